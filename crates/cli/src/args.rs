@@ -1,0 +1,137 @@
+//! The command line. Help, shell completions and the man page all come from here.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Gives every virtual machine on a Linux/KVM host its NUMA home, and proves what that was worth.
+#[derive(Parser)]
+#[command(name = "homenode", version, max_term_width = 110, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show the machine: sockets, NUMA nodes, caches, cores, memory, distances
+    Topology(TopologyArguments),
+    /// Size a VM's virtual NUMA nodes and choose their homes; say why
+    Plan(PlanArguments),
+    /// Start a VM at its home and say where it really is
+    Run(RunArguments),
+    /// List, look at and stop the VMs that run in the background
+    Vm(VmArguments),
+    /// Run an experiment natively and in VMs; print its tables and write its report
+    Evaluate(EvaluateArguments),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (roff)
+    #[command(hide = true)]
+    Man,
+}
+
+/// Which machine.
+#[derive(Args)]
+pub(crate) struct MachineArguments {
+    /// Another machine than this host: a name from machines/, a machine file (.toml), hwloc XML, a directory or an archive with a captured /sys, or
+    /// a synthetic string such as 'pack:2 [numa] l3:2 core:4 pu:2'
+    #[arg(long, value_name = "MACHINE")]
+    pub(crate) on: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct TopologyArguments {
+    #[command(flatten)]
+    pub(crate) machine: MachineArguments,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Pack what homenode reads of this host into FILE (.tar.gz), for a bug report
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "json"])]
+    pub(crate) capture: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct PlanArguments {
+    /// The VM spec
+    #[arg(value_name = "VM.toml")]
+    pub(crate) spec: PathBuf,
+    #[command(flatten)]
+    pub(crate) machine: MachineArguments,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct RunArguments {
+    /// The VM spec
+    #[arg(value_name = "VM.toml")]
+    pub(crate) spec: PathBuf,
+    /// Leave the VM running in the background, and return when it runs at its home
+    #[arg(long)]
+    pub(crate) daemonize: bool,
+    /// Boot this kernel instead of the spec's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kernel: Option<PathBuf>,
+    /// Boot the tiny guest, compare the NUMA topology that its kernel sees with the plan, power off; exit code 1 if they differ
+    #[arg(long, conflicts_with = "daemonize")]
+    pub(crate) check: bool,
+    /// Print QEMU's command line and start nothing
+    #[arg(long, conflicts_with_all = ["daemonize", "check"])]
+    pub(crate) dry_run: bool,
+    /// Print where the VM is as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct VmArguments {
+    #[command(subcommand)]
+    pub(crate) command: VmCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum VmCommand {
+    /// List the VMs that homenode started in the background
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Attach this terminal to a VM's console; Ctrl-] leaves
+    Console {
+        /// Name of the VM
+        name: String,
+    },
+    /// Stop a VM: power it down, and end it if it does not
+    Stop {
+        /// Name of the VM
+        name: String,
+        /// Do not ask the guest
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct EvaluateArguments {
+    /// The experiment; or, with --resume, left out
+    #[arg(value_name = "EXPERIMENT.toml", required_unless_present = "resume", conflicts_with = "resume")]
+    pub(crate) experiment: Option<PathBuf>,
+    /// Continue an evaluation that was cut short, from its results directory
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Where results are written
+    #[arg(long, value_name = "DIRECTORY", default_value = "results")]
+    pub(crate) results: PathBuf,
+    /// Say what would run, and for how long, and run nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the tables as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,8 @@
+//! `homenode plan`.
+
+use crate::args::PlanArguments;
+
+/// Runs the command.
+pub(crate) fn run(_arguments: &PlanArguments) -> anyhow::Result<()> {
+    Err(crate::failure::bad_input("not built yet"))
+}

@@ -1,0 +1,168 @@
+//! The VM spec: what a user writes in `vm.toml`. Plain data; nothing here looks at a machine or opens a file.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use topology::{Bytes, NodeSet};
+
+/// A VM as its owner describes it. Relative paths are relative to the spec's own directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VmSpec {
+    /// Name of the VM, unique on a host.
+    pub name: String,
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// Memory of the VM.
+    pub memory: Bytes,
+    /// How it is sized and placed.
+    #[serde(default)]
+    pub policy: Policy,
+    /// What it boots. Default: homenode's tiny guest.
+    #[serde(default)]
+    pub boot: Boot,
+    /// Disks, in order.
+    #[serde(default, rename = "disk")]
+    pub disks: Vec<Disk>,
+    /// Network cards, in order.
+    #[serde(default, rename = "network")]
+    pub networks: Vec<Network>,
+    /// Where the serial console goes.
+    #[serde(default)]
+    pub console: Console,
+}
+
+/// Rules of sizing and placement. Names follow ESXi's attributes where they mean the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// Count hardware threads, not cores, when sizing (ESXi: `numa.vcpu.preferHT`).
+    pub prefer_ht: bool,
+    /// vCPUs in a virtual socket. Default: one socket for each virtual node.
+    pub cores_per_socket: Option<u32>,
+    /// Most vCPUs in a virtual node (ESXi: `numa.vcpu.maxPerVirtualNode`). Default: cores of a machine node.
+    pub max_vcpus_per_node: Option<u32>,
+    /// Machine nodes that the VM may live on (ESXi: `numa.nodeAffinity`), in list format. Default: all.
+    pub node_affinity: Option<NodeSet>,
+    /// Fewest nodes, or as many as possible (ESXi: `numa.consolidate`).
+    pub placement: Spread,
+    /// Fixes the virtual nodes: vCPUs and memory of each. Default: sized by rule.
+    pub virtual_nodes: Option<Vec<FixedNode>>,
+    /// Whether the guest is told of its nodes. Default: if there is more than one.
+    pub vnuma: Option<bool>,
+    /// How memory is bound. Default: `bind`.
+    pub memory: Option<crate::MemoryPolicy>,
+}
+
+/// Fewest nodes or most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spread {
+    /// The fewest nodes that hold the VM: shared caches, local memory.
+    #[default]
+    Consolidate,
+    /// As many nodes as possible: memory bandwidth.
+    Spread,
+}
+
+/// A virtual node that the user fixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FixedNode {
+    /// vCPUs in the node.
+    pub vcpus: u32,
+    /// Memory of the node.
+    pub memory: Bytes,
+}
+
+/// What the VM boots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "from", deny_unknown_fields)]
+pub enum Boot {
+    /// homenode's own tiny guest: one program as init, over a distribution kernel.
+    TinyGuest {
+        /// Another kernel than the one that `make` fetched.
+        #[serde(default)]
+        kernel: Option<PathBuf>,
+    },
+    /// A kernel, with an initrd and a command line of its own.
+    Kernel {
+        /// The kernel image (bzImage or vmlinux).
+        kernel: PathBuf,
+        /// The initial RAM disk.
+        #[serde(default)]
+        initrd: Option<PathBuf>,
+        /// Appended to `console=ttyS0`.
+        #[serde(default)]
+        command_line: String,
+    },
+    /// The first disk, by the firmware.
+    Disk,
+}
+
+impl Default for Boot {
+    fn default() -> Self {
+        Self::TinyGuest { kernel: None }
+    }
+}
+
+/// A disk image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// The image file.
+    pub path: PathBuf,
+    /// Its format. Not guessed: a guest could write a qcow2 header into a raw image and reach other files.
+    pub format: DiskFormat,
+    /// Throw writes away when the VM ends.
+    #[serde(default)]
+    pub snapshot: bool,
+    /// No writes at all.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// Format of a disk image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskFormat {
+    /// QEMU's own.
+    Qcow2,
+    /// Plain bytes.
+    Raw,
+}
+
+/// A network card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+pub enum Network {
+    /// QEMU's user-mode network: outgoing connections, no privilege.
+    User {
+        /// Ports of the host's loopback that lead into the guest.
+        #[serde(default)]
+        forward: Vec<PortForward>,
+    },
+}
+
+/// A TCP port of the host's loopback address that leads into the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortForward {
+    /// Port on 127.0.0.1.
+    pub host: u16,
+    /// Port in the guest.
+    pub guest: u16,
+}
+
+/// Where the serial console goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "to", deny_unknown_fields)]
+pub enum Console {
+    /// The terminal that homenode runs in; Ctrl-] leaves.
+    #[default]
+    Terminal,
+    /// A file, appended to.
+    File {
+        /// The file.
+        path: PathBuf,
+    },
+}

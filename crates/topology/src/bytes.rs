@@ -1,0 +1,127 @@
+//! Amounts of memory with their unit.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// An amount of memory in bytes. Written with binary units (`48 GiB`); serialised as a number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// 1024.
+    pub const KIB: Bytes = Bytes(1 << 10);
+    /// 1024^2.
+    pub const MIB: Bytes = Bytes(1 << 20);
+    /// 1024^3.
+    pub const GIB: Bytes = Bytes(1 << 30);
+
+    /// `mib` x 1024^2 bytes.
+    pub const fn from_mib(mib: u64) -> Self {
+        Self(mib << 20)
+    }
+    /// `kib` x 1024 bytes.
+    pub const fn from_kib(kib: u64) -> Self {
+        Self(kib << 10)
+    }
+    /// Whole mebibytes, rounded down.
+    pub const fn mib(self) -> u64 {
+        self.0 >> 20
+    }
+    /// The sum, stopping at the largest amount.
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+    /// The difference, stopping at zero.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl std::iter::Sum for Bytes {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self(0), Self::saturating_add)
+    }
+}
+
+const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, shift) = UNITS.into_iter().find(|&(_, shift)| self.0 >> shift > 0).unwrap_or(("B", 0));
+        let whole = 1u64 << shift;
+        let text = if self.0.is_multiple_of(whole) {
+            format!("{} {unit}", self.0 / whole)
+        } else {
+            format!("{:.1} {unit}", self.0 as f64 / whole as f64)
+        };
+        f.pad(&text)
+    }
+}
+
+/// Text that is not an amount of memory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an amount of memory: write a whole number and a unit, for example `4 GiB` or `512 MiB`")]
+pub struct BytesError(String);
+
+impl FromStr for Bytes {
+    type Err = BytesError;
+    /// Accepts `4 GiB`, `4GiB`, `4G`, `512M`, `100 B`. All units are binary; `GB` is refused, since it might mean either.
+    fn from_str(text: &str) -> Result<Self, BytesError> {
+        let fail = || BytesError(text.to_owned());
+        let trimmed = text.trim();
+        let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = trimmed.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| fail())?;
+        let unit = unit.trim();
+        let (_, shift) = UNITS
+            .into_iter()
+            .find(|(name, _)| unit == *name || (unit.len() == 1 && name.starts_with(unit)))
+            .ok_or_else(fail)?;
+        number.checked_mul(1 << shift).map(Bytes).ok_or_else(fail)
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    /// A number of bytes, or text with a unit.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "an amount of memory such as \"4 GiB\"")]
+        enum Written {
+            Number(u64),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Number(bytes) => Ok(Bytes(bytes)),
+            Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_round_trip() {
+        assert_eq!("4 GiB".parse(), Ok(Bytes(4 << 30)));
+        assert_eq!("512M".parse(), Ok(Bytes::from_mib(512)));
+        assert_eq!(Bytes::from_mib(1536).to_string(), "1.5 GiB"); // 1536 / 1024 = 1.5
+        assert_eq!(Bytes(0).to_string(), "0 B");
+    }
+
+    #[test]
+    fn a_unit_that_could_mean_two_things_is_refused() {
+        for text in ["4 GB", "-1 GiB", "GiB", "4.5 GiB", "99999999999 TiB", ""] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Identifiers as the kernel numbers them, and ordered sets of them in the kernel's list format (`0-3,8`).
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+/// An identifier that is a small number: what an [`IdSet`] may hold.
+pub trait Id: Copy + Ord + fmt::Display {
+    /// The identifier with this number.
+    fn from_number(number: u32) -> Self;
+    /// The number as the kernel prints it.
+    fn number(self) -> u32;
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+        impl Id for $name {
+            fn from_number(number: u32) -> Self {
+                Self(number)
+            }
+            fn number(self) -> u32 {
+                self.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id!(
+    /// A hardware thread, by Linux's CPU number.
+    CpuId
+);
+id!(
+    /// A NUMA node, by Linux's node number. Numbers may be sparse.
+    NodeId
+);
+id!(
+    /// A socket (physical package). Unique in the machine.
+    SocketId
+);
+id!(
+    /// A core. Unique in the machine (Linux's `core_id` is unique only within a socket or die).
+    CoreId
+);
+id!(
+    /// A last-level cache. Unique in the machine.
+    LlcId
+);
+
+/// An ordered set of identifiers; printed, parsed and serialised in the kernel's list format.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IdSet<T: Id> {
+    members: BTreeSet<u32>,
+    of: PhantomData<T>,
+}
+
+/// A set of hardware threads.
+pub type CpuSet = IdSet<CpuId>;
+/// A set of NUMA nodes.
+pub type NodeSet = IdSet<NodeId>;
+
+impl<T: Id> IdSet<T> {
+    /// The empty set.
+    pub fn new() -> Self {
+        Self { members: BTreeSet::new(), of: PhantomData }
+    }
+    /// Adds a member; false if it was there.
+    pub fn insert(&mut self, id: T) -> bool {
+        self.members.insert(id.number())
+    }
+    /// Whether `id` is a member.
+    pub fn contains(&self, id: T) -> bool {
+        self.members.contains(&id.number())
+    }
+    /// Number of members.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+    /// Whether the set has no member.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+    /// The members in rising order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + '_ {
+        self.members.iter().map(|&n| T::from_number(n))
+    }
+    /// The smallest member.
+    pub fn first(&self) -> Option<T> {
+        self.members.first().map(|&n| T::from_number(n))
+    }
+    /// Members of either set.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        Self { members: &self.members | &other.members, of: PhantomData }
+    }
+    /// Members of both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self { members: &self.members & &other.members, of: PhantomData }
+    }
+    /// Members of this set that `other` lacks.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        Self { members: &self.members - &other.members, of: PhantomData }
+    }
+    /// Whether every member is also in `other`.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.members.is_subset(&other.members)
+    }
+}
+
+impl<T: Id> Default for IdSet<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Id> FromIterator<T> for IdSet<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(ids: I) -> Self {
+        Self { members: ids.into_iter().map(Id::number).collect(), of: PhantomData }
+    }
+}
+
+impl<T: Id> Extend<T> for IdSet<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, ids: I) {
+        self.members.extend(ids.into_iter().map(Id::number));
+    }
+}
+
+impl<T: Id> fmt::Display for IdSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for &number in &self.members {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == number => *last = number,
+                _ => runs.push((number, number)),
+            }
+        }
+        let text: Vec<String> = runs
+            .into_iter()
+            .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+            .collect();
+        f.pad(&text.join(","))
+    }
+}
+
+impl<T: Id> fmt::Debug for IdSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{self}}}")
+    }
+}
+
+/// A list that is not in the kernel's format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a list of numbers and ranges such as `0-3,8`: {reason}")]
+pub struct IdSetError {
+    text: String,
+    reason: &'static str,
+}
+
+/// The largest id accepted: Linux's `NR_CPUS` limit is 8192; a bound keeps `0-4000000000` from filling memory.
+const LARGEST_ID: u32 = 65_535;
+
+impl<T: Id> FromStr for IdSet<T> {
+    type Err = IdSetError;
+    fn from_str(text: &str) -> Result<Self, IdSetError> {
+        let fail = |reason| IdSetError { text: text.trim().to_owned(), reason };
+        let mut members = BTreeSet::new();
+        for part in text.trim().split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let number = |digits: &str| digits.trim().parse::<u32>().map_err(|_| fail("a part is not a number"));
+            let (first, last) = (number(first)?, number(last)?);
+            if first > last {
+                return Err(fail("a range runs backwards"));
+            }
+            if last > LARGEST_ID {
+                return Err(fail("a number is over 65535"));
+            }
+            members.extend(first..=last);
+        }
+        Ok(Self { members, of: PhantomData })
+    }
+}
+
+impl<T: Id> Serialize for IdSet<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de, T: Id> Deserialize<'de> for IdSet<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_printed_as_the_kernel_prints_it() {
+        let set: CpuSet = "8, 0-2,3".parse().expect("a list");
+        assert_eq!(set.to_string(), "0-3,8");
+        assert_eq!(set.len(), 5);
+        assert_eq!("".parse::<CpuSet>().expect("empty").to_string(), "");
+    }
+
+    #[test]
+    fn a_bad_list_says_what_is_wrong() {
+        for text in ["3-1", "a", "1-", "0-4000000000"] {
+            let error = text.parse::<NodeSet>().expect_err(text).to_string();
+            assert!(error.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The machine: sockets, NUMA nodes, last-level caches, cores, hardware threads, memory, distances.
+//!
+//! Everything here is data: ordered, immutable once read, the same for a live host, a captured `/sys` tree, hwloc XML,
+//! a machine file, and a synthetic string. Reading lives in [`read`]; nothing else of homenode parses a machine.
+
+mod bytes;
+mod ids;
+mod machine;
+
+pub use bytes::{Bytes, BytesError};
+pub use ids::{CoreId, CpuId, CpuSet, Id, IdSet, IdSetError, LlcId, NodeId, NodeSet, SocketId};
+pub use machine::{Distances, HardwareThread, HugePages, Llc, Machine, Node};

@@ -1,0 +1,187 @@
+//! The machine as every other part of homenode sees it.
+
+use crate::{Bytes, CoreId, CpuId, CpuSet, Id, IdSet, LlcId, NodeId, NodeSet, SocketId};
+use serde::{Deserialize, Serialize};
+
+/// One hardware thread (what Linux calls a CPU).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HardwareThread {
+    /// Linux's CPU number.
+    pub id: CpuId,
+    /// Its core.
+    pub core: CoreId,
+    /// Its last-level cache; `None` where the machine does not say (an offline CPU has no cache directory).
+    pub llc: Option<LlcId>,
+    /// Its NUMA node.
+    pub node: NodeId,
+    /// Its socket.
+    pub socket: SocketId,
+    /// Whether Linux has it online.
+    pub online: bool,
+    /// Whether this process may run on it (cgroup cpuset and affinity). True for a machine that is not this host.
+    pub allowed: bool,
+    /// Relative capacity of its core, 1024 = the largest core of the machine; `None` where all cores are alike.
+    pub capacity: Option<u32>,
+}
+
+/// A pool of huge pages of one size on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HugePages {
+    /// Size of one page.
+    pub page_size: Bytes,
+    /// Pages in the pool.
+    pub total: u64,
+    /// Pages not in use.
+    pub free: u64,
+}
+
+/// One NUMA node. It may lack CPUs (memory expander) or memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Linux's node number.
+    pub id: NodeId,
+    /// Memory of the node; zero for a node without memory.
+    pub memory: Bytes,
+    /// Memory that could be given to a new process now (free, and page cache that can be dropped), where known.
+    pub free: Option<Bytes>,
+    /// Pools of huge pages, by size.
+    pub huge_pages: Vec<HugePages>,
+    /// Whether this process may take memory of it (cgroup cpuset). True for a machine that is not this host.
+    pub allowed: bool,
+}
+
+/// A last-level cache, shared by the hardware threads that name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Llc {
+    /// Its number, unique in the machine.
+    pub id: LlcId,
+    /// 3 on most machines.
+    pub level: u8,
+    /// Capacity, where known.
+    pub size: Option<Bytes>,
+}
+
+/// Relative memory distances between nodes, as in ACPI's SLIT: 10 is local.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Distances {
+    nodes: Vec<NodeId>,
+    rows: Vec<Vec<u32>>,
+}
+
+impl Distances {
+    /// ACPI's value for local memory.
+    pub const LOCAL: u32 = 10;
+    /// Linux's value where firmware gives none (`REMOTE_DISTANCE`).
+    pub const REMOTE: u32 = 20;
+
+    /// `rows[i][j]` is the distance from `nodes[i]` to `nodes[j]`. `None` unless `rows` is square and matches `nodes`.
+    pub fn new(nodes: Vec<NodeId>, rows: Vec<Vec<u32>>) -> Option<Self> {
+        let square = rows.len() == nodes.len() && rows.iter().all(|row| row.len() == nodes.len());
+        square.then_some(Self { nodes, rows })
+    }
+
+    /// Local on the diagonal and [`Distances::REMOTE`] elsewhere: what Linux assumes without a SLIT.
+    pub fn flat(nodes: Vec<NodeId>) -> Self {
+        let row =
+            |from: usize| (0..nodes.len()).map(|to| if from == to { Self::LOCAL } else { Self::REMOTE }).collect();
+        let rows = (0..nodes.len()).map(row).collect();
+        Self { nodes, rows }
+    }
+
+    /// The distance from `from` to `to`; `None` for a node that the table lacks.
+    pub fn get(&self, from: NodeId, to: NodeId) -> Option<u32> {
+        let index = |node| self.nodes.iter().position(|&other| other == node);
+        Some(self.rows[index(from)?][index(to)?])
+    }
+
+    /// The nodes in the order of the rows.
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.nodes
+    }
+
+    /// The rows: `rows()[i][j]` is the distance from `nodes()[i]` to `nodes()[j]`.
+    pub fn rows(&self) -> &[Vec<u32>] {
+        &self.rows
+    }
+}
+
+/// A whole machine. Vectors are ordered by id and hold each id once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// What to call it: host name, file name, or the synthetic string.
+    pub name: String,
+    /// CPU model, where known.
+    pub cpu_model: Option<String>,
+    /// Every NUMA node, sparse ids and CPU-less or memory-less ones included. Never empty.
+    pub nodes: Vec<Node>,
+    /// Every last-level cache.
+    pub llcs: Vec<Llc>,
+    /// Every hardware thread that the machine lists, offline ones included.
+    pub threads: Vec<HardwareThread>,
+    /// Distances between all `nodes`.
+    pub distances: Distances,
+    /// What a reader had to assume or found contradictory, as sentences for people.
+    pub notes: Vec<String>,
+}
+
+impl Machine {
+    /// The node with this id.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// The thread with this id.
+    pub fn thread(&self, id: CpuId) -> Option<&HardwareThread> {
+        self.threads.iter().find(|thread| thread.id == id)
+    }
+
+    /// Ids of all nodes.
+    pub fn node_ids(&self) -> NodeSet {
+        self.nodes.iter().map(|node| node.id).collect()
+    }
+
+    /// Threads that are online and that this process may use: the ones that work can be placed on.
+    pub fn usable_threads(&self) -> impl Iterator<Item = &HardwareThread> {
+        self.threads.iter().filter(|thread| thread.online && thread.allowed)
+    }
+
+    /// Usable threads of a node.
+    pub fn usable_cpus(&self, node: NodeId) -> CpuSet {
+        self.usable_threads().filter(|thread| thread.node == node).map(|thread| thread.id).collect()
+    }
+
+    /// Cores of a node that have at least one usable thread.
+    pub fn usable_cores(&self, node: NodeId) -> IdSet<CoreId> {
+        self.usable_threads().filter(|thread| thread.node == node).map(|thread| thread.core).collect()
+    }
+
+    /// Last-level caches that usable threads of a node share.
+    pub fn llcs_of(&self, node: NodeId) -> IdSet<LlcId> {
+        self.usable_threads().filter(|thread| thread.node == node).filter_map(|thread| thread.llc).collect()
+    }
+
+    /// Ids of all sockets.
+    pub fn sockets(&self) -> IdSet<SocketId> {
+        self.threads.iter().map(|thread| thread.socket).collect()
+    }
+
+    /// Sockets whose threads belong to a node.
+    pub fn sockets_of(&self, node: NodeId) -> IdSet<SocketId> {
+        self.threads.iter().filter(|thread| thread.node == node).map(|thread| thread.socket).collect()
+    }
+
+    /// Hardware threads that share a core on this machine at most (1 without SMT), counting usable ones.
+    pub fn threads_per_core(&self) -> usize {
+        let mut per_core = std::collections::BTreeMap::<u32, usize>::new();
+        for thread in self.usable_threads() {
+            *per_core.entry(thread.core.number()).or_default() += 1;
+        }
+        per_core.into_values().max().unwrap_or(1)
+    }
+
+    /// Distance between two nodes, [`Distances::REMOTE`] where the table does not say.
+    pub fn distance(&self, from: NodeId, to: NodeId) -> u32 {
+        let assumed = if from == to { Distances::LOCAL } else { Distances::REMOTE };
+        self.distances.get(from, to).unwrap_or(assumed)
+    }
+}

@@ -1,0 +1,36 @@
+# The two commands of the README are `make demo` and `make test`. `make help` lists the rest.
+
+PREFIX ?= /usr/local
+RELEASE := target/release/homenode
+
+.PHONY: help demo test build guest dependencies bench documentation install clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+demo: build ## install what is needed, build, run STREAM on this host and in VMs, print the tables
+	$(RELEASE) evaluate experiments/stream.toml
+
+test: dependencies guest ## run every test: format, lints, units, real QEMU, real guests
+	scripts/test
+
+build: dependencies guest ## build homenode and its tiny guest
+	scripts/cargo build --release --workspace --locked
+
+guest: dependencies ## fetch the guest's kernel and build its init
+	scripts/guest-image
+
+dependencies: ## install the Debian packages that are missing (needs root only if one is)
+	@scripts/install-dependencies
+
+bench: build ## print every figure of docs/speed.md; asserts nothing
+	bench/run
+
+documentation: build ## completions and the manual page, into target/documentation
+	scripts/documentation
+
+install: documentation ## install into PREFIX (default /usr/local)
+	scripts/install "$(PREFIX)"
+
+clean: ## remove everything that was built
+	rm -rf target

@@ -1,0 +1,81 @@
+//! The rules of ARCHITECTURE.md that a program can check: who may use whom, where unsafe code may be, how long a file may get.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each crate and the crates of ours that it may use.
+const MAY_USE: [(&str, &[&str]); 8] = [
+    ("topology", &[]),
+    ("scheduler", &["topology"]),
+    ("workloads", &[]),
+    ("linux", &["scheduler", "topology"]),
+    ("guest", &["linux", "topology", "workloads"]),
+    ("qemu", &["linux", "scheduler", "topology", "workloads"]),
+    ("evaluate", &["linux", "qemu", "scheduler", "topology", "workloads"]),
+    ("cli", &["evaluate", "linux", "qemu", "scheduler", "topology", "workloads"]),
+];
+
+/// Where `unsafe` may be written.
+const MAY_BE_UNSAFE: [&str; 2] = ["linux/src/sys", "workloads/src/stream"];
+
+const LONGEST_FILE_LINES: usize = 500;
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates/").to_owned()
+}
+
+fn rust_files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).expect("a directory of sources") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn all_rust_files() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    rust_files(&crates(), &mut found);
+    assert!(found.len() > 20, "found only {} files", found.len());
+    found
+}
+
+#[test]
+fn crates_use_only_what_lies_below_them() {
+    let allowed: BTreeMap<&str, &[&str]> = MAY_USE.into_iter().collect();
+    for entry in fs::read_dir(crates()).expect("crates/") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        let manifest = fs::read_to_string(path.join("Cargo.toml")).expect("a manifest");
+        let manifest: toml::Table = manifest.parse().expect("a manifest in TOML");
+        let may = allowed.get(name.as_str()).unwrap_or_else(|| panic!("crate {name} is not in MAY_USE"));
+        let used = manifest.get("dependencies").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
+        for dependency in used.filter(|dependency| allowed.contains_key(dependency.as_str())) {
+            assert!(may.contains(&dependency.as_str()), "{name} must not use {dependency}");
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_stays_where_it_is_allowed() {
+    for path in all_rust_files() {
+        let shown = path.display().to_string();
+        if MAY_BE_UNSAFE.iter().any(|place| shown.contains(place)) || shown.ends_with("architecture.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a source file");
+        let found = text.lines().find(|line| !line.trim_start().starts_with("//") && line.contains("unsafe "));
+        assert!(found.is_none(), "{shown}: {found:?}");
+    }
+}
+
+#[test]
+fn files_stay_short() {
+    for path in all_rust_files() {
+        let lines = fs::read_to_string(&path).expect("a source file").lines().count();
+        assert!(lines <= LONGEST_FILE_LINES, "{} has {lines} lines: is it still one idea?", path.display());
+    }
+}

@@ -1,0 +1,260 @@
+//! A chase of dependent loads: every load's address comes from the load before, so the time of one is the latency of memory. The path is
+//! one random cycle over all cache lines of a buffer, so no prefetcher sees a pattern. With 4 KiB pages a load also
+//! misses the TLB, natively as in a guest; the figure includes the walk of the page table.
+
+use crate::protocol::ChaseJob;
+use crate::team::{Member, Team};
+use crate::{MAX_REPETITIONS, Placement, WorkloadError, count_pages};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bytes of a cache line, on every machine that homenode measures.
+pub const LINE_BYTES: u64 = 64;
+/// The same cycle on every run.
+const SEED: u64 = 0x686f_6d65_6e6f_6465;
+
+/// One cache line: the index of the next, and nothing else.
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Line {
+    next: usize,
+}
+
+/// What a chase leaves besides its times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChaseOutcome {
+    /// Whether the cycle visits every line once and the loads ended where so many loads must end.
+    pub verified: bool,
+    /// The CPUs that the thread might use, read back, in list format.
+    pub thread_cpus: String,
+    /// Pages on each node, read back: (node, pages).
+    pub pages_by_node: Vec<(u32, u64)>,
+}
+
+enum Order {
+    Repeat,
+    Inspect,
+}
+
+enum Answer {
+    Seconds(f64),
+    State(ChaseOutcome),
+}
+
+/// A chase whose buffer is placed and filled.
+pub struct ChaseRun {
+    team: Team<Order, Answer>,
+}
+
+impl ChaseRun {
+    /// Starts the thread, places it, places and fills the buffer.
+    pub fn prepare(job: &ChaseJob, placement: &Arc<dyn Placement>) -> Result<ChaseRun, WorkloadError> {
+        check_job(job)?;
+        let (lines, loads) = ((job.buffer_bytes / LINE_BYTES) as usize, job.loads);
+        let placement = Arc::clone(placement);
+        let team = Team::start(1, move |index| {
+            placement.place_thread(index)?;
+            Chaser::new(lines, loads, Arc::clone(&placement))
+        })?;
+        Ok(ChaseRun { team })
+    }
+
+    /// Does the job's loads once; seconds of all of them.
+    pub fn repeat(&mut self) -> Result<f64, WorkloadError> {
+        match self.team.all(|| Order::Repeat)?.pop() {
+            Some(Answer::Seconds(seconds)) => Ok(seconds),
+            _ => Err(WorkloadError::ThreadLost),
+        }
+    }
+
+    /// Walks the cycle once to verify it, and reads back where thread and memory are.
+    pub fn inspect(&mut self) -> Result<ChaseOutcome, WorkloadError> {
+        match self.team.all(|| Order::Inspect)?.pop() {
+            Some(Answer::State(outcome)) => Ok(outcome),
+            _ => Err(WorkloadError::ThreadLost),
+        }
+    }
+}
+
+fn check_job(job: &ChaseJob) -> Result<(), WorkloadError> {
+    let bad = |message: String| Err(WorkloadError::BadJob(message));
+    if job.buffer_bytes < 2 * LINE_BYTES || job.buffer_bytes > isize::MAX as u64 / 2 {
+        return bad(format!(
+            "`buffer_bytes` is {}; at least {} are needed, two cache lines",
+            job.buffer_bytes,
+            2 * LINE_BYTES
+        ));
+    }
+    if job.loads == 0 {
+        return bad("`loads` is 0; at least 1 is needed".into());
+    }
+    if !(1..=MAX_REPETITIONS).contains(&job.repetitions) {
+        return bad(format!("`repetitions` is {}; valid are 1 to {MAX_REPETITIONS}", job.repetitions));
+    }
+    Ok(())
+}
+
+struct Chaser {
+    lines: Vec<Line>,
+    loads: u64,
+    loads_done: u64,
+    position: usize,
+    placement: Arc<dyn Placement>,
+}
+
+impl Chaser {
+    fn new(count: usize, loads: u64, placement: Arc<dyn Placement>) -> Result<Chaser, WorkloadError> {
+        let bytes = count * size_of::<Line>();
+        let mut lines: Vec<Line> = Vec::new();
+        lines.try_reserve_exact(count).map_err(|_| WorkloadError::Memory { bytes })?;
+        // The kernel binds whole pages; the page before the first boundary keeps the thread's own policy.
+        let start = lines.as_ptr().cast::<u8>();
+        let skipped = start.align_offset(4096);
+        placement.bind_memory(start.wrapping_add(skipped), bytes.saturating_sub(skipped))?;
+        lines.extend((0..count).map(|next| Line { next }));
+        make_one_cycle(&mut lines, SEED);
+        Ok(Chaser { lines, loads, loads_done: 0, position: 0, placement })
+    }
+
+    fn inspect(&self) -> ChaseOutcome {
+        let start = self.lines.as_ptr().cast();
+        ChaseOutcome {
+            verified: position_after(&self.lines, self.loads_done) == Some(self.position),
+            thread_cpus: self.placement.thread_cpus(),
+            pages_by_node: count_pages(self.placement.pages_by_node(start, size_of_val(self.lines.as_slice()))),
+        }
+    }
+}
+
+impl Member<Order, Answer> for Chaser {
+    fn carry_out(&mut self, order: Order) -> Answer {
+        match order {
+            Order::Repeat => {
+                let started = Instant::now();
+                self.position = follow(&self.lines, self.position, self.loads);
+                let seconds = started.elapsed().as_secs_f64();
+                self.loads_done += self.loads;
+                Answer::Seconds(seconds)
+            }
+            Order::Inspect => Answer::State(self.inspect()),
+        }
+    }
+}
+
+#[inline(never)]
+fn follow(lines: &[Line], from: usize, loads: u64) -> usize {
+    (0..loads).fold(from, |position, _| lines[position].next)
+}
+
+/// Sattolo's algorithm: a random permutation that is one cycle over all lines.
+fn make_one_cycle(lines: &mut [Line], seed: u64) {
+    let mut random = SplitMix(seed);
+    for last in (1..lines.len()).rev() {
+        let other = random.below(last as u64) as usize;
+        let next = lines[last].next;
+        lines[last].next = lines[other].next;
+        lines[other].next = next;
+    }
+}
+
+/// Where so many loads from line 0 end; `None` unless the path visits every line once before it returns.
+fn position_after(lines: &[Line], loads: u64) -> Option<usize> {
+    let wanted = (loads % lines.len() as u64) as usize;
+    let (mut position, mut found) = (0, None);
+    for step in 0..lines.len() {
+        if step == wanted {
+            found = Some(position);
+        }
+        position = lines[position].next;
+        // Back at the start early: the path leaves lines out.
+        if position == 0 && step + 1 != lines.len() {
+            return None;
+        }
+    }
+    if position == 0 { found } else { None }
+}
+
+/// Steele, Lea and Flood's SplitMix64: enough for a shuffle, and no dependency.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound` (Lemire's multiplication; its bias is under 2^-32 for any buffer that fits a machine).
+    fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Anywhere;
+
+    fn cycle(count: usize, seed: u64) -> Vec<Line> {
+        let mut lines: Vec<Line> = (0..count).map(|next| Line { next }).collect();
+        make_one_cycle(&mut lines, seed);
+        lines
+    }
+
+    #[test]
+    fn a_line_is_a_cache_line() {
+        assert_eq!(size_of::<Line>() as u64, LINE_BYTES);
+    }
+
+    #[test]
+    fn every_line_is_visited_once_for_any_size_and_seed() {
+        for count in 2..200 {
+            for seed in 0..5 {
+                let lines = cycle(count, seed);
+                let mut seen = vec![false; count];
+                let mut position = 0;
+                for _ in 0..count {
+                    assert!(!std::mem::replace(&mut seen[position], true), "{count} lines, seed {seed}");
+                    position = lines[position].next;
+                }
+                assert_eq!(position, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_that_leaves_lines_out_is_found() {
+        let mut lines = cycle(100, 1);
+        assert_eq!(position_after(&lines, 100), Some(0));
+        assert_eq!(position_after(&lines, 101), Some(lines[0].next));
+        // A short cut: line 0 now leads two lines on.
+        lines[0].next = lines[lines[0].next].next;
+        assert_eq!(position_after(&lines, 100), None);
+        lines[0].next = 0;
+        assert_eq!(position_after(&lines, 100), None);
+    }
+
+    #[test]
+    fn a_chase_verifies_and_one_load_too_few_does_not() {
+        let placement: Arc<dyn Placement> = Arc::new(Anywhere);
+        let mut chaser = Chaser::new(1000, 12_345, Arc::clone(&placement)).unwrap();
+        chaser.carry_out(Order::Repeat);
+        chaser.carry_out(Order::Repeat);
+        assert!(chaser.inspect().verified);
+        chaser.loads_done -= 1;
+        assert!(!chaser.inspect().verified);
+    }
+
+    #[test]
+    fn a_job_runs_on_its_own_thread() {
+        let placement: Arc<dyn Placement> = Arc::new(Anywhere);
+        let job = ChaseJob { buffer_bytes: 1 << 20, loads: 50_000, repetitions: 2, cpu_node: None, memory_node: None };
+        let mut run = ChaseRun::prepare(&job, &placement).unwrap();
+        assert!(run.repeat().unwrap() > 0.0);
+        assert!(run.inspect().unwrap().verified);
+        let error = ChaseRun::prepare(&ChaseJob { buffer_bytes: 64, ..job }, &placement).err().unwrap().to_string();
+        assert!(error.contains("buffer_bytes"), "{error}");
+    }
+}

@@ -1,1 +1,29 @@
-//! stub
+//! `homenode evaluate`: an experiment runs natively and in VMs, every raw repetition is kept, and tables and a report are made of it.
+//!
+//! [`experiment`] and [`parse`] are the file, [`resolve`] is the file on a host, [`runner`] measures in a [`world`], [`records`],
+//! [`journal`] and [`results`] keep, [`summary`] reduces.
+
+pub mod arrays;
+pub mod choice;
+pub mod disturbance;
+pub mod environment;
+mod errors;
+pub mod estimate;
+pub mod experiment;
+mod job;
+pub mod journal;
+pub mod kernels;
+pub mod overlap;
+pub mod parse;
+pub mod point;
+pub mod progress;
+pub mod records;
+pub mod resolve;
+pub mod results;
+pub mod runner;
+pub mod schedule;
+pub mod summary;
+mod team;
+pub mod world;
+
+pub use errors::RunError;

@@ -1,0 +1,102 @@
+//! The machine and the software that a result was measured with.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use topology::{Bytes, Machine};
+
+/// What a result has to be read with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Version of homenode.
+    pub homenode: String,
+    /// Commit that it was built from, where known.
+    pub commit: Option<String>,
+    /// Command line that measured it.
+    pub command: Vec<String>,
+    /// When it began, in UTC, RFC 3339.
+    pub at: String,
+    /// Kernel release and version.
+    pub kernel: String,
+    /// CPU model.
+    pub cpu_model: Option<String>,
+    /// Frequency governors and on how many CPUs each is in force; empty where the kernel does not say.
+    pub governors: BTreeMap<String, usize>,
+    /// Transparent huge pages: the setting in force.
+    pub transparent_huge_pages: Option<String>,
+    /// The kernel's automatic NUMA balancing.
+    pub numa_balancing: Option<String>,
+    /// Load average over one minute at the start.
+    pub load_average: Option<f64>,
+    /// Memory that could be taken at the start.
+    pub available: Bytes,
+    /// Accelerator of the VMs, and why.
+    pub accelerator: String,
+    /// The machine, as read.
+    pub machine: Machine,
+}
+
+impl Environment {
+    /// Reads this host's.
+    pub fn of_host(machine: &Machine, available: Bytes, accelerator: String, command: Vec<String>, at: String) -> Self {
+        Self {
+            homenode: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: option_env!("HOMENODE_COMMIT").map(str::to_owned),
+            command,
+            at,
+            kernel: first_line("/proc/version").unwrap_or_default(),
+            cpu_model: machine.cpu_model.clone(),
+            governors: governors(machine),
+            transparent_huge_pages: first_line("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|line| chosen(&line)),
+            numa_balancing: first_line("/proc/sys/kernel/numa_balancing"),
+            load_average: first_line("/proc/loadavg").and_then(|line| line.split(' ').next()?.parse().ok()),
+            available,
+            accelerator,
+            machine: machine.clone(),
+        }
+    }
+}
+
+fn first_line(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok()?.lines().next().map(str::to_owned)
+}
+
+/// `always [madvise] never` says `madvise`.
+fn chosen(line: &str) -> Option<String> {
+    let (_, rest) = line.split_once('[')?;
+    rest.split_once(']').map(|(chosen, _)| chosen.to_owned())
+}
+
+fn governors(machine: &Machine) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for thread in machine.usable_threads() {
+        let path = format!("/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor", thread.id);
+        if let Some(governor) = first_line(&path) {
+            *counts.entry(governor).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// Memory that can be taken now: `MemAvailable` of `/proc/meminfo`.
+pub fn available_memory() -> Option<Bytes> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok().map(Bytes::from_kib)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_in_force_is_the_one_in_brackets() {
+        assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
+        assert_eq!(chosen("none"), None);
+    }
+
+    #[test]
+    fn this_host_has_memory() {
+        assert!(available_memory().is_some_and(|available| available > Bytes::MIB));
+    }
+}

@@ -1,0 +1,64 @@
+//! Why an evaluation stopped. Everything measured so far is kept in each case.
+
+use crate::journal::JournalError;
+
+/// Why an evaluation stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Asked to, by a signal.
+    #[error("interrupted")]
+    Interrupted,
+    /// A participant could not be started.
+    #[error("configuration \"{configuration}\": cannot start: {reason}")]
+    Start {
+        /// The configuration.
+        configuration: String,
+        /// Why.
+        reason: String,
+    },
+    /// A participant said nothing in time.
+    #[error("{name}: no {awaited} within {seconds} s{}", console(.console))]
+    Silent {
+        /// The participant.
+        name: String,
+        /// What was waited for.
+        awaited: &'static str,
+        /// How long, in seconds.
+        seconds: u32,
+        /// Last lines of its console.
+        console: Vec<String>,
+    },
+    /// A participant ended.
+    #[error("{name}: it ended while homenode waited for {awaited}: {reason}{}", console(.console))]
+    Died {
+        /// The participant.
+        name: String,
+        /// What was waited for.
+        awaited: &'static str,
+        /// Its last words.
+        reason: String,
+        /// Last lines of its console.
+        console: Vec<String>,
+    },
+    /// A participant could not carry out a job.
+    #[error("{name}: {message}")]
+    Failed {
+        /// The participant.
+        name: String,
+        /// Its own words.
+        message: String,
+    },
+    /// The machine does not say how busy it is.
+    #[error("cannot read the machine's CPU time: {0}")]
+    Load(String),
+    /// Results cannot be written or read.
+    #[error("cannot keep results: {0}")]
+    Journal(#[from] JournalError),
+}
+
+fn console(lines: &[String]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    format!("\n  its console ended with:\n    {}", lines.join("\n    "))
+}

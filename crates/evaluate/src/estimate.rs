@@ -1,0 +1,55 @@
+//! How long an evaluation will take, roughly: for `--dry-run` and the first minutes of the progress bar.
+
+use crate::kernels;
+use crate::point::Point;
+use crate::resolve::Resolved;
+use crate::schedule::{self, Visit};
+
+/// Bytes a second of one thread, and of any number, on the host or under KVM.
+const HARDWARE: (f64, f64) = (8e9, 40e9);
+/// The same under software emulation.
+const EMULATED: (f64, f64) = (0.8e9, 20e9);
+/// First touch and verification, in repetitions.
+const PREPARATION: f64 = 3.0;
+
+/// Seconds that a visit takes.
+pub fn visit_seconds(resolved: &Resolved, visit: &Visit) -> f64 {
+    let configuration = &resolved.configurations[visit.configuration];
+    let emulated = resolved.emulated && !configuration.vms.is_empty();
+    let (one, all) = if emulated { EMULATED } else { HARDWARE };
+    let rate = |threads: u32| (one * f64::from(threads)).min(all);
+    let bytes = kernels::repetition_bytes(resolved.arrays.elements) as f64;
+    let repetition = match visit.point {
+        Point::Stream { threads } | Point::Bandwidth { threads, .. } => bytes / rate(threads),
+        Point::Latency { .. } => resolved.experiment.chase.loads as f64 * if emulated { 400e-9 } else { 150e-9 },
+    };
+    repetition * (f64::from(resolved.experiment.repetitions) + PREPARATION) + 0.3
+}
+
+/// Seconds that the participants of a configuration take to start.
+pub fn start_seconds(resolved: &Resolved, configuration: usize) -> f64 {
+    match (resolved.configurations[configuration].vms.len(), resolved.emulated) {
+        (0, _) => 0.1,
+        (vms, true) => 8.0 + 4.0 * vms as f64,
+        (vms, false) => 2.0 + 0.5 * vms as f64,
+    }
+}
+
+/// Seconds of everything.
+pub fn total_seconds(resolved: &Resolved, visits: &[Visit]) -> f64 {
+    let starts: f64 = if resolved.keep_running {
+        let used: std::collections::BTreeSet<usize> = visits.iter().map(|visit| visit.configuration).collect();
+        used.into_iter().map(|configuration| start_seconds(resolved, configuration)).sum()
+    } else {
+        let changes = visits.chunk_by(|a, b| a.configuration == b.configuration);
+        changes.map(|run| start_seconds(resolved, run[0].configuration)).sum()
+    };
+    starts + visits.iter().map(|visit| visit_seconds(resolved, visit)).sum::<f64>()
+}
+
+/// All visits of an evaluation in their order.
+pub fn visits(resolved: &Resolved) -> Vec<Visit> {
+    let points: Vec<Vec<Point>> =
+        resolved.configurations.iter().map(|configuration| configuration.points.clone()).collect();
+    schedule::interleaved(&points, resolved.experiment.rounds)
+}

@@ -1,0 +1,239 @@
+//! The experiment: what a user writes in `experiments/*.toml`. Plain data; nothing here looks at a machine or opens a file.
+
+use crate::choice::Choice;
+use scheduler::spec::Policy;
+use serde::{Deserialize, Serialize};
+use topology::Bytes;
+use workloads::protocol::{Pinning, Stores};
+
+/// A workload, the configurations that it runs in, and the published figures to stand beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Short name: lower-case letters, digits and `-`. Part of the name of the results directory.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// What is measured.
+    pub workload: WorkloadKind,
+    /// Visits of each configuration at each thread count, in the order A B, B A, A B, ...
+    #[serde(default = "default_rounds")]
+    pub rounds: u32,
+    /// Repetitions in one visit; the first is not counted, as in STREAM.
+    #[serde(default = "default_repetitions")]
+    pub repetitions: u32,
+    /// Total threads over all VMs: a list, or `"auto"` for 1, 2, 4, ... and all hardware threads.
+    #[serde(default)]
+    pub threads: Choice<Vec<u32>>,
+    /// How STREAM's kernels store.
+    #[serde(default = "default_stores")]
+    pub stores: Stores,
+    /// Where threads run.
+    #[serde(default = "default_pinning")]
+    pub pinning: Pinning,
+    /// Size of STREAM's arrays.
+    #[serde(default)]
+    pub arrays: Arrays,
+    /// The latency chase.
+    #[serde(default)]
+    pub chase: Chase,
+    /// Time-outs and what counts as disturbed.
+    #[serde(default)]
+    pub limits: Limits,
+    /// In what the workload runs, in the order of the tables.
+    #[serde(rename = "configuration")]
+    pub configurations: Vec<Configuration>,
+    /// Figures of others to stand beside ours.
+    #[serde(default)]
+    pub published: Vec<Published>,
+}
+
+fn default_rounds() -> u32 {
+    2
+}
+fn default_repetitions() -> u32 {
+    10
+}
+fn default_stores() -> Stores {
+    Stores::Ordinary
+}
+fn default_pinning() -> Pinning {
+    Pinning::Compact
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkloadKind {
+    /// STREAM's four kernels at each thread count.
+    Stream,
+    /// Latency and bandwidth of each (CPU node, memory node) pair.
+    NumaMatrix,
+}
+
+/// Size of each of STREAM's three arrays, summed over all VMs of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Arrays {
+    /// Elements of 8 bytes, or `"auto"`: at least 4 times the last-level caches.
+    pub elements: Choice<u64>,
+    /// `"auto"` stops here.
+    pub max_elements: Option<u64>,
+    /// `"auto"` stops here under software emulation, where each repetition takes many times as long.
+    pub max_elements_emulated: Option<u64>,
+}
+
+/// The latency chase of a NUMA matrix.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Chase {
+    /// Buffer, or `"auto"`: 4 times the last-level caches of a node.
+    pub buffer: Choice<Bytes>,
+    /// `"auto"` stops here.
+    pub max_buffer: Bytes,
+    /// Loads in one repetition.
+    pub loads: u64,
+}
+
+impl Default for Chase {
+    fn default() -> Self {
+        Self { buffer: Choice::Auto, max_buffer: Bytes::GIB, loads: 2_000_000 }
+    }
+}
+
+/// Time-outs and what counts as disturbed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Longest wait for a guest's first line, in seconds.
+    pub boot_seconds: u32,
+    /// Longest wait for one answer of an agent, in seconds.
+    pub repetition_seconds: u32,
+    /// A repetition is rejected if other processes took more than this share of one CPU meanwhile, in per cent.
+    pub other_cpu_percent: f64,
+    /// How often the rejected repetitions of a visit are made again.
+    pub repeat_disturbed: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { boot_seconds: 120, repetition_seconds: 300, other_cpu_percent: 8.0, repeat_disturbed: 2 }
+    }
+}
+
+/// In what the workload runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Configuration {
+    /// Its name in tables.
+    pub name: String,
+    /// On the host itself or in VMs.
+    pub runs: Runs,
+    /// VMs that run at the same time: a number, or `"per_node"`. Default: 1.
+    #[serde(default)]
+    pub vms: Vms,
+    /// Fewest VMs with `vms = "per_node"`: a host with fewer nodes runs several VMs on a node.
+    #[serde(default)]
+    pub min_vms: Option<u32>,
+    /// vCPUs of each VM, or `"auto"`: the host's hardware threads divided by the VMs.
+    #[serde(default)]
+    pub vcpus: Choice<u32>,
+    /// Memory of each VM, or `"auto"`: what the arrays need.
+    #[serde(default)]
+    pub memory: Choice<Bytes>,
+    /// How the VMs are sized and placed.
+    #[serde(default)]
+    pub policy: Policy,
+}
+
+/// On the host itself or in VMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Runs {
+    /// On the host.
+    Native,
+    /// In VMs.
+    Vms,
+}
+
+/// How many VMs run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vms {
+    /// One on each NUMA node.
+    PerNode,
+    /// This many.
+    Count(u32),
+}
+
+impl Default for Vms {
+    fn default() -> Self {
+        Self::Count(1)
+    }
+}
+
+impl Serialize for Vms {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::PerNode => serializer.serialize_str("per_node"),
+            Self::Count(count) => serializer.serialize_u32(*count),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Vms {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        let bad =
+            || serde::de::Error::custom(format!("vms = {value} is not valid: write a number from 1, or \"per_node\""));
+        match &value {
+            toml::Value::String(text) if text == "per_node" => Ok(Self::PerNode),
+            toml::Value::Integer(count) => u32::try_from(*count).map(Self::Count).map_err(|_| bad()),
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// Figures of others, for one configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// The configuration that they stand beside.
+    pub configuration: String,
+    /// What the figures are, in one line.
+    pub title: String,
+    /// Where they were published.
+    pub source: String,
+    /// Total threads of each column.
+    pub threads: Vec<u32>,
+    /// MB/s (10^6 bytes) at each thread count.
+    pub mb_per_s: PublishedKernels,
+}
+
+/// Published MB/s of each kernel; a kernel that was not published is left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PublishedKernels {
+    /// Copy.
+    pub copy: Option<Vec<f64>>,
+    /// Scale (`Scalar` in the ESX 4.1 article).
+    pub scale: Option<Vec<f64>>,
+    /// Add.
+    pub add: Option<Vec<f64>>,
+    /// Triad.
+    pub triad: Option<Vec<f64>>,
+}
+
+impl PublishedKernels {
+    /// In the order Copy, Scale, Add, Triad.
+    pub fn in_order(&self) -> [Option<&Vec<f64>>; 4] {
+        [self.copy.as_ref(), self.scale.as_ref(), self.add.as_ref(), self.triad.as_ref()]
+    }
+}
+
+impl Published {
+    /// The figure of a kernel (0 = Copy ... 3 = Triad) at a thread count.
+    pub fn figure(&self, kernel: usize, threads: u32) -> Option<f64> {
+        let column = self.threads.iter().position(|&count| count == threads)?;
+        self.mb_per_s.in_order()[kernel]?.get(column).copied()
+    }
+}

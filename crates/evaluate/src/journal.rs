@@ -1,0 +1,141 @@
+//! `records.jsonl`: one line a record, flushed one by one, so that a kill at any moment leaves all lines but the last one whole.
+
+use crate::records::{Line, Record, SCHEMA};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+/// Records that cannot be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Reading or writing failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line other than the last is not a record.
+    #[error("{}: line {line} is not a record of schema {SCHEMA}: {reason}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The open file.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Opens the file for appending and makes it if it is missing.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, JournalError> {
+        let file = OpenOptions::new().create(true).append(true).open(path).map_err(|source| io_error(path, source))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Appends a record. It is in the kernel's hands when this returns: a killed homenode loses nothing.
+    ///
+    /// # Errors
+    /// The file cannot be written, for example because the disk is full.
+    pub fn append(&mut self, record: Record) -> Result<(), JournalError> {
+        let mut text = serde_json::to_string(&Line { schema: SCHEMA, record })
+            .map_err(|error| io_error(&self.path, error.into()))?;
+        text.push('\n');
+        self.file.write_all(text.as_bytes()).map_err(|source| io_error(&self.path, source))
+    }
+}
+
+fn io_error(path: &Path, source: io::Error) -> JournalError {
+    JournalError::Io { path: path.to_owned(), source }
+}
+
+/// The records of a file, and whether a half-written last line was cut off.
+#[derive(Debug)]
+pub struct Recovered {
+    /// All whole lines.
+    pub records: Vec<Record>,
+    /// Whether the file ended in the middle of a line.
+    pub cut: bool,
+}
+
+/// Reads all records. A last line without its end is cut off the file: it was being written when homenode was killed, or the disk
+/// was full.
+///
+/// # Errors
+/// The file cannot be read or shortened, or a whole line is not a record of this schema.
+pub fn recover(path: &Path) -> Result<Recovered, JournalError> {
+    let fail = |source| io_error(path, source);
+    let mut reader = BufReader::new(File::open(path).map_err(fail)?);
+    let (mut records, mut whole, mut number) = (Vec::new(), 0u64, 0);
+    let mut text = Vec::new();
+    loop {
+        text.clear();
+        let length = reader.read_until(b'\n', &mut text).map_err(fail)?;
+        if length == 0 {
+            return Ok(Recovered { records, cut: false });
+        }
+        if text.last() != Some(&b'\n') {
+            OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(whole)).map_err(fail)?;
+            return Ok(Recovered { records, cut: true });
+        }
+        number += 1;
+        whole += length as u64;
+        let bad = |reason: String| JournalError::Line { path: path.to_owned(), line: number, reason };
+        let line: Line = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+        if line.schema != SCHEMA {
+            return Err(bad(format!("it has schema {}", line.schema)));
+        }
+        records.push(line.record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::point::Point;
+
+    fn visit(round: u32) -> Record {
+        Record::Visit { configuration: "native".to_owned(), point: Point::Stream { threads: 2 }, round }
+    }
+
+    #[test]
+    fn a_half_written_last_line_is_cut_off_and_the_rest_kept() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("records.jsonl");
+        let mut journal = Journal::open(&path).expect("open");
+        journal.append(visit(0)).expect("written");
+        journal.append(visit(1)).expect("written");
+        let whole = std::fs::read(&path).expect("read");
+        for lost in 1..20 {
+            std::fs::write(&path, &whole[..whole.len() - lost]).expect("written");
+            let recovered = recover(&path).expect("readable");
+            assert!(recovered.cut);
+            assert_eq!(recovered.records, [visit(0)]);
+            let mut journal = Journal::open(&path).expect("open");
+            journal.append(visit(2)).expect("written");
+            assert_eq!(recover(&path).expect("readable").records, [visit(0), visit(2)]);
+        }
+    }
+
+    #[test]
+    fn a_broken_line_in_the_middle_is_an_error_that_names_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("records.jsonl");
+        std::fs::write(&path, "{\"schema\":1,\"record\":\"end\",\"at\":\"x\",\"why\":\"y\"}\n{}\n").expect("written");
+        assert!(recover(&path).expect_err("broken").to_string().contains("line 2"));
+        std::fs::write(&path, "{\"schema\":9,\"record\":\"end\",\"at\":\"x\",\"why\":\"y\"}\n").expect("written");
+        assert!(recover(&path).expect_err("other schema").to_string().contains("schema 9"));
+    }
+}

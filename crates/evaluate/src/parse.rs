@@ -1,0 +1,258 @@
+//! Reading an experiment file. Every error names the file, the field, the value, and what would be valid.
+
+use crate::experiment::{Experiment, Published, Runs, Vms};
+use crate::kernels;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use workloads::MAX_REPETITIONS;
+
+/// An experiment that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// The file cannot be read.
+    #[error("{}: cannot read the experiment: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not TOML, or has an unknown field or a value of a wrong kind.
+    #[error("{}: {reason}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Line, field and what would be valid.
+        reason: String,
+    },
+    /// A value cannot be used.
+    #[error("{}: {field} = {value} is not valid: {valid}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// What was written.
+        value: String,
+        /// What would be valid.
+        valid: String,
+    },
+}
+
+/// Reads and checks an experiment file.
+///
+/// # Errors
+/// The file cannot be read, or is not a valid experiment.
+pub fn read(path: &Path) -> Result<Experiment, ExperimentError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| ExperimentError::Read { path: path.to_owned(), source })?;
+    parse(&text, path)
+}
+
+/// Parses and checks an experiment; `path` is for messages.
+///
+/// # Errors
+/// It is not a valid experiment.
+pub fn parse(text: &str, path: &Path) -> Result<Experiment, ExperimentError> {
+    let experiment: Experiment = toml::from_str(text).map_err(|error| ExperimentError::Syntax {
+        path: path.to_owned(),
+        reason: error.to_string().trim_end().to_owned(),
+    })?;
+    match first_fault(&experiment) {
+        None => Ok(experiment),
+        Some(Fault { field, value, valid }) => {
+            Err(ExperimentError::Value { path: path.to_owned(), field, value, valid })
+        }
+    }
+}
+
+struct Fault {
+    field: String,
+    value: String,
+    valid: String,
+}
+
+fn fault(field: impl Into<String>, value: impl ToString, valid: impl Into<String>) -> Option<Fault> {
+    Some(Fault { field: field.into(), value: value.to_string(), valid: valid.into() })
+}
+
+fn first_fault(experiment: &Experiment) -> Option<Fault> {
+    top_level(experiment)
+        .or_else(|| limits(experiment))
+        .or_else(|| configurations(experiment))
+        .or_else(|| experiment.published.iter().find_map(|published| published_fault(experiment, published)))
+}
+
+fn top_level(experiment: &Experiment) -> Option<Fault> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if experiment.name.is_empty() || experiment.name.len() > 60 || !experiment.name.chars().all(allowed) {
+        return fault(
+            "name",
+            format!("{:?}", experiment.name),
+            "1 to 60 lower-case letters, digits and `-`: it names the results directory",
+        );
+    }
+    if !(1..=100).contains(&experiment.rounds) {
+        return fault("rounds", experiment.rounds, "1 to 100");
+    }
+    if !(2..=MAX_REPETITIONS).contains(&experiment.repetitions) {
+        return fault(
+            "repetitions",
+            experiment.repetitions,
+            format!("2 to {MAX_REPETITIONS}: the first is not counted"),
+        );
+    }
+    if let Some(threads) = experiment.threads.fixed() {
+        let rising = threads.windows(2).all(|pair| pair[0] < pair[1]);
+        if threads.is_empty() || !rising || threads.iter().any(|count| !(1..=8192).contains(count)) {
+            return fault("threads", format!("{threads:?}"), "\"auto\" or rising numbers from 1 to 8192");
+        }
+    }
+    let elements = experiment.arrays.elements.fixed().copied();
+    let caps = [experiment.arrays.max_elements, experiment.arrays.max_elements_emulated];
+    let too_small = |&elements: &u64| elements < 1000 || elements > 1 << 40;
+    if let Some(elements) = elements.iter().chain(caps.iter().flatten()).find(|elements| too_small(elements)) {
+        return fault("arrays", elements, "1000 to 2^40 elements");
+    }
+    if experiment.chase.loads < 1000 {
+        return fault("chase.loads", experiment.chase.loads, "1000 or more");
+    }
+    None
+}
+
+fn limits(experiment: &Experiment) -> Option<Fault> {
+    let limits = &experiment.limits;
+    if limits.boot_seconds == 0 {
+        return fault("limits.boot_seconds", 0, "1 or more");
+    }
+    if limits.repetition_seconds == 0 {
+        return fault("limits.repetition_seconds", 0, "1 or more");
+    }
+    if !(limits.other_cpu_percent > 0.0 && limits.other_cpu_percent <= 10_000.0) {
+        return fault(
+            "limits.other_cpu_percent",
+            limits.other_cpu_percent,
+            "more than 0 (per cent of one CPU); 10000 never rejects on a host of up to 100 CPUs",
+        );
+    }
+    if limits.repeat_disturbed > 100 {
+        return fault("limits.repeat_disturbed", limits.repeat_disturbed, "0 to 100");
+    }
+    None
+}
+
+fn configurations(experiment: &Experiment) -> Option<Fault> {
+    if experiment.configurations.is_empty() {
+        return fault("configuration", "[]", "at least one [[configuration]] with a name and runs");
+    }
+    let mut names = BTreeSet::new();
+    for (index, configuration) in experiment.configurations.iter().enumerate() {
+        let field = |name: &str| format!("configuration[{index}].{name}");
+        if configuration.name.trim().is_empty() || !names.insert(&configuration.name) {
+            return fault(field("name"), format!("{:?}", configuration.name), "a name that no other configuration has");
+        }
+        if configuration.vms == Vms::Count(0) {
+            return fault(field("vms"), 0, "a number from 1, or \"per_node\"");
+        }
+        if configuration.min_vms == Some(0)
+            || (configuration.min_vms.is_some() && configuration.vms != Vms::PerNode)
+        {
+            let value = configuration.min_vms.unwrap_or_default();
+            return fault(field("min_vms"), value, "a number from 1, together with vms = \"per_node\"");
+        }
+        let is_vm_field = configuration.vms != Vms::default()
+            || configuration.vcpus.fixed().is_some()
+            || configuration.memory.fixed().is_some()
+            || configuration.policy != Default::default();
+        if configuration.runs == Runs::Native && is_vm_field {
+            return fault(
+                field("runs"),
+                "\"native\"",
+                "vms, vcpus, memory and policy belong to a configuration with runs = \"vms\"",
+            );
+        }
+    }
+    None
+}
+
+fn published_fault(experiment: &Experiment, published: &Published) -> Option<Fault> {
+    let names: Vec<&str> = experiment.configurations.iter().map(|configuration| configuration.name.as_str()).collect();
+    if !names.contains(&published.configuration.as_str()) {
+        return fault(
+            "published.configuration",
+            format!("{:?}", published.configuration),
+            format!("one of the configurations: {}", names.join(", ")),
+        );
+    }
+    for (kernel, figures) in kernels::NAMES.iter().zip(published.mb_per_s.in_order()) {
+        let Some(figures) = figures else { continue };
+        let field = format!("published.mb_per_s.{}", kernel.to_lowercase());
+        if figures.len() != published.threads.len() {
+            let valid = format!("one figure for each of threads = {:?}", published.threads);
+            return fault(field, format!("{} figures", figures.len()), valid);
+        }
+        if let Some(figure) = figures.iter().find(|figure| !(figure.is_finite() && **figure > 0.0)) {
+            return fault(field, figure, "MB/s, more than 0");
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choice::Choice;
+
+    const SMALL: &str = "name = \"small\"\ntitle = \"Small\"\nworkload = \"stream\"\n";
+    const NATIVE: &str = "[[configuration]]\nname = \"native\"\nruns = \"native\"\n";
+
+    fn error(text: &str) -> String {
+        parse(text, Path::new("small.toml")).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn a_small_experiment_gets_defaults() {
+        let experiment = parse(&format!("{SMALL}{NATIVE}"), Path::new("small.toml")).expect("valid");
+        assert_eq!(experiment.rounds, 2);
+        assert_eq!(experiment.threads, Choice::Auto);
+        assert_eq!(experiment.limits.repeat_disturbed, 2);
+    }
+
+    #[test]
+    fn an_error_names_the_file_the_field_the_value_and_what_is_valid() {
+        let cases = [
+            (SMALL.replace("stream", "strem") + NATIVE, ["small.toml", "strem", "numa_matrix"]),
+            (format!("{SMALL}round = 2\n{NATIVE}"), ["small.toml", "round", "rounds"]),
+            (format!("{SMALL}threads = [2, 1]\n{NATIVE}"), ["threads", "[2, 1]", "rising"]),
+            (format!("{SMALL}threads = \"all\"\n{NATIVE}"), ["threads", "all", "auto"]),
+            (format!("{SMALL}threads = [-1]\n{NATIVE}"), ["threads", "-1", "whole numbers"]),
+            (format!("{SMALL}repetitions = 1\n{NATIVE}"), ["repetitions", "= 1", "first is not counted"]),
+            (format!("{SMALL}stores = \"wide\"\n{NATIVE}"), ["stores", "wide", "streaming"]),
+            (format!("{SMALL}{NATIVE}[arrays]\nelements = -5\n"), ["elements", "-5", "auto"]),
+            (format!("{SMALL}{NATIVE}vms = 2\n"), ["configuration[0]", "native", "runs = \"vms\""]),
+            (format!("{SMALL}{NATIVE}{NATIVE}"), ["configuration[1].name", "native", "no other"]),
+            (
+                format!("{SMALL}[[configuration]]\nname = \"vm\"\nruns = \"vms\"\nmemory = \"4 GIB\"\n"),
+                ["memory", "4 GIB", "4 GiB"],
+            ),
+            (
+                format!("{SMALL}{NATIVE}[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\n[published.mb_per_s]\ncoppy = [1]\n"),
+                ["small.toml", "coppy", "triad"],
+            ),
+            (
+                format!("{SMALL}{NATIVE}[[published]]\nconfiguration = \"vm\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nmb_per_s = {{}}\n"),
+                ["published.configuration", "vm", "native"],
+            ),
+            (
+                format!("{SMALL}{NATIVE}[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nmb_per_s = {{ copy = [1, 2] }}\n"),
+                ["published.mb_per_s.copy", "2 figures", "[1]"],
+            ),
+        ];
+        for (text, parts) in cases {
+            let message = error(&text);
+            for part in parts {
+                assert!(message.contains(part), "{message:?} lacks {part:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What an evaluation tells while it runs.
+
+use crate::point::Point;
+
+/// Something happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event<'a> {
+    /// It begins; `seconds` are expected.
+    Begin {
+        /// Expected duration.
+        seconds: f64,
+    },
+    /// Participants of a configuration are being started.
+    Starting {
+        /// Its name.
+        configuration: &'a str,
+        /// How many.
+        participants: u32,
+    },
+    /// They have said their first line.
+    Started {
+        /// Name of the configuration.
+        configuration: &'a str,
+        /// From the first start to the last first line.
+        seconds: f64,
+    },
+    /// A configuration is visited.
+    Visit {
+        /// Name of the configuration.
+        configuration: &'a str,
+        /// What is measured.
+        point: Point,
+        /// From 0.
+        round: u32,
+    },
+    /// A repetition is over.
+    Repetition {
+        /// Whether it was rejected.
+        rejected: bool,
+    },
+    /// Part of the work is done.
+    Advanced {
+        /// Of the expected duration.
+        seconds: f64,
+    },
+    /// Something to know.
+    Note(&'a str),
+}
+
+/// Who is told.
+pub trait Progress {
+    /// Something happened.
+    fn tell(&mut self, event: Event<'_>);
+}
+
+/// Nobody.
+#[derive(Debug, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn tell(&mut self, _: Event<'_>) {}
+}

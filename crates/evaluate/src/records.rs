@@ -1,0 +1,130 @@
+//! The lines of `records.jsonl`: everything that was measured, raw. `schema/records-1.json` says the same as a JSON schema.
+
+use crate::point::Point;
+use serde::{Deserialize, Serialize};
+use workloads::protocol::{Figures, Hello};
+
+/// Version of the lines. A reader refuses another one.
+pub const SCHEMA: u32 = 1;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What happened.
+    #[serde(flatten)]
+    pub record: Record,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// An evaluation began, or was continued.
+    Session {
+        /// Version of homenode.
+        homenode: String,
+        /// When, in UTC, RFC 3339.
+        at: String,
+        /// Whether it continues an earlier session.
+        resumed: bool,
+    },
+    /// A participant (a VM, or an agent on the host) said its first line.
+    Start(Box<Start>),
+    /// One repetition, of all participants together.
+    Repetition(Repetition),
+    /// A participant finished a job.
+    Done(Done),
+    /// One visit is complete; `--resume` does not repeat it.
+    Visit {
+        /// Name of the configuration.
+        configuration: String,
+        /// What was measured.
+        point: Point,
+        /// From 0.
+        round: u32,
+    },
+    /// The session ended.
+    End {
+        /// When, in UTC, RFC 3339.
+        at: String,
+        /// `complete`, `interrupted`, or the error.
+        why: String,
+    },
+}
+
+/// A participant said its first line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// Name of the configuration.
+    pub configuration: String,
+    /// From 0 in the configuration.
+    pub participant: usize,
+    /// Name of the VM, or `native`.
+    pub name: String,
+    /// Process on the host.
+    pub pid: u32,
+    /// `kvm`, `tcg`, or `none` for an agent on the host.
+    pub accelerator: String,
+    /// QEMU's version; `None` on the host.
+    pub qemu: Option<String>,
+    /// Seconds from its start to its first line.
+    pub boot_seconds: f64,
+    /// The machine that it sees.
+    pub hello: Hello,
+    /// The plan that it was started by; `None` on the host.
+    pub plan: Option<serde_json::Value>,
+    /// Where it really is, read back; `None` on the host.
+    pub residence: Option<serde_json::Value>,
+}
+
+/// One repetition, of all participants together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Repetition {
+    /// Name of the configuration.
+    pub configuration: String,
+    /// What was measured.
+    pub point: Point,
+    /// From 0.
+    pub round: u32,
+    /// The job, unique in the file.
+    pub job: u64,
+    /// From 0 in the job; 0 is not counted for the best.
+    pub repetition: u32,
+    /// Elements of each participant's arrays; 0 for a chase.
+    pub elements: u64,
+    /// What each participant measured, in the order of participants.
+    pub figures: Vec<Figures>,
+    /// Share of the time in which all ran the same kernel, of the worst kernel.
+    pub overlap: f64,
+    /// CPU time of other processes meanwhile, in per cent of one CPU.
+    pub other_cpu_percent: f64,
+    /// CPU time stolen by a hypervisor below, in per cent of one CPU.
+    pub steal_percent: f64,
+    /// Whether other processes took too much: not counted, and made again.
+    pub rejected: bool,
+}
+
+/// A participant finished a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    /// Name of the configuration.
+    pub configuration: String,
+    /// The job.
+    pub job: u64,
+    /// From 0 in the configuration.
+    pub participant: usize,
+    /// Whether the result was right.
+    pub verified: bool,
+    /// How wrong.
+    pub error: f64,
+    /// The CPUs that each thread might use, as the participant numbers them.
+    pub thread_cpus: Vec<String>,
+    /// The job's pages on each node, as the participant numbers them.
+    pub pages_by_node: Vec<(u32, u64)>,
+    /// Share of the VM's memory that lies on its home nodes, read back from the host; `None` where nobody can say.
+    pub local_share: Option<f64>,
+    /// Where the VM really is after the job, read back; `None` on the host.
+    pub residence: Option<serde_json::Value>,
+}

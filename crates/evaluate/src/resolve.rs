@@ -1,0 +1,345 @@
+//! An experiment on a host: what will run there, with every size and every VM decided. Pure; `--dry-run` prints it, `--resume`
+//! reads it back, so that a continued evaluation measures what the first session measured.
+
+use crate::arrays::{self, ArraySize, Bounds};
+use crate::choice::Choice;
+use crate::experiment::{Configuration, Experiment, Runs, Vms, WorkloadKind};
+use crate::point::Point;
+use scheduler::{Plan, VmSpec};
+use serde::{Deserialize, Serialize};
+use topology::{Bytes, Machine};
+
+/// What of the host decides the sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// Memory that can be taken now.
+    pub available: Bytes,
+    /// Whether VMs run by software emulation.
+    pub emulated: bool,
+}
+
+/// Plans VMs that run at the same time; an error says why it cannot be.
+pub type Planner<'a> = dyn Fn(&[VmSpec]) -> Result<Vec<Plan>, String> + 'a;
+
+/// What will run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Resolved {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// Name of the machine.
+    pub machine: String,
+    /// Usable hardware threads of the machine.
+    pub hardware_threads: u32,
+    /// Whether VMs run by software emulation.
+    pub emulated: bool,
+    /// Size of STREAM's arrays.
+    pub arrays: ArraySize,
+    /// Buffer of the latency chase.
+    pub chase_buffer: Bytes,
+    /// What a reader of the tables has to know.
+    pub notes: Vec<String>,
+    /// In the order of the experiment.
+    pub configurations: Vec<ResolvedConfiguration>,
+    /// Whether the VMs of all configurations run all the time; otherwise only those of the one that is visited.
+    pub keep_running: bool,
+}
+
+/// A configuration with its VMs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResolvedConfiguration {
+    /// Its name.
+    pub name: String,
+    /// The VMs that run at the same time; none: on the host itself.
+    pub vms: Vec<ResolvedVm>,
+    /// What is measured.
+    pub points: Vec<Point>,
+}
+
+impl ResolvedConfiguration {
+    /// Processes that work at the same time: VMs, or one agent on the host.
+    pub fn participants(&self) -> u32 {
+        self.vms.len().max(1) as u32
+    }
+
+    /// `native`, `1 VM x 8 vCPUs`, ...
+    pub fn shape(&self) -> String {
+        match self.vms.as_slice() {
+            [] => "on the host".to_owned(),
+            [vm] => format!("1 VM x {} vCPUs", vm.spec.vcpus),
+            [vm, ..] => format!("{} VMs x {} vCPUs", self.vms.len(), vm.spec.vcpus),
+        }
+    }
+}
+
+/// A VM and its home.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResolvedVm {
+    /// The VM.
+    pub spec: VmSpec,
+    /// Its virtual nodes and their homes.
+    pub plan: Plan,
+}
+
+/// An experiment that this host cannot run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// A VM cannot be planned.
+    #[error("configuration \"{configuration}\": {reason}")]
+    Plan {
+        /// The configuration.
+        configuration: String,
+        /// Why.
+        reason: String,
+    },
+    /// A configuration has nothing to measure.
+    #[error("configuration \"{configuration}\": threads = {threads} gives nothing to measure: {reason}")]
+    NoPoint {
+        /// The configuration.
+        configuration: String,
+        /// The thread counts.
+        threads: String,
+        /// Why.
+        reason: String,
+    },
+    /// The arrays do not fit in memory.
+    #[error("arrays.elements = {elements} needs {needed} for three arrays, and only {available} of memory is available")]
+    Memory {
+        /// Elements of one array.
+        elements: u64,
+        /// Bytes of three.
+        needed: Bytes,
+        /// Memory that can be taken now.
+        available: Bytes,
+    },
+}
+
+/// Decides everything.
+///
+/// # Errors
+/// The host cannot run the experiment.
+pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Result<Resolved, ResolveError> {
+    let hardware_threads = host.machine.usable_threads().count().max(1) as u32;
+    let arrays = array_size(experiment, host)?;
+    let threads = thread_counts(&experiment.threads, hardware_threads);
+    let mut notes: Vec<String> = arrays.note.clone().into_iter().collect();
+    let mut configurations = Vec::new();
+    for (index, configuration) in experiment.configurations.iter().enumerate() {
+        let vms = vms(experiment, configuration, index, host, &arrays, planner)?;
+        let points = match experiment.workload {
+            WorkloadKind::Stream => stream_points(configuration, &vms, &threads)?,
+            WorkloadKind::NumaMatrix => matrix_points(host.machine, &vms),
+        };
+        configurations.push(ResolvedConfiguration { name: configuration.name.clone(), vms, points });
+    }
+    notes.extend(shape_notes(host, &configurations));
+    let held: Bytes = configurations.iter().flat_map(|c| &c.vms).map(|vm| vm.spec.memory).sum();
+    let keep_running = held.saturating_add(arrays.bytes()).0 <= host.available.0 / 10 * 7;
+    Ok(Resolved {
+        experiment: experiment.clone(),
+        machine: host.machine.name.clone(),
+        hardware_threads,
+        emulated: host.emulated && configurations.iter().any(|configuration| !configuration.vms.is_empty()),
+        chase_buffer: chase_buffer(experiment, host.machine),
+        arrays,
+        notes,
+        configurations,
+        keep_running,
+    })
+}
+
+fn array_size(experiment: &Experiment, host: &Host) -> Result<ArraySize, ResolveError> {
+    let llc = arrays::llc_sum(host.machine);
+    let caps = &experiment.arrays;
+    if let Some(&elements) = caps.elements.fixed() {
+        let needed = arrays::footprint(elements);
+        if needed.0 > host.available.0 / 10 * 9 {
+            return Err(ResolveError::Memory { elements, needed, available: host.available });
+        }
+        return Ok(arrays::fixed(elements, llc));
+    }
+    let has_vms = experiment.configurations.iter().any(|configuration| configuration.runs == Runs::Vms);
+    let emulated_cap = caps.max_elements_emulated.filter(|_| host.emulated && has_vms);
+    let max_elements = caps.max_elements.into_iter().chain(emulated_cap).min();
+    Ok(arrays::automatic(&Bounds { llc, available: host.available, max_elements }))
+}
+
+fn chase_buffer(experiment: &Experiment, machine: &Machine) -> Bytes {
+    if let Some(&buffer) = experiment.chase.buffer.fixed() {
+        return buffer;
+    }
+    let nodes = machine.nodes.iter().filter(|node| !machine.usable_cpus(node.id).is_empty()).count().max(1) as u64;
+    let rule = 4 * arrays::llc_sum(machine).0 / nodes;
+    Bytes(rule.min(experiment.chase.max_buffer.0))
+}
+
+/// The list, or 1, 2, 4, ... and all hardware threads.
+fn thread_counts(threads: &Choice<Vec<u32>>, hardware_threads: u32) -> Vec<u32> {
+    match threads {
+        Choice::Fixed(threads) => threads.clone(),
+        Choice::Auto => {
+            let powers = (0..31).map(|power| 1u32 << power).take_while(|&count| count < hardware_threads);
+            powers.chain([hardware_threads]).collect()
+        }
+    }
+}
+
+fn vms(
+    experiment: &Experiment,
+    configuration: &Configuration,
+    index: usize,
+    host: &Host,
+    arrays: &ArraySize,
+    planner: &Planner,
+) -> Result<Vec<ResolvedVm>, ResolveError> {
+    if configuration.runs == Runs::Native {
+        return Ok(Vec::new());
+    }
+    let machine = host.machine;
+    let homes: Vec<_> = machine
+        .nodes
+        .iter()
+        .filter(|node| node.memory > Bytes(0) && node.allowed && !machine.usable_cpus(node.id).is_empty())
+        .map(|node| node.id)
+        .collect();
+    let per_node = configuration.vms == Vms::PerNode;
+    let count = match configuration.vms {
+        Vms::Count(count) => count,
+        Vms::PerNode => (homes.len() as u32).max(configuration.min_vms.unwrap_or(1)).max(1),
+    };
+    let hardware_threads = machine.usable_threads().count() as u32;
+    let vcpus = configuration.vcpus.fixed().copied().unwrap_or((hardware_threads / count).max(1));
+    let memory = configuration
+        .memory
+        .fixed()
+        .copied()
+        .unwrap_or_else(|| vm_memory(arrays.elements / u64::from(count), virtual_nodes(configuration, homes.len(), count), host.available));
+    let spec = |vm: u32| {
+        let mut policy = configuration.policy.clone();
+        if per_node && policy.node_affinity.is_none() && !homes.is_empty() {
+            policy.node_affinity = Some([homes[vm as usize % homes.len()]].into_iter().collect());
+        }
+        VmSpec {
+            name: format!("{}-{index}-{vm}", experiment.name),
+            vcpus,
+            memory,
+            policy,
+            boot: Default::default(),
+            disks: Vec::new(),
+            networks: Vec::new(),
+            console: Default::default(),
+        }
+    };
+    let specs: Vec<VmSpec> = (0..count).map(spec).collect();
+    let plans = planner(&specs)
+        .map_err(|reason| ResolveError::Plan { configuration: configuration.name.clone(), reason })?;
+    Ok(specs.into_iter().zip(plans).map(|(spec, plan)| ResolvedVm { spec, plan }).collect())
+}
+
+/// Most virtual nodes that a VM of this configuration can be expected to have.
+fn virtual_nodes(configuration: &Configuration, nodes: usize, vms: u32) -> u64 {
+    if let Some(fixed) = &configuration.policy.virtual_nodes {
+        return fixed.len().max(1) as u64;
+    }
+    if configuration.policy.vnuma == Some(false) || configuration.vms == Vms::PerNode {
+        return 1;
+    }
+    (nodes as u64).div_ceil(u64::from(vms)).max(1)
+}
+
+/// Memory of a VM for arrays of `elements`: each virtual node can hold all arrays, since one thread first-touches them all on its own
+/// node; where the host lacks that, room for the arrays once. In each case with room for the guest's kernel.
+fn vm_memory(elements: u64, virtual_nodes: u64, available: Bytes) -> Bytes {
+    let step = 64 * virtual_nodes;
+    let round = |bytes: u64| Bytes::from_mib(Bytes(bytes).mib().next_multiple_of(step) + step);
+    let arrays = arrays::footprint(elements).0;
+    let kernel = Bytes::from_mib(256).0;
+    let roomy = round((arrays + arrays / 32) * virtual_nodes + kernel);
+    if roomy.0 <= available.0 / 2 { roomy } else { round(arrays + arrays / 8 + kernel) }
+}
+
+fn stream_points(
+    configuration: &Configuration,
+    vms: &[ResolvedVm],
+    threads: &[u32],
+) -> Result<Vec<Point>, ResolveError> {
+    let participants = vms.len().max(1) as u32;
+    let vcpus: Option<u32> = vms.iter().map(|vm| vm.spec.vcpus).min();
+    let fits = |&&count: &&u32| count.is_multiple_of(participants) && vcpus.is_none_or(|vcpus| count / participants <= vcpus);
+    let points: Vec<Point> = threads.iter().filter(fits).map(|&threads| Point::Stream { threads }).collect();
+    if points.is_empty() {
+        return Err(ResolveError::NoPoint {
+            configuration: configuration.name.clone(),
+            threads: format!("{threads:?}"),
+            reason: format!("{participants} VMs of {} vCPUs each need a multiple of {participants}", vcpus.unwrap_or(0)),
+        });
+    }
+    Ok(points)
+}
+
+/// Each (CPU node, memory node) pair, as the participant numbers its nodes.
+fn matrix_points(machine: &Machine, vms: &[ResolvedVm]) -> Vec<Point> {
+    let nodes: Vec<(u32, u32, bool)> = match vms.first() {
+        None => machine
+            .nodes
+            .iter()
+            .map(|node| (node.id.0, machine.usable_cpus(node.id).len() as u32, node.memory > Bytes(0) && node.allowed))
+            .collect(),
+        Some(vm) => {
+            let virtual_nodes = vm.plan.topology.nodes.iter();
+            virtual_nodes.map(|node| (node.id, node.vcpus.len() as u32, node.memory > Bytes(0))).collect()
+        }
+    };
+    let mut points = Vec::new();
+    for &(cpu_node, threads, _) in nodes.iter().filter(|node| node.1 > 0) {
+        for &(memory_node, _, _) in nodes.iter().filter(|node| node.2) {
+            points.push(Point::Latency { cpu_node, memory_node });
+            points.push(Point::Bandwidth { cpu_node, memory_node, threads });
+        }
+    }
+    points
+}
+
+fn shape_notes(host: &Host, configurations: &[ResolvedConfiguration]) -> Vec<String> {
+    let has_vms = configurations.iter().any(|configuration| !configuration.vms.is_empty());
+    let nodes = host.machine.nodes.iter().filter(|node| !host.machine.usable_cpus(node.id).is_empty()).count();
+    let mut notes = Vec::new();
+    if has_vms && host.emulated {
+        notes.push(
+            "VMs ran by SOFTWARE EMULATION (TCG): their ratios to native are not those of hardware virtualisation.".to_owned(),
+        );
+    }
+    if has_vms && nodes == 1 {
+        notes.push(
+            "This host has one NUMA node: there is no remote memory, and configurations differ only in how many VMs share the node."
+                .to_owned(),
+        );
+    }
+    let warnings = configurations.iter().flat_map(|configuration| &configuration.vms).flat_map(|vm| {
+        vm.plan.warnings.iter().map(|warning| format!("{}: {warning}", vm.spec.name))
+    });
+    notes.extend(warnings);
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn automatic_thread_counts_end_with_all_hardware_threads() {
+        assert_eq!(thread_counts(&Choice::Auto, 16), [1, 2, 4, 8, 16]);
+        assert_eq!(thread_counts(&Choice::Auto, 12), [1, 2, 4, 8, 12]);
+        assert_eq!(thread_counts(&Choice::Auto, 1), [1]);
+        assert_eq!(thread_counts(&Choice::Fixed(vec![3]), 16), [3]);
+    }
+
+    #[test]
+    fn a_vm_with_two_nodes_can_hold_its_arrays_on_either() {
+        // N = 10^8: 2.4e9 B, with 1/32 2475000000; twice that and 256 MiB is 5218435456 B = 4976 MiB, in steps of 128 MiB: 4992 + 128.
+        assert_eq!(vm_memory(100_000_000, 2, Bytes(48 << 30)), Bytes::from_mib(5120));
+        // Only 8 GiB: 2.7e9 B and 256 MiB is 2830 MiB, in steps: 2944 + 128.
+        assert_eq!(vm_memory(100_000_000, 2, Bytes(8 << 30)), Bytes::from_mib(3072));
+    }
+}

@@ -1,0 +1,181 @@
+//! The results directory: `results/<time>-<name>/`.
+
+use crate::environment::Environment;
+use crate::estimate;
+use crate::journal::{self, Journal, JournalError};
+use crate::records::Record;
+use crate::resolve::Resolved;
+use crate::schedule::Visit;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A results directory that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultsError {
+    /// Reading or writing failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It does not hold an evaluation.
+    #[error("{}: not an evaluation that can be continued: {reason}", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Its records cannot be read or written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// A results directory.
+#[derive(Clone, Debug)]
+pub struct Results {
+    path: PathBuf,
+}
+
+impl Results {
+    /// Makes the directory of a new evaluation, with a copy of its experiment file, what was resolved, and the environment.
+    ///
+    /// # Errors
+    /// Something cannot be written.
+    pub fn create(
+        parent: &Path,
+        stamp: &str,
+        experiment_file: &str,
+        resolved: &Resolved,
+        environment: &Environment,
+    ) -> Result<Self, ResultsError> {
+        fs::create_dir_all(parent).map_err(|source| io_error(parent, source))?;
+        let base = format!("{stamp}-{}", resolved.experiment.name);
+        let names = std::iter::once(base.clone()).chain((2..).map(|number| format!("{base}-{number}")));
+        for name in names {
+            let path = parent.join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => {
+                    let results = Self { path };
+                    results.write("experiment.toml", experiment_file.as_bytes())?;
+                    results.write("resolved.json", &json(resolved)?)?;
+                    results.write("environment.json", &json(environment)?)?;
+                    return Ok(results);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(source) => return Err(io_error(&path, source)),
+            }
+        }
+        unreachable!("the names never end")
+    }
+
+    /// An existing directory, with what was resolved, what was measured, and whether a half-written line was cut off.
+    ///
+    /// # Errors
+    /// It does not hold an evaluation.
+    pub fn open(path: &Path) -> Result<(Self, Resolved, Environment, journal::Recovered), ResultsError> {
+        let results = Self { path: path.to_owned() };
+        let resolved = results.read_json("resolved.json")?;
+        let environment = results.read_json("environment.json")?;
+        let records = results.records_path();
+        let recovered = if records.exists() {
+            journal::recover(&records)?
+        } else {
+            journal::Recovered { records: Vec::new(), cut: false }
+        };
+        Ok((results, resolved, environment, recovered))
+    }
+
+    fn read_json<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<T, ResultsError> {
+        let foreign = |reason: String| ResultsError::Foreign { path: self.path.clone(), reason };
+        let text = fs::read(self.path.join(name)).map_err(|error| foreign(format!("{name}: {error}")))?;
+        serde_json::from_slice(&text).map_err(|error| foreign(format!("{name}: {error}")))
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn records_path(&self) -> PathBuf {
+        self.path.join("records.jsonl")
+    }
+
+    /// Opens `records.jsonl` for appending.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn journal(&self) -> Result<Journal, ResultsError> {
+        Ok(Journal::open(&self.records_path())?)
+    }
+
+    /// All records.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn records(&self) -> Result<Vec<Record>, ResultsError> {
+        Ok(journal::recover(&self.records_path())?.records)
+    }
+
+    /// Writes a file whole: a reader sees the old one or the new one, never half of one.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), ResultsError> {
+        let path = self.path.join(name);
+        let unfinished = self.path.join(format!(".{name}.unfinished"));
+        fs::write(&unfinished, content).and_then(|()| fs::rename(&unfinished, &path)).map_err(|source| {
+            let _ = fs::remove_file(&unfinished);
+            io_error(&path, source)
+        })
+    }
+
+    /// Writes a value as JSON.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_json<T: serde::Serialize>(&self, name: &str, value: &T) -> Result<(), ResultsError> {
+        self.write(name, &json(value)?)
+    }
+}
+
+fn io_error(path: &Path, source: io::Error) -> ResultsError {
+    ResultsError::Io { path: path.to_owned(), source }
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, ResultsError> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|error| io_error(Path::new("JSON"), error.into()))?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// Visits that are not complete, in their order.
+pub fn remaining(resolved: &Resolved, records: &[Record]) -> Vec<Visit> {
+    let complete: BTreeSet<_> = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Visit { configuration, point, round } => Some((configuration.as_str(), *point, *round)),
+            _ => None,
+        })
+        .collect();
+    let mut visits = estimate::visits(resolved);
+    visits.retain(|visit| {
+        let name = resolved.configurations[visit.configuration].name.as_str();
+        !complete.contains(&(name, visit.point, visit.round))
+    });
+    visits
+}
+
+/// The first job number that no record has.
+pub fn next_job(records: &[Record]) -> u64 {
+    let jobs = records.iter().filter_map(|record| match record {
+        Record::Repetition(repetition) => Some(repetition.job),
+        Record::Done(done) => Some(done.job),
+        _ => None,
+    });
+    jobs.max().map_or(1, |last| last + 1)
+}

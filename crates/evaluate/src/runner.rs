@@ -1,0 +1,218 @@
+//! Measures: visits configurations in turns, starts all participants' repetitions together, rejects disturbed ones, keeps everything.
+
+use crate::disturbance::Disturbance;
+use crate::errors::RunError;
+use crate::estimate;
+use crate::job;
+use crate::journal::Journal;
+use crate::overlap::{self, Interval};
+use crate::progress::{Event, Progress};
+use crate::records::{Done, Record, Repetition, Start};
+use crate::resolve::Resolved;
+use crate::schedule::Visit;
+use crate::team::Team;
+use crate::world::World;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+use workloads::protocol::{Figures, FromAgent, PROTOCOL_VERSION, ToAgent};
+
+/// One session of an evaluation.
+pub struct Runner<'a> {
+    resolved: &'a Resolved,
+    world: &'a mut dyn World,
+    journal: &'a mut Journal,
+    progress: &'a mut dyn Progress,
+    cancelled: &'a AtomicBool,
+    teams: BTreeMap<usize, Team<'a>>,
+    next_job: u64,
+    epoch: Instant,
+}
+
+impl<'a> Runner<'a> {
+    /// A session whose jobs are numbered from `next_job`. It stops soon after `cancelled` is set.
+    pub fn new(
+        resolved: &'a Resolved,
+        world: &'a mut dyn World,
+        journal: &'a mut Journal,
+        progress: &'a mut dyn Progress,
+        cancelled: &'a AtomicBool,
+        next_job: u64,
+    ) -> Self {
+        Self { resolved, world, journal, progress, cancelled, teams: BTreeMap::new(), next_job, epoch: Instant::now() }
+    }
+
+    /// Makes all visits in their order, and ends all participants.
+    ///
+    /// # Errors
+    /// Something failed or `cancelled` was set; what was measured is in the journal, and no participant is left.
+    pub fn run(mut self, visits: &[Visit]) -> Result<(), RunError> {
+        self.progress.tell(Event::Begin { seconds: estimate::total_seconds(self.resolved, visits) });
+        let outcome = visits.iter().try_for_each(|visit| self.visit(visit));
+        for (_, team) in std::mem::take(&mut self.teams) {
+            team.stop();
+        }
+        outcome
+    }
+
+    fn visit(&mut self, visit: &Visit) -> Result<(), RunError> {
+        self.ensure_team(visit.configuration)?;
+        let configuration = self.resolved.configurations[visit.configuration].name.clone();
+        self.progress.tell(Event::Visit { configuration: &configuration, point: visit.point, round: visit.round });
+        let mut repetitions = self.resolved.experiment.repetitions;
+        for _ in 0..=self.resolved.experiment.limits.repeat_disturbed {
+            let rejected = self.job(visit, repetitions)?;
+            if rejected == 0 {
+                break;
+            }
+            // The first of a job is never counted.
+            repetitions = rejected + 1;
+        }
+        self.journal.append(Record::Visit { configuration, point: visit.point, round: visit.round })?;
+        self.progress.tell(Event::Advanced { seconds: estimate::visit_seconds(self.resolved, visit) });
+        Ok(())
+    }
+
+    fn ensure_team(&mut self, index: usize) -> Result<(), RunError> {
+        if self.teams.contains_key(&index) {
+            return Ok(());
+        }
+        if !self.resolved.keep_running {
+            for (_, team) in std::mem::take(&mut self.teams) {
+                team.stop();
+            }
+        }
+        let configuration = &self.resolved.configurations[index];
+        let name = configuration.name.as_str();
+        self.progress.tell(Event::Starting { configuration: name, participants: configuration.participants() });
+        let begun = Instant::now();
+        let members = self
+            .world
+            .start(configuration)
+            .map_err(|reason| RunError::Start { configuration: name.to_owned(), reason })?;
+        // Entered before it is known to work, so that a failure ends it with the others.
+        self.teams.insert(index, Team { members, cancelled: self.cancelled });
+        self.greet(index)?;
+        self.progress.tell(Event::Started { configuration: name, seconds: begun.elapsed().as_secs_f64() });
+        self.progress.tell(Event::Advanced { seconds: estimate::start_seconds(self.resolved, index) });
+        Ok(())
+    }
+
+    /// Waits for the first line of each, and keeps it.
+    fn greet(&mut self, index: usize) -> Result<(), RunError> {
+        let configuration = &self.resolved.configurations[index];
+        let Some(team) = self.teams.get_mut(&index) else { return Ok(()) };
+        let hello = |message| match message {
+            FromAgent::Hello(hello) => Some(hello),
+            _ => None,
+        };
+        let heard = team.await_all("first line", self.resolved.experiment.limits.boot_seconds, hello)?;
+        for (participant, (at, hello)) in heard.into_iter().enumerate() {
+            let member = &mut team.members[participant];
+            if hello.protocol != PROTOCOL_VERSION {
+                let message =
+                    format!("its agent speaks protocol {}, this homenode {PROTOCOL_VERSION}: build both again", hello.protocol);
+                return Err(RunError::Failed { name: member.name().to_owned(), message });
+            }
+            let started_as = member.started_as();
+            self.journal.append(Record::Start(Box::new(Start {
+                configuration: configuration.name.clone(),
+                participant,
+                name: member.name().to_owned(),
+                pid: member.pid(),
+                accelerator: started_as.accelerator,
+                qemu: started_as.qemu,
+                boot_seconds: at.saturating_duration_since(member.started()).as_secs_f64(),
+                hello,
+                plan: started_as.plan,
+                residence: member.whereabouts().residence,
+            })))?;
+        }
+        Ok(())
+    }
+
+    /// One job of all participants; how many counted repetitions were rejected.
+    fn job(&mut self, visit: &Visit, repetitions: u32) -> Result<u32, RunError> {
+        let job = self.next_job;
+        self.next_job += 1;
+        let limits = &self.resolved.experiment.limits;
+        let configuration = &self.resolved.configurations[visit.configuration];
+        let participants = configuration.participants();
+        let workload = job::workload(self.resolved, visit, repetitions, participants);
+        let pids: Vec<u32> = self.teams.values().flat_map(Team::pids).collect();
+        let Some(team) = self.teams.get_mut(&visit.configuration) else { return Ok(0) };
+        team.send_each(|_| ToAgent::Run { job, workload: workload.clone() }, "the job's start")?;
+        let mut rejected = 0;
+        for repetition in 0..repetitions {
+            let ready = move |message| match message {
+                FromAgent::Ready { job: of, repetition: next } if of == job && next == repetition => Some(()),
+                _ => None,
+            };
+            team.await_all("readiness for the next repetition", limits.repetition_seconds, ready)?;
+            let before = self.world.cpu_reading(&pids).map_err(RunError::Load)?;
+            team.send_all(&ToAgent::Go { job }, "a repetition")?;
+            let over = move |message| match message {
+                FromAgent::Repetition { job: of, repetition: this, figures } if of == job && this == repetition => Some(figures),
+                _ => None,
+            };
+            let heard = team.await_all("result of a repetition", limits.repetition_seconds, over)?;
+            let after = self.world.cpu_reading(&pids).map_err(RunError::Load)?;
+            let disturbance = Disturbance::between(&before, &after);
+            let is_rejected = disturbance.rejects(limits.other_cpu_percent);
+            rejected += u32::from(is_rejected && repetition > 0);
+            let intervals: Vec<Interval> = heard.iter().map(|(at, figures)| interval(self.epoch, *at, figures)).collect();
+            self.journal.append(Record::Repetition(Repetition {
+                configuration: configuration.name.clone(),
+                point: visit.point,
+                round: visit.round,
+                job,
+                repetition,
+                elements: job::elements(&workload),
+                figures: heard.into_iter().map(|(_, figures)| figures).collect(),
+                overlap: overlap::overlap(&intervals).unwrap_or(1.0),
+                other_cpu_percent: disturbance.other_cpu_percent,
+                steal_percent: disturbance.steal_percent,
+                rejected: is_rejected,
+            }))?;
+            self.progress.tell(Event::Repetition { rejected: is_rejected });
+        }
+        self.finish_job(visit.configuration, job)?;
+        Ok(rejected)
+    }
+
+    /// Waits until each has verified its result, and reads back where it is.
+    fn finish_job(&mut self, index: usize, job: u64) -> Result<(), RunError> {
+        let configuration = self.resolved.configurations[index].name.as_str();
+        let Some(team) = self.teams.get_mut(&index) else { return Ok(()) };
+        let done = move |message| match message {
+            FromAgent::Done { job: of, verified, error, thread_cpus, pages_by_node } if of == job => {
+                Some((verified, error, thread_cpus, pages_by_node))
+            }
+            _ => None,
+        };
+        let heard = team.await_all("end of the job", self.resolved.experiment.limits.repetition_seconds, done)?;
+        for (participant, (_, (verified, error, thread_cpus, pages_by_node))) in heard.into_iter().enumerate() {
+            let whereabouts = team.members[participant].whereabouts();
+            self.journal.append(Record::Done(Done {
+                configuration: configuration.to_owned(),
+                job,
+                participant,
+                verified,
+                error,
+                thread_cpus,
+                pages_by_node,
+                local_share: whereabouts.local_share,
+                residence: whereabouts.residence,
+            }))?;
+        }
+        Ok(())
+    }
+}
+
+fn interval(epoch: Instant, at: Instant, figures: &Figures) -> Interval {
+    let seconds = match figures {
+        Figures::Stream { seconds } => seconds.to_vec(),
+        Figures::Chase { seconds, .. } => vec![*seconds],
+    };
+    Interval { end: at.saturating_duration_since(epoch).as_secs_f64(), seconds }
+}

@@ -1,0 +1,132 @@
+//! The participants of one configuration, spoken to together.
+
+use crate::errors::RunError;
+use crate::world::{LinkError, Participant, Said};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use workloads::protocol::{FromAgent, ToAgent};
+
+/// How often a wait looks whether it is still wanted.
+const SLICE: Duration = Duration::from_millis(100);
+/// How long a process may take to end after its connection is gone.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Lines of a console in an error.
+const CONSOLE_LINES: usize = 12;
+
+/// The participants of one configuration.
+pub(crate) struct Team<'a> {
+    pub(crate) members: Vec<Box<dyn Participant>>,
+    pub(crate) cancelled: &'a AtomicBool,
+}
+
+impl Team<'_> {
+    /// Sends a message to all, one straight after the other.
+    pub(crate) fn send_all(&mut self, message: &ToAgent, awaited: &'static str) -> Result<(), RunError> {
+        for index in 0..self.members.len() {
+            if let Err(error) = self.members[index].send(message) {
+                return Err(self.gone(index, awaited, &error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends each its own message.
+    pub(crate) fn send_each(
+        &mut self,
+        message: impl Fn(usize) -> ToAgent,
+        awaited: &'static str,
+    ) -> Result<(), RunError> {
+        for index in 0..self.members.len() {
+            if let Err(error) = self.members[index].send(&message(index)) {
+                return Err(self.gone(index, awaited, &error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until each has said what `wanted` accepts; other messages are passed over, except a failure.
+    pub(crate) fn await_all<T>(
+        &mut self,
+        awaited: &'static str,
+        seconds: u32,
+        wanted: impl Fn(FromAgent) -> Option<T>,
+    ) -> Result<Vec<(Instant, T)>, RunError> {
+        let deadline = Instant::now() + Duration::from_secs(u64::from(seconds));
+        let mut heard = Vec::with_capacity(self.members.len());
+        for index in 0..self.members.len() {
+            loop {
+                let Said { at, message } = self.next_message(index, awaited, seconds, deadline)?;
+                if let FromAgent::Failed { message, .. } = message {
+                    return Err(RunError::Failed { name: self.members[index].name().to_owned(), message });
+                }
+                if let Some(value) = wanted(message) {
+                    heard.push((at, value));
+                    break;
+                }
+            }
+        }
+        Ok(heard)
+    }
+
+    fn next_message(
+        &mut self,
+        index: usize,
+        awaited: &'static str,
+        seconds: u32,
+        deadline: Instant,
+    ) -> Result<Said, RunError> {
+        loop {
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Err(RunError::Interrupted);
+            }
+            match self.members[index].receive(SLICE) {
+                Ok(said) => return Ok(said),
+                Err(LinkError::Timeout) if Instant::now() < deadline => {
+                    // A VM can die while its connection seems open, and another than the one that is listened to.
+                    if let Some(dead) = (0..self.members.len()).find(|&other| self.members[other].exited().is_some()) {
+                        return Err(self.gone(dead, awaited, &LinkError::Timeout));
+                    }
+                }
+                Err(LinkError::Timeout) => {
+                    let member = &self.members[index];
+                    let console = member.console_tail(CONSOLE_LINES);
+                    return Err(RunError::Silent { name: member.name().to_owned(), awaited, seconds, console });
+                }
+                Err(error) => return Err(self.gone(index, awaited, &error)),
+            }
+        }
+    }
+
+    /// The error for a participant whose connection is gone: with its process's own last words, if it ends.
+    fn gone(&mut self, index: usize, awaited: &'static str, error: &LinkError) -> RunError {
+        let deadline = Instant::now() + LAST_WORDS;
+        let member = &mut self.members[index];
+        let reason = loop {
+            if let Some(words) = member.exited() {
+                break words;
+            }
+            if Instant::now() >= deadline {
+                break error.to_string();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        // Ctrl-C reaches the VMs of a terminal too: that they ended is then no news.
+        if self.cancelled.load(Ordering::Relaxed) {
+            return RunError::Interrupted;
+        }
+        let console = member.console_tail(CONSOLE_LINES);
+        RunError::Died { name: member.name().to_owned(), awaited, reason, console }
+    }
+
+    /// Processes of the participants.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.members.iter().map(|member| member.pid()).collect()
+    }
+
+    /// Ends all.
+    pub(crate) fn stop(self) {
+        for member in self.members {
+            member.stop();
+        }
+    }
+}

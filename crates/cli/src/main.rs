@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod failure;
+mod vm_spec_file;
 
 use clap::Parser;
 use std::process::ExitCode;

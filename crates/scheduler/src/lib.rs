@@ -6,4 +6,4 @@ pub mod spec;
 
 pub use occupancy::{NodeUse, Occupancy};
 pub use plan::{Client, MemoryPolicy, Placement, Plan, Reason, VirtualNode, VirtualTopology};
-pub use spec::VmSpec;
+pub use spec::{SpecError, VmSpec};

@@ -1,5 +1,12 @@
 //! The VM spec: what a user writes in `vm.toml`. Plain data; nothing here looks at a machine or opens a file.
 
+mod check;
+mod read;
+mod source;
+
+pub use check::{LONGEST_NAME, MOST_VCPUS, MOST_VIRTUAL_NODES};
+pub use read::SpecError;
+
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use topology::{Bytes, NodeSet};

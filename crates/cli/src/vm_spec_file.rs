@@ -1,0 +1,36 @@
+//! Reads a VM spec file.
+
+use crate::failure::bad_input;
+use scheduler::VmSpec;
+use scheduler::spec::{Boot, Console};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Reads and checks the VM spec at `path`; relative paths in it are made relative to its own directory.
+///
+/// # Errors
+/// Bad input where the file cannot be read or is not a usable spec.
+pub(crate) fn read(path: &Path) -> anyhow::Result<VmSpec> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| bad_input(format!("{}: cannot read the VM spec: {error}", path.display())))?;
+    let mut spec = VmSpec::from_toml(&text, &path.display().to_string()).map_err(bad_input)?;
+    resolve(&mut spec, path.parent().unwrap_or(Path::new("")));
+    Ok(spec)
+}
+
+/// Sets every relative path of the spec below `directory`.
+fn resolve(spec: &mut VmSpec, directory: &Path) {
+    let at = |path: &mut PathBuf| *path = directory.join(&path);
+    match &mut spec.boot {
+        Boot::TinyGuest { kernel } => kernel.iter_mut().for_each(at),
+        Boot::Kernel { kernel, initrd, .. } => {
+            at(kernel);
+            initrd.iter_mut().for_each(at);
+        }
+        Boot::Disk => {}
+    }
+    spec.disks.iter_mut().for_each(|disk| at(&mut disk.path));
+    if let Console::File { path } = &mut spec.console {
+        at(path);
+    }
+}

@@ -1,0 +1,55 @@
+//! Why a VM cannot be planned on a machine.
+
+use topology::{Bytes, NodeSet};
+
+/// Why a VM cannot be planned on a machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The spec allows only nodes that the machine lacks, or that this process may not use.
+    #[error(
+        "VM `{vm}`: policy.node_affinity = \"{affinity}\": {machine} has no usable node {missing}; usable are \"{allowed}\""
+    )]
+    Affinity {
+        /// The VM.
+        vm: String,
+        /// What the spec says.
+        affinity: NodeSet,
+        /// What of it is not there.
+        missing: NodeSet,
+        /// The machine.
+        machine: String,
+        /// What would be valid.
+        allowed: NodeSet,
+    },
+    /// No node on which the VM may live has a CPU that may be used.
+    #[error("{machine}: no usable CPU on the nodes \"{nodes}\" on which the VM may live: allow a node with CPUs")]
+    NoCpu {
+        /// The machine.
+        machine: String,
+        /// The nodes.
+        nodes: NodeSet,
+    },
+    /// The nodes together lack the memory.
+    #[error(
+        "VM `{vm}` needs {needed} of memory; {machine} has {available} to give ({by_node}): stop a VM, or make this one smaller"
+    )]
+    Memory {
+        /// The VM.
+        vm: String,
+        /// Memory of the VM.
+        needed: Bytes,
+        /// The machine.
+        machine: String,
+        /// Free and not promised, over all nodes on which the VM may live.
+        available: Bytes,
+        /// The same node by node, as text.
+        by_node: String,
+    },
+}
+
+impl PlanError {
+    /// Whether the spec names something that the machine does not have at all (as opposed to a machine that lacks room).
+    pub fn is_bad_input(&self) -> bool {
+        matches!(self, Self::Affinity { .. })
+    }
+}

@@ -1,0 +1,123 @@
+//! The machine as sizing and placement look at it: for each candidate node what it has and what is free, computed once.
+
+use crate::{Occupancy, PlanError, VmSpec};
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
+
+/// A node on which the VM may live.
+#[derive(Clone, Debug)]
+pub(crate) struct HostNode {
+    pub(crate) id: NodeId,
+    /// Usable hardware threads.
+    pub(crate) cpus: CpuSet,
+    /// Usable cores.
+    pub(crate) cores: u32,
+    /// Usable hardware threads.
+    pub(crate) threads: u32,
+    /// Memory of the node.
+    pub(crate) memory: u64,
+    /// Memory that nobody uses or was promised, in bytes.
+    pub(crate) available: u64,
+    /// vCPUs whose home it is already.
+    pub(crate) vcpus_held: u32,
+}
+
+impl HostNode {
+    /// What vCPUs are counted against: cores, or hardware threads with `prefer_ht`.
+    pub(crate) fn units(&self, prefer_ht: bool) -> u32 {
+        if prefer_ht { self.threads } else { self.cores }
+    }
+}
+
+/// The candidate nodes, by rising id whatever the order in the machine, and the distances between them.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) nodes: Vec<HostNode>,
+    /// `distances[i][j]`, by index into `nodes`.
+    pub(crate) distances: Vec<Vec<u32>>,
+    pub(crate) prefer_ht: bool,
+}
+
+impl Host {
+    /// The nodes that this process and the spec's node affinity allow.
+    pub(crate) fn new(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec) -> Result<Self, PlanError> {
+        let allowed = allowed_nodes(machine, spec)?;
+        let mut cpus: BTreeMap<NodeId, (CpuSet, BTreeSet<u32>)> = BTreeMap::new();
+        for thread in machine.usable_threads() {
+            let (threads, cores) = cpus.entry(thread.node).or_default();
+            threads.insert(thread.id);
+            cores.insert(thread.core.0);
+        }
+        let mut nodes = Vec::new();
+        for node in machine.nodes.iter().filter(|node| allowed.contains(node.id)) {
+            let (cpus, cores) = cpus.remove(&node.id).unwrap_or_default();
+            let held = occupancy.of(node.id);
+            // What is resident is already missing from `free`; only the rest of the promise still has to come out of it.
+            let available = match node.free {
+                Some(free) => free.saturating_sub(held.memory.saturating_sub(held.resident)),
+                None => node.memory.saturating_sub(held.memory),
+            };
+            let (cores, threads) = (cores.len() as u32, cpus.len() as u32);
+            let (memory, available) = (node.memory.0, available.0.min(node.memory.0));
+            nodes.push(HostNode { id: node.id, cpus, cores, threads, memory, available, vcpus_held: held.vcpus });
+        }
+        nodes.sort_by_key(|node| node.id);
+        if nodes.iter().all(|node| node.threads == 0) {
+            return Err(PlanError::NoCpu { machine: machine.name.clone(), nodes: allowed });
+        }
+        let distances = distances(machine, &nodes);
+        Ok(Self { name: machine.name.clone(), nodes, distances, prefer_ht: spec.policy.prefer_ht })
+    }
+
+    /// Cores or hardware threads of the node at this index.
+    pub(crate) fn units(&self, index: usize) -> u32 {
+        self.nodes[index].units(self.prefer_ht)
+    }
+
+    /// Cores or hardware threads of all candidate nodes.
+    pub(crate) fn all_units(&self) -> u32 {
+        (0..self.nodes.len()).map(|index| self.units(index)).sum()
+    }
+
+    /// `core` or `hardware thread`: the word for what vCPUs are counted against.
+    pub(crate) fn unit_name(&self) -> &'static str {
+        if self.prefer_ht { "hardware thread" } else { "core" }
+    }
+
+    /// Ids of the nodes at these indices.
+    pub(crate) fn ids(&self, indices: &[usize]) -> NodeSet {
+        indices.iter().map(|&index| self.nodes[index].id).collect()
+    }
+
+    /// `node 0: 12 GiB, node 1: 3 GiB`.
+    pub(crate) fn free_memory(&self) -> String {
+        let of = |node: &HostNode| format!("node {}: {}", node.id, Bytes(node.available));
+        self.nodes.iter().map(of).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn allowed_nodes(machine: &Machine, spec: &VmSpec) -> Result<NodeSet, PlanError> {
+    let allowed: NodeSet = machine.nodes.iter().filter(|node| node.allowed).map(|node| node.id).collect();
+    let Some(affinity) = &spec.policy.node_affinity else {
+        return Ok(allowed);
+    };
+    let missing = affinity.difference(&allowed);
+    if !missing.is_empty() {
+        let (affinity, machine) = (affinity.clone(), machine.name.clone());
+        return Err(PlanError::Affinity { vm: spec.name.clone(), affinity, missing, machine, allowed });
+    }
+    Ok(affinity.clone())
+}
+
+/// Distances by index; the machine's own lookup is linear in its nodes.
+fn distances(machine: &Machine, nodes: &[HostNode]) -> Vec<Vec<u32>> {
+    let table = machine.distances.nodes();
+    let row = |node: &HostNode| table.iter().position(|&id| id == node.id);
+    let rows: Vec<Option<usize>> = nodes.iter().map(row).collect();
+    let get = |from: usize, to: usize| match (rows[from], rows[to]) {
+        (Some(i), Some(j)) => machine.distances.rows()[i][j],
+        _ => machine.distance(nodes[from].id, nodes[to].id),
+    };
+    (0..nodes.len()).map(|from| (0..nodes.len()).map(|to| get(from, to)).collect()).collect()
+}

@@ -1,0 +1,117 @@
+//! vNUMA sizing: how many virtual nodes, and how many vCPUs and how much memory in each.
+//!
+//! ESXi's rule (fewest nodes that hold the vCPUs, cores counted and not hardware threads unless `prefer_ht`), mended in
+//! two places: memory counts as much as cores, and uneven machine nodes get uneven shares.
+
+mod shares;
+mod sockets;
+
+pub(crate) use shares::Shape;
+
+use crate::host::Host;
+use crate::{Reason, VmSpec};
+use shares::{Parts, Why};
+use topology::Bytes;
+
+/// The virtual nodes, before they have homes.
+#[derive(Clone, Debug)]
+pub(crate) struct Sizing {
+    /// vCPUs and memory of each virtual node.
+    pub(crate) shapes: Vec<Shape>,
+    /// Whether the guest is told of them.
+    pub(crate) exposed: bool,
+    /// Machine nodes that each client's home has at least: more than one only for a uniform VM that is too large for one.
+    pub(crate) least_home: usize,
+    /// vCPUs in a virtual socket.
+    pub(crate) per_socket: u32,
+    pub(crate) reasons: Vec<Reason>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Sizes the VM for this host. What is free now does not count: the virtual topology is a matter of the machine.
+pub(crate) fn size(host: &Host, spec: &VmSpec) -> Sizing {
+    let parts = match &spec.policy.virtual_nodes {
+        Some(fixed) => {
+            let shapes = fixed.iter().map(|node| Shape { vcpus: node.vcpus, memory: node.memory.0 }).collect();
+            Parts { shapes, why: Why::Fixed }
+        }
+        None => shares::by_rule(host, spec),
+    };
+    let uniform = spec.policy.vnuma == Some(false);
+    let mut reasons = vec![count_reason(host, spec, &parts)];
+    let least_home = if uniform { parts.shapes.len() } else { 1 };
+    let shapes = if uniform { vec![Shape { vcpus: spec.vcpus, memory: spec.memory.0 }] } else { parts.shapes };
+    let sockets = sockets::choose(host, spec, shapes);
+    let exposed = spec.policy.vnuma.unwrap_or(sockets.shapes.len() > 1);
+    if uniform && least_home > 1 {
+        reasons.push(Reason {
+            choice: "one uniform node".to_owned(),
+            because: format!("policy.vnuma = false: the guest is not told that its memory lies on {least_home} machine nodes"),
+        });
+    }
+    reasons.extend(share_reason(host, &sockets.shapes));
+    reasons.push(sockets.reason);
+    let warnings = sockets.warning.into_iter().collect();
+    Sizing { shapes: sockets.shapes, exposed, least_home, per_socket: sockets.per_socket, reasons, warnings }
+}
+
+/// Why there are as many virtual nodes as there are.
+fn count_reason(host: &Host, spec: &VmSpec, parts: &Parts) -> Reason {
+    let (count, vcpus, memory) = (parts.shapes.len(), spec.vcpus, spec.memory);
+    let need = |nodes: Option<usize>| nodes.map_or("more than there are".to_owned(), |nodes| format!("{nodes}"));
+    let because = match &parts.why {
+        Why::Fixed => "policy.virtual_nodes fixes them".to_owned(),
+        Why::Fewest { by_cores, by_memory } => format!(
+            "fewest nodes that hold the VM: by {unit}s {cores} ({vcpus} vCPUs; nodes of {units} {unit}s), by memory {by_memory} ({memory}; nodes of {sizes})",
+            unit = host.unit_name(),
+            cores = need(*by_cores),
+            by_memory = need(*by_memory),
+            units = units_range(host, spec.policy.max_vcpus_per_node),
+            sizes = memory_range(host),
+        ),
+        Why::Spread { nodes } => format!("policy.placement = \"spread\": as many as the {nodes} machine nodes with CPUs and {vcpus} vCPUs allow"),
+        Why::Cap { most } => format!("policy.max_vcpus_per_node = {most} splits {vcpus} vCPUs into {count} parts"),
+        Why::Overflow { cpu_nodes } => format!(
+            "no set of machine nodes holds {vcpus} vCPUs on {} {}s and {memory} of memory: all {cpu_nodes} nodes with CPUs share the VM",
+            host.all_units(),
+            host.unit_name(),
+        ),
+    };
+    Reason { choice: format!("virtual nodes: {count}"), because }
+}
+
+/// Why the shares differ, where they do.
+fn share_reason(host: &Host, shapes: &[Shape]) -> Option<Reason> {
+    let (first, last) = (shapes.first()?, shapes.last()?);
+    if first == last {
+        return None;
+    }
+    let list: Vec<String> = shapes.iter().map(|shape| format!("{} + {}", shape.vcpus, Bytes(shape.memory))).collect();
+    let even_host = host.nodes.windows(2).all(|pair| (pair[0].cores, pair[0].memory) == (pair[1].cores, pair[1].memory));
+    let because = if even_host {
+        "the vCPUs do not divide evenly; memory follows the vCPUs".to_owned()
+    } else {
+        "the machine's nodes are uneven, or the vCPUs do not divide evenly; memory follows the vCPUs as far as the nodes hold it".to_owned()
+    };
+    Some(Reason { choice: format!("shares: {}", list.join(", ")), because })
+}
+
+/// `4` or `4-8`: cores or threads of the nodes with CPUs.
+fn units_range(host: &Host, cap: Option<u32>) -> String {
+    let units = (0..host.nodes.len()).map(|index| host.units(index)).filter(|&units| units > 0);
+    let units: Vec<u32> = units.map(|units| cap.map_or(units, |cap| units.min(cap))).collect();
+    range(units.iter().min(), units.iter().max(), u32::to_string)
+}
+
+fn memory_range(host: &Host) -> String {
+    let memory = host.nodes.iter().filter(|node| node.threads > 0).map(|node| node.memory);
+    range(memory.clone().min().as_ref(), memory.max().as_ref(), |&bytes| Bytes(bytes).to_string())
+}
+
+fn range<T: PartialEq>(least: Option<&T>, most: Option<&T>, print: impl Fn(&T) -> String) -> String {
+    match (least, most) {
+        (Some(least), Some(most)) if least == most => print(least),
+        (Some(least), Some(most)) => format!("{} to {}", print(least), print(most)),
+        _ => "none".to_owned(),
+    }
+}

@@ -1,0 +1,168 @@
+//! The number of virtual nodes and the share of each.
+
+use crate::VmSpec;
+use crate::divide::{evenly, in_proportion};
+use crate::host::Host;
+use crate::spec::Spread;
+use topology::Bytes;
+
+/// vCPUs and memory of a virtual node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Shape {
+    pub(crate) vcpus: u32,
+    /// Bytes.
+    pub(crate) memory: u64,
+}
+
+/// The shares and what decided their number.
+pub(super) struct Parts {
+    pub(super) shapes: Vec<Shape>,
+    pub(super) why: Why,
+}
+
+/// What decided the number of virtual nodes.
+pub(super) enum Why {
+    Fixed,
+    /// The fewest that hold the VM; how many it takes by cores alone and by memory alone.
+    Fewest { by_cores: Option<usize>, by_memory: Option<usize> },
+    Spread { nodes: usize },
+    Cap { most: u32 },
+    /// The machine is too small.
+    Overflow { cpu_nodes: usize },
+}
+
+/// What a machine node offers to one virtual node.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    units: u64,
+    memory: u64,
+}
+
+/// Subsets of more nodes than this are not enumerated when looking for an uneven fit; the largest nodes are taken.
+const ENUMERATED_NODES: usize = 12;
+
+/// Shares by rule: even where the nodes allow it, else in proportion to them, largest first.
+pub(super) fn by_rule(host: &Host, spec: &VmSpec) -> Parts {
+    let rooms = rooms(host, spec.policy.max_vcpus_per_node);
+    let most = most_parts(&rooms, spec);
+    let fit = |count: &usize| even_fit(&rooms, spec, *count).or_else(|| uneven_fit(&rooms, spec, *count));
+    if spec.policy.placement == Spread::Spread
+        && let Some(shapes) = (1..=most).rev().find_map(|count| fit(&count))
+    {
+        return Parts { shapes, why: Why::Spread { nodes: rooms.len() } };
+    }
+    match (1..=most).find_map(|count| fit(&count)) {
+        Some(shapes) => Parts { shapes, why: fewest(&rooms, spec) },
+        None => overflow(host, spec),
+    }
+}
+
+/// Most parts of one a node: each holds at least one vCPU and one MiB.
+fn most_parts(rooms: &[Room], spec: &VmSpec) -> usize {
+    rooms.len().min(spec.vcpus as usize).min(spec.memory.mib() as usize)
+}
+
+/// Nodes with CPUs, largest first: the order depends on sizes alone, so that node numbers cannot matter.
+fn rooms(host: &Host, cap: Option<u32>) -> Vec<Room> {
+    let cap = u64::from(cap.unwrap_or(u32::MAX));
+    let room = |index: usize| Room { units: u64::from(host.units(index)).min(cap), memory: host.nodes[index].memory };
+    let mut rooms: Vec<Room> = (0..host.nodes.len()).map(room).filter(|room| room.units > 0).collect();
+    rooms.sort_by_key(|room| std::cmp::Reverse((room.units, room.memory)));
+    rooms
+}
+
+/// Whether distinct rooms hold the shapes, which come largest first.
+pub(super) fn hold(host: &Host, spec: &VmSpec, shapes: &[Shape]) -> bool {
+    rooms_hold(&rooms(host, spec.policy.max_vcpus_per_node), shapes)
+}
+
+fn rooms_hold(rooms: &[Room], shapes: &[Shape]) -> bool {
+    let holds = |room: &&Room, shape: &Shape| room.units >= u64::from(shape.vcpus) && room.memory >= shape.memory;
+    // The shapes are nested, so that counting the rooms for each is Hall's condition.
+    shapes.iter().enumerate().all(|(larger, shape)| rooms.iter().filter(|room| holds(room, shape)).count() > larger)
+}
+
+fn even_fit(rooms: &[Room], spec: &VmSpec, count: usize) -> Option<Vec<Shape>> {
+    let shapes = with_memory(spec.memory, &evenly(u64::from(spec.vcpus), count), &vec![u64::MAX; count])?;
+    rooms_hold(rooms, &shapes).then_some(shapes)
+}
+
+fn uneven_fit(rooms: &[Room], spec: &VmSpec, count: usize) -> Option<Vec<Shape>> {
+    let mut shapes = subsets(rooms.len(), count).into_iter().find_map(|subset| {
+        let units: Vec<u64> = subset.iter().map(|&index| rooms[index].units).collect();
+        let memory: Vec<u64> = subset.iter().map(|&index| rooms[index].memory).collect();
+        let vcpus = in_proportion(u64::from(spec.vcpus), &units, &units)?;
+        with_memory(spec.memory, &vcpus, &memory)
+    })?;
+    shapes.sort_by(|a, b| b.cmp(a));
+    Some(shapes)
+}
+
+/// Gives the shares of vCPUs their memory in proportion, within the limits.
+pub(super) fn with_memory(memory: Bytes, vcpus: &[u64], limits: &[u64]) -> Option<Vec<Shape>> {
+    let granule = granule(memory, vcpus.len());
+    let limits: Vec<u64> = limits.iter().map(|limit| limit / granule).collect();
+    let memory = in_proportion(memory.0 / granule, vcpus, &limits)?;
+    Some(vcpus.iter().zip(memory).map(|(&vcpus, memory)| Shape { vcpus: vcpus as u32, memory: memory * granule }).collect())
+}
+
+/// Node boundaries on huge pages where the memory allows it, else on whole MiB.
+fn granule(memory: Bytes, parts: usize) -> u64 {
+    let huge = 2 * Bytes::MIB.0;
+    if memory.0.is_multiple_of(huge) && memory.0 / huge >= parts as u64 { huge } else { Bytes::MIB.0 }
+}
+
+/// Subsets of `count` of `total` rooms, those with the largest first.
+fn subsets(total: usize, count: usize) -> Vec<Vec<usize>> {
+    if total > ENUMERATED_NODES {
+        return vec![(0..count).collect()];
+    }
+    let masks = (0u32..1 << total).filter(|mask| mask.count_ones() as usize == count);
+    let mut sets: Vec<Vec<usize>> = masks.map(|mask| (0..total).filter(|bit| mask >> bit & 1 == 1).collect()).collect();
+    sets.sort();
+    sets
+}
+
+fn fewest(rooms: &[Room], spec: &VmSpec) -> Why {
+    let fewest_of = |needed: u64, of: fn(&Room) -> u64| {
+        let mut sizes: Vec<u64> = rooms.iter().map(of).collect();
+        sizes.sort_by(|a, b| b.cmp(a));
+        let mut sum = 0u64;
+        sizes.iter().position(|size| {
+            sum = sum.saturating_add(*size);
+            sum >= needed
+        })
+    };
+    let by_cores = fewest_of(u64::from(spec.vcpus), |room| room.units).map(|index| index + 1);
+    let by_memory = fewest_of(spec.memory.0, |room| room.memory).map(|index| index + 1);
+    Why::Fewest { by_cores, by_memory }
+}
+
+/// Shares of a VM that has no one-part-a-node fit: because of `max_vcpus_per_node`, or because the machine is too small.
+fn overflow(host: &Host, spec: &VmSpec) -> Parts {
+    let cap = spec.policy.max_vcpus_per_node;
+    let capped = cap.map_or(1, |cap| spec.vcpus.div_ceil(cap)) as usize;
+    let rooms = rooms(host, None);
+    let limit = most_parts(&rooms, spec);
+    let free_fit = (1..=limit).find(|&count| even_fit(&rooms, spec, count).or_else(|| uneven_fit(&rooms, spec, count)).is_some());
+    if let (Some(most), Some(fewest)) = (cap, free_fit) {
+        let vcpus = evenly(u64::from(spec.vcpus), capped.max(fewest));
+        return Parts { shapes: without_limits(spec, &vcpus), why: Why::Cap { most } };
+    }
+    let vcpus = if capped <= limit && limit == rooms.len() {
+        let units: Vec<u64> = rooms.iter().map(|room| room.units).collect();
+        let most = vec![u64::from(cap.unwrap_or(u32::MAX)); limit];
+        in_proportion(u64::from(spec.vcpus), &units, &most)
+    } else {
+        None
+    };
+    let vcpus = vcpus.unwrap_or_else(|| evenly(u64::from(spec.vcpus), capped.max(limit)));
+    let memory: Vec<u64> = rooms.iter().map(|room| room.memory).collect();
+    let held = if vcpus.len() == rooms.len() { with_memory(spec.memory, &vcpus, &memory) } else { None };
+    let shapes = held.unwrap_or_else(|| without_limits(spec, &vcpus));
+    Parts { shapes, why: Why::Overflow { cpu_nodes: rooms.len() } }
+}
+
+fn without_limits(spec: &VmSpec, vcpus: &[u64]) -> Vec<Shape> {
+    with_memory(spec.memory, vcpus, &vec![u64::MAX; vcpus.len()]).unwrap_or_default()
+}

@@ -1,0 +1,150 @@
+//! What a spec must hold beyond being well-formed TOML.
+
+use super::{Boot, FixedNode, Network, Policy, VmSpec};
+use std::collections::BTreeSet;
+use topology::Bytes;
+
+/// Most vCPUs of a VM: the most that any QEMU machine type takes (q35 since QEMU 9.0).
+pub const MOST_VCPUS: u32 = 4096;
+/// Most virtual nodes of a VM: QEMU's `MAX_NODES`.
+pub const MOST_VIRTUAL_NODES: usize = 128;
+/// Longest name: a name becomes part of socket paths, which Linux limits to 107 bytes.
+pub const LONGEST_NAME: usize = 64;
+
+/// A field and what is wrong with it.
+pub(super) struct Problem {
+    pub(super) field: String,
+    pub(super) problem: String,
+}
+
+type Checked = Result<(), Problem>;
+
+/// Fails with `problem` unless `holds`.
+fn ensure(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(Problem { field: field.to_owned(), problem: problem() }) }
+}
+
+/// The first thing that makes the spec unusable on any machine.
+pub(super) fn check(spec: &VmSpec) -> Checked {
+    check_name(&spec.name)?;
+    ensure((1..=MOST_VCPUS).contains(&spec.vcpus), "vcpus", || format!("a VM has 1 to {MOST_VCPUS} vCPUs"))?;
+    check_memory(spec.memory, "memory")?;
+    check_policy(spec)?;
+    check_devices(spec)
+}
+
+fn check_name(name: &str) -> Checked {
+    ensure((1..=LONGEST_NAME).contains(&name.len()), "name", || {
+        format!("a name has 1 to {LONGEST_NAME} characters; this one has {}", name.len())
+    })?;
+    let odd = name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-".contains(*c)));
+    ensure(odd.is_none(), "name", || {
+        format!(
+            "the name becomes a file name: letters, digits, `.`, `_` and `-` are valid, {:?} is not",
+            odd.unwrap_or(' ')
+        )
+    })?;
+    ensure(!name.starts_with(['.', '-']), "name", || "a name begins with a letter, a digit or `_`".to_owned())
+}
+
+fn check_memory(memory: Bytes, field: &str) -> Checked {
+    ensure(memory >= Bytes::MIB, field, || {
+        format!("{memory} is too little: write at least 1 MiB, with its unit, for example \"512 MiB\"")
+    })?;
+    ensure(memory.0.is_multiple_of(Bytes::MIB.0), field, || {
+        format!("{} bytes is not a whole number of MiB; {} MiB is the next below", memory.0, memory.mib())
+    })
+}
+
+fn check_policy(spec: &VmSpec) -> Checked {
+    let policy = &spec.policy;
+    if let Some(per_socket) = policy.cores_per_socket {
+        ensure(per_socket > 0 && spec.vcpus.is_multiple_of(per_socket), "policy.cores_per_socket", || {
+            format!("it must divide the {} vCPUs: {} are valid", spec.vcpus, divisors(spec.vcpus))
+        })?;
+    }
+    if let Some(most) = policy.max_vcpus_per_node {
+        ensure(most > 0, "policy.max_vcpus_per_node", || "a node has at least 1 vCPU".to_owned())?;
+        let nodes = spec.vcpus.div_ceil(most) as usize;
+        ensure(nodes <= MOST_VIRTUAL_NODES, "policy.max_vcpus_per_node", || {
+            format!("it makes {nodes} virtual nodes; QEMU takes at most {MOST_VIRTUAL_NODES}")
+        })?;
+        ensure(nodes as u64 <= spec.memory.mib(), "policy.max_vcpus_per_node", || {
+            format!("it makes {nodes} virtual nodes, which is more than the memory has MiB")
+        })?;
+    }
+    if let Some(affinity) = &policy.node_affinity {
+        ensure(!affinity.is_empty(), "policy.node_affinity", || {
+            "it allows no node: name at least one, for example \"0\" or \"0-1\", or leave it out".to_owned()
+        })?;
+    }
+    policy.virtual_nodes.as_ref().map_or(Ok(()), |nodes| check_virtual_nodes(spec, policy, nodes))
+}
+
+fn check_virtual_nodes(spec: &VmSpec, policy: &Policy, nodes: &[FixedNode]) -> Checked {
+    const FIELD: &str = "policy.virtual_nodes";
+    ensure((1..=MOST_VIRTUAL_NODES).contains(&nodes.len()), FIELD, || {
+        format!("a VM has 1 to {MOST_VIRTUAL_NODES} virtual nodes; {} are written", nodes.len())
+    })?;
+    for (index, node) in nodes.iter().enumerate() {
+        let vcpus = format!("{FIELD}[{index}].vcpus");
+        ensure(node.vcpus > 0, &vcpus, || "a virtual node has at least 1 vCPU".to_owned())?;
+        check_memory(node.memory, &format!("{FIELD}[{index}].memory"))?;
+        if let Some(per_socket) = policy.cores_per_socket {
+            ensure(node.vcpus.is_multiple_of(per_socket), &vcpus, || {
+                format!(
+                    "a socket of cores_per_socket = {per_socket} vCPUs would lie in two virtual nodes: use a multiple"
+                )
+            })?;
+        }
+        if let Some(most) = policy.max_vcpus_per_node {
+            ensure(node.vcpus <= most, &vcpus, || format!("it is over max_vcpus_per_node = {most}"))?;
+        }
+    }
+    let vcpus: u64 = nodes.iter().map(|node| u64::from(node.vcpus)).sum();
+    ensure(vcpus == u64::from(spec.vcpus), FIELD, || {
+        format!("their vCPUs add up to {vcpus}, but the VM has vcpus = {}", spec.vcpus)
+    })?;
+    let memory: Bytes = nodes.iter().map(|node| node.memory).sum();
+    ensure(memory == spec.memory, FIELD, || {
+        format!("their memory adds up to {memory}, but the VM has memory = {}", spec.memory)
+    })?;
+    ensure(policy.vnuma != Some(false), "policy.vnuma", || {
+        "virtual_nodes describes nodes that the guest would not be told of: remove one of the two".to_owned()
+    })
+}
+
+fn check_devices(spec: &VmSpec) -> Checked {
+    let bootable = !matches!(spec.boot, Boot::Disk) || !spec.disks.is_empty();
+    ensure(bootable, "boot.from", || "the VM has no disk to boot: add a [[disk]] with path and format".to_owned())?;
+    if let Boot::Kernel { kernel, .. } = &spec.boot {
+        ensure(!kernel.as_os_str().is_empty(), "boot.kernel", || "the path is empty".to_owned())?;
+    }
+    for (index, disk) in spec.disks.iter().enumerate() {
+        let field = format!("disk[{index}].path");
+        ensure(!disk.path.as_os_str().is_empty(), &field, || "the path is empty".to_owned())?;
+        let twice =
+            spec.disks[..index].iter().any(|other| other.path == disk.path && !(other.read_only && disk.read_only));
+        ensure(!twice, &field, || "two disks that write to one image destroy it".to_owned())?;
+    }
+    check_forwards(&spec.networks)
+}
+
+fn check_forwards(networks: &[Network]) -> Checked {
+    let mut taken = BTreeSet::new();
+    for (card, Network::User { forward }) in networks.iter().enumerate() {
+        for (index, port) in forward.iter().enumerate() {
+            let field = |end: &str| format!("network[{card}].forward[{index}].{end}");
+            ensure(port.host > 0, &field("host"), || "a port is 1 to 65535".to_owned())?;
+            ensure(port.guest > 0, &field("guest"), || "a port is 1 to 65535".to_owned())?;
+            ensure(taken.insert(port.host), &field("host"), || "the port is forwarded twice".to_owned())?;
+        }
+    }
+    Ok(())
+}
+
+/// `1, 2, 3, 6` for 6.
+fn divisors(number: u32) -> String {
+    let divisors: Vec<String> = (1..=number).filter(|d| number.is_multiple_of(*d)).map(|d| d.to_string()).collect();
+    divisors.join(", ")
+}

@@ -1,0 +1,100 @@
+//! Every bad spec gives an error that names the file, the line, the field, the value and what would be valid.
+
+use scheduler::VmSpec;
+
+/// The error's text for a spec whose lines after the usual three are `lines`.
+fn error_of(name: &str, vcpus: &str, memory: &str, lines: &str) -> String {
+    let text = format!("name = {name}\nvcpus = {vcpus}\nmemory = {memory}\n{lines}");
+    VmSpec::from_toml(&text, "vm.toml").expect_err(&text).to_string()
+}
+
+fn with_lines(lines: &str) -> String {
+    error_of("\"vm\"", "8", "\"4 GiB\"", lines)
+}
+
+#[test]
+fn a_plain_spec_is_read_with_its_defaults() {
+    let spec = VmSpec::from_toml("name = \"vm\"\nvcpus = 8\nmemory = \"4 GiB\"\n", "vm.toml").expect("valid");
+    assert_eq!((spec.vcpus, spec.memory.mib()), (8, 4096));
+    assert_eq!(spec.policy, scheduler::spec::Policy::default());
+}
+
+#[test]
+fn unusable_sizes_are_refused() {
+    let errors = [
+        error_of("\"vm\"", "0", "\"4 GiB\"", ""),
+        error_of("\"vm\"", "-2", "\"4 GiB\"", ""),
+        error_of("\"vm\"", "5000", "\"4 GiB\"", ""),
+        error_of("\"vm\"", "8", "\"4 GB\"", ""),
+        error_of("\"vm\"", "8", "-4", ""),
+        error_of("\"vm\"", "8", "4096", ""),
+        error_of("\"vm\"", "8", "2097153", ""),
+        error_of("\"vm\"", "8", "\"4.5 GiB\"", ""),
+        error_of("\"vm\"", "\"eight\"", "\"4 GiB\"", ""),
+    ];
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[test]
+fn odd_names_are_refused() {
+    let errors = ["\"\"", "\"a/b\"", "\"../up\"", "\"two words\"", "\"-rf\"", &format!("\"{}\"", "x".repeat(65)), "7"]
+        .map(|name| error_of(name, "8", "\"4 GiB\"", ""));
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[test]
+fn unusable_policies_are_refused() {
+    let errors = [
+        "vcpu = 8",
+        "[policy]\nprefer_htt = true",
+        "[policy]\nprefer_ht = \"yes\"",
+        "[policy]\ncores_per_socket = 3",
+        "[policy]\ncores_per_socket = 0",
+        "[policy]\nmax_vcpus_per_node = 0",
+        "[policy]\nnode_affinity = \"\"",
+        "[policy]\nnode_affinity = \"1-0\"",
+        "[policy]\nnode_affinity = [0, 1]",
+        "[policy]\nplacement = \"pack\"",
+        "[policy]\nmemory = \"local\"",
+    ]
+    .map(with_lines);
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[test]
+fn virtual_nodes_that_do_not_add_up_are_refused() {
+    let errors = [
+        "[policy]\nvirtual_nodes = []",
+        "[policy]\nvirtual_nodes = [{ vcpus = 4, memory = \"2 GiB\" }]",
+        "[policy]\nvirtual_nodes = [{ vcpus = 4, memory = \"2 GiB\" }, { vcpus = 4, memory = \"1 GiB\" }]",
+        "[policy]\nvirtual_nodes = [{ vcpus = 8, memory = \"4 GiB\" }, { vcpus = 0, memory = \"0 B\" }]",
+        "[policy]\nvirtual_nodes = [{ vcpus = 8, memory = \"4 GB\" }]",
+        "[policy]\nvirtual_nodes = [{ cpus = 8, memory = \"4 GiB\" }]",
+        "[policy]\nvnuma = false\nvirtual_nodes = [{ vcpus = 8, memory = \"4 GiB\" }]",
+        "[policy]\ncores_per_socket = 4\nvirtual_nodes = [{ vcpus = 6, memory = \"3 GiB\" }, { vcpus = 2, memory = \"1 GiB\" }]",
+        "[policy]\nmax_vcpus_per_node = 4\nvirtual_nodes = [{ vcpus = 8, memory = \"4 GiB\" }]",
+    ]
+    .map(with_lines);
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[test]
+fn unusable_devices_are_refused() {
+    let errors = [
+        "[boot]\nfrom = \"disk\"",
+        "[boot]\nfrom = \"floppy\"",
+        "[boot]\nfrom = \"kernel\"",
+        "[boot]\nfrom = \"kernel\"\nkernel = \"bzImage\"\ninitramfs = \"initrd\"",
+        "[[disk]]\npath = \"a.img\"",
+        "[[disk]]\npath = \"a.img\"\nformat = \"vmdk\"",
+        "[[disk]]\npath = \"a.img\"\nformat = \"raw\"\n[[disk]]\npath = \"a.img\"\nformat = \"raw\"",
+        "[[network]]\nkind = \"user\"\nforward = [{ host = 2222, guest = 22 }, { host = 2222, guest = 80 }]",
+        "[[network]]\nkind = \"user\"\nforward = [{ host = 70000, guest = 22 }]",
+        "[console]\nto = \"printer\"",
+        "[console]\nto = \"file\"",
+        "name = \"twice\"",
+        "[policy\n",
+    ]
+    .map(with_lines);
+    insta::assert_snapshot!(errors.join("\n"));
+}

@@ -6,6 +6,7 @@
 mod bytes;
 mod ids;
 mod machine;
+pub mod read;
 
 pub use bytes::{Bytes, BytesError};
 pub use ids::{CoreId, CpuId, CpuSet, Id, IdSet, IdSetError, LlcId, NodeId, NodeSet, SocketId};

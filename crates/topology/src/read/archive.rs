@@ -1,0 +1,131 @@
+//! Captured machines: a `.tar.gz` of just the files that reading needs.
+
+use super::error::ReadError;
+use super::tree::{Files, LONGEST_FILE, Tree};
+use super::{MOST_THREADS, sysfs};
+use crate::Machine;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use std::io::{self, Read};
+use std::path::{Component, Path};
+
+/// The most that an archive may hold unpacked.
+const LARGEST_ARCHIVE: u64 = 256 << 20;
+/// The most entries: sixteen files and directories a thread.
+const MOST_ENTRIES: usize = MOST_THREADS * 16;
+
+/// Packs what [`from_root`](super::from_root) reads of a directory (`/` for this host) as a `.tar.gz`.
+///
+/// Of `/proc/cpuinfo`, `/proc/meminfo` and `/proc/self/status` it takes only the lines that are read.
+///
+/// # Errors
+/// Where the machine itself cannot be read.
+pub fn capture(root: &Path) -> Result<Vec<u8>, ReadError> {
+    let tree = Tree::in_directory(root.to_owned()).recording();
+    sysfs::machine(&tree, "captured")?;
+    pack(&tree.into_record()).map_err(|source| ReadError::Io { path: root.to_owned(), source })
+}
+
+/// A machine from an archive as [`capture`] writes it; the tree may lie in one directory inside it.
+///
+/// # Errors
+/// Where the archive is damaged or too large, or describes no machine.
+pub fn from_archive(archive: &[u8], name: &str) -> Result<Machine, ReadError> {
+    let files = unpack(archive).map_err(|reason| ReadError::Archive { archive: name.to_owned(), reason })?;
+    sysfs::machine(&Tree::captured(files, name.to_owned()), name)
+}
+
+fn pack(files: &Files) -> io::Result<Vec<u8>> {
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
+    for (path, text) in files {
+        let mut header = tar::Header::new_ustar();
+        match text {
+            Some(text) => {
+                header.set_mode(0o644);
+                header.set_size(text.len() as u64);
+                archive.append_data(&mut header, path, text.as_bytes())?;
+            }
+            None => {
+                header.set_entry_type(tar::EntryType::Directory);
+                header.set_mode(0o755);
+                header.set_size(0);
+                archive.append_data(&mut header, format!("{path}/"), io::empty())?;
+            }
+        }
+    }
+    archive.into_inner()?.finish()
+}
+
+fn unpack(archive: &[u8]) -> Result<Files, String> {
+    const ZIPPED: [u8; 2] = [0x1f, 0x8b];
+    if archive.starts_with(&ZIPPED) {
+        unpack_tar(GzDecoder::new(archive).take(LARGEST_ARCHIVE))
+    } else {
+        unpack_tar(archive.take(LARGEST_ARCHIVE))
+    }
+}
+
+fn unpack_tar(stream: impl Read) -> Result<Files, String> {
+    let damaged =
+        |error: io::Error| format!("not a complete tar archive ({error}); pack one with `homenode topology --capture`");
+    let mut files = Files::new();
+    let mut tar = tar::Archive::new(stream);
+    for (count, entry) in tar.entries().map_err(damaged)?.enumerate() {
+        let mut entry = entry.map_err(damaged)?;
+        if count >= MOST_ENTRIES {
+            return Err(format!("more than {MOST_ENTRIES} entries: no machine needs so many"));
+        }
+        let Some(path) = entry.path().ok().and_then(|path| path_in_tree(&path)) else { continue };
+        let mut text = None;
+        if entry.header().entry_type().is_file() {
+            if entry.size() > LONGEST_FILE {
+                return Err(format!("{path} has {} bytes: at most {LONGEST_FILE} are read", entry.size()));
+            }
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).map_err(damaged)?;
+            text = Some(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        files.insert(path, text);
+    }
+    Ok(files)
+}
+
+/// An entry's path from its `sys` or `proc` on, which may be one directory down; `None` for anything else.
+fn path_in_tree(path: &Path) -> Option<String> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name.to_str()?),
+            Component::CurDir => {}
+            _ => return None,
+        }
+    }
+    let start = names.iter().take(2).position(|&name| name == "sys" || name == "proc")?;
+    Some(names[start..].join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_the_tree_are_taken() {
+        let taken = |path: &str| path_in_tree(Path::new(path));
+        assert_eq!(taken("./host/sys/devices/x"), Some("sys/devices/x".to_owned()));
+        assert_eq!(taken("proc/meminfo"), Some("proc/meminfo".to_owned()));
+        for path in ["../sys/x", "/sys/x", "a/b/sys/x", "etc/passwd"] {
+            assert_eq!(taken(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn damage_is_named() {
+        for bytes in [&b"\x1f\x8bnot gzip"[..], &b"short"[..]] {
+            let error = from_archive(bytes, "report.tar.gz").expect_err("damaged").to_string();
+            assert!(error.contains("report.tar.gz"), "{error}");
+        }
+        let empty = from_archive(&[0; 1024], "empty.tar").expect_err("no files").to_string();
+        assert!(empty.contains("sys/devices/system/cpu"), "{empty}");
+    }
+}

@@ -1,0 +1,245 @@
+//! Hardware threads: which core, last-level cache, socket and node each belongs to.
+//!
+//! A file that lists the members of a group is read once, by the first member, not by each: 512 CPUs take hundreds of
+//! files instead of tens of thousands.
+
+use super::error::ReadError;
+use super::sysfs::{CPUS, NODES};
+use super::tree::Tree;
+use crate::{Bytes, CoreId, CpuId, CpuSet, HardwareThread, Llc, LlcId, NodeId, SocketId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which CPUs there are.
+pub(super) struct Cpus {
+    pub(super) present: CpuSet,
+    pub(super) online: CpuSet,
+}
+
+impl Cpus {
+    /// Reads the lists, or where there are none the directories.
+    pub(super) fn read(tree: &Tree) -> Result<Self, ReadError> {
+        let listed = |file: &str| tree.list::<CpuId>(&format!("{CPUS}/{file}"));
+        let (present, online) = (listed("present")?, listed("online")?);
+        let from_directories = || tree.numbered(CPUS, "cpu").into_iter().map(CpuId).collect::<CpuSet>();
+        let present = present.or_else(|| online.clone()).unwrap_or_else(from_directories);
+        let online = online.unwrap_or_else(|| present.clone());
+        if online.is_empty() {
+            return Err(ReadError::NotAMachine { place: tree.place().to_owned(), missing: format!("{CPUS}/online") });
+        }
+        Ok(Self { present: present.union(&online), online })
+    }
+}
+
+/// Groups of CPUs: each online CPU with the first CPU of its group.
+type Leaders = BTreeMap<CpuId, CpuId>;
+
+/// Groups the online CPUs by the list that the first CPU of each group gives; one without a list is alone, or left out.
+fn group(
+    online: &CpuSet,
+    keep_alone: bool,
+    members: impl Fn(CpuId) -> Result<Option<CpuSet>, ReadError>,
+) -> Result<Leaders, ReadError> {
+    let mut leaders = Leaders::new();
+    for cpu in online.iter() {
+        if leaders.contains_key(&cpu) {
+            continue;
+        }
+        match members(cpu)? {
+            Some(listed) => {
+                for member in listed.iter().filter(|&member| online.contains(member)) {
+                    leaders.entry(member).or_insert(cpu);
+                }
+                leaders.entry(cpu).or_insert(cpu);
+            }
+            None if keep_alone => {
+                leaders.insert(cpu, cpu);
+            }
+            None => {}
+        }
+    }
+    Ok(leaders)
+}
+
+/// Numbers the groups from 0 in the order of their first CPUs.
+fn numbered(leaders: &Leaders) -> BTreeMap<CpuId, u32> {
+    let firsts: BTreeSet<CpuId> = leaders.values().copied().collect();
+    firsts.into_iter().zip(0..).collect()
+}
+
+/// Every thread and every last-level cache.
+pub(super) fn threads(
+    tree: &Tree,
+    cpus: &Cpus,
+    nodes: &[NodeId],
+    allowed: Option<&CpuSet>,
+    notes: &mut Vec<String>,
+) -> Result<(Vec<HardwareThread>, Vec<Llc>), ReadError> {
+    let topology = |cpu: CpuId, file: &str| format!("{CPUS}/cpu{cpu}/topology/{file}");
+    let listed = |cpu: CpuId, old: &str, new: &str| {
+        tree.list_or_mask::<CpuId>(
+            &[topology(cpu, &format!("{old}_list")), topology(cpu, &format!("{new}_list"))],
+            &topology(cpu, old),
+        )
+    };
+    let cores = group(&cpus.online, true, |cpu| listed(cpu, "thread_siblings", "core_cpus"))?;
+    let core_numbers = numbered(&cores);
+    let sockets = sockets(tree, &cpus.online, |cpu| listed(cpu, "core_siblings", "package_cpus"), notes)?;
+    let (cache_of, llcs) = last_level_caches(tree, &cpus.online)?;
+    let homes = homes(tree, cpus, nodes, notes)?;
+    let capacities = super::capacity::of_cores(tree, &cpus.online, &cores, notes)?;
+    let first_node = nodes.first().copied().unwrap_or(NodeId(0));
+    let mut next_core = core_numbers.len() as u32;
+    let mut threads = Vec::with_capacity(cpus.present.len());
+    for id in cpus.present.iter() {
+        let core = cores.get(&id).map(|leader| core_numbers[leader]).unwrap_or_else(|| {
+            next_core += 1;
+            next_core - 1
+        });
+        threads.push(HardwareThread {
+            id,
+            core: CoreId(core),
+            llc: cache_of.get(&id).copied(),
+            node: homes.get(&id).copied().unwrap_or(first_node),
+            socket: sockets.get(&id).copied().unwrap_or(SocketId(u32::MAX)),
+            online: cpus.online.contains(id),
+            allowed: allowed.is_none_or(|allowed| allowed.contains(id)),
+            capacity: capacities.get(&id).copied(),
+        });
+    }
+    place_offline(&mut threads, notes);
+    Ok((threads, llcs))
+}
+
+/// Linux says nothing of an offline CPU but its node: it gets the socket of its node's other threads.
+fn place_offline(threads: &mut [HardwareThread], notes: &mut Vec<String>) {
+    let offline: CpuSet = threads.iter().filter(|thread| !thread.online).map(|thread| thread.id).collect();
+    if offline.is_empty() {
+        return;
+    }
+    let mut of_node = BTreeMap::new();
+    for thread in threads.iter().filter(|thread| thread.online) {
+        of_node.entry(thread.node).or_insert(thread.socket);
+    }
+    let first = of_node.values().next().copied().unwrap_or(SocketId(0));
+    for thread in threads.iter_mut().filter(|thread| !thread.online) {
+        thread.socket = of_node.get(&thread.node).copied().unwrap_or(first);
+    }
+    notes.push(format!("CPUs {offline} are offline. Linux does not say which core, cache or socket they belong to: each is kept as a core of its own."));
+}
+
+/// The socket of each online CPU, numbered as the kernel does where it gives a number that is not negative.
+fn sockets(
+    tree: &Tree,
+    online: &CpuSet,
+    members: impl Fn(CpuId) -> Result<Option<CpuSet>, ReadError>,
+    notes: &mut Vec<String>,
+) -> Result<BTreeMap<CpuId, SocketId>, ReadError> {
+    let leaders = group(online, true, &members)?;
+    let mut ids: BTreeMap<CpuId, Option<u32>> = BTreeMap::new();
+    for &leader in leaders.values() {
+        if let std::collections::btree_map::Entry::Vacant(e) = ids.entry(leader) {
+            let path = format!("{CPUS}/cpu{leader}/topology/physical_package_id");
+            let id = tree.number::<i64>(&path, "a number")?.and_then(|id| u32::try_from(id).ok());
+            e.insert(id);
+        }
+    }
+    let unknown: Vec<CpuId> = ids.iter().filter(|(_, id)| id.is_none()).map(|(&leader, _)| leader).collect();
+    if !unknown.is_empty() {
+        name_sockets(&mut ids, &unknown, leaders.len(), notes);
+    }
+    Ok(leaders.into_iter().map(|(cpu, leader)| (cpu, SocketId(ids[&leader].unwrap_or(0)))).collect())
+}
+
+/// Gives numbers to sockets that have none: the next free ones, or one for all where no group is larger than a CPU.
+fn name_sockets(ids: &mut BTreeMap<CpuId, Option<u32>>, unknown: &[CpuId], cpus: usize, notes: &mut Vec<String>) {
+    let next = ids.values().flatten().max().map_or(0, |largest| largest.saturating_add(1));
+    let alone = ids.len() == cpus;
+    for (index, leader) in unknown.iter().enumerate() {
+        ids.insert(*leader, Some(if alone { next } else { next.saturating_add(index as u32) }));
+    }
+    notes.push(format!(
+        "Linux gives no number for the socket of CPU {} (physical_package_id is missing or -1): {}.",
+        unknown[0],
+        if alone { "all such CPUs are taken as one socket" } else { "sockets are numbered by the CPUs that they list" }
+    ));
+}
+
+/// The node of each CPU.
+fn homes(
+    tree: &Tree,
+    cpus: &Cpus,
+    nodes: &[NodeId],
+    notes: &mut Vec<String>,
+) -> Result<BTreeMap<CpuId, NodeId>, ReadError> {
+    let mut homes = BTreeMap::new();
+    for &node in nodes {
+        let directory = format!("{NODES}/node{node}");
+        let listed = tree.list_or_mask::<CpuId>(&[format!("{directory}/cpulist")], &format!("{directory}/cpumap"))?;
+        homes.extend(listed.unwrap_or_default().iter().map(|cpu| (cpu, node)));
+    }
+    if nodes.len() == 1 {
+        homes.extend(cpus.present.iter().map(|cpu| (cpu, nodes[0])));
+    }
+    let mut nowhere = CpuSet::new();
+    for cpu in cpus.present.iter().filter(|cpu| !homes.contains_key(cpu)).collect::<Vec<_>>() {
+        // A node lists its online CPUs only; the link from an offline CPU to its node stays.
+        let linked = tree.numbered(&format!("{CPUS}/cpu{cpu}"), "node").first().map(|&node| NodeId(node));
+        match linked.filter(|node| nodes.contains(node)) {
+            Some(node) => {
+                homes.insert(cpu, node);
+            }
+            None => {
+                nowhere.insert(cpu);
+            }
+        }
+    }
+    if !nowhere.is_empty() {
+        notes.push(format!(
+            "CPUs {nowhere} are on no node that Linux lists: they are taken to be on node {}.",
+            nodes[0]
+        ));
+    }
+    Ok(homes)
+}
+
+/// The last-level cache of each online CPU that names one: the data or unified cache of the highest level.
+fn last_level_caches(tree: &Tree, online: &CpuSet) -> Result<(BTreeMap<CpuId, LlcId>, Vec<Llc>), ReadError> {
+    let found = std::cell::RefCell::new(BTreeMap::new());
+    let leaders = group(online, false, |cpu| {
+        let Some((directory, level)) = last_level(tree, cpu)? else { return Ok(None) };
+        let listed =
+            tree.list_or_mask(&[format!("{directory}/shared_cpu_list")], &format!("{directory}/shared_cpu_map"))?;
+        found.borrow_mut().insert(cpu, (level, cache_size(tree, &directory)?));
+        Ok(Some(listed.unwrap_or_default()))
+    })?;
+    let numbers = numbered(&leaders);
+    let found = found.into_inner();
+    let llc = |(leader, &number): (&CpuId, &u32)| {
+        let (level, size) = found.get(leader).copied().unwrap_or((0, None));
+        Llc { id: LlcId(number), level, size }
+    };
+    let llcs = numbers.iter().map(llc).collect();
+    Ok((leaders.into_iter().map(|(cpu, leader)| (cpu, LlcId(numbers[&leader]))).collect(), llcs))
+}
+
+fn last_level(tree: &Tree, cpu: CpuId) -> Result<Option<(String, u8)>, ReadError> {
+    let directory = format!("{CPUS}/cpu{cpu}/cache");
+    let mut best: Option<(String, u8)> = None;
+    for index in tree.numbered(&directory, "index") {
+        let cache = format!("{directory}/index{index}");
+        let Some(level) = tree.number::<u8>(&format!("{cache}/level"), "a cache level")? else { continue };
+        let instructions =
+            level == 1 && tree.read(&format!("{cache}/type")).is_some_and(|kind| kind.trim() == "Instruction");
+        if !instructions && best.as_ref().is_none_or(|&(_, highest)| level > highest) {
+            best = Some((cache, level));
+        }
+    }
+    Ok(best)
+}
+
+/// A size such as `32768K`.
+fn cache_size(tree: &Tree, directory: &str) -> Result<Option<Bytes>, ReadError> {
+    let path = format!("{directory}/size");
+    let parse = |text: String| text.trim().parse().map_err(|_| tree.error(&path, &text, "a size such as `32768K`"));
+    tree.read(&path).map(parse).transpose()
+}

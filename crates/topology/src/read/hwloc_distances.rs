@@ -1,0 +1,73 @@
+//! Tables of distances in hwloc's XML.
+
+use super::error::shortened;
+use crate::{Distances, NodeId};
+use roxmltree::Node as Element;
+
+/// The table of latencies between NUMA nodes, if the document has a complete one. `order` holds the nodes as the document lists them.
+pub(super) fn find(root: Element<'_, '_>, order: &[NodeId]) -> Result<Option<Distances>, String> {
+    let newer = root.children().filter(|child| child.has_tag_name("distances2")).find(|table| is_latency(*table));
+    if let Some(table) = newer {
+        return version_2(table, order);
+    }
+    let older = root.descendants().filter(|element| element.has_tag_name("distances"));
+    let whole = |table: &Element<'_, '_>| table.attribute("nbobjs").and_then(|n| n.parse().ok()) == Some(order.len());
+    match older.into_iter().find(whole) {
+        Some(table) if order.len() > 1 => version_1(table, order),
+        _ => Ok(None),
+    }
+}
+
+/// Whether a table is about nodes and says latency (`HWLOC_DISTANCES_KIND_MEANS_LATENCY`), not bandwidth.
+fn is_latency(table: Element<'_, '_>) -> bool {
+    const MEANS_LATENCY: u64 = 1 << 2;
+    let kind = table.attribute("kind").and_then(|kind| kind.parse::<u64>().ok()).unwrap_or(MEANS_LATENCY);
+    table.attribute("type") == Some("NUMANode") && kind & MEANS_LATENCY != 0
+}
+
+fn numbers(table: Element<'_, '_>, tag: &str) -> Result<Vec<u32>, String> {
+    let texts = table.children().filter(|child| child.has_tag_name(tag)).filter_map(|child| child.text());
+    let parse = |text: &str| {
+        text.parse::<u32>().map_err(|_| format!("distances2: {tag} `{}`: expected a number", shortened(text)))
+    };
+    texts.flat_map(str::split_whitespace).map(parse).collect()
+}
+
+/// hwloc 2.x: `<distances2>` with os indexes and a flat list of values.
+fn version_2(table: Element<'_, '_>, order: &[NodeId]) -> Result<Option<Distances>, String> {
+    let (indexes, values) = (numbers(table, "indexes")?, numbers(table, "u64values")?);
+    if indexes.is_empty() || values.len() != indexes.len() * indexes.len() {
+        return Err(format!(
+            "distances2: {} values for {} nodes: expected a square table",
+            values.len(),
+            indexes.len()
+        ));
+    }
+    let rows = values.chunks(indexes.len()).map(<[u32]>::to_vec).collect();
+    let table = Distances::new(indexes.into_iter().map(NodeId).collect(), rows);
+    Ok(table.and_then(|table| sorted(&table, order)))
+}
+
+/// hwloc 1.x: `<distances>` with one `<latency>` a pair, relative to a base, in the order of the nodes.
+fn version_1(table: Element<'_, '_>, order: &[NodeId]) -> Result<Option<Distances>, String> {
+    let number =
+        |text: Option<&str>| text.and_then(|text| text.parse::<f64>().ok()).filter(|n| n.is_finite() && *n > 0.0);
+    let base = number(table.attribute("latency_base")).unwrap_or(1.0);
+    let latency =
+        |element: Element<'_, '_>| number(element.attribute("value")).map(|value| (value * base).round() as u32);
+    let values: Option<Vec<u32>> =
+        table.children().filter(|child| child.has_tag_name("latency")).map(latency).collect();
+    let values = values.filter(|values| values.len() == order.len() * order.len());
+    let values = values.ok_or_else(|| format!("distances: expected {0} x {0} latencies, each over 0", order.len()))?;
+    let rows = values.chunks(order.len()).map(<[u32]>::to_vec).collect();
+    Ok(Distances::new(order.to_vec(), rows).and_then(|table| sorted(&table, order)))
+}
+
+/// The table with its nodes in rising order; `None` if it lacks one of them.
+fn sorted(table: &Distances, order: &[NodeId]) -> Option<Distances> {
+    let mut nodes = order.to_vec();
+    nodes.sort_unstable();
+    let row = |&from: &NodeId| nodes.iter().map(|&to| table.get(from, to)).collect::<Option<Vec<u32>>>();
+    let rows = nodes.iter().map(row).collect::<Option<Vec<_>>>()?;
+    Distances::new(nodes, rows)
+}

@@ -1,0 +1,116 @@
+//! Memory and huge pages of each node.
+
+use super::error::ReadError;
+use super::sysfs::NODES;
+use super::tree::{LONGEST_FILE, Tree};
+use crate::{Bytes, HugePages, NodeId};
+
+/// What a node has.
+pub(super) struct NodeMemory {
+    pub(super) total: Bytes,
+    pub(super) free: Option<Bytes>,
+    pub(super) huge_pages: Vec<HugePages>,
+}
+
+/// `/proc/meminfo`: the whole machine.
+struct WholeMachine {
+    total: Bytes,
+    available: Option<Bytes>,
+}
+
+/// Memory of each of `nodes`, in their order.
+pub(super) fn of_nodes(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -> Result<Vec<NodeMemory>, ReadError> {
+    let whole = whole_machine(tree)?;
+    let mut memory = Vec::with_capacity(nodes.len());
+    for &node in nodes {
+        memory.push(of_node(tree, node)?);
+    }
+    if let [only] = memory.as_mut_slice()
+        && only.huge_pages.is_empty()
+    {
+        only.huge_pages = huge_pages(tree, "sys/kernel/mm/hugepages")?;
+    }
+    reconcile(&mut memory, whole.as_ref(), notes);
+    if memory.iter().all(|node| node.total == Bytes(0)) {
+        notes.push(
+            "No memory is known (neither node*/meminfo nor /proc/meminfo): every node is shown without.".to_owned(),
+        );
+    }
+    Ok(memory)
+}
+
+fn of_node(tree: &Tree, node: NodeId) -> Result<NodeMemory, ReadError> {
+    let directory = format!("{NODES}/node{node}");
+    let path = format!("{directory}/meminfo");
+    let amounts = amounts(tree, &path, &["MemTotal", "MemFree", "Active(file)", "Inactive(file)", "SReclaimable"])?;
+    let amount = |key: &str| amounts.iter().find(|(found, _)| found == key).map(|&(_, amount)| amount);
+    let total = amount("MemTotal").unwrap_or_default();
+    // As the kernel's si_mem_available(), but for its watermarks, which a node does not show: free pages, the page cache of
+    // files, and slabs that can be reclaimed.
+    let free = amount("MemFree").map(|free| {
+        let cache: Bytes = ["Active(file)", "Inactive(file)", "SReclaimable"].into_iter().filter_map(amount).sum();
+        free.saturating_add(cache).min(total)
+    });
+    Ok(NodeMemory { total, free, huge_pages: huge_pages(tree, &format!("{directory}/hugepages"))? })
+}
+
+fn whole_machine(tree: &Tree) -> Result<Option<WholeMachine>, ReadError> {
+    let amounts = amounts(tree, "proc/meminfo", &["MemTotal", "MemAvailable"])?;
+    let amount = |key: &str| amounts.iter().find(|(found, _)| found == key).map(|&(_, amount)| amount);
+    Ok(amount("MemTotal").map(|total| WholeMachine { total, available: amount("MemAvailable") }))
+}
+
+/// Where all memory is on one node, `/proc/meminfo` is the better source: node files miss memory that was added by a
+/// balloon, and `MemAvailable` knows the watermarks. Where several nodes have memory it can only be compared.
+fn reconcile(memory: &mut [NodeMemory], whole: Option<&WholeMachine>, notes: &mut Vec<String>) {
+    let Some(whole) = whole else { return };
+    let sum: Bytes = memory.iter().map(|node| node.total).sum();
+    // Pages that the kernel reserves at boot make them differ by a little.
+    let differ = sum.0.abs_diff(whole.total.0) > whole.total.0 / 50;
+    let several = memory.iter().filter(|node| node.total > Bytes(0)).count() > 1;
+    if several {
+        if differ {
+            notes.push(format!(
+                "The nodes' memory adds up to {sum}, and /proc/meminfo says {}: memory was added or taken at run time. Free memory per node may be off by as much.",
+                whole.total
+            ));
+        }
+        return;
+    }
+    let holder = memory.iter().position(|node| node.total > Bytes(0)).unwrap_or(0);
+    let Some(node) = memory.get_mut(holder) else { return };
+    if differ && node.total > Bytes(0) {
+        notes.push(format!(
+            "The node's own meminfo says {}, /proc/meminfo {}: memory was added or taken at run time (a balloon, hot-add, or a limit). /proc/meminfo is used.",
+            node.total, whole.total
+        ));
+    }
+    node.total = whole.total;
+    node.free = whole.available.or(node.free);
+}
+
+/// Lines such as `MemTotal: 5335244 kB`, the unit optional.
+fn amounts(tree: &Tree, path: &str, keys: &[&str]) -> Result<Vec<(String, Bytes)>, ReadError> {
+    let lines = tree.lines(path, keys, LONGEST_FILE).unwrap_or_default();
+    let parse = |(key, value): (String, String)| {
+        let kib = value.trim_end_matches("kB").trim().parse::<u64>().ok().and_then(|kib| kib.checked_mul(1024));
+        kib.map(|bytes| (key.clone(), Bytes(bytes)))
+            .ok_or_else(|| tree.error(path, &format!("{key}: {value}"), "an amount such as `5335244 kB`"))
+    };
+    lines.into_iter().map(parse).collect()
+}
+
+/// Pools of huge pages in a directory of `hugepages-<n>kB`, by rising size.
+fn huge_pages(tree: &Tree, directory: &str) -> Result<Vec<HugePages>, ReadError> {
+    let size = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok();
+    let mut sizes: Vec<u64> = tree.names(directory).iter().filter_map(|name| size(name)).collect();
+    sizes.sort_unstable();
+    let mut pools = Vec::new();
+    for kib in sizes {
+        let pool = format!("{directory}/hugepages-{kib}kB");
+        let pages = |file: &str| tree.number::<u64>(&format!("{pool}/{file}"), "a number of pages");
+        let (total, free) = (pages("nr_hugepages")?.unwrap_or(0), pages("free_hugepages")?.unwrap_or(0));
+        pools.push(HugePages { page_size: Bytes(kib.saturating_mul(1024)), total, free });
+    }
+    Ok(pools)
+}

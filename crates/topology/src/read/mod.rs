@@ -1,0 +1,44 @@
+//! Reading a [`Machine`] from wherever one is described.
+//!
+//! | function | reads |
+//! |---|---|
+//! | [`live`], [`from_root`] | `/sys` and `/proc`, of this host or as a directory |
+//! | [`from_archive`] | what [`capture`] packed |
+//! | [`from_hwloc_xml`] | the XML of `lstopo --of xml`, hwloc 1.x and 2.x |
+//! | [`from_toml`], [`shipped`] | a machine file, and those that come with homenode |
+//! | [`from_synthetic`] | a string in hwloc's synthetic grammar |
+
+mod archive;
+mod capacity;
+mod cpus;
+mod error;
+mod hwloc_distances;
+mod hwloc_xml;
+mod machine_file;
+mod masks;
+mod memory;
+mod shape;
+mod shipped;
+mod synthetic;
+mod synthetic_grammar;
+mod synthetic_indexes;
+mod sysfs;
+mod tree;
+
+pub use archive::{capture, from_archive};
+pub use error::ReadError;
+pub use hwloc_xml::from_hwloc_xml;
+pub use machine_file::from_toml;
+pub use shipped::{shipped, shipped_names};
+pub use synthetic::{DEFAULT_NODE_MEMORY, from_synthetic};
+pub use sysfs::{from_root, live};
+
+/// The most hardware threads that a machine may have. Linux's own bound (`NR_CPUS`) is 8192.
+pub const MOST_THREADS: usize = 65_536;
+/// The most NUMA nodes that a machine may have: Linux's `MAX_NUMNODES` is 1024.
+pub const MOST_NODES: usize = 1024;
+
+/// A file's name without directories and extension: what to call a machine that has no name of its own.
+fn stem(file: &str) -> String {
+    std::path::Path::new(file).file_stem().map_or_else(|| file.to_owned(), |stem| stem.to_string_lossy().into_owned())
+}

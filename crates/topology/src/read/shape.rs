@@ -1,0 +1,98 @@
+//! Putting a machine together that is described, not found: the shared end of the XML, TOML and synthetic readers.
+
+use super::error::{ReadError, check_size};
+use crate::{Bytes, CoreId, CpuId, Distances, HardwareThread, HugePages, Llc, LlcId, Machine, Node, NodeId, SocketId};
+use std::collections::BTreeSet;
+
+/// Where a hardware thread is, as far as the levels above it have said.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Place {
+    pub(super) socket: Option<SocketId>,
+    pub(super) llc: Option<LlcId>,
+    pub(super) core: Option<CoreId>,
+    /// Index in [`Shape::nodes`]: a node may get its number after its threads.
+    pub(super) node: Option<usize>,
+}
+
+/// A machine under construction.
+#[derive(Default)]
+pub(super) struct Shape {
+    pub(super) nodes: Vec<Node>,
+    pub(super) llcs: Vec<Llc>,
+    pub(super) threads: Vec<(CpuId, Place)>,
+    pub(super) cpu_model: Option<String>,
+    pub(super) notes: Vec<String>,
+}
+
+/// A node of a described machine.
+pub(super) fn node(id: NodeId, memory: Bytes, huge_pages: Vec<HugePages>) -> Node {
+    Node { id, memory, free: None, huge_pages, allowed: true }
+}
+
+impl Shape {
+    /// The machine, ordered and checked. `describe` gives the error for an id that is there twice.
+    pub(super) fn finish(
+        mut self,
+        name: &str,
+        distances: Option<Distances>,
+        describe: impl Fn(String) -> ReadError,
+    ) -> Result<Machine, ReadError> {
+        check_size(name, self.threads.len(), self.nodes.len())?;
+        if self.threads.is_empty() {
+            return Err(describe("it has no hardware thread".to_owned()));
+        }
+        if self.nodes.is_empty() {
+            self.nodes.push(node(NodeId(0), Bytes(0), Vec::new()));
+            self.notes.push("No NUMA node is given: all is taken as one node, 0, without known memory.".to_owned());
+        }
+        let mut next_core =
+            self.threads.iter().filter_map(|(_, place)| place.core).map(|core| core.0 + 1).max().unwrap_or(0);
+        let mut threads = Vec::with_capacity(self.threads.len());
+        for (id, place) in &self.threads {
+            let core = place.core.unwrap_or_else(|| {
+                next_core += 1;
+                CoreId(next_core - 1)
+            });
+            let node = self.nodes[place.node.unwrap_or(0)].id;
+            let socket = place.socket.unwrap_or(SocketId(0));
+            threads.push(HardwareThread {
+                id: *id,
+                core,
+                llc: place.llc,
+                node,
+                socket,
+                online: true,
+                allowed: true,
+                capacity: None,
+            });
+        }
+        if self.threads.iter().any(|(_, place)| place.socket.is_none()) {
+            self.notes.push("No socket is given: all is taken as one socket, 0.".to_owned());
+        }
+        threads.sort_by_key(|thread| thread.id);
+        self.nodes.sort_by_key(|node| node.id);
+        self.llcs.sort_by_key(|llc| llc.id);
+        if let Some(id) = repeated(threads.iter().map(|thread| thread.id.0)) {
+            return Err(describe(format!("hardware thread {id} is there twice")));
+        }
+        if let Some(id) = repeated(self.nodes.iter().map(|node| node.id.0)) {
+            return Err(describe(format!("NUMA node {id} is there twice")));
+        }
+        let distances = distances.unwrap_or_else(|| Distances::flat(self.nodes.iter().map(|node| node.id).collect()));
+        Ok(Machine {
+            name: name.to_owned(),
+            cpu_model: self.cpu_model,
+            nodes: self.nodes,
+            llcs: self.llcs,
+            threads,
+            distances,
+            notes: self.notes,
+        })
+    }
+}
+
+fn repeated(ids: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut seen = BTreeSet::new();
+    let mut ids = ids;
+    ids.find(|&id| !seen.insert(id))
+}

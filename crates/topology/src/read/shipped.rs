@@ -1,0 +1,55 @@
+//! The machine files that come with homenode, inside the program.
+
+use super::error::ReadError;
+use super::machine_file::from_toml;
+use crate::Machine;
+
+macro_rules! machine_files {
+    ($($name:literal),* $(,)?) => {
+        /// Name and text of every file in `machines/`.
+        const FILES: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../../../machines/", $name, ".toml")))),*];
+    };
+}
+
+machine_files!(
+    "dell-r910",
+    "epyc-7742-2s-nps1",
+    "epyc-7742-2s-nps2",
+    "epyc-7742-2s-nps4",
+    "hp-dl380-g6",
+    "hp-dl980-g7"
+);
+
+/// Names of the machines that come with homenode, in order.
+pub fn shipped_names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|&(name, _)| name)
+}
+
+/// The machine of this name that comes with homenode; `None` if there is none.
+///
+/// # Errors
+/// None for the files as shipped: a test reads each.
+pub fn shipped(name: &str) -> Option<Result<Machine, ReadError>> {
+    FILES.iter().find(|&&(known, _)| known == name).map(|&(name, text)| from_toml(text, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn every_file_in_machines_is_shipped_and_reads() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+        let mut on_disk: Vec<String> = std::fs::read_dir(directory)
+            .expect("machines/")
+            .filter_map(|entry| Some(entry.ok()?.file_name().into_string().ok()?.strip_suffix(".toml")?.to_owned()))
+            .collect();
+        on_disk.sort();
+        assert_eq!(on_disk, shipped_names().collect::<Vec<_>>());
+        for name in shipped_names() {
+            let machine = shipped(name).expect(name).expect(name);
+            assert_eq!(machine.name, name);
+        }
+    }
+}

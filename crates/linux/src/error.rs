@@ -1,0 +1,50 @@
+//! What can go wrong when the host is asked something.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A question to the host that it did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum LinuxError {
+    /// A file of `/proc` or `/sys` cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file of `/proc` or `/sys` says something that this program does not understand.
+    #[error("{}: no {field} where the kernel documents one", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        field: &'static str,
+    },
+    /// A system call failed.
+    #[error("cannot {action}: {source}")]
+    Call {
+        /// What was tried, for example `bind thread 12 to CPUs 0-3`.
+        action: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl LinuxError {
+    /// A system call that failed while `action` was tried.
+    pub fn call(action: impl Into<String>, source: io::Error) -> Self {
+        Self::Call { action: action.into(), source }
+    }
+
+    pub(crate) fn format(path: &Path, field: &'static str) -> Self {
+        Self::Format { path: path.to_owned(), field }
+    }
+}
+
+/// The text of a file of `/proc` or `/sys`. Bytes that are not UTF-8 are replaced.
+pub(crate) fn read_text(path: &Path) -> Result<String, LinuxError> {
+    let bytes = std::fs::read(path).map_err(|source| LinuxError::Read { path: path.to_owned(), source })?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

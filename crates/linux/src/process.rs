@@ -1,0 +1,130 @@
+//! Processes and their threads, from `/proc` (proc(5)).
+
+use crate::error::{LinuxError, read_text};
+use crate::sys::clock_ticks_per_second;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A process that cannot be mistaken for a later one with the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    pub started_ticks: u64,
+}
+
+impl Identity {
+    /// The process that has this number now.
+    pub fn of(pid: u32) -> Result<Self, LinuxError> {
+        let path = directory(pid).join("stat");
+        let text = read_text(&path)?;
+        let started = text.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
+        Ok(Self { pid, started_ticks: started.ok_or_else(|| LinuxError::format(&path, "field starttime"))? })
+    }
+
+    /// Whether it still runs: same number, same start, and not a zombie.
+    pub fn is_alive(self) -> bool {
+        Self::of(self.pid).is_ok_and(|now| now == self) && state(self.pid) != Some('Z')
+    }
+
+    /// Seconds that it has been running.
+    pub fn age_seconds(self) -> Result<f64, LinuxError> {
+        let path = Path::new("/proc/uptime");
+        let text = read_text(path)?;
+        let uptime: f64 = text
+            .split_whitespace()
+            .next()
+            .and_then(|seconds| seconds.parse().ok())
+            .ok_or_else(|| LinuxError::format(path, "uptime in seconds"))?;
+        Ok((uptime - self.started_ticks as f64 / clock_ticks_per_second() as f64).max(0.0))
+    }
+}
+
+fn directory(pid: u32) -> PathBuf {
+    Path::new("/proc").join(pid.to_string())
+}
+
+fn state(pid: u32) -> Option<char> {
+    let text = read_text(&directory(pid).join("stat")).ok()?;
+    text.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// A thread of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// The kernel's number of it.
+    pub id: u32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+}
+
+/// Numbers of all processes that this one may see, rising.
+pub fn all() -> Result<Vec<u32>, LinuxError> {
+    numbered_entries(Path::new("/proc"))
+}
+
+/// The threads of a process, by number. Threads that end meanwhile are left out.
+pub fn threads(pid: u32) -> Result<Vec<Thread>, LinuxError> {
+    let tasks = directory(pid).join("task");
+    let name = |id: u32| {
+        let text = read_text(&tasks.join(id.to_string()).join("comm")).ok()?;
+        Some(Thread { id, name: text.trim_end_matches('\n').to_owned() })
+    };
+    Ok(numbered_entries(&tasks)?.into_iter().filter_map(name).collect())
+}
+
+fn numbered_entries(path: &Path) -> Result<Vec<u32>, LinuxError> {
+    let entries = std::fs::read_dir(path).map_err(|source| LinuxError::Read { path: path.to_owned(), source })?;
+    let mut numbers: Vec<u32> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Program and arguments of a process; empty for a kernel thread or a zombie.
+pub fn command_line(pid: u32) -> Result<Vec<String>, LinuxError> {
+    let text = read_text(&directory(pid).join("cmdline"))?;
+    Ok(text.split_terminator('\0').map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_process_is_alive_and_a_recycled_number_is_not_it() {
+        let ours = Identity::of(std::process::id()).unwrap();
+        assert!(ours.is_alive());
+        assert!(ours.age_seconds().unwrap() < 3600.0);
+        let earlier = Identity { started_ticks: ours.started_ticks - 1, ..ours };
+        assert!(!earlier.is_alive());
+    }
+
+    #[test]
+    fn a_named_thread_is_listed() {
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("CPU 7/TCG".to_owned());
+        let handle = thread.spawn(move || wait.recv()).unwrap();
+        let named = || threads(std::process::id()).unwrap().iter().any(|thread| thread.name == "CPU 7/TCG");
+        // The thread names itself after it started.
+        let found = (0..200).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            named()
+        });
+        assert!(found);
+        drop(release);
+        let _ = handle.join().unwrap();
+    }
+
+    #[test]
+    fn a_command_line_is_split_into_arguments() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        assert_eq!(command_line(child.id()).unwrap(), ["sleep", "30"]);
+        assert!(all().unwrap().contains(&child.id()));
+        let identity = Identity::of(child.id()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!identity.is_alive());
+    }
+}

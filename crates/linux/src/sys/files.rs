@@ -1,0 +1,82 @@
+//! Files that exist only in memory, locks, and waiting for bytes.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// A file that lives in memory and ends with its last descriptor (memfd_create(2)), holding `content`. Closed in programs that are
+/// started, unless [`super::ChildSetup`] hands it on.
+pub fn memory_file(name: &std::ffi::CStr, content: &[u8]) -> io::Result<OwnedFd> {
+    // SAFETY: `name` is a C string that lives through the call.
+    let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    super::checked(libc::c_long::from(descriptor))?;
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+    let mut file = unsafe { File::from_raw_fd(descriptor) };
+    file.write_all(content)?;
+    Ok(file.into())
+}
+
+fn flock(file: &impl AsFd, operation: libc::c_int) -> io::Result<()> {
+    // SAFETY: flock takes an open descriptor, which the borrow guarantees, and touches no memory.
+    let result = unsafe { libc::flock(file.as_fd().as_raw_fd(), operation) };
+    super::checked(libc::c_long::from(result)).map(drop)
+}
+
+/// Takes the exclusive lock on an open file or directory (flock(2)); false if somebody has it. It ends when every copy of the
+/// descriptor is closed, copies in programs that were started included.
+pub fn try_lock(file: &impl AsFd) -> io::Result<bool> {
+    match flock(file, libc::LOCK_EX | libc::LOCK_NB) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes the exclusive lock, waiting for whoever has it.
+pub fn wait_for_lock(file: &impl AsFd) -> io::Result<()> {
+    loop {
+        match flock(file, libc::LOCK_EX) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Waits until a descriptor has bytes to read or is at its end; false when `timeout` passed first.
+pub fn wait_readable(file: &impl AsFd, timeout: Duration) -> io::Result<bool> {
+    let mut poll = libc::pollfd { fd: file.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let milliseconds = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: `poll` is one valid entry for the whole call.
+    let ready = super::checked(libc::c_long::from(unsafe { libc::poll(&raw mut poll, 1, milliseconds) }))?;
+    Ok(ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn a_memory_file_is_read_through_proc() {
+        let file = memory_file(c"test", b"inside").unwrap();
+        let mut text = String::new();
+        File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "inside");
+    }
+
+    #[test]
+    fn a_lock_is_held_until_the_last_descriptor_is_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || File::open(directory.path()).unwrap();
+        let first = open();
+        assert!(try_lock(&first).unwrap());
+        let second = open();
+        assert!(!try_lock(&second).unwrap());
+        let copy = first.try_clone().unwrap();
+        drop(first);
+        assert!(!try_lock(&second).unwrap());
+        drop(copy);
+        wait_for_lock(&second).unwrap();
+    }
+}

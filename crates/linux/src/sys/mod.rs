@@ -1,0 +1,38 @@
+//! Safe wrappers over system calls. Unsafe code of this crate lives here, each block with the invariant that it relies on.
+
+mod affinity;
+mod files;
+mod init;
+mod mask;
+mod numa;
+mod signals;
+mod spawn;
+mod terminal;
+
+pub use affinity::{affinity, current_cpu, set_affinity, thread_id};
+pub use files::{memory_file, try_lock, wait_for_lock, wait_readable};
+pub use init::{load_module, map_allocations_of, mount, power_off};
+pub use numa::{MemoryBinding, PageLocation, bind_memory, locate_pages, set_thread_memory, thread_memory};
+pub use signals::{ProcessHandle, send_signal};
+pub use spawn::{ChildSetup, Tie, spawn};
+pub use terminal::{CtrlC, RawTerminal};
+
+use std::io;
+
+/// Turns the C convention (negative: look at `errno`) into a result.
+fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// User id of this process, as files are created with it.
+pub fn effective_user_id() -> u32 {
+    // SAFETY: geteuid takes no argument, touches no memory and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Clock ticks in a second: the unit of the times in `/proc/PID/stat`.
+pub fn clock_ticks_per_second() -> u64 {
+    // SAFETY: sysconf reads a constant; it touches no memory of ours.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    u64::try_from(ticks).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
+}

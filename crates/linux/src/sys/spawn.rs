@@ -1,0 +1,147 @@
+//! Starting a program so that it never outlives us, or so that it does.
+
+use super::mask::Mask;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, OnceLock};
+use topology::CpuSet;
+
+/// How long a program that we start may live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tie {
+    /// The kernel kills it when we end, however we end. In a process group of its own: Ctrl-C on the terminal reaches us alone.
+    DiesWithUs,
+    /// In a session of its own, it outlives us and our terminal.
+    Outlives,
+}
+
+/// What happens in the new process before it becomes the program.
+#[derive(Debug)]
+pub struct ChildSetup {
+    /// How long it may live.
+    pub tie: Tie,
+    /// Descriptors that the program inherits, under the same numbers as here.
+    pub inherited: Vec<OwnedFd>,
+    /// CPUs that all its threads start on. Default: ours.
+    pub cpus: Option<CpuSet>,
+}
+
+type Request = (Command, ChildSetup, Sender<io::Result<Child>>);
+
+/// Starts a program. It is started by a thread that lives as long as this process: the kernel's parent-death signal fires when the
+/// *thread* that forked ends (prctl(2), PR_SET_PDEATHSIG), not when the process does.
+pub fn spawn(command: Command, setup: ChildSetup) -> io::Result<Child> {
+    static REQUESTS: OnceLock<Mutex<Sender<Request>>> = OnceLock::new();
+    let requests = REQUESTS.get_or_init(|| {
+        let (send, receive) = channel();
+        std::thread::spawn(move || serve(&receive));
+        Mutex::new(send)
+    });
+    let (answer, answered) = channel();
+    let gone = || io::Error::other("the thread that starts programs has ended");
+    let request = (command, setup, answer);
+    requests.lock().map_err(|_| gone())?.send(request).map_err(|_| gone())?;
+    answered.recv().map_err(|_| gone())?
+}
+
+fn serve(requests: &Receiver<Request>) {
+    for (command, setup, answer) in requests {
+        // Nobody waits for the answer any more: nothing to do.
+        let _ = answer.send(spawn_here(command, setup));
+    }
+}
+
+fn spawn_here(mut command: Command, setup: ChildSetup) -> io::Result<Child> {
+    let parent = std::process::id();
+    let mask = setup.cpus.as_ref().map(Mask::of);
+    let inherited: Vec<i32> = setup.inherited.iter().map(AsRawFd::as_raw_fd).collect();
+    let tie = setup.tie;
+    // SAFETY: between fork and exec the closure makes only async-signal-safe system calls on numbers and on memory that was allocated
+    // before the fork: it neither allocates nor takes a lock, and an io::Error from errno holds no heap memory.
+    unsafe {
+        command.pre_exec(move || {
+            set_tie(tie, parent)?;
+            inherited.iter().try_for_each(|&descriptor| keep_open(descriptor))?;
+            mask.as_ref().map_or(Ok(()), start_on)
+        });
+    }
+    let child = command.spawn();
+    drop(setup.inherited);
+    child
+}
+
+fn set_tie(tie: Tie, parent: u32) -> io::Result<()> {
+    match tie {
+        Tie::Outlives => {
+            // SAFETY: setsid takes no argument and touches no memory.
+            super::checked(libc::c_long::from(unsafe { libc::setsid() }))?;
+        }
+        Tie::DiesWithUs => {
+            // SAFETY: setpgid takes two numbers and touches no memory.
+            super::checked(libc::c_long::from(unsafe { libc::setpgid(0, 0) }))?;
+            // SAFETY: this prctl takes a number and touches no memory.
+            super::checked(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }))?;
+            // SAFETY: getppid takes no argument and cannot fail.
+            let now = unsafe { libc::getppid() } as u32;
+            if now != parent {
+                // The parent ended before the signal was set: it will never come.
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn keep_open(descriptor: i32) -> io::Result<()> {
+    // SAFETY: the descriptor is open (the caller owns it until after the spawn), and F_SETFD touches no memory.
+    super::checked(libc::c_long::from(unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) })).map(drop)
+}
+
+fn start_on(mask: &Mask) -> io::Result<()> {
+    // SAFETY: the mask was allocated before the fork and is valid for reads of its whole length.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, mask.bytes(), mask.as_ptr()) };
+    super::checked(result).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Stdio;
+
+    #[test]
+    fn a_program_inherits_what_it_is_given_and_starts_on_its_cpus() {
+        let first = crate::sys::affinity(0).unwrap().first().unwrap();
+        let cpus: CpuSet = std::iter::once(first).collect();
+        let file = crate::sys::memory_file(c"given", b"hello").unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut command = Command::new("sh");
+        command.args(["-c", "cat \"$0\"; grep Cpus_allowed_list /proc/self/status", &path]).stdout(Stdio::piped());
+        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: vec![file], cpus: Some(cpus) };
+        let output = spawn(command, setup).unwrap().wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("helloCpus_allowed_list:\t{first}\n"));
+    }
+
+    #[test]
+    fn a_program_outlives_the_thread_that_asked_for_it() {
+        let start = || {
+            let mut command = Command::new("sleep");
+            command.arg("30");
+            spawn(command, ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None }).unwrap()
+        };
+        let mut child = std::thread::spawn(start).join().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(child.try_wait().unwrap().is_none(), "the kernel killed it with the asking thread");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_an_error() {
+        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None };
+        let error = spawn(Command::new("/no/such/program"), setup).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}

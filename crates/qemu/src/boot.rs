@@ -1,0 +1,152 @@
+//! What a VM boots: paths found, and held open until QEMU has read them.
+
+use crate::command_line::BootFiles;
+use crate::{Launch, QemuError, TinyGuest};
+use scheduler::spec::Boot;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Files to boot, and the descriptors that some of their paths stand for.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) files: BootFiles,
+    pub(crate) open: Vec<OwnedFd>,
+}
+
+/// How the tiny guest's initramfs reaches QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InitramfsIn {
+    /// A file in memory that QEMU inherits: nothing on disk.
+    Memory,
+    /// A file in the directory for temporary files, for a command that is started by hand.
+    File,
+}
+
+/// Finds what `launch` boots. Every file that the spec names must be readable.
+pub(crate) fn resolve(launch: &Launch, place: InitramfsIn) -> Result<Resolved, QemuError> {
+    check_disks(launch)?;
+    match &launch.spec.boot {
+        Boot::TinyGuest { kernel } => {
+            let field = if launch.kernel.is_some() { "--kernel" } else { "boot.kernel" };
+            let kernel = launch.kernel.as_deref().or(kernel.as_deref());
+            kernel.map_or(Ok(()), |kernel| readable(launch, field, kernel))?;
+            tiny_guest(launch, kernel, place)
+        }
+        Boot::Kernel { kernel, initrd, command_line } => {
+            let kernel = launch.kernel.as_ref().unwrap_or(kernel);
+            readable(launch, "boot.kernel", kernel)?;
+            initrd.as_ref().map_or(Ok(()), |initrd| readable(launch, "boot.initrd", initrd))?;
+            let command_line = format!("console=ttyS0 {command_line}").trim_end().to_owned();
+            let files = BootFiles { kernel: Some(kernel.clone()), initrd: initrd.clone(), command_line };
+            Ok(Resolved { files, open: Vec::new() })
+        }
+        Boot::Disk => disk(launch),
+    }
+}
+
+fn disk(launch: &Launch) -> Result<Resolved, QemuError> {
+    let problem = if launch.spec.disks.is_empty() {
+        "boot.from = \"disk\", but the spec has no [[disk]]; name one, or boot a kernel"
+    } else if launch.kernel.is_some() {
+        "--kernel does not go with boot.from = \"disk\": the firmware boots that disk's own kernel"
+    } else {
+        return Ok(Resolved { files: BootFiles::default(), open: Vec::new() });
+    };
+    Err(QemuError::Spec { vm: launch.spec.name.clone(), problem: problem.to_owned() })
+}
+
+fn tiny_guest(launch: &Launch, kernel: Option<&Path>, place: InitramfsIn) -> Result<Resolved, QemuError> {
+    let vm = &launch.spec.name;
+    let fail = |error: crate::TinyGuestError| QemuError::TinyGuest { vm: vm.clone(), problem: error.to_string() };
+    let guest = TinyGuest::locate(kernel).map_err(fail)?;
+    let initramfs = guest.initramfs().map_err(fail)?;
+    let (initrd, open) = match place {
+        InitramfsIn::Memory => {
+            let file = linux::sys::memory_file(c"homenode-initramfs", &initramfs)
+                .map_err(QemuError::io(vm, "hold the tiny guest's initramfs in memory"))?;
+            (PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())), vec![file])
+        }
+        InitramfsIn::File => {
+            let path = std::env::temp_dir().join(format!("homenode-{vm}.cpio"));
+            std::fs::write(&path, &initramfs)
+                .map_err(QemuError::io(vm, format!("write the tiny guest's initramfs to {}", path.display())))?;
+            (path, Vec::new())
+        }
+    };
+    let command_line = guest.command_line().to_owned();
+    let files = BootFiles { kernel: Some(guest.kernel().to_owned()), initrd: Some(initrd), command_line };
+    Ok(Resolved { files, open })
+}
+
+fn check_disks(launch: &Launch) -> Result<(), QemuError> {
+    for (index, disk) in launch.spec.disks.iter().enumerate() {
+        readable(launch, &format!("disk[{index}].path"), &disk.path)?;
+    }
+    Ok(())
+}
+
+fn readable(launch: &Launch, field: &str, path: &Path) -> Result<(), QemuError> {
+    let opened = File::open(path).and_then(|file| {
+        let directory = file.metadata()?.is_dir();
+        if directory { Err(std::io::ErrorKind::IsADirectory.into()) } else { Ok(()) }
+    });
+    opened.map_err(|source| QemuError::File {
+        vm: launch.spec.name.clone(),
+        field: field.to_owned(),
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ConsoleTo, samples};
+
+    fn launch(boot: Boot) -> Launch {
+        let mut spec = samples::spec("a", 1, 64);
+        spec.boot = boot;
+        let plan = samples::plan("a", 1, 1, 64);
+        Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false }
+    }
+
+    fn resolved(launch: &Launch) -> Result<Resolved, QemuError> {
+        resolve(launch, InitramfsIn::Memory)
+    }
+
+    #[test]
+    fn a_kernel_that_is_not_there_is_bad_input_and_named() {
+        let boot = Boot::Kernel { kernel: "/no/kernel".into(), initrd: None, command_line: String::new() };
+        let error = resolved(&launch(boot)).unwrap_err();
+        assert!(error.is_bad_input());
+        assert!(error.to_string().starts_with("VM a: boot.kernel = /no/kernel: No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_is_no_kernel() {
+        let boot = Boot::Kernel { kernel: "/".into(), initrd: None, command_line: String::new() };
+        assert!(resolved(&launch(boot)).unwrap_err().to_string().contains("directory"));
+    }
+
+    #[test]
+    fn a_disk_boot_needs_a_disk_and_no_kernel() {
+        let mut launch = launch(Boot::Disk);
+        assert!(resolved(&launch).unwrap_err().to_string().contains("no [[disk]]"));
+        launch.spec.disks = vec![scheduler::spec::Disk {
+            path: "/dev/null".into(),
+            format: scheduler::spec::DiskFormat::Raw,
+            snapshot: false,
+            read_only: true,
+        }];
+        assert_eq!(resolved(&launch).unwrap().files, BootFiles::default());
+        launch.kernel = Some("/k".into());
+        assert!(resolved(&launch).unwrap_err().to_string().contains("--kernel"));
+    }
+
+    #[test]
+    fn the_console_comes_first_on_the_kernels_line() {
+        let boot = Boot::Kernel { kernel: "/dev/null".into(), initrd: None, command_line: "root=/dev/vda".into() };
+        assert_eq!(resolved(&launch(boot)).unwrap().files.command_line, "console=ttyS0 root=/dev/vda");
+    }
+}

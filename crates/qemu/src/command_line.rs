@@ -1,0 +1,276 @@
+//! QEMU's command line from a spec and a plan: a pure function. What QEMU 7.2 accepts is the oldest that counts.
+
+use crate::Accelerator;
+use scheduler::spec::{Boot, Disk, DiskFormat, Network};
+use scheduler::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
+use std::path::{Path, PathBuf};
+use workloads::protocol::PORT_NAME;
+
+/// How one of QEMU's character devices is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// A connected socket that QEMU inherits.
+    Descriptor(i32),
+    /// A listening socket that QEMU inherits.
+    Listening(i32),
+    /// The terminal that QEMU is started on.
+    Stdio,
+}
+
+/// How QEMU and homenode are connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wiring {
+    /// The monitor; `None` for a command that is started by hand.
+    pub monitor: Option<Channel>,
+    /// The serial console.
+    pub console: Channel,
+    /// The console is also appended to this file.
+    pub console_log: Option<PathBuf>,
+    /// The port of homenode's agent.
+    pub agent: Option<Channel>,
+    /// vCPUs wait for `cont`.
+    pub paused: bool,
+}
+
+/// What is booted, with every path resolved. Without a kernel the firmware boots the first disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BootFiles {
+    /// Kernel image.
+    pub kernel: Option<PathBuf>,
+    /// Initial RAM disk.
+    pub initrd: Option<PathBuf>,
+    /// Kernel command line.
+    pub command_line: String,
+}
+
+/// What the host can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTraits {
+    /// What runs the guest.
+    pub accelerator: Accelerator,
+    /// The kernel has memory policies (`/sys/devices/system/node` exists).
+    pub numa: bool,
+    /// The CPU is AMD's.
+    pub amd: bool,
+    /// This QEMU has `-sandbox`.
+    pub sandbox: bool,
+}
+
+/// Most host threads that fill one node's memory at start.
+const PREALLOC_THREADS: usize = 16;
+
+/// QEMU's arguments, the program itself left out.
+pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, host: &HostTraits) -> Vec<String> {
+    let mut line = Line(Vec::new());
+    line.add("-name", format!("{},debug-threads=on", escape(&spec.name)));
+    for option in ["-nodefaults", "-no-user-config", "-no-reboot"] {
+        line.0.push(option.to_owned());
+    }
+    line.add("-display", "none");
+    if host.sandbox {
+        line.add("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny");
+    }
+    processor(&mut line, plan, host);
+    memory(&mut line, plan, host);
+    wires(&mut line, wiring);
+    devices(&mut line, spec);
+    kernel(&mut line, boot);
+    if wiring.paused {
+        line.0.push("-S".to_owned());
+    }
+    line.0
+}
+
+struct Line(Vec<String>);
+
+impl Line {
+    fn add(&mut self, option: &str, value: impl Into<String>) {
+        self.0.push(option.to_owned());
+        self.0.push(value.into());
+    }
+}
+
+/// Within an option a comma ends a value; two stand for one.
+fn escape(text: &str) -> String {
+    text.replace(',', ",,")
+}
+
+/// A path that QEMU cannot take for a protocol (`nbd:...`), with its commas escaped.
+fn path_value(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let here = if path.is_relative() { "./" } else { "" };
+    escape(&format!("{here}{text}"))
+}
+
+fn processor(line: &mut Line, plan: &Plan, host: &HostTraits) {
+    let topology = &plan.topology;
+    let mut machine = "q35".to_owned();
+    if !topology.exposed {
+        machine += &format!(",memory-backend={}", memory_id(0));
+    }
+    line.add("-machine", machine);
+    line.add("-accel", host.accelerator.argument());
+    line.add("-cpu", host.accelerator.cpu_model(host.amd && topology.threads_per_core > 1));
+    let vcpus: usize = topology.nodes.iter().map(|node| node.vcpus.len()).sum();
+    let (sockets, cores, threads) = (topology.sockets, topology.cores_per_socket, topology.threads_per_core);
+    line.add("-smp", format!("{vcpus},sockets={sockets},dies=1,cores={cores},threads={threads}"));
+}
+
+/// Name of the memory object of a virtual node.
+pub(crate) fn memory_id(virtual_node: u32) -> String {
+    format!("vnode{virtual_node}")
+}
+
+fn memory(line: &mut Line, plan: &Plan, host: &HostTraits) {
+    let nodes = &plan.topology.nodes;
+    let total: u64 = nodes.iter().map(|node| node.memory.mib()).sum();
+    line.add("-m", format!("{total}M"));
+    for node in nodes.iter().filter(|node| node.memory.0 > 0) {
+        line.add("-object", memory_object(node, client_of(plan, node.id), host));
+    }
+    if !plan.topology.exposed {
+        return;
+    }
+    for node in nodes {
+        line.add("-numa", numa_node(node));
+    }
+    for (from, row) in plan.topology.distances.iter().enumerate() {
+        for (to, distance) in row.iter().enumerate() {
+            line.add("-numa", format!("dist,src={from},dst={to},val={distance}"));
+        }
+    }
+}
+
+pub(crate) fn client_of(plan: &Plan, virtual_node: u32) -> Option<&Client> {
+    plan.placement.clients.iter().find(|client| client.virtual_nodes.contains(&virtual_node))
+}
+
+/// Memory is filled before the guest starts: QEMU's policy holds for pages that are touched later too, but only filled pages are proof
+/// that the home has room for them.
+fn memory_object(node: &VirtualNode, client: Option<&Client>, host: &HostTraits) -> String {
+    let mut object = format!("memory-backend-ram,id={},size={}M", memory_id(node.id), node.memory.mib());
+    let Some(client) = client else { return object };
+    let policy = match client.memory_policy {
+        MemoryPolicy::Default => return object,
+        MemoryPolicy::Bind => "bind",
+        MemoryPolicy::Interleave => "interleave",
+    };
+    if host.numa {
+        for range in client.home.to_string().split(',') {
+            object += &format!(",host-nodes={range}");
+        }
+        object += &format!(",policy={policy}");
+    }
+    let threads = client.cpus.len().clamp(1, PREALLOC_THREADS);
+    object += &format!(",prealloc=on,prealloc-threads={threads}");
+    object
+}
+
+fn numa_node(node: &VirtualNode) -> String {
+    let mut value = format!("node,nodeid={}", node.id);
+    let cpus: topology::CpuSet = node.vcpus.iter().map(|&vcpu| topology::CpuId(vcpu)).collect();
+    for range in cpus.to_string().split(',').filter(|range| !range.is_empty()) {
+        value += &format!(",cpus={range}");
+    }
+    if node.memory.0 > 0 {
+        value += &format!(",memdev={}", memory_id(node.id));
+    }
+    value
+}
+
+fn wires(line: &mut Line, wiring: &Wiring) {
+    if let Some(monitor) = &wiring.monitor {
+        line.add("-chardev", channel("monitor", monitor));
+        line.add("-mon", "chardev=monitor,mode=control");
+    }
+    let mut console = channel("console", &wiring.console);
+    if let Some(log) = &wiring.console_log {
+        console += &format!(",logfile={},logappend=on", path_value(log));
+    }
+    line.add("-chardev", console);
+    line.add("-serial", "chardev:console");
+    if let Some(agent) = &wiring.agent {
+        line.add("-chardev", channel("agent", agent));
+        line.add("-device", "virtio-serial-pci");
+        line.add("-device", format!("virtserialport,chardev=agent,name={PORT_NAME}"));
+    }
+}
+
+fn channel(id: &str, channel: &Channel) -> String {
+    match channel {
+        Channel::Descriptor(number) => format!("socket,id={id},fd={number}"),
+        Channel::Listening(number) => format!("socket,id={id},fd={number},server=on,wait=off"),
+        Channel::Stdio => format!("stdio,id={id},signal=on"),
+    }
+}
+
+fn devices(line: &mut Line, spec: &VmSpec) {
+    for (index, disk) in spec.disks.iter().enumerate() {
+        line.add("-drive", drive(index, disk));
+        let boots = if index == 0 && spec.boot == Boot::Disk { ",bootindex=0" } else { "" };
+        line.add("-device", format!("virtio-blk-pci,drive=disk{index}{boots}"));
+    }
+    for (index, network) in spec.networks.iter().enumerate() {
+        let Network::User { forward } = network;
+        let mut netdev = format!("user,id=net{index}");
+        for port in forward {
+            netdev += &format!(",hostfwd=tcp:127.0.0.1:{}-:{}", port.host, port.guest);
+        }
+        line.add("-netdev", netdev);
+        // Nothing boots from the network: without its boot ROM the firmware starts sooner.
+        line.add("-device", format!("virtio-net-pci,netdev=net{index},romfile="));
+    }
+}
+
+fn drive(index: usize, disk: &Disk) -> String {
+    let format = match disk.format {
+        DiskFormat::Qcow2 => "qcow2",
+        DiskFormat::Raw => "raw",
+    };
+    let mut value = format!("if=none,id=disk{index},file={},format={format}", path_value(&disk.path));
+    if disk.snapshot {
+        value += ",snapshot=on";
+    }
+    if disk.read_only {
+        value += ",readonly=on";
+    }
+    value
+}
+
+fn kernel(line: &mut Line, boot: &BootFiles) {
+    let Some(kernel) = &boot.kernel else { return };
+    line.add("-kernel", kernel.to_string_lossy());
+    if let Some(initrd) = &boot.initrd {
+        line.add("-initrd", initrd.to_string_lossy());
+    }
+    line.add("-append", boot.command_line.clone());
+}
+
+/// A command as a shell takes it: for a person to copy.
+pub fn as_shell(program: &Path, arguments: &[String]) -> String {
+    let program = program.to_string_lossy();
+    let words = std::iter::once(program.as_ref()).chain(arguments.iter().map(String::as_str));
+    let mut text = String::new();
+    for word in words {
+        let option = word.starts_with('-') && word.len() > 1;
+        text += match (text.is_empty(), option) {
+            (true, _) => "",
+            (_, true) => " \\\n  ",
+            (_, false) => " ",
+        };
+        text += &quoted(word);
+    }
+    text
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=+,./:@%".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+#[path = "command_line_tests.rs"]
+mod tests;

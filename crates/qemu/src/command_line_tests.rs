@@ -1,0 +1,125 @@
+use super::*;
+use crate::TcgThreads;
+use crate::samples::{plan, spec};
+
+fn host() -> HostTraits {
+    let accelerator = Accelerator::Tcg { threads: TcgThreads::Multi, because: String::new() };
+    HostTraits { accelerator, numa: true, amd: false, sandbox: true }
+}
+
+fn wiring() -> Wiring {
+    Wiring {
+        monitor: Some(Channel::Descriptor(3)),
+        console: Channel::Descriptor(4),
+        console_log: None,
+        agent: None,
+        paused: true,
+    }
+}
+
+fn line_of(spec: &VmSpec, plan: &Plan) -> Vec<String> {
+    arguments(spec, plan, &BootFiles::default(), &wiring(), &host())
+}
+
+fn values<'a>(line: &'a [String], option: &str) -> Vec<&'a str> {
+    line.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1].as_str()).collect()
+}
+
+#[test]
+fn eight_nodes_of_eight_vcpus_are_told_to_the_guest() {
+    let line = line_of(&spec("big", 64, 2048), &plan("big", 8, 8, 256));
+    assert_eq!(values(&line, "-smp"), ["64,sockets=8,dies=1,cores=8,threads=1"]);
+    assert_eq!(values(&line, "-m"), ["2048M"]); // 8 x 256
+    let numa = values(&line, "-numa");
+    assert_eq!(numa.iter().filter(|value| value.starts_with("node,")).count(), 8);
+    assert_eq!(numa[7], "node,nodeid=7,cpus=56-63,memdev=vnode7"); // node 7: vCPUs 7 * 8 = 56 to 63
+    assert_eq!(numa.iter().filter(|value| value.starts_with("dist,")).count(), 64); // all 8 x 8 pairs
+    assert!(numa.contains(&"dist,src=0,dst=0,val=10") && numa.contains(&"dist,src=6,dst=7,val=20"));
+    assert_eq!(
+        values(&line, "-object")[7],
+        "memory-backend-ram,id=vnode7,size=256M,host-nodes=0,policy=bind,prealloc=on,prealloc-threads=2"
+    );
+}
+
+#[test]
+fn a_guest_without_vnuma_has_one_memory_over_all_its_homes() {
+    let mut plan = plan("flat", 1, 4, 512);
+    plan.topology.exposed = false;
+    plan.placement.clients[0].home = "0-1,3".parse().unwrap();
+    plan.placement.clients[0].memory_policy = MemoryPolicy::Interleave;
+    let line = line_of(&spec("flat", 4, 512), &plan);
+    assert_eq!(values(&line, "-machine"), ["q35,memory-backend=vnode0"]);
+    assert!(values(&line, "-numa").is_empty());
+    let object = "memory-backend-ram,id=vnode0,size=512M,host-nodes=0-1,host-nodes=3,policy=interleave,prealloc=on,prealloc-threads=2";
+    assert_eq!(values(&line, "-object"), [object]);
+}
+
+#[test]
+fn a_kernel_without_numa_is_not_asked_for_a_policy() {
+    let host = HostTraits { numa: false, sandbox: false, ..host() };
+    let line = arguments(&spec("a", 2, 64), &plan("a", 1, 2, 64), &BootFiles::default(), &wiring(), &host);
+    assert_eq!(values(&line, "-object"), ["memory-backend-ram,id=vnode0,size=64M,prealloc=on,prealloc-threads=2"]);
+    assert!(values(&line, "-sandbox").is_empty());
+}
+
+#[test]
+fn no_policy_leaves_memory_to_the_kernel() {
+    let mut plan = plan("a", 1, 2, 64);
+    plan.placement.clients[0].memory_policy = MemoryPolicy::Default;
+    assert_eq!(values(&line_of(&spec("a", 2, 64), &plan), "-object"), ["memory-backend-ram,id=vnode0,size=64M"]);
+}
+
+#[test]
+fn vcpus_that_are_not_neighbours_are_listed_in_ranges() {
+    let node = VirtualNode { id: 1, vcpus: vec![0, 1, 4, 6, 7], memory: topology::Bytes(0) };
+    assert_eq!(numa_node(&node), "node,nodeid=1,cpus=0-1,cpus=4,cpus=6-7"); // and no memdev: the node has no memory
+}
+
+#[test]
+fn disks_and_networks_follow_the_spec() {
+    let mut spec = spec("a", 2, 64);
+    spec.boot = Boot::Disk;
+    spec.disks = vec![
+        Disk { path: "/images/a,b.qcow2".into(), format: DiskFormat::Qcow2, snapshot: true, read_only: false },
+        Disk { path: "nbd:evil".into(), format: DiskFormat::Raw, snapshot: false, read_only: true },
+    ];
+    let forward = vec![scheduler::spec::PortForward { host: 2222, guest: 22 }];
+    spec.networks = vec![Network::User { forward }];
+    let line = line_of(&spec, &plan("a", 1, 2, 64));
+    assert_eq!(
+        values(&line, "-drive"),
+        [
+            "if=none,id=disk0,file=/images/a,,b.qcow2,format=qcow2,snapshot=on",
+            "if=none,id=disk1,file=./nbd:evil,format=raw,readonly=on"
+        ]
+    );
+    assert_eq!(values(&line, "-netdev"), ["user,id=net0,hostfwd=tcp:127.0.0.1:2222-:22"]);
+    assert!(values(&line, "-device").contains(&"virtio-blk-pci,drive=disk0,bootindex=0"));
+    assert!(!line.contains(&"-kernel".to_owned()));
+}
+
+#[test]
+fn a_kernel_is_booted_with_its_own_line() {
+    let boot = BootFiles { kernel: Some("/k".into()), initrd: Some("/i".into()), command_line: "a b".into() };
+    let line = arguments(&spec("a", 2, 64), &plan("a", 1, 2, 64), &boot, &wiring(), &host());
+    assert_eq!((values(&line, "-kernel"), values(&line, "-initrd")), (vec!["/k"], vec!["/i"]));
+    assert_eq!(values(&line, "-append"), ["a b"]);
+    assert_eq!(line.last().map(String::as_str), Some("-S"));
+}
+
+#[test]
+fn hardware_threads_on_amd_need_their_cpuid_leaf() {
+    let mut plan = plan("a", 1, 4, 64);
+    (plan.topology.cores_per_socket, plan.topology.threads_per_core) = (2, 2);
+    let host = HostTraits { accelerator: Accelerator::Kvm, amd: true, ..host() };
+    let line = arguments(&spec("a", 4, 64), &plan, &BootFiles::default(), &wiring(), &host);
+    assert_eq!(values(&line, "-cpu"), ["host,topoext=on"]);
+    assert_eq!(values(&line, "-smp"), ["4,sockets=1,dies=1,cores=2,threads=2"]);
+}
+
+#[test]
+fn a_command_can_be_pasted_into_a_shell() {
+    let arguments = ["-append".to_owned(), "a 'b'".to_owned(), "-S".to_owned(), String::new()];
+    let text = as_shell(Path::new("/usr/bin/q"), &arguments);
+    assert_eq!(text, "/usr/bin/q \\\n  -append 'a '\\''b'\\''' \\\n  -S ''");
+}

@@ -1,0 +1,30 @@
+//! What to start.
+
+use scheduler::{Plan, VmSpec};
+use std::path::PathBuf;
+
+/// A VM that is to be started, and how.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// What its owner wrote. Paths in it are absolute, or relative to the current directory.
+    pub spec: VmSpec,
+    /// Its virtual topology and its home.
+    pub plan: Plan,
+    /// Boots this kernel instead of the spec's.
+    pub kernel: Option<PathBuf>,
+    /// Where its serial console goes.
+    pub console: ConsoleTo,
+    /// Whether it has the virtio-serial port of homenode's agent ([`workloads::protocol::PORT_NAME`]).
+    pub agent: bool,
+}
+
+/// Where a serial console goes. The last lines are kept in memory in every case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConsoleTo {
+    /// Our standard output.
+    Terminal,
+    /// A file, appended to.
+    File(PathBuf),
+    /// Only the last lines, in memory.
+    Kept,
+}

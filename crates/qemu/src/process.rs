@@ -1,0 +1,171 @@
+//! QEMU's process: started, watched, ended.
+
+use crate::QemuError;
+use crate::console::{Sink, Tail, pump};
+use linux::sys::{ChildSetup, ProcessHandle};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Lines of QEMU's standard error that are shown when it ends.
+const LAST_WORDS: usize = 10;
+/// The kernel's signal number of SIGKILL.
+const SIGKILL: i32 = 9;
+
+/// Knows when a process has ended. Cheap to clone; outlives the process.
+#[derive(Clone, Debug, Default)]
+pub struct ExitWatch(Arc<(Mutex<Option<ExitStatus>>, Condvar)>);
+
+impl ExitWatch {
+    /// Waits until the process has ended; `None` when `timeout` passed first.
+    pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
+        let (status, changed) = &*self.0;
+        let deadline = Instant::now() + timeout;
+        let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
+        while status.is_none() {
+            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+            status = changed.wait_timeout(status, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *status
+    }
+
+    fn set(&self, exit: ExitStatus) {
+        let (status, changed) = &*self.0;
+        *status.lock().unwrap_or_else(PoisonError::into_inner) = Some(exit);
+        changed.notify_all();
+    }
+}
+
+/// A QEMU that this process started.
+#[derive(Debug)]
+pub(crate) struct Process {
+    vm: String,
+    pid: u32,
+    handle: ProcessHandle,
+    exit: ExitWatch,
+    errors: Tail,
+    errors_read: Option<JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts `program`. Its standard error is kept for its last words, standard input and output are closed.
+    pub(crate) fn start(vm: &str, program: &Path, arguments: &[String], setup: ChildSetup) -> Result<Self, QemuError> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = linux::sys::spawn(command, setup).map_err(|source| QemuError::NoQemu {
+            vm: vm.to_owned(),
+            binary: program.display().to_string(),
+            problem: format!("cannot be started: {source}"),
+        })?;
+        let pid = child.id();
+        let handle = ProcessHandle::open(pid).inspect_err(|_| {
+            // Not waited for yet, so the number is still this child's.
+            let _ = child.kill();
+            let _ = child.wait();
+        });
+        let handle = handle.map_err(QemuError::io(vm, "open a handle on QEMU's process"))?;
+        let errors: Box<dyn Read + Send> = match child.stderr.take() {
+            Some(stderr) => Box::new(stderr),
+            None => Box::new(std::io::empty()),
+        };
+        let (errors, reader) = pump("QEMU's messages".to_owned(), errors, Sink::Nowhere);
+        let exit = ExitWatch::default();
+        watch(child, exit.clone());
+        Ok(Self { vm: vm.to_owned(), pid, handle, exit, errors, errors_read: Some(reader) })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn exit(&self) -> &ExitWatch {
+        &self.exit
+    }
+
+    /// The error that says how QEMU ended, if it does so within `patience`.
+    pub(crate) fn ended(&mut self, patience: Duration) -> Option<QemuError> {
+        let status = self.exit.wait(patience)?;
+        if let Some(reader) = self.errors_read.take() {
+            // The pipe is at its end: QEMU had it alone. A thread that panicked has read what it could.
+            let _ = reader.join();
+        }
+        let lines = self.errors.lines(LAST_WORDS);
+        let last_words = if lines.is_empty() {
+            "  (it said nothing)".to_owned()
+        } else {
+            lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+        };
+        let hint = hint(&lines.join("\n")).map(|hint| format!("\n{hint}")).unwrap_or_default();
+        Some(QemuError::Ended { vm: self.vm.clone(), status: status.to_string(), last_words, hint })
+    }
+
+    /// Kills it and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.handle.signal(SIGKILL);
+        self.exit.wait(Duration::from_secs(30));
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn watch(mut child: Child, exit: ExitWatch) {
+    std::thread::spawn(move || {
+        if let Ok(status) = child.wait() {
+            exit.set(status);
+        }
+    });
+}
+
+/// Causes that QEMU's own words do not explain to everyone.
+const HINTS: [(&str, &str); 9] = [
+    ("Cannot allocate memory", "The host lacks the memory: stop something or lower `memory`."),
+    ("cannot bind memory to host NUMA nodes", "A home node is not usable here: `homenode topology` shows the nodes."),
+    ("os_mem_prealloc: Insufficient free host memory", "A home node lacks the memory: stop something or lower `memory`."),
+    ("qemu_prealloc_mem: preallocating memory failed", "A home node lacks the memory: stop something or lower `memory`."),
+    ("The max CPUs supported by machine", "Lower `vcpus` in the spec."),
+    ("X2APIC API support", "More than 255 vCPUs need KVM: lower `vcpus` in the spec."),
+    ("Could not set up host forwarding rule", "Another program has that port: change `forward` in the spec."),
+    ("Failed to get", "Another QEMU uses that image: stop it, or set `snapshot` or `read_only` on both."),
+    ("Image is not in", "The image has another format: `qemu-img info` shows it; set `format` in the spec."),
+];
+
+fn hint(words: &str) -> Option<&'static str> {
+    HINTS.iter().find(|(sign, _)| words.contains(sign)).map(|(_, hint)| *hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::sys::Tie;
+
+    fn run(script: &str) -> Process {
+        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None };
+        Process::start("a", Path::new("/bin/sh"), &["-c".to_owned(), script.to_owned()], setup).unwrap()
+    }
+
+    #[test]
+    fn a_program_that_dies_at_once_is_reported_with_its_last_words() {
+        let mut process = run("echo 'q: Could not set up host forwarding rule' >&2; exit 3");
+        let error = process.ended(Duration::from_secs(10)).unwrap().to_string();
+        assert!(error.contains("exit status: 3") && error.contains("q: Could not set up"), "{error}");
+        assert!(error.ends_with("change `forward` in the spec."), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_runs_has_not_ended_and_is_killed_with_its_owner() {
+        let mut process = run("exec sleep 60");
+        assert!(process.ended(Duration::ZERO).is_none());
+        let exit = process.exit().clone();
+        drop(process);
+        let status = exit.wait(Duration::ZERO).unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(SIGKILL));
+    }
+}

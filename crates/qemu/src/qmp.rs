@@ -1,0 +1,176 @@
+//! QEMU's monitor protocol: one JSON object a line over a socket (docs/interop/qmp-spec in QEMU).
+
+use crate::QemuError;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// How long QEMU may take for a command that does no work.
+pub(crate) const ANSWER: Duration = Duration::from_secs(30);
+
+/// A connection to one QEMU's monitor.
+#[derive(Debug)]
+pub(crate) struct Qmp {
+    vm: String,
+    stream: UnixStream,
+    unread: Vec<u8>,
+    version: String,
+}
+
+/// A vCPU as `query-cpus-fast` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct VcpuThread {
+    #[serde(rename = "cpu-index")]
+    pub(crate) index: u32,
+    pub(crate) thread_id: u32,
+}
+
+impl Qmp {
+    /// Waits for QEMU's greeting and enters command mode. QEMU greets once its machine is built and its memory is allocated.
+    pub(crate) fn handshake(vm: &str, stream: UnixStream, timeout: Duration) -> Result<Self, QemuError> {
+        let mut this = Self { vm: vm.to_owned(), stream, unread: Vec::new(), version: String::new() };
+        let greeting = this.receive("the greeting of its monitor", Instant::now() + timeout, timeout)?;
+        this.version = version(&greeting["QMP"]["version"]);
+        this.execute("qmp_capabilities", json!({}))?;
+        Ok(this)
+    }
+
+    /// QEMU's version, for example `7.2.22 (Debian 1:7.2+dfsg-7)`.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Carries out a command and returns what it returns. Events that arrive meanwhile are dropped.
+    pub(crate) fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QemuError> {
+        let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
+        line.push('\n');
+        if let Err(error) = self.stream.write_all(line.as_bytes()) {
+            return Err(self.broken(command, error));
+        }
+        let deadline = Instant::now() + ANSWER;
+        loop {
+            let mut answer = self.receive(command, deadline, ANSWER)?;
+            if let Some(error) = answer.get("error") {
+                let message = error["desc"].as_str().unwrap_or("no reason given").to_owned();
+                return Err(QemuError::Refused { vm: self.vm.clone(), command: command.to_owned(), message });
+            }
+            if let Some(value) = answer.get_mut("return") {
+                return Ok(value.take());
+            }
+        }
+    }
+
+    /// A command of the human monitor, for what QMP cannot ask.
+    pub(crate) fn human(&mut self, line: &str) -> Result<String, QemuError> {
+        let answer = self.execute("human-monitor-command", json!({ "command-line": line }))?;
+        Ok(answer.as_str().unwrap_or_default().to_owned())
+    }
+
+    /// The threads that run the vCPUs, by index.
+    pub(crate) fn vcpu_threads(&mut self) -> Result<Vec<VcpuThread>, QemuError> {
+        let command = "query-cpus-fast";
+        let answer = self.execute(command, json!({}))?;
+        let mut threads: Vec<VcpuThread> = serde_json::from_value(answer).map_err(|error| QemuError::Refused {
+            vm: self.vm.clone(),
+            command: command.to_owned(),
+            message: format!("its answer is not understood: {error}"),
+        })?;
+        threads.sort_by_key(|thread| thread.index);
+        Ok(threads)
+    }
+
+    fn receive(&mut self, what: &str, deadline: Instant, timeout: Duration) -> Result<Value, QemuError> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                return serde_json::from_slice(&line).map_err(|error| QemuError::Refused {
+                    vm: self.vm.clone(),
+                    command: what.to_owned(),
+                    message: format!("its answer is not JSON: {error}"),
+                });
+            }
+            let late = || QemuError::Timeout {
+                vm: self.vm.clone(),
+                what: what.to_owned(),
+                seconds: timeout.as_secs(),
+            };
+            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or_else(late)?;
+            self.stream.set_read_timeout(Some(left)).map_err(|error| self.broken(what, error))?;
+            let mut chunk = [0u8; 16 << 10];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(QemuError::Closed { vm: self.vm.clone() }),
+                Ok(count) => self.unread.extend_from_slice(&chunk[..count]),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    return Err(late());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.broken(what, error)),
+            }
+        }
+    }
+
+    fn broken(&self, what: &str, source: io::Error) -> QemuError {
+        match source.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => QemuError::Closed { vm: self.vm.clone() },
+            _ => QemuError::io(&self.vm, format!("talk to QEMU's monitor ({what})"))(source),
+        }
+    }
+}
+
+fn version(value: &Value) -> String {
+    let number = |part: &str| value["qemu"][part].as_u64().unwrap_or(0);
+    let package = value["package"].as_str().filter(|package| !package.is_empty());
+    let package = package.map(|package| format!(" ({package})")).unwrap_or_default();
+    format!("{}.{}.{}{package}", number("major"), number("minor"), number("micro"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    const GREETING: &str =
+        "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 22, \"minor\": 2, \"major\": 7}, \"package\": \"D\"}}}\n";
+
+    /// A monitor that greets and then answers each line it reads with the next of `answers`.
+    fn monitor(answers: &'static [&'static str]) -> UnixStream {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        thread::spawn(move || {
+            theirs.write_all(GREETING.as_bytes()).unwrap();
+            let mut line = [0u8; 4096];
+            for answer in answers {
+                let _ = theirs.read(&mut line).unwrap();
+                for part in answer.as_bytes().chunks(7) {
+                    theirs.write_all(part).unwrap();
+                }
+            }
+        });
+        ours
+    }
+
+    #[test]
+    fn answers_are_told_from_events_and_errors() {
+        let answers = &[
+            "{\"return\": {}}\r\n",
+            "{\"event\": \"RESUME\"}\n{\"return\": [{\"cpu-index\": 1, \"thread-id\": 8}, {\"cpu-index\": 0, \"thread-id\": 7}]}\n",
+            "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no\"}}\n",
+        ];
+        let mut qmp = Qmp::handshake("a", monitor(answers), ANSWER).unwrap();
+        assert_eq!(qmp.version(), "7.2.22 (D)");
+        let threads = qmp.vcpu_threads().unwrap();
+        assert_eq!(threads.iter().map(|vcpu| vcpu.thread_id).collect::<Vec<_>>(), [7, 8]);
+        let error = qmp.execute("x", json!({})).unwrap_err().to_string();
+        assert_eq!(error, "VM a: QEMU refused `x`: no");
+        assert!(matches!(qmp.execute("y", json!({})), Err(QemuError::Closed { .. })));
+    }
+
+    #[test]
+    fn silence_is_an_error_in_time() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let error = Qmp::handshake("a", ours, Duration::from_millis(20)).unwrap_err();
+        assert!(matches!(error, QemuError::Timeout { .. }), "{error}");
+    }
+}

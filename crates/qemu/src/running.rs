@@ -1,0 +1,287 @@
+//! A VM that runs as long as this process does.
+
+use crate::at_home::{all_cpus, bind_vcpus, read_back};
+use crate::boot::{self, InitramfsIn};
+use crate::command_line::{self, Channel, HostTraits, Wiring};
+use crate::console::{Sink, Tail, pump};
+use crate::process::{ExitWatch, Process};
+use crate::qmp::Qmp;
+use crate::{Accelerator, Launch, QemuError, Residence, accelerator, binary};
+use linux::sys::{ChildSetup, Tie};
+use scheduler::Plan;
+use serde_json::json;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use topology::Bytes;
+
+/// Memory that QEMU itself needs, beside the guest's.
+const OVERHEAD: Bytes = Bytes::from_mib(64);
+
+/// A running VM. Dropping it ends QEMU; if this process is killed, the kernel ends QEMU.
+#[derive(Debug)]
+pub struct RunningVm {
+    plan: Plan,
+    process: Process,
+    qmp: Qmp,
+    accelerator: Accelerator,
+    console: Tail,
+    console_input: UnixStream,
+    agent: Option<UnixStream>,
+}
+
+impl RunningVm {
+    /// Starts QEMU with its vCPUs paused, binds each vCPU thread to its client's CPUs, and lets the vCPUs go. Returns when the guest runs.
+    pub fn start(launch: &Launch) -> Result<Self, QemuError> {
+        let prepared = Prepared::new(launch)?;
+        match Self::start_prepared(launch, &prepared, true) {
+            Err(QemuError::Ended { last_words, .. }) if last_words.contains("-sandbox") => {
+                eprintln!("homenode: this QEMU is built without -sandbox: starting it without");
+                Self::start_prepared(launch, &prepared, false)
+            }
+            started => started,
+        }
+    }
+
+    fn start_prepared(launch: &Launch, prepared: &Prepared, sandbox: bool) -> Result<Self, QemuError> {
+        let vm = &launch.spec.name;
+        let pair = || UnixStream::pair().map_err(QemuError::io(vm, "make a socket pair"));
+        let (monitor, console, agent) = (pair()?, pair()?, launch.agent.then(pair).transpose()?);
+        let wiring = Wiring {
+            monitor: Some(Channel::Descriptor(monitor.1.as_raw_fd())),
+            console: Channel::Descriptor(console.1.as_raw_fd()),
+            console_log: None,
+            agent: agent.as_ref().map(|agent| Channel::Descriptor(agent.1.as_raw_fd())),
+            paused: true,
+        };
+        let sink = Sink::open(&launch.console).map_err(QemuError::io(vm, "open the console's file"))?;
+        let boot = boot::resolve(launch, InitramfsIn::Memory)?;
+        let host = HostTraits { sandbox, ..prepared.host.clone() };
+        let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
+        let mut inherited: Vec<OwnedFd> = boot.open;
+        inherited.extend([monitor.1.into(), console.1.into()]);
+        let (agent, agent_of_qemu) = agent.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));
+        inherited.extend(agent_of_qemu.map(OwnedFd::from));
+        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited, cpus: Some(all_cpus(&launch.plan)) };
+        let mut process = Process::start(vm, &prepared.binary, &arguments, setup)?;
+        let output = console.0.try_clone().map_err(QemuError::io(vm, "copy the console's socket"))?;
+        let (tail, _) = pump(format!("console of VM {vm}"), output, sink);
+        let connected = Qmp::handshake(vm, monitor.0, patience(&launch.plan));
+        let qmp = connected.and_then(|mut qmp| bring_home(&launch.plan, &mut qmp).map(|()| qmp));
+        let qmp = qmp.map_err(|error| explain(error, &mut process))?;
+        Ok(Self {
+            plan: launch.plan.clone(),
+            process,
+            qmp,
+            accelerator: prepared.host.accelerator.clone(),
+            console: tail,
+            console_input: console.0,
+            agent,
+        })
+    }
+
+    /// Our end of the agent's port; `None` if it has none or it was taken already.
+    pub fn take_agent_stream(&mut self) -> Option<UnixStream> {
+        self.agent.take()
+    }
+
+    /// Bytes written to it are typed on the guest's console.
+    pub fn console_input(&self) -> Result<UnixStream, QemuError> {
+        self.console_input.try_clone().map_err(QemuError::io(&self.plan.vm, "copy the console's socket"))
+    }
+
+    /// Reads back where its vCPUs and its memory are.
+    pub fn residence(&mut self) -> Result<Residence, QemuError> {
+        let residence = read_back(&self.plan, self.process.pid(), &self.accelerator, &mut self.qmp);
+        residence.map_err(|error| explain(error, &mut self.process))
+    }
+
+    /// The last lines that the guest wrote to its console.
+    pub fn console_tail(&self, lines: usize) -> Vec<String> {
+        self.console.lines(lines)
+    }
+
+    /// QEMU's process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// What runs its instructions.
+    pub fn accelerator(&self) -> &Accelerator {
+        &self.accelerator
+    }
+
+    /// As QEMU says it.
+    pub fn qemu_version(&self) -> &str {
+        self.qmp.version()
+    }
+
+    /// How QEMU ended, with its last words; `None` while it runs.
+    pub fn exited(&mut self) -> Option<String> {
+        self.process.ended(Duration::ZERO).map(|error| error.to_string())
+    }
+
+    /// Tells when QEMU has ended, also after this value is gone.
+    pub fn exit_watch(&self) -> ExitWatch {
+        self.process.exit().clone()
+    }
+
+    /// Presses the guest's power button and waits up to `grace` for it to power off; then ends QEMU. With no grace the guest is not asked.
+    pub fn stop(mut self, grace: Duration) -> Result<(), QemuError> {
+        if self.process.exit().wait(Duration::ZERO).is_some() {
+            return Ok(());
+        }
+        if !grace.is_zero() && self.qmp.execute("system_powerdown", json!({})).is_ok() {
+            self.process.exit().wait(grace);
+        }
+        if self.process.exit().wait(Duration::ZERO).is_none() && self.qmp.execute("quit", json!({})).is_ok() {
+            self.process.exit().wait(Duration::from_secs(5));
+        }
+        self.process.kill();
+        Ok(())
+    }
+}
+
+/// What does not change between two tries to start a VM.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) binary: PathBuf,
+    pub(crate) host: HostTraits,
+}
+
+impl Prepared {
+    /// Checks what can be checked before a process exists.
+    pub(crate) fn new(launch: &Launch) -> Result<Self, QemuError> {
+        let vm = &launch.spec.name;
+        check_name(vm)?;
+        check_plan(launch)?;
+        let binary = binary::locate(vm)?;
+        check_memory(launch)?;
+        Ok(Self { binary, host: host_traits(launch.spec.vcpus) })
+    }
+}
+
+fn host_traits(vcpus: u32) -> HostTraits {
+    HostTraits {
+        accelerator: Accelerator::detect(vcpus),
+        numa: Path::new("/sys/devices/system/node").is_dir(),
+        amd: accelerator::host_is_amd(),
+        sandbox: true,
+    }
+}
+
+/// The command that a person could start by hand: console on the terminal, no monitor, vCPUs running. The tiny guest's initramfs is
+/// written to a file in the directory for temporary files.
+pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {
+    check_name(&launch.spec.name)?;
+    check_plan(launch)?;
+    let binary = binary::locate(&launch.spec.name)?;
+    let boot = boot::resolve(launch, InitramfsIn::File)?;
+    let wiring =
+        Wiring { monitor: None, console: Channel::Stdio, console_log: None, agent: None, paused: false };
+    let host = host_traits(launch.spec.vcpus);
+    let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
+    Ok(command_line::as_shell(&binary, &arguments))
+}
+
+/// A name that is safe in a path and in QEMU's options.
+pub(crate) fn check_name(name: &str) -> Result<(), QemuError> {
+    let good = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(good) && !name.starts_with(['.', '-']) {
+        return Ok(());
+    }
+    let problem = format!(
+        "name = \"{name}\" is no name for a VM: up to 64 letters, digits, `-`, `_` and `.`, beginning with a letter or digit"
+    );
+    Err(QemuError::Spec { vm: name.to_owned(), problem })
+}
+
+fn check_plan(launch: &Launch) -> Result<(), QemuError> {
+    let topology = &launch.plan.topology;
+    let fail = |problem: String| Err(QemuError::Spec { vm: launch.spec.name.clone(), problem });
+    let vcpus: usize = topology.nodes.iter().map(|node| node.vcpus.len()).sum();
+    let product = u64::from(topology.sockets)
+        * u64::from(topology.cores_per_socket)
+        * u64::from(topology.threads_per_core);
+    if vcpus as u64 != product || vcpus == 0 {
+        let (sockets, cores, threads) = (topology.sockets, topology.cores_per_socket, topology.threads_per_core);
+        return fail(format!("vcpus = {vcpus} do not fill {sockets} sockets of {cores} cores of {threads} threads"));
+    }
+    if let Some(client) = launch.plan.placement.clients.iter().find(|client| client.cpus.is_empty()) {
+        return fail(format!("client {} has no CPU to run on", client.id));
+    }
+    Ok(())
+}
+
+/// The whole of the VM's memory is filled at start, or may be by the guest: without it the kernel would kill somebody later.
+fn check_memory(launch: &Launch) -> Result<(), QemuError> {
+    let vm = &launch.spec.name;
+    let guest: Bytes = launch.plan.topology.nodes.iter().map(|node| node.memory).sum();
+    let needed = guest.saturating_add(OVERHEAD);
+    let available = linux::memory::available_memory().map_err(QemuError::host(vm))?;
+    if needed > available {
+        return Err(QemuError::Memory { vm: vm.clone(), needed: guest, available });
+    }
+    Ok(())
+}
+
+/// How long QEMU may take until its monitor greets: it fills the VM's memory before, at 100 MiB/s on the slowest host we know.
+pub(crate) fn patience(plan: &Plan) -> Duration {
+    let mib: u64 = plan.topology.nodes.iter().map(|node| node.memory.mib()).sum();
+    Duration::from_secs(60 + mib / 100)
+}
+
+/// Binds the paused vCPUs, then lets them go.
+pub(crate) fn bring_home(plan: &Plan, qmp: &mut Qmp) -> Result<(), QemuError> {
+    let threads = qmp.vcpu_threads()?;
+    bind_vcpus(plan, &threads)?;
+    qmp.execute("cont", json!({})).map(drop)
+}
+
+/// A broken connection usually means that QEMU has ended: then its own last words say more.
+pub(crate) fn explain(error: QemuError, process: &mut Process) -> QemuError {
+    let patience = match &error {
+        QemuError::Closed { .. } => Duration::from_secs(5),
+        _ => Duration::ZERO,
+    };
+    process.ended(patience).unwrap_or(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ConsoleTo, samples};
+
+    fn launch(vcpus: u32, memory_mib: u64) -> Launch {
+        let (spec, plan) = (samples::spec("a", vcpus, memory_mib), samples::plan("a", 1, vcpus, memory_mib));
+        Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false }
+    }
+
+    #[test]
+    fn memory_that_the_host_lacks_is_reported_by_number() {
+        let error = check_memory(&launch(1, 1 << 40)).unwrap_err(); // 2^40 MiB = 1 EiB
+        let text = error.to_string();
+        assert!(text.contains("1048576 TiB") && text.contains("MemAvailable"), "{text}"); // 2^60 / 2^40
+        assert!(check_memory(&launch(1, 16)).is_ok());
+    }
+
+    #[test]
+    fn names_that_would_leave_their_place_are_refused() {
+        for name in ["", "..", "a/b", "-S", "a,b", "a b", &"x".repeat(65)] {
+            assert!(check_name(name).is_err_and(|error| error.is_bad_input()), "{name}");
+        }
+        for name in ["a", "web-1.example", "VM_2"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_plan_must_fill_its_sockets() {
+        let mut launch = launch(4, 64);
+        assert!(check_plan(&launch).is_ok());
+        launch.plan.topology.sockets = 3;
+        let text = check_plan(&launch).unwrap_err().to_string();
+        assert_eq!(text, "VM a: vcpus = 4 do not fill 3 sockets of 4 cores of 1 threads");
+    }
+}

@@ -1,0 +1,49 @@
+//! Specs and plans for tests.
+
+use scheduler::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology, VmSpec};
+use topology::Bytes;
+
+/// A spec with nothing special.
+pub(crate) fn spec(name: &str, vcpus: u32, memory_mib: u64) -> VmSpec {
+    VmSpec {
+        name: name.into(),
+        vcpus,
+        memory: Bytes::from_mib(memory_mib),
+        policy: scheduler::spec::Policy::default(),
+        boot: scheduler::spec::Boot::default(),
+        disks: Vec::new(),
+        networks: Vec::new(),
+        console: scheduler::spec::Console::default(),
+    }
+}
+
+/// A plan of equal virtual nodes, each a socket and a client, all at home on node 0 with CPUs 0-1.
+pub(crate) fn plan(name: &str, nodes: u32, vcpus_per_node: u32, mib_per_node: u64) -> Plan {
+    let node = |id: u32| VirtualNode {
+        id,
+        vcpus: (id * vcpus_per_node..(id + 1) * vcpus_per_node).collect(),
+        memory: Bytes::from_mib(mib_per_node),
+    };
+    let client = |id: u32| Client {
+        id,
+        virtual_nodes: vec![id],
+        home: "0".parse().expect("a set"),
+        cpus: "0-1".parse().expect("a set"),
+        memory_policy: MemoryPolicy::Bind,
+    };
+    let row = |from: u32| (0..nodes).map(|to| if from == to { 10 } else { 20 }).collect();
+    Plan {
+        vm: name.into(),
+        topology: VirtualTopology {
+            exposed: true,
+            nodes: (0..nodes).map(node).collect(),
+            sockets: nodes,
+            cores_per_socket: vcpus_per_node,
+            threads_per_core: 1,
+            distances: (0..nodes).map(row).collect(),
+        },
+        placement: Placement { clients: (0..nodes).map(client).collect() },
+        reasons: Vec::new(),
+        warnings: Vec::new(),
+    }
+}

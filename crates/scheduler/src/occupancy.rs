@@ -1,5 +1,6 @@
 //! What already runs on the machine, as far as placement needs to know.
 
+use crate::Plan;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, NodeId};
@@ -26,5 +27,14 @@ impl Occupancy {
     /// What is held of `node`.
     pub fn of(&self, node: NodeId) -> NodeUse {
         self.nodes.get(&node).copied().unwrap_or_default()
+    }
+    /// Adds what a planned VM will hold, so that the next plan sees it before the VM runs.
+    pub fn reserve(&mut self, plan: &Plan) {
+        for (&node, taken) in &plan.holdings {
+            let held = self.nodes.entry(node).or_default();
+            held.vcpus = held.vcpus.saturating_add(taken.vcpus);
+            held.memory = held.memory.saturating_add(taken.memory);
+            held.resident = held.resident.saturating_add(taken.resident);
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! The answer: a virtual topology, where each client lives, and why.
 
+use crate::NodeUse;
 use serde::{Deserialize, Serialize};
-use topology::{Bytes, CpuSet, NodeSet};
+use std::collections::BTreeMap;
+use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
 /// One node of the virtual topology, as the guest sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +85,9 @@ pub struct Plan {
     pub topology: VirtualTopology,
     /// Where it lives.
     pub placement: Placement,
+    /// What the VM takes of each machine node.
+    #[serde(default)]
+    pub holdings: BTreeMap<NodeId, NodeUse>,
     /// Why, in the order of the decisions.
     pub reasons: Vec<Reason>,
     /// What the user should know: overcommitted CPUs, memory that only just fits, a socket count that had to change.

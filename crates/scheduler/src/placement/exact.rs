@@ -64,7 +64,14 @@ impl<'a> Search<'a> {
         self.place(0, 0, beyond, state, found)
     }
 
-    fn place(&mut self, position: usize, first: usize, beyond: usize, state: &mut State<'a>, found: &mut Found) -> bool {
+    fn place(
+        &mut self,
+        position: usize,
+        first: usize,
+        beyond: usize,
+        state: &mut State<'a>,
+        found: &mut Found,
+    ) -> bool {
         let Some(&client) = self.order.get(position) else {
             if beyond == 0 {
                 found.note(state);

@@ -2,11 +2,11 @@
 
 use super::exact::Found;
 use super::homes::{Demand, Home};
-use super::score::Score;
 use super::state::State;
 use crate::host::Host;
+use std::cmp::Reverse;
 
-/// Placements that may be tried in all.
+/// Homes that may be tried in all.
 const TRIES: usize = 150_000;
 /// Starting nodes at most.
 const STARTS: usize = 16;
@@ -22,53 +22,39 @@ pub(crate) struct Heuristic<'a> {
 impl<'a> Heuristic<'a> {
     /// Notes the placement that each start leads to, if it has room for everything.
     pub(crate) fn run(&self, empty: &State<'a>, found: &mut Found) {
-        let starts: Vec<usize> = (0..self.host.nodes.len()).filter(|&node| self.host.nodes[node].threads > 0).collect();
-        let starts = &starts[..starts.len().min(STARTS)];
+        let starts = (0..self.host.nodes.len()).filter(|&node| self.host.nodes[node].threads > 0);
         let mut tries = TRIES;
-        for &start in starts {
+        for start in starts.take(STARTS) {
             let mut state = empty.clone();
             if !self.greedy(start, &mut state, &mut tries) {
                 return;
             }
-            while self.improve(&mut state, &mut tries) {}
+            while tries > 0 && self.improve(&mut state, &mut tries) {}
             if state.score().short == 0 {
                 found.note(&state);
             }
         }
     }
 
-    /// Gives each client, largest first, the home that costs least, those near `start` first among equals.
+    /// Gives each client, largest first, the home that costs least, the ones near `start` first among equals; the first
+    /// client gets a home on `start` if it has one. False if a client has no home at all.
     fn greedy(&self, start: usize, state: &mut State<'a>, tries: &mut usize) -> bool {
         let mut order: Vec<usize> = (0..self.demands.len()).collect();
-        order.sort_by_key(|&client| (std::cmp::Reverse(self.demands[client]), client));
+        order.sort_by_key(|&client| (Reverse(self.demands[client]), client));
         for (position, client) in order.into_iter().enumerate() {
-            let homes: &'a [Home] = &self.homes[client];
-            let away = |home: &Home| -> u32 { home.nodes.iter().map(|&node| self.host.distances[start][node]).sum() };
-            let near = |home: &&Home| position > 0 || home.nodes.contains(&start);
-            let costs = |home: &&'a Home| (self.try_home(state, client, home), away(home));
-            let mut best: Option<((Score, u32), &'a Home)> = None;
-            let mut state_tries = 0;
-            for home in homes.iter().filter(near).chain(homes.iter().filter(|_| position == 0)) {
-                state_tries += 1;
-                let cost = costs(&home);
-                if best.is_none_or(|(least, _)| cost < least) {
-                    best = Some((cost, home));
-                }
-                if position == 0 && home.nodes.contains(&start) && cost.0.short == 0 {
-                    break;
-                }
-            }
-            let Some((_, home)) = best else { return false };
-            *tries = tries.saturating_sub(state_tries);
+            let best = self.homes[client].iter().min_by_key(|home| {
+                *tries = tries.saturating_sub(1);
+                let elsewhere = position == 0 && !home.nodes.contains(&start);
+                let away: u32 = home.nodes.iter().map(|&node| self.host.distances[start][node]).sum();
+                state.give(client, home);
+                let score = state.score();
+                state.take(client);
+                (elsewhere, score, away)
+            });
+            let Some(home) = best else { return false };
             state.give(client, home);
         }
         true
-    }
-
-    fn try_home(&self, state: &State<'a>, client: usize, home: &'a Home) -> Score {
-        let mut state = state.clone();
-        state.give(client, home);
-        state.score()
     }
 
     /// One round of moves and swaps; whether any helped.
@@ -82,16 +68,13 @@ impl<'a> Heuristic<'a> {
                 self.swap_if_better(one, other, state, tries);
             }
         }
-        state.score() < before && *tries > 0
+        state.score() < before
     }
 
     fn best_move(&self, client: usize, state: &mut State<'a>, tries: &mut usize) {
         let mut least = state.score();
         let Some(mut best) = state.take(client) else { return };
-        for home in &self.homes[client] {
-            if *tries == 0 {
-                break;
-            }
+        for home in self.homes[client].iter().take(*tries) {
             *tries -= 1;
             state.give(client, home);
             if state.score() < least {
@@ -102,7 +85,7 @@ impl<'a> Heuristic<'a> {
         state.give(client, best);
     }
 
-    /// Swaps the node sets of two clients, each taking the home that its own demand has there.
+    /// Swaps the nodes of two clients, each taking the home that its own demand has there.
     fn swap_if_better(&self, one: usize, other: usize, state: &mut State<'a>, tries: &mut usize) {
         if *tries == 0 || self.demands[one] == self.demands[other] {
             return;
@@ -110,11 +93,7 @@ impl<'a> Heuristic<'a> {
         *tries -= 1;
         let before = state.score();
         let (Some(of_one), Some(of_other)) = (state.take(one), state.take(other)) else { return };
-        let same = |client: usize, home: &Home| -> Option<&'a Home> {
-            let homes: &'a [Home] = &self.homes[client];
-            homes.iter().find(|own| own.nodes == home.nodes)
-        };
-        if let (Some(new_one), Some(new_other)) = (same(one, of_other), same(other, of_one)) {
+        if let (Some(new_one), Some(new_other)) = (self.there(one, of_other), self.there(other, of_one)) {
             state.give(one, new_one);
             state.give(other, new_other);
             if state.score() < before {
@@ -125,5 +104,10 @@ impl<'a> Heuristic<'a> {
         }
         state.give(one, of_one);
         state.give(other, of_other);
+    }
+
+    /// The home that `client` has on the nodes of `home`.
+    fn there(&self, client: usize, home: &Home) -> Option<&'a Home> {
+        self.homes[client].iter().find(|own| own.nodes == home.nodes)
     }
 }

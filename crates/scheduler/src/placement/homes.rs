@@ -64,9 +64,15 @@ pub(crate) fn home(host: &Host, demand: &Demand, set: &[usize], equal: bool) -> 
         return None;
     }
     let units: u64 = set.iter().map(|&index| u64::from(host.units(index))).sum();
-    let milli = set.iter().map(|&index| u64::from(demand.vcpus) * 1000 * u64::from(host.units(index)) / units.max(1)).collect();
+    let milli =
+        set.iter().map(|&index| u64::from(demand.vcpus) * 1000 * u64::from(host.units(index)) / units.max(1)).collect();
     let memory_only = set.iter().filter(|&&index| host.nodes[index].threads == 0).count() as u32;
-    let inner: u64 = set.iter().flat_map(|&a| set.iter().map(move |&b| (a, b))).filter(|(a, b)| a != b).map(|(a, b)| u64::from(host.distances[a][b])).sum();
+    let inner: u64 = set
+        .iter()
+        .flat_map(|&a| set.iter().map(move |&b| (a, b)))
+        .filter(|(a, b)| a != b)
+        .map(|(a, b)| u64::from(host.distances[a][b]))
+        .sum();
     let inner_distance = inner * 1000 / (set.len() * set.len()) as u64;
     Some(Home { nodes: set.to_vec(), milli, bytes, equal, memory_only, inner_distance })
 }

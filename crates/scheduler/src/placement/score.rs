@@ -86,7 +86,11 @@ impl NodeLoad {
             beyond_threads: beyond(self.threads),
             beyond_cores: if self.count_cores { beyond(self.cores) } else { 0 },
             crowding: growth(self.held_milli, load, self.units),
-            fullness: growth(mib(self.memory - self.available), mib(self.memory - self.available + self.bytes), mib(self.memory)),
+            fullness: growth(
+                mib(self.memory - self.available),
+                mib(self.memory - self.available + self.bytes),
+                mib(self.memory),
+            ),
             nodes: u32::from(self.homes > 0),
             ..Score::default()
         }

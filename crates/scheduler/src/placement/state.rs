@@ -60,7 +60,10 @@ impl<'a> State<'a> {
 
     /// Whether the home has room for its client now.
     pub(crate) fn has_room(&self, home: &Home) -> bool {
-        home.nodes.iter().zip(&home.bytes).all(|(&node, bytes)| self.loads[node].bytes + bytes <= self.loads[node].available)
+        home.nodes
+            .iter()
+            .zip(&home.bytes)
+            .all(|(&node, bytes)| self.loads[node].bytes + bytes <= self.loads[node].available)
     }
 
     /// Gives `client` a home; it must have none.
@@ -85,7 +88,8 @@ impl<'a> State<'a> {
         self.sum.straddled = signed(self.sum.straddled, home.nodes.len() as u32 - 1);
         self.sum.memory_only = signed(self.sum.memory_only, home.memory_only);
         self.sum.unequal = signed(self.sum.unequal, u32::from(!home.equal));
-        self.sum.distance = if add { self.sum.distance + home.inner_distance } else { self.sum.distance - home.inner_distance };
+        self.sum.distance =
+            if add { self.sum.distance + home.inner_distance } else { self.sum.distance - home.inner_distance };
     }
 
     fn load(&mut self, home: &Home, add: bool) {

@@ -46,7 +46,9 @@ pub(crate) fn size(host: &Host, spec: &VmSpec) -> Sizing {
     if uniform && least_home > 1 {
         reasons.push(Reason {
             choice: "one uniform node".to_owned(),
-            because: format!("policy.vnuma = false: the guest is not told that its memory lies on {least_home} machine nodes"),
+            because: format!(
+                "policy.vnuma = false: the guest is not told that its memory lies on {least_home} machine nodes"
+            ),
         });
     }
     reasons.extend(share_reason(host, &sockets.shapes));
@@ -69,7 +71,9 @@ fn count_reason(host: &Host, spec: &VmSpec, parts: &Parts) -> Reason {
             units = units_range(host, spec.policy.max_vcpus_per_node),
             sizes = memory_range(host),
         ),
-        Why::Spread { nodes } => format!("policy.placement = \"spread\": as many as the {nodes} machine nodes with CPUs and {vcpus} vCPUs allow"),
+        Why::Spread { nodes } => format!(
+            "policy.placement = \"spread\": as many as the {nodes} machine nodes with CPUs and {vcpus} vCPUs allow"
+        ),
         Why::Cap { most } => format!("policy.max_vcpus_per_node = {most} splits {vcpus} vCPUs into {count} parts"),
         Why::Overflow { cpu_nodes } => format!(
             "no set of machine nodes holds {vcpus} vCPUs on {} {}s and {memory} of memory: all {cpu_nodes} nodes with CPUs share the VM",
@@ -87,7 +91,8 @@ fn share_reason(host: &Host, shapes: &[Shape]) -> Option<Reason> {
         return None;
     }
     let list: Vec<String> = shapes.iter().map(|shape| format!("{} + {}", shape.vcpus, Bytes(shape.memory))).collect();
-    let even_host = host.nodes.windows(2).all(|pair| (pair[0].cores, pair[0].memory) == (pair[1].cores, pair[1].memory));
+    let even_host =
+        host.nodes.windows(2).all(|pair| (pair[0].cores, pair[0].memory) == (pair[1].cores, pair[1].memory));
     let because = if even_host {
         "the vCPUs do not divide evenly; memory follows the vCPUs".to_owned()
     } else {

@@ -24,11 +24,20 @@ pub(super) struct Parts {
 pub(super) enum Why {
     Fixed,
     /// The fewest that hold the VM; how many it takes by cores alone and by memory alone.
-    Fewest { by_cores: Option<usize>, by_memory: Option<usize> },
-    Spread { nodes: usize },
-    Cap { most: u32 },
+    Fewest {
+        by_cores: Option<usize>,
+        by_memory: Option<usize>,
+    },
+    Spread {
+        nodes: usize,
+    },
+    Cap {
+        most: u32,
+    },
     /// The machine is too small.
-    Overflow { cpu_nodes: usize },
+    Overflow {
+        cpu_nodes: usize,
+    },
 }
 
 /// What a machine node offers to one virtual node.
@@ -103,7 +112,13 @@ pub(super) fn with_memory(memory: Bytes, vcpus: &[u64], limits: &[u64]) -> Optio
     let granule = granule(memory, vcpus.len());
     let limits: Vec<u64> = limits.iter().map(|limit| limit / granule).collect();
     let memory = in_proportion(memory.0 / granule, vcpus, &limits)?;
-    Some(vcpus.iter().zip(memory).map(|(&vcpus, memory)| Shape { vcpus: vcpus as u32, memory: memory * granule }).collect())
+    Some(
+        vcpus
+            .iter()
+            .zip(memory)
+            .map(|(&vcpus, memory)| Shape { vcpus: vcpus as u32, memory: memory * granule })
+            .collect(),
+    )
 }
 
 /// Node boundaries on huge pages where the memory allows it, else on whole MiB.
@@ -144,7 +159,8 @@ fn overflow(host: &Host, spec: &VmSpec) -> Parts {
     let capped = cap.map_or(1, |cap| spec.vcpus.div_ceil(cap)) as usize;
     let rooms = rooms(host, None);
     let limit = most_parts(&rooms, spec);
-    let free_fit = (1..=limit).find(|&count| even_fit(&rooms, spec, count).or_else(|| uneven_fit(&rooms, spec, count)).is_some());
+    let free_fit =
+        (1..=limit).find(|&count| even_fit(&rooms, spec, count).or_else(|| uneven_fit(&rooms, spec, count)).is_some());
     if let (Some(most), Some(fewest)) = (cap, free_fit) {
         let vcpus = evenly(u64::from(spec.vcpus), capped.max(fewest));
         return Parts { shapes: without_limits(spec, &vcpus), why: Why::Cap { most } };

@@ -36,7 +36,8 @@ pub(super) fn choose(host: &Host, spec: &VmSpec, shapes: Vec<Shape>) -> Sockets 
 
 fn by_default(largest: u32) -> String {
     if largest == 1 {
-        "the vCPUs of the virtual nodes have no larger common divisor, and a socket must not lie in two nodes".to_owned()
+        "the vCPUs of the virtual nodes have no larger common divisor, and a socket must not lie in two nodes"
+            .to_owned()
     } else {
         "one virtual socket for each virtual node, or the largest part that divides every node".to_owned()
     }

@@ -1,0 +1,136 @@
+//! Why this placement, in words.
+
+use crate::host::Host;
+use crate::placement::{Candidate, EXACT_STEPS, Home, Method, Placed};
+use crate::sizing::Shape;
+use crate::spec::Spread;
+use crate::{Reason, VmSpec};
+use std::collections::BTreeMap;
+use topology::Bytes;
+
+/// Reasons for the homes.
+pub(crate) fn reasons(host: &Host, spec: &VmSpec, placed: &Placed) -> Vec<Reason> {
+    let best = &placed.best;
+    let mut reasons = vec![Reason {
+        choice: format!("home: {}", nodes_text(host, best)),
+        because: format!("{}; {}", facts(host, best), comparison(host, spec, placed)),
+    }];
+    for (client, home) in best.homes.iter().enumerate().filter(|(_, home)| home.nodes.len() > 1) {
+        reasons.push(straddle(host, client, home));
+    }
+    reasons.extend(method(placed.method));
+    reasons
+}
+
+fn nodes_text(host: &Host, candidate: &Candidate) -> String {
+    let ids = host.ids(&candidate.nodes.iter().copied().collect::<Vec<_>>());
+    format!("{} {ids}", if ids.len() == 1 { "node" } else { "nodes" })
+}
+
+/// What the nodes of a candidate have, as the planner saw it.
+fn facts(host: &Host, candidate: &Candidate) -> String {
+    let facts: Vec<String> = candidate.nodes.iter().map(|&index| node_facts(host, index)).collect();
+    const LISTED: usize = 4;
+    let more = if facts.len() > LISTED { format!(", and {} more", facts.len() - LISTED) } else { String::new() };
+    format!("{}{more}", facts[..facts.len().min(LISTED)].join(", "))
+}
+
+fn node_facts(host: &Host, index: usize) -> String {
+    let node = &host.nodes[index];
+    let (units, unit) = (host.units(index), host.unit_name());
+    let free = units.saturating_sub(node.vcpus_held);
+    format!("node {} has {free} of {units} {unit}s and {} free", node.id, Bytes(node.available))
+}
+
+fn comparison(host: &Host, spec: &VmSpec, placed: &Placed) -> String {
+    let spread = spec.policy.placement == Spread::Spread;
+    match &placed.runner_up {
+        Some(other) => {
+            let advantage = placed.best.score.advantage_over(&other.score, spread);
+            format!("against {} ({}): {advantage}", nodes_text(host, other), facts(host, other))
+        }
+        None if host.nodes.len() == 1 => "it is the only node".to_owned(),
+        None => "no other set of nodes holds the VM as well".to_owned(),
+    }
+}
+
+fn straddle(host: &Host, client: usize, home: &Home) -> Reason {
+    let shares = if home.equal { "interleaved in equal parts" } else { "filled as there is room" };
+    Reason {
+        choice: format!("client {client} on {} nodes: {}", home.nodes.len(), host.ids(&home.nodes)),
+        because: format!(
+            "no single node has room for it; these are the fewest that do, the nearest first; memory is {shares}"
+        ),
+    }
+}
+
+fn method(method: Method) -> Option<Reason> {
+    let because = match method {
+        Method::Exact => return None,
+        Method::Heuristic => format!(
+            "more than {EXACT_STEPS} steps would be needed to look at every placement: greedy from several starts, then moves and swaps"
+        ),
+        Method::Everywhere => "the VM fits only if each of its clients may use every node".to_owned(),
+    };
+    Some(Reason { choice: "search: not exhaustive".to_owned(), because })
+}
+
+/// What the user should know about where the VM will live.
+pub(crate) fn warnings(host: &Host, spec: &VmSpec, shapes: &[Shape], placed: &Placed) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let threads: u32 = host.nodes.iter().map(|node| node.threads).sum();
+    if spec.vcpus > threads {
+        warnings.push(format!("overcommitted: {} vCPUs on {threads} usable hardware threads", spec.vcpus));
+    } else {
+        warnings.extend(crowded(host, &placed.best));
+    }
+    warnings.extend(tight(host, &placed.best));
+    let straddles = |home: &&Home| home.nodes.len() > 1;
+    if shapes.len() == placed.best.homes.len() && spec.policy.vnuma != Some(false) {
+        let count = placed.best.homes.iter().filter(straddles).count();
+        if count > 0 {
+            warnings.push(format!(
+                "{count} of {} clients lie on more than one machine node: part of their memory is remote, and the guest cannot see which",
+                shapes.len()
+            ));
+        }
+    }
+    warnings
+}
+
+/// Nodes with more vCPUs than hardware threads, counting what runs there already.
+fn crowded(host: &Host, best: &Candidate) -> Vec<String> {
+    let mut milli: BTreeMap<usize, u64> = BTreeMap::new();
+    for home in &best.homes {
+        for (&node, amount) in home.nodes.iter().zip(&home.milli) {
+            *milli.entry(node).or_default() += amount;
+        }
+    }
+    let over = milli.into_iter().filter_map(|(index, milli)| {
+        let node = &host.nodes[index];
+        let vcpus = u64::from(node.vcpus_held) + milli.div_ceil(1000);
+        (vcpus > u64::from(node.threads) && milli > 0)
+            .then(|| format!("node {} will have {vcpus} vCPUs on {} hardware threads", node.id, node.threads))
+    });
+    over.collect()
+}
+
+/// Less than this part of a node's memory left over is worth a word: the kernel and QEMU itself need some.
+const TIGHT_PART: u64 = 32;
+
+fn tight(host: &Host, best: &Candidate) -> Vec<String> {
+    let mut bytes: BTreeMap<usize, u64> = BTreeMap::new();
+    for home in &best.homes {
+        for (&node, amount) in home.nodes.iter().zip(&home.bytes) {
+            *bytes.entry(node).or_default() += amount;
+        }
+    }
+    let tight = bytes.into_iter().filter_map(|(index, bytes)| {
+        let node = &host.nodes[index];
+        let left = node.available.saturating_sub(bytes);
+        (left < node.memory / TIGHT_PART).then(|| {
+            format!("memory only just fits: {} of node {}'s {} stay free", Bytes(left), node.id, Bytes(node.memory))
+        })
+    });
+    tight.collect()
+}

@@ -107,10 +107,6 @@ impl Chaser {
         let bytes = count * size_of::<Line>();
         let mut lines: Vec<Line> = Vec::new();
         lines.try_reserve_exact(count).map_err(|_| WorkloadError::Memory { bytes })?;
-        // The kernel binds whole pages; the page before the first boundary keeps the thread's own policy.
-        let start = lines.as_ptr().cast::<u8>();
-        let skipped = start.align_offset(4096);
-        placement.bind_memory(start.wrapping_add(skipped), bytes.saturating_sub(skipped))?;
         lines.extend((0..count).map(|next| Line { next }));
         make_one_cycle(&mut lines, SEED);
         Ok(Chaser { lines, loads, loads_done: 0, position: 0, placement })

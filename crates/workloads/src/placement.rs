@@ -5,21 +5,16 @@ use std::collections::BTreeMap;
 
 /// How a workload's threads and memory are placed, and how that is read back. Every method has the default "leave it to the system".
 pub trait Placement: Send + Sync {
-    /// Called on thread `index` before it touches memory.
+    /// Called on thread `index` before it touches memory: binds the thread to CPUs, and to a node the memory that it will touch.
     fn place_thread(&self, index: usize) -> Result<(), WorkloadError> {
         let _ = index;
-        Ok(())
-    }
-    /// Called for memory that starts at `start`, on a page, before its first touch. The pointer is an address, never read.
-    fn bind_memory(&self, start: *const u8, bytes: usize) -> Result<(), WorkloadError> {
-        let _ = (start, bytes);
         Ok(())
     }
     /// CPUs that the calling thread may use, in list format; empty if unknown.
     fn thread_cpus(&self) -> String {
         String::new()
     }
-    /// Pages of that memory on each node: (node, pages); empty if unknown.
+    /// Pages on each node of the memory at these addresses, which are never read: (node, pages); empty if unknown.
     fn pages_by_node(&self, start: *const u8, bytes: usize) -> Vec<(u32, u64)> {
         let _ = (start, bytes);
         Vec::new()

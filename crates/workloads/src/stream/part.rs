@@ -15,15 +15,14 @@ struct Array {
 }
 
 impl Array {
-    /// Reserves memory, places it, and only then touches it: the first touch is by the thread that calls this.
-    fn new(length: usize, value: f64, placement: &dyn Placement) -> Result<Array, WorkloadError> {
+    /// Reserves memory and touches it for the first time: by the thread that calls this, so on its node.
+    fn new(length: usize, value: f64) -> Result<Array, WorkloadError> {
         let capacity = length + PAGE_BYTES / size_of::<f64>();
         let mut storage: Vec<f64> = Vec::new();
         storage
             .try_reserve_exact(capacity)
             .map_err(|_| WorkloadError::Memory { bytes: capacity * size_of::<f64>() })?;
         let start = storage.as_ptr().align_offset(PAGE_BYTES);
-        placement.bind_memory(storage.as_ptr().wrapping_add(start).cast(), length * size_of::<f64>())?;
         storage.resize(start + length, value);
         Ok(Array { storage, start, length })
     }
@@ -46,12 +45,8 @@ pub(super) struct Part {
 
 impl Part {
     /// STREAM's start values, then `a = 2 a`, as STREAM does before it counts.
-    pub(super) fn new(length: usize, placement: &dyn Placement) -> Result<Part, WorkloadError> {
-        let mut part = Part {
-            a: Array::new(length, 1.0, placement)?,
-            b: Array::new(length, 2.0, placement)?,
-            c: Array::new(length, 0.0, placement)?,
-        };
+    pub(super) fn new(length: usize) -> Result<Part, WorkloadError> {
+        let mut part = Part { a: Array::new(length, 1.0)?, b: Array::new(length, 2.0)?, c: Array::new(length, 0.0)? };
         for element in part.a.elements_mut() {
             *element *= 2.0;
         }
@@ -90,13 +85,12 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Anywhere;
     use crate::protocol::Stores;
 
     #[test]
     fn an_element_that_a_kernel_left_out_is_found() {
         let kernels = Kernels::new(Stores::Ordinary).unwrap();
-        let mut part = Part::new(1003, &Anywhere).unwrap();
+        let mut part = Part::new(1003).unwrap();
         for kernel in Kernel::ALL {
             part.run(kernel, &kernels);
         }
@@ -107,13 +101,13 @@ mod tests {
 
     #[test]
     fn arrays_start_on_pages() {
-        let array = Array::new(100, 1.0, &Anywhere).unwrap();
+        let array = Array::new(100, 1.0).unwrap();
         assert_eq!(array.elements().as_ptr() as usize % PAGE_BYTES, 0);
         assert_eq!(array.elements().len(), 100);
     }
 
     #[test]
     fn memory_that_cannot_be_had_is_an_error() {
-        assert!(matches!(Array::new(1 << 55, 1.0, &Anywhere), Err(WorkloadError::Memory { .. })));
+        assert!(matches!(Array::new(1 << 55, 1.0), Err(WorkloadError::Memory { .. })));
     }
 }

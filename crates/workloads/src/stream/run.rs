@@ -48,7 +48,7 @@ impl StreamRun {
         let team = Team::start(threads as usize, move |index| {
             placement.place_thread(index)?;
             let share = share(elements, threads, index as u32);
-            let part = Part::new((share.end - share.start) as usize, &*placement)?;
+            let part = Part::new((share.end - share.start) as usize)?;
             Ok(Worker { part, kernels, barrier: Arc::clone(&barrier), placement: Arc::clone(&placement) })
         })?;
         Ok(StreamRun { team, done: 0 })

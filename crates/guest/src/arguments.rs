@@ -1,0 +1,119 @@
+//! The command line of `homenode-guest` outside a guest's init.
+
+use anyhow::{Context, bail};
+use workloads::protocol::{Pinning, Stores, StreamJob};
+
+/// What `--help` prints.
+pub(crate) const HELP: &str = "\
+homenode's agent: measures memory, natively and in guests
+
+Usage: homenode-guest --native            serve homenode over standard input and output (JSON lines)
+       homenode-guest --hello             print the machine that this program sees, as JSON
+       homenode-guest --stream [OPTIONS]  run STREAM here and print its table
+
+Options of --stream:
+  --elements N       elements of each of the three arrays [20000000]
+  --threads N        [1]
+  --repetitions N    the first does not count [10]
+  --stores KIND      ordinary | streaming [ordinary]
+  --pinning KIND     none | compact | scatter | one_per_llc [none]
+  --cpu-node N       threads run on this NUMA node only
+  --memory-node N    memory is bound to this NUMA node
+
+As process 1 it is init of a tiny guest and takes no arguments.
+";
+
+/// What the program is asked to be.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Mode {
+    Help,
+    Native,
+    Hello,
+    Stream(StreamJob),
+}
+
+/// Reads the arguments after the program's name.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Mode> {
+    let mut arguments = arguments.into_iter();
+    let mode = match arguments.next().as_deref() {
+        Some("--stream") => return parse_stream(arguments).map(Mode::Stream),
+        Some("--native") => Mode::Native,
+        Some("--hello") => Mode::Hello,
+        Some("--help" | "-h") => Mode::Help,
+        Some(other) => bail!("unknown argument `{other}`; valid are --native, --hello, --stream, --help"),
+        None => bail!("nothing to do; valid are --native, --hello, --stream, --help"),
+    };
+    match arguments.next() {
+        Some(extra) => bail!("unexpected argument `{extra}`"),
+        None => Ok(mode),
+    }
+}
+
+fn parse_stream(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<StreamJob> {
+    let mut job = StreamJob {
+        elements: 20_000_000,
+        threads: 1,
+        repetitions: 10,
+        stores: Stores::Ordinary,
+        pinning: Pinning::None,
+        cpu_node: None,
+        memory_node: None,
+    };
+    while let Some(option) = arguments.next() {
+        let value = arguments.next().with_context(|| format!("`{option}` needs a value"))?;
+        match option.as_str() {
+            "--elements" => job.elements = number(&option, &value)?,
+            "--threads" => job.threads = number(&option, &value)?,
+            "--repetitions" => job.repetitions = number(&option, &value)?,
+            "--stores" => job.stores = word(&option, &value, "ordinary, streaming")?,
+            "--pinning" => job.pinning = word(&option, &value, "none, compact, scatter, one_per_llc")?,
+            "--cpu-node" => job.cpu_node = Some(number(&option, &value)?),
+            "--memory-node" => job.memory_node = Some(number(&option, &value)?),
+            _ => bail!("unknown option `{option}` of --stream; see --help"),
+        }
+    }
+    Ok(job)
+}
+
+fn number<T: std::str::FromStr>(option: &str, value: &str) -> anyhow::Result<T> {
+    value.parse().ok().with_context(|| format!("`{option} {value}`: a whole number is needed"))
+}
+
+/// The words are those of the protocol.
+fn word<T: serde::de::DeserializeOwned>(option: &str, value: &str, valid: &str) -> anyhow::Result<T> {
+    serde_json::from_value(value.into()).ok().with_context(|| format!("`{option} {value}`: valid are {valid}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_line(line: &str) -> anyhow::Result<Mode> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn a_stream_job_is_read() {
+        let line = "--stream --elements 1000 --threads 4 --repetitions 3 --stores streaming --pinning one_per_llc --cpu-node 1";
+        let Mode::Stream(job) = parse_line(line).unwrap() else { panic!("not a stream job") };
+        assert_eq!((job.elements, job.threads, job.repetitions), (1000, 4, 3));
+        assert_eq!((job.stores, job.pinning), (Stores::Streaming, Pinning::OnePerLlc));
+        assert_eq!((job.cpu_node, job.memory_node), (Some(1), None));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_would_be_valid() {
+        for (line, said) in [
+            ("", "--native"),
+            ("--natively", "--natively"),
+            ("--native now", "now"),
+            ("--stream --threads", "--threads"),
+            ("--stream --threads two", "two"),
+            ("--stream --stores fast", "ordinary, streaming"),
+            ("--stream --size 3", "--size"),
+        ] {
+            let error = format!("{:#}", parse_line(line).unwrap_err());
+            assert!(error.contains(said), "{line}: {error}");
+        }
+    }
+}

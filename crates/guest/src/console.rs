@@ -1,0 +1,98 @@
+//! A guest without a controller: a few commands on the console.
+
+use crate::seen::seen;
+use crate::stream_command;
+use crate::{agent, arguments};
+use std::io::{BufRead, Write};
+use std::path::Path;
+use topology::Machine;
+
+const SHELL: &str = "/bin/busybox";
+const COMMANDS: &str = "commands: topology, hello, stream [--threads N ...], shell, poweroff, help";
+
+/// Reads commands until `poweroff` or the end of the console.
+pub(crate) fn serve(machine: &Machine) {
+    print_topology(machine);
+    println!("{COMMANDS}");
+    for line in prompt_lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            [] => {}
+            ["topology"] => print_topology(machine),
+            ["hello"] => print_hello(machine),
+            ["stream", options @ ..] => stream(options, machine),
+            ["shell"] => shell(),
+            ["poweroff" | "exit" | "halt"] => return,
+            ["help"] => println!("{COMMANDS}"),
+            _ => println!("`{line}` is not a command; {COMMANDS}"),
+        }
+    }
+}
+
+fn prompt_lines() -> impl Iterator<Item = String> {
+    let mut input = std::io::stdin().lock();
+    std::iter::from_fn(move || {
+        print!("homenode> ");
+        // A console that cannot be written to cannot be told so either.
+        let _ = std::io::stdout().flush();
+        let mut line = Vec::new();
+        match input.read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => None,
+            Ok(_) => Some(String::from_utf8_lossy(&line).trim().to_owned()),
+        }
+    })
+}
+
+fn print_topology(machine: &Machine) {
+    let seen = seen(machine);
+    println!(
+        "CPUs online {}; sockets {}; last-level caches {}",
+        seen.online,
+        seen.sockets.join(" | "),
+        seen.llcs.join(" | ")
+    );
+    for node in &seen.nodes {
+        let distances: Vec<String> = node.distances.iter().map(ToString::to_string).collect();
+        println!(
+            "node {}: CPUs {}, {} MiB, distances {}",
+            node.id,
+            if node.cpus.is_empty() { "none" } else { &node.cpus },
+            node.memory_bytes >> 20,
+            distances.join(" ")
+        );
+    }
+    for complaint in &seen.complaints {
+        println!("note: {complaint}");
+    }
+}
+
+fn print_hello(machine: &Machine) {
+    match serde_json::to_string_pretty(&agent::hello(machine, true)) {
+        Ok(text) => println!("{text}"),
+        Err(error) => println!("{error}"),
+    }
+}
+
+fn stream(options: &[&str], machine: &Machine) {
+    let arguments = std::iter::once("--stream").chain(options.iter().copied()).map(str::to_owned);
+    let table = match arguments::parse(arguments) {
+        Ok(arguments::Mode::Stream(job)) => stream_command::table(&job, machine),
+        Ok(_) => return println!("{COMMANDS}"),
+        Err(error) => Err(error),
+    };
+    match table {
+        Ok(table) => print!("{table}"),
+        Err(error) => println!("stream: {error:#}"),
+    }
+}
+
+/// In the shell this program is `/init`; `/init --stream` runs what `stream` runs.
+fn shell() {
+    if !Path::new(SHELL).exists() {
+        return println!("there is no shell in this guest; `scripts/guest-image --shell` packs one");
+    }
+    let status = std::process::Command::new(SHELL).arg("sh").env("PATH", "/bin:/").status();
+    if let Err(error) = status {
+        println!("{SHELL}: {error}");
+    }
+}

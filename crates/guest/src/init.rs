@@ -1,0 +1,65 @@
+//! Process 1 of the tiny guest: brings up what a workload needs, serves homenode, powers off.
+
+use crate::{agent, console, port, power};
+use anyhow::Context;
+use linux::sys;
+use std::fs::File;
+use std::path::Path;
+
+/// Never returns: the guest ends with its init.
+pub(crate) fn run() -> ! {
+    // The first line is what `homenode run` waits for, so nothing comes before it.
+    println!("homenode-guest: init {}", env!("CARGO_PKG_VERSION"));
+    // A panic anywhere would leave a guest that neither answers nor ends.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        power_off();
+    }));
+    if let Err(error) = bring_up_and_serve() {
+        println!("homenode-guest: {error:#}");
+    }
+    power_off()
+}
+
+fn power_off() -> ! {
+    let error = sys::power_off();
+    println!("homenode-guest: cannot power off: {error}");
+    // The kernel panics when init ends, and `panic=-1` ends QEMU.
+    std::process::exit(1)
+}
+
+fn bring_up_and_serve() -> anyhow::Result<()> {
+    for (kind, directory) in [(c"proc", c"/proc"), (c"sysfs", c"/sys"), (c"devtmpfs", c"/dev")] {
+        sys::mount(kind, directory).with_context(|| format!("cannot mount {}", kind.to_string_lossy()))?;
+    }
+    // Only the kernel's emergencies may break into the console from here on.
+    let _ = std::fs::write("/proc/sys/kernel/printk", "1\n");
+    let troubles = load_modules(Path::new("/modules"));
+    power::watch(|| {
+        println!("homenode-guest: power button");
+        power_off();
+    });
+    let machine = topology::read::live().context("this kernel's topology cannot be read")?;
+    let Some(port) = port::find() else {
+        for trouble in troubles {
+            println!("homenode-guest: {trouble}");
+        }
+        console::serve(&machine);
+        return Ok(());
+    };
+    let (input, output) = port::open(&port).with_context(|| format!("cannot open {}", port.display()))?;
+    agent::serve(&machine, input, output, true, || {
+        println!("homenode-guest: homenode is gone");
+        power_off();
+    })
+}
+
+/// Loads the modules that the image lists; what could not be loaded, as sentences.
+fn load_modules(directory: &Path) -> Vec<String> {
+    // A kernel with everything built in comes without the list.
+    let Ok(order) = std::fs::read_to_string(directory.join("order")) else { return Vec::new() };
+    let load = |name: &str| File::open(directory.join(name)).and_then(|file| sys::load_module(&file));
+    let trouble = |name: &str| load(name).err().map(|error| format!("module {name} cannot be loaded: {error}"));
+    order.lines().filter_map(trouble).collect()
+}

@@ -87,10 +87,12 @@ fn vcpu_index(thread: &str) -> Option<u32> {
 }
 
 fn value_of<'a>(arguments: &'a [String], option: &str) -> Option<&'a str> {
-    let same = |argument: &&String| argument.strip_prefix('-').is_some_and(|rest| {
-        let rest = rest.strip_prefix('-').unwrap_or(rest);
-        option.strip_prefix('-') == Some(rest)
-    });
+    let same = |argument: &&String| {
+        argument.strip_prefix('-').is_some_and(|rest| {
+            let rest = rest.strip_prefix('-').unwrap_or(rest);
+            option.strip_prefix('-') == Some(rest)
+        })
+    };
     let position = arguments.iter().position(|argument| same(&argument))?;
     arguments.get(position + 1).map(String::as_str)
 }

@@ -128,8 +128,14 @@ fn watch(mut child: Child, exit: ExitWatch) {
 const HINTS: [(&str, &str); 9] = [
     ("Cannot allocate memory", "The host lacks the memory: stop something or lower `memory`."),
     ("cannot bind memory to host NUMA nodes", "A home node is not usable here: `homenode topology` shows the nodes."),
-    ("os_mem_prealloc: Insufficient free host memory", "A home node lacks the memory: stop something or lower `memory`."),
-    ("qemu_prealloc_mem: preallocating memory failed", "A home node lacks the memory: stop something or lower `memory`."),
+    (
+        "os_mem_prealloc: Insufficient free host memory",
+        "A home node lacks the memory: stop something or lower `memory`.",
+    ),
+    (
+        "qemu_prealloc_mem: preallocating memory failed",
+        "A home node lacks the memory: stop something or lower `memory`.",
+    ),
     ("The max CPUs supported by machine", "Lower `vcpus` in the spec."),
     ("X2APIC API support", "More than 255 vCPUs need KVM: lower `vcpus` in the spec."),
     ("Could not set up host forwarding rule", "Another program has that port: change `forward` in the spec."),

@@ -92,12 +92,9 @@ impl Qmp {
                     message: format!("its answer is not JSON: {error}"),
                 });
             }
-            let late = || QemuError::Timeout {
-                vm: self.vm.clone(),
-                what: what.to_owned(),
-                seconds: timeout.as_secs(),
-            };
-            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or_else(late)?;
+            let late = || QemuError::Timeout { vm: self.vm.clone(), what: what.to_owned(), seconds: timeout.as_secs() };
+            let left =
+                deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or_else(late)?;
             self.stream.set_read_timeout(Some(left)).map_err(|error| self.broken(what, error))?;
             let mut chunk = [0u8; 16 << 10];
             match self.stream.read(&mut chunk) {

@@ -178,8 +178,7 @@ pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {
     check_plan(launch)?;
     let binary = binary::locate(&launch.spec.name)?;
     let boot = boot::resolve(launch, InitramfsIn::File)?;
-    let wiring =
-        Wiring { monitor: None, console: Channel::Stdio, console_log: None, agent: None, paused: false };
+    let wiring = Wiring { monitor: None, console: Channel::Stdio, console_log: None, agent: None, paused: false };
     let host = host_traits(launch.spec.vcpus);
     let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
     Ok(command_line::as_shell(&binary, &arguments))
@@ -201,9 +200,8 @@ fn check_plan(launch: &Launch) -> Result<(), QemuError> {
     let topology = &launch.plan.topology;
     let fail = |problem: String| Err(QemuError::Spec { vm: launch.spec.name.clone(), problem });
     let vcpus: usize = topology.nodes.iter().map(|node| node.vcpus.len()).sum();
-    let product = u64::from(topology.sockets)
-        * u64::from(topology.cores_per_socket)
-        * u64::from(topology.threads_per_core);
+    let product =
+        u64::from(topology.sockets) * u64::from(topology.cores_per_socket) * u64::from(topology.threads_per_core);
     if vcpus as u64 != product || vcpus == 0 {
         let (sockets, cores, threads) = (topology.sockets, topology.cores_per_socket, topology.threads_per_core);
         return fail(format!("vcpus = {vcpus} do not fill {sockets} sockets of {cores} cores of {threads} threads"));

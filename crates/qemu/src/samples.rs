@@ -43,6 +43,7 @@ pub(crate) fn plan(name: &str, nodes: u32, vcpus_per_node: u32, mib_per_node: u6
             distances: (0..nodes).map(row).collect(),
         },
         placement: Placement { clients: (0..nodes).map(client).collect() },
+        holdings: std::collections::BTreeMap::new(),
         reasons: Vec::new(),
         warnings: Vec::new(),
     }

@@ -6,6 +6,8 @@ use std::ffi::c_void;
 use std::io;
 use topology::{NodeId, NodeSet};
 
+/// Nodes that a query asks for: more than the kernel can number (1024), and no more than a page of bits, which it refuses.
+const QUERY_BITS: usize = 4096;
 /// Moves pages that are there already (include/uapi/linux/mempolicy.h); the libc crate lacks it.
 const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 
@@ -64,7 +66,7 @@ pub fn set_thread_memory(binding: &MemoryBinding) -> io::Result<()> {
 /// The policy of the calling thread, read back. A policy that this program never sets reads as an error.
 pub fn thread_memory() -> io::Result<MemoryBinding> {
     let mut mode: libc::c_int = 0;
-    let mut mask = Mask::empty(65_536);
+    let mut mask = Mask::empty(QUERY_BITS);
     let (bits, pointer) = (mask.bits(), mask.as_mut_ptr());
     let no_address = std::ptr::null::<c_void>();
     // SAFETY: `mode` and the mask are valid for writes of an int and of `bits` bits; no address is asked for.

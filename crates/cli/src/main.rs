@@ -2,7 +2,12 @@
 
 mod args;
 mod commands;
+mod evaluation_view;
 mod failure;
+mod machine_choice;
+mod machine_view;
+mod machine_view_picture;
+mod plan_view;
 mod vm_spec_file;
 
 use clap::Parser;

@@ -47,7 +47,8 @@ impl Environment {
             kernel: first_line("/proc/version").unwrap_or_default(),
             cpu_model: machine.cpu_model.clone(),
             governors: governors(machine),
-            transparent_huge_pages: first_line("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|line| chosen(&line)),
+            transparent_huge_pages: first_line("/sys/kernel/mm/transparent_hugepage/enabled")
+                .and_then(|line| chosen(&line)),
             numa_balancing: first_line("/proc/sys/kernel/numa_balancing"),
             load_average: first_line("/proc/loadavg").and_then(|line| line.split(' ').next()?.parse().ok()),
             available,

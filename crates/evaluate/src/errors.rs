@@ -17,7 +17,7 @@ pub enum RunError {
         reason: String,
     },
     /// A participant said nothing in time.
-    #[error("{name}: no {awaited} within {seconds} s{}", console(.console))]
+    #[error("{name}: no {awaited} within {seconds} s{}", console_end(.console))]
     Silent {
         /// The participant.
         name: String,
@@ -29,7 +29,7 @@ pub enum RunError {
         console: Vec<String>,
     },
     /// A participant ended.
-    #[error("{name}: it ended while homenode waited for {awaited}: {reason}{}", console(.console))]
+    #[error("{name}: it ended while homenode waited for {awaited}: {reason}{}", console_end(.console))]
     Died {
         /// The participant.
         name: String,
@@ -56,7 +56,7 @@ pub enum RunError {
     Journal(#[from] JournalError),
 }
 
-fn console(lines: &[String]) -> String {
+fn console_end(lines: &[String]) -> String {
     if lines.is_empty() {
         return String::new();
     }

@@ -4,6 +4,7 @@
 //! [`journal`] and [`results`] keep, [`summary`] reduces.
 
 pub mod arrays;
+mod charts;
 pub mod choice;
 pub mod disturbance;
 pub mod environment;
@@ -13,17 +14,23 @@ pub mod experiment;
 mod job;
 pub mod journal;
 pub mod kernels;
+mod matrix;
 pub mod overlap;
 pub mod parse;
 pub mod point;
 pub mod progress;
+pub mod real;
 pub mod records;
+pub mod report;
 pub mod resolve;
 pub mod results;
 pub mod runner;
 pub mod schedule;
+pub mod session;
 pub mod summary;
+pub mod tables;
 mod team;
+pub mod text;
 pub mod world;
 
 pub use errors::RunError;

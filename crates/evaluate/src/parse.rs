@@ -85,11 +85,11 @@ fn first_fault(experiment: &Experiment) -> Option<Fault> {
 
 fn top_level(experiment: &Experiment) -> Option<Fault> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if experiment.name.is_empty() || experiment.name.len() > 60 || !experiment.name.chars().all(allowed) {
+    if experiment.name.is_empty() || experiment.name.len() > 40 || !experiment.name.chars().all(allowed) {
         return fault(
             "name",
             format!("{:?}", experiment.name),
-            "1 to 60 lower-case letters, digits and `-`: it names the results directory",
+            "1 to 40 lower-case letters, digits and `-`: it names the results directory and the VMs",
         );
     }
     if !(1..=100).contains(&experiment.rounds) {
@@ -154,9 +154,7 @@ fn configurations(experiment: &Experiment) -> Option<Fault> {
         if configuration.vms == Vms::Count(0) {
             return fault(field("vms"), 0, "a number from 1, or \"per_node\"");
         }
-        if configuration.min_vms == Some(0)
-            || (configuration.min_vms.is_some() && configuration.vms != Vms::PerNode)
-        {
+        if configuration.min_vms == Some(0) || (configuration.min_vms.is_some() && configuration.vms != Vms::PerNode) {
             let value = configuration.min_vms.unwrap_or_default();
             return fault(field("min_vms"), value, "a number from 1, together with vms = \"per_node\"");
         }
@@ -236,15 +234,21 @@ mod tests {
                 ["memory", "4 GIB", "4 GiB"],
             ),
             (
-                format!("{SMALL}{NATIVE}[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\n[published.mb_per_s]\ncoppy = [1]\n"),
+                format!(
+                    "{SMALL}{NATIVE}[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\n[published.mb_per_s]\ncoppy = [1]\n"
+                ),
                 ["small.toml", "coppy", "triad"],
             ),
             (
-                format!("{SMALL}{NATIVE}[[published]]\nconfiguration = \"vm\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nmb_per_s = {{}}\n"),
+                format!(
+                    "{SMALL}{NATIVE}[[published]]\nconfiguration = \"vm\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nmb_per_s = {{}}\n"
+                ),
                 ["published.configuration", "vm", "native"],
             ),
             (
-                format!("{SMALL}{NATIVE}[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nmb_per_s = {{ copy = [1, 2] }}\n"),
+                format!(
+                    "{SMALL}{NATIVE}[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nmb_per_s = {{ copy = [1, 2] }}\n"
+                ),
                 ["published.mb_per_s.copy", "2 figures", "[1]"],
             ),
         ];

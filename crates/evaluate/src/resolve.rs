@@ -104,7 +104,9 @@ pub enum ResolveError {
         reason: String,
     },
     /// The arrays do not fit in memory.
-    #[error("arrays.elements = {elements} needs {needed} for three arrays, and only {available} of memory is available")]
+    #[error(
+        "arrays.elements = {elements} needs {needed} for three arrays, and only {available} of memory is available"
+    )]
     Memory {
         /// Elements of one array.
         elements: u64,
@@ -210,11 +212,9 @@ fn vms(
     };
     let hardware_threads = machine.usable_threads().count() as u32;
     let vcpus = configuration.vcpus.fixed().copied().unwrap_or((hardware_threads / count).max(1));
-    let memory = configuration
-        .memory
-        .fixed()
-        .copied()
-        .unwrap_or_else(|| vm_memory(arrays.elements / u64::from(count), virtual_nodes(configuration, homes.len(), count), host.available));
+    let memory = configuration.memory.fixed().copied().unwrap_or_else(|| {
+        vm_memory(arrays.elements / u64::from(count), virtual_nodes(configuration, homes.len(), count), host.available)
+    });
     let spec = |vm: u32| {
         let mut policy = configuration.policy.clone();
         if per_node && policy.node_affinity.is_none() && !homes.is_empty() {
@@ -232,8 +232,8 @@ fn vms(
         }
     };
     let specs: Vec<VmSpec> = (0..count).map(spec).collect();
-    let plans = planner(&specs)
-        .map_err(|reason| ResolveError::Plan { configuration: configuration.name.clone(), reason })?;
+    let plans =
+        planner(&specs).map_err(|reason| ResolveError::Plan { configuration: configuration.name.clone(), reason })?;
     Ok(specs.into_iter().zip(plans).map(|(spec, plan)| ResolvedVm { spec, plan }).collect())
 }
 
@@ -266,13 +266,17 @@ fn stream_points(
 ) -> Result<Vec<Point>, ResolveError> {
     let participants = vms.len().max(1) as u32;
     let vcpus: Option<u32> = vms.iter().map(|vm| vm.spec.vcpus).min();
-    let fits = |&&count: &&u32| count.is_multiple_of(participants) && vcpus.is_none_or(|vcpus| count / participants <= vcpus);
+    let fits =
+        |&&count: &&u32| count.is_multiple_of(participants) && vcpus.is_none_or(|vcpus| count / participants <= vcpus);
     let points: Vec<Point> = threads.iter().filter(fits).map(|&threads| Point::Stream { threads }).collect();
     if points.is_empty() {
         return Err(ResolveError::NoPoint {
             configuration: configuration.name.clone(),
             threads: format!("{threads:?}"),
-            reason: format!("{participants} VMs of {} vCPUs each need a multiple of {participants}", vcpus.unwrap_or(0)),
+            reason: format!(
+                "{participants} VMs of {} vCPUs each need a multiple of {participants}",
+                vcpus.unwrap_or(0)
+            ),
         });
     }
     Ok(points)
@@ -307,7 +311,8 @@ fn shape_notes(host: &Host, configurations: &[ResolvedConfiguration]) -> Vec<Str
     let mut notes = Vec::new();
     if has_vms && host.emulated {
         notes.push(
-            "VMs ran by SOFTWARE EMULATION (TCG): their ratios to native are not those of hardware virtualisation.".to_owned(),
+            "VMs ran by SOFTWARE EMULATION (TCG): their ratios to native are not those of hardware virtualisation."
+                .to_owned(),
         );
     }
     if has_vms && nodes == 1 {
@@ -316,9 +321,10 @@ fn shape_notes(host: &Host, configurations: &[ResolvedConfiguration]) -> Vec<Str
                 .to_owned(),
         );
     }
-    let warnings = configurations.iter().flat_map(|configuration| &configuration.vms).flat_map(|vm| {
-        vm.plan.warnings.iter().map(|warning| format!("{}: {warning}", vm.spec.name))
-    });
+    let warnings = configurations
+        .iter()
+        .flat_map(|configuration| &configuration.vms)
+        .flat_map(|vm| vm.plan.warnings.iter().map(|warning| format!("{}: {warning}", vm.spec.name)));
     notes.extend(warnings);
     notes
 }

@@ -110,8 +110,10 @@ impl<'a> Runner<'a> {
         for (participant, (at, hello)) in heard.into_iter().enumerate() {
             let member = &mut team.members[participant];
             if hello.protocol != PROTOCOL_VERSION {
-                let message =
-                    format!("its agent speaks protocol {}, this homenode {PROTOCOL_VERSION}: build both again", hello.protocol);
+                let message = format!(
+                    "its agent speaks protocol {}, this homenode {PROTOCOL_VERSION}: build both again",
+                    hello.protocol
+                );
                 return Err(RunError::Failed { name: member.name().to_owned(), message });
             }
             let started_as = member.started_as();
@@ -152,7 +154,9 @@ impl<'a> Runner<'a> {
             let before = self.world.cpu_reading(&pids).map_err(RunError::Load)?;
             team.send_all(&ToAgent::Go { job }, "a repetition")?;
             let over = move |message| match message {
-                FromAgent::Repetition { job: of, repetition: this, figures } if of == job && this == repetition => Some(figures),
+                FromAgent::Repetition { job: of, repetition: this, figures } if of == job && this == repetition => {
+                    Some(figures)
+                }
                 _ => None,
             };
             let heard = team.await_all("result of a repetition", limits.repetition_seconds, over)?;
@@ -160,7 +164,8 @@ impl<'a> Runner<'a> {
             let disturbance = Disturbance::between(&before, &after);
             let is_rejected = disturbance.rejects(limits.other_cpu_percent);
             rejected += u32::from(is_rejected && repetition > 0);
-            let intervals: Vec<Interval> = heard.iter().map(|(at, figures)| interval(self.epoch, *at, figures)).collect();
+            let intervals: Vec<Interval> =
+                heard.iter().map(|(at, figures)| interval(self.epoch, *at, figures)).collect();
             self.journal.append(Record::Repetition(Repetition {
                 configuration: configuration.name.clone(),
                 point: visit.point,

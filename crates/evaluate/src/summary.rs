@@ -159,8 +159,7 @@ impl<'a> Raw<'a> {
         let done: Vec<&Done> = jobs.iter().filter_map(|job| self.done.get(job)).flatten().copied().collect();
         let later: Vec<&Repetition> = all.into_iter().filter(|repetition| repetition.repetition > 0).collect();
         let rejected = later.iter().filter(|repetition| repetition.rejected).count();
-        let undisturbed: Vec<&Repetition> =
-            later.iter().copied().filter(|repetition| !repetition.rejected).collect();
+        let undisturbed: Vec<&Repetition> = later.iter().copied().filter(|repetition| !repetition.rejected).collect();
         let (state, used) = match (later.is_empty(), done.iter().all(|done| done.verified), undisturbed.is_empty()) {
             (true, _, _) => (State::Missing, Vec::new()),
             (_, false, _) => (State::NotVerified, Vec::new()),

@@ -105,7 +105,7 @@ impl Team<'_> {
             if let Some(words) = member.exited() {
                 break words;
             }
-            if Instant::now() >= deadline {
+            if Instant::now() >= deadline || self.cancelled.load(Ordering::Relaxed) {
                 break error.to_string();
             }
             std::thread::sleep(Duration::from_millis(20));

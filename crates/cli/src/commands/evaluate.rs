@@ -1,8 +1,160 @@
 //! `homenode evaluate`.
 
 use crate::args::EvaluateArguments;
+use crate::evaluation_view::{View, duration};
+use crate::failure::bad_input;
+use anyhow::{Context, anyhow};
+use evaluate::environment::{Environment, available_memory};
+use evaluate::experiment::{Experiment, Runs};
+use evaluate::progress::{Event, Progress};
+use evaluate::real::{self, ThisHost};
+use evaluate::records::Record;
+use evaluate::resolve::{Host, ResolveError, Resolved, resolve};
+use evaluate::results::Results;
+use evaluate::{RunError, estimate, parse, session, text};
+use qemu::{Accelerator, TinyGuest};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use topology::Machine;
 
 /// Runs the command.
-pub(crate) fn run(_arguments: &EvaluateArguments) -> anyhow::Result<()> {
-    Err(crate::failure::bad_input("not built yet"))
+pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
+    if let Some(directory) = &arguments.resume {
+        return resume(arguments, directory);
+    }
+    let Some(file) = &arguments.experiment else { return Err(bad_input("which experiment? name its file")) };
+    let experiment = parse::read(file).map_err(bad_input)?;
+    let machine = topology::read::live().context("cannot read this host")?;
+    let available = available_memory().ok_or_else(|| anyhow!("/proc/meminfo does not say how much memory is available"))?;
+    let accelerator = accelerator(&experiment, &machine);
+    let emulated = accelerator.as_ref().is_some_and(|accelerator| !accelerator.is_hardware());
+    let occupied = linux::vms::occupancy(&linux::vms::running().context("cannot look for running VMs")?, &machine);
+    let planner =
+        |specs: &[scheduler::VmSpec]| scheduler::plan_together(&machine, &occupied, specs).map_err(|error| error.to_string());
+    let host = Host { machine: &machine, available, emulated };
+    let resolved = resolve(&experiment, &host, &planner).map_err(|error| unresolved(file, &error))?;
+    if arguments.dry_run {
+        return dry_run(&resolved, arguments.json);
+    }
+    let agent = agent_program(&resolved)?;
+    let described = accelerator.map_or_else(|| "none: no VM runs".to_owned(), |accelerator| accelerator.to_string());
+    let command: Vec<String> = std::env::args().collect();
+    let environment = Environment::of_host(&machine, available, described, command, real::now());
+    let copy = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let results = Results::create(&arguments.results, &real::stamp(), &copy, &resolved, &environment)
+        .context("cannot make the results directory")?;
+    measure(arguments, &results, &resolved, &environment, &[], agent)
+}
+
+/// What does not fit this host is the experiment's fault where it names a size, and the host's where a VM cannot be placed.
+fn unresolved(file: &Path, error: &ResolveError) -> anyhow::Error {
+    bad_input(format!("{}: {error}", file.display()))
+}
+
+fn accelerator(experiment: &Experiment, machine: &Machine) -> Option<Accelerator> {
+    let has_vms = experiment.configurations.iter().any(|configuration| configuration.runs == Runs::Vms);
+    has_vms.then(|| Accelerator::detect(machine.usable_threads().count() as u32))
+}
+
+/// `homenode-guest`: from the tiny guest's files, or, where no VM is wanted, beside this program.
+fn agent_program(resolved: &Resolved) -> anyhow::Result<PathBuf> {
+    match TinyGuest::locate(None) {
+        Ok(guest) => Ok(guest.agent_program().to_owned()),
+        Err(error) => {
+            let needs_guest = resolved.configurations.iter().any(|configuration| !configuration.vms.is_empty());
+            let beside = std::env::current_exe().ok().map(|program| program.with_file_name("homenode-guest"));
+            beside.filter(|program| !needs_guest && program.is_file()).ok_or_else(|| error.into())
+        }
+    }
+}
+
+fn resume(arguments: &EvaluateArguments, directory: &Path) -> anyhow::Result<()> {
+    let (results, resolved, environment, recovered) = Results::open(directory).map_err(bad_input)?;
+    let machine = topology::read::live().context("cannot read this host")?;
+    let threads = machine.usable_threads().count() as u32;
+    if machine.name != resolved.machine || threads != resolved.hardware_threads {
+        return Err(bad_input(format!(
+            "{}: it was measured on {} with {} hardware threads; this is {} with {threads}. Start it anew here",
+            directory.display(),
+            resolved.machine,
+            resolved.hardware_threads,
+            machine.name
+        )));
+    }
+    if arguments.dry_run {
+        return dry_run(&resolved, arguments.json);
+    }
+    if recovered.cut {
+        eprintln!("The last line of records.jsonl was half written; it is dropped, and what it held is measured again.");
+    }
+    let agent = agent_program(&resolved)?;
+    measure(arguments, &results, &resolved, &environment, &recovered.records, agent)
+}
+
+fn measure(
+    arguments: &EvaluateArguments,
+    results: &Results,
+    resolved: &Resolved,
+    environment: &Environment,
+    earlier: &[Record],
+    agent: PathBuf,
+) -> anyhow::Result<()> {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // The second one ends homenode at once; the kernel then ends its VMs.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&cancelled))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&cancelled)))
+            .context("cannot listen for signals")?;
+    }
+    let mut view = View::new();
+    view.tell(Event::Note(&format!("Results: {}", results.path().display())));
+    resolved.notes.iter().for_each(|note| view.tell(Event::Note(note)));
+    let mut world = ThisHost::new(agent);
+    let outcome = session::run(results, resolved, environment, earlier, &mut world, &mut view, &cancelled);
+    view.finish();
+    let again = format!("homenode evaluate --resume {}", results.path().display());
+    let outcome = outcome
+        .map_err(|error| anyhow!("{error}\nWhat was measured before is kept. When that is mended, continue with: {again}"))?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&outcome.summary)?);
+    } else {
+        print!("{}", text::render(&outcome.summary, &outcome.tables));
+        println!("Report: {}", results.path().join("report.html").display());
+    }
+    match outcome.stopped {
+        None => Ok(()),
+        Some(RunError::Interrupted) => Err(anyhow!("interrupted; what was measured is kept. Continue with: {again}")),
+        Some(error) => Err(anyhow!("{error}\nWhat was measured is kept. Continue with: {again}")),
+    }
+}
+
+fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
+    let visits = estimate::visits(resolved);
+    let seconds = estimate::total_seconds(resolved, &visits);
+    if json {
+        let value = serde_json::json!({ "resolved": resolved, "visits": visits, "estimated_seconds": seconds });
+        println!("{}", serde_json::to_string_pretty(&value)?);
+        return Ok(());
+    }
+    println!("{}", resolved.experiment.title);
+    println!(
+        "Arrays: 3 x {} elements, {} together, {:.2} x the last-level caches each",
+        resolved.arrays.elements,
+        resolved.arrays.bytes(),
+        resolved.arrays.llc_multiple
+    );
+    resolved.notes.iter().for_each(|note| println!("! {note}"));
+    for configuration in &resolved.configurations {
+        println!("{}: {}", configuration.name, configuration.shape());
+        for vm in &configuration.vms {
+            let homes: Vec<String> = vm.plan.placement.clients.iter().map(|client| client.home.to_string()).collect();
+            println!("  {}: {}, {} virtual nodes, home nodes {}", vm.spec.name, vm.spec.memory, vm.plan.topology.nodes.len(), homes.join(" | "));
+        }
+    }
+    let running = if resolved.keep_running { "all VMs run all the time" } else { "VMs are started for each visit: memory does not hold all" };
+    println!("{} visits of {} repetitions; {running}", visits.len(), resolved.experiment.repetitions);
+    println!("This takes about {}.", duration(seconds));
+    Ok(())
 }

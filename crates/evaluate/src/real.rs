@@ -1,0 +1,211 @@
+//! This host: agents as child processes, VMs as QEMU processes at their homes.
+
+use crate::disturbance::Reading;
+use crate::resolve::{ResolvedConfiguration, ResolvedVm};
+use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
+use qemu::{Accelerator, AgentError, AgentLink, ConsoleTo, Launch, NativeAgent, Residence, RunningVm};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use workloads::protocol::ToAgent;
+
+/// How long a guest may take to power off when it is asked to.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// This host.
+#[derive(Debug)]
+pub struct ThisHost {
+    agent_program: PathBuf,
+    epoch: Instant,
+}
+
+impl ThisHost {
+    /// A host whose native agent is `agent_program` (`homenode-guest`).
+    pub fn new(agent_program: PathBuf) -> Self {
+        Self { agent_program, epoch: Instant::now() }
+    }
+}
+
+impl World for ThisHost {
+    fn start(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<Box<dyn Participant>>, String> {
+        if configuration.vms.is_empty() {
+            let started = Instant::now();
+            let agent = NativeAgent::start(&self.agent_program).map_err(|error| error.to_string())?;
+            return Ok(vec![Box::new(Native { agent, started })]);
+        }
+        // If one fails, dropping the others ends them.
+        configuration
+            .vms
+            .iter()
+            .map(|vm| Guest::start(vm).map(|guest| Box::new(guest) as Box<dyn Participant>))
+            .collect()
+    }
+
+    fn cpu_reading(&mut self, pids: &[u32]) -> Result<Reading, String> {
+        let machine = linux::load::machine_cpu_times().map_err(|error| error.to_string())?;
+        let at = self.epoch.elapsed().as_secs_f64();
+        // A process that has just ended is noticed by its closed connection.
+        let own = pids
+            .iter()
+            .chain([&std::process::id()])
+            .filter_map(|&pid| linux::load::process_cpu_seconds(pid).ok())
+            .sum();
+        Ok(Reading { at, busy: machine.busy_seconds, steal: machine.steal_seconds, own })
+    }
+
+    fn timestamp(&self) -> String {
+        now()
+    }
+}
+
+/// Now, in UTC, RFC 3339, in whole seconds.
+pub fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Now, in UTC, for the name of a results directory.
+pub fn stamp() -> String {
+    jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string()
+}
+
+fn link_error(error: AgentError) -> LinkError {
+    match error {
+        AgentError::Timeout { .. } => LinkError::Timeout,
+        other => LinkError::Broken(other.to_string()),
+    }
+}
+
+fn receive(link: &AgentLink, timeout: Duration) -> Result<Said, LinkError> {
+    let arrived = link.receive(timeout).map_err(link_error)?;
+    Ok(Said { at: arrived.at, message: arrived.message })
+}
+
+/// An agent on the host.
+struct Native {
+    agent: NativeAgent,
+    started: Instant,
+}
+
+impl Participant for Native {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+    fn pid(&self) -> u32 {
+        self.agent.pid()
+    }
+    fn started(&self) -> Instant {
+        self.started
+    }
+    fn started_as(&self) -> StartedAs {
+        StartedAs { accelerator: "none".to_owned(), ..StartedAs::default() }
+    }
+    fn send(&mut self, message: &ToAgent) -> Result<(), LinkError> {
+        self.agent.link().send(message).map_err(link_error)
+    }
+    fn receive(&mut self, timeout: Duration) -> Result<Said, LinkError> {
+        receive(self.agent.link(), timeout)
+    }
+    fn whereabouts(&mut self) -> Whereabouts {
+        Whereabouts::default()
+    }
+    fn exited(&mut self) -> Option<String> {
+        None
+    }
+    fn console_tail(&self, _: usize) -> Vec<String> {
+        Vec::new()
+    }
+    fn stop(self: Box<Self>) {
+        self.agent.stop();
+    }
+}
+
+/// An agent in a VM.
+struct Guest {
+    vm: RunningVm,
+    name: String,
+    link: AgentLink,
+    plan: Option<serde_json::Value>,
+    started: Instant,
+}
+
+impl Guest {
+    fn start(resolved: &ResolvedVm) -> Result<Self, String> {
+        let started = Instant::now();
+        let (mut spec, mut plan) = (resolved.spec.clone(), resolved.plan.clone());
+        let name = spec.name.clone();
+        // Two evaluations on one host must not share a name.
+        spec.name = format!("{name}-{}", std::process::id());
+        plan.vm.clone_from(&spec.name);
+        let plan_json = serde_json::to_value(&plan).ok();
+        let launch = Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true };
+        let mut vm = RunningVm::start(&launch).map_err(|error| error.to_string())?;
+        let stream = vm.take_agent_stream().ok_or_else(|| format!("{name}: it has no agent port"))?;
+        let reader = stream.try_clone().map_err(|error| format!("{name}: cannot listen to its agent: {error}"))?;
+        let link = AgentLink::over(&name, reader, stream);
+        Ok(Self { vm, name, link, plan: plan_json, started })
+    }
+}
+
+impl Participant for Guest {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn pid(&self) -> u32 {
+        self.vm.pid()
+    }
+    fn started(&self) -> Instant {
+        self.started
+    }
+    fn started_as(&self) -> StartedAs {
+        let accelerator = match self.vm.accelerator() {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg { .. } => "tcg",
+        };
+        StartedAs {
+            accelerator: accelerator.to_owned(),
+            qemu: Some(self.vm.qemu_version().to_owned()),
+            plan: self.plan.clone(),
+        }
+    }
+    fn send(&mut self, message: &ToAgent) -> Result<(), LinkError> {
+        self.link.send(message).map_err(link_error)
+    }
+    fn receive(&mut self, timeout: Duration) -> Result<Said, LinkError> {
+        receive(&self.link, timeout)
+    }
+    fn whereabouts(&mut self) -> Whereabouts {
+        match self.vm.residence() {
+            Ok(residence) => {
+                Whereabouts { local_share: local_share(&residence), residence: serde_json::to_value(&residence).ok() }
+            }
+            Err(error) => {
+                Whereabouts { local_share: None, residence: Some(serde_json::json!({ "unknown": error.to_string() })) }
+            }
+        }
+    }
+    fn exited(&mut self) -> Option<String> {
+        self.vm.exited()
+    }
+    fn console_tail(&self, lines: usize) -> Vec<String> {
+        self.vm.console_tail(lines)
+    }
+    fn stop(mut self: Box<Self>) {
+        // A guest that is gone cannot be told; `stop` ends what is left.
+        let _ = self.link.send(&ToAgent::Finish);
+        let _ = self.vm.stop(GRACE);
+    }
+}
+
+/// Share of a VM's resident memory that lies on the home of its virtual node; `None` where the kernel did not say.
+fn local_share(residence: &Residence) -> Option<f64> {
+    let (mut home, mut all) = (0u64, 0u64);
+    for memory in &residence.memory {
+        if memory.unknown.is_some() {
+            return None;
+        }
+        for (&node, &pages) in &memory.pages_by_node {
+            all += pages;
+            home += if memory.home.contains(node) { pages } else { 0 };
+        }
+    }
+    (all > 0).then(|| home as f64 / all as f64)
+}

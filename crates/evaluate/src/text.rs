@@ -1,0 +1,41 @@
+//! Tables for a terminal.
+
+use crate::summary::Summary;
+use crate::tables::{Row, Table};
+use comfy_table::{CellAlignment, presets};
+use std::fmt::Write;
+
+/// All tables, with what a reader has to know above them.
+pub fn render(summary: &Summary, tables: &[Table]) -> String {
+    let mut text = format!("{}\n", summary.title);
+    let _ = writeln!(
+        text,
+        "Arrays of {} elements, best of the repetitions after the first, MB = 10^6 bytes.",
+        summary.elements
+    );
+    for note in &summary.notes {
+        let _ = writeln!(text, "! {note}");
+    }
+    if !summary.complete {
+        let _ = writeln!(text, "! This evaluation is not complete.");
+    }
+    for table in tables {
+        let _ = write!(text, "\n{}", one(table));
+    }
+    text
+}
+
+fn one(table: &Table) -> String {
+    let mut drawn = comfy_table::Table::new();
+    drawn.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    drawn.set_header(table.header.clone());
+    drawn.add_rows(table.rows.iter().map(|row: &Row| row.cells.clone()));
+    for index in 0..table.header.len() {
+        let is_label = index == 0 || table.header[index] == "Kernel" || table.header[index] == "Point";
+        if let (false, Some(column)) = (is_label, drawn.column_mut(index)) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let notes: String = table.notes.iter().map(|note| format!("  {note}\n")).collect();
+    format!("{}\n{}\n{notes}", table.title, drawn.trim_fmt())
+}

@@ -1,0 +1,213 @@
+//! A host that plays a script: agents that answer at once, with the seconds, faults and load that a test asks for.
+
+use evaluate::disturbance::Reading;
+use evaluate::resolve::{Host, Resolved, ResolvedConfiguration, resolve};
+use evaluate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use topology::{Bytes, Machine};
+use workloads::protocol::{Figures, FromAgent, Hello, PROTOCOL_VERSION, SeenMachine, ToAgent, Workload};
+
+/// What the agents do, and what happened to them.
+#[derive(Default)]
+pub(crate) struct Script {
+    /// A participant with this name dies at its n-th repetition.
+    pub(crate) dies: Option<(String, u32)>,
+    /// A participant with this name never says hello.
+    pub(crate) hangs: Option<String>,
+    /// Whether results are right.
+    pub(crate) wrong: bool,
+    /// Busy seconds of others in the next repetitions, one for each.
+    pub(crate) others: VecDeque<f64>,
+    /// `start NAME`, `go NAME`, `stop NAME`, in order.
+    pub(crate) log: Vec<String>,
+}
+
+pub(crate) struct ScriptedWorld {
+    pub(crate) script: Rc<RefCell<Script>>,
+    clock: f64,
+    readings: u32,
+    busy: f64,
+}
+
+impl ScriptedWorld {
+    pub(crate) fn new(script: Script) -> Self {
+        Self { script: Rc::new(RefCell::new(script)), clock: 0.0, readings: 0, busy: 0.0 }
+    }
+}
+
+impl World for ScriptedWorld {
+    fn start(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<Box<dyn Participant>>, String> {
+        let names: Vec<String> = if configuration.vms.is_empty() {
+            vec!["native".to_owned()]
+        } else {
+            configuration.vms.iter().map(|vm| vm.spec.name.clone()).collect()
+        };
+        let agents = names.into_iter().map(|name| {
+            self.script.borrow_mut().log.push(format!("start {name}"));
+            Box::new(Agent::new(name, Rc::clone(&self.script))) as Box<dyn Participant>
+        });
+        Ok(agents.collect())
+    }
+
+    /// Every second reading is the one after a repetition: one second later, with the others' load of the script.
+    fn cpu_reading(&mut self, _: &[u32]) -> Result<Reading, String> {
+        if self.readings % 2 == 1 {
+            self.clock += 1.0;
+            self.busy += self.script.borrow_mut().others.pop_front().unwrap_or(0.0);
+        }
+        self.readings += 1;
+        Ok(Reading { at: self.clock, busy: self.busy, steal: 0.0, own: 0.0 })
+    }
+
+    fn timestamp(&self) -> String {
+        "2026-01-01T00:00:00Z".to_owned()
+    }
+}
+
+struct Agent {
+    name: String,
+    script: Rc<RefCell<Script>>,
+    inbox: VecDeque<FromAgent>,
+    job: Option<(u64, Workload, u32)>,
+    repetitions: u32,
+    dead: bool,
+}
+
+impl Agent {
+    fn new(name: String, script: Rc<RefCell<Script>>) -> Self {
+        let hello = FromAgent::Hello(hello());
+        let inbox =
+            if script.borrow().hangs.as_ref() == Some(&name) { VecDeque::new() } else { VecDeque::from([hello]) };
+        Self { name, script, inbox, job: None, repetitions: 0, dead: false }
+    }
+
+    fn go(&mut self) {
+        self.script.borrow_mut().log.push(format!("go {}", self.name));
+        self.repetitions += 1;
+        let Some((job, workload, next)) = self.job.clone() else { return };
+        if self.script.borrow().dies.as_ref().is_some_and(|(name, at)| *name == self.name && *at == self.repetitions) {
+            self.dead = true;
+            return;
+        }
+        let (figures, last) = match workload {
+            Workload::Stream(stream) => {
+                // 1 GB/s a thread for Copy and Scale, 1.5 GB/s for Add and Triad; later repetitions a little slower.
+                let seconds =
+                    (16 * stream.elements) as f64 / (1e9 * f64::from(stream.threads)) * (1.0 + 0.01 * f64::from(next));
+                (Figures::Stream { seconds: [seconds; 4] }, stream.repetitions)
+            }
+            Workload::Chase(chase) => {
+                let far = chase.cpu_node != chase.memory_node;
+                let nanoseconds = if far { 150.0 } else { 90.0 };
+                let seconds = chase.loads as f64 * nanoseconds * 1e-9;
+                (Figures::Chase { seconds, loads: chase.loads }, chase.repetitions)
+            }
+        };
+        self.inbox.push_back(FromAgent::Repetition { job, repetition: next, figures });
+        if next + 1 < last {
+            self.inbox.push_back(FromAgent::Ready { job, repetition: next + 1 });
+        } else {
+            let verified = !self.script.borrow().wrong;
+            let done = FromAgent::Done {
+                job,
+                verified,
+                error: if verified { 0.0 } else { 0.5 },
+                thread_cpus: vec!["0-1".to_owned()],
+                pages_by_node: vec![(0, 100)],
+            };
+            self.inbox.push_back(done);
+        }
+        if let Some(job) = &mut self.job {
+            job.2 += 1;
+        }
+    }
+}
+
+impl Participant for Agent {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn pid(&self) -> u32 {
+        1
+    }
+    fn started(&self) -> Instant {
+        Instant::now()
+    }
+    fn started_as(&self) -> StartedAs {
+        StartedAs { accelerator: "none".to_owned(), ..StartedAs::default() }
+    }
+    fn send(&mut self, message: &ToAgent) -> Result<(), LinkError> {
+        match message {
+            ToAgent::Run { job, workload } => {
+                self.job = Some((*job, workload.clone(), 0));
+                self.inbox.push_back(FromAgent::Ready { job: *job, repetition: 0 });
+            }
+            ToAgent::Go { .. } => self.go(),
+            ToAgent::Finish => {}
+        }
+        Ok(())
+    }
+    fn receive(&mut self, timeout: Duration) -> Result<Said, LinkError> {
+        match self.inbox.pop_front() {
+            Some(message) => Ok(Said { at: Instant::now(), message }),
+            None if self.dead => Err(LinkError::Broken("the connection is closed".to_owned())),
+            None => {
+                std::thread::sleep(timeout);
+                Err(LinkError::Timeout)
+            }
+        }
+    }
+    fn whereabouts(&mut self) -> Whereabouts {
+        Whereabouts { local_share: Some(0.75), residence: None }
+    }
+    fn exited(&mut self) -> Option<String> {
+        self.dead.then(|| "qemu: killed by signal 9".to_owned())
+    }
+    fn console_tail(&self, _: usize) -> Vec<String> {
+        vec!["Booting the kernel.".to_owned()]
+    }
+    fn stop(self: Box<Self>) {}
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.script.borrow_mut().log.push(format!("stop {}", self.name));
+    }
+}
+
+fn hello() -> Hello {
+    Hello {
+        protocol: PROTOCOL_VERSION,
+        version: "0.1.0".to_owned(),
+        kernel: "6.1".to_owned(),
+        guest: false,
+        uptime_seconds: 1.0,
+        machine: SeenMachine {
+            nodes: Vec::new(),
+            llcs: Vec::new(),
+            llc_bytes: None,
+            sockets: Vec::new(),
+            online: "0-1".to_owned(),
+            complaints: Vec::new(),
+        },
+    }
+}
+
+/// Two nodes with a 8 MiB cache and four hardware threads each.
+pub(crate) fn machine() -> Machine {
+    topology::read::from_synthetic("pack:2 [numa] l3:1(size=8MB) core:4 pu:1").expect("a machine")
+}
+
+pub(crate) fn resolved(experiment: &str) -> Resolved {
+    let experiment = evaluate::parse::parse(experiment, Path::new("test.toml")).expect("an experiment");
+    let machine = machine();
+    let host = Host { machine: &machine, available: Bytes(64 << 30), emulated: false };
+    resolve(&experiment, &host, &|specs| {
+        scheduler::plan_together(&machine, &Default::default(), specs).map_err(|error| error.to_string())
+    })
+    .expect("resolved")
+}

@@ -1,8 +1,57 @@
 //! `homenode topology`.
 
 use crate::args::TopologyArguments;
+use crate::{machine_choice, machine_view};
+use anyhow::Context;
+use serde::Serialize;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use topology::{Machine, read};
+
+/// What `--json` prints. A change that breaks readers raises `version`.
+#[derive(Serialize)]
+struct Report<'a> {
+    format: &'static str,
+    version: u32,
+    machine: &'a Machine,
+}
 
 /// Runs the command.
-pub(crate) fn run(_arguments: &TopologyArguments) -> anyhow::Result<()> {
-    Err(crate::failure::bad_input("not built yet"))
+pub(crate) fn run(arguments: &TopologyArguments) -> anyhow::Result<()> {
+    if let Some(file) = &arguments.capture {
+        return capture(file);
+    }
+    let machine = machine_choice::machine(&arguments.machine)?;
+    let text = if arguments.json {
+        let report = Report { format: "homenode-topology", version: 1, machine: &machine };
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        machine_view::view(&machine)
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads, `head` for one, has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("standard output"),
+    }
+}
+
+/// Packs this host's files; a half-written archive is not left behind.
+fn capture(file: &Path) -> anyhow::Result<()> {
+    let archive = read::capture(Path::new("/")).context("this host cannot be read")?;
+    let written = fs::write(file, &archive);
+    if let Err(error) = written {
+        let kind = error.kind();
+        if !matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory) {
+            let _ = fs::remove_file(file);
+        }
+        return Err(error).with_context(|| {
+            format!(
+                "{}: the capture cannot be written; give a file in a directory that exists and has room",
+                file.display()
+            )
+        });
+    }
+    println!("{}: {} bytes; look at it with `homenode topology --on {0}`", file.display(), archive.len());
+    Ok(())
 }

@@ -4,7 +4,7 @@
 use super::error::{ReadError, check_size};
 use super::tree::Tree;
 use super::{cpus, memory};
-use crate::{CpuSet, Distances, Machine, Node, NodeId, NodeSet};
+use crate::{Bytes, CpuSet, Distances, Machine, Node, NodeId, NodeSet};
 use std::path::Path;
 
 pub(super) const CPUS: &str = "sys/devices/system/cpu";
@@ -50,13 +50,15 @@ pub(super) fn machine(tree: &Tree, name: &str) -> Result<Machine, ReadError> {
     };
     let (threads, llcs) = cpus::threads(tree, &cpus, &nodes, limits.cpus.as_ref(), &mut notes)?;
     let memory = memory::of_nodes(tree, &nodes, &mut notes)?;
-    let allowed = |id: NodeId| limits.nodes.as_ref().is_none_or(|allowed| allowed.contains(id));
+    // Linux lists only nodes with memory as allowed; one without has nothing to deny.
+    let allowed =
+        |id: NodeId, memory| memory == Bytes(0) || limits.nodes.as_ref().is_none_or(|allowed| allowed.contains(id));
     let node = |(&id, memory): (&NodeId, memory::NodeMemory)| Node {
         id,
         memory: memory.total,
         free: memory.free,
         huge_pages: memory.huge_pages,
-        allowed: allowed(id),
+        allowed: allowed(id, memory.total),
     };
     let distances = distances(tree, &nodes, &mut notes)?;
     let listed = nodes.iter().zip(memory).map(node).collect();

@@ -142,8 +142,8 @@ fn holdings(host: &Host, best: &Candidate) -> BTreeMap<NodeId, NodeUse> {
     let mut holdings: BTreeMap<NodeId, NodeUse> = BTreeMap::new();
     for home in &best.homes {
         let vcpus = home.milli.iter().sum::<u64>().div_ceil(1000);
-        let whole = crate::divide::in_proportion(vcpus, &home.milli, &vec![u64::MAX; home.nodes.len()]);
-        let whole = whole.unwrap_or_else(|| vec![0; home.nodes.len()]);
+        let limits: Vec<u64> = home.milli.iter().map(|&milli| milli.div_ceil(1000)).collect();
+        let whole = crate::divide::in_proportion(vcpus, &home.milli, &limits).unwrap_or(limits);
         for (position, &node) in home.nodes.iter().enumerate() {
             let entry = holdings.entry(host.nodes[node].id).or_default();
             entry.vcpus += whole[position] as u32;

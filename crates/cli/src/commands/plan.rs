@@ -1,8 +1,51 @@
 //! `homenode plan`.
 
 use crate::args::PlanArguments;
+use crate::failure::bad_input;
+use crate::{machine_choice, plan_view, vm_spec_file};
+use anyhow::Context;
+use scheduler::{Occupancy, Plan, PlanError};
+use serde::Serialize;
+use std::io::{self, Write};
+use topology::Machine;
+
+/// What `--json` prints. A change that breaks readers raises `version`.
+#[derive(Serialize)]
+struct Report<'a> {
+    format: &'static str,
+    version: u32,
+    machine: &'a str,
+    occupancy: &'a Occupancy,
+    plan: &'a Plan,
+}
 
 /// Runs the command.
-pub(crate) fn run(_arguments: &PlanArguments) -> anyhow::Result<()> {
-    Err(crate::failure::bad_input("not built yet"))
+pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
+    let spec = vm_spec_file::read(&arguments.spec)?;
+    let machine = machine_choice::machine(&arguments.machine)?;
+    let occupancy = if arguments.machine.on.is_some() { Occupancy::default() } else { live_occupancy(&machine)? };
+    let plan = scheduler::plan(&machine, &occupancy, &spec).map_err(|error| failure(error, arguments))?;
+    let text = if arguments.json {
+        let (format, version) = ("homenode-plan", 1);
+        let report = Report { format, version, machine: &machine.name, occupancy: &occupancy, plan: &plan };
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        plan_view::view(&machine, &plan)
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads, `head` for one, has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("standard output"),
+    }
+}
+
+/// What the VMs on this host hold, whoever started them.
+fn live_occupancy(machine: &Machine) -> anyhow::Result<Occupancy> {
+    let running = linux::vms::running().context("the running VMs cannot be read")?;
+    Ok(linux::vms::occupancy(&running, machine))
+}
+
+fn failure(error: PlanError, arguments: &PlanArguments) -> anyhow::Error {
+    let text = format!("{}: {error}", arguments.spec.display());
+    if error.is_bad_input() { bad_input(text) } else { anyhow::anyhow!(text) }
 }

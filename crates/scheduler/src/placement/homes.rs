@@ -63,9 +63,8 @@ pub(crate) fn home(host: &Host, demand: &Demand, set: &[usize], equal: bool) -> 
     if set.iter().zip(&bytes).any(|(&index, &bytes)| bytes > available(index)) {
         return None;
     }
-    let units: u64 = set.iter().map(|&index| u64::from(host.units(index))).sum();
-    let milli =
-        set.iter().map(|&index| u64::from(demand.vcpus) * 1000 * u64::from(host.units(index)) / units.max(1)).collect();
+    let units: Vec<u64> = set.iter().map(|&index| u64::from(host.units(index))).collect();
+    let milli = in_parts(u64::from(demand.vcpus) * 1000, &units)?;
     let memory_only = set.iter().filter(|&&index| host.nodes[index].threads == 0).count() as u32;
     let inner: u64 = set
         .iter()
@@ -79,18 +78,20 @@ pub(crate) fn home(host: &Host, demand: &Demand, set: &[usize], equal: bool) -> 
 
 /// `memory` in proportion to what each node has to give.
 fn as_there_is_room(memory: u64, available: &[u64]) -> Option<Vec<u64>> {
-    let total: u64 = available.iter().sum();
-    if total < memory {
-        return None;
-    }
-    let scaled = |sum: u64| (u128::from(memory) * u128::from(sum) / u128::from(total.max(1))) as u64;
+    (available.iter().sum::<u64>() >= memory).then(|| in_parts(memory, available)).flatten()
+}
+
+/// `amount` in proportion to `weights`, each part rounded so that the sum stays whole; `None` without any weight.
+fn in_parts(amount: u64, weights: &[u64]) -> Option<Vec<u64>> {
+    let total: u64 = weights.iter().sum();
+    let up_to = |sum: u64| u128::from(amount) * u128::from(sum) / u128::from(total);
     let mut sum = 0;
-    let share = |&room: &u64| {
-        let before = scaled(sum);
-        sum += room;
-        scaled(sum) - before
+    let part = |weight: &u64| {
+        let before = up_to(sum);
+        sum += weight;
+        (up_to(sum) - before) as u64
     };
-    Some(available.iter().map(share).collect())
+    (total > 0).then(|| weights.iter().map(part).collect())
 }
 
 /// Number of sets of `size` out of `total`, stopping at a large number.

@@ -2,7 +2,7 @@
 
 use topology::Bytes;
 
-/// The cost of a placement. Every field is a sum over nodes or clients, so that no numbering of nodes can change it.
+/// The cost of a placement: vCPUs and distances in thousandths, or in eighths once [`Score::rounded`]. Every field is a sum over nodes or clients, so that no numbering of nodes can change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Score {
     /// Bytes that a node lacks for what is placed there. Zero in every placement that is carried out.
@@ -13,13 +13,13 @@ pub(crate) struct Score {
     pub(crate) memory_only: u32,
     /// Clients whose memory cannot lie on their home nodes in equal parts.
     pub(crate) unequal: u32,
-    /// Thousandths of vCPUs beyond the hardware threads of their node.
+    /// vCPUs beyond the hardware threads of their node.
     pub(crate) beyond_threads: u64,
-    /// Thousandths of vCPUs beyond the cores of their node; not counted with `prefer_ht`.
+    /// vCPUs beyond the cores of their node; not counted with `prefer_ht`.
     pub(crate) beyond_cores: u64,
     /// Machine nodes used, or left unused where the VM is to be spread.
     pub(crate) nodes: u32,
-    /// Thousandths of distance: between the homes of each two clients, there and back, and inside each home.
+    /// Distance: between the homes of each two clients, there and back, and inside each home.
     pub(crate) distance: u64,
     /// How crowded the CPUs become: the growth of load^2 / cores.
     pub(crate) crowding: u64,
@@ -28,9 +28,23 @@ pub(crate) struct Score {
 }
 
 impl Score {
+    /// Without what only the division of a vCPU among the nodes of a home adds: vCPUs and distances in eighths, crowding in
+    /// tenths. Rising costs stay rising.
+    pub(crate) fn rounded(self) -> Self {
+        // The offset keeps the common fractions away from the edges of a step.
+        let eighths = |milli: u64| (milli + 37) / 125;
+        Self {
+            beyond_threads: eighths(self.beyond_threads),
+            beyond_cores: eighths(self.beyond_cores),
+            distance: eighths(self.distance),
+            crowding: (self.crowding + 37_000) / 100_000,
+            ..self
+        }
+    }
+
     /// The first cost in which `other` is worse, in words.
     pub(crate) fn advantage_over(&self, other: &Self, spread: bool) -> String {
-        let vcpus = |milli: u64| milli as f64 / 1000.0;
+        let whole = |eighths: u64| eighths as f64 / 8.0;
         if self.straddled != other.straddled {
             format!("{} machine nodes beyond one for each client, not {}", self.straddled, other.straddled)
         } else if self.memory_only != other.memory_only {
@@ -38,15 +52,15 @@ impl Score {
         } else if self.unequal != other.unequal {
             "memory in equal parts on its nodes".to_owned()
         } else if self.beyond_threads != other.beyond_threads {
-            let (own, others) = (vcpus(self.beyond_threads), vcpus(other.beyond_threads));
+            let (own, others) = (whole(self.beyond_threads), whole(other.beyond_threads));
             format!("{own} vCPUs without a free hardware thread, not {others}")
         } else if self.beyond_cores != other.beyond_cores {
-            let (own, others) = (vcpus(self.beyond_cores), vcpus(other.beyond_cores));
+            let (own, others) = (whole(self.beyond_cores), whole(other.beyond_cores));
             format!("{own} vCPUs without a free core, not {others}")
         } else if self.nodes != other.nodes {
             (if spread { "more nodes, as policy.placement asks" } else { "fewer nodes" }).to_owned()
         } else if self.distance != other.distance {
-            format!("nearer to each other: sum of distances {}, not {}", self.distance / 1000, other.distance / 1000)
+            format!("nearer to each other: sum of distances {}, not {}", self.distance / 8, other.distance / 8)
         } else if self.crowding != other.crowding {
             "its CPUs are less crowded by what runs already".to_owned()
         } else if self.fullness != other.fullness {

@@ -46,16 +46,16 @@ impl<'a> State<'a> {
     /// The score of what is placed so far.
     pub(crate) fn score(&self) -> Score {
         let all = self.loads.len() as u32;
-        Score { nodes: if self.spread { all - self.sum.nodes } else { self.sum.nodes }, ..self.sum }
+        Score { nodes: if self.spread { all - self.sum.nodes } else { self.sum.nodes }, ..self.sum.rounded() }
     }
 
     /// A score that no completion of this placement can beat.
     pub(crate) fn bound(&self) -> Score {
         if !self.spread {
-            return self.sum;
+            return self.sum.rounded();
         }
         // Later clients may still use more nodes: nothing is known from `nodes` on.
-        Score { nodes: 0, distance: 0, crowding: 0, fullness: 0, ..self.sum }
+        Score { nodes: 0, distance: 0, crowding: 0, fullness: 0, ..self.sum.rounded() }
     }
 
     /// Whether the home has room for its client now.

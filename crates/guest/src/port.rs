@@ -1,7 +1,6 @@
 //! The agent's virtio-serial port in a guest.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use workloads::protocol::PORT_NAME;
@@ -38,36 +37,11 @@ fn has_console_device(devices: &Path) -> bool {
     std::fs::read_dir(devices).is_ok_and(|devices| devices.flatten().any(|device| is_console(device.path())))
 }
 
-/// The two directions of an open port.
-pub(crate) fn open(path: &Path) -> std::io::Result<(PortReader, File)> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
-    Ok((PortReader { file: file.try_clone()?, heard: false }, file))
-}
-
-/// How long a reader waits before it asks again whether somebody has opened the host's end.
-const ASK_AGAIN: Duration = Duration::from_millis(10);
-
-/// Reads the port. Its driver returns nothing at once while nobody has the host's end open (drivers/char/virtio_console.c), which is the end
-/// only after somebody had.
-pub(crate) struct PortReader {
-    file: File,
-    heard: bool,
-}
-
-impl Read for PortReader {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        loop {
-            match self.file.read(buffer) {
-                Ok(0) if !self.heard => std::thread::sleep(ASK_AGAIN),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Ok(bytes) => {
-                    self.heard = true;
-                    return Ok(bytes);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
+/// The two directions of an open port. A write waits until somebody has opened the host's end, and from then on a read that returns
+/// nothing means that the host's end is closed (drivers/char/virtio_console.c): greet first, then read.
+pub(crate) fn open(path: &Path) -> std::io::Result<(File, File)> {
+    let port = OpenOptions::new().read(true).write(true).open(path)?;
+    Ok((port.try_clone()?, port))
 }
 
 #[cfg(test)]

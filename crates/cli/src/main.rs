@@ -8,6 +8,7 @@ mod machine_choice;
 mod machine_view;
 mod machine_view_picture;
 mod plan_view;
+mod residence_view;
 mod vm_spec_file;
 
 use clap::Parser;

@@ -46,9 +46,7 @@ impl Accelerator {
     fn choose(vcpus: u32, dev_kvm: &std::io::Result<File>, cpuinfo: &str) -> Self {
         let because = match dev_kvm {
             Err(error) => format!("/dev/kvm cannot be opened: {error}"),
-            Ok(_) if !has_virtualization(cpuinfo) => {
-                "/dev/kvm opens, but the CPU shows neither vmx nor svm".to_owned()
-            }
+            Ok(_) if !has_virtualization(cpuinfo) => "/dev/kvm opens, but the CPU shows neither vmx nor svm".to_owned(),
             Ok(_) => return Self::Kvm,
         };
         let threads = if vcpus < SINGLE_THREAD_FROM_VCPUS { TcgThreads::Multi } else { TcgThreads::Single };

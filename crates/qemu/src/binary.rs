@@ -23,7 +23,11 @@ fn find(vm: &str, named: Option<&Path>, search: impl Iterator<Item = PathBuf>) -
     };
     match named {
         Some(path) if path.components().count() > 1 => {
-            if is_program(path) { Ok(path.to_owned()) } else { Err(fail(path, "is not a program that can be run")) }
+            if is_program(path) {
+                Ok(path.to_owned())
+            } else {
+                Err(fail(path, "is not a program that can be run"))
+            }
         }
         other => {
             let name = other.unwrap_or(Path::new(NAME));

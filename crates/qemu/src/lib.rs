@@ -3,18 +3,23 @@
 mod accelerator;
 pub mod agent;
 mod at_home;
+pub mod background;
 mod binary;
 mod boot;
 pub mod command_line;
 mod console;
 mod error;
+pub mod guest_check;
 mod launch;
 mod process;
 mod qmp;
 mod residence;
 mod running;
+mod runtime_dir;
 #[cfg(test)]
 mod samples;
+mod state;
+mod terminal;
 pub mod tiny_guest;
 
 pub use accelerator::{Accelerator, TcgThreads};
@@ -25,4 +30,7 @@ pub use launch::{ConsoleTo, Launch};
 pub use process::ExitWatch;
 pub use residence::{MemoryResidence, Residence, VcpuResidence};
 pub use running::{RunningVm, command_by_hand};
+pub use runtime_dir::{DIRECTORY_VARIABLE, PlacementLock, RuntimeDir};
+pub use state::{Phase, VmState};
+pub use terminal::Keyboard;
 pub use tiny_guest::{TinyGuest, TinyGuestError};

@@ -3,8 +3,8 @@
 use crate::QemuError;
 use crate::console::{Sink, Tail, pump};
 use linux::sys::{ChildSetup, ProcessHandle};
-use std::io::Read;
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -46,15 +46,41 @@ pub(crate) struct Process {
     pid: u32,
     handle: ProcessHandle,
     exit: ExitWatch,
-    errors: Tail,
-    errors_read: Option<JoinHandle<()>>,
+    errors: Errors,
+    killed_on_drop: bool,
+}
+
+/// Where a program's standard error goes.
+#[derive(Clone, Debug)]
+pub(crate) enum ErrorsTo {
+    /// Through a pipe into our memory.
+    Us,
+    /// Into a file, since the program outlives us.
+    File(PathBuf),
+}
+
+#[derive(Debug)]
+enum Errors {
+    Kept(Tail, Option<JoinHandle<()>>),
+    File(PathBuf),
 }
 
 impl Process {
     /// Starts `program`. Its standard error is kept for its last words, standard input and output are closed.
-    pub(crate) fn start(vm: &str, program: &Path, arguments: &[String], setup: ChildSetup) -> Result<Self, QemuError> {
+    pub(crate) fn start(
+        vm: &str,
+        program: &Path,
+        arguments: &[String],
+        errors: &ErrorsTo,
+        setup: ChildSetup,
+    ) -> Result<Self, QemuError> {
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(match errors {
+            ErrorsTo::Us => Stdio::piped(),
+            ErrorsTo::File(path) => File::create(path)
+                .map_err(QemuError::io(vm, format!("write QEMU's messages to {}", path.display())))?
+                .into(),
+        });
         let mut child = linux::sys::spawn(command, setup).map_err(|source| QemuError::NoQemu {
             vm: vm.to_owned(),
             binary: program.display().to_string(),
@@ -67,14 +93,22 @@ impl Process {
             let _ = child.wait();
         });
         let handle = handle.map_err(QemuError::io(vm, "open a handle on QEMU's process"))?;
-        let errors: Box<dyn Read + Send> = match child.stderr.take() {
-            Some(stderr) => Box::new(stderr),
-            None => Box::new(std::io::empty()),
+        let errors = match (errors, child.stderr.take()) {
+            (ErrorsTo::File(path), _) => Errors::File(path.clone()),
+            (ErrorsTo::Us, None) => Errors::Kept(Tail::default(), None),
+            (ErrorsTo::Us, Some(stderr)) => {
+                let (tail, reader) = pump("QEMU's messages".to_owned(), stderr, Sink::Nowhere);
+                Errors::Kept(tail, Some(reader))
+            }
         };
-        let (errors, reader) = pump("QEMU's messages".to_owned(), errors, Sink::Nowhere);
         let exit = ExitWatch::default();
         watch(child, exit.clone());
-        Ok(Self { vm: vm.to_owned(), pid, handle, exit, errors, errors_read: Some(reader) })
+        Ok(Self { vm: vm.to_owned(), pid, handle, exit, errors, killed_on_drop: true })
+    }
+
+    /// Lets it run on when this value is gone.
+    pub(crate) fn leave_running(mut self) {
+        self.killed_on_drop = false;
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -88,11 +122,7 @@ impl Process {
     /// The error that says how QEMU ended, if it does so within `patience`.
     pub(crate) fn ended(&mut self, patience: Duration) -> Option<QemuError> {
         let status = self.exit.wait(patience)?;
-        if let Some(reader) = self.errors_read.take() {
-            // The pipe is at its end: QEMU had it alone. A thread that panicked has read what it could.
-            let _ = reader.join();
-        }
-        let lines = self.errors.lines(LAST_WORDS);
+        let lines = self.errors.last_lines();
         let last_words = if lines.is_empty() {
             "  (it said nothing)".to_owned()
         } else {
@@ -112,7 +142,29 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.kill();
+        if self.killed_on_drop {
+            self.kill();
+        }
+    }
+}
+
+impl Errors {
+    /// The last lines of a program that has ended.
+    fn last_lines(&mut self) -> Vec<String> {
+        match self {
+            Self::Kept(tail, reader) => {
+                if let Some(reader) = reader.take() {
+                    // The pipe is at its end: QEMU had it alone. A thread that panicked has read what it could.
+                    let _ = reader.join();
+                }
+                tail.lines(LAST_WORDS)
+            }
+            Self::File(path) => {
+                let text = std::fs::read_to_string(path).unwrap_or_default();
+                let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+                lines[lines.len().saturating_sub(LAST_WORDS)..].to_vec()
+            }
+        }
     }
 }
 
@@ -154,7 +206,7 @@ mod tests {
 
     fn run(script: &str) -> Process {
         let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None };
-        Process::start("a", Path::new("/bin/sh"), &["-c".to_owned(), script.to_owned()], setup).unwrap()
+        Process::start("a", Path::new("/bin/sh"), &["-c".to_owned(), script.to_owned()], &ErrorsTo::Us, setup).unwrap()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::at_home::{all_cpus, bind_vcpus, read_back};
 use crate::boot::{self, InitramfsIn};
 use crate::command_line::{self, Channel, HostTraits, Wiring};
 use crate::console::{Sink, Tail, pump};
-use crate::process::{ExitWatch, Process};
+use crate::process::{ErrorsTo, ExitWatch, Process};
 use crate::qmp::Qmp;
 use crate::{Accelerator, Launch, QemuError, Residence, accelerator, binary};
 use linux::sys::{ChildSetup, Tie};
@@ -64,7 +64,7 @@ impl RunningVm {
         let (agent, agent_of_qemu) = agent.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));
         inherited.extend(agent_of_qemu.map(OwnedFd::from));
         let setup = ChildSetup { tie: Tie::DiesWithUs, inherited, cpus: Some(all_cpus(&launch.plan)) };
-        let mut process = Process::start(vm, &prepared.binary, &arguments, setup)?;
+        let mut process = Process::start(vm, &prepared.binary, &arguments, &ErrorsTo::Us, setup)?;
         let output = console.0.try_clone().map_err(QemuError::io(vm, "copy the console's socket"))?;
         let (tail, _) = pump(format!("console of VM {vm}"), output, sink);
         let connected = Qmp::handshake(vm, monitor.0, patience(&launch.plan));

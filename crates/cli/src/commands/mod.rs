@@ -3,6 +3,7 @@
 mod evaluate;
 mod plan;
 mod run;
+mod run_check;
 mod shell;
 mod topology;
 mod vm;

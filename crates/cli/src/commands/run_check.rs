@@ -1,0 +1,84 @@
+//! `homenode run --check`: does the guest see the machine that was planned?
+
+use anyhow::{Context, bail};
+use qemu::{AgentLink, RunningVm, guest_check};
+use scheduler::spec::Boot;
+use scheduler::{Plan, VmSpec};
+use std::time::{Duration, Instant};
+use topology::Bytes;
+use workloads::protocol::{FromAgent, Hello, ToAgent};
+
+/// A guest that has not said hello by now hangs: the slowest boot we know (128 vCPUs under TCG) takes 80 s.
+const BOOT: Duration = Duration::from_secs(180);
+/// How long the tiny guest may take to power off.
+const POWER_OFF: Duration = Duration::from_secs(10);
+/// Lines of the console that are shown of a guest that hangs.
+const CONSOLE_LINES: usize = 20;
+
+/// The spec's own system has no agent: the tiny guest stands in for it, without its disks.
+pub(crate) fn boot_tiny_guest(spec: &mut VmSpec) {
+    if !matches!(spec.boot, Boot::TinyGuest { .. }) {
+        spec.boot = Boot::default();
+    }
+    spec.disks.clear();
+}
+
+/// Waits for the guest's report, compares it with the plan, prints both.
+pub(crate) fn check(mut vm: RunningVm, plan: &Plan) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let hello = hello(&mut vm, plan)?;
+    let seconds = started.elapsed().as_secs_f64();
+    print!("{}", report(plan, &hello));
+    println!("kernel {}, first word after {seconds:.1} s", hello.kernel);
+    let differences = guest_check::differences(plan, &hello.machine);
+    vm.stop(POWER_OFF)?;
+    if differences.is_empty() {
+        println!("VM {}: the guest sees the planned machine", plan.vm);
+        return Ok(());
+    }
+    bail!("VM {}: the guest does not see the planned machine:\n  {}", plan.vm, differences.join("\n  "))
+}
+
+fn hello(vm: &mut RunningVm, plan: &Plan) -> anyhow::Result<Hello> {
+    let stream = vm.take_agent_stream().context("the VM has no agent port")?;
+    let writer = stream.try_clone().context("cannot copy the agent's socket")?;
+    let mut link = AgentLink::over(&plan.vm, stream, writer);
+    match link.receive(BOOT) {
+        Ok(arrived) => match arrived.message {
+            FromAgent::Hello(hello) => {
+                // A guest that cannot be told to power off is ended.
+                let _ = link.send(&ToAgent::Finish);
+                Ok(hello)
+            }
+            other => bail!("VM {}: the agent's first word is no hello: {other:?}", plan.vm),
+        },
+        Err(error) => {
+            if let Some(words) = vm.exited() {
+                bail!("{words}\nThe guest's last lines:\n{}", console(vm));
+            }
+            bail!("VM {}: the guest did not report ({error}). Its console's last lines:\n{}", plan.vm, console(vm))
+        }
+    }
+}
+
+fn console(vm: &RunningVm) -> String {
+    let lines = vm.console_tail(CONSOLE_LINES);
+    if lines.is_empty() { "  (nothing)".to_owned() } else { format!("  {}", lines.join("\n  ")) }
+}
+
+fn report(plan: &Plan, hello: &Hello) -> String {
+    let topology = &plan.topology;
+    let mut text = String::from("planned:\n");
+    for node in &topology.nodes {
+        let vcpus: topology::CpuSet = node.vcpus.iter().map(|&vcpu| topology::CpuId(vcpu)).collect();
+        let distances = topology.distances.get(node.id as usize).cloned().unwrap_or_default();
+        text += &format!("  node {}: CPUs {vcpus}, {}, distances {distances:?}\n", node.id, node.memory);
+    }
+    text += &format!("  {} sockets\nthe guest sees:\n", topology.sockets);
+    for node in &hello.machine.nodes {
+        let memory = Bytes::from_mib(Bytes(node.memory_bytes).mib());
+        text += &format!("  node {}: CPUs {}, {memory}, distances {:?}\n", node.id, node.cpus, node.distances);
+    }
+    let (sockets, llcs) = (&hello.machine.sockets, hello.machine.llcs.join(" | "));
+    text + &format!("  {} sockets, last-level caches of CPUs {llcs}\n", sockets.len())
+}

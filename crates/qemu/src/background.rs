@@ -1,0 +1,237 @@
+//! VMs that outlive the command that started them.
+
+use crate::at_home::{all_cpus, read_back};
+use crate::boot::{self, InitramfsIn};
+use crate::command_line::{self, Channel, HostTraits, Wiring};
+use crate::process::{ErrorsTo, Process};
+use crate::qmp::Qmp;
+use crate::running::{Prepared, bring_home, explain, patience};
+use crate::runtime_dir::{RuntimeDir, VmDirectory};
+use crate::state::{Phase, VmState};
+use crate::{ConsoleTo, Launch, QemuError, Residence};
+use linux::process::Identity;
+use linux::sys::{ChildSetup, ProcessHandle, Tie};
+use serde_json::json;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const MONITOR: &str = "monitor";
+const CONSOLE: &str = "console";
+const MESSAGES: &str = "messages";
+/// How long QEMU may take to end once it was told to quit.
+const QUIT: Duration = Duration::from_secs(5);
+const SIGKILL: i32 = 9;
+
+/// Starts a VM in the background; returns where it is when it runs at its home. If that fails, or this process is killed meanwhile, no
+/// VM is left (in the second case the next `list` or `start` ends it).
+pub fn start(directory: &RuntimeDir, launch: &Launch) -> Result<Residence, QemuError> {
+    let prepared = Prepared::new(launch)?;
+    let vm = &launch.spec.name;
+    let path = directory.of_vm(vm);
+    let claim = || VmDirectory::claim(&path).map_err(QemuError::io(vm, format!("lock {}", path.display())));
+    let mut claimed = claim()?;
+    if claimed.is_none() && end_half_started(directory, vm)?.is_some() {
+        claimed = claim()?;
+    }
+    let Some(claimed) = claimed else {
+        let pid = VmState::read(&path).ok().and_then(|state| state.qemu).map_or(0, |qemu| qemu.pid);
+        return Err(QemuError::NameTaken { vm: vm.clone(), pid });
+    };
+    let started = match start_in(&claimed, launch, &prepared, true) {
+        Err(QemuError::Ended { last_words, .. }) if last_words.contains("-sandbox") => {
+            start_in(&claimed, launch, &prepared, false)
+        }
+        other => other,
+    };
+    if started.is_err() {
+        claimed.remove().map_err(QemuError::io(vm, format!("remove {}", path.display())))?;
+    }
+    started
+}
+
+fn start_in(place: &VmDirectory, launch: &Launch, prepared: &Prepared, sandbox: bool) -> Result<Residence, QemuError> {
+    let vm = &launch.spec.name;
+    let us = Identity::of(std::process::id()).map_err(QemuError::host(vm))?;
+    let mut state = VmState::starting(launch, &prepared.host.accelerator, us);
+    state.write(&place.path)?;
+    let (monitor, console) = (listen(vm, &place.path.join(MONITOR))?, listen(vm, &place.path.join(CONSOLE))?);
+    let wiring = Wiring {
+        monitor: Some(Channel::Listening(monitor.as_raw_fd())),
+        console: Channel::Listening(console.as_raw_fd()),
+        console_log: match &launch.console {
+            ConsoleTo::File(path) => Some(path.clone()),
+            ConsoleTo::Terminal | ConsoleTo::Kept => None,
+        },
+        agent: None,
+        paused: true,
+    };
+    let boot = boot::resolve(launch, InitramfsIn::Memory)?;
+    let host = HostTraits { sandbox, ..prepared.host.clone() };
+    let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
+    let lock = place.lock.try_clone().map_err(QemuError::io(vm, "copy the lock"))?;
+    let mut inherited: Vec<OwnedFd> = boot.open;
+    inherited.extend([OwnedFd::from(lock), monitor.into(), console.into()]);
+    let setup = ChildSetup { tie: Tie::Outlives, inherited, cpus: Some(all_cpus(&launch.plan)) };
+    let errors = ErrorsTo::File(place.path.join(MESSAGES));
+    let mut process = Process::start(vm, &prepared.binary, &arguments, &errors, setup)?;
+    state.qemu = Some(Identity::of(process.pid()).map_err(QemuError::host(vm))?);
+    state.write(&place.path)?;
+    let at_home = connect(vm, &place.path.join(MONITOR))
+        .and_then(|stream| Qmp::handshake(vm, stream, patience(&launch.plan)))
+        .and_then(|mut qmp| {
+            bring_home(&launch.plan, &mut qmp)?;
+            read_back(&launch.plan, process.pid(), &prepared.host.accelerator, &mut qmp)
+        });
+    let residence = at_home.map_err(|error| explain(error, &mut process))?;
+    state.phase = Phase::Running;
+    state.qemu_version.clone_from(&residence.qemu_version);
+    state.write(&place.path)?;
+    process.leave_running();
+    Ok(residence)
+}
+
+fn listen(vm: &str, path: &Path) -> Result<UnixListener, QemuError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(QemuError::io(vm, format!("remove {}", path.display()))(error));
+        }
+        _ => {}
+    }
+    UnixListener::bind(path).map_err(QemuError::io(vm, format!("listen on {}", path.display())))
+}
+
+fn connect(vm: &str, path: &Path) -> Result<UnixStream, QemuError> {
+    UnixStream::connect(path).map_err(QemuError::io(vm, format!("connect to {}", path.display())))
+}
+
+/// VMs that run in the background, and what was cleaned up of others.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// By name.
+    pub vms: Vec<VmState>,
+    /// What was found dead or half started and removed, as sentences.
+    pub cleaned: Vec<String>,
+}
+
+/// Lists the VMs of a directory. What a QEMU that died left there is removed, and said.
+pub fn list(directory: &RuntimeDir) -> Result<Listing, QemuError> {
+    let mut listing = Listing::default();
+    let action = || format!("read {}", directory.path().display());
+    for name in directory.names().map_err(QemuError::io("(any)", action()))? {
+        listing.cleaned.extend(end_half_started(directory, &name)?);
+        listing.cleaned.extend(remove_dead(directory, &name)?);
+        if let Ok(state) = VmState::read(&directory.of_vm(&name)) {
+            listing.vms.push(state);
+        }
+    }
+    Ok(listing)
+}
+
+/// Removes the directory of a VM whose QEMU has ended.
+fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, QemuError> {
+    let path = directory.of_vm(name);
+    let locked = match VmDirectory::lock_existing(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(QemuError::io(name, format!("lock {}", path.display())))?,
+    };
+    let Some(locked) = locked else { return Ok(None) };
+    let words = std::fs::read_to_string(path.join(MESSAGES)).unwrap_or_default();
+    locked.remove().map_err(QemuError::io(name, format!("remove {}", path.display())))?;
+    let said = words.lines().next_back().map(|line| format!(" QEMU's last words: {line}")).unwrap_or_default();
+    Ok(Some(format!("VM {name} has ended; what it left was removed.{said}")))
+}
+
+/// Ends the QEMU of a VM whose start was cut short by a kill of homenode: it waits, paused, for a `cont` that will never come.
+fn end_half_started(directory: &RuntimeDir, name: &str) -> Result<Option<String>, QemuError> {
+    let path = directory.of_vm(name);
+    let Ok(state) = VmState::read(&path) else { return Ok(None) };
+    if state.phase == Phase::Running || state.starter.is_alive() {
+        return Ok(None);
+    }
+    for pid in holders(&path, name)? {
+        end(name, pid, Duration::ZERO)?;
+    }
+    Ok(Some(format!("VM {name} was only half started when homenode was killed; it was ended.")))
+}
+
+/// QEMU processes that hold a VM's directory open: its lock.
+fn holders(path: &Path, name: &str) -> Result<Vec<u32>, QemuError> {
+    let path = path.canonicalize().map_err(QemuError::io(name, format!("find {}", path.display())))?;
+    let holds = |pid: u32| {
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|target| target == path)
+    };
+    let running = linux::vms::running().map_err(QemuError::host(name))?;
+    Ok(running.into_iter().map(|vm| vm.identity.pid).filter(|&pid| holds(pid)).collect())
+}
+
+/// Waits up to `grace` for a process to end by itself, then kills it.
+fn end(name: &str, pid: u32, grace: Duration) -> Result<(), QemuError> {
+    // No such process: it has ended already.
+    let Ok(handle) = ProcessHandle::open(pid) else { return Ok(()) };
+    let wait = |time| handle.wait_ended(time).map_err(QemuError::io(name, format!("wait for process {pid}")));
+    if wait(grace)? {
+        return Ok(());
+    }
+    handle.signal(SIGKILL).map_err(QemuError::io(name, format!("end process {pid}")))?;
+    wait(Duration::from_secs(30)).map(drop)
+}
+
+/// How a VM was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// The guest powered itself off.
+    ByGuest,
+    /// QEMU was ended.
+    ByForce,
+}
+
+/// Stops a VM. Its guest is asked to power off and has `grace` for it; then, or at once without grace, QEMU is ended.
+pub fn stop(directory: &RuntimeDir, name: &str, grace: Duration) -> Result<Stopped, QemuError> {
+    let (path, state) = find(directory, name)?;
+    let qemu = state.qemu.filter(|qemu| qemu.is_alive());
+    let mut how = Stopped::ByForce;
+    if let Some(qemu) = qemu {
+        let handle = ProcessHandle::open(qemu.pid).map_err(QemuError::io(name, "open a handle on its process"))?;
+        let monitor = connect(name, &path.join(MONITOR)).and_then(|stream| Qmp::handshake(name, stream, QUIT));
+        if let Ok(mut monitor) = monitor {
+            let ended = |time| handle.wait_ended(time).unwrap_or(false);
+            let asked = !grace.is_zero() && monitor.execute("system_powerdown", json!({})).is_ok();
+            if asked && ended(grace) {
+                how = Stopped::ByGuest;
+            } else {
+                // Without an answer it is killed below.
+                let _ = monitor.execute("quit", json!({}));
+                ended(QUIT);
+            }
+        }
+        end(name, qemu.pid, Duration::ZERO)?;
+    }
+    remove_dead(directory, name)?;
+    Ok(how)
+}
+
+/// A connection to a VM's console. QEMU serves one at a time: `None` if somebody has it. It is given back when the file is closed.
+pub fn console(directory: &RuntimeDir, name: &str) -> Result<Option<(UnixStream, File)>, QemuError> {
+    let (path, _) = find(directory, name)?;
+    let lock = || {
+        let file = File::open(path.join(MESSAGES))?;
+        Ok(linux::sys::try_lock(&file)?.then_some(file))
+    };
+    let Some(file) = lock().map_err(QemuError::io(name, "lock its console"))? else { return Ok(None) };
+    Ok(Some((connect(name, &path.join(CONSOLE))?, file)))
+}
+
+fn find(directory: &RuntimeDir, name: &str) -> Result<(PathBuf, VmState), QemuError> {
+    let missing = || QemuError::NoSuchVm { vm: name.to_owned() };
+    crate::running::check_name(name).map_err(|_| missing())?;
+    if let Some(cleaned) = remove_dead(directory, name)? {
+        eprintln!("homenode: {cleaned}");
+    }
+    let path = directory.of_vm(name);
+    let state = VmState::read(&path).map_err(|_| missing())?;
+    Ok((path, state))
+}

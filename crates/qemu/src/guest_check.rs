@@ -1,0 +1,140 @@
+//! Whether a guest sees the machine that was planned for it: a wrong SRAT or SLIT shows only there. Pure.
+
+use scheduler::{Plan, VirtualNode};
+use topology::{Bytes, CpuId, CpuSet};
+use workloads::protocol::{SeenMachine, SeenNode};
+
+/// What a kernel keeps of a node's memory at most, whatever its size: its own image, the initial RAM disk, per-CPU areas.
+const KERNEL_KEEPS: Bytes = Bytes::from_mib(128);
+/// And of each byte: 64 bytes of `struct page` in 4096, and some reserve.
+const KERNEL_KEEPS_PERCENT: u64 = 3;
+
+/// What the guest sees otherwise than planned, as sentences. Empty: all as planned.
+pub fn differences(plan: &Plan, seen: &SeenMachine) -> Vec<String> {
+    let mut found = Vec::new();
+    let planned = &plan.topology.nodes;
+    if planned.len() != seen.nodes.len() {
+        found.push(format!("{} NUMA nodes planned, the guest sees {}", planned.len(), seen.nodes.len()));
+    }
+    for (node, seen_node) in planned.iter().zip(&seen.nodes) {
+        compare_node(plan, node, seen_node, &mut found);
+    }
+    compare_sockets(plan, seen, &mut found);
+    compare_caches(seen, &mut found);
+    found.extend(seen.complaints.iter().map(|complaint| format!("the guest says: {complaint}")));
+    found
+}
+
+fn compare_node(plan: &Plan, node: &VirtualNode, seen: &SeenNode, found: &mut Vec<String>) {
+    let id = node.id;
+    if seen.id != id {
+        found.push(format!("node {id} planned, the guest calls it {}", seen.id));
+    }
+    let vcpus: CpuSet = node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect();
+    if parse(&seen.cpus).as_ref() != Some(&vcpus) {
+        found.push(format!("node {id}: vCPUs {vcpus} planned, the guest sees `{}`", seen.cpus));
+    }
+    let memory = Bytes(seen.memory_bytes);
+    let keeps = KERNEL_KEEPS.saturating_add(Bytes(node.memory.0 / 100 * KERNEL_KEEPS_PERCENT));
+    if memory > node.memory || memory < node.memory.saturating_sub(keeps) {
+        found.push(format!("node {id}: {} planned, the guest sees {memory}", node.memory));
+    }
+    let distances = plan.topology.distances.get(id as usize);
+    if plan.topology.exposed && distances != Some(&seen.distances) {
+        let planned = distances.cloned().unwrap_or_default();
+        found.push(format!("node {id}: distances {planned:?} planned, the guest sees {:?}", seen.distances));
+    }
+}
+
+fn compare_sockets(plan: &Plan, seen: &SeenMachine, found: &mut Vec<String>) {
+    let planned = plan.topology.sockets as usize;
+    if planned != seen.sockets.len() {
+        found.push(format!("{planned} sockets planned, the guest sees {}", seen.sockets.len()));
+    }
+    for socket in &seen.sockets {
+        if let Some(nodes) = spanned(socket, seen) {
+            found.push(format!("the socket of CPUs {socket} spans nodes {nodes}"));
+        }
+    }
+}
+
+/// A last-level cache across nodes makes a guest's scheduler treat remote memory as near.
+fn compare_caches(seen: &SeenMachine, found: &mut Vec<String>) {
+    for llc in &seen.llcs {
+        if let Some(nodes) = spanned(llc, seen) {
+            found.push(format!("the last-level cache of CPUs {llc} spans nodes {nodes}"));
+        }
+    }
+}
+
+/// The nodes that a list of CPUs lies in, if more than one.
+fn spanned(cpus: &str, seen: &SeenMachine) -> Option<String> {
+    let cpus = parse(cpus)?;
+    let shares = |node: &&SeenNode| parse(&node.cpus).is_some_and(|of_node| !of_node.intersection(&cpus).is_empty());
+    let nodes: Vec<String> = seen.nodes.iter().filter(shares).map(|node| node.id.to_string()).collect();
+    (nodes.len() > 1).then(|| nodes.join(" and "))
+}
+
+fn parse(list: &str) -> Option<CpuSet> {
+    list.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    /// What a guest with two nodes of two vCPUs and 512 MiB sees if all is right.
+    fn seen() -> SeenMachine {
+        let node = |id: u32, cpus: &str, distances: [u32; 2]| SeenNode {
+            id,
+            cpus: cpus.into(),
+            memory_bytes: Bytes::from_mib(480).0,
+            distances: distances.into(),
+        };
+        SeenMachine {
+            nodes: vec![node(0, "0-1", [10, 20]), node(1, "2-3", [20, 10])],
+            llcs: vec!["0-1".into(), "2-3".into()],
+            llc_bytes: Some(16 << 20),
+            sockets: vec!["0-1".into(), "2-3".into()],
+            online: "0-3".into(),
+            complaints: Vec::new(),
+        }
+    }
+
+    fn found(seen: &SeenMachine) -> String {
+        differences(&samples::plan("a", 2, 2, 512), seen).join("; ")
+    }
+
+    #[test]
+    fn a_guest_that_sees_the_plan_has_no_difference() {
+        assert_eq!(found(&seen()), "");
+    }
+
+    #[test]
+    fn each_kind_of_difference_is_named() {
+        let mut other = seen();
+        other.nodes.pop();
+        assert!(found(&other).contains("2 NUMA nodes planned, the guest sees 1"));
+        let mut other = seen();
+        other.nodes[1].cpus = "3".into();
+        assert!(found(&other).contains("node 1: vCPUs 2-3 planned, the guest sees `3`"));
+        let mut other = seen();
+        other.nodes[0].distances = vec![10, 21];
+        assert!(found(&other).contains("node 0: distances [10, 20] planned, the guest sees [10, 21]"));
+        let mut other = seen();
+        other.nodes[0].memory_bytes = Bytes::from_mib(300).0; // 512 - 128 - 3 % = 368 MiB is the least
+        assert!(found(&other).contains("node 0: 512 MiB planned, the guest sees 300 MiB"));
+        let mut other = seen();
+        other.llcs = vec!["0-3".into()];
+        assert!(found(&other).contains("cache of CPUs 0-3 spans nodes 0 and 1"));
+        let mut other = seen();
+        other.sockets = vec!["0-3".into()];
+        assert!(
+            found(&other).contains("2 sockets planned, the guest sees 1; the socket of CPUs 0-3 spans nodes 0 and 1")
+        );
+        let mut other = seen();
+        other.complaints = vec!["x".into()];
+        assert_eq!(found(&other), "the guest says: x");
+    }
+}

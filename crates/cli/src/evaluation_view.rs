@@ -32,7 +32,8 @@ impl View {
     /// Time left: what remains of the expected time, at the pace so far.
     fn left(&self) -> String {
         let remaining = (self.expected - self.done).max(0.0);
-        let pace = if self.done > 0.0 { self.begun.elapsed().as_secs_f64() / self.done } else { 1.0 };
+        // The first visits are too short to tell.
+        let pace = if self.done > 0.1 * self.expected { self.begun.elapsed().as_secs_f64() / self.done } else { 1.0 };
         duration(remaining * pace)
     }
 

@@ -47,7 +47,7 @@ pub fn html(
     for table in tables {
         push_table(&mut page, table);
     }
-    section_environment(&mut page, resolved, environment);
+    section_environment(&mut page, resolved, summary, environment);
     let _ = write!(page, "<h2>Run it again</h2>\n<pre>{}</pre>\n</body></html>\n", escape(again));
     page
 }
@@ -94,7 +94,7 @@ fn push_table(page: &mut String, table: &Table) {
     }
 }
 
-fn section_environment(page: &mut String, resolved: &Resolved, environment: &Environment) {
+fn section_environment(page: &mut String, resolved: &Resolved, summary: &Summary, environment: &Environment) {
     let machine = &environment.machine;
     let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "the kernel does not say".to_owned());
     let governors: Vec<String> =
@@ -110,6 +110,7 @@ fn section_environment(page: &mut String, resolved: &Resolved, environment: &Env
         ("CPU", or_unknown(&environment.cpu_model)),
         ("Kernel", environment.kernel.clone()),
         ("Accelerator", environment.accelerator.clone()),
+        ("QEMU", summary.qemu.clone().unwrap_or_else(|| "no VM ran".to_owned())),
         (
             "Frequency governor",
             if governors.is_empty() { "the kernel does not say".to_owned() } else { governors.join(", ") },

@@ -19,6 +19,8 @@ pub struct Summary {
     pub elements: u64,
     /// Whether VMs ran by software emulation.
     pub emulated: bool,
+    /// QEMU's version, of the VMs that ran.
+    pub qemu: Option<String>,
     /// Whether all visits are complete.
     pub complete: bool,
     /// What a reader has to know.
@@ -117,6 +119,10 @@ pub fn summarise(resolved: &Resolved, records: &[Record]) -> Summary {
         title: resolved.experiment.title.clone(),
         elements: resolved.arrays.elements,
         emulated: resolved.emulated,
+        qemu: records.iter().rev().find_map(|record| match record {
+            Record::Start(start) => start.qemu.clone(),
+            _ => None,
+        }),
         complete: crate::results::remaining(resolved, records).is_empty(),
         notes: resolved.notes.clone(),
         configurations,

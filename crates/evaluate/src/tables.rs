@@ -171,8 +171,9 @@ fn published_ratio(native: &[&Published], other: &[&Published], kernel: usize, t
         let ratio = other.figure(kernel, count).zip(native.figure(kernel, count));
         ratio.map_or(NONE.to_owned(), |(other, native)| format!("[{:.2}]", other / native))
     };
-    let cells = [String::new(), "  published".to_owned()].into_iter().chain(threads.iter().map(ratio)).collect();
-    Some(Row { cells, published: true })
+    let ratios: Vec<String> = threads.iter().map(ratio).collect();
+    let cells = [String::new(), "  published".to_owned()].into_iter().chain(ratios.clone()).collect();
+    ratios.iter().any(|ratio| ratio != NONE).then_some(Row { cells, published: true })
 }
 
 /// How good the measurement was.

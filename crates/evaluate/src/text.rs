@@ -2,8 +2,12 @@
 
 use crate::summary::Summary;
 use crate::tables::{Row, Table};
-use comfy_table::{CellAlignment, presets};
+use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use std::fmt::Write;
+
+/// A line below the header and one below the last row, as a printed article has them.
+const LINE: LineStyle = LineStyle::none().fill('─').junction('─');
+const STYLE: TableStyle = TableStyle::new().top_border(LINE).header_separator(LINE).bottom_border(LINE);
 
 /// All tables, with what a reader has to know above them.
 pub fn render(summary: &Summary, tables: &[Table]) -> String {
@@ -27,7 +31,7 @@ pub fn render(summary: &Summary, tables: &[Table]) -> String {
 
 fn one(table: &Table) -> String {
     let mut drawn = comfy_table::Table::new();
-    drawn.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    drawn.load_style(STYLE);
     drawn.set_header(table.header.clone());
     drawn.add_rows(table.rows.iter().map(|row: &Row| row.cells.clone()));
     for index in 0..table.header.len() {

@@ -22,12 +22,26 @@ impl Cpus {
         let (present, online) = (listed("present")?, listed("online")?);
         let from_directories = || tree.numbered(CPUS, "cpu").into_iter().map(CpuId).collect::<CpuSet>();
         let present = present.or_else(|| online.clone()).unwrap_or_else(from_directories);
-        let online = online.unwrap_or_else(|| present.clone());
+        let online = match online {
+            Some(online) => online,
+            None => online_by_file(tree, &present)?,
+        };
         if online.is_empty() {
             return Err(ReadError::NotAMachine { place: tree.place().to_owned(), missing: format!("{CPUS}/online") });
         }
         Ok(Self { present: present.union(&online), online })
     }
+}
+
+/// The CPUs whose own file `online` does not say 0, for kernels before 2.6.26; CPU 0 has no such file.
+fn online_by_file(tree: &Tree, present: &CpuSet) -> Result<CpuSet, ReadError> {
+    let mut online = CpuSet::new();
+    for cpu in present.iter() {
+        if tree.number::<u8>(&format!("{CPUS}/cpu{cpu}/online"), "0 or 1")? != Some(0) {
+            online.insert(cpu);
+        }
+    }
+    Ok(online)
 }
 
 /// Groups of CPUs: each online CPU with the first CPU of its group.
@@ -134,33 +148,45 @@ fn sockets(
     members: impl Fn(CpuId) -> Result<Option<CpuSet>, ReadError>,
     notes: &mut Vec<String>,
 ) -> Result<BTreeMap<CpuId, SocketId>, ReadError> {
-    let leaders = group(online, true, &members)?;
-    let mut ids: BTreeMap<CpuId, Option<u32>> = BTreeMap::new();
-    for &leader in leaders.values() {
-        if let std::collections::btree_map::Entry::Vacant(e) = ids.entry(leader) {
-            let path = format!("{CPUS}/cpu{leader}/topology/physical_package_id");
-            let id = tree.number::<i64>(&path, "a number")?.and_then(|id| u32::try_from(id).ok());
-            e.insert(id);
+    let leaders = group(online, false, &members)?;
+    // CPUs without a list are one group, unless their numbers tell them apart.
+    let unlisted = online.iter().find(|cpu| !leaders.contains_key(cpu));
+    let mut numbers = BTreeMap::<CpuId, Option<u32>>::new();
+    let mut sockets = BTreeMap::new();
+    let mut unknown = Vec::new();
+    for cpu in online.iter() {
+        let asked = leaders.get(&cpu).copied().unwrap_or(cpu);
+        let number = match numbers.get(&asked) {
+            Some(number) => *number,
+            None => socket_number(tree, asked)?,
+        };
+        numbers.insert(asked, number);
+        match number {
+            Some(number) => {
+                sockets.insert(cpu, SocketId(number));
+            }
+            None => unknown.push((cpu, leaders.get(&cpu).copied().or(unlisted).unwrap_or(cpu))),
         }
     }
-    let unknown: Vec<CpuId> = ids.iter().filter(|(_, id)| id.is_none()).map(|(&leader, _)| leader).collect();
-    if !unknown.is_empty() {
-        name_sockets(&mut ids, &unknown, leaders.len(), notes);
-    }
-    Ok(leaders.into_iter().map(|(cpu, leader)| (cpu, SocketId(ids[&leader].unwrap_or(0)))).collect())
+    name_sockets(&mut sockets, &unknown, notes);
+    Ok(sockets)
 }
 
-/// Gives numbers to sockets that have none: the next free ones, or one for all where no group is larger than a CPU.
-fn name_sockets(ids: &mut BTreeMap<CpuId, Option<u32>>, unknown: &[CpuId], cpus: usize, notes: &mut Vec<String>) {
-    let next = ids.values().flatten().max().map_or(0, |largest| largest.saturating_add(1));
-    let alone = ids.len() == cpus;
-    for (index, leader) in unknown.iter().enumerate() {
-        ids.insert(*leader, Some(if alone { next } else { next.saturating_add(index as u32) }));
-    }
+fn socket_number(tree: &Tree, cpu: CpuId) -> Result<Option<u32>, ReadError> {
+    let number = tree.number::<i64>(&format!("{CPUS}/cpu{cpu}/topology/physical_package_id"), "a number")?;
+    // The largest is left free, so that a next number always exists.
+    Ok(number.and_then(|number| u32::try_from(number).ok()).filter(|&number| number < u32::MAX))
+}
+
+/// Gives the next free numbers to groups of CPUs whose socket has none.
+fn name_sockets(sockets: &mut BTreeMap<CpuId, SocketId>, unknown: &[(CpuId, CpuId)], notes: &mut Vec<String>) {
+    let Some(&(first, _)) = unknown.first() else { return };
+    let next = sockets.values().map(|socket| socket.0 + 1).max().unwrap_or(0);
+    let groups: BTreeSet<CpuId> = unknown.iter().map(|&(_, leader)| leader).collect();
+    let numbers: BTreeMap<CpuId, u32> = groups.into_iter().zip(next..).collect();
+    sockets.extend(unknown.iter().map(|(cpu, leader)| (*cpu, SocketId(numbers[leader]))));
     notes.push(format!(
-        "Linux gives no number for the socket of CPU {} (physical_package_id is missing or -1): {}.",
-        unknown[0],
-        if alone { "all such CPUs are taken as one socket" } else { "sockets are numbered by the CPUs that they list" }
+        "Linux gives no number for the socket of CPU {first} (physical_package_id is missing or -1): sockets are numbered by the CPUs that they list."
     ));
 }
 
@@ -172,10 +198,20 @@ fn homes(
     notes: &mut Vec<String>,
 ) -> Result<BTreeMap<CpuId, NodeId>, ReadError> {
     let mut homes = BTreeMap::new();
+    let mut twice = CpuSet::new();
     for &node in nodes {
         let directory = format!("{NODES}/node{node}");
         let listed = tree.list_or_mask::<CpuId>(&[format!("{directory}/cpulist")], &format!("{directory}/cpumap"))?;
-        homes.extend(listed.unwrap_or_default().iter().map(|cpu| (cpu, node)));
+        for cpu in listed.unwrap_or_default().iter() {
+            if *homes.entry(cpu).or_insert(node) != node {
+                twice.insert(cpu);
+            }
+        }
+    }
+    if !twice.is_empty() {
+        notes.push(format!(
+            "Linux lists CPUs {twice} on more than one node (firmware is wrong): the first node has them."
+        ));
     }
     if nodes.len() == 1 {
         homes.extend(cpus.present.iter().map(|cpu| (cpu, nodes[0])));

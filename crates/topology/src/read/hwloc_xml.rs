@@ -87,16 +87,19 @@ impl Reader<'_> {
         match text.trim().parse::<u32>() {
             // hwloc writes -1, as unsigned, for an unknown number.
             Ok(u32::MAX) => Ok(None),
-            Ok(id) if (id as usize) < super::MOST_THREADS => Ok(Some(id)),
-            _ => Err(self.fail(
-                object,
-                &format!("os_index=\"{}\": expected a number under {}", shortened(text), super::MOST_THREADS),
-            )),
+            Ok(id) => Ok(Some(id)),
+            Err(_) => Err(self.fail(object, &format!("os_index=\"{}\": expected a number", shortened(text)))),
         }
     }
 
+    /// The number of a hardware thread or node, which Linux bounds.
     fn required_id(&self, object: Element<'_, '_>) -> Result<u32, ReadError> {
-        self.id(object)?.ok_or_else(|| self.fail(object, "os_index is missing"))
+        let id = self.id(object)?.ok_or_else(|| self.fail(object, "os_index is missing"))?;
+        if id as usize >= super::MOST_THREADS {
+            let reason = format!("os_index=\"{id}\": expected a number under {}", super::MOST_THREADS);
+            return Err(self.fail(object, &reason));
+        }
+        Ok(id)
     }
 
     fn object(&mut self, object: Element<'_, '_>, mut place: Place, depth: usize) -> Result<(), ReadError> {

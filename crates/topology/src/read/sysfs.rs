@@ -101,12 +101,14 @@ fn distances(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -> Result<D
         let row: Result<Vec<u32>, _> = text.split_whitespace().map(str::parse).collect();
         rows.push(row.map_err(|_| tree.error(&path, &text, "distances such as `10 21`"))?);
     }
-    if let Some(distances) = Distances::new(nodes.to_vec(), rows) {
+    // ACPI reserves distances under 10.
+    let valid = rows.iter().flatten().all(|&distance| distance >= Distances::LOCAL);
+    if let Some(distances) = Distances::new(nodes.to_vec(), rows).filter(|_| valid) {
         return Ok(distances);
     }
     if nodes.len() > 1 {
         notes.push(format!(
-            "No complete table of distances: {} is assumed within a node and {} between nodes.",
+            "No complete and valid table of distances: {} is assumed within a node and {} between nodes.",
             Distances::LOCAL,
             Distances::REMOTE
         ));

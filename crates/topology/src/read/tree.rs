@@ -81,7 +81,8 @@ impl Tree {
         }
         let mut bytes = Vec::new();
         fs::File::open(self.path_of(path)?).ok()?.take(most).read_to_end(&mut bytes).ok()?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        // Some captures pad each file with zeros.
+        Some(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())
     }
 
     /// A file's text; `None` where there is none or it cannot be read (an offline CPU's files answer with an error).

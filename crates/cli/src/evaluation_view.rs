@@ -64,7 +64,9 @@ impl Progress for View {
             Event::Starting { configuration, participants } => {
                 self.say(&format!("starting {configuration} ({participants})"));
             }
-            Event::Started { configuration, seconds } => self.say(&format!("{configuration} is up after {seconds:.1} s")),
+            Event::Started { configuration, seconds } => {
+                self.say(&format!("{configuration} is up after {seconds:.1} s"))
+            }
             Event::Visit { configuration, point, round } => {
                 let rejected = if self.rejected > 0 { format!(", {} rejected", self.rejected) } else { String::new() };
                 let left = self.left();

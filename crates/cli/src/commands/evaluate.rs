@@ -27,12 +27,14 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     let Some(file) = &arguments.experiment else { return Err(bad_input("which experiment? name its file")) };
     let experiment = parse::read(file).map_err(bad_input)?;
     let machine = topology::read::live().context("cannot read this host")?;
-    let available = available_memory().ok_or_else(|| anyhow!("/proc/meminfo does not say how much memory is available"))?;
+    let available =
+        available_memory().ok_or_else(|| anyhow!("/proc/meminfo does not say how much memory is available"))?;
     let accelerator = accelerator(&experiment, &machine);
     let emulated = accelerator.as_ref().is_some_and(|accelerator| !accelerator.is_hardware());
     let occupied = linux::vms::occupancy(&linux::vms::running().context("cannot look for running VMs")?, &machine);
-    let planner =
-        |specs: &[scheduler::VmSpec]| scheduler::plan_together(&machine, &occupied, specs).map_err(|error| error.to_string());
+    let planner = |specs: &[scheduler::VmSpec]| {
+        scheduler::plan_together(&machine, &occupied, specs).map_err(|error| error.to_string())
+    };
     let host = Host { machine: &machine, available, emulated };
     let resolved = resolve(&experiment, &host, &planner).map_err(|error| unresolved(file, &error))?;
     if arguments.dry_run {
@@ -87,7 +89,9 @@ fn resume(arguments: &EvaluateArguments, directory: &Path) -> anyhow::Result<()>
         return dry_run(&resolved, arguments.json);
     }
     if recovered.cut {
-        eprintln!("The last line of records.jsonl was half written; it is dropped, and what it held is measured again.");
+        eprintln!(
+            "The last line of records.jsonl was half written; it is dropped, and what it held is measured again."
+        );
     }
     let agent = agent_program(&resolved)?;
     measure(arguments, &results, &resolved, &environment, &recovered.records, agent)
@@ -115,8 +119,9 @@ fn measure(
     let outcome = session::run(results, resolved, environment, earlier, &mut world, &mut view, &cancelled);
     view.finish();
     let again = format!("homenode evaluate --resume {}", results.path().display());
-    let outcome = outcome
-        .map_err(|error| anyhow!("{error}\nWhat was measured before is kept. When that is mended, continue with: {again}"))?;
+    let outcome = outcome.map_err(|error| {
+        anyhow!("{error}\nWhat was measured before is kept. When that is mended, continue with: {again}")
+    })?;
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&outcome.summary)?);
     } else {
@@ -150,10 +155,20 @@ fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
         println!("{}: {}", configuration.name, configuration.shape());
         for vm in &configuration.vms {
             let homes: Vec<String> = vm.plan.placement.clients.iter().map(|client| client.home.to_string()).collect();
-            println!("  {}: {}, {} virtual nodes, home nodes {}", vm.spec.name, vm.spec.memory, vm.plan.topology.nodes.len(), homes.join(" | "));
+            println!(
+                "  {}: {}, {} virtual nodes, home nodes {}",
+                vm.spec.name,
+                vm.spec.memory,
+                vm.plan.topology.nodes.len(),
+                homes.join(" | ")
+            );
         }
     }
-    let running = if resolved.keep_running { "all VMs run all the time" } else { "VMs are started for each visit: memory does not hold all" };
+    let running = if resolved.keep_running {
+        "all VMs run all the time"
+    } else {
+        "VMs are started for each visit: memory does not hold all"
+    };
     println!("{} visits of {} repetitions; {running}", visits.len(), resolved.experiment.repetitions);
     println!("This takes about {}.", duration(seconds));
     Ok(())

@@ -39,18 +39,13 @@ pub(crate) fn run(arguments: &TopologyArguments) -> anyhow::Result<()> {
 /// Packs this host's files; a half-written archive is not left behind.
 fn capture(file: &Path) -> anyhow::Result<()> {
     let archive = read::capture(Path::new("/")).context("this host cannot be read")?;
-    let written = fs::write(file, &archive);
-    if let Err(error) = written {
-        let kind = error.kind();
-        if !matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory) {
+    if let Err(error) = fs::write(file, &archive) {
+        // What is no ordinary file, a device for one, is not ours to remove.
+        if fs::symlink_metadata(file).is_ok_and(|found| found.is_file()) {
             let _ = fs::remove_file(file);
         }
-        return Err(error).with_context(|| {
-            format!(
-                "{}: the capture cannot be written; give a file in a directory that exists and has room",
-                file.display()
-            )
-        });
+        let advice = "the capture cannot be written; give a file in a directory that exists and has room";
+        return Err(error).with_context(|| format!("{}: {advice}", file.display()));
     }
     println!("{}: {} bytes; look at it with `homenode topology --on {0}`", file.display(), archive.len());
     Ok(())

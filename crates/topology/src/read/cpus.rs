@@ -138,7 +138,7 @@ fn place_offline(threads: &mut [HardwareThread], notes: &mut Vec<String>) {
     for thread in threads.iter_mut().filter(|thread| !thread.online) {
         thread.socket = of_node.get(&thread.node).copied().unwrap_or(first);
     }
-    notes.push(format!("CPUs {offline} are offline. Linux does not say which core, cache or socket they belong to: each is kept as a core of its own."));
+    notes.push(format!("Offline: CPUs {offline}. Linux does not say which core, cache or socket they belong to: each is kept as a core of its own."));
 }
 
 /// The socket of each online CPU, numbered as the kernel does where it gives a number that is not negative.

@@ -1,0 +1,165 @@
+//! `homenode topology` as a process: every kind of machine that `--on` takes, JSON, capture, and bad input.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use topology::Machine;
+
+fn golden(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../topology/tests/golden").join(file)
+}
+
+fn topology(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_homenode")).arg("topology").args(arguments).output().expect("homenode starts")
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = topology(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The machine that `--json` prints.
+fn machine(arguments: &[&str]) -> Machine {
+    let mut all = arguments.to_vec();
+    all.push("--json");
+    let report: serde_json::Value = serde_json::from_str(&printed(&all)).expect("JSON");
+    assert_eq!(report["format"], "homenode-topology");
+    assert_eq!(report["version"], 1);
+    serde_json::from_value(report["machine"].clone()).expect("a machine")
+}
+
+/// Standard error of a command that must be refused as bad input.
+fn refused(arguments: &[&str]) -> String {
+    let output = topology(arguments);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    error
+}
+
+#[test]
+fn this_host_is_read() {
+    let machine = machine(&[]);
+    assert!(machine.usable_threads().count() > 0);
+    assert_eq!(machine.distances.rows().len(), machine.nodes.len());
+    assert!(printed(&[]).contains("socket"));
+}
+
+#[test]
+fn every_kind_of_machine_is_found() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("mine.toml");
+    fs::write(&file, "sockets = 2\ncores_per_llc = 2\nmemory_per_node = \"4 GiB\"\n").expect("written");
+    let archive = golden("eight-sockets.tar.gz");
+    let xml = golden("xml/two-llcs-a-node.xml");
+    let text = |path: &Path| path.to_str().expect("a path").to_owned();
+    // What it is, its nodes, its hardware threads.
+    let cases = [
+        ("hp-dl380-g6".to_owned(), 2, 16),
+        ("epyc-7742-2s-nps4".to_owned(), 8, 256),
+        (text(&file), 2, 4),
+        (text(&archive), 8, 32),
+        (text(&xml), 2, 32),
+        ("pack:2 [numa] l3:2 core:4 pu:2".to_owned(), 2, 32),
+    ];
+    for (on, nodes, threads) in cases {
+        let machine = machine(&["--on", &on]);
+        assert_eq!((machine.nodes.len(), machine.threads.len()), (nodes, threads), "{on}");
+    }
+}
+
+#[test]
+fn a_captured_tree_is_read_as_a_directory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cpu = directory.path().join("devices/system/cpu");
+    fs::create_dir_all(cpu.join("cpu0/topology")).expect("created");
+    fs::write(cpu.join("online"), "0\n").expect("written");
+    fs::write(cpu.join("cpu0/topology/physical_package_id"), "3\n").expect("written");
+    let machine = machine(&["--on", directory.path().to_str().expect("a path")]);
+    assert_eq!(machine.threads[0].socket.0, 3);
+}
+
+#[test]
+fn a_capture_replays_this_host() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("report.tar.gz");
+    let path = file.to_str().expect("a path");
+    assert!(printed(&["--capture", path]).contains(path));
+    let (live, replayed) = (machine(&[]), machine(&["--on", path]));
+    assert_eq!(replayed.name, "report");
+    assert_eq!((replayed.threads, replayed.llcs), (live.threads, live.llcs));
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_says_where() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("missing/report.tar.gz");
+    let output = topology(&["--capture", file.to_str().expect("a path")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("missing/report.tar.gz"));
+    let full = Path::new("/dev/full");
+    if full.exists() {
+        let output = topology(&["--capture", "/dev/full"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(full.exists(), "a device is never removed");
+    }
+}
+
+#[test]
+fn views_of_machines_large_and_odd() {
+    let odd = golden("cpuless-and-memory-only.tar.gz");
+    let part = golden("cgroup-allows-part.tar.gz");
+    let llc = golden("snc2-llc-over-two-nodes.tar.gz");
+    let machines = [
+        ("hp-dl380-g6", "hp-dl380-g6"),
+        ("epyc-7742-2s-nps4", "epyc-7742-2s-nps4"),
+        ("pack:16 [numa(memory=64GiB)] l3:8 core:2 pu:2", "large"),
+        (odd.to_str().expect("a path"), "cpuless-and-memory-only"),
+        (part.to_str().expect("a path"), "cgroup-allows-part"),
+        (llc.to_str().expect("a path"), "snc2-llc-over-two-nodes"),
+    ];
+    for (on, name) in machines {
+        let view = printed(&["--on", on]);
+        assert!(view.lines().all(|line| line.chars().count() <= 100), "{name}: a line is over 100 columns");
+        insta::assert_snapshot!(name, view);
+    }
+}
+
+#[test]
+fn bad_input_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &[u8]| {
+        let file = directory.path().join(name);
+        fs::write(&file, text).expect("written");
+        file.to_str().expect("a path").to_owned()
+    };
+    let unknown = write("unknown.toml", b"sokets = 2\n");
+    let negative = write("negative.toml", b"sockets = -2\ncores_per_llc = 1\nmemory_per_node = \"1 GiB\"\n");
+    let unit = write("unit.toml", b"sockets = 2\ncores_per_llc = 1\nmemory_per_node = \"1 GB\"\n");
+    let html = write("page.xml", b"<html></html>");
+    let zip = write("broken.tar.gz", b"\x1f\x8b broken");
+    let binary = write("binary", &[0xff, 0xfe, 0x00]);
+    let empty = directory.path().join("empty");
+    fs::create_dir(&empty).expect("created");
+    // What is given, and what the message must name.
+    let cases: [(&str, &[&str]); 11] = [
+        ("no-such-machine", &["no-such-machine", "hp-dl380-g6", "synthetic"]),
+        ("./missing.toml", &["./missing.toml", "no such"]),
+        (&unknown, &["unknown.toml", "sokets", "sockets"]),
+        (&negative, &["negative.toml", "sockets", "-2"]),
+        (&unit, &["unit.toml", "memory_per_node", "1 GB", "4 GiB"]),
+        (&html, &["page.xml", "<html>", "<topology>"]),
+        (&zip, &["broken", "--capture"]),
+        (&binary, &["binary", "neither text"]),
+        (empty.to_str().expect("a path"), &["empty", "sys/devices/system/cpu"]),
+        ("pack:2 nmua:2 pu:1", &["`nmua:2` at character 8", "numa"]),
+        ("pack:99999 core:99999 pu:2", &["hardware threads", "65536"]),
+    ];
+    for (on, named) in cases {
+        let error = refused(&["--on", on]);
+        for part in named {
+            assert!(error.contains(part), "--on {on}: `{part}` is missing in: {error}");
+        }
+    }
+}

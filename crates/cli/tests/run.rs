@@ -1,0 +1,270 @@
+//! `homenode run` and `homenode vm` as a user meets them, with a real QEMU. The firmware finds nothing to boot, and waits.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().expect("a directory"));
+        std::fs::write(place.path("disk.img"), vec![0u8; 1 << 20]).expect("a disk image");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn runtime(&self) -> PathBuf {
+        self.path("runtime")
+    }
+
+    /// A spec of a VM that boots an empty disk, with `more` lines.
+    fn spec(&self, vm: &str, more: &str) -> PathBuf {
+        let path = self.path(&format!("{vm}.toml"));
+        let text = format!(
+            "name = \"{vm}\"\nvcpus = 2\nmemory = \"64 MiB\"\nboot.from = \"disk\"\nconsole = {{ to = \"file\", path = \"{vm}.log\" }}\n{more}\n[[disk]]\npath = \"disk.img\"\nformat = \"raw\"\nread_only = true\n"
+        );
+        std::fs::write(&path, text).expect("a spec");
+        path
+    }
+
+    fn homenode(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
+        command.args(arguments).env("HOMENODE_RUNTIME_DIR", self.runtime()).stdin(Stdio::null());
+        command
+    }
+
+    fn output(&self, arguments: &[&str]) -> Output {
+        self.homenode(arguments).output().expect("homenode")
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn no_qemu(test: &str) -> bool {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|directory| directory.join("qemu-system-x86_64").exists());
+    if !found {
+        eprintln!("SKIPPED {test}: no qemu-system-x86_64 in PATH");
+    }
+    !found
+}
+
+fn qemu_of(vm: &str) -> Option<u32> {
+    let running = linux::vms::running().expect("/proc");
+    running.into_iter().find(|seen| seen.name.as_deref() == Some(vm)).map(|seen| seen.identity.pid)
+}
+
+fn within_seconds(seconds: u64, mut what: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < deadline {
+        if what() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+/// An attached VM, running and at home.
+fn attached(place: &Place, vm: &str) -> (Child, u32) {
+    let spec = place.spec(vm, "");
+    let mut child = place.homenode(&["run", text(&spec)]).stderr(Stdio::piped()).spawn().expect("homenode");
+    let mut errors = child.stderr.take().expect("a pipe");
+    let mut said = String::new();
+    let mut chunk = [0u8; 512];
+    // The table is the last thing that it says before it waits.
+    while !said.contains("virtual node") {
+        let count = std::io::Read::read(&mut errors, &mut chunk).expect("standard error");
+        assert!(count > 0, "homenode ended: {said}");
+        said.push_str(&String::from_utf8_lossy(&chunk[..count]));
+    }
+    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+    let pid = qemu_of(vm).expect("a QEMU of this name");
+    (child, pid)
+}
+
+fn signal(child: &Child, signal: i32) {
+    linux::sys::send_signal(child.id(), signal).expect("a signal");
+}
+
+#[test]
+fn a_killed_homenode_leaves_nothing() {
+    if no_qemu("a_killed_homenode_leaves_nothing") {
+        return;
+    }
+    let place = Place::new();
+    let (mut child, _) = attached(&place, "cli-kill");
+    signal(&child, libc::SIGKILL);
+    child.wait().expect("the end");
+    assert!(within_seconds(10, || qemu_of("cli-kill").is_none()), "a stray QEMU");
+    let left: Vec<_> = std::fs::read_dir(place.runtime()).expect("the runtime directory").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn ctrl_c_and_sigterm_end_the_vm() {
+    if no_qemu("ctrl_c_and_sigterm_end_the_vm") {
+        return;
+    }
+    let place = Place::new();
+    for number in [libc::SIGINT, libc::SIGTERM] {
+        let (mut child, _) = attached(&place, "cli-signal");
+        signal(&child, number);
+        assert!(child.wait().expect("the end").success());
+        assert_eq!(qemu_of("cli-signal"), None);
+    }
+}
+
+#[test]
+fn a_killed_qemu_is_reported() {
+    if no_qemu("a_killed_qemu_is_reported") {
+        return;
+    }
+    let place = Place::new();
+    let (mut child, qemu) = attached(&place, "cli-killed-qemu");
+    linux::sys::send_signal(qemu, libc::SIGKILL).expect("a signal");
+    assert_eq!(child.wait().expect("the end").code(), Some(1));
+}
+
+#[test]
+fn a_background_vm_is_listed_refused_twice_and_stopped() {
+    if no_qemu("a_background_vm_is_listed_refused_twice_and_stopped") {
+        return;
+    }
+    let place = Place::new();
+    let spec = place.spec("cli-daemon", "");
+    let started = place.output(&["run", text(&spec), "--daemonize", "--json"]);
+    assert!(started.status.success(), "{}", stderr(&started));
+    let residence: qemu::Residence = serde_json::from_slice(&started.stdout).expect("a residence");
+    assert_eq!(residence.vcpus.len(), 2);
+
+    let listed = stdout(&place.output(&["vm", "list", "--json"]));
+    let vms: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+    assert_eq!((&vms[0]["name"], &vms[0]["qemu"]["pid"]), (&"cli-daemon".into(), &residence.pid.into()), "{listed}");
+    assert!(vms[0]["uptime_seconds"].as_f64().is_some_and(|seconds| seconds < 300.0), "{listed}");
+    assert!(stdout(&place.output(&["vm", "list"])).contains("cli-daemon"));
+
+    let again = place.output(&["run", text(&spec), "--daemonize"]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(stderr(&again).contains("a VM of this name runs already"), "{}", stderr(&again));
+
+    let stopped = place.output(&["vm", "stop", "cli-daemon", "--force"]);
+    assert!(stopped.status.success(), "{}", stderr(&stopped));
+    assert_eq!(qemu_of("cli-daemon"), None);
+    assert!(stdout(&place.output(&["vm", "list"])).contains("No VM runs"));
+    assert_eq!(std::fs::read_dir(place.runtime()).expect("the runtime directory").count(), 0);
+}
+
+#[test]
+fn a_background_vm_whose_qemu_was_killed_is_cleaned_up_and_said() {
+    if no_qemu("a_background_vm_whose_qemu_was_killed_is_cleaned_up_and_said") {
+        return;
+    }
+    let place = Place::new();
+    let spec = place.spec("cli-stale", "");
+    assert!(place.output(&["run", text(&spec), "--daemonize"]).status.success());
+    linux::sys::send_signal(qemu_of("cli-stale").expect("a QEMU"), libc::SIGKILL).expect("a signal");
+    assert!(within_seconds(10, || qemu_of("cli-stale").is_none()));
+    // The kernel gives up the lock a moment after the process is gone.
+    let cleaned =
+        || stderr(&place.output(&["vm", "list"])).contains("VM cli-stale has ended; what it left was removed");
+    assert!(within_seconds(10, cleaned));
+    let missing = place.output(&["vm", "stop", "cli-stale"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(stderr(&missing).contains("no VM named cli-stale"), "{}", stderr(&missing));
+}
+
+#[test]
+fn a_start_that_was_cut_short_is_ended_by_the_next_look() {
+    if no_qemu("a_start_that_was_cut_short_is_ended_by_the_next_look") {
+        return;
+    }
+    let place = Place::new();
+    let spec = place.spec("cli-half", "");
+    let mut child =
+        place.homenode(&["run", text(&spec), "--daemonize"]).stderr(Stdio::null()).spawn().expect("homenode");
+    assert!(within_seconds(20, || qemu_of("cli-half").is_some()));
+    signal(&child, libc::SIGKILL);
+    child.wait().expect("the end");
+    // Whether the kill came before the start was complete or after it: what is listed then runs, and nothing else does.
+    let listed = stdout(&place.output(&["vm", "list"])).contains("cli-half");
+    if listed {
+        eprintln!("the start was complete before it was killed");
+        assert!(place.output(&["vm", "stop", "cli-half", "--force"]).status.success());
+    }
+    assert!(within_seconds(10, || qemu_of("cli-half").is_none()), "a stray QEMU");
+}
+
+#[test]
+fn bad_specs_are_bad_input_and_name_file_and_field() {
+    let place = Place::new();
+    let cases = [
+        ("speed = 3", "speed"),
+        ("policy.vnuma = \"yes\"", "vnuma"),
+        ("policy.max_vcpus_per_node = -1", "max_vcpus_per_node"),
+    ];
+    for (line, field) in cases {
+        let spec = place.spec("cli-bad", line);
+        let output = place.output(&["run", text(&spec)]);
+        assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));
+        assert!(stderr(&output).contains("cli-bad.toml") && stderr(&output).contains(field), "{}", stderr(&output));
+    }
+    let output = place.output(&["run", "/no/such/vm.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_missing_disk_is_bad_input() {
+    let place = Place::new();
+    let spec = place.spec("cli-nodisk", "");
+    std::fs::remove_file(place.path("disk.img")).expect("the image was there");
+    let output = place.output(&["run", text(&spec), "--dry-run"]);
+    let said = stderr(&output);
+    if said.contains("no QEMU") {
+        return eprintln!("SKIPPED a_missing_disk_is_bad_input: {said}");
+    }
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("disk[0].path") && said.contains("disk.img"), "{said}");
+}
+
+#[test]
+fn no_qemu_says_what_was_looked_for_and_what_to_install() {
+    let place = Place::new();
+    let spec = place.spec("cli-noqemu", "");
+    let output = place.homenode(&["run", text(&spec)]).env("PATH", "/no/bin").output().expect("homenode");
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(
+        said.contains("`qemu-system-x86_64` is in no directory of PATH") && said.contains("Debian package"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_dry_run_prints_a_command_and_starts_nothing() {
+    if no_qemu("a_dry_run_prints_a_command_and_starts_nothing") {
+        return;
+    }
+    let place = Place::new();
+    let spec = place.spec("cli-dry", "");
+    let output = place.output(&["run", text(&spec), "--dry-run"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for part in ["-smp 2,sockets=1", "memory-backend-ram,id=vnode0,size=64M", "-chardev stdio,id=console"] {
+        assert!(stdout(&output).contains(part), "{part} in {}", stdout(&output));
+    }
+    assert_eq!(qemu_of("cli-dry"), None);
+}

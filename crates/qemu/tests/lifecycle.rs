@@ -1,0 +1,157 @@
+//! The life of VMs with a real QEMU: started, read back, ended. No guest is booted: the firmware finds nothing to boot, and waits.
+
+use qemu::{ConsoleTo, Launch, QemuError, RunningVm, locate_qemu};
+use scheduler::spec::{Boot, DiskFormat, Network, PortForward};
+use scheduler::{Occupancy, VmSpec};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use topology::Machine;
+
+fn machine() -> Machine {
+    topology::read::live().expect("this host")
+}
+
+/// A VM of `nodes` virtual nodes of one vCPU and 32 MiB, with an empty disk.
+fn launch(name: &str, nodes: usize, disk: &Path) -> Launch {
+    let fixed = r#"{ vcpus = 1, memory = "32 MiB" },"#.repeat(nodes);
+    let mib = 32 * nodes;
+    let head = format!("name = \"{name}\"\nvcpus = {nodes}\nmemory = \"{mib} MiB\"\nboot.from = \"disk\"\n");
+    let disk = format!("[[disk]]\npath = '{}'\nformat = \"raw\"\n", disk.display());
+    let text = format!("{head}policy.virtual_nodes = [{fixed}]\n{disk}");
+    let spec = VmSpec::from_toml(&text, "test").expect("a spec");
+    let plan = scheduler::plan(&machine(), &Occupancy::default(), &spec).expect("a plan");
+    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true }
+}
+
+fn empty_disk(directory: &Path) -> PathBuf {
+    let path = directory.join("disk,with a comma.img");
+    std::fs::write(&path, vec![0u8; 1 << 20]).expect("a disk image");
+    path
+}
+
+fn no_qemu(test: &str) -> bool {
+    let missing = locate_qemu("test");
+    if let Err(error) = &missing {
+        eprintln!("SKIPPED {test}: {error}");
+    }
+    missing.is_err()
+}
+
+fn ends(pid: u32) -> bool {
+    (0..400).any(|_| {
+        std::thread::sleep(Duration::from_millis(25));
+        linux::process::Identity::of(pid).is_err()
+    })
+}
+
+#[test]
+fn a_vm_of_eight_nodes_is_at_home_and_its_pages_add_up() {
+    if no_qemu("a_vm_of_eight_nodes_is_at_home_and_its_pages_add_up") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let launch = launch("test-eight", 8, &empty_disk(directory.path()));
+    let mut vm = RunningVm::start(&launch).unwrap();
+    let residence = vm.residence().unwrap();
+    assert!(residence.qemu_version.contains('.'), "{}", residence.qemu_version);
+    assert_eq!(residence.vcpus.len(), 8);
+    for vcpu in &residence.vcpus {
+        assert!(vcpu.at_home && vcpu.virtual_node == vcpu.index, "{vcpu:?}");
+        assert_eq!(linux::sys::affinity(vcpu.thread_id).unwrap(), vcpu.affinity);
+    }
+    assert_eq!(residence.memory.len(), 8);
+    for memory in residence.memory.iter().filter(|memory| memory.unknown.is_none()) {
+        let bytes: u64 = memory.pages_by_node.values().sum::<u64>() * memory.page_bytes;
+        assert_eq!(bytes, 32 << 20, "{memory:?}"); // all of the node's 32 MiB were filled at start, and counted once
+        assert!(memory.at_home, "{memory:?}");
+    }
+    assert!(vm.take_agent_stream().is_some() && vm.take_agent_stream().is_none());
+
+    let running = linux::vms::running().unwrap();
+    let seen = running.iter().find(|seen| seen.name.as_deref() == Some("test-eight")).unwrap();
+    assert_eq!((seen.identity.pid, seen.vcpus.len()), (vm.pid(), 8));
+    assert_eq!(seen.memory, Some(topology::Bytes::from_mib(256))); // 8 x 32
+    let held = linux::vms::occupancy(std::slice::from_ref(seen), &machine());
+    assert_eq!(held.nodes.values().map(|node| node.vcpus).sum::<u32>(), 8);
+
+    let pid = vm.pid();
+    assert_eq!(vm.exited(), None);
+    vm.stop(Duration::ZERO).unwrap();
+    assert!(ends(pid));
+}
+
+#[test]
+fn a_dropped_vm_is_gone() {
+    if no_qemu("a_dropped_vm_is_gone") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let vm = RunningVm::start(&launch("test-drop", 1, &empty_disk(directory.path()))).unwrap();
+    let pid = vm.pid();
+    drop(vm);
+    assert!(ends(pid));
+}
+
+#[test]
+fn a_qemu_that_dies_at_once_is_reported_with_its_own_last_words() {
+    if no_qemu("a_qemu_that_dies_at_once_is_reported_with_its_own_last_words") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut launch = launch("test-dies", 1, &empty_disk(directory.path()));
+    launch.spec.disks[0].format = DiskFormat::Qcow2;
+    let error = RunningVm::start(&launch).unwrap_err().to_string();
+    assert!(error.starts_with("VM test-dies: QEMU ended (exit status: 1)"), "{error}");
+    assert!(error.contains("Image is not in qcow2 format") && error.contains("qemu-img info"), "{error}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_with_what_to_do() {
+    if no_qemu("a_port_that_is_taken_is_said_with_what_to_do") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let forward = vec![PortForward { host: taken.local_addr().unwrap().port(), guest: 22 }];
+    let mut launch = launch("test-port", 1, &empty_disk(directory.path()));
+    launch.spec.networks = vec![Network::User { forward }];
+    let error = RunningVm::start(&launch).unwrap_err().to_string();
+    assert!(error.contains("change `forward` in the spec"), "{error}");
+}
+
+#[test]
+fn more_vcpus_than_qemu_allows_are_refused_in_its_own_words() {
+    if no_qemu("more_vcpus_than_qemu_allows_are_refused_in_its_own_words") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut launch = launch("test-many", 1, &empty_disk(directory.path()));
+    let many = 5000;
+    (launch.spec.vcpus, launch.plan.topology.cores_per_socket) = (many, many);
+    launch.plan.topology.nodes[0].vcpus = (0..many).collect();
+    let error = RunningVm::start(&launch).unwrap_err().to_string();
+    assert!(error.contains("5000") && error.contains("Lower `vcpus`"), "{error}");
+}
+
+#[test]
+fn memory_that_the_host_lacks_is_refused_before_qemu_starts() {
+    if no_qemu("memory_that_the_host_lacks_is_refused_before_qemu_starts") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut launch = launch("test-memory", 1, &empty_disk(directory.path()));
+    launch.plan.topology.nodes[0].memory = topology::Bytes::from_mib(1 << 30); // 2^30 MiB = 1 PiB
+    assert!(matches!(RunningVm::start(&launch), Err(QemuError::Memory { .. })));
+}
+
+#[test]
+fn a_kernel_that_is_not_there_is_bad_input() {
+    if no_qemu("a_kernel_that_is_not_there_is_bad_input") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut launch = launch("test-kernel", 1, &empty_disk(directory.path()));
+    launch.spec.boot = Boot::Kernel { kernel: "/no/kernel".into(), initrd: None, command_line: String::new() };
+    let error = RunningVm::start(&launch).unwrap_err();
+    assert!(error.is_bad_input() && error.to_string().contains("boot.kernel = /no/kernel"), "{error}");
+}

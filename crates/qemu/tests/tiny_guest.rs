@@ -224,6 +224,7 @@ fn a_guest_without_an_agent_port_shows_its_topology_and_heeds_the_power_button()
     let mut vm = Vm::start("");
     vm.wait_for_console("commands: topology");
     assert!(vm.console().contains("node 1: CPUs 2-3"), "{}", vm.console());
-    vm.socket("qmp").write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"system_powerdown\"}\n").unwrap();
+    let mut qmp = vm.socket("qmp");
+    qmp.write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"system_powerdown\"}\n").unwrap();
     vm.wait_for_power_off();
 }

@@ -1,6 +1,6 @@
 //! A plan as tables for people.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, CellAlignment, Table, presets};
 use scheduler::{MemoryPolicy, Plan};
 use std::fmt::Write;
 use topology::{Bytes, CpuSet, Machine};
@@ -22,8 +22,10 @@ pub(crate) fn view(machine: &Machine, plan: &Plan) -> String {
         section(&mut text, "Distances that the guest sees", &distances(plan));
     }
     section(&mut text, "What the VM takes of the machine", &holdings(machine, plan));
-    let reasons = plan.reasons.iter().map(|reason| (reason.choice.as_str(), reason.because.as_str()));
-    section(&mut text, "Why", &prose(reasons));
+    text.push_str(&reasons(plan));
+    if !plan.warnings.is_empty() {
+        text.push('\n');
+    }
     for warning in &plan.warnings {
         let _ = writeln!(text, "Warning: {warning}");
     }
@@ -39,10 +41,13 @@ fn section(text: &mut String, title: &str, table: &Table) {
     let _ = writeln!(text, "{title}\n{}\n", lines.join("\n"));
 }
 
+/// A table without lines, its columns parted by two spaces.
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(header);
+    table.load_style(presets::NOTHING).set_header(header);
+    for column in table.column_iter_mut() {
+        column.set_padding((2, 0));
+    }
     table
 }
 
@@ -105,15 +110,32 @@ fn holdings(machine: &Machine, plan: &Plan) -> Table {
     table
 }
 
-/// Widest line of the reasons: a table that fits most terminals and reads well in a file.
-const WIDTH: u16 = 110;
+/// Widest line of the reasons: it fits most terminals and reads well in a file.
+const WIDTH: usize = 100;
 
-fn prose<'a>(reasons: impl Iterator<Item = (&'a str, &'a str)>) -> Table {
-    let mut table = table(&["choice", "because"]);
-    table.set_content_arrangement(ContentArrangement::DynamicFullWidth);
-    table.set_width(WIDTH);
-    for (choice, because) in reasons {
-        table.add_row([choice, because]);
+/// Each choice on its line, what speaks for it below, indented.
+fn reasons(plan: &Plan) -> String {
+    let mut text = String::from("Why\n");
+    for reason in &plan.reasons {
+        let _ = writeln!(text, "  {}", reason.choice);
+        for line in wrapped(&reason.because, WIDTH - 6) {
+            let _ = writeln!(text, "      {line}");
+        }
     }
-    table
+    text
+}
+
+/// `text` in lines of at most `width` characters, broken at spaces.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }

@@ -5,7 +5,7 @@ use crate::placement::{Candidate, EXACT_STEPS, Home, Method, Placed};
 use crate::sizing::Shape;
 use crate::spec::Spread;
 use crate::{Reason, VmSpec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use topology::Bytes;
 
 /// Reasons for the homes.
@@ -13,7 +13,7 @@ pub(crate) fn reasons(host: &Host, spec: &VmSpec, placed: &Placed) -> Vec<Reason
     let best = &placed.best;
     let mut reasons = vec![Reason {
         choice: format!("home: {}", nodes_text(host, best)),
-        because: format!("{}; {}", facts(host, best), comparison(host, spec, placed)),
+        because: format!("{}; {}", facts(host, &best.nodes), comparison(host, spec, placed)),
     }];
     for (client, home) in best.homes.iter().enumerate().filter(|(_, home)| home.nodes.len() > 1) {
         reasons.push(straddle(host, client, home));
@@ -27,30 +27,38 @@ fn nodes_text(host: &Host, candidate: &Candidate) -> String {
     format!("{} {ids}", if ids.len() == 1 { "node" } else { "nodes" })
 }
 
-/// What the nodes of a candidate have, as the planner saw it.
-fn facts(host: &Host, candidate: &Candidate) -> String {
-    let facts: Vec<String> = candidate.nodes.iter().map(|&index| node_facts(host, index)).collect();
-    const LISTED: usize = 4;
-    let more = if facts.len() > LISTED { format!(", and {} more", facts.len() - LISTED) } else { String::new() };
-    format!("{}{more}", facts[..facts.len().min(LISTED)].join(", "))
-}
-
-fn node_facts(host: &Host, index: usize) -> String {
-    let node = &host.nodes[index];
-    let (units, unit) = (host.units(index), host.unit_name());
-    let free = units.saturating_sub(node.vcpus_held);
-    format!("node {} has {free} of {units} {unit}s and {} free", node.id, Bytes(node.available))
+/// What nodes have, as the planner saw it; nodes that have the same stand together.
+fn facts(host: &Host, nodes: &BTreeSet<usize>) -> String {
+    let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
+    for &index in nodes {
+        let node = &host.nodes[index];
+        let (units, unit) = (host.units(index), host.unit_name());
+        let free = units.saturating_sub(node.vcpus_held);
+        let has = format!("{free} of {units} {unit}s and {} free", Bytes(node.available));
+        match groups.iter_mut().find(|(other, _)| *other == has) {
+            Some((_, members)) => members.push(index),
+            None => groups.push((has, vec![index])),
+        }
+    }
+    let told = groups.iter().map(|(has, members)| match members.len() {
+        1 => format!("node {} has {has}", host.ids(members)),
+        _ => format!("nodes {} have {has} each", host.ids(members)),
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 fn comparison(host: &Host, spec: &VmSpec, placed: &Placed) -> String {
+    let Some(other) = &placed.runner_up else {
+        let only = host.nodes.len() == 1;
+        return (if only { "it is the only node" } else { "no other set of nodes holds the VM as well" }).to_owned();
+    };
+    // The facts of nodes that both have stand there already.
+    let news: BTreeSet<usize> = other.nodes.difference(&placed.best.nodes).copied().collect();
+    let news = if news.is_empty() { String::new() } else { format!(" ({})", facts(host, &news)) };
     let spread = spec.policy.placement == Spread::Spread;
-    match &placed.runner_up {
-        Some(other) => {
-            let advantage = placed.best.score.advantage_over(&other.score, spread);
-            format!("against {} ({}): {advantage}", nodes_text(host, other), facts(host, other))
-        }
-        None if host.nodes.len() == 1 => "it is the only node".to_owned(),
-        None => "no other set of nodes holds the VM as well".to_owned(),
+    match placed.best.score.advantage_over(&other.score, spread) {
+        Some(advantage) => format!("better than {}{news}: {advantage}", nodes_text(host, other)),
+        None => format!("{}{news} would be as good; the lower node numbers are taken", nodes_text(host, other)),
     }
 }
 

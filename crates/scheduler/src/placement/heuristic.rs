@@ -7,7 +7,7 @@ use crate::host::Host;
 use std::cmp::Reverse;
 
 /// Homes that may be tried in all.
-const TRIES: usize = 150_000;
+const TRIES: usize = 40_000;
 /// Starting nodes at most.
 const STARTS: usize = 16;
 
@@ -24,9 +24,16 @@ impl<'a> Heuristic<'a> {
     pub(crate) fn run(&self, empty: &State<'a>, found: &mut Found) {
         let starts = (0..self.host.nodes.len()).filter(|&node| self.host.nodes[node].threads > 0);
         let mut tries = TRIES;
-        for start in starts.take(STARTS) {
+        let mut largest_first: Vec<usize> = (0..self.demands.len()).collect();
+        largest_first.sort_by_key(|&client| (Reverse(self.demands[client]), client));
+        let smallest_first: Vec<usize> = largest_first.iter().rev().copied().collect();
+        let orders = [largest_first, smallest_first];
+        for (start, order) in starts.take(STARTS).flat_map(|start| orders.iter().map(move |order| (start, order))) {
+            if tries == 0 {
+                return;
+            }
             let mut state = empty.clone();
-            if !self.greedy(start, &mut state, &mut tries) {
+            if !self.greedy(start, order, &mut state, &mut tries) {
                 return;
             }
             while tries > 0 && self.improve(&mut state, &mut tries) {}
@@ -36,12 +43,10 @@ impl<'a> Heuristic<'a> {
         }
     }
 
-    /// Gives each client, largest first, the home that costs least, the ones near `start` first among equals; the first
+    /// Gives each client in turn the home that costs least, the ones near `start` first among equals; the first
     /// client gets a home on `start` if it has one. False if a client has no home at all.
-    fn greedy(&self, start: usize, state: &mut State<'a>, tries: &mut usize) -> bool {
-        let mut order: Vec<usize> = (0..self.demands.len()).collect();
-        order.sort_by_key(|&client| (Reverse(self.demands[client]), client));
-        for (position, client) in order.into_iter().enumerate() {
+    fn greedy(&self, start: usize, order: &[usize], state: &mut State<'a>, tries: &mut usize) -> bool {
+        for (position, &client) in order.iter().enumerate() {
             let best = self.homes[client].iter().min_by_key(|home| {
                 *tries = tries.saturating_sub(1);
                 let elsewhere = position == 0 && !home.nodes.contains(&start);

@@ -24,9 +24,14 @@ pub(crate) struct Home {
     /// Whether the bytes lie in equal parts (interleaved), not as the nodes have room.
     pub(crate) equal: bool,
     pub(crate) memory_only: u32,
-    /// Distances between its own nodes: the mean over all pairs, in thousandths.
+    /// The part of the client that is on each of its nodes: [`WHOLE`] divided by their number.
+    pub(crate) weight: u64,
+    /// The mean distance between its own nodes, in units of 1 / [`WHOLE`]^2.
     pub(crate) inner_distance: u64,
 }
+
+/// A number that every number up to 10 divides, so that the parts of most homes are whole.
+pub(crate) const WHOLE: u64 = 2520;
 
 /// Sets of nodes of one size are all listed up to this many; beyond, only each node's nearest neighbours.
 const LISTED_SETS: usize = 5_000;
@@ -66,14 +71,10 @@ pub(crate) fn home(host: &Host, demand: &Demand, set: &[usize], equal: bool) -> 
     let units: Vec<u64> = set.iter().map(|&index| u64::from(host.units(index))).collect();
     let milli = in_parts(u64::from(demand.vcpus) * 1000, &units)?;
     let memory_only = set.iter().filter(|&&index| host.nodes[index].threads == 0).count() as u32;
-    let inner: u64 = set
-        .iter()
-        .flat_map(|&a| set.iter().map(move |&b| (a, b)))
-        .filter(|(a, b)| a != b)
-        .map(|(a, b)| u64::from(host.distances[a][b]))
-        .sum();
-    let inner_distance = inner * 1000 / (set.len() * set.len()) as u64;
-    Some(Home { nodes: set.to_vec(), milli, bytes, equal, memory_only, inner_distance })
+    let weight = WHOLE / set.len() as u64;
+    let pairs = set.iter().flat_map(|&a| set.iter().map(move |&b| (a, b))).filter(|(a, b)| a != b);
+    let inner_distance = pairs.map(|(a, b)| u64::from(host.distances[a][b])).sum::<u64>() * weight * weight;
+    Some(Home { nodes: set.to_vec(), milli, bytes, equal, memory_only, weight, inner_distance })
 }
 
 /// `memory` in proportion to what each node has to give.

@@ -19,6 +19,9 @@ use std::cmp::Reverse;
 /// Steps of the exact search (a home tried for a client) before the heuristic takes over. Cut branches cost one step.
 pub const EXACT_STEPS: usize = 200_000;
 
+/// The exact search is not even begun when there are this many times more assignments than steps.
+const HOPELESS: f64 = 20.0;
+
 /// How the homes were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
@@ -79,6 +82,9 @@ impl Problem<'_> {
             if beyond < least {
                 continue;
             }
+            if self.assignments(&order) > HOPELESS * exact_steps as f64 {
+                return (self.with_heuristic(Found::default()), Method::Heuristic);
+            }
             let mut found = Found::default();
             let mut state = State::new(self.host, self.demands, self.spread);
             let mut search = Search { demands: self.demands, order: &order, homes: &self.homes, steps };
@@ -113,21 +119,36 @@ impl Problem<'_> {
         complete
     }
 
+    /// Number of assignments of the listed homes; clients that ask for the same are interchangeable.
+    fn assignments(&self, order: &[usize]) -> f64 {
+        let groups = order.chunk_by(|&one, &other| self.demands[one] == self.demands[other]);
+        // g equal clients on n homes: (n + g - 1 over g).
+        let ways = |group: &[usize]| -> f64 {
+            let homes = self.homes[group[0]].len() as f64;
+            (0..group.len()).map(|i| (homes + i as f64) / (i + 1) as f64).product()
+        };
+        groups.map(ways).product()
+    }
+
     /// Nodes beyond one for each client that any placement has; `None` while a client has no home.
     fn least_beyond(&self) -> Option<usize> {
         self.homes.iter().map(|homes| homes.iter().map(|home| home.nodes.len() - 1).min()).sum()
     }
 
-    /// What the exact search found until it was stopped, or what the heuristic finds if that is better.
+    /// What the exact search found until it was stopped, or what the heuristic finds if that is better. Where small homes
+    /// lead to a placement, those one node larger are tried too: one large home may save several of middle size.
     fn with_heuristic(&mut self, mut found: Found) -> Found {
         let nodes = self.host.nodes.len();
+        let mut last = false;
         loop {
             let empty = State::new(self.host, self.demands, self.spread);
             Heuristic { host: self.host, demands: self.demands, homes: &self.homes }.run(&empty, &mut found);
-            if found.best.is_some() || self.size == nodes {
+            let straddles = found.best.as_ref().is_some_and(|best| best.score.straddled > 0);
+            if self.size == nodes || last || (found.best.is_some() && !straddles) {
                 return found;
             }
-            self.grow((self.size * 2).min(nodes));
+            last = found.best.is_some();
+            self.grow(self.size + 1);
         }
     }
 

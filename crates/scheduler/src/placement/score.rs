@@ -42,32 +42,32 @@ impl Score {
         }
     }
 
-    /// The first cost in which `other` is worse, in words.
-    pub(crate) fn advantage_over(&self, other: &Self, spread: bool) -> String {
+    /// The first cost in which `other` is worse, in words; `None` between equals.
+    pub(crate) fn advantage_over(&self, other: &Self, spread: bool) -> Option<String> {
         let whole = |eighths: u64| eighths as f64 / 8.0;
-        if self.straddled != other.straddled {
-            format!("{} machine nodes beyond one for each client, not {}", self.straddled, other.straddled)
+        let counted = |own: f64, others: f64, of: &str| format!("{own} {of}, not {others}");
+        let advantage = if self.straddled != other.straddled {
+            counted(self.straddled.into(), other.straddled.into(), "machine nodes beyond one for each client")
         } else if self.memory_only != other.memory_only {
-            format!("{} homes without CPUs, not {}", self.memory_only, other.memory_only)
+            counted(self.memory_only.into(), other.memory_only.into(), "homes without CPUs")
         } else if self.unequal != other.unequal {
             "memory in equal parts on its nodes".to_owned()
         } else if self.beyond_threads != other.beyond_threads {
-            let (own, others) = (whole(self.beyond_threads), whole(other.beyond_threads));
-            format!("{own} vCPUs without a free hardware thread, not {others}")
+            counted(whole(self.beyond_threads), whole(other.beyond_threads), "vCPUs without a free hardware thread")
         } else if self.beyond_cores != other.beyond_cores {
-            let (own, others) = (whole(self.beyond_cores), whole(other.beyond_cores));
-            format!("{own} vCPUs without a free core, not {others}")
+            counted(whole(self.beyond_cores), whole(other.beyond_cores), "vCPUs without a free core")
         } else if self.nodes != other.nodes {
             (if spread { "more nodes, as policy.placement asks" } else { "fewer nodes" }).to_owned()
         } else if self.distance != other.distance {
-            format!("nearer to each other: sum of distances {}, not {}", self.distance / 8, other.distance / 8)
+            counted(whole(self.distance).round(), whole(other.distance).round(), "is the sum of distances")
         } else if self.crowding != other.crowding {
             "its CPUs are less crowded by what runs already".to_owned()
         } else if self.fullness != other.fullness {
-            "more memory stays free there".to_owned()
+            "a smaller part of its memory is in use".to_owned()
         } else {
-            "equal in all respects; the lower node numbers are taken".to_owned()
-        }
+            return None;
+        };
+        Some(advantage)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A placement under construction whose score is kept up to date as homes are given and taken away.
 
-use super::homes::{Demand, Home};
+use super::homes::{Demand, Home, WHOLE};
 use super::score::{NodeLoad, Score};
 use crate::host::Host;
 use crate::spec::Spread;
@@ -12,6 +12,10 @@ pub(crate) struct State<'a> {
     loads: Vec<NodeLoad>,
     homes: Vec<Option<&'a Home>>,
     sum: Score,
+    /// Distance of all that is placed to each node, there and back, in units of 1 / [`WHOLE`].
+    potential: Vec<u64>,
+    /// Distance so far, in units of 1 / [`WHOLE`]^2.
+    distance: u64,
     spread: bool,
 }
 
@@ -35,7 +39,8 @@ impl<'a> State<'a> {
         };
         let loads = (0..host.nodes.len()).map(load).collect();
         let spread = spread == Spread::Spread;
-        Self { host, loads, homes: vec![None; demands.len()], sum: Score::default(), spread }
+        let (homes, potential) = (vec![None; demands.len()], vec![0; host.nodes.len()]);
+        Self { host, loads, homes, sum: Score::default(), potential, distance: 0, spread }
     }
 
     /// The home of each client.
@@ -46,16 +51,21 @@ impl<'a> State<'a> {
     /// The score of what is placed so far.
     pub(crate) fn score(&self) -> Score {
         let all = self.loads.len() as u32;
-        Score { nodes: if self.spread { all - self.sum.nodes } else { self.sum.nodes }, ..self.sum.rounded() }
+        let rounded = self.rounded();
+        Score { nodes: if self.spread { all - rounded.nodes } else { rounded.nodes }, ..rounded }
     }
 
     /// A score that no completion of this placement can beat.
     pub(crate) fn bound(&self) -> Score {
         if !self.spread {
-            return self.sum.rounded();
+            return self.rounded();
         }
         // Later clients may still use more nodes: nothing is known from `nodes` on.
-        Score { nodes: 0, distance: 0, crowding: 0, fullness: 0, ..self.sum.rounded() }
+        Score { nodes: 0, distance: 0, crowding: 0, fullness: 0, ..self.rounded() }
+    }
+
+    fn rounded(&self) -> Score {
+        Score { distance: self.distance / (WHOLE * WHOLE / 1000), ..self.sum }.rounded()
     }
 
     /// Whether the home has room for its client now.
@@ -69,7 +79,8 @@ impl<'a> State<'a> {
     /// Gives `client` a home; it must have none.
     pub(crate) fn give(&mut self, client: usize, home: &'a Home) {
         self.add_own(home, true);
-        self.sum.distance += self.distance_to_others(home);
+        self.distance += home.inner_distance + self.distance_to_placed(home);
+        self.add_potential(home, true);
         self.homes[client] = Some(home);
         self.load(home, true);
     }
@@ -78,9 +89,23 @@ impl<'a> State<'a> {
     pub(crate) fn take(&mut self, client: usize) -> Option<&'a Home> {
         let home = self.homes[client].take()?;
         self.load(home, false);
-        self.sum.distance -= self.distance_to_others(home);
+        self.add_potential(home, false);
+        self.distance -= home.inner_distance + self.distance_to_placed(home);
         self.add_own(home, false);
         Some(home)
+    }
+
+    /// Mean distances, there and back, between `home` and the home of every client that has one.
+    fn distance_to_placed(&self, home: &Home) -> u64 {
+        home.nodes.iter().map(|&node| home.weight * self.potential[node]).sum()
+    }
+
+    fn add_potential(&mut self, home: &Home, add: bool) {
+        for (node, potential) in self.potential.iter_mut().enumerate() {
+            let both = |other: usize| u64::from(self.host.distances[node][other] + self.host.distances[other][node]);
+            let away = home.weight * home.nodes.iter().map(|&other| both(other)).sum::<u64>();
+            *potential = if add { *potential + away } else { *potential - away };
+        }
     }
 
     fn add_own(&mut self, home: &Home, add: bool) {
@@ -88,8 +113,6 @@ impl<'a> State<'a> {
         self.sum.straddled = signed(self.sum.straddled, home.nodes.len() as u32 - 1);
         self.sum.memory_only = signed(self.sum.memory_only, home.memory_only);
         self.sum.unequal = signed(self.sum.unequal, u32::from(!home.equal));
-        self.sum.distance =
-            if add { self.sum.distance + home.inner_distance } else { self.sum.distance - home.inner_distance };
     }
 
     fn load(&mut self, home: &Home, add: bool) {
@@ -112,15 +135,4 @@ impl<'a> State<'a> {
             sum.fullness = sum.fullness + after.fullness - before.fullness;
         }
     }
-
-    /// Mean distances, there and back, between `home` and the home of every client that has one.
-    fn distance_to_others(&self, home: &Home) -> u64 {
-        self.homes.iter().flatten().map(|other| between(self.host, home, other)).sum()
-    }
-}
-
-fn between(host: &Host, one: &Home, other: &Home) -> u64 {
-    let both = |a: usize, b: usize| u64::from(host.distances[a][b]) + u64::from(host.distances[b][a]);
-    let sum: u64 = one.nodes.iter().flat_map(|&a| other.nodes.iter().map(move |&b| both(a, b))).sum();
-    sum * 1000 / (one.nodes.len() * other.nodes.len()) as u64
 }

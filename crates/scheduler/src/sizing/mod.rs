@@ -75,13 +75,26 @@ fn count_reason(host: &Host, spec: &VmSpec, parts: &Parts) -> Reason {
             "policy.placement = \"spread\": as many as the {nodes} machine nodes with CPUs and {vcpus} vCPUs allow"
         ),
         Why::Cap { most } => format!("policy.max_vcpus_per_node = {most} splits {vcpus} vCPUs into {count} parts"),
-        Why::Overflow { cpu_nodes } => format!(
-            "no set of machine nodes holds {vcpus} vCPUs on {} {}s and {memory} of memory: all {cpu_nodes} nodes with CPUs share the VM",
-            host.all_units(),
-            host.unit_name(),
-        ),
+        Why::Overflow { cpu_nodes } => overflow_reason(host, spec, *cpu_nodes),
     };
     Reason { choice: format!("virtual nodes: {count}"), because }
+}
+
+fn overflow_reason(host: &Host, spec: &VmSpec, cpu_nodes: usize) -> String {
+    let (vcpus, units, unit) = (spec.vcpus, host.all_units(), host.unit_name());
+    let memory: Bytes = host.nodes.iter().filter(|node| node.threads > 0).map(|node| Bytes(node.memory)).sum();
+    let shared = if cpu_nodes == 1 {
+        "the only node with CPUs has it".to_owned()
+    } else {
+        format!("all {cpu_nodes} nodes with CPUs share it")
+    };
+    if vcpus > units {
+        format!("the VM is wider than the machine ({vcpus} vCPUs, {units} {unit}s): {shared}")
+    } else if spec.memory > memory {
+        format!("the VM has more memory than the nodes with CPUs ({}, {memory}): {shared}", spec.memory)
+    } else {
+        format!("the VM has fewer vCPUs than its memory would need nodes: {shared}")
+    }
 }
 
 /// Why the shares differ, where they do.

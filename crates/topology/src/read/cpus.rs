@@ -24,7 +24,7 @@ impl Cpus {
         let present = present.or_else(|| online.clone()).unwrap_or_else(from_directories);
         let online = match online {
             Some(online) => online,
-            None => online_by_file(tree, &present)?,
+            None => online_by_file(tree, &present),
         };
         if online.is_empty() {
             return Err(ReadError::NotAMachine { place: tree.place().to_owned(), missing: format!("{CPUS}/online") });
@@ -34,14 +34,9 @@ impl Cpus {
 }
 
 /// The CPUs whose own file `online` does not say 0, for kernels before 2.6.26; CPU 0 has no such file.
-fn online_by_file(tree: &Tree, present: &CpuSet) -> Result<CpuSet, ReadError> {
-    let mut online = CpuSet::new();
-    for cpu in present.iter() {
-        if tree.number::<u8>(&format!("{CPUS}/cpu{cpu}/online"), "0 or 1")? != Some(0) {
-            online.insert(cpu);
-        }
-    }
-    Ok(online)
+fn online_by_file(tree: &Tree, present: &CpuSet) -> CpuSet {
+    let says_no = |cpu: &CpuId| tree.read(&format!("{CPUS}/cpu{cpu}/online")).is_some_and(|text| text.trim() == "0");
+    present.iter().filter(|cpu| !says_no(cpu)).collect()
 }
 
 /// Groups of CPUs: each online CPU with the first CPU of its group.
@@ -258,15 +253,22 @@ fn last_level_caches(tree: &Tree, online: &CpuSet) -> Result<(BTreeMap<CpuId, Ll
     Ok((leaders.into_iter().map(|(cpu, leader)| (cpu, LlcId(numbers[&leader]))).collect(), llcs))
 }
 
+/// The directory and level of a CPU's last-level cache. Linux lists caches from the core outwards, so the search goes from the last
+/// one inwards and ends at the first that is of a lower level.
 fn last_level(tree: &Tree, cpu: CpuId) -> Result<Option<(String, u8)>, ReadError> {
     let directory = format!("{CPUS}/cpu{cpu}/cache");
     let mut best: Option<(String, u8)> = None;
-    for index in tree.numbered(&directory, "index") {
+    for index in tree.numbered(&directory, "index").into_iter().rev() {
         let cache = format!("{directory}/index{index}");
         let Some(level) = tree.number::<u8>(&format!("{cache}/level"), "a cache level")? else { continue };
+        match best {
+            Some((_, highest)) if level < highest => break,
+            Some((_, highest)) if level == highest => continue,
+            _ => {}
+        }
         let instructions =
             level == 1 && tree.read(&format!("{cache}/type")).is_some_and(|kind| kind.trim() == "Instruction");
-        if !instructions && best.as_ref().is_none_or(|&(_, highest)| level > highest) {
+        if !instructions {
             best = Some((cache, level));
         }
     }

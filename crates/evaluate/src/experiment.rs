@@ -113,11 +113,19 @@ pub struct Limits {
     pub other_cpu_percent: f64,
     /// How often the rejected repetitions of a visit are made again.
     pub repeat_disturbed: u32,
+    /// Longest wait for a quiet machine before rejected repetitions are made again, in seconds.
+    pub quiet_seconds: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { boot_seconds: 120, repetition_seconds: 300, other_cpu_percent: 8.0, repeat_disturbed: 2 }
+        Self {
+            boot_seconds: 120,
+            repetition_seconds: 300,
+            other_cpu_percent: 8.0,
+            repeat_disturbed: 2,
+            quiet_seconds: 5,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `records.jsonl`: one line a record, flushed one by one, so that a kill at any moment leaves all lines but the last one whole.
 
 use crate::records::{Line, Record, SCHEMA};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,12 @@ pub enum JournalError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// Another homenode writes the file.
+    #[error("{}: another homenode is writing it; wait until it ends, or stop it", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
     },
     /// A line other than the last is not a record.
     #[error("{}: line {line} is not a record of schema {SCHEMA}: {reason}", path.display())]
@@ -36,12 +42,13 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the file for appending and makes it if it is missing.
+    /// Opens the file for appending and makes it if it is missing. It stays locked until the journal is dropped.
     ///
     /// # Errors
-    /// The file cannot be opened.
+    /// The file cannot be opened, or another homenode writes it.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(|source| io_error(path, source))?;
+        lock(&file, path)?;
         Ok(Self { path: path.to_owned(), file })
     }
 
@@ -55,6 +62,13 @@ impl Journal {
         text.push('\n');
         self.file.write_all(text.as_bytes()).map_err(|source| io_error(&self.path, source))
     }
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), JournalError> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => JournalError::Busy { path: path.to_owned() },
+        TryLockError::Error(source) => io_error(path, source),
+    })
 }
 
 fn io_error(path: &Path, source: io::Error) -> JournalError {
@@ -87,7 +101,9 @@ pub fn recover(path: &Path) -> Result<Recovered, JournalError> {
             return Ok(Recovered { records, cut: false });
         }
         if text.last() != Some(&b'\n') {
-            OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(whole)).map_err(fail)?;
+            let file = OpenOptions::new().write(true).open(path).map_err(fail)?;
+            lock(&file, path)?;
+            file.set_len(whole).map_err(fail)?;
             return Ok(Recovered { records, cut: true });
         }
         number += 1;
@@ -117,6 +133,7 @@ mod tests {
         let mut journal = Journal::open(&path).expect("open");
         journal.append(visit(0)).expect("written");
         journal.append(visit(1)).expect("written");
+        drop(journal);
         let whole = std::fs::read(&path).expect("read");
         for lost in 1..20 {
             std::fs::write(&path, &whole[..whole.len() - lost]).expect("written");
@@ -125,8 +142,19 @@ mod tests {
             assert_eq!(recovered.records, [visit(0)]);
             let mut journal = Journal::open(&path).expect("open");
             journal.append(visit(2)).expect("written");
+            drop(journal);
             assert_eq!(recover(&path).expect("readable").records, [visit(0), visit(2)]);
         }
+    }
+
+    #[test]
+    fn two_sessions_do_not_write_one_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("records.jsonl");
+        let first = Journal::open(&path).expect("open");
+        assert!(matches!(Journal::open(&path), Err(JournalError::Busy { .. })));
+        drop(first);
+        assert!(Journal::open(&path).is_ok());
     }
 
     #[test]

@@ -72,7 +72,7 @@ struct Fault {
     valid: String,
 }
 
-fn fault(field: impl Into<String>, value: impl ToString, valid: impl Into<String>) -> Option<Fault> {
+fn fault(field: impl Into<String>, value: impl std::fmt::Display, valid: impl Into<String>) -> Option<Fault> {
     Some(Fault { field: field.into(), value: value.to_string(), valid: valid.into() })
 }
 
@@ -110,8 +110,8 @@ fn top_level(experiment: &Experiment) -> Option<Fault> {
     }
     let elements = experiment.arrays.elements.fixed().copied();
     let caps = [experiment.arrays.max_elements, experiment.arrays.max_elements_emulated];
-    let too_small = |&elements: &u64| elements < 1000 || elements > 1 << 40;
-    if let Some(elements) = elements.iter().chain(caps.iter().flatten()).find(|elements| too_small(elements)) {
+    let out_of_range = |elements: &&u64| !(1000..=1 << 40).contains(*elements);
+    if let Some(elements) = elements.iter().chain(caps.iter().flatten()).find(out_of_range) {
         return fault("arrays", elements, "1000 to 2^40 elements");
     }
     if experiment.chase.loads < 1000 {

@@ -13,9 +13,12 @@ use crate::schedule::Visit;
 use crate::team::Team;
 use crate::world::World;
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use workloads::protocol::{Figures, FromAgent, PROTOCOL_VERSION, ToAgent};
+
+/// How long a machine is watched to call it quiet.
+const QUIET_WINDOW: Duration = Duration::from_millis(300);
 
 /// One session of an evaluation.
 pub struct Runner<'a> {
@@ -60,7 +63,10 @@ impl<'a> Runner<'a> {
         let configuration = self.resolved.configurations[visit.configuration].name.clone();
         self.progress.tell(Event::Visit { configuration: &configuration, point: visit.point, round: visit.round });
         let mut repetitions = self.resolved.experiment.repetitions;
-        for _ in 0..=self.resolved.experiment.limits.repeat_disturbed {
+        for attempt in 0..=self.resolved.experiment.limits.repeat_disturbed {
+            if attempt > 0 {
+                self.wait_for_quiet()?;
+            }
             let rejected = self.job(visit, repetitions)?;
             if rejected == 0 {
                 break;
@@ -71,6 +77,27 @@ impl<'a> Runner<'a> {
         self.journal.append(Record::Visit { configuration, point: visit.point, round: visit.round })?;
         self.progress.tell(Event::Advanced { seconds: estimate::visit_seconds(self.resolved, visit) });
         Ok(())
+    }
+
+    /// Waits until other processes leave the CPUs alone, but not for long: a host may always be busy.
+    fn wait_for_quiet(&mut self) -> Result<(), RunError> {
+        let limits = &self.resolved.experiment.limits;
+        let deadline = Instant::now() + Duration::from_secs(u64::from(limits.quiet_seconds));
+        let pids = self.pids();
+        while Instant::now() < deadline && !self.cancelled.load(Ordering::Relaxed) {
+            let before = self.world.cpu_reading(&pids).map_err(RunError::Load)?;
+            std::thread::sleep(QUIET_WINDOW);
+            let after = self.world.cpu_reading(&pids).map_err(RunError::Load)?;
+            if !Disturbance::between(&before, &after).rejects(limits.other_cpu_percent) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes of all participants, also of configurations that wait for their turn.
+    fn pids(&self) -> Vec<u32> {
+        self.teams.values().flat_map(Team::pids).collect()
     }
 
     fn ensure_team(&mut self, index: usize) -> Result<(), RunError> {
@@ -141,7 +168,7 @@ impl<'a> Runner<'a> {
         let configuration = &self.resolved.configurations[visit.configuration];
         let participants = configuration.participants();
         let workload = job::workload(self.resolved, visit, repetitions, participants);
-        let pids: Vec<u32> = self.teams.values().flat_map(Team::pids).collect();
+        let pids = self.pids();
         let Some(team) = self.teams.get_mut(&visit.configuration) else { return Ok(0) };
         team.send_each(|_| ToAgent::Run { job, workload: workload.clone() }, "the job's start")?;
         let mut rejected = 0;

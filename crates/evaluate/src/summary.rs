@@ -78,7 +78,7 @@ pub struct Cell {
     pub counted: usize,
     /// Repetitions that were rejected, firsts of jobs left out.
     pub rejected: usize,
-    /// Median and worst overlap of the repetitions that count.
+    /// Median and worst overlap of the repetitions that count; `None` of one participant.
     pub overlap: Option<(f64, f64)>,
     /// Largest share of a CPU that other processes took in a repetition that counts, in per cent.
     pub other_cpu_percent: f64,
@@ -172,7 +172,8 @@ impl<'a> Raw<'a> {
             (_, _, true) => (State::Disturbed, later),
             _ => (State::Measured, undisturbed),
         };
-        let overlaps: Vec<f64> = used.iter().map(|repetition| repetition.overlap).collect();
+        let together = used.iter().filter(|repetition| repetition.figures.len() > 1);
+        let overlaps: Vec<f64> = together.map(|repetition| repetition.overlap).collect();
         let worst = overlaps.iter().copied().min_by(f64::total_cmp);
         let largest = |of: fn(&Repetition) -> f64| used.iter().map(|repetition| of(repetition)).fold(0.0, f64::max);
         Cell {

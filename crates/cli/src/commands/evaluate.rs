@@ -41,6 +41,9 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
         return dry_run(&resolved, arguments.json);
     }
     let agent = agent_program(&resolved)?;
+    if let Some(vm) = resolved.configurations.iter().flat_map(|configuration| &configuration.vms).next() {
+        qemu::locate_qemu(&vm.spec.name)?;
+    }
     let described = accelerator.map_or_else(|| "none: no VM runs".to_owned(), |accelerator| accelerator.to_string());
     let command: Vec<String> = std::env::args().collect();
     let environment = Environment::of_host(&machine, available, described, command, real::now());

@@ -35,7 +35,7 @@ pub fn plan_within(
     let demands: Vec<Demand> = sizing.shapes.iter().map(demand).collect();
     let placed = placement::place(&host, &demands, spec.policy.placement, exact_steps)
         .ok_or_else(|| lacks_memory(&host, spec))?;
-    Ok(assemble(&host, spec, sizing, &placed))
+    Ok(assemble(&host, spec, &sizing, &placed))
 }
 
 /// Plans several VMs that start together: each sees what the others will hold. Plans come in the order of `specs`; large
@@ -66,7 +66,7 @@ fn lacks_memory(host: &Host, spec: &VmSpec) -> PlanError {
     }
 }
 
-fn assemble(host: &Host, spec: &VmSpec, sizing: Sizing, placed: &Placed) -> Plan {
+fn assemble(host: &Host, spec: &VmSpec, sizing: &Sizing, placed: &Placed) -> Plan {
     let homes = &placed.best.homes;
     let mut warnings = sizing.warnings.clone();
     warnings.extend(explain::warnings(host, spec, &sizing.shapes, placed));
@@ -81,7 +81,7 @@ fn assemble(host: &Host, spec: &VmSpec, sizing: Sizing, placed: &Placed) -> Plan
     };
     Plan {
         vm: spec.name.clone(),
-        topology: virtual_topology(host, spec, &sizing, homes),
+        topology: virtual_topology(host, spec, sizing, homes),
         placement: Placement { clients: homes.iter().enumerate().map(client).collect() },
         holdings: holdings(host, &placed.best),
         reasons,

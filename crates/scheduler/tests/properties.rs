@@ -42,7 +42,7 @@ fn relabelled_distances(machine: &Machine, ids: &[NodeId], label: impl Fn(NodeId
 fn relabelled(case: &Case, labels: &BTreeMap<NodeId, NodeId>) -> Case {
     let label = |node: NodeId| labels[&node];
     let mut machine = case.machine.clone();
-    machine.distances = relabelled_distances(&machine, &machine.distances.nodes().to_vec(), label);
+    machine.distances = relabelled_distances(&machine, machine.distances.nodes(), label);
     machine.nodes.iter_mut().for_each(|node| node.id = label(node.id));
     machine.nodes.sort_by_key(|node| node.id);
     machine.threads.iter_mut().for_each(|thread| thread.node = label(thread.node));

@@ -84,9 +84,9 @@ fn overflow_reason(host: &Host, spec: &VmSpec, cpu_nodes: usize) -> String {
     let (vcpus, units, unit) = (spec.vcpus, host.all_units(), host.unit_name());
     let memory: Bytes = host.nodes.iter().filter(|node| node.threads > 0).map(|node| Bytes(node.memory)).sum();
     let shared = if cpu_nodes == 1 {
-        "the only node with CPUs has it".to_owned()
+        "one node with CPUs has it".to_owned()
     } else {
-        format!("all {cpu_nodes} nodes with CPUs share it")
+        format!("the {cpu_nodes} nodes with CPUs share it")
     };
     if vcpus > units {
         format!("the VM is wider than the machine ({vcpus} vCPUs, {units} {unit}s): {shared}")

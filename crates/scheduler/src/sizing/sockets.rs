@@ -17,7 +17,8 @@ pub(super) struct Sockets {
 pub(super) fn choose(host: &Host, spec: &VmSpec, shapes: Vec<Shape>) -> Sockets {
     let largest = common_divisor(shapes.iter().map(|shape| shape.vcpus)).max(1);
     let Some(asked) = spec.policy.cores_per_socket else {
-        return sockets(shapes, largest, by_default(largest), None);
+        let because = by_default(&shapes, largest);
+        return sockets(shapes, largest, because, None);
     };
     if largest.is_multiple_of(asked) {
         return sockets(shapes, asked, "policy.cores_per_socket".to_owned(), None);
@@ -34,13 +35,15 @@ pub(super) fn choose(host: &Host, spec: &VmSpec, shapes: Vec<Shape>) -> Sockets 
     sockets(shapes, corrected, because, Some(warning))
 }
 
-fn by_default(largest: u32) -> String {
-    if largest == 1 {
-        "the vCPUs of the virtual nodes have no larger common divisor, and a socket must not lie in two nodes"
-            .to_owned()
+fn by_default(shapes: &[Shape], largest: u32) -> String {
+    let because = if shapes.iter().all(|shape| shape.vcpus == largest) {
+        "one virtual socket for each virtual node"
+    } else if largest == 1 {
+        "a socket must not lie in two virtual nodes, and their vCPUs have no common divisor"
     } else {
-        "one virtual socket for each virtual node, or the largest part that divides every node".to_owned()
-    }
+        "a socket must not lie in two virtual nodes: the largest that divides them all"
+    };
+    because.to_owned()
 }
 
 fn sockets(shapes: Vec<Shape>, per_socket: u32, because: String, warning: Option<String>) -> Sockets {

@@ -1,0 +1,99 @@
+//! `homenode plan` as a process: its text, its JSON, and what it says about bad input.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Two sockets of 4 cores and 8 hardware threads, 24 GiB each: the shape of the HP DL380 G6.
+const MACHINE: &str = "pack:2 [numa(memory=24GiB)] l3:1 core:4 pu:2";
+
+fn homenode(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_homenode")).args(arguments).output().expect("homenode starts")
+}
+
+fn example(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).display().to_string()
+}
+
+/// A spec file in a directory of its own, which must outlive the file's use.
+fn spec(lines: &str) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("vm.toml");
+    fs::write(&path, lines).expect("a spec file");
+    (directory, path)
+}
+
+fn printed(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+fn plan_of(lines: &str) -> Output {
+    let (_directory, path) = spec(lines);
+    homenode(&["plan", &path.display().to_string(), "--on", MACHINE])
+}
+
+#[test]
+fn a_wide_vm_is_shown_with_its_nodes_and_reasons() {
+    insta::assert_snapshot!(printed(&plan_of("name = \"stream\"\nvcpus = 8\nmemory = \"16 GiB\"\n")));
+}
+
+#[test]
+fn hardware_threads_keep_the_same_vm_on_one_node() {
+    let lines = "name = \"stream\"\nvcpus = 8\nmemory = \"16 GiB\"\n[policy]\nprefer_ht = true\n";
+    insta::assert_snapshot!(printed(&plan_of(lines)));
+}
+
+#[test]
+fn a_vm_that_is_too_wide_is_planned_with_a_warning() {
+    insta::assert_snapshot!(printed(&plan_of("name = \"huge\"\nvcpus = 40\nmemory = \"46 GiB\"\n")));
+}
+
+#[test]
+fn json_has_a_format_and_the_whole_plan() {
+    let text = printed(&homenode(&["plan", &example("eight-nodes.toml"), "--on", MACHINE, "--json"]));
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((report["format"].as_str(), report["version"].as_u64()), (Some("homenode-plan"), Some(1)));
+    let nodes = report["plan"]["topology"]["nodes"].as_array().expect("nodes");
+    assert_eq!(nodes.len(), 8);
+    assert!(nodes.iter().all(|node| node["memory"] == 512 << 20 && node["vcpus"].as_array().map(Vec::len) == Some(8)));
+    assert_eq!(report["plan"]["placement"]["clients"].as_array().map(Vec::len), Some(8));
+    let plan: scheduler::Plan = serde_json::from_value(report["plan"].clone()).expect("a plan reads back");
+    assert_eq!(plan.vm, "eight-nodes");
+}
+
+#[test]
+fn every_example_can_be_planned() {
+    for name in ["small.toml", "wide.toml", "eight-nodes.toml", "disk.toml"] {
+        printed(&homenode(&["plan", &example(name), "--on", MACHINE]));
+    }
+}
+
+#[test]
+fn bad_input_exits_with_2_and_names_file_field_and_value() {
+    let cases = [
+        ("name = \"vm\"\nvcpus = 8\nmemory = \"4 GB\"\n", "vm.toml:3: memory = \"4 GB\""),
+        ("name = \"vm\"\nvcpus = 8\nmemory = \"4 GiB\"\ncpus = 3\n", "vm.toml:4: cpus = 3: unknown field"),
+        (
+            "name = \"vm\"\nvcpus = 2\nmemory = \"4 GiB\"\n[policy]\nnode_affinity = \"5\"\n",
+            "no usable node 5; usable are \"0-1\"",
+        ),
+    ];
+    for (lines, expected) in cases {
+        let output = plan_of(lines);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(expected) && output.stdout.is_empty(), "{error}");
+    }
+    let missing = homenode(&["plan", "no-such.toml", "--on", MACHINE]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("no-such.toml: cannot read the VM spec"));
+}
+
+#[test]
+fn a_machine_without_the_memory_exits_with_1_and_says_what_is_free() {
+    let output = plan_of("name = \"vm\"\nvcpus = 2\nmemory = \"64 GiB\"\n");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("needs 64 GiB") && error.contains("node 0: 24 GiB, node 1: 24 GiB"), "{error}");
+}

@@ -38,7 +38,7 @@ fn bandwidth(resolved: &Resolved, summary: &Summary, kernel: usize) -> Chart {
     let mut counts = Vec::new();
     for (index, configuration) in summary.configurations.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
-        let (best, every) = series(configuration, kernel);
+        let (best, every, rejected) = series(configuration, kernel);
         counts.extend(best.0.iter().copied());
         let emulated = if summary.emulated && !configuration.native { " (emulated)" } else { "" };
         plot.add_trace(
@@ -46,6 +46,13 @@ fn bandwidth(resolved: &Resolved, summary: &Summary, kernel: usize) -> Chart {
                 .mode(Mode::Markers)
                 .name(format!("{}: every repetition", configuration.name))
                 .marker(Marker::new().color(colour).size(5).opacity(0.35))
+                .show_legend(false),
+        );
+        plot.add_trace(
+            Scatter::new(rejected.0, rejected.1)
+                .mode(Mode::Markers)
+                .name(format!("{}: rejected", configuration.name))
+                .marker(Marker::new().color(colour).size(5).opacity(0.35).symbol(MarkerSymbol::XThinOpen))
                 .show_legend(false),
         );
         plot.add_trace(
@@ -73,9 +80,9 @@ fn bandwidth(resolved: &Resolved, summary: &Summary, kernel: usize) -> Chart {
 
 type Points = (Vec<f64>, Vec<f64>);
 
-/// Best figure at each thread count, and every repetition that counts.
-fn series(configuration: &ConfigurationSummary, kernel: usize) -> (Points, Points) {
-    let (mut best, mut every): (Points, Points) = Default::default();
+/// Best figure at each thread count, every repetition that counts, and every rejected one.
+fn series(configuration: &ConfigurationSummary, kernel: usize) -> (Points, Points, Points) {
+    let (mut best, mut every, mut rejected): (Points, Points, Points) = Default::default();
     for cell in &configuration.cells {
         let (Point::Stream { threads }, Some(figures)) = (cell.point, cell.kernels.get(kernel)) else { continue };
         best.0.push(f64::from(threads));
@@ -84,8 +91,12 @@ fn series(configuration: &ConfigurationSummary, kernel: usize) -> (Points, Point
             every.0.push(f64::from(threads));
             every.1.push(repetition);
         }
+        for &repetition in &figures.rejected_mb_per_s {
+            rejected.0.push(f64::from(threads));
+            rejected.1.push(repetition);
+        }
     }
-    (best, every)
+    (best, every, rejected)
 }
 
 fn published_trace(published: &Published, kernel: usize) -> Option<Box<Scatter<f64, f64>>> {

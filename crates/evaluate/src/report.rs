@@ -65,7 +65,7 @@ fn section_charts(page: &mut String, charts: &[charts::Chart]) {
         return;
     }
     page.push_str(
-        "<h2>Charts</h2>\n<p class=\"note\">Measured: filled marks, solid lines; each small dot is one repetition. \
+        "<h2>Charts</h2>\n<p class=\"note\">Measured: filled marks, solid lines; each small dot is one repetition, each small cross a rejected one. \
          Published: open grey diamonds, dashed lines.</p>\n",
     );
     for (index, chart) in charts.iter().enumerate() {

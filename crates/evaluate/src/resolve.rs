@@ -5,7 +5,7 @@ use crate::arrays::{self, ArraySize, Bounds};
 use crate::choice::Choice;
 use crate::experiment::{Configuration, Experiment, Runs, Vms, WorkloadKind};
 use crate::point::Point;
-use scheduler::{Plan, VmSpec};
+use scheduler::{Plan, PlanError, VmSpec};
 use serde::{Deserialize, Serialize};
 use topology::{Bytes, Machine};
 
@@ -21,7 +21,7 @@ pub struct Host<'a> {
 }
 
 /// Plans VMs that run at the same time; an error says why it cannot be.
-pub type Planner<'a> = dyn Fn(&[VmSpec]) -> Result<Vec<Plan>, String> + 'a;
+pub type Planner<'a> = dyn Fn(&[VmSpec]) -> Result<Vec<Plan>, PlanError> + 'a;
 
 /// What will run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ pub enum ResolveError {
         /// The configuration.
         configuration: String,
         /// Why.
-        reason: String,
+        reason: Box<PlanError>,
     },
     /// A configuration has nothing to measure.
     #[error("configuration \"{configuration}\": threads = {threads} gives nothing to measure: {reason}")]
@@ -232,8 +232,8 @@ fn vms(
         }
     };
     let specs: Vec<VmSpec> = (0..count).map(spec).collect();
-    let plans =
-        planner(&specs).map_err(|reason| ResolveError::Plan { configuration: configuration.name.clone(), reason })?;
+    let plans = planner(&specs)
+        .map_err(|reason| ResolveError::Plan { configuration: configuration.name.clone(), reason: Box::new(reason) })?;
     Ok(specs.into_iter().zip(plans).map(|(spec, plan)| ResolvedVm { spec, plan }).collect())
 }
 

@@ -99,6 +99,8 @@ pub struct Kernel {
     pub median_mb_per_s: f64,
     /// Every repetition that counts, of that sum, in the order of time.
     pub repetitions_mb_per_s: Vec<f64>,
+    /// Every rejected repetition, of that sum, where others count.
+    pub rejected_mb_per_s: Vec<f64>,
 }
 
 /// Reduces the records of an evaluation.
@@ -164,14 +166,16 @@ impl<'a> Raw<'a> {
         let jobs: BTreeSet<u64> = all.iter().map(|repetition| repetition.job).collect();
         let done: Vec<&Done> = jobs.iter().filter_map(|job| self.done.get(job)).flatten().copied().collect();
         let later: Vec<&Repetition> = all.into_iter().filter(|repetition| repetition.repetition > 0).collect();
-        let rejected = later.iter().filter(|repetition| repetition.rejected).count();
         let undisturbed: Vec<&Repetition> = later.iter().copied().filter(|repetition| !repetition.rejected).collect();
-        let (state, used) = match (later.is_empty(), done.iter().all(|done| done.verified), undisturbed.is_empty()) {
-            (true, _, _) => (State::Missing, Vec::new()),
-            (_, false, _) => (State::NotVerified, Vec::new()),
-            (_, _, true) => (State::Disturbed, later),
-            _ => (State::Measured, undisturbed),
-        };
+        let disturbed: Vec<&Repetition> = later.iter().copied().filter(|repetition| repetition.rejected).collect();
+        let rejected_count = disturbed.len();
+        let (state, used, not_used) =
+            match (later.is_empty(), done.iter().all(|done| done.verified), undisturbed.is_empty()) {
+                (true, _, _) => (State::Missing, Vec::new(), Vec::new()),
+                (_, false, _) => (State::NotVerified, Vec::new(), Vec::new()),
+                (_, _, true) => (State::Disturbed, later, Vec::new()),
+                _ => (State::Measured, undisturbed, disturbed),
+            };
         let together = used.iter().filter(|repetition| repetition.figures.len() > 1);
         let overlaps: Vec<f64> = together.map(|repetition| repetition.overlap).collect();
         let worst = overlaps.iter().copied().min_by(f64::total_cmp);
@@ -179,10 +183,10 @@ impl<'a> Raw<'a> {
         Cell {
             point,
             state,
-            kernels: (0..4).filter_map(|kernel| kernel_figures(&used, kernel)).collect(),
+            kernels: (0..4).filter_map(|kernel| kernel_figures(&used, &not_used, kernel)).collect(),
             latency_ns: used.iter().filter_map(|repetition| latency_ns(repetition)).min_by(f64::total_cmp),
             counted: used.len(),
-            rejected,
+            rejected: rejected_count,
             overlap: kernels::median(&overlaps).zip(worst),
             other_cpu_percent: largest(|repetition| repetition.other_cpu_percent),
             steal_percent: largest(|repetition| repetition.steal_percent),
@@ -200,7 +204,7 @@ fn rates(repetition: &Repetition, kernel: usize) -> Option<Vec<f64>> {
     repetition.figures.iter().map(rate).collect()
 }
 
-fn kernel_figures(used: &[&Repetition], kernel: usize) -> Option<Kernel> {
+fn kernel_figures(used: &[&Repetition], rejected: &[&Repetition], kernel: usize) -> Option<Kernel> {
     let rates: Vec<Vec<f64>> = used.iter().filter_map(|repetition| rates(repetition, kernel)).collect();
     let participants = rates.first()?.len();
     let best_of = |participant: usize| rates.iter().map(|rates| rates[participant]).fold(0.0, f64::max);
@@ -210,6 +214,7 @@ fn kernel_figures(used: &[&Repetition], kernel: usize) -> Option<Kernel> {
         best_together_mb_per_s: together.iter().copied().fold(0.0, f64::max),
         median_mb_per_s: kernels::median(&together)?,
         repetitions_mb_per_s: together,
+        rejected_mb_per_s: rejected.iter().filter_map(|one| Some(self::rates(one, kernel)?.iter().sum())).collect(),
     })
 }
 

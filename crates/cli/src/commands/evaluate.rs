@@ -32,9 +32,7 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     let accelerator = accelerator(&experiment, &machine);
     let emulated = accelerator.as_ref().is_some_and(|accelerator| !accelerator.is_hardware());
     let occupied = linux::vms::occupancy(&linux::vms::running().context("cannot look for running VMs")?, &machine);
-    let planner = |specs: &[scheduler::VmSpec]| {
-        scheduler::plan_together(&machine, &occupied, specs).map_err(|error| error.to_string())
-    };
+    let planner = |specs: &[scheduler::VmSpec]| scheduler::plan_together(&machine, &occupied, specs);
     let host = Host { machine: &machine, available, emulated };
     let resolved = resolve(&experiment, &host, &planner).map_err(|error| unresolved(file, &error))?;
     if arguments.dry_run {
@@ -53,8 +51,11 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     measure(arguments, &results, &resolved, &environment, &[], agent)
 }
 
-/// What does not fit this host is the experiment's fault where it names a size, and the host's where a VM cannot be placed.
+/// A host that has no room now is no fault of the experiment.
 fn unresolved(file: &Path, error: &ResolveError) -> anyhow::Error {
+    if matches!(error, ResolveError::Plan { reason, .. } if !reason.is_bad_input()) {
+        return anyhow!("{}: {error}", file.display());
+    }
     bad_input(format!("{}: {error}", file.display()))
 }
 

@@ -206,8 +206,6 @@ pub(crate) fn resolved(experiment: &str) -> Resolved {
     let experiment = evaluate::parse::parse(experiment, Path::new("test.toml")).expect("an experiment");
     let machine = machine();
     let host = Host { machine: &machine, available: Bytes(64 << 30), emulated: false };
-    resolve(&experiment, &host, &|specs| {
-        scheduler::plan_together(&machine, &Default::default(), specs).map_err(|error| error.to_string())
-    })
-    .expect("resolved")
+    resolve(&experiment, &host, &|specs| scheduler::plan_together(&machine, &Default::default(), specs))
+        .expect("resolved")
 }

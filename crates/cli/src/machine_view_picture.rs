@@ -75,6 +75,9 @@ fn order(machine: &Machine) -> Vec<Level> {
         ids.len()
     };
     let mut order = vec![Level::Socket, Level::Node, Level::Cache];
+    if machine.llcs.is_empty() {
+        order.pop();
+    }
     order.sort_by_key(|&level| groups(level));
     order
 }

@@ -18,7 +18,7 @@ pub struct HardwareThread {
     pub socket: SocketId,
     /// Whether Linux has it online.
     pub online: bool,
-    /// Whether this process may run on it (cgroup cpuset and affinity). True for a machine that is not this host.
+    /// Whether the process that looked may run on it (cgroup cpuset and affinity). True where the source does not say.
     pub allowed: bool,
     /// Relative capacity of its core, 1024 = the largest core of the machine; `None` where all cores are alike.
     pub capacity: Option<u32>,
@@ -46,7 +46,7 @@ pub struct Node {
     pub free: Option<Bytes>,
     /// Pools of huge pages, by size.
     pub huge_pages: Vec<HugePages>,
-    /// Whether this process may take memory of it (cgroup cpuset). True for a machine that is not this host.
+    /// Whether the process that looked may take memory of it (cgroup cpuset). True where the source does not say.
     pub allowed: bool,
 }
 

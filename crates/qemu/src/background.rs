@@ -199,12 +199,12 @@ pub fn stop(directory: &RuntimeDir, name: &str, grace: Duration) -> Result<Stopp
         let monitor = connect(name, &path.join(MONITOR)).and_then(|stream| Qmp::handshake(name, stream, QUIT));
         if let Ok(mut monitor) = monitor {
             let ended = |time| handle.wait_ended(time).unwrap_or(false);
-            let asked = !grace.is_zero() && monitor.execute("system_powerdown", json!({})).is_ok();
+            let asked = !grace.is_zero() && monitor.execute("system_powerdown", &json!({})).is_ok();
             if asked && ended(grace) {
                 how = Stopped::ByGuest;
             } else {
                 // Without an answer it is killed below.
-                let _ = monitor.execute("quit", json!({}));
+                let _ = monitor.execute("quit", &json!({}));
                 ended(QUIT);
             }
         }

@@ -34,7 +34,7 @@ impl Qmp {
         let mut this = Self { vm: vm.to_owned(), stream, unread: Vec::new(), version: String::new() };
         let greeting = this.receive("the greeting of its monitor", Instant::now() + timeout, timeout)?;
         this.version = version(&greeting["QMP"]["version"]);
-        this.execute("qmp_capabilities", json!({}))?;
+        this.execute("qmp_capabilities", &json!({}))?;
         Ok(this)
     }
 
@@ -44,7 +44,7 @@ impl Qmp {
     }
 
     /// Carries out a command and returns what it returns. Events that arrive meanwhile are dropped.
-    pub(crate) fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QemuError> {
+    pub(crate) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QemuError> {
         let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
         line.push('\n');
         if let Err(error) = self.stream.write_all(line.as_bytes()) {
@@ -65,14 +65,14 @@ impl Qmp {
 
     /// A command of the human monitor, for what QMP cannot ask.
     pub(crate) fn human(&mut self, line: &str) -> Result<String, QemuError> {
-        let answer = self.execute("human-monitor-command", json!({ "command-line": line }))?;
+        let answer = self.execute("human-monitor-command", &json!({ "command-line": line }))?;
         Ok(answer.as_str().unwrap_or_default().to_owned())
     }
 
     /// The threads that run the vCPUs, by index.
     pub(crate) fn vcpu_threads(&mut self) -> Result<Vec<VcpuThread>, QemuError> {
         let command = "query-cpus-fast";
-        let answer = self.execute(command, json!({}))?;
+        let answer = self.execute(command, &json!({}))?;
         let mut threads: Vec<VcpuThread> = serde_json::from_value(answer).map_err(|error| QemuError::Refused {
             vm: self.vm.clone(),
             command: command.to_owned(),
@@ -159,9 +159,9 @@ mod tests {
         assert_eq!(qmp.version(), "7.2.22 (D)");
         let threads = qmp.vcpu_threads().unwrap();
         assert_eq!(threads.iter().map(|vcpu| vcpu.thread_id).collect::<Vec<_>>(), [7, 8]);
-        let error = qmp.execute("x", json!({})).unwrap_err().to_string();
+        let error = qmp.execute("x", &json!({})).unwrap_err().to_string();
         assert_eq!(error, "VM a: QEMU refused `x`: no");
-        assert!(matches!(qmp.execute("y", json!({})), Err(QemuError::Closed { .. })));
+        assert!(matches!(qmp.execute("y", &json!({})), Err(QemuError::Closed { .. })));
     }
 
     #[test]

@@ -132,10 +132,10 @@ impl RunningVm {
         if self.process.exit().wait(Duration::ZERO).is_some() {
             return Ok(());
         }
-        if !grace.is_zero() && self.qmp.execute("system_powerdown", json!({})).is_ok() {
+        if !grace.is_zero() && self.qmp.execute("system_powerdown", &json!({})).is_ok() {
             self.process.exit().wait(grace);
         }
-        if self.process.exit().wait(Duration::ZERO).is_none() && self.qmp.execute("quit", json!({})).is_ok() {
+        if self.process.exit().wait(Duration::ZERO).is_none() && self.qmp.execute("quit", &json!({})).is_ok() {
             self.process.exit().wait(Duration::from_secs(5));
         }
         self.process.kill();
@@ -234,7 +234,7 @@ pub(crate) fn patience(plan: &Plan) -> Duration {
 pub(crate) fn bring_home(plan: &Plan, qmp: &mut Qmp) -> Result<(), QemuError> {
     let threads = qmp.vcpu_threads()?;
     bind_vcpus(plan, &threads)?;
-    qmp.execute("cont", json!({})).map(drop)
+    qmp.execute("cont", &json!({})).map(drop)
 }
 
 /// A broken connection usually means that QEMU has ended: then its own last words say more.

@@ -88,6 +88,7 @@ fn warn(launch: &Launch) {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Output {
     Standard,
     Error,
@@ -137,7 +138,7 @@ fn watch(vm: &RunningVm) -> anyhow::Result<Events> {
 /// Stays with the VM until the guest powers off or somebody ends it.
 fn attend(mut vm: RunningVm, launch: &Launch, (send, receive): Events) -> anyhow::Result<()> {
     let name = &launch.spec.name;
-    let leave = send.clone();
+    let leave = send;
     let keyboard = (launch.console == ConsoleTo::Terminal)
         .then(|| {
             let input = vm.console_input()?;

@@ -20,7 +20,7 @@ use std::cmp::Reverse;
 pub const EXACT_STEPS: usize = 200_000;
 
 /// The exact search is not even begun when there are this many times more assignments than steps.
-const HOPELESS: f64 = 20.0;
+const HOPELESS: f64 = 10.0;
 
 /// How the homes were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,7 +67,8 @@ fn synthetic() -> impl Strategy<Value = (String, [usize; 4])> {
     (1..4_usize, 1..4_usize, 1..4_usize, 1..5_usize, 1..4_usize, any::<bool>(), 0..3_usize).prop_map(
         |(sockets, nodes, caches, cores, threads, nodes_as_level, extra)| {
             let memory = " [numa(memory=2GiB)]".repeat(extra);
-            let node_level = if nodes_as_level { format!("numa:{nodes}") } else { format!("group:{nodes} [numa]") };
+            let node_level =
+                if nodes_as_level && extra == 0 { format!("numa:{nodes}") } else { format!("group:{nodes} [numa]") };
             let text = format!("pack:{sockets}{memory} {node_level} l3:{caches} core:{cores} pu:{threads}");
             let all = [threads, cores, caches, nodes, sockets];
             let number = |outer: usize| all[outer..].iter().product::<usize>();

@@ -230,6 +230,7 @@ mod tests {
             ("pack:2 foo:2 pu:1", "`foo:2` at character 8", "pack, die"),
             ("pack:0 pu:1", "`pack:0` at character 1", "from 1 up"),
             ("pack:2 core:4", "`core:4`", "pu:1"),
+            ("pack:2 [numa] numa:2 pu:1", "`[numa]` at character 8", "not both"),
             ("pack:2 [core] pu:1", "`[core]`", "[numa]"),
             ("pack:2 [numa pu:1", "`[numa pu:1`", "not closed"),
             ("pack:2 [numa(memory=4)x] pu:1", "`[numa(memory=4)x]`", "nothing may follow"),

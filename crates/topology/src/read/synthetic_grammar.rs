@@ -98,6 +98,7 @@ pub(super) fn parse(text: &str) -> Result<Description, ReadError> {
             description.levels.push(level);
         }
     }
+    check_memory(text, &description)?;
     match description.levels.last() {
         Some(last) if last.kind == Kind::Thread => Ok(description),
         Some(last) => {
@@ -234,4 +235,18 @@ fn check_order(text: &str, levels: &[Level], level: &Level) -> Result<(), ReadEr
         return Err(error(text, &level.at, "it cannot be inside a core: put core and pu last"));
     }
     Ok(())
+}
+
+/// hwloc takes nodes as a level or attached, not both in one string.
+fn check_memory(text: &str, description: &Description) -> Result<(), ReadError> {
+    let level = description.levels.iter().find(|level| level.kind == Kind::Numa);
+    let attached = description.levels.iter().flat_map(|level| &level.attached).chain(&description.attached).next();
+    match (level, attached) {
+        (Some(_), Some(attached)) => Err(error(
+            text,
+            &attached.at,
+            "NUMA nodes are a level of this string already: write `numa:2` or `[numa]`, not both",
+        )),
+        _ => Ok(()),
+    }
 }

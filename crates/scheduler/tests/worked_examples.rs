@@ -222,3 +222,22 @@ fn a_machine_of_one_node_gives_one_node() {
     let plan = planned(&machine("numa:1(memory=16GB) core:2 pu:1"), &spec(16, 8, ""));
     assert_eq!((shares(&plan), homes(&plan)), (vec![16], vec!["0".to_owned()]));
 }
+
+#[test]
+fn a_socket_without_memory_is_no_node_of_its_own() {
+    let mut machine = machine("pack:2 [numa(memory=32GB)] core:4 pu:1");
+    machine.nodes[1].memory = Bytes(0);
+    let plan = planned(&machine, &spec(8, 16, ""));
+    // One virtual node of 8 vCPUs is the only division in which each part has memory: its CPUs are those of both sockets.
+    assert_eq!((homes(&plan), plan.placement.clients[0].cpus.len()), (vec!["0-1".to_owned()], 8));
+    assert_eq!(plan.holdings[&NodeId(1)].memory, Bytes(0));
+    assert_eq!(plan.placement.clients[0].memory_policy, MemoryPolicy::Bind);
+}
+
+#[test]
+fn absurd_sizes_end_in_an_error_not_in_a_hang() {
+    let text = "name = \"vm\"\nvcpus = 4096\nmemory = \"16777215 TiB\"\n[policy]\nmax_vcpus_per_node = 32\n";
+    let spec = VmSpec::from_toml(text, "vm.toml").expect("valid in itself");
+    let error = plan(&machine(DL380), &Occupancy::default(), &spec).expect_err("48 GiB");
+    assert!(matches!(error, PlanError::Memory { .. }));
+}

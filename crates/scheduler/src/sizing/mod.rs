@@ -93,7 +93,7 @@ fn overflow_reason(host: &Host, spec: &VmSpec, cpu_nodes: usize) -> String {
     } else if spec.memory > memory {
         format!("the VM has more memory than the nodes with CPUs ({}, {memory}): {shared}", spec.memory)
     } else {
-        format!("the VM has fewer vCPUs than its memory would need nodes: {shared}")
+        format!("no division gives each part a node with its cores and its memory: {shared}")
     }
 }
 

@@ -71,11 +71,15 @@ fn most_parts(rooms: &[Room], spec: &VmSpec) -> usize {
     rooms.len().min(spec.vcpus as usize).min(spec.memory.mib() as usize)
 }
 
-/// Nodes with CPUs, largest first: the order depends on sizes alone, so that node numbers cannot matter.
+/// Nodes with CPUs, largest first: the order depends on sizes alone, so that node numbers cannot matter. A socket without
+/// memory is no room of its own, unless no node has both; its CPUs may still extend a home.
 fn rooms(host: &Host, cap: Option<u32>) -> Vec<Room> {
     let cap = u64::from(cap.unwrap_or(u32::MAX));
     let room = |index: usize| Room { units: u64::from(host.units(index)).min(cap), memory: host.nodes[index].memory };
     let mut rooms: Vec<Room> = (0..host.nodes.len()).map(room).filter(|room| room.units > 0).collect();
+    if rooms.iter().any(|room| room.memory > 0) {
+        rooms.retain(|room| room.memory > 0);
+    }
     rooms.sort_by_key(|room| std::cmp::Reverse((room.units, room.memory)));
     rooms
 }
@@ -112,6 +116,10 @@ pub(super) fn with_memory(memory: Bytes, vcpus: &[u64], limits: &[u64]) -> Optio
     let granule = granule(memory, vcpus.len());
     let limits: Vec<u64> = limits.iter().map(|limit| limit / granule).collect();
     let memory = in_proportion(memory.0 / granule, vcpus, &limits)?;
+    // A node without memory of its own (a socket without DIMMs) holds no part.
+    if memory.contains(&0) {
+        return None;
+    }
     Some(
         vcpus
             .iter()

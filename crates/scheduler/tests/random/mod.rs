@@ -25,7 +25,7 @@ struct RandomNode {
 
 fn node() -> impl Strategy<Value = RandomNode> {
     let even = Just((4u32, 2u32, 8192u64));
-    let any = (prop_oneof![4 => 1u32..=8, 1 => Just(0)], 1u32..=2, 512u64..=16_384);
+    let any = (prop_oneof![4 => 1u32..=8, 1 => Just(0)], 1u32..=2, prop_oneof![9 => 512u64..=16_384, 1 => Just(0)]);
     (prop_oneof![even, any], 0u32..4, prop::option::of(0u64..=16_384), 0u32..6, 0u64..4096, 0u64..4096).prop_map(
         |((cores, smt, memory_mib), gap, free, vcpus, memory, resident)| RandomNode {
             id: gap,

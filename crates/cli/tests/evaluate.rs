@@ -284,3 +284,30 @@ fn a_killed_vm_is_reported_and_the_evaluation_is_continued() {
         wait_until_gone(pid);
     }
 }
+
+#[test]
+fn a_killed_homenode_leaves_no_vm() {
+    let Some(()) = guest_files("a_killed_homenode", true) else { return };
+    let place = Place::new(&format!("{}{VM}", NATIVE.replace("rounds = 2", "rounds = 100")));
+    let mut child = place.command().spawn().expect("homenode starts");
+    let start =
+        place.wait_for("the VM", &mut child, |record| record["record"] == "start" && record["configuration"] == "1 VM");
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    wait_until_gone(&start["pid"]);
+}
+
+#[test]
+fn a_vm_that_does_not_boot_in_time_is_ended_with_its_last_lines() {
+    let Some(()) = guest_files("a_vm_that_does_not_boot_in_time", true) else { return };
+    if qemu::Accelerator::detect(1).is_hardware() {
+        eprintln!("SKIPPED a_vm_that_does_not_boot_in_time: with KVM the guest is up within the shortest time-out");
+        return;
+    }
+    let place = Place::new(&format!("{}{VM}", NATIVE.replace("[limits]", "[limits]\nboot_seconds = 1")));
+    let output = place.command().output().expect("homenode runs");
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("tiny-1-0: no first line within 1 s") && message.contains("--resume"), "{message}");
+    assert!(visits(&place.records()) > 0, "native figures are kept");
+}

@@ -1,0 +1,107 @@
+//! The experiments that come with homenode, on machines that are not here.
+
+use evaluate::experiment::Experiment;
+use evaluate::parse;
+use evaluate::point::Point;
+use evaluate::resolve::{Host, Resolved, ResolvedConfiguration, resolve};
+use std::path::{Path, PathBuf};
+use topology::Bytes;
+
+/// Two Xeon X5570: four cores with two hardware threads on each of two nodes.
+const DL380: &str = "pack:2 [numa(memory=24GB)] l3:1(size=8MB) core:4 pu:2";
+
+fn shipped(name: &str) -> Experiment {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name);
+    parse::read(&path).expect("a shipped experiment is valid")
+}
+
+fn on(experiment: &Experiment, machine: &str, available_gib: u64, emulated: bool) -> Resolved {
+    let machine = topology::read::from_synthetic(machine).expect("a machine");
+    let host = Host { machine: &machine, available: Bytes(available_gib << 30), emulated };
+    resolve(experiment, &host, &|specs| scheduler::plan_together(&machine, &Default::default(), specs))
+        .expect("resolved")
+}
+
+fn threads(configuration: &ResolvedConfiguration) -> Vec<u32> {
+    let threads = |point: &Point| match point {
+        Point::Stream { threads } => Some(*threads),
+        _ => None,
+    };
+    configuration.points.iter().filter_map(threads).collect()
+}
+
+/// The nodes that each VM lives on.
+fn homes(configuration: &ResolvedConfiguration) -> Vec<Vec<String>> {
+    let of_vm = |clients: &[scheduler::Client]| clients.iter().map(|client| client.home.to_string()).collect();
+    configuration.vms.iter().map(|vm| of_vm(&vm.plan.placement.clients)).collect()
+}
+
+#[test]
+fn the_article_on_its_own_machine() {
+    let resolved = on(&shipped("stream-esx41.toml"), DL380, 46, false);
+    assert_eq!(resolved.arrays.elements, 100_000_000);
+    assert_eq!(resolved.arrays.note, None);
+    assert_eq!((resolved.experiment.repetitions, resolved.keep_running), (40, true));
+    let [native, vms] = resolved.configurations.as_slice() else { panic!("two configurations") };
+    assert_eq!(threads(native), [1, 2, 4, 8, 16]);
+    assert_eq!(threads(vms), [2, 4, 8, 16]);
+    // preferHT=1: eight vCPUs count as eight hardware threads, so each VM fits on one node, and the two do not share it.
+    assert_eq!(homes(vms), [["0"], ["1"]]);
+    assert!(vms.vms.iter().all(|vm| vm.spec.vcpus == 8 && vm.plan.topology.nodes.len() == 1));
+    // N = 5 x 10^7 in each VM: 1.2 GB of arrays must fit.
+    assert!(vms.vms.iter().all(|vm| vm.spec.memory.0 > 1_200_000_000));
+}
+
+#[test]
+fn the_published_tables_are_those_of_the_article() {
+    let experiment = shipped("stream-esx41.toml");
+    let native = &experiment.published[0];
+    assert_eq!(native.figure(0, 1), Some(6388.0));
+    assert_eq!(native.figure(3, 16), Some(29889.0));
+    let virtualized = &experiment.published[1];
+    assert_eq!(virtualized.figure(0, 4), Some(22526.0));
+    assert_eq!(virtualized.figure(3, 1), None);
+    // Statement of the article: two VMs have slightly greater bandwidth than native.
+    let ratio = virtualized.figure(2, 8).zip(native.figure(2, 8)).map(|(vm, host)| vm / host).expect("both");
+    assert!((ratio - 30676.0 / 29081.0).abs() < 1e-9);
+}
+
+#[test]
+fn stream_scales_to_a_machine_of_four_nodes() {
+    let resolved = on(
+        &shipped("stream.toml"),
+        "pack:2 [numa(memory=64GB)] [numa(memory=64GB)] l3:2(size=32MB) core:8 pu:2",
+        200,
+        false,
+    );
+    // The synthetic machine has 2 sockets x 2 caches of 32 MB; the rule is in whole millions.
+    assert!(resolved.arrays.llc_multiple >= 4.0, "{:?}", resolved.arrays);
+    let shape: Vec<String> = resolved.configurations.iter().map(ResolvedConfiguration::shape).collect();
+    assert_eq!(shape[0], "on the host");
+    let per_node = &resolved.configurations[3];
+    let unique: std::collections::BTreeSet<_> = homes(per_node).into_iter().collect();
+    assert_eq!(unique.len(), per_node.vms.len(), "each VM has a node of its own: {:?}", homes(per_node));
+    let interleaved = &resolved.configurations[2].vms[0].plan;
+    assert!(!interleaved.topology.exposed);
+    assert_eq!(interleaved.placement.clients[0].memory_policy, scheduler::MemoryPolicy::Interleave);
+    assert!(interleaved.placement.clients[0].home.len() > 1);
+}
+
+#[test]
+fn stream_on_one_node_runs_two_vms_and_says_what_that_means() {
+    let resolved = on(&shipped("stream.toml"), "pack:1 [numa(memory=16GB)] l3:1(size=480MB) core:2 pu:1", 12, true);
+    assert_eq!(resolved.configurations[3].vms.len(), 2);
+    assert_eq!(resolved.arrays.elements, 20_000_000);
+    let notes = resolved.notes.join("\n");
+    for part in ["only 0.3", "SOFTWARE EMULATION", "one NUMA node"] {
+        assert!(notes.contains(part), "{part}: {notes}");
+    }
+}
+
+#[test]
+fn the_matrix_measures_every_pair() {
+    let resolved = on(&shipped("numa-matrix.toml"), DL380, 46, false);
+    // Two nodes: four pairs, each with a latency and a bandwidth; the VM with 16 vCPUs has two virtual nodes.
+    assert_eq!(resolved.configurations[0].points.len(), 8);
+    assert_eq!(resolved.configurations[1].points.len(), 8);
+}

@@ -66,7 +66,10 @@ impl RuntimeDir {
     pub fn lock_placement(&self) -> Result<PlacementLock, QemuError> {
         let lock = || {
             let directory = File::open(&self.0)?;
-            linux::sys::wait_for_lock(&directory)?;
+            if !linux::sys::try_lock(&directory)? {
+                eprintln!("homenode: waiting for another homenode that is placing a VM");
+                linux::sys::wait_for_lock(&directory)?;
+            }
             Ok(PlacementLock(directory))
         };
         lock().map_err(QemuError::io("(any)", format!("lock {}", self.0.display())))

@@ -153,6 +153,9 @@ fn attend(mut vm: RunningVm, launch: &Launch, (send, receive): Events) -> anyhow
     let event = receive.recv().context("nobody watches the VM any more")?;
     let ended = vm.exited();
     vm.stop(NO_GRACE)?;
+    if keyboard.as_ref().is_some_and(Keyboard::is_terminal) {
+        eprintln!();
+    }
     drop(keyboard);
     match (event, ended) {
         (Event::Exited, Some(words)) if !words.contains("(exit status: 0)") => bail!("{words}"),

@@ -108,6 +108,55 @@ fn path_in_tree(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn golden(name: &str) -> Files {
+        let file = format!("{}/tests/golden/{name}.tar.gz", env!("CARGO_MANIFEST_DIR"));
+        unpack(&std::fs::read(file).expect(name)).expect(name)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+        /// Whatever the files say, a machine is whole or there is an error.
+        #[test]
+        fn damaged_files_give_a_whole_machine_or_an_error(
+            name in prop::sample::select(vec!["x86-hybrid", "offline-by-maxcpus", "cpuless-and-memory-only", "arm-big-little"]),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(DAMAGE.to_vec())), 1..6),
+        ) {
+            let mut files = golden(name);
+            for (index, text) in damage {
+                let path = index.get(&files.keys().cloned().collect::<Vec<_>>()).clone();
+                if text.is_empty() {
+                    files.remove(&path);
+                } else {
+                    files.insert(path, Some(text.to_owned()));
+                }
+            }
+            if let Ok(machine) = sysfs::machine(&Tree::captured(files, name.to_owned()), name) {
+                prop_assert!(machine.threads.windows(2).all(|pair| pair[0].id < pair[1].id));
+                prop_assert!(machine.threads.iter().all(|thread| machine.node(thread.node).is_some()));
+                prop_assert!(machine.threads.iter().all(|thread| thread.llc.is_none_or(|id| machine.llcs.iter().any(|llc| llc.id == id))));
+                prop_assert_eq!(machine.distances.rows().len(), machine.nodes.len());
+            }
+        }
+    }
+
+    /// What a file is replaced by; nothing removes it.
+    const DAMAGE: [&str; 12] = [
+        "",
+        "0",
+        "0-3",
+        "7",
+        "-1",
+        "10 20",
+        "10 21 31 41",
+        "4294967295",
+        "18446744073709551615",
+        "65535",
+        "Node 0 MemTotal: 18446744073709551615 kB",
+        "Cpus_allowed_list: 0\nMems_allowed_list: 9",
+    ];
 
     #[test]
     fn only_paths_of_the_tree_are_taken() {

@@ -52,4 +52,22 @@ mod tests {
             assert_eq!(machine.name, name);
         }
     }
+
+    #[test]
+    fn the_machines_are_those_of_the_studies() {
+        // Nodes, caches, hardware threads, GiB in all.
+        let facts = [
+            ("hp-dl380-g6", [2, 2, 16, 48]),
+            ("dell-r910", [4, 4, 64, 256]),
+            ("hp-dl980-g7", [8, 8, 128, 512]),
+            ("epyc-7742-2s-nps1", [2, 32, 256, 1024]),
+            ("epyc-7742-2s-nps2", [4, 32, 256, 1024]),
+            ("epyc-7742-2s-nps4", [8, 32, 256, 1024]),
+        ];
+        for (name, fact) in facts {
+            let machine = shipped(name).expect(name).expect(name);
+            let gib: u64 = machine.nodes.iter().map(|node| node.memory.0 >> 30).sum();
+            assert_eq!([machine.nodes.len(), machine.llcs.len(), machine.threads.len(), gib as usize], fact, "{name}");
+        }
+    }
 }

@@ -209,6 +209,43 @@ fn a_start_that_was_cut_short_is_ended_by_the_next_look() {
     assert!(within_seconds(10, || qemu_of("cli-half").is_none()), "a stray QEMU");
 }
 
+/// A spec that boots the tiny guest; `None` where it was not built.
+fn tiny_guest(place: &Place, test: &str, name: &str, kernel: &str) -> Option<PathBuf> {
+    if let Err(error) = qemu::TinyGuest::locate(None) {
+        eprintln!("SKIPPED {test}: {error}");
+        return None;
+    }
+    let path = place.path(&format!("{name}.toml"));
+    let nodes = "{ vcpus = 1, memory = \"192 MiB\" }, { vcpus = 1, memory = \"192 MiB\" }";
+    let head = format!("name = \"{name}\"\nvcpus = 2\nmemory = \"384 MiB\"\npolicy.virtual_nodes = [{nodes}]\n");
+    std::fs::write(&path, format!("{head}boot = {{ from = \"tiny_guest\"{kernel} }}\n")).expect("a spec");
+    Some(path)
+}
+
+#[test]
+fn a_guest_sees_the_nodes_that_were_planned() {
+    let test = "a_guest_sees_the_nodes_that_were_planned";
+    let place = Place::new();
+    let Some(spec) = tiny_guest(&place, test, "cli-check", "").filter(|_| !no_qemu(test)) else { return };
+    let output = place.output(&["run", text(&spec), "--check"]);
+    let said = stdout(&output);
+    assert!(output.status.success(), "{said}{}", stderr(&output));
+    let seen = said.split_once("the guest sees:").expect("both reports").1;
+    assert!(seen.contains("node 1: CPUs 1") && seen.contains("2 sockets"), "{said}");
+    assert_eq!(qemu_of("cli-check"), None);
+}
+
+#[test]
+fn a_file_that_is_no_kernel_is_said() {
+    let test = "a_file_that_is_no_kernel_is_said";
+    let place = Place::new();
+    let kernel = ", kernel = \"disk.img\"";
+    let Some(spec) = tiny_guest(&place, test, "cli-nokernel", kernel).filter(|_| !no_qemu(test)) else { return };
+    let output = place.output(&["run", text(&spec)]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("disk.img is not a kernel"), "{}", stderr(&output));
+}
+
 #[test]
 fn bad_specs_are_bad_input_and_name_file_and_field() {
     let place = Place::new();

@@ -1,7 +1,7 @@
 //! What a VM boots: paths found, and held open until QEMU has read them.
 
 use crate::command_line::BootFiles;
-use crate::{Launch, QemuError, TinyGuest};
+use crate::{Launch, QemuError, TinyGuest, TinyGuestError};
 use scheduler::spec::Boot;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -58,7 +58,13 @@ fn disk(launch: &Launch) -> Result<Resolved, QemuError> {
 
 fn tiny_guest(launch: &Launch, kernel: Option<&Path>, place: InitramfsIn) -> Result<Resolved, QemuError> {
     let vm = &launch.spec.name;
-    let fail = |error: crate::TinyGuestError| QemuError::TinyGuest { vm: vm.clone(), problem: error.to_string() };
+    let fail = |error: TinyGuestError| {
+        let (vm, problem) = (vm.clone(), error.to_string());
+        match error {
+            TinyGuestError::NotAKernel { .. } => QemuError::Spec { vm, problem },
+            _ => QemuError::TinyGuest { vm, problem },
+        }
+    };
     let guest = TinyGuest::locate(kernel).map_err(fail)?;
     let initramfs = guest.initramfs().map_err(fail)?;
     let (initrd, open) = match place {

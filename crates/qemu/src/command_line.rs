@@ -63,8 +63,12 @@ const PREALLOC_THREADS: usize = 16;
 pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, host: &HostTraits) -> Vec<String> {
     let mut line = Line(Vec::new());
     line.add("-name", format!("{},debug-threads=on", escape(&spec.name)));
-    for option in ["-nodefaults", "-no-user-config", "-no-reboot"] {
+    for option in ["-nodefaults", "-no-user-config"] {
         line.0.push(option.to_owned());
+    }
+    if matches!(spec.boot, Boot::TinyGuest { .. }) {
+        // It never reboots by itself: a reset is a kernel panic.
+        line.0.push("-no-reboot".to_owned());
     }
     line.add("-display", "none");
     if host.sandbox {

@@ -132,6 +132,11 @@ impl Process {
         Some(QemuError::Ended { vm: self.vm.clone(), status: status.to_string(), last_words, hint })
     }
 
+    /// Whether it has ended without an error.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.exit.wait(Duration::ZERO).is_some_and(|status| status.success())
+    }
+
     /// Kills it and waits until it is gone.
     pub(crate) fn kill(&mut self) {
         // An error means that it has ended already.

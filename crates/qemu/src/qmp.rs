@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// How long QEMU may take for a command that does no work.
 pub(crate) const ANSWER: Duration = Duration::from_secs(30);
 
+/// How long the events of a QEMU that has ended may take: they lie in the socket already.
+const LAST_EVENTS: Duration = Duration::from_millis(100);
+
 /// A connection to one QEMU's monitor.
 #[derive(Debug)]
 pub(crate) struct Qmp {
@@ -80,6 +83,16 @@ impl Qmp {
         })?;
         threads.sort_by_key(|thread| thread.index);
         Ok(threads)
+    }
+
+    /// Why the VM shut down, in QEMU's words (`ShutdownCause`), from the events of a QEMU that has ended.
+    pub(crate) fn shutdown_reason(&mut self) -> Option<String> {
+        loop {
+            let message = self.receive("its last events", Instant::now() + LAST_EVENTS, LAST_EVENTS).ok()?;
+            if message["event"] == "SHUTDOWN" {
+                return message["data"]["reason"].as_str().map(str::to_owned);
+            }
+        }
     }
 
     fn receive(&mut self, what: &str, deadline: Instant, timeout: Duration) -> Result<Value, QemuError> {
@@ -162,6 +175,16 @@ mod tests {
         let error = qmp.execute("x", &json!({})).unwrap_err().to_string();
         assert_eq!(error, "VM a: QEMU refused `x`: no");
         assert!(matches!(qmp.execute("y", &json!({})), Err(QemuError::Closed { .. })));
+    }
+
+    #[test]
+    fn the_last_events_say_why_a_vm_ended() {
+        let answers = &[
+            "{\"return\": {}}\n{\"event\": \"RESET\"}\n{\"event\": \"SHUTDOWN\", \"data\": {\"reason\": \"guest-reset\"}}\n",
+        ];
+        let mut qmp = Qmp::handshake("a", monitor(answers), ANSWER).unwrap();
+        assert_eq!(qmp.shutdown_reason().as_deref(), Some("guest-reset"));
+        assert_eq!(qmp.shutdown_reason(), None);
     }
 
     #[test]

@@ -117,9 +117,26 @@ impl RunningVm {
         self.qmp.version()
     }
 
-    /// How QEMU ended, with its last words; `None` while it runs.
+    /// How the VM ended; `None` while it runs.
+    pub fn ending(&mut self) -> Option<Ending> {
+        let error = self.process.ended(Duration::ZERO)?;
+        if !self.process.succeeded() {
+            return Some(Ending::Failed(error.to_string()));
+        }
+        match self.qmp.shutdown_reason().as_deref() {
+            Some("guest-reset" | "guest-panic") => Some(Ending::Reset),
+            _ => Some(Ending::PoweredOff),
+        }
+    }
+
+    /// How the VM ended, with QEMU's last words; `None` while it runs.
     pub fn exited(&mut self) -> Option<String> {
-        self.process.ended(Duration::ZERO).map(|error| error.to_string())
+        let vm = self.plan.vm.clone();
+        self.ending().map(|ending| match ending {
+            Ending::PoweredOff => format!("VM {vm}: the guest powered off"),
+            Ending::Reset => format!("VM {vm}: the guest reset itself: a kernel panic, or a reboot"),
+            Ending::Failed(words) => words,
+        })
     }
 
     /// Tells when QEMU has ended, also after this value is gone.
@@ -141,6 +158,17 @@ impl RunningVm {
         self.process.kill();
         Ok(())
     }
+}
+
+/// How a VM ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By the guest's own power switch, or because QEMU was told to quit.
+    PoweredOff,
+    /// The guest reset itself and may not start again.
+    Reset,
+    /// QEMU failed: its exit status and its last words.
+    Failed(String),
 }
 
 /// What does not change between two tries to start a VM.

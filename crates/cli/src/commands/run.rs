@@ -6,7 +6,7 @@ use crate::failure::bad_input;
 use crate::{residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
-use qemu::{ConsoleTo, Keyboard, Launch, QemuError, Residence, RunningVm, RuntimeDir, background};
+use qemu::{ConsoleTo, Ending, Keyboard, Launch, QemuError, Residence, RunningVm, RuntimeDir, background};
 use scheduler::spec::Console;
 use scheduler::{Plan, PlanError, VmSpec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// How long QEMU has to end after the user asked for it; the guest is not asked.
 const NO_GRACE: Duration = Duration::ZERO;
+/// Lines of the console that are shown of a guest that panics.
+const CONSOLE_LINES: usize = 12;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
@@ -151,14 +153,17 @@ fn attend(mut vm: RunningVm, launch: &Launch, (send, receive): Events) -> anyhow
         eprintln!("homenode: this is the console of VM {name}; Ctrl-] or Ctrl-C ends the VM");
     }
     let event = receive.recv().context("nobody watches the VM any more")?;
-    let ended = vm.exited();
+    let (ending, console) = (vm.ending(), vm.console_tail(CONSOLE_LINES).join("\n  "));
     vm.stop(NO_GRACE)?;
     if keyboard.as_ref().is_some_and(Keyboard::is_terminal) {
         eprintln!();
     }
     drop(keyboard);
-    match (event, ended) {
-        (Event::Exited, Some(words)) if !words.contains("(exit status: 0)") => bail!("{words}"),
+    match (event, ending) {
+        (Event::Exited, Some(Ending::Failed(words))) => bail!("{words}"),
+        (Event::Exited, Some(Ending::Reset)) => {
+            bail!("VM {name}: the guest reset itself: a kernel panic. Its console's last lines:\n  {console}")
+        }
         (Event::Exited, _) => eprintln!("homenode: VM {name} powered off"),
         (Event::Signal(signal), _) => eprintln!("homenode: VM {name} ended by {signal}"),
         (Event::Leave, _) => eprintln!("homenode: VM {name} ended by Ctrl-]"),

@@ -8,7 +8,7 @@ use std::path::Path;
 use topology::Machine;
 
 const SHELL: &str = "/bin/busybox";
-const COMMANDS: &str = "commands: topology, hello, stream [--threads N ...], shell, poweroff, help";
+const COMMANDS: &str = "commands: topology, hello, stream [--threads N ...], shell [COMMAND], poweroff, help";
 
 /// Reads commands until `poweroff` or the end of the console.
 pub(crate) fn serve(machine: &Machine) {
@@ -21,7 +21,7 @@ pub(crate) fn serve(machine: &Machine) {
             ["topology"] => print_topology(machine),
             ["hello"] => print_hello(machine),
             ["stream", options @ ..] => stream(options, machine),
-            ["shell"] => shell(),
+            ["shell", command @ ..] => shell(&command.join(" ")),
             ["poweroff" | "exit" | "halt"] => return,
             ["help"] => println!("{COMMANDS}"),
             _ => println!("`{line}` is not a command; {COMMANDS}"),
@@ -86,13 +86,17 @@ fn stream(options: &[&str], machine: &Machine) {
     }
 }
 
-/// In the shell this program is `/init`; `/init --stream` runs what `stream` runs.
-fn shell() {
+/// An interactive shell, or one command in a shell. There this program is `/init`: `/init --stream` runs what `stream` runs.
+fn shell(command: &str) {
     if !Path::new(SHELL).exists() {
         return println!("there is no shell in this guest; `scripts/guest-image --shell` packs one");
     }
-    let status = std::process::Command::new(SHELL).arg("sh").env("PATH", "/bin:/").status();
-    if let Err(error) = status {
+    let mut shell = std::process::Command::new(SHELL);
+    shell.arg("sh").env("PATH", "/bin:/");
+    if !command.is_empty() {
+        shell.args(["-c", command]);
+    }
+    if let Err(error) = shell.status() {
         println!("{SHELL}: {error}");
     }
 }

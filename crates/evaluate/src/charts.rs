@@ -6,8 +6,9 @@ use crate::point::Point;
 use crate::resolve::Resolved;
 use crate::summary::{ConfigurationSummary, Summary};
 use crate::tables;
-use plotly::common::{DashType, Font, Line, Marker, MarkerSymbol, Mode, Title};
-use plotly::layout::{Axis, AxisType, BarMode, Legend, RangeMode};
+use plotly::common::{DashType, Font, Line, Marker, MarkerSymbol, Mode, Orientation, Title};
+use plotly::configuration::DisplayModeBar;
+use plotly::layout::{Axis, AxisType, BarMode, Legend, Margin, RangeMode};
 use plotly::{Bar, Configuration, Layout, Plot, Scatter};
 
 /// Told apart by people who see red and green alike (Okabe and Ito).
@@ -144,11 +145,14 @@ fn plot(x: &str, y: &str) -> Plot {
         Layout::new()
             .x_axis(axis(x))
             .y_axis(axis(y).range_mode(RangeMode::ToZero))
-            .legend(Legend::new().font(Font::new().color(INK)))
+            .legend(Legend::new().font(Font::new().color(INK)).orientation(Orientation::Horizontal).y(-0.25))
+            .margin(Margin::new().top(16).right(16).left(64).bottom(48))
             .font(Font::new().color(INK))
             .paper_background_color("rgba(0,0,0,0)")
             .plot_background_color("rgba(0,0,0,0)"),
     );
-    plot.set_configuration(Configuration::new().responsive(true).display_logo(false));
+    plot.set_configuration(
+        Configuration::new().responsive(true).display_logo(false).display_mode_bar(DisplayModeBar::Hover),
+    );
     plot
 }

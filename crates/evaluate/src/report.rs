@@ -66,12 +66,17 @@ fn section_charts(page: &mut String, charts: &[charts::Chart]) {
     }
     page.push_str(
         "<h2>Charts</h2>\n<p class=\"note\">Measured: filled marks, solid lines; each small dot is one repetition, each small cross a rejected one. \
-         Published: open grey diamonds, dashed lines.</p>\n",
+         Published: open grey diamonds, dashed lines.</p>\n<div class=\"charts\">\n",
     );
     for (index, chart) in charts.iter().enumerate() {
         let inline = chart.plot.to_inline_html(Some(&format!("chart-{index}")));
-        let _ = write!(page, "<h3>{}</h3>\n<div class=\"chart\">{inline}</div>\n", escape(&chart.heading));
+        let _ = write!(
+            page,
+            "<section><h3>{}</h3>\n<div class=\"chart\">{inline}</div></section>\n",
+            escape(&chart.heading)
+        );
     }
+    page.push_str("</div>\n");
 }
 
 fn push_table(page: &mut String, table: &Table) {

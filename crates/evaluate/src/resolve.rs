@@ -7,6 +7,7 @@ use crate::experiment::{Configuration, Experiment, Runs, Vms, WorkloadKind};
 use crate::point::Point;
 use scheduler::{Plan, PlanError, VmSpec};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use topology::{Bytes, Machine};
 
 /// What of the host decides the sizes.
@@ -321,11 +322,13 @@ fn shape_notes(host: &Host, configurations: &[ResolvedConfiguration]) -> Vec<Str
                 .to_owned(),
         );
     }
-    let warnings = configurations
-        .iter()
-        .flat_map(|configuration| &configuration.vms)
-        .flat_map(|vm| vm.plan.warnings.iter().map(|warning| format!("{}: {warning}", vm.spec.name)));
-    notes.extend(warnings);
+    let mut warnings = BTreeMap::<&str, Vec<&str>>::new();
+    for vm in configurations.iter().flat_map(|configuration| &configuration.vms) {
+        for warning in &vm.plan.warnings {
+            warnings.entry(warning).or_default().push(&vm.spec.name);
+        }
+    }
+    notes.extend(warnings.into_iter().map(|(warning, vms)| format!("{}: {warning}", vms.join(", "))));
     notes
 }
 

@@ -34,3 +34,22 @@ fn resolve(spec: &mut VmSpec, directory: &Path) {
         at(path);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_paths_are_below_the_directory_of_the_spec() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("vm.toml");
+        let text = "name = \"vm\"\nvcpus = 1\nmemory = \"1 GiB\"\n[boot]\nfrom = \"kernel\"\nkernel = \"bzImage\"\ninitrd = \"/initrd\"\n[[disk]]\npath = \"d.img\"\nformat = \"raw\"\n[console]\nto = \"file\"\npath = \"console.log\"\n";
+        fs::write(&path, text).expect("a spec");
+        let spec = read(&path).expect("valid");
+        let below = |name: &str| directory.path().join(name);
+        let Boot::Kernel { kernel, initrd, .. } = spec.boot else { panic!("{:?}", spec.boot) };
+        assert_eq!((kernel, initrd), (below("bzImage"), Some(PathBuf::from("/initrd"))));
+        assert_eq!(spec.disks[0].path, below("d.img"));
+        assert_eq!(spec.console, Console::File { path: below("console.log") });
+    }
+}

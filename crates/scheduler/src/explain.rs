@@ -58,7 +58,7 @@ fn comparison(host: &Host, spec: &VmSpec, placed: &Placed) -> String {
     let spread = spec.policy.placement == Spread::Spread;
     match placed.best.score.advantage_over(&other.score, spread) {
         Some(advantage) => format!("better than {}{news}: {advantage}", nodes_text(host, other)),
-        None => format!("{}{news} would be as good; the lower node numbers are taken", nodes_text(host, other)),
+        None => format!("{} would be as good; the lower node numbers are taken", nodes_text(host, other)),
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
     let spec = vm_spec_file::read(&arguments.spec)?;
     let machine = machine_choice::machine(&arguments.machine)?;
     let occupancy = if arguments.machine.on.is_some() { Occupancy::default() } else { live_occupancy(&machine)? };
-    let plan = scheduler::plan(&machine, &occupancy, &spec).map_err(|error| failure(error, arguments))?;
+    let plan = scheduler::plan(&machine, &occupancy, &spec).map_err(|error| failure(&error, arguments))?;
     let text = if arguments.json {
         let (format, version) = ("homenode-plan", 1);
         let report = Report { format, version, machine: &machine.name, occupancy: &occupancy, plan: &plan };
@@ -45,7 +45,7 @@ fn live_occupancy(machine: &Machine) -> anyhow::Result<Occupancy> {
     Ok(linux::vms::occupancy(&running, machine))
 }
 
-fn failure(error: PlanError, arguments: &PlanArguments) -> anyhow::Error {
+fn failure(error: &PlanError, arguments: &PlanArguments) -> anyhow::Error {
     let text = format!("{}: {error}", arguments.spec.display());
     if error.is_bad_input() { bad_input(text) } else { anyhow::anyhow!(text) }
 }

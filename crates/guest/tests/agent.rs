@@ -28,9 +28,9 @@ impl Agent {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap();
+            .expect("it starts");
         let input = process.stdin.take();
-        let output = BufReader::new(process.stdout.take().unwrap());
+        let output = BufReader::new(process.stdout.take().expect("a pipe"));
         let mut agent = Agent { process, input, output };
         let FromAgent::Hello(hello) = agent.next() else { panic!("the first message is not hello") };
         assert_eq!((hello.protocol, hello.guest), (PROTOCOL_VERSION, false));
@@ -39,16 +39,16 @@ impl Agent {
     }
 
     fn say(&mut self, line: &str) {
-        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+        writeln!(self.input.as_mut().expect("a pipe"), "{line}").expect("a pipe");
     }
 
     fn send(&mut self, message: &ToAgent) {
-        self.say(&serde_json::to_string(message).unwrap());
+        self.say(&serde_json::to_string(message).expect("a message"));
     }
 
     fn next(&mut self) -> FromAgent {
         let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
+        self.output.read_line(&mut line).expect("a pipe");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: `{line}`"))
     }
 
@@ -62,7 +62,7 @@ impl Agent {
     fn status_within(&mut self, patience: Duration) -> std::process::ExitStatus {
         let deadline = Instant::now() + patience;
         loop {
-            if let Some(status) = self.process.try_wait().unwrap() {
+            if let Some(status) = self.process.try_wait().expect("a process") {
                 return status;
             }
             assert!(Instant::now() < deadline, "the agent does not end");

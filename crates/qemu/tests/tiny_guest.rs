@@ -41,10 +41,10 @@ const AGENT: &str = "-device virtio-serial-pci -device virtserialport,chardev=ag
 
 impl Vm {
     fn start(agent: &str) -> Vm {
-        let guest = TinyGuest::locate(None).unwrap();
-        let directory = tempfile::tempdir().unwrap();
+        let guest = TinyGuest::locate(None).expect("the tiny guest");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let file = |name: &str| directory.path().join(name);
-        std::fs::write(file("initramfs"), guest.initramfs().unwrap()).unwrap();
+        std::fs::write(file("initramfs"), guest.initramfs().expect("the tiny guest")).expect("the tiny guest");
         let shape = format!(
             "-nodefaults -no-user-config -display none -no-reboot -machine q35 -accel tcg -cpu max \
              -chardev socket,id=agent,path={},server=on,wait=off -serial file:{} \
@@ -62,7 +62,7 @@ impl Vm {
             .args(["-append", guest.command_line()])
             .stdin(Stdio::null())
             .spawn()
-            .unwrap();
+            .expect("it starts");
         Vm { qemu, directory }
     }
 
@@ -80,7 +80,7 @@ impl Vm {
 
     fn link(&self) -> AgentLink {
         let stream = self.socket("agent");
-        AgentLink::over("the guest", stream.try_clone().unwrap(), stream)
+        AgentLink::over("the guest", stream.try_clone().expect("a pipe"), stream)
     }
 
     fn console(&self) -> String {
@@ -99,7 +99,7 @@ impl Vm {
     fn wait_for_power_off(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some(status) = self.qemu.try_wait().unwrap() {
+            if let Some(status) = self.qemu.try_wait().expect("a process") {
                 assert!(status.success(), "{status}; console:\n{}", self.console());
                 return;
             }
@@ -124,11 +124,11 @@ impl Vm {
 
     /// Runs a job to its end: the figures of its repetitions and its last message.
     fn job(&self, link: &mut AgentLink, job: u64, workload: Workload) -> (Vec<Figures>, FromAgent) {
-        link.send(&ToAgent::Run { job, workload }).unwrap();
+        link.send(&ToAgent::Run { job, workload }).expect("the agent listens");
         let mut all = Vec::new();
         loop {
             match self.next(link) {
-                FromAgent::Ready { job, .. } => link.send(&ToAgent::Go { job }).unwrap(),
+                FromAgent::Ready { job, .. } => link.send(&ToAgent::Go { job }).expect("the agent listens"),
                 FromAgent::Repetition { figures, .. } => all.push(figures),
                 last => return (all, last),
             }

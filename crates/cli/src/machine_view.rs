@@ -1,12 +1,10 @@
 //! A machine as tables for people.
 
 use crate::machine_view_picture::picture;
-use comfy_table::{CellAlignment, Table, presets};
+use crate::text::{WIDTH, count, lines, table, table_of, wrapped};
 use std::collections::BTreeSet;
 use topology::{Bytes, Llc, LlcId, Machine, Node};
 
-/// Widest text that a terminal is expected to hold.
-pub(crate) const WIDTH: usize = 100;
 /// More nodes than this make the table of distances wider than [`WIDTH`].
 const MOST_DISTANCE_COLUMNS: usize = 18;
 
@@ -18,32 +16,11 @@ pub(crate) fn view(machine: &Machine) -> String {
     }
     parts.push(picture(machine));
     if !machine.notes.is_empty() {
-        let notes: Vec<String> = machine.notes.iter().map(|note| wrapped(&format!("Note: {note}"))).collect();
+        let notes: Vec<String> =
+            machine.notes.iter().map(|note| wrapped(&format!("Note: {note}"), WIDTH - 6).join("\n      ")).collect();
         parts.push(notes.join("\n"));
     }
     parts.join("\n\n") + "\n"
-}
-
-/// Breaks a sentence between words.
-fn wrapped(sentence: &str) -> String {
-    let mut text = String::new();
-    let mut column = 0;
-    for word in sentence.split(' ') {
-        let length = word.chars().count();
-        let fits = column + 1 + length <= WIDTH;
-        if column > 0 {
-            text.push_str(if fits { " " } else { "\n      " });
-            column = if fits { column + 1 } else { 6 };
-        }
-        text.push_str(word);
-        column += length;
-    }
-    text
-}
-
-/// `1 socket`, `2 sockets`.
-pub(crate) fn count(number: usize, one: &str) -> String {
-    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
 fn summary(machine: &Machine) -> String {
@@ -88,32 +65,13 @@ pub(crate) fn cache_name(llc: &Llc) -> String {
     }
 }
 
-/// A table without lines, its columns parted by two spaces.
-fn table(header: Vec<String>, right: &[usize]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    for &index in right {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
-}
-
-fn text_of(table: &Table) -> String {
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
-}
-
 fn nodes(machine: &Machine) -> String {
     let header = ["Node", "Socket", "LLCs", "Cores", "Threads", "Memory", "Free", "Huge pages", "CPUs"];
-    let mut table = table(header.map(str::to_owned).to_vec(), &[0, 3, 4, 5, 6]);
+    let mut table = table(header, &[0, 3, 4, 5, 6]);
     for node in &machine.nodes {
         table.add_row(node_row(machine, node));
     }
-    text_of(&table)
+    lines(&table)
 }
 
 fn node_row(machine: &Machine, node: &Node) -> Vec<String> {
@@ -175,11 +133,11 @@ fn distances(machine: &Machine) -> String {
     let mut header = vec!["Distance".to_owned()];
     header.extend(ids.iter().map(ToString::to_string));
     let columns: Vec<usize> = (0..header.len()).collect();
-    let mut table = table(header, &columns);
+    let mut table = table_of(header, &columns);
     for (id, row) in ids.iter().zip(machine.distances.rows()) {
         let mut cells = vec![id.to_string()];
         cells.extend(row.iter().map(u32::to_string));
         table.add_row(cells);
     }
-    text_of(&table)
+    lines(&table)
 }

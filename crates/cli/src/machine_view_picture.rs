@@ -1,7 +1,8 @@
 //! A machine as a picture: boxes for sockets, nodes and caches, with the cores inside. Parts that are alike are drawn
 //! once where the machine is too large to draw each.
 
-use crate::machine_view::{WIDTH, cache_name, count};
+use crate::machine_view::cache_name;
+use crate::text::{WIDTH, count};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, HardwareThread, Machine};
 

@@ -9,6 +9,7 @@ mod machine_view;
 mod machine_view_picture;
 mod plan_view;
 mod residence_view;
+mod text;
 mod vm_spec_file;
 
 use clap::Parser;

@@ -1,6 +1,7 @@
 //! A plan as tables for people.
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use crate::text::{WIDTH, count, lines, table, table_of, wrapped};
+use comfy_table::Table;
 use scheduler::{MemoryPolicy, Plan};
 use std::fmt::Write;
 use topology::{Bytes, CpuSet, Machine};
@@ -32,42 +33,23 @@ pub(crate) fn view(machine: &Machine, plan: &Plan) -> String {
     text
 }
 
-fn count(number: usize, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
-}
-
 fn section(text: &mut String, title: &str, table: &Table) {
-    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    let _ = writeln!(text, "{title}\n{}\n", lines.join("\n"));
-}
-
-/// A table without lines, its columns parted by two spaces.
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    for column in table.column_iter_mut() {
-        column.set_padding((2, 0));
-    }
-    table
-}
-
-fn right(text: impl ToString) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
+    let _ = writeln!(text, "{title}\n{}\n", lines(table));
 }
 
 fn placement(plan: &Plan) -> Table {
-    let mut table = table(&["virtual node", "vCPUs", "memory", "home", "CPUs", "memory policy"]);
+    let mut table = table(["Virtual node", "vCPUs", "Memory", "Home", "CPUs", "Memory policy"], &[0, 2]);
     for client in &plan.placement.clients {
         for node in plan.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id)) {
             let vcpus: CpuSet = node.vcpus.iter().map(|&vcpu| topology::CpuId(vcpu)).collect();
             let home = if client.home.len() == 1 { "node" } else { "nodes" };
             table.add_row([
-                right(node.id),
-                Cell::new(vcpus),
-                right(node.memory),
-                Cell::new(format!("{home} {}", client.home)),
-                Cell::new(&client.cpus),
-                Cell::new(policy(client.memory_policy)),
+                node.id.to_string(),
+                vcpus.to_string(),
+                node.memory.to_string(),
+                format!("{home} {}", client.home),
+                client.cpus.to_string(),
+                policy(client.memory_policy).to_owned(),
             ]);
         }
     }
@@ -84,34 +66,32 @@ fn policy(policy: MemoryPolicy) -> &'static str {
 
 fn distances(plan: &Plan) -> Table {
     let ids: Vec<String> = plan.topology.nodes.iter().map(|node| node.id.to_string()).collect();
-    let mut header = vec!["virtual node"];
-    header.extend(ids.iter().map(String::as_str));
-    let mut table = table(&header);
+    let mut header = vec!["Virtual node".to_owned()];
+    header.extend(ids.iter().cloned());
+    let columns: Vec<usize> = (0..header.len()).collect();
+    let mut table = table_of(header, &columns);
     for (id, row) in ids.iter().zip(&plan.topology.distances) {
-        let mut cells = vec![right(id)];
-        cells.extend(row.iter().map(right));
+        let mut cells = vec![id.clone()];
+        cells.extend(row.iter().map(u32::to_string));
         table.add_row(cells);
     }
     table
 }
 
 fn holdings(machine: &Machine, plan: &Plan) -> Table {
-    let mut table = table(&["node", "vCPUs", "of cores", "memory", "of free"]);
+    let mut table = table(["Node", "vCPUs", "of cores", "Memory", "of free"], &[0, 1, 2, 3, 4]);
     for (&node, taken) in &plan.holdings {
         let free = machine.node(node).map_or(Bytes(0), |node| node.free.unwrap_or(node.memory));
         table.add_row([
-            right(node),
-            right(taken.vcpus),
-            right(machine.usable_cores(node).len()),
-            right(taken.memory),
-            right(free),
+            node.to_string(),
+            taken.vcpus.to_string(),
+            machine.usable_cores(node).len().to_string(),
+            taken.memory.to_string(),
+            free.to_string(),
         ]);
     }
     table
 }
-
-/// Widest line of the reasons: it fits most terminals and reads well in a file.
-const WIDTH: usize = 100;
 
 /// Each choice on its line, what speaks for it below, indented.
 fn reasons(plan: &Plan) -> String {
@@ -123,19 +103,4 @@ fn reasons(plan: &Plan) -> String {
         }
     }
     text
-}
-
-/// `text` in lines of at most `width` characters, broken at spaces.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }

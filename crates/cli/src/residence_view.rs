@@ -1,6 +1,6 @@
 //! Where a VM is, as a table for people.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use crate::text::{lines, table};
 use qemu::{Accelerator, MemoryResidence, Residence, VcpuResidence};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,9 +8,8 @@ use topology::{Bytes, CpuId, CpuSet};
 
 /// A line for each virtual node: its vCPUs, where they may run, where its memory is.
 pub(crate) fn view(residence: &Residence) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["virtual node", "vCPUs", "may run on CPUs", "home nodes", "memory is on", "policy", "at home"]);
+    let header = ["Virtual node", "vCPUs", "May run on CPUs", "Home nodes", "Memory is on", "Policy", "At home"];
+    let mut table = table(header, &[0]);
     for memory in &residence.memory {
         let vcpus: Vec<&VcpuResidence> =
             residence.vcpus.iter().filter(|vcpu| vcpu.virtual_node == memory.virtual_node).collect();
@@ -27,7 +26,7 @@ pub(crate) fn view(residence: &Residence) -> String {
     }
     let mut text = heading(residence);
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{table}");
+    let _ = writeln!(text, "{}", lines(&table));
     text
 }
 

@@ -2,8 +2,8 @@
 
 use crate::args::VmCommand;
 use crate::residence_view;
+use crate::text::{lines, table};
 use anyhow::{Context, bail};
-use comfy_table::{Table, presets};
 use linux::sys::CtrlC;
 use qemu::background::{self, Stopped};
 use qemu::{Keyboard, RuntimeDir, VmState};
@@ -49,9 +49,8 @@ fn list(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
         println!("No VM runs in the background.");
         return Ok(());
     }
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["name", "process", "vCPUs", "memory", "virtual nodes", "home nodes", "accelerator", "up"]);
+    let header = ["Name", "Process", "vCPUs", "Memory", "Virtual nodes", "Home nodes", "Accelerator", "Up"];
+    let mut table = table(header, &[1, 2, 3, 4]);
     for vm in &listing.vms {
         table.add_row([
             vm.name.clone(),
@@ -64,7 +63,7 @@ fn list(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
             vm.uptime_seconds().map_or_else(|| "-".to_owned(), uptime),
         ]);
     }
-    println!("{table}");
+    println!("{}", lines(&table));
     Ok(())
 }
 

@@ -1,0 +1,51 @@
+//! Tables and words that every view shares.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+/// Widest text that a terminal is expected to hold; it also reads well in a file.
+pub(crate) const WIDTH: usize = 100;
+
+/// A table without lines, its columns parted by two spaces; the columns at the indices `right` are aligned to the right.
+pub(crate) fn table<const COLUMNS: usize>(header: [&str; COLUMNS], right: &[usize]) -> Table {
+    table_of(header.map(str::to_owned).to_vec(), right)
+}
+
+/// As [`table`], for a header that is made at run time.
+pub(crate) fn table_of(header: Vec<String>, right: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    for &index in right {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The lines of a table, without blanks at their ends.
+pub(crate) fn lines(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// `1 socket`, `2 sockets`.
+pub(crate) fn count(number: usize, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+/// `text` in lines of at most `width` characters, broken at spaces.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}

@@ -15,7 +15,7 @@ test: dependencies guest ## run every test: format, lints, units, real QEMU, rea
 	scripts/test
 
 build: dependencies guest ## build homenode and its tiny guest
-	scripts/cargo build --release --workspace --locked
+	HOMENODE_COMMIT="$$(git rev-parse --short HEAD 2>/dev/null)" scripts/cargo build --release --workspace --locked
 
 guest: dependencies ## fetch the guest's kernel and build its init
 	scripts/guest-image

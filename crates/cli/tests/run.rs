@@ -87,7 +87,7 @@ fn attached(place: &Place, vm: &str) -> (Child, u32) {
     let mut said = String::new();
     let mut chunk = [0u8; 512];
     // The table is the last thing that it says before it waits.
-    while !said.contains("virtual node") {
+    while !said.contains("read back") {
         let count = std::io::Read::read(&mut errors, &mut chunk).expect("standard error");
         assert!(count > 0, "homenode ended: {said}");
         said.push_str(&String::from_utf8_lossy(&chunk[..count]));
@@ -200,7 +200,7 @@ fn a_start_that_was_cut_short_is_ended_by_the_next_look() {
     assert!(within_seconds(20, || qemu_of("cli-half").is_some()));
     signal(&child, libc::SIGKILL);
     child.wait().expect("the end");
-    // Whether the kill came before the start was complete or after it: what is listed then runs, and nothing else does.
+    // Whether the kill came before the start was complete or after it: what is listed runs, and nothing else does.
     let listed = stdout(&place.output(&["vm", "list"])).contains("cli-half");
     if listed {
         eprintln!("the start was complete before it was killed");

@@ -25,6 +25,12 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let spec = vm_spec_file::read(&arguments.spec)?;
     let directory = RuntimeDir::open()?;
     let lock = directory.lock_placement()?;
+    if !arguments.dry_run {
+        // What a QEMU that died left behind, or a start that was cut short: its memory would count as taken.
+        for cleaned in background::list(&directory)?.cleaned {
+            eprintln!("homenode: {cleaned}");
+        }
+    }
     let plan = plan(&spec, arguments)?;
     let launch = launch(spec, plan, arguments);
     if arguments.dry_run {

@@ -24,6 +24,7 @@ dependencies: ## install the Debian packages that are missing (needs root only i
 	@scripts/install-dependencies
 
 bench: build ## print every figure of docs/speed.md; asserts nothing
+	@scripts/install-dependencies bench
 	bench/run
 
 documentation: build ## completions and the manual page, into target/documentation

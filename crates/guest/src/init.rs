@@ -5,6 +5,7 @@ use anyhow::Context;
 use linux::sys;
 use std::fs::File;
 use std::path::Path;
+use topology::{CpuId, CpuSet};
 
 /// Never returns: the guest ends with its init.
 pub(crate) fn run() -> ! {
@@ -35,7 +36,8 @@ fn bring_up_and_serve() -> anyhow::Result<()> {
     }
     // Only the kernel's emergencies may break into the console from here on.
     let _ = std::fs::write("/proc/sys/kernel/printk", "1\n");
-    let troubles = load_modules(Path::new("/modules"));
+    let mut troubles = load_modules(Path::new("/modules"));
+    troubles.extend(bring_up_cpus(Path::new("/sys/devices/system/cpu")));
     power::watch(|| {
         println!("homenode-guest: power button");
         power_off();
@@ -53,6 +55,22 @@ fn bring_up_and_serve() -> anyhow::Result<()> {
         println!("homenode-guest: homenode is gone");
         power_off();
     })
+}
+
+/// Brings up the CPUs that the kernel left offline (`maxcpus=1`); what stayed offline, as sentences.
+fn bring_up_cpus(directory: &Path) -> Vec<String> {
+    let Ok(present) = std::fs::read_to_string(directory.join("present")) else { return Vec::new() };
+    let Ok(present) = present.parse::<CpuSet>() else { return Vec::new() };
+    let bring_up = |cpu: CpuId| {
+        let switch = directory.join(format!("cpu{cpu}/online"));
+        // CPU 0 has no switch: it is always online.
+        let online = std::fs::read_to_string(&switch).map_or(true, |state| state.trim() == "1");
+        if online { Ok(()) } else { std::fs::write(switch, "1") }
+    };
+    present
+        .iter()
+        .filter_map(|cpu| bring_up(cpu).err().map(|error| format!("CPU {cpu} stays offline: {error}")))
+        .collect()
 }
 
 /// Loads the modules that the image lists; what could not be loaded, as sentences.

@@ -1,7 +1,7 @@
 //! What a VM boots: paths found, and held open until QEMU has read them.
 
 use crate::command_line::BootFiles;
-use crate::{Launch, QemuError, TinyGuest, TinyGuestError};
+use crate::{Accelerator, Launch, QemuError, TinyGuest, TinyGuestError};
 use scheduler::spec::Boot;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -80,7 +80,7 @@ fn tiny_guest(launch: &Launch, kernel: Option<&Path>, place: InitramfsIn) -> Res
             (path, Vec::new())
         }
     };
-    let command_line = guest.command_line().to_owned();
+    let command_line = guest.command_line(&Accelerator::detect(launch.spec.vcpus));
     let files = BootFiles { kernel: Some(guest.kernel().to_owned()), initrd: Some(initrd), command_line };
     Ok(Resolved { files, open })
 }

@@ -26,6 +26,8 @@ pub struct Bounds {
     pub llc: Bytes,
     /// Memory that can be taken now.
     pub available: Bytes,
+    /// What the experiment wants where memory allows, also if caches ask for less.
+    pub wanted_elements: u64,
     /// The experiment's own bound.
     pub max_elements: Option<u64>,
 }
@@ -61,13 +63,13 @@ pub fn llc_sum(machine: &Machine) -> Bytes {
     if sum == Bytes(0) { ASSUMED_LLC } else { sum }
 }
 
-/// The smallest size that keeps STREAM's rule, in whole millions, within the bounds.
+/// The size that the experiment wants, or the smallest in whole millions that keeps STREAM's rule if that is more; within the bounds.
 pub fn automatic(bounds: &Bounds) -> ArraySize {
     let rule = (LLC_MULTIPLE * bounds.llc.0).div_ceil(ELEMENT_BYTES).max(FEWEST_ELEMENTS);
-    let rounded = rule.next_multiple_of(FEWEST_ELEMENTS);
+    let wanted = rule.next_multiple_of(FEWEST_ELEMENTS).max(bounds.wanted_elements);
     let by_memory = bounds.available.0 / MEMORY_PART / (ARRAYS * ELEMENT_BYTES);
     let by_file = bounds.max_elements.unwrap_or(u64::MAX);
-    let elements = rounded.min(by_memory).min(by_file).max(1000);
+    let elements = wanted.min(by_memory).min(by_file).max(1000);
     let why = if by_memory < by_file { "by the free memory" } else { "by the experiment" };
     describe(elements, bounds.llc, Some(why))
 }
@@ -95,7 +97,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn bounds(llc_mib: u64, available_gib: u64, max_elements: Option<u64>) -> Bounds {
-        Bounds { llc: Bytes::from_mib(llc_mib), available: Bytes(available_gib << 30), max_elements }
+        Bounds {
+            llc: Bytes::from_mib(llc_mib),
+            available: Bytes(available_gib << 30),
+            wanted_elements: 0,
+            max_elements,
+        }
     }
 
     #[test]
@@ -118,6 +125,18 @@ mod tests {
         assert_eq!(size.elements, 178_956_970);
         let note = size.note.expect("a note");
         assert!(note.contains("2.84 x") && note.contains("free memory"), "{note}");
+    }
+
+    #[test]
+    fn an_experiment_gets_what_it_wants_where_memory_allows() {
+        let wanted =
+            |llc_mib, available_gib| Bounds { wanted_elements: 100_000_000, ..bounds(llc_mib, available_gib, None) };
+        // 4 x 32 MiB ask for 17 million only; three arrays of 10^8 are 2.4 GB, less than a quarter of 64 GiB.
+        assert_eq!(automatic(&wanted(32, 64)).elements, 100_000_000);
+        // 4 x 480 MiB ask for more: 251658240 elements, rounded up.
+        assert_eq!(automatic(&wanted(480, 64)).elements, 252_000_000);
+        // A quarter of 4 GiB: 1073741824 / 24 = 44739242.
+        assert_eq!(automatic(&wanted(32, 4)).elements, 44_739_242);
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub enum WorkloadKind {
 pub struct Arrays {
     /// Elements of 8 bytes, or `"auto"`: at least 4 times the last-level caches.
     pub elements: Choice<u64>,
+    /// `"auto"` takes at least so many, where memory allows.
+    pub wanted_elements: Option<u64>,
     /// `"auto"` stops here.
     pub max_elements: Option<u64>,
     /// `"auto"` stops here under software emulation, where each repetition takes many times as long.

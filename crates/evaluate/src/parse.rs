@@ -109,9 +109,10 @@ fn top_level(experiment: &Experiment) -> Option<Fault> {
         }
     }
     let elements = experiment.arrays.elements.fixed().copied();
-    let caps = [experiment.arrays.max_elements, experiment.arrays.max_elements_emulated];
+    let arrays = &experiment.arrays;
+    let bounds = [arrays.wanted_elements, arrays.max_elements, arrays.max_elements_emulated];
     let out_of_range = |elements: &&u64| !(1000..=1 << 40).contains(*elements);
-    if let Some(elements) = elements.iter().chain(caps.iter().flatten()).find(out_of_range) {
+    if let Some(elements) = elements.iter().chain(bounds.iter().flatten()).find(out_of_range) {
         return fault("arrays", elements, "1000 to 2^40 elements");
     }
     if experiment.chase.loads < 1000 {

@@ -165,7 +165,8 @@ fn array_size(experiment: &Experiment, host: &Host) -> Result<ArraySize, Resolve
     let has_vms = experiment.configurations.iter().any(|configuration| configuration.runs == Runs::Vms);
     let emulated_cap = caps.max_elements_emulated.filter(|_| host.emulated && has_vms);
     let max_elements = caps.max_elements.into_iter().chain(emulated_cap).min();
-    Ok(arrays::automatic(&Bounds { llc, available: host.available, max_elements }))
+    let wanted_elements = caps.wanted_elements.unwrap_or(0);
+    Ok(arrays::automatic(&Bounds { llc, available: host.available, wanted_elements, max_elements }))
 }
 
 fn chase_buffer(experiment: &Experiment, machine: &Machine) -> Bytes {

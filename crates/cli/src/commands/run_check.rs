@@ -1,5 +1,6 @@
 //! `homenode run --check`: does the guest see the machine that was planned?
 
+use crate::text::count;
 use anyhow::{Context, bail};
 use qemu::{AgentLink, RunningVm, guest_check};
 use scheduler::spec::Boot;
@@ -74,11 +75,11 @@ fn report(plan: &Plan, hello: &Hello) -> String {
         let distances = topology.distances.get(node.id as usize).cloned().unwrap_or_default();
         text += &format!("  node {}: CPUs {vcpus}, {}, distances {distances:?}\n", node.id, node.memory);
     }
-    text += &format!("  {} sockets\nthe guest sees:\n", topology.sockets);
+    text += &format!("  {}\nthe guest sees:\n", count(topology.sockets as usize, "socket"));
     for node in &hello.machine.nodes {
         let memory = Bytes::from_mib(Bytes(node.memory_bytes).mib());
         text += &format!("  node {}: CPUs {}, {memory}, distances {:?}\n", node.id, node.cpus, node.distances);
     }
     let (sockets, llcs) = (&hello.machine.sockets, hello.machine.llcs.join(" | "));
-    text + &format!("  {} sockets, last-level caches of CPUs {llcs}\n", sockets.len())
+    text + &format!("  {}, last-level caches of CPUs {llcs}\n", count(sockets.len(), "socket"))
 }

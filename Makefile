@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 RELEASE := target/release/homenode
 
-.PHONY: help demo test build guest dependencies bench documentation install clean
+.PHONY: help demo test lab build guest dependencies bench documentation install clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -22,6 +22,9 @@ guest: dependencies ## fetch the guest's kernel and build its init
 
 dependencies: ## install the Debian packages that are missing (needs root only if one is)
 	@scripts/install-dependencies
+
+lab: build ## check homenode on an emulated machine of four NUMA nodes, with KVM inside
+	scripts/lab --boot
 
 bench: build ## print every figure of docs/speed.md; asserts nothing
 	@scripts/install-dependencies bench

@@ -4,6 +4,7 @@ use crate::experiment::{Experiment, Published, Runs, Vms};
 use crate::kernels;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use topology::{TomlError, TomlText};
 use workloads::MAX_REPETITIONS;
 
 /// An experiment that cannot be used.
@@ -17,26 +18,9 @@ pub enum ExperimentError {
         /// Why.
         source: std::io::Error,
     },
-    /// It is not TOML, or has an unknown field or a value of a wrong kind.
-    #[error("{}: {reason}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Line, field and what would be valid.
-        reason: String,
-    },
-    /// A value cannot be used.
-    #[error("{}: {field} = {value} is not valid: {valid}", path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The field.
-        field: String,
-        /// What was written.
-        value: String,
-        /// What would be valid.
-        valid: String,
-    },
+    /// It is not TOML, has an unknown field, or a value that cannot be used.
+    #[error(transparent)]
+    Toml(#[from] TomlError),
 }
 
 /// Reads and checks an experiment file.
@@ -54,14 +38,13 @@ pub fn read(path: &Path) -> Result<Experiment, ExperimentError> {
 /// # Errors
 /// It is not a valid experiment.
 pub fn parse(text: &str, path: &Path) -> Result<Experiment, ExperimentError> {
-    let experiment: Experiment = toml::from_str(text).map_err(|error| ExperimentError::Syntax {
-        path: path.to_owned(),
-        reason: error.to_string().trim_end().to_owned(),
-    })?;
+    let file = path.display().to_string();
+    let text = TomlText::new(text, &file);
+    let experiment: Experiment = text.read()?;
     match first_fault(&experiment) {
         None => Ok(experiment),
         Some(Fault { field, value, valid }) => {
-            Err(ExperimentError::Value { path: path.to_owned(), field, value, valid })
+            Err(TomlError { value: Some(value), ..text.fault(&field, format!("expected {valid}")) }.into())
         }
     }
 }
@@ -77,10 +60,13 @@ fn fault(field: impl Into<String>, value: impl std::fmt::Display, valid: impl In
 }
 
 fn first_fault(experiment: &Experiment) -> Option<Fault> {
-    top_level(experiment)
-        .or_else(|| limits(experiment))
-        .or_else(|| configurations(experiment))
-        .or_else(|| experiment.published.iter().find_map(|published| published_fault(experiment, published)))
+    top_level(experiment).or_else(|| limits(experiment)).or_else(|| configurations(experiment)).or_else(|| {
+        experiment
+            .published
+            .iter()
+            .enumerate()
+            .find_map(|(index, published)| published_fault(experiment, index, published))
+    })
 }
 
 fn top_level(experiment: &Experiment) -> Option<Fault> {
@@ -164,28 +150,24 @@ fn configurations(experiment: &Experiment) -> Option<Fault> {
             || configuration.memory.fixed().is_some()
             || configuration.policy != Default::default();
         if configuration.runs == Runs::Native && is_vm_field {
-            return fault(
-                field("runs"),
-                "\"native\"",
-                "vms, vcpus, memory and policy belong to a configuration with runs = \"vms\"",
-            );
+            return fault(field("runs"), "\"native\"", "runs = \"vms\", to which vms, vcpus, memory and policy belong");
         }
     }
     None
 }
 
-fn published_fault(experiment: &Experiment, published: &Published) -> Option<Fault> {
+fn published_fault(experiment: &Experiment, index: usize, published: &Published) -> Option<Fault> {
     let names: Vec<&str> = experiment.configurations.iter().map(|configuration| configuration.name.as_str()).collect();
     if !names.contains(&published.configuration.as_str()) {
         return fault(
-            "published.configuration",
+            format!("published[{index}].configuration"),
             format!("{:?}", published.configuration),
             format!("one of the configurations: {}", names.join(", ")),
         );
     }
     for (kernel, figures) in kernels::NAMES.iter().zip(published.mb_per_s.in_order()) {
         let Some(figures) = figures else { continue };
-        let field = format!("published.mb_per_s.{}", kernel.to_lowercase());
+        let field = format!("published[{index}].mb_per_s.{}", kernel.to_lowercase());
         if figures.len() != published.threads.len() {
             let valid = format!("one figure for each of threads = {:?}", published.threads);
             return fault(field, format!("{} figures", figures.len()), valid);
@@ -244,13 +226,13 @@ mod tests {
                 format!(
                     "{SMALL}{NATIVE}[[published]]\nconfiguration = \"vm\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nmb_per_s = {{}}\n"
                 ),
-                ["published.configuration", "vm", "native"],
+                ["published[0].configuration", "vm", "native"],
             ),
             (
                 format!(
                     "{SMALL}{NATIVE}[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nmb_per_s = {{ copy = [1, 2] }}\n"
                 ),
-                ["published.mb_per_s.copy", "2 figures", "[1]"],
+                ["published[0].mb_per_s.copy", "2 figures", "[1]"],
             ),
         ];
         for (text, parts) in cases {

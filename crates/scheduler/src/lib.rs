@@ -16,4 +16,4 @@ pub use occupancy::{NodeUse, Occupancy};
 pub use placement::EXACT_STEPS;
 pub use plan::{Client, MemoryPolicy, Placement, Plan, Reason, VirtualNode, VirtualTopology};
 pub use planner::{plan, plan_together, plan_within};
-pub use spec::{SpecError, VmSpec};
+pub use spec::VmSpec;

@@ -2,10 +2,8 @@
 
 mod check;
 mod read;
-mod source;
 
 pub use check::{LONGEST_NAME, MOST_VCPUS, MOST_VIRTUAL_NODES};
-pub use read::SpecError;
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

@@ -7,7 +7,9 @@ mod bytes;
 mod ids;
 mod machine;
 pub mod read;
+mod toml_text;
 
 pub use bytes::{Bytes, BytesError};
 pub use ids::{CoreId, CpuId, CpuSet, Id, IdSet, IdSetError, LlcId, NodeId, NodeSet, SocketId};
 pub use machine::{Distances, HardwareThread, HugePages, Llc, Machine, Node};
+pub use toml_text::{TomlError, TomlText};

@@ -43,6 +43,9 @@ pub enum ReadError {
         /// What is wrong and what would be valid.
         reason: String,
     },
+    /// A machine file that is no TOML, or has an unknown field or a value of a wrong kind.
+    #[error(transparent)]
+    Toml(#[from] crate::TomlError),
     /// A document (XML or machine file) that cannot be used.
     #[error("{file}: {reason}")]
     Document {
@@ -52,7 +55,7 @@ pub enum ReadError {
         reason: String,
     },
     /// A field of a machine file with a value that cannot be.
-    #[error("{file}: field `{field}` is `{value}`: {valid}")]
+    #[error("{file}: {field} = {value}: {valid}")]
     Field {
         /// The file.
         file: String,

@@ -2,7 +2,7 @@
 
 use super::error::{ReadError, check_size};
 use super::shape::{Place, Shape, node};
-use crate::{Bytes, CoreId, CpuId, Distances, Llc, LlcId, Machine, NodeId, SocketId};
+use crate::{Bytes, CoreId, CpuId, Distances, Llc, LlcId, Machine, NodeId, SocketId, TomlText};
 use serde::Deserialize;
 
 /// How Linux numbers the hardware threads.
@@ -52,7 +52,7 @@ fn level_3() -> u8 {
 /// Where a field is unknown, missing, of the wrong type or out of range: the file, the field, its value, what would be valid.
 pub fn from_toml(text: &str, file: &str) -> Result<Machine, ReadError> {
     let fail = |reason: String| ReadError::Document { file: file.to_owned(), reason };
-    let described: MachineFile = toml::from_str(text).map_err(|error| fail(error.to_string().trim_end().to_owned()))?;
+    let described: MachineFile = TomlText::new(text, file).read()?;
     described.check(file)?;
     let shape = described.shape();
     let nodes: Vec<NodeId> = shape.nodes.iter().map(|node| node.id).collect();
@@ -155,13 +155,13 @@ mod tests {
     #[test]
     fn an_error_names_file_field_value_and_what_is_valid() {
         let cases = [
-            (SMALL.replace("sockets = 2", "sockets = 0"), "field `sockets` is `0`", "from 1 up"),
-            (SMALL.replace("sockets = 2", "sockets = -2"), "sockets = -2", "u32"),
+            (SMALL.replace("sockets = 2", "sockets = 0"), "sockets = 0", "from 1 up"),
+            (SMALL.replace("sockets = 2", "sockets = -2"), "sockets = -2", "whole number from 0"),
             (SMALL.replace("4 GiB", "4 GB"), "4 GB", "4 GiB"),
             (SMALL.replace("sockets", "sokets"), "sokets", "sockets"),
-            (format!("{SMALL}distances = [[10, 21]]"), "`distances` is `1 rows`", "2 rows of 2"),
+            (format!("{SMALL}distances = [[10, 21]]"), "distances = 1 rows", "2 rows of 2"),
             (format!("{SMALL}distances = [[10, 9], [21, 10]]"), "[10, 9]", "11 to 254"),
-            (format!("{SMALL}llc_level = 9"), "`llc_level` is `9`", "1 to 5"),
+            (format!("{SMALL}llc_level = 9"), "llc_level = 9", "1 to 5"),
             (format!("{SMALL}llcs_per_node = 4000000000"), "hardware threads", "65536"),
         ];
         for (text, place, valid) in cases {

@@ -2,12 +2,12 @@
 
 use crate::text::{WIDTH, count, lines, table, table_of, wrapped};
 use comfy_table::Table;
-use scheduler::{MemoryPolicy, Plan};
+use scheduler::{MemoryPolicy, Occupancy, Plan};
 use std::fmt::Write;
 use topology::{Bytes, CpuSet, Machine};
 
 /// The virtual topology, the placement, and the reasons for both.
-pub(crate) fn view(machine: &Machine, plan: &Plan) -> String {
+pub(crate) fn view(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> String {
     let topology = &plan.topology;
     let told = if topology.exposed { "told to the guest" } else { "not told to the guest" };
     let mut text = format!(
@@ -22,7 +22,7 @@ pub(crate) fn view(machine: &Machine, plan: &Plan) -> String {
     if topology.exposed && topology.nodes.len() > 1 {
         section(&mut text, "Distances that the guest sees", &distances(plan));
     }
-    section(&mut text, "What the VM takes of the machine", &holdings(machine, plan));
+    section(&mut text, "What the VM takes of the machine", &holdings(machine, occupancy, plan));
     text.push_str(&reasons(plan));
     if !plan.warnings.is_empty() {
         text.push('\n');
@@ -78,10 +78,10 @@ fn distances(plan: &Plan) -> Table {
     table
 }
 
-fn holdings(machine: &Machine, plan: &Plan) -> Table {
+fn holdings(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> Table {
     let mut table = table(["Node", "vCPUs", "of cores", "Memory", "of free"], &[0, 1, 2, 3, 4]);
     for (&node, taken) in &plan.holdings {
-        let free = machine.node(node).map_or(Bytes(0), |node| node.free.unwrap_or(node.memory));
+        let free = machine.node(node).map_or(Bytes(0), |node| occupancy.free_memory(node));
         table.add_row([
             node.to_string(),
             taken.vcpus.to_string(),

@@ -52,15 +52,10 @@ impl Host {
         let mut nodes = Vec::new();
         for node in machine.nodes.iter().filter(|node| allowed.contains(node.id)) {
             let (cpus, cores) = cpus.remove(&node.id).unwrap_or_default();
-            let held = occupancy.of(node.id);
-            // What is resident is already missing from `free`; only the rest of the promise still has to come out of it.
-            let available = match node.free {
-                Some(free) => free.saturating_sub(held.memory.saturating_sub(held.resident)),
-                None => node.memory.saturating_sub(held.memory),
-            };
             let (cores, threads) = (cores.len() as u32, cpus.len() as u32);
-            let (memory, available) = (node.memory.0, available.0.min(node.memory.0));
-            nodes.push(HostNode { id: node.id, cpus, cores, threads, memory, available, vcpus_held: held.vcpus });
+            let (memory, available) = (node.memory.0, occupancy.free_memory(node).0);
+            let vcpus_held = occupancy.of(node.id).vcpus;
+            nodes.push(HostNode { id: node.id, cpus, cores, threads, memory, available, vcpus_held });
         }
         nodes.sort_by_key(|node| node.id);
         if nodes.iter().all(|node| node.threads == 0) {

@@ -3,7 +3,7 @@
 use crate::Plan;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::{Bytes, NodeId};
+use topology::{Bytes, Node, NodeId};
 
 /// What the VMs that run or are being started hold of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,16 @@ impl Occupancy {
     /// What is held of `node`.
     pub fn of(&self, node: NodeId) -> NodeUse {
         self.nodes.get(&node).copied().unwrap_or_default()
+    }
+    /// Memory of a node that nobody has or was promised.
+    pub fn free_memory(&self, node: &Node) -> Bytes {
+        let held = self.of(node.id);
+        // What is resident is already missing from `free`; only the rest of the promise still has to come out of it.
+        let free = match node.free {
+            Some(free) => free.saturating_sub(held.memory.saturating_sub(held.resident)),
+            None => node.memory.saturating_sub(held.memory),
+        };
+        free.min(node.memory)
     }
     /// Adds what a planned VM will hold, so that the next plan sees it before the VM runs.
     pub fn reserve(&mut self, plan: &Plan) {

@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
         let report = Report { format, version, machine: &machine.name, occupancy: &occupancy, plan: &plan };
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
-        plan_view::view(&machine, &plan)
+        plan_view::view(&machine, &occupancy, &plan)
     };
     match io::stdout().write_all(text.as_bytes()) {
         // Whoever reads, `head` for one, has seen enough.

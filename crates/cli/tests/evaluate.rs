@@ -123,9 +123,8 @@ fn is_zombie(process: &Path) -> bool {
     fs::read_to_string(process.join("stat")).is_ok_and(|stat| stat.contains(") Z "))
 }
 
-fn signal(pid: u32, signal: &str) {
-    let status = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status().expect("kill runs");
-    assert!(status.success());
+fn signal(pid: u32, signal: i32) {
+    linux::sys::send_signal(pid, signal).expect("a signal");
 }
 
 #[test]
@@ -244,7 +243,7 @@ fn an_interrupt_stops_cleanly() {
     let mut child = place.command().spawn().expect("homenode starts");
     let start = place.wait_for("a start", &mut child, |record| record["record"] == "start");
     place.wait_for("a visit", &mut child, |record| record["record"] == "visit");
-    signal(child.id(), "INT");
+    signal(child.id(), libc::SIGINT);
     let output = child.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(1));
     let message = text(&output.stderr);
@@ -263,7 +262,7 @@ fn a_killed_vm_is_reported_and_the_evaluation_is_continued() {
     let start = place.wait_for("the VM", &mut child, |record| of_vm(record, "start"));
     assert_eq!(start["residence"]["vcpus"].as_array().map(Vec::len), Some(1), "{start}");
     place.wait_for("a repetition", &mut child, |record| of_vm(record, "repetition"));
-    signal(start["pid"].as_u64().expect("a process") as u32, "KILL");
+    signal(start["pid"].as_u64().expect("a process") as u32, libc::SIGKILL);
     let output = child.wait_with_output().expect("ended");
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");

@@ -131,7 +131,7 @@ fn ratios(summary: &Summary) -> Option<Chart> {
     }
     let layout = plot.layout().clone().bar_mode(BarMode::Group).x_axis(axis(""));
     plot.set_layout(layout);
-    let emulated = if summary.emulated { ", EMULATED (TCG): not those of hardware virtualisation" } else { "" };
+    let emulated = if summary.emulated { ", EMULATED (TCG): not those of hardware virtualization" } else { "" };
     (!plot.data().is_empty()).then(|| Chart { heading: format!("Virtual / native{emulated}"), plot })
 }
 

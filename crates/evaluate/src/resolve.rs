@@ -313,7 +313,7 @@ fn shape_notes(host: &Host, configurations: &[ResolvedConfiguration]) -> Vec<Str
     let mut notes = Vec::new();
     if has_vms && host.emulated {
         notes.push(
-            "VMs ran by SOFTWARE EMULATION (TCG): their ratios to native are not those of hardware virtualisation."
+            "VMs ran by SOFTWARE EMULATION (TCG): their ratios to native are not those of hardware virtualization."
                 .to_owned(),
         );
     }

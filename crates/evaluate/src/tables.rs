@@ -152,7 +152,7 @@ fn ratios(resolved: &Resolved, summary: &Summary) -> Option<Table> {
     let mut header = header("Configuration", &threads);
     header.insert(1, "Kernel".to_owned());
     let notes = if summary.emulated {
-        vec!["EMULATED (TCG): these ratios are those of software emulation, not of hardware virtualisation.".to_owned()]
+        vec!["EMULATED (TCG): these ratios are those of software emulation, not of hardware virtualization.".to_owned()]
     } else {
         Vec::new()
     };

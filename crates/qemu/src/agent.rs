@@ -217,19 +217,19 @@ mod tests {
         agent.write_all(b"{\"type\":\"ready\",\"job\":7,\"repetition\":0}\n\n").unwrap();
         agent.write_all(b"{\"type\":\"ready\",\"job\":7,\"repetition\":1}\n").unwrap();
         for repetition in 0..2 {
-            let arrived = link.receive(Duration::from_secs(5)).unwrap();
+            let arrived = link.receive(Duration::from_secs(60)).unwrap();
             assert_eq!(arrived.message, FromAgent::Ready { job: 7, repetition });
         }
         assert!(matches!(link.receive(Duration::from_millis(10)), Err(AgentError::Timeout { .. })));
         drop(agent);
-        assert!(matches!(link.receive(Duration::from_secs(5)), Err(AgentError::Closed { .. })));
+        assert!(matches!(link.receive(Duration::from_secs(60)), Err(AgentError::Closed { .. })));
     }
 
     #[test]
     fn what_is_not_a_message_is_shown() {
         let (link, mut agent) = pair();
         agent.write_all(b"Kernel panic - not syncing\n").unwrap();
-        let error = link.receive(Duration::from_secs(5)).unwrap_err().to_string();
+        let error = link.receive(Duration::from_secs(60)).unwrap_err().to_string();
         assert!(error.contains("vm-1") && error.contains("Kernel panic"), "{error}");
     }
 

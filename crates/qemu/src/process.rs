@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_program_that_dies_at_once_is_reported_with_its_last_words() {
         let mut process = run("echo 'q: Could not set up host forwarding rule' >&2; exit 3");
-        let error = process.ended(Duration::from_secs(10)).unwrap().to_string();
+        let error = process.ended(Duration::from_secs(60)).unwrap().to_string();
         assert!(error.contains("exit status: 3") && error.contains("q: Could not set up"), "{error}");
         assert!(error.ends_with("change `forward` in the spec."), "{error}");
     }

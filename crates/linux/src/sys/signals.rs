@@ -55,7 +55,7 @@ mod tests {
         let handle = ProcessHandle::open(child.id()).unwrap();
         assert!(!handle.wait_ended(Duration::ZERO).unwrap());
         handle.signal(libc::SIGKILL).unwrap();
-        assert!(handle.wait_ended(Duration::from_secs(10)).unwrap());
+        assert!(handle.wait_ended(Duration::from_secs(60)).unwrap());
         child.wait().unwrap();
         assert_eq!(handle.signal(libc::SIGKILL).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }

@@ -1,12 +1,13 @@
 //! A VM boots from its own disk image, raw and qcow2, and a forwarded port answers on loopback.
 
+mod common;
+
+use common::{lacks, within_seconds};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 const SAYS: &str = "booted from this disk";
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A boot sector that writes [`SAYS`] to the first serial port and halts.
 fn boot_sector() -> Vec<u8> {
@@ -41,17 +42,6 @@ fn free_port() -> u16 {
     listener.local_addr().expect("its number").port()
 }
 
-fn within_patience(mut what: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if what() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    false
-}
-
 fn end(mut homenode: Child) {
     linux::sys::send_signal(homenode.id(), libc::SIGTERM).expect("a signal");
     assert!(homenode.wait().expect("the end").success());
@@ -59,12 +49,8 @@ fn end(mut homenode: Child) {
 
 #[test]
 fn raw_and_qcow2_images_boot_and_a_port_is_forwarded() {
-    let in_path = |program: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|directory| directory.join(program).exists())
-    };
-    if let Some(missing) = ["qemu-system-x86_64", "qemu-img"].iter().find(|program| !in_path(program)) {
-        eprintln!("SKIPPED raw_and_qcow2_images_boot_and_a_port_is_forwarded: no {missing} in PATH");
+    let test = "raw_and_qcow2_images_boot_and_a_port_is_forwarded";
+    if lacks(test, "qemu-system-x86_64") || lacks(test, "qemu-img") {
         return;
     }
     let place = tempfile::tempdir().expect("a directory");
@@ -88,7 +74,7 @@ fn raw_and_qcow2_images_boot_and_a_port_is_forwarded() {
             .spawn()
             .expect("homenode");
         let said = || std::fs::read_to_string(&log).is_ok_and(|said| said.contains(SAYS));
-        let booted = within_patience(said);
+        let booted = within_seconds(60, said);
         let forwarded = TcpStream::connect(("127.0.0.1", port)).is_ok();
         end(homenode);
         assert!(booted, "{format}: {:?}", std::fs::read_to_string(&log));

@@ -1,8 +1,10 @@
 //! `homenode run` and `homenode vm` as a user meets them, with a real QEMU. The firmware finds nothing to boot, and waits.
 
+mod common;
+
+use common::{lacks, within_seconds};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 struct Place(tempfile::TempDir);
 
@@ -55,28 +57,12 @@ fn stdout(output: &Output) -> String {
 }
 
 fn no_qemu(test: &str) -> bool {
-    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-        .any(|directory| directory.join("qemu-system-x86_64").exists());
-    if !found {
-        eprintln!("SKIPPED {test}: no qemu-system-x86_64 in PATH");
-    }
-    !found
+    lacks(test, "qemu-system-x86_64")
 }
 
 fn qemu_of(vm: &str) -> Option<u32> {
     let running = linux::vms::running().expect("/proc");
     running.into_iter().find(|seen| seen.name.as_deref() == Some(vm)).map(|seen| seen.identity.pid)
-}
-
-fn within_seconds(seconds: u64, mut what: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(seconds);
-    while Instant::now() < deadline {
-        if what() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    false
 }
 
 /// An attached VM, running and at home.

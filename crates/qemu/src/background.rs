@@ -68,7 +68,7 @@ fn start_in(place: &VmDirectory, launch: &Launch, prepared: &Prepared, sandbox: 
         agent: None,
         paused: true,
     };
-    let boot = boot::resolve(launch, InitramfsIn::Memory)?;
+    let boot = boot::resolve(launch, &prepared.host.accelerator, InitramfsIn::Memory)?;
     let host = HostTraits { sandbox, ..prepared.host.clone() };
     let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
     let lock = place.lock.try_clone().map_err(QemuError::io(vm, "copy the lock"))?;

@@ -24,14 +24,14 @@ pub(crate) enum InitramfsIn {
 }
 
 /// Finds what `launch` boots. Every file that the spec names must be readable.
-pub(crate) fn resolve(launch: &Launch, place: InitramfsIn) -> Result<Resolved, QemuError> {
+pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator, place: InitramfsIn) -> Result<Resolved, QemuError> {
     check_disks(launch)?;
     match &launch.spec.boot {
         Boot::TinyGuest { kernel } => {
             let field = if launch.kernel.is_some() { "--kernel" } else { "boot.kernel" };
             let kernel = launch.kernel.as_deref().or(kernel.as_deref());
             kernel.map_or(Ok(()), |kernel| readable(launch, field, kernel))?;
-            tiny_guest(launch, kernel, place)
+            tiny_guest(launch, accelerator, kernel, place)
         }
         Boot::Kernel { kernel, initrd, command_line } => {
             let kernel = launch.kernel.as_ref().unwrap_or(kernel);
@@ -56,7 +56,12 @@ fn disk(launch: &Launch) -> Result<Resolved, QemuError> {
     Err(QemuError::Spec { vm: launch.spec.name.clone(), problem: problem.to_owned() })
 }
 
-fn tiny_guest(launch: &Launch, kernel: Option<&Path>, place: InitramfsIn) -> Result<Resolved, QemuError> {
+fn tiny_guest(
+    launch: &Launch,
+    accelerator: &Accelerator,
+    kernel: Option<&Path>,
+    place: InitramfsIn,
+) -> Result<Resolved, QemuError> {
     let vm = &launch.spec.name;
     let fail = |error: TinyGuestError| {
         let (vm, problem) = (vm.clone(), error.to_string());
@@ -80,7 +85,7 @@ fn tiny_guest(launch: &Launch, kernel: Option<&Path>, place: InitramfsIn) -> Res
             (path, Vec::new())
         }
     };
-    let command_line = guest.command_line(&Accelerator::detect(launch.spec.vcpus));
+    let command_line = guest.command_line(accelerator);
     let files = BootFiles { kernel: Some(guest.kernel().to_owned()), initrd: Some(initrd), command_line };
     Ok(Resolved { files, open })
 }
@@ -118,7 +123,7 @@ mod tests {
     }
 
     fn resolved(launch: &Launch) -> Result<Resolved, QemuError> {
-        resolve(launch, InitramfsIn::Memory)
+        resolve(launch, &Accelerator::Kvm, InitramfsIn::Memory)
     }
 
     #[test]

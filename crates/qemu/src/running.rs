@@ -9,6 +9,7 @@ use crate::qmp::Qmp;
 use crate::{Accelerator, Launch, QemuError, Residence, accelerator, binary};
 use linux::sys::{ChildSetup, Tie};
 use scheduler::Plan;
+use scheduler::spec::name_problem;
 use serde_json::json;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -56,7 +57,7 @@ impl RunningVm {
             paused: true,
         };
         let sink = Sink::open(&launch.console).map_err(QemuError::io(vm, "open the console's file"))?;
-        let boot = boot::resolve(launch, InitramfsIn::Memory)?;
+        let boot = boot::resolve(launch, &prepared.host.accelerator, InitramfsIn::Memory)?;
         let host = HostTraits { sandbox, ..prepared.host.clone() };
         let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
         let mut inherited: Vec<OwnedFd> = boot.open;
@@ -205,23 +206,17 @@ pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {
     check_name(&launch.spec.name)?;
     check_plan(launch)?;
     let binary = binary::locate(&launch.spec.name)?;
-    let boot = boot::resolve(launch, InitramfsIn::File)?;
-    let wiring = Wiring { monitor: None, console: Channel::Stdio, console_log: None, agent: None, paused: false };
     let host = host_traits(launch.spec.vcpus);
+    let boot = boot::resolve(launch, &host.accelerator, InitramfsIn::File)?;
+    let wiring = Wiring { monitor: None, console: Channel::Stdio, console_log: None, agent: None, paused: false };
     let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
     Ok(command_line::as_shell(&binary, &arguments))
 }
 
 /// A name that is safe in a path and in QEMU's options.
 pub(crate) fn check_name(name: &str) -> Result<(), QemuError> {
-    let good = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    if !name.is_empty() && name.len() <= 64 && name.chars().all(good) && !name.starts_with(['.', '-']) {
-        return Ok(());
-    }
-    let problem = format!(
-        "name = \"{name}\" is no name for a VM: up to 64 letters, digits, `-`, `_` and `.`, beginning with a letter or digit"
-    );
-    Err(QemuError::Spec { vm: name.to_owned(), problem })
+    let fail = |problem| QemuError::Spec { vm: name.to_owned(), problem: format!("name = \"{name}\": {problem}") };
+    name_problem(name).map_or(Ok(()), |problem| Err(fail(problem)))
 }
 
 fn check_plan(launch: &Launch) -> Result<(), QemuError> {

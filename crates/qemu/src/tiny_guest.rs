@@ -92,8 +92,8 @@ impl TinyGuest {
     }
 
     /// The kernel's command line for `-append`. Where TCG gives each vCPU a host thread, the kernel boots on the first vCPU alone and init brings
-    /// up the others: at boot Linux patches its own code, and QEMU 7.2 now and then leaves another vCPU with the breakpoint of a patch for
-    /// ever (seen: one boot of two vCPUs in about a hundred).
+    /// up the others: at boot Linux patches its own code, and QEMU 7.2 may leave another vCPU with the breakpoint of a patch for
+    /// ever. One boot of two vCPUs was seen to hang in a way that fits; more vCPUs hang more often.
     pub fn command_line(&self, accelerator: &Accelerator) -> String {
         let on_one_vcpu = matches!(accelerator, Accelerator::Tcg { threads: TcgThreads::Multi, .. });
         format!("{COMMAND_LINE}{}", if on_one_vcpu { " maxcpus=1" } else { "" })

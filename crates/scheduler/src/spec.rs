@@ -3,7 +3,7 @@
 mod check;
 mod read;
 
-pub use check::{LONGEST_NAME, MOST_VCPUS, MOST_VIRTUAL_NODES};
+pub use check::{LONGEST_NAME, MOST_VCPUS, MOST_VIRTUAL_NODES, name_problem};
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

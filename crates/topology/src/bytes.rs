@@ -9,8 +9,6 @@ use std::str::FromStr;
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// 1024.
-    pub const KIB: Bytes = Bytes(1 << 10);
     /// 1024^2.
     pub const MIB: Bytes = Bytes(1 << 20);
     /// 1024^3.

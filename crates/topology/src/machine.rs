@@ -155,11 +155,6 @@ impl Machine {
         self.usable_threads().filter(|thread| thread.node == node).map(|thread| thread.core).collect()
     }
 
-    /// Last-level caches that usable threads of a node share.
-    pub fn llcs_of(&self, node: NodeId) -> IdSet<LlcId> {
-        self.usable_threads().filter(|thread| thread.node == node).filter_map(|thread| thread.llc).collect()
-    }
-
     /// Ids of all sockets.
     pub fn sockets(&self) -> IdSet<SocketId> {
         self.threads.iter().map(|thread| thread.socket).collect()

@@ -7,7 +7,6 @@ mod run;
 
 pub use run::{StreamOutcome, StreamRun};
 
-use crate::protocol::Stores;
 use crate::{MAX_REPETITIONS, WorkloadError};
 
 /// STREAM's factor in Scale and Triad.
@@ -123,11 +122,6 @@ pub fn largest_error(elements: &[f64], expected: f64) -> f64 {
 pub fn share(elements: u64, threads: u32, index: u32) -> std::ops::Range<u64> {
     let bound = |index: u32| (u128::from(elements) * u128::from(index) / u128::from(threads)) as u64;
     bound(index)..bound(index + 1)
-}
-
-/// Whether this CPU can run the kernels with such stores; the error says why not.
-pub fn check_stores(stores: Stores) -> Result<(), WorkloadError> {
-    kernels::Kernels::new(stores).map(|_| ())
 }
 
 fn check_job(job: &crate::protocol::StreamJob) -> Result<(), WorkloadError> {

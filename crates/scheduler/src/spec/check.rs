@@ -26,25 +26,24 @@ fn ensure(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Checked
 
 /// The first thing that makes the spec unusable on any machine.
 pub(super) fn check(spec: &VmSpec) -> Checked {
-    check_name(&spec.name)?;
+    name_problem(&spec.name).map_or(Ok(()), |problem| Err(Problem { field: "name".to_owned(), problem }))?;
     ensure((1..=MOST_VCPUS).contains(&spec.vcpus), "vcpus", || format!("a VM has 1 to {MOST_VCPUS} vCPUs"))?;
     check_memory(spec.memory, "memory")?;
     check_policy(spec)?;
     check_devices(spec)
 }
 
-fn check_name(name: &str) -> Checked {
-    ensure((1..=LONGEST_NAME).contains(&name.len()), "name", || {
-        format!("a name has 1 to {LONGEST_NAME} characters; this one has {}", name.len())
-    })?;
-    let odd = name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-".contains(*c)));
-    ensure(odd.is_none(), "name", || {
-        format!(
-            "the name becomes a file name: letters, digits, `.`, `_` and `-` are valid, {:?} is not",
-            odd.unwrap_or(' ')
-        )
-    })?;
-    ensure(!name.starts_with(['.', '-']), "name", || "a name begins with a letter, a digit or `_`".to_owned())
+/// What is wrong with a VM's name: it becomes part of file and socket names and of QEMU's options. `None` if it will do.
+pub fn name_problem(name: &str) -> Option<String> {
+    if !(1..=LONGEST_NAME).contains(&name.len()) {
+        return Some(format!("a name has 1 to {LONGEST_NAME} characters; this one has {}", name.len()));
+    }
+    if let Some(odd) = name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-".contains(*c))) {
+        return Some(format!(
+            "the name becomes a file name: letters, digits, `.`, `_` and `-` are valid, {odd:?} is not"
+        ));
+    }
+    name.starts_with(['.', '-']).then(|| "a name begins with a letter, a digit or `_`".to_owned())
 }
 
 fn check_memory(memory: Bytes, field: &str) -> Checked {

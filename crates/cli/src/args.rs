@@ -1,5 +1,7 @@
 //! The command line. Help, shell completions and the man page all come from here.
 
+pub(crate) use crate::args_balance::{BalanceArguments, DoctorArguments, TopArguments, WhyArguments};
+pub(crate) use crate::args_model::{AdviseArguments, CalibrateArguments, MachineCommandArguments, ValidateArguments};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -21,8 +23,24 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// List, look at and stop the VMs that run in the background
     Vm(VmArguments),
-    /// Run an experiment natively and in VMs; print its tables and write its report
+    /// Run an experiment natively and in VMs, or on a model; print its tables and write its report
     Evaluate(EvaluateArguments),
+    /// Check a machine file: what is missing or impossible in it
+    Machine(MachineCommandArguments),
+    /// Measure this host and write its machine file, so that it can be modelled
+    Calibrate(CalibrateArguments),
+    /// Run every published experiment on the model and print how wrong it is
+    Validate(ValidateArguments),
+    /// Compare shapes of a VM on the model of a machine, and rank them
+    Advise(AdviseArguments),
+    /// Keep every VM of this host at its NUMA home
+    Balance(BalanceArguments),
+    /// Show nodes and VMs, refreshing in place
+    Top(TopArguments),
+    /// Say why a VM lives where it does, and what would move it
+    Why(WhyArguments),
+    /// Look for pages, policies and affinities that disagree with a VM's home, and repair them
+    Doctor(DoctorArguments),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -122,6 +140,16 @@ pub(crate) struct EvaluateArguments {
     /// The experiment; or, with --resume, left out
     #[arg(value_name = "EXPERIMENT.toml", required_unless_present = "resume", conflicts_with = "resume")]
     pub(crate) experiment: Option<PathBuf>,
+    /// Measure nothing: compute the figures on the model of this machine, a name from machines/ or a machine file (.toml) with rates.
+    /// Configurations that name a machine of their own keep it
+    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["resume", "dry_run"])]
+    pub(crate) on: Option<String>,
+    /// With --on: the results directory of a measured run of the same experiment, whose figures stand beside the modelled ones
+    #[arg(long, value_name = "RESULTS", requires = "on")]
+    pub(crate) beside: Option<PathBuf>,
+    /// With --on: decides what is drawn where placements are too many to enumerate; the same seed gives the same figures
+    #[arg(long, default_value_t = 1, requires = "on")]
+    pub(crate) seed: u64,
     /// Continue an evaluation that was cut short, from its results directory
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) resume: Option<PathBuf>,

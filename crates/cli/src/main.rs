@@ -1,16 +1,30 @@
 //! The `homenode` program, thin: parse, resolve, run, print.
 
+mod advise_view;
 mod args;
+mod args_balance;
+mod args_model;
+mod balance_view;
+mod balancer_host;
+mod balancer_place;
 mod commands;
+mod doctor_view;
 mod evaluation_view;
 mod failure;
+mod guest_topology;
 mod machine_choice;
 mod machine_view;
 mod machine_view_picture;
+mod measuring;
+mod output;
 mod plan_view;
 mod residence_view;
+mod screen;
 mod text;
+mod top_view;
+mod vm_choice;
 mod vm_spec_file;
+mod why_view;
 
 use clap::Parser;
 use std::process::ExitCode;

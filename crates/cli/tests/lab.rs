@@ -1,20 +1,63 @@
 //! homenode on a machine of four NUMA nodes, with KVM: see scripts/lab.
 
+use scheduler::balance::BalancePolicy;
 use std::path::Path;
 use std::process::Command;
 
 /// What scripts/lab ends with where something that it needs is missing.
 const CANNOT_RUN: i32 = 77;
 
-#[test]
-fn vms_are_at_home_on_four_nodes_under_kvm() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/lab");
-    let lab = Command::new(script).args(["--homenode", env!("CARGO_BIN_EXE_homenode")]).output().expect("scripts/lab");
+/// Runs a script in the lab with a program beside homenode, or the lab's own checks: each check passes, and there are at least so many.
+fn passes(test: &str, script: Option<&str>, program: Option<&Path>, least_checks: usize) {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut lab = Command::new(repository.join("scripts/lab"));
+    lab.args(["--homenode", env!("CARGO_BIN_EXE_homenode")]);
+    if let Some(script) = script {
+        lab.args(["--run", script]);
+    }
+    if let Some(program) = program {
+        lab.arg("--bring").arg(program);
+    }
+    let lab = lab.output().expect("scripts/lab");
     let (said, complained) = (String::from_utf8_lossy(&lab.stdout), String::from_utf8_lossy(&lab.stderr));
     if lab.status.code() == Some(CANNOT_RUN) {
-        eprintln!("SKIPPED vms_are_at_home_on_four_nodes_under_kvm: {}", complained.trim());
+        eprintln!("SKIPPED {test}: {}", complained.trim());
         return;
     }
     assert!(lab.status.success(), "{said}\n{complained}");
-    assert!(said.lines().filter(|line| line.starts_with("PASS")).count() >= 16, "{said}");
+    let passed = said.lines().filter(|line| line.starts_with("PASS")).count();
+    assert!(passed >= least_checks, "{passed} of at least {least_checks} checks\n{said}");
+}
+
+#[test]
+fn vms_are_at_home_on_four_nodes_under_kvm() {
+    passes("vms_are_at_home_on_four_nodes_under_kvm", None, None, 16);
+}
+
+#[test]
+fn vms_of_others_are_brought_home_and_kept_there() {
+    passes("vms_of_others_are_brought_home_and_kept_there", Some("crates/cli/tests/lab/balance.sh"), None, 35);
+}
+
+#[test]
+fn memory_and_threads_of_others_vms_are_moved() {
+    let test = "memory_and_threads_of_others_vms_are_moved";
+    let program = Path::new(env!("CARGO_BIN_EXE_homenode")).with_file_name("examples/linux_host");
+    if !program.exists() {
+        eprintln!("SKIPPED {test}: no {}: cargo build -p linux --example linux_host", program.display());
+        return;
+    }
+    passes(test, Some("crates/linux/tests/lab/quick.sh"), Some(&program), 10);
+}
+
+/// bench/compare-in-lab runs the balancer under this file and calls it ESXi's defaults.
+#[test]
+fn the_policy_file_of_esxis_defaults_is_what_the_balancer_calls_so() {
+    #[derive(serde::Deserialize)]
+    struct PolicyFile {
+        balance: BalancePolicy,
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/esxi-defaults.toml");
+    let file: PolicyFile = toml::from_str(&std::fs::read_to_string(path).expect("the file")).expect("a policy");
+    assert_eq!(file.balance, BalancePolicy::esxi_defaults());
 }

@@ -1,7 +1,9 @@
-//! Charts of a STREAM evaluation. Measured: filled marks and solid lines. Published: open diamonds and dashed lines, in grey.
+//! Charts. Measured: filled marks and solid lines. Modelled: open squares and dotted lines. Published: open diamonds and dashed lines,
+//! in grey.
 
-use crate::experiment::{Published, WorkloadKind};
+use crate::experiment::{Experiment, Published, WorkloadKind};
 use crate::kernels;
+use crate::modelled::{Figure, Prediction, Unit};
 use crate::point::Point;
 use crate::resolve::Resolved;
 use crate::summary::{ConfigurationSummary, Summary};
@@ -11,8 +13,8 @@ use plotly::configuration::DisplayModeBar;
 use plotly::layout::{Axis, AxisType, BarMode, Legend, Margin, RangeMode};
 use plotly::{Bar, Configuration, Layout, Plot, Scatter};
 
-/// Told apart by people who see red and green alike (Okabe and Ito).
-const COLOURS: [&str; 6] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"];
+/// Told apart by people who see red and green alike (Okabe and Ito); the last two, dark, for experiments of many configurations.
+const COLOURS: [&str; 8] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B2A86", "#7A4B00"];
 /// Reads on white and on black.
 const INK: &str = "#808890";
 /// No colour of any measured line.
@@ -22,6 +24,15 @@ const PUBLISHED: &str = "#808890";
 pub(crate) struct Chart {
     pub(crate) heading: String,
     pub(crate) plot: Plot,
+    /// Names below it, most of which are too long for two in a line.
+    pub(crate) named: usize,
+}
+
+impl Chart {
+    /// Height that leaves the curves as much room as the names below take.
+    pub(crate) fn height_rem(&self) -> f64 {
+        (19.0 + 1.25 * self.named as f64).max(24.0)
+    }
 }
 
 /// All charts; none for a matrix, whose tables say it better.
@@ -70,13 +81,20 @@ fn bandwidth(resolved: &Resolved, summary: &Summary, kernel: usize) -> Chart {
             plot.add_trace(trace);
         }
     }
+    with_counts(&mut plot, "threads over all VMs", counts);
+    // Of each configuration, every repetition and every rejected one are drawn too, without a name.
+    let named = plot.data().len() - 2 * summary.configurations.len();
+    Chart { heading: kernels::NAMES[kernel].to_owned(), plot, named }
+}
+
+/// Gives the horizontal axis a tick at each count.
+fn with_counts(plot: &mut Plot, title: &str, mut counts: Vec<f64>) {
     counts.sort_by(f64::total_cmp);
     counts.dedup();
     let labels = counts.iter().map(|count| format!("{count:.0}")).collect();
-    let axis = axis("threads over all VMs").type_(AxisType::Log).tick_values(counts).tick_text(labels);
+    let axis = axis(title).type_(AxisType::Log).tick_values(counts).tick_text(labels);
     let layout = plot.layout().clone().x_axis(axis);
     plot.set_layout(layout);
-    Chart { heading: kernels::NAMES[kernel].to_owned(), plot }
 }
 
 type Points = (Vec<f64>, Vec<f64>);
@@ -103,12 +121,91 @@ fn series(configuration: &ConfigurationSummary, kernel: usize) -> (Points, Point
 fn published_trace(published: &Published, kernel: usize) -> Option<Box<Scatter<f64, f64>>> {
     let figures = published.mb_per_s.in_order()[kernel]?.clone();
     let threads = published.threads.iter().map(|&count| f64::from(count)).collect();
-    let trace = Scatter::new(threads, figures)
+    Some(published_scatter(&published.title, (threads, figures)))
+}
+
+fn published_scatter(title: &str, points: Points) -> Box<Scatter<f64, f64>> {
+    Scatter::new(points.0, points.1)
         .mode(Mode::LinesMarkers)
-        .name(format!("PUBLISHED: {}", published.title))
+        .name(format!("PUBLISHED: {title}"))
         .line(Line::new().color(PUBLISHED).width(1.5).dash(DashType::Dash))
-        .marker(Marker::new().color(PUBLISHED).size(10).symbol(MarkerSymbol::DiamondOpen));
-    Some(trace)
+        .marker(Marker::new().color(PUBLISHED).size(10).symbol(MarkerSymbol::DiamondOpen))
+}
+
+/// Charts of a modelled experiment: each kernel or application against threads. Open squares and dotted lines, unlike anything measured.
+pub(crate) fn modelled(experiment: &Experiment, prediction: &Prediction) -> Vec<Chart> {
+    let shows_seconds = experiment.application.as_ref().is_none_or(|section| section.shows_seconds);
+    let mut names: Vec<(&str, Unit)> = Vec::new();
+    for figure in prediction.figures.iter().filter(|figure| figure.threads.is_some() && figure.unit != Unit::Ratio) {
+        if !names.contains(&(figure.figure.as_str(), figure.unit)) && shows_seconds {
+            names.push((&figure.figure, figure.unit));
+        }
+    }
+    names.into_iter().map(|(name, unit)| modelled_chart(experiment, prediction, name, unit)).collect()
+}
+
+fn modelled_chart(experiment: &Experiment, prediction: &Prediction, name: &str, unit: Unit) -> Chart {
+    let axis_title = if unit == Unit::Seconds { "processes over all VMs" } else { "threads over all VMs" };
+    let mut plot = plot(axis_title, unit.name());
+    let mut counts = Vec::new();
+    for (index, configuration) in prediction.configurations.iter().enumerate() {
+        let colour = COLOURS[index % COLOURS.len()];
+        let own = |figure: &&Figure| figure.configuration == configuration.name && figure.figure == name;
+        let points: Points = prediction
+            .figures
+            .iter()
+            .filter(own)
+            .filter_map(|figure| Some((f64::from(figure.threads?), figure.modelled)))
+            .unzip();
+        counts.extend(points.0.iter().copied());
+        plot.add_trace(
+            Scatter::new(points.0, points.1)
+                .mode(Mode::LinesMarkers)
+                .name(format!("MODELLED: {}", configuration.name))
+                .line(Line::new().color(colour).width(1.5).dash(DashType::Dot))
+                .marker(Marker::new().color(colour).size(9).symbol(MarkerSymbol::SquareOpen)),
+        );
+        let points = measured_points(prediction, &configuration.name, name);
+        if !points.0.is_empty() {
+            counts.extend(points.0.iter().copied());
+            plot.add_trace(measured_scatter(prediction, &configuration.name, points, colour));
+        }
+    }
+    for published in &experiment.published {
+        let figure = |&count: &u32| Some((f64::from(count), published.by_name(name, count)?));
+        let points: Points = published.threads.iter().filter_map(figure).unzip();
+        if !points.0.is_empty() {
+            counts.extend(points.0.iter().copied());
+            plot.add_trace(published_scatter(&published.title, points));
+        }
+    }
+    with_counts(&mut plot, axis_title, counts);
+    let measured = if prediction.beside.is_some() { " and measured" } else { "" };
+    let named = plot.data().len();
+    Chart { heading: format!("{name}, modelled{measured}"), plot, named }
+}
+
+/// Figures of a measured run beside the modelled ones, at each thread count.
+fn measured_points(prediction: &Prediction, configuration: &str, name: &str) -> Points {
+    let all = prediction.beside.iter().flat_map(|beside| &beside.figures);
+    let own = all.filter(|one| one.configuration == configuration && one.figure.eq_ignore_ascii_case(name));
+    own.filter_map(|one| Some((f64::from(one.threads?), one.measured))).unzip()
+}
+
+fn measured_scatter(
+    prediction: &Prediction,
+    configuration: &str,
+    points: Points,
+    colour: &'static str,
+) -> Box<Scatter<f64, f64>> {
+    let all = prediction.beside.iter().flat_map(|beside| &beside.figures);
+    let emulated = all.filter(|one| one.configuration == configuration).any(|one| one.emulated);
+    let suffix = if emulated { " (emulated)" } else { "" };
+    Scatter::new(points.0, points.1)
+        .mode(Mode::LinesMarkers)
+        .name(format!("MEASURED: {configuration}{suffix}"))
+        .line(Line::new().color(colour).width(2.0))
+        .marker(Marker::new().color(colour).size(10))
 }
 
 fn ratios(summary: &Summary) -> Option<Chart> {
@@ -132,7 +229,8 @@ fn ratios(summary: &Summary) -> Option<Chart> {
     let layout = plot.layout().clone().bar_mode(BarMode::Group).x_axis(axis(""));
     plot.set_layout(layout);
     let emulated = if summary.emulated { ", EMULATED (TCG): not those of hardware virtualization" } else { "" };
-    (!plot.data().is_empty()).then(|| Chart { heading: format!("Virtual / native{emulated}"), plot })
+    let named = plot.data().len();
+    (named > 0).then(|| Chart { heading: format!("Virtual / native{emulated}"), plot, named })
 }
 
 fn axis(title: &str) -> Axis {
@@ -146,7 +244,7 @@ fn plot(x: &str, y: &str) -> Plot {
             .x_axis(axis(x))
             .y_axis(axis(y).range_mode(RangeMode::ToZero))
             .legend(Legend::new().font(Font::new().color(INK)).orientation(Orientation::Horizontal).y(-0.25))
-            .margin(Margin::new().top(16).right(16).left(64).bottom(48))
+            .margin(Margin::new().top(36).right(16).left(64).bottom(48))
             .font(Font::new().color(INK))
             .paper_background_color("rgba(0,0,0,0)")
             .plot_background_color("rgba(0,0,0,0)"),

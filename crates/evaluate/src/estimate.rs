@@ -20,7 +20,9 @@ pub fn visit_seconds(resolved: &Resolved, visit: &Visit) -> f64 {
     let rate = |threads: u32| (one * f64::from(threads)).min(all);
     let bytes = kernels::repetition_bytes(resolved.arrays.elements) as f64;
     let repetition = match visit.point {
-        Point::Stream { threads } | Point::Bandwidth { threads, .. } => bytes / rate(threads),
+        Point::Stream { threads } | Point::Application { threads } | Point::Bandwidth { threads, .. } => {
+            bytes / rate(threads)
+        }
         Point::Latency { .. } => resolved.experiment.chase.loads as f64 * if emulated { 400e-9 } else { 150e-9 },
     };
     repetition * (f64::from(resolved.experiment.repetitions) + PREPARATION) + 0.3

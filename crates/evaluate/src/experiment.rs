@@ -1,8 +1,12 @@
 //! The experiment: what a user writes in `experiments/*.toml`. Plain data; nothing here looks at a machine or opens a file.
 
+use crate::applications;
 use crate::choice::Choice;
+use crate::modelled::settings::{Modelled, NativeOs};
+use crate::validation::statement::Statement;
 use scheduler::spec::Policy;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use topology::Bytes;
 use workloads::protocol::{Pinning, Stores};
 
@@ -16,6 +20,18 @@ pub struct Experiment {
     pub title: String,
     /// What is measured.
     pub workload: WorkloadKind,
+    /// The machine that it is modelled on, where `--on` names none: a name that comes with homenode.
+    #[serde(default)]
+    pub machine: Option<String>,
+    /// Profile of the kernels on the model: a name that comes with homenode, or a file. Default: one by the way of storing.
+    #[serde(default)]
+    pub profile: Option<String>,
+    /// Applications, of `workload = "application"`.
+    #[serde(default)]
+    pub application: Option<applications::Section>,
+    /// The native operating system on the model.
+    #[serde(default)]
+    pub native_os: NativeOs,
     /// Visits of each configuration at each thread count, in the order A B, B A, A B, ...
     #[serde(default = "default_rounds")]
     pub rounds: u32,
@@ -46,6 +62,9 @@ pub struct Experiment {
     /// Figures of others to stand beside ours.
     #[serde(default)]
     pub published: Vec<Published>,
+    /// What the sources say in words.
+    #[serde(default, rename = "statement")]
+    pub statements: Vec<Statement>,
 }
 
 fn default_rounds() -> u32 {
@@ -69,6 +88,8 @@ pub enum WorkloadKind {
     Stream,
     /// Latency and bandwidth of each (CPU node, memory node) pair.
     NumaMatrix,
+    /// Applications that run to their end, at each number of threads or processes. Only the model runs them.
+    Application,
 }
 
 /// Size of each of STREAM's three arrays, summed over all VMs of a configuration.
@@ -154,6 +175,12 @@ pub struct Configuration {
     /// How the VMs are sized and placed.
     #[serde(default)]
     pub policy: Policy,
+    /// The machine that this configuration is modelled on, whatever `--on` says: a name that comes with homenode.
+    #[serde(default)]
+    pub machine: Option<String>,
+    /// What the model alone needs to know.
+    #[serde(default)]
+    pub modelled: Modelled,
 }
 
 /// On the host itself or in VMs.
@@ -213,10 +240,29 @@ pub struct Published {
     pub title: String,
     /// Where they were published.
     pub source: String,
+    /// Cells whose errors are averaged together. Default: the name of the experiment.
+    #[serde(default)]
+    pub group: Option<String>,
     /// Total threads of each column.
     pub threads: Vec<u32>,
     /// MB/s (10^6 bytes) at each thread count.
+    #[serde(default)]
     pub mb_per_s: PublishedKernels,
+    /// Seconds of each application at each thread count.
+    #[serde(default)]
+    pub seconds: BTreeMap<String, Vec<f64>>,
+    /// Thread counts of each kernel or application whose figures a value of the model was fitted to.
+    #[serde(default)]
+    pub calibrated: BTreeMap<String, Vec<u32>>,
+    /// Thread counts of each kernel or application whose figures the source shows only as a picture.
+    #[serde(default)]
+    pub only_pictures: BTreeMap<String, Vec<u32>>,
+    /// Thread counts near the knee, where memory begins to saturate: their errors are averaged once more on their own.
+    #[serde(default)]
+    pub knee: Vec<u32>,
+    /// Whether these figures are shown and never gated: the model is known not to cover them.
+    #[serde(default)]
+    pub reported: bool,
 }
 
 /// Published MB/s of each kernel; a kernel that was not published is left out.
@@ -245,5 +291,20 @@ impl Published {
     pub fn figure(&self, kernel: usize, threads: u32) -> Option<f64> {
         let column = self.threads.iter().position(|&count| count == threads)?;
         self.mb_per_s.in_order()[kernel]?.get(column).copied()
+    }
+
+    /// Thread counts that a list such as `calibrated` holds for a kernel or an application.
+    pub fn counts<'a>(list: &'a BTreeMap<String, Vec<u32>>, name: &str) -> &'a [u32] {
+        list.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or(&[], |(_, counts)| counts)
+    }
+
+    /// The figure of a kernel or an application, by its name, at a thread count.
+    pub fn by_name(&self, name: &str, threads: u32) -> Option<f64> {
+        let kernel = crate::kernels::NAMES.iter().position(|kernel| kernel.eq_ignore_ascii_case(name));
+        let seconds = || {
+            let column = self.threads.iter().position(|&count| count == threads)?;
+            self.seconds.get(name)?.get(column).copied()
+        };
+        kernel.and_then(|kernel| self.figure(kernel, threads)).or_else(seconds)
     }
 }

@@ -20,7 +20,8 @@ pub(crate) fn workload(resolved: &Resolved, visit: &Visit, repetitions: u32, par
         })
     };
     match visit.point {
-        Point::Stream { threads } => stream(threads, None, None),
+        // A measured evaluation has no application points: resolving refuses them.
+        Point::Stream { threads } | Point::Application { threads } => stream(threads, None, None),
         Point::Bandwidth { cpu_node, memory_node, threads } => {
             stream(threads * participants, Some(cpu_node), Some(memory_node))
         }

@@ -3,7 +3,10 @@
 //! [`experiment`] and [`parse`] are the file, [`resolve`] is the file on a host, [`runner`] measures in a [`world`], [`records`],
 //! [`journal`] and [`results`] keep, [`summary`] reduces.
 
+pub mod advise;
+pub mod applications;
 pub mod arrays;
+pub mod calibrate;
 mod charts;
 pub mod choice;
 pub mod disturbance;
@@ -14,10 +17,13 @@ pub mod experiment;
 mod job;
 pub mod journal;
 pub mod kernels;
+pub mod machine_picture;
 mod matrix;
+pub mod modelled;
 pub mod overlap;
 pub mod parse;
 pub mod point;
+pub mod profiles;
 pub mod progress;
 pub mod real;
 pub mod records;
@@ -31,6 +37,7 @@ pub mod summary;
 pub mod tables;
 mod team;
 pub mod text;
+pub mod validation;
 pub mod world;
 
 pub use errors::RunError;

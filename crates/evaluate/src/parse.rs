@@ -2,6 +2,7 @@
 
 use crate::experiment::{Experiment, Published, Runs, Vms};
 use crate::kernels;
+use crate::modelled::check;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use topology::{TomlError, TomlText};
@@ -66,6 +67,7 @@ fn first_fault(experiment: &Experiment) -> Option<Fault> {
             .iter()
             .enumerate()
             .find_map(|(index, published)| published_fault(experiment, index, published))
+            .or_else(|| check::first_fault(experiment).map(|(field, value, valid)| Fault { field, value, valid }))
     })
 }
 

@@ -12,6 +12,11 @@ pub enum Point {
         /// Threads over all participants.
         threads: u32,
     },
+    /// An application with this many threads or processes over all participants.
+    Application {
+        /// Threads or processes over all participants.
+        threads: u32,
+    },
     /// Latency of dependent loads from a CPU node to a memory node.
     Latency {
         /// Node of the thread.
@@ -33,8 +38,8 @@ pub enum Point {
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stream { threads: 1 } => f.write_str("1 thread"),
-            Self::Stream { threads } => write!(f, "{threads} threads"),
+            Self::Stream { threads: 1 } | Self::Application { threads: 1 } => f.write_str("1 thread"),
+            Self::Stream { threads } | Self::Application { threads } => write!(f, "{threads} threads"),
             Self::Latency { cpu_node, memory_node } => write!(f, "latency, node {cpu_node} to {memory_node}"),
             Self::Bandwidth { cpu_node, memory_node, .. } => write!(f, "bandwidth, node {cpu_node} to {memory_node}"),
         }

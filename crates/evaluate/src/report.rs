@@ -4,7 +4,7 @@ use crate::charts;
 use crate::environment::Environment;
 use crate::resolve::Resolved;
 use crate::summary::Summary;
-use crate::tables::Table;
+use crate::tables::{Row, Table};
 use plotly::Plot;
 use std::fmt::Write;
 
@@ -19,19 +19,11 @@ pub fn html(
     again: &str,
 ) -> String {
     let charts = charts::all(resolved, summary);
-    let mut page = String::with_capacity(6 << 20);
     let title = escape(&summary.title);
+    let mut page = head(&summary.title, !charts.is_empty());
     let _ = write!(
         page,
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<style>{STYLE}</style>\n"
-    );
-    if !charts.is_empty() {
-        page.push_str(&charting_script());
-    }
-    let _ = write!(
-        page,
-        "</head><body>\n<h1>{title}</h1>\n<p class=\"about\">{} &middot; {} &middot; homenode {}</p>\n",
+        "<h1>{title}</h1>\n<p class=\"about\">{} &middot; {} &middot; homenode {}</p>\n",
         escape(&environment.machine.name),
         escape(&environment.at),
         escape(&environment.homenode)
@@ -42,13 +34,31 @@ pub fn html(
     if !summary.complete {
         page.push_str("<p class=\"warning\">This evaluation is not complete.</p>\n");
     }
-    section_charts(&mut page, &charts);
+    let legend = "Measured: filled marks, solid lines; each small dot is one repetition, each small cross a rejected one. \
+                  Published: open grey diamonds, dashed lines.";
+    section_charts(&mut page, &charts, legend);
     page.push_str("<h2>Tables</h2>\n");
     for table in tables {
         push_table(&mut page, table);
     }
     section_environment(&mut page, resolved, summary, environment);
     let _ = write!(page, "<h2>Run it again</h2>\n<pre>{}</pre>\n</body></html>\n", escape(again));
+    page
+}
+
+/// The page up to its body, with the charting library if it has charts.
+pub(crate) fn head(title: &str, has_charts: bool) -> String {
+    let mut page = String::with_capacity(6 << 20);
+    let _ = write!(
+        page,
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<style>{STYLE}</style>\n",
+        escape(title)
+    );
+    if has_charts {
+        page.push_str(&charting_script());
+    }
+    page.push_str("</head><body>\n");
     page
 }
 
@@ -60,26 +70,24 @@ fn charting_script() -> String {
     format!("{}\n", &sources[..length])
 }
 
-fn section_charts(page: &mut String, charts: &[charts::Chart]) {
+pub(crate) fn section_charts(page: &mut String, charts: &[charts::Chart], legend: &str) {
     if charts.is_empty() {
         return;
     }
-    page.push_str(
-        "<h2>Charts</h2>\n<p class=\"note\">Measured: filled marks, solid lines; each small dot is one repetition, each small cross a rejected one. \
-         Published: open grey diamonds, dashed lines.</p>\n<div class=\"charts\">\n",
-    );
+    let _ = write!(page, "<h2>Charts</h2>\n<p class=\"note\">{legend}</p>\n<div class=\"charts\">\n");
     for (index, chart) in charts.iter().enumerate() {
         let inline = chart.plot.to_inline_html(Some(&format!("chart-{index}")));
         let _ = write!(
             page,
-            "<section><h3>{}</h3>\n<div class=\"chart\">{inline}</div></section>\n",
-            escape(&chart.heading)
+            "<section><h3>{}</h3>\n<div class=\"chart\" style=\"height:{}rem\">{inline}</div></section>\n",
+            escape(&chart.heading),
+            chart.height_rem()
         );
     }
     page.push_str("</div>\n");
 }
 
-fn push_table(page: &mut String, table: &Table) {
+pub(crate) fn push_table(page: &mut String, table: &Table) {
     let cells = |tag: &str, cells: &[String]| -> String {
         cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect()
     };
@@ -90,12 +98,23 @@ fn push_table(page: &mut String, table: &Table) {
         cells("th", &table.header)
     );
     for row in &table.rows {
-        let class = if row.published { " class=\"published\"" } else { "" };
-        let _ = writeln!(page, "<tr{class}>{}</tr>", cells("td", &row.cells));
+        let _ = writeln!(page, "<tr{}>{}</tr>", class(row), cells("td", &row.cells));
     }
     page.push_str("</tbody></table></div>\n");
     for note in &table.notes {
         let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(note));
+    }
+}
+
+/// Published and modelled figures never look like measured ones.
+fn class(row: &Row) -> &'static str {
+    let is_modelled = row.cells.iter().any(|cell| cell.starts_with('≈'));
+    let is_error = row.cells.iter().find(|cell| !cell.is_empty()).is_some_and(|label| label.trim() == "error");
+    match (row.published, is_modelled, is_error) {
+        (true, ..) => " class=\"published\"",
+        (_, true, _) => " class=\"modelled\"",
+        (_, _, true) => " class=\"error\"",
+        _ => "",
     }
 }
 
@@ -152,6 +171,6 @@ fn section_environment(page: &mut String, resolved: &Resolved, summary: &Summary
 }
 
 /// Text as HTML.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -129,12 +129,21 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
     let mut notes: Vec<String> = arrays.note.clone().into_iter().collect();
     let mut configurations = Vec::new();
     for (index, configuration) in experiment.configurations.iter().enumerate() {
+        if configuration.modelled.only {
+            continue;
+        }
         let vms = vms(experiment, configuration, index, host, &arrays, planner)?;
         let points = match experiment.workload {
             WorkloadKind::Stream => stream_points(configuration, &vms, &threads)?,
             WorkloadKind::NumaMatrix => matrix_points(host.machine, &vms),
+            WorkloadKind::Application => application_points(stream_points(configuration, &vms, &threads)?),
         };
         configurations.push(ResolvedConfiguration { name: configuration.name.clone(), vms, points });
+    }
+    let left_out = experiment.configurations.iter().filter(|configuration| configuration.modelled.only);
+    let left_out: Vec<&str> = left_out.map(|configuration| configuration.name.as_str()).collect();
+    if !left_out.is_empty() {
+        notes.push(format!("Left out, only the model runs it (--on): {}.", left_out.join("; ")));
     }
     notes.extend(shape_notes(host, &configurations));
     let held: Bytes = configurations.iter().flat_map(|c| &c.vms).map(|vm| vm.spec.memory).sum();
@@ -282,6 +291,15 @@ fn stream_points(
         });
     }
     Ok(points)
+}
+
+/// The same numbers of threads, of applications.
+fn application_points(points: Vec<Point>) -> Vec<Point> {
+    let of_application = |point: Point| match point {
+        Point::Stream { threads } => Point::Application { threads },
+        other => other,
+    };
+    points.into_iter().map(of_application).collect()
 }
 
 /// Each (CPU node, memory node) pair, as the participant numbers its nodes.

@@ -3,6 +3,8 @@
 use crate::environment::Environment;
 use crate::estimate;
 use crate::journal::{self, Journal, JournalError};
+use crate::modelled::Prediction;
+use crate::modelled::beside::MeasuredRun;
 use crate::records::Record;
 use crate::resolve::Resolved;
 use crate::schedule::Visit;
@@ -10,6 +12,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use topology::Machine;
+use topology::rates::Rates;
 
 /// A results directory that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -30,9 +34,26 @@ pub enum ResultsError {
         /// Why.
         reason: String,
     },
+    /// It holds no measured figures.
+    #[error("{}: {reason}. Give the results directory of a measured run: results/<time>-<name>", path.display())]
+    NotMeasured {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// Its records cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
+}
+
+/// A machine that a prediction was made on, as it stands in `machines.json`.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct ModelledMachine {
+    /// The machine.
+    pub machine: Machine,
+    /// What its memory system can do, and the source of each value.
+    pub rates: Option<Rates>,
 }
 
 /// A results directory.
@@ -53,19 +74,40 @@ impl Results {
         resolved: &Resolved,
         environment: &Environment,
     ) -> Result<Self, ResultsError> {
+        let results = Self::new(parent, &format!("{stamp}-{}", resolved.experiment.name))?;
+        results.write("experiment.toml", experiment_file.as_bytes())?;
+        results.write("resolved.json", &json(resolved)?)?;
+        results.write("environment.json", &json(environment)?)?;
+        Ok(results)
+    }
+
+    /// Makes the directory of a modelled evaluation, with a copy of its experiment file, every figure, and the machines with the source of
+    /// each value. Nothing of it can be continued or taken for a measurement: it has no records.
+    ///
+    /// # Errors
+    /// Something cannot be written.
+    pub fn create_modelled(
+        parent: &Path,
+        stamp: &str,
+        experiment_file: &str,
+        prediction: &Prediction,
+        machines: &[ModelledMachine],
+    ) -> Result<Self, ResultsError> {
+        let results = Self::new(parent, &format!("{stamp}-{}-modelled", prediction.name))?;
+        results.write("experiment.toml", experiment_file.as_bytes())?;
+        results.write_json("predictions.json", prediction)?;
+        results.write_json("machines.json", &machines)?;
+        Ok(results)
+    }
+
+    /// A directory of this name that was not there before, or of this name and a number.
+    fn new(parent: &Path, base: &str) -> Result<Self, ResultsError> {
         fs::create_dir_all(parent).map_err(|source| io_error(parent, source))?;
-        let base = format!("{stamp}-{}", resolved.experiment.name);
-        let names = std::iter::once(base.clone()).chain((2..).map(|number| format!("{base}-{number}")));
+        let names = std::iter::once(base.to_owned()).chain((2..).map(|number| format!("{base}-{number}")));
         for name in names {
             let path = parent.join(name);
             match fs::create_dir(&path) {
-                Ok(()) => {
-                    let results = Self { path };
-                    results.write("experiment.toml", experiment_file.as_bytes())?;
-                    results.write("resolved.json", &json(resolved)?)?;
-                    results.write("environment.json", &json(environment)?)?;
-                    return Ok(results);
-                }
+                Ok(()) => return Ok(Self { path }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(io_error(&path, source)),
             }
@@ -88,6 +130,32 @@ impl Results {
             journal::Recovered { records: Vec::new(), cut: false }
         };
         Ok((results, resolved, environment, recovered))
+    }
+
+    /// A measured evaluation, to be set beside modelled figures; nothing in the directory is changed.
+    ///
+    /// # Errors
+    /// It does not hold an evaluation that was measured and came to its tables.
+    pub fn measured(path: &Path) -> Result<MeasuredRun, ResultsError> {
+        let results = Self { path: path.to_owned() };
+        let unfit = |reason: &str| ResultsError::NotMeasured { path: path.to_owned(), reason: reason.to_owned() };
+        if !path.is_dir() {
+            return Err(unfit("no such directory"));
+        }
+        if path.join("predictions.json").exists() {
+            return Err(unfit("it holds modelled figures"));
+        }
+        if !path.join("tables.json").exists() {
+            return Err(unfit(
+                "it has no tables.json; `homenode evaluate --resume` completes an evaluation that was cut short",
+            ));
+        }
+        Ok(MeasuredRun {
+            directory: path.display().to_string(),
+            summary: results.read_json("tables.json")?,
+            experiment: crate::parse::read(&path.join("experiment.toml")).ok(),
+            environment: results.read_json("environment.json")?,
+        })
     }
 
     fn read_json<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<T, ResultsError> {

@@ -9,7 +9,7 @@ use crate::resolve::Resolved;
 use crate::summary::{Cell, ConfigurationSummary, State, Summary};
 
 /// Stands where there is no figure.
-const NONE: &str = "-";
+pub(crate) const NONE: &str = "-";
 
 /// A table. Published figures are in rows of their own and in square brackets: `[6388]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,7 @@ pub fn all(resolved: &Resolved, summary: &Summary) -> Vec<Table> {
     let mut tables = match resolved.experiment.workload {
         WorkloadKind::Stream => stream(resolved, summary),
         WorkloadKind::NumaMatrix => matrix::tables(summary),
+        WorkloadKind::Application => Vec::new(),
     };
     tables.push(quality(summary));
     tables

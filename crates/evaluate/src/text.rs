@@ -1,5 +1,6 @@
 //! Tables for a terminal.
 
+use crate::modelled::Prediction;
 use crate::summary::Summary;
 use crate::tables::{Row, Table};
 use comfy_table::{CellAlignment, LineStyle, TableStyle};
@@ -8,6 +9,9 @@ use std::fmt::Write;
 /// A line below the header and one below the last row, as a printed article has them.
 const LINE: LineStyle = LineStyle::none().fill('─').junction('─');
 const STYLE: TableStyle = TableStyle::new().top_border(LINE).header_separator(LINE).bottom_border(LINE);
+
+/// Columns of words.
+const LABELS: [&str; 6] = ["Kernel", "Point", "On the model", "Modelled", "Expected", "Statement"];
 
 /// All tables, with what a reader has to know above them.
 pub fn render(summary: &Summary, tables: &[Table]) -> String {
@@ -29,13 +33,25 @@ pub fn render(summary: &Summary, tables: &[Table]) -> String {
     text
 }
 
+/// Tables of a modelled experiment, with what a reader has to know above them.
+pub fn render_modelled(prediction: &Prediction, tables: &[Table]) -> String {
+    let mut text = format!("{}\n", prediction.title);
+    for note in &prediction.notes {
+        let _ = writeln!(text, "! {note}");
+    }
+    for table in tables {
+        let _ = write!(text, "\n{}", one(table));
+    }
+    text
+}
+
 fn one(table: &Table) -> String {
     let mut drawn = comfy_table::Table::new();
     drawn.load_style(STYLE);
     drawn.set_header(table.header.clone());
     drawn.add_rows(table.rows.iter().map(|row: &Row| row.cells.clone()));
     for index in 0..table.header.len() {
-        let is_label = index == 0 || table.header[index] == "Kernel" || table.header[index] == "Point";
+        let is_label = index == 0 || LABELS.contains(&table.header[index].as_str());
         if let (false, Some(column)) = (is_label, drawn.column_mut(index)) {
             column.set_cell_alignment(CellAlignment::Right);
         }

@@ -42,7 +42,8 @@ fn the_article_on_its_own_machine() {
     assert_eq!(resolved.arrays.elements, 100_000_000);
     assert_eq!(resolved.arrays.note, None);
     assert_eq!((resolved.experiment.repetitions, resolved.keep_running), (40, true));
-    let [native, vms] = resolved.configurations.as_slice() else { panic!("two configurations") };
+    let [native, vms] = resolved.configurations.as_slice() else { panic!("two configurations are measured") };
+    assert!(resolved.notes.iter().any(|note| note.contains("only the model runs it")), "{:?}", resolved.notes);
     assert_eq!(threads(native), [1, 2, 4, 8, 16]);
     assert_eq!(threads(vms), [2, 4, 8, 16]);
     // preferHT=1: eight vCPUs count as eight hardware threads, so each VM fits on one node, and the two do not share it.

@@ -30,6 +30,9 @@ pub enum LinuxError {
         /// Why.
         source: io::Error,
     },
+    /// The machine cannot be read.
+    #[error("{0}")]
+    Machine(String),
 }
 
 impl LinuxError {

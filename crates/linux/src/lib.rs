@@ -2,11 +2,25 @@
 //!
 //! The static guest program links this crate too, for [`sys`]: keep it light.
 
+pub mod binding;
+pub mod capabilities;
+pub mod cgroup;
+pub mod counters;
+pub mod drift;
 mod error;
+pub mod host;
 pub mod load;
 pub mod memory;
+pub mod moving;
+pub mod pins;
 pub mod process;
+pub mod resctrl;
+pub mod residence;
+mod root;
 pub mod sys;
+pub mod vm;
 pub mod vms;
 
 pub use error::LinuxError;
+pub use host::{HostOptions, LinuxHost};
+pub use root::Root;

@@ -1,6 +1,7 @@
 //! Memory of the host and of its processes, node by node.
 
 use crate::error::{LinuxError, read_text};
+use crate::root::Root;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -33,7 +34,12 @@ pub struct Mapping {
 /// The mappings of a process that begin within `addresses`; all of them for `0..u64::MAX`. `None` if this kernel keeps no `numa_maps`
 /// (built without NUMA).
 pub fn mappings(pid: u32, addresses: &Range<u64>) -> Result<Option<Vec<Mapping>>, LinuxError> {
-    let path = Path::new("/proc").join(pid.to_string()).join("numa_maps");
+    mappings_in(&Root::default(), pid, addresses)
+}
+
+/// As [`mappings`], of a process in a captured tree.
+pub(crate) fn mappings_in(root: &Root, pid: u32, addresses: &Range<u64>) -> Result<Option<Vec<Mapping>>, LinuxError> {
+    let path = root.process(pid, "numa_maps");
     let text = match read_text(&path) {
         Ok(text) => text,
         Err(LinuxError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {

@@ -2,6 +2,8 @@
 
 use crate::error::LinuxError;
 use crate::process::{self, Identity};
+use crate::root::Root;
+use crate::vm::{self, CommandLine, VcpuThread, VmThreads};
 use crate::{memory, sys};
 use scheduler::{NodeUse, Occupancy};
 use serde::Serialize;
@@ -42,88 +44,28 @@ pub fn running() -> Result<Vec<QemuProcess>, LinuxError> {
 
 fn inspect(pid: u32) -> Option<QemuProcess> {
     let arguments = process::command_line(pid).ok()?;
-    if !is_qemu(arguments.first()?) {
+    if !vm::is_qemu(arguments.first()?) {
         return None;
     }
+    let command = CommandLine::parse(&arguments);
     let identity = Identity::of(pid).ok()?;
-    let cpus_of = |id| sys::affinity(id).ok();
-    let mut vcpus: Vec<Vcpu> = process::threads(pid)
-        .ok()?
-        .into_iter()
-        .filter_map(|thread| Some((vcpu_index(&thread.name)?, thread.id)))
-        .filter_map(|(index, id)| Some(Vcpu { index: Some(index), thread_id: id, affinity: cpus_of(id)? }))
-        .collect();
-    vcpus.sort_by_key(|vcpu| vcpu.index);
-    let missing = smp_count(&arguments).saturating_sub(vcpus.len());
-    if missing > 0 {
-        vcpus.extend(unnamed_vcpus(pid, &vcpus, missing, cpus_of(pid)?));
-    }
+    let threads = VmThreads::read(&Root::default(), pid, command.vcpus.vcpus).ok()?;
+    let seen = |thread: &VcpuThread| {
+        let affinity = sys::affinity(thread.thread_id).ok()?;
+        Some(Vcpu { index: Some(thread.index), thread_id: thread.thread_id, affinity })
+    };
+    let mut vcpus: Vec<Vcpu> = threads.vcpus.iter().filter_map(seen).collect();
+    // Threads that cannot be told apart run where the process may.
+    let missing = (command.vcpus.vcpus as usize).saturating_sub(vcpus.len());
+    let affinity = sys::affinity(pid).ok()?;
+    vcpus.extend((0..missing).map(|_| Vcpu { index: None, thread_id: pid, affinity: affinity.clone() }));
     Some(QemuProcess {
         identity,
-        name: value_of(&arguments, "-name").map(|value| guest_name(value).to_owned()),
+        name: command.name,
         vcpus,
-        memory: value_of(&arguments, "-m").and_then(memory_size),
+        memory: command.memory,
         resident: memory::resident_by_node(pid).ok().flatten(),
     })
-}
-
-/// One thread runs all vCPUs under `-accel tcg,thread=single` (`ALL CPUs/TCG`), and threads have no name without `debug-threads=on`.
-fn unnamed_vcpus(pid: u32, named: &[Vcpu], missing: usize, process_cpus: CpuSet) -> Vec<Vcpu> {
-    let all = process::threads(pid).unwrap_or_default().into_iter().find(|thread| thread.name.starts_with("ALL CPUs"));
-    let thread_id = all.map_or(pid, |thread| thread.id);
-    let affinity = sys::affinity(thread_id).unwrap_or(process_cpus);
-    let index = |n: usize| named.is_empty().then_some(n as u32);
-    (0..missing).map(|n| Vcpu { index: index(n), thread_id, affinity: affinity.clone() }).collect()
-}
-
-fn is_qemu(program: &str) -> bool {
-    let name = program.rsplit('/').next().unwrap_or(program);
-    name.starts_with("qemu-system-") || name == "qemu-kvm" || name == "kvm"
-}
-
-/// QEMU names vCPU threads `CPU n/KVM` and `CPU n/TCG`.
-fn vcpu_index(thread: &str) -> Option<u32> {
-    thread.strip_prefix("CPU ")?.split_once('/')?.0.parse().ok()
-}
-
-fn value_of<'a>(arguments: &'a [String], option: &str) -> Option<&'a str> {
-    let same = |argument: &&String| {
-        argument.strip_prefix('-').is_some_and(|rest| {
-            let rest = rest.strip_prefix('-').unwrap_or(rest);
-            option.strip_prefix('-') == Some(rest)
-        })
-    };
-    let position = arguments.iter().position(|argument| same(&argument))?;
-    arguments.get(position + 1).map(String::as_str)
-}
-
-/// `NAME`, `guest=NAME`, each with more options behind a comma; a comma in the name is doubled.
-fn guest_name(value: &str) -> &str {
-    let value = value.strip_prefix("guest=").unwrap_or(value);
-    value.split(',').next().unwrap_or(value)
-}
-
-fn smp_count(arguments: &[String]) -> usize {
-    let Some(value) = value_of(arguments, "-smp") else { return 1 };
-    let count = |part: &str| part.strip_prefix("cpus=").unwrap_or(part).parse().ok();
-    value.split(',').find_map(count).unwrap_or(1)
-}
-
-/// `4096`, `4G`, `size=4G,slots=2`: MiB without a unit.
-fn memory_size(value: &str) -> Option<Bytes> {
-    let first = value.split(',').next()?;
-    let text = first.strip_prefix("size=").unwrap_or(first);
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let number: u64 = digits.parse().ok()?;
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" | "M" => 20,
-        "B" => 0,
-        "K" => 10,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    number.checked_mul(1 << shift).map(Bytes)
 }
 
 /// What VMs hold of a machine, node by node: the ledger that placement starts from. A vCPU counts on the node of its CPUs; one that may
@@ -202,7 +144,7 @@ mod tests {
         }
     }
 
-    fn vm(affinities: &[&str], memory_mib: u64, resident_mib: &[(u32, u64)]) -> QemuProcess {
+    fn vm_of(affinities: &[&str], memory_mib: u64, resident_mib: &[(u32, u64)]) -> QemuProcess {
         let vcpu = |(index, cpus): (usize, &&str)| Vcpu {
             index: Some(index as u32),
             thread_id: index as u32,
@@ -219,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_vm_counts_where_its_threads_and_pages_are() {
-        let used = occupancy(&[vm(&["2-3", "2-3"], 1024, &[(1, 1024)])], &machine());
+        let used = occupancy(&[vm_of(&["2-3", "2-3"], 1024, &[(1, 1024)])], &machine());
         let node1 = NodeUse { vcpus: 2, memory: Bytes::from_mib(1024), resident: Bytes::from_mib(1024) };
         assert_eq!(used.of(NodeId(1)), node1);
         assert_eq!(used.of(NodeId(0)), NodeUse::default());
@@ -227,25 +169,11 @@ mod tests {
 
     #[test]
     fn a_vm_that_floats_counts_on_every_node() {
-        let used = occupancy(&[vm(&["0-3", "0-3", "0-3", "0-3"], 1000, &[(0, 200)])], &machine());
+        let used = occupancy(&[vm_of(&["0-3", "0-3", "0-3", "0-3"], 1000, &[(0, 200)])], &machine());
         // 4 vCPUs in turn on 2 nodes: 2 each. 1000 - 200 = 800 MiB are promised, half of it (400) on each node.
         let (zero, one) = (used.of(NodeId(0)), used.of(NodeId(1)));
         assert_eq!((zero.vcpus, zero.memory, zero.resident), (2, Bytes::from_mib(600), Bytes::from_mib(200)));
         assert_eq!((one.vcpus, one.memory, one.resident), (2, Bytes::from_mib(400), Bytes(0)));
-    }
-
-    #[test]
-    fn options_are_read_as_qemu_reads_them() {
-        let arguments: Vec<String> =
-            ["qemu-system-x86_64", "--name", "guest=web,debug-threads=on", "-smp", "sockets=2,cpus=8", "-m", "size=2G"]
-                .map(str::to_owned)
-                .into();
-        assert_eq!(value_of(&arguments, "-name").map(guest_name), Some("web"));
-        assert_eq!(smp_count(&arguments), 8);
-        assert_eq!(value_of(&arguments, "-m").and_then(memory_size), Some(Bytes::from_mib(2048)));
-        assert_eq!(memory_size("512"), Some(Bytes::from_mib(512)));
-        assert_eq!(vcpu_index("CPU 12/KVM"), Some(12));
-        assert!(is_qemu("/usr/bin/qemu-system-x86_64") && !is_qemu("qemu-img"));
     }
 
     #[test]

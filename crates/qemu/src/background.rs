@@ -130,6 +130,13 @@ pub fn list(directory: &RuntimeDir) -> Result<Listing, QemuError> {
     Ok(listing)
 }
 
+/// VMs that some homenode is starting now, in the runtime directory at `path`; changes nothing. None where it cannot be read.
+pub fn starting(path: &Path) -> Vec<VmState> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let states = entries.filter_map(|entry| VmState::read(&entry.path()).ok());
+    states.filter(|state| state.phase == Phase::Starting && state.starter.is_alive()).collect()
+}
+
 /// Removes the directory of a VM whose QEMU has ended.
 fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, QemuError> {
     let path = directory.of_vm(name);

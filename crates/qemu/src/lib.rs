@@ -11,6 +11,7 @@ mod console;
 mod error;
 pub mod guest_check;
 mod launch;
+pub mod monitor;
 mod process;
 mod qmp;
 mod residence;

@@ -20,6 +20,7 @@ pub(crate) struct Qmp {
     stream: UnixStream,
     unread: Vec<u8>,
     version: String,
+    answers_within: Duration,
 }
 
 /// A vCPU as `query-cpus-fast` shows it.
@@ -34,7 +35,17 @@ pub(crate) struct VcpuThread {
 impl Qmp {
     /// Waits for QEMU's greeting and enters command mode. QEMU greets once its machine is built and its memory is allocated.
     pub(crate) fn handshake(vm: &str, stream: UnixStream, timeout: Duration) -> Result<Self, QemuError> {
-        let mut this = Self { vm: vm.to_owned(), stream, unread: Vec::new(), version: String::new() };
+        Self::handshake_within(vm, stream, timeout, ANSWER)
+    }
+
+    /// The same with a time in which each later answer must come.
+    pub(crate) fn handshake_within(
+        vm: &str,
+        stream: UnixStream,
+        timeout: Duration,
+        answers_within: Duration,
+    ) -> Result<Self, QemuError> {
+        let mut this = Self { vm: vm.to_owned(), stream, unread: Vec::new(), version: String::new(), answers_within };
         let greeting = this.receive("the greeting of its monitor", Instant::now() + timeout, timeout)?;
         this.version = version(&greeting["QMP"]["version"]);
         this.execute("qmp_capabilities", &json!({}))?;
@@ -53,9 +64,10 @@ impl Qmp {
         if let Err(error) = self.stream.write_all(line.as_bytes()) {
             return Err(self.broken(command, error));
         }
-        let deadline = Instant::now() + ANSWER;
+        let within = self.answers_within;
+        let deadline = Instant::now() + within;
         loop {
-            let mut answer = self.receive(command, deadline, ANSWER)?;
+            let mut answer = self.receive(command, deadline, within)?;
             if let Some(error) = answer.get("error") {
                 let message = error["desc"].as_str().unwrap_or("no reason given").to_owned();
                 return Err(QemuError::Refused { vm: self.vm.clone(), command: command.to_owned(), message });

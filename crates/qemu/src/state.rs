@@ -2,10 +2,12 @@
 
 use crate::{Accelerator, Launch, QemuError};
 use linux::process::Identity;
+use scheduler::NodeUse;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use topology::{Bytes, NodeSet};
+use topology::{Bytes, NodeId, NodeSet};
 
 const FILE: &str = "state.json";
 
@@ -40,6 +42,9 @@ pub struct VmState {
     pub virtual_nodes: usize,
     /// Home nodes of all its clients.
     pub home: NodeSet,
+    /// What it will hold of each node.
+    #[serde(default)]
+    pub holdings: BTreeMap<NodeId, NodeUse>,
     /// What runs its instructions.
     pub accelerator: Accelerator,
     /// As QEMU says it; empty while it starts.
@@ -60,6 +65,7 @@ impl VmState {
             memory: nodes.iter().map(|node| node.memory).sum(),
             virtual_nodes: nodes.len(),
             home: homes.fold(NodeSet::new(), |all, home| all.union(home)),
+            holdings: launch.plan.holdings.clone(),
             accelerator: accelerator.clone(),
             qemu_version: String::new(),
         }

@@ -1,9 +1,12 @@
-//! The pure scheduler: vNUMA sizing and initial placement. Data in, data out: no clock, no file, no thread, no randomness.
+//! The pure scheduler: vNUMA sizing, initial placement, rebalancing. Data in, data out: no clock, no file, no thread, no randomness.
 
+mod action;
+pub mod balance;
 mod divide;
 mod error;
 mod explain;
 mod host;
+mod observation;
 mod occupancy;
 mod placement;
 mod plan;
@@ -11,7 +14,11 @@ mod planner;
 mod sizing;
 pub mod spec;
 
+pub use action::{Action, ActionError, Done, Host};
 pub use error::PlanError;
+pub use observation::{
+    ClientId, ClientObservation, Mobility, Moment, NodeObservation, Observation, Traffic, VmKey, VmObservation,
+};
 pub use occupancy::{NodeUse, Occupancy};
 pub use placement::EXACT_STEPS;
 pub use plan::{Client, MemoryPolicy, Placement, Plan, Reason, VirtualNode, VirtualTopology};

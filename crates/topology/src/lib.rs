@@ -6,6 +6,7 @@
 mod bytes;
 mod ids;
 mod machine;
+pub mod rates;
 pub mod read;
 mod toml_text;
 

@@ -68,6 +68,11 @@ impl<'a> TomlText<'a> {
         toml::from_str(self.text).map_err(|error| self.restate(&error))
     }
 
+    /// Line (from 1) of a field, by its path; `None` where the text does not have it.
+    pub fn line_of(&self, field: &str) -> Option<usize> {
+        self.written(field).map(|(line, _)| line)
+    }
+
     /// What is wrong with a field that was read: with its line, and what is written there.
     pub fn fault(&self, field: &str, problem: String) -> TomlError {
         let written = self.written(field);
@@ -156,6 +161,8 @@ fn plain(message: &str) -> String {
     message
         .replace("expected u32", "expected a whole number from 0 to 4294967295")
         .replace("expected u16", "expected a port from 1 to 65535")
+        .replace("expected f64", "expected a number")
+        .replace("expected struct Rates", "expected a table [rates]")
 }
 
 /// The first line of what is written, so that an error stays one line. Nothing for a table: its header is no value.

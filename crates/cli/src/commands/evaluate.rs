@@ -1,22 +1,22 @@
 //! `homenode evaluate`.
 
+mod modelled;
+
 use crate::args::EvaluateArguments;
 use crate::evaluation_view::{View, duration};
 use crate::failure::bad_input;
+use crate::{measuring, output};
 use anyhow::{Context, anyhow};
 use evaluate::environment::{Environment, available_memory};
-use evaluate::experiment::{Experiment, Runs};
+use evaluate::experiment::{Experiment, Runs, WorkloadKind};
 use evaluate::progress::{Event, Progress};
 use evaluate::real::{self, ThisHost};
 use evaluate::records::Record;
 use evaluate::resolve::{Host, ResolveError, Resolved, resolve};
 use evaluate::results::Results;
 use evaluate::{RunError, estimate, parse, session, text};
-use qemu::{Accelerator, TinyGuest};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use qemu::Accelerator;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use topology::Machine;
 
 /// Runs the command.
@@ -26,6 +26,10 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     }
     let Some(file) = &arguments.experiment else { return Err(bad_input("which experiment? name its file")) };
     let experiment = parse::read(file).map_err(bad_input)?;
+    if let Some(on) = &arguments.on {
+        return modelled::run(arguments, file, &experiment, on);
+    }
+    measurable(&experiment, file)?;
     let machine = topology::read::live().context("cannot read this host")?;
     let available =
         available_memory().ok_or_else(|| anyhow!("/proc/meminfo does not say how much memory is available"))?;
@@ -47,8 +51,20 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     let environment = Environment::of_host(&machine, available, described, command, real::now());
     let copy = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let results = Results::create(&arguments.results, &real::stamp(), &copy, &resolved, &environment)
-        .context("cannot make the results directory")?;
+        .map_err(|error| anyhow!("--results: cannot make the results directory: {error}"))?;
     measure(arguments, &results, &resolved, &environment, &[], agent)
+}
+
+/// Refuses what only the model runs.
+fn measurable(experiment: &Experiment, file: &Path) -> anyhow::Result<()> {
+    let why = if experiment.workload == WorkloadKind::Application {
+        "workload = \"application\": homenode does not run applications"
+    } else if experiment.configurations.iter().all(|configuration| configuration.modelled.only) {
+        "configuration: each says modelled = { only = true }"
+    } else {
+        return Ok(());
+    };
+    Err(bad_input(format!("{}: {why}; name a machine with --on to model it", file.display())))
 }
 
 /// A host that has no room now is no fault of the experiment.
@@ -64,16 +80,8 @@ fn accelerator(experiment: &Experiment, machine: &Machine) -> Option<Accelerator
     has_vms.then(|| Accelerator::detect(machine.usable_threads().count() as u32))
 }
 
-/// `homenode-guest`: from the tiny guest's files, or, where no VM is wanted, beside this program.
 fn agent_program(resolved: &Resolved) -> anyhow::Result<PathBuf> {
-    match TinyGuest::locate(None) {
-        Ok(guest) => Ok(guest.agent_program().to_owned()),
-        Err(error) => {
-            let needs_guest = resolved.configurations.iter().any(|configuration| !configuration.vms.is_empty());
-            let beside = std::env::current_exe().ok().map(|program| program.with_file_name("homenode-guest"));
-            beside.filter(|program| !needs_guest && program.is_file()).ok_or_else(|| error.into())
-        }
-    }
+    measuring::agent_program(resolved.configurations.iter().any(|configuration| !configuration.vms.is_empty()))
 }
 
 fn resume(arguments: &EvaluateArguments, directory: &Path) -> anyhow::Result<()> {
@@ -109,13 +117,7 @@ fn measure(
     earlier: &[Record],
     agent: PathBuf,
 ) -> anyhow::Result<()> {
-    let cancelled = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // The second one ends homenode at once; the kernel then ends its VMs.
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&cancelled))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&cancelled)))
-            .context("cannot listen for signals")?;
-    }
+    let cancelled = measuring::stop_wanted()?;
     let mut view = View::new();
     view.tell(Event::Note(&format!("Results: {}", results.path().display())));
     resolved.notes.iter().for_each(|note| view.tell(Event::Note(note)));
@@ -127,10 +129,10 @@ fn measure(
         anyhow!("{error}\nWhat was measured before is kept. When that is mended, continue with: {again}")
     })?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&outcome.summary)?);
+        output::json(&outcome.summary)?;
     } else {
-        print!("{}", text::render(&outcome.summary, &outcome.tables));
-        println!("Report: {}", results.path().join("report.html").display());
+        output::print(text::render(&outcome.summary, &outcome.tables))?;
+        output::line(format_args!("Report: {}", results.path().join("report.html").display()))?;
     }
     match outcome.stopped {
         None => Ok(()),
@@ -144,28 +146,28 @@ fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
     let seconds = estimate::total_seconds(resolved, &visits);
     if json {
         let value = serde_json::json!({ "resolved": resolved, "visits": visits, "estimated_seconds": seconds });
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        output::json(&value)?;
         return Ok(());
     }
-    println!("{}", resolved.experiment.title);
-    println!(
+    output::line(&resolved.experiment.title)?;
+    output::line(format_args!(
         "Arrays: 3 x {} elements, {} together, {:.2} x the last-level caches each",
         resolved.arrays.elements,
         resolved.arrays.bytes(),
         resolved.arrays.llc_multiple
-    );
-    resolved.notes.iter().for_each(|note| println!("! {note}"));
+    ))?;
+    resolved.notes.iter().try_for_each(|note| output::line(format_args!("! {note}")))?;
     for configuration in &resolved.configurations {
-        println!("{}: {}", configuration.name, configuration.shape());
+        output::line(format_args!("{}: {}", configuration.name, configuration.shape()))?;
         for vm in &configuration.vms {
             let homes: Vec<String> = vm.plan.placement.clients.iter().map(|client| client.home.to_string()).collect();
-            println!(
+            output::line(format_args!(
                 "  {}: {}, {} virtual nodes, home nodes {}",
                 vm.spec.name,
                 vm.spec.memory,
                 vm.plan.topology.nodes.len(),
                 homes.join(" | ")
-            );
+            ))?;
         }
     }
     let running = if resolved.keep_running {
@@ -173,7 +175,11 @@ fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
     } else {
         "VMs are started for each visit: memory does not hold all"
     };
-    println!("{} visits of {} repetitions; {running}", visits.len(), resolved.experiment.repetitions);
-    println!("This takes about {}.", duration(seconds));
+    output::line(format_args!(
+        "{} visits of {} repetitions; {running}",
+        visits.len(),
+        resolved.experiment.repetitions
+    ))?;
+    output::line(format_args!("This takes about {}.", duration(seconds)))?;
     Ok(())
 }

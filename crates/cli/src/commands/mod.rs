@@ -1,12 +1,21 @@
 //! One file a command.
 
+mod advise;
+mod balance;
+mod balance_replay;
+mod calibrate;
+mod doctor;
 mod evaluate;
+mod machine;
 mod plan;
 mod run;
 mod run_check;
 mod shell;
+mod top;
 mod topology;
+mod validate;
 mod vm;
+mod why;
 
 use crate::args::Command;
 
@@ -18,6 +27,14 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Vm(arguments) => vm::run(&arguments.command),
         Command::Evaluate(arguments) => evaluate::run(&arguments),
+        Command::Machine(arguments) => machine::run(&arguments),
+        Command::Calibrate(arguments) => calibrate::run(&arguments),
+        Command::Validate(arguments) => validate::run(&arguments),
+        Command::Advise(arguments) => advise::run(&arguments),
+        Command::Balance(arguments) => balance::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
+        Command::Why(arguments) => why::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man => shell::man(),
     }

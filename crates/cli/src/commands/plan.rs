@@ -2,11 +2,11 @@
 
 use crate::args::PlanArguments;
 use crate::failure::bad_input;
+use crate::output;
 use crate::{machine_choice, plan_view, vm_spec_file};
 use anyhow::Context;
 use scheduler::{Occupancy, Plan, PlanError};
 use serde::Serialize;
-use std::io::{self, Write};
 use topology::Machine;
 
 /// What `--json` prints. A change that breaks readers raises `version`.
@@ -32,11 +32,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
     } else {
         plan_view::view(&machine, &occupancy, &plan)
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads, `head` for one, has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("standard output"),
-    }
+    output::print(text)
 }
 
 /// What the VMs on this host hold, whoever started them.

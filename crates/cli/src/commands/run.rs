@@ -3,6 +3,7 @@
 use crate::args::RunArguments;
 use crate::commands::run_check;
 use crate::failure::bad_input;
+use crate::output;
 use crate::{residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
@@ -34,7 +35,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let plan = plan(&spec, arguments)?;
     let launch = launch(spec, plan, arguments);
     if arguments.dry_run {
-        println!("{}", qemu::command_by_hand(&launch).map_err(failure)?);
+        output::line(qemu::command_by_hand(&launch).map_err(failure)?)?;
         return Ok(());
     }
     warn(&launch);
@@ -106,7 +107,7 @@ enum Output {
 fn print(residence: &Residence, json: bool, output: Output) -> anyhow::Result<()> {
     let text = if json { serde_json::to_string(residence)? + "\n" } else { residence_view::view(residence) };
     match output {
-        Output::Standard => print!("{text}"),
+        Output::Standard => output::print(text)?,
         Output::Error => eprint!("{text}"),
     }
     Ok(())

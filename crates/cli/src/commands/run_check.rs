@@ -1,5 +1,6 @@
 //! `homenode run --check`: does the guest see the machine that was planned?
 
+use crate::output;
 use crate::text::count;
 use anyhow::{Context, bail};
 use qemu::{AgentLink, RunningVm, guest_check};
@@ -29,12 +30,12 @@ pub(crate) fn check(mut vm: RunningVm, plan: &Plan) -> anyhow::Result<()> {
     let started = Instant::now();
     let hello = hello(&mut vm, plan)?;
     let seconds = started.elapsed().as_secs_f64();
-    print!("{}", report(plan, &hello));
-    println!("kernel {}, first word after {seconds:.1} s", hello.kernel);
+    output::print(report(plan, &hello))?;
+    output::line(format_args!("kernel {}, first word after {seconds:.1} s", hello.kernel))?;
     let differences = guest_check::differences(plan, &hello.machine);
     vm.stop(POWER_OFF)?;
     if differences.is_empty() {
-        println!("VM {}: the guest sees the planned machine", plan.vm);
+        output::line(format_args!("VM {}: the guest sees the planned machine", plan.vm))?;
         return Ok(());
     }
     bail!("VM {}: the guest does not see the planned machine:\n  {}", plan.vm, differences.join("\n  "))

@@ -1,15 +1,14 @@
 //! Completions and the manual page, from the command line's own definition.
 
 use crate::args::Arguments;
+use crate::output;
 use clap::CommandFactory;
-use std::io::{self, Write};
 
 /// Prints a completion script.
 pub(crate) fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "homenode", &mut script);
-    io::stdout().write_all(&script)?;
-    Ok(())
+    output::print(String::from_utf8_lossy(&script))
 }
 
 /// Prints `homenode(1)` with all its commands.
@@ -22,6 +21,5 @@ pub(crate) fn man() -> anyhow::Result<()> {
         let title = format!("homenode {}", subcommand.get_name());
         clap_mangen::Man::new(subcommand.clone()).title(title).render(&mut page)?;
     }
-    io::stdout().write_all(&page)?;
-    Ok(())
+    output::print(String::from_utf8_lossy(&page))
 }

@@ -1,11 +1,11 @@
 //! `homenode topology`.
 
 use crate::args::TopologyArguments;
+use crate::output;
 use crate::{machine_choice, machine_view};
 use anyhow::Context;
 use serde::Serialize;
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
 use topology::{Machine, read};
 
@@ -29,11 +29,7 @@ pub(crate) fn run(arguments: &TopologyArguments) -> anyhow::Result<()> {
     } else {
         machine_view::view(&machine)
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads, `head` for one, has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("standard output"),
-    }
+    output::print(text)
 }
 
 /// Packs this host's files; a half-written archive is not left behind.
@@ -47,6 +43,10 @@ fn capture(file: &Path) -> anyhow::Result<()> {
         let advice = "the capture cannot be written; give a file in a directory that exists and has room";
         return Err(error).with_context(|| format!("{}: {advice}", file.display()));
     }
-    println!("{}: {} bytes; look at it with `homenode topology --on {0}`", file.display(), archive.len());
+    output::line(format_args!(
+        "{}: {} bytes; look at it with `homenode topology --on {0}`",
+        file.display(),
+        archive.len()
+    ))?;
     Ok(())
 }

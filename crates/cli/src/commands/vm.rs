@@ -1,6 +1,7 @@
 //! `homenode vm`.
 
 use crate::args::VmCommand;
+use crate::output;
 use crate::residence_view;
 use crate::text::{lines, table};
 use anyhow::{Context, bail};
@@ -42,11 +43,11 @@ fn list(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
     if json {
         let vms: Vec<Listed> =
             listing.vms.iter().map(|state| Listed { state, uptime_seconds: state.uptime_seconds() }).collect();
-        println!("{}", serde_json::to_string_pretty(&vms)?);
+        output::json(&vms)?;
         return Ok(());
     }
     if listing.vms.is_empty() {
-        println!("No VM runs in the background.");
+        output::line("No VM runs in the background.")?;
         return Ok(());
     }
     let header = ["Name", "Process", "vCPUs", "Memory", "Virtual nodes", "Home nodes", "Accelerator", "Up"];
@@ -63,7 +64,7 @@ fn list(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
             vm.uptime_seconds().map_or_else(|| "-".to_owned(), uptime),
         ]);
     }
-    println!("{}", lines(&table));
+    output::line(lines(&table))?;
     Ok(())
 }
 
@@ -82,9 +83,11 @@ fn uptime(seconds: f64) -> String {
 fn stop(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Result<()> {
     let grace = if force { Duration::ZERO } else { GRACE };
     match background::stop(directory, name, grace)? {
-        Stopped::ByGuest => println!("VM {name} powered off"),
-        Stopped::ByForce if force => println!("VM {name} was ended"),
-        Stopped::ByForce => println!("VM {name} did not power off within {} s and was ended", GRACE.as_secs()),
+        Stopped::ByGuest => output::line(format_args!("VM {name} powered off"))?,
+        Stopped::ByForce if force => output::line(format_args!("VM {name} was ended"))?,
+        Stopped::ByForce => {
+            output::line(format_args!("VM {name} did not power off within {} s and was ended", GRACE.as_secs()))?
+        }
     }
     Ok(())
 }

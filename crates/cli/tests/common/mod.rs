@@ -23,3 +23,86 @@ pub(crate) fn within_seconds(seconds: u64, mut what: impl FnMut() -> bool) -> bo
     }
     false
 }
+
+/// A QEMU that somebody else than homenode started, paused before its first instruction, under emulation. It ends with the value.
+#[allow(dead_code, reason = "not every test file starts one")]
+pub(crate) struct PausedVm {
+    child: std::process::Child,
+    /// Its name: no other test process has the same.
+    pub(crate) name: String,
+}
+
+#[allow(dead_code, reason = "not every test file starts one")]
+impl PausedVm {
+    /// Starts it with two vCPUs and 64 MiB, and waits for its vCPU threads.
+    pub(crate) fn start(label: &str) -> Self {
+        let name = format!("{label}-{}", std::process::id());
+        let mut command = std::process::Command::new("qemu-system-x86_64");
+        command.args([
+            "-S",
+            "-accel",
+            "tcg",
+            "-display",
+            "none",
+            "-nodefaults",
+            "-no-user-config",
+            "-smp",
+            "2",
+            "-m",
+            "64",
+        ]);
+        command.arg("-name").arg(format!("{name},debug-threads=on"));
+        let null = std::process::Stdio::null;
+        let child = command.stdin(null()).stdout(null()).stderr(null()).spawn().expect("QEMU");
+        let vm = Self { child, name };
+        assert!(within_seconds(60, || vm.vcpu_threads().len() == 2), "no vCPU threads of {}", vm.name);
+        vm
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The threads of its vCPUs.
+    pub(crate) fn vcpu_threads(&self) -> Vec<u32> {
+        let threads = linux::process::threads(self.pid()).unwrap_or_default();
+        threads.into_iter().filter(|thread| thread.name.starts_with("CPU ")).map(|thread| thread.id).collect()
+    }
+
+    /// What taskset would do to its vCPUs.
+    pub(crate) fn bind(&self, cpus: &topology::CpuSet) {
+        for thread in self.vcpu_threads() {
+            linux::sys::set_affinity(thread, cpus).expect("an affinity");
+        }
+    }
+
+    /// CPUs that each of its vCPU threads may run on.
+    pub(crate) fn affinities(&self) -> Vec<topology::CpuSet> {
+        self.vcpu_threads().into_iter().map(|thread| linux::sys::affinity(thread).expect("an affinity")).collect()
+    }
+}
+
+impl Drop for PausedVm {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// homenode with a runtime directory of its own.
+#[allow(dead_code, reason = "not every test file uses one")]
+pub(crate) fn homenode_in(runtime: &std::path::Path, arguments: &[&str]) -> std::process::Command {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_homenode"));
+    command.args(arguments).env("HOMENODE_RUNTIME_DIR", runtime).stdin(std::process::Stdio::null());
+    command
+}
+
+/// What homenode says with these arguments: exit code, standard output, standard error.
+#[allow(dead_code, reason = "not every test file uses one")]
+pub(crate) fn said_in(runtime: &std::path::Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = homenode_in(runtime, arguments).output().expect("homenode");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}

@@ -43,6 +43,21 @@ pub fn wait_for_lock(file: &impl AsFd) -> io::Result<()> {
     }
 }
 
+/// Lets this process have as many files open as it may without asking anybody (the hard limit, and never more than `most`), and says
+/// how many that are (setrlimit(2)).
+pub fn raise_open_files(most: usize) -> io::Result<usize> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one `rlimit`, which lives through the call.
+    super::checked(libc::c_long::from(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }))?;
+    let wanted = limit.rlim_max.min(most as libc::rlim_t);
+    if wanted > limit.rlim_cur {
+        limit.rlim_cur = wanted;
+        // SAFETY: the kernel reads one `rlimit`, which lives through the call.
+        super::checked(libc::c_long::from(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }))?;
+    }
+    Ok(limit.rlim_cur as usize)
+}
+
 /// Waits until a descriptor has bytes to read or is at its end; false when `timeout` passed first.
 pub fn wait_readable(file: &impl AsFd, timeout: Duration) -> io::Result<bool> {
     let mut poll = libc::pollfd { fd: file.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };

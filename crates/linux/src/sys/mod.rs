@@ -1,18 +1,26 @@
 //! Safe wrappers over system calls. Unsafe code of this crate lives here, each block with the invariant that it relies on.
 
 mod affinity;
+mod clock;
 mod files;
 mod init;
 mod mask;
+mod move_pages;
 mod numa;
+#[cfg(test)]
+mod pinned;
 mod signals;
 mod spawn;
 mod terminal;
 
-pub use affinity::{affinity, current_cpu, set_affinity, thread_id};
-pub use files::{memory_file, try_lock, wait_for_lock, wait_readable};
+pub use affinity::{AffinityOfThreads, affinity, current_cpu, set_affinity, thread_id};
+pub use clock::since_boot_ns;
+pub use files::{memory_file, raise_open_files, try_lock, wait_for_lock, wait_readable};
 pub use init::{load_module, map_allocations_of, mount, power_off};
+pub use move_pages::{MoveOutcome, Sharing, move_pages};
 pub use numa::{MemoryBinding, PageLocation, bind_memory, locate_pages, set_thread_memory, thread_memory};
+#[cfg(test)]
+pub(crate) use pinned::pin;
 pub use signals::{ProcessHandle, send_signal};
 pub use spawn::{ChildSetup, Tie, spawn};
 pub use terminal::{CtrlC, RawTerminal};

@@ -2,6 +2,7 @@
 
 use super::error::{ReadError, check_size};
 use super::shape::{Place, Shape, node};
+use crate::rates::Rates;
 use crate::{Bytes, CoreId, CpuId, Distances, Llc, LlcId, Machine, NodeId, SocketId, TomlText};
 use serde::Deserialize;
 
@@ -36,6 +37,16 @@ struct MachineFile {
     #[serde(default = "level_3")]
     llc_level: u8,
     distances: Option<Vec<Vec<u32>>>,
+    rates: Option<Rates>,
+}
+
+/// A machine file as a whole: the machine, and what its memory system can do where the file says so.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Described {
+    /// The machine.
+    pub machine: Machine,
+    /// Its table `[rates]`.
+    pub rates: Option<Rates>,
 }
 
 fn one() -> u32 {
@@ -51,14 +62,26 @@ fn level_3() -> u8 {
 /// # Errors
 /// Where a field is unknown, missing, of the wrong type or out of range: the file, the field, its value, what would be valid.
 pub fn from_toml(text: &str, file: &str) -> Result<Machine, ReadError> {
+    described(text, file).map(|described| described.machine)
+}
+
+/// Like [`from_toml`], with the rates. That they are possible is for `simulator::MachineModel` to say.
+///
+/// # Errors
+/// Those of [`from_toml`].
+pub fn described(text: &str, file: &str) -> Result<Described, ReadError> {
     let fail = |reason: String| ReadError::Document { file: file.to_owned(), reason };
-    let described: MachineFile = TomlText::new(text, file).read()?;
-    described.check(file)?;
-    let shape = described.shape();
+    if let Some(fault) = super::rates::first_missing(text, file) {
+        return Err(fault.into());
+    }
+    let file_content: MachineFile = TomlText::new(text, file).read()?;
+    file_content.check(file)?;
+    let shape = file_content.shape();
     let nodes: Vec<NodeId> = shape.nodes.iter().map(|node| node.id).collect();
-    let distances = described.distances.clone().map(|rows| table(file, nodes, rows)).transpose()?;
-    let name = described.name.unwrap_or_else(|| super::stem(file));
-    shape.finish(&name, distances, fail)
+    let distances = file_content.distances.map(|rows| table(file, nodes, rows)).transpose()?;
+    let name = file_content.name.unwrap_or_else(|| super::stem(file));
+    let machine = shape.finish(&name, distances, fail)?;
+    Ok(Described { machine, rates: file_content.rates })
 }
 
 impl MachineFile {

@@ -6,6 +6,7 @@
 //! | [`from_archive`] | what [`capture`] packed |
 //! | [`from_hwloc_xml`] | the XML of `lstopo --of xml`, hwloc 1.x and 2.x |
 //! | [`from_toml`], [`shipped`] | a machine file, and those that come with homenode |
+//! | [`described`], [`shipped_described`] | the same, with the rates |
 //! | [`from_synthetic`] | a string in hwloc's synthetic grammar |
 
 mod archive;
@@ -17,6 +18,7 @@ mod hwloc_xml;
 mod machine_file;
 mod masks;
 mod memory;
+mod rates;
 mod shape;
 mod shipped;
 mod synthetic;
@@ -28,8 +30,9 @@ mod tree;
 pub use archive::{capture, from_archive};
 pub use error::ReadError;
 pub use hwloc_xml::from_hwloc_xml;
-pub use machine_file::from_toml;
-pub use shipped::{shipped, shipped_names};
+pub use machine_file::{Described, described, from_toml};
+pub use rates::missing_rates;
+pub use shipped::{shipped, shipped_described, shipped_names, shipped_text};
 pub use synthetic::{DEFAULT_NODE_MEMORY, from_synthetic};
 pub use sysfs::{from_root, live};
 

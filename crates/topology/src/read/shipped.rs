@@ -1,7 +1,7 @@
 //! The machine files that come with homenode, inside the program.
 
 use super::error::ReadError;
-use super::machine_file::from_toml;
+use super::machine_file::{Described, described};
 use crate::Machine;
 
 macro_rules! machine_files {
@@ -12,12 +12,16 @@ macro_rules! machine_files {
 }
 
 machine_files!(
+    "altra-max-2s",
     "dell-r910",
     "epyc-7742-2s-nps1",
     "epyc-7742-2s-nps2",
     "epyc-7742-2s-nps4",
+    "epyc-9654-2s-nps4",
     "hp-dl380-g6",
-    "hp-dl980-g7"
+    "hp-dl980-g7",
+    "xeon-8480-2s",
+    "xeon-8480-2s-snc4"
 );
 
 /// Names of the machines that come with homenode, in order.
@@ -30,7 +34,20 @@ pub fn shipped_names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// None for the files as shipped: a test reads each.
 pub fn shipped(name: &str) -> Option<Result<Machine, ReadError>> {
-    FILES.iter().find(|&&(known, _)| known == name).map(|&(name, text)| from_toml(text, name))
+    shipped_described(name).map(|described| described.map(|described| described.machine))
+}
+
+/// Like [`shipped`], with its rates.
+///
+/// # Errors
+/// None for the files as shipped: a test reads each.
+pub fn shipped_described(name: &str) -> Option<Result<Described, ReadError>> {
+    shipped_text(name).map(|text| described(text, name))
+}
+
+/// The text of the machine file of this name that comes with homenode; `None` if there is none.
+pub fn shipped_text(name: &str) -> Option<&'static str> {
+    FILES.iter().find(|&&(known, _)| known == name).map(|&(_, text)| text)
 }
 
 #[cfg(test)]
@@ -54,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_are_those_of_the_studies() {
+    fn the_machines_have_the_size_that_their_sources_say() {
         // Nodes, caches, hardware threads, GiB in all.
         let facts = [
             ("hp-dl380-g6", [2, 2, 16, 48]),
@@ -63,6 +80,10 @@ mod tests {
             ("epyc-7742-2s-nps1", [2, 32, 256, 1024]),
             ("epyc-7742-2s-nps2", [4, 32, 256, 1024]),
             ("epyc-7742-2s-nps4", [8, 32, 256, 1024]),
+            ("epyc-9654-2s-nps4", [8, 24, 384, 768]),
+            ("xeon-8480-2s", [2, 2, 224, 1024]),
+            ("xeon-8480-2s-snc4", [8, 8, 224, 1024]),
+            ("altra-max-2s", [2, 2, 256, 512]),
         ];
         for (name, fact) in facts {
             let machine = shipped(name).expect(name).expect(name);

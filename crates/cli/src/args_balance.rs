@@ -1,0 +1,94 @@
+//! Arguments of the commands that keep VMs at home.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Where the balancer keeps its memory.
+#[derive(Args)]
+pub(crate) struct StateArguments {
+    /// The balancer's state [default: balance.json in the runtime directory; looking also finds that of the system's service]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct BalanceArguments {
+    /// Work for one period (after a first look, for rates), then exit
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print what would be done and why; change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Thresholds, and rules for single VMs (docs/balance.md, examples/balance.toml)
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Write every observation and decision to FILE, as JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Print what the policy would have decided on a recording; neither looks at this host nor changes it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["once", "dry_run", "record", "release", "state"])]
+    pub(crate) replay: Option<PathBuf>,
+    /// Undo the affinities that a balancer set, then exit
+    #[arg(long, conflicts_with_all = ["once", "dry_run", "record", "policy"])]
+    pub(crate) release: bool,
+    #[command(flatten)]
+    pub(crate) state: StateArguments,
+    /// Print JSON, one line an event
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct TopArguments {
+    /// Look for one interval, print, and exit; so it is too with --json and where the output is no terminal
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Seconds between looks
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
+    pub(crate) interval: f64,
+    #[command(flatten)]
+    pub(crate) state: StateArguments,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct WhyArguments {
+    /// The VM: its name, UUID or process number
+    #[arg(value_name = "VM")]
+    pub(crate) vm: String,
+    /// Judge by this policy [default: that of the balancer that runs, else the defaults]
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Seconds to watch the host for rates
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub(crate) interval: f64,
+    #[command(flatten)]
+    pub(crate) state: StateArguments,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct DoctorArguments {
+    /// Only this VM: its name, UUID or process number
+    #[arg(value_name = "VM")]
+    pub(crate) vm: Option<String>,
+    /// Repair what can be repaired, and look again
+    #[arg(long)]
+    pub(crate) fix: bool,
+    #[command(flatten)]
+    pub(crate) state: StateArguments,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected seconds from 0.1 to 3600".to_owned()),
+    }
+}

@@ -1,0 +1,34 @@
+//! This host for the commands that look at and move VMs.
+
+use anyhow::Context;
+use linux::vm::CommandLine;
+use linux::{HostOptions, LinuxHost};
+use scheduler::{Host, Observation, VmKey};
+use std::thread;
+use std::time::Duration;
+use topology::Bytes;
+
+/// This host; `move_limit`: bytes a second that moves of memory keep to.
+pub(crate) fn open(move_limit: Option<Bytes>, confine: bool) -> anyhow::Result<LinuxHost> {
+    // A monitor that somebody has, or that a manager started, is not asked.
+    let ask = |vm: &VmKey| qemu::monitor::vcpu_threads(vm.pid);
+    let options = HostOptions { move_limit, confine, vcpu_source: Some(Box::new(ask)), ..HostOptions::default() };
+    LinuxHost::new(options).context("this host cannot be read")
+}
+
+/// An observation with rates: what happened in `interval`.
+pub(crate) fn watch(host: &mut impl Host, interval: Duration) -> anyhow::Result<Observation> {
+    observe(host)?;
+    thread::sleep(interval);
+    observe(host)
+}
+
+/// One look.
+pub(crate) fn observe(host: &mut impl Host) -> anyhow::Result<Observation> {
+    host.observe().map_err(|why| anyhow::anyhow!("this host cannot be read: {why}"))
+}
+
+/// The UUID of a VM, as QEMU was told.
+pub(crate) fn uuid_of(vm: &VmKey) -> Option<String> {
+    CommandLine::parse(&linux::process::command_line(vm.pid).ok()?).uuid
+}

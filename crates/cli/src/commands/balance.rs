@@ -1,0 +1,153 @@
+//! `homenode balance`.
+
+use crate::args::BalanceArguments;
+use crate::balance_view::Log;
+use crate::commands::balance_replay;
+use crate::failure::bad_input;
+use crate::{balance_view, balancer_host, balancer_place};
+use anyhow::{Context, bail};
+use daemon::{Balancer, DaemonError, Event, Instance, Mode, Outcome, PolicyFile, Recorder, Restored, Rules, Wake};
+use linux::LinuxHost;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+use topology::Machine;
+
+/// Runs the command.
+pub(crate) fn run(arguments: &BalanceArguments) -> anyhow::Result<()> {
+    if let Some(recording) = &arguments.replay {
+        return balance_replay::run(recording, arguments);
+    }
+    let machine = topology::read::live().context("this host cannot be read")?;
+    let policy = policy(arguments.policy.as_deref(), &machine)?;
+    let mut log = Log::new(arguments.json);
+    let (mut balancer, _lock) = start(arguments, &policy, &mut log)?;
+    if arguments.release {
+        return release(&mut balancer, &log);
+    }
+    if let Some(path) = &arguments.record {
+        let recorder = Recorder::start(path, balancer.machine(), &policy, &balancer.saved().balance)?;
+        balancer.record_to(recorder);
+    }
+    let stop = stop_signals()?;
+    let failed =
+        if arguments.once { once(&mut balancer, &stop, &mut log)? } else { forever(&mut balancer, &stop, &mut log) };
+    finish(&mut balancer, arguments, &policy, &mut log)?;
+    match failed {
+        0 => Ok(()),
+        number => bail!("{number} of the actions failed"),
+    }
+}
+
+/// The policy that the arguments name, else the default.
+pub(crate) fn policy(path: Option<&Path>, machine: &Machine) -> anyhow::Result<PolicyFile> {
+    let read = path.map(|path| PolicyFile::read(path, &machine.node_ids()));
+    read.transpose().map(Option::unwrap_or_default).map_err(failure)
+}
+
+/// Marks what the user can mend as bad input.
+pub(crate) fn failure(error: DaemonError) -> anyhow::Error {
+    if error.is_bad_input() { bad_input(error) } else { error.into() }
+}
+
+/// A balancer that goes on where the last one left off, and the lock that keeps a second one away. A dry run needs none.
+fn start(
+    arguments: &BalanceArguments,
+    policy: &PolicyFile,
+    log: &mut Log,
+) -> anyhow::Result<(Balancer<LinuxHost>, Option<Instance>)> {
+    let file = balancer_place::own(&arguments.state)?;
+    let (lock, restored, mode) = if arguments.dry_run {
+        let known = balancer_place::look(&arguments.state).map(|seen| seen.saved);
+        (None, known.map_or(Restored::Nothing, |saved| Restored::Memory(Box::new(saved))), Mode::DryRun)
+    } else {
+        balancer_place::make_directory(&file)?;
+        let lock = balancer_place::take(&file)?;
+        (Some(lock), file.restore()?, Mode::Act)
+    };
+    if let Restored::SetAside { to, because } = &restored {
+        let (file, to) = (file.path().display(), to.display());
+        log.trouble(&format!(
+            "{file}: the balancer's state cannot be understood ({because}): kept as {to}, starting anew"
+        ));
+    }
+    let host = balancer_host::open(Some(policy.balance.move_bytes_per_second), false)?;
+    let rules = Rules::new(policy.vms.clone(), Box::new(balancer_host::uuid_of));
+    let mut balancer = Balancer::new(host, policy, rules, mode, file, restored);
+    balancer.heed(Box::new(balancer_place::starts));
+    Ok((balancer, lock))
+}
+
+/// Tells of the first signal that ends programs.
+fn stop_signals() -> anyhow::Result<Receiver<()>> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            // Nobody waits any more if this fails.
+            let _ = tell.send(());
+        }
+    });
+    Ok(told)
+}
+
+fn wait(stop: &Receiver<()>, time: Duration) -> Wake {
+    if stop.recv_timeout(time).is_ok() { Wake::Stop } else { Wake::Time }
+}
+
+/// A look, a period later one round. Returns how many actions failed.
+fn once(balancer: &mut Balancer<LinuxHost>, stop: &Receiver<()>, log: &mut Log) -> anyhow::Result<usize> {
+    let unreadable = |why| anyhow::anyhow!("this host cannot be read: {why}");
+    balancer.look().map_err(unreadable)?;
+    if wait(stop, Duration::from_millis(balancer.policy().period_ms)) == Wake::Stop {
+        return Ok(0);
+    }
+    let period = balancer.period().map_err(unreadable)?;
+    let failed = |event: &&Event| matches!(event, Event::Acted { outcome: Outcome::Failed(_), .. });
+    let failures = period.events.iter().filter(failed).count();
+    log.period(&period);
+    if !period.events.iter().any(|event| matches!(event, Event::Acted { .. })) && period.nodes > 1 {
+        log.news("nothing to do: every VM that may be moved is at home");
+    }
+    Ok(failures)
+}
+
+fn forever(balancer: &mut Balancer<LinuxHost>, stop: &Receiver<()>, log: &mut Log) -> usize {
+    daemon::run(
+        balancer,
+        |time| wait(stop, time),
+        |period| match period {
+            Ok(period) => log.period(&period),
+            Err(why) => log.unreadable(&why),
+        },
+    );
+    0
+}
+
+fn finish(
+    balancer: &mut Balancer<LinuxHost>,
+    arguments: &BalanceArguments,
+    policy: &PolicyFile,
+    log: &mut Log,
+) -> anyhow::Result<()> {
+    log.summary();
+    if arguments.dry_run {
+        return Ok(());
+    }
+    if policy.release_on_stop && !arguments.once {
+        return release(balancer, log);
+    }
+    balancer.save().map_err(anyhow::Error::msg)
+}
+
+fn release(balancer: &mut Balancer<LinuxHost>, log: &Log) -> anyhow::Result<()> {
+    let released = balancer.release().map_err(anyhow::Error::msg)?;
+    log.released(&released)?;
+    match balance_view::failures(&released) {
+        0 => Ok(()),
+        number => bail!("{number} of {} affinities could not be undone; --release tries again", released.len()),
+    }
+}

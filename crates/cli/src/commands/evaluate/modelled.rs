@@ -1,0 +1,82 @@
+//! `homenode evaluate EXPERIMENT --on MACHINE`: the model instead of this host.
+
+use crate::args::EvaluateArguments;
+use crate::failure::bad_input;
+use crate::machine_choice;
+use crate::output;
+use anyhow::{Context, anyhow};
+use evaluate::experiment::Experiment;
+use evaluate::modelled::beside::{MeasuredRun, beside};
+use evaluate::modelled::{ModelledError, Prediction, page, tables};
+use evaluate::results::{ModelledMachine, Results};
+use evaluate::validation::shipped::{self, PredictionError};
+use evaluate::{machine_picture, real, session, text};
+use std::path::Path;
+use topology::read::{self, Described};
+
+/// Computes, prints and keeps the figures.
+pub(crate) fn run(arguments: &EvaluateArguments, file: &Path, experiment: &Experiment, on: &str) -> anyhow::Result<()> {
+    let (machine, rates) = machine_choice::described(on)?;
+    let on_machine = Described { machine, rates: Some(rates) };
+    let name = file.display().to_string();
+    let measured = arguments.beside.as_deref().map(measured).transpose()?;
+    let mut prediction = shipped::run(experiment, &name, Some(&on_machine), arguments.seed).map_err(refusal)?;
+    if let Some(run) = &measured {
+        beside(experiment, &mut prediction, run)
+            .map_err(|reason| bad_input(format!("--beside {}: {reason}", run.directory)))?;
+    }
+    let tables = tables::tables(experiment, &prediction);
+    let copy = std::fs::read_to_string(file).with_context(|| name.clone())?;
+    let machines = machines(&prediction, &on_machine);
+    let results = Results::create_modelled(&arguments.results, &real::stamp(), &copy, &prediction, &machines)
+        .map_err(|error| anyhow!("--results: cannot make the results directory: {error}"))?;
+    let again = again(arguments, &results.path().join("experiment.toml"), on);
+    let pictures = machine_picture::pictures(&prediction, &machines);
+    let page = page::html(experiment, &prediction, &tables, &pictures, &again);
+    results.write("report.html", page.as_bytes()).context("cannot write the report")?;
+    if arguments.json {
+        output::json(&prediction)?;
+    } else {
+        output::print(text::render_modelled(&prediction, &tables))?;
+        output::line(format_args!("Report: {}", results.path().join("report.html").display()))?;
+    }
+    Ok(())
+}
+
+/// The figures of `--beside`.
+fn measured(directory: &Path) -> anyhow::Result<MeasuredRun> {
+    Results::measured(directory).map_err(|error| bad_input(format!("--beside {error}")))
+}
+
+/// The command that gives the same figures again, from the results' own copy of the experiment.
+fn again(arguments: &EvaluateArguments, experiment: &Path, on: &str) -> String {
+    let path = |path: &Path| session::quoted(&path.display().to_string());
+    let beside = arguments.beside.as_deref().map_or_else(String::new, |run| format!(" --beside {}", path(run)));
+    format!("homenode evaluate {} --on {}{beside} --seed {}", path(experiment), session::quoted(on), arguments.seed)
+}
+
+/// What a user wrote is bad input; a solver that fails on it is not.
+fn refusal(error: PredictionError) -> anyhow::Error {
+    match &error {
+        PredictionError::Modelled { source: ModelledError::Solve { .. } | ModelledError::Run { .. }, .. } => {
+            anyhow!("{error}")
+        }
+        _ => bad_input(error),
+    }
+}
+
+/// The machines of the configurations, each once.
+fn machines(prediction: &Prediction, on: &Described) -> Vec<ModelledMachine> {
+    let mut machines: Vec<ModelledMachine> = Vec::new();
+    for configuration in &prediction.configurations {
+        if machines.iter().any(|known| known.machine.name == configuration.machine) {
+            continue;
+        }
+        let described = match on.machine.name == configuration.machine {
+            true => Some(on.clone()),
+            false => read::shipped_described(&configuration.machine).and_then(Result::ok),
+        };
+        machines.extend(described.map(|Described { machine, rates }| ModelledMachine { machine, rates }));
+    }
+    machines
+}

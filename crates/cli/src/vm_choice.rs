@@ -1,0 +1,78 @@
+//! Which VM a user means: by name, UUID or process number.
+
+use crate::failure::bad_input;
+use scheduler::{Observation, VmKey};
+
+/// The VM of the observation that `choice` names.
+///
+/// # Errors
+/// Bad input: none, or several; with those that run.
+pub(crate) fn choose(
+    observation: &Observation,
+    choice: &str,
+    uuid_of: impl Fn(&VmKey) -> Option<String>,
+) -> anyhow::Result<VmKey> {
+    let keys: Vec<&VmKey> = observation.vms.iter().map(|seen| &seen.vm).collect();
+    let by_uuid = |vm: &VmKey| uuid_of(vm).is_some_and(|uuid| uuid.eq_ignore_ascii_case(choice));
+    let mut found: Vec<&VmKey> = keys.iter().copied().filter(|vm| vm.name == choice).collect();
+    if found.is_empty() {
+        found = keys.iter().copied().filter(|vm| choice.parse() == Ok(vm.pid) || by_uuid(vm)).collect();
+    }
+    match found[..] {
+        [vm] => Ok(vm.clone()),
+        [] => {
+            Err(bad_input(format!("{choice}: no VM of this name, UUID or process number runs here. {}", listed(&keys))))
+        }
+        _ => Err(bad_input(format!(
+            "{choice}: {} VMs have this name: give the process number. {}",
+            found.len(),
+            listed(&found)
+        ))),
+    }
+}
+
+fn listed(vms: &[&VmKey]) -> String {
+    if vms.is_empty() {
+        return "No VM runs that this user can see".to_owned();
+    }
+    let each: Vec<String> = vms.iter().map(|vm| format!("{} (process {})", vm.name, vm.pid)).collect();
+    format!("Running: {}", each.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scheduler::{Mobility, VmObservation};
+
+    fn observation(vms: &[(&str, u32)]) -> Observation {
+        let seen = |&(name, pid): &(&str, u32)| VmObservation {
+            vm: VmKey { name: name.into(), pid, started: 1 },
+            clients: Vec::new(),
+            mobility: Mobility::Movable,
+            shares: 1024,
+            node_affinity: None,
+        };
+        Observation { vms: vms.iter().map(seen).collect(), ..Observation::default() }
+    }
+
+    #[test]
+    fn a_vm_is_found_by_each_of_its_names() {
+        let observation = observation(&[("web", 7), ("db", 8), ("9", 10)]);
+        let uuid_of = |vm: &VmKey| (vm.pid == 8).then(|| "ABC".to_owned());
+        let pid = |choice| choose(&observation, choice, uuid_of).map(|vm| vm.pid);
+        assert_eq!(pid("web").unwrap(), 7);
+        assert_eq!(pid("7").unwrap(), 7);
+        assert_eq!(pid("abc").unwrap(), 8);
+        assert_eq!(pid("9").unwrap(), 10, "a name that is a number is a name first");
+        let error = pid("nothing").unwrap_err().to_string();
+        assert!(error.contains("web (process 7), db (process 8)"), "{error}");
+    }
+
+    #[test]
+    fn two_of_the_same_name_are_told_apart_by_process() {
+        let observation = observation(&[("web", 7), ("web", 8)]);
+        let error = choose(&observation, "web", |_| None).unwrap_err().to_string();
+        assert!(error.contains("web (process 7), web (process 8)"), "{error}");
+        assert_eq!(choose(&observation, "8", |_| None).unwrap().pid, 8);
+    }
+}

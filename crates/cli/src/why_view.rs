@@ -1,0 +1,263 @@
+//! Why a VM is where it is: the decision, then a table of candidates, then what refuses each move.
+
+use crate::text::{WIDTH, lines, table, wrapped};
+use daemon::sentence;
+use scheduler::Action;
+use scheduler::balance::{Candidate, ClientExplanation, Decision, Explanation, Refusal, decimal};
+use serde::Serialize;
+use std::fmt::Write;
+use topology::NodeSet;
+
+/// Everything that is shown.
+#[derive(Debug, Serialize)]
+pub(crate) struct View {
+    /// Process of the balancer that runs.
+    pub(crate) balancer_pid: Option<u32>,
+    /// NUMA nodes of the host.
+    pub(crate) nodes: usize,
+    /// The scheduler's words.
+    #[serde(flatten)]
+    pub(crate) explanation: Explanation,
+}
+
+/// The decision in a sentence, a table of candidates for each client, and a table of what refuses moves.
+pub(crate) fn text(view: &View) -> String {
+    let Explanation { vm, clients, decisions } = &view.explanation;
+    let mut text = String::new();
+    let by = match view.balancer_pid {
+        Some(pid) => format!("judged as by the balancer, process {pid}"),
+        None => "no balancer runs: judged as one would".to_owned(),
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "VM {}, process {}; {by}", vm.name, vm.pid);
+    if view.nodes < 2 {
+        let _ = writeln!(text, "It is at home: this host has one NUMA node.");
+        return text;
+    }
+    for client in clients {
+        if clients.len() > 1 {
+            text.push('\n');
+        }
+        add_client(&mut text, client, decisions, clients.len() > 1);
+    }
+    text
+}
+
+fn add_client(text: &mut String, client: &ClientExplanation, decisions: &[Decision], several: bool) {
+    let who = if several { format!("Client {}", client.client.0) } else { "It".to_owned() };
+    let own: Vec<&Decision> = decisions.iter().filter(|one| one.action.client() == client.client).collect();
+    if !own.iter().any(|decision| matches!(decision.action, Action::Bind { .. })) {
+        add_wrapped(text, &stays(&who, client));
+    }
+    for decision in own {
+        add_wrapped(text, &format!("Next: {}.", sentence(decision)));
+    }
+    add_wrapped(text, &facts(client));
+    let _ = writeln!(text, "\n{}", lines(&candidates(&client.candidates)));
+    let refused = refusals(client);
+    if !refused.is_empty() {
+        let _ = writeln!(text, "\n{}", lines(&refused_table(&refused)));
+    }
+    for trouble in &client.troubles {
+        add_wrapped(text, &format!("Trouble: {trouble}"));
+    }
+}
+
+/// Why a client for which no home is planned is where it is.
+fn stays(who: &str, client: &ClientExplanation) -> String {
+    let Some(home) = &client.home else { return format!("{who} has no home yet, and gets none in this period.") };
+    let home = format!("{who} stays at home on {}", nodes(home));
+    let others = || client.candidates.iter().filter(|candidate| !candidate.is_home);
+    let open: NodeSet = others().filter(|candidate| candidate.refused.is_empty()).map(|open| open.node).collect();
+    match (client.refused.first(), open.is_empty()) {
+        (Some(refusal), _) => format!("{home}: {}.", refusal.because),
+        (None, true) => format!("{home}: going anywhere else is refused."),
+        (None, false) => format!("{home} in this period; nothing refuses {}.", nodes(&open)),
+    }
+}
+
+fn facts(client: &ClientExplanation) -> String {
+    let mut facts = Vec::new();
+    facts.extend(client.demand.map(|cpus| format!("wants {} CPUs", decimal(cpus, 2))));
+    let less = client.entitled.filter(|&entitled| client.demand.is_some_and(|demand| demand - entitled > 0.005));
+    facts.extend(less.map(|cpus| format!("is entitled to {}", decimal(cpus, 2))));
+    let owed = client.owed_percent.filter(|percent| percent.round() >= 1.0);
+    facts.extend(owed.map(|percent| format!("is owed {percent:.0} % of that")));
+    facts.extend(client.away.filter(|away| away.0 > 0).map(|away| format!("has {away} of its memory elsewhere")));
+    facts.extend(client.rested_seconds.map(|seconds| format!("was moved {seconds:.0} s ago")));
+    let Some(last) = facts.pop() else { return String::new() };
+    if facts.is_empty() { format!("It {last}.") } else { format!("It {} and {last}.", facts.join(", ")) }
+}
+
+fn nodes(set: &NodeSet) -> String {
+    if set.len() == 1 { format!("node {set}") } else { format!("nodes {set}") }
+}
+
+fn candidates(candidates: &[Candidate]) -> comfy_table::Table {
+    let header = ["Node", "Load", "with it", "Free", "Local", "Distance", "Gain", "Cost", ""];
+    let mut table = table(header, &[1, 2, 3, 4, 5, 6, 7]);
+    for candidate in candidates {
+        let verdict = match (candidate.is_home, candidate.refused.is_empty()) {
+            (true, _) => "home",
+            (false, true) => "open",
+            (false, false) => "refused",
+        };
+        table.add_row([
+            candidate.node.to_string(),
+            format!("{} %", decimal(candidate.load_percent, 0)),
+            figure(candidate.load_with_percent, 0, " %"),
+            candidate.memory_available.map_or_else(dash, |bytes| bytes.to_string()),
+            figure(candidate.local_percent, 0, " %"),
+            figure(candidate.memory_distance, 1, ""),
+            figure(candidate.gain, 2, ""),
+            figure(candidate.cost, 1, " s"),
+            verdict.to_owned(),
+        ]);
+    }
+    table
+}
+
+/// What refuses moves, and to which nodes; each refusal once, those of any move last, without nodes.
+fn refusals(client: &ClientExplanation) -> Vec<(NodeSet, &Refusal)> {
+    let mut refused: Vec<(NodeSet, &Refusal)> = Vec::new();
+    let of_nodes = client.candidates.iter().flat_map(|candidate| {
+        candidate.refused.iter().map(move |refusal| (NodeSet::from_iter([candidate.node]), refusal))
+    });
+    for (node, refusal) in of_nodes.chain(client.refused.iter().map(|refusal| (NodeSet::new(), refusal))) {
+        match refused.iter_mut().find(|(_, known)| words(known) == words(refusal)) {
+            Some((nodes, _)) => *nodes = nodes.union(&node),
+            None => refused.push((node, refusal)),
+        }
+    }
+    refused
+}
+
+fn refused_table(refused: &[(NodeSet, &Refusal)]) -> comfy_table::Table {
+    let mut table = table(["To node", "Refused by", "Seen", "Limit", ""], &[2, 3]);
+    for (nodes, refusal) in refused {
+        let to = if nodes.is_empty() { "any".to_owned() } else { nodes.to_string() };
+        let [name, seen, limit, because] = words(refusal);
+        table.add_row([to, name, seen, limit, because]);
+    }
+    table
+}
+
+/// Name, value, limit; the reason only where there are no figures.
+fn words(refusal: &Refusal) -> [String; 4] {
+    let shown = |value: f64| {
+        let digits = usize::from(value.abs() < 100.0 && value.fract() != 0.0);
+        format!("{} {}", decimal(value, digits), unit(&refusal.unit))
+    };
+    let value = match (refusal.value, refusal.limit) {
+        (None, Some(_)) if refusal.threshold == "payback_seconds" => "never".to_owned(),
+        (value, _) => value.map_or_else(dash, shown),
+    };
+    let because = if refusal.limit.is_some() { String::new() } else { refusal.because.clone() };
+    [refusal.threshold.clone(), value, refusal.limit.map_or_else(dash, shown), because]
+}
+
+fn unit(name: &str) -> &str {
+    match name {
+        "percent" => "%",
+        "seconds" => "s",
+        other => other,
+    }
+}
+
+fn add_wrapped(text: &mut String, words: &str) {
+    for (index, line) in wrapped(words, WIDTH - 2).into_iter().enumerate() {
+        let deeper = if index > 0 { "  " } else { "" };
+        let _ = writeln!(text, "{deeper}{line}");
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn figure(value: Option<f64>, digits: usize, unit: &str) -> String {
+    value.map_or_else(dash, |value| format!("{}{unit}", decimal(value, digits)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scheduler::{ClientId, VmKey};
+    use topology::{Bytes, NodeId};
+
+    fn candidate(node: u32, refused: Vec<Refusal>) -> Candidate {
+        Candidate {
+            node: NodeId(node),
+            is_home: node == 0,
+            load_percent: 80.0,
+            load_with_percent: Some(120.0),
+            memory_available: Some(Bytes::GIB),
+            memory_needed: Bytes::GIB,
+            local_percent: Some(100.0),
+            memory_distance: Some(21.0),
+            sibling_distance: None,
+            crowding_loss: Some(0.5),
+            remote_loss: Some(0.25),
+            cost: Some(1.5),
+            gain: Some(-0.25),
+            payback_seconds: None,
+            refused,
+        }
+    }
+
+    #[test]
+    fn a_refused_move_names_its_threshold_and_figures() {
+        let refusal = Refusal {
+            threshold: "imbalance_percent".into(),
+            value: Some(4.0),
+            limit: Some(10.0),
+            unit: "points".into(),
+            because: "the loads differ by 4 points, a move wants 10".into(),
+        };
+        let never = Refusal {
+            threshold: "payback_seconds".into(),
+            value: None,
+            limit: Some(120.0),
+            unit: "seconds".into(),
+            because: "it wins nothing: 0.00 CPUs".into(),
+        };
+        let affinity = Refusal {
+            threshold: "node_affinity".into(),
+            value: None,
+            limit: None,
+            unit: String::new(),
+            because: "it may not live on node 1".into(),
+        };
+        let client = ClientExplanation {
+            client: ClientId(0),
+            home: Some("0".parse().unwrap()),
+            demand: Some(1.0),
+            entitled: None,
+            owed_percent: None,
+            away: Some(Bytes::from_mib(3)),
+            rested_seconds: Some(12.0),
+            candidates: vec![candidate(0, Vec::new()), candidate(1, vec![refusal, never, affinity])],
+            refused: Vec::new(),
+            troubles: vec!["2 MiB are pinned".into()],
+        };
+        let vm = VmKey { name: "web".into(), pid: 7, started: 1 };
+        let explanation = Explanation { vm, clients: vec![client], decisions: Vec::new() };
+        let text = text(&View { balancer_pid: None, nodes: 2, explanation });
+        let expected = "\
+VM web, process 7; no balancer runs: judged as one would
+It stays at home on node 0: going anywhere else is refused.
+It wants 1.00 CPUs, has 3 MiB of its memory elsewhere and was moved 12 s ago.
+
+Node  Load  with it   Free  Local  Distance   Gain   Cost
+0     80 %    120 %  1 GiB  100 %      21.0  -0.25  1.5 s  home
+1     80 %    120 %  1 GiB  100 %      21.0  -0.25  1.5 s  refused
+
+To node  Refused by             Seen      Limit
+1        imbalance_percent  4 points  10 points
+1        payback_seconds       never      120 s
+1        node_affinity             -          -  it may not live on node 1
+Trouble: 2 MiB are pinned
+";
+        assert_eq!(text, expected, "{text}");
+    }
+}

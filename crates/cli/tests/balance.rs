@@ -1,0 +1,185 @@
+//! `homenode balance` as a user meets it, with QEMUs that it did not start. What takes several nodes is in tests/lab/balance.sh.
+
+mod common;
+
+use common::{PausedVm, homenode_in, lacks, said_in, within_seconds};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+/// A period as short as the policy allows, so that the tests are.
+const QUICK: &str = "[balance]\nperiod_ms = 100\n";
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().expect("a directory"));
+        std::fs::write(place.policy(), QUICK).expect("a policy");
+        place
+    }
+
+    fn runtime(&self) -> std::path::PathBuf {
+        self.0.path().join("runtime")
+    }
+
+    fn policy(&self) -> std::path::PathBuf {
+        self.0.path().join("balance.toml")
+    }
+
+    fn state(&self) -> std::path::PathBuf {
+        self.runtime().join("balance.json")
+    }
+
+    /// Balances with the quick policy.
+    fn balance(&self, more: &[&str]) -> (Option<i32>, String, String) {
+        said_in(&self.runtime(), &[&["balance", "--policy", text(&self.policy())], more].concat())
+    }
+
+    /// A balancer in the background that has said its first line.
+    fn running(&self) -> Child {
+        let mut command = homenode_in(&self.runtime(), &["balance", "--policy", text(&self.policy())]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("homenode");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut first = String::new();
+        output.read_line(&mut first).expect("a line");
+        assert!(first.contains("NUMA node"), "{first}");
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        child
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn signal(child: &Child, number: i32) {
+    linux::sys::send_signal(child.id(), number).expect("a signal");
+}
+
+#[test]
+fn a_dry_run_says_what_it_would_do_and_changes_nothing() {
+    if lacks("a_dry_run_says_what_it_would_do_and_changes_nothing", "qemu-system-x86_64") {
+        return;
+    }
+    let place = Place::new();
+    let vm = PausedVm::start("cli-dry");
+    let before = vm.affinities();
+    let (code, said, complained) = place.balance(&["--once", "--dry-run"]);
+    assert_eq!(code, Some(0), "{complained}");
+    assert!(said.contains("NUMA node"), "{said}");
+    assert_eq!(vm.affinities(), before);
+    assert!(!place.state().exists());
+}
+
+#[test]
+fn a_host_with_one_node_is_told_and_left_alone() {
+    let test = "a_host_with_one_node_is_told_and_left_alone";
+    if lacks(test, "qemu-system-x86_64") {
+        return;
+    }
+    let nodes = topology::read::live().expect("this host").nodes.len();
+    if nodes > 1 {
+        return eprintln!("SKIPPED {test}: this host has {nodes} nodes");
+    }
+    let place = Place::new();
+    let vm = PausedVm::start("cli-one");
+    let before = vm.affinities();
+    let (code, said, complained) = place.balance(&["--once"]);
+    assert_eq!(code, Some(0), "{complained}");
+    assert!(said.contains("one NUMA node") && said.contains("nothing to balance"), "{said}");
+    assert_eq!(vm.affinities(), before);
+    assert!(place.state().exists());
+}
+
+#[test]
+fn the_second_balancer_is_refused_and_the_first_ends_without_a_trace_on_the_vm() {
+    if lacks("the_second_balancer_is_refused", "qemu-system-x86_64") {
+        return;
+    }
+    let place = Place::new();
+    let vm = PausedVm::start("cli-two");
+    let mut first = place.running();
+    let after_start = vm.affinities();
+    let (code, said, complained) = place.balance(&["--once"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(complained.contains(&format!("process {}", first.id())), "{complained}");
+    let (code, _, complained) = said_in(&place.runtime(), &["balance", "--release"]);
+    assert!(code == Some(1) && complained.contains("another balancer"), "{complained}");
+    // One that only looks is not refused.
+    assert_eq!(place.balance(&["--once", "--dry-run"]).0, Some(0));
+    for number in [libc::SIGTERM, libc::SIGINT] {
+        signal(&first, number);
+        assert!(first.wait().expect("the end").success());
+        assert_eq!(vm.affinities(), after_start);
+        first = place.running();
+    }
+    signal(&first, libc::SIGKILL);
+    first.wait().expect("the end");
+    assert_eq!(place.balance(&["--once"]).0, Some(0));
+}
+
+#[test]
+fn a_killed_balancer_goes_on_and_a_bad_state_is_kept_and_told() {
+    let place = Place::new();
+    let mut first = place.running();
+    assert!(within_seconds(60, || place.state().exists()));
+    signal(&first, libc::SIGKILL);
+    first.wait().expect("the end");
+    let (code, _, complained) = place.balance(&["--once"]);
+    assert_eq!((code, complained.as_str()), (Some(0), ""));
+    let state = std::fs::read_to_string(place.state()).expect("a state");
+    std::fs::write(place.state(), &state[..state.len() / 2]).expect("a state");
+    let (code, _, complained) = place.balance(&["--once"]);
+    assert_eq!(code, Some(0));
+    assert!(complained.contains("cannot be understood") && complained.contains("balance.json.bad"), "{complained}");
+    let kept = std::fs::read_to_string(place.runtime().join("balance.json.bad")).expect("the bad state");
+    assert_eq!(kept, state[..state.len() / 2]);
+    serde_json::from_str::<serde_json::Value>(&std::fs::read_to_string(place.state()).expect("a state")).expect("JSON");
+}
+
+#[test]
+fn a_bad_policy_is_bad_input_and_changes_nothing() {
+    let place = Place::new();
+    for (policy, parts) in [
+        ("[balance]\nperiod_ms = 5\n", ["balance.toml:2", "balance.period_ms = 5", "100 to 60000"]),
+        ("[balance]\nthrash = 5\n", ["balance.toml:2", "thrash", "unknown field"]),
+        ("[[vm]]\nname = \"a\"\nnode_affinity = \"77\"\n", ["balance.toml:3", "vm[0].node_affinity = \"77\"", "nodes"]),
+        ("[[vm]]\nuuid = \"1\"\n", ["balance.toml:2", "vm[0].uuid = \"1\"", "UUID"]),
+        ("balance = 3\n", ["balance.toml:1", "balance = 3", "expected"]),
+    ] {
+        std::fs::write(place.policy(), policy).expect("a policy");
+        let (code, said, complained) = place.balance(&["--once"]);
+        assert_eq!((code, said.as_str()), (Some(2), ""), "{complained}");
+        for part in parts {
+            assert!(complained.contains(part), "{part} in {complained}");
+        }
+        assert!(!place.runtime().exists());
+    }
+    let (code, _, complained) = said_in(&place.runtime(), &["balance", "--once", "--policy", "/no/such/file.toml"]);
+    assert!(code == Some(2) && complained.contains("/no/such/file.toml"), "{complained}");
+}
+
+#[test]
+fn a_recording_is_replayed_and_something_else_is_refused() {
+    let place = Place::new();
+    let recording = place.0.path().join("recording.jsonl");
+    let (code, _, complained) = place.balance(&["--once", "--dry-run", "--record", text(&recording)]);
+    assert_eq!(code, Some(0), "{complained}");
+    let (code, said, complained) = said_in(&place.runtime(), &["balance", "--replay", text(&recording)]);
+    assert_eq!(code, Some(0), "{complained}");
+    assert!(said.contains("1 period replayed"), "{said}");
+    let (code, said, _) = said_in(&place.runtime(), &["balance", "--replay", text(&recording), "--json"]);
+    let period: serde_json::Value = serde_json::from_str(said.trim()).expect("one line of JSON");
+    assert!(code == Some(0) && period["recorded"].is_array(), "{said}");
+    let (code, _, complained) = said_in(&place.runtime(), &["balance", "--replay", text(&place.policy())]);
+    assert!(code == Some(2) && complained.contains("balance.toml:1: not a recording"), "{complained}");
+}
+
+#[test]
+fn nothing_to_release_is_no_failure() {
+    let place = Place::new();
+    let (code, said, complained) = said_in(&place.runtime(), &["balance", "--release"]);
+    assert_eq!(code, Some(0), "{complained}");
+    assert!(said.contains("nothing to release"), "{said}");
+}

@@ -1,0 +1,127 @@
+//! `homenode top`, `why` and `doctor` as a user meets them, with QEMUs that homenode did not start.
+
+mod common;
+
+use common::{PausedVm, homenode_in, lacks, said_in};
+use serde_json::Value;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use topology::CpuSet;
+
+fn runtime() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+fn no_qemu(test: &str) -> bool {
+    lacks(test, "qemu-system-x86_64")
+}
+
+#[test]
+fn top_shows_a_vm_and_its_node() {
+    if no_qemu("top_shows_a_vm_and_its_node") {
+        return;
+    }
+    let (place, vm) = (runtime(), PausedVm::start("cli-top"));
+    let (code, said, complained) = said_in(place.path(), &["top", "--json", "--interval", "0.2"]);
+    assert_eq!(code, Some(0), "{complained}");
+    let view: Value = serde_json::from_str(&said).expect("JSON");
+    let row = view["vms"].as_array().expect("VMs").iter().find(|row| row["name"] == vm.name.as_str());
+    let row = row.expect("the VM's row");
+    assert_eq!((row["pid"].as_u64(), row["vcpus"].as_u64()), (Some(vm.pid().into()), Some(2)), "{row}");
+    assert_eq!(row["memory_size"].as_u64(), Some(64 << 20));
+    // It is paused: its vCPUs use nothing, and there was a second look to know it.
+    assert!(row["cpu_used"].as_f64().is_some_and(|cpus| cpus < 0.5), "{row}");
+    let node = &view["nodes"][0];
+    assert!(node["memory_free"].as_u64() > Some(0) && node["cpu_used"].as_f64().is_some(), "{node}");
+    if view["nodes"].as_array().is_some_and(|nodes| nodes.len() == 1) {
+        assert_eq!(row["home"].as_str(), node["node"].as_u64().map(|node| node.to_string()).as_deref());
+        assert!(node["clients"].as_u64() >= Some(1), "{node}");
+    }
+    let (code, said, _) = said_in(place.path(), &["top", "--interval", "0.2"]);
+    assert_eq!(code, Some(0));
+    let line = said.lines().find(|line| line.starts_with(&vm.name)).expect("the VM's line");
+    assert!(line.contains("64 MiB"), "{line}");
+    assert!(!said.contains('\x1b'), "no terminal, no drawing");
+}
+
+#[test]
+fn top_leaves_the_terminal_as_it_was() {
+    let test = "top_leaves_the_terminal_as_it_was";
+    if lacks(test, "script") || lacks(test, "timeout") {
+        return;
+    }
+    let place = runtime();
+    let program = format!("{} top --interval 0.2", env!("CARGO_BIN_EXE_homenode"));
+    let mut command = Command::new("timeout");
+    command.args(["60", "script", "-qec", &program, "/dev/null"]).env("HOMENODE_RUNTIME_DIR", place.path());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script");
+    let mut keyboard = child.stdin.take().expect("a pipe");
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    keyboard.write_all(b"xq").expect("keys");
+    let output = child.wait_with_output().expect("the end");
+    drop(keyboard);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    let (entered, left) = (said.find("\x1b[?1049h"), said.rfind("\x1b[?25h\x1b[?1049l"));
+    assert!(entered.is_some() && left > entered && said.contains("q or Ctrl-C leaves"), "{said:?}");
+}
+
+#[test]
+fn why_finds_a_vm_by_each_of_its_names_and_lists_them_otherwise() {
+    if no_qemu("why_finds_a_vm_by_each_of_its_names_and_lists_them_otherwise") {
+        return;
+    }
+    let (place, vm) = (runtime(), PausedVm::start("cli-why"));
+    for choice in [vm.name.clone(), vm.pid().to_string()] {
+        let (code, said, complained) = said_in(place.path(), &["why", &choice, "--interval", "0.2", "--json"]);
+        assert_eq!(code, Some(0), "{complained}");
+        let view: Value = serde_json::from_str(&said).expect("JSON");
+        assert_eq!(view["vm"]["name"], vm.name.as_str());
+        assert!(view["clients"][0]["candidates"].as_array().is_some_and(|nodes| !nodes.is_empty()), "{said}");
+    }
+    let (code, said, _) = said_in(place.path(), &["why", &vm.name, "--interval", "0.2"]);
+    assert!(code == Some(0) && said.starts_with(&format!("VM {}, process {}", vm.name, vm.pid())), "{said}");
+    let (code, said, complained) = said_in(place.path(), &["why", "no-such-vm", "--interval", "0.2"]);
+    assert_eq!((code, said.as_str()), (Some(2), ""));
+    assert!(complained.contains(&format!("{} (process {})", vm.name, vm.pid())), "{complained}");
+}
+
+#[test]
+fn doctor_finds_vcpus_that_share_a_cpu_and_mends_it() {
+    let test = "doctor_finds_vcpus_that_share_a_cpu_and_mends_it";
+    if no_qemu(test) {
+        return;
+    }
+    let (place, vm) = (runtime(), PausedVm::start("cli-doctor"));
+    let machine = topology::read::live().expect("this host");
+    let Some(node) = machine.node_ids().iter().find(|&node| machine.usable_cpus(node).len() > 1) else {
+        return eprintln!("SKIPPED {test}: no node with two CPUs");
+    };
+    let (code, said, complained) = said_in(place.path(), &["doctor", &vm.name]);
+    assert!(code == Some(0) || machine.nodes.len() > 1, "{said}{complained}");
+    let one: CpuSet = machine.usable_cpus(node).first().into_iter().collect::<CpuSet>();
+    vm.bind(&one);
+    let (code, said, _) = said_in(place.path(), &["doctor", &vm.name]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("WARNING") && said.contains("its 2 vCPUs share 1 CPU") && said.contains("cure:"), "{said}");
+    assert_eq!(vm.affinities(), [one.clone(), one], "it only looked");
+    let (_, said, complained) = said_in(place.path(), &["doctor", &vm.name, "--fix", "--json"]);
+    let view: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}{complained}"));
+    assert_eq!(view["repairs"][0]["finding"]["what"], "too_few_cpus", "{said}");
+    assert!(view["repairs"][0]["error"].is_null(), "{said}");
+    let whole: CpuSet = machine.usable_cpus(node).iter().collect::<CpuSet>();
+    assert_eq!(vm.affinities(), [whole.clone(), whole]);
+    let still = view["findings"].as_array().expect("findings").iter().any(|found| found["what"] == "too_few_cpus");
+    assert!(!still, "{said}");
+}
+
+#[test]
+fn a_vm_that_is_not_there_and_a_bad_interval_are_bad_input() {
+    let place = runtime();
+    let (code, _, complained) = said_in(place.path(), &["doctor", "no-such-vm"]);
+    assert!(code == Some(2) && complained.contains("no-such-vm"), "{complained}");
+    for interval in ["0", "-1", "x", "4000"] {
+        let output = homenode_in(place.path(), &["top", &format!("--interval={interval}")]).output().expect("homenode");
+        assert_eq!(output.status.code(), Some(2), "{interval}");
+    }
+}

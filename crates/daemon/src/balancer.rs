@@ -1,0 +1,391 @@
+//! One period: look, apply the administrator's rules, decide, act, remember.
+
+use crate::ledger::enter;
+use crate::record::affinity;
+use crate::{Event, Ledger, Outcome, Period, PolicyFile, Recorder, Restored, Rules, Saved, SavedFile, VmRecord};
+use scheduler::balance::{BalancePolicy, Decision, record, step};
+use scheduler::{Action, ClientId, Host, Moment, Observation, VmKey};
+use std::collections::BTreeMap;
+use topology::{CpuSet, Machine, NodeSet};
+
+/// Longest time that what is remembered may be older on disk than in memory, in milliseconds.
+const SAVE_EVERY_MS: u64 = 30_000;
+
+/// Whether anything is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Decisions are carried out.
+    Act,
+    /// Decisions are only told: neither the host nor a file is changed.
+    DryRun,
+}
+
+/// Keeps the VMs of a host at home.
+pub struct Balancer<H> {
+    pub(crate) host: H,
+    policy: BalancePolicy,
+    rules: Rules,
+    mode: Mode,
+    file: SavedFile,
+    pub(crate) saved: Saved,
+    saved_at: Option<Moment>,
+    known: Vec<VmKey>,
+    recorder: Option<Recorder>,
+    ledger: Option<Ledger>,
+    // What a dry run pretends to have set, beside what was really set then.
+    pretended: BTreeMap<(VmKey, ClientId), Pretended>,
+}
+
+/// An affinity that a dry run did not set.
+struct Pretended {
+    real: CpuSet,
+    planned: CpuSet,
+}
+
+impl<H: Host> Balancer<H> {
+    /// A balancer of this host that goes on where `restored` left off. Nothing is looked at yet.
+    pub fn new(host: H, policy: &PolicyFile, rules: Rules, mode: Mode, file: SavedFile, restored: Restored) -> Self {
+        let mut saved = match restored {
+            Restored::Memory(saved) => *saved,
+            Restored::Nothing | Restored::SetAside { .. } => file.fresh(),
+        };
+        saved.pid = std::process::id();
+        saved.policy = policy.clone();
+        let policy = policy.balance.clone();
+        Self {
+            host,
+            policy,
+            rules,
+            mode,
+            file,
+            saved,
+            saved_at: None,
+            known: Vec::new(),
+            recorder: None,
+            ledger: None,
+            pretended: BTreeMap::new(),
+        }
+    }
+
+    /// Records every observation and decision from now on.
+    pub fn record_to(&mut self, recorder: Recorder) {
+        self.recorder = Some(recorder);
+    }
+
+    /// Asks each period which VMs are being started.
+    pub fn heed(&mut self, ledger: Ledger) {
+        self.ledger = Some(ledger);
+    }
+
+    /// The host's machine.
+    pub fn machine(&self) -> &Machine {
+        self.host.machine()
+    }
+
+    /// What it decides by.
+    pub fn policy(&self) -> &BalancePolicy {
+        &self.policy
+    }
+
+    /// What it remembers.
+    pub fn saved(&self) -> &Saved {
+        &self.saved
+    }
+
+    /// Looks without deciding, so that the next look has rates.
+    ///
+    /// # Errors
+    /// Nothing at all can be read of the host.
+    pub fn look(&mut self) -> Result<(), String> {
+        self.host.observe().map(drop)
+    }
+
+    /// One period.
+    ///
+    /// # Errors
+    /// Nothing at all can be read of the host; the next period may go better.
+    pub fn period(&mut self) -> Result<Period, String> {
+        let mut observation = self.host.observe()?;
+        // Asked last: a VM whose start ended meanwhile is one like all others in the next period.
+        enter(self.ledger.as_ref().map(|ledger| ledger()).unwrap_or_default(), &mut observation);
+        let mut events = self.changes(&observation);
+        self.record_observation(&observation, &mut events);
+        self.rules.apply(&mut observation);
+        self.pretend(&mut observation);
+        let decisions = if observation.nodes.len() > 1 {
+            step(self.host.machine(), &self.policy, &mut self.saved.balance, &observation)
+        } else {
+            Vec::new()
+        };
+        let acted: Vec<Event> = decisions.into_iter().map(|decision| self.act(decision, &observation)).collect();
+        self.write_recording(&mut events, |recorder| recorder.decided(&acted));
+        events.extend(acted);
+        self.saved.keep_only(&observation);
+        self.save_if_due(&observation, &mut events);
+        Ok(Period { at: observation.at, nodes: observation.nodes.len(), vms: observation.vms.len(), events })
+    }
+
+    /// VMs that came and went since the last period.
+    fn changes(&mut self, observation: &Observation) -> Vec<Event> {
+        let is_there = |vm: &VmKey| observation.vms.iter().any(|seen| seen.vm == *vm);
+        let mut events: Vec<Event> =
+            self.known.iter().filter(|vm| !is_there(vm)).map(|vm| Event::Ended { vm: vm.clone() }).collect();
+        self.known.retain(is_there);
+        for seen in &observation.vms {
+            if !self.known.contains(&seen.vm) {
+                self.known.push(seen.vm.clone());
+                events.push(Event::Appeared { vm: seen.vm.clone() });
+            }
+        }
+        events
+    }
+
+    /// Shows a dry run its own plans as done, so that it plans on from them instead of planning the same again.
+    fn pretend(&mut self, observation: &mut Observation) {
+        let pretended = &mut self.pretended;
+        pretended.retain(|(vm, _), _| observation.vms.iter().any(|seen| seen.vm == *vm));
+        for seen in &mut observation.vms {
+            for client in &mut seen.clients {
+                match pretended.get(&(seen.vm.clone(), client.id)) {
+                    Some(Pretended { real, planned }) if *real == client.cpus => client.cpus.clone_from(planned),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, decision: Decision, observation: &Observation) -> Event {
+        let (vm, client) = (decision.action.vm(), decision.action.client());
+        let before = affinity(observation, vm, client).cloned().unwrap_or_default();
+        let clients = observation.vms.iter().find(|seen| seen.vm == *vm).map_or(1, |seen| seen.clients.len());
+        let outcome = match self.mode {
+            Mode::DryRun => self.plan(&decision, &before),
+            Mode::Act => self.carry_out(&decision, observation),
+        };
+        Event::Acted { from: nodes_of(self.host.machine(), &before), decision, wide: clients > 1, outcome }
+    }
+
+    fn plan(&mut self, decision: &Decision, before: &CpuSet) -> Outcome {
+        if let Action::Bind { vm, client, cpus, .. } = &decision.action {
+            let entry = self.pretended.entry((vm.clone(), *client));
+            let pretended = entry.or_insert_with(|| Pretended { real: before.clone(), planned: CpuSet::new() });
+            pretended.planned = cpus.clone();
+        }
+        Outcome::Planned
+    }
+
+    fn carry_out(&mut self, decision: &Decision, observation: &Observation) -> Outcome {
+        let result = self.host.carry_out(&decision.action);
+        record(&self.policy, &mut self.saved.balance, decision, &result);
+        let of_vm = self.record_of(decision.action.vm());
+        match result {
+            Ok(done) => {
+                of_vm.note(decision, &done, observation);
+                Outcome::Done(done)
+            }
+            Err(error) => {
+                of_vm.failures += 1;
+                Outcome::Failed(error)
+            }
+        }
+    }
+
+    fn record_of(&mut self, vm: &VmKey) -> &mut VmRecord {
+        let known = self.saved.vms.iter().position(|record| record.vm == *vm);
+        let index = known.unwrap_or_else(|| {
+            self.saved.vms.push(VmRecord::new(vm.clone()));
+            self.saved.vms.len() - 1
+        });
+        &mut self.saved.vms[index]
+    }
+
+    fn record_observation(&mut self, observation: &Observation, events: &mut Vec<Event>) {
+        if self.recorder.is_none() {
+            return;
+        }
+        let new: Vec<VmKey> = events.iter().filter_map(Event::appeared).cloned().collect();
+        for vm in new {
+            if let Some(uuid) = self.rules.uuid_of(&vm) {
+                self.write_recording(events, |recorder| recorder.identified(&vm, &uuid));
+            }
+        }
+        self.write_recording(events, |recorder| recorder.observed(observation));
+    }
+
+    /// Writes to the recording, if there is one; ends it at the first failure.
+    fn write_recording(
+        &mut self,
+        events: &mut Vec<Event>,
+        write: impl FnOnce(&mut Recorder) -> Result<(), crate::DaemonError>,
+    ) {
+        if let Some(recorder) = &mut self.recorder
+            && let Err(error) = write(recorder)
+        {
+            self.recorder = None;
+            events.push(Event::NotWritten { problem: format!("{error}; the recording ends here") });
+        }
+    }
+
+    fn save_if_due(&mut self, observation: &Observation, events: &mut Vec<Event>) {
+        let old = self.saved_at.is_none_or(|at| observation.at.0.saturating_sub(at.0) >= SAVE_EVERY_MS);
+        if self.mode == Mode::Act && (old || !events.is_empty()) {
+            self.saved_at = Some(observation.at);
+            if let Err(problem) = self.save() {
+                events.push(Event::NotWritten { problem });
+            }
+        }
+    }
+
+    /// Writes what it remembers, now.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self) -> Result<(), String> {
+        self.file.save(&self.saved).map_err(|error| error.to_string())
+    }
+}
+
+/// Nodes of the CPUs of a set.
+pub(crate) fn nodes_of(machine: &Machine, cpus: &CpuSet) -> NodeSet {
+    cpus.iter().filter_map(|cpu| machine.thread(cpu).map(|thread| thread.node)).collect::<NodeSet>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Released;
+    use crate::Start;
+    use crate::testing::{ScriptedHost, balancer, bind, vm};
+    use scheduler::{ActionError, NodeUse};
+    use topology::{Bytes, NodeId};
+
+    #[test]
+    fn vms_come_and_go_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::DryRun, directory.path());
+        let coming = |period: Period| -> Vec<Event> {
+            period.events.into_iter().filter(|event| !matches!(event, Event::Acted { .. })).collect()
+        };
+        assert_eq!(coming(balancer.period().unwrap()), [Event::Appeared { vm: vm(1) }]);
+        assert_eq!(coming(balancer.period().unwrap()), []);
+        balancer.host.vms = vec![vm(2)];
+        assert_eq!(coming(balancer.period().unwrap()), [Event::Ended { vm: vm(1) }, Event::Appeared { vm: vm(2) }]);
+        let files = std::fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(files, 0, "a dry run writes nothing");
+    }
+
+    #[test]
+    fn what_was_done_is_remembered_over_a_restart_and_undone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut first = balancer(ScriptedHost::two_nodes(&[vm(1), vm(2)]), Mode::Act, directory.path());
+        first.period().unwrap();
+        let observation = first.host.observe().unwrap();
+        first.act(bind(vm(1), "0", "0-1"), &observation);
+        first.act(bind(vm(2), "1", "2-3"), &observation);
+        first.save().unwrap();
+        let mut host = first.host;
+        assert_eq!(host.affinity_of(&vm(1)).to_string(), "0-1");
+        // Somebody else changes the second one.
+        host.bind(&vm(2), "3");
+        let mut second = balancer(host, Mode::Act, directory.path());
+        assert_eq!(second.saved().vms.len(), 2);
+        let released = second.release().unwrap();
+        assert!(matches!(&released[0], Released::Undone { to, .. } if to.to_string() == "0-3"), "{released:?}");
+        assert!(matches!(&released[1], Released::Changed { now, .. } if now.to_string() == "3"), "{released:?}");
+        assert_eq!(second.host.affinity_of(&vm(1)).to_string(), "0-3");
+        assert_eq!(second.host.affinity_of(&vm(2)).to_string(), "3");
+        assert_eq!(second.saved().vms, []);
+        assert_eq!(second.release().unwrap(), []);
+    }
+
+    #[test]
+    fn what_came_back_by_itself_is_not_undone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::Act, directory.path());
+        balancer.host.bind(&vm(1), "0-1");
+        balancer.period().unwrap();
+        for (home, cpus) in [("1", "2-3"), ("0", "0-1")] {
+            let observation = balancer.host.observe().unwrap();
+            balancer.act(bind(vm(1), home, cpus), &observation);
+        }
+        assert_eq!(balancer.saved().vms[0].clients[0].before.to_string(), "0-1");
+        let done = balancer.host.carried_out.len();
+        assert_eq!(balancer.release().unwrap(), []);
+        assert_eq!((balancer.host.carried_out.len(), balancer.saved().vms.len()), (done, 0));
+    }
+
+    #[test]
+    fn a_failure_is_counted_and_the_vm_keeps_what_it_had() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::Act, directory.path());
+        balancer.host.refuses = true;
+        let observation = balancer.host.observe().unwrap();
+        let Event::Acted { outcome, from, .. } = balancer.act(bind(vm(1), "0", "0-1"), &observation) else { panic!() };
+        assert!(matches!(outcome, Outcome::Failed(ActionError::Permission { .. })), "{outcome:?}");
+        assert_eq!(from.to_string(), "0-1");
+        assert_eq!((balancer.saved().vms[0].failures, balancer.saved().vms[0].clients.len()), (1, 0));
+    }
+
+    fn binds(period: &Period) -> usize {
+        let is_bind = |event: &&Event| event.home().is_some();
+        period.events.iter().filter(is_bind).count()
+    }
+
+    #[test]
+    fn a_dry_run_plans_a_home_once_and_binds_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::DryRun, directory.path());
+        assert_eq!(binds(&balancer.period().unwrap()), 1);
+        for _ in 0..10 {
+            assert_eq!(binds(&balancer.period().unwrap()), 0);
+        }
+        assert_eq!(balancer.host.carried_out, []);
+        // Somebody else binds it meanwhile: what was planned is not true any more.
+        balancer.host.bind(&vm(1), "2-3");
+        balancer.period().unwrap();
+        assert_eq!(balancer.host.affinity_of(&vm(1)).to_string(), "2-3");
+    }
+
+    #[test]
+    fn a_restart_moves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut first = balancer(ScriptedHost::two_nodes(&[vm(1), vm(2)]), Mode::Act, directory.path());
+        assert_eq!(binds(&first.period().unwrap()), 2);
+        // As after kill -9: only what was saved by itself is there.
+        let mut second = balancer(first.host, Mode::Act, directory.path());
+        assert_eq!(second.saved().vms.len(), 2);
+        for _ in 0..10 {
+            assert_eq!(binds(&second.period().unwrap()), 0);
+        }
+    }
+
+    #[test]
+    fn a_vm_that_is_being_started_counts_and_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1), vm(2)]), Mode::Act, directory.path());
+        let held = NodeUse { vcpus: 2, memory: Bytes::from_mib(512), resident: Bytes(0) };
+        let start = Start { pid: Some(1), holdings: BTreeMap::from([(NodeId(0), held)]) };
+        balancer.heed(Box::new(move || vec![start.clone()]));
+        let period = balancer.period().unwrap();
+        // Two vCPUs on two cores are being started on node 0: the other VM goes to node 1, and the first is not even known.
+        let homes: Vec<_> = period.events.iter().filter_map(Event::home).collect();
+        assert_eq!((period.vms, binds(&period), homes.len()), (1, 1, 1));
+        assert_eq!(balancer.host.affinity_of(&vm(2)).to_string(), "2-3");
+        assert_eq!(balancer.host.affinity_of(&vm(1)).to_string(), "0-3");
+        // When it has started it is one like all others.
+        balancer.ledger = None;
+        assert_eq!(binds(&balancer.period().unwrap()), 1);
+        assert_eq!(balancer.host.affinity_of(&vm(1)).to_string(), "0-1");
+    }
+
+    #[test]
+    fn a_host_with_one_node_is_looked_at_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut balancer = balancer(ScriptedHost::one_node(&[vm(1)]), Mode::Act, directory.path());
+        for _ in 0..20 {
+            let period = balancer.period().unwrap();
+            assert!(!period.events.iter().any(|event| matches!(event, Event::Acted { .. })));
+        }
+        assert_eq!(balancer.host.carried_out, []);
+    }
+}

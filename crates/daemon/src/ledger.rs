@@ -1,0 +1,34 @@
+//! VMs that homenode is starting: planned, and not yet where they will be. They count, and are nobody's to move.
+
+use scheduler::{NodeUse, Observation};
+use std::collections::BTreeMap;
+use topology::{Bytes, NodeId};
+
+/// A VM that is being started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Its process, once there is one.
+    pub pid: Option<u32>,
+    /// What it will hold of each node.
+    pub holdings: BTreeMap<NodeId, NodeUse>,
+}
+
+/// Says which VMs are being started now.
+pub type Ledger = Box<dyn Fn() -> Vec<Start>>;
+
+/// Puts what VMs that are being started will hold beside what the observation has reserved, and leaves out what was seen of them: their threads
+/// are bound and their memory is taken by whoever starts them.
+pub(crate) fn enter(starts: Vec<Start>, observation: &mut Observation) {
+    for start in starts {
+        let seen = observation.vms.iter().position(|seen| Some(seen.vm.pid) == start.pid);
+        let clients = seen.map(|index| observation.vms.remove(index).clients).unwrap_or_default();
+        for (node, held) in start.holdings {
+            let there = clients.iter().filter_map(|client| client.memory.as_ref()?.get(&node)).copied();
+            let resident = there.sum::<Bytes>().min(held.memory);
+            let reserved = observation.reserved.entry(node).or_default();
+            reserved.vcpus += held.vcpus;
+            reserved.memory = reserved.memory.saturating_add(held.memory);
+            reserved.resident = reserved.resident.saturating_add(resident);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What keeps VMs at home, period after period: the loop around [`scheduler::balance::step`], its policy file, what it remembers over a restart,
+//! and what it records. It works on any [`scheduler::Host`].
+
+mod balancer;
+mod error;
+mod event;
+mod instance;
+mod ledger;
+mod policy_file;
+mod record;
+mod recording;
+mod release;
+mod rules;
+mod run;
+mod saved;
+mod telling;
+#[cfg(test)]
+mod testing;
+
+pub use balancer::{Balancer, Mode};
+pub use error::DaemonError;
+pub use event::{Event, Outcome, Period};
+pub use instance::{Instance, holder};
+pub use ledger::{Ledger, Start};
+pub use policy_file::{MemoryRule, PolicyFile, VmRule};
+pub use record::{ClientRecord, VmRecord};
+pub use recording::{Recorder, Recording, ReplayedPeriod};
+pub use release::Released;
+pub use rules::{Identify, Rules};
+pub use run::{Wake, run};
+pub use saved::{Restored, Saved, SavedFile};
+pub use telling::{Line, Telling, sentence};

@@ -1,0 +1,123 @@
+//! The administrator's rules, applied to what was observed before anything is decided.
+
+use crate::policy_file::{MemoryRule, VmRule};
+use scheduler::{Mobility, Observation, VmKey, VmObservation};
+use std::collections::BTreeMap;
+
+/// Says a VM's UUID, where it has one.
+pub type Identify = Box<dyn Fn(&VmKey) -> Option<String>>;
+
+/// The rules, and which of them each VM that runs falls under.
+pub struct Rules {
+    rules: Vec<VmRule>,
+    identify: Identify,
+    // A VM's name and UUID never change, so that each is looked up once.
+    found: BTreeMap<VmKey, Option<usize>>,
+}
+
+impl Rules {
+    /// These rules; `identify` is asked once a VM, and only if some rule names a UUID.
+    pub fn new(rules: Vec<VmRule>, identify: Identify) -> Self {
+        Self { rules, identify, found: BTreeMap::new() }
+    }
+
+    /// Changes the observation to what the rules allow.
+    pub fn apply(&mut self, observation: &mut Observation) {
+        self.found.retain(|known, _| observation.vms.iter().any(|seen| seen.vm == *known));
+        for seen in &mut observation.vms {
+            if let Some(index) = self.rule_of(&seen.vm) {
+                restrict(seen, &self.rules[index], index);
+            }
+        }
+    }
+
+    /// The UUID of a VM, where it has one.
+    pub(crate) fn uuid_of(&self, vm: &VmKey) -> Option<String> {
+        (self.identify)(vm)
+    }
+
+    fn rule_of(&mut self, vm: &VmKey) -> Option<usize> {
+        if let Some(&known) = self.found.get(vm) {
+            return known;
+        }
+        let by_uuid = self.rules.iter().any(|rule| rule.uuid.is_some());
+        let uuid = if by_uuid { (self.identify)(vm) } else { None };
+        let index = self.rules.iter().position(|rule| rule.matches(vm, uuid.as_deref()));
+        self.found.insert(vm.clone(), index);
+        index
+    }
+}
+
+fn restrict(seen: &mut VmObservation, rule: &VmRule, index: usize) {
+    if rule.opt_out {
+        seen.mobility =
+            Mobility::Fixed { because: format!("its administrator opted out (rule {} of the policy)", index + 1) };
+        return;
+    }
+    if let Some(nodes) = &rule.node_affinity {
+        let both = seen.node_affinity.as_ref().map(|own| own.intersection(nodes)).filter(|both| !both.is_empty());
+        seen.node_affinity = Some(both.unwrap_or_else(|| nodes.clone()));
+    }
+    seen.shares = rule.shares.unwrap_or(seen.shares);
+    if rule.memory == MemoryRule::Stay && seen.mobility == Mobility::Movable {
+        let because = format!("its administrator wants its memory to stay (rule {} of the policy)", index + 1);
+        seen.mobility = Mobility::MemoryFixed { because };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{ScriptedHost, vm};
+    use scheduler::Host;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    fn rule(change: impl FnOnce(&mut VmRule)) -> VmRule {
+        let mut rule = VmRule::default();
+        change(&mut rule);
+        rule
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_counts() {
+        let out = rule(|rule| (rule.name, rule.opt_out) = (Some("vm1".into()), true));
+        let stay = rule(|rule| {
+            (rule.name, rule.memory, rule.shares) = (Some("vm*".into()), MemoryRule::Stay, Some(2048));
+            rule.node_affinity = Some("1".parse().unwrap());
+        });
+        let mut observation = ScriptedHost::two_nodes(&[vm(1), vm(2)]).observe().unwrap();
+        Rules::new(vec![out, stay], Box::new(|_| None)).apply(&mut observation);
+        let [first, second] = &observation.vms[..] else { panic!() };
+        assert!(matches!(&first.mobility, Mobility::Fixed { because } if because.contains("rule 1")));
+        assert_eq!((first.shares, &first.node_affinity), (1024, &None));
+        assert!(matches!(&second.mobility, Mobility::MemoryFixed { because } if because.contains("rule 2")));
+        assert_eq!((second.shares, second.node_affinity.as_ref().unwrap().to_string()), (2048, "1".into()));
+    }
+
+    #[test]
+    fn a_uuid_is_looked_up_once_a_vm_and_only_if_some_rule_needs_it() {
+        let asked = Rc::new(Cell::new(0));
+        let counted = |asked: &Rc<Cell<u32>>| {
+            let asked = asked.clone();
+            Box::new(move |_: &VmKey| {
+                asked.set(asked.get() + 1);
+                Some("3F2504E0-4F89-11D3-9A0C-0305E82C3301".to_owned())
+            })
+        };
+        let by_uuid = rule(|rule| {
+            (rule.uuid, rule.opt_out) = (Some("3f2504e0-4f89-11d3-9a0c-0305e82c3301".into()), true);
+        });
+        let mut host = ScriptedHost::two_nodes(&[vm(1)]);
+        let mut rules = Rules::new(vec![by_uuid], counted(&asked));
+        for _ in 0..3 {
+            let mut observation = host.observe().unwrap();
+            rules.apply(&mut observation);
+            assert!(matches!(observation.vms[0].mobility, Mobility::Fixed { .. }));
+        }
+        assert_eq!(asked.get(), 1);
+        let by_name = rule(|rule| rule.name = Some("x".into()));
+        Rules::new(vec![by_name], counted(&asked)).apply(&mut host.observe().unwrap());
+        assert_eq!(asked.get(), 1);
+    }
+}

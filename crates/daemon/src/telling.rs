@@ -1,0 +1,365 @@
+//! What a balancer says to people: a line when something changes, a cause of trouble once, and memory that follows for minutes in a few lines.
+
+use crate::{Event, Outcome, Period};
+use scheduler::balance::{Decision, MoveKind};
+use scheduler::{Action, ActionError, ClientId, Done, Moment, VmKey};
+use std::collections::BTreeMap;
+use topology::{Bytes, NodeId, NodeSet};
+
+/// How often memory that is still being moved is told of, in milliseconds.
+const MEMORY_EVERY_MS: u64 = 30_000;
+/// Causes that are remembered at most, so that a strange host cannot fill memory.
+const MOST_CAUSES: usize = 1000;
+
+/// A line for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The words.
+    pub text: String,
+    /// Whether something went wrong.
+    pub trouble: bool,
+}
+
+impl Line {
+    fn news(text: String) -> Self {
+        Self { text, trouble: false }
+    }
+
+    fn trouble(text: String) -> Self {
+        Self { text, trouble: true }
+    }
+}
+
+/// Memory of one client that is being moved.
+#[derive(Clone, Debug)]
+struct Moving {
+    since: Moment,
+    told: Moment,
+    seen: Moment,
+    moved: Bytes,
+    first: Bytes,
+    to: NodeId,
+}
+
+/// Trouble that was told of.
+#[derive(Debug)]
+struct Cause {
+    text: String,
+    /// How often it came again since.
+    again: u64,
+}
+
+/// Turns periods into lines.
+#[derive(Debug, Default)]
+pub struct Telling {
+    started: bool,
+    nodes: usize,
+    causes: BTreeMap<String, Cause>,
+    planned: BTreeMap<(VmKey, ClientId), String>,
+    moving: BTreeMap<(VmKey, ClientId), Moving>,
+}
+
+impl Telling {
+    /// What to say of a period.
+    pub fn period(&mut self, period: &Period) -> Vec<Line> {
+        let mut lines = self.host(period);
+        for event in &period.events {
+            match event {
+                Event::Appeared { vm } if self.started => {
+                    lines.push(Line::news(format!("VM {} appeared: process {}", vm.name, vm.pid)));
+                }
+                Event::Appeared { .. } => {}
+                Event::Ended { vm } => lines.push(self.ended(vm)),
+                Event::Acted { decision, from, wide, outcome } => {
+                    self.acted(decision, from, *wide, outcome, period.at, &mut lines);
+                }
+                Event::NotWritten { problem } => lines.extend(self.trouble(problem.clone(), None, problem)),
+            }
+        }
+        self.finished(period.at, &mut lines);
+        self.started = true;
+        lines
+    }
+
+    /// What to say of a period in which the host could not be read.
+    pub fn unreadable(&mut self, why: &str) -> Vec<Line> {
+        let text = format!("this host cannot be read: {why}; trying again every period");
+        self.trouble(text, None, why).into_iter().collect()
+    }
+
+    /// What was left unsaid: how often each cause came again.
+    pub fn summary(&self) -> Vec<Line> {
+        let again = self.causes.values().filter(|cause| cause.again > 0);
+        again.map(|Cause { text, again }| Line::trouble(format!("{again} more times: {text}"))).collect()
+    }
+
+    fn host(&mut self, period: &Period) -> Vec<Line> {
+        if self.nodes == period.nodes {
+            return Vec::new();
+        }
+        let (nodes, vms) = (period.nodes, count(period.vms, "VM"));
+        let text = match (self.nodes, nodes) {
+            (_, 0 | 1) => format!("this host has one NUMA node, so every VM is at home: nothing to balance; {vms}"),
+            (0, _) => format!("balancing {vms} on {nodes} NUMA nodes"),
+            (before, _) => format!("the host has {nodes} NUMA nodes now, {before} before"),
+        };
+        self.nodes = nodes;
+        vec![Line::news(text)]
+    }
+
+    fn ended(&mut self, vm: &VmKey) -> Line {
+        self.planned.retain(|(of, _), _| of != vm);
+        self.moving.retain(|(of, _), _| of != vm);
+        Line::news(format!("VM {} ended", vm.name))
+    }
+
+    fn acted(
+        &mut self,
+        decision: &Decision,
+        from: &NodeSet,
+        wide: bool,
+        outcome: &Outcome,
+        at: Moment,
+        lines: &mut Vec<Line>,
+    ) {
+        let who = who(decision, wide);
+        match (&decision.action, outcome) {
+            (_, Outcome::Failed(ActionError::Gone { .. })) => {}
+            (_, Outcome::Failed(error)) => {
+                let cause = error.to_string();
+                let text = format!("VM {error} ({})", words(decision.kind));
+                lines.extend(self.trouble(text, Some(decision.action.vm()), &cause));
+            }
+            (action, Outcome::Planned) => {
+                let key = (action.vm().clone(), action.client());
+                let text = format!("{who}: {}", planned(decision, from));
+                // The same plan is made anew each period, since nothing is changed.
+                let same = self.planned.insert(key, essence(decision)) == Some(essence(decision));
+                lines.extend((!same).then(|| Line::news(text)));
+            }
+            (Action::Bind { .. }, Outcome::Done(_)) => {
+                lines.push(Line::news(format!("{who}: {}", did(decision, from))));
+            }
+            (Action::MoveMemory { to, .. }, Outcome::Done(done)) => {
+                self.memory(decision, &who, *to, done, at, lines);
+            }
+        }
+    }
+
+    fn memory(&mut self, decision: &Decision, who: &str, to: NodeId, done: &Done, at: Moment, lines: &mut Vec<Line>) {
+        if done.left > Bytes(0) {
+            let why = done.because.as_deref().unwrap_or("the kernel does not say why");
+            let text = format!("{who}: {} of memory would not move to node {to}: {why}", done.left);
+            lines.extend(self.trouble(text, Some(decision.action.vm()), why));
+        }
+        let key = (decision.action.vm().clone(), decision.action.client());
+        match self.moving.get_mut(&key) {
+            None => {
+                lines.push(Line::news(format!("{who}: {} ({} moved)", did(decision, &NodeSet::new()), done.moved)));
+                let moving = Moving { since: at, told: at, seen: at, moved: done.moved, first: done.moved, to };
+                self.moving.insert(key, moving);
+            }
+            Some(moving) => {
+                moving.moved = moving.moved.saturating_add(done.moved);
+                (moving.seen, moving.to) = (at, to);
+                if at.0.saturating_sub(moving.told.0) >= MEMORY_EVERY_MS {
+                    moving.told = at;
+                    let seconds = at.0.saturating_sub(moving.since.0) / 1000;
+                    let text = format!("{who}: {} of memory moved to node {to} in {seconds} s, going on", moving.moved);
+                    lines.push(Line::news(text));
+                }
+            }
+        }
+    }
+
+    /// Memory that was being moved and was not in this period.
+    fn finished(&mut self, at: Moment, lines: &mut Vec<Line>) {
+        self.moving.retain(|(vm, _), moving| {
+            if moving.seen == at {
+                return true;
+            }
+            if moving.moved > moving.first {
+                let seconds = moving.seen.0.saturating_sub(moving.since.0) / 1000;
+                let (moved, to) = (moving.moved, moving.to);
+                lines.push(Line::news(format!("VM {}: {moved} of memory moved to node {to} in {seconds} s", vm.name)));
+            }
+            false
+        });
+    }
+
+    /// A line for a cause that was not told of yet. Figures in it do not make it another cause.
+    fn trouble(&mut self, text: String, vm: Option<&VmKey>, cause: &str) -> Option<Line> {
+        let whose = vm.map_or_else(String::new, |vm| format!("{} {}", vm.name, vm.pid));
+        let words: Vec<&str> = cause.split(|c: char| c.is_ascii_digit()).filter(|words| !words.is_empty()).collect();
+        let key = format!("{whose}: {}", words.join("#"));
+        if let Some(known) = self.causes.get_mut(&key) {
+            known.again += 1;
+            return None;
+        }
+        if self.causes.len() >= MOST_CAUSES {
+            self.causes.clear();
+        }
+        self.causes.insert(key, Cause { text: text.clone(), again: 0 });
+        Some(Line::trouble(text))
+    }
+}
+
+fn count(number: usize, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+fn who(decision: &Decision, wide: bool) -> String {
+    let name = &decision.action.vm().name;
+    if wide { format!("VM {name}, client {}", decision.action.client().0) } else { format!("VM {name}") }
+}
+
+fn essence(decision: &Decision) -> String {
+    match &decision.action {
+        Action::Bind { home, .. } => format!("{:?} {home}", decision.kind),
+        Action::MoveMemory { from, to, .. } => format!("{:?} {from} {to}", decision.kind),
+    }
+}
+
+/// A move in the administrator's words.
+fn words(kind: MoveKind) -> &'static str {
+    match kind {
+        MoveKind::Adopt => "gets a home",
+        MoveKind::Load => "load move",
+        MoveKind::LoadSwap => "load swap",
+        MoveKind::Locality => "locality move",
+        MoveKind::LocalitySwap => "locality swap",
+        MoveKind::Fairness => "fairness move",
+        MoveKind::Evacuate => "evacuation",
+        MoveKind::Follow => "memory follows",
+    }
+}
+
+fn nodes(set: &NodeSet) -> String {
+    if set.len() == 1 { format!("node {set}") } else { format!("nodes {set}") }
+}
+
+fn did(decision: &Decision, from: &NodeSet) -> String {
+    let Decision { action, kind, because } = decision;
+    match action {
+        Action::Bind { home, .. } => format!("{}, {} -> {}: {because}", words(*kind), nodes(from), nodes(home)),
+        Action::MoveMemory { from, to, .. } => format!("{}, node {from} -> node {to}: {because}", words(*kind)),
+    }
+}
+
+/// A decision as a sentence: who, what, where to, why.
+pub fn sentence(decision: &Decision) -> String {
+    let Decision { action, kind, because } = decision;
+    let who = who(decision, action.client() != ClientId(0));
+    match action {
+        Action::Bind { home, .. } => format!("{who}: {}, -> {}: {because}", words(*kind), nodes(home)),
+        Action::MoveMemory { .. } => format!("{who}: {}", did(decision, &NodeSet::new())),
+    }
+}
+
+fn planned(decision: &Decision, from: &NodeSet) -> String {
+    format!("would do: {}", did(decision, from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{bind, vm};
+
+    fn period(at_seconds: u64, events: Vec<Event>) -> Period {
+        Period { at: Moment(at_seconds * 1000), nodes: 2, vms: 1, events }
+    }
+
+    fn acted(decision: Decision, outcome: Outcome) -> Event {
+        Event::Acted { decision, from: "0-1".parse().unwrap(), wide: false, outcome }
+    }
+
+    fn follow(moved_mib: u64, left_mib: u64) -> Event {
+        let action = Action::MoveMemory {
+            vm: vm(1),
+            client: ClientId(0),
+            from: NodeId(0),
+            to: NodeId(1),
+            at_most: Bytes::from_mib(64),
+        };
+        let decision = Decision { action, kind: MoveKind::Follow, because: "200 MiB are away".into() };
+        let because = (left_mib > 0).then(|| format!("{left_mib} MiB are pinned"));
+        let done = Done { moved: Bytes::from_mib(moved_mib), left: Bytes::from_mib(left_mib), because };
+        acted(decision, Outcome::Done(done))
+    }
+
+    fn texts(lines: &[Line]) -> Vec<&str> {
+        lines.iter().map(|line| line.text.as_str()).collect()
+    }
+
+    #[test]
+    fn the_host_is_told_once_and_a_move_with_where_and_why() {
+        let mut telling = Telling::default();
+        let first = period(0, vec![Event::Appeared { vm: vm(1) }]);
+        assert_eq!(texts(&telling.period(&first)), ["balancing 1 VM on 2 NUMA nodes"]);
+        let done = acted(bind(vm(1), "1", "2-3"), Outcome::Done(Done::default()));
+        let second = period(2, vec![Event::Appeared { vm: vm(2) }, done, Event::Ended { vm: vm(2) }]);
+        let lines = telling.period(&second);
+        let expected =
+            ["VM vm2 appeared: process 2", "VM vm1: gets a home, nodes 0-1 -> node 1: it is new", "VM vm2 ended"];
+        assert_eq!(texts(&lines), expected);
+        let one = Period { nodes: 1, ..period(4, Vec::new()) };
+        assert!(telling.period(&one)[0].text.contains("one NUMA node"));
+        assert_eq!(telling.period(&one), []);
+    }
+
+    #[test]
+    fn a_cause_is_told_once_whatever_its_figures_and_counted() {
+        let mut telling = Telling::default();
+        let failed = |vm: VmKey, pages: u32| {
+            let reason = format!("{pages} pages were left");
+            let error = ActionError::Failed { vm: vm.name.clone(), operation: "move memory".into(), reason };
+            acted(bind(vm, "1", "2-3"), Outcome::Failed(error))
+        };
+        let first = period(0, vec![failed(vm(1), 5), failed(vm(2), 5)]);
+        let trouble = |lines: Vec<Line>| lines.into_iter().filter(|line| line.trouble).count();
+        assert_eq!(trouble(telling.period(&first)), 2);
+        for seconds in 1..5 {
+            assert_eq!(trouble(telling.period(&period(seconds, vec![failed(vm(1), seconds as u32)]))), 0);
+        }
+        let summary = telling.summary();
+        assert_eq!(summary.len(), 1);
+        assert!(summary[0].text.starts_with("4 more times: VM vm1: move memory"), "{summary:?}");
+    }
+
+    #[test]
+    fn memory_that_follows_for_a_minute_is_four_lines() {
+        let mut telling = Telling::default();
+        let mut lines = Vec::new();
+        // 31 periods of 2 s, from 0 s to 60 s, 10 MiB each.
+        for seconds in (0..=60).step_by(2) {
+            lines.extend(telling.period(&period(seconds, vec![follow(10, 0)])));
+        }
+        lines.extend(telling.period(&period(62, Vec::new())));
+        let expected = [
+            "balancing 1 VM on 2 NUMA nodes",
+            "VM vm1: memory follows, node 0 -> node 1: 200 MiB are away (10 MiB moved)",
+            "VM vm1: 160 MiB of memory moved to node 1 in 30 s, going on",
+            "VM vm1: 310 MiB of memory moved to node 1 in 60 s, going on",
+            "VM vm1: 310 MiB of memory moved to node 1 in 60 s",
+        ];
+        assert_eq!(texts(&lines), expected);
+    }
+
+    #[test]
+    fn memory_that_would_not_move_is_told_with_its_cause() {
+        let mut telling = Telling::default();
+        let lines = telling.period(&period(0, vec![follow(10, 7), follow(10, 8)]));
+        let trouble: Vec<&Line> = lines.iter().filter(|line| line.trouble).collect();
+        assert_eq!(trouble.len(), 1);
+        assert!(trouble[0].text.contains("7 MiB of memory would not move to node 1: 7 MiB are pinned"));
+    }
+
+    #[test]
+    fn a_plan_that_stays_the_same_is_told_once() {
+        let mut telling = Telling::default();
+        let plan = |home, cpus| period(0, vec![acted(bind(vm(1), home, cpus), Outcome::Planned)]);
+        assert!(telling.period(&plan("1", "2-3")).last().unwrap().text.contains("would do: gets a home"));
+        assert_eq!(telling.period(&plan("1", "2-3")), []);
+        assert_eq!(telling.period(&plan("0", "0-1")).len(), 1);
+    }
+}

@@ -1,0 +1,141 @@
+//! A small host for tests: VMs of one client whose threads run where they were told.
+
+use crate::{Balancer, Mode, PolicyFile, Rules, SavedFile};
+use scheduler::balance::{Decision, MoveKind};
+use scheduler::{
+    Action, ActionError, ClientId, ClientObservation, Done, Host, Mobility, Moment, NodeObservation, Observation,
+    VmKey, VmObservation,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+use topology::{Bytes, CpuSet, Machine, read};
+
+/// A balancer of this host with the default policy, its memory below `directory`.
+pub(crate) fn balancer(host: ScriptedHost, mode: Mode, directory: &Path) -> Balancer<ScriptedHost> {
+    let file = SavedFile::new(directory.join("balance.json"), "boot".into());
+    let restored = file.restore().unwrap();
+    let rules = Rules::new(Vec::new(), Box::new(|_| None));
+    Balancer::new(host, &PolicyFile::default(), rules, mode, file, restored)
+}
+
+/// The VM with this number.
+pub(crate) fn vm(number: u32) -> VmKey {
+    VmKey { name: format!("vm{number}"), pid: number, started: u64::from(number) }
+}
+
+/// A decision to give the first client of a VM a home.
+pub(crate) fn bind(vm: VmKey, home: &str, cpus: &str) -> Decision {
+    let (home, cpus) = (home.parse().unwrap(), cpus.parse().unwrap());
+    Decision {
+        action: Action::Bind { vm, client: ClientId(0), home, cpus },
+        kind: MoveKind::Adopt,
+        because: "it is new".into(),
+    }
+}
+
+/// CPUs 0-3, on two nodes of two or on one.
+#[derive(Debug)]
+pub(crate) struct ScriptedHost {
+    machine: Machine,
+    now: Moment,
+    bound: BTreeMap<VmKey, CpuSet>,
+    /// The VMs that run now.
+    pub(crate) vms: Vec<VmKey>,
+    /// Whether every action fails for want of a capability.
+    pub(crate) refuses: bool,
+    /// What was asked of it.
+    pub(crate) carried_out: Vec<Action>,
+}
+
+impl ScriptedHost {
+    pub(crate) fn two_nodes(vms: &[VmKey]) -> Self {
+        Self::new("pack:2 [numa(memory=4GB)] core:2 pu:1", vms)
+    }
+
+    pub(crate) fn one_node(vms: &[VmKey]) -> Self {
+        Self::new("pack:1 [numa(memory=4GB)] core:4 pu:1", vms)
+    }
+
+    fn new(synthetic: &str, vms: &[VmKey]) -> Self {
+        Self {
+            machine: read::from_synthetic(synthetic).unwrap(),
+            now: Moment(0),
+            bound: BTreeMap::new(),
+            vms: vms.to_vec(),
+            refuses: false,
+            carried_out: Vec::new(),
+        }
+    }
+
+    /// Where a VM may run.
+    pub(crate) fn affinity_of(&self, vm: &VmKey) -> CpuSet {
+        self.bound.get(vm).cloned().unwrap_or_else(|| "0-3".parse().unwrap())
+    }
+
+    /// What another program does behind the balancer's back.
+    pub(crate) fn bind(&mut self, vm: &VmKey, cpus: &str) {
+        self.bound.insert(vm.clone(), cpus.parse().unwrap());
+    }
+
+    fn seen(&self, vm: &VmKey) -> VmObservation {
+        let client = ClientObservation {
+            id: ClientId(0),
+            vcpus: 1,
+            cpus: self.affinity_of(vm),
+            cpu_used: None,
+            cpu_waited: None,
+            memory: None,
+            memory_size: Bytes::from_mib(64),
+            huge_page_size: None,
+            traffic: None,
+        };
+        VmObservation {
+            vm: vm.clone(),
+            clients: vec![client],
+            mobility: Mobility::Movable,
+            shares: 1024,
+            node_affinity: None,
+        }
+    }
+}
+
+impl Host for ScriptedHost {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn now(&self) -> Moment {
+        self.now
+    }
+
+    fn observe(&mut self) -> Result<Observation, String> {
+        self.now = Moment(self.now.0 + 2000);
+        let node = |id| NodeObservation {
+            cpus: self.machine.usable_cpus(id),
+            cpu_used: None,
+            memory_free: Some(Bytes::GIB),
+            huge_pages_free: BTreeMap::new(),
+        };
+        Ok(Observation {
+            at: self.now,
+            nodes: self.machine.node_ids().iter().map(|id| (id, node(id))).collect(),
+            vms: self.vms.iter().map(|vm| self.seen(vm)).collect(),
+            ..Observation::default()
+        })
+    }
+
+    fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError> {
+        self.carried_out.push(action.clone());
+        if self.refuses {
+            return Err(ActionError::Permission {
+                vm: action.vm().name.clone(),
+                operation: "bind its threads".into(),
+                needs: "CAP_SYS_NICE".into(),
+            });
+        }
+        if let Action::Bind { vm, cpus, .. } = action {
+            self.bound.insert(vm.clone(), cpus.clone());
+        }
+        Ok(Done::default())
+    }
+}

@@ -1,0 +1,233 @@
+//! What is measured: STREAM with more and more threads on one node, the latency chase and STREAM from each node to each node's memory.
+
+use super::CalibrateError;
+use super::regular::Regular;
+use crate::arrays;
+use crate::journal::{self, Journal};
+use crate::kernels;
+use crate::parse;
+use crate::point::Point;
+use crate::progress::Progress;
+use crate::resolve::{Host, Resolved, resolve};
+use crate::runner::Runner;
+use crate::summary::{Cell, State, Summary, summarise};
+use crate::world::World;
+use crate::{estimate, records::Record};
+use serde::Serialize;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use topology::{Bytes, Machine, NodeId};
+
+/// Threads take cores in turn, one thread a core first, which is what the model's cells assume.
+const EXPERIMENT: &str = r#"
+name = "calibrate"
+title = "Calibration of this host"
+workload = "numa_matrix"
+stores = "ordinary"
+pinning = "scatter"
+repetitions = 5
+rounds = 2
+[arrays]
+max_elements = 400_000_000
+[chase]
+max_buffer = "2 GiB"
+[[configuration]]
+name = "native"
+runs = "native"
+"#;
+
+const QUICK: &str = r#"
+name = "calibrate"
+title = "Quick calibration of this host"
+workload = "numa_matrix"
+stores = "ordinary"
+pinning = "scatter"
+repetitions = 3
+rounds = 1
+[arrays]
+max_elements = 16_000_000
+[chase]
+max_buffer = "128 MiB"
+loads = 500_000
+[limits]
+repeat_disturbed = 0
+[[configuration]]
+name = "native"
+runs = "native"
+"#;
+
+/// STREAM's bandwidth on the memory of the threads' own node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ScanCell {
+    /// Threads.
+    pub threads: u32,
+    /// Copy, Scale, Add or Triad, by index.
+    pub kernel: usize,
+    /// Best repetition, in MB/s of 10^6 bytes.
+    pub mb_per_s: f64,
+}
+
+/// STREAM's Triad on the memory of another node, with all threads of the own.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RemoteCell {
+    /// Index of the threads' node.
+    pub cpu_node: usize,
+    /// Index of the arrays' node.
+    pub memory_node: usize,
+    /// Threads.
+    pub threads: u32,
+    /// Best repetition, in MB/s of 10^6 bytes.
+    pub mb_per_s: f64,
+}
+
+/// All figures. Nodes are indexes as in the machine file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// On the first node, by threads, then by kernel.
+    pub scan: Vec<ScanCell>,
+    /// From each node to each: nanoseconds of a dependent load.
+    pub latency_ns: Vec<Vec<f64>>,
+    /// Between different nodes.
+    pub remote: Vec<RemoteCell>,
+    /// What was disturbed, as sentences.
+    #[serde(skip)]
+    pub notes: Vec<String>,
+}
+
+/// What will run on a host.
+///
+/// # Errors
+/// There is not enough memory to measure.
+pub(super) fn resolved(machine: &Machine, available: Bytes, quick: bool) -> Result<Resolved, CalibrateError> {
+    let text = if quick { QUICK } else { EXPERIMENT };
+    let plan = |error: String| CalibrateError::Plan(error);
+    let experiment = parse::parse(text, Path::new("calibrate")).map_err(|error| plan(error.to_string()))?;
+    let host = Host { machine, available, emulated: false };
+    let planner = |specs: &[scheduler::VmSpec]| scheduler::plan_together(machine, &Default::default(), specs);
+    let mut resolved = resolve(&experiment, &host, &planner).map_err(|error| plan(error.to_string()))?;
+    let Some(node) = machine.nodes.first() else { return Err(plan("the host has no node".to_owned())) };
+    let threads = machine.usable_cpus(node.id).len() as u32;
+    let cores = machine.usable_cores(node.id).len() as u32;
+    for configuration in &mut resolved.configurations {
+        let scan = counts(cores, threads).into_iter();
+        let id = node.id.0;
+        configuration.points.extend(scan.map(|threads| Point::Bandwidth { cpu_node: id, memory_node: id, threads }));
+        configuration.points.sort_unstable();
+        configuration.points.dedup();
+    }
+    let caches = arrays::llc_sum(machine).0 / machine.nodes.len().max(1) as u64;
+    if resolved.chase_buffer.0 < 4 * caches {
+        resolved.notes.push(format!(
+            "The latency chase's buffer, {}, is only {:.2} x the last-level caches of a node: caches may help its latency.",
+            resolved.chase_buffer,
+            resolved.chase_buffer.0 as f64 / caches as f64
+        ));
+    }
+    let smallest = machine.nodes.iter().map(|node| node.free.unwrap_or(node.memory)).min().unwrap_or_default();
+    // Three arrays and the agent's own needs must fit on the smallest node: memory is bound to it.
+    let most = smallest.0 / 10 * 8 / 24;
+    if resolved.arrays.elements > most {
+        resolved.arrays.elements = most.max(1000);
+        resolved.notes.push(format!("The free memory of a node bounds each array to {most} elements."));
+    }
+    Ok(resolved)
+}
+
+/// 1, 2, 4, ..., one thread a core, and all.
+fn counts(cores: u32, threads: u32) -> Vec<u32> {
+    let powers = (0..31).map(|power| 1u32 << power).take_while(|&count| count < threads);
+    let mut all: Vec<u32> = powers.chain([cores, threads]).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Measures. What is kept meanwhile has no name on disk: nothing is left, however this ends.
+///
+/// # Errors
+/// A participant fails, or `cancelled` is set.
+pub(super) fn run(
+    resolved: &Resolved,
+    world: &mut dyn World,
+    progress: &mut dyn Progress,
+    cancelled: &AtomicBool,
+) -> Result<Summary, CalibrateError> {
+    let kept = |error: &dyn std::fmt::Display| CalibrateError::Records(error.to_string());
+    let file = tempfile::tempfile().map_err(|error| kept(&error))?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let mut journal = Journal::open(&path).map_err(|error| kept(&error))?;
+    Runner::new(resolved, world, &mut journal, progress, cancelled, 0).run(&estimate::visits(resolved))?;
+    let records: Vec<Record> = journal::recover(&path).map_err(|error| kept(&error))?.records;
+    Ok(summarise(resolved, &records))
+}
+
+impl Measured {
+    /// Out of a summary.
+    ///
+    /// # Errors
+    /// A figure is missing, or its result was wrong.
+    pub(super) fn of(summary: &Summary, regular: &Regular) -> Result<Self, CalibrateError> {
+        let count = regular.nodes.len();
+        let mut measured =
+            Self { scan: Vec::new(), latency_ns: vec![vec![0.0; count]; count], remote: Vec::new(), notes: Vec::new() };
+        let mut disturbed = 0;
+        for cell in summary.configurations.iter().flat_map(|configuration| &configuration.cells) {
+            disturbed += usize::from(cell.state == State::Disturbed);
+            measured.take(cell, regular)?;
+        }
+        if disturbed > 0 {
+            measured.notes.push(format!(
+                "{disturbed} of {} figures were disturbed by other processes in every repetition: measure again on a quieter host.",
+                summary.configurations.iter().map(|configuration| configuration.cells.len()).sum::<usize>()
+            ));
+        }
+        Ok(measured)
+    }
+
+    fn take(&mut self, cell: &Cell, regular: &Regular) -> Result<(), CalibrateError> {
+        let none = |why| CalibrateError::NoFigure { what: cell.point.to_string(), why };
+        match cell.state {
+            State::Missing => return Err(none("it was not measured")),
+            State::NotVerified => return Err(none("its result was wrong")),
+            State::Measured | State::Disturbed => {}
+        }
+        let index = |node| regular.index(NodeId(node)).ok_or_else(|| none("it is of an unknown node"));
+        match cell.point {
+            Point::Latency { cpu_node, memory_node } => {
+                let latency_ns = cell.latency_ns.ok_or_else(|| none("it has no latency"))?;
+                self.latency_ns[index(cpu_node)?][index(memory_node)?] = latency_ns;
+            }
+            Point::Bandwidth { cpu_node, memory_node, threads } => {
+                let (cpu_node, memory_node) = (index(cpu_node)?, index(memory_node)?);
+                let best = |kernel: usize| cell.kernels.get(kernel).map(|figures| figures.best_mb_per_s);
+                if cpu_node != memory_node {
+                    let mb_per_s = best(TRIAD).ok_or_else(|| none("it has no bandwidth"))?;
+                    self.remote.push(RemoteCell { cpu_node, memory_node, threads, mb_per_s });
+                } else if cpu_node == 0 {
+                    for kernel in 0..kernels::NAMES.len() {
+                        let mb_per_s = best(kernel).ok_or_else(|| none("it has no bandwidth"))?;
+                        self.scan.push(ScanCell { threads, kernel, mb_per_s });
+                    }
+                }
+            }
+            Point::Stream { .. } | Point::Application { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+/// Triad's index among the kernels.
+pub(super) const TRIAD: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::counts;
+
+    #[test]
+    fn the_scan_has_powers_of_two_all_cores_and_all_threads() {
+        assert_eq!(counts(4, 8), [1, 2, 4, 8]);
+        assert_eq!(counts(6, 12), [1, 2, 4, 6, 8, 12]);
+        assert_eq!(counts(1, 1), [1]);
+    }
+}

@@ -1,0 +1,95 @@
+//! Why the model gives no figure.
+
+use crate::resolve::ResolveError;
+use simulator::events::RunError;
+use simulator::{ModelError, SolveError};
+use topology::Bytes;
+
+/// A prediction that cannot be made. It never comes with a number.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ModelledError {
+    /// More threads than the machine, or the part of it that a configuration may use, has.
+    #[error(
+        "configuration \"{configuration}\": {field} asks for {wanted} hardware threads, and {machine} has {has} for it: lower it, or take a larger machine"
+    )]
+    Threads {
+        /// The configuration.
+        configuration: String,
+        /// The field.
+        field: &'static str,
+        /// What it asks for.
+        wanted: u32,
+        /// The machine.
+        machine: String,
+        /// What there is.
+        has: u32,
+    },
+    /// More memory than the machine has.
+    #[error(
+        "configuration \"{configuration}\": {field} asks for {wanted} of memory, and {machine} has {has}: lower it, or take a larger machine"
+    )]
+    Memory {
+        /// The configuration.
+        configuration: String,
+        /// The field.
+        field: &'static str,
+        /// What it asks for.
+        wanted: Bytes,
+        /// The machine.
+        machine: String,
+        /// What there is.
+        has: Bytes,
+    },
+    /// The machine has no rates.
+    #[error(
+        "{machine}: it has no [rates], so that it cannot be modelled. `homenode calibrate` measures those of a host"
+    )]
+    NoRates {
+        /// The machine.
+        machine: String,
+    },
+    /// A name that stands for nothing.
+    #[error("{field} = \"{value}\": {valid}")]
+    Unknown {
+        /// The field.
+        field: String,
+        /// What it holds.
+        value: String,
+        /// What would be valid.
+        valid: String,
+    },
+    /// A field that does not fit with the rest.
+    #[error("{field}: {problem}")]
+    Field {
+        /// The field.
+        field: String,
+        /// What is wrong and what would be valid.
+        problem: String,
+    },
+    /// The machine cannot be modelled.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The experiment does not fit on the machine.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    /// The rates cannot be computed.
+    #[error("configuration \"{configuration}\", {figure}: {reason}")]
+    Solve {
+        /// The configuration.
+        configuration: String,
+        /// What was computed.
+        figure: String,
+        /// Why not.
+        reason: SolveError,
+    },
+    /// A run over phases cannot go on.
+    #[error("configuration \"{configuration}\", {figure}: {reason}")]
+    Run {
+        /// The configuration.
+        configuration: String,
+        /// What was computed.
+        figure: String,
+        /// Why not.
+        reason: Box<RunError>,
+    },
+}

@@ -1,0 +1,60 @@
+//! Times looks at this host with the VMs that run on it: `observe_time [LOOKS] [MILLISECONDS BETWEEN]`. Prints VMs and vCPU threads; the
+//! first look of a balancer (median and slowest of five); the others: median, 99th percentile, slowest, and CPU time; and the resident
+//! memory of this process at its largest.
+
+use linux::counters::ThreadTime;
+use linux::{HostOptions, LinuxHost, Root};
+use scheduler::Host;
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+/// Looks of a balancer that just began.
+const BEGINNINGS: usize = 5;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let number = |nth: usize, usual: u64| std::env::args().nth(nth).map_or(Ok(usual), |text| text.parse());
+    let (looks, pause) = (number(1, 200)?.max(1), Duration::from_millis(number(2, 5)?));
+    let mut beginnings = Vec::new();
+    for _ in 1..BEGINNINGS {
+        beginnings.push(timed(&mut LinuxHost::new(HostOptions::default())?)?);
+    }
+    let mut host = LinuxHost::new(HostOptions::default())?;
+    beginnings.push(timed(&mut host)?);
+    let mut times = Vec::new();
+    let before = cpu_ms()?;
+    for _ in 0..looks {
+        times.push(timed(&mut host)?);
+        std::thread::sleep(pause);
+    }
+    let cpu = cpu_ms()? - before;
+    let threads: usize = host.vms().map(|vm| vm.threads.vcpus.len()).sum();
+    beginnings.sort_by(f64::total_cmp);
+    times.sort_by(f64::total_cmp);
+    let at = |times: &[f64], share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
+    println!("{} VMs, {threads} vCPU threads, {looks} looks", host.vms().count());
+    println!("first look: median {:.2} ms, slowest {:.2} ms", at(&beginnings, 0.5), at(&beginnings, 1.0));
+    println!(
+        "looks: median {:.2} ms, 99 % within {:.2} ms, slowest {:.2} ms; CPU time {:.3} ms each",
+        at(&times, 0.5),
+        at(&times, 0.99),
+        at(&times, 1.0),
+        cpu / looks as f64
+    );
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let largest = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();
+    println!("resident memory at most: {largest}");
+    Ok(())
+}
+
+fn timed(host: &mut LinuxHost) -> Result<f64, Box<dyn Error>> {
+    let start = Instant::now();
+    std::hint::black_box(host.observe()?);
+    Ok(start.elapsed().as_secs_f64() * 1e3)
+}
+
+/// CPU time of this process, which has one thread. The kernel adds to it when the thread gives its CPU away.
+fn cpu_ms() -> Result<f64, Box<dyn Error>> {
+    std::thread::sleep(Duration::from_millis(1));
+    let own = std::process::id();
+    Ok(ThreadTime::read(&Root::default(), own, own)?.ran_ns as f64 / 1e6)
+}

@@ -1,0 +1,176 @@
+//! Drift of every VM on this host, and its cures.
+
+use super::LinuxHost;
+use super::act::Actor;
+use super::tracked::Tracked;
+use crate::cgroup::{self, VmCgroup, rebound};
+use crate::counters;
+use crate::drift::{ClientFacts, Cure, Finding, Homes, HostFacts, VmFacts, compare};
+use crate::error::LinuxError;
+use crate::memory::{Mapping, mappings_in};
+use crate::root::Root;
+use crate::sys;
+use crate::vm::VmClient;
+use scheduler::{ActionError, Done, Host, Mobility};
+use topology::{Bytes, NodeSet};
+
+/// Memory of QEMU's own that the kernel may move at once when a cpuset is written.
+const MOST_AWAY: Bytes = Bytes::from_mib(16);
+
+impl LinuxHost {
+    /// Compares homes, pages, policies, cpusets and affinities of every VM, each page range by the kernel's own words: it walks page
+    /// tables, so call it when somebody asks, not every period. A client without an entry in `homes` is compared with the home that
+    /// its threads and pages suggest. Nothing on a host with one node.
+    ///
+    /// # Errors
+    /// Nothing at all can be read.
+    pub fn drift(&mut self, homes: &Homes) -> Result<Vec<Finding>, LinuxError> {
+        self.follow_hotplug();
+        self.find(sys::since_boot_ns(), crate::capabilities::Rights::own())?;
+        let root = &self.options.root;
+        let free = |node: &topology::Node| (node.id, counters::free_huge_pages(root, node.id));
+        let host = HostFacts {
+            machine: &self.machine,
+            auto_numa: counters::auto_numa(root),
+            huge_pages_free: self.machine.nodes.iter().map(free).collect(),
+        };
+        Ok(self.vms.values().flat_map(|tracked| compare(&host, &facts(root, tracked), homes)).collect())
+    }
+
+    /// Carries out a cure of [`LinuxHost::drift`]. [`Cure::ByHand`] changes nothing and is an error.
+    ///
+    /// # Errors
+    /// As [`Host::carry_out`].
+    pub fn cure(&mut self, cure: &Cure) -> Result<Done, ActionError> {
+        match cure {
+            Cure::Act { action } => self.carry_out(action),
+            Cure::Confine { vm, nodes } => {
+                let allowed = self.options.confine;
+                let (mut actor, _) = self.actor(vm)?;
+                if !allowed {
+                    return Err(actor.failed("confine it", "cgroups may not be written (see HostOptions::confine)"));
+                }
+                actor.confine(nodes)
+            }
+            Cure::ByHand { advice } => {
+                Err(ActionError::Failed { vm: String::new(), operation: "mend it".to_owned(), reason: advice.clone() })
+            }
+        }
+    }
+}
+
+fn facts<'a>(root: &Root, tracked: &'a Tracked) -> VmFacts<'a> {
+    let pid = tracked.vm.key.pid;
+    let (fixed, threads_fixed) = match &tracked.mobility {
+        Mobility::Movable => (None, false),
+        Mobility::MemoryFixed { because } => (Some(because.clone()), false),
+        Mobility::Fixed { .. } => (crate::pins::why_fixed(root, &tracked.vm), true),
+    };
+    let of = |client: &'a VmClient| ClientFacts {
+        client,
+        affinity: client.thread_ids.iter().filter_map(|&id| Some((id, sys::affinity(id).ok()?))).collect(),
+        mappings: client_mappings(root, pid, client),
+    };
+    VmFacts {
+        vm: &tracked.vm,
+        cgroup: &tracked.cgroup,
+        allowed: tracked.allowed_now(root),
+        fixed,
+        threads_fixed,
+        clients: tracked.vm.clients.iter().map(of).collect(),
+    }
+}
+
+/// What the kernel says about a client's memory; the reason, as a sentence, where it does not.
+pub(super) fn client_mappings(root: &Root, pid: u32, client: &VmClient) -> Result<Vec<Mapping>, String> {
+    if client.regions.is_empty() {
+        return Err("where its memory is in QEMU's address space cannot be told, or not by this user".to_owned());
+    }
+    let mut found = Vec::new();
+    for region in &client.regions {
+        match mappings_in(root, pid, &region.addresses) {
+            Ok(Some(mappings)) => found.extend(mappings),
+            Ok(None) => return Err("this kernel has no numa_maps".to_owned()),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(found)
+}
+
+impl Actor<'_> {
+    /// Writes the `cpuset.mems` of the VM's own cgroup, after its memory is on `nodes`: the kernel then only rebinds policies, and does it
+    /// as was computed beforehand. Never widens.
+    fn confine(&mut self, nodes: &NodeSet) -> Result<Done, ActionError> {
+        let operation = format!("confine it to the memory of nodes {nodes}");
+        let fail = |actor: &Self, reason: String| Err(actor.failed(operation.clone(), reason));
+        let pid = self.tracked.vm.key.pid;
+        let path = match VmCgroup::of(self.root, pid) {
+            VmCgroup::Own { path } => path,
+            VmCgroup::Shared { path } => return fail(self, format!("its cgroup {path} holds other processes too")),
+            VmCgroup::LeftAlone { layout } => return fail(self, format!("its cgroup is left alone: {layout}")),
+        };
+        let Some(allowed) = cgroup::memory_nodes(self.root, &path) else {
+            return fail(self, format!("the cpuset controller is not on for its cgroup {path}"));
+        };
+        if nodes.is_empty() || !nodes.is_subset(&allowed) {
+            let reason = format!("its cpuset allows nodes {allowed}, and widening it sends bound memory elsewhere");
+            return fail(self, reason);
+        }
+        if let Err(reason) = self.foresee(&allowed, nodes) {
+            return fail(self, reason);
+        }
+        if let Err(error) = cgroup::set_memory_nodes(self.root, &path, nodes) {
+            return match error.kind() {
+                std::io::ErrorKind::PermissionDenied => Err(ActionError::Permission {
+                    vm: self.tracked.vm.key.name.clone(),
+                    operation,
+                    needs: format!("to write /sys/fs/cgroup{path}/cpuset.mems (root, or CAP_DAC_OVERRIDE)"),
+                }),
+                _ => fail(self, error.to_string()),
+            };
+        }
+        let stale = self.stale_policy(nodes);
+        Ok(Done {
+            because: stale.map(|policy| format!("its policy still names other nodes: {policy}")),
+            ..Done::default()
+        })
+    }
+
+    /// Whether writing the cpuset would leave memory and policy together, and would not move much by itself.
+    fn foresee(&self, allowed: &NodeSet, nodes: &NodeSet) -> Result<(), String> {
+        for client in &self.tracked.vm.clients {
+            for mapping in client_mappings(self.root, self.tracked.vm.key.pid, client)? {
+                let bytes = |(_, pages): (_, &u64)| Bytes(pages * mapping.page_size.0);
+                let outside = |set: &NodeSet| -> Bytes {
+                    mapping.pages.iter().filter(|(node, _)| !set.contains(**node)).map(bytes).sum()
+                };
+                if outside(nodes) > MOST_AWAY {
+                    return Err(format!("{} of its memory are on other nodes: move them first", outside(nodes)));
+                }
+                let Some(bound) = crate::drift::policy_nodes(&mapping.policy) else { continue };
+                let after = rebound(&bound, allowed, nodes);
+                let is_file = client.regions.iter().any(|region| region.kind == crate::vm::RegionKind::Memfd);
+                if !is_file && outside(&after) > MOST_AWAY {
+                    return Err(format!(
+                        "the kernel would make {} into {after}, where its memory is not",
+                        mapping.policy
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The policy of any of the VM's memory that names a node other than these.
+    pub(super) fn stale_policy(&self, nodes: &NodeSet) -> Option<String> {
+        let clients = self.tracked.vm.clients.iter();
+        let mappings = clients.filter_map(|client| client_mappings(self.root, self.tracked.vm.key.pid, client).ok());
+        mappings.flatten().find_map(|mapping| stale(&mapping, nodes))
+    }
+}
+
+/// A mapping's policy, if it names a node other than these.
+pub(super) fn stale(mapping: &Mapping, nodes: &NodeSet) -> Option<String> {
+    let bound = crate::drift::policy_nodes(&mapping.policy)?;
+    (!bound.is_subset(nodes)).then(|| mapping.policy.clone())
+}

@@ -1,0 +1,272 @@
+//! This host as the balancer sees it: [`LinuxHost`] implements [`scheduler::Host`].
+
+mod accounts;
+mod act;
+mod drifting;
+mod mobility;
+mod scan;
+mod tracked;
+
+use crate::capabilities::Rights;
+use crate::error::LinuxError;
+use crate::moving::Pace;
+use crate::resctrl::Monitors;
+use crate::root::Root;
+use crate::vm::RunningVm;
+use crate::{counters, sys};
+use act::Actor;
+use scan::Scan;
+use scheduler::{Action, ActionError, Done, Host, Moment, NodeObservation, Observation, VmKey, VmObservation};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+use topology::{Bytes, CpuId, CpuSet, Machine, NodeId};
+use tracked::{Around, Tracked};
+
+/// Asks a VM's monitor which thread runs which vCPU, for VMs whose threads have no names. `None`: it does not say.
+pub type VcpuSource = Box<dyn Fn(&VmKey) -> Option<BTreeMap<u32, u32>> + Send>;
+
+/// How the host is looked at and changed.
+#[derive(Default)]
+pub struct HostOptions {
+    /// Where `/proc` and `/sys` are; anything but this host's can be looked at, not changed.
+    pub root: Root,
+    /// Bytes a second that memory moves keep to, all VMs together. `None`: as fast as the kernel can.
+    pub move_limit: Option<Bytes>,
+    /// Whether `cpuset.mems` may be written in a cgroup that a VM has for itself, so that the policy of its memory follows a move.
+    pub confine: bool,
+    /// Whether resctrl's monitoring groups may be made for VMs, where it is mounted and counts memory traffic. Groups that are there
+    /// already are read in any case.
+    pub monitor_traffic: bool,
+    /// Who knows vCPU threads that have no names.
+    pub vcpu_source: Option<VcpuSource>,
+}
+
+impl fmt::Debug for HostOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { root, move_limit, confine, monitor_traffic, vcpu_source } = self;
+        let vcpu_source = vcpu_source.is_some();
+        formatter
+            .debug_struct("HostOptions")
+            .field("root", root)
+            .field("move_limit", move_limit)
+            .field("confine", confine)
+            .field("monitor_traffic", monitor_traffic)
+            .field("vcpu_source", &vcpu_source)
+            .finish()
+    }
+}
+
+/// This host.
+#[derive(Debug)]
+pub struct LinuxHost {
+    options: HostOptions,
+    machine: Machine,
+    /// Text of the files that change when a CPU or a node goes or comes.
+    online: String,
+    scan: Scan,
+    vms: BTreeMap<u32, Tracked>,
+    busy: BTreeMap<CpuId, u64>,
+    busy_at_ns: u64,
+    pace: Pace,
+    monitors: Monitors,
+    /// Observations, and VMs that were found, so far.
+    turn: u64,
+    found: u64,
+    /// Files that may be open at once.
+    most_files: usize,
+}
+
+/// Files that everything else may have open.
+const OTHER_FILES: usize = 256;
+/// Files that are kept open for VMs at most: a quarter of a million vCPUs would be no host that is known.
+const MOST_FILES: usize = 1 << 16;
+
+impl LinuxHost {
+    /// Reads the machine. Nothing is changed before [`Host::carry_out`] or [`LinuxHost::cure`].
+    ///
+    /// # Errors
+    /// The machine cannot be read.
+    pub fn new(options: HostOptions) -> Result<Self, LinuxError> {
+        let machine = read_machine(&options.root)?;
+        Ok(Self {
+            online: online(&options.root),
+            machine,
+            scan: Scan::default(),
+            vms: BTreeMap::new(),
+            busy: BTreeMap::new(),
+            busy_at_ns: 0,
+            pace: Pace::new(options.move_limit),
+            monitors: Monitors::default(),
+            turn: 0,
+            found: 0,
+            most_files: if options.root.is_live() { sys::raise_open_files(MOST_FILES).unwrap_or(0) } else { 0 },
+            options,
+        })
+    }
+
+    /// The VMs that the last observation saw, with everything that was found out about them.
+    pub fn vms(&self) -> impl Iterator<Item = &RunningVm> {
+        self.vms.values().map(|tracked| &tracked.vm)
+    }
+
+    /// Whether the kernel moves memory between nodes by itself; `None` where it cannot.
+    pub fn auto_numa(&self) -> Option<bool> {
+        counters::auto_numa(&self.options.root)
+    }
+
+    /// What QEMU processes are there now: begins to watch new ones and forgets those that ended.
+    fn find(&mut self, now_ns: u64, rights: Rights) -> Result<(), LinuxError> {
+        let root = self.options.root.clone();
+        self.vms.retain(|_, tracked| tracked.is_there(&root));
+        let known = self.vms.keys().copied().collect();
+        let found = self.scan.run(&root, &known)?;
+        self.vms.retain(|pid, _| found.contains(pid));
+        for pid in found {
+            let around = Around {
+                machine: &self.machine,
+                rights,
+                now_ns,
+                vcpu_source: self.options.vcpu_source.as_ref(),
+                turn: self.turn,
+                found: self.found,
+                spare_files: &Cell::new(0),
+            };
+            if !self.vms.contains_key(&pid)
+                // One that ends meanwhile is none.
+                && let Ok(Some(tracked)) = Tracked::begin(&root, pid, &around)
+            {
+                self.vms.insert(pid, tracked);
+                self.found += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The VM of a key: the same process, and not a later one with its number.
+    fn tracked(&mut self, vm: &VmKey) -> Result<&mut Tracked, ActionError> {
+        let root = self.options.root.clone();
+        let gone = || ActionError::Gone { vm: vm.name.clone() };
+        if !self.vms.contains_key(&vm.pid) {
+            self.find(sys::since_boot_ns(), Rights::own()).map_err(|_| gone())?;
+        }
+        let tracked = self.vms.get_mut(&vm.pid).filter(|tracked| {
+            let key = &tracked.vm.key;
+            (key.pid, key.started) == (vm.pid, vm.started) && tracked.is_there(&root)
+        });
+        tracked.ok_or_else(gone)
+    }
+
+    /// Reads the machine again where CPUs or nodes came or went.
+    fn follow_hotplug(&mut self) {
+        let online = online(&self.options.root);
+        if online != self.online
+            && let Ok(machine) = read_machine(&self.options.root)
+        {
+            self.machine = machine;
+            self.online = online;
+        }
+    }
+
+    fn observe_nodes(&mut self, now_ns: u64) -> BTreeMap<NodeId, NodeObservation> {
+        let root = &self.options.root;
+        let busy = counters::busy_by_cpu(root).unwrap_or_default();
+        let elapsed = now_ns.saturating_sub(self.busy_at_ns) as f64;
+        let first = self.busy_at_ns == 0 || elapsed <= 0.0;
+        let used = |cpus: &CpuSet| {
+            let of = |cpu: CpuId| Some(busy.get(&cpu)?.saturating_sub(*self.busy.get(&cpu)?) as f64 / elapsed);
+            if first { None } else { Some(cpus.iter().filter_map(of).sum()) }
+        };
+        let node = |node: &topology::Node| {
+            let cpus = self.machine.usable_cpus(node.id);
+            let observation = NodeObservation {
+                cpu_used: used(&cpus),
+                memory_free: counters::free_memory(root, node.id).or(node.free),
+                huge_pages_free: counters::free_huge_pages(root, node.id),
+                cpus,
+            };
+            (node.id, observation)
+        };
+        let nodes = self.machine.nodes.iter().filter(|node| node.allowed).map(node).collect();
+        self.busy = busy;
+        self.busy_at_ns = now_ns;
+        nodes
+    }
+
+    fn actor<'a>(&'a mut self, vm: &VmKey) -> Result<(Actor<'a>, &'a mut Pace), ActionError> {
+        self.tracked(vm)?;
+        let Self { options, machine, vms, pace, .. } = self;
+        let tracked = vms.get_mut(&vm.pid).ok_or_else(|| ActionError::Gone { vm: vm.name.clone() })?;
+        let now_ns = sys::since_boot_ns();
+        let actor = Actor { root: &options.root, machine, tracked, now_ns };
+        if !options.root.is_live() {
+            return Err(actor.failed("change it", "this is a captured tree, not this host"));
+        }
+        Ok((actor, pace))
+    }
+}
+
+fn read_machine(root: &Root) -> Result<Machine, LinuxError> {
+    let read = topology::read::from_root(root.directory());
+    read.map_err(|error| LinuxError::Machine(error.to_string()))
+}
+
+fn online(root: &Root) -> String {
+    ["sys/devices/system/cpu/online", "sys/devices/system/node/online"]
+        .map(|file| root.text(file).unwrap_or_default())
+        .concat()
+}
+
+impl Host for LinuxHost {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn now(&self) -> Moment {
+        Moment(sys::since_boot_ns() / 1_000_000)
+    }
+
+    fn observe(&mut self) -> Result<Observation, String> {
+        let now_ns = sys::since_boot_ns();
+        self.follow_hotplug();
+        self.turn += 1;
+        let rights = Rights::own();
+        self.find(now_ns, rights).map_err(|error| error.to_string())?;
+        let nodes = self.observe_nodes(now_ns);
+        let open: usize = self.vms.values().map(Tracked::open_files).sum();
+        // Each VM has the handle of its process open too.
+        let spare_files = Cell::new(self.most_files.saturating_sub(OTHER_FILES + open + self.vms.len()));
+        let Self { options, machine, vms, monitors, turn, found, .. } = self;
+        monitors.keep(|pid| vms.contains_key(&pid));
+        let vcpu_source = options.vcpu_source.as_ref();
+        let spare_files = &spare_files;
+        let around = Around { machine, rights, now_ns, vcpu_source, turn: *turn, found: *found, spare_files };
+        let root = &options.root;
+        let counted = Monitors::is_there(root);
+        let may_create = options.monitor_traffic;
+        let mut traffic = |vm: &RunningVm, id| {
+            let client = vm.client(id).filter(|_| counted)?;
+            monitors.traffic(root, vm.key.pid, client, now_ns, may_create)
+        };
+        let mut vms: Vec<VmObservation> =
+            vms.values_mut().map(|tracked| tracked.observe(root, &around, &mut traffic)).collect();
+        vms.sort_by(|one, other| one.vm.cmp(&other.vm));
+        Ok(Observation {
+            at: Moment(now_ns / 1_000_000),
+            nodes,
+            vms,
+            memory_pressure: counters::memory_pressure(root, "proc/pressure/memory"),
+            reserved: BTreeMap::new(),
+        })
+    }
+
+    fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError> {
+        let (mut actor, pace) = self.actor(action.vm())?;
+        match action {
+            Action::Bind { client, cpus, .. } => actor.bind(*client, cpus),
+            Action::MoveMemory { client, from, to, at_most, .. } => {
+                actor.move_memory(*client, *from, *to, *at_most, pace)
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Which processes are VMs: all of them are looked at once, and later only those that are new and a share of the others.
+
+use crate::error::LinuxError;
+use crate::root::{Root, numbered_entries};
+use crate::vm::is_qemu;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+/// Scans that a process is looked at again after its first: a shell that becomes QEMU does so at once.
+const YOUNG: u8 = 3;
+/// Later, every so many scans: a process may still become another program.
+const EVERY: u32 = 16;
+/// Mark of a process without any program, seen so from its youth on: a thread of the kernel. It never becomes anything.
+const KERNEL: u8 = u8::MAX;
+
+/// Remembers which processes are no VMs.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Scans that each process, none of them a VM, was seen in.
+    others: BTreeMap<u32, u8>,
+    turn: u32,
+}
+
+impl Scan {
+    /// The numbers of the processes that are VMs now. `known` are those that are known to be VMs and still run.
+    ///
+    /// # Errors
+    /// The list of processes cannot be read.
+    pub(super) fn run(&mut self, root: &Root, known: &BTreeSet<u32>) -> Result<BTreeSet<u32>, LinuxError> {
+        self.turn = self.turn.wrapping_add(1);
+        let mut vms = BTreeSet::new();
+        let mut others = BTreeMap::new();
+        for pid in numbered_entries(&root.join("proc"))? {
+            if known.contains(&pid) {
+                vms.insert(pid);
+                continue;
+            }
+            let seen = self.others.get(&pid).copied().unwrap_or(0);
+            let due = seen < YOUNG || (seen != KERNEL && (self.turn + pid).is_multiple_of(EVERY));
+            let program = if due { program(root, pid) } else { None };
+            if program.as_ref().is_some_and(|program| is_qemu(program)) {
+                vms.insert(pid);
+            } else {
+                // More than young is not counted.
+                let later = if seen < YOUNG { seen + 1 } else { seen };
+                let is_kernels = seen == YOUNG - 1 && program.is_some_and(|program| program.is_empty());
+                others.insert(pid, if is_kernels { KERNEL } else { later });
+            }
+        }
+        self.others = others;
+        Ok(vms)
+    }
+}
+
+/// The first word of a command line: no more than the first bytes of it are read.
+fn program(root: &Root, pid: u32) -> Option<String> {
+    let mut start = [0u8; 256];
+    let length = std::fs::File::open(root.process(pid, "cmdline")).ok()?.read(&mut start).ok()?;
+    let word = start[..length].split(|&byte| byte == 0).next()?;
+    Some(String::from_utf8_lossy(word).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn vms_are_found_at_once_and_a_process_may_become_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let is = |pid: u32, program: &str| {
+            fs::create_dir_all(root.process(pid, "")).unwrap();
+            fs::write(root.process(pid, "cmdline"), format!("{program}\0-m\0512\0")).unwrap();
+        };
+        is(10, "/usr/bin/qemu-system-x86_64");
+        is(11, "/usr/bin/kvm");
+        is(12, "sh");
+        is(13, "/usr/libexec/qemu-kvm");
+        is(14, "qemu-img");
+        let mut scan = Scan::default();
+        let known = scan.run(&root, &BTreeSet::new()).unwrap();
+        assert_eq!(known, BTreeSet::from([10, 11, 13]));
+        is(12, "qemu-system-aarch64");
+        assert!(scan.run(&root, &known).unwrap().contains(&12));
+        // An old process is looked at again too, within EVERY scans.
+        (0..YOUNG).for_each(|_| drop(scan.run(&root, &known)));
+        is(14, "qemu-system-x86_64");
+        let found = (0..EVERY).any(|_| scan.run(&root, &known).unwrap().contains(&14));
+        assert!(found);
+        // Threads of the kernel have no program.
+        fs::create_dir_all(root.process(15, "")).unwrap();
+        fs::write(root.process(15, "cmdline"), "").unwrap();
+        (0..=YOUNG).for_each(|_| drop(scan.run(&root, &known)));
+        assert_eq!(scan.others[&15], KERNEL);
+        fs::remove_dir_all(root.process(10, "")).unwrap();
+        assert!(!scan.run(&root, &BTreeSet::new()).unwrap().contains(&10));
+    }
+}

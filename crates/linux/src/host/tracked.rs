@@ -1,0 +1,313 @@
+//! One VM that is being watched: what is known of it between two observations.
+
+use super::accounts::Accounts;
+use super::mobility;
+use crate::capabilities::Rights;
+use crate::cgroup::{self, VmCgroup};
+use crate::error::{LinuxError, read_text};
+use crate::residence::{self, PagesByNode};
+use crate::root::Root;
+use crate::sys::{AffinityOfThreads, ProcessHandle};
+use crate::vm::{RunningVm, VmClient};
+use scheduler::{ClientId, ClientObservation, Mobility, Traffic, VmObservation};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
+
+/// Pages of a client that are asked where they are: the estimate is off by 3 % of its memory at most, nearly always.
+const SAMPLES: usize = 1024;
+/// Observations between two estimates of a client's memory, unless it was just moved: at first, and where the last estimate was another
+/// than the one before.
+const MEMORY_EVERY: u64 = 4;
+/// The same, where estimate after estimate said the same.
+const MEMORY_SELDOM: u64 = 16;
+/// Share of a client's memory by which two estimates of the same state may differ.
+const SAME: f64 = 0.06;
+/// Observations between two looks at everything that seldom changes: threads, regions, cgroup, devices.
+const EXAMINE_EVERY: u64 = 32;
+/// The same, while the kernel's summary of the process says that nothing was added or removed.
+const EXAMINE_SELDOM: u64 = 8 * EXAMINE_EVERY;
+/// What of `/proc/PID/status` does not stay the same when threads, memory, devices, owner or cpuset change.
+const SUMMARY: [&str; 7] =
+    ["Uid:", "VmSize:", "VmLck:", "VmPin:", "Threads:", "Cpus_allowed_list:", "Mems_allowed_list:"];
+/// Observations in which a VM may still be starting.
+const STARTING: u64 = 10;
+/// Weight of a VM about which nobody said anything.
+const USUAL_SHARES: u32 = 1024;
+
+/// Memory of one client.
+#[derive(Debug)]
+struct Residence {
+    pages: Option<PagesByNode>,
+    /// It was moved since.
+    stale: bool,
+    /// Observations between two estimates.
+    every: u64,
+}
+
+impl Default for Residence {
+    fn default() -> Self {
+        Self { pages: None, stale: false, every: MEMORY_EVERY }
+    }
+}
+
+impl Residence {
+    /// Takes a new estimate over. Memory that stays where it is, is asked less and less.
+    fn renew(&mut self, pages: Option<PagesByNode>) {
+        let same = self.pages.as_ref().zip(pages.as_ref()).is_some_and(|(before, now)| before.is_like(now, SAME));
+        self.every = if same { (2 * self.every).min(MEMORY_SELDOM) } else { MEMORY_EVERY };
+        self.pages = pages;
+        self.stale = false;
+    }
+}
+
+/// A VM under watch.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    pub(super) vm: RunningVm,
+    /// Stays with the process; `None` in a captured tree.
+    handle: Option<ProcessHandle>,
+    pub(super) cgroup: VmCgroup,
+    /// Nodes that its cpuset allows.
+    pub(super) allowed: Option<NodeSet>,
+    pub(super) mobility: Mobility,
+    accounts: Accounts,
+    affinities: BTreeMap<ClientId, AffinityOfThreads>,
+    residences: BTreeMap<ClientId, Residence>,
+    /// The summary of the process at the last full look, and whether a thread's CPUs changed since.
+    summary: String,
+    bound_anew: bool,
+    /// Its place in the order in which VMs were found: they take turns by it.
+    number: u64,
+    /// Observations since it was first seen.
+    age: u64,
+    pub(super) moves: BTreeMap<(ClientId, NodeId), super::act::Progress>,
+}
+
+impl Tracked {
+    /// Begins to watch a process; `None` if it is no VM.
+    pub(super) fn begin(root: &Root, pid: u32, around: &Around<'_>) -> Result<Option<Self>, LinuxError> {
+        // The handle first: should the number be used again meanwhile, the handle is that of the later process, as all that follows is.
+        let handle = if root.is_live() { ProcessHandle::open(pid).ok() } else { None };
+        let Some(vm) = RunningVm::examine(root, pid)? else { return Ok(None) };
+        let mut tracked = Self {
+            cgroup: VmCgroup::of(root, pid),
+            vm,
+            handle,
+            allowed: None,
+            mobility: Mobility::Movable,
+            accounts: Accounts::default(),
+            affinities: BTreeMap::new(),
+            residences: BTreeMap::new(),
+            summary: String::new(),
+            bound_anew: false,
+            number: around.found,
+            age: 0,
+            moves: BTreeMap::new(),
+        };
+        tracked.settle(root, around);
+        Ok(Some(tracked))
+    }
+
+    /// Nodes that its cpuset allows at this moment.
+    pub(super) fn allowed_now(&self, root: &Root) -> Option<NodeSet> {
+        allowed_nodes(root, self.vm.key.pid)
+    }
+
+    /// Whether the process still runs, and is the same.
+    pub(super) fn is_there(&self, root: &Root) -> bool {
+        match &self.handle {
+            Some(handle) => !handle.wait_ended(Duration::ZERO).unwrap_or(true),
+            None => root.process(self.vm.key.pid, "stat").exists(),
+        }
+    }
+
+    /// Looks again at what seldom changes. A process that ends meanwhile is left as it was.
+    fn examine(&mut self, root: &Root, around: &Around<'_>) {
+        match RunningVm::examine(root, self.vm.key.pid) {
+            Ok(Some(vm)) if vm.key == self.vm.key => {
+                self.vm = vm;
+                self.cgroup = VmCgroup::of(root, self.vm.key.pid);
+                self.settle(root, around);
+            }
+            _ => {}
+        }
+    }
+
+    fn settle(&mut self, root: &Root, around: &Around<'_>) {
+        if self.vm.threads.vcpus.is_empty()
+            && let Some(threads) = around.vcpu_source.and_then(|ask| ask(&self.vm.key))
+        {
+            self.vm.told(&threads);
+        }
+        let status = status(root, self.vm.key.pid);
+        self.allowed = listed(&status, "Mems_allowed_list:");
+        self.summary = summary(&status);
+        self.bound_anew = false;
+        self.mobility = mobility::of(root, self, around);
+    }
+
+    /// Looks again at what seldom changes, where it is its turn and something may have changed.
+    fn examine_in_turn(&mut self, root: &Root, around: &Around<'_>) {
+        let turn = around.turn + self.number;
+        if self.is_incomplete() {
+            let young = self.age <= STARTING && self.age.is_multiple_of(2);
+            if young || turn.is_multiple_of(EXAMINE_EVERY / 2) {
+                self.examine(root, around);
+            }
+            return;
+        }
+        if turn.is_multiple_of(EXAMINE_EVERY)
+            && (turn.is_multiple_of(EXAMINE_SELDOM)
+                || self.bound_anew
+                || summary(&status(root, self.vm.key.pid)) != self.summary)
+        {
+            self.examine(root, around);
+        }
+    }
+
+    /// What the balancer is told about it.
+    pub(super) fn observe(&mut self, root: &Root, around: &Around<'_>, traffic: &mut TrafficOf<'_>) -> VmObservation {
+        self.age += 1;
+        if self.age > 1 {
+            self.examine_in_turn(root, around);
+        }
+        let threads = self.vm.clients.iter().flat_map(|client| &client.thread_ids);
+        self.accounts.read(root, self.vm.key.pid, threads, around.now_ns, around.spare_files);
+        // Lent out, since all else of the VM is needed beside it.
+        let clients = std::mem::take(&mut self.vm.clients);
+        let memory: Vec<_> = clients.iter().map(|client| self.memory(root, client, clients.len(), around)).collect();
+        let cpus: Vec<CpuSet> = clients.iter().map(|client| self.affinity_of(root, client)).collect();
+        self.vm.clients = clients;
+        let observe = |((client, memory), cpus): ((&VmClient, _), _)| {
+            let (cpu_used, cpu_waited) = self.accounts.used(&client.thread_ids);
+            ClientObservation {
+                id: client.id,
+                vcpus: client.vcpus.len() as u32,
+                cpus,
+                cpu_used,
+                cpu_waited,
+                memory,
+                memory_size: client.memory_size,
+                huge_page_size: client.regions.iter().find_map(|region| region.page_size),
+                traffic: traffic(&self.vm, client.id),
+            }
+        };
+        let observed = self.vm.clients.iter().zip(memory).zip(cpus).map(observe).collect();
+        VmObservation {
+            vm: self.vm.key.clone(),
+            clients: observed,
+            mobility: self.mobility.clone(),
+            shares: USUAL_SHARES,
+            node_affinity: self.narrower_than(around.machine),
+        }
+    }
+
+    /// Whether threads or memory are missing: a VM that was seen while it started, or whose vCPU was just unplugged.
+    fn is_incomplete(&self) -> bool {
+        let lacks =
+            |client: &VmClient| client.regions.is_empty() || (client.thread_ids.is_empty() && !client.vcpus.is_empty());
+        let known: usize = self.vm.clients.iter().map(|client| client.thread_ids.len()).sum();
+        self.vm.clients.iter().any(lacks) || (self.age > 2 && self.accounts.readable() < known)
+    }
+
+    fn narrower_than(&self, machine: &Machine) -> Option<NodeSet> {
+        let all: NodeSet = machine.nodes.iter().filter(|node| node.memory > Bytes(0)).map(|node| node.id).collect();
+        self.allowed.clone().filter(|allowed| !all.is_subset(allowed))
+    }
+
+    /// Files of it that stay open.
+    pub(super) fn open_files(&self) -> usize {
+        self.accounts.open_files()
+    }
+
+    /// CPUs that any of a client's threads may use.
+    fn affinity_of(&mut self, root: &Root, client: &VmClient) -> CpuSet {
+        if root.is_live() {
+            let (cpus, changed) = self.affinities.entry(client.id).or_default().read(&client.thread_ids);
+            self.bound_anew |= changed;
+            return cpus.clone();
+        }
+        let of = |&thread: &u32| {
+            listed(&read_text(&root.thread(self.vm.key.pid, thread, "status")).ok()?, "Cpus_allowed_list:")
+        };
+        client.thread_ids.iter().filter_map(of).fold(CpuSet::new(), |all, cpus| all.union(&cpus))
+    }
+
+    /// Resident memory of a client by node: an estimate that is renewed every few observations, and after each move.
+    fn memory(
+        &mut self,
+        root: &Root,
+        client: &VmClient,
+        clients: usize,
+        around: &Around<'_>,
+    ) -> Option<BTreeMap<NodeId, Bytes>> {
+        let known = self.residences.entry(client.id).or_default();
+        let due = (around.turn + self.number).is_multiple_of(known.every);
+        if due || known.stale || known.pages.is_none() {
+            known.renew(sampled(root, self.vm.key.pid, client, self.age));
+        }
+        let pages = known.pages.as_ref().map(|pages| pages.resident.clone());
+        // Everybody may read the cgroup's account; it counts QEMU's own memory too, and only the VM as a whole.
+        pages.or_else(|| match (&self.cgroup, clients) {
+            (VmCgroup::Own { path }, 1) => cgroup::memory_by_node(root, path),
+            _ => None,
+        })
+    }
+
+    /// Its memory was moved: the next observation counts it anew.
+    pub(super) fn memory_moved(&mut self, client: ClientId) {
+        self.residences.entry(client).or_default().stale = true;
+    }
+}
+
+/// What one observation shares among all VMs.
+pub(super) struct Around<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) rights: Rights,
+    pub(super) now_ns: u64,
+    pub(super) vcpu_source: Option<&'a super::VcpuSource>,
+    /// Observations so far.
+    pub(super) turn: u64,
+    /// VMs that were found so far.
+    pub(super) found: u64,
+    /// Files that may still be kept open.
+    pub(super) spare_files: &'a Cell<usize>,
+}
+
+/// Measured traffic of a client, where hardware counts it.
+pub(super) type TrafficOf<'a> = dyn FnMut(&RunningVm, ClientId) -> Option<Traffic> + 'a;
+
+/// The address ranges of a client.
+pub(super) fn ranges(client: &VmClient) -> Vec<Range<u64>> {
+    client.regions.iter().map(|region| region.addresses.clone()).collect()
+}
+
+fn sampled(root: &Root, pid: u32, client: &VmClient, turn: u64) -> Option<PagesByNode> {
+    if client.regions.is_empty() || !root.is_live() {
+        return None;
+    }
+    residence::sample(pid, &ranges(client), SAMPLES, turn).ok()
+}
+
+/// Nodes that the cpuset of a process allows, in every layout of cgroups.
+fn allowed_nodes(root: &Root, pid: u32) -> Option<NodeSet> {
+    listed(&status(root, pid), "Mems_allowed_list:")
+}
+
+fn status(root: &Root, pid: u32) -> String {
+    read_text(&root.thread(pid, pid, "status")).unwrap_or_default()
+}
+
+/// The value of one line of a `status` file.
+fn listed<T: std::str::FromStr>(status: &str, field: &str) -> Option<T> {
+    status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
+}
+
+/// The lines of a `status` file that say whether anything was added, removed, or bound.
+fn summary(status: &str) -> String {
+    let kept = status.lines().filter(|line| SUMMARY.iter().any(|field| line.starts_with(field)));
+    kept.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,228 @@
+//! What a QEMU command line says about vCPUs and memory: of any version, written by hand or by a program.
+
+use super::options::{Options, memory_size, value_of, values_of};
+use super::vcpu_topology::VcpuTopology;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{Bytes, NodeSet};
+
+/// Where a memory backend gets its pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum BackendKind {
+    /// Anonymous memory.
+    Anonymous,
+    /// A memory file without a name in the file system.
+    Memfd {
+        /// Of huge pages.
+        huge: bool,
+    },
+    /// A file, or a directory such as that of a hugetlbfs.
+    File {
+        /// Its path.
+        path: String,
+    },
+}
+
+/// A memory backend (`-object memory-backend-*`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Backend {
+    /// Its `id`.
+    pub id: String,
+    /// What kind it is.
+    #[serde(flatten)]
+    pub kind: BackendKind,
+    /// Its size.
+    pub size: Bytes,
+    /// Size of its huge pages, where given (`hugetlbsize`).
+    pub huge_page_size: Option<Bytes>,
+    /// `host-nodes`, empty where not given.
+    pub host_nodes: NodeSet,
+    /// `policy`, where given.
+    pub policy: Option<String>,
+    /// Whether it was filled at start.
+    pub prealloc: bool,
+}
+
+/// A virtual NUMA node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NumaNode {
+    /// Its number in the guest.
+    pub id: u32,
+    /// Indexes of its vCPUs.
+    pub vcpus: BTreeSet<u32>,
+    /// Its memory backends: the one it starts with, then those of memory devices (`pc-dimm`, `virtio-mem`).
+    pub backends: Vec<String>,
+    /// Memory that it was given without a backend (`mem=`, QEMU before 5.1).
+    pub memory: Option<Bytes>,
+}
+
+/// A command line, read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CommandLine {
+    /// The guest's name (`-name`).
+    pub name: Option<String>,
+    /// `-uuid`.
+    pub uuid: Option<String>,
+    /// Size at start (`-m`).
+    pub memory: Option<Bytes>,
+    /// vCPUs (`-smp`).
+    pub vcpus: VcpuTopology,
+    /// Every memory backend, in the order of the command line.
+    pub backends: Vec<Backend>,
+    /// The backend of all memory of a VM without vNUMA (`-machine memory-backend=`).
+    pub main_backend: Option<String>,
+    /// Virtual nodes by number; empty without vNUMA.
+    pub nodes: BTreeMap<u32, NumaNode>,
+    /// Host devices that are passed through.
+    pub passed_through: Vec<String>,
+    /// The object that keeps the guest's memory from the host (`sev-guest`, `tdx-guest`), which pins it.
+    pub confidential: Option<String>,
+    /// All memory is locked.
+    pub locked: bool,
+}
+
+impl CommandLine {
+    /// Reads program and arguments. What it does not know it leaves out.
+    pub fn parse(arguments: &[String]) -> Self {
+        let mut this = Self {
+            name: value_of(arguments, "name").and_then(guest_name),
+            uuid: value_of(arguments, "uuid").map(str::to_owned),
+            memory: value_of(arguments, "m")
+                .and_then(|value| memory_size(Options::parse(value, "size").get("size")?, Bytes::MIB)),
+            vcpus: VcpuTopology::parse(value_of(arguments, "smp").unwrap_or("1")),
+            main_backend: values_of(arguments, &["machine", "M"])
+                .find_map(|value| Options::parse(value, "type").get("memory-backend").map(str::to_owned)),
+            locked: is_locked(arguments),
+            ..Self::default()
+        };
+        for value in values_of(arguments, &["object"]) {
+            this.read_object(&Options::parse(value, "qom-type"));
+        }
+        this.read_nodes(arguments);
+        for value in values_of(arguments, &["device"]) {
+            this.read_device(&Options::parse(value, "driver"));
+        }
+        for value in values_of(arguments, &["netdev"]) {
+            let netdev = Options::parse(value, "type");
+            if netdev.get("type") == Some("vhost-vdpa") {
+                this.passed_through.push(netdev.get("vhostdev").unwrap_or("vhost-vdpa").to_owned());
+            }
+        }
+        this
+    }
+
+    fn read_object(&mut self, object: &Options) {
+        let Some(kind) = object.get("qom-type") else { return };
+        if matches!(kind, "sev-guest" | "sev-snp-guest" | "tdx-guest") {
+            self.confidential = Some(kind.to_owned());
+        }
+        let (Some(id), Some(size)) = (object.get("id"), object.get("size").and_then(bytes)) else { return };
+        let path = || object.get("mem-path").unwrap_or_default().to_owned();
+        let kind = match kind {
+            "memory-backend-ram" => BackendKind::Anonymous,
+            "memory-backend-memfd" => BackendKind::Memfd { huge: object.is_on("hugetlb") },
+            "memory-backend-file" => BackendKind::File { path: path() },
+            _ => return,
+        };
+        self.backends.push(Backend {
+            id: id.to_owned(),
+            kind,
+            size,
+            huge_page_size: object.get("hugetlbsize").and_then(bytes),
+            host_nodes: node_set(object),
+            policy: object.get("policy").map(str::to_owned),
+            prealloc: object.is_on("prealloc"),
+        });
+    }
+
+    fn read_nodes(&mut self, arguments: &[String]) {
+        let mut said = false;
+        for value in values_of(arguments, &["numa"]) {
+            let numa = Options::parse(value, "type");
+            match numa.get("type") {
+                Some("node") => {
+                    let id = numa.number("nodeid").unwrap_or(self.nodes.len() as u32);
+                    let node = self.nodes.entry(id).or_insert_with(|| NumaNode { id, ..NumaNode::default() });
+                    node.vcpus.extend(numa.all("cpus").flat_map(range));
+                    said |= !node.vcpus.is_empty();
+                    node.backends.extend(numa.get("memdev").map(str::to_owned));
+                    node.memory = numa.get("mem").and_then(|text| memory_size(text, Bytes::MIB));
+                }
+                Some("cpu") => {
+                    said = true;
+                    let vcpus: Vec<u32> = self.vcpus.matching(|id| numa.number(id)).collect();
+                    if let Some(node) = numa.number("node-id").and_then(|id| self.nodes.get_mut(&id)) {
+                        node.vcpus.extend(vcpus);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if !said {
+            self.spread_sockets();
+        }
+    }
+
+    /// Without a word about vCPUs QEMU gives its nodes virtual sockets in turn.
+    fn spread_sockets(&mut self) {
+        let count = self.nodes.len() as u32;
+        for vcpu in 0..if count == 0 { 0 } else { self.vcpus.most } {
+            if let Some(node) = self.nodes.values_mut().nth((self.vcpus.socket_of(vcpu) % count) as usize) {
+                node.vcpus.insert(vcpu);
+            }
+        }
+    }
+
+    fn read_device(&mut self, device: &Options) {
+        let driver = device.get("driver").unwrap_or_default();
+        if driver.starts_with("vfio-") {
+            let host = device.get("host").or_else(|| device.get("sysfsdev")).unwrap_or(driver);
+            self.passed_through.push(host.to_owned());
+        }
+        let node = device.number("node").unwrap_or(0);
+        if let (Some(memory), Some(node)) = (device.get("memdev"), self.nodes.get_mut(&node)) {
+            node.backends.push(memory.to_owned());
+        }
+    }
+
+    /// The backend with this id.
+    pub fn backend(&self, id: &str) -> Option<&Backend> {
+        self.backends.iter().find(|backend| backend.id == id)
+    }
+}
+
+/// A size of an object: bytes where it has no unit.
+fn bytes(text: &str) -> Option<Bytes> {
+    memory_size(text, Bytes(1))
+}
+
+/// `NAME`, `guest=NAME`, each with more options behind a comma; a comma in the name is doubled.
+fn guest_name(value: &str) -> Option<String> {
+    let name = Options::parse(value, "guest").get("guest")?.to_owned();
+    (!name.is_empty()).then_some(name)
+}
+
+fn is_locked(arguments: &[String]) -> bool {
+    let on = |option: &str, key: &str| {
+        values_of(arguments, &[option]).any(|value| {
+            let options = Options::parse(value, "");
+            options.is_on(key)
+        })
+    };
+    on("overcommit", "mem-lock") || on("realtime", "mlock")
+}
+
+fn node_set(object: &Options) -> NodeSet {
+    object.all("host-nodes").flat_map(range).map(topology::NodeId).collect()
+}
+
+/// `3`, `0-3`.
+fn range(text: &str) -> std::ops::RangeInclusive<u32> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse(), last.trim().parse::<u32>()) {
+        // No machine has more CPUs or nodes than 65536; a larger number is a mistake, not a reason to allocate.
+        (Ok(first), Ok(last)) if last < 65_536 => first..=last,
+        _ => std::ops::RangeInclusive::new(1, 0),
+    }
+}

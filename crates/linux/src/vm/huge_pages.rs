@@ -1,0 +1,69 @@
+//! Size of the huge pages that a region has, told without walking its page tables.
+
+use super::command_line::CommandLine;
+use super::regions::{Region, RegionKind};
+use crate::root::Root;
+use topology::Bytes;
+
+/// Mounted hugetlbfs: path and size of a page.
+#[derive(Debug, Default)]
+pub(super) struct Mounts {
+    mounts: Vec<(String, Bytes)>,
+    usual: Bytes,
+}
+
+impl Mounts {
+    /// Those of the host.
+    pub(super) fn read(root: &Root) -> Self {
+        let meminfo = root.text("proc/meminfo").unwrap_or_default();
+        let usual = meminfo.lines().find_map(|line| line.strip_prefix("Hugepagesize:"));
+        let usual = usual.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+        let usual = usual.map_or(Bytes::from_mib(2), Bytes::from_kib);
+        Self { mounts: parse(&root.text("proc/mounts").unwrap_or_default(), usual), usual }
+    }
+
+    fn of(&self, path: &str) -> Option<Bytes> {
+        let within = |mount: &&(String, Bytes)| path.strip_prefix(&mount.0).is_some_and(|rest| rest.starts_with('/'));
+        self.mounts.iter().filter(within).max_by_key(|(path, _)| path.len()).map(|(_, size)| *size)
+    }
+}
+
+/// `hugetlbfs /dev/hugepages1G hugetlbfs rw,pagesize=1024M 0 0`.
+fn parse(mounts: &str, usual: Bytes) -> Vec<(String, Bytes)> {
+    let mount = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (path, kind, options) = (words.nth(1)?, words.next()?, words.next()?);
+        let size = options.split(',').find_map(|option| option.strip_prefix("pagesize="));
+        let size = size.and_then(|text| super::options::memory_size(text, Bytes(1))).unwrap_or(usual);
+        (kind == "hugetlbfs").then(|| (path.to_owned(), size))
+    };
+    mounts.lines().filter_map(mount).collect()
+}
+
+/// Fills in the page size of a region of huge pages, and its kind where only the mount tells.
+pub(super) fn size(region: &mut Region, command: &CommandLine, mounts: &Mounts) {
+    let mounted = mounts.of(&region.path);
+    if mounted.is_some() {
+        region.kind = RegionKind::HugePages;
+    }
+    if region.kind == RegionKind::HugePages {
+        let given = region.backend.as_deref().and_then(|id| command.backend(id)?.huge_page_size);
+        region.page_size = given.or(mounted).or(Some(mounts.usual));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_mount_says_the_size() {
+        let text = "proc /proc proc rw 0 0\nhugetlbfs /dev/hugepages hugetlbfs rw,relatime,pagesize=2M 0 0\n\
+                    hugetlbfs /dev/hugepages/big hugetlbfs rw,pagesize=1024M 0 0\nhugetlbfs /plain hugetlbfs rw 0 0\n";
+        let mounts = Mounts { mounts: parse(text, Bytes::from_mib(2)), usual: Bytes::from_mib(2) };
+        assert_eq!(mounts.of("/dev/hugepages/big/qemu_back_mem.m.x (deleted)"), Some(Bytes(1 << 30)));
+        assert_eq!(mounts.of("/dev/hugepages/x"), Some(Bytes::from_mib(2)));
+        assert_eq!(mounts.of("/plain/x"), Some(Bytes::from_mib(2)));
+        assert_eq!(mounts.of("/dev/hugepagesX/x"), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! Who started a VM, told by how its command line is written.
+
+use super::options::{Options, value_of, values_of};
+use serde::Serialize;
+
+/// A program that starts VMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Manager {
+    /// `homenode run`.
+    Homenode,
+    /// libvirt, used directly (virsh, virt-manager, oVirt, ...).
+    Libvirt,
+    /// OpenStack Nova, through libvirt.
+    Openstack,
+    /// KubeVirt, through libvirt.
+    Kubevirt,
+    /// Proxmox VE.
+    Proxmox,
+    /// Nobody known: written by hand or by a script.
+    Unknown,
+}
+
+/// Who started a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Origin {
+    /// The program.
+    pub manager: Manager,
+    /// The number that it gave the VM (Proxmox).
+    pub id: Option<String>,
+}
+
+impl Origin {
+    /// Reads program and arguments.
+    pub fn parse(arguments: &[String]) -> Self {
+        let id = value_of(arguments, "id").map(str::to_owned);
+        let proxmox = id.is_some()
+            && (mentions(arguments, "/var/run/qemu-server/")
+                || mentions(arguments, "/run/qemu-server/")
+                || mentions(arguments, "/usr/share/qemu-server/"));
+        let manager = if proxmox {
+            Manager::Proxmox
+        } else if is_libvirt(arguments) {
+            behind_libvirt(arguments)
+        } else if is_homenode(arguments) {
+            Manager::Homenode
+        } else {
+            Manager::Unknown
+        };
+        Self { manager, id: id.filter(|_| proxmox) }
+    }
+}
+
+fn mentions(arguments: &[String], text: &str) -> bool {
+    arguments.iter().any(|argument| argument.contains(text))
+}
+
+/// libvirt names its monitor `charmonitor` and its secret `masterKey0` in every version.
+fn is_libvirt(arguments: &[String]) -> bool {
+    let named_guest = value_of(arguments, "name").is_some_and(|name| name.starts_with("guest="));
+    named_guest && (mentions(arguments, "charmonitor") || mentions(arguments, "masterKey0"))
+}
+
+fn behind_libvirt(arguments: &[String]) -> Manager {
+    let maker = values_of(arguments, &["smbios"]).find_map(|value| {
+        let smbios = Options::parse(value, "");
+        smbios.get("manufacturer").map(str::to_owned)
+    });
+    match maker.as_deref() {
+        Some(maker) if maker.starts_with("OpenStack") => Manager::Openstack,
+        Some("KubeVirt") => Manager::Kubevirt,
+        _ => Manager::Libvirt,
+    }
+}
+
+/// `homenode run` calls its memory `vnode0`, `vnode1`, ... and its monitor `monitor`.
+fn is_homenode(arguments: &[String]) -> bool {
+    let object = |value: &str| Options::parse(value, "qom-type").get("id").is_some_and(|id| id == "vnode0");
+    let monitor = |value: &str| Options::parse(value, "backend").get("id").is_some_and(|id| id == "monitor");
+    values_of(arguments, &["object"]).any(object) && values_of(arguments, &["chardev"]).any(monitor)
+}

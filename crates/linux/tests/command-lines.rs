@@ -1,0 +1,82 @@
+//! Command lines as programs that start VMs write them, read.
+
+use linux::vm::{BackendKind, CommandLine, Manager, Origin};
+use topology::Bytes;
+
+fn arguments(name: &str) -> Vec<String> {
+    let path = format!("{}/tests/command-lines/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).expect("a command line").lines().map(str::to_owned).collect()
+}
+
+fn read(name: &str) -> (CommandLine, Origin) {
+    let arguments = arguments(name);
+    (CommandLine::parse(&arguments), Origin::parse(&arguments))
+}
+
+/// The vCPUs and the memory objects of each node.
+fn nodes(command: &CommandLine) -> Vec<(Vec<u32>, Vec<&str>)> {
+    let of = |node: &linux::vm::NumaNode| node.vcpus.iter().copied().collect();
+    command.nodes.values().map(|node| (of(node), node.backends.iter().map(String::as_str).collect())).collect()
+}
+
+#[test]
+fn libvirts_with_a_plugged_dimm_and_a_device() {
+    let (command, origin) = read("libvirt");
+    assert_eq!((origin.manager, origin.id), (Manager::Libvirt, None));
+    assert_eq!(command.name.as_deref(), Some("db01"));
+    assert_eq!(command.uuid.as_deref(), Some("5f4dcc3b-5aa7-65d6-1d83-27deb882cf99"));
+    assert_eq!((command.memory, command.vcpus.vcpus), (Some(Bytes::from_mib(16384)), 8)); // 16777216 KiB
+    let expected = [(vec![0, 1, 2, 3], vec!["ram-node0"]), (vec![4, 5, 6, 7], vec!["ram-node1", "memdimm0"])];
+    assert_eq!(nodes(&command), expected);
+    let backend = command.backend("ram-node1").unwrap();
+    assert_eq!(
+        (backend.size, backend.host_nodes.to_string(), backend.prealloc),
+        (Bytes::from_mib(8192), "1".into(), true)
+    );
+    assert_eq!(command.passed_through, ["0000:3b:00.1"]);
+    assert!(!command.locked);
+}
+
+#[test]
+fn openstacks_with_huge_pages() {
+    let (command, origin) = read("openstack");
+    assert_eq!(origin.manager, Manager::Openstack);
+    assert_eq!(command.name.as_deref(), Some("instance-0000002a"));
+    assert_eq!(command.main_backend.as_deref(), Some("pc.ram"));
+    let backend = command.backend("pc.ram").unwrap();
+    assert_eq!((&backend.kind, backend.huge_page_size), (&BackendKind::Memfd { huge: true }, Some(Bytes::from_mib(2))));
+    assert!(command.nodes.is_empty());
+}
+
+#[test]
+fn kubevirts() {
+    let (command, origin) = read("kubevirt");
+    assert_eq!((origin.manager, command.vcpus.vcpus), (Manager::Kubevirt, 2));
+    assert_eq!(command.memory, Some(Bytes::from_mib(1024)));
+}
+
+#[test]
+fn proxmoxs() {
+    let (command, origin) = read("proxmox");
+    assert_eq!((origin.manager, origin.id.as_deref()), (Manager::Proxmox, Some("101")));
+    assert_eq!(command.name.as_deref(), Some("web"));
+    assert_eq!(nodes(&command), [(vec![0, 1, 2, 3], vec!["ram-node0"]), (vec![4, 5, 6, 7], vec!["ram-node1"])]);
+    assert_eq!(command.backend("ram-node0").map(|backend| backend.size), Some(Bytes::from_mib(4096)));
+}
+
+#[test]
+fn homenodes_own() {
+    let (command, origin) = read("homenode");
+    assert_eq!((origin.manager, command.name.as_deref()), (Manager::Homenode, Some("far")));
+    assert_eq!(nodes(&command), [(vec![0, 1], vec!["vnode0"]), (vec![2, 3], vec!["vnode1"])]);
+    assert_eq!(command.backend("vnode1").map(|backend| backend.host_nodes.to_string()), Some("3".to_owned()));
+}
+
+#[test]
+fn one_by_hand_with_nodes_that_nothing_is_said_about() {
+    let (command, origin) = read("by-hand");
+    assert_eq!((origin.manager, command.name.clone()), (Manager::Unknown, None));
+    assert!(command.locked);
+    // 3 sockets of 2 vCPUs in turn on 2 nodes: sockets 0 and 2 on node 0.
+    assert_eq!(nodes(&command), [(vec![0, 1, 4, 5], vec![]), (vec![2, 3], vec![])]);
+}

@@ -1,0 +1,152 @@
+//! Prints how long one step of the balancer takes for 1,000 VMs on 16 nodes: `cargo run --release -p scheduler --example step_time`.
+#![allow(clippy::disallowed_methods, reason = "it measures the pure crate from outside")]
+
+use scheduler::balance::{BalancePolicy, BalanceState, step};
+use scheduler::{ClientId, ClientObservation, Mobility, Moment, NodeObservation, Observation, VmKey, VmObservation};
+use std::collections::BTreeMap;
+use std::time::Instant;
+use topology::{Bytes, CpuSet, Machine, NodeId, read};
+
+const MACHINE: &str = "pack:4 numa:4(memory=512GiB) core:16 pu:2";
+const VMS: u32 = 1000;
+const PERIODS: u32 = 300;
+const TURNS: u32 = 5;
+
+/// How demand differs between VMs and periods.
+#[derive(Clone, Copy)]
+enum Load {
+    /// The same everywhere: nothing is to be done.
+    Even,
+    /// All VMs of the first nodes work, the others idle.
+    Uneven,
+    /// Every VM's demand is drawn anew each period, from its number and the period.
+    Restless,
+    /// More demand than the host has CPUs.
+    Overcommitted,
+}
+
+fn main() {
+    let machine = read::from_synthetic(MACHINE).expect("a machine");
+    println!(
+        "{MACHINE}: {} nodes, {} hardware threads, {VMS} VMs, {PERIODS} periods, best of {TURNS} turns each",
+        machine.nodes.len(),
+        machine.threads.len()
+    );
+    println!("{:<36} {:>9} {:>9} {:>9} {:>10}", "", "median ms", "99 % ms", "worst ms", "decisions");
+    for (name, load, placed) in [
+        ("even load", Load::Even, true),
+        ("every period another load", Load::Restless, true),
+        ("half of the nodes busy", Load::Uneven, true),
+        ("overcommitted", Load::Overcommitted, true),
+        ("all VMs float: adopted 64 a period", Load::Even, false),
+    ] {
+        measure(&machine, name, load, placed);
+    }
+}
+
+fn measure(machine: &Machine, name: &str, load: Load, placed: bool) {
+    let policy = BalancePolicy::default();
+    let mut state = BalanceState::default();
+    let mut observation = observation(machine, load, placed);
+    let mut times = Vec::new();
+    let mut decisions = 0;
+    for period in 0..PERIODS {
+        observation.at = Moment(u64::from(period) * policy.period_ms);
+        set_demand(&mut observation, load, period);
+        let before = state.clone();
+        let mut decided = Vec::new();
+        let mut best = f64::INFINITY;
+        // The same step several times: what another program on this machine takes is not the step's.
+        for _ in 0..TURNS {
+            state = before.clone();
+            let start = Instant::now();
+            decided = step(machine, &policy, &mut state, &observation);
+            best = best.min(start.elapsed().as_secs_f64() * 1e3);
+        }
+        times.push(best);
+        decisions += decided.len();
+        for decision in &decided {
+            carry_out(&mut observation, &decision.action);
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+    println!("{name:<36} {:>9.3} {:>9.3} {:>9.3} {decisions:>10}", at(50), at(99), at(100));
+}
+
+fn observation(machine: &Machine, load: Load, placed: bool) -> Observation {
+    let nodes: Vec<NodeId> = machine.node_ids().iter().collect();
+    let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
+    let cpus: Vec<CpuSet> = nodes.iter().map(|&node| machine.usable_cpus(node)).collect();
+    let vm = |number: u32| {
+        let home = number as usize % nodes.len();
+        let away = nodes[(home + number as usize / 16) % nodes.len()];
+        let memory = BTreeMap::from([(nodes[home], Bytes::from_mib(1800)), (away, Bytes::from_mib(200))]);
+        let client = ClientObservation {
+            id: ClientId(0),
+            vcpus: 4,
+            cpus: if placed { cpus[home].clone() } else { all.clone() },
+            cpu_used: Some(0.4),
+            cpu_waited: Some(0.0),
+            memory: Some(memory),
+            memory_size: Bytes::from_mib(4096),
+            huge_page_size: None,
+            traffic: None,
+        };
+        VmObservation {
+            vm: VmKey { name: format!("vm-{number:04}"), pid: 1000 + number, started: 1 },
+            clients: vec![client],
+            mobility: Mobility::Movable,
+            shares: 1024,
+            node_affinity: None,
+        }
+    };
+    let node = |&id: &NodeId| {
+        let seen = NodeObservation {
+            cpus: machine.usable_cpus(id),
+            cpu_used: None,
+            memory_free: Some(Bytes::from_mib(360 << 10)),
+            huge_pages_free: BTreeMap::new(),
+        };
+        (id, seen)
+    };
+    let mut observation = Observation {
+        at: Moment(0),
+        nodes: nodes.iter().map(node).collect(),
+        vms: (0..VMS).map(vm).collect(),
+        memory_pressure: Some(0.0),
+        reserved: BTreeMap::new(),
+    };
+    set_demand(&mut observation, load, 0);
+    observation
+}
+
+fn set_demand(observation: &mut Observation, load: Load, period: u32) {
+    for (number, vm) in (0u32..).zip(&mut observation.vms) {
+        let mixed = (number.wrapping_mul(2_654_435_761) ^ period.wrapping_mul(40_503)) % 997;
+        let (used, waited) = match load {
+            Load::Even => (0.4, 0.0),
+            Load::Uneven if number % 16 < 8 => (0.6, 0.0),
+            Load::Uneven => (0.05, 0.0),
+            Load::Restless => (f64::from(mixed) / 997.0, 0.0),
+            Load::Overcommitted => (0.5, f64::from(mixed) / 400.0),
+        };
+        let client = &mut vm.clients[0];
+        (client.cpu_used, client.cpu_waited) = (Some(used), Some(waited));
+    }
+}
+
+fn carry_out(observation: &mut Observation, action: &scheduler::Action) {
+    let Some(vm) = observation.vms.iter_mut().find(|vm| vm.vm == *action.vm()) else { return };
+    match action {
+        scheduler::Action::Bind { cpus, .. } => vm.clients[0].cpus = cpus.clone(),
+        scheduler::Action::MoveMemory { from, to, at_most, .. } => {
+            let Some(memory) = &mut vm.clients[0].memory else { return };
+            let here = memory.get(from).copied().unwrap_or_default();
+            let moved = here.min(*at_most);
+            memory.insert(*from, here.saturating_sub(moved));
+            let there = memory.entry(*to).or_default();
+            *there = there.saturating_add(moved);
+        }
+    }
+}

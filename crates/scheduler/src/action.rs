@@ -1,0 +1,112 @@
+//! What the balancer asks of a host, and the host.
+
+use crate::{ClientId, Moment, Observation, VmKey};
+use serde::{Deserialize, Serialize};
+use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
+
+/// A change of one client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Action {
+    /// Lets the client's vCPU threads run on these CPUs only: all CPUs of its home.
+    Bind {
+        /// The VM.
+        vm: VmKey,
+        /// The client.
+        client: ClientId,
+        /// Its home: one node, or the fewest nearest ones where one does not fit.
+        home: NodeSet,
+        /// The CPUs.
+        cpus: CpuSet,
+    },
+    /// Moves resident memory of the client from one node to another: at most so much, now.
+    MoveMemory {
+        /// The VM.
+        vm: VmKey,
+        /// The client.
+        client: ClientId,
+        /// Where it lies.
+        from: NodeId,
+        /// Where it shall lie.
+        to: NodeId,
+        /// At most so much.
+        at_most: Bytes,
+    },
+}
+
+impl Action {
+    /// The VM that it changes.
+    pub fn vm(&self) -> &VmKey {
+        match self {
+            Self::Bind { vm, .. } | Self::MoveMemory { vm, .. } => vm,
+        }
+    }
+
+    /// The client that it changes.
+    pub fn client(&self) -> ClientId {
+        match self {
+            Self::Bind { client, .. } | Self::MoveMemory { client, .. } => *client,
+        }
+    }
+}
+
+/// What an action did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Memory that now lies where it should.
+    pub moved: Bytes,
+    /// Memory that was asked to move and would not: pinned, or the target was full.
+    pub left: Bytes,
+    /// Why some was left.
+    pub because: Option<String>,
+}
+
+/// Why an action changed nothing, or only a part that was rolled back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(tag = "error", rename_all = "snake_case")]
+pub enum ActionError {
+    /// The VM ended meanwhile.
+    #[error("{vm}: it ended meanwhile")]
+    Gone {
+        /// Its name.
+        vm: String,
+    },
+    /// The host does not let us.
+    #[error("{vm}: {operation}: permission is missing: {needs}")]
+    Permission {
+        /// Its name.
+        vm: String,
+        /// What was tried.
+        operation: String,
+        /// The capability that is missing, and what for.
+        needs: String,
+    },
+    /// Something else.
+    #[error("{vm}: {operation}: {reason}")]
+    Failed {
+        /// Its name.
+        vm: String,
+        /// What was tried.
+        operation: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// A host that VMs live on: the real one (`linux`) or a modelled one (`simulator`).
+pub trait Host {
+    /// The machine.
+    fn machine(&self) -> &Machine;
+    /// Now, on its clock.
+    fn now(&self) -> Moment;
+    /// Looks at everything. A VM that ends meanwhile is left out; what cannot be read is `None`.
+    ///
+    /// # Errors
+    /// Nothing at all can be read.
+    fn observe(&mut self) -> Result<Observation, String>;
+    /// Carries out one action, wholly or not at all, but for memory that would not move (see [`Done`]).
+    ///
+    /// # Errors
+    /// It could not, and nothing is half-done.
+    fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError>;
+}

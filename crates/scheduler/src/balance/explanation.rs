@@ -1,0 +1,92 @@
+//! What `why` answers: for each client its home, every node that it could go to, and what speaks against it.
+
+use super::Decision;
+use crate::{ClientId, VmKey};
+use serde::{Deserialize, Serialize};
+use topology::{Bytes, NodeId, NodeSet};
+
+/// A threshold that refuses a move.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Name of the value in the policy, or of the rule where it has no value: `node_affinity`, `memory`, `demand`, `mobility`.
+    pub threshold: String,
+    /// What was found.
+    pub value: Option<f64>,
+    /// What the threshold wants.
+    pub limit: Option<f64>,
+    /// Unit of both: `points`, `percent`, `periods`, `seconds`, `MiB`, `cores`.
+    pub unit: String,
+    /// The same as a sentence with figures.
+    pub because: String,
+}
+
+/// A node that a client could go to, or where it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The node.
+    pub node: NodeId,
+    /// Whether it is (part of) the client's home.
+    pub is_home: bool,
+    /// Load of the node now, in percent of its cores.
+    pub load_percent: f64,
+    /// Load of the node with the client, in percent of its cores; `None` where the client's demand is not known.
+    pub load_with_percent: Option<f64>,
+    /// Memory of the node that nobody holds or was promised.
+    pub memory_available: Option<Bytes>,
+    /// Memory that the client would need there.
+    pub memory_needed: Bytes,
+    /// Part of the client's resident memory that lies there, in percent.
+    pub local_percent: Option<f64>,
+    /// Mean distance from the node to the client's memory as it lies now.
+    pub memory_distance: Option<f64>,
+    /// Mean distance from the node to the homes of the VM's other clients.
+    pub sibling_distance: Option<f64>,
+    /// CPU time that the client and its neighbours would lose with the client there, in CPUs: crowded CPUs.
+    pub crowding_loss: Option<f64>,
+    /// CPU time that the client would lose there, in CPUs: memory and siblings far away, once memory has followed.
+    pub remote_loss: Option<f64>,
+    /// CPU time that going there costs once: copying, and remote memory until it is copied, in CPU seconds.
+    pub cost: Option<f64>,
+    /// CPU time won for each second after going there, in CPUs; negative: lost.
+    pub gain: Option<f64>,
+    /// Seconds after which the gain has won back the cost; `None`: never.
+    pub payback_seconds: Option<f64>,
+    /// What refuses the move; empty: nothing does.
+    pub refused: Vec<Refusal>,
+}
+
+/// One client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientExplanation {
+    /// Which.
+    pub client: ClientId,
+    /// Its home; `None` while it has none.
+    pub home: Option<NodeSet>,
+    /// Mean CPU time that it used and waited for, in CPUs.
+    pub demand: Option<f64>,
+    /// CPU time that it is entitled to, in CPUs.
+    pub entitled: Option<f64>,
+    /// What it is owed in the running window, in percent of its entitlement.
+    pub owed_percent: Option<f64>,
+    /// Resident memory away from its home.
+    pub away: Option<Bytes>,
+    /// Seconds since it was last moved.
+    pub rested_seconds: Option<f64>,
+    /// Every node, by id.
+    pub candidates: Vec<Candidate>,
+    /// What speaks against any move of it.
+    pub refused: Vec<Refusal>,
+    /// Memory that would not move, and failed actions, as sentences.
+    pub troubles: Vec<String>,
+}
+
+/// Why a VM is where it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Which.
+    pub vm: VmKey,
+    /// Its clients, by id.
+    pub clients: Vec<ClientExplanation>,
+    /// What the balancer would do with it now.
+    pub decisions: Vec<Decision>,
+}

@@ -1,0 +1,191 @@
+//! Memory follows its client: a bounded amount each period, what costs most first.
+
+use super::loss;
+use super::plan::Chunk;
+use super::room;
+use super::scene::{ClientScene, Scene};
+use topology::Bytes;
+
+/// Less than this is not worth a system call.
+const LEAST_CHUNK: u64 = 1 << 20;
+/// Uneven parts of a home of several nodes are left alone up to this part of the memory, in percent.
+const UNEVEN_PERCENT: u64 = 10;
+
+/// A client with memory away from home.
+struct Behind {
+    client: usize,
+    /// CPUs lost to it now.
+    lost: f64,
+    bytes: u64,
+    /// Nodes that hold memory which belongs elsewhere, and how much: the farthest from home first.
+    sources: Vec<(usize, u64)>,
+    /// Bytes on each node of the home.
+    on: Vec<u64>,
+}
+
+/// Bytes that may move in this step: the rate over the time that passed, less under memory pressure.
+pub(super) fn budget(scene: &Scene<'_>) -> u64 {
+    let policy = scene.policy;
+    let rate = policy.move_bytes_per_second.0 as f64;
+    // Pressure that nobody knows may be high.
+    let part = match scene.observation.memory_pressure {
+        Some(pressure) if pressure >= policy.pressure_stops => 0.0,
+        Some(pressure) if pressure < policy.pressure_halves => 1.0,
+        _ => 0.5,
+    };
+    // After a gap the rate counts for two periods at most: it bounds what moves at once.
+    let seconds = scene.elapsed.min(2.0 * policy.period_ms as f64 / 1000.0);
+    (rate * part * seconds) as u64
+}
+
+/// What moves in this step: in turns of one chunk for each client, as long as the budget lasts.
+pub(super) fn chunks(scene: &Scene<'_>) -> Vec<Chunk> {
+    let mut left = budget(scene);
+    if !scene.policy.move_memory || left < LEAST_CHUNK {
+        return Vec::new();
+    }
+    let mut taken = Taken { pools: Vec::new() };
+    let mut chunks = Vec::new();
+    let mut all = behind(scene);
+    while left >= LEAST_CHUNK && !all.is_empty() {
+        all.retain_mut(|behind| {
+            let sent = if left < LEAST_CHUNK { 0 } else { follow(scene, behind, left, &mut taken, &mut chunks) };
+            left -= sent;
+            sent > 0
+        });
+    }
+    chunks
+}
+
+/// Clients with memory away from home, those that lose most to it first.
+fn behind(scene: &Scene<'_>) -> Vec<Behind> {
+    let mut all: Vec<Behind> = Vec::new();
+    for (client, this) in scene.clients.iter().enumerate() {
+        if !this.memory_moves() || this.home.is_empty() || this.resident.is_none() {
+            continue;
+        }
+        let (away, extra) = loss::away(scene, this, &this.home);
+        let bytes = away.max(uneven(this));
+        let least = this.resident_bytes() as f64 * scene.policy.follow_least_percent / 100.0;
+        if bytes >= LEAST_CHUNK && bytes as f64 >= least {
+            let on = this.home.iter().map(|&node| this.bytes_on(&[node])).collect();
+            let lost = loss::stall(scene, this) * extra;
+            all.push(Behind { client, lost, bytes, sources: sources(scene, this), on });
+        }
+    }
+    all.sort_by(|one, other| {
+        other.lost.total_cmp(&one.lost).then(other.bytes.cmp(&one.bytes)).then(one.client.cmp(&other.client))
+    });
+    all
+}
+
+/// Bytes that the fullest node of a home of several has beyond its equal part.
+fn uneven(client: &ClientScene<'_>) -> u64 {
+    if client.home.len() < 2 {
+        return 0;
+    }
+    let all = client.bytes_on(&client.home);
+    let part = all / client.home.len() as u64;
+    let most = client.home.iter().map(|&node| client.bytes_on(&[node])).max().unwrap_or(0);
+    let beyond = most.saturating_sub(part);
+    if beyond * 100 > all * UNEVEN_PERCENT { beyond } else { 0 }
+}
+
+/// Free memory of a node now for this kind of pages, less what stays free.
+pub(super) fn free_now(scene: &Scene<'_>, client: &ClientScene<'_>, node: usize) -> u64 {
+    let Some(seen) = scene.nodes[node].seen else { return 0 };
+    match client.seen.huge_page_size {
+        Some(page) => seen.huge_pages_free.get(&page.0).map_or(0, |free| free.0),
+        None => {
+            let coming = scene.observation.reserved.get(&scene.nodes[node].id);
+            let coming = coming.map_or(0, |held| held.memory.saturating_sub(held.resident).0);
+            let kept = room::headroom(scene, scene.nodes[node].size).saturating_add(coming);
+            seen.memory_free.map_or(0, |free| free.0.saturating_sub(kept))
+        }
+    }
+}
+
+/// What this step has already sent to each pool.
+struct Taken {
+    pools: Vec<((usize, Option<Bytes>), u64)>,
+}
+
+impl Taken {
+    fn of(&self, node: usize, page: Option<Bytes>) -> u64 {
+        self.pools.iter().find(|(pool, _)| *pool == (node, page)).map_or(0, |(_, bytes)| *bytes)
+    }
+
+    fn add(&mut self, node: usize, page: Option<Bytes>, bytes: u64) {
+        match self.pools.iter_mut().find(|(pool, _)| *pool == (node, page)) {
+            Some((_, taken)) => *taken += bytes,
+            None => self.pools.push(((node, page), bytes)),
+        }
+    }
+}
+
+/// Sends one chunk of what a client has away from home, the farthest first; how many bytes that is.
+fn follow(scene: &Scene<'_>, behind: &mut Behind, budget: u64, taken: &mut Taken, chunks: &mut Vec<Chunk>) -> u64 {
+    let this = &scene.clients[behind.client];
+    let page = this.seen.huge_page_size;
+    let page_bytes = page.map_or(4096, |page| page.0.max(4096));
+    let part = this.resident_bytes() / this.home.len().max(1) as u64;
+    let mut left = budget.min(scene.policy.chunk.0);
+    let mut sent = 0;
+    for source in 0..behind.sources.len() {
+        let (from, mut bytes) = behind.sources[source];
+        let mut open: Vec<usize> = (0..this.home.len()).filter(|&index| this.home[index] != from).collect();
+        // The emptiest node of the home takes until it has its part.
+        open.sort_by_key(|&index| (behind.on[index], this.home[index]));
+        for index in open {
+            let to = this.home[index];
+            let room = free_now(scene, this, to).saturating_sub(taken.of(to, page));
+            let even = if this.home.len() > 1 { part.saturating_sub(behind.on[index]) } else { u64::MAX };
+            let amount = bytes.min(left).min(room).min(even) / page_bytes * page_bytes;
+            if amount < LEAST_CHUNK.max(page_bytes) {
+                continue;
+            }
+            (bytes, left, sent) = (bytes - amount, left - amount, sent + amount);
+            behind.on[index] += amount;
+            taken.add(to, page, amount);
+            let because = sentence(scene, behind, from, to);
+            chunks.push(Chunk { client: behind.client, from, to, bytes: amount, because });
+        }
+        behind.sources[source].1 = bytes;
+    }
+    sent
+}
+
+/// Memory that belongs elsewhere, by node: what lies away from home, and what a home node has beyond its part.
+fn sources(scene: &Scene<'_>, client: &ClientScene<'_>) -> Vec<(usize, u64)> {
+    let extra = |node: usize| client.home.iter().map(|&from| scene.extra(from, node)).sum::<f64>();
+    let part = client.resident_bytes() / client.home.len().max(1) as u64;
+    let beyond = |&(node, bytes): &(usize, u64)| match client.home.contains(&node) {
+        false => Some((node, bytes)),
+        true if client.home.len() > 1 => Some((node, bytes.saturating_sub(part))),
+        true => None,
+    };
+    let moves = |(node, bytes): &(usize, u64)| *bytes > 0 && !client.waits(scene.nodes[*node].id, scene.at);
+    let mut sources: Vec<(usize, u64)> = client.resident.iter().flatten().filter_map(beyond).filter(moves).collect();
+    sources.sort_by(|one, other| extra(other.0).total_cmp(&extra(one.0)).then(one.0.cmp(&other.0)));
+    sources
+}
+
+fn sentence(scene: &Scene<'_>, behind: &Behind, from: usize, to: usize) -> String {
+    let this = &scene.clients[behind.client];
+    let home = scene.ids(&this.home);
+    format!(
+        "{} of its {} is away from its home, node {home} (from {} to {}); that loses about {:.2} CPUs{}",
+        Bytes(behind.bytes),
+        Bytes(this.resident_bytes()),
+        scene.nodes[from].id,
+        scene.nodes[to].id,
+        behind.lost,
+        measured(this)
+    )
+}
+
+/// `, N MB/s of its traffic is remote`, where hardware counts it.
+pub(super) fn measured(client: &ClientScene<'_>) -> String {
+    let traffic = client.seen.traffic.filter(|traffic| traffic.remote.is_finite());
+    traffic.map(|traffic| format!(", {:.0} MB/s of its traffic is remote", traffic.remote / 1e6)).unwrap_or_default()
+}

@@ -1,0 +1,251 @@
+//! Homes for clients that have none: VMs that appeared, whose home was lost, or whose affinity another program changed.
+
+use super::plan::Planned;
+use super::scene::{Affinity, Scene};
+use super::{MoveKind, decimal, loss};
+use crate::host::{Host, HostNode};
+use crate::placement::{self, Demand};
+use crate::spec::Spread;
+use crate::{Mobility, balance::record};
+use std::cmp::Reverse;
+use topology::Bytes;
+
+/// Assignments that are tried for a client that no single node holds.
+const STRADDLE_STEPS: usize = 2_000;
+/// Without a payback time in the policy, the cost of coming to a home is weighed over so many seconds.
+const WEIGHED_SECONDS: f64 = 120.0;
+/// A rebind counts as long ago after so many times the longest wait in a row.
+const CALM_FAILURES: u32 = 5;
+
+/// What is wrong with a client's home, if anything.
+enum Need {
+    Nothing,
+    /// It is at home where it is; the state did not know.
+    InPlace(Vec<usize>),
+    /// It gets a home.
+    Home(MoveKind, String),
+    /// Its home is right, its affinity is not.
+    Rebind(String),
+}
+
+/// Gives homes. Clients that lost theirs come first, then large ones.
+pub(super) fn settle(scene: &mut Scene<'_>, planned: &mut Vec<Planned>) {
+    let mut homeless = Vec::new();
+    for client in 0..scene.clients.len() {
+        match need(scene, client) {
+            Need::Nothing => {}
+            Need::InPlace(home) => {
+                scene.rehome(client, home.clone(), None);
+                planned.push(Planned::in_place(client, home));
+            }
+            Need::Home(kind, because) => homeless.push((client, kind, because)),
+            Need::Rebind(because) => {
+                let home = scene.clients[client].home.clone();
+                planned.push(Planned { rebind: true, ..Planned::bind(client, home, MoveKind::Adopt, because) });
+            }
+        }
+    }
+    homeless.sort_by_key(|(client, kind, _)| {
+        let seen = scene.clients[*client].seen;
+        (*kind != MoveKind::Evacuate, Reverse((seen.vcpus, seen.memory_size)), *client)
+    });
+    let mut adopted = 0;
+    for (client, kind, because) in homeless {
+        let limit = scene.policy.adoptions_per_period;
+        if kind == MoveKind::Adopt && limit > 0 && adopted >= limit {
+            continue;
+        }
+        let Some(home) = choose(scene, client) else { continue };
+        adopted += u32::from(kind == MoveKind::Adopt);
+        settle_at(scene, client, home, kind, &because, planned);
+    }
+}
+
+fn settle_at(
+    scene: &mut Scene<'_>,
+    client: usize,
+    home: Vec<usize>,
+    kind: MoveKind,
+    because: &str,
+    planned: &mut Vec<Planned>,
+) {
+    let affinity = scene.affinity(client);
+    if affinity.full && affinity.nodes == home {
+        scene.rehome(client, home.clone(), None);
+        planned.push(Planned::in_place(client, home));
+        return;
+    }
+    let text = format!("{because}; {}", describe(scene, client, &home));
+    scene.rehome(client, home.clone(), Some(kind));
+    planned.push(Planned::bind(client, home, kind, text));
+}
+
+fn need(scene: &Scene<'_>, client: usize) -> Need {
+    let this = &scene.clients[client];
+    if this.known.home.len() == 1 && scene.sits_at_home(client) && scene.may_live(client, this.home[0]) {
+        return Need::Nothing;
+    }
+    let affinity = scene.affinity(client);
+    if matches!(this.vm.mobility, Mobility::Fixed { .. }) {
+        return if affinity.nodes == this.home { Need::Nothing } else { Need::InPlace(affinity.nodes) };
+    }
+    let waits = this.known.trouble.as_ref().is_some_and(|trouble| trouble.until > scene.at);
+    // What the state calls home may name nodes that are not in the machine any more.
+    let lost = this.home.len() < this.known.home.len() || this.home.iter().any(|&node| !scene.may_live(client, node));
+    if !this.known.home.is_empty() && lost {
+        let because = format!("its home, node {}, has no CPU that it may use", this.known.home);
+        return if waits { Need::Nothing } else { Need::Home(MoveKind::Evacuate, because) };
+    }
+    match (this.home.is_empty(), waits) {
+        (true, waits) => newcomer(scene, client, affinity, waits),
+        (false, true) => Need::Nothing,
+        (false, false) => drifted(scene, client, affinity),
+    }
+}
+
+/// A client that the state does not know: at home where its affinity says so, else it gets a home.
+fn newcomer(scene: &Scene<'_>, client: usize, affinity: Affinity, waits: bool) -> Need {
+    let allowed = affinity.nodes.iter().all(|&node| scene.may_live(client, node));
+    let everywhere = affinity.nodes.len() == scene.nodes_with_cpus() && affinity.full;
+    let one = affinity.nodes.len() == 1;
+    if allowed && one {
+        return Need::InPlace(affinity.nodes);
+    }
+    let bound = allowed && affinity.full && !everywhere && !affinity.nodes.is_empty();
+    // All CPUs of some nodes: what no single node held when it was bound. A locality move brings it to one when that is worth it.
+    if bound {
+        return Need::InPlace(affinity.nodes);
+    }
+    match (waits, affinity.nodes.is_empty()) {
+        (true, _) => Need::Nothing,
+        (false, true) => Need::Home(MoveKind::Evacuate, "it has no CPU that it may use".to_owned()),
+        (false, false) if allowed || everywhere => Need::Home(
+            MoveKind::Adopt,
+            format!("it has no home yet: its vCPUs run on nodes {}", scene.ids(&affinity.nodes)),
+        ),
+        (false, false) => Need::Home(
+            MoveKind::Evacuate,
+            format!("its vCPUs run on nodes {}, where it may not live", scene.ids(&affinity.nodes)),
+        ),
+    }
+}
+
+/// A client that has a home: what its affinity has become.
+fn drifted(scene: &Scene<'_>, client: usize, affinity: Affinity) -> Need {
+    let this = &scene.clients[client];
+    let inside = !affinity.nodes.is_empty() && affinity.nodes.iter().all(|node| this.home.contains(node));
+    if inside && affinity.full && affinity.nodes == this.home {
+        return Need::Nothing;
+    }
+    // Fewer CPUs than the node has are somebody's choice, unless the node has got more since we bound the client.
+    let cpus = || scene.cpus(&this.home);
+    let grown = this.known.bound.as_ref().is_some_and(|bound| *bound == this.seen.cpus && *bound != cpus());
+    if inside && !grown {
+        return Need::Nothing;
+    }
+    let allowed = affinity.nodes.iter().all(|&node| scene.may_live(client, node));
+    if !inside && affinity.nodes.len() == 1 && allowed {
+        return Need::InPlace(affinity.nodes);
+    }
+    let wait = record::backoff_ms(scene.policy, this.known.rebinds);
+    let rebound = this.known.rebound_at.map_or(u64::MAX, |moment| scene.at.0.saturating_sub(moment.0));
+    if this.known.rebinds > 0 && rebound < wait {
+        return Need::Nothing;
+    }
+    let home = scene.ids(&this.home);
+    Need::Rebind(match grown {
+        true => format!("node {home} has other CPUs than when it was bound"),
+        false => format!("its home is node {home}, and its vCPUs may run on nodes {}", scene.ids(&affinity.nodes)),
+    })
+}
+
+/// Whether rebinds of a client are long ago.
+pub(super) fn calm(scene: &Scene<'_>, client: usize) -> bool {
+    let known = scene.clients[client].known;
+    let longest = record::backoff_ms(scene.policy, known.rebinds + CALM_FAILURES);
+    known.rebound_at.is_some_and(|moment| scene.at.0.saturating_sub(moment.0) > longest)
+}
+
+/// Whether a node has the cores and the memory for the whole client. Memory of which nobody knows does not stand in the way of
+/// a first home: any is better than none.
+fn takes_whole(scene: &Scene<'_>, client: usize, node: usize) -> bool {
+    let this = &scene.clients[client];
+    scene.may_live(client, node)
+        && this.vcpus() <= scene.nodes[node].cores
+        && (!scene.policy.memory_aware || scene.room.left(this, node).is_none() || scene.room.holds(this, node))
+}
+
+/// The best home: one node if any holds the client, else the fewest, nearest nodes that do. `None` if it may live nowhere. Among nodes
+/// between which nobody would move it, the one that holds most of its memory.
+fn choose(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
+    let this = &scene.clients[client];
+    let nodes = (0..scene.nodes.len()).filter(|&node| takes_whole(scene, client, node));
+    let lost: Vec<(usize, f64)> = nodes.map(|node| (node, lost_at(scene, client, node))).collect();
+    let least = lost.iter().map(|&(_, lost)| lost).min_by(f64::total_cmp);
+    let near = least.map(|least| least + this.expected * scene.policy.gain_percent / 100.0);
+    let best = lost.iter().filter(|(_, lost)| near.is_some_and(|near| *lost <= near)).min_by(|one, other| {
+        let bytes = |node: usize| Reverse(this.bytes_on(&[node]));
+        bytes(one.0).cmp(&bytes(other.0)).then(one.1.total_cmp(&other.1)).then(one.0.cmp(&other.0))
+    });
+    best.map(|&(node, _)| vec![node]).or_else(|| straddle(scene, client))
+}
+
+/// CPUs lost if the client lived on this node, the one-time cost spread over the payback time.
+fn lost_at(scene: &Scene<'_>, client: usize, node: usize) -> f64 {
+    let this = &scene.clients[client];
+    let seconds = if scene.policy.payback_seconds > 0.0 { scene.policy.payback_seconds } else { WEIGHED_SECONDS };
+    let before = scene.nodes[node].expected;
+    let crowding = loss::crowding(scene, node, before + this.expected) - loss::crowding(scene, node, before);
+    crowding + loss::steady(scene, client, &[node]) + loss::transition(scene, client, &[node]) / seconds
+}
+
+/// The fewest, nearest nodes that hold the client together: the search that places new VMs, beside what is promised now.
+fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
+    let this = &scene.clients[client];
+    let allowed: Vec<usize> = (0..scene.nodes.len()).filter(|&node| scene.may_live(client, node)).collect();
+    let cores: f64 = allowed.iter().map(|&node| scene.nodes[node].cores).sum();
+    if allowed.len() < 2 || this.vcpus() > cores {
+        return (!allowed.is_empty()).then_some(allowed);
+    }
+    let own = |node: usize| i128::from(this.bytes_on(&[node]));
+    let host_node = |&node: &usize| {
+        let left = scene.room.left(this, node).unwrap_or(0).max(0) + own(node);
+        let available = left.unsigned_abs().min(u128::from(scene.nodes[node].size)) as u64;
+        HostNode {
+            id: scene.nodes[node].id,
+            cpus: scene.cpus(&[node]),
+            cores: scene.nodes[node].cores as u32,
+            threads: scene.nodes[node].threads as u32,
+            memory: scene.nodes[node].size,
+            available,
+            vcpus_held: scene.nodes[node].expected.ceil() as u32,
+        }
+    };
+    let distance = |from: usize, to: usize| ((1.0 + scene.extra(from, to)) * 10.0).round() as u32;
+    let host = Host {
+        name: String::new(),
+        nodes: allowed.iter().map(host_node).collect(),
+        distances: allowed.iter().map(|&from| allowed.iter().map(|&to| distance(from, to)).collect()).collect(),
+        prefer_ht: false,
+    };
+    let memory = if scene.policy.memory_aware { this.seen.memory_size.0 } else { 0 };
+    let demand = Demand { vcpus: this.seen.vcpus.max(1), memory, least_home: 1 };
+    let placed = placement::place(&host, &[demand], Spread::Consolidate, STRADDLE_STEPS);
+    let home = placed.and_then(|placed| placed.best.homes.first().map(|home| home.nodes.clone()));
+    Some(home.map_or_else(|| allowed.clone(), |home| home.into_iter().map(|index| allowed[index]).collect()))
+}
+
+/// What the home has to offer, with figures.
+fn describe(scene: &Scene<'_>, client: usize, home: &[usize]) -> String {
+    let this = &scene.clients[client];
+    let here = Bytes(this.bytes_on(home));
+    let all = Bytes(this.resident_bytes());
+    let load =
+        |&node: &usize| format!("node {}: {} % loaded", scene.nodes[node].id, decimal(scene.percent(node, 0.0), 0));
+    let loads = home.iter().map(load).collect::<Vec<_>>().join(", ");
+    let whole = if home.len() > 1 { "; no single node holds it" } else { "" };
+    match this.resident {
+        Some(_) => format!("{loads}, {here} of its {all} are there{whole}"),
+        None => format!("{loads}; where its memory is, nobody knows{whole}"),
+    }
+}

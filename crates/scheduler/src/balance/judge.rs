@@ -1,0 +1,214 @@
+//! Whether a client may go to a node, threshold by threshold. The same code decides and explains.
+
+use super::loss;
+use super::scene::Scene;
+use super::{MoveKind, Refusal};
+use topology::Bytes;
+
+/// Hears what speaks against a move.
+pub(super) trait Witness {
+    /// Takes note; whether the judge shall go on.
+    fn hears(&mut self, refusal: impl FnOnce() -> Refusal) -> bool;
+    /// Whether anything is worth looking at after a refusal.
+    fn wants_all(&self) -> bool;
+}
+
+/// Stops at the first refusal.
+pub(super) struct Quick;
+
+impl Witness for Quick {
+    fn hears(&mut self, _refusal: impl FnOnce() -> Refusal) -> bool {
+        false
+    }
+    fn wants_all(&self) -> bool {
+        false
+    }
+}
+
+/// Collects all refusals.
+#[derive(Default)]
+pub(super) struct Full(pub(super) Vec<Refusal>);
+
+impl Witness for Full {
+    fn hears(&mut self, refusal: impl FnOnce() -> Refusal) -> bool {
+        self.0.push(refusal());
+        true
+    }
+    fn wants_all(&self) -> bool {
+        true
+    }
+}
+
+/// What a move would do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Verdict {
+    /// Whether nothing speaks against it.
+    pub(super) accepted: bool,
+    /// Loads of both nodes in percent of their cores: from, to; now and then.
+    pub(super) before: (f64, f64),
+    pub(super) after: (f64, f64),
+    /// CPUs won by emptier CPUs.
+    pub(super) crowding_gain: f64,
+    /// CPUs won by nearer memory and siblings, once memory has followed.
+    pub(super) remote_gain: f64,
+    /// CPU seconds that it costs once, beyond what staying costs; negative: going is cheaper.
+    pub(super) cost: f64,
+    /// Seconds until its memory begins to follow.
+    pub(super) queue_seconds: f64,
+    /// What it is worth, to choose among moves.
+    pub(super) worth: f64,
+}
+
+impl Verdict {
+    pub(super) fn gain(&self) -> f64 {
+        self.crowding_gain + self.remote_gain
+    }
+
+    /// Seconds until the gain has won back the cost; `None`: never.
+    pub(super) fn payback_seconds(&self) -> Option<f64> {
+        match (self.cost <= 0.0, self.gain() > 0.0) {
+            (true, _) => Some(0.0),
+            (false, true) => Some(self.cost / self.gain()),
+            (false, false) => None,
+        }
+    }
+}
+
+/// `value` against `limit` of a threshold.
+pub(super) fn refusal(threshold: &str, value: f64, limit: f64, unit: &str, because: String) -> Refusal {
+    Refusal { threshold: threshold.to_owned(), value: Some(value), limit: Some(limit), unit: unit.to_owned(), because }
+}
+
+/// A rule without a number.
+pub(super) fn rule(threshold: &str, because: String) -> Refusal {
+    Refusal { threshold: threshold.to_owned(), value: None, limit: None, unit: String::new(), because }
+}
+
+/// Periods since a moment.
+pub(super) fn periods_since(scene: &Scene<'_>, moment: Option<crate::Moment>) -> f64 {
+    let since = |moment: crate::Moment| scene.at.0.saturating_sub(moment.0) as f64;
+    moment.map_or(f64::INFINITY, |moment| since(moment) / scene.policy.period_ms.max(1) as f64)
+}
+
+/// Whether the client may be moved at all now, wherever to.
+pub(super) fn may_move(scene: &Scene<'_>, client: usize, kind: MoveKind, witness: &mut impl Witness) -> bool {
+    let (this, policy) = (&scene.clients[client], scene.policy);
+    let mut may = true;
+    let mut refuse = |refuses: bool, refusal: &dyn Fn() -> Refusal| -> bool {
+        may &= !refuses;
+        !refuses || witness.hears(refusal)
+    };
+    let fixed = || match &this.vm.mobility {
+        crate::Mobility::Fixed { because } => rule("mobility", format!("it may not be moved: {because}")),
+        _ => rule("mobility", "it was already moved in this period".to_owned()),
+    };
+    let unknown = || rule("demand", "its CPU use or its wait for CPUs was not readable in this period".to_owned());
+    let trouble = this.known.trouble.as_ref().filter(|trouble| trouble.until > scene.at);
+    let failed = || {
+        let text = trouble.map_or_else(String::new, |trouble| super::record::sentence(trouble, scene.at));
+        rule("retry_periods", text)
+    };
+    let rested = periods_since(scene, this.known.moved_at);
+    let rest = || {
+        let text = format!("it was moved {rested:.0} periods ago, and rests for {}", policy.rest_periods);
+        refusal("rest_periods", rested, policy.rest_periods.into(), "periods", text)
+    };
+    let swap = matches!(kind, MoveKind::LoadSwap | MoveKind::LocalitySwap);
+    let swapped = periods_since(scene, this.known.swapped_at);
+    let swap_rest = || {
+        let text = format!("it changed places {swapped:.0} periods ago, less than {}", policy.swap_reconsider_periods);
+        refusal("swap_reconsider_periods", swapped, policy.swap_reconsider_periods.into(), "periods", text)
+    };
+    let owed = super::fairness::owed_percent(this.known).unwrap_or(0.0);
+    let owes = policy.owed_prevents_percent > 0.0 && kind != MoveKind::Fairness && owed > policy.owed_prevents_percent;
+    let owed_too_much = || {
+        let text = format!("it is owed {owed:.0} % of its entitlement");
+        refusal("owed_prevents_percent", owed, policy.owed_prevents_percent, "percent", text)
+    };
+    let _all_heard = refuse(!this.threads_move() || this.moved.is_some(), &fixed)
+        && refuse(this.demand.is_none(), &unknown)
+        && refuse(trouble.is_some(), &failed)
+        && refuse(rested < f64::from(policy.rest_periods), &rest)
+        && refuse(swap && swapped < f64::from(policy.swap_reconsider_periods), &swap_rest)
+        && refuse(owes, &owed_too_much);
+    may
+}
+
+/// Whether this node may become the client's home, whatever it is worth. `freed`: bytes that leave the node for this move.
+pub(super) fn may_go(
+    scene: &Scene<'_>,
+    client: usize,
+    to: usize,
+    freed: u64,
+    kind: MoveKind,
+    witness: &mut impl Witness,
+) -> bool {
+    let (this, policy) = (&scene.clients[client], scene.policy);
+    let node = &scene.nodes[to];
+    let mut may = true;
+    let mut refuse = |refuses: bool, refusal: &dyn Fn() -> Refusal| -> bool {
+        may &= !refuses;
+        !refuses || witness.hears(refusal)
+    };
+    let no_cpus = || rule("cpus", format!("node {} has no CPU that may be used", node.id));
+    let affinity = || rule("node_affinity", format!("it may not live on node {}", node.id));
+    let small = || {
+        let text = format!("node {} has {} usable cores", node.id, node.cores);
+        refusal("least_cores_node", node.cores, policy.least_cores_node.into(), "cores", text)
+    };
+    let left = periods_since(scene, this.known.moved_at);
+    let returns = kind != MoveKind::Fairness
+        && this.known.left.as_ref().is_some_and(|home| home.contains(node.id))
+        && left < f64::from(policy.return_periods);
+    let back = || {
+        let text =
+            format!("it left node {} {left:.0} periods ago, and stays away for {}", node.id, policy.return_periods);
+        refusal("return_periods", left, policy.return_periods.into(), "periods", text)
+    };
+    let short = || {
+        let needed = scene.room.needed(this, &[to]);
+        let room = scene.room.left(this, to).map(|left| (left + i128::from(freed)).max(0) as u64);
+        let text = match room {
+            Some(room) => format!("it needs {} there, and node {} has {} left", Bytes(needed), node.id, Bytes(room)),
+            None => format!("it needs {} there, and nobody knows what node {} has left", Bytes(needed), node.id),
+        };
+        let mib = |bytes: u64| bytes as f64 / Bytes::MIB.0 as f64;
+        Refusal { value: room.map(mib), ..refusal("memory", 0.0, mib(needed), "MiB", text) }
+    };
+    let full = policy.memory_aware && !scene.room.holds_with(this, to, freed);
+    let _all_heard = refuse(!scene.has_cpus(to), &no_cpus)
+        && refuse(scene.has_cpus(to) && !scene.may_live(client, to), &affinity)
+        && refuse(node.cores < f64::from(policy.least_cores_node), &small)
+        && refuse(returns, &back)
+        && refuse(full, &short);
+    may
+}
+
+/// Gains and costs of going to `to` alone, without any threshold.
+pub(super) fn weigh(scene: &Scene<'_>, client: usize, to: usize) -> Verdict {
+    let this = &scene.clients[client];
+    let load = this.load;
+    let from = this.home.first().copied().unwrap_or(to);
+    let threads: f64 = this.home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
+    let part = |node: usize| if this.home.contains(&node) { load * scene.nodes[node].threads / threads } else { 0.0 };
+    let loss = |node: usize, more: f64| loss::crowding(scene, node, (scene.nodes[node].load + more).max(0.0));
+    let mut crowding_gain = 0.0;
+    for &node in this.home.iter().filter(|&&node| node != to) {
+        crowding_gain += loss(node, 0.0) - loss(node, -part(node));
+    }
+    let more = load - part(to);
+    crowding_gain += loss(to, 0.0) - loss(to, more);
+    let target = [to];
+    let remote_gain = loss::steady(scene, client, &this.home) - loss::steady(scene, client, &target);
+    let cost = loss::transition(scene, client, &target) - loss::transition(scene, client, &this.home);
+    Verdict {
+        accepted: true,
+        before: (scene.percent(from, 0.0), scene.percent(to, 0.0)),
+        after: (scene.percent(from, -part(from)), scene.percent(to, more)),
+        crowding_gain,
+        remote_gain: remote_gain * scene.policy.locality_weight,
+        cost,
+        queue_seconds: loss::queue_seconds(scene, client, &target),
+        worth: 0.0,
+    }
+}

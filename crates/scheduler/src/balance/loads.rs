@@ -1,0 +1,115 @@
+//! Loads of nodes: what clients are entitled to, and what else runs there.
+
+use super::scene::Scene;
+
+/// What a client counts with.
+struct Figures {
+    load: f64,
+    expected: f64,
+    /// What of the node's CPU time it used, as far as that is known.
+    used: f64,
+}
+
+/// Sets the load of every client and node.
+pub(super) fn set(scene: &mut Scene<'_>) {
+    let figures: Vec<Figures> = (0..scene.clients.len()).map(|client| figures(scene, client)).collect();
+    for (client, figures) in scene.clients.iter_mut().zip(&figures) {
+        (client.load, client.expected) = (figures.load, figures.expected);
+    }
+    let mut others: Vec<Option<f64>> = scene
+        .nodes
+        .iter()
+        .map(|node| node.seen.and_then(|seen| seen.cpu_used).filter(|used| used.is_finite()))
+        .collect();
+    for (client, figures) in scene.clients.iter().zip(&figures) {
+        let threads = threads_of(scene, &client.home);
+        for &node in &client.home {
+            if let Some(used) = &mut others[node] {
+                *used -= figures.used * scene.nodes[node].threads / threads;
+            }
+        }
+    }
+    // Threads of a client with several home nodes run where there is room: what its even split leaves over or lacks on one of them is
+    // its own use, not that of others.
+    for client in scene.clients.iter().filter(|client| client.home.len() > 1) {
+        let threads = threads_of(scene, &client.home);
+        let over: f64 = client.home.iter().filter_map(|&node| others[node]).sum();
+        for &node in &client.home {
+            others[node] = others[node].map(|_| over * scene.nodes[node].threads / threads);
+        }
+    }
+    let others: Vec<f64> = others.into_iter().map(|used| used.unwrap_or(0.0).max(0.0)).collect();
+    entitle(scene, others.iter().sum());
+    for (node, others) in scene.nodes.iter_mut().zip(others) {
+        node.load = others;
+        let reserved = scene.observation.reserved.get(&node.id).map_or(0, |held| held.vcpus);
+        node.expected = others + f64::from(reserved);
+    }
+    for client in 0..scene.clients.len() {
+        add(scene, client, 1.0);
+    }
+}
+
+fn figures(scene: &Scene<'_>, client: usize) -> Figures {
+    let client = &scene.clients[client];
+    let vcpus = client.vcpus();
+    match client.known.demand {
+        Some(mean) => {
+            let expected = mean.max(vcpus * scene.policy.idle_vcpu_percent / 100.0);
+            let used = client.seen.cpu_used.filter(|used| used.is_finite()).unwrap_or(mean);
+            Figures { load: mean, expected, used }
+        }
+        // Never seen at work: where the node's own figure is known it is part of that, else all of its vCPUs count.
+        None => {
+            let node_known = |&node: &usize| scene.nodes[node].seen.is_some_and(|seen| seen.cpu_used.is_some());
+            let counted = !client.home.is_empty() && client.home.iter().all(node_known);
+            Figures { load: if counted { 0.0 } else { vcpus }, expected: vcpus, used: 0.0 }
+        }
+    }
+}
+
+/// Where all clients together want more than the host has, each load becomes what the client's shares entitle it to: shares
+/// divide what there is, and what a client does not want goes to the others.
+fn entitle(scene: &mut Scene<'_>, others: f64) {
+    let threads: f64 = scene.nodes.iter().map(|node| node.threads).sum();
+    let supply = (threads - others).max(0.0);
+    let wanted: f64 = scene.clients.iter().map(|client| client.load).sum();
+    if wanted <= supply {
+        return;
+    }
+    let weights: Vec<f64> = (0..scene.clients.len()).map(|client| weight(scene, client)).collect();
+    let level = |client: usize| (scene.clients[client].load / weights[client], client);
+    let mut order: Vec<(f64, usize)> = (0..scene.clients.len()).map(level).collect();
+    order.sort_unstable_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+    let (mut left, mut weight): (f64, f64) = (supply, weights.iter().sum());
+    for (_, client) in order {
+        let share = left * weights[client] / weight;
+        let load = scene.clients[client].load.min(share);
+        scene.clients[client].load = load;
+        left = (left - load).max(0.0);
+        weight = (weight - weights[client]).max(f64::MIN_POSITIVE);
+    }
+}
+
+/// A client's part of its VM's shares, by vCPUs.
+pub(super) fn weight(scene: &Scene<'_>, client: usize) -> f64 {
+    let this = &scene.clients[client];
+    let (first, end) = this.family;
+    let all: f64 = scene.clients[first..end].iter().map(super::scene::ClientScene::vcpus).sum();
+    f64::from(this.vm.shares.max(1)) * this.vcpus() / all.max(1.0)
+}
+
+/// Adds (`sign` 1) or takes away (-1) a client at its home, on each node by its hardware threads.
+pub(super) fn add(scene: &mut Scene<'_>, client: usize, sign: f64) {
+    let client = &scene.clients[client];
+    let all: f64 = client.home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
+    for &node in &client.home {
+        let node = &mut scene.nodes[node];
+        node.load = (node.load + sign * client.load * node.threads / all).max(0.0);
+        node.expected = (node.expected + sign * client.expected * node.threads / all).max(0.0);
+    }
+}
+
+fn threads_of(scene: &Scene<'_>, nodes: &[usize]) -> f64 {
+    nodes.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0)
+}

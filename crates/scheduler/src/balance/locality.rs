@@ -1,0 +1,180 @@
+//! Locality moves: threads go to where their memory is, or nearer to the rest of their VM, where that is better than memory
+//! coming to them.
+
+use super::judge::{self, Quick, Verdict, Witness, refusal, rule};
+use super::load::{self, local_points};
+use super::plan::Planned;
+use super::scene::Scene;
+use super::{MoveKind, decimal, loss};
+
+/// Clients of wide VMs that are compared with every node in one step; the next ones follow in the next step.
+const WIDE_LOOKS: usize = 48;
+
+/// Moves clients while that is worth it and the budget lasts. Gives back the moves that only the target refused: a swap may do.
+pub(super) fn pass(scene: &mut Scene<'_>, budget: &mut u32, planned: &mut Vec<Planned>) -> Vec<(usize, usize)> {
+    if scene.policy.locality_weight <= 0.0 {
+        return Vec::new();
+    }
+    let mut wishes: Vec<(f64, usize, usize)> = Vec::new();
+    let mut wanted = Vec::new();
+    for client in 0..scene.clients.len() {
+        let Some(to) = memory_node(scene, client) else { continue };
+        if !judge::may_move(scene, client, MoveKind::Locality, &mut Quick) {
+            continue;
+        }
+        let verdict = judge(scene, client, to, &mut Quick);
+        if verdict.accepted {
+            wishes.push((verdict.worth, client, to));
+        } else {
+            wanted.push((client, to));
+        }
+    }
+    wishes.extend(wide(scene));
+    wishes.sort_by(|one, other| other.0.total_cmp(&one.0).then((one.1, one.2).cmp(&(other.1, other.2))));
+    for (_, client, to) in wishes {
+        if *budget == 0 {
+            break;
+        }
+        // Earlier moves have changed loads and room.
+        let verdict = judge(scene, client, to, &mut Quick);
+        if !verdict.accepted || scene.clients[client].moved.is_some() {
+            continue;
+        }
+        *budget -= 1;
+        let because = sentence(scene, client, to, &verdict);
+        scene.rehome(client, vec![to], Some(MoveKind::Locality));
+        planned.push(Planned::bind(client, vec![to], MoveKind::Locality, because));
+    }
+    wanted
+}
+
+/// The node that holds most of the client's memory, if that is more than its home holds.
+fn memory_node(scene: &Scene<'_>, client: usize) -> Option<usize> {
+    let this = &scene.clients[client];
+    if this.home.is_empty() {
+        return None;
+    }
+    let resident = this.resident.as_ref()?;
+    let &(node, bytes) = resident.iter().max_by(|one, other| one.1.cmp(&other.1).then(other.0.cmp(&one.0)))?;
+    let inside = this.home.contains(&node);
+    (scene.has_cpus(node) && ((this.home.len() > 1) || (!inside && bytes > this.bytes_on(&this.home)))).then_some(node)
+}
+
+/// Moves of wide VMs' clients nearer to their siblings, and of clients with several home nodes to a single one.
+fn wide(scene: &Scene<'_>) -> Vec<(f64, usize, usize)> {
+    if !scene.policy.distance_aware {
+        return Vec::new();
+    }
+    let candidates: Vec<usize> = (0..scene.clients.len())
+        .filter(|&client| {
+            let this = &scene.clients[client];
+            let far = this.family.1 - this.family.0 > 1
+                && loss::sibling_extra(scene, client, &this.home).is_some_and(|extra| extra > 0.0);
+            !this.home.is_empty() && (this.home.len() > 1 || far)
+        })
+        .collect();
+    let start = candidates.len().clamp(1, WIDE_LOOKS);
+    let turn = (scene.steps as usize).wrapping_mul(start);
+    let mut wishes = Vec::new();
+    for look in 0..candidates.len().min(WIDE_LOOKS) {
+        let client = candidates[turn.wrapping_add(look) % candidates.len()];
+        if !judge::may_move(scene, client, MoveKind::Locality, &mut Quick) {
+            continue;
+        }
+        for to in 0..scene.nodes.len() {
+            if scene.clients[client].home[..] == [to] || !scene.has_cpus(to) {
+                continue;
+            }
+            let verdict = judge(scene, client, to, &mut Quick);
+            if verdict.accepted {
+                wishes.push((verdict.worth, client, to));
+            }
+        }
+    }
+    wishes
+}
+
+/// Judges one locality move.
+pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut impl Witness) -> Verdict {
+    let this = &scene.clients[client];
+    if this.resident.is_none() {
+        witness.hears(|| rule("memory_by_node", "where its memory lies was not readable in this period".to_owned()));
+        return Verdict::default();
+    }
+    let mut verdict = judge::weigh(scene, client, to);
+    if this.home[..] == [to] {
+        return Verdict { accepted: false, ..verdict };
+    }
+    let may = judge::may_go(scene, client, to, 0, MoveKind::Locality, witness);
+    let capped = core_cap(scene, to, verdict.after.1, witness);
+    let worth = worth(scene, client, to, &verdict, witness);
+    let soon = load::follows_soon(scene, &verdict, witness);
+    verdict.accepted = may && capped && soon && worth.is_some() && fits_cores(scene, client, to);
+    verdict.worth = worth.unwrap_or(0.0);
+    verdict
+}
+
+/// A client with several home nodes because no node has its cores stays there.
+fn fits_cores(scene: &Scene<'_>, client: usize, to: usize) -> bool {
+    scene.clients[client].home.len() == 1 || scene.clients[client].vcpus() <= scene.nodes[to].cores
+}
+
+fn core_cap(scene: &Scene<'_>, to: usize, after: f64, witness: &mut impl Witness) -> bool {
+    let cap = scene.policy.core_cap_percent;
+    if after <= cap {
+        return true;
+    }
+    let text = || format!("node {} would be loaded {} %", scene.nodes[to].id, decimal(after, 0));
+    witness.hears(|| refusal("core_cap_percent", after, cap, "percent", text()));
+    false
+}
+
+/// What the move is worth, if it is worth enough: in CPUs over the payback time, or in points of locality where cost does not count.
+fn worth(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict, witness: &mut impl Witness) -> Option<f64> {
+    let policy = scene.policy;
+    if policy.payback_seconds <= 0.0 {
+        let points = policy.locality_weight * local_points(scene, client, to);
+        let worse = (verdict.after.1 - verdict.before.0).max(0.0);
+        let worth = points - worse;
+        if worth >= policy.gain_percent {
+            return Some(worth);
+        }
+        let text = || format!("{} points of locality against {} points of load", decimal(points, 1), decimal(worse, 1));
+        witness.hears(|| refusal("gain_percent", worth, policy.gain_percent, "points", text()));
+        return None;
+    }
+    let busy = scene.clients[client].demand.unwrap_or(0.0).max(0.01);
+    // Emptier CPUs alone are the business of load moves and their thresholds; crowded ones speak against it here too.
+    let locality = verdict.remote_gain - verdict.cost / policy.payback_seconds;
+    let worth = locality + verdict.crowding_gain.min(0.0);
+    let percent = 100.0 * worth / busy;
+    if percent >= policy.gain_percent {
+        return Some(worth);
+    }
+    let text = || {
+        format!(
+            "nearer memory is worth {} % of its CPU time: {} CPUs for good, {} CPU s once, {} CPUs by other load",
+            decimal(percent, 1),
+            decimal(verdict.remote_gain, 2),
+            decimal(-verdict.cost, 1),
+            decimal(verdict.crowding_gain.min(0.0), 2)
+        )
+    };
+    witness.hears(|| refusal("gain_percent", percent, policy.gain_percent, "percent", text()));
+    None
+}
+
+fn sentence(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict) -> String {
+    let this = &scene.clients[client];
+    let all = this.resident_bytes().max(1) as f64;
+    let part = |nodes: &[usize]| 100.0 * this.bytes_on(nodes) as f64 / all;
+    format!(
+        "{:.0} % of its memory is on node {}, {:.0} % at its home, node {}{}; {}",
+        part(&[to]),
+        scene.nodes[to].id,
+        part(&this.home),
+        scene.ids(&this.home),
+        super::follow::measured(this),
+        load::price(verdict)
+    )
+}

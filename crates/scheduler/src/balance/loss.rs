@@ -1,0 +1,135 @@
+//! CPU time that is lost to crowded nodes and to remote memory, and what going somewhere costs once. All in CPUs and CPU seconds.
+
+use super::queue;
+use super::scene::{ClientScene, Scene};
+
+/// Bytes that one load of a cache line brings.
+const CACHE_LINE: f64 = 64.0;
+/// Distance assumed to memory of which nobody knows where it lies: a usual remote node.
+const UNKNOWN_EXTRA: f64 = 1.0;
+
+/// What `node` loses at this load: shared caches and bandwidth (growing with the square), hardware threads that share a core,
+/// and clients that wait. Convex, so that an even load loses least.
+pub(super) fn crowding(scene: &Scene<'_>, node: usize, load: f64) -> f64 {
+    let (cores, threads) = (scene.nodes[node].cores.max(1.0), scene.nodes[node].threads);
+    let shared = scene.policy.shared_loss_percent / 100.0 * load * load / cores;
+    let second_threads = (load.min(threads) - cores).max(0.0);
+    shared + second_threads * (1.0 - scene.policy.smt_yield_percent / 100.0) + waiting(scene, node, load)
+}
+
+/// CPUs that clients of the node are entitled to and it does not have.
+pub(super) fn waiting(scene: &Scene<'_>, node: usize, load: f64) -> f64 {
+    (load - scene.nodes[node].threads).max(0.0)
+}
+
+/// CPUs that the client loses for each unit of extra distance: from its measured traffic, else a part of its demand.
+pub(super) fn stall(scene: &Scene<'_>, client: &ClientScene<'_>) -> f64 {
+    // A VM that idles while its first home is chosen will not idle for ever.
+    let floor = if client.home.is_empty() { client.expected } else { 0.0 };
+    let busy = client.demand.unwrap_or(client.expected).max(floor);
+    let measured = client.seen.traffic.map(|traffic| traffic.local + traffic.remote).filter(|bytes| bytes.is_finite());
+    match measured {
+        Some(bytes) => {
+            let waits = bytes.max(0.0) / CACHE_LINE * scene.policy.local_latency_ns * 1e-9;
+            (waits / scene.policy.loads_at_once).min(busy)
+        }
+        None => busy * scene.policy.stall_percent / 100.0,
+    }
+}
+
+/// Mean extra distance from the CPUs of `home` to a node.
+fn extra_to(scene: &Scene<'_>, home: &[usize], to: usize) -> f64 {
+    home.iter().map(|&from| scene.extra(from, to)).sum::<f64>() / home.len().max(1) as f64
+}
+
+/// Mean extra distance from `home` to the homes of the VM's other clients; `None` for a client without such.
+pub(super) fn sibling_extra(scene: &Scene<'_>, client: usize, home: &[usize]) -> Option<f64> {
+    let (first, end) = scene.clients[client].family;
+    let others = (first..end).filter(|&other| other != client && !scene.clients[other].home.is_empty());
+    let (mut sum, mut count) = (0.0, 0);
+    for other in others {
+        let nodes = &scene.clients[other].home;
+        sum += nodes.iter().map(|&node| extra_to(scene, home, node)).sum::<f64>() / nodes.len() as f64;
+        count += 1;
+    }
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+/// Mean extra distance from `home` to the client's memory as it lies now; `None` where nobody knows.
+pub(super) fn memory_extra(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[usize]) -> Option<f64> {
+    let resident = client.resident.as_ref()?;
+    let all = client.resident_bytes();
+    if all == 0 {
+        return Some(0.0);
+    }
+    let sum: f64 = resident.iter().map(|&(node, bytes)| bytes as f64 * extra_to(scene, home, node)).sum();
+    Some(sum / all as f64)
+}
+
+/// What the client loses at `home` for good: memory that cannot follow, memory spread over a home of several nodes, siblings.
+pub(super) fn steady(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
+    let this = &scene.clients[client];
+    let follows = this.memory_moves() && scene.policy.move_memory;
+    let inner = || home.iter().map(|&node| extra_to(scene, home, node)).sum::<f64>() / home.len().max(1) as f64;
+    let memory =
+        if follows { inner() + stuck_extra(scene, this, home) } else { memory_extra(scene, this, home).unwrap_or(0.0) };
+    let family = scene.clients[client].family;
+    let siblings = if scene.policy.distance_aware && family.1 - family.0 > 1 {
+        sibling_extra(scene, client, home).unwrap_or(0.0) * scene.policy.sibling_percent / 100.0
+    } else {
+        0.0
+    };
+    stall(scene, this) * (memory + siblings)
+}
+
+/// Extra distance to the memory that is known not to move, by its part of the whole.
+fn stuck_extra(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[usize]) -> f64 {
+    let all = client.resident_bytes();
+    if client.known.stuck.is_empty() || all == 0 {
+        return 0.0;
+    }
+    let stuck = |&(node, bytes): &(usize, u64)| if client.stays(scene.nodes[node].id) { bytes } else { 0 };
+    let part = |on: &(usize, u64)| stuck(on) as f64 * extra_to(scene, home, on.0);
+    client.resident.iter().flatten().map(part).sum::<f64>() / all as f64
+}
+
+/// What a client pays once to be at a home, in CPU seconds: copying, and remote memory until it is copied.
+pub(super) fn transition(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
+    let this = &scene.clients[client];
+    if !this.memory_moves() || !scene.policy.move_memory {
+        return 0.0;
+    }
+    let (lost, bytes) = queue::place(scene, client, home);
+    let queued = queue::before(scene, client, (lost, bytes)) as f64;
+    let copying = bytes as f64 / scene.policy.copy_bytes_per_cpu_second.0.max(1) as f64;
+    copying + lost * (queued + bytes as f64 / 2.0) / rate(scene)
+}
+
+/// Seconds until the memory of a client that goes to `home` begins to follow.
+pub(super) fn queue_seconds(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
+    if !scene.clients[client].memory_moves() || !scene.policy.move_memory {
+        return 0.0;
+    }
+    queue::before(scene, client, queue::place(scene, client, home)) as f64 / rate(scene)
+}
+
+/// Bytes that move in a second.
+fn rate(scene: &Scene<'_>) -> f64 {
+    scene.policy.move_bytes_per_second.0.max(1) as f64
+}
+
+/// Bytes that would move to `home`, and their part of the client's memory times their extra distance.
+pub(super) fn away(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[usize]) -> (u64, f64) {
+    let Some(resident) = &client.resident else {
+        return (client.seen.memory_size.0, UNKNOWN_EXTRA);
+    };
+    let (mut moving, mut extra) = (0, 0.0);
+    for &(node, bytes) in resident.iter().filter(|(node, _)| !home.contains(node)) {
+        if !client.known.stuck.is_empty() && client.waits(scene.nodes[node].id, scene.at) {
+            continue;
+        }
+        moving += bytes;
+        extra += bytes as f64 * extra_to(scene, home, node);
+    }
+    (moving, extra / client.resident_bytes().max(1) as f64)
+}

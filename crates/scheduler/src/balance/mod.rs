@@ -1,0 +1,124 @@
+//! Keeping VMs at home: ESXi's NUMA rebalancing with its published weaknesses mended. `step(state, observation) -> decisions`.
+
+mod check;
+mod decimal;
+mod explanation;
+mod fairness;
+mod follow;
+mod homes;
+mod judge;
+mod load;
+mod loads;
+mod locality;
+mod loss;
+mod plan;
+mod policy;
+mod queue;
+mod record;
+mod remember;
+mod room;
+mod scene;
+mod state;
+mod swaps;
+mod why;
+
+pub use check::PolicyError;
+pub use decimal::decimal;
+pub use explanation::{Candidate, ClientExplanation, Explanation, Refusal};
+pub use policy::BalancePolicy;
+pub use record::record;
+pub use state::{BalanceState, ClientMemory, Stuck, Trouble, VmMemory};
+pub use why::why;
+
+use crate::{Action, Observation};
+use plan::{Changes, Planned};
+use scene::Scene;
+use serde::{Deserialize, Serialize};
+use topology::Machine;
+
+/// Why a client is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveKind {
+    /// A VM that was not there before, or whose affinity is not that of a home, gets one.
+    Adopt,
+    /// From a loaded node to a less loaded one.
+    Load,
+    /// Two clients change places, for load.
+    LoadSwap,
+    /// To the node where its memory is.
+    Locality,
+    /// Two clients change places, for locality.
+    LocalitySwap,
+    /// A VM that got less than its share for long.
+    Fairness,
+    /// Its node has no CPU or memory left: offline, or taken away.
+    Evacuate,
+    /// Memory follows its client.
+    Follow,
+}
+
+/// An action with its reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What to do.
+    pub action: Action,
+    /// What kind of move.
+    pub kind: MoveKind,
+    /// Why, as a sentence with figures.
+    pub because: String,
+}
+
+/// One period: what to do now. The state takes the decisions for done; [`record`] corrects it where one failed. The loop calls
+/// `record` for every decision that it carried out, before the next step; a dry run works on a copy of the state.
+pub fn step(
+    machine: &Machine,
+    policy: &BalancePolicy,
+    state: &mut BalanceState,
+    observation: &Observation,
+) -> Vec<Decision> {
+    let synced = remember::sync(policy, state, observation);
+    let (decisions, changes) = decide(&mut Scene::new(machine, policy, state, observation, &synced));
+    plan::apply(state, changes);
+    decisions
+}
+
+fn decide(scene: &mut Scene<'_>) -> (Vec<Decision>, Changes) {
+    let mut planned = Vec::new();
+    homes::settle(scene, &mut planned);
+    let owed = fairness::accrue(scene);
+    if rebalances(scene) {
+        rebalance(scene, &mut planned);
+    }
+    let chunks = follow::chunks(scene);
+    let (decisions, mut changes) = plan::write_down(scene, planned, chunks);
+    (changes.owed, changes.window_ends) = (owed, fairness::window_ends(scene));
+    (decisions, changes)
+}
+
+/// Whether the host is one that is rebalanced at all.
+fn rebalances(scene: &Scene<'_>) -> bool {
+    let cores: f64 = scene.nodes.iter().map(|node| node.cores).sum();
+    scene.policy.rebalance && cores >= f64::from(scene.policy.least_cores_host) && scene.nodes_with_cpus() > 1
+}
+
+/// The passes of this period: fairness at the end of its window, moves and swaps at their own pace.
+fn rebalance(scene: &mut Scene<'_>, planned: &mut Vec<Planned>) {
+    let due = |periods: u32| periods > 0 && scene.steps.is_multiple_of(periods.into());
+    let (swaps_too, moves) = (due(scene.policy.swap_periods), due(scene.policy.move_periods));
+    let mut budget = match scene.policy.moves_per_period {
+        0 => u32::MAX,
+        most => most,
+    };
+    if swaps_too || moves {
+        load::pass(scene, &mut budget, planned);
+        if swaps_too {
+            swaps::load_pass(scene, &mut budget, planned);
+        }
+        let wanted = locality::pass(scene, &mut budget, planned);
+        if swaps_too {
+            swaps::locality_pass(scene, &wanted, &mut budget, planned);
+        }
+    }
+    fairness::pass(scene, &mut budget, planned);
+}

@@ -1,0 +1,68 @@
+//! Memory that waits to follow its client: what loses most goes first, so that a newcomer waits only for what loses as much.
+
+use super::loss;
+use super::scene::Scene;
+
+/// The queue, by falling loss.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// CPUs lost by a client, and the bytes of all clients that lose at least as much.
+    waiting: Vec<(f64, u64)>,
+    /// Clients that were moved in this step.
+    joined: Vec<(f64, u64)>,
+}
+
+impl Queue {
+    pub(super) fn new(scene: &Scene<'_>) -> Self {
+        let all = (0..scene.clients.len()).filter(|&client| follows(scene, client));
+        let mut waiting: Vec<(f64, u64)> = all
+            .map(|client| place(scene, client, &scene.clients[client].home))
+            .filter(|(_, bytes)| *bytes > 0)
+            .collect();
+        waiting.sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)));
+        let mut sum = 0;
+        for (_, bytes) in &mut waiting {
+            sum += *bytes;
+            *bytes = sum;
+        }
+        Self { waiting, joined: Vec::new() }
+    }
+
+    /// Takes note of a client that has just been moved.
+    pub(super) fn join(&mut self, place: (f64, u64)) {
+        self.joined.push(place);
+    }
+
+    /// Bytes of all clients that lose at least `lost`.
+    fn ahead(&self, lost: f64) -> u64 {
+        let end = self.waiting.partition_point(|waiting| waiting.0 >= lost);
+        let waiting = end.checked_sub(1).map_or(0, |last| self.waiting[last].1);
+        waiting + self.joined.iter().filter(|joined| joined.0 >= lost).map(|joined| joined.1).sum::<u64>()
+    }
+}
+
+/// Whether a client has memory that follows it.
+pub(super) fn follows(scene: &Scene<'_>, client: usize) -> bool {
+    let client = &scene.clients[client];
+    client.memory_moves() && !client.home.is_empty() && client.resident.is_some()
+}
+
+/// What a client would lose at `home` until its memory has come, in CPUs, and the bytes that come.
+pub(super) fn place(scene: &Scene<'_>, client: usize, home: &[usize]) -> (f64, u64) {
+    let client = &scene.clients[client];
+    let (bytes, extra) = loss::away(scene, client, home);
+    (loss::stall(scene, client) * extra, bytes)
+}
+
+/// Bytes of others that move before those of a client with this place in the queue.
+pub(super) fn before(scene: &Scene<'_>, client: usize, (lost, bytes): (f64, u64)) -> u64 {
+    if bytes == 0 {
+        return 0;
+    }
+    let ahead = scene.queue.ahead(lost);
+    if ahead == 0 || !follows(scene, client) {
+        return ahead;
+    }
+    let own = place(scene, client, &scene.clients[client].home);
+    if own.0 >= lost { ahead.saturating_sub(own.1) } else { ahead }
+}

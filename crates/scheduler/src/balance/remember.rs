@@ -1,0 +1,97 @@
+//! The state meets the observation: VMs that appeared or ended, the averages of demand, and the time that passed.
+
+use super::{BalancePolicy, BalanceState, ClientMemory, VmMemory};
+use crate::{ClientId, ClientObservation, Observation, VmObservation};
+
+/// What holds for this step alone.
+pub(super) struct Synced {
+    /// Index in the observation of each VM of the state.
+    pub(super) order: Vec<usize>,
+    /// Seconds since the last step; one period at the first.
+    pub(super) elapsed: f64,
+}
+
+/// A gap of so many periods makes averages and windows worthless.
+const LONG_GAP_PERIODS: f64 = 10.0;
+
+/// Demand of this period alone, in CPUs; `None` where a figure is missing.
+pub(super) fn demand_now(seen: &ClientObservation) -> Option<f64> {
+    let demand = seen.cpu_used? + seen.cpu_waited?;
+    demand.is_finite().then(|| demand.clamp(0.0, f64::from(seen.vcpus.max(1))))
+}
+
+/// Brings the state up to the observation: afterwards it has the same VMs and clients, in order.
+pub(super) fn sync(policy: &BalancePolicy, state: &mut BalanceState, observation: &Observation) -> Synced {
+    let period = policy.period_ms.max(1) as f64 / 1000.0;
+    if observation.at < state.at {
+        forget_times(state);
+    }
+    let first = state.steps == 0 || observation.at < state.at;
+    let gap = observation.at.0.saturating_sub(state.at.0) as f64 / 1000.0;
+    let elapsed = if first { period } else { gap };
+    let long_gap = elapsed > period * LONG_GAP_PERIODS;
+    state.steps += 1;
+    state.at = observation.at;
+    let order = order(observation);
+    let mut old = std::mem::take(&mut state.vms).into_iter().peekable();
+    for &index in &order {
+        let vm = &observation.vms[index];
+        while old.next_if(|known| known.vm < vm.vm).is_some() {}
+        let mut known = old.next_if(|known| known.vm == vm.vm).unwrap_or_else(|| unknown(vm));
+        sync_clients(&mut known, vm);
+        for client in &mut known.clients {
+            if long_gap {
+                (client.demand, client.owed, client.entitled) = (None, 0.0, 0.0);
+            }
+            let seen = vm.clients.iter().find(|seen| seen.id == client.id);
+            if let Some(now) = seen.and_then(demand_now) {
+                let before = client.demand.unwrap_or(now);
+                client.demand = Some(before + (now - before) * policy.newest_percent / 100.0);
+            }
+            client.pending = None;
+        }
+        state.vms.push(known);
+    }
+    Synced { order, elapsed: elapsed.min(period * LONG_GAP_PERIODS) }
+}
+
+/// Indices of the VMs by key, each key once.
+fn order(observation: &Observation) -> Vec<usize> {
+    let vms = &observation.vms;
+    let mut order: Vec<usize> = (0..vms.len()).collect();
+    if !vms.is_sorted_by(|one, other| one.vm < other.vm) {
+        order.sort_by(|&one, &other| vms[one].vm.cmp(&vms[other].vm));
+        order.dedup_by(|one, other| vms[*one].vm == vms[*other].vm);
+    }
+    order
+}
+
+fn unknown(vm: &VmObservation) -> VmMemory {
+    VmMemory { vm: vm.vm.clone(), clients: Vec::new() }
+}
+
+fn sync_clients(known: &mut VmMemory, vm: &VmObservation) {
+    let same = known.clients.len() == vm.clients.len()
+        && known.clients.iter().zip(&vm.clients).all(|(known, seen)| known.id == seen.id);
+    if same {
+        return;
+    }
+    let mut ids: Vec<ClientId> = vm.clients.iter().map(|client| client.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut old = std::mem::take(&mut known.clients);
+    let take = |id: ClientId| match old.iter().position(|client| client.id == id) {
+        Some(index) => old.swap_remove(index),
+        None => ClientMemory::new(id),
+    };
+    known.clients = ids.into_iter().map(take).collect();
+}
+
+/// The clock began anew: marks of the old one mean nothing.
+fn forget_times(state: &mut BalanceState) {
+    for client in state.vms.iter_mut().flat_map(|vm| &mut vm.clients) {
+        (client.moved_at, client.swapped_at, client.rebound_at, client.trouble) = (None, None, None, None);
+        (client.owed, client.entitled) = (0.0, 0.0);
+        client.stuck.clear();
+    }
+}

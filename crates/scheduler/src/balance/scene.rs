@@ -1,0 +1,336 @@
+//! The host as one step looks at it: nodes and clients by index, in the order of their ids, whatever the order of the observation.
+
+use super::queue::Queue;
+use super::remember::Synced;
+use super::room::Room;
+use super::{BalancePolicy, BalanceState, ClientMemory, MoveKind};
+use crate::{ClientObservation, Mobility, Moment, NodeObservation, Observation, VmObservation};
+use std::collections::BTreeSet;
+use topology::{CpuId, CpuSet, Machine, NodeId, NodeSet};
+
+/// A node.
+pub(super) struct NodeScene<'a> {
+    pub(super) id: NodeId,
+    /// `None` for a node that is not there now.
+    pub(super) seen: Option<&'a NodeObservation>,
+    /// Usable cores.
+    pub(super) cores: f64,
+    /// Usable hardware threads.
+    pub(super) threads: f64,
+    /// Bytes of memory that the machine says it has.
+    pub(super) size: u64,
+    /// CPU time, in CPUs, that clients and everything else here are entitled to.
+    pub(super) load: f64,
+    /// The same with what may be expected of clients that idle or are not known yet: for the choice of a first home.
+    pub(super) expected: f64,
+}
+
+/// A client.
+pub(super) struct ClientScene<'a> {
+    pub(super) vm: &'a VmObservation,
+    pub(super) seen: &'a ClientObservation,
+    pub(super) known: &'a ClientMemory,
+    /// Index of its VM and of itself in the state.
+    pub(super) slot: (usize, usize),
+    /// Clients of its VM, itself included, are those from `.0` up to before `.1`.
+    pub(super) family: (usize, usize),
+    /// Mean demand in CPUs; `None` where this period's figures are missing.
+    pub(super) demand: Option<f64>,
+    /// CPUs that count at its home.
+    pub(super) load: f64,
+    /// CPUs that are expected of it.
+    pub(super) expected: f64,
+    /// Bytes by node; `None` where nobody knows.
+    pub(super) resident: Option<Vec<(usize, u64)>>,
+    /// Indices of the nodes of its home, rising; empty while it has none.
+    pub(super) home: Vec<usize>,
+    /// Moved in this step, and why.
+    pub(super) moved: Option<MoveKind>,
+}
+
+/// What CPUs a client's threads may use, as nodes.
+pub(super) struct Affinity {
+    /// Nodes of which it may use a CPU, rising.
+    pub(super) nodes: Vec<usize>,
+    /// Whether it may use every CPU of those nodes.
+    pub(super) full: bool,
+}
+
+pub(super) struct Scene<'a> {
+    pub(super) policy: &'a BalancePolicy,
+    pub(super) observation: &'a Observation,
+    pub(super) at: Moment,
+    /// Seconds since the last step.
+    pub(super) elapsed: f64,
+    pub(super) steps: u64,
+    pub(super) nodes: Vec<NodeScene<'a>>,
+    pub(super) clients: Vec<ClientScene<'a>>,
+    pub(super) room: Room,
+    /// Memory that is still to follow its clients.
+    pub(super) queue: Queue,
+    /// Distance / 10 - 1, from a node's CPUs to a node's memory: 0 is local, 1 is twice as far.
+    extra: Vec<f64>,
+    /// Node of each CPU.
+    cpu_node: Vec<u16>,
+    online: usize,
+}
+
+const NOWHERE: u16 = u16::MAX;
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(
+        machine: &'a Machine,
+        policy: &'a BalancePolicy,
+        state: &'a BalanceState,
+        observation: &'a Observation,
+        synced: &Synced,
+    ) -> Self {
+        let nodes = nodes(machine, observation);
+        let mut cpu_node = Vec::new();
+        let mut online = 0;
+        for (index, node) in nodes.iter().enumerate() {
+            for cpu in node.seen.iter().flat_map(|seen| seen.cpus.iter()) {
+                let cpu = cpu.0 as usize;
+                if cpu_node.len() <= cpu {
+                    cpu_node.resize(cpu + 1, NOWHERE);
+                }
+                cpu_node[cpu] = index as u16;
+                online += 1;
+            }
+        }
+        let mut scene = Self {
+            policy,
+            observation,
+            at: observation.at,
+            elapsed: synced.elapsed,
+            steps: state.steps,
+            extra: extra_distances(machine, policy, &nodes),
+            room: Room::default(),
+            queue: Queue::default(),
+            clients: Vec::new(),
+            nodes,
+            cpu_node,
+            online,
+        };
+        scene.clients = scene.find_clients(state, synced);
+        super::loads::set(&mut scene);
+        scene.room = Room::new(&scene);
+        scene.queue = Queue::new(&scene);
+        scene
+    }
+
+    fn find_clients(&self, state: &'a BalanceState, synced: &Synced) -> Vec<ClientScene<'a>> {
+        let mut clients = Vec::with_capacity(synced.order.len());
+        for (vm_slot, (&vm_index, known_vm)) in synced.order.iter().zip(&state.vms).enumerate() {
+            let vm = &self.observation.vms[vm_index];
+            let family = (clients.len(), clients.len() + known_vm.clients.len());
+            for (slot, known) in known_vm.clients.iter().enumerate() {
+                let same = vm.clients.get(slot).filter(|client| client.id == known.id);
+                let Some(seen) = same.or_else(|| vm.clients.iter().find(|client| client.id == known.id)) else {
+                    continue;
+                };
+                clients.push(ClientScene {
+                    vm,
+                    seen,
+                    known,
+                    slot: (vm_slot, slot),
+                    family,
+                    demand: known.demand.filter(|_| super::remember::demand_now(seen).is_some()),
+                    load: 0.0,
+                    expected: 0.0,
+                    resident: self.resident(seen),
+                    home: self.indices(&known.home),
+                    moved: None,
+                });
+            }
+        }
+        clients
+    }
+
+    fn resident(&self, seen: &ClientObservation) -> Option<Vec<(usize, u64)>> {
+        let memory = seen.memory.as_ref()?;
+        let on = |(node, bytes): (&NodeId, &topology::Bytes)| Some((self.index(*node)?, bytes.0));
+        Some(memory.iter().filter_map(on).filter(|(_, bytes)| *bytes > 0).collect())
+    }
+
+    /// The index of a node.
+    pub(super) fn index(&self, node: NodeId) -> Option<usize> {
+        self.nodes.binary_search_by_key(&node, |known| known.id).ok()
+    }
+
+    fn indices(&self, nodes: &NodeSet) -> Vec<usize> {
+        nodes.iter().filter_map(|node| self.index(node)).collect()
+    }
+
+    /// Ids of these nodes.
+    pub(super) fn ids(&self, nodes: &[usize]) -> NodeSet {
+        nodes.iter().map(|&node| self.nodes[node].id).collect()
+    }
+
+    /// Usable CPUs of these nodes.
+    pub(super) fn cpus(&self, nodes: &[usize]) -> CpuSet {
+        let seen = nodes.iter().filter_map(|&node| self.nodes[node].seen);
+        seen.flat_map(|seen| seen.cpus.iter()).collect()
+    }
+
+    /// Whether the CPUs of a node can be used now.
+    pub(super) fn has_cpus(&self, node: usize) -> bool {
+        self.nodes[node].threads > 0.0
+    }
+
+    /// Whether a client may live on a node: it has CPUs, and the VM's node affinity names it.
+    pub(super) fn may_live(&self, client: usize, node: usize) -> bool {
+        let affinity = self.clients[client].vm.node_affinity.as_ref();
+        self.has_cpus(node) && affinity.is_none_or(|affinity| affinity.contains(self.nodes[node].id))
+    }
+
+    /// How much farther than local memory `to` is from the CPUs of `from`: 0 for local, 1 for twice as far.
+    pub(super) fn extra(&self, from: usize, to: usize) -> f64 {
+        self.extra[from * self.nodes.len() + to]
+    }
+
+    /// Whether the client may use every CPU of its one home node and no other: the usual case, found out without much ado.
+    pub(super) fn sits_at_home(&self, client: usize) -> bool {
+        let [home] = self.clients[client].home[..] else { return false };
+        let cpus = &self.clients[client].seen.cpus;
+        let here = |cpu: CpuId| self.cpu_node.get(cpu.0 as usize).is_some_and(|&node| usize::from(node) == home);
+        cpus.len() as f64 == self.nodes[home].threads && cpus.iter().all(here)
+    }
+
+    /// What CPUs the client may use now, as nodes. CPUs that are offline do not count.
+    pub(super) fn affinity(&self, client: usize) -> Affinity {
+        let cpus = &self.clients[client].seen.cpus;
+        let with_cpus = || (0..self.nodes.len()).filter(|&node| self.has_cpus(node));
+        // A set as large as the host is the host: a VM that floats is told from one that is bound without a look at each CPU.
+        if cpus.len() >= self.online {
+            return Affinity { nodes: with_cpus().collect(), full: true };
+        }
+        let mut counts: Vec<(usize, u32)> = Vec::new();
+        for cpu in cpus.iter() {
+            let node = self.cpu_node.get(cpu.0 as usize).copied().unwrap_or(NOWHERE);
+            if node == NOWHERE {
+                continue;
+            }
+            match counts.iter_mut().find(|(known, _)| *known == usize::from(node)) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((usize::from(node), 1)),
+            }
+        }
+        counts.sort_unstable();
+        let full = counts.iter().all(|&(node, count)| f64::from(count) >= self.nodes[node].threads);
+        Affinity { nodes: counts.into_iter().map(|(node, _)| node).collect(), full }
+    }
+
+    /// Number of nodes with CPUs.
+    pub(super) fn nodes_with_cpus(&self) -> usize {
+        (0..self.nodes.len()).filter(|&node| self.has_cpus(node)).count()
+    }
+
+    /// Gives a client another home and keeps loads and room up to date.
+    pub(super) fn rehome(&mut self, client: usize, home: Vec<usize>, kind: Option<MoveKind>) {
+        super::loads::add(self, client, -1.0);
+        self.room.claim(&self.clients[client], -1);
+        self.clients[client].home = home;
+        if kind.is_some() {
+            self.clients[client].moved = kind;
+        }
+        super::loads::add(self, client, 1.0);
+        self.room.claim(&self.clients[client], 1);
+        if kind.is_some() && super::queue::follows(self, client) {
+            let place = super::queue::place(self, client, &self.clients[client].home);
+            self.queue.join(place);
+        }
+    }
+
+    /// The load of a node in percent of its cores, with `more` CPUs.
+    pub(super) fn percent(&self, node: usize, more: f64) -> f64 {
+        100.0 * (self.nodes[node].load + more) / self.nodes[node].cores.max(1.0)
+    }
+}
+
+impl ClientScene<'_> {
+    pub(super) fn vcpus(&self) -> f64 {
+        f64::from(self.seen.vcpus.max(1))
+    }
+
+    /// Whether its threads may be moved.
+    pub(super) fn threads_move(&self) -> bool {
+        !matches!(self.vm.mobility, Mobility::Fixed { .. })
+    }
+
+    /// Whether its memory may be moved.
+    pub(super) fn memory_moves(&self) -> bool {
+        matches!(self.vm.mobility, Mobility::Movable)
+    }
+
+    /// Resident bytes in all; 0 where nobody knows.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        self.resident.iter().flatten().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Resident bytes on these nodes.
+    pub(super) fn bytes_on(&self, nodes: &[usize]) -> u64 {
+        let on = |(node, _): &&(usize, u64)| nodes.contains(node);
+        self.resident.iter().flatten().filter(on).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes that it may still touch.
+    pub(super) fn untouched(&self) -> u64 {
+        self.seen.memory_size.0.saturating_sub(self.resident_bytes())
+    }
+
+    /// Whether memory on a node is not asked to move before a later moment.
+    pub(super) fn waits(&self, node: NodeId, at: Moment) -> bool {
+        self.known.stuck.iter().any(|stuck| stuck.from == node && stuck.trouble.until > at)
+    }
+
+    /// Whether memory on a node has refused to move so often that it will stay.
+    pub(super) fn stays(&self, node: NodeId) -> bool {
+        self.known.stuck.iter().any(|stuck| stuck.from == node && stuck.trouble.failures >= SURE_FAILURES)
+    }
+}
+
+/// Failures in a row after which memory is taken to stay where it is.
+const SURE_FAILURES: u32 = 3;
+
+fn nodes<'a>(machine: &'a Machine, observation: &'a Observation) -> Vec<NodeScene<'a>> {
+    let ids: BTreeSet<NodeId> =
+        machine.nodes.iter().map(|node| node.id).chain(observation.nodes.keys().copied()).collect();
+    let sorted = machine.threads.is_sorted_by(|one, other| one.id < other.id);
+    let core = |cpu: CpuId| match machine.threads.binary_search_by_key(&cpu, |thread| thread.id) {
+        Ok(index) if sorted => Some(machine.threads[index].core.0),
+        _ if sorted => None,
+        _ => machine.thread(cpu).map(|thread| thread.core.0),
+    };
+    let node = |id: NodeId| {
+        let seen = observation.nodes.get(&id);
+        let all = seen.iter().flat_map(|seen| seen.cpus.iter());
+        // A CPU that came later than the machine was read is a core of its own.
+        let mut cores: Vec<Result<u32, u32>> = all.map(|cpu| core(cpu).ok_or(cpu.0)).collect();
+        let threads = cores.len() as f64;
+        cores.sort_unstable();
+        cores.dedup();
+        let size = machine.node(id).map_or(0, |node| node.memory.0);
+        NodeScene { id, seen, cores: cores.len() as f64, threads, size, load: 0.0, expected: 0.0 }
+    };
+    ids.into_iter().map(node).collect()
+}
+
+fn extra_distances(machine: &Machine, policy: &BalancePolicy, nodes: &[NodeScene<'_>]) -> Vec<f64> {
+    let mut extra = Vec::with_capacity(nodes.len() * nodes.len());
+    for from in nodes {
+        for to in nodes {
+            let distance = if policy.distance_aware {
+                machine.distance(from.id, to.id)
+            } else if from.id == to.id {
+                topology::Distances::LOCAL
+            } else {
+                topology::Distances::REMOTE
+            };
+            let own = f64::from(machine.distance(from.id, from.id).max(1));
+            let own = if policy.distance_aware { own } else { f64::from(topology::Distances::LOCAL) };
+            extra.push((f64::from(distance) / own - 1.0).max(0.0));
+        }
+    }
+    extra
+}

@@ -1,0 +1,136 @@
+//! Why a VM is where it is: the same judges as in a step, asked about every node and made to say everything.
+
+use super::explanation::{Candidate, ClientExplanation, Explanation, Refusal};
+use super::judge::{Full, Verdict};
+use super::scene::Scene;
+use super::{BalancePolicy, BalanceState, MoveKind, fairness, judge, load, locality, loss, record, remember};
+use crate::{Observation, VmKey};
+use topology::{Bytes, Machine};
+
+/// Why a VM is where it is, and what speaks against moving it; `None` for a VM that the observation lacks. Changes nothing.
+/// Candidates are judged as if this were a period in which moves are considered.
+pub fn why(
+    machine: &Machine,
+    policy: &BalancePolicy,
+    state: &BalanceState,
+    observation: &Observation,
+    vm: &VmKey,
+) -> Option<Explanation> {
+    let mut decisions = super::step(machine, policy, &mut state.clone(), observation);
+    decisions.retain(|decision| decision.action.vm() == vm);
+    let mut state = state.clone();
+    let synced = remember::sync(policy, &mut state, observation);
+    let scene = Scene::new(machine, policy, &state, observation, &synced);
+    let clients: Vec<usize> = (0..scene.clients.len()).filter(|&client| scene.clients[client].vm.vm == *vm).collect();
+    (!clients.is_empty()).then(|| Explanation {
+        vm: vm.clone(),
+        clients: clients.into_iter().map(|client| explain(&scene, client)).collect(),
+        decisions,
+    })
+}
+
+fn explain(scene: &Scene<'_>, client: usize) -> ClientExplanation {
+    let this = &scene.clients[client];
+    let mut general = Full::default();
+    judge::may_move(scene, client, MoveKind::Load, &mut general);
+    let mut refused = general.0;
+    refused.extend(of_the_host(scene));
+    let nodes = (0..scene.nodes.len()).filter(|&node| scene.nodes[node].seen.is_some());
+    let stuck = this
+        .known
+        .stuck
+        .iter()
+        .map(|stuck| format!("memory on node {}: {}", stuck.from, record::sentence(&stuck.trouble, scene.at)));
+    let bound = this.known.trouble.iter().map(|trouble| format!("binding it: {}", record::sentence(trouble, scene.at)));
+    ClientExplanation {
+        client: this.seen.id,
+        home: (!this.home.is_empty()).then(|| scene.ids(&this.home)),
+        demand: this.demand,
+        entitled: this.demand.map(|_| this.load),
+        owed_percent: fairness::owed_percent(this.known),
+        away: this.resident.as_ref().map(|_| Bytes(this.resident_bytes() - this.bytes_on(&this.home))),
+        rested_seconds: this.known.moved_at.map(|moment| scene.at.0.saturating_sub(moment.0) as f64 / 1000.0),
+        candidates: nodes.map(|node| candidate(scene, client, node)).collect(),
+        refused,
+        troubles: bound.chain(stuck).collect(),
+    }
+}
+
+/// What keeps the balancer from moving anything.
+pub(super) fn of_the_host(scene: &Scene<'_>) -> Vec<Refusal> {
+    let policy = scene.policy;
+    let mut refused = Vec::new();
+    if !policy.rebalance {
+        refused.push(judge::rule("rebalance", "rebalancing is switched off".to_owned()));
+    }
+    let cores: f64 = scene.nodes.iter().map(|node| node.cores).sum();
+    if cores < f64::from(policy.least_cores_host) {
+        let text = format!("the host has {cores} usable cores");
+        refused.push(judge::refusal("least_cores_host", cores, policy.least_cores_host.into(), "cores", text));
+    }
+    if scene.nodes_with_cpus() < 2 {
+        refused.push(judge::rule("nodes", "the host has one node with CPUs: there is nowhere to go".to_owned()));
+    }
+    refused
+}
+
+fn candidate(scene: &Scene<'_>, client: usize, node: usize) -> Candidate {
+    let this = &scene.clients[client];
+    let is_home = this.home.contains(&node);
+    let alone = this.home[..] == [node];
+    let homeless = this.home.is_empty();
+    let mut hears = Full::default();
+    let verdict = if alone {
+        None
+    } else if homeless {
+        judge::may_go(scene, client, node, 0, MoveKind::Adopt, &mut hears);
+        None
+    } else {
+        Some(judged(scene, client, node, &mut hears))
+    };
+    let known = verdict.filter(|_| this.demand.is_some());
+    let part = this.resident_bytes();
+    let distance = |extra: f64| (1.0 + extra) * 10.0;
+    let more = if is_home { 0.0 } else { this.load };
+    let before = scene.nodes[node].load - if alone { this.load } else { 0.0 };
+    let crowding = loss::crowding(scene, node, before + this.load) - loss::crowding(scene, node, before);
+    Candidate {
+        node: scene.nodes[node].id,
+        is_home,
+        load_percent: scene.percent(node, 0.0),
+        load_with_percent: this.demand.map(|_| scene.percent(node, more)),
+        memory_available: scene.room.left(this, node).map(|left| Bytes(left.max(0).min(u64::MAX.into()) as u64)),
+        memory_needed: Bytes(scene.room.needed(this, &[node])),
+        local_percent: (part > 0).then(|| 100.0 * this.bytes_on(&[node]) as f64 / part as f64),
+        memory_distance: loss::memory_extra(scene, this, &[node]).filter(|_| part > 0).map(distance),
+        sibling_distance: loss::sibling_extra(scene, client, &[node]).map(distance),
+        crowding_loss: this.demand.map(|_| crowding),
+        remote_loss: this.demand.map(|_| loss::steady(scene, client, &[node])),
+        cost: known.map(|verdict| unsigned_zero(verdict.cost)),
+        gain: known.map(|verdict| unsigned_zero(verdict.gain())),
+        payback_seconds: known.and_then(|verdict| verdict.payback_seconds()),
+        refused: hears.0,
+    }
+}
+
+/// The value; `-0` as `0`.
+fn unsigned_zero(value: f64) -> f64 {
+    value + 0.0
+}
+
+/// Judged for load, and for locality where that refuses; what both say if both refuse.
+fn judged(scene: &Scene<'_>, client: usize, node: usize, hears: &mut Full) -> Verdict {
+    let (mut for_load, mut for_locality) = (Full::default(), Full::default());
+    let by_load = load::judge(scene, client, node, &mut for_load);
+    let by_locality = locality::judge(scene, client, node, &mut for_locality);
+    if by_load.accepted || by_locality.accepted {
+        return if by_load.accepted { by_load } else { by_locality };
+    }
+    hears.0 = for_load.0;
+    for refusal in for_locality.0 {
+        if !hears.0.iter().any(|known| known.because == refusal.because) {
+            hears.0.push(refusal);
+        }
+    }
+    if scene.clients[client].home.len() == 1 { by_load } else { by_locality }
+}

@@ -1,0 +1,10 @@
+//! The balancer: worked examples for every kind of move and every guard, and what holds for every host.
+
+mod fairness;
+mod homes;
+mod memory;
+mod moves;
+mod properties;
+mod toy;
+mod trouble;
+mod why;

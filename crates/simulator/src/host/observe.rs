@@ -1,0 +1,83 @@
+//! What the modelled host says of itself: what a real one can read, no more.
+
+use super::SimulatedHost;
+use super::state::{ClientState, VmState};
+use scheduler::{ClientId, ClientObservation, Moment, NodeObservation, Observation, Traffic, VmKey, VmObservation};
+use std::collections::BTreeMap;
+use topology::{Bytes, NodeId};
+
+impl SimulatedHost {
+    /// Where everything is now. Counters are `None`: they go on counting for the next look.
+    pub fn peek(&self) -> Observation {
+        let ids: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
+        let node = |node: &super::state::NodeState| {
+            let memory_free = Some(Bytes(node.free()));
+            let cpus = node.online.clone();
+            (node.id, NodeObservation { cpus, cpu_used: None, memory_free, huge_pages_free: BTreeMap::new() })
+        };
+        Observation {
+            at: Moment(self.now_ms),
+            nodes: self.nodes.iter().filter(|node| node.present).map(node).collect(),
+            vms: self.vms.iter().map(|(key, vm)| place(key, vm, &ids)).collect(),
+            memory_pressure: Some(0.0),
+            reserved: BTreeMap::new(),
+        }
+    }
+
+    /// Looks at everything; what is counted starts again from zero.
+    pub(crate) fn look(&mut self) -> Observation {
+        let seconds = self.last_observed_ms.map(|last| (self.now_ms - last) as f64 / 1000.0);
+        // Two looks at the same moment: nothing was counted between them.
+        let seconds = seconds.filter(|seconds| *seconds > 0.0);
+        let mut observation = self.peek();
+        for node in self.nodes.iter_mut() {
+            let used_s = std::mem::take(&mut node.used_s);
+            if let Some(shown) = observation.nodes.get_mut(&node.id) {
+                shown.cpu_used = seconds.map(|seconds| used_s / seconds);
+            }
+        }
+        for (vm, shown) in self.vms.values_mut().zip(&mut observation.vms) {
+            for (client, shown) in vm.clients.iter_mut().zip(&mut shown.clients) {
+                // At first sight a real host has nothing to subtract from.
+                count(client, shown, seconds.filter(|_| client.seen), self.counters);
+            }
+        }
+        self.last_observed_ms = Some(self.now_ms);
+        observation
+    }
+}
+
+/// Takes what was counted since the last look.
+fn count(client: &mut ClientState, shown: &mut ClientObservation, seconds: Option<f64>, counters: bool) {
+    let (used_s, waited_s) = (std::mem::take(&mut client.used_s), std::mem::take(&mut client.waited_s));
+    let (local, remote) = std::mem::take(&mut client.traffic);
+    client.seen = true;
+    shown.cpu_used = seconds.map(|seconds| used_s / seconds);
+    shown.cpu_waited = seconds.map(|seconds| waited_s / seconds);
+    let traffic = |seconds: f64| Traffic { local: local / seconds, remote: remote / seconds };
+    shown.traffic = seconds.filter(|_| counters).map(traffic);
+}
+
+fn place(key: &VmKey, vm: &VmState, ids: &[NodeId]) -> VmObservation {
+    let client = |(index, client): (usize, &ClientState)| {
+        let memory = ids.iter().zip(&client.memory).filter(|(_, bytes)| **bytes > 0);
+        ClientObservation {
+            id: ClientId(index as u32),
+            vcpus: client.shape.vcpus,
+            cpus: client.cpus.clone(),
+            cpu_used: None,
+            cpu_waited: None,
+            memory: Some(memory.map(|(&node, &bytes)| (node, Bytes(bytes))).collect()),
+            memory_size: client.shape.memory,
+            huge_page_size: None,
+            traffic: None,
+        }
+    };
+    VmObservation {
+        vm: key.clone(),
+        clients: vm.clients.iter().enumerate().map(client).collect(),
+        mobility: vm.shape.mobility.clone(),
+        shares: vm.shape.shares,
+        node_affinity: vm.shape.node_affinity.clone(),
+    }
+}

@@ -1,0 +1,125 @@
+//! The balancer of `scheduler`, under whatever thresholds.
+
+use super::Rival;
+use super::pins::bind;
+use crate::host::SimulatedHost;
+use scheduler::balance::{BalancePolicy, BalanceState, record, step};
+use scheduler::spec::{FixedNode, Policy};
+use scheduler::{ClientId, Host, NodeUse, Observation, Occupancy, VmKey, VmSpec, plan};
+use topology::{Bytes, Machine, NodeId};
+
+/// `homenode balance`: adopts every VM in the period after its start.
+#[derive(Clone, Debug)]
+pub struct Homenode {
+    name: String,
+    policy: BalancePolicy,
+    state: BalanceState,
+}
+
+impl Homenode {
+    /// The balancer under this policy.
+    pub fn new(name: &str, policy: BalancePolicy) -> Self {
+        Self { name: name.to_owned(), policy, state: BalanceState::default() }
+    }
+}
+
+impl Rival for Homenode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn period_ms(&self) -> u64 {
+        self.policy.period_ms
+    }
+
+    fn period(&mut self, host: &mut SimulatedHost) {
+        let Ok(observation) = host.observe() else { return };
+        for decision in step(host.machine(), &self.policy, &mut self.state, &observation) {
+            let outcome = host.carry_out(&decision.action);
+            record(&self.policy, &mut self.state, &decision, &outcome);
+        }
+    }
+}
+
+/// `homenode run` with `homenode balance` beside it: a VM is planned before its first instruction, on what its predecessors hold.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    balancer: Homenode,
+}
+
+impl Planned {
+    /// The planner, and the balancer under this policy.
+    pub fn new(name: &str, policy: BalancePolicy) -> Self {
+        Self { balancer: Homenode::new(name, policy) }
+    }
+}
+
+impl Rival for Planned {
+    fn name(&self) -> &str {
+        self.balancer.name()
+    }
+
+    fn period_ms(&self) -> u64 {
+        self.balancer.period_ms()
+    }
+
+    fn started(&mut self, host: &mut SimulatedHost, vm: &VmKey) {
+        let seen = host.peek();
+        let Some(spec) = spec(host, vm) else { return };
+        let machine = free(host.machine(), &seen);
+        // A VM for which there is no room starts as any other, and the balancer looks after it.
+        let Ok(plan) = plan(&machine, &occupancy(&machine, &seen, vm), &spec) else { return };
+        for client in plan.placement.clients {
+            let nodes: Vec<NodeId> = client.home.iter().collect();
+            bind(host, vm, ClientId(client.id), &nodes);
+        }
+    }
+
+    fn period(&mut self, host: &mut SimulatedHost) {
+        self.balancer.period(host);
+    }
+}
+
+/// What its owner would have written: the guest's nodes are those of the trace.
+fn spec(host: &SimulatedHost, vm: &VmKey) -> Option<VmSpec> {
+    let shape = host.shape(vm)?;
+    let node = |client: &crate::host::ClientShape| FixedNode { vcpus: client.vcpus, memory: client.memory };
+    let virtual_nodes = (shape.clients.len() > 1).then(|| shape.clients.iter().map(node).collect());
+    let vnuma = (shape.clients.len() == 1).then_some(false);
+    Some(VmSpec {
+        name: shape.name.clone(),
+        vcpus: shape.vcpus(),
+        memory: shape.memory(),
+        policy: Policy { virtual_nodes, vnuma, ..Policy::default() },
+        boot: Default::default(),
+        disks: Vec::new(),
+        networks: Vec::new(),
+        console: Default::default(),
+    })
+}
+
+/// The machine with its free memory as it is now.
+fn free(machine: &Machine, seen: &Observation) -> Machine {
+    let mut machine = machine.clone();
+    for node in &mut machine.nodes {
+        node.free = seen.nodes.get(&node.id).and_then(|node| node.memory_free);
+    }
+    machine
+}
+
+/// What the other VMs hold: vCPUs and memory by where their CPUs are, what is resident where it is.
+fn occupancy(machine: &Machine, seen: &Observation, but: &VmKey) -> Occupancy {
+    let mut occupancy = Occupancy::default();
+    for client in seen.vms.iter().filter(|other| other.vm != *but).flat_map(|other| &other.clients) {
+        let on = |node: NodeId| machine.usable_cpus(node).intersection(&client.cpus).len() as u64;
+        let all = (client.cpus.len() as u64).max(1);
+        for node in &machine.nodes {
+            let held = occupancy.nodes.entry(node.id).or_insert_with(NodeUse::default);
+            held.vcpus += (u64::from(client.vcpus) * on(node.id) / all) as u32;
+            held.memory = held.memory.saturating_add(Bytes(client.memory_size.0 / all * on(node.id)));
+            let resident = client.memory.as_ref().and_then(|memory| memory.get(&node.id)).copied();
+            held.resident = held.resident.saturating_add(resident.unwrap_or_default());
+        }
+    }
+    occupancy
+}

@@ -1,0 +1,146 @@
+//! The balancer on a host where things go wrong. A seed draws the machine, the VMs, the kinds of faults and each fault; a seed that
+//! fails is named with the command that replays it. `HOMENODE_SEED=N` runs that seed alone and tells what happens, `HOMENODE_SEEDS=N`
+//! runs so many.
+#![allow(clippy::disallowed_methods, reason = "reads which seeds to run from the environment")]
+
+mod modelled;
+
+use modelled::{Outcome, check, limits, model};
+use scheduler::balance::{BalancePolicy, BalanceState, record, step};
+use scheduler::{Action, Host, Moment, Observation};
+use simulator::MaxMin;
+use simulator::checkers::Checker;
+use simulator::faults::{FaultRule, FaultyHost};
+use simulator::host::{KernelRules, SimulatedHost};
+use simulator::traces::{Random, Replay, TraceRule};
+use topology::Machine;
+
+/// Seeds in a normal run.
+const SEEDS: u64 = 24;
+/// Machines, with VMs that suit their size.
+const MACHINES: [(f64, (&str, u32)); 4] =
+    [(0.4, ("hp-dl380-g6", 8)), (0.3, ("dell-r910", 16)), (0.2, ("epyc-7742-2s-nps2", 16)), (0.1, ("hp-dl980-g7", 24))];
+
+/// What a seed stands for.
+struct Case {
+    machine: &'static str,
+    rule: TraceRule,
+    faults: FaultRule,
+}
+
+impl Case {
+    fn draw(seed: u64) -> Self {
+        let mut random = Random::part(seed, 6);
+        let (machine, vms) = *random.weighted(&MACHINES);
+        let rule = TraceRule {
+            seconds: 90.0,
+            vms,
+            mean_life_s: *random.weighted(&[(0.3, None), (0.7, Some(60.0))]),
+            mean_phase_s: *random.weighted(&[(0.3, None), (0.7, Some(20.0))]),
+            load: random.between(0.2, 2.5),
+            memory_part: *random.weighted(&[(0.7, 0.6), (0.3, 0.93)]),
+            fixed_memory_part: *random.weighted(&[(0.5, 0.0), (0.5, 0.2)]),
+            storm_s: random.between(1.0, 20.0),
+        };
+        Self { machine, rule, faults: FaultRule::draw(seed) }
+    }
+}
+
+/// Runs one seed; what was wrong, first things first, and how many actions were asked for and failed.
+fn run(seed: u64, tell: bool) -> (Vec<String>, [u32; 2]) {
+    let case = Case::draw(seed);
+    let model = model(case.machine);
+    let mut trace = case.rule.generate(model.machine(), seed);
+    FaultyHost::hold_memory(&case.faults, &mut trace, seed);
+    if tell {
+        println!("{}: {:?}\n{:?}", case.machine, case.rule, case.faults);
+    }
+    let host = SimulatedHost::new(model, Box::new(MaxMin::default()), KernelRules::default(), seed);
+    let mut host = FaultyHost::new(host, case.faults, seed);
+    let policy = BalancePolicy::default();
+    let (mut state, mut checker) = (BalanceState::default(), Checker::new(limits_with_faults(&policy)));
+    let (mut replay, mut wrong, mut now, mut counts) = (Replay::new(&trace), Vec::new(), Moment(0), [0, 0]);
+    while now < trace.ends {
+        now = Moment(now.0 + policy.period_ms);
+        replay.advance(host.inner(), now, |_, _| ()).expect("rates");
+        // A look that fails is no period: what was not done then may be done in the next one.
+        let Ok(observation) = host.observe() else { continue };
+        let before = host.truth().expect("a look").clone();
+        wrong.extend(restart(host.machine(), &policy, &state, &observation));
+        let mut actions: Vec<Outcome> = Vec::new();
+        for decision in step(host.machine(), &policy, &mut state, &observation) {
+            let outcome = host.carry_out(&decision.action);
+            if tell {
+                println!("{} s: {:?}: {:?}: {outcome:?}", now.0 / 1000, decision.kind, decision.action);
+            }
+            record(&policy, &mut state, &decision, &outcome);
+            counts[0] += 1;
+            counts[1] += u32::from(outcome.is_err());
+            actions.push((decision.action, outcome));
+        }
+        let after = host.inner().peek();
+        wrong.extend(check(&mut checker, &before, &actions, &after).iter().map(ToString::to_string));
+        wrong.extend(homes_without_cpus(&after, &actions).map(|what| format!("at {} s: {what}", now.0 / 1000)));
+    }
+    (wrong, counts)
+}
+
+/// A balancer that restarts from what it wrote down does what it would have done.
+fn restart(machine: &Machine, policy: &BalancePolicy, state: &BalanceState, seen: &Observation) -> Option<String> {
+    // Writing a state down takes long beside a step: now and then is enough.
+    if !seen.at.0.is_multiple_of(30_000) {
+        return None;
+    }
+    let text = serde_json::to_string(state).expect("a state can be written");
+    let restored = serde_json::from_str::<BalanceState>(&text).expect("a state can be read");
+    let actions = |mut state: BalanceState| -> Vec<Action> {
+        step(machine, policy, &mut state, seen).into_iter().map(|decision| decision.action).collect()
+    };
+    (actions(state.clone()) != actions(restored))
+        .then(|| format!("at {} s: a restart changes what it does", seen.at.0 / 1000))
+}
+
+/// Fairness cannot be kept where the balancer is blind or its actions fail; everything else can.
+fn limits_with_faults(policy: &BalancePolicy) -> simulator::checkers::Limits {
+    simulator::checkers::Limits { least_part: 0.0, ..limits(policy) }
+}
+
+/// Bindings that were carried out to CPUs of which none is there.
+fn homes_without_cpus<'a>(after: &'a Observation, actions: &'a [Outcome]) -> impl Iterator<Item = String> + 'a {
+    actions.iter().filter_map(|(action, outcome)| {
+        let (Action::Bind { vm, home, cpus, .. }, Ok(_)) = (action, outcome) else { return None };
+        let is_there = home.iter().all(|node| after.nodes.contains_key(&node)) && !cpus.is_empty();
+        (!is_there).then(|| format!("{} was bound to nodes {home}, CPUs {cpus}", vm.name))
+    })
+}
+
+#[test]
+fn no_law_is_broken_whatever_fails() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let alone = number("HOMENODE_SEED");
+    let seeds: Vec<u64> =
+        alone.map_or_else(|| (0..number("HOMENODE_SEEDS").unwrap_or(SEEDS)).collect(), |seed| vec![seed]);
+    let (mut failed, mut asked, mut refused) = (Vec::new(), 0, 0);
+    for seed in seeds {
+        let (wrong, counts) = run(seed, alone.is_some());
+        asked += counts[0];
+        refused += counts[1];
+        if let Some(first) = wrong.first() {
+            failed.push(format!(
+                "seed {seed}: {first} ({} in all)\n  replay: HOMENODE_SEED={seed} scripts/cargo test -p simulator --test faults -- --nocapture",
+                wrong.len()
+            ));
+        }
+    }
+    println!("{asked} actions, {refused} failed");
+    assert!(failed.is_empty(), "\n{}", failed.join("\n"));
+    assert!(
+        alone.is_some() || (asked > 500 && refused > 50),
+        "{asked} actions, {refused} failed: the faults test nothing"
+    );
+}
+
+#[test]
+fn a_seed_replays_to_the_last_action() {
+    assert_eq!(run(5, false), run(5, false));
+}

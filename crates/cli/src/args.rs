@@ -1,6 +1,7 @@
 //! The command line. Help, shell completions and the man page all come from here.
 
 pub(crate) use crate::args_balance::{BalanceArguments, DoctorArguments, TopArguments, WhyArguments};
+pub(crate) use crate::args_libvirt::{CheckArguments, ConnectArguments, EmitArgument, StartThrough};
 pub(crate) use crate::args_model::{AdviseArguments, CalibrateArguments, MachineCommandArguments, ValidateArguments};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Top(TopArguments),
     /// Say why a VM lives where it does, and what would move it
     Why(WhyArguments),
+    /// Judge a libvirt domain or a running VM for this machine, worst first, each with its cure
+    Check(CheckArguments),
     /// Look for pages, policies and affinities that disagree with a VM's home, and repair them
     Doctor(DoctorArguments),
     /// Print a completion script for a shell
@@ -67,8 +70,10 @@ pub(crate) struct TopologyArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArguments,
     /// Pack what homenode reads of this host into FILE (.tar.gz), for a bug report
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "connect", "json"])]
     pub(crate) capture: Option<PathBuf>,
 }
 
@@ -79,6 +84,11 @@ pub(crate) struct PlanArguments {
     pub(crate) spec: PathBuf,
     #[command(flatten)]
     pub(crate) machine: MachineArguments,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArguments,
+    /// Print the plan in the language of a stack, with what that stack cannot express in comments
+    #[arg(long, value_name = "KIND", conflicts_with = "json")]
+    pub(crate) emit: Option<EmitArgument>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -101,6 +111,8 @@ pub(crate) struct RunArguments {
     /// Print QEMU's command line and start nothing
     #[arg(long, conflicts_with_all = ["daemonize", "check"])]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) through: StartThrough,
     /// Print where the VM is as JSON
     #[arg(long)]
     pub(crate) json: bool,

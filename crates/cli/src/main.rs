@@ -3,6 +3,7 @@
 mod advise_view;
 mod args;
 mod args_balance;
+mod args_libvirt;
 mod args_model;
 mod balance_view;
 mod balancer_host;

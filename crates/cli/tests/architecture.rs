@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate and the crates of ours that it may use.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("topology", &[]),
     ("scheduler", &["topology"]),
     ("simulator", &["scheduler", "topology"]),
@@ -14,8 +14,24 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ("guest", &["linux", "topology", "workloads"]),
     ("qemu", &["linux", "scheduler", "topology", "workloads"]),
     ("daemon", &["linux", "scheduler", "topology"]),
+    ("stacks", &["qemu", "scheduler", "topology"]),
+    ("libvirt", &["linux", "qemu", "scheduler", "stacks", "topology"]),
     ("evaluate", &["linux", "qemu", "scheduler", "simulator", "topology", "workloads"]),
-    ("cli", &["daemon", "evaluate", "linux", "qemu", "scheduler", "simulator", "topology", "workloads"]),
+    (
+        "cli",
+        &[
+            "daemon",
+            "evaluate",
+            "libvirt",
+            "linux",
+            "qemu",
+            "scheduler",
+            "simulator",
+            "stacks",
+            "topology",
+            "workloads",
+        ],
+    ),
 ];
 
 /// Where `unsafe` may be written.

@@ -2,7 +2,7 @@
 
 use crate::at_home::{all_cpus, bind_vcpus, read_back};
 use crate::boot::{self, InitramfsIn};
-use crate::command_line::{self, Channel, HostTraits, Wiring};
+use crate::command_line::{self, BootFiles, Channel, HostTraits, Wiring};
 use crate::console::{Sink, Tail, pump};
 use crate::process::{ErrorsTo, ExitWatch, Process};
 use crate::qmp::Qmp;
@@ -198,6 +198,14 @@ fn host_traits(vcpus: u32) -> HostTraits {
         amd: accelerator::host_is_amd(),
         sandbox: true,
     }
+}
+
+/// What a VM that somebody else starts boots, as files that stay: those of the spec, or those of the tiny guest.
+///
+/// # Errors
+/// A file is not there.
+pub fn boot_files(launch: &Launch, accelerator: &Accelerator) -> Result<BootFiles, QemuError> {
+    Ok(boot::resolve(launch, accelerator, InitramfsIn::File)?.files)
 }
 
 /// The command that a person could start by hand: console on the terminal, no monitor, vCPUs running. The tiny guest's initramfs is

@@ -4,10 +4,12 @@ mod advise;
 mod balance;
 mod balance_replay;
 mod calibrate;
+mod check;
 mod doctor;
 mod evaluate;
 mod machine;
 mod plan;
+mod plan_emit;
 mod run;
 mod run_check;
 mod shell;
@@ -34,6 +36,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Balance(arguments) => balance::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Why(arguments) => why::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man => shell::man(),

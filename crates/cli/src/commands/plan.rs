@@ -1,6 +1,7 @@
 //! `homenode plan`.
 
 use crate::args::PlanArguments;
+use crate::commands::plan_emit;
 use crate::failure::bad_input;
 use crate::output;
 use crate::{machine_choice, plan_view, vm_spec_file};
@@ -25,6 +26,9 @@ pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
     let machine = machine_choice::machine(&arguments.machine)?;
     let occupancy = if arguments.machine.on.is_some() { Occupancy::default() } else { live_occupancy(&machine)? };
     let plan = scheduler::plan(&machine, &occupancy, &spec).map_err(|error| failure(&error, arguments))?;
+    if let Some(stack) = arguments.emit {
+        return plan_emit::print(stack, &machine, &spec, &plan, arguments);
+    }
     let text = if arguments.json {
         let (format, version) = ("homenode-plan", 1);
         let report = Report { format, version, machine: &machine.name, occupancy: &occupancy, plan: &plan };

@@ -1,0 +1,63 @@
+//! Arguments that have to do with other stacks.
+
+use clap::{Args, ValueEnum};
+
+/// Another host, through its libvirt.
+#[derive(Args)]
+pub(crate) struct ConnectArguments {
+    /// The host of this libvirt, by libvirt's own URI: qemu:///system, qemu+ssh://host/system (docs/libvirt.md)
+    #[arg(long, value_name = "URI", conflicts_with = "on")]
+    pub(crate) connect: Option<String>,
+}
+
+/// Who starts the VM.
+#[derive(Args)]
+pub(crate) struct StartThrough {
+    /// Who starts QEMU: homenode itself, or libvirt, which then knows the VM as any other of its domains
+    #[arg(long, value_name = "WAY")]
+    pub(crate) via: Option<Via>,
+    /// With --via libvirt: which libvirt [default: what virsh takes]
+    #[arg(long, value_name = "URI", requires = "via")]
+    pub(crate) connect: Option<String>,
+}
+
+/// A way to start VMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// libvirt, through virsh
+    Libvirt,
+}
+
+/// A stack that a plan can be written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EmitArgument {
+    /// A shell command that starts QEMU
+    Qemu,
+    /// libvirt's domain XML
+    Libvirt,
+    /// Lines of a Proxmox VE configuration
+    Proxmox,
+    /// Extra specs of an OpenStack Nova flavor
+    Nova,
+    /// A KubeVirt VirtualMachine, YAML
+    Kubevirt,
+    /// A cloud-hypervisor command
+    CloudHypervisor,
+    /// A systemd slice for a bare QEMU process
+    Systemd,
+}
+
+#[derive(Args)]
+pub(crate) struct CheckArguments {
+    /// A file with a libvirt domain, or a VM that runs on this host: its name, UUID or process number
+    #[arg(value_name = "DOMAIN.xml|VM")]
+    pub(crate) what: String,
+    #[command(flatten)]
+    pub(crate) machine: crate::args::MachineArguments,
+    /// Print the domain with all cures applied, and nothing else
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) cured: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,1 @@
+//! Affinities of domains, changed through libvirt.

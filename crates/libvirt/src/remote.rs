@@ -1,0 +1,1 @@
+//! Nodes and domains of another host.

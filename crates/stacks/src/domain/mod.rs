@@ -1,0 +1,112 @@
+//! libvirt's domain XML: what it says of NUMA, and edits that leave every other byte as it was.
+
+mod edit;
+mod read;
+
+pub use edit::{Edit, Step, apply};
+pub use read::parse;
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use topology::{Bytes, CpuSet, NodeSet};
+
+/// A domain as its XML says; `None` and empty: the XML does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Domain {
+    /// `<name>`.
+    pub name: String,
+    /// `<uuid>`.
+    pub uuid: Option<String>,
+    /// `<domain type=...>`: `kvm`, `qemu`, `test`.
+    pub kind: String,
+    /// `<memory>`.
+    pub memory: Bytes,
+    /// `<vcpu>`: the most that it may have.
+    pub vcpus: u32,
+    /// `<vcpu placement='auto'>`: libvirt asks numad.
+    pub vcpu_placement_auto: bool,
+    /// `<vcpu cpuset=...>`: for vCPUs without a pin, and for the emulator.
+    pub vcpu_cpuset: Option<CpuSet>,
+    /// `<vcpupin>`, by vCPU.
+    pub vcpu_pins: BTreeMap<u32, CpuSet>,
+    /// `<emulatorpin>`.
+    pub emulator_pin: Option<CpuSet>,
+    /// `<iothreads>`.
+    pub iothreads: u32,
+    /// `<iothreadpin>`, by iothread.
+    pub iothread_pins: BTreeMap<u32, CpuSet>,
+    /// `<numatune><memory>`.
+    pub memory_tune: Option<MemoryTune>,
+    /// `<numatune><memnode>`, by cell.
+    pub memory_nodes: BTreeMap<u32, MemoryTune>,
+    /// `<cpu mode=...>`.
+    pub cpu_mode: Option<String>,
+    /// `<cpu><topology>`.
+    pub cpu_topology: Option<CpuTopology>,
+    /// `<cpu><cache mode=...>`: `emulate`, `passthrough`, `disable`.
+    pub cache_mode: Option<String>,
+    /// `<cpu><numa>`, by id.
+    pub cells: Vec<Cell>,
+    /// `<memoryBacking><hugepages>`.
+    pub huge_pages: Vec<HugePages>,
+    /// `<memoryBacking><locked/>`.
+    pub locked: bool,
+    /// PCI devices of the host that are passed through: their addresses, `0000:3b:00.0`.
+    pub host_devices: Vec<String>,
+}
+
+/// `<memory mode=... nodeset=... placement=...>` or `<memnode ...>`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryTune {
+    /// `strict` (what libvirt takes without a word), `preferred`, `interleave`, `restrictive`.
+    pub mode: String,
+    /// Nodes of the machine.
+    pub nodeset: Option<NodeSet>,
+    /// `placement='auto'`: libvirt asks numad.
+    pub auto: bool,
+}
+
+/// `<topology>`; what is left out is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CpuTopology {
+    /// Sockets.
+    pub sockets: u32,
+    /// Dies in a socket.
+    pub dies: u32,
+    /// Cores in a die.
+    pub cores: u32,
+    /// Threads in a core.
+    pub threads: u32,
+}
+
+/// `<cell>`: a virtual node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cell {
+    /// The virtual node.
+    pub id: u32,
+    /// Its vCPUs.
+    pub vcpus: CpuSet,
+    /// Its memory.
+    pub memory: Bytes,
+    /// `<distances>`, by other node.
+    pub distances: BTreeMap<u32, u32>,
+}
+
+/// `<page>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HugePages {
+    /// Size of a page; `None`: the host's default.
+    pub size: Option<Bytes>,
+    /// Cells that it is for; `None`: all others.
+    pub cells: Option<NodeSet>,
+}
+
+/// Why a text is not taken for a domain: file, place and what would be valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {problem}")]
+pub struct DomainError {
+    /// The file, or what stands for it.
+    pub file: String,
+    /// What is wrong, where (`line 7: <vcpupin vcpu='x'>: ...`), and what would be valid.
+    pub problem: String,
+}

@@ -1,0 +1,74 @@
+//! A plan in the language of a stack. What the stack cannot express is said in a comment of that language, with what is lost by it.
+
+mod cloud_hypervisor;
+mod comment;
+mod kubevirt;
+mod libvirt;
+mod nova;
+mod proxmox;
+mod qemu_command;
+mod systemd;
+
+pub use comment::Loss;
+
+use ::qemu::Accelerator;
+use ::qemu::command_line::BootFiles;
+use scheduler::{Plan, VmSpec};
+use topology::Machine;
+
+/// A stack that a plan can be written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A shell command that starts QEMU.
+    Qemu,
+    /// libvirt's domain XML.
+    Libvirt,
+    /// Lines of a Proxmox VE configuration (`/etc/pve/qemu-server/ID.conf`).
+    Proxmox,
+    /// Extra specs of an OpenStack Nova flavor.
+    Nova,
+    /// A KubeVirt VirtualMachine, YAML.
+    Kubevirt,
+    /// A cloud-hypervisor command.
+    CloudHypervisor,
+    /// A systemd slice for a bare QEMU process.
+    Systemd,
+}
+
+/// All that a stack is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Emission<'a> {
+    /// The machine that the plan was made for.
+    pub machine: &'a Machine,
+    /// What the VM's owner wrote.
+    pub spec: &'a VmSpec,
+    /// The answer.
+    pub plan: &'a Plan,
+    /// What is booted, with every path resolved. Empty for stacks that boot images of their own ([`Kind::boots_files`]).
+    pub boot: &'a BootFiles,
+    /// What runs the guest there.
+    pub accelerator: &'a Accelerator,
+}
+
+impl Kind {
+    /// Whether the text names the files that are booted.
+    pub fn boots_files(self) -> bool {
+        !matches!(self, Self::Nova | Self::Kubevirt | Self::Systemd)
+    }
+}
+
+/// The plan as a text that the stack takes as it is.
+///
+/// # Errors
+/// A sentence: what of the spec or the plan this stack cannot be told at all.
+pub fn emit(kind: Kind, emission: &Emission<'_>) -> Result<String, String> {
+    match kind {
+        Kind::Qemu => qemu_command::text(emission),
+        Kind::Libvirt => libvirt::text(emission),
+        Kind::Proxmox => proxmox::text(emission),
+        Kind::Nova => nova::text(emission),
+        Kind::Kubevirt => kubevirt::text(emission),
+        Kind::CloudHypervisor => cloud_hypervisor::text(emission),
+        Kind::Systemd => systemd::text(emission),
+    }
+}

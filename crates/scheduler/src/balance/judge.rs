@@ -113,6 +113,13 @@ pub(super) fn may_move(scene: &Scene<'_>, client: usize, kind: MoveKind, witness
         let text = format!("it was moved {rested:.0} periods ago, and rests for {}", policy.rest_periods);
         refusal("rest_periods", rested, policy.rest_periods.into(), "periods", text)
     };
+    // The load of a start says little about what comes after it. Memory that lies elsewhere says enough.
+    let by_load = matches!(kind, MoveKind::Load | MoveKind::LoadSwap | MoveKind::Fairness);
+    let there = periods_since(scene, this.known.appeared_at);
+    let start = || {
+        let text = format!("it appeared {there:.0} periods ago, and rests for {}", policy.rest_periods);
+        refusal("rest_periods", there, policy.rest_periods.into(), "periods", text)
+    };
     let swap = matches!(kind, MoveKind::LoadSwap | MoveKind::LocalitySwap);
     let swapped = periods_since(scene, this.known.swapped_at);
     let swap_rest = || {
@@ -129,6 +136,7 @@ pub(super) fn may_move(scene: &Scene<'_>, client: usize, kind: MoveKind, witness
         && refuse(this.demand.is_none(), &unknown)
         && refuse(trouble.is_some(), &failed)
         && refuse(rested < f64::from(policy.rest_periods), &rest)
+        && refuse(by_load && there < f64::from(policy.rest_periods), &start)
         && refuse(swap && swapped < f64::from(policy.swap_reconsider_periods), &swap_rest)
         && refuse(owes, &owed_too_much);
     may

@@ -54,7 +54,8 @@ pub struct BalancePolicy {
     pub distance_aware: bool,
     /// Whether a node must have room for all memory of a client that moves there. ESXi: no such rule is published.
     pub memory_aware: bool,
-    /// Periods after a move in which a client is not moved again, unless its home is lost. ESXi: only for swaps.
+    /// Periods after a move in which a client is not moved again, unless its home is lost; after it appeared, not for load or fairness.
+    /// ESXi: only for swaps.
     pub rest_periods: u32,
     /// Periods in which a client does not go back, for load or locality, to a home that it left.
     pub return_periods: u32,

@@ -1,7 +1,7 @@
 //! The state meets the observation: VMs that appeared or ended, the averages of demand, and the time that passed.
 
 use super::{BalancePolicy, BalanceState, ClientMemory, VmMemory};
-use crate::{ClientId, ClientObservation, Observation, VmObservation};
+use crate::{ClientId, ClientObservation, Moment, Observation, VmObservation};
 
 /// What holds for this step alone.
 pub(super) struct Synced {
@@ -32,13 +32,15 @@ pub(super) fn sync(policy: &BalancePolicy, state: &mut BalanceState, observation
     let long_gap = elapsed > period * LONG_GAP_PERIODS;
     state.steps += 1;
     state.at = observation.at;
+    // What the first look finds may have run for days; what a later one finds is new.
+    let appeared_at = (!first && !long_gap).then_some(observation.at);
     let order = order(observation);
     let mut old = std::mem::take(&mut state.vms).into_iter().peekable();
     for &index in &order {
         let vm = &observation.vms[index];
         while old.next_if(|known| known.vm < vm.vm).is_some() {}
         let mut known = old.next_if(|known| known.vm == vm.vm).unwrap_or_else(|| unknown(vm));
-        sync_clients(&mut known, vm);
+        sync_clients(&mut known, vm, appeared_at);
         for client in &mut known.clients {
             if long_gap {
                 (client.demand, client.owed, client.entitled) = (None, 0.0, 0.0);
@@ -70,7 +72,7 @@ fn unknown(vm: &VmObservation) -> VmMemory {
     VmMemory { vm: vm.vm.clone(), clients: Vec::new() }
 }
 
-fn sync_clients(known: &mut VmMemory, vm: &VmObservation) {
+fn sync_clients(known: &mut VmMemory, vm: &VmObservation, appeared_at: Option<Moment>) {
     let same = known.clients.len() == vm.clients.len()
         && known.clients.iter().zip(&vm.clients).all(|(known, seen)| known.id == seen.id);
     if same {
@@ -82,7 +84,7 @@ fn sync_clients(known: &mut VmMemory, vm: &VmObservation) {
     let mut old = std::mem::take(&mut known.clients);
     let take = |id: ClientId| match old.iter().position(|client| client.id == id) {
         Some(index) => old.swap_remove(index),
-        None => ClientMemory::new(id),
+        None => ClientMemory { appeared_at, ..ClientMemory::new(id) },
     };
     known.clients = ids.into_iter().map(take).collect();
 }
@@ -91,6 +93,7 @@ fn sync_clients(known: &mut VmMemory, vm: &VmObservation) {
 fn forget_times(state: &mut BalanceState) {
     for client in state.vms.iter_mut().flat_map(|vm| &mut vm.clients) {
         (client.moved_at, client.swapped_at, client.rebound_at, client.trouble) = (None, None, None, None);
+        client.appeared_at = None;
         (client.owed, client.entitled) = (0.0, 0.0);
         client.stuck.clear();
     }

@@ -39,6 +39,9 @@ pub struct ClientMemory {
     pub owed: f64,
     /// CPU time that it was entitled to in that window, in CPU seconds.
     pub entitled: f64,
+    /// When it appeared, if that was between two steps: it may have started just then. `None`: longer ago than anybody knows.
+    #[serde(default)]
+    pub appeared_at: Option<Moment>,
     /// When it was last moved.
     pub moved_at: Option<Moment>,
     /// When it last changed places.
@@ -96,6 +99,7 @@ impl ClientMemory {
             demand: None,
             owed: 0.0,
             entitled: 0.0,
+            appeared_at: None,
             moved_at: None,
             swapped_at: None,
             left: None,

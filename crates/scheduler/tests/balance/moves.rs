@@ -324,3 +324,46 @@ fn of_equal_targets_the_one_near_the_vm_s_other_half_is_taken() {
     blind.vms.retain(|vm| vm.key.name != "rock2");
     assert_eq!(first_moves(&mut blind), moved(MoveKind::Load, "wide", "2"));
 }
+
+/// Two VMs at home on node 0, one of them busy while it starts; when it appears, and what the next `periods` do.
+fn busy_start(appears_first: bool, periods: usize) -> (Vec<(MoveKind, String, String)>, Toy) {
+    let mut toy = Toy::new(TEN);
+    toy.vm("old", 1, 0.5, Some(0), &[(0, 16)]);
+    if !appears_first {
+        toy.periods(1);
+    }
+    toy.vm("starts", 2, 2.0, Some(0), &[(0, 16)]);
+    fixed(&mut toy, "rock", 1.0, 0);
+    let decided = toy.periods(periods);
+    (moves(&decided), toy)
+}
+
+#[test]
+fn a_vm_that_appeared_at_home_is_not_moved_for_the_load_of_its_start() {
+    // 35 points on node 0, none on node 1: moving the new VM would leave 15 and 20. It rests 15 periods first.
+    let (moved, toy) = busy_start(false, 12);
+    assert!(moved.iter().all(|(_, vm, _)| vm != "starts"), "{moved:?}");
+    let rests =
+        toy.why("starts").clients[0].refused.iter().find(|refusal| refusal.threshold == "rest_periods").cloned();
+    assert!(rests.unwrap().because.contains("it appeared"));
+    // What was there at the first look may have run for days.
+    let (moved, _) = busy_start(true, 2);
+    assert_eq!(moved.first(), Some(&(MoveKind::Load, "starts".to_owned(), "1".to_owned())));
+    // ESXi knows no such rest.
+    let policy = BalancePolicy { rest_periods: 0, ..BalancePolicy::default() };
+    let mut toy = Toy { policy, ..Toy::new(TEN) };
+    toy.periods(1);
+    fixed(&mut toy, "rock", 1.0, 0);
+    toy.vm("starts", 2, 2.0, Some(0), &[(0, 16)]);
+    let decided = toy.periods(6);
+    assert_eq!(moves(&decided).first(), Some(&(MoveKind::Load, "starts".to_owned(), "1".to_owned())));
+}
+
+#[test]
+fn a_vm_that_appeared_goes_to_its_memory_without_rest() {
+    let mut toy = Toy::new(TEN);
+    toy.periods(1);
+    toy.vm("starts", 1, 0.0, Some(0), &[(1, 4096)]);
+    let decided = toy.periods(4);
+    assert_eq!(moves(&decided).first(), Some(&(MoveKind::Locality, "starts".to_owned(), "1".to_owned())));
+}

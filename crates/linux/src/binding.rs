@@ -20,6 +20,36 @@ pub fn bind_threads(pid: u32, threads: &[u32], cpus: &CpuSet) -> io::Result<Boun
     bind_all(threads, cpus, &Calls { pid })
 }
 
+/// What each of `threads` of process `pid` may run on now.
+///
+/// # Errors
+/// As [`bind_threads`].
+pub fn affinities(pid: u32, threads: &[u32]) -> io::Result<Vec<CpuSet>> {
+    let calls = Calls { pid };
+    threads.iter().map(|&thread| calls.get(thread)).collect()
+}
+
+/// What somebody else's binding to `cpus` did; `None` where a thread may run elsewhere, so that it is not bound.
+pub fn bound_by_other(pid: u32, threads: &[u32], cpus: &CpuSet) -> Option<Bound> {
+    bound_already(&affinities(pid, threads).ok()?, cpus)
+}
+
+fn bound_already(now: &[CpuSet], cpus: &CpuSet) -> Option<Bound> {
+    let inside = now.iter().all(|now| !now.is_empty() && now.is_subset(cpus));
+    inside.then(|| Bound { narrowed: now.iter().find(|now| *now != cpus).cloned() })
+}
+
+/// Gives each thread back what it had, as far as that is possible.
+pub fn give_back(pid: u32, threads: &[u32], before: &[CpuSet]) {
+    let calls = Calls { pid };
+    for (&thread, cpus) in threads.iter().zip(before) {
+        if calls.get(thread).is_ok_and(|now| now != *cpus) {
+            // A thread that ended meanwhile has nothing to be given back.
+            let _ = calls.set(thread, cpus);
+        }
+    }
+}
+
 /// The calls, so that a failure on the way can be tested.
 trait Affinities {
     fn get(&self, thread: u32) -> io::Result<CpuSet>;
@@ -112,6 +142,15 @@ mod tests {
     fn what_a_cpuset_took_away_is_said() {
         let bound = bind_all(&[1], &"6-7".parse().unwrap(), &scripted()).unwrap();
         assert_eq!(bound.narrowed, Some("6".parse().unwrap()));
+    }
+
+    #[test]
+    fn bound_is_who_may_run_nowhere_else() {
+        let sets = |all: &[&str]| all.iter().map(|cpus| cpus.parse().unwrap()).collect::<Vec<CpuSet>>();
+        let home = "4-5".parse().unwrap();
+        assert_eq!(bound_already(&sets(&["4-5", "4-5"]), &home), Some(Bound::default()));
+        assert_eq!(bound_already(&sets(&["4-5", "5"]), &home), Some(Bound { narrowed: Some("5".parse().unwrap()) }));
+        assert_eq!(bound_already(&sets(&["4-5", "4-6"]), &home), None);
     }
 
     #[test]

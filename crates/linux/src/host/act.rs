@@ -1,9 +1,9 @@
 //! Carrying out one action on one VM.
 
+use super::AffinityManager;
 use super::drifting::client_mappings;
 use super::tracked::Tracked;
-use crate::binding;
-use crate::capabilities::{NEEDS_NICE, NEEDS_PTRACE};
+use crate::capabilities::NEEDS_PTRACE;
 use crate::counters;
 use crate::drift::policy_nodes;
 use crate::memory::Mapping;
@@ -12,7 +12,7 @@ use crate::root::Root;
 use crate::vm::VmClient;
 use scheduler::{ActionError, ClientId, Done, VmKey};
 use std::io;
-use topology::{Bytes, CpuSet, Machine, NodeId};
+use topology::{Bytes, Machine, NodeId};
 
 /// Time for which memory that would not move is not asked again.
 const REST_NS: u64 = 600 * 1_000_000_000;
@@ -41,15 +41,16 @@ pub(super) struct Actor<'a> {
     pub(super) root: &'a Root,
     pub(super) machine: &'a Machine,
     pub(super) tracked: &'a mut Tracked,
+    pub(super) affinity_manager: Option<&'a AffinityManager>,
     pub(super) now_ns: u64,
 }
 
 impl Actor<'_> {
-    fn key(&self) -> &VmKey {
+    pub(super) fn key(&self) -> &VmKey {
         &self.tracked.vm.key
     }
 
-    fn gone(&self) -> ActionError {
+    pub(super) fn gone(&self) -> ActionError {
         ActionError::Gone { vm: self.key().name.clone() }
     }
 
@@ -57,34 +58,8 @@ impl Actor<'_> {
         ActionError::Failed { vm: self.key().name.clone(), operation: operation.into(), reason: reason.into() }
     }
 
-    fn missing(&self, operation: impl Into<String>, needs: &str) -> ActionError {
+    pub(super) fn missing(&self, operation: impl Into<String>, needs: &str) -> ActionError {
         ActionError::Permission { vm: self.key().name.clone(), operation: operation.into(), needs: needs.to_owned() }
-    }
-
-    /// Lets the client's threads run on `cpus` only.
-    pub(super) fn bind(&mut self, client: ClientId, cpus: &CpuSet) -> Result<Done, ActionError> {
-        let operation = format!("bind client {} to CPUs {cpus}", client.0);
-        let Some(found) = self.tracked.vm.client(client) else {
-            return Err(self.failed(operation, "it has no such client"));
-        };
-        if found.thread_ids.is_empty() && !found.vcpus.is_empty() {
-            return Err(self.failed(operation, "its vCPU threads cannot be told from its other threads"));
-        }
-        match binding::bind_threads(self.key().pid, &found.thread_ids, cpus) {
-            Ok(bound) => {
-                let narrowed = |now| format!("its cgroup's cpuset left only CPUs {now} of CPUs {cpus}");
-                Ok(Done { because: bound.narrowed.map(narrowed), ..Done::default() })
-            }
-            Err(_) if !self.tracked.is_there(self.root) => Err(self.gone()),
-            Err(error) => Err(match error.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => self.missing(operation, NEEDS_NICE),
-                Some(libc::EINVAL) => self.failed(operation, "its cgroup's cpuset allows none of these CPUs"),
-                Some(libc::ESRCH) => {
-                    self.failed(operation, "a vCPU thread ended meanwhile; all threads have what they had")
-                }
-                _ => self.failed(operation, error.to_string()),
-            }),
-        }
     }
 
     /// Moves at most `at_most` of the client's memory.

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod act;
+mod bind;
 mod drifting;
 mod mobility;
 mod scan;
@@ -26,6 +27,10 @@ use tracked::{Around, Tracked};
 /// Asks a VM's monitor which thread runs which vCPU, for VMs whose threads have no names. `None`: it does not say.
 pub type VcpuSource = Box<dyn Fn(&VmKey) -> Option<BTreeMap<u32, u32>> + Send>;
 
+/// Lets vCPUs (by index) of a VM run on certain CPUs only through the program that manages the VM, so that what it says of the VM stays
+/// true. `None`: nobody manages it. An error is a sentence: why it was not done. Called in the balancer's loop: must not wait for long.
+pub type AffinityManager = Box<dyn Fn(&RunningVm, &[u32], &CpuSet) -> Option<Result<(), String>> + Send>;
+
 /// How the host is looked at and changed.
 #[derive(Default)]
 pub struct HostOptions {
@@ -40,12 +45,14 @@ pub struct HostOptions {
     pub monitor_traffic: bool,
     /// Who knows vCPU threads that have no names.
     pub vcpu_source: Option<VcpuSource>,
+    /// Who else has to know where vCPUs may run. The kernel's word counts afterwards: what a manager did not do is done directly.
+    pub affinity_manager: Option<AffinityManager>,
 }
 
 impl fmt::Debug for HostOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { root, move_limit, confine, monitor_traffic, vcpu_source } = self;
-        let vcpu_source = vcpu_source.is_some();
+        let Self { root, move_limit, confine, monitor_traffic, vcpu_source, affinity_manager } = self;
+        let (vcpu_source, affinity_manager) = (vcpu_source.is_some(), affinity_manager.is_some());
         formatter
             .debug_struct("HostOptions")
             .field("root", root)
@@ -53,6 +60,7 @@ impl fmt::Debug for HostOptions {
             .field("confine", confine)
             .field("monitor_traffic", monitor_traffic)
             .field("vcpu_source", &vcpu_source)
+            .field("affinity_manager", &affinity_manager)
             .finish()
     }
 }
@@ -198,7 +206,8 @@ impl LinuxHost {
         let Self { options, machine, vms, pace, .. } = self;
         let tracked = vms.get_mut(&vm.pid).ok_or_else(|| ActionError::Gone { vm: vm.name.clone() })?;
         let now_ns = sys::since_boot_ns();
-        let actor = Actor { root: &options.root, machine, tracked, now_ns };
+        let affinity_manager = options.affinity_manager.as_ref();
+        let actor = Actor { root: &options.root, machine, tracked, affinity_manager, now_ns };
         if !options.root.is_live() {
             return Err(actor.failed("change it", "this is a captured tree, not this host"));
         }

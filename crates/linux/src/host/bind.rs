@@ -1,0 +1,65 @@
+//! Binding a client's vCPUs: through the program that manages the VM where there is one, else directly.
+
+use super::act::Actor;
+use crate::binding::{self, Bound};
+use crate::capabilities::NEEDS_NICE;
+use scheduler::{ActionError, ClientId, Done};
+use std::io;
+use topology::CpuSet;
+
+impl Actor<'_> {
+    /// Lets the client's threads run on `cpus` only.
+    pub(super) fn bind(&mut self, client: ClientId, cpus: &CpuSet) -> Result<Done, ActionError> {
+        let operation = format!("bind client {} to CPUs {cpus}", client.0);
+        let vm = &self.tracked.vm;
+        let Some(found) = vm.client(client) else {
+            return Err(self.failed(operation, "it has no such client"));
+        };
+        if found.thread_ids.is_empty() && !found.vcpus.is_empty() {
+            return Err(self.failed(operation, "its vCPU threads cannot be told from its other threads"));
+        }
+        let (pid, threads) = (self.key().pid, &found.thread_ids);
+        let before = binding::affinities(pid, threads);
+        let managed = self.affinity_manager.and_then(|manager| manager(vm, &found.vcpus, cpus));
+        let refused = match managed {
+            None => None,
+            Some(Ok(())) => match binding::bound_by_other(pid, threads, cpus) {
+                Some(bound) => return Ok(done(&bound, cpus, None)),
+                None => Some("its manager said that it was done, and it was not".to_owned()),
+            },
+            Some(Err(why)) => Some(why),
+        };
+        binding::bind_threads(pid, threads, cpus).map(|bound| done(&bound, cpus, refused.clone())).map_err(|error| {
+            if refused.is_some() {
+                // The manager may have done a part.
+                binding::give_back(pid, threads, &before.unwrap_or_default());
+            }
+            self.not_bound(operation, &error, refused)
+        })
+    }
+
+    fn not_bound(&self, operation: String, error: &io::Error, refused: Option<String>) -> ActionError {
+        if !self.tracked.is_there(self.root) {
+            return self.gone();
+        }
+        let also = refused.map_or_else(String::new, |why| format!("; through its manager: {why}"));
+        match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => self.missing(operation, &format!("{NEEDS_NICE}{also}")),
+            Some(libc::EINVAL) => {
+                self.failed(operation, format!("its cgroup's cpuset allows none of these CPUs{also}"))
+            }
+            Some(libc::ESRCH) => {
+                self.failed(operation, "a vCPU thread ended meanwhile; all threads have what they had")
+            }
+            _ => self.failed(operation, format!("{error}{also}")),
+        }
+    }
+}
+
+/// What is left to say of a binding.
+fn done(bound: &Bound, cpus: &CpuSet, refused: Option<String>) -> Done {
+    let narrowed = |now| format!("its cgroup's cpuset left only CPUs {now} of CPUs {cpus}");
+    let past = |why| format!("bound past its manager, which does not know: {why}");
+    let said: Vec<String> = bound.narrowed.as_ref().map(narrowed).into_iter().chain(refused.map(past)).collect();
+    Done { because: (!said.is_empty()).then(|| said.join("; ")), ..Done::default() }
+}

@@ -1,37 +1,164 @@
 //! Edits of a domain's text: everything that they do not name stays byte for byte as it was.
 
 use super::DomainError;
+use super::document::{is, problem_at, shortened, tree};
+use super::splice::{self, Splice};
+use roxmltree::Node;
 
 /// One step down from `<domain>`: an element, told from its siblings by an attribute where there are several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Name of the element.
     pub element: String,
-    /// Attribute and value that tell it from its siblings: `vcpu`, `3`.
+    /// Attribute and value that tell it from its siblings: `vcpu`, `3`. An element that is made gets it.
     pub key: Option<(String, String)>,
 }
 
-/// A change. A path begins below `<domain>`.
+impl Step {
+    /// The element of that name: the first, where there are several.
+    pub fn new(element: impl Into<String>) -> Self {
+        Self { element: element.into(), key: None }
+    }
+    /// The element of that name whose attribute `key` is `value`.
+    pub fn keyed(element: impl Into<String>, key: impl Into<String>, value: impl ToString) -> Self {
+        Self { element: element.into(), key: Some((key.into(), value.to_string())) }
+    }
+}
+
+/// A change. A path begins below `<domain>`; an empty one is `<domain>` itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
     /// Gives an attribute a value. Elements on the path that are not there are made, in the order of libvirt's schema.
-    #[allow(missing_docs)]
+    #[allow(missing_docs, reason = "the variant says it")]
     SetAttribute { at: Vec<Step>, name: String, value: String },
     /// Takes an attribute away, if it is there.
-    #[allow(missing_docs)]
+    #[allow(missing_docs, reason = "the variant says it")]
     RemoveAttribute { at: Vec<Step>, name: String },
     /// Gives an element a text. It and its parents are made if they are not there.
-    #[allow(missing_docs)]
+    #[allow(missing_docs, reason = "the variant says it")]
     SetText { at: Vec<Step>, text: String },
-    /// Takes an element away with all that is in it, if it is there.
-    #[allow(missing_docs)]
+    /// Takes an element away with all that is in it, if it is there; where several match, all of them.
+    #[allow(missing_docs, reason = "the variant says it")]
     Remove { at: Vec<Step> },
 }
 
-/// The text with the edits, in their order.
+/// The text with the edits, in their order. What an edit says already holds changes no byte. Indentation, line ends and quotes are those
+/// of the text around.
 ///
 /// # Errors
-/// Those of [`super::parse`] for a text that is not XML.
-pub fn apply(_text: &str, file: &str, _edits: &[Edit]) -> Result<String, DomainError> {
-    Err(DomainError { file: file.to_owned(), problem: "not there yet".to_owned() })
+/// Those of [`super::parse`] for a text that is not XML or no domain; an edit that would make it one: a name or a character that XML
+/// does not have, a text in an element of elements, the attribute of a step's own key.
+pub fn apply(text: &str, file: &str, edits: &[Edit]) -> Result<String, DomainError> {
+    let mut text = text.to_owned();
+    for edit in edits {
+        while let Some(splice) = step(&text, file, edit)? {
+            text.replace_range(splice.range, &splice.with);
+            if !matches!(edit, Edit::Remove { .. }) {
+                break;
+            }
+        }
+    }
+    tree(&text, file)?;
+    Ok(text)
+}
+
+/// What the edit changes of the text: one range of it, or nothing. [`Edit::Remove`] takes a step for each element.
+fn step(text: &str, file: &str, edit: &Edit) -> Result<Option<Splice>, DomainError> {
+    let fail = |problem: String| DomainError { file: file.to_owned(), problem };
+    check(edit).map_err(fail)?;
+    let document = tree(text, file)?;
+    let root = document.root_element();
+    let splice = match edit {
+        Edit::SetAttribute { at, name, value } => match find(root, at) {
+            Found::There(element) => splice::set_attribute(text, element, name, value),
+            Found::Missing(parent, missing) => {
+                Some(splice::insert(text, parent, missing, &splice::Leaf::Attribute(name, value)))
+            }
+        },
+        Edit::RemoveAttribute { at, name } => match find(root, at) {
+            Found::There(element) => splice::remove_attribute(text, element, name),
+            Found::Missing(..) => None,
+        },
+        Edit::SetText { at, text: new } => match find(root, at) {
+            Found::There(element) if element.children().any(|child| child.is_element()) => {
+                return Err(fail(problem_at(element, "it has elements in it, and takes no text")));
+            }
+            Found::There(element) => splice::set_text(text, element, new),
+            Found::Missing(parent, missing) => Some(splice::insert(text, parent, missing, &splice::Leaf::Text(new))),
+        },
+        Edit::Remove { at } => match find(root, at) {
+            Found::There(element) => Some(splice::remove(text, element)),
+            Found::Missing(..) => None,
+        },
+    };
+    Ok(splice)
+}
+
+enum Found<'a, 'i, 'p> {
+    There(Node<'a, 'i>),
+    /// The last element on the path that is there, and the steps that are missing below it.
+    Missing(Node<'a, 'i>, &'p [Step]),
+}
+
+/// The first element at the end of the path. An element may stand several times (libvirt takes all of them together): each is looked into.
+fn find<'a, 'i, 'p>(root: Node<'a, 'i>, path: &'p [Step]) -> Found<'a, 'i, 'p> {
+    let mut here = vec![root];
+    for (index, step) in path.iter().enumerate() {
+        let next: Vec<Node<'a, 'i>> =
+            here.iter().flat_map(|parent| parent.children()).filter(|&child| matches_step(child, step)).collect();
+        if next.is_empty() {
+            return Found::Missing(here[0], &path[index..]);
+        }
+        here = next;
+    }
+    Found::There(here[0])
+}
+
+fn matches_step(element: Node<'_, '_>, step: &Step) -> bool {
+    is(element, &step.element)
+        && step.key.as_ref().is_none_or(|(key, value)| element.attribute(key.as_str()) == Some(value.as_str()))
+}
+
+/// Fails with a sentence for what no XML could hold.
+fn check(edit: &Edit) -> Result<(), String> {
+    let (at, name, value) = match edit {
+        Edit::SetAttribute { at, name, value } => (at, Some(name), value.as_str()),
+        Edit::RemoveAttribute { at, name } => (at, Some(name), ""),
+        Edit::SetText { at, text } => (at, None, text.as_str()),
+        Edit::Remove { at } => (at, None, ""),
+    };
+    let keys = at.iter().filter_map(|step| step.key.as_ref());
+    let names = at.iter().map(|step| &step.element).chain(keys.clone().map(|(key, _)| key)).chain(name);
+    for name in names {
+        if !is_name(name) {
+            return Err(format!("{:?} is no name of an element or attribute", shortened(name)));
+        }
+    }
+    for value in keys.map(|(_, value)| value.as_str()).chain([value]) {
+        if let Some(odd) = value.chars().find(|&c| !is_character(c)) {
+            return Err(format!("XML has no character {odd:?}"));
+        }
+    }
+    if at.is_empty() && !matches!(edit, Edit::SetAttribute { .. } | Edit::RemoveAttribute { .. }) {
+        return Err("an edit of <domain> itself is one of its attributes".to_owned());
+    }
+    let key = at.last().and_then(|step| step.key.as_ref());
+    if let (Some(name), Some((key, _))) = (name, key)
+        && name == key
+    {
+        return Err(format!("the attribute {name} is what tells the element from its siblings: it is not changed"));
+    }
+    Ok(())
+}
+
+/// Names as libvirt has them: no namespace, ASCII.
+fn is_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+        && name != "xmlns"
+}
+
+/// XML 1.0, production 2.
+fn is_character(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }

@@ -1,8 +1,13 @@
 //! libvirt's domain XML: what it says of NUMA, and edits that leave every other byte as it was.
 
+mod document;
 mod edit;
+mod order;
 mod read;
+mod splice;
+mod values;
 
+pub use document::LONGEST_TEXT;
 pub use edit::{Edit, Step, apply};
 pub use read::parse;
 

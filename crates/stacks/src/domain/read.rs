@@ -1,11 +1,254 @@
 //! Reading.
 
-use super::{Domain, DomainError};
+use super::document::{all, at, is, problem_at, shortened, tree};
+use super::values::{self, LIST_END};
+use super::{Cell, CpuTopology, Domain, DomainError, HugePages, MemoryTune};
+use roxmltree::Node;
+use std::collections::BTreeMap;
+use topology::{Bytes, CpuId, CpuSet, Id, IdSet};
 
-/// Reads a domain; what is not of NUMA is passed over, whatever it is.
+/// Most virtual nodes: QEMU's `MAX_NODES`.
+const MOST_CELLS: u32 = 128;
+
+/// Reads a domain; what is not of NUMA is passed over, whatever it is. `file` is what errors call the text.
+///
+/// Takes what a user wrote as well as what `virsh dumpxml` prints of a running VM. A text is at most [`super::LONGEST_TEXT`] bytes.
 ///
 /// # Errors
 /// Not XML, no domain, hostile, or a value that libvirt itself would refuse.
-pub fn parse(_text: &str, file: &str) -> Result<Domain, DomainError> {
-    Err(DomainError { file: file.to_owned(), problem: "not there yet".to_owned() })
+pub fn parse(text: &str, file: &str) -> Result<Domain, DomainError> {
+    let document = tree(text, file)?;
+    read(document.root_element()).map_err(|problem| DomainError { file: file.to_owned(), problem })
+}
+
+/// A value of the XML, or a sentence with its place.
+type Read<T> = Result<T, String>;
+
+fn read(root: Node<'_, '_>) -> Read<Domain> {
+    let mut domain = Domain {
+        name: text_of(root, "name").unwrap_or_default(),
+        uuid: text_of(root, "uuid"),
+        kind: root.attribute("type").unwrap_or_default().to_owned(),
+        locked: !at(root, &["memoryBacking", "locked"]).is_empty(),
+        cache_mode: first(root, &["cpu", "cache"]).and_then(|cache| cache.attribute("mode")).map(str::to_owned),
+        cpu_mode: first(root, &["cpu"]).and_then(|cpu| cpu.attribute("mode")).map(str::to_owned),
+        ..Domain::default()
+    };
+    vcpus(root, &mut domain)?;
+    pins(root, &mut domain)?;
+    domain.cells = cells(root, domain.vcpus)?;
+    domain.memory = match first(root, &["memory"]) {
+        Some(memory) => amount(memory, memory.text().unwrap_or_default(), "")?,
+        None => domain.cells.iter().map(|cell| cell.memory).sum(),
+    };
+    if domain.memory == Bytes(0) {
+        return Err(problem_at(root, "it has no memory: expected <memory unit='KiB'>...</memory>"));
+    }
+    numatune(root, &mut domain)?;
+    domain.cpu_topology = first(root, &["cpu", "topology"]).map(cpu_topology).transpose()?;
+    domain.huge_pages = huge_pages(root)?;
+    domain.host_devices = host_devices(root)?;
+    Ok(domain)
+}
+
+fn first<'a, 'i>(root: Node<'a, 'i>, path: &[&str]) -> Option<Node<'a, 'i>> {
+    at(root, path).first().copied()
+}
+
+fn text_of(root: Node<'_, '_>, name: &str) -> Option<String> {
+    first(root, &[name])?.text().map(|text| text.trim().to_owned())
+}
+
+/// An attribute that must be there.
+fn required<'a>(element: Node<'a, '_>, name: &str) -> Read<&'a str> {
+    element.attribute(name).ok_or_else(|| problem_at(element, &format!("the attribute {name} is missing")))
+}
+
+/// `reason` with the element and the attribute that it is about.
+fn wrong(element: Node<'_, '_>, name: &str, value: &str, reason: &str) -> String {
+    let value = shortened(value);
+    let what = if name.is_empty() { format!("{value:?}") } else { format!("{name}={value:?}") };
+    problem_at(element, &format!("{what}: {reason}"))
+}
+
+fn number(element: Node<'_, '_>, name: &str, most: u32) -> Read<u32> {
+    let text = required(element, name)?;
+    values::number(text, most).map_err(|reason| wrong(element, name, text, &reason))
+}
+
+fn list<T: Id>(element: Node<'_, '_>, name: &str) -> Read<Option<IdSet<T>>> {
+    let read = |text: &str| values::list(text).map_err(|reason| wrong(element, name, text, &reason));
+    element.attribute(name).map(read).transpose()
+}
+
+fn required_list<T: Id>(element: Node<'_, '_>, name: &str) -> Read<IdSet<T>> {
+    required(element, name)?;
+    Ok(list(element, name)?.unwrap_or_default())
+}
+
+fn amount(element: Node<'_, '_>, text: &str, name: &str) -> Read<Bytes> {
+    values::memory(text, element.attribute("unit")).map_err(|reason| wrong(element, name, text, &reason))
+}
+
+fn vcpus(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
+    domain.vcpus = 1;
+    if let Some(vcpu) = first(root, &["vcpu"]) {
+        let text = vcpu.text().unwrap_or_default();
+        domain.vcpus = values::number(text, LIST_END).map_err(|reason| wrong(vcpu, "", text, &reason))?;
+        if domain.vcpus == 0 {
+            return Err(problem_at(vcpu, "a domain has at least 1 vCPU"));
+        }
+        domain.vcpu_placement_auto = vcpu.attribute("placement") == Some("auto");
+        domain.vcpu_cpuset = list(vcpu, "cpuset")?;
+    }
+    let ids = at(root, &["iothreadids", "iothread"]).len() as u32;
+    let threads = first(root, &["iothreads"]).map(|element| {
+        let text = element.text().unwrap_or_default();
+        values::number(text, LIST_END).map_err(|reason| wrong(element, "", text, &reason))
+    });
+    domain.iothreads = threads.transpose()?.unwrap_or_default().max(ids);
+    Ok(())
+}
+
+fn pins(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
+    domain.vcpu_pins = pins_of(root, "vcpupin", "vcpu")?;
+    domain.iothread_pins = pins_of(root, "iothreadpin", "iothread")?;
+    let emulator = first(root, &["cputune", "emulatorpin"]);
+    domain.emulator_pin = emulator.map(|pin| required_list(pin, "cpuset")).transpose()?;
+    Ok(())
+}
+
+fn pins_of(root: Node<'_, '_>, element: &str, key: &str) -> Read<BTreeMap<u32, CpuSet>> {
+    let mut pins = BTreeMap::new();
+    for pin in at(root, &["cputune", element]) {
+        let thread = number(pin, key, LIST_END)?;
+        if pins.insert(thread, required_list::<CpuId>(pin, "cpuset")?).is_some() {
+            return Err(problem_at(pin, &format!("{key} {thread} has a pin already, and libvirt takes one")));
+        }
+    }
+    Ok(pins)
+}
+
+fn numatune(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
+    let auto = domain.vcpu_placement_auto;
+    domain.memory_tune = first(root, &["numatune", "memory"]).map(|memory| memory_tune(memory, auto)).transpose()?;
+    for node in at(root, &["numatune", "memnode"]) {
+        let cell = number(node, "cellid", MOST_CELLS - 1)?;
+        required(node, "nodeset")?;
+        if domain.memory_nodes.insert(cell, memory_tune(node, false)?).is_some() {
+            return Err(problem_at(node, &format!("cell {cell} has a <memnode> already, and libvirt takes one")));
+        }
+    }
+    Ok(())
+}
+
+/// Without `placement` and without nodes, memory is placed as the vCPUs are.
+fn memory_tune(element: Node<'_, '_>, vcpus_auto: bool) -> Read<MemoryTune> {
+    let nodeset = list(element, "nodeset")?;
+    let mode = element.attribute("mode").unwrap_or("strict");
+    if !["strict", "preferred", "interleave", "restrictive"].contains(&mode) {
+        return Err(wrong(element, "mode", mode, "expected strict, preferred, interleave or restrictive"));
+    }
+    let auto = match element.attribute("placement") {
+        Some(placement) => placement == "auto",
+        None => nodeset.is_none() && vcpus_auto,
+    };
+    Ok(MemoryTune { mode: mode.to_owned(), nodeset, auto })
+}
+
+fn cpu_topology(element: Node<'_, '_>) -> Read<CpuTopology> {
+    let count = |name| match element.attribute(name) {
+        Some(_) => number(element, name, LIST_END).and_then(|count| {
+            if count == 0 { Err(wrong(element, name, "0", "expected at least 1")) } else { Ok(count) }
+        }),
+        None => Ok(1),
+    };
+    Ok(CpuTopology {
+        sockets: count("sockets")?,
+        dies: count("dies")?,
+        cores: count("cores")?,
+        threads: count("threads")?,
+    })
+}
+
+fn cells(root: Node<'_, '_>, vcpus: u32) -> Read<Vec<Cell>> {
+    let elements = at(root, &["cpu", "numa", "cell"]);
+    let count = elements.len() as u32;
+    let mut cells = BTreeMap::new();
+    let mut taken = CpuSet::new();
+    for (&element, index) in elements.iter().zip(0..) {
+        if index >= MOST_CELLS {
+            return Err(problem_at(element, &format!("QEMU takes at most {MOST_CELLS} virtual nodes")));
+        }
+        let cell = cell(element, index, count)?;
+        if let Some(beyond) = cell.vcpus.iter().find(|vcpu| vcpu.0 >= vcpus) {
+            return Err(problem_at(element, &format!("cpus: there is no vCPU {beyond}: <vcpu> is {vcpus}")));
+        }
+        if let Some(twice) = cell.vcpus.intersection(&taken).first() {
+            return Err(problem_at(element, &format!("cpus: vCPU {twice} is in another cell already")));
+        }
+        taken = taken.union(&cell.vcpus);
+        if let Some(twice) = cells.insert(cell.id, cell) {
+            return Err(problem_at(element, &format!("there is a cell {} already", twice.id)));
+        }
+    }
+    Ok(cells.into_values().collect())
+}
+
+/// libvirt numbers cells without an id in their order, and wants ids from 0 without a gap.
+fn cell(element: Node<'_, '_>, index: u32, count: u32) -> Read<Cell> {
+    let id = match element.attribute("id") {
+        Some(_) => number(element, "id", count - 1)?,
+        None => index,
+    };
+    let mut distances = BTreeMap::new();
+    for sibling in at(element, &["distances", "sibling"]) {
+        let other = number(sibling, "id", count - 1)?;
+        let value = number(sibling, "value", 255)?;
+        if value < 10 || (other == id) != (value == 10) {
+            let reason = "expected 10 for the cell itself and 11 to 255 for others";
+            return Err(wrong(sibling, "value", &value.to_string(), reason));
+        }
+        distances.insert(other, value);
+    }
+    let memory = amount(element, required(element, "memory")?, "memory")?;
+    Ok(Cell { id, vcpus: list(element, "cpus")?.unwrap_or_default(), memory, distances })
+}
+
+fn huge_pages(root: Node<'_, '_>) -> Read<Vec<HugePages>> {
+    let mut found = Vec::new();
+    for element in at(root, &["memoryBacking", "hugepages"]) {
+        let before = found.len();
+        for page in all(element, "page") {
+            let size = amount(page, required(page, "size")?, "size")?;
+            found.push(HugePages { size: Some(size), cells: list(page, "nodeset")? });
+        }
+        if found.len() == before {
+            found.push(HugePages { size: None, cells: None });
+        }
+    }
+    Ok(found)
+}
+
+/// PCI devices of the host, as `<hostdev>` or as a network card that is one.
+fn host_devices(root: Node<'_, '_>) -> Read<Vec<String>> {
+    let mut found = Vec::new();
+    for device in at(root, &["devices"]).into_iter().flat_map(|devices| devices.children()) {
+        let kind = device.attribute("type");
+        let passed =
+            (is(device, "hostdev") && kind == Some("pci")) || (is(device, "interface") && kind == Some("hostdev"));
+        if !passed {
+            continue;
+        }
+        for address in at(device, &["source", "address"]) {
+            let part = |name: &str, most| match address.attribute(name) {
+                Some(text) => values::address(text, most).map_err(|reason| wrong(address, name, text, &reason)),
+                None => Ok(0),
+            };
+            let (domain, bus) = (part("domain", 0xffff_ffff)?, part("bus", 0xff)?);
+            let (slot, function) = (part("slot", 0x1f)?, part("function", 7)?);
+            found.push(format!("{domain:04x}:{bus:02x}:{slot:02x}.{function}"));
+        }
+    }
+    Ok(found)
 }

@@ -40,10 +40,10 @@ fn online_by_file(tree: &Tree, present: &CpuSet) -> CpuSet {
 }
 
 /// Groups of CPUs: each online CPU with the first CPU of its group.
-type Leaders = BTreeMap<CpuId, CpuId>;
+pub(super) type Leaders = BTreeMap<CpuId, CpuId>;
 
 /// Groups the online CPUs by the list that the first CPU of each group gives; one without a list is alone, or left out.
-fn group(
+pub(super) fn group(
     online: &CpuSet,
     keep_alone: bool,
     members: impl Fn(CpuId) -> Result<Option<CpuSet>, ReadError>,
@@ -70,7 +70,7 @@ fn group(
 }
 
 /// Numbers the groups from 0 in the order of their first CPUs.
-fn numbered(leaders: &Leaders) -> BTreeMap<CpuId, u32> {
+pub(super) fn numbered(leaders: &Leaders) -> BTreeMap<CpuId, u32> {
     let firsts: BTreeSet<CpuId> = leaders.values().copied().collect();
     firsts.into_iter().zip(0..).collect()
 }
@@ -120,7 +120,7 @@ pub(super) fn threads(
 }
 
 /// Linux says nothing of an offline CPU but its node: it gets the socket of its node's other threads.
-fn place_offline(threads: &mut [HardwareThread], notes: &mut Vec<String>) {
+pub(super) fn place_offline(threads: &mut [HardwareThread], notes: &mut Vec<String>) {
     let offline: CpuSet = threads.iter().filter(|thread| !thread.online).map(|thread| thread.id).collect();
     if offline.is_empty() {
         return;

@@ -2,14 +2,12 @@
 
 use super::error::{ReadError, shortened};
 use super::shape::{Place, Shape, node};
-use super::{hwloc_distances, masks};
+use super::{hwloc_distances, masks, xml};
 use crate::{Bytes, CoreId, CpuId, CpuSet, HugePages, Llc, LlcId, Machine, NodeId, NodeSet, SocketId};
-use roxmltree::{Document, Node as Element, ParsingOptions};
+use roxmltree::{Document, Node as Element};
 
 /// Objects inside objects; hwloc's deepest machines have about 15.
 const DEEPEST: usize = 64;
-/// Elements and attributes of a document: some 20 objects a thread on the largest machine.
-const MOST_XML_NODES: u32 = 4_000_000;
 
 /// A machine from the text of an hwloc XML file; `name` is what errors call it.
 ///
@@ -18,13 +16,12 @@ const MOST_XML_NODES: u32 = 4_000_000;
 /// # Errors
 /// Where the text is not XML of hwloc: the object, its attribute, and what would be valid.
 pub fn from_hwloc_xml(text: &str, name: &str) -> Result<Machine, ReadError> {
+    from_document(&xml::parse(text, name, "make one with `lstopo --of xml`")?, name)
+}
+
+/// As [`from_hwloc_xml`].
+pub(super) fn from_document(document: &Document<'_>, name: &str) -> Result<Machine, ReadError> {
     let fail = |reason: String| ReadError::Document { file: name.to_owned(), reason };
-    if text.contains("<!ENTITY") {
-        return Err(fail("it defines XML entities, which hwloc never does".to_owned()));
-    }
-    let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_XML_NODES, ..ParsingOptions::default() };
-    let document = Document::parse_with_options(text, options)
-        .map_err(|error| fail(format!("not XML ({error}); make one with `lstopo --of xml`")))?;
     let root = document.root_element();
     let machine = root.children().find(|child| child.has_tag_name("object")).filter(|_| root.has_tag_name("topology"));
     let Some(machine) = machine else {
@@ -69,7 +66,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn fail(&self, object: Element<'_, '_>, reason: &str) -> ReadError {
         let kind = object.attribute("type").unwrap_or("?");
-        let line = object.document().text_pos_at(object.range().start).row;
+        let line = xml::line(object);
         ReadError::Document { file: self.name.to_owned(), reason: format!("line {line}: object {kind}: {reason}") }
     }
 

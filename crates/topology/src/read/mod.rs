@@ -5,6 +5,8 @@
 //! | [`live`], [`from_root`] | `/sys` and `/proc`, of this host or as a directory |
 //! | [`from_archive`] | what [`capture`] packed |
 //! | [`from_hwloc_xml`] | the XML of `lstopo --of xml`, hwloc 1.x and 2.x |
+//! | [`from_libvirt_capabilities`] | the XML of `virsh capabilities` |
+//! | [`from_xml`] | either, by the root element |
 //! | [`from_toml`], [`shipped`] | a machine file, and those that come with homenode |
 //! | [`described`], [`shipped_described`] | the same, with the rates |
 //! | [`from_synthetic`] | a string in hwloc's synthetic grammar |
@@ -15,6 +17,8 @@ mod cpus;
 mod error;
 mod hwloc_distances;
 mod hwloc_xml;
+mod libvirt_capabilities;
+mod libvirt_capabilities_caches;
 mod machine_file;
 mod masks;
 mod memory;
@@ -26,15 +30,18 @@ mod synthetic_grammar;
 mod synthetic_indexes;
 mod sysfs;
 mod tree;
+mod xml;
 
 pub use archive::{capture, from_archive};
 pub use error::ReadError;
 pub use hwloc_xml::from_hwloc_xml;
+pub use libvirt_capabilities::from_libvirt_capabilities;
 pub use machine_file::{Described, described, from_toml};
 pub use rates::missing_rates;
 pub use shipped::{shipped, shipped_described, shipped_names, shipped_text};
 pub use synthetic::{DEFAULT_NODE_MEMORY, from_synthetic};
 pub use sysfs::{from_root, live};
+pub use xml::from_xml;
 
 /// The most hardware threads that a machine may have. Linux's own bound (`NR_CPUS`) is 8192.
 pub const MOST_THREADS: usize = 65_536;

@@ -1,39 +1,195 @@
 //! One libvirt, by its URI.
 
 use crate::LibvirtError;
-use std::process::{Command, Stdio};
+use crate::error::Which;
+use crate::virsh::{self, Said};
+use std::time::Duration;
 
-/// One libvirt, by its URI; without one, what `virsh` takes by itself.
+/// How long libvirt has for an answer, ssh's connection included.
+const ANSWER: Duration = Duration::from_secs(30);
+/// The kernel takes no argument of more than 128 KiB (MAX_ARG_STRLEN): longer batches are several.
+const LONGEST_BATCH: usize = 96 << 10;
+/// Stands between the answers of a batch. It is nothing that libvirt says.
+const MARK: &str = "-- homenode: end of answer --";
+
+/// One libvirt, by its URI; without one, the one that `virsh` takes by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     uri: Option<String>,
+    limit: Duration,
 }
 
 impl Connection {
     /// Nothing is asked before the first call.
     pub fn new(uri: Option<&str>) -> Self {
-        Self { uri: uri.map(str::to_owned) }
+        Self { uri: uri.map(str::to_owned), limit: ANSWER }
     }
 
-    /// What `virsh` prints for these arguments.
+    /// The same libvirt, with another time for each answer than 30 s.
+    #[must_use]
+    pub fn with_limit(&self, limit: Duration) -> Self {
+        Self { uri: self.uri.clone(), limit }
+    }
+
+    /// The URI that it was made with.
+    pub fn uri(&self) -> Option<&str> {
+        self.uri.as_deref()
+    }
+
+    /// The URI as libvirt says it: also where none was given.
     ///
     /// # Errors
-    /// There is no `virsh`, or it fails.
-    pub fn ask(&self, arguments: &[&str]) -> Result<String, LibvirtError> {
-        let mut command = Command::new("virsh");
-        command.arg("--quiet").env("LC_ALL", "C").stdin(Stdio::null());
+    /// As [`ask`](Self::ask).
+    pub fn effective_uri(&self) -> Result<String, LibvirtError> {
+        Ok(self.ask(&["uri"])?.trim().to_owned())
+    }
+
+    /// What `virsh` prints for a command and its arguments; none of them is quoted.
+    ///
+    /// # Errors
+    /// There is no `virsh`, libvirt cannot be reached, it refuses, or it does not answer in time.
+    pub fn ask(&self, command: &[&str]) -> Result<String, LibvirtError> {
+        self.ask_with(command, None)
+    }
+
+    /// As [`ask`](Self::ask), with a text that the command reads as the file `/dev/stdin`.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub fn ask_with(&self, command: &[&str], input: Option<&str>) -> Result<String, LibvirtError> {
+        let mut arguments = self.arguments();
+        arguments.extend(command.iter().map(|&word| word.to_owned()));
+        let said = virsh::run(&arguments, input, self.limit)?;
+        if said.success { Ok(said.output) } else { Err(self.failure(&command.join(" "), &said.errors)) }
+    }
+
+    /// Several commands in as few runs of `virsh` as possible, since each run over ssh is a connection of its own. Answers in the order
+    /// of the commands; one that fails does not hinder the others.
+    ///
+    /// # Errors
+    /// There is no `virsh`, libvirt cannot be reached, or it does not answer in time.
+    pub fn ask_all(&self, commands: &[Vec<String>]) -> Result<Vec<Result<String, LibvirtError>>, LibvirtError> {
+        let mut answers = Vec::with_capacity(commands.len());
+        let (mut batch, mut first) = (String::new(), 0);
+        for (index, command) in commands.iter().enumerate() {
+            let text = batched(command);
+            if !batch.is_empty() && batch.len() + text.len() > LONGEST_BATCH {
+                answers.extend(self.run_batch(&std::mem::take(&mut batch), &commands[first..index])?);
+                first = index;
+            }
+            batch += &text;
+        }
+        if !batch.is_empty() {
+            answers.extend(self.run_batch(&batch, &commands[first..])?);
+        }
+        Ok(answers)
+    }
+
+    fn run_batch(
+        &self,
+        batch: &str,
+        commands: &[Vec<String>],
+    ) -> Result<Vec<Result<String, LibvirtError>>, LibvirtError> {
+        let mut arguments = self.arguments();
+        arguments.push(batch.to_owned());
+        let said = virsh::run(&arguments, None, self.limit)?;
+        let names: Vec<String> = commands.iter().map(|command| command.join(" ")).collect();
+        let all = || match names.len() {
+            1 => names[0].clone(),
+            count => format!("{} and {} more commands", names[0], count - 1),
+        };
+        let answers = split(&said, names.len()).ok_or_else(|| self.failure(&all(), &said.errors))?;
+        let answer = |((output, errors), name): ((String, String), &String)| {
+            let failed = errors.lines().any(|line| line.starts_with("error:"));
+            if failed { Err(self.failure(name, &errors)) } else { Ok(output) }
+        };
+        let answers: Vec<_> = answers.into_iter().zip(&names).map(answer).collect();
+        // Then it could not be reached for the others either.
+        match answers.iter().find_map(|answer| answer.as_ref().err().filter(|error| error.is_of_connection())) {
+            Some(error) => Err(error.clone()),
+            None => Ok(answers),
+        }
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["--quiet".to_owned()];
         if let Some(uri) = &self.uri {
-            command.args(["--connect", uri]);
+            arguments.extend(["--connect".to_owned(), without_terminal(uri)]);
         }
-        let output =
-            command.args(arguments).output().map_err(|error| LibvirtError::NoVirsh { reason: error.to_string() })?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        Err(LibvirtError::Refused {
-            uri: self.uri.clone(),
-            operation: arguments.join(" "),
-            words: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        })
+        arguments
+    }
+
+    fn failure(&self, operation: &str, errors: &str) -> LibvirtError {
+        LibvirtError::told(&self.which(), operation, errors)
+    }
+
+    pub(crate) fn which(&self) -> Which {
+        Which(self.uri.clone())
+    }
+
+    /// An answer that is not what it should be.
+    pub(crate) fn strange(&self, operation: &str, problem: impl Into<String>) -> LibvirtError {
+        LibvirtError::Answer { libvirt: self.which(), operation: operation.to_owned(), problem: problem.into() }
+    }
+}
+
+/// ssh asks the person at the terminal unless the URI says that there is none.
+fn without_terminal(uri: &str) -> String {
+    let scheme = uri.split_once(':').map_or("", |(scheme, _)| scheme);
+    if !scheme.ends_with("+ssh") || uri.contains("no_tty=") {
+        return uri.to_owned();
+    }
+    format!("{uri}{}no_tty=1", if uri.contains('?') { '&' } else { '?' })
+}
+
+/// A command of a batch: every word quoted, and marks after its answer on both outputs.
+fn batched(command: &[String]) -> String {
+    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+    format!("{}; echo '{MARK}'; echo --err '{MARK}'; ", words.join(" "))
+}
+
+/// `virsh` reads quotes as a shell does.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The answers between the marks: what each command wrote on standard output and on standard error. `None` if marks are missing: then `virsh`
+/// understood a command otherwise, and ran none of them.
+fn split(said: &Said, commands: usize) -> Option<Vec<(String, String)>> {
+    let parts = |text: &str, mark: &str| -> Option<Vec<String>> {
+        // Some versions of `virsh` end the line after what `echo` says, others do not.
+        let part = |part: &str| part.strip_prefix('\n').unwrap_or(part).to_owned();
+        let mut parts: Vec<String> = text.split(mark).map(part).collect();
+        parts.pop();
+        (parts.len() == commands).then_some(parts)
+    };
+    // What `echo` writes on standard error it calls an error.
+    let errors = parts(&said.errors, &format!("error: {MARK}"))?;
+    Some(parts(&said.output, MARK)?.into_iter().zip(errors).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ssh_is_told_that_nobody_is_there() {
+        assert_eq!(without_terminal("qemu+ssh://h/system"), "qemu+ssh://h/system?no_tty=1");
+        assert_eq!(without_terminal("qemu+ssh://h/system?keyfile=k"), "qemu+ssh://h/system?keyfile=k&no_tty=1");
+        assert_eq!(without_terminal("qemu+ssh://h/system?no_tty=0"), "qemu+ssh://h/system?no_tty=0");
+        assert_eq!(without_terminal("qemu:///system"), "qemu:///system");
+    }
+
+    #[test]
+    fn answers_are_told_apart_by_their_marks() {
+        let said = Said {
+            success: true,
+            output: format!("a\nb\n{MARK}{MARK}"),
+            errors: format!("error: {MARK}\nerror: no\nerror: {MARK}\n"),
+        };
+        let answers = split(&said, 2).unwrap();
+        assert_eq!(answers[0], ("a\nb\n".to_owned(), String::new()));
+        assert_eq!(answers[1], (String::new(), "error: no\n".to_owned()));
+        assert!(split(&said, 3).is_none());
     }
 }

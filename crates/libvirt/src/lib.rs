@@ -6,9 +6,13 @@
 mod affinity;
 mod capabilities;
 mod connection;
+mod domains;
 mod error;
 mod remote;
 mod start;
+mod virsh;
 
+pub use affinity::affinity_manager;
 pub use connection::Connection;
-pub use error::LibvirtError;
+pub use domains::{DomainState, ListedDomain, local_process};
+pub use error::{LibvirtError, Which};

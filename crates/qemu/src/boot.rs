@@ -37,12 +37,24 @@ pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator, place: Initram
             let kernel = launch.kernel.as_ref().unwrap_or(kernel);
             readable(launch, "boot.kernel", kernel)?;
             initrd.as_ref().map_or(Ok(()), |initrd| readable(launch, "boot.initrd", initrd))?;
-            let command_line = format!("console=ttyS0 {command_line}").trim_end().to_owned();
-            let files = BootFiles { kernel: Some(kernel.clone()), initrd: initrd.clone(), command_line };
-            Ok(Resolved { files, open: Vec::new() })
+            Ok(Resolved { files: of_kernel(kernel, initrd.as_deref(), command_line), open: Vec::new() })
         }
         Boot::Disk => disk(launch),
     }
+}
+
+/// What `launch` boots on another machine. Files of the spec lie there and are not looked for; those of the tiny guest lie here.
+pub(crate) fn elsewhere(launch: &Launch, accelerator: &Accelerator) -> Result<BootFiles, QemuError> {
+    match &launch.spec.boot {
+        Boot::TinyGuest { kernel } => Ok(tiny_guest(launch, accelerator, kernel.as_deref(), InitramfsIn::File)?.files),
+        Boot::Kernel { kernel, initrd, command_line } => Ok(of_kernel(kernel, initrd.as_deref(), command_line)),
+        Boot::Disk => Ok(BootFiles::default()),
+    }
+}
+
+fn of_kernel(kernel: &Path, initrd: Option<&Path>, command_line: &str) -> BootFiles {
+    let command_line = format!("console=ttyS0 {command_line}").trim_end().to_owned();
+    BootFiles { kernel: Some(kernel.to_owned()), initrd: initrd.map(Path::to_owned), command_line }
 }
 
 fn disk(launch: &Launch) -> Result<Resolved, QemuError> {

@@ -267,7 +267,8 @@ pub fn as_shell(program: &Path, arguments: &[String]) -> String {
     text
 }
 
-fn quoted(word: &str) -> String {
+/// A word as a shell takes it: as it is, or in single quotes.
+pub fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=+,./:@%".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

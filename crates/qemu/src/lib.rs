@@ -30,7 +30,7 @@ pub use error::QemuError;
 pub use launch::{ConsoleTo, Launch};
 pub use process::ExitWatch;
 pub use residence::{MemoryResidence, Residence, VcpuResidence};
-pub use running::{Ending, RunningVm, boot_files, command_by_hand};
+pub use running::{Ending, RunningVm, boot_files, boot_files_elsewhere, command_by_hand};
 pub use runtime_dir::{DIRECTORY_VARIABLE, PlacementLock, RuntimeDir};
 pub use state::{Phase, VmState};
 pub use terminal::Keyboard;

@@ -208,6 +208,14 @@ pub fn boot_files(launch: &Launch, accelerator: &Accelerator) -> Result<BootFile
     Ok(boot::resolve(launch, accelerator, InitramfsIn::File)?.files)
 }
 
+/// [`boot_files`] of a VM on another machine: only the tiny guest's files are looked for here.
+///
+/// # Errors
+/// The tiny guest's files are not there.
+pub fn boot_files_elsewhere(launch: &Launch, accelerator: &Accelerator) -> Result<BootFiles, QemuError> {
+    boot::elsewhere(launch, accelerator)
+}
+
 /// The command that a person could start by hand: console on the terminal, no monitor, vCPUs running. The tiny guest's initramfs is
 /// written to a file in the directory for temporary files.
 pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {

@@ -1,14 +1,19 @@
 //! `homenode plan --emit`.
 
 use crate::args::{EmitArgument, PlanArguments};
+use crate::failure::bad_input;
 use crate::output;
 use qemu::command_line::BootFiles;
-use qemu::{Accelerator, ConsoleTo, Launch};
-use scheduler::{Plan, VmSpec};
+use qemu::{Accelerator, ConsoleTo, Launch, QemuError};
+use scheduler::{MemoryPolicy, Plan, VmSpec};
 use stacks::emit::{Emission, Kind, emit};
+use std::path::Path;
 use topology::Machine;
 
 /// Prints the plan in the language of a stack.
+///
+/// # Errors
+/// Bad input: a file of the spec that this host lacks, where the plan is for this host; what the stack cannot be told at all.
 pub(crate) fn print(
     argument: EmitArgument,
     machine: &Machine,
@@ -17,14 +22,35 @@ pub(crate) fn print(
     arguments: &PlanArguments,
 ) -> anyhow::Result<()> {
     let kind = kind(argument);
+    let place = if arguments.machine.on.is_some() || arguments.connect.connect.is_some() {
+        Place::Elsewhere
+    } else {
+        Place::Here
+    };
     // Another machine than this one is taken to have hardware virtualization.
-    let elsewhere = arguments.machine.on.is_some() || arguments.connect.connect.is_some();
-    let accelerator = if elsewhere { Accelerator::Kvm } else { Accelerator::detect(spec.vcpus) };
-    let boot = if kind.boots_files() { boot_files(spec, plan, &accelerator)? } else { BootFiles::default() };
+    let accelerator = match place {
+        Place::Here => Accelerator::detect(spec.vcpus),
+        Place::Elsewhere => Accelerator::Kvm,
+    };
+    let plan = &for_kernel(plan, place);
+    let in_file = |problem: String| format!("{}: {problem}", arguments.spec.display());
+    let boot = if kind.boots_files() {
+        boot_files(spec, plan, &accelerator, place).map_err(|error| {
+            let text = in_file(error.to_string());
+            if error.is_bad_input() { bad_input(text) } else { anyhow::anyhow!(text) }
+        })?
+    } else {
+        BootFiles::default()
+    };
     let emission = Emission { machine, spec, plan, boot: &boot, accelerator: &accelerator };
-    let text = emit(kind, &emission)
-        .map_err(|problem| crate::failure::bad_input(format!("{}: {problem}", arguments.spec.display())))?;
-    output::print(text)
+    output::print(emit(kind, &emission).map_err(|problem| bad_input(in_file(problem)))?)
+}
+
+/// Which machine the plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Here,
+    Elsewhere,
 }
 
 fn kind(argument: EmitArgument) -> Kind {
@@ -39,8 +65,39 @@ fn kind(argument: EmitArgument) -> Kind {
     }
 }
 
-fn boot_files(spec: &VmSpec, plan: &Plan, accelerator: &Accelerator) -> anyhow::Result<BootFiles> {
+/// A kernel without memory policies refuses every stack's binding: there the plan has none.
+fn for_kernel(plan: &Plan, place: Place) -> Plan {
+    let mut plan = plan.clone();
+    if place == Place::Here && !Path::new("/sys/devices/system/node").is_dir() {
+        plan.warnings.push("this host's kernel has no memory policies: no memory is bound".to_owned());
+        for client in &mut plan.placement.clients {
+            client.memory_policy = MemoryPolicy::Default;
+        }
+    }
+    plan
+}
+
+/// What is booted. Files of a VM elsewhere lie there, and are not looked for here.
+fn boot_files(spec: &VmSpec, plan: &Plan, accelerator: &Accelerator, place: Place) -> Result<BootFiles, QemuError> {
     let (spec, plan) = (spec.clone(), plan.clone());
     let launch = Launch { spec, plan, kernel: None, console: ConsoleTo::Terminal, agent: false };
-    Ok(qemu::boot_files(&launch, accelerator)?)
+    match place {
+        Place::Here => qemu::boot_files(&launch, accelerator),
+        Place::Elsewhere => qemu::boot_files_elsewhere(&launch, accelerator),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+
+    #[test]
+    fn every_argument_is_a_kind_of_its_own() {
+        let kinds: Vec<Kind> = EmitArgument::value_variants().iter().map(|&argument| kind(argument)).collect();
+        for (index, kind) in kinds.iter().enumerate() {
+            assert!(!kinds[..index].contains(kind), "{kind:?}");
+        }
+        assert_eq!(kinds.len(), 7);
+    }
 }

@@ -1,7 +1,247 @@
-//! cloud_hypervisor.
+//! A cloud-hypervisor command, as its documentation and its option parser have it (docs/cpu.md, docs/memory.md of v53).
 
-use super::Emission;
+use super::common::{check_words, client_of, heading, path, vcpus};
+use super::{Emission, Loss};
+use ::qemu::command_line::{as_shell, quoted};
+use scheduler::spec::{Boot, Console, Disk, DiskFormat};
+use scheduler::{Client, MemoryPolicy, Plan, VirtualNode};
+use std::path::Path;
+use topology::{Bytes, NodeId};
 
-pub(super) fn text(_emission: &Emission<'_>) -> Result<String, String> {
-    Err("not there yet".to_owned())
+const PROGRAM: &str = "cloud-hypervisor";
+/// Versions before 48 hold vCPU numbers in a byte.
+const MOST_VCPUS_BEFORE_48: u32 = 254;
+/// The largest in a SLIT's byte: 255 means "unreachable".
+const LARGEST_DISTANCE: u32 = 254;
+
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+    check_words(emission)?;
+    check(emission)?;
+    let plan = emission.plan;
+    let mut line = Line(Vec::new());
+    line.add("--cpus", processor(plan));
+    // Zones describe all of it.
+    line.add("--memory", "size=0");
+    for zone in plan.topology.nodes.iter().flat_map(|node| zones(plan, node)) {
+        line.add("--memory-zone", zone.argument());
+    }
+    if plan.topology.exposed {
+        for node in &plan.topology.nodes {
+            line.add("--numa", numa_node(plan, node));
+        }
+    }
+    for (index, disk) in emission.spec.disks.iter().enumerate() {
+        line.add("--disk", drive(index, disk)?);
+    }
+    match &emission.spec.console {
+        Console::Terminal => line.add("--serial", "tty"),
+        Console::File { path: log } => line.add("--serial", format!("file={}", value("console.path", log)?)),
+    }
+    line.add("--console", "off");
+    let comments = comments(emission);
+    Ok(format!("{comments}\n{}{}\n", as_shell(Path::new(PROGRAM), &line.0), payload(emission)))
+}
+
+struct Line(Vec<String>);
+
+impl Line {
+    fn add(&mut self, option: &str, value: impl Into<String>) {
+        self.0.extend([option.to_owned(), value.into()]);
+    }
+}
+
+/// What cloud-hypervisor cannot be told at all.
+fn check(emission: &Emission<'_>) -> Result<(), String> {
+    let Emission { spec, plan, .. } = *emission;
+    if let Some(index) = spec.disks.iter().position(|disk| disk.snapshot) {
+        return Err(format!(
+            "disk[{index}].snapshot = true: cloud-hypervisor cannot throw writes away, it would change the image. Make an overlay (qemu-img create -f qcow2 -b IMAGE -F FORMAT OVERLAY), name that one, and remove it yourself"
+        ));
+    }
+    if plan.topology.distances.iter().flatten().any(|&distance| distance > LARGEST_DISTANCE) {
+        return Err(format!(
+            "policy: a distance of this machine is over {LARGEST_DISTANCE}, the largest of ACPI's SLIT"
+        ));
+    }
+    Ok(())
+}
+
+/// `boot=8,topology=1:4:1:2,affinity=[0@[0-3],...]`: each vCPU may use all CPUs of its home.
+fn processor(plan: &Plan) -> String {
+    let topology = &plan.topology;
+    let count: usize = topology.nodes.iter().map(|node| node.vcpus.len()).sum();
+    let mut affinity = Vec::new();
+    for node in &topology.nodes {
+        let Some(client) = client_of(plan, node.id) else { continue };
+        affinity.extend(node.vcpus.iter().map(|vcpu| format!("{vcpu}@[{}]", client.cpus)));
+    }
+    let (threads, cores, sockets) = (topology.threads_per_core, topology.cores_per_socket, topology.sockets);
+    format!("boot={count},topology={threads}:{cores}:1:{sockets},affinity=[{}]", affinity.join(","))
+}
+
+/// Memory of a virtual node on one host node.
+struct Zone {
+    id: String,
+    mib: u64,
+    host_node: Option<NodeId>,
+    filled: bool,
+}
+
+impl Zone {
+    fn argument(&self) -> String {
+        let mut text = format!("id={},size={}M", self.id, self.mib);
+        if let Some(node) = self.host_node {
+            text += &format!(",host_numa_node={node}");
+        }
+        if self.filled { text + ",prefault=on" } else { text }
+    }
+}
+
+/// One zone for each host node of the home, because a zone is bound to one: the memory is divided as the plan holds it there.
+fn zones(plan: &Plan, node: &VirtualNode) -> Vec<Zone> {
+    let mib = node.memory.mib();
+    let client = client_of(plan, node.id).filter(|client| client.memory_policy != MemoryPolicy::Default);
+    let Some(client) = client.filter(|client| !client.home.is_empty()) else {
+        return vec![Zone { id: format!("vnode{}", node.id), mib, host_node: None, filled: false }];
+    };
+    let shares = shares(plan, client, mib);
+    let single = shares.len() == 1;
+    let id = |host: NodeId| if single { format!("vnode{}", node.id) } else { format!("vnode{}at{host}", node.id) };
+    shares.into_iter().map(|(host, mib)| Zone { id: id(host), mib, host_node: Some(host), filled: true }).collect()
+}
+
+/// MiB on each host node of a client's home, in proportion to what the VM holds of them; none is empty.
+fn shares(plan: &Plan, client: &Client, mib: u64) -> Vec<(NodeId, u64)> {
+    let held = |node: NodeId| plan.holdings.get(&node).map_or(0, |held| held.memory.mib());
+    let known = client.home.iter().all(|node| held(node) > 0);
+    let weight = |node: NodeId| if known { held(node) } else { 1 };
+    let total: u64 = client.home.iter().map(weight).sum();
+    let (mut shares, mut given, mut before) = (Vec::new(), 0, 0);
+    for node in client.home.iter() {
+        before += weight(node);
+        // The product of two sizes in MiB may need more than 64 bits.
+        let until = (u128::from(mib) * u128::from(before) / u128::from(total)) as u64;
+        if until > given {
+            shares.push((node, until - given));
+        }
+        given = until;
+    }
+    shares
+}
+
+fn numa_node(plan: &Plan, node: &VirtualNode) -> String {
+    let mut text = format!("guest_numa_id={}", node.id);
+    if !node.vcpus.is_empty() {
+        text += &format!(",cpus=[{}]", vcpus(node));
+    }
+    let row = plan.topology.distances.get(node.id as usize);
+    let others: Vec<String> = row
+        .into_iter()
+        .flat_map(|row| row.iter().enumerate())
+        .filter(|&(to, _)| to != node.id as usize)
+        .map(|(to, distance)| format!("{to}@{distance}"))
+        .collect();
+    if !others.is_empty() {
+        text += &format!(",distances=[{}]", others.join(","));
+    }
+    let zones: Vec<String> = zones(plan, node).into_iter().map(|zone| zone.id).collect();
+    if node.memory > Bytes(0) { text + &format!(",memory_zones=[{}]", zones.join(",")) } else { text }
+}
+
+fn drive(index: usize, disk: &Disk) -> Result<String, String> {
+    // Without the second word, an overlay's image below it is refused.
+    let format = match disk.format {
+        DiskFormat::Qcow2 => "qcow2,backing_files=on",
+        DiskFormat::Raw => "raw",
+    };
+    let mut text = format!("path={},image_type={format}", value(&format!("disk[{index}].path"), &disk.path)?);
+    if disk.read_only {
+        text += ",readonly=on";
+    }
+    Ok(text)
+}
+
+/// A path within an option: quoted where a comma or a bracket would end it.
+fn value(field: &str, file: &Path) -> Result<String, String> {
+    let text = path(field, file)?;
+    if text.contains('"') {
+        return Err(format!(
+            "{field} = {text:?}: cloud-hypervisor's options cannot hold a quotation mark: rename the file"
+        ));
+    }
+    let plain = !text.contains([',', '[', ']', '=', ' ', '@']);
+    Ok(if plain { text.to_owned() } else { format!("\"{text}\"") })
+}
+
+/// What is booted; the firmware's place is the user's to say.
+fn payload(emission: &Emission<'_>) -> String {
+    let boot = emission.boot;
+    let Some(kernel) = &boot.kernel else {
+        return " \\\n  --firmware \"${FIRMWARE:?name CLOUDHV.fd or hypervisor-fw in FIRMWARE}\"".to_owned();
+    };
+    let mut text = format!(" \\\n  --kernel {}", quoted(&kernel.to_string_lossy()));
+    if let Some(initrd) = &boot.initrd {
+        text += &format!(" \\\n  --initramfs {}", quoted(&initrd.to_string_lossy()));
+    }
+    text + &format!(" \\\n  --cmdline {}", quoted(&boot.command_line))
+}
+
+fn comments(emission: &Emission<'_>) -> String {
+    let oldest = match (emission.spec.vcpus > MOST_VCPUS_BEFORE_48, emission.spec.disks.is_empty()) {
+        (_, false) => "51 or newer (image_type of disks)",
+        (true, true) => "48 or newer (more than 254 vCPUs)",
+        (false, true) => "39 or newer (kernels as distributions ship them)",
+    };
+    let mut usage =
+        vec![format!("Run this text with sh, as a user who may open /dev/kvm. It needs {PROGRAM} {oldest}.")];
+    match emission.spec.boot {
+        Boot::Disk => usage
+            .push("FIRMWARE names the firmware that boots the disk: CLOUDHV.fd (EDK II) or hypervisor-fw.".to_owned()),
+        Boot::TinyGuest { .. } => {
+            usage.push(
+                "The kernel and the initramfs of the tiny guest lie on the machine that printed this.".to_owned(),
+            );
+        }
+        Boot::Kernel { .. } => {}
+    }
+    if !emission.accelerator.is_hardware() {
+        usage.push("This host has no hardware virtualization, which cloud-hypervisor needs.".to_owned());
+    }
+    heading(emission, &usage, &losses(emission))
+}
+
+fn losses(emission: &Emission<'_>) -> Vec<Loss> {
+    let Emission { spec, plan, .. } = *emission;
+    let mut losses = Vec::new();
+    let split = |client: &&Client| client.home.len() > 1 && client.memory_policy != MemoryPolicy::Default;
+    for client in plan.placement.clients.iter().filter(split) {
+        let how = if client.memory_policy == MemoryPolicy::Interleave { "page by page" } else { "freely" };
+        losses.push(Loss::new(
+            format!("memory of client {} {how} over nodes {}: a memory zone is bound to one host node.", client.id, client.home),
+            "It has a zone on each node, one after the other: an application that touches only the first part uses the first node only.",
+        ));
+    }
+    if plan.topology.exposed && is_asymmetric(plan) {
+        losses.push(Loss::new(
+            "distances that differ by direction: cloud-hypervisor makes them symmetric.",
+            "The guest sees one of the two for both directions.",
+        ));
+    }
+    if !spec.networks.is_empty() {
+        losses.push(Loss::new(
+            format!("{} network(s) of kind user: cloud-hypervisor has no network of its own.", spec.networks.len()),
+            "The guest has no network and no forwarded port; with a tap device, add --net tap=NAME.",
+        ));
+    }
+    losses.push(Loss::new(
+        "homes of cloud-hypervisor's own threads (devices, signals).",
+        "They run anywhere on the host; `taskset -c CPUS` before the command confines them.",
+    ));
+    losses
+}
+
+fn is_asymmetric(plan: &Plan) -> bool {
+    let rows = &plan.topology.distances;
+    let at = |from: usize, to: usize| rows.get(from).and_then(|row| row.get(to));
+    (0..rows.len()).any(|from| (0..from).any(|to| at(from, to) != at(to, from)))
 }

@@ -2,10 +2,12 @@
 
 mod cloud_hypervisor;
 mod comment;
+mod common;
 mod kubevirt;
 mod libvirt;
 mod nova;
 mod proxmox;
+mod proxmox_devices;
 mod qemu_command;
 mod systemd;
 

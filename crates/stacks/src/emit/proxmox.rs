@@ -1,7 +1,196 @@
-//! proxmox.
+//! Lines of a Proxmox VE configuration (`/etc/pve/qemu-server/ID.conf`), as qemu-server 9.2 reads them.
 
-use super::Emission;
+use super::common::{all_cpus, check_words, client_of, heading, memory, several_cpu_sets, vcpus};
+use super::{Emission, Loss};
+use crate::emit::proxmox_devices;
+use ::qemu::command_line::quoted;
+use scheduler::{MemoryPolicy, Plan, VirtualNode};
+use topology::{Bytes, Machine, NodeSet};
 
-pub(super) fn text(_emission: &Emission<'_>) -> Result<String, String> {
-    Err("not there yet".to_owned())
+/// qemu-server's `$MAX_NUMA`.
+const MOST_VIRTUAL_NODES: usize = 8;
+/// Its smallest `memory`.
+const LEAST_MEMORY: Bytes = Bytes::from_mib(16);
+/// What a guest assumes of other nodes where QEMU is told no distance.
+const ASSUMED_DISTANCE: u32 = 20;
+
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+    check_words(emission)?;
+    check(emission)?;
+    let Emission { spec, plan, .. } = *emission;
+    let devices = proxmox_devices::devices(emission)?;
+    let mut losses = losses(emission);
+    losses.extend(devices.losses);
+    let topology = &plan.topology;
+    let mut lines = Vec::new();
+    if is_dns_name(&spec.name) {
+        lines.push(format!("name: {}", spec.name));
+    }
+    lines.extend(["ostype: l26", "machine: q35", "cpu: host"].map(str::to_owned));
+    lines.push(format!("sockets: {}", topology.sockets));
+    lines.push(format!("cores: {}", topology.cores_per_socket));
+    lines.push("numa: 1".to_owned());
+    lines.extend(topology.nodes.iter().map(|node| numa_line(plan, node)));
+    lines.push(format!("memory: {}", memory(plan).mib()));
+    lines.push("balloon: 0".to_owned());
+    lines.push(format!("affinity: {}", all_cpus(plan)));
+    lines.extend(devices.lines);
+    lines.extend(custom_arguments(emission));
+    let mut usage = vec![
+        "Lines of /etc/pve/qemu-server/ID.conf. Create the VM first (`qm create ID`), append them as root, and start it (`qm start ID`).".to_owned(),
+        "`hotplug` of the VM must not hold `memory`: Proxmox refuses it beside a NUMA topology of its own.".to_owned(),
+    ];
+    usage.extend(devices.usage);
+    // Proxmox keeps comments as the VM's description, where % begins an encoded byte.
+    let comments = heading(emission, &usage, &losses).replace('%', "%25");
+    Ok(format!("{comments}{}\n", lines.join("\n")))
+}
+
+/// What Proxmox refuses at the start of a VM.
+fn check(emission: &Emission<'_>) -> Result<(), String> {
+    let Emission { spec, plan, machine, .. } = *emission;
+    let (nodes, total) = (plan.topology.nodes.len(), memory(plan));
+    if nodes > MOST_VIRTUAL_NODES {
+        return Err(format!(
+            "policy: the plan has {nodes} virtual nodes, but Proxmox takes at most {MOST_VIRTUAL_NODES} (numa0 to numa7): use fewer, larger ones (policy.virtual_nodes, policy.prefer_ht) or policy.vnuma = false"
+        ));
+    }
+    if total < LEAST_MEMORY {
+        return Err(format!("memory = \"{total}\": Proxmox takes at least {LEAST_MEMORY}"));
+    }
+    if let Some(node) = plan.topology.nodes.iter().find(|node| node.memory.0 == 0 || node.vcpus.is_empty()) {
+        return Err(format!("policy.virtual_nodes[{}]: Proxmox has no virtual nodes without vCPUs or memory", node.id));
+    }
+    let cpus = online_cpus(machine);
+    if spec.vcpus as usize > cpus {
+        return Err(format!(
+            "vcpus = {}: Proxmox starts no VM with more vCPUs than its host has CPUs: {cpus} on {}",
+            spec.vcpus, machine.name
+        ));
+    }
+    Ok(())
+}
+
+fn online_cpus(machine: &Machine) -> usize {
+    machine.threads.iter().filter(|thread| thread.online).count()
+}
+
+/// Proxmox's names are DNS names: labels of letters, digits and inner `-`, separated by dots.
+fn is_dns_name(name: &str) -> bool {
+    name.split('.').all(|label| {
+        let inner = label.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
+        inner && !label.is_empty() && label.len() <= 63 && !label.starts_with('-') && !label.ends_with('-')
+    })
+}
+
+fn numa_line(plan: &Plan, node: &VirtualNode) -> String {
+    let mut line = format!("numa{}: cpus={}", node.id, vcpus(node).to_string().replace(',', ";"));
+    if let Some((home, policy)) = binding(plan, node) {
+        line += &format!(",hostnodes={home}");
+        return line + &format!(",memory={},policy={policy}", node.memory.mib());
+    }
+    line + &format!(",memory={}", node.memory.mib())
+}
+
+/// Home and policy, where Proxmox can be told of them.
+fn binding(plan: &Plan, node: &VirtualNode) -> Option<(NodeSet, &'static str)> {
+    let client = client_of(plan, node.id)?;
+    let policy = match client.memory_policy {
+        MemoryPolicy::Bind => "bind",
+        MemoryPolicy::Interleave => "interleave",
+        MemoryPolicy::Default => return None,
+    };
+    (!has_gap(&client.home)).then(|| (client.home.clone(), policy))
+}
+
+/// Whether the set is more than one range. Proxmox hands `hostnodes=0;2` to QEMU as `host-nodes=0,2`, which QEMU refuses.
+fn has_gap(home: &NodeSet) -> bool {
+    home.to_string().contains(',')
+}
+
+/// One `args` line: what Proxmox has no option for and QEMU has.
+fn custom_arguments(emission: &Emission<'_>) -> Option<String> {
+    let mut words = Vec::new();
+    for (from, to, distance) in told_distances(emission.plan) {
+        words.extend(["-numa".to_owned(), format!("dist,src={from},dst={to},val={distance}")]);
+    }
+    let boot = emission.boot;
+    if let Some(kernel) = &boot.kernel {
+        words.extend(["-kernel".to_owned(), kernel.to_string_lossy().into_owned()]);
+        if let Some(initrd) = &boot.initrd {
+            words.extend(["-initrd".to_owned(), initrd.to_string_lossy().into_owned()]);
+        }
+        words.extend(["-append".to_owned(), boot.command_line.clone()]);
+    }
+    let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    (!quoted.is_empty()).then(|| format!("args: {}", quoted.join(" ")))
+}
+
+/// All distances, unless the guest assumes them anyway.
+fn told_distances(plan: &Plan) -> Vec<(usize, usize, u32)> {
+    let rows = plan.topology.distances.iter().enumerate();
+    let all: Vec<(usize, usize, u32)> =
+        rows.flat_map(|(from, row)| row.iter().enumerate().map(move |(to, &distance)| (from, to, distance))).collect();
+    let assumed = all.iter().all(|&(from, to, distance)| from == to || distance == ASSUMED_DISTANCE);
+    if assumed || !plan.topology.exposed { Vec::new() } else { all }
+}
+
+fn losses(emission: &Emission<'_>) -> Vec<Loss> {
+    let Emission { spec, plan, .. } = *emission;
+    let mut losses = Vec::new();
+    if !is_dns_name(&spec.name) {
+        losses.push(Loss::new(
+            format!("the name {}: Proxmox's names are DNS names.", spec.name),
+            "The VM shows by its number only.",
+        ));
+    }
+    if several_cpu_sets(plan) {
+        losses.push(Loss::new(
+            "homes of single vCPUs: `affinity` is one set of CPUs for the whole process.",
+            "vCPUs run on the CPUs of any home of this VM, away from their memory, until `homenode balance` on that host brings them home.",
+        ));
+    }
+    for node in &plan.topology.nodes {
+        if let Some(client) = client_of(plan, node.id).filter(|client| has_gap(&client.home)) {
+            losses.push(Loss::new(
+                format!(
+                    "the home {} of virtual node {}: Proxmox hands QEMU only one range of host nodes rightly.",
+                    client.home, node.id
+                ),
+                "Its memory is bound to no node; policy.node_affinity with neighbouring numbers mends it.",
+            ));
+        }
+    }
+    losses.push(Loss::new(
+        "filling the memory at the start: Proxmox does it for huge pages only (`hugepages: 2` or `1024`, one host node each).",
+        "A home that is full shows only when the guest touches its memory; with policy=bind the host then reclaims or kills.",
+    ));
+    if custom_arguments(emission).is_some() {
+        losses.push(Loss::new(
+            "distances between virtual nodes and a kernel of one's own, as options: they are in `args`, which goes to QEMU as it is.",
+            "Only root@pam may change `args`, and the web interface does not show them.",
+        ));
+    }
+    losses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_proxmox_are_dns_names() {
+        for name in ["a", "web-1.example", "A9"] {
+            assert!(is_dns_name(name), "{name}");
+        }
+        for name in ["a_b", "a-", "a..b", "-a", "a.", ""] {
+            assert!(!is_dns_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_set_with_a_gap_is_told_from_a_range() {
+        assert!(has_gap(&"0,2".parse().unwrap()) && has_gap(&"0-1,3".parse().unwrap()));
+        assert!(!has_gap(&"0-3".parse().unwrap()) && !has_gap(&"7".parse().unwrap()));
+    }
 }

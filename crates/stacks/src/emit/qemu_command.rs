@@ -1,7 +1,138 @@
-//! qemu_command.
+//! A shell text that starts QEMU.
 
-use super::Emission;
+use super::common::{all_cpus, check_words, heading, memory, several_cpu_sets, vcpus_of};
+use super::{Emission, Loss};
+use ::qemu::command_line::{Channel, HostTraits, Wiring, arguments, as_shell};
+use ::qemu::{Accelerator, TcgThreads};
+use scheduler::spec::{Boot, Console};
+use scheduler::{Client, Plan};
+use std::path::Path;
 
-pub(super) fn text(_emission: &Emission<'_>) -> Result<String, String> {
-    Err("not there yet".to_owned())
+const PROGRAM: &str = "qemu-system-x86_64";
+
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+    check_words(emission)?;
+    let Emission { spec, plan, boot, accelerator, .. } = *emission;
+    let wiring = Wiring {
+        monitor: None,
+        console: Channel::Stdio,
+        console_log: match &spec.console {
+            Console::Terminal => None,
+            Console::File { path } => Some(path.clone()),
+        },
+        agent: None,
+        paused: false,
+    };
+    let host = host_traits(emission);
+    let arguments = arguments(spec, plan, boot, &wiring, &host);
+    let binder = if binds_threads(plan, accelerator) { thread_binder(plan) } else { String::new() };
+    let command = as_shell(Path::new(PROGRAM), &arguments);
+    Ok(format!("{}\n{binder}taskset -c {} {command}\n", comments(emission), all_cpus(plan)))
+}
+
+/// Those of the machine that the plan is for.
+fn host_traits(emission: &Emission<'_>) -> HostTraits {
+    let model = emission.machine.cpu_model.as_deref().unwrap_or_default();
+    HostTraits { accelerator: emission.accelerator.clone(), numa: true, amd: model.contains("AMD"), sandbox: true }
+}
+
+/// Whether vCPUs have homes of their own and threads of their own.
+fn binds_threads(plan: &Plan, accelerator: &Accelerator) -> bool {
+    several_cpu_sets(plan) && !shares_a_thread(accelerator)
+}
+
+fn shares_a_thread(accelerator: &Accelerator) -> bool {
+    matches!(accelerator, Accelerator::Tcg { threads: TcgThreads::Single, .. })
+}
+
+fn comments(emission: &Emission<'_>) -> String {
+    let mut usage = vec![format!(
+        "Run this text with sh. It needs {PROGRAM} 7.2 or newer and taskset (util-linux); the console is the terminal."
+    )];
+    if let Accelerator::Tcg { .. } = emission.accelerator {
+        usage.push(format!("NO HARDWARE VIRTUALIZATION: {}.", emission.accelerator));
+    }
+    if let Boot::TinyGuest { .. } = emission.spec.boot {
+        usage.push("The kernel and the initramfs of the tiny guest lie on the machine that printed this.".to_owned());
+    }
+    heading(emission, &usage, &losses(emission))
+}
+
+fn losses(emission: &Emission<'_>) -> Vec<Loss> {
+    let mut losses = Vec::new();
+    let plan = emission.plan;
+    if several_cpu_sets(plan) {
+        losses.push(if shares_a_thread(emission.accelerator) {
+            Loss::new(
+                "vCPUs at homes of their own: under emulation one thread runs all vCPUs of a VM of this width.",
+                "That thread runs on the CPUs of any home, so that a vCPU's memory is remote now and then.",
+            )
+        } else {
+            Loss::new(
+                "homes of single vCPUs in QEMU's command line: it has no option for them.",
+                "Until the loop below has seen QEMU's threads (it looks every second), vCPUs run on the CPUs of any home of this VM.",
+            )
+        });
+    }
+    losses.push(Loss::new(
+        "homes of QEMU's own threads (I/O, display).",
+        "They run on the CPUs of the VM's homes, beside its vCPUs, as under `homenode run`.",
+    ));
+    losses.push(Loss::new(
+        "what comes later: nothing moves this VM when its homes get crowded, and nobody reads back where it is.",
+        "`homenode balance` on that host adopts it and keeps it at home; `homenode why` and `homenode doctor` read back.",
+    ));
+    losses
+}
+
+/// Seconds that the loop waits for QEMU's threads: QEMU fills the VM's memory first, at 100 MiB/s on the slowest host we know.
+fn patience_s(plan: &Plan) -> u64 {
+    60 + memory(plan).mib() / 100
+}
+
+/// A loop in the background that lets each vCPU's thread run on its client's CPUs only. QEMU calls the threads `CPU 7/KVM` because of
+/// `debug-threads=on`; the VM is found by that same argument, written as a pattern that does not match the search itself.
+fn thread_binder(plan: &Plan) -> String {
+    let (first, rest) = plan.vm.split_at(1);
+    let pattern = format!("[{first}]{},debug-threads=on", rest.replace('.', "\\."));
+    let last = plan.topology.nodes.iter().flat_map(|node| &node.vcpus).max().copied().unwrap_or_default();
+    let homes: String = plan.placement.clients.iter().map(|client| ranges(plan, client)).collect();
+    let seconds = patience_s(plan);
+    format!(
+        r#"# Brings each vCPU home, as soon as QEMU has started its thread.
+bind_vcpus() {{
+    for thread in /proc/"$1"/task/*; do
+        read -r name <"$thread/comm" || continue
+        case $name in 'CPU '*) vcpu=${{name#CPU }} vcpu=${{vcpu%%/*}} cpus= ;; *) continue ;; esac
+{homes}        taskset -pc "$cpus" "${{thread##*/}}" >/dev/null
+    done
+}}
+(
+    for second in $(seq {seconds}); do
+        for vm in $(grep -lsxz '{pattern}' /proc/[0-9]*/cmdline | cut -d/ -f3); do
+            grep -qs '^CPU {last}/' /proc/"$vm"/task/*/comm && bind_vcpus "$vm" && exit
+        done
+        kill -0 $$ 2>/dev/null || exit
+        sleep 1
+    done
+    echo 'VM {}: QEMU has started no vCPU in {seconds} s: none was brought home' >&2
+) &
+
+"#,
+        plan.vm
+    )
+}
+
+/// The lines that choose the CPUs of a client's vCPUs.
+fn ranges(plan: &Plan, client: &Client) -> String {
+    let vcpus = vcpus_of(plan, client).to_string();
+    let mut lines = String::new();
+    for range in vcpus.split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        lines += &format!(
+            "        if [ \"$vcpu\" -ge {first} ] && [ \"$vcpu\" -le {last} ]; then cpus={}; fi\n",
+            client.cpus
+        );
+    }
+    lines
 }

@@ -1,7 +1,87 @@
-//! systemd.
+//! A systemd slice that holds a QEMU process at its home (systemd.resource-control(5)).
 
-use super::Emission;
+use super::common::{all_cpus, all_homes, heading, several_cpu_sets};
+use super::{Emission, Loss};
+use ::qemu::command_line::quoted;
+use scheduler::{MemoryPolicy, Plan};
 
-pub(super) fn text(_emission: &Emission<'_>) -> Result<String, String> {
-    Err("not there yet".to_owned())
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+    let plan = emission.plan;
+    let slice = slice_name(&plan.vm);
+    let mut unit = format!("[Unit]\nDescription=NUMA home of VM {}\n\n[Slice]\n", plan.vm);
+    unit += &format!("AllowedCPUs={}\n", all_cpus(plan));
+    if let Some(nodes) = memory_nodes(plan) {
+        unit += &format!("AllowedMemoryNodes={nodes}\n");
+    }
+    Ok(format!("{}\n{unit}", heading(emission, &usage(plan, &slice), &losses(plan))))
+}
+
+/// Nodes that hold all of the VM's memory; none where a client's memory may lie anywhere.
+fn memory_nodes(plan: &Plan) -> Option<String> {
+    let anywhere = plan.placement.clients.iter().any(|client| client.memory_policy == MemoryPolicy::Default);
+    (!anywhere).then(|| all_homes(plan).to_string())
+}
+
+/// In a slice's name `-` leads to a parent slice; `systemd-escape` writes `\x2d` for one that does not.
+fn slice_name(vm: &str) -> String {
+    format!("homenode-{}.slice", vm.replace('-', "\\x2d"))
+}
+
+fn usage(plan: &Plan, slice: &str) -> Vec<String> {
+    let slice = quoted(slice);
+    let mut usage = vec![
+        format!("/etc/systemd/system/{slice}, for systemd 244 or newer with the unified cgroup hierarchy (v2). Then:"),
+        "  systemctl daemon-reload".to_owned(),
+        format!("  systemd-run --slice={slice} --scope qemu-system-x86_64 ..."),
+    ];
+    if let (true, Some(nodes)) = (is_interleaved(plan), memory_nodes(plan)) {
+        usage.push("As a service, which can have a memory policy (a slice and a scope cannot):".to_owned());
+        usage.push(format!(
+            "  systemd-run --slice={slice} -p NUMAPolicy=interleave -p NUMAMask={nodes} qemu-system-x86_64 ..."
+        ));
+    }
+    usage
+}
+
+fn is_interleaved(plan: &Plan) -> bool {
+    plan.placement.clients.iter().any(|client| client.memory_policy == MemoryPolicy::Interleave)
+}
+
+fn losses(plan: &Plan) -> Vec<Loss> {
+    let mut losses = Vec::new();
+    if plan.topology.exposed {
+        losses.push(Loss::new(
+            format!("the {} virtual nodes: a slice does not know what runs in it.", plan.topology.nodes.len()),
+            "QEMU must be told of them itself: start the command of `homenode plan --emit qemu` in the slice.",
+        ));
+    }
+    if several_cpu_sets(plan) {
+        losses.push(Loss::new(
+            "homes of single clients: a slice has one set of CPUs and one of nodes for all that runs in it.",
+            "Unless QEMU's own options bind memory, vCPUs and memory mix over all homes, half of it remote with two: `homenode balance` brings vCPUs home.",
+        ));
+    }
+    if is_interleaved(plan) {
+        losses.push(Loss::new(
+            "interleaved memory: NUMAPolicy= and NUMAMask= are settings of services, not of slices and scopes.",
+            "Memory lies where the vCPU that touches it first runs, unless QEMU's options or a service interleave it.",
+        ));
+    }
+    if memory_nodes(plan).is_some() {
+        losses.push(Loss::new(
+            "a later change: AllowedMemoryNodes= must stay as it is while the VM runs.",
+            "The kernel moves pages while the change is written, and re-targets policies by position: after a widening, memory that was bound to node 1 may be bound to node 0.",
+        ));
+    }
+    losses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dash_does_not_make_a_parent_slice() {
+        assert_eq!(slice_name("web-1.a_b"), "homenode-web\\x2d1.a_b.slice");
+    }
 }

@@ -1,0 +1,146 @@
+//! What the texts for several stacks share: their first lines, the sets of CPUs and nodes of a whole VM, and the words that none of them can hold.
+
+use super::comment::{Loss, lines};
+use super::{BootFiles, Emission};
+use scheduler::spec::Console;
+use scheduler::{Client, MemoryPolicy, Plan, VirtualNode};
+use std::path::Path;
+use topology::{Bytes, CpuId, CpuSet, NodeSet};
+
+/// The comments that begin a text: what it is, where the VM lives, warnings of the plan, and what is lost. `usage` are sentences, one a line.
+pub(super) fn heading(emission: &Emission<'_>, usage: &[String], losses: &[Loss]) -> String {
+    let plan = emission.plan;
+    let mut text = format!("# VM {} on {}, planned by homenode.\n", plan.vm, one_line(&emission.machine.name));
+    for sentence in usage {
+        text += &format!("# {}\n", one_line(sentence));
+    }
+    for client in &plan.placement.clients {
+        text += &format!("# {}\n", home_of(plan, client));
+    }
+    for warning in &plan.warnings {
+        text += &format!("# WARNING: {}\n", one_line(warning));
+    }
+    text + &lines(losses, "# ")
+}
+
+/// `Client 0: virtual node 0 with vCPUs 0-7 and 8 GiB lives on node 0, CPUs 0-7.`
+fn home_of(plan: &Plan, client: &Client) -> String {
+    let nodes: Vec<&VirtualNode> =
+        plan.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id)).collect();
+    let ids: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();
+    let memory: Bytes = nodes.iter().map(|node| node.memory).sum();
+    let bound = match client.memory_policy {
+        MemoryPolicy::Bind => "",
+        MemoryPolicy::Interleave => ", memory interleaved",
+        MemoryPolicy::Default => ", memory where the kernel likes",
+    };
+    format!(
+        "Client {}: virtual node {} with vCPUs {} and {memory} lives on node {}{bound}, CPUs {}.",
+        client.id,
+        ids.join(", "),
+        vcpus_of(plan, client),
+        client.home,
+        client.cpus
+    )
+}
+
+/// A text that stays within its line of comment.
+pub(super) fn one_line(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+/// The client that carries a virtual node.
+pub(super) fn client_of(plan: &Plan, virtual_node: u32) -> Option<&Client> {
+    plan.placement.clients.iter().find(|client| client.virtual_nodes.contains(&virtual_node))
+}
+
+/// The vCPUs of a virtual node.
+pub(super) fn vcpus(node: &VirtualNode) -> CpuSet {
+    node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect()
+}
+
+/// The vCPUs of a client.
+pub(super) fn vcpus_of(plan: &Plan, client: &Client) -> CpuSet {
+    let nodes = plan.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
+    nodes.fold(CpuSet::new(), |all, node| all.union(&vcpus(node)))
+}
+
+/// CPUs of all homes.
+pub(super) fn all_cpus(plan: &Plan) -> CpuSet {
+    plan.placement.clients.iter().fold(CpuSet::new(), |all, client| all.union(&client.cpus))
+}
+
+/// All homes.
+pub(super) fn all_homes(plan: &Plan) -> NodeSet {
+    plan.placement.clients.iter().fold(NodeSet::new(), |all, client| all.union(&client.home))
+}
+
+/// Whether one set of CPUs for the whole VM says less than the plan does.
+pub(super) fn several_cpu_sets(plan: &Plan) -> bool {
+    plan.placement.clients.windows(2).any(|pair| pair[0].cpus != pair[1].cpus)
+}
+
+/// All memory of the VM.
+pub(super) fn memory(plan: &Plan) -> Bytes {
+    plan.topology.nodes.iter().map(|node| node.memory).sum()
+}
+
+/// The path as text.
+///
+/// # Errors
+/// It is not UTF-8, or it has a character that would end a line: no text can hold it.
+pub(super) fn path<'a>(field: &str, path: &'a Path) -> Result<&'a str, String> {
+    let Some(text) = path.to_str() else {
+        return Err(format!("{field} = {path:?}: the path is not UTF-8, so that it cannot be written in a text"));
+    };
+    word(field, text)
+}
+
+/// The word itself.
+///
+/// # Errors
+/// It has a control character, such as a line's end.
+pub(super) fn word<'a>(field: &str, text: &'a str) -> Result<&'a str, String> {
+    if text.chars().any(char::is_control) {
+        return Err(format!(
+            "{field} = {text:?}: it has a line's end or another control character, which the text cannot hold: rename it"
+        ));
+    }
+    Ok(text)
+}
+
+/// Checks every file name of the spec and the kernel's command line.
+///
+/// # Errors
+/// The first that no text can hold, with its field.
+pub(super) fn check_words(emission: &Emission<'_>) -> Result<(), String> {
+    for (index, disk) in emission.spec.disks.iter().enumerate() {
+        path(&format!("disk[{index}].path"), &disk.path)?;
+    }
+    if let Console::File { path: log } = &emission.spec.console {
+        path("console.path", log)?;
+    }
+    let BootFiles { kernel, initrd, command_line } = emission.boot;
+    for (field, file) in [("boot.kernel", kernel), ("boot.initrd", initrd)] {
+        file.as_deref().map_or(Ok(""), |file| path(field, file))?;
+    }
+    word("boot.command_line", command_line).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn words_that_end_a_line_are_refused_by_field() {
+        let refused = path("disk[1].path", Path::new("/a\nb")).unwrap_err();
+        assert!(refused.starts_with("disk[1].path = \"/a\\nb\": it has a line's end"), "{refused}");
+        assert!(word("boot.command_line", "a\rb").is_err() && word("boot.command_line", "a\u{1b}b").is_err());
+        assert_eq!(word("boot.command_line", "it's 100 % \"odd\", é"), Ok("it's 100 % \"odd\", é"));
+        let bytes = Path::new(OsStr::from_bytes(b"/a\xff"));
+        assert!(path("boot.kernel", bytes).unwrap_err().contains("not UTF-8"));
+        assert_eq!(one_line("a\nb\tc"), "a b c");
+    }
+}

@@ -1,0 +1,100 @@
+//! Disks, networks and the console of a Proxmox VM.
+
+use super::common::path;
+use super::{Emission, Loss};
+use ::qemu::command_line::quoted;
+use scheduler::spec::{Boot, Console, Disk, DiskFormat, Network};
+
+/// qemu-server's `$MAX_VIRTIO_DISKS` and `$MAX_NETS`.
+const MOST_DISKS: usize = 16;
+const MOST_NETWORKS: usize = 32;
+
+/// What the devices add to the text.
+#[derive(Default)]
+pub(super) struct Devices {
+    /// Lines of the configuration.
+    pub(super) lines: Vec<String>,
+    /// Sentences for the comments: commands to run by hand.
+    pub(super) usage: Vec<String>,
+    pub(super) losses: Vec<Loss>,
+}
+
+/// The devices of a VM.
+///
+/// # Errors
+/// Too many, or a path that Proxmox's options cannot hold.
+pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, String> {
+    let spec = emission.spec;
+    if spec.disks.len() > MOST_DISKS {
+        return Err(format!("disk: {} disks, but Proxmox takes at most {MOST_DISKS} virtio disks", spec.disks.len()));
+    }
+    if spec.networks.len() > MOST_NETWORKS {
+        let count = spec.networks.len();
+        return Err(format!("network: {count} cards, but Proxmox takes at most {MOST_NETWORKS}"));
+    }
+    let mut devices = Devices::default();
+    if spec.boot == Boot::Disk {
+        devices.lines.push("boot: order=virtio0".to_owned());
+    }
+    for (index, disk) in spec.disks.iter().enumerate() {
+        add_disk(&mut devices, index, disk)?;
+    }
+    for (index, Network::User { forward }) in spec.networks.iter().enumerate() {
+        devices.lines.push(format!("net{index}: virtio={}", mac(&spec.name, index)));
+        if !forward.is_empty() {
+            let ports: Vec<String> = forward.iter().map(|port| port.host.to_string()).collect();
+            devices.losses.push(Loss::new(
+                format!("network[{index}].forward: Proxmox's network without a bridge forwards no port."),
+                format!("Nothing listens on port {} of the host: add `bridge=vmbr0` to net{index}, and reach the guest by its own address.", ports.join(", ")),
+            ));
+        }
+    }
+    devices.lines.extend(["serial0: socket", "vga: serial0"].map(str::to_owned));
+    if let Console::File { path: log } = &spec.console {
+        devices.losses.push(Loss::new(
+            format!("console.path = {}: Proxmox's serial console is a socket.", path("console.path", log)?),
+            "Nothing is written to that file: `qm terminal ID` shows the console.",
+        ));
+    }
+    Ok(devices)
+}
+
+/// A block device is used where it is; a file must be imported into a storage, since a configuration names volumes, not files.
+fn add_disk(devices: &mut Devices, index: usize, disk: &Disk) -> Result<(), String> {
+    let field = format!("disk[{index}].path");
+    let file = path(&field, &disk.path)?;
+    if file.contains(',') {
+        return Err(format!("{field} = {file:?}: in Proxmox's options a comma ends a value: rename the file"));
+    }
+    let mut flags = String::new();
+    if disk.snapshot {
+        flags += ",snapshot=1";
+    }
+    if disk.read_only {
+        flags += ",ro=1";
+    }
+    if file.starts_with("/dev/") {
+        let format = match disk.format {
+            DiskFormat::Qcow2 => "qcow2",
+            DiskFormat::Raw => "raw",
+        };
+        devices.lines.push(format!("virtio{index}: {file},format={format}{flags}"));
+        return Ok(());
+    }
+    let value = quoted(&format!("STORAGE:0,import-from={file}{flags}"));
+    devices.usage.push(format!("Import disk {index} (STORAGE is a name of yours): qm set ID --virtio{index} {value}"));
+    devices.losses.push(Loss::new(
+        format!("disk[{index}].path = {file}: a configuration names volumes of a storage, not files."),
+        "The VM has no such disk until the `qm set` above has copied it; what the VM writes then is not in that file.",
+    ));
+    Ok(())
+}
+
+/// An address of our own (locally administered) for each card: the same at every start, other for other VMs. FNV-1a of name and index.
+fn mac(name: &str, index: usize) -> String {
+    let bytes = name.bytes().chain((index as u64).to_le_bytes());
+    let hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let [a, b, c, d, e, ..] = hash.to_be_bytes();
+    format!("02:{a:02X}:{b:02X}:{c:02X}:{d:02X}:{e:02X}")
+}

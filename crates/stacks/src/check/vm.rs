@@ -1,8 +1,211 @@
 //! A VM as somebody else shaped it.
 
-/// A VM as somebody else shaped it: from a libvirt domain, or from a running QEMU.
+use crate::domain::HugePages;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use topology::{Bytes, CpuSet, NodeSet};
+
+/// A VM as somebody else shaped it: from a libvirt domain ([`ShapedVm::from_domain`]), or from a running QEMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShapedVm {
     /// Its name.
     pub name: String,
+    /// vCPUs that it may have.
+    pub vcpus: u32,
+    /// Its memory.
+    pub memory: Bytes,
+    /// What its guest is told of its CPUs.
+    pub guest: GuestCpus,
+    /// Whether the guest is told of virtual nodes.
+    pub vnuma: bool,
+    /// Its virtual nodes, by id; without vNUMA the one that all of it is. Never empty for a VM that was read.
+    pub nodes: Vec<ShapedNode>,
+    /// CPUs of each vCPU; one without an entry may use every CPU.
+    pub pins: BTreeMap<u32, CpuSet>,
+    /// CPUs of the emulator's threads; `None`: every CPU.
+    pub emulator: Option<CpuSet>,
+    /// CPUs of each iothread; `None`: every CPU.
+    pub iothreads: BTreeMap<u32, Option<CpuSet>>,
+    /// What is left to numad.
+    pub auto: Auto,
+    /// Memory policy of the VM as a whole, where it is written beside that of its nodes.
+    pub memory_tune: Option<Binding>,
+    /// Huge pages that its memory is made of.
+    pub huge_pages: Vec<HugePages>,
+    /// Where each part of this is written.
+    pub spots: Spots,
+    /// What cures must know of the XML.
+    pub xml: Option<XmlFacts>,
+    /// What cures must know of the process, for a QEMU without libvirt.
+    pub process: Option<ProcessFacts>,
+}
+
+/// What cures must know of a QEMU process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessFacts {
+    /// Its number.
+    pub pid: u32,
+    /// Threads of its vCPUs, by vCPU, as far as they are known.
+    pub vcpu_threads: BTreeMap<u32, u32>,
+    /// Its main thread and workers.
+    pub emulator_threads: Vec<u32>,
+    /// Threads of its iothreads.
+    pub iothreads: BTreeMap<u32, u32>,
+    /// The memory backend of each virtual node: its kind and `id`.
+    pub backends: BTreeMap<u32, (String, String)>,
+}
+
+/// What is left to numad (`placement='auto'`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Auto {
+    /// `<vcpu placement='auto'>`.
+    pub vcpus: bool,
+    /// `<memory placement='auto'>`.
+    pub memory: bool,
+}
+
+/// What a guest is told of its CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuestCpus {
+    /// Virtual sockets.
+    pub sockets: u32,
+    /// Dies in a socket.
+    pub dies: u32,
+    /// Cores in a die.
+    pub cores: u32,
+    /// Threads in a core.
+    pub threads: u32,
+    /// What it is told of its last-level caches.
+    pub caches: GuestCaches,
+}
+
+/// What a guest is told of its last-level caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuestCaches {
+    /// One for each die: what QEMU makes up.
+    #[default]
+    OnePerDie,
+    /// The host's own, by the host's numbers of CPUs.
+    Passthrough,
+    /// None.
+    Disabled,
+}
+
+/// A virtual node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShapedNode {
+    /// Its number in the guest.
+    pub id: u32,
+    /// Its vCPUs.
+    pub vcpus: CpuSet,
+    /// Its memory.
+    pub memory: Bytes,
+    /// Where its memory goes; `None`: wherever it is touched first.
+    pub binding: Option<Binding>,
+    /// Whether [`ShapedNode::binding`] is its own, not that of the whole VM.
+    pub own_binding: bool,
+    /// Distances to other virtual nodes, as they are written.
+    pub distances: BTreeMap<u32, u32>,
+}
+
+/// Where memory goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// `strict`, `preferred`, `interleave`, `restrictive`.
+    pub mode: String,
+    /// Nodes of the machine.
+    pub nodes: NodeSet,
+}
+
+/// What cures must know of the XML beside what a domain says of NUMA.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XmlFacts {
+    /// Attributes of the first cell that further ones need too: `memAccess`, `discard`.
+    pub cell_extras: Vec<(String, String)>,
+    /// A `<cell>` has no `id`, so that no edit can name it.
+    pub cells_without_id: bool,
+    /// `<vcpu cpuset>` is written.
+    pub vcpu_cpuset: Option<CpuSet>,
+    /// vCPUs with a `<vcpupin>`.
+    pub pinned: CpuSet,
+    /// Cells with a `<memnode>`.
+    pub memory_nodes: Vec<u32>,
+    /// `<numatune><memory>` is written.
+    pub has_memory_tune: bool,
+    /// Something else names virtual nodes (memory devices, PCI bridges, pages of cells): their number must stay.
+    pub nodes_named_by: Option<String>,
+}
+
+/// A part of a VM's description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "each is the part of its name; a number tells it from others of its kind")]
+pub enum Part {
+    Memory,
+    Vcpus,
+    VcpuPin(u32),
+    Emulator,
+    Iothread(u32),
+    MemoryTune,
+    MemoryNode(u32),
+    Topology,
+    Cache,
+    Cell(u32),
+    Distances(u32),
+    HugePages,
+}
+
+/// Where something is written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Spot {
+    /// Path of the element below `<domain>`, or QEMU's option, or a thread.
+    pub at: String,
+    /// Line of the XML; `None` where it is not written at all, or where there are no lines.
+    pub line: Option<u32>,
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{} (line {line})", self.at),
+            None => f.write_str(&self.at),
+        }
+    }
+}
+
+/// Where each part is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spots(pub BTreeMap<Part, Spot>);
+
+impl Spots {
+    /// Where a part is written; `None` if it is not.
+    pub fn of(&self, part: Part) -> Option<Spot> {
+        self.0.get(&part).cloned()
+    }
+}
+
+impl ShapedVm {
+    /// CPUs that a vCPU may use on a machine whose usable CPUs are `all`.
+    pub fn cpus_of(&self, vcpu: u32, all: &CpuSet) -> CpuSet {
+        self.pins.get(&vcpu).cloned().unwrap_or_else(|| all.clone())
+    }
+
+    /// vCPUs that the guest takes to share a last-level cache, in its order.
+    pub fn cache_groups(&self, host_cache_threads: usize) -> Vec<CpuSet> {
+        let die = (self.guest.cores * self.guest.threads).max(1);
+        let socket = die * self.guest.dies.max(1);
+        let size = match self.guest.caches {
+            GuestCaches::OnePerDie => die,
+            GuestCaches::Passthrough => (host_cache_threads as u32).clamp(1, socket),
+            GuestCaches::Disabled => self.guest.threads.max(1),
+        };
+        let mut groups = Vec::new();
+        for first in (0..self.vcpus).step_by(socket as usize) {
+            let end = (first + socket).min(self.vcpus);
+            for start in (first..end).step_by(size as usize) {
+                groups.push((start..(start + size).min(end)).map(topology::CpuId).collect());
+            }
+        }
+        groups
+    }
 }

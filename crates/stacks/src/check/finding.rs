@@ -1,0 +1,184 @@
+//! What is wrong, what it costs, and what cures it.
+
+use super::vm::Spot;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Worth knowing; may well be meant.
+    Note,
+    /// Costs performance, or the VM does not start.
+    Problem,
+}
+
+/// What kind of harm a problem does; from the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Harm {
+    /// It cannot start, or not as it is written.
+    Refused,
+    /// It waits: for CPUs, or for remote memory, with each instruction.
+    Waits,
+    /// Its guest decides by something that is not so.
+    Misled,
+    /// Where it lives is left to chance.
+    Chance,
+}
+
+/// An estimate, from the machine's table of distances or from counted CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "of", rename_all = "snake_case")]
+pub enum Cost {
+    /// Accesses to memory.
+    MemoryLatency {
+        /// Share of accesses that go to another node, 0 to 1.
+        remote_share: f64,
+        /// Mean latency in multiples of the local one.
+        factor: f64,
+    },
+    /// Time on a CPU.
+    CpuTime {
+        /// vCPUs that compete for each hardware thread.
+        factor: f64,
+    },
+}
+
+impl Cost {
+    /// How many times longer it takes.
+    pub fn factor(&self) -> f64 {
+        match self {
+            Self::MemoryLatency { factor, .. } | Self::CpuTime { factor } => *factor,
+        }
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MemoryLatency { remote_share, factor } => write!(
+                f,
+                "≈ {factor:.2} times the local latency in the mean, {:.0} % of accesses remote, by the machine's distances",
+                remote_share * 100.0
+            ),
+            Self::CpuTime { factor } => {
+                write!(f, "≈ {factor:.2} busy vCPUs for each hardware thread that they may use")
+            }
+        }
+    }
+}
+
+/// A part of a VM that a cure changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aspect {
+    /// Virtual nodes, and all that follows from them.
+    Shape,
+    /// Virtual sockets, dies, cores and threads.
+    Topology,
+    /// What the guest is told of its caches.
+    Cache,
+    /// Virtual threads of a core: none.
+    Threads,
+    /// Distances between virtual nodes.
+    Distances,
+    /// CPUs and memory nodes that lead away from the home.
+    Home,
+    /// CPUs of all vCPUs, also of those that are at home.
+    Pins,
+    /// CPUs of the emulator and of iothreads.
+    Helpers,
+}
+
+impl Aspect {
+    /// Whether the guest must be started again for it.
+    pub fn needs_restart(self) -> bool {
+        matches!(self, Self::Shape | Self::Topology | Self::Cache | Self::Threads | Self::Distances)
+    }
+}
+
+/// What would mend it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cure {
+    /// In words.
+    pub advice: String,
+    /// What it changes; empty where no edit of the VM mends it.
+    pub changes: BTreeSet<Aspect>,
+    /// Whether part of it takes effect only when the guest is started again.
+    pub restart: bool,
+    /// Commands that do what can be done while it runs, and QEMU's options where there is no XML.
+    pub commands: Vec<String>,
+    /// The change as a unified diff of the XML.
+    pub patch: Option<String>,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// Its kind, a name that stays.
+    pub what: &'static str,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What harm it does.
+    pub harm: Harm,
+    /// What is wrong, as a sentence.
+    pub sentence: String,
+    /// The values seen.
+    pub seen: String,
+    /// Where they are written.
+    pub spots: Vec<Spot>,
+    /// An estimate of what it costs, where there is a figure.
+    pub cost: Option<Cost>,
+    /// Why it costs.
+    pub because: &'static str,
+    /// What would mend it.
+    pub cure: Cure,
+}
+
+impl Finding {
+    /// A finding without figures and without a cure.
+    pub(super) fn new(what: &'static str, harm: Harm, sentence: String, because: &'static str) -> Self {
+        let (severity, cure) = (Severity::Problem, Cure::default());
+        Self { what, severity, harm, sentence, seen: String::new(), spots: Vec::new(), cost: None, because, cure }
+    }
+
+    pub(super) fn note(mut self) -> Self {
+        self.severity = Severity::Note;
+        self
+    }
+
+    pub(super) fn seen(mut self, seen: impl Into<String>) -> Self {
+        self.seen = seen.into();
+        self
+    }
+
+    pub(super) fn at(mut self, spots: impl IntoIterator<Item = Spot>) -> Self {
+        self.spots.extend(spots);
+        self.spots.dedup();
+        self
+    }
+
+    pub(super) fn costs(mut self, cost: Cost) -> Self {
+        self.cost = Some(cost);
+        self
+    }
+
+    pub(super) fn cure(mut self, advice: impl Into<String>, changes: &[Aspect]) -> Self {
+        self.cure.advice = advice.into();
+        self.cure.changes = changes.iter().copied().collect();
+        self.cure.restart = changes.iter().any(|aspect| aspect.needs_restart());
+        self
+    }
+
+    /// Worst first: problems before notes, by harm, then by what they cost, then by kind.
+    pub(super) fn order(&self, other: &Self) -> std::cmp::Ordering {
+        let factor = |finding: &Self| finding.cost.map_or(1.0, |cost| cost.factor());
+        (other.severity.cmp(&self.severity))
+            .then(self.harm.cmp(&other.harm))
+            .then(factor(other).total_cmp(&factor(self)))
+            .then(self.what.cmp(other.what))
+    }
+}

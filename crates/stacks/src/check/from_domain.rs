@@ -1,0 +1,184 @@
+//! A libvirt domain as a VM that somebody shaped.
+
+use super::vm::{Auto, Binding, GuestCaches, GuestCpus, Part, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
+use crate::domain::{Domain, MemoryTune};
+use roxmltree::{Document, Node};
+use std::collections::BTreeMap;
+use topology::{Bytes, CpuId, CpuSet};
+
+impl ShapedVm {
+    /// A domain as libvirt carries it out. `text` is what it was read from: lines and what cures must keep are looked up there.
+    pub fn from_domain(domain: &Domain, text: &str) -> Self {
+        let pin = |vcpu| domain.vcpu_pins.get(&vcpu).or(domain.vcpu_cpuset.as_ref()).cloned();
+        let iothread = |id| domain.iothread_pins.get(&id).or(domain.vcpu_cpuset.as_ref()).cloned();
+        let nodes = nodes(domain);
+        let document = Document::parse(text).ok();
+        let root = document.as_ref().map(Document::root_element);
+        Self {
+            name: domain.name.clone(),
+            vcpus: domain.vcpus,
+            // libvirt takes what the cells add up to.
+            memory: nodes.iter().map(|node| node.memory).sum(),
+            guest: guest(domain),
+            vnuma: !domain.cells.is_empty(),
+            nodes,
+            pins: (0..domain.vcpus).filter_map(|vcpu| Some((vcpu, pin(vcpu)?))).collect(),
+            emulator: domain.emulator_pin.clone().or_else(|| domain.vcpu_cpuset.clone()),
+            iothreads: (1..=domain.iothreads).map(|id| (id, iothread(id))).collect(),
+            auto: Auto {
+                vcpus: domain.vcpu_placement_auto,
+                memory: domain.memory_tune.as_ref().is_some_and(|tune| tune.auto),
+            },
+            memory_tune: domain.memory_tune.as_ref().and_then(binding),
+            huge_pages: domain.huge_pages.clone(),
+            spots: root.map(|root| spots(root, domain)).unwrap_or_default(),
+            xml: Some(root.map(|root| facts(root, domain)).unwrap_or_default()),
+            process: None,
+        }
+    }
+}
+
+fn nodes(domain: &Domain) -> Vec<ShapedNode> {
+    let whole = domain.memory_tune.as_ref().and_then(binding);
+    let own = |id: u32| domain.memory_nodes.get(&id).and_then(binding);
+    if domain.cells.is_empty() {
+        let vcpus = (0..domain.vcpus).map(CpuId).collect();
+        return vec![ShapedNode { vcpus, memory: domain.memory, binding: whole, ..ShapedNode::default() }];
+    }
+    let mut nodes: Vec<ShapedNode> = domain
+        .cells
+        .iter()
+        .map(|cell| ShapedNode {
+            id: cell.id,
+            vcpus: cell.vcpus.clone(),
+            memory: cell.memory,
+            binding: own(cell.id).or_else(|| whole.clone()),
+            own_binding: own(cell.id).is_some(),
+            distances: cell.distances.clone(),
+        })
+        .collect();
+    let named = nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.vcpus));
+    // QEMU puts vCPUs that no cell names into the first.
+    let rest: CpuSet = (0..domain.vcpus).map(CpuId).filter(|&vcpu| !named.contains(vcpu)).collect();
+    if let Some(first) = nodes.first_mut() {
+        first.vcpus.extend(rest.iter());
+    }
+    nodes
+}
+
+fn binding(tune: &MemoryTune) -> Option<Binding> {
+    Some(Binding { mode: tune.mode.clone(), nodes: tune.nodeset.clone()? })
+}
+
+/// Without `<topology>` libvirt gives each vCPU a socket.
+fn guest(domain: &Domain) -> GuestCpus {
+    let caches = match domain.cache_mode.as_deref() {
+        Some("passthrough") => GuestCaches::Passthrough,
+        Some("disable") => GuestCaches::Disabled,
+        _ => GuestCaches::OnePerDie,
+    };
+    match domain.cpu_topology {
+        Some(told) => {
+            GuestCpus { sockets: told.sockets, dies: told.dies, cores: told.cores, threads: told.threads, caches }
+        }
+        None => GuestCpus { sockets: domain.vcpus, dies: 1, cores: 1, threads: 1, caches },
+    }
+}
+
+fn children<'a, 'i>(parent: Node<'a, 'i>, name: &'static str) -> impl Iterator<Item = Node<'a, 'i>> {
+    parent.children().filter(move |child| child.has_tag_name(name))
+}
+
+fn at<'a, 'i>(root: Node<'a, 'i>, path: &'static str) -> Vec<Node<'a, 'i>> {
+    path.split('/')
+        .fold(vec![root], |parents, name| parents.into_iter().flat_map(|parent| children(parent, name)).collect())
+}
+
+/// The place of every part that is written.
+fn spots(root: Node<'_, '_>, domain: &Domain) -> Spots {
+    let mut found = BTreeMap::new();
+    let line = |element: Node<'_, '_>| root.document().text_pos_at(element.range().start).row;
+    let mut add = |part: Part, path: String, element: Node<'_, '_>| {
+        found.entry(part).or_insert_with(|| Spot { at: path, line: Some(line(element)) });
+    };
+    let single = [
+        (Part::Memory, "memory"),
+        (Part::Vcpus, "vcpu"),
+        (Part::Emulator, "cputune/emulatorpin"),
+        (Part::MemoryTune, "numatune/memory"),
+        (Part::Topology, "cpu/topology"),
+        (Part::Cache, "cpu/cache"),
+        (Part::HugePages, "memoryBacking/hugepages"),
+    ];
+    for (part, path) in single {
+        for element in at(root, path) {
+            add(part, path.to_owned(), element);
+        }
+    }
+    let numbered: [(&'static str, &str, fn(u32) -> Part); 3] = [
+        ("cputune/vcpupin", "vcpu", Part::VcpuPin),
+        ("cputune/iothreadpin", "iothread", Part::Iothread),
+        ("numatune/memnode", "cellid", Part::MemoryNode),
+    ];
+    for (path, key, part) in numbered {
+        for element in at(root, path) {
+            if let Some(number) = element.attribute(key).and_then(|text| text.trim().parse().ok()) {
+                add(part(number), format!("{path}[@{key}='{number}']"), element);
+            }
+        }
+    }
+    for (index, element) in (0..).zip(at(root, "cpu/numa/cell")) {
+        let id = element.attribute("id").and_then(|text| text.trim().parse().ok()).unwrap_or(index);
+        add(Part::Cell(id), format!("cpu/numa/cell[@id='{id}']"), element);
+        for distances in children(element, "distances") {
+            add(Part::Distances(id), format!("cpu/numa/cell[@id='{id}']/distances"), distances);
+        }
+    }
+    // vCPUs without a pin of their own are where <vcpu cpuset> says.
+    if let Some(spot) = found.get(&Part::Vcpus).cloned() {
+        for vcpu in (0..domain.vcpus).filter(|vcpu| !domain.vcpu_pins.contains_key(vcpu)) {
+            found.insert(Part::VcpuPin(vcpu), spot.clone());
+        }
+        found.entry(Part::Emulator).or_insert(spot);
+    }
+    Spots(found)
+}
+
+fn facts(root: Node<'_, '_>, domain: &Domain) -> XmlFacts {
+    let cells = at(root, "cpu/numa/cell");
+    let extras = |cell: &Node<'_, '_>| {
+        let meant = |name: &str| matches!(name, "memAccess" | "discard");
+        let attributes = cell.attributes().filter(|attribute| meant(attribute.name()));
+        attributes.map(|attribute| (attribute.name().to_owned(), attribute.value().to_owned())).collect()
+    };
+    XmlFacts {
+        cell_extras: cells.first().map(extras).unwrap_or_default(),
+        cells_without_id: cells.iter().any(|cell| !cell.has_attribute("id")),
+        vcpu_cpuset: domain.vcpu_cpuset.clone(),
+        pinned: domain.vcpu_pins.keys().map(|&vcpu| CpuId(vcpu)).collect(),
+        memory_nodes: domain.memory_nodes.keys().copied().collect(),
+        has_memory_tune: !at(root, "numatune/memory").is_empty(),
+        nodes_named_by: names_nodes(root, domain),
+    }
+}
+
+/// What else than cells and `<memnode>` names virtual nodes.
+fn names_nodes(root: Node<'_, '_>, domain: &Domain) -> Option<String> {
+    let target = |device: &&Node<'_, '_>| !at(**device, "target/node").is_empty();
+    let devices = at(root, "devices").into_iter().flat_map(|devices| devices.children()).collect::<Vec<_>>();
+    if let Some(device) = devices.iter().find(target) {
+        return Some(format!("<{}> of <devices>", device.tag_name().name()));
+    }
+    if domain.huge_pages.iter().any(|pages| pages.cells.is_some()) {
+        return Some("<page nodeset> of <hugepages>".to_owned());
+    }
+    (!at(root, "cpu/numa/interconnects").is_empty()).then(|| "<interconnects>".to_owned())
+}
+
+impl ShapedVm {
+    /// Memory as whole MiB and what is over, which plans do not count.
+    pub(super) fn whole_mib(memory: Bytes) -> (Bytes, Bytes) {
+        let whole = Bytes::from_mib(memory.mib());
+        (whole, memory.saturating_sub(whole))
+    }
+}

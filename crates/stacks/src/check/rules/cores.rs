@@ -1,0 +1,100 @@
+//! vCPUs that share cores or hardware threads without need.
+
+use super::{cpus, vcpus};
+use crate::check::finding::{Aspect, Cost, Finding, Harm};
+use crate::check::scene::Scene;
+use crate::check::vm::Part;
+use std::collections::BTreeSet;
+use topology::{CpuId, CpuSet, NodeId};
+
+pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+    let crowded = shared_threads(scene);
+    let mut found: Vec<Finding> = crowded.iter().cloned().collect();
+    if crowded.is_none() {
+        found.extend(siblings(scene));
+    }
+    found.extend(one_to_one(scene));
+    found
+}
+
+/// Pins of a vCPU, as far as the machine has such CPUs.
+fn pins(scene: &Scene<'_>) -> Vec<(CpuId, CpuSet)> {
+    let usable = |set: &CpuSet| set.intersection(&scene.all);
+    scene.vm.pins.iter().map(|(&vcpu, set)| (CpuId(vcpu), usable(set))).filter(|(_, set)| !set.is_empty()).collect()
+}
+
+/// More vCPUs on a set of CPUs than that has, though a wider set would do.
+fn shared_threads(scene: &Scene<'_>) -> Option<Finding> {
+    let pins = pins(scene);
+    let target = scene.target.as_ref().ok()?;
+    let sets: BTreeSet<&CpuSet> = pins.iter().map(|(_, set)| set).collect();
+    let mut worst: Option<(f64, CpuSet, CpuSet)> = None;
+    for set in sets {
+        let inside: CpuSet = pins.iter().filter(|(_, pin)| pin.is_subset(set)).map(|(vcpu, _)| *vcpu).collect();
+        let wider = target.nodes.iter().filter(|node| !node.vcpus.intersection(&inside).is_empty());
+        let wider = wider.fold(CpuSet::new(), |all, node| all.union(&node.cpus));
+        let factor = inside.len() as f64 / set.len() as f64;
+        let is_worst = worst.as_ref().is_none_or(|(most, ..)| factor > *most);
+        if inside.len() > set.len() && wider.len() > set.len() && is_worst {
+            worst = Some((factor, inside, set.clone()));
+        }
+    }
+    let (factor, inside, set) = worst?;
+    let sentence = format!("{} are pinned to {} only", vcpus(&inside), cpus(&set));
+    let because =
+        "vCPUs that share a hardware thread run in turn: while one waits, whatever the guest locked with it waits too";
+    let found = Finding::new("shared_hardware_thread", Harm::Waits, sentence, because);
+    let found = found.at(scene.spots(inside.iter().map(|vcpu| Part::VcpuPin(vcpu.0)))).costs(Cost::CpuTime { factor });
+    Some(found.cure("give each of them all CPUs of its home", &changes(scene)))
+}
+
+/// More vCPUs on a node than the cores that they are pinned to, while others of that node are idle.
+fn siblings(scene: &Scene<'_>) -> Option<Finding> {
+    let pins = pins(scene);
+    let nodes: BTreeSet<NodeId> = scene.cpu_nodes.iter().collect();
+    let mut seen = Vec::new();
+    let mut crowded = CpuSet::new();
+    for node in nodes {
+        let here: NodeId = node;
+        let on_node = |set: &CpuSet| scene.nodes_of(set).iter().eq([here]);
+        let those: Vec<&(CpuId, CpuSet)> = pins.iter().filter(|(_, set)| on_node(set)).collect();
+        let set = those.iter().fold(CpuSet::new(), |all, (_, set)| all.union(set));
+        let (used, there) = (scene.cores_of(&set).len(), scene.machine.usable_cores(here).len());
+        if those.len() > used && those.len() <= set.len() && used < there {
+            let vcpus: CpuSet = those.iter().map(|(vcpu, _)| *vcpu).collect();
+            seen.push(format!("{} vCPUs on {used} cores (CPUs {set}) of node {here}, which has {there}", those.len()));
+            crowded = crowded.union(&vcpus);
+        }
+    }
+    if crowded.is_empty() {
+        return None;
+    }
+    let sentence = format!("{} share cores while other cores of the node are left", vcpus(&crowded));
+    let because =
+        "two hardware threads of a core share its units and caches: together they do little more than one alone";
+    let found = Finding::new("siblings", Harm::Waits, sentence, because).seen(seen.join("; "));
+    let found = found.at(scene.spots(crowded.iter().map(|vcpu| Part::VcpuPin(vcpu.0))));
+    // Told of threads, and with each virtual core on one core, the guest knows: cores are left for others on purpose.
+    let found = if scene.threads_are_true() { found.note() } else { found };
+    Some(found.cure("give each of them all CPUs of its home", &changes(scene)))
+}
+
+fn one_to_one(scene: &Scene<'_>) -> Option<Finding> {
+    let vm = scene.vm;
+    let single = vm.pins.values().all(|set| set.len() == 1) && vm.pins.len() == vm.vcpus as usize;
+    let target = scene.target.as_ref().ok()?;
+    let wider = target.nodes.iter().any(|node| node.cpus.len() > node.vcpus.len());
+    if !single || vm.vcpus < 2 || !wider {
+        return None;
+    }
+    let sentence = "each vCPU is pinned to one hardware thread".to_owned();
+    let because = "the kernel cannot step aside when something else wants that thread; right where nothing else ever does (isolated CPUs, real time)";
+    let found = Finding::new("one_to_one_pins", Harm::Chance, sentence, because).note();
+    let found = found.at(scene.spots((0..vm.vcpus).map(Part::VcpuPin)).into_iter().take(1));
+    Some(found.cure("homenode gives each vCPU all CPUs of its home", &changes(scene)))
+}
+
+/// vCPUs that move among all CPUs of a node are no threads of one core any more.
+fn changes(scene: &Scene<'_>) -> Vec<Aspect> {
+    if scene.vm.guest.threads > 1 { vec![Aspect::Pins, Aspect::Threads] } else { vec![Aspect::Pins] }
+}

@@ -1,0 +1,68 @@
+//! Distances between virtual nodes that are not those of their homes.
+
+use crate::check::finding::{Aspect, Finding, Harm};
+use crate::check::scene::Scene;
+use crate::check::vm::Part;
+use topology::Distances;
+
+const BECAUSE: &str =
+    "the guest's kernel and its programs choose near nodes by these numbers, and reclaim memory of near nodes first";
+
+pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+    let vm = scene.vm;
+    let Ok(target) = &scene.target else { return Vec::new() };
+    if !vm.vnuma || vm.nodes.len() < 2 || target.reshaped {
+        return Vec::new();
+    }
+    let told = told(scene);
+    let written = vm.nodes.iter().any(|node| !node.distances.is_empty());
+    let spots = scene.spots(vm.nodes.iter().map(|node| Part::Distances(node.id)));
+    let rows = |table: &[Vec<u32>]| {
+        let row = |row: &Vec<u32>| row.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+        table.iter().map(row).collect::<Vec<_>>().join(" / ")
+    };
+    let seen = format!("the guest is told {}; the machine's are {}", rows(&told), rows(&target.distances));
+    let changes = &[Aspect::Distances];
+    if asymmetric(&told) && !asymmetric(&target.distances) {
+        let sentence = "the way between two of its virtual nodes has one length there and another one back".to_owned();
+        let found = Finding::new("asymmetric_distances", Harm::Misled, sentence, BECAUSE).seen(seen).at(spots);
+        return vec![found.cure("tell it the machine's", changes)];
+    }
+    // Where the homes are left to chance the distances are cured with them.
+    let placed = scene.views.iter().zip(&target.nodes).all(|(view, node)| view.runs_on.is_subset(&node.home));
+    if !placed || told == target.distances || same_homes_only(scene, &told) {
+        return Vec::new();
+    }
+    let (what, sentence) = match written {
+        false => ("no_distances", "its guest is not told how far its virtual nodes are from each other".to_owned()),
+        true => ("wrong_distances", "its guest is told other distances than those between its homes".to_owned()),
+    };
+    let seen = if written { seen } else { format!("{seen}; what is not written is 10 and 20") };
+    let cells = scene.spots(vm.nodes.iter().map(|node| Part::Cell(node.id)));
+    let found = Finding::new(what, Harm::Misled, sentence, BECAUSE).seen(seen);
+    vec![found.at(if written { spots } else { cells }).cure("tell it the machine's", changes)]
+}
+
+/// What the guest is told: libvirt takes the way back where one is missing, else 10 and 20.
+pub(in crate::check) fn told(scene: &Scene<'_>) -> Vec<Vec<u32>> {
+    let nodes = &scene.vm.nodes;
+    let value = |i: usize, j: usize| {
+        let there = nodes[i].distances.get(&nodes[j].id).or_else(|| nodes[j].distances.get(&nodes[i].id));
+        let missing = if i == j { Distances::LOCAL } else { Distances::REMOTE };
+        if i == j { Distances::LOCAL } else { there.copied().unwrap_or(missing) }
+    };
+    (0..nodes.len()).map(|i| (0..nodes.len()).map(|j| value(i, j)).collect()).collect()
+}
+
+fn asymmetric(table: &[Vec<u32>]) -> bool {
+    (0..table.len()).any(|i| (0..i).any(|j| table[i][j] != table[j][i]))
+}
+
+/// Whether all that differs is between virtual nodes with one home, where any small distance will do.
+fn same_homes_only(scene: &Scene<'_>, told: &[Vec<u32>]) -> bool {
+    let Ok(target) = &scene.target else { return true };
+    let nodes = &target.nodes;
+    let differs = |i: usize, j: usize| told[i][j] != target.distances[i][j];
+    let excused = |i: usize, j: usize| nodes[i].home == nodes[j].home && told[i][j] <= Distances::REMOTE;
+    (0..nodes.len()).all(|i| (0..nodes.len()).all(|j| !differs(i, j) || excused(i, j)))
+}

@@ -1,0 +1,168 @@
+//! Memory that is not where the vCPUs are, or that is left to chance.
+
+use super::list;
+use crate::check::finding::{Aspect, Finding, Harm};
+use crate::check::scene::{NodeView, Scene, named};
+use crate::check::vm::{Part, Spot};
+use topology::NodeSet;
+
+/// How the memory of a virtual node lies to its vCPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lies {
+    /// Elsewhere altogether.
+    Away,
+    /// On some of the nodes where the vCPUs run.
+    VcpusWider,
+    /// Also on nodes where they do not.
+    MemoryWider,
+    /// Where they run, which is several nodes.
+    Straddles,
+    /// Anywhere, as the vCPUs.
+    Floats,
+    /// Wherever it is touched first, though the vCPUs have one node.
+    Unbound,
+}
+
+pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+    let judged: Vec<(Lies, &NodeView<'_>)> =
+        scene.views.iter().enumerate().filter_map(|(index, view)| Some((lies(scene, index, view)?, view))).collect();
+    let kinds = [Lies::Away, Lies::VcpusWider, Lies::MemoryWider, Lies::Straddles, Lies::Floats, Lies::Unbound];
+    let of = |kind| judged.iter().filter(move |(lies, _)| *lies == kind).map(|(_, view)| *view).collect::<Vec<_>>();
+    kinds.into_iter().filter_map(|kind| finding(scene, kind, &of(kind))).collect()
+}
+
+/// How it lies; `None` where nothing is wrong with that.
+fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
+    let machine_has_several = scene.machine.nodes.iter().filter(|node| node.memory.0 > 0).count() > 1;
+    if !machine_has_several || view.node.vcpus.is_empty() || view.runs_on.is_empty() {
+        return None;
+    }
+    let reshaped = scene.target.as_ref().is_ok_and(|target| target.reshaped);
+    let kind = match view.memory_nodes() {
+        None if scene.vm.auto.vcpus || scene.vm.auto.memory => return None,
+        None if view.runs_on.len() == 1 => Lies::Unbound,
+        None => Lies::Floats,
+        Some(nodes) if nodes.intersection(&view.runs_on).is_empty() => Lies::Away,
+        Some(_) if scene.vm.auto.vcpus => return None,
+        Some(nodes) if *nodes == view.runs_on && nodes.len() == 1 => return None,
+        Some(nodes) if *nodes == view.runs_on => Lies::Straddles,
+        Some(nodes) if view.runs_on.is_subset(nodes) => Lies::MemoryWider,
+        Some(_) => Lies::VcpusWider,
+    };
+    // A VM that gets other virtual nodes gets other homes with them.
+    if reshaped && kind != Lies::Away {
+        return None;
+    }
+    let home = scene.target.as_ref().ok().and_then(|target| target.nodes.get(index)).map(|node| &node.home);
+    let several =
+        |home: &NodeSet| home.len() > 1 && view.runs_on == *home && view.memory_nodes().is_none_or(|m| m == home);
+    // No home of fewer nodes would hold it.
+    if kind != Lies::Away && home.is_some_and(several) {
+        return None;
+    }
+    Some(kind)
+}
+
+fn finding(scene: &Scene<'_>, kind: Lies, views: &[&NodeView<'_>]) -> Option<Finding> {
+    let first = *views.first()?;
+    let vm = scene.vm;
+    let who = list(&views.iter().map(|view| view.called(vm)).collect::<Vec<_>>());
+    let seen: Vec<String> = views.iter().map(|view| seen(scene, view)).collect();
+    let cost = scene.locality(views.iter().copied()).filter(|cost| cost.factor() > 1.0);
+    let (what, harm, sentence, because) = words(kind, &who, first, views.len() == 1);
+    let note = kind == Lies::Unbound && !vm.vnuma;
+    let spots = views.iter().flat_map(|view| places(scene, kind, view));
+    let mut found = Finding::new(what, harm, sentence, because).seen(seen.join("; ")).at(spots);
+    if let Some(cost) = cost {
+        found = found.costs(cost);
+    }
+    if note {
+        found = found.note();
+    }
+    let advice = match kind {
+        Lies::Away => "bring memory and vCPUs to one home",
+        Lies::VcpusWider | Lies::Floats => "bind vCPUs and memory to one home",
+        Lies::MemoryWider | Lies::Straddles => "keep vCPUs and memory on one home",
+        Lies::Unbound => "bind the memory to the node of its vCPUs",
+    };
+    Some(found.cure(advice, &[Aspect::Home]))
+}
+
+fn seen(scene: &Scene<'_>, view: &NodeView<'_>) -> String {
+    let cpus = match view.bound {
+        true => format!("CPUs {} of {}", view.cpus, named(&view.runs_on)),
+        false => format!("all CPUs, {}", named(&view.runs_on)),
+    };
+    let memory = match &view.node.binding {
+        Some(binding) => format!("memory {} on {}", binding.mode, named(&binding.nodes)),
+        None => "memory not bound".to_owned(),
+    };
+    format!("{}: vCPUs on {cpus}; {memory}", view.called(scene.vm))
+}
+
+fn places(scene: &Scene<'_>, kind: Lies, view: &NodeView<'_>) -> Vec<Spot> {
+    let mut spots = if kind == Lies::Unbound { Vec::new() } else { scene.memory_spots(view) };
+    if view.bound {
+        spots.extend(scene.pin_spots(view));
+    }
+    if kind == Lies::Unbound && scene.vm.vnuma {
+        spots.extend(scene.spots([Part::Cell(view.node.id)]));
+    }
+    if spots.is_empty() {
+        spots.extend(scene.spots([Part::Vcpus]));
+    }
+    spots
+}
+
+fn words(kind: Lies, who: &str, first: &NodeView<'_>, single: bool) -> (&'static str, Harm, String, &'static str) {
+    let their = if single { "its" } else { "their" };
+    let bound = first.node.binding.as_ref();
+    let mode = bound.map_or("bound", |binding| if binding.mode == "interleave" { "interleaved" } else { "bound" });
+    let nodes = bound.map(|binding| if single { named(&binding.nodes) } else { "several nodes".to_owned() });
+    let nodes = nodes.unwrap_or_default();
+    match kind {
+        Lies::Away => (
+            "memory_away",
+            Harm::Waits,
+            match single {
+                true => {
+                    format!("the memory of {who} is bound to {nodes}, and its vCPUs run on {}", named(&first.runs_on))
+                }
+                false => format!("the memory of {who} is bound to other nodes than those where their vCPUs run"),
+            },
+            "every access goes over the links between the nodes: it takes longer, and the links carry less than a node's own memory",
+        ),
+        Lies::VcpusWider => (
+            "vcpus_leave_memory",
+            Harm::Waits,
+            format!("the memory of {who} is {mode}, and {their} vCPUs run on other nodes too"),
+            "bound memory stays, and the kernel moves vCPUs wherever a CPU is idle: how much is remote changes from moment to moment",
+        ),
+        Lies::MemoryWider => (
+            "memory_wider_than_vcpus",
+            Harm::Waits,
+            format!("the memory of {who} lies also on nodes where {their} vCPUs do not run"),
+            "what lies on the other nodes is remote for ever, though the node of the vCPUs would hold all of it",
+        ),
+        Lies::Straddles => (
+            "straddles_nodes",
+            Harm::Waits,
+            format!("{who} lives on several nodes, and one would hold each"),
+            "any vCPU may use any page, so that accesses are remote as often as there are other nodes",
+        ),
+        Lies::Floats => (
+            "floats",
+            Harm::Chance,
+            format!(
+                "nothing keeps {who} at a home: {their} vCPUs may run anywhere, and memory comes from wherever they happen to"
+            ),
+            "memory stays on the node that first touched it while the vCPUs move on; how much is remote is chance, and changes",
+        ),
+        Lies::Unbound => (
+            "memory_unbound",
+            Harm::Chance,
+            format!("the memory of {who} is not bound, though {their} vCPUs have a node"),
+            "memory comes from the node of the thread that touches it first, which may be QEMU's own, and from other nodes when that one is full",
+        ),
+    }
+}

@@ -1,0 +1,50 @@
+//! The rules, each in the file of what it is about.
+
+mod caches;
+mod cores;
+mod distances;
+mod helpers;
+mod locality;
+mod start;
+mod width;
+
+pub(super) use distances::told;
+pub(super) use helpers::taken;
+
+use super::finding::Finding;
+use super::scene::Scene;
+
+/// Everything that is wrong, worst first.
+pub(super) fn all(scene: &Scene<'_>) -> Vec<Finding> {
+    let rules = [
+        start::findings,
+        width::findings,
+        locality::findings,
+        cores::findings,
+        helpers::findings,
+        caches::findings,
+        distances::findings,
+    ];
+    let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(scene)).collect();
+    findings.sort_by(Finding::order);
+    findings
+}
+
+/// `0, 2 and 3`.
+fn list(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// `vCPU 3`, `vCPUs 0-3`.
+fn vcpus(set: &topology::CpuSet) -> String {
+    if set.len() == 1 { format!("vCPU {set}") } else { format!("vCPUs {set}") }
+}
+
+/// `CPU 3`, `CPUs 0-3`.
+fn cpus(set: &topology::CpuSet) -> String {
+    if set.len() == 1 { format!("CPU {set}") } else { format!("CPUs {set}") }
+}

@@ -1,0 +1,173 @@
+//! A VM on a machine, with what every rule asks for computed once.
+
+use super::finding::Cost;
+use super::target::Target;
+use super::vm::{Part, ShapedNode, ShapedVm, Spot};
+use topology::{Bytes, CoreId, CpuId, CpuSet, Distances, IdSet, LlcId, Machine, NodeId, NodeSet};
+
+/// A VM on a machine.
+pub(super) struct Scene<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) vm: &'a ShapedVm,
+    /// Every usable CPU of the machine.
+    pub(super) all: CpuSet,
+    /// Nodes with usable CPUs.
+    pub(super) cpu_nodes: NodeSet,
+    /// Its virtual nodes, in their order.
+    pub(super) views: Vec<NodeView<'a>>,
+    /// What would be right; or why that cannot be said.
+    pub(super) target: Result<Target, String>,
+}
+
+/// A virtual node on the machine.
+#[derive(Clone, Debug)]
+pub(super) struct NodeView<'a> {
+    pub(super) node: &'a ShapedNode,
+    /// Usable CPUs that its vCPUs may run on.
+    pub(super) cpus: CpuSet,
+    /// Nodes of those.
+    pub(super) runs_on: NodeSet,
+    /// Whether each of its vCPUs is bound to some CPUs.
+    pub(super) bound: bool,
+}
+
+impl<'a> NodeView<'a> {
+    pub(super) fn all(machine: &Machine, vm: &'a ShapedVm) -> Vec<Self> {
+        let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
+        let view = |node: &'a ShapedNode| {
+            let each = node.vcpus.iter().map(|vcpu| vm.cpus_of(vcpu.0, &all));
+            let cpus = each.fold(CpuSet::new(), |sum, cpus| sum.union(&cpus)).intersection(&all);
+            let bound = !node.vcpus.is_empty() && node.vcpus.iter().all(|vcpu| vm.pins.contains_key(&vcpu.0));
+            NodeView { node, runs_on: nodes_of(machine, &cpus), cpus, bound }
+        };
+        vm.nodes.iter().map(view).collect()
+    }
+
+    /// Nodes that its memory is bound to.
+    pub(super) fn memory_nodes(&self) -> Option<&NodeSet> {
+        self.node.binding.as_ref().map(|binding| &binding.nodes)
+    }
+
+    /// `virtual node 1`, or `the VM`.
+    pub(super) fn called(&self, vm: &ShapedVm) -> String {
+        if vm.vnuma { format!("virtual node {}", self.node.id) } else { "the VM".to_owned() }
+    }
+}
+
+/// Nodes of the CPUs.
+pub(super) fn nodes_of(machine: &Machine, cpus: &CpuSet) -> NodeSet {
+    threads_of(machine, cpus).map(|thread| thread.node).collect()
+}
+
+fn threads_of<'a>(machine: &'a Machine, cpus: &'a CpuSet) -> impl Iterator<Item = &'a topology::HardwareThread> {
+    machine.threads.iter().filter(|thread| cpus.contains(thread.id))
+}
+
+/// `node 1`, `nodes 0-1`.
+pub(super) fn named(nodes: &NodeSet) -> String {
+    if nodes.len() == 1 { format!("node {nodes}") } else { format!("nodes {nodes}") }
+}
+
+impl Scene<'_> {
+    /// Nodes of CPUs.
+    pub(super) fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
+        nodes_of(self.machine, cpus)
+    }
+
+    /// Cores of CPUs.
+    pub(super) fn cores_of(&self, cpus: &CpuSet) -> IdSet<CoreId> {
+        threads_of(self.machine, cpus).map(|thread| thread.core).collect()
+    }
+
+    /// Last-level caches of CPUs.
+    pub(super) fn caches_of(&self, cpus: &CpuSet) -> IdSet<LlcId> {
+        threads_of(self.machine, cpus).filter_map(|thread| thread.llc).collect()
+    }
+
+    /// Hardware threads under the largest last-level cache; all of a node where the machine does not say.
+    pub(super) fn cache_threads(&self) -> usize {
+        let of = |llc: LlcId| self.machine.threads.iter().filter(|thread| thread.llc == Some(llc)).count();
+        let most = self.machine.llcs.iter().map(|llc| of(llc.id)).max();
+        most.filter(|&threads| threads > 0).unwrap_or(self.vm.vcpus as usize)
+    }
+
+    /// Memory of nodes together.
+    pub(super) fn memory_of(&self, nodes: &NodeSet) -> Bytes {
+        nodes.iter().filter_map(|node| self.machine.node(node)).map(|node| node.memory).sum()
+    }
+
+    /// CPUs that all vCPUs of the VM may use together.
+    pub(super) fn all_vcpus_cpus(&self) -> CpuSet {
+        self.views.iter().fold(CpuSet::new(), |sum, view| sum.union(&view.cpus))
+    }
+
+    /// Whether each vCPU of the VM is bound to some CPUs.
+    pub(super) fn is_bound(&self) -> bool {
+        self.views.iter().filter(|view| !view.node.vcpus.is_empty()).all(|view| view.bound)
+    }
+
+    /// What an access to memory costs, in the mean over virtual nodes by their memory: vCPUs are taken to run anywhere that they may, memory
+    /// to lie in equal parts where it is bound to, or else where the vCPUs run.
+    pub(super) fn locality<'v>(&self, views: impl IntoIterator<Item = &'v NodeView<'v>>) -> Option<Cost> {
+        let (mut weights, mut remote, mut latency) = (0.0, 0.0, 0.0);
+        for view in views {
+            let runs_on = self.shares(&view.cpus);
+            let memory = match view.memory_nodes() {
+                Some(nodes) => nodes.iter().map(|node| (node, 1.0 / nodes.len() as f64)).collect(),
+                None => runs_on.clone(),
+            };
+            let weight = view.node.memory.0 as f64;
+            weights += weight;
+            for &(from, running) in &runs_on {
+                for &(to, lying) in &memory {
+                    let share = weight * running * lying;
+                    remote += if from == to { 0.0 } else { share };
+                    latency += share * f64::from(self.machine.distance(from, to)) / f64::from(Distances::LOCAL);
+                }
+            }
+        }
+        (weights > 0.0 && latency > 0.0)
+            .then(|| Cost::MemoryLatency { remote_share: remote / weights, factor: latency / weights })
+    }
+
+    /// Share of CPUs on each node.
+    fn shares(&self, cpus: &CpuSet) -> Vec<(NodeId, f64)> {
+        let of = |node: NodeId| threads_of(self.machine, cpus).filter(|thread| thread.node == node).count();
+        self.nodes_of(cpus).iter().map(|node| (node, of(node) as f64 / cpus.len().max(1) as f64)).collect()
+    }
+
+    /// Where parts are written; each place once.
+    pub(super) fn spots(&self, parts: impl IntoIterator<Item = Part>) -> Vec<Spot> {
+        let mut spots: Vec<Spot> = parts.into_iter().filter_map(|part| self.vm.spots.of(part)).collect();
+        spots.sort_by_key(|spot| (spot.line, spot.at.clone()));
+        spots.dedup();
+        spots
+    }
+
+    /// Where the pins of a virtual node's vCPUs are written.
+    pub(super) fn pin_spots(&self, view: &NodeView<'_>) -> Vec<Spot> {
+        self.spots(view.node.vcpus.iter().map(|vcpu| Part::VcpuPin(vcpu.0)))
+    }
+
+    /// Where the binding of a virtual node's memory is written.
+    pub(super) fn memory_spots(&self, view: &NodeView<'_>) -> Vec<Spot> {
+        let part = if view.node.own_binding { Part::MemoryNode(view.node.id) } else { Part::MemoryTune };
+        self.spots([part])
+    }
+
+    /// Whether the guest's hardware threads are what they seem: those of a virtual core run on siblings of one core, and on nothing else.
+    pub(super) fn threads_are_true(&self) -> bool {
+        let threads = self.vm.guest.threads.max(1);
+        let vcpus: Vec<u32> = (0..self.vm.vcpus).collect();
+        threads > 1
+            && vcpus.chunks(threads as usize).all(|core| {
+                let cpus = core.iter().fold(CpuSet::new(), |sum, &vcpu| sum.union(&self.vm.cpus_of(vcpu, &self.all)));
+                self.cores_of(&cpus).len() == 1 && cpus.len() == core.len()
+            })
+    }
+
+    /// Virtual node of a vCPU, as an index.
+    pub(super) fn node_of_vcpu(&self, vcpu: CpuId) -> Option<usize> {
+        self.views.iter().position(|view| view.node.vcpus.contains(vcpu))
+    }
+}

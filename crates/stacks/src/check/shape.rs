@@ -1,0 +1,85 @@
+//! Whether a VM's virtual nodes and sockets can be right on a machine at all.
+
+use super::scene::NodeView;
+use super::vm::{GuestCaches, GuestCpus, ShapedNode, ShapedVm};
+use scheduler::Plan;
+use topology::{CpuId, CpuSet, Machine};
+
+/// What is to be done about a VM's virtual nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// They can stay.
+    Sound,
+    /// One is larger than any node of the machine, and others would fit.
+    TooLarge,
+    /// No virtual socket can be cut so that it lies in one of them: their vCPUs are not in a row.
+    Scattered,
+}
+
+/// Whether hardware threads count, not cores: the guest is told of threads, or somebody put each part of it on one node that holds it so.
+pub(super) fn counts_threads(vm: &ShapedVm, views: &[NodeView<'_>]) -> bool {
+    vm.guest.threads > 1 || (!views.is_empty() && views.iter().all(|view| view.bound && view.runs_on.len() == 1))
+}
+
+/// Whether some node of the machine holds the virtual node.
+pub(super) fn holds(machine: &Machine, node: &ShapedNode, by_threads: bool) -> bool {
+    machine.nodes.iter().any(|host| {
+        let units = if by_threads { machine.usable_cpus(host.id).len() } else { machine.usable_cores(host.id).len() };
+        host.memory >= node.memory && units >= node.vcpus.len()
+    })
+}
+
+pub(super) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], ideal: &Plan) -> Fit {
+    let by_threads = counts_threads(vm, views);
+    let too_large = vm.nodes.iter().any(|node| !holds(machine, node, by_threads));
+    let single_homes = ideal.placement.clients.iter().all(|client| client.home.len() == 1);
+    let within = ideal.topology.nodes.len() > 1 || single_homes;
+    let has_all = vm.nodes.iter().all(|node| !node.vcpus.is_empty() && node.memory.0 > 0);
+    if too_large && has_all && within && ideal.topology.nodes.len() != vm.nodes.len() && ideal.topology.exposed {
+        return Fit::TooLarge;
+    }
+    let scattered = vm.vnuma && vm.nodes.len() > 1 && !blocks_lie_in_nodes(vm, common_divisor(vm)) && has_all;
+    // Where each vCPU has a socket of its own nothing can be cut.
+    if scattered && crossing(vm, usize::MAX).is_some() { Fit::Scattered } else { Fit::Sound }
+}
+
+/// A group of vCPUs that the guest takes to share a last-level cache, and that lies in several virtual nodes. `host_cache_threads`: hardware threads
+/// under a cache of the machine.
+pub(super) fn crossing(vm: &ShapedVm, host_cache_threads: usize) -> Option<CpuSet> {
+    if !vm.vnuma || vm.nodes.len() < 2 || vm.guest.caches == GuestCaches::Disabled {
+        return None;
+    }
+    let lies_in_one = |group: &CpuSet| vm.nodes.iter().any(|node| group.is_subset(&node.vcpus));
+    vm.cache_groups(host_cache_threads).into_iter().find(|group| !lies_in_one(group))
+}
+
+/// The guest's CPUs in sockets of which none lies in two virtual nodes; as they are where that holds already.
+pub(super) fn whole_sockets(vm: &ShapedVm) -> GuestCpus {
+    let told = vm.guest;
+    let per_socket = common_divisor(vm);
+    if crossing(vm, usize::MAX).is_none() || !blocks_lie_in_nodes(vm, per_socket) {
+        return told;
+    }
+    let threads = if per_socket.is_multiple_of(told.threads.max(1)) { told.threads.max(1) } else { 1 };
+    GuestCpus { sockets: vm.vcpus / per_socket, dies: 1, cores: per_socket / threads, threads, caches: told.caches }
+}
+
+/// The largest number of vCPUs that divides all virtual nodes.
+fn common_divisor(vm: &ShapedVm) -> u32 {
+    let sizes = vm.nodes.iter().map(|node| node.vcpus.len() as u32).filter(|&size| size > 0);
+    let divisor = sizes.fold(0, |one, other| {
+        let (mut one, mut other) = (one, other);
+        while other > 0 {
+            (one, other) = (other, one % other);
+        }
+        one
+    });
+    divisor.max(1)
+}
+
+fn blocks_lie_in_nodes(vm: &ShapedVm, size: u32) -> bool {
+    (0..vm.vcpus).step_by(size.max(1) as usize).all(|start| {
+        let block: CpuSet = (start..(start + size).min(vm.vcpus)).map(CpuId).collect();
+        vm.nodes.iter().any(|node| block.is_subset(&node.vcpus))
+    })
+}

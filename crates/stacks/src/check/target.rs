@@ -1,0 +1,231 @@
+//! What would be right for a VM: its own shape wherever that is sound, and its own homes wherever they hold it; else the planner's.
+
+use super::scene::NodeView;
+use super::shape::{self, Fit};
+use super::vm::{GuestCpus, ShapedVm};
+use scheduler::spec::{Boot, Console, FixedNode, Policy};
+use scheduler::{MemoryPolicy, Occupancy, Plan, VmSpec};
+use std::collections::BTreeMap;
+use topology::{Bytes, CpuId, CpuSet, Distances, Machine, NodeId, NodeSet};
+
+/// What would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// The virtual nodes, by id.
+    pub(super) nodes: Vec<TargetNode>,
+    /// Whether they are others than the VM has.
+    pub(super) reshaped: bool,
+    /// What the guest should be told of its CPUs.
+    pub(super) guest: GuestCpus,
+    /// `distances[i][j]`: SLIT value from virtual node i to j.
+    pub(super) distances: Vec<Vec<u32>>,
+    /// How many virtual nodes the planner would give it, were it new.
+    pub(super) ideal_nodes: usize,
+    /// Why an edit cannot give it other virtual nodes though it should have them.
+    pub(super) blocked: Option<String>,
+}
+
+/// A virtual node and its home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TargetNode {
+    pub(super) id: u32,
+    pub(super) vcpus: CpuSet,
+    pub(super) memory: Bytes,
+    pub(super) home: NodeSet,
+    /// CPUs of each of its vCPUs.
+    pub(super) cpus: CpuSet,
+    /// Whether its memory is to be interleaved over its home.
+    pub(super) interleave: bool,
+}
+
+/// What would be right; a sentence where nothing can be said.
+pub(super) fn target(
+    machine: &Machine,
+    occupancy: &Occupancy,
+    vm: &ShapedVm,
+    views: &[NodeView<'_>],
+) -> Result<Target, String> {
+    let ideal = plan(machine, occupancy, &spec(vm, shape::counts_threads(vm, views), None, None))?;
+    let ideal_nodes = ideal.topology.nodes.len();
+    let fit = shape::fit(machine, vm, views, &ideal);
+    let blocked = blocked(vm, fit, &ideal);
+    if blocked.is_none() {
+        match fit {
+            Fit::Sound => {}
+            Fit::TooLarge => return Ok(reshaped(vm, &ideal)),
+            Fit::Scattered => {
+                let fixed = plan(machine, occupancy, &spec(vm, true, Some(fixed(vm)?), None))?;
+                return Ok(Target { ideal_nodes, ..reshaped(vm, &fixed) });
+            }
+        }
+    }
+    let nodes = match kept_homes(machine, vm, views) {
+        Some(homes) => homes.into_iter().zip(views).map(|(home, view)| kept(machine, view, home)).collect(),
+        None => planned_homes(machine, occupancy, vm, views)?,
+    };
+    let distances = distances(machine, &nodes);
+    let guest = shape::whole_sockets(vm);
+    Ok(Target { nodes, reshaped: false, guest, distances, ideal_nodes, blocked })
+}
+
+fn blocked(vm: &ShapedVm, fit: Fit, ideal: &Plan) -> Option<String> {
+    let by = vm.xml.as_ref()?.nodes_named_by.clone()?;
+    let others = fit == Fit::TooLarge && ideal.topology.nodes.len() != vm.nodes.len();
+    others.then(|| format!("{by} names virtual nodes, so that their number is changed by hand"))
+}
+
+fn plan(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec) -> Result<Plan, String> {
+    let attempt = scheduler::plan(machine, occupancy, spec);
+    // Where what runs already leaves no room, the machine by itself may still hold it.
+    attempt.or_else(|_| scheduler::plan(machine, &Occupancy::default(), spec)).map_err(|error| error.to_string())
+}
+
+/// The VM as a spec.
+fn spec(vm: &ShapedVm, prefer_ht: bool, fixed: Option<Vec<FixedNode>>, affinity: Option<NodeSet>) -> VmSpec {
+    let memory = match &fixed {
+        Some(nodes) => nodes.iter().map(|node| node.memory).sum(),
+        None => ShapedVm::whole_mib(vm.memory).0.max(Bytes::MIB),
+    };
+    let policy = Policy { prefer_ht, node_affinity: affinity, virtual_nodes: fixed, ..Policy::default() };
+    let (boot, console) = (Boot::default(), Console::default());
+    VmSpec {
+        name: "vm".to_owned(),
+        vcpus: vm.vcpus,
+        memory,
+        policy,
+        boot,
+        disks: Vec::new(),
+        networks: Vec::new(),
+        console,
+    }
+}
+
+fn fixed(vm: &ShapedVm) -> Result<Vec<FixedNode>, String> {
+    if let Some(node) = vm.nodes.iter().find(|node| node.vcpus.is_empty()) {
+        return Err(format!("virtual node {} has no vCPU, and homenode does not place such nodes", node.id));
+    }
+    let node = |node: &super::vm::ShapedNode| FixedNode {
+        vcpus: node.vcpus.len() as u32,
+        memory: ShapedVm::whole_mib(node.memory).0.max(Bytes::MIB),
+    };
+    Ok(vm.nodes.iter().map(node).collect())
+}
+
+fn reshaped(vm: &ShapedVm, plan: &Plan) -> Target {
+    let topology = &plan.topology;
+    // What is over whole MiB stays with the first node, so that no byte is lost.
+    let mut over = vm.memory.saturating_sub(topology.nodes.iter().map(|node| node.memory).sum());
+    let nodes = topology.nodes.iter().zip(&plan.placement.clients).map(|(node, client)| TargetNode {
+        id: node.id,
+        vcpus: node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect(),
+        memory: node.memory.saturating_add(std::mem::take(&mut over)),
+        home: client.home.clone(),
+        cpus: client.cpus.clone(),
+        interleave: client.memory_policy == MemoryPolicy::Interleave,
+    });
+    let guest = GuestCpus {
+        sockets: topology.sockets,
+        dies: 1,
+        cores: topology.cores_per_socket,
+        threads: 1,
+        caches: vm.guest.caches,
+    };
+    let (nodes, ideal_nodes) = (nodes.collect(), topology.nodes.len());
+    Target { nodes, reshaped: true, guest, distances: topology.distances.clone(), ideal_nodes, blocked: None }
+}
+
+/// The homes that pins, or else memory, already give; `None` unless they are one node each that holds all that is on it.
+fn kept_homes(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>]) -> Option<Vec<NodeId>> {
+    let hint = |view: &NodeView<'_>| {
+        let single = |nodes: &NodeSet| if nodes.len() == 1 { nodes.first() } else { None };
+        let by_pins = if view.bound { single(&view.runs_on) } else { None };
+        by_pins.or_else(|| {
+            let node = single(view.memory_nodes()?)?;
+            (view.node.vcpus.is_empty() || !machine.usable_cpus(node).is_empty()).then_some(node)
+        })
+    };
+    let homes: Vec<NodeId> = views.iter().map(hint).collect::<Option<_>>()?;
+    let mut held = BTreeMap::<NodeId, (u64, Bytes, u32)>::new();
+    for (&home, view) in homes.iter().zip(views) {
+        let (vcpus, memory, count) = held.entry(home).or_default();
+        *vcpus += view.node.vcpus.len() as u64;
+        *memory = memory.saturating_add(view.node.memory);
+        *count += 1;
+    }
+    let holds = |(&home, &(vcpus, memory, count)): (&NodeId, &(u64, Bytes, u32))| {
+        let Some(node) = machine.node(home) else { return false };
+        let threads = shape::counts_threads(vm, views) || count == 1;
+        let units = if threads { machine.usable_cpus(home).len() } else { machine.usable_cores(home).len() };
+        node.memory >= memory && units as u64 >= vcpus
+    };
+    held.iter().all(holds).then_some(homes)
+}
+
+fn kept(machine: &Machine, view: &NodeView<'_>, home: NodeId) -> TargetNode {
+    TargetNode {
+        id: view.node.id,
+        vcpus: view.node.vcpus.clone(),
+        memory: view.node.memory,
+        home: [home].into_iter().collect(),
+        cpus: machine.usable_cpus(home),
+        interleave: false,
+    }
+}
+
+/// The planner's homes for the virtual nodes as they are, among the nodes that the VM names if they will do.
+fn planned_homes(
+    machine: &Machine,
+    occupancy: &Occupancy,
+    vm: &ShapedVm,
+    views: &[NodeView<'_>],
+) -> Result<Vec<TargetNode>, String> {
+    let fixed = fixed(vm)?;
+    let prefer_ht = shape::counts_threads(vm, views);
+    let named = named_nodes(machine, views);
+    let narrow = named.and_then(|nodes| {
+        let plan = scheduler::plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed.clone()), Some(nodes))).ok()?;
+        plan.placement.clients.iter().all(|client| client.home.len() == 1).then_some(plan)
+    });
+    let plan = match narrow {
+        Some(plan) => plan,
+        None => plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed), None))?,
+    };
+    let node = |(view, client): (&NodeView<'_>, &scheduler::Client)| TargetNode {
+        id: view.node.id,
+        vcpus: view.node.vcpus.clone(),
+        memory: view.node.memory,
+        home: client.home.clone(),
+        cpus: client.cpus.clone(),
+        interleave: client.memory_policy == MemoryPolicy::Interleave,
+    };
+    Ok(views.iter().zip(&plan.placement.clients).map(node).collect())
+}
+
+/// Nodes that pins or memory name, where they are not simply all.
+fn named_nodes(machine: &Machine, views: &[NodeView<'_>]) -> Option<NodeSet> {
+    let by_pins = views.iter().filter(|view| view.bound).fold(NodeSet::new(), |all, view| all.union(&view.runs_on));
+    let by_memory = views.iter().filter_map(NodeView::memory_nodes).fold(NodeSet::new(), |all, nodes| all.union(nodes));
+    let named = if by_pins.is_empty() { by_memory } else { by_pins };
+    let allowed: NodeSet = machine.nodes.iter().filter(|node| node.allowed).map(|node| node.id).collect();
+    let named = named.intersection(&allowed);
+    let has_cpus = named.iter().any(|node| !machine.usable_cpus(node).is_empty());
+    (has_cpus && named != allowed).then_some(named)
+}
+
+/// The machine's distances between homes; between equal homes the smallest of the others, and 20 at most, as the planner has it.
+pub(super) fn distances(machine: &Machine, nodes: &[TargetNode]) -> Vec<Vec<u32>> {
+    const FARTHEST: u32 = 254;
+    let mean = |one: &TargetNode, other: &TargetNode| -> Option<u32> {
+        let pairs = one.home.iter().flat_map(|a| other.home.iter().map(move |b| machine.distance(a, b)));
+        let sum: u32 = pairs.sum();
+        let rounded = (f64::from(sum) / (one.home.len() * other.home.len()).max(1) as f64).round() as u32;
+        (one.home != other.home).then_some(rounded.clamp(Distances::LOCAL + 1, FARTHEST))
+    };
+    let all = nodes.iter().flat_map(|one| nodes.iter().filter_map(move |other| mean(one, other)));
+    let same_home = all.min().unwrap_or(Distances::REMOTE).min(Distances::REMOTE);
+    let entry = |i: usize, j: usize| match i == j {
+        true => Distances::LOCAL,
+        false => mean(&nodes[i], &nodes[j]).unwrap_or(same_home),
+    };
+    (0..nodes.len()).map(|i| (0..nodes.len()).map(|j| entry(i, j)).collect()).collect()
+}

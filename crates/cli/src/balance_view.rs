@@ -91,8 +91,9 @@ fn write(lines: &[Line]) {
 
 fn sentence(released: &Released) -> String {
     match released {
-        Released::Undone { vm, client, to } => {
-            format!("VM {}, client {}: may run on CPUs {to} again", vm.name, client.0)
+        Released::Undone { vm, client, to, because } => {
+            let because = because.as_ref().map_or_else(String::new, |because| format!("; {because}"));
+            format!("VM {}, client {}: may run on CPUs {to} again{because}", vm.name, client.0)
         }
         Released::Changed { vm, client, set, now } => format!(
             "VM {}, client {}: left alone: the balancer had set CPUs {set}, somebody has changed that to {now}",

@@ -1,7 +1,7 @@
 //! This host for the commands that look at and move VMs.
 
 use anyhow::Context;
-use linux::vm::CommandLine;
+use linux::vm::{CommandLine, Manager, Origin};
 use linux::{HostOptions, LinuxHost};
 use scheduler::{Host, Observation, VmKey};
 use std::thread;
@@ -12,7 +12,13 @@ use topology::Bytes;
 pub(crate) fn open(move_limit: Option<Bytes>, confine: bool) -> anyhow::Result<LinuxHost> {
     // A monitor that somebody has, or that a manager started, is not asked.
     let ask = |vm: &VmKey| qemu::monitor::vcpu_threads(vm.pid);
-    let options = HostOptions { move_limit, confine, vcpu_source: Some(Box::new(ask)), ..HostOptions::default() };
+    let options = HostOptions {
+        move_limit,
+        confine,
+        vcpu_source: Some(Box::new(ask)),
+        affinity_manager: Some(libvirt::affinity_manager()),
+        ..HostOptions::default()
+    };
     LinuxHost::new(options).context("this host cannot be read")
 }
 
@@ -26,6 +32,12 @@ pub(crate) fn watch(host: &mut impl Host, interval: Duration) -> anyhow::Result<
 /// One look.
 pub(crate) fn observe(host: &mut impl Host) -> anyhow::Result<Observation> {
     host.observe().map_err(|why| anyhow::anyhow!("this host cannot be read: {why}"))
+}
+
+/// Who started a VM and changes it; `None` where that is not known.
+pub(crate) fn manager_of(pid: u32) -> Option<Manager> {
+    let manager = Origin::parse(&linux::process::command_line(pid).ok()?).manager;
+    (manager != Manager::Unknown).then_some(manager)
 }
 
 /// The UUID of a VM, as QEMU was told.

@@ -159,6 +159,7 @@ fn did(found: &Found, done: &Done) -> String {
     let left = match &done.because {
         Some(why) if done.left.0 > 0 => format!("; {} were left: {why}", done.left),
         None if done.left.0 > 0 => format!("; {} were left", done.left),
+        Some(said) => format!("; {said}"),
         _ => String::new(),
     };
     let moved = if done.moved.0 > 0 { format!(": {} moved", done.moved) } else { String::new() };

@@ -3,6 +3,7 @@
 use crate::balancer_place::Seen;
 use crate::text::{count, lines, table};
 use daemon::VmRecord;
+use linux::vm::Manager;
 use scheduler::{ClientObservation, Mobility, Observation, VmObservation};
 use serde::Serialize;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
@@ -35,6 +36,8 @@ struct NodeRow {
 struct VmRow {
     name: String,
     pid: u32,
+    /// Who started it and changes it; `None` where that is not known.
+    manager: Option<Manager>,
     /// Nodes of all its clients; `None` where some client floats.
     home: Option<NodeSet>,
     vcpus: u32,
@@ -79,6 +82,15 @@ pub(crate) fn view(machine: &Machine, observation: &Observation, balancer: Optio
     }
 }
 
+impl View {
+    /// Fills in who manages each VM, by its process.
+    pub(crate) fn name_managers(&mut self, manager: impl Fn(u32) -> Option<Manager>) {
+        for vm in &mut self.vms {
+            vm.manager = manager(vm.pid);
+        }
+    }
+}
+
 fn node_row(machine: &Machine, observation: &Observation, node: NodeId, vms: &[VmRow]) -> NodeRow {
     let seen = &observation.nodes[&node];
     let at_home: Vec<&ClientRow> = vms
@@ -88,7 +100,8 @@ fn node_row(machine: &Machine, observation: &Observation, node: NodeId, vms: &[V
         .collect();
     // A client of several nodes counts on each with its part.
     let part = |client: &ClientRow| 1.0 / client.home.as_ref().map_or(1, NodeSet::len) as f64;
-    let waited = at_home.iter().map(|client| Some(client.cpu_waited? * part(client))).sum();
+    // The sum of none is a negative zero.
+    let waited = at_home.iter().map(|client| Some(client.cpu_waited? * part(client))).sum::<Option<f64>>();
     NodeRow {
         node,
         cpus: seen.cpus.clone(),
@@ -101,7 +114,7 @@ fn node_row(machine: &Machine, observation: &Observation, node: NodeId, vms: &[V
         memory_free: seen.memory_free,
         clients: at_home.len(),
         vcpus: at_home.iter().map(|client| client.vcpus).sum(),
-        cpu_waited: waited,
+        cpu_waited: waited.map(|waited| waited + 0.0),
     }
 }
 
@@ -123,6 +136,7 @@ fn vm_row(machine: &Machine, observation: &Observation, seen: &VmObservation, ba
     VmRow {
         name: seen.vm.name.clone(),
         pid: seen.vm.pid,
+        manager: None,
         home,
         vcpus,
         memory_size: seen.clients.iter().map(|client| client.memory_size).sum(),

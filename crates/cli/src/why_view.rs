@@ -2,6 +2,7 @@
 
 use crate::text::{WIDTH, lines, table, wrapped};
 use daemon::sentence;
+use linux::vm::Manager;
 use scheduler::Action;
 use scheduler::balance::{Candidate, ClientExplanation, Decision, Explanation, Refusal, decimal};
 use serde::Serialize;
@@ -13,6 +14,8 @@ use topology::NodeSet;
 pub(crate) struct View {
     /// Process of the balancer that runs.
     pub(crate) balancer_pid: Option<u32>,
+    /// Who started the VM and changes it; `None` where that is not known.
+    pub(crate) manager: Option<Manager>,
     /// NUMA nodes of the host.
     pub(crate) nodes: usize,
     /// The scheduler's words.
@@ -29,7 +32,8 @@ pub(crate) fn text(view: &View) -> String {
         None => "no balancer runs: judged as one would".to_owned(),
     };
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "VM {}, process {}; {by}", vm.name, vm.pid);
+    let managed = view.manager.map_or_else(String::new, |manager| format!(", started by {manager}"));
+    let _ = writeln!(text, "VM {}, process {}{managed}; {by}", vm.name, vm.pid);
     if view.nodes < 2 {
         let _ = writeln!(text, "It is at home: this host has one NUMA node.");
         return text;
@@ -242,9 +246,9 @@ mod tests {
         };
         let vm = VmKey { name: "web".into(), pid: 7, started: 1 };
         let explanation = Explanation { vm, clients: vec![client], decisions: Vec::new() };
-        let text = text(&View { balancer_pid: None, nodes: 2, explanation });
+        let text = text(&View { balancer_pid: None, manager: Some(Manager::Libvirt), nodes: 2, explanation });
         let expected = "\
-VM web, process 7; no balancer runs: judged as one would
+VM web, process 7, started by libvirt; no balancer runs: judged as one would
 It stays at home on node 0: going anywhere else is refused.
 It wants 1.00 CPUs, has 3 MiB of its memory elsewhere and was moved 12 s ago.
 

@@ -20,6 +20,8 @@ pub enum Released {
         client: ClientId,
         /// CPUs.
         to: CpuSet,
+        /// What is to be said of it: the program that manages the VM does not know, for example.
+        because: Option<String>,
     },
     /// Somebody else has changed it since: it is left alone.
     Changed {
@@ -85,7 +87,7 @@ impl<H: Host> Balancer<H> {
         let home = nodes_of(self.host.machine(), &to);
         let action = Action::Bind { vm: vm.clone(), client, home, cpus: to.clone() };
         Some(match self.host.carry_out(&action) {
-            Ok(_) => Released::Undone { vm, client, to },
+            Ok(done) => Released::Undone { vm, client, to, because: done.because },
             Err(error) => Released::Failed { vm, client, error },
         })
     }

@@ -137,8 +137,12 @@ impl Telling {
                 let same = self.planned.insert(key, essence(decision)) == Some(essence(decision));
                 lines.extend((!same).then(|| Line::news(text)));
             }
-            (Action::Bind { .. }, Outcome::Done(_)) => {
+            (Action::Bind { .. }, Outcome::Done(done)) => {
                 lines.push(Line::news(format!("{who}: {}", did(decision, from))));
+                let said = done.because.as_ref();
+                lines.extend(
+                    said.and_then(|said| self.trouble(format!("{who}: {said}"), Some(decision.action.vm()), said)),
+                );
             }
             (Action::MoveMemory { to, .. }, Outcome::Done(done)) => {
                 self.memory(decision, &who, *to, done, at, lines);
@@ -305,6 +309,17 @@ mod tests {
         let one = Period { nodes: 1, ..period(4, Vec::new()) };
         assert!(telling.period(&one)[0].text.contains("one NUMA node"));
         assert_eq!(telling.period(&one), []);
+    }
+
+    #[test]
+    fn what_is_to_be_said_of_a_binding_is_said_once() {
+        let mut telling = Telling::default();
+        let done = Done { because: Some("its manager does not know".into()), ..Done::default() };
+        let bound = |at| period(at, vec![acted(bind(vm(1), "1", "2-3"), Outcome::Done(done.clone()))]);
+        let lines = telling.period(&bound(0));
+        assert_eq!(texts(&lines)[2], "VM vm1: its manager does not know");
+        assert!(lines[2].trouble && !lines[1].trouble);
+        assert_eq!(telling.period(&bound(2)).len(), 1);
     }
 
     #[test]

@@ -1,1 +1,183 @@
-//! Affinities of domains, changed through libvirt.
+//! Affinities of domains, changed through libvirt, so that `virsh vcpuinfo` and `virsh vcpupin` say what is true.
+//!
+//! Only what runs is changed (`--live`), never the definition (`--config`): that is its owner's, and the next start begins from it.
+
+use crate::{Connection, LibvirtError};
+use linux::host::AffinityManager;
+use linux::vm::{Manager, RunningVm};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use topology::CpuSet;
+
+/// How long libvirt has to bind one client. It may itself wait for up to 30 s for whoever else changes the domain.
+const ANSWER: Duration = Duration::from_secs(10);
+/// For how long a libvirt that did not answer in time is not asked again: the balancer's loop waits meanwhile.
+const REST: Duration = Duration::from_secs(60);
+
+/// Binds vCPUs of VMs that a libvirt of this host manages through that libvirt.
+pub fn affinity_manager() -> AffinityManager {
+    let silent = Mutex::new(BTreeMap::<String, Instant>::new());
+    Box::new(move |vm, vcpus, cpus| {
+        if !is_managed(vm.origin.manager) {
+            return None;
+        }
+        let uri = match Facts::read(vm).uri() {
+            Ok(uri) => uri,
+            Err(why) => return Some(Err(why)),
+        };
+        let mut silent = silent.lock().unwrap_or_else(PoisonError::into_inner);
+        if silent.get(&uri).is_some_and(|since| since.elapsed() < REST) {
+            return Some(Err(format!("libvirt at {uri} did not answer in time within the last {} s", REST.as_secs())));
+        }
+        let pinned = pin(&Connection::new(Some(&uri)).with_limit(ANSWER), vm.uuid.as_deref(), vcpus, cpus);
+        Some(pinned.map_err(|error| match error {
+            Pinning::Unnamed => "its command line has no UUID, so that libvirt cannot be asked for it".to_owned(),
+            Pinning::Libvirt(LibvirtError::Timeout { seconds, .. }) => {
+                silent.insert(uri.clone(), Instant::now());
+                format!("libvirt at {uri} gave no answer within {seconds} s")
+            }
+            Pinning::Libvirt(error) => error.to_string(),
+        }))
+    })
+}
+
+fn is_managed(manager: Manager) -> bool {
+    matches!(manager, Manager::Libvirt | Manager::Openstack | Manager::Kubevirt)
+}
+
+enum Pinning {
+    Unnamed,
+    Libvirt(LibvirtError),
+}
+
+/// All vCPUs in one run of `virsh`. The domain is named by its UUID: names are used again.
+fn pin(libvirt: &Connection, uuid: Option<&str>, vcpus: &[u32], cpus: &CpuSet) -> Result<(), Pinning> {
+    let uuid = uuid.ok_or(Pinning::Unnamed)?;
+    let command = |vcpu: &u32| {
+        let (vcpu, cpus) = (vcpu.to_string(), cpus.to_string());
+        ["vcpupin", "--domain", uuid, "--vcpu", &vcpu, "--cpulist", &cpus, "--live"].map(str::to_owned).to_vec()
+    };
+    let commands: Vec<Vec<String>> = vcpus.iter().map(command).collect();
+    let answers = libvirt.ask_all(&commands).map_err(Pinning::Libvirt)?;
+    answers.into_iter().try_for_each(|answer| answer.map(drop).map_err(Pinning::Libvirt))
+}
+
+/// What tells which libvirt has a VM.
+#[derive(Debug)]
+struct Facts {
+    manager: Manager,
+    /// Whether it has process numbers of its own: its libvirt is in there too.
+    in_container: bool,
+    /// The file with its number, which QEMU keeps open and locked for libvirt.
+    pid_file: Option<PathBuf>,
+    /// Whether its secret is where libvirt's system service keeps secrets.
+    is_system: bool,
+    /// Whose process it is.
+    user: Option<u32>,
+    /// Whether libvirt's newer, separate service listens in the same directory.
+    modular: fn(&Path) -> bool,
+}
+
+impl Facts {
+    fn read(vm: &RunningVm) -> Self {
+        let process = PathBuf::from(format!("/proc/{}", vm.key.pid));
+        let numbers_of = |process: &Path| std::fs::read_link(process.join("ns/pid")).ok();
+        let (its, ours) = (numbers_of(&process), numbers_of(Path::new("/proc/self")));
+        let arguments = linux::process::command_line(vm.key.pid).unwrap_or_default();
+        Self {
+            manager: vm.origin.manager,
+            in_container: its.is_some() && ours.is_some() && its != ours,
+            pid_file: open_files(&process).find(|path| is_pid_file(path)),
+            is_system: arguments.iter().any(|argument| argument.contains("\"/var/lib/libvirt/qemu/")),
+            user: std::fs::metadata(&process).ok().map(|metadata| metadata.uid()),
+            modular: |directory| directory.join("virtqemud-sock").exists(),
+        }
+    }
+
+    /// The URI of its libvirt; a sentence where that cannot be reached from here.
+    fn uri(&self) -> Result<String, String> {
+        if self.manager == Manager::Kubevirt || self.in_container {
+            return Err("its libvirt is in a container with it, out of reach".to_owned());
+        }
+        let directory = match &self.pid_file {
+            Some(file) => service_directory(file),
+            None if self.is_system => Some(PathBuf::from("/run/libvirt")),
+            None => self.user.map(|user| PathBuf::from(format!("/run/user/{user}/libvirt"))),
+        };
+        let directory = directory.ok_or("which libvirt has it cannot be told")?;
+        if directory == Path::new("/run/libvirt") {
+            return Ok("qemu:///system".to_owned());
+        }
+        let socket = directory.join(if (self.modular)(&directory) { "virtqemud-sock" } else { "libvirt-sock" });
+        let socket = socket.to_string_lossy().into_owned();
+        // Other letters would have to be written as numbers in a URI; no runtime directory has them.
+        if !socket.chars().all(|letter| letter.is_ascii_alphanumeric() || "/._-".contains(letter)) {
+            return Err(format!("the path of its libvirt's socket cannot be part of a URI: {socket}"));
+        }
+        Ok(format!("qemu+unix:///session?socket={socket}"))
+    }
+}
+
+/// Files that a process has open, as far as this user may know.
+fn open_files(process: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| std::fs::read_link(entry.path()).ok())
+}
+
+fn is_pid_file(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "pid") && service_directory(path).is_some()
+}
+
+/// `/run/libvirt` of `/run/libvirt/qemu/NAME.pid`; `R/libvirt` of a user's `R/libvirt/qemu/run/NAME.pid`.
+fn service_directory(pid_file: &Path) -> Option<PathBuf> {
+    let directory = pid_file.parent()?;
+    let directory = if directory.ends_with("libvirt/qemu/run") { directory.parent()? } else { directory };
+    directory.ends_with("libvirt/qemu").then(|| directory.parent().map(Path::to_path_buf))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(pid_file: &str) -> Facts {
+        Facts {
+            manager: Manager::Libvirt,
+            in_container: false,
+            pid_file: (!pid_file.is_empty()).then(|| PathBuf::from(pid_file)),
+            is_system: false,
+            user: Some(1000),
+            modular: |_| false,
+        }
+    }
+
+    #[test]
+    fn the_libvirt_of_a_vm_is_told_by_the_file_that_qemu_keeps_open() {
+        assert_eq!(facts("/run/libvirt/qemu/web.pid").uri().unwrap(), "qemu:///system");
+        let session = facts("/run/user/7/libvirt/qemu/run/web.pid");
+        assert_eq!(session.uri().unwrap(), "qemu+unix:///session?socket=/run/user/7/libvirt/libvirt-sock");
+        let modular = Facts { modular: |_| true, ..session };
+        assert_eq!(modular.uri().unwrap(), "qemu+unix:///session?socket=/run/user/7/libvirt/virtqemud-sock");
+        assert!(is_pid_file(Path::new("/run/libvirt/qemu/a b.pid")));
+        assert!(!is_pid_file(Path::new("/tmp/web.pid")) && !is_pid_file(Path::new("/run/libvirt/qemu/web.log")));
+    }
+
+    #[test]
+    fn without_that_file_the_secret_or_the_user_tells() {
+        let system = Facts { is_system: true, ..facts("") };
+        assert_eq!(system.uri().unwrap(), "qemu:///system");
+        assert_eq!(facts("").uri().unwrap(), "qemu+unix:///session?socket=/run/user/1000/libvirt/libvirt-sock");
+        assert!(Facts { user: None, ..facts("") }.uri().unwrap_err().contains("cannot be told"));
+    }
+
+    #[test]
+    fn a_libvirt_in_a_container_is_out_of_reach() {
+        let contained = Facts { in_container: true, ..facts("/run/libvirt/qemu/web.pid") };
+        assert!(contained.uri().unwrap_err().contains("container"));
+        let kubevirt = Facts { manager: Manager::Kubevirt, ..facts("/run/libvirt/qemu/web.pid") };
+        assert!(kubevirt.uri().unwrap_err().contains("container"));
+        assert!(facts("/tmp/a&b/libvirt/qemu/run/web.pid").uri().unwrap_err().contains("a&b"));
+    }
+}

@@ -8,7 +8,7 @@ mod capabilities;
 mod connection;
 mod domains;
 mod error;
-mod remote;
+pub mod remote;
 mod start;
 mod virsh;
 

@@ -1,7 +1,7 @@
 //! `homenode top`.
 
 use crate::args::TopArguments;
-use crate::balancer_host::{observe, open, watch};
+use crate::balancer_host::{manager_of, observe, open, watch};
 use crate::output;
 use crate::{balancer_place, screen, top_view};
 use screen::{Leave, Screen};
@@ -34,7 +34,9 @@ pub(crate) fn run(arguments: &TopArguments) -> anyhow::Result<()> {
 }
 
 fn view(host: &impl scheduler::Host, observation: &scheduler::Observation, arguments: &TopArguments) -> top_view::View {
-    top_view::view(host.machine(), observation, balancer_place::look(&arguments.state).as_ref())
+    let mut view = top_view::view(host.machine(), observation, balancer_place::look(&arguments.state).as_ref());
+    view.name_managers(manager_of);
+    view
 }
 
 fn print(view: &top_view::View, json: bool) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! `homenode why`.
 
 use crate::args::WhyArguments;
-use crate::balancer_host::{open, uuid_of, watch};
+use crate::balancer_host::{manager_of, open, uuid_of, watch};
 use crate::commands::balance::policy;
 use crate::output;
 use crate::{balancer_place, vm_choice, why_view};
@@ -25,7 +25,8 @@ pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
     let explanation = why(host.machine(), &policy.balance, state, &observation, &vm)
         .with_context(|| format!("VM {}: it ended meanwhile", vm.name))?;
     let balancer_pid = balancer.as_ref().and_then(|seen| seen.pid);
-    let view = why_view::View { balancer_pid, nodes: observation.nodes.len(), explanation };
+    let view =
+        why_view::View { balancer_pid, manager: manager_of(vm.pid), nodes: observation.nodes.len(), explanation };
     if arguments.json {
         output::json(&view)?;
     } else {

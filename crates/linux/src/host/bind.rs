@@ -29,20 +29,27 @@ impl Actor<'_> {
             },
             Some(Err(why)) => Some(why),
         };
-        binding::bind_threads(pid, threads, cpus).map(|bound| done(&bound, cpus, refused.clone())).map_err(|error| {
-            if refused.is_some() {
-                // The manager may have done a part.
-                binding::give_back(pid, threads, &before.unwrap_or_default());
+        let error = match (binding::bind_threads(pid, threads, cpus), &refused) {
+            (Ok(Bound { narrowed: Some(now) }), Some(why)) => {
+                // Only who wrote that cpuset may widen it.
+                let reason = format!("its cgroup's cpuset leaves only CPUs {now}{}", also(Some(why)));
+                self.failed(operation, reason)
             }
-            self.not_bound(operation, &error, refused)
-        })
+            (Ok(bound), _) => return Ok(done(&bound, cpus, refused)),
+            (Err(error), _) => self.not_bound(operation, &error, refused.as_deref()),
+        };
+        if refused.is_some() {
+            // The manager may have done a part.
+            binding::give_back(pid, threads, &before.unwrap_or_default());
+        }
+        Err(error)
     }
 
-    fn not_bound(&self, operation: String, error: &io::Error, refused: Option<String>) -> ActionError {
+    fn not_bound(&self, operation: String, error: &io::Error, refused: Option<&str>) -> ActionError {
         if !self.tracked.is_there(self.root) {
             return self.gone();
         }
-        let also = refused.map_or_else(String::new, |why| format!("; through its manager: {why}"));
+        let also = also(refused);
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => self.missing(operation, &format!("{NEEDS_NICE}{also}")),
             Some(libc::EINVAL) => {
@@ -54,6 +61,11 @@ impl Actor<'_> {
             _ => self.failed(operation, format!("{error}{also}")),
         }
     }
+}
+
+/// Why its manager did not do it either.
+fn also(refused: Option<&str>) -> String {
+    refused.map_or_else(String::new, |why| format!("; through its manager: {why}"))
 }
 
 /// What is left to say of a binding.

@@ -2,6 +2,7 @@
 
 use super::options::{Options, value_of, values_of};
 use serde::Serialize;
+use std::fmt;
 
 /// A program that starts VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -19,6 +20,19 @@ pub enum Manager {
     Proxmox,
     /// Nobody known: written by hand or by a script.
     Unknown,
+}
+
+impl fmt::Display for Manager {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Homenode => "homenode",
+            Self::Libvirt => "libvirt",
+            Self::Openstack => "OpenStack (libvirt)",
+            Self::Kubevirt => "KubeVirt (libvirt)",
+            Self::Proxmox => "Proxmox",
+            Self::Unknown => "somebody unknown",
+        })
+    }
 }
 
 /// Who started a VM.

@@ -72,12 +72,15 @@ impl VmCgroup {
 }
 
 /// The cgroup that a process has for itself: the unit of systemd that it is in, or without one the cgroup that it is in. libvirt puts the
-/// emulator and each vCPU into cgroups below the VM's scope. A slice is nobody's own, even where one VM is alone in it: the next one
+/// emulator and each vCPU into threaded cgroups below the VM's: one of them has some threads of it only. A slice is nobody's own, even where one VM is alone in it: the next one
 /// will be in it too.
 fn own<'a>(root: &Root, pid: u32, path: &'a str) -> Option<&'a str> {
     let is_unit = |path: &str| path.ends_with(".scope") || path.ends_with(".service");
-    let up = std::iter::successors(Some(path), |at| at.rsplit_once('/').map(|(parent, _)| parent));
-    let unit = up.into_iter().find(|at| is_unit(at)).unwrap_or(path);
+    let is_threaded = |path: &str| {
+        read_text(&root.join(&format!("{MOUNT}{path}/cgroup.type"))).is_ok_and(|kind| kind.trim() == "threaded")
+    };
+    let up = || std::iter::successors(Some(path), |at| at.rsplit_once('/').map(|(parent, _)| parent));
+    let unit = up().find(|at| is_unit(at)).or_else(|| up().find(|at| !is_threaded(at))).unwrap_or(path);
     let possible = unit.len() > 1 && !unit.ends_with(".slice");
     (possible && holds_only(&root.join(&format!("{MOUNT}{unit}")), pid)).then_some(unit)
 }
@@ -167,6 +170,20 @@ mod tests {
         ]);
         assert_eq!(VmCgroup::of(&root, 7), VmCgroup::Own { path: LIBVIRT.to_owned() });
         assert_eq!(memory_nodes(&root, LIBVIRT), Some("0-3".parse().unwrap()));
+    }
+
+    #[test]
+    fn without_systemd_libvirts_cgroup_of_a_vm_is_the_one_above_its_threads() {
+        let machine = "sys/fs/cgroup/machine/qemu-1-web.libvirt-qemu";
+        let (_directory, root) = tree(&[
+            ("proc/7/cgroup", "0::/machine/qemu-1-web.libvirt-qemu/emulator\n"),
+            ("sys/fs/cgroup/cgroup.controllers", "cpuset memory\n"),
+            (&format!("{machine}/cgroup.procs"), "7\n"),
+            (&format!("{machine}/cgroup.type"), "domain threaded\n"),
+            (&format!("{machine}/emulator/cgroup.procs"), ""),
+            (&format!("{machine}/emulator/cgroup.type"), "threaded\n"),
+        ]);
+        assert_eq!(VmCgroup::of(&root, 7), VmCgroup::Own { path: "/machine/qemu-1-web.libvirt-qemu".to_owned() });
     }
 
     #[test]

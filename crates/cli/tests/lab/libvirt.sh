@@ -1,0 +1,116 @@
+# What `homenode balance`, `top`, `why` and `doctor` must do on four NUMA nodes for domains of libvirt's system service, which has each vCPU in
+# a cpuset of its own (cgroup v2). Runs inside the lab, with libvirtd, virsh and QEMU's driver: crates/cli/tests/lab.rs has the line.
+. /lab/functions
+
+mkdir -p /etc/libvirt /var/log /var/lib /var/cache
+[ -L /var/run ] || { rm -rf /var/run; ln -s /run /var/run; }
+# The user that Debian's libvirt was built for.
+printf 'root:x:0:0:root:/:/bin/sh\nlibvirt-qemu:x:64055:64055::/:/bin/sh\n' >/etc/passwd
+printf 'root:x:0:\nkvm:x:107:\nlibvirt-qemu:x:64055:\n' >/etc/group
+cat >/etc/libvirt/qemu.conf <<'END'
+stdio_handler = "file"
+security_driver = "none"
+user = "+0"
+group = "+0"
+dynamic_ownership = 0
+END
+printf 'auth_unix_rw = "none"\nlog_outputs = "3:file:/tmp/libvirtd.log"\n' >/etc/libvirt/libvirtd.conf
+
+# service: libvirtd, until it answers.
+service() {
+    libvirtd >/tmp/libvirtd.said 2>&1 &
+    service=$!
+    for second in $(seq 60); do
+        virsh list >/tmp/said 2>&1 && return
+        sleep 0.5
+    done
+    echo "FAIL libvirtd answers"
+    cat /tmp/said /tmp/libvirtd.said /tmp/libvirtd.log
+}
+# domain NAME UUID PINS MODE NODE: 2 vCPUs, 128 MiB that are filled at the start.
+domain() {
+    cat >"/tmp/$1.xml" <<END
+<domain type='kvm'>
+  <name>$1</name>
+  <uuid>$2</uuid>
+  <memory unit='MiB'>128</memory>
+  <memoryBacking><allocation mode='immediate'/></memoryBacking>
+  <vcpu>2</vcpu>
+  <cputune>$3</cputune>
+  <numatune><memory mode='$4' nodeset='$5'/></numatune>
+  <os><type arch='x86_64' machine='q35'>hvm</type></os>
+  <cpu mode='host-passthrough'/>
+  <devices>
+    <emulator>/usr/bin/qemu-system-x86_64</emulator>
+    <controller type='usb' model='none'/>
+    <memballoon model='none'/>
+  </devices>
+</domain>
+END
+    virsh "define /tmp/$1.xml; start $1 --paused" >/tmp/said 2>&1
+    check "libvirt starts $1" "^Domain '$1' started"
+}
+# Where the kernel lets its vCPUs run, each set once.
+affinity() {
+    for task in /proc/"$(cat "/run/libvirt/qemu/$1.pid")"/task/*; do
+        case $(cat "$task/comm") in CPU*) grep Cpus_allowed_list "$task/status" ;; esac
+    done | sort -u >/tmp/said
+}
+# agree NAME CPUS: kernel and virsh say that its vCPUs may run on CPUS.
+agree() {
+    affinity "$1"; check "$1: the kernel says CPUs $2" "^Cpus_allowed_list:[[:space:]]+$2\$"
+    virsh vcpupin "$1" --live | grep '^ [0-9]' | sort -u -k2 >/tmp/said
+    check "$1: virsh vcpupin says CPUs $2" "^ 0 +$2\$"
+    [ "$(wc -l </tmp/said)" = 1 ] || echo "FAIL $1: virsh vcpupin says the same of both vCPUs"
+}
+code() { echo "exit code $code" >/tmp/said; check "$2" "^exit code $1\$"; }
+
+service
+pin() { echo "<vcpupin vcpu='0' cpuset='$1'/><vcpupin vcpu='1' cpuset='$1'/>"; }
+domain web 11111111-2222-3333-4444-555555555555 "$(pin 6-7)" strict 2 # CPUs of node 3, memory bound to node 2
+domain mail 11111111-2222-3333-4444-666666666666 "" strict 1             # all CPUs, memory on node 1
+
+homenode top --once --json >/tmp/said 2>&1
+check "top has the domain's name" '"name": "web"'
+check "top says that libvirt has it" '"manager": "libvirt"'
+
+homenode balance --once >/tmp/said 2>&1; code=$?
+cat /tmp/said
+check "the domain that floats gets a home where its memory is" 'VM mail: gets a home, nodes 0-3 -> node 1: '
+check "the idle domain goes to its memory, past its definition" 'VM web: [a-z ]*, node 3 -> node 2: '
+if grep -q manager /tmp/said; then echo "FAIL all was done through libvirt"; else echo "PASS all was done through libvirt"; fi
+code 0 "the balancer succeeds"
+agree web 4-5
+agree mail 2-3
+virsh vcpuinfo web >/tmp/said 2>&1; check "virsh vcpuinfo says so too" '^CPU Affinity: +----yy--$'
+cat "/sys/fs/cgroup$(cut -d: -f3 /proc/"$(cat /run/libvirt/qemu/web.pid)"/cgroup | sed 's/emulator/vcpu0/')/cpuset.cpus" >/tmp/said
+check "libvirt has written its cpuset" '^4-5$'
+virsh vcpupin web --config >/tmp/said 2>&1; check "the definition is as it was" '^ 1 +6-7$'
+
+homenode why web --interval 0.5 >/tmp/said 2>&1
+cat /tmp/said
+check "why says whose it is" '^VM web, process [0-9]+, started by libvirt'
+virsh "vcpupin web 0 0-1 --live; vcpupin web 1 0-1 --live" >/tmp/said 2>&1
+homenode doctor web --fix >/tmp/said 2>&1
+cat /tmp/said
+check "doctor binds what somebody moved away" 'REPAIR +VM web.*bound to CPUs 4-5 of node 2'
+agree web 4-5
+
+# Without libvirt nobody can widen the cpusets that it wrote: all stays, and is said.
+kill -9 "$service"
+wait "$service" 2>/dev/null
+homenode balance --release >/tmp/said 2>&1; code=$?
+cat /tmp/said
+check "without libvirt release says why it cannot" 'VM web: bind client 0 to CPUs 6-7: its cgroup.s cpuset allows none of these CPUs; .*no libvirt answers'
+check "without libvirt a part is not taken for the whole" 'VM mail: bind client 0 to CPUs 0-7: its cgroup.s cpuset leaves only CPUs 2-3; .*no libvirt answers'
+code 1 "that is a failure"
+affinity web; check "the domain is still at home" '^Cpus_allowed_list:[[:space:]]+4-5$'
+affinity mail; check "so is the other one" '^Cpus_allowed_list:[[:space:]]+2-3$'
+
+service
+homenode balance --release >/tmp/said 2>&1; code=$?
+cat /tmp/said
+check "release goes on once libvirt is there again" 'VM web, client 0: may run on CPUs 6-7 again$'
+code 0 "release succeeds"
+agree web 6-7
+agree mail 0-7

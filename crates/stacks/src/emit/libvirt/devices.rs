@@ -1,0 +1,89 @@
+//! Devices: those of `homenode run`, and nothing that libvirt adds unasked.
+
+use super::xml::Element;
+use scheduler::VmSpec;
+use scheduler::spec::{Boot, Console, Disk, DiskFormat, Network};
+
+/// `iothreads`: how many I/O threads there are for the disks to share.
+pub(super) fn devices(spec: &VmSpec, iothreads: usize) -> Element {
+    let mut elements: Vec<Element> =
+        spec.disks.iter().enumerate().map(|(index, disk)| self::disk(spec, index, disk, iothreads)).collect();
+    elements.push(Element::new("controller").with("type", "usb").with("model", "none"));
+    elements.extend(spec.networks.iter().map(network));
+    elements.extend(console(&spec.console));
+    elements.push(Element::new("memballoon").with("model", "none"));
+    Element::holding("devices", elements)
+}
+
+/// Whether libvirt keeps the writes to it in a file of its own. It refuses that for a disk that takes none.
+pub(super) fn is_transient(disk: &Disk) -> bool {
+    disk.snapshot && !disk.read_only
+}
+
+fn disk(spec: &VmSpec, index: usize, disk: &Disk, iothreads: usize) -> Element {
+    let format = match disk.format {
+        DiskFormat::Qcow2 => "qcow2",
+        DiskFormat::Raw => "raw",
+    };
+    let driver = Element::new("driver").with("name", "qemu").with("type", format);
+    let mut elements = vec![
+        driver.with("iothread", index % iothreads.max(1) + 1),
+        Element::new("source").with("file", disk.path.display()),
+        Element::new("target").with("dev", disk_name(index)).with("bus", "virtio"),
+    ];
+    if disk.read_only {
+        elements.push(Element::new("readonly"));
+    }
+    if is_transient(disk) {
+        elements.push(Element::new("transient"));
+    }
+    if index == 0 && spec.boot == Boot::Disk {
+        elements.push(Element::new("boot").with("order", 1));
+    }
+    Element::holding("disk", elements).with("type", "file").with("device", "disk")
+}
+
+/// `vda` to `vdz`, `vdaa`, ..., as Linux names them.
+fn disk_name(index: usize) -> String {
+    let mut letters = Vec::new();
+    let mut rest = index + 1;
+    while rest > 0 {
+        letters.push(char::from(b'a' + ((rest - 1) % 26) as u8));
+        rest = (rest - 1) / 26;
+    }
+    letters.push('d');
+    letters.push('v');
+    letters.iter().rev().collect()
+}
+
+/// Nothing boots from the network: without its boot ROM the firmware starts sooner.
+fn network(Network::User { .. }: &Network) -> Element {
+    let model = Element::new("model").with("type", "virtio");
+    let rom = Element::new("rom").with("enabled", "no");
+    Element::holding("interface", [model, rom]).with("type", "user")
+}
+
+/// The serial console: `virsh console` reaches it, and a file gets a copy where the spec says so.
+fn console(console: &Console) -> [Element; 2] {
+    let log = match console {
+        Console::Terminal => None,
+        Console::File { path } => Some(Element::new("log").with("file", path.display()).with("append", "on")),
+    };
+    let port = |kind| Element::new("target").with("type", kind).with("port", 0);
+    let serial = log.into_iter().chain([port("isa-serial")]);
+    [
+        Element::holding("serial", serial).with("type", "pty"),
+        Element::holding("console", [port("serial")]).with("type", "pty"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::disk_name;
+
+    #[test]
+    fn disks_are_named_as_linux_names_them() {
+        let named = |index| disk_name(index);
+        assert_eq!([named(0), named(25), named(26), named(701), named(702)], ["vda", "vdz", "vdaa", "vdzz", "vdaaa"]);
+    }
+}

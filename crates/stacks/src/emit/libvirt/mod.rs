@@ -1,0 +1,132 @@
+//! libvirt's domain XML: the machine that `homenode run` starts, as libvirt 9.0 and later start it.
+
+mod devices;
+mod processor;
+mod xml;
+
+use super::common::{check_words, heading, memory};
+use super::{Emission, Loss};
+use ::qemu::{Accelerator, TcgThreads};
+use scheduler::spec::{Boot, Network};
+use std::path::Path;
+use topology::Bytes;
+use xml::Element;
+
+/// A complete domain, for `virsh define`.
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+    check(emission)?;
+    let Emission { spec, plan, accelerator, .. } = *emission;
+    let mut elements = vec![Element::text("name", &spec.name), kib("memory", memory(plan))];
+    elements.extend(processor::memory_backing(plan));
+    elements.extend(processor::vcpus(spec, plan));
+    elements.extend(processor::numatune(plan));
+    elements.push(os(emission));
+    elements.push(Element::holding("features", [Element::new("acpi"), Element::new("apic")]));
+    elements.push(processor::cpu(plan, accelerator));
+    elements.extend(endings(&spec.boot));
+    elements.push(devices::devices(spec, processor::iothreads(spec, plan).len()));
+    let kind = if accelerator.is_hardware() { "kvm" } else { "qemu" };
+    let domain = Element::holding("domain", elements).with("type", kind);
+    let text = xml::document(&comment(emission), &domain);
+    // What XML cannot hold at all (U+FFFF in a path) shows only here.
+    crate::domain::parse(&text, "the domain").map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
+/// What libvirt refuses, or would do otherwise than the plan says.
+fn check(emission: &Emission<'_>) -> Result<(), String> {
+    check_words(emission)?;
+    let Emission { spec, plan, boot, .. } = *emission;
+    let disks = spec.disks.iter().enumerate().map(|(index, disk)| (format!("disk[{index}].path"), disk.path.as_path()));
+    let boots = [("boot.kernel", &boot.kernel), ("boot.initrd", &boot.initrd)];
+    let boots = boots.into_iter().filter_map(|(field, path)| Some((field.to_owned(), path.as_deref()?)));
+    for (field, path) in disks.chain(boots).chain(console_log(emission)) {
+        if !path.is_absolute() {
+            return Err(format!("{field} = {path:?}: libvirt starts QEMU in another directory: write the whole path"));
+        }
+    }
+    match plan.topology.nodes.iter().find(|node| node.memory.0 == 0) {
+        Some(node) => {
+            Err(format!("policy.virtual_nodes[{}]: libvirt starts no VM with a virtual node without memory", node.id))
+        }
+        None => Ok(()),
+    }
+}
+
+fn console_log<'a>(emission: &Emission<'a>) -> Option<(String, &'a Path)> {
+    match &emission.spec.console {
+        scheduler::spec::Console::Terminal => None,
+        scheduler::spec::Console::File { path } => Some(("console.path".to_owned(), path)),
+    }
+}
+
+/// An amount in libvirt's own unit.
+fn kib(name: &'static str, amount: Bytes) -> Element {
+    Element::text(name, amount.0 >> 10).with("unit", "KiB")
+}
+
+fn os(emission: &Emission<'_>) -> Element {
+    let mut elements = vec![Element::text("type", "hvm").with("arch", "x86_64").with("machine", "q35")];
+    let boot = emission.boot;
+    if let Some(kernel) = &boot.kernel {
+        elements.push(Element::text("kernel", kernel.display()));
+        elements.extend(boot.initrd.as_ref().map(|initrd| Element::text("initrd", initrd.display())));
+        elements.push(Element::text("cmdline", &boot.command_line));
+    }
+    Element::holding("os", elements)
+}
+
+/// The tiny guest never reboots by itself: a reset is a kernel panic, and ends the VM.
+fn endings(boot: &Boot) -> [Element; 3] {
+    let on_reboot = if matches!(boot, Boot::TinyGuest { .. }) { "destroy" } else { "restart" };
+    [
+        Element::text("on_poweroff", "destroy"),
+        Element::text("on_reboot", on_reboot),
+        Element::text("on_crash", "destroy"),
+    ]
+}
+
+/// The lines above the domain.
+fn comment(emission: &Emission<'_>) -> String {
+    let accelerator = emission.accelerator;
+    let mut usage = vec!["Save it as DOMAIN.xml, then: virsh define DOMAIN.xml, and virsh start NAME.".to_owned()];
+    if !accelerator.is_hardware() {
+        usage.push(format!("NO HARDWARE VIRTUALIZATION: {accelerator}."));
+    }
+    if emission.spec.disks.iter().any(devices::is_transient) {
+        usage.push(
+            "Writes to a transient disk go to a file beside its image while the VM runs: QEMU's user must be able to make one there."
+                .to_owned(),
+        );
+    }
+    let lines = heading(emission, &usage, &losses(emission));
+    lines.lines().map(|line| format!("  {}\n", line.strip_prefix("# ").unwrap_or(line))).collect()
+}
+
+fn losses(emission: &Emission<'_>) -> Vec<Loss> {
+    let mut losses = vec![Loss::new(
+        "libvirt's XML fixes homes once; it has no word for virtual nodes that move together, and libvirt moves none.",
+        "When a node fills up, the VM stays where it is. `homenode balance` moves it.",
+    )];
+    if let Accelerator::Tcg { threads, .. } = emission.accelerator {
+        losses.push(Loss::new(
+            "libvirt gives no vendor to the emulated CPU (homenode run: -cpu max,vendor=GenuineIntel).",
+            "The guest sees an AMD CPU where homenode's own VM sees an Intel one. Nodes, sockets and caches are the same.",
+        ));
+        if *threads == TcgThreads::Single {
+            losses.push(Loss::new(
+                "libvirt runs each emulated vCPU on a thread of its own (homenode run: -accel tcg,thread=single from 32 vCPUs on).",
+                "A guest that starts all its CPUs at boot may hang there.",
+            ));
+        }
+    }
+    let forwards = emission.spec.networks.iter().flat_map(|Network::User { forward }| forward);
+    let ports: Vec<String> = forwards.map(|port| format!("127.0.0.1:{} to {}", port.host, port.guest)).collect();
+    if !ports.is_empty() {
+        losses.push(Loss::new(
+            format!("QEMU's user network has no forwarded ports in libvirt: {}.", ports.join(", ")),
+            "Nobody reaches the guest from outside. Where passt is installed, <backend type='passt'/> with <portForward> does it.",
+        ));
+    }
+    losses
+}

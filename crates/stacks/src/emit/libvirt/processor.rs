@@ -1,0 +1,108 @@
+//! vCPUs, memory, and where both live.
+
+use super::super::common::{all_cpus, all_homes, client_of, vcpus as vcpus_of};
+use super::xml::Element;
+use ::qemu::Accelerator;
+use scheduler::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
+
+/// Most host threads that fill the memory at start, as of `homenode run`.
+const PREALLOC_THREADS: usize = 16;
+
+/// Memory is filled before the guest starts, so that a home without room shows then.
+pub(super) fn memory_backing(plan: &Plan) -> Option<Element> {
+    let bound = plan.placement.clients.iter().filter(|client| mode(client).is_some());
+    let threads = bound.map(|client| client.cpus.len()).max()?.clamp(1, PREALLOC_THREADS);
+    let allocation = Element::new("allocation").with("mode", "immediate").with("threads", threads);
+    Some(Element::holding("memoryBacking", [allocation]))
+}
+
+/// Each vCPU may run on all CPUs of its client's home, QEMU's own threads on those of all homes, and each I/O thread on a home.
+pub(super) fn vcpus(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
+    let count: usize = plan.topology.nodes.iter().map(|node| node.vcpus.len()).sum();
+    let mut elements = vec![Element::text("vcpu", count).with("placement", "static")];
+    let iothreads = iothreads(spec, plan);
+    if !iothreads.is_empty() {
+        elements.push(Element::text("iothreads", iothreads.len()));
+    }
+    let pin = |name, key, index: u32, client: &Client| Element::new(name).with(key, index).with("cpuset", &client.cpus);
+    let mut homes: Vec<(u32, &Client)> = Vec::new();
+    for node in &plan.topology.nodes {
+        let client = client_of(plan, node.id);
+        homes.extend(node.vcpus.iter().filter_map(|&vcpu| Some((vcpu, client?))));
+    }
+    homes.sort_by_key(|&(vcpu, _)| vcpu);
+    let mut pins: Vec<Element> = homes.into_iter().map(|(vcpu, client)| pin("vcpupin", "vcpu", vcpu, client)).collect();
+    pins.push(Element::new("emulatorpin").with("cpuset", all_cpus(plan)));
+    pins.extend((1..).zip(iothreads).map(|(index, client)| pin("iothreadpin", "iothread", index, client)));
+    elements.push(Element::holding("cputune", pins));
+    elements
+}
+
+/// The client at whose home each I/O thread runs: one for each disk, as long as there are homes.
+pub(super) fn iothreads<'a>(spec: &VmSpec, plan: &'a Plan) -> Vec<&'a Client> {
+    plan.placement.clients.iter().take(spec.disks.len()).collect()
+}
+
+/// libvirt's word for a client's policy; none where it has none.
+fn mode(client: &Client) -> Option<&'static str> {
+    match client.memory_policy {
+        MemoryPolicy::Bind => Some("strict"),
+        MemoryPolicy::Interleave => Some("interleave"),
+        MemoryPolicy::Default => None,
+    }
+}
+
+/// `<memory>` is the policy of the whole process, and of a guest without nodes; `<memnode>` is that of a virtual node.
+///
+/// Strict over all homes, it also sets the VM's cgroup: nothing of QEMU's own lands elsewhere. It is left out where a client is not bound.
+pub(super) fn numatune(plan: &Plan) -> Option<Element> {
+    let clients = &plan.placement.clients;
+    let modes: Option<Vec<&str>> = clients.iter().map(mode).collect();
+    let mut elements = Vec::new();
+    if let Some(modes) = modes {
+        let interleaved = modes.iter().all(|&mode| mode == "interleave");
+        let mode = if interleaved { "interleave" } else { "strict" };
+        elements.push(Element::new("memory").with("mode", mode).with("nodeset", all_homes(plan)));
+    }
+    if plan.topology.exposed {
+        elements.extend(plan.topology.nodes.iter().filter_map(|node| memory_node(plan, node)));
+    }
+    (!elements.is_empty()).then(|| Element::holding("numatune", elements))
+}
+
+fn memory_node(plan: &Plan, node: &VirtualNode) -> Option<Element> {
+    let client = client_of(plan, node.id)?;
+    let element = Element::new("memnode").with("cellid", node.id).with("mode", mode(client)?);
+    Some(element.with("nodeset", &client.home))
+}
+
+/// The CPU with its sockets, its last-level cache, and the virtual nodes.
+///
+/// The cache is emulated, one for each virtual socket, and thus for each virtual node: vCPUs of a node do share one. The host's own figures
+/// (`passthrough`) would tell of hardware threads that share a first-level cache, which vCPUs that float over a home do not.
+pub(super) fn cpu(plan: &Plan, accelerator: &Accelerator) -> Element {
+    let topology = &plan.topology;
+    let mode = if accelerator.is_hardware() { "host-passthrough" } else { "maximum" };
+    let shape = Element::new("topology")
+        .with("sockets", topology.sockets)
+        .with("dies", 1)
+        .with("cores", topology.cores_per_socket)
+        .with("threads", topology.threads_per_core);
+    let mut elements = vec![shape, Element::new("cache").with("level", 3).with("mode", "emulate")];
+    if topology.exposed {
+        elements.push(Element::holding("numa", topology.nodes.iter().map(|node| cell(plan, node))));
+    }
+    Element::holding("cpu", elements).with("mode", mode)
+}
+
+fn cell(plan: &Plan, node: &VirtualNode) -> Element {
+    let row = plan.topology.distances.get(node.id as usize).map(Vec::as_slice).unwrap_or_default();
+    let siblings = (0_u32..).zip(row).map(|(id, value)| Element::new("sibling").with("id", id).with("value", value));
+    let siblings: Vec<Element> = siblings.collect();
+    let inside = if siblings.is_empty() { None } else { Some(Element::holding("distances", siblings)) };
+    let mut cell = Element::holding("cell", inside).with("id", node.id);
+    if !node.vcpus.is_empty() {
+        cell = cell.with("cpus", vcpus_of(node));
+    }
+    cell.with("memory", node.memory.0 >> 10).with("unit", "KiB")
+}

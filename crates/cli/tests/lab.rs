@@ -7,16 +7,20 @@ use std::process::Command;
 /// What scripts/lab ends with where something that it needs is missing.
 const CANNOT_RUN: i32 = 77;
 
-/// Runs a script in the lab with a program beside homenode, or the lab's own checks: each check passes, and there are at least so many.
-fn passes(test: &str, script: Option<&str>, program: Option<&Path>, least_checks: usize) {
+/// Runs a script in the lab with programs beside homenode and files at their places, or the lab's own checks: each check passes, and there
+/// are at least so many.
+fn passes(test: &str, script: Option<&str>, programs: &[&Path], files: &[&Path], least_checks: usize) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut lab = Command::new(repository.join("scripts/lab"));
     lab.args(["--homenode", env!("CARGO_BIN_EXE_homenode")]);
     if let Some(script) = script {
         lab.args(["--run", script]);
     }
-    if let Some(program) = program {
+    for program in programs {
         lab.arg("--bring").arg(program);
+    }
+    for file in files {
+        lab.arg("--with").arg(file);
     }
     let lab = lab.output().expect("scripts/lab");
     let (said, complained) = (String::from_utf8_lossy(&lab.stdout), String::from_utf8_lossy(&lab.stderr));
@@ -31,12 +35,12 @@ fn passes(test: &str, script: Option<&str>, program: Option<&Path>, least_checks
 
 #[test]
 fn vms_are_at_home_on_four_nodes_under_kvm() {
-    passes("vms_are_at_home_on_four_nodes_under_kvm", None, None, 16);
+    passes("vms_are_at_home_on_four_nodes_under_kvm", None, &[], &[], 16);
 }
 
 #[test]
 fn vms_of_others_are_brought_home_and_kept_there() {
-    passes("vms_of_others_are_brought_home_and_kept_there", Some("crates/cli/tests/lab/balance.sh"), None, 35);
+    passes("vms_of_others_are_brought_home_and_kept_there", Some("crates/cli/tests/lab/balance.sh"), &[], &[], 35);
 }
 
 #[test]
@@ -47,7 +51,25 @@ fn memory_and_threads_of_others_vms_are_moved() {
         eprintln!("SKIPPED {test}: no {}: cargo build -p linux --example linux_host", program.display());
         return;
     }
-    passes(test, Some("crates/linux/tests/lab/quick.sh"), Some(&program), 10);
+    passes(test, Some("crates/linux/tests/lab/quick.sh"), &[&program], &[], 10);
+}
+
+#[test]
+fn domains_are_bound_through_libvirt() {
+    let test = "domains_are_bound_through_libvirt";
+    let there = |directories: &[&str], name: &str| {
+        let found = directories.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.exists());
+        if found.is_none() {
+            eprintln!("SKIPPED {test}: no {name} in {}", directories.join(", "));
+        }
+        found
+    };
+    let Some(daemon) = there(&["/usr/sbin", "/usr/bin"], "libvirtd") else { return };
+    let Some(virsh) = there(&["/usr/bin"], "virsh") else { return };
+    let drivers = ["/usr/lib/x86_64-linux-gnu/libvirt/connection-driver", "/usr/lib64/libvirt/connection-driver"];
+    let Some(driver) = there(&drivers, "libvirt_driver_qemu.so") else { return };
+    let Some(models) = there(&["/usr/share/libvirt"], "cpu_map") else { return };
+    passes(test, Some("crates/cli/tests/lab/libvirt.sh"), &[&daemon, &virsh], &[&driver, &models], 30);
 }
 
 /// bench/compare-in-lab runs the balancer under this file and calls it ESXi's defaults.

@@ -1,4 +1,4 @@
-//! Prints how long one step of the balancer takes for 1,000 VMs on 16 nodes: `cargo run --release -p scheduler --example step_time`.
+//! Prints how long one step of the balancer takes for 1,000 VMs on 16 nodes: `cargo run --release -p scheduler --example step_time -- [PERIODS] [TURNS]`.
 #![allow(clippy::disallowed_methods, reason = "it measures the pure crate from outside")]
 
 use scheduler::balance::{BalancePolicy, BalanceState, step};
@@ -9,6 +9,7 @@ use topology::{Bytes, CpuSet, Machine, NodeId, read};
 
 const MACHINE: &str = "pack:4 numa:4(memory=512GiB) core:16 pu:2";
 const VMS: u32 = 1000;
+/// Periods, and turns of each, where no argument says so.
 const PERIODS: u32 = 300;
 const TURNS: u32 = 5;
 
@@ -27,8 +28,11 @@ enum Load {
 
 fn main() {
     let machine = read::from_synthetic(MACHINE).expect("a machine");
+    let number =
+        |nth: usize, usual: u32| std::env::args().nth(nth).map_or(usual, |text| text.parse().expect("a number"));
+    let (periods, turns) = (number(1, PERIODS).max(1), number(2, TURNS).max(1));
     println!(
-        "{MACHINE}: {} nodes, {} hardware threads, {VMS} VMs, {PERIODS} periods, best of {TURNS} turns each",
+        "{MACHINE}: {} nodes, {} hardware threads, {VMS} VMs, {periods} periods, best of {turns} turns each",
         machine.nodes.len(),
         machine.threads.len()
     );
@@ -40,24 +44,24 @@ fn main() {
         ("overcommitted", Load::Overcommitted, true),
         ("all VMs float: adopted 64 a period", Load::Even, false),
     ] {
-        measure(&machine, name, load, placed);
+        measure(&machine, name, (load, placed), (periods, turns));
     }
 }
 
-fn measure(machine: &Machine, name: &str, load: Load, placed: bool) {
+fn measure(machine: &Machine, name: &str, (load, placed): (Load, bool), (periods, turns): (u32, u32)) {
     let policy = BalancePolicy::default();
     let mut state = BalanceState::default();
     let mut observation = observation(machine, load, placed);
     let mut times = Vec::new();
     let mut decisions = 0;
-    for period in 0..PERIODS {
+    for period in 0..periods {
         observation.at = Moment(u64::from(period) * policy.period_ms);
         set_demand(&mut observation, load, period);
         let before = state.clone();
         let mut decided = Vec::new();
         let mut best = f64::INFINITY;
         // The same step several times: what another program on this machine takes is not the step's.
-        for _ in 0..TURNS {
+        for _ in 0..turns {
             state = before.clone();
             let start = Instant::now();
             decided = step(machine, &policy, &mut state, &observation);

@@ -5,6 +5,7 @@ pub mod balance;
 mod divide;
 mod error;
 mod explain;
+mod holding;
 mod host;
 mod observation;
 mod occupancy;
@@ -16,6 +17,7 @@ pub mod spec;
 
 pub use action::{Action, ActionError, Done, Host};
 pub use error::PlanError;
+pub use holding::{Holding, Resident};
 pub use observation::{
     ClientId, ClientObservation, Mobility, Moment, NodeObservation, Observation, Traffic, VmKey, VmObservation,
 };

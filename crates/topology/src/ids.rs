@@ -1,7 +1,6 @@
 //! Identifiers as the kernel numbers them, and ordered sets of them in the kernel's list format (`0-3,8`).
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -60,7 +59,8 @@ id!(
 /// An ordered set of identifiers; printed, parsed and serialised in the kernel's list format.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet<T: Id> {
-    members: BTreeSet<u32>,
+    /// Rising, each once: sets are compared, copied and walked far more often than changed.
+    members: Vec<u32>,
     of: PhantomData<T>,
 }
 
@@ -72,15 +72,19 @@ pub type NodeSet = IdSet<NodeId>;
 impl<T: Id> IdSet<T> {
     /// The empty set.
     pub fn new() -> Self {
-        Self { members: BTreeSet::new(), of: PhantomData }
+        Self { members: Vec::new(), of: PhantomData }
     }
     /// Adds a member; false if it was there.
     pub fn insert(&mut self, id: T) -> bool {
-        self.members.insert(id.number())
+        let place = self.members.binary_search(&id.number());
+        if let Err(place) = place {
+            self.members.insert(place, id.number());
+        }
+        place.is_err()
     }
     /// Whether `id` is a member.
     pub fn contains(&self, id: T) -> bool {
-        self.members.contains(&id.number())
+        self.members.binary_search(&id.number()).is_ok()
     }
     /// Number of members.
     pub fn len(&self) -> usize {
@@ -101,21 +105,34 @@ impl<T: Id> IdSet<T> {
     /// Members of either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
-        Self { members: &self.members | &other.members, of: PhantomData }
+        Self::of(self.members.iter().chain(&other.members).copied().collect())
     }
     /// Members of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        Self { members: &self.members & &other.members, of: PhantomData }
+        self.only(|id| other.contains(id))
     }
     /// Members of this set that `other` lacks.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
-        Self { members: &self.members - &other.members, of: PhantomData }
+        self.only(|id| !other.contains(id))
     }
     /// Whether every member is also in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
-        self.members.is_subset(&other.members)
+        self.len() <= other.len() && self.iter().all(|id| other.contains(id))
+    }
+
+    fn only(&self, keep: impl Fn(T) -> bool) -> Self {
+        Self { members: self.iter().filter(|&id| keep(id)).map(Id::number).collect(), of: PhantomData }
+    }
+
+    /// A set of these numbers, in whatever order.
+    fn of(mut members: Vec<u32>) -> Self {
+        if !members.is_sorted_by(|one, other| one < other) {
+            members.sort_unstable();
+            members.dedup();
+        }
+        Self { members, of: PhantomData }
     }
 }
 
@@ -127,13 +144,14 @@ impl<T: Id> Default for IdSet<T> {
 
 impl<T: Id> FromIterator<T> for IdSet<T> {
     fn from_iter<I: IntoIterator<Item = T>>(ids: I) -> Self {
-        Self { members: ids.into_iter().map(Id::number).collect(), of: PhantomData }
+        Self::of(ids.into_iter().map(Id::number).collect())
     }
 }
 
 impl<T: Id> Extend<T> for IdSet<T> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, ids: I) {
         self.members.extend(ids.into_iter().map(Id::number));
+        *self = Self::of(std::mem::take(&mut self.members));
     }
 }
 
@@ -175,7 +193,7 @@ impl<T: Id> FromStr for IdSet<T> {
     type Err = IdSetError;
     fn from_str(text: &str) -> Result<Self, IdSetError> {
         let fail = |reason| IdSetError { text: text.trim().to_owned(), reason };
-        let mut members = BTreeSet::new();
+        let mut members = Self::new();
         for part in text.trim().split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let number = |digits: &str| digits.trim().parse::<u32>().map_err(|_| fail("a part is not a number"));
@@ -186,9 +204,9 @@ impl<T: Id> FromStr for IdSet<T> {
             if last > LARGEST_ID {
                 return Err(fail("a number is over 65535"));
             }
-            members.extend(first..=last);
+            members.extend((first..=last).map(T::from_number));
         }
-        Ok(Self { members, of: PhantomData })
+        Ok(members)
     }
 }
 
@@ -215,6 +233,31 @@ mod tests {
         assert_eq!(set.to_string(), "0-3,8");
         assert_eq!(set.len(), 5);
         assert_eq!("".parse::<CpuSet>().expect("empty").to_string(), "");
+    }
+
+    #[test]
+    fn a_set_is_what_a_set_is() {
+        let set = |text: &str| text.parse::<CpuSet>().expect("a list");
+        let (one, other) = (set("0-4,9"), set("3,9,12"));
+        assert_eq!(
+            [one.union(&other), one.intersection(&other), one.difference(&other)],
+            [set("0-4,9,12"), set("3,9"), set("0-2,4")]
+        );
+        assert_eq!(
+            (set("3,9").is_subset(&one), other.is_subset(&one), CpuSet::new().is_subset(&one)),
+            (true, false, true)
+        );
+        let mut grown: CpuSet = [7, 1, 7, 3].into_iter().map(CpuId).collect();
+        assert_eq!(
+            (grown.insert(CpuId(2)), grown.insert(CpuId(7)), grown.to_string()),
+            (true, false, "1-3,7".to_owned())
+        );
+        grown.extend([CpuId(0), CpuId(3)]);
+        assert_eq!(
+            (grown.to_string(), grown.contains(CpuId(4)), grown.first()),
+            ("0-3,7".to_owned(), false, Some(CpuId(0)))
+        );
+        assert_eq!(set("4-6,5-9,1,0-3"), set("0-9"));
     }
 
     #[test]

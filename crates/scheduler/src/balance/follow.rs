@@ -1,9 +1,10 @@
 //! Memory follows its client: a bounded amount each period, what costs most first.
 
-use super::loss;
 use super::plan::Chunk;
-use super::room;
 use super::scene::{ClientScene, Scene};
+use super::{queue, room};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 use topology::Bytes;
 
 /// Less than this is not worth a system call.
@@ -46,37 +47,76 @@ pub(super) fn chunks(scene: &Scene<'_>) -> Vec<Chunk> {
     }
     let mut taken = Taken { pools: Vec::new() };
     let mut chunks = Vec::new();
-    let mut all = behind(scene);
+    let mut send = |behind: &mut Behind, left: &mut u64| {
+        let sent = if *left < LEAST_CHUNK { 0 } else { follow(scene, behind, *left, &mut taken, &mut chunks) };
+        *left -= sent;
+        sent > 0
+    };
+    // First each in turn once; most steps send what they may to the first few.
+    let mut waiting = waiting(scene);
+    let mut all = Vec::new();
+    while left >= LEAST_CHUNK
+        && let Some(next) = waiting.pop()
+    {
+        let mut behind = Behind::new(scene, &next);
+        if send(&mut behind, &mut left) {
+            all.push(behind);
+        }
+    }
     while left >= LEAST_CHUNK && !all.is_empty() {
-        all.retain_mut(|behind| {
-            let sent = if left < LEAST_CHUNK { 0 } else { follow(scene, behind, left, &mut taken, &mut chunks) };
-            left -= sent;
-            sent > 0
-        });
+        all.retain_mut(|behind| send(behind, &mut left));
     }
     chunks
 }
 
+/// A client with memory away from home, before anybody asks where that lies: the greatest goes first.
+struct Waiting {
+    lost: f64,
+    bytes: u64,
+    client: usize,
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.lost.total_cmp(&other.lost).then(self.bytes.cmp(&other.bytes)).then(other.client.cmp(&self.client))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Waiting {}
+
+impl Behind {
+    fn new(scene: &Scene<'_>, waiting: &Waiting) -> Self {
+        let this = &scene.clients[waiting.client];
+        let on = this.home.iter().map(|&node| this.bytes_on(&[node])).collect();
+        let sources = sources(scene, this);
+        Self { client: waiting.client, lost: waiting.lost, bytes: waiting.bytes, sources, on }
+    }
+}
+
 /// Clients with memory away from home, those that lose most to it first.
-fn behind(scene: &Scene<'_>) -> Vec<Behind> {
-    let mut all: Vec<Behind> = Vec::new();
-    for (client, this) in scene.clients.iter().enumerate() {
-        if !this.memory_moves() || this.home.is_empty() || this.resident.is_none() {
-            continue;
+fn waiting(scene: &Scene<'_>) -> BinaryHeap<Waiting> {
+    let of = |(client, this): (usize, &ClientScene<'_>)| {
+        if !queue::follows(scene, client) {
+            return None;
         }
-        let (away, extra) = loss::away(scene, this, &this.home);
+        let (lost, away) = this.behind;
         let bytes = away.max(uneven(this));
         let least = this.resident_bytes() as f64 * scene.policy.follow_least_percent / 100.0;
-        if bytes >= LEAST_CHUNK && bytes as f64 >= least {
-            let on = this.home.iter().map(|&node| this.bytes_on(&[node])).collect();
-            let lost = loss::stall(scene, this) * extra;
-            all.push(Behind { client, lost, bytes, sources: sources(scene, this), on });
-        }
-    }
-    all.sort_by(|one, other| {
-        other.lost.total_cmp(&one.lost).then(other.bytes.cmp(&one.bytes)).then(one.client.cmp(&other.client))
-    });
-    all
+        (bytes >= LEAST_CHUNK && bytes as f64 >= least).then_some(Waiting { lost, bytes, client })
+    };
+    scene.clients.iter().enumerate().filter_map(of).collect()
 }
 
 /// Bytes that the fullest node of a home of several has beyond its equal part.

@@ -40,7 +40,7 @@ pub(super) fn settle(scene: &mut Scene<'_>, planned: &mut Vec<Planned>) {
             }
             Need::Home(kind, because) => homeless.push((client, kind, because)),
             Need::Rebind(because) => {
-                let home = scene.clients[client].home.clone();
+                let home = scene.clients[client].home.to_vec();
                 planned.push(Planned { rebind: true, ..Planned::bind(client, home, MoveKind::Adopt, because) });
             }
         }
@@ -87,7 +87,7 @@ fn need(scene: &Scene<'_>, client: usize) -> Need {
     }
     let affinity = scene.affinity(client);
     if matches!(this.vm.mobility, Mobility::Fixed { .. }) {
-        return if affinity.nodes == this.home { Need::Nothing } else { Need::InPlace(affinity.nodes) };
+        return if affinity.nodes == this.home[..] { Need::Nothing } else { Need::InPlace(affinity.nodes) };
     }
     let waits = this.known.trouble.as_ref().is_some_and(|trouble| trouble.until > scene.at);
     // What the state calls home may name nodes that are not in the machine any more.
@@ -134,7 +134,7 @@ fn newcomer(scene: &Scene<'_>, client: usize, affinity: Affinity, waits: bool) -
 fn drifted(scene: &Scene<'_>, client: usize, affinity: Affinity) -> Need {
     let this = &scene.clients[client];
     let inside = !affinity.nodes.is_empty() && affinity.nodes.iter().all(|node| this.home.contains(node));
-    if inside && affinity.full && affinity.nodes == this.home {
+    if inside && affinity.full && affinity.nodes == this.home[..] {
         return Need::Nothing;
     }
     // Fewer CPUs than the node has are somebody's choice, unless the node has got more since we bound the client.

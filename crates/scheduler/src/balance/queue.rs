@@ -2,30 +2,36 @@
 
 use super::loss;
 use super::scene::Scene;
+use std::cell::OnceCell;
 
-/// The queue, by falling loss.
+/// The queue.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// CPUs lost by a client, and the bytes of all clients that lose at least as much.
+    /// CPUs lost by a client, and its bytes, in any order.
     waiting: Vec<(f64, u64)>,
+    /// By falling loss, with the bytes of all clients that lose at least as much; many steps never ask.
+    sorted: OnceCell<Vec<(f64, u64)>>,
     /// Clients that were moved in this step.
     joined: Vec<(f64, u64)>,
 }
 
 impl Queue {
     pub(super) fn new(scene: &Scene<'_>) -> Self {
-        let all = (0..scene.clients.len()).filter(|&client| follows(scene, client));
-        let mut waiting: Vec<(f64, u64)> = all
-            .map(|client| place(scene, client, &scene.clients[client].home))
-            .filter(|(_, bytes)| *bytes > 0)
-            .collect();
-        waiting.sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)));
-        let mut sum = 0;
-        for (_, bytes) in &mut waiting {
-            sum += *bytes;
-            *bytes = sum;
-        }
-        Self { waiting, joined: Vec::new() }
+        let all = scene.clients.iter().map(|client| client.behind);
+        Self { waiting: all.filter(|(_, bytes)| *bytes > 0).collect(), ..Self::default() }
+    }
+
+    fn sorted(&self) -> &[(f64, u64)] {
+        self.sorted.get_or_init(|| {
+            let mut sorted = self.waiting.clone();
+            sorted.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)));
+            let mut sum = 0;
+            for (_, bytes) in &mut sorted {
+                sum += *bytes;
+                *bytes = sum;
+            }
+            sorted
+        })
     }
 
     /// Takes note of a client that has just been moved.
@@ -35,8 +41,9 @@ impl Queue {
 
     /// Bytes of all clients that lose at least `lost`.
     fn ahead(&self, lost: f64) -> u64 {
-        let end = self.waiting.partition_point(|waiting| waiting.0 >= lost);
-        let waiting = end.checked_sub(1).map_or(0, |last| self.waiting[last].1);
+        let sorted = self.sorted();
+        let end = sorted.partition_point(|waiting| waiting.0 >= lost);
+        let waiting = end.checked_sub(1).map_or(0, |last| sorted[last].1);
         waiting + self.joined.iter().filter(|joined| joined.0 >= lost).map(|joined| joined.1).sum::<u64>()
     }
 }
@@ -63,6 +70,6 @@ pub(super) fn before(scene: &Scene<'_>, client: usize, (lost, bytes): (f64, u64)
     if ahead == 0 || !follows(scene, client) {
         return ahead;
     }
-    let own = place(scene, client, &scene.clients[client].home);
+    let own = scene.clients[client].behind;
     if own.0 >= lost { ahead.saturating_sub(own.1) } else { ahead }
 }

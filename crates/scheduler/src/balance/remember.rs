@@ -34,27 +34,41 @@ pub(super) fn sync(policy: &BalancePolicy, state: &mut BalanceState, observation
     state.at = observation.at;
     // What the first look finds may have run for days; what a later one finds is new.
     let appeared_at = (!first && !long_gap).then_some(observation.at);
-    let order = order(observation);
-    let mut old = std::mem::take(&mut state.vms).into_iter().peekable();
-    for &index in &order {
+    let order = meet(state, observation);
+    for (known, &index) in state.vms.iter_mut().zip(&order) {
         let vm = &observation.vms[index];
-        while old.next_if(|known| known.vm < vm.vm).is_some() {}
-        let mut known = old.next_if(|known| known.vm == vm.vm).unwrap_or_else(|| unknown(vm));
-        sync_clients(&mut known, vm, appeared_at);
-        for client in &mut known.clients {
+        sync_clients(known, vm, appeared_at);
+        for (slot, client) in known.clients.iter_mut().enumerate() {
             if long_gap {
                 (client.demand, client.owed, client.entitled) = (None, 0.0, 0.0);
             }
-            let seen = vm.clients.iter().find(|seen| seen.id == client.id);
+            let same = vm.clients.get(slot).filter(|seen| seen.id == client.id);
+            let seen = same.or_else(|| vm.clients.iter().find(|seen| seen.id == client.id));
             if let Some(now) = seen.and_then(demand_now) {
                 let before = client.demand.unwrap_or(now);
                 client.demand = Some(before + (now - before) * policy.newest_percent / 100.0);
             }
             client.pending = None;
         }
-        state.vms.push(known);
     }
     Synced { order, elapsed: elapsed.min(period * LONG_GAP_PERIODS) }
+}
+
+/// Brings the VMs of the state up to those of the observation, whose indices it gives back in the order of the state.
+fn meet(state: &mut BalanceState, observation: &Observation) -> Vec<usize> {
+    // Nearly always they are the same, in the same order.
+    let same = |(known, seen): (&VmMemory, &VmObservation)| known.vm == seen.vm;
+    if state.vms.len() == observation.vms.len() && state.vms.iter().zip(&observation.vms).all(same) {
+        return (0..observation.vms.len()).collect();
+    }
+    let order = order(observation);
+    let mut old = std::mem::take(&mut state.vms).into_iter().peekable();
+    for &index in &order {
+        let vm = &observation.vms[index];
+        while old.next_if(|known| known.vm < vm.vm).is_some() {}
+        state.vms.push(old.next_if(|known| known.vm == vm.vm).unwrap_or_else(|| unknown(vm)));
+    }
+    order
 }
 
 /// Indices of the VMs by key, each key once.

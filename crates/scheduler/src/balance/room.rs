@@ -49,6 +49,7 @@ impl Room {
         let away = if client.memory_moves() { client.resident_bytes() - client.bytes_on(home) } else { 0 };
         let untouched = match client.seen.huge_page_size {
             Some(_) => client.untouched(),
+            None if self.untouched_milli == 1000 => client.untouched(),
             None => (u128::from(client.untouched()) * u128::from(self.untouched_milli) / 1000) as u64,
         };
         away.saturating_add(untouched) / home.len().max(1) as u64

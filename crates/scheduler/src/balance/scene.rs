@@ -5,6 +5,7 @@ use super::remember::Synced;
 use super::room::Room;
 use super::{BalancePolicy, BalanceState, ClientMemory, MoveKind};
 use crate::{ClientObservation, Mobility, Moment, NodeObservation, Observation, VmObservation};
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use topology::{CpuId, CpuSet, Machine, NodeId, NodeSet};
 
@@ -41,9 +42,13 @@ pub(super) struct ClientScene<'a> {
     /// CPUs that are expected of it.
     pub(super) expected: f64,
     /// Bytes by node; `None` where nobody knows.
-    pub(super) resident: Option<Vec<(usize, u64)>>,
+    pub(super) resident: Option<SmallVec<[(usize, u64); 2]>>,
+    /// All of them; 0 where nobody knows.
+    pub(super) resident_bytes: u64,
     /// Indices of the nodes of its home, rising; empty while it has none.
-    pub(super) home: Vec<usize>,
+    pub(super) home: SmallVec<[usize; 2]>,
+    /// What it loses to memory away from its home, and the bytes that are to follow: its place in the queue.
+    pub(super) behind: (f64, u64),
     /// Moved in this step, and why.
     pub(super) moved: Option<MoveKind>,
 }
@@ -115,6 +120,11 @@ impl<'a> Scene<'a> {
         scene.clients = scene.find_clients(state, synced);
         super::loads::set(&mut scene);
         scene.room = Room::new(&scene);
+        for client in 0..scene.clients.len() {
+            if super::queue::follows(&scene, client) {
+                scene.clients[client].behind = super::queue::place(&scene, client, &scene.clients[client].home);
+            }
+        }
         scene.queue = Queue::new(&scene);
         scene
     }
@@ -129,6 +139,7 @@ impl<'a> Scene<'a> {
                 let Some(seen) = same.or_else(|| vm.clients.iter().find(|client| client.id == known.id)) else {
                     continue;
                 };
+                let resident = self.resident(seen);
                 clients.push(ClientScene {
                     vm,
                     seen,
@@ -138,7 +149,9 @@ impl<'a> Scene<'a> {
                     demand: known.demand.filter(|_| super::remember::demand_now(seen).is_some()),
                     load: 0.0,
                     expected: 0.0,
-                    resident: self.resident(seen),
+                    resident_bytes: resident.iter().flatten().map(|(_, bytes)| bytes).sum(),
+                    resident,
+                    behind: (0.0, 0),
                     home: self.indices(&known.home),
                     moved: None,
                 });
@@ -147,7 +160,7 @@ impl<'a> Scene<'a> {
         clients
     }
 
-    fn resident(&self, seen: &ClientObservation) -> Option<Vec<(usize, u64)>> {
+    fn resident(&self, seen: &ClientObservation) -> Option<SmallVec<[(usize, u64); 2]>> {
         let memory = seen.memory.as_ref()?;
         let on = |(node, bytes): (&NodeId, &topology::Bytes)| Some((self.index(*node)?, bytes.0));
         Some(memory.iter().filter_map(on).filter(|(_, bytes)| *bytes > 0).collect())
@@ -158,7 +171,7 @@ impl<'a> Scene<'a> {
         self.nodes.binary_search_by_key(&node, |known| known.id).ok()
     }
 
-    fn indices(&self, nodes: &NodeSet) -> Vec<usize> {
+    fn indices(&self, nodes: &NodeSet) -> SmallVec<[usize; 2]> {
         nodes.iter().filter_map(|node| self.index(node)).collect()
     }
 
@@ -192,9 +205,7 @@ impl<'a> Scene<'a> {
     /// Whether the client may use every CPU of its one home node and no other: the usual case, found out without much ado.
     pub(super) fn sits_at_home(&self, client: usize) -> bool {
         let [home] = self.clients[client].home[..] else { return false };
-        let cpus = &self.clients[client].seen.cpus;
-        let here = |cpu: CpuId| self.cpu_node.get(cpu.0 as usize).is_some_and(|&node| usize::from(node) == home);
-        cpus.len() as f64 == self.nodes[home].threads && cpus.iter().all(here)
+        self.nodes[home].seen.is_some_and(|seen| seen.cpus == self.clients[client].seen.cpus)
     }
 
     /// What CPUs the client may use now, as nodes. CPUs that are offline do not count.
@@ -230,15 +241,15 @@ impl<'a> Scene<'a> {
     pub(super) fn rehome(&mut self, client: usize, home: Vec<usize>, kind: Option<MoveKind>) {
         super::loads::add(self, client, -1.0);
         self.room.claim(&self.clients[client], -1);
-        self.clients[client].home = home;
+        self.clients[client].home = home.into();
+        self.clients[client].behind = super::queue::place(self, client, &self.clients[client].home);
         if kind.is_some() {
             self.clients[client].moved = kind;
         }
         super::loads::add(self, client, 1.0);
         self.room.claim(&self.clients[client], 1);
         if kind.is_some() && super::queue::follows(self, client) {
-            let place = super::queue::place(self, client, &self.clients[client].home);
-            self.queue.join(place);
+            self.queue.join(self.clients[client].behind);
         }
     }
 
@@ -265,7 +276,7 @@ impl ClientScene<'_> {
 
     /// Resident bytes in all; 0 where nobody knows.
     pub(super) fn resident_bytes(&self) -> u64 {
-        self.resident.iter().flatten().map(|(_, bytes)| bytes).sum()
+        self.resident_bytes
     }
 
     /// Resident bytes on these nodes.

@@ -38,7 +38,7 @@ pub(super) fn exchange(
     because: &str,
     planned: &mut Vec<Planned>,
 ) {
-    let (of_one, of_other) = (scene.clients[one].home.clone(), scene.clients[other].home.clone());
+    let (of_one, of_other) = (scene.clients[one].home.to_vec(), scene.clients[other].home.to_vec());
     for (client, partner, home) in [(one, other, of_other), (other, one, of_one)] {
         let partner = &scene.clients[partner];
         let text = format!("changes places with {} (client {}): {because}", partner.vm.vm.name, partner.seen.id.0);

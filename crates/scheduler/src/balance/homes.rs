@@ -22,10 +22,36 @@ enum Need {
     Nothing,
     /// It is at home where it is; the state did not know.
     InPlace(Vec<usize>),
-    /// It gets a home.
-    Home(MoveKind, String),
+    /// It gets a home, since it has none there where it may run now.
+    Home(MoveKind, Lack),
     /// Its home is right, its affinity is not.
     Rebind(String),
+}
+
+/// Why a client gets a home.
+enum Lack {
+    /// It is new, and floats.
+    New,
+    /// No CPU of its home may be used.
+    HomeLost,
+    /// It may use no CPU at all.
+    NoCpu,
+    /// It runs where it may not live.
+    Elsewhere,
+}
+
+impl Lack {
+    fn sentence(&self, scene: &Scene<'_>, client: usize) -> String {
+        let runs_on = || scene.ids(&scene.affinity(client).nodes);
+        match self {
+            Self::New => format!("it has no home yet: its vCPUs run on nodes {}", runs_on()),
+            Self::HomeLost => {
+                format!("its home, node {}, has no CPU that it may use", scene.clients[client].known.home)
+            }
+            Self::NoCpu => "it has no CPU that it may use".to_owned(),
+            Self::Elsewhere => format!("its vCPUs run on nodes {}, where it may not live", runs_on()),
+        }
+    }
 }
 
 /// Gives homes. Clients that lost theirs come first, then large ones.
@@ -38,7 +64,7 @@ pub(super) fn settle(scene: &mut Scene<'_>, planned: &mut Vec<Planned>) {
                 scene.rehome(client, home.clone(), None);
                 planned.push(Planned::in_place(client, home));
             }
-            Need::Home(kind, because) => homeless.push((client, kind, because)),
+            Need::Home(kind, lack) => homeless.push((client, kind, lack)),
             Need::Rebind(because) => {
                 let home = scene.clients[client].home.to_vec();
                 planned.push(Planned { rebind: true, ..Planned::bind(client, home, MoveKind::Adopt, because) });
@@ -50,14 +76,14 @@ pub(super) fn settle(scene: &mut Scene<'_>, planned: &mut Vec<Planned>) {
         (*kind != MoveKind::Evacuate, Reverse((seen.vcpus, seen.memory_size)), *client)
     });
     let mut adopted = 0;
-    for (client, kind, because) in homeless {
+    for (client, kind, lack) in homeless {
         let limit = scene.policy.adoptions_per_period;
         if kind == MoveKind::Adopt && limit > 0 && adopted >= limit {
             continue;
         }
         let Some(home) = choose(scene, client) else { continue };
         adopted += u32::from(kind == MoveKind::Adopt);
-        settle_at(scene, client, home, kind, &because, planned);
+        settle_at(scene, client, home, kind, &lack, planned);
     }
 }
 
@@ -66,7 +92,7 @@ fn settle_at(
     client: usize,
     home: Vec<usize>,
     kind: MoveKind,
-    because: &str,
+    lack: &Lack,
     planned: &mut Vec<Planned>,
 ) {
     let affinity = scene.affinity(client);
@@ -75,7 +101,7 @@ fn settle_at(
         planned.push(Planned::in_place(client, home));
         return;
     }
-    let text = format!("{because}; {}", describe(scene, client, &home));
+    let text = format!("{}; {}", lack.sentence(scene, client), describe(scene, client, &home));
     scene.rehome(client, home.clone(), Some(kind));
     planned.push(Planned::bind(client, home, kind, text));
 }
@@ -93,8 +119,7 @@ fn need(scene: &Scene<'_>, client: usize) -> Need {
     // What the state calls home may name nodes that are not in the machine any more.
     let lost = this.home.len() < this.known.home.len() || this.home.iter().any(|&node| !scene.may_live(client, node));
     if !this.known.home.is_empty() && lost {
-        let because = format!("its home, node {}, has no CPU that it may use", this.known.home);
-        return if waits { Need::Nothing } else { Need::Home(MoveKind::Evacuate, because) };
+        return if waits { Need::Nothing } else { Need::Home(MoveKind::Evacuate, Lack::HomeLost) };
     }
     match (this.home.is_empty(), waits) {
         (true, waits) => newcomer(scene, client, affinity, waits),
@@ -118,15 +143,9 @@ fn newcomer(scene: &Scene<'_>, client: usize, affinity: Affinity, waits: bool) -
     }
     match (waits, affinity.nodes.is_empty()) {
         (true, _) => Need::Nothing,
-        (false, true) => Need::Home(MoveKind::Evacuate, "it has no CPU that it may use".to_owned()),
-        (false, false) if allowed || everywhere => Need::Home(
-            MoveKind::Adopt,
-            format!("it has no home yet: its vCPUs run on nodes {}", scene.ids(&affinity.nodes)),
-        ),
-        (false, false) => Need::Home(
-            MoveKind::Evacuate,
-            format!("its vCPUs run on nodes {}, where it may not live", scene.ids(&affinity.nodes)),
-        ),
+        (false, true) => Need::Home(MoveKind::Evacuate, Lack::NoCpu),
+        (false, false) if allowed || everywhere => Need::Home(MoveKind::Adopt, Lack::New),
+        (false, false) => Need::Home(MoveKind::Evacuate, Lack::Elsewhere),
     }
 }
 

@@ -57,8 +57,8 @@ pub(crate) enum Command {
 /// Which machine.
 #[derive(Args)]
 pub(crate) struct MachineArguments {
-    /// Another machine than this host: a name from machines/, a machine file (.toml), hwloc XML, a directory or an archive with a captured /sys, or
-    /// a synthetic string such as 'pack:2 [numa] l3:2 core:4 pu:2'
+    /// Another machine than this host: a name from machines/, a machine file (.toml), XML of hwloc or of libvirt's capabilities, a directory
+    /// or an archive with a captured /sys, or a synthetic string such as 'pack:2 [numa] l3:2 core:4 pu:2'
     #[arg(long, value_name = "MACHINE")]
     pub(crate) on: Option<String>,
 }

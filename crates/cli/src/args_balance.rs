@@ -46,7 +46,7 @@ pub(crate) struct TopArguments {
     /// Seconds between looks
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
     pub(crate) interval: f64,
-    /// Another host, by libvirt's own URI: qemu+ssh://host/system (docs/libvirt.md)
+    /// Another host, by libvirt's own URI: qemu+ssh://host/system (docs/connect.md)
     #[arg(long, value_name = "URI", conflicts_with = "state")]
     pub(crate) connect: Option<String>,
     #[command(flatten)]

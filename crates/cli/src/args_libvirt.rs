@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 /// Another host, through its libvirt.
 #[derive(Args)]
 pub(crate) struct ConnectArguments {
-    /// The host of this libvirt, by libvirt's own URI: qemu:///system, qemu+ssh://host/system (docs/libvirt.md)
+    /// The host of this libvirt, by libvirt's own URI: qemu:///system, qemu+ssh://host/system (docs/connect.md)
     #[arg(long, value_name = "URI", conflicts_with = "on")]
     pub(crate) connect: Option<String>,
 }

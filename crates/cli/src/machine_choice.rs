@@ -1,7 +1,8 @@
-//! Which machine a command is about: `--on`, or this host.
+//! Which machine a command is about: `--on`, `--connect`, or this host.
 
-use crate::args::MachineArguments;
+use crate::args::{ConnectArguments, MachineArguments};
 use crate::failure::bad_input;
+use crate::remote_host;
 use anyhow::Context;
 use simulator::machine_check::{Finding, check};
 use std::path::Path;
@@ -18,6 +19,11 @@ pub(crate) fn machine(arguments: &MachineArguments) -> anyhow::Result<Machine> {
         None => read::live().context("this host cannot be read"),
         Some(choice) => named(choice),
     }
+}
+
+/// As [`machine`]; with `--connect`, the host of that libvirt.
+pub(crate) fn machine_or_host(arguments: &MachineArguments, connect: &ConnectArguments) -> anyhow::Result<Machine> {
+    connect.connect.as_deref().map_or_else(|| machine(arguments), remote_host::machine)
 }
 
 /// The machine that `choice` names and its rates, for whoever models it.
@@ -91,7 +97,7 @@ fn with_rates(choice: &str) -> anyhow::Result<Described> {
 fn valid() -> String {
     let names: Vec<&str> = read::shipped_names().collect();
     format!(
-        "Machines that come with homenode: {}. Or give a machine file (.toml), hwloc XML, a directory or .tar.gz with a captured /sys, or a synthetic string such as 'pack:2 [numa] l3:2 core:4 pu:2'",
+        "Machines that come with homenode: {}. Or give a machine file (.toml), hwloc XML, libvirt's capabilities (XML), a directory or .tar.gz with a captured /sys, or a synthetic string such as 'pack:2 [numa] l3:2 core:4 pu:2'",
         names.join(", ")
     )
 }
@@ -119,7 +125,7 @@ fn from_file(path: &Path, choice: &str) -> anyhow::Result<Described> {
     let text = String::from_utf8(bytes)
         .map_err(|_| bad_input(format!("--on {choice}: neither text nor a .tar.gz archive. {}", valid())))?;
     if text.trim_start().starts_with('<') {
-        return read::from_hwloc_xml(&text, choice).map(without).map_err(bad_input);
+        return read::from_xml(&text, choice).map(without).map_err(bad_input);
     }
     read::described(&text, choice).map_err(bad_input)
 }

@@ -19,6 +19,8 @@ mod machine_view_picture;
 mod measuring;
 mod output;
 mod plan_view;
+mod remote_host;
+mod remote_view;
 mod residence_view;
 mod screen;
 mod text;

@@ -5,7 +5,7 @@ use crate::process::{self, Identity};
 use crate::root::Root;
 use crate::vm::{self, CommandLine, VcpuThread, VmThreads};
 use crate::{memory, sys};
-use scheduler::{NodeUse, Occupancy};
+use scheduler::{Holding, Occupancy, Resident};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Machine, NodeId};
@@ -68,50 +68,21 @@ fn inspect(pid: u32) -> Option<QemuProcess> {
     })
 }
 
-/// What VMs hold of a machine, node by node: the ledger that placement starts from. A vCPU counts on the node of its CPUs; one that may
-/// use several nodes counts on each in turn. Memory that is promised and not yet resident is expected where the vCPUs are.
+/// What VMs hold of a machine, node by node: the ledger that placement starts from ([`Occupancy::of_running`]).
 pub fn occupancy(vms: &[QemuProcess], machine: &Machine) -> Occupancy {
-    let mut nodes = BTreeMap::<NodeId, NodeUse>::new();
-    let mut turn = 0;
-    for vm in vms {
-        let mut vcpus_on = BTreeMap::<NodeId, u64>::new();
-        for vcpu in &vm.vcpus {
-            let candidates = nodes_of(&vcpu.affinity, machine);
-            if candidates.is_empty() {
-                continue;
-            }
-            *vcpus_on.entry(candidates[turn % candidates.len()]).or_default() += 1;
-            turn += usize::from(candidates.len() > 1);
-        }
-        let resident = vm.resident.clone().unwrap_or_default();
-        let absent = vm.memory.unwrap_or_default().saturating_sub(resident.values().copied().sum());
-        let total: u64 = vcpus_on.values().sum();
-        for (&node, &vcpus) in &vcpus_on {
-            let held = nodes.entry(node).or_default();
-            held.vcpus += vcpus as u32;
-            let share = u128::from(absent.0) * u128::from(vcpus) / u128::from(total.max(1));
-            held.memory = held.memory.saturating_add(Bytes(share as u64));
-        }
-        for (node, bytes) in resident {
-            let held = nodes.entry(node).or_default();
-            held.memory = held.memory.saturating_add(bytes);
-            held.resident = held.resident.saturating_add(bytes);
-        }
-    }
-    Occupancy { nodes }
-}
-
-/// Nodes of the CPUs of a set, rising.
-fn nodes_of(cpus: &CpuSet, machine: &Machine) -> Vec<NodeId> {
-    let mut nodes: Vec<NodeId> = cpus.iter().filter_map(|cpu| Some(machine.thread(cpu)?.node)).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes
+    let holding = |vm: &QemuProcess| Holding {
+        vcpus: vm.vcpus.iter().map(|vcpu| vcpu.affinity.clone()).collect(),
+        memory: vm.memory.unwrap_or_default(),
+        memory_weights: BTreeMap::new(),
+        resident: Resident::ByNode(vm.resident.clone().unwrap_or_default()),
+    };
+    Occupancy::of_running(vms.iter().map(holding), machine)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use scheduler::NodeUse;
     use topology::{CoreId, CpuId, Distances, HardwareThread, Node, SocketId};
 
     /// Two nodes of two CPUs: node 0 has CPUs 0-1, node 1 has CPUs 2-3.

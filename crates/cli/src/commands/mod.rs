@@ -14,6 +14,7 @@ mod run;
 mod run_check;
 mod shell;
 mod top;
+mod top_connect;
 mod topology;
 mod validate;
 mod vm;

@@ -4,7 +4,7 @@ use crate::args::PlanArguments;
 use crate::commands::plan_emit;
 use crate::failure::bad_input;
 use crate::output;
-use crate::{machine_choice, plan_view, vm_spec_file};
+use crate::{machine_choice, plan_view, remote_host, vm_spec_file};
 use anyhow::Context;
 use scheduler::{Occupancy, Plan, PlanError};
 use serde::Serialize;
@@ -23,8 +23,7 @@ struct Report<'a> {
 /// Runs the command.
 pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
     let spec = vm_spec_file::read(&arguments.spec)?;
-    let machine = machine_choice::machine(&arguments.machine)?;
-    let occupancy = if arguments.machine.on.is_some() { Occupancy::default() } else { live_occupancy(&machine)? };
+    let (machine, occupancy) = machine_and_occupancy(arguments)?;
     let plan = scheduler::plan(&machine, &occupancy, &spec).map_err(|error| failure(&error, arguments))?;
     if let Some(stack) = arguments.emit {
         return plan_emit::print(stack, &machine, &spec, &plan, arguments);
@@ -37,6 +36,16 @@ pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
         plan_view::view(&machine, &occupancy, &plan)
     };
     output::print(text)
+}
+
+/// Another machine than a host is taken to be empty.
+fn machine_and_occupancy(arguments: &PlanArguments) -> anyhow::Result<(Machine, Occupancy)> {
+    if let Some(uri) = &arguments.connect.connect {
+        return remote_host::machine_and_occupancy(uri);
+    }
+    let machine = machine_choice::machine(&arguments.machine)?;
+    let occupancy = if arguments.machine.on.is_some() { Occupancy::default() } else { live_occupancy(&machine)? };
+    Ok((machine, occupancy))
 }
 
 /// What the VMs on this host hold, whoever started them.

@@ -2,6 +2,7 @@
 
 use crate::args::TopArguments;
 use crate::balancer_host::{manager_of, observe, open, watch};
+use crate::commands::top_connect;
 use crate::output;
 use crate::{balancer_place, screen, top_view};
 use screen::{Leave, Screen};
@@ -10,6 +11,9 @@ use std::time::Duration;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &TopArguments) -> anyhow::Result<()> {
+    if let Some(uri) = &arguments.connect {
+        return top_connect::run(uri, arguments);
+    }
     let interval = Duration::from_secs_f64(arguments.interval);
     let mut host = open(None, false)?;
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();

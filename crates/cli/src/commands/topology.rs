@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &TopologyArguments) -> anyhow::Result<()> {
     if let Some(file) = &arguments.capture {
         return capture(file);
     }
-    let machine = machine_choice::machine(&arguments.machine)?;
+    let machine = machine_choice::machine_or_host(&arguments.machine, &arguments.connect)?;
     let text = if arguments.json {
         let report = Report { format: "homenode-topology", version: 1, machine: &machine };
         serde_json::to_string_pretty(&report)? + "\n"

@@ -1,0 +1,148 @@
+//! What domains hold of their host, by their pins and memory policies.
+
+use super::{DomainStats, RemoteDomain};
+use scheduler::{Holding, Occupancy, Resident};
+use stacks::domain::Domain;
+use std::collections::BTreeMap;
+use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
+
+/// Where a domain lives, as far as its definition says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HomeNodes {
+    /// Nodes of the CPUs that its vCPUs may use; `None`: they may use every node of a host with several.
+    pub cpus: Option<NodeSet>,
+    /// Nodes that its memory is bound to (or preferred on); `None`: to none.
+    pub memory: Option<NodeSet>,
+}
+
+/// Where a domain lives on this machine.
+pub fn home(domain: &Domain, machine: &Machine) -> HomeNodes {
+    let with_cpus: NodeSet = machine.usable_threads().map(|thread| thread.node).collect();
+    let nodes = |cpus: &CpuSet| cpus.iter().filter_map(|cpu| machine.thread(cpu)).map(|thread| thread.node).collect();
+    let all: NodeSet = vcpus(domain, None, machine).iter().fold(NodeSet::new(), |all, cpus| all.union(&nodes(cpus)));
+    let tunes = domain.memory_tune.iter().chain(domain.memory_nodes.values());
+    let bound = tunes.filter_map(|tune| tune.nodeset.as_ref()).fold(NodeSet::new(), |all, nodes| all.union(nodes));
+    HomeNodes {
+        cpus: Some(all).filter(|all| !all.is_empty() && (all.len() < with_cpus.len() || with_cpus.len() == 1)),
+        memory: Some(bound).filter(|bound| !bound.is_empty()),
+    }
+}
+
+/// CPUs of each vCPU: its pin, or those of all vCPUs, or the whole machine.
+pub(crate) fn vcpus(domain: &Domain, stats: Option<&DomainStats>, machine: &Machine) -> Vec<CpuSet> {
+    let whole: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
+    let floating = domain.vcpu_cpuset.clone().unwrap_or(whole);
+    let count = stats.and_then(|stats| stats.vcpus).unwrap_or(domain.vcpus).min(domain.vcpus);
+    (0..count).map(|vcpu| domain.vcpu_pins.get(&vcpu).cloned().unwrap_or_else(|| floating.clone())).collect()
+}
+
+/// The ledger, and what had to be assumed.
+pub(super) fn occupancy(domains: &[RemoteDomain], machine: &Machine) -> (Occupancy, Vec<String>) {
+    let unknown: Vec<&str> =
+        domains.iter().filter(|seen| resident(seen).is_none()).map(|seen| seen.domain.name.as_str()).collect();
+    let holding = |seen: &RemoteDomain| Holding {
+        vcpus: vcpus(&seen.domain, Some(&seen.stats), machine),
+        memory: seen.domain.memory,
+        memory_weights: weights(&seen.domain, machine),
+        resident: Resident::Whole(resident(seen).unwrap_or(seen.domain.memory)),
+    };
+    let occupancy = Occupancy::of_running(domains.iter().map(holding), machine);
+    let note = format!(
+        "libvirt does not say how much memory of {} is resident: all of it is counted as resident, so that free memory is what libvirt calls free",
+        unknown.join(", ")
+    );
+    (occupancy, if unknown.is_empty() { Vec::new() } else { vec![note] })
+}
+
+/// Huge pages are taken when a domain starts, and are no resident memory in the kernel's count.
+fn resident(seen: &RemoteDomain) -> Option<Bytes> {
+    let whole = (!seen.domain.huge_pages.is_empty()).then_some(seen.domain.memory);
+    whole.or_else(|| Some(seen.stats.resident?.min(seen.domain.memory)))
+}
+
+/// Where the memory is bound to: bytes by node. Empty where nothing is bound.
+fn weights(domain: &Domain, machine: &Machine) -> BTreeMap<NodeId, u64> {
+    let of_all = domain.memory_tune.as_ref().and_then(|tune| tune.nodeset.as_ref());
+    let of_cell = |cell: u32| domain.memory_nodes.get(&cell).and_then(|tune| tune.nodeset.as_ref()).or(of_all);
+    let mut parts: Vec<(Bytes, Option<&NodeSet>)> =
+        domain.cells.iter().map(|cell| (cell.memory, of_cell(cell.id))).collect();
+    if parts.is_empty() {
+        parts.push((domain.memory, of_all));
+    }
+    let mut weights = BTreeMap::<NodeId, u64>::new();
+    for (memory, nodes) in parts {
+        let nodes: Vec<NodeId> =
+            nodes.into_iter().flat_map(NodeSet::iter).filter(|&node| machine.node(node).is_some()).collect();
+        for node in &nodes {
+            let weight = weights.entry(*node).or_default();
+            *weight = weight.saturating_add(memory.0 / nodes.len() as u64);
+        }
+    }
+    weights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scheduler::NodeUse;
+    use stacks::domain;
+
+    /// Two nodes of four CPUs: node 0 has CPUs 0-3.
+    fn machine() -> Machine {
+        topology::read::from_synthetic("pack:2 [numa(memory=4GiB)] core:4 pu:1").expect("a machine")
+    }
+
+    fn seen(xml: &str, resident_mib: Option<u64>) -> RemoteDomain {
+        let text = format!("<domain type='kvm'><name>a</name><memory unit='MiB'>1024</memory>{xml}</domain>");
+        let domain = domain::parse(&text, "a.xml").expect(xml);
+        let stats = DomainStats { resident: resident_mib.map(Bytes::from_mib), ..DomainStats::default() };
+        RemoteDomain { uuid: "u".to_owned(), domain, stats }
+    }
+
+    fn mib(vcpus: u32, memory: u64, resident: u64) -> NodeUse {
+        NodeUse { vcpus, memory: Bytes::from_mib(memory), resident: Bytes::from_mib(resident) }
+    }
+
+    #[test]
+    fn pins_and_bound_memory_count_where_they_are() {
+        let xml = "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='4-7'/><vcpupin vcpu='1' cpuset='4-7'/></cputune><numatune><memory mode='strict' nodeset='1'/></numatune>";
+        let (used, notes) = occupancy(&[seen(xml, Some(100))], &machine());
+        assert_eq!((used.of(NodeId(0)), used.of(NodeId(1))), (NodeUse::default(), mib(2, 1024, 100)));
+        assert!(notes.is_empty());
+        let home = home(&seen(xml, None).domain, &machine());
+        assert_eq!((home.cpus, home.memory), ("1".parse().ok(), "1".parse().ok()));
+    }
+
+    #[test]
+    fn cells_are_bound_each_to_their_nodes() {
+        let xml = "<vcpu cpuset='0-3'>2</vcpu><numatune><memory mode='strict' nodeset='0-1'/><memnode cellid='0' mode='strict' nodeset='1'/></numatune><cpu><numa><cell id='0' cpus='0' memory='768' unit='MiB'/><cell id='1' cpus='1' memory='256' unit='MiB'/></numa></cpu>";
+        let (used, _) = occupancy(&[seen(xml, Some(0))], &machine());
+        // Cell 0 on node 1: 768; cell 1 on both: 128 each. The vCPUs are pinned as a whole.
+        assert_eq!((used.of(NodeId(0)), used.of(NodeId(1))), (mib(2, 128, 0), mib(0, 896, 0)));
+    }
+
+    #[test]
+    fn a_domain_without_pins_floats() {
+        let (used, _) = occupancy(&[seen("<vcpu>4</vcpu>", Some(512))], &machine());
+        assert_eq!((used.of(NodeId(0)), used.of(NodeId(1))), (mib(2, 512, 256), mib(2, 512, 256)));
+        assert_eq!(home(&seen("<vcpu>4</vcpu>", None).domain, &machine()), HomeNodes::default());
+    }
+
+    #[test]
+    fn vcpus_that_are_not_plugged_in_hold_nothing() {
+        let mut two = seen("<vcpu current='2' cpuset='0-3'>4</vcpu>", Some(0));
+        two.stats.vcpus = Some(2);
+        assert_eq!(occupancy(&[two], &machine()).0.of(NodeId(0)).vcpus, 2);
+    }
+
+    #[test]
+    fn where_libvirt_does_not_say_what_is_resident_that_is_said() {
+        let (used, notes) = occupancy(&[seen("<vcpu cpuset='0-3'>1</vcpu>", None)], &machine());
+        assert_eq!(used.of(NodeId(0)), mib(1, 1024, 1024));
+        assert!(notes[0].contains("how much memory of a is resident"), "{notes:?}");
+        // Huge pages are not free memory any more, whatever is touched.
+        let huge = "<vcpu cpuset='0-3'>1</vcpu><memoryBacking><hugepages/></memoryBacking>";
+        let (used, notes) = occupancy(&[seen(huge, Some(7))], &machine());
+        assert_eq!((used.of(NodeId(0)), notes.len()), (mib(1, 1024, 1024), 0));
+    }
+}

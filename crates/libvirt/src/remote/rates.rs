@@ -1,0 +1,96 @@
+//! What happened between two looks.
+
+use super::{DomainStats, Look};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use topology::CpuId;
+
+/// What happened between two looks, in CPUs: 1 is one CPU all the time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Busy share of each CPU, where both looks know.
+    pub cpus: BTreeMap<CpuId, f64>,
+    /// By UUID; domains that run in both looks.
+    pub domains: BTreeMap<String, DomainRates>,
+}
+
+/// What a domain used and waited for. `None`: its hypervisor does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DomainRates {
+    /// CPUs that its vCPUs used; those of the whole domain where they are not told apart.
+    pub cpu_used: Option<f64>,
+    /// CPUs that its vCPUs waited for, ready to run.
+    pub cpu_waited: Option<f64>,
+}
+
+impl Look {
+    /// What happened since an earlier look.
+    pub fn since(&self, earlier: &Look) -> Rates {
+        let seconds = self.at.saturating_duration_since(earlier.at).as_secs_f64();
+        if seconds <= 0.0 {
+            return Rates::default();
+        }
+        let rate = |(cpu, now): (&CpuId, &Duration)| {
+            Some((*cpu, now.checked_sub(*earlier.busy.get(cpu)?)?.as_secs_f64() / seconds))
+        };
+        let domain = |seen: &super::RemoteDomain| {
+            let before = earlier.domains.iter().find(|before| before.uuid == seen.uuid)?;
+            Some((seen.uuid.clone(), domain_rates(&before.stats, &seen.stats, seconds)))
+        };
+        Rates {
+            cpus: self.busy.iter().filter_map(rate).collect(),
+            domains: self.domains.iter().filter_map(domain).collect(),
+        }
+    }
+}
+
+fn domain_rates(before: &DomainStats, now: &DomainStats, seconds: f64) -> DomainRates {
+    // A counter that went back belongs to another run of the domain.
+    let between = |before: Option<Duration>, now: Option<Duration>| now?.checked_sub(before?);
+    let sum = |of: fn(&super::VcpuStats) -> Option<Duration>| -> Option<Duration> {
+        let one = |(vcpu, now): (&u32, &super::VcpuStats)| between(of(before.by_vcpu.get(vcpu)?), of(now));
+        if now.by_vcpu.is_empty() { None } else { now.by_vcpu.iter().map(one).sum() }
+    };
+    let used = sum(|vcpu| vcpu.time).or_else(|| between(before.cpu_time, now.cpu_time));
+    let per_second = |time: Duration| time.as_secs_f64() / seconds;
+    DomainRates { cpu_used: used.map(per_second), cpu_waited: sum(|vcpu| vcpu.delay).map(per_second) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::VcpuStats;
+    use super::*;
+
+    fn stats(cpu_ms: u64, vcpus_ms: &[(u64, Option<u64>)]) -> DomainStats {
+        let ms = Duration::from_millis;
+        let vcpu = |(index, &(time, delay)): (usize, &(u64, Option<u64>))| {
+            (index as u32, VcpuStats { time: Some(ms(time)), delay: delay.map(ms) })
+        };
+        DomainStats {
+            cpu_time: Some(ms(cpu_ms)),
+            by_vcpu: vcpus_ms.iter().enumerate().map(vcpu).collect(),
+            ..DomainStats::default()
+        }
+    }
+
+    #[test]
+    fn vcpus_count_and_the_rest_of_the_process_does_not() {
+        let (before, now) =
+            (stats(0, &[(0, Some(0)), (100, Some(0))]), stats(9000, &[(500, Some(200)), (600, Some(50))]));
+        // (500 + 500) ms and (200 + 50) ms in 2 s.
+        let rates = domain_rates(&before, &now, 2.0);
+        assert_eq!(rates, DomainRates { cpu_used: Some(0.5), cpu_waited: Some(0.125) });
+    }
+
+    #[test]
+    fn what_is_not_told_is_unknown() {
+        let rates = domain_rates(&stats(0, &[]), &stats(3000, &[]), 2.0);
+        assert_eq!(rates, DomainRates { cpu_used: Some(1.5), cpu_waited: None });
+        let rates = domain_rates(&stats(0, &[(0, None)]), &stats(0, &[(1000, None)]), 2.0);
+        assert_eq!(rates, DomainRates { cpu_used: Some(0.5), cpu_waited: None });
+        // A vCPU that was plugged in meanwhile has no beginning; the whole domain has.
+        let rates = domain_rates(&stats(0, &[(0, None)]), &stats(1000, &[(1, None), (1, None)]), 2.0);
+        assert_eq!(rates.cpu_used, Some(0.5));
+        assert_eq!(domain_rates(&stats(5, &[]), &stats(1, &[]), 1.0), DomainRates::default());
+    }
+}

@@ -21,7 +21,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
     elements.extend(processor::vcpus(spec, plan));
     elements.extend(processor::numatune(plan));
     elements.push(os(emission));
-    elements.push(Element::holding("features", [Element::new("acpi"), Element::new("apic")]));
+    elements.push(features(spec.vcpus));
     elements.push(processor::cpu(plan, accelerator));
     elements.extend(endings(&spec.boot));
     elements.push(devices::devices(spec, processor::iothreads(spec, plan).len()));
@@ -76,6 +76,17 @@ fn os(emission: &Emission<'_>) -> Element {
     Element::holding("os", elements)
 }
 
+/// From this many vCPUs on, libvirt wants a virtual IOMMU: its interrupts have room for more CPUs.
+const IOMMU_FROM_VCPUS: u32 = 256;
+
+fn features(vcpus: u32) -> Element {
+    let mut features = vec![Element::new("acpi"), Element::new("apic")];
+    if vcpus >= IOMMU_FROM_VCPUS {
+        features.push(Element::new("ioapic").with("driver", "qemu"));
+    }
+    Element::holding("features", features)
+}
+
 /// The tiny guest never reboots by itself: a reset is a kernel panic, and ends the VM.
 fn endings(boot: &Boot) -> [Element; 3] {
     let on_reboot = if matches!(boot, Boot::TinyGuest { .. }) { "destroy" } else { "restart" };
@@ -89,7 +100,8 @@ fn endings(boot: &Boot) -> [Element; 3] {
 /// The lines above the domain.
 fn comment(emission: &Emission<'_>) -> String {
     let accelerator = emission.accelerator;
-    let mut usage = vec!["Save it as DOMAIN.xml, then: virsh define DOMAIN.xml, and virsh start NAME.".to_owned()];
+    let mut usage =
+        vec![format!("Save it as DOMAIN.xml, then: virsh define DOMAIN.xml, and virsh start {}.", emission.spec.name)];
     if !accelerator.is_hardware() {
         usage.push(format!("NO HARDWARE VIRTUALIZATION: {accelerator}."));
     }
@@ -125,7 +137,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     if !ports.is_empty() {
         losses.push(Loss::new(
             format!("QEMU's user network has no forwarded ports in libvirt: {}.", ports.join(", ")),
-            "Nobody reaches the guest from outside. Where passt is installed, <backend type='passt'/> with <portForward> does it.",
+            "Nobody reaches the guest from outside. Where passt is installed, <backend type='passt'/> and <portForward> do it.",
         ));
     }
     losses

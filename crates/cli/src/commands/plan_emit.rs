@@ -5,9 +5,10 @@ use crate::failure::bad_input;
 use crate::output;
 use qemu::command_line::BootFiles;
 use qemu::{Accelerator, ConsoleTo, Launch, QemuError};
+use scheduler::spec::Console;
 use scheduler::{MemoryPolicy, Plan, VmSpec};
 use stacks::emit::{Emission, Kind, emit};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use topology::Machine;
 
 /// Prints the plan in the language of a stack.
@@ -42,8 +43,23 @@ pub(crate) fn print(
     } else {
         BootFiles::default()
     };
-    let emission = Emission { machine, spec, plan, boot: &boot, accelerator: &accelerator };
+    let (spec, boot) = if kind == Kind::Libvirt { absolute(spec, &boot)? } else { (spec.clone(), boot) };
+    let emission = Emission { machine, spec: &spec, plan, boot: &boot, accelerator: &accelerator };
     output::print(emit(kind, &emission).map_err(|problem| bad_input(in_file(problem)))?)
+}
+
+/// libvirt starts QEMU in a directory of its own: every file with its whole path.
+fn absolute(spec: &VmSpec, boot: &BootFiles) -> anyhow::Result<(VmSpec, BootFiles)> {
+    let (mut spec, mut boot) = (spec.clone(), boot.clone());
+    let mut files: Vec<&mut PathBuf> = spec.disks.iter_mut().map(|disk| &mut disk.path).collect();
+    if let Console::File { path } = &mut spec.console {
+        files.push(path);
+    }
+    files.extend([&mut boot.kernel, &mut boot.initrd].into_iter().flatten());
+    for file in files {
+        *file = std::path::absolute(&file)?;
+    }
+    Ok((spec, boot))
 }
 
 /// Which machine the plan is for.

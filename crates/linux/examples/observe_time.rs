@@ -1,5 +1,5 @@
 //! Times looks at this host with the VMs that run on it: `observe_time [LOOKS] [MILLISECONDS BETWEEN]`. Prints VMs and vCPU threads; the
-//! first look of a balancer (median and slowest of five); the others: median, 99th percentile, slowest, and CPU time; and the resident
+//! first looks of a balancer, which examines new VMs a few at a time, until all are (of five balancers), and one that examines all at once; the others: median, 99th percentile, slowest, and CPU time; and the resident
 //! memory of this process at its largest.
 
 use linux::counters::ThreadTime;
@@ -15,11 +15,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let number = |nth: usize, usual: u64| std::env::args().nth(nth).map_or(Ok(usual), |text| text.parse());
     let (looks, pause) = (number(1, 200)?.max(1), Duration::from_millis(number(2, 5)?));
     let mut beginnings = Vec::new();
-    for _ in 1..BEGINNINGS {
-        beginnings.push(timed(&mut LinuxHost::new(HostOptions::default())?)?);
+    for _ in 0..BEGINNINGS {
+        let options = HostOptions { newcomers_within: Some(linux::NEWCOMERS_WITHIN), ..HostOptions::default() };
+        let mut host = LinuxHost::new(options)?;
+        beginnings.push(timed(&mut host)?);
+        while host.unexamined() > 0 {
+            std::thread::sleep(pause);
+            beginnings.push(timed(&mut host)?);
+        }
     }
     let mut host = LinuxHost::new(HostOptions::default())?;
-    beginnings.push(timed(&mut host)?);
+    let at_once = timed(&mut host)?;
     let mut times = Vec::new();
     let before = cpu_ms()?;
     for _ in 0..looks {
@@ -32,7 +38,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     times.sort_by(f64::total_cmp);
     let at = |times: &[f64], share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
     println!("{} VMs, {threads} vCPU threads, {looks} looks", host.vms().count());
-    println!("first look: median {:.2} ms, slowest {:.2} ms", at(&beginnings, 0.5), at(&beginnings, 1.0));
+    let each = beginnings.len() as f64 / BEGINNINGS as f64;
+    println!(
+        "first looks, {each:.1} until all are examined: median {:.2} ms, slowest {:.2} ms; all at once {at_once:.2} ms",
+        at(&beginnings, 0.5),
+        at(&beginnings, 1.0)
+    );
     println!(
         "looks: median {:.2} ms, 99 % within {:.2} ms, slowest {:.2} ms; CPU time {:.3} ms each",
         at(&times, 0.5),

@@ -22,5 +22,5 @@ pub mod vm;
 pub mod vms;
 
 pub use error::LinuxError;
-pub use host::{HostOptions, LinuxHost};
+pub use host::{HostOptions, LinuxHost, NEWCOMERS_WITHIN};
 pub use root::Root;

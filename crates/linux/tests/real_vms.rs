@@ -85,6 +85,33 @@ fn move_memory(vm: &VmKey) -> Action {
 }
 
 #[test]
+fn vms_are_examined_a_few_at_a_look_and_memory_is_unknown_until_all_are() {
+    let name = "vms_are_examined_a_few_at_a_look_and_memory_is_unknown_until_all_are";
+    let started: Vec<Paused> = (0..3).filter_map(|_| Paused::start(name, "tcg", "-m 16 -smp 1")).collect();
+    let [one, two, three] = &started[..] else { return };
+    let three = [one, two, three].map(|vm| {
+        vm.seen(|_, _| true);
+        vm.pid()
+    });
+    // No time at all: one VM a look. Other tests' VMs are among them, and end meanwhile.
+    let options = HostOptions { newcomers_within: Some(Duration::ZERO), ..HostOptions::default() };
+    let mut host = LinuxHost::new(options).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut known = 0;
+    loop {
+        let observation = host.observe().unwrap();
+        let free_is_known = observation.nodes.values().any(|node| node.memory_free.is_some());
+        assert_eq!(free_is_known, host.unexamined() == 0, "{observation:?}");
+        assert!(observation.vms.len() <= known + 1, "one a look");
+        known = observation.vms.len();
+        if three.iter().all(|&pid| of(&observation, pid).is_some()) && host.unexamined() == 0 {
+            break;
+        }
+        assert!(Instant::now() < until, "not all were examined: {observation:?}");
+    }
+}
+
+#[test]
 fn clients_are_virtual_nodes_with_their_threads_and_their_memory() {
     let Some(vm) = Paused::start("clients_are_virtual_nodes", "tcg", TWO_NODES) else { return };
     let (host, observed) = vm.seen(|seen, vm| seen.threads.vcpus.len() == 4 && mib(vm, 1) == 32);

@@ -74,7 +74,7 @@ fn start(
             "{file}: the balancer's state cannot be understood ({because}): kept as {to}, starting anew"
         ));
     }
-    let host = balancer_host::open(Some(policy.balance.move_bytes_per_second), false)?;
+    let host = balancer_host::open_for_long(policy.balance.move_bytes_per_second)?;
     let rules = Rules::new(policy.vms.clone(), Box::new(balancer_host::uuid_of));
     let mut balancer = Balancer::new(host, policy, rules, mode, file, restored);
     balancer.heed(Box::new(balancer_place::starts));

@@ -16,11 +16,12 @@ use crate::root::Root;
 use crate::vm::RunningVm;
 use crate::{counters, sys};
 use act::Actor;
-use scan::Scan;
+use scan::{Newcomers, Scan};
 use scheduler::{Action, ActionError, Done, Host, Moment, NodeObservation, Observation, VmKey, VmObservation};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId};
 use tracked::{Around, Tracked};
 
@@ -30,6 +31,10 @@ pub type VcpuSource = Box<dyn Fn(&VmKey) -> Option<BTreeMap<u32, u32>> + Send>;
 /// Lets vCPUs (by index) of a VM run on certain CPUs only through the program that manages the VM, so that what it says of the VM stays
 /// true. `None`: nobody manages it. An error is a sentence: why it was not done. Called in the balancer's loop: must not wait for long.
 pub type AffinityManager = Box<dyn Fn(&RunningVm, &[u32], &CpuSet) -> Option<Result<(), String>> + Send>;
+
+/// What a program that looks again and again had best give [`HostOptions::newcomers_within`]: with the first estimate of their memory, and the
+/// look at a hundred VMs that are known, a look stays under 20 ms.
+pub const NEWCOMERS_WITHIN: Duration = Duration::from_millis(4);
 
 /// How the host is looked at and changed.
 #[derive(Default)]
@@ -43,6 +48,9 @@ pub struct HostOptions {
     /// Whether resctrl's monitoring groups may be made for VMs, where it is mounted and counts memory traffic. Groups that are there
     /// already are read in any case.
     pub monitor_traffic: bool,
+    /// Time that one look may spend on VMs that it sees for the first time; one is examined in any case, the rest wait for the next looks.
+    /// Until all are examined nobody knows what is promised of a node's memory: free memory is unknown. `None`: all at once.
+    pub newcomers_within: Option<Duration>,
     /// Who knows vCPU threads that have no names.
     pub vcpu_source: Option<VcpuSource>,
     /// Who else has to know where vCPUs may run. The kernel's word counts afterwards: what a manager did not do is done directly.
@@ -51,7 +59,7 @@ pub struct HostOptions {
 
 impl fmt::Debug for HostOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { root, move_limit, confine, monitor_traffic, vcpu_source, affinity_manager } = self;
+        let Self { root, move_limit, confine, monitor_traffic, newcomers_within, vcpu_source, affinity_manager } = self;
         let (vcpu_source, affinity_manager) = (vcpu_source.is_some(), affinity_manager.is_some());
         formatter
             .debug_struct("HostOptions")
@@ -59,6 +67,7 @@ impl fmt::Debug for HostOptions {
             .field("move_limit", move_limit)
             .field("confine", confine)
             .field("monitor_traffic", monitor_traffic)
+            .field("newcomers_within", newcomers_within)
             .field("vcpu_source", &vcpu_source)
             .field("affinity_manager", &affinity_manager)
             .finish()
@@ -81,6 +90,8 @@ pub struct LinuxHost {
     /// Observations, and VMs that were found, so far.
     turn: u64,
     found: u64,
+    /// VMs that wait to be examined for the first time.
+    unexamined: usize,
     /// Files that may be open at once.
     most_files: usize,
 }
@@ -108,6 +119,7 @@ impl LinuxHost {
             monitors: Monitors::default(),
             turn: 0,
             found: 0,
+            unexamined: 0,
             most_files: if options.root.is_live() { sys::raise_open_files(MOST_FILES).unwrap_or(0) } else { 0 },
             options,
         })
@@ -118,17 +130,23 @@ impl LinuxHost {
         self.vms.values().map(|tracked| &tracked.vm)
     }
 
+    /// VMs that the last observation saw and left out, because there was no time to examine them.
+    pub fn unexamined(&self) -> usize {
+        self.unexamined
+    }
+
     /// Whether the kernel moves memory between nodes by itself; `None` where it cannot.
     pub fn auto_numa(&self) -> Option<bool> {
         counters::auto_numa(&self.options.root)
     }
 
     /// What QEMU processes are there now: begins to watch new ones and forgets those that ended.
-    fn find(&mut self, now_ns: u64, rights: Rights) -> Result<(), LinuxError> {
+    fn find(&mut self, now_ns: u64, rights: Rights, within: Option<Duration>) -> Result<(), LinuxError> {
         let root = self.options.root.clone();
         self.vms.retain(|_, tracked| tracked.is_there(&root));
         let known = self.vms.keys().copied().collect();
         let found = self.scan.run(&root, &known)?;
+        let mut newcomers = Newcomers::new(within);
         self.vms.retain(|pid, _| found.contains(pid));
         for pid in found {
             let around = Around {
@@ -141,6 +159,7 @@ impl LinuxHost {
                 spare_files: &Cell::new(0),
             };
             if !self.vms.contains_key(&pid)
+                && newcomers.next_may()
                 // One that ends meanwhile is none.
                 && let Ok(Some(tracked)) = Tracked::begin(&root, pid, &around)
             {
@@ -148,6 +167,7 @@ impl LinuxHost {
                 self.found += 1;
             }
         }
+        self.unexamined = newcomers.waiting();
         Ok(())
     }
 
@@ -156,7 +176,7 @@ impl LinuxHost {
         let root = self.options.root.clone();
         let gone = || ActionError::Gone { vm: vm.name.clone() };
         if !self.vms.contains_key(&vm.pid) {
-            self.find(sys::since_boot_ns(), Rights::own()).map_err(|_| gone())?;
+            self.find(sys::since_boot_ns(), Rights::own(), None).map_err(|_| gone())?;
         }
         let tracked = self.vms.get_mut(&vm.pid).filter(|tracked| {
             let key = &tracked.vm.key;
@@ -189,7 +209,12 @@ impl LinuxHost {
             let cpus = self.machine.usable_cpus(node.id);
             let observation = NodeObservation {
                 cpu_used: used(&cpus),
-                memory_free: counters::free_memory(root, node.id).or(node.free),
+                // What VMs that wait to be examined may still touch is promised to them.
+                memory_free: if self.unexamined > 0 {
+                    None
+                } else {
+                    counters::free_memory(root, node.id).or(node.free)
+                },
                 huge_pages_free: counters::free_huge_pages(root, node.id),
                 cpus,
             };
@@ -240,7 +265,7 @@ impl Host for LinuxHost {
         self.follow_hotplug();
         self.turn += 1;
         let rights = Rights::own();
-        self.find(now_ns, rights).map_err(|error| error.to_string())?;
+        self.find(now_ns, rights, self.options.newcomers_within).map_err(|error| error.to_string())?;
         let nodes = self.observe_nodes(now_ns);
         let open: usize = self.vms.values().map(Tracked::open_files).sum();
         // Each VM has the handle of its process open too.

@@ -5,6 +5,7 @@ use crate::root::{Root, numbered_entries};
 use crate::vm::is_qemu;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::time::{Duration, Instant};
 
 /// Scans that a process is looked at again after its first: a shell that becomes QEMU does so at once.
 const YOUNG: u8 = 3;
@@ -52,6 +53,34 @@ impl Scan {
     }
 }
 
+/// The time of one look for VMs that it sees for the first time: to examine one takes as long as a later look at ten.
+#[derive(Debug)]
+pub(super) struct Newcomers {
+    within: Option<Duration>,
+    began: Instant,
+    examined: usize,
+    waiting: usize,
+}
+
+impl Newcomers {
+    /// Begins now. `None`: the time is not limited.
+    pub(super) fn new(within: Option<Duration>) -> Self {
+        Self { within, began: Instant::now(), examined: 0, waiting: 0 }
+    }
+
+    /// Whether the next one is examined in this look: the first in any case.
+    pub(super) fn next_may(&mut self) -> bool {
+        let may = self.examined == 0 || self.within.is_none_or(|within| self.began.elapsed() < within);
+        *(if may { &mut self.examined } else { &mut self.waiting }) += 1;
+        may
+    }
+
+    /// How many wait for a later look.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+}
+
 /// The first word of a command line: no more than the first bytes of it are read.
 fn program(root: &Root, pid: u32) -> Option<String> {
     let mut start = [0u8; 256];
@@ -64,6 +93,14 @@ fn program(root: &Root, pid: u32) -> Option<String> {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn newcomers_wait_where_time_is_up_and_the_first_never_does() {
+        let mut none = Newcomers::new(Some(Duration::ZERO));
+        assert_eq!(([none.next_may(), none.next_may(), none.next_may()], none.waiting()), ([true, false, false], 2));
+        let mut all = Newcomers::new(None);
+        assert_eq!(((0..1000).filter(|_| all.next_may()).count(), all.waiting()), (1000, 0));
+    }
 
     #[test]
     fn vms_are_found_at_once_and_a_process_may_become_one() {

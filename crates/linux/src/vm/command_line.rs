@@ -55,6 +55,8 @@ pub struct NumaNode {
     pub backends: Vec<String>,
     /// Memory that it was given without a backend (`mem=`, QEMU before 5.1).
     pub memory: Option<Bytes>,
+    /// Distances to other nodes, as far as they are given (`-numa dist`).
+    pub distances: BTreeMap<u32, u32>,
 }
 
 /// A command line, read.
@@ -148,6 +150,13 @@ impl CommandLine {
                     said |= !node.vcpus.is_empty();
                     node.backends.extend(numa.get("memdev").map(str::to_owned));
                     node.memory = numa.get("mem").and_then(|text| memory_size(text, Bytes::MIB));
+                }
+                Some("dist") => {
+                    let (to, value) = (numa.number("dst"), numa.number("val"));
+                    let node = numa.number("src").and_then(|id| self.nodes.get_mut(&id));
+                    if let (Some(node), Some(to), Some(value)) = (node, to, value) {
+                        node.distances.insert(to, value);
+                    }
                 }
                 Some("cpu") => {
                     said = true;

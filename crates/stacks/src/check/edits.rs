@@ -186,7 +186,11 @@ impl<'a> Change<'a> {
     /// Distances change with the homes, too.
     fn changes_distances(&self) -> bool {
         let several = self.target.nodes.len() > 1;
-        let moved = self.has(&[Aspect::Home, Aspect::Pins]) && self.scene.vm.vnuma;
+        let moves = |index: usize| !self.scene.views[index].runs_on.is_subset(&self.target.nodes[index].home);
+        let moved = self.vm().vnuma
+            && self.has(&[Aspect::Home, Aspect::Pins])
+            && !self.target.reshaped
+            && (0..self.scene.views.len()).any(moves);
         several && (self.has(&[Aspect::Shape, Aspect::Distances]) || (moved && self.told_differs()))
     }
 

@@ -63,10 +63,15 @@ fn complete(scene: &Scene<'_>, finding: &mut Finding) {
         if cure.changes.iter().any(follows) {
             cure.changes = cure.changes.iter().copied().filter(|aspect| !follows(aspect)).collect();
             cure.changes.insert(Aspect::Shape);
+            cure.advice =
+                format!("give it {} virtual nodes anew, each with sockets and a home of its own", target.nodes.len());
         }
     }
     cure.restart = cure.changes.iter().any(|aspect| aspect.needs_restart());
-    cure.commands = commands::commands(scene, target, &cure.changes);
+    // What cannot start does not run either.
+    if finding.harm != Harm::Refused || scene.vm.process.is_some() {
+        cure.commands = commands::commands(scene, target, &cure.changes);
+    }
 }
 
 /// The edits of some changes.

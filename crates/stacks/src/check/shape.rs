@@ -33,9 +33,9 @@ pub(super) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], idea
     let by_threads = counts_threads(vm, views);
     let too_large = vm.nodes.iter().any(|node| !holds(machine, node, by_threads));
     let single_homes = ideal.placement.clients.iter().all(|client| client.home.len() == 1);
-    let within = ideal.topology.nodes.len() > 1 || single_homes;
+    let better = single_homes || ideal.topology.nodes.len() > vm.nodes.len();
     let has_all = vm.nodes.iter().all(|node| !node.vcpus.is_empty() && node.memory.0 > 0);
-    if too_large && has_all && within && ideal.topology.nodes.len() != vm.nodes.len() && ideal.topology.exposed {
+    if too_large && has_all && better && ideal.topology.exposed {
         return Fit::TooLarge;
     }
     let scattered = vm.vnuma && vm.nodes.len() > 1 && !blocks_lie_in_nodes(vm, common_divisor(vm)) && has_all;

@@ -45,7 +45,8 @@ pub(super) fn target(
     vm: &ShapedVm,
     views: &[NodeView<'_>],
 ) -> Result<Target, String> {
-    let ideal = plan(machine, occupancy, &spec(vm, shape::counts_threads(vm, views), None, None))?;
+    let prefer_ht = vm.guest.threads > 1;
+    let ideal = plan(machine, occupancy, &spec(vm, prefer_ht, None, None))?;
     let ideal_nodes = ideal.topology.nodes.len();
     let fit = shape::fit(machine, vm, views, &ideal);
     let blocked = blocked(vm, fit, &ideal);
@@ -54,7 +55,7 @@ pub(super) fn target(
             Fit::Sound => {}
             Fit::TooLarge => return Ok(reshaped(vm, &ideal)),
             Fit::Scattered => {
-                let fixed = plan(machine, occupancy, &spec(vm, true, Some(fixed(vm)?), None))?;
+                let fixed = plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed(vm)?), None))?;
                 return Ok(Target { ideal_nodes, ..reshaped(vm, &fixed) });
             }
         }
@@ -70,7 +71,7 @@ pub(super) fn target(
 
 fn blocked(vm: &ShapedVm, fit: Fit, ideal: &Plan) -> Option<String> {
     let by = vm.xml.as_ref()?.nodes_named_by.clone()?;
-    let others = fit == Fit::TooLarge && ideal.topology.nodes.len() != vm.nodes.len();
+    let others = fit == Fit::TooLarge && (!vm.vnuma || ideal.topology.nodes.len() != vm.nodes.len());
     others.then(|| format!("{by} names virtual nodes, so that their number is changed by hand"))
 }
 
@@ -154,7 +155,7 @@ fn kept_homes(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>]) -> Optio
     }
     let holds = |(&home, &(vcpus, memory, count)): (&NodeId, &(u64, Bytes, u32))| {
         let Some(node) = machine.node(home) else { return false };
-        let threads = shape::counts_threads(vm, views) || count == 1;
+        let threads = vm.guest.threads > 1 || count == 1;
         let units = if threads { machine.usable_cpus(home).len() } else { machine.usable_cores(home).len() };
         node.memory >= memory && units as u64 >= vcpus
     };
@@ -180,7 +181,7 @@ fn planned_homes(
     views: &[NodeView<'_>],
 ) -> Result<Vec<TargetNode>, String> {
     let fixed = fixed(vm)?;
-    let prefer_ht = shape::counts_threads(vm, views);
+    let prefer_ht = vm.guest.threads > 1;
     let named = named_nodes(machine, views);
     let narrow = named.and_then(|nodes| {
         let plan = scheduler::plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed.clone()), Some(nodes))).ok()?;

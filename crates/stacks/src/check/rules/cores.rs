@@ -13,8 +13,35 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     if crowded.is_none() {
         found.extend(siblings(scene));
     }
+    found.extend(shared_home(scene));
     found.extend(one_to_one(scene));
     found
+}
+
+/// Virtual nodes on one node of the machine that lacks cores for them together, though others have them.
+fn shared_home(scene: &Scene<'_>) -> Option<Finding> {
+    let target = scene.target.as_ref().ok().filter(|target| !target.reshaped)?;
+    for node in scene.cpu_nodes.iter() {
+        let here: Vec<usize> = (0..scene.views.len())
+            .filter(|&index| scene.views[index].bound && scene.views[index].runs_on.iter().eq([node]))
+            .collect();
+        let vcpus: usize = here.iter().map(|&index| scene.views[index].node.vcpus.len()).sum();
+        let cores = scene.machine.usable_cores(node).len();
+        let apart = here.windows(2).any(|pair| target.nodes[pair[0]].home != target.nodes[pair[1]].home);
+        if here.len() < 2 || vcpus <= cores || !apart {
+            continue;
+        }
+        let ids: Vec<String> = here.iter().map(|&index| scene.views[index].node.id.to_string()).collect();
+        let sentence =
+            format!("virtual nodes {} share node {node}, while other nodes have free cores", super::list(&ids));
+        let because =
+            "they compete for the cores and for the memory bandwidth of one node, and the guest takes them to be apart";
+        let found = Finding::new("shared_home", Harm::Waits, sentence, because);
+        let found = found.seen(format!("{vcpus} vCPUs on node {node}, which has {cores} cores"));
+        let spots = here.iter().flat_map(|&index| scene.pin_spots(&scene.views[index]));
+        return Some(found.at(spots).cure("give each a node of its own", &[Aspect::Home]));
+    }
+    None
 }
 
 /// Pins of a vCPU, as far as the machine has such CPUs.
@@ -34,13 +61,17 @@ fn shared_threads(scene: &Scene<'_>) -> Option<Finding> {
         let wider = target.nodes.iter().filter(|node| !node.vcpus.intersection(&inside).is_empty());
         let wider = wider.fold(CpuSet::new(), |all, node| all.union(&node.cpus));
         let factor = inside.len() as f64 / set.len() as f64;
-        let is_worst = worst.as_ref().is_none_or(|(most, ..)| factor > *most);
-        if inside.len() > set.len() && wider.len() > set.len() && is_worst {
-            worst = Some((factor, inside, set.clone()));
+        if inside.len() <= set.len() || wider.len() <= set.len() {
+            continue;
         }
+        worst = match worst {
+            Some((most, vcpus, cpus)) if factor == most => Some((most, vcpus.union(&inside), cpus.union(set))),
+            Some(worse) if factor < worse.0 => Some(worse),
+            _ => Some((factor, inside, set.clone())),
+        };
     }
     let (factor, inside, set) = worst?;
-    let sentence = format!("{} are pinned to {} only", vcpus(&inside), cpus(&set));
+    let sentence = format!("{} have only {} between them", vcpus(&inside), cpus(&set));
     let because =
         "vCPUs that share a hardware thread run in turn: while one waits, whatever the guest locked with it waits too";
     let found = Finding::new("shared_hardware_thread", Harm::Waits, sentence, because);

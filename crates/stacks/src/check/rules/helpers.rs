@@ -38,7 +38,12 @@ fn on_vcpus(scene: &Scene<'_>, threads: &Threads) -> Option<Finding> {
         those.iter().filter_map(|(name, set, _)| Some(format!("{name}: {}", cpus(set.as_ref()?)))).collect();
     let because = "each interrupt and each disk request that QEMU serves stops a vCPU that cannot go elsewhere";
     let found = Finding::new("helpers_on_vcpus", Harm::Waits, sentence, because).seen(seen.join("; "));
-    let found = found.at(scene.spots(those.iter().map(|(.., part)| *part)));
+    let mut found = found.at(scene.spots(those.iter().map(|(.., part)| *part)));
+    let homes = scene.target.as_ref().ok()?.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
+    if homes.is_subset(&taken) {
+        found.cure.advice = "the vCPUs take every hardware thread of the home: leave one core to QEMU".to_owned();
+        return Some(found.note());
+    }
     Some(found.cure("give them the other CPUs of the home", &[Aspect::Helpers]))
 }
 

@@ -66,7 +66,8 @@ fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
 fn finding(scene: &Scene<'_>, kind: Lies, views: &[&NodeView<'_>]) -> Option<Finding> {
     let first = *views.first()?;
     let vm = scene.vm;
-    let who = list(&views.iter().map(|view| view.called(vm)).collect::<Vec<_>>());
+    let ids: Vec<String> = views.iter().map(|view| view.node.id.to_string()).collect();
+    let who = if ids.len() == 1 { first.called(vm) } else { format!("virtual nodes {}", list(&ids)) };
     let seen: Vec<String> = views.iter().map(|view| seen(scene, view)).collect();
     let cost = scene.locality(views.iter().copied()).filter(|cost| cost.factor() > 1.0);
     let (what, harm, sentence, because) = words(kind, &who, first, views.len() == 1);

@@ -43,6 +43,12 @@ fn too_large(scene: &Scene<'_>) -> Option<Finding> {
     } else {
         vec![Part::Vcpus, Part::Memory]
     };
+    if scene.machine.nodes.len() == 1 {
+        let sentence = format!("it is larger than {}", scene.machine.name);
+        let because = "vCPUs beyond the cores wait for each other, and memory beyond the machine's is swapped";
+        let found = Finding::new("larger_than_machine", Harm::Waits, sentence, because).note();
+        return Some(found.seen(seen).at(scene.spots(parts)));
+    }
     let better = scene.target.as_ref().is_ok_and(|target| target.reshaped || target.blocked.is_some());
     let (what, sentence) = match vm.vnuma {
         true => {
@@ -64,10 +70,9 @@ fn too_large(scene: &Scene<'_>) -> Option<Finding> {
     if !better {
         return Some(found.note());
     }
-    let advice = match scene.target.as_ref().map(|target| (target.nodes.len(), target.blocked.clone())) {
-        Ok((_, Some(why))) => format!("give it more virtual nodes: {why}"),
-        Ok((count, None)) => format!("give it {count} virtual nodes, each with a home of its own"),
-        Err(why) => why.clone(),
+    let advice = match scene.target.as_ref().map(|target| target.blocked.clone()) {
+        Ok(Some(why)) => format!("give it more virtual nodes: {why}"),
+        _ => "give it the virtual nodes that the machine has homes for".to_owned(),
     };
     let blocked = scene.target.as_ref().is_ok_and(|target| target.blocked.is_some());
     Some(found.cure(advice, if blocked { &[] } else { &[Aspect::Shape] }))

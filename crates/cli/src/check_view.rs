@@ -1,0 +1,97 @@
+//! What is wrong with a VM's shape, worst first, with the patches that cure it.
+
+use crate::text::{WIDTH, count, wrapped};
+use serde::Serialize;
+use stacks::check::{Finding, Severity, ShapedVm};
+use std::fmt::Write;
+
+/// What `--json` prints. A change that breaks readers raises `version`.
+#[derive(Serialize)]
+pub(crate) struct Report<'a> {
+    pub(crate) format: &'static str,
+    pub(crate) version: u32,
+    pub(crate) machine: &'a str,
+    pub(crate) vm: &'a str,
+    /// A file, `libvirt`, or `process N`.
+    pub(crate) source: &'a str,
+    pub(crate) problems: usize,
+    pub(crate) notes: usize,
+    pub(crate) findings: &'a [Finding],
+}
+
+/// Places that are shown of each finding; `--json` has all.
+const SHOWN_PLACES: usize = 3;
+
+/// How many problems there are.
+pub(crate) fn problems(findings: &[Finding]) -> usize {
+    findings.iter().filter(|finding| finding.severity == Severity::Problem).count()
+}
+
+/// A paragraph a finding, then what it comes to.
+pub(crate) fn text(vm: &ShapedVm, machine: &str, source: &str, findings: &[Finding]) -> String {
+    let shape = match vm.vnuma {
+        true => count(vm.nodes.len(), "virtual node"),
+        false => "no vNUMA".to_owned(),
+    };
+    let cpus = count(vm.vcpus as usize, "vCPU");
+    let mut text = format!("{} on {machine}: {cpus}, {}, {shape} ({source})\n", vm.name, vm.memory);
+    for (index, finding) in findings.iter().enumerate() {
+        text.push('\n');
+        let earlier = findings[..index].iter().position(|other| same_patch(other, finding));
+        one(&mut text, index + 1, finding, earlier.map(|index| index + 1));
+    }
+    let (problems, all) = (problems(findings), findings.len());
+    // Writing to a string cannot fail.
+    let _ = match all {
+        0 => writeln!(text, "\nNothing is wrong."),
+        _ => writeln!(text, "\n{}, {}.", count(problems, "problem"), count(all - problems, "note")),
+    };
+    text
+}
+
+fn same_patch(one: &Finding, other: &Finding) -> bool {
+    let cure = |finding: &Finding| (finding.cure.patch.clone(), finding.cure.commands.clone());
+    let nothing = other.cure.patch.is_none() && other.cure.commands.is_empty();
+    one.severity == Severity::Problem && !nothing && cure(one) == cure(other)
+}
+
+fn one(text: &mut String, number: usize, finding: &Finding, earlier: Option<usize>) {
+    let head = match finding.severity {
+        Severity::Problem => "PROBLEM",
+        Severity::Note => "NOTE   ",
+    };
+    add(text, &format!("{head} {number}  "), &finding.sentence);
+    if !finding.seen.is_empty() {
+        add(text, "  seen:   ", &finding.seen);
+    }
+    let places: Vec<String> = finding.spots.iter().take(SHOWN_PLACES).map(ToString::to_string).collect();
+    if !places.is_empty() {
+        let more = finding.spots.len() - places.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        add(text, "  where:  ", &(places.join(", ") + &more));
+    }
+    if let Some(cost) = &finding.cost {
+        add(text, "  costs:  ", &cost.to_string());
+    }
+    add(text, "  why:    ", finding.because);
+    let cure = &finding.cure;
+    if !cure.advice.is_empty() {
+        let restart = if cure.restart { " (the guest sees it when it is started again)" } else { "" };
+        let as_above = earlier.map(|number| format!(", as in {number}")).unwrap_or_default();
+        add(text, "  cure:   ", &format!("{}{restart}{as_above}", cure.advice));
+    }
+    // A note may well be meant: its patch is in --json.
+    if earlier.is_some() || finding.severity == Severity::Note {
+        return;
+    }
+    for line in cure.commands.iter().map(String::as_str).chain(cure.patch.iter().flat_map(|patch| patch.lines())) {
+        let _ = writeln!(text, "    {line}");
+    }
+}
+
+fn add(text: &mut String, head: &str, words: &str) {
+    let blank = " ".repeat(head.len());
+    for (index, line) in wrapped(words, WIDTH - head.len()).into_iter().enumerate() {
+        let _ = writeln!(text, "{}{line}", if index == 0 { head } else { &blank });
+    }
+}

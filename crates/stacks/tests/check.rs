@@ -1,0 +1,158 @@
+//! Domains as people and programs write them, judged on machines that homenode knows: findings and patches are compared with snapshots that a
+//! person has read, and what is cured must be right.
+
+use scheduler::Occupancy;
+use stacks::check::{CheckedDomain, Finding, Severity};
+use stacks::domain;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use topology::{Machine, read};
+
+fn machine(name: &str) -> Machine {
+    read::shipped(name).expect(name).expect(name)
+}
+
+fn text(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check-domains").join(format!("{name}.xml"));
+    fs::read_to_string(path).expect(name)
+}
+
+fn judged(text: &str, machine: &Machine) -> CheckedDomain {
+    CheckedDomain::new(machine, &Occupancy::default(), text, "vm.xml").expect("a domain")
+}
+
+fn described(finding: &Finding) -> String {
+    let mut text = format!("{:?} {} ({:?}): {}\n", finding.severity, finding.what, finding.harm, finding.sentence);
+    let spots: Vec<String> = finding.spots.iter().map(ToString::to_string).collect();
+    for (head, words) in [("seen", finding.seen.clone()), ("at", spots.join(", "))] {
+        if !words.is_empty() {
+            let _ = writeln!(text, "  {head}: {words}");
+        }
+    }
+    if let Some(cost) = &finding.cost {
+        let _ = writeln!(text, "  costs: {cost}");
+    }
+    let restart = if finding.cure.restart { " (restart)" } else { "" };
+    if !finding.cure.advice.is_empty() {
+        let _ = writeln!(text, "  cure{restart}: {}", finding.cure.advice);
+    }
+    for command in &finding.cure.commands {
+        let _ = writeln!(text, "  $ {command}");
+    }
+    text + finding.cure.patch.as_deref().unwrap_or_default()
+}
+
+/// Findings of the domain, then those that are left in the cured one.
+fn report(name: &str, on: &str) -> String {
+    let machine = machine(on);
+    let checked = judged(&text(name), &machine);
+    let mut report: String = checked.findings.iter().map(described).collect();
+    let left = judged(&checked.cured, &machine);
+    let names: Vec<&str> = left.findings.iter().map(|finding| finding.what).collect();
+    assert_eq!(left.problems(), 0, "{name} on {on}, cured:\n{}\n{:#?}", checked.cured, left.findings);
+    let _ = writeln!(report, "cured: {} notes {names:?}", names.len());
+    report
+}
+
+macro_rules! golden {
+    ($($test:ident: $name:literal on $machine:literal),* $(,)?) => {
+        /// Every domain and the machine that it is judged on.
+        const CORPUS: &[(&str, &str)] = &[$(($name, $machine)),*];
+        $(
+            #[test]
+            fn $test() {
+                insta::assert_snapshot!($name, report($name, $machine));
+            }
+        )*
+    };
+}
+
+golden! {
+    virt_manager_leaves_it_floating: "virt-manager-default" on "hp-dl380-g6",
+    virt_install_binds_memory_only: "virt-install-numatune" on "hp-dl380-g6",
+    nova_tells_no_distances: "nova-dedicated" on "epyc-7742-2s-nps1",
+    a_guide_pins_siblings: "guide-siblings" on "xeon-8480-2s-snc4",
+    a_guide_that_tells_of_threads_means_it: "guide-threads" on "xeon-8480-2s-snc4",
+    memory_away: "memory-away" on "hp-dl380-g6",
+    proxmox_gives_nodes_no_home: "proxmox-numa-1" on "hp-dl380-g6",
+    one_socket_over_two_cells: "one-socket-two-cells" on "hp-dl380-g6",
+    automatic_memory_with_memnode: "auto-with-memnode" on "hp-dl380-g6",
+    automatic_vcpus_with_cells: "auto-with-cells" on "hp-dl380-g6",
+    helpers_on_vcpus_and_away: "emulator-on-vcpus" on "xeon-8480-2s-snc4",
+    distances_of_another_machine: "wrong-distances" on "hp-dl980-g7",
+    a_cell_larger_than_a_node: "cell-too-large" on "hp-dl380-g6",
+    wide_and_told_of_one_node: "wide-without-cells" on "hp-dl980-g7",
+    written_for_another_host: "from-another-host" on "hp-dl380-g6",
+    interleaved_without_need: "interleaved" on "hp-dl380-g6",
+    cells_of_even_and_odd_vcpus: "scattered-cells" on "hp-dl380-g6",
+    four_vcpus_on_two_hardware_threads: "crowded" on "hp-dl380-g6",
+    nothing_is_wrong: "right" on "hp-dl380-g6",
+    another_length_back: "asymmetric" on "hp-dl380-g6",
+    caches_smaller_than_a_node: "ccx" on "epyc-7742-2s-nps1",
+}
+
+#[test]
+fn every_domain_cures_on_every_machine_and_a_second_cure_changes_nothing() {
+    let machines: Vec<&str> = read::shipped_names().collect();
+    for (name, _) in CORPUS {
+        for on in &machines {
+            let machine = machine(on);
+            let checked = judged(&text(name), &machine);
+            let left = judged(&checked.cured, &machine);
+            // What no edit mends is there before and after; everything else is gone.
+            let mended = |finding: &&Finding| finding.severity == Severity::Problem && !finding.cure.changes.is_empty();
+            let found: Vec<&Finding> = left.findings.iter().filter(mended).collect();
+            assert!(found.is_empty(), "{name} on {on}:\n{}\n{found:#?}", checked.cured);
+            assert_eq!(left.cured, checked.cured, "{name} on {on}");
+            if checked.problems() == 0 {
+                assert_eq!(checked.cured, text(name), "{name} on {on}: nothing to cure, and yet it changed");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cure_keeps_everything_that_it_does_not_name() {
+    let before = text("virt-install-numatune");
+    let cured = judged(&before, &machine("hp-dl380-g6")).cured;
+    // Only <vcpu> is changed: it is where CPUs of a VM with one home are written.
+    let others =
+        |text: &str| text.lines().filter(|line| !line.contains("<vcpu")).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(others(&cured), others(&before));
+    assert!(cured.contains("<!-- made by virt-install, kept as it was -->"));
+    let domain = domain::parse(&cured, "cured").expect("a domain");
+    assert_eq!(domain.vcpu_cpuset, Some("0-3,8-11".parse().expect("a set")));
+}
+
+#[test]
+fn shared_memory_of_cells_stays_shared_when_cells_are_added() {
+    let before = text("nova-dedicated");
+    // A machine of nodes with 4 cores each: two cells of 8 vCPUs are too large, four are needed.
+    let machine = read::from_synthetic("pack:8 [numa(memory=64GB)] l3:1 core:4 pu:1").expect("a machine");
+    let checked = judged(&before, &machine);
+    let domain = domain::parse(&checked.cured, "cured").expect("a domain");
+    assert_eq!(domain.cells.len(), 4, "{}", checked.cured);
+    assert_eq!(checked.cured.matches(r#"memAccess="shared""#).count(), 4, "{}", checked.cured);
+    assert_eq!(judged(&checked.cured, &machine).problems(), 0, "{}", checked.cured);
+}
+
+#[test]
+fn cells_that_other_devices_name_are_not_cut_anew() {
+    let device = "<devices>\n    <memory model='dimm'>\n      <target>\n        <size unit='GiB'>1</size>\n        <node>0</node>\n      </target>\n    </memory>\n  </devices>\n</domain>";
+    let before = text("wide-without-cells").replace("</domain>", device);
+    let checked = judged(&before, &machine("hp-dl980-g7"));
+    let wide = checked.findings.iter().find(|finding| finding.what == "wide_without_vnuma").expect("the finding");
+    assert!(wide.cure.advice.contains("<memory> of <devices> names virtual nodes"), "{}", wide.cure.advice);
+    assert!(!checked.cured.contains("<cell"), "{}", checked.cured);
+}
+
+#[test]
+fn findings_come_worst_first() {
+    for (name, on) in CORPUS {
+        let checked = judged(&text(name), &machine(on));
+        let ranks: Vec<_> =
+            checked.findings.iter().map(|finding| (finding.severity == Severity::Note, finding.harm)).collect();
+        assert!(ranks.is_sorted(), "{name}: {ranks:?}");
+    }
+}

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use qemu::command_line::BootFiles;
 use qemu::{Accelerator, TcgThreads};
 use scheduler::{MemoryPolicy, Occupancy, Plan, VmSpec};
+use stacks::check::CheckedDomain;
 use stacks::domain::{Domain, Edit, MemoryTune, apply, parse};
 use stacks::emit::{Emission, Kind, emit};
 use std::path::{Path, PathBuf};
@@ -179,6 +180,16 @@ fn domains_say_what_the_plan_says() {
             _ => 1,
         };
         assert_eq!(losses, expected, "{text}");
+    }
+}
+
+/// What homenode writes, homenode approves of, but for what the spec insists on: no policy, no nodes, nodes of its own.
+#[test]
+fn domains_are_right_to_homenode_check() {
+    for case in cases().iter().filter(|case| !["unbound", "uniform", "uneven"].contains(&case.name)) {
+        let text = planned(case).text;
+        let checked = CheckedDomain::new(&machine(case), &Occupancy::default(), &text, case.name).unwrap();
+        assert_eq!(checked.problems(), 0, "{}: {:#?}\n{text}", case.name, checked.findings);
     }
 }
 

@@ -22,6 +22,14 @@ pub(crate) enum Found {
         #[serde(flatten)]
         untruth: Untruth,
     },
+    /// What the program that manages it believes.
+    Manager {
+        /// Whose.
+        vm: VmKey,
+        /// What.
+        #[serde(flatten)]
+        untruth: Untruth,
+    },
 }
 
 /// A repair that was tried.
@@ -51,7 +59,7 @@ impl Found {
     pub(crate) fn vm(&self) -> Option<&VmKey> {
         match self {
             Self::Drift(finding) => finding.vm.as_ref(),
-            Self::Guest { vm, .. } => Some(vm),
+            Self::Guest { vm, .. } | Self::Manager { vm, .. } => Some(vm),
         }
     }
 
@@ -59,7 +67,7 @@ impl Found {
     pub(crate) fn severity(&self) -> Severity {
         match self {
             Self::Drift(finding) => finding.severity,
-            Self::Guest { untruth, .. } => untruth.severity,
+            Self::Guest { untruth, .. } | Self::Manager { untruth, .. } => untruth.severity,
         }
     }
 
@@ -67,14 +75,16 @@ impl Found {
     pub(crate) fn by_program(&self) -> Option<Cure> {
         match self {
             Self::Drift(finding) => finding.cure.clone().filter(|cure| !matches!(cure, Cure::ByHand { .. })),
-            Self::Guest { untruth, .. } => untruth.action.clone().map(|action| Cure::Act { action }),
+            Self::Guest { untruth, .. } | Self::Manager { untruth, .. } => {
+                untruth.action.clone().map(|action| Cure::Act { action })
+            }
         }
     }
 
     fn whose(&self) -> String {
         let client = match self {
             Self::Drift(finding) => finding.client,
-            Self::Guest { .. } => None,
+            Self::Guest { .. } | Self::Manager { .. } => None,
         };
         match (self.vm(), client) {
             (None, _) => "this host".to_owned(),
@@ -86,21 +96,21 @@ impl Found {
     fn sentence(&self) -> String {
         match self {
             Self::Drift(finding) => disagreement(&finding.disagreement),
-            Self::Guest { untruth, .. } => untruth.sentence.clone(),
+            Self::Guest { untruth, .. } | Self::Manager { untruth, .. } => untruth.sentence.clone(),
         }
     }
 
     fn evidence(&self) -> &str {
         match self {
             Self::Drift(finding) => &finding.evidence,
-            Self::Guest { untruth, .. } => &untruth.evidence,
+            Self::Guest { untruth, .. } | Self::Manager { untruth, .. } => &untruth.evidence,
         }
     }
 
     fn cure(&self) -> Option<String> {
         match self {
             Self::Drift(finding) => finding.cure.as_ref().map(cure),
-            Self::Guest { untruth, .. } => Some(untruth.advice.clone()),
+            Self::Guest { untruth, .. } | Self::Manager { untruth, .. } => Some(untruth.advice.clone()),
         }
     }
 }

@@ -5,6 +5,7 @@
 use crate::{Connection, LibvirtError};
 use linux::host::AffinityManager;
 use linux::vm::{Manager, RunningVm};
+use scheduler::VmKey;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -39,9 +40,45 @@ pub fn affinity_manager() -> AffinityManager {
                 silent.insert(uri.clone(), Instant::now());
                 format!("libvirt at {uri} gave no answer within {seconds} s")
             }
+            Pinning::Libvirt(LibvirtError::NoDaemon { words, .. }) => {
+                format!("libvirt at {uri} does not answer: {words}; start it (systemctl start libvirtd.socket, or virtqemud.socket)")
+            }
             Pinning::Libvirt(error) => error.to_string(),
         }))
     })
+}
+
+/// CPUs of each vCPU, by its index.
+pub type Pins = BTreeMap<u32, CpuSet>;
+
+/// Where libvirt says that the vCPUs of these VMs may run; each libvirt is asked once. VMs that no libvirt has, or none that answers, are
+/// left out.
+pub fn pins<'a>(vms: impl IntoIterator<Item = &'a RunningVm>) -> BTreeMap<VmKey, Pins> {
+    let mut by_uri = BTreeMap::<String, Vec<(&VmKey, Vec<String>)>>::new();
+    for vm in vms.into_iter().filter(|vm| is_managed(vm.origin.manager)) {
+        if let (Ok(uri), Some(uuid)) = (Facts::read(vm).uri(), &vm.uuid) {
+            let command = ["vcpupin", "--domain", uuid, "--live"].map(str::to_owned).to_vec();
+            by_uri.entry(uri).or_default().push((&vm.key, command));
+        }
+    }
+    let mut all = BTreeMap::new();
+    for (uri, domains) in by_uri {
+        let commands: Vec<Vec<String>> = domains.iter().map(|(_, command)| command.clone()).collect();
+        let Ok(answers) = Connection::new(Some(&uri)).with_limit(ANSWER).ask_all(&commands) else { continue };
+        for ((vm, _), answer) in domains.into_iter().zip(answers) {
+            all.extend(answer.ok().map(|table| (vm.clone(), parse_pins(&table))));
+        }
+    }
+    all
+}
+
+/// Lines such as ` 0      6-7`.
+fn parse_pins(table: &str) -> Pins {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+    };
+    table.lines().filter_map(line).collect()
 }
 
 fn is_managed(manager: Manager) -> bool {
@@ -162,6 +199,13 @@ mod tests {
         assert_eq!(modular.uri().unwrap(), "qemu+unix:///session?socket=/run/user/7/libvirt/virtqemud-sock");
         assert!(is_pid_file(Path::new("/run/libvirt/qemu/a b.pid")));
         assert!(!is_pid_file(Path::new("/tmp/web.pid")) && !is_pid_file(Path::new("/run/libvirt/qemu/web.log")));
+    }
+
+    #[test]
+    fn a_table_of_virsh_is_read() {
+        let pins = parse_pins(" 0      0,2-3\n 1      6-7\n\n");
+        assert_eq!(pins, BTreeMap::from([(0, "0,2-3".parse().unwrap()), (1, "6-7".parse().unwrap())]));
+        assert!(parse_pins(" VCPU   CPU Affinity\n----------------------\n").is_empty());
     }
 
     #[test]

@@ -3,16 +3,19 @@
 use crate::args::DoctorArguments;
 use crate::balancer_host::{observe, open, uuid_of};
 use crate::doctor_view::{self, Found, Repair, View};
-use crate::guest_topology::{Guest, GuestNode, examine};
+use crate::guest_topology::{Guest, GuestNode, Untruth, examine};
+use crate::manager_pins;
 use crate::output;
 use crate::text::count;
 use crate::{balancer_place, vm_choice};
 use anyhow::bail;
 use linux::LinuxHost;
 use linux::drift::{Cure, Finding, Homes};
-use linux::vm::{CommandLine, RunningVm};
+use linux::vm::{CommandLine, RunningVm, VcpuThread};
 use scheduler::{Action, Host, VmKey};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use topology::CpuSet;
 
 /// Rounds of repair: where memory has moved, the next look may find that its policy was left behind.
 const ROUNDS: usize = 3;
@@ -72,6 +75,16 @@ fn look(host: &mut LinuxHost, homes: &Homes, only: Option<&VmKey>) -> anyhow::Re
         let untruths = examine(host.machine(), &guest(vm, &command_line, homes));
         found.extend(untruths.into_iter().map(|untruth| Found::Guest { vm: vm.key.clone(), untruth }));
     }
+    let managed: Vec<&RunningVm> = host.vms().filter(|vm| is_meant(&vm.key, only)).collect();
+    for (key, pins) in libvirt::pins(managed.iter().copied()) {
+        let Some(vm) = managed.iter().find(|vm| vm.key == key) else { continue };
+        // What is bound elsewhere anyway is then told to the manager.
+        let rebound = |client| {
+            found.iter().any(|one| matches!(one.by_program(), Some(Cure::Act { action: action @ Action::Bind { .. } }) if *action.vm() == key && action.client() == client))
+        };
+        let untruths: Vec<Untruth> = manager_pins::examine(host.machine(), vm, &affinity(vm), &pins, rebound);
+        found.extend(untruths.into_iter().map(|untruth| Found::Manager { vm: key.clone(), untruth }));
+    }
     found.sort_by_key(|found| (Reverse(found.severity()), found.vm().cloned()));
     Ok(found)
 }
@@ -84,14 +97,18 @@ fn guest<'a>(vm: &RunningVm, command_line: &'a CommandLine, homes: &Homes) -> Gu
         memory: client.memory_size,
         home: homes.get(&(vm.key.clone(), client.id)).cloned(),
     };
-    let affinity = vm.threads.vcpus.iter();
-    let affinity = affinity.filter_map(|vcpu| Some((vcpu.index, linux::sys::affinity(vcpu.thread_id).ok()?)));
     Guest {
         vm: vm.key.clone(),
         smp: &command_line.vcpus,
         nodes: vm.clients.iter().map(node).collect(),
-        affinity: affinity.collect(),
+        affinity: affinity(vm),
     }
+}
+
+/// Where the kernel lets its vCPUs run.
+fn affinity(vm: &RunningVm) -> BTreeMap<u32, CpuSet> {
+    let read = |vcpu: &VcpuThread| Some((vcpu.index, linux::sys::affinity(vcpu.thread_id).ok()?));
+    vm.threads.vcpus.iter().filter_map(read).collect()
 }
 
 /// Tries every cure that a program can carry out and that did not fail before: threads first, then memory, then cpusets, which may be written

@@ -1,0 +1,66 @@
+//! Binding the vCPUs of a real domain of a real libvirtd (session mode, under emulation): the kernel and virsh must say the same.
+
+#[path = "../../cli/tests/common/libvirtd.rs"]
+mod libvirtd;
+
+use libvirtd::Libvirtd;
+use linux::{HostOptions, LinuxHost};
+use scheduler::{Action, ClientId, Done, Host, VmKey};
+use topology::CpuSet;
+
+const UUID: &str = "5f0c3c46-7f7e-4b35-9c0e-0a4d1f6f2a11";
+
+/// A domain that waits before its first instruction, with two vCPUs.
+fn start(libvirtd: &Libvirtd, name: &str) {
+    let xml = format!(
+        "<domain type='qemu'><name>{name}</name><uuid>{UUID}</uuid><memory unit='MiB'>32</memory><vcpu>2</vcpu>\
+         <os><type arch='x86_64' machine='q35'>hvm</type></os>\
+         <devices><controller type='usb' model='none'/><memballoon model='none'/></devices></domain>"
+    );
+    let path = libvirtd.path().join("paused.xml");
+    std::fs::write(&path, xml).expect("a file");
+    libvirtd.virsh(&["create", "--file", path.to_str().expect("UTF-8"), "--paused"]);
+}
+
+/// CPUs that virsh and the kernel say of each vCPU.
+fn seen(libvirtd: &Libvirtd, host: &LinuxHost, vm: &VmKey) -> (Vec<CpuSet>, Vec<CpuSet>) {
+    let said = libvirtd.virsh(&["vcpupin", "--domain", UUID, "--live"]);
+    let virsh: Vec<CpuSet> = said.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect();
+    let read: Vec<CpuSet> = libvirt::pins(host.vms()).remove(vm).expect("libvirt has it").into_values().collect();
+    assert_eq!(read, virsh, "{said}");
+    let vm = host.vms().find(|known| known.key == *vm).expect("it runs");
+    let kernel = vm.threads.vcpus.iter().map(|vcpu| linux::sys::affinity(vcpu.thread_id).expect("an affinity"));
+    (virsh, kernel.collect())
+}
+
+#[test]
+fn virsh_and_the_kernel_agree_and_without_libvirt_it_is_said() {
+    let test = "virsh_and_the_kernel_agree_and_without_libvirt_it_is_said";
+    let Some(mut libvirtd) = Libvirtd::start(test) else { return };
+    let name = format!("affinity-{}", std::process::id());
+    start(&libvirtd, &name);
+    let options = HostOptions { affinity_manager: Some(libvirt::affinity_manager()), ..HostOptions::default() };
+    let mut host = LinuxHost::new(options).unwrap();
+    let observation = host.observe().unwrap();
+    let vm =
+        observation.vms.into_iter().map(|seen| seen.vm).find(|vm| vm.name == name).expect("it is found by its name");
+    let home = host.machine().node_ids();
+    let all = seen(&libvirtd, &host, &vm).1.remove(0);
+    let one: CpuSet = all.iter().take(1).collect();
+    let bind = |host: &mut LinuxHost, cpus: &CpuSet| {
+        let action = Action::Bind { vm: vm.clone(), client: ClientId(0), home: home.clone(), cpus: cpus.clone() };
+        host.carry_out(&action).unwrap()
+    };
+    let both = |cpus: &CpuSet| vec![cpus.clone(), cpus.clone()];
+
+    assert_eq!(bind(&mut host, &one), Done::default());
+    assert_eq!(seen(&libvirtd, &host, &vm), (both(&one), both(&one)));
+    assert_eq!(bind(&mut host, &all), Done::default());
+    assert_eq!(seen(&libvirtd, &host, &vm), (both(&all), both(&all)));
+
+    libvirtd.end_daemon();
+    let because = bind(&mut host, &one).because.expect("virsh does not know");
+    assert!(because.starts_with("bound past its manager") && because.contains("does not answer"), "{because}");
+    let vm = host.vms().find(|known| known.key == vm).expect("it runs on");
+    assert!(vm.threads.vcpus.iter().all(|vcpu| linux::sys::affinity(vcpu.thread_id).is_ok_and(|cpus| cpus == one)));
+}

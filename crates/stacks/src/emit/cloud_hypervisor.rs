@@ -1,6 +1,6 @@
 //! A cloud-hypervisor command, as its documentation and its option parser have it (docs/cpu.md, docs/memory.md of v53).
 
-use super::common::{check_words, client_of, heading, path, vcpus};
+use super::common::{all_cpus, check_words, client_of, heading, path, vcpus};
 use super::{Emission, Loss};
 use ::qemu::command_line::{as_shell, quoted};
 use scheduler::spec::{Boot, Console, Disk, DiskFormat};
@@ -38,8 +38,8 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
         Console::File { path: log } => line.add("--serial", format!("file={}", value("console.path", log)?)),
     }
     line.add("--console", "off");
-    let comments = comments(emission);
-    Ok(format!("{comments}\n{}{}\n", as_shell(Path::new(PROGRAM), &line.0), payload(emission)))
+    let (comments, command) = (comments(emission), as_shell(Path::new(PROGRAM), &line.0));
+    Ok(format!("{comments}\ntaskset -c {} {command}{}\n", all_cpus(plan), payload(emission)))
 }
 
 struct Line(Vec<String>);
@@ -235,7 +235,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     }
     losses.push(Loss::new(
         "homes of cloud-hypervisor's own threads (devices, signals).",
-        "They run anywhere on the host; `taskset -c CPUS` before the command confines them.",
+        "They run on the CPUs of the VM's homes, beside its vCPUs.",
     ));
     losses
 }

@@ -41,9 +41,20 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
         "`hotplug` of the VM must not hold `memory`: Proxmox refuses it beside a NUMA topology of its own.".to_owned(),
     ];
     usage.extend(devices.usage);
-    // Proxmox keeps comments as the VM's description, where % begins an encoded byte.
-    let comments = heading(emission, &usage, &losses).replace('%', "%25");
+    let comments = description(&heading(emission, &usage, &losses));
     Ok(format!("{comments}{}\n", lines.join("\n")))
+}
+
+/// Proxmox keeps comments as the VM's description, in which `%` and two hexadecimal digits are one byte.
+fn description(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut encoded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_byte = part.len() >= 2 && part.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+        encoded += if is_byte { "%25" } else { "%" };
+        encoded += part;
+    }
+    encoded
 }
 
 /// What Proxmox refuses at the start of a VM.
@@ -165,10 +176,13 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         "filling the memory at the start: Proxmox does it for huge pages only (`hugepages: 2` or `1024`, one host node each).",
         "A home that is full shows only when the guest touches its memory; with policy=bind the host then reclaims or kills.",
     ));
-    if custom_arguments(emission).is_some() {
+    let distances = (!told_distances(plan).is_empty()).then_some("the distances between virtual nodes");
+    let kernel = emission.boot.kernel.as_ref().map(|_| "the kernel to boot");
+    let custom: Vec<&str> = distances.into_iter().chain(kernel).collect();
+    if !custom.is_empty() {
         losses.push(Loss::new(
-            "distances between virtual nodes and a kernel of one's own, as options: they are in `args`, which goes to QEMU as it is.",
-            "Only root@pam may change `args`, and the web interface does not show them.",
+            format!("{}, as options: `args` hands them to QEMU as they are.", custom.join(" and ")),
+            "Only root@pam may change `args`, and the web interface does not show it.",
         ));
     }
     losses
@@ -186,6 +200,11 @@ mod tests {
         for name in ["a_b", "a-", "a..b", "-a", "a.", ""] {
             assert!(!is_dns_name(name), "{name}");
         }
+    }
+
+    #[test]
+    fn only_what_would_be_decoded_is_encoded() {
+        assert_eq!(description("100 % odd, %4, %41, %%41, 5%"), "100 % odd, %4, %2541, %%2541, 5%");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a stack cannot express, as comments of its language.
 
+use super::common::one_line;
+
 /// Something of the plan that a stack cannot be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
@@ -17,11 +19,14 @@ impl Loss {
 }
 
 /// The losses as lines that begin with `prefix` (`# `), for languages whose comments are lines.
-#[allow(dead_code, reason = "the skeleton: used by every kind but libvirt")]
 pub(super) fn lines(losses: &[Loss], prefix: &str) -> String {
     let mut text = String::new();
     for loss in losses {
-        text += &format!("{prefix}NOT EXPRESSED: {}\n{prefix}  Lost by it: {}\n", loss.what, loss.lost);
+        text += &format!(
+            "{prefix}NOT EXPRESSED: {}\n{prefix}  Lost by it: {}\n",
+            one_line(&loss.what),
+            one_line(&loss.lost)
+        );
     }
     text
 }

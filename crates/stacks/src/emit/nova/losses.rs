@@ -1,0 +1,130 @@
+//! What of a plan and a spec Nova cannot be told.
+
+use super::super::common::all_homes;
+use super::super::{Emission, Loss};
+use super::flavor::Shape;
+use scheduler::MemoryPolicy;
+use scheduler::spec::{Boot, Console, Network};
+
+pub(super) fn losses(emission: &Emission<'_>, shape: Shape) -> Vec<Loss> {
+    let mut losses = Vec::new();
+    match shape {
+        Shape::Floating => losses.push(floating(emission)),
+        Shape::Nodes => {
+            losses.push(homes(emission));
+            losses.extend(straddling(emission));
+            losses.extend(policy(emission));
+            losses.extend(distances(emission));
+            losses.extend(threads(emission));
+        }
+    }
+    losses.extend(boot(emission));
+    losses.extend(disks(emission));
+    losses.extend(network(emission));
+    if let Console::File { .. } = &emission.spec.console {
+        losses.push(Loss::new(
+            "Nova writes the console to a file of its own.",
+            "openstack console log show prints it; the spec's file is not written.",
+        ));
+    }
+    losses
+}
+
+fn floating(emission: &Emission<'_>) -> Loss {
+    Loss::new(
+        format!(
+            "Nova has no word for a guest without nodes that lives on nodes {}, nor for memory that is interleaved.",
+            all_homes(emission.plan)
+        ),
+        "the VM floats over the whole host, CPUs and memory; homenode balance on that host gives it a home.",
+    )
+}
+
+fn homes(emission: &Emission<'_>) -> Loss {
+    let asked =
+        if emission.spec.policy.node_affinity.is_some() { " policy.node_affinity too is without effect." } else { "" };
+    Loss::new(
+        format!("Nova names no node of the host: it takes those that fit and have least left free.{asked}"),
+        format!(
+            "the VM may live on other nodes than {}, far from each other or beside busy VMs while others idle; packing_host_numa_cells_allocation_strategy = False in nova.conf takes the freest instead.",
+            all_homes(emission.plan)
+        ),
+    )
+}
+
+fn straddling(emission: &Emission<'_>) -> Option<Loss> {
+    let wide = emission.plan.placement.clients.iter().find(|client| client.home.len() > 1)?;
+    Some(Loss::new(
+        format!(
+            "Nova puts each of the guest's nodes on one node of the host; client {} lives on nodes {}.",
+            wide.id, wide.home
+        ),
+        "no host of this shape takes the flavor; plan for fewer vCPUs or less memory in a virtual node.",
+    ))
+}
+
+fn policy(emission: &Emission<'_>) -> Option<Loss> {
+    let other = emission.plan.placement.clients.iter().any(|client| client.memory_policy != MemoryPolicy::Bind);
+    other.then(|| {
+        Loss::new(
+            "Nova always binds the memory of a node strictly.",
+            "memory cannot go elsewhere when its node is full.",
+        )
+    })
+}
+
+fn distances(emission: &Emission<'_>) -> Option<Loss> {
+    (emission.plan.topology.nodes.len() > 1).then(|| {
+        Loss::new(
+            "Nova takes no distances and tells the guest none.",
+            "all remote nodes look equally far to the guest.",
+        )
+    })
+}
+
+fn threads(emission: &Emission<'_>) -> Option<Loss> {
+    let siblings = emission.machine.threads_per_core() > 1 && !emission.spec.policy.prefer_ht;
+    siblings.then(|| {
+        Loss::new(
+            "Nova counts hardware threads as CPUs; the plan counts a core for each vCPU.",
+            "a node takes twice as many vCPUs as planned; the dedicated policy below, with isolate, keeps whole cores.",
+        )
+    })
+}
+
+fn boot(emission: &Emission<'_>) -> Option<Loss> {
+    match emission.spec.boot {
+        Boot::Disk => None,
+        Boot::TinyGuest { .. } => {
+            Some(Loss::new("homenode's tiny guest boots only under homenode.", "choose an image."))
+        }
+        Boot::Kernel { .. } => Some(Loss::new(
+            "Nova boots a kernel only beside a disk image that names it.",
+            "choose an image, with kernel_id, ramdisk_id and os_command_line as its properties.",
+        )),
+    }
+}
+
+fn disks(emission: &Emission<'_>) -> Option<Loss> {
+    let booted = usize::from(emission.spec.boot == Boot::Disk);
+    let (more, special) = (emission.spec.disks.iter().skip(booted), emission.spec.disks.iter());
+    let special = special.filter(|disk| disk.read_only || disk.snapshot).count();
+    let more = more.count();
+    (more + special > 0).then(|| {
+        Loss::new(
+            format!("A flavor has no further disks ({more} in the spec), and none that is read-only or thrown away ({special} in the spec)."),
+            "make volumes of them: openstack volume create --image, openstack server add volume.",
+        )
+    })
+}
+
+fn network(emission: &Emission<'_>) -> Option<Loss> {
+    let Some(Network::User { forward }) = emission.spec.networks.first() else { return None };
+    let ports: Vec<String> = forward.iter().map(|forward| format!("{} to {}", forward.host, forward.guest)).collect();
+    let ports =
+        if ports.is_empty() { String::new() } else { format!(" and its forwarded ports ({})", ports.join(", ")) };
+    Some(Loss::new(
+        format!("QEMU's user network{ports} has no counterpart in Nova."),
+        "choose a network; a security group and a floating IP let others in.",
+    ))
+}

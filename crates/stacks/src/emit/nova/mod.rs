@@ -1,0 +1,105 @@
+//! An OpenStack Nova flavor, as commands of OpenStack's client. Nova confines each of the guest's nodes to one node of its choice, CPUs and
+//! memory: that is a home. Which one cannot be said.
+
+mod flavor;
+mod losses;
+#[cfg(test)]
+mod tests;
+
+use super::Emission;
+use super::common::{check_words, heading, one_line, path};
+use ::qemu::command_line::quoted;
+use scheduler::spec::{Boot, Disk, DiskFormat};
+
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+    check_words(emission)?;
+    let name = &emission.spec.name;
+    let usage = vec![
+        "Shell commands of OpenStack's client, for an administrator. Run them with: DISK_GIB=20 sh FILE".to_owned(),
+        format!(
+            "Then start the VM: openstack server create --flavor {} --image {} --network NETWORK {}",
+            quoted(name),
+            image_name(emission),
+            quoted(name)
+        ),
+    ];
+    let shape = flavor::Shape::of(emission);
+    let mut text = heading(emission, &usage, &losses::losses(emission, shape)) + &cloud_needs(emission, shape);
+    text += "set -eu\n";
+    text += &flavor_command(emission, shape);
+    if let Some(disk) = boot_disk(emission) {
+        text += &image_command(name, disk)?;
+    }
+    text += &alternative(emission, shape);
+    Ok(text)
+}
+
+/// The disk that becomes the image.
+fn boot_disk<'a>(emission: &Emission<'a>) -> Option<&'a Disk> {
+    emission.spec.disks.first().filter(|_| emission.spec.boot == Boot::Disk)
+}
+
+fn image_name(emission: &Emission<'_>) -> String {
+    boot_disk(emission).map_or("IMAGE".to_owned(), |_| quoted(&emission.spec.name))
+}
+
+fn flavor_command(emission: &Emission<'_>, shape: flavor::Shape) -> String {
+    let (spec, plan) = (emission.spec, emission.plan);
+    let memory: u64 = plan.topology.nodes.iter().map(|node| node.memory.mib()).sum();
+    let mut text =
+        format!("openstack flavor create --vcpus {} --ram {memory} --disk \"${{DISK_GIB:-20}}\"", spec.vcpus);
+    text += &properties(&flavor::properties(emission, shape));
+    text + &format!(" \\\n  {}\n", quoted(&spec.name))
+}
+
+fn image_command(name: &str, disk: &Disk) -> Result<String, String> {
+    let format = match disk.format {
+        DiskFormat::Qcow2 => "qcow2",
+        DiskFormat::Raw => "raw",
+    };
+    let file = quoted(path("disk[0].path", &disk.path)?);
+    let virtio =
+        [("hw_disk_bus", "virtio"), ("hw_vif_model", "virtio")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Ok(format!(
+        "openstack image create --disk-format {format} --container-format bare --file {file}{} \\\n  {}\n",
+        properties(&virtio),
+        quoted(name)
+    ))
+}
+
+fn properties(properties: &[(String, String)]) -> String {
+    properties.iter().map(|(key, value)| format!(" \\\n  --property {}", quoted(&format!("{key}={value}")))).collect()
+}
+
+/// What the cloud must have before the flavor means what it says.
+fn cloud_needs(emission: &Emission<'_>, shape: flavor::Shape) -> String {
+    let mut text = String::from("# To set on the cloud first (nova.conf):\n");
+    if shape == flavor::Shape::Nodes {
+        text += "#   scheduler: [filter_scheduler] enabled_filters with NUMATopologyFilter\n";
+    }
+    text += "#   compute hosts: [libvirt] virt_type = kvm, cpu_mode = host-passthrough\n";
+    text +=
+        "#   compute hosts: [DEFAULT] cpu_allocation_ratio = 1.0, else CPUs of the homes are promised several times\n";
+    text += &format!(
+        "#   hosts of another shape than {} kept away: a host aggregate, its property on the flavor as\n",
+        one_line(&emission.machine.name)
+    );
+    text += "#   aggregate_instance_extra_specs:KEY, and AggregateInstanceExtraSpecsFilter among the enabled_filters\n";
+    text
+}
+
+/// Commented: the same with CPUs of its own.
+fn alternative(emission: &Emission<'_>, shape: flavor::Shape) -> String {
+    if shape == flavor::Shape::Floating {
+        return String::new();
+    }
+    let set = format!(
+        "openstack flavor set{} {}",
+        flavor::dedicated(emission).map(|property| format!(" --property {property}")).concat(),
+        quoted(&emission.spec.name)
+    );
+    format!(
+        "# For a CPU of its own for each vCPU, instead of all CPUs of its home for all of them (compute hosts need [compute]\n\
+         # cpu_dedicated_set, and cpu_shared_set for QEMU's own threads):\n# {set}\n"
+    )
+}

@@ -44,8 +44,8 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
             show(arguments, &machine, &checked.vm, &source, &checked.findings)
         }
         Subject::Process { vm, pid } if arguments.cured => Err(bad_input(format!(
-            "--cured: {} is a QEMU that libvirt does not manage (process {pid}): it has no domain to print. `homenode check {}` prints the options and commands",
-            vm.name, vm.name
+            "--cured: {} is a QEMU that libvirt does not manage (process {pid}): it has no domain to print. `homenode check {pid}` prints the options and commands",
+            vm.name
         ))),
         Subject::Process { vm, pid } => {
             let findings = stacks::check::check(&machine, &occupancy, &vm);

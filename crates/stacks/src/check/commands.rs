@@ -104,6 +104,9 @@ fn options(change: &Change<'_>, process: &ProcessFacts, aspects: &BTreeSet<Aspec
             vm.vcpus, guest.sockets, guest.dies, guest.cores, guest.threads
         ));
     }
+    if aspects.contains(&Aspect::Cache) {
+        lines.push("-cpu ...,l3-cache=on".to_owned());
+    }
     for (id, mode, nodes) in change.bindings() {
         let (kind, backend) = match process.backends.get(&id) {
             Some((kind, backend)) if !target.reshaped => (kind.clone(), backend.clone()),

@@ -32,8 +32,7 @@ pub(super) fn holds(machine: &Machine, node: &ShapedNode, by_threads: bool) -> b
 pub(super) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], ideal: &Plan) -> Fit {
     let by_threads = counts_threads(vm, views);
     let too_large = vm.nodes.iter().any(|node| !holds(machine, node, by_threads));
-    let single_homes = ideal.placement.clients.iter().all(|client| client.home.len() == 1);
-    let better = single_homes || ideal.topology.nodes.len() > vm.nodes.len();
+    let better = has_homes(machine, ideal) || ideal.topology.nodes.len() > vm.nodes.len();
     let has_all = vm.nodes.iter().all(|node| !node.vcpus.is_empty() && node.memory.0 > 0);
     if too_large && has_all && better && ideal.topology.exposed {
         return Fit::TooLarge;
@@ -41,6 +40,13 @@ pub(super) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], idea
     let scattered = vm.vnuma && vm.nodes.len() > 1 && !blocks_lie_in_nodes(vm, common_divisor(vm)) && has_all;
     // Where each vCPU has a socket of its own nothing can be cut.
     if scattered && crossing(vm, usize::MAX).is_some() { Fit::Scattered } else { Fit::Sound }
+}
+
+/// Whether each virtual node of a plan has one home, with a core for each vCPU.
+fn has_homes(machine: &Machine, plan: &Plan) -> bool {
+    let cores = |home: &topology::NodeSet| home.iter().map(|node| machine.usable_cores(node).len()).sum::<usize>();
+    let mut placed = plan.topology.nodes.iter().zip(&plan.placement.clients);
+    placed.all(|(node, client)| client.home.len() == 1 && cores(&client.home) >= node.vcpus.len())
 }
 
 /// A group of vCPUs that the guest takes to share a last-level cache, and that lies in several virtual nodes. `host_cache_threads`: hardware threads

@@ -90,7 +90,7 @@ fn spec(vm: &ShapedVm, prefer_ht: bool, fixed: Option<Vec<FixedNode>>, affinity:
     let policy = Policy { prefer_ht, node_affinity: affinity, virtual_nodes: fixed, ..Policy::default() };
     let (boot, console) = (Boot::default(), Console::default());
     VmSpec {
-        name: "vm".to_owned(),
+        name: vm.name.clone(),
         vcpus: vm.vcpus,
         memory,
         policy,

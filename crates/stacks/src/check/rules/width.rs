@@ -10,10 +10,29 @@ use topology::{Bytes, Machine};
 const UNSEEN: &str = "a guest that is told of one node takes all memory for equally near: its kernel neither keeps a program's memory local nor its threads together";
 
 pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
-    [too_large(scene), over_several(scene), uneven(scene)].into_iter().flatten().collect()
+    let found = [machine_too_small(scene), too_large(scene), over_several(scene), uneven(scene)];
+    found.into_iter().flatten().collect()
 }
 
-/// `nodes of 8 cores and 24 GiB`.
+/// More memory than the machine has: no home can be named.
+fn machine_too_small(scene: &Scene<'_>) -> Option<Finding> {
+    let there = scene.memory_of(&scene.machine.node_ids());
+    if scene.vm.memory <= there || scene.target.is_ok() {
+        return None;
+    }
+    let sentence = format!("it has {} of memory, and {} has {there}", scene.vm.memory, scene.machine.name);
+    let because = "what is not there cannot be given: the guest's memory is swapped, or the kernel kills the VM";
+    let found = Finding::new("machine_too_small", Harm::Refused, sentence, because);
+    let mut found = found.at(scene.spots([Part::Memory]));
+    found.cure.advice = "give it less memory, or another machine".to_owned();
+    Some(found)
+}
+
+fn plural(count: usize, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// Most cores, hardware threads and memory of a node.
 fn largest(machine: &Machine) -> (usize, usize, Bytes) {
     let cores = machine.nodes.iter().map(|node| machine.usable_cores(node.id).len()).max().unwrap_or_default();
     let threads = machine.nodes.iter().map(|node| machine.usable_cpus(node.id).len()).max().unwrap_or_default();
@@ -29,12 +48,12 @@ fn too_large(scene: &Scene<'_>) -> Option<Finding> {
         return None;
     }
     let (cores, threads, memory) = largest(scene.machine);
-    let (units, unit) = if by_threads { (threads, "hardware threads") } else { (cores, "cores") };
+    let units = if by_threads { plural(threads, "hardware thread") } else { plural(cores, "core") };
     let each = |view: &&crate::check::scene::NodeView<'_>| {
-        format!("{}: {} vCPUs, {}", view.called(vm), view.node.vcpus.len(), view.node.memory)
+        format!("{}: {}, {}", view.called(vm), plural(view.node.vcpus.len(), "vCPU"), view.node.memory)
     };
     let seen = format!(
-        "{}; nodes of {} have {units} {unit} and {memory} at most",
+        "{}; nodes of {} have {units} and {memory} at most",
         large.iter().map(each).collect::<Vec<_>>().join("; "),
         scene.machine.name
     );

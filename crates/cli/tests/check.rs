@@ -1,0 +1,209 @@
+//! `homenode check`: exit codes, what it says of bad input, domains that libvirt itself takes, and a QEMU that runs.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const MACHINE: &str = "hp-dl380-g6";
+
+fn homenode(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_homenode")).args(arguments).output().expect("homenode")
+}
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../stacks/tests/check-domains")
+}
+
+fn domain(name: &str) -> String {
+    corpus().join(format!("{name}.xml")).to_str().expect("a path").to_owned()
+}
+
+fn standard_output(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether it is bad input, with nothing on standard output and `words` on standard error.
+fn refuses(arguments: &[&str], words: &[&str]) {
+    let output = homenode(arguments);
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    for word in words {
+        assert!(said.contains(word), "{arguments:?}: {word:?} is missing in: {said}");
+    }
+}
+
+#[test]
+fn problems_are_exit_code_1_and_notes_are_none() {
+    let output = homenode(&["check", &domain("memory-away"), "--on", MACHINE]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = standard_output(&output).replace(corpus().to_str().expect("a path"), "DOMAINS");
+    insta::assert_snapshot!("memory_away", shown);
+    assert!(errors(&output).contains("memory-away.xml: 1 problem"), "{}", errors(&output));
+    let output = homenode(&["check", &domain("right"), "--on", MACHINE]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert!(standard_output(&output).ends_with("\nNothing is wrong.\n"));
+    let output = homenode(&["check", &domain("ccx"), "--on", "epyc-7742-2s-nps1"]);
+    assert_eq!(output.status.code(), Some(0), "a note is no problem: {}", errors(&output));
+    assert!(standard_output(&output).ends_with("\n0 problems, 1 note.\n"));
+}
+
+#[test]
+fn json_has_every_finding_with_its_patch() {
+    let output = homenode(&["check", &domain("auto-with-memnode"), "--on", MACHINE, "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["format"], "homenode-check");
+    assert_eq!(report["version"], 1);
+    assert_eq!(report["vm"], "auto1");
+    let findings = report["findings"].as_array().expect("findings");
+    assert_eq!(report["problems"], findings.iter().filter(|finding| finding["severity"] == "problem").count());
+    assert_eq!(findings[0]["what"], "automatic_with_memnode");
+    assert_eq!(findings[0]["harm"], "refused");
+    assert_eq!(findings[0]["spots"][1]["line"], 6);
+    let patch = findings[0]["cure"]["patch"].as_str().expect("a patch");
+    assert!(patch.contains("-    <memory mode='strict' placement='auto'/>\n"), "{patch}");
+}
+
+#[test]
+fn a_patch_applies_and_the_cured_domain_has_no_problem() {
+    if common::lacks("a_patch_applies_and_the_cured_domain_has_no_problem", "patch") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("build7.xml");
+    fs::copy(domain("one-socket-two-cells"), &file).expect("a copy");
+    let file = file.to_str().expect("a path");
+    let report = homenode(&["check", file, "--on", MACHINE, "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    for finding in report["findings"].as_array().expect("findings") {
+        let patch = finding["cure"]["patch"].as_str().expect("a patch");
+        let mut program = Command::new("patch")
+            .args(["-p1", "--quiet"])
+            .current_dir(directory.path())
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("patch");
+        program.stdin.take().expect("a pipe").write_all(patch.as_bytes()).expect("written");
+        assert!(program.wait().expect("an end").success(), "{patch}");
+    }
+    let output = homenode(&["check", file, "--on", MACHINE]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", standard_output(&output), errors(&output));
+    // The patches together are what --cured prints.
+    let cured = homenode(&["check", &domain("one-socket-two-cells"), "--on", MACHINE, "--cured"]);
+    assert_eq!(standard_output(&cured), fs::read_to_string(file).expect("the file"));
+}
+
+#[test]
+fn standard_input_is_read_and_what_cannot_be_cured_is_said() {
+    let run = |name: &str| {
+        let input = fs::File::open(domain(name)).expect("a domain");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
+        command.args(["check", "-", "--on", MACHINE, "--cured"]).stdin(input).output().expect("homenode")
+    };
+    let output = run("interleaved");
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert!(standard_output(&output).contains("<memory mode='strict' nodeset='0'/>"));
+    let output = run("wide-without-cells"); // 96 GiB, the machine has 48
+    assert_eq!(output.status.code(), Some(1));
+    assert!(errors(&output).contains("it has 96 GiB of memory, and hp-dl380-g6 has 48 GiB"), "{}", errors(&output));
+}
+
+#[test]
+fn bad_input_is_refused_by_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &[u8]| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).expect("a file");
+        path.to_str().expect("a path").to_owned()
+    };
+    let check = |what: &str, words: &[&str]| refuses(&["check", what, "--on", MACHINE], words);
+    check(directory.path().to_str().expect("a path"), &["is a directory"]);
+    check("/does/not/exist.xml", &["/does/not/exist.xml", "cannot be read"]);
+    check("not-there.xml", &["not-there.xml", "cannot be read", "virsh dumpxml"]);
+    check(&write("empty.xml", b" \n"), &["empty.xml: is empty"]);
+    check(&write("binary.xml", &[0xff, 0xfe, 0]), &["binary.xml: is no text"]);
+    check(&write("network.xml", b"<network><name>n</name></network>"), &["<network>", "<domain>"]);
+    check(&write("cut.xml", b"<domain><name>x</name>"), &["cut.xml", "not XML"]);
+    let bomb = br#"<!DOCTYPE d [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><domain><name>&b;</name></domain>"#;
+    check(&write("bomb.xml", bomb), &["document type"]);
+    let large = format!("<domain><name>{}</name></domain>", "x".repeat(5 << 20));
+    check(&write("large.xml", large.as_bytes()), &["large.xml: more than"]);
+    let pin = b"<domain><memory>1048576</memory><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='a'/></cputune></domain>";
+    check(&write("pin.xml", pin), &["line 1", "vcpupin", "cpuset"]);
+    refuses(&["check", &domain("right"), "--on", "no-such-machine"], &["no-such-machine"]);
+}
+
+#[test]
+fn a_name_that_is_neither_says_what_runs() {
+    refuses(&["check", "no-such-vm-anywhere"], &["no-such-vm-anywhere", "no VM of this name"]);
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("domain"), "<domain/>").expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
+    let output = command.args(["check", "domain"]).current_dir(directory.path()).output().expect("homenode");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output).contains("give it as ./domain"), "{}", errors(&output));
+}
+
+/// libvirt's own parser and schema take every cured domain. Its test driver needs no daemon; it takes domains of type `test` only.
+#[test]
+fn libvirt_takes_every_cured_domain() {
+    const TEST: &str = "libvirt_takes_every_cured_domain";
+    if common::lacks(TEST, "virsh") || common::lacks(TEST, "virt-xml-validate") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    for entry in fs::read_dir(corpus()).expect("the corpus") {
+        let path = entry.expect("an entry").path();
+        let cured = homenode(&["check", path.to_str().expect("a path"), "--on", "hp-dl980-g7", "--cured"]);
+        assert_eq!(cured.status.code(), Some(0), "{}: {}", path.display(), errors(&cured));
+        let mut text = standard_output(&cured).replace("firmware='efi'", "");
+        text = text.replace("<domain type='kvm'", "<domain type='test'").replace("<domain type=\"kvm\"", "<domain type='test'");
+        if !text.contains("<os") {
+            text = text.replace("</domain>", "<os><type>hvm</type></os></domain>");
+        }
+        let file = directory.path().join("cured.xml");
+        fs::write(&file, &text).expect("a file");
+        let mut command = Command::new("virsh");
+        command.args(["--quiet", "--connect", "test:///default", "define", "--validate"]).arg(&file);
+        let defined = command.env("XDG_RUNTIME_DIR", directory.path()).env("HOME", directory.path()).output().expect("virsh");
+        assert!(defined.status.success(), "{}: {}\n{text}", path.display(), errors(&defined));
+    }
+}
+
+#[test]
+fn a_running_qemu_is_judged_by_its_process() {
+    if common::lacks("a_running_qemu_is_judged_by_its_process", "qemu-system-x86_64") {
+        return;
+    }
+    let machine = topology::read::live().expect("this host");
+    let cpus: topology::CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
+    let vm = common::PausedVm::start("check");
+    let output = homenode(&["check", &vm.name]);
+    assert!(standard_output(&output).contains("2 vCPUs, 64 MiB, no vNUMA"), "{}", errors(&output));
+    refuses(&["check", &vm.name, "--cured"], &["libvirt does not manage", &format!("process {}", vm.pid())]);
+    if cpus.len() < 2 {
+        eprintln!("SKIPPED part of a_running_qemu_is_judged_by_its_process: one CPU");
+        return;
+    }
+    let one: topology::CpuSet = cpus.first().into_iter().collect();
+    vm.bind(&one);
+    let output = homenode(&["check", &vm.pid().to_string(), "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let found = report["findings"].as_array().expect("findings");
+    let crowded = found.iter().find(|finding| finding["what"] == "shared_hardware_thread").expect("the finding");
+    assert_eq!(crowded["cost"]["factor"], 2.0);
+    let command = crowded["cure"]["commands"][0].as_str().expect("a command");
+    for thread in vm.vcpu_threads() {
+        assert!(command.contains(&thread.to_string()), "{command}");
+    }
+    assert!(command.contains("taskset -cp"), "{command}");
+}

@@ -1,7 +1,7 @@
 //! The command line. Help, shell completions and the man page all come from here.
 
 pub(crate) use crate::args_balance::{BalanceArguments, DoctorArguments, TopArguments, WhyArguments};
-pub(crate) use crate::args_libvirt::{CheckArguments, ConnectArguments, EmitArgument, StartThrough};
+pub(crate) use crate::args_libvirt::{CheckArguments, ConnectArguments, EmitArgument, StartThrough, Via};
 pub(crate) use crate::args_model::{AdviseArguments, CalibrateArguments, MachineCommandArguments, ValidateArguments};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;

@@ -44,6 +44,14 @@ impl Connection {
         Ok(self.ask(&["uri"])?.trim().to_owned())
     }
 
+    /// The host that it speaks of, where that is another one than this: the one that the URI names.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub fn other_host(&self) -> Result<Option<String>, LibvirtError> {
+        Ok(host_of(&self.effective_uri()?))
+    }
+
     /// What `virsh` prints for a command and its arguments; none of them is quoted.
     ///
     /// # Errors
@@ -142,6 +150,18 @@ fn without_terminal(uri: &str) -> String {
     format!("{uri}{}no_tty=1", if uri.contains('?') { '&' } else { '?' })
 }
 
+/// `driver+transport://user@host:port/path?parameters`: the host, if there is one.
+fn host_of(uri: &str) -> Option<String> {
+    let (_, rest) = uri.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = match host.strip_prefix('[') {
+        Some(address) => address.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    (!host.is_empty()).then(|| host.to_owned())
+}
+
 /// A command of a batch: every word quoted, and marks after its answer on both outputs.
 fn batched(command: &[String]) -> String {
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
@@ -178,6 +198,16 @@ mod tests {
         assert_eq!(without_terminal("qemu+ssh://h/system?keyfile=k"), "qemu+ssh://h/system?keyfile=k&no_tty=1");
         assert_eq!(without_terminal("qemu+ssh://h/system?no_tty=0"), "qemu+ssh://h/system?no_tty=0");
         assert_eq!(without_terminal("qemu:///system"), "qemu:///system");
+    }
+
+    #[test]
+    fn a_host_is_the_one_of_the_uri() {
+        let host = |uri: &str| host_of(uri);
+        for here in ["qemu:///system", "qemu+unix:///session?socket=/a@b/c", "test:///default", "test:///a//b@c"] {
+            assert_eq!(host(here), None, "{here}");
+        }
+        assert_eq!(host("qemu+ssh://root@node7:22/system?no_tty=1").unwrap(), "node7");
+        assert_eq!(host("qemu+tls://[fe80::1]:16514/system").unwrap(), "fe80::1");
     }
 
     #[test]

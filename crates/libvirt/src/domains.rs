@@ -44,6 +44,19 @@ impl DomainState {
         }
     }
 
+    /// As `virsh` says it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::ShuttingDown => "in shutdown",
+            Self::ShutOff => "shut off",
+            Self::Crashed => "crashed",
+            Self::Suspended => "suspended by the guest",
+            Self::Unknown => "in no state that libvirt says",
+        }
+    }
+
     /// Whether it has a process.
     pub fn has_process(self) -> bool {
         matches!(self, Self::Running | Self::Paused | Self::ShuttingDown | Self::Suspended)

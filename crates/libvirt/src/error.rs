@@ -63,6 +63,28 @@ pub enum LibvirtError {
         /// What was asked.
         operation: String,
     },
+    /// A domain of that name is there already.
+    #[error("{libvirt}: a domain named {name} is there already ({state}); choose another `name`, or end it: {cure}")]
+    NameTaken {
+        /// Which libvirt.
+        libvirt: Which,
+        /// The name.
+        name: String,
+        /// What it does.
+        state: &'static str,
+        /// The command that ends it.
+        cure: String,
+    },
+    /// A file that the VM needs is closed to the user that QEMU runs as.
+    #[error(
+        "{libvirt}: {words}; QEMU of libvirt runs as a user of its own (qemu:///system: libvirt-qemu or qemu), which must be able to read kernel, initrd and disks, and to enter every directory above them: put them where all may read, below /var/lib/libvirt/images for one"
+    )]
+    FileClosed {
+        /// Which libvirt.
+        libvirt: Which,
+        /// What it said.
+        words: String,
+    },
     /// It refused something, or failed at it.
     #[error("{libvirt}: {operation}: {words}")]
     Refused {

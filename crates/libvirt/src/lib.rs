@@ -9,10 +9,12 @@ mod connection;
 mod domains;
 mod error;
 pub mod remote;
-mod start;
+mod residence;
+pub mod start;
 mod virsh;
 
-pub use affinity::affinity_manager;
+pub use affinity::{Pins, affinity_manager, pins};
 pub use connection::Connection;
 pub use domains::{DomainState, ListedDomain, local_process};
 pub use error::{LibvirtError, Which};
+pub use start::NewDomain;

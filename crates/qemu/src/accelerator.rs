@@ -77,6 +77,11 @@ impl Accelerator {
     }
 }
 
+/// Whether the CPU of this host shows `vmx` or `svm`.
+pub fn cpu_can_virtualize() -> bool {
+    has_virtualization(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+}
+
 fn has_virtualization(cpuinfo: &str) -> bool {
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     flags.split_whitespace().any(|flag| flag == "vmx" || flag == "svm")

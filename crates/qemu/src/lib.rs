@@ -23,14 +23,14 @@ mod state;
 mod terminal;
 pub mod tiny_guest;
 
-pub use accelerator::{Accelerator, TcgThreads};
+pub use accelerator::{Accelerator, TcgThreads, cpu_can_virtualize};
 pub use agent::{AgentError, AgentLink, Arrived, NativeAgent};
 pub use binary::{BINARY_VARIABLE, locate as locate_qemu};
 pub use error::QemuError;
 pub use launch::{ConsoleTo, Launch};
 pub use process::ExitWatch;
 pub use residence::{MemoryResidence, Residence, VcpuResidence};
-pub use running::{Ending, RunningVm, boot_files, boot_files_elsewhere, command_by_hand};
+pub use running::{Ending, RunningVm, boot_files, boot_files_elsewhere, check, command_by_hand};
 pub use runtime_dir::{DIRECTORY_VARIABLE, PlacementLock, RuntimeDir};
 pub use state::{Phase, VmState};
 pub use terminal::Keyboard;

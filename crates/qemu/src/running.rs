@@ -191,6 +191,16 @@ impl Prepared {
     }
 }
 
+/// Checks what can be checked before a VM is started, whoever starts it: its name, its plan, the memory of this host.
+///
+/// # Errors
+/// It cannot be started here.
+pub fn check(launch: &Launch) -> Result<(), QemuError> {
+    check_name(&launch.spec.name)?;
+    check_plan(launch)?;
+    check_memory(launch)
+}
+
 fn host_traits(vcpus: u32) -> HostTraits {
     HostTraits {
         accelerator: Accelerator::detect(vcpus),

@@ -1,13 +1,13 @@
 //! `homenode run`.
 
-use crate::args::RunArguments;
-use crate::commands::run_check;
+use crate::args::{RunArguments, Via};
+use crate::commands::{run_check, run_via_libvirt};
 use crate::failure::bad_input;
 use crate::output;
 use crate::{residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
-use qemu::{ConsoleTo, Ending, Keyboard, Launch, QemuError, Residence, RunningVm, RuntimeDir, background};
+use qemu::{Accelerator, ConsoleTo, Ending, Keyboard, Launch, QemuError, Residence, RunningVm, RuntimeDir, background};
 use scheduler::spec::Console;
 use scheduler::{Plan, PlanError, VmSpec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -15,6 +15,7 @@ use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
+use topology::Machine;
 
 /// How long QEMU has to end after the user asked for it; the guest is not asked.
 const NO_GRACE: Duration = Duration::ZERO;
@@ -23,22 +24,22 @@ const CONSOLE_LINES: usize = 12;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+    if let Some(Via::Libvirt) = arguments.through.via {
+        return run_via_libvirt::run(arguments);
+    }
     let spec = vm_spec_file::read(&arguments.spec)?;
     let directory = RuntimeDir::open()?;
     let lock = directory.lock_placement()?;
     if !arguments.dry_run {
-        // What a QEMU that died left behind, or a start that was cut short: its memory would count as taken.
-        for cleaned in background::list(&directory)?.cleaned {
-            eprintln!("homenode: {cleaned}");
-        }
+        clean(&directory)?;
     }
-    let plan = plan(&spec, arguments)?;
+    let (_, plan) = plan(&spec, arguments)?;
     let launch = launch(spec, plan, arguments);
     if arguments.dry_run {
         output::line(qemu::command_by_hand(&launch).map_err(failure)?)?;
         return Ok(());
     }
-    warn(&launch);
+    warn(&launch, &Accelerator::detect(launch.spec.vcpus));
     if arguments.daemonize {
         let residence = background::start(&directory, &launch).map_err(failure)?;
         return print(&residence, arguments.json, Output::Standard);
@@ -53,7 +54,15 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     attend(vm, &launch, events)
 }
 
-fn launch(mut spec: VmSpec, plan: Plan, arguments: &RunArguments) -> Launch {
+/// What a QEMU that died left behind, or a start that was cut short: its memory would count as taken.
+pub(super) fn clean(directory: &RuntimeDir) -> anyhow::Result<()> {
+    for cleaned in background::list(directory)?.cleaned {
+        eprintln!("homenode: {cleaned}");
+    }
+    Ok(())
+}
+
+pub(super) fn launch(mut spec: VmSpec, plan: Plan, arguments: &RunArguments) -> Launch {
     if arguments.check {
         run_check::boot_tiny_guest(&mut spec);
     }
@@ -66,7 +75,7 @@ fn launch(mut spec: VmSpec, plan: Plan, arguments: &RunArguments) -> Launch {
 }
 
 /// Sizes and places the VM beside all that run on this host.
-fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<Plan> {
+pub(super) fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<(Machine, Plan)> {
     let machine = topology::read::live().context("this host cannot be read")?;
     let running = linux::vms::running().context("the running VMs cannot be read")?;
     if let Some(same) = running.iter().find(|vm| vm.name.as_deref() == Some(&spec.name)).filter(|_| !arguments.dry_run)
@@ -74,7 +83,8 @@ fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<Plan> {
         return Err(QemuError::NameTaken { vm: spec.name.clone(), pid: same.identity.pid }.into());
     }
     let occupancy = linux::vms::occupancy(&running, &machine);
-    scheduler::plan(&machine, &occupancy, spec).map_err(|error| plan_failure(&error, arguments))
+    let plan = scheduler::plan(&machine, &occupancy, spec).map_err(|error| plan_failure(&error, arguments))?;
+    Ok((machine, plan))
 }
 
 fn plan_failure(error: &PlanError, arguments: &RunArguments) -> anyhow::Error {
@@ -83,12 +93,11 @@ fn plan_failure(error: &PlanError, arguments: &RunArguments) -> anyhow::Error {
 }
 
 /// Marks what the user can mend in the spec as bad input.
-fn failure(error: QemuError) -> anyhow::Error {
+pub(super) fn failure(error: QemuError) -> anyhow::Error {
     if error.is_bad_input() { bad_input(error) } else { error.into() }
 }
 
-fn warn(launch: &Launch) {
-    let accelerator = qemu::Accelerator::detect(launch.spec.vcpus);
+pub(super) fn warn(launch: &Launch, accelerator: &Accelerator) {
     if !accelerator.is_hardware() {
         eprintln!("homenode: NO HARDWARE VIRTUALIZATION: {accelerator}. Speeds in this VM say nothing about KVM.");
     }
@@ -98,13 +107,13 @@ fn warn(launch: &Launch) {
 }
 
 #[derive(Clone, Copy)]
-enum Output {
+pub(super) enum Output {
     Standard,
     Error,
 }
 
 /// Says where the VM is: on standard error where standard output is the guest's console.
-fn print(residence: &Residence, json: bool, output: Output) -> anyhow::Result<()> {
+pub(super) fn print(residence: &Residence, json: bool, output: Output) -> anyhow::Result<()> {
     let text = if json { serde_json::to_string(residence)? + "\n" } else { residence_view::view(residence) };
     match output {
         Output::Standard => output::print(text)?,

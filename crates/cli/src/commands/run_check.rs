@@ -2,10 +2,11 @@
 
 use crate::output;
 use crate::text::count;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use qemu::{AgentLink, RunningVm, guest_check};
 use scheduler::spec::Boot;
 use scheduler::{Plan, VmSpec};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use topology::Bytes;
 use workloads::protocol::{FromAgent, Hello, ToAgent};
@@ -13,7 +14,7 @@ use workloads::protocol::{FromAgent, Hello, ToAgent};
 /// A guest that has not said hello by now hangs: the slowest boot we know (128 vCPUs under TCG) takes 80 s.
 const BOOT: Duration = Duration::from_secs(180);
 /// How long the tiny guest may take to power off.
-const POWER_OFF: Duration = Duration::from_secs(10);
+pub(crate) const POWER_OFF: Duration = Duration::from_secs(10);
 /// Lines of the console that are shown of a guest that hangs.
 const CONSOLE_LINES: usize = 20;
 
@@ -27,39 +28,54 @@ pub(crate) fn boot_tiny_guest(spec: &mut VmSpec) {
 
 /// Waits for the guest's report, compares it with the plan, prints both.
 pub(crate) fn check(mut vm: RunningVm, plan: &Plan) -> anyhow::Result<()> {
-    let started = Instant::now();
-    let hello = hello(&mut vm, plan)?;
-    let seconds = started.elapsed().as_secs_f64();
-    output::print(report(plan, &hello))?;
-    output::line(format_args!("kernel {}, first word after {seconds:.1} s", hello.kernel))?;
-    let differences = guest_check::differences(plan, &hello.machine);
+    let stream = vm.take_agent_stream().context("the VM has no agent port")?;
+    let report = hello(plan, stream).map_err(|error| match vm.exited() {
+        Some(words) => anyhow!("{words}\nThe guest's last lines:\n{}", console(&vm)),
+        None => anyhow!("{error}. Its console's last lines:\n{}", console(&vm)),
+    })?;
+    report.print(plan)?;
     vm.stop(POWER_OFF)?;
-    if differences.is_empty() {
-        output::line(format_args!("VM {}: the guest sees the planned machine", plan.vm))?;
-        return Ok(());
-    }
-    bail!("VM {}: the guest does not see the planned machine:\n  {}", plan.vm, differences.join("\n  "))
+    report.verdict(plan)
 }
 
-fn hello(vm: &mut RunningVm, plan: &Plan) -> anyhow::Result<Hello> {
-    let stream = vm.take_agent_stream().context("the VM has no agent port")?;
-    let writer = stream.try_clone().context("cannot copy the agent's socket")?;
-    let mut link = AgentLink::over(&plan.vm, stream, writer);
+/// What a guest said of itself.
+pub(crate) struct Report {
+    hello: Hello,
+    seconds: f64,
+}
+
+impl Report {
+    /// Prints what was planned and what the guest sees.
+    pub(crate) fn print(&self, plan: &Plan) -> anyhow::Result<()> {
+        output::print(report(plan, &self.hello))?;
+        output::line(format_args!("kernel {}, first word after {:.1} s", self.hello.kernel, self.seconds))
+    }
+
+    /// Says that it is as planned, or fails with the differences.
+    pub(crate) fn verdict(&self, plan: &Plan) -> anyhow::Result<()> {
+        let differences = guest_check::differences(plan, &self.hello.machine);
+        if differences.is_empty() {
+            return output::line(format_args!("VM {}: the guest sees the planned machine", plan.vm));
+        }
+        bail!("VM {}: the guest does not see the planned machine:\n  {}", plan.vm, differences.join("\n  "))
+    }
+}
+
+/// Waits for the first word of the guest, and tells it to power off.
+pub(crate) fn hello(plan: &Plan, agent: UnixStream) -> anyhow::Result<Report> {
+    let started = Instant::now();
+    let writer = agent.try_clone().context("cannot copy the agent's socket")?;
+    let mut link = AgentLink::over(&plan.vm, agent, writer);
     match link.receive(BOOT) {
         Ok(arrived) => match arrived.message {
             FromAgent::Hello(hello) => {
                 // A guest that cannot be told to power off is ended.
                 let _ = link.send(&ToAgent::Finish);
-                Ok(hello)
+                Ok(Report { hello, seconds: started.elapsed().as_secs_f64() })
             }
             other => bail!("VM {}: the agent's first word is no hello: {other:?}", plan.vm),
         },
-        Err(error) => {
-            if let Some(words) = vm.exited() {
-                bail!("{words}\nThe guest's last lines:\n{}", console(vm));
-            }
-            bail!("VM {}: the guest did not report ({error}). Its console's last lines:\n{}", plan.vm, console(vm))
-        }
+        Err(error) => bail!("VM {}: the guest did not report ({error})", plan.vm),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `homenode vm`.
 
 use crate::args::VmCommand;
+use crate::commands::libvirt_vms;
 use crate::output;
 use crate::residence_view;
 use crate::text::{lines, table};
@@ -40,6 +41,7 @@ fn list(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
     for cleaned in &listing.cleaned {
         eprintln!("homenode: {cleaned}");
     }
+    libvirt_vms::say()?;
     if json {
         let vms: Vec<Listed> =
             listing.vms.iter().map(|state| Listed { state, uptime_seconds: state.uptime_seconds() }).collect();
@@ -47,7 +49,7 @@ fn list(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     if listing.vms.is_empty() {
-        output::line("No VM runs in the background.")?;
+        output::line("No VM of homenode's own runs in the background.")?;
         return Ok(());
     }
     let header = ["Name", "Process", "vCPUs", "Memory", "Virtual nodes", "Home nodes", "Accelerator", "Up"];
@@ -82,7 +84,7 @@ fn uptime(seconds: f64) -> String {
 
 fn stop(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Result<()> {
     let grace = if force { Duration::ZERO } else { GRACE };
-    match background::stop(directory, name, grace)? {
+    match background::stop(directory, name, grace).map_err(|error| libvirt_vms::explain(error, name))? {
         Stopped::ByGuest => output::line(format_args!("VM {name} powered off"))?,
         Stopped::ByForce if force => output::line(format_args!("VM {name} was ended"))?,
         Stopped::ByForce => {
@@ -98,7 +100,8 @@ enum Event {
 }
 
 fn console(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
-    let Some((stream, _held)) = background::console(directory, name)? else {
+    let console = background::console(directory, name).map_err(|error| libvirt_vms::explain(error, name))?;
+    let Some((stream, _held)) = console else {
         bail!("VM {name}: somebody else is at its console; QEMU serves one at a time");
     };
     let (send, events) = channel();

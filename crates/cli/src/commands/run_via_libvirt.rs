@@ -1,0 +1,170 @@
+//! `homenode run --via libvirt`: the same plan, started by libvirt, which then knows the VM as any other of its domains.
+
+use crate::args::RunArguments;
+use crate::commands::run::{self, Output};
+use crate::commands::run_check;
+use crate::failure::bad_input;
+use crate::output;
+use crate::vm_spec_file;
+use anyhow::{Context, bail};
+use libvirt::start::{self, NewDomain};
+use libvirt::{Connection, LibvirtError};
+use qemu::{Accelerator, Launch, RuntimeDir};
+use scheduler::spec::Boot;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use stacks::emit::{Emission, Kind, emit};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use topology::Machine;
+use workloads::protocol::PORT_NAME;
+
+/// Runs the command.
+pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+    let spec = vm_spec_file::read(&arguments.spec)?;
+    let connection = Connection::new(arguments.through.connect.as_deref());
+    on_this_host(&connection)?;
+    let directory = RuntimeDir::open()?;
+    // Held until the VM's memory is taken.
+    let _lock = directory.lock_placement()?;
+    if !arguments.dry_run {
+        run::clean(&directory)?;
+        start::check_name(&connection, &spec.name).map_err(failure)?;
+    }
+    let accelerator = start::accelerator(&connection).map_err(failure)?;
+    let (machine, plan) = run::plan(&spec, arguments)?;
+    let launch = run::launch(spec, plan, arguments);
+    qemu::check(&launch).map_err(run::failure)?;
+    let (xml, files) = domain(&launch, &machine, &accelerator, arguments)?;
+    if arguments.dry_run {
+        files.keep();
+        return output::print(xml);
+    }
+    run::warn(&launch, &accelerator);
+    let uuid = start::new_uuid().context("the kernel gives no UUID")?;
+    let xml = start::with_uuid(&xml, &uuid)?;
+    let ended_by_signal = EndedBySignal::watch(&connection, &uuid, &launch.spec.name)?;
+    let started = NewDomain::start(&connection, xml, uuid).map_err(failure)?;
+    if arguments.check {
+        return check(started, &launch);
+    }
+    let residence = started.residence(&launch.plan, &accelerator).map_err(failure)?;
+    ended_by_signal.not_any_more();
+    started.keep().map_err(failure)?;
+    files.keep();
+    run::print(&residence, arguments.json, Output::Standard)?;
+    let name = &launch.spec.name;
+    eprintln!(
+        "homenode: libvirt keeps VM {name}: `virsh console {name}`, `virsh shutdown {name}`, `virsh undefine {name}`"
+    );
+    Ok(())
+}
+
+/// Another host has other nodes and other files.
+fn on_this_host(connection: &Connection) -> anyhow::Result<()> {
+    let Some(host) = connection.other_host().map_err(failure)? else { return Ok(()) };
+    let uri = connection.uri().unwrap_or_default();
+    Err(bad_input(format!(
+        "--connect {uri}: this is the libvirt of {host}, and `run --via libvirt` starts VMs on this host only; `homenode plan VM.toml --connect {uri} --emit libvirt` plans for that host and prints its XML for `virsh define`"
+    )))
+}
+
+/// The XML, and the files that were written for it.
+fn domain(
+    launch: &Launch,
+    machine: &Machine,
+    accelerator: &Accelerator,
+    arguments: &RunArguments,
+) -> anyhow::Result<(String, Written)> {
+    let boot = qemu::boot_files(launch, accelerator).map_err(run::failure)?;
+    let tiny_guest = matches!(launch.spec.boot, Boot::TinyGuest { .. });
+    let files = Written(boot.initrd.clone().filter(|_| tiny_guest));
+    let emission = Emission { machine, spec: &launch.spec, plan: &launch.plan, boot: &boot, accelerator };
+    let spec = arguments.spec.display();
+    let xml = emit(Kind::Libvirt, &emission).map_err(|problem| bad_input(format!("{spec}: {problem}")))?;
+    let xml = if arguments.check { start::with_port(&xml, PORT_NAME)? } else { xml };
+    Ok((xml, files))
+}
+
+/// What the tiny guest boots from; removed unless a domain that stays needs it.
+struct Written(Option<PathBuf>);
+
+impl Written {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // Left behind, it is a file of a few MB in the directory for temporary files.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Waits for the guest's report, compares it with the plan, prints both. Nothing of the VM is left.
+fn check(mut started: NewDomain, launch: &Launch) -> anyhow::Result<()> {
+    let plan = &launch.plan;
+    let socket = started.port(PORT_NAME).map_err(failure)?;
+    let agent = UnixStream::connect(&socket).with_context(|| {
+        format!(
+            "VM {}: the agent's socket {} is closed to this user; run --check as root, or with the libvirt of this user (qemu:///session)",
+            plan.vm,
+            socket.display()
+        )
+    })?;
+    let report = match run_check::hello(plan, agent) {
+        Ok(report) => report,
+        Err(error) if started.ended(Duration::ZERO).unwrap_or(false) => {
+            bail!("{error}: QEMU ended; libvirt keeps its last words in /var/log/libvirt/qemu/{}.log", plan.vm)
+        }
+        Err(error) => return Err(error),
+    };
+    report.print(plan)?;
+    // A guest that does not power off is ended.
+    started.ended(run_check::POWER_OFF).map_err(failure)?;
+    drop(started);
+    report.verdict(plan)
+}
+
+/// Ends the domain when a signal ends us before libvirt keeps it.
+struct EndedBySignal(Arc<AtomicBool>);
+
+impl EndedBySignal {
+    /// How often the domain is looked for: it may only just be in the making.
+    const TRIES: u32 = 50;
+
+    fn watch(connection: &Connection, uuid: &str, name: &str) -> anyhow::Result<Self> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
+        let kept = Arc::new(AtomicBool::new(false));
+        let (connection, uuid, name, is_kept) =
+            (connection.clone(), uuid.to_owned(), name.to_owned(), Arc::clone(&kept));
+        std::thread::spawn(move || {
+            if signals.forever().next().is_some() && !is_kept.load(Ordering::SeqCst) {
+                eprintln!("homenode: VM {name}: ended by a signal");
+                for _ in 0..Self::TRIES {
+                    match connection.destroy(&uuid) {
+                        Err(error) if error.is_no_such_domain() => std::thread::sleep(Duration::from_millis(100)),
+                        _ => break,
+                    }
+                }
+            }
+            std::process::exit(1);
+        });
+        Ok(Self(kept))
+    }
+
+    fn not_any_more(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Marks what the user can mend as bad input.
+fn failure(error: LibvirtError) -> anyhow::Error {
+    if error.is_bad_input() { bad_input(error) } else { error.into() }
+}

@@ -1,0 +1,266 @@
+//! `homenode run --via libvirt` as a user meets it, with a real libvirtd, a real QEMU and real guests.
+
+mod common;
+#[path = "common/libvirtd.rs"]
+mod libvirtd;
+
+use common::{lacks, within_seconds};
+use libvirtd::Libvirtd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A libvirtd, the tiny guest where its QEMU may read it, and a homenode that knows both.
+struct Place {
+    libvirtd: Libvirtd,
+    runtime: tempfile::TempDir,
+    guest: PathBuf,
+}
+
+impl Place {
+    fn new(test: &str) -> Option<Self> {
+        let built = match qemu::TinyGuest::locate(None) {
+            Ok(guest) => guest.agent_program().parent().expect("a directory").to_owned(),
+            Err(error) => {
+                eprintln!("SKIPPED {test}: {error}");
+                return None;
+            }
+        };
+        let libvirtd = Libvirtd::start(test)?;
+        let guest = libvirtd.guest(test, &built)?;
+        // libvirt's QEMU reads the guest's initramfs there.
+        std::fs::create_dir(libvirtd.path().join("tmp")).expect("a directory");
+        Some(Self { libvirtd, runtime: tempfile::tempdir().expect("a directory"), guest })
+    }
+
+    /// A spec of two virtual nodes that boots the tiny guest.
+    fn spec(&self, name: &str) -> PathBuf {
+        let path = self.libvirtd.path().join(format!("{name}.toml"));
+        let nodes = "{ vcpus = 1, memory = \"192 MiB\" }, { vcpus = 1, memory = \"192 MiB\" }";
+        let text = format!(
+            "name = \"{name}\"\nvcpus = 2\nmemory = \"384 MiB\"\npolicy.virtual_nodes = [{nodes}]\nboot.from = \"tiny_guest\"\n"
+        );
+        std::fs::write(&path, text).expect("a spec");
+        path
+    }
+
+    fn homenode(&self, arguments: &[&str]) -> Command {
+        let mut command = common::homenode_in(self.runtime.path(), arguments);
+        command.env("HOMENODE_GUEST_DIR", &self.guest).env("TMPDIR", self.libvirtd.path().join("tmp"));
+        command
+    }
+
+    /// `homenode run SPEC --via libvirt --connect` of this libvirtd.
+    fn run(&self, spec: &Path, more: &[&str]) -> Output {
+        let (spec, uri) = (spec.to_str().expect("UTF-8"), self.libvirtd.uri());
+        let mut arguments = vec!["run", spec, "--via", "libvirt", "--connect", &uri];
+        arguments.extend(more);
+        self.homenode(&arguments).output().expect("homenode")
+    }
+
+    /// Files that homenode wrote for its guests.
+    fn written(&self) -> usize {
+        std::fs::read_dir(self.libvirtd.path().join("tmp")).expect("a directory").count()
+    }
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// CPUs as `virsh vcpupin` prints them, by vCPU.
+fn pins(text: &str) -> Vec<String> {
+    let row = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
+    text.lines()
+        .filter(|line| line.trim_start().starts_with(|digit: char| digit.is_ascii_digit()))
+        .filter_map(row)
+        .collect()
+}
+
+#[test]
+fn a_vm_runs_at_home_and_libvirt_keeps_it() {
+    let test = "a_vm_runs_at_home_and_libvirt_keeps_it";
+    let Some(place) = Place::new(test) else { return };
+    let name = format!("hnlv-{}", std::process::id());
+    let spec = place.spec(&name);
+    let output = place.run(&spec, &["--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let residence: qemu::Residence = serde_json::from_str(&stdout(&output)).expect("a residence");
+    let libvirtd = &place.libvirtd;
+
+    // What the kernel says of a process of libvirt's.
+    assert_eq!(libvirtd.qemus(), [residence.pid]);
+    assert!(residence.at_home, "{residence:?}");
+    assert_eq!((residence.vcpus.len(), residence.memory.len()), (2, 2));
+    for memory in &residence.memory {
+        // 192 MiB, filled before the guest started, are 49152 pages of 4 KiB or 96 of 2 MiB.
+        let bytes: u64 = memory.pages_by_node.values().sum::<u64>() * memory.page_bytes;
+        assert_eq!((memory.unknown.as_deref(), bytes), (None, 192 << 20), "{memory:?}");
+        assert_eq!(memory.policy, Some(format!("bind:{}", memory.home)));
+    }
+
+    // What libvirt says of it is the same.
+    let pinned = pins(&libvirtd.virsh(&["vcpupin", &name]));
+    let affinities: Vec<String> = residence.vcpus.iter().map(|vcpu| vcpu.affinity.to_string()).collect();
+    assert_eq!(pinned, affinities);
+    let xml = libvirtd.virsh(&["dumpxml", &name]);
+    for memory in &residence.memory {
+        let node = format!("<memnode cellid='{}' mode='strict' nodeset='{}'/>", memory.virtual_node, memory.home);
+        assert!(xml.contains(&node), "{node} in {xml}");
+    }
+    assert!(libvirtd.virsh(&["numatune", &name]).contains("strict"));
+    assert!(libvirtd.virsh(&["dominfo", &name]).contains("Persistent:     yes"));
+
+    // It is counted, and its name is taken.
+    let running = linux::vms::running().expect("/proc");
+    assert!(running.iter().any(|vm| vm.name.as_deref() == Some(&name)));
+    let again = place.run(&spec, &[]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        stderr(&again).contains("is there already (running)") && stderr(&again).contains("virsh destroy"),
+        "{}",
+        stderr(&again)
+    );
+    let by_itself = place.homenode(&["run", spec.to_str().expect("UTF-8"), "--daemonize"]).output().expect("homenode");
+    assert_eq!(by_itself.status.code(), Some(1), "{}", stderr(&by_itself));
+
+    // `homenode vm` says whose it is.
+    let list = place.homenode(&["vm", "list"]).output().expect("homenode");
+    assert!(stderr(&list).contains(&name) && stderr(&list).contains("virsh list"), "{}", stderr(&list));
+    let stop = place.homenode(&["vm", "stop", &name]).output().expect("homenode");
+    assert!(!stop.status.success() && stderr(&stop).contains(&format!("virsh shutdown {name}")), "{}", stderr(&stop));
+
+    // Stopped, it stays defined, and keeps its name.
+    libvirtd.virsh(&["destroy", &name]);
+    let defined = place.run(&spec, &[]);
+    assert!(stderr(&defined).contains("is there already (shut off)"), "{}", stderr(&defined));
+    libvirtd.virsh(&["start", &name]);
+    assert_eq!(libvirtd.qemus().len(), 1);
+    libvirtd.virsh(&["destroy", &name]);
+    libvirtd.virsh(&["undefine", &name]);
+}
+
+#[test]
+fn a_guest_of_libvirt_sees_the_nodes_that_were_planned_and_leaves_nothing() {
+    let test = "a_guest_of_libvirt_sees_the_nodes_that_were_planned_and_leaves_nothing";
+    let Some(place) = Place::new(test) else { return };
+    let output = place.run(&place.spec("hnlv-check"), &["--check"]);
+    let said = stdout(&output);
+    assert!(output.status.success(), "{said}{}", stderr(&output));
+    let seen = said.split_once("the guest sees:").expect("both reports").1;
+    assert!(seen.contains("node 1: CPUs 1") && seen.contains("2 sockets"), "{said}");
+    assert!(said.contains("the guest sees the planned machine"), "{said}");
+    assert_eq!(place.libvirtd.virsh(&["list", "--all", "--name"]).trim(), "");
+    assert_eq!((place.libvirtd.qemus(), place.written()), (Vec::new(), 0));
+}
+
+#[test]
+fn what_cannot_be_started_leaves_nothing() {
+    let test = "what_cannot_be_started_leaves_nothing";
+    let Some(place) = Place::new(test) else { return };
+    let spec = place.spec("hnlv-closed");
+    let nothing_is_left = || {
+        assert_eq!(place.libvirtd.virsh(&["list", "--all", "--name"]).trim(), "");
+        assert_eq!((place.libvirtd.qemus(), place.written()), (Vec::new(), 0));
+    };
+    // A dry run prints what libvirt would get, and the file that it names stays.
+    let dry = place.run(&spec, &["--dry-run"]);
+    assert!(dry.status.success() && stdout(&dry).contains("<name>hnlv-closed</name>"), "{}", stderr(&dry));
+    assert_eq!(place.written(), 1);
+    std::fs::remove_file(place.libvirtd.path().join("tmp/homenode-hnlv-closed.cpio")).expect("the initramfs");
+
+    // An image that is not what the spec says it is: QEMU ends at once.
+    let image = place.libvirtd.path().join("disk.img");
+    std::fs::write(&image, vec![0_u8; 1 << 20]).expect("an image");
+    let with_disk = place.libvirtd.path().join("with-disk.toml");
+    let text = format!(
+        "name = \"hnlv-disk\"\nvcpus = 1\nmemory = \"64 MiB\"\nboot.from = \"disk\"\n[[disk]]\npath = \"{}\"\nformat = \"qcow2\"\nread_only = true\n",
+        image.display()
+    );
+    std::fs::write(&with_disk, text).expect("a spec");
+    let output = place.run(&with_disk, &[]);
+    assert_eq!(output.status.code(), Some(1), "{}{}", stdout(&output), stderr(&output));
+    assert!(stderr(&output).contains("not in qcow2 format"), "{}", stderr(&output));
+    nothing_is_left();
+
+    // Nobody but root, as whom the daemon does not run, may read the kernel.
+    if linux::sys::effective_user_id() == 0 {
+        let closed = tempfile::tempdir().expect("a directory");
+        std::fs::set_permissions(closed.path(), std::fs::Permissions::from_mode(0o700)).expect("permissions");
+        let kernel = closed.path().join("vmlinux");
+        std::fs::copy(place.guest.join("vmlinux"), &kernel).expect("a copy");
+        let output = place.run(&spec, &["--kernel", kernel.to_str().expect("UTF-8")]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = stderr(&output);
+        assert!(said.contains("Permission denied") && said.contains("a user of its own"), "{said}");
+        nothing_is_left();
+    } else {
+        eprintln!("SKIPPED part of {test}: only root has files that the daemon may not read");
+    }
+}
+
+#[test]
+fn a_homenode_that_is_killed_leaves_no_definition_behind() {
+    let test = "a_homenode_that_is_killed_leaves_no_definition_behind";
+    let Some(place) = Place::new(test) else { return };
+    let (spec, uri) = (place.spec("hnlv-killed"), place.libvirtd.uri());
+    let arguments = ["run", spec.to_str().expect("UTF-8"), "--via", "libvirt", "--connect", &uri, "--check"];
+    let quiet = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("homenode");
+    let mut child = quiet(&mut place.homenode(&arguments));
+    // It ends the VM of a --check before the first word of the guest, which takes seconds.
+    assert!(within_seconds(120, || !place.libvirtd.qemus().is_empty()), "no QEMU");
+    child.kill().expect("SIGKILL");
+    child.wait().expect("a child");
+    // Nobody asked libvirt to keep it: with its process it is gone.
+    let persistent = place.libvirtd.virsh(&["list", "--all", "--persistent", "--name"]);
+    assert_eq!(persistent.trim(), "");
+    let _ = place.libvirtd.try_virsh(&["destroy", "hnlv-killed"]);
+    assert!(within_seconds(120, || place.libvirtd.virsh(&["list", "--all", "--name"]).trim().is_empty()));
+
+    // A polite end takes the VM along.
+    let mut child = quiet(&mut place.homenode(&arguments));
+    assert!(within_seconds(120, || !place.libvirtd.qemus().is_empty()), "no QEMU");
+    linux::sys::ProcessHandle::open(child.id()).expect("a process").signal(15).expect("SIGTERM");
+    child.wait().expect("a child");
+    assert!(within_seconds(120, || place.libvirtd.qemus().is_empty()), "QEMU runs on");
+    assert_eq!(place.libvirtd.virsh(&["list", "--all", "--name"]).trim(), "");
+}
+
+#[test]
+fn a_libvirt_that_cannot_be_used_is_said_and_nothing_is_written() {
+    let test = "a_libvirt_that_cannot_be_used_is_said_and_nothing_is_written";
+    if lacks(test, "virsh") {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let spec = place.path().join("vm.toml");
+    let text = "name = \"hnlv-nobody\"\nvcpus = 1\nmemory = \"64 MiB\"\nboot.from = \"tiny_guest\"\n";
+    std::fs::write(&spec, text).expect("a spec");
+    let run = |uri: &str, path: Option<&str>| {
+        let arguments = ["run", spec.to_str().expect("UTF-8"), "--via", "libvirt", "--connect", uri];
+        let mut command = common::homenode_in(&place.path().join("runtime"), &arguments);
+        path.map(|path| command.env("PATH", path));
+        let output = command.output().expect("homenode");
+        (output.status.code(), stderr(&output))
+    };
+    let said = |uri: &str, code: i32, words: &[&str]| {
+        let (found, text) = run(uri, None);
+        assert_eq!(found, Some(code), "{uri}: {text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{uri}: {text}");
+    };
+    said("::::", 2, &["::::", "qemu:///system"]);
+    said("qemu+unix:///session?socket=/no/such/socket", 1, &["no libvirt answers", "systemctl"]);
+    said("qemu+ssh://127.0.0.1:1/system", 1, &["ssh"]);
+    said("test:///default", 1, &["test:///default"]);
+    let (code, text) = run("qemu:///system", Some("/no/bin"));
+    assert_eq!(code, Some(1));
+    assert!(text.contains("virsh cannot be started") && text.contains("libvirt-clients"), "{text}");
+    assert!(
+        !place.path().join("runtime").exists()
+            || std::fs::read_dir(place.path().join("runtime")).expect("a directory").count() == 0
+    );
+}

@@ -1,0 +1,37 @@
+//! A real libvirtd with a real QEMU.
+
+#[path = "../../cli/tests/common/libvirtd.rs"]
+mod libvirtd;
+
+use libvirt::{Connection, DomainState, local_process};
+use libvirtd::Libvirtd;
+
+const XML: &str = "<domain type='qemu'><name>hn a;b</name><memory unit='MiB'>64</memory><vcpu>2</vcpu>\
+    <os><type arch='x86_64' machine='q35'>hvm</type></os>\
+    <cpu mode='custom'><model>qemu64</model></cpu></domain>";
+
+#[test]
+fn a_domain_lives_from_definition_to_its_end() {
+    let Some(libvirtd) = Libvirtd::start("a_domain_lives_from_definition_to_its_end") else { return };
+    let connection = Connection::new(Some(&libvirtd.uri()));
+    assert_eq!(connection.domains().unwrap(), []);
+    connection.define(XML).unwrap();
+    let defined = connection.find("hn a;b").unwrap().expect("it was defined");
+    assert_eq!((defined.state, defined.id, defined.persistent), (DomainState::ShutOff, None, true));
+    assert_eq!(local_process(&defined.uuid).unwrap(), None);
+
+    connection.start(&defined.uuid, true).unwrap();
+    assert_eq!(connection.state(&defined.uuid).unwrap(), DomainState::Paused);
+    connection.resume(&defined.uuid).unwrap();
+    let running = connection.find(&defined.uuid).unwrap().expect("it is there");
+    assert_eq!((running.state, running.vcpus), (DomainState::Running, 2));
+    assert!(running.id.is_some() && running.state.has_process());
+    let process = local_process(&defined.uuid).unwrap().expect("its QEMU runs here");
+    assert_eq!(process.key.name, "hn a;b");
+    assert_eq!(process.threads.vcpus.len(), 2, "{process:?}");
+    assert!(connection.start(&defined.uuid, false).is_err(), "it runs already");
+
+    connection.destroy(&defined.uuid).unwrap();
+    connection.undefine(&defined.uuid).unwrap();
+    assert_eq!(connection.domains().unwrap(), []);
+}

@@ -14,14 +14,20 @@ const BEGINNINGS: usize = 5;
 fn main() -> Result<(), Box<dyn Error>> {
     let number = |nth: usize, usual: u64| std::env::args().nth(nth).map_or(Ok(usual), |text| text.parse());
     let (looks, pause) = (number(1, 200)?.max(1), Duration::from_millis(number(2, 5)?));
-    let mut beginnings = Vec::new();
+    let (mut beginnings, mut used) = (Vec::new(), Vec::new());
+    let mut begin = |host: &mut LinuxHost| -> Result<(), Box<dyn Error>> {
+        let before = cpu_ms()?;
+        beginnings.push(timed(host)?);
+        used.push(cpu_ms()? - before);
+        Ok(())
+    };
     for _ in 0..BEGINNINGS {
         let options = HostOptions { newcomers_within: Some(linux::NEWCOMERS_WITHIN), ..HostOptions::default() };
         let mut host = LinuxHost::new(options)?;
-        beginnings.push(timed(&mut host)?);
+        begin(&mut host)?;
         while host.unexamined() > 0 {
             std::thread::sleep(pause);
-            beginnings.push(timed(&mut host)?);
+            begin(&mut host)?;
         }
     }
     let mut host = LinuxHost::new(HostOptions::default())?;
@@ -35,14 +41,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cpu = cpu_ms()? - before;
     let threads: usize = host.vms().map(|vm| vm.threads.vcpus.len()).sum();
     beginnings.sort_by(f64::total_cmp);
+    used.sort_by(f64::total_cmp);
     times.sort_by(f64::total_cmp);
     let at = |times: &[f64], share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
     println!("{} VMs, {threads} vCPU threads, {looks} looks", host.vms().count());
     let each = beginnings.len() as f64 / BEGINNINGS as f64;
     println!(
-        "first looks, {each:.1} until all are examined: median {:.2} ms, slowest {:.2} ms; all at once {at_once:.2} ms",
+        "first looks, {each:.1} until all are examined: median {:.2} ms, slowest {:.2} ms, CPU time {:.2} ms at most; all at once {at_once:.2} ms",
         at(&beginnings, 0.5),
-        at(&beginnings, 1.0)
+        at(&beginnings, 1.0),
+        at(&used, 1.0)
     );
     println!(
         "looks: median {:.2} ms, 99 % within {:.2} ms, slowest {:.2} ms; CPU time {:.3} ms each",

@@ -69,7 +69,7 @@ fn domains_are_bound_through_libvirt() {
     let drivers = ["/usr/lib/x86_64-linux-gnu/libvirt/connection-driver", "/usr/lib64/libvirt/connection-driver"];
     let Some(driver) = there(&drivers, "libvirt_driver_qemu.so") else { return };
     let Some(models) = there(&["/usr/share/libvirt"], "cpu_map") else { return };
-    passes(test, Some("crates/cli/tests/lab/libvirt.sh"), &[&daemon, &virsh], &[&driver, &models], 30);
+    passes(test, Some("crates/cli/tests/lab/libvirt.sh"), &[&daemon, &virsh], &[&driver, &models], 42);
 }
 
 /// bench/compare-in-lab runs the balancer under this file and calls it ESXi's defaults.

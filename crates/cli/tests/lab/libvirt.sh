@@ -50,7 +50,10 @@ domain() {
 END
     virsh define "/tmp/$1.xml" >/tmp/said 2>&1
     check "libvirt takes the definition of $1" "^Domain '$1' defined"
-    # libvirt gives QEMU 30 s, which a slow machine's emulated one may need.
+    start "$1"
+}
+# start NAME: paused. libvirt gives QEMU 30 s, which a slow machine's emulated one may need.
+start() {
     for try in 1 2 3; do
         virsh start "$1" --paused >/tmp/said 2>&1 && return
         virsh destroy "$1" >/dev/null 2>&1
@@ -134,3 +137,47 @@ check "doctor finds that libvirt believes otherwise" 'VM mail: libvirt believes 
 homenode doctor mail --fix >/tmp/said 2>&1
 cat /tmp/said
 agree mail 2-3
+
+# A plan as a domain: each virtual node, told by its size, is where the domain says, and so is each vCPU.
+virsh "destroy web; destroy mail" >/dev/null 2>&1
+cat >/tmp/wide.toml <<END
+name = "wide"
+vcpus = 4
+memory = "112 MiB"
+[boot]
+from = "disk"
+[policy]
+placement = "spread"
+virtual_nodes = [
+    { vcpus = 1, memory = "16 MiB" }, { vcpus = 1, memory = "24 MiB" }, { vcpus = 1, memory = "32 MiB" }, { vcpus = 1, memory = "40 MiB" },
+]
+[[disk]]
+path = "disk.raw"
+format = "raw"
+END
+dd if=/dev/zero of=/tmp/disk.raw bs=1024 count=64 2>/dev/null
+homenode plan /tmp/wide.toml --emit libvirt >/tmp/wide.xml 2>/tmp/said; code=$?
+cat /tmp/said
+code 0 "a plan is a domain"
+virsh define /tmp/wide.xml >/tmp/said 2>&1
+check "libvirt takes the plan" "^Domain 'wide' defined"
+start wide
+wide=/proc/$(cat /run/libvirt/qemu/wide.pid)
+# affinity_of THREAD: where the kernel lets it run, into /tmp/said.
+affinity_of() {
+    for task in "$wide"/task/*; do
+        [ "$(cat "$task/comm")" != "$1" ] || grep Cpus_allowed_list "$task/status"
+    done >/tmp/said
+}
+for cell in 0 1 2 3; do
+    node=$(sed -n "s/.*<memnode cellid=\"$cell\".* nodeset=\"\([0-3]\)\".*/\1/p" /tmp/wide.xml)
+    pages=$((4096 + cell * 2048))
+    grep "bind.* anon=$pages " "$wide/numa_maps" >/tmp/said
+    check "virtual node $cell of the plan is on node $node" "bind:$node .* N$node=$pages "
+    affinity_of "CPU $cell/KVM"
+    check "its vCPU is there" "^Cpus_allowed_list:[[:space:]]+$((2 * node))-$((2 * node + 1))\$"
+done
+affinity_of "IO iothread1"
+check "its disk's I/O thread has one of the homes" "^Cpus_allowed_list:[[:space:]]+(0-1|2-3|4-5|6-7)\$"
+sed -n 's/.*nodeset="\([0-3]\)".*/\1/p' /tmp/wide.xml | sort -u | wc -l >/tmp/said
+check "the four virtual nodes have four homes" '^4$'

@@ -1,0 +1,247 @@
+//! Other hosts: libvirt's capabilities as a machine, and `--connect` with libvirt's test driver, a real libvirtd, and a real sshd between.
+
+mod common;
+#[path = "common/libvirtd.rs"]
+mod libvirtd;
+#[path = "common/sshd.rs"]
+mod sshd;
+
+use common::{lacks, said_in};
+use libvirtd::Libvirtd;
+use serde_json::Value;
+use sshd::Sshd;
+use std::path::Path;
+
+/// The driver of libvirt's own tests: two nodes of eight CPUs, one domain, no daemon.
+const TEST: &str = "test:///default";
+
+fn said(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let runtime = tempfile::tempdir().expect("a directory");
+    said_in(runtime.path(), arguments)
+}
+
+/// What homenode prints as JSON; it must succeed.
+fn json(arguments: &[&str]) -> Value {
+    let (code, out, error) = said(arguments);
+    assert_eq!(code, Some(0), "{arguments:?}: {error}");
+    serde_json::from_str(&out).unwrap_or_else(|problem| panic!("{arguments:?}: {problem}: {out}"))
+}
+
+fn example(name: &str) -> String {
+    format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn golden(name: &str) -> String {
+    format!("{}/../topology/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A small domain under emulation, without a disk: its firmware looks for one for ever.
+fn domain(name: &str, vcpu: &str) -> String {
+    format!(
+        "<domain type='qemu'><name>{name}</name><memory unit='MiB'>64</memory>{vcpu}<os><type arch='x86_64' machine='pc'>hvm</type></os></domain>"
+    )
+}
+
+fn socket(daemon: &Libvirtd) -> String {
+    daemon.path().join("run/libvirt/libvirt-sock").display().to_string()
+}
+
+#[test]
+fn capabilities_are_a_machine_for_on() {
+    let machine = &json(&["topology", "--json", "--on", &golden("libvirt/two-llcs-a-node.xml")])["machine"];
+    let theirs = &json(&["topology", "--json", "--on", &golden("xml/two-llcs-a-node.xml")])["machine"];
+    assert_eq!(machine["threads"], theirs["threads"]);
+    assert_eq!(machine["distances"], theirs["distances"]);
+    let plan = json(&["plan", &example("wide.toml"), "--json", "--on", &golden("libvirt/two-llcs-a-node.xml")]);
+    assert_eq!(plan["machine"], "two-llcs-a-node");
+}
+
+#[test]
+fn other_xml_is_told_apart() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |text: &str| {
+        let path = directory.path().join("vm.xml");
+        std::fs::write(&path, text).expect("a file");
+        said(&["topology", "--on", path.to_str().expect("UTF-8")])
+    };
+    let (code, _, error) = file(&domain("a", "<vcpu>1</vcpu>"));
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("a VM of libvirt, not a machine; `homenode check` judges it"), "{error}");
+    let (code, _, error) =
+        file("<capabilities><host>\n<topology><cells><cell id='x'/></cells></topology></host></capabilities>");
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("line 2: <cell>: id=\"x\": expected a number under"), "{error}");
+}
+
+#[test]
+fn libvirts_test_driver_is_a_host() {
+    if lacks("libvirts_test_driver_is_a_host", "virsh") {
+        return;
+    }
+    let machine = &json(&["topology", "--connect", TEST, "--json"])["machine"];
+    assert_eq!(
+        (machine["threads"].as_array().map(Vec::len), machine["nodes"].as_array().map(Vec::len)),
+        (Some(16), Some(2))
+    );
+    let (code, out, error) = said(&["topology", "--connect", TEST]);
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    assert!(out.contains("2 NUMA nodes, 16 cores"), "{out}");
+    let top = json(&["top", "--connect", TEST, "--json", "--interval", "0.2"]);
+    assert_eq!(top["domains"][0]["name"], "test");
+    assert_eq!(top["domains"][0]["state"], "running");
+    // The driver says neither: unknown is not zero.
+    for unknown in ["home", "memory_nodes", "resident", "local", "cpu_used", "ready_percent"] {
+        assert_eq!(top["domains"][0][unknown], Value::Null, "{unknown}");
+    }
+    // It says that 2 and 4 MiB are free.
+    let (code, _, error) = said(&["plan", &example("small.toml"), "--connect", TEST]);
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("6 MiB to give (node 0: 2 MiB, node 1: 4 MiB)"), "{error}");
+    assert!(error.contains("does not say how much memory of test is resident"), "{error}");
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_is_told_in_plain_words() {
+    let nowhere = tempfile::tempdir().expect("a directory");
+    let mut without = common::homenode_in(nowhere.path(), &["topology", "--connect", TEST]);
+    let output = without.env("PATH", nowhere.path()).output().expect("homenode");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("virsh cannot be started") && error.contains("libvirt-clients"), "{error}");
+    if lacks("a_host_that_cannot_be_reached_is_told_in_plain_words", "virsh") {
+        return;
+    }
+    let socket = nowhere.path().join("socket");
+    let uri = format!("qemu+unix:///session?socket={}", socket.display());
+    for command in [vec!["topology"], vec!["top", "--once"], vec!["plan", &example("small.toml")]] {
+        let (code, out, error) = said(&[&command[..], &["--connect", &uri]].concat());
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{command:?}: {error}");
+        assert!(error.contains("no libvirt answers"), "{command:?}: {error}");
+    }
+    let (code, _, error) = said(&["topology", "--connect", "qemu+carrier-pigeon:///system"]);
+    assert_eq!(code, Some(2), "{error}");
+    let (code, _, error) = said(&["topology", "--connect", TEST, "--on", "eight"]);
+    assert_eq!(code, Some(2), "{error}");
+}
+
+#[test]
+fn libvirt_says_of_this_host_what_sys_says() {
+    let Some(daemon) = Libvirtd::start("libvirt_says_of_this_host_what_sys_says") else { return };
+    let theirs = json(&["topology", "--json", "--connect", &daemon.uri()]);
+    let ours = json(&["topology", "--json"]);
+    let threads = |report: &Value| -> Vec<[Value; 4]> {
+        let online = |thread: &&Value| thread["online"] == true;
+        let threads = report["machine"]["threads"].as_array().expect("threads").iter().filter(online);
+        threads.map(|thread| ["id", "core", "node", "socket"].map(|key| thread[key].clone())).collect()
+    };
+    assert_eq!(threads(&theirs), threads(&ours));
+    assert_eq!(theirs["machine"]["distances"], ours["machine"]["distances"]);
+    // libvirt knows caches of level 3 and above.
+    if ours["machine"]["llcs"].as_array().is_some_and(|llcs| llcs.iter().all(|llc| llc["level"].as_u64() >= Some(3))) {
+        assert_eq!(theirs["machine"]["llcs"], ours["machine"]["llcs"]);
+    }
+    // Where a balloon changed the memory, libvirt and /proc/meminfo differ, and homenode says so.
+    let memory = |report: &Value| -> Vec<f64> {
+        let nodes = report["machine"]["nodes"].as_array().expect("nodes");
+        nodes.iter().map(|node| node["memory"].as_f64().expect("memory")).collect()
+    };
+    let noted = ours["machine"]["notes"].as_array().is_some_and(|notes| !notes.is_empty());
+    let alike = |(one, other): (&f64, &f64)| noted || (one - other).abs() <= 0.02 * other;
+    assert!(memory(&theirs).iter().zip(&memory(&ours)).all(alike), "{theirs}\n{ours}");
+    assert!(theirs["machine"]["nodes"][0]["free"].as_u64() > Some(0), "{theirs}");
+}
+
+#[test]
+fn domains_of_a_host_are_seen_and_counted() {
+    let Some(daemon) = Libvirtd::start("domains_of_a_host_are_seen_and_counted") else { return };
+    let uri = daemon.uri();
+    let held = |uri: &str| {
+        let plan = json(&["plan", &example("small.toml"), "--json", "--connect", uri]);
+        plan["occupancy"]["nodes"]["0"]["vcpus"].as_u64().unwrap_or(0)
+    };
+    assert_eq!(held(&uri), 0);
+    let pinned = "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='0'/><vcpupin vcpu='1' cpuset='0'/></cputune><numatune><memory mode='strict' nodeset='0'/></numatune>";
+    // Names that look like something else: a number, and one with a quote.
+    daemon.create(&domain("7", pinned));
+    daemon.create(&domain("it's", "<vcpu cpuset='0' current='1'>3</vcpu>"));
+    assert_eq!(held(&uri), 3);
+    let top = json(&["top", "--connect", &uri, "--json", "--interval", "1"]);
+    let row = |name: &str| {
+        let rows = top["domains"].as_array().expect("domains");
+        rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}: {top}")).clone()
+    };
+    let (seven, its) = (row("7"), row("it's"));
+    assert_eq!((&seven["home"], &seven["memory_nodes"], &seven["vcpus"]), (&"0".into(), &"0".into(), &2.into()));
+    assert_eq!((&its["memory_nodes"], &its["vcpus"]), (&Value::Null, &1.into()));
+    for row in [&seven, &its] {
+        assert_eq!(row["state"], "running");
+        assert!(row["cpu_used"].as_f64() >= Some(0.0), "{row}");
+        assert!(row["resident"].as_u64() > Some(0), "{row}");
+        assert_eq!(row["local"], Value::Null);
+    }
+    assert!(top["nodes"][0]["memory_free"].as_u64() > Some(0), "{top}");
+    let (code, out, error) = said(&["top", "--connect", &uri, "--once", "--interval", "0.2"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(out.lines().any(|line| line.starts_with("it's") && line.contains("running")), "{out}");
+}
+
+/// A `virsh` that writes a line for each time it is started.
+fn counting_virsh(directory: &Path) -> std::ffi::OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let real =
+        std::env::split_paths(&path).map(|entry| entry.join("virsh")).find(|found| found.exists()).expect("virsh");
+    let script =
+        format!("#!/bin/sh\necho run >> '{}'\nexec '{}' \"$@\"\n", directory.join("runs").display(), real.display());
+    std::fs::write(directory.join("virsh"), script).expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(directory.join("virsh"), mode).expect("permissions");
+    std::env::join_paths(std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path))).expect("a PATH")
+}
+
+#[test]
+fn a_look_is_one_run_of_virsh() {
+    if lacks("a_look_is_one_run_of_virsh", "virsh") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = counting_virsh(directory.path());
+    let mut top = common::homenode_in(directory.path(), &["top", "--connect", TEST, "--once", "--interval", "0.1"]);
+    assert!(top.env("PATH", path).output().expect("homenode").status.success());
+    let runs = std::fs::read_to_string(directory.path().join("runs")).expect("runs");
+    // The machine; a first look, and the XML of the domain that it found; the second look.
+    assert_eq!(runs.lines().count(), 4, "{runs}");
+}
+
+#[test]
+fn a_host_behind_ssh_is_seen_as_without() {
+    const TEST_NAME: &str = "a_host_behind_ssh_is_seen_as_without";
+    let (Some(sshd), Some(daemon)) = (Sshd::start(TEST_NAME), Libvirtd::start(TEST_NAME)) else { return };
+    daemon.create(&domain("far", "<vcpu cpuset='0'>2</vcpu>"));
+    let (near, far) = (daemon.uri(), sshd.uri(&socket(&daemon)));
+    let machine = |uri: &str| {
+        let mut machine = json(&["topology", "--json", "--connect", uri])["machine"].take();
+        for node in machine["nodes"].as_array_mut().expect("nodes") {
+            node["free"].take();
+        }
+        machine
+    };
+    assert_eq!(machine(&far), machine(&near));
+    let top = json(&["top", "--connect", &far, "--json", "--interval", "0.5"]);
+    assert_eq!((&top["domains"][0]["name"], &top["connect"]), (&"far".into(), &far.as_str().into()));
+    let plan = json(&["plan", &example("small.toml"), "--json", "--connect", &far]);
+    assert_eq!(plan["occupancy"]["nodes"]["0"]["vcpus"], 2);
+    let (code, out, error) = said(&["plan", &example("small.toml"), "--emit", "systemd", "--connect", &far]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(out.contains("AllowedMemoryNodes=0"), "{out}");
+    // What goes wrong on the way is told, and nobody is asked for a password.
+    let cases = [
+        (sshd.uri_of_stranger(&socket(&daemon)), "Host key verification failed"),
+        (sshd.uri_with_strange_key(&socket(&daemon)), "Permission denied"),
+        (sshd.uri("/nonexistent/libvirt-sock"), "no libvirt answers"),
+    ];
+    for (uri, words) in cases {
+        let (code, out, error) = said(&["topology", "--connect", &uri]);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{uri}: {error}");
+        assert!(error.contains(words) && error.contains("homenode: libvirt at qemu+ssh://"), "{uri}: {error}");
+    }
+}

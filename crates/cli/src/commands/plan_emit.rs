@@ -43,12 +43,12 @@ pub(crate) fn print(
     } else {
         BootFiles::default()
     };
-    let (spec, boot) = if kind == Kind::Libvirt { absolute(spec, &boot)? } else { (spec.clone(), boot) };
+    let (spec, boot) = absolute(spec, &boot)?;
     let emission = Emission { machine, spec: &spec, plan, boot: &boot, accelerator: &accelerator };
     output::print(emit(kind, &emission).map_err(|problem| bad_input(in_file(problem)))?)
 }
 
-/// libvirt starts QEMU in a directory of its own: every file with its whole path.
+/// A text is read, and a VM started, in other directories than this one: every file with its whole path.
 fn absolute(spec: &VmSpec, boot: &BootFiles) -> anyhow::Result<(VmSpec, BootFiles)> {
     let (mut spec, mut boot) = (spec.clone(), boot.clone());
     let mut files: Vec<&mut PathBuf> = spec.disks.iter_mut().map(|disk| &mut disk.path).collect();

@@ -215,26 +215,26 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     let mut losses = Vec::new();
     let split = |client: &&Client| client.home.len() > 1 && client.memory_policy != MemoryPolicy::Default;
     for client in plan.placement.clients.iter().filter(split) {
-        let how = if client.memory_policy == MemoryPolicy::Interleave { "page by page" } else { "freely" };
+        let how = if client.memory_policy == MemoryPolicy::Interleave { "goes page by page" } else { "is bound" };
         losses.push(Loss::new(
-            format!("memory of client {} {how} over nodes {}: a memory zone is bound to one host node.", client.id, client.home),
+            format!("A memory zone is bound to one host node, and memory of client {} {how} to nodes {}.", client.id, client.home),
             "It has a zone on each node, one after the other: an application that touches only the first part uses the first node only.",
         ));
     }
     if plan.topology.exposed && is_asymmetric(plan) {
         losses.push(Loss::new(
-            "distances that differ by direction: cloud-hypervisor makes them symmetric.",
+            "cloud-hypervisor makes distances symmetric, and some of these differ by direction.",
             "The guest sees one of the two for both directions.",
         ));
     }
     if !spec.networks.is_empty() {
         losses.push(Loss::new(
-            format!("{} network(s) of kind user: cloud-hypervisor has no network of its own.", spec.networks.len()),
+            "cloud-hypervisor has no user network.",
             "The guest has no network and no forwarded port; with a tap device, add --net tap=NAME.",
         ));
     }
     losses.push(Loss::new(
-        "homes of cloud-hypervisor's own threads (devices, signals).",
+        "cloud-hypervisor's own threads (devices, signals) get no CPUs of their own.",
         "They run on the CPUs of the VM's homes, beside its vCPUs.",
     ));
     losses

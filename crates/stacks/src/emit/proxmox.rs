@@ -151,13 +151,13 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     let mut losses = Vec::new();
     if !is_dns_name(&spec.name) {
         losses.push(Loss::new(
-            format!("the name {}: Proxmox's names are DNS names.", spec.name),
+            format!("Proxmox's names are DNS names, which {} is not.", spec.name),
             "The VM shows by its number only.",
         ));
     }
     if several_cpu_sets(plan) {
         losses.push(Loss::new(
-            "homes of single vCPUs: `affinity` is one set of CPUs for the whole process.",
+            "Proxmox binds no single vCPU: `affinity` is one set of CPUs for the whole process.",
             "vCPUs run on the CPUs of any home of this VM, away from their memory, until `homenode balance` on that host brings them home.",
         ));
     }
@@ -165,7 +165,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         if let Some(client) = client_of(plan, node.id).filter(|client| has_gap(&client.home)) {
             losses.push(Loss::new(
                 format!(
-                    "the home {} of virtual node {}: Proxmox hands QEMU only one range of host nodes rightly.",
+                    "Proxmox hands QEMU only one range of host nodes rightly, and the home {} of virtual node {} has a gap.",
                     client.home, node.id
                 ),
                 "Its memory is bound to no node; policy.node_affinity with neighbouring numbers mends it.",
@@ -173,7 +173,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         }
     }
     losses.push(Loss::new(
-        "filling the memory at the start: Proxmox does it for huge pages only (`hugepages: 2` or `1024`, one host node each).",
+        "Proxmox fills the memory at the start only with huge pages (`hugepages: 2` or `1024`, one host node each).",
         "A home that is full shows only when the guest touches its memory; with policy=bind the host then reclaims or kills.",
     ));
     let distances = (!told_distances(plan).is_empty()).then_some("the distances between virtual nodes");
@@ -181,7 +181,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     let custom: Vec<&str> = distances.into_iter().chain(kernel).collect();
     if !custom.is_empty() {
         losses.push(Loss::new(
-            format!("{}, as options: `args` hands them to QEMU as they are.", custom.join(" and ")),
+            format!("Proxmox has no option for {}: `args` hands QEMU its own.", custom.join(" and ")),
             "Only root@pam may change `args`, and the web interface does not show it.",
         ));
     }

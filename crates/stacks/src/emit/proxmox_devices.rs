@@ -44,7 +44,7 @@ pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, String> {
         if !forward.is_empty() {
             let ports: Vec<String> = forward.iter().map(|port| port.host.to_string()).collect();
             devices.losses.push(Loss::new(
-                format!("network[{index}].forward: Proxmox's network without a bridge forwards no port."),
+                format!("Proxmox's network without a bridge forwards no port (network[{index}].forward)."),
                 format!("Nothing listens on port {} of the host: add `bridge=vmbr0` to net{index}, and reach the guest by its own address.", ports.join(", ")),
             ));
         }
@@ -52,7 +52,10 @@ pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, String> {
     devices.lines.extend(["serial0: socket", "vga: serial0"].map(str::to_owned));
     if let Console::File { path: log } = &spec.console {
         devices.losses.push(Loss::new(
-            format!("console.path = {}: Proxmox's serial console is a socket.", path("console.path", log)?),
+            format!(
+                "Proxmox's serial console is a socket, not the file {} (console.path).",
+                path("console.path", log)?
+            ),
             "Nothing is written to that file: `qm terminal ID` shows the console.",
         ));
     }
@@ -84,7 +87,7 @@ fn add_disk(devices: &mut Devices, index: usize, disk: &Disk) -> Result<(), Stri
     let value = quoted(&format!("STORAGE:0,import-from={file}{flags}"));
     devices.usage.push(format!("Import disk {index} (STORAGE is a name of yours): qm set ID --virtio{index} {value}"));
     devices.losses.push(Loss::new(
-        format!("disk[{index}].path = {file}: a configuration names volumes of a storage, not files."),
+        format!("A Proxmox configuration names volumes of a storage, not files such as {file} (disk[{index}].path)."),
         "The VM has no such disk until the `qm set` above has copied it; what the VM writes then is not in that file.",
     ));
     Ok(())

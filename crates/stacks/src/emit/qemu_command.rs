@@ -47,7 +47,7 @@ fn shares_a_thread(accelerator: &Accelerator) -> bool {
 
 fn comments(emission: &Emission<'_>) -> String {
     let mut usage = vec![format!(
-        "Run this text with sh. It needs {PROGRAM} 7.2 or newer and taskset (util-linux); the console is the terminal."
+        "Run this text with sh on an x86-64 host. It needs {PROGRAM} 7.2 or newer and taskset (util-linux); the console is the terminal."
     )];
     if let Accelerator::Tcg { .. } = emission.accelerator {
         usage.push(format!("NO HARDWARE VIRTUALIZATION: {}.", emission.accelerator));
@@ -64,23 +64,23 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     if several_cpu_sets(plan) {
         losses.push(if shares_a_thread(emission.accelerator) {
             Loss::new(
-                "vCPUs at homes of their own: under emulation one thread runs all vCPUs of a VM of this width.",
-                "That thread runs on the CPUs of any home, so that a vCPU's memory is remote now and then.",
+                "Under emulation one thread runs all vCPUs of a VM of this width.",
+                "It runs on the CPUs of any home, so that a vCPU's memory is remote now and then.",
             )
         } else {
             Loss::new(
-                "homes of single vCPUs in QEMU's command line: it has no option for them.",
-                "Until the loop below has seen QEMU's threads (it looks every second), vCPUs run on the CPUs of any home of this VM.",
+                "QEMU's command line binds no vCPU: the loop below does it, once QEMU has started its threads.",
+                "Until then (it looks every second) vCPUs run on the CPUs of any home of this VM.",
             )
         });
     }
     losses.push(Loss::new(
-        "homes of QEMU's own threads (I/O, display).",
+        "QEMU's own threads (I/O, display) get no CPUs of their own.",
         "They run on the CPUs of the VM's homes, beside its vCPUs, as under `homenode run`.",
     ));
     losses.push(Loss::new(
-        "what comes later: nothing moves this VM when its homes get crowded, and nobody reads back where it is.",
-        "`homenode balance` on that host adopts it and keeps it at home; `homenode why` and `homenode doctor` read back.",
+        "A command line fixes homes once, and nobody reads back where the VM is.",
+        "When a node fills up, the VM stays where it is. `homenode balance` moves it; `homenode doctor` reads back.",
     ));
     losses
 }

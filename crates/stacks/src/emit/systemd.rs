@@ -28,9 +28,9 @@ fn slice_name(vm: &str) -> String {
 }
 
 fn usage(plan: &Plan, slice: &str) -> Vec<String> {
-    let slice = quoted(slice);
+    let (file, slice) = (slice, quoted(slice));
     let mut usage = vec![
-        format!("/etc/systemd/system/{slice}, for systemd 244 or newer with the unified cgroup hierarchy (v2). Then:"),
+        format!("/etc/systemd/system/{file}, for systemd 244 or newer with the unified cgroup hierarchy (v2). Then:"),
         "  systemctl daemon-reload".to_owned(),
         format!("  systemd-run --slice={slice} --scope qemu-system-x86_64 ..."),
     ];
@@ -51,25 +51,25 @@ fn losses(plan: &Plan) -> Vec<Loss> {
     let mut losses = Vec::new();
     if plan.topology.exposed {
         losses.push(Loss::new(
-            format!("the {} virtual nodes: a slice does not know what runs in it.", plan.topology.nodes.len()),
+            format!("A slice does not know what runs in it, nor the {} virtual nodes.", plan.topology.nodes.len()),
             "QEMU must be told of them itself: start the command of `homenode plan --emit qemu` in the slice.",
         ));
     }
     if several_cpu_sets(plan) {
         losses.push(Loss::new(
-            "homes of single clients: a slice has one set of CPUs and one of nodes for all that runs in it.",
+            "A slice has one set of CPUs and one of nodes for all that runs in it.",
             "Unless QEMU's own options bind memory, vCPUs and memory mix over all homes, half of it remote with two: `homenode balance` brings vCPUs home.",
         ));
     }
     if is_interleaved(plan) {
         losses.push(Loss::new(
-            "interleaved memory: NUMAPolicy= and NUMAMask= are settings of services, not of slices and scopes.",
+            "Slices and scopes have no memory policy: NUMAPolicy= and NUMAMask= are settings of services.",
             "Memory lies where the vCPU that touches it first runs, unless QEMU's options or a service interleave it.",
         ));
     }
     if memory_nodes(plan).is_some() {
         losses.push(Loss::new(
-            "a later change: AllowedMemoryNodes= must stay as it is while the VM runs.",
+            "AllowedMemoryNodes= cannot be changed safely while the VM runs.",
             "The kernel moves pages while the change is written, and re-targets policies by position: after a widening, memory that was bound to node 1 may be bound to node 0.",
         ));
     }

@@ -114,6 +114,19 @@ pub(crate) fn all() -> Vec<(&'static str, Case)> {
     ]
 }
 
+/// VMs of several widths on every machine that comes with homenode, named after both.
+pub(crate) fn everywhere() -> Vec<(String, Case)> {
+    let mut cases = Vec::new();
+    for name in read::shipped_names() {
+        for vcpus in [1, 3, 16, 17, 60, 130] {
+            let case = Case::new(shipped(name), &format!("name = \"vm\"\nvcpus = {vcpus}\nmemory = \"9 GiB\"\n"));
+            cases.push((format!("{vcpus} vCPUs on {name}"), case));
+        }
+    }
+    assert!(cases.len() >= 50);
+    cases
+}
+
 /// The VM with disks and networks, whose names are odd.
 pub(crate) fn devices() -> Case {
     Case::new(shipped("hp-dl380-g6"), DEVICES)

@@ -2,9 +2,9 @@
 
 use qemu::Accelerator;
 use qemu::command_line::BootFiles;
-use scheduler::{Occupancy, VmSpec};
+use scheduler::{Occupancy, Plan, VmSpec};
 use stacks::emit::{Emission, Kind, emit};
-use topology::read;
+use topology::{Machine, read};
 
 const TWO_NODES: &str = "pack:2 [numa(memory=64GiB)] l3:1 core:8 pu:1";
 const TWO_NODES_SMT: &str = "pack:2 [numa(memory=24GiB)] l3:1 core:4 pu:2";
@@ -67,12 +67,30 @@ command_line = "root=/dev/vda: quiet #x \"y\" 'z' no"
 kind = "user"
 "#;
 
+/// A case as `emit` takes it.
+pub(crate) struct Case {
+    pub(crate) machine: Machine,
+    pub(crate) spec: VmSpec,
+    pub(crate) plan: Plan,
+}
+
+impl Case {
+    /// A machine in hwloc's synthetic grammar and a spec in TOML.
+    pub(crate) fn new(machine: &str, spec: &str) -> Self {
+        let machine = read::from_synthetic(machine).expect("a machine");
+        let spec = VmSpec::from_toml(spec, "vm.toml").expect("a spec");
+        let plan = scheduler::plan(&machine, &Occupancy::default(), &spec).expect("a plan");
+        Self { machine, spec, plan }
+    }
+
+    pub(crate) fn text(&self, kind: Kind) -> String {
+        let Self { machine, spec, plan } = self;
+        let (boot, accelerator) = (BootFiles::default(), Accelerator::Kvm);
+        emit(kind, &Emission { machine, spec, plan, boot: &boot, accelerator: &accelerator }).expect("a text")
+    }
+}
+
 /// What is emitted for a machine in hwloc's synthetic grammar and a spec in TOML.
 pub(crate) fn emitted(kind: Kind, machine: &str, spec: &str) -> String {
-    let machine = read::from_synthetic(machine).expect("a machine");
-    let spec = VmSpec::from_toml(spec, "vm.toml").expect("a spec");
-    let plan = scheduler::plan(&machine, &Occupancy::default(), &spec).expect("a plan");
-    let (boot, accelerator) = (BootFiles::default(), Accelerator::Kvm);
-    let emission = Emission { machine: &machine, spec: &spec, plan: &plan, boot: &boot, accelerator: &accelerator };
-    emit(kind, &emission).expect("a text")
+    Case::new(machine, spec).text(kind)
 }

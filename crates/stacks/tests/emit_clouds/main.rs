@@ -3,3 +3,4 @@
 mod cases;
 mod judges;
 mod kubevirt;
+mod nova;

@@ -55,9 +55,9 @@ pub(super) fn properties(emission: &Emission<'_>, shape: Shape) -> Vec<(String, 
     properties
 }
 
-/// What gives each vCPU a CPU of its own: a core of its own where the plan counts cores.
+/// What gives each vCPU a CPU of its own. `isolate` keeps the VM on hosts without SMT.
 pub(super) fn dedicated(emission: &Emission<'_>) -> [String; 3] {
-    let threads = if emission.spec.policy.prefer_ht { "prefer" } else { "isolate" };
+    let threads = if emission.machine.threads_per_core() > 1 { "prefer" } else { "isolate" };
     [
         "hw:cpu_policy=dedicated".to_owned(),
         format!("hw:cpu_thread_policy={threads}"),

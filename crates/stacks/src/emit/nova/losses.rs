@@ -13,6 +13,7 @@ pub(super) fn losses(emission: &Emission<'_>, shape: Shape) -> Vec<Loss> {
         Shape::Nodes => {
             losses.push(homes(emission));
             losses.extend(straddling(emission));
+            losses.extend(together(emission));
             losses.extend(policy(emission));
             losses.extend(distances(emission));
             losses.extend(threads(emission));
@@ -46,7 +47,7 @@ fn homes(emission: &Emission<'_>) -> Loss {
     Loss::new(
         format!("Nova names no node of the host: it takes those that fit and have least left free.{asked}"),
         format!(
-            "the VM may live on other nodes than {}, far from each other or beside busy VMs while others idle; packing_host_numa_cells_allocation_strategy = False in nova.conf takes the freest instead.",
+            "the VM may live on other nodes than {}, far from each other or beside busy VMs while others idle; [compute] packing_host_numa_cells_allocation_strategy = False in nova.conf takes the freest instead.",
             all_homes(emission.plan)
         ),
     )
@@ -61,6 +62,22 @@ fn straddling(emission: &Emission<'_>) -> Option<Loss> {
         ),
         "no host of this shape takes the flavor; plan for fewer vCPUs or less memory in a virtual node.",
     ))
+}
+
+/// Nova never puts two nodes of a guest on one node of the host.
+fn together(emission: &Emission<'_>) -> Option<Loss> {
+    let (wanted, homes) = (emission.plan.topology.nodes.len(), all_homes(emission.plan));
+    let there = emission.machine.nodes.iter().filter(|node| !emission.machine.usable_cpus(node.id).is_empty()).count();
+    (homes.len() < wanted).then(|| {
+        Loss::new(
+            format!("Nova puts no two of the guest's nodes on one node of the host; the plan has {wanted} on nodes {homes}."),
+            if there < wanted {
+                format!("no host of this shape takes the flavor: it has {there} nodes with CPUs; plan with as many virtual nodes.")
+            } else {
+                format!("the VM is spread over {wanted} nodes, and memory is remote that would be local; plan with fewer virtual nodes.")
+            },
+        )
+    })
 }
 
 fn policy(emission: &Emission<'_>) -> Option<Loss> {
@@ -87,7 +104,7 @@ fn threads(emission: &Emission<'_>) -> Option<Loss> {
     siblings.then(|| {
         Loss::new(
             "Nova counts hardware threads as CPUs; the plan counts a core for each vCPU.",
-            "a node takes twice as many vCPUs as planned; the dedicated policy below, with isolate, keeps whole cores.",
+            "a node takes as many vCPUs as it has hardware threads, two on a core. Nova has no word for whole cores (isolate means hosts without SMT): turn SMT off on the hosts, or plan with prefer_ht = true.",
         )
     })
 }

@@ -19,11 +19,7 @@ pub(crate) fn open(move_limit: Option<Bytes>, confine: bool) -> anyhow::Result<L
 /// This host, for a balancer: no look takes long, and when it begins every VM was seen, so that what it remembers of one is not forgotten.
 pub(crate) fn open_for_long(move_limit: Bytes) -> anyhow::Result<LinuxHost> {
     let mut host = open_with(Some(move_limit), false, Some(linux::NEWCOMERS_WITHIN))?;
-    observe(&mut host)?;
-    while host.unexamined() > 0 {
-        thread::sleep(FIRST_LOOKS_APART);
-        observe(&mut host)?;
-    }
+    host.examine_all(FIRST_LOOKS_APART).map_err(|why| anyhow::anyhow!("this host cannot be read: {why}"))?;
     Ok(host)
 }
 

@@ -109,6 +109,16 @@ fn vms_are_examined_a_few_at_a_look_and_memory_is_unknown_until_all_are() {
         }
         assert!(Instant::now() < until, "not all were examined: {observation:?}");
     }
+    // A balancer begins when it has seen all, and with rates that are not those of a moment.
+    let options = HostOptions { newcomers_within: Some(Duration::ZERO), ..HostOptions::default() };
+    let mut host = LinuxHost::new(options).unwrap();
+    host.examine_all(Duration::from_millis(1)).unwrap();
+    let observation = host.observe().unwrap();
+    for pid in three {
+        let seen = of(&observation, pid).unwrap();
+        assert!(seen.clients.iter().all(|client| client.cpu_used.is_none()), "{seen:?}");
+    }
+    assert!(observation.nodes.values().all(|node| node.cpu_used.is_none()), "{observation:?}");
 }
 
 #[test]

@@ -39,6 +39,11 @@ impl Accounts {
         self.threads.iter_mut().for_each(|account| account.read(root, pid, spare));
     }
 
+    /// What was read so far is no beginning of a rate.
+    pub(super) fn forget_rates(&mut self) {
+        self.now_ns = 0;
+    }
+
     /// Keeps what is known of threads that stay.
     fn follow<'a>(&mut self, threads: impl Iterator<Item = &'a u32>) {
         let mut known = std::mem::take(&mut self.threads);
@@ -130,6 +135,11 @@ mod tests {
         // Two seconds: thread 8 ran 1 s and waited 0.5 s, thread 9 ran 1 s.
         assert_eq!(accounts.used(&[8, 9]), (Some(1.0), Some(0.25)));
         assert_eq!(accounts.used(&[8]), (Some(0.5), Some(0.25)));
+        accounts.forget_rates();
+        accounts.read(&root, 7, [8, 9].iter(), 4 * SECOND, &spare);
+        assert_eq!(accounts.used(&[8]), (None, None));
+        accounts.read(&root, 7, [8, 9].iter(), 5 * SECOND, &spare);
+        assert_eq!(accounts.used(&[8]), (Some(0.0), Some(0.0)));
     }
 
     #[test]

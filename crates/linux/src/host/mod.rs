@@ -130,6 +130,22 @@ impl LinuxHost {
         self.vms.values().map(|tracked| &tracked.vm)
     }
 
+    /// Looks until every VM that runs was examined, as often as [`HostOptions::newcomers_within`] makes it necessary, with `pause` between two
+    /// looks. The next observation has no rates, as if it were the first: they would be those of a moment.
+    ///
+    /// # Errors
+    /// The list of processes cannot be read.
+    pub fn examine_all(&mut self, pause: Duration) -> Result<(), String> {
+        self.observe()?;
+        while self.unexamined > 0 {
+            std::thread::sleep(pause);
+            self.observe()?;
+        }
+        self.busy_at_ns = 0;
+        self.vms.values_mut().for_each(Tracked::forget_rates);
+        Ok(())
+    }
+
     /// VMs that the last observation saw and left out, because there was no time to examine them.
     pub fn unexamined(&self) -> usize {
         self.unexamined

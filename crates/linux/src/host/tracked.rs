@@ -218,6 +218,11 @@ impl Tracked {
         self.allowed.clone().filter(|allowed| !all.is_subset(allowed))
     }
 
+    /// The next observation has no rates.
+    pub(super) fn forget_rates(&mut self) {
+        self.accounts.forget_rates();
+    }
+
     /// Files of it that stay open.
     pub(super) fn open_files(&self) -> usize {
         self.accounts.open_files()

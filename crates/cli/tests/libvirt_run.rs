@@ -254,7 +254,7 @@ fn a_libvirt_that_cannot_be_used_is_said_and_nothing_is_written() {
     };
     said("::::", 2, &["::::", "qemu:///system"]);
     said("qemu+unix:///session?socket=/no/such/socket", 1, &["no libvirt answers", "systemctl"]);
-    said("qemu+ssh://127.0.0.1:1/system", 1, &["ssh"]);
+    said("qemu+ssh://somewhere/system", 2, &["libvirt of somewhere", "this host only", "--emit libvirt"]);
     said("test:///default", 1, &["test:///default"]);
     let (code, text) = run("qemu:///system", Some("/no/bin"));
     assert_eq!(code, Some(1));

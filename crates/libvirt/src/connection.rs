@@ -9,6 +9,8 @@ use std::time::Duration;
 const ANSWER: Duration = Duration::from_secs(30);
 /// The kernel takes no argument of more than 128 KiB (MAX_ARG_STRLEN): longer batches are several.
 const LONGEST_BATCH: usize = 96 << 10;
+/// What a command reads that is given a text. Unlike `/dev/stdin` it is there wherever there are processes.
+pub(crate) const STDIN: &str = "/proc/self/fd/0";
 /// Stands between the answers of a batch. It is nothing that libvirt says.
 const MARK: &str = "-- homenode: end of answer --";
 
@@ -44,12 +46,16 @@ impl Connection {
         Ok(self.ask(&["uri"])?.trim().to_owned())
     }
 
-    /// The host that it speaks of, where that is another one than this: the one that the URI names.
+    /// The host that it speaks of, where that is another one than this: the one that the URI names. libvirt is asked only where the given URI
+    /// names none: it may be an alias (`uri_aliases` of libvirt.conf), or virsh's own choice.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
     pub fn other_host(&self) -> Result<Option<String>, LibvirtError> {
-        Ok(host_of(&self.effective_uri()?))
+        match self.uri.as_deref().and_then(host_of) {
+            Some(host) => Ok(Some(host)),
+            None => Ok(host_of(&self.effective_uri()?)),
+        }
     }
 
     /// What `virsh` prints for a command and its arguments; none of them is quoted.
@@ -60,7 +66,7 @@ impl Connection {
         self.ask_with(command, None)
     }
 
-    /// As [`ask`](Self::ask), with a text that the command reads as the file `/dev/stdin`.
+    /// As [`ask`](Self::ask), with a text that the command reads as the file `/proc/self/fd/0`.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).

@@ -1,5 +1,6 @@
 //! Domains of a libvirt: which there are, what they are, and what becomes of them.
 
+use crate::connection::STDIN;
 use crate::{Connection, LibvirtError};
 use linux::Root;
 use linux::vm::RunningVm;
@@ -172,7 +173,7 @@ impl Connection {
     /// # Errors
     /// libvirt refuses the XML, or cannot be reached.
     pub fn define(&self, xml: &str) -> Result<(), LibvirtError> {
-        self.ask_with(&["define", "--file", "/dev/stdin"], Some(xml)).map(drop)
+        self.ask_with(&["define", "--file", STDIN], Some(xml)).map(drop)
     }
 
     /// Starts a domain that is defined; returns when its guest runs, or, with `paused`, when it could.

@@ -1,5 +1,6 @@
 //! Starting a VM through libvirt, so that either it runs and libvirt keeps it, or nothing of it is left.
 
+use crate::connection::STDIN;
 use crate::residence::{read_back, unreachable_process};
 use crate::{Connection, LibvirtError, ListedDomain, local_process};
 use qemu::{Accelerator, Residence, TcgThreads};
@@ -74,7 +75,7 @@ impl NewDomain {
     /// libvirt refuses it, or QEMU ends at once: then nothing is left.
     pub fn start(connection: &Connection, xml: String, uuid: String) -> Result<Self, LibvirtError> {
         let mut new = Self { connection: connection.clone(), uuid, xml, ended_on_drop: false };
-        let created = connection.with_limit(START).ask_with(&["create", "--file", "/dev/stdin"], Some(&new.xml));
+        let created = connection.with_limit(START).ask_with(&["create", "--file", STDIN], Some(&new.xml));
         // An answer that did not come in time may have been a yes.
         new.ended_on_drop = matches!(created, Ok(_) | Err(LibvirtError::Timeout { .. }));
         match created {

@@ -49,7 +49,7 @@ fn list(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     if listing.vms.is_empty() {
-        output::line("No VM of homenode's own runs in the background.")?;
+        output::line("No VM runs in the background.")?;
         return Ok(());
     }
     let header = ["Name", "Process", "vCPUs", "Memory", "Virtual nodes", "Home nodes", "Accelerator", "Up"];

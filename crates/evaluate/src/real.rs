@@ -3,7 +3,7 @@
 use crate::disturbance::Reading;
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
 use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
-use qemu::{Accelerator, AgentError, AgentLink, ConsoleTo, Launch, NativeAgent, Residence, RunningVm};
+use qemu::{Accelerator, AgentError, AgentLink, ConsoleTo, Launch, NativeAgent, Residence, RunningVm, RuntimeDir};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use workloads::protocol::ToAgent;
@@ -32,6 +32,8 @@ impl World for ThisHost {
             let agent = NativeAgent::start(&self.agent_program).map_err(|error| error.to_string())?;
             return Ok(vec![Box::new(Native { agent, started })]);
         }
+        // Whoever plans a VM meanwhile waits until the memory of these is taken. A user without such a directory has no VM that waits for it.
+        let _placing = RuntimeDir::open().and_then(|directory| directory.lock_placement()).ok();
         // If one fails, dropping the others ends them.
         configuration
             .vms

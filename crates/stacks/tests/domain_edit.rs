@@ -108,6 +108,10 @@ fn a_text_in_one_line_stays_in_one_line() {
     let text = "<domain type='kvm'><name>x</name><vcpu>2</vcpu></domain>";
     let made = edited(text, &[set(pin(0), "cpuset", "0")]);
     assert_eq!(made, text.replace("</domain>", "<cputune><vcpupin vcpu='0' cpuset='0'/></cputune></domain>"));
+    // One of the first elements on the line of the parent does not make it a text in one line.
+    let mixed = "<domain><name>x</name>\n    <vcpu>2</vcpu>\n</domain>";
+    let after = "<vcpu>2</vcpu>\n    <cputune>\n        <vcpupin vcpu='0' cpuset='0'/>\n    </cputune>";
+    assert_eq!(edited(mixed, &[set(pin(0), "cpuset", "0")]), mixed.replace("<vcpu>2</vcpu>", after));
     assert_eq!(edited("<domain/>", &[set(steps(&["vcpu"]), "a", "b")]), "<domain>\n  <vcpu a='b'/>\n</domain>");
     assert_eq!(edited("<domain></domain>", &[set(steps(&["vcpu"]), "a", "b")]), "<domain>\n  <vcpu a='b'/>\n</domain>");
 }

@@ -150,15 +150,16 @@ fn says_of_memory(domain: &Domain, plan: &Plan, what: &str) {
         MemoryPolicy::Interleave => Some("interleave"),
         MemoryPolicy::Default => None,
     };
-    let homes = clients.iter().fold(NodeSet::new(), |all, client| all.union(&client.home));
-    assert_eq!(domain.memory_tune, mode.map(|mode| tune(mode, &homes)), "{what}");
-    let exposed = if plan.topology.exposed { plan.topology.nodes.as_slice() } else { &[] };
-    assert_eq!(domain.cells.len(), exposed.len(), "{what}");
-    for (cell, node) in domain.cells.iter().zip(exposed) {
+    // For the whole process nothing: the VM's cgroup would then keep its memory from other homes.
+    assert_eq!(domain.memory_tune, None, "{what}");
+    let celled = plan.topology.exposed || mode.is_some();
+    let nodes = if celled { plan.topology.nodes.as_slice() } else { &[] };
+    assert_eq!(domain.cells.len(), nodes.len(), "{what}");
+    for (cell, node) in domain.cells.iter().zip(nodes) {
         assert_eq!((cell.id, cell.memory), (node.id, node.memory), "{what}");
         assert_eq!(cell.vcpus, node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect(), "{what}");
-        let row = &plan.topology.distances[node.id as usize];
-        assert_eq!(cell.distances, (0..).zip(row.iter().copied()).collect(), "{what}");
+        let row = plan.topology.distances.get(node.id as usize).filter(|_| plan.topology.exposed);
+        assert_eq!(cell.distances, (0..).zip(row.cloned().unwrap_or_default()).collect(), "{what}");
         let client = clients.iter().find(|client| client.virtual_nodes.contains(&node.id)).unwrap();
         assert_eq!(domain.memory_nodes.get(&node.id), mode.map(|mode| tune(mode, &client.home)).as_ref(), "{what}");
     }
@@ -181,6 +182,30 @@ fn domains_say_what_the_plan_says() {
         };
         assert_eq!(losses, expected, "{text}");
     }
+}
+
+/// QEMU ends if libvirt asks it to fill memory with threads on CPUs that the VM's cgroup does not have, or that do not exist.
+#[test]
+fn memory_of_a_home_without_cpus_is_not_filled_at_the_start() {
+    let case = &cases()[1];
+    let mut machine = machine(case);
+    let spec = "name = \"far\"\nvcpus = 2\nmemory = \"1 GiB\"\npolicy.node_affinity = \"0\"\n";
+    let spec = VmSpec::from_toml(spec, "vm.toml").unwrap();
+    let mut plan = scheduler::plan(&machine, &Occupancy::default(), &spec).unwrap();
+    let emitted =
+        |machine: &Machine, plan: &Plan| domain(machine, &spec, plan, &boot_of(&spec), &Accelerator::Kvm).unwrap();
+    let near = emitted(&machine, &plan);
+    assert!(near.contains("<allocation mode=\"immediate\"") && !near.contains("libvirt fills no memory"), "{near}");
+    machine.threads.retain(|thread| thread.node.0 == 0);
+    plan.placement.clients[0].home = "1".parse().unwrap();
+    let far = emitted(&machine, &plan);
+    assert!(
+        !far.contains("memoryBacking") && far.contains("NOT EXPRESSED: libvirt fills no memory on node 1"),
+        "{far}"
+    );
+    let domain = parse(&far, "far").unwrap();
+    assert_eq!(domain.vcpu_pins[&0], "0-7".parse().unwrap());
+    assert_eq!(domain.memory_nodes[&0], tune("strict", &"1".parse().unwrap()));
 }
 
 /// What homenode writes, homenode approves of, but for what the spec insists on: no policy, no nodes, nodes of its own.

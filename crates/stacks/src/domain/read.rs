@@ -166,7 +166,8 @@ fn cpu_topology(element: Node<'_, '_>) -> Read<CpuTopology> {
     Ok(CpuTopology {
         sockets: count("sockets")?,
         dies: count("dies")?,
-        cores: count("cores")?,
+        // Clusters and modules of newer libvirt hold cores.
+        cores: count("cores")?.saturating_mul(count("clusters")?).saturating_mul(count("modules")?),
         threads: count("threads")?,
     })
 }

@@ -141,15 +141,15 @@ struct Style<'t> {
 
 impl<'t> Style<'t> {
     fn of(text: &'t str, parent: Node<'_, '_>) -> Self {
-        let child = parent.children().find(Node::is_element).map(|child| indentation(text, child.range().start));
-        let own = indentation(text, parent.range().start);
-        let lines = child.map_or(own.is_some(), |child| child.is_some());
+        let place = |element: Node<'_, '_>| indentation(text, element.range().start);
+        let child = parent.children().filter(Node::is_element).find_map(place);
+        let own = place(parent);
+        let lines = child.is_some() || (own.is_some() && !parent.children().any(|child| child.is_element()));
         let ends = if text.contains("\r\n") { "\r\n" } else { "\n" };
         let outer = own.unwrap_or_default();
         let root = parent.document().root_element();
-        let indented =
-            root.children().filter(Node::is_element).find_map(|child| indentation(text, child.range().start));
-        let unit = child.flatten().and_then(|child| child.strip_prefix(outer)).or(indented).unwrap_or("  ");
+        let indented = root.children().filter(Node::is_element).find_map(place);
+        let unit = child.and_then(|child| child.strip_prefix(outer)).or(indented).unwrap_or("  ");
         let quote = quote_of(parent);
         Self { line_end: if lines { ends } else { "" }, outer, unit, quote }
     }

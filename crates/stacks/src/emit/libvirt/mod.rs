@@ -17,7 +17,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
     check(emission)?;
     let Emission { spec, plan, accelerator, .. } = *emission;
     let mut elements = vec![Element::text("name", &spec.name), kib("memory", memory(plan))];
-    elements.extend(processor::memory_backing(plan));
+    elements.extend(processor::memory_backing(emission.machine, plan));
     elements.extend(processor::vcpus(spec, plan));
     elements.extend(processor::numatune(plan));
     elements.push(os(emission));
@@ -131,6 +131,14 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
                 "A guest that starts all its CPUs at boot may hang there.",
             ));
         }
+    }
+    if let Some(home) = processor::home_without_cpus(emission.machine, emission.plan) {
+        losses.push(Loss::new(
+            format!(
+                "libvirt fills no memory on node {home}, where the VM has no CPUs: it is filled as the guest uses it."
+            ),
+            "Whether the node has room shows while the guest runs, not before it starts.",
+        ));
     }
     let forwards = emission.spec.networks.iter().flat_map(|Network::User { forward }| forward);
     let ports: Vec<String> = forwards.map(|port| format!("127.0.0.1:{} to {}", port.host, port.guest)).collect();

@@ -1,19 +1,33 @@
 //! vCPUs, memory, and where both live.
 
-use super::super::common::{all_cpus, all_homes, client_of, vcpus as vcpus_of};
+use super::super::common::{all_cpus, client_of, vcpus as vcpus_of};
 use super::xml::Element;
 use ::qemu::Accelerator;
 use scheduler::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
+use topology::{Machine, NodeSet};
 
 /// Most host threads that fill the memory at start, as of `homenode run`.
 const PREALLOC_THREADS: usize = 16;
 
 /// Memory is filled before the guest starts, so that a home without room shows then.
-pub(super) fn memory_backing(plan: &Plan) -> Option<Element> {
+pub(super) fn memory_backing(machine: &Machine, plan: &Plan) -> Option<Element> {
+    if home_without_cpus(machine, plan).is_some() {
+        return None;
+    }
     let bound = plan.placement.clients.iter().filter(|client| mode(client).is_some());
     let threads = bound.map(|client| client.cpus.len()).max()?.clamp(1, PREALLOC_THREADS);
     let allocation = Element::new("allocation").with("mode", "immediate").with("threads", threads);
     Some(Element::holding("memoryBacking", [allocation]))
+}
+
+/// A home that libvirt cannot fill at the start: it has threads on the home's own CPUs do that, and QEMU ends if it may use none of them.
+pub(super) fn home_without_cpus<'a>(machine: &Machine, plan: &'a Plan) -> Option<&'a NodeSet> {
+    let ours = all_cpus(plan);
+    let fills = |home: &NodeSet| {
+        machine.threads.iter().any(|thread| thread.online && home.contains(thread.node) && ours.contains(thread.id))
+    };
+    let bound = plan.placement.clients.iter().filter(|client| mode(client).is_some());
+    bound.map(|client| &client.home).find(|home| !fills(home))
 }
 
 /// Each vCPU may run on all CPUs of its client's home, QEMU's own threads on those of all homes, and each I/O thread on a home.
@@ -52,22 +66,13 @@ fn mode(client: &Client) -> Option<&'static str> {
     }
 }
 
-/// `<memory>` is the policy of the whole process, and of a guest without nodes; `<memnode>` is that of a virtual node.
+/// Each virtual node is bound by itself, and nothing else is.
 ///
-/// Strict over all homes, it also sets the VM's cgroup: nothing of QEMU's own lands elsewhere. It is left out where a client is not bound.
+/// `<memory mode='strict'>` for the whole process would also write the `cpuset.mems` of the VM's cgroup, and then nobody could move its memory
+/// to another home. What QEMU has of its own comes from where its threads run, which is a home in any case.
 pub(super) fn numatune(plan: &Plan) -> Option<Element> {
-    let clients = &plan.placement.clients;
-    let modes: Option<Vec<&str>> = clients.iter().map(mode).collect();
-    let mut elements = Vec::new();
-    if let Some(modes) = modes {
-        let interleaved = modes.iter().all(|&mode| mode == "interleave");
-        let mode = if interleaved { "interleave" } else { "strict" };
-        elements.push(Element::new("memory").with("mode", mode).with("nodeset", all_homes(plan)));
-    }
-    if plan.topology.exposed {
-        elements.extend(plan.topology.nodes.iter().filter_map(|node| memory_node(plan, node)));
-    }
-    (!elements.is_empty()).then(|| Element::holding("numatune", elements))
+    let nodes: Vec<Element> = plan.topology.nodes.iter().filter_map(|node| memory_node(plan, node)).collect();
+    (!nodes.is_empty()).then(|| Element::holding("numatune", nodes))
 }
 
 fn memory_node(plan: &Plan, node: &VirtualNode) -> Option<Element> {
@@ -89,14 +94,16 @@ pub(super) fn cpu(plan: &Plan, accelerator: &Accelerator) -> Element {
         .with("cores", topology.cores_per_socket)
         .with("threads", topology.threads_per_core);
     let mut elements = vec![shape, Element::new("cache").with("level", 3).with("mode", "emulate")];
-    if topology.exposed {
+    // A guest that is not told of nodes has one, which is all of it: it sees the same, and libvirt has something to bind.
+    if topology.exposed || topology.nodes.iter().any(|node| memory_node(plan, node).is_some()) {
         elements.push(Element::holding("numa", topology.nodes.iter().map(|node| cell(plan, node))));
     }
     Element::holding("cpu", elements).with("mode", mode)
 }
 
 fn cell(plan: &Plan, node: &VirtualNode) -> Element {
-    let row = plan.topology.distances.get(node.id as usize).map(Vec::as_slice).unwrap_or_default();
+    let row = plan.topology.distances.get(node.id as usize).filter(|_| plan.topology.exposed);
+    let row = row.map(Vec::as_slice).unwrap_or_default();
     let siblings = (0_u32..).zip(row).map(|(id, value)| Element::new("sibling").with("id", id).with("value", value));
     let siblings: Vec<Element> = siblings.collect();
     let inside = if siblings.is_empty() { None } else { Some(Element::holding("distances", siblings)) };

@@ -20,6 +20,11 @@ const REST: Duration = Duration::from_secs(60);
 
 /// Binds vCPUs of VMs that a libvirt of this host manages through that libvirt.
 pub fn affinity_manager() -> AffinityManager {
+    affinity_manager_within(ANSWER)
+}
+
+/// As [`affinity_manager`], with another time for an answer than 10 s.
+pub fn affinity_manager_within(limit: Duration) -> AffinityManager {
     let silent = Mutex::new(BTreeMap::<String, Instant>::new());
     Box::new(move |vm, vcpus, cpus| {
         if !is_managed(vm.origin.manager) {
@@ -33,7 +38,7 @@ pub fn affinity_manager() -> AffinityManager {
         if silent.get(&uri).is_some_and(|since| since.elapsed() < REST) {
             return Some(Err(format!("libvirt at {uri} did not answer in time within the last {} s", REST.as_secs())));
         }
-        let pinned = pin(&Connection::new(Some(&uri)).with_limit(ANSWER), vm.uuid.as_deref(), vcpus, cpus);
+        let pinned = pin(&Connection::new(Some(&uri)).with_limit(limit), vm.uuid.as_deref(), vcpus, cpus);
         Some(pinned.map_err(|error| match error {
             Pinning::Unnamed => "its command line has no UUID, so that libvirt cannot be asked for it".to_owned(),
             Pinning::Libvirt(LibvirtError::Timeout { seconds, .. }) => {

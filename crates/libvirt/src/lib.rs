@@ -13,7 +13,7 @@ mod residence;
 pub mod start;
 mod virsh;
 
-pub use affinity::{Pins, affinity_manager, pins};
+pub use affinity::{Pins, affinity_manager, affinity_manager_within, pins};
 pub use connection::Connection;
 pub use domains::{DomainState, ListedDomain, local_process};
 pub use error::{LibvirtError, Which};

@@ -6,6 +6,7 @@ mod libvirtd;
 use libvirtd::Libvirtd;
 use linux::{HostOptions, LinuxHost};
 use scheduler::{Action, ClientId, Done, Host, VmKey};
+use std::time::Duration;
 use topology::CpuSet;
 
 const UUID: &str = "5f0c3c46-7f7e-4b35-9c0e-0a4d1f6f2a11";
@@ -57,6 +58,15 @@ fn virsh_and_the_kernel_agree_and_without_libvirt_it_is_said() {
     assert_eq!(seen(&libvirtd, &host, &vm), (both(&one), both(&one)));
     assert_eq!(bind(&mut host, &all), Done::default());
     assert_eq!(seen(&libvirtd, &host, &vm), (both(&all), both(&all)));
+
+    // A libvirt that hangs is waited for once.
+    libvirtd.stop_daemon();
+    let manager = libvirt::affinity_manager_within(Duration::from_secs(1));
+    let mut hasty = LinuxHost::new(HostOptions { affinity_manager: Some(manager), ..HostOptions::default() }).unwrap();
+    let because = bind(&mut hasty, &one).because.expect("no answer");
+    assert!(because.contains("gave no answer within 1 s"), "{because}");
+    let because = bind(&mut hasty, &all).because.expect("not asked");
+    assert!(because.contains("did not answer in time within the last 60 s"), "{because}");
 
     libvirtd.end_daemon();
     let because = bind(&mut host, &one).because.expect("virsh does not know");

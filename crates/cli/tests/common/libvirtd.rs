@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 /// How long the daemon may take until it answers.
 const READY: Duration = Duration::from_secs(120);
 const SIGKILL: i32 = 9;
+const SIGSTOP: i32 = 19;
 
 pub(crate) struct Libvirtd {
     directory: tempfile::TempDir,
@@ -74,6 +75,11 @@ impl Libvirtd {
     /// A directory whose files its QEMU may read.
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// Stops the daemon, so that it answers nobody.
+    pub(crate) fn stop_daemon(&self) {
+        ProcessHandle::open(self.daemon.id()).and_then(|daemon| daemon.signal(SIGSTOP)).expect("a process to stop");
     }
 
     /// Ends the daemon alone: its VMs run on, without a manager.

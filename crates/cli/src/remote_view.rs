@@ -195,19 +195,19 @@ mod tests {
     #[test]
     fn what_libvirt_does_not_say_is_a_dash() {
         let machine = read::from_synthetic("pack:2 [numa(memory=4GiB)] core:2 pu:1").unwrap();
-        let mut home = seen("home", "<vcpu cpuset='2-3'>2</vcpu><numatune><memory nodeset='1'/></numatune>");
-        home.stats.state = Some(DomainState::Paused);
-        home.stats.resident = Some(Bytes::from_mib(300));
+        let mut web = seen("web", "<vcpu cpuset='2-3'>2</vcpu><numatune><memory nodeset='1'/></numatune>");
+        web.stats.state = Some(DomainState::Paused);
+        web.stats.resident = Some(Bytes::from_mib(300));
         let look = Look {
             at: Instant::now(),
             free: BTreeMap::from([(NodeId(0), Bytes::GIB)]),
             busy: BTreeMap::new(),
-            domains: vec![seen("floating", "<vcpu>1</vcpu>"), home],
+            domains: vec![seen("floating", "<vcpu>1</vcpu>"), web],
         };
         let rates = Rates {
             // Of node 1 only one CPU is known: then nothing is known of the node.
             cpus: BTreeMap::from([(CpuId(0), 0.5), (CpuId(1), 0.25), (CpuId(2), 1.0)]),
-            domains: BTreeMap::from([("home".to_owned(), DomainRates { cpu_used: Some(1.5), cpu_waited: Some(0.5) })]),
+            domains: BTreeMap::from([("web".to_owned(), DomainRates { cpu_used: Some(1.5), cpu_waited: Some(0.5) })]),
         };
         let view = view("test:///x", &machine, &look, &rates);
         assert_eq!(view.nodes[0].cpu_used_percent, Some(37.5)); // (0.5 + 0.25) of 2 CPUs
@@ -220,6 +220,6 @@ mod tests {
             line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join("|")
         };
         assert_eq!(row("floating"), "floating|-|floats|-|1|512 MiB|-|-|-|-", "{text}");
-        assert_eq!(row("home"), "home|paused|1|1|2|512 MiB|300 MiB|-|1.50|25.0", "{text}");
+        assert_eq!(row("web"), "web|paused|1|1|2|512 MiB|300 MiB|-|1.50|25.0", "{text}");
     }
 }

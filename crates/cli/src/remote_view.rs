@@ -201,7 +201,7 @@ mod tests {
         let look = Look {
             at: Instant::now(),
             free: BTreeMap::from([(NodeId(0), Bytes::GIB)]),
-            busy: BTreeMap::new(),
+            cpus: BTreeMap::new(),
             domains: vec![seen("floating", "<vcpu>1</vcpu>"), web],
         };
         let rates = Rates {

@@ -37,10 +37,19 @@ pub struct Look {
     pub at: Instant,
     /// Free memory, where libvirt says.
     pub free: BTreeMap<NodeId, Bytes>,
-    /// Time that each CPU has been busy since the host started, where libvirt says.
-    pub busy: BTreeMap<CpuId, Duration>,
+    /// Time of each CPU since the host started, where libvirt says.
+    pub cpus: BTreeMap<CpuId, CpuTimes>,
     /// Domains that run, by name.
     pub domains: Vec<RemoteDomain>,
+}
+
+/// How a CPU has spent its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// At work: for programs, the kernel and interrupts.
+    pub busy: Duration,
+    /// At work or idle.
+    pub whole: Duration,
 }
 
 /// A domain that runs.
@@ -84,13 +93,13 @@ impl Remote {
         let mut next =
             || answers.next().unwrap_or_else(|| Err(self.connection.strange("list", "an answer is missing")));
         let (uuids, free, stats) = (next()?, next().ok(), next());
-        let times: Vec<_> = cpus.iter().map(|(cpu, _)| Some((*cpu, busy_time(&next().ok()?)?))).collect();
+        let times: Vec<_> = cpus.iter().map(|(cpu, _)| Some((*cpu, cpu_times(&next().ok()?)?))).collect();
         let documents: Vec<_> = self.known.iter().map(|uuid| (uuid.clone(), next())).collect();
         let uuids: Vec<String> = uuids.split_whitespace().map(str::to_owned).collect();
         let stats = self.stats_again(stats)?;
         let domains = self.domains(uuids, documents, &stats)?;
         let free = free.as_deref().map(free_memory).unwrap_or_default();
-        Ok(Look { at, free, busy: times.into_iter().flatten().collect(), domains })
+        Ok(Look { at, free, cpus: times.into_iter().flatten().collect(), domains })
     }
 
     /// What the domains hold, for placement, and what had to be assumed, as sentences.
@@ -159,15 +168,16 @@ impl Remote {
     }
 }
 
-/// Time that a CPU was busy, from lines such as `user:   1916560000000`, in nanoseconds.
-fn busy_time(text: &str) -> Option<Duration> {
+/// Times of a CPU, from lines such as `user:   1916560000000`, in nanoseconds.
+fn cpu_times(text: &str) -> Option<CpuTimes> {
     let value = |key: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
         line.trim().parse::<u64>().ok()
     };
-    // Time in interrupts is part of the time of the system where it is not told.
-    let nanoseconds = value("user")?.checked_add(value("system")?)?.checked_add(value("intr").unwrap_or(0))?;
-    Some(Duration::from_nanos(nanoseconds))
+    // Hypervisors need not tell interrupts from the system, nor waiting for disks from idling.
+    let busy = value("user")?.checked_add(value("system")?)?.checked_add(value("intr").unwrap_or(0))?;
+    let whole = busy.checked_add(value("idle")?)?.checked_add(value("iowait").unwrap_or(0))?;
+    Some(CpuTimes { busy: Duration::from_nanos(busy), whole: Duration::from_nanos(whole) })
 }
 
 #[cfg(test)]
@@ -176,8 +186,9 @@ mod tests {
 
     #[test]
     fn a_cpu_is_busy_for_users_and_system() {
-        let text = "user:                1000000000\nsystem:               500000000\nidle:                9000000000\niowait:              10\n";
-        assert_eq!(busy_time(text), Some(Duration::from_millis(1500)));
-        assert_eq!(busy_time("user: 1\n"), None);
+        let text = "user:                1000000000\nsystem:               500000000\nidle:                9000000000\niowait:              1000000000\n";
+        let expected = CpuTimes { busy: Duration::from_millis(1500), whole: Duration::from_millis(11500) };
+        assert_eq!(cpu_times(text), Some(expected));
+        assert_eq!(cpu_times("user: 1\nsystem: 1\n"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! What happened between two looks.
 
-use super::{DomainStats, Look};
+use super::{CpuTimes, DomainStats, Look};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topology::CpuId;
@@ -8,7 +8,7 @@ use topology::CpuId;
 /// What happened between two looks, in CPUs: 1 is one CPU all the time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Busy share of each CPU, where both looks know.
+    /// Busy share of each CPU, where both looks know. Its own clock counts, not ours: the way there takes time.
     pub cpus: BTreeMap<CpuId, f64>,
     /// By UUID; domains that run in both looks.
     pub domains: BTreeMap<String, DomainRates>,
@@ -30,18 +30,21 @@ impl Look {
         if seconds <= 0.0 {
             return Rates::default();
         }
-        let rate = |(cpu, now): (&CpuId, &Duration)| {
-            Some((*cpu, now.checked_sub(*earlier.busy.get(cpu)?)?.as_secs_f64() / seconds))
-        };
+        let rate = |(cpu, now): (&CpuId, &CpuTimes)| Some((*cpu, busy_share(earlier.cpus.get(cpu)?, now)?));
         let domain = |seen: &super::RemoteDomain| {
             let before = earlier.domains.iter().find(|before| before.uuid == seen.uuid)?;
             Some((seen.uuid.clone(), domain_rates(&before.stats, &seen.stats, seconds)))
         };
         Rates {
-            cpus: self.busy.iter().filter_map(rate).collect(),
+            cpus: self.cpus.iter().filter_map(rate).collect(),
             domains: self.domains.iter().filter_map(domain).collect(),
         }
     }
+}
+
+fn busy_share(before: &CpuTimes, now: &CpuTimes) -> Option<f64> {
+    let whole = now.whole.checked_sub(before.whole)?.as_secs_f64();
+    (whole > 0.0).then_some(now.busy.checked_sub(before.busy)?.as_secs_f64() / whole)
 }
 
 fn domain_rates(before: &DomainStats, now: &DomainStats, seconds: f64) -> DomainRates {
@@ -71,6 +74,15 @@ mod tests {
             by_vcpu: vcpus_ms.iter().enumerate().map(vcpu).collect(),
             ..DomainStats::default()
         }
+    }
+
+    #[test]
+    fn a_cpu_is_busy_for_a_share_of_its_own_time() {
+        let times = |busy, whole| CpuTimes { busy: Duration::from_secs(busy), whole: Duration::from_secs(whole) };
+        assert_eq!(busy_share(&times(10, 100), &times(11, 104)), Some(0.25));
+        // Nothing is known of no time, and of a host that was started anew.
+        assert_eq!(busy_share(&times(10, 100), &times(10, 100)), None);
+        assert_eq!(busy_share(&times(10, 100), &times(1, 2)), None);
     }
 
     #[test]

@@ -136,7 +136,8 @@ fn bad_input_is_refused_by_name() {
     check(&write("bomb.xml", bomb), &["document type"]);
     let large = format!("<domain><name>{}</name></domain>", "x".repeat(5 << 20));
     check(&write("large.xml", large.as_bytes()), &["large.xml: more than"]);
-    let pin = b"<domain><memory>1048576</memory><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='a'/></cputune></domain>";
+    let pin =
+        b"<domain><memory>1048576</memory><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='a'/></cputune></domain>";
     check(&write("pin.xml", pin), &["line 1", "vcpupin", "cpuset"]);
     refuses(&["check", &domain("right"), "--on", "no-such-machine"], &["no-such-machine"]);
 }
@@ -165,7 +166,9 @@ fn libvirt_takes_every_cured_domain() {
         let cured = homenode(&["check", path.to_str().expect("a path"), "--on", "hp-dl980-g7", "--cured"]);
         assert_eq!(cured.status.code(), Some(0), "{}: {}", path.display(), errors(&cured));
         let mut text = standard_output(&cured).replace("firmware='efi'", "");
-        text = text.replace("<domain type='kvm'", "<domain type='test'").replace("<domain type=\"kvm\"", "<domain type='test'");
+        text = text
+            .replace("<domain type='kvm'", "<domain type='test'")
+            .replace("<domain type=\"kvm\"", "<domain type='test'");
         if !text.contains("<os") {
             text = text.replace("</domain>", "<os><type>hvm</type></os></domain>");
         }
@@ -173,7 +176,8 @@ fn libvirt_takes_every_cured_domain() {
         fs::write(&file, &text).expect("a file");
         let mut command = Command::new("virsh");
         command.args(["--quiet", "--connect", "test:///default", "define", "--validate"]).arg(&file);
-        let defined = command.env("XDG_RUNTIME_DIR", directory.path()).env("HOME", directory.path()).output().expect("virsh");
+        let defined =
+            command.env("XDG_RUNTIME_DIR", directory.path()).env("HOME", directory.path()).output().expect("virsh");
         assert!(defined.status.success(), "{}: {}\n{text}", path.display(), errors(&defined));
     }
 }

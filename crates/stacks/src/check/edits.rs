@@ -27,7 +27,7 @@ pub(super) struct NewPins {
     pub(super) iothreads: Vec<(u32, CpuSet)>,
 }
 
-fn set(at: Vec<Step>, name: &str, value: impl ToString) -> Edit {
+fn set(at: Vec<Step>, name: &str, value: &(impl ToString + ?Sized)) -> Edit {
     Edit::SetAttribute { at, name: name.to_owned(), value: value.to_string() }
 }
 
@@ -124,7 +124,8 @@ impl<'a> Change<'a> {
             let same = now.is_some_and(|binding| binding.nodes == node.home && binding.mode == mode);
             // A cure of pins alone leaves memory alone that nobody bound.
             let meant = now.is_some() || self.has(&[Aspect::Shape, Aspect::Home]);
-            if meant && !same {
+            let inherits = now.is_some() && self.whole_changes() && !self.scene.views[index].node.own_binding;
+            if meant && (!same || inherits) {
                 bindings.push((node.id, mode, node.home.clone()));
             }
         }
@@ -150,7 +151,7 @@ impl<'a> Change<'a> {
         edits.extend(self.topology_edits());
         edits.extend(self.cache_edits());
         edits.extend(self.pin_edits(xml, &pins));
-        edits.extend(self.memory_edits(xml));
+        edits.extend(self.memory_edits());
         edits
     }
 
@@ -174,7 +175,7 @@ impl<'a> Change<'a> {
         for node in &self.target.nodes {
             let cell = || keyed(["cpu", "numa"], "cell", "id", node.id);
             edits.push(set(cell(), "cpus", &node.vcpus));
-            edits.push(set(cell(), "memory", node.memory.0 >> 10));
+            edits.push(set(cell(), "memory", &(node.memory.0 >> 10)));
             edits.push(set(cell(), "unit", "KiB"));
             if whole || !old.contains(&node.id) {
                 edits.extend(xml.cell_extras.iter().map(|(name, value)| set(cell(), name, value)));
@@ -216,7 +217,7 @@ impl<'a> Change<'a> {
                 if !itself && (fresh || written(*i, *j) != Some(value)) {
                     let mut at = keyed(["cpu", "numa"], "cell", "id", *i);
                     at.extend([Step::new("distances"), Step::keyed("sibling", "id", j)]);
-                    edits.push(set(at, "value", value));
+                    edits.push(set(at, "value", &value));
                 }
             }
         }
@@ -237,7 +238,7 @@ impl<'a> Change<'a> {
         ];
         let at = || path(["cpu", "topology"]);
         let meant = numbers.into_iter().filter(|(_, now, then, needed)| now != then || (*needed && !written));
-        let mut edits: Vec<Edit> = meant.map(|(name, _, then, _)| set(at(), name, then)).collect();
+        let mut edits: Vec<Edit> = meant.map(|(name, _, then, _)| set(at(), name, &then)).collect();
         edits.push(Edit::RemoveAttribute { at: at(), name: "clusters".to_owned() });
         edits
     }
@@ -246,7 +247,7 @@ impl<'a> Change<'a> {
         if !self.has(&[Aspect::Cache]) {
             return Vec::new();
         }
-        vec![set(path(["cpu", "cache"]), "mode", "emulate"), set(path(["cpu", "cache"]), "level", 3)]
+        vec![set(path(["cpu", "cache"]), "mode", "emulate"), set(path(["cpu", "cache"]), "level", &3)]
     }
 
     fn pin_edits(&self, xml: &XmlFacts, pins: &NewPins) -> Vec<Edit> {
@@ -282,19 +283,28 @@ impl<'a> Change<'a> {
         edits
     }
 
-    fn memory_edits(&self, xml: &XmlFacts) -> Vec<Edit> {
+    /// Whether the policy of the VM as a whole, written beside that of its nodes, leaves out a home or names what is not there.
+    fn whole_changes(&self) -> bool {
+        let vm = self.vm();
+        let nodes = vm.memory_tune.as_ref().map(|binding| &binding.nodes);
+        let there = self.scene.machine.node_ids();
+        let suffices = nodes.is_some_and(|nodes| self.homes().is_subset(nodes) && nodes.is_subset(&there));
+        let written = vm.xml.as_ref().is_some_and(|xml| xml.has_memory_tune);
+        (vm.vnuma || self.target.reshaped) && written && !suffices
+    }
+
+    fn memory_edits(&self) -> Vec<Edit> {
         let bindings = self.bindings();
         let vm = self.vm();
-        if bindings.is_empty() && !(vm.auto.memory && self.has(&[Aspect::Home, Aspect::Pins, Aspect::Shape])) {
+        let places = self.has(&[Aspect::Home, Aspect::Pins, Aspect::Shape]);
+        if bindings.is_empty() && !(places && (vm.auto.memory || self.whole_changes())) {
             return Vec::new();
         }
         let mut edits = Vec::new();
         let whole = || path(["numatune", "memory"]);
         let cells = vm.vnuma || self.target.reshaped;
         let homes = self.homes();
-        let suffices = vm.memory_tune.as_ref().is_some_and(|binding| homes.is_subset(&binding.nodes))
-            && vm.memory_tune.as_ref().is_some_and(|binding| binding.nodes.is_subset(&self.scene.machine.node_ids()));
-        if cells && xml.has_memory_tune && !suffices {
+        if self.whole_changes() {
             edits.push(set(whole(), "nodeset", &homes));
         }
         if vm.auto.memory {

@@ -115,7 +115,8 @@ fn spots(root: Node<'_, '_>, domain: &Domain) -> Spots {
             add(part, path.to_owned(), element);
         }
     }
-    let numbered: [(&'static str, &str, fn(u32) -> Part); 3] = [
+    type Numbered = (&'static str, &'static str, fn(u32) -> Part);
+    let numbered: [Numbered; 3] = [
         ("cputune/vcpupin", "vcpu", Part::VcpuPin),
         ("cputune/iothreadpin", "iothread", Part::Iothread),
         ("numatune/memnode", "cellid", Part::MemoryNode),

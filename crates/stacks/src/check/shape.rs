@@ -39,7 +39,7 @@ pub(super) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], idea
     }
     let scattered = vm.vnuma && vm.nodes.len() > 1 && !blocks_lie_in_nodes(vm, common_divisor(vm)) && has_all;
     // Where each vCPU has a socket of its own nothing can be cut.
-    if scattered && crossing(vm, usize::MAX).is_some() { Fit::Scattered } else { Fit::Sound }
+    if scattered && would_cross(vm) { Fit::Scattered } else { Fit::Sound }
 }
 
 /// Whether each virtual node of a plan has one home, with a core for each vCPU.
@@ -59,11 +59,17 @@ pub(super) fn crossing(vm: &ShapedVm, host_cache_threads: usize) -> Option<CpuSe
     vm.cache_groups(host_cache_threads).into_iter().find(|group| !lies_in_one(group))
 }
 
+/// Whether a socket lies in several virtual nodes, so that a cache would, were the guest told of one for each.
+pub(super) fn would_cross(vm: &ShapedVm) -> bool {
+    let guest = GuestCpus { caches: GuestCaches::OnePerDie, ..vm.guest };
+    crossing(&ShapedVm { guest, ..vm.clone() }, usize::MAX).is_some()
+}
+
 /// The guest's CPUs in sockets of which none lies in two virtual nodes; as they are where that holds already.
 pub(super) fn whole_sockets(vm: &ShapedVm) -> GuestCpus {
     let told = vm.guest;
     let per_socket = common_divisor(vm);
-    if crossing(vm, usize::MAX).is_none() || !blocks_lie_in_nodes(vm, per_socket) {
+    if !would_cross(vm) || !blocks_lie_in_nodes(vm, per_socket) {
         return told;
     }
     let threads = if per_socket.is_multiple_of(told.threads.max(1)) { told.threads.max(1) } else { 1 };

@@ -191,6 +191,10 @@ fn planned_homes(
         Some(plan) => plan,
         None => plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed), None))?,
     };
+    let planned: usize = plan.placement.clients.iter().map(|client| client.home.len()).sum();
+    if let Some(nodes) = as_good(machine, views, planned) {
+        return Ok(nodes);
+    }
     let node = |(view, client): (&NodeView<'_>, &scheduler::Client)| TargetNode {
         id: view.node.id,
         vcpus: view.node.vcpus.clone(),
@@ -200,6 +204,34 @@ fn planned_homes(
         interleave: client.memory_policy == MemoryPolicy::Interleave,
     };
     Ok(views.iter().zip(&plan.placement.clients).map(node).collect())
+}
+
+/// The homes as they are, where each virtual node runs where its memory is, they take no more nodes than `planned`, and those hold them.
+fn as_good(machine: &Machine, views: &[NodeView<'_>], planned: usize) -> Option<Vec<TargetNode>> {
+    let home = |view: &NodeView<'_>| {
+        let nodes = view.memory_nodes().filter(|nodes| view.bound && view.runs_on.is_subset(nodes))?;
+        (!view.runs_on.is_empty()).then(|| nodes.clone())
+    };
+    let homes: Vec<NodeSet> = views.iter().map(home).collect::<Option<_>>()?;
+    if homes.iter().map(NodeSet::len).sum::<usize>() > planned {
+        return None;
+    }
+    let mut held = BTreeMap::<NodeId, u64>::new();
+    for (view, home) in views.iter().zip(&homes) {
+        let share = view.node.memory.0.div_ceil(home.len() as u64);
+        home.iter().for_each(|node| *held.entry(node).or_default() += share);
+    }
+    let holds = |(&id, &bytes): (&NodeId, &u64)| machine.node(id).is_some_and(|node| node.memory.0 >= bytes);
+    let cpus = |home: &NodeSet| home.iter().fold(CpuSet::new(), |all, node| all.union(&machine.usable_cpus(node)));
+    let node = |(view, home): (&NodeView<'_>, &NodeSet)| TargetNode {
+        id: view.node.id,
+        vcpus: view.node.vcpus.clone(),
+        memory: view.node.memory,
+        home: home.clone(),
+        cpus: cpus(home),
+        interleave: view.node.binding.as_ref().is_some_and(|binding| binding.mode == "interleave"),
+    };
+    held.iter().all(holds).then(|| views.iter().zip(&homes).map(node).collect())
 }
 
 /// Nodes that pins or memory name, where they are not simply all.

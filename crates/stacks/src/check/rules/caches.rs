@@ -48,7 +48,11 @@ fn disabled(scene: &Scene<'_>) -> Option<Finding> {
     let sentence = "its guest is told that it has no last-level cache".to_owned();
     let because = "its kernel then takes no two vCPUs to be near each other, and wakes threads far from their data";
     let found = Finding::new("no_cache", Harm::Misled, sentence, because).at(scene.spots([Part::Cache]));
-    Some(found.cure("let QEMU tell it of one cache for each socket", &[Aspect::Cache]))
+    let advice = "let QEMU tell it of one cache for each socket";
+    Some(match shape::would_cross(scene.vm) {
+        true => found.cure(advice, &[Aspect::Cache, Aspect::Topology]),
+        false => found.cure(advice, &[Aspect::Cache]),
+    })
 }
 
 /// vCPUs that are told to share a cache and run under several.

@@ -27,7 +27,7 @@ fn shared_home(scene: &Scene<'_>) -> Option<Finding> {
             .collect();
         let vcpus: usize = here.iter().map(|&index| scene.views[index].node.vcpus.len()).sum();
         let cores = scene.machine.usable_cores(node).len();
-        let apart = here.windows(2).any(|pair| target.nodes[pair[0]].home != target.nodes[pair[1]].home);
+        let apart = here.iter().any(|&index| !target.nodes[index].home.contains(node));
         if here.len() < 2 || vcpus <= cores || !apart {
             continue;
         }

@@ -4,7 +4,7 @@ use super::cpus;
 use crate::check::finding::{Aspect, Finding, Harm};
 use crate::check::scene::{Scene, named};
 use crate::check::vm::{Part, ShapedVm};
-use topology::CpuSet;
+use topology::{CpuSet, NodeSet};
 
 pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     if !scene.is_bound() || scene.all_vcpus_cpus().is_empty() {
@@ -47,8 +47,16 @@ fn on_vcpus(scene: &Scene<'_>, threads: &Threads) -> Option<Finding> {
     Some(found.cure("give them the other CPUs of the home", &[Aspect::Helpers]))
 }
 
+/// Where the vCPUs run; all of the homes that they are to have where that is within them.
+fn home(scene: &Scene<'_>) -> NodeSet {
+    let runs_on = scene.nodes_of(&scene.all_vcpus_cpus());
+    let nodes = scene.target.as_ref().map(|target| target.nodes.as_slice()).unwrap_or_default();
+    let homes = nodes.iter().fold(NodeSet::new(), |all, node| all.union(&node.home));
+    if runs_on.is_subset(&homes) { homes } else { runs_on }
+}
+
 fn away(scene: &Scene<'_>, threads: &Threads) -> Option<Finding> {
-    let home = scene.nodes_of(&scene.all_vcpus_cpus());
+    let home = home(scene);
     let is_away = |set: &CpuSet| !set.is_empty() && scene.nodes_of(set).intersection(&home).is_empty();
     let usable = |set: &CpuSet| set.intersection(&scene.all);
     let those: Vec<_> =
@@ -68,7 +76,7 @@ fn away(scene: &Scene<'_>, threads: &Threads) -> Option<Finding> {
 }
 
 fn floating(scene: &Scene<'_>, threads: &Threads) -> Option<Finding> {
-    let home = scene.nodes_of(&scene.all_vcpus_cpus());
+    let home = home(scene);
     let floats = |set: &Option<CpuSet>| match set {
         None => scene.cpu_nodes.len() > home.len(),
         Some(set) => {

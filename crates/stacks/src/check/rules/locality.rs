@@ -54,8 +54,9 @@ fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
         return None;
     }
     let home = scene.target.as_ref().ok().and_then(|target| target.nodes.get(index)).map(|node| &node.home);
-    let several =
-        |home: &NodeSet| home.len() > 1 && view.runs_on == *home && view.memory_nodes().is_none_or(|m| m == home);
+    let several = |home: &NodeSet| {
+        home.len() > 1 && view.runs_on.is_subset(home) && view.memory_nodes().is_none_or(|m| m == home)
+    };
     // No home of fewer nodes would hold it.
     if kind != Lies::Away && home.is_some_and(several) {
         return None;

@@ -111,7 +111,11 @@ fn no_such_cpu(scene: &Scene<'_>) -> Option<Finding> {
     let spots = scene.spots(parts);
     let found = Finding::new("no_such_cpu", harm, sentence, because).at(spots);
     let found = found.seen(format!("usable CPUs: {}", scene.all));
-    Some(found.cure("use the CPUs of its home", &[Aspect::Pins, Aspect::Helpers]))
+    // A virtual node without any CPU has no home yet.
+    let homeless = scene.views.iter().any(|view| !view.node.vcpus.is_empty() && view.runs_on.is_empty());
+    let changes: &[Aspect] =
+        if homeless { &[Aspect::Home, Aspect::Pins, Aspect::Helpers] } else { &[Aspect::Pins, Aspect::Helpers] };
+    Some(found.cure("use the CPUs of its home", changes))
 }
 
 /// Virtual nodes that are bound to nodes that cannot hold them together.

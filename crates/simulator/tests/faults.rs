@@ -33,7 +33,7 @@ impl Case {
         let mut random = Random::part(seed, 6);
         let (machine, vms) = *random.weighted(&MACHINES);
         let rule = TraceRule {
-            seconds: 90.0,
+            seconds: 150.0,
             vms,
             mean_life_s: *random.weighted(&[(0.3, None), (0.7, Some(60.0))]),
             mean_phase_s: *random.weighted(&[(0.3, None), (0.7, Some(20.0))]),
@@ -56,9 +56,9 @@ fn run(seed: u64, tell: bool) -> (Vec<String>, [u32; 2]) {
         println!("{}: {:?}\n{:?}", case.machine, case.rule, case.faults);
     }
     let host = SimulatedHost::new(model, Box::new(MaxMin::default()), KernelRules::default(), seed);
-    let mut host = FaultyHost::new(host, case.faults, seed);
+    let mut host = FaultyHost::new(host, case.faults.clone(), seed);
     let policy = BalancePolicy::default();
-    let (mut state, mut checker) = (BalanceState::default(), Checker::new(limits_with_faults(&policy)));
+    let (mut state, mut checker) = (BalanceState::default(), Checker::new(limits_with_faults(&policy, &case.faults)));
     let (mut replay, mut wrong, mut now, mut counts) = (Replay::new(&trace), Vec::new(), Moment(0), [0, 0]);
     while now < trace.ends {
         now = Moment(now.0 + policy.period_ms);
@@ -100,10 +100,11 @@ fn restart(machine: &Machine, policy: &BalancePolicy, state: &BalanceState, seen
         .then(|| format!("at {} s: a restart changes what it does", seen.at.0 / 1000))
 }
 
-/// What holds even where the balancer is blind or its actions fail: half of a fair part, over half a minute. Without faults the same is
-/// asked over a minute, see `limits`.
-fn limits_with_faults(policy: &BalancePolicy) -> simulator::checkers::Limits {
-    simulator::checkers::Limits { window_s: 30.0, ..limits(policy) }
+/// Where half of all figures are missing or old, or half of all actions fail, a VM gets at least a quarter of its fair part; else half, as on a
+/// host without faults.
+fn limits_with_faults(policy: &BalancePolicy, faults: &FaultRule) -> simulator::checkers::Limits {
+    let worst = faults.action_fails.max(faults.counters_missing).max(faults.counters_stale);
+    simulator::checkers::Limits { least_part: if worst < 0.5 { 0.5 } else { 0.25 }, ..limits(policy) }
 }
 
 /// Bindings that were carried out to CPUs of which none is there.
@@ -147,9 +148,9 @@ fn run_crowded(seed: u64) -> Vec<String> {
     let model = model(case.machine);
     let trace = case.rule.generate(model.machine(), seed);
     let host = SimulatedHost::new(model, Box::new(MaxMin::default()), KernelRules::default(), seed);
-    let mut host = FaultyHost::new(host, case.faults, seed);
+    let mut host = FaultyHost::new(host, case.faults.clone(), seed);
     let policy = BalancePolicy::default();
-    let mut checker = Checker::new(limits_with_faults(&policy));
+    let mut checker = Checker::new(limits_with_faults(&policy, &case.faults));
     let (mut replay, mut wrong, mut now) = (Replay::new(&trace), Vec::new(), Moment(0));
     while now < trace.ends {
         now = Moment(now.0 + policy.period_ms);

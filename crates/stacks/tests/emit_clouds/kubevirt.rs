@@ -4,6 +4,7 @@ use crate::cases::{CASES, emitted};
 use crate::judges::{judge, said};
 use serde_json::Value;
 use stacks::emit::Kind;
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -30,40 +31,35 @@ fn lost(asked: &Value, understood: &Value, path: &str) -> Option<String> {
     }
 }
 
+/// One test, since the judge takes a while to make.
 #[test]
-fn kubevirt_s_own_type_takes_and_understands_them() {
-    let Some(judge) = judge("kubevirt_s_own_type_takes_and_understands_them", "kubevirt") else { return };
+fn kubevirt_s_own_type_understands_them_and_refuses_what_is_wrong() {
+    let test = "kubevirt_s_own_type_understands_them_and_refuses_what_is_wrong";
+    let Some(judge) = judge(test, "kubevirt") else { return };
     for (name, machine, spec) in CASES {
-        let text = emitted(Kind::Kubevirt, machine, spec);
-        let answer = said(&mut Command::new(&judge), &text);
-        assert!(answer.status.success(), "{name}: {}\n{text}", String::from_utf8_lossy(&answer.stderr));
-        let understood: Value = serde_json::from_slice(&answer.stdout).expect("JSON");
-        let asked: Value = serde_saphyr::from_str(&text).expect("YAML");
-        assert_eq!(lost(&asked, &understood, ""), None, "{name}:\n{text}");
+        check_understood(&judge, name, &emitted(Kind::Kubevirt, machine, spec));
     }
     // Names that YAML 1.1 takes for something else than text.
     for name in ["no", "y", "on", "null", "0x1f", "1.5", "12345", "1e3", "0b1", "true", "2001-01-01", "0o7"] {
         let text = emitted(Kind::Kubevirt, CASES[0].1, &format!("name = \"{name}\"\nvcpus = 1\nmemory = \"1 GiB\"\n"));
-        let answer = said(&mut Command::new(&judge), &text);
-        let understood: Value = serde_json::from_slice(&answer.stdout).unwrap_or_default();
-        assert_eq!(
-            understood["metadata"]["name"],
-            name.replace('.', "-"),
-            "{}",
-            String::from_utf8_lossy(&answer.stderr)
-        );
+        let understood = check_understood(&judge, name, &text);
+        assert_eq!(understood["metadata"]["name"], name.replace('.', "-"));
     }
-}
-
-#[test]
-fn the_judge_refuses_what_kubevirt_does_not_know() {
-    let Some(judge) = judge("the_judge_refuses_what_kubevirt_does_not_know", "kubevirt") else { return };
     let right = emitted(Kind::Kubevirt, CASES[0].1, CASES[0].2);
     for (from, to) in
         [("dedicatedCpuPlacement", "dedicatedCpus"), ("sockets: 1", "sockets: one"), ("guest: 8Gi", "guest: 8 GiB")]
     {
         assert!(right.contains(from), "{from} is not in\n{right}");
-        let answer = said(&mut Command::new(&judge), &right.replace(from, to));
-        assert!(!answer.status.success(), "{to} was taken");
+        assert!(!said(&mut Command::new(&judge), &right.replace(from, to)).status.success(), "{to} was taken");
     }
+}
+
+/// What KubeVirt understood, after a look that all of the text is in it.
+fn check_understood(judge: &Path, name: &str, text: &str) -> Value {
+    let answer = said(&mut Command::new(judge), text);
+    assert!(answer.status.success(), "{name}: {}\n{text}", String::from_utf8_lossy(&answer.stderr));
+    let understood: Value = serde_json::from_slice(&answer.stdout).expect("JSON");
+    let asked: Value = serde_saphyr::from_str(text).expect("YAML");
+    assert_eq!(lost(&asked, &understood, ""), None, "{name}:\n{text}");
+    understood
 }

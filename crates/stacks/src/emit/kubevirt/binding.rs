@@ -18,9 +18,7 @@ pub(super) struct Binding {
     pub(super) memory: Bytes,
     /// Whether QEMU's own threads get a CPU of their own.
     pub(super) emulator_apart: bool,
-    /// Virtual nodes of the plan.
-    nodes: u64,
-    /// NUMA nodes that the kubelet spreads the vCPUs over: the fewest that have as many hardware threads.
+    /// NUMA nodes that the kubelet spreads the vCPUs over, the fewest that have as many hardware threads: the guest's nodes. At least 1.
     pub(super) kubelet_nodes: usize,
 }
 
@@ -34,7 +32,6 @@ impl Binding {
         let whole: Bytes = plan.topology.nodes.iter().map(|node| node.memory).sum();
         let memory = if passthrough { Bytes(whole.0.next_multiple_of(page.0)) } else { whole };
         Self {
-            nodes: plan.topology.nodes.len() as u64,
             passthrough,
             page,
             memory,
@@ -45,8 +42,8 @@ impl Binding {
 
     /// Huge pages of the guest's node with this index: equal shares, what is left one by one to the first nodes, as KubeVirt divides.
     pub(super) fn pages_of(&self, index: usize) -> u64 {
-        let pages = self.memory.0 / self.page.0;
-        pages / self.nodes + u64::from((index as u64) < pages % self.nodes)
+        let (pages, nodes) = (self.memory.0 / self.page.0, self.kubelet_nodes as u64);
+        pages / nodes + u64::from((index as u64) < pages % nodes)
     }
 }
 

@@ -104,6 +104,9 @@ fn count_of_nodes(emission: &Emission<'_>, binding: &Binding) -> Option<Loss> {
 /// KubeVirt's shares: equal, in whole pages, what is left to the first nodes.
 fn shares(emission: &Emission<'_>, binding: &Binding) -> Option<Loss> {
     let nodes = &emission.plan.topology.nodes;
+    if nodes.len() != binding.kubelet_nodes {
+        return None;
+    }
     let equal = |index: usize| binding.pages_of(index) * binding.page.0;
     let same_memory = nodes.iter().enumerate().all(|(index, node)| node.memory.0 == equal(index));
     let same_vcpus = nodes.windows(2).all(|pair| pair[0].vcpus.len() == pair[1].vcpus.len());

@@ -8,10 +8,9 @@ const LONGEST: usize = 63;
 
 /// The text as an RFC 1123 label: small letters, digits and `-` inside. `otherwise` where nothing of it is left.
 pub(super) fn label(text: &str, otherwise: &str) -> String {
-    let letters =
-        text.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' });
-    let letters: String = letters.collect();
-    let cut: String = letters.trim_matches('-').chars().take(LONGEST).collect();
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let letters = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
+    let cut: String = letters.chars().take(LONGEST).collect();
     let cut = cut.trim_end_matches('-');
     if cut.is_empty() { otherwise.to_owned() } else { cut.to_owned() }
 }
@@ -39,7 +38,7 @@ mod tests {
     #[test]
     fn a_spec_s_name_becomes_a_label() {
         assert_eq!(label("web", "vm"), "web");
-        assert_eq!(label("_Web.Server_1", "vm"), "web-server-1");
+        assert_eq!(label("_Web.Server__1", "vm"), "web-server-1");
         assert_eq!(label("___", "vm"), "vm");
         assert_eq!(label(&"a".repeat(64), "vm"), "a".repeat(63));
         assert_eq!(label(&format!("{}-b", "a".repeat(62)), "vm"), "a".repeat(62));

@@ -72,6 +72,11 @@ fn domains_are_bound_through_libvirt() {
     passes(test, Some("crates/cli/tests/lab/libvirt.sh"), &[&daemon, &virsh], &[&driver, &models], 42);
 }
 
+#[test]
+fn printed_plans_make_vms_that_are_at_home() {
+    passes("printed_plans_make_vms_that_are_at_home", Some("crates/cli/tests/lab/emit.sh"), &[], &[], 10);
+}
+
 /// bench/compare-in-lab runs the balancer under this file and calls it ESXi's defaults.
 #[test]
 fn the_policy_file_of_esxis_defaults_is_what_the_balancer_calls_so() {

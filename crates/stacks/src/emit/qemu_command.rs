@@ -91,35 +91,36 @@ fn patience_s(plan: &Plan) -> u64 {
 }
 
 /// A loop in the background that lets each vCPU's thread run on its client's CPUs only. QEMU calls the threads `CPU 7/KVM` because of
-/// `debug-threads=on`; the VM is found by that same argument, written as a pattern that does not match the search itself.
+/// `debug-threads=on`; the VM is found by that same argument.
 fn thread_binder(plan: &Plan) -> String {
-    let (first, rest) = plan.vm.split_at(1);
-    let pattern = format!("[{first}]{},debug-threads=on", rest.replace('.', "\\."));
+    let vm = &plan.vm;
     let last = plan.topology.nodes.iter().flat_map(|node| &node.vcpus).max().copied().unwrap_or_default();
     let homes: String = plan.placement.clients.iter().map(|client| ranges(plan, client)).collect();
     let seconds = patience_s(plan);
     format!(
         r#"# Brings each vCPU home, as soon as QEMU has started its thread.
 bind_vcpus() {{
-    for thread in /proc/"$1"/task/*; do
-        read -r name <"$thread/comm" || continue
+    for thread in "$1"/task/*; do
+        {{ read -r name <"$thread/comm"; }} 2>/dev/null || continue
         case $name in 'CPU '*) vcpu=${{name#CPU }} vcpu=${{vcpu%%/*}} cpus= ;; *) continue ;; esac
 {homes}        taskset -pc "$cpus" "${{thread##*/}}" >/dev/null
     done
 }}
 (
     for second in $(seq {seconds}); do
-        for vm in $(grep -lsxz '{pattern}' /proc/[0-9]*/cmdline | cut -d/ -f3); do
-            grep -qs '^CPU {last}/' /proc/"$vm"/task/*/comm && bind_vcpus "$vm" && exit
+        for vm in /proc/[0-9]*; do
+            {{ read -r name <"$vm/comm"; }} 2>/dev/null || continue
+            case $name in qemu-system-*) ;; *) continue ;; esac
+            tr '\0' '\n' <"$vm/cmdline" | grep -Fqx '{vm},debug-threads=on' || continue
+            grep -qs '^CPU {last}/' "$vm"/task/*/comm && bind_vcpus "$vm" && exit
         done
         kill -0 $$ 2>/dev/null || exit
         sleep 1
     done
-    echo 'VM {}: QEMU has started no vCPU in {seconds} s: none was brought home' >&2
+    echo 'VM {vm}: QEMU has started no vCPU in {seconds} s: none was brought home' >&2
 ) &
 
-"#,
-        plan.vm
+"#
     )
 }
 

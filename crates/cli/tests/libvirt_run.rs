@@ -227,6 +227,7 @@ fn a_homenode_that_is_killed_leaves_no_definition_behind() {
     linux::sys::ProcessHandle::open(child.id()).expect("a process").signal(15).expect("SIGTERM");
     child.wait().expect("a child");
     assert!(within_seconds(120, || place.libvirtd.qemus().is_empty()), "QEMU runs on");
+    assert_eq!(place.written(), 0);
     assert_eq!(place.libvirtd.virsh(&["list", "--all", "--name"]).trim(), "");
 }
 
@@ -256,6 +257,9 @@ fn a_libvirt_that_cannot_be_used_is_said_and_nothing_is_written() {
     said("qemu+unix:///session?socket=/no/such/socket", 1, &["no libvirt answers", "systemctl"]);
     said("qemu+ssh://somewhere/system", 2, &["libvirt of somewhere", "this host only", "--emit libvirt"]);
     said("test:///default", 1, &["test:///default"]);
+    if let Some(closed) = Libvirtd::start_refusing(test) {
+        said(&closed.uri(), 1, &["this user may not use it", "authentication failed", "group libvirt"]);
+    }
     let (code, text) = run("qemu:///system", Some("/no/bin"));
     assert_eq!(code, Some(1));
     assert!(text.contains("virsh cannot be started") && text.contains("libvirt-clients"), "{text}");

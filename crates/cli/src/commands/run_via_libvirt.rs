@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     on_this_host(&connection)?;
     let directory = RuntimeDir::open()?;
     // Held until the VM's memory is taken.
-    let _lock = directory.lock_placement()?;
+    let lock = directory.lock_placement()?;
     if !arguments.dry_run {
         run::clean(&directory)?;
         start::check_name(&connection, &spec.name).map_err(failure)?;
@@ -46,8 +46,9 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     run::warn(&launch, &accelerator);
     let uuid = start::new_uuid().context("the kernel gives no UUID")?;
     let xml = start::with_uuid(&xml, &uuid)?;
-    let ended_by_signal = EndedBySignal::watch(&connection, &uuid, &launch.spec.name)?;
+    let ended_by_signal = EndedBySignal::watch(&connection, &uuid, &launch.spec.name, files.0.clone())?;
     let started = NewDomain::start(&connection, xml, uuid).map_err(failure)?;
+    drop(lock);
     if arguments.check {
         return check(started, &launch);
     }
@@ -139,7 +140,7 @@ impl EndedBySignal {
     /// How often the domain is looked for: it may only just be in the making.
     const TRIES: u32 = 50;
 
-    fn watch(connection: &Connection, uuid: &str, name: &str) -> anyhow::Result<Self> {
+    fn watch(connection: &Connection, uuid: &str, name: &str, written: Option<PathBuf>) -> anyhow::Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
         let kept = Arc::new(AtomicBool::new(false));
         let (connection, uuid, name, is_kept) =
@@ -153,6 +154,7 @@ impl EndedBySignal {
                         _ => break,
                     }
                 }
+                drop(Written(written));
             }
             std::process::exit(1);
         });

@@ -25,6 +25,19 @@ pub(crate) struct Libvirtd {
 impl Libvirtd {
     /// Starts it and waits until it answers. `None`, with a word on standard error, where libvirt is not installed.
     pub(crate) fn start(test: &str) -> Option<Self> {
+        let mut this = Self::begin(test, "")?;
+        this.wait_until(|this| this.try_virsh(&["uri"]).status.success());
+        Some(this)
+    }
+
+    /// One that lets nobody in: it asks for a password that nobody has.
+    pub(crate) fn start_refusing(test: &str) -> Option<Self> {
+        let mut this = Self::begin(test, "auth_unix_rw = \"sasl\"\nauth_unix_ro = \"sasl\"\n")?;
+        this.wait_until(|this| std::os::unix::net::UnixStream::connect(this.socket()).is_ok());
+        Some(this)
+    }
+
+    fn begin(test: &str, settings: &str) -> Option<Self> {
         for program in ["libvirtd", "virsh", "setpriv", "qemu-system-x86_64"] {
             if program_in_path(program).is_none() {
                 eprintln!("SKIPPED {test}: no {program}");
@@ -45,16 +58,15 @@ impl Libvirtd {
         let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("a file");
         // Without virtlogd, and without a security driver of the system's.
         write("config/libvirt/qemu.conf", "stdio_handler = \"file\"\nsecurity_driver = \"none\"\n");
-        write("libvirtd.conf", &format!("log_outputs = \"3:file:{}/data/log\"\n", directory.path().display()));
+        let log = directory.path().join("data/log");
+        write("libvirtd.conf", &format!("log_outputs = \"3:file:{}\"\n{settings}", log.display()));
         let daemon = daemon(directory.path(), user);
-        let mut this = Self { directory, daemon };
-        this.wait_until_ready();
-        Some(this)
+        Some(Self { directory, daemon })
     }
 
-    fn wait_until_ready(&mut self) {
+    fn wait_until(&mut self, ready: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + READY;
-        while !self.try_virsh(&["uri"]).status.success() {
+        while !ready(self) {
             let ended = self.daemon.try_wait().expect("a child");
             assert!(ended.is_none(), "libvirtd ended: {ended:?}\n{}", self.log());
             assert!(Instant::now() < deadline, "libvirtd does not answer\n{}", self.log());
@@ -69,7 +81,11 @@ impl Libvirtd {
 
     /// For `--connect`.
     pub(crate) fn uri(&self) -> String {
-        format!("qemu+unix:///session?socket={}/run/libvirt/libvirt-sock", self.path().display())
+        format!("qemu+unix:///session?socket={}", self.socket().display())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path().join("run/libvirt/libvirt-sock")
     }
 
     /// A directory whose files its QEMU may read.

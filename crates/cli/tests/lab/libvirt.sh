@@ -185,3 +185,31 @@ affinity_of "IO iothread1"
 check "its disk's I/O thread has one of the homes" "^Cpus_allowed_list:[[:space:]]+(0-1|2-3|4-5|6-7)\$"
 sed -n 's/.*nodeset="\([0-3]\)".*/\1/p' /tmp/wide.xml | sort -u | wc -l >/tmp/said
 check "the four virtual nodes have four homes" '^4$'
+
+# homenode's own VM, started and kept by libvirt.
+for other in $(virsh list --uuid); do virsh destroy "$other" >/dev/null 2>&1; done
+spec far 'policy.node_affinity = "2-3"'
+# As above: libvirt gives QEMU 30 s.
+for try in 1 2 3; do
+    homenode run /tmp/far.toml --via libvirt >/tmp/said 2>&1 && break
+done
+cat /tmp/said
+if grep -Eiq 'monitor|timed out|timeout' /tmp/said && ! grep -q 'closed the monitor' /tmp/said; then
+    echo "SKIP libvirt starts no domain here"
+    exit
+fi
+check "run via libvirt: it runs with KVM" 'KVM; read back'
+check "run via libvirt: virtual node 0 is on node 2" '^ +0 +0-1 +4-5 +2 +node 2: 256 MiB +bind:2 +yes$'
+check "run via libvirt: virtual node 1 is on node 3" '^ +1 +2-3 +6-7 +3 +node 3: 256 MiB +bind:3 +yes$'
+grep -E 'bind:' "/proc/$(cat /run/libvirt/qemu/far.pid)/numa_maps" >/tmp/said
+check "the kernel has its 256 MiB on node 3 alone" '^[0-9a-f]+ bind:3 anon=65536 .* N3=65536 '
+virsh vcpupin far --live >/tmp/said 2>&1
+check "virsh vcpupin says where its last vCPU may run" '^ 3 +6-7$'
+virsh dominfo far >/tmp/said 2>&1
+check "libvirt keeps it" '^Persistent: +yes'
+homenode run /tmp/far.toml --via libvirt >/tmp/said 2>&1; code=$?
+check "its name is taken" 'a domain named far is there already .running.'
+code 1 "that is a failure too"
+spec near ''
+homenode plan /tmp/near.toml >/tmp/said 2>&1
+check "the next VM goes beside it" '^ +home: nodes 0-1$'

@@ -106,8 +106,8 @@ impl Connection {
     ) -> Result<Vec<Result<String, LibvirtError>>, LibvirtError> {
         let mut arguments = self.arguments();
         arguments.push(batch.to_owned());
-        let said = virsh::run(&arguments, None, self.limit)?;
         let names: Vec<String> = commands.iter().map(|command| command.join(" ")).collect();
+        let said = virsh::run(&arguments, None, self.limit).map_err(|error| name_batch(error, &names))?;
         let all = || match names.len() {
             1 => names[0].clone(),
             count => format!("{} and {} more commands", names[0], count - 1),
@@ -172,6 +172,17 @@ fn host_of(uri: &str) -> Option<String> {
 fn batched(command: &[String]) -> String {
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
     format!("{}; echo '{MARK}'; echo --err '{MARK}'; ", words.join(" "))
+}
+
+/// A batch that had no answer in time, by its commands instead of all that stands between them.
+fn name_batch(error: LibvirtError, names: &[String]) -> LibvirtError {
+    match (error, names) {
+        (LibvirtError::Timeout { seconds, .. }, [first]) => LibvirtError::Timeout { operation: first.clone(), seconds },
+        (LibvirtError::Timeout { seconds, .. }, [first, rest @ ..]) => {
+            LibvirtError::Timeout { operation: format!("{first} and {} more", rest.len()), seconds }
+        }
+        (error, _) => error,
+    }
 }
 
 /// `virsh` reads quotes as a shell does.

@@ -185,6 +185,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_host_that_says_nothing_is_given_up() {
+        // It takes the connection, and then is silent.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let uri = format!("qemu+tcp://{}/system", silent.local_addr().expect("an address"));
+        match Connection::new(Some(&uri)).with_limit(Duration::from_secs(2)).machine() {
+            Err(LibvirtError::NoVirsh { .. }) => eprintln!("SKIPPED a_host_that_says_nothing_is_given_up: no virsh"),
+            Err(error) => assert_eq!(error.to_string(), "libvirt: capabilities and 3 more: no answer within 2 s"),
+            Ok(machine) => panic!("{machine:?}"),
+        }
+    }
+
+    #[test]
     fn a_cpu_is_busy_for_users_and_system() {
         let text = "user:                1000000000\nsystem:               500000000\nidle:                9000000000\niowait:              1000000000\n";
         let expected = CpuTimes { busy: Duration::from_millis(1500), whole: Duration::from_millis(11500) };

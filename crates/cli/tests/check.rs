@@ -182,6 +182,22 @@ fn libvirt_takes_every_cured_domain() {
     }
 }
 
+/// libvirt's test driver has one domain, `test`, which has no process.
+#[test]
+fn a_domain_that_does_not_run_is_asked_of_libvirt() {
+    if common::lacks("a_domain_that_does_not_run_is_asked_of_libvirt", "virsh") {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
+    command.args(["check", "test", "--on", MACHINE, "--json"]).env("LIBVIRT_DEFAULT_URI", "test:///default");
+    let output = command.env("XDG_RUNTIME_DIR", place.path()).env("HOME", place.path()).output().expect("homenode");
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&report["vm"], &report["source"]), (&"test".into(), &"test.xml".into()));
+    assert_eq!(report["findings"][0]["what"], "floats");
+}
+
 #[test]
 fn a_running_qemu_is_judged_by_its_process() {
     if common::lacks("a_running_qemu_is_judged_by_its_process", "qemu-system-x86_64") {

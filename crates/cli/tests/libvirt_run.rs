@@ -121,7 +121,7 @@ fn a_vm_runs_at_home_and_libvirt_keeps_it() {
     let again = place.run(&spec, &[]);
     assert_eq!(again.status.code(), Some(1));
     assert!(
-        stderr(&again).contains("is there already (running)") && stderr(&again).contains("virsh destroy"),
+        stderr(&again).contains("is there already (running)") && stderr(&again).contains("libvirt-sock' destroy "),
         "{}",
         stderr(&again)
     );

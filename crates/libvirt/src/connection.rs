@@ -38,6 +38,11 @@ impl Connection {
         self.uri.as_deref()
     }
 
+    /// How a person calls `virsh` for this libvirt in a shell.
+    pub fn command_by_hand(&self) -> String {
+        self.uri.as_deref().map_or_else(|| "virsh".to_owned(), |uri| format!("virsh --connect {}", quoted(uri)))
+    }
+
     /// The URI as libvirt says it: also where none was given.
     ///
     /// # Errors

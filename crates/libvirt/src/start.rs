@@ -157,13 +157,14 @@ impl Drop for NewDomain {
 /// There is one, or libvirt cannot be reached.
 pub fn check_name(connection: &Connection, name: &str) -> Result<(), LibvirtError> {
     let Some(ListedDomain { uuid, state, .. }) = connection.find(name)? else { return Ok(()) };
-    let cure = if state.has_process() { "virsh destroy" } else { "virsh undefine" };
+    let cure = if state.has_process() { "destroy" } else { "undefine" };
+    let virsh = connection.command_by_hand();
     let state = state.words();
     Err(LibvirtError::NameTaken {
         libvirt: connection.which(),
         name: name.to_owned(),
         state,
-        cure: format!("{cure} {uuid}"),
+        cure: format!("{virsh} {cure} {uuid}"),
     })
 }
 

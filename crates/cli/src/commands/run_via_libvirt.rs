@@ -57,10 +57,8 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     started.keep().map_err(failure)?;
     files.keep();
     run::print(&residence, arguments.json, Output::Standard)?;
-    let name = &launch.spec.name;
-    eprintln!(
-        "homenode: libvirt keeps VM {name}: `virsh console {name}`, `virsh shutdown {name}`, `virsh undefine {name}`"
-    );
+    let (name, virsh) = (&launch.spec.name, connection.command_by_hand());
+    eprintln!("homenode: libvirt keeps VM {name}: {virsh} console | shutdown | start | undefine {name}");
     Ok(())
 }
 

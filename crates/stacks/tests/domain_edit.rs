@@ -16,7 +16,7 @@ fn set(at: Vec<Step>, name: &str, value: &str) -> Edit {
 }
 
 fn edited(text: &str, edits: &[Edit]) -> String {
-    apply(text, "x.xml", edits).unwrap()
+    apply(text, "x.xml", edits).expect("an edit")
 }
 
 const MINE: &str = "<?xml version='1.0'?>
@@ -208,7 +208,7 @@ fn depth_on_path(element: roxmltree::Node<'_, '_>, path: &[Step]) -> Option<usiz
 
 /// All that a text says, without blanks, but for the elements on the path and what is in the last of them.
 fn rest(text: &str, path: &[Step]) -> Vec<String> {
-    let document = roxmltree::Document::parse(text).unwrap();
+    let document = roxmltree::Document::parse(text).expect("XML");
     let in_target = |node: roxmltree::Node<'_, '_>| {
         node.ancestors().any(|above| above.is_element() && depth_on_path(above, path) == Some(path.len()))
     };
@@ -235,7 +235,7 @@ fn path_of(edit: &Edit) -> &[Step] {
 
 /// What the text says at the path: attributes without the key, and text.
 fn said(text: &str, path: &[Step]) -> Option<(Vec<(String, String)>, String)> {
-    let document = roxmltree::Document::parse(text).unwrap();
+    let document = roxmltree::Document::parse(text).expect("XML");
     let mut here = vec![document.root_element()];
     for step in path {
         here = here
@@ -292,7 +292,7 @@ proptest! {
             return Ok(());
         };
         let mut expected = before;
-        expected.vcpu_pins.insert(vcpu, list.parse().unwrap());
+        expected.vcpu_pins.insert(vcpu, list.parse().expect("a list"));
         prop_assert_eq!(after, expected);
     }
 

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use topology::{Bytes, CpuSet, NodeSet};
 
 fn cpus(list: &str) -> CpuSet {
-    list.parse().unwrap()
+    list.parse().expect("a list")
 }
 
 fn nodes(list: &str) -> NodeSet {
-    list.parse().unwrap()
+    list.parse().expect("a list")
 }
 
 /// As `virsh dumpxml` prints a running domain, shortened.
@@ -62,7 +62,7 @@ const RUNNING: &str = r#"<domain type='kvm' id='3' xmlns:qemu='http://libvirt.or
 
 #[test]
 fn a_running_domain_is_read_whole() {
-    let domain = parse(RUNNING, "web.xml").unwrap();
+    let domain = parse(RUNNING, "web.xml").expect("valid");
     assert_eq!((domain.name.as_str(), domain.kind.as_str(), domain.vcpus), ("web & db", "kvm", 4));
     assert_eq!(domain.uuid.as_deref(), Some("8b2b0c5e-1b5a-4a51-9c36-5ea7ec1b6c11"));
     assert_eq!(domain.memory, Bytes(4 << 30));
@@ -92,12 +92,12 @@ fn what_is_left_out_is_as_libvirt_takes_it() {
                 <vcpu placement='auto'>2</vcpu><numatune><memory/></numatune><cpu><numa>\
                 <cell memory='1' unit='GiB' cpus='0'/><cell memory='1' unit='GiB'/></numa></cpu>\
                 <memoryBacking><hugepages/></memoryBacking></domain>";
-    let domain = parse(text, "x.xml").unwrap();
+    let domain = parse(text, "x.xml").expect("valid");
     assert_eq!(domain.memory, Bytes(2 << 30)); // of its cells
     assert_eq!(domain.memory_tune, Some(MemoryTune { mode: "strict".to_owned(), nodeset: None, auto: true }));
     assert_eq!(domain.cells.iter().map(|cell| (cell.id, cell.vcpus.len())).collect::<Vec<_>>(), [(0, 1), (1, 0)]);
     assert_eq!(domain.huge_pages, [HugePages { size: None, cells: None }]);
-    assert_eq!(parse("<domain><memory>1024</memory></domain>", "x").unwrap().vcpus, 1);
+    assert_eq!(parse("<domain><memory>1024</memory></domain>", "x").expect("valid").vcpus, 1);
 }
 
 /// A domain with this inside.
@@ -180,19 +180,19 @@ fn a_text_that_attacks_its_reader_is_refused() {
     let deep = format!("<domain>{}{}</domain>", "<a>".repeat(400_000), "</a>".repeat(400_000));
     assert!(refused(&deep).contains("nested deeper than 512"));
     let mut wide = "<domain><a".to_owned();
-    (0..300_000).for_each(|index| write!(wide, " a{index}=''").unwrap());
+    (0..300_000).for_each(|index| write!(wide, " a{index}=''").expect("memory"));
     assert!(refused(&(wide + "/></domain>")).contains("more than 64 attributes"));
     let mut spaces = "<domain>".to_owned();
-    (0..50_000).for_each(|index| write!(spaces, "<x:a xmlns:x='u{index}'/>").unwrap());
+    (0..50_000).for_each(|index| write!(spaces, "<x:a xmlns:x='u{index}'/>").expect("memory"));
     assert!(refused(&(spaces + "</domain>")).contains("more than 32 namespaces"));
 }
 
 #[test]
 fn a_large_domain_is_no_attack() {
     let mut text = "<domain><memory>1024</memory><vcpu>4096</vcpu><cputune>".to_owned();
-    (0..4096).for_each(|vcpu| write!(text, "<vcpupin vcpu='{vcpu}' cpuset='0-127,256-383'/>").unwrap());
+    (0..4096).for_each(|vcpu| write!(text, "<vcpupin vcpu='{vcpu}' cpuset='0-127,256-383'/>").expect("memory"));
     text += "</cputune></domain>";
-    assert_eq!(parse(&text, "x").unwrap().vcpu_pins.len(), 4096);
+    assert_eq!(parse(&text, "x").expect("valid").vcpu_pins.len(), 4096);
 }
 
 #[test]

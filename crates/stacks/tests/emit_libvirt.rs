@@ -72,10 +72,10 @@ fn root() -> PathBuf {
 
 fn machine(case: &Case) -> Machine {
     if !case.machine.starts_with("machines/") {
-        return topology::read::from_synthetic(case.machine).unwrap();
+        return topology::read::from_synthetic(case.machine).expect("a machine");
     }
-    let text = std::fs::read_to_string(root().join(case.machine)).unwrap();
-    topology::read::from_toml(&text, case.machine).unwrap()
+    let text = std::fs::read_to_string(root().join(case.machine)).expect("a machine file");
+    topology::read::from_toml(&text, case.machine).expect("a machine")
 }
 
 /// What is planned, and the domain.
@@ -87,9 +87,9 @@ struct Planned {
 
 fn planned(case: &Case) -> Planned {
     let machine = machine(case);
-    let spec = VmSpec::from_toml(&format!("name = \"{}\"\n{}", case.name, case.spec), "vm.toml").unwrap();
-    let plan = scheduler::plan(&machine, &Occupancy::default(), &spec).unwrap();
-    let text = domain(&machine, &spec, &plan, &boot_of(&spec), &case.accelerator).unwrap();
+    let spec = VmSpec::from_toml(&format!("name = \"{}\"\n{}", case.name, case.spec), "vm.toml").expect("valid");
+    let plan = scheduler::plan(&machine, &Occupancy::default(), &spec).expect("valid");
+    let text = domain(&machine, &spec, &plan, &boot_of(&spec), &case.accelerator).expect("valid");
     Planned { spec, plan, text }
 }
 
@@ -160,7 +160,7 @@ fn says_of_memory(domain: &Domain, plan: &Plan, what: &str) {
         assert_eq!(cell.vcpus, node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect(), "{what}");
         let row = plan.topology.distances.get(node.id as usize).filter(|_| plan.topology.exposed);
         assert_eq!(cell.distances, (0..).zip(row.cloned().unwrap_or_default()).collect(), "{what}");
-        let client = clients.iter().find(|client| client.virtual_nodes.contains(&node.id)).unwrap();
+        let client = clients.iter().find(|client| client.virtual_nodes.contains(&node.id)).expect("a client");
         assert_eq!(domain.memory_nodes.get(&node.id), mode.map(|mode| tune(mode, &client.home)).as_ref(), "{what}");
     }
 }
@@ -169,7 +169,7 @@ fn says_of_memory(domain: &Domain, plan: &Plan, what: &str) {
 fn domains_say_what_the_plan_says() {
     for case in cases() {
         let Planned { spec, plan, text } = planned(&case);
-        let domain = parse(&text, case.name).unwrap();
+        let domain = parse(&text, case.name).expect("valid");
         says(&domain, &spec, &plan, case.name);
         let kvm = case.accelerator.is_hardware();
         assert_eq!(domain.kind, if kvm { "kvm" } else { "qemu" });
@@ -190,22 +190,23 @@ fn memory_of_a_home_without_cpus_is_not_filled_at_the_start() {
     let case = &cases()[1];
     let mut machine = machine(case);
     let spec = "name = \"far\"\nvcpus = 2\nmemory = \"1 GiB\"\npolicy.node_affinity = \"0\"\n";
-    let spec = VmSpec::from_toml(spec, "vm.toml").unwrap();
-    let mut plan = scheduler::plan(&machine, &Occupancy::default(), &spec).unwrap();
-    let emitted =
-        |machine: &Machine, plan: &Plan| domain(machine, &spec, plan, &boot_of(&spec), &Accelerator::Kvm).unwrap();
+    let spec = VmSpec::from_toml(spec, "vm.toml").expect("valid");
+    let mut plan = scheduler::plan(&machine, &Occupancy::default(), &spec).expect("valid");
+    let emitted = |machine: &Machine, plan: &Plan| {
+        domain(machine, &spec, plan, &boot_of(&spec), &Accelerator::Kvm).expect("valid")
+    };
     let near = emitted(&machine, &plan);
     assert!(near.contains("<allocation mode=\"immediate\"") && !near.contains("libvirt fills no memory"), "{near}");
     machine.threads.retain(|thread| thread.node.0 == 0);
-    plan.placement.clients[0].home = "1".parse().unwrap();
+    plan.placement.clients[0].home = "1".parse().expect("valid");
     let far = emitted(&machine, &plan);
     assert!(
         !far.contains("memoryBacking") && far.contains("NOT EXPRESSED: libvirt fills no memory on node 1"),
         "{far}"
     );
-    let domain = parse(&far, "far").unwrap();
-    assert_eq!(domain.vcpu_pins[&0], "0-7".parse().unwrap());
-    assert_eq!(domain.memory_nodes[&0], tune("strict", &"1".parse().unwrap()));
+    let domain = parse(&far, "far").expect("valid");
+    assert_eq!(domain.vcpu_pins[&0], "0-7".parse().expect("valid"));
+    assert_eq!(domain.memory_nodes[&0], tune("strict", &"1".parse().expect("valid")));
 }
 
 /// What homenode writes, homenode approves of, but for what the spec insists on: no policy, no nodes, nodes of its own.
@@ -213,7 +214,7 @@ fn memory_of_a_home_without_cpus_is_not_filled_at_the_start() {
 fn domains_are_right_to_homenode_check() {
     for case in cases().iter().filter(|case| !["unbound", "uniform", "uneven"].contains(&case.name)) {
         let text = planned(case).text;
-        let checked = CheckedDomain::new(&machine(case), &Occupancy::default(), &text, case.name).unwrap();
+        let checked = CheckedDomain::new(&machine(case), &Occupancy::default(), &text, case.name).expect("valid");
         assert_eq!(checked.problems(), 0, "{}: {:#?}\n{text}", case.name, checked.findings);
     }
 }
@@ -257,23 +258,23 @@ fn domains_are_valid_to_libvirts_schema() {
     if lacks(name, "virt-xml-validate") || lacks(name, "xmllint") {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().expect("a directory");
     for case in cases() {
         let file = directory.path().join(format!("{}.xml", case.name));
-        std::fs::write(&file, planned(&case).text).unwrap();
-        let output = Command::new("virt-xml-validate").arg(&file).arg("domain").output().unwrap();
+        std::fs::write(&file, planned(&case).text).expect("a file");
+        let output = Command::new("virt-xml-validate").arg(&file).arg("domain").output().expect("it starts");
         assert!(output.status.success(), "{}: {}", case.name, said(&output));
     }
     // It does say no.
     let file = directory.path().join("wrong.xml");
     let wrong = planned(&cases()[0]).text.replace("emulatorpin", "emulatorpins");
-    std::fs::write(&file, wrong).unwrap();
-    assert!(!Command::new("virt-xml-validate").arg(&file).arg("domain").output().unwrap().status.success());
+    std::fs::write(&file, wrong).expect("a file");
+    assert!(!Command::new("virt-xml-validate").arg(&file).arg("domain").output().expect("it starts").status.success());
 }
 
 /// A host of libvirt's `test` driver with the CPUs of the machine, at which the domain is defined and started; its `dumpxml` then.
 fn through_libvirt(case: &Case, text: &str) -> String {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().expect("a directory");
     let (node, file) = (directory.path().join("node.xml"), directory.path().join("domain.xml"));
     let machine = machine(case);
     let cpus = machine.threads.len();
@@ -281,12 +282,12 @@ fn through_libvirt(case: &Case, text: &str) -> String {
         "<node><cpu><mhz>2000</mhz><model>x</model><active>{cpus}</active><nodes>1</nodes><sockets>1</sockets>\
          <cores>{cpus}</cores><threads>1</threads></cpu><memory>4000000000</memory></node>"
     );
-    std::fs::write(&node, host).unwrap();
-    std::fs::write(&file, text).unwrap();
+    std::fs::write(&node, host).expect("a file");
+    std::fs::write(&file, text).expect("a file");
     let name = case.name;
     let commands = format!("define --validate {}; start {name}; dumpxml {name}", file.display());
     let uri = format!("test://{}", node.display());
-    let output = Command::new("virsh").args(["--quiet", "--connect", &uri, &commands]).output().unwrap();
+    let output = Command::new("virsh").args(["--quiet", "--connect", &uri, &commands]).output().expect("it starts");
     let said = said(&output);
     assert!(output.status.success(), "{name}: {said}");
     let (first, last) = (said.find("<domain").expect(&said), said.find("</domain>").expect(&said));
@@ -302,9 +303,9 @@ fn libvirt_keeps_all_of_a_domain_and_starts_it() {
         let Planned { spec, plan, text } = planned(&case);
         // The test driver takes no other type.
         let of_test = Edit::SetAttribute { at: vec![], name: "type".to_owned(), value: "test".to_owned() };
-        let dumped = through_libvirt(&case, &apply(&text, case.name, &[of_test]).unwrap());
+        let dumped = through_libvirt(&case, &apply(&text, case.name, &[of_test]).expect("valid"));
         assert!(dumped.contains("<domain type='test' id='"), "it runs: {dumped}");
-        says(&parse(&dumped, case.name).unwrap(), &spec, &plan, case.name);
+        says(&parse(&dumped, case.name).expect("valid"), &spec, &plan, case.name);
     }
 }
 

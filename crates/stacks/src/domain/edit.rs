@@ -14,6 +14,7 @@ pub struct Step {
     pub key: Option<(String, String)>,
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "a key is a number or a text at hand")]
 impl Step {
     /// The element of that name: the first, where there are several.
     pub fn new(element: impl Into<String>) -> Self {

@@ -125,26 +125,26 @@ pub(super) fn place_among<'a, 'i>(parent: Node<'a, 'i>, new: &Step) -> Option<No
     let elements = || parent.children().filter(Node::is_element);
     let Some(own) = rank(&new.element) else {
         // Of unknown order: with those of its name by number, otherwise last.
-        return last_below(parent, new).or_else(|| elements().last());
+        return last_below(parent, new).or_else(|| elements().next_back());
     };
     let known =
         |element: &Node<'_, '_>| rank(element.tag_name().name()).filter(|_| element.tag_name().namespace().is_none());
-    let before = elements().filter(|element| match known(element) {
+    let mut before = elements().filter(|element| match known(element) {
         Some(rank) if rank == own => number_of(*element, new).is_none_or(|(theirs, own)| theirs <= own),
         Some(rank) => rank < own,
         None => false,
     });
-    before.last().or_else(|| {
+    before.next_back().or_else(|| {
         // All known ones come after it: it goes right before the first of them.
         let first = elements().find(|element| known(element).is_some());
-        first.map_or_else(|| elements().last(), |first| first.prev_siblings().skip(1).find(Node::is_element))
+        first.map_or_else(|| elements().next_back(), |first| first.prev_siblings().skip(1).find(Node::is_element))
     })
 }
 
 fn last_below<'a, 'i>(parent: Node<'a, 'i>, new: &Step) -> Option<Node<'a, 'i>> {
-    let same = parent.children().filter(|child| child.is_element() && child.tag_name().name() == new.element);
-    let below = same.clone().filter(|&child| number_of(child, new).is_none_or(|(theirs, own)| theirs <= own)).last();
-    below.or_else(|| same.last())
+    let same = || parent.children().filter(|child| child.is_element() && child.tag_name().name() == new.element);
+    let below = |&child: &Node<'_, '_>| number_of(child, new).is_none_or(|(theirs, own)| theirs <= own);
+    same().rfind(below).or_else(|| same().next_back())
 }
 
 /// The number in the key of a sibling of the same name, and the new one's own: `vcpu='3'`.

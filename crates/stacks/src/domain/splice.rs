@@ -41,7 +41,7 @@ pub(super) fn remove_attribute(text: &str, element: Node<'_, '_>, name: &str) ->
 pub(super) fn set_text(text: &str, element: Node<'_, '_>, new: &str) -> Option<Splice> {
     let old: String =
         element.children().filter_map(|child| if child.is_text() { child.text() } else { None }).collect();
-    if old.trim() == new.trim() && !(old.is_empty() && !new.is_empty()) {
+    if old.trim() == new.trim() {
         return None;
     }
     let new = escaped(new, None);
@@ -225,7 +225,7 @@ fn value_range(text: &str, attribute: Range<usize>) -> Range<usize> {
 /// The quotes that are used there: libvirt's own are single.
 fn quote_of(element: Node<'_, '_>) -> char {
     let text = element.document().input_text();
-    let written = element.ancestors().find_map(|element| element.attributes().last());
+    let written = element.ancestors().find_map(|element| element.attributes().next_back());
     written.and_then(|attribute| text[attribute.range()].chars().next_back()).unwrap_or('\'')
 }
 

@@ -13,6 +13,7 @@ pub(super) struct Element {
     elements: Vec<Element>,
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "what an element is given is a number or a text at hand")]
 impl Element {
     /// An empty one.
     pub(super) fn new(name: &'static str) -> Self {

@@ -3,8 +3,11 @@
 use crate::args_balance::StateArguments;
 use anyhow::Context;
 use daemon::{DaemonError, Instance, Saved, SavedFile, Start, holder};
+use linux::vms::QemuProcess;
 use qemu::{RuntimeDir, background};
+use scheduler::Occupancy;
 use std::path::{Path, PathBuf};
+use topology::Machine;
 
 /// Name of the state's file in a directory of its own.
 const STATE: &str = "balance.json";
@@ -47,6 +50,16 @@ pub(crate) fn starts() -> Vec<Start> {
     let other = (own.as_ref() != Some(&of_root)).then_some(of_root);
     let states = own.into_iter().chain(other).flat_map(|directory| background::starting(&directory));
     states.map(|state| Start { pid: state.qemu.map(|qemu| qemu.pid), holdings: state.holdings }).collect()
+}
+
+/// What the VMs that run hold of each node, and what a balancer that runs is going to bring home.
+pub(crate) fn occupancy(running: &[QemuProcess], machine: &Machine) -> Occupancy {
+    let mut occupancy = linux::vms::occupancy(running, machine);
+    let moves = |seen: Seen| seen.pid.is_some() && seen.saved.policy.balance.move_memory;
+    if look(&StateArguments { state: None }).is_some_and(moves) {
+        linux::vms::expect_home(&mut occupancy, running, machine);
+    }
+    occupancy
 }
 
 /// A balancer, as somebody who only looks sees it.

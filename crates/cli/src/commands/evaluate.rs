@@ -35,7 +35,8 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
         available_memory().ok_or_else(|| anyhow!("/proc/meminfo does not say how much memory is available"))?;
     let accelerator = accelerator(&experiment, &machine);
     let emulated = accelerator.as_ref().is_some_and(|accelerator| !accelerator.is_hardware());
-    let occupied = linux::vms::occupancy(&linux::vms::running().context("cannot look for running VMs")?, &machine);
+    let running = linux::vms::running().context("cannot look for running VMs")?;
+    let occupied = crate::balancer_place::occupancy(&running, &machine);
     let planner = |specs: &[scheduler::VmSpec]| scheduler::plan_together(&machine, &occupied, specs);
     let host = Host { machine: &machine, available, emulated };
     let resolved = resolve(&experiment, &host, &planner).map_err(|error| unresolved(file, &error))?;

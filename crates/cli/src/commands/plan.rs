@@ -4,7 +4,7 @@ use crate::args::PlanArguments;
 use crate::commands::plan_emit;
 use crate::failure::bad_input;
 use crate::output;
-use crate::{machine_choice, plan_view, remote_host, vm_spec_file};
+use crate::{balancer_place, machine_choice, plan_view, remote_host, vm_spec_file};
 use anyhow::Context;
 use scheduler::{Occupancy, Plan, PlanError};
 use serde::Serialize;
@@ -51,7 +51,7 @@ fn machine_and_occupancy(arguments: &PlanArguments) -> anyhow::Result<(Machine, 
 /// What the VMs on this host hold, whoever started them.
 fn live_occupancy(machine: &Machine) -> anyhow::Result<Occupancy> {
     let running = linux::vms::running().context("the running VMs cannot be read")?;
-    Ok(linux::vms::occupancy(&running, machine))
+    Ok(balancer_place::occupancy(&running, machine))
 }
 
 fn failure(error: &PlanError, arguments: &PlanArguments) -> anyhow::Error {

@@ -4,7 +4,7 @@ use crate::args::{RunArguments, Via};
 use crate::commands::{run_check, run_via_libvirt};
 use crate::failure::bad_input;
 use crate::output;
-use crate::{residence_view, vm_spec_file};
+use crate::{balancer_place, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
 use qemu::{Accelerator, ConsoleTo, Ending, Keyboard, Launch, QemuError, Residence, RunningVm, RuntimeDir, background};
@@ -82,7 +82,7 @@ pub(super) fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<(M
     {
         return Err(QemuError::NameTaken { vm: spec.name.clone(), pid: same.identity.pid }.into());
     }
-    let occupancy = linux::vms::occupancy(&running, &machine);
+    let occupancy = balancer_place::occupancy(&running, &machine);
     let plan = scheduler::plan(&machine, &occupancy, spec).map_err(|error| plan_failure(&error, arguments))?;
     Ok((machine, plan))
 }

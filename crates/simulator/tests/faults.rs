@@ -176,8 +176,8 @@ fn run_crowded(seed: u64) -> Vec<String> {
 #[test]
 fn a_balancer_that_crowds_one_node_is_found_out_among_faults() {
     let starves = |&seed: &u64| run_crowded(seed).iter().any(|wrong| wrong.contains("starved"));
-    let found = (0..8).filter(starves).count();
-    assert!(found >= 4, "VMs starve with {found} of 8 seeds");
+    let found = (0..4).filter(starves).count();
+    assert!(found >= 2, "VMs starve with {found} of 4 seeds");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `homenode check`: exit codes, what it says of bad input, domains that libvirt itself takes, and a QEMU that runs.
 
 mod common;
+#[path = "common/libvirtd.rs"]
+mod libvirtd;
 
 use std::fs;
 use std::io::Write;
@@ -196,6 +198,40 @@ fn a_domain_that_does_not_run_is_asked_of_libvirt() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&report["vm"], &report["source"]), (&"test".into(), &"test.xml".into()));
     assert_eq!(report["findings"][0]["what"], "floats");
+}
+
+/// One virtual socket over two virtual nodes, in a domain that runs.
+#[test]
+fn a_domain_that_runs_is_judged_by_its_xml_and_without_libvirt_by_its_process() {
+    let test = "a_domain_that_runs_is_judged_by_its_xml_and_without_libvirt_by_its_process";
+    let Some(libvirtd) = libvirtd::Libvirtd::start(test) else { return };
+    let name = format!("check-libvirt-{}", std::process::id());
+    libvirtd.create(&format!(
+        "<domain type='qemu'><name>{name}</name><memory unit='MiB'>128</memory><vcpu>2</vcpu>\
+         <os><type arch='x86_64' machine='q35'>hvm</type></os><cpu mode='custom'><model>qemu64</model>\
+         <topology sockets='1' cores='2' threads='1'/><numa><cell id='0' cpus='0' memory='64' unit='MiB'/>\
+         <cell id='1' cpus='1' memory='64' unit='MiB'/></numa></cpu></domain>"
+    ));
+    let check = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
+        command.args(["check", &name, "--json"]).env("LIBVIRT_DEFAULT_URI", libvirtd.uri());
+        let output = command.output().expect("homenode");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let found = report["findings"].as_array().expect("findings").clone();
+        let crossing = found.iter().find(|finding| finding["what"] == "cache_over_nodes").cloned();
+        (report["source"].clone(), crossing.expect("the finding"), errors(&output))
+    };
+    let (source, crossing, _) = check();
+    assert_eq!(source, format!("{name}.xml"));
+    assert_eq!(crossing["spots"][0]["at"], "cpu/topology");
+    libvirtd.stop_daemon();
+    let (source, crossing, said) = check();
+    assert!(source.as_str().is_some_and(|source| source.starts_with("process ")), "{source}");
+    assert!(
+        crossing["spots"].as_array().is_some_and(|spots| spots.iter().any(|spot| spot["at"] == "-smp")),
+        "{crossing}"
+    );
+    assert!(said.contains("judged by its process"), "{said}");
 }
 
 #[test]

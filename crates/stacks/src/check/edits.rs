@@ -78,7 +78,8 @@ impl<'a> Change<'a> {
             return pins;
         }
         let home = self.target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
-        let taken = if pins.vcpus.is_empty() { rules::taken(self.vm()) } else { CpuSet::new() };
+        let moved = pins.vcpus.iter().fold(CpuSet::new(), |all, (vcpus, _)| all.union(vcpus));
+        let taken = rules::taken(self.vm(), &moved);
         let others = home.difference(&taken);
         let helpers = if others.is_empty() { home } else { others };
         let needs = |cpus: &Option<CpuSet>| self.helper_needs(cpus.as_ref(), &taken);

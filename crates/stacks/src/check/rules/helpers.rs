@@ -20,13 +20,14 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
 
 type Threads = [(String, Option<CpuSet>, Part)];
 
-/// CPUs to which a vCPU is pinned that may use no other.
-pub(in crate::check) fn taken(vm: &ShapedVm) -> CpuSet {
-    vm.pins.values().filter(|set| set.len() == 1).filter_map(CpuSet::first).collect()
+/// CPUs to which a vCPU is pinned that may use no other, but for the vCPUs `moved`.
+pub(in crate::check) fn taken(vm: &ShapedVm, moved: &CpuSet) -> CpuSet {
+    let stays = |(vcpu, set): &(&u32, &CpuSet)| set.len() == 1 && !moved.contains(topology::CpuId(**vcpu));
+    vm.pins.iter().filter(stays).filter_map(|(_, set)| set.first()).collect()
 }
 
 fn on_vcpus(scene: &Scene<'_>, threads: &Threads) -> Option<Finding> {
-    let taken = taken(scene.vm);
+    let taken = taken(scene.vm, &CpuSet::new());
     let only_there = |set: &CpuSet| !set.is_empty() && set.is_subset(&taken);
     let those: Vec<_> = threads.iter().filter(|(_, set, _)| set.as_ref().is_some_and(only_there)).collect();
     let names: Vec<String> = those.iter().map(|(name, ..)| name.clone()).collect();

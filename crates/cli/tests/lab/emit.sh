@@ -41,11 +41,14 @@ for second in $(seq 60); do
 done
 node=$(sed -n 's/^# Client 0: .* lives on node \([0-3]\), .*/\1/p' /tmp/far.sh)
 other=$((4 - node))
-until_vcpu "$qemu" "^CPU 2/KVM Cpus_allowed_list:[[:space:]]+$((2 * other))-$((2 * other + 1))\$"
-check "the kernel lets vCPU 2 run on the CPUs of node $other" "^CPU 2/KVM Cpus_allowed_list:[[:space:]]+$((2 * other))-$((2 * other + 1))\$"
-for vcpu in 0 1; do
-    check "the kernel lets vCPU $vcpu run on the CPUs of node $node" "^CPU $vcpu/KVM Cpus_allowed_list:[[:space:]]+$((2 * node))-$((2 * node + 1))\$"
-done
+# at VCPU NODE: waits until the kernel lets it run there only.
+at() {
+    until_vcpu "$qemu" "^CPU $1/KVM Cpus_allowed_list:[[:space:]]+$((2 * $2))-$((2 * $2 + 1))\$"
+    check "the kernel lets vCPU $1 run on the CPUs of node $2" "^CPU $1/KVM Cpus_allowed_list:[[:space:]]+$((2 * $2))-$((2 * $2 + 1))\$"
+}
+at 0 "$node"
+at 1 "$node"
+at 2 "$other"
 grep 'bind:' "/proc/$qemu/numa_maps" >/tmp/said
 check "the kernel has 64 MiB on node $node alone" "bind:$node anon=16384 .* N$node=16384 "
 check "the kernel has 32 MiB on node $other alone" "bind:$other anon=8192 .* N$other=8192 "

@@ -43,13 +43,21 @@ pub(crate) fn take(file: &SavedFile) -> anyhow::Result<Instance> {
     Ok(Instance::take(&path)?)
 }
 
-/// VMs that `homenode run` is starting, of this user and of root, as far as they can be read.
+/// VMs that homenode is starting, of this user and of root, as far as they can be read.
 pub(crate) fn starts() -> Vec<Start> {
     let own = RuntimeDir::open().ok().map(|directory| directory.path().to_owned());
     let of_root = PathBuf::from(OF_ROOT);
     let other = (own.as_ref() != Some(&of_root)).then_some(of_root);
-    let states = own.into_iter().chain(other).flat_map(|directory| background::starting(&directory));
-    states.map(|state| Start { pid: state.qemu.map(|qemu| qemu.pid), holdings: state.holdings }).collect()
+    let in_background = |directory: &Path| {
+        let states = background::starting(directory).into_iter();
+        states.map(|state| Start { vm: state.name, pid: state.qemu.map(|qemu| qemu.pid), holdings: state.holdings })
+    };
+    let reserved = |directory: &Path| {
+        let vms = qemu::reserved(directory).into_iter();
+        vms.map(|reserved| Start { vm: reserved.vm, pid: None, holdings: reserved.holdings })
+    };
+    let of = |directory: PathBuf| in_background(&directory).chain(reserved(&directory)).collect::<Vec<_>>();
+    own.into_iter().chain(other).flat_map(of).collect()
 }
 
 /// What the VMs that run hold of each node, and what a balancer that runs is going to bring home.

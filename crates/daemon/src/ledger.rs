@@ -1,13 +1,15 @@
 //! VMs that homenode is starting: planned, and not yet where they will be. They count, and are nobody's to move.
 
-use scheduler::{NodeUse, Observation};
+use scheduler::{NodeUse, Observation, VmKey};
 use std::collections::BTreeMap;
 use topology::{Bytes, NodeId};
 
 /// A VM that is being started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Its process, once there is one.
+    /// Its name.
+    pub vm: String,
+    /// Its process, where whoever starts it says so; otherwise it is known by its name.
     pub pid: Option<u32>,
     /// What it will hold of each node.
     pub holdings: BTreeMap<NodeId, NodeUse>,
@@ -20,7 +22,8 @@ pub type Ledger = Box<dyn Fn() -> Vec<Start>>;
 /// are bound and their memory is taken by whoever starts them.
 pub(crate) fn enter(starts: Vec<Start>, observation: &mut Observation) {
     for start in starts {
-        let seen = observation.vms.iter().position(|seen| Some(seen.vm.pid) == start.pid);
+        let is_it = |seen: &VmKey| start.pid.map_or(seen.name == start.vm, |pid| seen.pid == pid);
+        let seen = observation.vms.iter().position(|seen| is_it(&seen.vm));
         let clients = seen.map(|index| observation.vms.remove(index).clients).unwrap_or_default();
         for (node, held) in start.holdings {
             let there = clients.iter().filter_map(|client| client.memory.as_ref()?.get(&node)).copied();

@@ -33,13 +33,14 @@ impl World for ThisHost {
             return Ok(vec![Box::new(Native { agent, started })]);
         }
         // Whoever plans a VM meanwhile waits until the memory of these is taken. A user without such a directory has no VM that waits for it.
-        let _placing = RuntimeDir::open().and_then(|directory| directory.lock_placement()).ok();
+        let mut placing = RuntimeDir::open().and_then(|directory| directory.lock_placement()).ok();
+        let launches: Vec<Launch> = configuration.vms.iter().map(launch).collect();
+        if let Some(lock) = &mut placing {
+            lock.reserve(launches.iter().map(|launch| &launch.plan)).map_err(|error| error.to_string())?;
+        }
         // If one fails, dropping the others ends them.
-        configuration
-            .vms
-            .iter()
-            .map(|vm| Guest::start(vm).map(|guest| Box::new(guest) as Box<dyn Participant>))
-            .collect()
+        let vms = configuration.vms.iter().zip(&launches);
+        vms.map(|(vm, launch)| Ok(Box::new(Guest::start(&vm.spec.name, launch)?) as Box<dyn Participant>)).collect()
     }
 
     fn cpu_reading(&mut self, pids: &[u32]) -> Result<Reading, String> {
@@ -129,21 +130,24 @@ struct Guest {
     started: Instant,
 }
 
+/// What is started for a VM of an experiment.
+fn launch(resolved: &ResolvedVm) -> Launch {
+    let (mut spec, mut plan) = (resolved.spec.clone(), resolved.plan.clone());
+    // Two evaluations on one host must not share a name.
+    spec.name = format!("{}-{}", spec.name, std::process::id());
+    plan.vm.clone_from(&spec.name);
+    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true }
+}
+
 impl Guest {
-    fn start(resolved: &ResolvedVm) -> Result<Self, String> {
+    fn start(name: &str, launch: &Launch) -> Result<Self, String> {
         let started = Instant::now();
-        let (mut spec, mut plan) = (resolved.spec.clone(), resolved.plan.clone());
-        let name = spec.name.clone();
-        // Two evaluations on one host must not share a name.
-        spec.name = format!("{name}-{}", std::process::id());
-        plan.vm.clone_from(&spec.name);
-        let plan_json = serde_json::to_value(&plan).ok();
-        let launch = Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true };
-        let mut vm = RunningVm::start(&launch).map_err(|error| error.to_string())?;
+        let plan_json = serde_json::to_value(&launch.plan).ok();
+        let mut vm = RunningVm::start(launch).map_err(|error| error.to_string())?;
         let stream = vm.take_agent_stream().ok_or_else(|| format!("{name}: it has no agent port"))?;
         let reader = stream.try_clone().map_err(|error| format!("{name}: cannot listen to its agent: {error}"))?;
-        let link = AgentLink::over(&name, reader, stream);
-        Ok(Self { vm, name, link, plan: plan_json, started })
+        let link = AgentLink::over(name, reader, stream);
+        Ok(Self { vm, name: name.to_owned(), link, plan: plan_json, started })
     }
 }
 

@@ -1,6 +1,8 @@
 //! The directory that holds what background VMs need while they run, and the locks that keep two starts apart.
 
 use crate::QemuError;
+use crate::reservation::Reservation;
+use scheduler::Plan;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -17,7 +19,24 @@ pub struct RuntimeDir(PathBuf);
 
 /// Planning sees every VM that runs: it is held from planning until the VM's memory is taken.
 #[derive(Debug)]
-pub struct PlacementLock(#[allow(dead_code, reason = "closing it releases the lock")] File);
+pub struct PlacementLock {
+    // Fields are dropped in this order: what is reserved is given back before somebody else may reserve.
+    reservation: Option<Reservation>,
+    #[allow(dead_code, reason = "closing it releases the lock")]
+    directory: File,
+    path: PathBuf,
+}
+
+impl PlacementLock {
+    /// Tells a balancer that runs what these VMs will hold, until the lock is dropped: it counts them on their homes and leaves them alone.
+    ///
+    /// # Errors
+    /// The runtime directory cannot be written.
+    pub fn reserve<'a>(&mut self, plans: impl IntoIterator<Item = &'a Plan>) -> Result<(), QemuError> {
+        self.reservation = Some(Reservation::write(&self.path, plans)?);
+        Ok(())
+    }
+}
 
 impl RuntimeDir {
     /// The directory of this user, made if it is not there, readable by its owner alone.
@@ -70,7 +89,7 @@ impl RuntimeDir {
                 eprintln!("homenode: waiting for another homenode that is placing a VM");
                 linux::sys::wait_for_lock(&directory)?;
             }
-            Ok(PlacementLock(directory))
+            Ok(PlacementLock { reservation: None, directory, path: self.0.clone() })
         };
         lock().map_err(QemuError::io("(any)", format!("lock {}", self.0.display())))
     }

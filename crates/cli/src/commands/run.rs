@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     }
     let spec = vm_spec_file::read(&arguments.spec)?;
     let directory = RuntimeDir::open()?;
-    let lock = directory.lock_placement()?;
+    let mut lock = directory.lock_placement()?;
     if !arguments.dry_run {
         clean(&directory)?;
     }
@@ -44,6 +44,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         let residence = background::start(&directory, &launch).map_err(failure)?;
         return print(&residence, arguments.json, Output::Standard);
     }
+    lock.reserve([&launch.plan])?;
     let mut vm = RunningVm::start(&launch).map_err(failure)?;
     drop(lock);
     if arguments.check {

@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     on_this_host(&connection)?;
     let directory = RuntimeDir::open()?;
     // Held until the VM's memory is taken.
-    let lock = directory.lock_placement()?;
+    let mut lock = directory.lock_placement()?;
     if !arguments.dry_run {
         run::clean(&directory)?;
         start::check_name(&connection, &spec.name).map_err(failure)?;
@@ -44,6 +44,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         return output::print(xml);
     }
     run::warn(&launch, &accelerator);
+    lock.reserve([&launch.plan])?;
     let uuid = start::new_uuid().context("the kernel gives no UUID")?;
     let xml = start::with_uuid(&xml, &uuid)?;
     let ended_by_signal = EndedBySignal::watch(&connection, &uuid, &launch.spec.name, files.0.clone())?;

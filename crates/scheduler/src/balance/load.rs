@@ -181,6 +181,9 @@ fn unreserved(scene: &Scene<'_>, to: usize, verdict: &Verdict, witness: &mut imp
     false
 }
 
+/// Points of load that are none.
+const NO_DIFFERENCE: f64 = 0.1;
+
 /// The three thresholds of ESXi: enough imbalance, enough gain, no thrashing.
 pub(super) fn thresholds(
     scene: &Scene<'_>,
@@ -215,9 +218,9 @@ pub(super) fn thresholds(
         accepted = false;
         let text =
             || format!("the difference would still be {post:.1} of {pre:.1} points, and no wait for CPUs would end");
-        witness.hears(|| {
-            refusal("thrash_percent", 100.0 * post / pre.max(1e-9), policy.thrash_percent, "percent", text())
-        });
+        // Of no difference, however small the one that a move would make, there is no share: it would be all of it.
+        let left = if pre < NO_DIFFERENCE { 100.0 } else { 100.0 * post / pre };
+        witness.hears(|| refusal("thrash_percent", left, policy.thrash_percent, "percent", text()));
     }
     accepted
 }

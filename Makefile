@@ -11,7 +11,8 @@ help: ## list the targets
 demo: build ## install what is needed, build, run STREAM on this host and in VMs, print the tables
 	$(RELEASE) evaluate experiments/stream.toml
 
-test: dependencies guest ## run every test: format, lints, units, real QEMU, real guests
+test: dependencies guest ## run every test: format, lints, units, real QEMU, real guests, a real libvirt
+	@scripts/install-dependencies test
 	scripts/test
 
 build: dependencies guest ## build homenode and its tiny guest

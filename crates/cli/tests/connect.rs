@@ -202,9 +202,16 @@ fn counting_virsh(directory: &Path) -> std::ffi::OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let real =
         std::env::split_paths(&path).map(|entry| entry.join("virsh")).find(|found| found.exists()).expect("virsh");
-    let script =
-        format!("#!/bin/sh\necho run >> '{}'\nexec '{}' \"$@\"\n", directory.join("runs").display(), real.display());
-    std::fs::write(directory.join("virsh"), script).expect("a file");
+    other_virsh(
+        directory,
+        &format!("echo run >> '{}'\nexec '{}' \"$@\"", directory.join("runs").display(), real.display()),
+    )
+}
+
+/// A PATH whose first directory has this shell script as its `virsh`.
+fn other_virsh(directory: &Path, script: &str) -> std::ffi::OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::fs::write(directory.join("virsh"), format!("#!/bin/sh\n{script}\n")).expect("a file");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory.join("virsh"), mode).expect("permissions");
     std::env::join_paths(std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path))).expect("a PATH")
@@ -222,6 +229,26 @@ fn a_look_is_one_run_of_virsh() {
     let runs = std::fs::read_to_string(directory.path().join("runs")).expect("runs");
     // The machine; a first look, and the XML of the domain that it found; the second look.
     assert_eq!(runs.lines().count(), 4, "{runs}");
+}
+
+/// `virsh` starts the libvirt of an unprivileged user where it does not run (libvirt's documentation of `virConnectOpen`).
+#[test]
+fn a_libvirt_that_nobody_named_is_started_for_a_vm_and_not_for_a_look() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let said = directory.path().join("said");
+    let script = format!("echo \"${{LIBVIRT_AUTOSTART-as virsh does}}\" > '{}'\nexit 1", said.display());
+    let path = other_virsh(directory.path(), &script);
+    let autostart = |arguments: &[&str]| {
+        let mut command = common::homenode_in(&directory.path().join("runtime"), arguments);
+        let output = command.env("PATH", &path).env_remove("LIBVIRT_AUTOSTART").output().expect("homenode");
+        assert!(!output.status.success(), "{arguments:?}");
+        let text = std::fs::read_to_string(&said).unwrap_or_else(|problem| panic!("{arguments:?}: {problem}"));
+        std::fs::remove_file(&said).expect("a file");
+        text.trim().to_owned()
+    };
+    assert_eq!(autostart(&["check", "no-such-vm"]), "0");
+    assert_eq!(autostart(&["run", &example("small.toml"), "--via", "libvirt"]), "as virsh does");
+    assert_eq!(autostart(&["topology", "--connect", "qemu:///session"]), "as virsh does");
 }
 
 #[test]

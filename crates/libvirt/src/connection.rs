@@ -19,18 +19,27 @@ const MARK: &str = "-- homenode: end of answer --";
 pub struct Connection {
     uri: Option<String>,
     limit: Duration,
+    /// Whether a libvirt of this user's own (`qemu:///session`) is started where none runs.
+    starts_session: bool,
 }
 
 impl Connection {
-    /// Nothing is asked before the first call.
+    /// Nothing is asked before the first call. A libvirt that was named is started as `virsh` does it: if it is this user's own
+    /// (`qemu:///session`) and does not run. One that is only looked for is not.
     pub fn new(uri: Option<&str>) -> Self {
-        Self { uri: uri.map(str::to_owned), limit: ANSWER }
+        Self { uri: uri.map(str::to_owned), limit: ANSWER, starts_session: uri.is_some() }
+    }
+
+    /// The same libvirt, started where it is this user's own and does not run, also if it was not named.
+    #[must_use]
+    pub fn starting_session(&self) -> Self {
+        Self { starts_session: true, ..self.clone() }
     }
 
     /// The same libvirt, with another time for each answer than 30 s.
     #[must_use]
     pub fn with_limit(&self, limit: Duration) -> Self {
-        Self { uri: self.uri.clone(), limit }
+        Self { limit, ..self.clone() }
     }
 
     /// The URI that it was made with.
@@ -78,7 +87,7 @@ impl Connection {
     pub fn ask_with(&self, command: &[&str], input: Option<&str>) -> Result<String, LibvirtError> {
         let mut arguments = self.arguments();
         arguments.extend(command.iter().map(|&word| word.to_owned()));
-        let said = virsh::run(&arguments, input, self.limit)?;
+        let said = virsh::run(&arguments, input, self.limit, self.starts_session)?;
         if said.success { Ok(said.output) } else { Err(self.failure(&command.join(" "), &said.errors)) }
     }
 
@@ -112,7 +121,8 @@ impl Connection {
         let mut arguments = self.arguments();
         arguments.push(batch.to_owned());
         let names: Vec<String> = commands.iter().map(|command| command.join(" ")).collect();
-        let said = virsh::run(&arguments, None, self.limit).map_err(|error| name_batch(error, &names))?;
+        let said =
+            virsh::run(&arguments, None, self.limit, self.starts_session).map_err(|error| name_batch(error, &names))?;
         let all = || match names.len() {
             1 => names[0].clone(),
             count => format!("{} and {} more commands", names[0], count - 1),

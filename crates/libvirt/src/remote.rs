@@ -1,5 +1,6 @@
 //! Nodes and domains of a libvirt's host, look by look, with one run of `virsh` each.
 
+mod cache;
 mod domstats;
 mod held;
 mod rates;
@@ -102,13 +103,19 @@ impl Remote {
         Ok(Look { at, free, cpus: times.into_iter().flatten().collect(), domains })
     }
 
-    /// What the domains hold, for placement, and what had to be assumed, as sentences.
+    /// For placement: the machine with what files occupy counted as free, what the domains hold, and what had to be assumed, as sentences.
     ///
     /// # Errors
     /// As [`look`](Self::look).
-    pub fn occupancy(&mut self) -> Result<(Occupancy, Vec<String>), LibvirtError> {
+    pub fn occupied(&mut self) -> Result<(Machine, Occupancy, Vec<String>), LibvirtError> {
         let look = self.look()?;
-        Ok(held::occupancy(&look.domains, &self.machine))
+        let (occupancy, notes) = held::occupancy(&look.domains, &self.machine);
+        let mut machine = self.machine.clone();
+        // Drivers of other hypervisors need not know it.
+        if let Ok(text) = self.connection.ask(&["nodememstats"]) {
+            cache::credit(&mut machine, cache::cached(&text), &occupancy);
+        }
+        Ok((machine, occupancy, notes))
     }
 
     fn asked_cpus(&self) -> Vec<(CpuId, String)> {

@@ -18,10 +18,19 @@ pub(crate) struct Said {
 /// Runs `virsh` with these arguments and this standard input.
 ///
 /// It has no terminal, so that neither it nor the ssh that it starts can ask for a password: they fail and say so. It is not tied to
-/// our life either: a change that libvirt has begun is better finished than cut.
-pub(crate) fn run(arguments: &[String], input: Option<&str>, limit: Duration) -> Result<Said, LibvirtError> {
+/// our life either: a change that libvirt has begun is better finished than cut. Unless `starts_session`, it starts no libvirt of this
+/// user's own: that would be a daemon left behind by a look.
+pub(crate) fn run(
+    arguments: &[String],
+    input: Option<&str>,
+    limit: Duration,
+    starts_session: bool,
+) -> Result<Said, LibvirtError> {
     let mut command = Command::new("virsh");
     command.args(arguments).env("LC_ALL", "C").env("SSH_ASKPASS_REQUIRE", "never");
+    if !starts_session {
+        command.env("LIBVIRT_AUTOSTART", "0");
+    }
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let setup = ChildSetup { tie: Tie::Outlives, inherited: Vec::new(), cpus: None };

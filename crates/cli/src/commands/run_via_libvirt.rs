@@ -25,7 +25,7 @@ use workloads::protocol::PORT_NAME;
 /// Runs the command.
 pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let spec = vm_spec_file::read(&arguments.spec)?;
-    let connection = Connection::new(arguments.through.connect.as_deref());
+    let connection = Connection::new(arguments.through.connect.as_deref()).starting_session();
     on_this_host(&connection)?;
     let directory = RuntimeDir::open()?;
     // Held until the VM's memory is taken.

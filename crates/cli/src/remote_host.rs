@@ -13,12 +13,11 @@ pub(crate) fn machine(uri: &str) -> anyhow::Result<Machine> {
 
 /// The machine, and what its running domains hold of it.
 pub(crate) fn machine_and_occupancy(uri: &str) -> anyhow::Result<(Machine, Occupancy)> {
-    let mut remote = open(uri)?;
-    let (occupancy, notes) = remote.occupancy().map_err(failure)?;
+    let (machine, occupancy, notes) = open(uri)?.occupied().map_err(failure)?;
     for note in notes {
         eprintln!("homenode: {note}");
     }
-    Ok((remote.machine().clone(), occupancy))
+    Ok((machine, occupancy))
 }
 
 /// The host, to be looked at.

@@ -156,3 +156,35 @@ fn findings_come_worst_first() {
         assert!(ranks.is_sorted(), "{name}: {ranks:?}");
     }
 }
+
+/// libvirt refuses a pin of an iothread that there is not.
+#[test]
+fn iothreads_are_pinned_by_their_own_numbers() {
+    let ids = "<iothreadids>\n    <iothread id='4'/>\n    <iothread id='6'/>\n  </iothreadids>\n  <cputune>\n";
+    let before = text("emulator-on-vcpus").replacen("<cputune>\n", ids, 1);
+    let before = before.lines().filter(|line| !line.contains("iothreadpin") && !line.contains("<iothreads>"));
+    let before = before.map(|line| format!("{line}\n")).collect::<String>();
+    let checked = judged(&before, &machine("xeon-8480-2s-snc4"));
+    let floats = checked.findings.iter().find(|finding| finding.what == "helpers_float").expect("the finding");
+    assert!(floats.sentence.starts_with("iothread 4 and iothread 6 "), "{}", floats.sentence);
+    let pins = domain::parse(&checked.cured, "cured").expect("a domain").iothread_pins;
+    assert_eq!(pins.keys().copied().collect::<Vec<_>>(), [4, 6], "{}", checked.cured);
+}
+
+/// sockets × dies × clusters × modules × cores × threads is the number of vCPUs, or libvirt refuses the domain.
+#[test]
+fn a_cured_topology_has_as_many_vcpus_as_the_domain() {
+    for groups in ["clusters='2'", "modules='2'"] {
+        let topology = format!("<topology sockets='1' dies='2' {groups} cores='2' threads='1'/>");
+        let cells = "<numa><cell id='0' cpus='0-1,4-5' memory='1' unit='GiB'/><cell id='1' cpus='2-3,6-7' memory='1' unit='GiB'/></numa>";
+        let before = format!(
+            "<domain><name>x</name><memory unit='GiB'>2</memory><vcpu>8</vcpu><cpu>{topology}<cache mode='disable'/>{cells}</cpu></domain>"
+        );
+        for on in ["hp-dl380-g6", "altra-max-2s"] {
+            let cured = judged(&before, &machine(on)).cured;
+            let told = domain::parse(&cured, "cured").expect("a domain").cpu_topology.expect("a topology");
+            assert_eq!(told.sockets * told.dies * told.cores * told.threads, 8, "{on}: {cured}");
+            assert_ne!(cured, before);
+        }
+    }
+}

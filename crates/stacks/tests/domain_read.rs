@@ -69,7 +69,7 @@ fn a_running_domain_is_read_whole() {
     assert_eq!(domain.vcpu_cpuset, Some(cpus("0-1,3-7")));
     assert!(!domain.vcpu_placement_auto && domain.locked);
     assert_eq!(domain.vcpu_pins, [(0, cpus("0-3")), (3, cpus("4,6-7"))].into());
-    assert_eq!((domain.iothreads, &domain.iothread_pins), (2, &[(2, cpus("7"))].into()));
+    assert_eq!((&domain.iothreads, &domain.iothread_pins), (&[1, 2].into(), &[(2, cpus("7"))].into()));
     assert_eq!(domain.emulator_pin, Some(cpus("0-1")));
     let tune = |mode: &str, list| MemoryTune { mode: mode.to_owned(), nodeset: Some(nodes(list)), auto: false };
     assert_eq!(domain.memory_tune, Some(tune("strict", "0-1")));
@@ -98,6 +98,17 @@ fn what_is_left_out_is_as_libvirt_takes_it() {
     assert_eq!(domain.cells.iter().map(|cell| (cell.id, cell.vcpus.len())).collect::<Vec<_>>(), [(0, 1), (1, 0)]);
     assert_eq!(domain.huge_pages, [HugePages { size: None, cells: None }]);
     assert_eq!(parse("<domain><memory>1024</memory></domain>", "x").expect("valid").vcpus, 1);
+}
+
+#[test]
+fn iothreads_have_the_numbers_that_libvirt_gives_them() {
+    let ids = |inside: &str| parse(&with(inside), "x.xml").expect(inside).iothreads.into_iter().collect::<Vec<_>>();
+    let named = "<iothreadids><iothread id='2'/><iothread id='6'/></iothreadids>";
+    assert_eq!(ids(named), [2, 6]);
+    assert_eq!(ids(&format!("<iothreads>1</iothreads>{named}")), [2, 6]);
+    assert_eq!(ids(&format!("<iothreads>4</iothreads>{named}")), [1, 2, 3, 6]);
+    assert_eq!(ids("<iothreads>2</iothreads>"), [1, 2]);
+    assert!(ids("").is_empty());
 }
 
 /// A domain with this inside.
@@ -142,7 +153,10 @@ fn what_libvirt_would_refuse_is_refused_with_its_place() {
             "<devices><hostdev type='pci'><source><address bus='0x100'/></source></hostdev></devices>",
             "from 0x0 to 0xff",
         ),
+        ("<name>a&#10;b</name>", "line 4: domain/name: libvirt takes no name with a line's end"),
         ("<iothreads>99999999</iothreads>", "from 0 to 16384"),
+        ("<iothreadids><iothread id='0'/></iothreadids>", "id=\"0\": iothreads are numbered from 1"),
+        ("<iothreadids><iothread id='4'/><iothread id='4'/></iothreadids>", "there is an iothread 4 already"),
     ];
     for (inside, expected) in cases {
         let error = parse(&with(inside), "x.xml").expect_err(inside).to_string();

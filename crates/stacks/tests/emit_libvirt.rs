@@ -132,8 +132,8 @@ fn says(domain: &Domain, spec: &VmSpec, plan: &Plan, what: &str) {
     assert_eq!(domain.vcpu_pins.len(), spec.vcpus as usize, "{what}");
     let all = clients.iter().fold(CpuSet::new(), |all, client| all.union(&client.cpus));
     assert_eq!(domain.emulator_pin, Some(all), "{what}");
-    assert_eq!(domain.iothreads as usize, spec.disks.len().min(clients.len()), "{what}");
-    assert_eq!(domain.iothread_pins.len(), domain.iothreads as usize, "{what}");
+    assert_eq!(domain.iothreads.len(), spec.disks.len().min(clients.len()), "{what}");
+    assert_eq!(domain.iothread_pins.len(), domain.iothreads.len(), "{what}");
     let sockets = domain.cpu_topology.map(|topology| (topology.sockets, topology.cores, topology.threads));
     assert_eq!(sockets, Some((plan.topology.sockets, plan.topology.cores_per_socket, 1)), "{what}");
     says_of_memory(domain, plan, what);

@@ -227,20 +227,18 @@ impl<'a> Change<'a> {
 
     fn topology_edits(&self) -> Vec<Edit> {
         let (now, then) = (self.vm().guest, self.guest());
-        let written = self.vm().spots.of(Part::Topology).is_some();
         if now == then {
             return Vec::new();
         }
-        let numbers = [
-            ("sockets", now.sockets, then.sockets, true),
-            ("dies", now.dies, then.dies, false),
-            ("cores", now.cores, then.cores, true),
-            ("threads", now.threads, then.threads, true),
-        ];
         let at = || path(["cpu", "topology"]);
-        let meant = numbers.into_iter().filter(|(_, now, then, needed)| now != then || (*needed && !written));
-        let mut edits: Vec<Edit> = meant.map(|(name, _, then, _)| set(at(), name, &then)).collect();
-        edits.push(Edit::RemoveAttribute { at: at(), name: "clusters".to_owned() });
+        let mut edits = vec![set(at(), "sockets", &then.sockets)];
+        if now.dies != then.dies {
+            edits.push(set(at(), "dies", &then.dies));
+        }
+        edits.extend([set(at(), "cores", &then.cores), set(at(), "threads", &then.threads)]);
+        // Their cores are counted among those of the die.
+        let groups = ["clusters", "modules"].map(str::to_owned);
+        edits.extend(groups.map(|name| Edit::RemoveAttribute { at: at(), name }));
         edits
     }
 

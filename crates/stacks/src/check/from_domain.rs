@@ -24,7 +24,7 @@ impl ShapedVm {
             nodes,
             pins: (0..domain.vcpus).filter_map(|vcpu| Some((vcpu, pin(vcpu)?))).collect(),
             emulator: domain.emulator_pin.clone().or_else(|| domain.vcpu_cpuset.clone()),
-            iothreads: (1..=domain.iothreads).map(|id| (id, iothread(id))).collect(),
+            iothreads: domain.iothreads.iter().map(|&id| (id, iothread(id))).collect(),
             auto: Auto {
                 vcpus: domain.vcpu_placement_auto,
                 memory: domain.memory_tune.as_ref().is_some_and(|tune| tune.auto),

@@ -12,7 +12,7 @@ pub use edit::{Edit, Step, apply};
 pub use read::parse;
 
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, NodeSet};
 
 /// A domain as its XML says; `None` and empty: the XML does not say.
@@ -36,8 +36,8 @@ pub struct Domain {
     pub vcpu_pins: BTreeMap<u32, CpuSet>,
     /// `<emulatorpin>`.
     pub emulator_pin: Option<CpuSet>,
-    /// `<iothreads>`.
-    pub iothreads: u32,
+    /// Numbers of its iothreads: `<iothreadids>` and `<iothreads>`.
+    pub iothreads: BTreeSet<u32>,
     /// `<iothreadpin>`, by iothread.
     pub iothread_pins: BTreeMap<u32, CpuSet>,
     /// `<numatune><memory>`.

@@ -4,7 +4,7 @@ use super::document::{all, at, is, problem_at, shortened, tree};
 use super::values::{self, LIST_END};
 use super::{Cell, CpuTopology, Domain, DomainError, HugePages, MemoryTune};
 use roxmltree::Node;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuId, CpuSet, Id, IdSet};
 
 /// Most virtual nodes: QEMU's `MAX_NODES`.
@@ -34,6 +34,9 @@ fn read(root: Node<'_, '_>) -> Read<Domain> {
         cpu_mode: first(root, &["cpu"]).and_then(|cpu| cpu.attribute("mode")).map(str::to_owned),
         ..Domain::default()
     };
+    if let Some(name) = first(root, &["name"]).filter(|_| domain.name.contains('\n')) {
+        return Err(problem_at(name, "libvirt takes no name with a line's end"));
+    }
     vcpus(root, &mut domain)?;
     pins(root, &mut domain)?;
     domain.cells = cells(root, domain.vcpus)?;
@@ -101,13 +104,30 @@ fn vcpus(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
         domain.vcpu_placement_auto = vcpu.attribute("placement") == Some("auto");
         domain.vcpu_cpuset = list(vcpu, "cpuset")?;
     }
-    let ids = at(root, &["iothreadids", "iothread"]).len() as u32;
-    let threads = first(root, &["iothreads"]).map(|element| {
+    domain.iothreads = iothreads(root)?;
+    Ok(())
+}
+
+/// Those of `<iothreadids>`; as many more as `<iothreads>` asks for get the lowest numbers that are left, from 1.
+fn iothreads(root: Node<'_, '_>) -> Read<BTreeSet<u32>> {
+    let mut ids = BTreeSet::new();
+    for element in at(root, &["iothreadids", "iothread"]) {
+        let id = number(element, "id", u32::MAX)?;
+        if id == 0 {
+            return Err(wrong(element, "id", "0", "iothreads are numbered from 1"));
+        }
+        if !ids.insert(id) {
+            return Err(problem_at(element, &format!("there is an iothread {id} already")));
+        }
+    }
+    let asked = first(root, &["iothreads"]).map(|element| {
         let text = element.text().unwrap_or_default();
         values::number(text, LIST_END).map_err(|reason| wrong(element, "", text, &reason))
     });
-    domain.iothreads = threads.transpose()?.unwrap_or_default().max(ids);
-    Ok(())
+    let more = (asked.transpose()?.unwrap_or_default() as usize).saturating_sub(ids.len());
+    let left: Vec<u32> = (1..).filter(|id| !ids.contains(id)).take(more).collect();
+    ids.extend(left);
+    Ok(ids)
 }
 
 fn pins(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {

@@ -1,6 +1,6 @@
 //! What the guest is told of caches and threads that is not so.
 
-use super::{list, vcpus};
+use super::{list, plural, vcpus};
 use crate::check::finding::{Aspect, Finding, Harm};
 use crate::check::scene::Scene;
 use crate::check::shape;
@@ -19,7 +19,8 @@ fn told(scene: &Scene<'_>) -> String {
         GuestCaches::Passthrough => ", caches of the host",
         GuestCaches::Disabled => ", no last-level cache",
     };
-    format!("{} sockets, {} dies, {} cores, {} threads{caches}", guest.sockets, guest.dies, guest.cores, guest.threads)
+    let parts = [(guest.sockets, "socket"), (guest.dies, "die"), (guest.cores, "core"), (guest.threads, "thread")];
+    parts.map(|(count, one)| plural(count as usize, one)).join(", ") + caches
 }
 
 /// A cache that the guest takes to be shared over the boundary of two virtual nodes.

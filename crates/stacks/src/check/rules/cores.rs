@@ -1,6 +1,6 @@
 //! vCPUs that share cores or hardware threads without need.
 
-use super::{cpus, vcpus};
+use super::{cpus, plural, vcpus};
 use crate::check::finding::{Aspect, Cost, Finding, Harm};
 use crate::check::scene::Scene;
 use crate::check::vm::Part;
@@ -37,7 +37,7 @@ fn shared_home(scene: &Scene<'_>) -> Option<Finding> {
         let because =
             "they compete for the cores and for the memory bandwidth of one node, and the guest takes them to be apart";
         let found = Finding::new("shared_home", Harm::Waits, sentence, because);
-        let found = found.seen(format!("{vcpus} vCPUs on node {node}, which has {cores} cores"));
+        let found = found.seen(format!("{vcpus} vCPUs on node {node}, which has {}", plural(cores, "core")));
         let spots = here.iter().flat_map(|&index| scene.pin_spots(&scene.views[index]));
         return Some(found.at(spots).cure("give each a node of its own", &[Aspect::Home]));
     }
@@ -93,7 +93,8 @@ fn siblings(scene: &Scene<'_>) -> Option<Finding> {
         let (used, there) = (scene.cores_of(&set).len(), scene.machine.usable_cores(here).len());
         if those.len() > used && those.len() <= set.len() && used < there {
             let vcpus: CpuSet = those.iter().map(|(vcpu, _)| *vcpu).collect();
-            seen.push(format!("{} vCPUs on {used} cores (CPUs {set}) of node {here}, which has {there}", those.len()));
+            let (many, cores) = (plural(those.len(), "vCPU"), plural(used, "core"));
+            seen.push(format!("{many} on {cores} (CPUs {set}) of node {here}, which has {there}"));
             crowded = crowded.union(&vcpus);
         }
     }

@@ -39,6 +39,11 @@ fn list(words: &[String]) -> String {
     }
 }
 
+/// `1 core`, `2 cores`.
+fn plural(count: usize, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
 /// `vCPU 3`, `vCPUs 0-3`.
 fn vcpus(set: &topology::CpuSet) -> String {
     if set.len() == 1 { format!("vCPU {set}") } else { format!("vCPUs {set}") }

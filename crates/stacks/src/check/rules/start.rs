@@ -1,6 +1,6 @@
 //! What keeps a VM from starting, or from starting as it is written.
 
-use super::{cpus, list};
+use super::{cpus, list, plural};
 use crate::check::finding::{Aspect, Finding, Harm};
 use crate::check::scene::{Scene, named};
 use crate::check::vm::Part;
@@ -180,7 +180,8 @@ fn no_huge_pages(scene: &Scene<'_>) -> Vec<Finding> {
             let one = Finding::new("no_huge_pages", Harm::Refused, sentence, because);
             let file =
                 format!("/sys/devices/system/node/node{home}/hugepages/hugepages-{}kB/nr_hugepages", size.0 >> 10);
-            let mut one = one.at(scene.spots([Part::HugePages])).seen(format!("{count} pages are needed"));
+            let mut one =
+                one.at(scene.spots([Part::HugePages])).seen(format!("needed: {}", plural(count as usize, "page")));
             one.cure.advice = "reserve them on the node, best at boot, before memory is in pieces".to_owned();
             one.cure.commands = vec![format!("echo {count} > {file}")];
             found.push(one);

@@ -1,6 +1,6 @@
 //! Virtual nodes that are too large, too many, or uneven.
 
-use super::list;
+use super::{list, plural};
 use crate::check::finding::{Aspect, Cost, Finding, Harm};
 use crate::check::scene::Scene;
 use crate::check::shape;
@@ -26,10 +26,6 @@ fn machine_too_small(scene: &Scene<'_>) -> Option<Finding> {
     let mut found = found.at(scene.spots([Part::Memory]));
     found.cure.advice = "give it less memory, or another machine".to_owned();
     Some(found)
-}
-
-fn plural(count: usize, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 /// Most cores, hardware threads and memory of a node.
@@ -121,8 +117,12 @@ fn over_several(scene: &Scene<'_>) -> Option<Finding> {
     let cells = scene.spots(scene.views.iter().map(|view| Part::Cell(view.node.id)));
     let found = Finding::new("over_several", Harm::Misled, sentence, because).note().at(cells);
     let (cores, _, memory) = largest(scene.machine);
-    let mut found =
-        found.seen(format!("{} vCPUs and {}; nodes of {cores} cores and {memory}", scene.vm.vcpus, scene.vm.memory));
+    let mut found = found.seen(format!(
+        "{} vCPUs and {}; nodes of {} and {memory}",
+        scene.vm.vcpus,
+        scene.vm.memory,
+        plural(cores, "core")
+    ));
     found.cure.advice = format!("if it is not meant, plan it anew: `homenode plan` gives it {ideal}");
     Some(found)
 }

@@ -42,6 +42,13 @@ fn domain(name: &str, vcpu: &str) -> String {
     )
 }
 
+/// A CPU that this process may use, which need not be CPU 0, and its node.
+fn a_cpu() -> (topology::CpuId, String) {
+    let machine = topology::read::live().expect("this machine");
+    let cpu = linux::sys::affinity(0).expect("an affinity").iter().next().expect("a CPU");
+    (cpu, machine.thread(cpu).expect("a hardware thread").node.to_string())
+}
+
 fn socket(daemon: &Libvirtd) -> String {
     daemon.path().join("run/libvirt/libvirt-sock").display().to_string()
 }
@@ -155,20 +162,26 @@ fn libvirt_says_of_this_host_what_sys_says() {
 fn domains_of_a_host_are_seen_and_counted() {
     let Some(daemon) = Libvirtd::start("domains_of_a_host_are_seen_and_counted") else { return };
     let uri = daemon.uri();
+    let (cpu, node) = a_cpu();
     let held = |uri: &str| {
         let plan = json(&["plan", &example("small.toml"), "--json", "--connect", uri]);
-        plan["occupancy"]["nodes"]["0"]["vcpus"].as_u64().unwrap_or(0)
+        plan["occupancy"]["nodes"][&node]["vcpus"].as_u64().unwrap_or(0)
     };
     assert_eq!(held(&uri), 0);
-    let pinned = "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='0'/><vcpupin vcpu='1' cpuset='0'/></cputune><numatune><memory mode='strict' nodeset='0'/></numatune>";
+    let pinned = format!(
+        "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='{cpu}'/><vcpupin vcpu='1' cpuset='{cpu}'/></cputune><numatune><memory mode='strict' nodeset='{node}'/></numatune>"
+    );
     // Names that look like something else: a number, and one with a quote.
-    daemon.create(&domain("7", pinned));
-    daemon.create(&domain("it's", "<vcpu cpuset='0' current='1'>3</vcpu>"));
+    daemon.create(&domain("7", &pinned));
+    daemon.create(&domain("it's", &format!("<vcpu cpuset='{cpu}' current='1'>3</vcpu>")));
     assert_eq!(held(&uri), 3);
     // A domain that libvirt is busy with at that moment says less of itself.
     let mut top = Value::Null;
-    let told =
-        |top: &Value| top["domains"].as_array().is_some_and(|rows| rows.iter().all(|row| row["resident"].is_u64()));
+    let told = |top: &Value| {
+        let row = |row: &Value| row["resident"].is_u64() && row["cpu_used"].is_f64();
+        top["domains"].as_array().is_some_and(|rows| rows.iter().all(row))
+            && top["nodes"][0]["cpu_used_percent"].is_f64()
+    };
     assert!(
         common::within_seconds(120, || {
             top = json(&["top", "--connect", &uri, "--json", "--interval", "1"]);
@@ -181,7 +194,8 @@ fn domains_of_a_host_are_seen_and_counted() {
         rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}: {top}")).clone()
     };
     let (seven, its) = (row("7"), row("it's"));
-    assert_eq!((&seven["home"], &seven["memory_nodes"], &seven["vcpus"]), (&"0".into(), &"0".into(), &2.into()));
+    assert_eq!((&seven["home"], &seven["memory_nodes"]), (&node.as_str().into(), &node.as_str().into()));
+    assert_eq!(seven["vcpus"], 2);
     assert_eq!((&its["memory_nodes"], &its["vcpus"]), (&Value::Null, &1.into()));
     for row in [&seven, &its] {
         assert_eq!(row["state"], "running");
@@ -211,9 +225,7 @@ fn counting_virsh(directory: &Path) -> std::ffi::OsString {
 /// A PATH whose first directory has this shell script as its `virsh`.
 fn other_virsh(directory: &Path, script: &str) -> std::ffi::OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::fs::write(directory.join("virsh"), format!("#!/bin/sh\n{script}\n")).expect("a file");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(directory.join("virsh"), mode).expect("permissions");
+    common::write_script(&directory.join("virsh"), script);
     std::env::join_paths(std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path))).expect("a PATH")
 }
 
@@ -255,7 +267,8 @@ fn a_libvirt_that_nobody_named_is_started_for_a_vm_and_not_for_a_look() {
 fn a_host_behind_ssh_is_seen_as_without() {
     const TEST_NAME: &str = "a_host_behind_ssh_is_seen_as_without";
     let (Some(sshd), Some(daemon)) = (Sshd::start(TEST_NAME), Libvirtd::start(TEST_NAME)) else { return };
-    daemon.create(&domain("far", "<vcpu cpuset='0'>2</vcpu>"));
+    let (cpu, node) = a_cpu();
+    daemon.create(&domain("far", &format!("<vcpu cpuset='{cpu}'>2</vcpu>")));
     let (near, far) = (daemon.uri(), sshd.uri(&socket(&daemon)));
     let machine = |uri: &str| {
         let mut machine = json(&["topology", "--json", "--connect", uri])["machine"].take();
@@ -268,10 +281,11 @@ fn a_host_behind_ssh_is_seen_as_without() {
     let top = json(&["top", "--connect", &far, "--json", "--interval", "0.5"]);
     assert_eq!((&top["domains"][0]["name"], &top["connect"]), (&"far".into(), &far.as_str().into()));
     let plan = json(&["plan", &example("small.toml"), "--json", "--connect", &far]);
-    assert_eq!(plan["occupancy"]["nodes"]["0"]["vcpus"], 2);
+    assert_eq!(plan["occupancy"]["nodes"][&node]["vcpus"], 2);
+    let home = plan["plan"]["placement"]["clients"][0]["home"].as_str().expect("a home");
     let (code, out, error) = said(&["plan", &example("small.toml"), "--emit", "systemd", "--connect", &far]);
     assert_eq!(code, Some(0), "{error}");
-    assert!(out.contains("AllowedMemoryNodes=0"), "{out}");
+    assert!(out.contains(&format!("AllowedMemoryNodes={home}")), "{out}");
     // What goes wrong on the way is told, and nobody is asked for a password.
     let cases = [
         (sshd.uri_of_stranger(&socket(&daemon)), "Host key verification failed"),

@@ -24,6 +24,16 @@ pub(crate) fn within_seconds(seconds: u64, mut what: impl FnMut() -> bool) -> bo
     false
 }
 
+/// Writes a shell script that can be run. Another program writes it: a file that this process has open for writing may still be open in a child
+/// that another test starts at this moment, and cannot be run until then (ETXTBSY).
+#[allow(dead_code, reason = "not every test file writes one")]
+pub(crate) fn write_script(path: &std::path::Path, text: &str) {
+    let draft = path.with_extension("draft");
+    std::fs::write(&draft, format!("#!/bin/sh\n{text}\n")).expect("a file");
+    let status = std::process::Command::new("install").args(["-m", "755"]).arg(&draft).arg(path).status();
+    assert!(status.expect("install").success(), "{} cannot be written", path.display());
+}
+
 /// A QEMU that somebody else than homenode started, paused before its first instruction, under emulation. It ends with the value.
 #[allow(dead_code, reason = "not every test file starts one")]
 pub(crate) struct PausedVm {

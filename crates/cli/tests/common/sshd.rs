@@ -2,9 +2,7 @@
 //! value; if the tests are killed, the kernel ends it.
 
 use linux::sys::{ChildSetup, Tie};
-use std::fs::Permissions;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -21,7 +19,6 @@ pub(crate) struct Sshd {
     daemon: Child,
     port: u16,
     user: String,
-    made: bool,
 }
 
 impl Sshd {
@@ -39,10 +36,8 @@ impl Sshd {
             eprintln!("SKIPPED {test}: nc has no option -U (package netcat-openbsd)");
             return None;
         }
-        let root = linux::sys::effective_user_id() == 0;
-        let made = root && std::fs::create_dir(PRIVILEGE_SEPARATION).is_ok();
         for _ in 0..ATTEMPTS {
-            let mut this = Self::spawn(made);
+            let mut this = Self::spawn();
             match this.wait_until_ready() {
                 Ok(()) => return Some(this),
                 Err(Refusal::Ended) => {}
@@ -55,7 +50,11 @@ impl Sshd {
         panic!("sshd does not start");
     }
 
-    fn spawn(made: bool) -> Self {
+    fn spawn() -> Self {
+        if linux::sys::effective_user_id() == 0 {
+            // It stays, empty: another sshd may have been started meanwhile, and would refuse every connection without it.
+            std::fs::create_dir_all(PRIVILEGE_SEPARATION).expect("a directory");
+        }
         let directory = tempfile::Builder::new().prefix("hnssh").tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name).display().to_string();
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
@@ -82,13 +81,13 @@ impl Sshd {
                 at(hosts)
             );
             write(&format!("{name}_config"), &options);
-            write(name, &format!("#!/bin/sh\nexec ssh -F {} \"$@\"\n", at(&format!("{name}_config"))));
-            std::fs::set_permissions(at(name), Permissions::from_mode(0o755)).expect("permissions");
+            let script = format!("exec ssh -F {} \"$@\"", at(&format!("{name}_config")));
+            crate::common::write_script(&directory.path().join(name), &script);
         }
         let daemon = daemon(directory.path());
         let user = Command::new("id").arg("-un").output().expect("id").stdout;
         let user = String::from_utf8(user).expect("UTF-8").trim().to_owned();
-        Self { directory, daemon, port, user, made }
+        Self { directory, daemon, port, user }
     }
 
     fn wait_until_ready(&mut self) -> Result<(), Refusal> {
@@ -159,9 +158,8 @@ impl Drop for Sshd {
         // It may have ended by itself.
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
-        if self.made {
-            // Another sshd may use it by now.
-            let _ = std::fs::remove_dir(PRIVILEGE_SEPARATION);
+        if std::thread::panicking() {
+            eprintln!("sshd said:\n{}", self.log());
         }
     }
 }

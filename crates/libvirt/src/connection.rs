@@ -3,6 +3,7 @@
 use crate::LibvirtError;
 use crate::error::Which;
 use crate::virsh::{self, Said};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 /// How long libvirt has for an answer, ssh's connection included.
@@ -11,8 +12,6 @@ const ANSWER: Duration = Duration::from_secs(30);
 const LONGEST_BATCH: usize = 96 << 10;
 /// What a command reads that is given a text. Unlike `/dev/stdin` it is there wherever there are processes.
 pub(crate) const STDIN: &str = "/proc/self/fd/0";
-/// Stands between the answers of a batch. It is nothing that libvirt says.
-const MARK: &str = "-- homenode: end of answer --";
 
 /// One libvirt, by its URI; without one, the one that `virsh` takes by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,17 +97,17 @@ impl Connection {
     /// There is no `virsh`, libvirt cannot be reached, or it does not answer in time.
     pub fn ask_all(&self, commands: &[Vec<String>]) -> Result<Vec<Result<String, LibvirtError>>, LibvirtError> {
         let mut answers = Vec::with_capacity(commands.len());
-        let (mut batch, mut first) = (String::new(), 0);
+        let (mut batch, mut first, mark) = (String::new(), 0, mark());
         for (index, command) in commands.iter().enumerate() {
-            let text = batched(command);
+            let text = batched(command, &mark);
             if !batch.is_empty() && batch.len() + text.len() > LONGEST_BATCH {
-                answers.extend(self.run_batch(&std::mem::take(&mut batch), &commands[first..index])?);
+                answers.extend(self.run_batch(&std::mem::take(&mut batch), &mark, &commands[first..index])?);
                 first = index;
             }
             batch += &text;
         }
         if !batch.is_empty() {
-            answers.extend(self.run_batch(&batch, &commands[first..])?);
+            answers.extend(self.run_batch(&batch, &mark, &commands[first..])?);
         }
         Ok(answers)
     }
@@ -116,6 +115,7 @@ impl Connection {
     fn run_batch(
         &self,
         batch: &str,
+        mark: &str,
         commands: &[Vec<String>],
     ) -> Result<Vec<Result<String, LibvirtError>>, LibvirtError> {
         let mut arguments = self.arguments();
@@ -127,7 +127,7 @@ impl Connection {
             1 => names[0].clone(),
             count => format!("{} and {} more commands", names[0], count - 1),
         };
-        let answers = split(&said, names.len()).ok_or_else(|| self.failure(&all(), &said.errors))?;
+        let answers = split(&said, mark, names.len()).ok_or_else(|| self.failure(&all(), &said.errors))?;
         let answer = |((output, errors), name): ((String, String), &String)| {
             let failed = errors.lines().any(|line| line.starts_with("error:"));
             if failed { Err(self.failure(name, &errors)) } else { Ok(output) }
@@ -183,10 +183,15 @@ fn host_of(uri: &str) -> Option<String> {
     (!host.is_empty()).then(|| host.to_owned())
 }
 
+/// Stands between the answers of a batch. Nobody who writes a domain's name or description can know it.
+fn mark() -> String {
+    format!("-- homenode: end of answer {:016x} --", RandomState::new().build_hasher().finish())
+}
+
 /// A command of a batch: every word quoted, and marks after its answer on both outputs.
-fn batched(command: &[String]) -> String {
+fn batched(command: &[String], mark: &str) -> String {
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
-    format!("{}; echo '{MARK}'; echo --err '{MARK}'; ", words.join(" "))
+    format!("{}; echo '{mark}'; echo --err '{mark}'; ", words.join(" "))
 }
 
 /// A batch that had no answer in time, by its commands instead of all that stands between them.
@@ -207,17 +212,17 @@ fn quoted(word: &str) -> String {
 
 /// The answers between the marks: what each command wrote on standard output and on standard error. `None` if marks are missing: then `virsh`
 /// understood a command otherwise, and ran none of them.
-fn split(said: &Said, commands: usize) -> Option<Vec<(String, String)>> {
-    let parts = |text: &str, mark: &str| -> Option<Vec<String>> {
+fn split(said: &Said, mark: &str, commands: usize) -> Option<Vec<(String, String)>> {
+    let parts = |text: &str, end: &str| -> Option<Vec<String>> {
         // Some versions of `virsh` end the line after what `echo` says, others do not.
         let part = |part: &str| part.strip_prefix('\n').unwrap_or(part).to_owned();
-        let mut parts: Vec<String> = text.split(mark).map(part).collect();
+        let mut parts: Vec<String> = text.split(end).map(part).collect();
         parts.pop();
         (parts.len() == commands).then_some(parts)
     };
     // What `echo` writes on standard error it calls an error.
-    let errors = parts(&said.errors, &format!("error: {MARK}"))?;
-    Some(parts(&said.output, MARK)?.into_iter().zip(errors).collect())
+    let errors = parts(&said.errors, &format!("error: {mark}"))?;
+    Some(parts(&said.output, mark)?.into_iter().zip(errors).collect())
 }
 
 #[cfg(test)]
@@ -244,14 +249,16 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart_by_their_marks() {
+        let (mark, other) = (mark(), mark());
+        assert!(mark != other && batched(&[], &mark).contains(&format!("--err '{mark}'")));
         let said = Said {
             success: true,
-            output: format!("a\nb\n{MARK}{MARK}"),
-            errors: format!("error: {MARK}\nerror: no\nerror: {MARK}\n"),
+            output: format!("a\nb\n{mark}{mark}"),
+            errors: format!("error: {mark}\nerror: no\nerror: {mark}\n"),
         };
-        let answers = split(&said, 2).unwrap();
+        let answers = split(&said, &mark, 2).unwrap();
         assert_eq!(answers[0], ("a\nb\n".to_owned(), String::new()));
         assert_eq!(answers[1], (String::new(), "error: no\n".to_owned()));
-        assert!(split(&said, 3).is_none());
+        assert!(split(&said, &mark, 3).is_none() && split(&said, &other, 2).is_none());
     }
 }

@@ -58,6 +58,21 @@ fn names_with_odd_characters_mean_the_domain_that_has_them() {
 }
 
 #[test]
+fn a_domain_cannot_end_its_own_answer() {
+    if no_virsh("a_domain_cannot_end_its_own_answer") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // What stands between answers may be read in homenode's source, but for a number.
+    let connection = host(directory.path(), &["-- homenode: end of answer --", "error: failed to get domain"]);
+    let domains = connection.domains().unwrap();
+    assert_eq!(domains.len(), 2);
+    let uuids: Vec<&str> = domains.iter().map(|domain| domain.uuid.as_str()).collect();
+    let texts = connection.domain_xmls(&uuids).unwrap();
+    assert!(texts.iter().zip(&uuids).all(|(text, uuid)| text.as_ref().unwrap().contains(*uuid)), "{texts:?}");
+}
+
+#[test]
 fn a_batch_answers_command_by_command() {
     if no_virsh("a_batch_answers_command_by_command") {
         return;

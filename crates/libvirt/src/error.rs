@@ -130,17 +130,16 @@ impl std::fmt::Display for Which {
 
 /// What libvirt says of a connection, and which error it is.
 type Make = fn(Which, String) -> LibvirtError;
-const CONNECTION: [(&str, Make); 17] = [
+const CONNECTION: [(&str, Make); 16] = [
     ("Unable to parse URI", bad_uri),
     ("no connection driver available for", bad_uri),
     ("not find any connection driver", bad_uri),
-    ("unexpected QEMU URI path", bad_uri),
     ("QEMU URI path", bad_uri),
     ("transport in URL not recognised", bad_uri),
     ("invalid transport", bad_uri),
     ("unknown URI", bad_uri),
     ("Host key verification failed", ssh),
-    ("Permission denied (publickey", ssh),
+    ("Permission denied (", ssh),
     ("ssh: ", ssh),
     ("authentication", not_allowed),
     ("polkit", not_allowed),
@@ -240,6 +239,9 @@ mod tests {
         assert!(matches!(ssh, LibvirtError::Ssh { .. }), "{ssh:?}");
         let key = told("Cannot recv data: a@h: Permission denied (publickey).: Connection reset by peer");
         assert!(matches!(key, LibvirtError::Ssh { .. }), "{key:?}");
+        let password =
+            told("Cannot recv data: a@h: Permission denied (gssapi-with-mic,password).: Connection reset by peer");
+        assert!(matches!(password, LibvirtError::Ssh { .. }), "{password:?}");
         let certificate = told("Cannot read CA certificate '/etc/pki/CA/cacert.pem': Input/output error");
         assert!(matches!(certificate, LibvirtError::Unreachable { .. }), "{certificate:?}");
     }

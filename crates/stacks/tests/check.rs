@@ -188,3 +188,20 @@ fn a_cured_topology_has_as_many_vcpus_as_the_domain() {
         }
     }
 }
+
+#[test]
+fn sockets_are_advised_only_where_they_fit_into_the_virtual_nodes() {
+    let advice = |cells: &[(&str, u32)]| {
+        let cells: String =
+            cells.iter().map(|(cpus, gib)| format!("<cell cpus='{cpus}' memory='{gib}' unit='GiB'/>")).collect();
+        let text = format!("<domain><name>x</name><vcpu>12</vcpu><cpu><numa>{cells}</numa></cpu></domain>");
+        let findings = judged(&text, &machine("xeon-8480-2s")).findings;
+        let sockets = findings.into_iter().find(|finding| finding.what == "a_socket_for_each_vcpu");
+        sockets.expect("the finding").cure.advice
+    };
+    assert_eq!(advice(&[("0-11", 2)]), "tell it of one socket");
+    assert_eq!(advice(&[("0-5", 1), ("6-11", 1)]), "tell it of 2 sockets, one for each virtual node");
+    let thirds = "tell it of 3 sockets of 4 cores: none then lies in two virtual nodes";
+    assert_eq!(advice(&[("0-3", 1), ("4-11", 1)]), thirds);
+    assert!(advice(&[("0-4", 1), ("5-11", 1)]).starts_with("sockets are all alike"));
+}

@@ -76,6 +76,12 @@ pub(super) fn whole_sockets(vm: &ShapedVm) -> GuestCpus {
     GuestCpus { sockets: vm.vcpus / per_socket, dies: 1, cores: per_socket / threads, threads, caches: told.caches }
 }
 
+/// vCPUs of the largest socket of which each lies in one virtual node. Sockets are all alike: nodes of 3 and 4 vCPUs take sockets of one.
+pub(super) fn largest_socket(vm: &ShapedVm) -> u32 {
+    let size = common_divisor(vm);
+    if blocks_lie_in_nodes(vm, size) { size } else { 1 }
+}
+
 /// The largest number of vCPUs that divides all virtual nodes.
 fn common_divisor(vm: &ShapedVm) -> u32 {
     let sizes = vm.nodes.iter().map(|node| node.vcpus.len() as u32).filter(|&size| size > 0);

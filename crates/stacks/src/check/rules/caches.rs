@@ -98,10 +98,13 @@ fn one_for_each(scene: &Scene<'_>) -> Option<Finding> {
         "its kernel wakes threads far from their data, and systems that are licensed by socket use only a few of them";
     let found = Finding::new("a_socket_for_each_vcpu", Harm::Misled, sentence, because).note().seen(told(scene));
     let mut found = found.at(scene.spots([Part::Topology, Part::Vcpus]).into_iter().take(1));
-    let nodes = scene.vm.nodes.len();
-    found.cure.advice = match nodes {
+    let (nodes, socket) = (scene.vm.nodes.len(), shape::largest_socket(scene.vm));
+    let sockets = scene.vm.vcpus / socket;
+    found.cure.advice = match sockets {
         1 => "tell it of one socket".to_owned(),
-        _ => format!("tell it of {nodes} sockets, one for each virtual node"),
+        _ if socket == 1 => "sockets are all alike, and no larger ones fit into these virtual nodes: even virtual nodes have room for them".to_owned(),
+        _ if sockets as usize == nodes => format!("tell it of {nodes} sockets, one for each virtual node"),
+        _ => format!("tell it of {sockets} sockets of {socket} cores: none then lies in two virtual nodes"),
     };
     Some(found)
 }

@@ -141,7 +141,7 @@ fn network(emission: &Emission<'_>) -> Option<Loss> {
     let ports =
         if ports.is_empty() { String::new() } else { format!(" and its forwarded ports ({})", ports.join(", ")) };
     Some(Loss::new(
-        format!("QEMU's user network{ports} has no counterpart in Nova."),
+        format!("Nova has nothing like QEMU's user network{ports}."),
         "choose a network; a security group and a floating IP let others in.",
     ))
 }

@@ -205,3 +205,35 @@ fn sockets_are_advised_only_where_they_fit_into_the_virtual_nodes() {
     assert_eq!(advice(&[("0-3", 1), ("4-11", 1)]), thirds);
     assert!(advice(&[("0-4", 1), ("5-11", 1)]).starts_with("sockets are all alike"));
 }
+
+/// libvirt refuses a `<memnode>` of another mode beside a restrictive `<memory>`.
+#[test]
+fn restrictive_memory_stays_restrictive_node_by_node() {
+    let cells = "<cell cpus='0-3' memory='1' unit='GiB'/><cell cpus='4-7' memory='1' unit='GiB'/>";
+    for nodes in ["placement='auto'", "nodeset='0-1'"] {
+        let text = format!(
+            "<domain><name>x</name><vcpu>8</vcpu><numatune><memory mode='restrictive' {nodes}/></numatune><cpu><numa>{cells}</numa></cpu></domain>"
+        );
+        let cured = judged(&text, &machine("hp-dl380-g6")).cured;
+        let domain = domain::parse(&cured, "cured").expect("a domain");
+        let modes: Vec<&str> = domain.memory_nodes.values().map(|tune| tune.mode.as_str()).collect();
+        assert_eq!(modes, ["restrictive", "restrictive"], "{cured}");
+    }
+}
+
+/// libvirt refuses `placement='static'` without nodes.
+#[test]
+fn memory_that_numad_placed_gets_nodes_with_the_pins() {
+    let pins: String = (0..4).map(|vcpu| format!("<vcpupin vcpu='{vcpu}' cpuset='2'/>")).collect();
+    let text = format!(
+        "<domain><name>x</name><memory unit='GiB'>1</memory><vcpu>4</vcpu><cputune>{pins}</cputune><numatune><memory mode='preferred' placement='auto'/></numatune></domain>"
+    );
+    let cured = judged(&text, &machine("hp-dl380-g6")).cured;
+    let tune = domain::parse(&cured, "cured").expect("a domain").memory_tune.expect("a policy");
+    assert!(cured.contains("cpuset='0-3,8-11'"), "{cured}");
+    assert_eq!(
+        (tune.mode.as_str(), tune.auto, tune.nodeset),
+        ("preferred", false, Some("0".parse().expect("a set"))),
+        "{cured}"
+    );
+}

@@ -9,6 +9,8 @@ use crate::domain::{Edit, Step};
 use std::collections::BTreeSet;
 use topology::{CpuSet, NodeSet};
 
+const RESTRICTIVE: &str = "restrictive";
+
 /// What a set of aspects changes.
 pub(super) struct Change<'a> {
     pub(super) scene: &'a Scene<'a>,
@@ -123,8 +125,8 @@ impl<'a> Change<'a> {
             let now = if self.target.reshaped { None } else { self.scene.views[index].node.binding.as_ref() };
             let mode = self.mode(node, now.map(|binding| binding.mode.as_str()));
             let same = now.is_some_and(|binding| binding.nodes == node.home && binding.mode == mode);
-            // A cure of pins alone leaves memory alone that nobody bound.
-            let meant = now.is_some() || self.has(&[Aspect::Shape, Aspect::Home]);
+            // A cure of pins alone leaves memory alone that nobody bound, and that numad does not bind.
+            let meant = now.is_some() || self.vm().auto.memory || self.has(&[Aspect::Shape, Aspect::Home]);
             let inherits = now.is_some() && self.whole_changes() && !self.scene.views[index].node.own_binding;
             if meant && (!same || inherits) {
                 bindings.push((node.id, mode, node.home.clone()));
@@ -133,9 +135,18 @@ impl<'a> Change<'a> {
         bindings
     }
 
+    /// Mode of `<numatune><memory>`, where that is written.
+    fn whole_mode(&self) -> Option<&str> {
+        self.vm().xml.as_ref()?.memory_tune_mode.as_deref()
+    }
+
     fn mode(&self, node: &TargetNode, now: Option<&str>) -> String {
-        let whole = self.vm().memory_tune.as_ref().map(|binding| binding.mode.as_str());
-        let kept = now.or(whole).filter(|mode| ["strict", "preferred", "restrictive"].contains(mode));
+        // Beside a `<memory>` of this mode libvirt takes no `<memnode>` of another.
+        let whole = self.whole_mode();
+        if whole == Some(RESTRICTIVE) {
+            return RESTRICTIVE.to_owned();
+        }
+        let kept = now.or(whole).filter(|mode| ["strict", "preferred", RESTRICTIVE].contains(mode));
         if node.home.len() > 1 && node.interleave {
             return "interleave".to_owned();
         }
@@ -288,8 +299,7 @@ impl<'a> Change<'a> {
         let nodes = vm.memory_tune.as_ref().map(|binding| &binding.nodes);
         let there = self.scene.machine.node_ids();
         let suffices = nodes.is_some_and(|nodes| self.homes().is_subset(nodes) && nodes.is_subset(&there));
-        let written = vm.xml.as_ref().is_some_and(|xml| xml.has_memory_tune);
-        (vm.vnuma || self.target.reshaped) && written && !suffices
+        (vm.vnuma || self.target.reshaped) && self.whole_mode().is_some() && !suffices
     }
 
     fn memory_edits(&self) -> Vec<Edit> {

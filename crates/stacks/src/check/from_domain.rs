@@ -158,7 +158,7 @@ fn facts(root: Node<'_, '_>, domain: &Domain) -> XmlFacts {
         vcpu_cpuset: domain.vcpu_cpuset.clone(),
         pinned: domain.vcpu_pins.keys().map(|&vcpu| CpuId(vcpu)).collect(),
         memory_nodes: domain.memory_nodes.keys().copied().collect(),
-        has_memory_tune: !at(root, "numatune/memory").is_empty(),
+        memory_tune_mode: domain.memory_tune.as_ref().map(|tune| tune.mode.clone()),
         nodes_named_by: names_nodes(root, domain),
     }
 }

@@ -131,8 +131,8 @@ pub struct XmlFacts {
     pub pinned: CpuSet,
     /// Cells with a `<memnode>`.
     pub memory_nodes: Vec<u32>,
-    /// `<numatune><memory>` is written.
-    pub has_memory_tune: bool,
+    /// Mode of `<numatune><memory>`, where that is written: also where numad is to choose the nodes.
+    pub memory_tune_mode: Option<String>,
     /// Something else names virtual nodes (memory devices, PCI bridges, pages of cells): their number must stay.
     pub nodes_named_by: Option<String>,
 }

@@ -6,11 +6,10 @@ mod libvirtd;
 #[path = "common/sshd.rs"]
 mod sshd;
 
-use common::{lacks, said_in};
+use common::{REAL_VIRSH, lacks, said_in};
 use libvirtd::Libvirtd;
 use serde_json::Value;
 use sshd::Sshd;
-use std::path::Path;
 
 /// The driver of libvirt's own tests: two nodes of eight CPUs, one domain, no daemon.
 const TEST: &str = "test:///default";
@@ -211,31 +210,14 @@ fn domains_of_a_host_are_seen_and_counted() {
     assert!(out.lines().any(|line| line.starts_with("it's") && line.contains("running")), "{out}");
 }
 
-/// A `virsh` that writes a line for each time it is started.
-fn counting_virsh(directory: &Path) -> std::ffi::OsString {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let real =
-        std::env::split_paths(&path).map(|entry| entry.join("virsh")).find(|found| found.exists()).expect("virsh");
-    other_virsh(
-        directory,
-        &format!("echo run >> '{}'\nexec '{}' \"$@\"", directory.join("runs").display(), real.display()),
-    )
-}
-
-/// A PATH whose first directory has this shell script as its `virsh`.
-fn other_virsh(directory: &Path, script: &str) -> std::ffi::OsString {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    common::write_script(&directory.join("virsh"), script);
-    std::env::join_paths(std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path))).expect("a PATH")
-}
-
 #[test]
 fn a_look_is_one_run_of_virsh() {
     if lacks("a_look_is_one_run_of_virsh", "virsh") {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let path = counting_virsh(directory.path());
+    let script = format!("echo run >> '{}'\n{REAL_VIRSH}", directory.path().join("runs").display());
+    let path = common::path_with_virsh(directory.path(), &script);
     let mut top = common::homenode_in(directory.path(), &["top", "--connect", TEST, "--once", "--interval", "0.1"]);
     assert!(top.env("PATH", path).output().expect("homenode").status.success());
     let runs = std::fs::read_to_string(directory.path().join("runs")).expect("runs");
@@ -249,7 +231,7 @@ fn a_libvirt_that_nobody_named_is_started_for_a_vm_and_not_for_a_look() {
     let directory = tempfile::tempdir().expect("a directory");
     let said = directory.path().join("said");
     let script = format!("echo \"${{LIBVIRT_AUTOSTART-as virsh does}}\" > '{}'\nexit 1", said.display());
-    let path = other_virsh(directory.path(), &script);
+    let path = common::path_with_virsh(directory.path(), &script);
     let autostart = |arguments: &[&str]| {
         let mut command = common::homenode_in(&directory.path().join("runtime"), arguments);
         let output = command.env("PATH", &path).env_remove("LIBVIRT_AUTOSTART").output().expect("homenode");

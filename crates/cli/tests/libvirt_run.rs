@@ -4,7 +4,7 @@ mod common;
 #[path = "common/libvirtd.rs"]
 mod libvirtd;
 
-use common::{lacks, within_seconds};
+use common::{REAL_VIRSH, lacks, within_seconds};
 use libvirtd::Libvirtd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -233,6 +233,28 @@ fn a_homenode_that_is_killed_leaves_no_definition_behind() {
     assert!(within_seconds(120, || place.libvirtd.qemus().is_empty()), "QEMU runs on");
     assert_eq!(place.written(), 0);
     assert_eq!(place.libvirtd.virsh(&["list", "--all", "--name"]).trim(), "");
+}
+
+#[test]
+fn a_signal_while_libvirt_takes_a_vm_over_does_not_part_them() {
+    let test = "a_signal_while_libvirt_takes_a_vm_over_does_not_part_them";
+    let Some(place) = Place::new(test) else { return };
+    let (spec, uri) = (place.spec("hnlv-late"), place.libvirtd.uri());
+    let bin = tempfile::tempdir().expect("a directory");
+    let (begun, go) = (bin.path().join("begun"), bin.path().join("go"));
+    // Defines the domain only when it is told to; by itself after a few minutes.
+    let wait = format!("for i in $(seq 1200); do [ -e '{}' ] || sleep 0.1; done", go.display());
+    let script = format!("case \" $* \" in *' define '*) : > '{}'; {wait};; esac\n{REAL_VIRSH}", begun.display());
+    let path = common::path_with_virsh(bin.path(), &script);
+    let arguments = ["run", spec.to_str().expect("UTF-8"), "--via", "libvirt", "--connect", &uri];
+    let mut command = place.homenode(&arguments);
+    let mut child = command.env("PATH", path).stdout(Stdio::null()).spawn().expect("homenode");
+    assert!(within_seconds(120, || begun.exists()), "libvirt is not asked to keep the VM");
+    linux::sys::ProcessHandle::open(child.id()).expect("a process").signal(15).expect("SIGTERM");
+    std::fs::write(&go, "").expect("a file");
+    assert!(child.wait().expect("a child").success());
+    assert_eq!(place.libvirtd.virsh(&["list", "--persistent", "--name"]).trim(), "hnlv-late");
+    assert_eq!((place.libvirtd.qemus().len(), place.written()), (1, 1));
 }
 
 #[test]

@@ -16,8 +16,7 @@ use signal_hook::iterator::Signals;
 use stacks::emit::{Emission, Kind, emit};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use topology::Machine;
 use workloads::protocol::PORT_NAME;
@@ -132,20 +131,25 @@ fn check(mut started: NewDomain, launch: &Launch) -> anyhow::Result<()> {
     report.verdict(plan)
 }
 
-/// Ends the domain when a signal ends us before libvirt keeps it.
-struct EndedBySignal(Arc<AtomicBool>);
+/// Ends the domain when a signal comes before libvirt keeps it. One that comes later changes nothing: little is left to do.
+struct EndedBySignal(Arc<Mutex<bool>>);
 
 impl EndedBySignal {
     /// How often the domain is looked for: it may only just be in the making.
     const TRIES: u32 = 50;
 
-    fn watch(connection: &Connection, uuid: &str, name: &str, written: Option<PathBuf>) -> anyhow::Result<Self> {
+    fn watch(connection: &Connection, uuid: &str, name: &str, mut written: Option<PathBuf>) -> anyhow::Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
-        let kept = Arc::new(AtomicBool::new(false));
+        let kept = Arc::new(Mutex::new(false));
         let (connection, uuid, name, is_kept) =
             (connection.clone(), uuid.to_owned(), name.to_owned(), Arc::clone(&kept));
         std::thread::spawn(move || {
-            if signals.forever().next().is_some() && !is_kept.load(Ordering::SeqCst) {
+            for _ in signals.forever() {
+                // Held until the process ends: what is being ended is not to be kept meanwhile.
+                let kept = is_kept.lock().unwrap_or_else(PoisonError::into_inner);
+                if *kept {
+                    continue;
+                }
                 eprintln!("homenode: VM {name}: ended by a signal");
                 for _ in 0..Self::TRIES {
                     match connection.destroy(&uuid) {
@@ -153,15 +157,16 @@ impl EndedBySignal {
                         _ => break,
                     }
                 }
-                drop(Written(written));
+                drop(Written(written.take()));
+                std::process::exit(1);
             }
-            std::process::exit(1);
         });
         Ok(Self(kept))
     }
 
+    /// Returns only if no signal has come.
     fn not_any_more(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 }
 

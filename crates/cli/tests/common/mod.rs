@@ -34,6 +34,18 @@ pub(crate) fn write_script(path: &std::path::Path, text: &str) {
     assert!(status.expect("install").success(), "{} cannot be written", path.display());
 }
 
+/// In a script of [`path_with_virsh`]: becomes the real `virsh`, which is in a later directory of PATH.
+#[allow(dead_code, reason = "not every test file has such a script")]
+pub(crate) const REAL_VIRSH: &str = "PATH=${PATH#*:}; exec virsh \"$@\"";
+
+/// A PATH whose first directory is this one, with this shell script as its `virsh`.
+#[allow(dead_code, reason = "not every test file has such a script")]
+pub(crate) fn path_with_virsh(directory: &std::path::Path, script: &str) -> std::ffi::OsString {
+    write_script(&directory.join("virsh"), script);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path))).expect("a PATH")
+}
+
 /// A QEMU that somebody else than homenode started, paused before its first instruction, under emulation. It ends with the value.
 #[allow(dead_code, reason = "not every test file starts one")]
 pub(crate) struct PausedVm {

@@ -12,7 +12,7 @@ pub(crate) struct Report<'a> {
     pub(crate) version: u32,
     pub(crate) machine: &'a str,
     pub(crate) vm: &'a str,
-    /// A file, `libvirt`, or `process N`.
+    /// A file, `NAME.xml` for a domain that libvirt has, `standard input`, or `process N`.
     pub(crate) source: &'a str,
     pub(crate) problems: usize,
     pub(crate) notes: usize,

@@ -2,7 +2,7 @@
 //! person has read, and what is cured must be right.
 
 use scheduler::Occupancy;
-use stacks::check::{CheckedDomain, Finding, Severity};
+use stacks::check::{CheckedDomain, Finding, ProcessFacts, Severity, ShapedVm};
 use stacks::domain;
 use std::fmt::Write;
 use std::fs;
@@ -236,4 +236,16 @@ fn memory_that_numad_placed_gets_nodes_with_the_pins() {
         ("preferred", false, Some("0".parse().expect("a set"))),
         "{cured}"
     );
+}
+
+#[test]
+fn a_process_keeps_what_else_its_memory_is_told() {
+    let text = "<domain><name>x</name><memory unit='GiB'>1</memory><vcpu>2</vcpu></domain>";
+    let mut vm = ShapedVm::from_domain(&domain::parse(text, "x").expect("a domain"), text);
+    let backends = [(0, ("memory-backend-file".to_owned(), "pc.ram".to_owned()))].into();
+    (vm.xml, vm.process) = (None, Some(ProcessFacts { pid: 1, backends, ..ProcessFacts::default() }));
+    let findings = stacks::check::check(&machine("hp-dl380-g6"), &Occupancy::default(), &vm);
+    let floats = findings.iter().find(|finding| finding.what == "floats").expect("the finding");
+    let option = "-object memory-backend-file,id=pc.ram,...,host-nodes=0,policy=bind,prealloc=on".to_owned();
+    assert!(floats.cure.commands.contains(&option), "{:#?}", floats.cure.commands);
 }

@@ -108,15 +108,16 @@ fn options(change: &Change<'_>, process: &ProcessFacts, aspects: &BTreeSet<Aspec
         lines.push("-cpu ...,l3-cache=on".to_owned());
     }
     for (id, mode, nodes) in change.bindings() {
-        let (kind, backend) = match process.backends.get(&id) {
-            Some((kind, backend)) if !target.reshaped => (kind.clone(), backend.clone()),
-            _ => ("memory-backend-ram".to_owned(), format!("mem{id}")),
-        };
         let Some(node) = target.nodes.iter().find(|node| node.id == id) else { continue };
+        // What else a backend is told (its file, whether it is shared) stays.
+        let (kind, backend, rest) = match process.backends.get(&id) {
+            Some((kind, backend)) if !target.reshaped => (kind.clone(), backend.clone(), "...".to_owned()),
+            _ => ("memory-backend-ram".to_owned(), format!("mem{id}"), format!("size={}M", node.memory.mib())),
+        };
         let policy = if mode == "strict" { "bind".to_owned() } else { mode };
         lines.push(format!(
-            "-object {kind},id={backend},size={}M,host-nodes={nodes},policy={policy},prealloc=on",
-            node.memory.mib()
+            "-object {kind},id={backend},{rest},host-nodes={},policy={policy},prealloc=on",
+            nodes.to_string().replace(',', ",host-nodes=")
         ));
         if target.reshaped {
             lines.push(format!("-numa node,nodeid={id},cpus={},memdev={backend}", dashes(&node.vcpus)));

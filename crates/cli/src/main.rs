@@ -8,6 +8,7 @@ mod args_model;
 mod balance_view;
 mod balancer_host;
 mod balancer_place;
+mod cells;
 mod check_view;
 mod commands;
 mod doctor_view;

@@ -1,5 +1,6 @@
 //! Nodes and domains of another host at one moment, for `homenode top --connect`. docs/connect.md explains the columns.
 
+use crate::cells::{bytes, dash, figure, mib};
 use crate::text::{count, lines, table};
 use libvirt::DomainState;
 use libvirt::remote::{Look, Rates, RemoteDomain, home};
@@ -160,22 +161,6 @@ fn words(state: DomainState) -> &'static str {
         DomainState::Suspended => "suspended",
         DomainState::Unknown => "-",
     }
-}
-
-fn dash() -> String {
-    "-".to_owned()
-}
-
-fn figure(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(dash, |value| format!("{value:.digits$}"))
-}
-
-fn bytes(amount: Option<Bytes>) -> String {
-    amount.map_or_else(dash, |amount| amount.to_string())
-}
-
-fn mib(amount: Option<Bytes>) -> String {
-    amount.map_or_else(dash, |amount| format!("{} MiB", amount.mib()))
 }
 
 #[cfg(test)]

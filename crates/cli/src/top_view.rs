@@ -1,6 +1,7 @@
 //! Nodes and VMs at one moment, for `homenode top`. Columns after ESXi's esxtop and sched-stats; docs/top.md explains them.
 
 use crate::balancer_place::Seen;
+use crate::cells::{bytes, dash, figure, mib};
 use crate::text::{count, lines, table};
 use daemon::VmRecord;
 use linux::vm::Manager;
@@ -265,23 +266,6 @@ fn vms(view: &View) -> comfy_table::Table {
         ]);
     }
     table
-}
-
-fn dash() -> String {
-    "-".to_owned()
-}
-
-fn figure(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(dash, |value| format!("{value:.digits$}"))
-}
-
-fn bytes(amount: Option<Bytes>) -> String {
-    amount.map_or_else(dash, |amount| amount.to_string())
-}
-
-/// MiB, so that columns of moving memory can be compared.
-fn mib(amount: Option<Bytes>) -> String {
-    amount.map_or_else(dash, |amount| format!("{} MiB", amount.mib()))
 }
 
 #[cfg(test)]

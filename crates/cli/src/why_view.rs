@@ -1,5 +1,6 @@
 //! Why a VM is where it is: the decision, then a table of candidates, then what refuses each move.
 
+use crate::cells::dash;
 use crate::text::{WIDTH, lines, table, wrapped};
 use daemon::sentence;
 use linux::vm::Manager;
@@ -173,10 +174,6 @@ fn add_wrapped(text: &mut String, words: &str) {
         let deeper = if index > 0 { "  " } else { "" };
         let _ = writeln!(text, "{deeper}{line}");
     }
-}
-
-fn dash() -> String {
-    "-".to_owned()
 }
 
 fn figure(value: Option<f64>, digits: usize, unit: &str) -> String {

@@ -283,6 +283,26 @@ proptest! {
     }
 
     #[test]
+    fn edits_together_are_edits_one_after_the_other(text in domains(), edits in proptest::collection::vec(edits(), 0..8)) {
+        let one_by_one = edits.iter().try_fold(text.clone(), |text, edit| apply(&text, "x", std::slice::from_ref(edit)));
+        prop_assert_eq!(apply(&text, "x", &edits), one_by_one);
+    }
+
+    #[test]
+    fn new_values_together_are_new_values_one_after_the_other(edits in proptest::collection::vec((0..3_u32, 0..3_u32, any::<bool>()), 0..8)) {
+        let text = "<domain><cputune><vcpupin vcpu='0' cpuset='0'/><vcpupin vcpu='1' cpuset='1'/></cputune></domain>";
+        let edit = |(vcpu, value, by_key): &(u32, u32, bool)| match by_key {
+            true => set(pin(*vcpu), "cpuset", &value.to_string()),
+            // The first, whichever that is; and what others are looked for by.
+            false if *vcpu > 0 => set(steps(&["cputune", "vcpupin"]), "cpuset", &value.to_string()),
+            false => set(steps(&["cputune", "vcpupin"]), "vcpu", &value.to_string()),
+        };
+        let edits: Vec<Edit> = edits.iter().map(edit).collect();
+        let one_by_one = edits.iter().fold(text.to_owned(), |text, edit| edited(&text, std::slice::from_ref(edit)));
+        prop_assert_eq!(edited(text, &edits), one_by_one);
+    }
+
+    #[test]
     fn pins_that_are_set_are_read_back(text in domains(), vcpu in 0..4_u32, first in 0..64_u32, count in 0..64_u32) {
         let list = format!("{first}-{}", first + count);
         let after = edited(&text, &[set(pin(vcpu), "cpuset", &list)]);

@@ -4,7 +4,7 @@ use super::finding::{Aspect, Finding, Severity};
 use super::vm::ShapedVm;
 use crate::domain::{self, DomainError};
 use scheduler::Occupancy;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use topology::Machine;
 
 /// A domain that was judged.
@@ -28,13 +28,18 @@ impl CheckedDomain {
         let scene = super::scene(machine, occupancy, &vm);
         let mut findings = super::judge(&scene);
         let mut all = BTreeSet::new();
+        // Findings often have one cure.
+        let mut patches: BTreeMap<BTreeSet<Aspect>, Option<String>> = BTreeMap::new();
         for finding in &mut findings {
             let changes = &finding.cure.changes;
             if finding.severity == Severity::Problem {
                 all.extend(changes.iter().copied());
             }
-            let cured = domain::apply(text, file, &super::edits_of(&scene, changes))?;
-            finding.cure.patch = (cured != text).then(|| patch(file, text, &cured));
+            if !patches.contains_key(changes) {
+                let cured = domain::apply(text, file, &super::edits_of(&scene, changes))?;
+                patches.insert(changes.clone(), (cured != text).then(|| patch(file, text, &cured)));
+            }
+            finding.cure.patch = patches.get(changes).cloned().flatten();
         }
         let cured = domain::apply(text, file, &super::edits_of(&scene, &whole(all)))?;
         Ok(Self { findings, cured, vm })

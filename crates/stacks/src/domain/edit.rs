@@ -51,24 +51,66 @@ pub enum Edit {
 /// does not have, a text in an element of elements, the attribute of a step's own key.
 pub fn apply(text: &str, file: &str, edits: &[Edit]) -> Result<String, DomainError> {
     let mut text = text.to_owned();
-    for edit in edits {
-        while let Some(splice) = step(&text, file, edit)? {
+    let mut left = edits;
+    while !left.is_empty() {
+        let (done, mut splices) = run(&text, file, left)?;
+        splices.sort_by_key(|splice| std::cmp::Reverse(splice.range.start));
+        for splice in splices {
             text.replace_range(splice.range, &splice.with);
-            if !matches!(edit, Edit::Remove { .. }) {
-                break;
-            }
         }
+        left = &left[done..];
     }
     tree(&text, file)?;
     Ok(text)
 }
 
+/// What the first of the edits change of the text, and how many are done with that: as many as can be told from one tree. A domain of a
+/// thousand vCPUs has a thousand pins, each a new value of an attribute; everything else that changes the text takes a tree of its own.
+fn run(text: &str, file: &str, edits: &[Edit]) -> Result<(usize, Vec<Splice>), DomainError> {
+    let document = tree(text, file)?;
+    let mut splices: Vec<Splice> = Vec::new();
+    for (index, edit) in edits.iter().enumerate() {
+        let Some(splice) = step(text, file, document.root_element(), edit)? else {
+            // A value that the tree has already may be one that a splice before takes away.
+            if matches!(edit, Edit::SetAttribute { .. }) && !splices.is_empty() {
+                return Ok((index, splices));
+            }
+            continue;
+        };
+        let alone = !is_new_value(edit, &splice, &edits[index..]);
+        if alone && splices.is_empty() {
+            // Where several elements match, the next is found in the next tree.
+            return Ok((index + usize::from(!matches!(edit, Edit::Remove { .. })), vec![splice]));
+        }
+        if alone || splices.iter().any(|other| other.range == splice.range) {
+            return Ok((index, splices));
+        }
+        splices.push(splice);
+    }
+    Ok((edits.len(), splices))
+}
+
+/// Whether the edit leaves all elements where they are, for the edits from it on: it gives an attribute that is there a new value, and no
+/// element is looked for by it.
+fn is_new_value(edit: &Edit, splice: &Splice, from_it: &[Edit]) -> bool {
+    let Edit::SetAttribute { name, .. } = edit else { return false };
+    let looked_for = |step: &Step| step.key.as_ref().is_some_and(|(key, _)| key == name);
+    !splice.range.is_empty() && !from_it.iter().any(|edit| path(edit).iter().any(looked_for))
+}
+
+fn path(edit: &Edit) -> &[Step] {
+    match edit {
+        Edit::SetAttribute { at, .. }
+        | Edit::RemoveAttribute { at, .. }
+        | Edit::SetText { at, .. }
+        | Edit::Remove { at } => at,
+    }
+}
+
 /// What the edit changes of the text: one range of it, or nothing. [`Edit::Remove`] takes a step for each element.
-fn step(text: &str, file: &str, edit: &Edit) -> Result<Option<Splice>, DomainError> {
+fn step(text: &str, file: &str, root: Node<'_, '_>, edit: &Edit) -> Result<Option<Splice>, DomainError> {
     let fail = |problem: String| DomainError { file: file.to_owned(), problem };
     check(edit).map_err(fail)?;
-    let document = tree(text, file)?;
-    let root = document.root_element();
     let splice = match edit {
         Edit::SetAttribute { at, name, value } => match find(root, at) {
             Found::There(element) => splice::set_attribute(text, element, name, value),

@@ -18,6 +18,11 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// For how long a libvirt that did not answer in time is not asked again: the balancer's loop waits meanwhile.
 const REST: Duration = Duration::from_secs(60);
 
+/// Where libvirt's system service listens and writes the process numbers of its VMs.
+const SYSTEM: &str = "/run/libvirt";
+/// Where it keeps a secret of each VM.
+const SYSTEM_SECRETS: &str = "/var/lib/libvirt/qemu";
+
 /// Binds vCPUs of VMs that a libvirt of this host manages through that libvirt.
 pub fn affinity_manager() -> AffinityManager {
     affinity_manager_within(ANSWER)
@@ -129,12 +134,13 @@ impl Facts {
         let numbers_of = |process: &Path| std::fs::read_link(process.join("ns/pid")).ok();
         let (its, ours) = (numbers_of(&process), numbers_of(Path::new("/proc/self")));
         let arguments = linux::process::command_line(vm.key.pid).unwrap_or_default();
+        let user = std::fs::metadata(&process).ok().map(|metadata| metadata.uid());
         Self {
             manager: vm.origin.manager,
             in_container: its.is_some() && ours.is_some() && its != ours,
-            pid_file: open_files(&process).find(|path| is_pid_file(path)),
-            is_system: arguments.iter().any(|argument| argument.contains("\"/var/lib/libvirt/qemu/")),
-            user: std::fs::metadata(&process).ok().map(|metadata| metadata.uid()),
+            pid_file: pid_file(&process, vm.key.pid),
+            is_system: has_secret_below(Path::new(SYSTEM_SECRETS), &arguments, user),
+            user,
             modular: |directory| directory.join("virtqemud-sock").exists(),
         }
     }
@@ -146,11 +152,11 @@ impl Facts {
         }
         let directory = match &self.pid_file {
             Some(file) => service_directory(file),
-            None if self.is_system => Some(PathBuf::from("/run/libvirt")),
+            None if self.is_system => Some(PathBuf::from(SYSTEM)),
             None => self.user.map(|user| PathBuf::from(format!("/run/user/{user}/libvirt"))),
         };
         let directory = directory.ok_or("which libvirt has it cannot be told")?;
-        if directory == Path::new("/run/libvirt") {
+        if directory == Path::new(SYSTEM) {
             return Ok("qemu:///system".to_owned());
         }
         let socket = directory.join(if (self.modular)(&directory) { "virtqemud-sock" } else { "libvirt-sock" });
@@ -163,10 +169,41 @@ impl Facts {
     }
 }
 
-/// Files that a process has open, as far as this user may know.
-fn open_files(process: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| std::fs::read_link(entry.path()).ok())
+/// The file with its number that a process has open, as far as this user may know.
+///
+/// Any process may be named as a QEMU, and may open a file of another one, or, in a mount namespace of its own, one that only looks like
+/// libvirt's. So one of the system's must be the file that is there for us too, and hold this process's number.
+fn pid_file(process: &Path, pid: u32) -> Option<PathBuf> {
+    let of_system = |file: &Path| service_directory(file).is_some_and(|directory| directory == Path::new(SYSTEM));
+    let is_its_own = |file: &Path, open: &Path| -> std::io::Result<bool> {
+        let (here, there) = (std::fs::metadata(file)?, std::fs::metadata(open)?);
+        let is_same = (here.dev(), here.ino()) == (there.dev(), there.ino());
+        Ok(is_same && std::fs::read_to_string(file)?.trim() == pid.to_string())
+    };
+    let entries = std::fs::read_dir(process.join("fd")).ok()?.flatten();
+    let mut found = entries.filter_map(|entry| Some((std::fs::read_link(entry.path()).ok()?, entry.path())));
+    let genuine = |(file, open): &(PathBuf, PathBuf)| {
+        is_pid_file(file) && (!of_system(file) || is_its_own(file, open).unwrap_or(false))
+    };
+    found.find(genuine).map(|(file, _)| file)
+}
+
+/// Whether a QEMU's secret is where libvirt's system service keeps secrets, and is its user's: nobody else can have made that so. Where this user
+/// may not look, libvirt itself lets nobody do what he may not.
+fn has_secret_below(secrets: &Path, arguments: &[String], user: Option<u32>) -> bool {
+    let secret = |argument: &String| {
+        let (_, rest) = argument.split_once(&format!("\"{}/", secrets.display()))?;
+        Some(secrets.join(rest.split('"').next()?))
+    };
+    let owner = |file: PathBuf| -> std::io::Result<Option<u32>> {
+        let (file, secrets) = (file.canonicalize()?, secrets.canonicalize()?);
+        let owner = file.metadata()?.uid();
+        Ok(Some(owner).filter(|_| file.starts_with(secrets)))
+    };
+    arguments.iter().filter_map(secret).any(|file| match owner(file) {
+        Ok(owner) => owner.is_some() && owner == user,
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    })
 }
 
 fn is_pid_file(path: &Path) -> bool {
@@ -219,6 +256,23 @@ mod tests {
         assert_eq!(system.uri().unwrap(), "qemu:///system");
         assert_eq!(facts("").uri().unwrap(), "qemu+unix:///session?socket=/run/user/1000/libvirt/libvirt-sock");
         assert!(Facts { user: None, ..facts("") }.uri().unwrap_err().contains("cannot be told"));
+    }
+
+    #[test]
+    fn a_vm_of_the_system_is_not_told_by_its_words_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let secrets = directory.path().canonicalize().unwrap().join("qemu");
+        std::fs::create_dir_all(secrets.join("domain-1-web")).unwrap();
+        std::fs::write(secrets.join("domain-1-web/key"), "").unwrap();
+        std::fs::write(directory.path().join("key"), "").unwrap();
+        let told = |file: &str, user: u32| {
+            let argument = format!("{{\"qom-type\":\"secret\",\"file\":\"{}/{file}\"}}", secrets.display());
+            has_secret_below(&secrets, &["qemu".to_owned(), argument], Some(user))
+        };
+        let us = std::fs::metadata(&secrets).unwrap().uid();
+        assert!(told("domain-1-web/key", us));
+        assert!(!told("domain-1-web/key", us + 1) && !told("domain-2-db/key", us) && !told("../key", us));
+        assert!(!has_secret_below(&secrets, &["qemu".to_owned()], Some(us)));
     }
 
     #[test]

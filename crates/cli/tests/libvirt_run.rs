@@ -236,6 +236,26 @@ fn a_homenode_that_is_killed_leaves_no_definition_behind() {
 }
 
 #[test]
+fn a_vm_whose_start_was_not_reported_is_ended() {
+    let test = "a_vm_whose_start_was_not_reported_is_ended";
+    let Some(place) = Place::new(test) else { return };
+    let (spec, uri) = (place.spec("hnlv-unheard"), place.libvirtd.uri());
+    let bin = tempfile::tempdir().expect("a directory");
+    let begun = bin.path().join("begun");
+    // As when libvirtd is started anew right then.
+    let broken = "echo 'error: End of file while reading data: Input/output error' >&2; exit 1";
+    let create = format!("({REAL_VIRSH}) && : > '{}'; {broken}", begun.display());
+    let path =
+        common::path_with_virsh(bin.path(), &format!("case \" $* \" in *' create '*) {create};; esac\n{REAL_VIRSH}"));
+    let arguments = ["run", spec.to_str().expect("UTF-8"), "--via", "libvirt", "--connect", &uri];
+    let output = place.homenode(&arguments).env("PATH", path).output().expect("homenode");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(begun.exists() && stderr(&output).contains("End of file while reading data"), "{}", stderr(&output));
+    assert_eq!(place.libvirtd.virsh(&["list", "--all", "--name"]).trim(), "");
+    assert_eq!((place.libvirtd.qemus(), place.written()), (Vec::new(), 0));
+}
+
+#[test]
 fn a_signal_while_libvirt_takes_a_vm_over_does_not_part_them() {
     let test = "a_signal_while_libvirt_takes_a_vm_over_does_not_part_them";
     let Some(place) = Place::new(test) else { return };

@@ -72,12 +72,11 @@ impl NewDomain {
     /// Starts the domain of this XML, which has this UUID.
     ///
     /// # Errors
-    /// libvirt refuses it, or QEMU ends at once: then nothing is left.
+    /// libvirt refuses it, QEMU ends at once, or the connection breaks: then nothing is left, as far as libvirt can still be reached.
     pub fn start(connection: &Connection, xml: String, uuid: String) -> Result<Self, LibvirtError> {
-        let mut new = Self { connection: connection.clone(), uuid, xml, ended_on_drop: false };
+        // Also where it says no: an answer that was lost on its way, or too late, may have been a yes.
+        let new = Self { connection: connection.clone(), uuid, xml, ended_on_drop: true };
         let created = connection.with_limit(START).ask_with(&["create", "--file", STDIN], Some(&new.xml));
-        // An answer that did not come in time may have been a yes.
-        new.ended_on_drop = matches!(created, Ok(_) | Err(LibvirtError::Timeout { .. }));
         match created {
             Err(LibvirtError::Refused { libvirt, words, .. }) if words.contains("Permission denied") => {
                 Err(LibvirtError::FileClosed { libvirt, words })

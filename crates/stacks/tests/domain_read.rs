@@ -148,6 +148,10 @@ fn what_libvirt_would_refuse_is_refused_with_its_place() {
             "<cpu><numa><cell memory='1'><distances><sibling id='0' value='20'/></distances></cell></numa></cpu>",
             "expected 10 for the cell itself",
         ),
+        (
+            "<cpu><topology sockets='16384' cores='2' clusters='16384' threads='16384'/></cpu>",
+            "libvirt takes at most 16384",
+        ),
         ("<cpu><topology sockets='0'/></cpu>", "sockets=\"0\": expected at least 1"),
         (
             "<devices><hostdev type='pci'><source><address bus='0x100'/></source></hostdev></devices>",

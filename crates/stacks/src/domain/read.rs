@@ -183,13 +183,17 @@ fn cpu_topology(element: Node<'_, '_>) -> Read<CpuTopology> {
         }),
         None => Ok(1),
     };
-    Ok(CpuTopology {
-        sockets: count("sockets")?,
-        dies: count("dies")?,
-        // Clusters and modules of newer libvirt hold cores.
-        cores: count("cores")?.saturating_mul(count("clusters")?).saturating_mul(count("modules")?),
-        threads: count("threads")?,
-    })
+    // Clusters and modules of newer libvirt hold cores.
+    let parts = ["sockets", "dies", "clusters", "modules", "cores", "threads"];
+    let [sockets, dies, clusters, modules, cores, threads] = parts.map(count);
+    let (sockets, dies, clusters, modules, cores, threads) = (sockets?, dies?, clusters?, modules?, cores?, threads?);
+    let all = [sockets, dies, clusters, modules, cores, threads].into_iter().try_fold(1_u32, u32::checked_mul);
+    if all.is_none_or(|all| all > LIST_END) {
+        let problem =
+            format!("the product of its numbers is the number of vCPUs, and libvirt takes at most {LIST_END}");
+        return Err(problem_at(element, &problem));
+    }
+    Ok(CpuTopology { sockets, dies, cores: clusters * modules * cores, threads })
 }
 
 fn cells(root: Node<'_, '_>, vcpus: u32) -> Read<Vec<Cell>> {

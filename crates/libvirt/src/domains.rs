@@ -10,7 +10,7 @@ use std::time::Duration;
 use topology::Bytes;
 
 /// How long a domain may take to start: QEMU fills its memory first.
-const START: Duration = Duration::from_secs(600);
+pub(crate) const START: Duration = Duration::from_secs(600);
 
 /// State of a domain, as `virsh domstate` says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -192,14 +192,6 @@ impl Connection {
     /// There is no such domain, or libvirt cannot be reached.
     pub fn resume(&self, domain: &str) -> Result<(), LibvirtError> {
         self.ask(&["resume", "--domain", domain]).map(drop)
-    }
-
-    /// Asks the guest to power off, as its power button does.
-    ///
-    /// # Errors
-    /// It does not run, or libvirt cannot be reached.
-    pub fn shutdown(&self, domain: &str) -> Result<(), LibvirtError> {
-        self.ask(&["shutdown", "--domain", domain]).map(drop)
     }
 
     /// Ends the process of a domain; the guest is not asked.

@@ -1,6 +1,7 @@
 //! Starting a VM through libvirt, so that either it runs and libvirt keeps it, or nothing of it is left.
 
 use crate::connection::STDIN;
+use crate::domains::START;
 use crate::residence::{read_back, unreachable_process};
 use crate::{Connection, LibvirtError, ListedDomain, local_process};
 use qemu::{Accelerator, Residence, TcgThreads};
@@ -9,9 +10,6 @@ use scheduler::Plan;
 use stacks::domain::{DomainError, Edit, Step, apply};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// How long a domain may take to start: QEMU fills its memory first.
-const START: Duration = Duration::from_secs(600);
 
 /// What runs the guests of this libvirt: the CPU itself only if its QEMU may use `/dev/kvm` and, on this host, the CPU can.
 ///

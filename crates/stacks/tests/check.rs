@@ -249,3 +249,11 @@ fn a_process_keeps_what_else_its_memory_is_told() {
     let option = "-object memory-backend-file,id=pc.ram,...,host-nodes=0,policy=bind,prealloc=on".to_owned();
     assert!(floats.cure.commands.contains(&option), "{:#?}", floats.cure.commands);
 }
+
+#[test]
+fn elements_of_other_namespaces_are_not_where_something_is_written() {
+    let text = "<domain><name>x</name>\n<o:vcpu xmlns:o='other:ns'>64</o:vcpu>\n<vcpu>2</vcpu>\n<memory unit='GiB'>1</memory></domain>";
+    let findings = judged(text, &machine("hp-dl380-g6")).findings;
+    let floats = findings.iter().find(|finding| finding.what == "floats").expect("the finding");
+    assert_eq!(floats.spots.iter().map(ToString::to_string).collect::<Vec<_>>(), ["vcpu (line 3)"]);
+}

@@ -1,7 +1,7 @@
 //! A libvirt domain as a VM that somebody shaped.
 
 use super::vm::{Auto, Binding, GuestCaches, GuestCpus, Part, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
-use crate::domain::{Domain, MemoryTune};
+use crate::domain::{self, Domain, MemoryTune};
 use roxmltree::{Document, Node};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet};
@@ -85,13 +85,9 @@ fn guest(domain: &Domain) -> GuestCpus {
     }
 }
 
-fn children<'a, 'i>(parent: Node<'a, 'i>, name: &'static str) -> impl Iterator<Item = Node<'a, 'i>> {
-    parent.children().filter(move |child| child.has_tag_name(name))
-}
-
-fn at<'a, 'i>(root: Node<'a, 'i>, path: &'static str) -> Vec<Node<'a, 'i>> {
-    path.split('/')
-        .fold(vec![root], |parents, name| parents.into_iter().flat_map(|parent| children(parent, name)).collect())
+/// The elements at the end of a path such as `cputune/vcpupin`.
+fn at<'a, 'i>(root: Node<'a, 'i>, path: &str) -> Vec<Node<'a, 'i>> {
+    domain::at(root, &path.split('/').collect::<Vec<_>>())
 }
 
 /// The place of every part that is written.
@@ -131,7 +127,7 @@ fn spots(root: Node<'_, '_>, domain: &Domain) -> Spots {
     for (index, element) in (0..).zip(at(root, "cpu/numa/cell")) {
         let id = element.attribute("id").and_then(|text| text.trim().parse().ok()).unwrap_or(index);
         add(Part::Cell(id), format!("cpu/numa/cell[@id='{id}']"), element);
-        for distances in children(element, "distances") {
+        for distances in domain::all(element, "distances") {
             add(Part::Distances(id), format!("cpu/numa/cell[@id='{id}']/distances"), distances);
         }
     }

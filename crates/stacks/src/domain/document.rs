@@ -93,12 +93,12 @@ pub(super) fn is(element: Node<'_, '_>, name: &str) -> bool {
 }
 
 /// The elements of that name in `parent`.
-pub(super) fn all<'a, 'i>(parent: Node<'a, 'i>, name: &'a str) -> impl Iterator<Item = Node<'a, 'i>> {
+pub(crate) fn all<'a, 'i>(parent: Node<'a, 'i>, name: &'a str) -> impl Iterator<Item = Node<'a, 'i>> {
     parent.children().filter(move |&child| is(child, name))
 }
 
 /// The elements at the end of a path of names. An element may stand several times: libvirt takes all of them together.
-pub(super) fn at<'a, 'i>(parent: Node<'a, 'i>, path: &[&str]) -> Vec<Node<'a, 'i>> {
+pub(crate) fn at<'a, 'i>(parent: Node<'a, 'i>, path: &[&str]) -> Vec<Node<'a, 'i>> {
     path.iter().fold(vec![parent], |parents, name| {
         parents.into_iter().flat_map(|parent| parent.children().filter(|&child| is(child, name))).collect()
     })

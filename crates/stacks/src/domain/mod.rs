@@ -8,6 +8,7 @@ mod splice;
 mod values;
 
 pub use document::LONGEST_TEXT;
+pub(crate) use document::{all, at};
 pub use edit::{Edit, Step, apply};
 pub use read::parse;
 

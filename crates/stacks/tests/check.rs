@@ -257,3 +257,17 @@ fn elements_of_other_namespaces_are_not_where_something_is_written() {
     let floats = findings.iter().find(|finding| finding.what == "floats").expect("the finding");
     assert_eq!(floats.spots.iter().map(ToString::to_string).collect::<Vec<_>>(), ["vcpu (line 3)"]);
 }
+
+/// QEMU 9.1 and later refuses a part of a huge page as memory of a virtual node.
+#[test]
+fn memory_of_huge_pages_is_cut_into_whole_pages() {
+    for (gib, shares) in [(31, [15, 16]), (30, [15, 15])] {
+        let pages = "<memoryBacking><hugepages><page size='1' unit='GiB'/></hugepages></memoryBacking>";
+        let text = format!("<domain><name>x</name><memory unit='GiB'>{gib}</memory><vcpu>8</vcpu>{pages}</domain>");
+        let checked = judged(&text, &machine("hp-dl380-g6"));
+        let cells = domain::parse(&checked.cured, "cured").expect("a domain").cells;
+        let memory: Vec<u64> = cells.iter().map(|cell| cell.memory.mib()).collect();
+        assert_eq!(memory, shares.map(|share| share * 1024), "{}", checked.cured);
+        assert_eq!(judged(&checked.cured, &machine("hp-dl380-g6")).problems(), 0, "{}", checked.cured);
+    }
+}

@@ -53,10 +53,10 @@ pub(super) fn target(
     if blocked.is_none() {
         match fit {
             Fit::Sound => {}
-            Fit::TooLarge => return Ok(reshaped(vm, &ideal)),
+            Fit::TooLarge => return Ok(reshaped(machine, vm, &ideal)),
             Fit::Scattered => {
                 let fixed = plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed(vm)?), None))?;
-                return Ok(Target { ideal_nodes, ..reshaped(vm, &fixed) });
+                return Ok(Target { ideal_nodes, ..reshaped(machine, vm, &fixed) });
             }
         }
     }
@@ -112,14 +112,37 @@ fn fixed(vm: &ShapedVm) -> Result<Vec<FixedNode>, String> {
     Ok(vm.nodes.iter().map(node).collect())
 }
 
-fn reshaped(vm: &ShapedVm, plan: &Plan) -> Target {
-    let topology = &plan.topology;
+/// Memory of each virtual node of a plan, in whole huge pages where the VM is made of those: QEMU 9.1 and later takes nothing else.
+fn shares(machine: &Machine, vm: &ShapedVm, plan: &Plan) -> Vec<Bytes> {
+    let mut planned: Vec<Bytes> = plan.topology.nodes.iter().map(|node| node.memory).collect();
     // What is over whole MiB stays with the first node, so that no byte is lost.
-    let mut over = vm.memory.saturating_sub(topology.nodes.iter().map(|node| node.memory).sum());
-    let nodes = topology.nodes.iter().zip(&plan.placement.clients).map(|(node, client)| TargetNode {
+    let over = vm.memory.saturating_sub(planned.iter().copied().sum());
+    planned.iter_mut().take(1).for_each(|first| *first = first.saturating_add(over));
+    let page = vm.huge_pages.iter().filter_map(|pages| pages.size).max().unwrap_or(Bytes(1)).0.max(1);
+    let (mut until, mut given) = (0, 0);
+    let whole: Vec<Bytes> = planned
+        .iter()
+        .map(|share| {
+            until += share.0;
+            let pages = until / page * page - given;
+            given += pages;
+            Bytes(pages)
+        })
+        .collect();
+    let holds = |(share, client): (&Bytes, &scheduler::Client)| {
+        *share > Bytes(0)
+            && client.home.iter().filter_map(|node| machine.node(node)).map(|node| node.memory).sum::<Bytes>() >= *share
+    };
+    if given == until && whole.iter().zip(&plan.placement.clients).all(holds) { whole } else { planned }
+}
+
+fn reshaped(machine: &Machine, vm: &ShapedVm, plan: &Plan) -> Target {
+    let topology = &plan.topology;
+    let placed = topology.nodes.iter().zip(&plan.placement.clients).zip(shares(machine, vm, plan));
+    let nodes = placed.map(|((node, client), memory)| TargetNode {
         id: node.id,
         vcpus: node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect(),
-        memory: node.memory.saturating_add(std::mem::take(&mut over)),
+        memory,
         home: client.home.clone(),
         cpus: client.cpus.clone(),
         interleave: client.memory_policy == MemoryPolicy::Interleave,

@@ -271,3 +271,19 @@ fn memory_of_huge_pages_is_cut_into_whole_pages() {
         assert_eq!(judged(&checked.cured, &machine("hp-dl380-g6")).problems(), 0, "{}", checked.cured);
     }
 }
+
+/// A cache of the host is larger than a die here, and no die lies in two virtual nodes.
+#[test]
+fn caches_of_the_host_are_kept_within_virtual_nodes_of_several_dies() {
+    for cells in [["0-7", "8-15"], ["0-3,8-11", "4-7,12-15"]] {
+        let cells = cells.map(|cpus| format!("<cell cpus='{cpus}' memory='2' unit='GiB'/>")).concat();
+        let cpu = "<topology sockets='1' dies='4' cores='4' threads='1'/><cache mode='passthrough'/>";
+        let text = format!("<domain><name>x</name><vcpu>16</vcpu><cpu>{cpu}<numa>{cells}</numa></cpu></domain>");
+        let machine = machine("hp-dl980-g7");
+        let checked = judged(&text, &machine);
+        assert!(checked.findings.iter().any(|finding| finding.what == "cache_over_nodes"), "{:#?}", checked.findings);
+        let left = judged(&checked.cured, &machine);
+        assert_eq!(left.problems(), 0, "{}\n{:#?}", checked.cured, left.findings);
+        assert_eq!(left.cured, checked.cured);
+    }
+}

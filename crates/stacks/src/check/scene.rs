@@ -84,11 +84,9 @@ impl Scene<'_> {
         threads_of(self.machine, cpus).filter_map(|thread| thread.llc).collect()
     }
 
-    /// Hardware threads under the largest last-level cache; all of a node where the machine does not say.
+    /// Hardware threads under the largest last-level cache.
     pub(super) fn cache_threads(&self) -> usize {
-        let of = |llc: LlcId| self.machine.threads.iter().filter(|thread| thread.llc == Some(llc)).count();
-        let most = self.machine.llcs.iter().map(|llc| of(llc.id)).max();
-        most.filter(|&threads| threads > 0).unwrap_or(self.vm.vcpus as usize)
+        super::shape::cache_threads(self.machine, self.vm)
     }
 
     /// Memory of nodes together.

@@ -3,7 +3,7 @@
 use super::scene::NodeView;
 use super::vm::{GuestCaches, GuestCpus, ShapedNode, ShapedVm};
 use scheduler::Plan;
-use topology::{CpuId, CpuSet, Machine};
+use topology::{CpuId, CpuSet, LlcId, Machine};
 
 /// What is to be done about a VM's virtual nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], idea
     }
     let scattered = vm.vnuma && vm.nodes.len() > 1 && !blocks_lie_in_nodes(vm, common_divisor(vm)) && has_all;
     // Where each vCPU has a socket of its own nothing can be cut.
-    if scattered && would_cross(vm) { Fit::Scattered } else { Fit::Sound }
+    if scattered && would_cross(machine, vm) { Fit::Scattered } else { Fit::Sound }
 }
 
 /// Whether each virtual node of a plan has one home, with a core for each vCPU.
@@ -59,17 +59,25 @@ pub(super) fn crossing(vm: &ShapedVm, host_cache_threads: usize) -> Option<CpuSe
     vm.cache_groups(host_cache_threads).into_iter().find(|group| !lies_in_one(group))
 }
 
-/// Whether a socket lies in several virtual nodes, so that a cache would, were the guest told of one for each.
-pub(super) fn would_cross(vm: &ShapedVm) -> bool {
+/// Whether a cache lies in several virtual nodes, or would, were the guest told of one for each die.
+pub(super) fn would_cross(machine: &Machine, vm: &ShapedVm) -> bool {
     let guest = GuestCpus { caches: GuestCaches::OnePerDie, ..vm.guest };
-    crossing(&ShapedVm { guest, ..vm.clone() }, usize::MAX).is_some()
+    crossing(vm, cache_threads(machine, vm)).is_some()
+        || crossing(&ShapedVm { guest, ..vm.clone() }, usize::MAX).is_some()
+}
+
+/// Hardware threads under the largest last-level cache; all that the VM has where the machine does not say.
+pub(super) fn cache_threads(machine: &Machine, vm: &ShapedVm) -> usize {
+    let of = |llc: LlcId| machine.threads.iter().filter(|thread| thread.llc == Some(llc)).count();
+    let most = machine.llcs.iter().map(|llc| of(llc.id)).max();
+    most.filter(|&threads| threads > 0).unwrap_or(vm.vcpus as usize)
 }
 
 /// The guest's CPUs in sockets of which none lies in two virtual nodes; as they are where that holds already.
-pub(super) fn whole_sockets(vm: &ShapedVm) -> GuestCpus {
+pub(super) fn whole_sockets(machine: &Machine, vm: &ShapedVm) -> GuestCpus {
     let told = vm.guest;
     let per_socket = common_divisor(vm);
-    if !would_cross(vm) || !blocks_lie_in_nodes(vm, per_socket) {
+    if !would_cross(machine, vm) || !blocks_lie_in_nodes(vm, per_socket) {
         return told;
     }
     let threads = if per_socket.is_multiple_of(told.threads.max(1)) { told.threads.max(1) } else { 1 };

@@ -65,7 +65,7 @@ pub(super) fn target(
         None => planned_homes(machine, occupancy, vm, views)?,
     };
     let distances = distances(machine, &nodes);
-    let guest = shape::whole_sockets(vm);
+    let guest = shape::whole_sockets(machine, vm);
     Ok(Target { nodes, reshaped: false, guest, distances, ideal_nodes, blocked })
 }
 

@@ -50,7 +50,7 @@ fn disabled(scene: &Scene<'_>) -> Option<Finding> {
     let because = "its kernel then takes no two vCPUs to be near each other, and wakes threads far from their data";
     let found = Finding::new("no_cache", Harm::Misled, sentence, because).at(scene.spots([Part::Cache]));
     let advice = "let QEMU tell it of one cache for each socket";
-    Some(match shape::would_cross(scene.vm) {
+    Some(match shape::would_cross(scene.machine, scene.vm) {
         true => found.cure(advice, &[Aspect::Cache, Aspect::Topology]),
         false => found.cure(advice, &[Aspect::Cache]),
     })

@@ -2,7 +2,7 @@
 
 use super::comment::{Loss, lines};
 use super::{BootFiles, Emission};
-use scheduler::spec::Console;
+use scheduler::spec::{Console, DiskFormat};
 use scheduler::{Client, MemoryPolicy, Plan, VirtualNode};
 use std::path::Path;
 use topology::{Bytes, CpuId, CpuSet, NodeSet};
@@ -83,6 +83,14 @@ pub(super) fn several_cpu_sets(plan: &Plan) -> bool {
 /// All memory of the VM.
 pub(super) fn memory(plan: &Plan) -> Bytes {
     plan.topology.nodes.iter().map(|node| node.memory).sum()
+}
+
+/// The word that QEMU, and every stack, has for it.
+pub(super) fn disk_format(format: DiskFormat) -> &'static str {
+    match format {
+        DiskFormat::Qcow2 => "qcow2",
+        DiskFormat::Raw => "raw",
+    }
 }
 
 /// The path as text.

@@ -1,9 +1,9 @@
 //! Disks, networks and the console of a Proxmox VM.
 
-use super::common::path;
+use super::common::{disk_format, path};
 use super::{Emission, Loss};
 use ::qemu::command_line::quoted;
-use scheduler::spec::{Boot, Console, Disk, DiskFormat, Network};
+use scheduler::spec::{Boot, Console, Disk, Network};
 
 /// qemu-server's `$MAX_VIRTIO_DISKS` and `$MAX_NETS`.
 const MOST_DISKS: usize = 16;
@@ -77,10 +77,7 @@ fn add_disk(devices: &mut Devices, index: usize, disk: &Disk) -> Result<(), Stri
         flags += ",ro=1";
     }
     if file.starts_with("/dev/") {
-        let format = match disk.format {
-            DiskFormat::Qcow2 => "qcow2",
-            DiskFormat::Raw => "raw",
-        };
+        let format = disk_format(disk.format);
         devices.lines.push(format!("virtio{index}: {file},format={format}{flags}"));
         return Ok(());
     }

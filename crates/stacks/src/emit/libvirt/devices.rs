@@ -1,8 +1,9 @@
 //! Devices: those of `homenode run`, and nothing that libvirt adds unasked.
 
+use super::super::common::disk_format;
 use super::xml::Element;
 use scheduler::VmSpec;
-use scheduler::spec::{Boot, Console, Disk, DiskFormat, Network};
+use scheduler::spec::{Boot, Console, Disk, Network};
 
 /// `iothreads`: how many I/O threads there are for the disks to share.
 pub(super) fn devices(spec: &VmSpec, iothreads: usize) -> Element {
@@ -25,10 +26,7 @@ pub(super) fn is_transient(disk: &Disk) -> bool {
 }
 
 fn disk(spec: &VmSpec, index: usize, disk: &Disk, iothreads: usize) -> Element {
-    let format = match disk.format {
-        DiskFormat::Qcow2 => "qcow2",
-        DiskFormat::Raw => "raw",
-    };
+    let format = disk_format(disk.format);
     let driver = Element::new("driver").with("name", "qemu").with("type", format);
     let mut elements = vec![
         driver.with("iothread", index % iothreads.max(1) + 1),

@@ -7,9 +7,9 @@ mod losses;
 mod tests;
 
 use super::Emission;
-use super::common::{check_words, heading, one_line, path};
+use super::common::{check_words, disk_format, heading, one_line, path};
 use ::qemu::command_line::quoted;
-use scheduler::spec::{Boot, Disk, DiskFormat};
+use scheduler::spec::{Boot, Disk};
 
 pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
     check_words(emission)?;
@@ -53,10 +53,7 @@ fn flavor_command(emission: &Emission<'_>, shape: flavor::Shape) -> String {
 }
 
 fn image_command(name: &str, disk: &Disk) -> Result<String, String> {
-    let format = match disk.format {
-        DiskFormat::Qcow2 => "qcow2",
-        DiskFormat::Raw => "raw",
-    };
+    let format = disk_format(disk.format);
     let file = quoted(path("disk[0].path", &disk.path)?);
     let virtio =
         [("hw_disk_bus", "virtio"), ("hw_vif_model", "virtio")].map(|(key, value)| (key.to_owned(), value.to_owned()));

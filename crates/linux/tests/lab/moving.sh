@@ -8,48 +8,6 @@
 # With the crate's own test program beside it (--bring target/debug/deps/linux-0123456789abcdef), also those of its tests that need two nodes.
 . /lab/functions
 
-# start NAME ARGUMENTS...: a paused VM of somebody else; its number is in $vm.
-start() {
-    name=$1
-    shift
-    qemu-system-x86_64 -S -display none -nodefaults -no-user-config -machine q35 -accel kvm -cpu host \
-        -name "$name,debug-threads=on" -monitor none -serial none "$@" &
-    vm=$!
-    for _ in $(seq 100); do
-        grep -qs '^CPU 0/KVM' /proc/$vm/task/*/comm && return
-        sleep 0.1
-    done
-    echo "FAIL $name did not start"
-}
-
-stop() {
-    kill -9 "$vm"
-    wait "$vm" 2>/dev/null
-}
-
-# region PID MIB: the lines of numa_maps of anonymous memory or memory files with that many small pages.
-region() {
-    grep -E " (anon|mapped|dirty)=$(($2 * 256)) " "/proc/$1/numa_maps"
-}
-
-affinity() {
-    for task in /proc/"$1"/task/*; do
-        case $(cat "$task/comm") in CPU*) echo "$(cat "$task/comm") $(grep Cpus_allowed_list "$task/status")" ;; esac
-    done
-}
-
-# own NAME PID: a cgroup that the VM has for itself, as systemd and libvirt give it.
-own() {
-    echo "+cpuset +memory" >/sys/fs/cgroup/cgroup.subtree_control
-    mkdir -p "/sys/fs/cgroup/machine.slice/$1.scope"
-    echo "+cpuset +memory" >/sys/fs/cgroup/machine.slice/cgroup.subtree_control
-    echo "$2" >"/sys/fs/cgroup/machine.slice/$1.scope/cgroup.procs"
-}
-
-mems() {
-    cat "/sys/fs/cgroup/machine.slice/$1.scope/cpuset.mems"
-}
-
 # --- The crate's own tests of moves: part by part, huge pages, pinned pages, a full target, a limit.
 for tests in /bin/linux-[0-9a-f]*; do
     [ -x "$tests" ] || continue

@@ -176,38 +176,12 @@ impl Connection {
         self.ask_with(&["define", "--file", STDIN], Some(xml)).map(drop)
     }
 
-    /// Starts a domain that is defined; returns when its guest runs, or, with `paused`, when it could.
-    ///
-    /// # Errors
-    /// It cannot be started, or libvirt cannot be reached.
-    pub fn start(&self, domain: &str, paused: bool) -> Result<(), LibvirtError> {
-        let mut command = vec!["start", "--domain", domain];
-        command.extend(paused.then_some("--paused"));
-        self.with_limit(START).ask(&command).map(drop)
-    }
-
-    /// Lets a paused domain go on.
-    ///
-    /// # Errors
-    /// There is no such domain, or libvirt cannot be reached.
-    pub fn resume(&self, domain: &str) -> Result<(), LibvirtError> {
-        self.ask(&["resume", "--domain", domain]).map(drop)
-    }
-
     /// Ends the process of a domain; the guest is not asked.
     ///
     /// # Errors
     /// It does not run, or libvirt cannot be reached.
     pub fn destroy(&self, domain: &str) -> Result<(), LibvirtError> {
         self.ask(&["destroy", "--domain", domain]).map(drop)
-    }
-
-    /// Forgets the definition of a domain, with the variables of its firmware; its disks stay.
-    ///
-    /// # Errors
-    /// There is no such domain, or libvirt cannot be reached.
-    pub fn undefine(&self, domain: &str) -> Result<(), LibvirtError> {
-        self.ask(&["undefine", "--domain", domain, "--nvram"]).map(drop)
     }
 }
 

@@ -20,18 +20,18 @@ fn a_domain_lives_from_definition_to_its_end() {
     assert_eq!((defined.state, defined.id, defined.persistent), (DomainState::ShutOff, None, true));
     assert_eq!(local_process(&defined.uuid).unwrap(), None);
 
-    connection.start(&defined.uuid, true).unwrap();
+    connection.ask(&["start", "--domain", &defined.uuid, "--paused"]).unwrap();
     assert_eq!(connection.state(&defined.uuid).unwrap(), DomainState::Paused);
-    connection.resume(&defined.uuid).unwrap();
+    connection.ask(&["resume", "--domain", &defined.uuid]).unwrap();
     let running = connection.find(&defined.uuid).unwrap().expect("it is there");
     assert_eq!((running.state, running.vcpus), (DomainState::Running, 2));
     assert!(running.id.is_some() && running.state.has_process());
     let process = local_process(&defined.uuid).unwrap().expect("its QEMU runs here");
     assert_eq!(process.key.name, "hn a;b");
     assert_eq!(process.threads.vcpus.len(), 2, "{process:?}");
-    assert!(connection.start(&defined.uuid, false).is_err(), "it runs already");
+    assert!(connection.ask(&["start", "--domain", &defined.uuid]).is_err(), "it runs already");
 
     connection.destroy(&defined.uuid).unwrap();
-    connection.undefine(&defined.uuid).unwrap();
+    connection.ask(&["undefine", "--domain", &defined.uuid]).unwrap();
     assert_eq!(connection.domains().unwrap(), []);
 }

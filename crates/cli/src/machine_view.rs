@@ -3,7 +3,7 @@
 use crate::machine_view_picture::picture;
 use crate::text::{WIDTH, count, lines, table, table_of, wrapped};
 use std::collections::BTreeSet;
-use topology::{Bytes, Llc, LlcId, Machine, Node};
+use topology::{Bytes, Llc, LlcId, Machine, MemoryKind, Node};
 
 /// More nodes than this make the table of distances wider than [`WIDTH`].
 const MOST_DISTANCE_COLUMNS: usize = 18;
@@ -33,7 +33,7 @@ fn summary(machine: &Machine) -> String {
         caches(machine),
         count(cores.len(), "core"),
         count(online.clone().count(), "hardware thread"),
-        memory.to_string(),
+        if machine.memory_is_known() { memory.to_string() } else { "memory unknown".to_owned() },
     ];
     facts.retain(|fact| !fact.is_empty());
     let mut lines = vec![machine.name.clone()];
@@ -88,11 +88,20 @@ fn node_row(machine: &Machine, node: &Node) -> Vec<String> {
         or_dash(cache_counts(machine, &llcs)),
         cores.len().to_string(),
         cpus.len().to_string(),
-        node.memory.to_string(),
+        memory(node),
         or_dash(free),
         or_dash(huge_pages(node)),
         or_dash(shortened(&cpus.to_string())),
     ]
+}
+
+/// `124 GiB`, `unknown`, or `GPU 15 GiB`.
+pub(crate) fn memory(node: &Node) -> String {
+    match node.memory_kind {
+        MemoryKind::Ram => node.memory.to_string(),
+        MemoryKind::Unknown => "unknown".to_owned(),
+        MemoryKind::Gpu { size } => format!("GPU {size}"),
+    }
 }
 
 /// `2 x L3 16 MiB`.

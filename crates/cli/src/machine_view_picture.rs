@@ -1,10 +1,10 @@
 //! A machine as a picture: boxes for sockets, nodes and caches, with the cores inside. Parts that are alike are drawn
 //! once where the machine is too large to draw each.
 
-use crate::machine_view::cache_name;
+use crate::machine_view::{self, cache_name};
 use crate::text::{WIDTH, count};
 use std::collections::{BTreeMap, BTreeSet};
-use topology::{Bytes, CpuSet, HardwareThread, Machine};
+use topology::{Bytes, CpuSet, HardwareThread, Machine, MemoryKind, Node};
 
 /// A picture higher than this is drawn with parts that are alike put together.
 const MOST_LINES: usize = 36;
@@ -23,8 +23,8 @@ struct Part {
     ids: BTreeSet<u32>,
     /// A cache's kind.
     label: String,
-    /// Memory of the nodes, different amounts once.
-    memory: BTreeSet<Bytes>,
+    /// Memory of the nodes, different amounts once, each as it is printed.
+    memory: BTreeSet<(Bytes, String)>,
     lines: Vec<String>,
     /// Equal for parts that are alike.
     likeness: String,
@@ -120,8 +120,12 @@ fn cache_label(machine: &Machine, id: Option<u32>) -> String {
     cache.map_or_else(|| "no cache known".to_owned(), cache_name)
 }
 
-fn memory(machine: &Machine, id: Option<u32>) -> BTreeSet<Bytes> {
-    machine.nodes.iter().filter(|node| Some(node.id.0) == id).map(|node| node.memory).collect()
+fn memory(machine: &Machine, id: Option<u32>) -> BTreeSet<(Bytes, String)> {
+    machine.nodes.iter().filter(|node| Some(node.id.0) == id).map(amount).collect()
+}
+
+fn amount(node: &Node) -> (Bytes, String) {
+    (node.memory, machine_view::memory(node))
 }
 
 /// Nodes that hold memory only, or nothing.
@@ -129,13 +133,13 @@ fn nodes_without_cpus(machine: &Machine, merge: bool) -> Vec<Part> {
     let with_cpus: BTreeSet<u32> =
         machine.threads.iter().filter(|thread| thread.online).map(|thread| thread.node.0).collect();
     let bare = machine.nodes.iter().filter(|node| !with_cpus.contains(&node.id.0));
-    let part = |node: &topology::Node| Part {
+    let part = |node: &Node| Part {
         level: Level::Node,
         ids: BTreeSet::from([node.id.0]),
         label: String::new(),
-        memory: BTreeSet::from([node.memory]),
+        memory: BTreeSet::from([amount(node)]),
         lines: vec!["no CPUs".to_owned()],
-        likeness: String::new(),
+        likeness: if node.memory_kind == MemoryKind::Ram { String::new() } else { machine_view::memory(node) },
         parts: Vec::new(),
     };
     let parts: Vec<Part> = bare.map(part).collect();
@@ -185,8 +189,8 @@ impl Part {
 
     fn memory_range(&self) -> String {
         match (self.memory.first(), self.memory.last()) {
-            (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
-            (Some(memory), _) => memory.to_string(),
+            (Some((_, least)), Some((_, most))) if least != most => format!("{least} to {most}"),
+            (Some((_, memory)), _) => memory.clone(),
             _ => String::new(),
         }
     }

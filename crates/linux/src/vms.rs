@@ -99,13 +99,14 @@ pub fn expect_home(occupancy: &mut Occupancy, vms: &[QemuProcess], machine: &Mac
 mod tests {
     use super::*;
     use scheduler::NodeUse;
-    use topology::{CoreId, CpuId, Distances, HardwareThread, Node, SocketId};
+    use topology::{CoreId, CpuId, Distances, HardwareThread, MemoryKind, Node, SocketId};
 
     /// Two nodes of two CPUs: node 0 has CPUs 0-1, node 1 has CPUs 2-3.
     fn machine() -> Machine {
         let node = |id| Node {
             id: NodeId(id),
             memory: Bytes::from_mib(4096),
+            memory_kind: MemoryKind::Ram,
             free: None,
             huge_pages: Vec::new(),
             allowed: true,

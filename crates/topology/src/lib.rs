@@ -12,5 +12,5 @@ mod toml_text;
 
 pub use bytes::{Bytes, BytesError};
 pub use ids::{CoreId, CpuId, CpuSet, Id, IdSet, IdSetError, LlcId, NodeId, NodeSet, SocketId};
-pub use machine::{Distances, HardwareThread, HugePages, Llc, Machine, Node};
+pub use machine::{Distances, HardwareThread, HugePages, Llc, Machine, MemoryKind, Node};
 pub use toml_text::{TomlError, TomlText};

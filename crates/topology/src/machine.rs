@@ -35,13 +35,32 @@ pub struct HugePages {
     pub free: u64,
 }
 
+/// What the memory of a node is, beside its amount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryKind {
+    /// RAM, as much as [`Node::memory`] says.
+    #[default]
+    Ram,
+    /// The source does not say how much there is: [`Node::memory`] is zero and means nothing.
+    Unknown,
+    /// Of a GPU whose driver shows it as a node (NVIDIA on POWER9 and Grace). No VM may live there: [`Node::memory`] is zero.
+    Gpu {
+        /// The GPU's memory.
+        size: Bytes,
+    },
+}
+
 /// One NUMA node. It may lack CPUs (memory expander) or memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// Linux's node number.
     pub id: NodeId,
-    /// Memory of the node; zero for a node without memory.
+    /// RAM of the node; zero for a node without RAM, and where [`Node::memory_kind`] is not [`MemoryKind::Ram`].
     pub memory: Bytes,
+    /// What kind of memory it is.
+    #[serde(default)]
+    pub memory_kind: MemoryKind,
     /// Memory that could be given to a new process now (free, and page cache that can be dropped), where known.
     pub free: Option<Bytes>,
     /// Pools of huge pages, by size.
@@ -133,6 +152,11 @@ impl Machine {
     /// The thread with this id.
     pub fn thread(&self, id: CpuId) -> Option<&HardwareThread> {
         self.threads.iter().find(|thread| thread.id == id)
+    }
+
+    /// Whether the source says how much memory any of the nodes has. Nothing can be placed on a machine where it does not.
+    pub fn memory_is_known(&self) -> bool {
+        self.nodes.iter().any(|node| node.memory_kind == MemoryKind::Ram)
     }
 
     /// Ids of all nodes.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use scheduler::{NodeUse, Occupancy, VmSpec};
-use topology::{Bytes, CoreId, CpuId, Distances, HardwareThread, Machine, Node, NodeId, SocketId};
+use topology::{Bytes, CoreId, CpuId, Distances, HardwareThread, Machine, MemoryKind, Node, NodeId, SocketId};
 
 /// A machine with what runs there, and a VM for it.
 #[derive(Clone, Debug)]
@@ -85,6 +85,7 @@ fn build(nodes: &[RandomNode], distances: &[u32], flat: bool) -> (Machine, Occup
             .map(|node| Node {
                 id: NodeId(node.id),
                 memory: Bytes::from_mib(node.memory_mib),
+                memory_kind: MemoryKind::Ram,
                 free: node.free_mib.map(Bytes::from_mib),
                 huge_pages: Vec::new(),
                 allowed: true,

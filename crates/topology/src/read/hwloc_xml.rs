@@ -3,7 +3,7 @@
 use super::error::{ReadError, shortened};
 use super::shape::{Place, Shape, node};
 use super::{hwloc_distances, masks, xml};
-use crate::{Bytes, CoreId, CpuId, CpuSet, HugePages, Llc, LlcId, Machine, NodeId, NodeSet, SocketId};
+use crate::{Bytes, CoreId, CpuId, CpuSet, HugePages, Llc, LlcId, Machine, MemoryKind, NodeId, NodeSet, SocketId};
 use roxmltree::{Document, Node as Element};
 
 /// Objects inside objects; hwloc's deepest machines have about 15.
@@ -35,8 +35,8 @@ pub(super) fn from_document(document: &Document<'_>, name: &str) -> Result<Machi
     reader.keep_last_level_caches();
     if reader.shape.nodes.is_empty() {
         // hwloc 1.x writes no NUMANode for a machine with one node; the machine itself has the memory.
-        let memory = reader.number(machine, "local_memory")?.unwrap_or(0);
-        reader.shape.nodes.push(node(NodeId(0), Bytes(memory), reader.huge_pages(machine)?));
+        let memory = reader.number(machine, "local_memory")?.map(Bytes);
+        reader.shape.nodes.push(node(NodeId(0), memory, reader.huge_pages(machine)?));
         reader.shape.notes.push("The XML has no NUMA node: all is taken as one node, 0.".to_owned());
     }
     let order: Vec<NodeId> = reader.shape.nodes.iter().map(|node| node.id).collect();
@@ -157,9 +157,15 @@ impl Reader<'_> {
 
     fn node(&mut self, object: Element<'_, '_>) -> Result<usize, ReadError> {
         let id = NodeId(self.required_id(object)?);
-        let memory = Bytes(self.number(object, "local_memory")?.unwrap_or(0));
+        let memory = self.number(object, "local_memory")?.map(Bytes);
         let huge_pages = self.huge_pages(object)?;
-        self.shape.nodes.push(node(id, memory, huge_pages));
+        let mut node = node(id, memory, huge_pages);
+        // hwloc's name for what NVIDIA's driver shows as a node.
+        if object.attribute("subtype") == Some("GPUMemory") {
+            node.memory_kind = MemoryKind::Gpu { size: std::mem::take(&mut node.memory) };
+            self.shape.notes.push(format!("Node {id} is memory of a GPU, not RAM: no VM is placed there."));
+        }
+        self.shape.nodes.push(node);
         Ok(self.shape.nodes.len() - 1)
     }
 

@@ -92,11 +92,11 @@ impl Reader<'_> {
             return Err(self.values.fail(cell, &format!("id=\"{id}\" is there twice")));
         }
         check_size(self.values.name, self.cpus.len(), self.shape.nodes.len() + 1)?;
-        let mut memory = Bytes(0);
+        let mut memory = None;
         let mut pages = Vec::new();
         for child in cell.children().filter(Element::is_element) {
             match child.tag_name().name() {
-                "memory" => memory = self.values.amount(child, child.text().unwrap_or_default(), "KiB")?,
+                "memory" => memory = Some(self.values.amount(child, child.text().unwrap_or_default(), "KiB")?),
                 "pages" => pages.push(self.pages(child)?),
                 "distances" => self.distances_of(id, child)?,
                 "cpus" => self.cpus_of(child)?,

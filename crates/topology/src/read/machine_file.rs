@@ -116,7 +116,7 @@ impl MachineFile {
         let llcs = nodes * self.llcs_per_node;
         let cores = llcs * self.cores_per_llc;
         let mut shape = Shape { cpu_model: self.cpu_model.clone(), ..Shape::default() };
-        shape.nodes = (0..nodes).map(|id| node(NodeId(id), self.memory_per_node, Vec::new())).collect();
+        shape.nodes = (0..nodes).map(|id| node(NodeId(id), Some(self.memory_per_node), Vec::new())).collect();
         shape.llcs = (0..llcs).map(|id| Llc { id: LlcId(id), level: self.llc_level, size: self.llc_size }).collect();
         for core in 0..cores {
             let llc = core / self.cores_per_llc;

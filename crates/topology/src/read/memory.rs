@@ -3,11 +3,12 @@
 use super::error::ReadError;
 use super::sysfs::NODES;
 use super::tree::{LONGEST_FILE, Tree};
-use crate::{Bytes, HugePages, NodeId};
+use crate::{Bytes, HugePages, NodeId, NodeSet};
 
 /// What a node has.
 pub(super) struct NodeMemory {
-    pub(super) total: Bytes,
+    /// `None` where the node's files do not say.
+    pub(super) total: Option<Bytes>,
     pub(super) free: Option<Bytes>,
     pub(super) huge_pages: Vec<HugePages>,
 }
@@ -31,10 +32,10 @@ pub(super) fn of_nodes(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -
         only.huge_pages = huge_pages(tree, "sys/kernel/mm/hugepages")?;
     }
     reconcile(&mut memory, whole.as_ref(), notes);
-    if memory.iter().all(|node| node.total == Bytes(0)) {
-        notes.push(
-            "No memory is known (neither node*/meminfo nor /proc/meminfo): every node is shown without.".to_owned(),
-        );
+    let unknown: NodeSet =
+        nodes.iter().zip(&memory).filter(|(_, memory)| memory.total.is_none()).map(|(&node, _)| node).collect();
+    if !unknown.is_empty() {
+        notes.push(format!("Memory of nodes {unknown} is unknown (they have no meminfo): no VM can be placed there."));
     }
     Ok(memory)
 }
@@ -44,14 +45,32 @@ fn of_node(tree: &Tree, node: NodeId) -> Result<NodeMemory, ReadError> {
     let path = format!("{directory}/meminfo");
     let amounts = amounts(tree, &path, &["MemTotal", "MemFree", "Active(file)", "Inactive(file)", "SReclaimable"])?;
     let amount = |key: &str| amounts.iter().find(|(found, _)| found == key).map(|&(_, amount)| amount);
-    let total = amount("MemTotal").unwrap_or_default();
+    let total = amount("MemTotal");
     // As the kernel's si_mem_available(), but for its watermarks, which a node does not show: free pages, the page cache of
     // files, and slabs that can be reclaimed.
     let free = amount("MemFree").map(|free| {
         let cache: Bytes = ["Active(file)", "Inactive(file)", "SReclaimable"].into_iter().filter_map(amount).sum();
-        free.saturating_add(cache).min(total)
+        let sum = free.saturating_add(cache);
+        total.map_or(sum, |total| sum.min(total))
     });
     Ok(NodeMemory { total, free, huge_pages: huge_pages(tree, &format!("{directory}/hugepages"))? })
+}
+
+/// The nodes that are memory of GPUs: NVIDIA's driver on POWER9 and Grace shows it as nodes and says so in `/proc`.
+pub(super) fn of_gpus(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -> NodeSet {
+    const GPUS: &str = "proc/driver/nvidia/gpus";
+    let of_gpu = |gpu: &String| {
+        let lines = tree.lines(&format!("{GPUS}/{gpu}/numa_status"), &["Node"], LONGEST_FILE)?;
+        // -1 where the GPU's memory is no node.
+        lines.first()?.1.parse().ok().map(NodeId)
+    };
+    let found: NodeSet = tree.names(GPUS).iter().filter_map(of_gpu).filter(|node| nodes.contains(node)).collect();
+    if !found.is_empty() {
+        notes.push(format!(
+            "Nodes {found} are memory of GPUs (NVIDIA's driver says so), not RAM: no VM is placed there."
+        ));
+    }
+    found
 }
 
 fn whole_machine(tree: &Tree) -> Result<Option<WholeMachine>, ReadError> {
@@ -64,11 +83,14 @@ fn whole_machine(tree: &Tree) -> Result<Option<WholeMachine>, ReadError> {
 /// balloon, and `MemAvailable` knows the watermarks. Where several nodes have memory it can only be compared.
 fn reconcile(memory: &mut [NodeMemory], whole: Option<&WholeMachine>, notes: &mut Vec<String>) {
     let Some(whole) = whole else { return };
-    let sum: Bytes = memory.iter().map(|node| node.total).sum();
+    if memory.len() > 1 && memory.iter().any(|node| node.total.is_none()) {
+        return;
+    }
+    let sum: Bytes = memory.iter().filter_map(|node| node.total).sum();
     // Pages that the kernel reserves at boot make them differ by a little.
     let differ = sum.0.abs_diff(whole.total.0) > whole.total.0 / 50;
-    let several = memory.iter().filter(|node| node.total > Bytes(0)).count() > 1;
-    if several {
+    let has_memory = |node: &NodeMemory| node.total.is_some_and(|total| total > Bytes(0));
+    if memory.iter().filter(|&node| has_memory(node)).count() > 1 {
         if differ {
             notes.push(format!(
                 "The nodes' memory adds up to {sum}, and /proc/meminfo says {}: memory was added or taken at run time. Free memory per node may be off by as much.",
@@ -77,15 +99,15 @@ fn reconcile(memory: &mut [NodeMemory], whole: Option<&WholeMachine>, notes: &mu
         }
         return;
     }
-    let holder = memory.iter().position(|node| node.total > Bytes(0)).unwrap_or(0);
+    let holder = memory.iter().position(has_memory).unwrap_or(0);
     let Some(node) = memory.get_mut(holder) else { return };
-    if differ && node.total > Bytes(0) {
+    if let Some(total) = node.total.filter(|total| differ && *total > Bytes(0)) {
         notes.push(format!(
-            "The node's own meminfo says {}, /proc/meminfo {}: memory was added or taken at run time (a balloon, hot-add, or a limit). /proc/meminfo is used.",
-            node.total, whole.total
+            "The node's own meminfo says {total}, /proc/meminfo {}: memory was added or taken at run time (a balloon, hot-add, or a limit). /proc/meminfo is used.",
+            whole.total
         ));
     }
-    node.total = whole.total;
+    node.total = Some(whole.total);
     node.free = whole.available.or(node.free);
 }
 

@@ -1,7 +1,9 @@
 //! Putting a machine together that is described, not found: the shared end of the XML, TOML and synthetic readers.
 
 use super::error::{ReadError, check_size};
-use crate::{Bytes, CoreId, CpuId, Distances, HardwareThread, HugePages, Llc, LlcId, Machine, Node, NodeId, SocketId};
+use crate::{
+    Bytes, CoreId, CpuId, Distances, HardwareThread, HugePages, Llc, LlcId, Machine, MemoryKind, Node, NodeId, SocketId,
+};
 use std::collections::BTreeSet;
 
 /// Where a hardware thread is, as far as the levels above it have said.
@@ -24,9 +26,10 @@ pub(super) struct Shape {
     pub(super) notes: Vec<String>,
 }
 
-/// A node of a described machine.
-pub(super) fn node(id: NodeId, memory: Bytes, huge_pages: Vec<HugePages>) -> Node {
-    Node { id, memory, free: None, huge_pages, allowed: true }
+/// A node of a described machine; `memory` is `None` where the source does not say.
+pub(super) fn node(id: NodeId, memory: Option<Bytes>, huge_pages: Vec<HugePages>) -> Node {
+    let memory_kind = if memory.is_some() { MemoryKind::Ram } else { MemoryKind::Unknown };
+    Node { id, memory: memory.unwrap_or_default(), memory_kind, free: None, huge_pages, allowed: true }
 }
 
 impl Shape {
@@ -42,9 +45,10 @@ impl Shape {
             return Err(describe("it has no hardware thread".to_owned()));
         }
         if self.nodes.is_empty() {
-            self.nodes.push(node(NodeId(0), Bytes(0), Vec::new()));
-            self.notes.push("No NUMA node is given: all is taken as one node, 0, without known memory.".to_owned());
+            self.nodes.push(node(NodeId(0), None, Vec::new()));
+            self.notes.push("No NUMA node is given: all is taken as one node, 0.".to_owned());
         }
+        self.settle_memory();
         let mut next_core =
             self.threads.iter().filter_map(|(_, place)| place.core).map(|core| core.0 + 1).max().unwrap_or(0);
         let mut threads = Vec::with_capacity(self.threads.len());
@@ -88,6 +92,18 @@ impl Shape {
             distances,
             notes: self.notes,
         })
+    }
+}
+
+impl Shape {
+    /// hwloc and libvirt leave out an amount of zero. Where they give none at all, none is known.
+    fn settle_memory(&mut self) {
+        if self.nodes.iter().any(|node| node.memory > Bytes(0)) {
+            let unknown = self.nodes.iter_mut().filter(|node| node.memory_kind == MemoryKind::Unknown);
+            unknown.for_each(|node| node.memory_kind = MemoryKind::Ram);
+        } else if self.nodes.iter().any(|node| node.memory_kind == MemoryKind::Unknown) {
+            self.notes.push("It does not say how much memory the nodes have: no VM can be placed here.".to_owned());
+        }
     }
 }
 

@@ -101,7 +101,7 @@ impl Build<'_> {
         let ordinal = depth.checked_sub(1).map_or(0, |level| self.counts[level] - 1);
         let first = self.shape.nodes.len();
         for memory in attached {
-            self.shape.nodes.push(node(NodeId(0), memory.attributes.memory.unwrap_or(DEFAULT_NODE_MEMORY), Vec::new()));
+            self.shape.nodes.push(node(NodeId(0), memory.attributes.memory.or(Some(DEFAULT_NODE_MEMORY)), Vec::new()));
         }
         if !attached.is_empty() {
             // Threads are local to the first memory; the others have no CPUs of their own.
@@ -144,7 +144,7 @@ impl Build<'_> {
                 place.node = own_node;
                 self.shape.nodes.push(node(
                     NodeId(0),
-                    level.attributes.memory.unwrap_or(DEFAULT_NODE_MEMORY),
+                    level.attributes.memory.or(Some(DEFAULT_NODE_MEMORY)),
                     Vec::new(),
                 ));
             }

@@ -4,7 +4,7 @@
 use super::error::{ReadError, check_size};
 use super::tree::Tree;
 use super::{cpus, memory};
-use crate::{Bytes, CpuSet, Distances, Machine, Node, NodeId, NodeSet};
+use crate::{Bytes, CpuSet, Distances, Machine, MemoryKind, Node, NodeId, NodeSet};
 use std::path::Path;
 
 pub(super) const CPUS: &str = "sys/devices/system/cpu";
@@ -51,12 +51,19 @@ pub(super) fn machine(tree: &Tree, name: &str) -> Result<Machine, ReadError> {
     let (threads, llcs) = cpus::threads(tree, &cpus, &nodes, limits.cpus.as_ref(), &mut notes)?;
     let memory = memory::of_nodes(tree, &nodes, &mut notes)?;
     // Linux lists only nodes with memory as allowed; one without has nothing to deny.
-    let allowed =
-        |id: NodeId, memory| memory == Bytes(0) || limits.nodes.as_ref().is_none_or(|allowed| allowed.contains(id));
+    let allowed = |id: NodeId, memory| {
+        memory == Some(Bytes(0)) || limits.nodes.as_ref().is_none_or(|allowed| allowed.contains(id))
+    };
+    let gpus = memory::of_gpus(tree, &nodes, &mut notes);
     let node = |(&id, memory): (&NodeId, memory::NodeMemory)| Node {
         id,
-        memory: memory.total,
-        free: memory.free,
+        memory: memory.total.filter(|_| !gpus.contains(id)).unwrap_or_default(),
+        memory_kind: match memory.total {
+            Some(size) if gpus.contains(id) => MemoryKind::Gpu { size },
+            Some(_) => MemoryKind::Ram,
+            None => MemoryKind::Unknown,
+        },
+        free: memory.free.filter(|_| !gpus.contains(id)),
         huge_pages: memory.huge_pages,
         allowed: allowed(id, memory.total),
     };

@@ -1,5 +1,7 @@
 //! `homenode balance` as a user meets it, with QEMUs that it did not start. What takes several nodes is in tests/lab/balance.sh.
+//! A program of its own: on a host with several nodes it would bind the VMs that other tests start and look at.
 
+#[allow(dead_code, reason = "this program uses a part")]
 mod common;
 
 use common::{PausedVm, homenode_in, lacks, said_in, within_seconds};

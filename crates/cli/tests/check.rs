@@ -1,9 +1,7 @@
 //! `homenode check`: exit codes, what it says of bad input, domains that libvirt itself takes, and a QEMU that runs.
 
-mod common;
-#[path = "common/libvirtd.rs"]
-mod libvirtd;
-
+use crate::common;
+use crate::common::libvirtd;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,10 @@
 //! Other hosts: libvirt's capabilities as a machine, and `--connect` with libvirt's test driver, a real libvirtd, and a real sshd between.
 
-mod common;
-#[path = "common/libvirtd.rs"]
-mod libvirtd;
-#[path = "common/sshd.rs"]
-mod sshd;
-
-use common::{REAL_VIRSH, lacks, said_in};
-use libvirtd::Libvirtd;
+use crate::common;
+use crate::common::libvirtd::Libvirtd;
+use crate::common::sshd::Sshd;
+use crate::common::{REAL_VIRSH, lacks, said_in};
 use serde_json::Value;
-use sshd::Sshd;
 
 /// The driver of libvirt's own tests: two nodes of eight CPUs, one domain, no daemon.
 const TEST: &str = "test:///default";

@@ -1,8 +1,6 @@
 //! A VM boots from its own disk image, raw and qcow2, and a forwarded port answers on loopback.
 
-mod common;
-
-use common::{lacks, within_seconds};
+use crate::common::{lacks, within_seconds};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

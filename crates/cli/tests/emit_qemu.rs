@@ -1,8 +1,6 @@
 //! `homenode plan --emit` as a process: each kind for this host and for others, what is refused, and the QEMU text really run by `sh`.
 
-mod common;
-
-use common::{lacks, within_seconds};
+use crate::common::{lacks, within_seconds};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

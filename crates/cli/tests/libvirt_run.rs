@@ -1,11 +1,8 @@
 //! `homenode run --via libvirt` as a user meets it, with a real libvirtd, a real QEMU and real guests.
 
-mod common;
-#[path = "common/libvirtd.rs"]
-mod libvirtd;
-
-use common::{REAL_VIRSH, lacks, within_seconds};
-use libvirtd::Libvirtd;
+use crate::common;
+use crate::common::libvirtd::Libvirtd;
+use crate::common::{REAL_VIRSH, lacks, within_seconds};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,8 +1,6 @@
 //! `homenode top`, `why` and `doctor` as a user meets them, with QEMUs that homenode did not start.
 
-mod common;
-
-use common::{PausedVm, homenode_in, lacks, said_in};
+use crate::common::{PausedVm, homenode_in, lacks, said_in};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Stdio};

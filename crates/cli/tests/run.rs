@@ -1,8 +1,6 @@
 //! `homenode run` and `homenode vm` as a user meets them, with a real QEMU. The firmware finds nothing to boot, and waits.
 
-mod common;
-
-use common::{lacks, within_seconds};
+use crate::common::{lacks, within_seconds};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 

@@ -1,8 +1,7 @@
 //! The NAMD article and the vNUMA paper on the model: every published figure, calibrated and held out apart.
 
-mod application_fits;
-
-use application_fits::{experiment, predicted, profiles};
+use crate::application_fits;
+use crate::application_fits::{experiment, predicted, profiles};
 use evaluate::applications;
 use evaluate::choice::Choice;
 use evaluate::experiment::Experiment;

@@ -1,8 +1,7 @@
 //! Measured, modelled and published figures of one experiment side by side: a scripted run is the measured one.
 
+use crate::scripted::{Script, ScriptedWorld, resolved};
 #[allow(dead_code, reason = "each test program uses a part of the script")]
-mod scripted;
-
 use evaluate::environment::Environment;
 use evaluate::experiment::Experiment;
 use evaluate::modelled::beside::{MeasuredRun, beside};
@@ -11,7 +10,6 @@ use evaluate::progress::Silent;
 use evaluate::results::Results;
 use evaluate::tables::Table;
 use evaluate::{parse, session, validation::shipped};
-use scripted::{Script, ScriptedWorld, resolved};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use topology::read::{Described, shipped_described};

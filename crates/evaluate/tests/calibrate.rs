@@ -1,12 +1,10 @@
 //! A calibration from the first measurement to the machine file, against a scripted host.
 
+use crate::scripted::{Script, ScriptedWorld, machine};
 #[allow(dead_code)]
-mod scripted;
-
 use evaluate::RunError;
 use evaluate::calibrate::{CalibrateError, Calibration, Plan};
 use evaluate::progress::Silent;
-use scripted::{Script, ScriptedWorld, machine};
 use simulator::MachineModel;
 use std::sync::atomic::AtomicBool;
 use topology::rates::Source;

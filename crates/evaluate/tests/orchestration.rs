@@ -1,7 +1,6 @@
 //! The whole orchestration against a scripted host.
 
-mod scripted;
-
+use crate::scripted::{Script, ScriptedWorld, resolved};
 use evaluate::RunError;
 use evaluate::journal::{self, Journal};
 use evaluate::progress::Silent;
@@ -10,7 +9,6 @@ use evaluate::resolve::Resolved;
 use evaluate::runner::Runner;
 use evaluate::summary::{State, summarise};
 use evaluate::{estimate, results, tables, text};
-use scripted::{Script, ScriptedWorld, resolved};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 

@@ -1,14 +1,12 @@
 //! What homenode writes is what `schema/records-1.json` says, and what the schema says is what homenode reads.
 
+use crate::scripted::{Script, ScriptedWorld, resolved};
 #[allow(dead_code, reason = "each test program uses a part of the script")]
-mod scripted;
-
 use evaluate::journal::Journal;
 use evaluate::progress::Silent;
 use evaluate::records::SCHEMA;
 use evaluate::runner::Runner;
 use evaluate::{estimate, records};
-use scripted::{Script, ScriptedWorld, resolved};
 use serde_json::Value;
 use std::sync::atomic::AtomicBool;
 

@@ -1,9 +1,6 @@
 //! Binding the vCPUs of a real domain of a real libvirtd (session mode, under emulation): the kernel and virsh must say the same.
 
-#[path = "../../cli/tests/common/libvirtd.rs"]
-mod libvirtd;
-
-use libvirtd::Libvirtd;
+use crate::libvirtd::Libvirtd;
 use linux::{HostOptions, LinuxHost};
 use scheduler::{Action, ClientId, Done, Host, VmKey};
 use std::time::{Duration, Instant};

@@ -1,13 +1,11 @@
 //! The planner against brute force: every assignment of every set of nodes, scored by code that shares nothing with the planner.
 
-#[path = "random/cost.rs"]
-mod cost;
-mod random;
-
-use cost::{Home, Scorer};
+use crate::random;
+use crate::random::Case;
+use crate::random::cost;
+use crate::random::cost::{Home, Scorer};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use random::Case;
 use scheduler::{Plan, plan, plan_within};
 use topology::NodeId;
 

@@ -1,12 +1,10 @@
 //! What holds for every machine and every VM.
 
-#[path = "random/cost.rs"]
-mod cost;
-mod random;
-
-use cost::Scorer;
+use crate::random;
+use crate::random::Case;
+use crate::random::cost;
+use crate::random::cost::Scorer;
 use proptest::prelude::*;
-use random::Case;
 use scheduler::{Occupancy, Plan, PlanError, plan, plan_together};
 use std::collections::BTreeMap;
 use topology::{Bytes, Distances, Machine, NodeId};

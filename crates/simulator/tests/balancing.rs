@@ -1,8 +1,7 @@
 //! The balancer on the modelled host, held to laws by checkers that share no arithmetic with it; and balancers that break them.
 
-mod modelled;
-
-use modelled::{Outcome, check, limits, look, model};
+use crate::modelled;
+use crate::modelled::{Outcome, check, limits, look, model};
 use scheduler::balance::{BalancePolicy, BalanceState, MoveKind, record, step};
 use scheduler::{Action, Host, Moment, Observation, VmKey};
 use simulator::checkers::{Checker, Limits, Violation};

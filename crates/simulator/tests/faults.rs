@@ -3,9 +3,7 @@
 //! runs so many.
 #![allow(clippy::disallowed_methods, reason = "reads which seeds to run from the environment")]
 
-mod modelled;
-
-use modelled::{Outcome, check, limits, model};
+use crate::modelled::{Outcome, check, limits, model};
 use scheduler::balance::{BalancePolicy, BalanceState, record, step};
 use scheduler::{Action, Host, Moment, Observation};
 use simulator::MaxMin;

@@ -1,7 +1,5 @@
 //! Initial placement on the model: `scheduler::plan` against the best of all homes, and against numad's advice on the same state.
 
-mod modelled;
-
 use scheduler::{Occupancy, Plan, VmSpec, plan};
 use simulator::rivals::{NodeState, Request, advice, distances};
 use simulator::traces::Random;

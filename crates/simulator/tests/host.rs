@@ -1,8 +1,7 @@
 //! The modelled host by worked examples: CPUs, first touch, moving, what remote memory costs.
 
-mod modelled;
-
-use modelled::{cpus, host, look, quiet, resident_mib};
+use crate::modelled;
+use crate::modelled::{cpus, host, look, quiet, resident_mib};
 use scheduler::{Action, ActionError, ClientId, Done, Host, Mobility, Moment, VmKey};
 use simulator::host::{KernelRules, Phase, SimulatedHost, VmShape};
 use simulator::{Profile, rivals};

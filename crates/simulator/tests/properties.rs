@@ -1,11 +1,9 @@
 //! What must hold of both solvers on every network.
 
-mod networks;
-mod reference;
-
-use networks::{group, networks};
+use crate::networks::{group, networks};
+use crate::reference;
+use crate::reference::Dense;
 use proptest::prelude::*;
-use reference::Dense;
 use simulator::{Amva, Group, MaxMin, RateSolver, SolveError, StationId};
 
 /// The queueing network, close enough for equalities.

@@ -1,9 +1,9 @@
 //! A real libvirtd of the tests' own: session mode, everything it writes in one directory, as an unprivileged user where the tests run as
 //! root. It ends with the value, and its VMs with it; if the tests are killed, the kernel ends it.
 //!
-//! Test files of other crates use it too: `#[path = "../../cli/tests/common/libvirtd.rs"] mod libvirtd;`.
+//! Tests of other crates use it too: `#[path = "../../cli/tests/common/libvirtd.rs"] mod libvirtd;`.
 
-#![allow(dead_code, reason = "not every test file uses all of it")]
+#![allow(dead_code, reason = "not every crate uses all of it")]
 
 use linux::sys::{ChildSetup, ProcessHandle, Tie};
 use std::fs::{DirBuilder, Permissions};

@@ -1,5 +1,8 @@
 //! What the process tests share.
 
+pub(crate) mod libvirtd;
+pub(crate) mod sshd;
+
 use std::time::{Duration, Instant};
 
 /// Whether a program is in no directory of PATH; says then that `test` is skipped.
@@ -26,7 +29,6 @@ pub(crate) fn within_seconds(seconds: u64, mut what: impl FnMut() -> bool) -> bo
 
 /// Writes a shell script that can be run. Another program writes it: a file that this process has open for writing may still be open in a child
 /// that another test starts at this moment, and cannot be run until then (ETXTBSY).
-#[allow(dead_code, reason = "not every test file writes one")]
 pub(crate) fn write_script(path: &std::path::Path, text: &str) {
     let draft = path.with_extension("draft");
     std::fs::write(&draft, format!("#!/bin/sh\n{text}\n")).expect("a file");
@@ -35,11 +37,9 @@ pub(crate) fn write_script(path: &std::path::Path, text: &str) {
 }
 
 /// In a script of [`path_with_virsh`]: becomes the real `virsh`, which is in a later directory of PATH.
-#[allow(dead_code, reason = "not every test file has such a script")]
 pub(crate) const REAL_VIRSH: &str = "PATH=${PATH#*:}; exec virsh \"$@\"";
 
 /// A PATH whose first directory is this one, with this shell script as its `virsh`.
-#[allow(dead_code, reason = "not every test file has such a script")]
 pub(crate) fn path_with_virsh(directory: &std::path::Path, script: &str) -> std::ffi::OsString {
     write_script(&directory.join("virsh"), script);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -47,14 +47,12 @@ pub(crate) fn path_with_virsh(directory: &std::path::Path, script: &str) -> std:
 }
 
 /// A QEMU that somebody else than homenode started, paused before its first instruction, under emulation. It ends with the value.
-#[allow(dead_code, reason = "not every test file starts one")]
 pub(crate) struct PausedVm {
     child: std::process::Child,
     /// Its name: no other test process has the same.
     pub(crate) name: String,
 }
 
-#[allow(dead_code, reason = "not every test file starts one")]
 impl PausedVm {
     /// Starts it with two vCPUs and 64 MiB, and waits for its vCPU threads.
     pub(crate) fn start(label: &str) -> Self {
@@ -114,7 +112,6 @@ impl Drop for PausedVm {
 }
 
 /// homenode with a runtime directory of its own.
-#[allow(dead_code, reason = "not every test file uses one")]
 pub(crate) fn homenode_in(runtime: &std::path::Path, arguments: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_homenode"));
     command.args(arguments).env("HOMENODE_RUNTIME_DIR", runtime).stdin(std::process::Stdio::null());
@@ -122,7 +119,6 @@ pub(crate) fn homenode_in(runtime: &std::path::Path, arguments: &[&str]) -> std:
 }
 
 /// What homenode says with these arguments: exit code, standard output, standard error.
-#[allow(dead_code, reason = "not every test file uses one")]
 pub(crate) fn said_in(runtime: &std::path::Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = homenode_in(runtime, arguments).output().expect("homenode");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -1,6 +1,6 @@
 //! Who gets less than its share for long gets a better place.
 
-use crate::toy::{Toy, binds};
+use super::toy::{Toy, binds};
 use scheduler::balance::{BalancePolicy, MoveKind};
 
 /// Three VMs that each want a whole CPU, on two nodes with one: loads of 200 % and 100 % that no move makes even.
@@ -44,7 +44,7 @@ fn a_client_rests_between_turns() {
         let times: Vec<u64> = toy
             .log
             .iter()
-            .filter(|(_, decision)| crate::toy::bind(decision).is_some_and(|(vm, _)| vm == name))
+            .filter(|(_, decision)| super::toy::bind(decision).is_some_and(|(vm, _)| vm == name))
             .map(|(at, _)| *at)
             .collect();
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 15 * 2000), "{times:?}");

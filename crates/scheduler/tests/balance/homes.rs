@@ -1,6 +1,6 @@
 //! Homes of VMs that appear, that lost theirs, or that somebody else moved.
 
-use crate::toy::{Toy, binds};
+use super::toy::{Toy, binds};
 use scheduler::balance::{BalanceState, MoveKind};
 use scheduler::{Mobility, NodeUse, VmKey};
 use topology::{Bytes, CpuId, NodeId, NodeSet};

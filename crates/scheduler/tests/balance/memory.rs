@@ -1,6 +1,6 @@
 //! Memory follows: how much, whose first, and when not.
 
-use crate::toy::Toy;
+use super::toy::Toy;
 use scheduler::balance::Decision;
 use scheduler::{Action, Mobility, Traffic};
 use topology::{Bytes, NodeId};

@@ -1,6 +1,6 @@
 //! Load moves, swaps, locality moves: taken just above each threshold, refused just below.
 
-use crate::toy::{Toy, binds};
+use super::toy::{Toy, binds};
 use scheduler::Mobility;
 use scheduler::balance::{BalancePolicy, Decision, MoveKind};
 use topology::Bytes;
@@ -20,7 +20,7 @@ fn first_moves(toy: &mut Toy) -> Vec<(MoveKind, String, String)> {
 }
 
 fn moves(decisions: &[Decision]) -> Vec<(MoveKind, String, String)> {
-    let binds = decisions.iter().filter_map(|decision| Some((decision.kind, crate::toy::bind(decision)?)));
+    let binds = decisions.iter().filter_map(|decision| Some((decision.kind, super::toy::bind(decision)?)));
     binds.map(|(kind, (vm, home))| (kind, vm, home)).collect()
 }
 
@@ -152,12 +152,12 @@ fn a_client_rests_after_a_move() {
         .periods(40)
         .into_iter()
         .zip(0..)
-        .find(|(decision, _)| decision.action.vm().name == name && crate::toy::bind(decision).is_some());
+        .find(|(decision, _)| decision.action.vm().name == name && super::toy::bind(decision).is_some());
     assert!(next.is_some());
     let again = toy
         .log
         .iter()
-        .filter(|(_, decision)| decision.action.vm().name == name && crate::toy::bind(decision).is_some())
+        .filter(|(_, decision)| decision.action.vm().name == name && super::toy::bind(decision).is_some())
         .nth(1)
         .expect("moved again")
         .0;
@@ -307,7 +307,7 @@ fn of_equal_targets_the_one_near_the_vm_s_other_half_is_taken() {
     let mut toy = Toy::new("numa:4(memory=16GiB) core:8 pu:1");
     toy.distances(&[[10, 12, 32, 32], [12, 10, 32, 32], [32, 32, 10, 12], [32, 32, 12, 10]]);
     toy.vm("wide", 4, 4.0, Some(0), &[(0, 64)]);
-    let second = crate::toy::ToyClient {
+    let second = super::toy::ToyClient {
         cpus: toy.cpus(3),
         memory: [(topology::NodeId(3), Bytes::from_mib(64))].into(),
         ..toy.vms[0].clients[0].clone()

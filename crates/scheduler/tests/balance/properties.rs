@@ -1,6 +1,6 @@
 //! What holds for every host and every load.
 
-use crate::toy::{Toy, ToyClient};
+use super::toy::{Toy, ToyClient};
 use proptest::prelude::*;
 use scheduler::balance::{BalancePolicy, Decision, MoveKind, step};
 use scheduler::{Action, Mobility, VmKey};
@@ -192,7 +192,7 @@ proptest! {
         toy.policy.fairness_periods = 0;
         toy.periods(200);
         let binds = |toy: &Toy| -> Vec<String> {
-            let of = |decision: Decision| is_bind(&decision).then(|| format!("{:?} {:?} {}", decision.kind, crate::toy::bind(&decision), decision.because));
+            let of = |decision: Decision| is_bind(&decision).then(|| format!("{:?} {:?} {}", decision.kind, super::toy::bind(&decision), decision.because));
             toy.clone().periods(30).into_iter().filter_map(of).collect()
         };
         prop_assume!(binds(&toy).is_empty());

@@ -1,6 +1,6 @@
 //! Actions that fail: the state says what is true, and nobody is asked every period.
 
-use crate::toy::{Toy, binds};
+use super::toy::{Toy, binds};
 use scheduler::balance::{Decision, record};
 use scheduler::{Action, ActionError, ClientId, Done};
 use topology::Bytes;
@@ -92,7 +92,7 @@ fn threads_go_to_memory_that_turned_out_to_be_pinned() {
                 Action::MoveMemory { at_most, .. } => Ok(Done { moved: Bytes(0), left: *at_most, because: None }),
             };
             record(&toy.policy, &mut toy.state, &decision, &outcome);
-            bound.extend(crate::toy::bind(&decision));
+            bound.extend(super::toy::bind(&decision));
         }
         toy.at += 2000;
     }

@@ -1,6 +1,6 @@
 //! What `why` says.
 
-use crate::toy::Toy;
+use super::toy::Toy;
 use scheduler::balance::{BalancePolicy, why};
 use scheduler::{Mobility, VmKey};
 

@@ -1,6 +1,6 @@
 //! The cost of a placement, written a second time from docs/placement.md: plain, slow, in floating point.
 
-use super::random::Case;
+use super::Case;
 use scheduler::spec::Spread;
 use scheduler::{MemoryPolicy, Plan};
 use topology::NodeId;

@@ -1,5 +1,7 @@
 //! Random machines, occupancies and specs.
 
+pub(crate) mod cost;
+
 use proptest::prelude::*;
 use scheduler::{NodeUse, Occupancy, VmSpec};
 use topology::{Bytes, CoreId, CpuId, Distances, HardwareThread, Machine, MemoryKind, Node, NodeId, SocketId};

@@ -1,5 +1,4 @@
 //! A modelled host for tests.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use scheduler::{ActionError, Done, Host, Observation};
 use simulator::checkers::{Checker, Limits, Step, Violation};

@@ -1,7 +1,7 @@
 //! KubeVirt's own type, read strictly, and snapshots.
 
-use crate::cases::{CASES, emitted};
-use crate::judges::{judge, said};
+use super::cases::{CASES, emitted};
+use super::judges::{judge, said};
 use serde_json::Value;
 use stacks::emit::Kind;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Nova's own code: the flavor's schema, the validators of extra specs, their reading, and the fit onto the machine of the plan; and snapshots.
 
-use crate::cases::{CASES, Case};
-use crate::judges::{judge, said};
+use super::cases::{CASES, Case};
+use super::judges::{judge, said};
 use scheduler::VirtualNode;
 use serde_json::{Value, json};
 use stacks::emit::Kind;

@@ -1,6 +1,6 @@
 //! A cloud-hypervisor command, held against the grammar of its documentation (docs/cpu.md, docs/memory.md) and what it validates at a start.
 
-use crate::cases::{Case, all, devices, everywhere, kernel, with_line_ends};
+use super::cases::{Case, all, devices, everywhere, kernel, with_line_ends};
 use stacks::emit::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

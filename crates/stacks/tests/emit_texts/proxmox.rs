@@ -1,6 +1,6 @@
 //! Lines of a Proxmox VM, held against what qemu-server (9.2) documents of each option and refuses at a start.
 
-use crate::cases::{Case, all, devices, everywhere, kernel, shipped, synthetic, with_line_ends, without_comments};
+use super::cases::{Case, all, devices, everywhere, kernel, shipped, synthetic, with_line_ends, without_comments};
 use stacks::emit::Kind;
 use std::collections::BTreeMap;
 use topology::{Id, IdSet, NodeId, NodeSet};

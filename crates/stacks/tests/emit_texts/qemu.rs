@@ -1,6 +1,6 @@
 //! The shell text that starts QEMU. That its loop brings threads home is seen on a real QEMU.
 
-use crate::cases::{Case, all, devices, emulation, kernel, synthetic, with_line_ends};
+use super::cases::{Case, all, devices, emulation, kernel, synthetic, with_line_ends};
 use ::qemu::TcgThreads;
 use stacks::emit::Kind;
 use std::os::unix::process::CommandExt;

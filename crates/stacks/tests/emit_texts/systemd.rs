@@ -1,6 +1,6 @@
 //! The slice, as systemd's own checker judges it.
 
-use crate::cases::{all, devices};
+use super::cases::{all, devices};
 use stacks::emit::Kind;
 use std::process::Command;
 

@@ -1,10 +1,7 @@
 //! A real libvirtd with a real QEMU.
 
-#[path = "../../cli/tests/common/libvirtd.rs"]
-mod libvirtd;
-
+use crate::libvirtd::Libvirtd;
 use libvirt::{Connection, DomainState, local_process};
-use libvirtd::Libvirtd;
 
 const XML: &str = "<domain type='qemu'><name>hn a;b</name><memory unit='MiB'>64</memory><vcpu>2</vcpu>\
     <os><type arch='x86_64' machine='q35'>hvm</type></os>\

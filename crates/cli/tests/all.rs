@@ -1,0 +1,22 @@
+//! The tests of the program, as one test program: each further one would be linked with every crate.
+
+mod advise;
+mod architecture;
+mod calibrate;
+mod check;
+mod closed_reader;
+mod common;
+mod connect;
+mod disk;
+mod emit_clouds;
+mod emit_libvirt;
+mod emit_qemu;
+mod evaluate;
+mod lab;
+mod libvirt_run;
+mod look;
+mod machine;
+mod plan;
+mod run;
+mod topology;
+mod validate;

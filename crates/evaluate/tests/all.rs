@@ -1,0 +1,11 @@
+//! One test program: each further one would be linked with every crate below.
+
+mod application_fits;
+mod applications;
+mod beside;
+mod calibrate;
+mod experiments;
+mod orchestration;
+mod schema;
+mod scripted;
+mod validation;

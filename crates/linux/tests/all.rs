@@ -1,0 +1,4 @@
+//! One test program: each further one would be linked with every crate below.
+
+mod command_lines;
+mod real_vms;

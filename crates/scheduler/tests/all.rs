@@ -1,0 +1,8 @@
+//! One test program: each further one would be linked with every crate below.
+
+mod balance;
+mod brute_force;
+mod properties;
+mod random;
+mod spec_errors;
+mod worked_examples;

@@ -1,0 +1,14 @@
+//! One test program: each further one would be linked with every crate below.
+
+mod application_properties;
+mod balancing;
+mod events;
+mod faults;
+mod first_homes;
+mod host;
+mod modelled;
+mod networks;
+mod properties;
+mod reference;
+mod shipped_machines;
+mod worked_examples;

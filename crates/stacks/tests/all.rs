@@ -1,0 +1,9 @@
+//! One test program: each further one would be linked with every crate below.
+
+mod check;
+mod check_random;
+mod domain_edit;
+mod domain_read;
+mod emit_clouds;
+mod emit_libvirt;
+mod emit_texts;

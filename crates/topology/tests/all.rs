@@ -1,0 +1,6 @@
+//! One test program: each further one would be linked with every crate below.
+
+mod against_hwloc;
+mod described;
+mod golden;
+mod libvirt;

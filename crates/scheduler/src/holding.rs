@@ -1,11 +1,12 @@
 //! What running VMs hold of a machine, node by node: the one rule, whoever tells of the VMs.
 
 use crate::{NodeUse, Occupancy};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId};
 
 /// A VM that runs, as far as it takes something away from others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
     /// CPUs that each vCPU may use.
     pub vcpus: Vec<CpuSet>,
@@ -18,7 +19,8 @@ pub struct Holding {
 }
 
 /// Resident memory of a VM.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Resident {
     /// Known node by node.
     ByNode(BTreeMap<NodeId, Bytes>),

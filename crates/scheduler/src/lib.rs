@@ -5,6 +5,7 @@ pub mod balance;
 mod divide;
 mod error;
 mod explain;
+mod fleet;
 mod holding;
 mod host;
 mod observation;
@@ -17,6 +18,7 @@ pub mod spec;
 
 pub use action::{Action, ActionError, Done, Host};
 pub use error::PlanError;
+pub use fleet::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, plan_fleet};
 pub use holding::{Holding, Resident};
 pub use observation::{
     ClientId, ClientObservation, Mobility, Moment, NodeObservation, Observation, Traffic, VmKey, VmObservation,

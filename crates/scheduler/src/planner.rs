@@ -44,11 +44,9 @@ pub fn plan_within(
 /// # Errors
 /// As [`plan`], for the first VM that cannot be planned beside the others.
 pub fn plan_together(machine: &Machine, occupancy: &Occupancy, specs: &[VmSpec]) -> Result<Vec<Plan>, PlanError> {
-    let mut order: Vec<usize> = (0..specs.len()).collect();
-    order.sort_by_key(|&index| (std::cmp::Reverse((specs[index].vcpus, specs[index].memory)), index));
     let mut ledger = occupancy.clone();
     let mut plans = BTreeMap::new();
-    for index in order {
+    for index in crate::fleet::largest_first(specs) {
         let plan = plan(machine, &ledger, &specs[index])?;
         ledger.reserve(&plan);
         plans.insert(index, plan);

@@ -1,0 +1,157 @@
+//! Many VMs on one or several machines, together: what fits where.
+//!
+//! **Problem.** Each of 12 VMs fits the machine; the 12 together may not. Whoever plans them one by one on an empty machine
+//! gets 12 times node 0.
+//!
+//! **Rule.** Large VMs choose first (vCPUs, then memory, then the order given). Each takes the machine where it fits best
+//! ([`Fit`]), of those the one where least CPU time is lost, of those the one that it leaves with the least free memory: so
+//! machines are filled one after the other as long as nobody loses by it. Every VM sees what those before it hold.
+//!
+//! **Properties.** A VM that does not fit stops nobody else. No node's memory is promised twice. Same input, same answer.
+//!
+//! **Example.** Two machines of one node with 32 GiB each, VMs of 20, 16 and 10 GiB: 20 on the first, 16 on the second; 10
+//! fits both (12 and 16 GiB are free) and takes the first, so that 16 GiB stay together.
+
+use crate::{Occupancy, Plan, VmSpec, plan};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use topology::{Bytes, Machine, NodeSet};
+
+/// How well a machine holds a VM, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fit {
+    /// All of it on one NUMA node: all memory is local.
+    OneNode,
+    /// On several nodes, each of its virtual nodes on one: the guest sees which memory is local.
+    SeveralNodes,
+    /// Memory of at least one client lies on several nodes: part of it is remote, and the guest cannot see which.
+    Interleaved,
+    /// It does not fit.
+    NotAtAll,
+}
+
+impl Fit {
+    /// How well this plan's machine holds its VM.
+    pub fn of(plan: &Plan) -> Self {
+        let clients = &plan.placement.clients;
+        let homes = clients.iter().fold(NodeSet::new(), |all, client| all.union(&client.home));
+        match () {
+            () if clients.iter().any(|client| client.home.len() > 1) => Self::Interleaved,
+            () if homes.len() > 1 => Self::SeveralNodes,
+            () => Self::OneNode,
+        }
+    }
+}
+
+/// A machine of a fleet, and what runs there already ([`Occupancy::of_running`]).
+#[derive(Clone, Copy, Debug)]
+pub struct FleetMachine<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// What running VMs hold of it.
+    pub occupancy: &'a Occupancy,
+}
+
+/// What one machine could do for a VM when it was the VM's turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetOption {
+    /// Name of the machine.
+    pub machine: String,
+    /// How well it holds the VM beside those that chose before.
+    pub fit: Fit,
+    /// Why it does not, as a sentence; `None` where it does.
+    pub refusal: Option<String>,
+}
+
+/// Where a VM of a fleet goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetVm {
+    /// The VM's name.
+    pub vm: String,
+    /// How well its machine holds it; [`Fit::NotAtAll`] where no machine does.
+    pub fit: Fit,
+    /// Index of its machine in what was given; `None` where no machine holds it.
+    pub machine: Option<usize>,
+    /// The plan on that machine.
+    pub plan: Option<Plan>,
+    /// What each machine could do for it, in the order given.
+    pub options: Vec<FleetOption>,
+}
+
+/// Where the VMs of a fleet go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetPlan {
+    /// By VM, in the order of the specs.
+    pub vms: Vec<FleetVm>,
+    /// What each machine holds then: what ran there and what was planned.
+    pub occupancies: Vec<Occupancy>,
+}
+
+impl FleetPlan {
+    /// Whether every VM fits somewhere.
+    pub fn is_complete(&self) -> bool {
+        self.vms.iter().all(|vm| vm.plan.is_some())
+    }
+}
+
+/// Plans several VMs together on one or several machines. A VM that fits nowhere is said to, and stops nobody else.
+pub fn plan_fleet(machines: &[FleetMachine<'_>], specs: &[VmSpec]) -> FleetPlan {
+    let mut occupancies: Vec<Occupancy> = machines.iter().map(|machine| machine.occupancy.clone()).collect();
+    let mut vms: Vec<(usize, FleetVm)> = Vec::with_capacity(specs.len());
+    for index in largest_first(specs) {
+        let vm = choose(machines, &occupancies, &specs[index]);
+        if let (Some(machine), Some(plan)) = (vm.machine, &vm.plan) {
+            occupancies[machine].reserve(plan);
+        }
+        vms.push((index, vm));
+    }
+    vms.sort_by_key(|&(index, _)| index);
+    FleetPlan { vms: vms.into_iter().map(|(_, vm)| vm).collect(), occupancies }
+}
+
+/// The order in which VMs that are planned together choose.
+pub(crate) fn largest_first(specs: &[VmSpec]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..specs.len()).collect();
+    order.sort_by_key(|&index| (Reverse((specs[index].vcpus, specs[index].memory)), index));
+    order
+}
+
+fn choose(machines: &[FleetMachine<'_>], occupancies: &[Occupancy], spec: &VmSpec) -> FleetVm {
+    let attempts: Vec<_> =
+        machines.iter().zip(occupancies).map(|(host, occupancy)| plan(host.machine, occupancy, spec)).collect();
+    let option = |(host, attempt): (&FleetMachine<'_>, &Result<Plan, _>)| FleetOption {
+        machine: host.machine.name.clone(),
+        fit: attempt.as_ref().map_or(Fit::NotAtAll, Fit::of),
+        refusal: attempt.as_ref().err().map(ToString::to_string),
+    };
+    let options: Vec<FleetOption> = machines.iter().zip(&attempts).map(option).collect();
+    let plans = attempts.into_iter().enumerate().filter_map(|(index, attempt)| Some((index, attempt.ok()?)));
+    let best = plans.min_by_key(|(index, plan)| {
+        let (machine, occupancy) = (machines[*index].machine, &occupancies[*index]);
+        (Fit::of(plan), crowding(machine, occupancy, plan), free_after(machine, occupancy, plan), *index)
+    });
+    let (machine, plan) = best.unzip();
+    FleetVm { vm: spec.name.clone(), fit: plan.as_ref().map_or(Fit::NotAtAll, Fit::of), machine, plan, options }
+}
+
+/// vCPUs of the plan without a hardware thread of their own, and those without a core of their own.
+fn crowding(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> (u64, u64) {
+    let beyond = |units: fn(&Machine, topology::NodeId) -> u64| {
+        let on = |(&node, taken): (&topology::NodeId, &crate::NodeUse)| {
+            let vcpus = u64::from(occupancy.of(node).vcpus) + u64::from(taken.vcpus);
+            vcpus.saturating_sub(units(machine, node)).min(taken.vcpus.into())
+        };
+        plan.holdings.iter().map(on).sum()
+    };
+    (
+        beyond(|machine, node| machine.usable_cpus(node).len() as u64),
+        beyond(|machine, node| machine.usable_cores(node).len() as u64),
+    )
+}
+
+/// Memory that the machine has free when the VM is there.
+fn free_after(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> Bytes {
+    let free: Bytes = machine.nodes.iter().map(|node| occupancy.free_memory(node)).sum();
+    free.saturating_sub(plan.holdings.values().map(|taken| taken.memory).sum())
+}

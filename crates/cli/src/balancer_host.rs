@@ -1,12 +1,13 @@
 //! This host for the commands that look at and move VMs.
 
 use anyhow::Context;
-use linux::vm::{CommandLine, Manager, Origin};
 use linux::{HostOptions, LinuxHost};
 use scheduler::{Host, Observation, VmKey};
 use std::thread;
 use std::time::Duration;
 use topology::Bytes;
+use vm::qemu::CommandLine;
+use vm::{Manager, Origin};
 
 /// Between two looks of a balancer that has not seen all VMs yet.
 const FIRST_LOOKS_APART: Duration = Duration::from_millis(50);

@@ -2,11 +2,11 @@
 
 use crate::text::count;
 use linux::drift::Severity;
-use linux::vm::VcpuTopology;
 use scheduler::{Action, ClientId, VmKey};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuId, CpuSet, Id, IdSet, LlcId, Machine, NodeSet};
+use vm::qemu::VcpuTopology;
 
 /// A VM as its guest sees it, and where it lives.
 #[derive(Debug)]

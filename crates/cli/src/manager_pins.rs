@@ -48,9 +48,10 @@ pub(crate) fn examine(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::vm::{Manager, Origin, VcpuEvidence, VmThreads};
+    use linux::vm::{VcpuEvidence, VmThreads};
     use scheduler::VmKey;
     use topology::Bytes;
+    use vm::{Manager, Origin};
 
     fn vm() -> RunningVm {
         let client = VmClient {

@@ -1,10 +1,11 @@
 //! A running QEMU as a VM that somebody shaped: its command line, where its threads may run, and the policy of its memory.
 
-use linux::vm::{Backend, BackendKind, CommandLine, NumaNode, RunningVm, ThreadKind, VmClient};
+use linux::vm::{RunningVm, ThreadKind, VmClient};
 use stacks::check::{Binding, GuestCaches, GuestCpus, Part, ProcessFacts, ShapedNode, ShapedVm, Spot, Spots};
 use stacks::domain::HugePages;
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
+use vm::qemu::{Backend, BackendKind, CommandLine, NumaNode};
 
 /// A VM as its process shows it. `host` is this host: a thread that may use all of it is not bound.
 pub(crate) fn shaped(host: &Machine, vm: &RunningVm, arguments: &[String]) -> ShapedVm {

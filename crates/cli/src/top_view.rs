@@ -4,10 +4,10 @@ use crate::balancer_place::Seen;
 use crate::cells::{bytes, dash, figure, mib};
 use crate::text::{count, lines, table};
 use daemon::VmRecord;
-use linux::vm::Manager;
 use scheduler::{ClientObservation, Mobility, Observation, VmObservation};
 use serde::Serialize;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
+use vm::Manager;
 
 /// Everything that is shown.
 #[derive(Debug, Serialize)]
@@ -292,16 +292,9 @@ mod tests {
             cpu_waited: Some(0.1),
             memory: Some(BTreeMap::from([(NodeId(0), Bytes::from_mib(300)), (NodeId(1), Bytes::from_mib(100))])),
             memory_size: Bytes::from_mib(512),
-            huge_page_size: None,
-            traffic: None,
+            ..ClientObservation::default()
         };
-        let vm = VmObservation {
-            vm: VmKey { name: "web".into(), pid: 7, started: 1 },
-            clients: vec![client],
-            mobility: Mobility::Movable,
-            shares: 1024,
-            node_affinity: None,
-        };
+        let vm = VmObservation::of_clients(VmKey { name: "web".into(), pid: 7, started: 1 }, vec![client]);
         let nodes = machine.node_ids().iter().map(|id| (id, node(id))).collect();
         (machine, Observation { nodes, vms: vec![vm], ..Observation::default() })
     }

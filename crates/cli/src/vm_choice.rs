@@ -42,15 +42,11 @@ fn listed(vms: &[&VmKey]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use scheduler::{Mobility, VmObservation};
+    use scheduler::VmObservation;
 
     fn observation(vms: &[(&str, u32)]) -> Observation {
-        let seen = |&(name, pid): &(&str, u32)| VmObservation {
-            vm: VmKey { name: name.into(), pid, started: 1 },
-            clients: Vec::new(),
-            mobility: Mobility::Movable,
-            shares: 1024,
-            node_affinity: None,
+        let seen = |&(name, pid): &(&str, u32)| {
+            VmObservation::of_clients(VmKey { name: name.into(), pid, started: 1 }, Vec::new())
         };
         Observation { vms: vms.iter().map(seen).collect(), ..Observation::default() }
     }

@@ -3,12 +3,12 @@
 use crate::cells::dash;
 use crate::text::{WIDTH, lines, table, wrapped};
 use daemon::sentence;
-use linux::vm::Manager;
 use scheduler::Action;
 use scheduler::balance::{Candidate, ClientExplanation, Decision, Explanation, Refusal, decimal};
 use serde::Serialize;
 use std::fmt::Write;
 use topology::NodeSet;
+use vm::Manager;
 
 /// Everything that is shown.
 #[derive(Debug, Serialize)]

@@ -5,17 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate and the crates of ours that it may use.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("topology", &[]),
-    ("scheduler", &["topology"]),
+    ("vm", &["topology"]),
+    ("scheduler", &["topology", "vm"]),
     ("simulator", &["scheduler", "topology"]),
     ("workloads", &[]),
-    ("linux", &["scheduler", "topology"]),
+    ("linux", &["scheduler", "topology", "vm"]),
     ("guest", &["linux", "topology", "workloads"]),
-    ("qemu", &["linux", "scheduler", "topology", "workloads"]),
+    ("qemu", &["linux", "scheduler", "topology", "vm", "workloads"]),
     ("daemon", &["linux", "scheduler", "topology"]),
     ("stacks", &["qemu", "scheduler", "topology"]),
-    ("libvirt", &["linux", "qemu", "scheduler", "stacks", "topology"]),
+    ("libvirt", &["linux", "qemu", "scheduler", "stacks", "topology", "vm"]),
     ("evaluate", &["linux", "qemu", "scheduler", "simulator", "topology", "workloads"]),
     (
         "cli",
@@ -29,6 +30,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
             "simulator",
             "stacks",
             "topology",
+            "vm",
             "workloads",
         ],
     ),
@@ -38,7 +40,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
 const MAY_BE_UNSAFE: [&str; 2] = ["linux/src/sys", "workloads/src/stream"];
 
 /// Crates that touch no clock, file, thread, environment or random source that was not handed to them, beside what their clippy.toml forbids.
-const PURE: [&str; 2] = ["scheduler", "simulator"];
+const PURE: [&str; 3] = ["scheduler", "simulator", "vm"];
 
 /// What the sources of a pure crate do not name.
 const IMPURE: [&str; 12] = [

@@ -2,9 +2,11 @@
 
 use crate::ledger::enter;
 use crate::record::affinity;
-use crate::{Event, Ledger, Outcome, Period, PolicyFile, Recorder, Restored, Rules, Saved, SavedFile, VmRecord};
+use crate::{
+    DaemonError, Event, Ledger, Outcome, Period, PolicyFile, Recorder, Restored, Rules, Saved, SavedFile, VmRecord,
+};
 use scheduler::balance::{BalancePolicy, Decision, record, step};
-use scheduler::{Action, ClientId, Host, Moment, Observation, VmKey};
+use scheduler::{Action, ClientId, Host, Moment, Observation, ObserveError, VmKey};
 use std::collections::BTreeMap;
 use topology::{CpuSet, Machine, NodeSet};
 
@@ -96,7 +98,7 @@ impl<H: Host> Balancer<H> {
     ///
     /// # Errors
     /// Nothing at all can be read of the host.
-    pub fn look(&mut self) -> Result<(), String> {
+    pub fn look(&mut self) -> Result<(), ObserveError> {
         self.host.observe().map(drop)
     }
 
@@ -104,7 +106,7 @@ impl<H: Host> Balancer<H> {
     ///
     /// # Errors
     /// Nothing at all can be read of the host; the next period may go better.
-    pub fn period(&mut self) -> Result<Period, String> {
+    pub fn period(&mut self) -> Result<Period, ObserveError> {
         let mut observation = self.host.observe()?;
         // Asked last: a VM whose start ended meanwhile is one like all others in the next period.
         enter(self.ledger.as_ref().map(|ledger| ledger()).unwrap_or_default(), &mut observation);
@@ -216,7 +218,7 @@ impl<H: Host> Balancer<H> {
     fn write_recording(
         &mut self,
         events: &mut Vec<Event>,
-        write: impl FnOnce(&mut Recorder) -> Result<(), crate::DaemonError>,
+        write: impl FnOnce(&mut Recorder) -> Result<(), DaemonError>,
     ) {
         if let Some(recorder) = &mut self.recorder
             && let Err(error) = write(recorder)
@@ -230,8 +232,8 @@ impl<H: Host> Balancer<H> {
         let old = self.saved_at.is_none_or(|at| observation.at.0.saturating_sub(at.0) >= SAVE_EVERY_MS);
         if self.mode == Mode::Act && (old || !events.is_empty()) {
             self.saved_at = Some(observation.at);
-            if let Err(problem) = self.save() {
-                events.push(Event::NotWritten { problem });
+            if let Err(error) = self.save() {
+                events.push(Event::NotWritten { problem: error.to_string() });
             }
         }
     }
@@ -240,8 +242,8 @@ impl<H: Host> Balancer<H> {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn save(&self) -> Result<(), String> {
-        self.file.save(&self.saved).map_err(|error| error.to_string())
+    pub fn save(&self) -> Result<(), DaemonError> {
+        self.file.save(&self.saved)
     }
 }
 
@@ -256,7 +258,7 @@ mod tests {
     use crate::Released;
     use crate::Start;
     use crate::testing::{ScriptedHost, balancer, bind, vm};
-    use scheduler::{ActionError, NodeUse};
+    use scheduler::{ActionError, NodeUse, Observe};
     use topology::{Bytes, NodeId};
 
     #[test]

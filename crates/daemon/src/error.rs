@@ -1,5 +1,6 @@
 //! What can go wrong around the loop.
 
+use scheduler::ObserveError;
 use std::io;
 use std::path::PathBuf;
 use topology::TomlError;
@@ -26,6 +27,9 @@ pub enum DaemonError {
         /// Its process; `None` where its lock file does not say.
         pid: Option<u32>,
     },
+    /// Nothing at all can be read of the host.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
     /// A line of a recording cannot be used.
     #[error("{}:{line}: {problem}", path.display())]
     Recording {

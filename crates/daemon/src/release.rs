@@ -1,8 +1,8 @@
 //! Undoing: every affinity that a balancer set is what it was before, unless somebody else changed it since.
 
-use crate::Balancer;
 use crate::balancer::nodes_of;
 use crate::record::{ClientRecord, affinity};
+use crate::{Balancer, DaemonError};
 use scheduler::balance::BalanceState;
 use scheduler::{Action, ActionError, ClientId, Host, Observation, VmKey};
 use serde::Serialize;
@@ -50,7 +50,7 @@ impl<H: Host> Balancer<H> {
     ///
     /// # Errors
     /// Nothing at all can be read of the host, or the memory cannot be written.
-    pub fn release(&mut self) -> Result<Vec<Released>, String> {
+    pub fn release(&mut self) -> Result<Vec<Released>, DaemonError> {
         let observation = self.host.observe()?;
         self.saved.keep_only(&observation);
         let mut all = Vec::new();

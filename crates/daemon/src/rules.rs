@@ -69,7 +69,7 @@ fn restrict(seen: &mut VmObservation, rule: &VmRule, index: usize) {
 mod tests {
     use super::*;
     use crate::testing::{ScriptedHost, vm};
-    use scheduler::Host;
+    use scheduler::Observe;
     use std::cell::Cell;
     use std::rc::Rc;
 

@@ -1,7 +1,7 @@
 //! The loop.
 
 use crate::{Balancer, Period};
-use scheduler::Host;
+use scheduler::{Host, ObserveError};
 use std::time::{Duration, Instant};
 
 /// Why a wait ended.
@@ -18,7 +18,7 @@ pub enum Wake {
 pub fn run<H: Host>(
     balancer: &mut Balancer<H>,
     mut wait: impl FnMut(Duration) -> Wake,
-    mut tell: impl FnMut(Result<Period, String>),
+    mut tell: impl FnMut(Result<Period, ObserveError>),
 ) {
     let period = Duration::from_millis(balancer.policy().period_ms);
     loop {

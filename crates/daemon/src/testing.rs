@@ -3,8 +3,8 @@
 use crate::{Balancer, Mode, PolicyFile, Rules, SavedFile};
 use scheduler::balance::{Decision, MoveKind};
 use scheduler::{
-    Action, ActionError, ClientId, ClientObservation, Done, Host, Mobility, Moment, NodeObservation, Observation,
-    VmKey, VmObservation,
+    Act, Action, ActionError, ClientId, ClientObservation, Done, Moment, NodeObservation, Observation, Observe,
+    ObserveError, VmKey, VmObservation,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -86,20 +86,13 @@ impl ScriptedHost {
             cpu_waited: None,
             memory: None,
             memory_size: Bytes::from_mib(64),
-            huge_page_size: None,
-            traffic: None,
+            ..ClientObservation::default()
         };
-        VmObservation {
-            vm: vm.clone(),
-            clients: vec![client],
-            mobility: Mobility::Movable,
-            shares: 1024,
-            node_affinity: None,
-        }
+        VmObservation::of_clients(vm.clone(), vec![client])
     }
 }
 
-impl Host for ScriptedHost {
+impl Observe for ScriptedHost {
     fn machine(&self) -> &Machine {
         &self.machine
     }
@@ -108,7 +101,7 @@ impl Host for ScriptedHost {
         self.now
     }
 
-    fn observe(&mut self) -> Result<Observation, String> {
+    fn observe(&mut self) -> Result<Observation, ObserveError> {
         self.now = Moment(self.now.0 + 2000);
         let node = |id| NodeObservation {
             cpus: self.machine.usable_cpus(id),
@@ -123,7 +116,9 @@ impl Host for ScriptedHost {
             ..Observation::default()
         })
     }
+}
 
+impl Act for ScriptedHost {
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError> {
         self.carried_out.push(action.clone());
         if self.refuses {

@@ -4,7 +4,7 @@
 
 use crate::{Connection, LibvirtError};
 use linux::host::AffinityManager;
-use linux::vm::{Manager, RunningVm};
+use linux::vm::RunningVm;
 use scheduler::VmKey;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use topology::CpuSet;
+use vm::Manager;
 
 /// How long libvirt has to bind one client. It may itself wait for up to 30 s for whoever else changes the domain.
 const ANSWER: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 
 use crate::libvirtd::Libvirtd;
 use linux::{HostOptions, LinuxHost};
-use scheduler::{Action, ClientId, Done, Host, VmKey};
+use scheduler::{Act, Action, ClientId, Done, Observe, VmKey};
 use std::time::{Duration, Instant};
 use topology::CpuSet;
 

@@ -10,7 +10,7 @@
 
 use linux::drift::{Cure, Homes};
 use linux::{HostOptions, LinuxHost};
-use scheduler::{Action, ClientId, Host, VmKey};
+use scheduler::{Act, Action, ClientId, Observe, VmKey};
 use std::error::Error;
 use std::time::{Duration, Instant};
 use topology::{Bytes, CpuSet, NodeId, NodeSet};

@@ -4,7 +4,7 @@
 
 use linux::counters::ThreadTime;
 use linux::{HostOptions, LinuxHost, Root};
-use scheduler::Host;
+use scheduler::Observe;
 use std::error::Error;
 use std::time::{Duration, Instant};
 

@@ -3,8 +3,9 @@
 use crate::error::LinuxError;
 use crate::process::{self, Identity};
 use crate::root::Root;
-use crate::vm::{self, CommandLine, VcpuThread, VmThreads};
+use crate::vm::{VcpuThread, VmThreads};
 use crate::{memory, sys};
+use ::vm::qemu::{CommandLine, is_qemu};
 use scheduler::{Holding, Occupancy, Resident};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -44,7 +45,7 @@ pub fn running() -> Result<Vec<QemuProcess>, LinuxError> {
 
 fn inspect(pid: u32) -> Option<QemuProcess> {
     let arguments = process::command_line(pid).ok()?;
-    if !vm::is_qemu(arguments.first()?) {
+    if !is_qemu(arguments.first()?) {
         return None;
     }
     let command = CommandLine::parse(&arguments);

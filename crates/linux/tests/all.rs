@@ -1,4 +1,3 @@
 //! One test program: each further one would be linked with every crate below.
 
-mod command_lines;
 mod real_vms;

@@ -3,7 +3,7 @@
 use linux::drift::{Cure, Homes};
 use linux::vm::{RunningVm, VcpuEvidence};
 use linux::{HostOptions, LinuxHost};
-use scheduler::{Action, ActionError, ClientId, Host, Mobility, Observation, VmKey, VmObservation};
+use scheduler::{Act, Action, ActionError, ClientId, Mobility, Observation, Observe, VmKey, VmObservation};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use topology::{Bytes, CpuSet, NodeId};

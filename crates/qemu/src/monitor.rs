@@ -1,11 +1,11 @@
 //! Asking the monitor of a QEMU that somebody else started, where nobody has it: which thread runs which vCPU.
 
 use crate::qmp::Qmp;
-use linux::vm::{Manager, Origin};
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use vm::{Manager, Origin};
 
 /// How long a monitor may take for its greeting, and for an answer. One that takes longer is not asked.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "it measures the pure crate from outside")]
 
 use scheduler::balance::{BalancePolicy, BalanceState, step};
-use scheduler::{ClientId, ClientObservation, Mobility, Moment, NodeObservation, Observation, VmKey, VmObservation};
+use scheduler::{ClientId, ClientObservation, Moment, NodeObservation, Observation, VmKey, VmObservation};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use topology::{Bytes, CpuSet, Machine, NodeId, read};
@@ -94,16 +94,10 @@ fn observation(machine: &Machine, load: Load, placed: bool) -> Observation {
             cpu_waited: Some(0.0),
             memory: Some(memory),
             memory_size: Bytes::from_mib(4096),
-            huge_page_size: None,
-            traffic: None,
+            ..ClientObservation::default()
         };
-        VmObservation {
-            vm: VmKey { name: format!("vm-{number:04}"), pid: 1000 + number, started: 1 },
-            clients: vec![client],
-            mobility: Mobility::Movable,
-            shares: 1024,
-            node_affinity: None,
-        }
+        let key = VmKey { name: format!("vm-{number:04}"), pid: 1000 + number, started: 1 };
+        VmObservation::of_clients(key, vec![client])
     };
     let node = |&id: &NodeId| {
         let seen = NodeObservation {
@@ -119,7 +113,7 @@ fn observation(machine: &Machine, load: Load, placed: bool) -> Observation {
         nodes: nodes.iter().map(node).collect(),
         vms: (0..VMS).map(vm).collect(),
         memory_pressure: Some(0.0),
-        reserved: BTreeMap::new(),
+        ..Observation::default()
     };
     set_demand(&mut observation, load, 0);
     observation

@@ -93,20 +93,54 @@ pub enum ActionError {
     },
 }
 
-/// A host that VMs live on: the real one (`linux`) or a modelled one (`simulator`).
-pub trait Host {
+/// Why nothing at all could be read of a host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{of}: {reason}")]
+pub struct ObserveError {
+    /// What was looked at: `/proc`, `libvirt at qemu+ssh://web/system`, `recording night.jsonl`.
+    pub of: String,
+    /// Why it could not be read, as a sentence.
+    pub reason: String,
+}
+
+impl ObserveError {
+    /// An error of this source.
+    pub fn new(of: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { of: of.into(), reason: reason.into() }
+    }
+}
+
+/// A source of observations: this host (`linux`), another host's libvirt, a modelled host (`simulator`), a recording.
+pub trait Observe {
     /// The machine.
     fn machine(&self) -> &Machine;
     /// Now, on its clock.
     fn now(&self) -> Moment;
-    /// Looks at everything. A VM that ends meanwhile is left out; what cannot be read is `None`.
+    /// Looks at everything that a balancer needs, every period. A VM that ends meanwhile is left out; what cannot be read is `None`.
     ///
     /// # Errors
     /// Nothing at all can be read.
-    fn observe(&mut self) -> Result<Observation, String>;
+    fn observe(&mut self) -> Result<Observation, ObserveError>;
+    /// Looks at everything that can be known, also what takes long: for the judge, when somebody asks. A source that knows no more
+    /// than [`observe`](Self::observe) says gives that.
+    ///
+    /// # Errors
+    /// Nothing at all can be read.
+    fn examine(&mut self) -> Result<Observation, ObserveError> {
+        self.observe()
+    }
+}
+
+/// Something that carries decisions out: this host, or a modelled one.
+pub trait Act {
     /// Carries out one action, wholly or not at all, but for memory that would not move (see [`Done`]).
     ///
     /// # Errors
     /// It could not, and nothing is half-done.
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError>;
 }
+
+/// A host that VMs live on: it can be looked at and changed.
+pub trait Host: Observe + Act {}
+
+impl<H: Observe + Act> Host for H {}

@@ -4,6 +4,7 @@ mod action;
 pub mod balance;
 mod divide;
 mod error;
+mod examination;
 mod explain;
 mod fleet;
 mod holding;
@@ -16,12 +17,14 @@ mod planner;
 mod sizing;
 pub mod spec;
 
-pub use action::{Action, ActionError, Done, Host};
+pub use action::{Act, Action, ActionError, Done, Host, Observe, ObserveError};
 pub use error::PlanError;
+pub use examination::{HostSettings, OtherThread, OtherThreadKind, SchedulingClass, VmLimits};
 pub use fleet::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, plan_fleet};
 pub use holding::{Holding, Resident};
 pub use observation::{
-    ClientId, ClientObservation, Mobility, Moment, NodeObservation, Observation, Traffic, VmKey, VmObservation,
+    Backing, ClientId, ClientObservation, GuestCpus, Mobility, Moment, NodeObservation, Observation, PolicyOfMemory,
+    RunState, Traffic, USUAL_SHARES, VmKey, VmObservation,
 };
 pub use occupancy::{NodeUse, Occupancy};
 pub use placement::EXACT_STEPS;

@@ -1,9 +1,13 @@
-//! What a host says about itself at one moment: all that the balancer knows. A figure that nobody could read is `None`, never zero.
+//! What a host shows of its VMs at one moment: the one form in which every source gives it (this host, another host's libvirt, a
+//! modelled host, a recording), and all that the balancer, the judge and the views know. A figure that nobody could read is `None`,
+//! never zero.
 
 use crate::NodeUse;
+use crate::examination::{HostSettings, OtherThread, VmLimits};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
+use vm::Manager;
 
 /// A moment on the host's own clock, in milliseconds since an epoch that the host chose; it never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -21,24 +25,41 @@ pub struct VmKey {
 }
 
 /// A client: vCPUs and memory that always move together. A virtual node of a VM with vNUMA, else the whole VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientId(pub u32);
 
 /// One client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientObservation {
     /// From 0 in the VM.
     pub id: ClientId,
+    /// The virtual node that it is; `None` for a VM without vNUMA.
+    #[serde(default)]
+    pub virtual_node: Option<u32>,
     /// Number of its vCPUs.
     pub vcpus: u32,
     /// CPUs that its vCPU threads may run on now: the union over the threads.
     pub cpus: CpuSet,
+    /// Its vCPUs and what each of them alone may use, by rising number, as far as they are known one by one.
+    #[serde(default)]
+    pub vcpu_cpus: BTreeMap<u32, CpuSet>,
     /// CPU time that its vCPUs used since the last observation, in CPUs (2.5 = two and a half CPUs busy). `None` at first sight.
     pub cpu_used: Option<f64>,
     /// Time that its vCPUs were runnable and waited for a CPU, in CPUs: ESXi's ready time.
     pub cpu_waited: Option<f64>,
     /// Resident memory by node.
     pub memory: Option<BTreeMap<NodeId, Bytes>>,
+    /// Why [`memory`](Self::memory) is not known, as a sentence.
+    #[serde(default)]
+    pub memory_unknown_because: Option<String>,
+    /// Nodes that somebody other than homenode bound its memory to (`host-nodes=` with a strict policy): the only nodes that may be
+    /// its home. `None`: nobody did.
+    #[serde(default)]
+    pub chosen_nodes: Option<NodeSet>,
+    /// The kernel's policies of its memory, range by range; `None` where they were not asked for or cannot be read. Only
+    /// [`Observe::examine`](crate::Observe::examine) asks.
+    #[serde(default)]
+    pub policies: Option<Vec<PolicyOfMemory>>,
     /// Memory that it may have in all: resident, or still to be touched.
     pub memory_size: Bytes,
     /// Page size of its memory where that is huge pages of a pool (hugetlbfs), which move only to free pages of the same
@@ -47,6 +68,61 @@ pub struct ClientObservation {
     pub huge_page_size: Option<Bytes>,
     /// Memory traffic since the last observation to its own home and to other nodes, in bytes a second, where hardware counts it.
     pub traffic: Option<Traffic>,
+}
+
+/// A range of a client's memory and the kernel's policy for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyOfMemory {
+    /// The kernel's words (`numa_maps`): `bind:0`, `interleave:0-1`, `default`.
+    pub policy: String,
+    /// The nodes that the policy names; `None` where it names none (`default`, `local`).
+    pub nodes: Option<NodeSet>,
+    /// What is behind the range.
+    pub backing: Backing,
+    /// Resident memory by node.
+    pub resident: BTreeMap<NodeId, Bytes>,
+    /// Not touched yet.
+    pub absent: Bytes,
+}
+
+/// What is behind a range of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backing {
+    /// Anonymous memory.
+    Anonymous,
+    /// A memory file (memfd) or shared memory: a cpuset never rebinds its policy.
+    SharedMemory,
+    /// A file.
+    File,
+    /// Huge pages of a pool.
+    HugePages,
+}
+
+/// Whether a VM runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// Its vCPUs run, or may.
+    #[default]
+    Running,
+    /// Its vCPUs are stopped.
+    Paused,
+}
+
+/// What a VM's guest is told of its CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestCpus {
+    /// Virtual sockets.
+    pub sockets: u32,
+    /// Dies in a socket.
+    pub dies: u32,
+    /// Cores in a die.
+    pub cores: u32,
+    /// Threads in a core.
+    pub threads: u32,
+    /// Distances between its virtual nodes, as far as they are given: `distances[from][to]`.
+    pub distances: BTreeMap<u32, BTreeMap<u32, u32>>,
 }
 
 /// Measured memory traffic, in bytes a second.
@@ -89,7 +165,51 @@ pub struct VmObservation {
     pub shares: u32,
     /// Nodes that it may live on; `None`: all.
     pub node_affinity: Option<NodeSet>,
+    /// Its UUID, where it has one.
+    #[serde(default)]
+    pub uuid: Option<String>,
+    /// Who started it.
+    #[serde(default)]
+    pub manager: Manager,
+    /// The user that its process runs as; `None` where nobody says.
+    #[serde(default)]
+    pub owner_uid: Option<u32>,
+    /// Whether it runs.
+    #[serde(default)]
+    pub state: RunState,
+    /// What its guest is told of its CPUs; `None` where nobody says.
+    #[serde(default)]
+    pub guest: Option<GuestCpus>,
+    /// Its threads that run no vCPU. Only [`Observe::examine`](crate::Observe::examine) asks for them.
+    #[serde(default)]
+    pub other_threads: Vec<OtherThread>,
+    /// What limits it. Only [`Observe::examine`](crate::Observe::examine) asks.
+    #[serde(default)]
+    pub limits: Option<VmLimits>,
 }
+
+impl VmObservation {
+    /// A VM of which only its clients are known: movable, of the usual weight, at home anywhere.
+    pub fn of_clients(vm: VmKey, clients: Vec<ClientObservation>) -> Self {
+        Self {
+            vm,
+            clients,
+            mobility: Mobility::Movable,
+            shares: USUAL_SHARES,
+            node_affinity: None,
+            uuid: None,
+            manager: Manager::default(),
+            owner_uid: None,
+            state: RunState::default(),
+            guest: None,
+            other_threads: Vec::new(),
+            limits: None,
+        }
+    }
+}
+
+/// Weight of a VM about which nobody said anything (the kernel's `cpu.shares`).
+pub const USUAL_SHARES: u32 = 1024;
 
 /// One NUMA node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -117,4 +237,10 @@ pub struct Observation {
     pub memory_pressure: Option<f64>,
     /// What VMs that are being started will hold and do not yet: the ledger of reservations.
     pub reserved: BTreeMap<NodeId, NodeUse>,
+    /// What the kernel is set to do with memory and threads. Only [`Observe::examine`](crate::Observe::examine) asks.
+    #[serde(default)]
+    pub settings: Option<HostSettings>,
+    /// What could not be looked at, each as a sentence: `3 processes of other users: their memory may not be read`.
+    #[serde(default)]
+    pub unseen: Vec<String>,
 }

@@ -3,7 +3,7 @@
 use crate::modelled;
 use crate::modelled::{Outcome, check, limits, look, model};
 use scheduler::balance::{BalancePolicy, BalanceState, MoveKind, record, step};
-use scheduler::{Action, Host, Moment, Observation, VmKey};
+use scheduler::{Act, Action, Moment, Observation, Observe, VmKey};
 use simulator::checkers::{Checker, Limits, Violation};
 use simulator::host::{KernelRules, SimulatedHost};
 use simulator::traces::{Replay, Trace, TraceRule};

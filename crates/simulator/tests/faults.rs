@@ -5,7 +5,7 @@
 
 use crate::modelled::{Outcome, check, limits, model};
 use scheduler::balance::{BalancePolicy, BalanceState, record, step};
-use scheduler::{Action, Host, Moment, Observation};
+use scheduler::{Act, Action, Moment, Observation, Observe};
 use simulator::MaxMin;
 use simulator::checkers::Checker;
 use simulator::faults::{FaultRule, FaultyHost};

@@ -2,7 +2,7 @@
 
 use crate::modelled;
 use crate::modelled::{cpus, host, look, quiet, resident_mib};
-use scheduler::{Action, ActionError, ClientId, Done, Host, Mobility, Moment, VmKey};
+use scheduler::{Act, Action, ActionError, ClientId, Done, Mobility, Moment, VmKey};
 use simulator::host::{KernelRules, Phase, SimulatedHost, VmShape};
 use simulator::{Profile, rivals};
 use topology::{Bytes, CpuSet, NodeId, NodeSet};

@@ -121,7 +121,7 @@ fn forever(balancer: &mut Balancer<LinuxHost>, stop: &Receiver<()>, log: &mut Lo
         |time| wait(stop, time),
         |period| match period {
             Ok(period) => log.period(&period),
-            Err(why) => log.unreadable(&why),
+            Err(why) => log.unreadable(&why.to_string()),
         },
     );
     0
@@ -140,11 +140,11 @@ fn finish(
     if policy.release_on_stop && !arguments.once {
         return release(balancer, log);
     }
-    balancer.save().map_err(anyhow::Error::msg)
+    Ok(balancer.save()?)
 }
 
 fn release(balancer: &mut Balancer<LinuxHost>, log: &Log) -> anyhow::Result<()> {
-    let released = balancer.release().map_err(anyhow::Error::msg)?;
+    let released = balancer.release()?;
     log.released(&released)?;
     match balance_view::failures(&released) {
         0 => Ok(()),

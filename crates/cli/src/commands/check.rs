@@ -9,8 +9,8 @@ use crate::{machine_choice, output, shaped_vm, vm_choice};
 use anyhow::{Context, bail};
 use libvirt::Connection;
 use linux::LinuxHost;
-use linux::vm::{Manager, RunningVm};
-use scheduler::{Host, Occupancy};
+use linux::vm::RunningVm;
+use scheduler::{Observe, Occupancy};
 use stacks::check::{CheckedDomain, Finding, ShapedVm};
 use stacks::domain::LONGEST_TEXT;
 use std::fs::File;
@@ -18,6 +18,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 use topology::Machine;
+use vm::Manager;
 
 /// How long libvirt may take: a VM can be judged without it.
 const LIBVIRT: Duration = Duration::from_secs(10);

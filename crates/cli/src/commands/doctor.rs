@@ -11,11 +11,12 @@ use crate::{balancer_place, vm_choice};
 use anyhow::bail;
 use linux::LinuxHost;
 use linux::drift::{Cure, Finding, Homes};
-use linux::vm::{CommandLine, RunningVm, VcpuThread};
-use scheduler::{Action, Host, VmKey};
+use linux::vm::{RunningVm, VcpuThread};
+use scheduler::{Action, Observe, VmKey};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use topology::CpuSet;
+use vm::qemu::CommandLine;
 
 /// Rounds of repair: where memory has moved, the next look may find that its policy was left behind.
 const ROUNDS: usize = 3;

@@ -1,8 +1,9 @@
 //! VMs of libvirt's on this host, where somebody looks for them with `homenode vm`: `virsh` lists, stops and reaches them.
 
 use linux::Root;
-use linux::vm::{Manager, RunningVm};
+use linux::vm::RunningVm;
 use qemu::QemuError;
+use vm::Manager;
 
 /// Says on standard error which VMs libvirt runs on this host, if any.
 pub(super) fn say() -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use crate::output;
 use crate::{balancer_place, vm_choice, why_view};
 use anyhow::Context;
 use daemon::Rules;
-use scheduler::Host;
+use scheduler::Observe;
 use scheduler::balance::{BalanceState, why};
 use std::time::Duration;
 

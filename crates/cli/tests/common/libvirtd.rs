@@ -146,7 +146,7 @@ impl Libvirtd {
         let below = self.path().display().to_string();
         let ours = |pid: &u32| {
             let words = linux::process::command_line(*pid).unwrap_or_default();
-            words.first().is_some_and(|program| linux::vm::is_qemu(program))
+            words.first().is_some_and(|program| vm::qemu::is_qemu(program))
                 && words.iter().any(|word| word.contains(&below))
         };
         linux::process::all().unwrap_or_default().into_iter().filter(ours).collect()

@@ -3,7 +3,8 @@
 use super::*;
 use crate::cgroup::VmCgroup;
 use crate::memory::Mapping;
-use crate::vm::{Manager, Origin, Region, RegionEvidence, RegionKind, RunningVm, VcpuEvidence, VmClient, VmThreads};
+use crate::vm::{Region, RegionEvidence, RegionKind, RunningVm, VcpuEvidence, VmClient, VmThreads};
+use ::vm::{Manager, Origin};
 use topology::{CpuSet, Machine};
 
 const MIB: u64 = 1 << 20;

@@ -11,7 +11,7 @@ use crate::memory::{Mapping, mappings_in};
 use crate::root::Root;
 use crate::sys;
 use crate::vm::VmClient;
-use scheduler::{ActionError, Done, Host, Mobility};
+use scheduler::{Act, ActionError, Done, Mobility};
 use topology::{Bytes, NodeSet};
 
 /// Memory of QEMU's own that the kernel may move at once when a cpuset is written.
@@ -40,7 +40,7 @@ impl LinuxHost {
     /// Carries out a cure of [`LinuxHost::drift`]. [`Cure::ByHand`] changes nothing and is an error.
     ///
     /// # Errors
-    /// As [`Host::carry_out`].
+    /// As [`Act::carry_out`].
     pub fn cure(&mut self, cure: &Cure) -> Result<Done, ActionError> {
         match cure {
             Cure::Act { action } => self.carry_out(action),

@@ -1,4 +1,4 @@
-//! This host as the balancer sees it: [`LinuxHost`] implements [`scheduler::Host`].
+//! This host as the balancer sees it: [`LinuxHost`] is looked at ([`scheduler::Observe`]) and changed ([`scheduler::Act`]).
 
 mod accounts;
 mod act;
@@ -17,7 +17,9 @@ use crate::vm::RunningVm;
 use crate::{counters, sys};
 use act::Actor;
 use scan::{Newcomers, Scan};
-use scheduler::{Action, ActionError, Done, Host, Moment, NodeObservation, Observation, VmKey, VmObservation};
+use scheduler::{
+    Act, Action, ActionError, Done, Moment, NodeObservation, Observation, Observe, ObserveError, VmKey, VmObservation,
+};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -102,7 +104,7 @@ const OTHER_FILES: usize = 256;
 const MOST_FILES: usize = 1 << 16;
 
 impl LinuxHost {
-    /// Reads the machine. Nothing is changed before [`Host::carry_out`] or [`LinuxHost::cure`].
+    /// Reads the machine. Nothing is changed before [`Act::carry_out`] or [`LinuxHost::cure`].
     ///
     /// # Errors
     /// The machine cannot be read.
@@ -135,7 +137,7 @@ impl LinuxHost {
     ///
     /// # Errors
     /// The list of processes cannot be read.
-    pub fn examine_all(&mut self, pause: Duration) -> Result<(), String> {
+    pub fn examine_all(&mut self, pause: Duration) -> Result<(), ObserveError> {
         self.observe()?;
         while self.unexamined > 0 {
             std::thread::sleep(pause);
@@ -267,7 +269,7 @@ fn online(root: &Root) -> String {
         .concat()
 }
 
-impl Host for LinuxHost {
+impl Observe for LinuxHost {
     fn machine(&self) -> &Machine {
         &self.machine
     }
@@ -276,12 +278,13 @@ impl Host for LinuxHost {
         Moment(sys::since_boot_ns() / 1_000_000)
     }
 
-    fn observe(&mut self) -> Result<Observation, String> {
+    fn observe(&mut self) -> Result<Observation, ObserveError> {
         let now_ns = sys::since_boot_ns();
         self.follow_hotplug();
         self.turn += 1;
         let rights = Rights::own();
-        self.find(now_ns, rights, self.options.newcomers_within).map_err(|error| error.to_string())?;
+        self.find(now_ns, rights, self.options.newcomers_within)
+            .map_err(|error| ObserveError::new("/proc", error.to_string()))?;
         let nodes = self.observe_nodes(now_ns);
         let open: usize = self.vms.values().map(Tracked::open_files).sum();
         // Each VM has the handle of its process open too.
@@ -306,10 +309,12 @@ impl Host for LinuxHost {
             nodes,
             vms,
             memory_pressure: counters::memory_pressure(root, "proc/pressure/memory"),
-            reserved: BTreeMap::new(),
+            ..Observation::default()
         })
     }
+}
 
+impl Act for LinuxHost {
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError> {
         let (mut actor, pace) = self.actor(action.vm())?;
         match action {

@@ -2,7 +2,7 @@
 
 use crate::error::LinuxError;
 use crate::root::{Root, numbered_entries};
-use crate::vm::is_qemu;
+use ::vm::qemu::is_qemu;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::time::{Duration, Instant};

@@ -34,8 +34,6 @@ const SUMMARY: [&str; 7] =
     ["Uid:", "VmSize:", "VmLck:", "VmPin:", "Threads:", "Cpus_allowed_list:", "Mems_allowed_list:"];
 /// Observations in which a VM may still be starting.
 const STARTING: u64 = 10;
-/// Weight of a VM about which nobody said anything.
-const USUAL_SHARES: u32 = 1024;
 
 /// Memory of one client.
 #[derive(Debug)]
@@ -193,15 +191,18 @@ impl Tracked {
                 memory_size: client.memory_size,
                 huge_page_size: client.regions.iter().find_map(|region| region.page_size),
                 traffic: traffic(&self.vm, client.id),
+                virtual_node: client.virtual_node,
+                ..ClientObservation::default()
             }
         };
         let observed = self.vm.clients.iter().zip(memory).zip(cpus).map(observe).collect();
         VmObservation {
-            vm: self.vm.key.clone(),
             clients: observed,
             mobility: self.mobility.clone(),
-            shares: USUAL_SHARES,
             node_affinity: self.narrower_than(around.machine),
+            uuid: self.vm.uuid.clone(),
+            manager: self.vm.origin.manager,
+            ..VmObservation::of_clients(self.vm.key.clone(), Vec::new())
         }
     }
 

@@ -1,22 +1,16 @@
 //! One process, examined: is it a VM, and what kind?
 
-use super::command_line::CommandLine;
 use super::huge_pages;
-use super::origin::Origin;
 use super::regions::{self, Region};
 use super::threads::{VcpuEvidence, VmThreads};
 use super::{RunningVm, VmClient};
 use crate::error::{LinuxError, read_text};
 use crate::root::Root;
+use ::vm::Origin;
+use ::vm::qemu::{CommandLine, is_qemu};
 use scheduler::{ClientId, VmKey};
 use std::collections::BTreeMap;
 use topology::Bytes;
-
-/// Whether a program of this path is QEMU as a VM: `qemu-system-x86_64`, `qemu-kvm` (Red Hat), `kvm` (Proxmox, Debian).
-pub fn is_qemu(program: &str) -> bool {
-    let name = program.rsplit('/').next().unwrap_or(program);
-    name.starts_with("qemu-system-") || name == "qemu-kvm" || name == "kvm"
-}
 
 /// Program and arguments of a process; empty for a kernel thread or a zombie.
 pub(crate) fn arguments(root: &Root, pid: u32) -> Result<Vec<String>, LinuxError> {

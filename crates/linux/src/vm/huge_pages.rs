@@ -1,8 +1,8 @@
 //! Size of the huge pages that a region has, told without walking its page tables.
 
-use super::command_line::CommandLine;
 use super::regions::{Region, RegionKind};
 use crate::root::Root;
+use ::vm::qemu::CommandLine;
 use topology::Bytes;
 
 /// Mounted hugetlbfs: path and size of a page.
@@ -34,7 +34,7 @@ fn parse(mounts: &str, usual: Bytes) -> Vec<(String, Bytes)> {
         let mut words = line.split_whitespace();
         let (path, kind, options) = (words.nth(1)?, words.next()?, words.next()?);
         let size = options.split(',').find_map(|option| option.strip_prefix("pagesize="));
-        let size = size.and_then(|text| super::options::memory_size(text, Bytes(1))).unwrap_or(usual);
+        let size = size.and_then(|text| ::vm::qemu::memory_size(text, Bytes(1))).unwrap_or(usual);
         (kind == "hugetlbfs").then(|| (path.to_owned(), size))
     };
     mounts.lines().filter_map(mount).collect()

@@ -3,22 +3,15 @@
 //! All of it comes from `/proc` and from QEMU's command line, so that it works for VMs that somebody else started and whose monitor
 //! somebody else holds.
 
-mod command_line;
 mod examine;
 mod huge_pages;
-mod options;
-mod origin;
 mod regions;
 mod threads;
-mod vcpu_topology;
 
-pub use command_line::{Backend, BackendKind, CommandLine, NumaNode};
-pub use examine::is_qemu;
-pub use origin::{Manager, Origin};
 pub use regions::{Region, RegionEvidence, RegionKind};
 pub use threads::{ThreadKind, VcpuEvidence, VcpuThread, VmThreads};
-pub use vcpu_topology::VcpuTopology;
 
+use ::vm::Origin;
 use scheduler::{ClientId, VmKey};
 use serde::Serialize;
 use topology::Bytes;

@@ -2,7 +2,7 @@
 //!
 //! `maps` is read and not `numa_maps`: the latter walks every page table of the process.
 
-use super::command_line::{Backend, BackendKind, CommandLine};
+use ::vm::qemu::{Backend, BackendKind, CommandLine};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -150,11 +150,13 @@ impl Toy {
                     memory_size: client.size,
                     huge_page_size: client.huge_page_size,
                     traffic: client.traffic,
+                    ..ClientObservation::default()
                 })
                 .collect(),
             mobility: vm.mobility.clone(),
             shares: vm.shares,
             node_affinity: vm.node_affinity.clone(),
+            ..VmObservation::of_clients(vm.key.clone(), Vec::new())
         };
         let node = |id: NodeId| {
             let huge = BTreeMap::from([(2 << 20, Bytes(0))]);
@@ -171,7 +173,7 @@ impl Toy {
             nodes: self.machine.node_ids().iter().map(node).collect(),
             vms: self.vms.iter().enumerate().map(vm).collect(),
             memory_pressure: self.pressure,
-            reserved: BTreeMap::new(),
+            ..Observation::default()
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::host::SimulatedHost;
 use crate::traces::{Random, Trace};
-use scheduler::{Action, ActionError, Done, Host, Moment, Observation};
+use scheduler::{Act, Action, ActionError, Done, Moment, Observation, Observe, ObserveError};
 use topology::{Bytes, Machine, NodeId};
 
 /// Probabilities, 0 to 1.
@@ -145,7 +145,7 @@ impl FaultyHost {
     }
 }
 
-impl Host for FaultyHost {
+impl Observe for FaultyHost {
     fn machine(&self) -> &Machine {
         self.inner.machine()
     }
@@ -154,17 +154,19 @@ impl Host for FaultyHost {
         self.inner.now()
     }
 
-    fn observe(&mut self) -> Result<Observation, String> {
+    fn observe(&mut self) -> Result<Observation, ObserveError> {
         self.hardware();
         let mut observation = self.inner.observe()?;
         self.truth = Some(observation.clone());
         if self.random.chance(self.rule.look_fails) {
-            return Err("the host cannot be read (a fault that was drawn)".to_owned());
+            return Err(ObserveError::new("the host", "it cannot be read (a fault that was drawn)"));
         }
         self.spoil(&mut observation);
         Ok(observation)
     }
+}
 
+impl Act for FaultyHost {
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError> {
         let vm = action.vm().clone();
         if self.random.chance(self.rule.action_fails) {

@@ -2,10 +2,12 @@
 
 use super::SimulatedHost;
 use super::threads;
-use scheduler::{Action, ActionError, ClientId, Done, Host, Mobility, Moment, Observation, VmKey};
+use scheduler::{
+    Act, Action, ActionError, ClientId, Done, Mobility, Moment, Observation, Observe, ObserveError, VmKey,
+};
 use topology::{CpuSet, Machine, NodeId};
 
-impl Host for SimulatedHost {
+impl Observe for SimulatedHost {
     fn machine(&self) -> &Machine {
         self.model.machine()
     }
@@ -14,10 +16,12 @@ impl Host for SimulatedHost {
         Moment(self.now_ms)
     }
 
-    fn observe(&mut self) -> Result<Observation, String> {
+    fn observe(&mut self) -> Result<Observation, ObserveError> {
         Ok(self.look())
     }
+}
 
+impl Act for SimulatedHost {
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError> {
         let client = self.client(action)?;
         match action {

@@ -20,7 +20,7 @@ impl SimulatedHost {
             nodes: self.nodes.iter().filter(|node| node.present).map(node).collect(),
             vms: self.vms.iter().map(|(key, vm)| place(key, vm, &ids)).collect(),
             memory_pressure: Some(0.0),
-            reserved: BTreeMap::new(),
+            ..Observation::default()
         }
     }
 
@@ -69,15 +69,13 @@ fn place(key: &VmKey, vm: &VmState, ids: &[NodeId]) -> VmObservation {
             cpu_waited: None,
             memory: Some(memory.map(|(&node, &bytes)| (node, Bytes(bytes))).collect()),
             memory_size: client.shape.memory,
-            huge_page_size: None,
-            traffic: None,
+            ..ClientObservation::default()
         }
     };
     VmObservation {
-        vm: key.clone(),
-        clients: vm.clients.iter().enumerate().map(client).collect(),
         mobility: vm.shape.mobility.clone(),
         shares: vm.shape.shares,
         node_affinity: vm.shape.node_affinity.clone(),
+        ..VmObservation::of_clients(key.clone(), vm.clients.iter().enumerate().map(client).collect())
     }
 }

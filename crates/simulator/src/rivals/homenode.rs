@@ -5,7 +5,7 @@ use super::pins::bind;
 use crate::host::SimulatedHost;
 use scheduler::balance::{BalancePolicy, BalanceState, record, step};
 use scheduler::spec::{FixedNode, Policy};
-use scheduler::{ClientId, Host, NodeUse, Observation, Occupancy, VmKey, VmSpec, plan};
+use scheduler::{Act, ClientId, NodeUse, Observation, Observe, Occupancy, VmKey, VmSpec, plan};
 use topology::{Bytes, Machine, NodeId};
 
 /// `homenode balance`: adopts every VM in the period after its start.

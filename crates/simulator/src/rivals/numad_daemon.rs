@@ -4,7 +4,7 @@ use super::numad::{Held, NodeState, Request, TARGET_UTILIZATION, advice};
 use super::pins::bind;
 use super::{Rival, distances, node_states};
 use crate::host::SimulatedHost;
-use scheduler::{Action, ClientId, Host, VmKey, VmObservation};
+use scheduler::{Act, Action, ClientId, Observe, VmKey, VmObservation};
 use std::collections::BTreeMap;
 use topology::{Bytes, Machine, NodeId};
 

@@ -3,7 +3,7 @@
 use super::numad::{NodeState, Request, advice};
 use super::{Rival, distances, node_states};
 use crate::host::SimulatedHost;
-use scheduler::{Action, ClientId, Host, VmKey};
+use scheduler::{Act, Action, ClientId, Observe, VmKey};
 use topology::{CpuSet, NodeId, NodeSet};
 
 /// Binds a client's threads and its memory to nodes.

@@ -1,6 +1,6 @@
 //! A modelled host for tests.
 
-use scheduler::{ActionError, Done, Host, Observation};
+use scheduler::{ActionError, Done, Observation, Observe};
 use simulator::checkers::{Checker, Limits, Step, Violation};
 use simulator::host::{KernelRules, SimulatedHost};
 use simulator::{MachineModel, MaxMin};

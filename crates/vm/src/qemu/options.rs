@@ -4,12 +4,12 @@ use serde_json::Value;
 use topology::Bytes;
 
 /// The value of the first `-option` (or `--option`).
-pub(super) fn value_of<'a>(arguments: &'a [String], option: &str) -> Option<&'a str> {
+pub(crate) fn value_of<'a>(arguments: &'a [String], option: &str) -> Option<&'a str> {
     values_of(arguments, &[option]).next()
 }
 
 /// The values of every option with one of these names.
-pub(super) fn values_of<'a>(arguments: &'a [String], names: &[&str]) -> impl Iterator<Item = &'a str> {
+pub(crate) fn values_of<'a>(arguments: &'a [String], names: &[&str]) -> impl Iterator<Item = &'a str> {
     arguments.windows(2).filter_map(move |pair| {
         let name = pair[0].strip_prefix('-')?;
         let name = name.strip_prefix('-').unwrap_or(name);
@@ -19,11 +19,11 @@ pub(super) fn values_of<'a>(arguments: &'a [String], names: &[&str]) -> impl Ite
 
 /// The keys and values of one option, in order; a key may come more than once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Options(Vec<(String, String)>);
+pub(crate) struct Options(Vec<(String, String)>);
 
 impl Options {
     /// Reads one value. A first word without a key is that of `implied`.
-    pub(super) fn parse(value: &str, implied: &str) -> Self {
+    pub(crate) fn parse(value: &str, implied: &str) -> Self {
         if value.starts_with('{')
             && let Ok(Value::Object(object)) = serde_json::from_str(value)
         {
@@ -40,19 +40,19 @@ impl Options {
         Self(pairs)
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&str> {
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.all(key).next()
     }
 
-    pub(super) fn all(&self, key: &str) -> impl Iterator<Item = &str> {
+    pub(crate) fn all(&self, key: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn number(&self, key: &str) -> Option<u32> {
+    pub(crate) fn number(&self, key: &str) -> Option<u32> {
         self.get(key)?.parse().ok()
     }
 
-    pub(super) fn is_on(&self, key: &str) -> bool {
+    pub(crate) fn is_on(&self, key: &str) -> bool {
         matches!(self.get(key), Some("on" | "yes" | "true"))
     }
 }
@@ -84,7 +84,7 @@ fn split(value: &str) -> Vec<String> {
 }
 
 /// Reads a size such as `4G`, `8388608k` or `0x1000`; a number without a unit counts `unit` bytes (a MiB in `-m`, one in `-object`).
-pub(super) fn memory_size(text: &str, unit: Bytes) -> Option<Bytes> {
+pub fn memory_size(text: &str, unit: Bytes) -> Option<Bytes> {
     if let Some(digits) = text.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).ok().map(Bytes);
     }

@@ -1,8 +1,10 @@
 //! Command lines as programs that start VMs write them, read.
 
-use linux::vm::{BackendKind, CommandLine, Manager, Origin};
 use topology::Bytes;
+use vm::qemu::{BackendKind, CommandLine};
+use vm::{Manager, Origin};
 
+#[allow(clippy::disallowed_methods, reason = "a test reads its captures")]
 fn arguments(name: &str) -> Vec<String> {
     let path = format!("{}/tests/command-lines/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(path).expect("a command line").lines().map(str::to_owned).collect()
@@ -15,7 +17,7 @@ fn read(name: &str) -> (CommandLine, Origin) {
 
 /// The vCPUs and the memory objects of each node.
 fn nodes(command: &CommandLine) -> Vec<(Vec<u32>, Vec<&str>)> {
-    let of = |node: &linux::vm::NumaNode| node.vcpus.iter().copied().collect();
+    let of = |node: &vm::qemu::NumaNode| node.vcpus.iter().copied().collect();
     command.nodes.values().map(|node| (of(node), node.backends.iter().map(String::as_str).collect())).collect()
 }
 

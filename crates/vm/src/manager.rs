@@ -1,11 +1,11 @@
 //! Who started a VM, told by how its command line is written.
 
-use super::options::{Options, value_of, values_of};
-use serde::Serialize;
+use crate::qemu::options::{Options, value_of, values_of};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A program that starts VMs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Manager {
     /// `homenode run`.
@@ -19,6 +19,7 @@ pub enum Manager {
     /// Proxmox VE.
     Proxmox,
     /// Nobody known: written by hand or by a script.
+    #[default]
     Unknown,
 }
 

@@ -1,0 +1,90 @@
+//! What is asked of a host only when somebody wants to know what is wrong: settings of the kernel, limits of a VM, threads that run
+//! no vCPU. `None` is unknown, and leads to no finding.
+
+use crate::ClientId;
+use serde::{Deserialize, Serialize};
+use topology::{Bytes, CpuSet, NodeSet};
+
+/// What the kernel is set to do with memory and threads of every VM.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostSettings {
+    /// `kernel.numa_balancing`: 0 off, 1 moves memory and threads together, 2 moves memory between tiers, 3 both.
+    pub numa_balancing: Option<u32>,
+    /// `vm.zone_reclaim_mode`: not 0, a node without free memory first gives up its file cache instead of asking another node.
+    pub zone_reclaim_mode: Option<u32>,
+    /// `/sys/kernel/mm/numa/demotion_enabled`: cold memory goes to slower nodes; may break `cpuset.mems`.
+    pub demotion_enabled: Option<bool>,
+    /// `/sys/kernel/mm/ksm/run` is 1: equal pages become one.
+    pub ksm_runs: Option<bool>,
+    /// `/sys/kernel/mm/ksm/merge_across_nodes`: also pages of different nodes.
+    pub ksm_merges_across_nodes: Option<bool>,
+    /// The chosen word of `/sys/kernel/mm/transparent_hugepage/enabled`: `always`, `madvise`, `never`.
+    pub transparent_huge_pages: Option<String>,
+    /// `/sys/kernel/debug/sched/llc_balancing/enabled`: cache-aware scheduling (Linux 7.2) gathers all threads of a process under one
+    /// last-level cache.
+    pub llc_balancing: Option<bool>,
+}
+
+/// What limits a VM: its cgroup and its weight.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmLimits {
+    /// Its cgroup (v2), as a path below the mount point.
+    pub cgroup: Option<String>,
+    /// Whether no other process is in that cgroup.
+    pub cgroup_is_its_own: bool,
+    /// The least `memory.max` of its cgroup and those above.
+    pub memory_max: Option<Bytes>,
+    /// The least `memory.high`.
+    pub memory_high: Option<Bytes>,
+    /// CPU time that it may use, in thousandths of a CPU: the least `cpu.max` of its cgroup and those above.
+    pub cpu_milli_max: Option<u64>,
+    /// Nodes whose memory its cpuset allows.
+    pub memory_nodes: Option<NodeSet>,
+    /// CPUs that its cpuset allows.
+    pub cpus: Option<CpuSet>,
+    /// The nice value of its vCPU threads that is farthest from 0.
+    pub nice: Option<i32>,
+    /// A vCPU thread runs with the idle class (`SCHED_IDLE`) or as batch (`SCHED_BATCH`): the class.
+    pub class: Option<SchedulingClass>,
+}
+
+/// A class of the kernel's scheduler in which vCPUs get less or more than others (sched(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SchedulingClass {
+    /// `SCHED_IDLE`.
+    Idle,
+    /// `SCHED_BATCH`.
+    Batch,
+    /// `SCHED_FIFO` or `SCHED_RR`.
+    RealTime,
+}
+
+/// A thread of a VM that runs no vCPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherThread {
+    /// The kernel's id.
+    pub thread_id: u32,
+    /// Its name.
+    pub name: String,
+    /// What it is there for.
+    pub kind: OtherThreadKind,
+    /// The client that it works for; `None` where it works for all, or nobody can tell.
+    pub client: Option<ClientId>,
+    /// CPUs that it may use; `None` where they cannot be read.
+    pub cpus: Option<CpuSet>,
+}
+
+/// What a thread that runs no vCPU is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OtherThreadKind {
+    /// QEMU's main loop.
+    Main,
+    /// An I/O thread (`-object iothread`).
+    Io,
+    /// A thread of the kernel that moves packets for the VM (`vhost-*`).
+    Vhost,
+    /// Anything else: worker pools, migration, displays.
+    Worker,
+}

@@ -1,0 +1,6 @@
+//! What a VM is, as far as its words say: who manages it, and what QEMU's command line means. Pure: text in, data out.
+
+mod manager;
+pub mod qemu;
+
+pub use manager::{Manager, Origin};

@@ -130,6 +130,25 @@ fn an_element_that_stands_twice_is_found_in_both() {
 }
 
 #[test]
+fn what_an_edit_makes_is_there_for_the_next() {
+    let unset = |at| Edit::RemoveAttribute { at, name: "cpuset".to_owned() };
+    for at in [steps(&["cputune", "vcpupin"]), steps(&["cputune", "emulatorpin"])] {
+        let name = &at[1].element;
+        for empty in ["<cputune/>", "<cputune></cputune>", "<cputune> </cputune>", "<cputune><!-- a --></cputune>"] {
+            let text = format!("<domain>{empty}</domain>");
+            let made = edited(&text, &[set(at.clone(), "cpuset", "3"), unset(at.clone())]);
+            assert!(made.contains(&format!("<{name}/>")), "{made}");
+            assert_eq!(
+                edited(&text, &[set(at.clone(), "cpuset", "3"), Edit::Remove { at: at.clone() }])
+                    .matches(name.as_str())
+                    .count(),
+                0
+            );
+        }
+    }
+}
+
+#[test]
 fn edits_that_no_xml_could_hold_are_refused() {
     let text = |text: &str| Edit::SetText { at: steps(&["name"]), text: text.to_owned() };
     for (edit, expected) in [

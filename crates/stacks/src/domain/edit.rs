@@ -2,7 +2,7 @@
 
 use super::DomainError;
 use super::document::{is, problem_at, shortened, tree};
-use super::splice::{self, Splice};
+use super::splice::{self, Splice, SpliceKind};
 use roxmltree::Node;
 
 /// One step down from `<domain>`: an element, told from its siblings by an attribute where there are several.
@@ -90,12 +90,12 @@ fn run(text: &str, file: &str, edits: &[Edit]) -> Result<(usize, Vec<Splice>), D
     Ok((edits.len(), splices))
 }
 
-/// Whether the edit leaves all elements where they are, for the edits from it on: it gives an attribute that is there a new value, and no
-/// element is looked for by it.
+/// Whether the edit leaves the tree as it is, for the edits from it on: it gives an attribute that is there a new value, and no element is
+/// looked for by it.
 fn is_new_value(edit: &Edit, splice: &Splice, from_it: &[Edit]) -> bool {
     let Edit::SetAttribute { name, .. } = edit else { return false };
     let looked_for = |step: &Step| step.key.as_ref().is_some_and(|(key, _)| key == name);
-    !splice.range.is_empty() && !from_it.iter().any(|edit| path(edit).iter().any(looked_for))
+    splice.kind == SpliceKind::NewValue && !from_it.iter().any(|edit| path(edit).iter().any(looked_for))
 }
 
 fn path(edit: &Edit) -> &[Step] {

@@ -10,6 +10,22 @@ use std::ops::Range;
 pub(super) struct Splice {
     pub(super) range: Range<usize>,
     pub(super) with: String,
+    pub(super) kind: SpliceKind,
+}
+
+/// What a splice does to the tree of the text. Its range does not tell: an element made in `<cputune/>` takes the place of `/>`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum SpliceKind {
+    /// An attribute that is there has another value: all elements and attributes stay.
+    NewValue,
+    /// Elements, attributes or texts come or go.
+    NewTree,
+}
+
+impl Splice {
+    fn new_tree(range: Range<usize>, with: String) -> Self {
+        Self { range, with, kind: SpliceKind::NewTree }
+    }
 }
 
 /// What the innermost of the elements that are made gets.
@@ -25,17 +41,17 @@ pub(super) fn set_attribute(text: &str, element: Node<'_, '_>, name: &str, value
         }
         let range = value_range(text, attribute.range());
         let quote = text[attribute.range()].chars().next_back().unwrap_or('\'');
-        return Some(Splice { range, with: escaped(value, Some(quote)) });
+        return Some(Splice { range, with: escaped(value, Some(quote)), kind: SpliceKind::NewValue });
     }
     let quote = quote_of(element);
     let at = attributes_end(element);
-    Some(Splice { range: at..at, with: format!(" {name}={quote}{}{quote}", escaped(value, Some(quote))) })
+    Some(Splice::new_tree(at..at, format!(" {name}={quote}{}{quote}", escaped(value, Some(quote)))))
 }
 
 pub(super) fn remove_attribute(text: &str, element: Node<'_, '_>, name: &str) -> Option<Splice> {
     let range = attribute(element, name)?.range();
     let start = text[..range.start].trim_end().len();
-    Some(Splice { range: start..range.end, with: String::new() })
+    Some(Splice::new_tree(start..range.end, String::new()))
 }
 
 pub(super) fn set_text(text: &str, element: Node<'_, '_>, new: &str) -> Option<Splice> {
@@ -48,7 +64,7 @@ pub(super) fn set_text(text: &str, element: Node<'_, '_>, new: &str) -> Option<S
     let Some(inside) = content(text, element) else {
         let name = element.tag_name().name();
         let range = text[..element.range().end - 2].trim_end().len()..element.range().end;
-        return Some(Splice { range, with: format!(">{new}</{name}>") });
+        return Some(Splice::new_tree(range, format!(">{new}</{name}>")));
     };
     // Comments stay: the text goes where the first text that is not blank was, and the others go.
     let mut with = String::new();
@@ -63,7 +79,7 @@ pub(super) fn set_text(text: &str, element: Node<'_, '_>, new: &str) -> Option<S
     if !written {
         with.insert_str(0, &new);
     }
-    Some(Splice { range: inside, with })
+    Some(Splice::new_tree(inside, with))
 }
 
 /// A run of text between comments: its blanks stay; the first that is not blank becomes the new one.
@@ -87,11 +103,11 @@ pub(super) fn remove(text: &str, element: Node<'_, '_>) -> Splice {
     let rest = after.trim_start_matches([' ', '\t']);
     let alone = before[..line].ends_with('\n') && (rest.starts_with('\n') || rest.starts_with("\r\n"));
     if !alone {
-        return Splice { range, with: String::new() };
+        return Splice::new_tree(range, String::new());
     }
     let blank = after.len() - rest.len();
     let end = range.end + blank + rest.find('\n').map_or(0, |at| at + 1);
-    Splice { range: line..end, with: String::new() }
+    Splice::new_tree(line..end, String::new())
 }
 
 /// Makes the elements of `path` in `parent`, each in the one before, the first at its place among its siblings.
@@ -101,17 +117,17 @@ pub(super) fn insert(text: &str, parent: Node<'_, '_>, path: &[Step], leaf: &Lea
     let Some(inside) = content(text, parent) else {
         let name = parent.tag_name().name();
         let range = text[..parent.range().end - 2].trim_end().len()..parent.range().end;
-        return Splice { range, with: format!(">{}{element}{}</{name}>", style.line(1), style.line(0)) };
+        return Splice::new_tree(range, format!(">{}{element}{}</{name}>", style.line(1), style.line(0)));
     };
     if let Some(before) = path.first().and_then(|step| place_among(parent, step)) {
         let at = end_with_comment(text, before);
-        return Splice { range: at..at, with: format!("{}{element}", style.line(1)) };
+        return Splice::new_tree(at..at, format!("{}{element}", style.line(1)));
     }
     // The first of its parent. Where the parent had nothing, its end tag gets a line of its own.
     let closes_here = text[inside.clone()].trim().is_empty() && !text[inside.clone()].contains('\n');
     let last = if closes_here { style.line(0) } else { String::new() };
     let range = if closes_here { inside } else { inside.start..inside.start };
-    Splice { range, with: format!("{}{element}{last}", style.line(1)) }
+    Splice::new_tree(range, format!("{}{element}{last}", style.line(1)))
 }
 
 /// The end of the element, or of the comment that follows it on its line.

@@ -202,15 +202,6 @@ impl<H: Host> Balancer<H> {
     }
 
     fn record_observation(&mut self, observation: &Observation, events: &mut Vec<Event>) {
-        if self.recorder.is_none() {
-            return;
-        }
-        let new: Vec<VmKey> = events.iter().filter_map(Event::appeared).cloned().collect();
-        for vm in new {
-            if let Some(uuid) = self.rules.uuid_of(&vm) {
-                self.write_recording(events, |recorder| recorder.identified(&vm, &uuid));
-            }
-        }
         self.write_recording(events, |recorder| recorder.observed(observation));
     }
 

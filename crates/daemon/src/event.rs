@@ -65,11 +65,6 @@ pub struct Period {
 }
 
 impl Event {
-    /// The VM that appeared.
-    pub(crate) fn appeared(&self) -> Option<&VmKey> {
-        if let Self::Appeared { vm } = self { Some(vm) } else { None }
-    }
-
     /// The VM and the home that a decision gives it.
     pub fn home(&self) -> Option<(&VmKey, &NodeSet)> {
         match self {

@@ -4,46 +4,35 @@ use crate::policy_file::{MemoryRule, VmRule};
 use scheduler::{Mobility, Observation, VmKey, VmObservation};
 use std::collections::BTreeMap;
 
-/// Says a VM's UUID, where it has one.
-pub type Identify = Box<dyn Fn(&VmKey) -> Option<String>>;
-
 /// The rules, and which of them each VM that runs falls under.
 pub struct Rules {
     rules: Vec<VmRule>,
-    identify: Identify,
     // A VM's name and UUID never change, so that each is looked up once.
     found: BTreeMap<VmKey, Option<usize>>,
 }
 
 impl Rules {
-    /// These rules; `identify` is asked once a VM, and only if some rule names a UUID.
-    pub fn new(rules: Vec<VmRule>, identify: Identify) -> Self {
-        Self { rules, identify, found: BTreeMap::new() }
+    /// These rules.
+    pub fn new(rules: Vec<VmRule>) -> Self {
+        Self { rules, found: BTreeMap::new() }
     }
 
     /// Changes the observation to what the rules allow.
     pub fn apply(&mut self, observation: &mut Observation) {
         self.found.retain(|known, _| observation.vms.iter().any(|seen| seen.vm == *known));
         for seen in &mut observation.vms {
-            if let Some(index) = self.rule_of(&seen.vm) {
+            if let Some(index) = self.rule_of(seen) {
                 restrict(seen, &self.rules[index], index);
             }
         }
     }
 
-    /// The UUID of a VM, where it has one.
-    pub(crate) fn uuid_of(&self, vm: &VmKey) -> Option<String> {
-        (self.identify)(vm)
-    }
-
-    fn rule_of(&mut self, vm: &VmKey) -> Option<usize> {
-        if let Some(&known) = self.found.get(vm) {
+    fn rule_of(&mut self, seen: &VmObservation) -> Option<usize> {
+        if let Some(&known) = self.found.get(&seen.vm) {
             return known;
         }
-        let by_uuid = self.rules.iter().any(|rule| rule.uuid.is_some());
-        let uuid = if by_uuid { (self.identify)(vm) } else { None };
-        let index = self.rules.iter().position(|rule| rule.matches(vm, uuid.as_deref()));
-        self.found.insert(vm.clone(), index);
+        let index = self.rules.iter().position(|rule| rule.matches(&seen.vm, seen.uuid.as_deref()));
+        self.found.insert(seen.vm.clone(), index);
         index
     }
 }
@@ -70,8 +59,6 @@ mod tests {
     use super::*;
     use crate::testing::{ScriptedHost, vm};
     use scheduler::Observe;
-    use std::cell::Cell;
-    use std::rc::Rc;
 
     fn rule(change: impl FnOnce(&mut VmRule)) -> VmRule {
         let mut rule = VmRule::default();
@@ -87,7 +74,7 @@ mod tests {
             rule.node_affinity = Some("1".parse().unwrap());
         });
         let mut observation = ScriptedHost::two_nodes(&[vm(1), vm(2)]).observe().unwrap();
-        Rules::new(vec![out, stay], Box::new(|_| None)).apply(&mut observation);
+        Rules::new(vec![out, stay]).apply(&mut observation);
         let [first, second] = &observation.vms[..] else { panic!() };
         assert!(matches!(&first.mobility, Mobility::Fixed { because } if because.contains("rule 1")));
         assert_eq!((first.shares, &first.node_affinity), (1024, &None));
@@ -96,28 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_is_looked_up_once_a_vm_and_only_if_some_rule_needs_it() {
-        let asked = Rc::new(Cell::new(0));
-        let counted = |asked: &Rc<Cell<u32>>| {
-            let asked = asked.clone();
-            Box::new(move |_: &VmKey| {
-                asked.set(asked.get() + 1);
-                Some("3F2504E0-4F89-11D3-9A0C-0305E82C3301".to_owned())
-            })
-        };
+    fn a_rule_finds_a_vm_by_its_uuid_however_that_is_written() {
         let by_uuid = rule(|rule| {
             (rule.uuid, rule.opt_out) = (Some("3f2504e0-4f89-11d3-9a0c-0305e82c3301".into()), true);
         });
-        let mut host = ScriptedHost::two_nodes(&[vm(1)]);
-        let mut rules = Rules::new(vec![by_uuid], counted(&asked));
-        for _ in 0..3 {
-            let mut observation = host.observe().unwrap();
-            rules.apply(&mut observation);
-            assert!(matches!(observation.vms[0].mobility, Mobility::Fixed { .. }));
-        }
-        assert_eq!(asked.get(), 1);
-        let by_name = rule(|rule| rule.name = Some("x".into()));
-        Rules::new(vec![by_name], counted(&asked)).apply(&mut host.observe().unwrap());
-        assert_eq!(asked.get(), 1);
+        let mut observation = ScriptedHost::two_nodes(&[vm(1), vm(2)]).observe().unwrap();
+        observation.vms[0].uuid = Some("3F2504E0-4F89-11D3-9A0C-0305E82C3301".into());
+        Rules::new(vec![by_uuid]).apply(&mut observation);
+        assert!(matches!(observation.vms[0].mobility, Mobility::Fixed { .. }));
+        assert!(matches!(observation.vms[1].mobility, Mobility::Movable));
     }
 }

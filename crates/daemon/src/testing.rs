@@ -14,7 +14,7 @@ use topology::{Bytes, CpuSet, Machine, read};
 pub(crate) fn balancer(host: ScriptedHost, mode: Mode, directory: &Path) -> Balancer<ScriptedHost> {
     let file = SavedFile::new(directory.join("balance.json"), "boot".into());
     let restored = file.restore().unwrap();
-    let rules = Rules::new(Vec::new(), Box::new(|_| None));
+    let rules = Rules::new(Vec::new());
     Balancer::new(host, &PolicyFile::default(), rules, mode, file, restored)
 }
 

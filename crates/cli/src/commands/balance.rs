@@ -75,7 +75,7 @@ fn start(
         ));
     }
     let host = balancer_host::open_for_long(policy.balance.move_bytes_per_second)?;
-    let rules = Rules::new(policy.vms.clone(), Box::new(balancer_host::uuid_of));
+    let rules = Rules::new(policy.vms.clone());
     let mut balancer = Balancer::new(host, policy, rules, mode, file, restored);
     balancer.heed(Box::new(balancer_place::starts));
     Ok((balancer, lock))

@@ -5,6 +5,7 @@ use crate::commands::balance::{failure, policy};
 use crate::output;
 use crate::text::count;
 use daemon::{Recording, ReplayedPeriod, sentence};
+use scheduler::Observe;
 use std::path::Path;
 
 /// Decides a recording again, and prints what is decided.

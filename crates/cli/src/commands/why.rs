@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
     let vm = vm_choice::choose(&observation, &arguments.vm, uuid_of)?;
     let balancer = balancer_place::look(&arguments.state);
     let policy = given.or_else(|| balancer.as_ref().map(|seen| seen.saved.policy.clone())).unwrap_or_default();
-    Rules::new(policy.vms, Box::new(uuid_of)).apply(&mut observation);
+    Rules::new(policy.vms).apply(&mut observation);
     let nothing = BalanceState::default();
     let state = balancer.as_ref().map_or(&nothing, |seen| &seen.saved.balance);
     let explanation = why(host.machine(), &policy.balance, state, &observation, &vm)

@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 RELEASE := target/release/homenode
 
-.PHONY: help demo test lab build guest dependencies bench documentation install clean
+.PHONY: help demo test explore lab build guest dependencies bench documentation install clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -14,6 +14,9 @@ demo: build ## install what is needed, build, run STREAM on this host and in VMs
 test: dependencies guest ## run every test: format, lints, units, real QEMU, real guests, a real libvirt
 	@scripts/install-dependencies test
 	scripts/test
+
+explore: dependencies ## run the properties with new cases for SECONDS (default 300)
+	nice scripts/explore $(or $(SECONDS),300)
 
 build: dependencies guest ## build homenode and its tiny guest
 	HOMENODE_COMMIT="$$(git rev-parse --short HEAD 2>/dev/null)" scripts/cargo build --release --workspace --locked

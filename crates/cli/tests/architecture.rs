@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate and the crates of ours that it may use.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
+    ("properties", &[]),
     ("topology", &[]),
     ("vm", &["topology"]),
     ("scheduler", &["topology", "vm"]),
@@ -56,6 +57,18 @@ const IMPURE: [&str; 12] = [
     "rand::",
     "HashMap",
     "HashSet",
+];
+
+/// Words of tests that draw other cases in each run. `properties::properties!` draws those that follow from a property's name.
+const UNSTEADY: [&str; 8] = [
+    "proptest!",
+    "proptest_config",
+    "ProptestConfig",
+    "RngSeed",
+    "TestRunner::new",
+    "TestRunner::default",
+    "rand::",
+    "fastrand",
 ];
 
 const LONGEST_FILE_LINES: usize = 500;
@@ -120,11 +133,53 @@ fn files_stay_short() {
 }
 
 #[test]
+fn every_run_of_a_property_draws_the_same_cases() {
+    let elsewhere =
+        |path: &PathBuf| !path.starts_with(crates().join("properties")) && !path.ends_with("architecture.rs");
+    for path in all_rust_files().into_iter().filter(elsewhere) {
+        let text = fs::read_to_string(&path).expect("a source file");
+        let code = || text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let found = code().find(|line| UNSTEADY.iter().any(|word| line.contains(word)));
+        assert!(
+            found.is_none(),
+            "{}: {found:?}: properties::properties! draws the same cases in every run",
+            path.display()
+        );
+    }
+}
+
+/// Each test program is linked with all crates below it, so that a crate has one; and a file that no program names would never run.
+#[test]
+fn a_crate_has_one_test_program_of_all_its_files() {
+    // The tests of `balance` act on all VMs of the host, and are kept apart.
+    let apart = [("cli", "balance")];
+    for entry in fs::read_dir(crates()).expect("crates/") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        let Ok(files) = fs::read_dir(path.join("tests")) else { continue };
+        let all = fs::read_to_string(path.join("tests/all.rs")).unwrap_or_default();
+        let mut programs = 0;
+        for file in files {
+            let file = file.expect("an entry").path();
+            if file.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let stem = file.file_stem().and_then(|stem| stem.to_str()).expect("a name");
+            if all.contains(&format!("mod {stem};")) || apart.contains(&(name.as_str(), stem)) {
+                continue;
+            }
+            programs += 1;
+            assert!(programs == 1, "{}: make it a module of tests/all.rs", file.display());
+        }
+    }
+}
+
+#[test]
 fn pure_crates_name_nothing_impure() {
     for name in PURE {
         let mut files = Vec::new();
         rust_files(&crates().join(name).join("src"), &mut files);
-        assert!(files.len() > 10, "{name}: only {} files were found", files.len());
+        assert!(files.len() > 3, "{name}: only {} files were found", files.len());
         for path in files {
             let text = fs::read_to_string(&path).expect("a source file");
             let found = IMPURE.iter().find(|impure| text.contains(**impure));

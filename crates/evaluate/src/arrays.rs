@@ -147,7 +147,7 @@ mod tests {
         assert!(size.note.expect("a note").contains("0.32 x"));
     }
 
-    proptest! {
+    properties::properties! {
         #[test]
         fn memory_is_never_exceeded_and_a_broken_rule_is_never_silent(llc in 1u64..2048, available in 1u64..4096, cap in prop::option::of(1_000_000u64..1_000_000_000)) {
             let size = automatic(&bounds(llc, available, cap));

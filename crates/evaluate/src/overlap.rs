@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(overlap(&[]), None);
     }
 
-    proptest! {
+    properties::properties! {
         #[test]
         fn overlap_is_a_share_and_does_not_depend_on_the_order(ends in prop::collection::vec(0.0f64..10.0, 1..5)) {
             let mut all: Vec<Interval> = ends.iter().map(|&end| Interval { end, seconds: vec![1.0, 2.0, 0.5, 0.5] }).collect();

@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(visits.len(), 3);
     }
 
-    proptest! {
+    properties::properties! {
         #[test]
         fn every_visit_comes_once_in_every_round(counts in prop::collection::vec(1u32..6, 1..5), rounds in 1u32..5) {
             let points: Vec<Vec<Point>> =

@@ -73,8 +73,8 @@ fn compare(case: &Case, plan: &Plan) -> Option<([f64; 9], [f64; 9])> {
     Some((scorer.cost(&cost::homes(plan)), least))
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+properties::properties! {
+    #![cases(200)]
 
     #[test]
     fn no_set_of_nodes_is_better(case in random::case(1..=3, 16)) {
@@ -86,8 +86,8 @@ proptest! {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+properties::properties! {
+    #![cases(60)]
 
     #[test]
     fn no_set_of_nodes_is_better_on_four_nodes(case in random::case(4..=4, 12)) {

@@ -32,7 +32,7 @@ fn twelve_vms_that_each_fit_do_not_all_get_node_0() {
     assert!(plan.is_complete());
     assert_eq!(fits(&plan), [Fit::OneNode; 12]);
     for node in 0..4 {
-        assert_eq!(plan.occupancies[0].of(NodeId(node)).memory, Bytes(3 * 64 << 30), "node {node}");
+        assert_eq!(plan.occupancies[0].of(NodeId(node)).memory, Bytes((3 * 64) << 30), "node {node}");
     }
 }
 

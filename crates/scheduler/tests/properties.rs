@@ -48,8 +48,8 @@ fn relabelled(case: &Case, labels: &BTreeMap<NodeId, NodeId>) -> Case {
     Case { machine, occupancy: Occupancy { nodes }, spec: case.spec.clone() }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+properties::properties! {
+    #![cases(128)]
 
     #[test]
     fn vcpus_and_memory_are_divided_without_rest(case in random::case(1..=8, 40)) {

@@ -55,8 +55,8 @@ fn team(model: &MachineModel, processes: u32, memory: Memory) -> Team {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+properties::properties! {
+    #![cases(24)]
 
     #[test]
     fn more_processes_are_never_slower_and_local_memory_never_either(core_ns in 0.0_f64..300.0, streams in any::<bool>()) {

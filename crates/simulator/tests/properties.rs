@@ -15,8 +15,8 @@ fn near(one: f64, other: f64, share: f64) -> bool {
     (one - other).abs() <= share * one.abs().max(other.abs())
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+properties::properties! {
+    #![cases(150)]
 
     #[test]
     fn no_station_serves_more_than_all_the_time_and_no_rate_is_above_its_bound((stations, groups) in networks(40, 64)) {

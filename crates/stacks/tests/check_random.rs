@@ -1,7 +1,6 @@
 //! Domains that nobody would write: whatever is wrong with them, a cure must leave nothing that an edit can mend, and keep what it does not name.
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use scheduler::Occupancy;
 use stacks::check::{CheckedDomain, Severity};
 use std::fmt::Write;
@@ -153,24 +152,8 @@ fn guest(drawn: &Drawn, text: &mut String) {
     *text += "    </numa>\n";
 }
 
-/// How many domains somebody asked for.
-fn asked() -> Option<u32> {
-    std::env::var("PROPTEST_CASES").ok()?.parse().ok()
-}
-
-/// Few enough for every run of the tests.
-fn cases() -> u32 {
-    asked().unwrap_or(60)
-}
-
-/// The same domains in every run, unless somebody looks longer.
-fn seed() -> RngSeed {
-    if asked().is_some() { RngSeed::Random } else { RngSeed::Fixed(1) }
-}
-
-proptest! {
-    // `PROPTEST_CASES=2000` looks longer, and at other domains each time.
-    #![proptest_config(ProptestConfig { cases: cases(), rng_seed: seed(), ..ProptestConfig::default() })]
+properties::properties! {
+    #![cases(60)]
 
     #[test]
     fn whatever_is_wrong_a_cure_leaves_nothing_that_an_edit_mends(drawn in drawn()) {

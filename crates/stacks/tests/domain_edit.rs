@@ -272,7 +272,7 @@ fn said(text: &str, path: &[Step]) -> Option<(Vec<(String, String)>, String)> {
     Some((attributes, text))
 }
 
-proptest! {
+properties::properties! {
     #[test]
     fn no_edit_changes_no_byte(text in domains()) {
         prop_assert_eq!(edited(&text, &[]), text);

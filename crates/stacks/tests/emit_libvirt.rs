@@ -309,8 +309,8 @@ fn libvirt_keeps_all_of_a_domain_and_starts_it() {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+properties::properties! {
+    #![cases(64)]
     /// Any VM on any of the machines: the domain says what the plan does, and is read back.
     #[test]
     fn any_plan_is_said_whole(which in 0..12_usize, vcpus in 1..40_u32, gib in 1..24_u64, expose in any::<Option<bool>>()) {

@@ -77,8 +77,8 @@ fn synthetic() -> impl Strategy<Value = (String, [usize; 4])> {
     )
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+properties::properties! {
+    #![cases(200)]
 
     #[test]
     fn every_thread_is_in_one_core_one_cache_and_one_node((text, [threads, cores, caches, nodes]) in synthetic()) {

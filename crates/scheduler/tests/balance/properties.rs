@@ -1,6 +1,6 @@
 //! What holds for every host and every load.
 
-use super::toy::{Toy, ToyClient};
+use super::toy::{self, Toy, ToyClient};
 use proptest::prelude::*;
 use scheduler::balance::{BalancePolicy, Decision, MoveKind, step};
 use scheduler::{Action, Mobility, VmKey};
@@ -140,8 +140,8 @@ fn behind(toy: &Toy) -> Vec<(String, u64)> {
     behind
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+properties::properties! {
+    #![cases(16)]
 
     #[test]
     fn every_action_can_be_carried_out_and_constant_load_comes_to_rest(mut toy in toy()) {
@@ -192,7 +192,7 @@ proptest! {
         toy.policy.fairness_periods = 0;
         toy.periods(200);
         let binds = |toy: &Toy| -> Vec<String> {
-            let of = |decision: Decision| is_bind(&decision).then(|| format!("{:?} {:?} {}", decision.kind, super::toy::bind(&decision), decision.because));
+            let of = |decision: Decision| is_bind(&decision).then(|| format!("{:?} {:?} {}", decision.kind, toy::bind(&decision), decision.because));
             toy.clone().periods(30).into_iter().filter_map(of).collect()
         };
         prop_assume!(binds(&toy).is_empty());

@@ -210,7 +210,7 @@ fn fabric() -> impl Strategy<Value = (Machine, Rates, Vec<usize>)> {
     })
 }
 
-proptest! {
+properties::properties! {
     #[test]
     fn local_memory_is_never_slower_than_remote_and_both_ways_take_the_same((machine, rates, _) in fabric()) {
         let Ok(model) = MachineModel::new(&machine, &rates) else { return Ok(()) };

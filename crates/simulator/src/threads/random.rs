@@ -190,8 +190,8 @@ mod tests {
         assert!((ways.iter().map(|(weight, _)| weight).sum::<f64>() - 1.0).abs() < 1e-12);
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
+    properties::properties! {
+        #![cases(48)]
         #[test]
         fn weights_sum_to_one_and_every_thread_has_a_hardware_thread(
             (nodes, cores, smt) in (1_u32..4, 1_u32..5, 1_u32..3), share in 0.0..=1.0, wanted in 0_u32..30

@@ -115,8 +115,8 @@ mod tests {
         unpack(&std::fs::read(file).expect(name)).expect(name)
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+    properties::properties! {
+        #![cases(300)]
 
         /// Whatever the files say, a machine is whole or there is an error.
         #[test]

@@ -140,7 +140,7 @@ fn shuffled(cells: &[u32], cpus: &[u32], banks: &[u32]) -> String {
     with(&cells, &format!("<cache>{banks}</cache>"))
 }
 
-proptest! {
+properties::properties! {
     #[test]
     fn the_order_of_cells_and_cpus_does_not_matter(
         cells in Just(vec![0_u32, 1, 2, 3]).prop_shuffle(),

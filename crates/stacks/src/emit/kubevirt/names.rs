@@ -56,7 +56,7 @@ mod tests {
         assert!(first != second && second.ends_with("-2"), "{second}");
     }
 
-    proptest! {
+    properties::properties! {
         #[test]
         fn every_text_becomes_a_label(text in ".{0,100}") {
             let label = label(&text, "vm");

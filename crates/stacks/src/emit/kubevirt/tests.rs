@@ -99,8 +99,8 @@ prop_compose! {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+properties::properties! {
+    #![cases(64)]
     #[test]
     fn what_is_written_reads_back_the_same(spec in any_spec(), machine in prop::sample::select(&MACHINES[..])) {
         with_emission(machine, &spec, |emission| {

@@ -1,5 +1,6 @@
 //! Arguments of the commands that keep VMs at home.
 
+use crate::args_source::SourceArguments;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -61,6 +62,8 @@ pub(crate) struct WhyArguments {
     /// The VM: its name, UUID or process number
     #[arg(value_name = "VM")]
     pub(crate) vm: String,
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
     /// Judge by this policy [default: that of the balancer that runs, else the defaults]
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) policy: Option<PathBuf>,

@@ -33,8 +33,8 @@ impl Log {
         }
         for event in &period.events {
             let timed = Timed { time: Zoned::now().timestamp().to_string(), at_ms: period.at.0, event };
-            // Serializing plain data cannot fail.
-            let _ = writeln!(io::stdout(), "{}", serde_json::to_string(&timed).unwrap_or_default());
+            // The balancer goes on when nobody can read any more.
+            let _ = output::json_line("balance", &timed);
         }
     }
 
@@ -66,7 +66,7 @@ impl Log {
     pub(crate) fn released(&self, released: &[Released]) -> anyhow::Result<()> {
         for one in released {
             if self.json {
-                output::line(serde_json::to_string(one)?)?;
+                output::json_line("balance", one)?;
             } else {
                 output::line(sentence(one))?;
             }

@@ -8,8 +8,6 @@ use std::fmt::Write;
 /// What `--json` prints. A change that breaks readers raises `version`.
 #[derive(Serialize)]
 pub(crate) struct Report<'a> {
-    pub(crate) format: &'static str,
-    pub(crate) version: u32,
     pub(crate) machine: &'a str,
     pub(crate) vm: &'a str,
     /// A file, `NAME.xml` for a domain that libvirt has, `standard input`, or `process N`.

@@ -1,6 +1,8 @@
 //! How an error leaves the program: its causes on standard error, and the exit code.
 
+use std::error::Error;
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
 /// What a user wrote, on the command line or in a file, cannot be used: exit code 2, nothing changed.
@@ -13,16 +15,58 @@ impl fmt::Display for BadInput {
     }
 }
 
-impl std::error::Error for BadInput {}
+impl Error for BadInput {}
 
 /// Marks an error as bad input.
 pub(crate) fn bad_input(error: impl fmt::Display) -> anyhow::Error {
     BadInput(error.to_string()).into()
 }
 
+/// An output that the user named could not be written: `what` names it. The wrong place is bad input; a full disk is not.
+pub(crate) fn unwritable(what: impl fmt::Display, error: &(dyn Error + 'static)) -> anyhow::Error {
+    let (mut cause, mut wrong_place) = (Some(error), false);
+    while let Some(one) = cause {
+        wrong_place |= one.downcast_ref::<io::Error>().is_some_and(|io| is_wrong_place(io.kind()));
+        cause = one.source();
+    }
+    let text = format!("{what}: {error}");
+    if wrong_place { bad_input(text) } else { anyhow::anyhow!(text) }
+}
+
+/// Whether another name would have helped.
+fn is_wrong_place(kind: ErrorKind) -> bool {
+    use ErrorKind::{
+        AlreadyExists, InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
+        ReadOnlyFilesystem,
+    };
+    matches!(
+        kind,
+        AlreadyExists
+            | InvalidFilename
+            | InvalidInput
+            | IsADirectory
+            | NotADirectory
+            | NotFound
+            | PermissionDenied
+            | ReadOnlyFilesystem
+    )
+}
+
 /// Prints an error with its causes; 2 for bad input, 1 for everything else.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("homenode: {error:#}");
+    eprintln!("homenode: {}", crate::output::readable(format!("{error:#}")));
     let bad_input = error.chain().any(|cause| cause.is::<BadInput>());
     ExitCode::from(if bad_input { 2 } else { 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wrong_place_is_bad_input_and_a_full_disk_is_not() {
+        let is_bad = |kind: ErrorKind| unwritable("--out a/b", &io::Error::from(kind)).is::<BadInput>();
+        assert!(is_bad(ErrorKind::NotFound) && is_bad(ErrorKind::PermissionDenied) && is_bad(ErrorKind::IsADirectory));
+        assert!(!is_bad(ErrorKind::StorageFull));
+    }
 }

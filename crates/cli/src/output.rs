@@ -1,19 +1,24 @@
-//! Standard output of every command. Whoever reads, `head` for one, may have seen enough: then the rest is not written, and that is no failure.
+//! Standard output of every command: texts for people, documents for programs, JSON.
+//!
+//! Whoever reads, `head` for one, may have seen enough: then the rest is not written, and that is no failure. Texts for people
+//! are ASCII where the locale is not UTF-8. JSON is one object that says what it is: `{"format": "homenode.top", "version": 1, ...}`;
+//! `format` is the command's words with dots between, and `version` rises when a reader would break.
 
 use anyhow::Context;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
 
-/// Writes a text as it is.
+/// Writes a text for people.
 ///
 /// # Errors
 /// Nothing can be written, for another reason than that nobody reads any more: a full disk.
 pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
-    write_to(&mut io::stdout().lock(), text.to_string().as_bytes())
+    exact(readable(text.to_string()))
 }
 
-/// Writes a text, and ends the line.
+/// Writes a text for people, and ends the line.
 ///
 /// # Errors
 /// As [`print()`].
@@ -21,12 +26,91 @@ pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
     print(format_args!("{text}\n"))
 }
 
-/// Writes a value as JSON that people can read.
+/// Writes a document that a program reads, as it is.
 ///
 /// # Errors
-/// As [`print()`], and where the value cannot be written as JSON.
-pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    line(serde_json::to_string_pretty(value)?)
+/// As [`print()`].
+pub(crate) fn exact(document: impl AsRef<str>) -> anyhow::Result<()> {
+    write_to(&mut io::stdout().lock(), document.as_ref().as_bytes())
+}
+
+/// Writes the result of a command as JSON that people can read, too. `command`: its words with dots between, `vm.list`.
+///
+/// # Errors
+/// As [`print()`], and where the value cannot be written as a JSON object.
+pub(crate) fn json(command: &str, content: &impl Serialize) -> anyhow::Result<()> {
+    exact(serde_json::to_string_pretty(&Envelope::new(command, content))? + "\n")
+}
+
+/// As [`json`], in one line: for commands that go on telling.
+///
+/// # Errors
+/// As [`json`].
+pub(crate) fn json_line(command: &str, content: &impl Serialize) -> anyhow::Result<()> {
+    exact(json_text(command, content)?)
+}
+
+/// What [`json_line`] writes, for where it goes elsewhere.
+///
+/// # Errors
+/// The value cannot be written as a JSON object.
+pub(crate) fn json_text(command: &str, content: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(&Envelope::new(command, content))? + "\n")
+}
+
+/// What stands before the content of every JSON object.
+#[derive(Serialize)]
+struct Envelope<'a, T: Serialize> {
+    format: String,
+    version: u32,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+impl<'a, T: Serialize> Envelope<'a, T> {
+    fn new(command: &str, content: &'a T) -> Self {
+        Self { format: format!("homenode.{command}"), version: 1, content }
+    }
+}
+
+/// Whether the locale's texts are UTF-8.
+pub(crate) fn is_utf8() -> bool {
+    static UTF8: OnceLock<bool> = OnceLock::new();
+    *UTF8.get_or_init(|| locale_is_utf8(|name| std::env::var(name).ok()))
+}
+
+/// The first of the three that says something decides, as for every program (locale(7)).
+fn locale_is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let said = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|value| !value.is_empty());
+    said.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+/// The text as the locale can show it.
+pub(crate) fn readable(text: String) -> String {
+    if is_utf8() || text.is_ascii() { text } else { ascii(&text) }
+}
+
+/// Lines, bars and marks as ASCII of the same width, so that columns stay under each other; what has no likeness is a question mark.
+fn ascii(text: &str) -> String {
+    let like = |character: char| match character {
+        '\0'..='\x7f' => character,
+        '≈' => '~',
+        '─' | '—' | '–' | '−' => '-',
+        '│' => '|',
+        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┬' | '┴' | '┼' => '+',
+        '×' => 'x',
+        '█' | '▉' | '▊' | '▋' | '▌' => '#',
+        '▲' => '^',
+        '▼' => 'v',
+        '…' => '.',
+        '°' | '·' => '.',
+        'µ' | 'μ' => 'u',
+        _ => '?',
+    };
+    text.chars().map(like).collect()
 }
 
 fn write_to(out: &mut impl Write, bytes: &[u8]) -> anyhow::Result<()> {
@@ -40,6 +124,7 @@ fn write_to(out: &mut impl Write, bytes: &[u8]) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     struct Fails(ErrorKind);
 
@@ -57,5 +142,31 @@ mod tests {
         assert!(write_to(&mut Fails(ErrorKind::BrokenPipe), b"a").is_ok());
         let error = write_to(&mut Fails(ErrorKind::StorageFull), b"a").unwrap_err();
         assert!(format!("{error:#}").starts_with("standard output: "), "{error:#}");
+    }
+
+    #[test]
+    fn every_json_says_first_what_it_is() {
+        #[derive(Serialize)]
+        struct Content {
+            nodes: BTreeMap<u32, u32>,
+        }
+        let content = Content { nodes: BTreeMap::from([(1, 2)]) };
+        let text = serde_json::to_string(&Envelope::new("vm.list", &content)).unwrap();
+        assert_eq!(text, r#"{"format":"homenode.vm.list","version":1,"nodes":{"1":2}}"#);
+    }
+
+    #[test]
+    fn the_locale_is_the_first_variable_that_says_one() {
+        let locale = |set: &[(&str, &str)]| {
+            locale_is_utf8(|name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert!(locale(&[("LANG", "de_DE.UTF-8")]) && locale(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8"), ("LANG", "C")]));
+        assert!(!locale(&[("LC_ALL", "C"), ("LANG", "C.UTF-8")]) && !locale(&[]) && !locale(&[("LANG", "de_DE")]));
+    }
+
+    #[test]
+    fn ascii_has_the_same_width() {
+        let text = "┌ node 0 ──┐ ≈ 7 é";
+        assert_eq!(ascii(text), "+ node 0 --+ ~ 7 ?");
     }
 }

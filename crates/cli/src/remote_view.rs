@@ -10,8 +10,6 @@ use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 /// What `--json` prints. A change that breaks readers raises `version`.
 #[derive(Debug, Serialize)]
 pub(crate) struct View {
-    format: &'static str,
-    version: u32,
     /// Which libvirt.
     connect: String,
     machine: String,
@@ -55,8 +53,6 @@ struct DomainRow {
 pub(crate) fn view(uri: &str, machine: &Machine, look: &Look, rates: &Rates) -> View {
     let domains: Vec<DomainRow> = look.domains.iter().map(|seen| domain_row(machine, seen, rates)).collect();
     View {
-        format: "homenode-top-connect",
-        version: 1,
         connect: uri.to_owned(),
         machine: machine.name.clone(),
         nodes: machine.nodes.iter().map(|node| node_row(machine, node.id, look, rates, &domains)).collect(),

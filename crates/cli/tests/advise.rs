@@ -9,6 +9,7 @@ fn advise(directory: &Path, spec: &str, arguments: &[&str]) -> Output {
     let file = directory.join("wide.toml");
     std::fs::write(&file, spec).expect("a spec");
     Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .env("LC_ALL", "C.UTF-8")
         .arg("advise")
         .arg(file)
         .args(arguments)

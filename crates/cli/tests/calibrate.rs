@@ -44,7 +44,7 @@ fn this_host_gets_a_machine_file_that_passes_the_check_and_is_never_overwritten(
     let output = homenode(&["calibrate", "--quick", "--json", "--out", &out]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(json["format"], "homenode-calibration");
+    assert_eq!(json["format"], "homenode.calibrate");
     assert!(json["rates"]["local_latency_ns"]["value"].as_f64().is_some_and(|ns| ns > 0.0));
     let first = &json["residuals"][0];
     assert!(first["measured"].as_f64().is_some_and(|rate| rate > 0.0) && first["error_percent"].is_number(), "{first}");

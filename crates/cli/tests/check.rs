@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 const MACHINE: &str = "hp-dl380-g6";
 
 fn homenode(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_homenode")).args(arguments).output().expect("homenode")
+    Command::new(env!("CARGO_BIN_EXE_homenode")).env("LC_ALL", "C.UTF-8").args(arguments).output().expect("homenode")
 }
 
 fn corpus() -> PathBuf {
@@ -60,7 +60,7 @@ fn json_has_every_finding_with_its_patch() {
     let output = homenode(&["check", &domain("auto-with-memnode"), "--on", MACHINE, "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(report["format"], "homenode-check");
+    assert_eq!(report["format"], "homenode.check");
     assert_eq!(report["version"], 1);
     assert_eq!(report["vm"], "auto1");
     let findings = report["findings"].as_array().expect("findings");

@@ -53,7 +53,7 @@ fn a_vm_that_is_too_wide_is_planned_with_a_warning() {
 fn json_has_a_format_and_the_whole_plan() {
     let text = printed(&homenode(&["plan", &example("eight-nodes.toml"), "--on", MACHINE, "--json"]));
     let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!((report["format"].as_str(), report["version"].as_u64()), (Some("homenode-plan"), Some(1)));
+    assert_eq!((report["format"].as_str(), report["version"].as_u64()), (Some("homenode.plan"), Some(1)));
     let nodes = report["plan"]["topology"]["nodes"].as_array().expect("nodes");
     assert_eq!(nodes.len(), 8);
     assert!(nodes.iter().all(|node| node["memory"] == 512 << 20 && node["vcpus"].as_array().map(Vec::len) == Some(8)));

@@ -138,8 +138,12 @@ fn a_background_vm_is_listed_refused_twice_and_stopped() {
 
     let listed = stdout(&place.output(&["vm", "list", "--json"]));
     let vms: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
-    assert_eq!((&vms[0]["name"], &vms[0]["qemu"]["pid"]), (&"cli-daemon".into(), &residence.pid.into()), "{listed}");
-    assert!(vms[0]["uptime_seconds"].as_f64().is_some_and(|seconds| seconds < 300.0), "{listed}");
+    assert_eq!(
+        (&vms["vms"][0]["name"], &vms["vms"][0]["qemu"]["pid"]),
+        (&"cli-daemon".into(), &residence.pid.into()),
+        "{listed}"
+    );
+    assert!(vms["vms"][0]["uptime_seconds"].as_f64().is_some_and(|seconds| seconds < 300.0), "{listed}");
     assert!(stdout(&place.output(&["vm", "list"])).contains("cli-daemon"));
 
     let again = place.output(&["run", text(&spec), "--daemonize"]);

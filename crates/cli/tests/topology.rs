@@ -10,7 +10,12 @@ fn golden(file: &str) -> PathBuf {
 }
 
 fn topology(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_homenode")).arg("topology").args(arguments).output().expect("homenode starts")
+    Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .env("LC_ALL", "C.UTF-8")
+        .arg("topology")
+        .args(arguments)
+        .output()
+        .expect("homenode starts")
 }
 
 fn printed(arguments: &[&str]) -> String {
@@ -24,7 +29,7 @@ fn machine(arguments: &[&str]) -> Machine {
     let mut all = arguments.to_vec();
     all.push("--json");
     let report: serde_json::Value = serde_json::from_str(&printed(&all)).expect("JSON");
-    assert_eq!(report["format"], "homenode-topology");
+    assert_eq!(report["format"], "homenode.topology");
     assert_eq!(report["version"], 1);
     serde_json::from_value(report["machine"].clone()).expect("a machine")
 }
@@ -96,7 +101,7 @@ fn a_capture_that_cannot_be_written_says_where() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("missing/report.tar.gz");
     let output = topology(&["--capture", file.to_str().expect("a path")]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("missing/report.tar.gz"));
     let full = Path::new("/dev/full");
     if full.exists() {
@@ -162,4 +167,17 @@ fn bad_input_is_named() {
             assert!(error.contains(part), "--on {on}: `{part}` is missing in: {error}");
         }
     }
+}
+
+#[test]
+fn a_locale_without_utf8_gets_ascii_of_the_same_width() {
+    let said = |locale: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
+        command.args(["topology", "--on", "hp-dl380-g6"]).env("LC_ALL", locale);
+        String::from_utf8(command.output().expect("homenode starts").stdout).expect("text")
+    };
+    let (plain, drawn) = (said("C"), said("C.UTF-8"));
+    assert!(plain.is_ascii() && !drawn.is_ascii(), "{plain}");
+    let widths = |text: &str| text.lines().map(|line| line.chars().count()).collect::<Vec<_>>();
+    assert_eq!(widths(&plain), widths(&drawn));
 }

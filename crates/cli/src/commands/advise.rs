@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &AdviseArguments) -> anyhow::Result<()> {
     let advice = evaluate::advise::advise(&spec, &described, &profile, arguments.threads, &cells)
         .map_err(|error| bad_input(format!("{}: {error}", arguments.spec.display())))?;
     if arguments.json {
-        output::json(&advice)?;
+        output::json("advise", &advice)?;
     } else {
         output::print(advise_view::view(&spec, &advice))?;
     }

@@ -3,7 +3,7 @@
 use crate::args::BalanceArguments;
 use crate::balance_view::Log;
 use crate::commands::balance_replay;
-use crate::failure::bad_input;
+use crate::failure::{bad_input, unwritable};
 use crate::{balance_view, balancer_host, balancer_place};
 use anyhow::{Context, bail};
 use daemon::{Balancer, DaemonError, Event, Instance, Mode, Outcome, PolicyFile, Recorder, Restored, Rules, Wake};
@@ -29,7 +29,8 @@ pub(crate) fn run(arguments: &BalanceArguments) -> anyhow::Result<()> {
         return release(&mut balancer, &log);
     }
     if let Some(path) = &arguments.record {
-        let recorder = Recorder::start(path, balancer.machine(), &policy, &balancer.saved().balance)?;
+        let recorder = Recorder::start(path, balancer.machine(), &policy, &balancer.saved().balance)
+            .map_err(|error| unwritable("--record", &error))?;
         balancer.record_to(recorder);
     }
     let stop = stop_signals()?;

@@ -58,7 +58,7 @@ impl Totals {
 }
 
 fn json(period: &ReplayedPeriod) -> anyhow::Result<()> {
-    output::line(serde_json::to_string(period)?)
+    output::json_line("balance.replay", period)
 }
 
 fn print(period: &ReplayedPeriod, first: u64) -> anyhow::Result<()> {

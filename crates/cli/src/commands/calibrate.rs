@@ -2,7 +2,7 @@
 
 use crate::args::CalibrateArguments;
 use crate::evaluation_view::View;
-use crate::failure::bad_input;
+use crate::failure::{bad_input, unwritable};
 use crate::text::{WIDTH, lines, table, wrapped};
 use crate::{measuring, output};
 use anyhow::{Context, anyhow};
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &CalibrateArguments) -> anyhow::Result<()> {
     })?;
     write(&out, &calibration.described.text, arguments.force)?;
     if arguments.json {
-        output::json(&json(&out, &calibration))?;
+        output::json("calibrate", &json(&out, &calibration))?;
     } else {
         output::print(shown(&calibration))?;
         output::line(format_args!(
@@ -82,7 +82,7 @@ fn partial(out: &Path) -> PathBuf {
 
 /// The whole file or none: it gets its name when it is complete.
 fn write(out: &Path, text: &str, force: bool) -> anyhow::Result<()> {
-    let fail = |error: std::io::Error| anyhow!("{}: cannot be written: {error}", out.display());
+    let fail = |error| unwritable(format_args!("{}: cannot be written", out.display()), &error);
     let partial = partial(out);
     let mut file = fs::File::create_new(&partial).map_err(fail)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| {
@@ -105,7 +105,7 @@ fn json(out: &Path, calibration: &Calibration) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "format": "homenode-calibration", "version": 1, "file": out, "machine": calibration.described.machine,
+        "file": out, "machine": calibration.described.machine,
         "rates": calibration.described.rates, "measured": calibration.measured, "residuals": residuals,
         "notes": calibration.notes,
     })

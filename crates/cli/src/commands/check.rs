@@ -64,10 +64,9 @@ fn show(
 ) -> anyhow::Result<()> {
     let problems = check_view::problems(findings);
     if arguments.json {
-        let (format, version) = ("homenode-check", 1);
         let notes = findings.len() - problems;
         let (machine, vm) = (machine.name.as_str(), vm.name.as_str());
-        output::json(&Report { format, version, machine, vm, source, problems, notes, findings })?;
+        output::json("check", &Report { machine, vm, source, problems, notes, findings })?;
     } else {
         output::print(check_view::text(vm, &machine.name, source, findings))?;
     }
@@ -79,7 +78,7 @@ fn show(
 
 /// Prints the domain with the cures of all problems.
 fn cured(checked: &CheckedDomain, machine: &Machine, occupancy: &Occupancy, source: &str) -> anyhow::Result<()> {
-    output::print(&checked.cured)?;
+    output::exact(&checked.cured)?;
     let after = CheckedDomain::new(machine, occupancy, &checked.cured, source).map_err(bad_input)?;
     let left: Vec<&str> = after
         .findings

@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
     let vms = host.vms().filter(|vm| is_meant(&vm.key, only.as_ref())).count();
     let view = View { vms, repairs, findings };
     if arguments.json {
-        output::json(&view)?;
+        output::json("doctor", &view)?;
     } else {
         output::print(doctor_view::text(&view))?;
     }

@@ -4,7 +4,7 @@ mod modelled;
 
 use crate::args::EvaluateArguments;
 use crate::evaluation_view::{View, duration};
-use crate::failure::bad_input;
+use crate::failure::{bad_input, unwritable};
 use crate::{measuring, output};
 use anyhow::{Context, anyhow};
 use evaluate::environment::{Environment, available_memory};
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     let environment = Environment::of_host(&machine, available, described, command, real::now());
     let copy = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let results = Results::create(&arguments.results, &real::stamp(), &copy, &resolved, &environment)
-        .map_err(|error| anyhow!("--results: cannot make the results directory: {error}"))?;
+        .map_err(|error| unwritable("--results: cannot make the results directory", &error))?;
     measure(arguments, &results, &resolved, &environment, &[], agent)
 }
 
@@ -130,7 +130,7 @@ fn measure(
         anyhow!("{error}\nWhat was measured before is kept. When that is mended, continue with: {again}")
     })?;
     if arguments.json {
-        output::json(&outcome.summary)?;
+        output::json("evaluate", &outcome.summary)?;
     } else {
         output::print(text::render(&outcome.summary, &outcome.tables))?;
         output::line(format_args!("Report: {}", results.path().join("report.html").display()))?;
@@ -147,8 +147,7 @@ fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
     let seconds = estimate::total_seconds(resolved, &visits);
     if json {
         let value = serde_json::json!({ "resolved": resolved, "visits": visits, "estimated_seconds": seconds });
-        output::json(&value)?;
-        return Ok(());
+        return output::json("evaluate.dry_run", &value);
     }
     output::line(&resolved.experiment.title)?;
     output::line(format_args!(

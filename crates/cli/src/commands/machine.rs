@@ -56,9 +56,7 @@ fn list(json: bool) -> anyhow::Result<()> {
         }
     }
     if json {
-        let report = serde_json::json!({ "format": "homenode-machine-list", "version": 1, "machines": entries });
-        output::json(&report)?;
-        return Ok(());
+        return output::json("machine.list", &serde_json::json!({ "machines": entries }));
     }
     let mut rows = table(["name", "CPU", "nodes", "threads", "rates", "assumed"], &[2, 3, 5]);
     for entry in &entries {
@@ -95,10 +93,9 @@ fn check(choice: &str, json: bool) -> anyhow::Result<()> {
     let refused = found.iter().filter(|located| located.finding.refuses()).count();
     if json {
         let report = serde_json::json!({
-            "format": "homenode-machine-check", "version": 1, "machine": choice, "can_be_modelled": refused == 0,
-            "values": values, "findings": found,
+            "machine": choice, "can_be_modelled": refused == 0, "values": values, "findings": found,
         });
-        output::json(&report)?;
+        output::json("machine.check", &report)?;
     } else {
         output::print(view(&title, values, &found))?;
     }

@@ -10,11 +10,9 @@ use scheduler::{Occupancy, Plan, PlanError};
 use serde::Serialize;
 use topology::Machine;
 
-/// What `--json` prints. A change that breaks readers raises `version`.
+/// What `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
-    format: &'static str,
-    version: u32,
     machine: &'a str,
     occupancy: &'a Occupancy,
     plan: &'a Plan,
@@ -28,14 +26,10 @@ pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
     if let Some(stack) = arguments.emit {
         return plan_emit::print(stack, &machine, &spec, &plan, arguments);
     }
-    let text = if arguments.json {
-        let (format, version) = ("homenode-plan", 1);
-        let report = Report { format, version, machine: &machine.name, occupancy: &occupancy, plan: &plan };
-        serde_json::to_string_pretty(&report)? + "\n"
-    } else {
-        plan_view::view(&machine, &occupancy, &plan)
-    };
-    output::print(text)
+    if arguments.json {
+        return output::json("plan", &Report { machine: &machine.name, occupancy: &occupancy, plan: &plan });
+    }
+    output::print(plan_view::view(&machine, &occupancy, &plan))
 }
 
 /// Another machine than a host is taken to be empty.

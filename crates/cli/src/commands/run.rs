@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let (_, plan) = plan(&spec, arguments)?;
     let launch = launch(spec, plan, arguments);
     if arguments.dry_run {
-        output::line(qemu::command_by_hand(&launch).map_err(failure)?)?;
+        output::exact(qemu::command_by_hand(&launch).map_err(failure)? + "\n")?;
         return Ok(());
     }
     warn(&launch, &Accelerator::detect(launch.spec.vcpus));
@@ -115,10 +115,11 @@ pub(super) enum Output {
 
 /// Says where the VM is: on standard error where standard output is the guest's console.
 pub(super) fn print(residence: &Residence, json: bool, output: Output) -> anyhow::Result<()> {
-    let text = if json { serde_json::to_string(residence)? + "\n" } else { residence_view::view(residence) };
-    match output {
-        Output::Standard => output::print(text)?,
-        Output::Error => eprint!("{text}"),
+    match (output, json) {
+        (Output::Standard, true) => output::json_line("run", residence)?,
+        (Output::Standard, false) => output::print(residence_view::view(residence))?,
+        (Output::Error, true) => eprint!("{}", output::json_text("run", residence)?),
+        (Output::Error, false) => eprint!("{}", output::readable(residence_view::view(residence))),
     }
     Ok(())
 }

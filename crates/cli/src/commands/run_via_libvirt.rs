@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let (xml, files) = domain(&launch, &machine, &accelerator, arguments)?;
     if arguments.dry_run {
         files.keep();
-        return output::print(xml);
+        return output::exact(xml);
     }
     run::warn(&launch, &accelerator);
     lock.reserve([&launch.plan])?;

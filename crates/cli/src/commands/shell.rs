@@ -8,7 +8,7 @@ use clap::CommandFactory;
 pub(crate) fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "homenode", &mut script);
-    output::print(String::from_utf8_lossy(&script))
+    output::exact(String::from_utf8_lossy(&script))
 }
 
 /// Prints `homenode(1)` with all its commands.
@@ -21,5 +21,5 @@ pub(crate) fn man() -> anyhow::Result<()> {
         let title = format!("homenode {}", subcommand.get_name());
         clap_mangen::Man::new(subcommand.clone()).title(title).render(&mut page)?;
     }
-    output::print(String::from_utf8_lossy(&page))
+    output::exact(String::from_utf8_lossy(&page))
 }

@@ -45,7 +45,7 @@ fn view(host: &impl scheduler::Host, observation: &scheduler::Observation, argum
 
 fn print(view: &top_view::View, json: bool) -> anyhow::Result<()> {
     if json {
-        output::json(view)?;
+        output::json("top", view)?;
     } else {
         output::print(top_view::text(view))?;
     }

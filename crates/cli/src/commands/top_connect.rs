@@ -40,5 +40,5 @@ fn look(remote: &mut Remote) -> anyhow::Result<Look> {
 }
 
 fn print(view: &remote_view::View, json: bool) -> anyhow::Result<()> {
-    if json { output::json(view) } else { output::print(remote_view::text(view)) }
+    if json { output::json("top", view) } else { output::print(remote_view::text(view)) }
 }

@@ -1,6 +1,7 @@
 //! `homenode topology`.
 
 use crate::args::TopologyArguments;
+use crate::failure::unwritable;
 use crate::output;
 use crate::{machine_choice, machine_view};
 use anyhow::Context;
@@ -9,11 +10,9 @@ use std::fs;
 use std::path::Path;
 use topology::{Machine, read};
 
-/// What `--json` prints. A change that breaks readers raises `version`.
+/// What `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
-    format: &'static str,
-    version: u32,
     machine: &'a Machine,
 }
 
@@ -23,13 +22,10 @@ pub(crate) fn run(arguments: &TopologyArguments) -> anyhow::Result<()> {
         return capture(file);
     }
     let machine = machine_choice::machine_or_host(&arguments.machine, &arguments.connect)?;
-    let text = if arguments.json {
-        let report = Report { format: "homenode-topology", version: 1, machine: &machine };
-        serde_json::to_string_pretty(&report)? + "\n"
-    } else {
-        machine_view::view(&machine)
-    };
-    output::print(text)
+    if arguments.json {
+        return output::json("topology", &Report { machine: &machine });
+    }
+    output::print(machine_view::view(&machine))
 }
 
 /// Packs this host's files; a half-written archive is not left behind.
@@ -41,7 +37,7 @@ fn capture(file: &Path) -> anyhow::Result<()> {
             let _ = fs::remove_file(file);
         }
         let advice = "the capture cannot be written; give a file in a directory that exists and has room";
-        return Err(error).with_context(|| format!("{}: {advice}", file.display()));
+        return Err(unwritable(format_args!("{}: {advice}", file.display()), &error));
     }
     output::line(format_args!(
         "{}: {} bytes; look at it with `homenode topology --on {0}`",

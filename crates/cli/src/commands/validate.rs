@@ -11,7 +11,7 @@ use evaluate::validation::report::validate;
 pub(crate) fn run(arguments: &ValidateArguments) -> anyhow::Result<()> {
     let validation = validate().context("the published experiments do not run on the model")?;
     if arguments.json {
-        output::json(&validation)?;
+        output::json("validate", &validation)?;
     } else {
         output::print(view::render(&validation, arguments.cells))?;
     }

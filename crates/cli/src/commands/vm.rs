@@ -43,10 +43,11 @@ fn list(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
     }
     libvirt_vms::say()?;
     if json {
-        let vms: Vec<Listed> =
-            listing.vms.iter().map(|state| Listed { state, uptime_seconds: state.uptime_seconds() }).collect();
-        output::json(&vms)?;
-        return Ok(());
+        let listed = |state| Listed { state, uptime_seconds: state.uptime_seconds() };
+        return output::json(
+            "vm.list",
+            &serde_json::json!({ "vms": listing.vms.iter().map(listed).collect::<Vec<_>>() }),
+        );
     }
     if listing.vms.is_empty() {
         output::line("No VM runs in the background.")?;

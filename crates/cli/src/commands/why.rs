@@ -1,21 +1,20 @@
 //! `homenode why`.
 
 use crate::args::WhyArguments;
-use crate::balancer_host::{manager_of, open, uuid_of, watch};
+use crate::balancer_host::{manager_of, uuid_of};
 use crate::commands::balance::policy;
 use crate::output;
-use crate::{balancer_place, vm_choice, why_view};
+use crate::{balancer_place, source, vm_choice, why_view};
 use anyhow::Context;
 use daemon::Rules;
-use scheduler::Observe;
 use scheduler::balance::{BalanceState, why};
 use std::time::Duration;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
-    let mut host = open(None, false)?;
+    let mut host = source::open(&arguments.source)?;
     let given = arguments.policy.as_deref().map(|path| policy(Some(path), host.machine())).transpose()?;
-    let mut observation = watch(&mut host, Duration::from_secs_f64(arguments.interval))?;
+    let mut observation = host.watch(Duration::from_secs_f64(arguments.interval))?;
     let vm = vm_choice::choose(&observation, &arguments.vm, uuid_of)?;
     let balancer = balancer_place::look(&arguments.state);
     let policy = given.or_else(|| balancer.as_ref().map(|seen| seen.saved.policy.clone())).unwrap_or_default();
@@ -28,7 +27,7 @@ pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
     let view =
         why_view::View { balancer_pid, manager: manager_of(vm.pid), nodes: observation.nodes.len(), explanation };
     if arguments.json {
-        output::json(&view)?;
+        output::json("why", &view)?;
     } else {
         output::print(why_view::text(&view))?;
     }

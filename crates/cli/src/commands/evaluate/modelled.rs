@@ -1,7 +1,7 @@
 //! `homenode evaluate EXPERIMENT --on MACHINE`: the model instead of this host.
 
 use crate::args::EvaluateArguments;
-use crate::failure::bad_input;
+use crate::failure::{bad_input, unwritable};
 use crate::machine_choice;
 use crate::output;
 use anyhow::{Context, anyhow};
@@ -29,13 +29,13 @@ pub(crate) fn run(arguments: &EvaluateArguments, file: &Path, experiment: &Exper
     let copy = std::fs::read_to_string(file).with_context(|| name.clone())?;
     let machines = machines(&prediction, &on_machine);
     let results = Results::create_modelled(&arguments.results, &real::stamp(), &copy, &prediction, &machines)
-        .map_err(|error| anyhow!("--results: cannot make the results directory: {error}"))?;
+        .map_err(|error| unwritable("--results: cannot make the results directory", &error))?;
     let again = again(arguments, &results.path().join("experiment.toml"), on);
     let pictures = machine_picture::pictures(&prediction, &machines);
     let page = page::html(experiment, &prediction, &tables, &pictures, &again);
     results.write("report.html", page.as_bytes()).context("cannot write the report")?;
     if arguments.json {
-        output::json(&prediction)?;
+        output::json("evaluate", &prediction)?;
     } else {
         output::print(text::render_modelled(&prediction, &tables))?;
         output::line(format_args!("Report: {}", results.path().join("report.html").display()))?;

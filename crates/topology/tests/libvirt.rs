@@ -27,7 +27,9 @@ fn hwloc_xml_and_capabilities_of_one_machine_agree() {
     assert_eq!(ours.distances, theirs.distances);
     assert_eq!(ours.name, theirs.name);
     assert!(ours.nodes.iter().zip(&theirs.nodes).all(|(a, b)| (a.id, a.memory, a.free) == (b.id, b.memory, b.free)));
-    assert_eq!(ours.notes, theirs.notes);
+    assert_eq!(ours.notes, [] as [&str; 0]);
+    // lstopo writes no distances of a synthetic machine.
+    assert!(theirs.notes[0].starts_with("No complete and valid table of distances"), "{:?}", theirs.notes);
     assert_eq!(ours.cpu_model.as_deref(), Some("AMD EPYC-Rome"));
 }
 

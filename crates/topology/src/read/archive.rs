@@ -84,14 +84,16 @@ fn unpack_tar(stream: impl Read) -> Result<Files, String> {
             }
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).map_err(damaged)?;
-            text = Some(String::from_utf8_lossy(&bytes).into_owned());
+            // Some captures pad each file with zeros.
+            text = Some(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned());
         }
         files.insert(path, text);
     }
     Ok(files)
 }
 
-/// An entry's path from its `sys` or `proc` on, which may be one directory down; `None` for anything else.
+/// An entry's path from its `sys` or `proc` on, or from where cpusets were mounted in old days; that may be one directory down.
+/// `None` for anything else.
 fn path_in_tree(path: &Path) -> Option<String> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -101,7 +103,7 @@ fn path_in_tree(path: &Path) -> Option<String> {
             _ => return None,
         }
     }
-    let start = names.iter().take(2).position(|&name| name == "sys" || name == "proc")?;
+    let start = names.iter().take(2).position(|name| ["sys", "proc", "dev", "cgroup"].contains(name))?;
     Some(names[start..].join("/"))
 }
 

@@ -18,10 +18,14 @@ pub(super) fn of_cores(
     tree: &Tree,
     online: &CpuSet,
     cores: &BTreeMap<CpuId, CpuId>,
+    is_intel: bool,
     notes: &mut Vec<String>,
 ) -> Result<BTreeMap<CpuId, u32>, ReadError> {
     let stated = stated(tree, online, cores)?;
-    let raw = if stated.is_empty() { hybrid(tree, online, notes)? } else { stated };
+    let mut raw = if stated.is_empty() { hybrid(tree, online, notes)? } else { stated };
+    if raw.is_empty() && is_intel {
+        raw = by_performance(tree, online, cores, notes)?;
+    }
     let largest = raw.values().copied().max().unwrap_or(0);
     if largest == 0 || raw.values().all(|&capacity| capacity == largest) {
         return Ok(BTreeMap::new());
@@ -29,6 +33,39 @@ pub(super) fn of_cores(
     let scaled = |capacity: u64| capacity.saturating_mul(LARGEST).div_ceil(largest).clamp(1, LARGEST) as u32;
     // A CPU that says nothing is taken as a large one.
     Ok(online.iter().map(|cpu| (cpu, scaled(raw.get(&cpu).copied().unwrap_or(largest)))).collect())
+}
+
+/// Kinds of core where the PMUs that would name them are missing, as in captures by others: cores of Intel whose CPPC says that they
+/// reach three quarters of the strongest at most. Favoured cores of one kind differ by less; on AMD the figure is a rank.
+fn by_performance(
+    tree: &Tree,
+    online: &CpuSet,
+    cores: &BTreeMap<CpuId, CpuId>,
+    notes: &mut Vec<String>,
+) -> Result<BTreeMap<CpuId, u64>, ReadError> {
+    // A processor that is not hybrid has this PMU instead.
+    if !tree.names("sys/devices/cpu").is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let mut reached = BTreeMap::<CpuId, u64>::new();
+    for &core in cores.values() {
+        if reached.contains_key(&core) {
+            continue;
+        }
+        let path = format!("{CPUS}/cpu{core}/acpi_cppc/highest_perf");
+        let Some(value) = tree.number(&path, "a number")? else { return Ok(BTreeMap::new()) };
+        reached.insert(core, value);
+    }
+    let strongest = reached.values().copied().max().unwrap_or(0);
+    let is_weak = |value: u64| value.saturating_mul(4) <= strongest.saturating_mul(3);
+    let of_cpu = |cpu: CpuId| cores.get(&cpu).and_then(|core| reached.get(core)).copied().unwrap_or(strongest);
+    let weak: CpuSet = online.iter().filter(|&cpu| is_weak(of_cpu(cpu))).collect();
+    if weak.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    notes.push(format!("Cores of several kinds (CPUs {weak} are the weaker ones): their relative capacity is from ACPI CPPC's highest performance."));
+    let value = |cpu: CpuId| if weak.contains(cpu) { of_cpu(cpu) } else { strongest };
+    Ok(online.iter().map(|cpu| (cpu, value(cpu))).collect())
 }
 
 /// `cpu_capacity`, read once a core. Where the first online CPU has none, none has.

@@ -4,7 +4,7 @@
 //! files instead of tens of thousands.
 
 use super::error::ReadError;
-use super::sysfs::{CPUS, NODES};
+use super::sysfs::CPUS;
 use super::tree::Tree;
 use crate::{Bytes, CoreId, CpuId, CpuSet, HardwareThread, Llc, LlcId, NodeId, SocketId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,8 +79,9 @@ pub(super) fn numbered(leaders: &Leaders) -> BTreeMap<CpuId, u32> {
 pub(super) fn threads(
     tree: &Tree,
     cpus: &Cpus,
-    nodes: &[NodeId],
+    homes: &BTreeMap<CpuId, NodeId>,
     allowed: Option<&CpuSet>,
+    is_intel: bool,
     notes: &mut Vec<String>,
 ) -> Result<(Vec<HardwareThread>, Vec<Llc>), ReadError> {
     let topology = |cpu: CpuId, file: &str| format!("{CPUS}/cpu{cpu}/topology/{file}");
@@ -92,14 +93,13 @@ pub(super) fn threads(
     };
     let cores = group(&cpus.online, true, |cpu| listed(cpu, "thread_siblings", "core_cpus"))?;
     let core_numbers = numbered(&cores);
-    let sockets = sockets(tree, &cpus.online, |cpu| listed(cpu, "core_siblings", "package_cpus"), notes)?;
-    let (cache_of, llcs) = last_level_caches(tree, &cpus.online)?;
-    let homes = homes(tree, cpus, nodes, notes)?;
-    let capacities = super::capacity::of_cores(tree, &cpus.online, &cores, notes)?;
-    let first_node = nodes.first().copied().unwrap_or(NodeId(0));
+    let sockets =
+        super::sockets::of_cpus(tree, &cpus.online, |cpu| listed(cpu, "core_siblings", "package_cpus"), notes)?;
+    let (cache_of, llcs) = last_level_caches(tree, &cpus.online, &cores)?;
+    let capacities = super::capacity::of_cores(tree, &cpus.online, &cores, is_intel, notes)?;
     let mut next_core = core_numbers.len() as u32;
-    let mut threads = Vec::with_capacity(cpus.present.len());
-    for id in cpus.present.iter() {
+    let mut threads = Vec::with_capacity(homes.len());
+    for (id, &node) in cpus.present.iter().filter_map(|id| Some((id, homes.get(&id)?))) {
         let core = cores.get(&id).map(|leader| core_numbers[leader]).unwrap_or_else(|| {
             next_core += 1;
             next_core - 1
@@ -108,7 +108,7 @@ pub(super) fn threads(
             id,
             core: CoreId(core),
             llc: cache_of.get(&id).copied(),
-            node: homes.get(&id).copied().unwrap_or(first_node),
+            node,
             socket: sockets.get(&id).copied().unwrap_or(SocketId(u32::MAX)),
             online: cpus.online.contains(id),
             allowed: allowed.is_none_or(|allowed| allowed.contains(id)),
@@ -116,6 +116,7 @@ pub(super) fn threads(
         });
     }
     place_offline(&mut threads, notes);
+    super::sockets::count_from_zero(&mut threads, notes);
     Ok((threads, llcs))
 }
 
@@ -136,112 +137,21 @@ pub(super) fn place_offline(threads: &mut [HardwareThread], notes: &mut Vec<Stri
     notes.push(format!("Offline: CPUs {offline}. Linux does not say which core, cache or socket they belong to: each is kept as a core of its own."));
 }
 
-/// The socket of each online CPU, numbered as the kernel does where it gives a number that is not negative.
-fn sockets(
+/// The last-level cache of each online CPU that names one: the data or unified cache of the highest level.
+fn last_level_caches(
     tree: &Tree,
     online: &CpuSet,
-    members: impl Fn(CpuId) -> Result<Option<CpuSet>, ReadError>,
-    notes: &mut Vec<String>,
-) -> Result<BTreeMap<CpuId, SocketId>, ReadError> {
-    let leaders = group(online, false, &members)?;
-    // CPUs without a list are one group, unless their numbers tell them apart.
-    let unlisted = online.iter().find(|cpu| !leaders.contains_key(cpu));
-    let mut numbers = BTreeMap::<CpuId, Option<u32>>::new();
-    let mut sockets = BTreeMap::new();
-    let mut unknown = Vec::new();
-    for cpu in online.iter() {
-        let asked = leaders.get(&cpu).copied().unwrap_or(cpu);
-        let number = match numbers.get(&asked) {
-            Some(number) => *number,
-            None => socket_number(tree, asked)?,
-        };
-        numbers.insert(asked, number);
-        match number {
-            Some(number) => {
-                sockets.insert(cpu, SocketId(number));
-            }
-            None => unknown.push((cpu, leaders.get(&cpu).copied().or(unlisted).unwrap_or(cpu))),
-        }
-    }
-    name_sockets(&mut sockets, &unknown, notes);
-    Ok(sockets)
-}
-
-fn socket_number(tree: &Tree, cpu: CpuId) -> Result<Option<u32>, ReadError> {
-    let number = tree.number::<i64>(&format!("{CPUS}/cpu{cpu}/topology/physical_package_id"), "a number")?;
-    // The largest is left free, so that a next number always exists.
-    Ok(number.and_then(|number| u32::try_from(number).ok()).filter(|&number| number < u32::MAX))
-}
-
-/// Gives the next free numbers to groups of CPUs whose socket has none.
-fn name_sockets(sockets: &mut BTreeMap<CpuId, SocketId>, unknown: &[(CpuId, CpuId)], notes: &mut Vec<String>) {
-    let Some(&(first, _)) = unknown.first() else { return };
-    let next = sockets.values().map(|socket| socket.0 + 1).max().unwrap_or(0);
-    let groups: BTreeSet<CpuId> = unknown.iter().map(|&(_, leader)| leader).collect();
-    let numbers: BTreeMap<CpuId, u32> = groups.into_iter().zip(next..).collect();
-    sockets.extend(unknown.iter().map(|(cpu, leader)| (*cpu, SocketId(numbers[leader]))));
-    notes.push(format!(
-        "Linux gives no number for the socket of CPU {first} (physical_package_id is missing or -1): sockets are numbered by the CPUs that they list."
-    ));
-}
-
-/// The node of each CPU.
-fn homes(
-    tree: &Tree,
-    cpus: &Cpus,
-    nodes: &[NodeId],
-    notes: &mut Vec<String>,
-) -> Result<BTreeMap<CpuId, NodeId>, ReadError> {
-    let mut homes = BTreeMap::new();
-    let mut twice = CpuSet::new();
-    for &node in nodes {
-        let directory = format!("{NODES}/node{node}");
-        let listed = tree.list_or_mask::<CpuId>(&[format!("{directory}/cpulist")], &format!("{directory}/cpumap"))?;
-        for cpu in listed.unwrap_or_default().iter() {
-            if *homes.entry(cpu).or_insert(node) != node {
-                twice.insert(cpu);
-            }
-        }
-    }
-    if !twice.is_empty() {
-        notes.push(format!(
-            "Linux lists CPUs {twice} on more than one node (firmware is wrong): the first node has them."
-        ));
-    }
-    if nodes.len() == 1 {
-        homes.extend(cpus.present.iter().map(|cpu| (cpu, nodes[0])));
-    }
-    let mut nowhere = CpuSet::new();
-    for cpu in cpus.present.iter().filter(|cpu| !homes.contains_key(cpu)).collect::<Vec<_>>() {
-        // A node lists its online CPUs only; the link from an offline CPU to its node stays.
-        let linked = tree.numbered(&format!("{CPUS}/cpu{cpu}"), "node").first().map(|&node| NodeId(node));
-        match linked.filter(|node| nodes.contains(node)) {
-            Some(node) => {
-                homes.insert(cpu, node);
-            }
-            None => {
-                nowhere.insert(cpu);
-            }
-        }
-    }
-    if !nowhere.is_empty() {
-        notes.push(format!(
-            "CPUs {nowhere} are on no node that Linux lists: they are taken to be on node {}.",
-            nodes[0]
-        ));
-    }
-    Ok(homes)
-}
-
-/// The last-level cache of each online CPU that names one: the data or unified cache of the highest level.
-fn last_level_caches(tree: &Tree, online: &CpuSet) -> Result<(BTreeMap<CpuId, LlcId>, Vec<Llc>), ReadError> {
+    cores: &Leaders,
+) -> Result<(BTreeMap<CpuId, LlcId>, Vec<Llc>), ReadError> {
     let found = std::cell::RefCell::new(BTreeMap::new());
     let leaders = group(online, false, |cpu| {
         let Some((directory, level)) = last_level(tree, cpu)? else { return Ok(None) };
         let listed =
             tree.list_or_mask(&[format!("{directory}/shared_cpu_list")], &format!("{directory}/shared_cpu_map"))?;
         found.borrow_mut().insert(cpu, (level, cache_size(tree, &directory)?));
-        Ok(Some(listed.unwrap_or_default()))
+        // Itanium's kernel lists nobody for caches inside a core.
+        let of_core = || cores.iter().filter(|(_, leader)| Some(*leader) == cores.get(&cpu)).map(|(&cpu, _)| cpu);
+        Ok(Some(listed.filter(|listed| !listed.is_empty()).unwrap_or_else(|| of_core().collect())))
     })?;
     let numbers = numbered(&leaders);
     let found = found.into_inner();

@@ -2,7 +2,7 @@
 
 use super::error::{ReadError, shortened};
 use super::shape::{Place, Shape, node};
-use super::{hwloc_distances, masks, xml};
+use super::{hwloc_cpukinds, hwloc_distances, masks, no_distances, sockets, xml};
 use crate::{Bytes, CoreId, CpuId, CpuSet, HugePages, Llc, LlcId, Machine, MemoryKind, NodeId, NodeSet, SocketId};
 use roxmltree::{Document, Node as Element};
 
@@ -30,7 +30,7 @@ pub(super) fn from_document(document: &Document<'_>, name: &str) -> Result<Machi
             root.tag_name().name()
         )));
     };
-    let mut reader = Reader { shape: Shape::default(), name };
+    let mut reader = Reader { shape: Shape::default(), local_cpus: Vec::new(), name };
     reader.object(machine, Place::default(), 0)?;
     reader.keep_last_level_caches();
     if reader.shape.nodes.is_empty() {
@@ -41,8 +41,14 @@ pub(super) fn from_document(document: &Document<'_>, name: &str) -> Result<Machi
     }
     let order: Vec<NodeId> = reader.shape.nodes.iter().map(|node| node.id).collect();
     let distances = hwloc_distances::find(root, &order).map_err(fail)?;
+    if distances.is_none() && order.len() > 1 {
+        reader.shape.notes.push(no_distances());
+    }
+    reader.settle_homes();
     let mut machine_read = reader.shape.finish(&super::stem(name), distances, fail)?;
     limit(&mut machine_read, machine);
+    sockets::count_from_zero(&mut machine_read.threads, &mut machine_read.notes);
+    hwloc_cpukinds::apply(root, &mut machine_read.threads, &mut machine_read.notes);
     Ok(machine_read)
 }
 
@@ -60,6 +66,8 @@ fn limit(machine: &mut Machine, object: Element<'_, '_>) {
 
 struct Reader<'a> {
     shape: Shape,
+    /// The CPUs that each node of [`Shape::nodes`] says are its own.
+    local_cpus: Vec<Option<CpuSet>>,
     name: &'a str,
 }
 
@@ -137,17 +145,27 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// A CPU's node is the one that the tree says, unless that node's own set lacks it: then the first whose set has it, or none.
+    /// An export from inside a container may hold CPUs of nodes that it lacks.
+    fn settle_homes(&mut self) {
+        if self.local_cpus.is_empty() {
+            return;
+        }
+        for (cpu, place) in &mut self.shape.threads {
+            let has = |cpus: &Option<CpuSet>| cpus.as_ref().is_some_and(|cpus| cpus.contains(*cpu));
+            let agrees = |&node: &usize| self.local_cpus[node].as_ref().is_none_or(|cpus| cpus.contains(*cpu));
+            place.node = place.node.filter(agrees).or_else(|| self.local_cpus.iter().position(has));
+        }
+    }
+
     fn socket(&mut self, object: Element<'_, '_>) -> Result<SocketId, ReadError> {
         let info =
             |name| object.children().find(|child| child.has_tag_name("info") && child.attribute("name") == Some(name));
         if let Some(model) = info("CPUModel").and_then(|info| info.attribute("value")) {
             self.shape.cpu_model.get_or_insert_with(|| model.trim().to_owned());
         }
-        if let Some(id) = self.id(object)? {
-            return Ok(SocketId(id));
-        }
-        let next = self.shape.threads.iter().filter_map(|(_, place)| place.socket).map(|socket| socket.0 + 1).max();
-        Ok(SocketId(next.unwrap_or(0)))
+        let given = self.id(object)?.map(SocketId);
+        Ok(self.shape.new_socket(given))
     }
 
     fn next_core(&self) -> u32 {
@@ -166,6 +184,7 @@ impl Reader<'_> {
             self.shape.notes.push(format!("Node {id} is memory of a GPU, not RAM: no VM is placed there."));
         }
         self.shape.nodes.push(node);
+        self.local_cpus.push(object.attribute("cpuset").and_then(masks::ids));
         Ok(self.shape.nodes.len() - 1)
     }
 

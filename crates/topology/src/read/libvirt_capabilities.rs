@@ -44,7 +44,8 @@ pub(super) fn from_document(document: &Document<'_>, name: &str) -> Result<Machi
     if reader.cpus.is_empty() {
         return Err(reader.values.fail(cells, "no <cell> in it has a <cpu>"));
     }
-    reader.threads(caches::read(&reader.values, host)?)?;
+    let banks = caches::read(&reader.values, host, &mut reader.shape.notes)?;
+    reader.threads(banks)?;
     reader.finish(cells)
 }
 
@@ -190,6 +191,7 @@ impl Reader<'_> {
             thread.online = !any || self.cpus[&thread.id].is_described();
         }
         place_offline(&mut machine.threads, &mut machine.notes);
+        super::sockets::count_from_zero(&mut machine.threads, &mut machine.notes);
         Ok(machine)
     }
 
@@ -206,11 +208,7 @@ impl Reader<'_> {
             return table;
         }
         if nodes.len() > 1 {
-            self.shape.notes.push(format!(
-                "No complete and valid table of distances: {} is assumed within a node and {} between nodes.",
-                Distances::LOCAL,
-                Distances::REMOTE
-            ));
+            self.shape.notes.push(super::no_distances());
         }
         Distances::flat(nodes)
     }

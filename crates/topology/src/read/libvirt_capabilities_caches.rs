@@ -16,22 +16,31 @@ pub(super) struct Bank {
     cpus: CpuSet,
 }
 
-/// The caches that hold data. No CPU has two of one level.
-pub(super) fn read(values: &Values<'_>, host: Element<'_, '_>) -> Result<Vec<Bank>, ReadError> {
+/// The caches that hold data. No CPU has two of one level: of several the first counts, and a note says so.
+pub(super) fn read(
+    values: &Values<'_>,
+    host: Element<'_, '_>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Bank>, ReadError> {
     let listed = host.children().filter(|child| child.has_tag_name("cache"));
     let mut banks = Vec::new();
     let mut taken = BTreeSet::<(u8, CpuId)>::new();
+    let mut twice = CpuSet::new();
     for bank in listed.flat_map(|cache| cache.children()).filter(|child| child.has_tag_name("bank")) {
         if bank.attribute("type").is_some_and(|kind| matches!(kind, "code" | "instruction")) {
             continue;
         }
         let level = values.id(bank, "level", LEVELS)? as u8;
         let Some(cpus) = values.set(bank, "cpus", super::MOST_THREADS)? else { continue };
-        if let Some(cpu) = cpus.iter().find(|&cpu| !taken.insert((level, cpu))) {
-            return Err(values.fail(bank, &format!("CPU {cpu} has another cache of level {level} already")));
-        }
+        let (cpus, again): (Vec<CpuId>, Vec<CpuId>) = cpus.iter().partition(|&cpu| taken.insert((level, cpu)));
+        twice.extend(again);
         let size = bank.attribute("size").map(|size| values.amount(bank, size, "B")).transpose()?;
-        banks.push(Bank { level, size: size.filter(|size| size.0 > 0), cpus });
+        banks.push(Bank { level, size: size.filter(|size| size.0 > 0), cpus: cpus.into_iter().collect() });
+    }
+    if !twice.is_empty() {
+        notes.push(format!(
+            "libvirt gives CPUs {twice} several caches of one level: the first that holds data is taken as theirs."
+        ));
     }
     Ok(banks)
 }

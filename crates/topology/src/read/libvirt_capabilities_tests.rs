@@ -59,7 +59,6 @@ fn a_value_that_cannot_be_is_named_with_its_element_and_line() {
     }
     let cpus = "<cell id='0'><cpus><cpu id='0'/><cpu id='1'/></cpus></cell>";
     let cases = [
-        ("<bank level='3' cpus='0-1'/><bank level='3' cpus='1'/>", "<bank>: CPU 1 has another cache of level 3"),
         ("<bank level='300' cpus='0'/>", "<bank>: level=\"300\""),
         ("<bank level='3' cpus='0-'/>", "<bank>: cpus=\"0-\""),
         ("<bank level='3' size='big' unit='KiB' cpus='0'/>", "<bank>: says `big`"),
@@ -85,6 +84,24 @@ fn the_cache_of_the_highest_level_is_the_last() {
     assert_eq!(llcs, [Some(LlcId(0)), Some(LlcId(0)), Some(LlcId(1))]);
     assert_eq!((machine.llcs[0].level, machine.llcs[0].size), (4, None));
     assert_eq!((machine.llcs[1].level, machine.llcs[1].size), (3, Some(Bytes::from_mib(4))));
+}
+
+#[test]
+fn of_two_caches_of_one_level_the_first_that_holds_data_counts() {
+    let cpus = "<cell id='0'><cpus><cpu id='0'/><cpu id='1'/></cpus></cell>";
+    let code_and_data = "<bank level='3' type='code' size='1' unit='MiB' cpus='0-1'/><bank level='3' type='data' size='2' unit='MiB' cpus='0-1'/>";
+    let machine = read(&with(cpus, &format!("<cache>{code_and_data}</cache>")));
+    assert_eq!(machine.llcs.iter().map(|llc| llc.size).collect::<Vec<_>>(), [Some(Bytes::from_mib(2))]);
+    assert!(!machine.notes.iter().any(|note| note.contains("several caches")), "{:?}", machine.notes);
+    // libvirt's own test of a host with two banks for one CPU has this.
+    let twice = "<bank id='0' level='3' type='both' size='33' unit='MiB' cpus='0-1'/><bank id='1' level='3' type='both' size='33' unit='MiB' cpus='1'/>";
+    let machine = read(&with(cpus, &format!("<cache>{twice}</cache>")));
+    assert_eq!((machine.llcs.len(), machine.threads[1].llc), (1, Some(LlcId(0))));
+    assert!(
+        machine.notes.iter().any(|note| note.contains("CPUs 1 several caches of one level")),
+        "{:?}",
+        machine.notes
+    );
 }
 
 #[test]

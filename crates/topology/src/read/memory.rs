@@ -20,8 +20,14 @@ struct WholeMachine {
 }
 
 /// Memory of each of `nodes`, in their order.
-pub(super) fn of_nodes(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -> Result<Vec<NodeMemory>, ReadError> {
-    let whole = whole_machine(tree)?;
+/// `is_partial`: Linux lists a part of the machine's nodes only.
+pub(super) fn of_nodes(
+    tree: &Tree,
+    nodes: &[NodeId],
+    is_partial: bool,
+    notes: &mut Vec<String>,
+) -> Result<Vec<NodeMemory>, ReadError> {
+    let whole = whole_machine(tree)?.filter(|_| !is_partial);
     let mut memory = Vec::with_capacity(nodes.len());
     for &node in nodes {
         memory.push(of_node(tree, node)?);

@@ -13,18 +13,23 @@
 
 mod archive;
 mod capacity;
+mod cpu_model;
 mod cpus;
 mod error;
+mod homes;
+mod hwloc_cpukinds;
 mod hwloc_distances;
 mod hwloc_xml;
 mod libvirt_capabilities;
 mod libvirt_capabilities_caches;
+mod limits;
 mod machine_file;
 mod masks;
 mod memory;
 mod rates;
 mod shape;
 mod shipped;
+mod sockets;
 mod synthetic;
 mod synthetic_grammar;
 mod synthetic_indexes;
@@ -47,6 +52,15 @@ pub use xml::from_xml;
 pub const MOST_THREADS: usize = 65_536;
 /// The most NUMA nodes that a machine may have: Linux's `MAX_NUMNODES` is 1024.
 pub const MOST_NODES: usize = 1024;
+
+/// The note for a machine of several nodes without a whole table of distances.
+fn no_distances() -> String {
+    format!(
+        "No complete and valid table of distances: {} is assumed within a node and {} between nodes.",
+        crate::Distances::LOCAL,
+        crate::Distances::REMOTE
+    )
+}
 
 /// A file's name without directories and extension: what to call a machine that has no name of its own.
 fn stem(file: &str) -> String {

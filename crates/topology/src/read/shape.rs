@@ -2,7 +2,8 @@
 
 use super::error::{ReadError, check_size};
 use crate::{
-    Bytes, CoreId, CpuId, Distances, HardwareThread, HugePages, Llc, LlcId, Machine, MemoryKind, Node, NodeId, SocketId,
+    Bytes, CoreId, CpuId, CpuSet, Distances, HardwareThread, HugePages, Llc, LlcId, Machine, MemoryKind, Node, NodeId,
+    SocketId,
 };
 use std::collections::BTreeSet;
 
@@ -24,6 +25,8 @@ pub(super) struct Shape {
     pub(super) threads: Vec<(CpuId, Place)>,
     pub(super) cpu_model: Option<String>,
     pub(super) notes: Vec<String>,
+    /// Sockets that were begun.
+    pub(super) sockets: BTreeSet<SocketId>,
 }
 
 /// A node of a described machine; `memory` is `None` where the source does not say.
@@ -51,6 +54,11 @@ impl Shape {
         self.settle_memory();
         let mut next_core =
             self.threads.iter().filter_map(|(_, place)| place.core).map(|core| core.0 + 1).max().unwrap_or(0);
+        self.leave_out_homeless();
+        if self.threads.is_empty() {
+            return Err(describe("none of its hardware threads is on a NUMA node that it has".to_owned()));
+        }
+        let nowhere = self.settle_sockets();
         let mut threads = Vec::with_capacity(self.threads.len());
         for (id, place) in &self.threads {
             let core = place.core.unwrap_or_else(|| {
@@ -58,7 +66,7 @@ impl Shape {
                 CoreId(next_core - 1)
             });
             let node = self.nodes[place.node.unwrap_or(0)].id;
-            let socket = place.socket.unwrap_or(SocketId(0));
+            let socket = place.socket.unwrap_or(nowhere);
             threads.push(HardwareThread {
                 id: *id,
                 core,
@@ -69,9 +77,6 @@ impl Shape {
                 allowed: true,
                 capacity: None,
             });
-        }
-        if self.threads.iter().any(|(_, place)| place.socket.is_none()) {
-            self.notes.push("No socket is given: all is taken as one socket, 0.".to_owned());
         }
         threads.sort_by_key(|thread| thread.id);
         self.nodes.sort_by_key(|node| node.id);
@@ -96,6 +101,43 @@ impl Shape {
 }
 
 impl Shape {
+    /// A socket: with the number that is given, unless another has it.
+    pub(super) fn new_socket(&mut self, given: Option<SocketId>) -> SocketId {
+        let next = || self.sockets.last().map_or(SocketId(0), |last| SocketId(last.0.saturating_add(1)));
+        let socket = given.filter(|socket| !self.sockets.contains(socket)).unwrap_or_else(next);
+        self.sockets.insert(socket);
+        socket
+    }
+
+    /// Threads without a node are not used: where one is given, none is guessed.
+    fn leave_out_homeless(&mut self) {
+        if self.threads.iter().all(|(_, place)| place.node.is_none()) && self.nodes.len() == 1 {
+            return;
+        }
+        let homeless: CpuSet =
+            self.threads.iter().filter(|(_, place)| place.node.is_none()).map(|&(id, _)| id).collect();
+        if !homeless.is_empty() {
+            self.threads.retain(|(_, place)| place.node.is_some());
+            self.notes.push(format!(
+                "CPUs {homeless} are on no NUMA node that it has (was it made inside a container?): they are not used."
+            ));
+        }
+    }
+
+    /// The socket of threads that have none: one of its own beside those that are given.
+    fn settle_sockets(&mut self) -> SocketId {
+        let without: CpuSet =
+            self.threads.iter().filter(|(_, place)| place.socket.is_none()).map(|&(id, _)| id).collect();
+        let last = self.threads.iter().filter_map(|(_, place)| place.socket).max();
+        let socket = last.map_or(SocketId(0), |last| SocketId(last.0.saturating_add(1)));
+        if without.len() == self.threads.len() {
+            self.notes.push("No socket is given: all is taken as one socket, 0.".to_owned());
+        } else if !without.is_empty() {
+            self.notes.push(format!("CPUs {without} are in no socket that is given: they are taken as one, {socket}."));
+        }
+        socket
+    }
+
     /// hwloc and libvirt leave out an amount of zero. Where they give none at all, none is known.
     fn settle_memory(&mut self) {
         if self.nodes.iter().any(|node| node.memory > Bytes(0)) {

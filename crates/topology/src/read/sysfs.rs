@@ -2,9 +2,10 @@
 //! Documentation/admin-guide/cputopology.rst).
 
 use super::error::{ReadError, check_size};
+use super::limits::Limits;
 use super::tree::Tree;
-use super::{cpus, memory};
-use crate::{Bytes, CpuSet, Distances, Machine, MemoryKind, Node, NodeId, NodeSet};
+use super::{cpu_model, cpus, homes, memory};
+use crate::{Bytes, Distances, Machine, MemoryKind, Node, NodeId};
 use std::path::Path;
 
 pub(super) const CPUS: &str = "sys/devices/system/cpu";
@@ -38,7 +39,8 @@ pub(super) fn machine(tree: &Tree, name: &str) -> Result<Machine, ReadError> {
     let cpus = cpus::Cpus::read(tree)?;
     let nodes: Vec<NodeId> = tree.numbered(NODES, "node").into_iter().map(NodeId).collect();
     check_size(tree.place(), cpus.present.len(), nodes.len())?;
-    let limits = Limits::read(tree)?;
+    let limits = Limits::read(tree, &mut notes)?;
+    let info = cpu_model::read(tree);
     let nodes = if nodes.is_empty() {
         notes.push(
             "Linux lists no NUMA nodes here (/sys/devices/system/node is missing): all is taken as one node, 0."
@@ -48,8 +50,15 @@ pub(super) fn machine(tree: &Tree, name: &str) -> Result<Machine, ReadError> {
     } else {
         nodes
     };
-    let (threads, llcs) = cpus::threads(tree, &cpus, &nodes, limits.cpus.as_ref(), &mut notes)?;
-    let memory = memory::of_nodes(tree, &nodes, &mut notes)?;
+    let (homes, is_partial) = homes::of_cpus(tree, &cpus, &nodes, &mut notes)?;
+    let (threads, llcs) = cpus::threads(tree, &cpus, &homes, limits.cpus.as_ref(), info.is_intel, &mut notes)?;
+    if threads.iter().all(|thread| !thread.online) {
+        return Err(ReadError::NotAMachine {
+            place: tree.place().to_owned(),
+            missing: format!("{NODES}/node*/cpulist of a CPU that is online"),
+        });
+    }
+    let memory = memory::of_nodes(tree, &nodes, is_partial, &mut notes)?;
     // Linux lists only nodes with memory as allowed; one without has nothing to deny.
     let allowed = |id: NodeId, memory| {
         memory == Some(Bytes(0)) || limits.nodes.as_ref().is_none_or(|allowed| allowed.contains(id))
@@ -69,35 +78,7 @@ pub(super) fn machine(tree: &Tree, name: &str) -> Result<Machine, ReadError> {
     };
     let distances = distances(tree, &nodes, &mut notes)?;
     let listed = nodes.iter().zip(memory).map(node).collect();
-    Ok(Machine { name: name.to_owned(), cpu_model: cpu_model(tree), nodes: listed, llcs, threads, distances, notes })
-}
-
-/// What the process that looks may use.
-struct Limits {
-    cpus: Option<CpuSet>,
-    nodes: Option<NodeSet>,
-}
-
-impl Limits {
-    fn read(tree: &Tree) -> Result<Self, ReadError> {
-        const FILE: &str = "proc/self/status";
-        const KEYS: [&str; 2] = ["Cpus_allowed_list", "Mems_allowed_list"];
-        let lines = tree.lines(FILE, &KEYS, super::tree::LONGEST_FILE).unwrap_or_default();
-        let value = |key: &str| lines.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str());
-        let bad = |text: &str| tree.error(FILE, text, "a list of numbers and ranges such as `0-3,8`");
-        let cpus = value(KEYS[0]).map(|text| text.parse().map_err(|_| bad(text))).transpose()?;
-        let nodes = value(KEYS[1]).map(|text| text.parse().map_err(|_| bad(text))).transpose()?;
-        Ok(Self { cpus, nodes })
-    }
-}
-
-/// The model of the first CPU: `model name` on x86, `cpu` on POWER, `Processor` or `Model` on arm.
-fn cpu_model(tree: &Tree) -> Option<String> {
-    // The kernel writes the file as it is read; all of it, on a machine with 512 CPUs, takes longer than everything else.
-    const FIRST_CPU: u64 = 8192;
-    let keys = ["model name", "cpu", "Processor", "Model"];
-    let lines = tree.lines("proc/cpuinfo", &keys, FIRST_CPU)?;
-    lines.into_iter().find(|(key, _)| keys.contains(&key.as_str())).map(|(_, value)| value)
+    Ok(Machine { name: name.to_owned(), cpu_model: info.model, nodes: listed, llcs, threads, distances, notes })
 }
 
 fn distances(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -> Result<Distances, ReadError> {
@@ -114,11 +95,7 @@ fn distances(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -> Result<D
         return Ok(distances);
     }
     if nodes.len() > 1 {
-        notes.push(format!(
-            "No complete and valid table of distances: {} is assumed within a node and {} between nodes.",
-            Distances::LOCAL,
-            Distances::REMOTE
-        ));
+        notes.push(super::no_distances());
     }
     Ok(Distances::flat(nodes.to_vec()))
 }

@@ -23,7 +23,7 @@ enum Source {
     Captured(Files),
 }
 
-/// A tree of files, addressed by paths that start with `sys/` or `proc/`.
+/// A tree of files, addressed by paths below its root: `sys/...`, `proc/...`, and where cpusets are mounted.
 pub(super) struct Tree {
     source: Source,
     place: String,
@@ -94,18 +94,28 @@ impl Tree {
 
     /// The lines of a file whose key, before the colon, is one of `keys`; only they are recorded. Looks at the first `most` bytes.
     pub(super) fn lines(&self, path: &str, keys: &[&str], most: u64) -> Option<Vec<(String, String)>> {
-        let text = self.load(path, most)?;
         let split =
             |line: &str| line.split_once(':').map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()));
         // A node's meminfo starts each line with `Node 0 `.
         let key_of = |key: &str| key.rsplit(' ').next().unwrap_or(key).to_owned();
-        let wanted = |line: &&str| {
+        let wanted = |line: &str| {
             split(line).is_some_and(|(key, _)| keys.contains(&key.as_str()) || keys.contains(&key_of(&key).as_str()))
         };
-        let kept: Vec<&str> = text.lines().filter(wanted).collect();
-        self.remember(path, Some(&(kept.join("\n") + "\n")));
+        let kept = self.lines_kept(path, most, |line| wanted(line).then(|| line.to_owned()))?;
         let named = |key: String| if keys.contains(&key.as_str()) { key } else { key_of(&key) };
-        Some(kept.into_iter().filter_map(split).map(|(key, value)| (named(key), value)).collect())
+        Some(kept.iter().filter_map(|line| split(line)).map(|(key, value)| (named(key), value)).collect())
+    }
+
+    /// What `keep` makes of the lines of a file; only that is recorded. Looks at the first `most` bytes.
+    pub(super) fn lines_kept(
+        &self,
+        path: &str,
+        most: u64,
+        keep: impl Fn(&str) -> Option<String>,
+    ) -> Option<Vec<String>> {
+        let kept: Vec<String> = self.load(path, most)?.lines().filter_map(keep).collect();
+        self.remember(path, Some(&(kept.join("\n") + "\n")));
+        Some(kept)
     }
 
     /// Names in a directory that are `prefix` and a number, with the number, in rising order of it.

@@ -1,8 +1,12 @@
 //! Where a balancer keeps its memory and its lock, and where to look for one that runs.
+//!
+//! The lock is one for the host, wherever the state is: root and the service have it in a directory of the system, where everybody sees
+//! that it is held and nobody else can open it. A balancer of a user, who can move that user's VMs only, has one in the runtime directory
+//! of the user, and does not start beside one of the system.
 
 use crate::args_balance::StateArguments;
 use anyhow::Context;
-use daemon::{DaemonError, Instance, Saved, SavedFile, Start, holder};
+use daemon::{DaemonError, Instance, SavedFile, Start, Watched, holder};
 use linux::vms::QemuProcess;
 use qemu::{RuntimeDir, background};
 use scheduler::Occupancy;
@@ -11,8 +15,12 @@ use topology::Machine;
 
 /// Name of the state's file in a directory of its own.
 const STATE: &str = "balance.json";
-/// The directory of the service that comes with homenode (packaging/homenode-balance.service).
+/// Name of the lock.
+const LOCK: &str = "balance.lock";
+/// The directory of the service that comes with homenode (packaging/homenode-balance.service), and of the host's lock.
 const OF_SERVICE: &str = "/run/homenode-balance";
+/// In which systemd names a service's directory to it.
+const OF_UNIT: &str = "RUNTIME_DIRECTORY";
 /// The runtime directory of root.
 const OF_ROOT: &str = "/run/homenode";
 
@@ -25,22 +33,40 @@ pub(crate) fn own(arguments: &StateArguments) -> anyhow::Result<SavedFile> {
     Ok(SavedFile::new(path, SavedFile::this_boot()))
 }
 
-/// Takes the right to balance this host, as the owner of the state file.
+/// Takes the right to balance this host, whatever the state file.
 ///
 /// # Errors
 /// Another balancer runs.
-pub(crate) fn take(file: &SavedFile) -> anyhow::Result<Instance> {
-    let path = lock_of(file.path());
-    // A balancer of the system has all VMs, also ours. Tests and containers name a directory of their own.
-    if std::env::var_os(qemu::DIRECTORY_VARIABLE).is_none() {
-        for directory in [OF_SERVICE, OF_ROOT] {
-            let other = lock_of(&Path::new(directory).join(STATE));
-            if let Some(pid) = holder(&other).filter(|_| other != path) {
-                return Err(DaemonError::Running { pid }.into());
-            }
-        }
+pub(crate) fn take() -> anyhow::Result<Instance> {
+    let of_host = Path::new(OF_SERVICE).join(LOCK);
+    let own = own_lock(&of_host)?;
+    if own != of_host
+        && !is_apart()
+        && let Some(pid) = holder(&of_host)
+    {
+        return Err(DaemonError::Running { pid }.into());
     }
-    Ok(Instance::take(&path)?)
+    Ok(Instance::take(&own)?)
+}
+
+/// Whether a directory was named for all that homenode keeps while it runs: tests and containers do, and are hosts of their own.
+fn is_apart() -> bool {
+    std::env::var_os(qemu::DIRECTORY_VARIABLE).is_some()
+}
+
+/// The lock of this process.
+fn own_lock(of_host: &Path) -> anyhow::Result<PathBuf> {
+    if is_apart() {
+        return Ok(RuntimeDir::open()?.path().join(LOCK));
+    }
+    if let Some(of_unit) = std::env::var_os(OF_UNIT).filter(|directory| Path::new(directory) == Path::new(OF_SERVICE)) {
+        return Ok(Path::new(&of_unit).join(LOCK));
+    }
+    if linux::sys::effective_user_id() != 0 {
+        return Ok(RuntimeDir::open()?.path().join(LOCK));
+    }
+    std::fs::create_dir_all(OF_SERVICE).with_context(|| format!("{OF_SERVICE}: cannot be made"))?;
+    Ok(of_host.to_owned())
 }
 
 /// VMs that homenode is starting, of this user and of root, as far as they can be read.
@@ -63,44 +89,26 @@ pub(crate) fn starts() -> Vec<Start> {
 /// What the VMs that run hold of each node, and what a balancer that runs is going to bring home.
 pub(crate) fn occupancy(running: &[QemuProcess], machine: &Machine) -> Occupancy {
     let mut occupancy = linux::vms::occupancy(running, machine);
-    let moves = |seen: Seen| seen.pid.is_some() && seen.saved.policy.balance.move_memory;
+    let moves = |seen: Watched| seen.pid.is_some() && seen.saved.policy.balance.move_memory;
     if look(&StateArguments { state: None }).is_some_and(moves) {
         linux::vms::expect_home(&mut occupancy, running, machine);
     }
     occupancy
 }
 
-/// A balancer, as somebody who only looks sees it.
-pub(crate) struct Seen {
-    /// What it remembers.
-    pub(crate) saved: Saved,
-    /// Its process; `None` where it does not run any more.
-    pub(crate) pid: Option<u32>,
-}
-
-/// The balancer to ask: one that runs, else the memory of the last one of this user or of the system.
-pub(crate) fn look(arguments: &StateArguments) -> Option<Seen> {
+/// The balancer to ask: one that lives, else the memory of the last one of this user or of the system.
+pub(crate) fn look(arguments: &StateArguments) -> Option<Watched> {
     let boot = SavedFile::this_boot();
-    let at = |path: PathBuf| {
-        let saved = SavedFile::new(path.clone(), boot.clone()).peek()?;
-        Some(Seen { saved, pid: holder(&lock_of(&path)).flatten() })
-    };
+    let at = |path: PathBuf| Watched::look(&SavedFile::new(path, boot.clone()));
     if let Some(path) = &arguments.state {
         return at(path.clone());
     }
     let own = RuntimeDir::open().ok().map(|directory| directory.path().join(STATE));
-    let named = std::env::var_os(qemu::DIRECTORY_VARIABLE).is_some();
     let of_system = [OF_SERVICE, OF_ROOT].map(|directory| Path::new(directory).join(STATE));
-    let places = own.into_iter().chain(of_system.into_iter().filter(|_| !named));
-    let mut seen: Vec<Seen> = places.filter_map(at).collect();
-    let running = seen.iter().position(|seen| seen.pid.is_some()).unwrap_or(0);
-    (!seen.is_empty()).then(|| seen.swap_remove(running))
-}
-
-fn lock_of(state: &Path) -> PathBuf {
-    let mut name = state.file_name().unwrap_or_default().to_owned();
-    name.push(".lock");
-    state.with_file_name(name)
+    let places = own.into_iter().chain(of_system.into_iter().filter(|_| !is_apart()));
+    let mut seen: Vec<Watched> = places.filter_map(at).collect();
+    let living = seen.iter().position(|seen| seen.pid.is_some()).unwrap_or(0);
+    (!seen.is_empty()).then(|| seen.swap_remove(living))
 }
 
 /// The directory of the state file, made if it is not there.

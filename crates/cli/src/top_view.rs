@@ -1,9 +1,8 @@
 //! Nodes and VMs at one moment, for `homenode top`. Columns after ESXi's esxtop and sched-stats; docs/top.md explains them.
 
-use crate::balancer_place::Seen;
 use crate::cells::{bytes, dash, figure, mib};
 use crate::text::{count, lines, table};
-use daemon::VmRecord;
+use daemon::{VmRecord, Watched};
 use scheduler::{ClientObservation, Mobility, Observation, VmObservation};
 use serde::Serialize;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
@@ -72,7 +71,7 @@ struct ClientRow {
 }
 
 /// Puts an observation together with what a balancer remembers.
-pub(crate) fn view(machine: &Machine, observation: &Observation, balancer: Option<&Seen>) -> View {
+pub(crate) fn view(machine: &Machine, observation: &Observation, balancer: Option<&Watched>) -> View {
     let mut vms: Vec<VmRow> = observation.vms.iter().map(|seen| vm_row(machine, observation, seen, balancer)).collect();
     vms.sort_by(|a, b| (&a.name, a.pid).cmp(&(&b.name, b.pid)));
     View {
@@ -119,7 +118,7 @@ fn node_row(machine: &Machine, observation: &Observation, node: NodeId, vms: &[V
     }
 }
 
-fn vm_row(machine: &Machine, observation: &Observation, seen: &VmObservation, balancer: Option<&Seen>) -> VmRow {
+fn vm_row(machine: &Machine, observation: &Observation, seen: &VmObservation, balancer: Option<&Watched>) -> VmRow {
     let record = balancer.and_then(|balancer| balancer.saved.vms.iter().find(|record| record.vm == seen.vm));
     let clients: Vec<ClientRow> = seen
         .clients

@@ -108,6 +108,11 @@ fn the_second_balancer_is_refused_and_the_first_ends_without_a_trace_on_the_vm()
     assert!(complained.contains(&format!("process {}", first.id())), "{complained}");
     let (code, _, complained) = said_in(&place.runtime(), &["balance", "--release"]);
     assert!(code == Some(1) && complained.contains("another balancer"), "{complained}");
+    // Wherever it would keep its state.
+    let elsewhere = place.0.path().join("elsewhere.json");
+    let (code, _, complained) = place.balance(&["--once", "--state", text(&elsewhere)]);
+    assert!(code == Some(1) && complained.contains(&format!("process {}", first.id())), "{complained}");
+    assert!(!elsewhere.exists(), "one that is refused writes nothing");
     // One that only looks is not refused.
     assert_eq!(place.balance(&["--once", "--dry-run"]).0, Some(0));
     for number in [libc::SIGTERM, libc::SIGINT] {

@@ -2,11 +2,9 @@
 
 use crate::ledger::enter;
 use crate::record::affinity;
-use crate::{
-    DaemonError, Event, Ledger, Outcome, Period, PolicyFile, Recorder, Restored, Rules, Saved, SavedFile, VmRecord,
-};
+use crate::{DaemonError, Event, Ledger, Outcome, Period, PolicyFile, Recorder, Restored, Rules, Saved, SavedFile};
 use scheduler::balance::{BalancePolicy, Decision, record, step};
-use scheduler::{Action, ClientId, Host, Moment, Observation, ObserveError, VmKey};
+use scheduler::{Action, ActionError, ClientId, Host, Moment, Observation, ObserveError, VmKey};
 use std::collections::BTreeMap;
 use topology::{CpuSet, Machine, NodeSet};
 
@@ -51,8 +49,7 @@ impl<H: Host> Balancer<H> {
             Restored::Memory(saved) => *saved,
             Restored::Nothing | Restored::SetAside { .. } => file.fresh(),
         };
-        saved.pid = std::process::id();
-        saved.policy = policy.clone();
+        saved.owned_by_us(policy.clone());
         let policy = policy.balance.clone();
         Self {
             host,
@@ -156,13 +153,14 @@ impl<H: Host> Balancer<H> {
         }
     }
 
-    fn act(&mut self, decision: Decision, observation: &Observation) -> Event {
+    pub(crate) fn act(&mut self, decision: Decision, observation: &Observation) -> Event {
         let (vm, client) = (decision.action.vm(), decision.action.client());
-        let before = affinity(observation, vm, client).cloned().unwrap_or_default();
+        let seen = affinity(observation, vm, client);
+        let before = seen.cloned().unwrap_or_default();
         let clients = observation.vms.iter().find(|seen| seen.vm == *vm).map_or(1, |seen| seen.clients.len());
         let outcome = match self.mode {
             Mode::DryRun => self.plan(&decision, &before),
-            Mode::Act => self.carry_out(&decision, observation),
+            Mode::Act => self.carry_out(&decision, seen),
         };
         Event::Acted { from: nodes_of(self.host.machine(), &before), decision, wide: clients > 1, outcome }
     }
@@ -176,29 +174,31 @@ impl<H: Host> Balancer<H> {
         Outcome::Planned
     }
 
-    fn carry_out(&mut self, decision: &Decision, observation: &Observation) -> Outcome {
-        let result = self.host.carry_out(&decision.action);
+    /// Writes down what begins, does it, and remembers what became of it.
+    fn carry_out(&mut self, decision: &Decision, before: Option<&CpuSet>) -> Outcome {
+        let result = match self.file.begin(decision, before) {
+            Ok(()) => {
+                self.saved.begin(&decision.action, before);
+                self.host.carry_out(&decision.action)
+            }
+            Err(error) => Err(ActionError::Failed {
+                vm: decision.action.vm().name.clone(),
+                operation: "write down what is to be undone".to_owned(),
+                reason: error.to_string(),
+            }),
+        };
         record(&self.policy, &mut self.saved.balance, decision, &result);
-        let of_vm = self.record_of(decision.action.vm());
+        let of_vm = self.saved.record_of(decision.action.vm());
         match result {
             Ok(done) => {
-                of_vm.note(decision, &done, observation);
+                of_vm.done(decision, &done);
                 Outcome::Done(done)
             }
             Err(error) => {
-                of_vm.failures += 1;
+                of_vm.failed(&decision.action);
                 Outcome::Failed(error)
             }
         }
-    }
-
-    fn record_of(&mut self, vm: &VmKey) -> &mut VmRecord {
-        let known = self.saved.vms.iter().position(|record| record.vm == *vm);
-        let index = known.unwrap_or_else(|| {
-            self.saved.vms.push(VmRecord::new(vm.clone()));
-            self.saved.vms.len() - 1
-        });
-        &mut self.saved.vms[index]
     }
 
     fn record_observation(&mut self, observation: &Observation, events: &mut Vec<Event>) {
@@ -249,7 +249,7 @@ mod tests {
     use crate::Released;
     use crate::Start;
     use crate::testing::{ScriptedHost, balancer, bind, vm};
-    use scheduler::{ActionError, NodeUse, Observe};
+    use scheduler::{NodeUse, Observe};
     use topology::{Bytes, NodeId};
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a balancer did to each VM that still runs: what to undo, and what to count.
 
 use scheduler::balance::{Decision, MoveKind};
-use scheduler::{Action, ClientId, Done, Observation, VmKey};
+use scheduler::{Action, ClientId, ClientObservation, Done, Observation, VmKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeSet};
@@ -13,9 +13,12 @@ pub struct ClientRecord {
     pub client: ClientId,
     /// CPUs that its threads might run on before a balancer first bound them.
     pub before: CpuSet,
-    /// CPUs that it was bound to last.
+    /// CPUs that it was bound to last; what it had before, as long as no bind has ended.
     pub set: CpuSet,
-    /// Its home.
+    /// CPUs that it is being bound to; after a kill nobody knows whether it was.
+    #[serde(default)]
+    pub pending: Option<CpuSet>,
+    /// Its home; empty as long as no bind has ended.
     pub home: NodeSet,
 }
 
@@ -45,32 +48,47 @@ impl VmRecord {
         self.moves.values().sum()
     }
 
-    /// Remembers an action that was carried out. `observation` is what it was decided on.
-    pub(crate) fn note(&mut self, decision: &Decision, done: &Done, observation: &Observation) {
-        self.memory_moved = self.memory_moved.saturating_add(done.moved);
-        let Action::Bind { vm, client, home, cpus } = &decision.action else { return };
-        match self.clients.iter_mut().find(|known| known.client == *client) {
-            Some(known) => {
-                if known.home != *home {
-                    *self.moves.entry(decision.kind).or_default() += 1;
-                }
-                known.set = cpus.clone();
-                known.home = home.clone();
-            }
+    /// Remembers that a bind begins.
+    pub(crate) fn begin(&mut self, client: ClientId, before: &CpuSet, cpus: &CpuSet) {
+        let pending = Some(cpus.clone());
+        match self.clients.iter_mut().find(|known| known.client == client) {
+            Some(known) => known.pending = pending,
             None => {
-                let Some(before) = affinity(observation, vm, *client) else { return };
-                if decision.kind != MoveKind::Adopt {
-                    *self.moves.entry(decision.kind).or_default() += 1;
-                }
-                let (before, set, home) = (before.clone(), cpus.clone(), home.clone());
-                self.clients.push(ClientRecord { client: *client, before, set, home });
+                let (before, set) = (before.clone(), before.clone());
+                self.clients.push(ClientRecord { client, before, set, pending, home: NodeSet::new() });
             }
+        }
+    }
+
+    /// Remembers an action that was carried out.
+    pub(crate) fn done(&mut self, decision: &Decision, done: &Done) {
+        self.memory_moved = self.memory_moved.saturating_add(done.moved);
+        let Action::Bind { client, home, cpus, .. } = &decision.action else { return };
+        let Some(known) = self.clients.iter_mut().find(|known| known.client == *client) else { return };
+        // The first home is no change of home, unless it was in one that it leaves.
+        let changes = if known.home.is_empty() { decision.kind != MoveKind::Adopt } else { known.home != *home };
+        *self.moves.entry(decision.kind).or_default() += u64::from(changes);
+        self.moves.retain(|_, count| *count > 0);
+        (known.set, known.home, known.pending) = (cpus.clone(), home.clone(), None);
+    }
+
+    /// Remembers an action that failed: all is as it was before.
+    pub(crate) fn failed(&mut self, action: &Action) {
+        self.failures += 1;
+        if let Action::Bind { client, .. } = action {
+            self.clients.retain(|known| known.client != *client || !known.home.is_empty());
+            self.clients.iter_mut().filter(|known| known.client == *client).for_each(|known| known.pending = None);
         }
     }
 }
 
+/// What is seen of a client.
+pub(crate) fn seen<'a>(observation: &'a Observation, vm: &VmKey, client: ClientId) -> Option<&'a ClientObservation> {
+    let vm = observation.vms.iter().find(|seen| seen.vm == *vm)?;
+    vm.clients.iter().find(|seen| seen.id == client)
+}
+
 /// CPUs that a client's threads may run on.
 pub(crate) fn affinity<'a>(observation: &'a Observation, vm: &VmKey, client: ClientId) -> Option<&'a CpuSet> {
-    let vm = observation.vms.iter().find(|seen| seen.vm == *vm)?;
-    vm.clients.iter().find(|seen| seen.id == client).map(|client| &client.cpus)
+    seen(observation, vm, client).map(|client| &client.cpus)
 }

@@ -1,10 +1,10 @@
 //! Undoing: every affinity that a balancer set is what it was before, unless somebody else changed it since.
 
 use crate::balancer::nodes_of;
-use crate::record::{ClientRecord, affinity};
+use crate::record::{ClientRecord, seen};
 use crate::{Balancer, DaemonError};
 use scheduler::balance::BalanceState;
-use scheduler::{Action, ActionError, ClientId, Host, Observation, VmKey};
+use scheduler::{Action, ActionError, ClientId, ClientObservation, Host, Observation, VmKey};
 use serde::Serialize;
 use topology::CpuSet;
 
@@ -73,15 +73,12 @@ impl<H: Host> Balancer<H> {
 
     fn release_client(&mut self, vm: &VmKey, record: &ClientRecord, observation: &Observation) -> Option<Released> {
         let (vm, client) = (vm.clone(), record.client);
-        let now = affinity(observation, &vm, client)?.clone();
-        // The kernel leaves out CPUs that are offline.
-        let online: CpuSet = observation.nodes.values().flat_map(|node| node.cpus.iter()).collect();
-        if now.intersection(&online) != record.set.intersection(&online) {
-            return Some(Released::Changed { vm, client, set: record.set.clone(), now });
-        }
-        // It went away and came back: nothing is left to undo.
-        if now == record.before {
-            return None;
+        let seen = seen(observation, &vm, client)?;
+        let now = seen.cpus.clone();
+        match standing(record, seen, observation) {
+            Standing::AsBefore => return None,
+            Standing::Foreign => return Some(Released::Changed { vm, client, set: record.set.clone(), now }),
+            Standing::Ours => {}
         }
         let to = record.before.clone();
         let home = nodes_of(self.host.machine(), &to);
@@ -90,5 +87,140 @@ impl<H: Host> Balancer<H> {
             Ok(done) => Released::Undone { vm, client, to, because: done.because },
             Err(error) => Released::Failed { vm, client, error },
         })
+    }
+}
+
+/// Whose a client's affinity is now.
+enum Standing {
+    /// What it was before a balancer: it went away and came back, or the first bind never began.
+    AsBefore,
+    /// What a balancer set, in whole or in part.
+    Ours,
+    /// What somebody else set.
+    Foreign,
+}
+
+/// A balancer that is killed within a bind leaves some threads bound and others not: each thread is looked at, where they are known
+/// one by one.
+fn standing(record: &ClientRecord, seen: &ClientObservation, observation: &Observation) -> Standing {
+    // The kernel leaves out CPUs that are offline.
+    let online: CpuSet = observation.nodes.values().flat_map(|node| node.cpus.iter()).collect();
+    let same = |one: &CpuSet, other: &CpuSet| one.intersection(&online) == other.intersection(&online);
+    let ours = || [Some(&record.before), Some(&record.set), record.pending.as_ref()].into_iter().flatten();
+    if seen.vcpu_cpus.len() == seen.vcpus as usize {
+        let each = |is: &dyn Fn(&CpuSet) -> bool| seen.vcpu_cpus.values().all(is);
+        return match each(&|cpus| same(cpus, &record.before)) {
+            true => Standing::AsBefore,
+            false if each(&|cpus| ours().any(|known| same(cpus, known))) => Standing::Ours,
+            false => Standing::Foreign,
+        };
+    }
+    // Only the union is known. Within a bind it may be that of two of ours.
+    let mixed = || ours().flat_map(|one| ours().map(move |other| one.union(other)));
+    match record.pending {
+        None if same(&seen.cpus, &record.before) => Standing::AsBefore,
+        None if same(&seen.cpus, &record.set) => Standing::Ours,
+        Some(_) if mixed().any(|known| same(&seen.cpus, &known)) => Standing::Ours,
+        _ => Standing::Foreign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Killed, ScriptedHost, balancer, bind, vm};
+    use crate::{Mode, Watched};
+    use scheduler::Observe;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use topology::Bytes;
+
+    /// Periods and single decisions of a balancer that is killed after so many steps of its host; `None`: it came to its end before.
+    fn killed_after(steps: u32, directory: &std::path::Path) -> Option<ScriptedHost> {
+        let mut host = ScriptedHost::two_nodes(&[vm(1), vm(2), vm(3)]);
+        host.bind(&vm(3), "0-1");
+        host.steps_left = Some(steps);
+        let mut balancer = balancer(host, Mode::Act, directory);
+        let work = catch_unwind(AssertUnwindSafe(|| {
+            balancer.period().unwrap();
+            for (number, home, cpus) in [(1, "1", "2-3"), (2, "0", "0-1"), (3, "1", "2-3"), (1, "0", "0-1")] {
+                let observation = balancer.host.observe().unwrap();
+                balancer.act(bind(vm(number), home, cpus), &observation);
+                if number == 2 {
+                    balancer.save().unwrap();
+                }
+            }
+            let mut away = bind(vm(2), "0", "0-1");
+            away.action = Action::MoveMemory {
+                vm: vm(2),
+                client: ClientId(0),
+                from: topology::NodeId(1),
+                to: topology::NodeId(0),
+                at_most: Bytes::MIB,
+            };
+            let observation = balancer.host.observe().unwrap();
+            balancer.act(away, &observation);
+        }));
+        let killed = work.is_err_and(|why| why.is::<Killed>());
+        balancer.host.steps_left = None;
+        killed.then_some(balancer.host)
+    }
+
+    #[test]
+    fn killed_at_any_step_all_is_undone() {
+        // Two adoptions and four binds of three steps each, and one move of memory: 2 x 3 + 4 x 3 + 1.
+        let mut kills = 0;
+        for steps in 0.. {
+            let directory = tempfile::tempdir().unwrap();
+            let Some(host) = killed_after(steps, directory.path()) else { break };
+            kills += 1;
+            let mut second = balancer(host, Mode::Act, directory.path());
+            second.release().unwrap();
+            for (number, cpus) in [(1, "0-3"), (2, "0-3"), (3, "0-1")] {
+                let seen = second.host.observe().unwrap();
+                let client = &seen.vms.iter().find(|seen| seen.vm == vm(number)).unwrap().clients[0];
+                let whole = client.vcpu_cpus.values().all(|of_thread| of_thread.to_string() == cpus);
+                assert!(whole, "killed after {steps} steps: VM {number} has {:?}", client.vcpu_cpus);
+            }
+            assert_eq!(second.release().unwrap(), [], "killed after {steps} steps");
+        }
+        assert_eq!(kills, 19);
+    }
+
+    #[test]
+    fn who_looks_during_a_period_sees_the_decision_in_progress() {
+        let directory = tempfile::tempdir().unwrap();
+        // Killed within the second adoption: the same moment as a look then.
+        killed_after(4, directory.path()).unwrap();
+        let file = crate::SavedFile::new(directory.path().join("balance.json"), "boot".into());
+        let watched = Watched::look(&file).unwrap();
+        let doing = watched.doing.unwrap();
+        assert_eq!((doing.decision.action.vm(), doing.since.is_some()), (&vm(2), true));
+        assert_eq!(watched.saved.vms.len(), 2);
+        // Between periods there is none.
+        balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::Act, directory.path()).period().unwrap();
+        assert_eq!(Watched::look(&file).unwrap().doing, None);
+    }
+
+    #[test]
+    fn what_cannot_be_written_down_is_not_bound() {
+        let directory = tempfile::tempdir().unwrap();
+        let gone = directory.path().join("gone");
+        std::fs::create_dir(&gone).unwrap();
+        let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::Act, &gone);
+        std::fs::remove_dir(&gone).unwrap();
+        let period = balancer.period().unwrap();
+        let told = format!("{:?}", period.events);
+        assert!(told.contains("write down what is to be undone"), "{told}");
+        assert_eq!((balancer.host.carried_out.len(), balancer.host.affinity_of(&vm(1)).to_string()), (0, "0-3".into()));
+    }
+
+    #[test]
+    fn what_somebody_set_for_one_vcpu_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::Act, directory.path());
+        balancer.period().unwrap();
+        balancer.host.bind_thread(&vm(1), 1, "3");
+        let released = balancer.release().unwrap();
+        assert!(matches!(&released[..], [Released::Changed { .. }]), "{released:?}");
     }
 }

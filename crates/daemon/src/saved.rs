@@ -1,11 +1,29 @@
-//! What a balancer remembers over its own restart: a small JSON file, written whole or not at all.
+//! What a balancer remembers over its own restart.
+//!
+//! **Problem.** A period takes as long as its memory moves take, and a balancer can be killed at any moment of it. What it bound by then
+//! must be undone by `--release` all the same; and whoever looks meanwhile wants to know what is being done.
+//!
+//! **Rule.** Two files. The *state* is written whole or not at all, after a period in which something happened. The *journal* beside it
+//! has one line an action, appended before the action begins, and is removed when the state holds what the lines say. What is read is
+//! the state with the journal's lines entered into it.
+//!
+//! **Properties.** Nothing is bound that was not written down before (a bind whose line cannot be written is not made). Lines entered twice
+//! change nothing. A line that is cut off, at the end, is of an action that had not begun. No line of an earlier boot counts. A process
+//! killed at any moment leaves files that say all that is to be undone; a power cut loses it, and the bindings with it.
+//!
+//! Example: the state knows of no VM; the journal has `bind VM web, client 0: 0-7 -> 0-3`. Whoever reads learns that `web` had CPUs 0-7, may
+//! have 0-3 now, and that this is being done. `--release` finds some threads on 0-3, or all, or none, and gives 0-7 to all of them.
 
+use crate::journal::{self, Begun};
 use crate::{DaemonError, PolicyFile, VmRecord};
-use scheduler::Observation;
-use scheduler::balance::BalanceState;
+use scheduler::balance::{BalanceState, Decision};
+use scheduler::{Action, Observation};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use topology::CpuSet;
 
 /// The format of the file.
 const VERSION: u32 = 1;
@@ -19,6 +37,9 @@ pub struct Saved {
     pub boot: String,
     /// The process that wrote it.
     pub pid: u32,
+    /// When that process started, in clock ticks since boot; 0 where an older homenode wrote it.
+    #[serde(default)]
+    pub started: u64,
     /// What it decides by: for those who ask why.
     pub policy: PolicyFile,
     /// What the balancer's decisions depend on.
@@ -33,11 +54,36 @@ impl Saved {
         Self {
             version: VERSION,
             boot: boot.to_owned(),
-            pid: std::process::id(),
+            pid: 0,
+            started: 0,
             policy: PolicyFile::default(),
             balance: BalanceState::default(),
             vms: Vec::new(),
         }
+    }
+
+    /// Takes this process for the one that writes it, under this policy.
+    pub(crate) fn owned_by_us(&mut self, policy: PolicyFile) {
+        let pid = std::process::id();
+        self.started = linux::process::Identity::of(pid).map_or(0, |identity| identity.started_ticks);
+        (self.pid, self.policy) = (pid, policy);
+    }
+
+    /// Remembers that an action begins: what will be to undo.
+    pub(crate) fn begin(&mut self, action: &Action, before: Option<&CpuSet>) {
+        if let (Action::Bind { vm, client, cpus, .. }, Some(before)) = (action, before) {
+            self.record_of(vm).begin(*client, before, cpus);
+        }
+    }
+
+    /// What was done to a VM.
+    pub(crate) fn record_of(&mut self, vm: &scheduler::VmKey) -> &mut VmRecord {
+        let known = self.vms.iter().position(|record| record.vm == *vm);
+        let index = known.unwrap_or_else(|| {
+            self.vms.push(VmRecord::new(vm.clone()));
+            self.vms.len() - 1
+        });
+        &mut self.vms[index]
     }
 
     /// Forgets VMs that are not there any more.
@@ -62,7 +108,16 @@ pub enum Restored {
     },
 }
 
-/// The file that a balancer leaves its memory in.
+/// Why a state cannot be understood.
+#[derive(Debug, thiserror::Error)]
+enum StateError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("it has version {0}, this homenode writes {VERSION}")]
+    Version(u32),
+}
+
+/// The file that a balancer leaves its memory in, and the journal beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedFile {
     path: PathBuf,
@@ -92,8 +147,49 @@ impl SavedFile {
 
     /// What it holds, for somebody who only looks; nothing where it cannot be used.
     pub fn peek(&self) -> Option<Saved> {
-        let text = std::fs::read_to_string(&self.path).ok()?;
-        self.parse(&text).ok().flatten()
+        let text = std::fs::read_to_string(&self.path).ok();
+        let saved = text.and_then(|text| self.parse(&text).ok().flatten());
+        self.with_journal(saved)
+    }
+
+    /// The decision that is being carried out, and the file's word of when it began; `None` between periods.
+    pub fn doing(&self) -> Option<(Decision, Option<SystemTime>)> {
+        let last = journal::read(&self.journal(), &self.boot).pop()?;
+        let since = std::fs::metadata(self.journal()).and_then(|file| file.modified()).ok();
+        Some((last.decision, since))
+    }
+
+    /// When something was last written to it.
+    pub fn written_at(&self) -> Option<SystemTime> {
+        let modified = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+        modified(&self.path).max(modified(&self.journal()))
+    }
+
+    /// Writes down that an action begins. `before`: CPUs that its client may run on now.
+    ///
+    /// # Errors
+    /// The journal cannot be written; the action must not begin.
+    pub(crate) fn begin(&self, decision: &Decision, before: Option<&CpuSet>) -> Result<(), DaemonError> {
+        let line = Begun { boot: self.boot.clone(), before: before.cloned(), decision: decision.clone() };
+        journal::append(&self.journal(), &line)
+            .map_err(|error| DaemonError::file(self.journal(), "write down what is to be undone", error))
+    }
+
+    /// `saved` with what the journal says was begun after it.
+    fn with_journal(&self, saved: Option<Saved>) -> Option<Saved> {
+        let begun = journal::read(&self.journal(), &self.boot);
+        if begun.is_empty() {
+            return saved;
+        }
+        let mut saved = saved.unwrap_or_else(|| self.fresh());
+        for Begun { before, decision, .. } in begun {
+            saved.begin(&decision.action, before.as_ref());
+        }
+        Some(saved)
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.beside("journal")
     }
 
     /// What it holds, for the balancer itself. A file that cannot be understood is renamed, never deleted.
@@ -103,13 +199,13 @@ impl SavedFile {
     pub fn restore(&self) -> Result<Restored, DaemonError> {
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Restored::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self.restored(None)),
             Err(error) => return Err(DaemonError::file(&self.path, "read the balancer's state", error)),
         };
         match self.parse(&String::from_utf8_lossy(&bytes)) {
-            Ok(Some(saved)) => Ok(Restored::Memory(Box::new(saved))),
-            Ok(None) => Ok(Restored::Nothing),
+            Ok(saved) => Ok(self.restored(saved)),
             Err(because) => {
+                let because = because.to_string();
                 let to = self.beside("bad");
                 std::fs::rename(&self.path, &to)
                     .map_err(|error| DaemonError::file(&self.path, "set the balancer's bad state aside", error))?;
@@ -118,20 +214,24 @@ impl SavedFile {
         }
     }
 
-    fn parse(&self, text: &str) -> Result<Option<Saved>, String> {
+    fn restored(&self, saved: Option<Saved>) -> Restored {
+        self.with_journal(saved).map_or(Restored::Nothing, |saved| Restored::Memory(Box::new(saved)))
+    }
+
+    fn parse(&self, text: &str) -> Result<Option<Saved>, StateError> {
         #[derive(Deserialize)]
         struct Head {
             version: u32,
             boot: String,
         }
-        let head: Head = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let head: Head = serde_json::from_str(text)?;
         if head.version != VERSION {
-            return Err(format!("it has version {}, this homenode writes {VERSION}", head.version));
+            return Err(StateError::Version(head.version));
         }
         if head.boot != self.boot {
             return Ok(None);
         }
-        serde_json::from_str(text).map(Some).map_err(|error| error.to_string())
+        Ok(Some(serde_json::from_str(text)?))
     }
 
     /// Writes it: to a file beside it first, so that a power cut leaves the old one or the new one.
@@ -143,9 +243,17 @@ impl SavedFile {
         let write = || {
             let mut text = serde_json::to_vec(saved)?;
             text.push(b'\n');
-            let mut file = std::fs::File::create(&new)?;
+            // Nobody else may write what a balancer will believe.
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o644);
+            let mut file = options.open(&new)?;
             file.write_all(&text)?;
-            std::fs::rename(&new, &self.path)
+            std::fs::rename(&new, &self.path)?;
+            // From here the state says what its lines said.
+            match std::fs::remove_file(self.journal()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
         };
         write().map_err(|error| DaemonError::file(&self.path, "save the balancer's state", error))
     }
@@ -161,6 +269,7 @@ impl SavedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{bind, vm};
 
     fn file(directory: &Path) -> SavedFile {
         SavedFile::new(directory.join("balance.json"), "boot-1".into())
@@ -179,6 +288,37 @@ mod tests {
         assert_eq!(after_boot.restore().unwrap(), Restored::Nothing);
         let files = std::fs::read_dir(directory.path()).unwrap().count();
         assert_eq!(files, 1, "the file that is written first has become the file");
+    }
+
+    #[test]
+    fn what_was_begun_is_read_with_the_state_and_enters_it_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = file(directory.path());
+        let before: CpuSet = "0-3".parse().unwrap();
+        let first = bind(vm(1), "0", "0-1");
+        file.begin(&first, Some(&before)).unwrap();
+        // Killed now: there is no state at all, and what is to be undone is known.
+        let Restored::Memory(saved) = file.restore().unwrap() else { panic!() };
+        assert_eq!((saved.vms.len(), saved.vms[0].clients[0].before.to_string()), (1, "0-3".into()));
+        assert_eq!(file.doing().map(|(decision, _)| decision), Some(first));
+        file.save(&saved).unwrap();
+        assert_eq!(file.doing(), None, "the state says it now");
+        let second = bind(vm(1), "1", "2-3");
+        file.begin(&second, Some(&"0-1".parse().unwrap())).unwrap();
+        let journal = std::fs::read(file.journal()).unwrap();
+        let twice = file.peek().unwrap();
+        // What it had at the very first counts, not what it had before the second bind.
+        assert_eq!(twice.vms[0].clients[0].before, before);
+        // Killed between the new state and the end of the journal: the lines are entered again and change nothing.
+        file.save(&twice).unwrap();
+        std::fs::write(file.journal(), &journal).unwrap();
+        assert_eq!(file.peek().unwrap(), twice);
+        // Killed while it wrote a line: that action had not begun.
+        std::fs::write(file.journal(), &journal[..journal.len() / 2]).unwrap();
+        assert_eq!((file.peek().unwrap(), file.doing()), (twice, None));
+        let after_boot = SavedFile::new(file.path().to_owned(), "boot-2".into());
+        std::fs::write(file.journal(), &journal).unwrap();
+        assert_eq!((after_boot.restore().unwrap(), after_boot.doing()), (Restored::Nothing, None));
     }
 
     #[test]

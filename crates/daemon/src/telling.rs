@@ -30,7 +30,7 @@ impl Line {
     }
 }
 
-/// Memory of one client that is being moved.
+/// Memory of one client that is being moved to one node.
 #[derive(Clone, Debug)]
 struct Moving {
     since: Moment,
@@ -38,7 +38,6 @@ struct Moving {
     seen: Moment,
     moved: Bytes,
     first: Bytes,
-    to: NodeId,
 }
 
 /// Trouble that was told of.
@@ -56,7 +55,8 @@ pub struct Telling {
     nodes: usize,
     causes: BTreeMap<String, Cause>,
     planned: BTreeMap<(VmKey, ClientId), String>,
-    moving: BTreeMap<(VmKey, ClientId), Moving>,
+    // By target: what went to one node and then on to another was moved twice, and is no larger for it.
+    moving: BTreeMap<(VmKey, ClientId, NodeId), Moving>,
 }
 
 impl Telling {
@@ -109,7 +109,7 @@ impl Telling {
 
     fn ended(&mut self, vm: &VmKey) -> Line {
         self.planned.retain(|(of, _), _| of != vm);
-        self.moving.retain(|(of, _), _| of != vm);
+        self.moving.retain(|(of, ..), _| of != vm);
         Line::news(format!("VM {} ended", vm.name))
     }
 
@@ -156,16 +156,16 @@ impl Telling {
             let text = format!("{who}: {} of memory would not move to node {to}: {why}", done.left);
             lines.extend(self.trouble(text, Some(decision.action.vm()), why));
         }
-        let key = (decision.action.vm().clone(), decision.action.client());
+        let key = (decision.action.vm().clone(), decision.action.client(), to);
         match self.moving.get_mut(&key) {
             None => {
                 lines.push(Line::news(format!("{who}: {} ({} moved)", did(decision, &NodeSet::new()), done.moved)));
-                let moving = Moving { since: at, told: at, seen: at, moved: done.moved, first: done.moved, to };
+                let moving = Moving { since: at, told: at, seen: at, moved: done.moved, first: done.moved };
                 self.moving.insert(key, moving);
             }
             Some(moving) => {
                 moving.moved = moving.moved.saturating_add(done.moved);
-                (moving.seen, moving.to) = (at, to);
+                moving.seen = at;
                 if at.0.saturating_sub(moving.told.0) >= MEMORY_EVERY_MS {
                     moving.told = at;
                     let seconds = at.0.saturating_sub(moving.since.0) / 1000;
@@ -178,13 +178,13 @@ impl Telling {
 
     /// Memory that was being moved and was not in this period.
     fn finished(&mut self, at: Moment, lines: &mut Vec<Line>) {
-        self.moving.retain(|(vm, _), moving| {
+        self.moving.retain(|(vm, _, to), moving| {
             if moving.seen == at {
                 return true;
             }
             if moving.moved > moving.first {
                 let seconds = moving.seen.0.saturating_sub(moving.since.0) / 1000;
-                let (moved, to) = (moving.moved, moving.to);
+                let moved = moving.moved;
                 lines.push(Line::news(format!("VM {}: {moved} of memory moved to node {to} in {seconds} s", vm.name)));
             }
             false
@@ -278,11 +278,15 @@ mod tests {
     }
 
     fn follow(moved_mib: u64, left_mib: u64) -> Event {
+        follow_to(1, moved_mib, left_mib)
+    }
+
+    fn follow_to(node: u32, moved_mib: u64, left_mib: u64) -> Event {
         let action = Action::MoveMemory {
             vm: vm(1),
             client: ClientId(0),
             from: NodeId(0),
-            to: NodeId(1),
+            to: NodeId(node),
             at_most: Bytes::from_mib(64),
         };
         let decision = Decision { action, kind: MoveKind::Follow, because: "200 MiB are away".into() };
@@ -358,6 +362,22 @@ mod tests {
             "VM vm1: 310 MiB of memory moved to node 1 in 60 s",
         ];
         assert_eq!(texts(&lines), expected);
+    }
+
+    #[test]
+    fn memory_that_went_on_to_another_node_is_not_counted_as_more_memory() {
+        // A VM of 64 MiB: 40 and 24 MiB go to node 1, then 40 and 24 MiB on to node 2. Nobody moved 128 MiB to node 2.
+        let mut telling = Telling::default();
+        let mut lines = Vec::new();
+        for (seconds, node, mib) in [(0, 1, 40), (2, 1, 24), (4, 2, 40), (6, 2, 24)] {
+            lines.extend(telling.period(&period(seconds, vec![follow_to(node, mib, 0)])));
+        }
+        lines.extend(telling.period(&period(8, Vec::new())));
+        let ends =
+            ["VM vm1: 64 MiB of memory moved to node 1 in 2 s", "VM vm1: 64 MiB of memory moved to node 2 in 2 s"];
+        let sums: Vec<&str> =
+            texts(&lines).into_iter().filter(|line| line.contains(" s") && line.contains(" in ")).collect();
+        assert_eq!(sums, ends);
     }
 
     #[test]

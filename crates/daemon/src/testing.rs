@@ -33,19 +33,24 @@ pub(crate) fn bind(vm: VmKey, home: &str, cpus: &str) -> Decision {
     }
 }
 
-/// CPUs 0-3, on two nodes of two or on one.
+/// CPUs 0-3, on two nodes of two or on one. Each VM has two vCPUs, whose threads are bound one after the other.
 #[derive(Debug)]
 pub(crate) struct ScriptedHost {
     machine: Machine,
     now: Moment,
-    bound: BTreeMap<VmKey, CpuSet>,
+    bound: BTreeMap<(VmKey, u32), CpuSet>,
     /// The VMs that run now.
     pub(crate) vms: Vec<VmKey>,
     /// Whether every action fails for want of a capability.
     pub(crate) refuses: bool,
     /// What was asked of it.
     pub(crate) carried_out: Vec<Action>,
+    /// Steps until the process is killed: a step begins an action, binds one thread, or ends the action.
+    pub(crate) steps_left: Option<u32>,
 }
+
+/// How a scripted kill ends the work: as a panic that the test catches.
+pub(crate) struct Killed;
 
 impl ScriptedHost {
     pub(crate) fn two_nodes(vms: &[VmKey]) -> Self {
@@ -64,27 +69,49 @@ impl ScriptedHost {
             vms: vms.to_vec(),
             refuses: false,
             carried_out: Vec::new(),
+            steps_left: None,
         }
     }
 
-    /// Where a VM may run.
+    fn step(&mut self) {
+        if let Some(left) = &mut self.steps_left {
+            if *left == 0 {
+                std::panic::panic_any(Killed);
+            }
+            *left -= 1;
+        }
+    }
+
+    fn thread(&self, vm: &VmKey, vcpu: u32) -> CpuSet {
+        self.bound.get(&(vm.clone(), vcpu)).cloned().unwrap_or_else(|| "0-3".parse().unwrap())
+    }
+
+    /// Where a VM may run: the union over its threads.
     pub(crate) fn affinity_of(&self, vm: &VmKey) -> CpuSet {
-        self.bound.get(vm).cloned().unwrap_or_else(|| "0-3".parse().unwrap())
+        self.thread(vm, 0).union(&self.thread(vm, 1))
     }
 
     /// What another program does behind the balancer's back.
     pub(crate) fn bind(&mut self, vm: &VmKey, cpus: &str) {
-        self.bound.insert(vm.clone(), cpus.parse().unwrap());
+        for vcpu in 0..2 {
+            self.bound.insert((vm.clone(), vcpu), cpus.parse().unwrap());
+        }
+    }
+
+    /// The same for one thread.
+    pub(crate) fn bind_thread(&mut self, vm: &VmKey, vcpu: u32, cpus: &str) {
+        self.bound.insert((vm.clone(), vcpu), cpus.parse().unwrap());
     }
 
     fn seen(&self, vm: &VmKey) -> VmObservation {
         let client = ClientObservation {
             id: ClientId(0),
-            vcpus: 1,
+            vcpus: 2,
             cpus: self.affinity_of(vm),
+            vcpu_cpus: (0..2).map(|vcpu| (vcpu, self.thread(vm, vcpu))).collect(),
             cpu_used: None,
             cpu_waited: None,
-            memory: None,
+            memory: Some(BTreeMap::new()),
             memory_size: Bytes::from_mib(64),
             ..ClientObservation::default()
         };
@@ -121,6 +148,7 @@ impl Observe for ScriptedHost {
 impl Act for ScriptedHost {
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError> {
         self.carried_out.push(action.clone());
+        self.step();
         if self.refuses {
             return Err(ActionError::Permission {
                 vm: action.vm().name.clone(),
@@ -129,7 +157,10 @@ impl Act for ScriptedHost {
             });
         }
         if let Action::Bind { vm, cpus, .. } = action {
-            self.bound.insert(vm.clone(), cpus.clone());
+            for vcpu in 0..2 {
+                self.bound.insert((vm.clone(), vcpu), cpus.clone());
+                self.step();
+            }
         }
         Ok(Done::default())
     }

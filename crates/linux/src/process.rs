@@ -25,7 +25,7 @@ impl Identity {
 
     /// Whether it still runs: same number, same start, and not a zombie.
     pub fn is_alive(self) -> bool {
-        Self::of(self.pid).is_ok_and(|now| now == self) && state(self.pid) != Some('Z')
+        Self::of(self.pid).is_ok_and(|now| now == self) && run_state(self.pid) != Some('Z')
     }
 
     /// Seconds that it has been running.
@@ -45,7 +45,8 @@ fn directory(pid: u32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
-fn state(pid: u32) -> Option<char> {
+/// The kernel's letter for what a process does (proc(5)): `R`, `S`, `D`, `T` stopped by a signal, `t` by a debugger, `Z` ended.
+pub fn run_state(pid: u32) -> Option<char> {
     let text = read_text(&directory(pid).join("stat")).ok()?;
     text.rsplit_once(')')?.1.trim_start().chars().next()
 }

@@ -66,7 +66,7 @@ fn start(
         (None, known.map_or(Restored::Nothing, |saved| Restored::Memory(Box::new(saved))), Mode::DryRun)
     } else {
         balancer_place::make_directory(&file)?;
-        let lock = balancer_place::take(&file)?;
+        let lock = balancer_place::take()?;
         (Some(lock), file.restore()?, Mode::Act)
     };
     if let Restored::SetAside { to, because } = &restored {
@@ -79,6 +79,10 @@ fn start(
     let rules = Rules::new(policy.vms.clone());
     let mut balancer = Balancer::new(host, policy, rules, mode, file, restored);
     balancer.heed(Box::new(balancer_place::starts));
+    if mode == Mode::Act {
+        // From now on whoever looks finds this process.
+        balancer.save()?;
+    }
     Ok((balancer, lock))
 }
 

@@ -17,6 +17,14 @@ pub fn memory_file(name: &std::ffi::CStr, content: &[u8]) -> io::Result<OwnedFd>
     Ok(file.into())
 }
 
+/// Flag for opening a file: fails where the last part of its name is a link (open(2)).
+pub const OPEN_NO_LINK: i32 = libc::O_NOFOLLOW;
+
+/// Major and minor number of a device, from the number that stat(2) gives.
+pub fn device_numbers(device: u64) -> (u32, u32) {
+    (libc::major(device), libc::minor(device))
+}
+
 fn flock(file: &impl AsFd, operation: libc::c_int) -> io::Result<()> {
     // SAFETY: flock takes an open descriptor, which the borrow guarantees, and touches no memory.
     let result = unsafe { libc::flock(file.as_fd().as_raw_fd(), operation) };

@@ -1,0 +1,37 @@
+//! The actions that a balancer has begun since its state was written: a line of JSON each, written before the action begins.
+
+use scheduler::balance::Decision;
+use serde::{Deserialize, Serialize};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use topology::CpuSet;
+
+/// An action that begins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Begun {
+    /// The boot of the host.
+    pub(crate) boot: String,
+    /// CPUs that the client may run on before it; `None` where it binds nothing.
+    pub(crate) before: Option<CpuSet>,
+    /// What, and why.
+    pub(crate) decision: Decision,
+}
+
+/// Appends a line, in one system call. Nothing is forced to the disk: the kernel keeps it when the process is killed, and bindings do not
+/// survive the host either.
+pub(crate) fn append(path: &Path, begun: &Begun) -> io::Result<()> {
+    let mut line = serde_json::to_vec(begun)?;
+    line.push(b'\n');
+    let mut file = OpenOptions::new().append(true).create(true).mode(0o644).open(path)?;
+    file.write_all(&line)
+}
+
+/// What was begun in this boot. A line that cannot be understood ends it: that action had not begun.
+pub(crate) fn read(path: &Path, boot: &str) -> Vec<Begun> {
+    let text = std::fs::read(path).unwrap_or_default();
+    let whole = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    let begun = whole.map_while(|line| serde_json::from_slice::<Begun>(line).ok());
+    begun.filter(|begun| begun.boot == boot).collect()
+}

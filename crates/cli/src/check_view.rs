@@ -1,8 +1,8 @@
 //! What is wrong with a VM's shape, worst first, with the patches that cure it.
 
 use crate::text::{WIDTH, count, wrapped};
+use judge::{Finding, Severity, ShapedVm};
 use serde::Serialize;
-use stacks::check::{Finding, Severity, ShapedVm};
 use std::fmt::Write;
 
 /// What `--json` prints. A change that breaks readers raises `version`.
@@ -12,17 +12,20 @@ pub(crate) struct Report<'a> {
     pub(crate) vm: &'a str,
     /// A file, `NAME.xml` for a domain that libvirt has, `standard input`, or `process N`.
     pub(crate) source: &'a str,
-    pub(crate) problems: usize,
-    pub(crate) notes: usize,
+    /// Findings that need doing: all but notes.
+    pub(crate) wrong: usize,
     pub(crate) findings: &'a [Finding],
 }
 
 /// Places that are shown of each finding; `--json` has all.
 const SHOWN_PLACES: usize = 3;
 
-/// How many problems there are.
-pub(crate) fn problems(findings: &[Finding]) -> usize {
-    findings.iter().filter(|finding| finding.severity == Severity::Problem).count()
+/// `1 problem, 2 notes`: how many there are of each severity, where there are any.
+pub(crate) fn tally(findings: &[Finding]) -> String {
+    let kinds = [(Severity::Problem, "problem"), (Severity::Warning, "warning"), (Severity::Note, "note")];
+    let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let each = kinds.map(|(severity, one)| (of(severity), one)).into_iter().filter(|(number, _)| *number > 0);
+    each.map(|(number, one)| count(number, one)).collect::<Vec<_>>().join(", ")
 }
 
 /// A paragraph a finding, then what it comes to.
@@ -38,11 +41,10 @@ pub(crate) fn text(vm: &ShapedVm, machine: &str, source: &str, findings: &[Findi
         let earlier = findings[..index].iter().position(|other| same_patch(other, finding));
         one(&mut text, index + 1, finding, earlier.map(|index| index + 1));
     }
-    let (problems, all) = (problems(findings), findings.len());
     // Writing to a string cannot fail.
-    let _ = match all {
+    let _ = match findings.len() {
         0 => writeln!(text, "\nNothing is wrong."),
-        _ => writeln!(text, "\n{}, {}.", count(problems, "problem"), count(all - problems, "note")),
+        _ => writeln!(text, "\n{}.", tally(findings)),
     };
     harmless(&text)
 }
@@ -60,12 +62,13 @@ fn harmless(text: &str) -> String {
 fn same_patch(one: &Finding, other: &Finding) -> bool {
     let cure = |finding: &Finding| (finding.cure.patch.clone(), finding.cure.commands.clone());
     let nothing = other.cure.patch.is_none() && other.cure.commands.is_empty();
-    one.severity == Severity::Problem && !nothing && cure(one) == cure(other)
+    one.severity > Severity::Note && !nothing && cure(one) == cure(other)
 }
 
 fn one(text: &mut String, number: usize, finding: &Finding, earlier: Option<usize>) {
     let head = match finding.severity {
         Severity::Problem => "PROBLEM",
+        Severity::Warning => "WARNING",
         Severity::Note => "NOTE   ",
     };
     add(text, &format!("{head} {number}  "), &finding.sentence);

@@ -1,11 +1,10 @@
 //! A running QEMU as a VM that somebody shaped: its command line, where its threads may run, and the policy of its memory.
 
+use judge::{Binding, GuestCpus, HugePages, Part, ProcessFacts, ShapedNode, ShapedVm, Spot, Spots};
 use linux::vm::{RunningVm, ThreadKind, VmClient};
-use stacks::check::{Binding, GuestCaches, GuestCpus, Part, ProcessFacts, ShapedNode, ShapedVm, Spot, Spots};
-use stacks::domain::HugePages;
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
-use vm::qemu::{Backend, BackendKind, CommandLine, NumaNode};
+use vm::qemu::{Backend, BackendKind, CommandLine, GuestCaches, NumaNode};
 
 /// A VM as its process shows it. `host` is this host: a thread that may use all of it is not bound.
 pub(crate) fn shaped(host: &Machine, vm: &RunningVm, arguments: &[String]) -> ShapedVm {
@@ -20,7 +19,7 @@ pub(crate) fn shaped(host: &Machine, vm: &RunningVm, arguments: &[String]) -> Sh
         dies: command.vcpus.dies.max(1),
         cores: command.vcpus.cores,
         threads: command.vcpus.threads.max(1),
-        caches: caches(arguments),
+        caches: GuestCaches::of(arguments),
     };
     ShapedVm {
         name: vm.key.name.clone(),
@@ -106,17 +105,6 @@ fn seen(vm: &RunningVm, client: &VmClient) -> Option<Binding> {
     };
     let nodes: NodeSet = nodes.parse().ok()?;
     (!nodes.is_empty()).then(|| Binding { mode: mode.to_owned(), nodes })
-}
-
-/// What `-cpu` says of caches.
-fn caches(arguments: &[String]) -> GuestCaches {
-    let cpu = arguments.windows(2).find(|pair| pair[0] == "-cpu").map(|pair| pair[1].as_str()).unwrap_or_default();
-    let says = |word: &str| cpu.split(',').any(|part| part == word);
-    match (says("host-cache-info=on"), says("l3-cache=off")) {
-        (true, _) => GuestCaches::Passthrough,
-        (false, true) => GuestCaches::Disabled,
-        _ => GuestCaches::OnePerDie,
-    }
 }
 
 fn huge_pages(command: &CommandLine) -> Vec<HugePages> {

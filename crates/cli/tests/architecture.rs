@@ -5,18 +5,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate and the crates of ours that it may use.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("properties", &[]),
     ("topology", &[]),
     ("vm", &["topology"]),
     ("scheduler", &["topology", "vm"]),
+    ("judge", &["scheduler", "topology", "vm"]),
     ("simulator", &["scheduler", "topology"]),
     ("workloads", &[]),
     ("linux", &["scheduler", "topology", "vm"]),
     ("guest", &["linux", "topology", "workloads"]),
     ("qemu", &["linux", "scheduler", "topology", "vm", "workloads"]),
     ("daemon", &["linux", "scheduler", "topology"]),
-    ("stacks", &["qemu", "scheduler", "topology"]),
+    ("stacks", &["judge", "qemu", "scheduler", "topology", "vm"]),
     ("libvirt", &["linux", "qemu", "scheduler", "stacks", "topology", "vm"]),
     ("evaluate", &["linux", "qemu", "scheduler", "simulator", "topology", "workloads"]),
     (
@@ -24,6 +25,7 @@ const MAY_USE: [(&str, &[&str]); 14] = [
         &[
             "daemon",
             "evaluate",
+            "judge",
             "libvirt",
             "linux",
             "qemu",
@@ -41,7 +43,7 @@ const MAY_USE: [(&str, &[&str]); 14] = [
 const MAY_BE_UNSAFE: [&str; 2] = ["linux/src/sys", "workloads/src/stream"];
 
 /// Crates that touch no clock, file, thread, environment or random source that was not handed to them, beside what their clippy.toml forbids.
-const PURE: [&str; 3] = ["scheduler", "simulator", "vm"];
+const PURE: [&str; 4] = ["judge", "scheduler", "simulator", "vm"];
 
 /// What the sources of a pure crate do not name.
 const IMPURE: [&str; 12] = [

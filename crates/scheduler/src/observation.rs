@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
 use vm::Manager;
+use vm::qemu::GuestCaches;
 
 /// A moment on the host's own clock, in milliseconds since an epoch that the host chose; it never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -121,6 +122,9 @@ pub struct GuestCpus {
     pub cores: u32,
     /// Threads in a core.
     pub threads: u32,
+    /// What it is told of its last-level caches.
+    #[serde(default)]
+    pub caches: GuestCaches,
     /// Distances between its virtual nodes, as far as they are given: `distances[from][to]`.
     pub distances: BTreeMap<u32, BTreeMap<u32, u32>>,
 }

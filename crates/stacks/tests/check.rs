@@ -1,8 +1,9 @@
 //! Domains as people and programs write them, judged on machines that homenode knows: findings and patches are compared with snapshots that a
 //! person has read, and what is cured must be right.
 
+use judge::{Finding, ProcessFacts, Severity};
 use scheduler::Occupancy;
-use stacks::check::{CheckedDomain, Finding, ProcessFacts, Severity, ShapedVm};
+use stacks::check::{CheckedDomain, shaped};
 use stacks::domain;
 use std::fmt::Write;
 use std::fs;
@@ -50,7 +51,7 @@ fn report(name: &str, on: &str) -> String {
     let mut report: String = checked.findings.iter().map(described).collect();
     let left = judged(&checked.cured, &machine);
     let names: Vec<&str> = left.findings.iter().map(|finding| finding.what).collect();
-    assert_eq!(left.problems(), 0, "{name} on {on}, cured:\n{}\n{:#?}", checked.cured, left.findings);
+    assert_eq!(left.wrong(), 0, "{name} on {on}, cured:\n{}\n{:#?}", checked.cured, left.findings);
     let _ = writeln!(report, "cured: {} notes {names:?}", names.len());
     report
 }
@@ -101,11 +102,11 @@ fn every_domain_cures_on_machines_of_all_kinds_and_a_second_cure_changes_nothing
             let checked = judged(&text(name), &machine);
             let left = judged(&checked.cured, &machine);
             // What no edit mends is there before and after; everything else is gone.
-            let mended = |finding: &&Finding| finding.severity == Severity::Problem && !finding.cure.changes.is_empty();
+            let mended = |finding: &&Finding| finding.severity > Severity::Note && !finding.cure.changes.is_empty();
             let found: Vec<&Finding> = left.findings.iter().filter(mended).collect();
             assert!(found.is_empty(), "{name} on {on}:\n{}\n{found:#?}", checked.cured);
             assert_eq!(left.cured, checked.cured, "{name} on {on}");
-            if checked.problems() == 0 {
+            if checked.wrong() == 0 {
                 assert_eq!(checked.cured, text(name), "{name} on {on}: nothing to cure, and yet it changed");
             }
         }
@@ -134,7 +135,7 @@ fn shared_memory_of_cells_stays_shared_when_cells_are_added() {
     let domain = domain::parse(&checked.cured, "cured").expect("a domain");
     assert_eq!(domain.cells.len(), 4, "{}", checked.cured);
     assert_eq!(checked.cured.matches(r#"memAccess="shared""#).count(), 4, "{}", checked.cured);
-    assert_eq!(judged(&checked.cured, &machine).problems(), 0, "{}", checked.cured);
+    assert_eq!(judged(&checked.cured, &machine).wrong(), 0, "{}", checked.cured);
 }
 
 #[test]
@@ -241,10 +242,10 @@ fn memory_that_numad_placed_gets_nodes_with_the_pins() {
 #[test]
 fn a_process_keeps_what_else_its_memory_is_told() {
     let text = "<domain><name>x</name><memory unit='GiB'>1</memory><vcpu>2</vcpu></domain>";
-    let mut vm = ShapedVm::from_domain(&domain::parse(text, "x").expect("a domain"), text);
+    let mut vm = shaped(&domain::parse(text, "x").expect("a domain"), text);
     let backends = [(0, ("memory-backend-file".to_owned(), "pc.ram".to_owned()))].into();
     (vm.xml, vm.process) = (None, Some(ProcessFacts { pid: 1, backends, ..ProcessFacts::default() }));
-    let findings = stacks::check::check(&machine("hp-dl380-g6"), &Occupancy::default(), &vm);
+    let findings = judge::definition(&machine("hp-dl380-g6"), &Occupancy::default(), &vm).findings;
     let floats = findings.iter().find(|finding| finding.what == "floats").expect("the finding");
     let option = "-object memory-backend-file,id=pc.ram,...,host-nodes=0,policy=bind,prealloc=on".to_owned();
     assert!(floats.cure.commands.contains(&option), "{:#?}", floats.cure.commands);
@@ -268,7 +269,7 @@ fn memory_of_huge_pages_is_cut_into_whole_pages() {
         let cells = domain::parse(&checked.cured, "cured").expect("a domain").cells;
         let memory: Vec<u64> = cells.iter().map(|cell| cell.memory.mib()).collect();
         assert_eq!(memory, shares.map(|share| share * 1024), "{}", checked.cured);
-        assert_eq!(judged(&checked.cured, &machine("hp-dl380-g6")).problems(), 0, "{}", checked.cured);
+        assert_eq!(judged(&checked.cured, &machine("hp-dl380-g6")).wrong(), 0, "{}", checked.cured);
     }
 }
 
@@ -283,7 +284,7 @@ fn caches_of_the_host_are_kept_within_virtual_nodes_of_several_dies() {
         let checked = judged(&text, &machine);
         assert!(checked.findings.iter().any(|finding| finding.what == "cache_over_nodes"), "{:#?}", checked.findings);
         let left = judged(&checked.cured, &machine);
-        assert_eq!(left.problems(), 0, "{}\n{:#?}", checked.cured, left.findings);
+        assert_eq!(left.wrong(), 0, "{}\n{:#?}", checked.cured, left.findings);
         assert_eq!(left.cured, checked.cured);
     }
 }

@@ -1,8 +1,9 @@
 //! Domains that nobody would write: whatever is wrong with them, a cure must leave nothing that an edit can mend, and keep what it does not name.
 
+use judge::Severity;
 use proptest::prelude::*;
 use scheduler::Occupancy;
-use stacks::check::{CheckedDomain, Severity};
+use stacks::check::CheckedDomain;
 use std::fmt::Write;
 use topology::{Machine, read};
 
@@ -162,14 +163,14 @@ properties::properties! {
         let judge = |text: &str| CheckedDomain::new(machine, &Occupancy::default(), text, "vm.xml").expect("a domain");
         let checked = judge(&text);
         let left = judge(&checked.cured);
-        let mended = |finding: &&stacks::check::Finding| {
-            finding.severity == Severity::Problem && !finding.cure.changes.is_empty()
+        let mended = |finding: &&judge::Finding| {
+            finding.severity > Severity::Note && !finding.cure.changes.is_empty()
         };
         let found: Vec<_> = left.findings.iter().filter(mended).collect();
         prop_assert!(found.is_empty(), "{}\n{text}\n{}\n{found:#?}", machine.name, checked.cured);
         prop_assert_eq!(&left.cured, &checked.cured);
         prop_assert!(checked.cured.contains(KEPT), "{}", checked.cured);
-        if checked.problems() == 0 {
+        if checked.wrong() == 0 {
             prop_assert_eq!(&checked.cured, &text);
         }
         // The guest's memory is what it was, to the byte.

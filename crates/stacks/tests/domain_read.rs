@@ -1,6 +1,7 @@
 //! Reading domains: what libvirt writes, what people write, and what nobody should have to read.
 
-use stacks::domain::{CpuTopology, HugePages, LONGEST_TEXT, MemoryTune, parse};
+use judge::HugePages;
+use stacks::domain::{CpuTopology, LONGEST_TEXT, MemoryTune, parse};
 use std::fmt::Write;
 use topology::{Bytes, CpuSet, NodeSet};
 

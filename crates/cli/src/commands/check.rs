@@ -7,11 +7,12 @@ use crate::failure::bad_input;
 use crate::text::count;
 use crate::{machine_choice, output, shaped_vm, vm_choice};
 use anyhow::{Context, bail};
+use judge::{Finding, ShapedVm};
 use libvirt::Connection;
 use linux::LinuxHost;
 use linux::vm::RunningVm;
 use scheduler::{Observe, Occupancy};
-use stacks::check::{CheckedDomain, Finding, ShapedVm};
+use stacks::check::CheckedDomain;
 use stacks::domain::LONGEST_TEXT;
 use std::fs::File;
 use std::io::Read;
@@ -49,7 +50,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
             vm.name
         ))),
         Subject::Process { vm, pid } => {
-            let findings = stacks::check::check(&machine, &occupancy, &vm);
+            let findings = judge::definition(&machine, &occupancy, &vm).findings;
             show(arguments, &machine, &vm, &format!("process {pid}"), &findings)
         }
     }
@@ -62,16 +63,15 @@ fn show(
     source: &str,
     findings: &[Finding],
 ) -> anyhow::Result<()> {
-    let problems = check_view::problems(findings);
+    let wrong = judge::wrong(findings);
     if arguments.json {
-        let notes = findings.len() - problems;
         let (machine, vm) = (machine.name.as_str(), vm.name.as_str());
-        output::json("check", &Report { machine, vm, source, problems, notes, findings })?;
+        output::json("check", &Report { machine, vm, source, wrong, findings })?;
     } else {
         output::print(check_view::text(vm, &machine.name, source, findings))?;
     }
-    if problems > 0 {
-        bail!("{source}: {}", count(problems, "problem"));
+    if wrong > 0 {
+        bail!("{source}: {}", check_view::tally(findings));
     }
     Ok(())
 }
@@ -83,13 +83,13 @@ fn cured(checked: &CheckedDomain, machine: &Machine, occupancy: &Occupancy, sour
     let left: Vec<&str> = after
         .findings
         .iter()
-        .filter(|finding| finding.severity == stacks::check::Severity::Problem)
+        .filter(|finding| finding.severity > judge::Severity::Note)
         .map(|finding| finding.sentence.as_str())
         .collect();
     if !left.is_empty() {
         bail!(
             "{source}: {} left that no change of the domain mends: {}",
-            count(left.len(), "problem"),
+            count(left.len(), "finding"),
             left.join("; ")
         );
     }

@@ -1,40 +1,39 @@
 //! A libvirt domain as a VM that somebody shaped.
 
-use super::vm::{Auto, Binding, GuestCaches, GuestCpus, Part, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
 use crate::domain::{self, Domain, MemoryTune};
+use judge::{Auto, Binding, GuestCpus, Part, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
 use roxmltree::{Document, Node};
 use std::collections::BTreeMap;
-use topology::{Bytes, CpuId, CpuSet};
+use topology::{CpuId, CpuSet};
+use vm::qemu::GuestCaches;
 
-impl ShapedVm {
-    /// A domain as libvirt carries it out. `text` is what it was read from: lines and what cures must keep are looked up there.
-    pub fn from_domain(domain: &Domain, text: &str) -> Self {
-        let pin = |vcpu| domain.vcpu_pins.get(&vcpu).or(domain.vcpu_cpuset.as_ref()).cloned();
-        let iothread = |id| domain.iothread_pins.get(&id).or(domain.vcpu_cpuset.as_ref()).cloned();
-        let nodes = nodes(domain);
-        let document = Document::parse(text).ok();
-        let root = document.as_ref().map(Document::root_element);
-        Self {
-            name: domain.name.clone(),
-            vcpus: domain.vcpus,
-            // libvirt takes what the cells add up to.
-            memory: nodes.iter().map(|node| node.memory).sum(),
-            guest: guest(domain),
-            vnuma: !domain.cells.is_empty(),
-            nodes,
-            pins: (0..domain.vcpus).filter_map(|vcpu| Some((vcpu, pin(vcpu)?))).collect(),
-            emulator: domain.emulator_pin.clone().or_else(|| domain.vcpu_cpuset.clone()),
-            iothreads: domain.iothreads.iter().map(|&id| (id, iothread(id))).collect(),
-            auto: Auto {
-                vcpus: domain.vcpu_placement_auto,
-                memory: domain.memory_tune.as_ref().is_some_and(|tune| tune.auto),
-            },
-            memory_tune: domain.memory_tune.as_ref().and_then(binding),
-            huge_pages: domain.huge_pages.clone(),
-            spots: root.map(|root| spots(root, domain)).unwrap_or_default(),
-            xml: Some(root.map(|root| facts(root, domain)).unwrap_or_default()),
-            process: None,
-        }
+/// A domain as libvirt carries it out. `text` is what it was read from: lines and what cures must keep are looked up there.
+pub fn shaped(domain: &Domain, text: &str) -> ShapedVm {
+    let pin = |vcpu| domain.vcpu_pins.get(&vcpu).or(domain.vcpu_cpuset.as_ref()).cloned();
+    let iothread = |id| domain.iothread_pins.get(&id).or(domain.vcpu_cpuset.as_ref()).cloned();
+    let nodes = nodes(domain);
+    let document = Document::parse(text).ok();
+    let root = document.as_ref().map(Document::root_element);
+    ShapedVm {
+        name: domain.name.clone(),
+        vcpus: domain.vcpus,
+        // libvirt takes what the cells add up to.
+        memory: nodes.iter().map(|node| node.memory).sum(),
+        guest: guest(domain),
+        vnuma: !domain.cells.is_empty(),
+        nodes,
+        pins: (0..domain.vcpus).filter_map(|vcpu| Some((vcpu, pin(vcpu)?))).collect(),
+        emulator: domain.emulator_pin.clone().or_else(|| domain.vcpu_cpuset.clone()),
+        iothreads: domain.iothreads.iter().map(|&id| (id, iothread(id))).collect(),
+        auto: Auto {
+            vcpus: domain.vcpu_placement_auto,
+            memory: domain.memory_tune.as_ref().is_some_and(|tune| tune.auto),
+        },
+        memory_tune: domain.memory_tune.as_ref().and_then(binding),
+        huge_pages: domain.huge_pages.clone(),
+        spots: root.map(|root| spots(root, domain)).unwrap_or_default(),
+        xml: Some(root.map(|root| facts(root, domain)).unwrap_or_default()),
+        process: None,
     }
 }
 
@@ -170,12 +169,4 @@ fn names_nodes(root: Node<'_, '_>, domain: &Domain) -> Option<String> {
         return Some("<page nodeset> of <hugepages>".to_owned());
     }
     (!at(root, "cpu/numa/interconnects").is_empty()).then(|| "<interconnects>".to_owned())
-}
-
-impl ShapedVm {
-    /// Memory as whole MiB and what is over, which plans do not count.
-    pub(super) fn whole_mib(memory: Bytes) -> (Bytes, Bytes) {
-        let whole = Bytes::from_mib(memory.mib());
-        (whole, memory.saturating_sub(whole))
-    }
 }

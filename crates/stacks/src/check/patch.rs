@@ -1,8 +1,9 @@
 //! Cures of a domain as patches of its XML.
 
-use super::finding::{Aspect, Finding, Severity};
-use super::vm::ShapedVm;
+use super::edits::edits;
+use super::shaped;
 use crate::domain::{self, DomainError};
+use judge::{Aspect, Finding, Judgement, Severity, ShapedVm};
 use scheduler::Occupancy;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::Machine;
@@ -14,7 +15,7 @@ pub struct CheckedDomain {
     pub vm: ShapedVm,
     /// What is wrong with it, worst first, each with a patch where an edit cures it.
     pub findings: Vec<Finding>,
-    /// The XML with the cures of all problems; notes are left as they are. All that no cure names is byte for byte as it was.
+    /// The XML with the cures of all problems and warnings; notes are left as they are. All that no cure names is byte for byte as it was.
     pub cured: String,
 }
 
@@ -24,31 +25,37 @@ impl CheckedDomain {
     /// # Errors
     /// Those of [`domain::parse`].
     pub fn new(machine: &Machine, occupancy: &Occupancy, text: &str, file: &str) -> Result<Self, DomainError> {
-        let vm = ShapedVm::from_domain(&domain::parse(text, file)?, text);
-        let scene = super::scene(machine, occupancy, &vm);
-        let mut findings = super::judge(&scene);
+        let vm = shaped(&domain::parse(text, file)?, text);
+        let judgement = judge::definition(machine, occupancy, &vm);
+        let mut findings = judgement.findings.clone();
+        let cured = |changes: &BTreeSet<Aspect>| domain::apply(text, file, &edits_of(&judgement, changes));
         let mut all = BTreeSet::new();
         // Findings often have one cure.
         let mut patches: BTreeMap<BTreeSet<Aspect>, Option<String>> = BTreeMap::new();
         for finding in &mut findings {
             let changes = &finding.cure.changes;
-            if finding.severity == Severity::Problem {
+            if finding.severity > Severity::Note {
                 all.extend(changes.iter().copied());
             }
             if !patches.contains_key(changes) {
-                let cured = domain::apply(text, file, &super::edits_of(&scene, changes))?;
+                let cured = cured(changes)?;
                 patches.insert(changes.clone(), (cured != text).then(|| patch(file, text, &cured)));
             }
             finding.cure.patch = patches.get(changes).cloned().flatten();
         }
-        let cured = domain::apply(text, file, &super::edits_of(&scene, &whole(all)))?;
+        let cured = cured(&whole(all))?;
         Ok(Self { findings, cured, vm })
     }
 
-    /// Whether anything needs to be done.
-    pub fn problems(&self) -> usize {
-        self.findings.iter().filter(|finding| finding.severity == Severity::Problem).count()
+    /// How much is to be done: findings that are no notes.
+    pub fn wrong(&self) -> usize {
+        judge::wrong(&self.findings)
     }
+}
+
+/// The edits of some changes.
+fn edits_of(judgement: &Judgement<'_>, changes: &BTreeSet<Aspect>) -> Vec<domain::Edit> {
+    judgement.change(changes).map(|change| edits(&change)).unwrap_or_default()
 }
 
 /// Other virtual nodes bring homes, sockets and distances of their own.

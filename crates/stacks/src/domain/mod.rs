@@ -12,6 +12,7 @@ pub(crate) use document::{all, at};
 pub use edit::{Edit, Step, apply};
 pub use read::parse;
 
+use judge::HugePages;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, NodeSet};
@@ -96,15 +97,6 @@ pub struct Cell {
     pub memory: Bytes,
     /// `<distances>`, by other node.
     pub distances: BTreeMap<u32, u32>,
-}
-
-/// `<page>`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct HugePages {
-    /// Size of a page; `None`: the host's default.
-    pub size: Option<Bytes>,
-    /// Cells that it is for; `None`: all others.
-    pub cells: Option<NodeSet>,
 }
 
 /// Why a text is not taken for a domain: file, place and what would be valid.

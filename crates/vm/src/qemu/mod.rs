@@ -1,10 +1,12 @@
 //! QEMU's words: the options of its command line, and what they say of vCPUs and memory.
 
 mod command_line;
+mod guest_caches;
 pub(crate) mod options;
 mod vcpu_topology;
 
 pub use command_line::{Backend, BackendKind, CommandLine, NumaNode};
+pub use guest_caches::GuestCaches;
 pub use options::memory_size;
 pub use vcpu_topology::VcpuTopology;
 

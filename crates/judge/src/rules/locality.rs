@@ -1,9 +1,9 @@
 //! Memory that is not where the vCPUs are, or that is left to chance.
 
 use super::list;
-use crate::check::finding::{Aspect, Finding, Harm};
-use crate::check::scene::{NodeView, Scene, named};
-use crate::check::vm::{Part, Spot};
+use crate::finding::{Aspect, Finding, Harm};
+use crate::scene::{NodeView, Scene, named};
+use crate::shaped::{Part, Spot};
 use topology::NodeSet;
 
 /// How the memory of a virtual node lies to its vCPUs.
@@ -23,7 +23,7 @@ enum Lies {
     Unbound,
 }
 
-pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let judged: Vec<(Lies, &NodeView<'_>)> =
         scene.views.iter().enumerate().filter_map(|(index, view)| Some((lies(scene, index, view)?, view))).collect();
     let kinds = [Lies::Away, Lies::VcpusWider, Lies::MemoryWider, Lies::Straddles, Lies::Floats, Lies::Unbound];

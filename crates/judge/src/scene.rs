@@ -1,38 +1,39 @@
 //! A VM on a machine, with what every rule asks for computed once.
 
-use super::finding::Cost;
-use super::target::Target;
-use super::vm::{Part, ShapedNode, ShapedVm, Spot};
+use crate::finding::Cost;
+use crate::shaped::{Part, ShapedNode, ShapedVm, Spot};
+use crate::target::{NoTarget, Target};
 use topology::{Bytes, CoreId, CpuId, CpuSet, Distances, IdSet, LlcId, Machine, NodeId, NodeSet};
 
 /// A VM on a machine.
-pub(super) struct Scene<'a> {
-    pub(super) machine: &'a Machine,
-    pub(super) vm: &'a ShapedVm,
+#[derive(Debug)]
+pub(crate) struct Scene<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) vm: &'a ShapedVm,
     /// Every usable CPU of the machine.
-    pub(super) all: CpuSet,
+    pub(crate) all: CpuSet,
     /// Nodes with usable CPUs.
-    pub(super) cpu_nodes: NodeSet,
+    pub(crate) cpu_nodes: NodeSet,
     /// Its virtual nodes, in their order.
-    pub(super) views: Vec<NodeView<'a>>,
+    pub(crate) views: Vec<NodeView<'a>>,
     /// What would be right; or why that cannot be said.
-    pub(super) target: Result<Target, String>,
+    pub(crate) target: Result<Target, NoTarget>,
 }
 
 /// A virtual node on the machine.
 #[derive(Clone, Debug)]
-pub(super) struct NodeView<'a> {
-    pub(super) node: &'a ShapedNode,
+pub(crate) struct NodeView<'a> {
+    pub(crate) node: &'a ShapedNode,
     /// Usable CPUs that its vCPUs may run on.
-    pub(super) cpus: CpuSet,
+    pub(crate) cpus: CpuSet,
     /// Nodes of those.
-    pub(super) runs_on: NodeSet,
+    pub(crate) runs_on: NodeSet,
     /// Whether each of its vCPUs is bound to some CPUs.
-    pub(super) bound: bool,
+    pub(crate) bound: bool,
 }
 
 impl<'a> NodeView<'a> {
-    pub(super) fn all(machine: &Machine, vm: &'a ShapedVm) -> Vec<Self> {
+    pub(crate) fn all(machine: &Machine, vm: &'a ShapedVm) -> Vec<Self> {
         let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
         let view = |node: &'a ShapedNode| {
             let each = node.vcpus.iter().map(|vcpu| vm.cpus_of(vcpu.0, &all));
@@ -44,18 +45,18 @@ impl<'a> NodeView<'a> {
     }
 
     /// Nodes that its memory is bound to.
-    pub(super) fn memory_nodes(&self) -> Option<&NodeSet> {
+    pub(crate) fn memory_nodes(&self) -> Option<&NodeSet> {
         self.node.binding.as_ref().map(|binding| &binding.nodes)
     }
 
     /// `virtual node 1`, or `the VM`.
-    pub(super) fn called(&self, vm: &ShapedVm) -> String {
+    pub(crate) fn called(&self, vm: &ShapedVm) -> String {
         if vm.vnuma { format!("virtual node {}", self.node.id) } else { "the VM".to_owned() }
     }
 }
 
 /// Nodes of the CPUs.
-pub(super) fn nodes_of(machine: &Machine, cpus: &CpuSet) -> NodeSet {
+pub(crate) fn nodes_of(machine: &Machine, cpus: &CpuSet) -> NodeSet {
     threads_of(machine, cpus).map(|thread| thread.node).collect()
 }
 
@@ -64,49 +65,49 @@ fn threads_of<'a>(machine: &'a Machine, cpus: &'a CpuSet) -> impl Iterator<Item 
 }
 
 /// `node 1`, `nodes 0-1`.
-pub(super) fn named(nodes: &NodeSet) -> String {
+pub(crate) fn named(nodes: &NodeSet) -> String {
     if nodes.len() == 1 { format!("node {nodes}") } else { format!("nodes {nodes}") }
 }
 
 impl Scene<'_> {
     /// Nodes of CPUs.
-    pub(super) fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
+    pub(crate) fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
         nodes_of(self.machine, cpus)
     }
 
     /// Cores of CPUs.
-    pub(super) fn cores_of(&self, cpus: &CpuSet) -> IdSet<CoreId> {
+    pub(crate) fn cores_of(&self, cpus: &CpuSet) -> IdSet<CoreId> {
         threads_of(self.machine, cpus).map(|thread| thread.core).collect()
     }
 
     /// Last-level caches of CPUs.
-    pub(super) fn caches_of(&self, cpus: &CpuSet) -> IdSet<LlcId> {
+    pub(crate) fn caches_of(&self, cpus: &CpuSet) -> IdSet<LlcId> {
         threads_of(self.machine, cpus).filter_map(|thread| thread.llc).collect()
     }
 
     /// Hardware threads under the largest last-level cache.
-    pub(super) fn cache_threads(&self) -> usize {
-        super::shape::cache_threads(self.machine, self.vm)
+    pub(crate) fn cache_threads(&self) -> usize {
+        crate::shape::cache_threads(self.machine, self.vm)
     }
 
     /// Memory of nodes together.
-    pub(super) fn memory_of(&self, nodes: &NodeSet) -> Bytes {
+    pub(crate) fn memory_of(&self, nodes: &NodeSet) -> Bytes {
         nodes.iter().filter_map(|node| self.machine.node(node)).map(|node| node.memory).sum()
     }
 
     /// CPUs that all vCPUs of the VM may use together.
-    pub(super) fn all_vcpus_cpus(&self) -> CpuSet {
+    pub(crate) fn all_vcpus_cpus(&self) -> CpuSet {
         self.views.iter().fold(CpuSet::new(), |sum, view| sum.union(&view.cpus))
     }
 
     /// Whether each vCPU of the VM is bound to some CPUs.
-    pub(super) fn is_bound(&self) -> bool {
+    pub(crate) fn is_bound(&self) -> bool {
         self.views.iter().filter(|view| !view.node.vcpus.is_empty()).all(|view| view.bound)
     }
 
     /// What an access to memory costs, in the mean over virtual nodes by their memory: vCPUs are taken to run anywhere that they may, memory
     /// to lie in equal parts where it is bound to, or else where the vCPUs run.
-    pub(super) fn locality<'v>(&self, views: impl IntoIterator<Item = &'v NodeView<'v>>) -> Option<Cost> {
+    pub(crate) fn locality<'v>(&self, views: impl IntoIterator<Item = &'v NodeView<'v>>) -> Option<Cost> {
         let (mut weights, mut remote, mut latency) = (0.0, 0.0, 0.0);
         for view in views {
             let runs_on = self.shares(&view.cpus);
@@ -135,7 +136,7 @@ impl Scene<'_> {
     }
 
     /// Where parts are written; each place once.
-    pub(super) fn spots(&self, parts: impl IntoIterator<Item = Part>) -> Vec<Spot> {
+    pub(crate) fn spots(&self, parts: impl IntoIterator<Item = Part>) -> Vec<Spot> {
         let mut spots: Vec<Spot> = parts.into_iter().filter_map(|part| self.vm.spots.of(part)).collect();
         spots.sort_by_key(|spot| (spot.line, spot.at.clone()));
         spots.dedup();
@@ -143,18 +144,18 @@ impl Scene<'_> {
     }
 
     /// Where the pins of a virtual node's vCPUs are written.
-    pub(super) fn pin_spots(&self, view: &NodeView<'_>) -> Vec<Spot> {
+    pub(crate) fn pin_spots(&self, view: &NodeView<'_>) -> Vec<Spot> {
         self.spots(view.node.vcpus.iter().map(|vcpu| Part::VcpuPin(vcpu.0)))
     }
 
     /// Where the binding of a virtual node's memory is written.
-    pub(super) fn memory_spots(&self, view: &NodeView<'_>) -> Vec<Spot> {
+    pub(crate) fn memory_spots(&self, view: &NodeView<'_>) -> Vec<Spot> {
         let part = if view.node.own_binding { Part::MemoryNode(view.node.id) } else { Part::MemoryTune };
         self.spots([part])
     }
 
     /// Whether the guest's hardware threads are what they seem: those of a virtual core run on siblings of one core, and on nothing else.
-    pub(super) fn threads_are_true(&self) -> bool {
+    pub(crate) fn threads_are_true(&self) -> bool {
         let threads = self.vm.guest.threads.max(1);
         let vcpus: Vec<u32> = (0..self.vm.vcpus).collect();
         threads > 1
@@ -165,7 +166,7 @@ impl Scene<'_> {
     }
 
     /// Virtual node of a vCPU, as an index.
-    pub(super) fn node_of_vcpu(&self, vcpu: CpuId) -> Option<usize> {
+    pub(crate) fn node_of_vcpu(&self, vcpu: CpuId) -> Option<usize> {
         self.views.iter().position(|view| view.node.vcpus.contains(vcpu))
     }
 }

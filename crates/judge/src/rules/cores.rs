@@ -1,13 +1,13 @@
 //! vCPUs that share cores or hardware threads without need.
 
 use super::{cpus, plural, vcpus};
-use crate::check::finding::{Aspect, Cost, Finding, Harm};
-use crate::check::scene::Scene;
-use crate::check::vm::Part;
+use crate::finding::{Aspect, Cost, Finding, Harm};
+use crate::scene::Scene;
+use crate::shaped::Part;
 use std::collections::BTreeSet;
 use topology::{CpuId, CpuSet, NodeId};
 
-pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let crowded = shared_threads(scene);
     let mut found: Vec<Finding> = crowded.iter().cloned().collect();
     if crowded.is_none() {

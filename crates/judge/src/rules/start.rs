@@ -1,13 +1,13 @@
 //! What keeps a VM from starting, or from starting as it is written.
 
 use super::{cpus, list, plural};
-use crate::check::finding::{Aspect, Finding, Harm};
-use crate::check::scene::{Scene, named};
-use crate::check::vm::Part;
+use crate::finding::{Aspect, Finding, Harm};
+use crate::scene::{Scene, named};
+use crate::shaped::Part;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, NodeSet};
 
-pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(automatic(scene));
     found.extend(no_such_node(scene));

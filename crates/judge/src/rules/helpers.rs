@@ -1,12 +1,12 @@
 //! QEMU's own threads: the emulator and iothreads.
 
 use super::cpus;
-use crate::check::finding::{Aspect, Finding, Harm};
-use crate::check::scene::{Scene, named};
-use crate::check::vm::{Part, ShapedVm};
+use crate::finding::{Aspect, Finding, Harm};
+use crate::scene::{Scene, named};
+use crate::shaped::{Part, ShapedVm};
 use topology::{CpuSet, NodeSet};
 
-pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     if !scene.is_bound() || scene.all_vcpus_cpus().is_empty() {
         return Vec::new();
     }
@@ -21,7 +21,7 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
 type Threads = [(String, Option<CpuSet>, Part)];
 
 /// CPUs to which a vCPU is pinned that may use no other, but for the vCPUs `moved`.
-pub(in crate::check) fn taken(vm: &ShapedVm, moved: &CpuSet) -> CpuSet {
+pub(crate) fn taken(vm: &ShapedVm, moved: &CpuSet) -> CpuSet {
     let stays = |(vcpu, set): &(&u32, &CpuSet)| set.len() == 1 && !moved.contains(topology::CpuId(**vcpu));
     vm.pins.iter().filter(stays).filter_map(|(_, set)| set.first()).collect()
 }

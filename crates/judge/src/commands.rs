@@ -1,15 +1,15 @@
 //! What can be done while a VM runs, and QEMU's options where there is no XML.
 
-use super::edits::Change;
-use super::finding::Aspect;
-use super::scene::Scene;
-use super::target::Target;
-use super::vm::{ProcessFacts, ShapedVm};
+use crate::change::Change;
+use crate::finding::Aspect;
+use crate::scene::Scene;
+use crate::shaped::{ProcessFacts, ShapedVm};
+use crate::target::Target;
 use std::collections::BTreeSet;
 use topology::CpuSet;
 
 /// The commands of a cure.
-pub(super) fn commands(scene: &Scene<'_>, target: &Target, aspects: &BTreeSet<Aspect>) -> Vec<String> {
+pub(crate) fn commands(scene: &Scene<'_>, target: &Target, aspects: &BTreeSet<Aspect>) -> Vec<String> {
     let change = Change::new(scene, target, aspects);
     match &scene.vm.process {
         Some(process) => {

@@ -1,50 +1,68 @@
 //! What would be right for a VM: its own shape wherever that is sound, and its own homes wherever they hold it; else the planner's.
 
-use super::scene::NodeView;
-use super::shape::{self, Fit};
-use super::vm::{GuestCpus, ShapedVm};
+use crate::scene::NodeView;
+use crate::shape::{self, Fit};
+use crate::shaped::{GuestCpus, ShapedVm};
 use scheduler::spec::{Boot, Console, FixedNode, Policy};
-use scheduler::{MemoryPolicy, Occupancy, Plan, VmSpec};
+use scheduler::{MemoryPolicy, Occupancy, Plan, PlanError, VmSpec};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Distances, Machine, NodeId, NodeSet};
 
 /// What would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub struct Target {
     /// The virtual nodes, by id.
-    pub(super) nodes: Vec<TargetNode>,
+    pub nodes: Vec<TargetNode>,
     /// Whether they are others than the VM has.
-    pub(super) reshaped: bool,
+    pub reshaped: bool,
     /// What the guest should be told of its CPUs.
-    pub(super) guest: GuestCpus,
+    pub guest: GuestCpus,
     /// `distances[i][j]`: SLIT value from virtual node i to j.
-    pub(super) distances: Vec<Vec<u32>>,
+    pub distances: Vec<Vec<u32>>,
     /// How many virtual nodes the planner would give it, were it new.
-    pub(super) ideal_nodes: usize,
+    pub ideal_nodes: usize,
     /// Why an edit cannot give it other virtual nodes though it should have them.
-    pub(super) blocked: Option<String>,
+    pub blocked: Option<String>,
 }
 
 /// A virtual node and its home.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TargetNode {
-    pub(super) id: u32,
-    pub(super) vcpus: CpuSet,
-    pub(super) memory: Bytes,
-    pub(super) home: NodeSet,
+pub struct TargetNode {
+    /// Its number in the guest.
+    pub id: u32,
+    /// Its vCPUs.
+    pub vcpus: CpuSet,
+    /// Its memory.
+    pub memory: Bytes,
+    /// Its home.
+    pub home: NodeSet,
     /// CPUs of each of its vCPUs.
-    pub(super) cpus: CpuSet,
+    pub cpus: CpuSet,
     /// Whether its memory is to be interleaved over its home.
-    pub(super) interleave: bool,
+    pub interleave: bool,
 }
 
-/// What would be right; a sentence where nothing can be said.
-pub(super) fn target(
+/// Why no home can be named.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoTarget {
+    /// The planner finds none.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A virtual node without vCPUs.
+    #[error("virtual node {node} has no vCPU, and homenode does not place such nodes")]
+    NoVcpu {
+        /// The node.
+        node: u32,
+    },
+}
+
+/// What would be right for a VM beside what others hold.
+pub(crate) fn target(
     machine: &Machine,
     occupancy: &Occupancy,
     vm: &ShapedVm,
     views: &[NodeView<'_>],
-) -> Result<Target, String> {
+) -> Result<Target, NoTarget> {
     let prefer_ht = vm.guest.threads > 1;
     let ideal = plan(machine, occupancy, &spec(vm, prefer_ht, None, None))?;
     let ideal_nodes = ideal.topology.nodes.len();
@@ -75,17 +93,17 @@ fn blocked(vm: &ShapedVm, fit: Fit, ideal: &Plan) -> Option<String> {
     others.then(|| format!("{by} names virtual nodes, so that their number is changed by hand"))
 }
 
-fn plan(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec) -> Result<Plan, String> {
+fn plan(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec) -> Result<Plan, PlanError> {
     let attempt = scheduler::plan(machine, occupancy, spec);
     // Where what runs already leaves no room, the machine by itself may still hold it.
-    attempt.or_else(|_| scheduler::plan(machine, &Occupancy::default(), spec)).map_err(|error| error.to_string())
+    attempt.or_else(|_| scheduler::plan(machine, &Occupancy::default(), spec))
 }
 
 /// The VM as a spec.
 fn spec(vm: &ShapedVm, prefer_ht: bool, fixed: Option<Vec<FixedNode>>, affinity: Option<NodeSet>) -> VmSpec {
     let memory = match &fixed {
         Some(nodes) => nodes.iter().map(|node| node.memory).sum(),
-        None => ShapedVm::whole_mib(vm.memory).0.max(Bytes::MIB),
+        None => whole_mib(vm.memory).max(Bytes::MIB),
     };
     let policy = Policy { prefer_ht, node_affinity: affinity, virtual_nodes: fixed, ..Policy::default() };
     let (boot, console) = (Boot::default(), Console::default());
@@ -101,13 +119,18 @@ fn spec(vm: &ShapedVm, prefer_ht: bool, fixed: Option<Vec<FixedNode>>, affinity:
     }
 }
 
-fn fixed(vm: &ShapedVm) -> Result<Vec<FixedNode>, String> {
+/// Plans count whole MiB.
+fn whole_mib(memory: Bytes) -> Bytes {
+    Bytes::from_mib(memory.mib())
+}
+
+fn fixed(vm: &ShapedVm) -> Result<Vec<FixedNode>, NoTarget> {
     if let Some(node) = vm.nodes.iter().find(|node| node.vcpus.is_empty()) {
-        return Err(format!("virtual node {} has no vCPU, and homenode does not place such nodes", node.id));
+        return Err(NoTarget::NoVcpu { node: node.id });
     }
-    let node = |node: &super::vm::ShapedNode| FixedNode {
+    let node = |node: &crate::shaped::ShapedNode| FixedNode {
         vcpus: node.vcpus.len() as u32,
-        memory: ShapedVm::whole_mib(node.memory).0.max(Bytes::MIB),
+        memory: whole_mib(node.memory).max(Bytes::MIB),
     };
     Ok(vm.nodes.iter().map(node).collect())
 }
@@ -202,7 +225,7 @@ fn planned_homes(
     occupancy: &Occupancy,
     vm: &ShapedVm,
     views: &[NodeView<'_>],
-) -> Result<Vec<TargetNode>, String> {
+) -> Result<Vec<TargetNode>, NoTarget> {
     let fixed = fixed(vm)?;
     let prefer_ht = vm.guest.threads > 1;
     let named = named_nodes(machine, views);
@@ -269,7 +292,7 @@ fn named_nodes(machine: &Machine, views: &[NodeView<'_>]) -> Option<NodeSet> {
 }
 
 /// The machine's distances between homes; between equal homes the smallest of the others, and 20 at most, as the planner has it.
-pub(super) fn distances(machine: &Machine, nodes: &[TargetNode]) -> Vec<Vec<u32>> {
+pub(crate) fn distances(machine: &Machine, nodes: &[TargetNode]) -> Vec<Vec<u32>> {
     const FARTHEST: u32 = 254;
     let mean = |one: &TargetNode, other: &TargetNode| -> Option<u32> {
         let pairs = one.home.iter().flat_map(|a| other.home.iter().map(move |b| machine.distance(a, b)));

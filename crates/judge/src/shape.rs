@@ -1,13 +1,14 @@
 //! Whether a VM's virtual nodes and sockets can be right on a machine at all.
 
-use super::scene::NodeView;
-use super::vm::{GuestCaches, GuestCpus, ShapedNode, ShapedVm};
+use crate::scene::NodeView;
+use crate::shaped::{GuestCpus, ShapedNode, ShapedVm};
 use scheduler::Plan;
 use topology::{CpuId, CpuSet, LlcId, Machine};
+use vm::qemu::GuestCaches;
 
 /// What is to be done about a VM's virtual nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fit {
+pub(crate) enum Fit {
     /// They can stay.
     Sound,
     /// One is larger than any node of the machine, and others would fit.
@@ -17,19 +18,19 @@ pub(super) enum Fit {
 }
 
 /// Whether hardware threads count, not cores: the guest is told of threads, or somebody put each part of it on one node that holds it so.
-pub(super) fn counts_threads(vm: &ShapedVm, views: &[NodeView<'_>]) -> bool {
+pub(crate) fn counts_threads(vm: &ShapedVm, views: &[NodeView<'_>]) -> bool {
     vm.guest.threads > 1 || (!views.is_empty() && views.iter().all(|view| view.bound && view.runs_on.len() == 1))
 }
 
 /// Whether some node of the machine holds the virtual node.
-pub(super) fn holds(machine: &Machine, node: &ShapedNode, by_threads: bool) -> bool {
+pub(crate) fn holds(machine: &Machine, node: &ShapedNode, by_threads: bool) -> bool {
     machine.nodes.iter().any(|host| {
         let units = if by_threads { machine.usable_cpus(host.id).len() } else { machine.usable_cores(host.id).len() };
         host.memory >= node.memory && units >= node.vcpus.len()
     })
 }
 
-pub(super) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], ideal: &Plan) -> Fit {
+pub(crate) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], ideal: &Plan) -> Fit {
     let by_threads = counts_threads(vm, views);
     let too_large = vm.nodes.iter().any(|node| !holds(machine, node, by_threads));
     let better = has_homes(machine, ideal) || ideal.topology.nodes.len() > vm.nodes.len();
@@ -51,7 +52,7 @@ fn has_homes(machine: &Machine, plan: &Plan) -> bool {
 
 /// A group of vCPUs that the guest takes to share a last-level cache, and that lies in several virtual nodes. `host_cache_threads`: hardware threads
 /// under a cache of the machine.
-pub(super) fn crossing(vm: &ShapedVm, host_cache_threads: usize) -> Option<CpuSet> {
+pub(crate) fn crossing(vm: &ShapedVm, host_cache_threads: usize) -> Option<CpuSet> {
     if !vm.vnuma || vm.nodes.len() < 2 || vm.guest.caches == GuestCaches::Disabled {
         return None;
     }
@@ -60,21 +61,21 @@ pub(super) fn crossing(vm: &ShapedVm, host_cache_threads: usize) -> Option<CpuSe
 }
 
 /// Whether a cache lies in several virtual nodes, or would, were the guest told of one for each die.
-pub(super) fn would_cross(machine: &Machine, vm: &ShapedVm) -> bool {
+pub(crate) fn would_cross(machine: &Machine, vm: &ShapedVm) -> bool {
     let guest = GuestCpus { caches: GuestCaches::OnePerDie, ..vm.guest };
     crossing(vm, cache_threads(machine, vm)).is_some()
         || crossing(&ShapedVm { guest, ..vm.clone() }, usize::MAX).is_some()
 }
 
 /// Hardware threads under the largest last-level cache; all that the VM has where the machine does not say.
-pub(super) fn cache_threads(machine: &Machine, vm: &ShapedVm) -> usize {
+pub(crate) fn cache_threads(machine: &Machine, vm: &ShapedVm) -> usize {
     let of = |llc: LlcId| machine.threads.iter().filter(|thread| thread.llc == Some(llc)).count();
     let most = machine.llcs.iter().map(|llc| of(llc.id)).max();
     most.filter(|&threads| threads > 0).unwrap_or(vm.vcpus as usize)
 }
 
 /// The guest's CPUs in sockets of which none lies in two virtual nodes; as they are where that holds already.
-pub(super) fn whole_sockets(machine: &Machine, vm: &ShapedVm) -> GuestCpus {
+pub(crate) fn whole_sockets(machine: &Machine, vm: &ShapedVm) -> GuestCpus {
     let told = vm.guest;
     let per_socket = common_divisor(vm);
     if !would_cross(machine, vm) || !blocks_lie_in_nodes(vm, per_socket) {
@@ -85,7 +86,7 @@ pub(super) fn whole_sockets(machine: &Machine, vm: &ShapedVm) -> GuestCpus {
 }
 
 /// vCPUs of the largest socket of which each lies in one virtual node. Sockets are all alike: nodes of 3 and 4 vCPUs take sockets of one.
-pub(super) fn largest_socket(vm: &ShapedVm) -> u32 {
+pub(crate) fn largest_socket(vm: &ShapedVm) -> u32 {
     let size = common_divisor(vm);
     if blocks_lie_in_nodes(vm, size) { size } else { 1 }
 }

@@ -1,15 +1,15 @@
 //! Virtual nodes that are too large, too many, or uneven.
 
 use super::{list, plural};
-use crate::check::finding::{Aspect, Cost, Finding, Harm};
-use crate::check::scene::Scene;
-use crate::check::shape;
-use crate::check::vm::Part;
+use crate::finding::{Aspect, Cost, Finding, Harm};
+use crate::scene::Scene;
+use crate::shape;
+use crate::shaped::Part;
 use topology::{Bytes, Machine};
 
 const UNSEEN: &str = "a guest that is told of one node takes all memory for equally near: its kernel neither keeps a program's memory local nor its threads together";
 
-pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let found = [machine_too_small(scene), too_large(scene), over_several(scene), uneven(scene)];
     found.into_iter().flatten().collect()
 }
@@ -45,7 +45,7 @@ fn too_large(scene: &Scene<'_>) -> Option<Finding> {
     }
     let (cores, threads, memory) = largest(scene.machine);
     let units = if by_threads { plural(threads, "hardware thread") } else { plural(cores, "core") };
-    let each = |view: &&crate::check::scene::NodeView<'_>| {
+    let each = |view: &&crate::scene::NodeView<'_>| {
         format!("{}: {}, {}", view.called(vm), plural(view.node.vcpus.len(), "vCPU"), view.node.memory)
     };
     let seen = format!(

@@ -1,10 +1,10 @@
 //! A VM as somebody else shaped it.
 
-use crate::domain::HugePages;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use topology::{Bytes, CpuSet, NodeSet};
+use vm::qemu::GuestCaches;
 
 /// A VM as somebody else shaped it: from a libvirt domain ([`ShapedVm::from_domain`]), or from a running QEMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,18 +80,6 @@ pub struct GuestCpus {
     pub caches: GuestCaches,
 }
 
-/// What a guest is told of its last-level caches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GuestCaches {
-    /// One for each die: what QEMU makes up.
-    #[default]
-    OnePerDie,
-    /// The host's own, by the host's numbers of CPUs.
-    Passthrough,
-    /// None.
-    Disabled,
-}
-
 /// A virtual node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShapedNode {
@@ -135,6 +123,15 @@ pub struct XmlFacts {
     pub memory_tune_mode: Option<String>,
     /// Something else names virtual nodes (memory devices, PCI bridges, pages of cells): their number must stay.
     pub nodes_named_by: Option<String>,
+}
+
+/// Huge pages that memory is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HugePages {
+    /// Size of a page; `None`: the host's default.
+    pub size: Option<Bytes>,
+    /// Virtual nodes that it is for; `None`: all others.
+    pub cells: Option<NodeSet>,
 }
 
 /// A part of a VM's description.

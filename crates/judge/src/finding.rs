@@ -1,21 +1,23 @@
 //! What is wrong, what it costs, and what cures it.
 
-use super::vm::Spot;
+use crate::shaped::Spot;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// How much a finding matters.
+/// How much a finding matters. It follows from the [`Harm`]: the same fault has the same severity in a definition and in a VM that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Worth knowing; may well be meant.
     Note,
-    /// Costs performance, or the VM does not start.
+    /// Costs performance when something else happens: a page is touched, a thread is moved, the guest decides.
+    Warning,
+    /// Costs performance now, or the VM does not start.
     Problem,
 }
 
-/// What kind of harm a problem does; from the worst.
+/// What kind of harm it does; from the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Harm {
@@ -27,6 +29,16 @@ pub enum Harm {
     Misled,
     /// Where it lives is left to chance.
     Chance,
+}
+
+impl Harm {
+    /// How much that matters.
+    fn severity(self) -> Severity {
+        match self {
+            Self::Refused | Self::Waits => Severity::Problem,
+            Self::Misled | Self::Chance => Severity::Warning,
+        }
+    }
 }
 
 /// An estimate, from the machine's table of distances or from counted CPUs.
@@ -140,41 +152,41 @@ pub struct Finding {
 
 impl Finding {
     /// A finding without figures and without a cure.
-    pub(super) fn new(what: &'static str, harm: Harm, sentence: String, because: &'static str) -> Self {
-        let (severity, cure) = (Severity::Problem, Cure::default());
+    pub(crate) fn new(what: &'static str, harm: Harm, sentence: String, because: &'static str) -> Self {
+        let (severity, cure) = (harm.severity(), Cure::default());
         Self { what, severity, harm, sentence, seen: String::new(), spots: Vec::new(), cost: None, because, cure }
     }
 
-    pub(super) fn note(mut self) -> Self {
+    pub(crate) fn note(mut self) -> Self {
         self.severity = Severity::Note;
         self
     }
 
-    pub(super) fn seen(mut self, seen: impl Into<String>) -> Self {
+    pub(crate) fn seen(mut self, seen: impl Into<String>) -> Self {
         self.seen = seen.into();
         self
     }
 
-    pub(super) fn at(mut self, spots: impl IntoIterator<Item = Spot>) -> Self {
+    pub(crate) fn at(mut self, spots: impl IntoIterator<Item = Spot>) -> Self {
         self.spots.extend(spots);
         self.spots.dedup();
         self
     }
 
-    pub(super) fn costs(mut self, cost: Cost) -> Self {
+    pub(crate) fn costs(mut self, cost: Cost) -> Self {
         self.cost = Some(cost);
         self
     }
 
-    pub(super) fn cure(mut self, advice: impl Into<String>, changes: &[Aspect]) -> Self {
+    pub(crate) fn cure(mut self, advice: impl Into<String>, changes: &[Aspect]) -> Self {
         self.cure.advice = advice.into();
         self.cure.changes = changes.iter().copied().collect();
         self.cure.restart = changes.iter().any(|aspect| aspect.needs_restart());
         self
     }
 
-    /// Worst first: problems before notes, by harm, then by what they cost, then by kind.
-    pub(super) fn order(&self, other: &Self) -> std::cmp::Ordering {
+    /// Worst first: by severity, by harm, then by what they cost, then by kind.
+    pub(crate) fn order(&self, other: &Self) -> std::cmp::Ordering {
         let factor = |finding: &Self| finding.cost.map_or(1.0, |cost| cost.factor());
         (other.severity.cmp(&self.severity))
             .then(self.harm.cmp(&other.harm))

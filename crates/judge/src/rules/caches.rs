@@ -1,13 +1,14 @@
 //! What the guest is told of caches and threads that is not so.
 
 use super::{list, plural, vcpus};
-use crate::check::finding::{Aspect, Finding, Harm};
-use crate::check::scene::Scene;
-use crate::check::shape;
-use crate::check::vm::{GuestCaches, Part};
+use crate::finding::{Aspect, Finding, Harm};
+use crate::scene::Scene;
+use crate::shape;
+use crate::shaped::Part;
 use topology::CpuSet;
+use vm::qemu::GuestCaches;
 
-pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let found = [over_nodes(scene), disabled(scene), over_caches(scene), one_for_each(scene), threads(scene)];
     found.into_iter().flatten().collect()
 }

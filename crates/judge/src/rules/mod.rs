@@ -8,14 +8,14 @@ mod locality;
 mod start;
 mod width;
 
-pub(super) use distances::told;
-pub(super) use helpers::taken;
+pub(crate) use distances::told;
+pub(crate) use helpers::taken;
 
-use super::finding::Finding;
-use super::scene::Scene;
+use crate::finding::Finding;
+use crate::scene::Scene;
 
 /// Everything that is wrong, worst first.
-pub(super) fn all(scene: &Scene<'_>) -> Vec<Finding> {
+pub(crate) fn all(scene: &Scene<'_>) -> Vec<Finding> {
     let rules = [
         start::findings,
         width::findings,

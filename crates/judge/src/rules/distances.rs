@@ -1,14 +1,14 @@
 //! Distances between virtual nodes that are not those of their homes.
 
-use crate::check::finding::{Aspect, Finding, Harm};
-use crate::check::scene::Scene;
-use crate::check::vm::Part;
+use crate::finding::{Aspect, Finding, Harm};
+use crate::scene::Scene;
+use crate::shaped::Part;
 use topology::Distances;
 
 const BECAUSE: &str =
     "the guest's kernel and its programs choose near nodes by these numbers, and reclaim memory of near nodes first";
 
-pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let vm = scene.vm;
     let Ok(target) = &scene.target else { return Vec::new() };
     if !vm.vnuma || vm.nodes.len() < 2 || target.reshaped {
@@ -44,7 +44,7 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
 }
 
 /// What the guest is told: libvirt takes the way back where one is missing, else 10 and 20.
-pub(in crate::check) fn told(scene: &Scene<'_>) -> Vec<Vec<u32>> {
+pub(crate) fn told(scene: &Scene<'_>) -> Vec<Vec<u32>> {
     let nodes = &scene.vm.nodes;
     let value = |i: usize, j: usize| {
         let there = nodes[i].distances.get(&nodes[j].id).or_else(|| nodes[j].distances.get(&nodes[i].id));

@@ -1,0 +1,172 @@
+//! What a cure changes: the difference between a VM and what would be right for it, as data. Stacks write it in their languages.
+
+use crate::finding::Aspect;
+use crate::scene::Scene;
+use crate::shaped::{GuestCpus, ShapedVm};
+use crate::target::{Target, TargetNode};
+use std::collections::BTreeSet;
+use topology::{CpuSet, NodeSet};
+
+const RESTRICTIVE: &str = "restrictive";
+
+/// What a set of aspects changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    pub(crate) scene: &'a Scene<'a>,
+    /// What would be right.
+    pub target: &'a Target,
+    aspects: &'a BTreeSet<Aspect>,
+}
+
+/// Threads that get other CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewPins {
+    /// vCPUs and the CPUs of each, group by group.
+    pub vcpus: Vec<(CpuSet, CpuSet)>,
+    /// The emulator's.
+    pub emulator: Option<CpuSet>,
+    /// Those of iothreads.
+    pub iothreads: Vec<(u32, CpuSet)>,
+}
+
+impl<'a> Change<'a> {
+    pub(crate) fn new(scene: &'a Scene<'a>, target: &'a Target, aspects: &'a BTreeSet<Aspect>) -> Self {
+        Self { scene, target, aspects }
+    }
+
+    /// Whether it changes one of these.
+    pub fn has(&self, aspects: &[Aspect]) -> bool {
+        aspects.iter().any(|aspect| self.aspects.contains(aspect))
+    }
+
+    /// The VM as it is.
+    pub fn vm(&self) -> &'a ShapedVm {
+        self.scene.vm
+    }
+
+    /// Whether a virtual node keeps its vCPUs where they are.
+    fn stays(&self, index: usize) -> bool {
+        if self.target.reshaped || self.has(&[Aspect::Pins]) {
+            return false;
+        }
+        let (view, node) = (&self.scene.views[index], &self.target.nodes[index]);
+        view.node.vcpus.is_empty() || (view.bound && !view.cpus.is_empty() && view.runs_on.is_subset(&node.home))
+    }
+
+    /// Threads that get other CPUs.
+    pub fn pins(&self) -> NewPins {
+        let mut pins = NewPins::default();
+        if self.has(&[Aspect::Shape, Aspect::Home, Aspect::Pins]) {
+            for (index, node) in self.target.nodes.iter().enumerate().filter(|(index, _)| !self.stays(*index)) {
+                let differs = |vcpu: &topology::CpuId| self.vm().pins.get(&vcpu.0) != Some(&node.cpus);
+                let vcpus: CpuSet = self.target.nodes[index].vcpus.iter().filter(differs).collect();
+                if !vcpus.is_empty() {
+                    pins.vcpus.push((vcpus, node.cpus.clone()));
+                }
+            }
+        } else if !self.has(&[Aspect::Helpers]) {
+            return pins;
+        }
+        let home = self.target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
+        let moved = pins.vcpus.iter().fold(CpuSet::new(), |all, (vcpus, _)| all.union(vcpus));
+        let taken = crate::rules::taken(self.vm(), &moved);
+        let others = home.difference(&taken);
+        let helpers = if others.is_empty() { home } else { others };
+        let needs = |cpus: &Option<CpuSet>| self.helper_needs(cpus.as_ref(), &taken);
+        pins.emulator = needs(&self.vm().emulator).then(|| helpers.clone());
+        let iothreads = self.vm().iothreads.iter().filter(|(_, cpus)| needs(cpus));
+        pins.iothreads = iothreads.map(|(&id, _)| (id, helpers.clone())).collect();
+        pins
+    }
+
+    /// Whether a helper's CPUs are not of the home, or only such to which vCPUs are pinned.
+    fn helper_needs(&self, cpus: Option<&CpuSet>, taken: &CpuSet) -> bool {
+        let homes = self.homes();
+        let Some(cpus) = cpus else { return !self.scene.cpu_nodes.is_subset(&homes) };
+        let usable = cpus.intersection(&self.scene.all);
+        let beyond = usable.len() < cpus.len();
+        beyond || usable.is_subset(taken) || !self.scene.nodes_of(&usable).is_subset(&homes)
+    }
+
+    /// All home nodes.
+    pub fn homes(&self) -> NodeSet {
+        self.target.nodes.iter().fold(NodeSet::new(), |all, node| all.union(&node.home))
+    }
+
+    /// What the guest is told of its CPUs afterwards.
+    pub fn guest(&self) -> GuestCpus {
+        let mut guest = if self.has(&[Aspect::Shape, Aspect::Topology]) { self.target.guest } else { self.vm().guest };
+        if self.has(&[Aspect::Shape, Aspect::Threads]) {
+            guest.cores *= guest.threads.max(1);
+            guest.threads = 1;
+        }
+        guest
+    }
+
+    /// Virtual nodes whose memory goes elsewhere, with its mode and its nodes.
+    pub fn bindings(&self) -> Vec<(u32, String, NodeSet)> {
+        if !self.has(&[Aspect::Shape, Aspect::Home, Aspect::Pins]) {
+            return Vec::new();
+        }
+        let mut bindings = Vec::new();
+        for (index, node) in self.target.nodes.iter().enumerate() {
+            let now = if self.target.reshaped { None } else { self.scene.views[index].node.binding.as_ref() };
+            let mode = self.mode(node, now.map(|binding| binding.mode.as_str()));
+            let same = now.is_some_and(|binding| binding.nodes == node.home && binding.mode == mode);
+            // A cure of pins alone leaves memory alone that nobody bound, and that numad does not bind.
+            let meant = now.is_some() || self.vm().auto.memory || self.has(&[Aspect::Shape, Aspect::Home]);
+            let inherits = now.is_some() && self.whole_changes() && !self.scene.views[index].node.own_binding;
+            if meant && (!same || inherits) {
+                bindings.push((node.id, mode, node.home.clone()));
+            }
+        }
+        bindings
+    }
+
+    /// Mode of `<numatune><memory>`, where that is written.
+    pub fn whole_mode(&self) -> Option<&str> {
+        self.vm().xml.as_ref()?.memory_tune_mode.as_deref()
+    }
+
+    fn mode(&self, node: &TargetNode, now: Option<&str>) -> String {
+        // Beside a `<memory>` of this mode libvirt takes no `<memnode>` of another.
+        let whole = self.whole_mode();
+        if whole == Some(RESTRICTIVE) {
+            return RESTRICTIVE.to_owned();
+        }
+        let kept = now.or(whole).filter(|mode| ["strict", "preferred", RESTRICTIVE].contains(mode));
+        if node.home.len() > 1 && node.interleave {
+            return "interleave".to_owned();
+        }
+        kept.unwrap_or("strict").to_owned()
+    }
+
+    /// Distances change with the homes, too.
+    pub fn changes_distances(&self) -> bool {
+        let several = self.target.nodes.len() > 1;
+        let moves = |index: usize| !self.scene.views[index].runs_on.is_subset(&self.target.nodes[index].home);
+        let moved = self.vm().vnuma
+            && self.has(&[Aspect::Home, Aspect::Pins])
+            && !self.target.reshaped
+            && (0..self.scene.views.len()).any(moves);
+        several && (self.has(&[Aspect::Shape, Aspect::Distances]) || (moved && self.told_differs()))
+    }
+
+    fn told_differs(&self) -> bool {
+        crate::rules::told(self.scene) != self.target.distances
+    }
+
+    /// Whether the policy of the VM as a whole, written beside that of its nodes, leaves out a home or names what is not there.
+    pub fn whole_changes(&self) -> bool {
+        let vm = self.vm();
+        let nodes = vm.memory_tune.as_ref().map(|binding| &binding.nodes);
+        let there = self.scene.machine.node_ids();
+        let suffices = nodes.is_some_and(|nodes| self.homes().is_subset(nodes) && nodes.is_subset(&there));
+        (vm.vnuma || self.target.reshaped) && self.whole_mode().is_some() && !suffices
+    }
+
+    /// CPUs and nodes of the machine that can be used.
+    pub fn usable(&self) -> (&CpuSet, NodeSet) {
+        (&self.scene.all, self.scene.machine.node_ids())
+    }
+}

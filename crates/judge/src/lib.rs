@@ -1,0 +1,96 @@
+//! What is wrong with a VM: the one judge of a definition ([`definition`]) and of a VM that runs. Pure: data in, findings out.
+//!
+//! **Problem.** The same question was answered in several places, and the answers differed: a fault was a problem in a definition and a
+//! warning in the VM that was started from it.
+//!
+//! **Rule.** Both become a [`ShapedVm`], and the same rules look at it. A [`Finding`] has one name for each kind of fault, and its severity
+//! follows from the harm that this fault does. One answer underlies all cures of a VM ([`Target`]), so that they fit together.
+//!
+//! **Properties.** A VM that runs exactly as it is defined has the findings of its definition. Curing twice changes nothing.
+//!
+//! **Example.** Four vCPUs as one virtual socket over two virtual nodes: `cache_over_nodes`, a warning; the cure is a socket for each node.
+
+mod change;
+mod commands;
+mod finding;
+mod rules;
+mod scene;
+mod shape;
+mod shaped;
+mod target;
+
+pub use change::{Change, NewPins};
+pub use finding::{Aspect, Cost, Cure, Finding, Harm, Severity};
+pub use shaped::{
+    Auto, Binding, GuestCpus, HugePages, Part, ProcessFacts, ShapedNode, ShapedVm, Spot, Spots, XmlFacts,
+};
+pub use target::{NoTarget, Target, TargetNode};
+
+use scene::{NodeView, Scene};
+use scheduler::Occupancy;
+use std::collections::BTreeSet;
+use topology::Machine;
+
+/// What was found, and what is needed to write the cures in the language of a stack.
+#[derive(Debug)]
+pub struct Judgement<'a> {
+    /// What is wrong, worst first.
+    pub findings: Vec<Finding>,
+    scene: Scene<'a>,
+}
+
+impl Judgement<'_> {
+    /// What a cure of these aspects changes; `None` where no home can be named.
+    pub fn change<'a>(&'a self, aspects: &'a BTreeSet<Aspect>) -> Option<Change<'a>> {
+        let target = self.scene.target.as_ref().ok()?;
+        Some(Change::new(&self.scene, target, aspects))
+    }
+}
+
+/// Findings that need doing: all but notes.
+pub fn wrong(findings: &[Finding]) -> usize {
+    findings.iter().filter(|finding| finding.severity > Severity::Note).count()
+}
+
+/// Judges a VM that is only defined, for a machine on which others hold what `occupancy` says.
+pub fn definition<'a>(machine: &'a Machine, occupancy: &Occupancy, vm: &'a ShapedVm) -> Judgement<'a> {
+    let views = NodeView::all(machine, vm);
+    let target = target::target(machine, occupancy, vm, &views);
+    let all = machine.usable_threads().map(|thread| thread.id).collect();
+    let cpu_nodes = machine.usable_threads().map(|thread| thread.node).collect();
+    let scene = Scene { machine, vm, all, cpu_nodes, views, target };
+    let mut findings = rules::all(&scene);
+    findings.iter_mut().for_each(|finding| complete(&scene, finding));
+    Judgement { findings, scene }
+}
+
+/// Makes the cure one that can be carried out: where the VM gets other virtual nodes, all that follows from them comes along.
+fn complete(scene: &Scene<'_>, finding: &mut Finding) {
+    let cure = &mut finding.cure;
+    if cure.changes.is_empty() {
+        return;
+    }
+    let target = match &scene.target {
+        Ok(target) => target,
+        Err(why) => {
+            cure.changes.clear();
+            cure.restart = false;
+            cure.advice = format!("no home can be named: {why}");
+            return;
+        }
+    };
+    if target.reshaped {
+        let follows = |aspect: &Aspect| !matches!(aspect, Aspect::Cache | Aspect::Helpers);
+        if cure.changes.iter().any(follows) {
+            cure.changes = cure.changes.iter().copied().filter(|aspect| !follows(aspect)).collect();
+            cure.changes.insert(Aspect::Shape);
+            cure.advice =
+                format!("give it {} virtual nodes anew, each with sockets and a home of its own", target.nodes.len());
+        }
+    }
+    cure.restart = cure.changes.iter().any(|aspect| aspect.needs_restart());
+    // What cannot start does not run either.
+    if finding.harm != Harm::Refused || scene.vm.process.is_some() {
+        cure.commands = commands::commands(scene, target, &cure.changes);
+    }
+}

@@ -1,0 +1,43 @@
+//! What `-cpu` tells a guest of its last-level caches.
+
+use super::options::value_of;
+use serde::{Deserialize, Serialize};
+
+/// What a guest is told of its last-level caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestCaches {
+    /// One for each die: what QEMU makes up.
+    #[default]
+    OnePerDie,
+    /// The host's own, by the host's numbers of CPUs.
+    Passthrough,
+    /// None.
+    Disabled,
+}
+
+impl GuestCaches {
+    /// What QEMU's arguments say: `-cpu host,host-cache-info=on`, `-cpu host,l3-cache=off`.
+    pub fn of(arguments: &[String]) -> Self {
+        let cpu = value_of(arguments, "cpu").unwrap_or_default();
+        let says = |word: &str| cpu.split(',').any(|part| part == word);
+        match (says("host-cache-info=on"), says("l3-cache=off")) {
+            (true, _) => Self::Passthrough,
+            (false, true) => Self::Disabled,
+            _ => Self::OnePerDie,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_are_what_the_cpu_is_told() {
+        let of = |cpu: &str| GuestCaches::of(&["qemu", "-cpu", cpu].map(str::to_owned));
+        assert_eq!(of("host,migratable=off,host-cache-info=on"), GuestCaches::Passthrough);
+        assert_eq!(of("qemu64,l3-cache=off"), GuestCaches::Disabled);
+        assert_eq!((of("host"), GuestCaches::of(&[])), (GuestCaches::OnePerDie, GuestCaches::OnePerDie));
+    }
+}

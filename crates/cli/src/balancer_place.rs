@@ -8,7 +8,7 @@ use crate::args_balance::StateArguments;
 use anyhow::Context;
 use daemon::{DaemonError, Instance, SavedFile, Start, Watched, holder};
 use linux::vms::QemuProcess;
-use qemu::{RuntimeDir, background};
+use qemu::{Reserved, RuntimeDir};
 use scheduler::Occupancy;
 use std::path::{Path, PathBuf};
 use topology::Machine;
@@ -70,25 +70,20 @@ fn own_lock(of_host: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// VMs that homenode is starting, of this user and of root, as far as they can be read.
-pub(crate) fn starts() -> Vec<Start> {
-    let own = RuntimeDir::open().ok().map(|directory| directory.path().to_owned());
-    let of_root = PathBuf::from(OF_ROOT);
-    let other = (own.as_ref() != Some(&of_root)).then_some(of_root);
-    let in_background = |directory: &Path| {
-        let states = background::starting(directory).into_iter();
-        states.map(|state| Start { vm: state.name, pid: state.qemu.map(|qemu| qemu.pid), holdings: state.holdings })
-    };
-    let reserved = |directory: &Path| {
-        let vms = qemu::reserved(directory).into_iter();
-        vms.map(|reserved| Start { vm: reserved.vm, pid: None, holdings: reserved.holdings })
-    };
-    let of = |directory: PathBuf| in_background(&directory).chain(reserved(&directory)).collect::<Vec<_>>();
-    own.into_iter().chain(other).flat_map(of).collect()
+fn starting() -> Vec<Reserved> {
+    let (own, of_root) = (RuntimeDir::of_this_user(), PathBuf::from(OF_ROOT));
+    let other = (own != of_root).then_some(of_root);
+    std::iter::once(own).chain(other).flat_map(|directory| qemu::reserved(&directory)).collect()
 }
 
-/// What the VMs that run hold of each node, and what a balancer that runs is going to bring home.
+/// The same, as a balancer wants to know it.
+pub(crate) fn starts() -> Vec<Start> {
+    starting().into_iter().map(|reserved| Start { vm: reserved.vm, holdings: reserved.holdings }).collect()
+}
+
+/// What the VMs that run or are being started hold of each node, and what a balancer that runs is going to bring home.
 pub(crate) fn occupancy(running: &[QemuProcess], machine: &Machine) -> Occupancy {
-    let mut occupancy = linux::vms::occupancy(running, machine);
+    let mut occupancy = qemu::occupancy(&starting(), running, machine);
     let moves = |seen: Watched| seen.pid.is_some() && seen.saved.policy.balance.move_memory;
     if look(&StateArguments { state: None }).is_some_and(moves) {
         linux::vms::expect_home(&mut occupancy, running, machine);
@@ -103,9 +98,9 @@ pub(crate) fn look(arguments: &StateArguments) -> Option<Watched> {
     if let Some(path) = &arguments.state {
         return at(path.clone());
     }
-    let own = RuntimeDir::open().ok().map(|directory| directory.path().join(STATE));
+    let own = RuntimeDir::of_this_user().join(STATE);
     let of_system = [OF_SERVICE, OF_ROOT].map(|directory| Path::new(directory).join(STATE));
-    let places = own.into_iter().chain(of_system.into_iter().filter(|_| !is_apart()));
+    let places = std::iter::once(own).chain(of_system.into_iter().filter(|_| !is_apart()));
     let mut seen: Vec<Watched> = places.filter_map(at).collect();
     let living = seen.iter().position(|seen| seen.pid.is_some()).unwrap_or(0);
     (!seen.is_empty()).then(|| seen.swap_remove(living))

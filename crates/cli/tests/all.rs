@@ -18,5 +18,6 @@ mod look;
 mod machine;
 mod plan;
 mod run;
+mod run_starts;
 mod topology;
 mod validate;

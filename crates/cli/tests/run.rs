@@ -42,6 +42,11 @@ impl Place {
     }
 }
 
+/// A name that no other run of these tests has.
+fn vm(label: &str) -> String {
+    format!("cli-{label}-{}", std::process::id())
+}
+
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
@@ -91,10 +96,10 @@ fn a_killed_homenode_leaves_nothing() {
         return;
     }
     let place = Place::new();
-    let (mut child, _) = attached(&place, "cli-kill");
+    let (mut child, _) = attached(&place, &vm("kill"));
     signal(&child, libc::SIGKILL);
     child.wait().expect("the end");
-    assert!(within_seconds(60, || qemu_of("cli-kill").is_none()), "a stray QEMU");
+    assert!(within_seconds(60, || qemu_of(&vm("kill")).is_none()), "a stray QEMU");
     let left: Vec<_> = std::fs::read_dir(place.runtime()).expect("the runtime directory").collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -106,10 +111,10 @@ fn ctrl_c_and_sigterm_end_the_vm() {
     }
     let place = Place::new();
     for number in [libc::SIGINT, libc::SIGTERM] {
-        let (mut child, _) = attached(&place, "cli-signal");
+        let (mut child, _) = attached(&place, &vm("signal"));
         signal(&child, number);
         assert!(child.wait().expect("the end").success());
-        assert_eq!(qemu_of("cli-signal"), None);
+        assert_eq!(qemu_of(&vm("signal")), None);
     }
 }
 
@@ -119,7 +124,7 @@ fn a_killed_qemu_is_reported() {
         return;
     }
     let place = Place::new();
-    let (mut child, qemu) = attached(&place, "cli-killed-qemu");
+    let (mut child, qemu) = attached(&place, &vm("killed-qemu"));
     linux::sys::send_signal(qemu, libc::SIGKILL).expect("a signal");
     assert_eq!(child.wait().expect("the end").code(), Some(1));
 }
@@ -130,7 +135,7 @@ fn a_background_vm_is_listed_refused_twice_and_stopped() {
         return;
     }
     let place = Place::new();
-    let spec = place.spec("cli-daemon", "");
+    let spec = place.spec(&vm("daemon"), "");
     let started = place.output(&["run", text(&spec), "--daemonize", "--json"]);
     assert!(started.status.success(), "{}", stderr(&started));
     let residence: qemu::Residence = serde_json::from_slice(&started.stdout).expect("a residence");
@@ -140,19 +145,19 @@ fn a_background_vm_is_listed_refused_twice_and_stopped() {
     let vms: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
     assert_eq!(
         (&vms["vms"][0]["name"], &vms["vms"][0]["qemu"]["pid"]),
-        (&"cli-daemon".into(), &residence.pid.into()),
+        (&vm("daemon").into(), &residence.pid.into()),
         "{listed}"
     );
     assert!(vms["vms"][0]["uptime_seconds"].as_f64().is_some_and(|seconds| seconds < 300.0), "{listed}");
-    assert!(stdout(&place.output(&["vm", "list"])).contains("cli-daemon"));
+    assert!(stdout(&place.output(&["vm", "list"])).contains(&vm("daemon")));
 
     let again = place.output(&["run", text(&spec), "--daemonize"]);
     assert_eq!(again.status.code(), Some(1));
     assert!(stderr(&again).contains("a VM of this name runs already"), "{}", stderr(&again));
 
-    let stopped = place.output(&["vm", "stop", "cli-daemon", "--force"]);
+    let stopped = place.output(&["vm", "stop", &vm("daemon"), "--force"]);
     assert!(stopped.status.success(), "{}", stderr(&stopped));
-    assert_eq!(qemu_of("cli-daemon"), None);
+    assert_eq!(qemu_of(&vm("daemon")), None);
     assert!(stdout(&place.output(&["vm", "list"])).contains("No VM runs"));
     assert_eq!(std::fs::read_dir(place.runtime()).expect("the runtime directory").count(), 0);
 }
@@ -163,17 +168,19 @@ fn a_background_vm_whose_qemu_was_killed_is_cleaned_up_and_said() {
         return;
     }
     let place = Place::new();
-    let spec = place.spec("cli-stale", "");
+    let spec = place.spec(&vm("stale"), "");
     assert!(place.output(&["run", text(&spec), "--daemonize"]).status.success());
-    linux::sys::send_signal(qemu_of("cli-stale").expect("a QEMU"), libc::SIGKILL).expect("a signal");
-    assert!(within_seconds(60, || qemu_of("cli-stale").is_none()));
+    linux::sys::send_signal(qemu_of(&vm("stale")).expect("a QEMU"), libc::SIGKILL).expect("a signal");
+    assert!(within_seconds(60, || qemu_of(&vm("stale")).is_none()));
     // The kernel gives up the lock a moment after the process is gone.
-    let cleaned =
-        || stderr(&place.output(&["vm", "list"])).contains("VM cli-stale has ended; what it left was removed");
+    let cleaned = || {
+        stderr(&place.output(&["vm", "list"]))
+            .contains(&format!("VM {} has ended; what it left was removed", vm("stale")))
+    };
     assert!(within_seconds(60, cleaned));
-    let missing = place.output(&["vm", "stop", "cli-stale"]);
+    let missing = place.output(&["vm", "stop", &vm("stale")]);
     assert_eq!(missing.status.code(), Some(1));
-    assert!(stderr(&missing).contains("no VM named cli-stale"), "{}", stderr(&missing));
+    assert!(stderr(&missing).contains(&format!("no VM named {}", vm("stale"))), "{}", stderr(&missing));
 }
 
 #[test]
@@ -182,19 +189,19 @@ fn a_start_that_was_cut_short_is_ended_by_the_next_look() {
         return;
     }
     let place = Place::new();
-    let spec = place.spec("cli-half", "");
+    let spec = place.spec(&vm("half"), "");
     let mut child =
         place.homenode(&["run", text(&spec), "--daemonize"]).stderr(Stdio::null()).spawn().expect("homenode");
-    assert!(within_seconds(60, || qemu_of("cli-half").is_some()));
+    assert!(within_seconds(60, || qemu_of(&vm("half")).is_some()));
     signal(&child, libc::SIGKILL);
     child.wait().expect("the end");
     // Whether the kill came before the start was complete or after it: what is listed runs, and nothing else does.
-    let listed = stdout(&place.output(&["vm", "list"])).contains("cli-half");
+    let listed = stdout(&place.output(&["vm", "list"])).contains(&vm("half"));
     if listed {
         eprintln!("the start was complete before it was killed");
-        assert!(place.output(&["vm", "stop", "cli-half", "--force"]).status.success());
+        assert!(place.output(&["vm", "stop", &vm("half"), "--force"]).status.success());
     }
-    assert!(within_seconds(60, || qemu_of("cli-half").is_none()), "a stray QEMU");
+    assert!(within_seconds(60, || qemu_of(&vm("half")).is_none()), "a stray QEMU");
 }
 
 /// A spec that boots the tiny guest; `None` where it was not built.
@@ -214,13 +221,29 @@ fn tiny_guest(place: &Place, test: &str, name: &str, kernel: &str) -> Option<Pat
 fn a_guest_sees_the_nodes_that_were_planned() {
     let test = "a_guest_sees_the_nodes_that_were_planned";
     let place = Place::new();
-    let Some(spec) = tiny_guest(&place, test, "cli-check", "").filter(|_| !no_qemu(test)) else { return };
+    let Some(spec) = tiny_guest(&place, test, &vm("check"), "").filter(|_| !no_qemu(test)) else { return };
     let output = place.output(&["run", text(&spec), "--check"]);
     let said = stdout(&output);
     assert!(output.status.success(), "{said}{}", stderr(&output));
     let seen = said.split_once("the guest sees:").expect("both reports").1;
     assert!(seen.contains("node 1: CPUs 1") && seen.contains("2 sockets"), "{said}");
-    assert_eq!(qemu_of("cli-check"), None);
+    assert_eq!(qemu_of(&vm("check")), None);
+}
+
+#[test]
+fn a_signal_ends_a_check() {
+    let test = "a_signal_ends_a_check";
+    let place = Place::new();
+    let name = vm("check-signal");
+    let Some(spec) = tiny_guest(&place, test, &name, "").filter(|_| !no_qemu(test)) else { return };
+    let mut child = place.homenode(&["run", text(&spec), "--check"]).stderr(Stdio::null()).spawn().expect("homenode");
+    assert!(within_seconds(60, || qemu_of(&name).is_some()));
+    // Whether the guest boots already or QEMU only fills its memory.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    signal(&child, libc::SIGINT);
+    assert_eq!(child.wait().expect("the end").code(), Some(1));
+    assert!(within_seconds(60, || qemu_of(&name).is_none()), "a stray QEMU");
+    assert_eq!(std::fs::read_dir(place.runtime()).expect("the runtime directory").count(), 0);
 }
 
 #[test]
@@ -228,7 +251,7 @@ fn a_file_that_is_no_kernel_is_said() {
     let test = "a_file_that_is_no_kernel_is_said";
     let place = Place::new();
     let kernel = ", kernel = \"disk.img\"";
-    let Some(spec) = tiny_guest(&place, test, "cli-nokernel", kernel).filter(|_| !no_qemu(test)) else { return };
+    let Some(spec) = tiny_guest(&place, test, &vm("nokernel"), kernel).filter(|_| !no_qemu(test)) else { return };
     let output = place.output(&["run", text(&spec)]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("disk.img is not a kernel"), "{}", stderr(&output));
@@ -243,10 +266,14 @@ fn bad_specs_are_bad_input_and_name_file_and_field() {
         ("policy.max_vcpus_per_node = -1", "max_vcpus_per_node"),
     ];
     for (line, field) in cases {
-        let spec = place.spec("cli-bad", line);
+        let spec = place.spec(&vm("bad"), line);
         let output = place.output(&["run", text(&spec)]);
         assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));
-        assert!(stderr(&output).contains("cli-bad.toml") && stderr(&output).contains(field), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains(&format!("{}.toml", vm("bad"))) && stderr(&output).contains(field),
+            "{}",
+            stderr(&output)
+        );
     }
     let output = place.output(&["run", "/no/such/vm.toml"]);
     assert_eq!(output.status.code(), Some(2));
@@ -255,7 +282,7 @@ fn bad_specs_are_bad_input_and_name_file_and_field() {
 #[test]
 fn a_missing_disk_is_bad_input() {
     let place = Place::new();
-    let spec = place.spec("cli-nodisk", "");
+    let spec = place.spec(&vm("nodisk"), "");
     std::fs::remove_file(place.path("disk.img")).expect("the image was there");
     let output = place.output(&["run", text(&spec), "--dry-run"]);
     let said = stderr(&output);
@@ -269,7 +296,7 @@ fn a_missing_disk_is_bad_input() {
 #[test]
 fn no_qemu_says_what_was_looked_for_and_what_to_install() {
     let place = Place::new();
-    let spec = place.spec("cli-noqemu", "");
+    let spec = place.spec(&vm("noqemu"), "");
     let output = place.homenode(&["run", text(&spec)]).env("PATH", "/no/bin").output().expect("homenode");
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
@@ -285,11 +312,11 @@ fn a_dry_run_prints_a_command_and_starts_nothing() {
         return;
     }
     let place = Place::new();
-    let spec = place.spec("cli-dry", "");
+    let spec = place.spec(&vm("dry"), "");
     let output = place.output(&["run", text(&spec), "--dry-run"]);
     assert!(output.status.success(), "{}", stderr(&output));
     for part in ["-smp 2,sockets=1", "memory-backend-ram,id=vnode0,size=64M", "-chardev stdio,id=console"] {
         assert!(stdout(&output).contains(part), "{part} in {}", stdout(&output));
     }
-    assert_eq!(qemu_of("cli-dry"), None);
+    assert_eq!(qemu_of(&vm("dry")), None);
 }

@@ -358,15 +358,11 @@ mod tests {
         let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1), vm(2)]), Mode::Act, directory.path());
         let held = NodeUse { vcpus: 2, memory: Bytes::from_mib(512), resident: Bytes(0) };
         let name = vm(1).name;
-        let start = Start { vm: name.clone(), pid: Some(1), holdings: BTreeMap::from([(NodeId(0), held)]) };
-        let by_name = Start { pid: None, ..start.clone() };
-        for start in [start, by_name] {
-            let mut observation = balancer.host.observe().unwrap();
-            crate::ledger::enter(vec![start], &mut observation);
-            assert!(observation.vms.iter().all(|seen| seen.vm.name != name));
-            assert_eq!(observation.reserved[&NodeId(0)].vcpus, 2);
-        }
-        let start = Start { vm: name, pid: None, holdings: BTreeMap::from([(NodeId(0), held)]) };
+        let start = Start { vm: name.clone(), holdings: BTreeMap::from([(NodeId(0), held)]) };
+        let mut observation = balancer.host.observe().unwrap();
+        crate::ledger::enter(vec![start.clone()], &mut observation);
+        assert!(observation.vms.iter().all(|seen| seen.vm.name != name));
+        assert_eq!(observation.reserved[&NodeId(0)].vcpus, 2);
         balancer.heed(Box::new(move || vec![start.clone()]));
         let period = balancer.period().unwrap();
         // Two vCPUs on two cores are being started on node 0: the other VM goes to node 1, and the first is not even known.

@@ -9,8 +9,6 @@ use topology::{Bytes, NodeId};
 pub struct Start {
     /// Its name.
     pub vm: String,
-    /// Its process, where whoever starts it says so; otherwise it is known by its name.
-    pub pid: Option<u32>,
     /// What it will hold of each node.
     pub holdings: BTreeMap<NodeId, NodeUse>,
 }
@@ -22,7 +20,7 @@ pub type Ledger = Box<dyn Fn() -> Vec<Start>>;
 /// are bound and their memory is taken by whoever starts them.
 pub(crate) fn enter(starts: Vec<Start>, observation: &mut Observation) {
     for start in starts {
-        let is_it = |seen: &VmKey| start.pid.map_or(seen.name == start.vm, |pid| seen.pid == pid);
+        let is_it = |seen: &VmKey| seen.name == start.vm;
         let seen = observation.vms.iter().position(|seen| is_it(&seen.vm));
         let clients = seen.map(|index| observation.vms.remove(index).clients).unwrap_or_default();
         for (node, held) in start.holdings {

@@ -79,13 +79,6 @@ fn governors(machine: &Machine) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Memory that can be taken now: `MemAvailable` of `/proc/meminfo`.
-pub fn available_memory() -> Option<Bytes> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok().map(Bytes::from_kib)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,10 +87,5 @@ mod tests {
     fn the_setting_in_force_is_the_one_in_brackets() {
         assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!(chosen("none"), None);
-    }
-
-    #[test]
-    fn this_host_has_memory() {
-        assert!(available_memory().is_some_and(|available| available > Bytes::MIB));
     }
 }

@@ -3,13 +3,18 @@
 use crate::disturbance::Reading;
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
 use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
-use qemu::{Accelerator, AgentError, AgentLink, ConsoleTo, Launch, NativeAgent, Residence, RunningVm, RuntimeDir};
+use qemu::{
+    Accelerator, AgentError, AgentLink, CallOff, ConsoleTo, Launch, NativeAgent, QemuError, Reservation, Residence,
+    RunningVm, RuntimeDir,
+};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use workloads::protocol::ToAgent;
 
 /// How long a guest may take to power off when it is asked to.
 const GRACE: Duration = Duration::from_secs(3);
+/// How long others may plan VMs of theirs: each takes milliseconds.
+const PLACEMENT: Duration = Duration::from_secs(120);
 
 /// This host.
 #[derive(Debug)]
@@ -32,15 +37,15 @@ impl World for ThisHost {
             let agent = NativeAgent::start(&self.agent_program).map_err(|error| error.to_string())?;
             return Ok(vec![Box::new(Native { agent, started })]);
         }
-        // Whoever plans a VM meanwhile waits until the memory of these is taken. A user without such a directory has no VM that waits for it.
-        let mut placing = RuntimeDir::open().and_then(|directory| directory.lock_placement()).ok();
         let launches: Vec<Launch> = configuration.vms.iter().map(launch).collect();
-        if let Some(lock) = &mut placing {
-            lock.reserve(launches.iter().map(|launch| &launch.plan)).map_err(|error| error.to_string())?;
-        }
+        let reservation = reserve(&launches).map_err(|error| error.to_string())?;
         // If one fails, dropping the others ends them.
         let vms = configuration.vms.iter().zip(&launches);
-        vms.map(|(vm, launch)| Ok(Box::new(Guest::start(&vm.spec.name, launch)?) as Box<dyn Participant>)).collect()
+        let started = vms
+            .map(|(vm, launch)| Ok(Box::new(Guest::start(&vm.spec.name, launch)?) as Box<dyn Participant>))
+            .collect();
+        drop(reservation);
+        started
     }
 
     fn cpu_reading(&mut self, pids: &[u32]) -> Result<Reading, String> {
@@ -58,6 +63,18 @@ impl World for ThisHost {
     fn timestamp(&self) -> String {
         now()
     }
+}
+
+/// Whoever plans a VM meanwhile counts these.
+fn reserve(launches: &[Launch]) -> Result<Reservation, QemuError> {
+    let directory = RuntimeDir::open()?;
+    let lock = directory.lock_placement(PLACEMENT)?.ok_or_else(|| QemuError::Timeout {
+        vm: launches.iter().map(|launch| launch.spec.name.as_str()).collect::<Vec<_>>().join(", "),
+        what: "the placement lock: another homenode plans a VM".to_owned(),
+        seconds: PLACEMENT.as_secs(),
+    })?;
+    let running = linux::vms::running().unwrap_or_default();
+    lock.reserve(&launches.iter().map(|launch| &launch.plan).collect::<Vec<_>>(), &running)
 }
 
 /// Now, in UTC, RFC 3339, in whole seconds.
@@ -143,7 +160,7 @@ impl Guest {
     fn start(name: &str, launch: &Launch) -> Result<Self, String> {
         let started = Instant::now();
         let plan_json = serde_json::to_value(&launch.plan).ok();
-        let mut vm = RunningVm::start(launch).map_err(|error| error.to_string())?;
+        let mut vm = RunningVm::start(launch, &CallOff::default()).map_err(|error| error.to_string())?;
         let stream = vm.take_agent_stream().ok_or_else(|| format!("{name}: it has no agent port"))?;
         let reader = stream.try_clone().map_err(|error| format!("{name}: cannot listen to its agent: {error}"))?;
         let link = AgentLink::over(name, reader, stream);

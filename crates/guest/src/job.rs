@@ -95,7 +95,7 @@ fn placement(
 /// Memory that is not there would not fail: the kernel would kill this program later.
 fn check_memory(field: &str, wanted: Bytes, node: Option<u32>, machine: &Machine) -> anyhow::Result<()> {
     let wanted = wanted.saturating_add(SPARE);
-    let available = linux::memory::available_memory()?;
+    let available = linux::room::available()?.available;
     ensure!(wanted <= available, "`{field}` asks for {wanted} of memory, but only {available} are available here");
     let Some(node) = node else { return Ok(()) };
     let Some(found) = machine.node(NodeId(node)) else {

@@ -16,6 +16,7 @@ pub mod pins;
 pub mod process;
 pub mod resctrl;
 pub mod residence;
+pub mod room;
 mod root;
 pub mod sys;
 pub mod vm;

@@ -4,19 +4,7 @@ use crate::error::{LinuxError, read_text};
 use crate::root::Root;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 use topology::{Bytes, NodeId};
-
-/// Memory that new programs can have without swapping (`MemAvailable` of `/proc/meminfo`).
-pub fn available_memory() -> Result<Bytes, LinuxError> {
-    let path = Path::new("/proc/meminfo");
-    meminfo_field(&read_text(path)?, "MemAvailable:").ok_or_else(|| LinuxError::format(path, "line `MemAvailable`"))
-}
-
-fn meminfo_field(meminfo: &str, field: &str) -> Option<Bytes> {
-    let rest = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
-    rest.split_whitespace().next()?.parse().ok().map(Bytes::from_kib)
-}
 
 /// One mapping of a process, as `/proc/PID/numa_maps` shows it (Documentation/filesystems/proc.rst).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,13 +87,6 @@ mod tests {
     fn a_file_named_like_a_node_is_not_counted() {
         let mapping = parse_mapping("10000 default file=/N0=5 mapped=3 N2=3 kernelpagesize_kB=4").unwrap();
         assert_eq!(mapping.pages, BTreeMap::from([(NodeId(2), 3)])); // `file=/N0=5` splits at its first `=`
-    }
-
-    #[test]
-    fn available_memory_is_in_kib() {
-        let text = "MemTotal:  100 kB\nMemAvailable:   2048 kB\n";
-        assert_eq!(meminfo_field(text, "MemAvailable:"), Some(Bytes::from_mib(2)));
-        assert!(available_memory().unwrap() > Bytes::MIB);
     }
 
     #[test]

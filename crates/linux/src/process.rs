@@ -83,6 +83,11 @@ fn numbered_entries(path: &Path) -> Result<Vec<u32>, LinuxError> {
     Ok(numbers)
 }
 
+/// Resident memory of a process, in pages; `None` where it is gone.
+pub fn resident_pages(pid: u32) -> Option<u64> {
+    read_text(&directory(pid).join("statm")).ok()?.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Program and arguments of a process; empty for a kernel thread or a zombie.
 pub fn command_line(pid: u32) -> Result<Vec<String>, LinuxError> {
     let text = read_text(&directory(pid).join("cmdline"))?;

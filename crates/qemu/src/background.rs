@@ -5,10 +5,10 @@ use crate::boot::{self, InitramfsIn};
 use crate::command_line::{self, Channel, HostTraits, Wiring};
 use crate::process::{ErrorsTo, Process};
 use crate::qmp::Qmp;
-use crate::running::{Prepared, bring_home, explain, patience};
+use crate::running::{Prepared, bring_home, explain, greeted, with_or_without_sandbox};
 use crate::runtime_dir::{RuntimeDir, VmDirectory};
 use crate::state::{Phase, VmState};
-use crate::{ConsoleTo, Launch, QemuError, Residence};
+use crate::{CallOff, ConsoleTo, Launch, QemuError, Residence};
 use linux::process::Identity;
 use linux::sys::{ChildSetup, ProcessHandle, Tie};
 use serde_json::json;
@@ -16,18 +16,30 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MONITOR: &str = "monitor";
 const CONSOLE: &str = "console";
 const MESSAGES: &str = "messages";
 /// How long QEMU may take to end once it was told to quit.
 const QUIT: Duration = Duration::from_secs(5);
+/// How long a process that homenode forked may take to become QEMU, until when nothing tells that it is one, and one that has ended to let its
+/// lock go.
+const A_MOMENT: Duration = Duration::from_secs(1);
 const SIGKILL: i32 = 9;
 
-/// Starts a VM in the background; returns where it is when it runs at its home. If that fails, or this process is killed meanwhile, no
-/// VM is left (in the second case the next `list` or `start` ends it).
-pub fn start(directory: &RuntimeDir, launch: &Launch) -> Result<Residence, QemuError> {
+/// A VM that was started in the background.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// Where it is.
+    pub residence: Residence,
+    /// What its owner should know of its start, as sentences.
+    pub notes: Vec<String>,
+}
+
+/// Starts a VM in the background; returns when it runs at its home. If that fails, or is called off, no VM is left. If this process is killed
+/// meanwhile, the next `list` or `start` ends it.
+pub fn start(directory: &RuntimeDir, launch: &Launch, call_off: &CallOff) -> Result<Started, QemuError> {
     let prepared = Prepared::new(launch)?;
     let vm = &launch.spec.name;
     let path = directory.of_vm(vm);
@@ -40,19 +52,20 @@ pub fn start(directory: &RuntimeDir, launch: &Launch) -> Result<Residence, QemuE
         let pid = VmState::read(&path).ok().and_then(|state| state.qemu).map_or(0, |qemu| qemu.pid);
         return Err(QemuError::NameTaken { vm: vm.clone(), pid });
     };
-    let started = match start_in(&claimed, launch, &prepared, true) {
-        Err(QemuError::Ended { last_words, .. }) if last_words.contains("-sandbox") => {
-            start_in(&claimed, launch, &prepared, false)
-        }
-        other => other,
-    };
+    let started = with_or_without_sandbox(|sandbox| start_in(&claimed, launch, &prepared, sandbox, call_off));
     if started.is_err() {
         claimed.remove().map_err(QemuError::io(vm, format!("remove {}", path.display())))?;
     }
-    started
+    started.map(|(residence, note)| Started { residence, notes: note.into_iter().collect() })
 }
 
-fn start_in(place: &VmDirectory, launch: &Launch, prepared: &Prepared, sandbox: bool) -> Result<Residence, QemuError> {
+fn start_in(
+    place: &VmDirectory,
+    launch: &Launch,
+    prepared: &Prepared,
+    sandbox: bool,
+    call_off: &CallOff,
+) -> Result<Residence, QemuError> {
     let vm = &launch.spec.name;
     let us = Identity::of(std::process::id()).map_err(QemuError::host(vm))?;
     let mut state = VmState::starting(launch, &prepared.host.accelerator, us);
@@ -77,18 +90,22 @@ fn start_in(place: &VmDirectory, launch: &Launch, prepared: &Prepared, sandbox: 
     let setup = ChildSetup { tie: Tie::Outlives, inherited, cpus: Some(all_cpus(&launch.plan)) };
     let errors = ErrorsTo::File(place.path.join(MESSAGES));
     let mut process = Process::start(vm, &prepared.binary, &arguments, &errors, setup)?;
+    call_off.qemu_is(process.handle()?);
     state.qemu = Some(Identity::of(process.pid()).map_err(QemuError::host(vm))?);
     state.write(&place.path)?;
     let at_home = connect(vm, &place.path.join(MONITOR))
-        .and_then(|stream| Qmp::handshake(vm, stream, patience(&launch.plan)))
+        .and_then(|stream| greeted(vm, stream, process.pid()))
         .and_then(|mut qmp| {
             bring_home(&launch.plan, &mut qmp)?;
             read_back(&launch.plan, process.pid(), &prepared.host.accelerator, &mut qmp)
         });
-    let residence = at_home.map_err(|error| explain(error, &mut process))?;
+    let residence = at_home.map_err(|error| explain(error, &mut process, call_off))?;
     state.phase = Phase::Running;
     state.qemu_version.clone_from(&residence.qemu_version);
     state.write(&place.path)?;
+    if !call_off.complete() {
+        return Err(QemuError::CalledOff { vm: vm.clone() });
+    }
     process.leave_running();
     Ok(residence)
 }
@@ -130,13 +147,6 @@ pub fn list(directory: &RuntimeDir) -> Result<Listing, QemuError> {
     Ok(listing)
 }
 
-/// VMs that some homenode is starting now, in the runtime directory at `path`; changes nothing. None where it cannot be read.
-pub fn starting(path: &Path) -> Vec<VmState> {
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let states = entries.filter_map(|entry| VmState::read(&entry.path()).ok());
-    states.filter(|state| state.phase == Phase::Starting && state.starter.is_alive()).collect()
-}
-
 /// Removes the directory of a VM whose QEMU has ended.
 fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, QemuError> {
     let path = directory.of_vm(name);
@@ -146,8 +156,13 @@ fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, Qem
     };
     let Some(locked) = locked else { return Ok(None) };
     let words = std::fs::read_to_string(path.join(MESSAGES)).unwrap_or_default();
+    let state = VmState::read(&path).ok();
     locked.remove().map_err(QemuError::io(name, format!("remove {}", path.display())))?;
-    let said = words.lines().next_back().map(|line| format!(" QEMU's last words: {line}")).unwrap_or_default();
+    // Without a record it is one that somebody only began to start.
+    let Some(state) = state else { return Ok(None) };
+    let last = words.lines().next_back().map(|line| format!(" QEMU's last words: {line}"));
+    let silent = || state.oom_kills.since().map(|why| format!(" QEMU said nothing; since its start {why}."));
+    let said = last.or_else(silent).unwrap_or_default();
     Ok(Some(format!("VM {name} has ended; what it left was removed.{said}")))
 }
 
@@ -158,21 +173,47 @@ fn end_half_started(directory: &RuntimeDir, name: &str) -> Result<Option<String>
     if state.phase == Phase::Running || state.starter.is_alive() {
         return Ok(None);
     }
-    for pid in holders(&path, name)? {
+    let deadline = Instant::now() + A_MOMENT;
+    let mut holders = holders_of(&path, name)?;
+    while holders.is_empty() && Instant::now() < deadline && matches!(VmDirectory::lock_existing(&path), Ok(None)) {
+        std::thread::sleep(Duration::from_millis(5));
+        holders = holders_of(&path, name)?;
+    }
+    for &pid in &holders {
         end(name, pid, Duration::ZERO)?;
     }
-    Ok(Some(format!("VM {name} was only half started when homenode was killed; it was ended.")))
+    wait_released(&path);
+    let said = || format!("VM {name} was only half started when homenode was killed; it was ended.");
+    Ok((!holders.is_empty()).then(said))
 }
 
-/// QEMU processes that hold a VM's directory open: its lock.
-fn holders(path: &Path, name: &str) -> Result<Vec<u32>, QemuError> {
-    let path = path.canonicalize().map_err(QemuError::io(name, format!("find {}", path.display())))?;
+/// Waits until nobody has a VM's directory: the kernel takes the lock from a process a moment after it has ended.
+fn wait_released(path: &Path) {
+    let deadline = Instant::now() + A_MOMENT;
+    while Instant::now() < deadline && matches!(VmDirectory::lock_existing(path), Ok(None)) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Processes that were started as the QEMU of a VM and hold its directory open: its lock. The record may not know them yet, and a program that
+/// becomes QEMU later is not known as one; another homenode may have the directory for a moment.
+fn holders_of(path: &Path, name: &str) -> Result<Vec<u32>, QemuError> {
+    let path = match path.canonicalize() {
+        // Somebody else has cleaned it up.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        found => found.map_err(QemuError::io(name, format!("find {}", path.display())))?,
+    };
+    let named = format!("{name},");
+    let is_of_vm = |pid: u32| {
+        let words = linux::process::command_line(pid).unwrap_or_default();
+        words.windows(2).any(|pair| pair[0] == "-name" && pair[1].starts_with(&named))
+    };
     let holds = |pid: u32| {
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|target| target == path)
     };
-    let running = linux::vms::running().map_err(QemuError::host(name))?;
-    Ok(running.into_iter().map(|vm| vm.identity.pid).filter(|&pid| holds(pid)).collect())
+    let all = linux::process::all().map_err(QemuError::host(name))?;
+    Ok(all.into_iter().filter(|&pid| is_of_vm(pid) && holds(pid)).collect())
 }
 
 /// Waits up to `grace` for a process to end by itself, then kills it.
@@ -216,6 +257,7 @@ pub fn stop(directory: &RuntimeDir, name: &str, grace: Duration) -> Result<Stopp
             }
         }
         end(name, qemu.pid, Duration::ZERO)?;
+        wait_released(&path);
     }
     remove_dead(directory, name)?;
     Ok(how)
@@ -233,12 +275,10 @@ pub fn console(directory: &RuntimeDir, name: &str) -> Result<Option<(UnixStream,
 }
 
 fn find(directory: &RuntimeDir, name: &str) -> Result<(PathBuf, VmState), QemuError> {
-    let missing = || QemuError::NoSuchVm { vm: name.to_owned() };
-    crate::running::check_name(name).map_err(|_| missing())?;
-    if let Some(cleaned) = remove_dead(directory, name)? {
-        eprintln!("homenode: {cleaned}");
-    }
+    let missing = |cleaned| QemuError::NoSuchVm { vm: name.to_owned(), cleaned };
+    crate::running::check_name(name).map_err(|_| missing(None))?;
+    let cleaned = remove_dead(directory, name)?;
     let path = directory.of_vm(name);
-    let state = VmState::read(&path).map_err(|_| missing())?;
+    let state = VmState::read(&path).map_err(|_| missing(cleaned))?;
     Ok((path, state))
 }

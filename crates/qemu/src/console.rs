@@ -4,27 +4,35 @@ use crate::ConsoleTo;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Bytes that are kept of what a guest wrote.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// The last bytes of a stream.
+/// The last bytes of a stream, and why no more of it is written to its sink.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tail(Arc<Mutex<VecDeque<u8>>>);
+pub(crate) struct Tail {
+    kept: Arc<Mutex<VecDeque<u8>>>,
+    dropped: Arc<OnceLock<String>>,
+}
 
 impl Tail {
     fn push(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(bytes);
         let excess = kept.len().saturating_sub(KEPT_BYTES);
         kept.drain(..excess);
     }
 
+    /// Why the rest was not written to its sink, as a sentence; `None` where all was.
+    pub(crate) fn dropped(&self) -> Option<&str> {
+        self.dropped.get().map(String::as_str)
+    }
+
     /// The last `count` lines, control characters removed.
     pub(crate) fn lines(&self, count: usize) -> Vec<String> {
-        let bytes: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let bytes: Vec<u8> = self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
         let clean = |line: &str| line.chars().filter(|letter| !letter.is_control()).collect::<String>();
         let lines: Vec<String> = text.lines().map(clean).filter(|line| !line.is_empty()).collect();
@@ -62,8 +70,8 @@ impl Sink {
     }
 }
 
-/// Reads `from` to its end on a thread of its own: a guest never waits for a full console. A sink that fails (full disk, closed pipe) is
-/// said once on standard error and no longer written to.
+/// Reads `from` to its end on a thread of its own: a guest never waits for a full console. A sink that fails (full disk, closed pipe) is no
+/// longer written to ([`Tail::dropped`]).
 pub(crate) fn pump(what: String, mut from: impl Read + Send + 'static, mut sink: Sink) -> (Tail, JoinHandle<()>) {
     let tail = Tail::default();
     let kept = tail.clone();
@@ -78,7 +86,8 @@ pub(crate) fn pump(what: String, mut from: impl Read + Send + 'static, mut sink:
             };
             kept.push(bytes);
             if let Err(error) = sink.write(bytes) {
-                eprintln!("homenode: cannot write the {what}: {error}; the rest of it is dropped");
+                // It fails once only.
+                let _ = kept.dropped.set(format!("cannot write the {what}: {error}; the rest of it was dropped"));
                 sink = Sink::Nowhere;
             }
         }
@@ -108,7 +117,7 @@ mod tests {
         tail.push(&[b'a'; KEPT_BYTES]);
         tail.push(b"\nend");
         assert_eq!(tail.lines(1), ["end"]);
-        assert_eq!(tail.0.lock().unwrap().len(), KEPT_BYTES);
+        assert_eq!(tail.kept.lock().unwrap().len(), KEPT_BYTES);
     }
 
     #[test]
@@ -117,5 +126,7 @@ mod tests {
         let (tail, thread) = pump("console".into(), &b"words"[..], Sink::File(full));
         thread.join().unwrap();
         assert_eq!(tail.lines(1), ["words"]);
+        let dropped = tail.dropped().unwrap();
+        assert!(dropped.contains("cannot write the console") && dropped.contains("No space left"), "{dropped}");
     }
 }

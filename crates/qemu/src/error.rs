@@ -1,5 +1,6 @@
 //! What can go wrong with a VM.
 
+use linux::room::Room;
 use std::io;
 use std::path::PathBuf;
 use topology::Bytes;
@@ -21,15 +22,24 @@ pub enum QemuError {
     },
     /// The host lacks the memory.
     #[error(
-        "VM {vm}: memory = {needed}, but the host has {available} available (MemAvailable of /proc/meminfo); stop something or lower `memory`"
+        "VM {vm}: it takes {needed} of memory, and {} available{}: {guest} for the guest, {own} for QEMU itself{}, and {headroom} that stay free for others; stop something or lower `memory`",
+        has(.room), limit(.room), others(*.unfilled)
     )]
     Memory {
-        /// The VM.
+        /// The VM, or several that start together.
         vm: String,
-        /// What the VM and QEMU itself need.
+        /// All that follows together.
         needed: Bytes,
-        /// What the host has.
-        available: Bytes,
+        /// The guest's memory.
+        guest: Bytes,
+        /// What QEMU itself takes beside it.
+        own: Bytes,
+        /// What stays free for everybody else.
+        headroom: Bytes,
+        /// What other VMs that are being started have not filled yet.
+        unfilled: Bytes,
+        /// What there is.
+        room: Room,
     },
     /// The plan and the spec do not fit each other, or the spec cannot be carried out.
     #[error("VM {vm}: {problem}")]
@@ -64,12 +74,18 @@ pub enum QemuError {
     Ended {
         /// The VM.
         vm: String,
-        /// Exit status or signal.
+        /// Exit status or signal, and whose it was where that is known.
         status: String,
         /// The last lines of its standard error.
         last_words: String,
         /// A known cause, as a line of its own; may be empty.
         hint: String,
+    },
+    /// Somebody called the start off.
+    #[error("VM {vm}: its start was called off; nothing of it is left")]
+    CalledOff {
+        /// The VM.
+        vm: String,
     },
     /// QEMU refused a command.
     #[error("VM {vm}: QEMU refused `{command}`: {message}")]
@@ -98,7 +114,7 @@ pub enum QemuError {
         vm: String,
     },
     /// A VM of this name runs already.
-    #[error("VM {vm}: a VM of this name runs already (process {pid}); stop it, or choose another `name`")]
+    #[error("VM {vm}: a VM of this name {}; stop it, or choose another `name`", taken(*.pid))]
     NameTaken {
         /// The VM.
         vm: String,
@@ -106,10 +122,12 @@ pub enum QemuError {
         pid: u32,
     },
     /// No VM of this name runs in the background.
-    #[error("no VM named {vm} runs in the background; `homenode vm list` shows those that do")]
+    #[error("no VM named {vm} runs in the background{}; `homenode vm list` shows those that do", because(.cleaned))]
     NoSuchVm {
         /// The name that was asked for.
         vm: String,
+        /// What was just removed of it, as a sentence.
+        cleaned: Option<String>,
     },
     /// An operation on a file, a socket or a process failed.
     #[error("VM {vm}: cannot {action}: {source}")]
@@ -129,6 +147,30 @@ pub enum QemuError {
         /// The question and the answer.
         source: linux::LinuxError,
     },
+}
+
+fn has(room: &Room) -> String {
+    let verb = if room.limited_by.is_some() { "its cgroup has" } else { "the host has" };
+    format!("{verb} {}", room.available)
+}
+
+fn limit(room: &Room) -> String {
+    match &room.limited_by {
+        Some(cgroup) => format!(" (memory limit {} of {})", room.total, cgroup.display()),
+        None => " (MemAvailable of /proc/meminfo)".to_owned(),
+    }
+}
+
+fn others(unfilled: Bytes) -> String {
+    if unfilled.0 == 0 { String::new() } else { format!(", {unfilled} for VMs that are being started") }
+}
+
+fn taken(pid: u32) -> String {
+    if pid == 0 { "is being started".to_owned() } else { format!("runs already (process {pid})") }
+}
+
+fn because(cleaned: &Option<String>) -> String {
+    cleaned.as_ref().map_or_else(String::new, |cleaned| format!(": {cleaned}"))
 }
 
 impl QemuError {

@@ -2,8 +2,10 @@
 
 use crate::QemuError;
 use crate::console::{Sink, Tail, pump};
+use linux::room::OomKills;
 use linux::sys::{ChildSetup, ProcessHandle};
 use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -47,6 +49,7 @@ pub(crate) struct Process {
     handle: ProcessHandle,
     exit: ExitWatch,
     errors: Errors,
+    oom_kills_before: OomKills,
     killed_on_drop: bool,
 }
 
@@ -81,6 +84,7 @@ impl Process {
                 .map_err(QemuError::io(vm, format!("write QEMU's messages to {}", path.display())))?
                 .into(),
         });
+        let oom_kills_before = OomKills::now();
         let mut child = linux::sys::spawn(command, setup).map_err(|source| QemuError::NoQemu {
             vm: vm.to_owned(),
             binary: program.display().to_string(),
@@ -103,7 +107,7 @@ impl Process {
         };
         let exit = ExitWatch::default();
         watch(child, exit.clone());
-        Ok(Self { vm: vm.to_owned(), pid, handle, exit, errors, killed_on_drop: true })
+        Ok(Self { vm: vm.to_owned(), pid, handle, exit, errors, oom_kills_before, killed_on_drop: true })
     }
 
     /// Lets it run on when this value is gone.
@@ -113,6 +117,15 @@ impl Process {
 
     pub(crate) fn pid(&self) -> u32 {
         self.pid
+    }
+
+    pub(crate) fn vm(&self) -> &str {
+        &self.vm
+    }
+
+    /// A handle of its own on the process.
+    pub(crate) fn handle(&self) -> Result<ProcessHandle, QemuError> {
+        self.handle.try_clone().map_err(QemuError::io(&self.vm, "copy the handle on QEMU's process"))
     }
 
     pub(crate) fn exit(&self) -> &ExitWatch {
@@ -128,7 +141,9 @@ impl Process {
         } else {
             lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
         };
-        let hint = hint(&lines.join("\n")).map(|hint| format!("\n{hint}")).unwrap_or_default();
+        let killed = (status.signal() == Some(SIGKILL)).then(|| killed(&self.oom_kills_before));
+        let hint = killed.or_else(|| hint(&lines.join("\n")).map(str::to_owned));
+        let hint = hint.map(|hint| format!("\n{hint}")).unwrap_or_default();
         Some(QemuError::Ended { vm: self.vm.clone(), status: status.to_string(), last_words, hint })
     }
 
@@ -181,6 +196,14 @@ fn watch(mut child: Child, exit: ExitWatch) {
     });
 }
 
+/// Who sends SIGKILL to a QEMU that is not told to end: the kernel, for lack of memory, or a person.
+fn killed(before: &OomKills) -> String {
+    match before.since() {
+        Some(why) => format!("SIGKILL: {why}. Stop something or lower `memory`."),
+        None => "SIGKILL: somebody killed it; the kernel killed nobody for lack of memory meanwhile.".to_owned(),
+    }
+}
+
 /// Causes that QEMU's own words do not explain to everyone.
 const HINTS: [(&str, &str); 9] = [
     ("Cannot allocate memory", "The host lacks the memory: stop something or lower `memory`."),
@@ -220,6 +243,13 @@ mod tests {
         let error = process.ended(Duration::from_secs(60)).unwrap().to_string();
         assert!(error.contains("exit status: 3") && error.contains("q: Could not set up"), "{error}");
         assert!(error.ends_with("change `forward` in the spec."), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_somebody_killed_says_so() {
+        let mut process = run("kill -9 $$");
+        let error = process.ended(Duration::from_secs(60)).unwrap().to_string();
+        assert!(error.contains("signal: 9") && error.contains("SIGKILL: "), "{error}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) struct VcpuThread {
 impl Qmp {
     /// Waits for QEMU's greeting and enters command mode. QEMU greets once its machine is built and its memory is allocated.
     pub(crate) fn handshake(vm: &str, stream: UnixStream, timeout: Duration) -> Result<Self, QemuError> {
-        Self::handshake_within(vm, stream, timeout, ANSWER)
+        Self::connect(vm, stream, timeout, ANSWER, || false)
     }
 
     /// The same with a time in which each later answer must come.
@@ -45,8 +45,33 @@ impl Qmp {
         timeout: Duration,
         answers_within: Duration,
     ) -> Result<Self, QemuError> {
+        Self::connect(vm, stream, timeout, answers_within, || false)
+    }
+
+    /// The same with `patience` anew as often as QEMU has got on when it is over.
+    pub(crate) fn handshake_while(
+        vm: &str,
+        stream: UnixStream,
+        patience: Duration,
+        gets_on: impl FnMut() -> bool,
+    ) -> Result<Self, QemuError> {
+        Self::connect(vm, stream, patience, ANSWER, gets_on)
+    }
+
+    fn connect(
+        vm: &str,
+        stream: UnixStream,
+        patience: Duration,
+        answers_within: Duration,
+        mut gets_on: impl FnMut() -> bool,
+    ) -> Result<Self, QemuError> {
         let mut this = Self { vm: vm.to_owned(), stream, unread: Vec::new(), version: String::new(), answers_within };
-        let greeting = this.receive("the greeting of its monitor", Instant::now() + timeout, timeout)?;
+        let greeting = loop {
+            match this.receive("the greeting of its monitor", Instant::now() + patience, patience) {
+                Err(QemuError::Timeout { .. }) if gets_on() => {}
+                received => break received?,
+            }
+        };
         this.version = version(&greeting["QMP"]["version"]);
         this.execute("qmp_capabilities", &json!({}))?;
         Ok(this)
@@ -204,5 +229,21 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let error = Qmp::handshake("a", ours, Duration::from_millis(20)).unwrap_err();
         assert!(matches!(error, QemuError::Timeout { .. }), "{error}");
+    }
+
+    #[test]
+    fn one_that_gets_on_has_more_time() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut looks = 0;
+        let gets_on = || {
+            looks += 1;
+            if looks == 2 {
+                theirs.write_all(GREETING.as_bytes()).unwrap();
+                theirs.write_all(b"{\"return\": {}}\n").unwrap();
+            }
+            looks < 3
+        };
+        let qmp = Qmp::handshake_while("a", ours, Duration::from_millis(5), gets_on).unwrap();
+        assert_eq!(qmp.version(), "7.2.22 (D)");
     }
 }

@@ -1,23 +1,55 @@
-//! What VMs that are about to start will hold: told to a balancer that runs, by whoever has the placement lock.
+//! VMs that are being started: what they will hold of the host, told to everybody who plans or balances meanwhile.
+//!
+//! **Problem.** To fill a VM's memory takes seconds to minutes. Until then the kernel shows that memory as free, and two starts at the same time
+//! would count on the same bytes and CPUs.
+//!
+//! **Rule.** Whoever starts VMs plans them under the placement lock ([`crate::RuntimeDir::lock_placement`]), writes down what they will hold
+//! ([`crate::PlacementLock::reserve`]), and lets the lock go; only then QEMU is started. The reservation is taken back when QEMU has filled
+//! the memory and bound the vCPUs, or when the start failed.
+//!
+//! **Properties.**
+//! - Starts wait for each other's planning, never for each other's memory.
+//! - A reader sees a reservation whole or not at all.
+//! - It counts as long as its writer lives. What a killed writer left is removed by whoever has the placement lock next.
+//! - What a VM has filled already is missing from the node's free memory, so that it counts once ([`occupancy`]).
+//!
+//! **Example.** A node has 10 GiB free. A reserves 6 GiB and has filled 2 of them: 8 GiB are free, 4 GiB of which are A's. B may have 4 GiB.
 
 use crate::QemuError;
 use linux::process::Identity;
-use scheduler::{NodeUse, Plan};
+use linux::vms::QemuProcess;
+use scheduler::{NodeUse, Occupancy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use topology::NodeId;
+use std::sync::atomic::{AtomicU32, Ordering};
+use topology::{Bytes, Machine, NodeId};
 
-const FILE: &str = "starting.json";
+/// Files of reservations begin with it; no VM's name begins with a dot.
+const PREFIX: &str = ".starting-";
+/// A file that is being written.
+const UNFINISHED: &str = ".new";
 
 /// A VM that is planned and not yet where it will be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserved {
     /// Its name.
     pub vm: String,
-    /// What it will hold of each node.
+    /// What it will hold of each node: the guest's memory, and QEMU's own.
     pub holdings: BTreeMap<NodeId, NodeUse>,
+}
+
+impl Reserved {
+    /// Memory on all nodes.
+    pub fn memory(&self) -> Bytes {
+        self.holdings.values().map(|held| held.memory).sum()
+    }
+
+    /// Its QEMU, once there is one.
+    fn qemu<'a>(&self, running: &'a [QemuProcess]) -> Option<&'a QemuProcess> {
+        running.iter().find(|vm| vm.name.as_deref() == Some(&self.vm))
+    }
 }
 
 /// The file's contents. It counts as long as the process that wrote it lives.
@@ -27,23 +59,35 @@ struct Contents {
     vms: Vec<Reserved>,
 }
 
-/// The file; dropping this removes it.
+impl Contents {
+    fn read(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    }
+}
+
+/// What VMs that are being started will hold. Dropping it takes the reservation back.
 #[derive(Debug)]
-pub(crate) struct Reservation(PathBuf);
+#[must_use = "dropping it takes the reservation back"]
+pub struct Reservation(PathBuf);
 
 impl Reservation {
-    /// Writes the file of a runtime directory. Only the holder of the directory's placement lock may.
-    pub(crate) fn write<'a>(directory: &Path, plans: impl IntoIterator<Item = &'a Plan>) -> Result<Self, QemuError> {
-        let vms = plans.into_iter().map(|plan| Reserved { vm: plan.vm.clone(), holdings: plan.holdings.clone() });
+    /// Writes one into a runtime directory. Only the holder of the directory's placement lock may.
+    pub(crate) fn write(directory: &Path, vms: Vec<Reserved>) -> Result<Self, QemuError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
         let starter = Identity::of(std::process::id()).map_err(QemuError::host("(any)"))?;
-        let contents = Contents { starter, vms: vms.collect() };
-        let (path, new) = (directory.join(FILE), directory.join("starting.json.new"));
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!("{PREFIX}{}-{number}.json", starter.pid));
+        let new = path.with_extension(format!("json{UNFINISHED}"));
+        let contents = Contents { starter, vms };
         let write = || -> io::Result<()> {
             std::fs::write(&new, serde_json::to_vec(&contents)?)?;
-            // A reader sees all of it or nothing.
             std::fs::rename(&new, &path)
         };
-        write().map_err(QemuError::io("(any)", format!("write {}", path.display())))?;
+        write().map_err(|error| {
+            // On a full disk it may be there without its contents.
+            let _ = std::fs::remove_file(&new);
+            QemuError::io("(any)", format!("write {}", path.display()))(error)
+        })?;
         Ok(Self(path))
     }
 }
@@ -55,36 +99,123 @@ impl Drop for Reservation {
     }
 }
 
-/// VMs that somebody is about to start, in the runtime directory at `path`. None where it cannot be read, or its writer was killed.
+fn files(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)).map(|entry| entry.path())
+}
+
+/// VMs that somebody is starting, in the runtime directory at `path`. None where it cannot be read; changes nothing.
 pub fn reserved(path: &Path) -> Vec<Reserved> {
-    let contents = std::fs::read(path.join(FILE)).ok().and_then(|text| serde_json::from_slice::<Contents>(&text).ok());
-    contents.filter(|contents| contents.starter.is_alive()).map(|contents| contents.vms).unwrap_or_default()
+    let contents = files(path).filter_map(|file| Contents::read(&file));
+    contents.filter(|contents| contents.starter.is_alive()).flat_map(|contents| contents.vms).collect()
+}
+
+/// Removes what killed starters left. Only the holder of the placement lock may: nobody else writes meanwhile.
+pub(crate) fn remove_stale(directory: &Path) {
+    for file in files(directory) {
+        if Contents::read(&file).is_none_or(|contents| !contents.starter.is_alive()) {
+            // One that stays does not count.
+            let _ = std::fs::remove_file(&file);
+        }
+    }
+}
+
+/// What VMs that run, and VMs that are being started, hold of a machine. The QEMU of a VM that is being started counts as its reservation says:
+/// its threads are not bound yet, and its memory is on its way.
+pub fn occupancy(starting: &[Reserved], running: &[QemuProcess], machine: &Machine) -> Occupancy {
+    let is_starting = |vm: &&QemuProcess| starting.iter().any(|reserved| vm.name.as_ref() == Some(&reserved.vm));
+    let settled: Vec<QemuProcess> = running.iter().filter(|vm| !is_starting(vm)).cloned().collect();
+    let mut occupancy = linux::vms::occupancy(&settled, machine);
+    for reserved in starting {
+        let there = reserved.qemu(running).and_then(|vm| vm.resident.clone()).unwrap_or_default();
+        let mut holdings = reserved.holdings.clone();
+        for (node, resident) in there {
+            let held = holdings.entry(node).or_default();
+            held.resident = resident;
+            held.memory = held.memory.max(resident);
+        }
+        occupancy.hold(&holdings);
+    }
+    occupancy
+}
+
+/// Memory that VMs that are being started have not filled yet: it looks free and is not.
+pub(crate) fn unfilled(starting: &[Reserved], running: &[QemuProcess]) -> Bytes {
+    let of = |reserved: &Reserved| {
+        let resident = reserved.qemu(running).and_then(|vm| vm.resident.as_ref());
+        reserved.memory().saturating_sub(resident.map_or(Bytes(0), |there| there.values().copied().sum()))
+    };
+    starting.iter().map(of).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples;
+
+    fn mib(mib: u64) -> Bytes {
+        Bytes::from_mib(mib)
+    }
+
+    fn reserved_vm(vm: &str, mib: u64) -> Reserved {
+        let held = NodeUse { vcpus: 2, memory: Bytes::from_mib(mib), resident: Bytes(0) };
+        Reserved { vm: vm.to_owned(), holdings: BTreeMap::from([(NodeId(0), held)]) }
+    }
+
+    fn process(name: &str, resident_mib: u64) -> QemuProcess {
+        QemuProcess {
+            identity: Identity { pid: 1, started_ticks: 1 },
+            name: Some(name.to_owned()),
+            vcpus: Vec::new(),
+            memory: Some(mib(1000)),
+            resident: Some(BTreeMap::from([(NodeId(0), mib(resident_mib))])),
+        }
+    }
 
     #[test]
     fn it_counts_until_it_is_given_back() {
         let directory = tempfile::tempdir().unwrap();
-        let plans = [samples::plan("a", 2, 2, 128), samples::plan("b", 1, 2, 128)];
-        let reservation = Reservation::write(directory.path(), &plans).unwrap();
-        let vms: Vec<String> = reserved(directory.path()).into_iter().map(|reserved| reserved.vm).collect();
-        assert_eq!(vms, ["a", "b"]);
-        assert_eq!(reserved(directory.path())[0].holdings, plans[0].holdings);
-        drop(reservation);
-        assert_eq!(reserved(directory.path()), []);
+        let (one, other) = (vec![reserved_vm("a", 128), reserved_vm("b", 64)], vec![reserved_vm("c", 1)]);
+        let first = Reservation::write(directory.path(), one.clone()).unwrap();
+        assert_eq!(reserved(directory.path()), one);
+        let second = Reservation::write(directory.path(), other.clone()).unwrap();
+        assert_eq!(reserved(directory.path()).len(), 3);
+        drop(first);
+        assert_eq!(reserved(directory.path()), other);
+        drop(second);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn one_whose_writer_was_killed_does_not_count() {
+    fn one_whose_writer_was_killed_does_not_count_and_is_removed() {
         let directory = tempfile::tempdir().unwrap();
+        let ours = Reservation::write(directory.path(), vec![reserved_vm("a", 1)]).unwrap();
         // Process 1 began at boot: at no later tick.
-        let text = r#"{"starter":{"pid":1,"started_ticks":18446744073709551615},"vms":[{"vm":"a","holdings":{}}]}"#;
-        std::fs::write(directory.path().join(FILE), text).unwrap();
-        assert_eq!(reserved(directory.path()), []);
+        let text = r#"{"starter":{"pid":1,"started_ticks":18446744073709551615},"vms":[{"vm":"b","holdings":{}}]}"#;
+        std::fs::write(directory.path().join(".starting-1-0.json"), text).unwrap();
+        std::fs::write(directory.path().join(".starting-1-1.json.new"), "{\"sta").unwrap();
+        assert_eq!(reserved(directory.path()), [reserved_vm("a", 1)]);
+        remove_stale(directory.path());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        drop(ours);
+    }
+
+    #[test]
+    fn one_that_cannot_be_written_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let gone = directory.path().join("gone");
+        let error = Reservation::write(&gone, vec![reserved_vm("a", 1)]).unwrap_err().to_string();
+        assert!(error.contains("cannot write") && error.contains(".starting-"), "{error}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn memory_that_is_filled_counts_once() {
+        let machine = topology::read::from_synthetic("pack:2 [numa(memory=4GiB)] core:2 pu:1").unwrap();
+        let starting = [reserved_vm("a", 1000), reserved_vm("b", 500)];
+        let running = [process("a", 300), process("other", 1000)];
+        let used = occupancy(&starting, &running, &machine).of(NodeId(0));
+        // Promised: 1000 and 500 of those that start, 1000 of the other. There: 300 and 1000.
+        assert_eq!(used, NodeUse { vcpus: 4, memory: mib(2500), resident: mib(1300) });
+        assert_eq!(unfilled(&starting, &running), mib(1200)); // 1000 - 300 + 500
     }
 }

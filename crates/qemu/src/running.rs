@@ -6,7 +6,7 @@ use crate::command_line::{self, BootFiles, Channel, HostTraits, Wiring};
 use crate::console::{Sink, Tail, pump};
 use crate::process::{ErrorsTo, ExitWatch, Process};
 use crate::qmp::Qmp;
-use crate::{Accelerator, Launch, QemuError, Residence, accelerator, binary};
+use crate::{Accelerator, CallOff, Launch, QemuError, Residence, accelerator, binary};
 use linux::sys::{ChildSetup, Tie};
 use scheduler::Plan;
 use scheduler::spec::name_problem;
@@ -15,10 +15,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use topology::Bytes;
 
-/// Memory that QEMU itself needs, beside the guest's.
-const OVERHEAD: Bytes = Bytes::from_mib(64);
+/// How long a QEMU that builds its machine may show no progress: its memory does not grow, and its monitor does not greet.
+const NO_PROGRESS: Duration = Duration::from_secs(60);
 
 /// A running VM. Dropping it ends QEMU; if this process is killed, the kernel ends QEMU.
 #[derive(Debug)]
@@ -30,22 +29,28 @@ pub struct RunningVm {
     console: Tail,
     console_input: UnixStream,
     agent: Option<UnixStream>,
+    notes: Vec<String>,
 }
 
 impl RunningVm {
     /// Starts QEMU with its vCPUs paused, binds each vCPU thread to its client's CPUs, and lets the vCPUs go. Returns when the guest runs.
-    pub fn start(launch: &Launch) -> Result<Self, QemuError> {
+    ///
+    /// # Errors
+    /// It cannot be started, or `call_off` was used meanwhile; nothing is left of it.
+    pub fn start(launch: &Launch, call_off: &CallOff) -> Result<Self, QemuError> {
         let prepared = Prepared::new(launch)?;
-        match Self::start_prepared(launch, &prepared, true) {
-            Err(QemuError::Ended { last_words, .. }) if last_words.contains("-sandbox") => {
-                eprintln!("homenode: this QEMU is built without -sandbox: starting it without");
-                Self::start_prepared(launch, &prepared, false)
-            }
-            started => started,
-        }
+        let mut started =
+            with_or_without_sandbox(|sandbox| Self::start_prepared(launch, &prepared, sandbox, call_off))?;
+        started.0.notes.extend(started.1);
+        if call_off.complete() { Ok(started.0) } else { Err(QemuError::CalledOff { vm: launch.spec.name.clone() }) }
     }
 
-    fn start_prepared(launch: &Launch, prepared: &Prepared, sandbox: bool) -> Result<Self, QemuError> {
+    fn start_prepared(
+        launch: &Launch,
+        prepared: &Prepared,
+        sandbox: bool,
+        call_off: &CallOff,
+    ) -> Result<Self, QemuError> {
         let vm = &launch.spec.name;
         let pair = || UnixStream::pair().map_err(QemuError::io(vm, "make a socket pair"));
         let (monitor, console, agent) = (pair()?, pair()?, launch.agent.then(pair).transpose()?);
@@ -66,11 +71,12 @@ impl RunningVm {
         inherited.extend(agent_of_qemu.map(OwnedFd::from));
         let setup = ChildSetup { tie: Tie::DiesWithUs, inherited, cpus: Some(all_cpus(&launch.plan)) };
         let mut process = Process::start(vm, &prepared.binary, &arguments, &ErrorsTo::Us, setup)?;
+        call_off.qemu_is(process.handle()?);
         let output = console.0.try_clone().map_err(QemuError::io(vm, "copy the console's socket"))?;
         let (tail, _) = pump(format!("console of VM {vm}"), output, sink);
-        let connected = Qmp::handshake(vm, monitor.0, patience(&launch.plan));
+        let connected = greeted(vm, monitor.0, process.pid());
         let qmp = connected.and_then(|mut qmp| bring_home(&launch.plan, &mut qmp).map(|()| qmp));
-        let qmp = qmp.map_err(|error| explain(error, &mut process))?;
+        let qmp = qmp.map_err(|error| explain(error, &mut process, call_off))?;
         Ok(Self {
             plan: launch.plan.clone(),
             process,
@@ -79,7 +85,18 @@ impl RunningVm {
             console: tail,
             console_input: console.0,
             agent,
+            notes: Vec::new(),
         })
+    }
+
+    /// What its owner should know of its start, as sentences.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Why not all of its console was written where it should go, as a sentence; `None` where it was.
+    pub fn console_dropped(&self) -> Option<&str> {
+        self.console.dropped()
     }
 
     /// Our end of the agent's port; `None` if it has none or it was taken already.
@@ -95,7 +112,7 @@ impl RunningVm {
     /// Reads back where its vCPUs and its memory are.
     pub fn residence(&mut self) -> Result<Residence, QemuError> {
         let residence = read_back(&self.plan, self.process.pid(), &self.accelerator, &mut self.qmp);
-        residence.map_err(|error| explain(error, &mut self.process))
+        residence.map_err(|error| explain(error, &mut self.process, &CallOff::default()))
     }
 
     /// The last lines that the guest wrote to its console.
@@ -186,19 +203,29 @@ impl Prepared {
         check_name(vm)?;
         check_plan(launch)?;
         let binary = binary::locate(vm)?;
-        check_memory(launch)?;
         Ok(Self { binary, host: host_traits(launch.spec.vcpus) })
     }
 }
 
-/// Checks what can be checked before a VM is started, whoever starts it: its name, its plan, the memory of this host.
+/// Checks what can be checked before a VM is started, whoever starts it: its name and its plan.
 ///
 /// # Errors
 /// It cannot be started here.
 pub fn check(launch: &Launch) -> Result<(), QemuError> {
     check_name(&launch.spec.name)?;
-    check_plan(launch)?;
-    check_memory(launch)
+    check_plan(launch)
+}
+
+/// Starts something with QEMU's sandbox, and without where this QEMU has none. Says so then.
+pub(crate) fn with_or_without_sandbox<T>(
+    mut start: impl FnMut(bool) -> Result<T, QemuError>,
+) -> Result<(T, Option<String>), QemuError> {
+    match start(true) {
+        Err(QemuError::Ended { last_words, .. }) if last_words.contains("-sandbox") => {
+            Ok((start(false)?, Some("this QEMU is built without -sandbox: it was started without".to_owned())))
+        }
+        started => Ok((started?, None)),
+    }
 }
 
 fn host_traits(vcpus: u32) -> HostTraits {
@@ -261,22 +288,14 @@ fn check_plan(launch: &Launch) -> Result<(), QemuError> {
     Ok(())
 }
 
-/// The whole of the VM's memory is filled at start, or may be by the guest: without it the kernel would kill somebody later.
-fn check_memory(launch: &Launch) -> Result<(), QemuError> {
-    let vm = &launch.spec.name;
-    let guest: Bytes = launch.plan.topology.nodes.iter().map(|node| node.memory).sum();
-    let needed = guest.saturating_add(OVERHEAD);
-    let available = linux::memory::available_memory().map_err(QemuError::host(vm))?;
-    if needed > available {
-        return Err(QemuError::Memory { vm: vm.clone(), needed: guest, available });
-    }
-    Ok(())
-}
-
-/// How long QEMU may take until its monitor greets: it fills the VM's memory before, at 100 MiB/s on the slowest host we know.
-pub(crate) fn patience(plan: &Plan) -> Duration {
-    let mib: u64 = plan.topology.nodes.iter().map(|node| node.memory.mib()).sum();
-    Duration::from_secs(60 + mib / 100)
+/// Waits until QEMU greets: it fills the VM's memory before. How long that takes nobody can say, since others may fill theirs: it has time as
+/// long as its memory grows.
+pub(crate) fn greeted(vm: &str, monitor: UnixStream, pid: u32) -> Result<Qmp, QemuError> {
+    let mut seen = None;
+    Qmp::handshake_while(vm, monitor, NO_PROGRESS, || {
+        let resident = linux::process::resident_pages(pid);
+        std::mem::replace(&mut seen, resident) != resident
+    })
 }
 
 /// Binds the paused vCPUs, then lets them go.
@@ -286,8 +305,11 @@ pub(crate) fn bring_home(plan: &Plan, qmp: &mut Qmp) -> Result<(), QemuError> {
     qmp.execute("cont", &json!({})).map(drop)
 }
 
-/// A broken connection usually means that QEMU has ended: then its own last words say more.
-pub(crate) fn explain(error: QemuError, process: &mut Process) -> QemuError {
+/// A broken connection usually means that QEMU has ended: then its own last words say more. If we ended it, that says all.
+pub(crate) fn explain(error: QemuError, process: &mut Process, call_off: &CallOff) -> QemuError {
+    if call_off.is_called_off() {
+        return QemuError::CalledOff { vm: process.vm().to_owned() };
+    }
     let patience = match &error {
         QemuError::Closed { .. } => Duration::from_secs(5),
         _ => Duration::ZERO,
@@ -303,14 +325,6 @@ mod tests {
     fn launch(vcpus: u32, memory_mib: u64) -> Launch {
         let (spec, plan) = (samples::spec("a", vcpus, memory_mib), samples::plan("a", 1, vcpus, memory_mib));
         Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false }
-    }
-
-    #[test]
-    fn memory_that_the_host_lacks_is_reported_by_number() {
-        let error = check_memory(&launch(1, 1 << 40)).unwrap_err(); // 2^40 MiB = 1 EiB
-        let text = error.to_string();
-        assert!(text.contains("1048576 TiB") && text.contains("MemAvailable"), "{text}"); // 2^60 / 2^40
-        assert!(check_memory(&launch(1, 16)).is_ok());
     }
 
     #[test]

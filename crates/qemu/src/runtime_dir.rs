@@ -1,48 +1,64 @@
 //! The directory that holds what background VMs need while they run, and the locks that keep two starts apart.
 
-use crate::QemuError;
-use crate::reservation::Reservation;
+use crate::reservation::{self, Reservation, Reserved};
+use crate::{QemuError, footprint};
+use linux::vms::QemuProcess;
 use scheduler::Plan;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Names another directory than the default.
 pub const DIRECTORY_VARIABLE: &str = "HOMENODE_RUNTIME_DIR";
+
+/// How often somebody who waits for the placement lock looks: planning takes milliseconds.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// How long somebody may have a VM's directory who only cleans up.
+const CLEANING_UP: Duration = Duration::from_millis(500);
 
 /// `/run/homenode` for root, `$XDG_RUNTIME_DIR/homenode` for everyone else (without one: `homenode-UID` in the directory for temporary
 /// files). Not `XDG_RUNTIME_DIR` for root: that goes away when root logs out, and its VMs do not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeDir(PathBuf);
 
-/// Planning sees every VM that runs: it is held from planning until the VM's memory is taken.
+/// The right to place VMs: held from the look at the host until what is placed is reserved, and no longer.
 #[derive(Debug)]
 pub struct PlacementLock {
-    // Fields are dropped in this order: what is reserved is given back before somebody else may reserve.
-    reservation: Option<Reservation>,
     #[allow(dead_code, reason = "closing it releases the lock")]
     directory: File,
     path: PathBuf,
 }
 
 impl PlacementLock {
-    /// Tells a balancer that runs what these VMs will hold, until the lock is dropped: it counts them on their homes and leaves them alone.
+    /// VMs that others are starting now.
+    pub fn starting(&self) -> Vec<Reserved> {
+        reservation::reserved(&self.path)
+    }
+
+    /// Reserves what these VMs will hold, and lets the lock go: whoever places the next VM, and a balancer that runs, count them from now on.
+    /// `running`: the VMs that run, as they were seen under this lock.
     ///
     /// # Errors
-    /// The runtime directory cannot be written.
-    pub fn reserve<'a>(&mut self, plans: impl IntoIterator<Item = &'a Plan>) -> Result<(), QemuError> {
-        self.reservation = Some(Reservation::write(&self.path, plans)?);
-        Ok(())
+    /// They do not fit into the host's memory, or the runtime directory cannot be written.
+    pub fn reserve(self, plans: &[&Plan], running: &[QemuProcess]) -> Result<Reservation, QemuError> {
+        footprint::check(plans, reservation::unfilled(&self.starting(), running))?;
+        Reservation::write(&self.path, plans.iter().map(|plan| footprint::reserved(plan)).collect())
     }
 }
 
 impl RuntimeDir {
     /// The directory of this user, made if it is not there, readable by its owner alone.
     pub fn open() -> Result<Self, QemuError> {
-        let path = Self::choose(|name| std::env::var_os(name).map(PathBuf::from), linux::sys::effective_user_id());
-        Self::at(path)
+        Self::at(Self::of_this_user())
+    }
+
+    /// Where the directory of this user is; it may not be there.
+    pub fn of_this_user() -> PathBuf {
+        Self::choose(|name| std::env::var_os(name).map(PathBuf::from), linux::sys::effective_user_id())
     }
 
     /// A directory of this path.
@@ -81,15 +97,20 @@ impl RuntimeDir {
         self.0.join(name)
     }
 
-    /// Waits until nobody else on this host, of this user, is placing a VM.
-    pub fn lock_placement(&self) -> Result<PlacementLock, QemuError> {
+    /// Waits up to `patience` until nobody else on this host, of this user, is placing a VM; `None` if somebody still is. What killed starters
+    /// left is removed.
+    pub fn lock_placement(&self, patience: Duration) -> Result<Option<PlacementLock>, QemuError> {
+        let deadline = Instant::now() + patience;
         let lock = || {
             let directory = File::open(&self.0)?;
-            if !linux::sys::try_lock(&directory)? {
-                eprintln!("homenode: waiting for another homenode that is placing a VM");
-                linux::sys::wait_for_lock(&directory)?;
+            while !linux::sys::try_lock(&directory)? {
+                if Instant::now() >= deadline {
+                    return Ok(None);
+                }
+                std::thread::sleep(LOOK_AGAIN);
             }
-            Ok(PlacementLock { reservation: None, directory, path: self.0.clone() })
+            reservation::remove_stale(&self.0);
+            Ok(Some(PlacementLock { directory, path: self.0.clone() }))
         };
         lock().map_err(QemuError::io("(any)", format!("lock {}", self.0.display())))
     }
@@ -111,8 +132,10 @@ pub(crate) struct VmDirectory {
 }
 
 impl VmDirectory {
-    /// Makes the directory and locks it; `None` if a QEMU, or somebody who starts one, has it.
+    /// Makes the directory and locks it; `None` if a QEMU, or somebody who starts one, has it. Somebody who looks whether it is to be cleaned up
+    /// has it for a moment only.
     pub(crate) fn claim(path: &Path) -> io::Result<Option<Self>> {
+        let deadline = Instant::now() + CLEANING_UP;
         loop {
             match DirBuilder::new().mode(0o700).create(path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -121,6 +144,7 @@ impl VmDirectory {
             match Self::lock_existing(path) {
                 // Somebody cleaned it up between the two calls.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
                 other => return other,
             }
         }
@@ -181,9 +205,13 @@ mod tests {
     fn placement_is_one_at_a_time() {
         let root = tempfile::tempdir().unwrap();
         let directory = RuntimeDir::at(root.path().to_owned()).unwrap();
-        let held = directory.lock_placement().unwrap();
-        assert!(!linux::sys::try_lock(&File::open(root.path()).unwrap()).unwrap());
-        drop(held);
-        directory.lock_placement().unwrap();
+        let held = directory.lock_placement(Duration::ZERO).unwrap().unwrap();
+        assert!(directory.lock_placement(Duration::from_millis(5)).unwrap().is_none());
+        // A plan that is reserved lets the next one in.
+        let reservation = held.reserve(&[&crate::samples::plan("a", 1, 1, 16)], &[]).unwrap();
+        let next = directory.lock_placement(Duration::ZERO).unwrap().unwrap();
+        assert_eq!(next.starting()[0].vm, "a");
+        drop(reservation);
+        assert_eq!(next.starting(), []);
     }
 }

@@ -2,12 +2,11 @@
 
 use crate::{Accelerator, Launch, QemuError};
 use linux::process::Identity;
-use scheduler::NodeUse;
+use linux::room::OomKills;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use topology::{Bytes, NodeId, NodeSet};
+use topology::{Bytes, NodeSet};
 
 const FILE: &str = "state.json";
 
@@ -42,9 +41,9 @@ pub struct VmState {
     pub virtual_nodes: usize,
     /// Home nodes of all its clients.
     pub home: NodeSet,
-    /// What it will hold of each node.
+    /// How often the kernel had killed for lack of memory when it was started.
     #[serde(default)]
-    pub holdings: BTreeMap<NodeId, NodeUse>,
+    pub oom_kills: OomKills,
     /// What runs its instructions.
     pub accelerator: Accelerator,
     /// As QEMU says it; empty while it starts.
@@ -65,7 +64,7 @@ impl VmState {
             memory: nodes.iter().map(|node| node.memory).sum(),
             virtual_nodes: nodes.len(),
             home: homes.fold(NodeSet::new(), |all, home| all.union(home)),
-            holdings: launch.plan.holdings.clone(),
+            oom_kills: OomKills::now(),
             accelerator: accelerator.clone(),
             qemu_version: String::new(),
         }

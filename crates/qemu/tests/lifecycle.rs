@@ -1,6 +1,6 @@
 //! The life of VMs with a real QEMU: started, read back, ended. No guest is booted: the firmware finds nothing to boot, and waits.
 
-use qemu::{ConsoleTo, Launch, QemuError, RunningVm, locate_qemu};
+use qemu::{CallOff, ConsoleTo, Launch, QemuError, RunningVm, RuntimeDir, locate_qemu};
 use scheduler::spec::{Boot, DiskFormat, Network, PortForward};
 use scheduler::{Occupancy, VmSpec};
 use std::path::{Path, PathBuf};
@@ -37,6 +37,10 @@ fn no_qemu(test: &str) -> bool {
     missing.is_err()
 }
 
+fn start(launch: &Launch) -> Result<RunningVm, QemuError> {
+    RunningVm::start(launch, &CallOff::default())
+}
+
 fn ends(pid: u32) -> bool {
     (0..400).any(|_| {
         std::thread::sleep(Duration::from_millis(25));
@@ -51,7 +55,7 @@ fn a_vm_of_eight_nodes_is_at_home_and_its_pages_add_up() {
     }
     let directory = tempfile::tempdir().unwrap();
     let launch = launch("test-eight", 8, &empty_disk(directory.path()));
-    let mut vm = RunningVm::start(&launch).unwrap();
+    let mut vm = start(&launch).unwrap();
     let residence = vm.residence().unwrap();
     assert!(residence.qemu_version.contains('.'), "{}", residence.qemu_version);
     assert_eq!(residence.vcpus.len(), 8);
@@ -86,7 +90,7 @@ fn a_dropped_vm_is_gone() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let vm = RunningVm::start(&launch("test-drop", 1, &empty_disk(directory.path()))).unwrap();
+    let vm = RunningVm::start(&launch("test-drop", 1, &empty_disk(directory.path())), &CallOff::default()).unwrap();
     let pid = vm.pid();
     drop(vm);
     assert!(ends(pid));
@@ -100,7 +104,7 @@ fn a_qemu_that_dies_at_once_is_reported_with_its_own_last_words() {
     let directory = tempfile::tempdir().unwrap();
     let mut launch = launch("test-dies", 1, &empty_disk(directory.path()));
     launch.spec.disks[0].format = DiskFormat::Qcow2;
-    let error = RunningVm::start(&launch).unwrap_err().to_string();
+    let error = start(&launch).unwrap_err().to_string();
     assert!(error.starts_with("VM test-dies: QEMU ended (exit status: 1)"), "{error}");
     assert!(error.contains("Image is not in qcow2 format") && error.contains("qemu-img info"), "{error}");
 }
@@ -115,7 +119,7 @@ fn a_port_that_is_taken_is_said_with_what_to_do() {
     let forward = vec![PortForward { host: taken.local_addr().unwrap().port(), guest: 22 }];
     let mut launch = launch("test-port", 1, &empty_disk(directory.path()));
     launch.spec.networks = vec![Network::User { forward }];
-    let error = RunningVm::start(&launch).unwrap_err().to_string();
+    let error = start(&launch).unwrap_err().to_string();
     assert!(error.contains("change `forward` in the spec"), "{error}");
 }
 
@@ -129,19 +133,20 @@ fn more_vcpus_than_qemu_allows_are_refused_in_its_own_words() {
     let many = 5000;
     (launch.spec.vcpus, launch.plan.topology.cores_per_socket) = (many, many);
     launch.plan.topology.nodes[0].vcpus = (0..many).collect();
-    let error = RunningVm::start(&launch).unwrap_err().to_string();
+    let error = start(&launch).unwrap_err().to_string();
     assert!(error.contains("5000") && error.contains("Lower `vcpus`"), "{error}");
 }
 
 #[test]
-fn memory_that_the_host_lacks_is_refused_before_qemu_starts() {
-    if no_qemu("memory_that_the_host_lacks_is_refused_before_qemu_starts") {
-        return;
-    }
+fn memory_that_the_host_lacks_is_not_reserved() {
     let directory = tempfile::tempdir().unwrap();
     let mut launch = launch("test-memory", 1, &empty_disk(directory.path()));
     launch.plan.topology.nodes[0].memory = topology::Bytes::from_mib(1 << 30); // 2^30 MiB = 1 PiB
-    assert!(matches!(RunningVm::start(&launch), Err(QemuError::Memory { .. })));
+    let runtime = RuntimeDir::at(directory.path().join("runtime")).unwrap();
+    let lock = runtime.lock_placement(Duration::ZERO).unwrap().unwrap();
+    let error = lock.reserve(&[&launch.plan], &[]).unwrap_err();
+    assert!(matches!(error, QemuError::Memory { .. }), "{error}");
+    assert_eq!(std::fs::read_dir(runtime.path()).unwrap().count(), 0);
 }
 
 #[test]
@@ -152,6 +157,6 @@ fn a_kernel_that_is_not_there_is_bad_input() {
     let directory = tempfile::tempdir().unwrap();
     let mut launch = launch("test-kernel", 1, &empty_disk(directory.path()));
     launch.spec.boot = Boot::Kernel { kernel: "/no/kernel".into(), initrd: None, command_line: String::new() };
-    let error = RunningVm::start(&launch).unwrap_err();
+    let error = start(&launch).unwrap_err();
     assert!(error.is_bad_input() && error.to_string().contains("boot.kernel = /no/kernel"), "{error}");
 }

@@ -40,7 +40,11 @@ impl Occupancy {
     }
     /// Adds what a planned VM will hold, so that the next plan sees it before the VM runs.
     pub fn reserve(&mut self, plan: &Plan) {
-        for (&node, taken) in &plan.holdings {
+        self.hold(&plan.holdings);
+    }
+    /// Adds what somebody holds of each node.
+    pub fn hold(&mut self, holdings: &BTreeMap<NodeId, NodeUse>) {
+        for (&node, taken) in holdings {
             let held = self.nodes.entry(node).or_default();
             held.vcpus = held.vcpus.saturating_add(taken.vcpus);
             held.memory = held.memory.saturating_add(taken.memory);

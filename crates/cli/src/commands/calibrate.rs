@@ -7,7 +7,6 @@ use crate::text::{WIDTH, lines, table, wrapped};
 use crate::{measuring, output};
 use anyhow::{Context, anyhow};
 use evaluate::calibrate::{CalibrateError, Calibration, Plan};
-use evaluate::environment::available_memory;
 use evaluate::progress::{Event, Progress};
 use evaluate::real::ThisHost;
 use std::fs;
@@ -20,8 +19,7 @@ pub(crate) fn run(arguments: &CalibrateArguments) -> anyhow::Result<()> {
     let machine = topology::read::live().context("cannot read this host")?;
     let out = arguments.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.toml", machine.name)));
     check_target(&out, arguments.force)?;
-    let available =
-        available_memory().ok_or_else(|| anyhow!("/proc/meminfo does not say how much memory is available"))?;
+    let available = linux::room::available().context("cannot read how much memory is available")?.available;
     let plan = Plan::new(&machine, available, arguments.quick)?;
     let agent = measuring::agent_program(false)?;
     let cancelled = measuring::stop_wanted()?;

@@ -7,7 +7,7 @@ use crate::evaluation_view::{View, duration};
 use crate::failure::{bad_input, unwritable};
 use crate::{measuring, output};
 use anyhow::{Context, anyhow};
-use evaluate::environment::{Environment, available_memory};
+use evaluate::environment::Environment;
 use evaluate::experiment::{Experiment, Runs, WorkloadKind};
 use evaluate::progress::{Event, Progress};
 use evaluate::real::{self, ThisHost};
@@ -31,8 +31,7 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     }
     measurable(&experiment, file)?;
     let machine = topology::read::live().context("cannot read this host")?;
-    let available =
-        available_memory().ok_or_else(|| anyhow!("/proc/meminfo does not say how much memory is available"))?;
+    let available = linux::room::available().context("cannot read how much memory is available")?.available;
     let accelerator = accelerator(&experiment, &machine);
     let emulated = accelerator.as_ref().is_some_and(|accelerator| !accelerator.is_hardware());
     let running = linux::vms::running().context("cannot look for running VMs")?;

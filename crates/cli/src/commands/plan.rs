@@ -6,7 +6,7 @@ use crate::failure::bad_input;
 use crate::output;
 use crate::{balancer_place, machine_choice, plan_view, remote_host, vm_spec_file};
 use anyhow::Context;
-use scheduler::{Occupancy, Plan, PlanError};
+use scheduler::{Occupancy, Plan, PlanError, VmSpec};
 use serde::Serialize;
 use topology::Machine;
 
@@ -21,7 +21,7 @@ struct Report<'a> {
 /// Runs the command.
 pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
     let spec = vm_spec_file::read(&arguments.spec)?;
-    let (machine, occupancy) = machine_and_occupancy(arguments)?;
+    let (machine, occupancy) = machine_and_occupancy(arguments, &spec)?;
     let plan = scheduler::plan(&machine, &occupancy, &spec).map_err(|error| failure(&error, arguments))?;
     if let Some(stack) = arguments.emit {
         return plan_emit::print(stack, &machine, &spec, &plan, arguments);
@@ -33,19 +33,21 @@ pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
 }
 
 /// Another machine than a host is taken to be empty.
-fn machine_and_occupancy(arguments: &PlanArguments) -> anyhow::Result<(Machine, Occupancy)> {
+fn machine_and_occupancy(arguments: &PlanArguments, spec: &VmSpec) -> anyhow::Result<(Machine, Occupancy)> {
     if let Some(uri) = &arguments.connect.connect {
         return remote_host::machine_and_occupancy(uri);
     }
     let machine = machine_choice::machine(&arguments.machine)?;
-    let occupancy = if arguments.machine.on.is_some() { Occupancy::default() } else { live_occupancy(&machine)? };
+    let occupancy = if arguments.machine.on.is_some() { Occupancy::default() } else { live_occupancy(&machine, spec)? };
     Ok((machine, occupancy))
 }
 
 /// What the VMs on this host hold, whoever started them.
-fn live_occupancy(machine: &Machine) -> anyhow::Result<Occupancy> {
+fn live_occupancy(machine: &Machine, spec: &VmSpec) -> anyhow::Result<Occupancy> {
     let running = linux::vms::running().context("the running VMs cannot be read")?;
-    Ok(balancer_place::occupancy(&running, machine))
+    let mut occupancy = balancer_place::occupancy(&running, machine);
+    qemu::set_aside(&mut occupancy, machine, spec);
+    Ok(occupancy)
 }
 
 fn failure(error: &PlanError, arguments: &PlanArguments) -> anyhow::Error {

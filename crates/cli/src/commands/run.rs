@@ -7,12 +7,17 @@ use crate::output;
 use crate::{balancer_place, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
-use qemu::{Accelerator, ConsoleTo, Ending, Keyboard, Launch, QemuError, Residence, RunningVm, RuntimeDir, background};
+use linux::vms::QemuProcess;
+use qemu::{
+    Accelerator, CallOff, ConsoleTo, Ending, Keyboard, Launch, PlacementLock, QemuError, Residence, RunningVm,
+    RuntimeDir, background,
+};
 use scheduler::spec::Console;
 use scheduler::{Plan, PlanError, VmSpec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 use topology::Machine;
@@ -28,38 +33,65 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         return run_via_libvirt::run(arguments);
     }
     let spec = vm_spec_file::read(&arguments.spec)?;
-    let directory = RuntimeDir::open()?;
-    let mut lock = directory.lock_placement()?;
-    if !arguments.dry_run {
-        clean(&directory)?;
-    }
-    let (_, plan) = plan(&spec, arguments)?;
-    let launch = launch(spec, plan, arguments);
     if arguments.dry_run {
-        output::exact(qemu::command_by_hand(&launch).map_err(failure)? + "\n")?;
-        return Ok(());
+        let placed = plan(&spec, arguments)?;
+        let launch = launch(spec, placed.plan, arguments);
+        return output::exact(qemu::command_by_hand(&launch).map_err(failure)? + "\n");
     }
+    let directory = RuntimeDir::open()?;
+    let lock = lock(&directory)?;
+    clean(&directory)?;
+    let Placed { plan, running, .. } = free_name(plan(&spec, arguments)?, &lock)?;
+    let launch = launch(spec, plan, arguments);
+    qemu::check(&launch).map_err(failure)?;
+    // From here on a signal must take back what is reserved and started.
+    let start = Start::watch()?;
+    let reservation = lock.reserve(&[&launch.plan], &running)?;
     warn(&launch, &Accelerator::detect(launch.spec.vcpus));
     if arguments.daemonize {
-        let residence = background::start(&directory, &launch).map_err(failure)?;
-        return print(&residence, arguments.json, Output::Standard);
+        let started = background::start(&directory, &launch, &start.call_off).map_err(|error| start.failure(error))?;
+        drop(reservation);
+        notes(&started.notes);
+        return print(&started.residence, arguments.json, Output::Standard);
     }
-    lock.reserve([&launch.plan])?;
-    let mut vm = RunningVm::start(&launch).map_err(failure)?;
-    drop(lock);
+    let mut vm = RunningVm::start(&launch, &start.call_off).map_err(|error| start.failure(error))?;
+    drop(reservation);
+    notes(vm.notes());
     if arguments.check {
+        start.ends_us(&launch.spec.name);
         return run_check::check(vm, &launch.plan);
     }
-    let events = watch(&vm)?;
+    start.also_watch(&vm);
     print(&vm.residence()?, arguments.json, Output::Error)?;
-    attend(vm, &launch, events)
+    attend(vm, &launch, &start)
+}
+
+/// How long somebody who places a VM may take before the next one says what it waits for.
+const SILENT_WAIT: Duration = Duration::from_secs(2);
+
+/// Waits until nobody else places a VM.
+pub(super) fn lock(directory: &RuntimeDir) -> anyhow::Result<PlacementLock> {
+    let mut lock = directory.lock_placement(SILENT_WAIT)?;
+    if lock.is_none() {
+        eprintln!("homenode: waiting for another homenode that plans a VM");
+    }
+    loop {
+        match lock {
+            Some(lock) => return Ok(lock),
+            None => lock = directory.lock_placement(SILENT_WAIT)?,
+        }
+    }
+}
+
+fn notes(notes: &[String]) {
+    for note in notes {
+        eprintln!("homenode: {note}");
+    }
 }
 
 /// What a QEMU that died left behind, or a start that was cut short: its memory would count as taken.
 pub(super) fn clean(directory: &RuntimeDir) -> anyhow::Result<()> {
-    for cleaned in background::list(directory)?.cleaned {
-        eprintln!("homenode: {cleaned}");
-    }
+    notes(&background::list(directory)?.cleaned);
     Ok(())
 }
 
@@ -75,21 +107,40 @@ pub(super) fn launch(mut spec: VmSpec, plan: Plan, arguments: &RunArguments) -> 
     Launch { spec, plan, kernel: arguments.kernel.clone(), console, agent: arguments.check }
 }
 
-/// Sizes and places the VM beside all that run on this host.
-pub(super) fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<(Machine, Plan)> {
-    let machine = topology::read::live().context("this host cannot be read")?;
+/// A plan, and the host that it was made for.
+pub(super) struct Placed {
+    pub(super) machine: Machine,
+    pub(super) running: Vec<QemuProcess>,
+    pub(super) plan: Plan,
+}
+
+/// Sizes and places the VM beside all that run or are being started on this host.
+pub(super) fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<Placed> {
+    // In this order: memory that is filled between the two looks counts as taken twice, never as free.
     let running = linux::vms::running().context("the running VMs cannot be read")?;
-    if let Some(same) = running.iter().find(|vm| vm.name.as_deref() == Some(&spec.name)).filter(|_| !arguments.dry_run)
-    {
-        return Err(QemuError::NameTaken { vm: spec.name.clone(), pid: same.identity.pid }.into());
-    }
-    let occupancy = balancer_place::occupancy(&running, &machine);
+    let machine = topology::read::live().context("this host cannot be read")?;
+    let mut occupancy = balancer_place::occupancy(&running, &machine);
+    qemu::set_aside(&mut occupancy, &machine, spec);
     let plan = scheduler::plan(&machine, &occupancy, spec).map_err(|error| plan_failure(&error, arguments))?;
-    Ok((machine, plan))
+    Ok(Placed { machine, running, plan })
+}
+
+/// Refuses a name that a VM has that runs or is being started.
+pub(super) fn free_name(placed: Placed, lock: &PlacementLock) -> anyhow::Result<Placed> {
+    let vm = &placed.plan.vm;
+    let same = placed.running.iter().find(|other| other.name.as_ref() == Some(vm)).map(|same| same.identity.pid);
+    let starting = || lock.starting().iter().any(|other| other.vm == *vm).then_some(0);
+    match same.or_else(starting) {
+        Some(pid) => Err(QemuError::NameTaken { vm: vm.clone(), pid }.into()),
+        None => Ok(placed),
+    }
 }
 
 fn plan_failure(error: &PlanError, arguments: &RunArguments) -> anyhow::Error {
-    let text = format!("{}: {error}", arguments.spec.display());
+    let mut text = format!("{}: {error}", arguments.spec.display());
+    if matches!(error, PlanError::Memory { .. }) {
+        text += ". What QEMU itself takes beside the guest, and a part of each node for others, is left out of what there is to give";
+    }
     if error.is_bad_input() { bad_input(text) } else { anyhow::anyhow!(text) }
 }
 
@@ -131,34 +182,74 @@ enum Event {
     Exited,
 }
 
-type Events = (Sender<Event>, Receiver<Event>);
+/// A start that a signal calls off, and, once it is complete, what ends the VM.
+struct Start {
+    call_off: CallOff,
+    signal: Arc<OnceLock<&'static str>>,
+    send: Sender<Event>,
+    events: Receiver<Event>,
+}
 
-fn watch(vm: &RunningVm) -> anyhow::Result<Events> {
-    let (send, receive) = channel();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
-    let (on_signal, on_exit, exit) = (send.clone(), send.clone(), vm.exit_watch());
-    // A send fails only when nobody waits any more.
-    thread::spawn(move || {
-        for signal in signals.forever() {
-            let name = match signal {
-                SIGINT => "Ctrl-C",
-                SIGHUP => "hang-up of the terminal",
-                _ => "SIGTERM",
-            };
-            let _ = on_signal.send(Event::Signal(name));
+impl Start {
+    /// Watches for signals from now on.
+    fn watch() -> anyhow::Result<Self> {
+        let (send, events) = channel();
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
+        let (call_off, signal) = (CallOff::default(), Arc::new(OnceLock::new()));
+        let this = Self { call_off: call_off.clone(), signal: Arc::clone(&signal), send: send.clone(), events };
+        thread::spawn(move || {
+            for number in signals.forever() {
+                let name = match number {
+                    SIGINT => "Ctrl-C",
+                    SIGHUP => "hang-up of the terminal",
+                    _ => "SIGTERM",
+                };
+                // Only the first one counts; a send fails only when nobody waits any more.
+                let _ = signal.set(name);
+                call_off.call_off();
+                let _ = send.send(Event::Signal(name));
+            }
+        });
+        Ok(this)
+    }
+
+    /// A start that failed: by a signal, or else by itself.
+    fn failure(&self, error: QemuError) -> anyhow::Error {
+        match (&error, self.signal.get()) {
+            (QemuError::CalledOff { vm }, Some(signal)) => {
+                anyhow::anyhow!("VM {vm}: {signal} ended its start; nothing of it is left")
+            }
+            _ => failure(error),
         }
-    });
-    thread::spawn(move || {
-        while exit.wait(Duration::from_secs(3600)).is_none() {}
-        let _ = on_exit.send(Event::Exited);
-    });
-    Ok((send, receive))
+    }
+
+    /// From now on a signal ends this process, and the kernel then ends its QEMU.
+    fn ends_us(self, vm: &str) {
+        let vm = vm.to_owned();
+        thread::spawn(move || {
+            for event in self.events {
+                if let Event::Signal(signal) = event {
+                    eprintln!("homenode: VM {vm} ended by {signal}");
+                    std::process::exit(1);
+                }
+            }
+        });
+    }
+
+    /// Tells when QEMU has ended, too.
+    fn also_watch(&self, vm: &RunningVm) {
+        let (send, exit) = (self.send.clone(), vm.exit_watch());
+        thread::spawn(move || {
+            while exit.wait(Duration::from_secs(3600)).is_none() {}
+            let _ = send.send(Event::Exited);
+        });
+    }
 }
 
 /// Stays with the VM until the guest powers off or somebody ends it.
-fn attend(mut vm: RunningVm, launch: &Launch, (send, receive): Events) -> anyhow::Result<()> {
+fn attend(mut vm: RunningVm, launch: &Launch, start: &Start) -> anyhow::Result<()> {
     let name = &launch.spec.name;
-    let leave = send;
+    let leave = start.send.clone();
     let keyboard = (launch.console == ConsoleTo::Terminal)
         .then(|| {
             let input = vm.console_input()?;
@@ -170,13 +261,17 @@ fn attend(mut vm: RunningVm, launch: &Launch, (send, receive): Events) -> anyhow
     if keyboard.as_ref().is_some_and(Keyboard::is_terminal) {
         eprintln!("homenode: this is the console of VM {name}; Ctrl-] or Ctrl-C ends the VM");
     }
-    let event = receive.recv().context("nobody watches the VM any more")?;
+    let event = start.events.recv().context("nobody watches the VM any more")?;
     let (ending, console) = (vm.ending(), vm.console_tail(CONSOLE_LINES).join("\n  "));
+    let dropped = vm.console_dropped().map(str::to_owned);
     vm.stop(NO_GRACE)?;
     if keyboard.as_ref().is_some_and(Keyboard::is_terminal) {
         eprintln!();
     }
     drop(keyboard);
+    if let Some(dropped) = dropped {
+        eprintln!("homenode: {dropped}");
+    }
     match (event, ending) {
         (Event::Exited, Some(Ending::Failed(words))) => bail!("{words}"),
         (Event::Exited, Some(Ending::Reset)) => {

@@ -1,7 +1,7 @@
 //! `homenode run --via libvirt`: the same plan, started by libvirt, which then knows the VM as any other of its domains.
 
 use crate::args::RunArguments;
-use crate::commands::run::{self, Output};
+use crate::commands::run::{self, Output, Placed};
 use crate::commands::run_check;
 use crate::failure::bad_input;
 use crate::output;
@@ -9,7 +9,7 @@ use crate::vm_spec_file;
 use anyhow::{Context, bail};
 use libvirt::start::{self, NewDomain};
 use libvirt::{Connection, LibvirtError};
-use qemu::{Accelerator, Launch, RuntimeDir};
+use qemu::{Accelerator, Launch, Reservation, RuntimeDir};
 use scheduler::spec::Boot;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -26,29 +26,31 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let spec = vm_spec_file::read(&arguments.spec)?;
     let connection = Connection::new(arguments.through.connect.as_deref()).starting_session();
     on_this_host(&connection)?;
-    let directory = RuntimeDir::open()?;
-    // Held until the VM's memory is taken.
-    let mut lock = directory.lock_placement()?;
-    if !arguments.dry_run {
-        run::clean(&directory)?;
-        start::check_name(&connection, &spec.name).map_err(failure)?;
-    }
     let accelerator = start::accelerator(&connection).map_err(failure)?;
-    let (machine, plan) = run::plan(&spec, arguments)?;
-    let launch = run::launch(spec, plan, arguments);
-    qemu::check(&launch).map_err(run::failure)?;
-    let (xml, files) = domain(&launch, &machine, &accelerator, arguments)?;
     if arguments.dry_run {
+        let Placed { machine, plan, .. } = run::plan(&spec, arguments)?;
+        let (xml, files) = domain(&run::launch(spec, plan, arguments), &machine, &accelerator, arguments)?;
         files.keep();
         return output::exact(xml);
     }
+    let directory = RuntimeDir::open()?;
+    let lock = run::lock(&directory)?;
+    run::clean(&directory)?;
+    start::check_name(&connection, &spec.name).map_err(failure)?;
+    let Placed { machine, plan, running } = run::free_name(run::plan(&spec, arguments)?, &lock)?;
+    let launch = run::launch(spec, plan, arguments);
+    let (xml, files) = domain(&launch, &machine, &accelerator, arguments)?;
     run::warn(&launch, &accelerator);
-    lock.reserve([&launch.plan])?;
     let uuid = start::new_uuid().context("the kernel gives no UUID")?;
     let xml = start::with_uuid(&xml, &uuid)?;
-    let ended_by_signal = EndedBySignal::watch(&connection, &uuid, &launch.spec.name, files.0.clone())?;
-    let started = NewDomain::start(&connection, xml, uuid).map_err(failure)?;
-    drop(lock);
+    let reservation = Arc::new(Mutex::new(None));
+    let leaves = (files.0.clone(), Arc::clone(&reservation));
+    let ended_by_signal = EndedBySignal::watch(&connection, &uuid, &launch.spec.name, leaves)?;
+    let keep = |kept| *reservation.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+    keep(Some(lock.reserve(&[&launch.plan], &running)?));
+    let started = NewDomain::start(&connection, xml, uuid).map_err(failure);
+    keep(None);
+    let started = started?;
     if arguments.check {
         return check(started, &launch);
     }
@@ -78,6 +80,7 @@ fn domain(
     accelerator: &Accelerator,
     arguments: &RunArguments,
 ) -> anyhow::Result<(String, Written)> {
+    qemu::check(launch).map_err(run::failure)?;
     let boot = qemu::boot_files(launch, accelerator).map_err(run::failure)?;
     let tiny_guest = matches!(launch.spec.boot, Boot::TinyGuest { .. });
     let files = Written(boot.initrd.clone().filter(|_| tiny_guest));
@@ -138,7 +141,13 @@ impl EndedBySignal {
     /// How often the domain is looked for: it may only just be in the making.
     const TRIES: u32 = 50;
 
-    fn watch(connection: &Connection, uuid: &str, name: &str, mut written: Option<PathBuf>) -> anyhow::Result<Self> {
+    /// `leaves`: a file that was written for it, and what is reserved for it.
+    fn watch(
+        connection: &Connection,
+        uuid: &str,
+        name: &str,
+        (mut written, reservation): (Option<PathBuf>, Arc<Mutex<Option<Reservation>>>),
+    ) -> anyhow::Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
         let kept = Arc::new(Mutex::new(false));
         let (connection, uuid, name, is_kept) =
@@ -158,6 +167,7 @@ impl EndedBySignal {
                     }
                 }
                 drop(Written(written.take()));
+                drop(reservation.lock().unwrap_or_else(PoisonError::into_inner).take());
                 std::process::exit(1);
             }
         });

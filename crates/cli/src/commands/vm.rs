@@ -37,6 +37,8 @@ struct Listed<'a> {
 }
 
 fn list(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
+    // Taking the lock removes what killed starters reserved.
+    drop(directory.lock_placement(Duration::ZERO)?);
     let listing = background::list(directory)?;
     for cleaned in &listing.cleaned {
         eprintln!("homenode: {cleaned}");

@@ -23,6 +23,11 @@ impl ProcessHandle {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor as i32) }))
     }
 
+    /// Another handle on the same process.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
     /// Sends it a signal; an error of kind `ESRCH` if it has ended.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         let no_info = std::ptr::null::<libc::siginfo_t>();

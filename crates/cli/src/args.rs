@@ -8,7 +8,13 @@ use std::path::PathBuf;
 
 /// Gives every virtual machine on a Linux/KVM host its NUMA home, and proves what that was worth.
 #[derive(Parser)]
-#[command(name = "homenode", version, max_term_width = 110, arg_required_else_help = true)]
+#[command(
+    name = "homenode",
+    version,
+    max_term_width = 110,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -44,6 +50,12 @@ pub(crate) enum Command {
     Check(CheckArguments),
     /// Look for pages, policies and affinities that disagree with a VM's home, and repair them
     Doctor(DoctorArguments),
+    /// Print the help of a command, or with `words` what the words in tables and messages mean
+    Help {
+        /// A command, such as `vm list`; or `words`
+        #[arg(value_name = "COMMAND")]
+        topic: Vec<String>,
+    },
     /// Print a completion script for a shell
     Completions {
         /// The shell

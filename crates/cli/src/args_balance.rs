@@ -5,7 +5,7 @@ use clap::Args;
 use std::path::PathBuf;
 
 /// Where the balancer keeps its memory.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct StateArguments {
     /// The balancer's state [default: balance.json in the runtime directory; looking also finds that of the system's service]
     #[arg(long, value_name = "FILE")]
@@ -39,7 +39,7 @@ pub(crate) struct BalanceArguments {
     pub(crate) json: bool,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct TopArguments {
     /// Look for one interval, print, and exit; so it is too with --json and where the output is no terminal
     #[arg(long)]
@@ -47,9 +47,14 @@ pub(crate) struct TopArguments {
     /// Seconds between looks
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
     pub(crate) interval: f64,
-    /// Another host, by libvirt's own URI: qemu+ssh://host/system (docs/connect.md)
-    #[arg(long, value_name = "URI", conflicts_with = "state")]
-    pub(crate) connect: Option<String>,
+    /// Print every look as rows of CSV (docs/top.md)
+    #[arg(long, conflicts_with_all = ["once", "json"])]
+    pub(crate) batch: bool,
+    /// With --batch: so many looks, then end
+    #[arg(long, value_name = "N", requires = "batch")]
+    pub(crate) count: Option<u64>,
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
     #[command(flatten)]
     pub(crate) state: StateArguments,
     /// Print JSON

@@ -3,7 +3,6 @@
 use anyhow::Context;
 use linux::{HostOptions, LinuxHost};
 use scheduler::{Host, Observation, VmKey};
-use std::thread;
 use std::time::Duration;
 use topology::Bytes;
 use vm::qemu::CommandLine;
@@ -40,13 +39,6 @@ fn open_with(
         ..HostOptions::default()
     };
     LinuxHost::new(options).context("this host cannot be read")
-}
-
-/// An observation with rates: what happened in `interval`.
-pub(crate) fn watch(host: &mut impl Host, interval: Duration) -> anyhow::Result<Observation> {
-    observe(host)?;
-    thread::sleep(interval);
-    observe(host)
 }
 
 /// One look.

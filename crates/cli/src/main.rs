@@ -26,14 +26,14 @@ mod plan_view;
 mod remote_host;
 mod remote_view;
 mod residence_view;
-mod screen;
 mod shaped_vm;
 mod source;
 mod text;
-mod top_view;
+mod top;
 mod vm_choice;
 mod vm_spec_file;
 mod why_view;
+mod words;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -94,7 +94,7 @@ pub(crate) fn readable(text: String) -> String {
 }
 
 /// Lines, bars and marks as ASCII of the same width, so that columns stay under each other; what has no likeness is a question mark.
-fn ascii(text: &str) -> String {
+pub(crate) fn ascii(text: &str) -> String {
     let like = |character: char| match character {
         '\0'..='\x7f' => character,
         '≈' => '~',

@@ -1,21 +1,92 @@
 //! Where observations come from: this host, another host's libvirt, a modelled host with a trace, a recording. Whoever looks takes
 //! [`open`]'s answer and asks no further.
 
+use crate::args_balance::StateArguments;
 use crate::args_source::SourceArguments;
-use crate::balancer_host;
+use crate::failure::bad_input;
+use crate::{balancer_host, balancer_place};
 use anyhow::{Context, bail};
+use daemon::{Life, PolicyFile, Recording, VmRecord, Watched, sentence};
+use linux::LinuxHost;
+use scheduler::balance::BalanceState;
 use scheduler::{Observation, Observe};
+use serde::Serialize;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use topology::Machine;
 
 /// A source that was opened.
-// Not every command that looks takes it yet.
-#[allow(dead_code)]
 pub(crate) struct Source {
-    host: Box<dyn Observe>,
-    /// Whether what is looked at goes on by itself. A recording and a model go on from one look to the next.
-    lives: bool,
+    host: Host,
+    name: String,
+}
+
+enum Host {
+    Here(Box<LinuxHost>),
+    Recorded(Box<Recording>),
+}
+
+/// What a balancer of the source remembers.
+#[derive(Default)]
+pub(crate) struct Remembered {
+    /// What it decides by.
+    pub(crate) policy: PolicyFile,
+    /// Homes, and what decisions depend on.
+    pub(crate) balance: BalanceState,
+    /// What was done to VMs; `None` where nobody counted.
+    pub(crate) records: Option<Vec<VmRecord>>,
+    /// Whether it lives, and what it is doing; `None` where nobody can know.
+    pub(crate) balancer: Option<BalancerNow>,
+}
+
+/// A balancer at this moment.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BalancerNow {
+    /// Its process; `None` where that has ended.
+    pub(crate) pid: Option<u32>,
+    /// Whether it lives.
+    pub(crate) life: Life,
+    /// Seconds since it last wrote something down.
+    silent_seconds: Option<f64>,
+    /// What it is doing; of one that does not run, what it was doing then.
+    doing: Option<String>,
+    doing_seconds: Option<f64>,
+}
+
+impl BalancerNow {
+    fn of(watched: &Watched) -> Self {
+        let since = |time: Option<SystemTime>| Some(time?.elapsed().unwrap_or_default().as_secs_f64());
+        let doing = watched.doing.as_ref();
+        Self {
+            pid: watched.pid,
+            life: watched.life,
+            silent_seconds: since(watched.heard),
+            doing: doing.map(|doing| sentence(&doing.decision)),
+            doing_seconds: doing.and_then(|doing| since(doing.since)),
+        }
+    }
+
+    /// `balancer: process 7`, and what one must know of it.
+    pub(crate) fn sentence(&self) -> String {
+        let doing = self.doing.as_ref();
+        let seconds = self.doing_seconds.map_or_else(String::new, |seconds| format!(" for {seconds:.0} s"));
+        match (self.life, self.pid) {
+            (Life::Running, Some(pid)) => {
+                let doing = doing.map_or_else(String::new, |doing| format!(", at work{seconds}: {doing}"));
+                format!("balancer: process {pid}{doing}")
+            }
+            (Life::Stopped, Some(pid)) => {
+                let doing = doing.map_or_else(String::new, |doing| format!("; stopped in the middle of: {doing}"));
+                format!("BALANCER STOPPED: process {pid} does nothing until `kill -CONT {pid}`{doing}")
+            }
+            _ => {
+                let doing = |doing| {
+                    format!(": the last one ended in the middle of: {doing}; `homenode balance --release` undoes it")
+                };
+                format!("no balancer runs{}", self.doing.as_ref().map_or_else(String::new, doing))
+            }
+        }
+    }
 }
 
 /// Opens the source that the arguments name.
@@ -23,49 +94,86 @@ pub(crate) struct Source {
 /// # Errors
 /// Bad input, or a host that cannot be read.
 pub(crate) fn open(arguments: &SourceArguments) -> anyhow::Result<Source> {
-    if arguments.connect.is_some() || arguments.on.is_some() || arguments.replay.is_some() {
-        bail!("this command looks at this host only");
+    if let Some(path) = &arguments.replay {
+        let recording = Recording::open(path).map_err(bad_input)?;
+        return Ok(Source { host: Host::Recorded(Box::new(recording)), name: format!("recording {}", path.display()) });
     }
-    Ok(Source { host: Box::new(balancer_host::open(None, false)?), lives: true })
+    if arguments.connect.is_some() || arguments.on.is_some() {
+        bail!("this command looks at this host and at recordings only");
+    }
+    Ok(Source { host: Host::Here(Box::new(balancer_host::open(None, false)?)), name: "this host".to_owned() })
 }
 
-#[allow(dead_code)]
 impl Source {
+    /// What it is, in words.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The machine.
     pub(crate) fn machine(&self) -> &Machine {
-        self.host.machine()
+        match &self.host {
+            Host::Here(host) => host.machine(),
+            Host::Recorded(recording) => recording.machine(),
+        }
     }
 
-    /// Whether time passes there by itself.
+    /// Whether time passes there by itself. A recording goes on from one look to the next.
     pub(crate) fn lives(&self) -> bool {
-        self.lives
+        !matches!(self.host, Host::Recorded(_))
     }
 
-    /// One look.
+    /// The next look; `None` where what is looked at has ended.
     ///
     /// # Errors
     /// Nothing at all can be read.
-    pub(crate) fn observe(&mut self) -> anyhow::Result<Observation> {
-        self.host.observe().context("nothing can be seen")
+    pub(crate) fn next(&mut self) -> anyhow::Result<Option<Observation>> {
+        match &mut self.host {
+            Host::Recorded(recording) => recording.look().map_err(bad_input),
+            host => host.any().observe().map(Some).context("nothing can be seen"),
+        }
     }
 
-    /// One look that also takes what is slow to learn: settings, limits, policies of memory.
-    ///
-    /// # Errors
-    /// Nothing at all can be read.
-    pub(crate) fn examine(&mut self) -> anyhow::Result<Observation> {
-        self.host.examine().context("nothing can be seen")
-    }
-
-    /// An observation with rates: what happened in `interval`.
+    /// An observation with rates: what happened in `interval`; of what does not live, the last one.
     ///
     /// # Errors
     /// Nothing at all can be read.
     pub(crate) fn watch(&mut self, interval: Duration) -> anyhow::Result<Observation> {
-        self.observe()?;
-        if self.lives {
-            thread::sleep(interval);
+        if let Host::Recorded(recording) = &mut self.host {
+            return recording.last().map_err(bad_input);
         }
-        self.observe()
+        self.host.any().observe().context("nothing can be seen")?;
+        thread::sleep(interval);
+        self.host.any().observe().context("nothing can be seen")
+    }
+
+    /// What a balancer knows of it; `None` where there is none and was none.
+    pub(crate) fn remembered(&self, state: &StateArguments) -> Option<Remembered> {
+        match &self.host {
+            Host::Here(_) => {
+                balancer_place::look(state).map(|seen| (BalancerNow::of(&seen), seen)).map(|(balancer, seen)| {
+                    Remembered {
+                        policy: seen.saved.policy,
+                        balance: seen.saved.balance,
+                        records: Some(seen.saved.vms),
+                        balancer: Some(balancer),
+                    }
+                })
+            }
+            Host::Recorded(recording) => Some(Remembered {
+                policy: recording.policy().clone(),
+                balance: recording.state().clone(),
+                ..Remembered::default()
+            }),
+        }
+    }
+}
+
+impl Host {
+    fn any(&mut self) -> &mut dyn Observe {
+        match self {
+            Self::Here(host) => host.as_mut(),
+            Self::Recorded(recording) => recording.as_mut(),
+        }
     }
 }

@@ -60,8 +60,38 @@ fn top_leaves_the_terminal_as_it_was() {
     drop(keyboard);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
-    let (entered, left) = (said.find("\x1b[?1049h"), said.rfind("\x1b[?25h\x1b[?1049l"));
-    assert!(entered.is_some() && left > entered && said.contains("q or Ctrl-C leaves"), "{said:?}");
+    let (entered, left) = (said.find("\x1b[?1049h"), said.rfind("\x1b[?1049l"));
+    assert!(entered.is_some() && left > entered && said.contains("leaves") && said.contains("\x1b[?25h"), "{said:?}");
+}
+
+#[test]
+fn top_in_batches_is_csv_and_ends_after_its_looks() {
+    if no_qemu("top_in_batches_is_csv_and_ends_after_its_looks") {
+        return;
+    }
+    let (place, vm) = (runtime(), PausedVm::start("cli-batch"));
+    let arguments = ["top", "--batch", "--count", "2", "--interval", "0.2"];
+    let (code, said, complained) = said_in(place.path(), &arguments);
+    assert_eq!(code, Some(0), "{complained}");
+    let mut csv = csv::Reader::from_reader(said.as_bytes());
+    let header = csv.headers().expect("a header").clone();
+    let place_of = |key: &str| header.iter().position(|one| one == key).expect("a column");
+    let rows: Vec<csv::StringRecord> = csv.records().map(|row| row.expect("as many cells as columns")).collect();
+    let ours: Vec<_> = rows.iter().filter(|row| &row[place_of("vm")] == vm.name.as_str()).collect();
+    assert_eq!(ours.len(), 2, "{said}");
+    assert_eq!((&ours[0][place_of("memory_bytes")], &ours[0][place_of("vcpus")]), ("67108864", "2"));
+    assert!(!ours[0][place_of("cpu_used")].is_empty(), "the first row has rates already: {said}");
+}
+
+#[test]
+fn help_explains_commands_and_words() {
+    let place = runtime();
+    let said = |arguments: &[&str]| said_in(place.path(), arguments);
+    let (code, words, _) = said(&["help", "words"]);
+    assert!(code == Some(0) && words.contains("\nclient: ") && words.lines().all(|line| line.len() <= 100), "{words}");
+    assert!(said(&["help", "vm", "list"]).1.contains("Usage: homenode vm list"));
+    let (code, _, complained) = said(&["help", "word"]);
+    assert!(code == Some(2) && complained.contains("doctor, help, completions, words"), "{complained}");
 }
 
 #[test]

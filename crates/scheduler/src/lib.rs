@@ -8,6 +8,7 @@ mod examination;
 mod explain;
 mod fleet;
 mod holding;
+mod home;
 mod host;
 mod observation;
 mod occupancy;

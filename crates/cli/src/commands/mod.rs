@@ -7,6 +7,7 @@ mod calibrate;
 mod check;
 mod doctor;
 mod evaluate;
+mod help;
 mod libvirt_vms;
 mod machine;
 mod plan;
@@ -41,6 +42,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Why(arguments) => why::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Help { topic } => help::run(&topic),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man => shell::man(),
     }

@@ -1,53 +1,184 @@
 //! `homenode top`.
 
 use crate::args::TopArguments;
-use crate::balancer_host::{manager_of, observe, open, watch};
 use crate::commands::top_connect;
 use crate::output;
-use crate::{balancer_place, screen, top_view};
-use screen::{Leave, Screen};
-use std::io::{self, IsTerminal};
-use std::time::Duration;
+use crate::source::{self, Source};
+use crate::text::terminal_width;
+use crate::top::{self, Batch, Look, Screen, Step, View};
+use anyhow::Context;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{self, EnterAlternateScreen};
+use ratatui::layout::Rect;
+use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
+use signal_hook::consts::{SIGHUP, SIGTERM};
+use std::io::{self, ErrorKind, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How soon an answer or a signal is noticed.
+const SLICE: Duration = Duration::from_millis(100);
+/// The first look has no rates yet; the second one comes soon.
+const SOON: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(crate) fn run(arguments: &TopArguments) -> anyhow::Result<()> {
-    if let Some(uri) = &arguments.connect {
+    if let Some(uri) = &arguments.source.connect {
         return top_connect::run(uri, arguments);
     }
-    let interval = Duration::from_secs_f64(arguments.interval);
-    let mut host = open(None, false)?;
+    if arguments.batch {
+        return batch(arguments);
+    }
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
-    let screen = (terminal && !arguments.once && !arguments.json).then(Screen::enter);
-    // A terminal that is not ours, such as the kernel's console, cannot be read key by key.
-    let Some(Ok(mut screen)) = screen else {
-        let observation = watch(&mut host, interval)?;
-        return print(&view(&host, &observation, arguments), arguments.json);
-    };
-    let mut wait = interval.min(Duration::from_millis(500));
-    loop {
-        let observation = observe(&mut host)?;
-        let text = top_view::text(&view(&host, &observation, arguments));
-        // Above what may be more than the screen holds.
-        screen.show(&text.replacen("\n\n", "\nq or Ctrl-C leaves\n\n", 1))?;
-        // The first look has no rates yet; the second one comes soon.
-        if screen.wait(wait)? == Leave::Yes {
-            return Ok(());
+    if terminal && !arguments.once && !arguments.json {
+        // A terminal that is not ours, such as the kernel's console, cannot be read key by key.
+        if let Ok(mut terminal) = take_terminal() {
+            let shown = show(&mut terminal, arguments);
+            drop(terminal);
+            // A terminal that has gone away needs nothing.
+            let _ = ratatui::try_restore();
+            return shown;
         }
-        wait = interval;
+    }
+    let mut looker = Looker::open(arguments)?;
+    let view = looker.once(arguments)?;
+    if arguments.json { output::json("top", &view) } else { output::print(top::text(&view, terminal_width())) }
+}
+
+/// The terminal's other screen, read key by key. One that does not know its size, a serial line for one, is taken for the usual one.
+fn take_terminal() -> io::Result<DefaultTerminal> {
+    if matches!(terminal::size(), Ok((columns, rows)) if columns > 0 && rows > 0) {
+        return ratatui::try_init();
+    }
+    let viewport = Viewport::Fixed(Rect::new(0, 0, 80, 24));
+    let terminal = ratatui::try_init_with_options(TerminalOptions { viewport })?;
+    execute!(io::stdout(), EnterAlternateScreen)?;
+    Ok(terminal)
+}
+
+/// Looks, again and again.
+struct Looker {
+    source: Source,
+    arguments: TopArguments,
+}
+
+impl Looker {
+    fn open(arguments: &TopArguments) -> anyhow::Result<Self> {
+        Ok(Self { source: source::open(&arguments.source)?, arguments: arguments.clone() })
+    }
+
+    /// One look with rates; of what does not live, the last one.
+    fn once(&mut self, arguments: &TopArguments) -> anyhow::Result<View> {
+        let observation = self.source.watch(Duration::from_secs_f64(arguments.interval))?;
+        Ok(self.view(&observation))
+    }
+
+    /// The next look; `None` where what is looked at has ended.
+    fn next(&mut self) -> anyhow::Result<Option<View>> {
+        Ok(self.source.next()?.map(|observation| self.view(&observation)))
+    }
+
+    fn view(&self, observation: &scheduler::Observation) -> View {
+        let remembered = self.source.remembered(&self.arguments.state).unwrap_or_default();
+        top::view(self.source.name(), self.source.machine(), observation, &remembered)
     }
 }
 
-fn view(host: &impl scheduler::Host, observation: &scheduler::Observation, arguments: &TopArguments) -> top_view::View {
-    let mut view = top_view::view(host.machine(), observation, balancer_place::look(&arguments.state).as_ref());
-    view.name_managers(manager_of);
-    view
+/// Every look as rows of CSV, until it ends or nobody reads any more.
+fn batch(arguments: &TopArguments) -> anyhow::Result<()> {
+    let mut looker = Looker::open(arguments)?;
+    let lives = looker.source.lives();
+    let interval = Duration::from_secs_f64(arguments.interval);
+    let mut write = || -> anyhow::Result<()> {
+        let mut batch = Batch::start(io::stdout().lock())?;
+        if lives {
+            looker.next()?;
+        }
+        for _ in 0..arguments.count.unwrap_or(u64::MAX) {
+            if lives {
+                thread::sleep(interval);
+            }
+            let Some(view) = looker.next()? else { break };
+            let time = if lives { jiff::Timestamp::now().to_string() } else { String::new() };
+            batch.add(&time, &view)?;
+        }
+        Ok(())
+    };
+    match write() {
+        Err(error) if error.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == ErrorKind::BrokenPipe) => Ok(()),
+        Err(error) if error.is::<io::Error>() => Err(error).context("standard output"),
+        written => written,
+    }
 }
 
-fn print(view: &top_view::View, json: bool) -> anyhow::Result<()> {
-    if json {
-        output::json("top", view)?;
-    } else {
-        output::print(top_view::text(view))?;
+/// The screen, until the user leaves. Looks are taken beside it, so that a slow host does not hold up the keys.
+fn show(terminal: &mut DefaultTerminal, arguments: &TopArguments) -> anyhow::Result<()> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, ended.clone()).context("cannot watch for signals")?;
+    }
+    let interval = Duration::from_secs_f64(arguments.interval);
+    let (mut screen, look) = (Screen::new(), Look::of_environment());
+    let (ask, answers) = looks(arguments);
+    let mut view: Option<View> = None;
+    let mut due: Option<Instant> = Some(Instant::now());
+    while !ended.load(Ordering::Relaxed) {
+        if due.is_some_and(|due| due <= Instant::now()) && !screen.paused {
+            // Where nobody takes the question, the answer below says why.
+            let _ = ask.send(());
+            due = None;
+        }
+        match answers.try_recv() {
+            Ok(answer) => {
+                let wait = if view.is_none() { SOON.min(interval) } else { interval };
+                if let Some(seen) = answer? {
+                    view = Some(seen);
+                    due = Some(Instant::now() + wait);
+                } else {
+                    screen.ended();
+                }
+                draw(terminal, view.as_ref(), &mut screen, look)?;
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => anyhow::bail!("nobody looks any more"),
+        }
+        let until_due = due.map_or(SLICE, |due| due.saturating_duration_since(Instant::now()).min(SLICE));
+        if event::poll(until_due).context("the terminal cannot be read")? {
+            match event::read().context("the terminal cannot be read")? {
+                Event::Key(key) if key.kind != KeyEventKind::Release && screen.press(key) == Step::Leave => {
+                    return Ok(());
+                }
+                _ => draw(terminal, view.as_ref(), &mut screen, look)?,
+            }
+        }
     }
     Ok(())
+}
+
+fn draw(terminal: &mut DefaultTerminal, view: Option<&View>, screen: &mut Screen, look: Look) -> anyhow::Result<()> {
+    if let Some(view) = view {
+        terminal.draw(|frame| top::draw(frame, view, screen, look)).context("cannot write to the terminal")?;
+    }
+    Ok(())
+}
+
+type Answer = anyhow::Result<Option<View>>;
+
+/// Takes a look for each question.
+fn looks(arguments: &TopArguments) -> (Sender<()>, Receiver<Answer>) {
+    let ((ask, questions), (answer, answers)) = (channel(), channel());
+    let arguments = arguments.clone();
+    thread::spawn(move || {
+        let mut looker = match Looker::open(&arguments) {
+            Ok(looker) => looker,
+            // The one who asked may have left.
+            Err(error) => return drop(answer.send(Err(error))),
+        };
+        while questions.recv().is_ok() && answer.send(looker.next()).is_ok() {}
+    });
+    (ask, answers)
 }

@@ -134,8 +134,11 @@ impl Recording {
         Ok(last)
     }
 
-    /// The next observation; the balancer has decided on the one before it by then.
-    fn look(&mut self) -> Result<Option<Observation>, ObserveError> {
+    /// The next observation, `None` at the end; the balancer has decided on the one before it by then.
+    ///
+    /// # Errors
+    /// A line cannot be understood.
+    pub fn look(&mut self) -> Result<Option<Observation>, ObserveError> {
         let of = format!("recording {}", self.path.display());
         let next = self.next_period().map_err(|error| ObserveError::new(of, error.to_string()))?;
         let Some(next) = next else { return Ok(None) };

@@ -177,3 +177,24 @@ impl Host {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_balancer_that_does_nothing_is_told_from_one_that_works() {
+        let now = |life, pid, doing: Option<&str>| {
+            let doing = doing.map(str::to_owned);
+            BalancerNow { pid, life, silent_seconds: Some(1.0), doing, doing_seconds: Some(3.2) }.sentence()
+        };
+        assert_eq!(now(Life::Running, Some(7), None), "balancer: process 7");
+        let at_work = "balancer: process 7, at work for 3 s: VM web: memory follows";
+        assert_eq!(now(Life::Running, Some(7), Some("VM web: memory follows")), at_work);
+        let stopped = now(Life::Stopped, Some(7), None);
+        assert_eq!(stopped, "BALANCER STOPPED: process 7 does nothing until `kill -CONT 7`");
+        assert_eq!(now(Life::Dead, None, None), "no balancer runs");
+        let killed = now(Life::Dead, None, Some("VM web: home 0"));
+        assert!(killed.contains("in the middle of: VM web: home 0") && killed.contains("--release"), "{killed}");
+    }
+}

@@ -8,7 +8,6 @@ mod examination;
 mod explain;
 mod fleet;
 mod holding;
-mod home;
 mod host;
 mod observation;
 mod occupancy;

@@ -180,7 +180,11 @@ fn sum(amounts: impl Iterator<Item = Option<Bytes>>) -> Option<Bytes> {
 fn client_row(observation: &Observation, client: &ClientObservation, decided: Option<NodeSet>) -> ClientRow {
     let known = decided.is_some();
     // A balancer on a host of several nodes decides no home that is all of them.
-    let home = decided.or_else(|| observation.home_by_cpus(&client.cpus));
+    let home = decided.or_else(|| home_by_cpus(observation, &client.cpus));
+    let resident_on = |home: &NodeSet| {
+        let there = |(node, bytes): (&NodeId, &Bytes)| home.contains(*node).then_some(*bytes);
+        Some(client.memory.as_ref()?.iter().filter_map(there).sum::<Bytes>())
+    };
     let remote_part = |local: f64, remote: f64| (local + remote > 0.0).then(|| 100.0 * remote / (local + remote));
     ClientRow {
         client: client.id.0,
@@ -188,15 +192,24 @@ fn client_row(observation: &Observation, client: &ClientObservation, decided: Op
         vcpus: client.vcpus,
         cpus: client.cpus.clone(),
         memory_size: client.memory_size,
-        resident: client.resident(),
+        resident: client.memory.as_ref().map(|by_node| by_node.values().copied().sum()),
         resident_by_node: client.memory.clone(),
         chosen_nodes: client.chosen_nodes.clone(),
-        local: home.as_ref().and_then(|home| client.resident_on(home)),
+        local: home.as_ref().and_then(resident_on),
         home,
         cpu_used: client.cpu_used,
         cpu_waited: client.cpu_waited,
         remote_traffic_percent: client.traffic.and_then(|traffic| remote_part(traffic.local, traffic.remote)),
     }
+}
+
+/// The nodes that these CPUs keep a client to; `None` where it floats, or may use no CPU that is online.
+fn home_by_cpus(observation: &Observation, cpus: &CpuSet) -> Option<NodeSet> {
+    let with_cpus = || observation.nodes.iter().filter(|(_, seen)| !seen.cpus.is_empty());
+    let used = with_cpus().filter(|(_, seen)| !seen.cpus.intersection(cpus).is_empty());
+    let used: NodeSet = used.map(|(&node, _)| node).collect();
+    let all = with_cpus().count();
+    Some(used).filter(|used| !used.is_empty() && (used.len() < all || all == 1))
 }
 
 impl View {

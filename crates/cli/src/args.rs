@@ -87,6 +87,9 @@ pub(crate) struct TopologyArguments {
     /// Pack what homenode reads of this host into FILE (.tar.gz), for a bug report
     #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "connect", "json"])]
     pub(crate) capture: Option<PathBuf>,
+    /// Overwrite FILE of --capture
+    #[arg(long, requires = "capture")]
+    pub(crate) force: bool,
 }
 
 #[derive(Args)]

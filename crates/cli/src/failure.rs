@@ -54,7 +54,9 @@ fn is_wrong_place(kind: ErrorKind) -> bool {
 
 /// Prints an error with its causes; 2 for bad input, 1 for everything else.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("homenode: {}", crate::output::readable(format!("{error:#}")));
+    // Whatever an error quotes of a file or a program that is not ours, the terminal shows a page of it at most.
+    const LONGEST_ERROR: usize = 8000;
+    eprintln!("homenode: {}", crate::output::readable(topology::input::cut(&format!("{error:#}"), LONGEST_ERROR)));
     let bad_input = error.chain().any(|cause| cause.is::<BadInput>());
     ExitCode::from(if bad_input { 2 } else { 1 })
 }

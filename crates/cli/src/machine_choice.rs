@@ -6,12 +6,9 @@ use crate::remote_host;
 use anyhow::Context;
 use simulator::machine_check::{Finding, check};
 use std::path::Path;
-use topology::Machine;
 use topology::rates::Rates;
 use topology::read::{self, Described};
-
-/// Larger files are no machine: the largest hwloc XML known has 20 MB.
-const LARGEST_FILE: u64 = 256 << 20;
+use topology::{Machine, input};
 
 /// The machine that the arguments name: a shipped one, a file or directory, or a synthetic string; this host without `--on`.
 pub(crate) fn machine(arguments: &MachineArguments) -> anyhow::Result<Machine> {
@@ -64,7 +61,8 @@ pub(crate) fn machine_file(choice: &str) -> anyhow::Result<String> {
     if path.extension().is_none_or(|extension| extension != "toml") {
         return Err(bad_input(format!("{choice}: its name does not end in .toml; {valid}")));
     }
-    std::fs::read_to_string(path).map_err(|error| bad_input(format!("{choice}: cannot be read: {error}; {valid}")))
+    input::text(path, input::LONGEST_TEXT)
+        .map_err(|error| bad_input(format!("{choice}: cannot be read: {error}; {valid}")))
 }
 
 fn names_with_rates() -> Vec<&'static str> {
@@ -111,11 +109,7 @@ fn is_synthetic(choice: &str) -> bool {
 fn from_file(path: &Path, choice: &str) -> anyhow::Result<Described> {
     let without = |machine: Machine| Described { machine, rates: None };
     let unreadable = |error: std::io::Error| bad_input(format!("--on {choice}: cannot be read: {error}"));
-    let size = std::fs::metadata(path).map_err(unreadable)?.len();
-    if size > LARGEST_FILE {
-        return Err(bad_input(format!("--on {choice}: {size} bytes are too many for a machine. {}", valid())));
-    }
-    let bytes = std::fs::read(path).map_err(unreadable)?;
+    let bytes = input::bytes(path, input::LONGEST_FILE).map_err(unreadable)?;
     const ZIPPED: [u8; 2] = [0x1f, 0x8b];
     if bytes.starts_with(&ZIPPED) || path.extension().is_some_and(|extension| extension == "tar") {
         let name = path.file_name().map_or(choice.into(), |name| name.to_string_lossy());

@@ -272,7 +272,9 @@ fn joined(row: &[Vec<String>]) -> Vec<String> {
     let line = |index: usize| {
         let cell = |block: &Vec<String>| {
             let width = block.first().map_or(0, |line| line.chars().count());
-            format!("{:width$}", block.get(index).map_or("", String::as_str))
+            let text = block.get(index).map_or("", String::as_str);
+            // A format's own width ends at 65535, and a line may be longer before a smaller picture is drawn.
+            format!("{text}{}", " ".repeat(width.saturating_sub(text.chars().count())))
         };
         row.iter().map(cell).collect::<Vec<_>>().join(" ")
     };

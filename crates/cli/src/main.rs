@@ -21,6 +21,7 @@ mod machine_view;
 mod machine_view_picture;
 mod manager_pins;
 mod measuring;
+mod named_file;
 mod output;
 mod plan_view;
 mod remote_host;

@@ -3,15 +3,15 @@
 use crate::failure::bad_input;
 use scheduler::VmSpec;
 use scheduler::spec::{Boot, Console};
-use std::fs;
 use std::path::{Path, PathBuf};
+use topology::input;
 
 /// Reads and checks the VM spec at `path`; relative paths in it are made relative to its own directory.
 ///
 /// # Errors
 /// Bad input where the file cannot be read or is not a usable spec.
 pub(crate) fn read(path: &Path) -> anyhow::Result<VmSpec> {
-    let text = fs::read_to_string(path)
+    let text = input::text(path, input::LONGEST_TEXT)
         .map_err(|error| bad_input(format!("{}: cannot read the VM spec: {error}", path.display())))?;
     let mut spec = VmSpec::from_toml(&text, &path.display().to_string()).map_err(bad_input)?;
     resolve(&mut spec, path.parent().unwrap_or(Path::new("")));
@@ -38,6 +38,7 @@ fn resolve(spec: &mut VmSpec, directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn relative_paths_are_below_the_directory_of_the_spec() {

@@ -97,6 +97,62 @@ fn a_capture_replays_this_host() {
 }
 
 #[test]
+fn a_capture_is_not_written_over_another_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("report.tar.gz");
+    fs::write(&file, "mine").expect("written");
+    let path = file.to_str().expect("a path");
+    let error = refused(&["--capture", path]);
+    assert!(error.contains("it exists") && error.contains("--force"), "{error}");
+    assert_eq!(fs::read(&file).expect("a file"), b"mine");
+    printed(&["--capture", path, "--force"]);
+    assert!(fs::read(&file).expect("a file").starts_with(&[0x1f, 0x8b]));
+    assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 1, "nothing else is left");
+}
+
+/// A core of 8192 hardware threads, and one more than any machine has.
+#[test]
+fn the_widest_machine_is_drawn_and_a_wider_one_refused() {
+    let view = printed(&["--on", "core:1 pu:8192"]);
+    assert!(view.contains("1 core x 8192 threads"), "{view}");
+    assert!(view.lines().all(|line| line.chars().count() <= 100));
+    assert!(refused(&["--on", "core:1 pu:20000"]).contains("20000 hardware threads are more than the 8192"));
+}
+
+/// What never ends, is far too long, or would spoil a terminal.
+#[test]
+fn what_is_read_and_what_is_quoted_have_limits() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("long.toml");
+    fs::write(&file, format!("name = \"{}", "a".repeat(900_000))).expect("written");
+    let long = file.to_str().expect("a path");
+    let escapes = directory.path().join("escapes.toml");
+    fs::write(&escapes, "name = \"\u{1b}]0;owned\u{7}\n").expect("written");
+    let escapes = escapes.to_str().expect("a path");
+    let commands: [&[&str]; 9] = [
+        &["topology", "--on", "/dev/zero"],
+        &["topology", "--on", long],
+        &["topology", "--on", escapes],
+        &["plan", "/dev/zero"],
+        &["plan", long],
+        &["plan", escapes],
+        &["evaluate", "/dev/zero", "--on", "hp-dl380-g6"],
+        &["balance", "--replay", "/dev/zero"],
+        &["check", "/dev/zero"],
+    ];
+    for command in commands {
+        let output = Command::new(env!("CARGO_BIN_EXE_homenode")).args(command).output().expect("homenode runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {error}");
+        assert!(
+            error.len() < 1500 && error.contains(command[command.len() - 1].trim_end_matches("hp-dl380-g6")),
+            "{command:?}: {error}"
+        );
+        assert!(!error.contains(['\u{1b}', '\u{7}']), "{command:?}: {error:?}");
+    }
+}
+
+#[test]
 fn a_capture_that_cannot_be_written_says_where() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("missing/report.tar.gz");
@@ -153,13 +209,13 @@ fn bad_input_is_named() {
         ("./missing.toml", &["./missing.toml", "no such"]),
         (&unknown, &["unknown.toml", "sokets", "sockets"]),
         (&negative, &["negative.toml", "sockets", "-2"]),
-        (&unit, &["unit.toml", "memory_per_node", "1 GB", "4 GiB"]),
+        (&unit, &["unit.toml", "memory_per_node", "1 GB", "1 GiB"]),
         (&html, &["page.xml", "<html>", "<topology>"]),
         (&zip, &["broken", "--capture"]),
         (&binary, &["binary", "neither text"]),
         (empty.to_str().expect("a path"), &["empty", "sys/devices/system/cpu"]),
         ("pack:2 nmua:2 pu:1", &["`nmua:2` at character 8", "numa"]),
-        ("pack:99999 core:99999 pu:2", &["hardware threads", "65536"]),
+        ("pack:99999 core:99999 pu:2", &["hardware threads", "8192"]),
     ];
     for (on, named) in cases {
         let error = refused(&["--on", on]);

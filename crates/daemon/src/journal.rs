@@ -30,7 +30,7 @@ pub(crate) fn append(path: &Path, begun: &Begun) -> io::Result<()> {
 
 /// What was begun in this boot. A line that cannot be understood ends it: that action had not begun.
 pub(crate) fn read(path: &Path, boot: &str) -> Vec<Begun> {
-    let text = std::fs::read(path).unwrap_or_default();
+    let text = topology::input::bytes(path, topology::input::LONGEST_FILE).unwrap_or_default();
     let whole = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     let begun = whole.map_while(|line| serde_json::from_slice::<Begun>(line).ok());
     begun.filter(|begun| begun.boot == boot).collect()

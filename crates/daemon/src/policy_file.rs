@@ -60,8 +60,8 @@ impl PolicyFile {
     /// # Errors
     /// It cannot be read, or says something that cannot be used.
     pub fn read(path: &Path, nodes: &NodeSet) -> Result<Self, DaemonError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| DaemonError::file(path, "read the policy", source))?;
+        let text = topology::input::text(path, topology::input::LONGEST_TEXT)
+            .map_err(|source| DaemonError::file(path, "read the policy", source))?;
         Ok(Self::from_toml(&text, &path.display().to_string(), nodes)?)
     }
 

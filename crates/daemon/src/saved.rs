@@ -147,7 +147,7 @@ impl SavedFile {
 
     /// What it holds, for somebody who only looks; nothing where it cannot be used.
     pub fn peek(&self) -> Option<Saved> {
-        let text = std::fs::read_to_string(&self.path).ok();
+        let text = topology::input::text(&self.path, topology::input::LONGEST_FILE).ok();
         let saved = text.and_then(|text| self.parse(&text).ok().flatten());
         self.with_journal(saved)
     }
@@ -197,7 +197,7 @@ impl SavedFile {
     /// # Errors
     /// It is there and cannot be read or renamed.
     pub fn restore(&self) -> Result<Restored, DaemonError> {
-        let bytes = match std::fs::read(&self.path) {
+        let bytes = match topology::input::bytes(&self.path, topology::input::LONGEST_FILE) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self.restored(None)),
             Err(error) => return Err(DaemonError::file(&self.path, "read the balancer's state", error)),

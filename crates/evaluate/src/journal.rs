@@ -2,7 +2,7 @@
 
 use crate::records::{Line, Record, SCHEMA};
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 /// Records that cannot be kept or read.
@@ -96,7 +96,7 @@ pub fn recover(path: &Path) -> Result<Recovered, JournalError> {
     let mut text = Vec::new();
     loop {
         text.clear();
-        let length = reader.read_until(b'\n', &mut text).map_err(fail)?;
+        let length = topology::input::line(&mut reader, &mut text).map_err(fail)?;
         if length == 0 {
             return Ok(Recovered { records, cut: false });
         }

@@ -29,8 +29,8 @@ pub enum ExperimentError {
 /// # Errors
 /// The file cannot be read, or is not a valid experiment.
 pub fn read(path: &Path) -> Result<Experiment, ExperimentError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| ExperimentError::Read { path: path.to_owned(), source })?;
+    let text = topology::input::text(path, topology::input::LONGEST_TEXT)
+        .map_err(|source| ExperimentError::Read { path: path.to_owned(), source })?;
     parse(&text, path)
 }
 

@@ -71,7 +71,8 @@ pub fn find(name: &str) -> Result<WorkloadProfile, ProfileError> {
         let known = shipped_names().collect::<Vec<_>>().join(", ");
         return Err(ProfileError::Unknown { name: name.to_owned(), known });
     }
-    let text = std::fs::read_to_string(name).map_err(|source| ProfileError::Read { file: name.to_owned(), source })?;
+    let text = topology::input::text(name, topology::input::LONGEST_TEXT)
+        .map_err(|source| ProfileError::Read { file: name.to_owned(), source })?;
     Ok(parse(&text, name)?)
 }
 

@@ -138,7 +138,8 @@ fn directories() -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TinyGuestError> {
-    std::fs::read(path).map_err(|source| TinyGuestError::Read { path: path.to_owned(), source })
+    topology::input::bytes(path, topology::input::LONGEST_FILE)
+        .map_err(|source| TinyGuestError::Read { path: path.to_owned(), source })
 }
 
 /// QEMU says little about a file that it cannot boot, so look at it first.

@@ -61,17 +61,20 @@ impl fmt::Display for Bytes {
 
 /// Text that is not an amount of memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an amount of memory: write a whole number and a unit, for example `4 GiB` or `512 MiB`")]
-pub struct BytesError(String);
+#[error("`{text}` is not an amount of memory: {advice}")]
+pub struct BytesError {
+    text: String,
+    advice: String,
+}
 
 impl FromStr for Bytes {
     type Err = BytesError;
     /// Accepts `4 GiB`, `4GiB`, `4G`, `512M`, `100 B`. All units are binary; `GB` is refused, since it might mean either.
     fn from_str(text: &str) -> Result<Self, BytesError> {
-        let fail = || BytesError(text.to_owned());
         let trimmed = text.trim();
         let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = trimmed.split_at(digits);
+        let fail = || BytesError { text: crate::input::excerpt(text), advice: advice(trimmed) };
         let number: u64 = number.parse().map_err(|_| fail())?;
         let unit = unit.trim();
         let (_, shift) = UNITS
@@ -79,6 +82,30 @@ impl FromStr for Bytes {
             .find(|(name, _)| unit == *name || (unit.len() == 1 && name.starts_with(unit)))
             .ok_or_else(fail)?;
         number.checked_mul(1 << shift).map(Bytes).ok_or_else(fail)
+    }
+}
+
+/// What to write instead.
+fn advice(text: &str) -> String {
+    let usual = || "write a whole number and a unit, for example `4 GiB` or `512 MiB`".to_owned();
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = (&text[..end], text[end..].trim());
+    let decimal = ["kB", "MB", "GB", "TB"].iter().zip(1..).find(|(name, _)| name.eq_ignore_ascii_case(unit));
+    let binary = UNITS.into_iter().find(|(name, _)| unit == *name);
+    match (number.parse::<f64>(), decimal, binary) {
+        (Ok(amount), Some((name, power)), _) => {
+            let likely = format!("{} {}iB", number, &name[..1].to_uppercase());
+            let mebibytes = amount * 1000_f64.powi(power) / Bytes::MIB.0 as f64;
+            format!(
+                "{name} may mean powers of 1024 or of 1000: write `{likely}` for the first (what memory is sold in), `{} MiB` for the second",
+                mebibytes.floor()
+            )
+        }
+        (Ok(amount), None, Some((_, shift))) if number.contains('.') => {
+            let mebibytes = amount * (1_u64 << shift) as f64 / Bytes::MIB.0 as f64;
+            format!("write a whole number, for example `{} MiB`", mebibytes.floor())
+        }
+        _ => usual(),
     }
 }
 
@@ -121,5 +148,11 @@ mod tests {
         for text in ["4 GB", "-1 GiB", "GiB", "4.5 GiB", "99999999999 TiB", ""] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
+        let error = |text: &str| text.parse::<Bytes>().expect_err(text).to_string();
+        // 16 x 10^9 / 2^20 = 15258.8
+        assert!(error("16 GB").contains("write `16 GiB` for the first"), "{}", error("16 GB"));
+        assert!(error("16 GB").ends_with("`15258 MiB` for the second"), "{}", error("16 GB"));
+        assert!(error("4.5 GiB").ends_with("`4608 MiB`"), "{}", error("4.5 GiB")); // 4.5 x 1024
+        assert!(error(&"9".repeat(100_000)).len() < 300);
     }
 }

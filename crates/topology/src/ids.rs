@@ -192,7 +192,7 @@ const LARGEST_ID: u32 = 65_535;
 impl<T: Id> FromStr for IdSet<T> {
     type Err = IdSetError;
     fn from_str(text: &str) -> Result<Self, IdSetError> {
-        let fail = |reason| IdSetError { text: text.trim().to_owned(), reason };
+        let fail = |reason| IdSetError { text: crate::input::excerpt(text), reason };
         let mut members = Self::new();
         for part in text.trim().split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));

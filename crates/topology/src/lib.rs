@@ -5,6 +5,7 @@
 
 mod bytes;
 mod ids;
+pub mod input;
 mod machine;
 pub mod rates;
 pub mod read;

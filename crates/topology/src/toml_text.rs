@@ -1,10 +1,14 @@
 //! TOML that people write: VM specs, experiments, machine files. One way to say what is wrong in any of them.
 
+use crate::input::{cut, excerpt};
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+/// The most characters of what is said to be wrong; the longest sentence of homenode's own has some 400.
+const LONGEST_PROBLEM: usize = 1000;
 
 /// A TOML file that cannot be used: which file, line and field, what is written there, and what would be valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,17 +27,18 @@ pub struct TomlError {
 
 impl fmt::Display for TomlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What is written there, and what the reader quotes of it, may be of any length.
         f.write_str(&self.file)?;
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }
         if !self.field.is_empty() {
-            write!(f, ": {}", self.field)?;
+            write!(f, ": {}", excerpt(&self.field))?;
             if let Some(value) = &self.value {
-                write!(f, " = {value}")?;
+                write!(f, " = {}", excerpt(value))?;
             }
         }
-        write!(f, ": {}", self.problem)
+        write!(f, ": {}", cut(&self.problem, LONGEST_PROBLEM))
     }
 }
 
@@ -97,7 +102,10 @@ impl<'a> TomlText<'a> {
         if field.is_empty()
             && let Some(text) = fault.line.and_then(|line| self.text_of(line))
         {
-            fault.problem = format!("`{text}`: {}", fault.problem);
+            let colon = text.split_once(':').is_some_and(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric()));
+            let advice =
+                if colon { ". A line is `name = value`; `name: value` is YAML, or a file of Proxmox" } else { "" };
+            fault.problem = format!("`{}`: {}{advice}", excerpt(text), fault.problem);
         }
         fault
     }

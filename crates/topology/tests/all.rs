@@ -3,4 +3,6 @@
 mod against_hwloc;
 mod described;
 mod golden;
+mod hwloc_odd;
 mod libvirt;
+mod odd_hosts;

@@ -2,15 +2,13 @@
 
 use crate::args::CalibrateArguments;
 use crate::evaluation_view::View;
-use crate::failure::{bad_input, unwritable};
+use crate::failure::bad_input;
 use crate::text::{WIDTH, lines, table, wrapped};
-use crate::{measuring, output};
+use crate::{measuring, named_file, output};
 use anyhow::{Context, anyhow};
 use evaluate::calibrate::{CalibrateError, Calibration, Plan};
 use evaluate::progress::{Event, Progress};
 use evaluate::real::ThisHost;
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use topology::rates::{Rates, Sourced};
 
@@ -33,7 +31,7 @@ pub(crate) fn run(arguments: &CalibrateArguments) -> anyhow::Result<()> {
         CalibrateError::Run(evaluate::RunError::Interrupted) => anyhow!("interrupted; nothing is written"),
         error => anyhow!("{error}. Nothing is written"),
     })?;
-    write(&out, &calibration.described.text, arguments.force)?;
+    named_file::write(&out, calibration.described.text.as_bytes(), arguments.force)?;
     if arguments.json {
         output::json("calibrate", &json(&out, &calibration))?;
     } else {
@@ -51,44 +49,7 @@ fn check_target(out: &Path, force: bool) -> anyhow::Result<()> {
     if out.extension().is_none_or(|extension| extension != "toml") {
         return Err(bad_input(format!("--out {}: a machine file's name ends in .toml", out.display())));
     }
-    if out.is_dir() {
-        return Err(bad_input(format!("--out {}: it is a directory; name a file", out.display())));
-    }
-    if out.exists() && !force {
-        let advice = "it exists; give --force to overwrite it, or --out with another name";
-        return Err(bad_input(format!("--out {}: {advice}", out.display())));
-    }
-    match out.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) if !parent.is_dir() => {
-            Err(bad_input(format!("--out {}: there is no directory {}", out.display(), parent.display())))
-        }
-        _ => check_writable(out),
-    }
-}
-
-/// Minutes of measuring are lost where the file cannot be written in the end.
-fn check_writable(out: &Path) -> anyhow::Result<()> {
-    let tried = partial(out);
-    let made = fs::File::create_new(&tried).and_then(|_| fs::remove_file(&tried));
-    made.map_err(|error| bad_input(format!("--out {}: no file can be made there: {error}", out.display())))
-}
-
-/// The file until it is whole.
-fn partial(out: &Path) -> PathBuf {
-    out.with_extension(format!("toml.{}", std::process::id()))
-}
-
-/// The whole file or none: it gets its name when it is complete.
-fn write(out: &Path, text: &str, force: bool) -> anyhow::Result<()> {
-    let fail = |error| unwritable(format_args!("{}: cannot be written", out.display()), &error);
-    let partial = partial(out);
-    let mut file = fs::File::create_new(&partial).map_err(fail)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| {
-        // A link refuses a name that another has taken meanwhile; a rename does not.
-        if force { fs::rename(&partial, out) } else { fs::hard_link(&partial, out) }
-    });
-    let _ = fs::remove_file(&partial);
-    written.map_err(fail)
+    named_file::check("--out", out, force)
 }
 
 fn json(out: &Path, calibration: &Calibration) -> serde_json::Value {

@@ -120,12 +120,8 @@ fn file(name: &str) -> anyhow::Result<Subject> {
 
 /// A text of at most the length that a domain has.
 fn limited(name: &str, from: impl Read) -> anyhow::Result<String> {
-    let mut bytes = Vec::new();
-    let read = from.take(LONGEST_TEXT as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| bad_input(format!("{name}: cannot be read: {error}")))?;
-    if bytes.len() > LONGEST_TEXT {
-        return Err(bad_input(format!("{name}: more than {LONGEST_TEXT} bytes: libvirt takes no such domain")));
-    }
+    let bytes = topology::input::limited(from, LONGEST_TEXT as u64)
+        .map_err(|error| bad_input(format!("{name}: cannot be read: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|_| bad_input(format!("{name}: is no text (UTF-8)")))?;
     if text.trim().is_empty() {
         return Err(bad_input(format!("{name}: is empty: expected a libvirt domain, as `virsh dumpxml` prints it")));

@@ -49,7 +49,8 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     let described = accelerator.map_or_else(|| "none: no VM runs".to_owned(), |accelerator| accelerator.to_string());
     let command: Vec<String> = std::env::args().collect();
     let environment = Environment::of_host(&machine, available, described, command, real::now());
-    let copy = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let copy =
+        topology::input::text(file, topology::input::LONGEST_TEXT).with_context(|| file.display().to_string())?;
     let results = Results::create(&arguments.results, &real::stamp(), &copy, &resolved, &environment)
         .map_err(|error| unwritable("--results: cannot make the results directory", &error))?;
     measure(arguments, &results, &resolved, &environment, &[], agent)

@@ -1,12 +1,9 @@
 //! `homenode topology`.
 
 use crate::args::TopologyArguments;
-use crate::failure::unwritable;
-use crate::output;
-use crate::{machine_choice, machine_view};
+use crate::{machine_choice, machine_view, named_file, output};
 use anyhow::Context;
 use serde::Serialize;
-use std::fs;
 use std::path::Path;
 use topology::{Machine, read};
 
@@ -19,7 +16,7 @@ struct Report<'a> {
 /// Runs the command.
 pub(crate) fn run(arguments: &TopologyArguments) -> anyhow::Result<()> {
     if let Some(file) = &arguments.capture {
-        return capture(file);
+        return capture(file, arguments.force);
     }
     let machine = machine_choice::machine_or_host(&arguments.machine, &arguments.connect)?;
     if arguments.json {
@@ -28,21 +25,14 @@ pub(crate) fn run(arguments: &TopologyArguments) -> anyhow::Result<()> {
     output::print(machine_view::view(&machine))
 }
 
-/// Packs this host's files; a half-written archive is not left behind.
-fn capture(file: &Path) -> anyhow::Result<()> {
+/// Packs this host's files into a new file.
+fn capture(file: &Path, force: bool) -> anyhow::Result<()> {
+    named_file::check("--capture", file, force)?;
     let archive = read::capture(Path::new("/")).context("this host cannot be read")?;
-    if let Err(error) = fs::write(file, &archive) {
-        // What is no ordinary file, a device for one, is not ours to remove.
-        if fs::symlink_metadata(file).is_ok_and(|found| found.is_file()) {
-            let _ = fs::remove_file(file);
-        }
-        let advice = "the capture cannot be written; give a file in a directory that exists and has room";
-        return Err(unwritable(format_args!("{}: {advice}", file.display()), &error));
-    }
+    named_file::write(file, &archive, force)?;
     output::line(format_args!(
         "{}: {} bytes; look at it with `homenode topology --on {0}`",
         file.display(),
         archive.len()
-    ))?;
-    Ok(())
+    ))
 }

@@ -17,11 +17,9 @@ use replay::Decider;
 use scheduler::balance::{BalanceState, Decision};
 use scheduler::{Moment, Observation, Observe, ObserveError, VmKey};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
-use topology::Machine;
+use topology::{Machine, input};
 
 /// A recorded period.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +33,7 @@ pub struct RecordedPeriod {
 /// A recording that is read.
 pub struct Recording {
     path: PathBuf,
-    lines: Peekable<std::io::Lines<BufReader<File>>>,
+    lines: Peekable<input::Lines>,
     line: usize,
     machine: Machine,
     policy: PolicyFile,
@@ -52,8 +50,8 @@ impl Recording {
     /// # Errors
     /// It cannot be read, or does not start as a recording does.
     pub fn open(path: &Path) -> Result<Self, DaemonError> {
-        let file = File::open(path).map_err(|source| DaemonError::file(path, "read the recording", source))?;
-        let mut lines = BufReader::new(file).lines().peekable();
+        let lines = input::lines(path).map_err(|source| DaemonError::file(path, "read the recording", source))?;
+        let mut lines = lines.peekable();
         let fail = |problem: String| DaemonError::Recording { path: path.to_owned(), line: 1, problem };
         let first = lines.next().and_then(Result::ok).unwrap_or_default();
         match serde_json::from_str(&first) {

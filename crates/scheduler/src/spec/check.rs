@@ -2,7 +2,7 @@
 
 use super::{Boot, FixedNode, Network, Policy, VmSpec};
 use std::collections::BTreeSet;
-use topology::Bytes;
+use topology::{Bytes, TomlError};
 
 /// Most vCPUs of a VM: the most that any QEMU machine type takes (q35 since QEMU 9.0).
 pub const MOST_VCPUS: u32 = 4096;
@@ -24,10 +24,19 @@ fn ensure(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Checked
     if holds { Ok(()) } else { Err(Problem { field: field.to_owned(), problem: problem() }) }
 }
 
+/// `error` with the range of `vcpus`, where a number that no field could hold is written there.
+pub(super) fn with_range(error: TomlError) -> TomlError {
+    if error.field == "vcpus" { TomlError { problem: vcpus_range(), ..error } } else { error }
+}
+
+fn vcpus_range() -> String {
+    format!("a VM has 1 to {MOST_VCPUS} vCPUs, a whole number")
+}
+
 /// The first thing that makes the spec unusable on any machine.
 pub(super) fn check(spec: &VmSpec) -> Checked {
     name_problem(&spec.name).map_or(Ok(()), |problem| Err(Problem { field: "name".to_owned(), problem }))?;
-    ensure((1..=MOST_VCPUS).contains(&spec.vcpus), "vcpus", || format!("a VM has 1 to {MOST_VCPUS} vCPUs"))?;
+    ensure((1..=MOST_VCPUS).contains(&spec.vcpus), "vcpus", vcpus_range)?;
     check_memory(spec.memory, "memory")?;
     check_policy(spec)?;
     check_devices(spec)

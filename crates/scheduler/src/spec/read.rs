@@ -10,7 +10,7 @@ impl VmSpec {
     /// The first thing that makes the spec unusable, with its line.
     pub fn from_toml(text: &str, file: &str) -> Result<VmSpec, TomlError> {
         let text = TomlText::new(text, file);
-        let spec: VmSpec = text.read()?;
+        let spec: VmSpec = text.read().map_err(check::with_range)?;
         check::check(&spec).map_err(|found| text.fault(&found.field, found.problem))?;
         Ok(spec)
     }

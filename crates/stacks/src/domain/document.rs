@@ -3,6 +3,8 @@
 use super::DomainError;
 use quick_xml::events::{BytesStart, Event};
 use roxmltree::{Document, Node};
+use topology::input::excerpt;
+use topology::read::second_document;
 
 /// Longest text: what libvirt itself takes as one string (its `VIR_NET_MESSAGE_STRING_MAX`). A VM of 4096 vCPUs with all pins is 0.6 MB.
 pub const LONGEST_TEXT: usize = 4 << 20;
@@ -18,12 +20,15 @@ pub(super) fn tree<'a>(text: &'a str, file: &str) -> Result<Document<'a>, Domain
     let fail = |problem: String| DomainError { file: file.to_owned(), problem };
     harmless(text).map_err(fail)?;
     // Without `allow_dtd` a document type is refused, and with it every entity but XML's own five.
-    let document = Document::parse(text).map_err(|error| fail(format!("not XML: {error}")))?;
+    let document = Document::parse(text).map_err(|error| match second_document(text) {
+        Some(line) => fail(format!("line {line}: a second document begins: give each domain a file of its own")),
+        None => fail(format!("not XML: {}", excerpt(&error.to_string()))),
+    })?;
     let root = document.root_element();
     if !is(root, "domain") {
         return Err(fail(format!(
             "the outermost element is <{}>: expected libvirt's <domain>, as `virsh dumpxml` prints it",
-            shortened(root.tag_name().name())
+            excerpt(root.tag_name().name())
         )));
     }
     Ok(document)
@@ -57,7 +62,7 @@ fn harmless(text: &str) -> Result<(), String> {
             Ok(_) => {}
             Err(error) => {
                 let line = line_of(text, reader.error_position() as usize);
-                return Err(format!("line {line}: not XML: {}", shortened(&error.to_string())));
+                return Err(format!("line {line}: not XML: {}", excerpt(&error.to_string())));
             }
         }
         if depth > DEEPEST {
@@ -108,17 +113,7 @@ pub(crate) fn at<'a, 'i>(parent: Node<'a, 'i>, path: &[&str]) -> Vec<Node<'a, 'i
 pub(super) fn problem_at(element: Node<'_, '_>, problem: &str) -> String {
     let line = element.document().text_pos_at(element.range().start).row;
     let mut names: Vec<String> =
-        element.ancestors().filter(Node::is_element).map(|element| shortened(element.tag_name().name())).collect();
+        element.ancestors().filter(Node::is_element).map(|element| excerpt(element.tag_name().name())).collect();
     names.reverse();
     format!("line {line}: {}: {problem}", names.join("/"))
-}
-
-/// A value as an error shows it: at most 60 characters, none that would spoil a terminal.
-pub(super) fn shortened(text: &str) -> String {
-    const MOST: usize = 60;
-    let mut short: String = text.chars().take(MOST).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().nth(MOST).is_some() {
-        short += "...";
-    }
-    short
 }

@@ -1,9 +1,10 @@
 //! Edits of a domain's text: everything that they do not name stays byte for byte as it was.
 
 use super::DomainError;
-use super::document::{is, problem_at, shortened, tree};
+use super::document::{is, problem_at, tree};
 use super::splice::{self, Splice, SpliceKind};
 use roxmltree::Node;
+use topology::input::excerpt;
 
 /// One step down from `<domain>`: an element, told from its siblings by an attribute where there are several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +175,7 @@ fn check(edit: &Edit) -> Result<(), String> {
     let names = at.iter().map(|step| &step.element).chain(keys.clone().map(|(key, _)| key)).chain(name);
     for name in names {
         if !is_name(name) {
-            return Err(format!("{:?} is no name of an element or attribute", shortened(name)));
+            return Err(format!("{:?} is no name of an element or attribute", excerpt(name)));
         }
     }
     for value in keys.map(|(_, value)| value.as_str()).chain([value]) {

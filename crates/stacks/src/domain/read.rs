@@ -1,10 +1,11 @@
 //! Reading.
 
-use super::document::{all, at, is, problem_at, shortened, tree};
+use super::document::{all, at, is, problem_at, tree};
 use super::values::{self, LIST_END};
 use super::{Cell, CpuTopology, Domain, DomainError, HugePages, MemoryTune};
 use roxmltree::Node;
 use std::collections::{BTreeMap, BTreeSet};
+use topology::input::excerpt;
 use topology::{Bytes, CpuId, CpuSet, Id, IdSet};
 
 /// Most virtual nodes: QEMU's `MAX_NODES`.
@@ -69,7 +70,7 @@ fn required<'a>(element: Node<'a, '_>, name: &str) -> Read<&'a str> {
 
 /// `reason` with the element and the attribute that it is about.
 fn wrong(element: Node<'_, '_>, name: &str, value: &str, reason: &str) -> String {
-    let value = shortened(value);
+    let value = excerpt(value);
     let what = if name.is_empty() { format!("{value:?}") } else { format!("{name}={value:?}") };
     problem_at(element, &format!("{what}: {reason}"))
 }

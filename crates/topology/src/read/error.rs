@@ -92,17 +92,6 @@ pub enum ReadError {
     },
 }
 
-/// The first characters of a text, for an error.
-pub(crate) fn shortened(text: &str) -> String {
-    const SHOWN: usize = 80;
-    let line = text.trim();
-    let mut start: String = line.chars().take(SHOWN).collect();
-    if start.len() < line.len() {
-        start.push_str("...");
-    }
-    start
-}
-
 /// Refuses a machine that is too large.
 pub(crate) fn check_size(place: &str, threads: usize, nodes: usize) -> Result<(), ReadError> {
     let sizes = [("hardware threads", threads, super::MOST_THREADS), ("NUMA nodes", nodes, super::MOST_NODES)];

@@ -1,6 +1,6 @@
 //! Tables of distances in hwloc's XML.
 
-use super::error::shortened;
+use crate::input::excerpt;
 use crate::{Distances, NodeId};
 use roxmltree::Node as Element;
 
@@ -28,7 +28,7 @@ fn is_latency(table: Element<'_, '_>) -> bool {
 fn numbers(table: Element<'_, '_>, tag: &str) -> Result<Vec<u32>, String> {
     let texts = table.children().filter(|child| child.has_tag_name(tag)).filter_map(|child| child.text());
     let parse = |text: &str| {
-        text.parse::<u32>().map_err(|_| format!("distances2: {tag} `{}`: expected a number", shortened(text)))
+        text.parse::<u32>().map_err(|_| format!("distances2: {tag} `{}`: expected a number", excerpt(text)))
     };
     texts.flat_map(str::split_whitespace).map(parse).collect()
 }

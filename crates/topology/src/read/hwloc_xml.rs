@@ -1,8 +1,9 @@
 //! A machine from hwloc's XML (`lstopo --of xml`), as hwloc 1.x and 2.x write it.
 
-use super::error::{ReadError, shortened};
+use super::error::ReadError;
 use super::shape::{Place, Shape, node};
 use super::{hwloc_cpukinds, hwloc_distances, masks, no_distances, sockets, xml};
+use crate::input::excerpt;
 use crate::{Bytes, CoreId, CpuId, CpuSet, HugePages, Llc, LlcId, Machine, MemoryKind, NodeId, NodeSet, SocketId};
 use roxmltree::{Document, Node as Element};
 
@@ -82,7 +83,7 @@ impl Reader<'_> {
         let parse = |text: &str| {
             text.trim()
                 .parse()
-                .map_err(|_| self.fail(object, &format!("{attribute}=\"{}\": expected a number", shortened(text))))
+                .map_err(|_| self.fail(object, &format!("{attribute}=\"{}\": expected a number", excerpt(text))))
         };
         object.attribute(attribute).map(parse).transpose()
     }
@@ -93,7 +94,7 @@ impl Reader<'_> {
             // hwloc writes -1, as unsigned, for an unknown number.
             Ok(u32::MAX) => Ok(None),
             Ok(id) => Ok(Some(id)),
-            Err(_) => Err(self.fail(object, &format!("os_index=\"{}\": expected a number", shortened(text)))),
+            Err(_) => Err(self.fail(object, &format!("os_index=\"{}\": expected a number", excerpt(text)))),
         }
     }
 

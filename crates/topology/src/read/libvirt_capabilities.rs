@@ -2,10 +2,11 @@
 //! (<https://libvirt.org/formatcaps.html>).
 
 use super::cpus::{group, numbered, place_offline};
-use super::error::{ReadError, check_size, shortened};
+use super::error::{ReadError, check_size};
 use super::libvirt_capabilities_caches as caches;
 use super::shape::{Place, Shape, node};
 use super::xml;
+use crate::input::excerpt;
 use crate::{Bytes, CoreId, CpuId, CpuSet, Distances, HugePages, Machine, NodeId, SocketId};
 use roxmltree::{Document, Node as Element};
 use std::collections::BTreeMap;
@@ -54,7 +55,7 @@ fn cpu_model(host: Element<'_, '_>) -> Option<String> {
     let cpu = host.children().find(|child| child.has_tag_name("cpu"))?;
     let text = |name| {
         let text = cpu.children().find(|child| child.has_tag_name(name))?.text()?.trim();
-        (!text.is_empty()).then(|| shortened(text))
+        (!text.is_empty()).then(|| excerpt(text))
     };
     match (text("vendor"), text("model")) {
         (Some(vendor), Some(model)) => Some(format!("{vendor} {model}")),
@@ -117,7 +118,7 @@ impl Reader<'_> {
         let total = text
             .trim()
             .parse()
-            .map_err(|_| self.values.fail(pages, &format!("says `{}`: expected a number of pages", shortened(text))))?;
+            .map_err(|_| self.values.fail(pages, &format!("says `{}`: expected a number of pages", excerpt(text))))?;
         Ok(HugePages { page_size, total, free: total })
     }
 
@@ -222,10 +223,7 @@ pub(super) struct Values<'a> {
 impl Values<'_> {
     pub(super) fn fail(&self, element: Element<'_, '_>, reason: &str) -> ReadError {
         let (line, tag) = (xml::line(element), element.tag_name().name());
-        ReadError::Document {
-            file: self.name.to_owned(),
-            reason: format!("line {line}: <{}>: {reason}", shortened(tag)),
-        }
+        ReadError::Document { file: self.name.to_owned(), reason: format!("line {line}: <{}>: {reason}", excerpt(tag)) }
     }
 
     fn child<'a>(&self, element: Element<'a, 'a>, tag: &str) -> Result<Element<'a, 'a>, ReadError> {
@@ -240,7 +238,7 @@ impl Values<'_> {
             Ok(-1) => Ok(None),
             Ok(number) if number == i64::from(u32::MAX) => Ok(None),
             Ok(number) if (0..i64::from(u32::MAX)).contains(&number) => Ok(Some(number as u32)),
-            _ => Err(self.fail(element, &format!("{attribute}=\"{}\": expected a number", shortened(text)))),
+            _ => Err(self.fail(element, &format!("{attribute}=\"{}\": expected a number", excerpt(text)))),
         }
     }
 
@@ -250,7 +248,7 @@ impl Values<'_> {
             element.attribute(attribute).ok_or_else(|| self.fail(element, &format!("{attribute} is missing")))?;
         let id = text.trim().parse::<u32>().ok().filter(|&id| (id as usize) < end);
         id.ok_or_else(|| {
-            self.fail(element, &format!("{attribute}=\"{}\": expected a number under {end}", shortened(text)))
+            self.fail(element, &format!("{attribute}=\"{}\": expected a number under {end}", excerpt(text)))
         })
     }
 
@@ -265,7 +263,7 @@ impl Values<'_> {
         let valid = |set: &CpuSet| (1..=most).contains(&set.len());
         let set = text.parse::<CpuSet>().ok().filter(valid).ok_or_else(|| {
             let expected = format!("expected a list such as `0-3,8` of 1 to {most} CPUs");
-            self.fail(element, &format!("{attribute}=\"{}\": {expected}", shortened(text)))
+            self.fail(element, &format!("{attribute}=\"{}\": {expected}", excerpt(text)))
         })?;
         Ok(Some(set))
     }
@@ -276,7 +274,7 @@ impl Values<'_> {
         let unit = if matches!(unit, "b" | "bytes") { "B" } else { unit };
         format!("{} {unit}", text.trim()).parse::<Bytes>().map_err(|_| {
             let expected = "expected a whole number, and one of B, KiB, MiB, GiB, TiB as unit";
-            self.fail(element, &format!("says `{}`, unit `{}`: {expected}", shortened(text), shortened(unit)))
+            self.fail(element, &format!("says `{}`, unit `{}`: {expected}", excerpt(text), excerpt(unit)))
         })
     }
 }

@@ -34,7 +34,7 @@ fn what_is_not_libvirts_is_refused() {
 fn a_value_that_cannot_be_is_named_with_its_element_and_line() {
     let cases = [
         ("<cell><cpus><cpu id='0'/></cpus></cell>", "line 3: <cell>: id is missing"),
-        ("<cell id='x'/>", "line 3: <cell>: id=\"x\": expected a number under 65536"),
+        ("<cell id='x'/>", "line 3: <cell>: id=\"x\": expected a number under 8192"),
         ("<cell id='0'/>\n<cell id='0'/>", "line 4: <cell>: id=\"0\" is there twice"),
         ("<cell id='0'><cpus>\n<cpu id='70000'/></cpus></cell>", "line 4: <cpu>: id=\"70000\""),
         ("<cell id='0'><cpus>\n<cpu id='-1'/></cpus></cell>", "line 4: <cpu>: id=\"-1\""),

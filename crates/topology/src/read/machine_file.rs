@@ -185,7 +185,7 @@ mod tests {
             (format!("{SMALL}distances = [[10, 21]]"), "distances = 1 rows", "2 rows of 2"),
             (format!("{SMALL}distances = [[10, 9], [21, 10]]"), "[10, 9]", "11 to 254"),
             (format!("{SMALL}llc_level = 9"), "llc_level = 9", "1 to 5"),
-            (format!("{SMALL}llcs_per_node = 4000000000"), "hardware threads", "65536"),
+            (format!("{SMALL}llcs_per_node = 4000000000"), "hardware threads", "8192"),
         ];
         for (text, place, valid) in cases {
             let error = from_toml(&text, "m.toml").expect_err(&text).to_string();

@@ -46,10 +46,10 @@ pub use rates::missing_rates;
 pub use shipped::{shipped, shipped_described, shipped_names, shipped_text};
 pub use synthetic::{DEFAULT_NODE_MEMORY, from_synthetic};
 pub use sysfs::{from_root, live};
-pub use xml::from_xml;
+pub use xml::{from_xml, second_document};
 
-/// The most hardware threads that a machine may have. Linux's own bound (`NR_CPUS`) is 8192.
-pub const MOST_THREADS: usize = 65_536;
+/// The most hardware threads that a machine may have: Linux's own bound (`NR_CPUS`).
+pub const MOST_THREADS: usize = 8192;
 /// The most NUMA nodes that a machine may have: Linux's `MAX_NUMNODES` is 1024.
 pub const MOST_NODES: usize = 1024;
 

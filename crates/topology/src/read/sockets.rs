@@ -65,11 +65,14 @@ fn name(sockets: &mut BTreeMap<CpuId, SocketId>, unknown: &[(CpuId, CpuId)], not
     ));
 }
 
-/// Numbers sockets from 0 where their numbers name nothing that is countable: one is as high as the machine has CPUs.
+/// A socket number above this and above every CPU's is an offset in a table of the firmware.
+const HIGHEST_COUNTED: u32 = 255;
+
+/// Numbers sockets from 0 where their numbers count nothing.
 pub(super) fn count_from_zero(threads: &mut [HardwareThread], notes: &mut Vec<String>) {
-    let highest_cpu = threads.iter().map(|thread| thread.id.0).max().unwrap_or(0);
+    let highest = threads.iter().map(|thread| thread.id.0).max().unwrap_or(0).max(HIGHEST_COUNTED);
     let found: BTreeSet<SocketId> = threads.iter().map(|thread| thread.socket).collect();
-    if found.iter().all(|socket| socket.0 <= highest_cpu) {
+    if found.iter().all(|socket| socket.0 <= highest) {
         return;
     }
     let numbers: BTreeMap<SocketId, SocketId> = found.iter().copied().zip((0..).map(SocketId)).collect();

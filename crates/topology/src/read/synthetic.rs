@@ -239,7 +239,7 @@ mod tests {
             ("pack:2 pack:2 pu:1", "`pack:2` at character 8", "once"),
             ("pu:2(indexes=0,0)", "indexes", "once"),
             ("pu:2 core:2", "`core:2`", "last level"),
-            ("core:4000000000 pu:4000000000", "hardware threads", "65536"),
+            ("core:4000000000 pu:4000000000", "hardware threads", "8192"),
         ];
         for (text, place, valid) in cases {
             let error = from_synthetic(text).expect_err(text).to_string();

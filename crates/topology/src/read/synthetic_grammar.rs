@@ -1,7 +1,8 @@
 //! hwloc's synthetic grammar: words into levels. `[pack:2 [numa(memory=4GiB)] l3:2(size=32MiB) core:4 pu:2]`
 
-use super::error::{ReadError, shortened};
+use super::error::ReadError;
 use crate::Bytes;
+use crate::input::excerpt;
 
 /// What a level consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ const VALID: &str = "write `type:count` with a type of pack, die, group, numa, l
 /// An error at a word.
 pub(super) fn error(text: &str, at: &At, reason: impl Into<String>) -> ReadError {
     let position = text.get(..at.start).map_or(0, |before| before.chars().count()) + 1;
-    ReadError::Synthetic { text: shortened(text), word: shortened(&at.word), position, reason: reason.into() }
+    ReadError::Synthetic { text: excerpt(text), word: excerpt(&at.word), position, reason: reason.into() }
 }
 
 /// Splits a string into its levels.

@@ -1,7 +1,8 @@
 //! The files of `/sys` and `/proc`: from a directory, or as captured. Whatever is read can be recorded on the way, so
 //! that a capture holds exactly what reading needs, and no second list of files exists.
 
-use super::error::{ReadError, shortened};
+use super::error::ReadError;
+use crate::input::excerpt;
 use crate::{Id, IdSet};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -171,7 +172,7 @@ impl Tree {
         ReadError::File {
             place: self.place.clone(),
             file: file.to_owned(),
-            value: shortened(value),
+            value: excerpt(value),
             expected: expected.to_owned(),
         }
     }

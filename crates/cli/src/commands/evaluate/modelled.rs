@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &EvaluateArguments, file: &Path, experiment: &Exper
             .map_err(|reason| bad_input(format!("--beside {}: {reason}", run.directory)))?;
     }
     let tables = tables::tables(experiment, &prediction);
-    let copy = std::fs::read_to_string(file).with_context(|| name.clone())?;
+    let copy = topology::input::text(file, topology::input::LONGEST_TEXT).with_context(|| name.clone())?;
     let machines = machines(&prediction, &on_machine);
     let results = Results::create_modelled(&arguments.results, &real::stamp(), &copy, &prediction, &machines)
         .map_err(|error| unwritable("--results: cannot make the results directory", &error))?;

@@ -2,10 +2,10 @@
 # scripts/lab --run crates/cli/tests/lab/balance.sh. Every check of a place is by the kernel's own words.
 . /lab/functions
 
-# vm NAME CPUS NODE: a paused VM of 2 vCPUs; its threads may use CPUS (a mask), its 256 MiB are bound to NODE and filled.
+# vm NAME CPUS NODE: a paused VM of 2 vCPUs; its threads may use CPUS (a mask), its 256 MiB are filled on NODE, and nobody bound them there.
 vm() {
     taskset "$2" qemu-system-x86_64 -S -accel kvm -cpu host -machine q35,memory-backend=m -m 256 -smp 2 \
-        -object "memory-backend-ram,id=m,size=256M,prealloc=on,host-nodes=$3,policy=bind" \
+        -object "memory-backend-ram,id=m,size=256M,prealloc=on,host-nodes=$3,policy=preferred" \
         -display none -nodefaults -no-user-config -name "$1,debug-threads=on" -daemonize -pidfile "/tmp/$1.pid" || echo "FAIL $1 starts"
 }
 # Where the kernel lets its vCPUs run, each set once.
@@ -73,9 +73,9 @@ code 1 "doctor says that something is wrong"
 homenode doctor stale --fix >/tmp/said 2>&1
 cat /tmp/said
 check "doctor moves them" 'REPAIR +VM stale.*MiB moved'
-pages stale; check "the kernel has all of them on node 0" 'bind:3 anon=65536 .* N0=65536 '
+pages stale; check "the kernel has all of them on node 0" 'prefer:3 anon=65536 .* N0=65536 '
 homenode doctor stale >/tmp/said 2>&1
-check "doctor finds the policy that was left behind" 'VM stale.*bind:3'
+check "doctor finds the policy that was left behind" 'VM stale.*prefer:3'
 
 bind floats c0
 homenode doctor floats >/tmp/said 2>&1; code=$?
@@ -92,7 +92,7 @@ for second in $(seq 60); do
     # Pages are there before the balancer, which works on in its period, says so.
     grep -q 'VM late: memory follows, node 3 -> node 1: ' /tmp/log && break
 done
-pages late; check "memory follows to node 1" 'bind:3 anon=65536 .* N1=65536 '
+pages late; check "memory follows to node 1" 'prefer:3 anon=65536 .* N1=65536 '
 cp /tmp/log /tmp/said
 cat /tmp/said
 check "the log says that memory followed" 'VM late: memory follows, node 3 -> node 1: '

@@ -52,6 +52,7 @@ impl BalancePolicy {
         }
         let not_negative = [
             ("locality_weight", self.locality_weight),
+            ("least_gain_cpus", self.least_gain_cpus),
             ("backlog_seconds", self.backlog_seconds),
             ("payback_seconds", self.payback_seconds),
             ("local_latency_ns", self.local_latency_ns),

@@ -103,6 +103,11 @@ fn beside(scene: &Scene<'_>, client: usize, partner: Option<usize>, node: usize)
     others
 }
 
+/// CPUs that a client must win at least.
+fn least_gain(scene: &Scene<'_>, client: usize) -> f64 {
+    (scene.policy.gain_percent / 100.0 * scene.clients[client].vcpus()).max(scene.policy.least_gain_cpus)
+}
+
 /// A node where the client alone would get more, and nobody there less than it gets now.
 fn better_place(scene: &Scene<'_>, client: usize, percent: f64) -> Option<(usize, String)> {
     let from = *scene.clients[client].home.first()?;
@@ -114,7 +119,7 @@ fn better_place(scene: &Scene<'_>, client: usize, percent: f64) -> Option<(usize
         let cost = super::loss::transition(scene, client, &[to]) - super::loss::transition(scene, client, &[from]);
         let seconds = scene.policy.payback_seconds;
         let pays = seconds <= 0.0 || cost <= wins * seconds;
-        let enough = wins > scene.policy.gain_percent / 100.0 * scene.clients[client].vcpus();
+        let enough = wins > least_gain(scene, client);
         if enough
             && pays
             && best.is_none_or(|(known, _)| wins > known)
@@ -157,7 +162,7 @@ fn changes_well(scene: &Scene<'_>, client: usize, other: usize) -> bool {
     let seconds = scene.policy.payback_seconds;
     let cost = swaps::weigh(scene, client, other).cost;
     alike
-        && wins > scene.policy.gain_percent / 100.0 * this.vcpus()
+        && wins > least_gain(scene, client)
         && (seconds <= 0.0 || cost <= wins * seconds)
         && judge::may_move(scene, other, MoveKind::Fairness, &mut Quick)
         && swaps::may_change(scene, client, other, MoveKind::Fairness)

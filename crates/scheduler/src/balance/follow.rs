@@ -9,8 +9,6 @@ use topology::Bytes;
 
 /// Less than this is not worth a system call.
 const LEAST_CHUNK: u64 = 1 << 20;
-/// Uneven parts of a home of several nodes are left alone up to this part of the memory, in percent.
-const UNEVEN_PERCENT: u64 = 10;
 
 /// A client with memory away from home.
 struct Behind {
@@ -111,24 +109,11 @@ fn waiting(scene: &Scene<'_>) -> BinaryHeap<Waiting> {
         if !queue::follows(scene, client) {
             return None;
         }
-        let (lost, away) = this.behind;
-        let bytes = away.max(uneven(this));
+        let (lost, bytes) = this.behind;
         let least = this.resident_bytes() as f64 * scene.policy.follow_least_percent / 100.0;
         (bytes >= LEAST_CHUNK && bytes as f64 >= least).then_some(Waiting { lost, bytes, client })
     };
     scene.clients.iter().enumerate().filter_map(of).collect()
-}
-
-/// Bytes that the fullest node of a home of several has beyond its equal part.
-fn uneven(client: &ClientScene<'_>) -> u64 {
-    if client.home.len() < 2 {
-        return 0;
-    }
-    let all = client.bytes_on(&client.home);
-    let part = all / client.home.len() as u64;
-    let most = client.home.iter().map(|&node| client.bytes_on(&[node])).max().unwrap_or(0);
-    let beyond = most.saturating_sub(part);
-    if beyond * 100 > all * UNEVEN_PERCENT { beyond } else { 0 }
 }
 
 /// Free memory of a node now for this kind of pages, less what stays free.
@@ -195,17 +180,12 @@ fn follow(scene: &Scene<'_>, behind: &mut Behind, budget: u64, taken: &mut Taken
     sent
 }
 
-/// Memory that belongs elsewhere, by node: what lies away from home, and what a home node has beyond its part.
+/// Memory away from home, by node. What lies on one node of a home of several stays: half of the threads are near it wherever it lies.
 fn sources(scene: &Scene<'_>, client: &ClientScene<'_>) -> Vec<(usize, u64)> {
     let extra = |node: usize| client.home.iter().map(|&from| scene.extra(from, node)).sum::<f64>();
-    let part = client.resident_bytes() / client.home.len().max(1) as u64;
-    let beyond = |&(node, bytes): &(usize, u64)| match client.home.contains(&node) {
-        false => Some((node, bytes)),
-        true if client.home.len() > 1 => Some((node, bytes.saturating_sub(part))),
-        true => None,
-    };
+    let away = |&(node, bytes): &(usize, u64)| (!client.home.contains(&node)).then_some((node, bytes));
     let moves = |(node, bytes): &(usize, u64)| *bytes > 0 && !client.waits(scene.nodes[*node].id, scene.at);
-    let mut sources: Vec<(usize, u64)> = client.resident.iter().flatten().filter_map(beyond).filter(moves).collect();
+    let mut sources: Vec<(usize, u64)> = client.resident.iter().flatten().filter_map(away).filter(moves).collect();
     sources.sort_by(|one, other| extra(other.0).total_cmp(&extra(one.0)).then(one.0.cmp(&other.0)));
     sources
 }

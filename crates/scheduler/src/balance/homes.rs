@@ -14,6 +14,10 @@ use topology::Bytes;
 const STRADDLE_STEPS: usize = 2_000;
 /// Without a payback time in the policy, the cost of coming to a home is weighed over so many seconds.
 const WEIGHED_SECONDS: f64 = 120.0;
+/// Part of a client's memory that must lie on one node to be taken for all of it.
+const ALL_PART: f64 = 0.9;
+/// Part of its memory that a client must have touched for that to say anything.
+const TOUCHED_PART: f64 = 0.1;
 /// A rebind counts as long ago after so many times the longest wait in a row.
 const CALM_FAILURES: u32 = 5;
 
@@ -38,6 +42,8 @@ enum Lack {
     NoCpu,
     /// It runs where it may not live.
     Elsewhere,
+    /// The balancer bound it beside the nodes that somebody bound its memory to.
+    BesideChosen,
 }
 
 impl Lack {
@@ -49,6 +55,10 @@ impl Lack {
                 format!("its home, node {}, has no CPU that it may use", scene.clients[client].known.home)
             }
             Self::NoCpu => "it has no CPU that it may use".to_owned(),
+            Self::BesideChosen => {
+                let chosen = scene.chosen(client).map_or_else(String::new, ToString::to_string);
+                format!("somebody bound its memory to node {chosen}, and its vCPUs run on nodes {}", runs_on())
+            }
             Self::Elsewhere => format!("its vCPUs run on nodes {}, where it may not live", runs_on()),
         }
     }
@@ -78,13 +88,19 @@ pub(super) fn settle(scene: &mut Scene<'_>, planned: &mut Vec<Planned>) {
     let mut adopted = 0;
     for (client, kind, lack) in homeless {
         let limit = scene.policy.adoptions_per_period;
-        if kind == MoveKind::Adopt && limit > 0 && adopted >= limit {
+        if kind == MoveKind::Adopt && (limit > 0 && adopted >= limit || !knows_enough(scene, client)) {
             continue;
         }
         let Some(home) = choose(scene, client) else { continue };
         adopted += u32::from(kind == MoveKind::Adopt);
         settle_at(scene, client, home, kind, &lack, planned);
     }
+}
+
+/// Whether a first home cannot be a wrong one for want of what nobody knows: where the client's memory is.
+fn knows_enough(scene: &Scene<'_>, client: usize) -> bool {
+    let homes = || (0..scene.nodes.len()).filter(|&node| scene.may_choose(client, node)).count();
+    scene.clients[client].resident.is_some() || homes() <= 1
 }
 
 fn settle_at(
@@ -108,7 +124,8 @@ fn settle_at(
 
 fn need(scene: &Scene<'_>, client: usize) -> Need {
     let this = &scene.clients[client];
-    if this.known.home.len() == 1 && scene.sits_at_home(client) && scene.may_live(client, this.home[0]) {
+    let choices = this.known.home.len() == 1 && this.home.len() == 1 && scene.may_choose(client, this.home[0]);
+    if choices && scene.sits_at_home(client) {
         return Need::Nothing;
     }
     let affinity = scene.affinity(client);
@@ -120,6 +137,11 @@ fn need(scene: &Scene<'_>, client: usize) -> Need {
     let lost = this.home.len() < this.known.home.len() || this.home.iter().any(|&node| !scene.may_live(client, node));
     if !this.known.home.is_empty() && lost {
         return if waits { Need::Nothing } else { Need::Home(MoveKind::Evacuate, Lack::HomeLost) };
+    }
+    // Memory policies may be read after the client was bound.
+    let beside = this.seen.chosen_nodes.is_some() && this.home.iter().any(|&node| !scene.may_choose(client, node));
+    if this.known.bound.is_some() && beside && !waits {
+        return Need::Home(MoveKind::Evacuate, Lack::BesideChosen);
     }
     match (this.home.is_empty(), waits) {
         (true, waits) => newcomer(scene, client, affinity, waits),
@@ -188,10 +210,22 @@ pub(super) fn calm(scene: &Scene<'_>, client: usize) -> bool {
 /// Whether a node has the cores and the memory for the whole client. Memory of which nobody knows does not stand in the way of
 /// a first home: any is better than none.
 fn takes_whole(scene: &Scene<'_>, client: usize, node: usize) -> bool {
+    scene.clients[client].vcpus() <= scene.nodes[node].cores && has_room(scene, client, node)
+}
+
+fn has_room(scene: &Scene<'_>, client: usize, node: usize) -> bool {
     let this = &scene.clients[client];
-    scene.may_live(client, node)
-        && this.vcpus() <= scene.nodes[node].cores
+    scene.may_choose(client, node)
         && (!scene.policy.memory_aware || scene.room.left(this, node).is_none() || scene.room.holds(this, node))
+}
+
+/// The node on which all of a client's memory lies, as good as; `None` where it is on several, or hardly touched.
+fn all_local(scene: &Scene<'_>, client: usize) -> Option<usize> {
+    let this = &scene.clients[client];
+    let all = this.resident_bytes();
+    let touched = all > 0 && all as f64 >= this.seen.memory_size.0 as f64 * TOUCHED_PART;
+    let holds = |&&(_, bytes): &&(usize, u64)| bytes as f64 >= all as f64 * ALL_PART;
+    this.resident.as_ref()?.iter().find(holds).filter(|_| touched).map(|&(node, _)| node)
 }
 
 /// The best home: one node if any holds the client, else the fewest, nearest nodes that do. `None` if it may live nowhere. Among nodes
@@ -199,29 +233,50 @@ fn takes_whole(scene: &Scene<'_>, client: usize, node: usize) -> bool {
 fn choose(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let this = &scene.clients[client];
     let nodes = (0..scene.nodes.len()).filter(|&node| takes_whole(scene, client, node));
-    let lost: Vec<(usize, f64)> = nodes.map(|node| (node, lost_at(scene, client, node))).collect();
+    let lost: Vec<(usize, f64)> = nodes.map(|node| (node, lost_at(scene, client, &[node]))).collect();
     let least = lost.iter().map(|&(_, lost)| lost).min_by(f64::total_cmp);
-    let near = least.map(|least| least + this.expected * scene.policy.gain_percent / 100.0);
+    let worth = (this.expected * scene.policy.gain_percent / 100.0).max(scene.policy.least_gain_cpus);
+    let near = least.map(|least| least + worth);
     let best = lost.iter().filter(|(_, lost)| near.is_some_and(|near| *lost <= near)).min_by(|one, other| {
         let bytes = |node: usize| Reverse(this.bytes_on(&[node]));
         bytes(one.0).cmp(&bytes(other.0)).then(one.1.total_cmp(&other.1)).then(one.0.cmp(&other.0))
     });
-    best.map(|&(node, _)| vec![node]).or_else(|| straddle(scene, client))
+    best.map(|&(node, _)| vec![node]).or_else(|| {
+        let straddles = straddle(scene, client)?;
+        let at_memory =
+            at_memory(scene, client).filter(|home| lost_at(scene, client, home) <= lost_at(scene, client, &straddles));
+        Some(at_memory.unwrap_or(straddles))
+    })
 }
 
-/// CPUs lost if the client lived on this node, the one-time cost spread over the payback time.
-fn lost_at(scene: &Scene<'_>, client: usize, node: usize) -> f64 {
+/// The node of a client's memory, where that has no core, but a hardware thread for each of its vCPUs.
+fn at_memory(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
+    let node = all_local(scene, client)?;
+    let fits = scene.clients[client].vcpus() <= scene.nodes[node].threads && has_room(scene, client, node);
+    fits.then(|| vec![node])
+}
+
+/// CPUs lost if the client lived on these nodes, the one-time cost spread over the payback time. Siblings count for a client whose memory
+/// does not say yet where it belongs: bringing a VM together is the business of locality moves, which know what it does.
+fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     let this = &scene.clients[client];
     let seconds = if scene.policy.payback_seconds > 0.0 { scene.policy.payback_seconds } else { WEIGHED_SECONDS };
-    let before = scene.nodes[node].expected;
-    let crowding = loss::crowding(scene, node, before + this.expected) - loss::crowding(scene, node, before);
-    crowding + loss::steady(scene, client, &[node]) + loss::transition(scene, client, &[node]) / seconds
+    let threads: f64 = home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
+    let crowding = |&node: &usize| {
+        let (before, part) = (scene.nodes[node].expected, scene.nodes[node].threads / threads);
+        loss::crowding(scene, node, before + this.expected * part) - loss::crowding(scene, node, before)
+    };
+    let steady = match all_local(scene, client) {
+        Some(_) => loss::stall(scene, this) * loss::of_memory(scene, client, home),
+        None => loss::steady(scene, client, home),
+    };
+    home.iter().map(crowding).sum::<f64>() + steady + loss::transition(scene, client, home) / seconds
 }
 
 /// The fewest, nearest nodes that hold the client together: the search that places new VMs, beside what is promised now.
 fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let this = &scene.clients[client];
-    let allowed: Vec<usize> = (0..scene.nodes.len()).filter(|&node| scene.may_live(client, node)).collect();
+    let allowed: Vec<usize> = (0..scene.nodes.len()).filter(|&node| scene.may_choose(client, node)).collect();
     let cores: f64 = allowed.iter().map(|&node| scene.nodes[node].cores).sum();
     if allowed.len() < 2 || this.vcpus() > cores {
         return (!allowed.is_empty()).then_some(allowed);

@@ -55,6 +55,8 @@ pub(super) struct Verdict {
     pub(super) cost: f64,
     /// Seconds until its memory begins to follow.
     pub(super) queue_seconds: f64,
+    /// Bytes that move for it, beyond what would move if the client stayed; negative: fewer.
+    pub(super) more_bytes: i128,
     /// What it is worth, to choose among moves.
     pub(super) worth: f64,
 }
@@ -102,6 +104,10 @@ pub(super) fn may_move(scene: &Scene<'_>, client: usize, kind: MoveKind, witness
         crate::Mobility::Fixed { because } => rule("mobility", format!("it may not be moved: {because}")),
         _ => rule("mobility", "it was already moved in this period".to_owned()),
     };
+    let nobody_knows = || {
+        let why = this.seen.memory_unknown_because.as_deref().unwrap_or("it was not readable in this period");
+        rule("memory_by_node", format!("where its memory lies is not known: {why}"))
+    };
     let unknown = || rule("demand", "its CPU use or its wait for CPUs was not readable in this period".to_owned());
     let trouble = this.known.trouble.as_ref().filter(|trouble| trouble.until > scene.at);
     let failed = || {
@@ -133,6 +139,7 @@ pub(super) fn may_move(scene: &Scene<'_>, client: usize, kind: MoveKind, witness
         refusal("owed_prevents_percent", owed, policy.owed_prevents_percent, "percent", text)
     };
     let _all_heard = refuse(!this.threads_move() || this.moved.is_some(), &fixed)
+        && refuse(this.resident.is_none(), &nobody_knows)
         && refuse(this.demand.is_none(), &unknown)
         && refuse(trouble.is_some(), &failed)
         && refuse(rested < f64::from(policy.rest_periods), &rest)
@@ -160,6 +167,10 @@ pub(super) fn may_go(
     };
     let no_cpus = || rule("cpus", format!("node {} has no CPU that may be used", node.id));
     let affinity = || rule("node_affinity", format!("it may not live on node {}", node.id));
+    let chosen = || {
+        let chosen = scene.chosen(client).map_or_else(String::new, ToString::to_string);
+        rule("chosen_nodes", format!("somebody bound its memory to node {chosen}: that is where its home may be"))
+    };
     let small = || {
         let text = format!("node {} has {} usable cores", node.id, node.cores);
         refusal("least_cores_node", node.cores, policy.least_cores_node.into(), "cores", text)
@@ -186,10 +197,22 @@ pub(super) fn may_go(
     let full = policy.memory_aware && !scene.room.holds_with(this, to, freed);
     let _all_heard = refuse(!scene.has_cpus(to), &no_cpus)
         && refuse(scene.has_cpus(to) && !scene.may_live(client, to), &affinity)
+        && refuse(scene.may_live(client, to) && !scene.may_choose(client, to), &chosen)
         && refuse(node.cores < f64::from(policy.least_cores_node), &small)
         && refuse(returns, &back)
         && refuse(full, &short);
     may
+}
+
+/// Whether what is won is worth moving memory for.
+pub(super) fn enough(scene: &Scene<'_>, gain: f64, witness: &mut impl Witness) -> bool {
+    let least = scene.policy.least_gain_cpus;
+    if gain >= least {
+        return true;
+    }
+    let text = || format!("it wins {} CPUs: too little to move memory for", super::decimal(gain, 2));
+    witness.hears(|| refusal("least_gain_cpus", gain, least, "CPUs", text()));
+    false
 }
 
 /// Gains and costs of going to `to` alone, without any threshold.
@@ -217,6 +240,7 @@ pub(super) fn weigh(scene: &Scene<'_>, client: usize, to: usize) -> Verdict {
         remote_gain: remote_gain * scene.policy.locality_weight,
         cost,
         queue_seconds: loss::queue_seconds(scene, client, &target),
+        more_bytes: loss::moving(scene, client, &target) - loss::moving(scene, client, &this.home),
         worth: 0.0,
     }
 }

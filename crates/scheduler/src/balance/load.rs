@@ -44,6 +44,10 @@ pub(super) fn pairs(scene: &Scene<'_>) -> Vec<(usize, usize)> {
     for (i, &from) in nodes.iter().enumerate() {
         for (j, &to) in nodes.iter().enumerate() {
             let apart = percent[i] - percent[j];
+            // What the judge would refuse for every client of the node.
+            if scene.policy.least_gain_cpus > 0.0 && !scene.is_crowded(from) {
+                continue;
+            }
             if apart >= scene.policy.imbalance_percent && apart > 0.0 {
                 pairs.push((apart, from, to));
             }
@@ -145,6 +149,9 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
     if !unreserved(scene, to, &verdict, witness) || !follows_soon(scene, &verdict, witness) {
         verdict.accepted = false;
     }
+    if !crowded(scene, from, witness) || !judge::enough(scene, verdict.gain(), witness) {
+        verdict.accepted = false;
+    }
     if policy.payback_seconds > 0.0 && !pays(scene, &verdict, witness) {
         verdict.accepted = false;
     }
@@ -154,6 +161,16 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
         pre - post + policy.locality_weight * local_points(scene, client, to)
     };
     verdict
+}
+
+/// Whether anybody on the node that is left waits for a CPU or shares a core: else there is no load to take away.
+pub(super) fn crowded(scene: &Scene<'_>, from: usize, witness: &mut impl Witness) -> bool {
+    if scene.policy.least_gain_cpus <= 0.0 || scene.is_crowded(from) {
+        return true;
+    }
+    let node = scene.nodes[from].id;
+    witness.hears(|| rule("load", format!("nobody on node {node} waits for a CPU or shares a core")));
+    false
 }
 
 /// Whether memory that must follow need not wait too long for other memory.

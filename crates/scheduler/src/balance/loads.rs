@@ -107,6 +107,8 @@ pub(super) fn add(scene: &mut Scene<'_>, client: usize, sign: f64) {
         let node = &mut scene.nodes[node];
         node.load = (node.load + sign * client.load * node.threads / all).max(0.0);
         node.expected = (node.expected + sign * client.expected * node.threads / all).max(0.0);
+        let waited = client.seen.cpu_waited.filter(|waited| waited.is_finite()).unwrap_or(0.0);
+        node.waited = (node.waited + sign * waited * node.threads / all).max(0.0);
     }
 }
 

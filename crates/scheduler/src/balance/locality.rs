@@ -1,7 +1,7 @@
 //! Locality moves: threads go to where their memory is, or nearer to the rest of their VM, where that is better than memory
 //! coming to them.
 
-use super::judge::{self, Quick, Verdict, Witness, refusal, rule};
+use super::judge::{self, Quick, Verdict, Witness, refusal};
 use super::load::{self, local_points};
 use super::plan::Planned;
 use super::scene::Scene;
@@ -98,7 +98,7 @@ fn wide(scene: &Scene<'_>) -> Vec<(f64, usize, usize)> {
 pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut impl Witness) -> Verdict {
     let this = &scene.clients[client];
     if this.resident.is_none() {
-        witness.hears(|| rule("memory_by_node", "where its memory lies was not readable in this period".to_owned()));
+        // `judge::may_move` says why.
         return Verdict::default();
     }
     let mut verdict = judge::weigh(scene, client, to);
@@ -149,7 +149,9 @@ fn worth(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict, witness
     let worth = locality + verdict.crowding_gain.min(0.0);
     let percent = 100.0 * worth / busy;
     if percent >= policy.gain_percent {
-        return Some(worth);
+        // Threads that go to their memory spare it the way: that is worth it however little is won.
+        let enough = verdict.more_bytes <= 0 || judge::enough(scene, worth, witness);
+        return enough.then_some(worth);
     }
     let text = || {
         format!(

@@ -68,18 +68,24 @@ pub(super) fn memory_extra(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[
 
 /// What the client loses at `home` for good: memory that cannot follow, memory spread over a home of several nodes, siblings.
 pub(super) fn steady(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
+    stall(scene, &scene.clients[client]) * (of_memory(scene, client, home) + of_siblings(scene, client, home))
+}
+
+/// Extra distance to its memory that stays.
+pub(super) fn of_memory(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     let this = &scene.clients[client];
     let follows = this.memory_moves() && scene.policy.move_memory;
     let inner = || home.iter().map(|&node| extra_to(scene, home, node)).sum::<f64>() / home.len().max(1) as f64;
-    let memory =
-        if follows { inner() + stuck_extra(scene, this, home) } else { memory_extra(scene, this, home).unwrap_or(0.0) };
+    if follows { inner() + stuck_extra(scene, this, home) } else { memory_extra(scene, this, home).unwrap_or(0.0) }
+}
+
+/// Extra distance to its siblings, by their part of the waits.
+fn of_siblings(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     let family = scene.clients[client].family;
-    let siblings = if scene.policy.distance_aware && family.1 - family.0 > 1 {
-        sibling_extra(scene, client, home).unwrap_or(0.0) * scene.policy.sibling_percent / 100.0
-    } else {
-        0.0
-    };
-    stall(scene, this) * (memory + siblings)
+    if !scene.policy.distance_aware || family.1 - family.0 < 2 {
+        return 0.0;
+    }
+    sibling_extra(scene, client, home).unwrap_or(0.0) * scene.policy.sibling_percent / 100.0
 }
 
 /// Extra distance to the memory that is known not to move, by its part of the whole.
@@ -103,6 +109,15 @@ pub(super) fn transition(scene: &Scene<'_>, client: usize, home: &[usize]) -> f6
     let queued = queue::before(scene, client, (lost, bytes)) as f64;
     let copying = bytes as f64 / scene.policy.copy_bytes_per_cpu_second.0.max(1) as f64;
     copying + lost * (queued + bytes as f64 / 2.0) / rate(scene)
+}
+
+/// Bytes that move when the client is at a home.
+pub(super) fn moving(scene: &Scene<'_>, client: usize, home: &[usize]) -> i128 {
+    let this = &scene.clients[client];
+    if !this.memory_moves() || !scene.policy.move_memory {
+        return 0;
+    }
+    away(scene, this, home).0.into()
 }
 
 /// Seconds until the memory of a client that goes to `home` begins to follow.

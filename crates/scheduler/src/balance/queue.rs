@@ -48,10 +48,15 @@ impl Queue {
     }
 }
 
-/// Whether a client has memory that follows it.
+/// Whether a client has memory that follows it: not to a home beside the nodes that somebody bound it to.
 pub(super) fn follows(scene: &Scene<'_>, client: usize) -> bool {
-    let client = &scene.clients[client];
-    client.memory_moves() && !client.home.is_empty() && client.resident.is_some()
+    let this = &scene.clients[client];
+    let may_come = this
+        .seen
+        .chosen_nodes
+        .as_ref()
+        .is_none_or(|chosen| this.home.iter().all(|&node| chosen.contains(scene.nodes[node].id)));
+    this.memory_moves() && !this.home.is_empty() && this.resident.is_some() && may_come
 }
 
 /// What a client would lose at `home` until its memory has come, in CPUs, and the bytes that come.

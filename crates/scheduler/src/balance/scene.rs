@@ -22,7 +22,9 @@ pub(super) struct NodeScene<'a> {
     pub(super) size: u64,
     /// CPU time, in CPUs, that clients and everything else here are entitled to.
     pub(super) load: f64,
-    /// The same with what may be expected of clients that idle or are not known yet: for the choice of a first home.
+    /// CPUs that its clients waited for.
+    pub(super) waited: f64,
+    /// The load with what may be expected of clients that idle or are not known yet: for the choice of a first home.
     pub(super) expected: f64,
 }
 
@@ -197,6 +199,25 @@ impl<'a> Scene<'a> {
         self.has_cpus(node) && affinity.is_none_or(|affinity| affinity.contains(self.nodes[node].id))
     }
 
+    /// The nodes that somebody bound the client's memory to; `None` where nobody did, and where none of them may be a home: memory alone
+    /// on a node without CPUs says nothing of where the threads belong.
+    pub(super) fn chosen(&self, client: usize) -> Option<&NodeSet> {
+        let chosen = self.clients[client].seen.chosen_nodes.as_ref()?;
+        let can_live = |id: NodeId| self.index(id).is_some_and(|node| self.may_live(client, node));
+        chosen.iter().any(can_live).then_some(chosen)
+    }
+
+    /// Whether a node may be chosen as the client's home: it may live there, and nobody bound its memory elsewhere.
+    pub(super) fn may_choose(&self, client: usize, node: usize) -> bool {
+        self.may_live(client, node) && self.chosen(client).is_none_or(|chosen| chosen.contains(self.nodes[node].id))
+    }
+
+    /// Whether clients of a node wait for a CPU, or share cores with each other: all cores are busy then.
+    pub(super) fn is_crowded(&self, node: usize) -> bool {
+        let this = &self.nodes[node];
+        this.load >= this.cores || this.waited >= self.policy.least_gain_cpus
+    }
+
     /// How much farther than local memory `to` is from the CPUs of `from`: 0 for local, 1 for twice as far.
     pub(super) fn extra(&self, from: usize, to: usize) -> f64 {
         self.extra[from * self.nodes.len() + to]
@@ -322,7 +343,7 @@ fn nodes<'a>(machine: &'a Machine, observation: &'a Observation) -> Vec<NodeScen
         cores.sort_unstable();
         cores.dedup();
         let size = machine.node(id).map_or(0, |node| node.memory.0);
-        NodeScene { id, seen, cores: cores.len() as f64, threads, size, load: 0.0, expected: 0.0 }
+        NodeScene { id, seen, cores: cores.len() as f64, threads, size, load: 0.0, waited: 0.0, expected: 0.0 }
     };
     ids.into_iter().map(node).collect()
 }

@@ -89,7 +89,8 @@ fn judge_load(scene: &Scene<'_>, one: usize, other: usize) -> Option<(f64, Strin
         return None;
     }
     let verdict = weigh(scene, one, other);
-    if !load::follows_soon(scene, &verdict, &mut Quick) {
+    let needed = load::crowded(scene, from, &mut Quick) && judge::enough(scene, verdict.gain(), &mut Quick);
+    if !needed || !load::follows_soon(scene, &verdict, &mut Quick) {
         return None;
     }
     let worth = if scene.policy.payback_seconds > 0.0 {
@@ -151,6 +152,7 @@ pub(super) fn weigh(scene: &Scene<'_>, one: usize, other: usize) -> Verdict {
         remote_gain: first.remote_gain + second.remote_gain,
         cost: first.cost + second.cost,
         queue_seconds: first.queue_seconds.max(second.queue_seconds),
+        more_bytes: first.more_bytes + second.more_bytes,
         ..first
     }
 }
@@ -213,7 +215,8 @@ fn judge_locality(scene: &Scene<'_>, one: usize, other: usize) -> Option<String>
     if policy.payback_seconds > 0.0 {
         let busy = |client: usize| scene.clients[client].demand.unwrap_or(0.0);
         let worth = verdict.gain() - verdict.cost / policy.payback_seconds;
-        if worth < policy.gain_percent / 100.0 * (busy(one) + busy(other)).max(0.01) {
+        let enough = verdict.more_bytes <= 0 || judge::enough(scene, worth, &mut Quick);
+        if !enough || worth < policy.gain_percent / 100.0 * (busy(one) + busy(other)).max(0.01) {
             return None;
         }
     } else if points * policy.locality_weight < policy.gain_percent {

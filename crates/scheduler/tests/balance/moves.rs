@@ -9,6 +9,16 @@ use topology::Bytes;
 const TEN: &str = "numa:2(memory=16GiB) core:10 pu:1";
 const EIGHT: &str = "numa:2(memory=16GiB) core:8 pu:1";
 
+/// Thresholds one by one: little load is moved as well as much.
+fn without_floor() -> BalancePolicy {
+    BalancePolicy { least_gain_cpus: 0.0, ..BalancePolicy::default() }
+}
+
+/// A host of these nodes without a floor.
+fn light(machine: &str) -> Toy {
+    Toy { policy: without_floor(), ..Toy::new(machine) }
+}
+
 fn fixed(toy: &mut Toy, name: &str, wants: f64, node: u32) {
     let vcpus = wants.ceil() as u32;
     toy.vm(name, vcpus, wants, Some(node), &[(node, 16)]).mobility = Mobility::Fixed { because: "a test".to_owned() };
@@ -38,12 +48,12 @@ fn refused(toy: &mut Toy, vm: &str, node: u32) -> Vec<String> {
 #[test]
 fn a_difference_of_ten_points_is_acted_on() {
     // Node 0: 0.5 + 0.5 = 1.0 CPU of 10 cores, 10 points more than node 1. One of them moves: 5 and 5 points.
-    let mut toy = Toy::new(TEN);
+    let mut toy = light(TEN);
     toy.vm("a", 1, 0.5, Some(0), &[(0, 16)]);
     toy.vm("b", 1, 0.5, Some(0), &[(0, 16)]);
     assert_eq!(first_moves(&mut toy), moved(MoveKind::Load, "a", "1"));
     // 0.5 + 0.49 = 0.99 CPUs: 9.9 points.
-    let mut toy = Toy::new(TEN);
+    let mut toy = light(TEN);
     toy.vm("a", 1, 0.5, Some(0), &[(0, 16)]);
     toy.vm("b", 1, 0.49, Some(0), &[(0, 16)]);
     assert_eq!(first_moves(&mut toy), []);
@@ -53,7 +63,7 @@ fn a_difference_of_ten_points_is_acted_on() {
 #[test]
 fn a_move_must_shrink_the_difference_by_two_points() {
     // 1 CPU that moves shrinks the difference by 20 points: 0.125 CPUs by 2.5, 0.0625 CPUs by 1.25. The thrash guard is off.
-    let policy = BalancePolicy { thrash_percent: 100.0, ..BalancePolicy::default() };
+    let policy = BalancePolicy { thrash_percent: 100.0, ..without_floor() };
     let mut toy = Toy { policy: policy.clone(), ..Toy::new(TEN) };
     fixed(&mut toy, "rock", 2.0, 0);
     toy.vm("a", 1, 0.125, Some(0), &[(0, 16)]);
@@ -68,12 +78,12 @@ fn a_move_must_shrink_the_difference_by_two_points() {
 #[test]
 fn after_a_move_at_most_half_of_the_difference_is_left() {
     // 1.5 fixed + 0.5: 20 points before; 15 and 5 after, 10 points: half, just enough.
-    let mut toy = Toy::new(TEN);
+    let mut toy = light(TEN);
     fixed(&mut toy, "rock", 1.5, 0);
     toy.vm("a", 1, 0.5, Some(0), &[(0, 16)]);
     assert_eq!(first_moves(&mut toy), moved(MoveKind::Load, "a", "1"));
     // 1.75 fixed + 0.5: 22.5 points before; 17.5 and 5 after, 12.5 points: 55.6 %.
-    let mut toy = Toy::new(TEN);
+    let mut toy = light(TEN);
     fixed(&mut toy, "rock", 1.75, 0);
     toy.vm("a", 1, 0.5, Some(0), &[(0, 16)]);
     assert_eq!(first_moves(&mut toy), []);
@@ -102,13 +112,13 @@ fn clients_that_wait_are_helped_although_the_difference_stays_large() {
 fn a_move_must_pay_back_in_time() {
     // 0.5 + 0.5 on node 0 lose 0.2 x 1^2 / 10 = 0.02 CPUs, apart 2 x 0.2 x 0.25 / 10 = 0.01: a gain of 0.01 CPUs, 1.2 CPU s
     // in 120 s. Copying 1 GiB takes 1 CPU s, and 30 % of 0.5 CPUs wait for remote memory during half of the 4 s: 0.3 CPU s.
-    let mut toy = Toy::new(TEN);
+    let mut toy = light(TEN);
     toy.vm("a", 1, 0.5, Some(0), &[(0, 1024)]);
     toy.vm("b", 1, 0.5, Some(0), &[(0, 1024)]);
     assert_eq!(first_moves(&mut toy), []);
     assert!(refused(&mut toy, "a", 1).contains(&"payback_seconds".to_owned()));
     // 896 MiB: 0.875 + 0.15 x 1.75 = 1.14 CPU s.
-    let mut toy = Toy::new(TEN);
+    let mut toy = light(TEN);
     toy.vm("a", 1, 0.5, Some(0), &[(0, 896)]);
     toy.vm("b", 1, 0.5, Some(0), &[(0, 896)]);
     assert_eq!(first_moves(&mut toy).len(), 1);
@@ -327,7 +337,7 @@ fn of_equal_targets_the_one_near_the_vm_s_other_half_is_taken() {
 
 /// Two VMs at home on node 0, one of them busy while it starts; when it appears, and what the next `periods` do.
 fn busy_start(appears_first: bool, periods: usize) -> (Vec<(MoveKind, String, String)>, Toy) {
-    let mut toy = Toy::new(TEN);
+    let mut toy = light(TEN);
     toy.vm("old", 1, 0.5, Some(0), &[(0, 16)]);
     if !appears_first {
         toy.periods(1);
@@ -350,7 +360,7 @@ fn a_vm_that_appeared_at_home_is_not_moved_for_the_load_of_its_start() {
     let (moved, _) = busy_start(true, 2);
     assert_eq!(moved.first(), Some(&(MoveKind::Load, "starts".to_owned(), "1".to_owned())));
     // ESXi knows no such rest.
-    let policy = BalancePolicy { rest_periods: 0, ..BalancePolicy::default() };
+    let policy = BalancePolicy { rest_periods: 0, ..without_floor() };
     let mut toy = Toy { policy, ..Toy::new(TEN) };
     toy.periods(1);
     fixed(&mut toy, "rock", 1.0, 0);
@@ -366,4 +376,54 @@ fn a_vm_that_appeared_goes_to_its_memory_without_rest() {
     toy.vm("starts", 1, 0.0, Some(0), &[(1, 4096)]);
     let decided = toy.periods(4);
     assert_eq!(moves(&decided).first(), Some(&(MoveKind::Locality, "starts".to_owned(), "1".to_owned())));
+}
+
+#[test]
+fn what_wins_little_is_not_worth_memory() {
+    // Eight cores, all busy: 7.75 + 0.25 CPUs lose 0.2 x 8^2 / 8 = 1.6; without the small one 0.2 x 7.75^2 / 8 = 1.502, and it loses
+    // 0.2 x 0.25^2 / 8 = 0.002 elsewhere. 0.096 CPUs are won; with 0.1 CPUs of 8, 0.2 x (8^2 - 7.9^2 - 0.1^2) / 8 = 0.0395.
+    let with = |small: f64, floor: f64| {
+        let policy =
+            BalancePolicy { least_gain_cpus: floor, gain_percent: 1.0, thrash_percent: 100.0, ..without_floor() };
+        let mut toy = Toy { policy, ..Toy::new(EIGHT) };
+        fixed(&mut toy, "rock", 8.0 - small, 0);
+        toy.vm("a", 1, small, Some(0), &[(0, 16)]);
+        toy
+    };
+    assert_eq!(first_moves(&mut with(0.25, 0.05)), moved(MoveKind::Load, "a", "1"));
+    let mut toy = with(0.1, 0.05);
+    assert_eq!(first_moves(&mut toy), []);
+    assert!(refused(&mut toy, "a", 1).contains(&"least_gain_cpus".to_owned()), "{:?}", refused(&mut toy, "a", 1));
+    assert_eq!(first_moves(&mut with(0.1, 0.03)), moved(MoveKind::Load, "a", "1"));
+}
+
+#[test]
+fn where_nobody_waits_or_shares_a_core_no_load_is_moved() {
+    // 3.5 + 3.5 of 8 CPUs are 88 points, and would win 0.2 x 7^2 / 8 - 2 x 0.2 x 3.5^2 / 8 = 0.61 CPUs of caches and clock.
+    let mut toy = Toy::new(EIGHT);
+    toy.vm("a", 4, 3.5, Some(0), &[(0, 192)]);
+    toy.vm("b", 4, 3.5, Some(0), &[(0, 192)]);
+    assert_eq!(first_moves(&mut toy), []);
+    let why = toy.why("a");
+    let refused = &why.clients[0].candidates[1].refused;
+    assert_eq!(refused[0].because, "nobody on node 0 waits for a CPU or shares a core", "{refused:?}");
+    // All cores are busy: one goes.
+    let mut toy = Toy::new(EIGHT);
+    toy.vm("a", 4, 4.0, Some(0), &[(0, 192)]);
+    toy.vm("b", 4, 4.0, Some(0), &[(0, 192)]);
+    assert_eq!(first_moves(&mut toy).len(), 1);
+}
+
+#[test]
+fn the_halves_of_an_idle_wide_vm_stay_where_their_memory_is() {
+    // Two and two nodes are neighbours; the halves are on nodes 0 and 2, with 48 MiB each. Together they would win
+    // 20 % of 30 % of 0.05 CPUs for each unit of distance: nothing.
+    let mut toy = Toy::new("numa:4(memory=16GiB) core:8 pu:1");
+    toy.distances(&[[10, 12, 20, 20], [12, 10, 20, 20], [20, 20, 10, 12], [20, 20, 12, 10]]);
+    let half = toy.vm("other", 2, 0.05, Some(2), &[(2, 48)]).clients.remove(0);
+    toy.vms.clear();
+    toy.vm("wide", 2, 0.05, Some(0), &[(0, 48)]).clients.push(half);
+    let decisions = toy.periods(60);
+    assert_eq!(moves(&decisions), []);
+    assert_eq!(decisions, []);
 }

@@ -18,24 +18,29 @@ struct RandomVm {
     untouched_mib: u64,
     mobility: u8,
     shares: u32,
+    choice: u8,
 }
 
 fn vm() -> impl Strategy<Value = RandomVm> {
     let home = prop_oneof![Just(None), (0u32..8).prop_map(Some)];
     let size = (0u32..8, 16u64..3000, 0u64..1000);
-    (prop_oneof![5 => Just(1usize), 1 => Just(2)], 1u32..6, 0.0f64..1.0, home, size, 0u8..10, 1u32..4).prop_map(
-        |(clients, vcpus, busy, bound, (memory_node, memory_mib, untouched_mib), mobility, shares)| RandomVm {
-            clients,
-            vcpus,
-            busy,
-            bound,
-            memory_node,
-            memory_mib,
-            untouched_mib,
-            mobility,
-            shares: shares * 512,
-        },
-    )
+    (prop_oneof![5 => Just(1usize), 1 => Just(2)], 1u32..6, 0.0f64..1.0, home, size, 0u8..10, (1u32..4, 0u8..12))
+        .prop_map(
+            |(clients, vcpus, busy, bound, (memory_node, memory_mib, untouched_mib), mobility, (shares, choice))| {
+                RandomVm {
+                    clients,
+                    vcpus,
+                    busy,
+                    bound,
+                    memory_node,
+                    memory_mib,
+                    untouched_mib,
+                    mobility,
+                    shares: shares * 512,
+                    choice,
+                }
+            },
+        )
 }
 
 fn toy() -> impl Strategy<Value = Toy> {
@@ -54,6 +59,8 @@ fn toy() -> impl Strategy<Value = Toy> {
                 }
                 let new = toy.vm(&format!("vm{index:02}"), vm.vcpus, wants, bound, &[(memory, vm.memory_mib)]);
                 new.clients[0].size = Bytes::from_mib(vm.memory_mib + vm.untouched_mib);
+                new.clients[0].chosen = (vm.choice < 2).then(|| [NodeId(memory)].into_iter().collect());
+                new.clients[0].unknown = (vm.choice == 2).then(|| "random".to_owned());
                 let client: ToyClient = new.clients[0].clone();
                 new.clients = vec![client; vm.clients];
                 new.shares = vm.shares;
@@ -83,12 +90,15 @@ fn check_actions(toy: &Toy, decisions: &[Decision]) -> Result<(), TestCaseError>
         prop_assert!(!decision.because.is_empty());
         match &decision.action {
             Action::Bind { home, cpus, .. } => {
+                prop_assert!(client.chosen.as_ref().is_none_or(|chosen| home.is_subset(chosen)), "{decision:?}");
+                prop_assert!(client.unknown.is_none() || decision.kind == MoveKind::Evacuate, "{decision:?}");
                 let all: topology::CpuSet =
                     home.iter().flat_map(|node| toy.cpus(node.0).iter().collect::<Vec<_>>()).collect();
                 prop_assert!(!cpus.is_empty() && *cpus == all, "{decision:?}");
                 prop_assert!(*cpus != client.cpus, "{decision:?}");
             }
             Action::MoveMemory { from, to, at_most, .. } => {
+                prop_assert!(client.chosen.as_ref().is_none_or(|chosen| chosen.contains(*to)), "{decision:?}");
                 prop_assert!(matches!(vm.mobility, Mobility::Movable));
                 prop_assert!(from != to && client.memory.get(from).is_some_and(|here| here >= at_most), "{decision:?}");
                 *coming.entry(*to).or_default() += at_most.0;

@@ -17,6 +17,10 @@ pub(crate) struct ToyClient {
     pub(crate) size: Bytes,
     pub(crate) huge_page_size: Option<Bytes>,
     pub(crate) traffic: Option<Traffic>,
+    /// Nodes that somebody bound its memory to.
+    pub(crate) chosen: Option<NodeSet>,
+    /// Why nobody can say where its memory is.
+    pub(crate) unknown: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +82,17 @@ impl Toy {
         let memory: BTreeMap<NodeId, Bytes> =
             memory.iter().map(|&(node, mib)| (NodeId(node), Bytes::from_mib(mib))).collect();
         let size = memory.values().copied().sum();
-        let client = ToyClient { vcpus, wants, cpus, memory, size, huge_page_size: None, traffic: None };
+        let client = ToyClient {
+            vcpus,
+            wants,
+            cpus,
+            memory,
+            size,
+            huge_page_size: None,
+            traffic: None,
+            chosen: None,
+            unknown: None,
+        };
         let key = VmKey { name: name.to_owned(), pid: 100 + self.vms.len() as u32, started: 1 };
         let vm = ToyVm { key, clients: vec![client], mobility: Mobility::Movable, shares: 1024, node_affinity: None };
         self.vms.push(vm);
@@ -146,7 +160,9 @@ impl Toy {
                     cpus: client.cpus.clone(),
                     cpu_used: self.figures.then_some(used[v][c]),
                     cpu_waited: self.figures.then_some(client.wants - used[v][c]),
-                    memory: Some(client.memory.clone()),
+                    memory: client.unknown.is_none().then(|| client.memory.clone()),
+                    memory_unknown_because: client.unknown.clone(),
+                    chosen_nodes: client.chosen.clone(),
                     memory_size: client.size,
                     huge_page_size: client.huge_page_size,
                     traffic: client.traffic,

@@ -38,8 +38,7 @@ fn watch(machine: &str, trace: &Trace, limits: Limits, balancer: &mut Balancer<'
                 *binds.entry(*kind).or_default() += 1;
             }
         }
-        let actions: Vec<Outcome> = done.into_iter().map(|(_, outcome)| outcome).collect();
-        violations.extend(check(&mut checker, &before, &actions, &host.peek()));
+        violations.extend(check(&mut checker, &before, &done, &host.peek()));
     }
     Watched { host, checker, violations, binds }
 }
@@ -126,6 +125,7 @@ fn every_rival_conserves_cpus_and_bytes() {
         moved_bytes_per_second: None,
         rebinds_per_period: None,
         return_s: 0.0,
+        turn_s: 0.0,
         least_part: 0.0,
         window_s: 60.0,
     };
@@ -156,6 +156,7 @@ fn broken(balancer: &mut Balancer<'_>) -> Vec<&'static str> {
         moved_bytes_per_second: Some(100 << 20),
         rebinds_per_period: Some(2),
         return_s: 30.0,
+        turn_s: 30.0,
         least_part: 0.5,
         window_s: 60.0,
     };
@@ -197,6 +198,7 @@ fn a_balancer_that_piles_all_on_one_node_starves_some() {
         moved_bytes_per_second: None,
         rebinds_per_period: None,
         return_s: 0.0,
+        turn_s: 0.0,
         least_part: 0.75,
         window_s: 60.0,
     };

@@ -1,9 +1,9 @@
-//! The balancer on a host where things go wrong. A seed draws the machine, the VMs, the kinds of faults and each fault; of one that fails, the
-//! whole story is printed.
+//! The balancer on a host where things go wrong. A seed draws the machine, the VMs, the kinds of faults and each fault; of one that fails, what
+//! was decided before the first break of a law is printed.
 
 use crate::modelled::{Outcome, check, limits, model};
 use proptest::prelude::*;
-use scheduler::balance::{BalancePolicy, BalanceState, record, step};
+use scheduler::balance::{BalancePolicy, BalanceState, MoveKind, record, step};
 use scheduler::{Act, Action, Moment, Observation, Observe};
 use simulator::MaxMin;
 use simulator::checkers::Checker;
@@ -41,15 +41,26 @@ impl Case {
     }
 }
 
-/// Runs one seed; what was wrong, first things first, and how many actions were asked for and failed.
-fn run(seed: u64, tell: bool) -> (Vec<String>, [u32; 2]) {
+/// Decisions that are told before the first break of a law.
+const TOLD: usize = 40;
+
+/// What became of one seed.
+#[derive(Debug, PartialEq)]
+struct Story {
+    /// What was wrong, first things first.
+    wrong: Vec<String>,
+    /// What the seed drew, and what was decided until something was wrong.
+    told: Vec<String>,
+    /// Actions that were asked for, and that failed.
+    counts: [u32; 2],
+}
+
+fn run(seed: u64) -> Story {
     let case = Case::draw(seed);
     let model = model(case.machine);
     let mut trace = case.rule.generate(model.machine(), seed);
     FaultyHost::hold_memory(&case.faults, &mut trace, seed);
-    if tell {
-        println!("{}: {:?}\n{:?}", case.machine, case.rule, case.faults);
-    }
+    let mut told = vec![format!("{}: {:?}\n{:?}", case.machine, case.rule, case.faults)];
     let host = SimulatedHost::new(model, Box::new(MaxMin::default()), KernelRules::default(), seed);
     let mut host = FaultyHost::new(host, case.faults.clone(), seed);
     let policy = BalancePolicy::default();
@@ -62,22 +73,22 @@ fn run(seed: u64, tell: bool) -> (Vec<String>, [u32; 2]) {
         let Ok(observation) = host.observe() else { continue };
         let before = host.truth().expect("a look").clone();
         wrong.extend(restart(host.machine(), &policy, &state, &observation));
-        let mut actions: Vec<Outcome> = Vec::new();
+        let mut actions: Vec<(Option<MoveKind>, Outcome)> = Vec::new();
         for decision in step(host.machine(), &policy, &mut state, &observation) {
             let outcome = host.carry_out(&decision.action);
-            if tell {
-                println!("{} s: {:?}: {:?}: {outcome:?}", now.0 / 1000, decision.kind, decision.action);
+            if wrong.is_empty() {
+                told.push(format!("{} s: {:?}: {:?}: {outcome:?}", now.0 / 1000, decision.kind, decision.action));
             }
             record(&policy, &mut state, &decision, &outcome);
             counts[0] += 1;
             counts[1] += u32::from(outcome.is_err());
-            actions.push((decision.action, outcome));
+            actions.push((Some(decision.kind), (decision.action, outcome)));
         }
         let after = host.inner().peek();
         wrong.extend(check(&mut checker, &before, &actions, &after).iter().map(ToString::to_string));
         wrong.extend(homes_without_cpus(&after, &actions).map(|what| format!("at {} s: {what}", now.0 / 1000)));
     }
-    (wrong, counts)
+    Story { wrong, told, counts }
 }
 
 /// A balancer that restarts from what it wrote down does what it would have done.
@@ -103,8 +114,11 @@ fn limits_with_faults(policy: &BalancePolicy, faults: &FaultRule) -> simulator::
 }
 
 /// Bindings that were carried out to CPUs of which none is there.
-fn homes_without_cpus<'a>(after: &'a Observation, actions: &'a [Outcome]) -> impl Iterator<Item = String> + 'a {
-    actions.iter().filter_map(|(action, outcome)| {
+fn homes_without_cpus<'a>(
+    after: &'a Observation,
+    actions: &'a [(Option<MoveKind>, Outcome)],
+) -> impl Iterator<Item = String> + 'a {
+    actions.iter().filter_map(|(_, (action, outcome))| {
         let (Action::Bind { vm, home, cpus, .. }, Ok(_)) = (action, outcome) else { return None };
         let is_there = home.iter().all(|node| after.nodes.contains_key(&node)) && !cpus.is_empty();
         (!is_there).then(|| format!("{} was bound to nodes {home}, CPUs {cpus}", vm.name))
@@ -117,10 +131,10 @@ properties::properties! {
     // A smaller seed is no smaller case.
     #[test]
     fn no_law_is_broken_whatever_fails(seed in any::<u64>().no_shrink()) {
-        let (wrong, _) = run(seed, false);
+        let Story { wrong, told, .. } = run(seed);
         if let Some(first) = wrong.first() {
-            run(seed, true);
-            prop_assert!(false, "{first} ({} in all)", wrong.len());
+            let last = told.len().saturating_sub(TOLD).max(1);
+            prop_assert!(false, "{}\n...\n{}\n{first} ({} in all)", told[0], told[last..].join("\n"), wrong.len());
         }
     }
 }
@@ -140,14 +154,14 @@ fn run_crowded(seed: u64) -> Vec<String> {
         replay.advance(host.inner(), now, |_, _| ()).expect("rates");
         let Ok(observation) = host.observe() else { continue };
         let before = host.truth().expect("a look").clone();
-        let mut actions: Vec<Outcome> = Vec::new();
+        let mut actions: Vec<(Option<MoveKind>, Outcome)> = Vec::new();
         let Some((&node, first)) = observation.nodes.iter().find(|(_, node)| !node.cpus.is_empty()) else { continue };
         for vm in &observation.vms {
             for client in vm.clients.iter().filter(|client| client.cpus != first.cpus) {
                 let (vm, client, cpus) = (vm.vm.clone(), client.id, first.cpus.clone());
                 let action = Action::Bind { vm, client, home: [node].into_iter().collect(), cpus };
                 let outcome = host.carry_out(&action);
-                actions.push((action, outcome));
+                actions.push((None, (action, outcome)));
             }
         }
         let after = host.inner().peek();
@@ -165,8 +179,8 @@ fn a_balancer_that_crowds_one_node_is_found_out_among_faults() {
 
 #[test]
 fn a_seed_replays_to_the_last_action_and_its_faults_are_felt() {
-    let once = run(5, false);
-    assert_eq!(once, run(5, false));
-    let [asked, refused] = once.1;
+    let once = run(5);
+    assert_eq!(once, run(5));
+    let [asked, refused] = once.counts;
     assert!(asked > 20 && refused > 2, "{asked} actions, {refused} failed: the faults test nothing");
 }

@@ -19,6 +19,8 @@ pub struct Limits {
     pub rebinds_per_period: Option<u32>,
     /// Seconds in which no client goes back to a home that it left, unless CPUs came or went meanwhile.
     pub return_s: f64,
+    /// The same for clients that take turns ([`Step::turns`]): where no arrangement is fair, they do so for ever, but not at once.
+    pub turn_s: f64,
     /// A VM gets at least this part of what it is entitled to (0 to 1) ...
     pub least_part: f64,
     /// ... over so many seconds.
@@ -49,11 +51,14 @@ pub struct Step<'a> {
     pub before: &'a Observation,
     /// What was asked for, and what became of it.
     pub actions: &'a [(Action, Result<Done, ActionError>)],
+    /// Clients that got another home because they, or those that changed places with them, had got less than their share for long.
+    pub turns: &'a [Client],
     /// The host after all actions, at the same moment; counters are not read.
     pub after: &'a Observation,
 }
 
-type Client = (VmKey, ClientId);
+/// A VM's client.
+pub type Client = (VmKey, ClientId);
 
 /// Remembers what it needs from step to step.
 #[derive(Clone, Debug)]

@@ -47,11 +47,13 @@ impl Checker {
     fn rebind(&mut self, step: &Step<'_>, client: &Client, cpus: &CpuSet, found: &mut Found) -> bool {
         let now = step.before.at;
         let window_ms = (self.limits.return_s * 1000.0) as u64;
+        let turn_ms = (self.limits.turn_s * 1000.0) as u64;
+        let away_ms = if step.turns.contains(client) { turn_ms } else { window_ms };
         let online: CpuSet = step.before.nodes.values().flat_map(|node| node.cpus.iter()).collect();
         let history = self.homes.entry(client.clone()).or_default();
         // `history` holds when a home was taken; it was left when the next one was.
         let left = history.windows(2).map(|pair| (pair[1].0, &pair[0].1)).next_back();
-        let returns = left.is_some_and(|(at, home)| home == cpus && now.0 < at.0 + window_ms);
+        let returns = left.is_some_and(|(at, home)| home == cpus && now.0 < at.0 + away_ms);
         let calm = now.0 >= self.hardware_changed.0 + window_ms || self.hardware_changed.0 == 0;
         found.unless(!returns || !calm, "to and fro", || {
             let at_s: Vec<f64> = history.iter().map(|(at, _)| at.0 as f64 / 1000.0).collect();

@@ -1,7 +1,8 @@
 //! A modelled host for tests.
 
-use scheduler::{ActionError, Done, Observation, Observe};
-use simulator::checkers::{Checker, Limits, Step, Violation};
+use scheduler::balance::MoveKind;
+use scheduler::{Action, ActionError, Done, Observation, Observe};
+use simulator::checkers::{Checker, Client, Limits, Step, Violation};
 use simulator::host::{KernelRules, SimulatedHost};
 use simulator::{MachineModel, MaxMin};
 use topology::CpuSet;
@@ -37,22 +38,31 @@ pub(crate) fn limits(policy: &scheduler::balance::BalancePolicy) -> Limits {
         moved_bytes_per_second: Some(policy.move_bytes_per_second.0),
         rebinds_per_period: Some(policy.moves_per_period.max(2)),
         return_s: (u64::from(policy.return_periods) * policy.period_ms) as f64 / 1000.0,
+        turn_s: (u64::from(policy.rest_periods) * policy.period_ms) as f64 / 1000.0,
         least_part: 0.5,
         window_s: 60.0,
     }
 }
 
 /// One action that was carried out.
-pub(crate) type Outcome = (scheduler::Action, Result<Done, ActionError>);
+pub(crate) type Outcome = (Action, Result<Done, ActionError>);
 
 /// Checks one period whose actions were carried out on a host that is now as `after` says.
 pub(crate) fn check(
     checker: &mut Checker,
     before: &Observation,
-    actions: &[Outcome],
+    decided: &[(Option<MoveKind>, Outcome)],
     after: &Observation,
 ) -> Vec<Violation> {
-    checker.check(&Step { before, actions, after })
+    let actions: Vec<Outcome> = decided.iter().map(|(_, outcome)| outcome.clone()).collect();
+    let fair = decided.iter().filter(|(kind, _)| *kind == Some(MoveKind::Fairness));
+    let turns: Vec<Client> = fair
+        .filter_map(|(_, (action, _))| match action {
+            Action::Bind { vm, client, .. } => Some((vm.clone(), *client)),
+            _ => None,
+        })
+        .collect();
+    checker.check(&Step { before, actions: &actions, turns: &turns, after })
 }
 
 /// Resident memory of the only client of the `vm`-th VM, in MiB by node.

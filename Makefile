@@ -3,17 +3,21 @@
 PREFIX ?= /usr/local
 RELEASE := target/release/homenode
 
-.PHONY: help demo test explore lab build guest dependencies bench documentation install clean
+.PHONY: help demo test test-long explore lab build guest dependencies bench documentation install clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: build ## install what is needed, build, run STREAM on this host and in VMs, print the tables
 	$(RELEASE) evaluate experiments/stream.toml
 
-test: dependencies guest ## run every test: format, lints, units, real QEMU, real guests, a real libvirt
+test: dependencies guest ## run the tests: format, lints, units, real QEMU, real guests, a real libvirt, the lab
 	@scripts/install-dependencies test
 	scripts/test
+
+test-long: dependencies guest ## run the tests that take long: more of the lab, the clouds' own code
+	@scripts/install-dependencies test
+	scripts/test-long
 
 explore: dependencies ## run the properties with new cases for SECONDS (default 300)
 	nice scripts/explore $(or $(SECONDS),300)

@@ -12,7 +12,6 @@ mod emit_clouds;
 mod emit_libvirt;
 mod emit_qemu;
 mod evaluate;
-mod lab;
 mod libvirt_run;
 mod look;
 mod machine;

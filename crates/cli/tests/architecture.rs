@@ -153,8 +153,8 @@ fn every_run_of_a_property_draws_the_same_cases() {
 /// Each test program is linked with all crates below it, so that a crate has one; and a file that no program names would never run.
 #[test]
 fn a_crate_has_one_test_program_of_all_its_files() {
-    // The tests of `balance` act on all VMs of the host, and are kept apart.
-    let apart = [("cli", "balance")];
+    // The tests of `balance` act on all VMs of the host, and are kept apart; those of the lab run beside all others.
+    let apart = [("cli", "balance"), ("cli", "lab")];
     for entry in fs::read_dir(crates()).expect("crates/") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();

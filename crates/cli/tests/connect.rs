@@ -3,7 +3,7 @@
 use crate::common;
 use crate::common::libvirtd::Libvirtd;
 use crate::common::sshd::Sshd;
-use crate::common::{REAL_VIRSH, lacks, said_in};
+use crate::common::{REAL_VIRSH, lacks, said_in, unique};
 use serde_json::Value;
 
 /// The driver of libvirt's own tests: two nodes of eight CPUs, one domain, no daemon.
@@ -166,8 +166,9 @@ fn domains_of_a_host_are_seen_and_counted() {
         "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='{cpu}'/><vcpupin vcpu='1' cpuset='{cpu}'/></cputune><numatune><memory mode='strict' nodeset='{node}'/></numatune>"
     );
     // Names that look like something else: a number, and one with a quote.
-    daemon.create(&domain("7", &pinned));
-    daemon.create(&domain("it's", &format!("<vcpu cpuset='{cpu}' current='1'>3</vcpu>")));
+    let (number, quoted) = (format!("7{}", std::process::id()), unique("it's"));
+    daemon.create(&domain(&number, &pinned));
+    daemon.create(&domain(&quoted, &format!("<vcpu cpuset='{cpu}' current='1'>3</vcpu>")));
     assert_eq!(held(&uri), 3);
     // A domain that libvirt is busy with at that moment says less of itself.
     let mut top = Value::Null;
@@ -187,7 +188,7 @@ fn domains_of_a_host_are_seen_and_counted() {
         let rows = top["domains"].as_array().expect("domains");
         rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}: {top}")).clone()
     };
-    let (seven, its) = (row("7"), row("it's"));
+    let (seven, its) = (row(&number), row(&quoted));
     assert_eq!((&seven["home"], &seven["memory_nodes"]), (&node.as_str().into(), &node.as_str().into()));
     assert_eq!(seven["vcpus"], 2);
     assert_eq!((&its["memory_nodes"], &its["vcpus"]), (&Value::Null, &1.into()));
@@ -202,7 +203,7 @@ fn domains_of_a_host_are_seen_and_counted() {
     assert!(busy >= Some(0.0) && busy <= Some(100.0), "{top}");
     let (code, out, error) = said(&["top", "--connect", &uri, "--once", "--interval", "0.2"]);
     assert_eq!(code, Some(0), "{error}");
-    assert!(out.lines().any(|line| line.starts_with("it's") && line.contains("running")), "{out}");
+    assert!(out.lines().any(|line| line.starts_with(&quoted) && line.contains("running")), "{out}");
 }
 
 #[test]
@@ -245,7 +246,8 @@ fn a_host_behind_ssh_is_seen_as_without() {
     const TEST_NAME: &str = "a_host_behind_ssh_is_seen_as_without";
     let (Some(sshd), Some(daemon)) = (Sshd::start(TEST_NAME), Libvirtd::start(TEST_NAME)) else { return };
     let (cpu, node) = a_cpu();
-    daemon.create(&domain("far", &format!("<vcpu cpuset='{cpu}'>2</vcpu>")));
+    let name = unique("far");
+    daemon.create(&domain(&name, &format!("<vcpu cpuset='{cpu}'>2</vcpu>")));
     let (near, far) = (daemon.uri(), sshd.uri(&socket(&daemon)));
     let machine = |uri: &str| {
         let mut machine = json(&["topology", "--json", "--connect", uri])["machine"].take();
@@ -256,7 +258,7 @@ fn a_host_behind_ssh_is_seen_as_without() {
     };
     assert_eq!(machine(&far), machine(&near));
     let top = json(&["top", "--connect", &far, "--json", "--interval", "0.5"]);
-    assert_eq!((&top["domains"][0]["name"], &top["connect"]), (&"far".into(), &far.as_str().into()));
+    assert_eq!((&top["domains"][0]["name"], &top["connect"]), (&name.as_str().into(), &far.as_str().into()));
     let plan = json(&["plan", &example("small.toml"), "--json", "--connect", &far]);
     assert_eq!(plan["occupancy"]["nodes"][&node]["vcpus"], 2);
     let home = plan["plan"]["placement"]["clients"][0]["home"].as_str().expect("a home");

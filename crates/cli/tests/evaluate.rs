@@ -1,5 +1,6 @@
 //! `homenode evaluate` as a user runs it: real processes, and a real VM where the tiny guest is there.
 
+use crate::common::unique;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,12 +27,18 @@ runs = "native"
 "#;
 const VM: &str = "[[configuration]]\nname = \"1 VM\"\nruns = \"vms\"\nvcpus = 1\n";
 
+/// The experiment `tiny` with a name that no other run of the tests has: its VMs are named after it.
+fn named(experiment: &str) -> String {
+    experiment.replacen("name = \"tiny\"", &format!("name = \"{}\"", unique("tiny")), 1)
+}
+
 struct Place {
     directory: tempfile::TempDir,
 }
 
 impl Place {
     fn new(experiment: &str) -> Self {
+        let experiment = named(experiment);
         let directory = tempfile::tempdir().expect("a directory");
         fs::write(directory.path().join("tiny.toml"), experiment).expect("written");
         Self { directory }
@@ -186,7 +193,7 @@ fn a_native_experiment_keeps_raw_figures_and_writes_a_report() {
     assert!(report.contains("Plotly.newPlot(\"chart-4\"") || report.contains("Plotly.newPlot(\"chart-3\""));
     assert!(!report.contains("<script src="), "the report needs no network");
     let copy = fs::read_to_string(results.join("experiment.toml")).expect("a copy");
-    assert_eq!(copy, NATIVE);
+    assert_eq!(copy, named(NATIVE));
     let environment: Value =
         serde_json::from_slice(&fs::read(results.join("environment.json")).expect("environment")).expect("JSON");
     assert!(environment["kernel"].as_str().is_some_and(|kernel| kernel.contains("Linux")));
@@ -266,7 +273,7 @@ fn a_killed_vm_is_reported_and_the_evaluation_is_continued() {
     let output = child.wait_with_output().expect("ended");
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
-    assert!(message.contains("tiny-1-0") && message.contains("--resume"), "{message}");
+    assert!(message.contains(&format!("{}-1-0", unique("tiny"))) && message.contains("--resume"), "{message}");
     wait_until_gone(&start["pid"]);
 
     let output = place.resume();
@@ -307,6 +314,9 @@ fn a_vm_that_does_not_boot_in_time_is_ended_with_its_last_lines() {
     let output = place.command().output().expect("homenode runs");
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
-    assert!(message.contains("tiny-1-0: no first line within 1 s") && message.contains("--resume"), "{message}");
+    assert!(
+        message.contains(&format!("{}-1-0: no first line within 1 s", unique("tiny"))) && message.contains("--resume"),
+        "{message}"
+    );
     assert!(visits(&place.records()) > 0, "native figures are kept");
 }

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::libvirtd::Libvirtd;
-use crate::common::{REAL_VIRSH, lacks, within_seconds};
+use crate::common::{REAL_VIRSH, lacks, unique, within_seconds};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -82,7 +82,7 @@ fn pins(text: &str) -> Vec<String> {
 fn a_vm_runs_at_home_and_libvirt_keeps_it() {
     let test = "a_vm_runs_at_home_and_libvirt_keeps_it";
     let Some(place) = Place::new(test) else { return };
-    let name = format!("hnlv-{}", std::process::id());
+    let name = unique("hnlv");
     let spec = place.spec(&name);
     let output = place.run(&spec, &["--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -143,9 +143,10 @@ fn a_vm_runs_at_home_and_libvirt_keeps_it() {
 
 #[test]
 fn a_guest_of_libvirt_sees_the_nodes_that_were_planned_and_leaves_nothing() {
+    let name = unique("hnlv-check");
     let test = "a_guest_of_libvirt_sees_the_nodes_that_were_planned_and_leaves_nothing";
     let Some(place) = Place::new(test) else { return };
-    let output = place.run(&place.spec("hnlv-check"), &["--check"]);
+    let output = place.run(&place.spec(&name), &["--check"]);
     let said = stdout(&output);
     assert!(output.status.success(), "{said}{}", stderr(&output));
     let seen = said.split_once("the guest sees:").expect("both reports").1;
@@ -157,25 +158,27 @@ fn a_guest_of_libvirt_sees_the_nodes_that_were_planned_and_leaves_nothing() {
 
 #[test]
 fn what_cannot_be_started_leaves_nothing() {
+    let disk_name = unique("hnlv-disk");
+    let name = unique("hnlv-closed");
     let test = "what_cannot_be_started_leaves_nothing";
     let Some(place) = Place::new(test) else { return };
-    let spec = place.spec("hnlv-closed");
+    let spec = place.spec(&name);
     let nothing_is_left = || {
         assert_eq!(place.libvirtd.virsh(&["list", "--all", "--name"]).trim(), "");
         assert_eq!((place.libvirtd.qemus(), place.written()), (Vec::new(), 0));
     };
     // A dry run prints what libvirt would get, and the file that it names stays.
     let dry = place.run(&spec, &["--dry-run"]);
-    assert!(dry.status.success() && stdout(&dry).contains("<name>hnlv-closed</name>"), "{}", stderr(&dry));
+    assert!(dry.status.success() && stdout(&dry).contains(&format!("<name>{name}</name>")), "{}", stderr(&dry));
     assert_eq!(place.written(), 1);
-    std::fs::remove_file(place.libvirtd.path().join("tmp/homenode-hnlv-closed.cpio")).expect("the initramfs");
+    std::fs::remove_file(place.libvirtd.path().join(format!("tmp/homenode-{name}.cpio"))).expect("the initramfs");
 
     // An image that is not what the spec says it is: QEMU ends at once.
     let image = place.libvirtd.path().join("disk.img");
     std::fs::write(&image, vec![0_u8; 1 << 20]).expect("an image");
     let with_disk = place.libvirtd.path().join("with-disk.toml");
     let text = format!(
-        "name = \"hnlv-disk\"\nvcpus = 1\nmemory = \"64 MiB\"\nboot.from = \"disk\"\n[[disk]]\npath = \"{}\"\nformat = \"qcow2\"\nread_only = true\n",
+        "name = \"{disk_name}\"\nvcpus = 1\nmemory = \"64 MiB\"\nboot.from = \"disk\"\n[[disk]]\npath = \"{}\"\nformat = \"qcow2\"\nread_only = true\n",
         image.display()
     );
     std::fs::write(&with_disk, text).expect("a spec");
@@ -202,9 +205,10 @@ fn what_cannot_be_started_leaves_nothing() {
 
 #[test]
 fn a_homenode_that_is_killed_leaves_no_definition_behind() {
+    let name = unique("hnlv-killed");
     let test = "a_homenode_that_is_killed_leaves_no_definition_behind";
     let Some(place) = Place::new(test) else { return };
-    let (spec, uri) = (place.spec("hnlv-killed"), place.libvirtd.uri());
+    let (spec, uri) = (place.spec(&name), place.libvirtd.uri());
     let arguments = ["run", spec.to_str().expect("UTF-8"), "--via", "libvirt", "--connect", &uri, "--check"];
     let quiet = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("homenode");
     let mut child = quiet(&mut place.homenode(&arguments));
@@ -217,7 +221,7 @@ fn a_homenode_that_is_killed_leaves_no_definition_behind() {
     assert_eq!(persistent.trim(), "");
     let gone = || {
         // It may be in the making still, and then not to be ended yet.
-        let _ = place.libvirtd.try_virsh(&["destroy", "hnlv-killed"]);
+        let _ = place.libvirtd.try_virsh(&["destroy", &name]);
         place.libvirtd.virsh(&["list", "--all", "--name"]).trim().is_empty()
     };
     assert!(within_seconds(120, gone));
@@ -234,9 +238,10 @@ fn a_homenode_that_is_killed_leaves_no_definition_behind() {
 
 #[test]
 fn a_vm_whose_start_was_not_reported_is_ended() {
+    let name = unique("hnlv-unheard");
     let test = "a_vm_whose_start_was_not_reported_is_ended";
     let Some(place) = Place::new(test) else { return };
-    let (spec, uri) = (place.spec("hnlv-unheard"), place.libvirtd.uri());
+    let (spec, uri) = (place.spec(&name), place.libvirtd.uri());
     let bin = tempfile::tempdir().expect("a directory");
     let begun = bin.path().join("begun");
     // As when libvirtd is started anew right then.
@@ -254,9 +259,10 @@ fn a_vm_whose_start_was_not_reported_is_ended() {
 
 #[test]
 fn a_signal_while_libvirt_takes_a_vm_over_does_not_part_them() {
+    let name = unique("hnlv-late");
     let test = "a_signal_while_libvirt_takes_a_vm_over_does_not_part_them";
     let Some(place) = Place::new(test) else { return };
-    let (spec, uri) = (place.spec("hnlv-late"), place.libvirtd.uri());
+    let (spec, uri) = (place.spec(&name), place.libvirtd.uri());
     let bin = tempfile::tempdir().expect("a directory");
     let (begun, go) = (bin.path().join("begun"), bin.path().join("go"));
     // Defines the domain only when it is told to; by itself after a few minutes.
@@ -270,7 +276,7 @@ fn a_signal_while_libvirt_takes_a_vm_over_does_not_part_them() {
     linux::sys::ProcessHandle::open(child.id()).expect("a process").signal(15).expect("SIGTERM");
     std::fs::write(&go, "").expect("a file");
     assert!(child.wait().expect("a child").success());
-    assert_eq!(place.libvirtd.virsh(&["list", "--persistent", "--name"]).trim(), "hnlv-late");
+    assert_eq!(place.libvirtd.virsh(&["list", "--persistent", "--name"]).trim(), name);
     assert_eq!((place.libvirtd.qemus().len(), place.written()), (1, 1));
 }
 

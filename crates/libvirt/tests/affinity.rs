@@ -6,15 +6,19 @@ use scheduler::{Act, Action, ClientId, Done, Observe, VmKey};
 use std::time::{Duration, Instant};
 use topology::CpuSet;
 
-const UUID: &str = "5f0c3c46-7f7e-4b35-9c0e-0a4d1f6f2a11";
+/// One that no other run of the tests has.
+fn uuid() -> String {
+    format!("5f0c3c46-7f7e-4b35-9c0e-{:012x}", std::process::id())
+}
 
 /// How long a libvirt on a busy machine may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A domain that waits before its first instruction, with two vCPUs.
 fn start(libvirtd: &Libvirtd, name: &str) {
+    let uuid = uuid();
     let xml = format!(
-        "<domain type='qemu'><name>{name}</name><uuid>{UUID}</uuid><memory unit='MiB'>32</memory><vcpu>2</vcpu>\
+        "<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>32</memory><vcpu>2</vcpu>\
          <os><type arch='x86_64' machine='q35'>hvm</type></os>\
          <devices><controller type='usb' model='none'/><memballoon model='none'/></devices></domain>"
     );
@@ -26,7 +30,7 @@ fn start(libvirtd: &Libvirtd, name: &str) {
 /// CPUs that virsh and the kernel say of each vCPU.
 fn seen(libvirtd: &Libvirtd, host: &LinuxHost, vm: &VmKey) -> (Vec<CpuSet>, Vec<CpuSet>) {
     let deadline = Instant::now() + PATIENCE;
-    let said = libvirtd.virsh(&["vcpupin", "--domain", UUID, "--live"]);
+    let said = libvirtd.virsh(&["vcpupin", "--domain", &uuid(), "--live"]);
     let virsh: Vec<CpuSet> = said.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect();
     let read = loop {
         // A libvirt that takes too long for its answer is left out.

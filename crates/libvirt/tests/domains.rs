@@ -3,7 +3,7 @@
 use crate::libvirtd::Libvirtd;
 use libvirt::{Connection, DomainState, local_process};
 
-const XML: &str = "<domain type='qemu'><name>hn a;b</name><memory unit='MiB'>64</memory><vcpu>2</vcpu>\
+const XML: &str = "<domain type='qemu'><name>NAME</name><memory unit='MiB'>64</memory><vcpu>2</vcpu>\
     <os><type arch='x86_64' machine='q35'>hvm</type></os>\
     <cpu mode='custom'><model>qemu64</model></cpu></domain>";
 
@@ -12,8 +12,10 @@ fn a_domain_lives_from_definition_to_its_end() {
     let Some(libvirtd) = Libvirtd::start("a_domain_lives_from_definition_to_its_end") else { return };
     let connection = Connection::new(Some(&libvirtd.uri()));
     assert_eq!(connection.domains().unwrap(), []);
-    connection.define(XML).unwrap();
-    let defined = connection.find("hn a;b").unwrap().expect("it was defined");
+    // A name that needs care, and that no other run of the tests has.
+    let name = format!("hn a;b {}", std::process::id());
+    connection.define(&XML.replace("NAME", &name)).unwrap();
+    let defined = connection.find(&name).unwrap().expect("it was defined");
     assert_eq!((defined.state, defined.id, defined.persistent), (DomainState::ShutOff, None, true));
     assert_eq!(local_process(&defined.uuid).unwrap(), None);
 
@@ -24,7 +26,7 @@ fn a_domain_lives_from_definition_to_its_end() {
     assert_eq!((running.state, running.vcpus), (DomainState::Running, 2));
     assert!(running.id.is_some() && running.state.has_process());
     let process = local_process(&defined.uuid).unwrap().expect("its QEMU runs here");
-    assert_eq!(process.key.name, "hn a;b");
+    assert_eq!(process.key.name, name);
     assert_eq!(process.threads.vcpus.len(), 2, "{process:?}");
     assert!(connection.ask(&["start", "--domain", &defined.uuid]).is_err(), "it runs already");
 

@@ -27,7 +27,8 @@ impl Paused {
     fn start(test: &str, accelerator: &str, more: &str) -> Option<Self> {
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-S", "-display", "none", "-nodefaults", "-no-user-config", "-machine", "q35"]);
-        command.args(["-name", &format!("{test},debug-threads=on"), "-accel", accelerator]);
+        let name = format!("{test}-{}", std::process::id());
+        command.args(["-name", &format!("{name},debug-threads=on"), "-accel", accelerator]);
         command.args(["-monitor", "none", "-serial", "none"]).args(more.split_whitespace());
         match command.stdin(Stdio::null()).stderr(Stdio::null()).spawn() {
             Ok(child) => Some(Self(child)),

@@ -45,7 +45,12 @@ fn a_free_monitor_says_which_thread_runs_which_vcpu_and_one_in_use_is_left_alone
     let socket = place.path().join("qmp");
     let mut command = Command::new("qemu-system-x86_64");
     command.args(["-S", "-accel", "tcg,thread=multi", "-display", "none", "-nodefaults", "-smp", "2", "-m", "32"]);
-    command.args(["-name", "a", "-qmp", &format!("unix:{},server=on,wait=off", socket.display())]);
+    command.args([
+        "-name",
+        &format!("monitor-{pid}", pid = std::process::id()),
+        "-qmp",
+        &format!("unix:{},server=on,wait=off", socket.display()),
+    ]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let vm = Vm(command.spawn().expect("QEMU"));
     let pid = vm.0.id();

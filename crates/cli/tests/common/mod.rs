@@ -15,6 +15,11 @@ pub(crate) fn lacks(test: &str, program: &str) -> bool {
     !found
 }
 
+/// A name for a VM that no other run of the tests has.
+pub(crate) fn unique(label: &str) -> String {
+    format!("{label}-{}", std::process::id())
+}
+
 /// Whether `what` becomes true in time.
 pub(crate) fn within_seconds(seconds: u64, mut what: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(seconds);
@@ -56,7 +61,7 @@ pub(crate) struct PausedVm {
 impl PausedVm {
     /// Starts it with two vCPUs and 64 MiB, and waits for its vCPU threads.
     pub(crate) fn start(label: &str) -> Self {
-        let name = format!("{label}-{}", std::process::id());
+        let name = unique(label);
         let mut command = std::process::Command::new("qemu-system-x86_64");
         command.args([
             "-S",

@@ -11,6 +11,11 @@ fn machine() -> Machine {
     topology::read::live().expect("this host")
 }
 
+/// A name for a VM that no other run of the tests has.
+fn unique(label: &str) -> String {
+    format!("{label}-{}", std::process::id())
+}
+
 /// A VM of `nodes` virtual nodes of one vCPU and 32 MiB, with an empty disk.
 fn launch(name: &str, nodes: usize, disk: &Path) -> Launch {
     let fixed = r#"{ vcpus = 1, memory = "32 MiB" },"#.repeat(nodes);
@@ -50,11 +55,12 @@ fn ends(pid: u32) -> bool {
 
 #[test]
 fn a_vm_of_eight_nodes_is_at_home_and_its_pages_add_up() {
+    let name = unique("test-eight");
     if no_qemu("a_vm_of_eight_nodes_is_at_home_and_its_pages_add_up") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let launch = launch("test-eight", 8, &empty_disk(directory.path()));
+    let launch = launch(&name, 8, &empty_disk(directory.path()));
     let mut vm = start(&launch).unwrap();
     let residence = vm.residence().unwrap();
     assert!(residence.qemu_version.contains('.'), "{}", residence.qemu_version);
@@ -72,7 +78,7 @@ fn a_vm_of_eight_nodes_is_at_home_and_its_pages_add_up() {
     assert!(vm.take_agent_stream().is_some() && vm.take_agent_stream().is_none());
 
     let running = linux::vms::running().unwrap();
-    let seen = running.iter().find(|seen| seen.name.as_deref() == Some("test-eight")).unwrap();
+    let seen = running.iter().find(|seen| seen.name.as_deref() == Some(name.as_str())).unwrap();
     assert_eq!((seen.identity.pid, seen.vcpus.len()), (vm.pid(), 8));
     assert_eq!(seen.memory, Some(topology::Bytes::from_mib(256))); // 8 x 32
     let held = linux::vms::occupancy(std::slice::from_ref(seen), &machine());
@@ -86,11 +92,12 @@ fn a_vm_of_eight_nodes_is_at_home_and_its_pages_add_up() {
 
 #[test]
 fn a_dropped_vm_is_gone() {
+    let name = unique("test-drop");
     if no_qemu("a_dropped_vm_is_gone") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let vm = RunningVm::start(&launch("test-drop", 1, &empty_disk(directory.path())), &CallOff::default()).unwrap();
+    let vm = RunningVm::start(&launch(&name, 1, &empty_disk(directory.path())), &CallOff::default()).unwrap();
     let pid = vm.pid();
     drop(vm);
     assert!(ends(pid));
@@ -98,26 +105,28 @@ fn a_dropped_vm_is_gone() {
 
 #[test]
 fn a_qemu_that_dies_at_once_is_reported_with_its_own_last_words() {
+    let name = unique("test-dies");
     if no_qemu("a_qemu_that_dies_at_once_is_reported_with_its_own_last_words") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut launch = launch("test-dies", 1, &empty_disk(directory.path()));
+    let mut launch = launch(&name, 1, &empty_disk(directory.path()));
     launch.spec.disks[0].format = DiskFormat::Qcow2;
     let error = start(&launch).unwrap_err().to_string();
-    assert!(error.starts_with("VM test-dies: QEMU ended (exit status: 1)"), "{error}");
+    assert!(error.starts_with(&format!("VM {name}: QEMU ended (exit status: 1)")), "{error}");
     assert!(error.contains("Image is not in qcow2 format") && error.contains("qemu-img info"), "{error}");
 }
 
 #[test]
 fn a_port_that_is_taken_is_said_with_what_to_do() {
+    let name = unique("test-port");
     if no_qemu("a_port_that_is_taken_is_said_with_what_to_do") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let forward = vec![PortForward { host: taken.local_addr().unwrap().port(), guest: 22 }];
-    let mut launch = launch("test-port", 1, &empty_disk(directory.path()));
+    let mut launch = launch(&name, 1, &empty_disk(directory.path()));
     launch.spec.networks = vec![Network::User { forward }];
     let error = start(&launch).unwrap_err().to_string();
     assert!(error.contains("change `forward` in the spec"), "{error}");
@@ -125,11 +134,12 @@ fn a_port_that_is_taken_is_said_with_what_to_do() {
 
 #[test]
 fn more_vcpus_than_qemu_allows_are_refused_in_its_own_words() {
+    let name = unique("test-many");
     if no_qemu("more_vcpus_than_qemu_allows_are_refused_in_its_own_words") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut launch = launch("test-many", 1, &empty_disk(directory.path()));
+    let mut launch = launch(&name, 1, &empty_disk(directory.path()));
     let many = 5000;
     (launch.spec.vcpus, launch.plan.topology.cores_per_socket) = (many, many);
     launch.plan.topology.nodes[0].vcpus = (0..many).collect();
@@ -139,8 +149,9 @@ fn more_vcpus_than_qemu_allows_are_refused_in_its_own_words() {
 
 #[test]
 fn memory_that_the_host_lacks_is_not_reserved() {
+    let name = unique("test-memory");
     let directory = tempfile::tempdir().unwrap();
-    let mut launch = launch("test-memory", 1, &empty_disk(directory.path()));
+    let mut launch = launch(&name, 1, &empty_disk(directory.path()));
     launch.plan.topology.nodes[0].memory = topology::Bytes::from_mib(1 << 30); // 2^30 MiB = 1 PiB
     let runtime = RuntimeDir::at(directory.path().join("runtime")).unwrap();
     let lock = runtime.lock_placement(Duration::ZERO).unwrap().unwrap();
@@ -151,11 +162,12 @@ fn memory_that_the_host_lacks_is_not_reserved() {
 
 #[test]
 fn a_kernel_that_is_not_there_is_bad_input() {
+    let name = unique("test-kernel");
     if no_qemu("a_kernel_that_is_not_there_is_bad_input") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut launch = launch("test-kernel", 1, &empty_disk(directory.path()));
+    let mut launch = launch(&name, 1, &empty_disk(directory.path()));
     launch.spec.boot = Boot::Kernel { kernel: "/no/kernel".into(), initrd: None, command_line: String::new() };
     let error = start(&launch).unwrap_err();
     assert!(error.is_bad_input() && error.to_string().contains("boot.kernel = /no/kernel"), "{error}");

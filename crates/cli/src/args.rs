@@ -94,11 +94,13 @@ pub(crate) struct TopologyArguments {
 
 #[derive(Args)]
 pub(crate) struct PlanArguments {
-    /// The VM spec
-    #[arg(value_name = "VM.toml")]
-    pub(crate) spec: PathBuf,
-    #[command(flatten)]
-    pub(crate) machine: MachineArguments,
+    /// VM specs, and directories of them; several are planned together
+    #[arg(value_name = "VM.toml", required = true)]
+    pub(crate) specs: Vec<PathBuf>,
+    /// Another machine than this host, as for `homenode topology`, or a directory of machine files and captures; several: each VM goes
+    /// where it fits best
+    #[arg(long, value_name = "MACHINE")]
+    pub(crate) on: Vec<String>,
     #[command(flatten)]
     pub(crate) connect: ConnectArguments,
     /// Print the plan in the language of a stack, with what that stack cannot express in comments

@@ -15,6 +15,8 @@ mod commands;
 mod doctor_view;
 mod evaluation_view;
 mod failure;
+mod fleet_choice;
+mod fleet_view;
 mod guest_topology;
 mod machine_choice;
 mod machine_view;

@@ -97,3 +97,31 @@ fn a_machine_without_the_memory_exits_with_1_and_says_what_is_free() {
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("needs 64 GiB") && error.contains("node 0: 24 GiB, node 1: 24 GiB"), "{error}");
 }
+
+#[test]
+fn several_vms_are_planned_together_on_several_machines() {
+    let place = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| std::fs::write(place.path().join(name), text).expect("a file");
+    for (name, gib) in [("large", 20), ("middle", 16), ("small", 10), ("huge", 64)] {
+        write(&format!("{name}.toml"), &format!("name = \"{name}\"\nvcpus = 2\nmemory = \"{gib} GiB\"\n"));
+    }
+    let specs = place.path().display().to_string();
+    const HOST: &str = "pack:1 [numa(memory=32GiB)] core:8 pu:1";
+    let arguments = ["plan", &specs, "--on", HOST, "--on", HOST, "--json"];
+    let output = homenode(&arguments);
+    assert_eq!(output.status.code(), Some(1), "64 GiB fit nowhere");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["format"], "homenode.plan.fleet");
+    let vms = report["vms"].as_array().expect("VMs");
+    let places: Vec<_> = vms.iter().map(|vm| (vm["vm"].as_str().unwrap_or(""), vm["machine"].as_u64())).collect();
+    // By name of file. The largest chooses first: 20 GiB on the first host; 16 do not fit beside it; 10 fit both, and leave less there.
+    assert_eq!(places, [("huge", None), ("large", Some(0)), ("middle", Some(1)), ("small", Some(0))]);
+    assert_eq!(report["machines"][0]["nodes"]["0"]["memory_free"], 2_u64 << 30); // 32 - 20 - 10
+    let output = homenode(&arguments[..6]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("3 fit, 1 fit nowhere") && said.contains("huge does not fit on pack:1"), "{said}");
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(complained.contains("1 of 4 VMs fit nowhere"), "{complained}");
+    let output = homenode(&["plan", &specs, "--on", HOST, "--emit", "qemu"]);
+    assert_eq!(output.status.code(), Some(2), "one plan, one text");
+}

@@ -12,6 +12,7 @@ mod libvirt_vms;
 mod machine;
 mod plan;
 mod plan_emit;
+mod plan_fleet;
 mod run;
 mod run_check;
 mod run_via_libvirt;

@@ -1,13 +1,15 @@
 //! `homenode plan`.
 
 use crate::args::PlanArguments;
-use crate::commands::plan_emit;
+use crate::commands::{plan_emit, plan_fleet};
 use crate::failure::bad_input;
 use crate::output;
-use crate::{balancer_place, machine_choice, plan_view, remote_host, vm_spec_file};
+use crate::text::count;
+use crate::{balancer_place, fleet_choice, plan_view, remote_host};
 use anyhow::Context;
 use scheduler::{Occupancy, Plan, PlanError, VmSpec};
 use serde::Serialize;
+use std::path::{Path, PathBuf};
 use topology::Machine;
 
 /// What `--json` prints.
@@ -20,37 +22,53 @@ struct Report<'a> {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
-    let spec = vm_spec_file::read(&arguments.spec)?;
-    let (machine, occupancy) = machine_and_occupancy(arguments, &spec)?;
-    let plan = scheduler::plan(&machine, &occupancy, &spec).map_err(|error| failure(&error, arguments))?;
+    let (files, specs): (Vec<PathBuf>, Vec<VmSpec>) = fleet_choice::specs(&arguments.specs)?.into_iter().unzip();
+    let hosts = hosts(arguments, &specs)?;
+    let ([file], [spec], [(machine, occupancy)]) = (&files[..], &specs[..], &hosts[..]) else {
+        if arguments.emit.is_some() {
+            let (vms, machines) = (count(specs.len(), "VM"), count(hosts.len(), "machine"));
+            return Err(bad_input(format!(
+                "--emit writes one plan, and there are {vms} on {machines}: give one VM and one machine"
+            )));
+        }
+        return plan_fleet::run(&hosts, &specs, arguments.json);
+    };
+    let plan = scheduler::plan(machine, occupancy, spec).map_err(|error| failure(&error, file))?;
     if let Some(stack) = arguments.emit {
-        return plan_emit::print(stack, &machine, &spec, &plan, arguments);
+        let elsewhere = !arguments.on.is_empty() || arguments.connect.connect.is_some();
+        return plan_emit::print(stack, machine, spec, &plan, file, elsewhere);
     }
     if arguments.json {
-        return output::json("plan", &Report { machine: &machine.name, occupancy: &occupancy, plan: &plan });
+        return output::json("plan", &Report { machine: &machine.name, occupancy, plan: &plan });
     }
-    output::print(plan_view::view(&machine, &occupancy, &plan))
+    output::print(plan_view::view(machine, occupancy, &plan))
 }
 
-/// Another machine than a host is taken to be empty.
-fn machine_and_occupancy(arguments: &PlanArguments, spec: &VmSpec) -> anyhow::Result<(Machine, Occupancy)> {
+/// The machines, and what runs there. Another machine than a host is taken to be empty.
+fn hosts(arguments: &PlanArguments, specs: &[VmSpec]) -> anyhow::Result<Vec<(Machine, Occupancy)>> {
     if let Some(uri) = &arguments.connect.connect {
-        return remote_host::machine_and_occupancy(uri);
+        return Ok(vec![remote_host::machine_and_occupancy(uri)?]);
     }
-    let machine = machine_choice::machine(&arguments.machine)?;
-    let occupancy = if arguments.machine.on.is_some() { Occupancy::default() } else { live_occupancy(&machine, spec)? };
-    Ok((machine, occupancy))
+    if arguments.on.is_empty() {
+        let machine = topology::read::live().context("this host cannot be read")?;
+        let occupancy = live_occupancy(&machine, specs)?;
+        return Ok(vec![(machine, occupancy)]);
+    }
+    let machines = fleet_choice::machines(&arguments.on)?;
+    Ok(machines.into_iter().map(|machine| (machine, Occupancy::default())).collect())
 }
 
-/// What the VMs on this host hold, whoever started them.
-fn live_occupancy(machine: &Machine, spec: &VmSpec) -> anyhow::Result<Occupancy> {
+/// What the VMs on this host hold, whoever started them, and what QEMU needs beside the guest's memory: that of the largest VM.
+fn live_occupancy(machine: &Machine, specs: &[VmSpec]) -> anyhow::Result<Occupancy> {
     let running = linux::vms::running().context("the running VMs cannot be read")?;
     let mut occupancy = balancer_place::occupancy(&running, machine);
-    qemu::set_aside(&mut occupancy, machine, spec);
+    if let Some(largest) = specs.iter().max_by_key(|spec| spec.memory) {
+        qemu::set_aside(&mut occupancy, machine, largest);
+    }
     Ok(occupancy)
 }
 
-fn failure(error: &PlanError, arguments: &PlanArguments) -> anyhow::Error {
-    let text = format!("{}: {error}", arguments.spec.display());
+fn failure(error: &PlanError, file: &Path) -> anyhow::Error {
+    let text = format!("{}: {error}", file.display());
     if error.is_bad_input() { bad_input(text) } else { anyhow::anyhow!(text) }
 }

@@ -1,6 +1,6 @@
 //! `homenode plan --emit`.
 
-use crate::args::{EmitArgument, PlanArguments};
+use crate::args::EmitArgument;
 use crate::failure::bad_input;
 use crate::output;
 use qemu::command_line::BootFiles;
@@ -20,21 +20,18 @@ pub(crate) fn print(
     machine: &Machine,
     spec: &VmSpec,
     plan: &Plan,
-    arguments: &PlanArguments,
+    file: &Path,
+    elsewhere: bool,
 ) -> anyhow::Result<()> {
     let kind = kind(argument);
-    let place = if arguments.machine.on.is_some() || arguments.connect.connect.is_some() {
-        Place::Elsewhere
-    } else {
-        Place::Here
-    };
+    let place = if elsewhere { Place::Elsewhere } else { Place::Here };
     // Another machine than this one is taken to have hardware virtualization.
     let accelerator = match place {
         Place::Here => Accelerator::detect(spec.vcpus),
         Place::Elsewhere => Accelerator::Kvm,
     };
     let plan = &for_kernel(plan, place);
-    let in_file = |problem: String| format!("{}: {problem}", arguments.spec.display());
+    let in_file = |problem: String| format!("{}: {problem}", file.display());
     let boot = if kind.boots_files() {
         boot_files(spec, plan, &accelerator, place).map_err(|error| {
             let text = in_file(error.to_string());

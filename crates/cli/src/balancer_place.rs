@@ -7,9 +7,8 @@
 use crate::args_balance::StateArguments;
 use anyhow::Context;
 use daemon::{DaemonError, Instance, SavedFile, Start, Watched, holder};
-use linux::vms::QemuProcess;
 use qemu::{Reserved, RuntimeDir};
-use scheduler::Occupancy;
+use scheduler::{Observation, Occupancy};
 use std::path::{Path, PathBuf};
 use topology::Machine;
 
@@ -82,11 +81,11 @@ pub(crate) fn starts() -> Vec<Start> {
 }
 
 /// What the VMs that run or are being started hold of each node, and what a balancer that runs is going to bring home.
-pub(crate) fn occupancy(running: &[QemuProcess], machine: &Machine) -> Occupancy {
+pub(crate) fn occupancy(running: &Observation, machine: &Machine) -> Occupancy {
     let mut occupancy = qemu::occupancy(&starting(), running, machine);
     let moves = |seen: Watched| seen.pid.is_some() && seen.saved.policy.balance.move_memory;
     if look(&StateArguments { state: None }).is_some_and(moves) {
-        linux::vms::expect_home(&mut occupancy, running, machine);
+        occupancy.expect_home(running, machine);
     }
     occupancy
 }

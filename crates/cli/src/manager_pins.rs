@@ -48,7 +48,6 @@ pub(crate) fn examine(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::vm::{VcpuEvidence, VmThreads};
     use scheduler::VmKey;
     use topology::Bytes;
     use vm::{Manager, Origin};
@@ -60,17 +59,13 @@ mod tests {
             vcpus: vec![0, 1],
             thread_ids: vec![8, 9],
             memory_size: Bytes::GIB,
-            regions: Vec::new(),
+            ..VmClient::default()
         };
         RunningVm {
             key: VmKey { name: "web".into(), pid: 7, started: 1 },
-            uuid: None,
             origin: Origin { manager: Manager::Libvirt, id: None },
-            threads: VmThreads { vcpus: Vec::new(), evidence: VcpuEvidence::Names, others: Vec::new() },
             clients: vec![client],
-            passed_through: Vec::new(),
-            confidential: None,
-            locked: false,
+            ..RunningVm::default()
         }
     }
 

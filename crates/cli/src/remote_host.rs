@@ -13,7 +13,7 @@ pub(crate) fn machine(uri: &str) -> anyhow::Result<Machine> {
 
 /// The machine, and what its running domains hold of it.
 pub(crate) fn machine_and_occupancy(uri: &str) -> anyhow::Result<(Machine, Occupancy)> {
-    let (machine, occupancy, notes) = open(uri)?.occupied().map_err(failure)?;
+    let (machine, occupancy, notes) = open(uri)?.occupied()?;
     for note in notes {
         eprintln!("homenode: {note}");
     }

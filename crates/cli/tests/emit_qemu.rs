@@ -164,10 +164,10 @@ fn the_printed_text_starts_qemu_at_home_and_the_guest_sees_its_nodes() {
     let seen = shell.printed();
     assert!(seen.contains("node 0: CPUs 0, ") && seen.contains("node 1: CPUs 1, "), "{seen}");
 
-    let running = linux::vms::running().expect("/proc");
-    let vm = running.iter().find(|vm| vm.name.as_deref() == Some(name.as_str())).expect("a QEMU of this name");
-    check_threads(vm.identity.pid, &clients);
-    check_memory(test, vm.identity.pid, &clients);
+    let running = linux::examine_this_host().expect("/proc");
+    let vm = running.vms.iter().find(|vm| vm.vm.name == name).expect("a QEMU of this name");
+    check_threads(vm.vm.pid, &clients);
+    check_memory(test, vm.vm.pid, &clients);
 
     shell.child.stdin.take().expect("a pipe").write_all(b"poweroff\n").expect("the console");
     let ended = within_seconds(120, || shell.child.try_wait().expect("sh").is_some());

@@ -113,8 +113,8 @@ fn a_vm_runs_at_home_and_libvirt_keeps_it() {
     assert!(libvirtd.virsh(&["dominfo", &name]).contains("Persistent:     yes"));
 
     // It is counted, and its name is taken.
-    let running = linux::vms::running().expect("/proc");
-    assert!(running.iter().any(|vm| vm.name.as_deref() == Some(&name)));
+    let running = linux::examine_this_host().expect("/proc");
+    assert!(running.vms.iter().any(|vm| vm.vm.name == name));
     let again = place.run(&spec, &[]);
     assert_eq!(again.status.code(), Some(1));
     assert!(

@@ -64,8 +64,8 @@ fn no_qemu(test: &str) -> bool {
 }
 
 fn qemu_of(vm: &str) -> Option<u32> {
-    let running = linux::vms::running().expect("/proc");
-    running.into_iter().find(|seen| seen.name.as_deref() == Some(vm)).map(|seen| seen.identity.pid)
+    let running = linux::examine_this_host().expect("/proc");
+    running.vms.into_iter().find(|seen| seen.vm.name == vm).map(|seen| seen.vm.pid)
 }
 
 /// An attached VM, running and at home.

@@ -70,9 +70,9 @@ impl Place {
     }
 
     fn qemu_of(&self, number: usize) -> Option<u32> {
-        let running = linux::vms::running().expect("/proc");
+        let running = linux::examine_this_host().expect("/proc");
         let vm = self.vm(number);
-        running.into_iter().find(|seen| seen.name.as_ref() == Some(&vm)).map(|seen| seen.identity.pid)
+        running.vms.into_iter().find(|seen| seen.vm.name == vm).map(|seen| seen.vm.pid)
     }
 
     /// Whether anything is left of VMs: a process with the name, or a file.

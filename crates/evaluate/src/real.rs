@@ -73,7 +73,7 @@ fn reserve(launches: &[Launch]) -> Result<Reservation, QemuError> {
         what: "the placement lock: another homenode plans a VM".to_owned(),
         seconds: PLACEMENT.as_secs(),
     })?;
-    let running = linux::vms::running().unwrap_or_default();
+    let running = linux::examine_this_host().unwrap_or_default();
     lock.reserve(&launches.iter().map(|launch| &launch.plan).collect::<Vec<_>>(), &running)
 }
 

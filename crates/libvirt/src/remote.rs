@@ -3,6 +3,7 @@
 mod cache;
 mod domstats;
 mod held;
+mod observing;
 mod rates;
 
 pub use domstats::{DomainStats, VcpuStats};
@@ -11,7 +12,7 @@ pub use rates::{DomainRates, Rates};
 
 use crate::capabilities::{free_memory, owned};
 use crate::{Connection, LibvirtError};
-use scheduler::Occupancy;
+use scheduler::{Observe, ObserveError, Occupancy};
 use stacks::domain::{self, Domain};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -27,6 +28,10 @@ pub struct Remote {
     machine: Machine,
     /// UUIDs of the domains that ran at the last look.
     known: Vec<String>,
+    /// The beginning of its clock.
+    began: Instant,
+    /// The last look of [`Observe::observe`](scheduler::Observe::observe): rates begin there.
+    before: Option<Look>,
     /// Whether this libvirt understands `--nowait`, with which a domain that does not answer holds up nobody.
     nowait: bool,
 }
@@ -71,7 +76,7 @@ impl Remote {
     /// As [`Connection::machine`].
     pub fn open(connection: Connection) -> Result<Self, LibvirtError> {
         let machine = connection.machine()?;
-        Ok(Self { connection, machine, known: Vec::new(), nowait: true })
+        Ok(Self { connection, machine, known: Vec::new(), began: Instant::now(), before: None, nowait: true })
     }
 
     /// The host.
@@ -106,16 +111,15 @@ impl Remote {
     /// For placement: the machine with what files occupy counted as free, what the domains hold, and what had to be assumed, as sentences.
     ///
     /// # Errors
-    /// As [`look`](Self::look).
-    pub fn occupied(&mut self) -> Result<(Machine, Occupancy, Vec<String>), LibvirtError> {
-        let look = self.look()?;
-        let (occupancy, notes) = held::occupancy(&look.domains, &self.machine);
+    /// libvirt cannot be reached, or answers strangely.
+    pub fn occupied(&mut self) -> Result<(Machine, Occupancy, Vec<String>), ObserveError> {
+        let observation = self.examine()?;
         let mut machine = self.machine.clone();
-        // Drivers of other hypervisors need not know it.
-        if let Ok(text) = self.connection.ask(&["nodememstats"]) {
-            cache::credit(&mut machine, cache::cached(&text), &occupancy);
+        for node in &mut machine.nodes {
+            node.free = observation.nodes.get(&node.id).and_then(|seen| seen.memory_free).or(node.free);
         }
-        Ok((machine, occupancy, notes))
+        let occupancy = Occupancy::of_observation(&observation, &machine);
+        Ok((machine, occupancy, observation.unseen))
     }
 
     fn asked_cpus(&self) -> Vec<(CpuId, String)> {

@@ -8,7 +8,7 @@ use crate::root::Root;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use topology::{Bytes, NodeId, NodeSet};
+use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
 /// Where version 2 is mounted.
 const MOUNT: &str = "sys/fs/cgroup";
@@ -102,6 +102,17 @@ fn holds_only(directory: &Path, pid: u32) -> bool {
 /// Nodes that a cgroup may take memory of (`cpuset.mems.effective`); `None` without the controller.
 pub fn memory_nodes(root: &Root, path: &str) -> Option<NodeSet> {
     root.text(&format!("{MOUNT}{path}/cpuset.mems.effective")).ok()?.trim().parse().ok()
+}
+
+/// CPUs that a cgroup may use (`cpuset.cpus.effective`); `None` without the controller.
+pub fn cpus(root: &Root, path: &str) -> Option<CpuSet> {
+    root.text(&format!("{MOUNT}{path}/cpuset.cpus.effective")).ok()?.trim().parse().ok()
+}
+
+/// The least amount that a file says in this cgroup and those above; `None` where none says one (`max`, or no controller).
+pub fn least(root: &Root, path: &str, file: &str, parse: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    let up = std::iter::successors(Some(path), |at| at.rsplit_once('/').map(|(parent, _)| parent));
+    up.filter_map(|at| parse(root.text(&format!("{MOUNT}{at}/{file}")).ok()?.trim())).min()
 }
 
 /// Memory that is charged to a cgroup by node: anonymous memory and shared memory files, huge pages of pools left out

@@ -3,6 +3,7 @@
 use crate::error::LinuxError;
 use crate::root::Root;
 use crate::sys::clock_ticks_per_second;
+use scheduler::HostSettings;
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use topology::{Bytes, CpuId, NodeId};
@@ -96,6 +97,27 @@ pub fn memory_pressure(root: &Root, file: &str) -> Option<f64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let percent: f64 = some.split_whitespace().find_map(|word| word.strip_prefix("avg10="))?.parse().ok()?;
     Some(percent / 100.0)
+}
+
+/// What the kernel is set to do with memory and threads of every VM.
+pub fn settings(root: &Root) -> HostSettings {
+    let number = |path: &str| root.number(path).and_then(|number| u32::try_from(number).ok());
+    // The kernel writes switches as 0 and 1, N and Y, or false and true.
+    let switch = |path: &str| match root.text(path).ok()?.trim() {
+        "1" | "Y" | "true" => Some(true),
+        "0" | "N" | "false" => Some(false),
+        _ => None,
+    };
+    let chosen = |text: String| text.split(['[', ']']).nth(1).map(str::to_owned);
+    HostSettings {
+        numa_balancing: number("proc/sys/kernel/numa_balancing"),
+        zone_reclaim_mode: number("proc/sys/vm/zone_reclaim_mode"),
+        demotion_enabled: switch("sys/kernel/mm/numa/demotion_enabled"),
+        ksm_runs: number("sys/kernel/mm/ksm/run").map(|run| run == 1),
+        ksm_merges_across_nodes: switch("sys/kernel/mm/ksm/merge_across_nodes"),
+        transparent_huge_pages: root.text("sys/kernel/mm/transparent_hugepage/enabled").ok().and_then(chosen),
+        llc_balancing: switch("sys/kernel/debug/sched/llc_balancing/enabled"),
+    }
 }
 
 /// Whether the kernel moves memory between nodes by itself (`kernel.numa_balancing`); `None` where it cannot.

@@ -33,6 +33,9 @@ pub enum LinuxError {
     /// The machine cannot be read.
     #[error("{0}")]
     Machine(String),
+    /// Nothing can be seen of what runs.
+    #[error("{0}")]
+    Observe(scheduler::ObserveError),
 }
 
 impl LinuxError {

@@ -20,8 +20,7 @@ pub mod room;
 mod root;
 pub mod sys;
 pub mod vm;
-pub mod vms;
 
 pub use error::LinuxError;
-pub use host::{HostOptions, LinuxHost, NEWCOMERS_WITHIN};
+pub use host::{HostOptions, LinuxHost, NEWCOMERS_WITHIN, examine_this_host};
 pub use root::Root;

@@ -148,7 +148,6 @@ fn count(directory: &Path) -> Option<Counted> {
 mod tests {
     use super::*;
     use std::fs;
-    use topology::Bytes;
 
     fn client(threads: &[u32]) -> VmClient {
         VmClient {
@@ -156,8 +155,7 @@ mod tests {
             virtual_node: Some(1),
             vcpus: vec![0, 1],
             thread_ids: threads.to_vec(),
-            memory_size: Bytes(0),
-            regions: Vec::new(),
+            ..VmClient::default()
         }
     }
 

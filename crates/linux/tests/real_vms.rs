@@ -256,7 +256,7 @@ fn another_user_is_told_which_capability_is_missing() {
     }
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
-    command.arg(std::env::current_exe().unwrap()).args(["--exact", "inner_without_rights", "--nocapture"]);
+    command.arg(std::env::current_exe().unwrap()).args(["--exact", "real_vms::inner_without_rights", "--nocapture"]);
     let output = command.env("HOMENODE_TEST_VM", vm.pid().to_string()).output();
     let Ok(output) = output else {
         return eprintln!("SKIPPED another_user_is_told_which_capability_is_missing: no setpriv");

@@ -17,8 +17,7 @@
 
 use crate::QemuError;
 use linux::process::Identity;
-use linux::vms::QemuProcess;
-use scheduler::{NodeUse, Occupancy};
+use scheduler::{NodeUse, Observation, Occupancy, VmObservation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -47,8 +46,8 @@ impl Reserved {
     }
 
     /// Its QEMU, once there is one.
-    fn qemu<'a>(&self, running: &'a [QemuProcess]) -> Option<&'a QemuProcess> {
-        running.iter().find(|vm| vm.name.as_deref() == Some(&self.vm))
+    fn qemu<'a>(&self, running: &'a Observation) -> Option<&'a VmObservation> {
+        running.vms.iter().find(|vm| vm.vm.name == self.vm)
     }
 }
 
@@ -122,12 +121,12 @@ pub(crate) fn remove_stale(directory: &Path) {
 
 /// What VMs that run, and VMs that are being started, hold of a machine. The QEMU of a VM that is being started counts as its reservation says:
 /// its threads are not bound yet, and its memory is on its way.
-pub fn occupancy(starting: &[Reserved], running: &[QemuProcess], machine: &Machine) -> Occupancy {
-    let is_starting = |vm: &&QemuProcess| starting.iter().any(|reserved| vm.name.as_ref() == Some(&reserved.vm));
-    let settled: Vec<QemuProcess> = running.iter().filter(|vm| !is_starting(vm)).cloned().collect();
-    let mut occupancy = linux::vms::occupancy(&settled, machine);
+pub fn occupancy(starting: &[Reserved], running: &Observation, machine: &Machine) -> Occupancy {
+    let mut settled = running.clone();
+    settled.vms.retain(|vm| !starting.iter().any(|reserved| vm.vm.name == reserved.vm));
+    let mut occupancy = Occupancy::of_observation(&settled, machine);
     for reserved in starting {
-        let there = reserved.qemu(running).and_then(|vm| vm.resident.clone()).unwrap_or_default();
+        let there = reserved.qemu(running).map(VmObservation::memory).unwrap_or_default();
         let mut holdings = reserved.holdings.clone();
         for (node, resident) in there {
             let held = holdings.entry(node).or_default();
@@ -140,10 +139,10 @@ pub fn occupancy(starting: &[Reserved], running: &[QemuProcess], machine: &Machi
 }
 
 /// Memory that VMs that are being started have not filled yet: it looks free and is not.
-pub(crate) fn unfilled(starting: &[Reserved], running: &[QemuProcess]) -> Bytes {
+pub(crate) fn unfilled(starting: &[Reserved], running: &Observation) -> Bytes {
     let of = |reserved: &Reserved| {
-        let resident = reserved.qemu(running).and_then(|vm| vm.resident.as_ref());
-        reserved.memory().saturating_sub(resident.map_or(Bytes(0), |there| there.values().copied().sum()))
+        let resident = reserved.qemu(running).map(VmObservation::memory).unwrap_or_default();
+        reserved.memory().saturating_sub(resident.into_values().sum())
     };
     starting.iter().map(of).sum()
 }
@@ -151,6 +150,7 @@ pub(crate) fn unfilled(starting: &[Reserved], running: &[QemuProcess]) -> Bytes 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use scheduler::{ClientObservation, VmKey};
 
     fn mib(mib: u64) -> Bytes {
         Bytes::from_mib(mib)
@@ -161,14 +161,11 @@ mod tests {
         Reserved { vm: vm.to_owned(), holdings: BTreeMap::from([(NodeId(0), held)]) }
     }
 
-    fn process(name: &str, resident_mib: u64) -> QemuProcess {
-        QemuProcess {
-            identity: Identity { pid: 1, started_ticks: 1 },
-            name: Some(name.to_owned()),
-            vcpus: Vec::new(),
-            memory: Some(mib(1000)),
-            resident: Some(BTreeMap::from([(NodeId(0), mib(resident_mib))])),
-        }
+    fn process(name: &str, resident_mib: u64) -> VmObservation {
+        let key = VmKey { name: name.to_owned(), ..VmKey::default() };
+        let memory = Some(BTreeMap::from([(NodeId(0), mib(resident_mib))]));
+        let client = ClientObservation { memory, memory_size: mib(1000), ..ClientObservation::default() };
+        VmObservation::of_clients(key, vec![client])
     }
 
     #[test]
@@ -212,7 +209,7 @@ mod tests {
     fn memory_that_is_filled_counts_once() {
         let machine = topology::read::from_synthetic("pack:2 [numa(memory=4GiB)] core:2 pu:1").unwrap();
         let starting = [reserved_vm("a", 1000), reserved_vm("b", 500)];
-        let running = [process("a", 300), process("other", 1000)];
+        let running = Observation { vms: vec![process("a", 300), process("other", 1000)], ..Observation::default() };
         let used = occupancy(&starting, &running, &machine).of(NodeId(0));
         // Promised: 1000 and 500 of those that start, 1000 of the other. There: 300 and 1000.
         assert_eq!(used, NodeUse { vcpus: 4, memory: mib(2500), resident: mib(1300) });

@@ -2,8 +2,7 @@
 
 use crate::reservation::{self, Reservation, Reserved};
 use crate::{QemuError, footprint};
-use linux::vms::QemuProcess;
-use scheduler::Plan;
+use scheduler::{Observation, Plan};
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -44,7 +43,7 @@ impl PlacementLock {
     ///
     /// # Errors
     /// They do not fit into the host's memory, or the runtime directory cannot be written.
-    pub fn reserve(self, plans: &[&Plan], running: &[QemuProcess]) -> Result<Reservation, QemuError> {
+    pub fn reserve(self, plans: &[&Plan], running: &Observation) -> Result<Reservation, QemuError> {
         footprint::check(plans, reservation::unfilled(&self.starting(), running))?;
         Reservation::write(&self.path, plans.iter().map(|plan| footprint::reserved(plan)).collect())
     }
@@ -208,7 +207,7 @@ mod tests {
         let held = directory.lock_placement(Duration::ZERO).unwrap().unwrap();
         assert!(directory.lock_placement(Duration::from_millis(5)).unwrap().is_none());
         // A plan that is reserved lets the next one in.
-        let reservation = held.reserve(&[&crate::samples::plan("a", 1, 1, 16)], &[]).unwrap();
+        let reservation = held.reserve(&[&crate::samples::plan("a", 1, 1, 16)], &Observation::default()).unwrap();
         let next = directory.lock_placement(Duration::ZERO).unwrap().unwrap();
         assert_eq!(next.starting()[0].vm, "a");
         drop(reservation);

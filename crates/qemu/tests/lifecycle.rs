@@ -77,11 +77,14 @@ fn a_vm_of_eight_nodes_is_at_home_and_its_pages_add_up() {
     }
     assert!(vm.take_agent_stream().is_some() && vm.take_agent_stream().is_none());
 
-    let running = linux::vms::running().unwrap();
-    let seen = running.iter().find(|seen| seen.name.as_deref() == Some(name.as_str())).unwrap();
-    assert_eq!((seen.identity.pid, seen.vcpus.len()), (vm.pid(), 8));
-    assert_eq!(seen.memory, Some(topology::Bytes::from_mib(256))); // 8 x 32
-    let held = linux::vms::occupancy(std::slice::from_ref(seen), &machine());
+    let mut running = linux::examine_this_host().unwrap();
+    running.vms.retain(|seen| seen.vm.name == name);
+    let [seen] = &running.vms[..] else { panic!("{running:?}") };
+    assert_eq!((seen.vm.pid, seen.clients.iter().map(|client| client.vcpus).sum::<u32>()), (vm.pid(), 8));
+    assert_eq!(seen.clients.iter().map(|client| client.memory_size.mib()).sum::<u64>(), 256); // 8 x 32
+    // homenode's own binding is nobody's choice.
+    assert!(seen.clients.iter().all(|client| client.chosen_nodes.is_none()), "{seen:?}");
+    let held = scheduler::Occupancy::of_observation(&running, &machine());
     assert_eq!(held.nodes.values().map(|node| node.vcpus).sum::<u32>(), 8);
 
     let pid = vm.pid();
@@ -155,7 +158,7 @@ fn memory_that_the_host_lacks_is_not_reserved() {
     launch.plan.topology.nodes[0].memory = topology::Bytes::from_mib(1 << 30); // 2^30 MiB = 1 PiB
     let runtime = RuntimeDir::at(directory.path().join("runtime")).unwrap();
     let lock = runtime.lock_placement(Duration::ZERO).unwrap().unwrap();
-    let error = lock.reserve(&[&launch.plan], &[]).unwrap_err();
+    let error = lock.reserve(&[&launch.plan], &scheduler::Observation::default()).unwrap_err();
     assert!(matches!(error, QemuError::Memory { .. }), "{error}");
     assert_eq!(std::fs::read_dir(runtime.path()).unwrap().count(), 0);
 }

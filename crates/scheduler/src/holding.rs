@@ -1,11 +1,16 @@
-//! What running VMs hold of a machine, node by node: the one rule, whoever tells of the VMs.
+//! What running VMs hold of a machine, node by node: the one rule, whoever tells of the VMs, for placement, `top` and balancing.
+//!
+//! A vCPU counts on the node of its CPUs; one that may use several nodes counts on each in turn. Memory that is resident counts where it is. Memory
+//! that is promised and not yet resident is expected where it is bound to, or else where the vCPUs are.
+//!
+//! A client of two vCPUs on node 1 that may have 4 GiB and has 1 GiB on node 0, unbound: 2 vCPUs and 3 GiB of node 1, 1 GiB of node 0.
 
-use crate::{NodeUse, Occupancy};
+use crate::{ClientObservation, NodeUse, Observation, Occupancy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId};
 
-/// A VM that runs, as far as it takes something away from others.
+/// A client that runs, as far as it takes something away from others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
     /// CPUs that each vCPU may use.
@@ -29,8 +34,31 @@ pub enum Resident {
 }
 
 impl Occupancy {
-    /// The ledger that placement starts from. A vCPU counts on the node of its CPUs; one that may use several nodes counts on each in turn.
-    /// Memory that is promised and not yet resident is expected where it is bound to, or else where the vCPUs are.
+    /// What the VMs of a host hold, those that are being started too: the ledger that placement starts from.
+    pub fn of_observation(observation: &Observation, machine: &Machine) -> Self {
+        let clients = observation.vms.iter().flat_map(|vm| &vm.clients);
+        let mut occupancy = Self::of_running(clients.map(Holding::of), machine);
+        occupancy.hold(&observation.reserved);
+        occupancy
+    }
+
+    /// Adds the memory that a balancer is going to bring home: a client whose vCPUs may use one node only has no other home, and what it has
+    /// elsewhere will be taken there.
+    pub fn expect_home(&mut self, observation: &Observation, machine: &Machine) {
+        for client in observation.vms.iter().flat_map(|vm| &vm.clients) {
+            let mut nodes = client.cpus.iter().filter_map(|cpu| machine.thread(cpu)).map(|thread| thread.node);
+            let Some(home) = nodes.next() else { continue };
+            if nodes.any(|node| node != home) {
+                continue;
+            }
+            let away: Bytes =
+                client.memory.iter().flatten().filter(|(node, _)| **node != home).map(|(_, bytes)| *bytes).sum();
+            let held = self.nodes.entry(home).or_default();
+            held.memory = held.memory.saturating_add(away);
+        }
+    }
+
+    /// As [`of_observation`](Self::of_observation), from what each client holds.
     pub fn of_running(vms: impl IntoIterator<Item = Holding>, machine: &Machine) -> Self {
         let node_of: BTreeMap<CpuId, NodeId> = machine.threads.iter().map(|thread| (thread.id, thread.node)).collect();
         let mut occupancy = Self::default();
@@ -69,6 +97,41 @@ impl Occupancy {
             held.resident = held.resident.saturating_add(bytes);
         }
     }
+}
+
+impl Holding {
+    /// What a client holds. Memory of which nobody says how much is resident is all taken to be, so that it is not missing twice from what
+    /// is free.
+    pub fn of(client: &ClientObservation) -> Self {
+        let each_known = client.vcpu_cpus.len() == client.vcpus as usize;
+        let vcpus = if each_known {
+            client.vcpu_cpus.values().cloned().collect()
+        } else {
+            vec![client.cpus.clone(); client.vcpus as usize]
+        };
+        let resident = match &client.memory {
+            Some(by_node) => Resident::ByNode(by_node.clone()),
+            None => Resident::Whole(client.resident.unwrap_or(client.memory_size).min(client.memory_size)),
+        };
+        Self { vcpus, memory: client.memory_size, memory_weights: weights(client), resident }
+    }
+}
+
+/// Where a client's memory is bound to: bytes by node; empty where nothing is bound.
+fn weights(client: &ClientObservation) -> BTreeMap<NodeId, u64> {
+    let mut weights = BTreeMap::<NodeId, u64>::new();
+    for policy in client.policies.iter().flatten() {
+        let Some(nodes) = policy.nodes.as_ref().filter(|nodes| !nodes.is_empty()) else { continue };
+        let size = policy.resident.values().copied().sum::<Bytes>().saturating_add(policy.absent);
+        for node in nodes.iter() {
+            let weight = weights.entry(node).or_default();
+            *weight = weight.saturating_add(size.0 / nodes.len() as u64);
+        }
+    }
+    if weights.is_empty() {
+        weights.extend(client.chosen_nodes.iter().flat_map(|nodes| nodes.iter()).map(|node| (node, 1)));
+    }
+    weights
 }
 
 /// An amount in parts of these weights, rounded down.
@@ -120,6 +183,59 @@ mod tests {
         // vCPU 0 on node 1, the others in turn on 0 and 1: a third and two thirds.
         assert_eq!(used.of(NodeId(0)), NodeUse { vcpus: 1, memory: Bytes(133 + 200), resident: Bytes(200) });
         assert_eq!(used.of(NodeId(1)), NodeUse { vcpus: 2, memory: Bytes(266 + 400), resident: Bytes(400) });
+    }
+
+    fn client(cpus: &[&str], memory_mib: u64, resident_mib: &[(u32, u64)]) -> ClientObservation {
+        let vcpu_cpus: BTreeMap<u32, CpuSet> =
+            (0..).zip(cpus).map(|(vcpu, cpus)| (vcpu, cpus.parse().expect("CPUs"))).collect();
+        ClientObservation {
+            vcpus: cpus.len() as u32,
+            cpus: vcpu_cpus.values().fold(CpuSet::new(), |all, cpus| all.union(cpus)),
+            vcpu_cpus,
+            memory_size: Bytes::from_mib(memory_mib),
+            memory: Some(resident_mib.iter().map(|&(node, mib)| (NodeId(node), Bytes::from_mib(mib))).collect()),
+            ..ClientObservation::default()
+        }
+    }
+
+    fn observation(clients: Vec<ClientObservation>) -> Observation {
+        let vm = crate::VmObservation::of_clients(crate::VmKey::default(), clients);
+        Observation { vms: vec![vm], ..Observation::default() }
+    }
+
+    #[test]
+    fn a_client_that_floats_counts_on_every_node() {
+        let all = observation(vec![client(&["0-3", "0-3", "0-3", "0-3"], 1000, &[(0, 200)])]);
+        let used = Occupancy::of_observation(&all, &machine());
+        // 4 vCPUs in turn on 2 nodes: 2 each. 1000 - 200 = 800 MiB are promised, half of it (400) on each node.
+        let mib = Bytes::from_mib;
+        assert_eq!(used.of(NodeId(0)), NodeUse { vcpus: 2, memory: mib(600), resident: mib(200) });
+        assert_eq!(used.of(NodeId(1)), NodeUse { vcpus: 2, memory: mib(400), resident: mib(0) });
+    }
+
+    #[test]
+    fn memory_that_a_balancer_brings_home_is_expected_there_client_by_client() {
+        // The first client lives on node 1 and has 300 of its 1024 MiB on node 0; the second floats.
+        let clients = vec![client(&["2-3", "2-3"], 1024, &[(0, 300), (1, 724)]), client(&["0-3"], 100, &[(0, 100)])];
+        let all = observation(clients);
+        let mut used = Occupancy::of_observation(&all, &machine());
+        let before = used.clone();
+        used.expect_home(&all, &machine());
+        assert_eq!(used.of(NodeId(0)), before.of(NodeId(0)));
+        assert_eq!(used.of(NodeId(1)).memory, before.of(NodeId(1)).memory.saturating_add(Bytes::from_mib(300)));
+        assert_eq!(used.of(NodeId(1)).resident, before.of(NodeId(1)).resident);
+    }
+
+    #[test]
+    fn starts_count_and_unknown_memory_is_not_missing_twice() {
+        let unknown = ClientObservation { memory: None, ..client(&["0-1"], 64, &[]) };
+        let starting = NodeUse { vcpus: 3, memory: Bytes::from_mib(5), resident: Bytes(0) };
+        let reserved = BTreeMap::from([(NodeId(1), starting)]);
+        let all = Observation { reserved, ..observation(vec![unknown]) };
+        let used = Occupancy::of_observation(&all, &machine());
+        let whole = Bytes::from_mib(64);
+        assert_eq!(used.of(NodeId(0)), NodeUse { vcpus: 1, memory: whole, resident: whole });
+        assert_eq!(used.of(NodeId(1)), starting);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use vm::qemu::GuestCaches;
 pub struct Moment(pub u64);
 
 /// A VM on a host. The process makes two VMs of the same name, one after the other, two VMs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VmKey {
     /// The guest's name, or `pid N` where it has none.
     pub name: String,
@@ -41,7 +41,8 @@ pub struct ClientObservation {
     pub vcpus: u32,
     /// CPUs that its vCPU threads may run on now: the union over the threads.
     pub cpus: CpuSet,
-    /// Its vCPUs and what each of them alone may use, by rising number, as far as they are known one by one.
+    /// Its vCPUs and what each of them alone may use, by rising number, as far as they are known one by one. Only
+    /// [`Observe::examine`](crate::Observe::examine) asks.
     #[serde(default)]
     pub vcpu_cpus: BTreeMap<u32, CpuSet>,
     /// CPU time that its vCPUs used since the last observation, in CPUs (2.5 = two and a half CPUs busy). `None` at first sight.
@@ -50,6 +51,9 @@ pub struct ClientObservation {
     pub cpu_waited: Option<f64>,
     /// Resident memory by node.
     pub memory: Option<BTreeMap<NodeId, Bytes>>,
+    /// Resident memory where it is known only as a whole.
+    #[serde(default)]
+    pub resident: Option<Bytes>,
     /// Why [`memory`](Self::memory) is not known, as a sentence.
     #[serde(default)]
     pub memory_unknown_because: Option<String>,
@@ -209,6 +213,16 @@ impl VmObservation {
             other_threads: Vec::new(),
             limits: None,
         }
+    }
+
+    /// Resident memory of all its clients by node, as far as it is known.
+    pub fn memory(&self) -> BTreeMap<NodeId, Bytes> {
+        let mut sums = BTreeMap::<NodeId, Bytes>::new();
+        for (&node, &bytes) in self.clients.iter().flat_map(|client| client.memory.iter().flatten()) {
+            let sum = sums.entry(node).or_default();
+            *sum = sum.saturating_add(bytes);
+        }
+        sums
     }
 }
 

@@ -37,7 +37,7 @@ impl fmt::Display for Manager {
 }
 
 /// Who started a VM.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Origin {
     /// The program.
     pub manager: Manager,

@@ -176,15 +176,15 @@ fn occupancy(machine: &Machine, arguments: &CheckArguments, subject: &Subject) -
     if arguments.machine.on.is_some() {
         return Ok(Occupancy::default());
     }
-    let mut running = linux::vms::running().context("the running VMs cannot be read")?;
+    let mut running = linux::examine_this_host().context("the running VMs cannot be read")?;
     let name = match subject {
         Subject::Domain { text, source } => stacks::domain::parse(text, source).map_err(bad_input)?.name,
         Subject::Process { vm, .. } => vm.name.clone(),
     };
-    let itself = |pid: u32, other: Option<&str>| match subject {
+    let itself = |pid: u32, other: &str| match subject {
         Subject::Process { pid: own, .. } => pid == *own,
-        Subject::Domain { .. } => other == Some(&name),
+        Subject::Domain { .. } => other == name,
     };
-    running.retain(|vm| !itself(vm.identity.pid, vm.name.as_deref()));
-    Ok(linux::vms::occupancy(&running, machine))
+    running.vms.retain(|vm| !itself(vm.vm.pid, &vm.vm.name));
+    Ok(Occupancy::of_observation(&running, machine))
 }

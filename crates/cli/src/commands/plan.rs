@@ -60,7 +60,7 @@ fn hosts(arguments: &PlanArguments, specs: &[VmSpec]) -> anyhow::Result<Vec<(Mac
 
 /// What the VMs on this host hold, whoever started them, and what QEMU needs beside the guest's memory: that of the largest VM.
 fn live_occupancy(machine: &Machine, specs: &[VmSpec]) -> anyhow::Result<Occupancy> {
-    let running = linux::vms::running().context("the running VMs cannot be read")?;
+    let running = linux::examine_this_host().context("the running VMs cannot be read")?;
     let mut occupancy = balancer_place::occupancy(&running, machine);
     if let Some(largest) = specs.iter().max_by_key(|spec| spec.memory) {
         qemu::set_aside(&mut occupancy, machine, largest);

@@ -7,7 +7,6 @@ use crate::output;
 use crate::{balancer_place, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
-use linux::vms::QemuProcess;
 use qemu::{
     Accelerator, CallOff, ConsoleTo, Ending, Keyboard, Launch, PlacementLock, QemuError, Residence, RunningVm,
     RuntimeDir, background,
@@ -110,14 +109,14 @@ pub(super) fn launch(mut spec: VmSpec, plan: Plan, arguments: &RunArguments) -> 
 /// A plan, and the host that it was made for.
 pub(super) struct Placed {
     pub(super) machine: Machine,
-    pub(super) running: Vec<QemuProcess>,
+    pub(super) running: scheduler::Observation,
     pub(super) plan: Plan,
 }
 
 /// Sizes and places the VM beside all that run or are being started on this host.
 pub(super) fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<Placed> {
     // In this order: memory that is filled between the two looks counts as taken twice, never as free.
-    let running = linux::vms::running().context("the running VMs cannot be read")?;
+    let running = linux::examine_this_host().context("the running VMs cannot be read")?;
     let machine = topology::read::live().context("this host cannot be read")?;
     let mut occupancy = balancer_place::occupancy(&running, &machine);
     qemu::set_aside(&mut occupancy, &machine, spec);
@@ -128,7 +127,7 @@ pub(super) fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<Pl
 /// Refuses a name that a VM has that runs or is being started.
 pub(super) fn free_name(placed: Placed, lock: &PlacementLock) -> anyhow::Result<Placed> {
     let vm = &placed.plan.vm;
-    let same = placed.running.iter().find(|other| other.name.as_ref() == Some(vm)).map(|same| same.identity.pid);
+    let same = placed.running.vms.iter().find(|other| other.vm.name == *vm).map(|same| same.vm.pid);
     let starting = || lock.starting().iter().any(|other| other.vm == *vm).then_some(0);
     match same.or_else(starting) {
         Some(pid) => Err(QemuError::NameTaken { vm: vm.clone(), pid }.into()),

@@ -1,10 +1,8 @@
-//! What domains hold of their host, by their pins and memory policies.
+//! Where domains live on their host, by their pins and memory policies.
 
 use super::{DomainStats, RemoteDomain};
-use scheduler::{Holding, Occupancy, Resident};
 use stacks::domain::Domain;
-use std::collections::BTreeMap;
-use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
+use topology::{Bytes, CpuSet, Machine, NodeSet};
 
 /// Where a domain lives, as far as its definition says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,56 +34,22 @@ pub(crate) fn vcpus(domain: &Domain, stats: Option<&DomainStats>, machine: &Mach
     (0..count).map(|vcpu| domain.vcpu_pins.get(&vcpu).cloned().unwrap_or_else(|| floating.clone())).collect()
 }
 
-/// The ledger, and what had to be assumed.
-pub(super) fn occupancy(domains: &[RemoteDomain], machine: &Machine) -> (Occupancy, Vec<String>) {
-    let unknown: Vec<&str> =
-        domains.iter().filter(|seen| resident(seen).is_none()).map(|seen| seen.domain.name.as_str()).collect();
-    let holding = |seen: &RemoteDomain| Holding {
-        vcpus: vcpus(&seen.domain, Some(&seen.stats), machine),
-        memory: seen.domain.memory,
-        memory_weights: weights(&seen.domain, machine),
-        resident: Resident::Whole(resident(seen).unwrap_or(seen.domain.memory)),
-    };
-    let occupancy = Occupancy::of_running(domains.iter().map(holding), machine);
-    let note = format!(
-        "libvirt does not say how much memory of {} is resident: all of it is counted as resident, so that free memory is what libvirt calls free",
-        unknown.join(", ")
-    );
-    (occupancy, if unknown.is_empty() { Vec::new() } else { vec![note] })
-}
-
 /// Huge pages are taken when a domain starts, and are no resident memory in the kernel's count.
-fn resident(seen: &RemoteDomain) -> Option<Bytes> {
+pub(super) fn resident(seen: &RemoteDomain) -> Option<Bytes> {
     let whole = (!seen.domain.huge_pages.is_empty()).then_some(seen.domain.memory);
     whole.or_else(|| Some(seen.stats.resident?.min(seen.domain.memory)))
 }
 
-/// Where the memory is bound to: bytes by node. Empty where nothing is bound.
-fn weights(domain: &Domain, machine: &Machine) -> BTreeMap<NodeId, u64> {
-    let of_all = domain.memory_tune.as_ref().and_then(|tune| tune.nodeset.as_ref());
-    let of_cell = |cell: u32| domain.memory_nodes.get(&cell).and_then(|tune| tune.nodeset.as_ref()).or(of_all);
-    let mut parts: Vec<(Bytes, Option<&NodeSet>)> =
-        domain.cells.iter().map(|cell| (cell.memory, of_cell(cell.id))).collect();
-    if parts.is_empty() {
-        parts.push((domain.memory, of_all));
-    }
-    let mut weights = BTreeMap::<NodeId, u64>::new();
-    for (memory, nodes) in parts {
-        let nodes: Vec<NodeId> =
-            nodes.into_iter().flat_map(NodeSet::iter).filter(|&node| machine.node(node).is_some()).collect();
-        for node in &nodes {
-            let weight = weights.entry(*node).or_default();
-            *weight = weight.saturating_add(memory.0 / nodes.len() as u64);
-        }
-    }
-    weights
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::observing::{observation, unseen};
+    use super::super::{DomainStats, Look, RemoteDomain};
     use super::*;
-    use scheduler::NodeUse;
+    use scheduler::{Moment, NodeUse, Occupancy};
     use stacks::domain;
+    use std::collections::BTreeMap;
+    use std::time::Instant;
+    use topology::NodeId;
 
     /// Two nodes of four CPUs: node 0 has CPUs 0-3.
     fn machine() -> Machine {
@@ -97,6 +61,13 @@ mod tests {
         let domain = domain::parse(&text, "a.xml").expect(xml);
         let stats = DomainStats { resident: resident_mib.map(Bytes::from_mib), ..DomainStats::default() };
         RemoteDomain { uuid: "u".to_owned(), domain, stats }
+    }
+
+    fn occupancy(domains: &[RemoteDomain], machine: &Machine) -> (Occupancy, Vec<String>) {
+        let look = Look { at: Instant::now(), free: BTreeMap::new(), cpus: BTreeMap::new(), domains: domains.to_vec() };
+        let seen = observation(machine, &look, None, Moment(0));
+        // The first is said of every domain.
+        (Occupancy::of_observation(&seen, machine), unseen(&seen).split_off(1))
     }
 
     fn mib(vcpus: u32, memory: u64, resident: u64) -> NodeUse {

@@ -1,6 +1,6 @@
 //! What happened between two looks.
 
-use super::{CpuTimes, DomainStats, Look};
+use super::{CpuTimes, DomainStats, Look, VcpuStats};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topology::CpuId;
@@ -14,6 +14,32 @@ pub struct Rates {
     pub domains: BTreeMap<String, DomainRates>,
 }
 
+impl DomainStats {
+    /// What these vCPUs used since an earlier count, `seconds` ago; that of the whole domain where vCPUs are not told apart and these are all.
+    pub(super) fn since(
+        &self,
+        before: &Self,
+        vcpus: impl Iterator<Item = u32>,
+        all: bool,
+        seconds: f64,
+    ) -> DomainRates {
+        // A counter that went back belongs to another run of the domain.
+        let between = |before: Option<Duration>, now: Option<Duration>| now?.checked_sub(before?);
+        let pairs: Option<Vec<(&VcpuStats, &VcpuStats)>> =
+            vcpus.map(|vcpu| Some((before.by_vcpu.get(&vcpu)?, self.by_vcpu.get(&vcpu)?))).collect();
+        let sum = |of: fn(&VcpuStats) -> Option<Duration>| -> Option<Duration> {
+            let pairs = pairs.as_ref().filter(|pairs| !pairs.is_empty())?;
+            pairs.iter().map(|(before, now)| between(of(before), of(now))).sum()
+        };
+        let whole = || if all { between(before.cpu_time, self.cpu_time) } else { None };
+        let per_second = |time: Duration| time.as_secs_f64() / seconds;
+        DomainRates {
+            cpu_used: sum(|vcpu| vcpu.time).or_else(whole).map(per_second),
+            cpu_waited: sum(|vcpu| vcpu.delay).map(per_second),
+        }
+    }
+}
+
 /// What a domain used and waited for. `None`: its hypervisor does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DomainRates {
@@ -24,21 +50,26 @@ pub struct DomainRates {
 }
 
 impl Look {
+    /// Busy share of each CPU since an earlier look, where both know.
+    pub(super) fn busy_since(&self, earlier: &Look) -> BTreeMap<CpuId, f64> {
+        let rate = |(cpu, now): (&CpuId, &CpuTimes)| Some((*cpu, busy_share(earlier.cpus.get(cpu)?, now)?));
+        self.cpus.iter().filter_map(rate).collect()
+    }
+
     /// What happened since an earlier look.
     pub fn since(&self, earlier: &Look) -> Rates {
         let seconds = self.at.saturating_duration_since(earlier.at).as_secs_f64();
         if seconds <= 0.0 {
             return Rates::default();
         }
-        let rate = |(cpu, now): (&CpuId, &CpuTimes)| Some((*cpu, busy_share(earlier.cpus.get(cpu)?, now)?));
         let domain = |seen: &super::RemoteDomain| {
             let before = earlier.domains.iter().find(|before| before.uuid == seen.uuid)?;
-            Some((seen.uuid.clone(), domain_rates(&before.stats, &seen.stats, seconds)))
+            Some((
+                seen.uuid.clone(),
+                seen.stats.since(&before.stats, seen.stats.by_vcpu.keys().copied(), true, seconds),
+            ))
         };
-        Rates {
-            cpus: self.cpus.iter().filter_map(rate).collect(),
-            domains: self.domains.iter().filter_map(domain).collect(),
-        }
+        Rates { cpus: self.busy_since(earlier), domains: self.domains.iter().filter_map(domain).collect() }
     }
 }
 
@@ -47,21 +78,8 @@ fn busy_share(before: &CpuTimes, now: &CpuTimes) -> Option<f64> {
     (whole > 0.0).then_some(now.busy.checked_sub(before.busy)?.as_secs_f64() / whole)
 }
 
-fn domain_rates(before: &DomainStats, now: &DomainStats, seconds: f64) -> DomainRates {
-    // A counter that went back belongs to another run of the domain.
-    let between = |before: Option<Duration>, now: Option<Duration>| now?.checked_sub(before?);
-    let sum = |of: fn(&super::VcpuStats) -> Option<Duration>| -> Option<Duration> {
-        let one = |(vcpu, now): (&u32, &super::VcpuStats)| between(of(before.by_vcpu.get(vcpu)?), of(now));
-        if now.by_vcpu.is_empty() { None } else { now.by_vcpu.iter().map(one).sum() }
-    };
-    let used = sum(|vcpu| vcpu.time).or_else(|| between(before.cpu_time, now.cpu_time));
-    let per_second = |time: Duration| time.as_secs_f64() / seconds;
-    DomainRates { cpu_used: used.map(per_second), cpu_waited: sum(|vcpu| vcpu.delay).map(per_second) }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::VcpuStats;
     use super::*;
 
     fn stats(cpu_ms: u64, vcpus_ms: &[(u64, Option<u64>)]) -> DomainStats {
@@ -83,6 +101,10 @@ mod tests {
         // Nothing is known of no time, and of a host that was started anew.
         assert_eq!(busy_share(&times(10, 100), &times(10, 100)), None);
         assert_eq!(busy_share(&times(10, 100), &times(1, 2)), None);
+    }
+
+    fn domain_rates(before: &DomainStats, now: &DomainStats, seconds: f64) -> DomainRates {
+        now.since(before, now.by_vcpu.keys().copied(), true, seconds)
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use super::*;
 use crate::cgroup::VmCgroup;
 use crate::memory::Mapping;
-use crate::vm::{Region, RegionEvidence, RegionKind, RunningVm, VcpuEvidence, VmClient, VmThreads};
-use ::vm::{Manager, Origin};
+use crate::vm::{Region, RegionEvidence, RegionKind, RunningVm, VmClient};
 use topology::{CpuSet, Machine};
 
 const MIB: u64 = 1 << 20;
@@ -33,17 +32,13 @@ fn vm(clients: u32, kind: RegionKind) -> RunningVm {
             thread_ids: vec![100 + id],
             memory_size: region.size(),
             regions: vec![region],
+            ..VmClient::default()
         }
     };
     RunningVm {
         key: VmKey { name: "web".to_owned(), pid: 7, started: 1 },
-        uuid: None,
-        origin: Origin { manager: Manager::Unknown, id: None },
-        threads: VmThreads { vcpus: Vec::new(), evidence: VcpuEvidence::Names, others: Vec::new() },
         clients: (0..clients).map(client).collect(),
-        passed_through: Vec::new(),
-        confidential: None,
-        locked: false,
+        ..RunningVm::default()
     }
 }
 

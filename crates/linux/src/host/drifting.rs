@@ -26,7 +26,7 @@ impl LinuxHost {
     /// Nothing at all can be read.
     pub fn drift(&mut self, homes: &Homes) -> Result<Vec<Finding>, LinuxError> {
         self.follow_hotplug();
-        self.find(sys::since_boot_ns(), crate::capabilities::Rights::own(), None)?;
+        self.find(sys::since_boot_ns(), crate::capabilities::Rights::own(), None, super::Depth::Usual)?;
         let root = &self.options.root;
         let free = |node: &topology::Node| (node.id, counters::free_huge_pages(root, node.id));
         let host = HostFacts {

@@ -1,8 +1,7 @@
 //! Whether a VM may be moved, and why not.
 
 use super::tracked::{Around, Tracked};
-use crate::capabilities::{NEEDS_NICE, NEEDS_PTRACE};
-use crate::error::read_text;
+use crate::capabilities::NEEDS_NICE;
 use crate::pins;
 use crate::root::Root;
 use crate::sys;
@@ -11,21 +10,16 @@ use topology::{CpuSet, Machine, NodeSet};
 
 pub(super) fn of(root: &Root, tracked: &Tracked, around: &Around<'_>) -> Mobility {
     let vm = &tracked.vm;
-    if let Some(because) = threads_fixed(root, tracked, around) {
+    if let Some(because) = threads_fixed(root, tracked, around).or_else(|| tracked.torn_apart(around.machine)) {
         return Mobility::Fixed { because };
     }
     if let Some(because) = pins::why_fixed(root, vm) {
         return Mobility::MemoryFixed { because };
     }
-    if vm.clients.iter().any(|client| client.regions.is_empty()) {
-        let maps = std::fs::read(root.process(vm.key.pid, "maps"));
-        let because = match maps {
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => format!("missing: {NEEDS_PTRACE}"),
-            _ => "its memory could not be told from QEMU's own: no mapping, or several, have its size".to_owned(),
-        };
-        return Mobility::MemoryFixed { because };
+    match vm.clients.iter().find_map(|client| client.memory_unknown_because.clone()) {
+        Some(because) => Mobility::MemoryFixed { because },
+        None => Mobility::Movable,
     }
-    Mobility::Movable
 }
 
 fn threads_fixed(root: &Root, tracked: &Tracked, around: &Around<'_>) -> Option<String> {
@@ -39,27 +33,20 @@ fn threads_fixed(root: &Root, tracked: &Tracked, around: &Around<'_>) -> Option<
     if !root.is_live() {
         return None;
     }
-    let owner = effective_user(root, vm.key.pid);
-    if !around.rights.nice && owner.is_some_and(|owner| owner != around.rights.user) {
+    if !around.rights.nice && vm.owner_uid.is_some_and(|owner| owner != around.rights.user) {
         return Some(format!("missing: {NEEDS_NICE}"));
     }
     let threads = vm.clients.iter().flat_map(|client| &client.thread_ids);
     threads.filter_map(|&thread| sys::affinity(thread).ok()).find_map(|cpus| part_of_a_node(&cpus, around.machine))
 }
 
-/// The balancer only ever binds to whole nodes; who bound to less had a reason.
-fn part_of_a_node(cpus: &CpuSet, machine: &Machine) -> Option<String> {
+/// Why threads with these CPUs stay where they are: the balancer only ever binds to whole nodes; who bound to less had a reason.
+pub fn part_of_a_node(cpus: &CpuSet, machine: &Machine) -> Option<String> {
     let nodes: NodeSet = cpus.iter().filter_map(|cpu| Some(machine.thread(cpu)?.node)).collect();
     let whole = nodes.iter().fold(CpuSet::new(), |all, node| all.union(&machine.usable_cpus(node)));
     (!whole.is_subset(cpus)).then(|| {
         format!("its threads may use only CPUs {cpus} of nodes {nodes}: its affinity or its cpuset was set by another program")
     })
-}
-
-/// The second number of `Uid:` in `/proc/PID/status`.
-fn effective_user(root: &Root, pid: u32) -> Option<u32> {
-    let text = read_text(&root.process(pid, "status")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod accounts;
 mod act;
 mod bind;
 mod drifting;
+mod examination;
 mod mobility;
 mod scan;
 mod tracked;
@@ -16,6 +17,7 @@ use crate::root::Root;
 use crate::vm::RunningVm;
 use crate::{counters, sys};
 use act::Actor;
+pub use mobility::part_of_a_node;
 use scan::{Newcomers, Scan};
 use scheduler::{
     Act, Action, ActionError, Done, Moment, NodeObservation, Observation, Observe, ObserveError, VmKey, VmObservation,
@@ -98,6 +100,15 @@ pub struct LinuxHost {
     most_files: usize,
 }
 
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// What changes from period to period; the rest in turn.
+    Usual,
+    /// Everything, now.
+    Whole,
+}
+
 /// Files that everything else may have open.
 const OTHER_FILES: usize = 256;
 /// Files that are kept open for VMs at most: a quarter of a million vCPUs would be no host that is known.
@@ -159,11 +170,11 @@ impl LinuxHost {
     }
 
     /// What QEMU processes are there now: begins to watch new ones and forgets those that ended.
-    fn find(&mut self, now_ns: u64, rights: Rights, within: Option<Duration>) -> Result<(), LinuxError> {
+    fn find(&mut self, now_ns: u64, rights: Rights, within: Option<Duration>, depth: Depth) -> Result<(), LinuxError> {
         let root = self.options.root.clone();
         self.vms.retain(|_, tracked| tracked.is_there(&root));
         let known = self.vms.keys().copied().collect();
-        let found = self.scan.run(&root, &known)?;
+        let found = self.scan.run(&root, &known, depth)?;
         let mut newcomers = Newcomers::new(within);
         self.vms.retain(|pid, _| found.contains(pid));
         for pid in found {
@@ -194,7 +205,7 @@ impl LinuxHost {
         let root = self.options.root.clone();
         let gone = || ActionError::Gone { vm: vm.name.clone() };
         if !self.vms.contains_key(&vm.pid) {
-            self.find(sys::since_boot_ns(), Rights::own(), None).map_err(|_| gone())?;
+            self.find(sys::since_boot_ns(), Rights::own(), None, Depth::Usual).map_err(|_| gone())?;
         }
         let tracked = self.vms.get_mut(&vm.pid).filter(|tracked| {
             let key = &tracked.vm.key;
@@ -258,6 +269,14 @@ impl LinuxHost {
     }
 }
 
+/// The VMs that run on this host now, with everything that can be known of them.
+///
+/// # Errors
+/// The machine or the list of processes cannot be read.
+pub fn examine_this_host() -> Result<Observation, LinuxError> {
+    LinuxHost::new(HostOptions::default())?.examine().map_err(LinuxError::Observe)
+}
+
 fn read_machine(root: &Root) -> Result<Machine, LinuxError> {
     let read = topology::read::from_root(root.directory());
     read.map_err(|error| LinuxError::Machine(error.to_string()))
@@ -279,11 +298,32 @@ impl Observe for LinuxHost {
     }
 
     fn observe(&mut self) -> Result<Observation, ObserveError> {
+        self.look(self.options.newcomers_within, Depth::Usual)
+    }
+
+    fn examine(&mut self) -> Result<Observation, ObserveError> {
+        let mut observation = self.look(None, Depth::Whole)?;
+        let root = &self.options.root;
+        for shown in &mut observation.vms {
+            if let Some(tracked) = self.vms.get(&shown.vm.pid) {
+                examination::complete(root, tracked, shown);
+            }
+        }
+        let tracked: Vec<&RunningVm> = self.vms.values().map(|tracked| &tracked.vm).collect();
+        observation.unseen = examination::unseen(root, Rights::own(), &observation.vms, &tracked);
+        observation.unseen.extend(self.scan.foreign());
+        observation.settings = Some(counters::settings(root));
+        Ok(observation)
+    }
+}
+
+impl LinuxHost {
+    fn look(&mut self, newcomers_within: Option<Duration>, depth: Depth) -> Result<Observation, ObserveError> {
         let now_ns = sys::since_boot_ns();
         self.follow_hotplug();
         self.turn += 1;
         let rights = Rights::own();
-        self.find(now_ns, rights, self.options.newcomers_within)
+        self.find(now_ns, rights, newcomers_within, depth)
             .map_err(|error| ObserveError::new("/proc", error.to_string()))?;
         let nodes = self.observe_nodes(now_ns);
         let open: usize = self.vms.values().map(Tracked::open_files).sum();
@@ -302,7 +342,7 @@ impl Observe for LinuxHost {
             monitors.traffic(root, vm.key.pid, client, now_ns, may_create)
         };
         let mut vms: Vec<VmObservation> =
-            vms.values_mut().map(|tracked| tracked.observe(root, &around, &mut traffic)).collect();
+            vms.values_mut().map(|tracked| tracked.observe(root, &around, depth, &mut traffic)).collect();
         vms.sort_by(|one, other| one.vm.cmp(&other.vm));
         Ok(Observation {
             at: Moment(now_ns / 1_000_000),

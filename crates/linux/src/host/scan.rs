@@ -1,8 +1,10 @@
 //! Which processes are VMs: all of them are looked at once, and later only those that are new and a share of the others.
 
+use super::Depth;
 use crate::error::LinuxError;
 use crate::root::{Root, numbered_entries};
-use ::vm::qemu::is_qemu;
+use crate::vm::{arguments, kvm};
+use ::vm::qemu::{has_qemus_options, is_qemu};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -11,6 +13,8 @@ use std::time::{Duration, Instant};
 const YOUNG: u8 = 3;
 /// Later, every so many scans: a process may still become another program.
 const EVERY: u32 = 16;
+/// Processes of which one scan looks through the descriptors: each is a few dozen system calls.
+const LOOKED_THROUGH: usize = 16;
 /// Mark of a process without any program, seen so from its youth on: a thread of the kernel. It never becomes anything.
 const KERNEL: u8 = u8::MAX;
 
@@ -19,6 +23,8 @@ const KERNEL: u8 = u8::MAX;
 pub(super) struct Scan {
     /// Scans that each process, none of them a VM, was seen in.
     others: BTreeMap<u32, u8>,
+    /// VMs of programs that are not QEMU, by number of the process.
+    foreign: BTreeMap<u32, String>,
     turn: u32,
 }
 
@@ -27,8 +33,14 @@ impl Scan {
     ///
     /// # Errors
     /// The list of processes cannot be read.
-    pub(super) fn run(&mut self, root: &Root, known: &BTreeSet<u32>) -> Result<BTreeSet<u32>, LinuxError> {
+    pub(super) fn run(
+        &mut self,
+        root: &Root,
+        known: &BTreeSet<u32>,
+        depth: Depth,
+    ) -> Result<BTreeSet<u32>, LinuxError> {
         self.turn = self.turn.wrapping_add(1);
+        let mut looked_through = 0;
         let mut vms = BTreeSet::new();
         let mut others = BTreeMap::new();
         for pid in numbered_entries(&root.join("proc"))? {
@@ -38,18 +50,48 @@ impl Scan {
             }
             let seen = self.others.get(&pid).copied().unwrap_or(0);
             let due = seen < YOUNG || (seen != KERNEL && (self.turn + pid).is_multiple_of(EVERY));
-            let program = if due { program(root, pid) } else { None };
-            if program.as_ref().is_some_and(|program| is_qemu(program)) {
+            let program = if due || depth == Depth::Whole { program(root, pid) } else { None };
+            let is_some_program = program.as_ref().is_some_and(|program| !program.is_empty());
+            // A program of another name is a VM by its descriptors: looked for once, when it had time to open them.
+            let wanted = is_some_program && (depth == Depth::Whole || seen + 1 == YOUNG);
+            let may = depth == Depth::Whole || looked_through < LOOKED_THROUGH;
+            if program.as_ref().is_some_and(|program| is_qemu(program))
+                || (wanted && may && self.by_descriptors(root, pid, &mut looked_through))
+            {
                 vms.insert(pid);
             } else {
-                // More than young is not counted.
-                let later = if seen < YOUNG { seen + 1 } else { seen };
+                // More than young is not counted; who could not be looked through waits.
+                let later = if seen < YOUNG && (may || !wanted) { seen + 1 } else { seen };
                 let is_kernels = seen == YOUNG - 1 && program.is_some_and(|program| program.is_empty());
                 others.insert(pid, if is_kernels { KERNEL } else { later });
             }
         }
+        self.foreign.retain(|pid, _| others.contains_key(pid));
         self.others = others;
         Ok(vms)
+    }
+
+    /// Whether a process that is not called QEMU is one. A VM of another program is remembered.
+    fn by_descriptors(&mut self, root: &Root, pid: u32, looked_through: &mut usize) -> bool {
+        *looked_through += 1;
+        if !kvm::has_vm(root, pid) {
+            return false;
+        }
+        let words = arguments(root, pid).unwrap_or_default();
+        let is_qemus = has_qemus_options(&words);
+        if let Some(program) = words.into_iter().next().filter(|_| !is_qemus) {
+            self.foreign.insert(pid, program);
+        }
+        is_qemus
+    }
+
+    /// VMs that are not watched, as sentences.
+    pub(super) fn foreign(&self) -> impl Iterator<Item = String> {
+        self.foreign.iter().map(|(pid, program)| {
+            format!(
+                "process {pid} ({program}) runs a VM with KVM, and its command line is not QEMU's: it is not watched"
+            )
+        })
     }
 }
 
@@ -116,21 +158,21 @@ mod tests {
         is(13, "/usr/libexec/qemu-kvm");
         is(14, "qemu-img");
         let mut scan = Scan::default();
-        let known = scan.run(&root, &BTreeSet::new()).unwrap();
+        let known = scan.run(&root, &BTreeSet::new(), Depth::Usual).unwrap();
         assert_eq!(known, BTreeSet::from([10, 11, 13]));
         is(12, "qemu-system-aarch64");
-        assert!(scan.run(&root, &known).unwrap().contains(&12));
+        assert!(scan.run(&root, &known, Depth::Usual).unwrap().contains(&12));
         // An old process is looked at again too, within EVERY scans.
-        (0..YOUNG).for_each(|_| drop(scan.run(&root, &known)));
+        (0..YOUNG).for_each(|_| drop(scan.run(&root, &known, Depth::Usual)));
         is(14, "qemu-system-x86_64");
-        let found = (0..EVERY).any(|_| scan.run(&root, &known).unwrap().contains(&14));
+        let found = (0..EVERY).any(|_| scan.run(&root, &known, Depth::Usual).unwrap().contains(&14));
         assert!(found);
         // Threads of the kernel have no program.
         fs::create_dir_all(root.process(15, "")).unwrap();
         fs::write(root.process(15, "cmdline"), "").unwrap();
-        (0..=YOUNG).for_each(|_| drop(scan.run(&root, &known)));
+        (0..=YOUNG).for_each(|_| drop(scan.run(&root, &known, Depth::Usual)));
         assert_eq!(scan.others[&15], KERNEL);
         fs::remove_dir_all(root.process(10, "")).unwrap();
-        assert!(!scan.run(&root, &BTreeSet::new()).unwrap().contains(&10));
+        assert!(!scan.run(&root, &BTreeSet::new(), Depth::Usual).unwrap().contains(&10));
     }
 }

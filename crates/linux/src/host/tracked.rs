@@ -1,7 +1,7 @@
 //! One VM that is being watched: what is known of it between two observations.
 
 use super::accounts::Accounts;
-use super::mobility;
+use super::{Depth, mobility};
 use crate::capabilities::Rights;
 use crate::cgroup::{self, VmCgroup};
 use crate::error::{LinuxError, read_text};
@@ -68,8 +68,10 @@ pub(super) struct Tracked {
     /// Stays with the process; `None` in a captured tree.
     handle: Option<ProcessHandle>,
     pub(super) cgroup: VmCgroup,
-    /// Nodes that its cpuset allows.
+    /// Nodes whose memory its cpuset allows.
     pub(super) allowed: Option<NodeSet>,
+    /// CPUs that its cpuset allows.
+    pub(super) allowed_cpus: Option<CpuSet>,
     pub(super) mobility: Mobility,
     accounts: Accounts,
     affinities: BTreeMap<ClientId, AffinityOfThreads>,
@@ -95,6 +97,7 @@ impl Tracked {
             vm,
             handle,
             allowed: None,
+            allowed_cpus: None,
             mobility: Mobility::Movable,
             accounts: Accounts::default(),
             affinities: BTreeMap::new(),
@@ -142,6 +145,7 @@ impl Tracked {
         }
         let status = status(root, self.vm.key.pid);
         self.allowed = listed(&status, "Mems_allowed_list:");
+        self.allowed_cpus = self.cgroup.path().and_then(|path| cgroup::cpus(root, path));
         self.summary = summary(&status);
         self.bound_anew = false;
         self.mobility = mobility::of(root, self, around);
@@ -167,10 +171,19 @@ impl Tracked {
     }
 
     /// What the balancer is told about it.
-    pub(super) fn observe(&mut self, root: &Root, around: &Around<'_>, traffic: &mut TrafficOf<'_>) -> VmObservation {
+    pub(super) fn observe(
+        &mut self,
+        root: &Root,
+        around: &Around<'_>,
+        depth: Depth,
+        traffic: &mut TrafficOf<'_>,
+    ) -> VmObservation {
         self.age += 1;
-        if self.age > 1 {
-            self.examine_in_turn(root, around);
+        match depth {
+            // It was begun to be watched a moment ago.
+            _ if self.age == 1 => {}
+            Depth::Whole => self.examine(root, around),
+            Depth::Usual => self.examine_in_turn(root, around),
         }
         let threads = self.vm.clients.iter().flat_map(|client| &client.thread_ids);
         self.accounts.read(root, self.vm.key.pid, threads, around.now_ns, around.spare_files);
@@ -187,8 +200,14 @@ impl Tracked {
                 cpus,
                 cpu_used,
                 cpu_waited,
+                memory_unknown_because: match (&memory, &client.memory_unknown_because) {
+                    (Some(_), _) => None,
+                    (None, Some(why)) => Some(why.clone()),
+                    (None, None) => Some("the kernel does not say where its pages are".to_owned()),
+                },
                 memory,
                 memory_size: client.memory_size,
+                chosen_nodes: client.chosen_nodes.clone(),
                 huge_page_size: client.regions.iter().find_map(|region| region.page_size),
                 traffic: traffic(&self.vm, client.id),
                 virtual_node: client.virtual_node,
@@ -202,6 +221,8 @@ impl Tracked {
             node_affinity: self.narrower_than(around.machine),
             uuid: self.vm.uuid.clone(),
             manager: self.vm.origin.manager,
+            owner_uid: self.vm.owner_uid,
+            guest: Some(self.vm.guest.clone()),
             ..VmObservation::of_clients(self.vm.key.clone(), Vec::new())
         }
     }
@@ -214,9 +235,26 @@ impl Tracked {
         self.vm.clients.iter().any(lacks) || (self.age > 2 && self.accounts.readable() < known)
     }
 
+    /// Nodes on which its cpuset lets it have both, CPUs and memory; a node without CPUs counts by its memory. `None`: all.
     fn narrower_than(&self, machine: &Machine) -> Option<NodeSet> {
         let all: NodeSet = machine.nodes.iter().filter(|node| node.memory > Bytes(0)).map(|node| node.id).collect();
-        self.allowed.clone().filter(|allowed| !all.is_subset(allowed))
+        let allowed = self.allowed.clone().unwrap_or_else(|| all.clone());
+        let both: NodeSet = allowed.iter().filter(|&node| self.may_run_on(machine, node)).collect();
+        let home = if both.is_empty() { allowed } else { both };
+        (!all.is_subset(&home)).then_some(home)
+    }
+
+    fn may_run_on(&self, machine: &Machine, node: NodeId) -> bool {
+        let Some(allowed) = &self.allowed_cpus else { return true };
+        let cpus = machine.usable_cpus(node);
+        cpus.is_empty() || !cpus.intersection(allowed).is_empty()
+    }
+
+    /// Why its cpuset leaves it no home: CPUs and memory of different nodes.
+    pub(super) fn torn_apart(&self, machine: &Machine) -> Option<String> {
+        let (memory, cpus) = (self.allowed.as_ref()?, self.allowed_cpus.as_ref()?);
+        let apart = !memory.is_empty() && !memory.iter().any(|node| self.may_run_on(machine, node));
+        apart.then(|| format!("its cgroup's cpuset allows CPUs {cpus} and memory of nodes {memory}, which are apart"))
     }
 
     /// The next observation has no rates.
@@ -229,17 +267,19 @@ impl Tracked {
         self.accounts.open_files()
     }
 
-    /// CPUs that any of a client's threads may use.
+    /// CPUs that any of a client's threads may use. Threads that cannot be told apart run where the process may.
     fn affinity_of(&mut self, root: &Root, client: &VmClient) -> CpuSet {
+        let process = [self.vm.key.pid];
+        let threads = if client.thread_ids.is_empty() { &process[..] } else { &client.thread_ids };
         if root.is_live() {
-            let (cpus, changed) = self.affinities.entry(client.id).or_default().read(&client.thread_ids);
+            let (cpus, changed) = self.affinities.entry(client.id).or_default().read(threads);
             self.bound_anew |= changed;
             return cpus.clone();
         }
         let of = |&thread: &u32| {
             listed(&read_text(&root.thread(self.vm.key.pid, thread, "status")).ok()?, "Cpus_allowed_list:")
         };
-        client.thread_ids.iter().filter_map(of).fold(CpuSet::new(), |all, cpus| all.union(&cpus))
+        threads.iter().filter_map(of).fold(CpuSet::new(), |all, cpus| all.union(&cpus))
     }
 
     /// Resident memory of a client by node: an estimate that is renewed every few observations, and after each move.

@@ -1,16 +1,17 @@
 //! One process, examined: is it a VM, and what kind?
 
 use super::huge_pages;
-use super::regions::{self, Region};
+use super::kvm;
+use super::regions::{self, Found, Region, UnknownMemory};
 use super::threads::{VcpuEvidence, VmThreads};
 use super::{RunningVm, VmClient};
 use crate::error::{LinuxError, read_text};
 use crate::root::Root;
-use ::vm::Origin;
-use ::vm::qemu::{CommandLine, is_qemu};
-use scheduler::{ClientId, VmKey};
-use std::collections::BTreeMap;
-use topology::Bytes;
+use ::vm::qemu::{CommandLine, GuestCaches, NumaNode, VcpuTopology, has_qemus_options, is_qemu};
+use ::vm::{Manager, Origin};
+use scheduler::{ClientId, GuestCpus, VmKey};
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{Bytes, NodeSet};
 
 /// Program and arguments of a process; empty for a kernel thread or a zombie.
 pub(crate) fn arguments(root: &Root, pid: u32) -> Result<Vec<String>, LinuxError> {
@@ -21,34 +22,48 @@ pub(crate) fn arguments(root: &Root, pid: u32) -> Result<Vec<String>, LinuxError
 /// When a process started, in clock ticks since boot.
 pub(crate) fn started_ticks(root: &Root, pid: u32) -> Result<u64, LinuxError> {
     let path = root.process(pid, "stat");
-    let text = read_text(&path)?;
-    // Field 22; the name in field 2 may hold spaces and parentheses.
-    let started = text.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
-    started.ok_or_else(|| LinuxError::format(&path, "field starttime"))
+    read_text(&path)?;
+    stat_field(root, pid, 22).ok_or_else(|| LinuxError::format(&path, "field starttime"))
 }
 
 impl RunningVm {
-    /// Examines a process; `None` if it is no VM.
+    /// Examines a process; `None` if it is no VM, or not yet: QEMU that goes to the background by itself is two processes until its vCPUs
+    /// are there, and one that starts a helper is two for a moment.
     ///
     /// # Errors
     /// It ended meanwhile, or `/proc` of it may not be read at all. Memory regions that may not be read are left empty.
     pub fn examine(root: &Root, pid: u32) -> Result<Option<Self>, LinuxError> {
         let arguments = arguments(root, pid)?;
-        if !arguments.first().is_some_and(|program| is_qemu(program)) {
+        let named = arguments.first().is_some_and(|program| is_qemu(program));
+        let by_descriptors = || has_qemus_options(&arguments) && kvm::has_vm(root, pid);
+        if !named && !by_descriptors() {
             return Ok(None);
         }
         let command = CommandLine::parse(&arguments);
         let threads = VmThreads::read(root, pid, command.vcpus.vcpus)?;
+        if threads.vcpus.is_empty() && is_launcher(root, pid, &command, &threads) {
+            return Ok(None);
+        }
         // Without permission to look at its address space its memory stays unknown; the rest is as good.
-        let maps = read_text(&root.process(pid, "maps")).unwrap_or_default();
+        let maps = read_text(&root.process(pid, "maps"));
+        let maps = maps.as_deref().map_err(|_| UnknownMemory::Unreadable);
         let name = command.name.clone().unwrap_or_else(|| format!("pid {pid}"));
         let key = VmKey { name, pid, started: started_ticks(root, pid)? };
+        let origin = Origin::parse(&arguments);
+        let (mut clients, unplaced_memory) = clients(root, &command, &threads, &maps);
+        if origin.manager != Manager::Homenode {
+            clients.iter_mut().for_each(|client| client.chosen_nodes = chosen_nodes(&command, client));
+        }
         Ok(Some(Self {
             key,
             uuid: command.uuid.clone(),
-            origin: Origin::parse(&arguments),
-            clients: clients(root, &command, &threads, &maps),
+            origin,
+            owner_uid: effective_user(root, pid),
+            guest: guest(&command, &arguments),
+            vhost_client: vhost_client(&command, &clients),
+            clients,
             threads,
+            unplaced_memory,
             passed_through: command.passed_through.clone(),
             confidential: command.confidential.clone(),
             locked: command.locked,
@@ -69,38 +84,106 @@ impl RunningVm {
     }
 }
 
-fn clients(root: &Root, command: &CommandLine, threads: &VmThreads, maps: &str) -> Vec<VmClient> {
-    let mut found = regions::find(command, maps);
+/// Whether a QEMU without any vCPU thread is one that only starts another: it waits until that is up, or is a child that has yet to become
+/// another program.
+fn is_launcher(root: &Root, pid: u32, command: &CommandLine, threads: &VmThreads) -> bool {
+    let few = threads.others.len() <= 2;
+    let is_child = || {
+        let parent = stat_field(root, pid, 4)?;
+        let program = arguments(root, parent as u32).ok()?.into_iter().next()?;
+        Some(is_qemu(&program))
+    };
+    few && (command.daemonizes || is_child() == Some(true))
+}
+
+/// A field of `/proc/PID/stat`, counted as proc(5) does; from the third on.
+fn stat_field(root: &Root, pid: u32, number: usize) -> Option<u64> {
+    let text = read_text(&root.process(pid, "stat")).ok()?;
+    // The name in field 2 may hold spaces and parentheses.
+    text.rsplit_once(')')?.1.split_whitespace().nth(number - 3)?.parse().ok()
+}
+
+/// The second number of `Uid:` in `/proc/PID/status`.
+fn effective_user(root: &Root, pid: u32) -> Option<u32> {
+    let text = read_text(&root.process(pid, "status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn guest(command: &CommandLine, arguments: &[String]) -> GuestCpus {
+    let VcpuTopology { sockets, dies, cores, threads, .. } = command.vcpus;
+    let row = |node: &NumaNode| (node.id, node.distances.clone());
+    let distances = command.nodes.values().filter(|node| !node.distances.is_empty()).map(row).collect();
+    GuestCpus { sockets, dies, cores, threads, distances, caches: GuestCaches::of(arguments) }
+}
+
+/// Whose packets the kernel moves. Its threads have the same name for every NIC: with NICs on several nodes nobody can tell them apart.
+fn vhost_client(command: &CommandLine, clients: &[VmClient]) -> Option<ClientId> {
+    if let [only] = clients {
+        return Some(only.id);
+    }
+    let mut nodes = command.vhost_nodes.iter();
+    let (Some(&Some(node)), None) = (nodes.next(), nodes.next()) else { return None };
+    clients.iter().find(|client| client.virtual_node == Some(node)).map(|client| client.id)
+}
+
+/// Nodes that a strict policy of its backends names.
+fn chosen_nodes(command: &CommandLine, client: &VmClient) -> Option<NodeSet> {
+    let ids: Vec<&str> = match client.virtual_node.and_then(|id| command.nodes.get(&id)) {
+        Some(node) => node.backends.iter().map(String::as_str).collect(),
+        None => command.guest_backends().collect(),
+    };
+    let backends = ids.into_iter().filter_map(|id| command.backend(id));
+    let strict = backends.filter(|backend| backend.policy.as_deref() == Some("bind") && !backend.host_nodes.is_empty());
+    strict.map(|backend| backend.host_nodes.clone()).reduce(|one, other| one.union(&other))
+}
+
+/// The clients, and memory that was plugged in later to a virtual node that nobody can tell from here.
+fn clients(
+    root: &Root,
+    command: &CommandLine,
+    threads: &VmThreads,
+    maps: &Result<&str, UnknownMemory>,
+) -> (Vec<VmClient>, Bytes) {
+    let Found { mut blocks, mut later } = regions::find(command, maps.as_ref().copied());
     // Most VMs have no file behind their memory: then nobody needs to know what is mounted.
     let in_files = |region: &&mut Region| !region.path.is_empty();
     let mut mounts = None;
-    for region in found.values_mut().flatten().filter(in_files) {
+    for region in blocks.values_mut().filter_map(|block| block.as_mut().ok()).chain(&mut later).filter(in_files) {
         huge_pages::size(region, command, mounts.get_or_insert_with(|| huge_pages::Mounts::read(root)));
     }
-    let whole: Vec<Region> = found.remove("").unwrap_or_default();
-    let mut clients = Vec::new();
+    let size_of = |ids: &[String]| ids.iter().filter_map(|id| Some(command.backend(id)?.size)).sum::<Bytes>();
+    let later_size: Bytes = later.iter().map(Region::size).sum();
     // Virtual nodes whose vCPUs share a thread cannot move apart.
     if command.nodes.len() < 2 || threads.evidence == VcpuEvidence::OneForAll {
-        let memory_size = command.memory.unwrap_or_else(|| command.backends.iter().map(|backend| backend.size).sum());
-        let regions = whole.into_iter().chain(found.into_values().flatten()).collect();
-        let vcpus = (0..command.vcpus.vcpus).collect();
-        clients.push(client(0, None, vcpus, memory_size, regions, threads));
-        return clients;
+        let named = command.guest_backends().filter_map(|id| blocks.remove(id)).collect::<Vec<_>>();
+        let own = blocks.remove("").into_iter().chain(named).chain(later.into_iter().map(Ok));
+        let memory = command
+            .memory
+            .or(command.unnamed_memory())
+            .unwrap_or_else(|| command.guest_backends().filter_map(|id| Some(command.backend(id)?.size)).sum());
+        let devices = if command.memory.is_some() { size_of(&command.memory_devices) } else { Bytes(0) };
+        let memory_size = memory.saturating_add(devices).saturating_add(later_size);
+        let mut vcpus: BTreeSet<u32> = (0..command.vcpus.vcpus).collect();
+        vcpus.extend(threads.vcpus.iter().map(|thread| thread.index));
+        return (vec![client(0, None, vcpus.into_iter().collect(), memory_size, own, threads)], Bytes(0));
     }
-    let mut offset = 0;
+    let whole = blocks.remove("");
+    let (mut clients, mut offset) = (Vec::new(), 0);
     for (index, node) in command.nodes.values().enumerate() {
-        let sizes = node.backends.iter().filter_map(|id| Some(command.backend(id)?.size));
         let legacy = node.memory.unwrap_or_default();
-        let memory_size = sizes.sum::<Bytes>().saturating_add(legacy);
-        let mut regions: Vec<Region> = node.backends.iter().filter_map(|id| found.remove(id)).flatten().collect();
-        regions.extend(whole.iter().filter_map(|block| slice(block, offset, legacy.0)));
+        let memory_size = size_of(&node.backends).saturating_add(legacy);
+        let part = whole.clone().filter(|_| legacy > Bytes(0)).and_then(|block| match block {
+            Ok(block) => slice(&block, offset, legacy.0).map(Ok),
+            Err(why) => Some(Err(why)),
+        });
+        let own = node.backends.iter().filter_map(|id| blocks.remove(id)).chain(part);
         offset += legacy.0;
         // Those of vCPUs that may be plugged in later are listed too.
         let vcpus =
             node.vcpus.iter().copied().filter(|&vcpu| vcpu < command.vcpus.vcpus || runs(threads, vcpu)).collect();
-        clients.push(client(index as u32, Some(node.id), vcpus, memory_size, regions, threads));
+        clients.push(client(index as u32, Some(node.id), vcpus, memory_size, own, threads));
     }
-    clients
+    (clients, later_size)
 }
 
 /// Nodes without backends of their own share one block, one after the other.
@@ -119,11 +202,25 @@ fn client(
     virtual_node: Option<u32>,
     vcpus: Vec<u32>,
     memory_size: Bytes,
-    regions: Vec<Region>,
+    blocks: impl Iterator<Item = Result<Region, UnknownMemory>>,
     threads: &VmThreads,
 ) -> VmClient {
     let thread_ids = thread_ids(&vcpus, threads);
-    VmClient { id: ClientId(id), virtual_node, vcpus, thread_ids, memory_size, regions }
+    // A part of a client's memory says nothing about the whole.
+    let (regions, memory_unknown_because) = match blocks.collect::<Result<Vec<Region>, UnknownMemory>>() {
+        Ok(regions) => (regions, None),
+        Err(why) => (Vec::new(), Some(why.to_string())),
+    };
+    VmClient {
+        id: ClientId(id),
+        virtual_node,
+        vcpus,
+        thread_ids,
+        memory_size,
+        chosen_nodes: None,
+        regions,
+        memory_unknown_because,
+    }
 }
 
 fn thread_ids(vcpus: &[u32], threads: &VmThreads) -> Vec<u32> {

@@ -5,19 +5,21 @@
 
 mod examine;
 mod huge_pages;
+pub(crate) mod kvm;
 mod regions;
 mod threads;
 
-pub use regions::{Region, RegionEvidence, RegionKind};
+pub(crate) use examine::arguments;
+pub use regions::{Region, RegionEvidence, RegionKind, UnknownMemory};
 pub use threads::{ThreadKind, VcpuEvidence, VcpuThread, VmThreads};
 
 use ::vm::Origin;
-use scheduler::{ClientId, VmKey};
+use scheduler::{ClientId, GuestCpus, VmKey};
 use serde::Serialize;
-use topology::Bytes;
+use topology::{Bytes, NodeSet};
 
 /// A VM that runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RunningVm {
     /// Name, process, start.
     pub key: VmKey,
@@ -25,10 +27,18 @@ pub struct RunningVm {
     pub uuid: Option<String>,
     /// Who started it.
     pub origin: Origin,
+    /// The user that it runs as.
+    pub owner_uid: Option<u32>,
+    /// What its guest is told of its CPUs.
+    pub guest: GuestCpus,
     /// Its threads.
     pub threads: VmThreads,
     /// Its clients, by id. Never empty.
     pub clients: Vec<VmClient>,
+    /// The client that the kernel moves packets for (vhost): the only one, or the one whose node all such NICs are on.
+    pub vhost_client: Option<ClientId>,
+    /// Memory that was plugged in later, to a virtual node that cannot be told from here: no client has it.
+    pub unplaced_memory: Bytes,
     /// Devices of the host that are passed through (`-device vfio-pci,host=...`), as QEMU was told.
     pub passed_through: Vec<String>,
     /// The object that keeps its memory from the host (`sev-guest`, `tdx-guest`), which pins it.
@@ -38,7 +48,7 @@ pub struct RunningVm {
 }
 
 /// vCPUs and memory that always move together: a virtual node, or the whole VM without vNUMA.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VmClient {
     /// From 0 in the VM, in the order of the virtual nodes.
     pub id: ClientId,
@@ -50,6 +60,10 @@ pub struct VmClient {
     pub thread_ids: Vec<u32>,
     /// Memory that it may have.
     pub memory_size: Bytes,
-    /// Where its memory is in QEMU's address space; empty where that could not be told (no permission, or several look alike).
+    /// Nodes that somebody other than homenode bound its memory to.
+    pub chosen_nodes: Option<NodeSet>,
+    /// Where its memory is in QEMU's address space; why not, as a sentence, where that cannot be told.
     pub regions: Vec<Region>,
+    /// Why [`regions`](Self::regions) is empty.
+    pub memory_unknown_because: Option<String>,
 }

@@ -1,7 +1,18 @@
 //! Where in QEMU's address space a VM's memory is, told from `/proc/PID/maps` and the command line: no monitor is needed.
 //!
+//! **Problem.** QEMU's own memory, its stacks and memory that it shares with other programs lie beside the guest's, and `maps` names only files.
+//!
+//! **Rule.** Every block of memory that the command line speaks of is looked for, the guest's own and others: a file by its name, the rest by
+//! size. QEMU maps blocks from the top of the address space down in the order of the command line, the block that it makes by itself (`-m`
+//! without a backend) last; each begins at a multiple of 2 MiB and has a page above it that nobody may touch. Where more mappings than blocks
+//! have a size, those without such a page are left out; where still more remain, nothing is guessed, and the reason is told.
+//!
+//! **Blocks that were plugged in later** are on no command line. Where more memory may be plugged in (`maxmem=`), what is left over and looks
+//! like a block (whole 128 MiB, which is what guests take) is one.
+//!
 //! `maps` is read and not `numa_maps`: the latter walks every page table of the process.
 
+use crate::capabilities::NEEDS_PTRACE;
 use ::vm::qemu::{Backend, BackendKind, CommandLine};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -58,11 +69,52 @@ impl Region {
     }
 }
 
+/// Why it cannot be told where a block of memory is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownMemory {
+    /// The address space may not be read.
+    #[error("missing: {NEEDS_PTRACE}")]
+    Unreadable,
+    /// Nothing fits.
+    #[error("no memory of QEMU's has the size of {}", block(id, *size))]
+    NoMapping {
+        /// The backend's `id`; empty: the block that QEMU makes by itself.
+        id: String,
+        /// Its size.
+        size: Bytes,
+    },
+    /// More than one fits.
+    #[error("{found} parts of QEMU's memory have the size of {}, and which is the guest's cannot be told", block(id, *size))]
+    Several {
+        /// As above.
+        id: String,
+        /// Its size.
+        size: Bytes,
+        /// How many.
+        found: usize,
+    },
+}
+
+fn block(id: &str, size: Bytes) -> String {
+    if id.is_empty() { format!("the guest's memory ({size})") } else { format!("backend {id} ({size})") }
+}
+
+/// Where the blocks of memory are.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// By the backend's `id`; that of the block that QEMU makes by itself is empty.
+    pub(super) blocks: BTreeMap<String, Result<Region, UnknownMemory>>,
+    /// Blocks that the command line does not know.
+    pub(super) later: Vec<Region>,
+}
+
 /// A writable mapping that guest memory could be, from a line of `maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Candidate {
     addresses: Range<u64>,
     path: String,
+    /// A page (or a few) that nobody may touch follows.
+    guarded: bool,
 }
 
 impl Candidate {
@@ -91,15 +143,31 @@ const SMALLEST: u64 = 1 << 20;
 /// Adjoining memory of QEMU's own that the kernel may have merged below a region: it ends with a guard page above, never below.
 const MOST_MERGED: u64 = 64 << 20;
 
+/// Where QEMU begins each of its blocks.
+const ALIGNMENT: u64 = 2 << 20;
+/// Guests plug memory in by so much.
+const PLUGGED: u64 = 128 << 20;
+/// The page above a block, merged perhaps with that of a stack.
+const MOST_GUARD: u64 = 64 << 10;
+
 fn candidates(maps: &str) -> Vec<Candidate> {
     let mut found: Vec<Candidate> = Vec::new();
     for line in maps.lines() {
-        let Some(candidate) = candidate(line) else { continue };
-        // A region that was split (part of it locked, advised, or watched) is one again.
-        match found.last_mut() {
-            Some(last) if last.addresses.end == candidate.addresses.start && last.path == candidate.path => {
-                last.addresses.end = candidate.addresses.end;
+        let Some((candidate, permissions)) = candidate(line) else { continue };
+        let follows = found.last_mut().filter(|last| last.addresses.end == candidate.addresses.start);
+        if permissions.starts_with("---") {
+            if let Some(last) = follows {
+                last.guarded |= candidate.size() <= MOST_GUARD;
             }
+            continue;
+        }
+        // Memory that may be executed is the code that QEMU's emulation makes.
+        if !permissions.starts_with("rw-") || candidate.path.starts_with('[') {
+            continue;
+        }
+        // A region that was split (part of it locked, advised, or watched) is one again.
+        match follows {
+            Some(last) if last.path == candidate.path && !last.guarded => last.addresses.end = candidate.addresses.end,
             _ => found.push(candidate),
         }
     }
@@ -107,61 +175,81 @@ fn candidates(maps: &str) -> Vec<Candidate> {
     found
 }
 
-/// `7f00-7f10 rw-p 00000000 00:00 0    /path with spaces (deleted)`.
-fn candidate(line: &str) -> Option<Candidate> {
+/// `7f00-7f10 rw-p 00000000 00:00 0    /path with spaces (deleted)`, with its permissions.
+fn candidate(line: &str) -> Option<(Candidate, &str)> {
     let mut words = line.splitn(6, ' ');
     let (first, last) = words.next()?.split_once('-')?;
     let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
-    // Memory that may be executed is the code that QEMU's emulation makes.
-    if !words.next()?.starts_with("rw-") {
-        return None;
-    }
-    let path = words.nth(3).unwrap_or_default().trim();
-    let stack_or_heap = path.starts_with('[');
-    (!stack_or_heap).then_some(Candidate { addresses: number(first)?..number(last)?, path: path.to_owned() })
+    let permissions = words.next()?;
+    let path = words.nth(3).unwrap_or_default().trim().to_owned();
+    Some((Candidate { addresses: number(first)?..number(last)?, path, guarded: false }, permissions))
 }
 
-/// The regions of every backend, by id; memory without a backend has the id ``.
-pub(super) fn find(command: &CommandLine, maps: &str) -> BTreeMap<String, Vec<Region>> {
-    let mut free = candidates(maps);
+/// Where every block of memory is; of an address space that may not be read, why not.
+pub(super) fn find(command: &CommandLine, maps: Result<&str, &UnknownMemory>) -> Found {
+    let mut found = Found::default();
+    let mut free = candidates(maps.unwrap_or_default());
     // QEMU maps its memory from the top of the address space down.
     free.sort_by_key(|candidate| std::cmp::Reverse(candidate.addresses.start));
-    let mut found = BTreeMap::new();
     let mut wanted = command.backends.clone();
-    if wanted.is_empty() {
-        wanted.extend(memory_without_backend(command, &free));
-    }
     wanted.retain(|backend| match named_after(backend, &mut free) {
-        Some(region) => found.insert(backend.id.clone(), vec![region]).is_some(),
+        Some(region) => found.blocks.insert(backend.id.clone(), Ok(region)).is_some(),
         None => true,
     });
+    wanted.extend(command.unnamed_memory().map(|size| memory_without_backend(size, &free)));
     while let Some(first) = wanted.first().cloned() {
         let alike = |backend: &Backend| backend.size == first.size && same_source(&backend.kind, &first.kind);
         let (group, rest): (Vec<Backend>, Vec<Backend>) = wanted.into_iter().partition(alike);
         wanted = rest;
-        for (backend, region) in group.iter().zip(take(&group, &mut free)) {
-            found.insert(backend.id.clone(), vec![region]);
+        let taken = maps.map_err(Clone::clone).and_then(|_| take(&group, &mut free));
+        for (at, backend) in group.iter().enumerate() {
+            let region = taken.as_ref().map(|regions| regions[at].clone()).map_err(Clone::clone);
+            found.blocks.insert(backend.id.clone(), region);
         }
     }
+    found.later = plugged_later(command, &free);
     found
+}
+
+/// What looks like blocks of memory and is on no command line: no more than may be plugged in.
+fn plugged_later(command: &CommandLine, free: &[Candidate]) -> Vec<Region> {
+    let at_start = command.memory.unwrap_or_default();
+    let mut room = command.most_memory.unwrap_or_default().saturating_sub(at_start).0;
+    let is_block = |candidate: &&Candidate| {
+        let is_memory = matches!(candidate.kind(), RegionKind::Anonymous | RegionKind::HugePages)
+            || candidate.is_memfd()
+            || candidate.path.contains("qemu_back_mem");
+        let whole = candidate.size().is_multiple_of(PLUGGED) && candidate.addresses.start.is_multiple_of(ALIGNMENT);
+        is_memory && candidate.guarded && whole
+    };
+    let mut later = Vec::new();
+    for candidate in free.iter().filter(is_block) {
+        if candidate.size() > room {
+            break;
+        }
+        room -= candidate.size();
+        let (addresses, path) = (candidate.addresses.clone(), candidate.path.clone());
+        let kind = candidate.kind();
+        later.push(Region { backend: None, addresses, kind, path, page_size: None, evidence: RegionEvidence::Size });
+    }
+    later
 }
 
 fn same_source(one: &BackendKind, other: &BackendKind) -> bool {
     std::mem::discriminant(one) == std::mem::discriminant(other)
 }
 
-/// `-m` alone: one block of anonymous memory, or what is largest where even that is not said.
-fn memory_without_backend(command: &CommandLine, free: &[Candidate]) -> Option<Backend> {
-    let largest = || free.iter().map(Candidate::size).max().map(Bytes);
-    let size = command.memory.or_else(largest)?;
-    let path = free.iter().find(|candidate| candidate.size() == size.0).map(|candidate| candidate.path.clone());
+/// The block that QEMU makes by itself: anonymous memory, or a file (`-mem-path`).
+fn memory_without_backend(size: Bytes, free: &[Candidate]) -> Backend {
+    let fitting = || free.iter().filter(|candidate| candidate.size() == size.0);
+    let path = fitting().min_by_key(|candidate| !candidate.path.is_empty()).map(|candidate| candidate.path.clone());
     let kind = match path {
         Some(path) if path.starts_with("/memfd:") => BackendKind::Memfd { huge: false },
         Some(path) if !path.is_empty() => BackendKind::File { path },
         _ => BackendKind::Anonymous,
     };
     let host_nodes = topology::NodeSet::new();
-    Some(Backend { id: String::new(), kind, size, huge_page_size: None, host_nodes, policy: None, prealloc: false })
+    Backend { id: String::new(), kind, size, huge_page_size: None, host_nodes, policy: None, prealloc: false }
 }
 
 /// QEMU's file in a directory is `qemu_back_mem.NAME.` and six random letters, with letters of NAME that a file name cannot have replaced.
@@ -178,11 +266,11 @@ fn named_after(backend: &Backend, free: &mut Vec<Candidate>) -> Option<Region> {
     Some(region(backend, &free.remove(position), RegionEvidence::Path))
 }
 
-/// One mapping for each of a group of backends that look alike; none where their numbers differ.
-fn take(group: &[Backend], free: &mut Vec<Candidate>) -> Vec<Region> {
-    let Some(first) = group.first() else { return Vec::new() };
+/// One mapping for each of a group of backends that look alike.
+fn take(group: &[Backend], free: &mut Vec<Candidate>) -> Result<Vec<Region>, UnknownMemory> {
+    let Some(first) = group.first() else { return Ok(Vec::new()) };
     let fits = |candidate: &Candidate| match &first.kind {
-        BackendKind::Anonymous => candidate.path.is_empty(),
+        BackendKind::Anonymous => candidate.path.is_empty() || candidate.path.starts_with("/dev/zero"),
         BackendKind::Memfd { .. } => candidate.is_memfd() || candidate.kind() == RegionKind::HugePages,
         BackendKind::File { path } => candidate.path.starts_with(path.as_str()),
     };
@@ -196,15 +284,25 @@ fn take(group: &[Backend], free: &mut Vec<Candidate>) -> Vec<Region> {
     if chosen.len() < group.len() {
         chosen = positions(free, merged);
     }
+    let found = chosen.len();
+    if found > group.len() {
+        chosen.retain(|&at| free[at].guarded);
+    }
     if chosen.len() != group.len() {
-        return Vec::new();
+        let (id, size) = (first.id.clone(), first.size);
+        let several = found > group.len();
+        return Err(if several {
+            UnknownMemory::Several { id, size, found }
+        } else {
+            UnknownMemory::NoMapping { id, size }
+        });
     }
     let evidence = if group.len() == 1 { RegionEvidence::Size } else { RegionEvidence::Order };
     let regions = group.iter().zip(&chosen).map(|(backend, &at)| region(backend, &free[at], evidence)).collect();
     for &at in chosen.iter().rev() {
         free.remove(at);
     }
-    regions
+    Ok(regions)
 }
 
 fn positions(free: &[Candidate], wanted: impl Fn(&Candidate) -> bool) -> Vec<usize> {
@@ -230,9 +328,9 @@ mod tests {
         CommandLine::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
-    fn starts(command: &CommandLine, maps: &str) -> BTreeMap<String, Vec<u64>> {
-        let starts = |regions: Vec<Region>| regions.into_iter().map(|region| region.addresses.start).collect();
-        find(command, maps).into_iter().map(|(id, regions)| (id, starts(regions))).collect()
+    fn find(command: &CommandLine, maps: &str) -> BTreeMap<String, Region> {
+        let found = super::find(command, Ok(maps));
+        found.blocks.into_iter().filter_map(|(id, region)| Some((id, region.ok()?))).collect()
     }
 
     const TWO: &str = "qemu -object memory-backend-ram,id=m0,size=16M -object memory-backend-ram,id=m1,size=16M";
@@ -243,26 +341,33 @@ mod tests {
                     7f0001200000-7f0002200000 rw-p 00000000 00:00 0 \n7f0010000000-7f0010021000 rw-p 00000000 00:00 0 \n\
                     7ffc00000000-7ffc01000000 rw-p 00000000 00:00 0   [stack]\n7f0020000000-7f0021000000 rwxp 00000000 00:00 0 \n";
         let found = find(&command(TWO), maps);
-        assert_eq!(found["m0"][0].addresses, 0x7f00_0120_0000..0x7f00_0220_0000);
-        assert_eq!(found["m1"][0].addresses, 0x7f00_0000_0000..0x7f00_0100_0000);
-        assert_eq!(found["m1"][0].evidence, RegionEvidence::Order);
+        assert_eq!(found["m0"].addresses, 0x7f00_0120_0000..0x7f00_0220_0000);
+        assert_eq!(found["m1"].addresses, 0x7f00_0000_0000..0x7f00_0100_0000);
+        assert_eq!(found["m1"].evidence, RegionEvidence::Order);
     }
 
     #[test]
     fn three_mappings_for_two_backends_are_no_answer() {
         let one = |start: u64| format!("{:x}-{:x} rw-p 00000000 00:00 0 \n", start, start + (16 << 20));
         let maps = one(0x1000_0000) + &one(0x2000_0000) + &one(0x3000_0000);
-        assert!(find(&command(TWO), &maps).is_empty());
+        let said = super::find(&command(TWO), Ok(&maps)).blocks["m1"].clone().unwrap_err().to_string();
+        let expected =
+            "3 parts of QEMU's memory have the size of backend m0 (16 MiB), and which is the guest's cannot be told";
+        assert_eq!(said, expected);
+        // Two have the page above them that QEMU's blocks have.
+        let guard = |end: u64| format!("{:x}-{:x} ---p 00000000 00:00 0 \n", end, end + 4096);
+        let maps = one(0x1000_0000) + &guard(0x1100_0000) + &one(0x2000_0000) + &one(0x3000_0000) + &guard(0x3100_0000);
+        assert_eq!(find(&command(TWO), &maps)["m1"].addresses.start, 0x1000_0000);
     }
 
     #[test]
     fn a_region_that_was_split_or_merged_is_whole() {
         let single = command("qemu -m 32");
         let split = "10000000-10800000 rw-p 00000000 00:00 0 \n10800000-12000000 rw-p 00000000 00:00 0 \n";
-        assert_eq!(starts(&single, split)[""], [0x1000_0000]);
+        assert_eq!(find(&single, split)[""].addresses.start, 0x1000_0000);
         // 32 MiB of the guest with 1 MiB of QEMU's own merged below: the guest's memory is the upper part.
         let merged = "0ff00000-12000000 rw-p 00000000 00:00 0 \n";
-        assert_eq!(starts(&single, merged)[""], [0x1000_0000]);
+        assert_eq!(find(&single, merged)[""].addresses.start, 0x1000_0000);
     }
 
     #[test]
@@ -272,8 +377,8 @@ mod tests {
         let maps = "7f0000000000-7f0001000000 rw-s 00000000 00:0f 41 /dev/hugepages/libvirt/qemu/1-vm/qemu_back_mem._objects_ram-node1.Xy12Ab (deleted)\n\
                     7f0002000000-7f0003000000 rw-s 00000000 00:0f 42 /dev/hugepages/libvirt/qemu/1-vm/qemu_back_mem._objects_ram-node0.ab12XY (deleted)\n";
         let found = find(&command(line), maps);
-        assert_eq!(found["ram-node1"][0].addresses.start, 0x7f00_0000_0000);
-        let region = &found["ram-node0"][0];
+        assert_eq!(found["ram-node1"].addresses.start, 0x7f00_0000_0000);
+        let region = &found["ram-node0"];
         assert_eq!(
             (region.addresses.start, region.kind, region.evidence),
             (0x7f00_0200_0000, RegionKind::HugePages, RegionEvidence::Path)
@@ -286,7 +391,7 @@ mod tests {
         let maps = "7f0000000000-7f0001000000 rw-s 00000000 00:01 1033 /memfd:memory-backend-memfd (deleted)\n\
                     7f0002000000-7f0004000000 rw-s 00000000 00:01 1034 /memfd:memory-backend-memfd (deleted)\n";
         let found = find(&command(line), maps);
-        assert_eq!(found["b"][0].addresses.start, 0x7f00_0200_0000);
-        assert_eq!((found["a"][0].kind, found["a"][0].evidence), (RegionKind::Memfd, RegionEvidence::Size));
+        assert_eq!(found["b"].addresses.start, 0x7f00_0200_0000);
+        assert_eq!((found["a"].kind, found["a"].evidence), (RegionKind::Memfd, RegionEvidence::Size));
     }
 }

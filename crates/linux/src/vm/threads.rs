@@ -22,14 +22,16 @@ pub enum ThreadKind {
     Main,
     /// An I/O thread (`-object iothread`).
     Io,
-    /// A thread of the kernel that is listed with the process: `kvm-nx-lpage-recovery`, `vhost`.
+    /// A thread of the kernel that moves packets for the VM (`vhost-*`).
+    Vhost,
+    /// Another thread of the kernel that is listed with the process: `kvm-nx-lpage-recovery`.
     Kernel,
     /// Anything else: worker pools, migration, displays.
     Worker,
 }
 
 /// How the vCPU threads were told from the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VcpuEvidence {
     /// By their names (`debug-threads=on`).
@@ -41,11 +43,12 @@ pub enum VcpuEvidence {
     /// The monitor said.
     Monitor,
     /// Not at all: threads have no names, and too few ran a guest yet.
+    #[default]
     Unknown,
 }
 
 /// The threads of a VM.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VmThreads {
     /// Those that run vCPUs, by index.
     pub vcpus: Vec<VcpuThread>,
@@ -116,9 +119,8 @@ fn vcpu_index(name: &str) -> Option<u32> {
 fn kind_of(is_main: bool, name: &str) -> ThreadKind {
     match name {
         _ if is_main => ThreadKind::Main,
-        _ if name.starts_with("kvm-nx-lpage") || name.starts_with("vhost-") || name.starts_with("kvm-pit") => {
-            ThreadKind::Kernel
-        }
+        _ if name.starts_with("vhost-") => ThreadKind::Vhost,
+        _ if name.starts_with("kvm-nx-lpage") || name.starts_with("kvm-pit") => ThreadKind::Kernel,
         _ if name.starts_with("IO ") => ThreadKind::Io,
         _ => ThreadKind::Worker,
     }
@@ -151,8 +153,8 @@ mod tests {
         let read = VmThreads::classify(10, 2, &threads, |_| panic!("names are enough"));
         assert_eq!(read.vcpus, [VcpuThread { index: 0, thread_id: 13 }, VcpuThread { index: 1, thread_id: 14 }]);
         let kinds: Vec<ThreadKind> = read.others.iter().map(|(_, _, kind)| *kind).collect();
-        use ThreadKind::{Io, Kernel, Main, Worker};
-        assert_eq!(kinds, [Main, Worker, Io, Kernel, Kernel]);
+        use ThreadKind::{Io, Kernel, Main, Vhost, Worker};
+        assert_eq!(kinds, [Main, Worker, Io, Kernel, Vhost]);
     }
 
     #[test]

@@ -63,6 +63,7 @@ fn place(key: &VmKey, vm: &VmState, ids: &[NodeId]) -> VmObservation {
         let memory = ids.iter().zip(&client.memory).filter(|(_, bytes)| **bytes > 0);
         ClientObservation {
             id: ClientId(index as u32),
+            virtual_node: (vm.clients.len() > 1).then_some(index as u32),
             vcpus: client.shape.vcpus,
             cpus: client.cpus.clone(),
             cpu_used: None,

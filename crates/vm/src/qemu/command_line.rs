@@ -74,6 +74,10 @@ pub struct CommandLine {
     pub backends: Vec<Backend>,
     /// The backend of all memory of a VM without vNUMA (`-machine memory-backend=`).
     pub main_backend: Option<String>,
+    /// Most memory that it may have once more is plugged in (`-m ...,maxmem=`).
+    pub most_memory: Option<Bytes>,
+    /// The backends of memory devices that it starts with (`-device pc-dimm,memdev=`), in the order of the command line.
+    pub memory_devices: Vec<String>,
     /// Virtual nodes by number; empty without vNUMA.
     pub nodes: BTreeMap<u32, NumaNode>,
     /// Host devices that are passed through.
@@ -82,6 +86,10 @@ pub struct CommandLine {
     pub confidential: Option<String>,
     /// All memory is locked.
     pub locked: bool,
+    /// QEMU goes to the background by itself once it is up (`-daemonize`).
+    pub daemonizes: bool,
+    /// The virtual nodes of its NICs whose packets a thread of the kernel moves (vhost): `None` for one that names none.
+    pub vhost_nodes: BTreeSet<Option<u32>>,
 }
 
 impl CommandLine {
@@ -95,7 +103,11 @@ impl CommandLine {
             vcpus: VcpuTopology::parse(value_of(arguments, "smp").unwrap_or("1")),
             main_backend: values_of(arguments, &["machine", "M"])
                 .find_map(|value| Options::parse(value, "type").get("memory-backend").map(str::to_owned)),
+            most_memory: value_of(arguments, "m")
+                .and_then(|value| memory_size(Options::parse(value, "size").get("maxmem")?, Bytes::MIB)),
             locked: is_locked(arguments),
+            daemonizes: arguments.iter().any(|argument| matches!(argument.as_str(), "-daemonize" | "--daemonize")),
+            vhost_nodes: super::nics::vhost_nodes(arguments),
             ..Self::default()
         };
         for value in values_of(arguments, &["object"]) {
@@ -189,10 +201,29 @@ impl CommandLine {
             let host = device.get("host").or_else(|| device.get("sysfsdev")).unwrap_or(driver);
             self.passed_through.push(host.to_owned());
         }
-        let node = device.number("node").unwrap_or(0);
-        if let (Some(memory), Some(node)) = (device.get("memdev"), self.nodes.get_mut(&node)) {
+        // A device such as ivshmem-plain has a backend too, and shares it with others: that is none of the guest's memory.
+        let is_memory = ["pc-dimm", "nvdimm", "virtio-mem", "virtio-pmem"].iter().any(|kind| driver.starts_with(kind));
+        let Some(memory) = device.get("memdev").filter(|_| is_memory) else { return };
+        self.memory_devices.push(memory.to_owned());
+        if let Some(node) = self.nodes.get_mut(&device.number("node").unwrap_or(0)) {
             node.backends.push(memory.to_owned());
         }
+    }
+
+    /// Size of the block of memory that QEMU makes by itself: where neither `-machine memory-backend=` nor a virtual node names a backend
+    /// for it. Without `-m` QEMU takes 128 MiB.
+    pub fn unnamed_memory(&self) -> Option<Bytes> {
+        let is_device = |id: &String| self.memory_devices.contains(id);
+        let named = self.nodes.values().any(|node| node.backends.iter().any(|id| !is_device(id)));
+        (self.main_backend.is_none() && !named).then(|| self.memory.unwrap_or(USUAL_MEMORY))
+    }
+
+    /// The backends of the guest's own memory: others are shared with other programs, or nobody uses them.
+    pub fn guest_backends(&self) -> impl Iterator<Item = &str> {
+        let of_nodes = self.nodes.values().flat_map(|node| &node.backends);
+        let ids: BTreeSet<&str> =
+            self.main_backend.iter().chain(of_nodes).chain(&self.memory_devices).map(String::as_str).collect();
+        ids.into_iter()
     }
 
     /// The backend with this id.
@@ -200,6 +231,9 @@ impl CommandLine {
         self.backends.iter().find(|backend| backend.id == id)
     }
 }
+
+/// Memory of a VM of which nobody says how much it has.
+const USUAL_MEMORY: Bytes = Bytes::from_mib(128);
 
 /// A size of an object: bytes where it has no unit.
 fn bytes(text: &str) -> Option<Bytes> {

@@ -2,6 +2,7 @@
 
 mod command_line;
 mod guest_caches;
+mod nics;
 pub(crate) mod options;
 mod vcpu_topology;
 
@@ -14,4 +15,13 @@ pub use vcpu_topology::VcpuTopology;
 pub fn is_qemu(program: &str) -> bool {
     let name = program.rsplit('/').next().unwrap_or(program);
     name.starts_with("qemu-system-") || name == "qemu-kvm" || name == "kvm"
+}
+
+/// Whether a command line is QEMU's, whatever its program is called.
+pub fn has_qemus_options(arguments: &[String]) -> bool {
+    let is_one = |argument: &String| {
+        matches!(argument.trim_start_matches('-'), "machine" | "M" | "accel" | "enable-kvm" | "nodefaults" | "smp")
+            && argument.starts_with('-')
+    };
+    arguments.iter().skip(1).any(is_one)
 }

@@ -1,0 +1,182 @@
+//! What is looked at only when somebody asks: every range of memory with its policy, each vCPU on its own, threads that run no vCPU, limits of
+//! the cgroup, and what could not be seen.
+
+use super::tracked::Tracked;
+use crate::capabilities::{NEEDS_PTRACE, Rights};
+use crate::cgroup::{self, VmCgroup};
+use crate::error::read_text;
+use crate::memory::{Mapping, mappings_in};
+use crate::root::Root;
+use crate::sys;
+use crate::vm::{Region, RegionKind, RunningVm, ThreadKind, VmClient};
+use scheduler::{
+    Backing, ClientObservation, Mobility, OtherThread, OtherThreadKind, PolicyOfMemory, SchedulingClass, VmLimits,
+    VmObservation,
+};
+use std::collections::BTreeMap;
+use topology::{Bytes, CpuSet, NodeId};
+
+/// Fills in what a look in every period leaves out.
+pub(super) fn complete(root: &Root, tracked: &Tracked, observed: &mut VmObservation) {
+    let vm = &tracked.vm;
+    // One file for all clients: the kernel walks the page tables for it.
+    let mappings = mappings_in(root, vm.key.pid, &(0..u64::MAX)).ok().flatten();
+    let cpus: BTreeMap<u32, CpuSet> =
+        vm.threads.vcpus.iter().filter_map(|vcpu| Some((vcpu.index, affinity(root, vm, vcpu.thread_id)?))).collect();
+    for (client, shown) in vm.clients.iter().zip(&mut observed.clients) {
+        shown.vcpu_cpus = client.vcpus.iter().filter_map(|vcpu| Some((*vcpu, cpus.get(vcpu)?.clone()))).collect();
+        if let Some(mappings) = mappings.as_ref().filter(|_| !client.regions.is_empty()) {
+            policies(client, mappings, shown);
+        }
+    }
+    // Of memory that cannot be told from QEMU's own, how much there is at most.
+    if let [only] = &mut observed.clients[..]
+        && only.memory.is_none()
+    {
+        only.resident = resident(root, vm).map(|resident| resident.min(only.memory_size));
+    }
+    observed.other_threads = other_threads(root, vm);
+    observed.limits = Some(limits(root, tracked));
+}
+
+fn affinity(root: &Root, vm: &RunningVm, thread: u32) -> Option<CpuSet> {
+    if root.is_live() {
+        return sys::affinity(thread).ok();
+    }
+    let status = read_text(&root.thread(vm.key.pid, thread, "status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().parse().ok()
+}
+
+/// The kernel's own words, and what they say of where the memory is: that counts more than an estimate.
+fn policies(client: &VmClient, mappings: &[Mapping], shown: &mut ClientObservation) {
+    let policies: Vec<PolicyOfMemory> =
+        client.regions.iter().flat_map(|region| policies_of(region, mappings)).collect();
+    let mut memory = BTreeMap::<NodeId, Bytes>::new();
+    for (&node, &bytes) in policies.iter().flat_map(|policy| &policy.resident) {
+        let sum = memory.entry(node).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+    shown.memory = Some(memory);
+    shown.memory_unknown_because = None;
+    shown.policies = Some(policies);
+}
+
+/// The mappings of a region. The first may begin below it: the kernel merges what adjoins. `numa_maps` says no ends: a mapping ends at the
+/// next one at the latest.
+fn policies_of(region: &Region, mappings: &[Mapping]) -> Vec<PolicyOfMemory> {
+    let first = mappings.partition_point(|mapping| mapping.start <= region.addresses.start).saturating_sub(1);
+    let within = mappings[first..].iter().take_while(|mapping| mapping.start < region.addresses.end);
+    let ends = mappings[first..].iter().skip(1).map(|next| next.start).chain([u64::MAX]);
+    let policy = |(mapping, end): (&Mapping, u64)| {
+        let range = mapping.start.max(region.addresses.start)..end.min(region.addresses.end);
+        let resident: BTreeMap<NodeId, Bytes> =
+            mapping.pages.iter().map(|(&node, &pages)| (node, Bytes(pages * mapping.page_size.0))).collect();
+        let size = Bytes(range.end.saturating_sub(range.start));
+        PolicyOfMemory {
+            nodes: mapping.policy.rsplit_once(':').and_then(|(_, nodes)| nodes.parse().ok()),
+            policy: mapping.policy.clone(),
+            backing: match region.kind {
+                RegionKind::Anonymous => Backing::Anonymous,
+                RegionKind::Memfd => Backing::SharedMemory,
+                RegionKind::HugePages => Backing::HugePages,
+                RegionKind::File => Backing::File,
+            },
+            absent: size.saturating_sub(resident.values().copied().sum()),
+            resident,
+        }
+    };
+    within.zip(ends).map(policy).collect()
+}
+
+fn resident(root: &Root, vm: &RunningVm) -> Option<Bytes> {
+    let status = read_text(&root.process(vm.key.pid, "status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok().map(Bytes::from_kib)
+}
+
+fn other_threads(root: &Root, vm: &RunningVm) -> Vec<OtherThread> {
+    let thread = |(id, name, kind): &(u32, String, ThreadKind)| {
+        let kind = match kind {
+            ThreadKind::Main => OtherThreadKind::Main,
+            ThreadKind::Io => OtherThreadKind::Io,
+            ThreadKind::Vhost => OtherThreadKind::Vhost,
+            ThreadKind::Worker => OtherThreadKind::Worker,
+            // They work for the kernel, and move by nobody's choice.
+            ThreadKind::Kernel => return None,
+        };
+        let client = vm.vhost_client.filter(|_| kind == OtherThreadKind::Vhost);
+        Some(OtherThread { thread_id: *id, name: name.clone(), kind, client, cpus: affinity(root, vm, *id) })
+    };
+    vm.threads.others.iter().filter_map(thread).collect()
+}
+
+fn limits(root: &Root, tracked: &Tracked) -> VmLimits {
+    let vm = &tracked.vm;
+    let path = tracked.cgroup.path();
+    let amount = |file: &str| cgroup::least(root, path?, file, |text| text.parse().ok()).map(Bytes);
+    let scheduling: Vec<(i32, u32)> =
+        vm.threads.vcpus.iter().filter_map(|vcpu| scheduling(root, vm.key.pid, vcpu.thread_id)).collect();
+    let class = |(_, policy): &(i32, u32)| match policy {
+        1 | 2 => Some(SchedulingClass::RealTime),
+        3 => Some(SchedulingClass::Batch),
+        5 => Some(SchedulingClass::Idle),
+        _ => None,
+    };
+    VmLimits {
+        cgroup: path.map(str::to_owned),
+        cgroup_is_its_own: matches!(tracked.cgroup, VmCgroup::Own { .. }),
+        memory_max: amount("memory.max"),
+        memory_high: amount("memory.high"),
+        cpu_milli_max: path.and_then(|path| cgroup::least(root, path, "cpu.max", cpu_milli)),
+        memory_nodes: tracked.allowed.clone(),
+        cpus: tracked.allowed_cpus.clone(),
+        nice: scheduling.iter().map(|(nice, _)| *nice).max_by_key(|nice| nice.abs()),
+        class: scheduling.iter().find_map(class),
+    }
+}
+
+/// `200000 100000`: microseconds of CPU time in so many microseconds.
+fn cpu_milli(text: &str) -> Option<u64> {
+    let (quota, period) = text.split_once(' ')?;
+    (1000 * quota.parse::<u64>().ok()?).checked_div(period.parse().ok()?)
+}
+
+/// Nice value and policy of a thread: fields 19 and 41 of its `stat`.
+fn scheduling(root: &Root, pid: u32, thread: u32) -> Option<(i32, u32)> {
+    let text = read_text(&root.thread(pid, thread, "stat")).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(16);
+    Some((fields.next()?.parse().ok()?, fields.nth(21)?.parse().ok()?))
+}
+
+/// What could not be looked at, as sentences.
+pub(super) fn unseen(root: &Root, rights: Rights, vms: &[VmObservation], tracked: &[&RunningVm]) -> Vec<String> {
+    let mut unseen = Vec::new();
+    let mounts = root.text("proc/self/mounts").unwrap_or_default();
+    let hides = |line: &str| line.split_whitespace().nth(1) == Some("/proc") && line.contains("hidepid=");
+    if !rights.ptrace && mounts.lines().any(hides) {
+        unseen.push("processes of other users are hidden (/proc is mounted with hidepid)".to_owned());
+    }
+    let memory_unknown = |vm: &&VmObservation| {
+        vm.clients.iter().any(|client| {
+            client.memory.is_none()
+                && client.memory_unknown_because.as_ref().is_some_and(|why| why.contains(NEEDS_PTRACE))
+        })
+    };
+    let unreadable: Vec<&str> = vms.iter().filter(memory_unknown).map(|vm| vm.vm.name.as_str()).collect();
+    if !unreadable.is_empty() {
+        unseen.push(format!("where the memory of {} is may not be read: {NEEDS_PTRACE}", unreadable.join(", ")));
+    }
+    for vm in tracked.iter().filter(|vm| vm.unplaced_memory > Bytes(0)) {
+        let (name, size) = (&vm.key.name, vm.unplaced_memory);
+        unseen.push(format!("{name}: {size} were plugged in later, and which virtual node has them cannot be told"));
+    }
+    let nameless =
+        |vm: &&VmObservation| matches!(&vm.mobility, Mobility::Fixed { because } if because.contains("debug-threads"));
+    for vm in vms.iter().filter(nameless) {
+        unseen.push(format!(
+            "{}: which of its threads run vCPUs cannot be told (QEMU names them with -name NAME,debug-threads=on)",
+            vm.vm.name
+        ));
+    }
+    unseen
+}

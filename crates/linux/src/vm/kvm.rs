@@ -1,0 +1,39 @@
+//! VMs by the descriptors that KVM gave them, whatever their program is called.
+
+use crate::root::Root;
+
+/// Descriptors that are looked at: a VM opens KVM's among its first.
+const MOST: usize = 256;
+
+/// Whether a process has a VM of KVM open. False where its descriptors may not be seen.
+pub(crate) fn has_vm(root: &Root, pid: u32) -> bool {
+    let Ok(entries) = std::fs::read_dir(root.process(pid, "fd")) else { return false };
+    let is_vm = |entry: std::fs::DirEntry| {
+        std::fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == "anon_inode:kvm-vm")
+    };
+    entries.flatten().take(MOST).any(is_vm)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::testing::tree;
+    use crate::vm::RunningVm;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_vm_of_any_name_is_known_by_its_descriptors() {
+        let stat = format!("7 (web) S {}", vec!["1"; 40].join(" "));
+        let (_directory, root) = tree(&[
+            ("proc/7/cmdline", "/opt/web\0-m\0\x31\x32\x38\0-accel\0kvm\0-smp\0\x32\0"),
+            ("proc/7/stat", &stat),
+            ("proc/7/task/7/comm", "web\n"),
+            ("proc/7/task/8/comm", "CPU 0/KVM\n"),
+            ("proc/7/fd/dir/x", ""),
+        ]);
+        assert!(RunningVm::examine(&root, 7).unwrap().is_none());
+        symlink("anon_inode:kvm-vm", root.process(7, "fd/9")).unwrap();
+        assert!(has_vm(&root, 7));
+        assert_eq!(RunningVm::examine(&root, 7).unwrap().unwrap().key.name, "pid 7");
+    }
+}

@@ -66,18 +66,6 @@ fn busy_of_line(line: &str) -> Option<(CpuId, u64)> {
     Some((CpuId(cpu.parse().ok()?), busy * 1_000_000_000 / clock_ticks_per_second()))
 }
 
-/// Memory of a node that new programs can have: free pages, page cache of files, and slabs that can be reclaimed, as the machine's
-/// own reader counts it.
-pub fn free_memory(root: &Root, node: NodeId) -> Option<Bytes> {
-    let text = root.text(&format!("sys/devices/system/node/node{node}/meminfo")).ok()?;
-    let amount = |key: &str| {
-        let line = text.lines().find_map(|line| line.split_once(key))?.1;
-        line.split_whitespace().next()?.parse().ok().map(Bytes::from_kib)
-    };
-    let cache = ["Active(file):", "Inactive(file):", "SReclaimable:"].into_iter().filter_map(amount);
-    Some(amount(" MemFree:")?.saturating_add(cache.sum()))
-}
-
 /// Free memory of a node in huge pages, by size of a page in bytes.
 pub fn free_huge_pages(root: &Root, node: NodeId) -> BTreeMap<u64, Bytes> {
     let directory = format!("sys/devices/system/node/node{node}/hugepages");
@@ -150,16 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn free_memory_counts_what_can_be_dropped() {
-        let meminfo = "Node 1 MemTotal:       1000 kB\nNode 1 MemFree:         300 kB\nNode 1 MemUsed: 700 kB\n\
-                       Node 1 Active(file):    20 kB\nNode 1 Inactive(file):  30 kB\nNode 1 SReclaimable:    50 kB\n";
+    fn free_huge_pages_are_bytes() {
         let (_directory, root) = tree(&[
-            ("sys/devices/system/node/node1/meminfo", meminfo),
             ("sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages", "3\n"),
             ("sys/devices/system/node/node1/hugepages/hugepages-1048576kB/free_hugepages", "0\n"),
         ]);
-        assert_eq!(free_memory(&root, NodeId(1)), Some(Bytes::from_kib(400))); // 300 + 20 + 30 + 50
-        assert_eq!(free_memory(&root, NodeId(2)), None);
         let pools = BTreeMap::from([(2 << 20, Bytes::from_mib(6)), (1 << 30, Bytes(0))]);
         assert_eq!(free_huge_pages(&root, NodeId(1)), pools);
     }

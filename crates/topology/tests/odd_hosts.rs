@@ -189,9 +189,13 @@ fn entries_of_nodes_name_their_cpus_where_lists_are_missing() {
             host.write(&format!("{directory}/cpu{cpu}/online"), "1");
         }
     }
+    let of_node = |machine: &Machine, node| cpus(machine, |thread| thread.node == NodeId(node));
     let machine = host.read();
-    assert_eq!(cpus(&machine, |thread| thread.node == NodeId(0)), "1,3");
-    assert_eq!(cpus(&machine, |thread| thread.node == NodeId(1)), "0,2");
+    assert_eq!([of_node(&machine, 0), of_node(&machine, 1)], ["1,3", "0,2"]);
+    // Some gatherers leave out the CPUs' own directories.
+    std::fs::remove_dir_all(host.0.path().join("sys/devices/system/cpu")).expect("removed");
+    let machine = host.read();
+    assert_eq!([of_node(&machine, 0), of_node(&machine, 1)], ["1,3", "0,2"]);
 }
 
 /// Node 0 is offline or left out: its CPUs are not node 1's, and the machine's memory is not all of node 1.
@@ -224,6 +228,25 @@ fn memory_that_no_file_tells_is_unknown() {
     assert!(!host.read().memory_is_known());
 }
 
+/// A VM that grew by a balloon: `/proc/meminfo` knows, the node's own file does not. Whoever looks again must see the same.
+#[test]
+fn free_memory_is_the_same_whoever_looks() {
+    let host = Host::new(1);
+    host.write("proc/meminfo", "MemTotal: 20971520 kB\nMemFree: 1 kB\nMemAvailable: 16777216 kB");
+    let machine = host.read();
+    assert_eq!((machine.nodes[0].memory, machine.nodes[0].free), (Bytes(20 << 30), Some(Bytes(16 << 30))));
+    let again = |host: &Host, machine: &Machine| read::free_memory(host.0.path(), machine);
+    assert_eq!(again(&host, &machine)[&NodeId(0)], Bytes(16 << 30));
+    // Two nodes: 2 GiB free and 1 GiB of page cache and slabs on the second; nothing is known of the first.
+    let host = Host::new(2);
+    host.remove("sys/devices/system/node/node0/meminfo");
+    let meminfo = "Node 1 MemTotal: 8388608 kB\nNode 1 MemFree: 2097152 kB\nNode 1 Active(file): 524288 kB\nNode 1 Inactive(file): 262144 kB\nNode 1 SReclaimable: 262144 kB";
+    host.write("sys/devices/system/node/node1/meminfo", meminfo);
+    let machine = host.read();
+    assert_eq!(machine.nodes[1].free, Some(Bytes(3 << 30)));
+    assert_eq!(again(&host, &machine), [(NodeId(1), Bytes(3 << 30))].into());
+}
+
 /// A hybrid processor in a capture without its PMUs: two strong cores (one of them favoured), two weak ones.
 #[test]
 fn cores_of_a_hybrid_are_told_apart_by_their_performance() {
@@ -253,7 +276,7 @@ fn sockets_are_told_apart_by_their_cpus_and_count_from_zero() {
     }
     let machine = host.read();
     assert_eq!(cpus(&machine, |thread| thread.socket == SocketId(1)), "2-3");
-    assert!(says(&machine, "numbered 983040 and up by the firmware"), "{:?}", machine.notes);
+    assert!(says(&machine, "numbered up to 983041 by the firmware"), "{:?}", machine.notes);
     // Itanium: every socket calls itself 0.
     (0..4).for_each(|cpu| host.cpu(cpu, "physical_package_id", "0"));
     let machine = host.read();

@@ -181,7 +181,8 @@ impl Surroundings for Live<'_> {
         }
         let total = self.machine.node(node)?.memory;
         let reserve = LEAST_RESERVE.max(Bytes(total.0 / 100));
-        Some(counters::free_memory(self.root, node)?.saturating_sub(reserve))
+        let free = topology::read::free_memory(self.root.directory(), self.machine);
+        Some(free.get(&node)?.saturating_sub(reserve))
     }
 }
 

@@ -234,16 +234,16 @@ impl LinuxHost {
             let of = |cpu: CpuId| Some(busy.get(&cpu)?.saturating_sub(*self.busy.get(&cpu)?) as f64 / elapsed);
             if first { None } else { Some(cpus.iter().filter_map(of).sum()) }
         };
+        // What VMs that wait to be examined may still touch is promised to them.
+        let free = match self.unexamined {
+            0 => topology::read::free_memory(root.directory(), &self.machine),
+            _ => BTreeMap::new(),
+        };
         let node = |node: &topology::Node| {
             let cpus = self.machine.usable_cpus(node.id);
             let observation = NodeObservation {
                 cpu_used: used(&cpus),
-                // What VMs that wait to be examined may still touch is promised to them.
-                memory_free: if self.unexamined > 0 {
-                    None
-                } else {
-                    counters::free_memory(root, node.id).or(node.free)
-                },
+                memory_free: free.get(&node.id).copied(),
                 huge_pages_free: counters::free_huge_pages(root, node.id),
                 cpus,
             };

@@ -4,7 +4,7 @@
 //! files instead of tens of thousands.
 
 use super::error::ReadError;
-use super::sysfs::CPUS;
+use super::sysfs::{CPUS, NODES};
 use super::tree::Tree;
 use crate::{Bytes, CoreId, CpuId, CpuSet, HardwareThread, Llc, LlcId, NodeId, SocketId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,11 @@ impl Cpus {
     pub(super) fn read(tree: &Tree) -> Result<Self, ReadError> {
         let listed = |file: &str| tree.list::<CpuId>(&format!("{CPUS}/{file}"));
         let (present, online) = (listed("present")?, listed("online")?);
-        let from_directories = || tree.numbered(CPUS, "cpu").into_iter().map(CpuId).collect::<CpuSet>();
+        let from_directories = || {
+            let nodes = tree.numbered(NODES, "node").into_iter().map(|node| format!("{NODES}/node{node}"));
+            let directories = std::iter::once(CPUS.to_owned()).chain(nodes);
+            directories.flat_map(|directory| tree.numbered(&directory, "cpu")).map(CpuId).collect::<CpuSet>()
+        };
         let present = present.or_else(|| online.clone()).unwrap_or_else(from_directories);
         let online = match online {
             Some(online) => online,

@@ -3,7 +3,9 @@
 use super::error::ReadError;
 use super::sysfs::NODES;
 use super::tree::{LONGEST_FILE, Tree};
-use crate::{Bytes, HugePages, NodeId, NodeSet};
+use crate::{Bytes, HugePages, Machine, MemoryKind, Node, NodeId, NodeSet};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// What a node has.
 pub(super) struct NodeMemory {
@@ -30,7 +32,8 @@ pub(super) fn of_nodes(
     let whole = whole_machine(tree)?.filter(|_| !is_partial);
     let mut memory = Vec::with_capacity(nodes.len());
     for &node in nodes {
-        memory.push(of_node(tree, node)?);
+        let huge_pages = huge_pages(tree, &format!("{NODES}/node{node}/hugepages"))?;
+        memory.push(NodeMemory { huge_pages, ..of_node(tree, node)? });
     }
     if let [only] = memory.as_mut_slice()
         && only.huge_pages.is_empty()
@@ -46,6 +49,19 @@ pub(super) fn of_nodes(
     Ok(memory)
 }
 
+/// [`Node::free`](crate::Node::free) of each node as it is now, for a machine that was read from `root`; nothing for a node where it is
+/// not known. This reads a file a node and `/proc/meminfo`.
+pub fn free_memory(root: &Path, machine: &Machine) -> BTreeMap<NodeId, Bytes> {
+    let tree = Tree::in_directory(root.to_owned());
+    let unknown = || NodeMemory { total: None, free: None, huge_pages: Vec::new() };
+    let mut memory: Vec<NodeMemory> =
+        machine.nodes.iter().map(|node| of_node(&tree, node.id).unwrap_or_else(|_| unknown())).collect();
+    reconcile(&mut memory, whole_machine(&tree).ok().flatten().as_ref(), &mut Vec::new());
+    let of_gpu = |node: &Node| matches!(node.memory_kind, MemoryKind::Gpu { .. });
+    let nodes = machine.nodes.iter().zip(memory).filter(|(node, _)| !of_gpu(node));
+    nodes.filter_map(|(node, memory)| Some((node.id, memory.free?))).collect()
+}
+
 fn of_node(tree: &Tree, node: NodeId) -> Result<NodeMemory, ReadError> {
     let directory = format!("{NODES}/node{node}");
     let path = format!("{directory}/meminfo");
@@ -59,7 +75,7 @@ fn of_node(tree: &Tree, node: NodeId) -> Result<NodeMemory, ReadError> {
         let sum = free.saturating_add(cache);
         total.map_or(sum, |total| sum.min(total))
     });
-    Ok(NodeMemory { total, free, huge_pages: huge_pages(tree, &format!("{directory}/hugepages"))? })
+    Ok(NodeMemory { total, free, huge_pages: Vec::new() })
 }
 
 /// The nodes that are memory of GPUs: NVIDIA's driver on POWER9 and Grace shows it as nodes and says so in `/proc`.

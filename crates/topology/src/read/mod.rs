@@ -42,6 +42,7 @@ pub use error::ReadError;
 pub use hwloc_xml::from_hwloc_xml;
 pub use libvirt_capabilities::from_libvirt_capabilities;
 pub use machine_file::{Described, described, from_toml};
+pub use memory::free_memory;
 pub use rates::missing_rates;
 pub use shipped::{shipped, shipped_described, shipped_names, shipped_text};
 pub use synthetic::{DEFAULT_NODE_MEMORY, from_synthetic};

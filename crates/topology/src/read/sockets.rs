@@ -77,6 +77,6 @@ pub(super) fn count_from_zero(threads: &mut [HardwareThread], notes: &mut Vec<St
     }
     let numbers: BTreeMap<SocketId, SocketId> = found.iter().copied().zip((0..).map(SocketId)).collect();
     threads.iter_mut().for_each(|thread| thread.socket = numbers[&thread.socket]);
-    let first = found.iter().next().map_or(0, |socket| socket.0);
-    notes.push(format!("Sockets are numbered {first} and up by the firmware: here they count from 0."));
+    let last = found.iter().next_back().map_or(0, |socket| socket.0);
+    notes.push(format!("Sockets are numbered up to {last} by the firmware: here they count from 0."));
 }

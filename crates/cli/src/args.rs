@@ -131,7 +131,7 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) through: StartThrough,
     /// Print where the VM is as JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["check", "dry_run"])]
     pub(crate) json: bool,
 }
 
@@ -174,11 +174,11 @@ pub(crate) struct EvaluateArguments {
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["resume", "dry_run"])]
     pub(crate) on: Option<String>,
     /// With --on: the results directory of a measured run of the same experiment, whose figures stand beside the modelled ones
-    #[arg(long, value_name = "RESULTS", requires = "on")]
+    #[arg(long, value_name = "RESULTS")]
     pub(crate) beside: Option<PathBuf>,
-    /// With --on: decides what is drawn where placements are too many to enumerate; the same seed gives the same figures
-    #[arg(long, default_value_t = 1, requires = "on")]
-    pub(crate) seed: u64,
+    /// With --on: decides what is drawn where placements are too many to enumerate; the same seed gives the same figures. Default: 1
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u64>,
     /// Continue an evaluation that was cut short, from its results directory
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) resume: Option<PathBuf>,

@@ -56,14 +56,33 @@ fn is_wrong_place(kind: ErrorKind) -> bool {
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     // Whatever an error quotes of a file or a program that is not ours, the terminal shows a page of it at most.
     const LONGEST_ERROR: usize = 8000;
-    eprintln!("homenode: {}", crate::output::readable(topology::input::cut(&format!("{error:#}"), LONGEST_ERROR)));
+    eprintln!("homenode: {}", crate::output::readable(topology::input::cut(&text(error), LONGEST_ERROR)));
     let bad_input = error.chain().any(|cause| cause.is::<BadInput>());
     ExitCode::from(if bad_input { 2 } else { 1 })
+}
+
+/// An error and its causes; a cause that the error already ends with is not said twice.
+fn text(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = io::Error::from(ErrorKind::StorageFull);
+        assert_eq!(text(&anyhow::Error::new(cause).context("cannot write")), "cannot write: no storage space");
+        let said = qemu::QemuError::Directory { action: "read /a".into(), source: ErrorKind::NotFound.into() };
+        assert_eq!(text(&said.into()), "cannot read /a: entity not found");
+    }
 
     #[test]
     fn the_wrong_place_is_bad_input_and_a_full_disk_is_not() {

@@ -153,6 +153,59 @@ fn a_bad_experiment_is_named_and_leaves_nothing() {
 }
 
 #[test]
+fn a_vm_that_is_impossible_is_bad_input_wherever_it_would_run() {
+    let head = "name = \"tiny\"\ntitle = \"Tiny\"\nworkload = \"stream\"\n";
+    for (line, parts) in [
+        ("memory = \"0 GiB\"", ["memory", "0 B is too little"]),
+        ("memory = 1048577", ["memory", "whole number of MiB"]),
+        ("vcpus = 5000", ["vcpus", "1 to 4096"]),
+        ("vms = 4294967295", ["configuration[0].vms = 4294967295", "1 to 1024"]),
+        ("vms = \"per_node\"\nmin_vms = 4294967295", ["configuration[0].min_vms", "1 to 1024"]),
+        ("vcpus = 4\npolicy.cores_per_socket = 0", ["policy.cores_per_socket", "1, 2, 4 are valid"]),
+        ("vcpus = 4\npolicy.cores_per_socket = 3", ["policy.cores_per_socket", "1, 2, 4 are valid"]),
+        ("policy.max_vcpus_per_node = 0", ["policy.max_vcpus_per_node", "at least 1"]),
+        ("policy.node_affinity = \"\"", ["policy.node_affinity", "allows no node"]),
+        ("policy.virtual_nodes = []", ["policy.virtual_nodes", "1 to 128"]),
+        ("vcpus = 2\npolicy.virtual_nodes = [{ vcpus = 1, memory = \"1 GiB\" }]", ["virtual_nodes", "add up to 1"]),
+    ] {
+        let place = Place::new(&format!("{head}[[configuration]]\nname = \"odd\"\nruns = \"vms\"\n{line}\n"));
+        for more in [&["--dry-run"][..], &["--on", "hp-dl380-g6"]] {
+            let output = place.command().args(more).output().expect("homenode");
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+            for part in parts.iter().chain(&["tiny.toml"]) {
+                assert!(said.contains(part), "{line}: {part} in {said}");
+            }
+            assert!(place.results().is_none());
+        }
+    }
+}
+
+#[test]
+fn vms_that_share_a_node_are_said_to_lack_threads_there() {
+    let vms = "[[configuration]]\nname = \"3 VMs\"\nruns = \"vms\"\nvms = 3\nvcpus = 8\n";
+    let place = Place::new(&format!(
+        "name = \"tiny\"\ntitle = \"Tiny\"\nworkload = \"stream\"\nthreads = [24]\n{vms}policy.node_affinity = \"0\"\n"
+    ));
+    let output = place.command().args(["--on", "hp-dl380-g6"]).output().expect("homenode");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let why = "threads = 24 puts 24 threads on node 0 of hp-dl380-g6, where 8 hardware threads are";
+    assert!(said.contains(why) && said.contains("\"3 VMs\""), "{said}");
+}
+
+#[test]
+fn arguments_of_the_model_are_refused_without_it() {
+    let place = Place::new(NATIVE);
+    for arguments in [["--seed", "3"], ["--beside", "results"]] {
+        let output = place.command().args(arguments).arg("--dry-run").output().expect("homenode");
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        let said = text(&output.stderr);
+        assert!(said.contains(arguments[0]) && said.contains("--on MACHINE"), "{said}");
+    }
+}
+
+#[test]
 fn more_memory_than_the_host_has_is_bad_input() {
     let place = Place::new(&NATIVE.replace("1_000_000", "900_000_000_000"));
     let output = place.command().output().expect("homenode runs");

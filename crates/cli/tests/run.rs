@@ -264,6 +264,8 @@ fn bad_specs_are_bad_input_and_name_file_and_field() {
         ("speed = 3", "speed"),
         ("policy.vnuma = \"yes\"", "vnuma"),
         ("policy.max_vcpus_per_node = -1", "max_vcpus_per_node"),
+        ("boot.kernel = \"bzImage\"", "boot.kernel"),
+        ("boot.firmware = \"OVMF.fd\"", "boot.firmware"),
     ];
     for (line, field) in cases {
         let spec = place.spec(&vm("bad"), line);
@@ -277,6 +279,63 @@ fn bad_specs_are_bad_input_and_name_file_and_field() {
     }
     let output = place.output(&["run", "/no/such/vm.toml"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_console_that_cannot_be_written_is_bad_input_and_starts_nothing() {
+    if no_qemu("a_console_that_cannot_be_written_is_bad_input_and_starts_nothing") {
+        return;
+    }
+    let place = Place::new();
+    let name = vm("console");
+    let spec = place.spec(&name, "");
+    std::fs::create_dir(place.path(&format!("{name}.log"))).expect("a directory");
+    for more in [&[][..], &["--daemonize"]] {
+        let output = place.homenode(&["run", text(&spec)]).args(more).output().expect("homenode");
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("console.path") && said.contains("irectory"), "{said}");
+        assert_eq!(std::fs::read_dir(place.runtime()).expect("the runtime directory").count(), 0);
+    }
+}
+
+#[test]
+fn a_runtime_directory_that_cannot_be_used_is_named_once() {
+    let place = Place::new();
+    let spec = place.spec(&vm("nowhere"), "");
+    for directory in ["/dev/null", "relative"] {
+        for arguments in [&["vm", "list"][..], &["run", text(&spec)]] {
+            let mut command = place.homenode(arguments);
+            let output = command.env("HOMENODE_RUNTIME_DIR", directory).output().expect("homenode");
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.starts_with(&format!("homenode: cannot use {directory}")), "{said}");
+            assert_eq!(said.matches("(os error").count(), usize::from(directory != "relative"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_is_no_qemu_is_said_to_have_ended() {
+    let place = Place::new();
+    let spec = place.spec(&vm("notqemu"), "");
+    for more in [&[][..], &["--daemonize"]] {
+        let mut command = place.homenode(&["run", text(&spec)]);
+        let output = command.args(more).env("HOMENODE_QEMU", "/bin/true").output().expect("homenode");
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("QEMU ended (exit status: 0)"), "{said}");
+    }
+}
+
+#[test]
+fn arguments_that_would_do_nothing_are_refused() {
+    let place = Place::new();
+    let spec = place.spec(&vm("idle"), "");
+    for more in [["--check", "--json"], ["--dry-run", "--json"], ["--dry-run", "--daemonize"]] {
+        let output = place.homenode(&["run", text(&spec)]).args(more).output().expect("homenode");
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
+    }
 }
 
 #[test]

@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 use topology::{TomlError, TomlText};
 use workloads::MAX_REPETITIONS;
 
+/// Most VMs that run at the same time.
+const MOST_VMS: u32 = 1024;
+const VMS: std::ops::RangeInclusive<u32> = 1..=MOST_VMS;
+
 /// An experiment that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
@@ -140,12 +144,17 @@ fn configurations(experiment: &Experiment) -> Option<Fault> {
         if configuration.name.trim().is_empty() || !names.insert(&configuration.name) {
             return fault(field("name"), format!("{:?}", configuration.name), "a name that no other configuration has");
         }
-        if configuration.vms == Vms::Count(0) {
-            return fault(field("vms"), 0, "a number from 1, or \"per_node\"");
+        if let Vms::Count(count) = configuration.vms
+            && !VMS.contains(&count)
+        {
+            return fault(field("vms"), count, format!("a number from 1 to {MOST_VMS}, or \"per_node\""));
         }
-        if configuration.min_vms == Some(0) || (configuration.min_vms.is_some() && configuration.vms != Vms::PerNode) {
+        if configuration.min_vms.is_some_and(|least| !VMS.contains(&least))
+            || (configuration.min_vms.is_some() && configuration.vms != Vms::PerNode)
+        {
             let value = configuration.min_vms.unwrap_or_default();
-            return fault(field("min_vms"), value, "a number from 1, together with vms = \"per_node\"");
+            let valid = format!("a number from 1 to {MOST_VMS}, together with vms = \"per_node\"");
+            return fault(field("min_vms"), value, valid);
         }
         let is_vm_field = configuration.vms != Vms::default()
             || configuration.vcpus.fixed().is_some()
@@ -214,6 +223,10 @@ mod tests {
             (format!("{SMALL}{NATIVE}[arrays]\nelements = -5\n"), ["elements", "-5", "auto"]),
             (format!("{SMALL}{NATIVE}vms = 2\n"), ["configuration[0]", "native", "runs = \"vms\""]),
             (format!("{SMALL}{NATIVE}{NATIVE}"), ["configuration[1].name", "native", "no other"]),
+            (
+                format!("{SMALL}[[configuration]]\nname = \"vm\"\nruns = \"vms\"\nvms = 4294967295\n"),
+                ["configuration[0].vms", "4294967295", "1 to 1024"],
+            ),
             (
                 format!("{SMALL}[[configuration]]\nname = \"vm\"\nruns = \"vms\"\nmemory = \"4 GIB\"\n"),
                 ["memory", "4 GIB", "4 GiB"],

@@ -5,6 +5,7 @@ use crate::arrays::{self, ArraySize, Bounds};
 use crate::choice::Choice;
 use crate::experiment::{Configuration, Experiment, Runs, Vms, WorkloadKind};
 use crate::point::Point;
+use scheduler::spec::SpecProblem;
 use scheduler::{Plan, PlanError, VmSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -93,6 +94,14 @@ pub enum ResolveError {
         configuration: String,
         /// Why.
         reason: Box<PlanError>,
+    },
+    /// A VM is impossible on any machine.
+    #[error("configuration \"{configuration}\": {problem}")]
+    Spec {
+        /// The configuration.
+        configuration: String,
+        /// The field and what is wrong with it.
+        problem: SpecProblem,
     },
     /// A configuration has nothing to measure.
     #[error("configuration \"{configuration}\": threads = {threads} gives nothing to measure: {reason}")]
@@ -243,6 +252,8 @@ fn vms(
         }
     };
     let specs: Vec<VmSpec> = (0..count).map(spec).collect();
+    let unusable = |problem| ResolveError::Spec { configuration: configuration.name.clone(), problem };
+    specs.iter().try_for_each(VmSpec::check).map_err(unusable)?;
     let plans = planner(&specs)
         .map_err(|reason| ResolveError::Plan { configuration: configuration.name.clone(), reason: Box::new(reason) })?;
     Ok(specs.into_iter().zip(plans).map(|(spec, plan)| ResolvedVm { spec, plan }).collect())

@@ -91,7 +91,10 @@ fn start_in(
     let errors = ErrorsTo::File(place.path.join(MESSAGES));
     let mut process = Process::start(vm, &prepared.binary, &arguments, &errors, setup)?;
     call_off.qemu_is(process.handle()?);
-    state.qemu = Some(Identity::of(process.pid()).map_err(QemuError::host(vm))?);
+    // Without an identity it has ended already.
+    let gone = |_| QemuError::Closed { vm: vm.clone() };
+    let identity = Identity::of(process.pid()).map_err(gone);
+    state.qemu = Some(identity.map_err(|error| explain(error, &mut process, call_off))?);
     state.write(&place.path)?;
     let at_home = connect(vm, &place.path.join(MONITOR))
         .and_then(|stream| greeted(vm, stream, process.pid()))
@@ -121,7 +124,11 @@ fn listen(vm: &str, path: &Path) -> Result<UnixListener, QemuError> {
 }
 
 fn connect(vm: &str, path: &Path) -> Result<UnixStream, QemuError> {
-    UnixStream::connect(path).map_err(QemuError::io(vm, format!("connect to {}", path.display())))
+    UnixStream::connect(path).map_err(|error| match error.kind() {
+        // Nobody listens: QEMU has ended.
+        std::io::ErrorKind::ConnectionRefused => QemuError::Closed { vm: vm.to_owned() },
+        _ => QemuError::io(vm, format!("connect to {}", path.display()))(error),
+    })
 }
 
 /// VMs that run in the background, and what was cleaned up of others.
@@ -136,8 +143,8 @@ pub struct Listing {
 /// Lists the VMs of a directory. What a QEMU that died left there is removed, and said.
 pub fn list(directory: &RuntimeDir) -> Result<Listing, QemuError> {
     let mut listing = Listing::default();
-    let action = || format!("read {}", directory.path().display());
-    for name in directory.names().map_err(QemuError::io("(any)", action()))? {
+    let unread = QemuError::directory(format!("read {}", directory.path().display()));
+    for name in directory.names().map_err(unread)? {
         listing.cleaned.extend(end_half_started(directory, &name)?);
         listing.cleaned.extend(remove_dead(directory, &name)?);
         if let Ok(state) = VmState::read(&directory.of_vm(&name)) {

@@ -1,10 +1,11 @@
 //! What a VM boots: paths found, and held open until QEMU has read them.
 
 use crate::command_line::BootFiles;
-use crate::{Accelerator, Launch, QemuError, TinyGuest, TinyGuestError};
+use crate::{Accelerator, ConsoleTo, Launch, QemuError, TinyGuest, TinyGuestError};
 use scheduler::spec::Boot;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// Files to boot, and the descriptors that some of their paths stand for.
@@ -110,16 +111,22 @@ fn check_disks(launch: &Launch) -> Result<(), QemuError> {
 }
 
 fn readable(launch: &Launch, field: &str, path: &Path) -> Result<(), QemuError> {
-    let opened = File::open(path).and_then(|file| {
-        let directory = file.metadata()?.is_dir();
-        if directory { Err(std::io::ErrorKind::IsADirectory.into()) } else { Ok(()) }
+    // To open a named pipe would wait for whoever writes into it.
+    let checked = path.metadata().and_then(|metadata| {
+        let kind = metadata.file_type();
+        if kind.is_fifo() || kind.is_socket() {
+            return Err(std::io::Error::other("it is a pipe or a socket: name a file or a block device"));
+        }
+        if kind.is_dir() { Err(std::io::ErrorKind::IsADirectory.into()) } else { File::open(path).map(drop) }
     });
-    opened.map_err(|source| QemuError::File {
-        vm: launch.spec.name.clone(),
-        field: field.to_owned(),
-        path: path.to_owned(),
-        source,
-    })
+    checked.map_err(QemuError::file(launch, field, path))
+}
+
+/// Whether the console's file can be written: QEMU would say it in words of its own, and only after the memory is filled.
+pub(crate) fn check_console(launch: &Launch) -> Result<(), QemuError> {
+    let ConsoleTo::File(path) = &launch.console else { return Ok(()) };
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(QemuError::file(launch, "console.path", path))
 }
 
 #[cfg(test)]
@@ -150,6 +157,27 @@ mod tests {
     fn a_directory_is_no_kernel() {
         let boot = Boot::Kernel { kernel: "/".into(), initrd: None, command_line: String::new() };
         assert!(resolved(&launch(boot)).unwrap_err().to_string().contains("directory"));
+    }
+
+    #[test]
+    fn a_pipe_is_no_kernel_and_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let boot = Boot::Kernel { kernel: path, initrd: None, command_line: String::new() };
+        let error = resolved(&launch(boot)).unwrap_err();
+        assert!(error.is_bad_input() && error.to_string().contains("it is a pipe"), "{error}");
+    }
+
+    #[test]
+    fn a_console_that_cannot_be_written_is_named() {
+        let mut launch = launch(Boot::default());
+        launch.console = ConsoleTo::File("/no/such/console".into());
+        let error = check_console(&launch).unwrap_err();
+        assert!(error.is_bad_input(), "{error}");
+        assert!(error.to_string().starts_with("VM a: console.path = /no/such/console: No such file"), "{error}");
+        launch.console = ConsoleTo::File("/dev/full".into());
+        assert!(check_console(&launch).is_ok());
     }
 
     #[test]

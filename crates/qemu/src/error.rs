@@ -1,8 +1,9 @@
 //! What can go wrong with a VM.
 
+use crate::Launch;
 use linux::room::Room;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use topology::Bytes;
 
 /// A VM that could not be started, reached or ended.
@@ -129,6 +130,14 @@ pub enum QemuError {
         /// What was just removed of it, as a sentence.
         cleaned: Option<String>,
     },
+    /// The directory of what runs here cannot be used.
+    #[error("cannot {action}: {source}")]
+    Directory {
+        /// What was tried, with the path.
+        action: String,
+        /// Why.
+        source: io::Error,
+    },
     /// An operation on a file, a socket or a process failed.
     #[error("VM {vm}: cannot {action}: {source}")]
     Io {
@@ -180,6 +189,18 @@ impl QemuError {
         move |source| Self::Io { vm, action, source }
     }
 
+    /// For `map_err`: an operation on the runtime directory that failed.
+    pub(crate) fn directory(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let action = action.into();
+        move |source| Self::Directory { action, source }
+    }
+
+    /// For `map_err`: a file that the spec names in `field` and that cannot be used.
+    pub(crate) fn file(launch: &Launch, field: &str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let (vm, field, path) = (launch.spec.name.clone(), field.to_owned(), path.to_owned());
+        move |source| Self::File { vm, field, path, source }
+    }
+
     /// For `map_err`: a question to the host about `vm` that failed.
     pub(crate) fn host(vm: &str) -> impl FnOnce(linux::LinuxError) -> Self {
         let vm = vm.to_owned();
@@ -188,6 +209,11 @@ impl QemuError {
 
     /// Whether what the user wrote is the cause, and nothing was started.
     pub fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Spec { .. } | Self::File { .. })
+        match self {
+            Self::Spec { .. } => true,
+            // Another file would not help.
+            Self::File { source, .. } => source.kind() != io::ErrorKind::StorageFull,
+            _ => false,
+        }
     }
 }

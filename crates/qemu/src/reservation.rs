@@ -73,7 +73,8 @@ impl Reservation {
     /// Writes one into a runtime directory. Only the holder of the directory's placement lock may.
     pub(crate) fn write(directory: &Path, vms: Vec<Reserved>) -> Result<Self, QemuError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let starter = Identity::of(std::process::id()).map_err(QemuError::host("(any)"))?;
+        let vm = || vms.iter().map(|reserved| reserved.vm.as_str()).collect::<Vec<_>>().join(", ");
+        let starter = Identity::of(std::process::id()).map_err(|error| QemuError::host(&vm())(error))?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!("{PREFIX}{}-{number}.json", starter.pid));
         let new = path.with_extension(format!("json{UNFINISHED}"));
@@ -85,7 +86,7 @@ impl Reservation {
         write().map_err(|error| {
             // On a full disk it may be there without its contents.
             let _ = std::fs::remove_file(&new);
-            QemuError::io("(any)", format!("write {}", path.display()))(error)
+            QemuError::directory(format!("write {}", path.display()))(error)
         })?;
         Ok(Self(path))
     }

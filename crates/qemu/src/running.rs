@@ -203,6 +203,7 @@ impl Prepared {
         check_name(vm)?;
         check_plan(launch)?;
         let binary = binary::locate(vm)?;
+        boot::check_console(launch)?;
         Ok(Self { binary, host: host_traits(launch.spec.vcpus) })
     }
 }

@@ -62,11 +62,14 @@ impl RuntimeDir {
 
     /// A directory of this path.
     pub fn at(path: PathBuf) -> Result<Self, QemuError> {
-        let fail = |source| QemuError::Io {
-            vm: "(any)".to_owned(),
-            action: format!("use {} for what runs in the background (another in {DIRECTORY_VARIABLE})", path.display()),
-            source,
+        let fail = |source| {
+            let action = format!("use {} for what runs here (another in {DIRECTORY_VARIABLE})", path.display());
+            QemuError::directory(action)(source)
         };
+        // Every working directory would be another host.
+        if path.is_relative() {
+            return Err(fail(io::Error::other("the path is relative")));
+        }
         DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(fail)?;
         // Somebody else's directory in a place that all may write to could hand us their sockets.
         if path.metadata().map_err(fail)?.uid() != linux::sys::effective_user_id() {
@@ -111,7 +114,7 @@ impl RuntimeDir {
             reservation::remove_stale(&self.0);
             Ok(Some(PlacementLock { directory, path: self.0.clone() }))
         };
-        lock().map_err(QemuError::io("(any)", format!("lock {}", self.0.display())))
+        lock().map_err(QemuError::directory(format!("lock {}", self.0.display())))
     }
 
     /// Names of the VMs that have a directory.

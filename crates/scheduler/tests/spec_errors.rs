@@ -98,3 +98,19 @@ fn unusable_devices_are_refused() {
     .map(with_lines);
     insta::assert_snapshot!(errors.join("\n"));
 }
+
+#[test]
+fn fields_beside_a_choice_that_has_none_are_refused() {
+    for (boot, field) in [
+        ("boot = { from = \"disk\", kernel = \"bzImage\" }", "boot.kernel = \"bzImage\""),
+        ("boot = { from = \"disk\", firmware = \"OVMF.fd\" }", "boot.firmware = \"OVMF.fd\""),
+    ] {
+        let disk = "[[disk]]\npath = \"a.img\"\nformat = \"raw\"";
+        let error = with_lines(&format!("{boot}\n{disk}"));
+        assert!(error.contains(field) && error.contains("boot.from = \"disk\""), "{error}");
+    }
+    let error = with_lines("console = { to = \"terminal\", path = \"a.log\" }");
+    assert!(error.contains("console.path = \"a.log\"") && error.contains("to = \"file\""), "{error}");
+    let error = with_lines("console = { to = \"file\", path = \"\" }");
+    assert!(error.contains("console.path") && error.contains("empty"), "{error}");
+}

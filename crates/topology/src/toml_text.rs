@@ -78,6 +78,15 @@ impl<'a> TomlText<'a> {
         self.written(field).map(|(line, _)| line)
     }
 
+    /// Paths of the fields of a table, in their order.
+    pub fn fields_of(&self, table: &str) -> impl Iterator<Item = &str> {
+        let below = move |path: &str| {
+            let rest = path.strip_prefix(table).and_then(|rest| rest.strip_prefix('.'));
+            rest.is_some_and(|name| !name.contains(['.', '[']))
+        };
+        self.fields.iter().map(|field| field.path.as_str()).filter(move |path| below(path))
+    }
+
     /// What is wrong with a field that was read: with its line, and what is written there.
     pub fn fault(&self, field: &str, problem: String) -> TomlError {
         let written = self.written(field);

@@ -21,6 +21,7 @@ use topology::Machine;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
+    only_modelled(arguments)?;
     if let Some(directory) = &arguments.resume {
         return resume(arguments, directory);
     }
@@ -54,6 +55,17 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     let results = Results::create(&arguments.results, &real::stamp(), &copy, &resolved, &environment)
         .map_err(|error| unwritable("--results: cannot make the results directory", &error))?;
     measure(arguments, &results, &resolved, &environment, &[], agent)
+}
+
+/// Refuses arguments that a measurement has no use for. clap lets them pass where another argument excludes `--on`.
+fn only_modelled(arguments: &EvaluateArguments) -> anyhow::Result<()> {
+    let given = [("--seed", arguments.seed.is_some()), ("--beside", arguments.beside.is_some())];
+    match given.into_iter().find(|(_, given)| *given && arguments.on.is_none()) {
+        Some((argument, _)) => {
+            Err(bad_input(format!("{argument}: it belongs to --on MACHINE, which models and measures nothing")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses what only the model runs.

@@ -48,7 +48,7 @@ fn native(setting: &Setting, binding: Binding, cores: &Cores, processes: u32) ->
     let nodes = setting.machine.node_ids();
     let all: Vec<NodeId> = nodes.iter().collect();
     let placed = cores.place(&mut cores.idle(), &nodes, ThreadPolicy::LeastLoadedNode, processes);
-    let chosen = placed.ok_or_else(|| too_many(setting, processes, cores.hardware_threads(&nodes)))?;
+    let chosen = placed.ok_or_else(|| setting.too_many(cores, processes, &nodes, processes))?;
     let all_cores = cores.list().len() as f64;
     let busy = native_cores(setting, cores, processes);
     let busy_cores = busy.map_or(f64::from(processes).min(all_cores), |busy| busy.single + busy.double);
@@ -80,6 +80,14 @@ fn in_vms(
     processes: u32,
 ) -> Result<Vec<Thread>, ModelledError> {
     let each = processes / vms.len() as u32;
+    // VMs that live on the same nodes share them.
+    let there = |nodes: &NodeSet| {
+        let of_vm = |vm: &ResolvedVm| {
+            let counts = vm.plan.placement.clients.iter().zip(levelled(vm, each));
+            counts.filter(|(client, _)| client.home.is_subset(nodes)).map(|(_, count)| count).sum::<u32>()
+        };
+        vms.iter().map(of_vm).sum::<u32>()
+    };
     let mut busy = cores.idle();
     let mut threads = Vec::new();
     for vm in vms {
@@ -91,7 +99,7 @@ fn in_vms(
             let home = &client.home;
             let chosen = cores
                 .place(&mut busy, home, ThreadPolicy::LeastLoadedNode, count)
-                .ok_or_else(|| too_many(setting, processes, cores.hardware_threads(home)))?;
+                .ok_or_else(|| setting.too_many(cores, processes, home, there(home)))?;
             threads.extend(on(cores, chosen, memory(vm, client, local), &nodes));
         }
     }
@@ -147,14 +155,4 @@ fn network(setting: &Setting, application: &Application) -> Result<Option<(u32, 
             known.join(", ")
         ),
     })
-}
-
-fn too_many(setting: &Setting, wanted: u32, has: u32) -> ModelledError {
-    ModelledError::Threads {
-        configuration: setting.configuration.name.clone(),
-        field: "threads",
-        wanted,
-        machine: setting.machine.name.clone(),
-        has,
-    }
 }

@@ -3,25 +3,32 @@
 use crate::resolve::ResolveError;
 use simulator::events::RunError;
 use simulator::{ModelError, SolveError};
-use topology::Bytes;
+use topology::{Bytes, NodeSet};
+
+fn on(nodes: &NodeSet) -> String {
+    format!("{} {nodes}", if nodes.len() == 1 { "node" } else { "nodes" })
+}
 
 /// A prediction that cannot be made. It never comes with a number.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelledError {
-    /// More threads than the machine, or the part of it that a configuration may use, has.
+    /// More threads than the machine, or the part of it where they have to run, has.
     #[error(
-        "configuration \"{configuration}\": {field} asks for {wanted} hardware threads, and {machine} has {has} for it: lower it, or take a larger machine"
+        "configuration \"{configuration}\": threads = {threads} puts {there} threads on {} of {machine}, where {has} hardware threads are: lower it, let the VMs live elsewhere (policy.node_affinity), or take a larger machine",
+        on(.nodes)
     )]
     Threads {
         /// The configuration.
         configuration: String,
-        /// The field.
-        field: &'static str,
-        /// What it asks for.
-        wanted: u32,
+        /// Threads in all.
+        threads: u32,
+        /// Where some of them have to run.
+        nodes: NodeSet,
+        /// How many.
+        there: u32,
         /// The machine.
         machine: String,
-        /// What there is.
+        /// Hardware threads there.
         has: u32,
     },
     /// More memory than the machine has.

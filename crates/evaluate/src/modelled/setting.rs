@@ -82,10 +82,14 @@ impl Setting<'_> {
     fn laid(&self, cores: &Cores, weight: f64, parts: &[Part], threads: u32) -> Result<Arrangement, ModelledError> {
         let mut busy = cores.idle();
         let mut all = Vec::new();
+        // VMs that live on the same nodes share them.
+        let there = |nodes: &NodeSet| {
+            parts.iter().filter(|part| part.nodes.is_subset(nodes)).map(|part| part.threads).sum::<u32>()
+        };
         for part in parts {
             let chosen = cores
                 .place(&mut busy, &part.nodes, part.policy, part.threads)
-                .ok_or_else(|| self.too_many(threads, cores.hardware_threads(&self.home())))?;
+                .ok_or_else(|| self.too_many(cores, threads, &part.nodes, there(&part.nodes)))?;
             all.extend(chosen.into_iter().map(|core| {
                 let node = cores.list()[core].node;
                 Thread { core, memory: shares(part.memory, node, &part.memory_nodes) }
@@ -99,7 +103,7 @@ impl Setting<'_> {
         let all: Vec<NodeId> = nodes.iter().collect();
         let memory = self.memory(Memory::Local);
         let random = self.experiment.native_os.random_thread_share.as_ref().map_or(0.0, |share| share.value);
-        let too_many = || self.too_many(threads, cores.hardware_threads(&nodes));
+        let too_many = || self.too_many(cores, threads, &nodes, threads);
         let policy = match self.experiment.pinning {
             Pinning::None => {
                 let ways = linux(cores, &nodes, threads, random, self.seed).ok_or_else(too_many)?;
@@ -207,22 +211,15 @@ impl Setting<'_> {
         own.or(self.model.rates().row_conflict_droop.as_ref()).map_or(0.0, |droop| droop.value)
     }
 
-    /// Nodes that the configuration may run on.
-    fn home(&self) -> NodeSet {
-        if self.resolved.vms.is_empty() {
-            return self.machine.node_ids();
-        }
-        let clients = self.resolved.vms.iter().flat_map(|vm| &vm.plan.placement.clients);
-        clients.flat_map(|client| client.home.iter()).collect()
-    }
-
-    pub(crate) fn too_many(&self, wanted: u32, has: u32) -> ModelledError {
+    /// That of `threads` threads `there` have to run on `nodes`, and cannot.
+    pub(crate) fn too_many(&self, cores: &Cores, threads: u32, nodes: &NodeSet, there: u32) -> ModelledError {
         ModelledError::Threads {
             configuration: self.configuration.name.clone(),
-            field: "threads",
-            wanted,
+            threads,
+            nodes: nodes.clone(),
+            there,
             machine: self.machine.name.clone(),
-            has,
+            has: cores.hardware_threads(nodes),
         }
     }
 }

@@ -157,7 +157,7 @@ fn node_at_work(
     let cores = setting.cores();
     let chosen = cores
         .place(&mut cores.idle(), cpus, ThreadPolicy::LeastLoadedNode, threads)
-        .ok_or_else(|| setting.too_many(threads, cores.hardware_threads(cpus)))?;
+        .ok_or_else(|| setting.too_many(&cores, threads, cpus, threads))?;
     let thread = |core: usize| {
         let node = cores.list()[core].node;
         // Memory bound to these nodes, whether or not the thread is on one of them.

@@ -1,6 +1,6 @@
 //! What a spec must hold beyond being well-formed TOML.
 
-use super::{Boot, FixedNode, Network, Policy, VmSpec};
+use super::{Boot, Console, FixedNode, Network, Policy, VmSpec};
 use std::collections::BTreeSet;
 use topology::{Bytes, TomlError};
 
@@ -11,17 +11,21 @@ pub const MOST_VIRTUAL_NODES: usize = 128;
 /// Longest name: a name becomes part of socket paths, which Linux limits to 107 bytes.
 pub const LONGEST_NAME: usize = 64;
 
-/// A field and what is wrong with it.
-pub(super) struct Problem {
-    pub(super) field: String,
-    pub(super) problem: String,
+/// What makes a spec unusable on any machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct SpecProblem {
+    /// The field, for example `policy.virtual_nodes[1].memory`.
+    pub field: String,
+    /// What is wrong with it, and what would be valid.
+    pub problem: String,
 }
 
-type Checked = Result<(), Problem>;
+type Checked = Result<(), SpecProblem>;
 
 /// Fails with `problem` unless `holds`.
 fn ensure(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Checked {
-    if holds { Ok(()) } else { Err(Problem { field: field.to_owned(), problem: problem() }) }
+    if holds { Ok(()) } else { Err(SpecProblem { field: field.to_owned(), problem: problem() }) }
 }
 
 /// `error` with the range of `vcpus`, where a number that no field could hold is written there.
@@ -33,9 +37,18 @@ fn vcpus_range() -> String {
     format!("a VM has 1 to {MOST_VCPUS} vCPUs, a whole number")
 }
 
-/// The first thing that makes the spec unusable on any machine.
-pub(super) fn check(spec: &VmSpec) -> Checked {
-    name_problem(&spec.name).map_or(Ok(()), |problem| Err(Problem { field: "name".to_owned(), problem }))?;
+impl VmSpec {
+    /// Whether it can be used at all. One that was read from a text is.
+    ///
+    /// # Errors
+    /// The first thing that makes it unusable on any machine.
+    pub fn check(&self) -> Result<(), SpecProblem> {
+        check(self)
+    }
+}
+
+fn check(spec: &VmSpec) -> Checked {
+    name_problem(&spec.name).map_or(Ok(()), |problem| Err(SpecProblem { field: "name".to_owned(), problem }))?;
     ensure((1..=MOST_VCPUS).contains(&spec.vcpus), "vcpus", vcpus_range)?;
     check_memory(spec.memory, "memory")?;
     check_policy(spec)?;
@@ -134,6 +147,9 @@ fn check_devices(spec: &VmSpec) -> Checked {
         let twice =
             spec.disks[..index].iter().any(|other| other.path == disk.path && !(other.read_only && disk.read_only));
         ensure(!twice, &field, || "two disks that write to one image destroy it".to_owned())?;
+    }
+    if let Console::File { path } = &spec.console {
+        ensure(!path.as_os_str().is_empty(), "console.path", || "the path is empty".to_owned())?;
     }
     check_forwards(&spec.networks)
 }

@@ -1,6 +1,6 @@
 //! From the text of a `vm.toml` to a checked [`VmSpec`].
 
-use super::{VmSpec, check};
+use super::{Boot, Console, VmSpec, check};
 use topology::{TomlError, TomlText};
 
 impl VmSpec {
@@ -11,7 +11,25 @@ impl VmSpec {
     pub fn from_toml(text: &str, file: &str) -> Result<VmSpec, TomlError> {
         let text = TomlText::new(text, file);
         let spec: VmSpec = text.read().map_err(check::with_range)?;
-        check::check(&spec).map_err(|found| text.fault(&found.field, found.problem))?;
+        check_tables(&spec, &text)?;
+        spec.check().map_err(|found| text.fault(&found.field, found.problem))?;
         Ok(spec)
     }
+}
+
+/// Refuses fields beside a choice that has none: serde leaves them out without a word.
+fn check_tables(spec: &VmSpec, text: &TomlText) -> Result<(), TomlError> {
+    let refuse = |table: &str, choice: &str, problem: &str| {
+        let other = text.fields_of(table).find(|field| *field != choice).map(str::to_owned);
+        other.map_or(Ok(()), |field| Err(text.fault(&field, problem.to_owned())))
+    };
+    if spec.boot == Boot::Disk {
+        let problem = "it does not go with boot.from = \"disk\": the firmware starts what the first disk holds; remove it, or write from = \"kernel\"";
+        refuse("boot", "boot.from", problem)?;
+    }
+    if spec.console == Console::Terminal {
+        let problem = "it does not go with console.to = \"terminal\"; remove it, or write to = \"file\" with a path";
+        refuse("console", "console.to", problem)?;
+    }
+    Ok(())
 }

@@ -14,13 +14,17 @@ use evaluate::{machine_picture, real, session, text};
 use std::path::Path;
 use topology::read::{self, Described};
 
+/// The seed where none is given.
+const SEED: u64 = 1;
+
 /// Computes, prints and keeps the figures.
 pub(crate) fn run(arguments: &EvaluateArguments, file: &Path, experiment: &Experiment, on: &str) -> anyhow::Result<()> {
     let (machine, rates) = machine_choice::described(on)?;
     let on_machine = Described { machine, rates: Some(rates) };
     let name = file.display().to_string();
     let measured = arguments.beside.as_deref().map(measured).transpose()?;
-    let mut prediction = shipped::run(experiment, &name, Some(&on_machine), arguments.seed).map_err(refusal)?;
+    let mut prediction =
+        shipped::run(experiment, &name, Some(&on_machine), arguments.seed.unwrap_or(SEED)).map_err(refusal)?;
     if let Some(run) = &measured {
         beside(experiment, &mut prediction, run)
             .map_err(|reason| bad_input(format!("--beside {}: {reason}", run.directory)))?;
@@ -52,7 +56,12 @@ fn measured(directory: &Path) -> anyhow::Result<MeasuredRun> {
 fn again(arguments: &EvaluateArguments, experiment: &Path, on: &str) -> String {
     let path = |path: &Path| session::quoted(&path.display().to_string());
     let beside = arguments.beside.as_deref().map_or_else(String::new, |run| format!(" --beside {}", path(run)));
-    format!("homenode evaluate {} --on {}{beside} --seed {}", path(experiment), session::quoted(on), arguments.seed)
+    format!(
+        "homenode evaluate {} --on {}{beside} --seed {}",
+        path(experiment),
+        session::quoted(on),
+        arguments.seed.unwrap_or(SEED)
+    )
 }
 
 /// What a user wrote is bad input; a solver that fails on it is not.

@@ -31,6 +31,9 @@ const OTHER_CASES: &str = "HOMENODE_SEED";
 /// How the files beside the sources are called that keep what once failed.
 const REGRESSIONS: &str = "proptest-regressions";
 
+/// Letters of a case beside its line; all of it is printed as the smallest case that fails.
+const LONGEST_COMMENT: usize = 200;
+
 /// Cases of a property whose block does not say how many: proptest's own number.
 pub const CASES: u32 = 256;
 
@@ -123,7 +126,7 @@ impl FailurePersistence for Kept {
 
     fn save_persisted_failure2(&mut self, source: Option<&'static str>, seed: PersistedSeed, shrunken: &dyn Debug) {
         let file = std::path::Path::new(source.unwrap_or("(unknown)")).with_extension(REGRESSIONS);
-        let drawn = format!("{shrunken:?}").replace(['\n', '\r'], " ");
+        let drawn: String = format!("{shrunken:?}").chars().filter(|c| !c.is_control()).take(LONGEST_COMMENT).collect();
         eprintln!("To keep this case, add this line to {}:\n{seed} # shrinks to {drawn}", file.display());
     }
 

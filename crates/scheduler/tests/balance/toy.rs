@@ -99,7 +99,7 @@ impl Toy {
         self.vms.last_mut().expect("just added")
     }
 
-    fn nodes_of(&self, cpus: &CpuSet) -> Vec<(NodeId, usize)> {
+    pub(crate) fn nodes_of(&self, cpus: &CpuSet) -> Vec<(NodeId, usize)> {
         let mut counts: Vec<(NodeId, usize)> = Vec::new();
         for cpu in cpus.iter().filter(|cpu| !self.offline.contains(*cpu)) {
             let node = self.machine.threads[cpu.0 as usize].node;

@@ -5,6 +5,7 @@
 //! of the user, and does not start beside one of the system.
 
 use crate::args_balance::StateArguments;
+use crate::failure::unwritable;
 use anyhow::Context;
 use daemon::{DaemonError, Instance, SavedFile, Start, Watched, holder};
 use qemu::{Reserved, RuntimeDir};
@@ -112,6 +113,7 @@ pub(crate) fn look(arguments: &StateArguments) -> Option<Watched> {
 pub(crate) fn make_directory(file: &SavedFile) -> anyhow::Result<()> {
     let directory = file.path().parent().filter(|parent| !parent.as_os_str().is_empty());
     directory.map_or(Ok(()), |directory| {
-        std::fs::create_dir_all(directory).with_context(|| format!("{}: cannot be made", directory.display()))
+        std::fs::create_dir_all(directory)
+            .map_err(|error| unwritable(format_args!("{}: cannot be made", directory.display()), &error))
     })
 }

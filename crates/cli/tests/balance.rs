@@ -127,6 +127,14 @@ fn the_second_balancer_is_refused_and_the_first_ends_without_a_trace_on_the_vm()
 }
 
 #[test]
+fn a_state_in_the_wrong_place_is_bad_input() {
+    let place = Place::new();
+    let (code, _, complained) = place.balance(&["--once", "--state", "/dev/null/x/balance.json"]);
+    assert_eq!(code, Some(2), "{complained}");
+    assert!(complained.contains("/dev/null/x: cannot be made"), "{complained}");
+}
+
+#[test]
 fn a_killed_balancer_goes_on_and_a_bad_state_is_kept_and_told() {
     let place = Place::new();
     let mut first = place.running();

@@ -96,6 +96,28 @@ fn a_capture_replays_this_host() {
     assert_eq!((replayed.threads, replayed.llcs), (live.threads, live.llcs));
 }
 
+/// Memory of a GPU is shown as what it is, and not counted; memory that is not told is not zero.
+#[test]
+fn memory_that_is_no_ram_or_unknown_is_shown_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("host.xml");
+    let view = |memory: &str| {
+        let cpu = "<object type='Package' os_index='0'><object type='Core'><object type='PU' os_index='0'/></object></object>";
+        let gpu = "<object type='NUMANode' os_index='1' subtype='GPUMemory' local_memory='103079215104'/>";
+        let node = format!("<object type='NUMANode' os_index='0' cpuset='0x1' {memory}/>");
+        let text = format!("<topology><object type='Machine'>{node}{gpu}{cpu}</object></topology>");
+        fs::write(&file, text).expect("written");
+        printed(&["--on", file.to_str().expect("a path")])
+    };
+    let known = view("local_memory='515396075520'");
+    assert!(known.contains("1 hardware thread, 480 GiB\n") && known.contains("node 1: GPU 96 GiB"), "{known}");
+    let unknown = view("");
+    assert!(
+        unknown.contains("1 hardware thread, memory unknown\n") && unknown.contains("node 0: unknown"),
+        "{unknown}"
+    );
+}
+
 #[test]
 fn a_capture_is_not_written_over_another_file() {
     let directory = tempfile::tempdir().expect("a directory");

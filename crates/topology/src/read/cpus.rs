@@ -20,10 +20,15 @@ impl Cpus {
     pub(super) fn read(tree: &Tree) -> Result<Self, ReadError> {
         let listed = |file: &str| tree.list::<CpuId>(&format!("{CPUS}/{file}"));
         let (present, online) = (listed("present")?, listed("online")?);
-        let from_directories = || {
-            let nodes = tree.numbered(NODES, "node").into_iter().map(|node| format!("{NODES}/node{node}"));
-            let directories = std::iter::once(CPUS.to_owned()).chain(nodes);
-            directories.flat_map(|directory| tree.numbered(&directory, "cpu")).map(CpuId).collect::<CpuSet>()
+        let numbered = |directory: &str| tree.numbered(directory, "cpu").into_iter().map(CpuId).collect::<CpuSet>();
+        let from_directories = || match numbered(CPUS) {
+            own if !own.is_empty() => own,
+            // Some captures have the nodes' entries only.
+            _ => {
+                let nodes =
+                    tree.numbered(NODES, "node").into_iter().map(|node| numbered(&format!("{NODES}/node{node}")));
+                nodes.fold(CpuSet::new(), |all, cpus| all.union(&cpus))
+            }
         };
         let present = present.or_else(|| online.clone()).unwrap_or_else(from_directories);
         let online = match online {

@@ -29,6 +29,17 @@ pub(crate) struct BalanceArguments {
     /// Print what the policy would have decided on a recording; neither looks at this host nor changes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["once", "dry_run", "record", "release", "state"])]
     pub(crate) replay: Option<PathBuf>,
+    /// With --trace: the modelled machine, one with rates: a name from machines/ or a machine file
+    #[arg(long, value_name = "MACHINE", requires = "trace")]
+    pub(crate) on: Option<String>,
+    /// Say what the policy would have done with these VMs on a modelled machine (docs/balance.md); a trace, or a recording of --record.
+    /// Neither looks at this host nor changes it
+    #[arg(long, value_name = "FILE", requires = "on",
+          conflicts_with_all = ["once", "dry_run", "record", "replay", "release", "state"])]
+    pub(crate) trace: Option<PathBuf>,
+    /// With --trace: other policies on the same trace: autonuma, esxi, numad, numad-one-shot, pins
+    #[arg(long, value_name = "NAMES", requires = "trace", value_delimiter = ',')]
+    pub(crate) against: Vec<String>,
     /// Undo the affinities that a balancer set, then exit
     #[arg(long, conflicts_with_all = ["once", "dry_run", "record", "policy"])]
     pub(crate) release: bool,

@@ -33,6 +33,7 @@ mod shaped_vm;
 mod source;
 mod text;
 mod top;
+mod trace_view;
 mod vm_choice;
 mod vm_spec_file;
 mod why_view;

@@ -3,6 +3,7 @@
 
 use crate::args_balance::StateArguments;
 use crate::args_source::SourceArguments;
+use crate::commands::balance_trace;
 use crate::failure::bad_input;
 use crate::{balancer_host, balancer_place};
 use anyhow::{Context, bail};
@@ -11,6 +12,7 @@ use linux::LinuxHost;
 use scheduler::balance::BalanceState;
 use scheduler::{Observation, Observe};
 use serde::Serialize;
+use simulator::traces::TracedHost;
 use std::thread;
 use std::time::{Duration, SystemTime};
 use topology::Machine;
@@ -24,6 +26,7 @@ pub(crate) struct Source {
 enum Host {
     Here(Box<LinuxHost>),
     Recorded(Box<Recording>),
+    Modelled(Box<TracedHost>),
 }
 
 /// What a balancer of the source remembers.
@@ -98,8 +101,15 @@ pub(crate) fn open(arguments: &SourceArguments) -> anyhow::Result<Source> {
         let recording = Recording::open(path).map_err(bad_input)?;
         return Ok(Source { host: Host::Recorded(Box::new(recording)), name: format!("recording {}", path.display()) });
     }
-    if arguments.connect.is_some() || arguments.on.is_some() {
-        bail!("this command looks at this host and at recordings only");
+    if let (Some(choice), Some(path)) = (&arguments.on, &arguments.trace) {
+        let host = balance_trace::host(choice, path)?;
+        return Ok(Source {
+            host: Host::Modelled(Box::new(host)),
+            name: format!("trace {} on {choice}", path.display()),
+        });
+    }
+    if arguments.connect.is_some() {
+        bail!("this command looks at this host, at recordings and at traces on modelled machines only");
     }
     Ok(Source { host: Host::Here(Box::new(balancer_host::open(None, false)?)), name: "this host".to_owned() })
 }
@@ -115,12 +125,13 @@ impl Source {
         match &self.host {
             Host::Here(host) => host.machine(),
             Host::Recorded(recording) => recording.machine(),
+            Host::Modelled(host) => host.machine(),
         }
     }
 
     /// Whether time passes there by itself. A recording goes on from one look to the next.
     pub(crate) fn lives(&self) -> bool {
-        !matches!(self.host, Host::Recorded(_))
+        !matches!(self.host, Host::Recorded(_) | Host::Modelled(_))
     }
 
     /// The next look; `None` where what is looked at has ended.
@@ -130,6 +141,7 @@ impl Source {
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<Observation>> {
         match &mut self.host {
             Host::Recorded(recording) => recording.look().map_err(bad_input),
+            Host::Modelled(host) if host.has_ended() => Ok(None),
             host => host.any().observe().map(Some).context("nothing can be seen"),
         }
     }
@@ -139,8 +151,12 @@ impl Source {
     /// # Errors
     /// Nothing at all can be read.
     pub(crate) fn watch(&mut self, interval: Duration) -> anyhow::Result<Observation> {
-        if let Host::Recorded(recording) = &mut self.host {
-            return recording.last().map_err(bad_input);
+        if !self.lives() {
+            let mut last = self.next()?.context("nothing was seen")?;
+            while let Some(observation) = self.next()? {
+                last = observation;
+            }
+            return Ok(last);
         }
         self.host.any().observe().context("nothing can be seen")?;
         thread::sleep(interval);
@@ -160,6 +176,8 @@ impl Source {
                     }
                 })
             }
+            // Nobody balances it: what a policy would do there, `balance --on --trace` says.
+            Host::Modelled(_) => None,
             Host::Recorded(recording) => Some(Remembered {
                 policy: recording.policy().clone(),
                 balance: recording.state().clone(),
@@ -174,6 +192,7 @@ impl Host {
         match self {
             Self::Here(host) => host.as_mut(),
             Self::Recorded(recording) => recording.as_mut(),
+            Self::Modelled(host) => host.as_mut(),
         }
     }
 }

@@ -198,3 +198,57 @@ fn nothing_to_release_is_no_failure() {
     assert_eq!(code, Some(0), "{complained}");
     assert!(said.contains("nothing to release"), "{said}");
 }
+
+/// The words of a run of a trace on a modelled machine.
+fn on<'a>(trace: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+    [&["balance", "--on", "hp-dl380-g6", "--trace", text(trace)], more].concat()
+}
+
+#[test]
+fn a_trace_says_what_a_policy_would_have_done() {
+    let place = Place::new();
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/day.trace.toml");
+    let (code, said, complained) = said_in(&place.runtime(), &on(&trace, &["--against", "numad,pins"]));
+    assert_eq!(code, Some(0), "{complained}");
+    for part in ["MODELLED", "VM web: gets a home", "homenode balance ", "Linux default ", "numad ", "static pins "] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let opt_out = place.0.path().join("out.toml");
+    std::fs::write(&opt_out, "[[vm]]\nname = \"*\"\nopt_out = true\n").expect("a policy");
+    let (code, said, _) = said_in(&place.runtime(), &on(&trace, &["--policy", text(&opt_out), "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((code, json["format"].as_str()), (Some(0), Some("homenode.balance.trace")));
+    assert_eq!(json["decisions"].as_array().map(Vec::len), Some(0), "rules count on a modelled machine too: {json}");
+    assert_eq!(json["rows"].as_array().map(Vec::len), Some(2));
+    // The machine has no such policy, the trace no such field: exit code 2, and nothing done.
+    let (code, _, complained) = said_in(&place.runtime(), &on(&trace, &["--against", "chance"]));
+    assert!(code == Some(2) && complained.contains("numad-one-shot"), "{complained}");
+    let bad = place.0.path().join("bad.toml");
+    std::fs::write(&bad, "seconds = 60\n[[vm]]\nname = \"a\"\nvcpus = 2\nmemory = \"1 GiB\"\nbusy = 9\n")
+        .expect("a trace");
+    let (code, _, complained) = said_in(&place.runtime(), &on(&bad, &[]));
+    assert!(code == Some(2) && complained.contains("bad.toml:6: vm[0].busy = 9"), "{complained}");
+    assert!(!place.state().exists(), "neither looks at this host nor changes it");
+}
+
+#[test]
+fn a_recording_is_a_trace() {
+    let place = Place::new();
+    if lacks("a_recording_is_a_trace", "qemu-system-x86_64") {
+        return;
+    }
+    let _vm = PausedVm::start("cli-traced");
+    let file = place.0.path().join("seen.jsonl");
+    let mut first =
+        homenode_in(&place.runtime(), &["balance", "--policy", text(&place.policy()), "--record", text(&file)]);
+    let mut first = first.stdout(Stdio::null()).spawn().expect("homenode");
+    let looks = || std::fs::read_to_string(&file).is_ok_and(|text| text.lines().count() > 12);
+    assert!(within_seconds(60, looks));
+    signal(&first, libc::SIGTERM);
+    first.wait().expect("the end");
+    let (code, said, complained) = said_in(&place.runtime(), &on(&file, &["--json"]));
+    assert_eq!(code, Some(0), "{complained}");
+    let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let decided = json["decisions"].as_array().expect("decisions").iter();
+    assert!(decided.filter_map(|one| one["vm"].as_str()).any(|vm| vm.starts_with("cli-traced")), "{json}");
+}

@@ -1,8 +1,7 @@
 //! Prints the comparison of docs/balancer-comparison.md.
 //!
-//! `compare_policies [MACHINE [HOURS [SEEDS]]]` draws traces; `compare_policies MACHINE TRACE.json` runs that one;
-//! `compare_policies MACHINE HOURS SEED trace` prints the trace of a seed instead, to keep or to change.
-#![allow(clippy::disallowed_methods, reason = "reads the file that it is given")]
+//! `compare_policies [MACHINE [HOURS [SEEDS]]]` draws traces from seeds. For a trace of your own:
+//! `homenode balance --on MACHINE --trace FILE --against NAMES`.
 
 use simulator::rivals::{Row, compare};
 use simulator::traces::{Trace, TraceRule};
@@ -18,19 +17,8 @@ fn main() {
     let described = topology::read::shipped_described(name).expect("a shipped machine").expect("a valid machine");
     let rates = described.rates.expect("a machine with rates");
     let (machine, model) = (&described.machine, MachineModel::new(&described.machine, &rates).expect("a model"));
-    if let Some(file) = arguments.get(1).filter(|file| file.ends_with(".json")) {
-        let text = std::fs::read_to_string(file).expect("a file that can be read");
-        let trace: Trace = serde_json::from_str(&text).expect("a trace in JSON");
-        trace.check().expect("a valid trace");
-        return print(&model, &trace.name.clone(), &[trace]);
-    }
     let hours: f64 = arguments.get(1).map_or(2.0, |hours| hours.parse().expect("HOURS is a number"));
     let seeds: u64 = arguments.get(2).map_or(3, |seeds| seeds.parse().expect("SEEDS is a number"));
-    if arguments.get(3).is_some_and(|what| what == "trace") {
-        let trace = rule(machine, hours, LOADS[0].1).generate(machine, seeds);
-        println!("{}", serde_json::to_string_pretty(&trace).expect("a trace can be written"));
-        return;
-    }
     println!("Modelled: {name}, {hours} h, seeds 1 to {seeds}, max-min solver");
     for (title, load) in LOADS {
         let rule = rule(machine, hours, load);

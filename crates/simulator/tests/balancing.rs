@@ -5,9 +5,9 @@ use crate::modelled::{Outcome, check, limits, look, model};
 use scheduler::balance::{BalancePolicy, BalanceState, MoveKind, record, step};
 use scheduler::{Act, Action, Moment, Observation, Observe, VmKey};
 use simulator::checkers::{Checker, Limits, Violation};
-use simulator::host::{KernelRules, SimulatedHost};
-use simulator::traces::{Replay, Trace, TraceRule};
-use simulator::{MaxMin, rivals};
+use simulator::host::{KernelRules, SimulatedHost, VmShape};
+use simulator::traces::{RecordedTrace, Replay, Trace, TraceRule, TracedHost};
+use simulator::{MaxMin, Profile, rivals};
 use std::collections::BTreeMap;
 use topology::{Bytes, NodeId, NodeSet};
 
@@ -262,16 +262,53 @@ fn what_a_look_gets_wrong_is_caught() {
 }
 
 #[test]
-fn a_trace_is_the_same_from_its_seed_and_from_its_file() {
+fn a_trace_is_the_same_from_its_seed() {
     let trace = trace("dell-r910", &lively(), 11);
     assert!(trace == lively().generate(model("dell-r910").machine(), 11));
     assert!(trace != lively().generate(model("dell-r910").machine(), 12));
-    let text = serde_json::to_string(&trace).expect("JSON");
-    assert!(serde_json::from_str::<Trace>(&text).expect("a trace") == trace, "the file holds another trace");
-    let text = text.replacen("\"held_part\":0.0", "\"held_part\":1.5", 1);
-    let wrong: Trace = serde_json::from_str(&text).expect("a trace");
+    let mut wrong = trace.clone();
+    wrong.arrivals[0].vm.clients[0].held_part = 1.5;
     let message = wrong.check().expect_err("1.5 is no part").to_string();
     assert!(message.contains("held_part: 1.5") && message.contains("arrival["), "{message}");
+}
+
+#[test]
+fn what_was_seen_of_a_host_is_a_trace_of_it() {
+    // A host runs a trace; what is seen of it becomes a trace again: the same VMs, coming, going and wanting the same.
+    let text = "seconds = 200\n[[vm]]\nname = \"web\"\nvcpus = 4\nmemory = \"1 GiB\"\nbusy = 2.5\n\n[[vm]]\nname = \"db\"\narrives = 40\nends = 160\nvcpus = 6\nvirtual_nodes = 2\nmemory = \"2 GiB\"\n[[vm.phase]]\nbusy = 1\n[[vm.phase]]\nafter = 60\nbusy = 4\n";
+    let written = Trace::from_toml(text, "day.toml").expect("a trace");
+    let mut host = TracedHost::new(model("hp-dl380-g6"), Box::new(MaxMin::default()), &written, 2000);
+    let mut recorded = RecordedTrace::default();
+    while !host.has_ended() {
+        recorded.add(&host.observe().expect("a look"));
+    }
+    let (trace, left_out) = recorded.finish("seen");
+    assert_eq!((trace.check(), left_out, trace.arrivals.len()), (Ok(()), Vec::new(), 2));
+    let [web, db] = &trace.arrivals[..] else { panic!() };
+    assert_eq!((web.vm.name.as_str(), web.at, web.leaves), ("web", Moment(0), None));
+    assert!(web.vm.clients[0].phases.iter().all(|phase| (phase.busy - 2.5).abs() < 0.01), "{:?}", web.vm);
+    // It came between the looks at 38 and 40 s after the first one, which was 2 s after the beginning.
+    assert_eq!((db.at, db.leaves, db.vm.clients.len()), (Moment(38_000), Some(Moment(158_000)), 2));
+    let busy: Vec<f64> = db.vm.clients[0].phases.iter().map(|phase| phase.busy).collect();
+    assert!((busy[0] - 0.5).abs() < 0.01 && (busy[3] - 2.0).abs() < 0.01, "{busy:?}");
+    assert_eq!(db.vm.clients[0].memory, Bytes::GIB);
+}
+
+#[test]
+fn what_was_never_known_is_left_out_and_said() {
+    let mut host = modelled::host("hp-dl380-g6", KernelRules::default(), 1);
+    let shape = VmShape::steady("dark", 2, Bytes::GIB, 1.0, Profile::mixed());
+    host.start(&shape);
+    let mut recorded = RecordedTrace::default();
+    for second in 1..5 {
+        host.advance(Moment(second * 2000)).expect("rates");
+        let mut seen = look(&mut host);
+        seen.vms[0].clients[0].memory = None;
+        recorded.add(&seen);
+    }
+    let (trace, left_out) = recorded.finish("seen");
+    assert_eq!((trace.arrivals.len(), left_out.len()), (0, 1));
+    assert!(left_out[0].contains("VM dark"), "{left_out:?}");
 }
 
 #[test]

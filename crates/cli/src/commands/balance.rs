@@ -2,7 +2,7 @@
 
 use crate::args::BalanceArguments;
 use crate::balance_view::Log;
-use crate::commands::balance_replay;
+use crate::commands::{balance_replay, balance_trace};
 use crate::failure::{bad_input, unwritable};
 use crate::{balance_view, balancer_host, balancer_place};
 use anyhow::{Context, bail};
@@ -20,6 +20,9 @@ use topology::Machine;
 pub(crate) fn run(arguments: &BalanceArguments) -> anyhow::Result<()> {
     if let Some(recording) = &arguments.replay {
         return balance_replay::run(recording, arguments);
+    }
+    if let (Some(choice), Some(trace)) = (&arguments.on, &arguments.trace) {
+        return balance_trace::run(choice, trace, arguments);
     }
     let machine = topology::read::live().context("this host cannot be read")?;
     let policy = policy(arguments.policy.as_deref(), &machine)?;

@@ -3,6 +3,7 @@
 mod advise;
 mod balance;
 mod balance_replay;
+pub(crate) mod balance_trace;
 mod calibrate;
 mod check;
 mod doctor;

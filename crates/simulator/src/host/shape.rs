@@ -2,34 +2,25 @@
 
 use crate::Profile;
 use scheduler::Mobility;
-use serde::{Deserialize, Serialize};
 use topology::{Bytes, NodeSet};
 
 /// A VM: its guest's topology and what runs in it. Nothing here says where it lives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct VmShape {
     /// Name of the guest.
     pub name: String,
     /// Its weight where CPUs are short; 1024 is usual.
     pub shares: u32,
     /// Whether the balancer may move it.
-    #[serde(default = "movable")]
     pub mobility: Mobility,
     /// Nodes that it may live on; absent: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_affinity: Option<NodeSet>,
     /// Its virtual nodes; one where the guest sees no nodes. Never empty.
     pub clients: Vec<ClientShape>,
 }
 
-fn movable() -> Mobility {
-    Mobility::Movable
-}
-
 /// A virtual node and what runs in it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClientShape {
     /// Its vCPUs.
     pub vcpus: u32,
@@ -37,18 +28,15 @@ pub struct ClientShape {
     pub memory: Bytes,
     /// Of the memory on each node, the part that no one can move although the VM counts as movable (0 to 1): pages that some
     /// device or program holds. The kernel leaves them behind and says how many.
-    #[serde(default)]
     pub held_part: f64,
     /// Part of its memory traffic that goes to the memory of the VM's other clients (0 to 1).
-    #[serde(default)]
     pub sibling_part: f64,
     /// What runs, in the order of time; the first one begins with the VM. Never empty.
     pub phases: Vec<Phase>,
 }
 
 /// What runs from a moment on.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Phase {
     /// Milliseconds from the start of the VM.
     pub after_ms: u64,

@@ -46,6 +46,21 @@ pub fn all() -> Vec<Box<dyn Rival>> {
     ]
 }
 
+/// Names by which a rival is asked for.
+pub const NAMES: [&str; 5] = ["autonuma", "esxi", "numad", "numad-one-shot", "pins"];
+
+/// The rival with one of [`NAMES`].
+pub fn named(name: &str) -> Option<Box<dyn Rival>> {
+    Some(match name {
+        "autonuma" => Box::new(KernelAutoNuma),
+        "esxi" => Box::new(Homenode::new("ESXi-default thresholds", BalancePolicy::esxi_defaults())),
+        "numad" => Box::<Numad>::default(),
+        "numad-one-shot" => Box::<OneShot>::default(),
+        "pins" => Box::<Pins>::default(),
+        _ => return None,
+    })
+}
+
 /// One rival on one trace, from its beginning to its end: the host after it.
 ///
 /// # Errors

@@ -3,23 +3,49 @@
 use super::Rival;
 use super::pins::bind;
 use crate::host::SimulatedHost;
-use scheduler::balance::{BalancePolicy, BalanceState, record, step};
+use scheduler::balance::{BalancePolicy, BalanceState, Decision, record, step};
 use scheduler::spec::{FixedNode, Policy};
-use scheduler::{Act, ClientId, NodeUse, Observation, Observe, Occupancy, VmKey, VmSpec, plan};
+use scheduler::{
+    Act, ActionError, ClientId, Done, Moment, NodeUse, Observation, Observe, Occupancy, VmKey, VmSpec, plan,
+};
 use topology::{Bytes, Machine, NodeId};
 
-/// `homenode balance`: adopts every VM in the period after its start.
+/// A decision that was carried out.
 #[derive(Clone, Debug)]
+pub struct Carried {
+    /// When.
+    pub at: Moment,
+    /// What and why.
+    pub decision: Decision,
+    /// What became of it.
+    pub outcome: Result<Done, ActionError>,
+}
+
+/// `homenode balance`: adopts every VM in the period after its start.
 pub struct Homenode {
     name: String,
     policy: BalancePolicy,
     state: BalanceState,
+    restrict: Box<dyn FnMut(&mut Observation)>,
+    carried: Vec<Carried>,
 }
 
 impl Homenode {
     /// The balancer under this policy.
     pub fn new(name: &str, policy: BalancePolicy) -> Self {
-        Self { name: name.to_owned(), policy, state: BalanceState::default() }
+        let (state, restrict, carried) = (BalanceState::default(), Box::new(|_: &mut Observation| ()), Vec::new());
+        Self { name: name.to_owned(), policy, state, restrict, carried }
+    }
+
+    /// Changes every observation first: an administrator's rules for single VMs.
+    pub fn restricted(mut self, restrict: impl FnMut(&mut Observation) + 'static) -> Self {
+        self.restrict = Box::new(restrict);
+        self
+    }
+
+    /// All that it decided, in order.
+    pub fn carried(&self) -> &[Carried] {
+        &self.carried
     }
 }
 
@@ -33,16 +59,17 @@ impl Rival for Homenode {
     }
 
     fn period(&mut self, host: &mut SimulatedHost) {
-        let Ok(observation) = host.observe() else { return };
+        let Ok(mut observation) = host.observe() else { return };
+        (self.restrict)(&mut observation);
         for decision in step(host.machine(), &self.policy, &mut self.state, &observation) {
             let outcome = host.carry_out(&decision.action);
             record(&self.policy, &mut self.state, &decision, &outcome);
+            self.carried.push(Carried { at: observation.at, decision, outcome });
         }
     }
 }
 
 /// `homenode run` with `homenode balance` beside it: a VM is planned before its first instruction, on what its predecessors hold.
-#[derive(Clone, Debug)]
 pub struct Planned {
     balancer: Homenode,
 }

@@ -6,8 +6,8 @@ mod numad;
 mod numad_daemon;
 mod pins;
 
-pub use compare::{Row, all, compare, row, run};
-pub use homenode::{Homenode, Planned};
+pub use compare::{NAMES, Row, all, compare, named, row, run};
+pub use homenode::{Carried, Homenode, Planned};
 pub use numad::{Held, NodeState, Request, advice};
 pub use numad_daemon::Numad;
 pub use pins::{OneShot, Pins};

@@ -1,44 +1,43 @@
 //! Arrivals, departures and load over time: data, a generator from a seed, and the replay on a host.
 //!
-//! A [`Trace`] is what VMs *want*; it holds no placement, so that every policy meets the same one. It is not the recording that
-//! `homenode balance --record` writes: that holds what a host said and what was decided, and cannot be run under another policy.
+//! A [`Trace`] is what VMs *want*; it holds no placement, so that every policy meets the same one. It is written as a file, generated from a
+//! seed, or drawn from the looks of a recording ([`RecordedTrace`]).
 
+mod file;
 mod generate;
 mod random;
+mod recorded;
 mod replay;
+mod traced;
 
 pub use generate::TraceRule;
 pub use random::Random;
+pub use recorded::RecordedTrace;
 pub use replay::Replay;
+pub use traced::TracedHost;
 
 use crate::host::{Phase, VmShape};
 use scheduler::Moment;
-use serde::{Deserialize, Serialize};
 
 /// VMs that come and go.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// What to call it.
     pub name: String,
     /// The seed that it was generated from; absent for a trace of another origin.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// When it ends.
     pub ends: Moment,
     /// By moment of arrival.
-    #[serde(rename = "arrival")]
     pub arrivals: Vec<Arrival>,
 }
 
 /// A VM that arrives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Arrival {
     /// When it starts.
     pub at: Moment,
     /// When it ends; absent: not before the trace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves: Option<Moment>,
     /// What it is.
     pub vm: VmShape,

@@ -1,6 +1,6 @@
 //! A trace on a host: VMs start and end at their moments.
 
-use super::Trace;
+use super::{Arrival, Trace};
 use crate::SolveError;
 use crate::host::SimulatedHost;
 use scheduler::{Moment, VmKey};
@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 
 /// How far a trace has come.
 #[derive(Clone, Debug)]
-pub struct Replay<'a> {
-    trace: &'a Trace,
+pub struct Replay {
+    arrivals: Vec<Arrival>,
     next: usize,
     leaving: BTreeMap<(Moment, u32), VmKey>,
 }
 
-impl<'a> Replay<'a> {
+impl Replay {
     /// At the beginning.
-    pub fn new(trace: &'a Trace) -> Self {
-        Self { trace, next: 0, leaving: BTreeMap::new() }
+    pub fn new(trace: &Trace) -> Self {
+        Self { arrivals: trace.arrivals.clone(), next: 0, leaving: BTreeMap::new() }
     }
 
     /// Lets the host's time pass up to `to`; VMs start and end meanwhile. `started` is called right after each start.
@@ -31,7 +31,7 @@ impl<'a> Replay<'a> {
         mut started: impl FnMut(&mut SimulatedHost, &VmKey),
     ) -> Result<(), SolveError> {
         loop {
-            let arrival = self.trace.arrivals.get(self.next).filter(|arrival| arrival.at <= to);
+            let arrival = self.arrivals.get(self.next).filter(|arrival| arrival.at <= to);
             let leaving = self.leaving.first_key_value().filter(|((at, _), _)| *at <= to);
             let leaves_first = |at: Moment| leaving.is_some_and(|((leaves, _), _)| *leaves <= at);
             match (arrival, leaving.map(|(key, _)| *key)) {

@@ -1,5 +1,16 @@
 //! Long-term fairness: a client that got less than its share for long goes where it gets more, or changes places with one that
 //! got more than its own.
+//!
+//! **Problem.** Loads may be as even as they can be and still unfair: three busy VMs on two CPUs, one of them alone on its node for ever.
+//!
+//! **Rule.** Each step adds to what a client is owed: what its shares entitled it to, less what it got. At the end of a window the client that is owed
+//! most, and still waits, goes to a node where it gets more, or takes the place of one of its size that was owed less. Then what is owed is halved.
+//!
+//! **Properties.** At most one move or swap a window. An idle client is owed nothing. A client that is helped wins `gain_percent` of its vCPUs and
+//! `least_gain_cpus`, and nobody of another size has to pay with waiting.
+//!
+//! Example: of three VMs that each want 1 CPU, two share one: after a window each of them is owed 25 % of its entitlement of 2/3, the third got
+//! 50 % too much; it changes places with one of them.
 
 use super::judge::{self, Quick};
 use super::plan::Planned;

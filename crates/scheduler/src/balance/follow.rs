@@ -1,4 +1,14 @@
 //! Memory follows its client: a bounded amount each period, what costs most first.
+//!
+//! **Problem.** Memory away from home is paid for at each access; moving it all at once would take the memory system and the VM's time.
+//!
+//! **Rule.** The rate times the time that passed, less under memory pressure, in chunks and in turns: the client that loses most to its memory first,
+//! its farthest memory first. A home of several nodes gets equal parts of what comes; what lies on any of its nodes stays.
+//!
+//! **Properties.** Never more than the rate, nor more than a node has free beside its headroom. Nothing goes to a node beside those that somebody bound
+//! it to. Memory that would not move is asked again later and later. It needs no floor: the home is decided, and a VM that idles will wake up.
+//!
+//! Example: 900 MiB away at 256 MiB/s and 2 s a period: 512 MiB in the first, 388 MiB in the second.
 
 use super::plan::Chunk;
 use super::scene::{ClientScene, Scene};

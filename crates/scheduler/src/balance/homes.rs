@@ -1,4 +1,17 @@
 //! Homes for clients that have none: VMs that appeared, whose home was lost, or whose affinity another program changed.
+//!
+//! **Problem.** A VM that nobody placed floats: its threads run anywhere, its memory lies where they were. Where is it at home? And which VMs that
+//! are bound were bound by somebody with a reason?
+//!
+//! **Rule.** Bound to CPUs of one node, or to all CPUs of some: it is at home there. It floats: the node that loses least, crowding by what idle
+//! vCPUs may do, memory and the price of bringing it; among nodes that are `least_gain_cpus` apart the one with most of its memory. No node holds it:
+//! the fewest, nearest ones, or the node that has all of its memory and a hardware thread for each vCPU, if that loses less. Only nodes that
+//! node affinity allows and that somebody bound its memory to are asked.
+//!
+//! **Properties.** A restart moves nothing. Memory that is all on one node is never halved, nor left for siblings. A client of which nobody knows
+//! where its memory is gets no first home, unless it can only be one. A lost home is given up at once, whatever else is known.
+//!
+//! Example: a floating VM of 2 virtual nodes with 48 MiB each, on nodes 0 and 1: their homes are nodes 0 and 1, and nothing moves.
 
 use super::plan::Planned;
 use super::scene::{Affinity, Scene};

@@ -1,4 +1,17 @@
 //! Load moves: from a loaded node to a less loaded one.
+//!
+//! **Problem.** Clients share the cores of their home. Where one node has more to do than it has cores, and another has cores free, CPU time is
+//! lost; but moving a client brings its memory along, and loads that change anyway would move it back.
+//!
+//! **Rule.** ESXi's three thresholds: the nodes differ enough, the move shrinks the difference enough, and does not turn it round. Then: somebody
+//! there waits or all cores are busy; the move wins `least_gain_cpus`; the target has the room; the cost is won back in time. The best move by
+//! CPUs won goes first, and the next is judged with that one made.
+//!
+//! **Properties.** No move makes more clients wait than before. Where nobody waits and cores are free nothing moves. Under constant load moves
+//! come to an end. `why` asks the same functions, so that it cannot say something else.
+//!
+//! Example: 8 + 2 busy vCPUs on a node of 8 cores, nothing on the other: the two go, which ends 2 CPUs of waiting for 1 GiB copied
+//! (docs/balancing.md has the arithmetic).
 
 use super::judge::{self, Quick, Verdict, Witness, refusal, rule};
 use super::plan::Planned;

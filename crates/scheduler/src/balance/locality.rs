@@ -1,5 +1,17 @@
 //! Locality moves: threads go to where their memory is, or nearer to the rest of their VM, where that is better than memory
 //! coming to them.
+//!
+//! **Problem.** A client whose memory is elsewhere pays for each access until one has followed the other. Which of the two should go depends on how
+//! much memory there is, whether it can move at all, and who else is there.
+//!
+//! **Rule.** Worth = what nearer memory and siblings win for good - the difference of the one-time costs over the payback time - what crowded
+//! CPUs take away. It must be `gain_percent` of the client's CPU time, and, where more memory moves than if the client stayed,
+//! `least_gain_cpus`; the target stays under the core cap.
+//!
+//! **Properties.** Threads that go to memory that lies on one node move no memory. Halves of a wide VM that each sit beside their memory stay apart
+//! unless being together is worth moving it. What somebody bound is never left (`chosen_nodes`).
+//!
+//! Example: a VM that idles on node 0 with 4 GiB on node 1 goes there: copying them would take 4 CPU s, going takes none.
 
 use super::judge::{self, Quick, Verdict, Witness, refusal};
 use super::load::{self, local_points};

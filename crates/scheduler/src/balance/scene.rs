@@ -1,4 +1,15 @@
 //! The host as one step looks at it: nodes and clients by index, in the order of their ids, whatever the order of the observation.
+//!
+//! **Problem.** Passes ask the same thousands of times: how loaded is this node, how far is that memory, what room is left, may this client live
+//! here. And a pass must see what the pass before it planned.
+//!
+//! **Rule.** All is looked up once and kept by index; a planned move changes the scene at once ([`Scene::rehome`]), the host when the step
+//! is over. What the observation does not say is `None` here, and no pass takes it for zero.
+//!
+//! **Properties.** The order of VMs and clients in the observation changes no decision. A node of the machine that is not there now, and a CPU
+//! that came later than the machine was read, are both something that can be asked about. Loads and room are those after all that was planned.
+//!
+//! Example: nodes 0 and 2 are there, a client is bound to CPUs of node 2: its home is the index 1, `ids(&[1])` is node 2 again.
 
 use super::queue::Queue;
 use super::remember::Synced;

@@ -1,4 +1,14 @@
 //! Swaps: two clients change places, where a move alone is too large or has no room.
+//!
+//! **Problem.** A large client moved alone only turns the difference of loads round, and full nodes take nobody; a large one for a small one may do.
+//!
+//! **Rule.** A swap is two moves judged as one: the difference of both loads against the thresholds of load, the sum of gains and costs against
+//! the floor and the payback, each one's room with the other gone. For locality: pairs that each want to where the other is.
+//!
+//! **Properties.** A swap counts two in the budget. Full nodes need a little free memory each, so that the exchange can turn chunk by chunk. After
+//! it both rest `swap_reconsider_periods`. Two halves of a VM beside their memory never change places: it wins nothing and moves both.
+//!
+//! Example: nodes of 8 cores with 6 + 4 and 2 + 2 busy vCPUs: the 6 alone would leave 4 against 10; 4 against 2 leaves 8 and 6.
 
 use super::judge::{self, Quick, Verdict};
 use super::load::{self, Buckets};

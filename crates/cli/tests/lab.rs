@@ -44,6 +44,12 @@ fn vms_of_others_are_brought_home_and_kept_there() {
 }
 
 #[test]
+fn a_balancer_that_is_killed_stopped_or_fought_leaves_nothing_behind() {
+    let test = "a_balancer_that_is_killed_stopped_or_fought_leaves_nothing_behind";
+    passes(test, Some("crates/cli/tests/lab/balance_trouble.sh"), &[], &[], 23);
+}
+
+#[test]
 fn memory_and_threads_of_others_vms_are_moved() {
     let test = "memory_and_threads_of_others_vms_are_moved";
     let program = Path::new(env!("CARGO_BIN_EXE_homenode")).with_file_name("examples/linux_host");

@@ -266,7 +266,7 @@ fn a_trace_is_the_same_from_its_seed() {
     let trace = trace("dell-r910", &lively(), 11);
     assert!(trace == lively().generate(model("dell-r910").machine(), 11));
     assert!(trace != lively().generate(model("dell-r910").machine(), 12));
-    let mut wrong = trace.clone();
+    let mut wrong = trace;
     wrong.arrivals[0].vm.clients[0].held_part = 1.5;
     let message = wrong.check().expect_err("1.5 is no part").to_string();
     assert!(message.contains("held_part: 1.5") && message.contains("arrival["), "{message}");

@@ -49,11 +49,17 @@ pub(crate) enum EmitArgument {
 
 #[derive(Args)]
 pub(crate) struct CheckArguments {
-    /// A file with a libvirt domain, or a VM that runs on this host: its name, UUID or process number
-    #[arg(value_name = "DOMAIN.xml|VM")]
-    pub(crate) what: String,
+    /// Files with a libvirt domain or a Proxmox VE configuration (ID.conf), directories of such, or VMs of this host: name, UUID, process
+    /// number, Proxmox's number. Several are solved together
+    #[arg(value_name = "DOMAIN.xml|ID.conf|DIRECTORY|VM", required_unless_present = "all")]
+    pub(crate) what: Vec<String>,
+    /// Every domain that libvirt has
+    #[arg(long, conflicts_with = "what")]
+    pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) machine: crate::args::MachineArguments,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArguments,
     /// Print the domain with all cures applied, and nothing else
     #[arg(long, conflicts_with = "json")]
     pub(crate) cured: bool,

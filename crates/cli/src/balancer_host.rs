@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use linux::{HostOptions, LinuxHost};
-use scheduler::{Host, Observation, VmKey};
+use scheduler::VmKey;
 use std::time::Duration;
 use topology::Bytes;
 use vm::qemu::CommandLine;
@@ -39,11 +39,6 @@ fn open_with(
         ..HostOptions::default()
     };
     LinuxHost::new(options).context("this host cannot be read")
-}
-
-/// One look.
-pub(crate) fn observe(host: &mut impl Host) -> anyhow::Result<Observation> {
-    host.observe().map_err(|why| anyhow::anyhow!("this host cannot be read: {why}"))
 }
 
 /// Who started a VM and changes it; `None` where that is not known.

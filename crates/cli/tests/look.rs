@@ -131,15 +131,16 @@ fn doctor_finds_vcpus_that_share_a_cpu_and_mends_it() {
     vm.bind(&one);
     let (code, said, _) = said_in(place.path(), &["doctor", &vm.name]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("WARNING") && said.contains("its 2 vCPUs share 1 CPU") && said.contains("cure:"), "{said}");
+    assert!(said.contains("PROBLEM") && said.contains("vCPUs 0-1 have only CPU") && said.contains("cure:"), "{said}");
     assert_eq!(vm.affinities(), [one.clone(), one], "it only looked");
     let (_, said, complained) = said_in(place.path(), &["doctor", &vm.name, "--fix", "--json"]);
     let view: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}{complained}"));
-    assert_eq!(view["repairs"][0]["finding"]["what"], "too_few_cpus", "{said}");
+    assert_eq!(view["repairs"][0]["finding"]["what"], "shared_hardware_thread", "{said}");
     assert!(view["repairs"][0]["error"].is_null(), "{said}");
     let whole: CpuSet = machine.usable_cpus(node).iter().collect::<CpuSet>();
     assert_eq!(vm.affinities(), [whole.clone(), whole]);
-    let still = view["findings"].as_array().expect("findings").iter().any(|found| found["what"] == "too_few_cpus");
+    let still =
+        view["findings"].as_array().expect("findings").iter().any(|found| found["what"] == "shared_hardware_thread");
     assert!(!still, "{said}");
 }
 

@@ -5,7 +5,7 @@ use crate::scene::Scene;
 use crate::shaped::{GuestCpus, ShapedVm};
 use crate::target::{Target, TargetNode};
 use std::collections::BTreeSet;
-use topology::{CpuSet, NodeSet};
+use topology::{CpuSet, Machine, NodeSet};
 
 const RESTRICTIVE: &str = "restrictive";
 
@@ -67,16 +67,29 @@ impl<'a> Change<'a> {
         } else if !self.has(&[Aspect::Helpers]) {
             return pins;
         }
-        let home = self.target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
-        let moved = pins.vcpus.iter().fold(CpuSet::new(), |all, (vcpus, _)| all.union(vcpus));
-        let taken = crate::rules::taken(self.vm(), &moved);
-        let others = home.difference(&taken);
-        let helpers = if others.is_empty() { home } else { others };
+        let taken = self.taken(&pins);
+        let helpers = self.beside(&taken);
         let needs = |cpus: &Option<CpuSet>| self.helper_needs(cpus.as_ref(), &taken);
         pins.emulator = needs(&self.vm().emulator).then(|| helpers.clone());
         let iothreads = self.vm().iothreads.iter().filter(|(_, cpus)| needs(cpus));
         pins.iothreads = iothreads.map(|(&id, _)| (id, helpers.clone())).collect();
         pins
+    }
+
+    /// CPUs of the home that are left to the threads that run no vCPU.
+    pub(crate) fn helper_cpus(&self) -> CpuSet {
+        self.beside(&self.taken(&self.pins()))
+    }
+
+    fn taken(&self, pins: &NewPins) -> CpuSet {
+        let moved = pins.vcpus.iter().fold(CpuSet::new(), |all, (vcpus, _)| all.union(vcpus));
+        crate::rules::taken(self.vm(), &moved)
+    }
+
+    fn beside(&self, taken: &CpuSet) -> CpuSet {
+        let home = self.target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
+        let others = home.difference(taken);
+        if others.is_empty() { home } else { others }
     }
 
     /// Whether a helper's CPUs are not of the home, or only such to which vCPUs are pinned.
@@ -163,6 +176,16 @@ impl<'a> Change<'a> {
         let there = self.scene.machine.node_ids();
         let suffices = nodes.is_some_and(|nodes| self.homes().is_subset(nodes) && nodes.is_subset(&there));
         (vm.vnuma || self.target.reshaped) && self.whole_mode().is_some() && !suffices
+    }
+
+    /// The machine.
+    pub(crate) fn machine(&self) -> &'a Machine {
+        self.scene.machine
+    }
+
+    /// Whether memory goes to its home.
+    pub(crate) fn moves_memory(&self) -> bool {
+        self.has(&[Aspect::Shape, Aspect::Home])
     }
 
     /// CPUs and nodes of the machine that can be used.

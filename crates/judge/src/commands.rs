@@ -2,24 +2,20 @@
 
 use crate::change::Change;
 use crate::finding::Aspect;
-use crate::scene::Scene;
-use crate::shaped::{ProcessFacts, ShapedVm};
-use crate::target::Target;
-use std::collections::BTreeSet;
+use crate::shaped::{Running, ShapedVm};
+use scheduler::OtherThreadKind;
 use topology::CpuSet;
+use vm::Manager;
 
 /// The commands of a cure.
-pub(crate) fn commands(scene: &Scene<'_>, target: &Target, aspects: &BTreeSet<Aspect>) -> Vec<String> {
-    let change = Change::new(scene, target, aspects);
-    match &scene.vm.process {
-        Some(process) => {
-            let mut lines = of_process(&change, process);
-            lines.extend(options(&change, process, aspects));
-            lines
-        }
+pub(crate) fn commands(change: &Change<'_>) -> Vec<String> {
+    match &change.vm().running {
+        // Of a VM that a manager has, the definition says what comes with the next start.
+        Some(running) if running.seen.manager != Manager::Unknown => of_running(change, running),
+        Some(running) => of_running(change, running).into_iter().chain(options(change)).collect(),
         // Other virtual nodes come with a new start, and their pins with them.
-        None if target.reshaped => Vec::new(),
-        None => of_libvirt(&change, scene.vm),
+        None if change.target.reshaped => Vec::new(),
+        None => of_libvirt(change, change.vm()),
     }
 }
 
@@ -63,39 +59,37 @@ fn each(numbers: &CpuSet) -> String {
     }
 }
 
-fn of_process(change: &Change<'_>, process: &ProcessFacts) -> Vec<String> {
+fn of_running(change: &Change<'_>, running: &Running) -> Vec<String> {
     if change.target.reshaped {
         return Vec::new();
     }
-    let pins = change.pins();
+    let (pins, name) = (change.pins(), quoted(&running.seen.vm.name));
     let mut lines = Vec::new();
-    for (vcpus, cpus) in &pins.vcpus {
-        let threads: Vec<String> =
-            vcpus.iter().filter_map(|vcpu| process.vcpu_threads.get(&vcpu.0)).map(u32::to_string).collect();
-        match threads.len() {
-            0 => {}
-            1 => lines.push(format!("taskset -cp {cpus} {}", threads[0])),
-            _ => lines.push(format!("for thread in {}; do taskset -cp {cpus} $thread; done", threads.join(" "))),
-        }
+    if !pins.vcpus.is_empty() || !change.bindings().is_empty() {
+        lines.push(format!("homenode doctor {name} --fix   # binds its vCPUs and moves the pages that it has"));
     }
-    if let Some(cpus) = &pins.emulator {
-        let threads: Vec<String> = process.emulator_threads.iter().map(u32::to_string).collect();
-        lines.push(format!("for thread in {}; do taskset -cp {cpus} $thread; done", threads.join(" ")));
+    if running.seen.manager == Manager::Libvirt {
+        lines.extend(pins.emulator.iter().map(|cpus| format!("virsh emulatorpin {name} {cpus} --live")));
+        lines.extend(pins.iothreads.iter().map(|(id, cpus)| format!("virsh iothreadpin {name} {id} {cpus} --live")));
+        return lines;
     }
-    let iothread = |(id, cpus): &(u32, CpuSet)| Some(format!("taskset -cp {cpus} {}", process.iothreads.get(id)?));
-    lines.extend(pins.iothreads.iter().filter_map(iothread));
-    if !change.bindings().is_empty() {
-        lines.push(format!(
-            "homenode doctor {} --fix   # moves the pages that it has to its home",
-            quoted(&change.scene.vm.name)
-        ));
+    let all = || pins.iothreads.iter().map(|(_, cpus)| cpus);
+    let vhost = || change.has(&[Aspect::Helpers]).then(|| change.helper_cpus());
+    for thread in &running.seen.other_threads {
+        let cpus = match thread.kind {
+            OtherThreadKind::Main | OtherThreadKind::Worker => pins.emulator.clone(),
+            OtherThreadKind::Io => all().next().cloned(),
+            OtherThreadKind::Vhost => vhost(),
+        };
+        let moves = |cpus: &CpuSet| !thread.cpus.as_ref().is_some_and(|now| now.is_subset(cpus));
+        lines.extend(cpus.filter(moves).map(|cpus| format!("taskset -cp {cpus} {}", thread.thread_id)));
     }
     lines
 }
 
 /// QEMU's options for the next start.
-fn options(change: &Change<'_>, process: &ProcessFacts, aspects: &BTreeSet<Aspect>) -> Vec<String> {
-    let (vm, target) = (change.scene.vm, change.target);
+fn options(change: &Change<'_>) -> Vec<String> {
+    let (vm, target) = (change.vm(), change.target);
     let mut lines = Vec::new();
     let guest = change.guest();
     if guest != vm.guest {
@@ -104,29 +98,28 @@ fn options(change: &Change<'_>, process: &ProcessFacts, aspects: &BTreeSet<Aspec
             vm.vcpus, guest.sockets, guest.dies, guest.cores, guest.threads
         ));
     }
-    if aspects.contains(&Aspect::Cache) {
+    if change.has(&[Aspect::Cache]) {
         lines.push("-cpu ...,l3-cache=on".to_owned());
     }
     for (id, mode, nodes) in change.bindings() {
         let Some(node) = target.nodes.iter().find(|node| node.id == id) else { continue };
-        // What else a backend is told (its file, whether it is shared) stays.
-        let (kind, backend, rest) = match process.backends.get(&id) {
-            Some((kind, backend)) if !target.reshaped => (kind.clone(), backend.clone(), "...".to_owned()),
-            _ => ("memory-backend-ram".to_owned(), format!("mem{id}"), format!("size={}M", node.memory.mib())),
-        };
         let policy = if mode == "strict" { "bind".to_owned() } else { mode };
-        lines.push(format!(
-            "-object {kind},id={backend},{rest},host-nodes={},policy={policy},prealloc=on",
-            nodes.to_string().replace(',', ",host-nodes=")
-        ));
-        if target.reshaped {
-            lines.push(format!("-numa node,nodeid={id},cpus={},memdev={backend}", dashes(&node.vcpus)));
-        } else if !vm.vnuma && process.backends.is_empty() {
-            lines.push(format!("-machine memory-backend={backend}"));
+        let bound =
+            format!("host-nodes={},policy={policy},prealloc=on", nodes.to_string().replace(',', ",host-nodes="));
+        if !target.reshaped {
+            // What else a backend is told (its file, whether it is shared) stays.
+            let whose = if vm.vnuma {
+                format!("virtual node {id}")
+            } else {
+                "the VM (with -m alone: and -machine memory-backend=)".to_owned()
+            };
+            lines.push(format!("-object memory-backend-...,{bound}   # the memory of {whose}"));
+            continue;
         }
+        lines.push(format!("-object memory-backend-ram,id=mem{id},size={}M,{bound}", node.memory.mib()));
+        lines.push(format!("-numa node,nodeid={id},cpus={},memdev=mem{id}", dashes(&node.vcpus)));
     }
-    let several = target.nodes.len() > 1;
-    if several && (aspects.contains(&Aspect::Shape) || aspects.contains(&Aspect::Distances)) {
+    if target.nodes.len() > 1 && change.has(&[Aspect::Shape, Aspect::Distances]) {
         for (one, row) in target.nodes.iter().zip(&target.distances) {
             for (other, value) in target.nodes.iter().zip(row).filter(|(other, _)| other.id != one.id) {
                 lines.push(format!("-numa dist,src={},dst={},val={value}", one.id, other.id));

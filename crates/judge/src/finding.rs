@@ -1,9 +1,11 @@
 //! What is wrong, what it costs, and what cures it.
 
 use crate::shaped::Spot;
+use scheduler::{Action, VmKey};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
+use topology::NodeSet;
 
 /// How much a finding matters. It follows from the [`Harm`]: the same fault has the same severity in a definition and in a VM that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -112,6 +114,26 @@ impl Aspect {
     }
 }
 
+/// What a program can do about a VM that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "repair", rename_all = "snake_case")]
+pub enum Repair {
+    /// An action of the balancer's kind.
+    Act {
+        /// It.
+        #[serde(flatten)]
+        action: Action,
+    },
+    /// Write the `cpuset.mems` of the VM's own cgroup: confines it to these nodes and lets the kernel rebind its policy by position,
+    /// which was computed beforehand to come out right.
+    Confine {
+        /// The VM.
+        vm: VmKey,
+        /// The nodes.
+        nodes: NodeSet,
+    },
+}
+
 /// What would mend it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cure {
@@ -123,6 +145,8 @@ pub struct Cure {
     pub restart: bool,
     /// Commands that do what can be done while it runs, and QEMU's options where there is no XML.
     pub commands: Vec<String>,
+    /// What `homenode doctor --fix` does, in a VM that runs.
+    pub repairs: Vec<Repair>,
     /// The change as a unified diff of the XML.
     pub patch: Option<String>,
 }
@@ -132,6 +156,10 @@ pub struct Cure {
 pub struct Finding {
     /// Its kind, a name that stays.
     pub what: &'static str,
+    /// The VM; `None` for the host.
+    pub vm: Option<String>,
+    /// Its process, where it runs.
+    pub process: Option<u32>,
     /// How much it matters.
     pub severity: Severity,
     /// What harm it does.
@@ -154,7 +182,8 @@ impl Finding {
     /// A finding without figures and without a cure.
     pub(crate) fn new(what: &'static str, harm: Harm, sentence: String, because: &'static str) -> Self {
         let (severity, cure) = (harm.severity(), Cure::default());
-        Self { what, severity, harm, sentence, seen: String::new(), spots: Vec::new(), cost: None, because, cure }
+        let (vm, process, cost, seen, spots) = (None, None, None, String::new(), Vec::new());
+        Self { what, vm, process, severity, harm, sentence, seen, spots, cost, because, cure }
     }
 
     pub(crate) fn note(mut self) -> Self {
@@ -186,7 +215,7 @@ impl Finding {
     }
 
     /// Worst first: by severity, by harm, then by what they cost, then by kind.
-    pub(crate) fn order(&self, other: &Self) -> std::cmp::Ordering {
+    pub fn order(&self, other: &Self) -> std::cmp::Ordering {
         let factor = |finding: &Self| finding.cost.map_or(1.0, |cost| cost.factor());
         (other.severity.cmp(&self.severity))
             .then(self.harm.cmp(&other.harm))

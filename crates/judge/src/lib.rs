@@ -13,21 +13,25 @@
 mod change;
 mod commands;
 mod finding;
+mod repair;
 mod rules;
+mod running;
 mod scene;
 mod shape;
 mod shaped;
 mod target;
+mod together;
 
 pub use change::{Change, NewPins};
-pub use finding::{Aspect, Cost, Cure, Finding, Harm, Severity};
-pub use shaped::{
-    Auto, Binding, GuestCpus, HugePages, Part, ProcessFacts, ShapedNode, ShapedVm, Spot, Spots, XmlFacts,
-};
+pub use finding::{Aspect, Cost, Cure, Finding, Harm, Repair, Severity};
+pub use repair::{Mending, Tried, mend};
+pub use running::{Believed, Homes, Known};
+pub use shaped::{Auto, Binding, GuestCpus, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
 pub use target::{NoTarget, Target, TargetNode};
+pub use together::{Beside, together};
 
 use scene::{NodeView, Scene};
-use scheduler::Occupancy;
+use scheduler::{Mobility, Observation, Occupancy, VmKey};
 use std::collections::BTreeSet;
 use topology::Machine;
 
@@ -52,13 +56,37 @@ pub fn wrong(findings: &[Finding]) -> usize {
     findings.iter().filter(|finding| finding.severity > Severity::Note).count()
 }
 
-/// Judges a VM that is only defined, for a machine on which others hold what `occupancy` says.
-pub fn definition<'a>(machine: &'a Machine, occupancy: &Occupancy, vm: &'a ShapedVm) -> Judgement<'a> {
+/// Judges a VM that is only defined, for a machine on which others hold what `others` says.
+pub fn definition<'a>(machine: &'a Machine, others: &Occupancy, vm: &'a ShapedVm) -> Judgement<'a> {
+    judged(machine, others.clone(), vm, None)
+}
+
+/// Judges one VM of a host that was [examined](scheduler::Observe::examine); nothing where it is not there.
+pub fn running_vm(machine: &Machine, host: &Observation, vm: &VmKey, known: &Known) -> Vec<Finding> {
+    let Some(seen) = host.vms.iter().find(|seen| seen.vm == *vm) else { return Vec::new() };
+    let shaped = ShapedVm::of_running(machine, seen, known);
+    judged(machine, running::others(machine, host, vm), &shaped, Some(host)).findings
+}
+
+/// Judges a host that was [examined](scheduler::Observe::examine): its VMs and its settings, worst first.
+pub fn host(machine: &Machine, host: &Observation, known: &Known) -> Vec<Finding> {
+    let vms = host.vms.iter().flat_map(|seen| running_vm(machine, host, &seen.vm, known));
+    let mut findings: Vec<Finding> = rules::host::findings(machine, host).into_iter().chain(vms).collect();
+    findings.sort_by(Finding::order);
+    findings
+}
+
+fn judged<'a>(
+    machine: &'a Machine,
+    others: Occupancy,
+    vm: &'a ShapedVm,
+    host: Option<&'a Observation>,
+) -> Judgement<'a> {
     let views = NodeView::all(machine, vm);
-    let target = target::target(machine, occupancy, vm, &views);
+    let target = target::target(machine, &others, vm, &views);
     let all = machine.usable_threads().map(|thread| thread.id).collect();
-    let cpu_nodes = machine.usable_threads().map(|thread| thread.node).collect();
-    let scene = Scene { machine, vm, all, cpu_nodes, views, target };
+    let cpu_nodes = scheduler::home::nodes_with_cpus(machine);
+    let scene = Scene { machine, vm, all, cpu_nodes, views, target, others, host };
     let mut findings = rules::all(&scene);
     findings.iter_mut().for_each(|finding| complete(&scene, finding));
     Judgement { findings, scene }
@@ -66,6 +94,8 @@ pub fn definition<'a>(machine: &'a Machine, occupancy: &Occupancy, vm: &'a Shape
 
 /// Makes the cure one that can be carried out: where the VM gets other virtual nodes, all that follows from them comes along.
 fn complete(scene: &Scene<'_>, finding: &mut Finding) {
+    finding.vm = Some(scene.vm.name.clone());
+    finding.process = scene.running().map(|running| running.seen.vm.pid);
     let cure = &mut finding.cure;
     if cure.changes.is_empty() {
         return;
@@ -89,8 +119,15 @@ fn complete(scene: &Scene<'_>, finding: &mut Finding) {
         }
     }
     cure.restart = cure.changes.iter().any(|aspect| aspect.needs_restart());
+    let change = Change::new(scene, target, &cure.changes);
     // What cannot start does not run either.
-    if finding.harm != Harm::Refused || scene.vm.process.is_some() {
-        cure.commands = commands::commands(scene, target, &cure.changes);
+    if finding.harm != Harm::Refused || scene.running().is_some() {
+        cure.commands = commands::commands(&change);
+    }
+    if let Some(running) = scene.running() {
+        cure.repairs = repair::of_change(&change, running);
+        if let Mobility::Fixed { because } | Mobility::MemoryFixed { because } = &running.seen.mobility {
+            cure.advice = format!("{} ({because})", cure.advice);
+        }
     }
 }

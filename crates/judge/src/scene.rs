@@ -1,8 +1,9 @@
 //! A VM on a machine, with what every rule asks for computed once.
 
 use crate::finding::Cost;
-use crate::shaped::{Part, ShapedNode, ShapedVm, Spot};
+use crate::shaped::{Part, Running, ShapedNode, ShapedVm, Spot};
 use crate::target::{NoTarget, Target};
+use scheduler::{Observation, Occupancy, home};
 use topology::{Bytes, CoreId, CpuId, CpuSet, Distances, IdSet, LlcId, Machine, NodeId, NodeSet};
 
 /// A VM on a machine.
@@ -18,6 +19,10 @@ pub(crate) struct Scene<'a> {
     pub(crate) views: Vec<NodeView<'a>>,
     /// What would be right; or why that cannot be said.
     pub(crate) target: Result<Target, NoTarget>,
+    /// What others hold of the machine.
+    pub(crate) others: Occupancy,
+    /// The host of a VM that runs.
+    pub(crate) host: Option<&'a Observation>,
 }
 
 /// A virtual node on the machine.
@@ -30,6 +35,8 @@ pub(crate) struct NodeView<'a> {
     pub(crate) runs_on: NodeSet,
     /// Whether each of its vCPUs is bound to some CPUs.
     pub(crate) bound: bool,
+    /// Nodes that its memory lies on, where some is resident and known; else those that it is bound to.
+    memory: Option<NodeSet>,
 }
 
 impl<'a> NodeView<'a> {
@@ -38,14 +45,23 @@ impl<'a> NodeView<'a> {
         let view = |node: &'a ShapedNode| {
             let each = node.vcpus.iter().map(|vcpu| vm.cpus_of(vcpu.0, &all));
             let cpus = each.fold(CpuSet::new(), |sum, cpus| sum.union(&cpus)).intersection(&all);
-            let bound = !node.vcpus.is_empty() && node.vcpus.iter().all(|vcpu| vm.pins.contains_key(&vcpu.0));
-            NodeView { node, runs_on: nodes_of(machine, &cpus), cpus, bound }
+            // What may use the whole machine is not bound, whatever is written.
+            let narrow = |vcpu: CpuId| vm.pins.get(&vcpu.0).is_some_and(|pin| !all.is_subset(pin));
+            let bound = !node.vcpus.is_empty() && node.vcpus.iter().all(narrow);
+            let resident = node.resident.as_ref().map(home::nodes_of_memory).filter(|nodes| !nodes.is_empty());
+            let memory = resident.or_else(|| node.binding.as_ref().map(|binding| binding.nodes.clone()));
+            NodeView { node, runs_on: home::nodes_of(machine, &cpus), cpus, bound, memory }
         };
         vm.nodes.iter().map(view).collect()
     }
 
-    /// Nodes that its memory is bound to.
+    /// Nodes that its memory lies on, or will.
     pub(crate) fn memory_nodes(&self) -> Option<&NodeSet> {
+        self.memory.as_ref()
+    }
+
+    /// Nodes that its memory is bound to.
+    pub(crate) fn bound_nodes(&self) -> Option<&NodeSet> {
         self.node.binding.as_ref().map(|binding| &binding.nodes)
     }
 
@@ -53,11 +69,6 @@ impl<'a> NodeView<'a> {
     pub(crate) fn called(&self, vm: &ShapedVm) -> String {
         if vm.vnuma { format!("virtual node {}", self.node.id) } else { "the VM".to_owned() }
     }
-}
-
-/// Nodes of the CPUs.
-pub(crate) fn nodes_of(machine: &Machine, cpus: &CpuSet) -> NodeSet {
-    threads_of(machine, cpus).map(|thread| thread.node).collect()
 }
 
 fn threads_of<'a>(machine: &'a Machine, cpus: &'a CpuSet) -> impl Iterator<Item = &'a topology::HardwareThread> {
@@ -70,9 +81,14 @@ pub(crate) fn named(nodes: &NodeSet) -> String {
 }
 
 impl Scene<'_> {
+    /// What is known only of a VM that runs.
+    pub(crate) fn running(&self) -> Option<&Running> {
+        self.vm.running.as_ref()
+    }
+
     /// Nodes of CPUs.
     pub(crate) fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
-        nodes_of(self.machine, cpus)
+        home::nodes_of(self.machine, cpus)
     }
 
     /// Cores of CPUs.

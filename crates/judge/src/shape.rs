@@ -2,7 +2,7 @@
 
 use crate::scene::NodeView;
 use crate::shaped::{GuestCpus, ShapedNode, ShapedVm};
-use scheduler::Plan;
+use scheduler::{Plan, home};
 use topology::{CpuId, CpuSet, LlcId, Machine};
 use vm::qemu::GuestCaches;
 
@@ -24,10 +24,7 @@ pub(crate) fn counts_threads(vm: &ShapedVm, views: &[NodeView<'_>]) -> bool {
 
 /// Whether some node of the machine holds the virtual node.
 pub(crate) fn holds(machine: &Machine, node: &ShapedNode, by_threads: bool) -> bool {
-    machine.nodes.iter().any(|host| {
-        let units = if by_threads { machine.usable_cpus(host.id).len() } else { machine.usable_cores(host.id).len() };
-        host.memory >= node.memory && units >= node.vcpus.len()
-    })
+    machine.nodes.iter().any(|host| home::fits(machine, host.id, node.vcpus.len(), node.memory, by_threads))
 }
 
 pub(crate) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], ideal: &Plan) -> Fit {

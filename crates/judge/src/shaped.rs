@@ -1,13 +1,14 @@
 //! A VM as somebody else shaped it.
 
+use scheduler::{VmObservation, home};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use topology::{Bytes, CpuSet, NodeSet};
+use topology::{Bytes, CpuSet, NodeId, NodeSet};
 use vm::qemu::GuestCaches;
 
-/// A VM as somebody else shaped it: from a libvirt domain ([`ShapedVm::from_domain`]), or from a running QEMU.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A VM as somebody else shaped it: from a definition, or as it runs.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShapedVm {
     /// Its name.
     pub name: String,
@@ -37,23 +38,24 @@ pub struct ShapedVm {
     pub spots: Spots,
     /// What cures must know of the XML.
     pub xml: Option<XmlFacts>,
-    /// What cures must know of the process, for a QEMU without libvirt.
-    pub process: Option<ProcessFacts>,
+    /// Threads of the kernel that move its packets (`vhost-*`): the virtual node that each works for, as an index, where that is known;
+    /// and where it may run.
+    pub vhost: Vec<(Option<usize>, Option<CpuSet>)>,
+    /// Nodes on which it may live (a cpuset, a node affinity); `None`: all.
+    pub allowed: Option<NodeSet>,
+    /// What its guest is told of its CPUs is not known.
+    pub guest_unknown: bool,
+    /// What is known only of a VM that runs; `None` for a definition.
+    pub running: Option<Running>,
 }
 
-/// What cures must know of a QEMU process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProcessFacts {
-    /// Its number.
-    pub pid: u32,
-    /// Threads of its vCPUs, by vCPU, as far as they are known.
-    pub vcpu_threads: BTreeMap<u32, u32>,
-    /// Its main thread and workers.
-    pub emulator_threads: Vec<u32>,
-    /// Threads of its iothreads.
-    pub iothreads: BTreeMap<u32, u32>,
-    /// The memory backend of each virtual node: its kind and `id`.
-    pub backends: BTreeMap<u32, (String, String)>,
+/// What is known only of a VM that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Running {
+    /// All that the host shows of it.
+    pub seen: VmObservation,
+    /// Where the program that manages it believes that its vCPUs may run; `None`: nobody manages it, or it does not answer.
+    pub believed: Option<BTreeMap<u32, CpuSet>>,
 }
 
 /// What is left to numad (`placement='auto'`).
@@ -95,6 +97,10 @@ pub struct ShapedNode {
     pub own_binding: bool,
     /// Distances to other virtual nodes, as they are written.
     pub distances: BTreeMap<u32, u32>,
+    /// Where its resident memory lies; `None` where nobody knows, and for a definition.
+    pub resident: Option<BTreeMap<NodeId, Bytes>>,
+    /// The home that somebody decided on: a balancer.
+    pub decided: Option<NodeSet>,
 }
 
 /// Where memory goes.
@@ -178,6 +184,20 @@ impl Spots {
     /// Where a part is written; `None` if it is not.
     pub fn of(&self, part: Part) -> Option<Spot> {
         self.0.get(&part).cloned()
+    }
+}
+
+impl ShapedNode {
+    /// Memory that was not touched yet; all of it where nobody knows.
+    pub fn absent(&self) -> Bytes {
+        let resident: Bytes = self.resident.iter().flatten().map(|(_, &bytes)| bytes).sum();
+        self.memory.saturating_sub(resident)
+    }
+
+    /// Whether next to all of its memory is resident, and on these nodes.
+    pub(crate) fn lies_on(&self, nodes: &NodeSet) -> bool {
+        let resident = self.resident.as_ref();
+        resident.is_some_and(|resident| home::is_at_home(resident, nodes)) && self.absent().0 <= self.memory.0 / 20
     }
 }
 

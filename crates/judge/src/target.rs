@@ -64,7 +64,7 @@ pub(crate) fn target(
     views: &[NodeView<'_>],
 ) -> Result<Target, NoTarget> {
     let prefer_ht = vm.guest.threads > 1;
-    let ideal = plan(machine, occupancy, &spec(vm, prefer_ht, None, None))?;
+    let ideal = plan(machine, occupancy, &spec(vm, prefer_ht, None, allowed(machine, vm)))?;
     let ideal_nodes = ideal.topology.nodes.len();
     let fit = shape::fit(machine, vm, views, &ideal);
     let blocked = blocked(vm, fit, &ideal);
@@ -73,13 +73,14 @@ pub(crate) fn target(
             Fit::Sound => {}
             Fit::TooLarge => return Ok(reshaped(machine, vm, &ideal)),
             Fit::Scattered => {
-                let fixed = plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed(vm)?), None))?;
+                let fixed = plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed(vm)?), allowed(machine, vm)))?;
                 return Ok(Target { ideal_nodes, ..reshaped(machine, vm, &fixed) });
             }
         }
     }
-    let nodes = match kept_homes(machine, vm, views) {
-        Some(homes) => homes.into_iter().zip(views).map(|(home, view)| kept(machine, view, home)).collect(),
+    let kept = || kept_homes(machine, occupancy, vm, views);
+    let nodes = match decided_homes(machine, vm, views).or_else(kept) {
+        Some(homes) => homes.into_iter().zip(views).map(|(home, view)| at(machine, view, home)).collect(),
         None => planned_homes(machine, occupancy, vm, views)?,
     };
     let distances = distances(machine, &nodes);
@@ -181,15 +182,32 @@ fn reshaped(machine: &Machine, vm: &ShapedVm, plan: &Plan) -> Target {
     Target { nodes, reshaped: true, guest, distances: topology.distances.clone(), ideal_nodes, blocked: None }
 }
 
-/// The homes that pins, or else memory, already give; `None` unless they are one node each that holds all that is on it.
-fn kept_homes(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>]) -> Option<Vec<NodeId>> {
+/// Nodes that the VM may live on, of those that the planner may use; `None`: all.
+fn allowed(machine: &Machine, vm: &ShapedVm) -> Option<NodeSet> {
+    let usable: NodeSet = machine.nodes.iter().filter(|node| node.allowed).map(|node| node.id).collect();
+    vm.allowed.as_ref().map(|allowed| allowed.intersection(&usable))
+}
+
+/// The homes that somebody decided on, where the VM may live there; `None` unless there is one for each virtual node.
+fn decided_homes(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>]) -> Option<Vec<NodeSet>> {
+    let may = |home: &&NodeSet| {
+        let inside = vm.allowed.as_ref().is_none_or(|allowed| home.is_subset(allowed));
+        inside && home.iter().any(|node| !machine.usable_cpus(node).is_empty())
+    };
+    views.iter().map(|view| view.node.decided.as_ref().filter(may).cloned()).collect()
+}
+
+/// The homes that pins, or else memory, already give; `None` unless they are one node each that holds all that is on it, beside the memory
+/// of others.
+fn kept_homes(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, views: &[NodeView<'_>]) -> Option<Vec<NodeSet>> {
     let hint = |view: &NodeView<'_>| {
         let single = |nodes: &NodeSet| if nodes.len() == 1 { nodes.first() } else { None };
         let by_pins = if view.bound { single(&view.runs_on) } else { None };
-        by_pins.or_else(|| {
+        let node = by_pins.or_else(|| {
             let node = single(view.memory_nodes()?)?;
             (view.node.vcpus.is_empty() || !machine.usable_cpus(node).is_empty()).then_some(node)
-        })
+        })?;
+        vm.allowed.as_ref().is_none_or(|allowed| allowed.contains(node)).then_some(node)
     };
     let homes: Vec<NodeId> = views.iter().map(hint).collect::<Option<_>>()?;
     let mut held = BTreeMap::<NodeId, (u64, Bytes, u32)>::new();
@@ -203,19 +221,25 @@ fn kept_homes(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>]) -> Optio
         let Some(node) = machine.node(home) else { return false };
         let threads = vm.guest.threads > 1 || count == 1;
         let units = if threads { machine.usable_cpus(home).len() } else { machine.usable_cores(home).len() };
-        node.memory >= memory && units as u64 >= vcpus
+        node.memory.saturating_sub(taken(occupancy, vm, home)) >= memory && units as u64 >= vcpus
     };
-    held.iter().all(holds).then_some(homes)
+    held.iter().all(holds).then(|| homes.into_iter().map(|home| [home].into_iter().collect()).collect())
 }
 
-fn kept(machine: &Machine, view: &NodeView<'_>, home: NodeId) -> TargetNode {
+/// Memory of a node that others have. Of a VM that runs it does not matter: it has its own.
+fn taken(occupancy: &Occupancy, vm: &ShapedVm, node: NodeId) -> Bytes {
+    if vm.running.is_some() { Bytes(0) } else { occupancy.of(node).memory }
+}
+
+/// A virtual node at a home.
+fn at(machine: &Machine, view: &NodeView<'_>, home: NodeSet) -> TargetNode {
     TargetNode {
         id: view.node.id,
         vcpus: view.node.vcpus.clone(),
         memory: view.node.memory,
-        home: [home].into_iter().collect(),
-        cpus: machine.usable_cpus(home),
-        interleave: false,
+        cpus: home.iter().fold(CpuSet::new(), |all, node| all.union(&machine.usable_cpus(node))),
+        interleave: home.len() > 1 && view.node.binding.as_ref().is_some_and(|binding| binding.mode == "interleave"),
+        home,
     }
 }
 
@@ -228,17 +252,17 @@ fn planned_homes(
 ) -> Result<Vec<TargetNode>, NoTarget> {
     let fixed = fixed(vm)?;
     let prefer_ht = vm.guest.threads > 1;
-    let named = named_nodes(machine, views);
+    let named = named_nodes(machine, vm, views);
     let narrow = named.and_then(|nodes| {
         let plan = scheduler::plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed.clone()), Some(nodes))).ok()?;
         plan.placement.clients.iter().all(|client| client.home.len() == 1).then_some(plan)
     });
     let plan = match narrow {
         Some(plan) => plan,
-        None => plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed), None))?,
+        None => plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed), allowed(machine, vm)))?,
     };
     let planned: usize = plan.placement.clients.iter().map(|client| client.home.len()).sum();
-    if let Some(nodes) = as_good(machine, views, planned) {
+    if let Some(nodes) = as_good(machine, occupancy, vm, views, planned) {
         return Ok(nodes);
     }
     let node = |(view, client): (&NodeView<'_>, &scheduler::Client)| TargetNode {
@@ -253,10 +277,17 @@ fn planned_homes(
 }
 
 /// The homes as they are, where each virtual node runs where its memory is, they take no more nodes than `planned`, and those hold them.
-fn as_good(machine: &Machine, views: &[NodeView<'_>], planned: usize) -> Option<Vec<TargetNode>> {
+fn as_good(
+    machine: &Machine,
+    occupancy: &Occupancy,
+    vm: &ShapedVm,
+    views: &[NodeView<'_>],
+    planned: usize,
+) -> Option<Vec<TargetNode>> {
     let home = |view: &NodeView<'_>| {
         let nodes = view.memory_nodes().filter(|nodes| view.bound && view.runs_on.is_subset(nodes))?;
-        (!view.runs_on.is_empty()).then(|| nodes.clone())
+        let may = vm.allowed.as_ref().is_none_or(|allowed| nodes.is_subset(allowed));
+        (may && !view.runs_on.is_empty()).then(|| nodes.clone())
     };
     let homes: Vec<NodeSet> = views.iter().map(home).collect::<Option<_>>()?;
     if homes.iter().map(NodeSet::len).sum::<usize>() > planned {
@@ -267,25 +298,19 @@ fn as_good(machine: &Machine, views: &[NodeView<'_>], planned: usize) -> Option<
         let share = view.node.memory.0.div_ceil(home.len() as u64);
         home.iter().for_each(|node| *held.entry(node).or_default() += share);
     }
-    let holds = |(&id, &bytes): (&NodeId, &u64)| machine.node(id).is_some_and(|node| node.memory.0 >= bytes);
-    let cpus = |home: &NodeSet| home.iter().fold(CpuSet::new(), |all, node| all.union(&machine.usable_cpus(node)));
-    let node = |(view, home): (&NodeView<'_>, &NodeSet)| TargetNode {
-        id: view.node.id,
-        vcpus: view.node.vcpus.clone(),
-        memory: view.node.memory,
-        home: home.clone(),
-        cpus: cpus(home),
-        interleave: view.node.binding.as_ref().is_some_and(|binding| binding.mode == "interleave"),
+    let holds = |(&id, &bytes): (&NodeId, &u64)| {
+        machine.node(id).is_some_and(|node| node.memory.saturating_sub(taken(occupancy, vm, id)).0 >= bytes)
     };
-    held.iter().all(holds).then(|| views.iter().zip(&homes).map(node).collect())
+    held.iter().all(holds).then(|| views.iter().zip(homes).map(|(view, home)| at(machine, view, home)).collect())
 }
 
 /// Nodes that pins or memory name, where they are not simply all.
-fn named_nodes(machine: &Machine, views: &[NodeView<'_>]) -> Option<NodeSet> {
+fn named_nodes(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>]) -> Option<NodeSet> {
     let by_pins = views.iter().filter(|view| view.bound).fold(NodeSet::new(), |all, view| all.union(&view.runs_on));
     let by_memory = views.iter().filter_map(NodeView::memory_nodes).fold(NodeSet::new(), |all, nodes| all.union(nodes));
     let named = if by_pins.is_empty() { by_memory } else { by_pins };
-    let allowed: NodeSet = machine.nodes.iter().filter(|node| node.allowed).map(|node| node.id).collect();
+    let usable = || machine.nodes.iter().filter(|node| node.allowed).map(|node| node.id).collect();
+    let allowed = allowed(machine, vm).unwrap_or_else(usable);
     let named = named.intersection(&allowed);
     let has_cpus = named.iter().any(|node| !machine.usable_cpus(node).is_empty());
     (has_cpus && named != allowed).then_some(named)

@@ -4,11 +4,11 @@
 //! linux_host observe                          VMs, clients, regions, two observations a second apart, as JSON
 //! linux_host bind PID CLIENT NODES            binds a client's threads to nodes
 //! linux_host move PID CLIENT FROM TO MIB [LIMIT_MIB_PER_SECOND]
-//! linux_host drift [NODES]                    what disagrees, with NODES (0,1,...: one for each client) as homes
+//! linux_host drift [NODES]                    what is wrong, with NODES (0,1,...: one for each client) as homes
 //! linux_host confine PID NODES                writes cpuset.mems of the VM's own cgroup
 //! ```
 
-use linux::drift::{Cure, Homes};
+use judge::{Homes, Known};
 use linux::{HostOptions, LinuxHost};
 use scheduler::{Act, Action, ClientId, Observe, VmKey};
 use std::error::Error;
@@ -43,8 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         ["drift", ref homes @ ..] => drift(&mut host, homes),
         ["confine", pid, nodes] => {
-            let cure = Cure::Confine { vm: key(&host, pid)?, nodes: nodes.parse()? };
-            report(host.cure(&cure))
+            let vm = key(&host, pid)?;
+            report(host.confine(&vm, &nodes.parse()?))
         }
         _ => Err("usage: linux_host observe | bind | move | drift | confine; see its source".into()),
     }
@@ -90,7 +90,8 @@ fn drift(host: &mut LinuxHost, homes: &[&str]) -> Result<(), Box<dyn Error>> {
             known.insert((vm.clone(), ClientId(client as u32)), node.parse()?);
         }
     }
-    for finding in host.drift(&known)? {
+    let observation = host.examine()?;
+    for finding in judge::host(host.machine(), &observation, &Known { homes: known, ..Known::default() }) {
         println!("{}", serde_json::to_string(&finding)?);
     }
     Ok(())

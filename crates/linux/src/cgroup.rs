@@ -139,20 +139,6 @@ fn parse_numa_stat(text: &str) -> BTreeMap<NodeId, Bytes> {
     sums
 }
 
-/// What the kernel makes of a policy's nodes when the cpuset goes from `old` to `new`: the n-th allowed node becomes the n-th allowed
-/// node (`mpol_rebind_nodemask`, `bitmap_remap`); a node that was not allowed stays.
-pub fn rebound(policy: &NodeSet, old: &NodeSet, new: &NodeSet) -> NodeSet {
-    let new: Vec<NodeId> = new.iter().collect();
-    if new.is_empty() {
-        return policy.clone();
-    }
-    let place = |node: NodeId| match old.iter().position(|other| other == node) {
-        Some(position) => new[position % new.len()],
-        None => node,
-    };
-    policy.iter().map(place).collect()
-}
-
 /// Writes `cpuset.mems` of a cgroup. The kernel moves what lies outside the new nodes, and returns when it has.
 pub(crate) fn set_memory_nodes(root: &Root, path: &str, nodes: &NodeSet) -> std::io::Result<()> {
     std::fs::write(root.join(&format!("{MOUNT}{path}/cpuset.mems")), nodes.to_string())
@@ -258,17 +244,5 @@ mod tests {
         let text = "anon N0=4096 N1=8192\nfile N0=100000 N1=0\nkernel_stack N0=1 N1=1\nshmem N0=0 N1=4096\nanon_thp N0=4096 N1=0\n";
         let sums = parse_numa_stat(text);
         assert_eq!(sums, BTreeMap::from([(NodeId(0), Bytes(4096)), (NodeId(1), Bytes(12288))])); // 8192 + 4096
-    }
-
-    #[test]
-    fn policies_are_rebound_by_position() {
-        let set = |text: &str| text.parse::<NodeSet>().unwrap();
-        let after = |policy: &str, old: &str, new: &str| rebound(&set(policy), &set(old), &set(new)).to_string();
-        assert_eq!(after("0", "0-3", "1"), "1"); // narrowing to one node: everything goes there
-        assert_eq!(after("1", "1", "0-3"), "0"); // the trap: widening sends the policy back to the first node
-        assert_eq!((after("0", "0-1", "2-3"), after("1", "0-1", "2-3")), ("2".to_owned(), "3".to_owned()));
-        assert_eq!((after("0", "0-1", "2"), after("1", "0-1", "2")), ("2".to_owned(), "2".to_owned())); // merged
-        assert_eq!(after("3", "0-3", "2-3"), "3"); // place 3 of 2 is place 1
-        assert_eq!(after("1", "0-3", "0,2"), "2"); // place 1
     }
 }

@@ -6,7 +6,6 @@ pub mod binding;
 pub mod capabilities;
 pub mod cgroup;
 pub mod counters;
-pub mod drift;
 mod error;
 pub mod host;
 pub mod load;

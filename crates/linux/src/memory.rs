@@ -4,7 +4,7 @@ use crate::error::{LinuxError, read_text};
 use crate::root::Root;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use topology::{Bytes, NodeId};
+use topology::{Bytes, NodeId, NodeSet};
 
 /// One mapping of a process, as `/proc/PID/numa_maps` shows it (Documentation/filesystems/proc.rst).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +68,11 @@ pub fn resident_by_node(pid: u32) -> Result<Option<BTreeMap<NodeId, Bytes>>, Lin
         }
     }
     Ok(Some(sums))
+}
+
+/// The nodes that a policy names: `bind:0-1`, `prefer:2`, `interleave=static:0,2`; `None` for `default` and `local`.
+pub(crate) fn policy_nodes(policy: &str) -> Option<NodeSet> {
+    policy.rsplit_once(':')?.1.parse().ok()
 }
 
 #[cfg(test)]

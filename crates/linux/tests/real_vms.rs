@@ -1,6 +1,5 @@
 //! Real, paused QEMU processes on this host: found, read, bound, and refused to those who may not.
 
-use linux::drift::{Cure, Homes};
 use linux::vm::{RunningVm, VcpuEvidence};
 use linux::{HostOptions, LinuxHost};
 use scheduler::{Act, Action, ActionError, ClientId, Mobility, Observation, Observe, VmKey, VmObservation};
@@ -291,8 +290,8 @@ fn inner_without_rights() {
         at_most: Bytes::MIB,
     };
     assert!(needs(host.carry_out(&apart)).contains("CAP_SYS_PTRACE"));
-    let confine = Cure::Confine { vm: vm.vm.clone(), nodes: "0".parse().unwrap() };
-    assert!(matches!(host.cure(&confine), Err(ActionError::Failed { .. })));
-    assert!(host.drift(&Homes::new()).is_ok());
+    let confined = host.confine(&vm.vm, &"0".parse().unwrap());
+    assert!(matches!(confined, Err(ActionError::Failed { .. })));
+    assert!(host.examine().is_ok());
     println!("inner: refused");
 }

@@ -138,6 +138,16 @@ pub trait Act {
     /// # Errors
     /// It could not, and nothing is half-done.
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError>;
+
+    /// Confines the cgroup that a VM has for itself to the memory of these nodes, so that the kernel rebinds the policy of its memory
+    /// ([`rebound`](crate::rebound)). Never widens. A host that cannot does nothing.
+    ///
+    /// # Errors
+    /// It could not, or would not have come out right; nothing is changed.
+    fn confine(&mut self, vm: &VmKey, nodes: &NodeSet) -> Result<Done, ActionError> {
+        let (vm, operation) = (vm.name.clone(), format!("confine it to the memory of nodes {nodes}"));
+        Err(ActionError::Failed { vm, operation, reason: "this host cannot".to_owned() })
+    }
 }
 
 /// A host that VMs live on: it can be looked at and changed.

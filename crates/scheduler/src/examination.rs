@@ -3,7 +3,7 @@
 
 use crate::ClientId;
 use serde::{Deserialize, Serialize};
-use topology::{Bytes, CpuSet, NodeSet};
+use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
 /// What the kernel is set to do with memory and threads of every VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,4 +87,35 @@ pub enum OtherThreadKind {
     Vhost,
     /// Anything else: worker pools, migration, displays.
     Worker,
+}
+
+/// What the kernel makes of a policy's nodes when the cpuset goes from `old` to `new`: the n-th allowed node becomes the n-th allowed
+/// node (`mpol_rebind_nodemask`, `bitmap_remap`); a node that was not allowed stays.
+pub fn rebound(policy: &NodeSet, old: &NodeSet, new: &NodeSet) -> NodeSet {
+    let new: Vec<NodeId> = new.iter().collect();
+    if new.is_empty() {
+        return policy.clone();
+    }
+    let place = |node: NodeId| match old.iter().position(|other| other == node) {
+        Some(position) => new[position % new.len()],
+        None => node,
+    };
+    policy.iter().map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_rebound_by_position() {
+        let set = |text: &str| text.parse::<NodeSet>().unwrap();
+        let after = |policy: &str, old: &str, new: &str| rebound(&set(policy), &set(old), &set(new)).to_string();
+        assert_eq!(after("0", "0-3", "1"), "1"); // narrowing to one node: everything goes there
+        assert_eq!(after("1", "1", "0-3"), "0"); // the trap: widening sends the policy back to the first node
+        assert_eq!((after("0", "0-1", "2-3"), after("1", "0-1", "2-3")), ("2".to_owned(), "3".to_owned()));
+        assert_eq!((after("0", "0-1", "2"), after("1", "0-1", "2")), ("2".to_owned(), "2".to_owned())); // merged
+        assert_eq!(after("3", "0-3", "2-3"), "3"); // place 3 of 2 is place 1
+        assert_eq!(after("1", "0-3", "0,2"), "2"); // place 1
+    }
 }

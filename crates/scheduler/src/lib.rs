@@ -8,6 +8,7 @@ mod examination;
 mod explain;
 mod fleet;
 mod holding;
+pub mod home;
 mod host;
 mod observation;
 mod occupancy;
@@ -19,7 +20,7 @@ pub mod spec;
 
 pub use action::{Act, Action, ActionError, Done, Host, Observe, ObserveError};
 pub use error::PlanError;
-pub use examination::{HostSettings, OtherThread, OtherThreadKind, SchedulingClass, VmLimits};
+pub use examination::{HostSettings, OtherThread, OtherThreadKind, SchedulingClass, VmLimits, rebound};
 pub use fleet::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, plan_fleet};
 pub use holding::{Holding, Resident};
 pub use observation::{

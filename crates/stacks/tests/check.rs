@@ -1,9 +1,9 @@
 //! Domains as people and programs write them, judged on machines that homenode knows: findings and patches are compared with snapshots that a
 //! person has read, and what is cured must be right.
 
-use judge::{Finding, ProcessFacts, Severity};
+use judge::{Finding, Severity};
 use scheduler::Occupancy;
-use stacks::check::{CheckedDomain, shaped};
+use stacks::check::CheckedDomain;
 use stacks::domain;
 use std::fmt::Write;
 use std::fs;
@@ -237,18 +237,6 @@ fn memory_that_numad_placed_gets_nodes_with_the_pins() {
         ("preferred", false, Some("0".parse().expect("a set"))),
         "{cured}"
     );
-}
-
-#[test]
-fn a_process_keeps_what_else_its_memory_is_told() {
-    let text = "<domain><name>x</name><memory unit='GiB'>1</memory><vcpu>2</vcpu></domain>";
-    let mut vm = shaped(&domain::parse(text, "x").expect("a domain"), text);
-    let backends = [(0, ("memory-backend-file".to_owned(), "pc.ram".to_owned()))].into();
-    (vm.xml, vm.process) = (None, Some(ProcessFacts { pid: 1, backends, ..ProcessFacts::default() }));
-    let findings = judge::definition(&machine("hp-dl380-g6"), &Occupancy::default(), &vm).findings;
-    let floats = findings.iter().find(|finding| finding.what == "floats").expect("the finding");
-    let option = "-object memory-backend-file,id=pc.ram,...,host-nodes=0,policy=bind,prealloc=on".to_owned();
-    assert!(floats.cure.commands.contains(&option), "{:#?}", floats.cure.commands);
 }
 
 #[test]

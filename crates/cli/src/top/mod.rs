@@ -180,7 +180,7 @@ fn sum(amounts: impl Iterator<Item = Option<Bytes>>) -> Option<Bytes> {
 fn client_row(observation: &Observation, client: &ClientObservation, decided: Option<NodeSet>) -> ClientRow {
     let known = decided.is_some();
     // A balancer on a host of several nodes decides no home that is all of them.
-    let home = decided.or_else(|| home_by_cpus(observation, &client.cpus));
+    let home = decided.or_else(|| observation.home_by_cpus(&client.cpus));
     let resident_on = |home: &NodeSet| {
         let there = |(node, bytes): (&NodeId, &Bytes)| home.contains(*node).then_some(*bytes);
         Some(client.memory.as_ref()?.iter().filter_map(there).sum::<Bytes>())
@@ -201,15 +201,6 @@ fn client_row(observation: &Observation, client: &ClientObservation, decided: Op
         cpu_waited: client.cpu_waited,
         remote_traffic_percent: client.traffic.and_then(|traffic| remote_part(traffic.local, traffic.remote)),
     }
-}
-
-/// The nodes that these CPUs keep a client to; `None` where it floats, or may use no CPU that is online.
-fn home_by_cpus(observation: &Observation, cpus: &CpuSet) -> Option<NodeSet> {
-    let with_cpus = || observation.nodes.iter().filter(|(_, seen)| !seen.cpus.is_empty());
-    let used = with_cpus().filter(|(_, seen)| !seen.cpus.intersection(cpus).is_empty());
-    let used: NodeSet = used.map(|(&node, _)| node).collect();
-    let all = with_cpus().count();
-    Some(used).filter(|used| !used.is_empty() && (used.len() < all || all == 1))
 }
 
 impl View {

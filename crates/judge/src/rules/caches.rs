@@ -9,6 +9,9 @@ use topology::CpuSet;
 use vm::qemu::GuestCaches;
 
 pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+    if scene.vm.guest_unknown {
+        return Vec::new();
+    }
     let found = [over_nodes(scene), disabled(scene), over_caches(scene), one_for_each(scene), threads(scene)];
     found.into_iter().flatten().collect()
 }
@@ -73,7 +76,7 @@ fn over_caches(scene: &Scene<'_>) -> Option<Finding> {
         .map(|group| (group, scene.caches_of(&cpus(group)).len()))
         .max_by_key(|(_, caches)| *caches)?;
     // Where nothing keeps them on one node the caches are the least.
-    if caches < 2 || scene.nodes_of(&cpus(group)).len() > 1 {
+    if caches < 2 || !scene.is_bound() || scene.nodes_of(&cpus(group)).len() > 1 {
         return None;
     }
     let sentence =

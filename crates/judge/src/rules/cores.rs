@@ -13,6 +13,7 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     if crowded.is_none() {
         found.extend(siblings(scene));
     }
+    found.extend(pinned_alone(scene));
     found.extend(shared_home(scene));
     found.extend(one_to_one(scene));
     found
@@ -61,7 +62,8 @@ fn shared_threads(scene: &Scene<'_>) -> Option<Finding> {
         let wider = target.nodes.iter().filter(|node| !node.vcpus.intersection(&inside).is_empty());
         let wider = wider.fold(CpuSet::new(), |all, node| all.union(&node.cpus));
         let factor = inside.len() as f64 / set.len() as f64;
-        if inside.len() <= set.len() || wider.len() <= set.len() {
+        // vCPUs that may use every CPU there is share them whatever is written.
+        if inside.len() <= set.len() || (wider.len() <= set.len() && scene.all.len() <= set.len()) {
             continue;
         }
         worst = match worst {
@@ -75,8 +77,31 @@ fn shared_threads(scene: &Scene<'_>) -> Option<Finding> {
     let because =
         "vCPUs that share a hardware thread run in turn: while one waits, whatever the guest locked with it waits too";
     let found = Finding::new("shared_hardware_thread", Harm::Waits, sentence, because);
-    let found = found.at(scene.spots(inside.iter().map(|vcpu| Part::VcpuPin(vcpu.0)))).costs(Cost::CpuTime { factor });
+    let mut found =
+        found.at(scene.spots(inside.iter().map(|vcpu| Part::VcpuPin(vcpu.0)))).costs(Cost::CpuTime { factor });
+    let homes = target.nodes.iter().filter(|node| !node.vcpus.intersection(&inside).is_empty());
+    let cpus = homes.fold(CpuSet::new(), |all, node| all.union(&node.cpus));
+    if cpus.is_subset(&set) {
+        found.cure.advice = "no home of the machine has more for them: give it fewer vCPUs".to_owned();
+        return Some(found);
+    }
     Some(found.cure("give each of them all CPUs of its home", &changes(scene)))
+}
+
+/// vCPUs that are pinned to one CPU each while the others float.
+fn pinned_alone(scene: &Scene<'_>) -> Option<Finding> {
+    let narrow = |(&vcpu, pin): (&u32, &CpuSet)| (pin.intersection(&scene.all).len() == 1).then_some(CpuId(vcpu));
+    let alone: CpuSet = scene.vm.pins.iter().filter_map(narrow).collect();
+    let floating = (0..scene.vm.vcpus).any(|vcpu| scene.all.is_subset(&scene.vm.cpus_of(vcpu, &scene.all)));
+    if alone.is_empty() || !floating || scene.all.len() < 2 {
+        return None;
+    }
+    let each = alone.iter().map(|vcpu| format!("vCPU {vcpu}: CPU {}", scene.vm.cpus_of(vcpu.0, &scene.all)));
+    let sentence = format!("{} may use one CPU only, and the others any", vcpus(&alone));
+    let because = "whatever else runs on that CPU stops it, and the guest's other vCPUs wait for what it has locked";
+    let found = Finding::new("pinned_alone", Harm::Chance, sentence, because).seen(each.collect::<Vec<_>>().join("; "));
+    let found = found.at(scene.spots(alone.iter().map(|vcpu| Part::VcpuPin(vcpu.0))));
+    Some(found.cure("give all of them all CPUs of its home", &changes(scene)))
 }
 
 /// More vCPUs on a node than the cores that they are pinned to, while others of that node are idle.

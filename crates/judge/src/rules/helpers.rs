@@ -10,15 +10,43 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     if !scene.is_bound() || scene.all_vcpus_cpus().is_empty() {
         return Vec::new();
     }
-    let vm = scene.vm;
-    let emulator = vec![("the emulator's threads".to_owned(), vm.emulator.clone(), Part::Emulator)];
-    let each = |(&id, set): (&u32, &Option<CpuSet>)| (format!("iothread {id}"), set.clone(), Part::Iothread(id));
-    let threads: Vec<_> = emulator.into_iter().chain(vm.iothreads.iter().map(each)).collect();
+    let threads = helpers(scene);
     let found = [on_vcpus(scene, &threads), away(scene, &threads), floating(scene, &threads)];
     found.into_iter().flatten().collect()
 }
 
-type Threads = [(String, Option<CpuSet>, Part)];
+/// A thread, or some alike, that run no vCPU.
+struct Helper {
+    name: String,
+    /// CPUs that they may use; `None`: every CPU.
+    cpus: Option<CpuSet>,
+    /// Where that is written.
+    part: Option<Part>,
+    /// Where they ought to run.
+    home: NodeSet,
+}
+
+fn helpers(scene: &Scene<'_>) -> Vec<Helper> {
+    let (vm, home) = (scene.vm, home(scene));
+    let own = |name: String, cpus: &Option<CpuSet>, part| Helper {
+        name,
+        cpus: cpus.clone(),
+        part: Some(part),
+        home: home.clone(),
+    };
+    let mut all = vec![own("the emulator's threads".to_owned(), &vm.emulator, Part::Emulator)];
+    all.extend(vm.iothreads.iter().map(|(&id, set)| own(format!("iothread {id}"), set, Part::Iothread(id))));
+    let of_node = |node: usize| Some(scene.target.as_ref().ok()?.nodes.get(node)?.home.clone());
+    for (node, cpus) in &vm.vhost {
+        let home = node.and_then(of_node).unwrap_or_else(|| home.clone());
+        let name = "a vhost thread".to_owned();
+        // A VM has as many as queues: those that are alike are one.
+        if !all.iter().any(|other| other.name == name && other.cpus == *cpus && other.home == home) {
+            all.push(Helper { name, cpus: cpus.clone(), part: None, home });
+        }
+    }
+    all
+}
 
 /// CPUs to which a vCPU is pinned that may use no other, but for the vCPUs `moved`.
 pub(crate) fn taken(vm: &ShapedVm, moved: &CpuSet) -> CpuSet {
@@ -26,20 +54,20 @@ pub(crate) fn taken(vm: &ShapedVm, moved: &CpuSet) -> CpuSet {
     vm.pins.iter().filter(stays).filter_map(|(_, set)| set.first()).collect()
 }
 
-fn on_vcpus(scene: &Scene<'_>, threads: &Threads) -> Option<Finding> {
+fn on_vcpus(scene: &Scene<'_>, threads: &[Helper]) -> Option<Finding> {
     let taken = taken(scene.vm, &CpuSet::new());
     let only_there = |set: &CpuSet| !set.is_empty() && set.is_subset(&taken);
-    let those: Vec<_> = threads.iter().filter(|(_, set, _)| set.as_ref().is_some_and(only_there)).collect();
-    let names: Vec<String> = those.iter().map(|(name, ..)| name.clone()).collect();
+    let those: Vec<&Helper> = threads.iter().filter(|helper| helper.cpus.as_ref().is_some_and(only_there)).collect();
+    let names: Vec<String> = those.iter().map(|helper| helper.name.clone()).collect();
     if names.is_empty() {
         return None;
     }
     let sentence = format!("{} may run only on hardware threads to which vCPUs are pinned", super::list(&names));
     let seen: Vec<String> =
-        those.iter().filter_map(|(name, set, _)| Some(format!("{name}: {}", cpus(set.as_ref()?)))).collect();
+        those.iter().filter_map(|helper| Some(format!("{}: {}", helper.name, cpus(helper.cpus.as_ref()?)))).collect();
     let because = "each interrupt and each disk request that QEMU serves stops a vCPU that cannot go elsewhere";
     let found = Finding::new("helpers_on_vcpus", Harm::Waits, sentence, because).seen(seen.join("; "));
-    let mut found = found.at(scene.spots(those.iter().map(|(.., part)| *part)));
+    let mut found = found.at(scene.spots(those.iter().filter_map(|helper| helper.part)));
     let homes = scene.target.as_ref().ok()?.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
     if homes.is_subset(&taken) {
         found.cure.advice = "the vCPUs take every hardware thread of the home: leave one core to QEMU".to_owned();
@@ -56,44 +84,45 @@ fn home(scene: &Scene<'_>) -> NodeSet {
     if runs_on.is_subset(&homes) { homes } else { runs_on }
 }
 
-fn away(scene: &Scene<'_>, threads: &Threads) -> Option<Finding> {
-    let home = home(scene);
-    let is_away = |set: &CpuSet| !set.is_empty() && scene.nodes_of(set).intersection(&home).is_empty();
-    let usable = |set: &CpuSet| set.intersection(&scene.all);
-    let those: Vec<_> =
-        threads.iter().filter(|(_, set, _)| set.as_ref().is_some_and(|set| is_away(&usable(set)))).collect();
-    let names: Vec<String> = those.iter().map(|(name, ..)| name.clone()).collect();
+fn away(scene: &Scene<'_>, threads: &[Helper]) -> Option<Finding> {
+    let is_away = |helper: &&Helper| {
+        let usable = helper.cpus.as_ref().map(|set| set.intersection(&scene.all)).unwrap_or_default();
+        !usable.is_empty() && scene.nodes_of(&usable).intersection(&helper.home).is_empty()
+    };
+    let those: Vec<&Helper> = threads.iter().filter(is_away).collect();
+    let names: Vec<String> = those.iter().map(|helper| helper.name.clone()).collect();
     if names.is_empty() {
         return None;
     }
-    let sentence = format!("{} may run only away from the VM's home, {}", super::list(&names), named(&home));
+    let home = those.first().map(|helper| named(&helper.home)).unwrap_or_default();
+    let sentence = format!("{} may run only away from the VM's home, {home}", super::list(&names));
     let of = |set: &CpuSet| format!("{} of {}", cpus(set), named(&scene.nodes_of(set)));
     let seen: Vec<String> =
-        those.iter().filter_map(|(name, set, _)| Some(format!("{name}: {}", of(set.as_ref()?)))).collect();
+        those.iter().filter_map(|helper| Some(format!("{}: {}", helper.name, of(helper.cpus.as_ref()?)))).collect();
     let because = "the buffers that they fill and empty are the guest's memory: every byte of disk and network crosses between the nodes";
     let found = Finding::new("helpers_away", Harm::Waits, sentence, because).seen(seen.join("; "));
-    let found = found.at(scene.spots(those.iter().map(|(.., part)| *part)));
+    let found = found.at(scene.spots(those.iter().filter_map(|helper| helper.part)));
     Some(found.cure("give them CPUs of the home", &[Aspect::Helpers]))
 }
 
-fn floating(scene: &Scene<'_>, threads: &Threads) -> Option<Finding> {
-    let home = home(scene);
-    let floats = |set: &Option<CpuSet>| match set {
-        None => scene.cpu_nodes.len() > home.len(),
+fn floating(scene: &Scene<'_>, threads: &[Helper]) -> Option<Finding> {
+    let floats = |helper: &&Helper| match &helper.cpus {
+        None => scene.cpu_nodes.len() > helper.home.len(),
         Some(set) => {
             let nodes = scene.nodes_of(&set.intersection(&scene.all));
-            !nodes.is_subset(&home) && !nodes.intersection(&home).is_empty()
+            !nodes.is_subset(&helper.home) && !nodes.intersection(&helper.home).is_empty()
         }
     };
-    let those: Vec<_> = threads.iter().filter(|(_, set, _)| floats(set)).collect();
-    let names: Vec<String> = those.iter().map(|(name, ..)| name.clone()).collect();
+    let those: Vec<&Helper> = threads.iter().filter(floats).collect();
+    let names: Vec<String> = those.iter().map(|helper| helper.name.clone()).collect();
     if names.is_empty() {
         return None;
     }
-    let sentence = format!("{} may run away from the VM's home, {}", super::list(&names), named(&home));
+    let home = those.first().map(|helper| named(&helper.home)).unwrap_or_default();
+    let sentence = format!("{} may run away from the VM's home, {home}", super::list(&names));
     let because =
         "the buffers that they fill and empty are the guest's memory; what they touch first lies where they run";
     let found = Finding::new("helpers_float", Harm::Chance, sentence, because).note();
-    let found = found.at(scene.spots(those.iter().map(|(.., part)| *part)));
+    let found = found.at(scene.spots(those.iter().filter_map(|helper| helper.part)));
     Some(found.cure("give them CPUs of the home", &[Aspect::Helpers]))
 }

@@ -4,13 +4,16 @@ use super::list;
 use crate::finding::{Aspect, Finding, Harm};
 use crate::scene::{NodeView, Scene, named};
 use crate::shaped::{Part, Spot};
-use topology::NodeSet;
+use scheduler::home;
+use topology::{Bytes, NodeId, NodeSet};
 
 /// How the memory of a virtual node lies to its vCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lies {
     /// Elsewhere altogether.
     Away,
+    /// At the home that somebody decided on, where the vCPUs are not.
+    VcpusAway,
     /// On some of the nodes where the vCPUs run.
     VcpusWider,
     /// Also on nodes where they do not.
@@ -26,7 +29,15 @@ enum Lies {
 pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let judged: Vec<(Lies, &NodeView<'_>)> =
         scene.views.iter().enumerate().filter_map(|(index, view)| Some((lies(scene, index, view)?, view))).collect();
-    let kinds = [Lies::Away, Lies::VcpusWider, Lies::MemoryWider, Lies::Straddles, Lies::Floats, Lies::Unbound];
+    let kinds = [
+        Lies::Away,
+        Lies::VcpusAway,
+        Lies::VcpusWider,
+        Lies::MemoryWider,
+        Lies::Straddles,
+        Lies::Floats,
+        Lies::Unbound,
+    ];
     let of = |kind| judged.iter().filter(move |(lies, _)| *lies == kind).map(|(_, view)| *view).collect::<Vec<_>>();
     kinds.into_iter().filter_map(|kind| finding(scene, kind, &of(kind))).collect()
 }
@@ -38,11 +49,18 @@ fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
         return None;
     }
     let reshaped = scene.target.as_ref().is_ok_and(|target| target.reshaped);
+    let unbound = view.node.binding.is_none();
+    let settled = view.bound && view.node.lies_on(&view.runs_on);
     let kind = match view.memory_nodes() {
         None if scene.vm.auto.vcpus || scene.vm.auto.memory => return None,
+        memory if left_home(view, memory) => Lies::VcpusAway,
+        _ if unbound && !view.bound && view.runs_on.len() > 1 => Lies::Floats,
+        // What lies at home already needs no policy to come there.
+        _ if unbound && settled => return None,
         None if view.runs_on.len() == 1 => Lies::Unbound,
         None => Lies::Floats,
         Some(nodes) if nodes.intersection(&view.runs_on).is_empty() => Lies::Away,
+        Some(nodes) if unbound && nodes.is_subset(&view.runs_on) && view.runs_on.len() == 1 => Lies::Unbound,
         Some(_) if scene.vm.auto.vcpus => return None,
         Some(nodes) if *nodes == view.runs_on && nodes.len() == 1 => return None,
         Some(nodes) if *nodes == view.runs_on => Lies::Straddles,
@@ -50,7 +68,8 @@ fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
         Some(_) => Lies::VcpusWider,
     };
     // A VM that gets other virtual nodes gets other homes with them.
-    if reshaped && kind != Lies::Away {
+    let away = matches!(kind, Lies::Away | Lies::VcpusAway);
+    if reshaped && !away {
         return None;
     }
     let home = scene.target.as_ref().ok().and_then(|target| target.nodes.get(index)).map(|node| &node.home);
@@ -58,10 +77,17 @@ fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
         home.len() > 1 && view.runs_on.is_subset(home) && view.memory_nodes().is_none_or(|m| m == home)
     };
     // No home of fewer nodes would hold it.
-    if kind != Lies::Away && home.is_some_and(several) {
+    if !away && home.is_some_and(several) {
         return None;
     }
     Some(kind)
+}
+
+/// Whether none of its vCPUs may run at the home that somebody decided on, and its memory is there or unknown.
+fn left_home(view: &NodeView<'_>, memory: Option<&NodeSet>) -> bool {
+    view.node.decided.as_ref().is_some_and(|home| {
+        view.runs_on.intersection(home).is_empty() && memory.is_none_or(|nodes| nodes.is_subset(home))
+    })
 }
 
 fn finding(scene: &Scene<'_>, kind: Lies, views: &[&NodeView<'_>]) -> Option<Finding> {
@@ -71,7 +97,10 @@ fn finding(scene: &Scene<'_>, kind: Lies, views: &[&NodeView<'_>]) -> Option<Fin
     let who = if ids.len() == 1 { first.called(vm) } else { format!("virtual nodes {}", list(&ids)) };
     let seen: Vec<String> = views.iter().map(|view| seen(scene, view)).collect();
     let cost = scene.locality(views.iter().copied()).filter(|cost| cost.factor() > 1.0);
-    let (what, harm, sentence, because) = words(kind, &who, first, views.len() == 1);
+    let (what, harm, mut sentence, because) = words(kind, &who, first, views.len() == 1);
+    if let Some(said) = pages(kind, views) {
+        sentence = said;
+    }
     let note = kind == Lies::Unbound && !vm.vnuma;
     let spots = views.iter().flat_map(|view| places(scene, kind, view));
     let mut found = Finding::new(what, harm, sentence, because).seen(seen.join("; ")).at(spots);
@@ -82,12 +111,28 @@ fn finding(scene: &Scene<'_>, kind: Lies, views: &[&NodeView<'_>]) -> Option<Fin
         found = found.note();
     }
     let advice = match kind {
+        Lies::VcpusAway => "bind the vCPUs to its home again",
         Lies::Away => "bring memory and vCPUs to one home",
         Lies::VcpusWider | Lies::Floats => "bind vCPUs and memory to one home",
         Lies::MemoryWider | Lies::Straddles => "keep vCPUs and memory on one home",
         Lies::Unbound => "bind the memory to the node of its vCPUs",
     };
     Some(found.cure(advice, &[Aspect::Home]))
+}
+
+/// How much memory is away, where that is known.
+fn pages(kind: Lies, views: &[&NodeView<'_>]) -> Option<String> {
+    if !matches!(kind, Lies::Away | Lies::MemoryWider) {
+        return None;
+    }
+    let (mut away, mut total, mut nodes) = (Bytes(0), Bytes(0), NodeSet::new());
+    for view in views {
+        let resident = view.node.resident.as_ref().filter(|resident| resident.values().any(|bytes| bytes.0 > 0))?;
+        away = away.saturating_add(home::away(resident, &view.runs_on));
+        total = total.saturating_add(resident.values().copied().sum());
+        nodes = nodes.union(&home::nodes_of_memory(resident).difference(&view.runs_on));
+    }
+    Some(format!("{away} of {total} of its memory are away from home, on {}", named(&nodes)))
 }
 
 fn seen(scene: &Scene<'_>, view: &NodeView<'_>) -> String {
@@ -99,7 +144,10 @@ fn seen(scene: &Scene<'_>, view: &NodeView<'_>) -> String {
         Some(binding) => format!("memory {} on {}", binding.mode, named(&binding.nodes)),
         None => "memory not bound".to_owned(),
     };
-    format!("{}: vCPUs on {cpus}; {memory}", view.called(scene.vm))
+    let on = |(node, bytes): (&NodeId, &Bytes)| format!("{bytes} on node {node}");
+    let resident: Vec<String> = view.node.resident.iter().flatten().map(on).collect();
+    let resident = if resident.is_empty() { String::new() } else { format!(", {}", resident.join(", ")) };
+    format!("{}: vCPUs on {cpus}; {memory}{resident}", view.called(scene.vm))
 }
 
 fn places(scene: &Scene<'_>, kind: Lies, view: &NodeView<'_>) -> Vec<Spot> {
@@ -133,6 +181,12 @@ fn words(kind: Lies, who: &str, first: &NodeView<'_>, single: bool) -> (&'static
                 false => format!("the memory of {who} is bound to other nodes than those where their vCPUs run"),
             },
             "every access goes over the links between the nodes: it takes longer, and the links carry less than a node's own memory",
+        ),
+        Lies::VcpusAway => (
+            "vcpus_away",
+            Harm::Waits,
+            format!("{their} vCPUs may run on {}, away from home", named(&first.runs_on)),
+            "the memory is at home: every access goes over the links between the nodes",
         ),
         Lies::VcpusWider => (
             "vcpus_leave_memory",

@@ -2,10 +2,16 @@
 
 mod caches;
 mod cores;
+mod cpuset;
 mod distances;
 mod helpers;
+pub(crate) mod host;
+mod limits;
 mod locality;
+mod manager;
+mod policy;
 mod start;
+mod unknown;
 mod width;
 
 pub(crate) use distances::told;
@@ -24,6 +30,12 @@ pub(crate) fn all(scene: &Scene<'_>) -> Vec<Finding> {
         helpers::findings,
         caches::findings,
         distances::findings,
+        // Of a VM that runs.
+        cpuset::findings,
+        policy::findings,
+        unknown::findings,
+        limits::findings,
+        manager::findings,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(scene)).collect();
     findings.sort_by(Finding::order);
@@ -52,4 +64,9 @@ fn vcpus(set: &topology::CpuSet) -> String {
 /// `CPU 3`, `CPUs 0-3`.
 fn cpus(set: &topology::CpuSet) -> String {
     if set.len() == 1 { format!("CPU {set}") } else { format!("CPUs {set}") }
+}
+
+/// The file that says how many huge pages of a size a node sets aside.
+fn pool(node: topology::NodeId, size: topology::Bytes) -> String {
+    format!("/sys/devices/system/node/node{node}/hugepages/hugepages-{}kB/nr_hugepages", size.0 >> 10)
 }

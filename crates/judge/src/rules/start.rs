@@ -13,6 +13,7 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     found.extend(no_such_node(scene));
     found.extend(no_such_cpu(scene));
     found.extend(no_room(scene));
+    found.extend(no_room_beside_others(scene));
     found.extend(no_huge_pages(scene));
     found
 }
@@ -54,7 +55,7 @@ fn no_such_node(scene: &Scene<'_>) -> Option<Finding> {
     let mut missing = NodeSet::new();
     let mut spots = Vec::new();
     let own = scene.views.iter().filter(|view| view.node.own_binding);
-    let own = own.filter_map(|view| Some((Part::MemoryNode(view.node.id), view.memory_nodes()?)));
+    let own = own.filter_map(|view| Some((Part::MemoryNode(view.node.id), view.bound_nodes()?)));
     let whole = vm.memory_tune.as_ref().map(|binding| (Part::MemoryTune, &binding.nodes));
     let without_memory = |node: &topology::NodeId| scene.machine.node(*node).is_none_or(|node| node.memory == Bytes(0));
     for (part, nodes) in own.chain(whole) {
@@ -128,11 +129,8 @@ fn no_room(scene: &Scene<'_>) -> Vec<Finding> {
     }
     let mut found = Vec::new();
     for nodes in sets.into_keys() {
-        let inside: Vec<_> = scene
-            .views
-            .iter()
-            .filter(|view| view.memory_nodes().is_some_and(|bound| bound.is_subset(&nodes)))
-            .collect();
+        let inside: Vec<_> =
+            scene.views.iter().filter(|view| view.bound_nodes().is_some_and(|bound| bound.is_subset(&nodes))).collect();
         let (needed, there) = (inside.iter().map(|view| view.node.memory).sum::<Bytes>(), scene.memory_of(&nodes));
         if needed <= there || there == Bytes(0) {
             continue;
@@ -149,6 +147,43 @@ fn no_room(scene: &Scene<'_>) -> Vec<Finding> {
         found.push(one.cure("give it homes that hold it", &[Aspect::Home]));
     }
     found
+}
+
+/// A definition that is bound to nodes which would hold it, were the others not there.
+fn no_room_beside_others(scene: &Scene<'_>) -> Option<Finding> {
+    let strict = |binding: &&crate::Binding| binding.mode == "strict" || binding.mode == "restrictive";
+    let mut bound: BTreeMap<&NodeSet, Bytes> = BTreeMap::new();
+    for node in scene.vm.nodes.iter().filter(|_| scene.running().is_none()) {
+        if let Some(binding) = node.binding.as_ref().filter(strict) {
+            let sum = bound.entry(&binding.nodes).or_default();
+            *sum = sum.saturating_add(node.memory);
+        }
+    }
+    let held = |nodes: &NodeSet| nodes.iter().map(|node| scene.others.of(node).memory).sum::<Bytes>();
+    let is_full = |(nodes, needed): &(&NodeSet, Bytes)| {
+        let there = scene.memory_of(nodes);
+        *needed <= there && *needed > there.saturating_sub(held(nodes))
+    };
+    let (nodes, needed) = bound.into_iter().find(is_full)?;
+    let sentence = format!(
+        "{needed} of it are bound to {}, which has {}, and others hold {} of that",
+        named(nodes),
+        scene.memory_of(nodes),
+        held(nodes)
+    );
+    let because =
+        "memory that is bound and does not fit is not taken elsewhere: the kernel kills a VM, or QEMU does not start";
+    let found = Finding::new("no_room_beside_others", Harm::Refused, sentence, because);
+    let found = found.at(scene.views.iter().flat_map(|view| scene.memory_spots(view)));
+    let others_hold = |target: &crate::Target| target.nodes.iter().any(|node| !node.home.is_subset(nodes));
+    match scene.target.as_ref().is_ok_and(others_hold) {
+        true => Some(found.cure("give it a home that has room beside them", &[Aspect::Home])),
+        false => {
+            let mut found = found;
+            found.cure.advice = "no home of the machine has room: stop another VM, or take another machine".to_owned();
+            Some(found)
+        }
+    }
 }
 
 /// Pools of huge pages that are too small, where the machine says what it has.
@@ -178,8 +213,7 @@ fn no_huge_pages(scene: &Scene<'_>) -> Vec<Finding> {
             let sentence = format!("node {home} has {there} in huge pages of {size}, and the VM needs {needed} there");
             let because = "huge pages are set aside node by node; QEMU ends when its node has too few";
             let one = Finding::new("no_huge_pages", Harm::Refused, sentence, because);
-            let file =
-                format!("/sys/devices/system/node/node{home}/hugepages/hugepages-{}kB/nr_hugepages", size.0 >> 10);
+            let file = super::pool(home, size);
             let mut one =
                 one.at(scene.spots([Part::HugePages])).seen(format!("needed: {}", plural(count as usize, "page")));
             one.cure.advice = "reserve them on the node, best at boot, before memory is in pieces".to_owned();

@@ -1,12 +1,11 @@
 //! Carrying out one action on one VM.
 
 use super::AffinityManager;
-use super::drifting::client_mappings;
+use super::confine::client_mappings;
 use super::tracked::Tracked;
 use crate::capabilities::NEEDS_PTRACE;
 use crate::counters;
-use crate::drift::policy_nodes;
-use crate::memory::Mapping;
+use crate::memory::{Mapping, policy_nodes};
 use crate::moving::{self, Move, Moved, Pace, Surroundings};
 use crate::root::Root;
 use crate::vm::VmClient;

@@ -128,7 +128,7 @@ fn limits(root: &Root, tracked: &Tracked) -> VmLimits {
         memory_max: amount("memory.max"),
         memory_high: amount("memory.high"),
         cpu_milli_max: path.and_then(|path| cgroup::least(root, path, "cpu.max", cpu_milli)),
-        memory_nodes: tracked.allowed.clone(),
+        memory_nodes: tracked.allowed_now(root),
         cpus: tracked.allowed_cpus.clone(),
         nice: scheduling.iter().map(|(nice, _)| *nice).max_by_key(|nice| nice.abs()),
         class: scheduling.iter().find_map(class),

@@ -3,7 +3,7 @@
 mod accounts;
 mod act;
 mod bind;
-mod drifting;
+mod confine;
 mod examination;
 mod mobility;
 mod scan;
@@ -26,7 +26,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
-use topology::{Bytes, CpuId, CpuSet, Machine, NodeId};
+use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 use tracked::{Around, Tracked};
 
 /// Asks a VM's monitor which thread runs which vCPU, for VMs whose threads have no names. `None`: it does not say.
@@ -115,7 +115,7 @@ const OTHER_FILES: usize = 256;
 const MOST_FILES: usize = 1 << 16;
 
 impl LinuxHost {
-    /// Reads the machine. Nothing is changed before [`Act::carry_out`] or [`LinuxHost::cure`].
+    /// Reads the machine. Nothing is changed before [`Act::carry_out`] or [`Act::confine`].
     ///
     /// # Errors
     /// The machine cannot be read.
@@ -363,5 +363,14 @@ impl Act for LinuxHost {
                 actor.move_memory(*client, *from, *to, *at_most, pace)
             }
         }
+    }
+
+    fn confine(&mut self, vm: &VmKey, nodes: &NodeSet) -> Result<Done, ActionError> {
+        let allowed = self.options.confine;
+        let (mut actor, _) = self.actor(vm)?;
+        if !allowed {
+            return Err(actor.failed("confine it", "cgroups may not be written (see HostOptions::confine)"));
+        }
+        actor.confine(nodes)
     }
 }

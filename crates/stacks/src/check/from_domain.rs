@@ -33,7 +33,7 @@ pub fn shaped(domain: &Domain, text: &str) -> ShapedVm {
         huge_pages: domain.huge_pages.clone(),
         spots: root.map(|root| spots(root, domain)).unwrap_or_default(),
         xml: Some(root.map(|root| facts(root, domain)).unwrap_or_default()),
-        process: None,
+        ..ShapedVm::default()
     }
 }
 
@@ -54,6 +54,7 @@ fn nodes(domain: &Domain) -> Vec<ShapedNode> {
             binding: own(cell.id).or_else(|| whole.clone()),
             own_binding: own(cell.id).is_some(),
             distances: cell.distances.clone(),
+            ..ShapedNode::default()
         })
         .collect();
     let named = nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.vcpus));

@@ -1,85 +1,15 @@
-//! Drift of every VM on this host, and its cures.
+//! Confining the cgroup of a VM to the nodes of its home, so that the kernel rebinds the policy of its memory.
 
-use super::LinuxHost;
 use super::act::Actor;
-use super::tracked::Tracked;
-use crate::cgroup::{self, VmCgroup, rebound};
-use crate::counters;
-use crate::drift::{ClientFacts, Cure, Finding, Homes, HostFacts, VmFacts, compare};
-use crate::error::LinuxError;
-use crate::memory::{Mapping, mappings_in};
+use crate::cgroup::{self, VmCgroup};
+use crate::memory::{Mapping, mappings_in, policy_nodes};
 use crate::root::Root;
-use crate::sys;
 use crate::vm::VmClient;
-use scheduler::{Act, ActionError, Done, Mobility};
+use scheduler::{ActionError, Done, rebound};
 use topology::{Bytes, NodeSet};
 
 /// Memory of QEMU's own that the kernel may move at once when a cpuset is written.
 const MOST_AWAY: Bytes = Bytes::from_mib(16);
-
-impl LinuxHost {
-    /// Compares homes, pages, policies, cpusets and affinities of every VM, each page range by the kernel's own words: it walks page
-    /// tables, so call it when somebody asks, not every period. A client without an entry in `homes` is compared with the home that
-    /// its threads and pages suggest. Nothing on a host with one node.
-    ///
-    /// # Errors
-    /// Nothing at all can be read.
-    pub fn drift(&mut self, homes: &Homes) -> Result<Vec<Finding>, LinuxError> {
-        self.follow_hotplug();
-        self.find(sys::since_boot_ns(), crate::capabilities::Rights::own(), None, super::Depth::Usual)?;
-        let root = &self.options.root;
-        let free = |node: &topology::Node| (node.id, counters::free_huge_pages(root, node.id));
-        let host = HostFacts {
-            machine: &self.machine,
-            auto_numa: counters::auto_numa(root),
-            huge_pages_free: self.machine.nodes.iter().map(free).collect(),
-        };
-        Ok(self.vms.values().flat_map(|tracked| compare(&host, &facts(root, tracked), homes)).collect())
-    }
-
-    /// Carries out a cure of [`LinuxHost::drift`]. [`Cure::ByHand`] changes nothing and is an error.
-    ///
-    /// # Errors
-    /// As [`Act::carry_out`].
-    pub fn cure(&mut self, cure: &Cure) -> Result<Done, ActionError> {
-        match cure {
-            Cure::Act { action } => self.carry_out(action),
-            Cure::Confine { vm, nodes } => {
-                let allowed = self.options.confine;
-                let (mut actor, _) = self.actor(vm)?;
-                if !allowed {
-                    return Err(actor.failed("confine it", "cgroups may not be written (see HostOptions::confine)"));
-                }
-                actor.confine(nodes)
-            }
-            Cure::ByHand { advice } => {
-                Err(ActionError::Failed { vm: String::new(), operation: "mend it".to_owned(), reason: advice.clone() })
-            }
-        }
-    }
-}
-
-fn facts<'a>(root: &Root, tracked: &'a Tracked) -> VmFacts<'a> {
-    let pid = tracked.vm.key.pid;
-    let (fixed, threads_fixed) = match &tracked.mobility {
-        Mobility::Movable => (None, false),
-        Mobility::MemoryFixed { because } => (Some(because.clone()), false),
-        Mobility::Fixed { .. } => (crate::pins::why_fixed(root, &tracked.vm), true),
-    };
-    let of = |client: &'a VmClient| ClientFacts {
-        client,
-        affinity: client.thread_ids.iter().filter_map(|&id| Some((id, sys::affinity(id).ok()?))).collect(),
-        mappings: client_mappings(root, pid, client),
-    };
-    VmFacts {
-        vm: &tracked.vm,
-        cgroup: &tracked.cgroup,
-        allowed: tracked.allowed_now(root),
-        fixed,
-        threads_fixed,
-        clients: tracked.vm.clients.iter().map(of).collect(),
-    }
-}
 
 /// What the kernel says about a client's memory; the reason, as a sentence, where it does not.
 pub(super) fn client_mappings(root: &Root, pid: u32, client: &VmClient) -> Result<Vec<Mapping>, String> {
@@ -100,7 +30,7 @@ pub(super) fn client_mappings(root: &Root, pid: u32, client: &VmClient) -> Resul
 impl Actor<'_> {
     /// Writes the `cpuset.mems` of the VM's own cgroup, after its memory is on `nodes`: the kernel then only rebinds policies, and does it
     /// as was computed beforehand. Never widens.
-    fn confine(&mut self, nodes: &NodeSet) -> Result<Done, ActionError> {
+    pub(super) fn confine(&mut self, nodes: &NodeSet) -> Result<Done, ActionError> {
         let operation = format!("confine it to the memory of nodes {nodes}");
         let fail = |actor: &Self, reason: String| Err(actor.failed(operation.clone(), reason));
         let pid = self.tracked.vm.key.pid;
@@ -147,7 +77,7 @@ impl Actor<'_> {
                 if outside(nodes) > MOST_AWAY {
                     return Err(format!("{} of its memory are on other nodes: move them first", outside(nodes)));
                 }
-                let Some(bound) = crate::drift::policy_nodes(&mapping.policy) else { continue };
+                let Some(bound) = policy_nodes(&mapping.policy) else { continue };
                 let after = rebound(&bound, allowed, nodes);
                 let is_file = client.regions.iter().any(|region| region.kind == crate::vm::RegionKind::Memfd);
                 if !is_file && outside(&after) > MOST_AWAY {
@@ -171,6 +101,6 @@ impl Actor<'_> {
 
 /// A mapping's policy, if it names a node other than these.
 pub(super) fn stale(mapping: &Mapping, nodes: &NodeSet) -> Option<String> {
-    let bound = crate::drift::policy_nodes(&mapping.policy)?;
+    let bound = policy_nodes(&mapping.policy)?;
     (!bound.is_subset(nodes)).then(|| mapping.policy.clone())
 }

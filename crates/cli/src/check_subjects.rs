@@ -1,0 +1,156 @@
+//! What `homenode check` is to judge: definitions in files, in directories, of libvirt and of Proxmox VE, and VMs that run.
+
+use crate::args::CheckArguments;
+use crate::balancer_host::{open, uuid_of};
+use crate::failure::bad_input;
+use crate::{remote_host, vm_choice};
+use anyhow::Context;
+use libvirt::{Connection, LibvirtError};
+use linux::LinuxHost;
+use scheduler::{Observation, Observe, VmKey};
+use stacks::domain::LONGEST_TEXT;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use vm::Manager;
+
+/// How long libvirt may take: a VM can be judged without it.
+const LIBVIRT: Duration = Duration::from_secs(10);
+/// Where Proxmox VE has the configurations of a host's VMs.
+const OF_PROXMOX: &str = "/etc/pve/qemu-server";
+
+/// What is judged.
+pub(crate) enum Subject {
+    /// A definition, and where it comes from.
+    Definition { text: String, source: String },
+    /// A QEMU without libvirt.
+    Process(VmKey),
+}
+
+/// This host, looked at once, when the first VM is asked for that is no file.
+#[derive(Default)]
+pub(crate) struct Here(Option<(LinuxHost, Observation)>);
+
+impl Here {
+    /// The host as it is.
+    pub(crate) fn look(&mut self) -> anyhow::Result<&(LinuxHost, Observation)> {
+        let seen = match self.0.take() {
+            Some(seen) => seen,
+            None => {
+                let mut host = open(None, false)?;
+                let observation = host.examine().context("this host cannot be read")?;
+                (host, observation)
+            }
+        };
+        Ok(self.0.insert(seen))
+    }
+}
+
+/// Everything that the arguments name.
+///
+/// # Errors
+/// Bad input, by its name.
+pub(crate) fn subjects(arguments: &CheckArguments, here: &mut Here) -> anyhow::Result<Vec<Subject>> {
+    let connection = Connection::new(arguments.connect.connect.as_deref());
+    if arguments.all {
+        return all(&connection);
+    }
+    let mut subjects = Vec::new();
+    for what in &arguments.what {
+        let path = Path::new(what);
+        let is_file = what.contains('/') || [".xml", ".conf"].iter().any(|ending| what.ends_with(ending));
+        match what.as_str() {
+            "-" => subjects.push(definition("standard input", std::io::stdin().lock())?),
+            _ if path.is_dir() => subjects.extend(directory(path)?),
+            _ if is_file => subjects.push(file(path)?),
+            name if arguments.connect.connect.is_some() => {
+                let text = connection.domain_xml(name).map_err(remote_host::failure)?;
+                subjects.push(Subject::Definition { text, source: format!("{name}.xml") });
+            }
+            name => subjects.push(vm(name, here)?),
+        }
+    }
+    Ok(subjects)
+}
+
+fn all(connection: &Connection) -> anyhow::Result<Vec<Subject>> {
+    let domains = connection.domains().map_err(remote_host::failure)?;
+    let uuids: Vec<&str> = domains.iter().map(|domain| domain.uuid.as_str()).collect();
+    let texts = connection.domain_xmls(&uuids).map_err(remote_host::failure)?;
+    let one = |(domain, text): (&libvirt::ListedDomain, Result<String, LibvirtError>)| {
+        let text = text.map_err(remote_host::failure)?;
+        Ok(Subject::Definition { text, source: format!("{}.xml", domain.name) })
+    };
+    domains.iter().zip(texts).map(one).collect()
+}
+
+/// The definitions in a directory, by name.
+fn directory(path: &Path) -> anyhow::Result<Vec<Subject>> {
+    let unreadable = |error: std::io::Error| bad_input(format!("{}: cannot be read: {error}", path.display()));
+    let entries = fs::read_dir(path).map_err(unreadable)?;
+    let is_one = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "xml" || ending == "conf");
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_one).collect();
+    files.sort_unstable();
+    if files.is_empty() {
+        let valid = "expected files with libvirt domains (*.xml) or Proxmox VE configurations (*.conf) in it";
+        return Err(bad_input(format!("{}: is a directory without definitions: {valid}", path.display())));
+    }
+    files.iter().map(|path| file(path)).collect()
+}
+
+fn file(path: &Path) -> anyhow::Result<Subject> {
+    let name = path.display();
+    let valid =
+        "expected a file with a libvirt domain, as `virsh dumpxml` prints it, or a Proxmox VE configuration (ID.conf)";
+    let opened = File::open(path).map_err(|error| bad_input(format!("{name}: cannot be read: {error}: {valid}")))?;
+    definition(&name.to_string(), opened)
+}
+
+/// A text of at most the length that a domain has.
+fn definition(name: &str, from: impl Read) -> anyhow::Result<Subject> {
+    let bytes = topology::input::limited(from, LONGEST_TEXT as u64)
+        .map_err(|error| bad_input(format!("{name}: cannot be read: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| bad_input(format!("{name}: is no text (UTF-8)")))?;
+    if text.trim().is_empty() {
+        return Err(bad_input(format!("{name}: is empty: expected a libvirt domain, as `virsh dumpxml` prints it")));
+    }
+    Ok(Subject::Definition { text, source: name.to_owned() })
+}
+
+/// A VM that runs here; or one that does not run, of libvirt or of Proxmox VE.
+fn vm(choice: &str, here: &mut Here) -> anyhow::Result<Subject> {
+    let (host, observation) = here.look()?;
+    let key = match vm_choice::choose(observation, choice, uuid_of) {
+        Ok(key) => key,
+        Err(error) => return defined(choice).unwrap_or_else(|| Err(no_vm(choice, error))),
+    };
+    let vm = host.vms().find(|vm| vm.key == key).context("the VM ended")?;
+    if matches!(vm.origin.manager, Manager::Libvirt | Manager::Openstack | Manager::Kubevirt) {
+        match dumped(vm.uuid.as_deref().unwrap_or(choice)) {
+            Ok(text) => return Ok(Subject::Definition { text, source: format!("{}.xml", vm.key.name) }),
+            Err(why) => eprintln!("homenode: {choice}: judged by its process, since {why}"),
+        }
+    }
+    Ok(Subject::Process(key))
+}
+
+fn dumped(name: &str) -> Result<String, LibvirtError> {
+    Connection::new(None).with_limit(LIBVIRT).ask(&["dumpxml", "--domain", name])
+}
+
+fn defined(choice: &str) -> Option<anyhow::Result<Subject>> {
+    let of_proxmox = Path::new(OF_PROXMOX).join(format!("{choice}.conf"));
+    if choice.parse::<u32>().is_ok() && of_proxmox.is_file() {
+        return Some(file(&of_proxmox));
+    }
+    let text = dumped(choice).ok()?;
+    Some(Ok(Subject::Definition { text, source: format!("{choice}.xml") }))
+}
+
+fn no_vm(choice: &str, error: anyhow::Error) -> anyhow::Error {
+    if Path::new(choice).is_file() {
+        return bad_input(format!("{error:#}. There is a file of this name: give it as ./{choice}"));
+    }
+    error
+}

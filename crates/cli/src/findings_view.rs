@@ -1,0 +1,139 @@
+//! Findings as paragraphs: the same for a definition (`check`) and for a VM that runs (`doctor`).
+
+use crate::text::{WIDTH, count, wrapped};
+use judge::{Finding, Repair, Severity};
+use scheduler::Action;
+use std::fmt::Write;
+use topology::NodeSet;
+
+/// Places that are shown of each finding; `--json` has all.
+const SHOWN_PLACES: usize = 3;
+
+/// `1 problem, 2 notes`: how many there are of each severity, where there are any.
+pub(crate) fn tally(findings: &[Finding]) -> String {
+    let kinds = [(Severity::Problem, "problem"), (Severity::Warning, "warning"), (Severity::Note, "note")];
+    let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let each = kinds.map(|(severity, one)| (of(severity), one)).into_iter().filter(|(number, _)| *number > 0);
+    each.map(|(number, one)| count(number, one)).collect::<Vec<_>>().join(", ")
+}
+
+/// A paragraph for each finding.
+pub(crate) fn paragraphs(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for (index, finding) in findings.iter().enumerate() {
+        text.push('\n');
+        let earlier = findings[..index].iter().position(|other| same_cure(other, finding));
+        one(&mut text, index + 1, finding, earlier.map(|index| index + 1));
+    }
+    text
+}
+
+/// Names and XML are whatever somebody wrote: what would steer a terminal is shown as U+FFFD.
+pub(crate) fn harmless(text: &str) -> String {
+    let lines = text.split_inclusive('\n').map(|line| {
+        let end = if line.ends_with("\r\n") { "\r\n" } else { "\n" };
+        let (line, end) = line.strip_suffix(end).map_or((line, ""), |line| (line, end));
+        line.replace(|letter: char| letter.is_control() && letter != '\t', "\u{fffd}") + end
+    });
+    lines.collect()
+}
+
+fn same_cure(one: &Finding, other: &Finding) -> bool {
+    let cure = |finding: &Finding| {
+        let cure = &finding.cure;
+        (finding.vm.clone(), finding.process, cure.patch.clone(), cure.commands.clone(), cure.repairs.clone())
+    };
+    let nothing = other.cure.patch.is_none() && other.cure.commands.is_empty() && other.cure.repairs.is_empty();
+    one.severity > Severity::Note && !nothing && cure(one) == cure(other)
+}
+
+fn one(text: &mut String, number: usize, finding: &Finding, earlier: Option<usize>) {
+    let head = match finding.severity {
+        Severity::Problem => "PROBLEM",
+        Severity::Warning => "WARNING",
+        Severity::Note => "NOTE   ",
+    };
+    add(text, &format!("{head} {number}  "), &format!("{}: {}", whose(finding), finding.sentence));
+    if !finding.seen.is_empty() {
+        add(text, "  seen:   ", &finding.seen);
+    }
+    let places: Vec<String> = finding.spots.iter().take(SHOWN_PLACES).map(ToString::to_string).collect();
+    if !places.is_empty() {
+        let more = finding.spots.len() - places.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        add(text, "  where:  ", &(places.join(", ") + &more));
+    }
+    if let Some(cost) = &finding.cost {
+        add(text, "  costs:  ", &cost.to_string());
+    }
+    add(text, "  why:    ", finding.because);
+    let cure = &finding.cure;
+    if !cure.advice.is_empty() {
+        let restart = if cure.restart { " (the guest sees it when it is started again)" } else { "" };
+        let as_above = earlier.map(|number| format!(", as in {number}")).unwrap_or_default();
+        add(text, "  cure:   ", &format!("{}{restart}{as_above}", cure.advice));
+    }
+    // A note may well be meant: what would change it is in --json.
+    if earlier.is_some() || finding.severity == Severity::Note {
+        return;
+    }
+    for repair in &cure.repairs {
+        add(text, "  --fix:  ", &planned(repair));
+    }
+    for line in cure.commands.iter().map(String::as_str).chain(cure.patch.iter().flat_map(|patch| patch.lines())) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "    {line}");
+    }
+}
+
+/// `VM web`, `this host`.
+pub(crate) fn whose(finding: &Finding) -> String {
+    finding.vm.as_ref().map_or_else(|| "this host".to_owned(), |name| format!("VM {name}"))
+}
+
+fn nodes(set: &NodeSet) -> String {
+    if set.len() == 1 { format!("node {set}") } else { format!("nodes {set}") }
+}
+
+/// What a repair is going to do.
+fn planned(repair: &Repair) -> String {
+    match repair {
+        Repair::Act { action: Action::Bind { home, cpus, .. } } => {
+            format!("bind vCPUs to CPUs {cpus} of {}", nodes(home))
+        }
+        Repair::Act { action: Action::MoveMemory { from, to, at_most, .. } } => {
+            format!("move up to {at_most} from node {from} to node {to}")
+        }
+        Repair::Confine { nodes: set, .. } => format!("write {set} to the cpuset.mems of its own cgroup"),
+    }
+}
+
+/// What a repair did.
+pub(crate) fn done(repair: &Repair) -> String {
+    match repair {
+        Repair::Act { action: Action::Bind { home, cpus, .. } } => format!("bound to CPUs {cpus} of {}", nodes(home)),
+        Repair::Act { action: Action::MoveMemory { from, to, .. } } => format!("memory: node {from} -> node {to}"),
+        Repair::Confine { nodes: set, .. } => format!("confined to the memory of {}", nodes(set)),
+    }
+}
+
+/// A line with a head, wrapped.
+pub(crate) fn add(text: &mut String, head: &str, words: &str) {
+    let blank = " ".repeat(head.len());
+    for (index, line) in wrapped(words, WIDTH - head.len()).into_iter().enumerate() {
+        let _ = writeln!(text, "{}{line}", if index == 0 { head } else { &blank });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_domain_steers_a_terminal() {
+        assert_eq!(
+            harmless("a\u{9b}31m\rb\tc \u{e4}\r\n-\u{1b}\nend"),
+            "a\u{fffd}31m\u{fffd}b\tc \u{e4}\r\n-\u{fffd}\nend"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! What a program can do about a VM that runs, and doing it.
+//!
+//! **Rule.** A cpuset is its owner's choice and bounds the home. Memory moves only after the bind of its client succeeded, or where none is
+//! needed; a cgroup is confined only after everything else of its VM succeeded. After each VM it is looked at again: if more of its memory
+//! is remote than before, that is said, and nothing more is done.
+//!
+//! **Example.** A cpuset allows CPUs of node 0 only, and somebody decided on node 1. Binding to node 1 fails; so the memory stays on node 0,
+//! where the vCPUs are.
+
+use crate::change::Change;
+use crate::finding::{Finding, Repair, Severity};
+use crate::shaped::Running;
+use scheduler::{
+    Act, Action, ActionError, ClientId, ClientObservation, Done, Host, Mobility, Observation, ObserveError, VmKey, home,
+};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{Bytes, Machine, NodeId, NodeSet};
+
+/// Memory away from home that nobody needs to hear of: a few pages are always somewhere.
+const NEGLIGIBLE: Bytes = Bytes::MIB;
+/// Rounds of repair: where memory has moved, the next look may find that its policy was left behind.
+const ROUNDS: usize = 3;
+
+/// The repairs that bring about a change: threads first, then memory. Threads that another program bound are bound too: somebody asks for it.
+pub(crate) fn of_change(change: &Change<'_>, running: &Running) -> Vec<Repair> {
+    if change.target.reshaped {
+        return Vec::new();
+    }
+    let pins = change.pins();
+    let mut repairs = Vec::new();
+    for (client, node) in running.seen.clients.iter().zip(&change.target.nodes) {
+        let (vm, id) = (running.seen.vm.clone(), client.id);
+        if pins.vcpus.iter().any(|(vcpus, _)| !vcpus.intersection(&node.vcpus).is_empty()) {
+            let (home, cpus) = (node.home.clone(), node.cpus.clone());
+            repairs.push(Repair::Act { action: Action::Bind { vm: vm.clone(), client: id, home, cpus } });
+        }
+        let moves = running.seen.mobility == Mobility::Movable && change.moves_memory();
+        for (&from, &at_most) in client.memory.iter().flatten().filter(|_| moves) {
+            let to = nearest(change.machine(), from, &node.home).filter(|_| !node.home.contains(from));
+            let Some(to) = to.filter(|_| at_most >= NEGLIGIBLE) else { continue };
+            let action = Action::MoveMemory { vm: vm.clone(), client: id, from, to, at_most };
+            repairs.push(Repair::Act { action });
+        }
+    }
+    repairs
+}
+
+/// The home node that is nearest to a node.
+fn nearest(machine: &Machine, node: NodeId, home: &NodeSet) -> Option<NodeId> {
+    home.iter().min_by_key(|&other| (machine.distance(node, other), other))
+}
+
+/// A repair that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tried {
+    /// The finding that it was to mend.
+    pub finding: Finding,
+    /// It.
+    pub repair: Repair,
+    /// What it did; `None` where it failed, or was not done.
+    pub done: Option<Done>,
+    /// Why it failed.
+    pub error: Option<ActionError>,
+    /// Why it was not done.
+    pub skipped: Option<String>,
+}
+
+/// What repairing came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mending {
+    /// What was tried, in order.
+    pub tried: Vec<Tried>,
+    /// More memory is remote than before: what, as a sentence. Nothing was done after that.
+    pub worse: Option<String>,
+}
+
+/// Repairs what a program can, VM by VM. `judge` looks at an observation that [`examine`](scheduler::Observe::examine) made.
+///
+/// # Errors
+/// The host cannot be looked at.
+pub fn mend<H: Host>(host: &mut H, judge: impl Fn(&H, &Observation) -> Vec<Finding>) -> Result<Mending, ObserveError> {
+    let mut mending = Mending::default();
+    let mut observation = host.examine()?;
+    for _ in 0..ROUNDS {
+        let findings = judge(host, &observation);
+        let mut tried = false;
+        for (vm, repairs) in by_vm(&findings) {
+            let before = remote(host.machine(), &observation, &vm);
+            tried |= carry_out(host, &repairs, &mut mending.tried);
+            observation = host.examine()?;
+            let after = remote(host.machine(), &observation, &vm);
+            if after.0 > before.0.saturating_add(NEGLIGIBLE.0) {
+                let name = &vm.name;
+                mending.worse =
+                    Some(format!("{name}: {before} of its memory were remote, {after} are now: nothing more was done"));
+                return Ok(mending);
+            }
+        }
+        if !tried {
+            break;
+        }
+    }
+    Ok(mending)
+}
+
+type Wanted<'a> = Vec<(&'a Repair, &'a Finding)>;
+
+/// What is to be done for each VM, each repair once: threads first, then memory, then its cgroup.
+fn by_vm(findings: &[Finding]) -> BTreeMap<VmKey, Wanted<'_>> {
+    let mut all = BTreeMap::<VmKey, Wanted<'_>>::new();
+    for finding in findings.iter().filter(|finding| finding.severity > Severity::Note) {
+        for repair in &finding.cure.repairs {
+            let wanted = all.entry(repair.vm().clone()).or_default();
+            if !wanted.iter().any(|(other, _)| *other == repair) {
+                wanted.push((repair, finding));
+            }
+        }
+    }
+    for wanted in all.values_mut() {
+        // A client is bound once: what a manager is to be told is then told too.
+        let mut bound = BTreeSet::new();
+        wanted.retain(|(repair, _)| repair.binds().is_none_or(|client| bound.insert(client)));
+        wanted.sort_by_key(|(repair, _)| repair.turn());
+    }
+    all
+}
+
+/// Whether anything was tried.
+fn carry_out(host: &mut impl Act, wanted: &Wanted<'_>, tried: &mut Vec<Tried>) -> bool {
+    let mut unbound = BTreeSet::new();
+    let (mut failed, mut any) = (false, false);
+    for &(repair, finding) in wanted {
+        if tried.iter().any(|earlier| earlier.repair == *repair && earlier.done.is_none()) {
+            failed = true;
+            unbound.extend(repair.binds());
+            continue;
+        }
+        let mut one =
+            Tried { finding: finding.clone(), repair: repair.clone(), done: None, error: None, skipped: None };
+        one.skipped = match repair {
+            Repair::Act { action: Action::MoveMemory { client, .. } } if unbound.contains(client) => {
+                Some("its vCPUs could not be bound there: the memory stays with them".to_owned())
+            }
+            Repair::Confine { .. } if failed => Some("what comes before it failed".to_owned()),
+            _ => None,
+        };
+        if one.skipped.is_none() {
+            let result = match repair {
+                Repair::Act { action } => host.carry_out(action),
+                Repair::Confine { vm, nodes } => host.confine(vm, nodes),
+            };
+            match result {
+                Ok(done) => one.done = Some(done),
+                Err(error) => {
+                    failed = true;
+                    unbound.extend(repair.binds());
+                    one.error = Some(error);
+                }
+            }
+            any = true;
+        }
+        tried.push(one);
+    }
+    any
+}
+
+impl Repair {
+    /// The VM that it changes.
+    pub fn vm(&self) -> &VmKey {
+        match self {
+            Self::Act { action } => action.vm(),
+            Self::Confine { vm, .. } => vm,
+        }
+    }
+
+    fn binds(&self) -> Option<ClientId> {
+        match self {
+            Self::Act { action: Action::Bind { client, .. } } => Some(*client),
+            _ => None,
+        }
+    }
+
+    fn turn(&self) -> u32 {
+        match self {
+            Self::Act { action: Action::Bind { .. } } => 0,
+            Self::Act { .. } => 1,
+            Self::Confine { .. } => 2,
+        }
+    }
+}
+
+/// Memory of a VM that is remote in the mean over the CPUs that its vCPUs may use.
+fn remote(machine: &Machine, observation: &Observation, vm: &VmKey) -> Bytes {
+    let seen = observation.vms.iter().find(|seen| seen.vm == *vm);
+    let of = |client: &ClientObservation| -> u64 {
+        let on = |node: NodeId| home::cpus_on(machine, &client.cpus, node) as f64 / client.cpus.len().max(1) as f64;
+        client.memory.iter().flatten().map(|(&node, bytes)| (bytes.0 as f64 * (1.0 - on(node))) as u64).sum()
+    };
+    Bytes(seen.map_or(0, |seen| seen.clients.iter().map(of).sum()))
+}

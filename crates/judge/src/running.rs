@@ -1,0 +1,179 @@
+//! A VM that runs as a [`ShapedVm`]: what the host shows of it, in the words of a definition.
+
+use crate::shaped::{Binding, GuestCpus, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots};
+use scheduler::{
+    ClientId, ClientObservation, Holding, Observation, Occupancy, OtherThread, OtherThreadKind, VmKey, VmObservation,
+    home,
+};
+use std::collections::BTreeMap;
+use topology::{CpuId, CpuSet, Machine, NodeId, NodeSet};
+
+/// The home of each client, as somebody decided it: the balancer, or an administrator.
+pub type Homes = BTreeMap<(VmKey, ClientId), NodeSet>;
+/// Where a manager believes that each vCPU of a VM may run.
+pub type Believed = BTreeMap<VmKey, BTreeMap<u32, CpuSet>>;
+
+/// What others than the host know of the VMs that run on it.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Homes that a balancer decided on.
+    pub homes: Homes,
+    /// What managers believe of pins.
+    pub believed: Believed,
+}
+
+impl ShapedVm {
+    /// A VM of an observation that [`examine`](scheduler::Observe::examine) made.
+    pub fn of_running(machine: &Machine, seen: &VmObservation, known: &Known) -> Self {
+        let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
+        // A thread that may use the whole machine is not bound.
+        let bound = |cpus: &CpuSet| (!all.is_subset(cpus)).then(|| cpus.clone());
+        let numbered = numbered(seen);
+        let vnuma = seen.clients.len() > 1;
+        let node = |(client, vcpus): (&ClientObservation, &BTreeMap<u32, CpuSet>)| {
+            let decided = known.homes.get(&(seen.vm.clone(), client.id)).cloned();
+            node(seen, client, vcpus.keys().map(|&vcpu| CpuId(vcpu)).collect(), decided)
+        };
+        let nodes: Vec<ShapedNode> = seen.clients.iter().zip(&numbered).map(node).collect();
+        let pins = numbered.iter().flatten().filter_map(|(&vcpu, cpus)| Some((vcpu, bound(cpus)?))).collect();
+        let vcpus = nodes.iter().map(|node| node.vcpus.len() as u32).sum();
+        let threads = |kind: OtherThreadKind| seen.other_threads.iter().filter(move |thread| thread.kind == kind);
+        let cpus = |thread: &OtherThread| thread.cpus.as_ref().and_then(bound);
+        let main = threads(OtherThreadKind::Main).find(|thread| thread.cpus.is_some());
+        // Of a thread that nobody looked at nothing is said: as if it ran beside the vCPUs.
+        let beside = || nodes_cpus(seen).filter(|cpus| !all.is_subset(cpus));
+        let works_for = |thread: &OtherThread| seen.clients.iter().position(|client| Some(client.id) == thread.client);
+        let known_cpus = |thread: &&OtherThread| thread.cpus.is_some();
+        Self {
+            name: seen.vm.name.clone(),
+            vcpus,
+            memory: nodes.iter().map(|node| node.memory).sum(),
+            guest: guest(seen, vcpus),
+            guest_unknown: seen.guest.is_none(),
+            vnuma,
+            huge_pages: huge_pages(seen),
+            spots: spots(seen),
+            emulator: main.map_or_else(beside, cpus),
+            iothreads: (1..).zip(threads(OtherThreadKind::Io).filter(known_cpus).map(cpus)).collect(),
+            vhost: threads(OtherThreadKind::Vhost)
+                .filter(known_cpus)
+                .map(|thread| (works_for(thread), cpus(thread)))
+                .collect(),
+            allowed: allowed(machine, seen),
+            running: Some(Running { seen: seen.clone(), believed: known.believed.get(&seen.vm).cloned() }),
+            pins,
+            nodes,
+            ..Self::default()
+        }
+    }
+}
+
+/// CPUs that all vCPUs may use together.
+fn nodes_cpus(seen: &VmObservation) -> Option<CpuSet> {
+    seen.clients.iter().map(|client| client.cpus.clone()).reduce(|one, other| one.union(&other))
+}
+
+/// vCPUs of each client and where they may run. Where they are not known one by one they are numbered in a row.
+fn numbered(seen: &VmObservation) -> Vec<BTreeMap<u32, CpuSet>> {
+    let each_known = seen.clients.iter().all(|client| client.vcpu_cpus.len() == client.vcpus as usize);
+    let mut next = 0;
+    let of = |client: &ClientObservation| {
+        if each_known {
+            return client.vcpu_cpus.clone();
+        }
+        let first = next;
+        next += client.vcpus;
+        (first..next).map(|vcpu| (vcpu, client.cpus.clone())).collect()
+    };
+    seen.clients.iter().map(of).collect()
+}
+
+fn node(seen: &VmObservation, client: &ClientObservation, vcpus: CpuSet, decided: Option<NodeSet>) -> ShapedNode {
+    let id = client.virtual_node.unwrap_or_default();
+    let distances = seen.guest.as_ref().and_then(|guest| guest.distances.get(&id));
+    ShapedNode {
+        id,
+        vcpus,
+        memory: client.memory_size,
+        binding: binding(client),
+        own_binding: true,
+        distances: distances.cloned().unwrap_or_default(),
+        resident: client.memory.clone(),
+        decided,
+    }
+}
+
+/// The policy that all ranges of a client's memory have; nodes of several are taken together.
+fn binding(client: &ClientObservation) -> Option<Binding> {
+    let chosen = || client.chosen_nodes.clone().map(|nodes| Binding { mode: "strict".to_owned(), nodes });
+    let Some(policies) = client.policies.as_ref().filter(|policies| !policies.is_empty()) else { return chosen() };
+    let words = policies.first()?.policy.split([':', '=', ' ']).next()?;
+    let mode = match words {
+        "bind" => "strict",
+        "prefer" => "preferred",
+        "interleave" | "weighted" => "interleave",
+        _ => return None,
+    };
+    let nodes: Vec<&NodeSet> = policies.iter().map(|policy| policy.nodes.as_ref()).collect::<Option<_>>()?;
+    let nodes = nodes.into_iter().fold(NodeSet::new(), |all, nodes| all.union(nodes));
+    (!nodes.is_empty()).then(|| Binding { mode: mode.to_owned(), nodes })
+}
+
+fn guest(seen: &VmObservation, vcpus: u32) -> GuestCpus {
+    match &seen.guest {
+        Some(guest) => GuestCpus {
+            sockets: guest.sockets,
+            dies: guest.dies.max(1),
+            cores: guest.cores,
+            threads: guest.threads.max(1),
+            caches: guest.caches,
+        },
+        None => GuestCpus { sockets: vcpus, dies: 1, cores: 1, threads: 1, caches: GuestCpus::default().caches },
+    }
+}
+
+fn huge_pages(seen: &VmObservation) -> Vec<HugePages> {
+    let of = |client: &ClientObservation| {
+        let cells = client.virtual_node.map(|node| [NodeId(node)].into_iter().collect());
+        client.huge_page_size.map(|size| HugePages { size: Some(size), cells })
+    };
+    seen.clients.iter().filter_map(of).collect()
+}
+
+/// Nodes whose memory and CPUs its cpuset allows, and its node affinity names. A cpuset is its owner's choice, and never widened.
+fn allowed(machine: &Machine, seen: &VmObservation) -> Option<NodeSet> {
+    let usable = machine.node_ids();
+    let limits = seen.limits.as_ref();
+    let memory = limits.and_then(|limits| limits.memory_nodes.clone());
+    let cpus = limits.and_then(|limits| limits.cpus.as_ref()).map(|cpus| home::nodes_of(machine, cpus));
+    let chosen = seen.node_affinity.clone();
+    let all = [memory, cpus, chosen].into_iter().flatten().fold(usable.clone(), |all, set| all.intersection(&set));
+    (all != usable).then_some(all)
+}
+
+fn spots(seen: &VmObservation) -> Spots {
+    let mut spots = BTreeMap::new();
+    let mut add = |part: Part, at: String| {
+        spots.insert(part, Spot { at, line: None });
+    };
+    let options = [(Part::Vcpus, "-smp"), (Part::Topology, "-smp"), (Part::Memory, "-m"), (Part::Cache, "-cpu")];
+    for (part, option) in options {
+        add(part, option.to_owned());
+    }
+    for client in &seen.clients {
+        let id = client.virtual_node.unwrap_or_default();
+        add(Part::Cell(id), format!("-numa node,nodeid={id}"));
+        add(Part::Distances(id), format!("-numa dist,src={id}"));
+        for vcpu in client.vcpu_cpus.keys() {
+            add(Part::VcpuPin(*vcpu), format!("vCPU {vcpu} of process {}", seen.vm.pid));
+        }
+    }
+    add(Part::Emulator, format!("process {}", seen.vm.pid));
+    Spots(spots)
+}
+
+/// What the others on the host hold.
+pub(crate) fn others(machine: &Machine, host: &Observation, vm: &VmKey) -> Occupancy {
+    let others = host.vms.iter().filter(|other| other.vm != *vm).flat_map(|other| &other.clients);
+    Occupancy::of_running(others.map(Holding::of), machine)
+}

@@ -1,0 +1,58 @@
+//! Several VMs that are only defined, on one machine: what each is judged beside.
+//!
+//! **Problem.** Judged one by one, 12 copies of a domain all get the same node, which holds 8 of them.
+//!
+//! **Rule.** VMs whose definitions name homes that hold them come first, then the others; large ones before small ones. Each sees what those
+//! before it hold, where they will live when they are cured.
+//!
+//! **Example.** Nodes of 512 GiB, 12 domains of 64 GiB bound to node 0: 8 stay there, 4 go to node 1.
+
+use crate::scene::NodeView;
+use crate::shaped::ShapedVm;
+use crate::target::{self, Target};
+use scheduler::{NodeUse, Occupancy};
+use std::cmp::Reverse;
+use topology::{Bytes, Machine, NodeSet};
+
+/// What each of some VMs is judged beside, and where it will live; in the order of `vms`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// What others hold: those that run, and those of the VMs that choose before it.
+    pub others: Occupancy,
+    /// Nodes of all its homes; empty where none can be named.
+    pub homes: NodeSet,
+}
+
+/// Solves the homes of some definitions together, beside what `running` says.
+pub fn together(machine: &Machine, running: &Occupancy, vms: &[ShapedVm]) -> Vec<Beside> {
+    let mut order: Vec<usize> = (0..vms.len()).collect();
+    let settled = |vm: &ShapedVm| NodeView::all(machine, vm).iter().all(|view| view.bound && view.runs_on.len() == 1);
+    order.sort_by_key(|&index| (!settled(&vms[index]), Reverse((vms[index].vcpus, vms[index].memory)), index));
+    let mut ledger = running.clone();
+    let mut all = vec![Beside::default(); vms.len()];
+    for index in order {
+        let (vm, others) = (&vms[index], ledger.clone());
+        let target = target::target(machine, &others, vm, &NodeView::all(machine, vm));
+        let mut homes = NodeSet::new();
+        if let Ok(target) = target {
+            homes = target.nodes.iter().fold(homes, |all, node| all.union(&node.home));
+            hold(&mut ledger, &target);
+        }
+        all[index] = Beside { others, homes };
+    }
+    all
+}
+
+/// Adds what a VM will hold: memory in equal parts on the nodes of a home, and vCPUs in turn.
+fn hold(ledger: &mut Occupancy, target: &Target) {
+    for node in &target.nodes {
+        let home: Vec<_> = node.home.iter().collect();
+        let part = Bytes(node.memory.0.div_ceil(home.len().max(1) as u64));
+        for (index, &id) in home.iter().enumerate() {
+            let vcpus = (node.vcpus.len() + home.len() - 1 - index) / home.len();
+            let held: &mut NodeUse = ledger.nodes.entry(id).or_default();
+            held.memory = held.memory.saturating_add(part);
+            held.vcpus = held.vcpus.saturating_add(vcpus as u32);
+        }
+    }
+}

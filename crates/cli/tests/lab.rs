@@ -35,7 +35,7 @@ fn passes(test: &str, script: Option<&str>, programs: &[&Path], files: &[&Path],
 
 #[test]
 fn vms_are_at_home_on_four_nodes_under_kvm() {
-    passes("vms_are_at_home_on_four_nodes_under_kvm", None, &[], &[], 16);
+    passes("vms_are_at_home_on_four_nodes_under_kvm", None, &[], &[], 20);
 }
 
 #[test]

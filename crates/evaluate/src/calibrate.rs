@@ -13,7 +13,7 @@ use crate::world::World;
 use file::Described;
 use fit::Fitted;
 use measure::Measured;
-use regular::Regular;
+use regular::{Irregularity, Regular};
 use std::sync::atomic::AtomicBool;
 use topology::{Bytes, Machine};
 
@@ -26,7 +26,7 @@ pub enum CalibrateError {
         /// Name of the host.
         machine: String,
         /// What is irregular.
-        reason: String,
+        reason: Irregularity,
     },
     /// Nothing can be measured.
     #[error("cannot measure: {0}")]

@@ -1,6 +1,30 @@
 //! Why an evaluation stopped. Everything measured so far is kept in each case.
 
 use crate::journal::JournalError;
+use linux::LinuxError;
+use qemu::{AgentError, QemuError};
+
+/// What the world of an evaluation could not do: start a participant, or say how busy the machine is.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// A VM could not be started.
+    #[error(transparent)]
+    Vm(#[from] QemuError),
+    /// An agent on the host could not be started.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// The host did not answer.
+    #[error(transparent)]
+    Host(#[from] LinuxError),
+    /// There is no way to a participant's agent.
+    #[error("{name}: {problem}")]
+    NoLink {
+        /// The participant.
+        name: String,
+        /// Why.
+        problem: String,
+    },
+}
 
 /// Why an evaluation stopped.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +38,7 @@ pub enum RunError {
         /// The configuration.
         configuration: String,
         /// Why.
-        reason: String,
+        reason: Box<WorldError>,
     },
     /// A participant said nothing in time.
     #[error("{name}: no {awaited} within {seconds} s{}", console_end(.console))]
@@ -50,7 +74,7 @@ pub enum RunError {
     },
     /// The machine does not say how busy it is.
     #[error("cannot read the machine's CPU time: {0}")]
-    Load(String),
+    Load(Box<WorldError>),
     /// Results cannot be written or read.
     #[error("cannot keep results: {0}")]
     Journal(#[from] JournalError),

@@ -40,4 +40,4 @@ pub mod text;
 pub mod validation;
 pub mod world;
 
-pub use errors::RunError;
+pub use errors::{RunError, WorldError};

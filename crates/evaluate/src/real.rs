@@ -1,5 +1,6 @@
 //! This host: agents as child processes, VMs as QEMU processes at their homes.
 
+use crate::WorldError;
 use crate::disturbance::Reading;
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
 use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
@@ -31,14 +32,14 @@ impl ThisHost {
 }
 
 impl World for ThisHost {
-    fn start(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<Box<dyn Participant>>, String> {
+    fn start(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<Box<dyn Participant>>, WorldError> {
         if configuration.vms.is_empty() {
             let started = Instant::now();
-            let agent = NativeAgent::start(&self.agent_program).map_err(|error| error.to_string())?;
+            let agent = NativeAgent::start(&self.agent_program)?;
             return Ok(vec![Box::new(Native { agent, started })]);
         }
         let launches: Vec<Launch> = configuration.vms.iter().map(launch).collect();
-        let reservation = reserve(&launches).map_err(|error| error.to_string())?;
+        let reservation = reserve(&launches)?;
         // If one fails, dropping the others ends them.
         let vms = configuration.vms.iter().zip(&launches);
         let started = vms
@@ -48,8 +49,8 @@ impl World for ThisHost {
         started
     }
 
-    fn cpu_reading(&mut self, pids: &[u32]) -> Result<Reading, String> {
-        let machine = linux::load::machine_cpu_times().map_err(|error| error.to_string())?;
+    fn cpu_reading(&mut self, pids: &[u32]) -> Result<Reading, WorldError> {
+        let machine = linux::load::machine_cpu_times()?;
         let at = self.epoch.elapsed().as_secs_f64();
         // A process that has just ended is noticed by its closed connection.
         let own = pids
@@ -157,12 +158,13 @@ fn launch(resolved: &ResolvedVm) -> Launch {
 }
 
 impl Guest {
-    fn start(name: &str, launch: &Launch) -> Result<Self, String> {
+    fn start(name: &str, launch: &Launch) -> Result<Self, WorldError> {
+        let no_link = |problem: String| WorldError::NoLink { name: name.to_owned(), problem };
         let started = Instant::now();
         let plan_json = serde_json::to_value(&launch.plan).ok();
-        let mut vm = RunningVm::start(launch, &CallOff::default()).map_err(|error| error.to_string())?;
-        let stream = vm.take_agent_stream().ok_or_else(|| format!("{name}: it has no agent port"))?;
-        let reader = stream.try_clone().map_err(|error| format!("{name}: cannot listen to its agent: {error}"))?;
+        let mut vm = RunningVm::start(launch, &CallOff::default())?;
+        let stream = vm.take_agent_stream().ok_or_else(|| no_link("it has no agent port".to_owned()))?;
+        let reader = stream.try_clone().map_err(|error| no_link(format!("cannot listen to its agent: {error}")))?;
         let link = AgentLink::over(name, reader, stream);
         Ok(Self { vm, name: name.to_owned(), link, plan: plan_json, started })
     }

@@ -85,9 +85,9 @@ impl<'a> Runner<'a> {
         let deadline = Instant::now() + Duration::from_secs(u64::from(limits.quiet_seconds));
         let pids = self.pids();
         while Instant::now() < deadline && !self.cancelled.load(Ordering::Relaxed) {
-            let before = self.world.cpu_reading(&pids).map_err(RunError::Load)?;
+            let before = self.world.cpu_reading(&pids).map_err(|error| RunError::Load(error.into()))?;
             std::thread::sleep(QUIET_WINDOW);
-            let after = self.world.cpu_reading(&pids).map_err(RunError::Load)?;
+            let after = self.world.cpu_reading(&pids).map_err(|error| RunError::Load(error.into()))?;
             if !Disturbance::between(&before, &after).rejects(limits.other_cpu_percent) {
                 break;
             }
@@ -116,7 +116,7 @@ impl<'a> Runner<'a> {
         let members = self
             .world
             .start(configuration)
-            .map_err(|reason| RunError::Start { configuration: name.to_owned(), reason })?;
+            .map_err(|error| RunError::Start { configuration: name.to_owned(), reason: error.into() })?;
         // Entered before it is known to work, so that a failure ends it with the others.
         self.teams.insert(index, Team { members, cancelled: self.cancelled });
         self.greet(index)?;
@@ -178,7 +178,7 @@ impl<'a> Runner<'a> {
                 _ => None,
             };
             team.await_all("readiness for the next repetition", limits.repetition_seconds, ready)?;
-            let before = self.world.cpu_reading(&pids).map_err(RunError::Load)?;
+            let before = self.world.cpu_reading(&pids).map_err(|error| RunError::Load(error.into()))?;
             team.send_all(&ToAgent::Go { job }, "a repetition")?;
             let over = move |message| match message {
                 FromAgent::Repetition { job: of, repetition: this, figures } if of == job && this == repetition => {
@@ -187,7 +187,7 @@ impl<'a> Runner<'a> {
                 _ => None,
             };
             let heard = team.await_all("result of a repetition", limits.repetition_seconds, over)?;
-            let after = self.world.cpu_reading(&pids).map_err(RunError::Load)?;
+            let after = self.world.cpu_reading(&pids).map_err(|error| RunError::Load(error.into()))?;
             let disturbance = Disturbance::between(&before, &after);
             let is_rejected = disturbance.rejects(limits.other_cpu_percent);
             rejected += u32::from(is_rejected && repetition > 0);

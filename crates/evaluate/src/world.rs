@@ -1,5 +1,6 @@
 //! Where an experiment runs. [`crate::real`] is this host; tests script one.
 
+use crate::WorldError;
 use crate::disturbance::Reading;
 use crate::resolve::ResolvedConfiguration;
 use std::time::{Duration, Instant};
@@ -81,12 +82,12 @@ pub trait World {
     ///
     /// # Errors
     /// One could not be started; none is left running.
-    fn start(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<Box<dyn Participant>>, String>;
+    fn start(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<Box<dyn Participant>>, WorldError>;
     /// CPU time up to now; `own` is that of homenode and of the processes `pids`.
     ///
     /// # Errors
     /// The machine does not say.
-    fn cpu_reading(&mut self, pids: &[u32]) -> Result<Reading, String>;
+    fn cpu_reading(&mut self, pids: &[u32]) -> Result<Reading, WorldError>;
     /// Now, in UTC, RFC 3339.
     fn timestamp(&self) -> String;
 }

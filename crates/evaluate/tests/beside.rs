@@ -132,10 +132,13 @@ fn what_is_not_a_measured_run_of_the_experiment_is_named() {
     let mut run = run_of("hp-dl380-g6", Script::default());
     run.summary.configurations.iter_mut().for_each(|configuration| configuration.name.push('!'));
     let reason = beside(&experiment(), &mut predicted(), &run).expect_err("no figure");
-    assert!(reason.contains("native, one VM per node") && reason.contains("native!"), "{reason}");
+    assert!(
+        reason.to_string().contains("native, one VM per node") && reason.to_string().contains("native!"),
+        "{reason}"
+    );
     run.summary.name = "other".to_owned();
     let reason = beside(&experiment(), &mut predicted(), &run).expect_err("another experiment");
-    assert!(reason.contains("\"other\"") && reason.contains("\"three\""), "{reason}");
+    assert!(reason.to_string().contains("\"other\"") && reason.to_string().contains("\"three\""), "{reason}");
 }
 
 /// Names and kinds of everything in a JSON value; of a list, of its first element.

@@ -3,6 +3,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, HardwareThread, LlcId, Machine, NodeId};
 
+/// What of a host is not everywhere the same, so that no machine file can say it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Irregularity {
+    /// A node without CPUs or memory.
+    #[error("node {0} has no usable CPU or no memory")]
+    Node(NodeId),
+    /// A node over several sockets.
+    #[error("a node has CPUs of several sockets")]
+    Sockets,
+    /// Numbers that differ.
+    #[error("{owners} differ in how many {members} they have: {counts:?}")]
+    Differ {
+        /// Of what.
+        owners: &'static str,
+        /// Number of what.
+        members: &'static str,
+        /// The numbers.
+        counts: BTreeSet<u32>,
+    },
+    /// Last-level caches that do not have the same number of cores.
+    #[error("{cores} cores of a node share {caches} last-level caches")]
+    Caches {
+        /// Cores of a node.
+        cores: u32,
+        /// Its caches.
+        caches: u32,
+    },
+}
+
 /// The fields of a machine file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Regular {
@@ -41,7 +70,7 @@ impl Regular {
     ///
     /// # Errors
     /// Nodes differ in their CPUs, caches or sockets, or one has no CPU or no memory.
-    pub fn of(machine: &Machine) -> Result<Self, String> {
+    pub fn of(machine: &Machine) -> Result<Self, Irregularity> {
         let mut lost = Vec::new();
         let unusable = machine.threads.len() - machine.usable_threads().count();
         if unusable > 0 {
@@ -50,20 +79,20 @@ impl Regular {
         let nodes: Vec<NodeId> = machine.nodes.iter().map(|node| node.id).collect();
         for node in &machine.nodes {
             if machine.usable_cpus(node.id).is_empty() || node.memory == Bytes(0) {
-                return Err(format!("node {} has no usable CPU or no memory", node.id));
+                return Err(Irregularity::Node(node.id));
             }
         }
         let threads_per_core = same(machine.usable_threads().map(|thread| thread.core), "cores", "hardware threads")?;
         let cores = counted(&nodes, |node| machine.usable_cores(node).len() as u32, "cores")?;
         let sockets = machine.sockets().len() as u32;
         if nodes.iter().any(|&node| machine.sockets_of(node).len() != 1) {
-            return Err("a node has CPUs of several sockets".to_owned());
+            return Err(Irregularity::Sockets);
         }
         let nodes_per_socket =
             same(nodes.iter().flat_map(|&node| machine.sockets_of(node).first()), "sockets", "nodes")?;
         let llcs_per_node = caches(machine, &nodes, &mut lost)?;
         if !cores.is_multiple_of(llcs_per_node) {
-            return Err(format!("{cores} cores of a node share {llcs_per_node} last-level caches"));
+            return Err(Irregularity::Caches { cores, caches: llcs_per_node });
         }
         let sizes: BTreeSet<Option<Bytes>> = machine.llcs.iter().map(|llc| llc.size).collect();
         let memory = machine.nodes.iter().map(|node| node.memory).min().unwrap_or_default();
@@ -104,26 +133,26 @@ impl Regular {
 }
 
 /// How often each of `of` comes, if that is the same for all.
-fn same<T: Ord>(of: impl Iterator<Item = T>, owners: &str, members: &str) -> Result<u32, String> {
+fn same<T: Ord>(of: impl Iterator<Item = T>, owners: &'static str, members: &'static str) -> Result<u32, Irregularity> {
     let mut counts = BTreeMap::<T, u32>::new();
     of.for_each(|one| *counts.entry(one).or_default() += 1);
     let distinct: BTreeSet<u32> = counts.into_values().collect();
     match (distinct.len(), distinct.first()) {
         (1, Some(&count)) => Ok(count),
-        _ => Err(format!("{owners} differ in how many {members} they have: {distinct:?}")),
+        _ => Err(Irregularity::Differ { owners, members, counts: distinct }),
     }
 }
 
-fn counted(nodes: &[NodeId], count: impl Fn(NodeId) -> u32, members: &str) -> Result<u32, String> {
+fn counted(nodes: &[NodeId], count: impl Fn(NodeId) -> u32, members: &'static str) -> Result<u32, Irregularity> {
     let counts: BTreeSet<u32> = nodes.iter().map(|&node| count(node)).collect();
     match (counts.len(), counts.first()) {
         (1, Some(&count)) => Ok(count),
-        _ => Err(format!("nodes differ in how many {members} they have: {counts:?}")),
+        _ => Err(Irregularity::Differ { owners: "nodes", members, counts }),
     }
 }
 
 /// Last-level caches of a node.
-fn caches(machine: &Machine, nodes: &[NodeId], lost: &mut Vec<String>) -> Result<u32, String> {
+fn caches(machine: &Machine, nodes: &[NodeId], lost: &mut Vec<String>) -> Result<u32, Irregularity> {
     if machine.usable_threads().any(|thread| thread.llc.is_none()) {
         lost.push("The last-level caches are not known: the file gives each node one.".to_owned());
         return Ok(1);
@@ -168,7 +197,7 @@ mod tests {
     use super::*;
     use topology::read;
 
-    fn regular(synthetic: &str) -> Result<Regular, String> {
+    fn regular(synthetic: &str) -> Result<Regular, Irregularity> {
         Regular::of(&read::from_synthetic(synthetic).expect(synthetic))
     }
 
@@ -199,14 +228,24 @@ mod tests {
         let machine = read::from_synthetic("pack:2 [numa(memory=4GB)] l3:1 core:4 pu:2").expect("a machine");
         let mut fewer = machine.clone();
         fewer.threads.retain(|thread| thread.id.0 != 15);
-        assert!(Regular::of(&fewer).expect_err("a lone thread").contains("cores differ in how many hardware threads"));
+        assert!(
+            Regular::of(&fewer)
+                .expect_err("a lone thread")
+                .to_string()
+                .contains("cores differ in how many hardware threads")
+        );
         fewer.threads.retain(|thread| thread.id.0 != 14);
         assert!(
-            Regular::of(&fewer).expect_err("a core less").contains("nodes differ in how many cores they have: {3, 4}")
+            Regular::of(&fewer)
+                .expect_err("a core less")
+                .to_string()
+                .contains("nodes differ in how many cores they have: {3, 4}")
         );
         let mut empty = machine.clone();
         empty.nodes[1].memory = Bytes(0);
-        assert!(Regular::of(&empty).expect_err("no memory").contains("node 1 has no usable CPU or no memory"));
+        assert!(
+            Regular::of(&empty).expect_err("no memory").to_string().contains("node 1 has no usable CPU or no memory")
+        );
         let mut uneven = machine;
         uneven.nodes[1].memory = Bytes(8 << 30);
         assert!(Regular::of(&uneven).expect("regular").lost[0].contains("that of the smallest"));

@@ -69,25 +69,43 @@ impl Beside {
     }
 }
 
+/// A measured run that cannot stand beside a prediction, without its directory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BesideError {
+    /// It is of another experiment.
+    #[error("it holds a run of the experiment {found:?}; give one of {wanted:?}")]
+    OtherExperiment {
+        /// What it is of.
+        found: String,
+        /// What it should be of.
+        wanted: String,
+    },
+    /// It has no figure that the prediction has.
+    #[error("it has no measured figure of any of these configurations: {wanted}; it has: {found}")]
+    NoFigure {
+        /// Configurations of the prediction.
+        wanted: String,
+        /// Configurations of the run.
+        found: String,
+    },
+}
+
 /// Puts a measured run beside the figures of a prediction.
 ///
 /// # Errors
-/// It is of another experiment, or has no figure of a configuration that the prediction has: in words, without the directory.
-pub fn beside(experiment: &Experiment, prediction: &mut Prediction, run: &MeasuredRun) -> Result<(), String> {
+/// It is of another experiment, or has no figure of a configuration that the prediction has.
+pub fn beside(experiment: &Experiment, prediction: &mut Prediction, run: &MeasuredRun) -> Result<(), BesideError> {
     if run.summary.name != prediction.name {
-        return Err(format!(
-            "it holds a run of the experiment {:?}; give one of {:?}",
-            run.summary.name, prediction.name
-        ));
+        let (found, wanted) = (run.summary.name.clone(), prediction.name.clone());
+        return Err(BesideError::OtherExperiment { found, wanted });
     }
     let figures = figures(prediction, run);
     if figures.is_empty() {
         let names = |all: Vec<&str>| all.join(", ");
-        return Err(format!(
-            "it has no measured figure of any of these configurations: {}; it has: {}",
-            names(prediction.configurations.iter().map(|one| one.name.as_str()).collect()),
-            names(run.summary.configurations.iter().map(|one| one.name.as_str()).collect()),
-        ));
+        return Err(BesideError::NoFigure {
+            wanted: names(prediction.configurations.iter().map(|one| one.name.as_str()).collect()),
+            found: names(run.summary.configurations.iter().map(|one| one.name.as_str()).collect()),
+        });
     }
     let machine = run.environment.machine.name.clone();
     prediction.notes = notes(experiment, prediction, run, &figures);

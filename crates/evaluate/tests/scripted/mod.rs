@@ -1,5 +1,6 @@
 //! A host that plays a script: agents that answer at once, with the seconds, faults and load that a test asks for.
 
+use evaluate::WorldError;
 use evaluate::disturbance::Reading;
 use evaluate::resolve::{Host, Resolved, ResolvedConfiguration, resolve};
 use evaluate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
@@ -40,7 +41,7 @@ impl ScriptedWorld {
 }
 
 impl World for ScriptedWorld {
-    fn start(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<Box<dyn Participant>>, String> {
+    fn start(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<Box<dyn Participant>>, WorldError> {
         let names: Vec<String> = if configuration.vms.is_empty() {
             vec!["native".to_owned()]
         } else {
@@ -54,7 +55,7 @@ impl World for ScriptedWorld {
     }
 
     /// Every second reading is the one after a repetition: one second later, with the others' load of the script.
-    fn cpu_reading(&mut self, _: &[u32]) -> Result<Reading, String> {
+    fn cpu_reading(&mut self, _: &[u32]) -> Result<Reading, WorldError> {
         if self.readings % 2 == 1 {
             self.clock += 1.0;
             self.busy += self.script.borrow_mut().others.pop_front().unwrap_or(0.0);

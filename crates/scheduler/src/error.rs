@@ -29,9 +29,20 @@ pub enum PlanError {
         /// The nodes.
         nodes: NodeSet,
     },
+    /// Nobody knows how much memory the machine has.
+    #[error(
+        "VM `{vm}`: the memory of {machine} is unknown: no node on which the VM may live says how much it has; describe it, for example with `memory` in a machine file"
+    )]
+    UnknownMemory {
+        /// The VM.
+        vm: String,
+        /// The machine.
+        machine: String,
+    },
     /// The nodes together lack the memory.
     #[error(
-        "VM `{vm}` needs {needed} of memory; {machine} has {available} to give ({by_node}): stop a VM, or make this one smaller"
+        "VM `{vm}` needs {} of memory; {machine} has {} to give ({by_node}): stop a VM, or make this one smaller",
+        needed.told_apart(*available).0, needed.told_apart(*available).1
     )]
     Memory {
         /// The VM.

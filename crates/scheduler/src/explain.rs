@@ -1,7 +1,8 @@
 //! Why this placement, in words.
 
 use crate::host::Host;
-use crate::placement::{Candidate, EXACT_STEPS, Home, Method, Placed};
+use crate::host::RESERVED_PART;
+use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed};
 use crate::sizing::Shape;
 use crate::spec::Spread;
 use crate::{Reason, VmSpec};
@@ -55,30 +56,92 @@ fn comparison(host: &Host, spec: &VmSpec, placed: &Placed) -> String {
     // The facts of nodes that both have stand there already.
     let news: BTreeSet<usize> = other.nodes.difference(&placed.best.nodes).copied().collect();
     let news = if news.is_empty() { String::new() } else { format!(" ({})", facts(host, &news)) };
-    let spread = spec.policy.placement == Spread::Spread;
-    match placed.best.score.advantage_over(&other.score, spread) {
+    let apart = spec.policy.placement != Spread::Consolidate;
+    match advantage(&placed.best, other, apart) {
         Some(advantage) => format!("better than {}{news}: {advantage}", nodes_text(host, other)),
         None => format!("{} would be as good; the lower node numbers are taken", nodes_text(host, other)),
     }
 }
 
-fn straddle(host: &Host, client: usize, home: &Home) -> Reason {
-    let shares = if home.equal { "interleaved in equal parts" } else { "filled as there is room" };
+/// The first cost in which `other` is worse, in words; `None` between equals.
+fn advantage(best: &Candidate, other: &Candidate, apart: bool) -> Option<String> {
+    let (own, others) = (&best.cost, &other.cost);
+    let whole = |eighths: u64| eighths as f64 / 8.0;
+    let advantage = if own.stacked != others.stacked {
+        let (own, others) = (whole(own.stacked), whole(others.stacked));
+        format!("{own} vCPUs beyond the hardware threads of their node, not {others}")
+    } else if own.lost != others.lost {
+        format!("{} lost, not {}", lost(&best.lost, apart), lost(&other.lost, apart))
+    } else if own.unused != others.unused {
+        "more nodes, as policy.placement asks".to_owned()
+    } else if own.apart != others.apart {
+        "its nodes are nearer to each other".to_owned()
+    } else if own.crowding != others.crowding {
+        "its CPUs are less crowded by what runs already".to_owned()
+    } else if own.fullness != others.fullness {
+        "a smaller part of its memory is in use".to_owned()
+    } else {
+        return None;
+    };
+    Some(advantage)
+}
+
+/// `1.24 CPUs (1 to waiting and shared cores, 0.24 to distance between its clients)`.
+fn lost(lost: &Lost, apart: bool) -> String {
+    let cpus = |micro: u64| format!("{}", (micro as f64 / 1e4).round() / 100.0);
+    let siblings = if apart { 0 } else { lost.siblings };
+    let causes = [
+        (lost.cpu, "waiting and shared cores"),
+        (lost.memory, "remote memory"),
+        (siblings, "distance between its clients"),
+    ];
+    let told: Vec<String> = causes
+        .iter()
+        .filter(|(micro, _)| *micro >= LOST_STEP)
+        .map(|(micro, to)| format!("{} to {to}", cpus(*micro)))
+        .collect();
+    let all = cpus(lost.cpu + lost.memory + siblings);
+    if told.is_empty() { format!("{all} CPUs") } else { format!("{all} CPUs ({})", told.join(", ")) }
+}
+
+/// Why the virtual nodes follow what is free now.
+pub(crate) fn sized_by_free(by_size: &Candidate, by_free: &Candidate) -> Reason {
     Reason {
-        choice: format!("client {client} on {} nodes: {}", home.nodes.len(), host.ids(&home.nodes)),
+        choice: "sized by what is free now".to_owned(),
         because: format!(
-            "no single node has room for it; these are the fewest that do, the nearest first; memory is {shares}"
+            "by the sizes of the machine's nodes, {} would be lost; so it is {}",
+            lost(&by_size.lost, false),
+            lost(&by_free.lost, false)
         ),
     }
+}
+
+/// Why a client has several nodes.
+fn straddle(host: &Host, client: usize, home: &Home) -> Reason {
+    let lives: Vec<usize> =
+        home.nodes.iter().zip(&home.milli).filter(|(_, milli)| **milli > 0).map(|(&node, _)| node).collect();
+    let because = if home.equal {
+        "the fewest nodes that it needs; its memory is interleaved in equal parts".to_owned()
+    } else {
+        let amounts = home.nodes.iter().zip(&home.bytes).filter(|(_, bytes)| **bytes > 0);
+        let told: Vec<String> =
+            amounts.map(|(&node, &bytes)| format!("{} on node {}", Bytes(bytes), host.nodes[node].id)).collect();
+        let (word, has) = if lives.len() == 1 { ("node", "has") } else { ("nodes", "have") };
+        let ids = host.ids(&lives);
+        format!(
+            "its vCPUs live on {word} {ids}, which {has} no room for all of its memory: {}, the nearest with room",
+            told.join(", ")
+        )
+    };
+    Reason { choice: format!("client {client} on {} nodes: {}", home.nodes.len(), host.ids(&home.nodes)), because }
 }
 
 fn method(method: Method) -> Option<Reason> {
     let because = match method {
         Method::Exact => return None,
         Method::Heuristic => format!(
-            "more than {EXACT_STEPS} steps would be needed to look at every placement: greedy from several starts, then moves and swaps"
+            "it would take too long to look at every placement (more than {EXACT_STEPS} steps on 8 nodes): greedy from several starts, then moves and swaps"
         ),
-        Method::Everywhere => "the VM fits only if each of its clients may use every node".to_owned(),
     };
     Some(Reason { choice: "search: not exhaustive".to_owned(), because })
 }
@@ -123,9 +186,6 @@ fn crowded(host: &Host, best: &Candidate) -> Vec<String> {
     over.collect()
 }
 
-/// Less than this part of a node's memory left over is worth a word: the kernel and QEMU itself need some.
-const TIGHT_PART: u64 = 32;
-
 fn tight(host: &Host, best: &Candidate) -> Vec<String> {
     let mut bytes: BTreeMap<usize, u64> = BTreeMap::new();
     for home in &best.homes {
@@ -136,7 +196,7 @@ fn tight(host: &Host, best: &Candidate) -> Vec<String> {
     let tight = bytes.into_iter().filter_map(|(index, bytes)| {
         let node = &host.nodes[index];
         let left = node.available.saturating_sub(bytes);
-        (left < node.memory / TIGHT_PART).then(|| {
+        (left < node.memory / RESERVED_PART).then(|| {
             format!("memory only just fits: {} of node {}'s {} stay free", Bytes(left), node.id, Bytes(node.memory))
         })
     });

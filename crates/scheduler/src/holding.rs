@@ -1,9 +1,14 @@
 //! What running VMs hold of a machine, node by node: the one rule, whoever tells of the VMs, for placement, `top` and balancing.
 //!
-//! A vCPU counts on the node of its CPUs; one that may use several nodes counts on each in turn. Memory that is resident counts where it is. Memory
-//! that is promised and not yet resident is expected where it is bound to, or else where the vCPUs are.
+//! **Problem.** A VM that runs was promised vCPUs and memory, part of which it uses now. Who places another VM must know both.
 //!
-//! A client of two vCPUs on node 1 that may have 4 GiB and has 1 GiB on node 0, unbound: 2 vCPUs and 3 GiB of node 1, 1 GiB of node 0.
+//! **Rule.** A vCPU counts on the node of its CPUs; one that may use several nodes counts on each in turn. Memory that is
+//! resident counts where it is; what is promised and not resident is expected where it is bound to, or else where the vCPUs are.
+//!
+//! **Properties.** Each vCPU counts once. Nothing that is promised is lost but the rounding of a division.
+//!
+//! **Example.** A client of two vCPUs on node 1 that may have 4 GiB and has 1 GiB on node 0, unbound: 2 vCPUs and 3 GiB of node 1,
+//! 1 GiB of node 0.
 
 use crate::{ClientObservation, NodeUse, Observation, Occupancy};
 use serde::{Deserialize, Serialize};

@@ -36,6 +36,8 @@ pub(crate) struct Host {
     pub(crate) nodes: Vec<HostNode>,
     /// `distances[i][j]`, by index into `nodes`.
     pub(crate) distances: Vec<Vec<u32>>,
+    /// How much farther than its own memory a node's CPUs have it to another's, in thousandths: 0 is local, 1000 twice as far.
+    pub(crate) extra: Vec<Vec<u64>>,
     pub(crate) prefer_ht: bool,
 }
 
@@ -62,7 +64,27 @@ impl Host {
             return Err(PlanError::NoCpu { machine: machine.name.clone(), nodes: allowed });
         }
         let distances = distances(machine, &nodes);
-        Ok(Self { name: machine.name.clone(), nodes, distances, prefer_ht: spec.policy.prefer_ht })
+        Ok(Self::of(machine.name.clone(), nodes, distances, spec.policy.prefer_ht))
+    }
+
+    /// A host of these nodes; `distances[i][j]` by their index.
+    pub(crate) fn of(name: String, nodes: Vec<HostNode>, distances: Vec<Vec<u32>>, prefer_ht: bool) -> Self {
+        let extra = extra(&distances);
+        Self { name, nodes, distances, extra, prefer_ht }
+    }
+
+    /// Bytes that stay free on a node that lends memory or runs over: the kernel and QEMU itself need some.
+    pub(crate) fn reserve(&self, index: usize) -> u64 {
+        self.nodes[index].memory / RESERVED_PART
+    }
+
+    /// The same host with nodes as large as what is free of them now, less the reserve.
+    pub(crate) fn as_free(&self) -> Self {
+        let mut host = self.clone();
+        for (index, node) in host.nodes.iter_mut().enumerate() {
+            node.memory = node.available.saturating_sub(self.reserve(index));
+        }
+        host
     }
 
     /// Cores or hardware threads of the node at this index.
@@ -87,9 +109,23 @@ impl Host {
 
     /// `node 0: 12 GiB, node 1: 3 GiB`.
     pub(crate) fn free_memory(&self) -> String {
+        if let [node] = &self.nodes[..] {
+            return format!("all of it on node {}", node.id);
+        }
         let of = |node: &HostNode| format!("node {}: {}", node.id, Bytes(node.available));
         self.nodes.iter().map(of).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Less than this part of a node's memory left over is worth a word.
+pub(crate) const RESERVED_PART: u64 = 32;
+
+fn extra(distances: &[Vec<u32>]) -> Vec<Vec<u64>> {
+    let of = |from: usize, to: u32| {
+        let own = u64::from(distances[from][from].max(1));
+        (u64::from(to) * 1000 / own).saturating_sub(1000)
+    };
+    distances.iter().enumerate().map(|(from, row)| row.iter().map(|&to| of(from, to)).collect()).collect()
 }
 
 fn allowed_nodes(machine: &Machine, spec: &VmSpec) -> Result<NodeSet, PlanError> {

@@ -52,9 +52,10 @@ pub struct Client {
     pub id: u32,
     /// The virtual nodes that this client carries, by id. Never empty; each virtual node is in exactly one client.
     pub virtual_nodes: Vec<u32>,
-    /// Machine nodes that are its home: one, or the fewest nearest ones where one does not fit.
+    /// Machine nodes that are its home: one, or several where one does not hold it. Its memory lies on these.
     pub home: NodeSet,
-    /// Hardware threads that its vCPUs may use: all usable ones of its home, or of where a home without CPUs is near.
+    /// Hardware threads that its vCPUs may use: all usable ones of the nodes where it lives. Other nodes of its home have
+    /// memory of it only: they have no CPUs, or what its own node lacks lies there.
     pub cpus: CpuSet,
     /// How its memory is bound.
     pub memory_policy: MemoryPolicy,
@@ -88,6 +89,10 @@ pub struct Plan {
     /// What the VM takes of each machine node.
     #[serde(default)]
     pub holdings: BTreeMap<NodeId, NodeUse>,
+    /// CPU time that it loses by where it lives if all its vCPUs are busy, in thousandths of CPUs: vCPUs that wait or share a
+    /// core, remote memory, distance between its clients.
+    #[serde(default)]
+    pub lost_milli_cpus: u64,
     /// Why, in the order of the decisions.
     pub reasons: Vec<Reason>,
     /// What the user should know: overcommitted CPUs, memory that only just fits, a socket count that had to change.

@@ -13,7 +13,8 @@ use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
 /// The result depends on the machine, the occupancy and the spec alone; the order of the machine's lists does not matter.
 ///
 /// # Errors
-/// The spec names nodes that the machine lacks, no CPU may be used, or the nodes together lack the memory.
+/// The spec names nodes that the machine lacks, no CPU may be used, nobody knows how much memory the machine has, or its
+/// nodes together lack the memory.
 pub fn plan(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec) -> Result<Plan, PlanError> {
     plan_within(machine, occupancy, spec, EXACT_STEPS)
 }
@@ -29,13 +30,37 @@ pub fn plan_within(
     exact_steps: usize,
 ) -> Result<Plan, PlanError> {
     let host = Host::new(machine, occupancy, spec)?;
-    let sizing = sizing::size(&host, spec);
-    let demand =
-        |shape: &sizing::Shape| Demand { vcpus: shape.vcpus, memory: shape.memory, least_home: sizing.least_home };
-    let demands: Vec<Demand> = sizing.shapes.iter().map(demand).collect();
-    let placed = placement::place(&host, &demands, spec.policy.placement, exact_steps)
-        .ok_or_else(|| lacks_memory(&host, spec))?;
+    if !machine.memory_is_known() {
+        return Err(PlanError::UnknownMemory { vm: spec.name.clone(), machine: machine.name.clone() });
+    }
+    let (sizing, placed) = sized_and_placed(&host, spec, exact_steps).ok_or_else(|| lacks_memory(&host, spec))?;
     Ok(assemble(&host, spec, &sizing, &placed))
+}
+
+/// The shape that the machine's sizes give the VM, unless what is free now lets less be lost with another: uneven shares of
+/// memory, or more virtual nodes.
+fn sized_and_placed(host: &Host, spec: &VmSpec, exact_steps: usize) -> Option<(Sizing, Placed)> {
+    let place = |sizing: &Sizing| {
+        let demand =
+            |shape: &sizing::Shape| Demand { vcpus: shape.vcpus, memory: shape.memory, least_home: sizing.least_home };
+        let demands: Vec<Demand> = sizing.shapes.iter().map(demand).collect();
+        placement::place(host, &demands, spec.policy.placement, exact_steps)
+    };
+    let by_size = sizing::size(host, spec);
+    let placed = place(&by_size)?;
+    let is_free = spec.policy.virtual_nodes.is_none() && spec.policy.vnuma != Some(false);
+    if placed.best.lost.memory == 0 || !is_free {
+        return Some((by_size, placed));
+    }
+    let mut by_free = sizing::size(&host.as_free(), spec);
+    let other = if by_free.is_balanced(spec) { place(&by_free) } else { None };
+    match other.filter(|other| other.best.cost.loses_less_than(&placed.best.cost)) {
+        Some(other) => {
+            by_free.reasons.insert(1, explain::sized_by_free(&placed.best, &other.best));
+            Some((by_free, other))
+        }
+        None => Some((by_size, placed)),
+    }
 }
 
 /// Plans several VMs that start together: each sees what the others will hold. Plans come in the order of `specs`; large
@@ -82,17 +107,19 @@ fn assemble(host: &Host, spec: &VmSpec, sizing: &Sizing, placed: &Placed) -> Pla
         topology: virtual_topology(host, spec, sizing, homes),
         placement: Placement { clients: homes.iter().enumerate().map(client).collect() },
         holdings: holdings(host, &placed.best),
+        lost_milli_cpus: placed.best.lost.all() / 1000,
         reasons,
         warnings,
     }
 }
 
 fn cpus(host: &Host, home: &Home) -> CpuSet {
-    home.nodes.iter().flat_map(|&node| host.nodes[node].cpus.iter()).collect()
+    let lives = home.nodes.iter().zip(&home.milli).filter(|(_, milli)| **milli > 0);
+    lives.flat_map(|(&node, _)| host.nodes[node].cpus.iter()).collect()
 }
 
 fn memory_policy(spec: &VmSpec, home: &Home) -> MemoryPolicy {
-    let by_rule = if home.nodes.len() > 1 && home.equal { MemoryPolicy::Interleave } else { MemoryPolicy::Bind };
+    let by_rule = if !home.is_one_node() && home.equal { MemoryPolicy::Interleave } else { MemoryPolicy::Bind };
     spec.policy.memory.unwrap_or(by_rule)
 }
 
@@ -135,18 +162,22 @@ fn guest_distances(host: &Host, homes: &[Home]) -> Vec<Vec<u32>> {
     (0..homes.len()).map(|i| (0..homes.len()).map(|j| entry(i, j)).collect()).collect()
 }
 
-/// What the plan takes of each node; vCPUs of a home with several nodes are counted by their CPUs, in whole vCPUs.
+/// What the plan takes of each node, in whole vCPUs: those of homes with several nodes in proportion to what lives on each.
 fn holdings(host: &Host, best: &Candidate) -> BTreeMap<NodeId, NodeUse> {
-    let mut holdings: BTreeMap<NodeId, NodeUse> = BTreeMap::new();
+    let mut milli = vec![0u64; host.nodes.len()];
+    let mut held: BTreeMap<usize, Bytes> = BTreeMap::new();
     for home in &best.homes {
-        let vcpus = home.milli.iter().sum::<u64>().div_ceil(1000);
-        let limits: Vec<u64> = home.milli.iter().map(|&milli| milli.div_ceil(1000)).collect();
-        let whole = crate::divide::in_proportion(vcpus, &home.milli, &limits).unwrap_or(limits);
         for (position, &node) in home.nodes.iter().enumerate() {
-            let entry = holdings.entry(host.nodes[node].id).or_default();
-            entry.vcpus += whole[position] as u32;
-            entry.memory = entry.memory.saturating_add(Bytes(home.bytes[position]));
+            milli[node] += home.milli[position];
+            let memory = held.entry(node).or_default();
+            *memory = memory.saturating_add(Bytes(home.bytes[position]));
         }
     }
-    holdings
+    let limits: Vec<u64> = milli.iter().map(|milli| milli.div_ceil(1000)).collect();
+    let vcpus = milli.iter().sum::<u64>().div_ceil(1000);
+    let whole = crate::divide::in_proportion(vcpus, &milli, &limits).unwrap_or(limits);
+    let of = |(node, memory): (usize, Bytes)| {
+        (host.nodes[node].id, NodeUse { vcpus: whole[node] as u32, memory, resident: Bytes(0) })
+    };
+    held.into_iter().map(of).collect()
 }

@@ -48,7 +48,7 @@ pub struct Policy {
     pub max_vcpus_per_node: Option<u32>,
     /// Machine nodes that the VM may live on (ESXi: `numa.nodeAffinity`), in list format. Default: all.
     pub node_affinity: Option<NodeSet>,
-    /// Fewest nodes, or as many as possible (ESXi: `numa.consolidate`).
+    /// How far the VM is spread: its clients, or its virtual topology too.
     pub placement: Spread,
     /// Fixes the virtual nodes: vCPUs and memory of each. Default: sized by rule.
     pub virtual_nodes: Option<Vec<FixedNode>>,
@@ -58,15 +58,19 @@ pub struct Policy {
     pub memory: Option<crate::MemoryPolicy>,
 }
 
-/// Fewest nodes or most.
+/// How far a VM is spread over a machine's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spread {
-    /// The fewest nodes that hold the VM: shared caches, local memory.
+    /// The fewest virtual nodes that hold the VM, near to each other: shared caches, local memory.
     #[default]
     Consolidate,
-    /// As many nodes as possible: memory bandwidth.
-    Spread,
+    /// The same virtual nodes, each on a machine node of its own as far as there are such: memory bandwidth. The guest sees no
+    /// other topology (ESXi: `numa.consolidate = FALSE`).
+    ClientsApart,
+    /// As many virtual nodes as there are machine nodes, each on one of its own: memory bandwidth of the whole machine. The
+    /// guest sees another topology; ESXi has no such rule.
+    MostVirtualNodes,
 }
 
 /// A virtual node that the user fixed.

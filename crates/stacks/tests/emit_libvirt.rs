@@ -46,7 +46,11 @@ fn cases() -> Vec<Case> {
         case("interleaved", TWO_SOCKETS, "vcpus = 8\nmemory = \"30 GiB\"\npolicy.memory = \"interleave\"\n"),
         case("unbound", TWO_SOCKETS, "vcpus = 8\nmemory = \"16 GiB\"\npolicy.memory = \"default\"\n"),
         case("one-node", "machines/epyc-9654-2s-nps4.toml", "vcpus = 4\nmemory = \"8 GiB\"\npolicy.vnuma = true\n"),
-        case("eight", "machines/hp-dl980-g7.toml", "vcpus = 64\nmemory = \"64 GiB\"\npolicy.placement = \"spread\"\n"),
+        case(
+            "eight",
+            "machines/hp-dl980-g7.toml",
+            "vcpus = 64\nmemory = \"64 GiB\"\npolicy.placement = \"most_virtual_nodes\"\n",
+        ),
         case(
             "sockets",
             "machines/epyc-7742-2s-nps4.toml",

@@ -38,6 +38,31 @@ impl Bytes {
     }
 }
 
+impl Bytes {
+    /// This amount and another as texts that differ where the amounts differ: in the usual form, else with more digits, else
+    /// in smaller units. For messages in which the difference decides: never "needs 16.0 GiB, has 16.0 GiB".
+    pub fn told_apart(self, other: Self) -> (String, String) {
+        let larger = self.max(other);
+        let (first, _) = unit(larger);
+        let from = UNITS.iter().position(|(name, _)| *name == first).unwrap_or(0);
+        let exact = |digits: usize, &(unit, shift): &(&str, u32)| {
+            let text = |bytes: Self| format!("{:.digits$} {unit}", bytes.0 as f64 / (1u64 << shift) as f64);
+            (text(self), text(other))
+        };
+        let mut forms = UNITS[from..].iter().flat_map(|unit| (1..=3).map(move |digits| (digits, unit)));
+        let apart = forms.find(|(digits, unit)| {
+            let (one, two) = exact(*digits, unit);
+            one != two
+        });
+        match apart {
+            // Equal, or one digit tells them apart: the usual form.
+            None => (self.to_string(), other.to_string()),
+            Some((1, unit)) if unit.0 == first => (self.to_string(), other.to_string()),
+            Some((digits, unit)) => exact(digits, unit),
+        }
+    }
+}
+
 impl std::iter::Sum for Bytes {
     fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
         amounts.fold(Self(0), Self::saturating_add)
@@ -46,9 +71,14 @@ impl std::iter::Sum for Bytes {
 
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
 
+/// The largest unit of which the amount has at least one.
+fn unit(bytes: Bytes) -> (&'static str, u32) {
+    UNITS.into_iter().find(|&(_, shift)| bytes.0 >> shift > 0).unwrap_or(("B", 0))
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, shift) = UNITS.into_iter().find(|&(_, shift)| self.0 >> shift > 0).unwrap_or(("B", 0));
+        let (unit, shift) = unit(*self);
         let whole = 1u64 << shift;
         let text = if self.0.is_multiple_of(whole) {
             format!("{} {unit}", self.0 / whole)
@@ -141,6 +171,19 @@ mod tests {
         assert_eq!("512M".parse(), Ok(Bytes::from_mib(512)));
         assert_eq!(Bytes::from_mib(1536).to_string(), "1.5 GiB"); // 1536 / 1024 = 1.5
         assert_eq!(Bytes(0).to_string(), "0 B");
+    }
+
+    #[test]
+    fn amounts_that_differ_are_told_apart() {
+        let gib16 = Bytes(16 << 30);
+        let apart = |other: Bytes| gib16.told_apart(other);
+        let texts = |one: &str, two: &str| (one.to_owned(), two.to_owned());
+        assert_eq!(apart(Bytes(15 << 30)), texts("16 GiB", "15 GiB"));
+        assert_eq!(apart(Bytes(gib16.0 - (5 << 20))), texts("16.000 GiB", "15.995 GiB"));
+        assert_eq!(apart(Bytes(gib16.0 - 4096)), texts("16384.000 MiB", "16383.996 MiB"));
+        assert_eq!(apart(Bytes(gib16.0 - 1)), texts("16777216.000 KiB", "16777215.999 KiB"));
+        assert_eq!(apart(Bytes(1 << 20)), texts("16 GiB", "1 MiB"));
+        assert_eq!(apart(gib16), texts("16 GiB", "16 GiB"));
     }
 
     #[test]

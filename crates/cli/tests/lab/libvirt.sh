@@ -151,7 +151,7 @@ memory = "112 MiB"
 [boot]
 from = "disk"
 [policy]
-placement = "spread"
+placement = "most_virtual_nodes"
 virtual_nodes = [
     { vcpus = 1, memory = "16 MiB" }, { vcpus = 1, memory = "24 MiB" }, { vcpus = 1, memory = "32 MiB" }, { vcpus = 1, memory = "40 MiB" },
 ]

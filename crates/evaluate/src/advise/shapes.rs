@@ -82,7 +82,11 @@ pub(super) fn shapes(spec: &VmSpec, machine: &Machine, threads: Option<u32>) -> 
         wide("as written", "the spec as it is", spec.policy.clone()),
         wide("one VM, vNUMA", "no policy", kept.clone()),
         wide("one VM, prefer_ht", "policy.prefer_ht = true", Policy { prefer_ht: true, ..kept.clone() }),
-        wide("one VM, spread", "policy.placement = \"spread\"", Policy { placement: Spread::Spread, ..kept.clone() }),
+        wide(
+            "one VM, spread",
+            "policy.placement = \"most_virtual_nodes\"",
+            Policy { placement: Spread::MostVirtualNodes, ..kept.clone() },
+        ),
         wide(
             "one VM, no vNUMA",
             "policy.vnuma = false, policy.memory = \"interleave\"",

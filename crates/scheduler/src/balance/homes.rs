@@ -309,12 +309,8 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
         }
     };
     let distance = |from: usize, to: usize| ((1.0 + scene.extra(from, to)) * 10.0).round() as u32;
-    let host = Host {
-        name: String::new(),
-        nodes: allowed.iter().map(host_node).collect(),
-        distances: allowed.iter().map(|&from| allowed.iter().map(|&to| distance(from, to)).collect()).collect(),
-        prefer_ht: false,
-    };
+    let distances = allowed.iter().map(|&from| allowed.iter().map(|&to| distance(from, to)).collect()).collect();
+    let host = Host::of(String::new(), allowed.iter().map(host_node).collect(), distances, false);
     let memory = if scene.policy.memory_aware { this.seen.memory_size.0 } else { 0 };
     let demand = Demand { vcpus: this.seen.vcpus.max(1), memory, least_home: 1 };
     let placed = placement::place(&host, &[demand], Spread::Consolidate, STRADDLE_STEPS);

@@ -1,8 +1,9 @@
 //! Exact search: every assignment of homes, with branches cut that cannot win.
 
-use super::homes::{Demand, Home};
-use super::score::Score;
+use super::cost::{Cost, Lost, fullness};
+use super::homes::{CpuHome, Home};
 use super::state::State;
+use super::{Problem, memory};
 use std::collections::BTreeSet;
 
 /// The best placement found, and the best one on another set of nodes.
@@ -15,86 +16,101 @@ pub(crate) struct Found {
 /// A whole placement.
 #[derive(Clone)]
 pub(crate) struct Candidate {
-    pub(crate) score: Score,
+    pub(crate) cost: Cost,
+    pub(crate) lost: Lost,
     /// By client.
     pub(crate) homes: Vec<Home>,
     /// Indices of all nodes used.
     pub(crate) nodes: BTreeSet<usize>,
 }
 
-impl Found {
-    /// Takes note of a whole placement.
-    pub(crate) fn note(&mut self, state: &State<'_>) {
-        let score = state.score();
-        if self.runner_up.as_ref().is_some_and(|runner_up| score >= runner_up.score) {
-            return;
+impl Candidate {
+    /// The placement with its memory divided; `None` while a client has no home.
+    fn of(problem: &Problem<'_>, state: &State<'_>) -> Option<Self> {
+        let cpu_homes: Vec<&CpuHome> = state.homes().iter().copied().collect::<Option<_>>()?;
+        let (homes, lost_to_memory) = memory::divide(problem, &cpu_homes);
+        let lost = Lost { memory: lost_to_memory, ..state.lost() };
+        let cost = state.cost_of(&lost);
+        let mut bytes = vec![0u64; problem.host.nodes.len()];
+        for home in &homes {
+            home.nodes.iter().zip(&home.bytes).for_each(|(&node, &more)| bytes[node] += more);
         }
-        let homes: Vec<Home> = state.homes().iter().flatten().map(|&home| home.clone()).collect();
-        let nodes: BTreeSet<usize> = homes.iter().flat_map(|home| home.nodes.iter().copied()).collect();
-        let candidate = Candidate { score, homes, nodes };
+        let fullness = problem.host.nodes.iter().zip(bytes).map(|(node, bytes)| fullness(node, bytes)).sum();
+        let nodes = homes.iter().flat_map(|home| home.nodes.iter().copied()).collect();
+        Some(Self { cost: Cost { fullness, ..cost }, lost, homes, nodes })
+    }
+}
+
+impl Found {
+    /// Whether nothing that costs at least so much is of interest.
+    fn excludes(&self, bound: &Cost) -> bool {
+        self.runner_up.as_ref().is_some_and(|runner_up| *bound >= runner_up.cost)
+    }
+
+    /// Takes note of a whole placement.
+    pub(crate) fn note(&mut self, problem: &Problem<'_>, state: &State<'_>) {
+        if let Some(candidate) = Candidate::of(problem, state) {
+            self.add(candidate);
+        }
+    }
+
+    /// The better of what both found.
+    pub(crate) fn join(&mut self, other: Self) {
+        [other.best, other.runner_up].into_iter().flatten().for_each(|candidate| self.add(candidate));
+    }
+
+    fn add(&mut self, candidate: Candidate) {
         match &self.best {
             None => self.best = Some(candidate),
-            Some(best) if candidate.score < best.score => {
+            Some(best) if candidate.cost < best.cost => {
                 let other_nodes = best.nodes != candidate.nodes;
                 let beaten = self.best.replace(candidate);
                 if other_nodes {
                     self.runner_up = beaten;
                 }
             }
-            Some(best) if best.nodes != candidate.nodes => self.runner_up = Some(candidate),
+            Some(best) if best.nodes != candidate.nodes && !self.excludes(&candidate.cost) => {
+                self.runner_up = Some(candidate);
+            }
             Some(_) => {}
         }
     }
 }
 
-/// A search over all assignments of one total number of nodes beyond one for each client.
+/// A search over all assignments of the listed homes.
 pub(crate) struct Search<'a> {
-    pub(crate) demands: &'a [Demand],
+    pub(crate) problem: &'a Problem<'a>,
     /// Clients in the order in which they are placed; equal ones stand together.
     pub(crate) order: &'a [usize],
-    /// Homes of each client, smaller ones first, then by node numbers.
-    pub(crate) homes: &'a [Vec<Home>],
+    /// Homes of each client, by node numbers.
+    pub(crate) homes: &'a [Vec<CpuHome>],
     /// Steps that may still be taken.
     pub(crate) steps: usize,
 }
 
 impl<'a> Search<'a> {
-    /// Looks at all placements with exactly `beyond` nodes beyond one for each client. False if the steps ran out.
-    pub(crate) fn run(&mut self, state: &mut State<'a>, beyond: usize, found: &mut Found) -> bool {
-        self.place(0, 0, beyond, state, found)
+    /// Looks at all placements. False if the steps ran out.
+    pub(crate) fn run(&mut self, state: &mut State<'a>, found: &mut Found) -> bool {
+        self.place(0, 0, state, found)
     }
 
-    fn place(
-        &mut self,
-        position: usize,
-        first: usize,
-        beyond: usize,
-        state: &mut State<'a>,
-        found: &mut Found,
-    ) -> bool {
+    fn place(&mut self, position: usize, first: usize, state: &mut State<'a>, found: &mut Found) -> bool {
         let Some(&client) = self.order.get(position) else {
-            if beyond == 0 {
-                found.note(state);
-            }
+            // To divide memory takes as long as a look at some homes.
+            self.steps = self.steps.saturating_sub(self.order.len() + self.problem.host.nodes.len());
+            found.note(self.problem, state);
             return true;
         };
-        let homes: &'a [Home] = &self.homes[client];
+        let homes: &'a [CpuHome] = &self.homes[client];
         for (index, home) in homes.iter().enumerate().skip(first) {
-            if home.nodes.len() - 1 > beyond {
-                continue;
-            }
             if self.steps == 0 {
                 return false;
             }
             self.steps -= 1;
-            if !state.has_room(home) {
-                continue;
-            }
             state.give(client, home);
-            let hopeless = found.runner_up.as_ref().is_some_and(|runner_up| state.bound() > runner_up.score);
-            let finished = hopeless || {
+            let finished = found.excludes(&state.bound()) || {
                 let next_first = if self.equals_next(position) { index } else { 0 };
-                self.place(position + 1, next_first, beyond - (home.nodes.len() - 1), state, found)
+                self.place(position + 1, next_first, state, found)
             };
             state.take(client);
             if !finished {
@@ -104,8 +120,9 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Whether the next client asks for the same as this one: then only rising homes need a look.
+    /// Whether the next client asks for the same as this one: then only homes from this one on need a look.
     fn equals_next(&self, position: usize) -> bool {
-        self.order.get(position + 1).is_some_and(|&next| self.demands[next] == self.demands[self.order[position]])
+        let demands = self.problem.demands;
+        self.order.get(position + 1).is_some_and(|&next| demands[next] == demands[self.order[position]])
     }
 }

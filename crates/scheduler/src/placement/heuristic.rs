@@ -1,107 +1,129 @@
 //! For machines that are too large for the exact search: greedy from several starts, then moves and swaps while they help.
 
+use super::Problem;
+use super::cost::Cost;
 use super::exact::Found;
-use super::homes::{Demand, Home};
+use super::homes::CpuHome;
 use super::state::State;
-use crate::host::Host;
 use std::cmp::Reverse;
 
 /// Homes that may be tried in all.
-const TRIES: usize = 40_000;
-/// Starting nodes at most.
-const STARTS: usize = 16;
+const TRIES: usize = 400_000;
+/// Placements whose memory is divided, at most: those that promise to lose least.
+const DIVIDED: usize = 4;
 
 /// A search from several starts.
 pub(crate) struct Heuristic<'a> {
-    pub(crate) host: &'a Host,
-    pub(crate) demands: &'a [Demand],
+    pub(crate) problem: &'a Problem<'a>,
     /// Homes of each client.
-    pub(crate) homes: &'a [Vec<Home>],
+    pub(crate) homes: &'a [Vec<CpuHome>],
 }
 
 impl<'a> Heuristic<'a> {
-    /// Notes the placement that each start leads to, if it has room for everything.
-    pub(crate) fn run(&self, empty: &State<'a>, found: &mut Found) {
-        let starts = (0..self.host.nodes.len()).filter(|&node| self.host.nodes[node].threads > 0);
-        let mut tries = TRIES;
-        let mut largest_first: Vec<usize> = (0..self.demands.len()).collect();
-        largest_first.sort_by_key(|&client| (Reverse(self.demands[client]), client));
-        let smallest_first: Vec<usize> = largest_first.iter().rev().copied().collect();
-        let orders = [largest_first, smallest_first];
-        for (start, order) in starts.take(STARTS).flat_map(|start| orders.iter().map(move |order| (start, order))) {
-            if tries == 0 {
-                return;
-            }
-            let mut state = empty.clone();
-            if !self.greedy(start, order, &mut state, &mut tries) {
-                return;
-            }
+    /// Notes the best placements that the starts lead to. `effort` multiplies the tries, and the placements whose
+    /// memory is divided.
+    pub(crate) fn run(&self, effort: usize, found: &mut Found) {
+        let mut tries = TRIES * effort;
+        let mut reached: Vec<(Cost, State<'a>)> = Vec::new();
+        let starts = self.starts();
+        let ways = starts.iter().flat_map(|&start| self.orders().into_iter().map(move |order| (start, order)));
+        for (start, order) in ways {
+            let mut state = State::new(self.problem);
+            self.greedy(start, &order, &mut state, &mut tries);
             while tries > 0 && self.improve(&mut state, &mut tries) {}
-            if state.score().short == 0 {
-                found.note(&state);
+            reached.push((state.estimate(), state));
+            if tries == 0 {
+                break;
             }
         }
+        reached.sort_by_key(|(estimate, _)| *estimate);
+        reached.dedup_by(|(_, one), (_, other)| one.loads() == other.loads());
+        reached.iter().take(DIVIDED * effort).for_each(|(_, state)| found.note(self.problem, state));
+    }
+
+    /// The nodes with CPUs, those first that have most to give.
+    fn starts(&self) -> Vec<usize> {
+        let nodes = &self.problem.host.nodes;
+        let mut starts: Vec<usize> = (0..nodes.len()).filter(|&node| nodes[node].threads > 0).collect();
+        let free = |node: usize| self.problem.host.units(node).saturating_sub(nodes[node].vcpus_held);
+        starts.sort_by_key(|&node| (Reverse(free(node)), Reverse(nodes[node].available), node));
+        starts
+    }
+
+    /// Largest clients first, and smallest first where they differ.
+    fn orders(&self) -> Vec<Vec<usize>> {
+        let demands = self.problem.demands;
+        let mut largest_first: Vec<usize> = (0..demands.len()).collect();
+        largest_first.sort_by_key(|&client| (Reverse(demands[client]), client));
+        let equal = demands.windows(2).all(|pair| pair[0] == pair[1]);
+        let smallest_first: Vec<usize> = largest_first.iter().rev().copied().collect();
+        if equal { vec![largest_first] } else { vec![largest_first, smallest_first] }
     }
 
     /// Gives each client in turn the home that costs least, the ones near `start` first among equals; the first
-    /// client gets a home on `start` if it has one. False if a client has no home at all.
-    fn greedy(&self, start: usize, order: &[usize], state: &mut State<'a>, tries: &mut usize) -> bool {
+    /// client gets a home on `start` if it has one.
+    fn greedy(&self, start: usize, order: &[usize], state: &mut State<'a>, tries: &mut usize) {
         for (position, &client) in order.iter().enumerate() {
             let best = self.homes[client].iter().min_by_key(|home| {
-                *tries = tries.saturating_sub(1);
                 let elsewhere = position == 0 && !home.nodes.contains(&start);
-                let away: u32 = home.nodes.iter().map(|&node| self.host.distances[start][node]).sum();
-                state.give(client, home);
-                let score = state.score();
-                state.take(client);
-                (elsewhere, score, away)
+                let away: u32 = home.nodes.iter().map(|&node| self.problem.host.distances[start][node]).sum();
+                (elsewhere, state.estimate_with(client, home), away)
             });
-            let Some(home) = best else { return false };
-            state.give(client, home);
+            *tries = tries.saturating_sub(self.effort_of(client));
+            if let Some(home) = best {
+                state.give(client, home);
+            }
         }
-        true
     }
 
     /// One round of moves and swaps; whether any helped.
     fn improve(&self, state: &mut State<'a>, tries: &mut usize) -> bool {
-        let before = state.score();
-        for client in 0..self.demands.len() {
+        let before = state.estimate();
+        let clients = self.problem.demands.len();
+        for client in 0..clients {
             self.best_move(client, state, tries);
         }
-        for one in 0..self.demands.len() {
-            for other in one + 1..self.demands.len() {
+        for one in 0..clients {
+            for other in one + 1..clients {
                 self.swap_if_better(one, other, state, tries);
             }
         }
-        state.score() < before
+        state.estimate() < before
     }
 
     fn best_move(&self, client: usize, state: &mut State<'a>, tries: &mut usize) {
-        let mut least = state.score();
+        let mut least = state.estimate();
         let Some(mut best) = state.take(client) else { return };
         for home in self.homes[client].iter().take(*tries) {
-            *tries -= 1;
-            state.give(client, home);
-            if state.score() < least {
-                (least, best) = (state.score(), home);
+            let estimate = state.estimate_with(client, home);
+            if estimate < least {
+                (least, best) = (estimate, home);
             }
-            state.take(client);
         }
+        *tries = tries.saturating_sub(self.effort_of(client));
         state.give(client, best);
+    }
+
+    /// Tries that one look at all homes of a client counts.
+    fn effort_of(&self, client: usize) -> usize {
+        self.homes[client].iter().map(|home| home.nodes.len()).sum()
     }
 
     /// Swaps the nodes of two clients, each taking the home that its own demand has there.
     fn swap_if_better(&self, one: usize, other: usize, state: &mut State<'a>, tries: &mut usize) {
-        if *tries == 0 || self.demands[one] == self.demands[other] {
+        if *tries == 0 || self.problem.demands[one] == self.problem.demands[other] {
             return;
         }
-        *tries -= 1;
-        let before = state.score();
+        // A swap costs as much as a look at so many homes.
+        *tries = tries.saturating_sub(self.problem.host.nodes.len());
+        let before = state.estimate();
         let (Some(of_one), Some(of_other)) = (state.take(one), state.take(other)) else { return };
-        if let (Some(new_one), Some(new_other)) = (self.there(one, of_other), self.there(other, of_one)) {
+        if of_one.nodes != of_other.nodes
+            && let (Some(new_one), Some(new_other)) = (self.there(one, of_other), self.there(other, of_one))
+        {
             state.give(one, new_one);
             state.give(other, new_other);
-            if state.score() < before {
+            if state.estimate() < before {
                 return;
             }
             state.take(one);
@@ -112,7 +134,7 @@ impl<'a> Heuristic<'a> {
     }
 
     /// The home that `client` has on the nodes of `home`.
-    fn there(&self, client: usize, home: &Home) -> Option<&'a Home> {
+    fn there(&self, client: usize, home: &CpuHome) -> Option<&'a CpuHome> {
         self.homes[client].iter().find(|own| own.nodes == home.nodes)
     }
 }

@@ -1,4 +1,4 @@
-//! The homes that a client may have.
+//! The nodes that may be a client's home, by their CPUs. Where its memory lies is decided later ([`super::memory`]).
 
 use crate::host::Host;
 
@@ -12,79 +12,76 @@ pub(crate) struct Demand {
     pub(crate) least_home: usize,
 }
 
-/// A set of nodes as a client's home, and what the client takes of each.
+/// Nodes whose CPUs a client uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CpuHome {
+    /// Indices of nodes, rising.
+    pub(crate) nodes: Vec<usize>,
+    /// Thousandths of vCPUs on each: the client's vCPUs in proportion to the nodes' cores.
+    pub(crate) milli: Vec<u64>,
+    /// The part of the client on each, of [`WHOLE`].
+    pub(crate) part: Vec<u64>,
+}
+
+/// A home with everything that the client takes of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     /// Indices of nodes, rising.
     pub(crate) nodes: Vec<usize>,
-    /// Thousandths of vCPUs on each.
+    /// Thousandths of vCPUs on each; 0 where only memory lies.
     pub(crate) milli: Vec<u64>,
     /// Bytes on each.
     pub(crate) bytes: Vec<u64>,
     /// Whether the bytes lie in equal parts (interleaved), not as the nodes have room.
     pub(crate) equal: bool,
-    pub(crate) memory_only: u32,
-    /// The part of the client that is on each of its nodes: [`WHOLE`] divided by their number.
-    pub(crate) weight: u64,
-    /// The mean distance between its own nodes, in units of 1 / [`WHOLE`]^2.
-    pub(crate) inner_distance: u64,
+}
+
+impl Home {
+    /// Whether all of it is one node.
+    pub(crate) fn is_one_node(&self) -> bool {
+        self.nodes.len() == 1
+    }
 }
 
 /// A number that every number up to 10 divides, so that the parts of most homes are whole.
 pub(crate) const WHOLE: u64 = 2520;
 
 /// Sets of nodes of one size are all listed up to this many; beyond, only each node's nearest neighbours.
-const LISTED_SETS: usize = 5_000;
+const LISTED_SETS: usize = 2_000;
 
-/// Homes of `size` nodes for `demand`: first in equal parts, then (for memory that has no room in equal parts) as there is
-/// room. The flag says whether every set of nodes was considered.
-pub(crate) fn homes(host: &Host, demand: &Demand, size: usize, cpus_must_fit: bool) -> (Vec<Home>, bool) {
-    let total = host.nodes.len();
-    if size < demand.least_home || size > total {
-        return (Vec::new(), true);
-    }
-    let complete = combinations(total, size) <= LISTED_SETS;
-    let sets = if complete { all_sets(total, size) } else { grown_sets(host, size) };
-    let fits = |set: &Vec<usize>| {
-        let units: u32 = set.iter().map(|&index| host.units(index)).sum();
-        units > 0 && (!cpus_must_fit || units >= demand.vcpus)
-    };
-    let sets: Vec<Vec<usize>> = sets.into_iter().filter(fits).collect();
-    let mut homes: Vec<Home> = sets.iter().filter_map(|set| home(host, demand, set, true)).collect();
-    if size > 1 {
-        homes.extend(sets.iter().filter_map(|set| home(host, demand, set, false)));
-    }
-    (homes, complete)
+/// The fewest nodes whose cores hold the client's vCPUs: its home has as many. 1 for most. Memory does not count: what a node
+/// lacks lies on others, and less of it is remote than if the vCPUs floated over these too.
+pub(crate) fn least_size(host: &Host, demand: &Demand, cpus_must_fit: bool) -> usize {
+    let mut units: Vec<u32> = cpu_nodes(host).into_iter().map(|node| host.units(node)).collect();
+    units.sort_unstable_by(|a, b| b.cmp(a));
+    let all = units.len();
+    let holds = |size: &usize| units[..*size].iter().sum::<u32>() >= demand.vcpus;
+    let least = if cpus_must_fit { (1..=all).find(holds).unwrap_or(all) } else { 1 };
+    least.max(demand.least_home).min(all)
 }
 
-/// The home on this set; `None` where its nodes lack the room.
-pub(crate) fn home(host: &Host, demand: &Demand, set: &[usize], equal: bool) -> Option<Home> {
-    let available = |index: usize| host.nodes[index].available;
-    let bytes = if equal {
-        crate::divide::evenly(demand.memory, set.len())
-    } else {
-        as_there_is_room(demand.memory, &set.iter().map(|&index| available(index)).collect::<Vec<_>>())?
-    };
-    if set.iter().zip(&bytes).any(|(&index, &bytes)| bytes > available(index)) {
-        return None;
-    }
-    let units: Vec<u64> = set.iter().map(|&index| u64::from(host.units(index))).collect();
-    let milli = in_parts(u64::from(demand.vcpus) * 1000, &units)?;
-    let memory_only = set.iter().filter(|&&index| host.nodes[index].threads == 0).count() as u32;
-    let weight = WHOLE / set.len() as u64;
-    let pairs = set.iter().flat_map(|&a| set.iter().map(move |&b| (a, b))).filter(|(a, b)| a != b);
-    let inner_distance = pairs.map(|(a, b)| u64::from(host.distances[a][b])).sum::<u64>() * weight * weight;
-    Some(Home { nodes: set.to_vec(), milli, bytes, equal, memory_only, weight, inner_distance })
+/// Homes of exactly `size` nodes. The flag says whether every set of nodes is listed.
+pub(crate) fn cpu_homes(host: &Host, demand: &Demand, size: usize) -> (Vec<CpuHome>, bool) {
+    let cpu_nodes = cpu_nodes(host);
+    let complete = combinations(cpu_nodes.len(), size) <= LISTED_SETS;
+    let sets = if complete { all_sets(&cpu_nodes, size) } else { grown_sets(host, &cpu_nodes, size) };
+    (sets.into_iter().map(|set| cpu_home(host, demand, set)).collect(), complete)
 }
 
-/// `memory` in proportion to what each node has to give.
-fn as_there_is_room(memory: u64, available: &[u64]) -> Option<Vec<u64>> {
-    (available.iter().sum::<u64>() >= memory).then(|| in_parts(memory, available)).flatten()
+fn cpu_nodes(host: &Host) -> Vec<usize> {
+    (0..host.nodes.len()).filter(|&node| host.nodes[node].threads > 0).collect()
 }
 
-/// `amount` in proportion to `weights`, each part rounded so that the sum stays whole; `None` without any weight.
-fn in_parts(amount: u64, weights: &[u64]) -> Option<Vec<u64>> {
-    let total: u64 = weights.iter().sum();
+fn cpu_home(host: &Host, demand: &Demand, nodes: Vec<usize>) -> CpuHome {
+    let units: Vec<u64> = nodes.iter().map(|&node| host.units(node).into()).collect();
+    let milli = in_parts(u64::from(demand.vcpus) * 1000, &units);
+    let part = in_parts(WHOLE, &units);
+    CpuHome { nodes, milli, part }
+}
+
+/// `amount` in proportion to `weights`, each part rounded so that the sum stays whole.
+fn in_parts(amount: u64, weights: &[u64]) -> Vec<u64> {
+    let total: u64 = weights.iter().sum::<u64>().max(1);
     let up_to = |sum: u64| u128::from(amount) * u128::from(sum) / u128::from(total);
     let mut sum = 0;
     let part = |weight: &u64| {
@@ -92,7 +89,7 @@ fn in_parts(amount: u64, weights: &[u64]) -> Option<Vec<u64>> {
         sum += weight;
         (up_to(sum) - before) as u64
     };
-    (total > 0).then(|| weights.iter().map(part).collect())
+    weights.iter().map(part).collect()
 }
 
 /// Number of sets of `size` out of `total`, stopping at a large number.
@@ -100,28 +97,27 @@ fn combinations(total: usize, size: usize) -> usize {
     (0..size).fold(1usize, |count, i| count.saturating_mul(total - i) / (i + 1))
 }
 
-fn all_sets(total: usize, size: usize) -> Vec<Vec<usize>> {
-    fn extend(total: usize, size: usize, set: &mut Vec<usize>, sets: &mut Vec<Vec<usize>>) {
+fn all_sets(of: &[usize], size: usize) -> Vec<Vec<usize>> {
+    fn extend(of: &[usize], next: usize, size: usize, set: &mut Vec<usize>, sets: &mut Vec<Vec<usize>>) {
         if set.len() == size {
             sets.push(set.clone());
             return;
         }
-        let next = set.last().map_or(0, |last| last + 1);
-        for index in next..=total - (size - set.len()) {
-            set.push(index);
-            extend(total, size, set, sets);
+        for index in next..=of.len() - (size - set.len()) {
+            set.push(of[index]);
+            extend(of, index + 1, size, set, sets);
             set.pop();
         }
     }
     let mut sets = Vec::new();
-    extend(total, size, &mut Vec::new(), &mut sets);
+    extend(of, 0, size, &mut Vec::new(), &mut sets);
     sets
 }
 
 /// For each node, the set of it and its `size - 1` nearest neighbours, those with more memory first among equals.
-fn grown_sets(host: &Host, size: usize) -> Vec<Vec<usize>> {
-    let grow = |seed: usize| {
-        let mut others: Vec<usize> = (0..host.nodes.len()).collect();
+fn grown_sets(host: &Host, of: &[usize], size: usize) -> Vec<Vec<usize>> {
+    let grow = |&seed: &usize| {
+        let mut others = of.to_vec();
         others.sort_by_key(|&other| {
             let away = host.distances[seed][other] + host.distances[other][seed];
             (other != seed, away, std::cmp::Reverse(host.nodes[other].available), other)
@@ -130,7 +126,7 @@ fn grown_sets(host: &Host, size: usize) -> Vec<Vec<usize>> {
         set.sort_unstable();
         set
     };
-    let mut sets: Vec<Vec<usize>> = (0..host.nodes.len()).map(grow).collect();
+    let mut sets: Vec<Vec<usize>> = of.iter().map(grow).collect();
     sets.sort();
     sets.dedup();
     sets

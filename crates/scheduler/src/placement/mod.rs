@@ -1,18 +1,43 @@
 //! Initial placement: a home for each client.
+//!
+//! **Problem.** Clients (vCPUs and memory that stay together) are to live on the nodes of a machine where VMs run already.
+//! Cores, hardware threads and free memory are limited; memory on another node is slower, the more so the farther it is.
+//!
+//! **Rule.** A client's vCPUs live on one node, or on the fewest whose cores hold them; its memory lies there as far as it fits, the rest on the nearest nodes with room ([`memory`]). Of all placements the one is taken that costs least:
+//!
+//! 1. vCPUs of the VM beyond the hardware threads of their node. They never run all at once, so that nothing pays for them.
+//! 2. CPU time that is lost, in CPUs, as the balancer counts it: a vCPU that waits for a thread 1, one that shares a core
+//!    0.7, a vCPU with memory at twice the local distance 0.3, with the other clients of its VM that far 0.06. What other
+//!    VMs do is not known: half is counted as if their vCPUs were busy, half as if they idled.
+//! 3. With `placement = "clients_apart"` or `"most_virtual_nodes"`: nodes left unused, then the distance between clients (which then does not count above).
+//! 4. Crowding of the CPUs, fullness of the memory.
+//!
+//! **Properties.** Memory that a node does not have is never promised. A VM that all nodes together hold is placed. The result
+//! depends on sizes and distances; node numbers decide between equals alone. While the search is exact, no assignment of
+//! homes of the same size costs less.
+//!
+//! **Example.** Nodes 0 and 1 have 2 cores without hyper-threading; a VM of 2 vCPUs lives on node 0. A VM of two clients with
+//! 2 vCPUs each: both on node 1 puts 4 vCPUs on 2 threads (2 too many). One on each node: none too many; on node 0 two
+//! vCPUs wait if the other VM is busy, 1 CPU in the mean, and 4 x 0.06 are lost to distance. The second is taken.
 
+mod cost;
 mod exact;
 mod heuristic;
 mod homes;
-mod score;
+mod memory;
 mod state;
+mod transport;
 
-pub(crate) use exact::{Candidate, Found};
+pub(crate) use cost::{LOST_STEP, Lost};
+pub(crate) use exact::Candidate;
 pub(crate) use homes::{Demand, Home};
 
 use crate::host::Host;
 use crate::spec::Spread;
-use exact::Search;
+use cost::Rates;
+use exact::{Found, Search};
 use heuristic::Heuristic;
+use homes::CpuHome;
 use state::State;
 use std::cmp::Reverse;
 
@@ -21,6 +46,8 @@ pub const EXACT_STEPS: usize = 200_000;
 
 /// The exact search is not even begun when there are this many times more assignments than steps.
 const HOPELESS: f64 = 10.0;
+/// On more nodes than this a step takes longer, and there are fewer of them.
+const QUICK_NODES: usize = 8;
 
 /// How the homes were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +56,6 @@ pub(crate) enum Method {
     Exact,
     /// The exact search ran out of steps.
     Heuristic,
-    /// The VM only fits when every client may use every node.
-    Everywhere,
 }
 
 /// Homes for all clients, and the best placement on other nodes.
@@ -40,129 +65,134 @@ pub(crate) struct Placed {
     pub(crate) method: Method,
 }
 
-/// Finds homes with the smallest score. `None` where all nodes together lack the memory.
+/// Finds homes that cost least. `None` where all nodes together lack the memory.
 pub(crate) fn place(host: &Host, demands: &[Demand], spread: Spread, exact_steps: usize) -> Option<Placed> {
     let needed = demands.iter().fold(0u64, |sum, demand| sum.saturating_add(demand.memory));
     let available = host.nodes.iter().fold(0u64, |sum, node| sum.saturating_add(node.available));
     if needed > available {
         return None;
     }
-    // A VM with more vCPUs than the host has cores shares them whatever its homes: larger homes would win nothing.
-    let vcpus: u32 = demands.iter().map(|demand| demand.vcpus).sum();
-    let cpus_must_fit = vcpus <= host.all_units();
-    let mut problem = Problem { host, demands, spread, cpus_must_fit, homes: vec![Vec::new(); demands.len()], size: 0 };
-    let (found, method) = problem.search(exact_steps);
-    match found.best {
-        Some(best) => Some(Placed { best, runner_up: found.runner_up, method }),
-        None => Some(problem.everywhere()),
+    let mut problem = Problem::new(host, demands, spread);
+    let least: Vec<usize> = demands.iter().map(|demand| homes::least_size(host, demand, problem.cpus_fit)).collect();
+    let (mut found, mut method) = problem.search(&least, 0, exact_steps);
+    let threads: u64 = host.nodes.iter().map(|node| u64::from(node.threads)).sum();
+    let vcpus: u64 = demands.iter().map(|demand| u64::from(demand.vcpus)).sum();
+    // Clients that pile up although there are threads enough are too large for their homes: larger homes may help.
+    for more in [1, problem.cpu_nodes as usize - 1] {
+        let piled_up = found.best.as_ref().is_some_and(|best| best.cost.stacked > 0);
+        if piled_up && vcpus <= threads && more > 0 {
+            let (larger, by) = problem.search(&least, more, exact_steps);
+            found.join(larger);
+            method = if by == Method::Exact { method } else { by };
+        }
     }
+    found.best.map(|best| Placed { best, runner_up: found.runner_up, method })
 }
 
-struct Problem<'a> {
+/// What is to be placed where.
+pub(crate) struct Problem<'a> {
     host: &'a Host,
     demands: &'a [Demand],
-    spread: Spread,
-    cpus_must_fit: bool,
-    /// Homes of each client, up to `size` nodes.
-    homes: Vec<Vec<Home>>,
-    size: usize,
+    /// Whether clients are to live on as many nodes as there are.
+    apart: bool,
+    rates: Rates,
+    /// Nodes with CPUs.
+    cpu_nodes: u32,
+    /// Whether the VM has no more vCPUs than the machine has cores: else they share them whatever their homes.
+    cpus_fit: bool,
+    /// Extra distance from each node to the nearest other one that has memory to give.
+    nearest: Vec<u64>,
+    /// The client that loses least by remote memory: thousandths of vCPUs, bytes.
+    least_rate: (u64, u64),
+    /// Whether every home is one node.
+    one_node_each: bool,
 }
 
-impl Problem<'_> {
-    /// Searches with more and more nodes beyond one for each client: a placement that needs fewer always wins.
-    fn search(&mut self, exact_steps: usize) -> (Found, Method) {
-        let mut steps = exact_steps;
-        let mut complete = true;
+impl<'a> Problem<'a> {
+    fn new(host: &'a Host, demands: &'a [Demand], spread: Spread) -> Self {
+        let nodes = 0..host.nodes.len();
+        let nearest = |from: usize| {
+            let others = nodes.clone().filter(|&to| to != from && host.nodes[to].available > 0);
+            others.map(|to| host.extra[from][to]).min().unwrap_or(0)
+        };
+        let rates = demands.iter().map(|demand| (u64::from(demand.vcpus) * 1000, demand.memory.max(1)));
+        let least_rate =
+            rates.min_by(|a, b| (u128::from(a.0) * u128::from(b.1)).cmp(&(u128::from(b.0) * u128::from(a.1))));
+        let vcpus: u32 = demands.iter().map(|demand| demand.vcpus).sum();
+        Self {
+            host,
+            demands,
+            apart: spread != Spread::Consolidate,
+            rates: Rates::default(),
+            cpu_nodes: host.nodes.iter().filter(|node| node.threads > 0).count() as u32,
+            cpus_fit: vcpus <= host.all_units(),
+            nearest: nodes.clone().map(nearest).collect(),
+            least_rate: least_rate.unwrap_or((0, 1)),
+            one_node_each: true,
+        }
+    }
+
+    /// The best placement with homes of `least` nodes and up to `more` beyond.
+    fn search(&mut self, least: &[usize], more: usize, exact_steps: usize) -> (Found, Method) {
+        let largest = self.cpu_nodes as usize;
+        let (mut homes, mut complete) = (Vec::<Vec<CpuHome>>::new(), true);
+        for (client, demand) in self.demands.iter().enumerate() {
+            let same = self.demands[..client].iter().position(|other| other == demand);
+            let listed = same.map(|same| homes[same].clone()).unwrap_or_else(|| {
+                let sizes = [least[client], (least[client] + more).min(largest)];
+                let of_size = sizes.iter().take(if sizes[0] == sizes[1] { 1 } else { 2 });
+                let lists: Vec<(Vec<CpuHome>, bool)> =
+                    of_size.map(|&size| homes::cpu_homes(self.host, demand, size)).collect();
+                complete &= lists.iter().all(|(_, all)| *all);
+                lists.into_iter().flat_map(|(list, _)| list).collect()
+            });
+            homes.push(listed);
+        }
+        self.one_node_each = homes.iter().flatten().all(|home| home.nodes.len() == 1);
+        self.search_listed(&homes, complete, exact_steps)
+    }
+
+    fn search_listed(&self, homes: &[Vec<CpuHome>], complete: bool, exact_steps: usize) -> (Found, Method) {
         let mut order: Vec<usize> = (0..self.demands.len()).collect();
         order.sort_by_key(|&client| (Reverse(self.demands[client]), client));
-        let nodes = self.host.nodes.len();
-        for beyond in 0..=(nodes - 1) * self.demands.len() {
-            complete &= self.grow((beyond + 1).min(nodes));
-            let Some(least) = self.least_beyond() else { continue };
-            if beyond < least {
-                continue;
-            }
-            if self.assignments(&order) > HOPELESS * exact_steps as f64 {
-                return (self.with_heuristic(Found::default()), Method::Heuristic);
-            }
-            let mut found = Found::default();
-            let mut state = State::new(self.host, self.demands, self.spread);
-            let mut search = Search { demands: self.demands, order: &order, homes: &self.homes, steps };
-            let finished = search.run(&mut state, beyond, &mut found);
-            steps = search.steps;
-            if !finished {
-                return (self.with_heuristic(found), Method::Heuristic);
-            }
-            if found.best.is_some() {
+        let steps = exact_steps * QUICK_NODES / self.host.nodes.len().max(QUICK_NODES);
+        let mut found = Found::default();
+        if self.assignments(&order, homes) <= HOPELESS * steps as f64 {
+            let mut search = Search { problem: self, order: &order, homes, steps };
+            if search.run(&mut State::new(self), &mut found) {
                 return (found, if complete { Method::Exact } else { Method::Heuristic });
             }
         }
-        (Found::default(), Method::Everywhere)
-    }
-
-    /// Lists homes up to `size` nodes; whether all of them are listed.
-    fn grow(&mut self, size: usize) -> bool {
-        let mut complete = true;
-        while self.size < size {
-            self.size += 1;
-            for (client, demand) in self.demands.iter().enumerate() {
-                let same = self.demands[..client].iter().position(|other| other == demand);
-                if let Some(same) = same {
-                    self.homes[client] = self.homes[same].clone();
-                    continue;
-                }
-                let (homes, all) = homes::homes(self.host, demand, self.size, self.cpus_must_fit);
-                self.homes[client].extend(homes);
-                complete &= all;
-            }
-        }
-        complete
+        Heuristic { problem: self, homes }.run(exact_steps.div_ceil(EXACT_STEPS).max(1), &mut found);
+        (found, Method::Heuristic)
     }
 
     /// Number of assignments of the listed homes; clients that ask for the same are interchangeable.
-    fn assignments(&self, order: &[usize]) -> f64 {
+    fn assignments(&self, order: &[usize], homes: &[Vec<CpuHome>]) -> f64 {
         let groups = order.chunk_by(|&one, &other| self.demands[one] == self.demands[other]);
         // g equal clients on n homes: (n + g - 1 over g).
         let ways = |group: &[usize]| -> f64 {
-            let homes = self.homes[group[0]].len() as f64;
+            let homes = homes[group[0]].len() as f64;
             (0..group.len()).map(|i| (homes + i as f64) / (i + 1) as f64).product()
         };
         groups.map(ways).product()
     }
 
-    /// Nodes beyond one for each client that any placement has; `None` while a client has no home.
-    fn least_beyond(&self) -> Option<usize> {
-        self.homes.iter().map(|homes| homes.iter().map(|home| home.nodes.len() - 1).min()).sum()
+    /// vCPUs of a home times the extra distance to `node`, both in thousandths.
+    fn extra_to(&self, home: &CpuHome, node: usize) -> u64 {
+        home.nodes.iter().zip(&home.milli).map(|(&own, milli)| milli * self.host.extra[own][node]).sum()
     }
 
-    /// What the exact search found until it was stopped, or what the heuristic finds if that is better. Where small homes
-    /// lead to a placement, those one node larger are tried too: one large home may save several of middle size.
-    fn with_heuristic(&mut self, mut found: Found) -> Found {
-        let nodes = self.host.nodes.len();
-        let mut last = false;
-        loop {
-            let empty = State::new(self.host, self.demands, self.spread);
-            Heuristic { host: self.host, demands: self.demands, homes: &self.homes }.run(&empty, &mut found);
-            let straddles = found.best.as_ref().is_some_and(|best| best.score.straddled > 0);
-            if self.size == nodes || last || (found.best.is_some() && !straddles) {
-                return found;
-            }
-            last = found.best.is_some();
-            self.grow(self.size + 1);
+    /// vCPUs of a home times the mean extra distance to its own nodes.
+    fn inner(&self, home: &CpuHome) -> u64 {
+        if home.nodes.len() == 1 {
+            return 0;
         }
+        home.nodes.iter().map(|&node| self.extra_to(home, node)).sum::<u64>() / home.nodes.len() as u64
     }
 
-    /// Every client on every node: the kernel fills them as there is room.
-    fn everywhere(&self) -> Placed {
-        let all: Vec<usize> = (0..self.host.nodes.len()).collect();
-        let mut state = State::new(self.host, self.demands, self.spread);
-        let fits = |demand: &Demand| homes::home(self.host, demand, &all, false);
-        let homes: Vec<Home> = self.demands.iter().filter_map(fits).collect();
-        for (client, home) in homes.iter().enumerate() {
-            state.give(client, home);
-        }
-        let score = state.score();
-        let best = Candidate { score, homes: homes.clone(), nodes: all.into_iter().collect() };
-        Placed { best, runner_up: None, method: Method::Everywhere }
+    /// vCPUs times extra distance that bytes times extra distance cost at least.
+    fn short_milli(&self, short: u128) -> u64 {
+        if short == 0 { 0 } else { (short as f64 * self.least_rate.0 as f64 / self.least_rate.1 as f64) as u64 }
     }
 }

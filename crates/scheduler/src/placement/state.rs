@@ -1,138 +1,186 @@
-//! A placement under construction whose score is kept up to date as homes are given and taken away.
+//! A placement under construction whose cost is kept up to date as homes are given and taken away.
 
-use super::homes::{Demand, Home, WHOLE};
-use super::score::{NodeLoad, Score};
-use crate::host::Host;
-use crate::spec::Spread;
+use super::Problem;
+use super::cost::{Cost, Lost, NodeCost};
+use super::homes::{CpuHome, WHOLE};
 
-/// Clients with homes so far.
+/// Clients with homes so far. Memory is taken to lie in equal parts on the nodes of its home; what a node lacks is charged
+/// at the least that it can cost to have it elsewhere. The division itself is made once all have homes.
 #[derive(Clone)]
 pub(crate) struct State<'a> {
-    host: &'a Host,
-    loads: Vec<NodeLoad>,
-    homes: Vec<Option<&'a Home>>,
-    sum: Score,
-    /// Distance of all that is placed to each node, there and back, in units of 1 / [`WHOLE`].
-    potential: Vec<u64>,
-    /// Distance so far, in units of 1 / [`WHOLE`]^2.
-    distance: u64,
-    spread: bool,
+    problem: &'a Problem<'a>,
+    homes: Vec<Option<&'a CpuHome>>,
+    milli: Vec<u64>,
+    bytes: Vec<u64>,
+    clients: Vec<u32>,
+    costs: Vec<NodeCost>,
+    sums: Sums,
+    /// Of all that is placed: parts times extra distance from each node.
+    to: Vec<u64>,
+    /// Of all that is placed: vCPUs times extra distance to each node.
+    from: Vec<u64>,
+}
+
+/// Sums over nodes and clients.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    stacked: u64,
+    cpu_twice: u64,
+    crowding: u64,
+    /// Bytes that nodes lack, each times the extra distance to the nearest other memory.
+    short: u128,
+    /// vCPUs times extra distance to memory in equal parts, inside homes of several nodes.
+    inner: u64,
+    /// vCPUs times parts of other clients times extra distance.
+    siblings: u64,
+    /// Nodes in use.
+    used: u32,
 }
 
 impl<'a> State<'a> {
     /// Nothing placed yet.
-    pub(crate) fn new(host: &'a Host, demands: &[Demand], spread: Spread) -> Self {
-        let load = |index: usize| {
-            let node = &host.nodes[index];
-            NodeLoad {
-                cores: node.cores.into(),
-                threads: node.threads.into(),
-                units: host.units(index).into(),
-                count_cores: !host.prefer_ht,
-                memory: node.memory,
-                available: node.available,
-                held_milli: u64::from(node.vcpus_held) * 1000,
-                milli: 0,
-                bytes: 0,
-                homes: 0,
-            }
-        };
-        let loads = (0..host.nodes.len()).map(load).collect();
-        let spread = spread == Spread::Spread;
-        let (homes, potential) = (vec![None; demands.len()], vec![0; host.nodes.len()]);
-        Self { host, loads, homes, sum: Score::default(), potential, distance: 0, spread }
+    pub(crate) fn new(problem: &'a Problem<'a>) -> Self {
+        let (nodes, clients) = (problem.host.nodes.len(), problem.demands.len());
+        Self {
+            problem,
+            homes: vec![None; clients],
+            milli: vec![0; nodes],
+            bytes: vec![0; nodes],
+            clients: vec![0; nodes],
+            costs: vec![NodeCost::default(); nodes],
+            sums: Sums::default(),
+            to: vec![0; nodes],
+            from: vec![0; nodes],
+        }
     }
 
     /// The home of each client.
-    pub(crate) fn homes(&self) -> &[Option<&'a Home>] {
+    pub(crate) fn homes(&self) -> &[Option<&'a CpuHome>] {
         &self.homes
     }
 
-    /// The score of what is placed so far.
-    pub(crate) fn score(&self) -> Score {
-        let all = self.loads.len() as u32;
-        let rounded = self.rounded();
-        Score { nodes: if self.spread { all - rounded.nodes } else { rounded.nodes }, ..rounded }
+    /// Thousandths of vCPUs and bytes by node: where they are equal, so is the placement but for the names of its clients.
+    pub(crate) fn loads(&self) -> (&[u64], &[u64]) {
+        (&self.milli, &self.bytes)
     }
 
-    /// A score that no completion of this placement can beat.
-    pub(crate) fn bound(&self) -> Score {
-        if !self.spread {
-            return self.rounded();
+    /// The cost of what is placed so far; the last of its fields is left to the division of memory.
+    pub(crate) fn estimate(&self) -> Cost {
+        self.cost(&self.sums, true)
+    }
+
+    /// A cost that no completion of this placement can beat.
+    pub(crate) fn bound(&self) -> Cost {
+        let cost = self.cost(&self.sums, self.problem.one_node_each);
+        if self.problem.apart { Cost { unused: 0, apart: 0, crowding: 0, ..cost } } else { cost }
+    }
+
+    /// The estimate if `client` had this home; it must have none.
+    pub(crate) fn estimate_with(&self, client: usize, home: &CpuHome) -> Cost {
+        let mut sums = self.sums;
+        let share = self.problem.demands[client].memory / home.nodes.len() as u64;
+        for (&node, &milli) in home.nodes.iter().zip(&home.milli) {
+            self.change(&mut sums, node, (self.milli[node] + milli, self.bytes[node] + share, self.clients[node] + 1));
         }
-        // Later clients may still use more nodes: nothing is known from `nodes` on.
-        Score { nodes: 0, distance: 0, crowding: 0, fullness: 0, ..self.rounded() }
+        sums.siblings += self.siblings(home);
+        sums.inner += self.problem.inner(home);
+        self.cost(&sums, true)
     }
 
-    fn rounded(&self) -> Score {
-        Score { distance: self.distance / (WHOLE * WHOLE / 1000), ..self.sum }.rounded()
-    }
-
-    /// Whether the home has room for its client now.
-    pub(crate) fn has_room(&self, home: &Home) -> bool {
-        home.nodes
-            .iter()
-            .zip(&home.bytes)
-            .all(|(&node, bytes)| self.loads[node].bytes + bytes <= self.loads[node].available)
+    /// CPU time that is lost, without what the division of memory says.
+    pub(crate) fn lost(&self) -> Lost {
+        self.lost_of(&self.sums, false)
     }
 
     /// Gives `client` a home; it must have none.
-    pub(crate) fn give(&mut self, client: usize, home: &'a Home) {
-        self.add_own(home, true);
-        self.distance += home.inner_distance + self.distance_to_placed(home);
-        self.add_potential(home, true);
+    pub(crate) fn give(&mut self, client: usize, home: &'a CpuHome) {
+        let share = self.problem.demands[client].memory / home.nodes.len() as u64;
+        for (&node, &milli) in home.nodes.iter().zip(&home.milli) {
+            self.load(node, self.milli[node] + milli, self.bytes[node] + share, self.clients[node] + 1);
+        }
+        self.sums.siblings += self.siblings(home);
+        self.sums.inner += self.problem.inner(home);
+        self.add_distances(home, true);
         self.homes[client] = Some(home);
-        self.load(home, true);
     }
 
     /// Takes the home of `client` away.
-    pub(crate) fn take(&mut self, client: usize) -> Option<&'a Home> {
+    pub(crate) fn take(&mut self, client: usize) -> Option<&'a CpuHome> {
         let home = self.homes[client].take()?;
-        self.load(home, false);
-        self.add_potential(home, false);
-        self.distance -= home.inner_distance + self.distance_to_placed(home);
-        self.add_own(home, false);
+        let share = self.problem.demands[client].memory / home.nodes.len() as u64;
+        for (&node, &milli) in home.nodes.iter().zip(&home.milli) {
+            self.load(node, self.milli[node] - milli, self.bytes[node] - share, self.clients[node] - 1);
+        }
+        self.add_distances(home, false);
+        self.sums.siblings -= self.siblings(home);
+        self.sums.inner -= self.problem.inner(home);
         Some(home)
     }
 
-    /// Mean distances, there and back, between `home` and the home of every client that has one.
-    fn distance_to_placed(&self, home: &Home) -> u64 {
-        home.nodes.iter().map(|&node| home.weight * self.potential[node]).sum()
+    /// The cost of what is placed if this is what is lost.
+    pub(crate) fn cost_of(&self, lost: &Lost) -> Cost {
+        self.cost_from(&self.sums, lost)
     }
 
-    fn add_potential(&mut self, home: &Home, add: bool) {
-        for (node, potential) in self.potential.iter_mut().enumerate() {
-            let both = |other: usize| u64::from(self.host.distances[node][other] + self.host.distances[other][node]);
-            let away = home.weight * home.nodes.iter().map(|&other| both(other)).sum::<u64>();
-            *potential = if add { *potential + away } else { *potential - away };
-        }
+    fn cost(&self, sums: &Sums, with_short: bool) -> Cost {
+        self.cost_from(sums, &self.lost_of(sums, with_short))
     }
 
-    fn add_own(&mut self, home: &Home, add: bool) {
-        let signed = |sum: u32, amount: u32| if add { sum + amount } else { sum - amount };
-        self.sum.straddled = signed(self.sum.straddled, home.nodes.len() as u32 - 1);
-        self.sum.memory_only = signed(self.sum.memory_only, home.memory_only);
-        self.sum.unequal = signed(self.sum.unequal, u32::from(!home.equal));
+    fn cost_from(&self, sums: &Sums, lost: &Lost) -> Cost {
+        let (stacked, crowding) = (sums.stacked, sums.crowding);
+        let cost = if self.problem.apart {
+            let unused = self.problem.cpu_nodes - sums.used;
+            Cost { stacked, lost: lost.cpu + lost.memory, unused, apart: lost.siblings, crowding, fullness: 0 }
+        } else {
+            Cost { stacked, lost: lost.all(), crowding, ..Cost::default() }
+        };
+        cost.rounded()
     }
 
-    fn load(&mut self, home: &Home, add: bool) {
-        for (position, &node) in home.nodes.iter().enumerate() {
-            let load = &mut self.loads[node];
-            let before = load.terms();
-            let (milli, bytes) = (home.milli[position], home.bytes[position]);
-            if add {
-                (load.milli, load.bytes, load.homes) = (load.milli + milli, load.bytes + bytes, load.homes + 1);
-            } else {
-                (load.milli, load.bytes, load.homes) = (load.milli - milli, load.bytes - bytes, load.homes - 1);
+    fn lost_of(&self, sums: &Sums, with_short: bool) -> Lost {
+        let problem = self.problem;
+        // Without the division, memory inside a home of several nodes may also lie better than in equal parts.
+        let memory = if with_short { problem.rates.memory(sums.inner + problem.short_milli(sums.short)) } else { 0 };
+        let siblings = problem.rates.siblings(sums.siblings, WHOLE, problem.demands.len());
+        Lost { cpu: sums.cpu_twice / 2, memory, siblings }
+    }
+
+    fn load(&mut self, node: usize, milli: u64, bytes: u64, clients: u32) {
+        let mut sums = self.sums;
+        self.costs[node] = self.change(&mut sums, node, (milli, bytes, clients));
+        self.sums = sums;
+        (self.milli[node], self.bytes[node], self.clients[node]) = (milli, bytes, clients);
+    }
+
+    /// What the sums are when a node has these thousandths of vCPUs, bytes and clients instead of its own; the node's new cost.
+    fn change(&self, sums: &mut Sums, node: usize, (milli, bytes, clients): (u64, u64, u32)) -> NodeCost {
+        let problem = self.problem;
+        let own = &problem.host.nodes[node];
+        let before = self.costs[node];
+        let after = NodeCost::of(own, problem.host.prefer_ht, &problem.rates, milli);
+        sums.stacked = sums.stacked + after.stacked - before.stacked;
+        sums.cpu_twice = sums.cpu_twice + after.cpu_twice - before.cpu_twice;
+        sums.crowding = sums.crowding + after.crowding - before.crowding;
+        let short = |bytes: u64| u128::from(bytes.saturating_sub(own.available)) * u128::from(problem.nearest[node]);
+        sums.short = sums.short + short(bytes) - short(self.bytes[node]);
+        sums.used = sums.used + u32::from(clients > 0) - u32::from(self.clients[node] > 0);
+        after
+    }
+
+    /// Distances between `home` and the home of every client that has one, both ways.
+    fn siblings(&self, home: &CpuHome) -> u64 {
+        let on = |((&node, &milli), &part): ((&usize, &u64), &u64)| milli * self.to[node] + part * self.from[node];
+        home.nodes.iter().zip(&home.milli).zip(&home.part).map(on).sum()
+    }
+
+    fn add_distances(&mut self, home: &CpuHome, add: bool) {
+        let signed = |sum: u64, amount: u64| if add { sum + amount } else { sum - amount };
+        let extra = &self.problem.host.extra;
+        for ((&own, &milli), &part) in home.nodes.iter().zip(&home.milli).zip(&home.part) {
+            for (node, (to, from)) in self.to.iter_mut().zip(&mut self.from).enumerate() {
+                *to = signed(*to, part * extra[node][own]);
+                *from = signed(*from, milli * extra[own][node]);
             }
-            let after = load.terms();
-            let sum = &mut self.sum;
-            sum.short = sum.short + after.short - before.short;
-            sum.beyond_threads = sum.beyond_threads + after.beyond_threads - before.beyond_threads;
-            sum.beyond_cores = sum.beyond_cores + after.beyond_cores - before.beyond_cores;
-            sum.nodes = sum.nodes + after.nodes - before.nodes;
-            sum.crowding = sum.crowding + after.crowding - before.crowding;
-            sum.fullness = sum.fullness + after.fullness - before.fullness;
         }
     }
 }

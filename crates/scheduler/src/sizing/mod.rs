@@ -28,7 +28,19 @@ pub(crate) struct Sizing {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Sizes the VM for this host. What is free now does not count: the virtual topology is a matter of the machine.
+/// A virtual node has at least this part of the memory that would be its own by its vCPUs: a guest does badly with nodes
+/// that have CPUs and next to no memory.
+const LEAST_PART: u64 = 4;
+
+impl Sizing {
+    /// Whether each virtual node has a part of the memory that its vCPUs can live with.
+    pub(crate) fn is_balanced(&self, spec: &VmSpec) -> bool {
+        let own = |shape: &Shape| u128::from(spec.memory.0) * u128::from(shape.vcpus) / u128::from(spec.vcpus.max(1));
+        self.shapes.iter().all(|shape| u128::from(shape.memory) * u128::from(LEAST_PART) >= own(shape))
+    }
+}
+
+/// Sizes the VM for nodes of this size.
 pub(crate) fn size(host: &Host, spec: &VmSpec) -> Sizing {
     let parts = match &spec.policy.virtual_nodes {
         Some(fixed) => {
@@ -71,8 +83,8 @@ fn count_reason(host: &Host, spec: &VmSpec, parts: &Parts) -> Reason {
             units = units_range(host, spec.policy.max_vcpus_per_node),
             sizes = memory_range(host),
         ),
-        Why::Spread { nodes } => format!(
-            "policy.placement = \"spread\": as many as the {nodes} machine nodes with CPUs and {vcpus} vCPUs allow"
+        Why::MostVirtualNodes { nodes } => format!(
+            "policy.placement = \"most_virtual_nodes\": as many as the {nodes} machine nodes with CPUs and {vcpus} vCPUs allow"
         ),
         Why::Cap { most } => format!("policy.max_vcpus_per_node = {most} splits {vcpus} vCPUs into {count} parts"),
         Why::Overflow { cpu_nodes } => overflow_reason(host, spec, *cpu_nodes),

@@ -28,7 +28,7 @@ pub(super) enum Why {
         by_cores: Option<usize>,
         by_memory: Option<usize>,
     },
-    Spread {
+    MostVirtualNodes {
         nodes: usize,
     },
     Cap {
@@ -55,10 +55,10 @@ pub(super) fn by_rule(host: &Host, spec: &VmSpec) -> Parts {
     let rooms = rooms(host, spec.policy.max_vcpus_per_node);
     let most = most_parts(&rooms, spec);
     let fit = |count: &usize| even_fit(&rooms, spec, *count).or_else(|| uneven_fit(&rooms, spec, *count));
-    if spec.policy.placement == Spread::Spread
+    if spec.policy.placement == Spread::MostVirtualNodes
         && let Some(shapes) = (1..=most).rev().find_map(|count| fit(&count))
     {
-        return Parts { shapes, why: Why::Spread { nodes: rooms.len() } };
+        return Parts { shapes, why: Why::MostVirtualNodes { nodes: rooms.len() } };
     }
     match (1..=most).find_map(|count| fit(&count)) {
         Some(shapes) => Parts { shapes, why: fewest(&rooms, spec) },

@@ -1,29 +1,29 @@
-//! The cost of a placement, written a second time from docs/placement.md: plain, slow, in floating point.
+//! What a user loses by a placement, written a second time from docs/placement.md: plain, slow, in floating point.
 
 use super::Case;
+use scheduler::Plan;
 use scheduler::spec::Spread;
-use scheduler::{MemoryPolicy, Plan};
 use topology::NodeId;
 
-/// A client's home: its nodes, and whether memory lies on them in equal parts.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Home {
-    pub(crate) nodes: Vec<NodeId>,
-    pub(crate) equal: bool,
-}
+/// The nodes whose CPUs a client uses.
+pub(crate) type CpuHome = Vec<NodeId>;
 
-/// What of each cost is still rounding: the planner compares vCPUs and distances in eighths, crowding in tenths.
-const ROUNDING: [f64; 9] = [0.0, 0.0, 0.0, 0.13, 0.13, 0.0, 0.13, 0.11, 8.0];
+/// What a placement costs, the first most important: vCPUs beyond hardware threads; CPUs lost; nodes left unused and CPUs
+/// lost by distance between clients, both only where clients are to live apart.
+pub(crate) type Cost = [f64; 4];
+
+/// What of each cost is still rounding: the planner compares vCPUs in eighths, CPUs in hundredths.
+const ROUNDING: Cost = [0.13, 0.012, 0.0, 0.012];
 
 pub(crate) struct Scorer<'a> {
     pub(crate) case: &'a Case,
-    /// vCPUs and bytes of each client.
+    /// vCPUs and MiB of each client.
     pub(crate) clients: Vec<(f64, f64)>,
 }
 
 impl<'a> Scorer<'a> {
     pub(crate) fn new(case: &'a Case, plan: &Plan) -> Self {
-        let size = |node: &scheduler::VirtualNode| (node.vcpus.len() as f64, node.memory.0 as f64);
+        let size = |node: &scheduler::VirtualNode| (node.vcpus.len() as f64, node.memory.0 as f64 / MIB);
         Self { case, clients: plan.topology.nodes.iter().map(size).collect() }
     }
 
@@ -39,95 +39,121 @@ impl<'a> Scorer<'a> {
         if self.case.spec.policy.prefer_ht { self.threads(node) } else { self.cores(node) }
     }
 
-    pub(crate) fn size(&self, node: NodeId) -> f64 {
-        self.case.machine.node(node).expect("a node").memory.0 as f64
+    pub(crate) fn ids(&self) -> Vec<NodeId> {
+        self.case.machine.nodes.iter().map(|node| node.id).collect()
     }
 
+    /// Bytes that a node has to give.
     pub(crate) fn available(&self, node: NodeId) -> f64 {
         let held = self.case.occupancy.of(node);
         let (promised, resident) = (held.memory.0 as f64, held.resident.0 as f64);
-        match self.case.machine.node(node).expect("a node").free {
+        let node = self.case.machine.node(node).expect("a node");
+        match node.free {
             Some(free) => (free.0 as f64 - (promised - resident).max(0.0)).max(0.0),
-            None => (self.size(node) - promised).max(0.0),
+            None => (node.memory.0 as f64 - promised).max(0.0),
         }
     }
 
-    /// Bytes of a client on each node of its home.
-    pub(crate) fn bytes(&self, client: usize, home: &Home) -> Vec<f64> {
-        let memory = self.clients[client].1;
-        let all: f64 = home.nodes.iter().map(|&node| self.available(node)).sum();
-        let part = |&node: &NodeId| {
-            if home.equal { memory / home.nodes.len() as f64 } else { memory * self.available(node) / all }
-        };
-        home.nodes.iter().map(part).collect()
+    fn extra(&self, from: NodeId, to: NodeId) -> f64 {
+        let distance = |to: NodeId| f64::from(self.case.machine.distance(from, to));
+        (distance(to) / distance(from) - 1.0).max(0.0)
     }
 
-    pub(crate) fn bytes_on(&self, homes: &[Home], node: NodeId) -> f64 {
-        let on = |(client, home): (usize, &Home)| -> f64 {
-            home.nodes
-                .iter()
-                .zip(self.bytes(client, home))
+    /// The part of a client on each node of its home.
+    fn parts(&self, home: &CpuHome) -> Vec<f64> {
+        let all: f64 = home.iter().map(|&node| self.units(node)).sum();
+        home.iter().map(|&node| self.units(node) / all).collect()
+    }
+
+    fn vcpus_on(&self, homes: &[CpuHome], node: NodeId) -> f64 {
+        let on = |(home, client): (&CpuHome, &(f64, f64))| -> f64 {
+            home.iter()
+                .zip(self.parts(home))
                 .filter(|(other, _)| **other == node)
-                .map(|(_, bytes)| bytes)
+                .map(|(_, part)| part * client.0)
                 .sum()
         };
-        homes.iter().enumerate().map(on).sum()
+        homes.iter().zip(&self.clients).map(on).sum()
     }
 
-    fn vcpus_on(&self, homes: &[Home], node: NodeId) -> f64 {
-        let on = |(client, home): (usize, &Home)| {
-            let all: f64 = home.nodes.iter().map(|&node| self.units(node)).sum();
-            if home.nodes.contains(&node) { self.clients[client].0 * self.units(node) / all } else { 0.0 }
+    /// CPUs that vCPUs lose on a node: waiting for a thread 1, sharing a core 0.7; half as if others were busy, half as if
+    /// they idled.
+    fn lost_to_cpus(&self, homes: &[CpuHome], node: NodeId) -> f64 {
+        let more = self.vcpus_on(homes, node);
+        let lost = |held: f64| {
+            let waiting = (held + more - self.threads(node)).clamp(0.0, more);
+            let beyond = (held + more - self.cores(node)).clamp(0.0, more);
+            if self.case.spec.policy.prefer_ht { waiting } else { waiting + 0.7 * (beyond - waiting) }
         };
-        homes.iter().enumerate().map(on).sum()
+        (lost(f64::from(self.case.occupancy.of(node).vcpus)) + lost(0.0)) / 2.0
     }
 
-    /// The nine costs, most important first.
-    pub(crate) fn cost(&self, homes: &[Home]) -> [f64; 9] {
-        let ids: Vec<NodeId> = self.case.machine.nodes.iter().map(|node| node.id).collect();
-        let used = |&&node: &&NodeId| homes.iter().any(|home| home.nodes.contains(&node));
-        let growth = |before: f64, more: f64, size: f64| ((before + more).powi(2) - before.powi(2)) / size.max(1.0);
-        let mut cost = [0.0; 9];
-        for (index, home) in homes.iter().enumerate() {
-            cost[0] += home.nodes.len() as f64 - 1.0;
-            cost[1] += home.nodes.iter().filter(|&&node| self.threads(node) == 0.0).count() as f64;
-            cost[2] += f64::from(u8::from(!home.equal));
-            cost[6] += self.inner(home);
-            let others = homes.iter().enumerate().filter(|(other, _)| *other != index);
-            cost[6] += others.map(|(_, other)| self.mean(home, other)).sum::<f64>();
-        }
-        for &node in ids.iter().filter(used) {
-            let held = f64::from(self.case.occupancy.of(node).vcpus);
-            let more = self.vcpus_on(homes, node);
-            cost[3] += (held + more - self.threads(node)).max(0.0).min(more);
-            if !self.case.spec.policy.prefer_ht {
-                cost[4] += (held + more - self.cores(node)).max(0.0).min(more);
+    fn lost_to_siblings(&self, homes: &[CpuHome]) -> f64 {
+        let mut sum = 0.0;
+        for (one, home) in homes.iter().enumerate() {
+            for (_, other) in homes.iter().enumerate().filter(|(other, _)| *other != one) {
+                for (&from, of_one) in home.iter().zip(self.parts(home)) {
+                    for (&to, of_other) in other.iter().zip(self.parts(other)) {
+                        sum += self.clients[one].0 * of_one * of_other * self.extra(from, to);
+                    }
+                }
             }
-            cost[5] += 1.0;
-            cost[7] += growth(held, more, self.units(node));
-            let mib = f64::from(1 << 20);
-            let (bytes, size) = (self.bytes_on(homes, node), self.size(node));
-            cost[8] += growth((size - self.available(node)) / mib, bytes / mib, size / mib);
         }
-        if self.case.spec.policy.placement == Spread::Spread {
-            cost[5] = ids.len() as f64 - cost[5];
-        }
-        cost
+        0.3 * 0.2 * sum / (homes.len() as f64 - 1.0).max(1.0)
     }
 
-    fn mean(&self, one: &Home, other: &Home) -> f64 {
-        let pairs = one.nodes.iter().flat_map(|&a| other.nodes.iter().map(move |&b| (a, b)));
-        let sum: f64 = pairs.map(|(a, b)| f64::from(self.case.machine.distance(a, b))).sum();
-        sum / (one.nodes.len() * other.nodes.len()) as f64
+    /// The least that is lost to remote memory.
+    pub(crate) fn lost_to_memory(&self, homes: &[CpuHome]) -> f64 {
+        let ids = self.ids();
+        let own: Vec<f64> = ids.iter().map(|node| self.wanted(homes, *node)).collect();
+        let room: Vec<f64> = ids.iter().map(|&node| (self.available(node) / MIB).floor()).collect();
+        let rate = |client: usize, node: NodeId| {
+            let parts = homes[client].iter().zip(self.parts(&homes[client]));
+            parts.map(|(&from, part)| part * self.extra(from, node)).sum::<f64>() * self.clients[client].0 * 0.3
+        };
+        if own.iter().zip(&room).all(|(own, room)| own <= room) {
+            let inner = |client: usize| {
+                let home = &homes[client];
+                home.iter().map(|&node| rate(client, node)).sum::<f64>() / home.len() as f64
+            };
+            return (0..homes.len()).map(inner).sum();
+        }
+        let size = |node: NodeId| self.case.machine.node(node).expect("a node").memory.0 as f64 / MIB;
+        let kept = |index: usize| {
+            let kept = ((self.available(ids[index]) / MIB) - size(ids[index]) / 32.0).max(0.0).floor();
+            if own[index] <= room[index] { kept.max(own[index]) } else { kept }
+        };
+        let kept: Vec<f64> = (0..ids.len()).map(kept).collect();
+        let needed: f64 = self.clients.iter().map(|client| client.1).sum();
+        let room = if kept.iter().sum::<f64>() >= needed { kept } else { room };
+        let cost: Vec<Vec<f64>> = (0..homes.len())
+            .map(|client| ids.iter().map(|&node| rate(client, node) / self.clients[client].1).collect())
+            .collect();
+        let supply: Vec<f64> = self.clients.iter().map(|client| client.1).collect();
+        least_transport(&supply, room, &cost)
     }
 
-    fn inner(&self, home: &Home) -> f64 {
-        let own = home.nodes.len() as f64 * 10.0;
-        self.mean(home, home) - own / (home.nodes.len() as f64).powi(2)
+    fn wanted(&self, homes: &[CpuHome], node: NodeId) -> f64 {
+        let on = |(home, client): (&CpuHome, &(f64, f64))| {
+            if home.contains(&node) { client.1 / home.len() as f64 } else { 0.0 }
+        };
+        homes.iter().zip(&self.clients).map(on).sum()
+    }
+
+    pub(crate) fn cost(&self, homes: &[CpuHome]) -> Cost {
+        let ids = self.ids();
+        let stacked = ids.iter().map(|&node| (self.vcpus_on(homes, node) - self.threads(node)).max(0.0)).sum();
+        let cpus: f64 = ids.iter().map(|&node| self.lost_to_cpus(homes, node)).sum();
+        let (memory, siblings) = (self.lost_to_memory(homes), self.lost_to_siblings(homes));
+        if self.case.spec.policy.placement != Spread::Consolidate {
+            let unused = |node: &&NodeId| self.threads(**node) > 0.0 && !homes.iter().any(|home| home.contains(node));
+            return [stacked, cpus + memory, ids.iter().filter(unused).count() as f64, siblings];
+        }
+        [stacked, cpus + memory + siblings, 0.0, 0.0]
     }
 
     /// Whether `cost` is worse than `least` by more than rounding.
-    pub(crate) fn worse(cost: &[f64; 9], least: &[f64; 9]) -> bool {
+    pub(crate) fn worse(cost: &Cost, least: &Cost) -> bool {
         for (index, rounding) in ROUNDING.iter().enumerate() {
             if (cost[index] - least[index]).abs() > *rounding {
                 return cost[index] > least[index];
@@ -137,11 +163,91 @@ impl<'a> Scorer<'a> {
     }
 }
 
-/// The homes of a plan. A home of several nodes is in equal parts when it is interleaved.
-pub(crate) fn homes(plan: &Plan) -> Vec<Home> {
-    let home = |client: &scheduler::Client| Home {
-        nodes: client.home.iter().collect(),
-        equal: client.home.len() == 1 || client.memory_policy == MemoryPolicy::Interleave,
+const MIB: f64 = 1_048_576.0;
+
+/// The least cost of a transport: cycles of negative cost are cancelled until there is none (Bellman-Ford).
+fn least_transport(supply: &[f64], room: Vec<f64>, cost: &[Vec<f64>]) -> f64 {
+    let (sources, ends) = (supply.len(), room.len());
+    let mut sent = vec![vec![0.0f64; ends]; sources];
+    let mut left = room;
+    for source in 0..sources {
+        let mut waiting = supply[source];
+        for end in 0..ends {
+            let amount = waiting.min(left[end]);
+            (sent[source][end], waiting, left[end]) = (amount, waiting - amount, left[end] - amount);
+        }
+    }
+    // Sources, ends, and one place for all room that is left.
+    let spare = sources + ends;
+    loop {
+        let mut ways = Vec::new();
+        for end in 0..ends {
+            for source in 0..sources {
+                ways.push((source, sources + end, cost[source][end], f64::INFINITY));
+                if sent[source][end] > 0.0 {
+                    ways.push((sources + end, source, -cost[source][end], sent[source][end]));
+                }
+            }
+            if left[end] > 0.0 {
+                ways.push((sources + end, spare, 0.0, left[end]));
+            }
+            ways.push((spare, sources + end, 0.0, f64::INFINITY));
+        }
+        // What an end already took can be given back through the spare place.
+        ways.retain(|way| way.0 != spare || sent.iter().map(|row| row[way.1 - sources]).sum::<f64>() > 0.0);
+        let Some(cycle) = negative_cycle(spare + 1, &ways) else { break };
+        let amount = cycle
+            .iter()
+            .map(|&way| match (ways[way].0, ways[way].1) {
+                (from, to) if from == spare => sent.iter().map(|row| row[to - sources]).sum(),
+                _ => ways[way].3,
+            })
+            .fold(f64::INFINITY, f64::min);
+        for way in cycle {
+            let (from, to, ..) = ways[way];
+            match () {
+                () if from == spare => left[to - sources] += amount,
+                () if to == spare => left[from - sources] -= amount,
+                () if from < sources => sent[from][to - sources] += amount,
+                () => sent[to][from - sources] -= amount,
+            }
+        }
+    }
+    sent.iter().zip(cost).flat_map(|(row, cost)| row.iter().zip(cost)).map(|(sent, cost)| sent * cost).sum()
+}
+
+/// Indices of the ways of a cycle whose costs sum to less than nothing.
+fn negative_cycle(places: usize, ways: &[(usize, usize, f64, f64)]) -> Option<Vec<usize>> {
+    let mut distance = vec![0.0f64; places];
+    let mut before = vec![usize::MAX; places];
+    let mut last = None;
+    for _ in 0..places {
+        last = None;
+        for (index, &(from, to, cost, _)) in ways.iter().enumerate() {
+            if distance[from] + cost < distance[to] - 1e-12 {
+                (distance[to], before[to], last) = (distance[from] + cost, index, Some(to));
+            }
+        }
+    }
+    let mut at = last?;
+    for _ in 0..places {
+        at = ways[before[at]].0;
+    }
+    let (start, mut cycle) = (at, Vec::new());
+    loop {
+        cycle.push(before[at]);
+        at = ways[before[at]].0;
+        if at == start {
+            return Some(cycle);
+        }
+    }
+}
+
+/// The nodes where each client of a plan lives.
+pub(crate) fn homes(case: &Case, plan: &Plan) -> Vec<CpuHome> {
+    let home = |client: &scheduler::Client| {
+        let lives = |node: &NodeId| !case.machine.usable_cpus(*node).intersection(&client.cpus).is_empty();
+        client.home.iter().filter(lives).collect()
     };
     plan.placement.clients.iter().map(home).collect()
 }

@@ -105,14 +105,17 @@ fn build(nodes: &[RandomNode], distances: &[u32], flat: bool) -> (Machine, Occup
 pub(crate) fn spec(most_vcpus: u32) -> impl Strategy<Value = VmSpec> {
     let cap = prop::option::weighted(0.2, 1u32..=6);
     let vnuma = prop::option::weighted(0.2, any::<bool>());
-    (1u32..=most_vcpus, 4u64..=30_000, any::<bool>(), any::<bool>(), cap, vnuma, any::<prop::sample::Index>()).prop_map(
-        |(vcpus, memory_mib, prefer_ht, spread, cap, vnuma, socket)| {
+    let placement = prop_oneof![
+        4 => Just("consolidate"),
+        1 => Just("clients_apart"),
+        1 => Just("most_virtual_nodes"),
+    ];
+    (1u32..=most_vcpus, 4u64..=30_000, any::<bool>(), placement, cap, vnuma, any::<prop::sample::Index>()).prop_map(
+        |(vcpus, memory_mib, prefer_ht, placement, cap, vnuma, socket)| {
             let divisors: Vec<u32> = (1..=vcpus).filter(|d| vcpus.is_multiple_of(*d)).collect();
             let per_socket = socket.index(divisors.len() * 2);
             let mut policy = format!("prefer_ht = {prefer_ht}\n");
-            if spread {
-                policy += "placement = \"spread\"\n";
-            }
+            policy += &format!("placement = \"{placement}\"\n");
             if let Some(cap) = cap.filter(|cap| u64::from(vcpus.div_ceil(*cap)) <= memory_mib) {
                 policy += &format!("max_vcpus_per_node = {cap}\n");
             }
@@ -124,6 +127,29 @@ pub(crate) fn spec(most_vcpus: u32) -> impl Strategy<Value = VmSpec> {
             }
             let text = format!("name = \"vm\"\nvcpus = {vcpus}\nmemory = \"{memory_mib} MiB\"\n[policy]\n{policy}");
             VmSpec::from_toml(&text, "vm.toml").expect(&text)
+        },
+    )
+}
+
+/// A machine of even nodes, each with some of its memory free, and a VM that is sized by rule and holds no more vCPUs than there are
+/// hardware threads.
+pub(crate) fn even_case(nodes: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Case> {
+    let free = prop::collection::vec(0u64..=16_384, nodes);
+    (free, 1u32..=8, 1u32..=2, any::<prop::sample::Index>(), 8u64..=60_000).prop_map(
+        |(free, cores, smt, vcpus, memory)| {
+            let node = |(index, free_mib): (usize, u64)| RandomNode {
+                id: index as u32,
+                cores,
+                smt,
+                memory_mib: 16_384,
+                free_mib: Some(free_mib),
+                held: NodeUse::default(),
+            };
+            let nodes: Vec<RandomNode> = free.into_iter().enumerate().map(node).collect();
+            let (machine, occupancy) = build(&nodes, &[21; 16], false);
+            let vcpus = vcpus.index(machine.threads.len()) + 1;
+            let text = format!("name = \"vm\"\nvcpus = {vcpus}\nmemory = \"{memory} MiB\"\n");
+            Case { machine, occupancy, spec: VmSpec::from_toml(&text, "vm.toml").expect(&text) }
         },
     )
 }

@@ -5,10 +5,8 @@ use super::pins::bind;
 use crate::host::SimulatedHost;
 use scheduler::balance::{BalancePolicy, BalanceState, Decision, record, step};
 use scheduler::spec::{FixedNode, Policy};
-use scheduler::{
-    Act, ActionError, ClientId, Done, Moment, NodeUse, Observation, Observe, Occupancy, VmKey, VmSpec, plan,
-};
-use topology::{Bytes, Machine, NodeId};
+use scheduler::{Act, ActionError, ClientId, Done, Moment, Observation, Observe, Occupancy, VmKey, VmSpec, plan};
+use topology::{Machine, NodeId};
 
 /// A decision that was carried out.
 #[derive(Clone, Debug)]
@@ -94,8 +92,10 @@ impl Rival for Planned {
         let seen = host.peek();
         let Some(spec) = spec(host, vm) else { return };
         let machine = free(host.machine(), &seen);
+        let mut others = seen;
+        others.vms.retain(|other| other.vm != *vm);
         // A VM for which there is no room starts as any other, and the balancer looks after it.
-        let Ok(plan) = plan(&machine, &occupancy(&machine, &seen, vm), &spec) else { return };
+        let Ok(plan) = plan(&machine, &Occupancy::of_observation(&others, &machine), &spec) else { return };
         for client in plan.placement.clients {
             let nodes: Vec<NodeId> = client.home.iter().collect();
             bind(host, vm, ClientId(client.id), &nodes);
@@ -132,21 +132,4 @@ fn free(machine: &Machine, seen: &Observation) -> Machine {
         node.free = seen.nodes.get(&node.id).and_then(|node| node.memory_free);
     }
     machine
-}
-
-/// What the other VMs hold: vCPUs and memory by where their CPUs are, what is resident where it is.
-fn occupancy(machine: &Machine, seen: &Observation, but: &VmKey) -> Occupancy {
-    let mut occupancy = Occupancy::default();
-    for client in seen.vms.iter().filter(|other| other.vm != *but).flat_map(|other| &other.clients) {
-        let on = |node: NodeId| machine.usable_cpus(node).intersection(&client.cpus).len() as u64;
-        let all = (client.cpus.len() as u64).max(1);
-        for node in &machine.nodes {
-            let held = occupancy.nodes.entry(node.id).or_insert_with(NodeUse::default);
-            held.vcpus += (u64::from(client.vcpus) * on(node.id) / all) as u32;
-            held.memory = held.memory.saturating_add(Bytes(client.memory_size.0 / all * on(node.id)));
-            let resident = client.memory.as_ref().and_then(|memory| memory.get(&node.id)).copied();
-            held.resident = held.resident.saturating_add(resident.unwrap_or_default());
-        }
-    }
-    occupancy
 }

@@ -1,0 +1,148 @@
+//! What a placement costs: CPU time that is lost, in CPUs, by the same figures as the balancer's ([`crate::balance::BalancePolicy`]).
+
+use crate::balance::BalancePolicy;
+use crate::host::HostNode;
+use topology::Bytes;
+
+/// What things cost, in percent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    /// Of a CPU, for a vCPU that shares a core with another: two threads of a core do less than two cores.
+    shared_core: u64,
+    /// Of a vCPU's time, for memory that is twice as far as local memory.
+    stall: u64,
+    /// Of those waits, for memory of the VM's other clients.
+    sibling: u64,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        let policy = BalancePolicy::default();
+        Self {
+            shared_core: 100 - policy.smt_yield_percent as u64,
+            stall: policy.stall_percent as u64,
+            sibling: policy.sibling_percent as u64,
+        }
+    }
+}
+
+impl Rates {
+    /// Millionths of CPUs that are lost to memory, from thousandths of vCPUs times thousandths of extra distance.
+    pub(crate) fn memory(&self, milli_by_extra: u64) -> u64 {
+        milli_by_extra.saturating_mul(self.stall) / 100
+    }
+
+    /// The same for memory of the VM's other clients, from a sum over pairs of clients.
+    pub(crate) fn siblings(&self, milli_by_extra: u64, whole: u64, clients: usize) -> u64 {
+        let others = (clients as u64).saturating_sub(1).max(1);
+        (milli_by_extra / (whole * others)).saturating_mul(self.stall * self.sibling) / 10_000
+    }
+
+    /// Millionths of CPUs that `milli` thousandths of vCPUs lose on a node beside `held` of others: one that finds no
+    /// hardware thread loses all, one that shares a core a part.
+    fn cpu(&self, node: &HostNode, count_cores: bool, held: u64, milli: u64) -> u64 {
+        let beyond = |limit: u32| (held + milli).saturating_sub(u64::from(limit) * 1000).min(milli);
+        let waiting = beyond(node.threads);
+        let sharing = if count_cores { beyond(node.cores) - waiting } else { 0 };
+        waiting * 1000 + sharing * self.shared_core * 10
+    }
+}
+
+/// CPU time that is lost, in millionths of CPUs, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// vCPUs that wait for a hardware thread or share a core.
+    pub(crate) cpu: u64,
+    /// Memory of a client that is not local to its vCPUs.
+    pub(crate) memory: u64,
+    /// Distance to the memory of the VM's other clients.
+    pub(crate) siblings: u64,
+}
+
+impl Lost {
+    pub(crate) fn all(&self) -> u64 {
+        self.cpu.saturating_add(self.memory).saturating_add(self.siblings)
+    }
+}
+
+/// The cost of a placement. Compared from the first field to the last, each in steps that rounding does not cross
+/// ([`Cost::rounded`]). Every field is a sum over nodes or clients, so that no numbering of nodes can change it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cost {
+    /// vCPUs of this VM beyond the hardware threads of their node, in thousandths: they never run all at once, whatever else
+    /// runs, so that no saving elsewhere pays for it.
+    pub(crate) stacked: u64,
+    /// CPU time that is lost, in millionths of CPUs. Where clients are to live apart, without what they lose by their distance.
+    pub(crate) lost: u64,
+    /// CPU nodes that are left unused; counted only where clients are to live apart.
+    pub(crate) unused: u32,
+    /// What clients that live apart lose by their distance; counted only where they are to.
+    pub(crate) apart: u64,
+    /// How crowded the CPUs become: the growth of load^2 / cores.
+    pub(crate) crowding: u64,
+    /// How full the memory becomes: the growth of used^2 / size.
+    pub(crate) fullness: u64,
+}
+
+/// What is compared of CPU time: steps of a hundredth of a CPU.
+pub(crate) const LOST_STEP: u64 = 10_000;
+
+impl Cost {
+    /// Whether less is lost than with `other`, whatever stays free.
+    pub(crate) fn loses_less_than(&self, other: &Self) -> bool {
+        let lost = |cost: &Self| Self { crowding: 0, fullness: 0, ..*cost };
+        lost(self) < lost(other)
+    }
+
+    /// Without what only the division of a vCPU among the nodes of a home adds. Rising costs stay rising.
+    pub(crate) fn rounded(self) -> Self {
+        // The offsets keep the common fractions away from the edges of a step.
+        let hundredths = |micro: u64| micro.saturating_add(3_700) / LOST_STEP;
+        Self {
+            stacked: (self.stacked + 37) / 125,
+            lost: hundredths(self.lost),
+            apart: hundredths(self.apart),
+            crowding: (self.crowding + 37_000) / 100_000,
+            ..self
+        }
+    }
+}
+
+/// What a node's own share of the cost is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NodeCost {
+    pub(crate) stacked: u64,
+    /// Twice the CPU time that is lost.
+    pub(crate) cpu_twice: u64,
+    pub(crate) crowding: u64,
+}
+
+impl NodeCost {
+    /// For `milli` thousandths of vCPUs of this VM. What other VMs do is not known: half is counted as if their vCPUs were
+    /// all busy, half as if they idled.
+    pub(crate) fn of(node: &HostNode, prefer_ht: bool, rates: &Rates, milli: u64) -> Self {
+        if milli == 0 {
+            return Self::default();
+        }
+        let held = u64::from(node.vcpus_held) * 1000;
+        let cpu = |held: u64| rates.cpu(node, !prefer_ht, held, milli);
+        Self {
+            stacked: milli.saturating_sub(u64::from(node.threads) * 1000),
+            cpu_twice: cpu(held) + cpu(0),
+            crowding: growth(held, held + milli, node.units(prefer_ht).into()),
+        }
+    }
+}
+
+/// How much fuller the memory of a node becomes.
+pub(crate) fn fullness(node: &HostNode, bytes: u64) -> u64 {
+    let mib = |bytes: u64| Bytes(bytes).mib();
+    let used = node.memory.saturating_sub(node.available);
+    growth(mib(used), mib(used.saturating_add(bytes)), mib(node.memory))
+}
+
+/// (after^2 - before^2) / size: what is added to a fuller node costs more. Amounts stop at 2^31, far beyond any machine.
+fn growth(before: u64, after: u64, size: u64) -> u64 {
+    let square = |amount: u64| amount.min(1 << 31).pow(2);
+    (square(after) - square(before)) / size.max(1)
+}

@@ -79,6 +79,7 @@ cp /tmp/released /tmp/said
 cat /tmp/said
 
 # Somebody without rights: cannot hold the lock, cannot start a second one, cannot keep one from starting.
+mkdir -p /etc
 echo 'root:x:0:0::/:/bin/sh' >/etc/passwd
 echo 'mallory:x:1000:1000::/tmp:/bin/sh' >>/etc/passwd
 mkdir -p /tmp/mallory && chown 1000 /tmp/mallory

@@ -114,7 +114,9 @@ fn a_vm_runs_at_home_and_libvirt_keeps_it() {
 
     // It is counted, and its name is taken.
     let running = linux::examine_this_host().expect("/proc");
-    assert!(running.vms.iter().any(|vm| vm.vm.name == name));
+    let seen = running.vms.iter().find(|vm| vm.vm.name == name).expect("it runs");
+    // homenode bound it, and may bind it anew: it is nobody else's choice.
+    assert!(seen.clients.iter().all(|client| client.chosen_nodes.is_none()), "{seen:?}");
     let again = place.run(&spec, &[]);
     assert_eq!(again.status.code(), Some(1));
     assert!(

@@ -42,6 +42,16 @@ pub fn with_uuid(xml: &str, uuid: &str) -> Result<String, DomainError> {
     apply(xml, "domain", &[Edit::SetText { at: vec![Step::new("uuid")], text: uuid.to_owned() }])
 }
 
+/// The domain with the mark that homenode wrote it: libvirt hands it to QEMU, and the guest does not see it.
+///
+/// # Errors
+/// The text is no domain.
+pub fn with_mark(xml: &str) -> Result<String, DomainError> {
+    let at = ["devices", "serial", "alias"].map(Step::new).to_vec();
+    let edit = Edit::SetAttribute { at, name: "name".to_owned(), value: vm::qemu::LIBVIRT_MARK.to_owned() };
+    apply(xml, "domain", &[edit])
+}
+
 /// The domain with a virtio-serial port of this name, whose socket libvirt makes.
 ///
 /// # Errors

@@ -20,6 +20,14 @@ pub fn bind_threads(pid: u32, threads: &[u32], cpus: &CpuSet) -> io::Result<Boun
     bind_all(threads, cpus, &Calls { pid })
 }
 
+/// Lets a thread of whichever process run on `cpus` only.
+///
+/// # Errors
+/// The kernel's.
+pub fn bind_any(thread: u32, cpus: &CpuSet) -> io::Result<()> {
+    sys::set_affinity(thread, cpus)
+}
+
 /// What each of `threads` of process `pid` may run on now.
 ///
 /// # Errors

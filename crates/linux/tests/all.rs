@@ -1,3 +1,4 @@
 //! One test program: each further one would be linked with every crate below.
 
+mod memory_shapes;
 mod real_vms;

@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use topology::{Bytes, CpuSet, NodeId};
 
-const TWO_NODES: &str = "-m 64 -smp 4 -object memory-backend-ram,id=m0,size=32M -object memory-backend-ram,id=m1,size=32M,prealloc=on \
+pub(crate) const TWO_NODES: &str = "-m 64 -smp 4 -object memory-backend-ram,id=m0,size=32M -object memory-backend-ram,id=m1,size=32M,prealloc=on \
                          -numa node,nodeid=0,cpus=0-1,memdev=m0 -numa node,nodeid=1,cpus=2-3,memdev=m1";
 
 /// A VM that never runs an instruction; it ends with the test.
-struct Paused(Child);
+pub(crate) struct Paused(pub(crate) Child);
 
 impl Drop for Paused {
     fn drop(&mut self) {
@@ -23,7 +23,7 @@ impl Drop for Paused {
 
 impl Paused {
     /// `None`, with a word about it, without QEMU.
-    fn start(test: &str, accelerator: &str, more: &str) -> Option<Self> {
+    pub(crate) fn start(test: &str, accelerator: &str, more: &str) -> Option<Self> {
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-S", "-display", "none", "-nodefaults", "-no-user-config", "-machine", "q35"]);
         let name = format!("{test}-{}", std::process::id());
@@ -38,12 +38,12 @@ impl Paused {
         }
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
 
     /// This host, once it sees the VM with all vCPU threads and all its memory.
-    fn seen(&self, ready: impl Fn(&RunningVm, &VmObservation) -> bool) -> (LinuxHost, VmObservation) {
+    pub(crate) fn seen(&self, ready: impl Fn(&RunningVm, &VmObservation) -> bool) -> (LinuxHost, VmObservation) {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
             // A host of its own each time: what is seen once is not looked at again at once.
@@ -61,7 +61,7 @@ impl Paused {
     }
 }
 
-fn of(observation: &Observation, pid: u32) -> Option<VmObservation> {
+pub(crate) fn of(observation: &Observation, pid: u32) -> Option<VmObservation> {
     observation.vms.iter().find(|vm| vm.vm.pid == pid).cloned()
 }
 
@@ -130,7 +130,7 @@ fn clients_are_virtual_nodes_with_their_threads_and_their_memory() {
     assert_eq!((mib(&observed, 0), mib(&observed, 1)), (0, 32));
     assert!(observed.clients.iter().all(|client| client.memory_size == Bytes::from_mib(32)));
     let seen = host.vms().find(|seen| seen.key.pid == vm.pid()).unwrap();
-    assert_eq!(seen.key.name, "clients_are_virtual_nodes");
+    assert_eq!(seen.key.name, format!("clients_are_virtual_nodes-{}", std::process::id()));
     assert_eq!(seen.threads.evidence, VcpuEvidence::Names);
     assert_eq!(seen.clients[1].vcpus, [2, 3]);
 }
@@ -172,7 +172,7 @@ fn a_vm_that_ended_is_gone_and_a_later_process_is_not_it() {
     let earlier = VmKey { started: observed.vm.started - 1, ..observed.vm.clone() };
     let gone = |host: &mut LinuxHost, key: &VmKey| {
         let error = host.carry_out(&bind(key, 0, &one_cpu())).unwrap_err();
-        assert_eq!(error, ActionError::Gone { vm: "a_vm_that_ended".to_owned() });
+        assert_eq!(error, ActionError::Gone { vm: key.name.clone() });
         assert!(matches!(host.carry_out(&move_memory(key)).unwrap_err(), ActionError::Gone { .. }));
     };
     gone(&mut host, &earlier);
@@ -242,6 +242,56 @@ fn a_captured_tree_is_looked_at_and_never_changed() {
     assert!(used > 0.0, "{used}"); // a second of CPU time in a moment
     let error = host.carry_out(&bind(&vm.vm, 0, &one_cpu())).unwrap_err().to_string();
     assert!(error.contains("captured tree"), "{error}");
+}
+
+#[test]
+fn a_cpuset_bounds_the_home_by_its_cpus_and_by_its_memory() {
+    let root = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("proc/stat", "cpu  1 1 1 1 1 1 1\n");
+    write("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 500 kB\n");
+    write("proc/cpuinfo", "processor\t: 0\n");
+    write("sys/devices/system/cpu/online", "0-3\n");
+    write("sys/devices/system/node/online", "0-1\n");
+    for node in 0..2 {
+        let directory = format!("sys/devices/system/node/node{node}");
+        write(&format!("{directory}/cpulist"), &format!("{}-{}\n", 2 * node, 2 * node + 1));
+        write(&format!("{directory}/meminfo"), &format!("Node {node} MemTotal: 500 kB\nNode {node} MemFree: 400 kB\n"));
+        write(&format!("{directory}/distance"), if node == 0 { "10 20\n" } else { "20 10\n" });
+    }
+    for cpu in 0..4 {
+        write(&format!("sys/devices/system/cpu/cpu{cpu}/topology/core_id"), &format!("{cpu}\n"));
+    }
+    write("sys/fs/cgroup/cgroup.controllers", "cpuset memory\n");
+    write("sys/fs/cgroup/vm.scope/cgroup.procs", "7\n");
+    write("sys/fs/cgroup/vm.scope/memory.max", "268435456\n");
+    write("sys/fs/cgroup/vm.scope/cpu.max", "150000 100000\n");
+    write("proc/7/cgroup", "0::/vm.scope\n");
+    write("proc/7/cmdline", "/usr/bin/kvm\0-name\0old,debug-threads=on\0-m\0\x316\0");
+    write("proc/7/stat", &format!("7 (kvm) S {}", ["5"; 40].join(" ")));
+    write("proc/7/task/7/comm", "kvm\n");
+    write("proc/7/task/9/comm", "CPU 0/KVM\n");
+    write("proc/7/task/9/status", "Cpus_allowed_list:\t0-3\n");
+    write("proc/7/maps", "7f0000000000-7f0001000000 rw-p 00000000 00:00 0 \n");
+    let look = |cpus: &str, memory: &str| {
+        write("sys/fs/cgroup/vm.scope/cpuset.cpus.effective", &format!("{cpus}\n"));
+        write("proc/7/task/7/status", &format!("Mems_allowed_list:\t{memory}\n"));
+        let options = HostOptions { root: linux::Root::at(root.path()), ..HostOptions::default() };
+        of(&LinuxHost::new(options).unwrap().examine().unwrap(), 7).unwrap()
+    };
+    assert_eq!(look("0-3", "0-1").node_affinity, None);
+    assert_eq!(look("2-3", "0-1").node_affinity, "1".parse().ok());
+    assert_eq!(look("0-3", "1").node_affinity, "1".parse().ok());
+    assert_eq!(look("2", "0-1").node_affinity, "1".parse().ok());
+    let apart = look("0-1", "1");
+    assert!(matches!(&apart.mobility, Mobility::Fixed { because } if because.contains("are apart")), "{apart:?}");
+    let limits = apart.limits.unwrap();
+    assert_eq!((limits.memory_max, limits.cpu_milli_max), (Some(Bytes::from_mib(256)), Some(1500)));
+    assert!(limits.cgroup_is_its_own && limits.cgroup.as_deref() == Some("/vm.scope"));
 }
 
 #[test]

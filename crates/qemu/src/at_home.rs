@@ -1,6 +1,6 @@
 //! Bringing the threads of a started QEMU home, and reading back where everything is.
 
-use crate::command_line::{client_of, memory_id};
+use crate::command_line::client_of;
 use crate::qmp::{Qmp, VcpuThread};
 use crate::residence::{MemoryResidence, Residence, VcpuResidence};
 use crate::{Accelerator, QemuError};
@@ -8,6 +8,7 @@ use linux::LinuxError;
 use scheduler::Plan;
 use std::collections::BTreeMap;
 use topology::{CpuSet, NodeSet};
+use vm::qemu::memory_id;
 
 /// CPUs of all clients together: where QEMU's own threads run, and one thread that runs all vCPUs.
 pub(crate) fn all_cpus(plan: &Plan) -> CpuSet {

@@ -3,7 +3,9 @@
 use crate::Accelerator;
 use scheduler::spec::{Boot, Disk, DiskFormat, Network};
 use scheduler::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, VcpuTopology, escape, memory_id};
 use workloads::protocol::PORT_NAME;
 
 /// How one of QEMU's character devices is reached.
@@ -94,11 +96,6 @@ impl Line {
     }
 }
 
-/// Within an option a comma ends a value; two stand for one.
-fn escape(text: &str) -> String {
-    text.replace(',', ",,")
-}
-
 /// A path that QEMU cannot take for a protocol (`nbd:...`), with its commas escaped.
 fn path_value(path: &Path) -> String {
     let text = path.to_string_lossy();
@@ -117,12 +114,8 @@ fn processor(line: &mut Line, plan: &Plan, host: &HostTraits) {
     line.add("-cpu", host.accelerator.cpu_model(host.amd && topology.threads_per_core > 1));
     let vcpus: usize = topology.nodes.iter().map(|node| node.vcpus.len()).sum();
     let (sockets, cores, threads) = (topology.sockets, topology.cores_per_socket, topology.threads_per_core);
-    line.add("-smp", format!("{vcpus},sockets={sockets},dies=1,cores={cores},threads={threads}"));
-}
-
-/// Name of the memory object of a virtual node.
-pub(crate) fn memory_id(virtual_node: u32) -> String {
-    format!("vnode{virtual_node}")
+    let smp = VcpuTopology { vcpus: vcpus as u32, most: vcpus as u32, sockets, dies: 1, cores, threads };
+    line.add("-smp", smp.option());
 }
 
 fn memory(line: &mut Line, plan: &Plan, host: &HostTraits) {
@@ -135,14 +128,11 @@ fn memory(line: &mut Line, plan: &Plan, host: &HostTraits) {
     if !plan.topology.exposed {
         return;
     }
-    for node in nodes {
-        line.add("-numa", numa_node(node));
-    }
-    for (from, row) in plan.topology.distances.iter().enumerate() {
-        for (to, distance) in row.iter().enumerate() {
-            line.add("-numa", format!("dist,src={from},dst={to},val={distance}"));
-        }
-    }
+    let rows = plan.topology.distances.iter().map(|row| (0..).zip(row.iter().copied()).collect());
+    let rows = rows.chain(std::iter::repeat_with(BTreeMap::new));
+    let numa: Vec<NumaNode> = nodes.iter().zip(rows).map(|(node, distances)| numa_node(node, distances)).collect();
+    numa.iter().for_each(|node| line.add("-numa", node.option()));
+    numa.iter().flat_map(NumaNode::distance_options).for_each(|distance| line.add("-numa", distance));
 }
 
 pub(crate) fn client_of(plan: &Plan, virtual_node: u32) -> Option<&Client> {
@@ -152,40 +142,39 @@ pub(crate) fn client_of(plan: &Plan, virtual_node: u32) -> Option<&Client> {
 /// Memory is filled before the guest starts: QEMU's policy holds for pages that are touched later too, but only filled pages are proof
 /// that the home has room for them.
 fn memory_object(node: &VirtualNode, client: Option<&Client>, host: &HostTraits) -> String {
-    let mut object = format!("memory-backend-ram,id={},size={}M", memory_id(node.id), node.memory.mib());
-    let Some(client) = client else { return object };
-    let policy = match client.memory_policy {
-        MemoryPolicy::Default => return object,
-        MemoryPolicy::Bind => "bind",
-        MemoryPolicy::Interleave => "interleave",
+    let bound = client.and_then(|client| match client.memory_policy {
+        MemoryPolicy::Default => None,
+        MemoryPolicy::Bind => Some((client, "bind")),
+        MemoryPolicy::Interleave => Some((client, "interleave")),
+    });
+    let by_kernel = bound.filter(|_| host.numa);
+    let backend = Backend {
+        id: memory_id(node.id),
+        kind: BackendKind::Anonymous,
+        size: node.memory,
+        huge_page_size: None,
+        host_nodes: by_kernel.map(|(client, _)| client.home.clone()).unwrap_or_default(),
+        policy: by_kernel.map(|(_, policy)| policy.to_owned()),
+        prealloc: bound.is_some(),
+        prealloc_threads: bound.map(|(client, _)| client.cpus.len().clamp(1, PREALLOC_THREADS) as u32),
     };
-    if host.numa {
-        for range in client.home.to_string().split(',') {
-            object += &format!(",host-nodes={range}");
-        }
-        object += &format!(",policy={policy}");
-    }
-    let threads = client.cpus.len().clamp(1, PREALLOC_THREADS);
-    object += &format!(",prealloc=on,prealloc-threads={threads}");
-    object
+    backend.option()
 }
 
-fn numa_node(node: &VirtualNode) -> String {
-    let mut value = format!("node,nodeid={}", node.id);
-    let cpus: topology::CpuSet = node.vcpus.iter().map(|&vcpu| topology::CpuId(vcpu)).collect();
-    for range in cpus.to_string().split(',').filter(|range| !range.is_empty()) {
-        value += &format!(",cpus={range}");
+fn numa_node(node: &VirtualNode, distances: BTreeMap<u32, u32>) -> NumaNode {
+    NumaNode {
+        id: node.id,
+        vcpus: node.vcpus.iter().copied().collect(),
+        backends: (node.memory.0 > 0).then(|| memory_id(node.id)).into_iter().collect(),
+        memory: None,
+        distances,
     }
-    if node.memory.0 > 0 {
-        value += &format!(",memdev={}", memory_id(node.id));
-    }
-    value
 }
 
 fn wires(line: &mut Line, wiring: &Wiring) {
     if let Some(monitor) = &wiring.monitor {
-        line.add("-chardev", channel("monitor", monitor));
-        line.add("-mon", "chardev=monitor,mode=control");
+        line.add("-chardev", channel(MONITOR, monitor));
+        line.add("-mon", format!("chardev={MONITOR},mode=control"));
     }
     let mut console = channel("console", &wiring.console);
     if let Some(log) = &wiring.console_log {

@@ -1,6 +1,7 @@
 //! Who started a VM, told by how its command line is written.
 
 use crate::qemu::options::{Options, value_of, values_of};
+use crate::qemu::{LIBVIRT_MARK, MONITOR, memory_id};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -43,6 +44,8 @@ pub struct Origin {
     pub manager: Manager,
     /// The number that it gave the VM (Proxmox).
     pub id: Option<String>,
+    /// Whether homenode wrote its definition: it chose the homes, and nobody else did.
+    pub by_homenode: bool,
 }
 
 impl Origin {
@@ -62,7 +65,12 @@ impl Origin {
         } else {
             Manager::Unknown
         };
-        Self { manager, id: id.filter(|_| proxmox) }
+        let by_homenode = manager == Manager::Homenode
+            || values_of(arguments, &["device"]).any(|device| {
+                let device = Options::parse(device, "driver");
+                device.get("id") == Some(LIBVIRT_MARK)
+            });
+        Self { manager, id: id.filter(|_| proxmox), by_homenode }
     }
 }
 
@@ -88,9 +96,10 @@ fn behind_libvirt(arguments: &[String]) -> Manager {
     }
 }
 
-/// `homenode run` calls its memory `vnode0`, `vnode1`, ... and its monitor `monitor`.
+/// By the names that homenode gives to memory and monitor.
 fn is_homenode(arguments: &[String]) -> bool {
-    let object = |value: &str| Options::parse(value, "qom-type").get("id").is_some_and(|id| id == "vnode0");
-    let monitor = |value: &str| Options::parse(value, "backend").get("id").is_some_and(|id| id == "monitor");
+    let first = memory_id(0);
+    let object = |value: &str| Options::parse(value, "qom-type").get("id").is_some_and(|id| id == first);
+    let monitor = |value: &str| Options::parse(value, "backend").get("id").is_some_and(|id| id == MONITOR);
     values_of(arguments, &["object"]).any(object) && values_of(arguments, &["chardev"]).any(monitor)
 }

@@ -1,7 +1,8 @@
 //! Command lines as programs that start VMs write them, read.
 
-use topology::Bytes;
-use vm::qemu::{BackendKind, CommandLine};
+use proptest::prelude::*;
+use topology::{Bytes, NodeId};
+use vm::qemu::{Backend, BackendKind, CommandLine, NumaNode, VcpuTopology, memory_id};
 use vm::{Manager, Origin};
 
 #[allow(clippy::disallowed_methods, reason = "a test reads its captures")]
@@ -81,4 +82,72 @@ fn one_by_hand_with_nodes_that_nothing_is_said_about() {
     assert!(command.locked);
     // 3 sockets of 2 vCPUs in turn on 2 nodes: sockets 0 and 2 on node 0.
     assert_eq!(nodes(&command), [(vec![0, 1, 4, 5], vec![]), (vec![2, 3], vec![])]);
+}
+
+/// The same command line, from what was read of it.
+fn written(line: &CommandLine) -> Vec<String> {
+    let mut arguments = vec!["qemu-system-x86_64".to_owned()];
+    let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
+    add("-smp", line.vcpus.option());
+    line.backends.iter().for_each(|backend| add("-object", backend.option()));
+    line.nodes.values().for_each(|node| add("-numa", node.option()));
+    line.nodes
+        .values()
+        .flat_map(|node| node.distance_options().collect::<Vec<_>>())
+        .for_each(|text| add("-numa", text));
+    arguments
+}
+
+fn backend(id: u32) -> impl Strategy<Value = Backend> {
+    let kind = prop_oneof![
+        Just(BackendKind::Anonymous),
+        any::<bool>().prop_map(|huge| BackendKind::Memfd { huge }),
+        "/[a-z,=/]{1,8}".prop_map(|path| BackendKind::File { path }),
+    ];
+    let size = (1..1_u64 << 40).prop_map(Bytes);
+    let huge = proptest::option::of(prop_oneof![Just(Bytes::from_mib(2)), Just(Bytes::GIB)]);
+    let nodes = proptest::collection::btree_set(0..64_u32, 0..5);
+    let nodes = nodes.prop_map(|nodes| nodes.into_iter().map(NodeId).collect());
+    let policy = proptest::option::of(prop_oneof![Just("bind".to_owned()), Just("interleave".to_owned())]);
+    let fields = (kind, size, huge, nodes, policy, any::<bool>(), proptest::option::of(1..64_u32));
+    fields.prop_map(move |(kind, size, huge_page_size, host_nodes, policy, prealloc, prealloc_threads)| Backend {
+        id: memory_id(id),
+        kind,
+        size,
+        huge_page_size,
+        host_nodes,
+        policy,
+        prealloc,
+        prealloc_threads,
+    })
+}
+
+/// Some virtual nodes, each with a socket of its own.
+fn command_line() -> impl Strategy<Value = CommandLine> {
+    (1..5_u32, 1..4_u32, 1..3_u32).prop_flat_map(|(nodes, cores, threads)| {
+        let backends: Vec<_> = (0..nodes).map(backend).collect();
+        let row = proptest::collection::vec(10..=254_u32, nodes as usize);
+        (backends, proptest::collection::vec(row, nodes as usize)).prop_map(move |(backends, rows)| {
+            let each = cores * threads;
+            let node = |(id, row): (u32, Vec<u32>)| {
+                let vcpus = (id * each..(id + 1) * each).collect();
+                let distances = (0..).zip(row).collect();
+                (id, NumaNode { id, vcpus, backends: vec![memory_id(id)], memory: None, distances })
+            };
+            let vcpus = nodes * each;
+            CommandLine {
+                vcpus: VcpuTopology { vcpus, most: vcpus, sockets: nodes, dies: 1, cores, threads },
+                backends,
+                nodes: (0..).zip(rows).map(node).collect(),
+                ..CommandLine::default()
+            }
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(line in command_line()) {
+        prop_assert_eq!(CommandLine::parse(&written(&line)), line);
+    }
 }

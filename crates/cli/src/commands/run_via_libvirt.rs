@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let (xml, files) = domain(&launch, &machine, &accelerator, arguments)?;
     run::warn(&launch, &accelerator);
     let uuid = start::new_uuid().context("the kernel gives no UUID")?;
-    let xml = start::with_uuid(&xml, &uuid)?;
+    let xml = start::with_mark(&start::with_uuid(&xml, &uuid)?)?;
     let reservation = Arc::new(Mutex::new(None));
     let leaves = (files.0.clone(), Arc::clone(&reservation));
     let ended_by_signal = EndedBySignal::watch(&connection, &uuid, &launch.spec.name, leaves)?;

@@ -1,15 +1,41 @@
-//! Binding a client's vCPUs: through the program that manages the VM where there is one, else directly.
+//! Binding a client's vCPUs: through the program that manages the VM where there is one, else directly. The threads of the kernel that move its
+//! packets (vhost) follow.
 
 use super::act::Actor;
 use crate::binding::{self, Bound};
 use crate::capabilities::NEEDS_NICE;
+use crate::vm::vhost;
 use scheduler::{ActionError, ClientId, Done};
 use std::io;
-use topology::CpuSet;
+use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
 impl Actor<'_> {
-    /// Lets the client's threads run on `cpus` only.
-    pub(super) fn bind(&mut self, client: ClientId, cpus: &CpuSet) -> Result<Done, ActionError> {
+    /// Lets the client's threads run on `cpus`, those of its home, only.
+    pub(super) fn bind(&mut self, client: ClientId, home: &NodeSet, cpus: &CpuSet) -> Result<Done, ActionError> {
+        let operation = || format!("bind client {} to CPUs {cpus}", client.0);
+        let has_memory = |node: &NodeId| self.machine.node(*node).is_some_and(|node| node.memory > Bytes(0));
+        let memory_nodes: NodeSet = home.iter().filter(has_memory).collect();
+        // Threads would be far from memory that may not follow them.
+        if let Some(allowed) = self.tracked.allowed_now(self.root)
+            && !memory_nodes.is_empty()
+            && memory_nodes.intersection(&allowed).is_empty()
+        {
+            let reason =
+                format!("its cgroup's cpuset allows memory of nodes {allowed} only, and its home would be {home}");
+            return Err(self.failed(operation(), reason));
+        }
+        let mut done = self.bind_vcpus(client, cpus)?;
+        let vm = &self.tracked.vm;
+        if vm.vhost_client == Some(client) {
+            let stays = |&thread: &u32| binding::bind_any(thread, cpus).is_err();
+            let left = vhost::threads(self.root, vm).iter().filter(|thread| stays(thread)).count();
+            let said = (left > 0).then(|| format!("{left} vhost threads stay where they were"));
+            done.because = done.because.into_iter().chain(said).reduce(|one, other| format!("{one}; {other}"));
+        }
+        Ok(done)
+    }
+
+    fn bind_vcpus(&self, client: ClientId, cpus: &CpuSet) -> Result<Done, ActionError> {
         let operation = format!("bind client {} to CPUs {cpus}", client.0);
         let vm = &self.tracked.vm;
         let Some(found) = vm.client(client) else {

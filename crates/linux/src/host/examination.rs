@@ -8,7 +8,7 @@ use crate::error::read_text;
 use crate::memory::{Mapping, mappings_in};
 use crate::root::Root;
 use crate::sys;
-use crate::vm::{Region, RegionKind, RunningVm, ThreadKind, VmClient};
+use crate::vm::{Region, RegionKind, RunningVm, ThreadKind, VmClient, vhost};
 use scheduler::{
     Backing, ClientObservation, Mobility, OtherThread, OtherThreadKind, PolicyOfMemory, SchedulingClass, VmLimits,
     VmObservation,
@@ -107,7 +107,17 @@ fn other_threads(root: &Root, vm: &RunningVm) -> Vec<OtherThread> {
         let client = vm.vhost_client.filter(|_| kind == OtherThreadKind::Vhost);
         Some(OtherThread { thread_id: *id, name: name.clone(), kind, client, cpus: affinity(root, vm, *id) })
     };
-    vm.threads.others.iter().filter_map(thread).collect()
+    let mut threads: Vec<OtherThread> = vm.threads.others.iter().filter_map(thread).collect();
+    let known: Vec<u32> = threads.iter().map(|thread| thread.thread_id).collect();
+    let kernels = vhost::threads(root, vm).into_iter().filter(|id| !known.contains(id));
+    threads.extend(kernels.map(|id| OtherThread {
+        thread_id: id,
+        name: format!("vhost-{}", vm.key.pid),
+        kind: OtherThreadKind::Vhost,
+        client: vm.vhost_client,
+        cpus: if root.is_live() { sys::affinity(id).ok() } else { None },
+    }));
+    threads
 }
 
 fn limits(root: &Root, tracked: &Tracked) -> VmLimits {

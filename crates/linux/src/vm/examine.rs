@@ -7,8 +7,8 @@ use super::threads::{VcpuEvidence, VmThreads};
 use super::{RunningVm, VmClient};
 use crate::error::{LinuxError, read_text};
 use crate::root::Root;
+use ::vm::Origin;
 use ::vm::qemu::{CommandLine, GuestCaches, NumaNode, VcpuTopology, has_qemus_options, is_qemu};
-use ::vm::{Manager, Origin};
 use scheduler::{ClientId, GuestCpus, VmKey};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, NodeSet};
@@ -51,7 +51,7 @@ impl RunningVm {
         let key = VmKey { name, pid, started: started_ticks(root, pid)? };
         let origin = Origin::parse(&arguments);
         let (mut clients, unplaced_memory) = clients(root, &command, &threads, &maps);
-        if origin.manager != Manager::Homenode {
+        if !origin.by_homenode {
             clients.iter_mut().for_each(|client| client.chosen_nodes = chosen_nodes(&command, client));
         }
         Ok(Some(Self {
@@ -118,6 +118,9 @@ fn guest(command: &CommandLine, arguments: &[String]) -> GuestCpus {
 
 /// Whose packets the kernel moves. Its threads have the same name for every NIC: with NICs on several nodes nobody can tell them apart.
 fn vhost_client(command: &CommandLine, clients: &[VmClient]) -> Option<ClientId> {
+    if command.vhost_nodes.is_empty() {
+        return None;
+    }
     if let [only] = clients {
         return Some(only.id);
     }

@@ -8,6 +8,7 @@ mod huge_pages;
 pub(crate) mod kvm;
 mod regions;
 mod threads;
+pub(crate) mod vhost;
 
 pub(crate) use examine::arguments;
 pub use regions::{Region, RegionEvidence, RegionKind, UnknownMemory};

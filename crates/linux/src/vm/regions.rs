@@ -215,24 +215,29 @@ pub(super) fn find(command: &CommandLine, maps: Result<&str, &UnknownMemory>) ->
 fn plugged_later(command: &CommandLine, free: &[Candidate]) -> Vec<Region> {
     let at_start = command.memory.unwrap_or_default();
     let mut room = command.most_memory.unwrap_or_default().saturating_sub(at_start).0;
-    let is_block = |candidate: &&Candidate| {
-        let is_memory = matches!(candidate.kind(), RegionKind::Anonymous | RegionKind::HugePages)
-            || candidate.is_memfd()
-            || candidate.path.contains("qemu_back_mem");
-        let whole = candidate.size().is_multiple_of(PLUGGED) && candidate.addresses.start.is_multiple_of(ALIGNMENT);
-        is_memory && candidate.guarded && whole
-    };
     let mut later = Vec::new();
-    for candidate in free.iter().filter(is_block) {
-        if candidate.size() > room {
-            break;
-        }
-        room -= candidate.size();
-        let (addresses, path) = (candidate.addresses.clone(), candidate.path.clone());
-        let kind = candidate.kind();
+    for candidate in free {
+        let Some(addresses) = plugged_block(candidate).filter(|block| block.end - block.start <= room) else {
+            continue;
+        };
+        room -= addresses.end - addresses.start;
+        let (path, kind) = (candidate.path.clone(), candidate.kind());
         later.push(Region { backend: None, addresses, kind, path, page_size: None, evidence: RegionEvidence::Size });
     }
     later
+}
+
+/// Its upper part, if that looks like a block: what is below it may be QEMU's own.
+fn plugged_block(candidate: &Candidate) -> Option<Range<u64>> {
+    let is_memory = matches!(candidate.kind(), RegionKind::Anonymous | RegionKind::HugePages)
+        || candidate.is_memfd()
+        || candidate.path.contains("qemu_back_mem");
+    let end = candidate.addresses.end;
+    let own = candidate.size() % PLUGGED;
+    let fits = own < MOST_MERGED && (own == 0 || candidate.path.is_empty());
+    let is_block = is_memory && candidate.guarded && fits && end.is_multiple_of(ALIGNMENT);
+    let start = end - (candidate.size() - own);
+    (is_block && start < end).then_some(start..end)
 }
 
 fn same_source(one: &BackendKind, other: &BackendKind) -> bool {
@@ -248,8 +253,16 @@ fn memory_without_backend(size: Bytes, free: &[Candidate]) -> Backend {
         Some(path) if !path.is_empty() => BackendKind::File { path },
         _ => BackendKind::Anonymous,
     };
-    let host_nodes = topology::NodeSet::new();
-    Backend { id: String::new(), kind, size, huge_page_size: None, host_nodes, policy: None, prealloc: false }
+    Backend {
+        id: String::new(),
+        kind,
+        size,
+        huge_page_size: None,
+        host_nodes: topology::NodeSet::new(),
+        policy: None,
+        prealloc: false,
+        prealloc_threads: None,
+    }
 }
 
 /// QEMU's file in a directory is `qemu_back_mem.NAME.` and six random letters, with letters of NAME that a file name cannot have replaced.
@@ -368,6 +381,20 @@ mod tests {
         // 32 MiB of the guest with 1 MiB of QEMU's own merged below: the guest's memory is the upper part.
         let merged = "0ff00000-12000000 rw-p 00000000 00:00 0 \n";
         assert_eq!(find(&single, merged)[""].addresses.start, 0x1000_0000);
+    }
+
+    #[test]
+    fn blocks_that_were_plugged_in_later_are_whole_and_have_a_guard() {
+        let guard = |end: u64| format!("{:x}-{:x} ---p 00000000 00:00 0 \n", end, end + 4096);
+        let block = |start: u64, end: u64| format!("{start:x}-{end:x} rw-p 00000000 00:00 0 \n");
+        let (own, end) = (0x7f00_0000_0000 - (3 << 20), 0x7f00_0800_0000); // 3 MiB of QEMU's own below 128 MiB
+        let main = block(0x7f10_0000_0000, 0x7f10_0400_0000) + &guard(0x7f10_0400_0000);
+        let maps = block(own, end) + &guard(end) + &block(0x7f01_0000_0000, 0x7f01_0800_0000) + &main;
+        let found = super::find(&command("qemu -m 64,slots=2,maxmem=1G"), Ok(&maps));
+        let [late] = &found.later[..] else { panic!("{found:?}") };
+        assert_eq!(late.addresses, 0x7f00_0000_0000..end);
+        // Nothing can be plugged in: then it is something else.
+        assert!(super::find(&command("qemu -m 64"), Ok(&maps)).later.is_empty());
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Backend {
     pub policy: Option<String>,
     /// Whether it was filled at start.
     pub prealloc: bool,
+    /// Threads of the host that filled it, where given.
+    pub prealloc_threads: Option<u32>,
 }
 
 /// A virtual NUMA node.
@@ -147,6 +149,7 @@ impl CommandLine {
             host_nodes: node_set(object),
             policy: object.get("policy").map(str::to_owned),
             prealloc: object.is_on("prealloc"),
+            prealloc_threads: object.number("prealloc-threads"),
         });
     }
 

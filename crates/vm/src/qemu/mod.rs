@@ -5,11 +5,13 @@ mod guest_caches;
 mod nics;
 pub(crate) mod options;
 mod vcpu_topology;
+mod write;
 
 pub use command_line::{Backend, BackendKind, CommandLine, NumaNode};
 pub use guest_caches::GuestCaches;
 pub use options::memory_size;
 pub use vcpu_topology::VcpuTopology;
+pub use write::{LIBVIRT_MARK, MONITOR, escape, memory_id};
 
 /// Whether a program of this path is QEMU as a VM: `qemu-system-x86_64`, `qemu-kvm` (Red Hat), `kvm` (Proxmox, Debian).
 pub fn is_qemu(program: &str) -> bool {

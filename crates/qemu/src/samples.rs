@@ -46,5 +46,6 @@ pub(crate) fn plan(name: &str, nodes: u32, vcpus_per_node: u32, mib_per_node: u6
         holdings: std::collections::BTreeMap::new(),
         reasons: Vec::new(),
         warnings: Vec::new(),
+        lost_milli_cpus: 0,
     }
 }

@@ -26,8 +26,7 @@ ln -s "$(command -v qemu-system-x86_64)" /tmp/webserver
     -name renamed,debug-threads=on -monitor none -serial none &
 vm=$!
 sleep 3
-homenode doctor --json >/tmp/said 2>&1
-homenode top --batch --interval 0.5 >>/tmp/said 2>&1 || homenode top --interval 0.5 >>/tmp/said 2>&1
+homenode top --once >/tmp/said 2>&1
 check "a QEMU of another name is seen" 'renamed'
 stop
 
@@ -42,7 +41,7 @@ exec 7>/tmp/monitor
 sleep 3
 homenode balance --policy /tmp/quick.toml >/tmp/balance.said 2>&1 &
 balancer=$!
-for _ in $(seq 100); do
+for _ in $(seq 60); do
     affinity $vm | grep -q '[[:space:]]4-5$' && break
     sleep 0.2
 done
@@ -51,7 +50,7 @@ check "the balancer takes it to its memory" '^CPU 0/KVM Cpus_allowed_list:[[:spa
 echo 'object_add memory-backend-ram,id=late,size=128M,prealloc=on,host-nodes=0,policy=preferred' >&7
 echo 'device_add pc-dimm,id=dimm9,memdev=late' >&7
 echo 'device_add host-x86_64-cpu,id=cpu9,socket-id=0,core-id=1,thread-id=0' >&7
-for _ in $(seq 300); do
+for _ in $(seq 200); do
     affinity $vm | grep '^CPU 1/KVM' | grep -q '[[:space:]]4-5$' && region $vm 128 | grep -q ' N2=32768 ' && break
     sleep 0.2
 done

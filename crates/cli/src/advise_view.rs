@@ -1,6 +1,6 @@
 //! Advice as a table for people.
 
-use crate::text::{WIDTH, lines, table_of, wrapped};
+use crate::text::{lines, table_of, width, wrapped};
 use evaluate::advise::{Advice, Candidate};
 use evaluate::modelled::Unit;
 use scheduler::VmSpec;
@@ -46,7 +46,7 @@ pub(crate) fn view(spec: &VmSpec, advice: &Advice) -> String {
             format!(" Comes out the same: {}.", candidate.same_as.join("; "))
         };
         let reason = format!("{}. Write: {}.{same}", candidate.binds, candidate.shape.written_as);
-        for (line, words) in wrapped(&reason, WIDTH - 4).iter().enumerate() {
+        for (line, words) in wrapped(&reason, width() - 4).iter().enumerate() {
             let number = if line == 0 { format!("{:>2}", index + 1) } else { "  ".to_owned() };
             let _ = writeln!(text, "{number}  {words}");
         }
@@ -87,5 +87,5 @@ fn trust(advice: &Advice) -> String {
     // A profile's time of computing is that of the machine that it was fitted on.
     let cores = " Compare shapes on one machine, not the seconds of two: the time of computing is that of the cores that the profile was fitted on.";
     let text = if seconds { text + cores } else { text };
-    wrapped(&text, WIDTH).join("\n") + "\n"
+    wrapped(&text, width()).join("\n") + "\n"
 }

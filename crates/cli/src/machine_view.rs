@@ -1,12 +1,9 @@
 //! A machine as tables for people.
 
 use crate::machine_view_picture::picture;
-use crate::text::{WIDTH, count, lines, table, table_of, wrapped};
+use crate::text::{count, lines, table, table_of, width, wrapped};
 use std::collections::BTreeSet;
 use topology::{Bytes, Llc, LlcId, Machine, MemoryKind, Node};
-
-/// More nodes than this make the table of distances wider than [`WIDTH`].
-const MOST_DISTANCE_COLUMNS: usize = 18;
 
 /// The whole view: summary, nodes, distances, picture, notes.
 pub(crate) fn view(machine: &Machine) -> String {
@@ -17,7 +14,7 @@ pub(crate) fn view(machine: &Machine) -> String {
     parts.push(picture(machine));
     if !machine.notes.is_empty() {
         let notes: Vec<String> =
-            machine.notes.iter().map(|note| wrapped(&format!("Note: {note}"), WIDTH - 6).join("\n      ")).collect();
+            machine.notes.iter().map(|note| wrapped(&format!("Note: {note}"), width() - 6).join("\n      ")).collect();
         parts.push(notes.join("\n"));
     }
     parts.join("\n\n") + "\n"
@@ -134,7 +131,8 @@ fn shortened(list: &str) -> String {
 
 fn distances(machine: &Machine) -> String {
     let ids = machine.distances.nodes();
-    if ids.len() > MOST_DISTANCE_COLUMNS {
+    // A column is five characters, the first one ten.
+    if ids.len() > (width() - 10) / 5 {
         let values: BTreeSet<u32> = machine.distances.rows().iter().flatten().copied().collect();
         let values: Vec<String> = values.iter().map(u32::to_string).collect();
         return format!("Distances between {} nodes: {}; the whole table with --json", ids.len(), values.join(", "));

@@ -2,7 +2,7 @@
 //! once where the machine is too large to draw each.
 
 use crate::machine_view::{self, cache_name};
-use crate::text::{WIDTH, count};
+use crate::text::{count, width};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, HardwareThread, Machine, MemoryKind, Node};
 
@@ -40,21 +40,21 @@ struct Detail {
     merged_from: usize,
 }
 
-/// Draws the machine at most [`WIDTH`] columns wide.
+/// Draws the machine at most [`width`] columns wide.
 pub(crate) fn picture(machine: &Machine) -> String {
     let order = order(machine);
     let online: Vec<&HardwareThread> = machine.threads.iter().filter(|thread| thread.online).collect();
     let draw = |detail: Detail| {
         let mut parts = parts(machine, &order, &online, 0, detail);
         parts.extend(nodes_without_cpus(machine, detail.merged_from < order.len()));
-        beside_each_other(&parts.iter().map(|part| boxed(part, 1, WIDTH)).collect::<Vec<_>>(), WIDTH)
+        beside_each_other(&parts.iter().map(|part| boxed(part, 1, width())).collect::<Vec<_>>(), width())
     };
     // First everything; then cores by their number; then caches that are alike as one, then nodes, then sockets.
     let details = [(true, 3), (false, 3), (false, 2), (false, 1), (false, 0)];
     let mut lines = Vec::new();
     for (each_core, merged_from) in details {
         lines = draw(Detail { each_core, merged_from });
-        if lines.len() <= MOST_LINES && lines.iter().all(|line| line.chars().count() <= WIDTH) {
+        if lines.len() <= MOST_LINES && lines.iter().all(|line| line.chars().count() <= width()) {
             break;
         }
     }

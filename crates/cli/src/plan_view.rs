@@ -1,6 +1,6 @@
 //! A plan as tables for people.
 
-use crate::text::{WIDTH, count, lines, table, table_of, wrapped};
+use crate::text::{count, lines, table, table_of, width, wrapped};
 use comfy_table::Table;
 use scheduler::{MemoryPolicy, Occupancy, Plan};
 use std::fmt::Write;
@@ -98,7 +98,7 @@ fn reasons(plan: &Plan) -> String {
     let mut text = String::from("Why\n");
     for reason in &plan.reasons {
         let _ = writeln!(text, "  {}", reason.choice);
-        for line in wrapped(&reason.because, WIDTH - 6) {
+        for line in wrapped(&reason.because, width() - 6) {
             let _ = writeln!(text, "      {line}");
         }
     }

@@ -1,7 +1,7 @@
 //! Why a VM is where it is: the decision, then a table of candidates, then what refuses each move.
 
 use crate::cells::dash;
-use crate::text::{WIDTH, lines, table, wrapped};
+use crate::text::{lines, table, width, wrapped};
 use daemon::sentence;
 use scheduler::Action;
 use scheduler::balance::{Candidate, ClientExplanation, Decision, Explanation, Refusal, decimal};
@@ -170,7 +170,7 @@ fn unit(name: &str) -> &str {
 }
 
 fn add_wrapped(text: &mut String, words: &str) {
-    for (index, line) in wrapped(words, WIDTH - 2).into_iter().enumerate() {
+    for (index, line) in wrapped(words, width() - 2).into_iter().enumerate() {
         let deeper = if index > 0 { "  " } else { "" };
         let _ = writeln!(text, "{deeper}{line}");
     }

@@ -3,7 +3,7 @@
 use crate::modelled::Prediction;
 use crate::summary::Summary;
 use crate::tables::{Row, Table};
-use comfy_table::{CellAlignment, LineStyle, TableStyle};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 use std::fmt::Write;
 
 /// A line below the header and one below the last row, as a printed article has them.
@@ -13,8 +13,8 @@ const STYLE: TableStyle = TableStyle::new().top_border(LINE).header_separator(LI
 /// Columns of words.
 const LABELS: [&str; 6] = ["Kernel", "Point", "On the model", "Modelled", "Expected", "Statement"];
 
-/// All tables, with what a reader has to know above them.
-pub fn render(summary: &Summary, tables: &[Table]) -> String {
+/// All tables, with what a reader has to know above them; `width`: columns of the terminal, where it is one.
+pub fn render(summary: &Summary, tables: &[Table], width: Option<usize>) -> String {
     let mut text = format!("{}\n", summary.title);
     let _ = writeln!(
         text,
@@ -28,26 +28,29 @@ pub fn render(summary: &Summary, tables: &[Table]) -> String {
         let _ = writeln!(text, "! This evaluation is not complete.");
     }
     for table in tables {
-        let _ = write!(text, "\n{}", one(table));
+        let _ = write!(text, "\n{}", one(table, width));
     }
     text
 }
 
-/// Tables of a modelled experiment, with what a reader has to know above them.
-pub fn render_modelled(prediction: &Prediction, tables: &[Table]) -> String {
+/// Tables of a modelled experiment, with what a reader has to know above them; `width` as for [`render`].
+pub fn render_modelled(prediction: &Prediction, tables: &[Table], width: Option<usize>) -> String {
     let mut text = format!("{}\n", prediction.title);
     for note in &prediction.notes {
         let _ = writeln!(text, "! {note}");
     }
     for table in tables {
-        let _ = write!(text, "\n{}", one(table));
+        let _ = write!(text, "\n{}", one(table, width));
     }
     text
 }
 
-fn one(table: &Table) -> String {
+fn one(table: &Table, width: Option<usize>) -> String {
     let mut drawn = comfy_table::Table::new();
     drawn.load_style(STYLE);
+    if let Some(width) = width {
+        drawn.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
+    }
     drawn.set_header(table.header.clone());
     drawn.add_rows(table.rows.iter().map(|row: &Row| row.cells.clone()));
     for index in 0..table.header.len() {

@@ -100,7 +100,7 @@ fn configurations_take_turns_and_the_tables_are_laid_out_like_the_article() {
         // How long the test's own process took between two answers is not to be compared.
         cell.overlap = cell.overlap.map(|_| (1.0, 0.9));
     }
-    insta::assert_snapshot!("tables", text::render(&steady, &tables::all(&resolved, &steady)));
+    insta::assert_snapshot!("tables", text::render(&steady, &tables::all(&resolved, &steady), None));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_cell_whose_every_repetition_is_disturbed_is_marked() {
     outcome.expect("it runs");
     let summary = summarise(&resolved, &records);
     assert!(summary.configurations.iter().flat_map(|c| &c.cells).all(|cell| cell.state == State::Disturbed));
-    let text = text::render(&summary, &tables::all(&resolved, &summary));
+    let text = text::render(&summary, &tables::all(&resolved, &summary), None);
     assert!(text.contains("990 ~") && text.contains("every repetition was disturbed"), "{text}");
 }
 
@@ -141,7 +141,7 @@ fn a_wrong_result_has_no_figure() {
     outcome.expect("it runs");
     let summary = summarise(&resolved, &records);
     assert!(summary.configurations.iter().flat_map(|c| &c.cells).all(|cell| cell.kernels.is_empty()));
-    let text = text::render(&summary, &tables::all(&resolved, &summary));
+    let text = text::render(&summary, &tables::all(&resolved, &summary), None);
     assert!(text.contains("not verified") && !text.contains("990"), "{text}");
 }
 
@@ -220,5 +220,5 @@ fn a_numa_matrix_has_a_field_for_each_pair_of_nodes() {
     let (outcome, records) = session(&resolved, &mut world, &directory.path().join("records.jsonl"));
     outcome.expect("it runs");
     let summary = summarise(&resolved, &records);
-    insta::assert_snapshot!("matrix", text::render(&summary, &tables::all(&resolved, &summary)[..2]));
+    insta::assert_snapshot!("matrix", text::render(&summary, &tables::all(&resolved, &summary)[..2], None));
 }

@@ -3,7 +3,7 @@
 use crate::args::CalibrateArguments;
 use crate::evaluation_view::View;
 use crate::failure::bad_input;
-use crate::text::{WIDTH, lines, table, wrapped};
+use crate::text::{lines, table, width, wrapped};
 use crate::{measuring, named_file, output};
 use anyhow::{Context, anyhow};
 use evaluate::calibrate::{CalibrateError, Calibration, Plan};
@@ -73,7 +73,7 @@ fn json(out: &Path, calibration: &Calibration) -> serde_json::Value {
 fn shown(calibration: &Calibration) -> String {
     let mut text = String::new();
     for note in &calibration.notes {
-        for (index, line) in wrapped(note, WIDTH - 2).into_iter().enumerate() {
+        for (index, line) in wrapped(note, width() - 2).into_iter().enumerate() {
             text += &format!("{} {line}\n", if index == 0 { "!" } else { " " });
         }
     }

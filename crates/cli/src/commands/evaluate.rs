@@ -5,6 +5,7 @@ mod modelled;
 use crate::args::EvaluateArguments;
 use crate::evaluation_view::{View, duration};
 use crate::failure::{bad_input, unwritable};
+use crate::text::terminal_width;
 use crate::{measuring, output};
 use anyhow::{Context, anyhow};
 use evaluate::environment::Environment;
@@ -144,7 +145,7 @@ fn measure(
     if arguments.json {
         output::json("evaluate", &outcome.summary)?;
     } else {
-        output::print(text::render(&outcome.summary, &outcome.tables))?;
+        output::print(text::render(&outcome.summary, &outcome.tables, terminal_width()))?;
         output::line(format_args!("Report: {}", results.path().join("report.html").display()))?;
     }
     match outcome.stopped {

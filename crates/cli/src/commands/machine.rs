@@ -5,7 +5,7 @@ use crate::args_model::MachineCommand;
 use crate::failure::bad_input;
 use crate::machine_choice;
 use crate::output;
-use crate::text::{WIDTH, count, lines, table, wrapped};
+use crate::text::{count, lines, table, width, wrapped};
 use serde::Serialize;
 use simulator::machine_check::{self, Finding, Severity};
 use topology::rates::Source;
@@ -173,7 +173,7 @@ fn paragraph(same: &[Located]) -> String {
     let mut text = format!("{severity:<INDENT$}{head}\n");
     // That a measured value would be better need not be said of each.
     let said = if *severity == Severity::Assumed { problem.clone() } else { format!("{problem}; {cure}") };
-    for line in wrapped(&said, WIDTH - INDENT) {
+    for line in wrapped(&said, width() - INDENT) {
         text += &format!("{:INDENT$}{line}\n", "");
     }
     text

@@ -4,6 +4,7 @@ use crate::args::EvaluateArguments;
 use crate::failure::{bad_input, unwritable};
 use crate::machine_choice;
 use crate::output;
+use crate::text::terminal_width;
 use anyhow::{Context, anyhow};
 use evaluate::experiment::Experiment;
 use evaluate::modelled::beside::{MeasuredRun, beside};
@@ -41,7 +42,7 @@ pub(crate) fn run(arguments: &EvaluateArguments, file: &Path, experiment: &Exper
     if arguments.json {
         output::json("evaluate", &prediction)?;
     } else {
-        output::print(text::render_modelled(&prediction, &tables))?;
+        output::print(text::render_modelled(&prediction, &tables, terminal_width()))?;
         output::line(format_args!("Report: {}", results.path().join("report.html").display()))?;
     }
     Ok(())

@@ -101,6 +101,10 @@ pub(crate) struct PlanArguments {
     /// where it fits best
     #[arg(long, value_name = "MACHINE")]
     pub(crate) on: Vec<String>,
+    /// With --on: what runs there already, as `homenode top --json` printed it there, or as XML of its domains (virsh dumpxml: a file or
+    /// a directory); once for each machine, in the same order
+    #[arg(long, value_name = "FILE", requires = "on")]
+    pub(crate) occupied: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) connect: ConnectArguments,
     /// Print the plan in the language of a stack, with what that stack cannot express in comments

@@ -5,8 +5,6 @@ use linux::{HostOptions, LinuxHost};
 use scheduler::VmKey;
 use std::time::Duration;
 use topology::Bytes;
-use vm::qemu::CommandLine;
-use vm::{Manager, Origin};
 
 /// Between two looks of a balancer that has not seen all VMs yet.
 const FIRST_LOOKS_APART: Duration = Duration::from_millis(50);
@@ -39,15 +37,4 @@ fn open_with(
         ..HostOptions::default()
     };
     LinuxHost::new(options).context("this host cannot be read")
-}
-
-/// Who started a VM and changes it; `None` where that is not known.
-pub(crate) fn manager_of(pid: u32) -> Option<Manager> {
-    let manager = Origin::parse(&linux::process::command_line(pid).ok()?).manager;
-    (manager != Manager::Unknown).then_some(manager)
-}
-
-/// The UUID of a VM, as QEMU was told.
-pub(crate) fn uuid_of(vm: &VmKey) -> Option<String> {
-    CommandLine::parse(&linux::process::command_line(vm.pid).ok()?).uuid
 }

@@ -1,7 +1,7 @@
 //! What `homenode check` is to judge: definitions in files, in directories, of libvirt and of Proxmox VE, and VMs that run.
 
 use crate::args::CheckArguments;
-use crate::balancer_host::{open, uuid_of};
+use crate::balancer_host::open;
 use crate::failure::bad_input;
 use crate::{remote_host, vm_choice};
 use anyhow::Context;
@@ -121,7 +121,7 @@ fn definition(name: &str, from: impl Read) -> anyhow::Result<Subject> {
 /// A VM that runs here; or one that does not run, of libvirt or of Proxmox VE.
 fn vm(choice: &str, here: &mut Here) -> anyhow::Result<Subject> {
     let (host, observation) = here.look()?;
-    let key = match vm_choice::choose(observation, choice, uuid_of) {
+    let key = match vm_choice::choose(observation, choice) {
         Ok(key) => key,
         Err(error) => return defined(choice).unwrap_or_else(|| Err(no_vm(choice, error))),
     };

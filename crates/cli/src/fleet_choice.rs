@@ -91,7 +91,7 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let error = machines(&[empty.path().display().to_string()]).unwrap_err().to_string();
         assert!(error.contains("no machine is in this directory"), "{error}");
-        let known = machines(&["hp-dl380-g6".to_owned(), "pack:1 core:2".to_owned()]).unwrap();
+        let known = machines(&["hp-dl380-g6".to_owned(), "pack:1 core:2 pu:1".to_owned()]).unwrap();
         assert_eq!(known.len(), 2);
     }
 }

@@ -5,26 +5,33 @@ use crate::args_balance::StateArguments;
 use crate::args_source::SourceArguments;
 use crate::commands::balance_trace;
 use crate::failure::bad_input;
-use crate::{balancer_host, balancer_place};
-use anyhow::{Context, bail};
+use crate::{balancer_host, balancer_place, remote_host};
+use anyhow::Context;
 use daemon::{Life, PolicyFile, Recording, VmRecord, Watched, sentence};
+use libvirt::remote::Remote;
 use linux::LinuxHost;
 use scheduler::balance::BalanceState;
-use scheduler::{Observation, Observe};
+use scheduler::{Moment, Observation, Observe};
 use serde::Serialize;
 use simulator::traces::TracedHost;
 use std::thread;
 use std::time::{Duration, SystemTime};
 use topology::Machine;
 
+/// The name of this host among sources.
+pub(crate) const HERE: &str = "this host";
+
 /// A source that was opened.
 pub(crate) struct Source {
     host: Host,
     name: String,
+    /// The first moment that was looked at.
+    first: Option<Moment>,
 }
 
 enum Host {
     Here(Box<LinuxHost>),
+    Elsewhere(Box<Remote>),
     Recorded(Box<Recording>),
     Modelled(Box<TracedHost>),
 }
@@ -97,21 +104,19 @@ impl BalancerNow {
 /// # Errors
 /// Bad input, or a host that cannot be read.
 pub(crate) fn open(arguments: &SourceArguments) -> anyhow::Result<Source> {
-    if let Some(path) = &arguments.replay {
-        let recording = Recording::open(path).map_err(bad_input)?;
-        return Ok(Source { host: Host::Recorded(Box::new(recording)), name: format!("recording {}", path.display()) });
-    }
-    if let (Some(choice), Some(path)) = (&arguments.on, &arguments.trace) {
-        let host = balance_trace::host(choice, path)?;
-        return Ok(Source {
-            host: Host::Modelled(Box::new(host)),
-            name: format!("trace {} on {choice}", path.display()),
-        });
-    }
-    if arguments.connect.is_some() {
-        bail!("this command looks at this host, at recordings and at traces on modelled machines only");
-    }
-    Ok(Source { host: Host::Here(Box::new(balancer_host::open(None, false)?)), name: "this host".to_owned() })
+    let (host, name) = match arguments {
+        SourceArguments { replay: Some(path), .. } => {
+            let recording = Recording::open(path).map_err(bad_input)?;
+            (Host::Recorded(Box::new(recording)), format!("recording {}", path.display()))
+        }
+        SourceArguments { on: Some(choice), trace: Some(path), .. } => {
+            let host = balance_trace::host(choice, path)?;
+            (Host::Modelled(Box::new(host)), format!("trace {}", path.display()))
+        }
+        SourceArguments { connect: Some(uri), .. } => (Host::Elsewhere(Box::new(remote_host::open(uri)?)), uri.clone()),
+        _ => (Host::Here(Box::new(balancer_host::open(None, false)?)), HERE.to_owned()),
+    };
+    Ok(Source { host, name, first: None })
 }
 
 impl Source {
@@ -124,6 +129,7 @@ impl Source {
     pub(crate) fn machine(&self) -> &Machine {
         match &self.host {
             Host::Here(host) => host.machine(),
+            Host::Elsewhere(host) => host.machine(),
             Host::Recorded(recording) => recording.machine(),
             Host::Modelled(host) => host.machine(),
         }
@@ -134,11 +140,23 @@ impl Source {
         !matches!(self.host, Host::Recorded(_) | Host::Modelled(_))
     }
 
+    /// Of what does not live: how long after its first look this one is.
+    pub(crate) fn since_start_seconds(&self, observation: &Observation) -> Option<f64> {
+        let first = self.first.filter(|_| !self.lives())?;
+        Some(observation.at.0.saturating_sub(first.0) as f64 / 1000.0)
+    }
+
     /// The next look; `None` where what is looked at has ended.
     ///
     /// # Errors
     /// Nothing at all can be read.
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<Observation>> {
+        let next = self.look()?;
+        self.first = self.first.or(next.as_ref().map(|seen| seen.at));
+        Ok(next)
+    }
+
+    fn look(&mut self) -> anyhow::Result<Option<Observation>> {
         match &mut self.host {
             Host::Recorded(recording) => recording.look().map_err(bad_input),
             Host::Modelled(host) if host.has_ended() => Ok(None),
@@ -178,6 +196,7 @@ impl Source {
             }
             // Nobody balances it: what a policy would do there, `balance --on --trace` says.
             Host::Modelled(_) => None,
+            Host::Elsewhere(_) => None,
             Host::Recorded(recording) => Some(Remembered {
                 policy: recording.policy().clone(),
                 balance: recording.state().clone(),
@@ -191,6 +210,7 @@ impl Host {
     fn any(&mut self) -> &mut dyn Observe {
         match self {
             Self::Here(host) => host.as_mut(),
+            Self::Elsewhere(host) => host.as_mut(),
             Self::Recorded(recording) => recording.as_mut(),
             Self::Modelled(host) => host.as_mut(),
         }

@@ -1,22 +1,19 @@
 //! Which VM a user means: by name, UUID or process number.
 
 use crate::failure::bad_input;
-use scheduler::{Observation, VmKey};
+use scheduler::{Observation, VmKey, VmObservation};
 
 /// The VM of the observation that `choice` names.
 ///
 /// # Errors
 /// Bad input: none, or several; with those that run.
-pub(crate) fn choose(
-    observation: &Observation,
-    choice: &str,
-    uuid_of: impl Fn(&VmKey) -> Option<String>,
-) -> anyhow::Result<VmKey> {
+pub(crate) fn choose(observation: &Observation, choice: &str) -> anyhow::Result<VmKey> {
     let keys: Vec<&VmKey> = observation.vms.iter().map(|seen| &seen.vm).collect();
-    let by_uuid = |vm: &VmKey| uuid_of(vm).is_some_and(|uuid| uuid.eq_ignore_ascii_case(choice));
     let mut found: Vec<&VmKey> = keys.iter().copied().filter(|vm| vm.name == choice).collect();
     if found.is_empty() {
-        found = keys.iter().copied().filter(|vm| choice.parse() == Ok(vm.pid) || by_uuid(vm)).collect();
+        let by_uuid = |seen: &VmObservation| seen.uuid.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(choice));
+        let by_process = |seen: &VmObservation| seen.vm.pid > 0 && choice.parse() == Ok(seen.vm.pid);
+        found = observation.vms.iter().filter(|seen| by_process(seen) || by_uuid(seen)).map(|seen| &seen.vm).collect();
     }
     match found[..] {
         [vm] => Ok(vm.clone()),
@@ -35,14 +32,17 @@ fn listed(vms: &[&VmKey]) -> String {
     if vms.is_empty() {
         return "No VM runs that this user can see".to_owned();
     }
-    let each: Vec<String> = vms.iter().map(|vm| format!("{} (process {})", vm.name, vm.pid)).collect();
+    let words = |vm: &&VmKey| match vm.pid {
+        0 => vm.name.clone(),
+        pid => format!("{} (process {pid})", vm.name),
+    };
+    let each: Vec<String> = vms.iter().map(words).collect();
     format!("Running: {}", each.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use scheduler::VmObservation;
 
     fn observation(vms: &[(&str, u32)]) -> Observation {
         let seen = |&(name, pid): &(&str, u32)| {
@@ -53,9 +53,9 @@ mod tests {
 
     #[test]
     fn a_vm_is_found_by_each_of_its_names() {
-        let observation = observation(&[("web", 7), ("db", 8), ("9", 10)]);
-        let uuid_of = |vm: &VmKey| (vm.pid == 8).then(|| "ABC".to_owned());
-        let pid = |choice| choose(&observation, choice, uuid_of).map(|vm| vm.pid);
+        let mut observation = observation(&[("web", 7), ("db", 8), ("9", 10)]);
+        observation.vms[1].uuid = Some("ABC".to_owned());
+        let pid = |choice| choose(&observation, choice).map(|vm| vm.pid);
         assert_eq!(pid("web").unwrap(), 7);
         assert_eq!(pid("7").unwrap(), 7);
         assert_eq!(pid("abc").unwrap(), 8);
@@ -67,8 +67,8 @@ mod tests {
     #[test]
     fn two_of_the_same_name_are_told_apart_by_process() {
         let observation = observation(&[("web", 7), ("web", 8)]);
-        let error = choose(&observation, "web", |_| None).unwrap_err().to_string();
+        let error = choose(&observation, "web").unwrap_err().to_string();
         assert!(error.contains("web (process 7), web (process 8)"), "{error}");
-        assert_eq!(choose(&observation, "8", |_| None).unwrap().pid, 8);
+        assert_eq!(choose(&observation, "8").unwrap().pid, 8);
     }
 }

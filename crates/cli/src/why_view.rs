@@ -88,7 +88,12 @@ fn facts(client: &ClientExplanation) -> String {
     facts.extend(less.map(|cpus| format!("is entitled to {}", decimal(cpus, 2))));
     let owed = client.owed_percent.filter(|percent| percent.round() >= 1.0);
     facts.extend(owed.map(|percent| format!("is owed {percent:.0} % of that")));
-    facts.extend(client.away.filter(|away| away.0 > 0).map(|away| format!("has {away} of its memory elsewhere")));
+    facts.extend(
+        client
+            .away
+            .filter(|away| away.0 > 0 && client.home.is_some())
+            .map(|away| format!("has {away} of its memory elsewhere")),
+    );
     facts.extend(client.rested_seconds.map(|seconds| format!("was moved {seconds:.0} s ago")));
     let Some(last) = facts.pop() else { return String::new() };
     if facts.is_empty() { format!("It {last}.") } else { format!("It {} and {last}.", facts.join(", ")) }

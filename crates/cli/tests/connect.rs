@@ -88,11 +88,11 @@ fn libvirts_test_driver_is_a_host() {
     assert_eq!((code, error.as_str()), (Some(0), ""));
     assert!(out.contains("2 NUMA nodes, 16 cores"), "{out}");
     let top = json(&["top", "--connect", TEST, "--json", "--interval", "0.2"]);
-    assert_eq!(top["domains"][0]["name"], "test");
-    assert_eq!(top["domains"][0]["state"], "running");
+    assert_eq!((&top["vms"][0]["name"], &top["source"]), (&"test".into(), &TEST.into()));
+    assert_eq!(top["vms"][0]["state"], "running");
     // The driver says neither: unknown is not zero.
-    for unknown in ["home", "memory_nodes", "resident", "local", "cpu_used", "ready_percent"] {
-        assert_eq!(top["domains"][0][unknown], Value::Null, "{unknown}");
+    for unknown in ["pid", "home", "chosen_nodes", "resident", "local", "cpu_used", "ready_percent"] {
+        assert_eq!(top["vms"][0][unknown], Value::Null, "{unknown}");
     }
     // It says that 2 and 4 MiB are free.
     let (code, _, error) = said(&["plan", &example("small.toml"), "--connect", TEST]);
@@ -174,8 +174,7 @@ fn domains_of_a_host_are_seen_and_counted() {
     let mut top = Value::Null;
     let told = |top: &Value| {
         let row = |row: &Value| row["resident"].is_u64() && row["cpu_used"].is_f64();
-        top["domains"].as_array().is_some_and(|rows| rows.iter().all(row))
-            && top["nodes"][0]["cpu_used_percent"].is_f64()
+        top["vms"].as_array().is_some_and(|rows| rows.iter().all(row)) && top["nodes"][0]["cpu_used_percent"].is_f64()
     };
     assert!(
         common::within_seconds(120, || {
@@ -185,13 +184,13 @@ fn domains_of_a_host_are_seen_and_counted() {
         "{top}"
     );
     let row = |name: &str| {
-        let rows = top["domains"].as_array().expect("domains");
+        let rows = top["vms"].as_array().expect("domains");
         rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}: {top}")).clone()
     };
     let (seven, its) = (row(&number), row(&quoted));
-    assert_eq!((&seven["home"], &seven["memory_nodes"]), (&node.as_str().into(), &node.as_str().into()));
+    assert_eq!((&seven["home"], &seven["chosen_nodes"]), (&node.as_str().into(), &node.as_str().into()));
     assert_eq!(seven["vcpus"], 2);
-    assert_eq!((&its["memory_nodes"], &its["vcpus"]), (&Value::Null, &1.into()));
+    assert_eq!((&its["chosen_nodes"], &its["vcpus"]), (&Value::Null, &1.into()));
     for row in [&seven, &its] {
         assert_eq!(row["state"], "running");
         assert!(row["cpu_used"].as_f64() >= Some(0.0), "{row}");
@@ -203,7 +202,7 @@ fn domains_of_a_host_are_seen_and_counted() {
     assert!(busy >= Some(0.0) && busy <= Some(100.0), "{top}");
     let (code, out, error) = said(&["top", "--connect", &uri, "--once", "--interval", "0.2"]);
     assert_eq!(code, Some(0), "{error}");
-    assert!(out.lines().any(|line| line.starts_with(&quoted) && line.contains("running")), "{out}");
+    assert!(out.lines().any(|line| line.starts_with(&quoted) && line.contains("64 MiB")), "{out}");
 }
 
 #[test]
@@ -258,7 +257,7 @@ fn a_host_behind_ssh_is_seen_as_without() {
     };
     assert_eq!(machine(&far), machine(&near));
     let top = json(&["top", "--connect", &far, "--json", "--interval", "0.5"]);
-    assert_eq!((&top["domains"][0]["name"], &top["connect"]), (&name.as_str().into(), &far.as_str().into()));
+    assert_eq!((&top["vms"][0]["name"], &top["source"]), (&name.as_str().into(), &far.as_str().into()));
     let plan = json(&["plan", &example("small.toml"), "--json", "--connect", &far]);
     assert_eq!(plan["occupancy"]["nodes"][&node]["vcpus"], 2);
     let home = plan["plan"]["placement"]["clients"][0]["home"].as_str().expect("a home");

@@ -125,3 +125,57 @@ fn several_vms_are_planned_together_on_several_machines() {
     let output = homenode(&["plan", &specs, "--on", HOST, "--emit", "qemu"]);
     assert_eq!(output.status.code(), Some(2), "one plan, one text");
 }
+
+#[test]
+fn what_runs_on_a_machine_that_is_not_here_comes_from_a_file() {
+    let place = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| place.path().join(name).display().to_string();
+    let write = |name: &str, text: &str| fs::write(place.path().join(name), text).expect("a file");
+    let domain = |name: &str, node: u32| {
+        format!(
+            "<domain type='kvm'><name>{name}</name><memory unit='GiB'>16</memory><vcpu cpuset='{}'>4</vcpu><numatune><memory mode='strict' nodeset='{node}'/></numatune></domain>\n",
+            ["0-3,8-11", "4-7,12-15"][node as usize]
+        )
+    };
+    // As `virsh dumpxml` prints one after the other.
+    write("runs.xml", &(domain("a", 0) + &domain("b", 0).replace("16</memory>", "4</memory>")));
+    let plan =
+        |occupied: &str| homenode(&["plan", &example("small.toml"), "--on", MACHINE, "--json", "--occupied", occupied]);
+    let report: serde_json::Value = serde_json::from_str(&printed(&plan(&at("runs.xml")))).expect("JSON");
+    // 16 and 4 of node 0's 24 GiB, and all of its four cores twice over: the VM goes to node 1.
+    assert_eq!(report["occupancy"]["nodes"]["0"]["memory"], 20_u64 << 30);
+    assert_eq!(report["plan"]["placement"]["clients"][0]["home"], "1");
+    let refused = |name: &str, text: &str, words: &str| {
+        write(name, text);
+        let output = plan(&at(name));
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && complained.contains(words), "{name}: {complained}");
+    };
+    refused("empty.xml", "<domains/>", "no <domain> is in it");
+    refused(
+        "other.json",
+        "{\"format\": \"homenode.why\", \"version\": 1, \"observation\": {\"at\": 0, \"nodes\": {}, \"vms\": [], \"reserved\": {}}}",
+        "homenode.why of version 1",
+    );
+    refused("text.json", "VM  Process", "homenode top --json");
+    let output =
+        homenode(&["plan", &example("small.toml"), "--on", MACHINE, "--on", MACHINE, "--occupied", &at("runs.xml")]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 file for 2 machines"));
+}
+
+#[test]
+fn what_top_prints_of_this_host_is_understood_where_it_is_planned_for() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (capture, runs) = (place.path().join("here.tar.gz"), place.path().join("here.json"));
+    let shown = |path: &Path| path.display().to_string();
+    printed(&homenode(&["topology", "--capture", &shown(&capture)]));
+    let top = printed(&homenode(&["top", "--json", "--interval", "0.1"]));
+    fs::write(&runs, &top).expect("a file");
+    let (on, occupied) = (shown(&capture), shown(&runs));
+    let plan = printed(&homenode(&["plan", &example("small.toml"), "--on", &on, "--occupied", &occupied, "--json"]));
+    let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
+    let top: serde_json::Value = serde_json::from_str(&top).expect("JSON");
+    let vcpus: u64 = top["vms"].as_array().expect("VMs").iter().filter_map(|vm| vm["vcpus"].as_u64()).sum();
+    let nodes = plan["occupancy"]["nodes"].as_object().expect("nodes");
+    assert_eq!(nodes.values().filter_map(|node| node["vcpus"].as_u64()).sum::<u64>(), vcpus);
+}

@@ -7,8 +7,7 @@ mod observing;
 mod rates;
 
 pub use domstats::{DomainStats, VcpuStats};
-pub use held::{HomeNodes, home};
-pub use rates::{DomainRates, Rates};
+pub use observing::of_definitions;
 
 use crate::capabilities::{free_memory, owned};
 use crate::{Connection, LibvirtError};

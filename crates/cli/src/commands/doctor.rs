@@ -1,7 +1,7 @@
 //! `homenode doctor`.
 
 use crate::args::DoctorArguments;
-use crate::balancer_host::{open, uuid_of};
+use crate::balancer_host::open;
 use crate::doctor_view::{self, View};
 use crate::findings_view::tally;
 use crate::{balancer_place, output, vm_choice};
@@ -14,7 +14,7 @@ use scheduler::{Observation, Observe};
 pub(crate) fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
     let mut host = open(None, arguments.fix)?;
     let mut observation = host.examine().context("this host cannot be read")?;
-    let only = arguments.vm.as_deref().map(|choice| vm_choice::choose(&observation, choice, uuid_of)).transpose()?;
+    let only = arguments.vm.as_deref().map(|choice| vm_choice::choose(&observation, choice)).transpose()?;
     let homes = homes(arguments);
     let judge = |host: &LinuxHost, observation: &Observation| -> Vec<Finding> {
         let asked = host.vms().filter(|vm| only.as_ref().is_none_or(|only| vm.key == *only));

@@ -19,7 +19,6 @@ mod run_check;
 mod run_via_libvirt;
 mod shell;
 mod top;
-mod top_connect;
 mod topology;
 mod validate;
 mod vm;

@@ -5,7 +5,7 @@ use crate::commands::{plan_emit, plan_fleet};
 use crate::failure::bad_input;
 use crate::output;
 use crate::text::count;
-use crate::{balancer_place, fleet_choice, plan_view, remote_host};
+use crate::{balancer_place, fleet_choice, occupied, plan_view, remote_host};
 use anyhow::Context;
 use scheduler::{Occupancy, Plan, PlanError, VmSpec};
 use serde::Serialize;
@@ -55,7 +55,19 @@ fn hosts(arguments: &PlanArguments, specs: &[VmSpec]) -> anyhow::Result<Vec<(Mac
         return Ok(vec![(machine, occupancy)]);
     }
     let machines = fleet_choice::machines(&arguments.on)?;
-    Ok(machines.into_iter().map(|machine| (machine, Occupancy::default())).collect())
+    let files = &arguments.occupied;
+    if !files.is_empty() && files.len() != machines.len() {
+        let (files, machines) = (count(files.len(), "file"), count(machines.len(), "machine"));
+        return Err(bad_input(format!(
+            "--occupied: {files} for {machines}: give one for each machine, in the same order"
+        )));
+    }
+    let mut files = files.iter();
+    let host = |mut machine: Machine| {
+        let occupied = files.next().map(|file| occupied::read(file, &mut machine)).transpose()?;
+        Ok((machine, occupied.unwrap_or_default()))
+    };
+    machines.into_iter().map(host).collect()
 }
 
 /// What the VMs on this host hold, whoever started them, and what QEMU needs beside the guest's memory: that of the largest VM.

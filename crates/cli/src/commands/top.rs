@@ -1,7 +1,6 @@
 //! `homenode top`.
 
 use crate::args::TopArguments;
-use crate::commands::top_connect;
 use crate::output;
 use crate::source::{self, Source};
 use crate::text::terminal_width;
@@ -27,9 +26,6 @@ const SOON: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(crate) fn run(arguments: &TopArguments) -> anyhow::Result<()> {
-    if let Some(uri) = &arguments.source.connect {
-        return top_connect::run(uri, arguments);
-    }
     if arguments.batch {
         return batch(arguments);
     }
@@ -84,7 +80,9 @@ impl Looker {
 
     fn view(&self, observation: &scheduler::Observation) -> View {
         let remembered = self.source.remembered(&self.arguments.state).unwrap_or_default();
-        top::view(self.source.name(), self.source.machine(), observation, &remembered)
+        let mut view = top::view(self.source.name(), self.source.machine(), observation, &remembered);
+        view.since_start_seconds = self.source.since_start_seconds(observation);
+        view
     }
 }
 

@@ -1,7 +1,6 @@
 //! `homenode why`.
 
 use crate::args::WhyArguments;
-use crate::balancer_host::{manager_of, uuid_of};
 use crate::commands::balance::policy;
 use crate::output;
 use crate::{source, vm_choice, why_view};
@@ -9,19 +8,22 @@ use anyhow::Context;
 use daemon::Rules;
 use scheduler::balance::why;
 use std::time::Duration;
+use vm::Manager;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
     let mut source = source::open(&arguments.source)?;
     let given = arguments.policy.as_deref().map(|path| policy(Some(path), source.machine())).transpose()?;
     let mut observation = source.watch(Duration::from_secs_f64(arguments.interval))?;
-    let vm = vm_choice::choose(&observation, &arguments.vm, uuid_of)?;
+    let vm = vm_choice::choose(&observation, &arguments.vm)?;
     let remembered = source.remembered(&arguments.state).unwrap_or_default();
     let policy = given.unwrap_or(remembered.policy);
     Rules::new(policy.vms).apply(&mut observation);
     let explanation = why(source.machine(), &policy.balance, &remembered.balance, &observation, &vm)
         .with_context(|| format!("VM {}: it ended meanwhile", vm.name))?;
-    let (balancer_pid, manager) = (remembered.balancer.and_then(|balancer| balancer.pid), manager_of(vm.pid));
+    let balancer_pid = remembered.balancer.and_then(|balancer| balancer.pid);
+    let manager = observation.vms.iter().find(|seen| seen.vm == vm).map(|seen| seen.manager);
+    let manager = manager.filter(|manager| *manager != Manager::Unknown);
     let view = why_view::View { balancer_pid, manager, nodes: observation.nodes.len(), explanation };
     if arguments.json { output::json("why", &view) } else { output::print(why_view::text(&view)) }
 }

@@ -61,7 +61,7 @@ pub(super) struct Column {
 }
 
 /// All of them, from left to right.
-pub(super) const COLUMNS: [Column; 13] = [
+pub(super) const COLUMNS: [Column; 14] = [
     Column {
         title: "VM",
         key: "vm",
@@ -85,6 +85,14 @@ pub(super) const COLUMNS: [Column; 13] = [
         drop: 0,
         value: |row| Value::Word(home(row)),
         cell: home,
+    },
+    Column {
+        title: "Bound to",
+        key: "bound_to",
+        right: false,
+        drop: 11,
+        value: |row| Value::Word(bound(row)),
+        cell: bound,
     },
     Column {
         title: "vCPUs",
@@ -165,6 +173,10 @@ fn home(row: &VmRow) -> String {
     row.home.as_ref().map_or_else(|| "floats".to_owned(), NodeSet::to_string)
 }
 
+fn bound(row: &VmRow) -> String {
+    row.chosen_nodes.as_ref().map_or_else(String::new, NodeSet::to_string)
+}
+
 fn note(row: &VmRow) -> String {
     let mobility = match &row.mobility {
         Mobility::Movable => None,
@@ -177,13 +189,11 @@ fn note(row: &VmRow) -> String {
 
 /// The columns that fit, with their widths. `width`: that of the screen; `None`: nothing is dropped or cut.
 pub(super) fn fit(rows: &[&VmRow], width: Option<usize>) -> Vec<(usize, usize)> {
-    let longest = |column: &Column| {
-        let cells = rows.iter().map(|row| (column.cell)(row).chars().count());
-        cells.chain([column.title.len()]).max().unwrap_or(0)
-    };
+    let longest = |column: &Column| rows.iter().map(|row| (column.cell)(row).chars().count()).max().unwrap_or(0);
     let mut fitting: Vec<(usize, usize)> = COLUMNS.iter().map(longest).enumerate().collect();
-    // Nobody has a note.
+    // What nobody has, such as a note, needs no column.
     fitting.retain(|&(_, width)| width > 0);
+    fitting.iter_mut().for_each(|(index, width)| *width = COLUMNS[*index].title.len().max(*width));
     let Some(width) = width else { return fitting };
     fitting[0].1 = fitting[0].1.min(SHORTEST_NAME.max(width / 4));
     let needed = |columns: &[(usize, usize)]| columns.iter().map(|(_, width)| width + GAP).sum::<usize>() - GAP;
@@ -215,6 +225,7 @@ mod tests {
     fn titles(width: Option<usize>) -> Vec<&'static str> {
         let (machine, mut observation) = seen("0-1");
         let mut fixed = vm("a-vm-with-a-long-name-that-does-not-fit", 1_234_567, "0-3");
+        fixed.clients[0].chosen_nodes = Some("0-1".parse().unwrap());
         fixed.mobility = Mobility::MemoryFixed { because: "VFIO".into() };
         observation.vms.push(fixed);
         let view = view("this host", &machine, &observation, &Remembered::default());
@@ -230,7 +241,7 @@ mod tests {
     #[test]
     fn columns_go_in_their_order() {
         assert_eq!(titles(None).len(), COLUMNS.len());
-        assert_eq!(titles(Some(200)).len(), COLUMNS.len());
+        assert_eq!(titles(Some(200)), titles(None));
         // 20 + 8 + 5 + 7 + 9 + 3 + 4 + 6 + 12 and 8 gaps of 2 are 90: the note goes too, 76 are left.
         let at_80 = ["VM", "Lives on", "vCPUs", "Memory", "Elsewhere", "N%L", "Used", "%Ready"];
         assert_eq!(titles(Some(80)), at_80);
@@ -241,7 +252,7 @@ mod tests {
     fn every_column_but_three_has_its_place_in_the_order() {
         let mut places: Vec<u8> = COLUMNS.iter().map(|column| column.drop).collect();
         places.sort_unstable();
-        assert_eq!(places, [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(places, [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     }
 
     #[test]

@@ -171,7 +171,7 @@ mod tests {
     fn figures_sort_from_large_to_small_and_the_unknown_is_last() {
         let mut screen = Screen::new();
         assert_eq!(names(&screen), ["cache", "db", "web"]);
-        press(&mut screen, ">>>>>>>>>>");
+        press(&mut screen, ">>>>>>>>>>>");
         assert_eq!(COLUMNS[screen.sort].title, "Used");
         assert_eq!(names(&screen), ["db", "web", "cache"]);
         press(&mut screen, "r");

@@ -12,7 +12,7 @@ pub(crate) use draw::{Look, draw};
 pub(crate) use keys::{Screen, Step};
 pub(crate) use table::text;
 
-use crate::source::{BalancerNow, Remembered};
+use crate::source::{BalancerNow, HERE, Remembered};
 use daemon::VmRecord;
 use scheduler::{ClientObservation, Mobility, Observation, RunState, VmObservation};
 use serde::Serialize;
@@ -28,6 +28,8 @@ pub(crate) struct View {
     machine: String,
     /// The moment on the source's own clock.
     pub(crate) at_ms: u64,
+    /// Of a recording or a model: seconds since it began.
+    pub(crate) since_start_seconds: Option<f64>,
     pub(crate) nodes: Vec<NodeRow>,
     pub(crate) vms: Vec<VmRow>,
     /// The balancer of this source, as far as somebody knows of one.
@@ -36,6 +38,8 @@ pub(crate) struct View {
     memory_pressure_percent: Option<f64>,
     /// What could not be looked at.
     unseen: Vec<String>,
+    /// All that was seen, for programs that know what to do with it.
+    observation: Observation,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -64,6 +68,8 @@ pub(crate) struct VmRow {
     state: RunState,
     /// Nodes of all its clients; `None` where some client floats.
     home: Option<NodeSet>,
+    /// Nodes that somebody other than homenode bound memory of it to; `None`: nobody did.
+    chosen_nodes: Option<NodeSet>,
     vcpus: u32,
     memory_size: Bytes,
     resident: Option<Bytes>,
@@ -106,11 +112,13 @@ pub(crate) fn view(source: &str, machine: &Machine, observation: &Observation, r
         source: source.to_owned(),
         machine: machine.name.clone(),
         at_ms: observation.at.0,
+        since_start_seconds: None,
         nodes: observation.nodes.keys().map(|&node| node_row(machine, observation, node, &vms)).collect(),
         vms,
         balancer: remembered.balancer.clone(),
         memory_pressure_percent: observation.memory_pressure.map(|part| part * 100.0),
         unseen: observation.unseen.clone(),
+        observation: observation.clone(),
     }
 }
 
@@ -143,6 +151,8 @@ fn vm_row(observation: &Observation, seen: &VmObservation, remembered: &Remember
     let row = |client| client_row(observation, client, remembered.balance.home(&seen.vm, client.id).cloned());
     let clients: Vec<ClientRow> = seen.clients.iter().map(row).collect();
     let home = clients.iter().try_fold(NodeSet::new(), |all, client| Some(all.union(client.home.as_ref()?)));
+    let chosen = clients.iter().filter_map(|client| client.chosen_nodes.as_ref());
+    let chosen = chosen.fold(NodeSet::new(), |all, nodes| all.union(nodes));
     let resident = sum(clients.iter().map(|client| client.resident));
     let local = sum(clients.iter().map(|client| client.local));
     let vcpus = seen.clients.iter().map(|client| client.vcpus).sum::<u32>();
@@ -154,6 +164,7 @@ fn vm_row(observation: &Observation, seen: &VmObservation, remembered: &Remember
         manager: (seen.manager != Manager::Unknown).then_some(seen.manager),
         state: seen.state,
         home,
+        chosen_nodes: Some(chosen).filter(|chosen| !chosen.is_empty()),
         vcpus,
         memory_size: seen.clients.iter().map(|client| client.memory_size).sum(),
         resident,
@@ -192,7 +203,7 @@ fn client_row(observation: &Observation, client: &ClientObservation, decided: Op
         vcpus: client.vcpus,
         cpus: client.cpus.clone(),
         memory_size: client.memory_size,
-        resident: client.memory.as_ref().map(|by_node| by_node.values().copied().sum()),
+        resident: client.memory.as_ref().map(|by_node| by_node.values().copied().sum()).or(client.resident),
         resident_by_node: client.memory.clone(),
         chosen_nodes: client.chosen_nodes.clone(),
         local: home.as_ref().and_then(resident_on),
@@ -217,19 +228,18 @@ impl View {
         let named = self.machine != "/" && self.machine != self.source;
         let machine = if named { format!(" ({})", self.machine) } else { String::new() };
         let (nodes, vms) = (count(self.nodes.len(), "NUMA node"), count(self.vms.len(), "VM"));
-        format!("{nodes}, {vms} on {}{machine}", self.source)
+        let moment = self.since_start_seconds.map_or_else(String::new, |seconds| format!(", after {seconds:.0} s"));
+        format!("{nodes}, {vms} on {}{machine}{moment}", self.source)
     }
 
-    /// The balancer, pressure, what was not seen: each a sentence, the first that of the balancer.
+    /// The balancer, pressure, what was not seen: each a sentence.
     fn facts(&self) -> Vec<String> {
-        let balancer = self.balancer.as_ref().map_or_else(|| "no balancer runs".to_owned(), BalancerNow::sentence);
+        // Of other hosts nobody says whether one runs.
+        let none = (self.source == HERE).then(|| "no balancer runs".to_owned());
+        let balancer = self.balancer.as_ref().map(BalancerNow::sentence).or(none);
         let pressure = self.memory_pressure_percent.filter(|percent| *percent >= 0.05);
         let pressure = pressure.map(|percent| format!("memory pressure {percent:.1} %"));
-        [balancer]
-            .into_iter()
-            .chain(pressure)
-            .chain(self.unseen.iter().map(|what| format!("not seen: {what}")))
-            .collect()
+        balancer.into_iter().chain(pressure).chain(self.unseen.iter().map(|what| format!("not seen: {what}"))).collect()
     }
 }
 

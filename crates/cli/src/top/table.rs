@@ -10,7 +10,8 @@ const LEGEND: &str = "Lives on: the node whose CPUs it keeps to (its home); a VM
 
 /// Two tables; `width`: that of the terminal.
 pub(crate) fn text(view: &View, width: Option<usize>) -> String {
-    let heading = format!("homenode: {}, {}\n", view.title(), view.facts().join("; "));
+    let facts = view.facts().join("; ");
+    let heading = format!("homenode: {}{}{facts}\n", view.title(), if facts.is_empty() { "" } else { ", " });
     let mut parts = vec![heading, lines(&nodes(view)), String::new()];
     if view.vms.is_empty() {
         parts.push("No VM runs that this user can see.".to_owned());

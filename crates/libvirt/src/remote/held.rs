@@ -1,30 +1,8 @@
-//! Where domains live on their host, by their pins and memory policies.
+//! What domains have of their host: the CPUs of their vCPUs, and their resident memory.
 
 use super::{DomainStats, RemoteDomain};
 use stacks::domain::Domain;
-use topology::{Bytes, CpuSet, Machine, NodeSet};
-
-/// Where a domain lives, as far as its definition says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HomeNodes {
-    /// Nodes of the CPUs that its vCPUs may use; `None`: they may use every node of a host with several.
-    pub cpus: Option<NodeSet>,
-    /// Nodes that its memory is bound to (or preferred on); `None`: to none.
-    pub memory: Option<NodeSet>,
-}
-
-/// Where a domain lives on this machine.
-pub fn home(domain: &Domain, machine: &Machine) -> HomeNodes {
-    let with_cpus: NodeSet = machine.usable_threads().map(|thread| thread.node).collect();
-    let nodes = |cpus: &CpuSet| cpus.iter().filter_map(|cpu| machine.thread(cpu)).map(|thread| thread.node).collect();
-    let all: NodeSet = vcpus(domain, None, machine).iter().fold(NodeSet::new(), |all, cpus| all.union(&nodes(cpus)));
-    let tunes = domain.memory_tune.iter().chain(domain.memory_nodes.values());
-    let bound = tunes.filter_map(|tune| tune.nodeset.as_ref()).fold(NodeSet::new(), |all, nodes| all.union(nodes));
-    HomeNodes {
-        cpus: Some(all).filter(|all| !all.is_empty() && (all.len() < with_cpus.len() || with_cpus.len() == 1)),
-        memory: Some(bound).filter(|bound| !bound.is_empty()),
-    }
-}
+use topology::{Bytes, CpuSet, Machine};
 
 /// CPUs of each vCPU: its pin, or those of all vCPUs, or the whole machine.
 pub(crate) fn vcpus(domain: &Domain, stats: Option<&DomainStats>, machine: &Machine) -> Vec<CpuSet> {
@@ -80,8 +58,6 @@ mod tests {
         let (used, notes) = occupancy(&[seen(xml, Some(100))], &machine());
         assert_eq!((used.of(NodeId(0)), used.of(NodeId(1))), (NodeUse::default(), mib(2, 1024, 100)));
         assert!(notes.is_empty());
-        let home = home(&seen(xml, None).domain, &machine());
-        assert_eq!((home.cpus, home.memory), ("1".parse().ok(), "1".parse().ok()));
     }
 
     #[test]
@@ -96,7 +72,6 @@ mod tests {
     fn a_domain_without_pins_floats() {
         let (used, _) = occupancy(&[seen("<vcpu>4</vcpu>", Some(512))], &machine());
         assert_eq!((used.of(NodeId(0)), used.of(NodeId(1))), (mib(2, 512, 256), mib(2, 512, 256)));
-        assert_eq!(home(&seen("<vcpu>4</vcpu>", None).domain, &machine()), HomeNodes::default());
     }
 
     #[test]

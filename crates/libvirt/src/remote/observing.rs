@@ -62,6 +62,20 @@ impl Remote {
     }
 }
 
+/// What domains that are known by their definitions alone show: how much of their memory is resident, nobody says.
+pub fn of_definitions(machine: &Machine, domains: Vec<Domain>) -> Observation {
+    let seen = |domain: Domain| RemoteDomain { uuid: String::new(), domain, stats: DomainStats::default() };
+    let nodes = |node: &topology::Node| {
+        let cpus = machine.usable_cpus(node.id);
+        (node.id, NodeObservation { cpus, cpu_used: None, memory_free: node.free, huge_pages_free: BTreeMap::new() })
+    };
+    Observation {
+        nodes: machine.nodes.iter().map(nodes).collect(),
+        vms: domains.into_iter().map(|domain| vm(machine, &seen(domain), None)).collect(),
+        ..Observation::default()
+    }
+}
+
 pub(super) fn unseen(observation: &Observation) -> Vec<String> {
     let mut unseen = vec![format!("{MEMORY_UNKNOWN}; nor what the kernel is set to do, nor threads that run no vCPU")];
     let unknown = |vm: &&VmObservation| vm.clients.iter().any(|client| client.resident.is_none());

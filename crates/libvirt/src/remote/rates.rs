@@ -1,18 +1,9 @@
-//! What happened between two looks.
+//! What happened between two looks, in CPUs: 1 is one CPU all the time.
 
 use super::{CpuTimes, DomainStats, Look, VcpuStats};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topology::CpuId;
-
-/// What happened between two looks, in CPUs: 1 is one CPU all the time.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rates {
-    /// Busy share of each CPU, where both looks know. Its own clock counts, not ours: the way there takes time.
-    pub cpus: BTreeMap<CpuId, f64>,
-    /// By UUID; domains that run in both looks.
-    pub domains: BTreeMap<String, DomainRates>,
-}
 
 impl DomainStats {
     /// What these vCPUs used since an earlier count, `seconds` ago; that of the whole domain where vCPUs are not told apart and these are all.
@@ -42,7 +33,7 @@ impl DomainStats {
 
 /// What a domain used and waited for. `None`: its hypervisor does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DomainRates {
+pub(super) struct DomainRates {
     /// CPUs that its vCPUs used; those of the whole domain where they are not told apart.
     pub cpu_used: Option<f64>,
     /// CPUs that its vCPUs waited for, ready to run.
@@ -54,22 +45,6 @@ impl Look {
     pub(super) fn busy_since(&self, earlier: &Look) -> BTreeMap<CpuId, f64> {
         let rate = |(cpu, now): (&CpuId, &CpuTimes)| Some((*cpu, busy_share(earlier.cpus.get(cpu)?, now)?));
         self.cpus.iter().filter_map(rate).collect()
-    }
-
-    /// What happened since an earlier look.
-    pub fn since(&self, earlier: &Look) -> Rates {
-        let seconds = self.at.saturating_duration_since(earlier.at).as_secs_f64();
-        if seconds <= 0.0 {
-            return Rates::default();
-        }
-        let domain = |seen: &super::RemoteDomain| {
-            let before = earlier.domains.iter().find(|before| before.uuid == seen.uuid)?;
-            Some((
-                seen.uuid.clone(),
-                seen.stats.since(&before.stats, seen.stats.by_vcpu.keys().copied(), true, seconds),
-            ))
-        };
-        Rates { cpus: self.busy_since(earlier), domains: self.domains.iter().filter_map(domain).collect() }
     }
 }
 

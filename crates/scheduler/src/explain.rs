@@ -71,7 +71,7 @@ fn advantage(best: &Candidate, other: &Candidate, apart: bool) -> Option<String>
         let (own, others) = (whole(own.stacked), whole(others.stacked));
         format!("{own} vCPUs beyond the hardware threads of their node, not {others}")
     } else if own.lost != others.lost {
-        format!("{} lost, not {}", lost(&best.lost, apart), lost(&other.lost, apart))
+        format!("it loses {}, not {}", lost(&best.lost, apart), lost(&other.lost, apart))
     } else if own.unused != others.unused {
         "more nodes, as policy.placement asks".to_owned()
     } else if own.apart != others.apart {
@@ -109,7 +109,7 @@ pub(crate) fn sized_by_free(by_size: &Candidate, by_free: &Candidate) -> Reason 
     Reason {
         choice: "sized by what is free now".to_owned(),
         because: format!(
-            "by the sizes of the machine's nodes, {} would be lost; so it is {}",
+            "with virtual nodes by the sizes of the machine's nodes it would lose {}; so it loses {}",
             lost(&by_size.lost, false),
             lost(&by_free.lost, false)
         ),

@@ -4,7 +4,7 @@
 //! gets 12 times node 0.
 //!
 //! **Rule.** Large VMs choose first (vCPUs, then memory, then the order given). Each takes the machine where it fits best
-//! ([`Fit`]), of those the one where least CPU time is lost, of those the one that it leaves with the least free memory: so
+//! ([`Fit`]), of those the one where least CPU time is lost ([`Plan::lost_milli_cpus`]), of those the one that it leaves with the least free memory: so
 //! machines are filled one after the other as long as nobody loses by it. Every VM sees what those before it hold.
 //!
 //! **Properties.** A VM that does not fit stops nobody else. No node's memory is promised twice. Same input, same answer.
@@ -129,25 +129,10 @@ fn choose(machines: &[FleetMachine<'_>], occupancies: &[Occupancy], spec: &VmSpe
     let plans = attempts.into_iter().enumerate().filter_map(|(index, attempt)| Some((index, attempt.ok()?)));
     let best = plans.min_by_key(|(index, plan)| {
         let (machine, occupancy) = (machines[*index].machine, &occupancies[*index]);
-        (Fit::of(plan), crowding(machine, occupancy, plan), free_after(machine, occupancy, plan), *index)
+        (Fit::of(plan), plan.lost_milli_cpus, free_after(machine, occupancy, plan), *index)
     });
     let (machine, plan) = best.unzip();
     FleetVm { vm: spec.name.clone(), fit: plan.as_ref().map_or(Fit::NotAtAll, Fit::of), machine, plan, options }
-}
-
-/// vCPUs of the plan without a hardware thread of their own, and those without a core of their own.
-fn crowding(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> (u64, u64) {
-    let beyond = |units: fn(&Machine, topology::NodeId) -> u64| {
-        let on = |(&node, taken): (&topology::NodeId, &crate::NodeUse)| {
-            let vcpus = u64::from(occupancy.of(node).vcpus) + u64::from(taken.vcpus);
-            vcpus.saturating_sub(units(machine, node)).min(taken.vcpus.into())
-        };
-        plan.holdings.iter().map(on).sum()
-    };
-    (
-        beyond(|machine, node| machine.usable_cpus(node).len() as u64),
-        beyond(|machine, node| machine.usable_cores(node).len() as u64),
-    )
 }
 
 /// Memory that the machine has free when the VM is there.

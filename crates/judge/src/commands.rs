@@ -13,8 +13,8 @@ pub(crate) fn commands(change: &Change<'_>) -> Vec<String> {
         // Of a VM that a manager has, the definition says what comes with the next start.
         Some(running) if running.seen.manager != Manager::Unknown => of_running(change, running),
         Some(running) => of_running(change, running).into_iter().chain(options(change)).collect(),
-        // Other virtual nodes come with a new start, and their pins with them.
-        None if change.target.reshaped => Vec::new(),
+        // Other virtual nodes come with a new start, and their pins with them. What is no domain has no commands of libvirt.
+        None if change.target.reshaped || change.vm().xml.is_none() => Vec::new(),
         None => of_libvirt(change, change.vm()),
     }
 }

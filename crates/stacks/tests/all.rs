@@ -1,6 +1,7 @@
 //! One test program: each further one would be linked with every crate below.
 
 mod check;
+mod check_proxmox;
 mod check_random;
 mod domain_edit;
 mod domain_read;

@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
             Subject::Process(vm) => running.push(vm),
         }
     }
-    let shaped: Vec<ShapedVm> = definitions.iter().map(Definition::shaped).collect();
+    let shaped: Vec<ShapedVm> = definitions.iter().map(Definition::shaped).cloned().collect();
     let others = others(&machine, arguments, &shaped)?;
     let beside = judge::together(&machine, &others, &shaped);
     if arguments.cured {
@@ -86,11 +86,10 @@ fn show(
 
 /// Prints the domain with the cures of all problems and warnings.
 fn cured(definition: &Definition, machine: &Machine, others: &Occupancy) -> anyhow::Result<()> {
-    #[allow(irrefutable_let_patterns)]
-    let Definition::Domain { text, file, .. } = definition else {
+    let file = definition.source();
+    let Some(text) = definition.domain() else {
         return Err(bad_input(format!(
-            "--cured: {} is no libvirt domain: `homenode check` prints its cures as commands",
-            definition.source()
+            "--cured: {file} is no libvirt domain: `homenode check` prints its cures as commands"
         )));
     };
     let checked = CheckedDomain::new(machine, others, text, file).map_err(bad_input)?;

@@ -68,7 +68,7 @@ if grep -Eq -e '-0(\.0+)?( |$)' /tmp/said; then echo "FAIL why has no negative z
 
 homenode doctor stale >/tmp/said 2>&1; code=$?
 cat /tmp/said
-check "doctor finds pages away from home" 'PROBLEM +VM stale.*MiB of its memory are away from home'
+check "doctor finds pages away from home" 'PROBLEM [0-9]+ +VM stale.*MiB of its memory are away from home'
 code 1 "doctor says that something is wrong"
 homenode doctor stale --fix >/tmp/said 2>&1
 cat /tmp/said
@@ -80,7 +80,7 @@ check "doctor finds the policy that was left behind" 'VM stale.*prefer:3'
 bind floats c0
 homenode doctor floats >/tmp/said 2>&1; code=$?
 cat /tmp/said
-check "doctor finds vCPUs away from home" 'PROBLEM +VM floats.*may run on node 3'
+check "doctor finds vCPUs away from home" 'PROBLEM [0-9]+ +VM floats.*may run on node 3'
 code 1 "doctor says that vCPUs are wrong"
 homenode doctor floats --fix >/tmp/said 2>&1; code=$?
 affinity floats; check "doctor binds them again" '^Cpus_allowed_list:[[:space:]]+4-5$'
@@ -125,7 +125,7 @@ for name in stale floats stays guard; do kill "$(cat /tmp/$name.pid)"; done
 qemu-system-x86_64 -S -accel kvm -cpu host -machine q35 -m 256 -smp 4,sockets=2 \
     -object memory-backend-ram,id=a,size=128M,prealloc=on,host-nodes=3,policy=bind \
     -object memory-backend-ram,id=b,size=128M,prealloc=on,host-nodes=2,policy=bind \
-    -numa node,nodeid=0,cpus=0-1,memdev=a -numa node,nodeid=1,cpus=2-3,memdev=b \
+    -numa node,nodeid=0,cpus=0-1,memdev=a -numa node,nodeid=1,cpus=2-3,memdev=b -numa dist,src=0,dst=1,val=12 \
     -display none -nodefaults -no-user-config -name wide,debug-threads=on -daemonize -pidfile /tmp/wide.pid
 homenode balance --once >/tmp/said 2>&1
 cat /tmp/said

@@ -12,24 +12,29 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     scene.views.iter().zip(&running.seen.clients).filter_map(of).collect()
 }
 
-/// Whether memory lies where its policy would not put it.
-fn is_stale(policy: &PolicyOfMemory) -> bool {
+/// Whether memory lies where its policy would not put it, or will come where its home is not.
+fn is_stale(policy: &PolicyOfMemory, decided: Option<&NodeSet>) -> bool {
     let lies_on = home::nodes_of_memory(&policy.resident);
-    policy.nodes.as_ref().is_some_and(|nodes| !lies_on.is_subset(nodes))
+    let resident: Bytes = policy.resident.values().copied().sum();
+    let untouched = policy.absent.0 > policy.absent.saturating_add(resident).0 / 20;
+    policy.nodes.as_ref().is_some_and(|nodes| {
+        !lies_on.is_subset(nodes) || (untouched && decided.is_some_and(|home| !nodes.is_subset(home)))
+    })
 }
 
 /// The first range whose policy is stale.
 fn elsewhere(scene: &Scene<'_>, running: &Running, view: &NodeView<'_>, client: &ClientObservation) -> Option<Finding> {
     let policies = client.policies.as_ref()?;
-    let stale = policies.iter().find(|policy| is_stale(policy))?;
+    let decided = view.node.decided.as_ref();
+    let stale = policies.iter().find(|policy| is_stale(policy, decided))?;
     let absent: Bytes = policies.iter().map(|policy| policy.absent).sum();
     let lies_on = home::nodes_of_memory(&stale.resident);
-    let sentence = format!(
-        "the memory policy of {} is {}, and its memory is on {}",
-        view.called(scene.vm),
-        stale.policy,
-        named(&lies_on)
-    );
+    let (is, home) = match decided {
+        Some(home) if lies_on.is_empty() => ("its home is", home.clone()),
+        _ => ("its memory is on", lies_on),
+    };
+    let sentence =
+        format!("the memory policy of {} is {}, and {is} {}", view.called(scene.vm), stale.policy, named(&home));
     let because = "memory that is touched from now on goes where the policy says, away from the rest; only QEMU itself can change it";
     let found = Finding::new("policy_elsewhere", Harm::Chance, sentence, because);
     let mut found = found.seen(format!("numa_maps: {}; {absent} not touched yet", words(policies)));
@@ -38,7 +43,7 @@ fn elsewhere(scene: &Scene<'_>, running: &Running, view: &NodeView<'_>, client: 
             found.cure.advice = format!("write {nodes} to the cpuset.mems of its own cgroup, which rebinds its policy");
             found.cure.repairs.push(Repair::Confine { vm: running.seen.vm.clone(), nodes });
         }
-        Err(why) => found.cure.advice = format!("start it again with host-nodes={lies_on} ({why})"),
+        Err(why) => found.cure.advice = format!("start it again with host-nodes={home} ({why})"),
     }
     Some(found)
 }

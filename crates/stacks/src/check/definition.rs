@@ -1,6 +1,6 @@
 //! A definition of a VM in the language of a stack that has VMs.
 
-use super::{CheckedDomain, shaped};
+use super::{CheckedDomain, proxmox, shaped};
 use crate::domain::{self, DomainError};
 use judge::{Finding, ShapedVm};
 use scheduler::Occupancy;
@@ -8,40 +8,41 @@ use topology::Machine;
 
 /// A definition.
 #[derive(Clone, Debug)]
-pub enum Definition {
-    /// libvirt's domain XML.
-    Domain {
-        /// The XML.
-        text: String,
-        /// What patches and errors call it.
-        file: String,
-        /// What it says.
-        vm: Box<ShapedVm>,
-    },
+pub struct Definition {
+    text: String,
+    file: String,
+    vm: ShapedVm,
+    /// A configuration of Proxmox VE; else libvirt's domain XML.
+    of_proxmox: bool,
 }
 
 impl Definition {
-    /// Reads a definition.
+    /// Reads libvirt's domain XML, or a configuration of Proxmox VE (`ID.conf`): which, the text says.
     ///
     /// # Errors
-    /// It is none: file, place and what would be valid.
+    /// It is neither: file, place and what would be valid.
     pub fn read(text: String, file: String) -> Result<Self, DomainError> {
-        let vm = Box::new(shaped(&domain::parse(&text, &file)?, &text));
-        Ok(Self::Domain { text, file, vm })
+        let of_proxmox = proxmox::is_one(&text);
+        let vm = match of_proxmox {
+            true => proxmox::shaped(&text, &file)?,
+            false => shaped(&domain::parse(&text, &file)?, &text),
+        };
+        Ok(Self { text, file, vm, of_proxmox })
     }
 
     /// Where it comes from.
     pub fn source(&self) -> &str {
-        match self {
-            Self::Domain { file, .. } => file,
-        }
+        &self.file
     }
 
     /// The VM that it defines.
-    pub fn shaped(&self) -> ShapedVm {
-        match self {
-            Self::Domain { vm, .. } => (**vm).clone(),
-        }
+    pub fn shaped(&self) -> &ShapedVm {
+        &self.vm
+    }
+
+    /// The XML of a domain; `None` for what is none.
+    pub fn domain(&self) -> Option<&str> {
+        (!self.of_proxmox).then_some(self.text.as_str())
     }
 
     /// What is wrong with it for a machine, beside what others hold; each finding with its cure in the stack's language.
@@ -49,8 +50,9 @@ impl Definition {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn check(&self, machine: &Machine, others: &Occupancy) -> Result<Vec<Finding>, DomainError> {
-        match self {
-            Self::Domain { text, file, .. } => Ok(CheckedDomain::new(machine, others, text, file)?.findings),
+        if self.of_proxmox {
+            return Ok(proxmox::check(machine, others, &self.vm, &self.text, &self.file));
         }
+        Ok(CheckedDomain::new(machine, others, &self.text, &self.file)?.findings)
     }
 }

@@ -1,9 +1,10 @@
-//! A domain of libvirt, judged ([`judge`]), with the cures as patches of its XML.
+//! Definitions of other stacks, judged ([`judge`]): domains of libvirt, with the cures as patches of their XML, and configurations of Proxmox VE.
 
 mod definition;
 mod edits;
 mod from_domain;
 mod patch;
+mod proxmox;
 
 pub use definition::Definition;
 pub use from_domain::shaped;

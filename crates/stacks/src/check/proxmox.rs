@@ -1,0 +1,243 @@
+//! A configuration of Proxmox VE (`/etc/pve/qemu-server/ID.conf`) as a VM that somebody shaped, and cures as `qm set`.
+//!
+//! What it says is read as qemu-server 9.2 carries it out: `affinity` holds for the whole process, `numaN` counts with `numa: 1` only, and without
+//! a `numaN` each socket is a virtual node that is bound to nothing. Snapshots (`[name]`) are other VMs.
+
+use crate::domain::DomainError;
+use judge::{Aspect, Binding, Change, Finding, GuestCpus, HugePages, Part, ShapedNode, ShapedVm, Spot, Spots};
+use scheduler::Occupancy;
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+use topology::input::excerpt;
+use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
+
+/// What qemu-server takes without a word.
+const USUAL_MEMORY_MIB: u64 = 512;
+/// More is no VM that QEMU starts; less than a number with which arithmetic fails.
+const MOST: u64 = 1 << 20;
+
+/// The values of a configuration by key, each with its line.
+struct Lines<'a> {
+    file: &'a str,
+    values: BTreeMap<&'a str, (u32, &'a str)>,
+}
+
+/// Whether a text looks like such a configuration: lines of `key: value` from the first on.
+pub(super) fn is_one(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let is_pair = |line: &str| {
+        line.split_once(':')
+            .is_some_and(|(key, _)| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+    };
+    lines.next().is_some_and(is_pair)
+}
+
+impl<'a> Lines<'a> {
+    fn read(text: &'a str, file: &'a str) -> Self {
+        let own = (1..).zip(text.lines()).take_while(|(_, line)| !line.starts_with('['));
+        let pairs = own.filter(|(_, line)| !line.starts_with('#'));
+        let pair = |(number, line): (u32, &'a str)| {
+            line.split_once(':').map(|(key, value)| (key.trim(), (number, value.trim())))
+        };
+        Self { file, values: pairs.filter_map(pair).collect() }
+    }
+
+    fn wrong(&self, key: &str, valid: &str) -> DomainError {
+        let (line, value) = self.values.get(key).copied().unwrap_or_default();
+        let problem = format!("line {line}: {key}: {:?}: expected {valid}", excerpt(value));
+        DomainError { file: self.file.to_owned(), problem }
+    }
+
+    fn number(&self, key: &str, usual: u64) -> Result<u64, DomainError> {
+        let Some((_, value)) = self.values.get(key) else { return Ok(usual) };
+        let value = value.strip_prefix("current=").unwrap_or(value);
+        let number = value.parse().ok().filter(|number| (1..=MOST * 1024).contains(number));
+        number.ok_or_else(|| self.wrong(key, "a number from 1"))
+    }
+
+    /// A part of a value such as `cpus=0-3,memory=4096`; sets are written with `;`.
+    fn part<T: FromStr>(&self, key: &str, part: &str, valid: &str) -> Result<Option<T>, DomainError> {
+        let (_, value) = self.values.get(key).copied().unwrap_or_default();
+        let found = value.split(',').filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == part);
+        let parsed = found.map(|(_, text)| text.replace(';', ",").parse());
+        parsed.transpose().map_err(|_| self.wrong(key, &format!("{part}={valid} in it")))
+    }
+
+    fn spot(&self, key: &str) -> Option<Spot> {
+        self.values.get(key).map(|(line, _)| Spot { at: key.to_owned(), line: Some(*line) })
+    }
+}
+
+/// The VM that a configuration defines.
+///
+/// # Errors
+/// A value is none that Proxmox takes: line, key, value and what would be valid.
+pub(super) fn shaped(text: &str, file: &str) -> Result<ShapedVm, DomainError> {
+    let lines = Lines::read(text, file);
+    let (sockets, cores) = (lines.number("sockets", 1)?, lines.number("cores", 1)?);
+    let vcpus = u32::try_from(sockets * cores).ok().filter(|&vcpus| u64::from(vcpus) <= MOST);
+    let vcpus = vcpus.ok_or_else(|| lines.wrong("cores", "fewer vCPUs"))?;
+    let memory = Bytes::from_mib(lines.number("memory", USUAL_MEMORY_MIB)?);
+    let numa = lines.values.get("numa").is_some_and(|(_, value)| *value == "1");
+    let told = (0..8).filter(|id| numa && lines.values.contains_key(format!("numa{id}").as_str()));
+    let mut nodes = told.map(|id| node(&lines, id)).collect::<Result<Vec<_>, _>>()?;
+    if nodes.is_empty() {
+        let count = if numa { sockets as u32 } else { 1 };
+        let each = vcpus / count.max(1);
+        let of = |id: u32| (id * each..(id + 1) * each).map(CpuId).collect();
+        let part = Bytes(memory.0 / u64::from(count.max(1)));
+        nodes = (0..count)
+            .map(|id| ShapedNode { id, vcpus: of(id), memory: part, own_binding: true, ..ShapedNode::default() })
+            .collect();
+    }
+    for (from, to, value) in distances(&lines) {
+        if let Some(node) = nodes.iter_mut().find(|node| node.id == from) {
+            node.distances.insert(to, value);
+        }
+    }
+    let affinity: Option<CpuSet> = match lines.values.get("affinity") {
+        Some((_, value)) => Some(value.parse().map_err(|_| lines.wrong("affinity", "CPUs such as 0-3,8"))?),
+        None => None,
+    };
+    let huge = lines.values.get("hugepages").and_then(|(_, value)| value.parse().ok()).map(Bytes::from_mib);
+    Ok(ShapedVm {
+        name: lines.values.get("name").map_or_else(|| format!("VM {}", id_of(file)), |(_, name)| (*name).to_owned()),
+        vcpus,
+        memory: nodes.iter().map(|node| node.memory).sum(),
+        guest: GuestCpus { sockets: sockets as u32, dies: 1, cores: cores as u32, threads: 1, ..GuestCpus::default() },
+        vnuma: nodes.len() > 1,
+        pins: affinity.iter().flat_map(|cpus| (0..vcpus).map(|vcpu| (vcpu, cpus.clone()))).collect(),
+        emulator: affinity,
+        huge_pages: huge.map(|size| HugePages { size: Some(size), cells: None }).into_iter().collect(),
+        spots: spots(&lines, vcpus),
+        nodes,
+        ..ShapedVm::default()
+    })
+}
+
+fn node(lines: &Lines<'_>, id: u32) -> Result<ShapedNode, DomainError> {
+    let key = format!("numa{id}");
+    let vcpus: Option<CpuSet> = lines.part(&key, "cpus", "0-3")?;
+    let memory: Option<u64> = lines.part(&key, "memory", "MiB")?;
+    let nodes: Option<NodeSet> = lines.part(&key, "hostnodes", "0-1")?;
+    let policy: Option<String> = lines.part(&key, "policy", "bind")?;
+    let mode = match policy.as_deref() {
+        Some("interleave") => "interleave",
+        Some("preferred") => "preferred",
+        _ => "strict",
+    };
+    let vcpus = vcpus.ok_or_else(|| lines.wrong(&key, "cpus=0-3 in it"))?;
+    let memory = memory.filter(|mib| *mib <= MOST * 1024).ok_or_else(|| lines.wrong(&key, "memory=MiB in it"))?;
+    let binding = nodes.map(|nodes| Binding { mode: mode.to_owned(), nodes });
+    Ok(ShapedNode { id, vcpus, memory: Bytes::from_mib(memory), binding, own_binding: true, ..ShapedNode::default() })
+}
+
+/// Distances that `args` hands to QEMU: `-numa dist,src=0,dst=1,val=21`.
+fn distances(lines: &Lines<'_>) -> Vec<(u32, u32, u32)> {
+    let (_, args) = lines.values.get("args").copied().unwrap_or_default();
+    let of = |word: &str| {
+        let field = |name: &str| {
+            word.split(',').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name)?.1.parse().ok()
+        };
+        word.starts_with("dist,").then(|| Some((field("src")?, field("dst")?, field("val")?))).flatten()
+    };
+    args.split_whitespace().filter_map(of).collect()
+}
+
+fn spots(lines: &Lines<'_>, vcpus: u32) -> Spots {
+    let cells = (0..8).flat_map(|id| {
+        let key = format!("numa{id}");
+        [(Part::Cell(id), key.clone()), (Part::MemoryNode(id), key)]
+    });
+    let keys = [
+        (Part::Memory, "memory"),
+        (Part::Vcpus, "cores"),
+        (Part::Topology, "sockets"),
+        (Part::Emulator, "affinity"),
+        (Part::HugePages, "hugepages"),
+    ];
+    let all = keys.map(|(part, key)| (part, key.to_owned())).into_iter().chain(cells);
+    let pins = (0..vcpus).map(|vcpu| (Part::VcpuPin(vcpu), "affinity".to_owned()));
+    Spots(all.chain(pins).filter_map(|(part, key)| Some((part, lines.spot(&key)?))).collect())
+}
+
+/// The number of a VM: what its file is called.
+fn id_of(file: &str) -> &str {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    name.strip_suffix(".conf").filter(|id| id.parse::<u32>().is_ok()).unwrap_or("VMID")
+}
+
+/// What is wrong with it, each finding with its cure as a `qm set`.
+pub(super) fn check(machine: &Machine, others: &Occupancy, vm: &ShapedVm, text: &str, file: &str) -> Vec<Finding> {
+    let judgement = judge::definition(machine, others, vm);
+    let mut findings = judgement.findings.clone();
+    for finding in &mut findings {
+        let changes: BTreeSet<Aspect> = finding.cure.changes.clone();
+        let words = judgement.change(&changes).map(|change| words(&change, text, file)).unwrap_or_default();
+        if !words.is_empty() {
+            finding.cure.commands = vec![format!("qm set {} {}", id_of(file), words.join(" "))];
+            finding.cure.restart = true;
+        } else if !changes.is_empty() {
+            finding.cure.changes.clear();
+            finding.cure.advice =
+                "Proxmox binds no single vCPU: `homenode balance` on that host brings each to its home".to_owned();
+        }
+    }
+    findings
+}
+
+/// The options of `qm set` that bring about a change; none where it is as Proxmox can have it already.
+fn words(change: &Change<'_>, text: &str, file: &str) -> Vec<String> {
+    let (vm, target) = (change.vm(), change.target);
+    let mut words = Vec::new();
+    let guest = change.guest();
+    if guest != vm.guest {
+        words.push(format!("--sockets {} --cores {}", guest.sockets, guest.cores * guest.threads));
+    }
+    let bindings = change.bindings();
+    if !bindings.is_empty() {
+        words.push("--numa 1".to_owned());
+    }
+    for (id, mode, nodes) in &bindings {
+        let Some(node) = target.nodes.iter().find(|node| node.id == *id) else { continue };
+        let policy = if mode == "strict" { "bind" } else { mode };
+        let list = |set: String| set.replace(',', ";");
+        let (cpus, nodes) = (list(node.vcpus.to_string()), list(nodes.to_string()));
+        words.push(format!("--numa{id} 'cpus={cpus},hostnodes={nodes},memory={},policy={policy}'", node.memory.mib()));
+    }
+    let gone = vm.nodes.iter().filter(|node| target.reshaped && node.id as usize >= target.nodes.len());
+    words.extend(gone.map(|node| format!("--delete numa{}", node.id)));
+    let pins = change.pins();
+    let homes = target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
+    let moves = !pins.vcpus.is_empty() || pins.emulator.is_some();
+    if moves && vm.emulator.as_ref() != Some(&homes) {
+        words.push(format!("--affinity {homes}"));
+    }
+    if change.changes_distances() && told(vm) != target.distances {
+        words.push(format!("--args '{}'", arguments(&target.distances, text, file)));
+    }
+    words
+}
+
+/// What the guest is told: 10 and 20 where nothing is written.
+fn told(vm: &ShapedVm) -> Vec<Vec<u32>> {
+    let value = |from: &ShapedNode, to: &ShapedNode| match from.id == to.id {
+        true => 10,
+        false => from.distances.get(&to.id).or_else(|| to.distances.get(&from.id)).copied().unwrap_or(20),
+    };
+    vm.nodes.iter().map(|from| vm.nodes.iter().map(|to| value(from, to)).collect()).collect()
+}
+
+/// The `args` with these distances: Proxmox has no option of its own for them.
+fn arguments(distances: &[Vec<u32>], text: &str, file: &str) -> String {
+    let lines = Lines::read(text, file);
+    let (_, args) = lines.values.get("args").copied().unwrap_or_default();
+    let kept: Vec<&str> =
+        args.split(" -numa dist,").next().into_iter().filter(|rest| !rest.starts_with("-numa dist,")).collect();
+    let row = |(from, row): (usize, &Vec<u32>)| {
+        let of = move |(to, value): (usize, &u32)| format!("-numa dist,src={from},dst={to},val={value}");
+        row.iter().enumerate().map(of).collect::<Vec<_>>().join(" ")
+    };
+    let told: Vec<String> = distances.iter().enumerate().map(row).collect();
+    kept.into_iter().filter(|rest| !rest.is_empty()).map(str::to_owned).chain(told).collect::<Vec<_>>().join(" ")
+}

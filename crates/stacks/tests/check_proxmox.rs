@@ -1,0 +1,104 @@
+//! Configurations of Proxmox VE, judged, and cured by the `qm set` that is printed.
+
+use judge::{Finding, Severity};
+use scheduler::Occupancy;
+use stacks::check::Definition;
+use std::collections::BTreeMap;
+use topology::{Machine, read};
+
+fn machine() -> Machine {
+    read::shipped("hp-dl380-g6").expect("a file").expect("a machine")
+}
+
+fn findings(text: &str) -> Vec<Finding> {
+    let definition =
+        Definition::read(text.to_owned(), "/etc/pve/qemu-server/101.conf".to_owned()).expect("a configuration");
+    definition.check(&machine(), &Occupancy::default()).expect("findings")
+}
+
+fn kinds(findings: &[Finding]) -> Vec<&'static str> {
+    findings.iter().map(|finding| finding.what).collect()
+}
+
+/// What `qm set 101 --KEY VALUE ...` makes of a configuration.
+fn set(text: &str, command: &str) -> String {
+    let words = command.strip_prefix("qm set 101 ").expect("a qm set");
+    let mut lines: BTreeMap<String, String> = text
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    for option in words.split("--").filter(|option| !option.trim().is_empty()) {
+        let (key, value) = option.trim().split_once(' ').expect("a value");
+        let value = value.trim_matches('\'').to_owned();
+        match key {
+            "delete" => lines.remove(&value),
+            _ => lines.insert(key.to_owned(), value),
+        };
+    }
+    lines.iter().map(|(key, value)| format!("{key}: {value}\n")).collect()
+}
+
+/// The configuration with the cures of all problems and warnings, one after the other.
+fn cured(text: &str) -> String {
+    let mut text = text.to_owned();
+    for _ in 0..8 {
+        let found = findings(&text);
+        let curable = found.iter().filter(|finding| finding.severity > Severity::Note);
+        let Some(command) = curable.filter_map(|finding| finding.cure.commands.first()).next() else { break };
+        let next = set(&text, command);
+        assert_ne!(next, text, "{command} changes nothing");
+        text = next;
+    }
+    text
+}
+
+const PLAIN: &str = "cores: 4\nmemory: 4096\nname: db\nsockets: 1\n";
+const TWO_CELLS: &str = "cores: 8\nmemory: 8192\nname: web\nnuma: 1\nnuma0: cpus=0-3,memory=4096\nnuma1: cpus=4-7,memory=4096\nsockets: 1\n";
+
+#[test]
+fn a_default_vm_floats_and_gets_a_home_by_qm_set() {
+    let found = findings(PLAIN);
+    assert_eq!(kinds(&found)[0], "floats");
+    let command = &found[0].cure.commands[0];
+    assert_eq!(
+        command,
+        "qm set 101 --numa 1 --numa0 'cpus=0-3,hostnodes=0,memory=4096,policy=bind' --affinity 0-3,8-11"
+    );
+    assert_eq!(judge::wrong(&findings(&cured(PLAIN))), 0, "{}", cured(PLAIN));
+}
+
+#[test]
+fn what_a_cure_can_mend_is_mended_and_the_rest_is_no_longer_called_curable() {
+    let found = findings(TWO_CELLS);
+    assert!(kinds(&found).contains(&"cache_over_nodes"), "{found:#?}");
+    let after = cured(TWO_CELLS);
+    let left = findings(&after);
+    let curable = left.iter().filter(|finding| finding.severity > Severity::Note && !finding.cure.commands.is_empty());
+    assert_eq!(curable.count(), 0, "{after}{left:#?}");
+    assert!(!kinds(&left).contains(&"cache_over_nodes"), "{after}");
+    // Proxmox has one set of CPUs for the whole process.
+    for finding in left.iter().filter(|finding| finding.severity > Severity::Note) {
+        assert!(finding.cure.advice.contains("homenode balance"), "{finding:#?}");
+    }
+}
+
+#[test]
+fn lines_have_their_numbers_and_snapshots_are_other_vms() {
+    let text = "#a comment\nname: a\ncores: 2\naffinity: 4-7\nnuma: 1\nnuma0: cpus=0-1,hostnodes=0,memory=1024,policy=bind\n[before]\nmemory: 999999\n";
+    let found = findings(text);
+    assert_eq!(kinds(&found)[0], "memory_away", "{found:#?}");
+    let spots: Vec<String> = found[0].spots.iter().map(ToString::to_string).collect();
+    assert!(
+        spots.contains(&"affinity (line 4)".to_owned()) && spots.contains(&"numa0 (line 6)".to_owned()),
+        "{spots:?}"
+    );
+}
+
+#[test]
+fn a_value_that_proxmox_does_not_take_is_refused_with_its_line() {
+    let refused = |text: &str| Definition::read(text.to_owned(), "7.conf".to_owned()).expect_err(text).to_string();
+    assert_eq!(refused("name: a\ncores: many\n"), "7.conf: line 2: cores: \"many\": expected a number from 1");
+    assert!(refused("numa: 1\nnuma0: memory=1\n").contains("line 2: numa0"));
+    assert!(refused("cores: 999999999999\n").contains("line 1: cores"));
+}

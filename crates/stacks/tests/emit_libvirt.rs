@@ -112,7 +112,7 @@ fn domain(
     boot: &BootFiles,
     accelerator: &Accelerator,
 ) -> Result<String, String> {
-    emit(Kind::Libvirt, &Emission { machine, spec, plan, boot, accelerator })
+    emit(Kind::Libvirt, &Emission { machine, spec, plan, boot, accelerator }).map_err(|error| error.to_string())
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(crate) fn print(
     };
     let (spec, boot) = absolute(spec, &boot)?;
     let emission = Emission { machine, spec: &spec, plan, boot: &boot, accelerator: &accelerator };
-    output::exact(emit(kind, &emission).map_err(|problem| bad_input(in_file(problem)))?)
+    output::exact(emit(kind, &emission).map_err(|problem| bad_input(in_file(problem.to_string())))?)
 }
 
 /// A text is read, and a VM started, in other directories than this one: every file with its whole path.

@@ -1,7 +1,7 @@
 //! A cloud-hypervisor command, as its documentation and its option parser have it (docs/cpu.md, docs/memory.md of v53).
 
 use super::common::{all_cpus, check_words, client_of, heading, path, vcpus};
-use super::{Emission, Loss};
+use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{as_shell, quoted};
 use scheduler::spec::{Boot, Console, Disk, DiskFormat};
 use scheduler::{Client, MemoryPolicy, Plan, VirtualNode};
@@ -14,7 +14,7 @@ const MOST_VCPUS_BEFORE_48: u32 = 254;
 /// The largest in a SLIT's byte: 255 means "unreachable".
 const LARGEST_DISTANCE: u32 = 254;
 
-pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;
     check(emission)?;
     let plan = emission.plan;
@@ -51,17 +51,17 @@ impl Line {
 }
 
 /// What cloud-hypervisor cannot be told at all.
-fn check(emission: &Emission<'_>) -> Result<(), String> {
+fn check(emission: &Emission<'_>) -> Result<(), EmitError> {
     let Emission { spec, plan, .. } = *emission;
     if let Some(index) = spec.disks.iter().position(|disk| disk.snapshot) {
-        return Err(format!(
+        return Err(EmitError(format!(
             "disk[{index}].snapshot = true: cloud-hypervisor cannot throw writes away, it would change the image. Make an overlay (qemu-img create -f qcow2 -b IMAGE -F FORMAT OVERLAY), name that one, and remove it yourself"
-        ));
+        )));
     }
     if plan.topology.distances.iter().flatten().any(|&distance| distance > LARGEST_DISTANCE) {
-        return Err(format!(
+        return Err(EmitError(format!(
             "policy: a distance of this machine is over {LARGEST_DISTANCE}, the largest of ACPI's SLIT"
-        ));
+        )));
     }
     Ok(())
 }
@@ -148,7 +148,7 @@ fn numa_node(plan: &Plan, node: &VirtualNode) -> String {
     if node.memory > Bytes(0) { text + &format!(",memory_zones=[{}]", zones.join(",")) } else { text }
 }
 
-fn drive(index: usize, disk: &Disk) -> Result<String, String> {
+fn drive(index: usize, disk: &Disk) -> Result<String, EmitError> {
     // Without the second word, an overlay's image below it is refused.
     let format = match disk.format {
         DiskFormat::Qcow2 => "qcow2,backing_files=on",
@@ -162,12 +162,12 @@ fn drive(index: usize, disk: &Disk) -> Result<String, String> {
 }
 
 /// A path within an option: quoted where a comma or a bracket would end it.
-fn value(field: &str, file: &Path) -> Result<String, String> {
+fn value(field: &str, file: &Path) -> Result<String, EmitError> {
     let text = path(field, file)?;
     if text.contains('"') {
-        return Err(format!(
+        return Err(EmitError(format!(
             "{field} = {text:?}: cloud-hypervisor's options cannot hold a quotation mark: rename the file"
-        ));
+        )));
     }
     let plain = !text.contains([',', '[', ']', '=', ' ', '@']);
     Ok(if plain { text.to_owned() } else { format!("\"{text}\"") })

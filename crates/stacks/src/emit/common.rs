@@ -1,7 +1,7 @@
 //! What the texts for several stacks share: their first lines, the sets of CPUs and nodes of a whole VM, and the words that none of them can hold.
 
 use super::comment::{Loss, lines};
-use super::{BootFiles, Emission};
+use super::{BootFiles, Emission, EmitError};
 use scheduler::spec::{Console, DiskFormat};
 use scheduler::{Client, MemoryPolicy, Plan, VirtualNode};
 use std::path::Path;
@@ -97,9 +97,11 @@ pub(super) fn disk_format(format: DiskFormat) -> &'static str {
 ///
 /// # Errors
 /// It is not UTF-8, or it has a character that would end a line: no text can hold it.
-pub(super) fn path<'a>(field: &str, path: &'a Path) -> Result<&'a str, String> {
+pub(super) fn path<'a>(field: &str, path: &'a Path) -> Result<&'a str, EmitError> {
     let Some(text) = path.to_str() else {
-        return Err(format!("{field} = {path:?}: the path is not UTF-8, so that it cannot be written in a text"));
+        return Err(EmitError(format!(
+            "{field} = {path:?}: the path is not UTF-8, so that it cannot be written in a text"
+        )));
     };
     word(field, text)
 }
@@ -108,11 +110,11 @@ pub(super) fn path<'a>(field: &str, path: &'a Path) -> Result<&'a str, String> {
 ///
 /// # Errors
 /// It has a control character, such as a line's end.
-pub(super) fn word<'a>(field: &str, text: &'a str) -> Result<&'a str, String> {
+pub(super) fn word<'a>(field: &str, text: &'a str) -> Result<&'a str, EmitError> {
     if text.chars().any(char::is_control) {
-        return Err(format!(
+        return Err(EmitError(format!(
             "{field} = {text:?}: it has a line's end or another control character, which the text cannot hold: rename it"
-        ));
+        )));
     }
     Ok(text)
 }
@@ -121,7 +123,7 @@ pub(super) fn word<'a>(field: &str, text: &'a str) -> Result<&'a str, String> {
 ///
 /// # Errors
 /// The first that no text can hold, with its field.
-pub(super) fn check_words(emission: &Emission<'_>) -> Result<(), String> {
+pub(super) fn check_words(emission: &Emission<'_>) -> Result<(), EmitError> {
     for (index, disk) in emission.spec.disks.iter().enumerate() {
         path(&format!("disk[{index}].path"), &disk.path)?;
     }
@@ -143,12 +145,12 @@ mod tests {
 
     #[test]
     fn words_that_end_a_line_are_refused_by_field() {
-        let refused = path("disk[1].path", Path::new("/a\nb")).unwrap_err();
+        let refused = path("disk[1].path", Path::new("/a\nb")).unwrap_err().to_string();
         assert!(refused.starts_with("disk[1].path = \"/a\\nb\": it has a line's end"), "{refused}");
         assert!(word("boot.command_line", "a\rb").is_err() && word("boot.command_line", "a\u{1b}b").is_err());
         assert_eq!(word("boot.command_line", "it's 100 % \"odd\", é"), Ok("it's 100 % \"odd\", é"));
         let bytes = Path::new(OsStr::from_bytes(b"/a\xff"));
-        assert!(path("boot.kernel", bytes).unwrap_err().contains("not UTF-8"));
+        assert!(path("boot.kernel", bytes).unwrap_err().to_string().contains("not UTF-8"));
         assert_eq!(one_line("a\nb\tc"), "a b c");
     }
 }

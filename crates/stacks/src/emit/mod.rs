@@ -52,6 +52,11 @@ pub struct Emission<'a> {
     pub accelerator: &'a Accelerator,
 }
 
+/// What of a spec or a plan a stack cannot be told at all: the field, its value, and what would be valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct EmitError(pub(crate) String);
+
 impl Kind {
     /// Whether the text names the files that are booted.
     pub fn boots_files(self) -> bool {
@@ -62,8 +67,8 @@ impl Kind {
 /// The plan as a text that the stack takes as it is.
 ///
 /// # Errors
-/// A sentence: what of the spec or the plan this stack cannot be told at all.
-pub fn emit(kind: Kind, emission: &Emission<'_>) -> Result<String, String> {
+/// What of the spec or the plan this stack cannot be told at all.
+pub fn emit(kind: Kind, emission: &Emission<'_>) -> Result<String, EmitError> {
     match kind {
         Kind::Qemu => qemu_command::text(emission),
         Kind::Libvirt => libvirt::text(emission),

@@ -1,7 +1,7 @@
 //! Lines of a Proxmox VE configuration (`/etc/pve/qemu-server/ID.conf`), as qemu-server 9.2 reads them.
 
 use super::common::{all_cpus, check_words, client_of, heading, memory, several_cpu_sets, vcpus};
-use super::{Emission, Loss};
+use super::{Emission, EmitError, Loss};
 use crate::emit::proxmox_devices;
 use ::qemu::command_line::quoted;
 use scheduler::{MemoryPolicy, Plan, VirtualNode};
@@ -14,7 +14,7 @@ const LEAST_MEMORY: Bytes = Bytes::from_mib(16);
 /// What a guest assumes of other nodes where QEMU is told no distance.
 const ASSUMED_DISTANCE: u32 = 20;
 
-pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;
     check(emission)?;
     let Emission { spec, plan, .. } = *emission;
@@ -58,26 +58,29 @@ fn description(text: &str) -> String {
 }
 
 /// What Proxmox refuses at the start of a VM.
-fn check(emission: &Emission<'_>) -> Result<(), String> {
+fn check(emission: &Emission<'_>) -> Result<(), EmitError> {
     let Emission { spec, plan, machine, .. } = *emission;
     let (nodes, total) = (plan.topology.nodes.len(), memory(plan));
     if nodes > MOST_VIRTUAL_NODES {
-        return Err(format!(
+        return Err(EmitError(format!(
             "policy: the plan has {nodes} virtual nodes, but Proxmox takes at most {MOST_VIRTUAL_NODES} (numa0 to numa7): use fewer, larger ones (policy.virtual_nodes, policy.prefer_ht) or policy.vnuma = false"
-        ));
+        )));
     }
     if total < LEAST_MEMORY {
-        return Err(format!("memory = \"{total}\": Proxmox takes at least {LEAST_MEMORY}"));
+        return Err(EmitError(format!("memory = \"{total}\": Proxmox takes at least {LEAST_MEMORY}")));
     }
     if let Some(node) = plan.topology.nodes.iter().find(|node| node.memory.0 == 0 || node.vcpus.is_empty()) {
-        return Err(format!("policy.virtual_nodes[{}]: Proxmox has no virtual nodes without vCPUs or memory", node.id));
+        return Err(EmitError(format!(
+            "policy.virtual_nodes[{}]: Proxmox has no virtual nodes without vCPUs or memory",
+            node.id
+        )));
     }
     let cpus = online_cpus(machine);
     if spec.vcpus as usize > cpus {
-        return Err(format!(
+        return Err(EmitError(format!(
             "vcpus = {}: Proxmox starts no VM with more vCPUs than its host has CPUs: {cpus} on {}",
             spec.vcpus, machine.name
-        ));
+        )));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Disks, networks and the console of a Proxmox VM.
 
 use super::common::{disk_format, path};
-use super::{Emission, Loss};
+use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::quoted;
 use scheduler::spec::{Boot, Console, Disk, Network};
 
@@ -23,14 +23,17 @@ pub(super) struct Devices {
 ///
 /// # Errors
 /// Too many, or a path that Proxmox's options cannot hold.
-pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, String> {
+pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, EmitError> {
     let spec = emission.spec;
     if spec.disks.len() > MOST_DISKS {
-        return Err(format!("disk: {} disks, but Proxmox takes at most {MOST_DISKS} virtio disks", spec.disks.len()));
+        return Err(EmitError(format!(
+            "disk: {} disks, but Proxmox takes at most {MOST_DISKS} virtio disks",
+            spec.disks.len()
+        )));
     }
     if spec.networks.len() > MOST_NETWORKS {
         let count = spec.networks.len();
-        return Err(format!("network: {count} cards, but Proxmox takes at most {MOST_NETWORKS}"));
+        return Err(EmitError(format!("network: {count} cards, but Proxmox takes at most {MOST_NETWORKS}")));
     }
     let mut devices = Devices::default();
     if spec.boot == Boot::Disk {
@@ -63,11 +66,13 @@ pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, String> {
 }
 
 /// A block device is used where it is; a file must be imported into a storage, since a configuration names volumes, not files.
-fn add_disk(devices: &mut Devices, index: usize, disk: &Disk) -> Result<(), String> {
+fn add_disk(devices: &mut Devices, index: usize, disk: &Disk) -> Result<(), EmitError> {
     let field = format!("disk[{index}].path");
     let file = path(&field, &disk.path)?;
     if file.contains(',') {
-        return Err(format!("{field} = {file:?}: in Proxmox's options a comma ends a value: rename the file"));
+        return Err(EmitError(format!(
+            "{field} = {file:?}: in Proxmox's options a comma ends a value: rename the file"
+        )));
     }
     let mut flags = String::new();
     if disk.snapshot {

@@ -1,7 +1,7 @@
 //! A shell text that starts QEMU.
 
 use super::common::{all_cpus, check_words, heading, memory, several_cpu_sets, vcpus_of};
-use super::{Emission, Loss};
+use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{Channel, HostTraits, Wiring, arguments, as_shell};
 use ::qemu::{Accelerator, TcgThreads};
 use scheduler::spec::{Boot, Console};
@@ -10,7 +10,7 @@ use std::path::Path;
 
 const PROGRAM: &str = "qemu-system-x86_64";
 
-pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;
     let Emission { spec, plan, boot, accelerator, .. } = *emission;
     let wiring = Wiring {

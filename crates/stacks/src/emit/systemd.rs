@@ -1,11 +1,11 @@
 //! A systemd slice that holds a QEMU process at its home (systemd.resource-control(5)).
 
 use super::common::{all_cpus, all_homes, heading, several_cpu_sets};
-use super::{Emission, Loss};
+use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::quoted;
 use scheduler::{MemoryPolicy, Plan};
 
-pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     let plan = emission.plan;
     let slice = slice_name(&plan.vm);
     let mut unit = format!("[Unit]\nDescription=NUMA home of VM {}\n\n[Slice]\n", plan.vm);

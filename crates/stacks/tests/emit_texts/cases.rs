@@ -26,7 +26,7 @@ impl Case {
 
     pub(crate) fn text(&self, kind: Kind) -> Result<String, String> {
         let Self { machine, spec, plan, boot, accelerator } = self;
-        emit(kind, &Emission { machine, spec, plan, boot, accelerator })
+        emit(kind, &Emission { machine, spec, plan, boot, accelerator }).map_err(|error| error.to_string())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The object of a plan.
 
-use super::super::Emission;
 use super::super::common::path;
+use super::super::{Emission, EmitError};
 use super::binding::Binding;
 use super::object::{
     Claim, Cpu, Devices, Disk, DiskTarget, Domain, Empty, Ephemeral, Firmware, HugePages, Instance, Interface,
@@ -23,7 +23,7 @@ pub(super) fn machine(
     binding: &Binding,
     name: &str,
     claims: &[Claimed<'_>],
-) -> Result<VirtualMachine, String> {
+) -> Result<VirtualMachine, EmitError> {
     let card = emission.spec.networks.first();
     let (disks, volumes) = storage(emission, name, claims)?.into_iter().unzip();
     let domain = Domain {
@@ -75,7 +75,7 @@ pub(super) fn boot_claim(name: &str) -> String {
 }
 
 /// Each disk beside its volume, in order.
-fn storage(emission: &Emission<'_>, name: &str, claims: &[Claimed<'_>]) -> Result<Vec<(Disk, Volume)>, String> {
+fn storage(emission: &Emission<'_>, name: &str, claims: &[Claimed<'_>]) -> Result<Vec<(Disk, Volume)>, EmitError> {
     let mut storage = Vec::new();
     if matches!(emission.spec.boot, Boot::TinyGuest { .. }) {
         storage.push(attached("boot", boot_claim(name), Some(1), false, false));
@@ -104,7 +104,7 @@ fn attached(
     (Disk { name: name.to_owned(), boot_order, disk: target }, volume)
 }
 
-fn firmware(emission: &Emission<'_>, name: &str) -> Result<Option<Firmware>, String> {
+fn firmware(emission: &Emission<'_>, name: &str) -> Result<Option<Firmware>, EmitError> {
     let Boot::Kernel { kernel, initrd, command_line } = &emission.spec.boot else { return Ok(None) };
     path("boot.kernel", kernel)?;
     super::super::common::word("boot.command_line", command_line)?;

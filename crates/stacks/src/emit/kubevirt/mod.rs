@@ -12,7 +12,7 @@ mod object;
 mod tests;
 
 use super::common::{check_words, heading, path};
-use super::{Emission, Loss};
+use super::{Emission, EmitError, Loss};
 use binding::Binding;
 use object::VirtualMachine;
 use scheduler::spec::{Boot, Disk};
@@ -24,7 +24,7 @@ struct Claimed<'a> {
     claim: String,
 }
 
-pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;
     let (machine, losses) = virtual_machine(emission)?;
     let name = &machine.metadata.name;
@@ -40,13 +40,13 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
     }
     let binding = Binding::of(emission);
     let comments = heading(emission, &usage, &losses) + &cluster::needs(emission, &binding);
-    let yaml =
-        serde_saphyr::to_string(&machine).map_err(|error| format!("the VirtualMachine cannot be written: {error}"))?;
+    let yaml = serde_saphyr::to_string(&machine)
+        .map_err(|error| EmitError(format!("the VirtualMachine cannot be written: {error}")))?;
     Ok(within_lines(&comments) + &yaml)
 }
 
 /// The object, and what of the plan it lacks.
-fn virtual_machine(emission: &Emission<'_>) -> Result<(VirtualMachine, Vec<Loss>), String> {
+fn virtual_machine(emission: &Emission<'_>) -> Result<(VirtualMachine, Vec<Loss>), EmitError> {
     let name = names::label(&emission.spec.name, "vm");
     let claims = claims(emission, &name);
     let binding = Binding::of(emission);

@@ -65,7 +65,7 @@ fn memory_is_whole_pages() {
 fn a_file_name_that_would_end_a_comment_is_refused() {
     let mut spec = spec("name = \"vm\"\nvcpus = 2\nmemory = \"1 GiB\"\n");
     spec.disks.push(Disk { path: "/a\nkind: Pod".into(), format: DiskFormat::Raw, snapshot: false, read_only: false });
-    let refused = with_emission(MACHINES[0], &spec, |emission| text(emission).unwrap_err());
+    let refused = with_emission(MACHINES[0], &spec, |emission| text(emission).unwrap_err().to_string());
     assert!(refused.starts_with("disk[0].path = "), "{refused}");
 }
 

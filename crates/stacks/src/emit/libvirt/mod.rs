@@ -5,7 +5,7 @@ mod processor;
 mod xml;
 
 use super::common::{check_words, heading, memory};
-use super::{Emission, Loss};
+use super::{Emission, EmitError, Loss};
 use ::qemu::{Accelerator, TcgThreads};
 use scheduler::spec::{Boot, Network};
 use std::path::Path;
@@ -13,7 +13,7 @@ use topology::Bytes;
 use xml::Element;
 
 /// A complete domain, for `virsh define`.
-pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check(emission)?;
     let Emission { spec, plan, accelerator, .. } = *emission;
     let mut elements = vec![Element::text("name", &spec.name), kib("memory", memory(plan))];
@@ -29,12 +29,12 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
     let domain = Element::holding("domain", elements).with("type", kind);
     let text = xml::document(&comment(emission), &domain);
     // What XML cannot hold at all (U+FFFF in a path) shows only here.
-    crate::domain::parse(&text, "the domain").map_err(|error| error.to_string())?;
+    crate::domain::parse(&text, "the domain").map_err(|error| EmitError(error.to_string()))?;
     Ok(text)
 }
 
 /// What libvirt refuses, or would do otherwise than the plan says.
-fn check(emission: &Emission<'_>) -> Result<(), String> {
+fn check(emission: &Emission<'_>) -> Result<(), EmitError> {
     check_words(emission)?;
     let Emission { spec, plan, boot, .. } = *emission;
     let disks = spec.disks.iter().enumerate().map(|(index, disk)| (format!("disk[{index}].path"), disk.path.as_path()));
@@ -42,13 +42,16 @@ fn check(emission: &Emission<'_>) -> Result<(), String> {
     let boots = boots.into_iter().filter_map(|(field, path)| Some((field.to_owned(), path.as_deref()?)));
     for (field, path) in disks.chain(boots).chain(console_log(emission)) {
         if !path.is_absolute() {
-            return Err(format!("{field} = {path:?}: libvirt starts QEMU in another directory: write the whole path"));
+            return Err(EmitError(format!(
+                "{field} = {path:?}: libvirt starts QEMU in another directory: write the whole path"
+            )));
         }
     }
     match plan.topology.nodes.iter().find(|node| node.memory.0 == 0) {
-        Some(node) => {
-            Err(format!("policy.virtual_nodes[{}]: libvirt starts no VM with a virtual node without memory", node.id))
-        }
+        Some(node) => Err(EmitError(format!(
+            "policy.virtual_nodes[{}]: libvirt starts no VM with a virtual node without memory",
+            node.id
+        ))),
         None => Ok(()),
     }
 }

@@ -6,12 +6,12 @@ mod losses;
 #[cfg(test)]
 mod tests;
 
-use super::Emission;
 use super::common::{check_words, disk_format, heading, one_line, path};
+use super::{Emission, EmitError};
 use ::qemu::command_line::quoted;
 use scheduler::spec::{Boot, Disk};
 
-pub(super) fn text(emission: &Emission<'_>) -> Result<String, String> {
+pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;
     let name = &emission.spec.name;
     let usage = vec![
@@ -52,7 +52,7 @@ fn flavor_command(emission: &Emission<'_>, shape: flavor::Shape) -> String {
     text + &format!(" \\\n  {}\n", quoted(&spec.name))
 }
 
-fn image_command(name: &str, disk: &Disk) -> Result<String, String> {
+fn image_command(name: &str, disk: &Disk) -> Result<String, EmitError> {
     let format = disk_format(disk.format);
     let file = quoted(path("disk[0].path", &disk.path)?);
     let virtio =

@@ -60,6 +60,6 @@ fn memory_that_is_not_bound_has_no_nodes() {
 fn a_file_name_that_would_end_a_line_is_refused() {
     let mut spec = spec("vcpus = 1\nmemory = \"1 GiB\"\n");
     spec.disks.push(Disk { path: "/a\nrm".into(), format: DiskFormat::Raw, snapshot: false, read_only: false });
-    let refused = with_emission(&spec, |emission| emit(Kind::Nova, emission).unwrap_err());
+    let refused = with_emission(&spec, |emission| emit(Kind::Nova, emission).unwrap_err().to_string());
     assert!(refused.starts_with("disk[0].path = "), "{refused}");
 }

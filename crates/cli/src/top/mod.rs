@@ -189,8 +189,11 @@ fn sum(amounts: impl Iterator<Item = Option<Bytes>>) -> Option<Bytes> {
 }
 
 fn client_row(observation: &Observation, client: &ClientObservation, decided: Option<NodeSet>) -> ClientRow {
+    // A VM that may not be moved counts, to a balancer, on all nodes that it floats over: that is no home.
+    let everywhere =
+        |home: &NodeSet| observation.nodes.len() > 1 && observation.nodes.keys().all(|node| home.contains(*node));
+    let decided = decided.filter(|home| !everywhere(home));
     let known = decided.is_some();
-    // A balancer on a host of several nodes decides no home that is all of them.
     let home = decided.or_else(|| observation.home_by_cpus(&client.cpus));
     let resident_on = |home: &NodeSet| {
         let there = |(node, bytes): (&NodeId, &Bytes)| home.contains(*node).then_some(*bytes);

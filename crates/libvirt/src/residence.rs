@@ -4,7 +4,7 @@ use crate::{Connection, LibvirtError};
 use linux::LinuxError;
 use linux::vm::{Region, RunningVm};
 use qemu::{Accelerator, MemoryResidence, Residence, VcpuResidence};
-use scheduler::{Client, Plan};
+use scheduler::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{CpuSet, NodeSet};
 
@@ -31,17 +31,13 @@ pub(crate) fn unreachable_process(connection: &Connection, vm: &str) -> LibvirtE
     connection.strange("look for QEMU", problem)
 }
 
-fn client_of(plan: &Plan, virtual_node: u32) -> Option<&Client> {
-    plan.placement.clients.iter().find(|client| client.virtual_nodes.contains(&virtual_node))
-}
-
 fn vcpus(plan: &Plan, process: &RunningVm) -> Result<Vec<VcpuResidence>, LinuxError> {
     let node_of =
         |vcpu: u32| plan.topology.nodes.iter().find(|node| node.vcpus.contains(&vcpu)).map_or(0, |node| node.id);
     // One thread may run several vCPUs: then it belongs to the homes of all.
     let mut homes = BTreeMap::<u32, CpuSet>::new();
     for vcpu in &process.threads.vcpus {
-        let cpus = client_of(plan, node_of(vcpu.index)).map(|client| client.cpus.clone()).unwrap_or_default();
+        let cpus = plan.client_of(node_of(vcpu.index)).map(|client| client.cpus.clone()).unwrap_or_default();
         let home = homes.entry(vcpu.thread_id).or_default();
         *home = home.union(&cpus);
     }
@@ -62,7 +58,7 @@ fn memory(plan: &Plan, process: &RunningVm) -> Result<Vec<MemoryResidence>, Linu
     for node in &nodes {
         let mut residence = MemoryResidence {
             virtual_node: node.id,
-            home: client_of(plan, node.id).map(|client| client.home.clone()).unwrap_or_default(),
+            home: plan.client_of(node.id).map(|client| client.home.clone()).unwrap_or_default(),
             pages_by_node: BTreeMap::new(),
             page_bytes: 0,
             policy: None,

@@ -1,6 +1,5 @@
 //! Bringing the threads of a started QEMU home, and reading back where everything is.
 
-use crate::command_line::client_of;
 use crate::qmp::{Qmp, VcpuThread};
 use crate::residence::{MemoryResidence, Residence, VcpuResidence};
 use crate::{Accelerator, QemuError};
@@ -21,7 +20,7 @@ fn node_of(plan: &Plan, vcpu: u32) -> Option<u32> {
 }
 
 fn cpus_of(plan: &Plan, vcpu: u32) -> CpuSet {
-    let client = node_of(plan, vcpu).and_then(|node| client_of(plan, node));
+    let client = node_of(plan, vcpu).and_then(|node| plan.client_of(node));
     client.map_or_else(|| all_cpus(plan), |client| client.cpus.clone())
 }
 
@@ -92,7 +91,7 @@ fn memory_residence(plan: &Plan, pid: u32, qmp: &mut Qmp) -> Result<Vec<MemoryRe
     let addresses = backend_addresses(qmp)?;
     let mut memory = Vec::new();
     for node in nodes {
-        let home = client_of(plan, node.id).map(|client| client.home.clone()).unwrap_or_default();
+        let home = plan.client_of(node.id).map(|client| client.home.clone()).unwrap_or_default();
         let mut residence = MemoryResidence {
             virtual_node: node.id,
             home,

@@ -123,7 +123,7 @@ fn memory(line: &mut Line, plan: &Plan, host: &HostTraits) {
     let total: u64 = nodes.iter().map(|node| node.memory.mib()).sum();
     line.add("-m", format!("{total}M"));
     for node in nodes.iter().filter(|node| node.memory.0 > 0) {
-        line.add("-object", memory_object(node, client_of(plan, node.id), host));
+        line.add("-object", memory_object(node, plan.client_of(node.id), host));
     }
     if !plan.topology.exposed {
         return;
@@ -133,10 +133,6 @@ fn memory(line: &mut Line, plan: &Plan, host: &HostTraits) {
     let numa: Vec<NumaNode> = nodes.iter().zip(rows).map(|(node, distances)| numa_node(node, distances)).collect();
     numa.iter().for_each(|node| line.add("-numa", node.option()));
     numa.iter().flat_map(NumaNode::distance_options).for_each(|distance| line.add("-numa", distance));
-}
-
-pub(crate) fn client_of(plan: &Plan, virtual_node: u32) -> Option<&Client> {
-    plan.placement.clients.iter().find(|client| client.virtual_nodes.contains(&virtual_node))
 }
 
 /// Memory is filled before the guest starts: QEMU's policy holds for pages that are touched later too, but only filled pages are proof

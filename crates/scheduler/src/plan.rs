@@ -98,3 +98,10 @@ pub struct Plan {
     /// What the user should know: overcommitted CPUs, memory that only just fits, a socket count that had to change.
     pub warnings: Vec<String>,
 }
+
+impl Plan {
+    /// The client that carries a virtual node.
+    pub fn client_of(&self, virtual_node: u32) -> Option<&Client> {
+        self.placement.clients.iter().find(|client| client.virtual_nodes.contains(&virtual_node))
+    }
+}

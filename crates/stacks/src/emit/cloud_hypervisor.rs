@@ -1,6 +1,6 @@
 //! A cloud-hypervisor command, as its documentation and its option parser have it (docs/cpu.md, docs/memory.md of v53).
 
-use super::common::{all_cpus, check_words, client_of, heading, path, vcpus};
+use super::common::{all_cpus, check_words, heading, path, vcpus};
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{as_shell, quoted};
 use scheduler::spec::{Boot, Console, Disk, DiskFormat};
@@ -72,7 +72,7 @@ fn processor(plan: &Plan) -> String {
     let count: usize = topology.nodes.iter().map(|node| node.vcpus.len()).sum();
     let mut affinity = Vec::new();
     for node in &topology.nodes {
-        let Some(client) = client_of(plan, node.id) else { continue };
+        let Some(client) = plan.client_of(node.id) else { continue };
         affinity.extend(node.vcpus.iter().map(|vcpu| format!("{vcpu}@[{}]", client.cpus)));
     }
     let (threads, cores, sockets) = (topology.threads_per_core, topology.cores_per_socket, topology.sockets);
@@ -100,7 +100,7 @@ impl Zone {
 /// One zone for each host node of the home, because a zone is bound to one: the memory is divided as the plan holds it there.
 fn zones(plan: &Plan, node: &VirtualNode) -> Vec<Zone> {
     let mib = node.memory.mib();
-    let client = client_of(plan, node.id).filter(|client| client.memory_policy != MemoryPolicy::Default);
+    let client = plan.client_of(node.id).filter(|client| client.memory_policy != MemoryPolicy::Default);
     let Some(client) = client.filter(|client| !client.home.is_empty()) else {
         return vec![Zone { id: format!("vnode{}", node.id), mib, host_node: None, filled: false }];
     };

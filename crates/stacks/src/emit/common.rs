@@ -49,11 +49,6 @@ pub(super) fn one_line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-/// The client that carries a virtual node.
-pub(super) fn client_of(plan: &Plan, virtual_node: u32) -> Option<&Client> {
-    plan.placement.clients.iter().find(|client| client.virtual_nodes.contains(&virtual_node))
-}
-
 /// The vCPUs of a virtual node.
 pub(super) fn vcpus(node: &VirtualNode) -> CpuSet {
     node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect()

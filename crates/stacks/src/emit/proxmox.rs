@@ -1,6 +1,6 @@
 //! Lines of a Proxmox VE configuration (`/etc/pve/qemu-server/ID.conf`), as qemu-server 9.2 reads them.
 
-use super::common::{all_cpus, check_words, client_of, heading, memory, several_cpu_sets, vcpus};
+use super::common::{all_cpus, check_words, heading, memory, several_cpu_sets, vcpus};
 use super::{Emission, EmitError, Loss};
 use crate::emit::proxmox_devices;
 use ::qemu::command_line::quoted;
@@ -108,7 +108,7 @@ fn numa_line(plan: &Plan, node: &VirtualNode) -> String {
 
 /// Home and policy, where Proxmox can be told of them.
 fn binding(plan: &Plan, node: &VirtualNode) -> Option<(NodeSet, &'static str)> {
-    let client = client_of(plan, node.id)?;
+    let client = plan.client_of(node.id)?;
     let policy = match client.memory_policy {
         MemoryPolicy::Bind => "bind",
         MemoryPolicy::Interleave => "interleave",
@@ -165,7 +165,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         ));
     }
     for node in &plan.topology.nodes {
-        if let Some(client) = client_of(plan, node.id).filter(|client| has_gap(&client.home)) {
+        if let Some(client) = plan.client_of(node.id).filter(|client| has_gap(&client.home)) {
             losses.push(Loss::new(
                 format!(
                     "Proxmox hands QEMU only one range of host nodes rightly, and the home {} of virtual node {} has a gap.",

@@ -1,6 +1,6 @@
 //! vCPUs, memory, and where both live.
 
-use super::super::common::{all_cpus, client_of, vcpus as vcpus_of};
+use super::super::common::{all_cpus, vcpus as vcpus_of};
 use super::xml::Element;
 use ::qemu::Accelerator;
 use scheduler::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
@@ -41,7 +41,7 @@ pub(super) fn vcpus(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
     let pin = |name, key, index: u32, client: &Client| Element::new(name).with(key, index).with("cpuset", &client.cpus);
     let mut homes: Vec<(u32, &Client)> = Vec::new();
     for node in &plan.topology.nodes {
-        let client = client_of(plan, node.id);
+        let client = plan.client_of(node.id);
         homes.extend(node.vcpus.iter().filter_map(|&vcpu| Some((vcpu, client?))));
     }
     homes.sort_by_key(|&(vcpu, _)| vcpu);
@@ -76,7 +76,7 @@ pub(super) fn numatune(plan: &Plan) -> Option<Element> {
 }
 
 fn memory_node(plan: &Plan, node: &VirtualNode) -> Option<Element> {
-    let client = client_of(plan, node.id)?;
+    let client = plan.client_of(node.id)?;
     let element = Element::new("memnode").with("cellid", node.id).with("mode", mode(client)?);
     Some(element.with("nodeset", &client.home))
 }

@@ -50,12 +50,15 @@ impl Scan {
             }
             let seen = self.others.get(&pid).copied().unwrap_or(0);
             let due = seen < YOUNG || (seen != KERNEL && (self.turn + pid).is_multiple_of(EVERY));
-            let program = if due || depth == Depth::Whole { program(root, pid) } else { None };
-            let is_some_program = program.as_ref().is_some_and(|program| !program.is_empty());
-            // A program of another name is a VM by its descriptors: looked for once, when it had time to open them.
-            let wanted = is_some_program && (depth == Depth::Whole || seen + 1 == YOUNG);
-            let may = depth == Depth::Whole || looked_through < LOOKED_THROUGH;
-            if program.as_ref().is_some_and(|program| is_qemu(program))
+            let words = if due || depth == Depth::Whole { first_words(root, pid) } else { Vec::new() };
+            let program = words.first();
+            let is_some_program = program.is_some_and(|program| !program.is_empty());
+            // A program of another name is a VM by its descriptors. With QEMU's options they are looked through at once, else when it had time
+            // to open them.
+            let like_qemu = has_qemus_options(&words);
+            let wanted = is_some_program && (depth == Depth::Whole || like_qemu || seen + 1 == YOUNG);
+            let may = depth == Depth::Whole || like_qemu || looked_through < LOOKED_THROUGH;
+            if program.is_some_and(|program| is_qemu(program))
                 || (wanted && may && self.by_descriptors(root, pid, &mut looked_through))
             {
                 vms.insert(pid);
@@ -123,12 +126,12 @@ impl Newcomers {
     }
 }
 
-/// The first word of a command line: no more than the first bytes of it are read.
-fn program(root: &Root, pid: u32) -> Option<String> {
-    let mut start = [0u8; 256];
-    let length = std::fs::File::open(root.process(pid, "cmdline")).ok()?.read(&mut start).ok()?;
-    let word = start[..length].split(|&byte| byte == 0).next()?;
-    Some(String::from_utf8_lossy(word).into_owned())
+/// The first words of a command line: no more than the first bytes of it are read. Empty where there is none.
+fn first_words(root: &Root, pid: u32) -> Vec<String> {
+    let mut start = [0u8; 512];
+    let read = std::fs::File::open(root.process(pid, "cmdline")).and_then(|mut file| file.read(&mut start));
+    let Ok(length) = read else { return Vec::new() };
+    start[..length].split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 #[cfg(test)]

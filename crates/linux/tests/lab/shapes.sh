@@ -47,7 +47,7 @@ for _ in $(seq 60); do
 done
 affinity $vm >/tmp/said
 check "the balancer takes it to its memory" '^CPU 0/KVM Cpus_allowed_list:[[:space:]]+4-5$'
-echo 'object_add memory-backend-ram,id=late,size=128M,prealloc=on,host-nodes=0,policy=preferred' >&7
+echo 'object_add memory-backend-ram,id=late,size=128M,prealloc=on,host-nodes.0=0,policy=preferred' >&7
 echo 'device_add pc-dimm,id=dimm9,memdev=late' >&7
 echo 'device_add host-x86_64-cpu,id=cpu9,socket-id=0,core-id=1,thread-id=0' >&7
 for _ in $(seq 200); do
@@ -55,7 +55,7 @@ for _ in $(seq 200); do
     sleep 0.2
 done
 affinity $vm >/tmp/said
-cat /tmp/monitor.said /tmp/balance.said
+cat /tmp/balance.said
 check "a vCPU that was plugged in is bound to the home" '^CPU 1/KVM Cpus_allowed_list:[[:space:]]+4-5$'
 region $vm 128 >/tmp/said
 check "memory that was plugged in is brought home" ' N2=32768 '

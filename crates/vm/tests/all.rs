@@ -145,7 +145,7 @@ fn command_line() -> impl Strategy<Value = CommandLine> {
     })
 }
 
-proptest! {
+properties::properties! {
     #[test]
     fn what_is_written_is_read(line in command_line()) {
         prop_assert_eq!(CommandLine::parse(&written(&line)), line);

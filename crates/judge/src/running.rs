@@ -31,7 +31,10 @@ impl ShapedVm {
         let numbered = numbered(seen);
         let vnuma = seen.clients.len() > 1;
         let node = |(client, vcpus): (&ClientObservation, &BTreeMap<u32, CpuSet>)| {
-            let decided = known.homes.get(&(seen.vm.clone(), client.id)).cloned();
+            // A balancer that left a VM everywhere decided on nothing.
+            let everywhere = home::nodes_with_cpus(machine);
+            let is_home = |home: &&NodeSet| everywhere.len() < 2 || !everywhere.is_subset(home);
+            let decided = known.homes.get(&(seen.vm.clone(), client.id)).filter(is_home).cloned();
             node(seen, client, vcpus.keys().map(|&vcpu| CpuId(vcpu)).collect(), decided)
         };
         let nodes: Vec<ShapedNode> = seen.clients.iter().zip(&numbered).map(node).collect();

@@ -98,9 +98,11 @@ pub(crate) struct DoctorArguments {
     /// Only this VM: its name, UUID or process number
     #[arg(value_name = "VM")]
     pub(crate) vm: Option<String>,
-    /// Repair what can be repaired, and look again
-    #[arg(long)]
+    /// Repair what can be repaired, and look again; on this host
+    #[arg(long, conflicts_with_all = ["connect", "on", "replay"])]
     pub(crate) fix: bool,
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
     #[command(flatten)]
     pub(crate) state: StateArguments,
     /// Print JSON

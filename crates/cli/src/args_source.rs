@@ -4,7 +4,7 @@ use clap::Args;
 use std::path::PathBuf;
 
 /// A source of VMs; without any of these, this host.
-#[derive(Args, Clone)]
+#[derive(Args, Clone, Default, PartialEq)]
 #[group(skip)]
 pub(crate) struct SourceArguments {
     /// Another host, by libvirt's own URI: qemu+ssh://host/system (docs/connect.md)

@@ -181,6 +181,14 @@ impl Source {
         self.host.any().observe().context("nothing can be seen")
     }
 
+    /// One look that also takes what is slow to learn: settings, limits, policies of memory; of what does not live, the last one.
+    ///
+    /// # Errors
+    /// Nothing at all can be read.
+    pub(crate) fn examine(&mut self) -> anyhow::Result<Observation> {
+        if self.lives() { self.host.any().examine().context("nothing can be seen") } else { self.watch(Duration::ZERO) }
+    }
+
     /// What a balancer knows of it; `None` where there is none and was none.
     pub(crate) fn remembered(&self, state: &StateArguments) -> Option<Remembered> {
         match &self.host {

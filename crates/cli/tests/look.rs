@@ -154,3 +154,27 @@ fn a_vm_that_is_not_there_and_a_bad_interval_are_bad_input() {
         assert_eq!(output.status.code(), Some(2), "{interval}");
     }
 }
+
+#[test]
+fn every_command_that_looks_takes_a_modelled_host() {
+    let place = runtime();
+    let trace = format!("{}/../../examples/day.trace.toml", env!("CARGO_MANIFEST_DIR"));
+    let said = |arguments: &[&str]| {
+        said_in(place.path(), &[arguments, &["--on", "hp-dl380-g6", "--trace", &trace, "--json"]].concat())
+    };
+    let (code, top, complained) = said(&["top"]);
+    assert_eq!(code, Some(0), "{complained}");
+    let top: Value = serde_json::from_str(&top).expect("JSON");
+    let name = top["vms"][0]["name"].as_str().expect("a VM").to_owned();
+    assert!(top["since_start_seconds"].as_f64() > Some(0.0) && top["balancer"].is_null(), "{top}");
+    let why: Value = serde_json::from_str(&said(&["why", &name]).1).expect("JSON");
+    assert_eq!(why["vm"]["name"], name.as_str());
+    let (_, doctor, complained) = said(&["doctor"]);
+    let doctor: Value = serde_json::from_str(&doctor).unwrap_or_else(|error| panic!("{error}: {complained}"));
+    assert_eq!(
+        (&doctor["format"], doctor["vms"].as_u64()),
+        (&"homenode.doctor".into(), Some(top["vms"].as_array().expect("VMs").len() as u64))
+    );
+    let (code, _, complained) = said(&["doctor", "--fix"]);
+    assert!(code == Some(2) && complained.contains("--fix"), "another host is only looked at: {complained}");
+}

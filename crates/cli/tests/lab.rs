@@ -72,3 +72,40 @@ fn memory_and_threads_of_others_vms_are_moved() {
     let Some(program) = linux_host(test) else { return };
     passes(test, Some("crates/linux/tests/lab/quick.sh"), &[&program], &[], 10);
 }
+
+#[test]
+#[ignore = "long"]
+fn domains_are_bound_through_libvirt() {
+    let test = "domains_are_bound_through_libvirt";
+    let there = |directories: &[&str], name: &str| {
+        let found = directories.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.exists());
+        if found.is_none() {
+            eprintln!("SKIPPED {test}: no {name} in {}", directories.join(", "));
+        }
+        found
+    };
+    let Some(daemon) = there(&["/usr/sbin", "/usr/bin"], "libvirtd") else { return };
+    let Some(virsh) = there(&["/usr/bin"], "virsh") else { return };
+    let drivers = ["/usr/lib/x86_64-linux-gnu/libvirt/connection-driver", "/usr/lib64/libvirt/connection-driver"];
+    let Some(driver) = there(&drivers, "libvirt_driver_qemu.so") else { return };
+    let Some(models) = there(&["/usr/share/libvirt"], "cpu_map") else { return };
+    passes(test, Some("crates/cli/tests/lab/libvirt.sh"), &[&daemon, &virsh], &[&driver, &models], 42);
+}
+
+#[test]
+#[ignore = "long"]
+fn printed_plans_make_vms_that_are_at_home() {
+    passes("printed_plans_make_vms_that_are_at_home", Some("crates/cli/tests/lab/emit.sh"), &[], &[], 10);
+}
+
+/// bench/compare-in-lab runs the balancer under this file and calls it ESXi's defaults.
+#[test]
+fn the_policy_file_of_esxis_defaults_is_what_the_balancer_calls_so() {
+    #[derive(serde::Deserialize)]
+    struct PolicyFile {
+        balance: BalancePolicy,
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/esxi-defaults.toml");
+    let file: PolicyFile = toml::from_str(&std::fs::read_to_string(path).expect("the file")).expect("a policy");
+    assert_eq!(file.balance, BalancePolicy::esxi_defaults());
+}

@@ -189,6 +189,34 @@ fn a_balancer_that_goes_to_and_fro_is_caught() {
     assert!(laws.contains(&"to and fro") && laws.contains(&"moves in a period"), "{laws:?}");
 }
 
+/// Laws that are broken where a client goes from node 0 to 1 and `back_s` later to 0 again. CPUs of node 0 go offline at 20 s, if
+/// `loses_node`, and come back at 30 s; the move to node 1 is at 100 s.
+fn broken_by_a_return(loses_node: bool, back_s: u64) -> Vec<&'static str> {
+    let mut host = modelled::host("hp-dl380-g6", modelled::quiet(), 1);
+    host.start(&VmShape::steady("one", 2, Bytes::GIB, 1.0, Profile::mixed()));
+    let (mut checker, mut laws) = (Checker::new(limits(&BalancePolicy::default())), Vec::new());
+    for second in (10..300).step_by(10) {
+        host.advance(Moment(second * 1000)).expect("rates");
+        if loses_node && (second == 20 || second == 30) {
+            host.set_cpus_online(NodeId(0), second == 30);
+        }
+        let seen = look(&mut host);
+        let node = [(10, 0), (100, 1), (100 + back_s, 0)].into_iter().find(|(at, _)| *at == second);
+        let actions = node.map_or_else(Vec::new, |(_, node)| bind_all(&mut host, &seen, node));
+        laws.extend(check(&mut checker, &seen, &actions, &host.peek()).iter().map(|one| one.law));
+    }
+    laws
+}
+
+#[test]
+fn who_was_taken_off_its_home_left_it_then() {
+    // Nobody goes back within 60 s. Bound to node 0 until 100 s: at 130 s that is 30 s ago.
+    assert!(broken_by_a_return(false, 30).contains(&"to and fro"));
+    assert!(!broken_by_a_return(false, 60).contains(&"to and fro"));
+    // The kernel took it off node 0 at 20 s, with its CPUs: at 130 s that is 110 s ago, however late it was bound to node 1.
+    assert!(!broken_by_a_return(true, 30).contains(&"to and fro"));
+}
+
 #[test]
 fn a_balancer_that_piles_all_on_one_node_starves_some() {
     // 6 VMs that want 90 % of 8 cores, on the 8 hardware threads of 4 cores.. with shares that differ, somebody gets less than half.

@@ -17,7 +17,7 @@ pub struct Limits {
     pub moved_bytes_per_second: Option<u64>,
     /// Of clients that had a home and were not forced from it, how many may get another one in a period.
     pub rebinds_per_period: Option<u32>,
-    /// Seconds in which no client goes back to a home that it left, unless CPUs came or went meanwhile.
+    /// Seconds in which no client goes back to a home that it left, or was taken off, unless CPUs came or went meanwhile.
     pub return_s: f64,
     /// The same for clients that take turns ([`Step::turns`]): where no arrangement is fair, they do so for ever, but not at once.
     pub turn_s: f64,
@@ -67,7 +67,7 @@ pub struct Checker {
     last: Option<Observation>,
     moved_last: u64,
     totals: BTreeMap<NodeId, u64>,
-    homes: BTreeMap<Client, Vec<(Moment, CpuSet)>>,
+    homes: BTreeMap<Client, Vec<motion::Stay>>,
     hardware_changed: Moment,
     windows: BTreeMap<VmKey, fairness::Window>,
     last_bind: Option<Moment>,

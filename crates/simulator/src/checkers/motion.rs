@@ -1,11 +1,20 @@
 //! Moves are bounded, and nobody goes to and fro.
 
 use super::{Checker, Client, Found, Step};
-use scheduler::{Action, Observation};
+use scheduler::{Action, Moment, Observation};
 use topology::CpuSet;
 
 /// What a single action may carry beyond the limit of its period: limits are kept on average.
 const SLACK_S: f64 = 1.0;
+
+/// A client's time at one home.
+#[derive(Clone, Debug)]
+pub(super) struct Stay {
+    taken: Moment,
+    cpus: CpuSet,
+    /// When it was first seen off these CPUs: nobody needs a binding for that, the kernel does it where they go offline.
+    left: Option<Moment>,
+}
 
 fn cpus_of(observation: &Observation, client: &Client) -> Option<CpuSet> {
     let vm = observation.vms.iter().find(|vm| vm.vm == client.0)?;
@@ -15,6 +24,7 @@ fn cpus_of(observation: &Observation, client: &Client) -> Option<CpuSet> {
 impl Checker {
     pub(super) fn motion(&mut self, step: &Step<'_>, found: &mut Found) {
         let now = step.before.at;
+        self.see_who_left(step.before);
         let seconds = self.last.as_ref().map_or(2.0, |last| (now.0 - last.at.0) as f64 / 1000.0);
         let (mut moved, mut rebinds) = (0, 0);
         for (action, outcome) in step.actions {
@@ -43,6 +53,14 @@ impl Checker {
         self.homes.retain(|(vm, _), _| step.after.vms.iter().any(|other| other.vm == *vm));
     }
 
+    /// Notes whose threads somebody took off their home since the last step.
+    fn see_who_left(&mut self, seen: &Observation) {
+        for (client, stays) in &mut self.homes {
+            let (Some(stay), Some(cpus)) = (stays.last_mut(), cpus_of(seen, client)) else { continue };
+            stay.left = if cpus.is_subset(&stay.cpus) { None } else { stay.left.or(Some(seen.at)) };
+        }
+    }
+
     /// Notes the new home; whether it counts as a move of the balancer's own will.
     fn rebind(&mut self, step: &Step<'_>, client: &Client, cpus: &CpuSet, found: &mut Found) -> bool {
         let now = step.before.at;
@@ -50,17 +68,21 @@ impl Checker {
         let turn_ms = (self.limits.turn_s * 1000.0) as u64;
         let away_ms = if step.turns.contains(client) { turn_ms } else { window_ms };
         let online: CpuSet = step.before.nodes.values().flat_map(|node| node.cpus.iter()).collect();
-        let history = self.homes.entry(client.clone()).or_default();
-        // `history` holds when a home was taken; it was left when the next one was.
-        let left = history.windows(2).map(|pair| (pair[1].0, &pair[0].1)).next_back();
-        let returns = left.is_some_and(|(at, home)| home == cpus && now.0 < at.0 + away_ms);
+        let stays = self.homes.entry(client.clone()).or_default();
+        // The home before the last one.
+        let before = stays.len().checked_sub(2).map(|index| &stays[index]);
+        let returns =
+            before.is_some_and(|stay| stay.cpus == *cpus && stay.left.is_some_and(|left| now.0 < left.0 + away_ms));
         let calm = now.0 >= self.hardware_changed.0 + window_ms || self.hardware_changed.0 == 0;
         found.unless(!returns || !calm, "to and fro", || {
-            let at_s: Vec<f64> = history.iter().map(|(at, _)| at.0 as f64 / 1000.0).collect();
+            let at_s: Vec<f64> = stays.iter().map(|stay| stay.taken.0 as f64 / 1000.0).collect();
             format!("{} client {}: back to CPUs {cpus}; homes taken at {at_s:?} s", client.0.name, client.1.0)
         });
-        let current = history.last().map(|(_, home)| home.clone());
-        history.push((now, cpus.clone()));
+        let current = stays.last_mut().map(|stay| {
+            stay.left.get_or_insert(now);
+            stay.cpus.clone()
+        });
+        stays.push(Stay { taken: now, cpus: cpus.clone(), left: None });
         // It had a home that is still there, no CPUs came or went of late, and its threads had not been taken off it by somebody else.
         calm && current
             .is_some_and(|home| home.is_subset(&online) && cpus_of(step.before, client).as_ref() == Some(&home))

@@ -83,10 +83,22 @@ pub(crate) fn starts() -> Vec<Start> {
 
 /// What the VMs that run or are being started hold of each node, and what a balancer that runs is going to bring home.
 pub(crate) fn occupancy(running: &Observation, machine: &Machine) -> Occupancy {
-    let mut occupancy = qemu::occupancy(&starting(), running, machine);
+    occupancy_without(running, machine, |_| false)
+}
+
+/// The same, as if the VMs of some names were not there: what is left for them.
+pub(crate) fn occupancy_without(
+    running: &Observation,
+    machine: &Machine,
+    left_out: impl Fn(&str) -> bool,
+) -> Occupancy {
+    let (mut running, mut starting) = (running.clone(), starting());
+    running.vms.retain(|vm| !left_out(&vm.vm.name));
+    starting.retain(|reserved| !left_out(&reserved.vm));
+    let mut occupancy = qemu::occupancy(&starting, &running, machine);
     let moves = |seen: Watched| seen.pid.is_some() && seen.saved.policy.balance.move_memory;
     if look(&StateArguments { state: None }).is_some_and(moves) {
-        occupancy.expect_home(running, machine);
+        occupancy.expect_home(&running, machine);
     }
     occupancy
 }

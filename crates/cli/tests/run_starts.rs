@@ -111,6 +111,13 @@ fn starts_wait_for_each_others_planning_and_not_for_each_others_memory() {
     let nodes = planned["occupancy"]["nodes"].as_object().expect("nodes");
     let vcpus: u64 = nodes.values().filter_map(|node| node["vcpus"].as_u64()).sum();
     assert!(vcpus >= 4, "{planned}");
+    // So does who judges a definition.
+    let judged = place.path("judged.conf");
+    std::fs::write(&judged, "cores: 1\nmemory: 64\nname: judged\n").expect("a configuration");
+    let (_, checked, _) = said_in(&place.runtime(), &["check", judged.to_str().expect("UTF-8"), "--json"]);
+    let checked: serde_json::Value = serde_json::from_str(&checked).expect("JSON");
+    let held = checked["nodes"].as_array().expect("nodes").iter().filter_map(|node| node["held_vcpus"].as_u64());
+    assert!(held.sum::<u64>() >= 4, "{checked}");
     place.open_the_door();
     for (number, mut start) in starts.into_iter().enumerate() {
         assert!(start.wait().expect("the end").success(), "{}", place.errors(number));

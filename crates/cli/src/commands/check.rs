@@ -6,7 +6,7 @@ use crate::check_view::{self, Checked, Report, assumed};
 use crate::failure::bad_input;
 use crate::findings_view::tally;
 use crate::text::count;
-use crate::{machine_choice, output};
+use crate::{balancer_place, machine_choice, output};
 use anyhow::{Context, bail};
 use judge::{Finding, Known, Severity, ShapedVm};
 use scheduler::Occupancy;
@@ -103,12 +103,12 @@ fn cured(definition: &Definition, machine: &Machine, others: &Occupancy) -> anyh
     Ok(())
 }
 
-/// What VMs of this host hold that are not judged themselves; nothing on another machine.
+/// What VMs of this host hold, or will when they have started, that are not judged themselves; nothing on another machine.
 fn others(machine: &Machine, arguments: &CheckArguments, judged: &[ShapedVm]) -> anyhow::Result<Occupancy> {
     if arguments.machine.on.is_some() || arguments.connect.connect.is_some() {
         return Ok(Occupancy::default());
     }
-    let mut running = linux::examine_this_host().context("the running VMs cannot be read")?;
-    running.vms.retain(|vm| !judged.iter().any(|judged| judged.name == vm.vm.name));
-    Ok(Occupancy::of_observation(&running, machine))
+    let running = linux::examine_this_host().context("the running VMs cannot be read")?;
+    let is_judged = |name: &str| judged.iter().any(|judged| judged.name == name);
+    Ok(balancer_place::occupancy_without(&running, machine, is_judged))
 }

@@ -75,5 +75,5 @@ if [ -e /dev/vhost-net ] && [ -e /dev/net/tun ]; then
     check "vhost threads follow" '^Cpus_allowed_list:[[:space:]]+6-7$'
     stop
 else
-    echo "SKIPPED vhost threads: this kernel came without vhost-net or tun"
+    echo "vhost threads are not checked: this kernel came without vhost-net or tun"
 fi

@@ -276,3 +276,19 @@ fn a_host_behind_ssh_is_seen_as_without() {
         assert!(error.contains(words) && error.contains("homenode: libvirt at qemu+ssh://"), "{uri}: {error}");
     }
 }
+
+/// libvirt's test driver has one domain, `test`: 2 vCPUs and 8 GiB, of which its two nodes have 6.
+#[test]
+fn all_domains_of_another_host_are_judged_for_its_machine() {
+    if lacks("all_domains_of_another_host_are_judged_for_its_machine", "virsh") {
+        return;
+    }
+    let (code, out, error) = said(&["check", "--all", "--connect", TEST, "--json"]);
+    assert_eq!(code, Some(1), "{error}");
+    let report: Value = serde_json::from_str(&out).unwrap_or_else(|problem| panic!("{problem}: {out}"));
+    assert_eq!(report["nodes"].as_array().map(Vec::len), Some(2), "{report}");
+    let vms = report["vms"].as_array().expect("VMs");
+    assert_eq!((vms.len(), &vms[0]["source"], &vms[0]["vcpus"]), (1, &"test.xml".into(), &2.into()), "{report}");
+    let first = &report["findings"][0];
+    assert_eq!((&first["what"], &first["vm"]), (&"machine_too_small".into(), &"test".into()), "{report}");
+}

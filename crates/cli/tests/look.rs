@@ -178,3 +178,37 @@ fn every_command_that_looks_takes_a_modelled_host() {
     let (code, _, complained) = said(&["doctor", "--fix"]);
     assert!(code == Some(2) && complained.contains("--fix"), "another host is only looked at: {complained}");
 }
+
+/// Another user may not see where the memory of root's VM is.
+#[test]
+fn doctor_of_another_user_says_what_it_could_not_look_at() {
+    let test = "doctor_of_another_user_says_what_it_could_not_look_at";
+    if no_qemu(test) || lacks(test, "setpriv") {
+        return;
+    }
+    if linux::sys::effective_user_id() != 0 {
+        eprintln!("SKIPPED {test}: only root can become another user");
+        return;
+    }
+    let (place, vm) = (runtime(), PausedVm::start("cli-unprivileged"));
+    let doctor = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_homenode"), "doctor", &vm.name]);
+        let command = command.args(arguments).current_dir("/").env("HOMENODE_RUNTIME_DIR", place.path());
+        command.stdin(Stdio::null()).output().expect("setpriv")
+    };
+    let output = doctor(&["--json"]);
+    if matches!(output.status.code(), Some(126 | 127)) {
+        eprintln!("SKIPPED {test}: the program lies where another user may not start it");
+        return;
+    }
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{complained}");
+    let view: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let unseen = view["unseen"].as_array().expect("sentences").iter().filter_map(Value::as_str);
+    let memory = unseen.filter(|sentence| sentence.contains("where the memory of")).collect::<String>();
+    assert!(memory.contains(&vm.name) && memory.contains("CAP_SYS_PTRACE"), "{view}");
+    let output = doctor(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("NOT SEEN "), "{output:?}");
+}

@@ -3,8 +3,9 @@
 //! **Problem.** Each of 12 VMs fits the machine; the 12 together may not. Whoever plans them one by one on an empty machine
 //! gets 12 times node 0.
 //!
-//! **Rule.** Large VMs choose first (vCPUs, then memory, then the order given). Each takes the machine where it fits best
-//! ([`Fit`]), of those the one where least CPU time is lost ([`Plan::lost_milli_cpus`]), of those the one that it leaves with the least free memory: so
+//! **Rule.** Large VMs choose first (vCPUs, then memory, then the order given). Each takes the machine where the
+//! fewest of its vCPUs are beyond the hardware threads of their nodes, of those the one where least CPU time is lost ([`Plan::lost_milli_cpus`]: what one
+//! machine's homes are chosen by), of those the one where it fits best ([`Fit`]), of those the one that it leaves with the least free memory: so
 //! machines are filled one after the other as long as nobody loses by it. Every VM sees what those before it hold.
 //!
 //! **Properties.** A VM that does not fit stops nobody else. No node's memory is promised twice. Same input, same answer.
@@ -12,10 +13,10 @@
 //! **Example.** Two machines of one node with 32 GiB each, VMs of 20, 16 and 10 GiB: 20 on the first, 16 on the second; 10
 //! fits both (12 and 16 GiB are free) and takes the first, so that 16 GiB stay together.
 
-use crate::{Occupancy, Plan, VmSpec, plan};
+use crate::{NodeUse, Occupancy, Plan, VmSpec, plan};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use topology::{Bytes, Machine, NodeSet};
+use topology::{Bytes, Machine, NodeId, NodeSet};
 
 /// How well a machine holds a VM, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -129,10 +130,19 @@ fn choose(machines: &[FleetMachine<'_>], occupancies: &[Occupancy], spec: &VmSpe
     let plans = attempts.into_iter().enumerate().filter_map(|(index, attempt)| Some((index, attempt.ok()?)));
     let best = plans.min_by_key(|(index, plan)| {
         let (machine, occupancy) = (machines[*index].machine, &occupancies[*index]);
-        (Fit::of(plan), plan.lost_milli_cpus, free_after(machine, occupancy, plan), *index)
+        let left = free_after(machine, occupancy, plan);
+        (beyond_threads(machine, plan), plan.lost_milli_cpus, Fit::of(plan), left, *index)
     });
     let (machine, plan) = best.unzip();
     FleetVm { vm: spec.name.clone(), fit: plan.as_ref().map_or(Fit::NotAtAll, Fit::of), machine, plan, options }
+}
+
+/// vCPUs of the VM that its nodes have no hardware threads for: they never run all at once, and nothing pays for that.
+fn beyond_threads(machine: &Machine, plan: &Plan) -> u32 {
+    let beyond = |(&node, taken): (&NodeId, &NodeUse)| {
+        taken.vcpus.saturating_sub(u32::try_from(machine.usable_cpus(node).len()).unwrap_or(u32::MAX))
+    };
+    plan.holdings.iter().map(beyond).sum()
 }
 
 /// Memory that the machine has free when the VM is there.

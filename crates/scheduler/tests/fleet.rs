@@ -69,3 +69,16 @@ fn machines_are_filled_one_after_the_other_and_a_better_fit_wins() {
         plan.vms[0].options.iter().map(|option| (option.machine.as_str(), option.fit)).collect();
     assert_eq!(options, [("small", Fit::SeveralNodes), ("large", Fit::OneNode)]);
 }
+
+#[test]
+fn one_node_is_no_reason_to_wait_for_cpus() {
+    // `few`: 2 hardware threads, and all the memory on one node. 8 vCPUs would be 6 too many there; on `two` 4 + 4 have a core each.
+    let machines =
+        [machine("few", "numa:1(memory=64GiB) core:2 pu:1"), machine("two", "pack:2 [numa(memory=32GiB)] core:4 pu:2")];
+    let plan = planned(&machines, &[spec("wide", 8, 8)]);
+    assert_eq!((plan.vms[0].machine, plan.vms[0].fit), (Some(1), Fit::SeveralNodes));
+    // `one` has 8 cores on one node, `two` 4 + 4. The first VM takes `one`. The second would wait there for half of its CPUs if the first is busy.
+    let machines = [machine("one", "numa:1(memory=64GiB) core:8 pu:1"), machines[1].clone()];
+    let plan = planned(&machines, &[spec("first", 8, 8), spec("second", 8, 8)]);
+    assert_eq!(plan.vms.iter().map(|vm| vm.machine).collect::<Vec<_>>(), [Some(0), Some(1)]);
+}

@@ -278,7 +278,8 @@ pub fn examine_this_host() -> Result<Observation, LinuxError> {
 }
 
 fn read_machine(root: &Root) -> Result<Machine, LinuxError> {
-    let read = topology::read::from_root(root.directory());
+    use topology::read::{from_root, live};
+    let read = if root.is_live() { live() } else { from_root(root.directory()) };
     read.map_err(|error| LinuxError::Machine(error.to_string()))
 }
 

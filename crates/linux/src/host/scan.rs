@@ -53,12 +53,13 @@ impl Scan {
             let words = if due || depth == Depth::Whole { first_words(root, pid) } else { Vec::new() };
             let program = words.first();
             let is_some_program = program.is_some_and(|program| !program.is_empty());
-            // A program of another name is a VM by its descriptors. With QEMU's options they are looked through at once, else when it had time
+            // A program of another name is a VM by its file or by its descriptors. With QEMU's options they are looked through at once, else when it had time
             // to open them.
             let like_qemu = has_qemus_options(&words);
             let wanted = is_some_program && (depth == Depth::Whole || like_qemu || seen + 1 == YOUNG);
             let may = depth == Depth::Whole || like_qemu || looked_through < LOOKED_THROUGH;
             if program.is_some_and(|program| is_qemu(program))
+                || (like_qemu && kvm::runs_qemu(root, pid))
                 || (wanted && may && self.by_descriptors(root, pid, &mut looked_through))
             {
                 vms.insert(pid);
@@ -170,6 +171,11 @@ mod tests {
         is(14, "qemu-system-x86_64");
         let found = (0..EVERY).any(|_| scan.run(&root, &known, Depth::Usual).unwrap().contains(&14));
         assert!(found);
+        // A link to QEMU is QEMU at once, also where it emulates and so has no descriptors of KVM.
+        is(16, "/opt/web");
+        fs::write(root.process(16, "cmdline"), "/opt/web\0-accel\0tcg\0").unwrap();
+        std::os::unix::fs::symlink("/usr/bin/qemu-system-x86_64", root.process(16, "exe")).unwrap();
+        assert!(scan.run(&root, &known, Depth::Usual).unwrap().contains(&16));
         // Threads of the kernel have no program.
         fs::create_dir_all(root.process(15, "")).unwrap();
         fs::write(root.process(15, "cmdline"), "").unwrap();

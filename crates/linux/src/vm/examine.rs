@@ -35,7 +35,7 @@ impl RunningVm {
     pub fn examine(root: &Root, pid: u32) -> Result<Option<Self>, LinuxError> {
         let arguments = arguments(root, pid)?;
         let named = arguments.first().is_some_and(|program| is_qemu(program));
-        let by_descriptors = || has_qemus_options(&arguments) && kvm::has_vm(root, pid);
+        let by_descriptors = || has_qemus_options(&arguments) && (kvm::runs_qemu(root, pid) || kvm::has_vm(root, pid));
         if !named && !by_descriptors() {
             return Ok(None);
         }

@@ -1,6 +1,7 @@
-//! VMs by the descriptors that KVM gave them, whatever their program is called.
+//! VMs whose program is called otherwise than QEMU: by the descriptors that KVM gave them, or by the file that runs.
 
 use crate::root::Root;
+use ::vm::qemu::is_qemu;
 
 /// Descriptors that are looked at: a VM opens KVM's among its first.
 const MOST: usize = 256;
@@ -14,12 +15,33 @@ pub(crate) fn has_vm(root: &Root, pid: u32) -> bool {
     entries.flatten().take(MOST).any(is_vm)
 }
 
+/// Whether the file that a process runs is QEMU's: started through a link it has the link's name. False where that may not be seen.
+pub(crate) fn runs_qemu(root: &Root, pid: u32) -> bool {
+    std::fs::read_link(root.process(pid, "exe")).is_ok_and(|file| file.to_str().is_some_and(is_qemu))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::root::testing::tree;
     use crate::vm::RunningVm;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_link_to_qemu_is_known_without_kvm_too() {
+        let stat = format!("7 (web) S {}", vec!["1"; 40].join(" "));
+        let (_directory, root) = tree(&[
+            ("proc/7/cmdline", "/opt/web\0-m\0\x31\x32\x38\0-accel\0tcg\0-smp\0\x32\0"),
+            ("proc/7/stat", &stat),
+            ("proc/7/task/7/comm", "web\n"),
+            ("proc/7/task/8/comm", "CPU 0/TCG\n"),
+        ]);
+        symlink("/bin/sh", root.process(7, "exe")).unwrap();
+        assert!(RunningVm::examine(&root, 7).unwrap().is_none());
+        std::fs::remove_file(root.process(7, "exe")).unwrap();
+        symlink("/usr/bin/qemu-system-x86_64", root.process(7, "exe")).unwrap();
+        assert_eq!(RunningVm::examine(&root, 7).unwrap().unwrap().key.name, "pid 7");
+    }
 
     #[test]
     fn a_vm_of_any_name_is_known_by_its_descriptors() {

@@ -127,7 +127,10 @@ fn complete(scene: &Scene<'_>, finding: &mut Finding) {
     if let Some(running) = scene.running() {
         cure.repairs = repair::of_change(&change, running);
         if let Mobility::Fixed { because } | Mobility::MemoryFixed { because } = &running.seen.mobility {
-            cure.advice = format!("{} ({because})", cure.advice);
+            // What keeps its threads or its memory in place is no matter for what the guest is told.
+            if cure.changes.is_empty() || cure.changes.iter().any(|aspect| !aspect.needs_restart()) {
+                cure.advice = format!("{} ({because})", cure.advice);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use ratatui::crossterm::terminal::{self, EnterAlternateScreen};
 use ratatui::layout::Rect;
 use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
 use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::io::{self, ErrorKind, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,9 +117,7 @@ fn batch(arguments: &TopArguments) -> anyhow::Result<()> {
 /// The screen, until the user leaves. Looks are taken beside it, so that a slow host does not hold up the keys.
 fn show(terminal: &mut DefaultTerminal, arguments: &TopArguments) -> anyhow::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, ended.clone()).context("cannot watch for signals")?;
-    }
+    end_on_signals(&ended).context("cannot watch for signals")?;
     let interval = Duration::from_secs_f64(arguments.interval);
     let (mut screen, look) = (Screen::new(), Look::of_environment());
     let (ask, answers) = looks(arguments);
@@ -154,6 +153,21 @@ fn show(terminal: &mut DefaultTerminal, arguments: &TopArguments) -> anyhow::Res
             }
         }
     }
+    Ok(())
+}
+
+/// Ends the screen on a signal. Where the terminal is gone, `event::poll` reads its end again and again and never comes back: the process
+/// then ends from here.
+fn end_on_signals(ended: &Arc<AtomicBool>) -> io::Result<()> {
+    let (mut signals, ended) = (Signals::new([SIGTERM, SIGHUP])?, ended.clone());
+    thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            ended.store(true, Ordering::Relaxed);
+            thread::sleep(4 * SLICE);
+            ratatui::restore();
+            std::process::exit(128 + signal);
+        }
+    });
     Ok(())
 }
 

@@ -177,7 +177,10 @@ fn vms(view: &View, screen: &mut Screen, look: Look, width: usize, height: usize
     let page = height.saturating_sub(2);
     let first = screen.scrolled(rows.len(), page);
     let fitting = fit(&rows, Some(width));
-    let part = format!("VMs {} to {} of {}", first + 1, (first + page).min(rows.len()), rows.len());
+    let part = match page {
+        0 => format!("{} VMs, and no room for them", rows.len()),
+        _ => format!("VMs {} to {} of {}", first + 1, (first + page).min(rows.len()), rows.len()),
+    };
     let part = Line::raw(if page < rows.len() { cut(&part, width) } else { String::new() });
     let mut lines = vec![part.right_aligned(), header(&fitting, screen)];
     lines.extend(rows.iter().skip(first).take(page).map(|row| vm_line(row, &fitting, look)));
@@ -295,6 +298,12 @@ mod tests {
     #[test]
     fn a_tiny_terminal() {
         insta::assert_snapshot!(drawn(40, 10, &full(), &mut Screen::new(), PLAIN));
+    }
+
+    #[test]
+    fn no_room_is_no_range() {
+        let text = drawn(40, 6, &full(), &mut Screen::new(), PLAIN);
+        assert!(text.contains("VMs, and no room for them") && !text.contains(" 1 to 0 "), "{text}");
     }
 
     #[test]

@@ -94,7 +94,8 @@ pub(crate) struct TopologyArguments {
 
 #[derive(Args)]
 pub(crate) struct PlanArguments {
-    /// VM specs, and directories of them; several are planned together
+    /// VM specs, and directories of them; several are planned together. With --emit proxmox also a VM that Proxmox VE has: its
+    /// configuration (ID.conf) or its number
     #[arg(value_name = "VM.toml", required = true)]
     pub(crate) specs: Vec<PathBuf>,
     /// Another machine than this host, as for `homenode topology`, or a directory of machine files and captures; several: each VM goes

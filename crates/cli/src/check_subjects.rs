@@ -8,6 +8,7 @@ use anyhow::Context;
 use libvirt::{Connection, LibvirtError};
 use linux::LinuxHost;
 use scheduler::{Observation, Observe, VmKey};
+use stacks::check::Definition;
 use stacks::domain::LONGEST_TEXT;
 use std::fs::{self, File};
 use std::io::Read;
@@ -100,22 +101,31 @@ fn directory(path: &Path) -> anyhow::Result<Vec<Subject>> {
 }
 
 fn file(path: &Path) -> anyhow::Result<Subject> {
+    named(path).map(|(text, source)| Subject::Definition { text, source })
+}
+
+/// The text of a file, and how it is called.
+fn named(path: &Path) -> anyhow::Result<(String, String)> {
     let name = path.display();
     let valid =
         "expected a file with a libvirt domain, as `virsh dumpxml` prints it, or a Proxmox VE configuration (ID.conf)";
     let opened = File::open(path).map_err(|error| bad_input(format!("{name}: cannot be read: {error}: {valid}")))?;
-    definition(&name.to_string(), opened)
+    text_of(&name.to_string(), opened)
+}
+
+fn definition(name: &str, from: impl Read) -> anyhow::Result<Subject> {
+    text_of(name, from).map(|(text, source)| Subject::Definition { text, source })
 }
 
 /// A text of at most the length that a domain has.
-fn definition(name: &str, from: impl Read) -> anyhow::Result<Subject> {
+fn text_of(name: &str, from: impl Read) -> anyhow::Result<(String, String)> {
     let bytes = topology::input::limited(from, LONGEST_TEXT as u64)
         .map_err(|error| bad_input(format!("{name}: cannot be read: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|_| bad_input(format!("{name}: is no text (UTF-8)")))?;
     if text.trim().is_empty() {
         return Err(bad_input(format!("{name}: is empty: expected a libvirt domain, as `virsh dumpxml` prints it")));
     }
-    Ok(Subject::Definition { text, source: name.to_owned() })
+    Ok((text, name.to_owned()))
 }
 
 /// A VM that runs here; or one that does not run, of libvirt or of Proxmox VE.
@@ -139,9 +149,21 @@ fn dumped(name: &str) -> Result<String, LibvirtError> {
     Connection::new(None).with_limit(LIBVIRT).ask(&["dumpxml", "--domain", name])
 }
 
+/// The configuration of a VM of Proxmox VE, named by its number; it need not be there.
+fn of_proxmox(choice: &str) -> Option<PathBuf> {
+    choice.parse::<u32>().is_ok().then(|| Path::new(OF_PROXMOX).join(format!("{choice}.conf")))
+}
+
+/// The Proxmox VE configuration that a choice names by its file (`.conf`) or its number; `None` where it names none.
+pub(crate) fn proxmox_definition(choice: &Path) -> Option<anyhow::Result<Definition>> {
+    let by_number = of_proxmox(&choice.to_string_lossy()).filter(|_| !choice.exists());
+    let is_one = choice.extension().is_some_and(|ending| ending == "conf");
+    let path = by_number.or_else(|| is_one.then(|| choice.to_owned()))?;
+    Some(named(&path).and_then(|(text, source)| Definition::read(text, source).map_err(bad_input)))
+}
+
 fn defined(choice: &str) -> Option<anyhow::Result<Subject>> {
-    let of_proxmox = Path::new(OF_PROXMOX).join(format!("{choice}.conf"));
-    if choice.parse::<u32>().is_ok() && of_proxmox.is_file() {
+    if let Some(of_proxmox) = of_proxmox(choice).filter(|file| file.is_file()) {
         return Some(file(&of_proxmox));
     }
     let text = dumped(choice).ok()?;

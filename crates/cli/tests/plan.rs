@@ -179,3 +179,32 @@ fn what_top_prints_of_this_host_is_understood_where_it_is_planned_for() {
     let nodes = plan["occupancy"]["nodes"].as_object().expect("nodes");
     assert_eq!(nodes.values().filter_map(|node| node["vcpus"].as_u64()).sum::<u64>(), vcpus);
 }
+
+/// The homes of `plan` and the cures of `check` are the same.
+#[test]
+fn a_vm_that_proxmox_has_is_planned_from_its_configuration() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("101.conf");
+    fs::write(&path, "cores: 4\nmemory: 4096\nname: db\nsockets: 1\n").expect("a configuration");
+    let path = path.display().to_string();
+    let text = printed(&homenode(&["plan", &path, "--on", MACHINE, "--emit", "proxmox"]));
+    assert!(
+        text.ends_with("\nnuma: 1\nnuma0: cpus=0-3,hostnodes=0,memory=4096,policy=bind\naffinity: 0-7\n"),
+        "{text}"
+    );
+    let checked = homenode(&["check", &path, "--on", MACHINE, "--json"]);
+    let checked: serde_json::Value = serde_json::from_slice(&checked.stdout).expect("JSON");
+    let cure = checked["findings"][0]["cure"]["commands"][0].as_str().expect("a command");
+    assert!(text.contains(&format!("# {cure}\n")), "{text}{cure}");
+    let refused = |arguments: &[&str], word: &str| {
+        let output = homenode(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    };
+    refused(&["plan", &path, "--on", MACHINE], "--emit proxmox");
+    refused(&["plan", &path, "--on", MACHINE, "--emit", "libvirt"], "--emit proxmox");
+    refused(&["plan", &path, &example("small.toml"), "--on", MACHINE, "--emit", "proxmox"], "give it alone");
+    refused(&["plan", "4000000000", "--emit", "proxmox"], "/etc/pve/qemu-server/4000000000.conf");
+    refused(&["plan", &path, "--on", MACHINE, "--on", MACHINE, "--emit", "proxmox"], "give one machine");
+}

@@ -46,8 +46,16 @@ pub struct Judgement<'a> {
 impl Judgement<'_> {
     /// What a cure of these aspects changes; `None` where no home can be named.
     pub fn change<'a>(&'a self, aspects: &'a BTreeSet<Aspect>) -> Option<Change<'a>> {
-        let target = self.scene.target.as_ref().ok()?;
-        Some(Change::new(&self.scene, target, aspects))
+        self.try_change(aspects).ok()
+    }
+
+    /// As [`change`](Self::change).
+    ///
+    /// # Errors
+    /// Why no home can be named.
+    pub fn try_change<'a>(&'a self, aspects: &'a BTreeSet<Aspect>) -> Result<Change<'a>, NoTarget> {
+        let target = self.scene.target.as_ref().map_err(Clone::clone)?;
+        Ok(Change::new(&self.scene, target, aspects))
     }
 }
 

@@ -1,10 +1,10 @@
 //! Configurations of Proxmox VE, judged, and cured by the `qm set` that is printed.
 
 use judge::{Finding, Severity};
-use scheduler::Occupancy;
+use scheduler::{NodeUse, Occupancy};
 use stacks::check::Definition;
 use std::collections::BTreeMap;
-use topology::{Machine, read};
+use topology::{Bytes, Machine, NodeId, read};
 
 fn machine() -> Machine {
     read::shipped("hp-dl380-g6").expect("a file").expect("a machine")
@@ -101,4 +101,72 @@ fn a_value_that_proxmox_does_not_take_is_refused_with_its_line() {
     assert_eq!(refused("name: a\ncores: many\n"), "7.conf: line 2: cores: \"many\": expected a number from 1");
     assert!(refused("numa: 1\nnuma0: memory=1\n").contains("line 2: numa0"));
     assert!(refused("cores: 999999999999\n").contains("line 1: cores"));
+}
+
+fn planned(text: &str, others: &Occupancy) -> Result<String, String> {
+    let definition =
+        Definition::read(text.to_owned(), "/etc/pve/qemu-server/101.conf".to_owned()).expect("a configuration");
+    definition.proxmox_numa_lines(&machine(), others).map_err(|error| error.to_string())
+}
+
+fn numa_lines(text: &str) -> String {
+    planned(text, &Occupancy::default()).expect("lines")
+}
+
+/// The configuration with the printed lines in the place of those with the same key.
+fn with_lines(text: &str, printed: &str) -> String {
+    let lines = text.lines().chain(printed.lines().filter(|line| !line.starts_with('#')));
+    let lines: BTreeMap<&str, &str> = lines.filter_map(|line| line.split_once(": ")).collect();
+    lines.iter().map(|(key, value)| format!("{key}: {value}\n")).collect()
+}
+
+/// 4 vCPUs and 4 GiB are one virtual node on a host of two nodes with 4 cores, 8 hardware threads and 24 GiB each.
+#[test]
+fn a_vm_that_exists_gets_the_lines_that_it_lacks_and_no_other() {
+    let printed = numa_lines(PLAIN);
+    let lines: Vec<&str> = printed.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(
+        lines,
+        ["numa: 1", "numa0: cpus=0-3,hostnodes=0,memory=4096,policy=bind", "affinity: 0-3,8-11"],
+        "{printed}"
+    );
+    let command = "# qm set 101 --numa 1 --numa0 'cpus=0-3,hostnodes=0,memory=4096,policy=bind' --affinity 0-3,8-11\n";
+    assert!(printed.contains(command), "{printed}");
+    let after = numa_lines(&with_lines(PLAIN, &printed));
+    assert_eq!(after, "# VM db on hp-dl380-g6: its configuration has all of its NUMA lines already.\n");
+    // The line that is there is not repeated.
+    let half = numa_lines(&format!("{PLAIN}numa: 1\n"));
+    assert!(!half.lines().any(|line| line.starts_with("numa: ")) && !half.contains("--numa 1"), "{half}");
+}
+
+#[test]
+fn the_lines_and_the_command_write_the_same_and_leave_no_curable_fault() {
+    for text in [PLAIN, TWO_CELLS] {
+        let printed = numa_lines(text);
+        let command = printed.lines().find_map(|line| line.strip_prefix("# qm set")).expect("the command");
+        let after = with_lines(text, &printed);
+        assert_eq!(after, set(text, &format!("qm set{command}")), "{printed}");
+        let left = findings(&after);
+        let curable = left.iter().filter(|finding| finding.severity > Severity::Note);
+        assert_eq!(curable.filter(|finding| !finding.cure.commands.is_empty()).count(), 0, "{after}{left:#?}");
+    }
+}
+
+#[test]
+fn a_vm_without_room_or_of_another_stack_is_told_so() {
+    let large = planned("cores: 4\nmemory: 98304\nname: db\nsockets: 1\n", &Occupancy::default());
+    let refused = large.expect_err("96 GiB, and the machine has 48");
+    assert!(refused.contains("101.conf: VM `db` needs 96 GiB of memory; hp-dl380-g6 has 48 GiB"), "{refused}");
+    // 23 of 24 GiB of each node are taken, and the VM has 4: the lines are those for the machine without others.
+    let mut others = Occupancy::default();
+    for node in [0, 1] {
+        let taken = NodeUse { vcpus: 0, memory: Bytes(23 << 30), resident: Bytes(0) };
+        others.nodes.insert(NodeId(node), taken);
+    }
+    let crowded = planned(PLAIN, &others).expect("lines");
+    assert!(crowded.contains("\n# WARNING: ") && crowded.contains("\nnuma0: "), "{crowded}");
+    let domain = include_str!("check-domains/right.xml").to_owned();
+    let domain = Definition::read(domain, "right.xml".to_owned()).expect("a domain");
+    let refused = domain.proxmox_numa_lines(&machine(), &Occupancy::default()).expect_err("no configuration");
+    assert!(refused.to_string().starts_with("right.xml: is no Proxmox VE configuration"), "{refused}");
 }

@@ -1,6 +1,7 @@
 //! `homenode plan`.
 
-use crate::args::PlanArguments;
+use crate::args::{EmitArgument, PlanArguments};
+use crate::check_subjects::proxmox_definition;
 use crate::commands::{plan_emit, plan_fleet};
 use crate::failure::bad_input;
 use crate::output;
@@ -9,6 +10,7 @@ use crate::{balancer_place, fleet_choice, occupied, plan_view, remote_host};
 use anyhow::Context;
 use scheduler::{Occupancy, Plan, PlanError, VmSpec};
 use serde::Serialize;
+use stacks::check::Definition;
 use std::path::{Path, PathBuf};
 use topology::Machine;
 
@@ -22,8 +24,12 @@ struct Report<'a> {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
+    let of_proxmox = |choice: &PathBuf| Some((choice.clone(), proxmox_definition(choice)?));
+    if let Some((choice, definition)) = arguments.specs.iter().find_map(of_proxmox) {
+        return existing(arguments, &choice, definition);
+    }
     let (files, specs): (Vec<PathBuf>, Vec<VmSpec>) = fleet_choice::specs(&arguments.specs)?.into_iter().unzip();
-    let hosts = hosts(arguments, &specs)?;
+    let hosts = hosts(arguments, &specs, None)?;
     let ([file], [spec], [(machine, occupancy)]) = (&files[..], &specs[..], &hosts[..]) else {
         if arguments.emit.is_some() {
             let (vms, machines) = (count(specs.len(), "VM"), count(hosts.len(), "machine"));
@@ -44,14 +50,34 @@ pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
     output::print(plan_view::view(machine, occupancy, &plan))
 }
 
-/// The machines, and what runs there. Another machine than a host is taken to be empty.
-fn hosts(arguments: &PlanArguments, specs: &[VmSpec]) -> anyhow::Result<Vec<(Machine, Occupancy)>> {
+/// A VM that Proxmox VE has already: the lines of its configuration that its home takes.
+fn existing(arguments: &PlanArguments, choice: &Path, definition: anyhow::Result<Definition>) -> anyhow::Result<()> {
+    let shown = choice.display();
+    if arguments.specs.len() > 1 || arguments.emit != Some(EmitArgument::Proxmox) {
+        return Err(bad_input(format!(
+            "{shown}: names a VM of Proxmox VE, not a spec: give it alone, and with --emit proxmox; `homenode check {shown}` judges it"
+        )));
+    }
+    let definition = definition?;
+    let hosts = hosts(arguments, &[], Some(&definition.shaped().name))?;
+    let [(machine, others)] = &hosts[..] else {
+        return Err(bad_input(format!("{shown}: a VM of Proxmox VE has one host: give one machine")));
+    };
+    output::exact(&definition.proxmox_numa_lines(machine, others).map_err(bad_input)?)
+}
+
+/// The machines, and what runs there beside a VM that exists and is planned anew. Another machine than a host is taken to be empty.
+fn hosts(
+    arguments: &PlanArguments,
+    specs: &[VmSpec],
+    existing: Option<&str>,
+) -> anyhow::Result<Vec<(Machine, Occupancy)>> {
     if let Some(uri) = &arguments.connect.connect {
         return Ok(vec![remote_host::machine_and_occupancy(uri)?]);
     }
     if arguments.on.is_empty() {
         let machine = topology::read::live().context("this host cannot be read")?;
-        let occupancy = live_occupancy(&machine, specs)?;
+        let occupancy = live_occupancy(&machine, specs, existing)?;
         return Ok(vec![(machine, occupancy)]);
     }
     let machines = fleet_choice::machines(&arguments.on)?;
@@ -71,9 +97,9 @@ fn hosts(arguments: &PlanArguments, specs: &[VmSpec]) -> anyhow::Result<Vec<(Mac
 }
 
 /// What the VMs on this host hold, whoever started them, and what QEMU needs beside the guest's memory: that of the largest VM.
-fn live_occupancy(machine: &Machine, specs: &[VmSpec]) -> anyhow::Result<Occupancy> {
+fn live_occupancy(machine: &Machine, specs: &[VmSpec], existing: Option<&str>) -> anyhow::Result<Occupancy> {
     let running = linux::examine_this_host().context("the running VMs cannot be read")?;
-    let mut occupancy = balancer_place::occupancy(&running, machine);
+    let mut occupancy = balancer_place::occupancy_without(&running, machine, |name| Some(name) == existing);
     if let Some(largest) = specs.iter().max_by_key(|spec| spec.memory) {
         qemu::set_aside(&mut occupancy, machine, largest);
     }

@@ -55,4 +55,17 @@ impl Definition {
         }
         Ok(CheckedDomain::new(machine, others, &self.text, &self.file)?.findings)
     }
+
+    /// Lines of a Proxmox VE configuration that bring the VM to its home, without those that it has already, and the `qm set` that
+    /// writes the same.
+    ///
+    /// # Errors
+    /// It is no such configuration, or no home can be named for the VM.
+    pub fn proxmox_numa_lines(&self, machine: &Machine, others: &Occupancy) -> Result<String, DomainError> {
+        if !self.of_proxmox {
+            let problem = "is no Proxmox VE configuration: `homenode check --cured` prints a domain with its homes";
+            return Err(DomainError { file: self.file.clone(), problem: problem.to_owned() });
+        }
+        proxmox::numa_lines(machine, others, &self.vm, &self.text, &self.file)
+    }
 }

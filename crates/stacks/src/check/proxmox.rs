@@ -4,7 +4,9 @@
 //! a `numaN` each socket is a virtual node that is bound to nothing. Snapshots (`[name]`) are other VMs.
 
 use crate::domain::DomainError;
-use judge::{Aspect, Binding, Change, Finding, GuestCpus, HugePages, Part, ShapedNode, ShapedVm, Spot, Spots};
+use judge::{
+    Aspect, Binding, Change, Finding, GuestCpus, HugePages, NoTarget, Part, Severity, ShapedNode, ShapedVm, Spot, Spots,
+};
 use scheduler::Occupancy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -188,35 +190,114 @@ pub(super) fn check(machine: &Machine, others: &Occupancy, vm: &ShapedVm, text: 
 
 /// The options of `qm set` that bring about a change; none where it is as Proxmox can have it already.
 fn words(change: &Change<'_>, text: &str, file: &str) -> Vec<String> {
+    settings(change, text, file).iter().map(Setting::option).collect()
+}
+
+/// A line of a configuration that becomes another one, or goes.
+struct Setting {
+    key: String,
+    /// `None`: the line goes.
+    value: Option<String>,
+}
+
+impl Setting {
+    fn new(key: impl Into<String>, value: impl ToString) -> Self {
+        Self { key: key.into(), value: Some(value.to_string()) }
+    }
+
+    fn option(&self) -> String {
+        match &self.value {
+            None => format!("--delete {}", self.key),
+            // The values with signs that mean something to a shell are those of several words.
+            Some(value) if value.contains('=') => format!("--{} '{value}'", self.key),
+            Some(value) => format!("--{} {value}", self.key),
+        }
+    }
+
+    fn line(&self) -> String {
+        match &self.value {
+            None => format!("# Take the line {} out.", self.key),
+            Some(value) => format!("{}: {value}", self.key),
+        }
+    }
+}
+
+/// What a change sets, without what the configuration has already.
+fn settings(change: &Change<'_>, text: &str, file: &str) -> Vec<Setting> {
     let (vm, target) = (change.vm(), change.target);
-    let mut words = Vec::new();
+    let mut settings = Vec::new();
     let guest = change.guest();
     if guest != vm.guest {
-        words.push(format!("--sockets {} --cores {}", guest.sockets, guest.cores * guest.threads));
+        settings.push(Setting::new("sockets", guest.sockets));
+        settings.push(Setting::new("cores", guest.cores * guest.threads));
     }
     let bindings = change.bindings();
     if !bindings.is_empty() {
-        words.push("--numa 1".to_owned());
+        settings.push(Setting::new("numa", 1));
     }
     for (id, mode, nodes) in &bindings {
         let Some(node) = target.nodes.iter().find(|node| node.id == *id) else { continue };
         let policy = if mode == "strict" { "bind" } else { mode };
         let list = |set: String| set.replace(',', ";");
         let (cpus, nodes) = (list(node.vcpus.to_string()), list(nodes.to_string()));
-        words.push(format!("--numa{id} 'cpus={cpus},hostnodes={nodes},memory={},policy={policy}'", node.memory.mib()));
+        let value = format!("cpus={cpus},hostnodes={nodes},memory={},policy={policy}", node.memory.mib());
+        settings.push(Setting::new(format!("numa{id}"), value));
     }
     let gone = vm.nodes.iter().filter(|node| target.reshaped && node.id as usize >= target.nodes.len());
-    words.extend(gone.map(|node| format!("--delete numa{}", node.id)));
+    settings.extend(gone.map(|node| Setting { key: format!("numa{}", node.id), value: None }));
     let pins = change.pins();
     let homes = target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
     let moves = !pins.vcpus.is_empty() || pins.emulator.is_some();
     if moves && vm.emulator.as_ref() != Some(&homes) {
-        words.push(format!("--affinity {homes}"));
+        settings.push(Setting::new("affinity", homes));
     }
     if change.changes_distances() && told(vm) != target.distances {
-        words.push(format!("--args '{}'", arguments(&target.distances, text, file)));
+        settings.push(Setting::new("args", arguments(&target.distances, text, file)));
     }
-    words
+    let lines = Lines::read(text, file);
+    let now = |setting: &Setting| lines.values.get(setting.key.as_str()).map(|(_, value)| (*value).to_owned());
+    settings.retain(|setting| setting.value.is_none() || now(setting) != setting.value);
+    settings
+}
+
+/// The configuration with these settings.
+fn with(settings: &[Setting], text: &str) -> String {
+    let own = text.lines().take_while(|line| !line.starts_with('['));
+    let key = |line: &str| line.split_once(':').map(|(key, _)| key.trim().to_owned());
+    let stays = |line: &&str| key(line).is_none_or(|key| settings.iter().all(|setting| setting.key != key));
+    let kept = own.filter(stays).map(str::to_owned);
+    kept.chain(settings.iter().map(Setting::line)).map(|line| line + "\n").collect()
+}
+
+/// Lines that bring a VM that exists to its home, with the `qm set` that writes the same, and what is still wrong with them.
+///
+/// # Errors
+/// No home can be named.
+pub(super) fn numa_lines(
+    machine: &Machine,
+    others: &Occupancy,
+    vm: &ShapedVm,
+    text: &str,
+    file: &str,
+) -> Result<String, DomainError> {
+    let aspects = BTreeSet::from([Aspect::Shape, Aspect::Home, Aspect::Topology, Aspect::Distances]);
+    let judgement = judge::definition(machine, others, vm);
+    let no_home = |error: NoTarget| DomainError { file: file.to_owned(), problem: error.to_string() };
+    let settings = settings(&judgement.try_change(&aspects).map_err(no_home)?, text, file);
+    let after = shaped(&with(&settings, text), file)?;
+    let mut written = format!("# VM {} on {}: ", excerpt(&vm.name), excerpt(&machine.name));
+    if settings.is_empty() {
+        written += "its configuration has all of its NUMA lines already.\n";
+    } else {
+        let options: Vec<String> = settings.iter().map(Setting::option).collect();
+        written += "the NUMA lines that its configuration lacks or has otherwise, and the command that writes them.\n";
+        written += &format!("# qm set {} {}\n", id_of(file), options.join(" "));
+    }
+    let left = judge::definition(machine, others, &after).findings;
+    let left = left.iter().filter(|finding| finding.severity > Severity::Note);
+    written.extend(left.map(|finding| format!("# WARNING: {}\n", finding.sentence)));
+    written.extend(settings.iter().map(|setting| setting.line() + "\n"));
+    Ok(written)
 }
 
 /// What the guest is told: 10 and 20 where nothing is written.

@@ -72,6 +72,8 @@ pub(super) struct Tracked {
     pub(super) allowed: Option<NodeSet>,
     /// CPUs that its cpuset allows.
     pub(super) allowed_cpus: Option<CpuSet>,
+    /// Nodes that these leave it to live on, where they are not all.
+    node_affinity: Option<NodeSet>,
     pub(super) mobility: Mobility,
     accounts: Accounts,
     affinities: BTreeMap<ClientId, AffinityOfThreads>,
@@ -98,6 +100,7 @@ impl Tracked {
             handle,
             allowed: None,
             allowed_cpus: None,
+            node_affinity: None,
             mobility: Mobility::Movable,
             accounts: Accounts::default(),
             affinities: BTreeMap::new(),
@@ -146,6 +149,7 @@ impl Tracked {
         let status = status(root, self.vm.key.pid);
         self.allowed = listed(&status, "Mems_allowed_list:");
         self.allowed_cpus = self.cgroup.path().and_then(|path| cgroup::cpus(root, path));
+        self.node_affinity = self.narrower_than(around.machine);
         self.summary = summary(&status);
         self.bound_anew = false;
         self.mobility = mobility::of(root, self, around);
@@ -218,7 +222,7 @@ impl Tracked {
         VmObservation {
             clients: observed,
             mobility: self.mobility.clone(),
-            node_affinity: self.narrower_than(around.machine),
+            node_affinity: self.node_affinity.clone(),
             uuid: self.vm.uuid.clone(),
             manager: self.vm.origin.manager,
             owner_uid: self.vm.owner_uid,

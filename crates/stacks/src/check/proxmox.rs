@@ -201,6 +201,7 @@ struct Setting {
 }
 
 impl Setting {
+    #[allow(clippy::needless_pass_by_value, reason = "a value is a number or a text at hand")]
     fn new(key: impl Into<String>, value: impl ToString) -> Self {
         Self { key: key.into(), value: Some(value.to_string()) }
     }

@@ -177,7 +177,7 @@ fn a_vm_of_two_nodes_stays_known_when_a_block_is_plugged_in() {
 
 /// The nice value of this process, which the VMs that it starts have too: field 19 of `stat` (proc(5)).
 fn own_nice() -> Option<i32> {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("/proc");
     stat.rsplit_once(')')?.1.split_whitespace().nth(16)?.parse().ok()
 }
 

@@ -239,7 +239,7 @@ impl<H: Host> Balancer<H> {
 }
 
 /// Nodes of the CPUs of a set.
-pub(crate) fn nodes_of(machine: &Machine, cpus: &CpuSet) -> NodeSet {
+fn nodes_of(machine: &Machine, cpus: &CpuSet) -> NodeSet {
     cpus.iter().filter_map(|cpu| machine.thread(cpu).map(|thread| thread.node)).collect::<NodeSet>()
 }
 

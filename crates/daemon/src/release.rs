@@ -1,12 +1,11 @@
 //! Undoing: every affinity that a balancer set is what it was before, unless somebody else changed it since.
 
-use crate::balancer::nodes_of;
 use crate::record::{ClientRecord, seen};
 use crate::{Balancer, DaemonError};
 use scheduler::balance::BalanceState;
 use scheduler::{Action, ActionError, ClientId, ClientObservation, Host, Observation, VmKey};
 use serde::Serialize;
-use topology::CpuSet;
+use topology::{CpuSet, NodeSet};
 
 /// What became of one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -81,8 +80,8 @@ impl<H: Host> Balancer<H> {
             Standing::Ours => {}
         }
         let to = record.before.clone();
-        let home = nodes_of(self.host.machine(), &to);
-        let action = Action::Bind { vm: vm.clone(), client, home, cpus: to.clone() };
+        // It had this affinity before, whatever its memory may do.
+        let action = Action::Bind { vm: vm.clone(), client, home: NodeSet::new(), cpus: to.clone() };
         Some(match self.host.carry_out(&action) {
             Ok(done) => Released::Undone { vm, client, to, because: done.because },
             Err(error) => Released::Failed { vm, client, error },

@@ -14,7 +14,7 @@ pub enum Action {
         vm: VmKey,
         /// The client.
         client: ClientId,
-        /// Its home: one node, or the fewest nearest ones where one does not fit.
+        /// Its home: one node, or the fewest nearest ones where one does not fit. Empty: none; it gets back what it had.
         home: NodeSet,
         /// The CPUs.
         cpus: CpuSet,

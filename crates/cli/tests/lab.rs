@@ -74,7 +74,7 @@ fn memory_and_threads_of_others_vms_are_moved() {
 }
 
 #[test]
-#[ignore = "long"]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn domains_are_bound_through_libvirt() {
     let test = "domains_are_bound_through_libvirt";
     let there = |directories: &[&str], name: &str| {
@@ -93,7 +93,7 @@ fn domains_are_bound_through_libvirt() {
 }
 
 #[test]
-#[ignore = "long"]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn printed_plans_make_vms_that_are_at_home() {
     passes("printed_plans_make_vms_that_are_at_home", Some("crates/cli/tests/lab/emit.sh"), &[], &[], 10);
 }

@@ -112,7 +112,7 @@ fn balancer(place: &Path, all: bool) -> Balancer<Files> {
 }
 
 #[test]
-#[ignore = "the process that the test below kills"]
+#[ignore = "no test but the process that the tests below start and kill"]
 fn the_balancer_that_is_killed() {
     let Some(place) = std::env::var_os(PLACE) else { return };
     let mut balancer = balancer(Path::new(&place), false);

@@ -33,7 +33,7 @@ fn lost(asked: &Value, understood: &Value, path: &str) -> Option<String> {
 
 /// One test, since the judge takes a while to make.
 #[test]
-#[ignore = "long"]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn kubevirt_s_own_type_understands_them_and_refuses_what_is_wrong() {
     let test = "kubevirt_s_own_type_understands_them_and_refuses_what_is_wrong";
     let Some(judge) = judge(test, "kubevirt") else { return };

@@ -72,7 +72,7 @@ fn wrong(right: &Value, from: &str, to: &str) -> Value {
 
 /// One test, since Nova takes seconds to load.
 #[test]
-#[ignore = "long"]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn nova_reads_the_plan_out_of_them_and_refuses_what_is_wrong() {
     let planned: Vec<Case> = CASES.iter().map(|(_, machine, spec)| Case::new(machine, spec)).collect();
     let mut cases: Vec<Value> = planned.iter().map(case).collect();

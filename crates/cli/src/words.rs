@@ -8,8 +8,8 @@ const PAGE: &str = include_str!("../../../docs/words.md");
 /// The glossary in lines of at most `width` characters: each word at the margin, what it means below.
 pub(crate) fn text(width: usize) -> String {
     let mut text = String::new();
-    for line in PAGE.lines() {
-        let plain = line.replace("**", "");
+    for paragraph in paragraphs(PAGE) {
+        let plain = paragraph.replace("**", "");
         let (indent, plain) = match plain.strip_prefix("- ") {
             Some(entry) => ("    ", entry.to_owned()),
             None => ("", plain.trim_start_matches("# ").to_owned()),
@@ -25,6 +25,19 @@ pub(crate) fn text(width: usize) -> String {
         }
     }
     text
+}
+
+/// Headings, entries, and other paragraphs as one line each; an empty line stays one.
+fn paragraphs(page: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for line in page.lines() {
+        let goes_on = !line.is_empty() && !line.starts_with(['-', '#']);
+        match all.last_mut().filter(|last| goes_on && !last.is_empty()) {
+            Some(last) => *last = format!("{last} {}", line.trim_start()),
+            None => all.push(line.to_owned()),
+        }
+    }
+    all
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `homenode run` and `homenode vm` as a user meets them, with a real QEMU. The firmware finds nothing to boot, and waits.
 
-use crate::common::{lacks, within_seconds};
+use crate::common::{lacks, left_in, within_seconds};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -100,8 +100,7 @@ fn a_killed_homenode_leaves_nothing() {
     signal(&child, libc::SIGKILL);
     child.wait().expect("the end");
     assert!(within_seconds(60, || qemu_of(&vm("kill")).is_none()), "a stray QEMU");
-    let left: Vec<_> = std::fs::read_dir(place.runtime()).expect("the runtime directory").collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(left_in(&place.runtime()), [""; 0]);
 }
 
 #[test]
@@ -159,7 +158,7 @@ fn a_background_vm_is_listed_refused_twice_and_stopped() {
     assert!(stopped.status.success(), "{}", stderr(&stopped));
     assert_eq!(qemu_of(&vm("daemon")), None);
     assert!(stdout(&place.output(&["vm", "list"])).contains("No VM runs"));
-    assert_eq!(std::fs::read_dir(place.runtime()).expect("the runtime directory").count(), 0);
+    assert_eq!(left_in(&place.runtime()), [""; 0]);
 }
 
 #[test]
@@ -243,7 +242,7 @@ fn a_signal_ends_a_check() {
     signal(&child, libc::SIGINT);
     assert_eq!(child.wait().expect("the end").code(), Some(1));
     assert!(within_seconds(60, || qemu_of(&name).is_none()), "a stray QEMU");
-    assert_eq!(std::fs::read_dir(place.runtime()).expect("the runtime directory").count(), 0);
+    assert_eq!(left_in(&place.runtime()), [""; 0]);
 }
 
 #[test]
@@ -295,7 +294,7 @@ fn a_console_that_cannot_be_written_is_bad_input_and_starts_nothing() {
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("console.path") && said.contains("irectory"), "{said}");
-        assert_eq!(std::fs::read_dir(place.runtime()).expect("the runtime directory").count(), 0);
+        assert_eq!(left_in(&place.runtime()), [""; 0]);
     }
 }
 
@@ -312,6 +311,23 @@ fn a_runtime_directory_that_cannot_be_used_is_named_once() {
             assert!(said.starts_with(&format!("homenode: cannot use {directory}")), "{said}");
             assert_eq!(said.matches("(os error").count(), usize::from(directory != "relative"), "{said}");
         }
+    }
+}
+
+#[test]
+fn a_home_directory_that_is_named_as_the_runtime_directory_keeps_its_folders() {
+    let place = Place::new();
+    let spec = place.spec(&vm("home"), "");
+    let home = place.path("home");
+    for folder in [".ssh", "documents"] {
+        std::fs::create_dir_all(home.join(folder)).expect("a folder");
+    }
+    for arguments in [&["vm", "list"][..], &["vm", "stop", "documents"], &["run", text(&spec)]] {
+        let output = place.homenode(arguments).env("HOMENODE_RUNTIME_DIR", &home).output().expect("homenode");
+        let said = stderr(&output);
+        assert!(said.contains("did not make"), "{said}");
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(home.join(".ssh").is_dir() && home.join("documents").is_dir());
     }
 }
 

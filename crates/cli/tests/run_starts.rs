@@ -1,7 +1,7 @@
 //! Starts of VMs that take their time, as a user, a signal or a kill meets them, with a real QEMU behind a door: a program that waits until the
 //! test lets it become QEMU stands for one that fills much memory.
 
-use crate::common::{homenode_in, lacks, said_in, within_seconds, write_script};
+use crate::common::{homenode_in, lacks, left_in, said_in, within_seconds, write_script};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -83,8 +83,7 @@ impl Place {
             words.iter().any(|word| word.starts_with(&format!("{vm},")))
         };
         let process = linux::process::all().expect("/proc").into_iter().find(names_it);
-        let files = std::fs::read_dir(self.runtime()).expect("the runtime directory").flatten();
-        let file = files.map(|entry| entry.file_name().to_string_lossy().into_owned()).next();
+        let file = left_in(&self.runtime()).into_iter().next();
         process.map(|pid| format!("process {pid}")).or(file)
     }
 

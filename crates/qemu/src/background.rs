@@ -6,7 +6,7 @@ use crate::command_line::{self, Channel, HostTraits, Wiring};
 use crate::process::{ErrorsTo, Process};
 use crate::qmp::Qmp;
 use crate::running::{Prepared, bring_home, explain, greeted, with_or_without_sandbox};
-use crate::runtime_dir::{RuntimeDir, VmDirectory};
+use crate::runtime_dir::{CONSOLE, MESSAGES, MONITOR, RuntimeDir, VmDirectory};
 use crate::state::{Phase, VmState};
 use crate::{CallOff, ConsoleTo, Launch, QemuError, Residence};
 use linux::process::Identity;
@@ -18,9 +18,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-const MONITOR: &str = "monitor";
-const CONSOLE: &str = "console";
-const MESSAGES: &str = "messages";
 /// How long QEMU may take to end once it was told to quit.
 const QUIT: Duration = Duration::from_secs(5);
 /// How long a process that homenode forked may take to become QEMU, until when nothing tells that it is one, and one that has ended to let its
@@ -164,13 +161,14 @@ fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, Qem
     let Some(locked) = locked else { return Ok(None) };
     let words = std::fs::read_to_string(path.join(MESSAGES)).unwrap_or_default();
     let state = VmState::read(&path).ok();
-    locked.remove().map_err(QemuError::io(name, format!("remove {}", path.display())))?;
+    let gone = locked.remove().map_err(QemuError::io(name, format!("remove {}", path.display())))?;
     // Without a record it is one that somebody only began to start.
     let Some(state) = state else { return Ok(None) };
     let last = words.lines().next_back().map(|line| format!(" QEMU's last words: {line}"));
     let silent = || state.oom_kills.since().map(|why| format!(" QEMU said nothing; since its start {why}."));
     let said = last.or_else(silent).unwrap_or_default();
-    Ok(Some(format!("VM {name} has ended; what it left was removed.{said}")))
+    let kept = if gone { String::new() } else { format!(" {} has files of others; they stay.", path.display()) };
+    Ok(Some(format!("VM {name} has ended; what it left was removed.{kept}{said}")))
 }
 
 /// Ends the QEMU of a VM whose start was cut short by a kill of homenode: it waits, paused, for a `cont` that will never come.

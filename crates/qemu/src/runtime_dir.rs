@@ -1,17 +1,40 @@
 //! The directory that holds what background VMs need while they run, and the locks that keep two starts apart.
+//!
+//! **Problem.** What dead VMs left is removed from here, perhaps by root. A wrong name in the environment, or another user's link in a place that
+//! all may write to, must not make homenode remove, or believe, what it did not make.
+//!
+//! **Rule.** A directory is used only if it is ours, nobody else may write to it, it is no link, and homenode made it: it bears the mark
+//! ([`MARK`]), or was empty and gets it. Of a VM's directory only files that homenode writes are removed, one by one by their names; what else is
+//! there stays, and the directory with it.
+//!
+//! **Example.** `HOMENODE_RUNTIME_DIR=$HOME homenode vm list` is refused: the home directory has files and no mark.
 
 use crate::reservation::{self, Reservation, Reserved};
-use crate::{QemuError, footprint};
+use crate::{QemuError, footprint, state};
+use linux::sys::OPEN_NO_LINK;
 use scheduler::{Observation, Plan};
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, DirEntry, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Names another directory than the default.
 pub const DIRECTORY_VARIABLE: &str = "HOMENODE_RUNTIME_DIR";
+
+/// The file that says that homenode made a runtime directory. No VM's name begins with a dot.
+const MARK: &str = ".homenode-runtime";
+
+/// What a VM's directory may have in it: all that is ever removed from there. The record is last: a removal that is cut short is known as one.
+const FILES_OF_A_VM: [&str; 5] = [MONITOR, CONSOLE, MESSAGES, state::UNFINISHED, state::FILE];
+
+/// QEMU's monitor, a socket.
+pub(crate) const MONITOR: &str = "monitor";
+/// The guest's console, a socket.
+pub(crate) const CONSOLE: &str = "console";
+/// What QEMU wrote to its standard error.
+pub(crate) const MESSAGES: &str = "messages";
 
 /// How often somebody who waits for the placement lock looks: planning takes milliseconds.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -71,10 +94,7 @@ impl RuntimeDir {
             return Err(fail(io::Error::other("the path is relative")));
         }
         DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(fail)?;
-        // Somebody else's directory in a place that all may write to could hand us their sockets.
-        if path.metadata().map_err(fail)?.uid() != linux::sys::effective_user_id() {
-            return Err(fail(io::Error::other("it belongs to another user")));
-        }
+        make_ours(&path).map_err(fail)?;
         Ok(Self(path))
     }
 
@@ -119,11 +139,56 @@ impl RuntimeDir {
 
     /// Names of the VMs that have a directory.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
-        let directories = std::fs::read_dir(&self.0)?.flatten().filter(|entry| entry.path().is_dir());
+        // The type of the entry itself: a link to a directory is none.
+        let is_directory = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let directories = std::fs::read_dir(&self.0)?.flatten().filter(is_directory);
         let mut names: Vec<String> = directories.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.retain(|name| crate::running::check_name(name).is_ok());
         names.sort_unstable();
         Ok(names)
     }
+}
+
+/// Makes sure that a directory which is there is ours and was made by homenode.
+fn make_ours(path: &Path) -> io::Result<()> {
+    let seen = path.symlink_metadata()?;
+    let us = linux::sys::effective_user_id();
+    let problem = if seen.is_symlink() {
+        // In a place that all may write to, another user could lead us to any directory of ours.
+        Some("it is a link; name the directory that it leads to".to_owned())
+    } else if !seen.is_dir() {
+        Some("it is not a directory".to_owned())
+    } else if seen.uid() != us {
+        // It could hand us its owner's sockets.
+        Some("it belongs to another user".to_owned())
+    } else if seen.mode() & 0o022 != 0 {
+        Some(format!("others may write to it (mode {:o}); chmod go-w it", seen.mode() & 0o7777))
+    } else {
+        None
+    };
+    if let Some(problem) = problem {
+        return Err(io::Error::other(problem));
+    }
+    let mark = path.join(MARK);
+    let is_marked = || mark.symlink_metadata().is_ok_and(|mark| mark.is_file() && mark.uid() == us);
+    if is_marked() {
+        return Ok(());
+    }
+    // Another homenode may have made it, marked it and used it between the two looks.
+    if std::fs::read_dir(path)?.next().is_some() && !is_marked() {
+        let problem = format!(
+            "it has files that homenode did not make (no {MARK} is there); name an empty directory or none yet"
+        );
+        return Err(io::Error::other(problem));
+    }
+    File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(OPEN_NO_LINK)
+        .open(&mark)
+        .map(drop)
 }
 
 /// The directory of one VM, locked: by us while it is started or cleaned up, by its QEMU as long as that lives.
@@ -154,21 +219,30 @@ impl VmDirectory {
 
     /// Locks a directory that is there; `None` if its QEMU lives. `NotFound` if it went away meanwhile.
     pub(crate) fn lock_existing(path: &Path) -> io::Result<Option<Self>> {
-        let lock = File::open(path)?;
+        let lock = File::options().read(true).custom_flags(OPEN_NO_LINK).open(path)?;
         if !linux::sys::try_lock(&lock)? {
             return Ok(None);
         }
         // The lock may be on a directory that was removed, with another in its place.
-        let (ours, now) = (lock.metadata()?, path.metadata()?);
+        let (ours, now) = (lock.metadata()?, path.symlink_metadata()?);
         if (ours.dev(), ours.ino()) != (now.dev(), now.ino()) {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(Some(Self { path: path.to_owned(), lock }))
     }
 
-    /// Removes all its files, and itself.
-    pub(crate) fn remove(self) -> io::Result<()> {
-        std::fs::remove_dir_all(&self.path)
+    /// Removes what homenode wrote there, and the directory if nothing else is in it: says whether it has gone.
+    pub(crate) fn remove(self) -> io::Result<bool> {
+        for name in FILES_OF_A_VM {
+            match std::fs::remove_file(self.path.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        match std::fs::remove_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
+            removed => removed.map(|()| true),
+        }
     }
 }
 
@@ -201,6 +275,55 @@ mod tests {
         drop(copy);
         VmDirectory::lock_existing(&path).unwrap().unwrap().remove().unwrap();
         assert!(!path.exists());
+    }
+
+    fn names_in(path: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(path).unwrap().flatten();
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_directory_that_homenode_did_not_make_is_refused_and_stays_as_it_is() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().join("home");
+        std::fs::create_dir_all(home.join(".ssh")).unwrap();
+        std::fs::create_dir_all(home.join("documents")).unwrap();
+        let (link, open, empty) = (root.path().join("link"), root.path().join("open"), root.path().join("empty"));
+        std::os::unix::fs::symlink(&home, &link).unwrap();
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        for (path, words) in [(&home, "did not make"), (&link, "it is a link"), (&open, "mode 777")] {
+            let error = RuntimeDir::at(path.clone()).unwrap_err();
+            let said = std::error::Error::source(&error).map_or(error.to_string(), |cause| format!("{error}: {cause}"));
+            assert!(said.contains(words), "{said}");
+        }
+        assert_eq!(names_in(&home), [".ssh", "documents"]);
+        std::fs::create_dir(&empty).unwrap();
+        for _ in 0..2 {
+            RuntimeDir::at(empty.clone()).unwrap();
+            assert_eq!(names_in(&empty), [MARK]);
+        }
+    }
+
+    #[test]
+    fn only_what_homenode_wrote_is_removed_and_links_are_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = RuntimeDir::at(root.path().join("run")).unwrap();
+        let kept = root.path().join("kept");
+        std::fs::create_dir(&kept).unwrap();
+        std::fs::write(kept.join(state::FILE), "{}").unwrap();
+        std::os::unix::fs::symlink(&kept, directory.of_vm("link")).unwrap();
+        let own = directory.of_vm("own");
+        std::fs::create_dir(&own).unwrap();
+        std::fs::write(own.join(MESSAGES), "").unwrap();
+        std::fs::write(own.join("disk.img"), "").unwrap();
+        assert_eq!(directory.names().unwrap(), ["own"]);
+        assert!(VmDirectory::lock_existing(&directory.of_vm("link")).is_err());
+        assert!(!VmDirectory::lock_existing(&own).unwrap().unwrap().remove().unwrap());
+        assert_eq!((names_in(&own), names_in(&kept)), (vec!["disk.img".into()], vec![state::FILE.into()]));
     }
 
     #[test]

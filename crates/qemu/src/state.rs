@@ -8,7 +8,10 @@ use std::io;
 use std::path::Path;
 use topology::{Bytes, NodeSet};
 
-const FILE: &str = "state.json";
+/// The record, in a VM's directory.
+pub(crate) const FILE: &str = "state.json";
+/// The record while it is written.
+pub(crate) const UNFINISHED: &str = "state.json.new";
 
 /// How far a start has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +85,7 @@ impl VmState {
 
     /// Writes the record; a reader sees the old one or the new one, never a part.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), QemuError> {
-        let (path, new) = (directory.join(FILE), directory.join("state.json.new"));
+        let (path, new) = (directory.join(FILE), directory.join(UNFINISHED));
         let write = || {
             std::fs::write(&new, serde_json::to_vec_pretty(self)?)?;
             std::fs::rename(&new, &path)

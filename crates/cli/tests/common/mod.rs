@@ -116,6 +116,13 @@ impl Drop for PausedVm {
     }
 }
 
+/// What VMs left in a runtime directory; its own mark is not theirs.
+pub(crate) fn left_in(runtime: &std::path::Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(runtime) else { return Vec::new() };
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name != ".homenode-runtime").collect()
+}
+
 /// homenode with a runtime directory of its own.
 pub(crate) fn homenode_in(runtime: &std::path::Path, arguments: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_homenode"));

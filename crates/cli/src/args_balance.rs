@@ -1,6 +1,7 @@
 //! Arguments of the commands that keep VMs at home.
 
 use crate::args_source::SourceArguments;
+use anyhow::bail;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -110,9 +111,9 @@ pub(crate) struct DoctorArguments {
     pub(crate) json: bool,
 }
 
-fn interval(text: &str) -> Result<f64, String> {
+fn interval(text: &str) -> anyhow::Result<f64> {
     match text.parse() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("expected seconds from 0.1 to 3600".to_owned()),
+        _ => bail!("expected seconds from 0.1 to 3600"),
     }
 }

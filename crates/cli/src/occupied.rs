@@ -8,6 +8,7 @@
 //! `homenode plan vm.toml --on node7.xml --occupied node7-runs.xml`.
 
 use crate::failure::bad_input;
+use anyhow::bail;
 use scheduler::{Observation, Occupancy};
 use serde::Deserialize;
 use std::path::Path;
@@ -51,7 +52,7 @@ pub(crate) fn read(path: &Path, machine: &mut Machine) -> anyhow::Result<Occupan
     if top.format != "homenode.top" || top.version != VERSION {
         return Err(fail(format!("it is {} of version {}. {}", top.format, top.version, valid())));
     }
-    of_observation(&top.observation, machine).map_err(fail)
+    of_observation(&top.observation, machine).map_err(|error| fail(error.to_string()))
 }
 
 fn valid() -> String {
@@ -83,10 +84,10 @@ fn of_domains(text: &str, shown: &str, machine: &Machine) -> anyhow::Result<Occu
     Ok(Occupancy::of_observation(&libvirt::remote::of_definitions(machine, domains), machine))
 }
 
-fn of_observation(observation: &Observation, machine: &mut Machine) -> Result<Occupancy, String> {
+fn of_observation(observation: &Observation, machine: &mut Machine) -> anyhow::Result<Occupancy> {
     let unknown = observation.nodes.keys().find(|&&node| machine.node(node).is_none());
     if let Some(node) = unknown {
-        return Err(format!("it has a node {node}, and {} has none: it is of another machine", machine.name));
+        bail!("it has a node {node}, and {} has none: it is of another machine", machine.name);
     }
     for node in &mut machine.nodes {
         let free = observation.nodes.get(&node.id).and_then(|seen| seen.memory_free);

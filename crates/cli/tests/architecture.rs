@@ -176,6 +176,30 @@ fn a_crate_has_one_test_program_of_all_its_files() {
     }
 }
 
+/// What a caller can tell apart is an error of the crate; what is printed is the program's to print.
+#[test]
+fn errors_have_types_and_libraries_print_nothing() {
+    let programs = [crates().join("cli"), crates().join("guest"), crates().join("properties")];
+    let in_src = |path: &PathBuf| path.components().any(|part| part.as_os_str() == "src") && !is_test(path);
+    for path in all_rust_files().into_iter().filter(in_src) {
+        let text = fs::read_to_string(&path).expect("a source file");
+        let own = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let code = || own.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let found = code().find(|line| line.contains("Result<") && line.contains(", String>"));
+        assert!(found.is_none(), "{}: {found:?}: an error is a type of its crate", path.display());
+        let prints = |line: &&str| ["println!", "print!", "dbg!"].iter().any(|print| line.contains(print));
+        if !programs.iter().any(|program| path.starts_with(program)) {
+            let found = code().find(prints);
+            assert!(found.is_none(), "{}: {found:?}: a library prints nothing", path.display());
+        }
+    }
+}
+
+/// Whether all of a file is tests.
+fn is_test(path: &Path) -> bool {
+    path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| stem.ends_with("tests"))
+}
+
 #[test]
 fn pure_crates_name_nothing_impure() {
     for name in PURE {

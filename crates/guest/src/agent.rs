@@ -37,7 +37,7 @@ pub(crate) fn serve(
     let lines = read_lines(input, lost);
     let mut job = None;
     while let Ok(line) = lines.recv() {
-        let message = match line.and_then(|line| serde_json::from_slice(&line).map_err(|error| error.to_string())) {
+        let message = match line.and_then(|line| Ok(serde_json::from_slice(&line)?)) {
             Ok(message) => message,
             Err(reason) => {
                 let message = format!("that is no message of this protocol: {reason}");
@@ -112,7 +112,7 @@ fn send(output: &mut impl Write, message: &FromAgent) -> anyhow::Result<()> {
 fn read_lines(
     input: impl Read + Send + 'static,
     lost: impl FnOnce() + Send + 'static,
-) -> Receiver<Result<Vec<u8>, String>> {
+) -> Receiver<anyhow::Result<Vec<u8>>> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {
         let mut input = BufReader::new(input);
@@ -123,7 +123,7 @@ fn read_lines(
                 Ok(_) if line.iter().all(u8::is_ascii_whitespace) => {}
                 Ok(_) if line.len() as u64 == LONGEST_LINE_BYTES => {
                     // The rest of such a line cannot be told from a new one.
-                    let _ = sender.send(Err("a line is over 1 MiB".to_owned()));
+                    let _ = sender.send(Err(anyhow::anyhow!("a line is over 1 MiB")));
                     return lost();
                 }
                 // The receiver is gone only when the agent has finished.

@@ -88,7 +88,7 @@ fn placement(
     cpu_node: Option<u32>,
     memory_node: Option<u32>,
 ) -> anyhow::Result<Arc<dyn Placement>> {
-    let cpus = cpu_sets(machine, pinning, threads, cpu_node.map(NodeId)).map_err(anyhow::Error::msg)?;
+    let cpus = cpu_sets(machine, pinning, threads, cpu_node.map(NodeId))?;
     Ok(Arc::new(LinuxPlacement { cpus, memory_node: memory_node.map(NodeId) }))
 }
 

@@ -1,5 +1,6 @@
 //! Which CPUs each thread of a workload runs on. Pure.
 
+use anyhow::bail;
 use std::collections::BTreeMap;
 use topology::{CpuId, CpuSet, HardwareThread, Machine, NodeId};
 use workloads::protocol::Pinning;
@@ -11,11 +12,11 @@ pub(crate) fn cpu_sets(
     pinning: Pinning,
     threads: usize,
     cpu_node: Option<NodeId>,
-) -> Result<Option<Vec<CpuSet>>, String> {
+) -> anyhow::Result<Option<Vec<CpuSet>>> {
     let usable: Vec<&HardwareThread> =
         machine.usable_threads().filter(|thread| cpu_node.is_none_or(|node| thread.node == node)).collect();
     if usable.is_empty() {
-        return Err(no_cpus(machine, cpu_node));
+        bail!(no_cpus(machine, cpu_node));
     }
     let order = match pinning {
         Pinning::None => {
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn without_pinning_only_a_node_binds() {
-        assert_eq!(cpu_sets(&machine(), Pinning::None, 2, None), Ok(None));
+        assert_eq!(cpu_sets(&machine(), Pinning::None, 2, None).unwrap(), None);
         assert_eq!(order(&machine(), Pinning::None, 2, Some(1)), ["8-15", "8-15"]);
     }
 
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_node_without_cpus_is_refused_with_those_that_have_some() {
-        let error = cpu_sets(&machine(), Pinning::None, 1, Some(NodeId(7))).unwrap_err();
+        let error = cpu_sets(&machine(), Pinning::None, 1, Some(NodeId(7))).unwrap_err().to_string();
         assert!(error.contains("7") && error.contains("0-1"), "{error}");
     }
 }

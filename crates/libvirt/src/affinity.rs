@@ -36,26 +36,55 @@ pub fn affinity_manager_within(limit: Duration) -> AffinityManager {
         if !is_managed(vm.origin.manager) {
             return None;
         }
-        let uri = match Facts::read(vm).uri() {
-            Ok(uri) => uri,
-            Err(why) => return Some(Err(why)),
-        };
         let mut silent = silent.lock().unwrap_or_else(PoisonError::into_inner);
-        if silent.get(&uri).is_some_and(|since| since.elapsed() < REST) {
-            return Some(Err(format!("libvirt at {uri} did not answer in time within the last {} s", REST.as_secs())));
+        Some(bind(vm, vcpus, cpus, limit, &mut silent).map_err(Into::into))
+    })
+}
+
+/// Why vCPUs were not bound through libvirt.
+#[derive(Debug, thiserror::Error)]
+enum NotBound {
+    #[error("its libvirt is in a container with it, out of reach")]
+    InContainer,
+    #[error("which libvirt has it cannot be told")]
+    Unknown,
+    #[error("the path of its libvirt's socket cannot be part of a URI: {0}")]
+    Socket(String),
+    #[error("its command line has no UUID, so that libvirt cannot be asked for it")]
+    Unnamed,
+    #[error("libvirt at {0} did not answer in time within the last {rest} s", rest = REST.as_secs())]
+    Silent(String),
+    #[error("libvirt at {uri} gave no answer within {seconds} s")]
+    Timeout { uri: String, seconds: u64 },
+    #[error(
+        "libvirt at {uri} does not answer: {words}; start it (systemctl start libvirtd.socket, or virtqemud.socket)"
+    )]
+    NoDaemon { uri: String, words: String },
+    #[error(transparent)]
+    Libvirt(LibvirtError),
+}
+
+/// Through the libvirt that has the VM; one that gives no answer is noted in `silent`.
+fn bind(
+    vm: &RunningVm,
+    vcpus: &[u32],
+    cpus: &CpuSet,
+    limit: Duration,
+    silent: &mut BTreeMap<String, Instant>,
+) -> Result<(), NotBound> {
+    let uri = Facts::read(vm).uri()?;
+    if silent.get(&uri).is_some_and(|since| since.elapsed() < REST) {
+        return Err(NotBound::Silent(uri));
+    }
+    let uuid = vm.uuid.as_deref().ok_or(NotBound::Unnamed)?;
+    let libvirt = Connection::new(Some(&uri)).with_limit(limit);
+    pin(&libvirt, uuid, vcpus, cpus).map_err(|error| match error {
+        LibvirtError::Timeout { seconds, .. } => {
+            silent.insert(uri.clone(), Instant::now());
+            NotBound::Timeout { uri, seconds }
         }
-        let pinned = pin(&Connection::new(Some(&uri)).with_limit(limit), vm.uuid.as_deref(), vcpus, cpus);
-        Some(pinned.map_err(|error| match error {
-            Pinning::Unnamed => "its command line has no UUID, so that libvirt cannot be asked for it".to_owned(),
-            Pinning::Libvirt(LibvirtError::Timeout { seconds, .. }) => {
-                silent.insert(uri.clone(), Instant::now());
-                format!("libvirt at {uri} gave no answer within {seconds} s")
-            }
-            Pinning::Libvirt(LibvirtError::NoDaemon { words, .. }) => {
-                format!("libvirt at {uri} does not answer: {words}; start it (systemctl start libvirtd.socket, or virtqemud.socket)")
-            }
-            Pinning::Libvirt(error) => error.to_string(),
-        }))
+        LibvirtError::NoDaemon { words, .. } => NotBound::NoDaemon { uri, words },
+        error => NotBound::Libvirt(error),
     })
 }
 
@@ -96,21 +125,14 @@ fn is_managed(manager: Manager) -> bool {
     matches!(manager, Manager::Libvirt | Manager::Openstack | Manager::Kubevirt)
 }
 
-enum Pinning {
-    Unnamed,
-    Libvirt(LibvirtError),
-}
-
 /// All vCPUs in one run of `virsh`. The domain is named by its UUID: names are used again.
-fn pin(libvirt: &Connection, uuid: Option<&str>, vcpus: &[u32], cpus: &CpuSet) -> Result<(), Pinning> {
-    let uuid = uuid.ok_or(Pinning::Unnamed)?;
+fn pin(libvirt: &Connection, uuid: &str, vcpus: &[u32], cpus: &CpuSet) -> Result<(), LibvirtError> {
     let command = |vcpu: &u32| {
         let (vcpu, cpus) = (vcpu.to_string(), cpus.to_string());
         ["vcpupin", "--domain", uuid, "--vcpu", &vcpu, "--cpulist", &cpus, "--live"].map(str::to_owned).to_vec()
     };
     let commands: Vec<Vec<String>> = vcpus.iter().map(command).collect();
-    let answers = libvirt.ask_all(&commands).map_err(Pinning::Libvirt)?;
-    answers.into_iter().try_for_each(|answer| answer.map(drop).map_err(Pinning::Libvirt))
+    libvirt.ask_all(&commands)?.into_iter().try_for_each(|answer| answer.map(drop))
 }
 
 /// What tells which libvirt has a VM.
@@ -146,17 +168,17 @@ impl Facts {
         }
     }
 
-    /// The URI of its libvirt; a sentence where that cannot be reached from here.
-    fn uri(&self) -> Result<String, String> {
+    /// The URI of its libvirt.
+    fn uri(&self) -> Result<String, NotBound> {
         if self.manager == Manager::Kubevirt || self.in_container {
-            return Err("its libvirt is in a container with it, out of reach".to_owned());
+            return Err(NotBound::InContainer);
         }
         let directory = match &self.pid_file {
             Some(file) => service_directory(file),
             None if self.is_system => Some(PathBuf::from(SYSTEM)),
             None => self.user.map(|user| PathBuf::from(format!("/run/user/{user}/libvirt"))),
         };
-        let directory = directory.ok_or("which libvirt has it cannot be told")?;
+        let directory = directory.ok_or(NotBound::Unknown)?;
         if directory == Path::new(SYSTEM) {
             return Ok("qemu:///system".to_owned());
         }
@@ -164,7 +186,7 @@ impl Facts {
         let socket = socket.to_string_lossy().into_owned();
         // Other letters would have to be written as numbers in a URI; no runtime directory has them.
         if !socket.chars().all(|letter| letter.is_ascii_alphanumeric() || "/._-".contains(letter)) {
-            return Err(format!("the path of its libvirt's socket cannot be part of a URI: {socket}"));
+            return Err(NotBound::Socket(socket));
         }
         Ok(format!("qemu+unix:///session?socket={socket}"))
     }
@@ -256,7 +278,7 @@ mod tests {
         let system = Facts { is_system: true, ..facts("") };
         assert_eq!(system.uri().unwrap(), "qemu:///system");
         assert_eq!(facts("").uri().unwrap(), "qemu+unix:///session?socket=/run/user/1000/libvirt/libvirt-sock");
-        assert!(Facts { user: None, ..facts("") }.uri().unwrap_err().contains("cannot be told"));
+        assert!(Facts { user: None, ..facts("") }.uri().unwrap_err().to_string().contains("cannot be told"));
     }
 
     #[test]
@@ -279,9 +301,9 @@ mod tests {
     #[test]
     fn a_libvirt_in_a_container_is_out_of_reach() {
         let contained = Facts { in_container: true, ..facts("/run/libvirt/qemu/web.pid") };
-        assert!(contained.uri().unwrap_err().contains("container"));
+        assert!(contained.uri().unwrap_err().to_string().contains("container"));
         let kubevirt = Facts { manager: Manager::Kubevirt, ..facts("/run/libvirt/qemu/web.pid") };
-        assert!(kubevirt.uri().unwrap_err().contains("container"));
-        assert!(facts("/tmp/a&b/libvirt/qemu/run/web.pid").uri().unwrap_err().contains("a&b"));
+        assert!(kubevirt.uri().unwrap_err().to_string().contains("container"));
+        assert!(facts("/tmp/a&b/libvirt/qemu/run/web.pid").uri().unwrap_err().to_string().contains("a&b"));
     }
 }

@@ -30,6 +30,12 @@ pub enum LinuxError {
         /// Why.
         source: io::Error,
     },
+    /// Where a VM's memory is in QEMU's address space cannot be told, or not by this user.
+    #[error("where its memory is in QEMU's address space cannot be told, or not by this user")]
+    NoRegions,
+    /// A kernel that was built without `CONFIG_NUMA`.
+    #[error("this kernel has no numa_maps")]
+    NoNumaMaps,
     /// The machine cannot be read.
     #[error("{0}")]
     Machine(String),

@@ -183,7 +183,7 @@ fn what_libvirt_would_refuse_is_refused_with_its_place() {
 }
 
 fn refused(text: &str) -> String {
-    parse(text, "x.xml").expect_err("hostile").problem
+    parse(text, "x.xml").expect_err("hostile").to_string()
 }
 
 #[test]

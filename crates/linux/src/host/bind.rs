@@ -53,7 +53,7 @@ impl Actor<'_> {
                 Some(bound) => return Ok(done(&bound, cpus, None)),
                 None => Some("its manager said that it was done, and it was not".to_owned()),
             },
-            Some(Err(why)) => Some(why),
+            Some(Err(why)) => Some(why.to_string()),
         };
         let error = match (binding::bind_threads(pid, threads, cpus), &refused) {
             (Ok(Bound { narrowed: Some(now) }), Some(why)) => {

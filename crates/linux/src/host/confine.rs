@@ -2,6 +2,7 @@
 
 use super::act::Actor;
 use crate::cgroup::{self, VmCgroup};
+use crate::error::LinuxError;
 use crate::memory::{Mapping, mappings_in, policy_nodes};
 use crate::root::Root;
 use crate::vm::VmClient;
@@ -11,18 +12,14 @@ use topology::{Bytes, NodeSet};
 /// Memory of QEMU's own that the kernel may move at once when a cpuset is written.
 const MOST_AWAY: Bytes = Bytes::from_mib(16);
 
-/// What the kernel says about a client's memory; the reason, as a sentence, where it does not.
-pub(super) fn client_mappings(root: &Root, pid: u32, client: &VmClient) -> Result<Vec<Mapping>, String> {
+/// What the kernel says about a client's memory.
+pub(super) fn client_mappings(root: &Root, pid: u32, client: &VmClient) -> Result<Vec<Mapping>, LinuxError> {
     if client.regions.is_empty() {
-        return Err("where its memory is in QEMU's address space cannot be told, or not by this user".to_owned());
+        return Err(LinuxError::NoRegions);
     }
     let mut found = Vec::new();
     for region in &client.regions {
-        match mappings_in(root, pid, &region.addresses) {
-            Ok(Some(mappings)) => found.extend(mappings),
-            Ok(None) => return Err("this kernel has no numa_maps".to_owned()),
-            Err(error) => return Err(error.to_string()),
-        }
+        found.extend(mappings_in(root, pid, &region.addresses)?.ok_or(LinuxError::NoNumaMaps)?);
     }
     Ok(found)
 }
@@ -46,9 +43,7 @@ impl Actor<'_> {
             let reason = format!("its cpuset allows nodes {allowed}, and widening it sends bound memory elsewhere");
             return fail(self, reason);
         }
-        if let Err(reason) = self.foresee(&allowed, nodes) {
-            return fail(self, reason);
-        }
+        self.foresee(&operation, &allowed, nodes)?;
         if let Err(error) = cgroup::set_memory_nodes(self.root, &path, nodes) {
             return match error.kind() {
                 std::io::ErrorKind::PermissionDenied => Err(ActionError::Permission {
@@ -67,24 +62,24 @@ impl Actor<'_> {
     }
 
     /// Whether writing the cpuset would leave memory and policy together, and would not move much by itself.
-    fn foresee(&self, allowed: &NodeSet, nodes: &NodeSet) -> Result<(), String> {
+    fn foresee(&self, operation: &str, allowed: &NodeSet, nodes: &NodeSet) -> Result<(), ActionError> {
+        let fail = |reason: String| self.failed(operation, reason);
         for client in &self.tracked.vm.clients {
-            for mapping in client_mappings(self.root, self.tracked.vm.key.pid, client)? {
+            let mappings = client_mappings(self.root, self.tracked.vm.key.pid, client);
+            for mapping in mappings.map_err(|error| fail(error.to_string()))? {
                 let bytes = |(_, pages): (_, &u64)| Bytes(pages * mapping.page_size.0);
                 let outside = |set: &NodeSet| -> Bytes {
                     mapping.pages.iter().filter(|(node, _)| !set.contains(**node)).map(bytes).sum()
                 };
                 if outside(nodes) > MOST_AWAY {
-                    return Err(format!("{} of its memory are on other nodes: move them first", outside(nodes)));
+                    return Err(fail(format!("{} of its memory are on other nodes: move them first", outside(nodes))));
                 }
                 let Some(bound) = policy_nodes(&mapping.policy) else { continue };
                 let after = rebound(&bound, allowed, nodes);
                 let is_file = client.regions.iter().any(|region| region.kind == crate::vm::RegionKind::Memfd);
                 if !is_file && outside(&after) > MOST_AWAY {
-                    return Err(format!(
-                        "the kernel would make {} into {after}, where its memory is not",
-                        mapping.policy
-                    ));
+                    let policy = &mapping.policy;
+                    return Err(fail(format!("the kernel would make {policy} into {after}, where its memory is not")));
                 }
             }
         }

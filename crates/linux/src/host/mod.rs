@@ -33,8 +33,9 @@ use tracked::{Around, Tracked};
 pub type VcpuSource = Box<dyn Fn(&VmKey) -> Option<BTreeMap<u32, u32>> + Send>;
 
 /// Lets vCPUs (by index) of a VM run on certain CPUs only through the program that manages the VM, so that what it says of the VM stays
-/// true. `None`: nobody manages it. An error is a sentence: why it was not done. Called in the balancer's loop: must not wait for long.
-pub type AffinityManager = Box<dyn Fn(&RunningVm, &[u32], &CpuSet) -> Option<Result<(), String>> + Send>;
+/// true. `None`: nobody manages it. Called in the balancer's loop: must not wait for long.
+pub type AffinityManager =
+    Box<dyn Fn(&RunningVm, &[u32], &CpuSet) -> Option<Result<(), Box<dyn std::error::Error>>> + Send>;
 
 /// What a program that looks again and again had best give [`HostOptions::newcomers_within`]: with the first estimate of their memory, and the
 /// look at a hundred VMs that are known, a look stays under 20 ms.

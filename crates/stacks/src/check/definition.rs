@@ -1,7 +1,7 @@
 //! A definition of a VM in the language of a stack that has VMs.
 
 use super::{CheckedDomain, proxmox, shaped};
-use crate::domain::{self, DomainError};
+use crate::domain::{self, DomainError, Problem};
 use judge::{Finding, ShapedVm};
 use scheduler::Occupancy;
 use topology::Machine;
@@ -63,8 +63,7 @@ impl Definition {
     /// It is no such configuration, or no home can be named for the VM.
     pub fn proxmox_numa_lines(&self, machine: &Machine, others: &Occupancy) -> Result<String, DomainError> {
         if !self.of_proxmox {
-            let problem = "is no Proxmox VE configuration: `homenode check --cured` prints a domain with its homes";
-            return Err(DomainError { file: self.file.clone(), problem: problem.to_owned() });
+            return Err(DomainError::new(&self.file, Problem::NotProxmox));
         }
         proxmox::numa_lines(machine, others, &self.vm, &self.text, &self.file)
     }

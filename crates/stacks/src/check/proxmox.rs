@@ -3,7 +3,7 @@
 //! What it says is read as qemu-server 9.2 carries it out: `affinity` holds for the whole process, `numaN` counts with `numa: 1` only, and without
 //! a `numaN` each socket is a virtual node that is bound to nothing. Snapshots (`[name]`) are other VMs.
 
-use crate::domain::DomainError;
+use crate::domain::{DomainError, Problem};
 use judge::{
     Aspect, Binding, Change, Finding, GuestCpus, HugePages, NoTarget, Part, Severity, ShapedNode, ShapedVm, Spot, Spots,
 };
@@ -46,8 +46,8 @@ impl<'a> Lines<'a> {
 
     fn wrong(&self, key: &str, valid: &str) -> DomainError {
         let (line, value) = self.values.get(key).copied().unwrap_or_default();
-        let problem = format!("line {line}: {key}: {:?}: expected {valid}", excerpt(value));
-        DomainError { file: self.file.to_owned(), problem }
+        let (key, value, valid) = (key.to_owned(), value.to_owned(), valid.to_owned());
+        DomainError::new(self.file, Problem::Proxmox { line, key, value, valid })
     }
 
     fn number(&self, key: &str, usual: u64) -> Result<u64, DomainError> {
@@ -283,7 +283,7 @@ pub(super) fn numa_lines(
 ) -> Result<String, DomainError> {
     let aspects = BTreeSet::from([Aspect::Shape, Aspect::Home, Aspect::Topology, Aspect::Distances]);
     let judgement = judge::definition(machine, others, vm);
-    let no_home = |error: NoTarget| DomainError { file: file.to_owned(), problem: error.to_string() };
+    let no_home = |error: NoTarget| DomainError::new(file, error);
     let settings = settings(&judgement.try_change(&aspects).map_err(no_home)?, text, file);
     let after = shaped(&with(&settings, text), file)?;
     let mut written = format!("# VM {} on {}: ", excerpt(&vm.name), excerpt(&machine.name));

@@ -1,10 +1,9 @@
 //! Edits of a domain's text: everything that they do not name stays byte for byte as it was.
 
-use super::DomainError;
-use super::document::{is, problem_at, tree};
+use super::document::{is, tree};
+use super::error::{DomainError, EditProblem, Fault};
 use super::splice::{self, Splice, SpliceKind};
 use roxmltree::Node;
-use topology::input::excerpt;
 
 /// One step down from `<domain>`: an element, told from its siblings by an attribute where there are several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,8 +109,7 @@ fn path(edit: &Edit) -> &[Step] {
 
 /// What the edit changes of the text: one range of it, or nothing. [`Edit::Remove`] takes a step for each element.
 fn step(text: &str, file: &str, root: Node<'_, '_>, edit: &Edit) -> Result<Option<Splice>, DomainError> {
-    let fail = |problem: String| DomainError { file: file.to_owned(), problem };
-    check(edit).map_err(fail)?;
+    check(edit).map_err(|problem| DomainError::new(file, problem))?;
     let splice = match edit {
         Edit::SetAttribute { at, name, value } => match find(root, at) {
             Found::There(element) => splice::set_attribute(text, element, name, value),
@@ -125,7 +123,7 @@ fn step(text: &str, file: &str, root: Node<'_, '_>, edit: &Edit) -> Result<Optio
         },
         Edit::SetText { at, text: new } => match find(root, at) {
             Found::There(element) if element.children().any(|child| child.is_element()) => {
-                return Err(fail(problem_at(element, "it has elements in it, and takes no text")));
+                return Err(DomainError::new(file, Fault::HasElements.at(element)));
             }
             Found::There(element) => splice::set_text(text, element, new),
             Found::Missing(parent, missing) => Some(splice::insert(text, parent, missing, &splice::Leaf::Text(new))),
@@ -163,8 +161,8 @@ fn matches_step(element: Node<'_, '_>, step: &Step) -> bool {
         && step.key.as_ref().is_none_or(|(key, value)| element.attribute(key.as_str()) == Some(value.as_str()))
 }
 
-/// Fails with a sentence for what no XML could hold.
-fn check(edit: &Edit) -> Result<(), String> {
+/// Fails for what no XML could hold.
+fn check(edit: &Edit) -> Result<(), EditProblem> {
     let (at, name, value) = match edit {
         Edit::SetAttribute { at, name, value } => (at, Some(name), value.as_str()),
         Edit::RemoveAttribute { at, name } => (at, Some(name), ""),
@@ -175,22 +173,22 @@ fn check(edit: &Edit) -> Result<(), String> {
     let names = at.iter().map(|step| &step.element).chain(keys.clone().map(|(key, _)| key)).chain(name);
     for name in names {
         if !is_name(name) {
-            return Err(format!("{:?} is no name of an element or attribute", excerpt(name)));
+            return Err(EditProblem::Name(name.clone()));
         }
     }
     for value in keys.map(|(_, value)| value.as_str()).chain([value]) {
         if let Some(odd) = value.chars().find(|&c| !is_character(c)) {
-            return Err(format!("XML has no character {odd:?}"));
+            return Err(EditProblem::Character(odd));
         }
     }
     if at.is_empty() && !matches!(edit, Edit::SetAttribute { .. } | Edit::RemoveAttribute { .. }) {
-        return Err("an edit of <domain> itself is one of its attributes".to_owned());
+        return Err(EditProblem::OfDomain);
     }
     let key = at.last().and_then(|step| step.key.as_ref());
     if let (Some(name), Some((key, _))) = (name, key)
         && name == key
     {
-        return Err(format!("the attribute {name} is what tells the element from its siblings: it is not changed"));
+        return Err(EditProblem::Key(name.clone()));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod document;
 mod edit;
+mod error;
 mod order;
 mod read;
 mod splice;
@@ -10,6 +11,8 @@ mod values;
 pub use document::LONGEST_TEXT;
 pub(crate) use document::{all, at};
 pub use edit::{Edit, Step, apply};
+pub use error::DomainError;
+pub(crate) use error::Problem;
 pub use read::parse;
 
 use judge::HugePages;
@@ -97,14 +100,4 @@ pub struct Cell {
     pub memory: Bytes,
     /// `<distances>`, by other node.
     pub distances: BTreeMap<u32, u32>,
-}
-
-/// Why a text is not taken for a domain: file, place and what would be valid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: {problem}")]
-pub struct DomainError {
-    /// The file, or what stands for it.
-    pub file: String,
-    /// What is wrong, where (`line 7: <vcpupin vcpu='x'>: ...`), and what would be valid.
-    pub problem: String,
 }

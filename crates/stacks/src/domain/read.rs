@@ -1,6 +1,7 @@
 //! Reading.
 
-use super::document::{all, at, is, problem_at, tree};
+use super::document::{all, at, is, tree};
+use super::error::{Fault, Problem, ValueError};
 use super::values::{self, LIST_END};
 use super::{Cell, CpuTopology, Domain, DomainError, HugePages, MemoryTune};
 use roxmltree::Node;
@@ -9,7 +10,7 @@ use topology::input::excerpt;
 use topology::{Bytes, CpuId, CpuSet, Id, IdSet};
 
 /// Most virtual nodes: QEMU's `MAX_NODES`.
-const MOST_CELLS: u32 = 128;
+pub(super) const MOST_CELLS: u32 = 128;
 
 /// Reads a domain; what is not of NUMA is passed over, whatever it is. `file` is what errors call the text.
 ///
@@ -19,11 +20,11 @@ const MOST_CELLS: u32 = 128;
 /// Not XML, no domain, hostile, or a value that libvirt itself would refuse.
 pub fn parse(text: &str, file: &str) -> Result<Domain, DomainError> {
     let document = tree(text, file)?;
-    read(document.root_element()).map_err(|problem| DomainError { file: file.to_owned(), problem })
+    read(document.root_element()).map_err(|problem| DomainError::new(file, problem))
 }
 
-/// A value of the XML, or a sentence with its place.
-type Read<T> = Result<T, String>;
+/// A value of the XML, or what is wrong at its place.
+type Read<T> = Result<T, Problem>;
 
 fn read(root: Node<'_, '_>) -> Read<Domain> {
     let mut domain = Domain {
@@ -36,7 +37,7 @@ fn read(root: Node<'_, '_>) -> Read<Domain> {
         ..Domain::default()
     };
     if let Some(name) = first(root, &["name"]).filter(|_| domain.name.contains('\n')) {
-        return Err(problem_at(name, "libvirt takes no name with a line's end"));
+        return Err(Fault::NameOfLines.at(name));
     }
     vcpus(root, &mut domain)?;
     pins(root, &mut domain)?;
@@ -46,7 +47,7 @@ fn read(root: Node<'_, '_>) -> Read<Domain> {
         None => domain.cells.iter().map(|cell| cell.memory).sum(),
     };
     if domain.memory == Bytes(0) {
-        return Err(problem_at(root, "it has no memory: expected <memory unit='KiB'>...</memory>"));
+        return Err(Fault::NoMemory.at(root));
     }
     numatune(root, &mut domain)?;
     domain.cpu_topology = first(root, &["cpu", "topology"]).map(cpu_topology).transpose()?;
@@ -65,23 +66,23 @@ fn text_of(root: Node<'_, '_>, name: &str) -> Option<String> {
 
 /// An attribute that must be there.
 fn required<'a>(element: Node<'a, '_>, name: &str) -> Read<&'a str> {
-    element.attribute(name).ok_or_else(|| problem_at(element, &format!("the attribute {name} is missing")))
+    element.attribute(name).ok_or_else(|| Fault::Missing(name.to_owned()).at(element))
 }
 
-/// `reason` with the element and the attribute that it is about.
-fn wrong(element: Node<'_, '_>, name: &str, value: &str, reason: &str) -> String {
+/// `error` with the element and the attribute that it is about.
+fn wrong(element: Node<'_, '_>, name: &str, value: &str, error: ValueError) -> Problem {
     let value = excerpt(value);
-    let what = if name.is_empty() { format!("{value:?}") } else { format!("{name}={value:?}") };
-    problem_at(element, &format!("{what}: {reason}"))
+    let shown = if name.is_empty() { format!("{value:?}") } else { format!("{name}={value:?}") };
+    Fault::Value { shown, error }.at(element)
 }
 
 fn number(element: Node<'_, '_>, name: &str, most: u32) -> Read<u32> {
     let text = required(element, name)?;
-    values::number(text, most).map_err(|reason| wrong(element, name, text, &reason))
+    values::number(text, most).map_err(|error| wrong(element, name, text, error))
 }
 
 fn list<T: Id>(element: Node<'_, '_>, name: &str) -> Read<Option<IdSet<T>>> {
-    let read = |text: &str| values::list(text).map_err(|reason| wrong(element, name, text, &reason));
+    let read = |text: &str| values::list(text).map_err(|error| wrong(element, name, text, error));
     element.attribute(name).map(read).transpose()
 }
 
@@ -91,16 +92,16 @@ fn required_list<T: Id>(element: Node<'_, '_>, name: &str) -> Read<IdSet<T>> {
 }
 
 fn amount(element: Node<'_, '_>, text: &str, name: &str) -> Read<Bytes> {
-    values::memory(text, element.attribute("unit")).map_err(|reason| wrong(element, name, text, &reason))
+    values::memory(text, element.attribute("unit")).map_err(|error| wrong(element, name, text, error))
 }
 
 fn vcpus(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
     domain.vcpus = 1;
     if let Some(vcpu) = first(root, &["vcpu"]) {
         let text = vcpu.text().unwrap_or_default();
-        domain.vcpus = values::number(text, LIST_END).map_err(|reason| wrong(vcpu, "", text, &reason))?;
+        domain.vcpus = values::number(text, LIST_END).map_err(|error| wrong(vcpu, "", text, error))?;
         if domain.vcpus == 0 {
-            return Err(problem_at(vcpu, "a domain has at least 1 vCPU"));
+            return Err(Fault::NoVcpu.at(vcpu));
         }
         domain.vcpu_placement_auto = vcpu.attribute("placement") == Some("auto");
         domain.vcpu_cpuset = list(vcpu, "cpuset")?;
@@ -115,15 +116,15 @@ fn iothreads(root: Node<'_, '_>) -> Read<BTreeSet<u32>> {
     for element in at(root, &["iothreadids", "iothread"]) {
         let id = number(element, "id", u32::MAX)?;
         if id == 0 {
-            return Err(wrong(element, "id", "0", "iothreads are numbered from 1"));
+            return Err(wrong(element, "id", "0", ValueError::Iothread));
         }
         if !ids.insert(id) {
-            return Err(problem_at(element, &format!("there is an iothread {id} already")));
+            return Err(Fault::There { what: "an iothread", number: id }.at(element));
         }
     }
     let asked = first(root, &["iothreads"]).map(|element| {
         let text = element.text().unwrap_or_default();
-        values::number(text, LIST_END).map_err(|reason| wrong(element, "", text, &reason))
+        values::number(text, LIST_END).map_err(|error| wrong(element, "", text, error))
     });
     let more = (asked.transpose()?.unwrap_or_default() as usize).saturating_sub(ids.len());
     let left: Vec<u32> = (1..).filter(|id| !ids.contains(id)).take(more).collect();
@@ -144,7 +145,7 @@ fn pins_of(root: Node<'_, '_>, element: &str, key: &str) -> Read<BTreeMap<u32, C
     for pin in at(root, &["cputune", element]) {
         let thread = number(pin, key, LIST_END)?;
         if pins.insert(thread, required_list::<CpuId>(pin, "cpuset")?).is_some() {
-            return Err(problem_at(pin, &format!("{key} {thread} has a pin already, and libvirt takes one")));
+            return Err(Fault::Twice { of: key.to_owned(), number: thread, what: "pin" }.at(pin));
         }
     }
     Ok(pins)
@@ -157,7 +158,7 @@ fn numatune(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
         let cell = number(node, "cellid", MOST_CELLS - 1)?;
         required(node, "nodeset")?;
         if domain.memory_nodes.insert(cell, memory_tune(node, false)?).is_some() {
-            return Err(problem_at(node, &format!("cell {cell} has a <memnode> already, and libvirt takes one")));
+            return Err(Fault::Twice { of: "cell".to_owned(), number: cell, what: "<memnode>" }.at(node));
         }
     }
     Ok(())
@@ -168,7 +169,7 @@ fn memory_tune(element: Node<'_, '_>, vcpus_auto: bool) -> Read<MemoryTune> {
     let nodeset = list(element, "nodeset")?;
     let mode = element.attribute("mode").unwrap_or("strict");
     if !["strict", "preferred", "interleave", "restrictive"].contains(&mode) {
-        return Err(wrong(element, "mode", mode, "expected strict, preferred, interleave or restrictive"));
+        return Err(wrong(element, "mode", mode, ValueError::Mode));
     }
     let auto = match element.attribute("placement") {
         Some(placement) => placement == "auto",
@@ -179,9 +180,8 @@ fn memory_tune(element: Node<'_, '_>, vcpus_auto: bool) -> Read<MemoryTune> {
 
 fn cpu_topology(element: Node<'_, '_>) -> Read<CpuTopology> {
     let count = |name| match element.attribute(name) {
-        Some(_) => number(element, name, LIST_END).and_then(|count| {
-            if count == 0 { Err(wrong(element, name, "0", "expected at least 1")) } else { Ok(count) }
-        }),
+        Some(_) => number(element, name, LIST_END)
+            .and_then(|count| if count == 0 { Err(wrong(element, name, "0", ValueError::Zero)) } else { Ok(count) }),
         None => Ok(1),
     };
     // Clusters and modules of newer libvirt hold cores.
@@ -190,9 +190,7 @@ fn cpu_topology(element: Node<'_, '_>) -> Read<CpuTopology> {
     let (sockets, dies, clusters, modules, cores, threads) = (sockets?, dies?, clusters?, modules?, cores?, threads?);
     let all = [sockets, dies, clusters, modules, cores, threads].into_iter().try_fold(1_u32, u32::checked_mul);
     if all.is_none_or(|all| all > LIST_END) {
-        let problem =
-            format!("the product of its numbers is the number of vCPUs, and libvirt takes at most {LIST_END}");
-        return Err(problem_at(element, &problem));
+        return Err(Fault::Product.at(element));
     }
     Ok(CpuTopology { sockets, dies, cores: clusters * modules * cores, threads })
 }
@@ -204,18 +202,18 @@ fn cells(root: Node<'_, '_>, vcpus: u32) -> Read<Vec<Cell>> {
     let mut taken = CpuSet::new();
     for (&element, index) in elements.iter().zip(0..) {
         if index >= MOST_CELLS {
-            return Err(problem_at(element, &format!("QEMU takes at most {MOST_CELLS} virtual nodes")));
+            return Err(Fault::Cells.at(element));
         }
         let cell = cell(element, index, count)?;
         if let Some(beyond) = cell.vcpus.iter().find(|vcpu| vcpu.0 >= vcpus) {
-            return Err(problem_at(element, &format!("cpus: there is no vCPU {beyond}: <vcpu> is {vcpus}")));
+            return Err(Fault::NoSuchVcpu { vcpu: beyond.0, vcpus }.at(element));
         }
         if let Some(twice) = cell.vcpus.intersection(&taken).first() {
-            return Err(problem_at(element, &format!("cpus: vCPU {twice} is in another cell already")));
+            return Err(Fault::InAnotherCell(twice.0).at(element));
         }
         taken = taken.union(&cell.vcpus);
         if let Some(twice) = cells.insert(cell.id, cell) {
-            return Err(problem_at(element, &format!("there is a cell {} already", twice.id)));
+            return Err(Fault::There { what: "a cell", number: twice.id }.at(element));
         }
     }
     Ok(cells.into_values().collect())
@@ -232,8 +230,7 @@ fn cell(element: Node<'_, '_>, index: u32, count: u32) -> Read<Cell> {
         let other = number(sibling, "id", count - 1)?;
         let value = number(sibling, "value", 255)?;
         if value < 10 || (other == id) != (value == 10) {
-            let reason = "expected 10 for the cell itself and 11 to 255 for others";
-            return Err(wrong(sibling, "value", &value.to_string(), reason));
+            return Err(wrong(sibling, "value", &value.to_string(), ValueError::Distance));
         }
         distances.insert(other, value);
     }
@@ -268,7 +265,7 @@ fn host_devices(root: Node<'_, '_>) -> Read<Vec<String>> {
         }
         for address in at(device, &["source", "address"]) {
             let part = |name: &str, most| match address.attribute(name) {
-                Some(text) => values::address(text, most).map_err(|reason| wrong(address, name, text, &reason)),
+                Some(text) => values::address(text, most).map_err(|error| wrong(address, name, text, error)),
                 None => Ok(0),
             };
             let (domain, bus) = (part("domain", 0xffff_ffff)?, part("bus", 0xff)?);

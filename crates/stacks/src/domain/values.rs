@@ -1,12 +1,13 @@
 //! Values as libvirt reads them.
 
+use super::error::ValueError;
 use topology::{Bytes, Id, IdSet};
 
 /// Numbers in libvirt's lists are below this (its `VIR_DOMAIN_CPUMASK_LEN`), and so are vCPUs.
 pub(super) const LIST_END: u32 = 16_384;
 
 /// A list such as `0-3,^2,8`: ranges, and numbers that are taken out again, in their order.
-pub(super) fn list<T: Id>(text: &str) -> Result<IdSet<T>, String> {
+pub(super) fn list<T: Id>(text: &str) -> Result<IdSet<T>, ValueError> {
     let mut members = std::collections::BTreeSet::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         if let Some(excluded) = part.strip_prefix('^') {
@@ -16,53 +17,51 @@ pub(super) fn list<T: Id>(text: &str) -> Result<IdSet<T>, String> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (listed(first)?, listed(last)?);
         if first > last {
-            return Err("a range runs backwards".to_owned());
+            return Err(ValueError::Backwards);
         }
         members.extend(first..=last);
     }
     if members.is_empty() {
-        return Err("it names nothing: expected a list such as 0-3,^2".to_owned());
+        return Err(ValueError::NamesNothing);
     }
     Ok(members.into_iter().map(T::from_number).collect())
 }
 
-fn listed(text: &str) -> Result<u32, String> {
-    let number: u32 = text.trim().parse().map_err(|_| "expected a list such as 0-3,^2".to_owned())?;
+fn listed(text: &str) -> Result<u32, ValueError> {
+    let number: u32 = text.trim().parse().map_err(|_| ValueError::NoList)?;
     if number >= LIST_END {
-        return Err(format!("numbers in libvirt's lists are under {LIST_END}"));
+        return Err(ValueError::ListEnd);
     }
     Ok(number)
 }
 
 /// A whole number up to `most`.
-pub(super) fn number(text: &str, most: u32) -> Result<u32, String> {
+pub(super) fn number(text: &str, most: u32) -> Result<u32, ValueError> {
     let number: Option<u32> = text.trim().parse().ok();
-    number.filter(|&number| number <= most).ok_or_else(|| format!("expected a whole number from 0 to {most}"))
+    number.filter(|&number| number <= most).ok_or(ValueError::Number(most))
 }
 
 /// A number in libvirt's C notation: `0x3b`, `59`.
-pub(super) fn address(text: &str, most: u32) -> Result<u32, String> {
+pub(super) fn address(text: &str, most: u32) -> Result<u32, ValueError> {
     let text = text.trim();
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     };
-    number.filter(|&number| number <= most).ok_or_else(|| format!("expected a number from 0x0 to {most:#x}"))
+    number.filter(|&number| number <= most).ok_or(ValueError::Address(most))
 }
 
 /// An amount with libvirt's `unit`, KiB where it says none. libvirt keeps whole KiB and rounds up to them.
-pub(super) fn memory(text: &str, unit: Option<&str>) -> Result<Bytes, String> {
-    let amount: u64 = text.trim().parse().map_err(|_| "expected a whole number".to_owned())?;
+pub(super) fn memory(text: &str, unit: Option<&str>) -> Result<Bytes, ValueError> {
+    let amount: u64 = text.trim().parse().map_err(|_| ValueError::Amount)?;
     let unit = unit.unwrap_or("KiB").trim();
-    let scale =
-        scale(unit).ok_or_else(|| format!("unit {unit:?} is none of b, KB, KiB, MB, MiB, GB, GiB, TB, TiB ..."))?;
+    let scale = scale(unit).ok_or_else(|| ValueError::Unit(unit.to_owned()))?;
     let bytes = amount.checked_mul(scale).filter(|&bytes| bytes <= MOST_MEMORY);
-    let bytes = bytes.ok_or_else(|| format!("more than {}", Bytes(MOST_MEMORY)))?;
-    Ok(Bytes(bytes.next_multiple_of(1024)))
+    Ok(Bytes(bytes.ok_or(ValueError::Memory)?.next_multiple_of(1024)))
 }
 
 /// 4 PiB: what x86 can address with 52 bits.
-const MOST_MEMORY: u64 = 1 << 52;
+pub(super) const MOST_MEMORY: u64 = 1 << 52;
 
 /// Units as libvirt's `virScaleInteger` takes them: `k` and `KiB` are 1024, `KB` is 1000, in any case.
 fn scale(unit: &str) -> Option<u64> {

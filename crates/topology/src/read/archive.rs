@@ -32,7 +32,7 @@ pub fn capture(root: &Path) -> Result<Vec<u8>, ReadError> {
 /// # Errors
 /// Where the archive is damaged or too large, or describes no machine.
 pub fn from_archive(archive: &[u8], name: &str) -> Result<Machine, ReadError> {
-    let files = unpack(archive).map_err(|reason| ReadError::Archive { archive: name.to_owned(), reason })?;
+    let files = unpack(archive, name)?;
     sysfs::machine(&Tree::captured(files, name.to_owned()), name)
 }
 
@@ -57,30 +57,32 @@ fn pack(files: &Files) -> io::Result<Vec<u8>> {
     archive.into_inner()?.finish()
 }
 
-fn unpack(archive: &[u8]) -> Result<Files, String> {
+fn unpack(archive: &[u8], name: &str) -> Result<Files, ReadError> {
     const ZIPPED: [u8; 2] = [0x1f, 0x8b];
     if archive.starts_with(&ZIPPED) {
-        unpack_tar(GzDecoder::new(archive).take(LARGEST_ARCHIVE))
+        unpack_tar(GzDecoder::new(archive).take(LARGEST_ARCHIVE), name)
     } else {
-        unpack_tar(archive.take(LARGEST_ARCHIVE))
+        unpack_tar(archive.take(LARGEST_ARCHIVE), name)
     }
 }
 
-fn unpack_tar(stream: impl Read) -> Result<Files, String> {
-    let damaged =
-        |error: io::Error| format!("not a complete tar archive ({error}); pack one with `homenode topology --capture`");
+fn unpack_tar(stream: impl Read, name: &str) -> Result<Files, ReadError> {
+    let fail = |reason: String| ReadError::Archive { archive: name.to_owned(), reason };
+    let damaged = |error: io::Error| {
+        fail(format!("not a complete tar archive ({error}); pack one with `homenode topology --capture`"))
+    };
     let mut files = Files::new();
     let mut tar = tar::Archive::new(stream);
     for (count, entry) in tar.entries().map_err(damaged)?.enumerate() {
         let mut entry = entry.map_err(damaged)?;
         if count >= MOST_ENTRIES {
-            return Err(format!("more than {MOST_ENTRIES} entries: no machine needs so many"));
+            return Err(fail(format!("more than {MOST_ENTRIES} entries: no machine needs so many")));
         }
         let Some(path) = entry.path().ok().and_then(|path| path_in_tree(&path)) else { continue };
         let mut text = None;
         if entry.header().entry_type().is_file() {
             if entry.size() > LONGEST_FILE {
-                return Err(format!("{path} has {} bytes: at most {LONGEST_FILE} are read", entry.size()));
+                return Err(fail(format!("{path} has {} bytes: at most {LONGEST_FILE} are read", entry.size())));
             }
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).map_err(damaged)?;
@@ -114,7 +116,7 @@ mod tests {
 
     fn golden(name: &str) -> Files {
         let file = format!("{}/tests/golden/{name}.tar.gz", env!("CARGO_MANIFEST_DIR"));
-        unpack(&std::fs::read(file).expect(name)).expect(name)
+        unpack(&std::fs::read(file).expect(name), name).expect(name)
     }
 
     properties::properties! {

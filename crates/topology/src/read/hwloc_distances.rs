@@ -1,19 +1,23 @@
 //! Tables of distances in hwloc's XML.
 
+use super::error::ReadError;
 use crate::input::excerpt;
 use crate::{Distances, NodeId};
 use roxmltree::Node as Element;
 
+/// Turns what is wrong with a table into an error that names the document.
+type Fail<'a> = &'a dyn Fn(String) -> ReadError;
+
 /// The table of latencies between NUMA nodes, if the document has a complete one. `order` holds the nodes as the document lists them.
-pub(super) fn find(root: Element<'_, '_>, order: &[NodeId]) -> Result<Option<Distances>, String> {
+pub(super) fn find(root: Element<'_, '_>, order: &[NodeId], fail: Fail<'_>) -> Result<Option<Distances>, ReadError> {
     let newer = root.children().filter(|child| child.has_tag_name("distances2")).find(|table| is_latency(*table));
     if let Some(table) = newer {
-        return version_2(table, order);
+        return version_2(table, order, fail);
     }
     let older = root.descendants().filter(|element| element.has_tag_name("distances"));
     let whole = |table: &Element<'_, '_>| table.attribute("nbobjs").and_then(|n| n.parse().ok()) == Some(order.len());
     match older.into_iter().find(whole) {
-        Some(table) if order.len() > 1 => version_1(table, order),
+        Some(table) if order.len() > 1 => version_1(table, order, fail),
         _ => Ok(None),
     }
 }
@@ -25,23 +29,20 @@ fn is_latency(table: Element<'_, '_>) -> bool {
     table.attribute("type") == Some("NUMANode") && kind & MEANS_LATENCY != 0
 }
 
-fn numbers(table: Element<'_, '_>, tag: &str) -> Result<Vec<u32>, String> {
+fn numbers(table: Element<'_, '_>, tag: &str, fail: Fail<'_>) -> Result<Vec<u32>, ReadError> {
     let texts = table.children().filter(|child| child.has_tag_name(tag)).filter_map(|child| child.text());
     let parse = |text: &str| {
-        text.parse::<u32>().map_err(|_| format!("distances2: {tag} `{}`: expected a number", excerpt(text)))
+        text.parse::<u32>().map_err(|_| fail(format!("distances2: {tag} `{}`: expected a number", excerpt(text))))
     };
     texts.flat_map(str::split_whitespace).map(parse).collect()
 }
 
 /// hwloc 2.x: `<distances2>` with os indexes and a flat list of values.
-fn version_2(table: Element<'_, '_>, order: &[NodeId]) -> Result<Option<Distances>, String> {
-    let (indexes, values) = (numbers(table, "indexes")?, numbers(table, "u64values")?);
+fn version_2(table: Element<'_, '_>, order: &[NodeId], fail: Fail<'_>) -> Result<Option<Distances>, ReadError> {
+    let (indexes, values) = (numbers(table, "indexes", fail)?, numbers(table, "u64values", fail)?);
     if indexes.is_empty() || values.len() != indexes.len() * indexes.len() {
-        return Err(format!(
-            "distances2: {} values for {} nodes: expected a square table",
-            values.len(),
-            indexes.len()
-        ));
+        let (values, nodes) = (values.len(), indexes.len());
+        return Err(fail(format!("distances2: {values} values for {nodes} nodes: expected a square table")));
     }
     let rows = values.chunks(indexes.len()).map(<[u32]>::to_vec).collect();
     let table = Distances::new(indexes.into_iter().map(NodeId).collect(), rows);
@@ -49,7 +50,7 @@ fn version_2(table: Element<'_, '_>, order: &[NodeId]) -> Result<Option<Distance
 }
 
 /// hwloc 1.x: `<distances>` with one `<latency>` a pair, relative to a base, in the order of the nodes.
-fn version_1(table: Element<'_, '_>, order: &[NodeId]) -> Result<Option<Distances>, String> {
+fn version_1(table: Element<'_, '_>, order: &[NodeId], fail: Fail<'_>) -> Result<Option<Distances>, ReadError> {
     let number =
         |text: Option<&str>| text.and_then(|text| text.parse::<f64>().ok()).filter(|n| n.is_finite() && *n > 0.0);
     let base = number(table.attribute("latency_base")).unwrap_or(1.0);
@@ -58,7 +59,8 @@ fn version_1(table: Element<'_, '_>, order: &[NodeId]) -> Result<Option<Distance
     let values: Option<Vec<u32>> =
         table.children().filter(|child| child.has_tag_name("latency")).map(latency).collect();
     let values = values.filter(|values| values.len() == order.len() * order.len());
-    let values = values.ok_or_else(|| format!("distances: expected {0} x {0} latencies, each over 0", order.len()))?;
+    let values =
+        values.ok_or_else(|| fail(format!("distances: expected {0} x {0} latencies, each over 0", order.len())))?;
     let rows = values.chunks(order.len()).map(<[u32]>::to_vec).collect();
     Ok(Distances::new(order.to_vec(), rows).and_then(|table| sorted(&table, order)))
 }

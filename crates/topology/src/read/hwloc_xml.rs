@@ -41,7 +41,7 @@ pub(super) fn from_document(document: &Document<'_>, name: &str) -> Result<Machi
         reader.shape.notes.push("The XML has no NUMA node: all is taken as one node, 0.".to_owned());
     }
     let order: Vec<NodeId> = reader.shape.nodes.iter().map(|node| node.id).collect();
-    let distances = hwloc_distances::find(root, &order).map_err(fail)?;
+    let distances = hwloc_distances::find(root, &order, &fail)?;
     if distances.is_none() && order.len() > 1 {
         reader.shape.notes.push(no_distances());
     }

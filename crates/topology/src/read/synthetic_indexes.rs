@@ -16,9 +16,9 @@ pub(super) fn parse(
 ) -> Result<Vec<u32>, ReadError> {
     let fail = |reason: String| error(text, at, format!("indexes={indexes}: {reason}"));
     let numbers = if indexes.contains('*') {
-        inverted(&loops(indexes, objects).map_err(fail)?)
+        inverted(&loops(indexes, objects).ok_or_else(|| fail(LOOPS.to_owned()))?)
     } else if indexes.contains(|c: char| c.is_ascii_alphabetic()) {
-        inverted(&interleaved(&type_loops(indexes, objects, levels).map_err(fail)?, objects))
+        inverted(&interleaved(&type_loops(indexes, objects, levels, fail)?, objects))
     } else {
         let list: Result<Vec<u32>, _> = indexes.split(',').map(|number| number.trim().parse()).collect();
         list.map(Some).map_err(|_| fail("write a list `0,2,1,3`, loops `2*4:1*2`, or types `numa:core`".to_owned()))?
@@ -44,13 +44,15 @@ struct Loop {
     count: usize,
 }
 
-fn loops(indexes: &str, objects: usize) -> Result<Vec<u32>, String> {
+const LOOPS: &str = "write each loop as `step*count`, for example `2*4:1*2`";
+
+fn loops(indexes: &str, objects: usize) -> Option<Vec<u32>> {
     let parse = |part: &str| {
         let (step, count) = part.split_once('*')?;
         Some(Loop { step: step.trim().parse().ok()?, count: count.trim().parse().ok().filter(|&count| count > 0)? })
     };
     let loops: Option<Vec<Loop>> = indexes.split(':').map(parse).collect();
-    Ok(interleaved(&loops.ok_or("write each loop as `step*count`, for example `2*4:1*2`")?, objects))
+    Some(interleaved(&loops?, objects))
 }
 
 /// The object that has each number: with loops, number n has walked n mod count steps of the first, and so on.
@@ -68,10 +70,15 @@ fn interleaved(loops: &[Loop], objects: usize) -> Vec<u32> {
 }
 
 /// Loops that types stand for, and a last one for what they leave.
-fn type_loops(indexes: &str, objects: usize, levels: &[Level]) -> Result<Vec<Loop>, String> {
+fn type_loops(
+    indexes: &str,
+    objects: usize,
+    levels: &[Level],
+    fail: impl Fn(String) -> ReadError,
+) -> Result<Vec<Loop>, ReadError> {
     let mut named = Vec::new();
     for name in indexes.split(':') {
-        named.push(level_named(name, levels).ok_or_else(|| format!("`{name}` is not a level of this string"))?);
+        named.push(level_named(name, levels).ok_or_else(|| fail(format!("`{name}` is not a level of this string")))?);
     }
     let within = |depth: usize| levels[..=depth].iter().map(|level| level.count).product::<usize>();
     let mut sorted = named.clone();
@@ -81,7 +88,7 @@ fn type_loops(indexes: &str, objects: usize, levels: &[Level]) -> Result<Vec<Loo
         let above = sorted.iter().rev().find(|&&other| other < depth).map_or(1, |&other| within(other));
         let here = within(depth);
         if here > objects || !objects.is_multiple_of(here) {
-            return Err("a type must be above the level that it numbers".to_owned());
+            return Err(fail("a type must be above the level that it numbers".to_owned()));
         }
         walks.push(Loop { step: objects / here, count: here / above });
     }

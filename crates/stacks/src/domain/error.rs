@@ -15,12 +15,12 @@ use topology::input::excerpt;
 pub struct DomainError {
     /// The file, or what stands for it.
     pub file: String,
-    problem: Problem,
+    problem: Box<Problem>,
 }
 
 impl DomainError {
     pub(crate) fn new(file: &str, problem: impl Into<Problem>) -> Self {
-        Self { file: file.to_owned(), problem: problem.into() }
+        Self { file: file.to_owned(), problem: Box::new(problem.into()) }
     }
 }
 

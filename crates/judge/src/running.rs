@@ -30,10 +30,14 @@ impl ShapedVm {
         let bound = |cpus: &CpuSet| (!all.is_subset(cpus)).then(|| cpus.clone());
         let numbered = numbered(seen);
         let vnuma = seen.clients.len() > 1;
+        let allowed = allowed(machine, seen);
         let node = |(client, vcpus): (&ClientObservation, &BTreeMap<u32, CpuSet>)| {
-            // A balancer that left a VM everywhere decided on nothing.
+            // A balancer that left a VM everywhere decided on nothing; what a cpuset forbids since then is no home any more.
             let everywhere = home::nodes_with_cpus(machine);
-            let is_home = |home: &&NodeSet| everywhere.len() < 2 || !everywhere.is_subset(home);
+            let is_home = |home: &&NodeSet| {
+                let narrow = everywhere.len() < 2 || !everywhere.is_subset(home);
+                narrow && allowed.as_ref().is_none_or(|allowed| home.is_subset(allowed))
+            };
             let decided = known.homes.get(&(seen.vm.clone(), client.id)).filter(is_home).cloned();
             node(seen, client, vcpus.keys().map(|&vcpu| CpuId(vcpu)).collect(), decided)
         };
@@ -62,7 +66,7 @@ impl ShapedVm {
                 .filter(known_cpus)
                 .map(|thread| (works_for(thread), cpus(thread)))
                 .collect(),
-            allowed: allowed(machine, seen),
+            allowed,
             running: Some(Running { seen: seen.clone(), believed: known.believed.get(&seen.vm).cloned() }),
             pins,
             nodes,

@@ -79,7 +79,7 @@ pub(crate) fn target(
         }
     }
     let kept = || kept_homes(machine, occupancy, vm, views);
-    let nodes = match decided_homes(machine, vm, views).or_else(kept) {
+    let nodes = match decided_homes(machine, views).or_else(kept) {
         Some(homes) => homes.into_iter().zip(views).map(|(home, view)| at(machine, view, home)).collect(),
         None => planned_homes(machine, occupancy, vm, views)?,
     };
@@ -188,13 +188,10 @@ fn allowed(machine: &Machine, vm: &ShapedVm) -> Option<NodeSet> {
     vm.allowed.as_ref().map(|allowed| allowed.intersection(&usable))
 }
 
-/// The homes that somebody decided on, where the VM may live there; `None` unless there is one for each virtual node.
-fn decided_homes(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>]) -> Option<Vec<NodeSet>> {
-    let may = |home: &&NodeSet| {
-        let inside = vm.allowed.as_ref().is_none_or(|allowed| home.is_subset(allowed));
-        inside && home.iter().any(|node| !machine.usable_cpus(node).is_empty())
-    };
-    views.iter().map(|view| view.node.decided.as_ref().filter(may).cloned()).collect()
+/// The homes that somebody decided on, where they have CPUs; `None` unless there is one for each virtual node.
+fn decided_homes(machine: &Machine, views: &[NodeView<'_>]) -> Option<Vec<NodeSet>> {
+    let has_cpus = |home: &&NodeSet| home.iter().any(|node| !machine.usable_cpus(node).is_empty());
+    views.iter().map(|view| view.node.decided.as_ref().filter(has_cpus).cloned()).collect()
 }
 
 /// The homes that pins, or else memory, already give; `None` unless they are one node each that holds all that is on it, beside the memory

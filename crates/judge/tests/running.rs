@@ -323,6 +323,25 @@ fn a_cpuset_bounds_the_home() {
     assert!(!forbids.cure.repairs.is_empty(), "{forbids:#?}");
 }
 
+/// As in the lab: a balancer decided on node 0, then the owner wrote a cpuset with node 1 alone, and the kernel took all of it there.
+#[test]
+fn a_home_that_a_cpuset_forbids_since_then_is_no_home() {
+    let machine = two();
+    let mut host = settled(&machine);
+    let vm = &mut host.vms[0];
+    vm.limits = Some(VmLimits { memory_nodes: "1".parse().ok(), ..VmLimits::default() });
+    let client = &mut vm.clients[0];
+    client.cpus = machine.usable_cpus(NodeId(1));
+    client.vcpu_cpus.values_mut().for_each(|cpus| *cpus = client.cpus.clone());
+    client.memory = Some([(NodeId(1), Bytes::GIB)].into());
+    client.policies = None;
+    client.chosen_nodes = None;
+    vm.other_threads.iter_mut().for_each(|thread| thread.cpus = Some(machine.usable_cpus(NodeId(1))));
+    let homes = [((vm.vm.clone(), ClientId(0)), "0".parse().expect("a set"))].into();
+    let findings = judge::host(&machine, &host, &Known { homes, ..Known::default() });
+    assert!(findings.iter().all(|finding| finding.severity <= Severity::Note), "{findings:#?}");
+}
+
 #[test]
 fn memory_that_cannot_move_is_not_asked_to() {
     let machine = two();

@@ -9,14 +9,10 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     [forbids_home(scene, allowed), wider(scene, allowed)].into_iter().flatten().collect()
 }
 
-/// vCPUs that are held to nodes, or have a home, where the cpuset gives them no memory.
+/// vCPUs that are held to nodes where the cpuset gives them no memory.
 fn forbids_home(scene: &Scene<'_>, allowed: &NodeSet) -> Option<Finding> {
-    let home = |view: &NodeView<'_>| match &view.node.decided {
-        Some(home) => home.clone(),
-        None if view.bound => view.runs_on.clone(),
-        None => NodeSet::new(),
-    };
-    let homes = scene.views.iter().map(home).fold(NodeSet::new(), |all, home| all.union(&home));
+    let held = scene.views.iter().filter(|view| view.bound);
+    let homes = held.fold(NodeSet::new(), |all, view| all.union(&view.runs_on));
     if homes.is_subset(allowed) {
         return None;
     }

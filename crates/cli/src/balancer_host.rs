@@ -1,8 +1,9 @@
 //! This host for the commands that look at and move VMs.
 
 use anyhow::Context;
+use linux::host::AskMonitor;
 use linux::{HostOptions, LinuxHost};
-use scheduler::VmKey;
+use qemu::monitor::FreeMonitors;
 use std::time::Duration;
 use topology::Bytes;
 
@@ -11,30 +12,19 @@ const FIRST_LOOKS_APART: Duration = Duration::from_millis(50);
 
 /// This host; `move_limit`: bytes a second that moves of memory keep to.
 pub(crate) fn open(move_limit: Option<Bytes>, confine: bool) -> anyhow::Result<LinuxHost> {
-    open_with(move_limit, confine, None)
+    open_with(HostOptions { move_limit, confine, run_states: true, ..HostOptions::default() })
 }
 
 /// This host, for a balancer: no look takes long, and when it begins every VM was seen, so that what it remembers of one is not forgotten.
 pub(crate) fn open_for_long(move_limit: Bytes) -> anyhow::Result<LinuxHost> {
-    let mut host = open_with(Some(move_limit), false, Some(linux::NEWCOMERS_WITHIN))?;
+    let newcomers_within = Some(linux::NEWCOMERS_WITHIN);
+    let mut host = open_with(HostOptions { move_limit: Some(move_limit), newcomers_within, ..HostOptions::default() })?;
     host.examine_all(FIRST_LOOKS_APART).map_err(|why| anyhow::anyhow!("this host cannot be read: {why}"))?;
     Ok(host)
 }
 
-fn open_with(
-    move_limit: Option<Bytes>,
-    confine: bool,
-    newcomers_within: Option<Duration>,
-) -> anyhow::Result<LinuxHost> {
-    // A monitor that somebody has, or that a manager started, is not asked.
-    let ask = |vm: &VmKey| qemu::monitor::vcpu_threads(vm.pid);
-    let options = HostOptions {
-        move_limit,
-        confine,
-        newcomers_within,
-        vcpu_source: Some(Box::new(ask)),
-        affinity_manager: Some(libvirt::affinity_manager()),
-        ..HostOptions::default()
-    };
-    LinuxHost::new(options).context("this host cannot be read")
+fn open_with(options: HostOptions) -> anyhow::Result<LinuxHost> {
+    let monitor: Option<Box<dyn AskMonitor>> = Some(Box::new(FreeMonitors));
+    let affinity_manager = Some(libvirt::affinity_manager());
+    LinuxHost::new(HostOptions { monitor, affinity_manager, ..options }).context("this host cannot be read")
 }

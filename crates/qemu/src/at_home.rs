@@ -177,7 +177,7 @@ fn guest_addresses(tree: &str) -> BTreeMap<String, Place> {
 }
 
 /// From `Host virtual address for 0x10000000 (vnode1) is 0x7fbcbbe00000`.
-fn host_address(answer: &str) -> Option<u64> {
+pub(crate) fn host_address(answer: &str) -> Option<u64> {
     let digits = answer.trim().rsplit_once(" is 0x")?.1;
     u64::from_str_radix(digits, 16).ok()
 }

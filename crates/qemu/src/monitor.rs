@@ -1,6 +1,10 @@
-//! Asking the monitor of a QEMU that somebody else started, where nobody has it: which thread runs which vCPU.
+//! Asking the monitor of a QEMU that somebody else started, where nobody has it.
 
+use crate::at_home::host_address;
 use crate::qmp::Qmp;
+use linux::host::{AskMonitor, PluggedMemory};
+use scheduler::{RunState, VmKey};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,10 +16,42 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Sockets that listen, in the flags of `/proc/net/unix` (`__SO_ACCEPTCON`).
 const LISTENS: u32 = 0x1_0000;
 
-/// The threads that run the vCPUs of a QEMU process, by vCPU, from its monitor. Asked is only a monitor of `-qmp unix:PATH,server,nowait` at which
-/// nobody is, of a VM that no manager has: QEMU serves one at a time, and a manager expects its monitor for itself. `None` otherwise, and where
-/// it does not answer at once or names threads that are not the process's.
-pub fn vcpu_threads(pid: u32) -> Option<BTreeMap<u32, u32>> {
+/// Asks only a monitor of `-qmp unix:PATH,server,nowait` at which nobody is, of a VM that no manager has: QEMU serves one at a time, and a
+/// manager expects its monitor for itself. One that does not answer at once says nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct FreeMonitors;
+
+impl AskMonitor for FreeMonitors {
+    /// `None` also where it names threads that are not the process's.
+    fn vcpu_threads(&self, vm: &VmKey) -> Option<BTreeMap<u32, u32>> {
+        let said = open(vm.pid)?.vcpu_threads().ok()?;
+        let own = linux::process::threads(vm.pid).ok()?;
+        let is_own = |thread: u32| own.iter().any(|known| known.id == thread);
+        let all_own = !said.is_empty() && said.iter().all(|vcpu| is_own(vcpu.thread_id));
+        all_own.then(|| said.iter().map(|vcpu| (vcpu.index, vcpu.thread_id)).collect())
+    }
+
+    fn plugged_memory(&self, vm: &VmKey) -> Option<Vec<PluggedMemory>> {
+        let mut monitor = open(vm.pid)?;
+        let devices = monitor.execute("query-memory-devices", &json!({})).ok()?;
+        let mut block = |device: &serde_json::Value| {
+            let data = &device["data"];
+            let guest = data["addr"].as_u64().or_else(|| data["memaddr"].as_u64())?;
+            let virtual_node = u32::try_from(data["node"].as_u64()?).ok()?;
+            let address = host_address(&monitor.human(&format!("gpa2hva {guest:#x}")).ok()?)?;
+            Some(PluggedMemory { virtual_node, address })
+        };
+        Some(devices.as_array()?.iter().filter_map(&mut block).collect())
+    }
+
+    fn run_state(&self, vm: &VmKey) -> Option<RunState> {
+        let status = open(vm.pid)?.execute("query-status", &json!({})).ok()?;
+        Some(if status["running"].as_bool()? { RunState::Running } else { RunState::Paused })
+    }
+}
+
+/// The monitor of a process, where it may be asked.
+fn open(pid: u32) -> Option<Qmp> {
     let arguments = linux::process::command_line(pid).ok()?;
     if Origin::parse(&arguments).manager != Manager::Unknown {
         return None;
@@ -26,12 +62,7 @@ pub fn vcpu_threads(pid: u32) -> Option<BTreeMap<u32, u32>> {
         return None;
     }
     let stream = UnixStream::connect(&path).ok()?;
-    let mut monitor = Qmp::handshake_within(&format!("pid {pid}"), stream, PATIENCE, PATIENCE).ok()?;
-    let said = monitor.vcpu_threads().ok()?;
-    let own = linux::process::threads(pid).ok()?;
-    let is_own = |thread: u32| own.iter().any(|known| known.id == thread);
-    let all_own = !said.is_empty() && said.iter().all(|vcpu| is_own(vcpu.thread_id));
-    all_own.then(|| said.iter().map(|vcpu| (vcpu.index, vcpu.thread_id)).collect())
+    Qmp::handshake_within(&format!("pid {pid}"), stream, PATIENCE, PATIENCE).ok()
 }
 
 /// The socket of the first `-qmp unix:PATH,server,nowait`, in each way to write that, with an absolute path.

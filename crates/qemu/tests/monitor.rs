@@ -1,9 +1,13 @@
-//! The vCPU threads of a QEMU that somebody else started without names for its threads, from its monitor.
+//! What only the monitor of a QEMU says that somebody else started: vCPU threads without names, plugged memory, that it is paused.
 
-use qemu::{locate_qemu, monitor};
+use linux::host::AskMonitor;
+use linux::{HostOptions, LinuxHost};
+use qemu::locate_qemu;
+use qemu::monitor::FreeMonitors;
+use scheduler::{Observe, RunState, VmKey};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -35,28 +39,30 @@ fn greeting(socket: &Path) -> (UnixStream, String) {
     }
 }
 
-#[test]
-fn a_free_monitor_says_which_thread_runs_which_vcpu_and_one_in_use_is_left_alone() {
-    let test = "a_free_monitor_says_which_thread_runs_which_vcpu_and_one_in_use_is_left_alone";
+/// A paused VM with a monitor, and where that is.
+fn start(test: &str, more: &[&str]) -> Option<(Vm, PathBuf, tempfile::TempDir)> {
     if let Err(error) = locate_qemu("test") {
-        return eprintln!("SKIPPED {test}: {error}");
+        eprintln!("SKIPPED {test}: {error}");
+        return None;
     }
     let place = tempfile::tempdir().expect("a directory");
     let socket = place.path().join("qmp");
     let mut command = Command::new("qemu-system-x86_64");
-    command.args(["-S", "-accel", "tcg,thread=multi", "-display", "none", "-nodefaults", "-smp", "2", "-m", "32"]);
-    command.args([
-        "-name",
-        &format!("monitor-{pid}", pid = std::process::id()),
-        "-qmp",
-        &format!("unix:{},server=on,wait=off", socket.display()),
-    ]);
+    command.args(["-S", "-accel", "tcg,thread=multi", "-display", "none", "-nodefaults"]).args(more);
+    command.args(["-name", &format!("{test}-{}", std::process::id())]);
+    command.args(["-qmp", &format!("unix:{},server=on,wait=off", socket.display())]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let vm = Vm(command.spawn().expect("QEMU"));
+    Some((Vm(command.spawn().expect("QEMU")), socket, place))
+}
+
+#[test]
+fn a_free_monitor_says_which_thread_runs_which_vcpu_and_one_in_use_is_left_alone() {
+    let Some((vm, socket, _place)) = start("a_free_monitor_says", &["-smp", "2", "-m", "32"]) else { return };
     let pid = vm.0.id();
+    let ask = || FreeMonitors.vcpu_threads(&VmKey { pid, ..VmKey::default() });
     let (mut holder, words) = greeting(&socket);
     assert!(words.contains("QMP"), "{words}");
-    assert_eq!(monitor::vcpu_threads(pid), None, "somebody is at it");
+    assert_eq!(ask(), None, "somebody is at it");
     // Who has it goes on as if nothing had been.
     writeln!(holder, "{{\"execute\":\"qmp_capabilities\"}}").expect("a command");
     let mut answer = String::new();
@@ -65,7 +71,7 @@ fn a_free_monitor_says_which_thread_runs_which_vcpu_and_one_in_use_is_left_alone
     drop(holder);
     let deadline = Instant::now() + Duration::from_secs(60);
     let threads = loop {
-        match monitor::vcpu_threads(pid) {
+        match ask() {
             Some(threads) => break threads,
             None => assert!(Instant::now() < deadline, "it does not say"),
         }
@@ -76,4 +82,48 @@ fn a_free_monitor_says_which_thread_runs_which_vcpu_and_one_in_use_is_left_alone
     assert!(threads.values().all(|thread| own.iter().any(|known| known.id == *thread)), "{threads:?}");
     // It is free again for whoever comes next.
     assert!(greeting(&socket).1.contains("QMP"));
+}
+
+#[test]
+fn memory_that_is_plugged_in_belongs_to_the_client_of_its_virtual_node_and_a_paused_vm_is_seen_as_paused() {
+    let backend = |id: &str| format!("memory-backend-ram,id={id},size=32M");
+    let (one, two) = (backend("a"), backend("b"));
+    let shape = ["-m", "64,slots=2,maxmem=1G", "-smp", "2", "-object", &one, "-object", &two];
+    let nodes = ["-numa", "node,nodeid=0,cpus=0,memdev=a", "-numa", "node,nodeid=1,cpus=1,memdev=b"];
+    let Some((vm, socket, _place)) = start("memory_that_is_plugged_in", &[&shape[..], &nodes[..]].concat()) else {
+        return;
+    };
+    let pid = vm.0.id();
+    let (mut holder, _) = greeting(&socket);
+    let mut answers = BufReader::new(holder.try_clone().expect("a copy")).lines();
+    for command in [
+        r#"{"execute":"qmp_capabilities"}"#,
+        r#"{"execute":"object-add","arguments":{"qom-type":"memory-backend-ram","id":"late","size":134217728}}"#,
+        r#"{"execute":"device_add","arguments":{"driver":"pc-dimm","id":"dimm9","memdev":"late","node":1}}"#,
+    ] {
+        writeln!(holder, "{command}").expect("a command");
+        let answer = answers.find(|line| !line.as_ref().expect("an answer").contains("\"event\""));
+        assert!(answer.expect("an answer").expect("an answer").contains("return"), "{command}");
+    }
+    let look = |monitor: Option<Box<dyn AskMonitor>>| {
+        let mut host =
+            LinuxHost::new(HostOptions { monitor, run_states: true, ..HostOptions::default() }).expect("a host");
+        let examined = host.examine().expect("an observation");
+        let seen = examined.vms.iter().find(|seen| seen.vm.pid == pid).expect("the VM");
+        let sizes: Vec<u64> = seen.clients.iter().map(|client| client.memory_size.mib()).collect();
+        let unplaced = examined.unseen.iter().any(|said| said.contains("128 MiB were plugged in later"));
+        (sizes, unplaced, seen.state)
+    };
+    // Somebody is at the monitor; then nobody.
+    assert_eq!(look(Some(Box::new(FreeMonitors))), (vec![32, 32], true, None));
+    drop((holder, answers));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match look(Some(Box::new(FreeMonitors))) {
+            (sizes, false, Some(RunState::Paused)) if sizes == [32, 160] => break,
+            seen => assert!(Instant::now() < deadline, "{seen:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(look(None), (vec![32, 32], true, None));
 }

@@ -105,11 +105,10 @@ pub enum Backing {
 }
 
 /// Whether a VM runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// Its vCPUs run, or may.
-    #[default]
     Running,
     /// Its vCPUs are stopped.
     Paused,
@@ -182,9 +181,9 @@ pub struct VmObservation {
     /// The user that its process runs as; `None` where nobody says.
     #[serde(default)]
     pub owner_uid: Option<u32>,
-    /// Whether it runs.
+    /// Whether it runs; `None` where nobody says.
     #[serde(default)]
-    pub state: RunState,
+    pub state: Option<RunState>,
     /// What its guest is told of its CPUs; `None` where nobody says.
     #[serde(default)]
     pub guest: Option<GuestCpus>,
@@ -208,7 +207,7 @@ impl VmObservation {
             uuid: None,
             manager: Manager::default(),
             owner_uid: None,
-            state: RunState::default(),
+            state: None,
             guest: None,
             other_threads: Vec::new(),
             limits: None,

@@ -183,7 +183,7 @@ fn note(row: &VmRow) -> String {
         Mobility::MemoryFixed { .. } => Some("memory fixed"),
         Mobility::Fixed { .. } => Some("fixed"),
     };
-    let paused = (row.state == RunState::Paused).then_some("paused");
+    let paused = (row.state == Some(RunState::Paused)).then_some("paused");
     paused.into_iter().chain(mobility).collect::<Vec<_>>().join(", ")
 }
 

@@ -65,7 +65,8 @@ pub(crate) struct VmRow {
     uuid: Option<String>,
     /// Who started it and changes it; `None` where that is not known.
     manager: Option<Manager>,
-    state: RunState,
+    /// `None` where nobody says.
+    state: Option<RunState>,
     /// Nodes of all its clients; `None` where some client floats.
     home: Option<NodeSet>,
     /// Nodes that somebody other than homenode bound memory of it to; `None`: nobody did.

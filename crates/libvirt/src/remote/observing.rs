@@ -146,10 +146,10 @@ fn vm(machine: &Machine, seen: &RemoteDomain, before: Option<(&DomainStats, f64)
         node_affinity: domain.memory_tune.as_ref().and_then(strict),
         uuid: Some(uuid.clone()),
         manager: Manager::Libvirt,
-        state: match stats.state {
-            Some(DomainState::Paused | DomainState::Suspended) => RunState::Paused,
+        state: stats.state.as_ref().map(|state| match state {
+            DomainState::Paused | DomainState::Suspended => RunState::Paused,
             _ => RunState::Running,
-        },
+        }),
         guest,
         ..VmObservation::of_clients(key, clients(seen, &vcpus, before))
     }

@@ -176,9 +176,11 @@ pub(super) fn unseen(root: &Root, rights: Rights, vms: &[VmObservation], tracked
     if !unreadable.is_empty() {
         unseen.push(format!("where the memory of {} is may not be read: {NEEDS_PTRACE}", unreadable.join(", ")));
     }
-    for vm in tracked.iter().filter(|vm| vm.unplaced_memory > Bytes(0)) {
-        let (name, size) = (&vm.key.name, vm.unplaced_memory);
-        unseen.push(format!("{name}: {size} were plugged in later, and which virtual node has them cannot be told"));
+    for vm in tracked.iter().filter(|vm| !vm.unplaced.is_empty()) {
+        let (name, size) = (&vm.key.name, vm.unplaced.iter().map(Region::size).sum::<Bytes>());
+        unseen.push(format!(
+            "{name}: {size} were plugged in later; which virtual node has them only its monitor knows, and that may not be asked"
+        ));
     }
     let nameless =
         |vm: &&VmObservation| matches!(&vm.mobility, Mobility::Fixed { because } if because.contains("debug-threads"));

@@ -6,6 +6,7 @@ mod bind;
 mod confine;
 mod examination;
 mod mobility;
+mod monitor;
 mod scan;
 mod tracked;
 
@@ -18,6 +19,7 @@ use crate::vm::RunningVm;
 use crate::{counters, sys};
 use act::Actor;
 pub use mobility::part_of_a_node;
+pub use monitor::{AskMonitor, PluggedMemory};
 use scan::{Newcomers, Scan};
 use scheduler::{
     Act, Action, ActionError, Done, Moment, NodeObservation, Observation, Observe, ObserveError, VmKey, VmObservation,
@@ -28,9 +30,6 @@ use std::fmt;
 use std::time::Duration;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 use tracked::{Around, Tracked};
-
-/// Asks a VM's monitor which thread runs which vCPU, for VMs whose threads have no names. `None`: it does not say.
-pub type VcpuSource = Box<dyn Fn(&VmKey) -> Option<BTreeMap<u32, u32>> + Send>;
 
 /// Lets vCPUs (by index) of a VM run on certain CPUs only through the program that manages the VM, so that what it says of the VM stays
 /// true. `None`: nobody manages it. Called in the balancer's loop: must not wait for long.
@@ -56,16 +55,17 @@ pub struct HostOptions {
     /// Time that one look may spend on VMs that it sees for the first time; one is examined in any case, the rest wait for the next looks.
     /// Until all are examined nobody knows what is promised of a node's memory: free memory is unknown. `None`: all at once.
     pub newcomers_within: Option<Duration>,
-    /// Who knows vCPU threads that have no names.
-    pub vcpu_source: Option<VcpuSource>,
+    /// Who may ask the monitors of VMs.
+    pub monitor: Option<Box<dyn AskMonitor>>,
+    /// Whether each look asks of a VM that used no CPU time whether it is paused.
+    pub run_states: bool,
     /// Who else has to know where vCPUs may run. The kernel's word counts afterwards: what a manager did not do is done directly.
     pub affinity_manager: Option<AffinityManager>,
 }
 
 impl fmt::Debug for HostOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { root, move_limit, confine, monitor_traffic, newcomers_within, vcpu_source, affinity_manager } = self;
-        let (vcpu_source, affinity_manager) = (vcpu_source.is_some(), affinity_manager.is_some());
+        let Self { root, move_limit, confine, monitor_traffic, newcomers_within, monitor, run_states, .. } = self;
         formatter
             .debug_struct("HostOptions")
             .field("root", root)
@@ -73,8 +73,9 @@ impl fmt::Debug for HostOptions {
             .field("confine", confine)
             .field("monitor_traffic", monitor_traffic)
             .field("newcomers_within", newcomers_within)
-            .field("vcpu_source", &vcpu_source)
-            .field("affinity_manager", &affinity_manager)
+            .field("monitor", &monitor.is_some())
+            .field("run_states", run_states)
+            .field("affinity_manager", &self.affinity_manager.is_some())
             .finish()
     }
 }
@@ -84,7 +85,7 @@ impl fmt::Debug for HostOptions {
 pub struct LinuxHost {
     options: HostOptions,
     machine: Machine,
-    /// Text of the files that change when a CPU or a node goes or comes.
+    /// Text of the files that change when a CPU, a node or memory goes or comes.
     online: String,
     scan: Scan,
     vms: BTreeMap<u32, Tracked>,
@@ -183,7 +184,8 @@ impl LinuxHost {
                 machine: &self.machine,
                 rights,
                 now_ns,
-                vcpu_source: self.options.vcpu_source.as_ref(),
+                monitor: self.options.monitor.as_deref(),
+                run_states: self.options.run_states,
                 turn: self.turn,
                 found: self.found,
                 spare_files: &Cell::new(0),
@@ -215,7 +217,7 @@ impl LinuxHost {
         tracked.ok_or_else(gone)
     }
 
-    /// Reads the machine again where CPUs or nodes came or went.
+    /// Reads the machine again where CPUs, nodes or memory came or went.
     fn follow_hotplug(&mut self) {
         let online = online(&self.options.root);
         if online != self.online
@@ -285,9 +287,9 @@ fn read_machine(root: &Root) -> Result<Machine, LinuxError> {
 }
 
 fn online(root: &Root) -> String {
-    ["sys/devices/system/cpu/online", "sys/devices/system/node/online"]
-        .map(|file| root.text(file).unwrap_or_default())
-        .concat()
+    let text = |file: &str| root.text(file).unwrap_or_default();
+    let memory = text("proc/meminfo").lines().next().unwrap_or_default().to_owned();
+    [text("sys/devices/system/cpu/online"), text("sys/devices/system/node/online"), memory].concat()
 }
 
 impl Observe for LinuxHost {
@@ -333,9 +335,9 @@ impl LinuxHost {
         let spare_files = Cell::new(self.most_files.saturating_sub(OTHER_FILES + open + self.vms.len()));
         let Self { options, machine, vms, monitors, turn, found, .. } = self;
         monitors.keep(|pid| vms.contains_key(&pid));
-        let vcpu_source = options.vcpu_source.as_ref();
+        let (monitor, run_states) = (options.monitor.as_deref(), options.run_states);
         let spare_files = &spare_files;
-        let around = Around { machine, rights, now_ns, vcpu_source, turn: *turn, found: *found, spare_files };
+        let around = Around { machine, rights, now_ns, monitor, run_states, turn: *turn, found: *found, spare_files };
         let root = &options.root;
         let counted = Monitors::is_there(root);
         let may_create = options.monitor_traffic;

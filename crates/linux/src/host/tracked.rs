@@ -1,7 +1,7 @@
 //! One VM that is being watched: what is known of it between two observations.
 
 use super::accounts::Accounts;
-use super::{Depth, mobility};
+use super::{AskMonitor, Depth, mobility};
 use crate::capabilities::Rights;
 use crate::cgroup::{self, VmCgroup};
 use crate::error::{LinuxError, read_text};
@@ -9,7 +9,7 @@ use crate::residence::{self, PagesByNode};
 use crate::root::Root;
 use crate::sys::{AffinityOfThreads, ProcessHandle};
 use crate::vm::{RunningVm, VmClient};
-use scheduler::{ClientId, ClientObservation, Mobility, Traffic, VmObservation};
+use scheduler::{ClientId, ClientObservation, Mobility, RunState, Traffic, VmObservation};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -86,6 +86,8 @@ pub(super) struct Tracked {
     /// Observations since it was first seen.
     age: u64,
     pub(super) moves: BTreeMap<(ClientId, NodeId), super::act::Progress>,
+    /// Its monitor did not say whether it is paused: it is not asked again before the next full look.
+    silent: bool,
 }
 
 impl Tracked {
@@ -110,6 +112,7 @@ impl Tracked {
             number: around.found,
             age: 0,
             moves: BTreeMap::new(),
+            silent: false,
         };
         tracked.settle(root, around);
         Ok(Some(tracked))
@@ -142,10 +145,16 @@ impl Tracked {
 
     fn settle(&mut self, root: &Root, around: &Around<'_>) {
         if self.vm.threads.vcpus.is_empty()
-            && let Some(threads) = around.vcpu_source.and_then(|ask| ask(&self.vm.key))
+            && let Some(threads) = around.monitor.and_then(|monitor| monitor.vcpu_threads(&self.vm.key))
         {
             self.vm.told(&threads);
         }
+        if !self.vm.unplaced.is_empty()
+            && let Some(blocks) = around.monitor.and_then(|monitor| monitor.plugged_memory(&self.vm.key))
+        {
+            self.vm.told_of_plugged(&blocks);
+        }
+        self.silent = false;
         let status = status(root, self.vm.key.pid);
         self.allowed = listed(&status, "Mems_allowed_list:");
         self.allowed_cpus = self.cgroup.path().and_then(|path| cgroup::cpus(root, path));
@@ -218,9 +227,11 @@ impl Tracked {
                 ..ClientObservation::default()
             }
         };
-        let observed = self.vm.clients.iter().zip(memory).zip(cpus).map(observe).collect();
+        let observed: Vec<ClientObservation> = self.vm.clients.iter().zip(memory).zip(cpus).map(observe).collect();
+        let state = self.run_state(&observed, around);
         VmObservation {
             clients: observed,
+            state,
             mobility: self.mobility.clone(),
             node_affinity: self.node_affinity.clone(),
             uuid: self.vm.uuid.clone(),
@@ -229,6 +240,17 @@ impl Tracked {
             guest: Some(self.vm.guest.clone()),
             ..VmObservation::of_clients(self.vm.key.clone(), Vec::new())
         }
+    }
+
+    /// Whether it runs: one that used CPU time does, and of others its monitor knows.
+    fn run_state(&mut self, clients: &[ClientObservation], around: &Around<'_>) -> Option<RunState> {
+        if clients.iter().any(|client| client.cpu_used.is_some_and(|used| used > 0.0)) {
+            return Some(RunState::Running);
+        }
+        let monitor = around.monitor.filter(|_| around.run_states && !self.silent)?;
+        let state = monitor.run_state(&self.vm.key);
+        self.silent = state.is_none();
+        state
     }
 
     /// Whether threads or memory are missing: a VM that was seen while it started, or whose vCPU was just unplugged.
@@ -318,7 +340,9 @@ pub(super) struct Around<'a> {
     pub(super) machine: &'a Machine,
     pub(super) rights: Rights,
     pub(super) now_ns: u64,
-    pub(super) vcpu_source: Option<&'a super::VcpuSource>,
+    pub(super) monitor: Option<&'a dyn AskMonitor>,
+    /// Whether VMs that used no CPU time are asked whether they are paused.
+    pub(super) run_states: bool,
     /// Observations so far.
     pub(super) turn: u64,
     /// VMs that were found so far.

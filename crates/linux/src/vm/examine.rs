@@ -6,6 +6,7 @@ use super::regions::{self, Found, Region, UnknownMemory};
 use super::threads::{VcpuEvidence, VmThreads};
 use super::{RunningVm, VmClient};
 use crate::error::{LinuxError, read_text};
+use crate::host::PluggedMemory;
 use crate::root::Root;
 use ::vm::Origin;
 use ::vm::qemu::{CommandLine, GuestCaches, NumaNode, VcpuTopology, has_qemus_options, is_qemu};
@@ -50,7 +51,7 @@ impl RunningVm {
         let name = command.name.clone().unwrap_or_else(|| format!("pid {pid}"));
         let key = VmKey { name, pid, started: started_ticks(root, pid)? };
         let origin = Origin::parse(&arguments);
-        let (mut clients, unplaced_memory) = clients(root, &command, &threads, &maps);
+        let (mut clients, unplaced) = clients(root, &command, &threads, &maps);
         if !origin.by_homenode {
             clients.iter_mut().for_each(|client| client.chosen_nodes = chosen_nodes(&command, client));
         }
@@ -63,7 +64,7 @@ impl RunningVm {
             vhost_client: vhost_client(&command, &clients),
             clients,
             threads,
-            unplaced_memory,
+            unplaced,
             passed_through: command.passed_through.clone(),
             confidential: command.confidential.clone(),
             locked: command.locked,
@@ -78,9 +79,31 @@ impl RunningVm {
         }
     }
 
+    /// Takes over from its monitor which virtual nodes memory was plugged into.
+    pub fn told_of_plugged(&mut self, blocks: &[PluggedMemory]) {
+        for region in std::mem::take(&mut self.unplaced) {
+            let block = blocks.iter().find(|block| region.addresses.contains(&block.address));
+            let node = block.map(|block| block.virtual_node);
+            match self.clients.iter_mut().find(|client| node.is_some() && client.virtual_node == node) {
+                Some(client) => client.plug(region),
+                None => self.unplaced.push(region),
+            }
+        }
+    }
+
     /// The client with this id.
     pub fn client(&self, id: ClientId) -> Option<&VmClient> {
         self.clients.iter().find(|client| client.id == id)
+    }
+}
+
+impl VmClient {
+    fn plug(&mut self, region: Region) {
+        self.memory_size = self.memory_size.saturating_add(region.size());
+        // A part of a client's memory says nothing about the whole.
+        if self.memory_unknown_because.is_none() {
+            self.regions.push(region);
+        }
     }
 }
 
@@ -140,13 +163,13 @@ fn chosen_nodes(command: &CommandLine, client: &VmClient) -> Option<NodeSet> {
     strict.map(|backend| backend.host_nodes.clone()).reduce(|one, other| one.union(&other))
 }
 
-/// The clients, and memory that was plugged in later to a virtual node that nobody can tell from here.
+/// The clients, and blocks that were plugged in later to virtual nodes that nobody can tell from here.
 fn clients(
     root: &Root,
     command: &CommandLine,
     threads: &VmThreads,
     maps: &Result<&str, UnknownMemory>,
-) -> (Vec<VmClient>, Bytes) {
+) -> (Vec<VmClient>, Vec<Region>) {
     let Found { mut blocks, mut later } = regions::find(command, maps.as_ref().copied());
     // Most VMs have no file behind their memory: then nobody needs to know what is mounted.
     let in_files = |region: &&mut Region| !region.path.is_empty();
@@ -155,9 +178,9 @@ fn clients(
         huge_pages::size(region, command, mounts.get_or_insert_with(|| huge_pages::Mounts::read(root)));
     }
     let size_of = |ids: &[String]| ids.iter().filter_map(|id| Some(command.backend(id)?.size)).sum::<Bytes>();
-    let later_size: Bytes = later.iter().map(Region::size).sum();
     // Virtual nodes whose vCPUs share a thread cannot move apart.
     if command.nodes.len() < 2 || threads.evidence == VcpuEvidence::OneForAll {
+        let later_size: Bytes = later.iter().map(Region::size).sum();
         let named = command.guest_backends().filter_map(|id| blocks.remove(id)).collect::<Vec<_>>();
         let own = blocks.remove("").into_iter().chain(named).chain(later.into_iter().map(Ok));
         let memory = command
@@ -168,7 +191,7 @@ fn clients(
         let memory_size = memory.saturating_add(devices).saturating_add(later_size);
         let mut vcpus: BTreeSet<u32> = (0..command.vcpus.vcpus).collect();
         vcpus.extend(threads.vcpus.iter().map(|thread| thread.index));
-        return (vec![client(0, None, vcpus.into_iter().collect(), memory_size, own, threads)], Bytes(0));
+        return (vec![client(0, None, vcpus.into_iter().collect(), memory_size, own, threads)], Vec::new());
     }
     let whole = blocks.remove("");
     let (mut clients, mut offset) = (Vec::new(), 0);
@@ -186,7 +209,7 @@ fn clients(
             node.vcpus.iter().copied().filter(|&vcpu| vcpu < command.vcpus.vcpus || runs(threads, vcpu)).collect();
         clients.push(client(index as u32, Some(node.id), vcpus, memory_size, own, threads));
     }
-    (clients, later_size)
+    (clients, later)
 }
 
 /// Nodes without backends of their own share one block, one after the other.

@@ -38,8 +38,8 @@ pub struct RunningVm {
     pub clients: Vec<VmClient>,
     /// The client that the kernel moves packets for (vhost): the only one, or the one whose node all such NICs are on.
     pub vhost_client: Option<ClientId>,
-    /// Memory that was plugged in later, to a virtual node that cannot be told from here: no client has it.
-    pub unplaced_memory: Bytes,
+    /// Memory that was plugged in later, to a virtual node that only its monitor knows: no client has it.
+    pub unplaced: Vec<Region>,
     /// Devices of the host that are passed through (`-device vfio-pci,host=...`), as QEMU was told.
     pub passed_through: Vec<String>,
     /// The object that keeps its memory from the host (`sev-guest`, `tdx-guest`), which pins it.

@@ -65,6 +65,47 @@ wait $balancer 2>/dev/null
 exec 7>&-
 stop
 
+# --- The same in a VM of two virtual nodes: block and vCPU go to the client of their virtual node, which its monitor says of the block.
+rm /tmp/monitor
+mkfifo /tmp/monitor
+qemu-system-x86_64 -S -accel kvm -cpu host -machine q35 -m 128,slots=2,maxmem=1G -smp 3,maxcpus=4,sockets=2,cores=2 \
+    -object memory-backend-ram,id=a,size=64M,prealloc=on,host-nodes=2,policy=preferred \
+    -object memory-backend-ram,id=b,size=64M,prealloc=on,host-nodes=3,policy=preferred \
+    -numa node,nodeid=0,cpus=0-1,memdev=a -numa node,nodeid=1,cpus=2-3,memdev=b -qmp unix:/tmp/wide.qmp,server=on,wait=off \
+    -display none -nodefaults -no-user-config -name wide,debug-threads=on -monitor stdio </tmp/monitor >/tmp/monitor.said 2>&1 &
+vm=$!
+exec 7>/tmp/monitor
+sleep 3
+homenode balance --policy /tmp/quick.toml >/tmp/balance.said 2>&1 &
+balancer=$!
+for _ in $(seq 60); do
+    affinity $vm | grep '^CPU 2/KVM' | grep -q '[[:space:]]6-7$' && break
+    sleep 0.2
+done
+echo 'object_add memory-backend-ram,id=late,size=128M,prealloc=on,host-nodes.0=0,policy=preferred' >&7
+echo 'device_add pc-dimm,id=dimm9,memdev=late,node=1' >&7
+echo 'device_add host-x86_64-cpu,id=cpu9,socket-id=1,core-id=1,thread-id=0,node-id=1' >&7
+for _ in $(seq 200); do
+    affinity $vm | grep '^CPU 3/KVM' | grep -q '[[:space:]]6-7$' && region $vm 128 | grep -q ' N3=32[67][0-9][0-9] ' && break
+    sleep 0.2
+done
+affinity $vm >/tmp/said
+cat /tmp/balance.said
+check "a vCPU that was plugged into virtual node 1 is bound to its home" '^CPU 3/KVM Cpus_allowed_list:[[:space:]]+6-7$'
+region $vm 128 >/tmp/said
+check "memory that was plugged into virtual node 1 is brought to its home" ' N3=32[67][0-9][0-9] '
+kill $balancer
+wait $balancer 2>/dev/null
+homenode top --once >/tmp/said 2>&1
+check "top sees by its monitor that it is paused" '^wide .*paused'
+echo 'cont' >&7
+sleep 2
+homenode top --once >/tmp/said 2>&1
+check "and that it runs" '^wide '
+if grep -q 'paused' /tmp/said; then echo "FAIL a VM that runs is not paused"; cat /tmp/said; else echo "PASS a VM that runs is not paused"; fi
+exec 7>&-
+stop
+
 # --- The kernel's vhost threads follow their VM.
 if [ -e /dev/vhost-net ] && [ -e /dev/net/tun ]; then
     start packets -m 64 -smp 1 -netdev tap,id=n,script=no,downscript=no,vhost=on -device virtio-net-pci,netdev=n,romfile=
@@ -75,5 +116,5 @@ if [ -e /dev/vhost-net ] && [ -e /dev/net/tun ]; then
     check "vhost threads follow" '^Cpus_allowed_list:[[:space:]]+6-7$'
     stop
 else
-    echo "vhost threads are not checked: this kernel came without vhost-net or tun"
+    echo "SKIPPED vhost threads follow: this kernel came without vhost_net or tun"
 fi

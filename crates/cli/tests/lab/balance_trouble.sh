@@ -44,6 +44,43 @@ none "no memory of it moved" 'memory follows'
 kill "$load" "$(cat /tmp/wide.pid)"
 homenode balance --release >/dev/null 2>&1
 
+# The same with guests that run: a wide VM with a busy vCPU, three busy VMs beside it that float, many periods. Their firmware is one jump to
+# itself, where a processor begins.
+{ head -c 65520 /dev/zero; printf '\353\376'; head -c 14 /dev/zero; } >/tmp/spin
+printf '[balance]\nperiod_ms = 300\nrest_periods = 1\nleast_gain_cpus = 0.0\n' >/tmp/eager.toml
+busy() {
+    name=$1
+    shift
+    qemu-system-x86_64 -accel kvm -cpu host -bios /tmp/spin -display none -nodefaults -no-user-config \
+        -name "$name,debug-threads=on" -daemonize -pidfile "/tmp/$name.pid" "$@" || echo "FAIL $name starts"
+}
+busy wide -machine q35 -m 64 -smp 4,sockets=2 \
+    -object memory-backend-ram,id=a,size=32M,prealloc=on,host-nodes=0,policy=bind \
+    -object memory-backend-ram,id=b,size=32M,prealloc=on,host-nodes=1,policy=bind \
+    -numa node,nodeid=0,cpus=0-1,memdev=a -numa node,nodeid=1,cpus=2-3,memdev=b
+for name in first second third; do
+    busy $name -machine q35,memory-backend=m -m 16 -smp 1 -object memory-backend-ram,id=m,size=16M,prealloc=on,host-nodes=0,policy=preferred
+done
+homenode balance --policy /tmp/eager.toml >/tmp/log 2>&1 &
+balancer=$!
+sleep 12
+kill "$balancer"
+wait "$balancer" 2>/dev/null
+for task in /proc/"$(cat /tmp/wide.pid)"/task/*; do
+    echo "$(cat "$task/comm") $(grep Cpus_allowed_list "$task/status")"
+done >/tmp/said
+check "under load a virtual node stays where somebody bound it" '^CPU 0/KVM Cpus_allowed_list:[[:space:]]+0-1$'
+check "and the other one does too" '^CPU 2/KVM Cpus_allowed_list:[[:space:]]+2-3$'
+grep -E 'bind:[01] anon=8192' "/proc/$(cat /tmp/wide.pid)/numa_maps" >/tmp/said
+check "under load memory stays on node 0" 'bind:0 anon=8192 .*N0=8192 '
+check "under load memory stays on node 1" 'bind:1 anon=8192 .*N1=8192 '
+cp /tmp/log /tmp/said
+check "the VMs beside it were looked after" 'VM (first|second|third): gets a home'
+none "nothing of it was moved" 'VM wide: (memory follows|.*, node [01] -> )'
+cat /tmp/log
+for name in wide first second third; do kill "$(cat /tmp/$name.pid)"; done
+homenode balance --release >/dev/null 2>&1
+
 # Killed in the midst of a period, again and again: whatever was bound by then is undone.
 cat >/tmp/quick.toml <<'EOF'
 [balance]
@@ -77,6 +114,32 @@ for tenths in 2 4 6 8 10 13 17; do
 done
 cp /tmp/released /tmp/said
 cat /tmp/said
+
+# Killed while memory moves: 64 MiB at 8 MiB a second.
+printf '[balance]\nperiod_ms = 300\nmove_bytes_per_second = "8 MiB"\n[[vm]]\nname = "mover"\nnode_affinity = "0"\n' >/tmp/slow.toml
+qemu-system-x86_64 -S -accel kvm -cpu host -machine q35,memory-backend=m -m 64 -smp 2 \
+    -object memory-backend-ram,id=m,size=64M,prealloc=on,host-nodes=3,policy=preferred \
+    -display none -nodefaults -no-user-config -name mover,debug-threads=on -daemonize -pidfile /tmp/mover.pid
+homenode balance --policy /tmp/slow.toml >/tmp/log 2>&1 &
+balancer=$!
+where() { grep -E 'prefer:3 anon=16384' "/proc/$(cat /tmp/mover.pid)/numa_maps" >/tmp/said; }
+for turn in $(seq 300); do
+    where
+    grep -q ' N0=' /tmp/said && break
+    usleep 100000
+done
+kill -9 "$balancer"
+wait "$balancer" 2>/dev/null
+where
+check "killed while memory moved: a part is there" ' N0=[0-9]+ N3=[0-9]+ '
+homenode top --once >/tmp/said 2>&1
+check "top says that the last balancer was killed at it" 'no balancer runs: the last one ended in the middle of: .*mover'
+homenode balance --release >/tmp/said 2>&1
+affinities mover
+check "killed while memory moved: release gives its CPUs back" '^ +2 Cpus_allowed_list:[[:space:]]+0-7$'
+homenode balance --release >/tmp/said 2>&1
+check "killed while memory moved: nothing is left to release" '^nothing to release'
+kill "$(cat /tmp/mover.pid)"
 
 # Somebody without rights: cannot hold the lock, cannot start a second one, cannot keep one from starting.
 mkdir -p /etc

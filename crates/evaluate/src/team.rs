@@ -80,14 +80,15 @@ impl Team<'_> {
                 return Err(RunError::Interrupted);
             }
             match self.members[index].receive(SLICE) {
-                Ok(said) => return Ok(said),
+                // By its own time: what came in time may be read later, and what comes without end is never in time.
+                Ok(said) if said.at < deadline => return Ok(said),
                 Err(LinkError::Timeout) if Instant::now() < deadline => {
                     // A VM can die while its connection seems open, and another than the one that is listened to.
                     if let Some(dead) = (0..self.members.len()).find(|&other| self.members[other].exited().is_some()) {
                         return Err(self.gone(dead, awaited, &LinkError::Timeout));
                     }
                 }
-                Err(LinkError::Timeout) => {
+                Ok(_) | Err(LinkError::Timeout) => {
                     let member = &self.members[index];
                     let console = member.console_tail(CONSOLE_LINES);
                     return Err(RunError::Silent { name: member.name().to_owned(), awaited, seconds, console });

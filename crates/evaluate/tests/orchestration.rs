@@ -187,6 +187,16 @@ fn a_vm_that_hangs_in_boot_is_ended_after_a_time_out_with_its_console() {
 }
 
 #[test]
+fn a_guest_that_never_stops_talking_is_ended_in_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let resolved = resolved(EXPERIMENT);
+    let mut world = ScriptedWorld::new(Script { floods: Some("test-1-0".to_owned()), ..Script::default() });
+    let (outcome, _) = session(&resolved, &mut world, &directory.path().join("records.jsonl"));
+    let message = outcome.expect_err("a VM says nothing that is wanted").to_string();
+    assert!(message.contains("test-1-0: no first line within 1 s"), "{message}");
+}
+
+#[test]
 fn all_participants_are_told_to_go_before_any_is_waited_for() {
     let directory = tempfile::tempdir().expect("a directory");
     let resolved = resolved(EXPERIMENT);

@@ -3,12 +3,15 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use workloads::protocol::{FromAgent, ToAgent};
 
 /// Longest line accepted from an agent: a guest is not trusted with our memory.
 const LONGEST_LINE_BYTES: u64 = 1 << 20;
+
+/// Most messages that wait to be received. An agent that says more than it is asked waits in its write; no agent is owed more than three.
+const MOST_WAITING: usize = 8;
 
 /// What can go wrong between homenode and an agent.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +77,7 @@ pub struct AgentLink {
 impl AgentLink {
     /// A link over any pair of streams; `name` is what errors call the agent. A thread reads until the stream ends.
     pub fn over(name: &str, reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> AgentLink {
-        let (sender, arrivals) = channel();
+        let (sender, arrivals) = sync_channel(MOST_WAITING);
         let agent = name.to_owned();
         std::thread::spawn(move || read_all(&agent, BufReader::new(reader), &sender));
         AgentLink { name: name.to_owned(), writer: Box::new(writer), arrivals }
@@ -107,7 +110,7 @@ impl AgentLink {
     }
 }
 
-fn read_all(agent: &str, mut reader: impl BufRead, arrivals: &Sender<Result<Arrived, AgentError>>) {
+fn read_all(agent: &str, mut reader: impl BufRead, arrivals: &SyncSender<Result<Arrived, AgentError>>) {
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -132,7 +135,7 @@ fn parse(agent: &str, line: &[u8]) -> Result<FromAgent, AgentError> {
     let garbled = |reason: String| AgentError::Garbled {
         agent: agent.to_owned(),
         reason,
-        start: String::from_utf8_lossy(&line[..line.len().min(80)]).trim_end().to_owned(),
+        start: topology::input::excerpt(&String::from_utf8_lossy(&line[..line.len().min(400)])),
     };
     if line.last() != Some(&b'\n') {
         let reason = if line.len() as u64 == LONGEST_LINE_BYTES { "it is over 1 MiB" } else { "it is cut off" };
@@ -205,6 +208,8 @@ impl Drop for NativeAgent {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn pair() -> (AgentLink, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -239,6 +244,27 @@ mod tests {
         std::thread::spawn(move || while agent.write_all(&[b'x'; 65_536]).is_ok() {});
         let error = link.receive(Duration::from_secs(20)).unwrap_err();
         assert!(error.to_string().contains("over 1 MiB"), "{error}");
+    }
+
+    #[test]
+    fn a_flood_of_messages_does_not_fill_memory() {
+        let (link, mut agent) = pair();
+        let message = b"{\"type\":\"ready\",\"job\":7,\"repetition\":0}\n".repeat(1000);
+        let bytes = Arc::new(AtomicUsize::new(0));
+        let written = Arc::clone(&bytes);
+        std::thread::spawn(move || {
+            while agent.write_all(&message).is_ok() {
+                written.fetch_add(message.len(), Ordering::Relaxed);
+            }
+        });
+        // It comes to a stand: what waits here, and what the kernel keeps of a socket (some 200 kB).
+        let mut before = usize::MAX;
+        while before != bytes.load(Ordering::Relaxed) {
+            before = bytes.load(Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        assert!(before < 4 << 20, "{before} bytes were taken and nobody asked for them");
+        assert!(link.receive(Duration::from_secs(60)).is_ok());
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(crate) struct Script {
     pub(crate) dies: Option<(String, u32)>,
     /// A participant with this name never says hello.
     pub(crate) hangs: Option<String>,
+    /// A participant with this name says without end what nobody asked for.
+    pub(crate) floods: Option<String>,
     /// Whether results are right.
     pub(crate) wrong: bool,
     /// Busy seconds of others in the next repetitions, one for each.
@@ -153,6 +155,9 @@ impl Participant for Agent {
         Ok(())
     }
     fn receive(&mut self, timeout: Duration) -> Result<Said, LinkError> {
+        if self.script.borrow().floods.as_ref() == Some(&self.name) {
+            return Ok(Said { at: Instant::now(), message: FromAgent::Ready { job: u64::MAX, repetition: 0 } });
+        }
         match self.inbox.pop_front() {
             Some(message) => Ok(Said { at: Instant::now(), message }),
             None if self.dead => Err(LinkError::Broken("the connection is closed".to_owned())),

@@ -39,6 +39,14 @@ pub enum LinuxError {
     /// The machine cannot be read.
     #[error("{0}")]
     Machine(String),
+    /// A process says of itself what no VM has.
+    #[error("process {pid} says it is QEMU and is not watched: {why}")]
+    Doubtful {
+        /// The process.
+        pid: u32,
+        /// What it says.
+        why: String,
+    },
     /// Nothing can be seen of what runs.
     #[error("{0}")]
     Observe(scheduler::ObserveError),

@@ -1,6 +1,7 @@
 //! Processes and their threads, from `/proc` (proc(5)).
 
 use crate::error::{LinuxError, read_text};
+use crate::root::Root;
 use crate::sys::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -90,8 +91,7 @@ pub fn resident_pages(pid: u32) -> Option<u64> {
 
 /// Program and arguments of a process; empty for a kernel thread or a zombie.
 pub fn command_line(pid: u32) -> Result<Vec<String>, LinuxError> {
-    let text = read_text(&directory(pid).join("cmdline"))?;
-    Ok(text.split_terminator('\0').map(str::to_owned).collect())
+    crate::vm::arguments(&Root::default(), pid)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 //! One test program: each further one would be linked with every crate below.
 
+mod hostile;
 mod memory_shapes;
 mod real_vms;

@@ -3,7 +3,7 @@
 mod check;
 mod read;
 
-pub use check::{LONGEST_NAME, MOST_VCPUS, MOST_VIRTUAL_NODES, SpecProblem, name_problem};
+pub use check::{LONGEST_NAME, SpecProblem, name_problem};
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

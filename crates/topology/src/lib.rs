@@ -6,6 +6,7 @@
 mod bytes;
 mod ids;
 pub mod input;
+pub mod limits;
 mod machine;
 pub mod rates;
 pub mod read;

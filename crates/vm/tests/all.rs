@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use topology::{Bytes, NodeId};
-use vm::qemu::{Backend, BackendKind, CommandLine, NumaNode, VcpuTopology, memory_id};
+use vm::qemu::{Backend, BackendKind, CommandLine, Doubt, NumaNode, VcpuTopology, memory_id};
 use vm::{Manager, Origin};
 
 #[allow(clippy::disallowed_methods, reason = "a test reads its captures")]
@@ -13,7 +13,7 @@ fn arguments(name: &str) -> Vec<String> {
 
 fn read(name: &str) -> (CommandLine, Origin) {
     let arguments = arguments(name);
-    (CommandLine::parse(&arguments), Origin::parse(&arguments))
+    (CommandLine::parse(&arguments).expect("a VM"), Origin::parse(&arguments))
 }
 
 /// The vCPUs and the memory objects of each node.
@@ -84,6 +84,27 @@ fn one_by_hand_with_nodes_that_nothing_is_said_about() {
     assert_eq!(nodes(&command), [(vec![0, 1, 4, 5], vec![]), (vec![2, 3], vec![])]);
 }
 
+#[test]
+fn what_no_vm_has_is_doubted_before_any_work() {
+    let parse = |words: String| CommandLine::parse(&words.split(' ').map(str::to_owned).collect::<Vec<_>>());
+    let many = |count: usize, option: &str| format!("qemu-system-x86_64{}", format!(" {option}").repeat(count));
+    for smp in ["4294967295", "60000000", "4097", "2,sockets=65536,dies=65536,cores=4294967295", "1,maxcpus=99999999"] {
+        assert_eq!(parse(format!("qemu -smp {smp}")), Err(Doubt::Vcpus(smp.to_owned())));
+    }
+    assert_eq!(parse(many(6000, "-numa node,cpus=0-65535")), Err(Doubt::Nodes));
+    assert_eq!(parse(many(128, "-numa node,cpus=0-4095")), Err(Doubt::VcpusOfNodes));
+    let cpu = " -numa cpu,node-id=0".repeat(20_000);
+    assert_eq!(parse(format!("qemu -smp 1,maxcpus=4096 -numa node{cpu}")), Err(Doubt::VcpusOfNodes));
+    assert_eq!(parse(many(2000, "-object memory-backend-ram,id=a,size=1G")), Err(Doubt::Objects));
+    let ranges = ",host-nodes=0-4095".repeat(50_000);
+    let backend =
+        parse(format!("qemu -object memory-backend-ram,id=a,size=1G{ranges}")).expect("a VM").backends.remove(0);
+    assert_eq!(backend.host_nodes.len(), 1024);
+    // The largest VM that there may be is none of them.
+    let nodes: String = (0..128).map(|id| format!(" -numa node,cpus={}-{}", id * 32, id * 32 + 31)).collect();
+    assert_eq!(parse(format!("qemu -smp 4096{nodes}")).expect("a VM").nodes[&127].vcpus.len(), 32);
+}
+
 /// The same command line, from what was read of it.
 fn written(line: &CommandLine) -> Vec<String> {
     let mut arguments = vec!["qemu-system-x86_64".to_owned()];
@@ -148,6 +169,6 @@ fn command_line() -> impl Strategy<Value = CommandLine> {
 properties::properties! {
     #[test]
     fn what_is_written_is_read(line in command_line()) {
-        prop_assert_eq!(CommandLine::parse(&written(&line)), line);
+        prop_assert_eq!(CommandLine::parse(&written(&line)), Ok(line));
     }
 }

@@ -15,7 +15,7 @@ use crate::error::LinuxError;
 use crate::moving::Pace;
 use crate::resctrl::Monitors;
 use crate::root::Root;
-use crate::vm::RunningVm;
+use crate::vm::{RunningVm, started_ticks};
 use crate::{counters, sys};
 use act::Actor;
 pub use mobility::part_of_a_node;
@@ -89,6 +89,8 @@ pub struct LinuxHost {
     online: String,
     scan: Scan,
     vms: BTreeMap<u32, Tracked>,
+    /// Processes that say of themselves what no VM has, by number: when they started, and why, as a sentence.
+    doubtful: BTreeMap<u32, (u64, String)>,
     busy: BTreeMap<CpuId, u64>,
     busy_at_ns: u64,
     pace: Pace,
@@ -128,6 +130,7 @@ impl LinuxHost {
             machine,
             scan: Scan::default(),
             vms: BTreeMap::new(),
+            doubtful: BTreeMap::new(),
             busy: BTreeMap::new(),
             busy_at_ns: 0,
             pace: Pace::new(options.move_limit),
@@ -179,6 +182,9 @@ impl LinuxHost {
         let found = self.scan.run(&root, &known, depth)?;
         let mut newcomers = Newcomers::new(within);
         self.vms.retain(|pid, _| found.contains(pid));
+        // In a whole look they are asked again.
+        self.doubtful
+            .retain(|pid, (started, _)| depth == Depth::Usual && started_ticks(&root, *pid).ok() == Some(*started));
         for pid in found {
             let around = Around {
                 machine: &self.machine,
@@ -190,13 +196,19 @@ impl LinuxHost {
                 found: self.found,
                 spare_files: &Cell::new(0),
             };
-            if !self.vms.contains_key(&pid)
-                && newcomers.next_may()
-                // One that ends meanwhile is none.
-                && let Ok(Some(tracked)) = Tracked::begin(&root, pid, &around)
-            {
-                self.vms.insert(pid, tracked);
-                self.found += 1;
+            if !self.vms.contains_key(&pid) && !self.doubtful.contains_key(&pid) && newcomers.next_may() {
+                match Tracked::begin(&root, pid, &around) {
+                    Ok(Some(tracked)) => {
+                        self.vms.insert(pid, tracked);
+                        self.found += 1;
+                    }
+                    Err(error @ LinuxError::Doubtful { .. }) => {
+                        let started = started_ticks(&root, pid).unwrap_or(0);
+                        self.doubtful.insert(pid, (started, error.to_string()));
+                    }
+                    // It ended meanwhile.
+                    Ok(None) | Err(_) => {}
+                }
             }
         }
         self.unexamined = newcomers.waiting();
@@ -316,6 +328,7 @@ impl Observe for LinuxHost {
         let tracked: Vec<&RunningVm> = self.vms.values().map(|tracked| &tracked.vm).collect();
         observation.unseen = examination::unseen(root, Rights::own(), &observation.vms, &tracked);
         observation.unseen.extend(self.scan.foreign());
+        observation.unseen.extend(self.doubtful.values().map(|(_, why)| why.clone()));
         observation.settings = Some(counters::settings(root));
         Ok(observation)
     }

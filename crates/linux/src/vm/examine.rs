@@ -12,12 +12,19 @@ use ::vm::Origin;
 use ::vm::qemu::{CommandLine, GuestCaches, NumaNode, VcpuTopology, has_qemus_options, is_qemu};
 use scheduler::{ClientId, GuestCpus, VmKey};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use topology::limits::LONGEST_COMMAND_LINE;
 use topology::{Bytes, NodeSet};
 
 /// Program and arguments of a process; empty for a kernel thread or a zombie.
 pub(crate) fn arguments(root: &Root, pid: u32) -> Result<Vec<String>, LinuxError> {
-    let text = read_text(&root.process(pid, "cmdline"))?;
-    Ok(text.split_terminator('\0').map(str::to_owned).collect())
+    let path = root.process(pid, "cmdline");
+    let bytes = topology::input::bytes(&path, LONGEST_COMMAND_LINE);
+    let bytes = bytes.map_err(|source| match source.kind() {
+        io::ErrorKind::InvalidData => LinuxError::Doubtful { pid, why: format!("its command line has {source}") },
+        _ => LinuxError::Read { path, source },
+    })?;
+    Ok(String::from_utf8_lossy(&bytes).split_terminator('\0').map(str::to_owned).collect())
 }
 
 /// When a process started, in clock ticks since boot.
@@ -40,7 +47,8 @@ impl RunningVm {
         if !named && !by_descriptors() {
             return Ok(None);
         }
-        let command = CommandLine::parse(&arguments);
+        let doubtful = |why: String| LinuxError::Doubtful { pid, why };
+        let command = CommandLine::parse(&arguments).map_err(|doubt| doubtful(doubt.to_string()))?;
         let threads = VmThreads::read(root, pid, command.vcpus.vcpus)?;
         if threads.vcpus.is_empty() && is_launcher(root, pid, &command, &threads) {
             return Ok(None);

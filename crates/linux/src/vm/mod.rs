@@ -10,7 +10,7 @@ mod regions;
 mod threads;
 pub(crate) mod vhost;
 
-pub(crate) use examine::arguments;
+pub(crate) use examine::{arguments, started_ticks};
 pub use regions::{Region, RegionEvidence, RegionKind, UnknownMemory};
 pub use threads::{ThreadKind, VcpuEvidence, VcpuThread, VmThreads};
 

@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     fn command(line: &str) -> CommandLine {
-        CommandLine::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+        CommandLine::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap()
     }
 
     fn find(command: &CommandLine, maps: &str) -> BTreeMap<String, Region> {

@@ -4,6 +4,7 @@ use crate::error::{LinuxError, read_text};
 use crate::root::{Root, numbered_entries};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use topology::limits::MOST_THREADS;
 
 /// A thread that runs a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -65,6 +66,9 @@ impl VmThreads {
     /// The process has no list of threads (any more).
     pub fn read(root: &Root, pid: u32, vcpus: u32) -> Result<Self, LinuxError> {
         let ids = numbered_entries(&root.process(pid, "task"))?;
+        if ids.len() > MOST_THREADS {
+            return Err(LinuxError::Doubtful { pid, why: format!("it has {} threads", ids.len()) });
+        }
         let name = |id: &u32| Some((*id, read_text(&root.thread(pid, *id, "comm")).ok()?.trim_end().to_owned()));
         let named: Vec<(u32, String)> = ids.iter().filter_map(name).collect();
         let guest_time = |id: u32| guest_ticks(&read_text(&root.thread(pid, id, "stat")).ok()?);

@@ -2,12 +2,9 @@
 
 use super::{Boot, Console, FixedNode, Network, Policy, VmSpec};
 use std::collections::BTreeSet;
+use topology::limits::{MOST_VCPUS, MOST_VIRTUAL_NODES};
 use topology::{Bytes, TomlError};
 
-/// Most vCPUs of a VM: the most that any QEMU machine type takes (q35 since QEMU 9.0).
-pub const MOST_VCPUS: u32 = 4096;
-/// Most virtual nodes of a VM: QEMU's `MAX_NODES`.
-pub const MOST_VIRTUAL_NODES: usize = 128;
 /// Longest name: a name becomes part of socket paths, which Linux limits to 107 bytes.
 pub const LONGEST_NAME: usize = 64;
 

@@ -1,9 +1,11 @@
 //! What a QEMU command line says about vCPUs and memory: of any version, written by hand or by a program.
 
+use super::Doubt;
 use super::options::{Options, memory_size, value_of, values_of};
 use super::vcpu_topology::VcpuTopology;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use topology::limits::{MOST_NODES, MOST_OBJECTS, MOST_VCPUS, MOST_VIRTUAL_NODES};
 use topology::{Bytes, NodeSet};
 
 /// Where a memory backend gets its pages.
@@ -96,13 +98,16 @@ pub struct CommandLine {
 
 impl CommandLine {
     /// Reads program and arguments. What it does not know it leaves out.
-    pub fn parse(arguments: &[String]) -> Self {
+    ///
+    /// # Errors
+    /// No VM has such a command line: it is not worth the work.
+    pub fn parse(arguments: &[String]) -> Result<Self, Doubt> {
         let mut this = Self {
             name: value_of(arguments, "name").and_then(guest_name),
             uuid: value_of(arguments, "uuid").map(str::to_owned),
             memory: value_of(arguments, "m")
                 .and_then(|value| memory_size(Options::parse(value, "size").get("size")?, Bytes::MIB)),
-            vcpus: VcpuTopology::parse(value_of(arguments, "smp").unwrap_or("1")),
+            vcpus: VcpuTopology::parse(value_of(arguments, "smp").unwrap_or("1"))?,
             main_backend: values_of(arguments, &["machine", "M"])
                 .find_map(|value| Options::parse(value, "type").get("memory-backend").map(str::to_owned)),
             most_memory: value_of(arguments, "m")
@@ -112,10 +117,14 @@ impl CommandLine {
             vhost_nodes: super::nics::vhost_nodes(arguments),
             ..Self::default()
         };
+        let objects = values_of(arguments, &["object", "device", "netdev"]).filter(|value| is_counted(value)).count();
+        if objects > MOST_OBJECTS {
+            return Err(Doubt::Objects);
+        }
         for value in values_of(arguments, &["object"]) {
             this.read_object(&Options::parse(value, "qom-type"));
         }
-        this.read_nodes(arguments);
+        this.read_nodes(arguments)?;
         for value in values_of(arguments, &["device"]) {
             this.read_device(&Options::parse(value, "driver"));
         }
@@ -125,7 +134,7 @@ impl CommandLine {
                 this.passed_through.push(netdev.get("vhostdev").unwrap_or("vhost-vdpa").to_owned());
             }
         }
-        this
+        Ok(this)
     }
 
     fn read_object(&mut self, object: &Options) {
@@ -153,15 +162,25 @@ impl CommandLine {
         });
     }
 
-    fn read_nodes(&mut self, arguments: &[String]) {
-        let mut said = false;
+    fn read_nodes(&mut self, arguments: &[String]) -> Result<(), Doubt> {
+        let (mut said, mut named) = (false, 0);
         for value in values_of(arguments, &["numa"]) {
             let numa = Options::parse(value, "type");
             match numa.get("type") {
                 Some("node") => {
                     let id = numa.number("nodeid").unwrap_or(self.nodes.len() as u32);
+                    if self.nodes.len() >= MOST_VIRTUAL_NODES && !self.nodes.contains_key(&id) {
+                        return Err(Doubt::Nodes);
+                    }
                     let node = self.nodes.entry(id).or_insert_with(|| NumaNode { id, ..NumaNode::default() });
-                    node.vcpus.extend(numa.all("cpus").flat_map(range));
+                    for cpus in numa.all("cpus").map(range) {
+                        // Each vCPU is in one node: together they name no more than there may be.
+                        named += cpus.clone().count();
+                        if named > MOST_VCPUS as usize {
+                            return Err(Doubt::VcpusOfNodes);
+                        }
+                        node.vcpus.extend(cpus);
+                    }
                     said |= !node.vcpus.is_empty();
                     node.backends.extend(numa.get("memdev").map(str::to_owned));
                     node.memory = numa.get("mem").and_then(|text| memory_size(text, Bytes::MIB));
@@ -176,6 +195,10 @@ impl CommandLine {
                 Some("cpu") => {
                     said = true;
                     let vcpus: Vec<u32> = self.vcpus.matching(|id| numa.number(id)).collect();
+                    named += vcpus.len().max(1);
+                    if named > MOST_VCPUS as usize {
+                        return Err(Doubt::VcpusOfNodes);
+                    }
                     if let Some(node) = numa.number("node-id").and_then(|id| self.nodes.get_mut(&id)) {
                         node.vcpus.extend(vcpus);
                     }
@@ -186,6 +209,7 @@ impl CommandLine {
         if !said {
             self.spread_sockets();
         }
+        Ok(())
     }
 
     /// Without a word about vCPUs QEMU gives its nodes virtual sockets in turn.
@@ -235,6 +259,11 @@ impl CommandLine {
     }
 }
 
+/// Whether an object or a device is one of those that are kept.
+fn is_counted(value: &str) -> bool {
+    ["memory", "memdev", "vfio", "vdpa"].iter().any(|kind| value.contains(kind))
+}
+
 /// Memory of a VM of which nobody says how much it has.
 const USUAL_MEMORY: Bytes = Bytes::from_mib(128);
 
@@ -260,15 +289,16 @@ fn is_locked(arguments: &[String]) -> bool {
 }
 
 fn node_set(object: &Options) -> NodeSet {
-    object.all("host-nodes").flat_map(range).map(topology::NodeId).collect()
+    // No list of real nodes is longer.
+    let nodes = object.all("host-nodes").flat_map(range).take(4 * MOST_NODES as usize);
+    nodes.filter(|&node| node < MOST_NODES).map(topology::NodeId).collect()
 }
 
 /// `3`, `0-3`.
 fn range(text: &str) -> std::ops::RangeInclusive<u32> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.trim().parse(), last.trim().parse::<u32>()) {
-        // No machine has more CPUs or nodes than 65536; a larger number is a mistake, not a reason to allocate.
-        (Ok(first), Ok(last)) if last < 65_536 => first..=last,
+        (Ok(first), Ok(last)) if last < MOST_VCPUS => first..=last,
         _ => std::ops::RangeInclusive::new(1, 0),
     }
 }

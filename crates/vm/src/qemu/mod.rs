@@ -1,6 +1,7 @@
 //! QEMU's words: the options of its command line, and what they say of vCPUs and memory.
 
 mod command_line;
+mod doubt;
 mod guest_caches;
 mod nics;
 pub(crate) mod options;
@@ -8,6 +9,7 @@ mod vcpu_topology;
 mod write;
 
 pub use command_line::{Backend, BackendKind, CommandLine, NumaNode};
+pub use doubt::Doubt;
 pub use guest_caches::GuestCaches;
 pub use options::memory_size;
 pub use vcpu_topology::VcpuTopology;

@@ -1,7 +1,9 @@
 //! How many vCPUs a VM has, and in which virtual socket each is.
 
+use super::Doubt;
 use super::options::Options;
 use serde::Serialize;
+use topology::limits::MOST_VCPUS;
 
 /// What `-smp` says, with what it leaves out filled in as QEMU does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,21 +24,24 @@ pub struct VcpuTopology {
 
 impl VcpuTopology {
     /// Reads the value of `-smp`. Cores are what is left over, as in QEMU since 6.2.
-    pub(super) fn parse(value: &str) -> Self {
+    pub(super) fn parse(value: &str) -> Result<Self, Doubt> {
         let smp = Options::parse(value, "cpus");
         let given = |key: &str| smp.number(key).filter(|&number| number > 0);
-        let product = |keys: &[&str]| keys.iter().map(|key| given(key).unwrap_or(1)).product::<u32>();
+        let product = |keys: &[&str]| keys.iter().map(|key| given(key).unwrap_or(1)).fold(1, u32::saturating_mul);
         let shape = product(&["sockets", "dies", "clusters", "modules", "cores", "threads"]);
         let most = given("maxcpus").or(given("cpus")).unwrap_or(shape);
         let (sockets, dies, threads) = match (given("sockets"), given("cores")) {
             (None, Some(cores)) => {
-                let rest = product(&["dies", "clusters", "modules", "threads"]) * cores;
+                let rest = product(&["dies", "clusters", "modules", "threads"]).saturating_mul(cores);
                 (most.div_ceil(rest.max(1)), product(&["dies"]), product(&["threads"]))
             }
             _ => (product(&["sockets"]), product(&["dies"]), product(&["threads"])),
         };
-        let per_core = (sockets * dies * threads).max(1);
-        Self { vcpus: given("cpus").unwrap_or(most), most, sockets, dies, cores: most.div_ceil(per_core), threads }
+        if [most, given("cpus").unwrap_or(most), sockets, dies, threads].into_iter().any(|number| number > MOST_VCPUS) {
+            return Err(Doubt::Vcpus(value.to_owned()));
+        }
+        let per_core = sockets.saturating_mul(dies).saturating_mul(threads).max(1);
+        Ok(Self { vcpus: given("cpus").unwrap_or(most), most, sockets, dies, cores: most.div_ceil(per_core), threads })
     }
 
     /// The virtual socket of a vCPU.
@@ -64,7 +69,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_filled_in() {
-        let of = VcpuTopology::parse;
+        let of = |value| VcpuTopology::parse(value).unwrap();
         assert_eq!(of("8").cores, 8);
         assert_eq!(
             of("8,sockets=2,cores=2,threads=2"),
@@ -78,7 +83,7 @@ mod tests {
 
     #[test]
     fn vcpus_count_threads_first_then_cores_then_sockets() {
-        let shape = VcpuTopology::parse("8,sockets=2,cores=2,threads=2");
+        let shape = VcpuTopology::parse("8,sockets=2,cores=2,threads=2").unwrap();
         let of = |ids: &[(&str, u32)]| {
             let ids = ids.to_vec();
             shape.matching(move |key| ids.iter().find(|(name, _)| *name == key).map(|&(_, id)| id)).collect::<Vec<_>>()

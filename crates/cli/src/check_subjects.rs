@@ -10,11 +10,10 @@ use linux::LinuxHost;
 use scheduler::{Observation, Observe, VmKey};
 use stacks::check::Definition;
 use stacks::domain::LONGEST_TEXT;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vm::Manager;
 
 /// How long libvirt may take: a VM can be judged without it.
 const LIBVIRT: Duration = Duration::from_secs(10);
@@ -88,11 +87,9 @@ fn all(connection: &Connection) -> anyhow::Result<Vec<Subject>> {
 
 /// The definitions in a directory, by name.
 fn directory(path: &Path) -> anyhow::Result<Vec<Subject>> {
-    let unreadable = |error: std::io::Error| bad_input(format!("{}: cannot be read: {error}", path.display()));
-    let entries = fs::read_dir(path).map_err(unreadable)?;
-    let is_one = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "xml" || ending == "conf");
-    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_one).collect();
-    files.sort_unstable();
+    let is_one = |file: &Path| file.extension().is_some_and(|ending| ending == "xml" || ending == "conf");
+    let files = topology::input::entries(path, is_one)
+        .map_err(|error| bad_input(format!("{}: cannot be read: {error}", path.display())))?;
     if files.is_empty() {
         let valid = "expected files with libvirt domains (*.xml) or Proxmox VE configurations (*.conf) in it";
         return Err(bad_input(format!("{}: is a directory without definitions: {valid}", path.display())));
@@ -136,7 +133,7 @@ fn vm(choice: &str, here: &mut Here) -> anyhow::Result<Subject> {
         Err(error) => return defined(choice).unwrap_or_else(|| Err(no_vm(choice, error))),
     };
     let vm = host.vms().find(|vm| vm.key == key).context("the VM ended")?;
-    if matches!(vm.origin.manager, Manager::Libvirt | Manager::Openstack | Manager::Kubevirt) {
+    if vm.origin.manager.is_libvirt() {
         match dumped(vm.uuid.as_deref().unwrap_or(choice)) {
             Ok(text) => return Ok(Subject::Definition { text, source: format!("{}.xml", vm.key.name) }),
             Err(why) => eprintln!("homenode: {choice}: judged by its process, since {why}"),

@@ -18,8 +18,8 @@ pub(crate) fn specs(paths: &[PathBuf]) -> anyhow::Result<Vec<(PathBuf, VmSpec)>>
     let mut found = Vec::new();
     for path in paths {
         if path.is_dir() {
-            let files = entries(path, |file| file.is_file() && ends(file, &[".toml"]))?;
-            found.extend(some(files, path, "no VM spec (.toml) is in this directory")?);
+            let is_spec = |file: &Path| file.is_file() && ends(file, &[".toml"]);
+            found.extend(entries(path, is_spec, "no VM spec (.toml) is in this directory")?);
         } else {
             found.push(path.clone());
         }
@@ -36,13 +36,10 @@ pub(crate) fn machines(choices: &[String]) -> anyhow::Result<Vec<Machine>> {
     for choice in choices {
         let path = Path::new(choice);
         if path.is_dir() && !is_capture(path) {
-            let files = entries(path, |file| is_capture(file) || file.is_file() && ends(file, &MACHINE_ENDINGS))?;
-            let files = some(
-                files,
-                path,
-                "no machine is in this directory: neither a machine file (.toml), XML, an archive, nor a captured /sys",
-            )?;
-            found.extend(files.into_iter().map(|file| file.display().to_string()));
+            let is_machine = |file: &Path| is_capture(file) || file.is_file() && ends(file, &MACHINE_ENDINGS);
+            let none =
+                "no machine is in this directory: neither a machine file (.toml), XML, an archive, nor a captured /sys";
+            found.extend(entries(path, is_machine, none)?.into_iter().map(|file| file.display().to_string()));
         } else {
             found.push(choice.clone());
         }
@@ -60,17 +57,11 @@ fn ends(path: &Path, endings: &[&str]) -> bool {
     endings.iter().any(|ending| name.ends_with(ending))
 }
 
-fn entries(directory: &Path, wanted: impl Fn(&Path) -> bool) -> anyhow::Result<Vec<PathBuf>> {
-    let unreadable = |error| bad_input(format!("{}: cannot be read: {error}", directory.display()));
-    let all = std::fs::read_dir(directory).map_err(unreadable)?;
-    let mut found: Vec<PathBuf> =
-        all.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| wanted(path)).collect();
-    found.sort();
-    Ok(found)
-}
-
-fn some(found: Vec<PathBuf>, directory: &Path, none: &str) -> anyhow::Result<Vec<PathBuf>> {
-    if found.is_empty() { Err(bad_input(format!("{}: {none}", directory.display()))) } else { Ok(found) }
+fn entries(directory: &Path, wanted: impl Fn(&Path) -> bool, none: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let fail = |why: String| bad_input(format!("{}: {why}", directory.display()));
+    let found =
+        topology::input::entries(directory, wanted).map_err(|error| fail(format!("cannot be read: {error}")))?;
+    if found.is_empty() { Err(fail(none.to_owned())) } else { Ok(found) }
 }
 
 #[cfg(test)]

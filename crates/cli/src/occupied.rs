@@ -35,12 +35,8 @@ pub(crate) fn read(path: &Path, machine: &mut Machine) -> anyhow::Result<Occupan
     let shown = path.display().to_string();
     let fail = |problem: String| bad_input(format!("--occupied {shown}: {problem}"));
     if path.is_dir() {
-        let mut files: Vec<_> = std::fs::read_dir(path)
-            .map_err(|error| fail(format!("cannot be read: {error}")))?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|file| file.extension().is_some_and(|extension| extension == "xml"))
-            .collect();
-        files.sort();
+        let is_xml = |file: &Path| file.extension().is_some_and(|extension| extension == "xml");
+        let files = topology::input::entries(path, is_xml).map_err(|error| fail(format!("cannot be read: {error}")))?;
         let texts = files.iter().map(|file| text(file)).collect::<anyhow::Result<Vec<_>>>()?;
         return of_domains(&texts.concat(), &shown, machine);
     }

@@ -5,8 +5,8 @@ use crate::disturbance::Reading;
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
 use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
 use qemu::{
-    Accelerator, AgentError, AgentLink, CallOff, ConsoleTo, Launch, NativeAgent, QemuError, Reservation, Residence,
-    RunningVm, RuntimeDir,
+    Accelerator, AgentError, AgentLink, AttachedVm, CallOff, ConsoleTo, Launch, NativeAgent, QemuError, Reservation,
+    Residence, RuntimeDir,
 };
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -141,7 +141,7 @@ impl Participant for Native {
 
 /// An agent in a VM.
 struct Guest {
-    vm: RunningVm,
+    vm: AttachedVm,
     name: String,
     link: AgentLink,
     plan: Option<serde_json::Value>,
@@ -162,7 +162,7 @@ impl Guest {
         let no_link = |problem: String| WorldError::NoLink { name: name.to_owned(), problem };
         let started = Instant::now();
         let plan_json = serde_json::to_value(&launch.plan).ok();
-        let mut vm = RunningVm::start(launch, &CallOff::default())?;
+        let mut vm = AttachedVm::start(launch, &CallOff::default())?;
         let stream = vm.take_agent_stream().ok_or_else(|| no_link("it has no agent port".to_owned()))?;
         let reader = stream.try_clone().map_err(|error| no_link(format!("cannot listen to its agent: {error}")))?;
         let link = AgentLink::over(name, reader, stream);

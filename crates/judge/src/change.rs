@@ -2,10 +2,11 @@
 
 use crate::finding::Aspect;
 use crate::scene::Scene;
-use crate::shaped::{GuestCpus, ShapedVm};
+use crate::shaped::ShapedVm;
 use crate::target::{Target, TargetNode};
 use std::collections::BTreeSet;
 use topology::{CpuSet, Machine, NodeSet};
+use vm::qemu::GuestCpus;
 
 const RESTRICTIVE: &str = "restrictive";
 
@@ -64,20 +65,20 @@ impl<'a> Change<'a> {
                     pins.vcpus.push((vcpus, node.cpus.clone()));
                 }
             }
-        } else if !self.has(&[Aspect::Helpers]) {
+        } else if !self.has(&[Aspect::OtherThreads]) {
             return pins;
         }
         let taken = self.taken(&pins);
-        let helpers = self.beside(&taken);
-        let needs = |cpus: &Option<CpuSet>| self.helper_needs(cpus.as_ref(), &taken);
-        pins.emulator = needs(&self.vm().emulator).then(|| helpers.clone());
+        let beside = self.beside(&taken);
+        let needs = |cpus: &Option<CpuSet>| self.must_move(cpus.as_ref(), &taken);
+        pins.emulator = needs(&self.vm().emulator).then(|| beside.clone());
         let iothreads = self.vm().iothreads.iter().filter(|(_, cpus)| needs(cpus));
-        pins.iothreads = iothreads.map(|(&id, _)| (id, helpers.clone())).collect();
+        pins.iothreads = iothreads.map(|(&id, _)| (id, beside.clone())).collect();
         pins
     }
 
     /// CPUs of the home that are left to the threads that run no vCPU.
-    pub(crate) fn helper_cpus(&self) -> CpuSet {
+    pub(crate) fn other_cpus(&self) -> CpuSet {
         self.beside(&self.taken(&self.pins()))
     }
 
@@ -92,8 +93,8 @@ impl<'a> Change<'a> {
         if others.is_empty() { home } else { others }
     }
 
-    /// Whether a helper's CPUs are not of the home, or only such to which vCPUs are pinned.
-    fn helper_needs(&self, cpus: Option<&CpuSet>, taken: &CpuSet) -> bool {
+    /// Whether the CPUs of a thread without a vCPU are not of the home, or only such to which vCPUs are pinned.
+    fn must_move(&self, cpus: Option<&CpuSet>, taken: &CpuSet) -> bool {
         let homes = self.homes();
         let Some(cpus) = cpus else { return !self.scene.cpu_nodes.is_subset(&homes) };
         let usable = cpus.intersection(&self.scene.all);

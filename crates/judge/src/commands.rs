@@ -74,7 +74,7 @@ fn of_running(change: &Change<'_>, running: &Running) -> Vec<String> {
         return lines;
     }
     let all = || pins.iothreads.iter().map(|(_, cpus)| cpus);
-    let vhost = || change.has(&[Aspect::Helpers]).then(|| change.helper_cpus());
+    let vhost = || change.has(&[Aspect::OtherThreads]).then(|| change.other_cpus());
     for thread in &running.seen.other_threads {
         let cpus = match thread.kind {
             OtherThreadKind::Main | OtherThreadKind::Worker => pins.emulator.clone(),

@@ -104,7 +104,7 @@ pub enum Aspect {
     /// CPUs of all vCPUs, also of those that are at home.
     Pins,
     /// CPUs of the emulator and of iothreads.
-    Helpers,
+    OtherThreads,
 }
 
 impl Aspect {

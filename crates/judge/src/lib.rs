@@ -26,7 +26,7 @@ pub use change::{Change, NewPins};
 pub use finding::{Aspect, Cost, Cure, Finding, Harm, Repair, Severity};
 pub use repair::{Mending, Tried, mend};
 pub use running::{Believed, Homes, Known};
-pub use shaped::{Auto, Binding, GuestCpus, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
+pub use shaped::{Auto, Binding, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
 pub use target::{NoTarget, Target, TargetNode};
 pub use together::{Beside, together};
 
@@ -118,7 +118,7 @@ fn complete(scene: &Scene<'_>, finding: &mut Finding) {
         }
     };
     if target.reshaped {
-        let follows = |aspect: &Aspect| !matches!(aspect, Aspect::Cache | Aspect::Helpers);
+        let follows = |aspect: &Aspect| !matches!(aspect, Aspect::Cache | Aspect::OtherThreads);
         if cure.changes.iter().any(follows) {
             cure.changes = cure.changes.iter().copied().filter(|aspect| !follows(aspect)).collect();
             cure.changes.insert(Aspect::Shape);

@@ -1,12 +1,13 @@
 //! A VM that runs as a [`ShapedVm`]: what the host shows of it, in the words of a definition.
 
-use crate::shaped::{Binding, GuestCpus, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots};
+use crate::shaped::{Binding, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots};
 use scheduler::{
     ClientId, ClientObservation, Holding, Observation, Occupancy, OtherThread, OtherThreadKind, VmKey, VmObservation,
     home,
 };
 use std::collections::BTreeMap;
 use topology::{CpuId, CpuSet, Machine, NodeId, NodeSet};
+use vm::qemu::GuestCpus;
 
 /// The home of each client, as somebody decided it: the balancer, or an administrator.
 pub type Homes = BTreeMap<(VmKey, ClientId), NodeSet>;
@@ -127,14 +128,8 @@ fn binding(client: &ClientObservation) -> Option<Binding> {
 }
 
 fn guest(seen: &VmObservation, vcpus: u32) -> GuestCpus {
-    match &seen.guest {
-        Some(guest) => GuestCpus {
-            sockets: guest.sockets,
-            dies: guest.dies.max(1),
-            cores: guest.cores,
-            threads: guest.threads.max(1),
-            caches: guest.caches,
-        },
+    match seen.guest.as_ref().map(|guest| guest.cpus) {
+        Some(cpus) => GuestCpus { dies: cpus.dies.max(1), threads: cpus.threads.max(1), ..cpus },
         None => GuestCpus { sockets: vcpus, dies: 1, cores: 1, threads: 1, caches: GuestCpus::default().caches },
     }
 }

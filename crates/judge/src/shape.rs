@@ -1,10 +1,11 @@
 //! Whether a VM's virtual nodes and sockets can be right on a machine at all.
 
 use crate::scene::NodeView;
-use crate::shaped::{GuestCpus, ShapedNode, ShapedVm};
+use crate::shaped::{ShapedNode, ShapedVm};
 use scheduler::{Plan, home};
 use topology::{CpuId, CpuSet, LlcId, Machine};
 use vm::qemu::GuestCaches;
+use vm::qemu::GuestCpus;
 
 /// What is to be done about a VM's virtual nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
-use vm::qemu::GuestCaches;
+use vm::qemu::{GuestCaches, GuestCpus};
 
 /// A VM as somebody else shaped it: from a definition, or as it runs.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,21 +65,6 @@ pub struct Auto {
     pub vcpus: bool,
     /// `<memory placement='auto'>`.
     pub memory: bool,
-}
-
-/// What a guest is told of its CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GuestCpus {
-    /// Virtual sockets.
-    pub sockets: u32,
-    /// Dies in a socket.
-    pub dies: u32,
-    /// Cores in a die.
-    pub cores: u32,
-    /// Threads in a core.
-    pub threads: u32,
-    /// What it is told of its last-level caches.
-    pub caches: GuestCaches,
 }
 
 /// A virtual node.

@@ -2,11 +2,12 @@
 
 use crate::scene::NodeView;
 use crate::shape::{self, Fit};
-use crate::shaped::{GuestCpus, ShapedVm};
+use crate::shaped::ShapedVm;
 use scheduler::spec::{Boot, Console, FixedNode, Policy};
 use scheduler::{MemoryPolicy, Occupancy, Plan, PlanError, VmSpec};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Distances, Machine, NodeId, NodeSet};
+use vm::qemu::GuestCpus;
 
 /// What would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]

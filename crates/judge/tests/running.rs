@@ -1,6 +1,6 @@
 //! A VM that runs as it is defined has the findings of its definition; and what only shows when it runs.
 
-use judge::{Binding, Finding, GuestCpus, Known, Severity, ShapedNode, ShapedVm};
+use judge::{Binding, Finding, Known, Severity, ShapedNode, ShapedVm};
 use proptest::prelude::*;
 use scheduler::{
     Backing, ClientId, ClientObservation, Mobility, NodeObservation, Observation, Occupancy, OtherThread,
@@ -8,6 +8,7 @@ use scheduler::{
 };
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet, read};
+use vm::qemu::GuestCpus;
 
 fn machines() -> Vec<Machine> {
     let synthetic = |text: &str| read::from_synthetic(text).expect(text);
@@ -142,14 +143,8 @@ fn started(vm: &ShapedVm, machine: &Machine) -> Observation {
     let mut other_threads = vec![thread(1, OtherThreadKind::Main, of(vm.emulator.as_ref()))];
     other_threads.extend(vm.iothreads.values().map(|pin| thread(2, OtherThreadKind::Io, of(pin.as_ref()))));
     let key = VmKey { name: vm.name.clone(), pid: 7, started: 1 };
-    let guest = scheduler::GuestCpus {
-        sockets: vm.guest.sockets,
-        dies: 1,
-        cores: vm.guest.cores,
-        threads: vm.guest.threads,
-        distances: vm.nodes.iter().map(|node| (node.id, node.distances.clone())).collect(),
-        ..scheduler::GuestCpus::default()
-    };
+    let distances = vm.nodes.iter().map(|node| (node.id, node.distances.clone())).collect();
+    let guest = scheduler::GuestMachine { cpus: vm.guest, distances };
     let clients = vm.nodes.iter().enumerate().map(client).collect();
     let seen = VmObservation { guest: Some(guest), other_threads, ..VmObservation::of_clients(key, clients) };
     let node = |node: &topology::Node| {
@@ -280,7 +275,7 @@ fn unknown_memory_is_a_warning_with_its_reason() {
 fn threads_that_serve_the_vm_from_another_node_are_found() {
     let far: CpuSet = "4-7".parse().expect("CPUs");
     let main = |vm: &mut VmObservation| vm.other_threads[0].cpus = Some(far.clone());
-    assert_eq!(found(main), [("helpers_away", Severity::Problem)]);
+    assert_eq!(found(main), [("other_threads_away", Severity::Problem)]);
     let vhost = |vm: &mut VmObservation| {
         let (kind, cpus) = (OtherThreadKind::Vhost, Some(far.clone()));
         vm.other_threads.push(OtherThread {
@@ -291,7 +286,7 @@ fn threads_that_serve_the_vm_from_another_node_are_found() {
             cpus,
         });
     };
-    assert_eq!(found(vhost), [("helpers_away", Severity::Problem)]);
+    assert_eq!(found(vhost), [("other_threads_away", Severity::Problem)]);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Definitions that are solved together.
 
-use judge::{Binding, GuestCpus, ShapedNode, ShapedVm, together};
+use judge::{Binding, ShapedNode, ShapedVm, together};
 use scheduler::Occupancy;
 use topology::{Bytes, read};
+use vm::qemu::GuestCpus;
 
 #[test]
 fn copies_of_a_domain_share_the_machine() {

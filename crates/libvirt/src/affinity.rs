@@ -33,7 +33,7 @@ pub fn affinity_manager() -> AffinityManager {
 pub fn affinity_manager_within(limit: Duration) -> AffinityManager {
     let silent = Mutex::new(BTreeMap::<String, Instant>::new());
     Box::new(move |vm, vcpus, cpus| {
-        if !is_managed(vm.origin.manager) {
+        if !vm.origin.manager.is_libvirt() {
             return None;
         }
         let mut silent = silent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +95,7 @@ pub type Pins = BTreeMap<u32, CpuSet>;
 /// left out.
 pub fn pins<'a>(vms: impl IntoIterator<Item = &'a RunningVm>) -> BTreeMap<VmKey, Pins> {
     let mut by_uri = BTreeMap::<String, Vec<(&VmKey, Vec<String>)>>::new();
-    for vm in vms.into_iter().filter(|vm| is_managed(vm.origin.manager)) {
+    for vm in vms.into_iter().filter(|vm| vm.origin.manager.is_libvirt()) {
         if let (Ok(uri), Some(uuid)) = (Facts::read(vm).uri(), &vm.uuid) {
             let command = ["vcpupin", "--domain", uuid, "--live"].map(str::to_owned).to_vec();
             by_uri.entry(uri).or_default().push((&vm.key, command));
@@ -119,10 +119,6 @@ fn parse_pins(table: &str) -> Pins {
         Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
     };
     table.lines().filter_map(line).collect()
-}
-
-fn is_managed(manager: Manager) -> bool {
-    matches!(manager, Manager::Libvirt | Manager::Openstack | Manager::Kubevirt)
 }
 
 /// All vCPUs in one run of `virsh`. The domain is named by its UUID: names are used again.

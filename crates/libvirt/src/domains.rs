@@ -191,8 +191,20 @@ impl Connection {
 /// `/proc` cannot be read.
 pub fn local_process(uuid: &str) -> Result<Option<RunningVm>, linux::LinuxError> {
     let root = Root::default();
-    let vms = linux::process::all()?.into_iter().filter_map(|pid| RunningVm::examine(&root, pid).ok().flatten());
-    Ok(vms.into_iter().find(|vm| vm.uuid.as_deref().is_some_and(|seen| seen.eq_ignore_ascii_case(uuid))))
+    let has_uuid = |vm: &RunningVm| vm.uuid.as_deref().is_some_and(|seen| seen.eq_ignore_ascii_case(uuid));
+    Ok(RunningVm::all(&root)?.find(has_uuid))
+}
+
+/// Names of the VMs that libvirt runs on this host, for whomever, as far as this user sees them.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn local_names() -> Result<Vec<String>, linux::LinuxError> {
+    let root = Root::default();
+    let vms = RunningVm::all(&root)?.filter(|vm| vm.origin.manager.is_libvirt());
+    let mut names: Vec<String> = vms.map(|vm| vm.key.name).collect();
+    names.sort_unstable();
+    Ok(names)
 }
 
 fn words(command: &[&str]) -> Vec<String> {

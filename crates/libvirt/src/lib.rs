@@ -15,6 +15,6 @@ mod virsh;
 
 pub use affinity::{Pins, affinity_manager, affinity_manager_within, pins};
 pub use connection::Connection;
-pub use domains::{DomainState, ListedDomain, local_process};
+pub use domains::{DomainState, ListedDomain, local_names, local_process};
 pub use error::{LibvirtError, Which};
 pub use start::NewDomain;

@@ -1,13 +1,13 @@
 //! VMs that outlive the command that started them.
 
 use crate::at_home::{all_cpus, read_back};
+use crate::attached::{Prepared, bring_home, explain, greeted, with_or_without_sandbox};
 use crate::boot::{self, InitramfsIn};
 use crate::command_line::{self, Channel, HostTraits, Wiring};
 use crate::process::{ErrorsTo, Process};
 use crate::qmp::Qmp;
-use crate::running::{Prepared, bring_home, explain, greeted, with_or_without_sandbox};
 use crate::runtime_dir::{CONSOLE, MESSAGES, MONITOR, RuntimeDir, VmDirectory};
-use crate::state::{Phase, VmState};
+use crate::state::{BackgroundVm, Phase};
 use crate::{CallOff, ConsoleTo, Launch, QemuError, Residence};
 use linux::process::Identity;
 use linux::sys::{ChildSetup, ProcessHandle, Tie};
@@ -46,7 +46,7 @@ pub fn start(directory: &RuntimeDir, launch: &Launch, call_off: &CallOff) -> Res
         claimed = claim()?;
     }
     let Some(claimed) = claimed else {
-        let pid = VmState::read(&path).ok().and_then(|state| state.qemu).map_or(0, |qemu| qemu.pid);
+        let pid = BackgroundVm::read(&path).ok().and_then(|state| state.qemu).map_or(0, |qemu| qemu.pid);
         return Err(QemuError::NameTaken { vm: vm.clone(), pid });
     };
     let started = with_or_without_sandbox(|sandbox| start_in(&claimed, launch, &prepared, sandbox, call_off));
@@ -65,7 +65,7 @@ fn start_in(
 ) -> Result<Residence, QemuError> {
     let vm = &launch.spec.name;
     let us = Identity::of(std::process::id()).map_err(QemuError::host(vm))?;
-    let mut state = VmState::starting(launch, &prepared.host.accelerator, us);
+    let mut state = BackgroundVm::starting(launch, &prepared.host.accelerator, us);
     state.write(&place.path)?;
     let (monitor, console) = (listen(vm, &place.path.join(MONITOR))?, listen(vm, &place.path.join(CONSOLE))?);
     let wiring = Wiring {
@@ -132,7 +132,7 @@ fn connect(vm: &str, path: &Path) -> Result<UnixStream, QemuError> {
 #[derive(Debug, Default)]
 pub struct Listing {
     /// By name.
-    pub vms: Vec<VmState>,
+    pub vms: Vec<BackgroundVm>,
     /// What was found dead or half started and removed, as sentences.
     pub cleaned: Vec<String>,
 }
@@ -144,7 +144,7 @@ pub fn list(directory: &RuntimeDir) -> Result<Listing, QemuError> {
     for name in directory.names().map_err(unread)? {
         listing.cleaned.extend(end_half_started(directory, &name)?);
         listing.cleaned.extend(remove_dead(directory, &name)?);
-        if let Ok(state) = VmState::read(&directory.of_vm(&name)) {
+        if let Ok(state) = BackgroundVm::read(&directory.of_vm(&name)) {
             listing.vms.push(state);
         }
     }
@@ -160,7 +160,7 @@ fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, Qem
     };
     let Some(locked) = locked else { return Ok(None) };
     let words = std::fs::read_to_string(path.join(MESSAGES)).unwrap_or_default();
-    let state = VmState::read(&path).ok();
+    let state = BackgroundVm::read(&path).ok();
     let gone = locked.remove().map_err(QemuError::io(name, format!("remove {}", path.display())))?;
     // Without a record it is one that somebody only began to start.
     let Some(state) = state else { return Ok(None) };
@@ -174,7 +174,7 @@ fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, Qem
 /// Ends the QEMU of a VM whose start was cut short by a kill of homenode: it waits, paused, for a `cont` that will never come.
 fn end_half_started(directory: &RuntimeDir, name: &str) -> Result<Option<String>, QemuError> {
     let path = directory.of_vm(name);
-    let Ok(state) = VmState::read(&path) else { return Ok(None) };
+    let Ok(state) = BackgroundVm::read(&path) else { return Ok(None) };
     if state.phase == Phase::Running || state.starter.is_alive() {
         return Ok(None);
     }
@@ -279,11 +279,11 @@ pub fn console(directory: &RuntimeDir, name: &str) -> Result<Option<(UnixStream,
     Ok(Some((connect(name, &path.join(CONSOLE))?, file)))
 }
 
-fn find(directory: &RuntimeDir, name: &str) -> Result<(PathBuf, VmState), QemuError> {
+fn find(directory: &RuntimeDir, name: &str) -> Result<(PathBuf, BackgroundVm), QemuError> {
     let missing = |cleaned| QemuError::NoSuchVm { vm: name.to_owned(), cleaned };
-    crate::running::check_name(name).map_err(|_| missing(None))?;
+    crate::attached::check_name(name).map_err(|_| missing(None))?;
     let cleaned = remove_dead(directory, name)?;
     let path = directory.of_vm(name);
-    let state = VmState::read(&path).map_err(|_| missing(cleaned))?;
+    let state = BackgroundVm::read(&path).map_err(|_| missing(cleaned))?;
     Ok((path, state))
 }

@@ -3,6 +3,7 @@
 mod accelerator;
 pub mod agent;
 mod at_home;
+mod attached;
 pub mod background;
 mod binary;
 mod boot;
@@ -18,7 +19,6 @@ mod process;
 mod qmp;
 mod reservation;
 mod residence;
-mod running;
 mod runtime_dir;
 #[cfg(test)]
 mod samples;
@@ -28,6 +28,7 @@ pub mod tiny_guest;
 
 pub use accelerator::{Accelerator, TcgThreads, cpu_can_virtualize};
 pub use agent::{AgentError, AgentLink, Arrived, NativeAgent};
+pub use attached::{AttachedVm, Ending, boot_files, boot_files_elsewhere, check, command_by_hand};
 pub use binary::{BINARY_VARIABLE, locate as locate_qemu};
 pub use call_off::CallOff;
 pub use error::QemuError;
@@ -36,8 +37,7 @@ pub use launch::{ConsoleTo, Launch};
 pub use process::ExitWatch;
 pub use reservation::{Reservation, Reserved, occupancy, reserved};
 pub use residence::{MemoryResidence, Residence, VcpuResidence};
-pub use running::{Ending, RunningVm, boot_files, boot_files_elsewhere, check, command_by_hand};
 pub use runtime_dir::{DIRECTORY_VARIABLE, PlacementLock, RuntimeDir};
-pub use state::{Phase, VmState};
+pub use state::{BackgroundVm, Phase};
 pub use terminal::Keyboard;
 pub use tiny_guest::{TinyGuest, TinyGuestError};

@@ -143,7 +143,7 @@ impl RuntimeDir {
         let is_directory = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
         let directories = std::fs::read_dir(&self.0)?.flatten().filter(is_directory);
         let mut names: Vec<String> = directories.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        names.retain(|name| crate::running::check_name(name).is_ok());
+        names.retain(|name| crate::attached::check_name(name).is_ok());
         names.sort_unstable();
         Ok(names)
     }

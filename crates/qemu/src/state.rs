@@ -25,7 +25,7 @@ pub enum Phase {
 
 /// A VM in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VmState {
+pub struct BackgroundVm {
     /// Version of this record.
     pub version: u32,
     /// Its name.
@@ -53,7 +53,7 @@ pub struct VmState {
     pub qemu_version: String,
 }
 
-impl VmState {
+impl BackgroundVm {
     pub(crate) fn starting(launch: &Launch, accelerator: &Accelerator, starter: Identity) -> Self {
         let nodes = &launch.plan.topology.nodes;
         let homes = launch.plan.placement.clients.iter().map(|client| &client.home);
@@ -105,10 +105,10 @@ mod tests {
         let (spec, plan) = (samples::spec("a", 4, 256), samples::plan("a", 2, 2, 128));
         let launch = Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false };
         let us = Identity::of(std::process::id()).unwrap();
-        let state = VmState::starting(&launch, &Accelerator::Kvm, us);
+        let state = BackgroundVm::starting(&launch, &Accelerator::Kvm, us);
         assert_eq!((state.memory, state.virtual_nodes), (Bytes::from_mib(256), 2)); // 2 x 128
         state.write(directory.path()).unwrap();
-        assert_eq!(VmState::read(directory.path()).unwrap(), state);
+        assert_eq!(BackgroundVm::read(directory.path()).unwrap(), state);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

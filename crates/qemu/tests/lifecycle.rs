@@ -1,6 +1,6 @@
 //! The life of VMs with a real QEMU: started, read back, ended. No guest is booted: the firmware finds nothing to boot, and waits.
 
-use qemu::{CallOff, ConsoleTo, Launch, QemuError, RunningVm, RuntimeDir, locate_qemu};
+use qemu::{AttachedVm, CallOff, ConsoleTo, Launch, QemuError, RuntimeDir, locate_qemu};
 use scheduler::spec::{Boot, DiskFormat, Network, PortForward};
 use scheduler::{Occupancy, VmSpec};
 use std::path::{Path, PathBuf};
@@ -42,8 +42,8 @@ fn no_qemu(test: &str) -> bool {
     missing.is_err()
 }
 
-fn start(launch: &Launch) -> Result<RunningVm, QemuError> {
-    RunningVm::start(launch, &CallOff::default())
+fn start(launch: &Launch) -> Result<AttachedVm, QemuError> {
+    AttachedVm::start(launch, &CallOff::default())
 }
 
 fn ends(pid: u32) -> bool {
@@ -100,7 +100,7 @@ fn a_dropped_vm_is_gone() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let vm = RunningVm::start(&launch(&name, 1, &empty_disk(directory.path())), &CallOff::default()).unwrap();
+    let vm = AttachedVm::start(&launch(&name, 1, &empty_disk(directory.path())), &CallOff::default()).unwrap();
     let pid = vm.pid();
     drop(vm);
     assert!(ends(pid));

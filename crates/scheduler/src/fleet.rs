@@ -89,13 +89,6 @@ pub struct FleetPlan {
     pub occupancies: Vec<Occupancy>,
 }
 
-impl FleetPlan {
-    /// Whether every VM fits somewhere.
-    pub fn is_complete(&self) -> bool {
-        self.vms.iter().all(|vm| vm.plan.is_some())
-    }
-}
-
 /// Plans several VMs together on one or several machines. A VM that fits nowhere is said to, and stops nobody else.
 pub fn plan_fleet(machines: &[FleetMachine<'_>], specs: &[VmSpec]) -> FleetPlan {
     let mut occupancies: Vec<Occupancy> = machines.iter().map(|machine| machine.occupancy.clone()).collect();

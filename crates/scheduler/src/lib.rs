@@ -24,7 +24,7 @@ pub use examination::{HostSettings, OtherThread, OtherThreadKind, SchedulingClas
 pub use fleet::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, plan_fleet};
 pub use holding::{Holding, Resident};
 pub use observation::{
-    Backing, ClientId, ClientObservation, GuestCpus, Mobility, Moment, NodeObservation, Observation, PolicyOfMemory,
+    Backing, ClientId, ClientObservation, GuestMachine, Mobility, Moment, NodeObservation, Observation, PolicyOfMemory,
     RunState, Traffic, USUAL_SHARES, VmKey, VmObservation,
 };
 pub use occupancy::{NodeUse, Occupancy};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
 use vm::Manager;
-use vm::qemu::GuestCaches;
+use vm::qemu::GuestCpus;
 
 /// A moment on the host's own clock, in milliseconds since an epoch that the host chose; it never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -114,20 +114,12 @@ pub enum RunState {
     Paused,
 }
 
-/// What a VM's guest is told of its CPUs.
+/// What a VM's guest is told of its machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GuestCpus {
-    /// Virtual sockets.
-    pub sockets: u32,
-    /// Dies in a socket.
-    pub dies: u32,
-    /// Cores in a die.
-    pub cores: u32,
-    /// Threads in a core.
-    pub threads: u32,
-    /// What it is told of its last-level caches.
-    #[serde(default)]
-    pub caches: GuestCaches,
+pub struct GuestMachine {
+    /// Its CPUs.
+    #[serde(flatten)]
+    pub cpus: GuestCpus,
     /// Distances between its virtual nodes, as far as they are given: `distances[from][to]`.
     pub distances: BTreeMap<u32, BTreeMap<u32, u32>>,
 }
@@ -184,9 +176,9 @@ pub struct VmObservation {
     /// Whether it runs; `None` where nobody says.
     #[serde(default)]
     pub state: Option<RunState>,
-    /// What its guest is told of its CPUs; `None` where nobody says.
+    /// What its guest is told of its machine; `None` where nobody says.
     #[serde(default)]
-    pub guest: Option<GuestCpus>,
+    pub guest: Option<GuestMachine>,
     /// Its threads that run no vCPU. Only [`Observe::examine`](crate::Observe::examine) asks for them.
     #[serde(default)]
     pub other_threads: Vec<OtherThread>,

@@ -29,7 +29,6 @@ fn twelve_vms_that_each_fit_do_not_all_get_node_0() {
     let machines = [machine("host", "pack:4 [numa(memory=192GiB)] core:16 pu:2")];
     let specs: Vec<VmSpec> = (0..12).map(|index| spec(&format!("vm{index}"), 4, 64)).collect();
     let plan = planned(&machines, &specs);
-    assert!(plan.is_complete());
     assert_eq!(fits(&plan), [Fit::OneNode; 12]);
     for node in 0..4 {
         assert_eq!(plan.occupancies[0].of(NodeId(node)).memory, Bytes((3 * 64) << 30), "node {node}");
@@ -43,7 +42,6 @@ fn each_vm_is_told_how_well_it_fits_and_why_not() {
     // Large ones choose first: `wide` takes 24 GiB and 6 cores of both nodes, `small` fits beside it, `long` never fits.
     let plan = planned(&machines, &[spec("small", 2, 4), spec("wide", 12, 48), spec("long", 1, 100)]);
     assert_eq!(fits(&plan), [Fit::OneNode, Fit::SeveralNodes, Fit::NotAtAll]);
-    assert!(!plan.is_complete());
     assert_eq!((plan.vms[2].machine, plan.vms[2].options[0].fit), (None, Fit::NotAtAll));
     let refusal = plan.vms[2].options[0].refusal.as_deref().expect("a reason");
     assert!(refusal.contains("VM `long` needs 100 GiB"), "{refusal}");

@@ -80,7 +80,7 @@ golden! {
     one_socket_over_two_cells: "one-socket-two-cells" on "hp-dl380-g6",
     automatic_memory_with_memnode: "auto-with-memnode" on "hp-dl380-g6",
     automatic_vcpus_with_cells: "auto-with-cells" on "hp-dl380-g6",
-    helpers_on_vcpus_and_away: "emulator-on-vcpus" on "xeon-8480-2s-snc4",
+    other_threads_on_vcpus_and_away: "emulator-on-vcpus" on "xeon-8480-2s-snc4",
     distances_of_another_machine: "wrong-distances" on "hp-dl980-g7",
     a_cell_larger_than_a_node: "cell-too-large" on "hp-dl380-g6",
     wide_and_told_of_one_node: "wide-without-cells" on "hp-dl980-g7",
@@ -166,7 +166,7 @@ fn iothreads_are_pinned_by_their_own_numbers() {
     let before = before.lines().filter(|line| !line.contains("iothreadpin") && !line.contains("<iothreads>"));
     let before = before.map(|line| format!("{line}\n")).collect::<String>();
     let checked = judged(&before, &machine("xeon-8480-2s-snc4"));
-    let floats = checked.findings.iter().find(|finding| finding.what == "helpers_float").expect("the finding");
+    let floats = checked.findings.iter().find(|finding| finding.what == "other_threads_float").expect("the finding");
     assert!(floats.sentence.starts_with("iothread 4 and iothread 6 "), "{}", floats.sentence);
     let pins = domain::parse(&checked.cured, "cured").expect("a domain").iothread_pins;
     assert_eq!(pins.keys().copied().collect::<Vec<_>>(), [4, 6], "{}", checked.cured);
@@ -183,7 +183,7 @@ fn a_cured_topology_has_as_many_vcpus_as_the_domain() {
         );
         for on in ["hp-dl380-g6", "altra-max-2s"] {
             let cured = judged(&before, &machine(on)).cured;
-            let told = domain::parse(&cured, "cured").expect("a domain").cpu_topology.expect("a topology");
+            let told = domain::parse(&cured, "cured").expect("a domain").guest;
             assert_eq!(told.sockets * told.dies * told.cores * told.threads, 8, "{on}: {cured}");
             assert_ne!(cured, before);
         }

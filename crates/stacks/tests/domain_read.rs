@@ -1,9 +1,10 @@
 //! Reading domains: what libvirt writes, what people write, and what nobody should have to read.
 
 use judge::HugePages;
-use stacks::domain::{CpuTopology, LONGEST_TEXT, MemoryTune, parse};
+use stacks::domain::{LONGEST_TEXT, MemoryTune, parse};
 use std::fmt::Write;
 use topology::{Bytes, CpuSet, NodeSet};
+use vm::qemu::{GuestCaches, GuestCpus};
 
 fn cpus(list: &str) -> CpuSet {
     list.parse().expect("a list")
@@ -76,8 +77,8 @@ fn a_running_domain_is_read_whole() {
     assert_eq!(domain.memory_tune, Some(tune("strict", "0-1")));
     assert_eq!(domain.memory_nodes, [(1, tune("preferred", "1"))].into());
     assert_eq!(domain.cpu_mode.as_deref(), Some("host-passthrough"));
-    assert_eq!(domain.cpu_topology, Some(CpuTopology { sockets: 2, dies: 1, cores: 2, threads: 1 }));
-    assert_eq!(domain.cache_mode.as_deref(), Some("passthrough"));
+    let caches = GuestCaches::Passthrough;
+    assert_eq!(domain.guest, GuestCpus { sockets: 2, dies: 1, cores: 2, threads: 1, caches });
     assert_eq!(domain.cells.len(), 2);
     assert_eq!(domain.cells[0].distances, [(0, 10), (1, 21)].into());
     assert_eq!((&domain.cells[1].vcpus, domain.cells[1].memory), (&cpus("2-3"), Bytes(2 << 30)));

@@ -138,8 +138,8 @@ fn says(domain: &Domain, spec: &VmSpec, plan: &Plan, what: &str) {
     assert_eq!(domain.emulator_pin, Some(all), "{what}");
     assert_eq!(domain.iothreads.len(), spec.disks.len().min(clients.len()), "{what}");
     assert_eq!(domain.iothread_pins.len(), domain.iothreads.len(), "{what}");
-    let sockets = domain.cpu_topology.map(|topology| (topology.sockets, topology.cores, topology.threads));
-    assert_eq!(sockets, Some((plan.topology.sockets, plan.topology.cores_per_socket, 1)), "{what}");
+    let sockets = (domain.guest.sockets, domain.guest.cores, domain.guest.threads);
+    assert_eq!(sockets, (plan.topology.sockets, plan.topology.cores_per_socket, 1), "{what}");
     says_of_memory(domain, plan, what);
 }
 

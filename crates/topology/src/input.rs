@@ -13,7 +13,7 @@
 use crate::Bytes;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The most of a text that a person writes: VM specs, experiments, policies, profiles, machine files.
 pub const LONGEST_TEXT: u64 = 1 << 20;
@@ -92,6 +92,17 @@ fn check(length: usize, most: u64) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::new(ErrorKind::InvalidData, format!("more than {}, the most that is read", Bytes(most))))
+}
+
+/// What is wanted of a directory's files and directories, by name.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn entries(directory: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(directory)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut found: Vec<PathBuf> = entries.filter(|path| wanted(path)).collect();
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// What an error shows of a foreign text: its first 80 characters.

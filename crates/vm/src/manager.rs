@@ -24,6 +24,13 @@ pub enum Manager {
     Unknown,
 }
 
+impl Manager {
+    /// Whether libvirt has the VM, for whomever.
+    pub fn is_libvirt(self) -> bool {
+        matches!(self, Self::Libvirt | Self::Openstack | Self::Kubevirt)
+    }
+}
+
 impl fmt::Display for Manager {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {

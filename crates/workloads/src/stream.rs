@@ -58,16 +58,6 @@ impl Kernel {
         }
     }
 
-    /// What it computes.
-    pub fn formula(self) -> &'static str {
-        match self {
-            Kernel::Copy => "c = a",
-            Kernel::Scale => "b = 3 c",
-            Kernel::Add => "c = a + b",
-            Kernel::Triad => "a = b + 3 c",
-        }
-    }
-
     /// What it does for each element.
     pub fn account(self) -> Account {
         let (loads, flops) = match self {
@@ -88,12 +78,6 @@ impl Kernel {
     /// Bandwidth in MB/s (10^6 bytes) as STREAM prints it.
     pub fn mb_per_second(self, elements: u64, seconds: f64) -> f64 {
         (self.account().counted_bytes * elements) as f64 / 1e6 / seconds
-    }
-
-    /// The shortest time of this kernel after the first repetition, in seconds; `None` with fewer than two.
-    pub fn best_seconds(self, repetitions: &[[f64; 4]]) -> Option<f64> {
-        let index = self as usize;
-        repetitions.iter().skip(1).map(|seconds| seconds[index]).min_by(f64::total_cmp)
     }
 }
 
@@ -158,14 +142,6 @@ mod tests {
         assert_eq!(table, [(16, 0, 1, 1, 8), (16, 1, 1, 1, 8), (24, 1, 2, 1, 8), (24, 2, 2, 1, 8)]);
         // 24 bytes x 10^8 elements in 0.1 s = 2.4e9 / 0.1 / 1e6 = 24000 MB/s.
         assert_eq!(Kernel::Triad.mb_per_second(100_000_000, 0.1), 24_000.0);
-    }
-
-    #[test]
-    fn the_first_repetition_does_not_count() {
-        let repetitions = [[0.1; 4], [0.3, 0.4, 0.5, 0.6], [0.2, 0.5, 0.4, 0.7]];
-        assert_eq!(Kernel::Copy.best_seconds(&repetitions), Some(0.2));
-        assert_eq!(Kernel::Triad.best_seconds(&repetitions), Some(0.6));
-        assert_eq!(Kernel::Copy.best_seconds(&repetitions[..1]), None);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
         }
     }
     let shaped: Vec<ShapedVm> = definitions.iter().map(Definition::shaped).cloned().collect();
-    let others = others(&machine, arguments, &shaped)?;
+    let others = others(&machine, arguments, &shaped, &mut here)?;
     let beside = judge::together(&machine, &others, &shaped);
     if arguments.cured {
         return match (&definitions[..], &running[..]) {
@@ -104,11 +104,16 @@ fn cured(definition: &Definition, machine: &Machine, others: &Occupancy) -> anyh
 }
 
 /// What VMs of this host hold, or will when they have started, that are not judged themselves; nothing on another machine.
-fn others(machine: &Machine, arguments: &CheckArguments, judged: &[ShapedVm]) -> anyhow::Result<Occupancy> {
+fn others(
+    machine: &Machine,
+    arguments: &CheckArguments,
+    judged: &[ShapedVm],
+    here: &mut Here,
+) -> anyhow::Result<Occupancy> {
     if arguments.machine.on.is_some() || arguments.connect.connect.is_some() {
         return Ok(Occupancy::default());
     }
-    let running = linux::examine_this_host().context("the running VMs cannot be read")?;
+    let (_, running) = here.look()?;
     let is_judged = |name: &str| judged.iter().any(|judged| judged.name == name);
-    Ok(balancer_place::occupancy_without(&running, machine, is_judged))
+    Ok(balancer_place::occupancy_without(running, machine, is_judged))
 }

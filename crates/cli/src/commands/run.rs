@@ -8,7 +8,7 @@ use crate::{balancer_place, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
 use qemu::{
-    Accelerator, CallOff, ConsoleTo, Ending, Keyboard, Launch, PlacementLock, QemuError, Residence, RunningVm,
+    Accelerator, AttachedVm, CallOff, ConsoleTo, Ending, Keyboard, Launch, PlacementLock, QemuError, Residence,
     RuntimeDir, background,
 };
 use scheduler::spec::Console;
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         notes(&started.notes);
         return print(&started.residence, arguments.json, Output::Standard);
     }
-    let mut vm = RunningVm::start(&launch, &start.call_off).map_err(|error| start.failure(error))?;
+    let mut vm = AttachedVm::start(&launch, &start.call_off).map_err(|error| start.failure(error))?;
     drop(reservation);
     notes(vm.notes());
     if arguments.check {
@@ -236,7 +236,7 @@ impl Start {
     }
 
     /// Tells when QEMU has ended, too.
-    fn also_watch(&self, vm: &RunningVm) {
+    fn also_watch(&self, vm: &AttachedVm) {
         let (send, exit) = (self.send.clone(), vm.exit_watch());
         thread::spawn(move || {
             while exit.wait(Duration::from_secs(3600)).is_none() {}
@@ -246,7 +246,7 @@ impl Start {
 }
 
 /// Stays with the VM until the guest powers off or somebody ends it.
-fn attend(mut vm: RunningVm, launch: &Launch, start: &Start) -> anyhow::Result<()> {
+fn attend(mut vm: AttachedVm, launch: &Launch, start: &Start) -> anyhow::Result<()> {
     let name = &launch.spec.name;
     let leave = start.send.clone();
     let keyboard = (launch.console == ConsoleTo::Terminal)

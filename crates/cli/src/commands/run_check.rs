@@ -3,7 +3,7 @@
 use crate::output;
 use crate::text::count;
 use anyhow::{Context, anyhow, bail};
-use qemu::{AgentLink, RunningVm, guest_check};
+use qemu::{AgentLink, AttachedVm, guest_check};
 use scheduler::spec::Boot;
 use scheduler::{Plan, VmSpec};
 use std::os::unix::net::UnixStream;
@@ -27,7 +27,7 @@ pub(crate) fn boot_tiny_guest(spec: &mut VmSpec) {
 }
 
 /// Waits for the guest's report, compares it with the plan, prints both.
-pub(crate) fn check(mut vm: RunningVm, plan: &Plan) -> anyhow::Result<()> {
+pub(crate) fn check(mut vm: AttachedVm, plan: &Plan) -> anyhow::Result<()> {
     let stream = vm.take_agent_stream().context("the VM has no agent port")?;
     let report = hello(plan, stream).map_err(|error| match vm.exited() {
         Some(words) => anyhow!("{words}\nThe guest's last lines:\n{}", console(&vm)),
@@ -79,7 +79,7 @@ pub(crate) fn hello(plan: &Plan, agent: UnixStream) -> anyhow::Result<Report> {
     }
 }
 
-fn console(vm: &RunningVm) -> String {
+fn console(vm: &AttachedVm) -> String {
     let lines = vm.console_tail(CONSOLE_LINES);
     if lines.is_empty() { "  (nothing)".to_owned() } else { format!("  {}", lines.join("\n  ")) }
 }

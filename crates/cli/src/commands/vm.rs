@@ -8,7 +8,7 @@ use crate::text::{lines, table};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
 use qemu::background::{self, Stopped};
-use qemu::{Keyboard, RuntimeDir, VmState};
+use qemu::{BackgroundVm, Keyboard, RuntimeDir};
 use serde::Serialize;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -32,7 +32,7 @@ pub(crate) fn run(command: &VmCommand) -> anyhow::Result<()> {
 #[derive(Serialize)]
 struct Listed<'a> {
     #[serde(flatten)]
-    state: &'a VmState,
+    state: &'a BackgroundVm,
     uptime_seconds: Option<f64>,
 }
 

@@ -56,117 +56,69 @@ pub(super) struct Column {
     pub(super) right: bool,
     /// The higher, the sooner it goes; 0 stays.
     drop: u8,
-    pub(super) value: fn(&VmRow) -> Value,
-    pub(super) cell: fn(&VmRow) -> String,
+    pub(super) value: ValueOf,
+    pub(super) cell: CellOf,
 }
 
-/// All of them, from left to right.
+type ValueOf = fn(&VmRow) -> Value;
+type CellOf = fn(&VmRow) -> String;
+
+impl Column {
+    const fn left(title: &'static str, key: &'static str, drop: u8, value: ValueOf, cell: CellOf) -> Self {
+        Self { title, key, right: false, drop, value, cell }
+    }
+
+    const fn right(title: &'static str, key: &'static str, drop: u8, value: ValueOf, cell: CellOf) -> Self {
+        Self { right: true, ..Self::left(title, key, drop, value, cell) }
+    }
+}
+
+/// All of them, from left to right: title, name as data, when it goes, value, cell.
 pub(super) const COLUMNS: [Column; 14] = [
-    Column {
-        title: "VM",
-        key: "vm",
-        right: false,
-        drop: 0,
-        value: |row| Value::Word(row.name.clone()),
-        cell: |row| row.name.clone(),
-    },
-    Column {
-        title: "Process",
-        key: "process",
-        right: true,
-        drop: 9,
-        value: |row| Value::figure(row.pid.map(f64::from)),
-        cell: |row| row.pid.map_or_else(dash, |pid| pid.to_string()),
-    },
-    Column {
-        title: "Lives on",
-        key: "lives_on",
-        right: false,
-        drop: 0,
-        value: |row| Value::Word(home(row)),
-        cell: home,
-    },
-    Column {
-        title: "Bound to",
-        key: "bound_to",
-        right: false,
-        drop: 11,
-        value: |row| Value::Word(bound(row)),
-        cell: bound,
-    },
-    Column {
-        title: "vCPUs",
-        key: "vcpus",
-        right: true,
-        drop: 3,
-        value: |row| Value::Figure(row.vcpus.into()),
-        cell: |row| row.vcpus.to_string(),
-    },
-    Column {
-        title: "Memory",
-        key: "memory_bytes",
-        right: true,
-        drop: 5,
-        value: |row| Value::bytes(Some(row.memory_size)),
-        cell: |row| bytes(Some(row.memory_size)),
-    },
-    Column {
-        title: "Resident",
-        key: "resident_bytes",
-        right: true,
-        drop: 7,
-        value: |row| Value::bytes(row.resident),
-        cell: |row| mib(row.resident),
-    },
-    Column {
-        title: "At home",
-        key: "local_bytes",
-        right: true,
-        drop: 8,
-        value: |row| Value::bytes(row.local),
-        cell: |row| mib(row.local),
-    },
-    Column {
-        title: "Elsewhere",
-        key: "remote_bytes",
-        right: true,
-        drop: 0,
-        value: |row| Value::bytes(row.remote),
-        cell: |row| mib(row.remote),
-    },
-    Column {
-        title: "N%L",
-        key: "local_percent",
-        right: true,
-        drop: 2,
-        value: |row| Value::figure(row.local_percent),
-        cell: |row| row.local_percent.map_or_else(dash, |percent| format!("{:.0}", percent.floor())),
-    },
-    Column {
-        title: "Moves",
-        key: "moves",
-        right: true,
-        drop: 10,
-        value: |row| Value::figure(row.migrations.map(|moves| moves as f64)),
-        cell: |row| row.migrations.map_or_else(dash, |moves| moves.to_string()),
-    },
-    Column {
-        title: "Used",
-        key: "cpu_used",
-        right: true,
-        drop: 1,
-        value: |row| Value::figure(row.cpu_used),
-        cell: |row| figure(row.cpu_used, 2),
-    },
-    Column {
-        title: "%Ready",
-        key: "ready_percent",
-        right: true,
-        drop: 4,
-        value: |row| Value::figure(row.ready_percent),
-        cell: |row| figure(row.ready_percent, 1),
-    },
-    Column { title: "", key: "note", right: false, drop: 6, value: |row| Value::Word(note(row)), cell: note },
+    Column::left("VM", "vm", 0, |row| Value::Word(row.name.clone()), |row| row.name.clone()),
+    Column::right(
+        "Process",
+        "process",
+        9,
+        |row| Value::figure(row.pid.map(f64::from)),
+        |row| row.pid.map_or_else(dash, |pid| pid.to_string()),
+    ),
+    Column::left("Lives on", "lives_on", 0, |row| Value::Word(home(row)), home),
+    Column::left("Bound to", "bound_to", 11, |row| Value::Word(bound(row)), bound),
+    Column::right("vCPUs", "vcpus", 3, |row| Value::Figure(row.vcpus.into()), |row| row.vcpus.to_string()),
+    Column::right(
+        "Memory",
+        "memory_bytes",
+        5,
+        |row| Value::bytes(Some(row.memory_size)),
+        |row| bytes(Some(row.memory_size)),
+    ),
+    Column::right("Resident", "resident_bytes", 7, |row| Value::bytes(row.resident), |row| mib(row.resident)),
+    Column::right("At home", "local_bytes", 8, |row| Value::bytes(row.local), |row| mib(row.local)),
+    Column::right("Elsewhere", "remote_bytes", 0, |row| Value::bytes(row.remote), |row| mib(row.remote)),
+    Column::right(
+        "N%L",
+        "local_percent",
+        2,
+        |row| Value::figure(row.local_percent),
+        |row| row.local_percent.map_or_else(dash, |percent| format!("{:.0}", percent.floor())),
+    ),
+    Column::right(
+        "Moves",
+        "moves",
+        10,
+        |row| Value::figure(row.migrations.map(|moves| moves as f64)),
+        |row| row.migrations.map_or_else(dash, |moves| moves.to_string()),
+    ),
+    Column::right("Used", "cpu_used", 1, |row| Value::figure(row.cpu_used), |row| figure(row.cpu_used, 2)),
+    Column::right(
+        "%Ready",
+        "ready_percent",
+        4,
+        |row| Value::figure(row.ready_percent),
+        |row| figure(row.ready_percent, 1),
+    ),
+    Column::left("", "note", 6, |row| Value::Word(note(row)), note),
 ];
 
 fn home(row: &VmRow) -> String {

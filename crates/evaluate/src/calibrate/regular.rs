@@ -121,11 +121,6 @@ impl Regular {
         })
     }
 
-    /// Hardware threads of a node.
-    pub fn threads_per_node(&self) -> u32 {
-        self.llcs_per_node * self.cores_per_llc * self.threads_per_core
-    }
-
     /// Where one of the host's nodes stands in the file.
     pub fn index(&self, node: NodeId) -> Option<usize> {
         self.nodes.iter().position(|&known| known == node)
@@ -208,7 +203,8 @@ mod tests {
             let found = Regular::of(&machine).expect(name);
             assert_eq!(found.lost, Vec::<String>::new(), "{name}");
             assert_eq!((found.sockets * found.nodes_per_socket) as usize, machine.nodes.len(), "{name}");
-            assert_eq!(found.threads_per_node() as usize * machine.nodes.len(), machine.threads.len(), "{name}");
+            let threads_per_node = found.llcs_per_node * found.cores_per_llc * found.threads_per_core;
+            assert_eq!(threads_per_node as usize * machine.nodes.len(), machine.threads.len(), "{name}");
             assert_eq!(found.llc_size, machine.llcs[0].size, "{name}");
         }
     }

@@ -4,18 +4,18 @@ mod caches;
 mod cores;
 mod cpuset;
 mod distances;
-mod helpers;
 pub(crate) mod host;
 mod limits;
 mod locality;
 mod manager;
+mod other_threads;
 mod policy;
 mod start;
 mod unknown;
 mod width;
 
 pub(crate) use distances::told;
-pub(crate) use helpers::taken;
+pub(crate) use other_threads::taken;
 
 use crate::finding::Finding;
 use crate::scene::Scene;
@@ -27,7 +27,7 @@ pub(crate) fn all(scene: &Scene<'_>) -> Vec<Finding> {
         width::findings,
         locality::findings,
         cores::findings,
-        helpers::findings,
+        other_threads::findings,
         caches::findings,
         distances::findings,
         // Of a VM that runs.

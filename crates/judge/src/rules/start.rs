@@ -114,8 +114,11 @@ fn no_such_cpu(scene: &Scene<'_>) -> Option<Finding> {
     let found = found.seen(format!("usable CPUs: {}", scene.all));
     // A virtual node without any CPU has no home yet.
     let homeless = scene.views.iter().any(|view| !view.node.vcpus.is_empty() && view.runs_on.is_empty());
-    let changes: &[Aspect] =
-        if homeless { &[Aspect::Home, Aspect::Pins, Aspect::Helpers] } else { &[Aspect::Pins, Aspect::Helpers] };
+    let changes: &[Aspect] = if homeless {
+        &[Aspect::Home, Aspect::Pins, Aspect::OtherThreads]
+    } else {
+        &[Aspect::Pins, Aspect::OtherThreads]
+    };
     Some(found.cure("use the CPUs of its home", changes))
 }
 

@@ -6,14 +6,13 @@
 use super::{DomainStats, Look, Remote, RemoteDomain, cache, held};
 use crate::{DomainState, LibvirtError};
 use scheduler::{
-    Backing, ClientId, ClientObservation, GuestCpus, Mobility, Moment, NodeObservation, Observation, Observe,
+    Backing, ClientId, ClientObservation, GuestMachine, Mobility, Moment, NodeObservation, Observation, Observe,
     ObserveError, Occupancy, PolicyOfMemory, RunState, VmKey, VmObservation,
 };
 use stacks::domain::{Domain, MemoryTune};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 use vm::Manager;
-use vm::qemu::GuestCaches;
 
 /// Why it is unknown.
 const MEMORY_UNKNOWN: &str = "libvirt does not say which node resident memory is on";
@@ -129,18 +128,7 @@ fn vm(machine: &Machine, seen: &RemoteDomain, before: Option<(&DomainStats, f64)
         },
         (None, None) => Mobility::Movable,
     };
-    let guest = domain.cpu_topology.map(|shape| GuestCpus {
-        sockets: shape.sockets,
-        dies: shape.dies,
-        cores: shape.cores,
-        threads: shape.threads,
-        distances: domain.cells.iter().map(|cell| (cell.id, cell.distances.clone())).collect(),
-        caches: match domain.cache_mode.as_deref() {
-            Some("passthrough") => GuestCaches::Passthrough,
-            Some("disable") => GuestCaches::Disabled,
-            _ => GuestCaches::OnePerDie,
-        },
-    });
+    let distances = domain.cells.iter().map(|cell| (cell.id, cell.distances.clone())).collect();
     VmObservation {
         mobility,
         node_affinity: domain.memory_tune.as_ref().and_then(strict),
@@ -150,7 +138,7 @@ fn vm(machine: &Machine, seen: &RemoteDomain, before: Option<(&DomainStats, f64)
             DomainState::Paused | DomainState::Suspended => RunState::Paused,
             _ => RunState::Running,
         }),
-        guest,
+        guest: Some(GuestMachine { cpus: domain.guest, distances }),
         ..VmObservation::of_clients(key, clients(seen, &vcpus, before))
     }
 }

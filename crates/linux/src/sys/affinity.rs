@@ -3,7 +3,7 @@
 use super::checked;
 use super::mask::Mask;
 use std::io;
-use topology::{CpuId, CpuSet};
+use topology::CpuSet;
 
 /// Words of a query: 8192 CPUs, the most that a kernel is built for. A query with fewer bits than the kernel has fails.
 const QUERY_WORDS: usize = 128;
@@ -72,13 +72,6 @@ pub fn thread_id() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// The CPU that the calling thread runs on at this moment.
-pub fn current_cpu() -> io::Result<CpuId> {
-    // SAFETY: sched_getcpu takes no argument and touches no memory of ours.
-    let cpu = checked(libc::c_long::from(unsafe { libc::sched_getcpu() }))?;
-    Ok(CpuId(cpu as u32))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,7 +84,8 @@ mod tests {
         let thread = std::thread::spawn(move || {
             tell.send(thread_id()).unwrap();
             let _ = wait.recv();
-            current_cpu().unwrap()
+            // SAFETY: sched_getcpu takes no argument and touches no memory of ours.
+            topology::CpuId(unsafe { libc::sched_getcpu() } as u32)
         });
         let tid = told.recv().unwrap();
         let one: CpuSet = affinity(tid).unwrap().first().into_iter().collect();

@@ -9,8 +9,8 @@ use crate::error::{LinuxError, read_text};
 use crate::host::PluggedMemory;
 use crate::root::Root;
 use ::vm::Origin;
-use ::vm::qemu::{CommandLine, GuestCaches, NumaNode, VcpuTopology, has_qemus_options, is_qemu};
-use scheduler::{ClientId, GuestCpus, VmKey};
+use ::vm::qemu::{CommandLine, GuestCaches, GuestCpus, NumaNode, VcpuTopology, has_qemus_options, is_qemu};
+use scheduler::{ClientId, GuestMachine, VmKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use topology::limits::LONGEST_COMMAND_LINE;
@@ -79,6 +79,14 @@ impl RunningVm {
         }))
     }
 
+    /// Every VM of this host that can be examined.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn all(root: &Root) -> Result<impl Iterator<Item = Self>, LinuxError> {
+        Ok(crate::process::all()?.into_iter().filter_map(|pid| Self::examine(root, pid).ok().flatten()))
+    }
+
     /// Takes over which thread runs which vCPU from somebody who knows.
     pub fn told(&mut self, threads: &BTreeMap<u32, u32>) {
         self.threads.told(threads);
@@ -140,11 +148,12 @@ fn effective_user(root: &Root, pid: u32) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
 }
 
-fn guest(command: &CommandLine, arguments: &[String]) -> GuestCpus {
+fn guest(command: &CommandLine, arguments: &[String]) -> GuestMachine {
     let VcpuTopology { sockets, dies, cores, threads, .. } = command.vcpus;
     let row = |node: &NumaNode| (node.id, node.distances.clone());
     let distances = command.nodes.values().filter(|node| !node.distances.is_empty()).map(row).collect();
-    GuestCpus { sockets, dies, cores, threads, distances, caches: GuestCaches::of(arguments) }
+    let cpus = GuestCpus { sockets, dies, cores, threads, caches: GuestCaches::of(arguments) };
+    GuestMachine { cpus, distances }
 }
 
 /// Whose packets the kernel moves. Its threads have the same name for every NIC: with NICs on several nodes nobody can tell them apart.

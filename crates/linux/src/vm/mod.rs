@@ -15,7 +15,7 @@ pub use regions::{Region, RegionEvidence, RegionKind, UnknownMemory};
 pub use threads::{ThreadKind, VcpuEvidence, VcpuThread, VmThreads};
 
 use ::vm::Origin;
-use scheduler::{ClientId, GuestCpus, VmKey};
+use scheduler::{ClientId, GuestMachine, VmKey};
 use serde::Serialize;
 use topology::{Bytes, NodeSet};
 
@@ -30,8 +30,8 @@ pub struct RunningVm {
     pub origin: Origin,
     /// The user that it runs as.
     pub owner_uid: Option<u32>,
-    /// What its guest is told of its CPUs.
-    pub guest: GuestCpus,
+    /// What its guest is told of its machine.
+    pub guest: GuestMachine,
     /// Its threads.
     pub threads: VmThreads,
     /// Its clients, by id. Never empty.

@@ -48,7 +48,6 @@ pub struct SimulatedHost {
     fallback: Vec<Vec<usize>>,
     solved: Solved,
     last_observed_ms: Option<u64>,
-    counters: bool,
     started: u32,
 }
 
@@ -75,14 +74,8 @@ impl SimulatedHost {
             copying: Vec::new(),
             solved: Solved::default(),
             last_observed_ms: None,
-            counters: false,
             started: 0,
         }
-    }
-
-    /// Whether observations hold memory traffic, as on hardware that counts it. False at first.
-    pub fn set_counters(&mut self, counters: bool) {
-        self.counters = counters;
     }
 
     /// Starts a VM. Its threads may run everywhere that its node affinity allows; its memory is touched from now on.
@@ -225,8 +218,6 @@ impl SimulatedHost {
             let local = done * share.mix[share.node];
             client.used_s += used;
             client.waited_s += waited;
-            client.traffic.0 += local * topology::rates::LINE_BYTES;
-            client.traffic.1 += (done - local) * topology::rates::LINE_BYTES;
             self.nodes[share.node].used_s += used;
             vm.account.used_s += used;
             vm.account.waited_s += waited;

@@ -2,7 +2,7 @@
 
 use super::SimulatedHost;
 use super::state::{ClientState, VmState};
-use scheduler::{ClientId, ClientObservation, Moment, NodeObservation, Observation, Traffic, VmKey, VmObservation};
+use scheduler::{ClientId, ClientObservation, Moment, NodeObservation, Observation, VmKey, VmObservation};
 use std::collections::BTreeMap;
 use topology::{Bytes, NodeId};
 
@@ -39,7 +39,7 @@ impl SimulatedHost {
         for (vm, shown) in self.vms.values_mut().zip(&mut observation.vms) {
             for (client, shown) in vm.clients.iter_mut().zip(&mut shown.clients) {
                 // At first sight a real host has nothing to subtract from.
-                count(client, shown, seconds.filter(|_| client.seen), self.counters);
+                count(client, shown, seconds.filter(|_| client.seen));
             }
         }
         self.last_observed_ms = Some(self.now_ms);
@@ -48,14 +48,11 @@ impl SimulatedHost {
 }
 
 /// Takes what was counted since the last look.
-fn count(client: &mut ClientState, shown: &mut ClientObservation, seconds: Option<f64>, counters: bool) {
+fn count(client: &mut ClientState, shown: &mut ClientObservation, seconds: Option<f64>) {
     let (used_s, waited_s) = (std::mem::take(&mut client.used_s), std::mem::take(&mut client.waited_s));
-    let (local, remote) = std::mem::take(&mut client.traffic);
     client.seen = true;
     shown.cpu_used = seconds.map(|seconds| used_s / seconds);
     shown.cpu_waited = seconds.map(|seconds| waited_s / seconds);
-    let traffic = |seconds: f64| Traffic { local: local / seconds, remote: remote / seconds };
-    shown.traffic = seconds.filter(|_| counters).map(traffic);
 }
 
 fn place(key: &VmKey, vm: &VmState, ids: &[NodeId]) -> VmObservation {

@@ -65,8 +65,6 @@ pub(crate) struct ClientState {
     pub(crate) used_s: f64,
     /// CPU seconds waited since then.
     pub(crate) waited_s: f64,
-    /// Bytes moved between cores and memory since then: local, remote.
-    pub(crate) traffic: (f64, f64),
     /// Whether it has been observed before.
     pub(crate) seen: bool,
     /// Seconds between scans of automatic NUMA balancing.
@@ -88,7 +86,6 @@ impl ClientState {
             phase: 0,
             used_s: 0.0,
             waited_s: 0.0,
-            traffic: (0.0, 0.0),
             seen: false,
             scan_period_s: 1.0,
             fault_cpus: 0.0,

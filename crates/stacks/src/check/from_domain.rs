@@ -1,11 +1,10 @@
 //! A libvirt domain as a VM that somebody shaped.
 
 use crate::domain::{self, Domain, MemoryTune};
-use judge::{Auto, Binding, GuestCpus, Part, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
+use judge::{Auto, Binding, Part, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
 use roxmltree::{Document, Node};
 use std::collections::BTreeMap;
 use topology::{CpuId, CpuSet};
-use vm::qemu::GuestCaches;
 
 /// A domain as libvirt carries it out. `text` is what it was read from: lines and what cures must keep are looked up there.
 pub fn shaped(domain: &Domain, text: &str) -> ShapedVm {
@@ -19,7 +18,7 @@ pub fn shaped(domain: &Domain, text: &str) -> ShapedVm {
         vcpus: domain.vcpus,
         // libvirt takes what the cells add up to.
         memory: nodes.iter().map(|node| node.memory).sum(),
-        guest: guest(domain),
+        guest: domain.guest,
         vnuma: !domain.cells.is_empty(),
         nodes,
         pins: (0..domain.vcpus).filter_map(|vcpu| Some((vcpu, pin(vcpu)?))).collect(),
@@ -68,21 +67,6 @@ fn nodes(domain: &Domain) -> Vec<ShapedNode> {
 
 fn binding(tune: &MemoryTune) -> Option<Binding> {
     Some(Binding { mode: tune.mode.clone(), nodes: tune.nodeset.clone()? })
-}
-
-/// Without `<topology>` libvirt gives each vCPU a socket.
-fn guest(domain: &Domain) -> GuestCpus {
-    let caches = match domain.cache_mode.as_deref() {
-        Some("passthrough") => GuestCaches::Passthrough,
-        Some("disable") => GuestCaches::Disabled,
-        _ => GuestCaches::OnePerDie,
-    };
-    match domain.cpu_topology {
-        Some(told) => {
-            GuestCpus { sockets: told.sockets, dies: told.dies, cores: told.cores, threads: told.threads, caches }
-        }
-        None => GuestCpus { sockets: domain.vcpus, dies: 1, cores: 1, threads: 1, caches },
-    }
 }
 
 /// The elements at the end of a path such as `cputune/vcpupin`.

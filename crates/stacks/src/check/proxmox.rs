@@ -4,14 +4,13 @@
 //! a `numaN` each socket is a virtual node that is bound to nothing. Snapshots (`[name]`) are other VMs.
 
 use crate::domain::{DomainError, Problem};
-use judge::{
-    Aspect, Binding, Change, Finding, GuestCpus, HugePages, NoTarget, Part, Severity, ShapedNode, ShapedVm, Spot, Spots,
-};
+use judge::{Aspect, Binding, Change, Finding, HugePages, NoTarget, Part, Severity, ShapedNode, ShapedVm, Spot, Spots};
 use scheduler::Occupancy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use topology::input::excerpt;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
+use vm::qemu::GuestCpus;
 
 /// What qemu-server takes without a word.
 const USUAL_MEMORY_MIB: u64 = 512;

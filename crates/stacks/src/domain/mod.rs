@@ -19,6 +19,7 @@ use judge::HugePages;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, NodeSet};
+use vm::qemu::GuestCpus;
 
 /// A domain as its XML says; `None` and empty: the XML does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -51,10 +52,8 @@ pub struct Domain {
     pub memory_nodes: BTreeMap<u32, MemoryTune>,
     /// `<cpu mode=...>`.
     pub cpu_mode: Option<String>,
-    /// `<cpu><topology>`.
-    pub cpu_topology: Option<CpuTopology>,
-    /// `<cpu><cache mode=...>`: `emulate`, `passthrough`, `disable`.
-    pub cache_mode: Option<String>,
+    /// `<cpu><topology>` and `<cpu><cache>`. Without `<topology>` libvirt gives each vCPU a socket.
+    pub guest: GuestCpus,
     /// `<cpu><numa>`, by id.
     pub cells: Vec<Cell>,
     /// `<memoryBacking><hugepages>`.
@@ -74,19 +73,6 @@ pub struct MemoryTune {
     pub nodeset: Option<NodeSet>,
     /// `placement='auto'`: libvirt asks numad.
     pub auto: bool,
-}
-
-/// `<topology>`; what is left out is 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct CpuTopology {
-    /// Sockets.
-    pub sockets: u32,
-    /// Dies in a socket.
-    pub dies: u32,
-    /// Cores in a die.
-    pub cores: u32,
-    /// Threads in a core.
-    pub threads: u32,
 }
 
 /// `<cell>`: a virtual node.

@@ -3,11 +3,12 @@
 use super::document::{all, at, is, tree};
 use super::error::{Fault, Problem, ValueError};
 use super::values::{self, LIST_END};
-use super::{Cell, CpuTopology, Domain, DomainError, HugePages, MemoryTune};
+use super::{Cell, Domain, DomainError, HugePages, MemoryTune};
 use roxmltree::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::input::excerpt;
 use topology::{Bytes, CpuId, CpuSet, Id, IdSet};
+use vm::qemu::{GuestCaches, GuestCpus};
 
 /// Most virtual nodes: QEMU's `MAX_NODES`.
 pub(super) const MOST_CELLS: u32 = 128;
@@ -32,7 +33,6 @@ fn read(root: Node<'_, '_>) -> Read<Domain> {
         uuid: text_of(root, "uuid"),
         kind: root.attribute("type").unwrap_or_default().to_owned(),
         locked: !at(root, &["memoryBacking", "locked"]).is_empty(),
-        cache_mode: first(root, &["cpu", "cache"]).and_then(|cache| cache.attribute("mode")).map(str::to_owned),
         cpu_mode: first(root, &["cpu"]).and_then(|cpu| cpu.attribute("mode")).map(str::to_owned),
         ..Domain::default()
     };
@@ -50,7 +50,9 @@ fn read(root: Node<'_, '_>) -> Read<Domain> {
         return Err(Fault::NoMemory.at(root));
     }
     numatune(root, &mut domain)?;
-    domain.cpu_topology = first(root, &["cpu", "topology"]).map(cpu_topology).transpose()?;
+    let one_each = GuestCpus { sockets: domain.vcpus, dies: 1, cores: 1, threads: 1, ..GuestCpus::default() };
+    let told = first(root, &["cpu", "topology"]).map(cpu_topology).transpose()?.unwrap_or(one_each);
+    domain.guest = GuestCpus { caches: caches(root), ..told };
     domain.huge_pages = huge_pages(root)?;
     domain.host_devices = host_devices(root)?;
     Ok(domain)
@@ -178,7 +180,16 @@ fn memory_tune(element: Node<'_, '_>, vcpus_auto: bool) -> Read<MemoryTune> {
     Ok(MemoryTune { mode: mode.to_owned(), nodeset, auto })
 }
 
-fn cpu_topology(element: Node<'_, '_>) -> Read<CpuTopology> {
+fn caches(root: Node<'_, '_>) -> GuestCaches {
+    match first(root, &["cpu", "cache"]).and_then(|cache| cache.attribute("mode")) {
+        Some("passthrough") => GuestCaches::Passthrough,
+        Some("disable") => GuestCaches::Disabled,
+        _ => GuestCaches::OnePerDie,
+    }
+}
+
+/// What is left out is 1.
+fn cpu_topology(element: Node<'_, '_>) -> Read<GuestCpus> {
     let count = |name| match element.attribute(name) {
         Some(_) => number(element, name, LIST_END)
             .and_then(|count| if count == 0 { Err(wrong(element, name, "0", ValueError::Zero)) } else { Ok(count) }),
@@ -192,7 +203,7 @@ fn cpu_topology(element: Node<'_, '_>) -> Read<CpuTopology> {
     if all.is_none_or(|all| all > LIST_END) {
         return Err(Fault::Product.at(element));
     }
-    Ok(CpuTopology { sockets, dies, cores: clusters * modules * cores, threads })
+    Ok(GuestCpus { sockets, dies, cores: clusters * modules * cores, threads, ..GuestCpus::default() })
 }
 
 fn cells(root: Node<'_, '_>, vcpus: u32) -> Read<Vec<Cell>> {

@@ -2,7 +2,7 @@
 
 mod command_line;
 mod doubt;
-mod guest_caches;
+mod guest_cpus;
 mod nics;
 pub(crate) mod options;
 mod vcpu_topology;
@@ -10,7 +10,7 @@ mod write;
 
 pub use command_line::{Backend, BackendKind, CommandLine, NumaNode};
 pub use doubt::Doubt;
-pub use guest_caches::GuestCaches;
+pub use guest_cpus::{GuestCaches, GuestCpus};
 pub use options::memory_size;
 pub use vcpu_topology::VcpuTopology;
 pub use write::{LIBVIRT_MARK, MONITOR, escape, memory_id};

@@ -1,7 +1,23 @@
-//! What `-cpu` tells a guest of its last-level caches.
+//! What a guest is told of its CPUs and last-level caches (`-smp`, `-cpu`).
 
 use super::options::value_of;
 use serde::{Deserialize, Serialize};
+
+/// What a guest is told of its CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestCpus {
+    /// Virtual sockets.
+    pub sockets: u32,
+    /// Dies in a socket.
+    pub dies: u32,
+    /// Cores in a die.
+    pub cores: u32,
+    /// Threads in a core.
+    pub threads: u32,
+    /// What it is told of its last-level caches.
+    #[serde(default)]
+    pub caches: GuestCaches,
+}
 
 /// What a guest is told of its last-level caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

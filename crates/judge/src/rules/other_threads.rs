@@ -10,13 +10,13 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     if !scene.is_bound() || scene.all_vcpus_cpus().is_empty() {
         return Vec::new();
     }
-    let threads = helpers(scene);
+    let threads = of(scene);
     let found = [on_vcpus(scene, &threads), away(scene, &threads), floating(scene, &threads)];
     found.into_iter().flatten().collect()
 }
 
 /// A thread, or some alike, that run no vCPU.
-struct Helper {
+struct Thread {
     name: String,
     /// CPUs that they may use; `None`: every CPU.
     cpus: Option<CpuSet>,
@@ -26,9 +26,9 @@ struct Helper {
     home: NodeSet,
 }
 
-fn helpers(scene: &Scene<'_>) -> Vec<Helper> {
+fn of(scene: &Scene<'_>) -> Vec<Thread> {
     let (vm, home) = (scene.vm, home(scene));
-    let own = |name: String, cpus: &Option<CpuSet>, part| Helper {
+    let own = |name: String, cpus: &Option<CpuSet>, part| Thread {
         name,
         cpus: cpus.clone(),
         part: Some(part),
@@ -42,7 +42,7 @@ fn helpers(scene: &Scene<'_>) -> Vec<Helper> {
         let name = "a vhost thread".to_owned();
         // A VM has as many as queues: those that are alike are one.
         if !all.iter().any(|other| other.name == name && other.cpus == *cpus && other.home == home) {
-            all.push(Helper { name, cpus: cpus.clone(), part: None, home });
+            all.push(Thread { name, cpus: cpus.clone(), part: None, home });
         }
     }
     all
@@ -54,26 +54,26 @@ pub(crate) fn taken(vm: &ShapedVm, moved: &CpuSet) -> CpuSet {
     vm.pins.iter().filter(stays).filter_map(|(_, set)| set.first()).collect()
 }
 
-fn on_vcpus(scene: &Scene<'_>, threads: &[Helper]) -> Option<Finding> {
+fn on_vcpus(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {
     let taken = taken(scene.vm, &CpuSet::new());
     let only_there = |set: &CpuSet| !set.is_empty() && set.is_subset(&taken);
-    let those: Vec<&Helper> = threads.iter().filter(|helper| helper.cpus.as_ref().is_some_and(only_there)).collect();
-    let names: Vec<String> = those.iter().map(|helper| helper.name.clone()).collect();
+    let those: Vec<&Thread> = threads.iter().filter(|thread| thread.cpus.as_ref().is_some_and(only_there)).collect();
+    let names: Vec<String> = those.iter().map(|thread| thread.name.clone()).collect();
     if names.is_empty() {
         return None;
     }
     let sentence = format!("{} may run only on hardware threads to which vCPUs are pinned", super::list(&names));
     let seen: Vec<String> =
-        those.iter().filter_map(|helper| Some(format!("{}: {}", helper.name, cpus(helper.cpus.as_ref()?)))).collect();
+        those.iter().filter_map(|thread| Some(format!("{}: {}", thread.name, cpus(thread.cpus.as_ref()?)))).collect();
     let because = "each interrupt and each disk request that QEMU serves stops a vCPU that cannot go elsewhere";
-    let found = Finding::new("helpers_on_vcpus", Harm::Waits, sentence, because).seen(seen.join("; "));
-    let mut found = found.at(scene.spots(those.iter().filter_map(|helper| helper.part)));
+    let found = Finding::new("other_threads_on_vcpus", Harm::Waits, sentence, because).seen(seen.join("; "));
+    let mut found = found.at(scene.spots(those.iter().filter_map(|thread| thread.part)));
     let homes = scene.target.as_ref().ok()?.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
     if homes.is_subset(&taken) {
         found.cure.advice = "the vCPUs take every hardware thread of the home: leave one core to QEMU".to_owned();
         return Some(found.note());
     }
-    Some(found.cure("give them the other CPUs of the home", &[Aspect::Helpers]))
+    Some(found.cure("give them the other CPUs of the home", &[Aspect::OtherThreads]))
 }
 
 /// Where the vCPUs run; all of the homes that they are to have where that is within them.
@@ -84,45 +84,45 @@ fn home(scene: &Scene<'_>) -> NodeSet {
     if runs_on.is_subset(&homes) { homes } else { runs_on }
 }
 
-fn away(scene: &Scene<'_>, threads: &[Helper]) -> Option<Finding> {
-    let is_away = |helper: &&Helper| {
-        let usable = helper.cpus.as_ref().map(|set| set.intersection(&scene.all)).unwrap_or_default();
-        !usable.is_empty() && scene.nodes_of(&usable).intersection(&helper.home).is_empty()
+fn away(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {
+    let is_away = |thread: &&Thread| {
+        let usable = thread.cpus.as_ref().map(|set| set.intersection(&scene.all)).unwrap_or_default();
+        !usable.is_empty() && scene.nodes_of(&usable).intersection(&thread.home).is_empty()
     };
-    let those: Vec<&Helper> = threads.iter().filter(is_away).collect();
-    let names: Vec<String> = those.iter().map(|helper| helper.name.clone()).collect();
+    let those: Vec<&Thread> = threads.iter().filter(is_away).collect();
+    let names: Vec<String> = those.iter().map(|thread| thread.name.clone()).collect();
     if names.is_empty() {
         return None;
     }
-    let home = those.first().map(|helper| named(&helper.home)).unwrap_or_default();
+    let home = those.first().map(|thread| named(&thread.home)).unwrap_or_default();
     let sentence = format!("{} may run only away from the VM's home, {home}", super::list(&names));
     let of = |set: &CpuSet| format!("{} of {}", cpus(set), named(&scene.nodes_of(set)));
     let seen: Vec<String> =
-        those.iter().filter_map(|helper| Some(format!("{}: {}", helper.name, of(helper.cpus.as_ref()?)))).collect();
+        those.iter().filter_map(|thread| Some(format!("{}: {}", thread.name, of(thread.cpus.as_ref()?)))).collect();
     let because = "the buffers that they fill and empty are the guest's memory: every byte of disk and network crosses between the nodes";
-    let found = Finding::new("helpers_away", Harm::Waits, sentence, because).seen(seen.join("; "));
-    let found = found.at(scene.spots(those.iter().filter_map(|helper| helper.part)));
-    Some(found.cure("give them CPUs of the home", &[Aspect::Helpers]))
+    let found = Finding::new("other_threads_away", Harm::Waits, sentence, because).seen(seen.join("; "));
+    let found = found.at(scene.spots(those.iter().filter_map(|thread| thread.part)));
+    Some(found.cure("give them CPUs of the home", &[Aspect::OtherThreads]))
 }
 
-fn floating(scene: &Scene<'_>, threads: &[Helper]) -> Option<Finding> {
-    let floats = |helper: &&Helper| match &helper.cpus {
-        None => scene.cpu_nodes.len() > helper.home.len(),
+fn floating(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {
+    let floats = |thread: &&Thread| match &thread.cpus {
+        None => scene.cpu_nodes.len() > thread.home.len(),
         Some(set) => {
             let nodes = scene.nodes_of(&set.intersection(&scene.all));
-            !nodes.is_subset(&helper.home) && !nodes.intersection(&helper.home).is_empty()
+            !nodes.is_subset(&thread.home) && !nodes.intersection(&thread.home).is_empty()
         }
     };
-    let those: Vec<&Helper> = threads.iter().filter(floats).collect();
-    let names: Vec<String> = those.iter().map(|helper| helper.name.clone()).collect();
+    let those: Vec<&Thread> = threads.iter().filter(floats).collect();
+    let names: Vec<String> = those.iter().map(|thread| thread.name.clone()).collect();
     if names.is_empty() {
         return None;
     }
-    let home = those.first().map(|helper| named(&helper.home)).unwrap_or_default();
+    let home = those.first().map(|thread| named(&thread.home)).unwrap_or_default();
     let sentence = format!("{} may run away from the VM's home, {home}", super::list(&names));
     let because =
         "the buffers that they fill and empty are the guest's memory; what they touch first lies where they run";
-    let found = Finding::new("helpers_float", Harm::Chance, sentence, because).note();
-    let found = found.at(scene.spots(those.iter().filter_map(|helper| helper.part)));
-    Some(found.cure("give them CPUs of the home", &[Aspect::Helpers]))
+    let found = Finding::new("other_threads_float", Harm::Chance, sentence, because).note();
+    let found = found.at(scene.spots(those.iter().filter_map(|thread| thread.part)));
+    Some(found.cure("give them CPUs of the home", &[Aspect::OtherThreads]))
 }

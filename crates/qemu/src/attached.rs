@@ -21,7 +21,7 @@ const NO_PROGRESS: Duration = Duration::from_secs(60);
 
 /// A running VM. Dropping it ends QEMU; if this process is killed, the kernel ends QEMU.
 #[derive(Debug)]
-pub struct RunningVm {
+pub struct AttachedVm {
     plan: Plan,
     process: Process,
     qmp: Qmp,
@@ -32,7 +32,7 @@ pub struct RunningVm {
     notes: Vec<String>,
 }
 
-impl RunningVm {
+impl AttachedVm {
     /// Starts QEMU with its vCPUs paused, binds each vCPU thread to its client's CPUs, and lets the vCPUs go. Returns when the guest runs.
     ///
     /// # Errors

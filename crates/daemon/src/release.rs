@@ -1,4 +1,20 @@
-//! Undoing: every affinity that a balancer set is what it was before, unless somebody else changed it since.
+//! Undoing: every affinity that a balancer set is what it was before, unless somebody else changed
+//! it since.
+//!
+//! **Problem.** Who takes a balancer away wants the host as it was. But the balancer may have been
+//! killed within a bind, and an administrator may have bound a VM anew since.
+//!
+//! **Rule.** What is to be undone is known from the state and its journal (`saved`): CPUs before,
+//! CPUs set, CPUs being set. Threads that have one of these are given what they had before. A
+//! client with a thread that has anything else is somebody's choice.
+//!
+//! **Properties.** Killed at any moment, all is undone. Undoing twice changes nothing. What failed
+//! stays known, so that the next release tries again. Memory stays where it is: it has no "before"
+//! that would be better.
+//!
+//! **Example.** `web` had CPUs 0-7, and the balancer was killed while it bound it to 0-3: threads
+//! on 0-3 and on 0-7 get 0-7 again. Had somebody put one of them on CPU 5 since, the client would
+//! be left alone, and the release would say so.
 
 use crate::record::{ClientRecord, seen};
 use crate::{Balancer, DaemonError};

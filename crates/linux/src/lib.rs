@@ -12,6 +12,7 @@ pub mod load;
 pub mod memory;
 pub mod moving;
 pub mod pins;
+mod proc_text;
 pub mod process;
 pub mod resctrl;
 pub mod residence;

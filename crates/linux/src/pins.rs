@@ -1,6 +1,7 @@
 //! Memory that cannot move: device assignment and encryption pin all of a guest's memory for its life.
 
 use crate::error::read_text;
+use crate::proc_text::status_amount;
 use crate::root::Root;
 use crate::vm::RunningVm;
 use topology::Bytes;
@@ -20,7 +21,7 @@ pub fn why_fixed(root: &Root, vm: &RunningVm) -> Option<String> {
     if let Some(file) = pinning_file(root, vm.key.pid) {
         return Some(format!("VFIO pins all of its memory (it has {file} open)"));
     }
-    let pinned = status_amount(root, vm.key.pid, "VmPin:")?;
+    let pinned = status_amount(&read_text(&root.process(vm.key.pid, "status")).ok()?, "VmPin:")?;
     (pinned >= NOTABLE).then(|| format!("{pinned} of its memory are pinned (VmPin)"))
 }
 
@@ -34,13 +35,6 @@ fn pinning_file(root: &Root, pid: u32) -> Option<String> {
 fn pins(path: &str) -> bool {
     let group = path.strip_prefix("/dev/vfio/").is_some_and(|name| name != "vfio");
     group || path.starts_with("anon_inode:[vfio-device]") || path.starts_with("/dev/vhost-vdpa")
-}
-
-/// An amount in kB of `/proc/PID/status`.
-fn status_amount(root: &Root, pid: u32, field: &str) -> Option<Bytes> {
-    let text = read_text(&root.process(pid, "status")).ok()?;
-    let rest = text.lines().find_map(|line| line.strip_prefix(field))?;
-    rest.split_whitespace().next()?.parse().ok().map(Bytes::from_kib)
 }
 
 #[cfg(test)]

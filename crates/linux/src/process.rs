@@ -1,7 +1,8 @@
 //! Processes and their threads, from `/proc` (proc(5)).
 
 use crate::error::{LinuxError, read_text};
-use crate::root::Root;
+use crate::proc_text::stat_field;
+use crate::root::{Root, numbered_entries};
 use crate::sys::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -18,10 +19,7 @@ pub struct Identity {
 impl Identity {
     /// The process that has this number now.
     pub fn of(pid: u32) -> Result<Self, LinuxError> {
-        let path = directory(pid).join("stat");
-        let text = read_text(&path)?;
-        let started = text.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
-        Ok(Self { pid, started_ticks: started.ok_or_else(|| LinuxError::format(&path, "field starttime"))? })
+        Ok(Self { pid, started_ticks: crate::vm::started_ticks(&Root::default(), pid)? })
     }
 
     /// Whether it still runs: same number, same start, and not a zombie.
@@ -49,7 +47,7 @@ fn directory(pid: u32) -> PathBuf {
 /// The kernel's letter for what a process does (proc(5)): `R`, `S`, `D`, `T` stopped by a signal, `t` by a debugger, `Z` ended.
 pub fn run_state(pid: u32) -> Option<char> {
     let text = read_text(&directory(pid).join("stat")).ok()?;
-    text.rsplit_once(')')?.1.trim_start().chars().next()
+    stat_field(&text, 3)
 }
 
 /// A thread of a process.
@@ -74,14 +72,6 @@ pub fn threads(pid: u32) -> Result<Vec<Thread>, LinuxError> {
         Some(Thread { id, name: text.trim_end_matches('\n').to_owned() })
     };
     Ok(numbered_entries(&tasks)?.into_iter().filter_map(name).collect())
-}
-
-fn numbered_entries(path: &Path) -> Result<Vec<u32>, LinuxError> {
-    let entries = std::fs::read_dir(path).map_err(|source| LinuxError::Read { path: path.to_owned(), source })?;
-    let mut numbers: Vec<u32> =
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    numbers.sort_unstable();
-    Ok(numbers)
 }
 
 /// Resident memory of a process, in pages; `None` where it is gone.

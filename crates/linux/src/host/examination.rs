@@ -6,6 +6,7 @@ use crate::capabilities::{NEEDS_PTRACE, Rights};
 use crate::cgroup::{self, VmCgroup};
 use crate::error::read_text;
 use crate::memory::{Mapping, mappings_in};
+use crate::proc_text::{stat_field, status_amount, status_field};
 use crate::root::Root;
 use crate::sys;
 use crate::vm::{Region, RegionKind, RunningVm, ThreadKind, VmClient, vhost};
@@ -44,7 +45,7 @@ fn affinity(root: &Root, vm: &RunningVm, thread: u32) -> Option<CpuSet> {
         return sys::affinity(thread).ok();
     }
     let status = read_text(&root.thread(vm.key.pid, thread, "status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().parse().ok()
+    status_field(&status, "Cpus_allowed_list:")
 }
 
 /// The kernel's own words, and what they say of where the memory is: that counts more than an estimate.
@@ -89,9 +90,7 @@ fn policies_of(region: &Region, mappings: &[Mapping]) -> Vec<PolicyOfMemory> {
 }
 
 fn resident(root: &Root, vm: &RunningVm) -> Option<Bytes> {
-    let status = read_text(&root.process(vm.key.pid, "status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace().next()?.parse().ok().map(Bytes::from_kib)
+    status_amount(&read_text(&root.process(vm.key.pid, "status")).ok()?, "VmRSS:")
 }
 
 fn other_threads(root: &Root, vm: &RunningVm) -> Vec<OtherThread> {
@@ -154,8 +153,7 @@ fn cpu_milli(text: &str) -> Option<u64> {
 /// Nice value and policy of a thread: fields 19 and 41 of its `stat`.
 fn scheduling(root: &Root, pid: u32, thread: u32) -> Option<(i32, u32)> {
     let text = read_text(&root.thread(pid, thread, "stat")).ok()?;
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(16);
-    Some((fields.next()?.parse().ok()?, fields.nth(21)?.parse().ok()?))
+    Some((stat_field(&text, 19)?, stat_field(&text, 41)?))
 }
 
 /// What could not be looked at, as sentences.

@@ -5,6 +5,7 @@ use super::{AskMonitor, Depth, mobility};
 use crate::capabilities::Rights;
 use crate::cgroup::{self, VmCgroup};
 use crate::error::{LinuxError, read_text};
+use crate::proc_text::status_field;
 use crate::residence::{self, PagesByNode};
 use crate::root::Root;
 use crate::sys::{AffinityOfThreads, ProcessHandle};
@@ -156,7 +157,7 @@ impl Tracked {
         }
         self.silent = false;
         let status = status(root, self.vm.key.pid);
-        self.allowed = listed(&status, "Mems_allowed_list:");
+        self.allowed = status_field(&status, "Mems_allowed_list:");
         self.allowed_cpus = self.cgroup.path().and_then(|path| cgroup::cpus(root, path));
         self.node_affinity = self.narrower_than(around.machine);
         self.summary = summary(&status);
@@ -303,7 +304,7 @@ impl Tracked {
             return cpus.clone();
         }
         let of = |&thread: &u32| {
-            listed(&read_text(&root.thread(self.vm.key.pid, thread, "status")).ok()?, "Cpus_allowed_list:")
+            status_field(&read_text(&root.thread(self.vm.key.pid, thread, "status")).ok()?, "Cpus_allowed_list:")
         };
         threads.iter().filter_map(of).fold(CpuSet::new(), |all, cpus| all.union(&cpus))
     }
@@ -368,16 +369,11 @@ fn sampled(root: &Root, pid: u32, client: &VmClient, turn: u64) -> Option<PagesB
 
 /// Nodes that the cpuset of a process allows, in every layout of cgroups.
 fn allowed_nodes(root: &Root, pid: u32) -> Option<NodeSet> {
-    listed(&status(root, pid), "Mems_allowed_list:")
+    status_field(&status(root, pid), "Mems_allowed_list:")
 }
 
 fn status(root: &Root, pid: u32) -> String {
     read_text(&root.thread(pid, pid, "status")).unwrap_or_default()
-}
-
-/// The value of one line of a `status` file.
-fn listed<T: std::str::FromStr>(status: &str, field: &str) -> Option<T> {
-    status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
 }
 
 /// The lines of a `status` file that say whether anything was added, removed, or bound.

@@ -1,5 +1,20 @@
-//! Moving a VM's memory to another node while it runs: in chunks, at a bounded rate, page by page and never the whole process, so that
-//! what lies elsewhere stays there, pages that cannot move are counted and left, and a full target stops it.
+//! Moving a VM's memory to another node while it runs.
+//!
+//! **Problem.** The guest goes on meanwhile: a move must not take the memory system from it, nor
+//! touch what is not meant. Some pages cannot move (pinned, mapped by others), the target may fill
+//! up, and the VM may end.
+//!
+//! **Rule.** Page by page (`move_pages`), in chunks, and after each chunk a pause that keeps to the
+//! rate ([`Pace`]). Before each one it is asked whether the process is still there and what room
+//! the target has. A transparent huge page is asked for once and moves whole.
+//!
+//! **Properties.** Only pages on the old node, within the regions, are asked to move. No more than
+//! `at_most` moves, and no more than the target has room for. What would not move is counted with
+//! the kernel's reason, and never taken for moved. The next move goes on where this one ended.
+//!
+//! **Example.** 256 MiB/s: chunks of 12.8 MiB, 20 a second. 900 MiB with `at_most` 512 MiB: the
+//! first move takes 2 s and ends in the middle of a region, at [`Moved::next`]; the second begins
+//! there, moves 388 MiB, and is [`complete`](Moved::complete).
 
 mod chunk;
 mod pace;

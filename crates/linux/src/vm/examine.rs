@@ -7,6 +7,7 @@ use super::threads::{VcpuEvidence, VmThreads};
 use super::{RunningVm, VmClient};
 use crate::error::{LinuxError, read_text};
 use crate::host::PluggedMemory;
+use crate::proc_text::{stat_field, status_text};
 use crate::root::Root;
 use ::vm::Origin;
 use ::vm::qemu::{CommandLine, GuestCaches, GuestCpus, NumaNode, VcpuTopology, has_qemus_options, is_qemu};
@@ -30,8 +31,7 @@ pub(crate) fn arguments(root: &Root, pid: u32) -> Result<Vec<String>, LinuxError
 /// When a process started, in clock ticks since boot.
 pub(crate) fn started_ticks(root: &Root, pid: u32) -> Result<u64, LinuxError> {
     let path = root.process(pid, "stat");
-    read_text(&path)?;
-    stat_field(root, pid, 22).ok_or_else(|| LinuxError::format(&path, "field starttime"))
+    stat_field(&read_text(&path)?, 22).ok_or_else(|| LinuxError::format(&path, "field starttime"))
 }
 
 impl RunningVm {
@@ -128,24 +128,17 @@ impl VmClient {
 fn is_launcher(root: &Root, pid: u32, command: &CommandLine, threads: &VmThreads) -> bool {
     let few = threads.others.len() <= 2;
     let is_child = || {
-        let parent = stat_field(root, pid, 4)?;
-        let program = arguments(root, parent as u32).ok()?.into_iter().next()?;
+        let parent = stat_field(&read_text(&root.process(pid, "stat")).ok()?, 4)?;
+        let program = arguments(root, parent).ok()?.into_iter().next()?;
         Some(is_qemu(&program))
     };
     few && (command.daemonizes || is_child() == Some(true))
 }
 
-/// A field of `/proc/PID/stat`, counted as proc(5) does; from the third on.
-fn stat_field(root: &Root, pid: u32, number: usize) -> Option<u64> {
-    let text = read_text(&root.process(pid, "stat")).ok()?;
-    // The name in field 2 may hold spaces and parentheses.
-    text.rsplit_once(')')?.1.split_whitespace().nth(number - 3)?.parse().ok()
-}
-
 /// The second number of `Uid:` in `/proc/PID/status`.
 fn effective_user(root: &Root, pid: u32) -> Option<u32> {
     let text = read_text(&root.process(pid, "status")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
+    status_text(&text, "Uid:")?.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn guest(command: &CommandLine, arguments: &[String]) -> GuestMachine {

@@ -1,6 +1,7 @@
 //! Which threads of a QEMU process run vCPUs.
 
 use crate::error::{LinuxError, read_text};
+use crate::proc_text::stat_field;
 use crate::root::{Root, numbered_entries};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -132,7 +133,7 @@ fn kind_of(is_main: bool, name: &str) -> ThreadKind {
 
 /// Field 43 of `/proc/PID/task/TID/stat`: time spent running a guest, in clock ticks.
 fn guest_ticks(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(40)?.parse().ok()
+    stat_field(stat, 43)
 }
 
 #[cfg(test)]

@@ -1,4 +1,22 @@
-//! Keeping VMs at home: ESXi's NUMA rebalancing with its published weaknesses mended. `step(state, observation) -> decisions`.
+//! Keeping VMs at home: ESXi's NUMA rebalancing with its published weaknesses mended. `step(state,
+//! observation) -> decisions`.
+//!
+//! **Problem.** VMs come, go, and change what they need. Each wants its CPUs and its memory on one
+//! node, or on as few as hold it, beside others that want the same; and every change of home costs
+//! its memory a copy.
+//!
+//! **Rule.** Each period: clients without a home get one (`homes`); at their own pace moves and
+//! swaps for load (`load`, `swaps`), then for locality (`locality`), at the end of its window one
+//! for fairness (`fairness`); memory follows what was decided (`follow`). All are judged by the
+//! same thresholds (`judge`), and worth is counted in CPUs (`loss`).
+//!
+//! **Properties.** A function of state and observation: the same in, the same out. What is unknown
+//! leads to no move. A client moves once a period, and rests then. Under constant load moves come
+//! to an end. `why` asks the same judges, so that it cannot say something else.
+//!
+//! **Example.** Node 0 has 8 cores and 10 busy vCPUs of two VMs, 8 and 2; node 1 idles. The VM of 2
+//! gets node 1 as its home: one decision binds its vCPUs now, and its memory follows in chunks,
+//! period by period.
 
 mod check;
 mod decimal;

@@ -1,7 +1,19 @@
 //! vNUMA sizing: how many virtual nodes, and how many vCPUs and how much memory in each.
 //!
-//! ESXi's rule (fewest nodes that hold the vCPUs, cores counted and not hardware threads unless `prefer_ht`), mended in
-//! two places: memory counts as much as cores, and uneven machine nodes get uneven shares.
+//! **Problem.** A VM that no node holds is remote to a part of its memory wherever it runs. Only
+//! its guest can keep a program beside its memory, and only if it is told of nodes that are true.
+//!
+//! **Rule.** ESXi's: the fewest nodes that hold the vCPUs, cores counted and not hardware threads
+//! unless `prefer_ht`; mended in two places: memory counts as much as cores, and uneven machine
+//! nodes get uneven shares. A virtual socket lies in one virtual node. The policy may fix the
+//! nodes, cap their vCPUs, ask for as many as there are, or hide them.
+//!
+//! **Properties.** The parts add up to the VM. Each has at least a vCPU and memory, and a machine
+//! node of its own that would hold it, were the machine empty; where no division does, the nodes
+//! with CPUs share the VM, and the plan says so. Node numbers do not matter.
+//!
+//! **Example.** Two nodes of 8 cores and 64 GiB. 12 vCPUs and 32 GiB: two parts of 6 vCPUs and 16
+//! GiB, for the cores. 4 vCPUs and 96 GiB: two parts of 2 vCPUs and 48 GiB, for the memory.
 
 mod shares;
 mod sockets;

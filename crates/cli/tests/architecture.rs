@@ -126,6 +126,18 @@ fn unsafe_code_stays_where_it_is_allowed() {
     }
 }
 
+/// systemd puts the directory of a service with `DynamicUser=` that is preserved into `/run/private`, which no user may enter.
+#[test]
+fn every_user_may_read_what_the_service_decided() {
+    let packaging = crates().join("../packaging");
+    let read = |name: &str| std::fs::read_to_string(packaging.join(name)).expect(name);
+    let unit = read("homenode-balance.service");
+    let has = |wanted: &str| unit.lines().any(|line| line == wanted);
+    assert!(has("RuntimeDirectoryPreserve=yes") && has("RuntimeDirectoryMode=0755") && has("User=homenode-balance"));
+    assert!(!unit.lines().any(|line| line.starts_with("DynamicUser=")));
+    assert!(read("homenode-balance.sysusers").lines().any(|line| line.starts_with("u homenode-balance ")));
+}
+
 #[test]
 fn files_stay_short() {
     for path in all_rust_files() {

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const LISTENS: u32 = 0x1_0000;
 
 /// Asks only a monitor of `-qmp unix:PATH,server,nowait` at which nobody is, of a VM that no manager has: QEMU serves one at a time, and a
-/// manager expects its monitor for itself. One that does not answer at once says nothing.
+/// manager expects its monitor for itself. One that does not answer at once, or is another process's, says nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeMonitors;
 
@@ -62,6 +62,10 @@ fn open(pid: u32) -> Option<Qmp> {
         return None;
     }
     let stream = UnixStream::connect(&path).ok()?;
+    // Anybody may write the path of somebody else's monitor on a command line.
+    if linux::sys::peer_process(&stream).ok()? != pid {
+        return None;
+    }
     Qmp::handshake_within(&format!("pid {pid}"), stream, PATIENCE, PATIENCE).ok()
 }
 

@@ -126,4 +126,11 @@ fn memory_that_is_plugged_in_belongs_to_the_client_of_its_virtual_node_and_a_pau
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(look(None), (vec![32, 32], true, None));
+    // Another process with the path of this monitor on its command line.
+    let qmp = format!("unix:{},server=on,wait=off", socket.display());
+    let mut claims = Command::new("sh");
+    claims.args(["-c", "read line", "qemu-system-x86_64", "-qmp", &qmp]).stdin(Stdio::piped());
+    let claims = Vm(claims.spawn().expect("a shell"));
+    let state = |vm: &Vm| FreeMonitors.run_state(&VmKey { pid: vm.0.id(), ..VmKey::default() });
+    assert_eq!((state(&vm), state(&claims)), (Some(RunState::Paused), None));
 }

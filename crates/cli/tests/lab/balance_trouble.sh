@@ -63,7 +63,7 @@ for name in first second third; do
 done
 homenode balance --policy /tmp/eager.toml >/tmp/log 2>&1 &
 balancer=$!
-sleep 12
+sleep 8
 kill "$balancer"
 wait "$balancer" 2>/dev/null
 for task in /proc/"$(cat /tmp/wide.pid)"/task/*; do
@@ -87,7 +87,9 @@ cat >/tmp/quick.toml <<'EOF'
 period_ms = 300
 EOF
 for name in one two three four; do vm $name 2; done
-for lines in 1 2 3 4 5; do
+kills="1 3 5" moments="4 10"
+[ "${long:-no}" = no ] || { kills="1 2 3 4 5" moments="2 4 6 8 10 13 17"; }
+for lines in $kills; do
     rm -f "$journal"
     homenode balance --policy /tmp/quick.toml >/tmp/log 2>&1 &
     balancer=$!
@@ -102,7 +104,7 @@ for lines in 1 2 3 4 5; do
     affinities one two three four
     check "killed when $lines actions had begun: release gives all vCPUs all CPUs back" '^ +8 Cpus_allowed_list:[[:space:]]+0-7$'
 done
-for tenths in 2 4 6 8 10 13 17; do
+for tenths in $moments; do
     homenode balance --policy /tmp/quick.toml >/tmp/log 2>&1 &
     balancer=$!
     usleep "${tenths}00000"

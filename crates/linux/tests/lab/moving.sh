@@ -2,8 +2,8 @@
 # check for each trap. Runs inside the lab:
 #
 #   cargo build -p linux --example linux_host
-#   ln -sf "$(command -v setpriv)" target/lab/as-user      (the setpriv of util-linux: busybox has one that can do less)
-#   scripts/lab --homenode target/debug/homenode --bring target/lab/as-user --bring target/debug/examples/linux_host --run crates/linux/tests/lab/moving.sh
+#   ln -sf "$(command -v setpriv)" target/as-user      (the setpriv of util-linux: busybox has one that can do less)
+#   scripts/lab --homenode target/debug/homenode --bring target/as-user --bring target/debug/examples/linux_host --run crates/linux/tests/lab/moving.sh
 #
 # With the crate's own test program beside it (--bring target/debug/deps/linux-0123456789abcdef), also those of its tests that need two nodes.
 . /lab/functions

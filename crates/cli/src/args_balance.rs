@@ -104,6 +104,9 @@ pub(crate) struct DoctorArguments {
     pub(crate) fix: bool,
     #[command(flatten)]
     pub(crate) source: SourceArguments,
+    /// Seconds to watch the host for rates
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub(crate) interval: f64,
     #[command(flatten)]
     pub(crate) state: StateArguments,
     /// Print JSON

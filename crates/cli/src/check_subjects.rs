@@ -3,11 +3,11 @@
 use crate::args::CheckArguments;
 use crate::balancer_host::open;
 use crate::failure::bad_input;
-use crate::{remote_host, vm_choice};
+use crate::{remote_host, source, vm_choice};
 use anyhow::Context;
 use libvirt::{Connection, LibvirtError};
 use linux::LinuxHost;
-use scheduler::{Observation, Observe, VmKey};
+use scheduler::{Observation, VmKey};
 use stacks::check::Definition;
 use stacks::domain::LONGEST_TEXT;
 use std::fs::File;
@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// How long libvirt may take: a VM can be judged without it.
 const LIBVIRT: Duration = Duration::from_secs(10);
+/// How long a VM that runs is watched for rates.
+const RATES: Duration = Duration::from_secs(1);
 /// Where Proxmox VE has the configurations of a host's VMs.
 const OF_PROXMOX: &str = "/etc/pve/qemu-server";
 
@@ -39,7 +41,7 @@ impl Here {
             Some(seen) => seen,
             None => {
                 let mut host = open(None, false)?;
-                let observation = host.examine().context("this host cannot be read")?;
+                let observation = source::examine(&mut host, RATES)?;
                 (host, observation)
             }
         };

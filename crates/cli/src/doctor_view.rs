@@ -2,7 +2,8 @@
 
 use crate::findings_view::{add, done, harmless, paragraphs, tally, whose};
 use crate::text::count;
-use judge::{Finding, Severity, Tried};
+use judge::{Finding, Mending, Severity, Tried};
+use scheduler::{Observation, VmKey};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -21,6 +22,28 @@ pub(crate) struct View {
     pub(crate) wrong: usize,
     /// What is wrong, after the repairs; worst first.
     pub(crate) findings: Vec<Finding>,
+}
+
+impl View {
+    /// What is found in an observation; of one VM, or of all.
+    pub(crate) fn new(
+        observation: Observation,
+        findings: Vec<Finding>,
+        mending: Mending,
+        only: Option<&VmKey>,
+    ) -> Self {
+        let mut unseen = observation.unseen;
+        // What was not seen of other VMs is no matter of this one.
+        unseen.retain(|sentence| only.is_none_or(|only| sentence.contains(&only.name)));
+        Self {
+            vms: if only.is_some() { 1 } else { observation.vms.len() },
+            repairs: mending.tried,
+            worse: mending.worse,
+            unseen,
+            wrong: judge::wrong(&findings),
+            findings,
+        }
+    }
 }
 
 /// A paragraph a finding. Notes are counted, and shown where one VM was asked for.

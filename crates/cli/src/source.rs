@@ -7,10 +7,10 @@ use crate::commands::balance_trace;
 use crate::failure::bad_input;
 use crate::{balancer_host, balancer_place, remote_host};
 use anyhow::Context;
-use daemon::{Life, PolicyFile, Recording, VmRecord, Watched, sentence};
+use daemon::{Life, PolicyFile, Recording, Rules, VmRecord, Watched, sentence};
 use libvirt::remote::Remote;
 use linux::LinuxHost;
-use scheduler::balance::BalanceState;
+use scheduler::balance::{BalanceState, Homes, homes};
 use scheduler::{Moment, Observation, Observe};
 use serde::Serialize;
 use simulator::traces::TracedHost;
@@ -181,36 +181,59 @@ impl Source {
         self.host.any().observe().context("nothing can be seen")
     }
 
-    /// One look that also takes what is slow to learn: settings, limits, policies of memory; of what does not live, the last one.
+    /// The same with what is slow to learn: settings, limits, policies of memory.
     ///
     /// # Errors
     /// Nothing at all can be read.
-    pub(crate) fn examine(&mut self) -> anyhow::Result<Observation> {
-        if self.lives() { self.host.any().examine().context("nothing can be seen") } else { self.watch(Duration::ZERO) }
+    pub(crate) fn examine(&mut self, interval: Duration) -> anyhow::Result<Observation> {
+        if self.lives() { examine(self.host.any(), interval) } else { self.watch(interval) }
     }
 
-    /// What a balancer knows of it; `None` where there is none and was none.
-    pub(crate) fn remembered(&self, state: &StateArguments) -> Option<Remembered> {
+    /// What a balancer knows of it; the defaults where there is none and was none.
+    pub(crate) fn remembered(&self, state: &StateArguments) -> Remembered {
         match &self.host {
-            Host::Here(_) => {
-                balancer_place::look(state).map(|seen| (BalancerNow::of(&seen), seen)).map(|(balancer, seen)| {
-                    Remembered {
-                        policy: seen.saved.policy,
-                        balance: seen.saved.balance,
-                        records: Some(seen.saved.vms),
-                        balancer: Some(balancer),
-                    }
-                })
-            }
+            Host::Here(_) => Remembered::of_this_host(state),
             // Nobody balances it: what a policy would do there, `balance --on --trace` says.
-            Host::Modelled(_) => None,
-            Host::Elsewhere(_) => None,
-            Host::Recorded(recording) => Some(Remembered {
+            Host::Modelled(_) | Host::Elsewhere(_) => Remembered::default(),
+            Host::Recorded(recording) => Remembered {
                 policy: recording.policy().clone(),
                 balance: recording.state().clone(),
                 ..Remembered::default()
-            }),
+            },
         }
+    }
+}
+
+/// All that can be seen of a host, with rates: what happened in `interval`.
+///
+/// # Errors
+/// Nothing at all can be read.
+pub(crate) fn examine(host: &mut dyn Observe, interval: Duration) -> anyhow::Result<Observation> {
+    host.observe().context("nothing can be seen")?;
+    thread::sleep(interval);
+    host.examine().context("nothing can be seen")
+}
+
+impl Remembered {
+    /// What a balancer of this host remembers; the defaults where there is none and was none.
+    pub(crate) fn of_this_host(state: &StateArguments) -> Self {
+        let watched = |seen: Watched| Self {
+            balancer: Some(BalancerNow::of(&seen)),
+            policy: seen.saved.policy,
+            balance: seen.saved.balance,
+            records: Some(seen.saved.vms),
+        };
+        balancer_place::look(state).map(watched).unwrap_or_default()
+    }
+
+    /// Where everybody lives and should live.
+    pub(crate) fn homes(&self, machine: &Machine, observation: &Observation) -> Homes {
+        homes(machine, &self.policy.balance, &self.balance, observation)
+    }
+
+    /// Puts the policy's rules for single VMs on what was seen.
+    pub(crate) fn rule(&self, observation: &mut Observation) {
+        Rules::new(self.policy.vms.clone()).apply(observation);
     }
 }
 

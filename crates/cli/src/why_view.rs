@@ -4,7 +4,7 @@ use crate::cells::dash;
 use crate::text::{lines, table, width, wrapped};
 use daemon::sentence;
 use scheduler::Action;
-use scheduler::balance::{Candidate, ClientExplanation, Decision, Explanation, Refusal, decimal};
+use scheduler::balance::{Candidate, ClientExplanation, Decision, Explanation, Home, Next, Refusal, decimal};
 use serde::Serialize;
 use std::fmt::Write;
 use topology::NodeSet;
@@ -70,7 +70,10 @@ fn add_client(text: &mut String, client: &ClientExplanation, decisions: &[Decisi
 
 /// Why a client for which no home is planned is where it is.
 fn stays(who: &str, client: &ClientExplanation) -> String {
-    let Some(home) = &client.home else { return format!("{who} has no home yet, and gets none in this period.") };
+    if let Next::Left { because } = &client.home.next {
+        return left(who, &client.home, because);
+    }
+    let Some(home) = &client.home.lives else { return format!("{who} lives everywhere: no fewer nodes hold it.") };
     let home = format!("{who} stays at home on {}", nodes(home));
     let others = || client.candidates.iter().filter(|candidate| !candidate.is_home);
     let open: NodeSet = others().filter(|candidate| candidate.refused.is_empty()).map(|open| open.node).collect();
@@ -78,6 +81,17 @@ fn stays(who: &str, client: &ClientExplanation) -> String {
         (Some(refusal), _) => format!("{home}: {}.", refusal.because),
         (None, true) => format!("{home}: going anywhere else is refused."),
         (None, false) => format!("{home} in this period; nothing refuses {}.", nodes(&open)),
+    }
+}
+
+/// What the balancer leaves where it should not be.
+fn left(who: &str, home: &Home, because: &str) -> String {
+    let lives = home.lives.as_ref().map_or_else(|| "floats".to_owned(), |lives| format!("lives on {}", nodes(lives)));
+    match &home.should {
+        Some(should) => {
+            format!("{who} {lives}; it should live on {}, and is left where it is: {because}.", nodes(should))
+        }
+        None => format!("{who} {lives}, and is left there: {because}."),
     }
 }
 
@@ -91,7 +105,7 @@ fn facts(client: &ClientExplanation) -> String {
     facts.extend(
         client
             .away
-            .filter(|away| away.0 > 0 && client.home.is_some())
+            .filter(|away| away.0 > 0 && client.home.lives.is_some())
             .map(|away| format!("has {away} of its memory elsewhere")),
     );
     facts.extend(client.rested_seconds.map(|seconds| format!("was moved {seconds:.0} s ago")));
@@ -236,7 +250,7 @@ mod tests {
         };
         let client = ClientExplanation {
             client: ClientId(0),
-            home: Some("0".parse().unwrap()),
+            home: Home { lives: "0".parse().ok(), decided: true, should: "0".parse().ok(), next: Next::Stays },
             demand: Some(1.0),
             entitled: None,
             owed_percent: None,

@@ -212,3 +212,33 @@ fn doctor_of_another_user_says_what_it_could_not_look_at() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("NOT SEEN "), "{output:?}");
 }
+
+/// Homes that a command names for the clients of a VM, from its JSON.
+fn named(view: &Value) -> Vec<(u64, String)> {
+    let text = |value: &Value| value.as_str().map(str::to_owned).expect("nodes");
+    let of = |client: &Value, home: &Value| (client.as_u64().expect("a client"), text(home));
+    if let Some(clients) = view["clients"].as_array() {
+        return clients.iter().map(|client| of(&client["client"], &client["should"])).collect();
+    }
+    let repairs = view["findings"].as_array().expect("findings").iter();
+    let repairs = repairs.flat_map(|finding| finding["cure"]["repairs"].as_array().expect("repairs"));
+    let binds = repairs.filter(|repair| repair["action"] == "bind");
+    binds.map(|repair| of(&repair["client"], &repair["home"])).collect()
+}
+
+#[test]
+fn doctor_and_why_name_the_same_homes() {
+    // Both virtual nodes of db were sent to node 2 by doctor, and to nodes 3 and 2 by why.
+    let place = runtime();
+    let trace = format!("{}/../../examples/day.trace.toml", env!("CARGO_MANIFEST_DIR"));
+    for vm in ["db", "web"] {
+        let ask = |command: &str| {
+            let arguments = [command, vm, "--on", "dell-r910", "--trace", &trace, "--json"];
+            let (_, said, complained) = said_in(place.path(), &arguments);
+            named(&serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said} {complained}")))
+        };
+        let doctor = ask("doctor");
+        assert!(!doctor.is_empty(), "it floats");
+        assert_eq!(doctor, ask("why"), "{vm}");
+    }
+}

@@ -59,7 +59,8 @@ impl<'a> Change<'a> {
         let mut pins = NewPins::default();
         if self.has(&[Aspect::Shape, Aspect::Home, Aspect::Pins]) {
             for (index, node) in self.target.nodes.iter().enumerate().filter(|(index, _)| !self.stays(*index)) {
-                let differs = |vcpu: &topology::CpuId| self.vm().pins.get(&vcpu.0) != Some(&node.cpus);
+                // Without a pin it may use every CPU.
+                let differs = |vcpu: &topology::CpuId| self.vm().cpus_of(vcpu.0, &self.scene.all) != node.cpus;
                 let vcpus: CpuSet = self.target.nodes[index].vcpus.iter().filter(differs).collect();
                 if !vcpus.is_empty() {
                     pins.vcpus.push((vcpus, node.cpus.clone()));

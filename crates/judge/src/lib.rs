@@ -6,7 +6,8 @@
 //! **Rule.** Both become a [`ShapedVm`], and the same rules look at it. A [`Finding`] has one name for each kind of fault, and its severity
 //! follows from the harm that this fault does. One answer underlies all cures of a VM ([`Target`]), so that they fit together.
 //!
-//! **Properties.** A VM that runs exactly as it is defined has the findings of its definition. Curing twice changes nothing.
+//! **Properties.** A VM that runs exactly as it is defined has the findings of its definition, but for what follows from another home. The home
+//! of a VM that runs is not chosen here: it is where the balancer would bring it ([`scheduler::balance::homes`]). Curing twice changes nothing.
 //!
 //! **Example.** Four vCPUs as one virtual socket over two virtual nodes: `cache_over_nodes`, a warning; the cure is a socket for each node.
 
@@ -25,7 +26,7 @@ mod together;
 pub use change::{Change, NewPins};
 pub use finding::{Aspect, Cost, Cure, Finding, Harm, Repair, Severity};
 pub use repair::{Mending, Tried, mend};
-pub use running::{Believed, Homes, Known};
+pub use running::{Believed, Known};
 pub use shaped::{Auto, Binding, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
 pub use target::{NoTarget, Target, TargetNode};
 pub use together::{Beside, together};
@@ -97,6 +98,7 @@ fn judged<'a>(
     let scene = Scene { machine, vm, all, cpu_nodes, views, target, others, host };
     let mut findings = rules::all(&scene);
     findings.iter_mut().for_each(|finding| complete(&scene, finding));
+    findings.extend(rules::balancer::findings(&scene, &findings));
     Judgement { findings, scene }
 }
 
@@ -131,6 +133,11 @@ fn complete(scene: &Scene<'_>, finding: &mut Finding) {
     // What cannot start does not run either.
     if finding.harm != Harm::Refused || scene.running().is_some() {
         cure.commands = commands::commands(&change);
+    }
+    if cure.changes.iter().any(|aspect| matches!(aspect, Aspect::Home | Aspect::Pins))
+        && let Some(does) = rules::balancer::does(scene)
+    {
+        cure.advice = format!("{} ({does})", cure.advice);
     }
     if let Some(running) = scene.running() {
         cure.repairs = repair::of_change(&change, running);

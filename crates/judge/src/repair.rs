@@ -1,11 +1,12 @@
 //! What a program can do about a VM that runs, and doing it.
 //!
-//! **Rule.** A cpuset is its owner's choice and bounds the home. Memory moves only after the bind of its client succeeded, or where none is
-//! needed; a cgroup is confined only after everything else of its VM succeeded. After each VM it is looked at again: if more of its memory
-//! is remote than before, that is said, and nothing more is done.
+//! **Rule.** A cpuset is its owner's choice and bounds the home. Memory moves only after the bind
+//! of its client succeeded, or where none is needed; a cgroup is confined only after everything
+//! else of its VM succeeded. After each VM it is looked at again: if more of its memory is remote
+//! than before, and than these repairs should leave, that is said, and nothing more is done.
 //!
-//! **Example.** A cpuset allows CPUs of node 0 only, and somebody decided on node 1. Binding to node 1 fails; so the memory stays on node 0,
-//! where the vCPUs are.
+//! **Example.** vCPUs float over nodes 0 and 1 and should live on node 1, and binding them there
+//! fails: memory on node 0 stays where it is.
 
 use crate::change::Change;
 use crate::finding::{Finding, Repair, Severity};
@@ -19,10 +20,12 @@ use topology::{Bytes, Machine, NodeId, NodeSet};
 
 /// Memory away from home that nobody needs to hear of: a few pages are always somewhere.
 const NEGLIGIBLE: Bytes = Bytes::MIB;
-/// Rounds of repair: where memory has moved, the next look may find that its policy was left behind.
+/// Rounds of repair: where memory has moved, the next look may find that its policy was left
+/// behind.
 const ROUNDS: usize = 3;
 
-/// The repairs that bring about a change: threads first, then memory. Threads that another program bound are bound too: somebody asks for it.
+/// The repairs that bring about a change: threads first, then memory. Threads that another program
+/// bound are bound too: somebody asks for it.
 pub(crate) fn of_change(change: &Change<'_>, running: &Running) -> Vec<Repair> {
     if change.target.reshaped {
         return Vec::new();
@@ -38,7 +41,9 @@ pub(crate) fn of_change(change: &Change<'_>, running: &Running) -> Vec<Repair> {
         let moves = running.seen.mobility == Mobility::Movable && change.moves_memory();
         for (&from, &at_most) in client.memory.iter().flatten().filter(|_| moves) {
             let to = nearest(change.machine(), from, &node.home).filter(|_| !node.home.contains(from));
-            let Some(to) = to.filter(|_| at_most >= NEGLIGIBLE) else { continue };
+            // What somebody bound elsewhere stays, as the balancer leaves it.
+            let may_come = |to: &NodeId| client.chosen_nodes.as_ref().is_none_or(|chosen| chosen.contains(*to));
+            let Some(to) = to.filter(|to| at_most >= NEGLIGIBLE && may_come(to)) else { continue };
             let action = Action::MoveMemory { vm: vm.clone(), client: id, from, to, at_most };
             repairs.push(Repair::Act { action });
         }
@@ -75,7 +80,8 @@ pub struct Mending {
     pub worse: Option<String>,
 }
 
-/// Repairs what a program can, VM by VM. `judge` looks at an observation that [`examine`](scheduler::Observe::examine) made.
+/// Repairs what a program can, VM by VM. `judge` looks at an observation that
+/// [`examine`](scheduler::Observe::examine) made.
 ///
 /// # Errors
 /// The host cannot be looked at.
@@ -87,10 +93,11 @@ pub fn mend<H: Host>(host: &mut H, judge: impl Fn(&H, &Observation) -> Vec<Findi
         let mut tried = false;
         for (vm, repairs) in by_vm(&findings) {
             let before = remote(host.machine(), &observation, &vm);
+            let foreseen = remote(host.machine(), &foreseen(&observation, &repairs), &vm);
             tried |= carry_out(host, &repairs, &mut mending.tried);
             observation = host.examine()?;
             let after = remote(host.machine(), &observation, &vm);
-            if after.0 > before.0.saturating_add(NEGLIGIBLE.0) {
+            if after.0 > before.max(foreseen).0.saturating_add(NEGLIGIBLE.0) {
                 let name = &vm.name;
                 mending.worse =
                     Some(format!("{name}: {before} of its memory were remote, {after} are now: nothing more was done"));
@@ -188,6 +195,29 @@ impl Repair {
             Self::Confine { .. } => 2,
         }
     }
+}
+
+/// The host as it is when all repairs do what they say: a home is also chosen by what else runs on
+/// it, and memory that cannot move may be remote from the best one.
+fn foreseen(observation: &Observation, wanted: &Wanted<'_>) -> Observation {
+    let mut after = observation.clone();
+    for (repair, _) in wanted {
+        let Repair::Act { action } = repair else { continue };
+        let clients = after.vms.iter_mut().filter(|seen| seen.vm == *action.vm()).flat_map(|seen| &mut seen.clients);
+        for client in clients.filter(|client| client.id == action.client()) {
+            match action {
+                Action::Bind { cpus, .. } => client.cpus = cpus.clone(),
+                Action::MoveMemory { from, to, at_most, .. } => {
+                    let Some(memory) = &mut client.memory else { continue };
+                    let there = memory.get(from).copied().unwrap_or_default().min(*at_most);
+                    memory.entry(*from).and_modify(|bytes| *bytes = bytes.saturating_sub(there));
+                    let sum = memory.entry(*to).or_default();
+                    *sum = sum.saturating_add(there);
+                }
+            }
+        }
+    }
+    after
 }
 
 /// Memory of a VM that is remote in the mean over the CPUs that its vCPUs may use.

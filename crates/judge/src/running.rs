@@ -1,23 +1,21 @@
 //! A VM that runs as a [`ShapedVm`]: what the host shows of it, in the words of a definition.
 
 use crate::shaped::{Binding, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots};
+use scheduler::balance::{Home, Homes};
 use scheduler::{
-    ClientId, ClientObservation, Holding, Observation, Occupancy, OtherThread, OtherThreadKind, VmKey, VmObservation,
-    home,
+    ClientObservation, Holding, Observation, Occupancy, OtherThread, OtherThreadKind, VmKey, VmObservation,
 };
 use std::collections::BTreeMap;
 use topology::{CpuId, CpuSet, Machine, NodeId, NodeSet};
 use vm::qemu::GuestCpus;
 
-/// The home of each client, as somebody decided it: the balancer, or an administrator.
-pub type Homes = BTreeMap<(VmKey, ClientId), NodeSet>;
 /// Where a manager believes that each vCPU of a VM may run.
 pub type Believed = BTreeMap<VmKey, BTreeMap<u32, CpuSet>>;
 
-/// What others than the host know of the VMs that run on it.
+/// What is known of the VMs of a host beyond what it shows.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// Homes that a balancer decided on.
+    /// Where they live and should live ([`scheduler::balance::homes`]): no rule here names another home for a VM that runs.
     pub homes: Homes,
     /// What managers believe of pins.
     pub believed: Believed,
@@ -31,16 +29,9 @@ impl ShapedVm {
         let bound = |cpus: &CpuSet| (!all.is_subset(cpus)).then(|| cpus.clone());
         let numbered = numbered(seen);
         let vnuma = seen.clients.len() > 1;
-        let allowed = allowed(machine, seen);
         let node = |(client, vcpus): (&ClientObservation, &BTreeMap<u32, CpuSet>)| {
-            // A balancer that left a VM everywhere decided on nothing; what a cpuset forbids since then is no home any more.
-            let everywhere = home::nodes_with_cpus(machine);
-            let is_home = |home: &&NodeSet| {
-                let narrow = everywhere.len() < 2 || !everywhere.is_subset(home);
-                narrow && allowed.as_ref().is_none_or(|allowed| home.is_subset(allowed))
-            };
-            let decided = known.homes.get(&(seen.vm.clone(), client.id)).filter(is_home).cloned();
-            node(seen, client, vcpus.keys().map(|&vcpu| CpuId(vcpu)).collect(), decided)
+            let home = known.homes.get(&(seen.vm.clone(), client.id)).cloned();
+            node(seen, client, vcpus.keys().map(|&vcpu| CpuId(vcpu)).collect(), home)
         };
         let nodes: Vec<ShapedNode> = seen.clients.iter().zip(&numbered).map(node).collect();
         let pins = numbered.iter().flatten().filter_map(|(&vcpu, cpus)| Some((vcpu, bound(cpus)?))).collect();
@@ -67,7 +58,7 @@ impl ShapedVm {
                 .filter(known_cpus)
                 .map(|thread| (works_for(thread), cpus(thread)))
                 .collect(),
-            allowed,
+            allowed: allowed(machine, seen),
             running: Some(Running { seen: seen.clone(), believed: known.believed.get(&seen.vm).cloned() }),
             pins,
             nodes,
@@ -96,7 +87,7 @@ fn numbered(seen: &VmObservation) -> Vec<BTreeMap<u32, CpuSet>> {
     seen.clients.iter().map(of).collect()
 }
 
-fn node(seen: &VmObservation, client: &ClientObservation, vcpus: CpuSet, decided: Option<NodeSet>) -> ShapedNode {
+fn node(seen: &VmObservation, client: &ClientObservation, vcpus: CpuSet, home: Option<Home>) -> ShapedNode {
     let id = client.virtual_node.unwrap_or_default();
     let distances = seen.guest.as_ref().and_then(|guest| guest.distances.get(&id));
     ShapedNode {
@@ -107,7 +98,7 @@ fn node(seen: &VmObservation, client: &ClientObservation, vcpus: CpuSet, decided
         own_binding: true,
         distances: distances.cloned().unwrap_or_default(),
         resident: client.memory.clone(),
-        decided,
+        home,
     }
 }
 
@@ -145,12 +136,8 @@ fn huge_pages(seen: &VmObservation) -> Vec<HugePages> {
 /// Nodes whose memory and CPUs its cpuset allows, and its node affinity names. A cpuset is its owner's choice, and never widened.
 fn allowed(machine: &Machine, seen: &VmObservation) -> Option<NodeSet> {
     let usable = machine.node_ids();
-    let limits = seen.limits.as_ref();
-    let memory = limits.and_then(|limits| limits.memory_nodes.clone());
-    let cpus = limits.and_then(|limits| limits.cpus.as_ref()).map(|cpus| home::nodes_of(machine, cpus));
-    let chosen = seen.node_affinity.clone();
-    let all = [memory, cpus, chosen].into_iter().flatten().fold(usable.clone(), |all, set| all.intersection(&set));
-    (all != usable).then_some(all)
+    let allowed = usable.intersection(seen.allowed(machine)?.as_ref());
+    (allowed != usable).then_some(allowed)
 }
 
 fn spots(seen: &VmObservation) -> Spots {

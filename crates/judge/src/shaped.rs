@@ -1,5 +1,6 @@
 //! A VM as somebody else shaped it.
 
+use scheduler::balance::Home;
 use scheduler::{VmObservation, home};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -84,8 +85,8 @@ pub struct ShapedNode {
     pub distances: BTreeMap<u32, u32>,
     /// Where its resident memory lies; `None` where nobody knows, and for a definition.
     pub resident: Option<BTreeMap<NodeId, Bytes>>,
-    /// The home that somebody decided on: a balancer.
-    pub decided: Option<NodeSet>,
+    /// Where it lives and should live; `None` for a definition.
+    pub home: Option<Home>,
 }
 
 /// Where memory goes.
@@ -177,6 +178,11 @@ impl ShapedNode {
     pub fn absent(&self) -> Bytes {
         let resident: Bytes = self.resident.iter().flatten().map(|(_, &bytes)| bytes).sum();
         self.memory.saturating_sub(resident)
+    }
+
+    /// The home that a balancer decided on.
+    pub(crate) fn decided(&self) -> Option<&NodeSet> {
+        self.home.as_ref().filter(|home| home.decided)?.lives.as_ref()
     }
 
     /// Whether next to all of its memory is resident, and on these nodes.

@@ -1,8 +1,11 @@
-//! What would be right for a VM: its own shape wherever that is sound, and its own homes wherever they hold it; else the planner's.
+//! What would be right for a VM: its own shape wherever that is sound. Of a VM that runs the homes
+//! where it should live, as the balancer has them ([`scheduler::balance::homes`]); of a definition
+//! its own homes wherever they hold it, else the planner's.
 
 use crate::scene::NodeView;
 use crate::shape::{self, Fit};
 use crate::shaped::ShapedVm;
+use scheduler::balance::Next;
 use scheduler::spec::{Boot, Console, FixedNode, Policy};
 use scheduler::{MemoryPolicy, Occupancy, Plan, PlanError, VmSpec};
 use std::collections::BTreeMap;
@@ -49,6 +52,12 @@ pub enum NoTarget {
     /// The planner finds none.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// It runs, and nobody can say where it should live.
+    #[error("{because}")]
+    Homeless {
+        /// Why.
+        because: String,
+    },
     /// A virtual node without vCPUs.
     #[error("virtual node {node} has no vCPU, and homenode does not place such nodes")]
     NoVcpu {
@@ -79,8 +88,11 @@ pub(crate) fn target(
             }
         }
     }
-    let kept = || kept_homes(machine, occupancy, vm, views);
-    let nodes = match decided_homes(machine, views).or_else(kept) {
+    let homes = match vm.running {
+        Some(_) => Some(views.iter().map(home_now).collect::<Result<_, _>>()?),
+        None => kept_homes(machine, occupancy, vm, views),
+    };
+    let nodes = match homes {
         Some(homes) => homes.into_iter().zip(views).map(|(home, view)| at(machine, view, home)).collect(),
         None => planned_homes(machine, occupancy, vm, views)?,
     };
@@ -137,7 +149,8 @@ fn fixed(vm: &ShapedVm) -> Result<Vec<FixedNode>, NoTarget> {
     Ok(vm.nodes.iter().map(node).collect())
 }
 
-/// Memory of each virtual node of a plan, in whole huge pages where the VM is made of those: QEMU 9.1 and later takes nothing else.
+/// Memory of each virtual node of a plan, in whole huge pages where the VM is made of those: QEMU
+/// 9.1 and later takes nothing else.
 fn shares(machine: &Machine, vm: &ShapedVm, plan: &Plan) -> Vec<Bytes> {
     let mut planned: Vec<Bytes> = plan.topology.nodes.iter().map(|node| node.memory).collect();
     // What is over whole MiB stays with the first node, so that no byte is lost.
@@ -189,14 +202,18 @@ fn allowed(machine: &Machine, vm: &ShapedVm) -> Option<NodeSet> {
     vm.allowed.as_ref().map(|allowed| allowed.intersection(&usable))
 }
 
-/// The homes that somebody decided on, where they have CPUs; `None` unless there is one for each virtual node.
-fn decided_homes(machine: &Machine, views: &[NodeView<'_>]) -> Option<Vec<NodeSet>> {
-    let has_cpus = |home: &&NodeSet| home.iter().any(|node| !machine.usable_cpus(node).is_empty());
-    views.iter().map(|view| view.node.decided.as_ref().filter(has_cpus).cloned()).collect()
+/// Where a virtual node that runs should live, as everybody is told.
+fn home_now(view: &NodeView<'_>) -> Result<NodeSet, NoTarget> {
+    let unknown = || NoTarget::Homeless { because: "where it should live was not asked".to_owned() };
+    let home = view.node.home.as_ref().ok_or_else(unknown)?;
+    home.should.clone().ok_or_else(|| match &home.next {
+        Next::Left { because } => NoTarget::Homeless { because: because.clone() },
+        _ => unknown(),
+    })
 }
 
-/// The homes that pins, or else memory, already give; `None` unless they are one node each that holds all that is on it, beside the memory
-/// of others.
+/// The homes that pins, or else memory, already give; `None` unless they are one node each that
+/// holds all that is on it, beside the memory of others.
 fn kept_homes(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, views: &[NodeView<'_>]) -> Option<Vec<NodeSet>> {
     let hint = |view: &NodeView<'_>| {
         let single = |nodes: &NodeSet| if nodes.len() == 1 { nodes.first() } else { None };
@@ -219,14 +236,9 @@ fn kept_homes(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, views: &[
         let Some(node) = machine.node(home) else { return false };
         let threads = vm.guest.threads > 1 || count == 1;
         let units = if threads { machine.usable_cpus(home).len() } else { machine.usable_cores(home).len() };
-        node.memory.saturating_sub(taken(occupancy, vm, home)) >= memory && units as u64 >= vcpus
+        node.memory.saturating_sub(occupancy.of(home).memory) >= memory && units as u64 >= vcpus
     };
     held.iter().all(holds).then(|| homes.into_iter().map(|home| [home].into_iter().collect()).collect())
-}
-
-/// Memory of a node that others have. Of a VM that runs it does not matter: it has its own.
-fn taken(occupancy: &Occupancy, vm: &ShapedVm, node: NodeId) -> Bytes {
-    if vm.running.is_some() { Bytes(0) } else { occupancy.of(node).memory }
 }
 
 /// A virtual node at a home.
@@ -241,7 +253,8 @@ fn at(machine: &Machine, view: &NodeView<'_>, home: NodeSet) -> TargetNode {
     }
 }
 
-/// The planner's homes for the virtual nodes as they are, among the nodes that the VM names if they will do.
+/// The planner's homes for the virtual nodes as they are, among the nodes that the VM names if they
+/// will do.
 fn planned_homes(
     machine: &Machine,
     occupancy: &Occupancy,
@@ -274,7 +287,8 @@ fn planned_homes(
     Ok(views.iter().zip(&plan.placement.clients).map(node).collect())
 }
 
-/// The homes as they are, where each virtual node runs where its memory is, they take no more nodes than `planned`, and those hold them.
+/// The homes as they are, where each virtual node runs where its memory is, they take no more nodes
+/// than `planned`, and those hold them.
 fn as_good(
     machine: &Machine,
     occupancy: &Occupancy,
@@ -297,7 +311,7 @@ fn as_good(
         home.iter().for_each(|node| *held.entry(node).or_default() += share);
     }
     let holds = |(&id, &bytes): (&NodeId, &u64)| {
-        machine.node(id).is_some_and(|node| node.memory.saturating_sub(taken(occupancy, vm, id)).0 >= bytes)
+        machine.node(id).is_some_and(|node| node.memory.saturating_sub(occupancy.of(id).memory).0 >= bytes)
     };
     held.iter().all(holds).then(|| views.iter().zip(homes).map(|(view, home)| at(machine, view, home)).collect())
 }
@@ -314,7 +328,8 @@ fn named_nodes(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>]) -> Opti
     (has_cpus && named != allowed).then_some(named)
 }
 
-/// The machine's distances between homes; between equal homes the smallest of the others, and 20 at most, as the planner has it.
+/// The machine's distances between homes; between equal homes the smallest of the others, and 20 at
+/// most, as the planner has it.
 pub(crate) fn distances(machine: &Machine, nodes: &[TargetNode]) -> Vec<Vec<u32>> {
     const FARTHEST: u32 = 254;
     let mean = |one: &TargetNode, other: &TargetNode| -> Option<u32> {

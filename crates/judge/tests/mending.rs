@@ -1,6 +1,7 @@
 //! What `doctor --fix` does: never worse than before.
 
 use judge::{Finding, Known, Repair};
+use scheduler::balance::{BalancePolicy, BalanceState, homes, step};
 use scheduler::{
     Act, Action, ActionError, ClientObservation, Done, Moment, NodeObservation, Observation, Observe, ObserveError,
     PolicyOfMemory, VmKey, VmObservation,
@@ -34,6 +35,14 @@ impl Toy {
         let vm = VmKey { name: "web".to_owned(), pid: 7, started: 1 };
         let vm = VmObservation::of_clients(vm, vec![client]);
         Self { machine, vm, refuses_bind: false, moves_to: None, did: Vec::new() }
+    }
+
+    /// Its vCPUs may use every CPU.
+    fn float(&mut self) {
+        let all: CpuSet = "0-7".parse().expect("CPUs");
+        let client = &mut self.vm.clients[0];
+        client.vcpu_cpus.values_mut().for_each(|own| *own = all.clone());
+        client.cpus = all;
     }
 
     fn memory(&self) -> &BTreeMap<NodeId, Bytes> {
@@ -82,10 +91,14 @@ impl Act for Toy {
     }
 }
 
-/// Somebody decided on this home.
+/// A judge beside a balancer that gave it this home.
 fn judge_with(home: u32) -> impl Fn(&Toy, &Observation) -> Vec<Finding> {
     move |host, observation| {
-        let homes = [((host.vm.vm.clone(), host.vm.clients[0].id), [NodeId(home)].into_iter().collect())].into();
+        let (policy, mut state) = (BalancePolicy::default(), BalanceState::default());
+        let mut then = observation.clone();
+        then.vms[0].clients[0].cpus = host.machine.usable_cpus(NodeId(home));
+        step(host.machine(), &policy, &mut state, &then);
+        let homes = homes(host.machine(), &policy, &state, observation);
         judge::host(host.machine(), observation, &Known { homes, ..Known::default() })
     }
 }
@@ -101,8 +114,9 @@ fn memory_comes_home_and_threads_first() {
 
 #[test]
 fn memory_stays_with_vcpus_that_cannot_be_bound() {
-    // All local on node 0; the home is node 1, and binding fails: moving the memory would make all of it remote.
+    // Its vCPUs may run anywhere; the home is node 1, and binding fails: moving the memory would not bring it nearer.
     let mut host = Toy::new(0);
+    host.float();
     host.vm.clients[0].memory = Some([(NodeId(0), Bytes::from_mib(512)), (NodeId(1), Bytes::from_mib(512))].into());
     host.refuses_bind = true;
     let before = host.memory().clone();

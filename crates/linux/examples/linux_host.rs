@@ -8,8 +8,9 @@
 //! linux_host confine PID NODES                writes cpuset.mems of the VM's own cgroup
 //! ```
 
-use judge::{Homes, Known};
+use judge::Known;
 use linux::{HostOptions, LinuxHost};
+use scheduler::balance::{BalancePolicy, BalanceState, Home, Next, homes};
 use scheduler::{Act, Action, ClientId, Observe, VmKey};
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -82,15 +83,23 @@ fn observe(host: &mut LinuxHost) -> Result<(), Box<dyn Error>> {
 }
 
 /// The homes are those of the clients of the only VM.
-fn drift(host: &mut LinuxHost, homes: &[&str]) -> Result<(), Box<dyn Error>> {
+fn drift(host: &mut LinuxHost, decided: &[&str]) -> Result<(), Box<dyn Error>> {
     let vms: Vec<VmKey> = host.vms().map(|vm| vm.key.clone()).collect();
-    let mut known = Homes::new();
-    if let ([vm], [nodes]) = (&vms[..], homes) {
+    let mut observation = host.examine()?;
+    let mut known = homes(host.machine(), &BalancePolicy::default(), &BalanceState::default(), &observation);
+    if let ([vm], [nodes]) = (&vms[..], decided) {
+        // Homes that are given here stand above what a command line says.
+        let clients = observation.vms.iter_mut().flat_map(|seen| &mut seen.clients);
+        clients.for_each(|client| client.chosen_nodes = None);
         for (client, node) in nodes.split(',').enumerate() {
-            known.insert((vm.clone(), ClientId(client as u32)), node.parse()?);
+            let home: NodeSet = node.parse()?;
+            let (lives, should) = (Some(home.clone()), Some(home));
+            known.insert(
+                (vm.clone(), ClientId(client as u32)),
+                Home { lives, decided: true, should, next: Next::Stays },
+            );
         }
     }
-    let observation = host.examine()?;
     for finding in judge::host(host.machine(), &observation, &Known { homes: known, ..Known::default() }) {
         println!("{}", serde_json::to_string(&finding)?);
     }

@@ -1,30 +1,16 @@
-//! Where a client lives, as far as one can see, and whether it is at home there: one answer for views, judge and balancer.
+//! Measures of a home: one answer for views, judge and balancer. Who lives where, and should, is
+//! [`balance::homes`](crate::balance::homes).
 //!
-//! **Problem.** A home is what a balancer decided. Most VMs that somebody looks at have met none.
+//! **Rule.** A client is *at home* when at most a twentieth of its resident memory is elsewhere
+//! (N%L = 95). A node *fits* what it has the cores (or hardware threads) and the memory for.
 //!
-//! **Rule.** Whose vCPUs are kept to some of the nodes lives on these. Whose vCPUs may use every node floats, and lives nowhere. On a
-//! host of one node everybody lives there. It is *at home* when at most a twentieth of its resident memory is elsewhere (N%L = 95). A node
-//! *fits* what it has the cores (or hardware threads) and the memory for.
-//!
-//! **Example.** Nodes 0 and 1 have CPUs 0-3 and 4-7. vCPUs that may use 0-3, or CPU 2 alone: node 0. 0-7, or 3-4: they float.
+//! **Example.** 95 MiB at home and 5 MiB on another node: at home. 94 and 6: not.
 
-use crate::Observation;
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 
 /// So many parts of memory make one that matters.
 const PARTS: u64 = 20;
-
-impl Observation {
-    /// The nodes that these CPUs keep a client to; `None` where it floats, or may use no CPU that is online.
-    pub fn home_by_cpus(&self, cpus: &CpuSet) -> Option<NodeSet> {
-        let with_cpus = || self.nodes.iter().filter(|(_, seen)| !seen.cpus.is_empty());
-        let used: NodeSet =
-            with_cpus().filter(|(_, seen)| !seen.cpus.intersection(cpus).is_empty()).map(|(&node, _)| node).collect();
-        let all = with_cpus().count();
-        Some(used).filter(|used| !used.is_empty() && (used.len() < all || all == 1))
-    }
-}
 
 /// Nodes of CPUs. CPUs that the machine does not have are on none.
 pub fn nodes_of(machine: &Machine, cpus: &CpuSet) -> NodeSet {
@@ -58,7 +44,8 @@ pub fn is_at_home(resident: &BTreeMap<NodeId, Bytes>, home: &NodeSet) -> bool {
     away(resident, home).0 <= total.0 / PARTS
 }
 
-/// Whether a node has the memory, and the cores (hardware threads where those count), for so many vCPUs, were it empty.
+/// Whether a node has the memory, and the cores (hardware threads where those count), for so many
+/// vCPUs, were it empty.
 pub fn fits(machine: &Machine, node: NodeId, vcpus: usize, memory: Bytes, by_threads: bool) -> bool {
     let units = if by_threads { machine.usable_cpus(node).len() } else { machine.usable_cores(node).len() };
     units >= vcpus && machine.node(node).is_some_and(|node| node.memory >= memory)
@@ -67,31 +54,6 @@ pub fn fits(machine: &Machine, node: NodeId, vcpus: usize, memory: Bytes, by_thr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NodeObservation;
-
-    fn host(nodes: &[&str]) -> Observation {
-        let node = |cpus: &&str| NodeObservation {
-            cpus: cpus.parse().expect("CPUs"),
-            cpu_used: None,
-            memory_free: None,
-            huge_pages_free: BTreeMap::new(),
-        };
-        let nodes = nodes.iter().enumerate().map(|(id, cpus)| (NodeId(id as u32), node(cpus))).collect();
-        Observation { nodes, ..Observation::default() }
-    }
-
-    #[test]
-    fn who_is_kept_to_some_nodes_lives_there() {
-        let home = |cpus: &str| {
-            host(&["0-3", "4-7", ""]).home_by_cpus(&cpus.parse().expect("CPUs")).map(|home| home.to_string())
-        };
-        assert_eq!((home("0-3").as_deref(), home("2").as_deref()), (Some("0"), Some("0")));
-        // Node 2 has no CPUs: who may use 0-7 may use all. CPU 9 is offline.
-        assert_eq!((home("0-7"), home("3-4"), home("9")), (None, None, None));
-        assert_eq!(home("5,9").as_deref(), Some("1"));
-        let one = host(&["0-3"]);
-        assert_eq!(one.home_by_cpus(&"0-3".parse().expect("CPUs")), "0".parse().ok());
-    }
 
     #[test]
     fn a_twentieth_may_be_elsewhere() {

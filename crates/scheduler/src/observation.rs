@@ -2,11 +2,12 @@
 //! modelled host, a recording), and all that the balancer, the judge and the views know. A figure that nobody could read is `None`,
 //! never zero.
 
-use crate::NodeUse;
 use crate::examination::{HostSettings, OtherThread, VmLimits};
+use crate::{NodeUse, home};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use topology::{Bytes, CpuSet, NodeId, NodeSet};
+use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 use vm::Manager;
 use vm::qemu::GuestCpus;
 
@@ -204,6 +205,20 @@ impl VmObservation {
             other_threads: Vec::new(),
             limits: None,
         }
+    }
+
+    /// Nodes that it may live on: those that its node affinity names and where its cpuset gives it CPUs and memory; `None`: all. A node without CPUs
+    /// counts by its memory.
+    pub fn allowed(&self, machine: &Machine) -> Option<Cow<'_, NodeSet>> {
+        let affinity = self.node_affinity.as_ref();
+        let Some(limits) = &self.limits else { return affinity.map(Cow::Borrowed) };
+        let with_cpus = |cpus: &CpuSet| {
+            let bare = machine.nodes.iter().filter(|node| machine.usable_cpus(node.id).is_empty());
+            home::nodes_of(machine, cpus).union(&bare.map(|node| node.id).collect())
+        };
+        let by_cpus = limits.cpus.as_ref().map(with_cpus);
+        let sets = [affinity.cloned(), limits.memory_nodes.clone(), by_cpus].into_iter().flatten();
+        sets.reduce(|all, set| all.intersection(&set)).map(Cow::Owned)
     }
 
     /// Resident memory of all its clients by node, as far as it is known.

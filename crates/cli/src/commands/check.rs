@@ -1,10 +1,12 @@
 //! `homenode check`.
 
 use crate::args::CheckArguments;
+use crate::args_balance::StateArguments;
 use crate::check_subjects::{Here, Subject, subjects};
 use crate::check_view::{self, Checked, Report, assumed};
 use crate::failure::bad_input;
 use crate::findings_view::tally;
+use crate::source::Remembered;
 use crate::text::count;
 use crate::{balancer_place, machine_choice, output};
 use anyhow::{Context, bail};
@@ -47,12 +49,14 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
     }
     for vm in running {
         let (host, observation) = here.look()?;
-        let found = judge::running_vm(&machine, observation, &vm, &Known::default());
+        let remembered = Remembered::of_this_host(&StateArguments { state: None });
+        let known = Known { homes: remembered.homes(&machine, observation), ..Known::default() };
+        let found = judge::running_vm(&machine, observation, &vm, &known);
         let seen = observation.vms.iter().find(|seen| seen.vm == vm);
         let seen = seen.with_context(|| format!("{}: it ended", vm.name))?;
-        let homes = seen.clients.iter().filter_map(|client| observation.home_by_cpus(&client.cpus));
+        let shaped = ShapedVm::of_running(scheduler::Observe::machine(host), seen, &known);
+        let homes = known.homes.iter().filter(|((of, _), _)| *of == vm).filter_map(|(_, home)| home.should.clone());
         let homes = homes.reduce(|one, other| one.union(&other)).unwrap_or_default();
-        let shaped = ShapedVm::of_running(scheduler::Observe::machine(host), seen, &Known::default());
         vms.push(Checked::new(&shaped, format!("process {}", vm.pid), homes, &found));
         findings.extend(found);
     }

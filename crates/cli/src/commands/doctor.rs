@@ -5,12 +5,14 @@ use crate::args_source::SourceArguments;
 use crate::balancer_host::open;
 use crate::doctor_view::{self, View};
 use crate::findings_view::tally;
-use crate::{balancer_place, output, source, vm_choice};
+use crate::source::Remembered;
+use crate::{output, source, vm_choice};
 use anyhow::{Context, bail};
-use judge::{Finding, Homes, Known, Mending};
+use judge::{Finding, Known, Mending};
 use linux::LinuxHost;
-use scheduler::balance::BalanceState;
+use scheduler::balance::Homes;
 use scheduler::{Observation, Observe, VmKey};
+use std::time::Duration;
 use topology::Machine;
 
 /// Runs the command.
@@ -19,43 +21,34 @@ pub(crate) fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
         return elsewhere(arguments);
     }
     let mut host = open(None, arguments.fix)?;
-    let mut observation = host.examine().context("this host cannot be read")?;
-    let only = only(arguments, &observation)?;
-    let homes = homes(balancer_place::look(&arguments.state).map(|seen| seen.saved.balance));
-    let look = |host: &LinuxHost, observation: &Observation| -> Vec<Finding> {
-        let asked = host.vms().filter(|vm| only.as_ref().is_none_or(|only| vm.key == *only));
-        let known = Known { homes: homes.clone(), believed: libvirt::pins(asked) };
+    let mut observation = source::examine(&mut host, Duration::from_secs_f64(arguments.interval))?;
+    let only = arguments.vm.as_deref().map(|choice| vm_choice::choose(&observation, choice)).transpose()?;
+    let remembered = Remembered::of_this_host(&arguments.state);
+    let homes = |host: &LinuxHost, observation: &Observation| {
+        let mut observation = observation.clone();
+        remembered.rule(&mut observation);
+        remembered.homes(host.machine(), &observation)
+    };
+    let asked = homes(&host, &observation);
+    // Homes are asked for once: what a repair does to loads and memory on its way is no reason to choose others.
+    let judge = |host: &LinuxHost, observation: &Observation| -> Vec<Finding> {
+        let managed = host.vms().filter(|vm| only.as_ref().is_none_or(|only| vm.key == *only));
+        let mut now = if observation.vms.iter().all(|seen| asked.keys().any(|(vm, _)| *vm == seen.vm)) {
+            Homes::new()
+        } else {
+            homes(host, observation)
+        };
+        now.extend(asked.clone());
+        let known = Known { homes: now, believed: libvirt::pins(managed) };
         findings(host.machine(), observation, only.as_ref(), &known)
     };
     let mut mending = Mending::default();
     if arguments.fix {
-        mending = judge::mend(&mut host, look).context("this host cannot be read")?;
+        mending = judge::mend(&mut host, judge).context("this host cannot be read")?;
         observation = host.examine().context("this host cannot be read")?;
     }
-    let found = look(&host, &observation);
-    show(arguments, observation, only.as_ref(), mending, found)
-}
-
-/// Another host, a recording, a model: only looked at, and nobody there believes anything of pins.
-fn elsewhere(arguments: &DoctorArguments) -> anyhow::Result<()> {
-    let mut source = source::open(&arguments.source)?;
-    let observation = source.examine()?;
-    let only = only(arguments, &observation)?;
-    let homes = homes(source.remembered(&arguments.state).map(|remembered| remembered.balance));
-    let known = Known { homes, ..Known::default() };
-    let found = findings(source.machine(), &observation, only.as_ref(), &known);
-    show(arguments, observation, only.as_ref(), Mending::default(), found)
-}
-
-/// The VM that was asked for, if one was.
-fn only(arguments: &DoctorArguments, observation: &Observation) -> anyhow::Result<Option<VmKey>> {
-    arguments.vm.as_deref().map(|choice| vm_choice::choose(observation, choice)).transpose()
-}
-
-/// Homes that a balancer decided.
-fn homes(balance: Option<BalanceState>) -> Homes {
-    let balance = balance.unwrap_or_default();
-    balance.homes().map(|(vm, client, home)| ((vm.clone(), client), home.clone())).collect()
+    let findings = judge(&host, &observation);
+    show(&View::new(observation, findings, mending, only.as_ref()), arguments)
 }
 
 fn findings(machine: &Machine, observation: &Observation, only: Option<&VmKey>, known: &Known) -> Vec<Finding> {
@@ -65,26 +58,10 @@ fn findings(machine: &Machine, observation: &Observation, only: Option<&VmKey>, 
     }
 }
 
-fn show(
-    arguments: &DoctorArguments,
-    mut observation: Observation,
-    only: Option<&VmKey>,
-    mending: Mending,
-    findings: Vec<Finding>,
-) -> anyhow::Result<()> {
-    // What was not seen of other VMs is no matter of this one.
-    observation.unseen.retain(|sentence| only.is_none_or(|only| sentence.contains(&only.name)));
-    let view = View {
-        vms: if only.is_some() { 1 } else { observation.vms.len() },
-        repairs: mending.tried,
-        worse: mending.worse,
-        unseen: observation.unseen,
-        wrong: judge::wrong(&findings),
-        findings,
-    };
+fn show(view: &View, arguments: &DoctorArguments) -> anyhow::Result<()> {
     match arguments.json {
-        true => output::json("doctor", &view)?,
-        false => output::print(doctor_view::text(&view, only.is_some()))?,
+        true => output::json("doctor", view)?,
+        false => output::print(doctor_view::text(view, arguments.vm.is_some()))?,
     }
     if let Some(worse) = &view.worse {
         bail!("{worse}");
@@ -94,4 +71,16 @@ fn show(
         (0, _) => bail!("not everything could be looked at: nothing is wrong with what could"),
         _ => bail!("{} {}", tally(&view.findings), if arguments.fix { "left after the repair" } else { "found" }),
     }
+}
+
+/// Another host, a recording, a model: only looked at, and nobody there believes anything of pins.
+fn elsewhere(arguments: &DoctorArguments) -> anyhow::Result<()> {
+    let mut source = source::open(&arguments.source)?;
+    let mut observation = source.examine(Duration::from_secs_f64(arguments.interval))?;
+    let only = arguments.vm.as_deref().map(|choice| vm_choice::choose(&observation, choice)).transpose()?;
+    let remembered = source.remembered(&arguments.state);
+    remembered.rule(&mut observation);
+    let known = Known { homes: remembered.homes(source.machine(), &observation), ..Known::default() };
+    let findings = findings(source.machine(), &observation, only.as_ref(), &known);
+    show(&View::new(observation, findings, Mending::default(), only.as_ref()), arguments)
 }

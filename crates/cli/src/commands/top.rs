@@ -80,7 +80,7 @@ impl Looker {
     }
 
     fn view(&self, observation: &scheduler::Observation) -> View {
-        let remembered = self.source.remembered(&self.arguments.state).unwrap_or_default();
+        let remembered = self.source.remembered(&self.arguments.state);
         let mut view = top::view(self.source.name(), self.source.machine(), observation, &remembered);
         view.since_start_seconds = self.source.since_start_seconds(observation);
         view

@@ -5,7 +5,6 @@ use crate::commands::balance::policy;
 use crate::output;
 use crate::{source, vm_choice, why_view};
 use anyhow::Context;
-use daemon::Rules;
 use scheduler::balance::why;
 use std::time::Duration;
 use vm::Manager;
@@ -16,10 +15,10 @@ pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
     let given = arguments.policy.as_deref().map(|path| policy(Some(path), source.machine())).transpose()?;
     let mut observation = source.watch(Duration::from_secs_f64(arguments.interval))?;
     let vm = vm_choice::choose(&observation, &arguments.vm)?;
-    let remembered = source.remembered(&arguments.state).unwrap_or_default();
-    let policy = given.unwrap_or(remembered.policy);
-    Rules::new(policy.vms).apply(&mut observation);
-    let explanation = why(source.machine(), &policy.balance, &remembered.balance, &observation, &vm)
+    let mut remembered = source.remembered(&arguments.state);
+    remembered.policy = given.unwrap_or(remembered.policy);
+    remembered.rule(&mut observation);
+    let explanation = why(source.machine(), &remembered.policy.balance, &remembered.balance, &observation, &vm)
         .with_context(|| format!("VM {}: it ended meanwhile", vm.name))?;
     let balancer_pid = remembered.balancer.and_then(|balancer| balancer.pid);
     let manager = observation.vms.iter().find(|seen| seen.vm == vm).map(|seen| seen.manager);

@@ -14,6 +14,7 @@ pub(crate) use table::text;
 
 use crate::source::{BalancerNow, HERE, Remembered};
 use daemon::VmRecord;
+use scheduler::balance::{Home, Homes};
 use scheduler::{ClientObservation, Mobility, Observation, RunState, VmObservation};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -107,7 +108,8 @@ struct ClientRow {
 
 /// Puts an observation together with what a balancer remembers.
 pub(crate) fn view(source: &str, machine: &Machine, observation: &Observation, remembered: &Remembered) -> View {
-    let mut vms: Vec<VmRow> = observation.vms.iter().map(|seen| vm_row(observation, seen, remembered)).collect();
+    let homes = remembered.homes(machine, observation);
+    let mut vms: Vec<VmRow> = observation.vms.iter().map(|seen| vm_row(seen, remembered, &homes)).collect();
     vms.sort_by(|a, b| (&a.name, a.pid).cmp(&(&b.name, b.pid)));
     View {
         source: source.to_owned(),
@@ -146,10 +148,10 @@ fn node_row(machine: &Machine, observation: &Observation, node: NodeId, vms: &[V
     }
 }
 
-fn vm_row(observation: &Observation, seen: &VmObservation, remembered: &Remembered) -> VmRow {
+fn vm_row(seen: &VmObservation, remembered: &Remembered, homes: &Homes) -> VmRow {
     let records = remembered.records.as_ref();
     let record = records.and_then(|records| records.iter().find(|record| record.vm == seen.vm));
-    let row = |client| client_row(observation, client, remembered.balance.home(&seen.vm, client.id).cloned());
+    let row = |client: &ClientObservation| client_row(client, homes.get(&(seen.vm.clone(), client.id)));
     let clients: Vec<ClientRow> = seen.clients.iter().map(row).collect();
     let home = clients.iter().try_fold(NodeSet::new(), |all, client| Some(all.union(client.home.as_ref()?)));
     let chosen = clients.iter().filter_map(|client| client.chosen_nodes.as_ref());
@@ -189,13 +191,8 @@ fn sum(amounts: impl Iterator<Item = Option<Bytes>>) -> Option<Bytes> {
     amounts.map(|amount| amount.map(|bytes| u128::from(bytes.0))).sum::<Option<u128>>().map(|sum| Bytes(sum as u64))
 }
 
-fn client_row(observation: &Observation, client: &ClientObservation, decided: Option<NodeSet>) -> ClientRow {
-    // A VM that may not be moved counts, to a balancer, on all nodes that it floats over: that is no home.
-    let everywhere =
-        |home: &NodeSet| observation.nodes.len() > 1 && observation.nodes.keys().all(|node| home.contains(*node));
-    let decided = decided.filter(|home| !everywhere(home));
-    let known = decided.is_some();
-    let home = decided.or_else(|| observation.home_by_cpus(&client.cpus));
+fn client_row(client: &ClientObservation, lives: Option<&Home>) -> ClientRow {
+    let home = lives.and_then(|home| home.lives.clone());
     let resident_on = |home: &NodeSet| {
         let there = |(node, bytes): (&NodeId, &Bytes)| home.contains(*node).then_some(*bytes);
         Some(client.memory.as_ref()?.iter().filter_map(there).sum::<Bytes>())
@@ -203,7 +200,7 @@ fn client_row(observation: &Observation, client: &ClientObservation, decided: Op
     let remote_part = |local: f64, remote: f64| (local + remote > 0.0).then(|| 100.0 * remote / (local + remote));
     ClientRow {
         client: client.id.0,
-        decided: known,
+        decided: lives.is_some_and(|home| home.decided),
         vcpus: client.vcpus,
         cpus: client.cpus.clone(),
         memory_size: client.memory_size,

@@ -77,10 +77,17 @@ pages stale; check "the kernel has all of them on node 0" 'prefer:3 anon=65536 .
 homenode doctor stale >/tmp/said 2>&1
 check "doctor finds the policy that was left behind" 'VM stale.*prefer:3'
 
+# Who binds it to one node says that this is its home: so says the balancer, and so does doctor.
 bind floats c0
+homenode why floats --interval 0.5 >/tmp/said 2>&1
+check "why takes the node that somebody bound it to for its home" '^It stays at home on node 3'
+homenode doctor floats >/tmp/said 2>&1
+check "and doctor would bring its memory there" 'move up to [0-9]+ MiB from node 2 to node 3'
+# Two nodes beside its home are none.
+bind floats c3
 homenode doctor floats >/tmp/said 2>&1; code=$?
 cat /tmp/said
-check "doctor finds vCPUs away from home" 'PROBLEM [0-9]+ +VM floats.*may run on node 3'
+check "doctor finds vCPUs away from home" 'PROBLEM [0-9]+ +VM floats.*may run on nodes 0,3'
 code 1 "doctor says that vCPUs are wrong"
 homenode doctor floats --fix >/tmp/said 2>&1; code=$?
 affinity floats; check "doctor binds them again" '^Cpus_allowed_list:[[:space:]]+4-5$'

@@ -106,7 +106,7 @@ virsh vcpupin web --config >/tmp/said 2>&1; check "the definition is as it was" 
 homenode why web --interval 0.5 >/tmp/said 2>&1
 cat /tmp/said
 check "why says whose it is" '^VM web, process [0-9]+, started by libvirt'
-virsh "vcpupin web 0 0-1 --live; vcpupin web 1 0-1 --live" >/tmp/said 2>&1
+virsh "vcpupin web 0 0-1,6-7 --live; vcpupin web 1 0-1,6-7 --live" >/tmp/said 2>&1
 homenode doctor web --fix >/tmp/said 2>&1
 cat /tmp/said
 check "doctor binds what somebody moved away" 'REPAIR +VM web.*bound to CPUs 4-5 of node 2'

@@ -262,7 +262,7 @@ mod tests {
         assert_eq!((last.at, recording.state().steps), (Moment(6000), 2));
         let policy = recording.policy().balance.clone();
         let told = why(recording.machine(), &policy, recording.state(), &last, &vm(1)).unwrap();
-        assert_eq!(told.clients[0].home.as_ref().map(ToString::to_string).as_deref(), Some("0"));
+        assert_eq!(told.clients[0].home.lives.as_ref().map(ToString::to_string).as_deref(), Some("0"));
         let ended = recording.observe().unwrap_err();
         assert!(ended.to_string().contains("it ends"), "{ended}");
     }

@@ -74,7 +74,8 @@ fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
     }
     let home = scene.target.as_ref().ok().and_then(|target| target.nodes.get(index)).map(|node| &node.home);
     let several = |home: &NodeSet| {
-        home.len() > 1 && view.runs_on.is_subset(home) && view.memory_nodes().is_none_or(|m| m == home)
+        let lies_there = kind == Lies::Floats || view.memory_nodes().is_none_or(|nodes| nodes == home);
+        home.len() > 1 && view.runs_on.is_subset(home) && lies_there
     };
     // No home of fewer nodes would hold it.
     if !away && home.is_some_and(several) {
@@ -85,7 +86,7 @@ fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
 
 /// Whether none of its vCPUs may run at the home that somebody decided on, and its memory is there or unknown.
 fn left_home(view: &NodeView<'_>, memory: Option<&NodeSet>) -> bool {
-    view.node.decided.as_ref().is_some_and(|home| {
+    view.node.decided().is_some_and(|home| {
         view.runs_on.intersection(home).is_empty() && memory.is_none_or(|nodes| nodes.is_subset(home))
     })
 }

@@ -1,5 +1,6 @@
 //! The rules, each in the file of what it is about.
 
+pub(crate) mod balancer;
 mod caches;
 mod cores;
 mod cpuset;

@@ -25,7 +25,7 @@ fn is_stale(policy: &PolicyOfMemory, decided: Option<&NodeSet>) -> bool {
 /// The first range whose policy is stale.
 fn elsewhere(scene: &Scene<'_>, running: &Running, view: &NodeView<'_>, client: &ClientObservation) -> Option<Finding> {
     let policies = client.policies.as_ref()?;
-    let decided = view.node.decided.as_ref();
+    let decided = view.node.decided();
     let stale = policies.iter().find(|policy| is_stale(policy, decided))?;
     let absent: Bytes = policies.iter().map(|policy| policy.absent).sum();
     let lies_on = home::nodes_of_memory(&stale.resident);
@@ -80,7 +80,7 @@ fn confinement(scene: &Scene<'_>, running: &Running) -> Result<NodeSet, NotConfi
     if !limits.cgroup_is_its_own {
         return Err(NotConfined::Shared);
     }
-    let homes: Vec<&NodeSet> = scene.vm.nodes.iter().filter_map(|node| node.decided.as_ref()).collect();
+    let homes: Vec<&NodeSet> = scene.vm.nodes.iter().filter_map(crate::shaped::ShapedNode::decided).collect();
     if homes.len() < scene.vm.nodes.len() {
         return Err(NotConfined::Undecided);
     }

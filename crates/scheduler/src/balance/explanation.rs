@@ -1,9 +1,9 @@
 //! What `why` answers: for each client its home, every node that it could go to, and what speaks against it.
 
-use super::Decision;
+use super::{Decision, Home};
 use crate::{ClientId, VmKey};
 use serde::{Deserialize, Serialize};
-use topology::{Bytes, NodeId, NodeSet};
+use topology::{Bytes, NodeId};
 
 /// A threshold that refuses a move.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,8 +60,9 @@ pub struct Candidate {
 pub struct ClientExplanation {
     /// Which.
     pub client: ClientId,
-    /// Its home; `None` while it has none.
-    pub home: Option<NodeSet>,
+    /// Where it lives and should live.
+    #[serde(flatten)]
+    pub home: Home,
     /// Mean CPU time that it used and waited for, in CPUs.
     pub demand: Option<f64>,
     /// CPU time that it is entitled to, in CPUs.

@@ -38,6 +38,16 @@ pub(super) fn set(scene: &mut Scene<'_>) {
             others[node] = others[node].map(|_| over * scene.nodes[node].threads / threads);
         }
     }
+    // What a client without a home uses is its own wherever it runs, too: else it would be crowded out by itself.
+    for (client, figures) in figures.iter().enumerate().filter(|(_, figures)| figures.used > 0.0) {
+        if !scene.clients[client].home.is_empty() {
+            continue;
+        }
+        let runs_on = scene.affinity(client).nodes;
+        let there: f64 = runs_on.iter().filter_map(|&node| others[node]).map(|used| used.max(0.0)).sum();
+        let left = if there > figures.used { 1.0 - figures.used / there } else { 0.0 };
+        runs_on.iter().for_each(|&node| others[node] = others[node].map(|used| used.max(0.0) * left));
+    }
     let others: Vec<f64> = others.into_iter().map(|used| used.unwrap_or(0.0).max(0.0)).collect();
     entitle(scene, others.iter().sum());
     for (node, others) in scene.nodes.iter_mut().zip(others) {

@@ -22,8 +22,9 @@ mod check;
 mod decimal;
 mod explanation;
 mod fairness;
+mod first_homes;
 mod follow;
-mod homes;
+mod home;
 mod judge;
 mod load;
 mod loads;
@@ -43,6 +44,7 @@ mod why;
 pub use check::PolicyError;
 pub use decimal::decimal;
 pub use explanation::{Candidate, ClientExplanation, Explanation, Refusal};
+pub use home::{Home, Homes, Next, homes};
 pub use policy::BalancePolicy;
 pub use record::record;
 pub use state::{BalanceState, ClientMemory, Stuck, Trouble, VmMemory};
@@ -96,18 +98,35 @@ pub fn step(
     observation: &Observation,
 ) -> Vec<Decision> {
     let synced = remember::sync(policy, state, observation);
-    let (decisions, changes) = decide(&mut Scene::new(machine, policy, state, observation, &synced));
+    let mut scene = Scene::new(machine, policy, state, observation, &synced);
+    let due = Due::now(&scene);
+    let (decisions, changes) = decide(&mut scene, due);
     plan::apply(state, changes);
     decisions
 }
 
-fn decide(scene: &mut Scene<'_>) -> (Vec<Decision>, Changes) {
-    let mut planned = Vec::new();
-    homes::settle(scene, &mut planned);
-    let owed = fairness::accrue(scene);
-    if rebalances(scene) {
-        rebalance(scene, &mut planned);
+/// Which passes have their turn in a period.
+#[derive(Clone, Copy)]
+struct Due {
+    moves: bool,
+    swaps: bool,
+}
+
+impl Due {
+    /// All of them: whoever asks what is right does not ask whose turn it is.
+    const ALL: Self = Self { moves: true, swaps: true };
+
+    fn now(scene: &Scene<'_>) -> Self {
+        let due = |periods: u32| periods > 0 && scene.steps.is_multiple_of(periods.into());
+        Self { moves: due(scene.policy.move_periods), swaps: due(scene.policy.swap_periods) }
     }
+}
+
+fn decide(scene: &mut Scene<'_>, due: Due) -> (Vec<Decision>, Changes) {
+    let mut planned = Vec::new();
+    first_homes::settle(scene, &mut planned);
+    let owed = fairness::accrue(scene);
+    rebalance(scene, due, &mut planned);
     let chunks = follow::chunks(scene);
     let (decisions, mut changes) = plan::write_down(scene, planned, chunks);
     (changes.owed, changes.window_ends) = (owed, fairness::window_ends(scene));
@@ -121,20 +140,21 @@ fn rebalances(scene: &Scene<'_>) -> bool {
 }
 
 /// The passes of this period: fairness at the end of its window, moves and swaps at their own pace.
-fn rebalance(scene: &mut Scene<'_>, planned: &mut Vec<Planned>) {
-    let due = |periods: u32| periods > 0 && scene.steps.is_multiple_of(periods.into());
-    let (swaps_too, moves) = (due(scene.policy.swap_periods), due(scene.policy.move_periods));
+fn rebalance(scene: &mut Scene<'_>, due: Due, planned: &mut Vec<Planned>) {
+    if !rebalances(scene) {
+        return;
+    }
     let mut budget = match scene.policy.moves_per_period {
         0 => u32::MAX,
         most => most,
     };
-    if swaps_too || moves {
+    if due.swaps || due.moves {
         load::pass(scene, &mut budget, planned);
-        if swaps_too {
+        if due.swaps {
             swaps::load_pass(scene, &mut budget, planned);
         }
         let wanted = locality::pass(scene, &mut budget, planned);
-        if swaps_too {
+        if due.swaps {
             swaps::locality_pass(scene, &wanted, &mut budget, planned);
         }
     }

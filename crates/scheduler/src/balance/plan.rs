@@ -2,7 +2,7 @@
 
 use super::scene::Scene;
 use super::state::BalanceState;
-use super::{Decision, MoveKind, homes};
+use super::{Decision, MoveKind, first_homes};
 use crate::Action;
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
@@ -81,7 +81,7 @@ pub(super) fn write_down(scene: &Scene<'_>, planned: Vec<Planned>, chunks: Vec<C
         decisions.push(Decision { action, kind: MoveKind::Follow, because: chunk.because });
     }
     changes.calm = (0..scene.clients.len())
-        .filter(|&client| scene.clients[client].known.rebinds > 0 && homes::calm(scene, client))
+        .filter(|&client| scene.clients[client].known.rebinds > 0 && first_homes::calm(scene, client))
         .map(|client| scene.clients[client].slot)
         .collect();
     (decisions, changes)

@@ -17,6 +17,7 @@ use super::room::Room;
 use super::{BalancePolicy, BalanceState, ClientMemory, MoveKind};
 use crate::{ClientObservation, Mobility, Moment, NodeObservation, Observation, VmObservation};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use topology::{CpuId, CpuSet, Machine, NodeId, NodeSet};
 
@@ -42,6 +43,8 @@ pub(super) struct NodeScene<'a> {
 /// A client.
 pub(super) struct ClientScene<'a> {
     pub(super) vm: &'a VmObservation,
+    /// Nodes that its VM may live on; `None`: all.
+    pub(super) allowed: Option<Cow<'a, NodeSet>>,
     pub(super) seen: &'a ClientObservation,
     pub(super) known: &'a ClientMemory,
     /// Index of its VM and of itself in the state.
@@ -130,7 +133,7 @@ impl<'a> Scene<'a> {
             cpu_node,
             online,
         };
-        scene.clients = scene.find_clients(state, synced);
+        scene.clients = scene.find_clients(machine, state, synced);
         super::loads::set(&mut scene);
         scene.room = Room::new(&scene);
         for client in 0..scene.clients.len() {
@@ -142,7 +145,7 @@ impl<'a> Scene<'a> {
         scene
     }
 
-    fn find_clients(&self, state: &'a BalanceState, synced: &Synced) -> Vec<ClientScene<'a>> {
+    fn find_clients(&self, machine: &Machine, state: &'a BalanceState, synced: &Synced) -> Vec<ClientScene<'a>> {
         let mut clients = Vec::with_capacity(synced.order.len());
         for (vm_slot, (&vm_index, known_vm)) in synced.order.iter().zip(&state.vms).enumerate() {
             let vm = &self.observation.vms[vm_index];
@@ -155,6 +158,7 @@ impl<'a> Scene<'a> {
                 let resident = self.resident(seen);
                 clients.push(ClientScene {
                     vm,
+                    allowed: vm.allowed(machine),
                     seen,
                     known,
                     slot: (vm_slot, slot),
@@ -204,10 +208,10 @@ impl<'a> Scene<'a> {
         self.nodes[node].threads > 0.0
     }
 
-    /// Whether a client may live on a node: it has CPUs, and the VM's node affinity names it.
+    /// Whether a client may live on a node: it has CPUs, and the VM's node affinity and cpuset name it.
     pub(super) fn may_live(&self, client: usize, node: usize) -> bool {
-        let affinity = self.clients[client].vm.node_affinity.as_ref();
-        self.has_cpus(node) && affinity.is_none_or(|affinity| affinity.contains(self.nodes[node].id))
+        let allowed = self.clients[client].allowed.as_deref();
+        self.has_cpus(node) && allowed.is_none_or(|allowed| allowed.contains(self.nodes[node].id))
     }
 
     /// The nodes that somebody bound the client's memory to; `None` where nobody did, and where none of them may be a home: memory alone

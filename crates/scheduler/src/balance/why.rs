@@ -3,12 +3,14 @@
 use super::explanation::{Candidate, ClientExplanation, Explanation, Refusal};
 use super::judge::{Full, Verdict};
 use super::scene::Scene;
-use super::{BalancePolicy, BalanceState, MoveKind, fairness, judge, load, locality, loss, record, remember};
+use super::{
+    BalancePolicy, BalanceState, Due, Home, MoveKind, fairness, home, judge, load, locality, loss, record, remember,
+};
 use crate::{Observation, VmKey};
-use topology::{Bytes, Machine};
+use topology::{Bytes, Machine, NodeSet};
 
 /// Why a VM is where it is, and what speaks against moving it; `None` for a VM that the observation lacks. Changes nothing.
-/// Candidates are judged as if this were a period in which moves are considered.
+/// Candidates and decisions are those of a period in which all moves are considered, as in [`homes`](super::homes).
 pub fn why(
     machine: &Machine,
     policy: &BalancePolicy,
@@ -16,20 +18,26 @@ pub fn why(
     observation: &Observation,
     vm: &VmKey,
 ) -> Option<Explanation> {
-    let mut decisions = super::step(machine, policy, &mut state.clone(), observation);
+    let (unhurried, mut state) = (home::unhurried(policy), state.clone());
+    let homes = super::homes(machine, policy, &state, observation);
+    let synced = remember::sync(&unhurried, &mut state, observation);
+    let scene = || Scene::new(machine, &unhurried, &state, observation, &synced);
+    let (mut decisions, _) = super::decide(&mut scene(), Due::ALL);
     decisions.retain(|decision| decision.action.vm() == vm);
-    let mut state = state.clone();
-    let synced = remember::sync(policy, &mut state, observation);
-    let scene = Scene::new(machine, policy, &state, observation, &synced);
+    let mut scene = scene();
     let clients: Vec<usize> = (0..scene.clients.len()).filter(|&client| scene.clients[client].vm.vm == *vm).collect();
-    (!clients.is_empty()).then(|| Explanation {
-        vm: vm.clone(),
-        clients: clients.into_iter().map(|client| explain(&scene, client)).collect(),
-        decisions,
-    })
+    let mut of = |client: usize| {
+        let home = homes.get(&(vm.clone(), scene.clients[client].seen.id))?;
+        let lives: Vec<usize> =
+            home.lives.iter().flat_map(NodeSet::iter).filter_map(|node| scene.index(node)).collect();
+        scene.rehome(client, lives, None);
+        Some(explain(&scene, client, home))
+    };
+    let clients: Vec<ClientExplanation> = clients.into_iter().filter_map(&mut of).collect();
+    (!clients.is_empty()).then(|| Explanation { vm: vm.clone(), clients, decisions })
 }
 
-fn explain(scene: &Scene<'_>, client: usize) -> ClientExplanation {
+fn explain(scene: &Scene<'_>, client: usize, home: &Home) -> ClientExplanation {
     let this = &scene.clients[client];
     let mut general = Full::default();
     judge::may_move(scene, client, MoveKind::Load, &mut general);
@@ -44,7 +52,7 @@ fn explain(scene: &Scene<'_>, client: usize) -> ClientExplanation {
     let bound = this.known.trouble.iter().map(|trouble| format!("binding it: {}", record::sentence(trouble, scene.at)));
     ClientExplanation {
         client: this.seen.id,
-        home: (!this.home.is_empty()).then(|| scene.ids(&this.home)),
+        home: home.clone(),
         demand: this.demand,
         entitled: this.demand.map(|_| this.load),
         owed_percent: fairness::owed_percent(this.known),

@@ -1,5 +1,6 @@
 //! The balancer: worked examples for every kind of move and every guard, and what holds for every host.
 
+mod answers;
 mod choices;
 mod fairness;
 mod homes;

@@ -12,7 +12,7 @@ fn every_node_has_its_figures_and_every_refusal_its_threshold() {
     toy.vm("b", 1, 0.3, Some(0), &[(0, 512)]);
     toy.periods(3);
     let client = &toy.why("a").clients[0];
-    assert_eq!(client.home.as_ref().map(ToString::to_string).as_deref(), Some("0"));
+    assert_eq!(client.home.lives.as_ref().map(ToString::to_string).as_deref(), Some("0"));
     assert_eq!((client.demand, client.entitled), (Some(0.5), Some(0.5)));
     let [home, other] = &client.candidates[..] else { panic!("two nodes") };
     assert!(home.is_home && home.refused.is_empty());

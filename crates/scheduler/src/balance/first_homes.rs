@@ -111,7 +111,7 @@ pub(super) fn settle(scene: &mut Scene<'_>, planned: &mut Vec<Planned>) {
 }
 
 /// Whether a first home cannot be a wrong one for want of what nobody knows: where the client's memory is.
-fn knows_enough(scene: &Scene<'_>, client: usize) -> bool {
+pub(super) fn knows_enough(scene: &Scene<'_>, client: usize) -> bool {
     let homes = || (0..scene.nodes.len()).filter(|&node| scene.may_choose(client, node)).count();
     scene.clients[client].resident.is_some() || homes() <= 1
 }
@@ -243,7 +243,7 @@ fn all_local(scene: &Scene<'_>, client: usize) -> Option<usize> {
 
 /// The best home: one node if any holds the client, else the fewest, nearest nodes that do. `None` if it may live nowhere. Among nodes
 /// between which nobody would move it, the one that holds most of its memory.
-fn choose(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
+pub(super) fn choose(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let this = &scene.clients[client];
     let nodes = (0..scene.nodes.len()).filter(|&node| takes_whole(scene, client, node));
     let lost: Vec<(usize, f64)> = nodes.map(|node| (node, lost_at(scene, client, &[node]))).collect();
@@ -275,9 +275,13 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     let this = &scene.clients[client];
     let seconds = if scene.policy.payback_seconds > 0.0 { scene.policy.payback_seconds } else { WEIGHED_SECONDS };
     let threads: f64 = home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
+    // Where memory cannot follow, locality moves would soon weigh the same again by what runs: a home by what may run would not last.
+    let measured = !this.memory_moves() && this.demand.is_some();
     let crowding = |&node: &usize| {
-        let (before, part) = (scene.nodes[node].expected, scene.nodes[node].threads / threads);
-        loss::crowding(scene, node, before + this.expected * part) - loss::crowding(scene, node, before)
+        let place = &scene.nodes[node];
+        let (before, own) = if measured { (place.load, this.load) } else { (place.expected, this.expected) };
+        let part = place.threads / threads;
+        loss::crowding(scene, node, before + own * part) - loss::crowding(scene, node, before)
     };
     let steady = match all_local(scene, client) {
         Some(_) => loss::stall(scene, this) * loss::of_memory(scene, client, home),

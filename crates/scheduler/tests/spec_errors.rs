@@ -114,3 +114,12 @@ fn fields_beside_a_choice_that_has_none_are_refused() {
     let error = with_lines("console = { to = \"file\", path = \"\" }");
     assert!(error.contains("console.path") && error.contains("empty"), "{error}");
 }
+
+#[test]
+fn more_disks_than_a_machine_has_room_for_are_refused_before_they_are_compared() {
+    let disk = |number: u32| format!("[[disk]]\npath = \"d{number}\"\nformat = \"raw\"\n");
+    let disks: String = (0..20_000).map(disk).collect();
+    let text = format!("name = \"vm\"\nvcpus = 2\nmemory = \"1 GiB\"\n{disks}");
+    let error = VmSpec::from_toml(&text, "vm.toml").expect_err("too many").to_string();
+    assert!(error.contains("disk: a VM has at most 256 disks; 20000 are written"), "{error}");
+}

@@ -204,7 +204,7 @@ fn clients(
         return (vec![client(0, None, vcpus.into_iter().collect(), memory_size, own, threads)], Vec::new());
     }
     let whole = blocks.remove("");
-    let (mut clients, mut offset) = (Vec::new(), 0);
+    let (mut clients, mut offset) = (Vec::new(), 0_u64);
     for (index, node) in command.nodes.values().enumerate() {
         let legacy = node.memory.unwrap_or_default();
         let memory_size = size_of(&node.backends).saturating_add(legacy);
@@ -213,7 +213,7 @@ fn clients(
             Err(why) => Some(Err(why)),
         });
         let own = node.backends.iter().filter_map(|id| blocks.remove(id)).chain(part);
-        offset += legacy.0;
+        offset = offset.saturating_add(legacy.0);
         // Those of vCPUs that may be plugged in later are listed too.
         let vcpus =
             node.vcpus.iter().copied().filter(|&vcpu| vcpu < command.vcpus.vcpus || runs(threads, vcpu)).collect();
@@ -224,8 +224,8 @@ fn clients(
 
 /// Nodes without backends of their own share one block, one after the other.
 fn slice(block: &Region, offset: u64, length: u64) -> Option<Region> {
-    let start = block.addresses.start + offset;
-    let end = (start + length).min(block.addresses.end);
+    let start = block.addresses.start.saturating_add(offset);
+    let end = start.saturating_add(length).min(block.addresses.end);
     (start < end).then(|| Region { addresses: start..end, ..block.clone() })
 }
 

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use topology::limits::{MOST_VCPUS, MOST_VIRTUAL_NODES};
 use topology::{Bytes, TomlError};
 
+/// Most disks of a VM: what a machine of QEMU has room for, with bridges, is far less.
+const MOST_DISKS: usize = 256;
 /// Longest name: a name becomes part of socket paths, which Linux limits to 107 bytes.
 pub const LONGEST_NAME: usize = 64;
 
@@ -138,6 +140,9 @@ fn check_devices(spec: &VmSpec) -> Checked {
     if let Boot::Kernel { kernel, .. } = &spec.boot {
         ensure(!kernel.as_os_str().is_empty(), "boot.kernel", || "the path is empty".to_owned())?;
     }
+    ensure(spec.disks.len() <= MOST_DISKS, "disk", || {
+        format!("a VM has at most {MOST_DISKS} disks; {} are written", spec.disks.len())
+    })?;
     for (index, disk) in spec.disks.iter().enumerate() {
         let field = format!("disk[{index}].path");
         ensure(!disk.path.as_os_str().is_empty(), &field, || "the path is empty".to_owned())?;

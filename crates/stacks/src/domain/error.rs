@@ -1,6 +1,6 @@
 //! Why a text is not taken: file, place and what would be valid.
 
-use super::document::{DEEPEST, LONGEST_TEXT, MOST_ATTRIBUTES, MOST_NAMESPACES};
+use super::document::LONGEST_TEXT;
 use super::read::MOST_CELLS;
 use super::values::{LIST_END, MOST_MEMORY};
 use judge::NoTarget;
@@ -8,6 +8,7 @@ use roxmltree::Node;
 use std::fmt;
 use topology::Bytes;
 use topology::input::excerpt;
+use topology::xml::XmlFault;
 
 /// Why a text is not taken for a definition of a VM: file, place and what would be valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,18 +69,10 @@ impl fmt::Display for Place {
 /// What is wrong at a place of the XML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
-    #[error("not XML: {}", excerpt(.0))]
-    NotXml(String),
+    #[error(transparent)]
+    Xml(#[from] XmlFault),
     #[error("a second document begins: give each domain a file of its own")]
     SecondDocument,
-    #[error("a document type (<!DOCTYPE>), which could define entities: libvirt writes none; take it out")]
-    DocumentType,
-    #[error("elements are nested deeper than {DEEPEST}")]
-    Depth,
-    #[error("more than {MOST_NAMESPACES} namespaces")]
-    Namespaces,
-    #[error("an element with more than {MOST_ATTRIBUTES} attributes")]
-    Attributes,
     #[error("the attribute {0} is missing")]
     Missing(String),
     #[error("{shown}: {error}")]

@@ -12,6 +12,8 @@ use std::path::{Component, Path};
 
 /// The most that an archive may hold unpacked.
 const LARGEST_ARCHIVE: u64 = 256 << 20;
+/// The most that its files may have together: some 200 bytes in each of sixteen files a thread.
+const MOST_TEXT: usize = 64 << 20;
 /// The most entries: sixteen files and directories a thread.
 const MOST_ENTRIES: usize = MOST_THREADS * 16;
 
@@ -71,7 +73,7 @@ fn unpack_tar(stream: impl Read, name: &str) -> Result<Files, ReadError> {
     let damaged = |error: io::Error| {
         fail(format!("not a complete tar archive ({error}); pack one with `homenode topology --capture`"))
     };
-    let mut files = Files::new();
+    let (mut files, mut kept) = (Files::new(), 0);
     let mut tar = tar::Archive::new(stream);
     for (count, entry) in tar.entries().map_err(damaged)?.enumerate() {
         let mut entry = entry.map_err(damaged)?;
@@ -87,7 +89,14 @@ fn unpack_tar(stream: impl Read, name: &str) -> Result<Files, ReadError> {
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).map_err(damaged)?;
             // Some captures pad each file with zeros.
-            text = Some(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned());
+            let whole = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
+            kept += whole.len();
+            if kept > MOST_TEXT {
+                return Err(fail(format!(
+                    "its files have more than {MOST_TEXT} bytes together: no machine needs so much"
+                )));
+            }
+            text = Some(whole);
         }
         files.insert(path, text);
     }
@@ -117,6 +126,16 @@ mod tests {
     fn golden(name: &str) -> Files {
         let file = format!("{}/tests/golden/{name}.tar.gz", env!("CARGO_MANIFEST_DIR"));
         unpack(&std::fs::read(file).expect(name), name).expect(name)
+    }
+
+    #[test]
+    fn a_small_archive_that_unpacks_to_much_is_refused() {
+        let text = "0".repeat(1 << 20);
+        let files = (0..100).map(|number| (format!("sys/{number}"), Some(text.clone()))).collect();
+        let packed = pack(&files).expect("an archive");
+        assert!(packed.len() < 1 << 20, "{}", packed.len());
+        let error = unpack(&packed, "small.tar.gz").unwrap_err().to_string();
+        assert!(error.contains("more than 67108864 bytes together"), "{error}");
     }
 
     properties::properties! {

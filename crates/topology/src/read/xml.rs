@@ -4,6 +4,7 @@ use super::error::ReadError;
 use super::{hwloc_xml, libvirt_capabilities};
 use crate::Machine;
 use crate::input::excerpt;
+use crate::xml::{self, DocumentType, XmlFault};
 use roxmltree::{Document, Node as Element, ParsingOptions, TextPos};
 
 /// Elements and attributes of a document: some 20 objects a thread on the largest machine.
@@ -37,6 +38,12 @@ pub fn from_xml(text: &str, name: &str) -> Result<Machine, ReadError> {
 pub(super) fn parse<'a>(text: &'a str, name: &str, advice: &str) -> Result<Document<'a>, ReadError> {
     if text.contains("<!ENTITY") {
         return Err(fail(name, "it defines XML entities, which no description of a machine needs".to_owned()));
+    }
+    // What is no XML is said better below.
+    if let Err(harm) = xml::look_through(text, DocumentType::Allowed)
+        && !matches!(harm.fault, XmlFault::NotXml(_))
+    {
+        return Err(fail(name, harm.to_string()));
     }
     let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_XML_NODES, ..ParsingOptions::default() };
     Document::parse_with_options(text, options).map_err(|error| match second_document(text) {
@@ -79,6 +86,15 @@ fn fail(name: &str, reason: String) -> ReadError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_that_costs_more_than_its_length_is_refused() {
+        let attributes: String = (0..200_000).map(|number| format!(" a{number}='1'")).collect();
+        let wide = from_xml(&format!("<topology{attributes}/>"), "wide.xml").unwrap_err().to_string();
+        assert!(wide.contains("line 1: an element with more than 64 attributes"), "{wide}");
+        let deep = from_xml(&format!("<topology>{}", "<object>".repeat(100_000)), "deep.xml").unwrap_err().to_string();
+        assert!(deep.contains("nested deeper than 512"), "{deep}");
+    }
 
     #[test]
     fn a_second_document_is_found_and_nothing_else_is_taken_for_one() {

@@ -72,5 +72,6 @@ fn candidate(line: &str) -> Option<(Candidate, &str)> {
     let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
     let permissions = words.next()?;
     let path = words.nth(3).unwrap_or_default().trim().to_owned();
-    Some((Candidate { addresses: number(first)?..number(last)?, path, guarded: false }, permissions))
+    let addresses = number(first)?..number(last)?;
+    (addresses.start <= addresses.end).then_some((Candidate { addresses, path, guarded: false }, permissions))
 }

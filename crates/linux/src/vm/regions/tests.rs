@@ -39,6 +39,12 @@ fn three_mappings_for_two_backends_are_no_answer() {
 }
 
 #[test]
+fn maps_that_run_backwards_or_overflow_are_no_memory() {
+    let maps = "ffffffffffffffff-0 rw-p 00000000 00:00 0 \n12000000-10000000 rw-p 00000000 00:00 0 \nx-y rw-p";
+    assert!(super::find(&command("qemu -m 32"), Ok(maps)).blocks[""].is_err());
+}
+
+#[test]
 fn a_region_that_was_split_or_merged_is_whole() {
     let single = command("qemu -m 32");
     let split = "10000000-10800000 rw-p 00000000 00:00 0 \n10800000-12000000 rw-p 00000000 00:00 0 \n";

@@ -4,7 +4,7 @@ use crate::text::{WIDTH, count, wrapped};
 use judge::{Finding, Repair, Severity};
 use scheduler::Action;
 use std::fmt::Write;
-use topology::NodeSet;
+use topology::words::named;
 
 /// Places that are shown of each finding; `--json` has all.
 const SHOWN_PLACES: usize = 3;
@@ -91,15 +91,11 @@ pub(crate) fn whose(finding: &Finding) -> String {
     finding.vm.as_ref().map_or_else(|| "this host".to_owned(), |name| format!("VM {name}"))
 }
 
-fn nodes(set: &NodeSet) -> String {
-    if set.len() == 1 { format!("node {set}") } else { format!("nodes {set}") }
-}
-
 /// What a repair is going to do.
 fn planned(repair: &Repair) -> String {
     match repair {
         Repair::Act { action: Action::Bind { home, cpus, .. } } => {
-            format!("bind vCPUs to CPUs {cpus} of {}", nodes(home))
+            format!("bind vCPUs to CPUs {cpus} of {}", named("node", home))
         }
         Repair::Act { action: Action::MoveMemory { from, to, at_most, .. } } => {
             format!("move up to {at_most} from node {from} to node {to}")
@@ -111,9 +107,11 @@ fn planned(repair: &Repair) -> String {
 /// What a repair did.
 pub(crate) fn done(repair: &Repair) -> String {
     match repair {
-        Repair::Act { action: Action::Bind { home, cpus, .. } } => format!("bound to CPUs {cpus} of {}", nodes(home)),
+        Repair::Act { action: Action::Bind { home, cpus, .. } } => {
+            format!("bound to CPUs {cpus} of {}", named("node", home))
+        }
         Repair::Act { action: Action::MoveMemory { from, to, .. } } => format!("memory: node {from} -> node {to}"),
-        Repair::Confine { nodes: set, .. } => format!("confined to the memory of {}", nodes(set)),
+        Repair::Confine { nodes: set, .. } => format!("confined to the memory of {}", named("node", set)),
     }
 }
 

@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use std::sync::OnceLock;
+pub(crate) use topology::words::count;
 
 /// Widest text that reads well, in a terminal and in a file.
 pub(crate) const WIDTH: usize = 100;
@@ -51,11 +52,6 @@ pub(crate) fn table_of(header: Vec<String>, right: &[usize]) -> Table {
 /// The lines of a table, without blanks at their ends.
 pub(crate) fn lines(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
-}
-
-/// `1 socket`, `2 sockets`.
-pub(crate) fn count(number: usize, one: &str) -> String {
-    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
 /// `text` in lines of at most `width` characters, broken at spaces.

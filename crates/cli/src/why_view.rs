@@ -8,6 +8,7 @@ use scheduler::balance::{Candidate, ClientExplanation, Decision, Explanation, Ho
 use serde::Serialize;
 use std::fmt::Write;
 use topology::NodeSet;
+use topology::words::named;
 use vm::Manager;
 
 /// Everything that is shown.
@@ -74,22 +75,23 @@ fn stays(who: &str, client: &ClientExplanation) -> String {
         return left(who, &client.home, because);
     }
     let Some(home) = &client.home.lives else { return format!("{who} lives everywhere: no fewer nodes hold it.") };
-    let home = format!("{who} stays at home on {}", nodes(home));
+    let home = format!("{who} stays at home on {}", named("node", home));
     let others = || client.candidates.iter().filter(|candidate| !candidate.is_home);
     let open: NodeSet = others().filter(|candidate| candidate.refused.is_empty()).map(|open| open.node).collect();
     match (client.refused.first(), open.is_empty()) {
         (Some(refusal), _) => format!("{home}: {}.", refusal.because),
         (None, true) => format!("{home}: going anywhere else is refused."),
-        (None, false) => format!("{home} in this period; nothing refuses {}.", nodes(&open)),
+        (None, false) => format!("{home} in this period; nothing refuses {}.", named("node", &open)),
     }
 }
 
 /// What the balancer leaves where it should not be.
 fn left(who: &str, home: &Home, because: &str) -> String {
-    let lives = home.lives.as_ref().map_or_else(|| "floats".to_owned(), |lives| format!("lives on {}", nodes(lives)));
+    let lives =
+        home.lives.as_ref().map_or_else(|| "floats".to_owned(), |lives| format!("lives on {}", named("node", lives)));
     match &home.should {
         Some(should) => {
-            format!("{who} {lives}; it should live on {}, and is left where it is: {because}.", nodes(should))
+            format!("{who} {lives}; it should live on {}, and is left where it is: {because}.", named("node", should))
         }
         None => format!("{who} {lives}, and is left there: {because}."),
     }
@@ -111,10 +113,6 @@ fn facts(client: &ClientExplanation) -> String {
     facts.extend(client.rested_seconds.map(|seconds| format!("was moved {seconds:.0} s ago")));
     let Some(last) = facts.pop() else { return String::new() };
     if facts.is_empty() { format!("It {last}.") } else { format!("It {} and {last}.", facts.join(", ")) }
-}
-
-fn nodes(set: &NodeSet) -> String {
-    if set.len() == 1 { format!("node {set}") } else { format!("nodes {set}") }
 }
 
 fn candidates(candidates: &[Candidate]) -> comfy_table::Table {

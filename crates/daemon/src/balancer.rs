@@ -4,9 +4,9 @@ use crate::ledger::enter;
 use crate::record::affinity;
 use crate::{DaemonError, Event, Ledger, Outcome, Period, PolicyFile, Recorder, Restored, Rules, Saved, SavedFile};
 use scheduler::balance::{BalancePolicy, Decision, record, step};
-use scheduler::{Action, ActionError, ClientId, Host, Moment, Observation, ObserveError, VmKey};
+use scheduler::{Action, ActionError, ClientId, Host, Moment, Observation, ObserveError, VmKey, home};
 use std::collections::BTreeMap;
-use topology::{CpuSet, Machine, NodeSet};
+use topology::{CpuSet, Machine};
 
 /// Longest time that what is remembered may be older on disk than in memory, in milliseconds.
 const SAVE_EVERY_MS: u64 = 30_000;
@@ -162,7 +162,7 @@ impl<H: Host> Balancer<H> {
             Mode::DryRun => self.plan(&decision, &before),
             Mode::Act => self.carry_out(&decision, seen),
         };
-        Event::Acted { from: nodes_of(self.host.machine(), &before), decision, wide: clients > 1, outcome }
+        Event::Acted { from: home::nodes_of(self.host.machine(), &before), decision, wide: clients > 1, outcome }
     }
 
     fn plan(&mut self, decision: &Decision, before: &CpuSet) -> Outcome {
@@ -236,11 +236,6 @@ impl<H: Host> Balancer<H> {
     pub fn save(&self) -> Result<(), DaemonError> {
         self.file.save(&self.saved)
     }
-}
-
-/// Nodes of the CPUs of a set.
-fn nodes_of(machine: &Machine, cpus: &CpuSet) -> NodeSet {
-    cpus.iter().filter_map(|cpu| machine.thread(cpu).map(|thread| thread.node)).collect::<NodeSet>()
 }
 
 #[cfg(test)]

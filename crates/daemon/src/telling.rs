@@ -4,6 +4,7 @@ use crate::{Event, Outcome, Period};
 use scheduler::balance::{Decision, MoveKind};
 use scheduler::{Action, ActionError, ClientId, Done, Moment, VmKey};
 use std::collections::BTreeMap;
+use topology::words::{count, named};
 use topology::{Bytes, NodeId, NodeSet};
 
 /// How often memory that is still being moved is told of, in milliseconds.
@@ -208,10 +209,6 @@ impl Telling {
     }
 }
 
-fn count(number: usize, one: &str) -> String {
-    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
-}
-
 fn who(decision: &Decision, wide: bool) -> String {
     let name = &decision.action.vm().name;
     if wide { format!("VM {name}, client {}", decision.action.client().0) } else { format!("VM {name}") }
@@ -238,14 +235,12 @@ fn words(kind: MoveKind) -> &'static str {
     }
 }
 
-fn nodes(set: &NodeSet) -> String {
-    if set.len() == 1 { format!("node {set}") } else { format!("nodes {set}") }
-}
-
 fn did(decision: &Decision, from: &NodeSet) -> String {
     let Decision { action, kind, because } = decision;
     match action {
-        Action::Bind { home, .. } => format!("{}, {} -> {}: {because}", words(*kind), nodes(from), nodes(home)),
+        Action::Bind { home, .. } => {
+            format!("{}, {} -> {}: {because}", words(*kind), named("node", from), named("node", home))
+        }
         Action::MoveMemory { from, to, .. } => format!("{}, node {from} -> node {to}: {because}", words(*kind)),
     }
 }
@@ -255,7 +250,7 @@ pub fn sentence(decision: &Decision) -> String {
     let Decision { action, kind, because } = decision;
     let who = who(decision, action.client() != ClientId(0));
     match action {
-        Action::Bind { home, .. } => format!("{who}: {}, -> {}: {because}", words(*kind), nodes(home)),
+        Action::Bind { home, .. } => format!("{who}: {}, -> {}: {because}", words(*kind), named("node", home)),
         Action::MoveMemory { .. } => format!("{who}: {}", did(decision, &NodeSet::new())),
     }
 }

@@ -12,6 +12,7 @@ use crate::summary::{Summary, summarise};
 use crate::tables::{self, Table};
 use crate::world::World;
 use std::sync::atomic::AtomicBool;
+use topology::words::quoted;
 
 /// What a session left.
 #[derive(Debug)]
@@ -63,21 +64,4 @@ pub fn run(
 /// The command that runs the experiment again, from the results' own copy of its file.
 fn again(results: &Results) -> String {
     format!("homenode evaluate {}", quoted(&results.path().join("experiment.toml").display().to_string()))
-}
-
-/// A word for a POSIX shell.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:=@,".contains(c);
-    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn a_path_with_a_space_is_quoted() {
-        assert_eq!(quoted("results/a/experiment.toml"), "results/a/experiment.toml");
-        assert_eq!(quoted("it's here"), "'it'\\''s here'");
-    }
 }

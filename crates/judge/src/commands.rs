@@ -5,6 +5,7 @@ use crate::finding::Aspect;
 use crate::shaped::{Running, ShapedVm};
 use scheduler::OtherThreadKind;
 use topology::CpuSet;
+use topology::words::quoted;
 use vm::Manager;
 
 /// The commands of a cure.
@@ -16,16 +17,6 @@ pub(crate) fn commands(change: &Change<'_>) -> Vec<String> {
         // Other virtual nodes come with a new start, and their pins with them. What is no domain has no commands of libvirt.
         None if change.target.reshaped || change.vm().xml.is_none() => Vec::new(),
         None => of_libvirt(change, change.vm()),
-    }
-}
-
-/// A word of a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-:@/+,=".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -77,7 +77,7 @@ fn threads_of<'a>(machine: &'a Machine, cpus: &'a CpuSet) -> impl Iterator<Item 
 
 /// `node 1`, `nodes 0-1`.
 pub(crate) fn named(nodes: &NodeSet) -> String {
-    if nodes.len() == 1 { format!("node {nodes}") } else { format!("nodes {nodes}") }
+    topology::words::named("node", nodes)
 }
 
 impl Scene<'_> {

@@ -92,14 +92,7 @@ pub(crate) fn largest_socket(vm: &ShapedVm) -> u32 {
 /// The largest number of vCPUs that divides all virtual nodes.
 fn common_divisor(vm: &ShapedVm) -> u32 {
     let sizes = vm.nodes.iter().map(|node| node.vcpus.len() as u32).filter(|&size| size > 0);
-    let divisor = sizes.fold(0, |one, other| {
-        let (mut one, mut other) = (one, other);
-        while other > 0 {
-            (one, other) = (other, one % other);
-        }
-        one
-    });
-    divisor.max(1)
+    scheduler::common_divisor(sizes).max(1)
 }
 
 fn blocks_lie_in_nodes(vm: &ShapedVm, size: u32) -> bool {

@@ -9,11 +9,6 @@ use std::collections::BTreeMap;
 use topology::{CpuSet, NodeSet};
 use vm::qemu::memory_id;
 
-/// CPUs of all clients together: where QEMU's own threads run, and one thread that runs all vCPUs.
-pub(crate) fn all_cpus(plan: &Plan) -> CpuSet {
-    plan.placement.clients.iter().fold(CpuSet::new(), |all, client| all.union(&client.cpus))
-}
-
 /// The virtual node of a vCPU.
 fn node_of(plan: &Plan, vcpu: u32) -> Option<u32> {
     plan.topology.nodes.iter().find(|node| node.vcpus.contains(&vcpu)).map(|node| node.id)
@@ -21,7 +16,7 @@ fn node_of(plan: &Plan, vcpu: u32) -> Option<u32> {
 
 fn cpus_of(plan: &Plan, vcpu: u32) -> CpuSet {
     let client = node_of(plan, vcpu).and_then(|node| plan.client_of(node));
-    client.map_or_else(|| all_cpus(plan), |client| client.cpus.clone())
+    client.map_or_else(|| plan.cpus(), |client| client.cpus.clone())
 }
 
 /// The CPUs of each thread: its vCPU's client's, or those of all vCPUs that it runs.

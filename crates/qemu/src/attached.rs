@@ -1,6 +1,6 @@
 //! A VM that runs as long as this process does.
 
-use crate::at_home::{all_cpus, bind_vcpus, read_back};
+use crate::at_home::{bind_vcpus, read_back};
 use crate::boot::{self, InitramfsIn};
 use crate::command_line::{self, BootFiles, Channel, HostTraits, Wiring};
 use crate::console::{Sink, Tail, pump};
@@ -69,7 +69,7 @@ impl AttachedVm {
         inherited.extend([monitor.1.into(), console.1.into()]);
         let (agent, agent_of_qemu) = agent.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));
         inherited.extend(agent_of_qemu.map(OwnedFd::from));
-        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited, cpus: Some(all_cpus(&launch.plan)) };
+        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited, cpus: Some(launch.plan.cpus()) };
         let mut process = Process::start(vm, &prepared.binary, &arguments, &ErrorsTo::Us, setup)?;
         call_off.qemu_is(process.handle()?);
         let output = console.0.try_clone().map_err(QemuError::io(vm, "copy the console's socket"))?;

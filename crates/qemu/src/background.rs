@@ -1,6 +1,6 @@
 //! VMs that outlive the command that started them.
 
-use crate::at_home::{all_cpus, read_back};
+use crate::at_home::read_back;
 use crate::attached::{Prepared, bring_home, explain, greeted, with_or_without_sandbox};
 use crate::boot::{self, InitramfsIn};
 use crate::command_line::{self, Channel, HostTraits, Wiring};
@@ -84,7 +84,7 @@ fn start_in(
     let lock = place.lock.try_clone().map_err(QemuError::io(vm, "copy the lock"))?;
     let mut inherited: Vec<OwnedFd> = boot.open;
     inherited.extend([OwnedFd::from(lock), monitor.into(), console.into()]);
-    let setup = ChildSetup { tie: Tie::Outlives, inherited, cpus: Some(all_cpus(&launch.plan)) };
+    let setup = ChildSetup { tie: Tie::Outlives, inherited, cpus: Some(launch.plan.cpus()) };
     let errors = ErrorsTo::File(place.path.join(MESSAGES));
     let mut process = Process::start(vm, &prepared.binary, &arguments, &errors, setup)?;
     call_off.qemu_is(process.handle()?);

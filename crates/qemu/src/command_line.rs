@@ -247,18 +247,9 @@ pub fn as_shell(program: &Path, arguments: &[String]) -> String {
             (_, true) => " \\\n  ",
             (_, false) => " ",
         };
-        text += &quoted(word);
+        text += &topology::words::quoted(word);
     }
     text
-}
-
-/// A word as a shell takes it: as it is, or in single quotes.
-pub fn quoted(word: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=+,./:@%".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

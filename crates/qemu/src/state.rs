@@ -56,7 +56,6 @@ pub struct BackgroundVm {
 impl BackgroundVm {
     pub(crate) fn starting(launch: &Launch, accelerator: &Accelerator, starter: Identity) -> Self {
         let nodes = &launch.plan.topology.nodes;
-        let homes = launch.plan.placement.clients.iter().map(|client| &client.home);
         Self {
             version: 1,
             name: launch.spec.name.clone(),
@@ -66,7 +65,7 @@ impl BackgroundVm {
             vcpus: launch.spec.vcpus,
             memory: nodes.iter().map(|node| node.memory).sum(),
             virtual_nodes: nodes.len(),
-            home: homes.fold(NodeSet::new(), |all, home| all.union(home)),
+            home: launch.plan.homes(),
             oom_kills: OomKills::now(),
             accelerator: accelerator.clone(),
             qemu_version: String::new(),

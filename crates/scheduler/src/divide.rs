@@ -45,7 +45,7 @@ fn most_underfilled(shares: &[u64], weights: &[u64], limits: &[u64]) -> Option<u
 }
 
 /// The greatest common divisor of all numbers.
-pub(crate) fn common_divisor(numbers: impl IntoIterator<Item = u32>) -> u32 {
+pub fn common_divisor(numbers: impl IntoIterator<Item = u32>) -> u32 {
     numbers.into_iter().fold(0, |a, b| {
         let (mut a, mut b) = (a, b);
         while b != 0 {

@@ -19,6 +19,7 @@ mod sizing;
 pub mod spec;
 
 pub use action::{Act, Action, ActionError, Done, Host, Observe, ObserveError};
+pub use divide::common_divisor;
 pub use error::PlanError;
 pub use examination::{HostSettings, OtherThread, OtherThreadKind, SchedulingClass, VmLimits, rebound};
 pub use fleet::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, plan_fleet};

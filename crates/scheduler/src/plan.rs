@@ -100,6 +100,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// CPUs of all homes: where QEMU's own threads run, and one thread that runs all vCPUs.
+    pub fn cpus(&self) -> CpuSet {
+        self.placement.clients.iter().fold(CpuSet::new(), |all, client| all.union(&client.cpus))
+    }
+
+    /// Nodes of all homes.
+    pub fn homes(&self) -> NodeSet {
+        self.placement.clients.iter().fold(NodeSet::new(), |all, client| all.union(&client.home))
+    }
+
     /// The client that carries a virtual node.
     pub fn client_of(&self, virtual_node: u32) -> Option<&Client> {
         self.placement.clients.iter().find(|client| client.virtual_nodes.contains(&virtual_node))

@@ -11,6 +11,7 @@ mod machine;
 pub mod rates;
 pub mod read;
 mod toml_text;
+pub mod words;
 pub mod xml;
 
 pub use bytes::{Bytes, BytesError};

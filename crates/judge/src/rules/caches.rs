@@ -1,11 +1,12 @@
 //! What the guest is told of caches and threads that is not so.
 
-use super::{list, plural, vcpus};
+use super::{list, vcpus};
 use crate::finding::{Aspect, Finding, Harm};
 use crate::scene::Scene;
 use crate::shape;
 use crate::shaped::Part;
 use topology::CpuSet;
+use topology::words::count;
 use vm::qemu::GuestCaches;
 
 pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
@@ -24,7 +25,7 @@ fn told(scene: &Scene<'_>) -> String {
         GuestCaches::Disabled => ", no last-level cache",
     };
     let parts = [(guest.sockets, "socket"), (guest.dies, "die"), (guest.cores, "core"), (guest.threads, "thread")];
-    parts.map(|(count, one)| plural(count as usize, one)).join(", ") + caches
+    parts.map(|(number, one)| count(number as usize, one)).join(", ") + caches
 }
 
 /// A cache that the guest takes to be shared over the boundary of two virtual nodes.

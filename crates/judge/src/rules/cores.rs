@@ -1,10 +1,11 @@
 //! vCPUs that share cores or hardware threads without need.
 
-use super::{cpus, plural, vcpus};
+use super::{cpus, vcpus};
 use crate::finding::{Aspect, Cost, Finding, Harm};
 use crate::scene::Scene;
 use crate::shaped::Part;
 use std::collections::BTreeSet;
+use topology::words::count;
 use topology::{CpuId, CpuSet, NodeId};
 
 pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
@@ -38,7 +39,7 @@ fn shared_home(scene: &Scene<'_>) -> Option<Finding> {
         let because =
             "they compete for the cores and for the memory bandwidth of one node, and the guest takes them to be apart";
         let found = Finding::new("shared_home", Harm::Waits, sentence, because);
-        let found = found.seen(format!("{vcpus} vCPUs on node {node}, which has {}", plural(cores, "core")));
+        let found = found.seen(format!("{vcpus} vCPUs on node {node}, which has {}", count(cores, "core")));
         let spots = here.iter().flat_map(|&index| scene.pin_spots(&scene.views[index]));
         return Some(found.at(spots).cure("give each a node of its own", &[Aspect::Home]));
     }
@@ -118,7 +119,7 @@ fn siblings(scene: &Scene<'_>) -> Option<Finding> {
         let (used, there) = (scene.cores_of(&set).len(), scene.machine.usable_cores(here).len());
         if those.len() > used && those.len() <= set.len() && used < there {
             let vcpus: CpuSet = those.iter().map(|(vcpu, _)| *vcpu).collect();
-            let (many, cores) = (plural(those.len(), "vCPU"), plural(used, "core"));
+            let (many, cores) = (count(those.len(), "vCPU"), count(used, "core"));
             seen.push(format!("{many} on {cores} (CPUs {set}) of node {here}, which has {there}"));
             crowded = crowded.union(&vcpus);
         }

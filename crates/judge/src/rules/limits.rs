@@ -1,9 +1,9 @@
 //! What limits a VM that runs: its cgroup and its weight.
 
-use super::plural;
 use crate::finding::{Cost, Finding, Harm};
 use crate::scene::Scene;
 use scheduler::{SchedulingClass, VmLimits};
+use topology::words::count;
 
 pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let Some(limits) = scene.running().and_then(|running| running.seen.limits.as_ref()) else { return Vec::new() };
@@ -52,7 +52,7 @@ fn cpu_max(scene: &Scene<'_>, limits: &VmLimits) -> Option<Finding> {
         return None;
     }
     let cpus = milli as f64 / 1000.0;
-    let sentence = format!("it has {}, and its cgroup may use {cpus:.1} CPUs", plural(vcpus as usize, "vCPU"));
+    let sentence = format!("it has {}, and its cgroup may use {cpus:.1} CPUs", count(vcpus as usize, "vCPU"));
     let because =
         "once the time of a period is used up all vCPUs stop together, also one that holds a lock of the guest";
     let mut found = Finding::new("cpu_max_below_vcpus", Harm::Misled, sentence, because);

@@ -52,19 +52,14 @@ fn list(words: &[String]) -> String {
     }
 }
 
-/// `1 core`, `2 cores`.
-fn plural(count: usize, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
-}
-
 /// `vCPU 3`, `vCPUs 0-3`.
 fn vcpus(set: &topology::CpuSet) -> String {
-    if set.len() == 1 { format!("vCPU {set}") } else { format!("vCPUs {set}") }
+    topology::words::named("vCPU", set)
 }
 
 /// `CPU 3`, `CPUs 0-3`.
 fn cpus(set: &topology::CpuSet) -> String {
-    if set.len() == 1 { format!("CPU {set}") } else { format!("CPUs {set}") }
+    topology::words::named("CPU", set)
 }
 
 /// The file that says how many huge pages of a size a node sets aside.

@@ -1,10 +1,11 @@
 //! What keeps a VM from starting, or from starting as it is written.
 
-use super::{cpus, list, plural};
+use super::{cpus, list};
 use crate::finding::{Aspect, Finding, Harm};
 use crate::scene::{Scene, named};
 use crate::shaped::Part;
 use std::collections::{BTreeMap, BTreeSet};
+use topology::words;
 use topology::{Bytes, CpuSet, NodeSet};
 
 pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
@@ -217,8 +218,9 @@ fn no_huge_pages(scene: &Scene<'_>) -> Vec<Finding> {
             let because = "huge pages are set aside node by node; QEMU ends when its node has too few";
             let one = Finding::new("no_huge_pages", Harm::Refused, sentence, because);
             let file = super::pool(home, size);
-            let mut one =
-                one.at(scene.spots([Part::HugePages])).seen(format!("needed: {}", plural(count as usize, "page")));
+            let mut one = one
+                .at(scene.spots([Part::HugePages]))
+                .seen(format!("needed: {}", words::count(count as usize, "page")));
             one.cure.advice = "reserve them on the node, best at boot, before memory is in pieces".to_owned();
             one.cure.commands = vec![format!("echo {count} > {file}")];
             found.push(one);

@@ -1,10 +1,11 @@
 //! Virtual nodes that are too large, too many, or uneven.
 
-use super::{list, plural};
+use super::list;
 use crate::finding::{Aspect, Cost, Finding, Harm};
 use crate::scene::Scene;
 use crate::shape;
 use crate::shaped::Part;
+use topology::words::{self, count};
 use topology::{Bytes, Machine};
 
 const UNSEEN: &str = "a guest that is told of one node takes all memory for equally near: its kernel neither keeps a program's memory local nor its threads together";
@@ -44,9 +45,9 @@ fn too_large(scene: &Scene<'_>) -> Option<Finding> {
         return None;
     }
     let (cores, threads, memory) = largest(scene.machine);
-    let units = if by_threads { plural(threads, "hardware thread") } else { plural(cores, "core") };
+    let units = if by_threads { count(threads, "hardware thread") } else { count(cores, "core") };
     let each = |view: &&crate::scene::NodeView<'_>| {
-        format!("{}: {}, {}", view.called(vm), plural(view.node.vcpus.len(), "vCPU"), view.node.memory)
+        format!("{}: {}, {}", view.called(vm), count(view.node.vcpus.len(), "vCPU"), view.node.memory)
     };
     let seen = format!(
         "{}; nodes of {} have {units} and {memory} at most",
@@ -121,7 +122,7 @@ fn over_several(scene: &Scene<'_>) -> Option<Finding> {
         "{} vCPUs and {}; nodes of {} and {memory}",
         scene.vm.vcpus,
         scene.vm.memory,
-        plural(cores, "core")
+        words::count(cores, "core")
     ));
     found.cure.advice = format!("if it is not meant, plan it anew: `homenode plan` gives it {ideal}");
     Some(found)

@@ -1,11 +1,12 @@
 //! A cloud-hypervisor command, as its documentation and its option parser have it (docs/cpu.md, docs/memory.md of v53).
 
-use super::common::{all_cpus, check_words, heading, path, vcpus};
+use super::common::{check_words, heading, path, vcpus};
 use super::{Emission, EmitError, Loss};
-use ::qemu::command_line::{as_shell, quoted};
+use ::qemu::command_line::as_shell;
 use scheduler::spec::{Boot, Console, Disk, DiskFormat};
 use scheduler::{Client, MemoryPolicy, Plan, VirtualNode};
 use std::path::Path;
+use topology::words::quoted;
 use topology::{Bytes, NodeId};
 
 const PROGRAM: &str = "cloud-hypervisor";
@@ -39,7 +40,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     }
     line.add("--console", "off");
     let (comments, command) = (comments(emission), as_shell(Path::new(PROGRAM), &line.0));
-    Ok(format!("{comments}\ntaskset -c {} {command}{}\n", all_cpus(plan), payload(emission)))
+    Ok(format!("{comments}\ntaskset -c {} {command}{}\n", plan.cpus(), payload(emission)))
 }
 
 struct Line(Vec<String>);

@@ -5,7 +5,7 @@ use super::{BootFiles, Emission, EmitError};
 use scheduler::spec::{Console, DiskFormat};
 use scheduler::{Client, MemoryPolicy, Plan, VirtualNode};
 use std::path::Path;
-use topology::{Bytes, CpuId, CpuSet, NodeSet};
+use topology::{Bytes, CpuId, CpuSet};
 
 /// The comments that begin a text: what it is, where the VM lives, warnings of the plan, and what is lost. `usage` are sentences, one a line.
 pub(super) fn heading(emission: &Emission<'_>, usage: &[String], losses: &[Loss]) -> String {
@@ -58,16 +58,6 @@ pub(super) fn vcpus(node: &VirtualNode) -> CpuSet {
 pub(super) fn vcpus_of(plan: &Plan, client: &Client) -> CpuSet {
     let nodes = plan.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
     nodes.fold(CpuSet::new(), |all, node| all.union(&vcpus(node)))
-}
-
-/// CPUs of all homes.
-pub(super) fn all_cpus(plan: &Plan) -> CpuSet {
-    plan.placement.clients.iter().fold(CpuSet::new(), |all, client| all.union(&client.cpus))
-}
-
-/// All homes.
-pub(super) fn all_homes(plan: &Plan) -> NodeSet {
-    plan.placement.clients.iter().fold(NodeSet::new(), |all, client| all.union(&client.home))
 }
 
 /// Whether one set of CPUs for the whole VM says less than the plan does.

@@ -1,10 +1,10 @@
 //! Lines of a Proxmox VE configuration (`/etc/pve/qemu-server/ID.conf`), as qemu-server 9.2 reads them.
 
-use super::common::{all_cpus, check_words, heading, memory, several_cpu_sets, vcpus};
+use super::common::{check_words, heading, memory, several_cpu_sets, vcpus};
 use super::{Emission, EmitError, Loss};
 use crate::emit::proxmox_devices;
-use ::qemu::command_line::quoted;
 use scheduler::{MemoryPolicy, Plan, VirtualNode};
+use topology::words::quoted;
 use topology::{Bytes, Machine, NodeSet};
 
 /// qemu-server's `$MAX_NUMA`.
@@ -33,7 +33,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     lines.extend(topology.nodes.iter().map(|node| numa_line(plan, node)));
     lines.push(format!("memory: {}", memory(plan).mib()));
     lines.push("balloon: 0".to_owned());
-    lines.push(format!("affinity: {}", all_cpus(plan)));
+    lines.push(format!("affinity: {}", plan.cpus()));
     lines.extend(devices.lines);
     lines.extend(custom_arguments(emission));
     let mut usage = vec![

@@ -1,6 +1,6 @@
 //! A shell text that starts QEMU.
 
-use super::common::{all_cpus, check_words, heading, memory, several_cpu_sets, vcpus_of};
+use super::common::{check_words, heading, memory, several_cpu_sets, vcpus_of};
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{Channel, HostTraits, Wiring, arguments, as_shell};
 use ::qemu::{Accelerator, TcgThreads};
@@ -27,7 +27,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     let arguments = arguments(spec, plan, boot, &wiring, &host);
     let binder = if binds_threads(plan, accelerator) { thread_binder(plan) } else { String::new() };
     let command = as_shell(Path::new(PROGRAM), &arguments);
-    Ok(format!("{}\n{binder}taskset -c {} {command}\n", comments(emission), all_cpus(plan)))
+    Ok(format!("{}\n{binder}taskset -c {} {command}\n", comments(emission), plan.cpus()))
 }
 
 /// Those of the machine that the plan is for.

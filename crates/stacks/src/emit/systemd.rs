@@ -1,15 +1,15 @@
 //! A systemd slice that holds a QEMU process at its home (systemd.resource-control(5)).
 
-use super::common::{all_cpus, all_homes, heading, several_cpu_sets};
+use super::common::{heading, several_cpu_sets};
 use super::{Emission, EmitError, Loss};
-use ::qemu::command_line::quoted;
 use scheduler::{MemoryPolicy, Plan};
+use topology::words::quoted;
 
 pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     let plan = emission.plan;
     let slice = slice_name(&plan.vm);
     let mut unit = format!("[Unit]\nDescription=NUMA home of VM {}\n\n[Slice]\n", plan.vm);
-    unit += &format!("AllowedCPUs={}\n", all_cpus(plan));
+    unit += &format!("AllowedCPUs={}\n", plan.cpus());
     if let Some(nodes) = memory_nodes(plan) {
         unit += &format!("AllowedMemoryNodes={nodes}\n");
     }
@@ -19,7 +19,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
 /// Nodes that hold all of the VM's memory; none where a client's memory may lie anywhere.
 fn memory_nodes(plan: &Plan) -> Option<String> {
     let anywhere = plan.placement.clients.iter().any(|client| client.memory_policy == MemoryPolicy::Default);
-    (!anywhere).then(|| all_homes(plan).to_string())
+    (!anywhere).then(|| plan.homes().to_string())
 }
 
 /// In a slice's name `-` leads to a parent slice; `systemd-escape` writes `\x2d` for one that does not.

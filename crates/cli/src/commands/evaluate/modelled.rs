@@ -11,7 +11,7 @@ use evaluate::modelled::beside::{MeasuredRun, beside};
 use evaluate::modelled::{ModelledError, Prediction, page, tables};
 use evaluate::results::{ModelledMachine, Results};
 use evaluate::validation::shipped::{self, PredictionError};
-use evaluate::{machine_picture, real, session, text};
+use evaluate::{machine_picture, real, text};
 use std::path::Path;
 use topology::read::{self, Described};
 
@@ -55,12 +55,12 @@ fn measured(directory: &Path) -> anyhow::Result<MeasuredRun> {
 
 /// The command that gives the same figures again, from the results' own copy of the experiment.
 fn again(arguments: &EvaluateArguments, experiment: &Path, on: &str) -> String {
-    let path = |path: &Path| session::quoted(&path.display().to_string());
+    let path = |path: &Path| topology::words::quoted(&path.display().to_string());
     let beside = arguments.beside.as_deref().map_or_else(String::new, |run| format!(" --beside {}", path(run)));
     format!(
         "homenode evaluate {} --on {}{beside} --seed {}",
         path(experiment),
-        session::quoted(on),
+        topology::words::quoted(on),
         arguments.seed.unwrap_or(SEED)
     )
 }

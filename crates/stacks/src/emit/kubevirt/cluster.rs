@@ -1,7 +1,7 @@
 //! What a cluster must be set to before the VM gets what the object asks for, as comments.
 
 use super::super::Emission;
-use super::super::common::{all_homes, one_line};
+use super::super::common::one_line;
 use super::binding::Binding;
 use super::build::quantity;
 
@@ -29,7 +29,7 @@ pub(super) fn needs(emission: &Emission<'_>, binding: &Binding) -> String {
     text += &format!("#     (/sys/devices/system/node/node*/hugepages/hugepages-{kilobytes}kB/nr_hugepages)\n");
     text += &format!(
         "#   Cluster nodes of another shape kept away, by a label and spec.template.spec.nodeSelector: the plan is for nodes {}.\n",
-        all_homes(emission.plan)
+        emission.plan.homes()
     );
     text
 }

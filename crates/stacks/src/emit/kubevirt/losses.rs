@@ -1,6 +1,6 @@
 //! What of a plan and a spec KubeVirt cannot be told.
 
-use super::super::common::{all_homes, one_line, vcpus_of};
+use super::super::common::{one_line, vcpus_of};
 use super::super::{Emission, Loss};
 use super::binding::Binding;
 use super::build::{boot_claim, quantity};
@@ -31,7 +31,7 @@ fn floating(emission: &Emission<'_>) -> Loss {
         format!(
             "KubeVirt binds vCPUs and memory only together with telling the guest its nodes, and has no word for memory that is {} over nodes {}.",
             policies.first().unwrap_or(&"bound"),
-            all_homes(emission.plan)
+            emission.plan.homes()
         ),
         "the VM floats over the whole cluster node, CPUs and memory; homenode balance on that node gives it a home.",
     )
@@ -54,7 +54,7 @@ fn homes(emission: &Emission<'_>) -> Loss {
         ),
         format!(
             "the VM may live on other nodes than {}, farther from each other, and see other nodes after a restart elsewhere.",
-            all_homes(emission.plan)
+            emission.plan.homes()
         ),
     )
 }

@@ -32,7 +32,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
         "A KubeVirt VirtualMachine. Start it with: kubectl apply -f FILE, console: virtctl console {name}."
     )];
     for claimed in claims(emission, name) {
-        let file = ::qemu::command_line::quoted(path("disk.path", &claimed.disk.path)?);
+        let file = topology::words::quoted(path("disk.path", &claimed.disk.path)?);
         usage.push(format!(
             "Bring its disk first: virtctl image-upload pvc {} --image-path={file} --size=SIZE",
             claimed.claim

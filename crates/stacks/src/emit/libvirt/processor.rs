@@ -1,6 +1,6 @@
 //! vCPUs, memory, and where both live.
 
-use super::super::common::{all_cpus, vcpus as vcpus_of};
+use super::super::common::vcpus as vcpus_of;
 use super::xml::Element;
 use ::qemu::Accelerator;
 use scheduler::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
@@ -22,7 +22,7 @@ pub(super) fn memory_backing(machine: &Machine, plan: &Plan) -> Option<Element> 
 
 /// A home that libvirt cannot fill at the start: it has threads on the home's own CPUs do that, and QEMU ends if it may use none of them.
 pub(super) fn home_without_cpus<'a>(machine: &Machine, plan: &'a Plan) -> Option<&'a NodeSet> {
-    let ours = all_cpus(plan);
+    let ours = plan.cpus();
     let fills = |home: &NodeSet| {
         machine.threads.iter().any(|thread| thread.online && home.contains(thread.node) && ours.contains(thread.id))
     };
@@ -46,7 +46,7 @@ pub(super) fn vcpus(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
     }
     homes.sort_by_key(|&(vcpu, _)| vcpu);
     let mut pins: Vec<Element> = homes.into_iter().map(|(vcpu, client)| pin("vcpupin", "vcpu", vcpu, client)).collect();
-    pins.push(Element::new("emulatorpin").with("cpuset", all_cpus(plan)));
+    pins.push(Element::new("emulatorpin").with("cpuset", plan.cpus()));
     pins.extend((1..).zip(iothreads).map(|(index, client)| pin("iothreadpin", "iothread", index, client)));
     elements.push(Element::holding("cputune", pins));
     elements

@@ -1,6 +1,5 @@
 //! What of a plan and a spec Nova cannot be told.
 
-use super::super::common::all_homes;
 use super::super::{Emission, Loss};
 use super::flavor::Shape;
 use scheduler::MemoryPolicy;
@@ -35,7 +34,7 @@ fn floating(emission: &Emission<'_>) -> Loss {
     Loss::new(
         format!(
             "Nova has no word for a guest without nodes that lives on nodes {}, nor for memory that is interleaved.",
-            all_homes(emission.plan)
+            emission.plan.homes()
         ),
         "the VM floats over the whole host, CPUs and memory; homenode balance on that host gives it a home.",
     )
@@ -48,7 +47,7 @@ fn homes(emission: &Emission<'_>) -> Loss {
         format!("Nova names no node of the host: it takes those that fit and have least left free.{asked}"),
         format!(
             "the VM may live on other nodes than {}, far from each other or beside busy VMs while others idle; [compute] packing_host_numa_cells_allocation_strategy = False in nova.conf takes the freest instead.",
-            all_homes(emission.plan)
+            emission.plan.homes()
         ),
     )
 }
@@ -66,7 +65,7 @@ fn straddling(emission: &Emission<'_>) -> Option<Loss> {
 
 /// Nova never puts two nodes of a guest on one node of the host.
 fn together(emission: &Emission<'_>) -> Option<Loss> {
-    let (wanted, homes) = (emission.plan.topology.nodes.len(), all_homes(emission.plan));
+    let (wanted, homes) = (emission.plan.topology.nodes.len(), emission.plan.homes());
     let there = emission.machine.nodes.iter().filter(|node| !emission.machine.usable_cpus(node.id).is_empty()).count();
     (homes.len() < wanted).then(|| {
         Loss::new(

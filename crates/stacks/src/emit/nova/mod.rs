@@ -8,8 +8,8 @@ mod tests;
 
 use super::common::{check_words, disk_format, heading, one_line, path};
 use super::{Emission, EmitError};
-use ::qemu::command_line::quoted;
 use scheduler::spec::{Boot, Disk};
+use topology::words::quoted;
 
 pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;

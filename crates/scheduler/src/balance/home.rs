@@ -190,6 +190,9 @@ fn why_left(scene: &Scene<'_>, client: usize, to: &[usize]) -> String {
     if let Mobility::Fixed { because } = &this.vm.mobility {
         return format!("it may not be moved: {because}");
     }
+    if to.is_empty() && this.resident.is_some() {
+        return "no node that it may use has a CPU".to_owned();
+    }
     let mut hears = Full::default();
     if !judge::may_move(scene, client, MoveKind::Locality, &mut hears)
         && let Some(because) = first(hears.0)
@@ -199,10 +202,8 @@ fn why_left(scene: &Scene<'_>, client: usize, to: &[usize]) -> String {
     if let Some(because) = first(why::of_the_host(scene)) {
         return because;
     }
-    let to = match to {
-        [] => return "no node that it may use has a CPU".to_owned(),
-        [to] => *to,
-        _ => return "no single node holds it, and what has a home is moved to single nodes only".to_owned(),
+    let [to] = to[..] else {
+        return "no single node holds it, and what has a home is moved to single nodes only".to_owned();
     };
     // What one says that does not judge this move is no reason: locality of a client that moves for load, load of one with several nodes.
     let mut hears = Full::default();

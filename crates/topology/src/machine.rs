@@ -99,6 +99,14 @@ impl Distances {
         square.then_some(Self { nodes, rows })
     }
 
+    /// As [`Distances::new`], from firmware or a tool, which may be wrong: `None` also where a value is under [`Distances::LOCAL`], which
+    /// ACPI reserves, or where another node is nearer than the own one.
+    pub fn plausible(nodes: Vec<NodeId>, rows: Vec<Vec<u32>>) -> Option<Self> {
+        let own_is_nearest =
+            |(own, row): (usize, &Vec<u32>)| row.iter().all(|&distance| distance >= row[own].max(Self::LOCAL));
+        Self::new(nodes, rows).filter(|table| table.rows.iter().enumerate().all(own_is_nearest))
+    }
+
     /// Local on the diagonal and [`Distances::REMOTE`] elsewhere: what Linux assumes without a SLIT.
     pub fn flat(nodes: Vec<NodeId>) -> Self {
         let row =

@@ -112,3 +112,22 @@ fn memory_of_a_gpu_and_memory_that_is_not_given() {
     assert!(!unknown.memory_is_known());
     assert!(says(&unknown, "does not say how much memory"), "{:?}", unknown.notes);
 }
+
+fn distances(values: &str) -> String {
+    format!(
+        "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\" indexing=\"os\"><indexes>0 1</indexes><u64values>{values}</u64values></distances2>"
+    )
+}
+
+/// hwloc keeps several tables, some made by users and some of broken firmware.
+#[test]
+fn the_first_plausible_table_of_distances_is_taken() {
+    let objects = package(0, &(node(0, "0x3") + &cores(0..2))) + &package(1, &(node(1, "0xc") + &cores(2..4)));
+    // Under 10; the other node nearer than the own one; as ACPI has it.
+    let (small, crossed, right) = (distances("1 2 2 1"), distances("17 10 10 17"), distances("10 21 21 10"));
+    let read = machine(&objects, &(small.clone() + &crossed + &right));
+    assert_eq!(read.distances.rows(), [[10, 21], [21, 10]]);
+    let read = machine(&objects, &(small + &crossed));
+    assert_eq!(read.distances.rows(), [[10, 20], [20, 10]]);
+    assert!(says(&read, "No complete and valid table of distances"), "{:?}", read.notes);
+}

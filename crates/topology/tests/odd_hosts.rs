@@ -326,3 +326,18 @@ fn files_of_an_archive_may_be_padded_with_zeros() {
     let archive = archive.into_inner().expect("an archive");
     assert_eq!(read::from_archive(&archive, &expected.name).expect("a machine"), expected);
 }
+
+/// hwloc's tests hold a tree in which every CPU has the list of CPU 0's cache, and the right mask.
+#[test]
+fn a_cache_that_does_not_list_its_own_cpu_is_told_by_its_mask() {
+    let host = Host::new(2);
+    for cpu in 0..4 {
+        let cache = format!("sys/devices/system/cpu/cpu{cpu}/cache/index3");
+        host.write(&format!("{cache}/level"), "3");
+        host.write(&format!("{cache}/shared_cpu_list"), "0-1");
+        host.write(&format!("{cache}/shared_cpu_map"), if cpu < 2 { "00000003" } else { "0000000c" });
+    }
+    let machine = host.read();
+    assert_eq!(machine.llcs.len(), 2);
+    assert_eq!(cpus(&machine, |thread| thread.llc == Some(machine.llcs[1].id)), "2-3");
+}

@@ -155,12 +155,16 @@ fn last_level_caches(
     let found = std::cell::RefCell::new(BTreeMap::new());
     let leaders = group(online, false, |cpu| {
         let Some((directory, level)) = last_level(tree, cpu)? else { return Ok(None) };
-        let listed =
-            tree.list_or_mask(&[format!("{directory}/shared_cpu_list")], &format!("{directory}/shared_cpu_map"))?;
+        // A list without the CPU itself is not its own (a capture that was made by hand).
+        let has_itself = |listed: &CpuSet| listed.contains(cpu);
+        let listed = match tree.list(&format!("{directory}/shared_cpu_list"))?.filter(has_itself) {
+            Some(listed) => Some(listed),
+            None => tree.list_or_mask(&[], &format!("{directory}/shared_cpu_map"))?.filter(has_itself),
+        };
         found.borrow_mut().insert(cpu, (level, cache_size(tree, &directory)?));
         // Itanium's kernel lists nobody for caches inside a core.
         let of_core = || cores.iter().filter(|(_, leader)| Some(*leader) == cores.get(&cpu)).map(|(&cpu, _)| cpu);
-        Ok(Some(listed.filter(|listed| !listed.is_empty()).unwrap_or_else(|| of_core().collect())))
+        Ok(Some(listed.unwrap_or_else(|| of_core().collect())))
     })?;
     let numbers = numbered(&leaders);
     let found = found.into_inner();

@@ -8,18 +8,14 @@ use roxmltree::Node as Element;
 /// Turns what is wrong with a table into an error that names the document.
 type Fail<'a> = &'a dyn Fn(String) -> ReadError;
 
-/// The table of latencies between NUMA nodes, if the document has a complete one. `order` holds the nodes as the document lists them.
+/// The first table of latencies between NUMA nodes that is complete and plausible. `order` holds the nodes as the document lists them.
 pub(super) fn find(root: Element<'_, '_>, order: &[NodeId], fail: Fail<'_>) -> Result<Option<Distances>, ReadError> {
-    let newer = root.children().filter(|child| child.has_tag_name("distances2")).find(|table| is_latency(*table));
-    if let Some(table) = newer {
-        return version_2(table, order, fail);
-    }
-    let older = root.descendants().filter(|element| element.has_tag_name("distances"));
+    let newer = root.children().filter(|child| child.has_tag_name("distances2") && is_latency(*child));
     let whole = |table: &Element<'_, '_>| table.attribute("nbobjs").and_then(|n| n.parse().ok()) == Some(order.len());
-    match older.into_iter().find(whole) {
-        Some(table) if order.len() > 1 => version_1(table, order, fail),
-        _ => Ok(None),
-    }
+    let older = root.descendants().filter(|element| element.has_tag_name("distances") && order.len() > 1).filter(whole);
+    let tables =
+        newer.map(|table| version_2(table, order, fail)).chain(older.map(|table| version_1(table, order, fail)));
+    tables.filter_map(Result::transpose).next().transpose()
 }
 
 /// Whether a table is about nodes and says latency (`HWLOC_DISTANCES_KIND_MEANS_LATENCY`), not bandwidth.
@@ -65,11 +61,11 @@ fn version_1(table: Element<'_, '_>, order: &[NodeId], fail: Fail<'_>) -> Result
     Ok(Distances::new(order.to_vec(), rows).and_then(|table| sorted(&table, order)))
 }
 
-/// The table with its nodes in rising order; `None` if it lacks one of them.
+/// The table with its nodes in rising order; `None` if it lacks one of them, or is not plausible.
 fn sorted(table: &Distances, order: &[NodeId]) -> Option<Distances> {
     let mut nodes = order.to_vec();
     nodes.sort_unstable();
     let row = |&from: &NodeId| nodes.iter().map(|&to| table.get(from, to)).collect::<Option<Vec<u32>>>();
     let rows = nodes.iter().map(row).collect::<Option<Vec<_>>>()?;
-    Distances::new(nodes, rows)
+    Distances::plausible(nodes, rows)
 }

@@ -198,14 +198,12 @@ impl Reader<'_> {
 
     /// The whole table, or what Linux assumes without one.
     fn table(&mut self, nodes: Vec<NodeId>) -> Distances {
-        let valid =
-            |row: &BTreeMap<NodeId, u32>, to: &NodeId| row.get(to).copied().filter(|&value| value >= Distances::LOCAL);
         let row = |from: &NodeId| {
             let row = self.distances.get(from)?;
-            nodes.iter().map(|to| valid(row, to)).collect::<Option<Vec<u32>>>()
+            nodes.iter().map(|to| row.get(to).copied()).collect::<Option<Vec<u32>>>()
         };
         let rows: Option<Vec<Vec<u32>>> = nodes.iter().map(row).collect();
-        if let Some(table) = rows.and_then(|rows| Distances::new(nodes.clone(), rows)) {
+        if let Some(table) = rows.and_then(|rows| Distances::plausible(nodes.clone(), rows)) {
             return table;
         }
         if nodes.len() > 1 {

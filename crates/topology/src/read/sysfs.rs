@@ -89,9 +89,7 @@ fn distances(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -> Result<D
         let row: Result<Vec<u32>, _> = text.split_whitespace().map(str::parse).collect();
         rows.push(row.map_err(|_| tree.error(&path, &text, "distances such as `10 21`"))?);
     }
-    // ACPI reserves distances under 10.
-    let valid = rows.iter().flatten().all(|&distance| distance >= Distances::LOCAL);
-    if let Some(distances) = Distances::new(nodes.to_vec(), rows).filter(|_| valid) {
+    if let Some(distances) = Distances::plausible(nodes.to_vec(), rows) {
         return Ok(distances);
     }
     if nodes.len() > 1 {

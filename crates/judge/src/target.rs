@@ -241,13 +241,18 @@ fn kept_homes(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, views: &[
     held.iter().all(holds).then(|| homes.into_iter().map(|home| [home].into_iter().collect()).collect())
 }
 
+/// Usable CPUs of nodes.
+fn cpus_of(machine: &Machine, nodes: &NodeSet) -> CpuSet {
+    nodes.iter().fold(CpuSet::new(), |all, node| all.union(&machine.usable_cpus(node)))
+}
+
 /// A virtual node at a home.
 fn at(machine: &Machine, view: &NodeView<'_>, home: NodeSet) -> TargetNode {
     TargetNode {
         id: view.node.id,
         vcpus: view.node.vcpus.clone(),
         memory: view.node.memory,
-        cpus: home.iter().fold(CpuSet::new(), |all, node| all.union(&machine.usable_cpus(node))),
+        cpus: cpus_of(machine, &home),
         interleave: home.len() > 1 && view.node.binding.as_ref().is_some_and(|binding| binding.mode == "interleave"),
         home,
     }
@@ -313,7 +318,12 @@ fn as_good(
     let holds = |(&id, &bytes): (&NodeId, &u64)| {
         machine.node(id).is_some_and(|node| node.memory.saturating_sub(occupancy.of(id).memory).0 >= bytes)
     };
-    held.iter().all(holds).then(|| views.iter().zip(homes).map(|(view, home)| at(machine, view, home)).collect())
+    // Where a node lacks memory, a part lies beside it, and the vCPUs stay.
+    let kept = |(view, home): (&NodeView<'_>, NodeSet)| TargetNode {
+        cpus: cpus_of(machine, &view.runs_on),
+        ..at(machine, view, home)
+    };
+    held.iter().all(holds).then(|| views.iter().zip(homes).map(kept).collect())
 }
 
 /// Nodes that pins or memory name, where they are not simply all.

@@ -2,7 +2,7 @@
 
 use crate::host::Host;
 use crate::host::RESERVED_PART;
-use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed};
+use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS};
 use crate::sizing::Shape;
 use crate::spec::Spread;
 use crate::{Reason, VmSpec};
@@ -66,7 +66,7 @@ fn comparison(host: &Host, spec: &VmSpec, placed: &Placed) -> String {
 /// The first cost in which `other` is worse, in words; `None` between equals.
 fn advantage(best: &Candidate, other: &Candidate, apart: bool) -> Option<String> {
     let (own, others) = (&best.cost, &other.cost);
-    let whole = |eighths: u64| eighths as f64 / 8.0;
+    let whole = |parts: u64| parts as f64 / STACKED_PARTS as f64;
     let advantage = if own.stacked != others.stacked {
         let (own, others) = (whole(own.stacked), whole(others.stacked));
         format!("{own} vCPUs beyond the hardware threads of their node, not {others}")

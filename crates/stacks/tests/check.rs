@@ -276,3 +276,28 @@ fn caches_of_the_host_are_kept_within_virtual_nodes_of_several_dies() {
         assert_eq!(left.cured, checked.cured);
     }
 }
+
+/// A domain without `<vcpu>` has one. A cure that makes the element for its CPUs alone makes a domain that libvirt refuses.
+#[test]
+fn a_domain_that_does_not_say_its_vcpus_is_cured_by_a_pin() {
+    let text = "<domain type='kvm'>\n  <name>one</name>\n  <memory unit='GiB'>1</memory>\n</domain>\n";
+    let machine = machine("hp-dl380-g6");
+    let checked = judged(text, &machine);
+    assert!(checked.wrong() > 0 && checked.cured.contains("<vcpupin vcpu='0' "), "{}", checked.cured);
+    assert_eq!(judged(&checked.cured, &machine).wrong(), 0, "{}", checked.cured);
+}
+
+/// Nodes of 8 GiB hold 5 and 9 of 14 GiB only if 1 GiB lies beside: memory on two nodes does not make the vCPUs live on both.
+#[test]
+fn vcpus_stay_at_home_where_a_part_of_the_memory_lies_beside() {
+    let machine = read::from_synthetic("pack:2 [numa(memory=8GiB)] core:4 pu:2").expect("a machine");
+    let cell = |id: u32, cpus: &str, gib: u64| format!("<cell id='{id}' cpus='{cpus}' memory='{gib}' unit='GiB'/>");
+    let text = format!(
+        "<domain type='kvm'><name>beside</name><memory unit='GiB'>14</memory><vcpu>20</vcpu><cpu><numa>{}{}</numa></cpu></domain>",
+        cell(0, "0-5", 5),
+        cell(1, "6-19", 9)
+    );
+    let checked = judged(&text, &machine);
+    let left = judged(&checked.cured, &machine);
+    assert_eq!(left.cured, checked.cured, "{:#?}", left.findings);
+}

@@ -87,6 +87,9 @@ pub(crate) struct Cost {
 /// What is compared of CPU time: steps of a hundredth of a CPU.
 pub(crate) const LOST_STEP: u64 = 10_000;
 
+/// What is compared of vCPUs beyond hardware threads: eighths.
+pub(crate) const STACKED_PARTS: u64 = 8;
+
 impl Cost {
     /// Whether less is lost than with `other`, whatever stays free.
     pub(crate) fn loses_less_than(&self, other: &Self) -> bool {
@@ -99,7 +102,7 @@ impl Cost {
         // The offsets keep the common fractions away from the edges of a step.
         let hundredths = |micro: u64| micro.saturating_add(3_700) / LOST_STEP;
         Self {
-            stacked: (self.stacked + 37) / 125,
+            stacked: (self.stacked + 37) * STACKED_PARTS / 1000,
             lost: hundredths(self.lost),
             apart: hundredths(self.apart),
             crowding: (self.crowding + 37_000) / 100_000,

@@ -28,7 +28,7 @@ mod memory;
 mod state;
 mod transport;
 
-pub(crate) use cost::{LOST_STEP, Lost};
+pub(crate) use cost::{LOST_STEP, Lost, STACKED_PARTS};
 pub(crate) use exact::Candidate;
 pub(crate) use homes::{Demand, Home};
 
@@ -77,10 +77,11 @@ pub(crate) fn place(host: &Host, demands: &[Demand], spread: Spread, exact_steps
     let (mut found, mut method) = problem.search(&least, 0, exact_steps);
     let threads: u64 = host.nodes.iter().map(|node| u64::from(node.threads)).sum();
     let vcpus: u64 = demands.iter().map(|demand| u64::from(demand.vcpus)).sum();
-    // Clients that pile up although there are threads enough are too large for their homes: larger homes may help.
+    // Clients that pile up more than they must are too large for their homes: larger homes may help.
+    let least_stacked = vcpus.saturating_sub(threads) * STACKED_PARTS;
     for more in [1, problem.cpu_nodes as usize - 1] {
-        let piled_up = found.best.as_ref().is_some_and(|best| best.cost.stacked > 0);
-        if piled_up && vcpus <= threads && more > 0 {
+        let piled_up = found.best.as_ref().is_some_and(|best| best.cost.stacked > least_stacked);
+        if piled_up && more > 0 {
             let (larger, by) = problem.search(&least, more, exact_steps);
             found.join(larger);
             method = if by == Method::Exact { method } else { by };

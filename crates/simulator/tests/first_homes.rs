@@ -124,7 +124,7 @@ impl Case {
         for home in homes {
             let all: f64 = home.iter().map(|(_, _, bytes)| bytes).sum();
             let memory: Vec<_> = home.iter().map(|&(node, _, bytes)| (id(node), bytes / all)).collect();
-            for &(node, vcpus, _) in home {
+            for &(node, vcpus, _) in home.iter().filter(|(_, vcpus, _)| *vcpus > 0.0) {
                 let work = CoreWork { node: id(node), llc: None, threads: 1, memory: memory.clone() };
                 groups.push(self.model.group(profile, &work, vcpus * share(node)));
             }
@@ -133,29 +133,69 @@ impl Case {
         groups.iter().zip(&rates).map(|(group, rate)| group.actors * rate).sum()
     }
 
-    /// Where the plan puts the clients.
-    fn planned(&self, plan: &Plan) -> Vec<Home> {
+    /// Where the plan puts the clients. `None` where it gives memory of one of several clients to nodes beside its vCPUs: a plan does not
+    /// say how much of it.
+    fn planned(&self, plan: &Plan) -> Option<Vec<Home>> {
         let machine = self.model.machine();
-        let clients = plan.placement.clients.iter().zip(&plan.topology.nodes);
         let index = |id: NodeId| machine.nodes.iter().position(|node| node.id == id).expect("a node");
         let home = |(client, node): (&scheduler::Client, &scheduler::VirtualNode)| {
-            let nodes: Vec<usize> = client.home.iter().map(index).collect();
-            self.home(&nodes, node.vcpus.len() as f64, node.memory.0 as f64).expect("the plan fits")
+            let has_cpus = |&id: &NodeId| !machine.usable_cpus(id).intersection(&client.cpus).is_empty();
+            let nodes: Vec<usize> = client.home.iter().filter(has_cpus).map(index).collect();
+            self.home(&nodes, node.vcpus.len() as f64, node.memory.0 as f64)
         };
-        clients.map(home).collect()
+        let homes = plan.placement.clients.iter().zip(&plan.topology.nodes).map(home).collect();
+        let parts = plan.holdings.iter().map(|(&id, part)| (index(id), f64::from(part.vcpus), part.memory.0 as f64));
+        if plan.placement.clients.len() == 1 { Some(vec![parts.collect()]) } else { homes }
     }
 
-    /// The most that any homes of as many clients reach, each on as many nodes as the plan gives it.
-    fn best(&self, plan: &Plan, profile: &Profile) -> f64 {
-        let widths: Vec<usize> = plan.placement.clients.iter().map(|client| client.home.len()).collect();
+    /// What is lost to traffic between clients, as a part of what runs. The model knows no such traffic; the planner gives it 0.06 CPUs
+    /// for a vCPU of whose VM the other clients' memory is twice as far as its own.
+    fn siblings(&self, homes: &[Home]) -> f64 {
+        let machine = self.model.machine();
+        let extra = |from: usize, to: usize| {
+            f64::from(machine.distance(machine.nodes[from].id, machine.nodes[to].id)) / 10.0 - 1.0
+        };
+        let between = |one: &Home, other: &Home| -> f64 {
+            let parts = one.iter().flat_map(|from| other.iter().map(move |to| (from, to)));
+            parts.map(|(&(from, vcpus, _), &(to, _, _))| vcpus * extra(from, to) / other.len() as f64).sum()
+        };
+        let pairs = (0..homes.len()).flat_map(|one| (0..homes.len()).map(move |other| (one, other)));
+        let all: f64 = pairs.filter(|(one, other)| one != other).map(|(i, j)| between(&homes[i], &homes[j])).sum();
+        let busy = f64::from(self.spec.vcpus) + self.held.iter().map(|&vcpus| f64::from(vcpus)).sum::<f64>() / 2.0;
+        0.06 * all / (homes.len() as f64 - 1.0).max(1.0) / busy
+    }
+
+    /// vCPUs of the VM beyond the cores of their node: they never run all at once, and no plan pays with them.
+    fn stacked(&self, homes: &[Home]) -> f64 {
+        let on = |node: usize| homes.iter().flatten().filter(|part| part.0 == node).map(|part| part.1).sum::<f64>();
+        (0..self.held.len()).map(|node| (on(node) - self.cores()).max(0.0)).sum()
+    }
+
+    /// The most that any homes of as many clients reach, each on as many nodes as the plan gives it; less what is lost to traffic
+    /// between them beyond that of `homes`, those of the plan.
+    fn best(&self, plan: &Plan, homes: &[Home], profile: &Profile) -> f64 {
+        let widths: Vec<usize> = homes.iter().map(|home| width(std::slice::from_ref(home))).collect();
         let mut best = 0.0;
-        self.extend(plan, profile, &widths, &mut Vec::new(), &mut best);
+        let own = self.siblings(homes);
+        let most = self.stacked(homes) + 0.01;
+        let reached = |homes: &[Home]| match self.stacked(homes) > most {
+            true => 0.0,
+            false => self.throughput(homes, profile) * (1.0 - (self.siblings(homes) - own)),
+        };
+        self.extend(plan, &reached, &widths, &mut Vec::new(), &mut best);
         best
     }
 
-    fn extend(&self, plan: &Plan, profile: &Profile, widths: &[usize], homes: &mut Vec<Home>, best: &mut f64) {
+    fn extend(
+        &self,
+        plan: &Plan,
+        reached: &dyn Fn(&[Home]) -> f64,
+        widths: &[usize],
+        homes: &mut Vec<Home>,
+        best: &mut f64,
+    ) {
         let Some(&width) = widths.get(homes.len()) else {
-            *best = f64::max(*best, self.throughput(homes, profile));
+            *best = f64::max(*best, reached(homes));
             return;
         };
         let shape = &plan.topology.nodes[homes.len()];
@@ -169,7 +209,7 @@ impl Case {
                 on.sum::<f64>() <= self.free[node] as f64
             });
             if fits {
-                self.extend(plan, profile, widths, homes, best);
+                self.extend(plan, reached, widths, homes, best);
             }
             homes.pop();
         }
@@ -192,9 +232,9 @@ impl Case {
     }
 }
 
-/// Nodes of all homes together.
+/// Nodes on which vCPUs of the VM run.
 fn width(homes: &[Home]) -> usize {
-    let mut nodes: Vec<usize> = homes.iter().flatten().map(|(node, _, _)| *node).collect();
+    let mut nodes: Vec<usize> = homes.iter().flatten().filter(|part| part.1 > 0.0).map(|part| part.0).collect();
     nodes.sort_unstable();
     nodes.dedup();
     nodes.len()
@@ -213,12 +253,10 @@ struct Judged {
 fn judged(seed: u64, profile: &Profile) -> Option<Judged> {
     let case = draw(seed);
     let plan = plan(case.model.machine(), &case.occupancy, &case.spec).ok()?;
-    let homes = case.planned(&plan);
+    let homes = case.planned(&plan)?;
     let reached = case.throughput(&homes, profile);
-    let loss = 1.0 - reached / case.best(&plan, profile);
-    // The model knows no traffic between clients, to which the planner gives some CPU time.
-    let most = if homes.len() > 1 { 0.04 } else { 0.01 };
-    assert!(loss <= most, "seed {seed}: {:.2} % behind the best homes", 100.0 * loss);
+    let loss = 1.0 - reached / case.best(&plan, &homes, profile);
+    assert!(loss <= 0.01, "seed {seed}: {:.2} % behind the best homes", 100.0 * loss);
     let advised = case.advised().map(|advised| {
         let other = case.throughput(&advised, profile);
         // A node with enough cores is short of free ones: numad lets the VM straddle, the plan does not.

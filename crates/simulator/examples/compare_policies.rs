@@ -18,7 +18,7 @@ fn main() {
     let rates = described.rates.expect("a machine with rates");
     let (machine, model) = (&described.machine, MachineModel::new(&described.machine, &rates).expect("a model"));
     let hours: f64 = arguments.get(1).map_or(2.0, |hours| hours.parse().expect("HOURS is a number"));
-    let seeds: u64 = arguments.get(2).map_or(3, |seeds| seeds.parse().expect("SEEDS is a number"));
+    let seeds: u64 = arguments.get(2).map_or(20, |seeds| seeds.parse().expect("SEEDS is a number"));
     println!("Modelled: {name}, {hours} h, seeds 1 to {seeds}, max-min solver");
     for (title, load) in LOADS {
         let rule = rule(machine, hours, load);

@@ -6,7 +6,8 @@
 //!
 //! **Rule.** Worth = what nearer memory and siblings win for good - the difference of the one-time costs over the payback time - what crowded
 //! CPUs take away. It must be `gain_percent` of the client's CPU time, and, where more memory moves than if the client stayed,
-//! `least_gain_cpus`; the target stays under the core cap.
+//! `least_gain_cpus`; the target stays under the core cap. A client that got several nodes because none has a core for each vCPU goes to one that
+//! has a hardware thread for each: mostly only some of its vCPUs work, and half of its memory would be remote for good.
 //!
 //! **Properties.** Threads that go to memory that lies on one node move no memory. Halves of a wide VM that each sit beside their memory stay apart
 //! unless being together is worth moving it. What somebody bound is never left (`chosen_nodes`).
@@ -121,14 +122,14 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
     let capped = core_cap(scene, to, verdict.after.1, witness);
     let worth = worth(scene, client, to, &verdict, witness);
     let soon = load::follows_soon(scene, &verdict, witness);
-    verdict.accepted = may && capped && soon && worth.is_some() && fits_cores(scene, client, to);
+    verdict.accepted = may && capped && soon && worth.is_some() && fits_threads(scene, client, to);
     verdict.worth = worth.unwrap_or(0.0);
     verdict
 }
 
-/// A client with several home nodes because no node has its cores stays there.
-fn fits_cores(scene: &Scene<'_>, client: usize, to: usize) -> bool {
-    scene.clients[client].home.len() == 1 || scene.clients[client].vcpus() <= scene.nodes[to].cores
+/// A client with several home nodes because no node has a hardware thread for each of its vCPUs stays there.
+fn fits_threads(scene: &Scene<'_>, client: usize, to: usize) -> bool {
+    scene.clients[client].home.len() == 1 || scene.clients[client].vcpus() <= scene.nodes[to].threads
 }
 
 fn core_cap(scene: &Scene<'_>, to: usize, after: f64, witness: &mut impl Witness) -> bool {

@@ -141,3 +141,18 @@ fn memory_that_is_all_on_one_node_is_never_halved() {
     assert_eq!(home(&toy, 0).as_deref(), Some("0-1"));
     assert_eq!(toy.vms[0].clients[0].memory[&NodeId(0)], Bytes::from_mib(4096));
 }
+
+#[test]
+fn a_vm_wider_than_a_nodes_cores_lives_on_one_node_while_it_works_little() {
+    // 12 vCPUs on 8 cores of two threads, memory on both nodes. On both it loses 0.30 x 3 CPUs x half of its accesses = 0.45 CPUs; on one
+    // node nothing of that, and crowding 0.20 x 3^2 / 8 = 0.225 instead of 2 x 0.20 x 1.5^2 / 8 = 0.1125: 0.34 CPUs won.
+    let with = |wants: f64| {
+        let mut toy = Toy::new("numa:2(memory=16GiB) core:8 pu:2");
+        toy.vm("db", 12, wants, None, &[(0, 2048), (1, 2048)]);
+        let decisions = toy.periods(60);
+        (binds(&decisions).len(), home(&toy, 0))
+    };
+    assert_eq!(with(3.0), (1, Some("0".to_owned())));
+    // 11 CPUs of work on 8 cores are 137 %, over the core cap: both nodes are its home.
+    assert_eq!(with(11.0), (0, Some("0-1".to_owned())));
+}

@@ -18,7 +18,8 @@ pub struct Row {
     pub rival: String,
     /// Throughput of all VMs relative to ideal (see [`Account::throughput`]), each by the CPU time that it wanted.
     pub throughput: f64,
-    /// Throughput of the VM that fared worst, over all traces.
+    /// Throughput of the VM that fared worst: of several traces the mean, since the least of all is that of one VM in one run, which any
+    /// change of any move makes another.
     pub worst: f64,
     /// Part of all lines that came from another node's memory.
     pub remote_part: f64,
@@ -93,15 +94,17 @@ pub fn compare(
 ) -> Result<Vec<Row>, SolveError> {
     let mut rows = Vec::new();
     for index in 0..all().len() {
-        let mut accounts = Vec::new();
+        let (mut accounts, mut worst) = (Vec::new(), 0.0);
         let mut name = String::new();
         for trace in traces {
             // A rival remembers: a fresh one for each trace.
             let mut rival = all().swap_remove(index);
-            accounts.extend(run(model, solver(), trace, rival.as_mut())?.accounts());
+            let of_trace = run(model, solver(), trace, rival.as_mut())?.accounts();
             rival.name().clone_into(&mut name);
+            worst += row(name.clone(), &of_trace).worst / traces.len() as f64;
+            accounts.extend(of_trace);
         }
-        rows.push(row(name, &accounts));
+        rows.push(Row { worst, ..row(name, &accounts) });
     }
     Ok(rows)
 }

@@ -176,9 +176,13 @@ impl<H: Host> Balancer<H> {
 
     /// Writes down what begins, does it, and remembers what became of it.
     fn carry_out(&mut self, decision: &Decision, before: Option<&CpuSet>) -> Outcome {
-        let result = match self.file.begin(decision, before) {
+        let followers = match &decision.action {
+            Action::Bind { vm, client, .. } => self.host.followers(vm, *client),
+            Action::MoveMemory { .. } => BTreeMap::new(),
+        };
+        let result = match self.file.begin(decision, before, &followers) {
             Ok(()) => {
-                self.saved.begin(&decision.action, before);
+                self.saved.begin(&decision.action, before, &followers);
                 self.host.carry_out(&decision.action)
             }
             Err(error) => Err(ActionError::Failed {
@@ -291,6 +295,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::Act, directory.path());
         balancer.host.bind(&vm(1), "0-1");
+        balancer.host.bind_vhost(&vm(1), "0-1");
         balancer.period().unwrap();
         for (home, cpus) in [("1", "2-3"), ("0", "0-1")] {
             let observation = balancer.host.observe().unwrap();

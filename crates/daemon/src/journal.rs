@@ -1,7 +1,9 @@
 //! The actions that a balancer has begun since its state was written: a line of JSON each, written before the action begins.
 
+use crate::record::Followers;
 use scheduler::balance::Decision;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,6 +17,9 @@ pub(crate) struct Begun {
     pub(crate) boot: String,
     /// CPUs that the client may run on before it; `None` where it binds nothing.
     pub(crate) before: Option<CpuSet>,
+    /// Threads that go along with a bind, and the CPUs that each may use before it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) followers: Followers,
     /// What, and why.
     pub(crate) decision: Decision,
 }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeSet};
 
+/// Threads that run no vCPU and go along with a client (`vhost-*`), and the CPUs that each might use before.
+pub(crate) type Followers = BTreeMap<u32, CpuSet>;
+
 /// What was done to one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientRecord {
@@ -20,6 +23,9 @@ pub struct ClientRecord {
     pub pending: Option<CpuSet>,
     /// Its home; empty as long as no bind has ended.
     pub home: NodeSet,
+    /// Threads that went along with it, by the kernel's id, and the CPUs that each might use before it first did.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub followers: BTreeMap<u32, CpuSet>,
 }
 
 /// What was done to one VM.
@@ -49,13 +55,18 @@ impl VmRecord {
     }
 
     /// Remembers that a bind begins.
-    pub(crate) fn begin(&mut self, client: ClientId, before: &CpuSet, cpus: &CpuSet) {
+    pub(crate) fn begin(&mut self, client: ClientId, before: &CpuSet, followers: &Followers, cpus: &CpuSet) {
         let pending = Some(cpus.clone());
         match self.clients.iter_mut().find(|known| known.client == client) {
-            Some(known) => known.pending = pending,
+            Some(known) => {
+                known.pending = pending;
+                for (thread, before) in followers {
+                    known.followers.entry(*thread).or_insert_with(|| before.clone());
+                }
+            }
             None => {
-                let (before, set) = (before.clone(), before.clone());
-                self.clients.push(ClientRecord { client, before, set, pending, home: NodeSet::new() });
+                let (before, set, followers) = (before.clone(), before.clone(), followers.clone());
+                self.clients.push(ClientRecord { client, before, set, pending, home: NodeSet::new(), followers });
             }
         }
     }

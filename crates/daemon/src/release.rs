@@ -6,7 +6,8 @@
 //!
 //! **Rule.** What is to be undone is known from the state and its journal (`saved`): CPUs before,
 //! CPUs set, CPUs being set. Threads that have one of these are given what they had before. A
-//! client with a thread that has anything else is somebody's choice.
+//! client with a thread that has anything else is somebody's choice. A thread that went along with
+//! the client (`vhost-*`) is judged by itself, and gets back what it had itself.
 //!
 //! **Properties.** Killed at any moment, all is undone. Undoing twice changes nothing. What failed
 //! stays known, so that the next release tries again. Memory stays where it is: it has no "before"
@@ -89,19 +90,52 @@ impl<H: Host> Balancer<H> {
     fn release_client(&mut self, vm: &VmKey, record: &ClientRecord, observation: &Observation) -> Option<Released> {
         let (vm, client) = (vm.clone(), record.client);
         let seen = seen(observation, &vm, client)?;
-        let now = seen.cpus.clone();
-        match standing(record, seen, observation) {
-            Standing::AsBefore => return None,
-            Standing::Foreign => return Some(Released::Changed { vm, client, set: record.set.clone(), now }),
-            Standing::Ours => {}
+        let of_vcpus = match standing(record, seen, observation) {
+            Standing::AsBefore => None,
+            Standing::Foreign => {
+                Some(Released::Changed { vm: vm.clone(), client, set: record.set.clone(), now: seen.cpus.clone() })
+            }
+            Standing::Ours => Some(self.release_vcpus(&vm, record)),
+        };
+        match self.release_followers(&vm, record, observation) {
+            Ok(0) => of_vcpus,
+            Ok(_) => of_vcpus.or(Some(Released::Undone { vm, client, to: record.before.clone(), because: None })),
+            Err(error) => Some(Released::Failed { vm, client, error }),
         }
-        let to = record.before.clone();
+    }
+
+    fn release_vcpus(&mut self, vm: &VmKey, record: &ClientRecord) -> Released {
+        let (vm, client, to) = (vm.clone(), record.client, record.before.clone());
         // It had this affinity before, whatever its memory may do.
         let action = Action::Bind { vm: vm.clone(), client, home: NodeSet::new(), cpus: to.clone() };
-        Some(match self.host.carry_out(&action) {
+        match self.host.carry_out(&action) {
             Ok(done) => Released::Undone { vm, client, to, because: done.because },
             Err(error) => Released::Failed { vm, client, error },
-        })
+        }
+    }
+
+    /// Gives the threads that went along with a client what each might use before, unless somebody else has changed it since; how many.
+    fn release_followers(
+        &mut self,
+        vm: &VmKey,
+        record: &ClientRecord,
+        observation: &Observation,
+    ) -> Result<usize, ActionError> {
+        if record.followers.is_empty() {
+            return Ok(0);
+        }
+        let now = self.host.followers(vm, record.client);
+        let online = online(observation);
+        let mut given_back = 0;
+        for (&thread, before) in &record.followers {
+            let Some(cpus) = now.get(&thread).filter(|cpus| !same(cpus, before, &online)) else { continue };
+            let set = |set: &CpuSet| same(cpus, set, &online) || same(cpus, &set.intersection(before), &online);
+            if set(&record.set) || record.pending.as_ref().is_some_and(set) {
+                self.host.give_back(vm, record.client, thread, before)?;
+                given_back += 1;
+            }
+        }
+        Ok(given_back)
     }
 }
 
@@ -115,12 +149,20 @@ enum Standing {
     Foreign,
 }
 
+fn online(observation: &Observation) -> CpuSet {
+    observation.nodes.values().flat_map(|node| node.cpus.iter()).collect()
+}
+
+/// The kernel leaves out CPUs that are offline.
+fn same(one: &CpuSet, other: &CpuSet, online: &CpuSet) -> bool {
+    one.intersection(online) == other.intersection(online)
+}
+
 /// A balancer that is killed within a bind leaves some threads bound and others not: each thread is looked at, where they are known
 /// one by one.
 fn standing(record: &ClientRecord, seen: &ClientObservation, observation: &Observation) -> Standing {
-    // The kernel leaves out CPUs that are offline.
-    let online: CpuSet = observation.nodes.values().flat_map(|node| node.cpus.iter()).collect();
-    let same = |one: &CpuSet, other: &CpuSet| one.intersection(&online) == other.intersection(&online);
+    let online = online(observation);
+    let same = |one: &CpuSet, other: &CpuSet| same(one, other, &online);
     let ours = || [Some(&record.before), Some(&record.set), record.pending.as_ref()].into_iter().flatten();
     if seen.vcpu_cpus.len() == seen.vcpus as usize {
         let each = |is: &dyn Fn(&CpuSet) -> bool| seen.vcpu_cpus.values().all(is);
@@ -182,7 +224,7 @@ mod tests {
 
     #[test]
     fn killed_at_any_step_all_is_undone() {
-        // Two adoptions and four binds of three steps each, and one move of memory: 2 x 3 + 4 x 3 + 1.
+        // Two adoptions and four binds of four steps each, and one move of memory: 2 x 4 + 4 x 4 + 1.
         let mut kills = 0;
         for steps in 0.. {
             let directory = tempfile::tempdir().unwrap();
@@ -190,15 +232,54 @@ mod tests {
             kills += 1;
             let mut second = balancer(host, Mode::Act, directory.path());
             second.release().unwrap();
-            for (number, cpus) in [(1, "0-3"), (2, "0-3"), (3, "0-1")] {
-                let seen = second.host.observe().unwrap();
-                let client = &seen.vms.iter().find(|seen| seen.vm == vm(number)).unwrap().clients[0];
-                let whole = client.vcpu_cpus.values().all(|of_thread| of_thread.to_string() == cpus);
-                assert!(whole, "killed after {steps} steps: VM {number} has {:?}", client.vcpu_cpus);
-            }
+            assert_all_is_as_before(&mut second.host, &format!("killed after {steps} steps"));
             assert_eq!(second.release().unwrap(), [], "killed after {steps} steps");
         }
-        assert_eq!(kills, 19);
+        assert_eq!(kills, 25);
+    }
+
+    fn assert_all_is_as_before(host: &mut ScriptedHost, when: &str) {
+        for (number, cpus) in [(1, "0-3"), (2, "0-3"), (3, "0-1")] {
+            let seen = host.observe().unwrap();
+            let client = &seen.vms.iter().find(|seen| seen.vm == vm(number)).unwrap().clients[0];
+            let whole = client.vcpu_cpus.values().all(|of_thread| of_thread.to_string() == cpus);
+            assert!(whole, "{when}: VM {number} has {:?}", client.vcpu_cpus);
+            // Its vhost thread had other CPUs than its vCPUs.
+            assert_eq!(host.vhost_of(&vm(number)).to_string(), "1-2", "{when}: the vhost thread of VM {number}");
+        }
+    }
+
+    #[test]
+    fn a_release_that_is_killed_at_any_step_is_ended_by_the_next() {
+        let mut kills = 0;
+        for steps in 0.. {
+            let directory = tempfile::tempdir().unwrap();
+            let mut host = killed_after(24, directory.path()).unwrap();
+            host.steps_left = Some(steps);
+            let mut second = balancer(host, Mode::Act, directory.path());
+            let ended = catch_unwind(AssertUnwindSafe(|| second.release().unwrap())).is_ok();
+            second.host.steps_left = None;
+            let mut third = balancer(second.host, Mode::Act, directory.path());
+            third.release().unwrap();
+            assert_all_is_as_before(&mut third.host, &format!("release killed after {steps} steps"));
+            if ended {
+                break;
+            }
+            kills += 1;
+        }
+        // Three clients of three steps each, and their vhost threads.
+        assert_eq!(kills, 12);
+    }
+
+    #[test]
+    fn a_vhost_thread_that_somebody_else_has_bound_since_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::Act, directory.path());
+        balancer.period().unwrap();
+        assert_eq!(balancer.host.vhost_of(&vm(1)).to_string(), "0-1");
+        balancer.host.bind_vhost(&vm(1), "3");
+        assert!(matches!(&balancer.release().unwrap()[..], [Released::Undone { .. }]));
+        assert_eq!(balancer.host.vhost_of(&vm(1)).to_string(), "3");
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! have 0-3 now, and that this is being done. `--release` finds some threads on 0-3, or all, or none, and gives 0-7 to all of them.
 
 use crate::journal::{self, Begun};
+use crate::record::Followers;
 use crate::{DaemonError, PolicyFile, VmRecord};
 use scheduler::balance::{BalanceState, Decision};
 use scheduler::{Action, Observation};
@@ -70,9 +71,9 @@ impl Saved {
     }
 
     /// Remembers that an action begins: what will be to undo.
-    pub(crate) fn begin(&mut self, action: &Action, before: Option<&CpuSet>) {
+    pub(crate) fn begin(&mut self, action: &Action, before: Option<&CpuSet>, followers: &Followers) {
         if let (Action::Bind { vm, client, cpus, .. }, Some(before)) = (action, before) {
-            self.record_of(vm).begin(*client, before, cpus);
+            self.record_of(vm).begin(*client, before, followers, cpus);
         }
     }
 
@@ -165,12 +166,18 @@ impl SavedFile {
         modified(&self.path).max(modified(&self.journal()))
     }
 
-    /// Writes down that an action begins. `before`: CPUs that its client may run on now.
+    /// Writes down that an action begins. `before`: CPUs that its client may run on now; `followers`: threads that go along, with theirs.
     ///
     /// # Errors
     /// The journal cannot be written; the action must not begin.
-    pub(crate) fn begin(&self, decision: &Decision, before: Option<&CpuSet>) -> Result<(), DaemonError> {
-        let line = Begun { boot: self.boot.clone(), before: before.cloned(), decision: decision.clone() };
+    pub(crate) fn begin(
+        &self,
+        decision: &Decision,
+        before: Option<&CpuSet>,
+        followers: &Followers,
+    ) -> Result<(), DaemonError> {
+        let (boot, before, followers) = (self.boot.clone(), before.cloned(), followers.clone());
+        let line = Begun { boot, before, followers, decision: decision.clone() };
         journal::append(&self.journal(), &line)
             .map_err(|error| DaemonError::file(self.journal(), "write down what is to be undone", error))
     }
@@ -182,8 +189,8 @@ impl SavedFile {
             return saved;
         }
         let mut saved = saved.unwrap_or_else(|| self.fresh());
-        for Begun { before, decision, .. } in begun {
-            saved.begin(&decision.action, before.as_ref());
+        for Begun { before, followers, decision, .. } in begun {
+            saved.begin(&decision.action, before.as_ref(), &followers);
         }
         Some(saved)
     }
@@ -296,7 +303,7 @@ mod tests {
         let file = file(directory.path());
         let before: CpuSet = "0-3".parse().unwrap();
         let first = bind(vm(1), "0", "0-1");
-        file.begin(&first, Some(&before)).unwrap();
+        file.begin(&first, Some(&before), &Followers::new()).unwrap();
         // Killed now: there is no state at all, and what is to be undone is known.
         let Restored::Memory(saved) = file.restore().unwrap() else { panic!() };
         assert_eq!((saved.vms.len(), saved.vms[0].clients[0].before.to_string()), (1, "0-3".into()));
@@ -304,7 +311,7 @@ mod tests {
         file.save(&saved).unwrap();
         assert_eq!(file.doing(), None, "the state says it now");
         let second = bind(vm(1), "1", "2-3");
-        file.begin(&second, Some(&"0-1".parse().unwrap())).unwrap();
+        file.begin(&second, Some(&"0-1".parse().unwrap()), &Followers::new()).unwrap();
         let journal = std::fs::read(file.journal()).unwrap();
         let twice = file.peek().unwrap();
         // What it had at the very first counts, not what it had before the second bind.

@@ -33,12 +33,13 @@ pub(crate) fn bind(vm: VmKey, home: &str, cpus: &str) -> Decision {
     }
 }
 
-/// CPUs 0-3, on two nodes of two or on one. Each VM has two vCPUs, whose threads are bound one after the other.
+/// CPUs 0-3, on two nodes of two or on one. Each VM has two vCPUs and a vhost thread, which are bound one after the other.
 #[derive(Debug)]
 pub(crate) struct ScriptedHost {
     machine: Machine,
     now: Moment,
     bound: BTreeMap<(VmKey, u32), CpuSet>,
+    vhosts: BTreeMap<VmKey, CpuSet>,
     /// The VMs that run now.
     pub(crate) vms: Vec<VmKey>,
     /// Whether every action fails for want of a capability.
@@ -48,6 +49,9 @@ pub(crate) struct ScriptedHost {
     /// Steps until the process is killed: a step begins an action, binds one thread, or ends the action.
     pub(crate) steps_left: Option<u32>,
 }
+
+/// Ids of vhost threads are those of their VMs' processes and this.
+const VHOST: u32 = 1000;
 
 /// How a scripted kill ends the work: as a panic that the test catches.
 pub(crate) struct Killed;
@@ -66,6 +70,7 @@ impl ScriptedHost {
             machine: read::from_synthetic(synthetic).unwrap(),
             now: Moment(0),
             bound: BTreeMap::new(),
+            vhosts: BTreeMap::new(),
             vms: vms.to_vec(),
             refuses: false,
             carried_out: Vec::new(),
@@ -101,6 +106,16 @@ impl ScriptedHost {
     /// The same for one thread.
     pub(crate) fn bind_thread(&mut self, vm: &VmKey, vcpu: u32, cpus: &str) {
         self.bound.insert((vm.clone(), vcpu), cpus.parse().unwrap());
+    }
+
+    /// Where a VM's vhost thread may run.
+    pub(crate) fn vhost_of(&self, vm: &VmKey) -> CpuSet {
+        self.vhosts.get(vm).cloned().unwrap_or_else(|| "1-2".parse().unwrap())
+    }
+
+    /// What another program does with it.
+    pub(crate) fn bind_vhost(&mut self, vm: &VmKey, cpus: &str) {
+        self.vhosts.insert(vm.clone(), cpus.parse().unwrap());
     }
 
     fn seen(&self, vm: &VmKey) -> VmObservation {
@@ -156,12 +171,27 @@ impl Act for ScriptedHost {
                 needs: "CAP_SYS_NICE".into(),
             });
         }
-        if let Action::Bind { vm, cpus, .. } = action {
+        if let Action::Bind { vm, cpus, home, .. } = action {
             for vcpu in 0..2 {
                 self.bound.insert((vm.clone(), vcpu), cpus.clone());
                 self.step();
             }
+            if !home.is_empty() {
+                self.vhosts.insert(vm.clone(), cpus.clone());
+                self.step();
+            }
         }
         Ok(Done::default())
+    }
+
+    fn followers(&mut self, vm: &VmKey, _client: ClientId) -> BTreeMap<u32, CpuSet> {
+        BTreeMap::from([(VHOST + vm.pid, self.vhost_of(vm))])
+    }
+
+    fn give_back(&mut self, vm: &VmKey, _client: ClientId, thread_id: u32, cpus: &CpuSet) -> Result<(), ActionError> {
+        assert_eq!(thread_id, VHOST + vm.pid);
+        self.vhosts.insert(vm.clone(), cpus.clone());
+        self.step();
+        Ok(())
     }
 }

@@ -2,13 +2,15 @@
 
 use crate::{ClientId, Moment, Observation, VmKey};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 
 /// A change of one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
-    /// Lets the client's vCPU threads run on these CPUs only: all CPUs of its home.
+    /// Lets the client's vCPU threads run on these CPUs only: all CPUs of its home. Its followers ([`Act::followers`]) go along to a home;
+    /// they stay where they are when the client gets back what it had.
     Bind {
         /// The VM.
         vm: VmKey,
@@ -138,6 +140,21 @@ pub trait Act {
     /// # Errors
     /// It could not, and nothing is half-done.
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError>;
+
+    /// Threads that run no vCPU and go along with a bind of this client (`vhost-*`), each with the CPUs that it may use now. A host that
+    /// knows of none has none.
+    fn followers(&mut self, _vm: &VmKey, _client: ClientId) -> BTreeMap<u32, CpuSet> {
+        BTreeMap::new()
+    }
+
+    /// Lets one of the [`followers`](Self::followers) of a client use these CPUs: what it might use before it went along.
+    ///
+    /// # Errors
+    /// It could not, or there is no such thread.
+    fn give_back(&mut self, vm: &VmKey, _client: ClientId, thread_id: u32, cpus: &CpuSet) -> Result<(), ActionError> {
+        let (vm, operation) = (vm.name.clone(), format!("give thread {thread_id} back CPUs {cpus}"));
+        Err(ActionError::Failed { vm, operation, reason: "no such thread goes along with it".to_owned() })
+    }
 
     /// Confines the cgroup that a VM has for itself to the memory of these nodes, so that the kernel rebinds the policy of its memory
     /// ([`rebound`](crate::rebound)). Never widens. A host that cannot does nothing.

@@ -175,3 +175,28 @@ homenode balance --release >/tmp/said 2>&1
 affinities one two three four
 check "all is undone at the end" '^ +8 Cpus_allowed_list:[[:space:]]+0-7$'
 for name in one two three four; do kill "$(cat /tmp/$name.pid)"; done
+
+# A thread of the kernel that moves a VM's packets goes along, and gets back what it had itself.
+if [ -e /dev/vhost-net ] && [ -e /dev/net/tun ]; then
+    qemu-system-x86_64 -S -accel kvm -cpu host -machine q35,memory-backend=m -m 64 -smp 2 \
+        -object memory-backend-ram,id=m,size=64M,prealloc=on,host-nodes=1,policy=preferred \
+        -netdev tap,id=n,script=no,downscript=no,vhost=on -device virtio-net-pci,netdev=n,romfile= \
+        -display none -nodefaults -no-user-config -name packets,debug-threads=on -daemonize -pidfile /tmp/packets.pid
+    packets=$(cat /tmp/packets.pid)
+    vhost=$(grep -l "^vhost-$packets$" /proc/[0-9]*/comm "/proc/$packets/task"/*/comm 2>/dev/null | head -n 1)
+    vhost=${vhost%/comm}
+    taskset -p f0 "${vhost##*/}" >/dev/null
+    homenode balance --once >/tmp/said 2>&1
+    cat /tmp/said
+    grep Cpus_allowed_list "$vhost/status" >/tmp/said
+    check "a vhost thread goes along with its VM" '^Cpus_allowed_list:[[:space:]]+2-3$'
+    homenode balance --release >/tmp/said 2>&1
+    cat /tmp/said
+    grep Cpus_allowed_list "$vhost/status" >/tmp/said
+    check "released, a vhost thread has its own old CPUs, not those of the vCPUs" '^Cpus_allowed_list:[[:space:]]+4-7$'
+    affinities packets
+    check "and the vCPUs have theirs" '^ +2 Cpus_allowed_list:[[:space:]]+0-7$'
+    kill "$packets"
+else
+    echo "SKIPPED a vhost thread that goes along: this kernel came without vhost_net or tun"
+fi

@@ -1,11 +1,12 @@
 //! Binding a client's vCPUs: through the program that manages the VM where there is one, else directly. The threads of the kernel that move its
-//! packets (vhost) follow.
+//! packets (vhost) go along to a home, and get back what they had themselves.
 
 use super::act::Actor;
 use crate::binding::{self, Bound};
 use crate::capabilities::NEEDS_NICE;
 use crate::vm::vhost;
 use scheduler::{ActionError, ClientId, Done};
+use std::collections::BTreeMap;
 use std::io;
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
@@ -25,14 +26,34 @@ impl Actor<'_> {
             return Err(self.failed(operation(), reason));
         }
         let mut done = self.bind_vcpus(client, cpus)?;
-        let vm = &self.tracked.vm;
-        if vm.vhost_client == Some(client) {
-            let stays = |&thread: &u32| binding::bind_any(thread, cpus).is_err();
-            let left = vhost::threads(self.root, vm).iter().filter(|thread| stays(thread)).count();
+        if !home.is_empty() {
+            let stays = |thread: &&u32| binding::bind_any(**thread, cpus).is_err();
+            let left = self.vhosts(client).iter().filter(stays).count();
             let said = (left > 0).then(|| format!("{left} vhost threads stay where they were"));
             done.because = done.because.into_iter().chain(said).reduce(|one, other| format!("{one}; {other}"));
         }
         Ok(done)
+    }
+
+    /// Threads of the kernel that move packets for this client, each with the CPUs that it may use now.
+    pub(super) fn followers(&self, client: ClientId) -> BTreeMap<u32, CpuSet> {
+        let now = |thread: u32| Some((thread, crate::sys::affinity(thread).ok()?));
+        self.vhosts(client).into_iter().filter_map(now).collect()
+    }
+
+    /// Lets one of them use these CPUs.
+    pub(super) fn give_back(&self, client: ClientId, thread: u32, cpus: &CpuSet) -> Result<(), ActionError> {
+        let operation = || format!("give thread {thread} back CPUs {cpus}");
+        // The number of a thread that ended may already be another process's.
+        if !self.vhosts(client).contains(&thread) {
+            return Err(self.failed(operation(), "no such thread moves its packets"));
+        }
+        binding::bind_any(thread, cpus).map_err(|error| self.not_bound(operation(), &error, None))
+    }
+
+    fn vhosts(&self, client: ClientId) -> Vec<u32> {
+        let vm = &self.tracked.vm;
+        if vm.vhost_client == Some(client) { vhost::threads(self.root, vm) } else { Vec::new() }
     }
 
     fn bind_vcpus(&self, client: ClientId, cpus: &CpuSet) -> Result<Done, ActionError> {

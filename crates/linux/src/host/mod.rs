@@ -22,7 +22,8 @@ pub use mobility::part_of_a_node;
 pub use monitor::{AskMonitor, PluggedMemory};
 use scan::{Newcomers, Scan};
 use scheduler::{
-    Act, Action, ActionError, Done, Moment, NodeObservation, Observation, Observe, ObserveError, VmKey, VmObservation,
+    Act, Action, ActionError, ClientId, Done, Moment, NodeObservation, Observation, Observe, ObserveError, VmKey,
+    VmObservation,
 };
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -380,6 +381,14 @@ impl Act for LinuxHost {
                 actor.move_memory(*client, *from, *to, *at_most, pace)
             }
         }
+    }
+
+    fn followers(&mut self, vm: &VmKey, client: ClientId) -> BTreeMap<u32, CpuSet> {
+        self.actor(vm).map(|(actor, _)| actor.followers(client)).unwrap_or_default()
+    }
+
+    fn give_back(&mut self, vm: &VmKey, client: ClientId, thread_id: u32, cpus: &CpuSet) -> Result<(), ActionError> {
+        self.actor(vm)?.0.give_back(client, thread_id, cpus)
     }
 
     fn confine(&mut self, vm: &VmKey, nodes: &NodeSet) -> Result<Done, ActionError> {

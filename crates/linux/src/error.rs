@@ -1,6 +1,6 @@
 //! What can go wrong when the host is asked something.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// A question to the host that it did not answer.
@@ -65,6 +65,11 @@ impl LinuxError {
 
 /// The text of a file of `/proc` or `/sys`. Bytes that are not UTF-8 are replaced.
 pub(crate) fn read_text(path: &Path) -> Result<String, LinuxError> {
-    let bytes = std::fs::read(path).map_err(|source| LinuxError::Read { path: path.to_owned(), source })?;
+    let mut bytes = Vec::with_capacity(ONE_READ);
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+    read.map_err(|source| LinuxError::Read { path: path.to_owned(), source })?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
+
+/// Most files of `/proc` are shorter, and read at once: the kernel gives them no length, so that a reader without room would begin with 32 bytes.
+const ONE_READ: usize = 4096;

@@ -50,13 +50,16 @@ pub(super) fn of_nodes(
 }
 
 /// [`Node::free`](crate::Node::free) of each node as it is now, for a machine that was read from `root`; nothing for a node where it is
-/// not known. This reads a file a node and `/proc/meminfo`.
+/// not known. This reads a file a node and, where one node has all memory, `/proc/meminfo`.
 pub fn free_memory(root: &Path, machine: &Machine) -> BTreeMap<NodeId, Bytes> {
     let tree = Tree::in_directory(root.to_owned());
     let unknown = || NodeMemory { total: None, free: None, huge_pages: Vec::new() };
     let mut memory: Vec<NodeMemory> =
         machine.nodes.iter().map(|node| of_node(&tree, node.id).unwrap_or_else(|_| unknown())).collect();
-    reconcile(&mut memory, whole_machine(&tree).ok().flatten().as_ref(), &mut Vec::new());
+    // Of several nodes with memory the sum would only be compared.
+    if memory.iter().filter(|node| has_memory(node)).count() <= 1 {
+        reconcile(&mut memory, whole_machine(&tree).ok().flatten().as_ref(), &mut Vec::new());
+    }
     let of_gpu = |node: &Node| matches!(node.memory_kind, MemoryKind::Gpu { .. });
     let nodes = machine.nodes.iter().zip(memory).filter(|(node, _)| !of_gpu(node));
     nodes.filter_map(|(node, memory)| Some((node.id, memory.free?))).collect()
@@ -101,6 +104,10 @@ fn whole_machine(tree: &Tree) -> Result<Option<WholeMachine>, ReadError> {
     Ok(amount("MemTotal").map(|total| WholeMachine { total, available: amount("MemAvailable") }))
 }
 
+fn has_memory(node: &NodeMemory) -> bool {
+    node.total.is_some_and(|total| total > Bytes(0))
+}
+
 /// Where all memory is on one node, `/proc/meminfo` is the better source: node files miss memory that was added by a
 /// balloon, and `MemAvailable` knows the watermarks. Where several nodes have memory it can only be compared.
 fn reconcile(memory: &mut [NodeMemory], whole: Option<&WholeMachine>, notes: &mut Vec<String>) {
@@ -111,8 +118,7 @@ fn reconcile(memory: &mut [NodeMemory], whole: Option<&WholeMachine>, notes: &mu
     let sum: Bytes = memory.iter().filter_map(|node| node.total).sum();
     // Pages that the kernel reserves at boot make them differ by a little.
     let differ = sum.0.abs_diff(whole.total.0) > whole.total.0 / 50;
-    let has_memory = |node: &NodeMemory| node.total.is_some_and(|total| total > Bytes(0));
-    if memory.iter().filter(|&node| has_memory(node)).count() > 1 {
+    if memory.iter().filter(|node| has_memory(node)).count() > 1 {
         if differ {
             notes.push(format!(
                 "The nodes' memory adds up to {sum}, and /proc/meminfo says {}: memory was added or taken at run time. Free memory per node may be off by as much.",

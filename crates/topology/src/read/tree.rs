@@ -16,6 +16,9 @@ pub(super) type Files = BTreeMap<String, Option<String>>;
 /// The most of one file that is looked at. The longest that is read, a list of CPUs, stays under 64 KiB.
 pub(super) const LONGEST_FILE: u64 = 1 << 20;
 
+/// Most files are shorter, and read at once: the kernel gives them no length, so that a reader without room would begin with 32 bytes.
+const ONE_READ: usize = 4096;
+
 enum Source {
     /// A directory that holds `sys` and `proc`.
     Root(PathBuf),
@@ -80,7 +83,7 @@ impl Tree {
         if let Source::Captured(files) = &self.source {
             return files.get(path)?.clone();
         }
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(ONE_READ);
         fs::File::open(self.path_of(path)?).ok()?.take(most).read_to_end(&mut bytes).ok()?;
         // Some captures pad each file with zeros.
         Some(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())

@@ -1,6 +1,20 @@
 //! What a host shows of its VMs at one moment: the one form in which every source gives it (this host, another host's libvirt, a
 //! modelled host, a recording), and all that the balancer, the judge and the views know. A figure that nobody could read is `None`,
 //! never zero.
+//!
+//! Of all types that mean a VM this is the one that everybody shares. The others, each with its own meaning:
+//!
+//! | type | a VM as |
+//! |---|---|
+//! | [`VmSpec`](crate::VmSpec), [`Plan`](crate::Plan) | its owner asks for it; what it gets |
+//! | [`VmKey`], [`VmObservation`] | which one; what its host shows of it |
+//! | `vm::qemu::CommandLine` | QEMU was told to make it |
+//! | `linux::vm::RunningVm` | the process that runs it: threads, address space, who started it |
+//! | `qemu::AttachedVm`, `qemu::BackgroundVm` | homenode started it, and stays with it or wrote it down |
+//! | `stacks::domain::Domain`, `libvirt::ListedDomain`, `libvirt::remote::RemoteDomain` | libvirt defines, lists, runs it |
+//! | `judge::ShapedVm` | what is judged: defined or running, whoever shaped it |
+//! | `simulator::host::VmShape` | it runs on a modelled host |
+//! | `daemon::VmRecord`, [`VmMemory`](crate::balance::VmMemory) | what a balancer did to it, and remembers of it |
 
 use crate::examination::{HostSettings, OtherThread, VmLimits};
 use crate::{NodeUse, home};

@@ -1,5 +1,5 @@
-//! Keeping VMs at home: ESXi's NUMA rebalancing with its published weaknesses mended. `step(state,
-//! observation) -> decisions`.
+//! Keeping VMs at home: ESXi's NUMA rebalancing with its published weaknesses mended.
+//! `step(state, observation) -> decisions`.
 //!
 //! **Problem.** VMs come, go, and change what they need. Each wants its CPUs and its memory on one
 //! node, or on as few as hold it, beside others that want the same; and every change of home costs

@@ -3,13 +3,15 @@
 use crate::args_source::SourceArguments;
 use anyhow::bail;
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use daemon::{DaemonError, SavedFile};
 use std::path::PathBuf;
 
 /// Where the balancer keeps its memory.
 #[derive(Args, Clone)]
 pub(crate) struct StateArguments {
     /// The balancer's state [default: balance.json in the runtime directory; looking also finds that of the system's service]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(state_file))]
     pub(crate) state: Option<PathBuf>,
 }
 
@@ -63,7 +65,7 @@ pub(crate) struct TopArguments {
     #[arg(long, conflicts_with_all = ["once", "json"])]
     pub(crate) batch: bool,
     /// With --batch: so many looks, then end
-    #[arg(long, value_name = "N", requires = "batch")]
+    #[arg(long, value_name = "N", requires = "batch", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) source: SourceArguments,
@@ -112,6 +114,10 @@ pub(crate) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn state_file(path: PathBuf) -> Result<PathBuf, DaemonError> {
+    SavedFile::check(&path).map(|()| path)
 }
 
 fn interval(text: &str) -> anyhow::Result<f64> {

@@ -134,6 +134,24 @@ fn a_state_in_the_wrong_place_is_bad_input() {
     assert!(complained.contains("/dev/null/x: cannot be made"), "{complained}");
 }
 
+/// `--release` renamed such a file and said that there was nothing to release; `top` looked as if no balancer had ever run.
+#[test]
+fn a_state_that_is_somebody_elses_is_bad_input_and_left_alone() {
+    let place = Place::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    let other = directory.path().join("notes.txt");
+    std::fs::write(&other, "not a state").expect("a file");
+    let file = other.to_str().expect("a path");
+    for command in [["balance", "--release"], ["balance", "--once"], ["top", "--once"], ["doctor", "--json"]] {
+        let (code, _, complained) = said_in(&place.runtime(), &[&command[..], &["--state", file]].concat());
+        assert_eq!(code, Some(2), "{command:?}: {complained}");
+        assert!(complained.contains("notes.txt: not a balancer's state"), "{command:?}: {complained}");
+    }
+    let names: Vec<_> =
+        std::fs::read_dir(&directory).expect("the directory").map(|entry| entry.expect("a file").path()).collect();
+    assert_eq!((names, std::fs::read_to_string(&other).expect("kept")), (vec![other], "not a state".to_owned()));
+}
+
 #[test]
 fn a_killed_balancer_goes_on_and_a_bad_state_is_kept_and_told() {
     let place = Place::new();

@@ -27,6 +27,9 @@ pub enum DaemonError {
         /// Its process; `None` where its lock file does not say.
         pid: Option<u32>,
     },
+    /// A file that was named for a balancer's state is somebody else's.
+    #[error("{}: not a balancer's state; name a file that a balancer wrote, or one that is not there yet", .0.display())]
+    NotAState(PathBuf),
     /// Nothing at all can be read of the host.
     #[error(transparent)]
     Observe(#[from] ObserveError),

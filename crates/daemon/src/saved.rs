@@ -141,6 +141,22 @@ impl SavedFile {
         &self.path
     }
 
+    /// Whether a balancer may use the file: it is not there, or empty, or begins as a state does.
+    ///
+    /// # Errors
+    /// It cannot be read, or is somebody else's: that one is never renamed nor written over.
+    pub fn check(path: &Path) -> Result<(), DaemonError> {
+        let bytes = match topology::input::bytes(path, topology::input::LONGEST_FILE) {
+            // What its directory is comes out when it is made.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(());
+            }
+            read => read.map_err(|error| DaemonError::file(path, "read the balancer's state", error))?,
+        };
+        let is_own = bytes.is_empty() || bytes.starts_with(b"{\"version\":");
+        if is_own { Ok(()) } else { Err(DaemonError::NotAState(path.to_owned())) }
+    }
+
     /// An empty memory for this boot.
     pub fn fresh(&self) -> Saved {
         Saved::new(&self.boot)

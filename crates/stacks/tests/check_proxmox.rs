@@ -170,3 +170,45 @@ fn a_vm_without_room_or_of_another_stack_is_told_so() {
     let refused = domain.proxmox_numa_lines(&machine(), &Occupancy::default()).expect_err("no configuration");
     assert!(refused.to_string().starts_with("right.xml: is no Proxmox VE configuration"), "{refused}");
 }
+
+/// Node 1 of three is full, and the VM has one vCPU and more memory than a node: its home is nodes 0 and 2.
+#[test]
+fn a_home_with_a_gap_is_not_handed_to_proxmox() {
+    let machine = read::from_synthetic("pack:3 [numa(memory=16GiB)] core:4 pu:1").expect("a machine");
+    let taken = NodeUse { vcpus: 0, memory: Bytes(16 << 30), resident: Bytes(0) };
+    let others = Occupancy { nodes: BTreeMap::from([(NodeId(1), taken)]), ..Occupancy::default() };
+    let of = |text: &str| Definition::read(text.to_owned(), "101.conf".to_owned()).expect("a configuration");
+    let text = "cores: 1\nmemory: 20480\nname: db\nsockets: 1\n";
+    let printed = of(text).proxmox_numa_lines(&machine, &others).expect("lines");
+    assert!(printed.contains("\nnuma0: cpus=0,memory=20480\n") && !printed.contains("hostnodes"), "{printed}");
+    assert!(printed.contains("# WARNING: the home 0,2 of virtual node 0 has a gap"), "{printed}");
+    let found = of(text).check(&machine, &others).expect("findings");
+    let cure = &found.iter().find(|finding| finding.what == "floats").expect("it floats").cure;
+    assert!(cure.commands[0].contains("--numa0 'cpus=0,memory=20480'"), "{cure:?}");
+    assert!(cure.advice.contains("has a gap") && cure.advice.contains("homenode balance"), "{cure:?}");
+    // Proxmox starts no VM of huge pages whose virtual nodes name no host nodes: that line stays as it is.
+    let huge = of(&format!("{text}hugepages: 2\n")).proxmox_numa_lines(&machine, &others).expect("lines");
+    assert!(!huge.contains("\nnuma0: "), "{huge}");
+}
+
+/// One vCPU and 32 GiB on nodes of 24 GiB: the vCPU lives on node 0, and what that cannot hold lies on node 1. The kernel fills the nodes of a
+/// bind policy from the nearest on, so that both lines together are what `homenode plan` says of such a VM.
+#[test]
+fn memory_beyond_a_node_is_bound_as_the_planner_places_it() {
+    let printed = numa_lines("cores: 1\nmemory: 32768\nname: db\nsockets: 1\n");
+    assert!(printed.contains("\nnuma0: cpus=0,hostnodes=0-1,memory=32768,policy=bind\n"), "{printed}");
+    assert!(printed.contains("\naffinity: 0-3,8-11\n"), "{printed}");
+    let spec =
+        scheduler::VmSpec::from_toml("name = \"db\"\nvcpus = 1\nmemory = \"32 GiB\"\n", "vm.toml").expect("a spec");
+    let plan = scheduler::plan(&machine(), &Occupancy::default(), &spec).expect("a plan");
+    let client = &plan.placement.clients[0];
+    assert_eq!((client.home.to_string(), client.cpus.to_string()), ("0-1".to_owned(), "0-3,8-11".to_owned()));
+    assert_eq!(client.memory_policy, scheduler::MemoryPolicy::Bind);
+}
+
+#[test]
+fn a_vm_that_does_not_fit_is_no_bad_input() {
+    let too_large = Definition::read("cores: 4\nmemory: 98304\n".to_owned(), "101.conf".to_owned()).expect("one");
+    let error = too_large.proxmox_numa_lines(&machine(), &Occupancy::default()).expect_err("96 GiB on 48");
+    assert!(!error.is_bad_input(), "{error}");
+}

@@ -11,6 +11,7 @@ use anyhow::Context;
 use scheduler::{Occupancy, Plan, PlanError, VmSpec};
 use serde::Serialize;
 use stacks::check::Definition;
+use stacks::domain::DomainError;
 use std::path::{Path, PathBuf};
 use topology::Machine;
 
@@ -63,7 +64,8 @@ fn existing(arguments: &PlanArguments, choice: &Path, definition: anyhow::Result
     let [(machine, others)] = &hosts[..] else {
         return Err(bad_input(format!("{shown}: a VM of Proxmox VE has one host: give one machine")));
     };
-    output::exact(&definition.proxmox_numa_lines(machine, others).map_err(bad_input)?)
+    let failure = |error: DomainError| if error.is_bad_input() { bad_input(error) } else { error.into() };
+    output::exact(&definition.proxmox_numa_lines(machine, others).map_err(failure)?)
 }
 
 /// The machines, and what runs there beside a VM that exists and is planned anew. Another machine than a host is taken to be empty.

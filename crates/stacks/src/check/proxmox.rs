@@ -4,6 +4,7 @@
 //! a `numaN` each socket is a virtual node that is bound to nothing. Snapshots (`[name]`) are other VMs.
 
 use crate::domain::{DomainError, Problem};
+use crate::emit::proxmox::has_gap;
 use judge::{Aspect, Binding, Change, Finding, HugePages, NoTarget, Part, Severity, ShapedNode, ShapedVm, Spot, Spots};
 use scheduler::Occupancy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,17 +175,33 @@ pub(super) fn check(machine: &Machine, others: &Occupancy, vm: &ShapedVm, text: 
     let mut findings = judgement.findings.clone();
     for finding in &mut findings {
         let changes: BTreeSet<Aspect> = finding.cure.changes.clone();
-        let words = judgement.change(&changes).map(|change| words(&change, text, file)).unwrap_or_default();
+        let change = judgement.change(&changes);
+        let words = change.as_ref().map(|change| words(change, text, file)).unwrap_or_default();
+        let unbound = change.as_ref().map(unbound).unwrap_or_default();
+        if !unbound.is_empty() {
+            finding.cure.advice = unbound.join("; ");
+        }
         if !words.is_empty() {
             finding.cure.commands = vec![format!("qm set {} {}", id_of(file), words.join(" "))];
             finding.cure.restart = true;
         } else if !changes.is_empty() {
             finding.cure.changes.clear();
-            finding.cure.advice =
-                "Proxmox binds no single vCPU: `homenode balance` on that host brings each to its home".to_owned();
+            if unbound.is_empty() {
+                finding.cure.advice =
+                    "Proxmox binds no single vCPU: `homenode balance` on that host brings each to its home".to_owned();
+            }
         }
     }
     findings
+}
+
+/// Virtual nodes that Proxmox cannot bind to their homes, each as a sentence.
+fn unbound(change: &Change<'_>) -> Vec<String> {
+    let gaps = change.bindings().into_iter().filter(|(_, _, home)| has_gap(home));
+    gaps.map(|(id, _, home)| {
+        format!("the home {home} of virtual node {id} has a gap, and Proxmox hands QEMU only one range of host nodes rightly: its memory stays unbound, and `homenode balance` on that host keeps it at home")
+    })
+    .collect()
 }
 
 /// The options of `qm set` that bring about a change; none where it is as Proxmox can have it already.
@@ -238,9 +255,13 @@ fn settings(change: &Change<'_>, text: &str, file: &str) -> Vec<Setting> {
     for (id, mode, nodes) in &bindings {
         let Some(node) = target.nodes.iter().find(|node| node.id == *id) else { continue };
         let policy = if mode == "strict" { "bind" } else { mode };
-        let list = |set: String| set.replace(',', ";");
-        let (cpus, nodes) = (list(node.vcpus.to_string()), list(nodes.to_string()));
-        let value = format!("cpus={cpus},hostnodes={nodes},memory={},policy={policy}", node.memory.mib());
+        let (cpus, memory) = (node.vcpus.to_string().replace(',', ";"), node.memory.mib());
+        let value = match has_gap(nodes) {
+            false => format!("cpus={cpus},hostnodes={nodes},memory={memory},policy={policy}"),
+            // Huge pages are taken from the nodes that are named, and Proxmox starts no VM of them without.
+            true if !vm.huge_pages.is_empty() => continue,
+            true => format!("cpus={cpus},memory={memory}"),
+        };
         settings.push(Setting::new(format!("numa{id}"), value));
     }
     let gone = vm.nodes.iter().filter(|node| target.reshaped && node.id as usize >= target.nodes.len());
@@ -283,7 +304,8 @@ pub(super) fn numa_lines(
     let aspects = BTreeSet::from([Aspect::Shape, Aspect::Home, Aspect::Topology, Aspect::Distances]);
     let judgement = judge::definition(machine, others, vm);
     let no_home = |error: NoTarget| DomainError::new(file, error);
-    let settings = settings(&judgement.try_change(&aspects).map_err(no_home)?, text, file);
+    let change = judgement.try_change(&aspects).map_err(no_home)?;
+    let settings = settings(&change, text, file);
     let after = shaped(&with(&settings, text), file)?;
     let mut written = format!("# VM {} on {}: ", excerpt(&vm.name), excerpt(&machine.name));
     if settings.is_empty() {
@@ -295,7 +317,8 @@ pub(super) fn numa_lines(
     }
     let left = judge::definition(machine, others, &after).findings;
     let left = left.iter().filter(|finding| finding.severity > Severity::Note);
-    written.extend(left.map(|finding| format!("# WARNING: {}\n", finding.sentence)));
+    let left = left.map(|finding| finding.sentence.clone()).chain(unbound(&change));
+    written.extend(left.map(|sentence| format!("# WARNING: {sentence}\n")));
     written.extend(settings.iter().map(|setting| setting.line() + "\n"));
     Ok(written)
 }

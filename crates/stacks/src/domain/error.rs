@@ -23,6 +23,14 @@ impl DomainError {
     pub(crate) fn new(file: &str, problem: impl Into<Problem>) -> Self {
         Self { file: file.to_owned(), problem: Box::new(problem.into()) }
     }
+
+    /// Whether the text is wrong, as opposed to a machine that has no room for its VM.
+    pub fn is_bad_input(&self) -> bool {
+        match &*self.problem {
+            Problem::NoTarget(NoTarget::Plan(error)) => error.is_bad_input(),
+            _ => true,
+        }
+    }
 }
 
 /// What is wrong with a text.

@@ -6,7 +6,7 @@ mod common;
 mod kubevirt;
 mod libvirt;
 mod nova;
-mod proxmox;
+pub(crate) mod proxmox;
 mod proxmox_devices;
 mod qemu_command;
 mod systemd;

@@ -118,7 +118,7 @@ fn binding(plan: &Plan, node: &VirtualNode) -> Option<(NodeSet, &'static str)> {
 }
 
 /// Whether the set is more than one range. Proxmox hands `hostnodes=0;2` to QEMU as `host-nodes=0,2`, which QEMU refuses.
-fn has_gap(home: &NodeSet) -> bool {
+pub(crate) fn has_gap(home: &NodeSet) -> bool {
     home.to_string().contains(',')
 }
 

@@ -4,16 +4,18 @@ use crate::args::MachineArguments;
 use crate::failure::bad_input;
 use crate::{machine_choice, vm_spec_file};
 use scheduler::VmSpec;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use topology::Machine;
 
 /// How names of machine files end.
 const MACHINE_ENDINGS: [&str; 5] = [".toml", ".xml", ".tar", ".tar.gz", ".tgz"];
 
-/// The VM specs of these files; of a directory, all of its `.toml` files by name.
+/// The VM specs of these files; of a directory, all of its `.toml` files by name. A file that is given several times is as many VMs of this
+/// kind: `web #1`, `web #2`.
 ///
 /// # Errors
-/// Bad input: one that cannot be read or used, a directory without any.
+/// Bad input: one that cannot be read or used, a directory without any, two files with VMs of the same name.
 pub(crate) fn specs(paths: &[PathBuf]) -> anyhow::Result<Vec<(PathBuf, VmSpec)>> {
     let mut found = Vec::new();
     for path in paths {
@@ -24,10 +26,49 @@ pub(crate) fn specs(paths: &[PathBuf]) -> anyhow::Result<Vec<(PathBuf, VmSpec)>>
             found.push(path.clone());
         }
     }
-    found.into_iter().map(|path| vm_spec_file::read(&path).map(|spec| (path, spec))).collect()
+    let read = |path: PathBuf| vm_spec_file::read(&path).map(|spec| (path, spec));
+    let mut specs = found.into_iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
+    one_file_a_name(&specs)?;
+    number_alike(&mut specs, |(_, spec)| &mut spec.name);
+    Ok(specs)
 }
 
-/// The machines that these choices name; a directory that is no captured /sys holds machines: files and captures.
+/// VMs are told apart by their names.
+fn one_file_a_name(specs: &[(PathBuf, VmSpec)]) -> anyhow::Result<()> {
+    let is_same = |one: &Path, other: &Path| one.canonicalize().ok() == other.canonicalize().ok();
+    for (index, (path, spec)) in specs.iter().enumerate() {
+        let another = specs[..index].iter().find(|(other, known)| known.name == spec.name && !is_same(other, path));
+        if let Some((other, _)) = another {
+            return Err(bad_input(format!(
+                "{}: name = {:?}: so is the VM in {} called: give each its own name (one file several times is several VMs of its kind)",
+                path.display(),
+                spec.name,
+                other.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Makes names that occur several times `NAME #1`, `NAME #2`.
+fn number_alike<T>(all: &mut [T], name: impl Fn(&mut T) -> &mut String) {
+    let mut times = BTreeMap::<String, usize>::new();
+    for one in all.iter_mut() {
+        *times.entry(name(one).clone()).or_default() += 1;
+    }
+    let mut numbers = BTreeMap::<String, usize>::new();
+    for one in all.iter_mut() {
+        let name = name(one);
+        if times[name] > 1 {
+            let number = numbers.entry(name.clone()).or_default();
+            *number += 1;
+            *name = format!("{name} #{number}");
+        }
+    }
+}
+
+/// The machines that these choices name; a directory that is no captured /sys holds machines: files and captures. Machines of the same
+/// name are as many machines: `dl380 #1`, `dl380 #2`.
 ///
 /// # Errors
 /// Bad input: one that cannot be read, a directory without any.
@@ -44,7 +85,10 @@ pub(crate) fn machines(choices: &[String]) -> anyhow::Result<Vec<Machine>> {
             found.push(choice.clone());
         }
     }
-    found.into_iter().map(|choice| machine_choice::machine(&MachineArguments { on: Some(choice) })).collect()
+    let machine = |choice| machine_choice::machine(&MachineArguments { on: Some(choice) });
+    let mut machines = found.into_iter().map(machine).collect::<anyhow::Result<Vec<Machine>>>()?;
+    number_alike(&mut machines, |machine| &mut machine.name);
+    Ok(machines)
 }
 
 /// Whether a directory holds a captured /sys.
@@ -78,11 +122,15 @@ mod tests {
         write("notes.txt", "nothing");
         let paths = [place.path().to_owned(), place.path().join("a.toml")];
         let names: Vec<String> = specs(&paths).unwrap().into_iter().map(|(_, spec)| spec.name).collect();
-        assert_eq!(names, ["a", "b", "a"]);
+        assert_eq!(names, ["a #1", "b", "a #2"], "a file that is given twice is two VMs");
         let empty = tempfile::tempdir().unwrap();
         let error = machines(&[empty.path().display().to_string()]).unwrap_err().to_string();
         assert!(error.contains("no machine is in this directory"), "{error}");
-        let known = machines(&["hp-dl380-g6".to_owned(), "pack:1 core:2 pu:1".to_owned()]).unwrap();
-        assert_eq!(known.len(), 2);
+        let known = machines(&["hp-dl380-g6", "pack:1 core:2 pu:1", "hp-dl380-g6"].map(str::to_owned)).unwrap();
+        let names: Vec<&str> = known.iter().map(|machine| machine.name.as_str()).collect();
+        assert_eq!(names, ["hp-dl380-g6 #1", "pack:1 core:2 pu:1", "hp-dl380-g6 #2"]);
+        write("other.toml", "name = \"a\"\nvcpus = 1\nmemory = \"1 GiB\"\n");
+        let error = specs(&paths).unwrap_err().to_string();
+        assert!(error.contains("other.toml: name = \"a\": so is the VM in") && error.contains("a.toml"), "{error}");
     }
 }

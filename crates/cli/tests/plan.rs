@@ -208,3 +208,64 @@ fn a_vm_that_proxmox_has_is_planned_from_its_configuration() {
     refused(&["plan", "4000000000", "--emit", "proxmox"], "/etc/pve/qemu-server/4000000000.conf");
     refused(&["plan", &path, "--on", MACHINE, "--on", MACHINE, "--emit", "proxmox"], "give one machine");
 }
+
+/// 24 GiB and 8 hardware threads in each of two nodes; the files are of machines with other nodes, other CPUs and another memory.
+#[test]
+fn what_runs_on_another_machine_is_refused() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("runs.json").display().to_string();
+    let top = |nodes: serde_json::Value| {
+        let observation = serde_json::json!({"at": 0, "nodes": {}, "vms": [], "reserved": {}});
+        let top =
+            serde_json::json!({"format": "homenode.top", "version": 1, "nodes": nodes, "observation": observation});
+        fs::write(&path, top.to_string()).expect("a file");
+        homenode(&["plan", &example("small.toml"), "--on", MACHINE, "--occupied", &path])
+    };
+    let node = |node: u32, cpus: &str, gib: u64| serde_json::json!({"node": node, "cpus": cpus, "memory": gib << 30});
+    // The machine's description says 24 GiB; its kernel leaves a little less.
+    printed(&top(serde_json::json!([node(0, "0-7", 23), node(1, "8-15", 23)])));
+    let refused = |nodes: serde_json::Value, words: &[&str]| {
+        let output = top(nodes);
+        let complained = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{complained}");
+        for word in words {
+            assert!(complained.contains(word), "{word}: {complained}");
+        }
+    };
+    let one =
+        ["runs.json: it is of another machine: 1 node (0), 8 CPUs, 24 GiB there, 2 nodes (0-1), 16 CPUs, 48 GiB on"];
+    refused(serde_json::json!([node(0, "0-7", 24)]), &one);
+    refused(serde_json::json!([node(0, "0-3", 24), node(1, "4-7", 24)]), &["there node 0 has CPUs 0-3 and 24 GiB"]);
+    refused(serde_json::json!([node(0, "0-7", 24), node(1, "8-15", 64)]), &["there node 1 has CPUs 8-15 and 64 GiB"]);
+    let domain = "<domain type='kvm'><name>a</name><memory unit='GiB'>1</memory><vcpu cpuset='40-47'>4</vcpu></domain>";
+    let xml = place.path().join("runs.xml").display().to_string();
+    fs::write(&xml, domain).expect("a file");
+    let output = homenode(&["plan", &example("small.toml"), "--on", MACHINE, "--occupied", &xml]);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{complained}");
+    assert!(
+        complained.contains("domain a is bound to CPUs 40-47") && complained.contains("has CPUs 0-15"),
+        "{complained}"
+    );
+}
+
+#[test]
+fn one_file_given_twice_is_two_vms_and_two_files_have_two_names() {
+    let small = example("small.toml");
+    let text = printed(&homenode(&["plan", &small, &small, "--on", MACHINE, "--on", MACHINE]));
+    assert!(text.contains("\nsmall #1 ") && text.contains("\nsmall #2 "), "{text}");
+    assert!(text.contains("core:4 pu:2 #2"), "two machines of one kind are told apart: {text}");
+    let (_directory, path) = spec("name = \"small\"\nvcpus = 1\nmemory = \"1 GiB\"\n");
+    let output = homenode(&["plan", &small, &path.display().to_string(), "--on", MACHINE]);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{complained}");
+    assert!(complained.contains("vm.toml: name = \"small\": so is the VM in"), "{complained}");
+}
+
+#[test]
+fn a_plan_warns_of_full_memory_only_where_the_vm_takes_some() {
+    // One vCPU and 32 GiB: node 0 becomes full, and of node 1 enough is left.
+    let text = printed(&plan_of("name = \"vm\"\nvcpus = 1\nmemory = \"32 GiB\"\n"));
+    assert!(text.contains("Warning: the VM lies on several machine nodes: part of its memory is remote"), "{text}");
+    assert!(text.contains("1 virtual socket of 1 vCPU\n"), "{text}");
+}

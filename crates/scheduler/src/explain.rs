@@ -159,12 +159,15 @@ pub(crate) fn warnings(host: &Host, spec: &VmSpec, shapes: &[Shape], placed: &Pl
     let straddles = |home: &&Home| home.nodes.len() > 1;
     if shapes.len() == placed.best.homes.len() && spec.policy.vnuma != Some(false) {
         let count = placed.best.homes.iter().filter(straddles).count();
-        if count > 0 {
-            warnings.push(format!(
-                "{count} of {} clients lie on more than one machine node: part of their memory is remote, and the guest cannot see which",
-                shapes.len()
-            ));
-        }
+        let who = match (count, shapes.len()) {
+            (0, _) => None,
+            (_, 1) => Some("the VM lies on several machine nodes: part of its".to_owned()),
+            (1, all) => Some(format!("1 of its {all} virtual nodes lies on several machine nodes: part of its")),
+            (count, all) => {
+                Some(format!("{count} of its {all} virtual nodes lie on several machine nodes: part of their"))
+            }
+        };
+        warnings.extend(who.map(|who| format!("{who} memory is remote, and the guest cannot see which")));
     }
     warnings
 }
@@ -193,11 +196,14 @@ fn tight(host: &Host, best: &Candidate) -> Vec<String> {
             *bytes.entry(node).or_default() += amount;
         }
     }
-    let tight = bytes.into_iter().filter_map(|(index, bytes)| {
+    // A node that the VM takes nothing of is as full as it was.
+    let tight = bytes.into_iter().filter(|(_, bytes)| *bytes > 0).filter_map(|(index, bytes)| {
         let node = &host.nodes[index];
         let left = node.available.saturating_sub(bytes);
-        (left < node.memory / RESERVED_PART).then(|| {
-            format!("memory only just fits: {} of node {}'s {} stay free", Bytes(left), node.id, Bytes(node.memory))
+        let of = format!("of the {} of node {}", Bytes(node.memory), node.id);
+        (left < node.memory / RESERVED_PART).then(|| match left {
+            0 => format!("memory only just fits: nothing {of} stays free"),
+            left => format!("memory only just fits: {} {of} stay free", Bytes(left)),
         })
     });
     tight.collect()

@@ -125,12 +125,7 @@ fn same_machine(top: &Top, machine: &Machine) -> anyhow::Result<()> {
     let one = |node: &TopNode| format!("node {} has CPUs {} and {}", node.node, node.cpus, node.memory);
     let different = different
         .map_or_else(String::new, |(there, here)| format!("; there {}, on {} {}", one(there), machine.name, one(here)));
-    bail!(
-        "it is of another machine: {} there, {} on {}{different}",
-        shape(&top.nodes),
-        shape(&here),
-        machine.name
-    )
+    bail!("it is of another machine: {} there, {} on {}{different}", shape(&top.nodes), shape(&here), machine.name)
 }
 
 /// `2 nodes (0-1), 16 CPUs, 48 GiB`.

@@ -1,6 +1,7 @@
 //! What a policy did with the VMs of a trace, as a table of its decisions and one of sums.
 
-use crate::text::{count, lines, table};
+use crate::cells::dash;
+use crate::text::{count, lines, table, width, wrapped};
 use daemon::sentence;
 use scheduler::balance::MoveKind;
 use scheduler::{Action, Done};
@@ -58,6 +59,9 @@ impl Told {
     }
 }
 
+/// What stands below the table.
+const LEGEND: &str = "Throughput: work as a part of what the VM would do alone on the machine, near its memory. Remote: part of the memory accesses to another node. Waited: for a CPU, beside the CPU time used. docs/balancer-comparison.md says what is modelled and what is not.";
+
 /// The most decisions that are shown one by one.
 const SHOWN: usize = 200;
 
@@ -88,13 +92,16 @@ pub(crate) fn text(compared: &Compared) -> String {
         count(homes.len() - moves, "home"),
         count(moves, "move")
     );
+    if rows.iter().all(|row| row.throughput.is_none()) {
+        text.push_str("The VMs were idle: they wanted no CPU, so that there is no throughput to compare.\n\n");
+    }
     let header = ["", "Throughput", "Worst VM", "Remote", "Waited", "Moved", "Binds"];
     let mut table = table(header, &[1, 2, 3, 4, 5, 6]);
     for row in rows {
-        let percent = |part: f64| format!("≈{:.1} %", 100.0 * part);
+        let percent = |part: Option<f64>| part.map_or_else(dash, |part| format!("≈{:.1} %", 100.0 * part));
         table.add_row([
             row.rival.clone(),
-            percent(row.throughput),
+            row.throughput.map_or_else(|| "idle".to_owned(), |_| percent(row.throughput)),
             percent(row.worst),
             percent(row.remote_part),
             percent(row.waited_part),
@@ -103,11 +110,10 @@ pub(crate) fn text(compared: &Compared) -> String {
         ]);
     }
     text.push_str(&lines(&table));
-    text.push_str(
-        "\n\nThroughput: work as a part of what the VM would do alone on the machine, near its memory. Remote: part of the\n\
-         memory accesses to another node. Waited: for a CPU, beside the CPU time used. docs/balancer-comparison.md says what\n\
-         is modelled and what is not.\n",
-    );
+    text.push_str("\n\n");
+    for line in wrapped(LEGEND, width()) {
+        text.push_str(&(line + "\n"));
+    }
     text
 }
 
@@ -129,10 +135,10 @@ mod tests {
         };
         let row = |rival: &str, remote_part| Row {
             rival: rival.into(),
-            throughput: 0.9,
-            worst: 0.5,
-            remote_part,
-            waited_part: 0.0,
+            throughput: Some(0.9),
+            worst: Some(0.5),
+            remote_part: Some(remote_part),
+            waited_part: Some(0.0),
             moved_bytes: 3 << 20,
             binds: 1,
             vms: 1,
@@ -150,5 +156,20 @@ mod tests {
         assert!(text.contains("      2.0 s  VM web: gets a home, -> node 1"), "{text}");
         assert!(text.contains("homenode gave 1 home, made 1 move, and moved 3 MiB of memory."), "{text}");
         assert!(text.contains("Linux default") && text.contains("≈50.0 %"), "{text}");
+    }
+
+    #[test]
+    fn vms_that_want_no_cpu_are_idle_and_have_no_throughput() {
+        let rows = vec![simulator::rivals::row("homenode balance".into(), &[])];
+        let compared = Compared {
+            machine: "m".into(),
+            trace: "idle.toml".into(),
+            left_out: Vec::new(),
+            decisions: Vec::new(),
+            rows,
+        };
+        let text = text(&compared);
+        assert!(text.contains("The VMs were idle") && text.contains("idle         -"), "{text}");
+        assert!(!text.contains("≈0.0 %"), "{text}");
     }
 }

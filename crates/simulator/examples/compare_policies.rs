@@ -39,8 +39,8 @@ fn print(model: &MachineModel, title: &str, traces: &[Trace]) {
         "| modelled | throughput | worst VM | remote | waited | moved GiB | binds |\n|---|---|---|---|---|---|---|"
     );
     for row in rows {
-        let [throughput, worst, remote, waited] =
-            [row.throughput, row.worst, row.remote_part, row.waited_part].map(|part| format!("{:.1} %", 100.0 * part));
+        let [throughput, worst, remote, waited] = [row.throughput, row.worst, row.remote_part, row.waited_part]
+            .map(|part| part.map_or_else(|| "-".to_owned(), |part| format!("{:.1} %", 100.0 * part)));
         let moved = row.moved_bytes as f64 / (1u64 << 30) as f64;
         println!("| {} | {throughput} | {worst} | {remote} | {waited} | {moved:.0} | {} |", row.rival, row.binds);
     }

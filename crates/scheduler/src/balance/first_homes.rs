@@ -332,6 +332,7 @@ fn describe(scene: &Scene<'_>, client: usize, home: &[usize]) -> String {
     let loads = home.iter().map(load).collect::<Vec<_>>().join(", ");
     let whole = if home.len() > 1 { "; no single node holds it" } else { "" };
     match this.resident {
+        Some(_) if all.0 == 0 => format!("{loads}, and it has no memory yet{whole}"),
         Some(_) => format!("{loads}, {here} of its {all} are there{whole}"),
         None => format!("{loads}; where its memory is, nobody knows{whole}"),
     }

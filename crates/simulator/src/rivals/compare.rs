@@ -16,15 +16,15 @@ const LEAST_BUSY_S: f64 = 60.0;
 pub struct Row {
     /// Who.
     pub rival: String,
-    /// Throughput of all VMs relative to ideal (see [`Account::throughput`]), each by the CPU time that it wanted.
-    pub throughput: f64,
+    /// Throughput of all VMs relative to ideal (see [`Account::throughput`]), each by the CPU time that it wanted; `None`: all were idle.
+    pub throughput: Option<f64>,
     /// Throughput of the VM that fared worst: of several traces the mean, since the least of all is that of one VM in one run, which any
-    /// change of any move makes another.
-    pub worst: f64,
-    /// Part of all lines that came from another node's memory.
-    pub remote_part: f64,
-    /// CPU time waited for each CPU second used.
-    pub waited_part: f64,
+    /// change of any move makes another. `None`: none wanted to run for long.
+    pub worst: Option<f64>,
+    /// Part of all lines that came from another node's memory; `None`: there were none.
+    pub remote_part: Option<f64>,
+    /// CPU time waited for each CPU second used; `None`: none was used.
+    pub waited_part: Option<f64>,
     /// Bytes moved from node to node.
     pub moved_bytes: u64,
     /// Times that a client's threads were bound to other CPUs than before.
@@ -94,17 +94,18 @@ pub fn compare(
 ) -> Result<Vec<Row>, SolveError> {
     let mut rows = Vec::new();
     for index in 0..all().len() {
-        let (mut accounts, mut worst) = (Vec::new(), 0.0);
+        let (mut accounts, mut worst) = (Vec::new(), Vec::new());
         let mut name = String::new();
         for trace in traces {
             // A rival remembers: a fresh one for each trace.
             let mut rival = all().swap_remove(index);
             let of_trace = run(model, solver(), trace, rival.as_mut())?.accounts();
             rival.name().clone_into(&mut name);
-            worst += row(name.clone(), &of_trace).worst / traces.len() as f64;
+            worst.extend(row(name.clone(), &of_trace).worst);
             accounts.extend(of_trace);
         }
-        rows.push(Row { worst, ..row(name, &accounts) });
+        let mean = worst.iter().sum::<f64>() / worst.len() as f64;
+        rows.push(Row { worst: (!worst.is_empty()).then_some(mean), ..row(name, &accounts) });
     }
     Ok(rows)
 }
@@ -112,12 +113,12 @@ pub fn compare(
 /// Sums up the accounts of one rival.
 pub fn row(rival: String, accounts: &[Account]) -> Row {
     let sum = |of: fn(&Account) -> f64| accounts.iter().map(of).sum::<f64>();
-    let part = |of: f64, all: f64| if all > 0.0 { of / all } else { 0.0 };
+    let part = |of: f64, all: f64| (all > 0.0).then(|| of / all);
     let long = accounts.iter().filter(|account| account.busy_s >= LEAST_BUSY_S);
     Row {
         rival,
         throughput: part(sum(|account| account.progress_s), sum(|account| account.wanted_s)),
-        worst: long.filter_map(Account::throughput).fold(1.0, f64::min),
+        worst: long.filter_map(Account::throughput).reduce(f64::min).map(|least| least.min(1.0)),
         remote_part: part(sum(|account| account.remote_lines), sum(|account| account.lines)),
         waited_part: part(sum(|account| account.waited_s), sum(|account| account.used_s)),
         moved_bytes: accounts.iter().map(|account| account.moved_bytes).sum(),

@@ -29,8 +29,11 @@ pub(crate) struct BalanceArguments {
     /// Write every observation and decision to FILE, as JSON lines
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
+    /// With --dry-run: another host, by libvirt's own URI: qemu+ssh://host/system (docs/connect.md)
+    #[arg(long, value_name = "URI", requires = "dry_run", conflicts_with_all = ["on", "replay", "release", "state"])]
+    pub(crate) connect: Option<String>,
     /// Print what the policy would have decided on a recording; neither looks at this host nor changes it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["once", "dry_run", "record", "release", "state"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["once", "record", "release", "state"])]
     pub(crate) replay: Option<PathBuf>,
     /// With --trace: the modelled machine, one with rates: a name from machines/ or a machine file
     #[arg(long, value_name = "MACHINE", requires = "trace")]
@@ -38,7 +41,7 @@ pub(crate) struct BalanceArguments {
     /// Say what the policy would have done with these VMs on a modelled machine (docs/balance.md); a trace, or a recording of --record.
     /// Neither looks at this host nor changes it
     #[arg(long, value_name = "FILE", requires = "on",
-          conflicts_with_all = ["once", "dry_run", "record", "replay", "release", "state"])]
+          conflicts_with_all = ["once", "record", "replay", "release", "state"])]
     pub(crate) trace: Option<PathBuf>,
     /// With --trace: other policies on the same trace: autonuma, esxi, numad, numad-one-shot, pins
     #[arg(long, value_name = "NAMES", requires = "trace", value_delimiter = ',')]

@@ -60,7 +60,7 @@ pub(crate) struct CheckArguments {
     pub(crate) machine: crate::args::MachineArguments,
     #[command(flatten)]
     pub(crate) connect: ConnectArguments,
-    /// Print the domain with all cures applied, and nothing else
+    /// Print the domain with the cures of all problems and warnings, and nothing else
     #[arg(long, conflicts_with = "json")]
     pub(crate) cured: bool,
     /// Print JSON

@@ -132,7 +132,7 @@ fn vm(choice: &str, here: &mut Here) -> anyhow::Result<Subject> {
     let (host, observation) = here.look()?;
     let key = match vm_choice::choose(observation, choice) {
         Ok(key) => key,
-        Err(error) => return defined(choice).unwrap_or_else(|| Err(no_vm(choice, error))),
+        Err(unknown) => return defined(choice, &unknown),
     };
     let vm = host.vms().find(|vm| vm.key == key).context("the VM ended")?;
     if vm.origin.manager.is_libvirt() {
@@ -161,17 +161,19 @@ pub(crate) fn proxmox_definition(choice: &Path) -> Option<anyhow::Result<Definit
     Some(named(&path).and_then(|(text, source)| Definition::read(text, source).map_err(bad_input)))
 }
 
-fn defined(choice: &str) -> Option<anyhow::Result<Subject>> {
-    if let Some(of_proxmox) = of_proxmox(choice).filter(|file| file.is_file()) {
-        return Some(file(&of_proxmox));
+/// A VM that does not run: of Proxmox VE, or of libvirt. Where neither knows it, what was asked is said.
+fn defined(choice: &str, unknown: &anyhow::Error) -> anyhow::Result<Subject> {
+    let of_proxmox = of_proxmox(choice);
+    if let Some(path) = of_proxmox.as_ref().filter(|path| path.is_file()) {
+        return file(path);
     }
-    let text = dumped(choice).ok()?;
-    Some(Ok(Subject::Definition { text, source: format!("{choice}.xml") }))
-}
-
-fn no_vm(choice: &str, error: anyhow::Error) -> anyhow::Error {
+    let why = match dumped(choice) {
+        Ok(text) => return Ok(Subject::Definition { text, source: format!("{choice}.xml") }),
+        Err(why) => why,
+    };
     if Path::new(choice).is_file() {
-        return bad_input(format!("{error:#}. There is a file of this name: give it as ./{choice}"));
+        return Err(bad_input(format!("{unknown:#}. There is a file of this name: give it as ./{choice}")));
     }
-    error
+    let proxmox = of_proxmox.map(|path| format!("Proxmox VE has no {} here; ", path.display())).unwrap_or_default();
+    Err(bad_input(format!("{unknown:#}. Of VMs that do not run: {proxmox}{why}")))
 }

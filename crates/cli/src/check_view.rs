@@ -1,6 +1,6 @@
 //! What is wrong with definitions, worst first, with what was assumed of the machine.
 
-use crate::findings_view::{harmless, paragraphs, tally};
+use crate::findings_view::{Reach, harmless, paragraphs, tally};
 use crate::text::count;
 use judge::{Finding, ShapedVm};
 use scheduler::Occupancy;
@@ -116,7 +116,7 @@ pub(crate) fn text(report: &Report<'_>) -> String {
     }
     text += "assumed:\n";
     text += &assumption(&report.nodes);
-    text += &paragraphs(report.findings);
+    text += &paragraphs(report.findings, Reach::Here);
     text.push('\n');
     if report.vms.len() > 1 {
         text += "Homes, solved together:\n";

@@ -1,6 +1,6 @@
 //! What is wrong with VMs that run, and what would mend it, worst first.
 
-use crate::findings_view::{add, done, harmless, paragraphs, tally, whose};
+use crate::findings_view::{Reach, add, done, harmless, paragraphs, tally, whose};
 use crate::text::count;
 use judge::{Finding, Mending, Severity, Tried};
 use scheduler::{Observation, VmKey};
@@ -26,20 +26,12 @@ pub(crate) struct View {
 
 impl View {
     /// What is found in an observation; of one VM, or of all.
-    pub(crate) fn new(
-        observation: Observation,
-        findings: Vec<Finding>,
-        mending: Mending,
-        only: Option<&VmKey>,
-    ) -> Self {
-        let mut unseen = observation.unseen;
-        // What was not seen of other VMs is no matter of this one.
-        unseen.retain(|sentence| only.is_none_or(|only| sentence.contains(&only.name)));
+    pub(crate) fn new(seen: &Observation, findings: Vec<Finding>, mending: Mending, only: Option<&VmKey>) -> Self {
         Self {
-            vms: if only.is_some() { 1 } else { observation.vms.len() },
+            vms: if only.is_some() { 1 } else { seen.vms.len() },
             repairs: mending.tried,
             worse: mending.worse,
-            unseen,
+            unseen: seen.unseen_of(only),
             wrong: judge::wrong(&findings),
             findings,
         }
@@ -47,7 +39,7 @@ impl View {
 }
 
 /// A paragraph a finding. Notes are counted, and shown where one VM was asked for.
-pub(crate) fn text(view: &View, with_notes: bool) -> String {
+pub(crate) fn text(view: &View, with_notes: bool, reach: Reach) -> String {
     let mut text = String::new();
     for tried in &view.repairs {
         add(&mut text, "REPAIR   ", &format!("{}: {}", whose(&tried.finding), result(tried)));
@@ -57,7 +49,7 @@ pub(crate) fn text(view: &View, with_notes: bool) -> String {
     }
     let shown = |finding: &&Finding| with_notes || finding.severity > Severity::Note;
     let findings: Vec<Finding> = view.findings.iter().filter(shown).cloned().collect();
-    text += paragraphs(&findings).trim_start_matches('\n');
+    text += paragraphs(&findings, reach).trim_start_matches('\n');
     for sentence in &view.unseen {
         add(&mut text, "NOT SEEN  ", sentence);
     }

@@ -17,13 +17,31 @@ pub(crate) fn tally(findings: &[Finding]) -> String {
     each.map(|(number, one)| count(number, one)).collect::<Vec<_>>().join(", ")
 }
 
+/// Where a repair would be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Here: `homenode doctor --fix` makes it.
+    Here,
+    /// On the host that is only looked at from here.
+    There,
+}
+
+impl Reach {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Here => "  --fix:  ",
+            Self::There => "  there:  ",
+        }
+    }
+}
+
 /// A paragraph for each finding.
-pub(crate) fn paragraphs(findings: &[Finding]) -> String {
+pub(crate) fn paragraphs(findings: &[Finding], reach: Reach) -> String {
     let mut text = String::new();
     for (index, finding) in findings.iter().enumerate() {
         text.push('\n');
         let earlier = findings[..index].iter().position(|other| same_cure(other, finding));
-        one(&mut text, index + 1, finding, earlier.map(|index| index + 1));
+        one(&mut text, index + 1, finding, earlier.map(|index| index + 1), reach);
     }
     text
 }
@@ -47,7 +65,7 @@ fn same_cure(one: &Finding, other: &Finding) -> bool {
     one.severity > Severity::Note && !nothing && cure(one) == cure(other)
 }
 
-fn one(text: &mut String, number: usize, finding: &Finding, earlier: Option<usize>) {
+fn one(text: &mut String, number: usize, finding: &Finding, earlier: Option<usize>, reach: Reach) {
     let head = match finding.severity {
         Severity::Problem => "PROBLEM",
         Severity::Warning => "WARNING",
@@ -78,7 +96,7 @@ fn one(text: &mut String, number: usize, finding: &Finding, earlier: Option<usiz
         return;
     }
     for repair in &cure.repairs {
-        add(text, "  --fix:  ", &planned(repair));
+        add(text, reach.label(), &planned(repair));
     }
     for line in cure.commands.iter().map(String::as_str).chain(cure.patch.iter().flat_map(|patch| patch.lines())) {
         // Writing to a string cannot fail.

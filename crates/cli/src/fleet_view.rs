@@ -1,7 +1,7 @@
 //! Several VMs on several machines as tables for people: where each goes, then what is left of the machines.
 
 use crate::cells::dash;
-use crate::text::{count, lines, table, width, wrapped};
+use crate::text::{Table, count, lines, table, width, wrapped};
 use scheduler::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, Occupancy, VmSpec};
 use std::fmt::Write;
 use topology::NodeSet;
@@ -52,7 +52,7 @@ fn add(text: &mut String, words: &str) {
     }
 }
 
-fn vms_table(machines: &[FleetMachine<'_>], specs: &[VmSpec], plan: &FleetPlan) -> comfy_table::Table {
+fn vms_table(machines: &[FleetMachine<'_>], specs: &[VmSpec], plan: &FleetPlan) -> Table {
     let mut table = table(["VM", "vCPUs", "Memory", "Goes to", "Nodes", "Fits", "As well on"], &[1, 2]);
     for (spec, vm) in specs.iter().zip(&plan.vms) {
         let machine = vm.machine.map_or_else(dash, |index| machines[index].machine.name.clone());
@@ -106,7 +106,7 @@ fn used<'a>(
     machines.iter().zip(&plan.occupancies).enumerate().filter(move |(index, _)| is_used(*index)).map(|(_, pair)| pair)
 }
 
-fn machines_table(machines: &[FleetMachine<'_>], plan: &FleetPlan) -> comfy_table::Table {
+fn machines_table(machines: &[FleetMachine<'_>], plan: &FleetPlan) -> Table {
     let mut table = table(["Machine", "Node", "vCPUs", "of cores", "Memory held", "free", "of"], &[1, 2, 3, 4, 5, 6]);
     for (host, occupancy) in used(machines, plan) {
         for (index, node) in host.machine.nodes.iter().enumerate() {

@@ -35,7 +35,7 @@ fn summary(machine: &Machine) -> String {
     facts.retain(|fact| !fact.is_empty());
     let mut lines = vec![machine.name.clone()];
     lines.extend(machine.cpu_model.clone());
-    lines.push(facts.join(", "));
+    lines.extend(wrapped(&facts.join(", "), width()));
     let offline = machine.threads.iter().filter(|thread| !thread.online).count();
     let denied = online.filter(|thread| !thread.allowed).count();
     if offline + denied > 0 {
@@ -135,7 +135,9 @@ fn distances(machine: &Machine) -> String {
     if ids.len() > (width() - 10) / 5 {
         let values: BTreeSet<u32> = machine.distances.rows().iter().flatten().copied().collect();
         let values: Vec<String> = values.iter().map(u32::to_string).collect();
-        return format!("Distances between {} nodes: {}; the whole table with --json", ids.len(), values.join(", "));
+        let values = values.join(", ");
+        let said = format!("Distances between {} nodes: {values}; the whole table with --json", ids.len());
+        return wrapped(&said, width()).join("\n");
     }
     let mut header = vec!["Distance".to_owned()];
     header.extend(ids.iter().map(ToString::to_string));

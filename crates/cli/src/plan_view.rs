@@ -1,7 +1,6 @@
 //! A plan as tables for people.
 
-use crate::text::{count, lines, table, table_of, width, wrapped};
-use comfy_table::Table;
+use crate::text::{Table, count, lines, table, table_of, width, wrapped};
 use scheduler::{MemoryPolicy, Occupancy, Plan};
 use std::fmt::Write;
 use topology::{Bytes, CpuSet, Machine};
@@ -11,12 +10,12 @@ pub(crate) fn view(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> Str
     let topology = &plan.topology;
     let told = if topology.exposed { "told to the guest" } else { "not told to the guest" };
     let mut text = format!(
-        "VM {} on {}: {}, {told}; {} of {} vCPUs\n\n",
+        "VM {} on {}: {}, {told}; {} of {}\n\n",
         plan.vm,
         machine.name,
         count(topology.nodes.len(), "virtual node"),
         count(topology.sockets as usize, "virtual socket"),
-        topology.cores_per_socket,
+        count(topology.cores_per_socket as usize, "vCPU"),
     );
     section(&mut text, "Placement", &placement(plan));
     if topology.exposed && topology.nodes.len() > 1 {

@@ -186,7 +186,11 @@ impl Source {
     /// # Errors
     /// Nothing at all can be read.
     pub(crate) fn examine(&mut self, interval: Duration) -> anyhow::Result<Observation> {
-        if self.lives() { examine(self.host.any(), interval) } else { self.watch(interval) }
+        match &mut self.host {
+            Host::Modelled(_) => self.watch(interval),
+            Host::Recorded(recording) => recording.examine().map_err(bad_input),
+            host => examine(host.any(), interval),
+        }
     }
 
     /// What a balancer knows of it; the defaults where there is none and was none.

@@ -1,7 +1,8 @@
 //! Tables and words that every view shares.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-
+use comfy_table::{CellAlignment, presets};
+use evaluate::columns::Block;
+pub(crate) use evaluate::columns::wrapped;
 use std::sync::OnceLock;
 pub(crate) use topology::words::count;
 
@@ -25,46 +26,53 @@ pub(crate) fn width() -> usize {
     terminal_width().map_or(WIDTH, |columns| columns.min(WIDTH))
 }
 
-/// A table without lines, its columns parted by two spaces; the columns at the indices `right` are aligned to the right.
+/// A table without lines, its columns parted by two spaces.
+pub(crate) struct Table {
+    /// The header first.
+    rows: Vec<Vec<String>>,
+    /// Columns that are aligned to the right.
+    right: Vec<usize>,
+}
+
+impl Table {
+    /// A row: a cell for each column.
+    pub(crate) fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// The lines where `width` columns are left for them.
+    fn shown(&self, width: Option<usize>) -> String {
+        let blocks = evaluate::columns::blocks(&self.rows, 1, width);
+        blocks.into_iter().map(|block| self.block(block)).collect::<Vec<_>>().join("\n\n")
+    }
+
+    fn block(&self, block: Block) -> String {
+        let mut rows = block.rows.into_iter();
+        let mut drawn = comfy_table::Table::new();
+        drawn.load_style(presets::NOTHING).set_header(rows.next().unwrap_or_default());
+        drawn.add_rows(rows);
+        for (place, index) in block.columns.iter().enumerate() {
+            let Some(column) = drawn.column_mut(place) else { continue };
+            column.set_padding((0, 2));
+            if self.right.contains(index) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        drawn.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// A table; the columns at the indices `right` are aligned to the right.
 pub(crate) fn table<const COLUMNS: usize>(header: [&str; COLUMNS], right: &[usize]) -> Table {
     table_of(header.map(str::to_owned).to_vec(), right)
 }
 
 /// As [`table`], for a header that is made at run time.
 pub(crate) fn table_of(header: Vec<String>, right: &[usize]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    if let Some(columns) = terminal_width() {
-        // Cells of tables that are too wide get several lines.
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16);
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    for &index in right {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+    Table { rows: vec![header], right: right.to_vec() }
 }
 
-/// The lines of a table, without blanks at their ends.
+/// The lines of a table, as wide as the terminal, without blanks at their ends.
 pub(crate) fn lines(table: &Table) -> String {
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
-}
-
-/// `text` in lines of at most `width` characters, broken at spaces.
-pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
+    table.shown(terminal_width())
 }

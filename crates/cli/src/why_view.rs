@@ -1,7 +1,7 @@
 //! Why a VM is where it is: the decision, then a table of candidates, then what refuses each move.
 
 use crate::cells::dash;
-use crate::text::{lines, table, width, wrapped};
+use crate::text::{Table, lines, table, width, wrapped};
 use daemon::sentence;
 use scheduler::Action;
 use scheduler::balance::{Candidate, ClientExplanation, Decision, Explanation, Home, Next, Refusal, decimal};
@@ -20,6 +20,8 @@ pub(crate) struct View {
     pub(crate) manager: Option<Manager>,
     /// NUMA nodes of the host.
     pub(crate) nodes: usize,
+    /// What of it could not be looked at.
+    pub(crate) unseen: Vec<String>,
     /// The scheduler's words.
     #[serde(flatten)]
     pub(crate) explanation: Explanation,
@@ -35,7 +37,11 @@ pub(crate) fn text(view: &View) -> String {
     };
     // Writing to a string cannot fail.
     let managed = view.manager.map_or_else(String::new, |manager| format!(", started by {manager}"));
-    let _ = writeln!(text, "VM {}, process {}{managed}; {by}", vm.name, vm.pid);
+    let process = if vm.pid > 0 { format!(", process {}", vm.pid) } else { String::new() };
+    let _ = writeln!(text, "VM {}{process}{managed}; {by}", vm.name);
+    for what in &view.unseen {
+        add_wrapped(&mut text, &format!("Not seen: {what}."));
+    }
     if view.nodes < 2 {
         let _ = writeln!(text, "It is at home: this host has one NUMA node.");
         return text;
@@ -115,7 +121,7 @@ fn facts(client: &ClientExplanation) -> String {
     if facts.is_empty() { format!("It {last}.") } else { format!("It {} and {last}.", facts.join(", ")) }
 }
 
-fn candidates(candidates: &[Candidate]) -> comfy_table::Table {
+fn candidates(candidates: &[Candidate]) -> Table {
     let header = ["Node", "Load", "with it", "Free", "Local", "Distance", "Gain", "Cost", ""];
     let mut table = table(header, &[1, 2, 3, 4, 5, 6, 7]);
     for candidate in candidates {
@@ -154,7 +160,7 @@ fn refusals(client: &ClientExplanation) -> Vec<(NodeSet, &Refusal)> {
     refused
 }
 
-fn refused_table(refused: &[(NodeSet, &Refusal)]) -> comfy_table::Table {
+fn refused_table(refused: &[(NodeSet, &Refusal)]) -> Table {
     let mut table = table(["To node", "Refused by", "Seen", "Limit", ""], &[2, 3]);
     for (nodes, refusal) in refused {
         let to = if nodes.is_empty() { "any".to_owned() } else { nodes.to_string() };
@@ -260,9 +266,11 @@ mod tests {
         };
         let vm = VmKey { name: "web".into(), pid: 7, started: 1 };
         let explanation = Explanation { vm, clients: vec![client], decisions: Vec::new() };
-        let text = text(&View { balancer_pid: None, manager: Some(Manager::Libvirt), nodes: 2, explanation });
+        let unseen = vec!["where its memory is".to_owned()];
+        let text = text(&View { balancer_pid: None, manager: Some(Manager::Libvirt), nodes: 2, unseen, explanation });
         let expected = "\
 VM web, process 7, started by libvirt; no balancer runs: judged as one would
+Not seen: where its memory is.
 It stays at home on node 0: going anywhere else is refused.
 It wants 1.00 CPUs, has 3 MiB of its memory elsewhere and was moved 12 s ago.
 

@@ -190,7 +190,8 @@ fn bad_input_is_refused_by_name() {
 
 #[test]
 fn a_name_that_is_neither_says_what_runs() {
-    refuses(&["check", "no-such-vm-anywhere"], &["no-such-vm-anywhere", "no VM of this name"]);
+    refuses(&["check", "no-such-vm-anywhere"], &["no-such-vm-anywhere", "no VM of this name", "that do not run: "]);
+    refuses(&["check", "4000000000"], &["Proxmox VE has no /etc/pve/qemu-server/4000000000.conf here"]);
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("domain"), "<domain/>").expect("a file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));

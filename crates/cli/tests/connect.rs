@@ -94,6 +94,20 @@ fn libvirts_test_driver_is_a_host() {
     for unknown in ["pid", "home", "chosen_nodes", "resident", "local", "cpu_used", "ready_percent"] {
         assert_eq!(top["vms"][0][unknown], Value::Null, "{unknown}");
     }
+    let unseen = top["unseen"].as_array().expect("sentences").iter().filter_map(Value::as_str).collect::<String>();
+    assert!(unseen.contains("libvirt does not say which node resident memory is on"), "{unseen}");
+    let (code, out, error) = said(&["doctor", "test", "--connect", TEST]);
+    assert_eq!(code, Some(1), "what was not seen of a VM is not nothing: {out}{error}");
+    assert!(out.contains("NOT SEEN  libvirt does not say what the kernel is set to do"), "{out}");
+    assert!(!out.contains("--fix"), "{out}");
+    let (_, out, _) = said(&["why", "test", "--connect", TEST, "--interval", "0.2"]);
+    assert!(out.contains("Not seen: libvirt does not say") && !out.contains("process 0"), "{out}");
+    // A balancer's dry run of another host; its policy has the usual period of 2 s.
+    let (code, out, error) = said(&["balance", "--dry-run", "--once", "--connect", TEST]);
+    assert_eq!(code, Some(0), "{out}{error}");
+    assert!(out.contains("balancing 1 VM on 2 NUMA nodes") && out.contains("as far as can be seen"), "{out}");
+    let (code, _, error) = said(&["balance", "--once", "--connect", TEST]);
+    assert!(code == Some(2) && error.contains("--dry-run"), "{error}");
     // It says that 2 and 4 MiB are free.
     let (code, _, error) = said(&["plan", &example("small.toml"), "--connect", TEST]);
     assert_eq!(code, Some(1), "{error}");

@@ -179,36 +179,42 @@ fn every_command_that_looks_takes_a_modelled_host() {
     assert!(code == Some(2) && complained.contains("--fix"), "another host is only looked at: {complained}");
 }
 
+/// What another user than root gets to see; `None` where that cannot be tried.
+fn of_another_user(test: &str, place: &tempfile::TempDir, arguments: &[&str]) -> Option<std::process::Output> {
+    if lacks(test, "setpriv") {
+        return None;
+    }
+    if linux::sys::effective_user_id() != 0 {
+        eprintln!("SKIPPED {test}: only root can become another user");
+        return None;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_homenode")]).args(arguments);
+    command.current_dir("/").env("HOMENODE_RUNTIME_DIR", place.path()).stdin(Stdio::null());
+    let output = command.output().expect("setpriv");
+    if matches!(output.status.code(), Some(126 | 127)) {
+        eprintln!("SKIPPED {test}: the program lies where another user may not start it");
+        return None;
+    }
+    Some(output)
+}
+
 /// Another user may not see where the memory of root's VM is.
 #[test]
 fn doctor_of_another_user_says_what_it_could_not_look_at() {
     let test = "doctor_of_another_user_says_what_it_could_not_look_at";
-    if no_qemu(test) || lacks(test, "setpriv") {
-        return;
-    }
-    if linux::sys::effective_user_id() != 0 {
-        eprintln!("SKIPPED {test}: only root can become another user");
+    if no_qemu(test) {
         return;
     }
     let (place, vm) = (runtime(), PausedVm::start("cli-unprivileged"));
-    let doctor = |arguments: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_homenode"), "doctor", &vm.name]);
-        let command = command.args(arguments).current_dir("/").env("HOMENODE_RUNTIME_DIR", place.path());
-        command.stdin(Stdio::null()).output().expect("setpriv")
-    };
-    let output = doctor(&["--json"]);
-    if matches!(output.status.code(), Some(126 | 127)) {
-        eprintln!("SKIPPED {test}: the program lies where another user may not start it");
-        return;
-    }
+    let Some(output) = of_another_user(test, &place, &["doctor", &vm.name, "--json"]) else { return };
     let complained = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{complained}");
     let view: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let unseen = view["unseen"].as_array().expect("sentences").iter().filter_map(Value::as_str);
     let memory = unseen.filter(|sentence| sentence.contains("where the memory of")).collect::<String>();
     assert!(memory.contains(&vm.name) && memory.contains("CAP_SYS_PTRACE"), "{view}");
-    let output = doctor(&[]);
+    let output = of_another_user(test, &place, &["doctor", &vm.name]).expect("as before");
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("NOT SEEN "), "{output:?}");
 }
@@ -241,4 +247,80 @@ fn doctor_and_why_name_the_same_homes() {
         assert!(!doctor.is_empty(), "it floats");
         assert_eq!(doctor, ask("why"), "{vm}");
     }
+}
+
+#[test]
+fn top_and_why_of_another_user_say_what_they_could_not_look_at() {
+    let test = "top_and_why_of_another_user_say_what_they_could_not_look_at";
+    if no_qemu(test) {
+        return;
+    }
+    let (place, vm) = (runtime(), PausedVm::start("cli-unseen"));
+    let Some(output) = of_another_user(test, &place, &["top", "--json", "--interval", "0.2"]) else { return };
+    let top: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let said = |list: &Value| {
+        list.as_array()
+            .expect("sentences")
+            .iter()
+            .any(|one| one.as_str().is_some_and(|one| one.contains("where the memory of") && one.contains(&vm.name)))
+    };
+    assert!(said(&top["unseen"]), "{top}");
+    let output = of_another_user(test, &place, &["top", "--interval", "0.2"]).expect("as before");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let facts = text.split_once("\n\n").expect("a table below").0;
+    assert!(facts.contains("not seen: where the memory of"), "{text}");
+    assert!(facts.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let output = of_another_user(test, &place, &["why", &vm.name, "--interval", "0.2"]).expect("as before");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Not seen: where the memory of"), "{output:?}");
+}
+
+/// VMs of a model, of a recording or of another host are repaired there, if at all.
+#[test]
+fn doctor_offers_a_repair_only_where_it_can_make_it() {
+    let place = runtime();
+    let trace = format!("{}/../../examples/day.trace.toml", env!("CARGO_MANIFEST_DIR"));
+    let arguments = ["doctor", "--on", "dell-r910", "--trace", &trace];
+    let (code, said, complained) = said_in(place.path(), &arguments);
+    assert!(code == Some(1) && said.contains("WARNING 1"), "{said}{complained}");
+    assert!(!said.contains("--fix") && !said.contains("taskset"), "{said}");
+    // What would bring them home is said all the same.
+    assert!(said.contains("  there:  bind vCPUs to CPUs"), "{said}");
+    let (_, said, _) = said_in(place.path(), &[&arguments[..], &["--json"]].concat());
+    assert!(!said.contains("doctor db --fix"), "{said}");
+}
+
+/// The balancer of another user records what it sees, and what it does not.
+#[test]
+fn a_recording_says_what_was_not_seen() {
+    let test = "a_recording_says_what_was_not_seen";
+    if no_qemu(test) {
+        return;
+    }
+    let (place, vm) = (runtime(), PausedVm::start("cli-recorded"));
+    let path = place.path().join("recording.jsonl").display().to_string();
+    let record = ["balance", "--dry-run", "--once", "--record", &path];
+    let (code, _, complained) = said_in(place.path(), &record);
+    assert_eq!(code, Some(0), "{complained}");
+    let (code, said, complained) = said_in(place.path(), &["doctor", &vm.name, "--replay", &path]);
+    assert_eq!(code, Some(1), "{said}{complained}");
+    assert!(said.contains("NOT SEEN  a recording does not hold what the kernel is set to do"), "{said}");
+    // As a recording of somebody without rights has it.
+    let text = std::fs::read_to_string(&path).expect("the recording");
+    std::fs::write(&path, text.lines().map(|line| with_unseen(line, &vm.name) + "\n").collect::<String>())
+        .expect("a file");
+    for command in [&["top"][..], &["why", &vm.name], &["doctor", &vm.name]] {
+        let (_, said, complained) = said_in(place.path(), &[command, &["--replay", &path]].concat());
+        assert!(said.to_lowercase().contains("where its memory is"), "{command:?}: {said}{complained}");
+    }
+}
+
+/// A line of a recording, with something that was not seen of a VM.
+fn with_unseen(line: &str, name: &str) -> String {
+    let mut value: Value = serde_json::from_str(line).expect("JSON");
+    let Some(observation) = value.pointer_mut("/observed/observation") else { return line.to_owned() };
+    let vms = observation["vms"].as_array().expect("VMs");
+    let vm = vms.iter().map(|seen| seen["vm"].clone()).find(|vm| vm["name"] == name).expect("the VM");
+    let unseen = serde_json::json!({"vms": [vm], "what": "where its memory is"});
+    observation["unseen"].as_array_mut().expect("what was not seen").push(unseen);
+    value.to_string()
 }

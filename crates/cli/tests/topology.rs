@@ -259,3 +259,33 @@ fn a_locale_without_utf8_gets_ascii_of_the_same_width() {
     let widths = |text: &str| text.lines().map(|line| line.chars().count()).collect::<Vec<_>>();
     assert_eq!(widths(&plain), widths(&drawn));
 }
+
+/// In a terminal of 60 and of 40 columns. What a line may end with is a blank or the comma of a list.
+#[test]
+fn a_narrow_terminal_breaks_no_word_and_no_number() {
+    let test = "a_narrow_terminal_breaks_no_word_and_no_number";
+    if crate::common::lacks(test, "script") || crate::common::lacks(test, "stty") {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_homenode");
+    let on = |columns: u32| {
+        let command = format!("stty cols {columns} rows 40; exec {program} topology --on xeon-8480-2s-snc4");
+        let mut script = std::process::Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).stdin(std::process::Stdio::null());
+        String::from_utf8(script.output().expect("script").stdout).expect("UTF-8").replace('\r', "")
+    };
+    // Distances and the picture are others where there is less room.
+    let tables = |text: &str| text.split_once("\nDistance").expect("distances").0.to_owned();
+    let wide = tables(&on(200));
+    let whole: Vec<&str> = wide.split_whitespace().collect();
+    for columns in [60, 40] {
+        let narrow = on(columns);
+        assert!(narrow.lines().all(|line| line.chars().count() <= columns as usize), "{narrow}");
+        for word in tables(&narrow).split_whitespace() {
+            let item = |known: &&str| {
+                known.split_inclusive(',').any(|item| item == word) || known.contains(word) && word.ends_with(',')
+            };
+            assert!(whole.iter().any(|known| *known == word || item(&known)), "{columns}: {word:?}: {narrow}");
+        }
+    }
+}

@@ -9,6 +9,7 @@ pub mod arrays;
 pub mod calibrate;
 mod charts;
 pub mod choice;
+pub mod columns;
 pub mod disturbance;
 pub mod environment;
 mod errors;

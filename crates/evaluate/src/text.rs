@@ -1,9 +1,10 @@
 //! Tables for a terminal.
 
+use crate::columns::{self, Block};
 use crate::modelled::Prediction;
 use crate::summary::Summary;
 use crate::tables::{Row, Table};
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
+use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use std::fmt::Write;
 
 /// A line below the header and one below the last row, as a printed article has them.
@@ -46,19 +47,26 @@ pub fn render_modelled(prediction: &Prediction, tables: &[Table], width: Option<
 }
 
 fn one(table: &Table, width: Option<usize>) -> String {
+    let is_label = |index: usize| index == 0 || LABELS.contains(&table.header[index].as_str());
+    let labels = (0..table.header.len()).take_while(|&index| is_label(index)).count();
+    let rows: Vec<Vec<String>> =
+        [table.header.clone()].into_iter().chain(table.rows.iter().map(|row: &Row| row.cells.clone())).collect();
+    // Each line has a blank at either end.
+    let blocks = columns::blocks(&rows, labels, width.map(|width| width.saturating_sub(2)));
+    let drawn: Vec<String> = blocks.into_iter().map(|block| draw(block, is_label)).collect();
+    let notes: String = table.notes.iter().map(|note| format!("  {note}\n")).collect();
+    format!("{}\n{}\n{notes}", table.title, drawn.join("\n"))
+}
+
+fn draw(block: Block, is_label: impl Fn(usize) -> bool) -> String {
     let mut drawn = comfy_table::Table::new();
-    drawn.load_style(STYLE);
-    if let Some(width) = width {
-        drawn.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
-    }
-    drawn.set_header(table.header.clone());
-    drawn.add_rows(table.rows.iter().map(|row: &Row| row.cells.clone()));
-    for index in 0..table.header.len() {
-        let is_label = index == 0 || LABELS.contains(&table.header[index].as_str());
-        if let (false, Some(column)) = (is_label, drawn.column_mut(index)) {
+    let mut rows = block.rows.into_iter();
+    drawn.load_style(STYLE).set_header(rows.next().unwrap_or_default());
+    drawn.add_rows(rows);
+    for (place, index) in block.columns.into_iter().enumerate() {
+        if let (false, Some(column)) = (is_label(index), drawn.column_mut(place)) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let notes: String = table.notes.iter().map(|note| format!("  {note}\n")).collect();
-    format!("{}\n{}\n{notes}", table.title, drawn.trim_fmt())
+    drawn.trim_fmt()
 }

@@ -50,9 +50,18 @@ fn each(numbers: &CpuSet) -> String {
     }
 }
 
+/// Whether a command changes processes of the host that it is typed on: homenode's own repair, or the affinity of a thread.
+pub(crate) fn acts_on_this_host(line: &str) -> bool {
+    line.starts_with("homenode doctor ") || line.starts_with("taskset ")
+}
+
 fn of_running(change: &Change<'_>, running: &Running) -> Vec<String> {
     if change.target.reshaped {
         return Vec::new();
+    }
+    // No process: the domain of another host, which its libvirt binds.
+    if running.seen.vm.pid == 0 {
+        return of_libvirt(change, change.vm()).into_iter().filter(|line| !acts_on_this_host(line)).collect();
     }
     let (pins, name) = (change.pins(), quoted(&running.seen.vm.name));
     let mut lines = Vec::new();

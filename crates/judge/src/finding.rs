@@ -1,5 +1,6 @@
 //! What is wrong, what it costs, and what cures it.
 
+use crate::commands;
 use crate::shaped::Spot;
 use scheduler::{Action, VmKey};
 use serde::Serialize;
@@ -212,6 +213,11 @@ impl Finding {
         self.cure.changes = changes.iter().copied().collect();
         self.cure.restart = changes.iter().any(|aspect| aspect.needs_restart());
         self
+    }
+
+    /// Leaves out commands that only work on the VM's own host: for a host that is only looked at from here.
+    pub fn keep_to_other_hosts(&mut self) {
+        self.cure.commands.retain(|line| !commands::acts_on_this_host(line));
     }
 
     /// Worst first: by severity, by harm, then by what they cost, then by kind.

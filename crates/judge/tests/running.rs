@@ -249,6 +249,36 @@ fn a_plain_vm_on_a_host_of_one_node_has_none() {
     assert_eq!(kinds(&judged(&machine, &started(&vm, &machine))), []);
 }
 
+/// On any host: two virtual nodes in one virtual socket, told to be 40 apart. Where they live is no matter where there is one node.
+#[test]
+fn a_guest_that_is_told_what_is_not_so_hears_it_on_a_host_of_one_node() {
+    let machine = read::from_synthetic("pack:1 [numa(memory=8GiB)] l3:1 core:4 pu:1").expect("a machine");
+    let node = |id: u32, vcpus: &str| ShapedNode {
+        id,
+        vcpus: vcpus.parse().expect("vCPUs"),
+        memory: Bytes::GIB,
+        distances: [(1 - id, 40)].into(),
+        ..ShapedNode::default()
+    };
+    let vm = ShapedVm {
+        name: "web".to_owned(),
+        vcpus: 4,
+        memory: Bytes(2 << 30),
+        guest: GuestCpus { sockets: 1, dies: 1, cores: 4, threads: 1, ..GuestCpus::default() },
+        vnuma: true,
+        nodes: vec![node(0, "0-1"), node(1, "2-3")],
+        ..ShapedVm::default()
+    };
+    let wrong = |findings: Vec<Finding>| {
+        let wrong = findings.into_iter().filter(|finding| finding.severity > Severity::Note).collect::<Vec<_>>();
+        assert!(wrong.iter().all(|finding| finding.harm == judge::Harm::Misled), "{wrong:#?}");
+        wrong.iter().map(|finding| finding.what).collect::<Vec<_>>()
+    };
+    let expected = ["cache_over_nodes", "wrong_distances"];
+    assert_eq!(wrong(judge::definition(&machine, &Occupancy::default(), &vm).findings), expected);
+    assert_eq!(wrong(judge::host(&machine, &started(&vm, &machine), &Known::default())), expected);
+}
+
 #[test]
 fn limits_below_the_vm_are_found() {
     let limited = |limits: VmLimits| found(|vm| vm.limits = Some(limits));

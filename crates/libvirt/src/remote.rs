@@ -11,7 +11,7 @@ pub use observing::of_definitions;
 
 use crate::capabilities::{free_memory, owned};
 use crate::{Connection, LibvirtError};
-use scheduler::{Observe, ObserveError, Occupancy};
+use scheduler::{ObserveError, Occupancy};
 use stacks::domain::{self, Domain};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -112,13 +112,13 @@ impl Remote {
     /// # Errors
     /// libvirt cannot be reached, or answers strangely.
     pub fn occupied(&mut self) -> Result<(Machine, Occupancy, Vec<String>), ObserveError> {
-        let observation = self.examine()?;
+        let observation = self.for_placement()?;
         let mut machine = self.machine.clone();
         for node in &mut machine.nodes {
             node.free = observation.nodes.get(&node.id).and_then(|seen| seen.memory_free).or(node.free);
         }
         let occupancy = Occupancy::of_observation(&observation, &machine);
-        Ok((machine, occupancy, observation.unseen))
+        Ok((machine, occupancy, observation.unseen_of(None)))
     }
 
     fn asked_cpus(&self) -> Vec<(CpuId, String)> {

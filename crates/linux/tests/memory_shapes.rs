@@ -171,8 +171,9 @@ fn a_vm_of_two_nodes_stays_known_when_a_block_is_plugged_in() {
     let sizes: Vec<u64> = seen.clients.iter().map(|client| client.memory_size.mib()).collect();
     assert_eq!(sizes, [32, 32]);
     let name = &seen.vm.name;
-    let said = |line: &&String| line.starts_with(&format!("{name}: 128 MiB were plugged in later; which virtual node"));
-    assert!(examined.unseen.iter().any(|line| said(&line)), "{:?}", examined.unseen);
+    let unseen = examined.unseen_of(Some(&seen.vm));
+    let said = format!("{name}: 128 MiB were plugged in later; which virtual node");
+    assert!(unseen.iter().any(|line| line.starts_with(&said)), "{:?}", examined.unseen);
 }
 
 /// The nice value of this process, which the VMs that it starts have too: field 19 of `stat` (proc(5)).

@@ -111,7 +111,7 @@ fn memory_that_is_plugged_in_belongs_to_the_client_of_its_virtual_node_and_a_pau
         let examined = host.examine().expect("an observation");
         let seen = examined.vms.iter().find(|seen| seen.vm.pid == pid).expect("the VM");
         let sizes: Vec<u64> = seen.clients.iter().map(|client| client.memory_size.mib()).collect();
-        let unplaced = examined.unseen.iter().any(|said| said.contains("128 MiB were plugged in later"));
+        let unplaced = examined.unseen.iter().any(|said| said.what.contains("128 MiB were plugged in later"));
         (sizes, unplaced, seen.state)
     };
     // Somebody is at the monitor; then nobody.

@@ -26,7 +26,7 @@ pub use fleet::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, plan_fleet};
 pub use holding::{Holding, Resident};
 pub use observation::{
     Backing, ClientId, ClientObservation, GuestMachine, Mobility, Moment, NodeObservation, Observation, PolicyOfMemory,
-    RunState, Traffic, USUAL_SHARES, VmKey, VmObservation,
+    RunState, Traffic, USUAL_SHARES, Unseen, VmKey, VmObservation,
 };
 pub use occupancy::{NodeUse, Occupancy};
 pub use placement::EXACT_STEPS;

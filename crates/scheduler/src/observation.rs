@@ -278,7 +278,25 @@ pub struct Observation {
     /// What the kernel is set to do with memory and threads. Only [`Observe::examine`](crate::Observe::examine) asks.
     #[serde(default)]
     pub settings: Option<HostSettings>,
-    /// What could not be looked at, each as a sentence: `3 processes of other users: their memory may not be read`.
+    /// What could not be looked at. Every look says what it misses itself; [`Observe::examine`](crate::Observe::examine) also what
+    /// only it asks for.
     #[serde(default)]
-    pub unseen: Vec<String>,
+    pub unseen: Vec<Unseen>,
+}
+
+/// Something that could not be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unseen {
+    /// The VMs that it is about; empty: the host.
+    pub vms: Vec<VmKey>,
+    /// What, as a sentence: `where the memory of web is: only root may see it`.
+    pub what: String,
+}
+
+impl Observation {
+    /// Sentences about what could not be looked at: all of them, or those about one VM.
+    pub fn unseen_of(&self, vm: Option<&VmKey>) -> Vec<String> {
+        let asked = |unseen: &&Unseen| vm.is_none_or(|vm| unseen.vms.contains(vm));
+        self.unseen.iter().filter(asked).map(|unseen| unseen.what.clone()).collect()
+    }
 }

@@ -4,10 +4,11 @@ use crate::args::BalanceArguments;
 use crate::balance_view::Log;
 use crate::commands::{balance_replay, balance_trace};
 use crate::failure::{bad_input, unwritable};
-use crate::{balance_view, balancer_host, balancer_place};
+use crate::{balance_view, balancer_host, balancer_place, remote_host};
 use anyhow::{Context, bail};
 use daemon::{Balancer, DaemonError, Event, Instance, Mode, Outcome, PolicyFile, Recorder, Restored, Rules, Wake};
 use linux::LinuxHost;
+use scheduler::{Act, Action, ActionError, Done, Host, Moment, Observation, Observe, ObserveError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::Path;
@@ -24,22 +25,38 @@ pub(crate) fn run(arguments: &BalanceArguments) -> anyhow::Result<()> {
     if let (Some(choice), Some(trace)) = (&arguments.on, &arguments.trace) {
         return balance_trace::run(choice, trace, arguments);
     }
+    let mut log = Log::new(arguments.json);
+    if let Some(uri) = &arguments.connect {
+        let host = OnlyLookedAt(remote_host::open(uri)?);
+        let policy = policy(arguments.policy.as_deref(), host.machine())?;
+        let (rules, file) = (Rules::new(policy.vms.clone()), balancer_place::own(&arguments.state)?);
+        let balancer = Balancer::new(host, &policy, rules, Mode::DryRun, file, Restored::Nothing);
+        return work(balancer, arguments, &policy, &mut log);
+    }
     let machine = topology::read::live().context("this host cannot be read")?;
     let policy = policy(arguments.policy.as_deref(), &machine)?;
-    let mut log = Log::new(arguments.json);
     let (mut balancer, _lock) = start(arguments, &policy, &mut log)?;
     if arguments.release {
         return release(&mut balancer, &log);
     }
+    work(balancer, arguments, &policy, &mut log)
+}
+
+/// Looks and decides, once or until it is stopped.
+fn work<H: Host>(
+    mut balancer: Balancer<H>,
+    arguments: &BalanceArguments,
+    policy: &PolicyFile,
+    log: &mut Log,
+) -> anyhow::Result<()> {
     if let Some(path) = &arguments.record {
-        let recorder = Recorder::start(path, balancer.machine(), &policy, &balancer.saved().balance)
+        let recorder = Recorder::start(path, balancer.machine(), policy, &balancer.saved().balance)
             .map_err(|error| unwritable("--record", &error))?;
         balancer.record_to(recorder);
     }
     let stop = stop_signals()?;
-    let failed =
-        if arguments.once { once(&mut balancer, &stop, &mut log)? } else { forever(&mut balancer, &stop, &mut log) };
-    finish(&mut balancer, arguments, &policy, &mut log)?;
+    let failed = if arguments.once { once(&mut balancer, &stop, log)? } else { forever(&mut balancer, &stop, log) };
+    finish(&mut balancer, arguments, policy, log)?;
     match failed {
         0 => Ok(()),
         number => bail!("{number} of the actions failed"),
@@ -89,6 +106,30 @@ fn start(
     Ok((balancer, lock))
 }
 
+/// A host that can be looked at from here and not changed.
+struct OnlyLookedAt<O>(O);
+
+impl<O: Observe> Observe for OnlyLookedAt<O> {
+    fn machine(&self) -> &Machine {
+        self.0.machine()
+    }
+
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn observe(&mut self) -> Result<Observation, ObserveError> {
+        self.0.observe()
+    }
+}
+
+impl<O: Observe> Act for OnlyLookedAt<O> {
+    fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError> {
+        let (vm, reason) = (action.vm().name.clone(), "this host is only looked at from here".to_owned());
+        Err(ActionError::Failed { vm, operation: "change it".to_owned(), reason })
+    }
+}
+
 /// Tells of the first signal that ends programs.
 fn stop_signals() -> anyhow::Result<Receiver<()>> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
@@ -107,8 +148,8 @@ fn wait(stop: &Receiver<()>, time: Duration) -> Wake {
 }
 
 /// A look, a period later one round. Returns how many actions failed.
-fn once(balancer: &mut Balancer<LinuxHost>, stop: &Receiver<()>, log: &mut Log) -> anyhow::Result<usize> {
-    let unreadable = |why| anyhow::anyhow!("this host cannot be read: {why}");
+fn once<H: Host>(balancer: &mut Balancer<H>, stop: &Receiver<()>, log: &mut Log) -> anyhow::Result<usize> {
+    let unreadable = |why| anyhow::anyhow!("the host cannot be read: {why}");
     balancer.look().map_err(unreadable)?;
     if wait(stop, Duration::from_millis(balancer.policy().period_ms)) == Wake::Stop {
         return Ok(0);
@@ -118,12 +159,14 @@ fn once(balancer: &mut Balancer<LinuxHost>, stop: &Receiver<()>, log: &mut Log) 
     let failures = period.events.iter().filter(failed).count();
     log.period(&period);
     if !period.events.iter().any(|event| matches!(event, Event::Acted { .. })) && period.nodes > 1 {
-        log.news("nothing to do: every VM that may be moved is at home");
+        log.news(
+            "nothing to do: no VM would be better off elsewhere, as far as can be seen; `homenode why VM` says more",
+        );
     }
     Ok(failures)
 }
 
-fn forever(balancer: &mut Balancer<LinuxHost>, stop: &Receiver<()>, log: &mut Log) -> usize {
+fn forever<H: Host>(balancer: &mut Balancer<H>, stop: &Receiver<()>, log: &mut Log) -> usize {
     daemon::run(
         balancer,
         |time| wait(stop, time),
@@ -135,8 +178,8 @@ fn forever(balancer: &mut Balancer<LinuxHost>, stop: &Receiver<()>, log: &mut Lo
     0
 }
 
-fn finish(
-    balancer: &mut Balancer<LinuxHost>,
+fn finish<H: Host>(
+    balancer: &mut Balancer<H>,
     arguments: &BalanceArguments,
     policy: &PolicyFile,
     log: &mut Log,
@@ -151,7 +194,7 @@ fn finish(
     Ok(balancer.save()?)
 }
 
-fn release(balancer: &mut Balancer<LinuxHost>, log: &Log) -> anyhow::Result<()> {
+fn release<H: Host>(balancer: &mut Balancer<H>, log: &Log) -> anyhow::Result<()> {
     let released = balancer.release()?;
     log.released(&released)?;
     match balance_view::failures(&released) {

@@ -3,7 +3,7 @@
 use crate::args::CalibrateArguments;
 use crate::evaluation_view::View;
 use crate::failure::bad_input;
-use crate::text::{lines, table, width, wrapped};
+use crate::text::{Table, lines, table, width, wrapped};
 use crate::{measuring, named_file, output};
 use anyhow::{Context, anyhow};
 use evaluate::calibrate::{CalibrateError, Calibration, Plan};
@@ -94,7 +94,7 @@ fn shown(calibration: &Calibration) -> String {
     text
 }
 
-fn rates(rates: &Rates) -> comfy_table::Table {
+fn rates(rates: &Rates) -> Table {
     let mut rows = table(["rate", "value", "unit", "source"], &[1]);
     let mut add = |name: &str, sourced: Option<&Sourced<f64>>, unit: &str| {
         if let Some(sourced) = sourced {

@@ -4,7 +4,7 @@ use crate::args::DoctorArguments;
 use crate::args_source::SourceArguments;
 use crate::balancer_host::open;
 use crate::doctor_view::{self, View};
-use crate::findings_view::tally;
+use crate::findings_view::{Reach, tally};
 use crate::source::Remembered;
 use crate::{output, source, vm_choice};
 use anyhow::{Context, bail};
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
         observation = host.examine().context("this host cannot be read")?;
     }
     let findings = judge(&host, &observation);
-    show(&View::new(observation, findings, mending, only.as_ref()), arguments)
+    show(&View::new(&observation, findings, mending, only.as_ref()), arguments)
 }
 
 fn findings(machine: &Machine, observation: &Observation, only: Option<&VmKey>, known: &Known) -> Vec<Finding> {
@@ -59,9 +59,10 @@ fn findings(machine: &Machine, observation: &Observation, only: Option<&VmKey>, 
 }
 
 fn show(view: &View, arguments: &DoctorArguments) -> anyhow::Result<()> {
+    let reach = if arguments.source == SourceArguments::default() { Reach::Here } else { Reach::There };
     match arguments.json {
         true => output::json("doctor", view)?,
-        false => output::print(doctor_view::text(view, arguments.vm.is_some()))?,
+        false => output::print(doctor_view::text(view, arguments.vm.is_some(), reach))?,
     }
     if let Some(worse) = &view.worse {
         bail!("{worse}");
@@ -81,6 +82,7 @@ fn elsewhere(arguments: &DoctorArguments) -> anyhow::Result<()> {
     let remembered = source.remembered(&arguments.state);
     remembered.rule(&mut observation);
     let known = Known { homes: remembered.homes(source.machine(), &observation), ..Known::default() };
-    let findings = findings(source.machine(), &observation, only.as_ref(), &known);
-    show(&View::new(observation, findings, Mending::default(), only.as_ref()), arguments)
+    let mut findings = findings(source.machine(), &observation, only.as_ref(), &known);
+    findings.iter_mut().for_each(Finding::keep_to_other_hosts);
+    show(&View::new(&observation, findings, Mending::default(), only.as_ref()), arguments)
 }

@@ -23,6 +23,7 @@ pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
     let balancer_pid = remembered.balancer.and_then(|balancer| balancer.pid);
     let manager = observation.vms.iter().find(|seen| seen.vm == vm).map(|seen| seen.manager);
     let manager = manager.filter(|manager| *manager != Manager::Unknown);
-    let view = why_view::View { balancer_pid, manager, nodes: observation.nodes.len(), explanation };
+    let (nodes, unseen) = (observation.nodes.len(), observation.unseen_of(Some(&vm)));
+    let view = why_view::View { balancer_pid, manager, nodes, unseen, explanation };
     if arguments.json { output::json("why", &view) } else { output::print(why_view::text(&view)) }
 }

@@ -6,6 +6,7 @@
 use super::columns::{COLUMNS, GAP, cut, fit};
 use super::keys::Screen;
 use super::{NodeRow, View, VmRow};
+use crate::text::wrapped;
 use crate::words;
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -29,6 +30,9 @@ impl Look {
         Self { colour, utf8: crate::output::is_utf8() }
     }
 }
+
+/// Lines that the balancer, pressure and what was not seen may take.
+const FACTS_SHOWN: usize = 3;
 
 const KEYS: [(&str, &str); 8] = [
     ("q", "leaves"),
@@ -98,7 +102,15 @@ fn heading(view: &View, screen: &Screen, look: Look, width: usize) -> Vec<Line<'
     }
     let facts = view.facts();
     let style = if view.alarms() { coloured(look, Color::Yellow) } else { Style::new() };
-    vec![Line::styled(cut(&title, width), bold()), Line::styled(cut(&facts.join("; "), width), style)]
+    let mut facts = wrapped(&facts.join("; "), width);
+    facts.resize(facts.len().max(1), String::new());
+    let more = facts.len() > FACTS_SHOWN;
+    facts.truncate(FACTS_SHOWN);
+    if let Some(last) = facts.last_mut().filter(|_| more) {
+        last.push_str(" ...");
+    }
+    let facts = facts.iter().map(|fact| Line::styled(cut(fact, width), style));
+    [Line::styled(cut(&title, width), bold())].into_iter().chain(facts).collect()
 }
 
 /// A line a node.

@@ -120,7 +120,7 @@ pub(crate) fn view(source: &str, machine: &Machine, observation: &Observation, r
         vms,
         balancer: remembered.balancer.clone(),
         memory_pressure_percent: observation.memory_pressure.map(|part| part * 100.0),
-        unseen: observation.unseen.clone(),
+        unseen: observation.unseen_of(None),
         observation: observation.clone(),
     }
 }

@@ -3,16 +3,16 @@
 use super::columns::{COLUMNS, cut, fit};
 use super::{View, VmRow};
 use crate::cells::{bytes, figure};
-use crate::text::{lines, table, table_of, wrapped};
+use crate::text::{Table, lines, table, table_of, wrapped};
 
 /// What stands below the tables.
 const LEGEND: &str = "Lives on: the node whose CPUs it keeps to (its home); a VM that floats keeps to none. Elsewhere: memory that lies on other nodes. N%L: memory at home, in percent. `homenode help words` explains every word.";
 
 /// Two tables; `width`: that of the terminal.
 pub(crate) fn text(view: &View, width: Option<usize>) -> String {
-    let facts = view.facts().join("; ");
-    let heading = format!("homenode: {}{}{facts}\n", view.title(), if facts.is_empty() { "" } else { ", " });
-    let mut parts = vec![heading, lines(&nodes(view)), String::new()];
+    let mut parts = wrapped(&format!("homenode: {}", view.title()), crate::text::width());
+    parts.extend(view.facts().iter().flat_map(|fact| wrapped(fact, crate::text::width())));
+    parts.extend([String::new(), lines(&nodes(view)), String::new()]);
     if view.vms.is_empty() {
         parts.push("No VM runs that this user can see.".to_owned());
     } else {
@@ -23,7 +23,7 @@ pub(crate) fn text(view: &View, width: Option<usize>) -> String {
     parts.join("\n") + "\n"
 }
 
-fn nodes(view: &View) -> comfy_table::Table {
+fn nodes(view: &View) -> Table {
     let header = ["Node", "CPUs", "Used", "%Used", "Memory", "Free", "Clients", "vCPUs", "Ready"];
     let mut table = table(header, &[2, 3, 4, 5, 6, 7, 8]);
     for row in &view.nodes {

@@ -15,7 +15,7 @@ use crate::{DaemonError, Outcome, PolicyFile};
 use format::{Entry, Start, VERSION};
 use replay::Decider;
 use scheduler::balance::{BalanceState, Decision};
-use scheduler::{Moment, Observation, Observe, ObserveError, VmKey};
+use scheduler::{Moment, Observation, Observe, ObserveError, Unseen, VmKey};
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
@@ -171,6 +171,9 @@ impl Recording {
     }
 }
 
+/// What the balancer does not look at, and a recording of it does not hold.
+const NOT_RECORDED: &str = "a recording does not hold what the kernel is set to do, policies of memory, what limits a VM, nor where threads are that run no vCPU";
+
 impl Observe for Recording {
     fn machine(&self) -> &Machine {
         &self.machine
@@ -183,6 +186,14 @@ impl Observe for Recording {
     fn observe(&mut self) -> Result<Observation, ObserveError> {
         let of = format!("recording {}", self.path.display());
         self.look()?.ok_or_else(|| ObserveError::new(of, "it ends here"))
+    }
+
+    /// The last observation, and what it lacks.
+    fn examine(&mut self) -> Result<Observation, ObserveError> {
+        let mut last = self.last()?;
+        let vms = last.vms.iter().map(|seen| seen.vm.clone()).collect();
+        last.unseen.push(Unseen { vms, what: NOT_RECORDED.to_owned() });
+        Ok(last)
     }
 }
 

@@ -83,7 +83,7 @@ pub(super) fn shapes(spec: &VmSpec, machine: &Machine, threads: Option<u32>) -> 
         wide("one VM, vNUMA", "no policy", kept.clone()),
         wide("one VM, prefer_ht", "policy.prefer_ht = true", Policy { prefer_ht: true, ..kept.clone() }),
         wide(
-            "one VM, spread",
+            "one VM, most_virtual_nodes",
             "policy.placement = \"most_virtual_nodes\"",
             Policy { placement: Spread::MostVirtualNodes, ..kept.clone() },
         ),

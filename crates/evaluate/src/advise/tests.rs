@@ -35,7 +35,7 @@ fn memory_on_both_nodes_beats_memory_spread_over_both() {
 fn of_two_nodes_with_free_controllers_more_is_better_for_a_program_that_streams() {
     // swim with 16 threads on 8 nodes: 2 threads do not fill a controller, 8 do.
     let advice = advice(16, "hp-dl980-g7", "swim");
-    assert_eq!(advice.candidates[0].shape.name, "one VM, spread");
+    assert_eq!(advice.candidates[0].shape.name, "one VM, most_virtual_nodes");
     assert!(of(&advice, "one VM, prefer_ht").relative < of(&advice, "one VM, vNUMA").relative);
     assert_eq!(advice.candidates[0].unit, Unit::Seconds);
 }

@@ -20,7 +20,7 @@ pub(super) fn resident(seen: &RemoteDomain) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::observing::{observation, unseen};
+    use super::super::observing::observation;
     use super::super::{DomainStats, Look, RemoteDomain};
     use super::*;
     use scheduler::{Moment, NodeUse, Occupancy};
@@ -45,7 +45,7 @@ mod tests {
         let look = Look { at: Instant::now(), free: BTreeMap::new(), cpus: BTreeMap::new(), domains: domains.to_vec() };
         let seen = observation(machine, &look, None, Moment(0));
         // The first is said of every domain.
-        (Occupancy::of_observation(&seen, machine), unseen(&seen).split_off(1))
+        (Occupancy::of_observation(&seen, machine), seen.unseen_of(None).split_off(1))
     }
 
     fn mib(vcpus: u32, memory: u64, resident: u64) -> NodeUse {

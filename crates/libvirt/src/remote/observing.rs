@@ -7,7 +7,7 @@ use super::{DomainStats, Look, Remote, RemoteDomain, cache, held};
 use crate::{DomainState, LibvirtError};
 use scheduler::{
     Backing, ClientId, ClientObservation, GuestMachine, Mobility, Moment, NodeObservation, Observation, Observe,
-    ObserveError, Occupancy, PolicyOfMemory, RunState, VmKey, VmObservation,
+    ObserveError, Occupancy, PolicyOfMemory, RunState, Unseen, VmKey, VmObservation,
 };
 use stacks::domain::{Domain, MemoryTune};
 use std::collections::BTreeMap;
@@ -16,6 +16,9 @@ use vm::Manager;
 
 /// Why it is unknown.
 const MEMORY_UNKNOWN: &str = "libvirt does not say which node resident memory is on";
+/// What only the host itself could be asked.
+const KERNEL_UNKNOWN: &str =
+    "libvirt does not say what the kernel is set to do, what limits a VM, nor where threads are that run no vCPU";
 
 impl Observe for Remote {
     fn machine(&self) -> &Machine {
@@ -33,8 +36,17 @@ impl Observe for Remote {
         Ok(observation)
     }
 
-    /// Also counts memory that files occupy as free, as this host does.
     fn examine(&mut self) -> Result<Observation, ObserveError> {
+        let mut observation = self.for_placement()?;
+        let vms = observation.vms.iter().map(|seen| seen.vm.clone()).collect();
+        observation.unseen.push(Unseen { vms, what: KERNEL_UNKNOWN.to_owned() });
+        Ok(observation)
+    }
+}
+
+impl Remote {
+    /// A look that counts memory that files occupy as free, as this host does.
+    pub(super) fn for_placement(&mut self) -> Result<Observation, ObserveError> {
         let mut observation = self.observe()?;
         // Drivers of other hypervisors need not know it.
         if let Ok(text) = self.connection.ask(&["nodememstats"]) {
@@ -50,12 +62,9 @@ impl Observe for Remote {
                 }
             }
         }
-        observation.unseen = unseen(&observation);
         Ok(observation)
     }
-}
 
-impl Remote {
     fn unreadable(&self, error: &LibvirtError) -> ObserveError {
         ObserveError::new(self.connection.uri().unwrap_or("libvirt"), error.to_string())
     }
@@ -75,15 +84,22 @@ pub fn of_definitions(machine: &Machine, domains: Vec<Domain>) -> Observation {
     }
 }
 
-pub(super) fn unseen(observation: &Observation) -> Vec<String> {
-    let mut unseen = vec![format!("{MEMORY_UNKNOWN}; nor what the kernel is set to do, nor threads that run no vCPU")];
+/// What libvirt does not say of these domains.
+fn unseen(vms: &[VmObservation]) -> Vec<Unseen> {
+    let keys = |vms: &[&VmObservation]| vms.iter().map(|vm| vm.vm.clone()).collect::<Vec<_>>();
+    let mut unseen = Vec::new();
+    if !vms.is_empty() {
+        unseen.push(Unseen { vms: keys(&vms.iter().collect::<Vec<_>>()), what: MEMORY_UNKNOWN.to_owned() });
+    }
     let unknown = |vm: &&VmObservation| vm.clients.iter().any(|client| client.resident.is_none());
-    let names: Vec<&str> = observation.vms.iter().filter(unknown).map(|vm| vm.vm.name.as_str()).collect();
-    if !names.is_empty() {
-        unseen.push(format!(
+    let unknown: Vec<&VmObservation> = vms.iter().filter(unknown).collect();
+    if !unknown.is_empty() {
+        let names: Vec<&str> = unknown.iter().map(|vm| vm.vm.name.as_str()).collect();
+        let what = format!(
             "libvirt does not say how much memory of {} is resident: all of it is counted as resident, so that free memory is what libvirt calls free",
             names.join(", ")
-        ));
+        );
+        unseen.push(Unseen { vms: keys(&unknown), what });
     }
     unseen
 }
@@ -107,10 +123,12 @@ pub(super) fn observation(machine: &Machine, look: &Look, before: Option<&Look>,
         let seconds = look.at.saturating_duration_since(before.at).as_secs_f64();
         (seconds > 0.0).then_some((stats, seconds))
     };
+    let vms: Vec<VmObservation> = look.domains.iter().map(|seen| vm(machine, seen, earlier(seen))).collect();
     Observation {
         at,
         nodes: machine.nodes.iter().map(node).collect(),
-        vms: look.domains.iter().map(|seen| vm(machine, seen, earlier(seen))).collect(),
+        unseen: unseen(&vms),
+        vms,
         ..Observation::default()
     }
 }

@@ -11,8 +11,8 @@ use crate::root::Root;
 use crate::sys;
 use crate::vm::{Region, RegionKind, RunningVm, ThreadKind, VmClient, vhost};
 use scheduler::{
-    Backing, ClientObservation, Mobility, OtherThread, OtherThreadKind, PolicyOfMemory, SchedulingClass, VmLimits,
-    VmObservation,
+    Backing, ClientObservation, Mobility, OtherThread, OtherThreadKind, PolicyOfMemory, SchedulingClass, Unseen, VmKey,
+    VmLimits, VmObservation,
 };
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeId};
@@ -156,13 +156,13 @@ fn scheduling(root: &Root, pid: u32, thread: u32) -> Option<(i32, u32)> {
     Some((stat_field(&text, 19)?, stat_field(&text, 41)?))
 }
 
-/// What could not be looked at, as sentences.
-pub(super) fn unseen(root: &Root, rights: Rights, vms: &[VmObservation], tracked: &[&RunningVm]) -> Vec<String> {
+/// What a look in every period cannot see.
+pub(super) fn unseen(root: &Root, rights: Rights, vms: &[VmObservation], tracked: &[&RunningVm]) -> Vec<Unseen> {
+    let of = |vms: &[&VmKey], what: String| Unseen { vms: vms.iter().copied().cloned().collect(), what };
     let mut unseen = Vec::new();
-    let mounts = root.text("proc/self/mounts").unwrap_or_default();
     let hides = |line: &str| line.split_whitespace().nth(1) == Some("/proc") && line.contains("hidepid=");
-    if !rights.ptrace && mounts.lines().any(hides) {
-        unseen.push("processes of other users are hidden (/proc is mounted with hidepid)".to_owned());
+    if !rights.ptrace && root.text("proc/self/mounts").unwrap_or_default().lines().any(hides) {
+        unseen.push(of(&[], "processes of other users are hidden (/proc is mounted with hidepid)".to_owned()));
     }
     let memory_unknown = |vm: &&VmObservation| {
         vm.clients.iter().any(|client| {
@@ -170,23 +170,29 @@ pub(super) fn unseen(root: &Root, rights: Rights, vms: &[VmObservation], tracked
                 && client.memory_unknown_because.as_ref().is_some_and(|why| why.contains(NEEDS_PTRACE))
         })
     };
-    let unreadable: Vec<&str> = vms.iter().filter(memory_unknown).map(|vm| vm.vm.name.as_str()).collect();
+    let unreadable: Vec<&VmKey> = vms.iter().filter(memory_unknown).map(|vm| &vm.vm).collect();
     if !unreadable.is_empty() {
-        unseen.push(format!("where the memory of {} is may not be read: {NEEDS_PTRACE}", unreadable.join(", ")));
+        let names: Vec<&str> = unreadable.iter().map(|vm| vm.name.as_str()).collect();
+        unseen.push(of(
+            &unreadable,
+            format!("where the memory of {} is: only root may see it, or who has CAP_SYS_PTRACE", names.join(", ")),
+        ));
     }
     for vm in tracked.iter().filter(|vm| !vm.unplaced.is_empty()) {
         let (name, size) = (&vm.key.name, vm.unplaced.iter().map(Region::size).sum::<Bytes>());
-        unseen.push(format!(
+        let what = format!(
             "{name}: {size} were plugged in later; which virtual node has them only its monitor knows, and that may not be asked"
-        ));
+        );
+        unseen.push(of(&[&vm.key], what));
     }
     let nameless =
         |vm: &&VmObservation| matches!(&vm.mobility, Mobility::Fixed { because } if because.contains("debug-threads"));
     for vm in vms.iter().filter(nameless) {
-        unseen.push(format!(
+        let what = format!(
             "{}: which of its threads run vCPUs cannot be told (QEMU names them with -name NAME,debug-threads=on)",
             vm.vm.name
-        ));
+        );
+        unseen.push(of(&[&vm.vm], what));
     }
     unseen
 }

@@ -22,8 +22,8 @@ pub use mobility::part_of_a_node;
 pub use monitor::{AskMonitor, PluggedMemory};
 use scan::{Newcomers, Scan};
 use scheduler::{
-    Act, Action, ActionError, ClientId, Done, Moment, NodeObservation, Observation, Observe, ObserveError, VmKey,
-    VmObservation,
+    Act, Action, ActionError, ClientId, Done, Moment, NodeObservation, Observation, Observe, ObserveError, Unseen,
+    VmKey, VmObservation,
 };
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -326,10 +326,6 @@ impl Observe for LinuxHost {
                 examination::complete(root, tracked, shown);
             }
         }
-        let tracked: Vec<&RunningVm> = self.vms.values().map(|tracked| &tracked.vm).collect();
-        observation.unseen = examination::unseen(root, Rights::own(), &observation.vms, &tracked);
-        observation.unseen.extend(self.scan.foreign());
-        observation.unseen.extend(self.doubtful.values().map(|(_, why)| why.clone()));
         observation.settings = Some(counters::settings(root));
         Ok(observation)
     }
@@ -347,8 +343,8 @@ impl LinuxHost {
         let open: usize = self.vms.values().map(Tracked::open_files).sum();
         // Each VM has the handle of its process open too.
         let spare_files = Cell::new(self.most_files.saturating_sub(OTHER_FILES + open + self.vms.len()));
-        let Self { options, machine, vms, monitors, turn, found, .. } = self;
-        monitors.keep(|pid| vms.contains_key(&pid));
+        let Self { options, machine, vms: known, scan, doubtful, monitors, turn, found, .. } = self;
+        monitors.keep(|pid| known.contains_key(&pid));
         let (monitor, run_states) = (options.monitor.as_deref(), options.run_states);
         let spare_files = &spare_files;
         let around = Around { machine, rights, now_ns, monitor, run_states, turn: *turn, found: *found, spare_files };
@@ -360,13 +356,18 @@ impl LinuxHost {
             monitors.traffic(root, vm.key.pid, client, now_ns, may_create)
         };
         let mut vms: Vec<VmObservation> =
-            vms.values_mut().map(|tracked| tracked.observe(root, &around, depth, &mut traffic)).collect();
+            known.values_mut().map(|tracked| tracked.observe(root, &around, depth, &mut traffic)).collect();
         vms.sort_by(|one, other| one.vm.cmp(&other.vm));
+        let known: Vec<&RunningVm> = known.values().map(|tracked| &tracked.vm).collect();
+        let mut unseen = examination::unseen(root, rights, &vms, &known);
+        let strange = scan.foreign().chain(doubtful.values().map(|(_, why)| why.clone()));
+        unseen.extend(strange.map(|what| Unseen { vms: Vec::new(), what }));
         Ok(Observation {
             at: Moment(now_ns / 1_000_000),
             nodes,
             vms,
             memory_pressure: counters::memory_pressure(root, "proc/pressure/memory"),
+            unseen,
             ..Observation::default()
         })
     }

@@ -18,5 +18,6 @@ mod machine;
 mod plan;
 mod run;
 mod run_starts;
+mod shown;
 mod topology;
 mod validate;

@@ -51,6 +51,33 @@ fn the_errors_are_printed_by_group_with_calibrated_ones_apart() {
     assert!(held_out >= 55 && calibrated >= 20, "{held_out} {calibrated}");
 }
 
+/// README says no figure of the model that this does not print.
+#[test]
+fn readme_says_what_validate_prints_of_figures_that_were_never_fitted() {
+    let value: Value = serde_json::from_slice(&homenode(&["validate", "--json"]).stdout).expect("JSON");
+    let cells = value["cells"].as_array().expect("cells").iter().filter(|cell| cell["published"].is_number());
+    let (fitted, never): (Vec<_>, Vec<_>) = cells.partition(|cell| cell["role"] == "calibrated");
+    let page = text(&homenode(&["validate"]).stdout);
+    let line = page.lines().find(|line| line.starts_with("All ") && line.contains("never fitted")).expect("a line");
+    assert!(line.starts_with(&format!("All {} figures", never.len())), "{line}");
+    assert!(line.contains("applu at 64") && line.ends_with(&format!("{} more were fitted.", fitted.len())), "{line}");
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).expect("README");
+    let readme = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    let held_out = &value["held_out"]["queueing"];
+    let figure = |key: &str, digits: usize| format!("{:.digits$} %", held_out[key].as_f64().expect("a number"));
+    let said = format!(
+        "{} on average over the {} that it covers and that nothing in it was fitted to, {} at worst",
+        figure("mape_percent", 1),
+        held_out["cells"],
+        figure("max_percent", 0)
+    );
+    assert!(readme.contains(&said), "{said}");
+    let applu = never.iter().find(|cell| cell["figure"] == "applu" && cell["threads"] == 64).expect("applu");
+    let high = applu["modelled"].as_f64().expect("modelled") / applu["published"].as_f64().expect("published") - 1.0;
+    let said = format!("applu at 64 threads, never fitted either, is {:.0} % high", 100.0 * high);
+    assert!(readme.contains(&said), "{said}");
+}
+
 #[test]
 fn the_json_of_validate_holds_every_cell_and_gate() {
     let output = homenode(&["validate", "--json"]);

@@ -29,6 +29,8 @@ pub struct Validation {
     pub groups: Vec<GroupErrors>,
     /// All held-out figures together, those of the knee once.
     pub held_out: GroupErrors,
+    /// All figures that no value was fitted to: those that are held out, and those reported as outside of what the model covers.
+    pub never_fitted: GroupErrors,
     /// Limits on the errors, and what they are.
     pub gates: Vec<Gate>,
     /// Every cell.
@@ -81,6 +83,7 @@ pub fn of(all: &[(Experiment, Prediction)]) -> Validation {
     let mut groups = by_group(&cells);
     groups.extend(by_group(&knee));
     let held_out: Vec<&ValidationCell> = cells.iter().filter(|cell| cell.role == Role::HeldOut).collect();
+    let never_fitted: Vec<&ValidationCell> = cells.iter().filter(|cell| cell.role != Role::Calibrated).collect();
     let mut validation = Validation {
         modelled: true,
         homenode: env!("CARGO_PKG_VERSION").to_owned(),
@@ -88,6 +91,7 @@ pub fn of(all: &[(Experiment, Prediction)]) -> Validation {
         seed: SEED,
         groups,
         held_out: errors("all held-out figures", Role::HeldOut, &held_out),
+        never_fitted: errors("all figures that were never fitted", Role::Reported, &never_fitted),
         gates: Vec::new(),
         cells,
         statements,

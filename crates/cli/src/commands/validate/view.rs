@@ -26,14 +26,15 @@ pub(crate) fn render(validation: &Validation, cells: bool) -> String {
     ] {
         let _ = write!(page, "\n{title}\n{}\n", groups(validation, role));
     }
-    let all = &validation.held_out;
+    let fitted = validation.cells.iter().filter(|cell| cell.role == Role::Calibrated && cell.published.is_some());
     let _ = writeln!(
         page,
-        "\nAll {} held-out figures: mean {:.1} %, largest {:.1} %{}.",
-        all.queueing.cells,
-        all.queueing.mape_percent,
-        all.queueing.max_percent,
-        all.worst.as_ref().map_or(String::new(), |cell| format!(" ({})", place(cell)))
+        "\nAll {} held-out figures: {}.\nAll {} figures that were never fitted, those reported included: {}; {} more were fitted.",
+        validation.held_out.queueing.cells,
+        sum(&validation.held_out),
+        validation.never_fitted.queueing.cells,
+        sum(&validation.never_fitted),
+        fitted.count()
     );
     statements(&mut page, &validation.statements);
     gates(&mut page, &validation.gates);
@@ -41,6 +42,12 @@ pub(crate) fn render(validation: &Validation, cells: bool) -> String {
         all_cells(&mut page, &validation.cells);
     }
     page
+}
+
+/// `mean 2.1 %, largest 11.2 % (Default / vNUMA, swim at 64)`.
+fn sum(all: &GroupErrors) -> String {
+    let worst = all.worst.as_ref().map_or(String::new(), |cell| format!(" ({})", place(cell)));
+    format!("mean {:.1} %, largest {:.1} %{worst}", all.queueing.mape_percent, all.queueing.max_percent)
 }
 
 fn groups(validation: &Validation, role: Role) -> String {

@@ -39,7 +39,7 @@ pub fn blocks(rows: &[Vec<String>], labels: usize, width: Option<usize>) -> Vec<
         |&column: &usize| rows.iter().flat_map(|row| pieces(&row[column])).map(|(piece, _)| length(&piece)).max();
     let least: Vec<usize> = all.iter().map(|column| least(column).unwrap_or(0)).collect();
     let leasts = |columns: &[usize]| columns.iter().map(|&column| least[column]).collect::<Vec<_>>();
-    let mut left = all.clone();
+    let mut left = all;
     if total(&leasts(&left)) > width {
         left.retain(|&column| !is_unknown(rows, column));
     }

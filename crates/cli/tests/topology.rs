@@ -285,7 +285,7 @@ fn a_narrow_terminal_breaks_no_word_and_no_number() {
             let item = |known: &&str| {
                 known.split_inclusive(',').any(|item| item == word) || known.contains(word) && word.ends_with(',')
             };
-            assert!(whole.iter().any(|known| *known == word || item(&known)), "{columns}: {word:?}: {narrow}");
+            assert!(whole.iter().any(|known| *known == word || item(known)), "{columns}: {word:?}: {narrow}");
         }
     }
 }

@@ -147,12 +147,12 @@ fn leave(scene: &mut Scene<'_>, family: std::ops::Range<usize>, homes: &mut [Hom
         let because = why_left(scene, client, home);
         let should = (!home.is_empty()).then(|| scene.ids(home));
         let answer = &mut homes[client];
-        if answer.lives.is_some() && (should.is_none() || should == answer.lives) {
+        // All nodes are no home: who lives on some stays there, and who floats may.
+        let everywhere = home.len() > 1 && home.len() >= scene.nodes_with_cpus();
+        if answer.lives.is_some() && (should.is_none() || should == answer.lives || everywhere) {
             continue;
         }
-        // What no fewer nodes hold is right wherever it runs.
-        let rests = answer.lives.is_none() && home.len() >= scene.nodes_with_cpus();
-        answer.next = if rests { Next::Stays } else { Next::Left { because } };
+        answer.next = if everywhere { Next::Stays } else { Next::Left { because } };
         answer.should = should;
     }
     for (&client, home) in misplaced.iter().zip(chosen) {

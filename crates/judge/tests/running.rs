@@ -276,7 +276,7 @@ fn a_guest_that_is_told_what_is_not_so_hears_it_on_a_host_of_one_node() {
     };
     let expected = ["cache_over_nodes", "wrong_distances"];
     assert_eq!(wrong(judge::definition(&machine, &Occupancy::default(), &vm).findings), expected);
-    assert_eq!(wrong(judge::host(&machine, &started(&vm, &machine), &Known::default())), expected);
+    assert_eq!(wrong(judged(&machine, &started(&vm, &machine))), expected);
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn text(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The domains of one or several XML documents in one text.
-fn of_domains(text: &str, shown: &str, machine: &Machine) -> anyhow::Result<Occupancy> {
+fn of_domains(text: &str, shown: &str, machine: &mut Machine) -> anyhow::Result<Occupancy> {
     const END: &str = "</domain>";
     let documents = text.split_inclusive(END).filter(|document| document.contains(END));
     let domains = documents
@@ -102,7 +102,13 @@ fn of_domains(text: &str, shown: &str, machine: &Machine) -> anyhow::Result<Occu
     for domain in &domains {
         bound_here(domain, machine).map_err(|problem| bad_input(format!("--occupied {shown}: {problem}")))?;
     }
-    Ok(Occupancy::of_observation(&libvirt::remote::of_definitions(machine, domains), machine))
+    let occupancy = Occupancy::of_observation(&libvirt::remote::of_definitions(machine, domains), machine);
+    for node in &mut machine.nodes {
+        // A machine that was captured before these VMs ran has more free than they leave of it.
+        let left = node.memory.saturating_sub(occupancy.of(node.id).memory);
+        node.free = node.free.map(|free| free.min(left));
+    }
+    Ok(occupancy)
 }
 
 /// Refuses what was printed on a machine of another shape: other nodes, other CPUs in them, or another memory. That differs a little

@@ -32,10 +32,11 @@ impl Occupancy {
     pub fn free_memory(&self, node: &Node) -> Bytes {
         let held = self.of(node.id);
         // What is resident is already missing from `free`; only the rest of the promise still has to come out of it.
-        let promised = held.memory.saturating_sub(held.resident);
-        let free = node.free.map_or(node.memory, |free| free.saturating_sub(promised));
-        // A machine that was captured before these VMs ran has more free than they leave of it.
-        free.min(node.memory.saturating_sub(held.memory))
+        let free = match node.free {
+            Some(free) => free.saturating_sub(held.memory.saturating_sub(held.resident)),
+            None => node.memory.saturating_sub(held.memory),
+        };
+        free.min(node.memory)
     }
     /// Adds what a planned VM will hold, so that the next plan sees it before the VM runs.
     pub fn reserve(&mut self, plan: &Plan) {

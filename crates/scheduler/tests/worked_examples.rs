@@ -356,16 +356,3 @@ fn a_vm_wider_than_the_machine_piles_up_no_more_than_it_must() {
     let plan = planned(&machine, &spec(17, 12, &format!("virtual_nodes = {nodes}")));
     assert!(plan.holdings.values().all(|held| held.vcpus <= 9), "{:?}", plan.holdings);
 }
-
-#[test]
-fn memory_that_vms_hold_is_not_given_again_where_the_machine_was_captured_before_them() {
-    // Both nodes were free when the machine was captured; a VM holds 20 of the 24 GiB of node 0 now.
-    let mut machine = machine(DL380);
-    machine.nodes.iter_mut().for_each(|node| node.free = Some(gib(23)));
-    let held = NodeUse { vcpus: 0, memory: gib(20), resident: gib(20) };
-    let occupancy = Occupancy { nodes: [(NodeId(0), held)].into() };
-    let plan = plan(&machine, &occupancy, &spec(2, 10, "")).expect("a plan");
-    assert_eq!(homes(&plan), ["1"]);
-    let too_much = scheduler::plan(&machine, &occupancy, &spec(2, 28, "")).expect_err("23 + 4 GiB are left");
-    assert!(matches!(too_much, PlanError::Memory { .. }), "{too_much}");
-}

@@ -48,8 +48,10 @@ impl<'a> Scorer<'a> {
         let held = self.case.occupancy.of(node);
         let (promised, resident) = (held.memory.0 as f64, held.resident.0 as f64);
         let node = self.case.machine.node(node).expect("a node");
-        let free = node.free.map_or(f64::INFINITY, |free| free.0 as f64 - (promised - resident).max(0.0));
-        free.min(node.memory.0 as f64 - promised).max(0.0)
+        match node.free {
+            Some(free) => (free.0 as f64 - (promised - resident).max(0.0)).max(0.0),
+            None => (node.memory.0 as f64 - promised).max(0.0),
+        }
     }
 
     fn extra(&self, from: NodeId, to: NodeId) -> f64 {

@@ -103,6 +103,8 @@ pub struct LinuxHost {
     unexamined: usize,
     /// Files that may be open at once.
     most_files: usize,
+    /// What this process may do; it never gives rights up.
+    rights: Rights,
 }
 
 /// How much is looked at.
@@ -135,6 +137,7 @@ impl LinuxHost {
             busy: BTreeMap::new(),
             busy_at_ns: 0,
             pace: Pace::new(options.move_limit),
+            rights: Rights::own(),
             monitors: Monitors::default(),
             turn: 0,
             found: 0,
@@ -221,7 +224,7 @@ impl LinuxHost {
         let root = self.options.root.clone();
         let gone = || ActionError::Gone { vm: vm.name.clone() };
         if !self.vms.contains_key(&vm.pid) {
-            self.find(sys::since_boot_ns(), Rights::own(), None, Depth::Usual).map_err(|_| gone())?;
+            self.find(sys::since_boot_ns(), self.rights, None, Depth::Usual).map_err(|_| gone())?;
         }
         let tracked = self.vms.get_mut(&vm.pid).filter(|tracked| {
             let key = &tracked.vm.key;
@@ -336,7 +339,7 @@ impl LinuxHost {
         let now_ns = sys::since_boot_ns();
         self.follow_hotplug();
         self.turn += 1;
-        let rights = Rights::own();
+        let rights = self.rights;
         self.find(now_ns, rights, newcomers_within, depth)
             .map_err(|error| ObserveError::new("/proc", error.to_string()))?;
         let nodes = self.observe_nodes(now_ns);

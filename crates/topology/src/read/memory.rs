@@ -50,9 +50,15 @@ pub(super) fn of_nodes(
 }
 
 /// [`Node::free`](crate::Node::free) of each node as it is now, for a machine that was read from `root`; nothing for a node where it is
-/// not known. This reads a file a node and, where one node has all memory, `/proc/meminfo`.
+/// not known. This reads a file a node; where one node has all memory, `/proc/meminfo`.
 pub fn free_memory(root: &Path, machine: &Machine) -> BTreeMap<NodeId, Bytes> {
     let tree = Tree::in_directory(root.to_owned());
+    // Of a machine of one node the whole account says it better than the node's own.
+    if let [node] = &machine.nodes[..]
+        && let Ok(Some(WholeMachine { available: Some(available), .. })) = whole_machine(&tree)
+    {
+        return BTreeMap::from([(node.id, available)]);
+    }
     let unknown = || NodeMemory { total: None, free: None, huge_pages: Vec::new() };
     let mut memory: Vec<NodeMemory> =
         machine.nodes.iter().map(|node| of_node(&tree, node.id).unwrap_or_else(|_| unknown())).collect();

@@ -129,8 +129,7 @@ impl<H: Host> Balancer<H> {
         let mut given_back = 0;
         for (&thread, before) in &record.followers {
             let Some(cpus) = now.get(&thread).filter(|cpus| !same(cpus, before, &online)) else { continue };
-            let set = |set: &CpuSet| same(cpus, set, &online) || same(cpus, &set.intersection(before), &online);
-            if set(&record.set) || record.pending.as_ref().is_some_and(set) {
+            if sets_of(record, before).iter().any(|set| same(cpus, set, &online)) {
                 self.host.give_back(vm, record.client, thread, before)?;
                 given_back += 1;
             }
@@ -158,12 +157,21 @@ fn same(one: &CpuSet, other: &CpuSet, online: &CpuSet) -> bool {
     one.intersection(online) == other.intersection(online)
 }
 
+/// What a balancer set, or was setting, for threads that had `before`. Where a cpuset holds only a part of a home's CPUs the kernel leaves out
+/// the others.
+fn sets_of(record: &ClientRecord, before: &CpuSet) -> Vec<CpuSet> {
+    let set = [Some(&record.set), record.pending.as_ref()].into_iter().flatten();
+    let narrowed = |set: &CpuSet| [set.clone(), set.intersection(before)];
+    set.flat_map(narrowed).filter(|set| !set.is_empty()).collect()
+}
+
 /// A balancer that is killed within a bind leaves some threads bound and others not: each thread is looked at, where they are known
 /// one by one.
 fn standing(record: &ClientRecord, seen: &ClientObservation, observation: &Observation) -> Standing {
     let online = online(observation);
     let same = |one: &CpuSet, other: &CpuSet| same(one, other, &online);
-    let ours = || [Some(&record.before), Some(&record.set), record.pending.as_ref()].into_iter().flatten();
+    let sets = sets_of(record, &record.before);
+    let ours = || sets.iter().chain([&record.before]);
     if seen.vcpu_cpus.len() == seen.vcpus as usize {
         let each = |is: &dyn Fn(&CpuSet) -> bool| seen.vcpu_cpus.values().all(is);
         return match each(&|cpus| same(cpus, &record.before)) {
@@ -176,7 +184,7 @@ fn standing(record: &ClientRecord, seen: &ClientObservation, observation: &Obser
     let mixed = || ours().flat_map(|one| ours().map(move |other| one.union(other)));
     match record.pending {
         None if same(&seen.cpus, &record.before) => Standing::AsBefore,
-        None if same(&seen.cpus, &record.set) => Standing::Ours,
+        None if sets.iter().any(|set| same(&seen.cpus, set)) => Standing::Ours,
         Some(_) if mixed().any(|known| same(&seen.cpus, &known)) => Standing::Ours,
         _ => Standing::Foreign,
     }
@@ -308,6 +316,21 @@ mod tests {
         let told = format!("{:?}", period.events);
         assert!(told.contains("write down what is to be undone"), "{told}");
         assert_eq!((balancer.host.carried_out.len(), balancer.host.affinity_of(&vm(1)).to_string()), (0, "0-3".into()));
+    }
+
+    #[test]
+    fn what_a_cpuset_left_of_a_home_is_undone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut host = ScriptedHost::two_nodes(&[vm(1)]);
+        host.bind(&vm(1), "1-3");
+        let mut balancer = balancer(host, Mode::Act, directory.path());
+        let observation = balancer.host.observe().unwrap();
+        balancer.act(bind(vm(1), "0", "0-1"), &observation);
+        // CPU 0 is not in its cpuset: the kernel left it out.
+        balancer.host.bind(&vm(1), "1");
+        let released = balancer.release().unwrap();
+        assert!(matches!(&released[..], [Released::Undone { .. }]), "{released:?}");
+        assert_eq!(balancer.host.affinity_of(&vm(1)).to_string(), "1-3");
     }
 
     #[test]

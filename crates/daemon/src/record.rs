@@ -37,7 +37,7 @@ pub struct VmRecord {
     pub clients: Vec<ClientRecord>,
     /// Changes of home, by kind. The first home is no change.
     pub moves: BTreeMap<MoveKind, u64>,
-    /// Memory that was moved home.
+    /// Memory that was moved home, each time that it was: more than the VM has, where it moved more than once.
     pub memory_moved: Bytes,
     /// Actions that failed.
     pub failures: u64,

@@ -17,6 +17,18 @@ impl fmt::Display for BadInput {
 
 impl Error for BadInput {}
 
+/// What could be looked at is as it should be, and not everything could: exit code 3, so that a script need not take it for either.
+#[derive(Debug)]
+pub(crate) struct NotAllSeen;
+
+impl fmt::Display for NotAllSeen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not everything could be looked at: nothing is wrong with what could")
+    }
+}
+
+impl Error for NotAllSeen {}
+
 /// Marks an error as bad input.
 pub(crate) fn bad_input(error: impl fmt::Display) -> anyhow::Error {
     BadInput(error.to_string()).into()
@@ -52,13 +64,17 @@ fn is_wrong_place(kind: ErrorKind) -> bool {
     )
 }
 
-/// Prints an error with its causes; 2 for bad input, 1 for everything else.
+/// Prints an error with its causes; 2 for bad input, 3 where not all could be seen, 1 for everything else.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     // Whatever an error quotes of a file or a program that is not ours, the terminal shows a page of it at most.
     const LONGEST_ERROR: usize = 8000;
     eprintln!("homenode: {}", crate::output::readable(topology::input::cut(&text(error), LONGEST_ERROR)));
-    let bad_input = error.chain().any(|cause| cause.is::<BadInput>());
-    ExitCode::from(if bad_input { 2 } else { 1 })
+    let has = |is: fn(&(dyn Error + 'static)) -> bool| error.chain().any(is);
+    ExitCode::from(match (has(|cause| cause.is::<BadInput>()), has(|cause| cause.is::<NotAllSeen>())) {
+        (true, _) => 2,
+        (false, true) => 3,
+        (false, false) => 1,
+    })
 }
 
 /// An error and its causes; a cause that the error already ends with is not said twice.

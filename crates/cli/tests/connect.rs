@@ -97,7 +97,7 @@ fn libvirts_test_driver_is_a_host() {
     let unseen = top["unseen"].as_array().expect("sentences").iter().filter_map(Value::as_str).collect::<String>();
     assert!(unseen.contains("libvirt does not say which node resident memory is on"), "{unseen}");
     let (code, out, error) = said(&["doctor", "test", "--connect", TEST]);
-    assert_eq!(code, Some(1), "what was not seen of a VM is not nothing: {out}{error}");
+    assert_eq!(code, Some(1), "a VM larger than its host: {out}{error}");
     assert!(out.contains("NOT SEEN  libvirt does not say what the kernel is set to do"), "{out}");
     assert!(!out.contains("--fix"), "{out}");
     let (_, out, _) = said(&["why", "test", "--connect", TEST, "--interval", "0.2"]);

@@ -118,6 +118,7 @@ fn a_balancer_that_is_killed_at_any_of_many_moments_leaves_nothing_behind() {
 }
 
 #[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn doctor_finds_what_is_wrong_with_real_vms_and_makes_none_worse_that_a_cpuset_holds() {
     let test = "doctor_finds_what_is_wrong_with_real_vms_and_makes_none_worse_that_a_cpuset_holds";
     let Some(chrt) = program(test, "chrt") else { return };

@@ -209,13 +209,13 @@ fn doctor_of_another_user_says_what_it_could_not_look_at() {
     let (place, vm) = (runtime(), PausedVm::start("cli-unprivileged"));
     let Some(output) = of_another_user(test, &place, &["doctor", &vm.name, "--json"]) else { return };
     let complained = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{complained}");
+    assert_eq!(output.status.code(), Some(3), "{complained}");
     let view: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let unseen = view["unseen"].as_array().expect("sentences").iter().filter_map(Value::as_str);
     let memory = unseen.filter(|sentence| sentence.contains("where the memory of")).collect::<String>();
     assert!(memory.contains(&vm.name) && memory.contains("CAP_SYS_PTRACE"), "{view}");
     let output = of_another_user(test, &place, &["doctor", &vm.name]).expect("as before");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stdout).contains("NOT SEEN "), "{output:?}");
 }
 
@@ -302,7 +302,7 @@ fn a_recording_says_what_was_not_seen() {
     let (code, _, complained) = said_in(place.path(), &record);
     assert_eq!(code, Some(0), "{complained}");
     let (code, said, complained) = said_in(place.path(), &["doctor", &vm.name, "--replay", &path]);
-    assert_eq!(code, Some(1), "{said}{complained}");
+    assert_eq!(code, Some(3), "{said}{complained}");
     assert!(said.contains("NOT SEEN  a recording does not hold what the kernel is set to do"), "{said}");
     // As a recording of somebody without rights has it.
     let text = std::fs::read_to_string(&path).expect("the recording");

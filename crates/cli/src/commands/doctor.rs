@@ -4,6 +4,7 @@ use crate::args::DoctorArguments;
 use crate::args_source::SourceArguments;
 use crate::balancer_host::open;
 use crate::doctor_view::{self, View};
+use crate::failure::NotAllSeen;
 use crate::findings_view::{Reach, tally};
 use crate::source::Remembered;
 use crate::{output, source, vm_choice};
@@ -69,7 +70,7 @@ fn show(view: &View, arguments: &DoctorArguments) -> anyhow::Result<()> {
     }
     match (view.wrong, view.unseen.len()) {
         (0, 0) => Ok(()),
-        (0, _) => bail!("not everything could be looked at: nothing is wrong with what could"),
+        (0, _) => Err(NotAllSeen.into()),
         _ => bail!("{} {}", tally(&view.findings), if arguments.fix { "left after the repair" } else { "found" }),
     }
 }

@@ -79,7 +79,7 @@ check "a user's top sees the balancer of the system" "balancer: process $service
 $mallory homenode top --once --json >/tmp/said 2>&1
 check "and its decisions" '"decided": true'
 $mallory homenode doctor >/tmp/said 2>&1
-check "a user's doctor runs and says what it could not look at" 'may not be read|could not'
+check "a user's doctor runs and says what it could not look at" '^NOT SEEN'
 $mallory homenode balance --once >/tmp/said 2>&1
 check "a user's balancer is refused beside the service" "another balancer runs on this host: process $service"
 homenode balance --once >/tmp/said 2>&1

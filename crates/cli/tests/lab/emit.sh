@@ -67,7 +67,7 @@ sed -n 's/^AllowedCPUs=//p' /tmp/slice >/sys/fs/cgroup/homenode.slice/cpuset.cpu
 sed -n 's/^AllowedMemoryNodes=//p' /tmp/slice >/sys/fs/cgroup/homenode.slice/cpuset.mems
 sh -c 'echo $$ >/sys/fs/cgroup/homenode.slice/cgroup.procs
 exec qemu-system-x86_64 -S -accel kvm -nodefaults -display none -smp 2 -name slice,debug-threads=on -machine q35,memory-backend=ram \
-    -m 64 -object memory-backend-ram,id=ram,size=64M,prealloc=on' &
+    -m 64 -object memory-backend-ram,id=ram,size=64M,prealloc=on' >/tmp/slice.console 2>&1 &
 qemu=$!
 until_vcpu "$qemu" '^CPU 1/KVM'
 check "in the slice a vCPU runs on the CPUs of node 2" '^CPU 1/KVM Cpus_allowed_list:[[:space:]]+4-5$'

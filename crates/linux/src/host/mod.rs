@@ -304,7 +304,7 @@ fn read_machine(root: &Root) -> Result<Machine, LinuxError> {
 
 fn online(root: &Root) -> String {
     let text = |file: &str| root.text(file).unwrap_or_default();
-    let memory = text("proc/meminfo").lines().next().unwrap_or_default().to_owned();
+    let memory = if root.is_live() { sys::total_memory().unwrap_or(0).to_string() } else { String::new() };
     [text("sys/devices/system/cpu/online"), text("sys/devices/system/node/online"), memory].concat()
 }
 

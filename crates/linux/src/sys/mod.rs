@@ -12,6 +12,7 @@ mod pinned;
 mod signals;
 mod spawn;
 mod terminal;
+mod total_memory;
 
 pub use affinity::{AffinityOfThreads, affinity, set_affinity, thread_id};
 pub use clock::since_boot_ns;
@@ -24,6 +25,7 @@ pub(crate) use pinned::pin;
 pub use signals::{ProcessHandle, send_signal};
 pub use spawn::{ChildSetup, Tie, spawn};
 pub use terminal::{CtrlC, RawTerminal};
+pub use total_memory::total_memory;
 
 use std::io;
 

@@ -69,8 +69,9 @@ pub(crate) enum Command {
 /// Which machine.
 #[derive(Args)]
 pub(crate) struct MachineArguments {
-    /// Another machine than this host: a name from machines/, a machine file (.toml), XML of hwloc or of libvirt's capabilities, a directory
-    /// or an archive with a captured /sys, or a synthetic string such as 'pack:2 [numa] l3:2 core:4 pu:2'
+    /// Another machine than this host: a name from machines/, a machine file (.toml), XML of hwloc
+    /// or of libvirt's capabilities, a directory or an archive with a captured /sys, or a synthetic
+    /// string such as 'pack:2 [numa] l3:2 core:4 pu:2'
     #[arg(long, value_name = "MACHINE")]
     pub(crate) on: Option<String>,
 }
@@ -94,16 +95,16 @@ pub(crate) struct TopologyArguments {
 
 #[derive(Args)]
 pub(crate) struct PlanArguments {
-    /// VM specs, and directories of them; several are planned together. With --emit proxmox also a VM that Proxmox VE has: its
-    /// configuration (ID.conf) or its number
+    /// VM specs, and directories of them; several are planned together. With --emit proxmox also a
+    /// VM that Proxmox VE has: its configuration (ID.conf) or its number
     #[arg(value_name = "VM.toml", required = true)]
     pub(crate) specs: Vec<PathBuf>,
-    /// Another machine than this host, as for `homenode topology`, or a directory of machine files and captures; several: each VM goes
-    /// where it fits best
+    /// Another machine than this host, as for `homenode topology`, or a directory of machine files
+    /// and captures; several: each VM goes where it fits best
     #[arg(long, value_name = "MACHINE")]
     pub(crate) on: Vec<String>,
-    /// With --on: what runs there already, as `homenode top --json` printed it there, or as XML of its domains (virsh dumpxml: a file or
-    /// a directory); once for each machine, in the same order
+    /// With --on: what runs there already, as `homenode top --json` printed it there, or as XML of
+    /// its domains (virsh dumpxml: a file or a directory); once for each machine, in the same order
     #[arg(long, value_name = "FILE", requires = "on")]
     pub(crate) occupied: Vec<PathBuf>,
     #[command(flatten)]
@@ -127,7 +128,8 @@ pub(crate) struct RunArguments {
     /// Boot this kernel instead of the spec's
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
-    /// Boot the tiny guest, compare the NUMA topology that its kernel sees with the plan, power off; exit code 1 if they differ
+    /// Boot the tiny guest, compare the NUMA topology that its kernel sees with the plan, power
+    /// off; exit code 1 if they differ
     #[arg(long, conflicts_with = "daemonize")]
     pub(crate) check: bool,
     /// Print QEMU's command line and start nothing
@@ -174,14 +176,16 @@ pub(crate) struct EvaluateArguments {
     /// The experiment; or, with --resume, left out
     #[arg(value_name = "EXPERIMENT.toml", required_unless_present = "resume", conflicts_with = "resume")]
     pub(crate) experiment: Option<PathBuf>,
-    /// Measure nothing: compute the figures on the model of this machine, a name from machines/ or a machine file (.toml) with rates.
-    /// Configurations that name a machine of their own keep it
+    /// Measure nothing: compute the figures on the model of this machine, a name from machines/ or
+    /// a machine file (.toml) with rates. Configurations that name a machine of their own keep it
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["resume", "dry_run"])]
     pub(crate) on: Option<String>,
-    /// With --on: the results directory of a measured run of the same experiment, whose figures stand beside the modelled ones
+    /// With --on: the results directory of a measured run of the same experiment, whose figures
+    /// stand beside the modelled ones
     #[arg(long, value_name = "RESULTS")]
     pub(crate) beside: Option<PathBuf>,
-    /// With --on: decides what is drawn where placements are too many to enumerate; the same seed gives the same figures. Default: 1
+    /// With --on: decides what is drawn where placements are too many to enumerate; the same seed
+    /// gives the same figures. Default: 1
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
     /// Continue an evaluation that was cut short, from its results directory

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// Where the balancer keeps its memory.
 #[derive(Args, Clone)]
 pub(crate) struct StateArguments {
-    /// The balancer's state [default: balance.json in the runtime directory; looking also finds that of the system's service]
+    /// The balancer's state [default: balance.json in the runtime directory; looking also finds
+    /// that of the system's service]
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(state_file))]
     pub(crate) state: Option<PathBuf>,
 }
@@ -32,14 +33,15 @@ pub(crate) struct BalanceArguments {
     /// With --dry-run: another host, by libvirt's own URI: qemu+ssh://host/system (docs/connect.md)
     #[arg(long, value_name = "URI", requires = "dry_run", conflicts_with_all = ["on", "replay", "release", "state"])]
     pub(crate) connect: Option<String>,
-    /// Print what the policy would have decided on a recording; neither looks at this host nor changes it
+    /// Print what the policy would have decided on a recording; neither looks at this host nor
+    /// changes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["once", "record", "release", "state"])]
     pub(crate) replay: Option<PathBuf>,
     /// With --trace: the modelled machine, one with rates: a name from machines/ or a machine file
     #[arg(long, value_name = "MACHINE", requires = "trace")]
     pub(crate) on: Option<String>,
-    /// Say what the policy would have done with these VMs on a modelled machine (docs/balance.md); a trace, or a recording of --record.
-    /// Neither looks at this host nor changes it
+    /// Say what the policy would have done with these VMs on a modelled machine (docs/balance.md);
+    /// a trace, or a recording of --record. Neither looks at this host nor changes it
     #[arg(long, value_name = "FILE", requires = "on",
           conflicts_with_all = ["once", "record", "replay", "release", "state"])]
     pub(crate) trace: Option<PathBuf>,
@@ -58,7 +60,8 @@ pub(crate) struct BalanceArguments {
 
 #[derive(Args, Clone)]
 pub(crate) struct TopArguments {
-    /// Look for one interval, print, and exit; so it is too with --json and where the output is no terminal
+    /// Look for one interval, print, and exit; so it is too with --json and where the output is no
+    /// terminal
     #[arg(long)]
     pub(crate) once: bool,
     /// Seconds between looks

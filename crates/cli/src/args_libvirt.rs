@@ -5,7 +5,8 @@ use clap::{Args, ValueEnum};
 /// Another host, through its libvirt.
 #[derive(Args)]
 pub(crate) struct ConnectArguments {
-    /// The host of this libvirt, by libvirt's own URI: qemu:///system, qemu+ssh://host/system (docs/connect.md)
+    /// The host of this libvirt, by libvirt's own URI: qemu:///system, qemu+ssh://host/system
+    /// (docs/connect.md)
     #[arg(long, value_name = "URI", conflicts_with = "on")]
     pub(crate) connect: Option<String>,
 }
@@ -13,7 +14,8 @@ pub(crate) struct ConnectArguments {
 /// Who starts the VM.
 #[derive(Args)]
 pub(crate) struct StartThrough {
-    /// Who starts QEMU: homenode itself, or libvirt, which then knows the VM as any other of its domains
+    /// Who starts QEMU: homenode itself, or libvirt, which then knows the VM as any other of its
+    /// domains
     #[arg(long, value_name = "WAY")]
     pub(crate) via: Option<Via>,
     /// With --via libvirt: which libvirt [default: what virsh takes]
@@ -49,8 +51,8 @@ pub(crate) enum EmitArgument {
 
 #[derive(Args)]
 pub(crate) struct CheckArguments {
-    /// Files with a libvirt domain or a Proxmox VE configuration (ID.conf), directories of such, or VMs of this host: name, UUID, process
-    /// number, Proxmox's number. Several are solved together
+    /// Files with a libvirt domain or a Proxmox VE configuration (ID.conf), directories of such, or
+    /// VMs of this host: name, UUID, process number, Proxmox's number. Several are solved together
     #[arg(value_name = "DOMAIN.xml|ID.conf|DIRECTORY|VM", required_unless_present = "all")]
     pub(crate) what: Vec<String>,
     /// Every domain that libvirt has

@@ -17,7 +17,8 @@ pub(crate) enum MachineCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Say what is missing, impossible, doubtful or assumed in a machine file; exit code 2 if it cannot be modelled
+    /// Say what is missing, impossible, doubtful or assumed in a machine file; exit code 2 if it
+    /// cannot be modelled
     Check {
         /// A machine file, or the name of a machine that comes with homenode
         #[arg(value_name = "FILE|NAME")]

@@ -10,7 +10,8 @@ pub(crate) struct SourceArguments {
     /// Another host, by libvirt's own URI: qemu+ssh://host/system (docs/connect.md)
     #[arg(long, value_name = "URI", conflicts_with_all = ["on", "replay"])]
     pub(crate) connect: Option<String>,
-    /// A modelled machine, with rates: a name from machines/ or a machine file; --trace says which VMs come and go on it
+    /// A modelled machine, with rates: a name from machines/ or a machine file; --trace says which
+    /// VMs come and go on it
     #[arg(long, value_name = "MACHINE", requires = "trace", conflicts_with = "replay")]
     pub(crate) on: Option<String>,
     /// With --on: the VMs that come and go and what they want, a trace (docs/balance.md)

@@ -6,7 +6,8 @@ use jiff::Zoned;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Standard output and standard error of a balancer. It goes on balancing when nobody reads them any more.
+/// Standard output and standard error of a balancer. It goes on balancing when nobody reads them
+/// any more.
 pub(crate) struct Log {
     telling: Telling,
     json: bool,

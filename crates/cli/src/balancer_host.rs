@@ -15,7 +15,8 @@ pub(crate) fn open(move_limit: Option<Bytes>, confine: bool) -> anyhow::Result<L
     open_with(HostOptions { move_limit, confine, run_states: true, ..HostOptions::default() })
 }
 
-/// This host, for a balancer: no look takes long, and when it begins every VM was seen, so that what it remembers of one is not forgotten.
+/// This host, for a balancer: no look takes long, and when it begins every VM was seen, so that
+/// what it remembers of one is not forgotten.
 pub(crate) fn open_for_long(move_limit: Bytes) -> anyhow::Result<LinuxHost> {
     let newcomers_within = Some(linux::NEWCOMERS_WITHIN);
     let mut host = open_with(HostOptions { move_limit: Some(move_limit), newcomers_within, ..HostOptions::default() })?;

@@ -1,8 +1,9 @@
 //! Where a balancer keeps its memory and its lock, and where to look for one that runs.
 //!
-//! The lock is one for the host, wherever the state is: root and the service have it in a directory of the system, where everybody sees
-//! that it is held and nobody else can open it. A balancer of a user, who can move that user's VMs only, has one in the runtime directory
-//! of the user, and does not start beside one of the system.
+//! The lock is one for the host, wherever the state is: root and the service have it in a directory
+//! of the system, where everybody sees that it is held and nobody else can open it. A balancer of a
+//! user, who can move that user's VMs only, has one in the runtime directory of the user, and does
+//! not start beside one of the system.
 
 use crate::args_balance::StateArguments;
 use crate::failure::unwritable;
@@ -17,7 +18,8 @@ use topology::Machine;
 const STATE: &str = "balance.json";
 /// Name of the lock.
 const LOCK: &str = "balance.lock";
-/// The directory of the service that comes with homenode (packaging/homenode-balance.service), and of the host's lock.
+/// The directory of the service that comes with homenode (packaging/homenode-balance.service), and
+/// of the host's lock.
 const OF_SERVICE: &str = "/run/homenode-balance";
 /// In which systemd names a service's directory to it.
 const OF_UNIT: &str = "RUNTIME_DIRECTORY";
@@ -49,7 +51,8 @@ pub(crate) fn take() -> anyhow::Result<Instance> {
     Ok(Instance::take(&own)?)
 }
 
-/// Whether a directory was named for all that homenode keeps while it runs: tests and containers do, and are hosts of their own.
+/// Whether a directory was named for all that homenode keeps while it runs: tests and containers
+/// do, and are hosts of their own.
 fn is_apart() -> bool {
     std::env::var_os(qemu::DIRECTORY_VARIABLE).is_some()
 }
@@ -81,7 +84,8 @@ pub(crate) fn starts() -> Vec<Start> {
     starting().into_iter().map(|reserved| Start { vm: reserved.vm, holdings: reserved.holdings }).collect()
 }
 
-/// What the VMs that run or are being started hold of each node, and what a balancer that runs is going to bring home.
+/// What the VMs that run or are being started hold of each node, and what a balancer that runs is
+/// going to bring home.
 pub(crate) fn occupancy(running: &Observation, machine: &Machine) -> Occupancy {
     occupancy_without(running, machine, |_| false)
 }
@@ -103,7 +107,8 @@ pub(crate) fn occupancy_without(
     occupancy
 }
 
-/// The balancer to ask: one that lives, else the memory of the last one of this user or of the system.
+/// The balancer to ask: one that lives, else the memory of the last one of this user or of the
+/// system.
 pub(crate) fn look(arguments: &StateArguments) -> Option<Watched> {
     let boot = SavedFile::this_boot();
     let at = |path: PathBuf| Watched::look(&SavedFile::new(path, boot.clone()));

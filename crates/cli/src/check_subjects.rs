@@ -1,4 +1,5 @@
-//! What `homenode check` is to judge: definitions in files, in directories, of libvirt and of Proxmox VE, and VMs that run.
+//! What `homenode check` is to judge: definitions in files, in directories, of libvirt and of
+//! Proxmox VE, and VMs that run.
 
 use crate::args::CheckArguments;
 use crate::balancer_host::open;
@@ -153,7 +154,8 @@ fn of_proxmox(choice: &str) -> Option<PathBuf> {
     choice.parse::<u32>().is_ok().then(|| Path::new(OF_PROXMOX).join(format!("{choice}.conf")))
 }
 
-/// The Proxmox VE configuration that a choice names by its file (`.conf`) or its number; `None` where it names none.
+/// The Proxmox VE configuration that a choice names by its file (`.conf`) or its number; `None`
+/// where it names none.
 pub(crate) fn proxmox_definition(choice: &Path) -> Option<anyhow::Result<Definition>> {
     let by_number = of_proxmox(&choice.to_string_lossy()).filter(|_| !choice.exists());
     let is_one = choice.extension().is_some_and(|ending| ending == "conf");
@@ -161,7 +163,8 @@ pub(crate) fn proxmox_definition(choice: &Path) -> Option<anyhow::Result<Definit
     Some(named(&path).and_then(|(text, source)| Definition::read(text, source).map_err(bad_input)))
 }
 
-/// A VM that does not run: of Proxmox VE, or of libvirt. Where neither knows it, what was asked is said.
+/// A VM that does not run: of Proxmox VE, or of libvirt. Where neither knows it, what was asked is
+/// said.
 fn defined(choice: &str, unknown: &anyhow::Error) -> anyhow::Result<Subject> {
     let of_proxmox = of_proxmox(choice);
     if let Some(path) = of_proxmox.as_ref().filter(|path| path.is_file()) {

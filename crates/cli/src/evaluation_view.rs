@@ -1,4 +1,5 @@
-//! What an evaluation shows while it runs: a bar with the time left on a terminal, plain lines elsewhere. All on standard error.
+//! What an evaluation shows while it runs: a bar with the time left on a terminal, plain lines
+//! elsewhere. All on standard error.
 
 use evaluate::progress::{Event, Progress};
 use indicatif::{ProgressBar, ProgressStyle};

@@ -5,7 +5,8 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
-/// What a user wrote, on the command line or in a file, cannot be used: exit code 2, nothing changed.
+/// What a user wrote, on the command line or in a file, cannot be used: exit code 2, nothing
+/// changed.
 #[derive(Debug)]
 pub(crate) struct BadInput(pub(crate) String);
 
@@ -17,7 +18,8 @@ impl fmt::Display for BadInput {
 
 impl Error for BadInput {}
 
-/// What could be looked at is as it should be, and not everything could: exit code 3, so that a script need not take it for either.
+/// What could be looked at is as it should be, and not everything could: exit code 3, so that a
+/// script need not take it for either.
 #[derive(Debug)]
 pub(crate) struct NotAllSeen;
 
@@ -34,7 +36,8 @@ pub(crate) fn bad_input(error: impl fmt::Display) -> anyhow::Error {
     BadInput(error.to_string()).into()
 }
 
-/// An output that the user named could not be written: `what` names it. The wrong place is bad input; a full disk is not.
+/// An output that the user named could not be written: `what` names it. The wrong place is bad
+/// input; a full disk is not.
 pub(crate) fn unwritable(what: impl fmt::Display, error: &(dyn Error + 'static)) -> anyhow::Error {
     let (mut cause, mut wrong_place) = (Some(error), false);
     while let Some(one) = cause {
@@ -64,9 +67,11 @@ fn is_wrong_place(kind: ErrorKind) -> bool {
     )
 }
 
-/// Prints an error with its causes; 2 for bad input, 3 where not all could be seen, 1 for everything else.
+/// Prints an error with its causes; 2 for bad input, 3 where not all could be seen, 1 for
+/// everything else.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    // Whatever an error quotes of a file or a program that is not ours, the terminal shows a page of it at most.
+    // Whatever an error quotes of a file or a program that is not ours, the terminal shows a page
+    // of it at most.
     const LONGEST_ERROR: usize = 8000;
     eprintln!("homenode: {}", crate::output::readable(topology::input::cut(&text(error), LONGEST_ERROR)));
     let has = |is: fn(&(dyn Error + 'static)) -> bool| error.chain().any(is);

@@ -11,11 +11,12 @@ use topology::Machine;
 /// How names of machine files end.
 const MACHINE_ENDINGS: [&str; 5] = [".toml", ".xml", ".tar", ".tar.gz", ".tgz"];
 
-/// The VM specs of these files; of a directory, all of its `.toml` files by name. A file that is given several times is as many VMs of this
-/// kind: `web #1`, `web #2`.
+/// The VM specs of these files; of a directory, all of its `.toml` files by name. A file that is
+/// given several times is as many VMs of this kind: `web #1`, `web #2`.
 ///
 /// # Errors
-/// Bad input: one that cannot be read or used, a directory without any, two files with VMs of the same name.
+/// Bad input: one that cannot be read or used, a directory without any, two files with VMs of the
+/// same name.
 pub(crate) fn specs(paths: &[PathBuf]) -> anyhow::Result<Vec<(PathBuf, VmSpec)>> {
     let mut found = Vec::new();
     for path in paths {
@@ -67,8 +68,8 @@ fn number_alike<T>(all: &mut [T], name: impl Fn(&mut T) -> &mut String) {
     }
 }
 
-/// The machines that these choices name; a directory that is no captured /sys holds machines: files and captures. Machines of the same
-/// name are as many machines: `dl380 #1`, `dl380 #2`.
+/// The machines that these choices name; a directory that is no captured /sys holds machines: files
+/// and captures. Machines of the same name are as many machines: `dl380 #1`, `dl380 #2`.
 ///
 /// # Errors
 /// Bad input: one that cannot be read, a directory without any.

@@ -1,4 +1,5 @@
-//! Several VMs on several machines as tables for people: where each goes, then what is left of the machines.
+//! Several VMs on several machines as tables for people: where each goes, then what is left of the
+//! machines.
 
 use crate::cells::dash;
 use crate::text::{Table, count, lines, table, width, wrapped};

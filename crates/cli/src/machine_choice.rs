@@ -10,7 +10,8 @@ use topology::rates::Rates;
 use topology::read::{self, Described};
 use topology::{Machine, input};
 
-/// The machine that the arguments name: a shipped one, a file or directory, or a synthetic string; this host without `--on`.
+/// The machine that the arguments name: a shipped one, a file or directory, or a synthetic string;
+/// this host without `--on`.
 pub(crate) fn machine(arguments: &MachineArguments) -> anyhow::Result<Machine> {
     match &arguments.on {
         None => read::live().context("this host cannot be read"),
@@ -26,7 +27,8 @@ pub(crate) fn machine_or_host(arguments: &MachineArguments, connect: &ConnectArg
 /// The machine that `choice` names and its rates, for whoever models it.
 ///
 /// # Errors
-/// Bad input: those of [`machine`], a machine without rates (only machine files have them), and rates that cannot be.
+/// Bad input: those of [`machine`], a machine without rates (only machine files have them), and
+/// rates that cannot be.
 pub(crate) fn described(choice: &str) -> anyhow::Result<(Machine, Rates)> {
     let Described { machine, rates } = with_rates(choice)?;
     let refusal = rates.as_ref().and_then(|rates| check(&machine, rates).into_iter().find(Finding::refuses));
@@ -43,7 +45,8 @@ pub(crate) fn described(choice: &str) -> anyhow::Result<(Machine, Rates)> {
     }
 }
 
-/// The text of the machine file that `choice` names: a shipped one, or a file that is TOML by its name.
+/// The text of the machine file that `choice` names: a shipped one, or a file that is TOML by its
+/// name.
 ///
 /// # Errors
 /// Bad input: there is no such file, it cannot be read, or it is no machine file.
@@ -100,7 +103,8 @@ fn valid() -> String {
     )
 }
 
-/// Every word of the grammar has a colon or a bracket; a path that is not there has none, but for exotic names.
+/// Every word of the grammar has a colon or a bracket; a path that is not there has none, but for
+/// exotic names.
 fn is_synthetic(choice: &str) -> bool {
     choice.contains([':', '[']) && !choice.contains('/')
 }

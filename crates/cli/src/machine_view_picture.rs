@@ -1,5 +1,5 @@
-//! A machine as a picture: boxes for sockets, nodes and caches, with the cores inside. Parts that are alike are drawn
-//! once where the machine is too large to draw each.
+//! A machine as a picture: boxes for sockets, nodes and caches, with the cores inside. Parts that
+//! are alike are drawn once where the machine is too large to draw each.
 
 use crate::machine_view::{self, cache_name};
 use crate::text::{count, width};
@@ -49,7 +49,8 @@ pub(crate) fn picture(machine: &Machine) -> String {
         parts.extend(nodes_without_cpus(machine, detail.merged_from < order.len()));
         beside_each_other(&parts.iter().map(|part| boxed(part, 1, width())).collect::<Vec<_>>(), width())
     };
-    // First everything; then cores by their number; then caches that are alike as one, then nodes, then sockets.
+    // First everything; then cores by their number; then caches that are alike as one, then nodes,
+    // then sockets.
     let details = [(true, 3), (false, 3), (false, 2), (false, 1), (false, 0)];
     let mut lines = Vec::new();
     for (each_core, merged_from) in details {
@@ -91,7 +92,8 @@ fn id(thread: &HardwareThread, level: Level) -> Option<u32> {
     }
 }
 
-/// The parts of level `order[depth]` that `threads` belong to; parts are merged where alike from `detail.merged_from` on.
+/// The parts of level `order[depth]` that `threads` belong to; parts are merged where alike from
+/// `detail.merged_from` on.
 fn parts(machine: &Machine, order: &[Level], threads: &[&HardwareThread], depth: usize, detail: Detail) -> Vec<Part> {
     let Some(&level) = order.get(depth) else { return Vec::new() };
     let mut members = BTreeMap::<Option<u32>, Vec<&HardwareThread>>::new();
@@ -152,7 +154,8 @@ fn likeness(level: Level, label: &str, shape: &str, inner: &[Part]) -> String {
     format!("{level:?} {label} {shape} [{}]", inner.join(" "))
 }
 
-/// Parts that are alike become one, with the numbers of all; what is inside is then shown by its shape.
+/// Parts that are alike become one, with the numbers of all; what is inside is then shown by its
+/// shape.
 fn merged(parts: Vec<Part>) -> Vec<Part> {
     let mut kinds: Vec<Part> = Vec::new();
     for part in parts {
@@ -273,7 +276,8 @@ fn joined(row: &[Vec<String>]) -> Vec<String> {
         let cell = |block: &Vec<String>| {
             let width = block.first().map_or(0, |line| line.chars().count());
             let text = block.get(index).map_or("", String::as_str);
-            // A format's own width ends at 65535, and a line may be longer before a smaller picture is drawn.
+            // A format's own width ends at 65535, and a line may be longer before a smaller picture
+            // is drawn.
             format!("{text}{}", " ".repeat(width.saturating_sub(text.chars().count())))
         };
         row.iter().map(cell).collect::<Vec<_>>().join(" ")

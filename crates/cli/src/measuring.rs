@@ -1,4 +1,5 @@
-//! What every command that measures needs: the program that carries out jobs, and a way to be stopped.
+//! What every command that measures needs: the program that carries out jobs, and a way to be
+//! stopped.
 
 use anyhow::Context;
 use qemu::TinyGuest;

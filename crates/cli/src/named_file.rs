@@ -1,4 +1,5 @@
-//! Files that a user names for a result: whole or not at all, and not over another file unless the user says so.
+//! Files that a user names for a result: whole or not at all, and not over another file unless the
+//! user says so.
 
 use crate::failure::{bad_input, unwritable};
 use std::fs::{self, File};

@@ -1,11 +1,14 @@
-//! What runs on a machine that is not here, from a file: so that `--on` need not be an empty machine.
+//! What runs on a machine that is not here, from a file: so that `--on` need not be an empty
+//! machine.
 //!
-//! **Rule.** Two kinds of file say it. What `homenode top --json` printed there has the whole observation. libvirt's XML of the domains
-//! that run (`virsh dumpxml`, one after the other in a file, or a directory of them) says what they are bound to; how much of their
-//! memory is resident it does not say: then all of it counts as taken.
+//! **Rule.** Two kinds of file say it. What `homenode top --json` printed there has the whole
+//! observation. libvirt's XML of the domains that run (`virsh dumpxml`, one after the other in a
+//! file, or a directory of them) says what they are bound to; how much of their memory is resident
+//! it does not say: then all of it counts as taken.
 //!
-//! A file of another machine is refused: its CPUs and nodes would be taken for others. What `top` prints names nodes, their CPUs and their
-//! memory; a domain names CPUs and nodes that it is bound to.
+//! A file of another machine is refused: its CPUs and nodes would be taken for others. What `top`
+//! prints names nodes, their CPUs and their memory; a domain names CPUs and nodes that it is bound
+//! to.
 //!
 //! **Example.** `for d in $(virsh list --name); do virsh dumpxml $d; done > node7-runs.xml`, then
 //! `homenode plan vm.toml --on node7.xml --occupied node7-runs.xml`.
@@ -44,7 +47,8 @@ const MEMORY_PART: u64 = 8;
 /// Larger files are none of these: a thousand domains have 10 MB.
 const LARGEST_FILE: u64 = 256 << 20;
 
-/// What the VMs of the file hold of the machine; the machine's free memory becomes what the file says of it.
+/// What the VMs of the file hold of the machine; the machine's free memory becomes what the file
+/// says of it.
 ///
 /// # Errors
 /// Bad input: the file cannot be read, is neither of both kinds, or is of another machine.
@@ -111,8 +115,9 @@ fn of_domains(text: &str, shown: &str, machine: &mut Machine) -> anyhow::Result<
     Ok(occupancy)
 }
 
-/// Refuses what was printed on a machine of another shape: other nodes, other CPUs in them, or another memory. That differs a little
-/// between a machine's description and what its kernel leaves.
+/// Refuses what was printed on a machine of another shape: other nodes, other CPUs in them, or
+/// another memory. That differs a little between a machine's description and what its kernel
+/// leaves.
 fn same_machine(top: &Top, machine: &Machine) -> anyhow::Result<()> {
     let here: Vec<TopNode> = machine
         .nodes

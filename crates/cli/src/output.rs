@@ -1,8 +1,9 @@
 //! Standard output of every command: texts for people, documents for programs, JSON.
 //!
-//! Whoever reads, `head` for one, may have seen enough: then the rest is not written, and that is no failure. Texts for people
-//! are ASCII where the locale is not UTF-8. JSON is one object that says what it is: `{"format": "homenode.top", "version": 1, ...}`;
-//! `format` is the command's words with dots between, and `version` rises when a reader would break.
+//! Whoever reads, `head` for one, may have seen enough: then the rest is not written, and that is
+//! no failure. Texts for people are ASCII where the locale is not UTF-8. JSON is one object that
+//! says what it is: `{"format": "homenode.top", "version": 1, ...}`; `format` is the command's
+//! words with dots between, and `version` rises when a reader would break.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -34,7 +35,8 @@ pub(crate) fn exact(document: impl AsRef<str>) -> anyhow::Result<()> {
     write_to(&mut io::stdout().lock(), document.as_ref().as_bytes())
 }
 
-/// Writes the result of a command as JSON that people can read, too. `command`: its words with dots between, `vm.list`.
+/// Writes the result of a command as JSON that people can read, too. `command`: its words with dots
+/// between, `vm.list`.
 ///
 /// # Errors
 /// As [`print()`], and where the value cannot be written as a JSON object.
@@ -93,7 +95,8 @@ pub(crate) fn readable(text: String) -> String {
     if is_utf8() || text.is_ascii() { text } else { ascii(&text) }
 }
 
-/// Lines, bars and marks as ASCII of the same width, so that columns stay under each other; what has no likeness is a question mark.
+/// Lines, bars and marks as ASCII of the same width, so that columns stay under each other; what
+/// has no likeness is a question mark.
 pub(crate) fn ascii(text: &str) -> String {
     let like = |character: char| match character {
         '\0'..='\x7f' => character,
@@ -114,7 +117,8 @@ pub(crate) fn ascii(text: &str) -> String {
 }
 
 fn write_to(out: &mut impl Write, bytes: &[u8]) -> anyhow::Result<()> {
-    // What the buffer keeps would be written at the end of the program, where nobody hears of a failure.
+    // What the buffer keeps would be written at the end of the program, where nobody hears of a
+    // failure.
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.context("standard output"),

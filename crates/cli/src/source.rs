@@ -1,5 +1,5 @@
-//! Where observations come from: this host, another host's libvirt, a modelled host with a trace, a recording. Whoever looks takes
-//! [`open`]'s answer and asks no further.
+//! Where observations come from: this host, another host's libvirt, a modelled host with a trace, a
+//! recording. Whoever looks takes [`open`]'s answer and asks no further.
 
 use crate::args_balance::StateArguments;
 use crate::args_source::SourceArguments;

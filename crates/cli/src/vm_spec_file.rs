@@ -6,7 +6,8 @@ use scheduler::spec::{Boot, Console};
 use std::path::{Path, PathBuf};
 use topology::input;
 
-/// Reads and checks the VM spec at `path`; relative paths in it are made relative to its own directory.
+/// Reads and checks the VM spec at `path`; relative paths in it are made relative to its own
+/// directory.
 ///
 /// # Errors
 /// Bad input where the file cannot be read or is not a usable spec.

@@ -27,7 +27,8 @@ pub(crate) struct View {
     pub(crate) explanation: Explanation,
 }
 
-/// The decision in a sentence, a table of candidates for each client, and a table of what refuses moves.
+/// The decision in a sentence, a table of candidates for each client, and a table of what refuses
+/// moves.
 pub(crate) fn text(view: &View) -> String {
     let Explanation { vm, clients, decisions } = &view.explanation;
     let mut text = String::new();
@@ -145,7 +146,8 @@ fn candidates(candidates: &[Candidate]) -> Table {
     table
 }
 
-/// What refuses moves, and to which nodes; each refusal once, those of any move last, without nodes.
+/// What refuses moves, and to which nodes; each refusal once, those of any move last, without
+/// nodes.
 fn refusals(client: &ClientExplanation) -> Vec<(NodeSet, &Refusal)> {
     let mut refused: Vec<(NodeSet, &Refusal)> = Vec::new();
     let of_nodes = client.candidates.iter().flat_map(|candidate| {

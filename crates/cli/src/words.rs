@@ -5,7 +5,8 @@ use crate::text::wrapped;
 /// The page.
 const PAGE: &str = include_str!("../../../docs/words.md");
 
-/// The glossary in lines of at most `width` characters: each word at the margin, what it means below.
+/// The glossary in lines of at most `width` characters: each word at the margin, what it means
+/// below.
 pub(crate) fn text(width: usize) -> String {
     let mut text = String::new();
     for paragraph in paragraphs(PAGE) {

@@ -1,4 +1,5 @@
-//! The tests of the program, as one test program: each further one would be linked with every crate.
+//! The tests of the program, as one test program: each further one would be linked with every
+//! crate.
 
 mod advise;
 mod architecture;

@@ -1,4 +1,5 @@
-//! The rules of ARCHITECTURE.md that a program can check: who may use whom, where unsafe code may be, how long a file may get.
+//! The rules of ARCHITECTURE.md that a program can check: who may use whom, where unsafe code may
+//! be, how long a file may get.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,7 +43,8 @@ const MAY_USE: [(&str, &[&str]); 15] = [
 /// Where `unsafe` may be written.
 const MAY_BE_UNSAFE: [&str; 2] = ["linux/src/sys", "workloads/src/stream"];
 
-/// Crates that touch no clock, file, thread, environment or random source that was not handed to them, beside what their clippy.toml forbids.
+/// Crates that touch no clock, file, thread, environment or random source that was not handed to
+/// them, beside what their clippy.toml forbids.
 const PURE: [&str; 4] = ["judge", "scheduler", "simulator", "vm"];
 
 /// What the sources of a pure crate do not name.
@@ -61,7 +63,8 @@ const IMPURE: [&str; 12] = [
     "HashSet",
 ];
 
-/// Words of tests that draw other cases in each run. `properties::properties!` draws those that follow from a property's name.
+/// Words of tests that draw other cases in each run. `properties::properties!` draws those that
+/// follow from a property's name.
 const UNSTEADY: [&str; 8] = [
     "proptest!",
     "proptest_config",
@@ -126,7 +129,8 @@ fn unsafe_code_stays_where_it_is_allowed() {
     }
 }
 
-/// systemd puts the directory of a service with `DynamicUser=` that is preserved into `/run/private`, which no user may enter.
+/// systemd puts the directory of a service with `DynamicUser=` that is preserved into
+/// `/run/private`, which no user may enter.
 #[test]
 fn every_user_may_read_what_the_service_decided() {
     let packaging = crates().join("../packaging");
@@ -146,6 +150,17 @@ fn files_stay_short() {
     }
 }
 
+/// But for tables, which cannot be wrapped.
+#[test]
+fn comments_end_at_column_100() {
+    for path in all_rust_files() {
+        let text = fs::read_to_string(&path).expect("a source file");
+        let comment = |line: &str| line.trim_start().starts_with("//") && !line.contains(" | ");
+        let longer = text.lines().find(|line| comment(line) && line.chars().count() > 100);
+        assert!(longer.is_none(), "{}: {longer:?}", path.display());
+    }
+}
+
 #[test]
 fn every_run_of_a_property_draws_the_same_cases() {
     let elsewhere =
@@ -162,10 +177,12 @@ fn every_run_of_a_property_draws_the_same_cases() {
     }
 }
 
-/// Each test program is linked with all crates below it, so that a crate has one; and a file that no program names would never run.
+/// Each test program is linked with all crates below it, so that a crate has one; and a file that
+/// no program names would never run.
 #[test]
 fn a_crate_has_one_test_program_of_all_its_files() {
-    // The tests of `balance` act on all VMs of the host, and are kept apart; those of the lab run beside all others.
+    // The tests of `balance` act on all VMs of the host, and are kept apart; those of the lab run
+    // beside all others.
     let apart = [("cli", "balance"), ("cli", "lab")];
     for entry in fs::read_dir(crates()).expect("crates/") {
         let path = entry.expect("an entry").path();
@@ -188,7 +205,8 @@ fn a_crate_has_one_test_program_of_all_its_files() {
     }
 }
 
-/// What a caller can tell apart is an error of the crate; what is printed is the program's to print.
+/// What a caller can tell apart is an error of the crate; what is printed is the program's to
+/// print.
 #[test]
 fn errors_have_types_and_libraries_print_nothing() {
     let programs = [crates().join("cli"), crates().join("guest"), crates().join("properties")];

@@ -1,5 +1,6 @@
-//! `homenode balance` as a user meets it, with QEMUs that it did not start. What takes several nodes is in tests/lab/balance.sh.
-//! A program of its own: on a host with several nodes it would bind the VMs that other tests start and look at.
+//! `homenode balance` as a user meets it, with QEMUs that it did not start. What takes several
+//! nodes is in tests/lab/balance.sh. A program of its own: on a host with several nodes it would
+//! bind the VMs that other tests start and look at.
 
 #[allow(dead_code, reason = "this program uses a part")]
 mod common;
@@ -134,7 +135,8 @@ fn a_state_in_the_wrong_place_is_bad_input() {
     assert!(complained.contains("/dev/null/x: cannot be made"), "{complained}");
 }
 
-/// `--release` renamed such a file and said that there was nothing to release; `top` looked as if no balancer had ever run.
+/// `--release` renamed such a file and said that there was nothing to release; `top` looked as if
+/// no balancer had ever run.
 #[test]
 fn a_state_that_is_somebody_elses_is_bad_input_and_left_alone() {
     let place = Place::new();

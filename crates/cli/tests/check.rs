@@ -1,4 +1,5 @@
-//! `homenode check`: exit codes, what it says of bad input, domains that libvirt itself takes, and a QEMU that runs.
+//! `homenode check`: exit codes, what it says of bad input, domains that libvirt itself takes, and
+//! a QEMU that runs.
 
 use crate::common;
 use crate::common::libvirtd;
@@ -200,7 +201,8 @@ fn a_name_that_is_neither_says_what_runs() {
     assert!(errors(&output).contains("give it as ./domain"), "{}", errors(&output));
 }
 
-/// libvirt's own parser and schema take every cured domain. Its test driver needs no daemon; it takes domains of type `test` only.
+/// libvirt's own parser and schema take every cured domain. Its test driver needs no daemon; it
+/// takes domains of type `test` only.
 #[test]
 fn libvirt_takes_every_cured_domain() {
     const TEST: &str = "libvirt_takes_every_cured_domain";

@@ -1,4 +1,5 @@
-//! Other hosts: libvirt's capabilities as a machine, and `--connect` with libvirt's test driver, a real libvirtd, and a real sshd between.
+//! Other hosts: libvirt's capabilities as a machine, and `--connect` with libvirt's test driver, a
+//! real libvirtd, and a real sshd between.
 
 use crate::common;
 use crate::common::libvirtd::Libvirtd;
@@ -234,7 +235,8 @@ fn a_look_is_one_run_of_virsh() {
     assert_eq!(runs.lines().count(), 4, "{runs}");
 }
 
-/// `virsh` starts the libvirt of an unprivileged user where it does not run (libvirt's documentation of `virConnectOpen`).
+/// `virsh` starts the libvirt of an unprivileged user where it does not run (libvirt's
+/// documentation of `virConnectOpen`).
 #[test]
 fn a_libvirt_that_nobody_named_is_started_for_a_vm_and_not_for_a_look() {
     let directory = tempfile::tempdir().expect("a directory");

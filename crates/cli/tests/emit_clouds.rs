@@ -1,4 +1,5 @@
-//! `homenode plan --emit kubevirt` and `--emit nova` as processes. What the texts mean is judged in the tests of `stacks`.
+//! `homenode plan --emit kubevirt` and `--emit nova` as processes. What the texts mean is judged in
+//! the tests of `stacks`.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! `homenode plan --emit` as a process: each kind for this host and for others, what is refused, and the QEMU text really run by `sh`.
+//! `homenode plan --emit` as a process: each kind for this host and for others, what is refused,
+//! and the QEMU text really run by `sh`.
 
 use crate::common::{lacks, within_seconds};
 use std::io::{Read, Write};

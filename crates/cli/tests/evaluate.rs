@@ -1,4 +1,5 @@
-//! `homenode evaluate` as a user runs it: real processes, and a real VM where the tiny guest is there.
+//! `homenode evaluate` as a user runs it: real processes, and a real VM where the tiny guest is
+//! there.
 
 use crate::common::unique;
 use serde_json::Value;
@@ -27,7 +28,8 @@ runs = "native"
 "#;
 const VM: &str = "[[configuration]]\nname = \"1 VM\"\nruns = \"vms\"\nvcpus = 1\n";
 
-/// The experiment `tiny` with a name that no other run of the tests has: its VMs are named after it.
+/// The experiment `tiny` with a name that no other run of the tests has: its VMs are named after
+/// it.
 fn named(experiment: &str) -> String {
     experiment.replacen("name = \"tiny\"", &format!("name = \"{}\"", unique("tiny")), 1)
 }
@@ -233,7 +235,8 @@ fn a_native_experiment_keeps_raw_figures_and_writes_a_report() {
     let cell = &tables["configurations"][0]["cells"][0];
     assert_eq!((cell["state"].as_str(), cell["counted"].as_u64()), (Some("measured"), Some(6)));
     let best = cell["kernels"][3]["best_mb_per_s"].as_f64().expect("a figure");
-    // The figure is what the raw repetitions say: 24 bytes x 10^6 elements in the shortest time but for firsts of jobs.
+    // The figure is what the raw repetitions say: 24 bytes x 10^6 elements in the shortest time but
+    // for firsts of jobs.
     let records = place.records();
     let seconds = records
         .iter()

@@ -1,4 +1,5 @@
-//! `homenode run --via libvirt` as a user meets it, with a real libvirtd, a real QEMU and real guests.
+//! `homenode run --via libvirt` as a user meets it, with a real libvirtd, a real QEMU and real
+//! guests.
 
 use crate::common;
 use crate::common::libvirtd::Libvirtd;

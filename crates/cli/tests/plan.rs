@@ -114,7 +114,8 @@ fn several_vms_are_planned_together_on_several_machines() {
     assert_eq!(report["format"], "homenode.plan.fleet");
     let vms = report["vms"].as_array().expect("VMs");
     let places: Vec<_> = vms.iter().map(|vm| (vm["vm"].as_str().unwrap_or(""), vm["machine"].as_u64())).collect();
-    // By name of file. The largest chooses first: 20 GiB on the first host; 16 do not fit beside it; 10 fit both, and leave less there.
+    // By name of file. The largest chooses first: 20 GiB on the first host; 16 do not fit beside
+    // it; 10 fit both, and leave less there.
     assert_eq!(places, [("huge", None), ("large", Some(0)), ("middle", Some(1)), ("small", Some(0))]);
     assert_eq!(report["machines"][0]["nodes"]["0"]["memory_free"], 2_u64 << 30); // 32 - 20 - 10
     let output = homenode(&arguments[..6]);
@@ -209,7 +210,8 @@ fn a_vm_that_proxmox_has_is_planned_from_its_configuration() {
     refused(&["plan", &path, "--on", MACHINE, "--on", MACHINE, "--emit", "proxmox"], "give one machine");
 }
 
-/// 24 GiB and 8 hardware threads in each of two nodes; the files are of machines with other nodes, other CPUs and another memory.
+/// 24 GiB and 8 hardware threads in each of two nodes; the files are of machines with other nodes,
+/// other CPUs and another memory.
 #[test]
 fn what_runs_on_another_machine_is_refused() {
     let place = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,5 @@
-//! `homenode run` and `homenode vm` as a user meets them, with a real QEMU. The firmware finds nothing to boot, and waits.
+//! `homenode run` and `homenode vm` as a user meets them, with a real QEMU. The firmware finds
+//! nothing to boot, and waits.
 
 use crate::common::{lacks, left_in, within_seconds};
 use std::path::{Path, PathBuf};
@@ -194,7 +195,8 @@ fn a_start_that_was_cut_short_is_ended_by_the_next_look() {
     assert!(within_seconds(60, || qemu_of(&vm("half")).is_some()));
     signal(&child, libc::SIGKILL);
     child.wait().expect("the end");
-    // Whether the kill came before the start was complete or after it: what is listed runs, and nothing else does.
+    // Whether the kill came before the start was complete or after it: what is listed runs, and
+    // nothing else does.
     let listed = stdout(&place.output(&["vm", "list"])).contains(&vm("half"));
     if listed {
         eprintln!("the start was complete before it was killed");

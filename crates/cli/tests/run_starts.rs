@@ -1,5 +1,6 @@
-//! Starts of VMs that take their time, as a user, a signal or a kill meets them, with a real QEMU behind a door: a program that waits until the
-//! test lets it become QEMU stands for one that fills much memory.
+//! Starts of VMs that take their time, as a user, a signal or a kill meets them, with a real QEMU
+//! behind a door: a program that waits until the test lets it become QEMU stands for one that fills
+//! much memory.
 
 use crate::common::{homenode_in, lacks, left_in, said_in, within_seconds, write_script};
 use std::path::{Path, PathBuf};
@@ -165,7 +166,8 @@ fn come_to(place: &Place, number: usize, moment: usize) {
         _ => {
             assert!(within_seconds(60, || place.left(number).is_some_and(|left| left.starts_with("process"))));
             place.open_the_door();
-            // QEMU's own program, its monitor, its memory, its vCPUs: 40 to 400 ms on an idle machine.
+            // QEMU's own program, its monitor, its memory, its vCPUs: 40 to 400 ms on an idle
+            // machine.
             pause([0, 15, 40, 80, 150, 300, 600][moment - 3]);
         }
     }

@@ -14,7 +14,8 @@ fn root() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Commands that begin with `$ homenode` (or the program where it is built) and say a machine with `--on`: nothing of this host is in them.
+/// Commands that begin with `$ homenode` (or the program where it is built) and say a machine with
+/// `--on`: nothing of this host is in them.
 fn shown() -> Vec<Shown> {
     let pages = std::fs::read_dir(root().join("docs")).expect("docs").map(|entry| entry.expect("an entry").path());
     let pages = pages.filter(|page| page.extension().is_some_and(|ending| ending == "md"));

@@ -1,4 +1,5 @@
-//! `homenode topology` as a process: every kind of machine that `--on` takes, JSON, capture, and bad input.
+//! `homenode topology` as a process: every kind of machine that `--on` takes, JSON, capture, and
+//! bad input.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -260,7 +261,8 @@ fn a_locale_without_utf8_gets_ascii_of_the_same_width() {
     assert_eq!(widths(&plain), widths(&drawn));
 }
 
-/// In a terminal of 60 and of 40 columns. What a line may end with is a blank or the comma of a list.
+/// In a terminal of 60 and of 40 columns. What a line may end with is a blank or the comma of a
+/// list.
 #[test]
 fn a_narrow_terminal_breaks_no_word_and_no_number() {
     let test = "a_narrow_terminal_breaks_no_word_and_no_number";

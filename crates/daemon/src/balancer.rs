@@ -139,7 +139,8 @@ impl<H: Host> Balancer<H> {
         events
     }
 
-    /// Shows a dry run its own plans as done, so that it plans on from them instead of planning the same again.
+    /// Shows a dry run its own plans as done, so that it plans on from them instead of planning the
+    /// same again.
     fn pretend(&mut self, observation: &mut Observation) {
         let pretended = &mut self.pretended;
         pretended.retain(|(vm, _), _| observation.vms.iter().any(|seen| seen.vm == *vm));
@@ -365,7 +366,8 @@ mod tests {
         assert_eq!(observation.reserved[&NodeId(0)].vcpus, 2);
         balancer.heed(Box::new(move || vec![start.clone()]));
         let period = balancer.period().unwrap();
-        // Two vCPUs on two cores are being started on node 0: the other VM goes to node 1, and the first is not even known.
+        // Two vCPUs on two cores are being started on node 0: the other VM goes to node 1, and the
+        // first is not even known.
         let homes: Vec<_> = period.events.iter().filter_map(Event::home).collect();
         assert_eq!((period.vms, binds(&period), homes.len()), (1, 1, 1));
         assert_eq!(balancer.host.affinity_of(&vm(2)).to_string(), "2-3");

@@ -1,13 +1,15 @@
 //! One balancer at a time on a host: a lock that ends with its process, however it ends.
 //!
-//! **Problem.** Two balancers move the same VMs against each other. Nobody who may not move VMs may keep a balancer from starting, and a lock
-//! that anybody can open is one that anybody can hold.
+//! **Problem.** Two balancers move the same VMs against each other. Nobody who may not move VMs may
+//! keep a balancer from starting, and a lock that anybody can open is one that anybody can hold.
 //!
-//! **Rule.** The lock is a file of a known place, whatever state the balancer has. It belongs to the balancer's user and nobody else may open
-//! it (mode 0600); a link is not followed. Whoever may not open it sees by its number in `/proc/locks` whether it is held.
+//! **Rule.** The lock is a file of a known place, whatever state the balancer has. It belongs to
+//! the balancer's user and nobody else may open it (mode 0600); a link is not followed. Whoever may
+//! not open it sees by its number in `/proc/locks` whether it is held.
 //!
-//! **Properties.** At most one balancer a place. A user without rights to the file can neither hold it nor be lied to by a file of his own:
-//! a file of another owner than the place's or root is not believed.
+//! **Properties.** At most one balancer a place. A user without rights to the file can neither hold
+//! it nor be lied to by a file of his own: a file of another owner than the place's or root is not
+//! believed.
 
 use crate::DaemonError;
 use linux::sys::{OPEN_NO_LINK, device_numbers, effective_user_id, try_lock};
@@ -21,10 +23,12 @@ use std::path::Path;
 pub struct Instance(#[allow(dead_code, reason = "closing it releases the lock")] File);
 
 impl Instance {
-    /// Takes the lock file at `path`, made if it is not there, and writes our process number into it.
+    /// Takes the lock file at `path`, made if it is not there, and writes our process number into
+    /// it.
     ///
     /// # Errors
-    /// [`DaemonError::Running`] with the number of the process that has it; the file cannot be used, or is somebody else's.
+    /// [`DaemonError::Running`] with the number of the process that has it; the file cannot be
+    /// used, or is somebody else's.
     pub fn take(path: &Path) -> Result<Self, DaemonError> {
         let fail = |source| DaemonError::file(path, "lock the balancer's file", source);
         let mut options = OpenOptions::new();
@@ -47,7 +51,8 @@ impl Instance {
     }
 }
 
-/// The process that holds the lock file at `path`; `None` where nobody does, or where the file is not one to believe.
+/// The process that holds the lock file at `path`; `None` where nobody does, or where the file is
+/// not one to believe.
 pub fn holder(path: &Path) -> Option<Option<u32>> {
     let seen = std::fs::symlink_metadata(path).ok()?;
     let place = std::fs::metadata(path.parent().filter(|parent| !parent.as_os_str().is_empty())?).ok()?;
@@ -61,7 +66,8 @@ pub fn holder(path: &Path) -> Option<Option<u32>> {
     }
 }
 
-/// Who has the lock of a line of `/proc/locks` (proc(5)) if it is on this file: `1: FLOCK  ADVISORY  WRITE 713 fe:02:270339 0 EOF`.
+/// Who has the lock of a line of `/proc/locks` (proc(5)) if it is on this file: `1: FLOCK ADVISORY
+/// WRITE 713 fe:02:270339 0 EOF`.
 fn lock_on(line: &str, file: &Metadata) -> Option<Option<u32>> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     // A line with `->` is of one that waits.
@@ -86,7 +92,8 @@ fn written_pid(file: &mut File) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Waits until nobody has the lock: a program that another test is just starting has a copy of the descriptor for a moment.
+    /// Waits until nobody has the lock: a program that another test is just starting has a copy of
+    /// the descriptor for a moment.
     fn free(path: &Path) {
         let is_free = || holder(path).is_none();
         assert!((0..1000).any(|_| is_free() || (std::thread::sleep(std::time::Duration::from_millis(5)), false).1));

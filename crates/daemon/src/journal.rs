@@ -1,4 +1,5 @@
-//! The actions that a balancer has begun since its state was written: a line of JSON each, written before the action begins.
+//! The actions that a balancer has begun since its state was written: a line of JSON each, written
+//! before the action begins.
 
 use crate::record::Followers;
 use scheduler::balance::Decision;
@@ -24,8 +25,8 @@ pub(crate) struct Begun {
     pub(crate) decision: Decision,
 }
 
-/// Appends a line, in one system call. Nothing is forced to the disk: the kernel keeps it when the process is killed, and bindings do not
-/// survive the host either.
+/// Appends a line, in one system call. Nothing is forced to the disk: the kernel keeps it when the
+/// process is killed, and bindings do not survive the host either.
 pub(crate) fn append(path: &Path, begun: &Begun) -> io::Result<()> {
     let mut line = serde_json::to_vec(begun)?;
     line.push(b'\n');
@@ -33,7 +34,8 @@ pub(crate) fn append(path: &Path, begun: &Begun) -> io::Result<()> {
     file.write_all(&line)
 }
 
-/// What was begun in this boot. A line that cannot be understood ends it: that action had not begun.
+/// What was begun in this boot. A line that cannot be understood ends it: that action had not
+/// begun.
 pub(crate) fn read(path: &Path, boot: &str) -> Vec<Begun> {
     let text = topology::input::bytes(path, topology::input::LONGEST_FILE).unwrap_or_default();
     let whole = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));

@@ -1,4 +1,5 @@
-//! VMs that homenode is starting: planned, and not yet where they will be. They count, and are nobody's to move.
+//! VMs that homenode is starting: planned, and not yet where they will be. They count, and are
+//! nobody's to move.
 
 use scheduler::{NodeUse, Observation, VmKey};
 use std::collections::BTreeMap;
@@ -16,8 +17,9 @@ pub struct Start {
 /// Says which VMs are being started now.
 pub type Ledger = Box<dyn Fn() -> Vec<Start>>;
 
-/// Puts what VMs that are being started will hold beside what the observation has reserved, and leaves out what was seen of them: their threads
-/// are bound and their memory is taken by whoever starts them.
+/// Puts what VMs that are being started will hold beside what the observation has reserved, and
+/// leaves out what was seen of them: their threads are bound and their memory is taken by whoever
+/// starts them.
 pub(crate) fn enter(starts: Vec<Start>, observation: &mut Observation) {
     for start in starts {
         let is_it = |seen: &VmKey| seen.name == start.vm;

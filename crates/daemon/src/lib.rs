@@ -1,5 +1,6 @@
-//! What keeps VMs at home, period after period: the loop around [`scheduler::balance::step`], its policy file, what it remembers over a restart,
-//! and what it records. It works on any [`scheduler::Host`].
+//! What keeps VMs at home, period after period: the loop around [`scheduler::balance::step`], its
+//! policy file, what it remembers over a restart, and what it records. It works on any
+//! [`scheduler::Host`].
 
 mod balancer;
 mod error;

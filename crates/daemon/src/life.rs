@@ -1,4 +1,5 @@
-//! A balancer, as somebody who only looks sees it: whether it lives, what it is doing, what it remembers.
+//! A balancer, as somebody who only looks sees it: whether it lives, what it is doing, what it
+//! remembers.
 
 use crate::{Saved, SavedFile};
 use linux::process::{Identity, run_state};
@@ -12,7 +13,8 @@ use std::time::SystemTime;
 pub enum Life {
     /// It runs.
     Running,
-    /// It was stopped (SIGSTOP, a debugger, a frozen terminal): it does nothing until it is continued.
+    /// It was stopped (SIGSTOP, a debugger, a frozen terminal): it does nothing until it is
+    /// continued.
     Stopped,
     /// Its process has ended: VMs stay where it left them.
     Dead,
@@ -36,9 +38,11 @@ pub struct Watched {
     pub life: Life,
     /// Its process; `None` where that has ended.
     pub pid: Option<u32>,
-    /// When it last wrote something down: at least every 30 s while it runs. A stopped or dead one has done nothing since.
+    /// When it last wrote something down: at least every 30 s while it runs. A stopped or dead one
+    /// has done nothing since.
     pub heard: Option<SystemTime>,
-    /// What it is doing; of a stopped or dead one, what it was doing then. `None`: it is between two periods.
+    /// What it is doing; of a stopped or dead one, what it was doing then. `None`: it is between
+    /// two periods.
     pub doing: Option<Doing>,
 }
 

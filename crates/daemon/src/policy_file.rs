@@ -131,7 +131,8 @@ fn is_uuid(text: &str) -> bool {
     lengths == [8, 4, 4, 4, 12] && text.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
 }
 
-/// Whether the whole of `text` is what `pattern` describes. Linear in each: only the last `*` is ever tried again.
+/// Whether the whole of `text` is what `pattern` describes. Linear in each: only the last `*` is
+/// ever tried again.
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeSet};
 
-/// Threads that run no vCPU and go along with a client (`vhost-*`), and the CPUs that each might use before.
+/// Threads that run no vCPU and go along with a client (`vhost-*`), and the CPUs that each might
+/// use before.
 pub(crate) type Followers = BTreeMap<u32, CpuSet>;
 
 /// What was done to one client.
@@ -23,7 +24,8 @@ pub struct ClientRecord {
     pub pending: Option<CpuSet>,
     /// Its home; empty as long as no bind has ended.
     pub home: NodeSet,
-    /// Threads that went along with it, by the kernel's id, and the CPUs that each might use before it first did.
+    /// Threads that went along with it, by the kernel's id, and the CPUs that each might use before
+    /// it first did.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub followers: BTreeMap<u32, CpuSet>,
 }
@@ -37,7 +39,8 @@ pub struct VmRecord {
     pub clients: Vec<ClientRecord>,
     /// Changes of home, by kind. The first home is no change.
     pub moves: BTreeMap<MoveKind, u64>,
-    /// Memory that was moved home, each time that it was: more than the VM has, where it moved more than once.
+    /// Memory that was moved home, each time that it was: more than the VM has, where it moved more
+    /// than once.
     pub memory_moved: Bytes,
     /// Actions that failed.
     pub failures: u64,

@@ -62,7 +62,8 @@ pub enum Released {
 }
 
 impl<H: Host> Balancer<H> {
-    /// Undoes every affinity that this balancer, or the one whose memory it has, set; forgets what was undone. Memory stays where it is.
+    /// Undoes every affinity that this balancer, or the one whose memory it has, set; forgets what
+    /// was undone. Memory stays where it is.
     ///
     /// # Errors
     /// Nothing at all can be read of the host, or the memory cannot be written.
@@ -114,7 +115,8 @@ impl<H: Host> Balancer<H> {
         }
     }
 
-    /// Gives the threads that went along with a client what each might use before, unless somebody else has changed it since; how many.
+    /// Gives the threads that went along with a client what each might use before, unless somebody
+    /// else has changed it since; how many.
     fn release_followers(
         &mut self,
         vm: &VmKey,
@@ -157,16 +159,16 @@ fn same(one: &CpuSet, other: &CpuSet, online: &CpuSet) -> bool {
     one.intersection(online) == other.intersection(online)
 }
 
-/// What a balancer set, or was setting, for threads that had `before`. Where a cpuset holds only a part of a home's CPUs the kernel leaves out
-/// the others.
+/// What a balancer set, or was setting, for threads that had `before`. Where a cpuset holds only a
+/// part of a home's CPUs the kernel leaves out the others.
 fn sets_of(record: &ClientRecord, before: &CpuSet) -> Vec<CpuSet> {
     let set = [Some(&record.set), record.pending.as_ref()].into_iter().flatten();
     let narrowed = |set: &CpuSet| [set.clone(), set.intersection(before)];
     set.flat_map(narrowed).filter(|set| !set.is_empty()).collect()
 }
 
-/// A balancer that is killed within a bind leaves some threads bound and others not: each thread is looked at, where they are known
-/// one by one.
+/// A balancer that is killed within a bind leaves some threads bound and others not: each thread is
+/// looked at, where they are known one by one.
 fn standing(record: &ClientRecord, seen: &ClientObservation, observation: &Observation) -> Standing {
     let online = online(observation);
     let same = |one: &CpuSet, other: &CpuSet| same(one, other, &online);
@@ -199,7 +201,8 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use topology::Bytes;
 
-    /// Periods and single decisions of a balancer that is killed after so many steps of its host; `None`: it came to its end before.
+    /// Periods and single decisions of a balancer that is killed after so many steps of its host;
+    /// `None`: it came to its end before.
     fn killed_after(steps: u32, directory: &std::path::Path) -> Option<ScriptedHost> {
         let mut host = ScriptedHost::two_nodes(&[vm(1), vm(2), vm(3)]);
         host.bind(&vm(3), "0-1");
@@ -232,7 +235,8 @@ mod tests {
 
     #[test]
     fn killed_at_any_step_all_is_undone() {
-        // Two adoptions and four binds of four steps each, and one move of memory: 2 x 4 + 4 x 4 + 1.
+        // Two adoptions and four binds of four steps each, and one move of memory: 2 x 4 + 4 x 4 +
+        // 1.
         let mut kills = 0;
         for steps in 0.. {
             let directory = tempfile::tempdir().unwrap();

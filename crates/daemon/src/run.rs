@@ -13,8 +13,9 @@ pub enum Wake {
     Stop,
 }
 
-/// Balances until `wait` says to stop. `wait` is given the time to the next period; a period that took longer than that is followed by the next one
-/// at once, and none is made up for. `tell` hears of every period, also of those in which the host could not be read.
+/// Balances until `wait` says to stop. `wait` is given the time to the next period; a period that
+/// took longer than that is followed by the next one at once, and none is made up for. `tell` hears
+/// of every period, also of those in which the host could not be read.
 pub fn run<H: Host>(
     balancer: &mut Balancer<H>,
     mut wait: impl FnMut(Duration) -> Wake,

@@ -1,18 +1,23 @@
 //! What a balancer remembers over its own restart.
 //!
-//! **Problem.** A period takes as long as its memory moves take, and a balancer can be killed at any moment of it. What it bound by then
-//! must be undone by `--release` all the same; and whoever looks meanwhile wants to know what is being done.
+//! **Problem.** A period takes as long as its memory moves take, and a balancer can be killed at
+//! any moment of it. What it bound by then must be undone by `--release` all the same; and whoever
+//! looks meanwhile wants to know what is being done.
 //!
-//! **Rule.** Two files. The *state* is written whole or not at all, after a period in which something happened. The *journal* beside it
-//! has one line an action, appended before the action begins, and is removed when the state holds what the lines say. What is read is
-//! the state with the journal's lines entered into it.
+//! **Rule.** Two files. The *state* is written whole or not at all, after a period in which
+//! something happened. The *journal* beside it has one line an action, appended before the action
+//! begins, and is removed when the state holds what the lines say. What is read is the state with
+//! the journal's lines entered into it.
 //!
-//! **Properties.** Nothing is bound that was not written down before (a bind whose line cannot be written is not made). Lines entered twice
-//! change nothing. A line that is cut off, at the end, is of an action that had not begun. No line of an earlier boot counts. A process
-//! killed at any moment leaves files that say all that is to be undone; a power cut loses it, and the bindings with it.
+//! **Properties.** Nothing is bound that was not written down before (a bind whose line cannot be
+//! written is not made). Lines entered twice change nothing. A line that is cut off, at the end, is
+//! of an action that had not begun. No line of an earlier boot counts. A process killed at any
+//! moment leaves files that say all that is to be undone; a power cut loses it, and the bindings
+//! with it.
 //!
-//! Example: the state knows of no VM; the journal has `bind VM web, client 0: 0-7 -> 0-3`. Whoever reads learns that `web` had CPUs 0-7, may
-//! have 0-3 now, and that this is being done. `--release` finds some threads on 0-3, or all, or none, and gives 0-7 to all of them.
+//! Example: the state knows of no VM; the journal has `bind VM web, client 0: 0-7 -> 0-3`. Whoever
+//! reads learns that `web` had CPUs 0-7, may have 0-3 now, and that this is being done. `--release`
+//! finds some threads on 0-3, or all, or none, and gives 0-7 to all of them.
 
 use crate::journal::{self, Begun};
 use crate::record::Followers;
@@ -34,7 +39,8 @@ const VERSION: u32 = 1;
 pub struct Saved {
     /// The format.
     pub version: u32,
-    /// The boot of the host that it is about: process numbers and moments mean nothing after the next one.
+    /// The boot of the host that it is about: process numbers and moments mean nothing after the
+    /// next one.
     pub boot: String,
     /// The process that wrote it.
     pub pid: u32,
@@ -169,7 +175,8 @@ impl SavedFile {
         self.with_journal(saved)
     }
 
-    /// The decision that is being carried out, and the file's word of when it began; `None` between periods.
+    /// The decision that is being carried out, and the file's word of when it began; `None` between
+    /// periods.
     pub fn doing(&self) -> Option<(Decision, Option<SystemTime>)> {
         let last = journal::read(&self.journal(), &self.boot).pop()?;
         let since = std::fs::metadata(self.journal()).and_then(|file| file.modified()).ok();
@@ -182,7 +189,8 @@ impl SavedFile {
         modified(&self.path).max(modified(&self.journal()))
     }
 
-    /// Writes down that an action begins. `before`: CPUs that its client may run on now; `followers`: threads that go along, with theirs.
+    /// Writes down that an action begins. `before`: CPUs that its client may run on now;
+    /// `followers`: threads that go along, with theirs.
     ///
     /// # Errors
     /// The journal cannot be written; the action must not begin.
@@ -215,7 +223,8 @@ impl SavedFile {
         self.beside("journal")
     }
 
-    /// What it holds, for the balancer itself. A file that cannot be understood is renamed, never deleted.
+    /// What it holds, for the balancer itself. A file that cannot be understood is renamed, never
+    /// deleted.
     ///
     /// # Errors
     /// It is there and cannot be read or renamed.
@@ -332,7 +341,8 @@ mod tests {
         let twice = file.peek().unwrap();
         // What it had at the very first counts, not what it had before the second bind.
         assert_eq!(twice.vms[0].clients[0].before, before);
-        // Killed between the new state and the end of the journal: the lines are entered again and change nothing.
+        // Killed between the new state and the end of the journal: the lines are entered again and
+        // change nothing.
         file.save(&twice).unwrap();
         std::fs::write(file.journal(), &journal).unwrap();
         assert_eq!(file.peek().unwrap(), twice);

@@ -1,4 +1,5 @@
-//! What a balancer says to people: a line when something changes, a cause of trouble once, and memory that follows for minutes in a few lines.
+//! What a balancer says to people: a line when something changes, a cause of trouble once, and
+//! memory that follows for minutes in a few lines.
 
 use crate::{Event, Outcome, Period};
 use scheduler::balance::{Decision, MoveKind};
@@ -56,7 +57,8 @@ pub struct Telling {
     nodes: usize,
     causes: BTreeMap<String, Cause>,
     planned: BTreeMap<(VmKey, ClientId), String>,
-    // By target: what went to one node and then on to another was moved twice, and is no larger for it.
+    // By target: what went to one node and then on to another was moved twice, and is no larger for
+    // it.
     moving: BTreeMap<(VmKey, ClientId, NodeId), Moving>,
 }
 
@@ -361,7 +363,8 @@ mod tests {
 
     #[test]
     fn memory_that_went_on_to_another_node_is_not_counted_as_more_memory() {
-        // A VM of 64 MiB: 40 and 24 MiB go to node 1, then 40 and 24 MiB on to node 2. Nobody moved 128 MiB to node 2.
+        // A VM of 64 MiB: 40 and 24 MiB go to node 1, then 40 and 24 MiB on to node 2. Nobody moved
+        // 128 MiB to node 2.
         let mut telling = Telling::default();
         let mut lines = Vec::new();
         for (seconds, node, mib) in [(0, 1, 40), (2, 1, 24), (4, 2, 40), (6, 2, 24)] {

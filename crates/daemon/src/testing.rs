@@ -33,7 +33,8 @@ pub(crate) fn bind(vm: VmKey, home: &str, cpus: &str) -> Decision {
     }
 }
 
-/// CPUs 0-3, on two nodes of two or on one. Each VM has two vCPUs and a vhost thread, which are bound one after the other.
+/// CPUs 0-3, on two nodes of two or on one. Each VM has two vCPUs and a vhost thread, which are
+/// bound one after the other.
 #[derive(Debug)]
 pub(crate) struct ScriptedHost {
     machine: Machine,
@@ -46,7 +47,8 @@ pub(crate) struct ScriptedHost {
     pub(crate) refuses: bool,
     /// What was asked of it.
     pub(crate) carried_out: Vec<Action>,
-    /// Steps until the process is killed: a step begins an action, binds one thread, or ends the action.
+    /// Steps until the process is killed: a step begins an action, binds one thread, or ends the
+    /// action.
     pub(crate) steps_left: Option<u32>,
 }
 

@@ -1,5 +1,6 @@
-//! A balancer process that is killed (SIGKILL) at any moment: all that it bound is known and undone by the next one. The kernel's part is
-//! played by a directory: a file for each vCPU thread, which holds the CPUs that it may use.
+//! A balancer process that is killed (SIGKILL) at any moment: all that it bound is known and undone
+//! by the next one. The kernel's part is played by a directory: a file for each vCPU thread, which
+//! holds the CPUs that it may use.
 
 use daemon::{Balancer, Mode, PolicyFile, Rules, SavedFile};
 use scheduler::{

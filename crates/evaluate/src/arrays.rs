@@ -1,7 +1,8 @@
 //! How large STREAM's arrays are.
 //!
-//! STREAM 5.10 asks for arrays of at least 4 times the sum of all last-level caches that the run uses, and of at least a million
-//! elements. Memory bounds that, and under software emulation also patience. Where the rule cannot be kept, a note says so.
+//! STREAM 5.10 asks for arrays of at least 4 times the sum of all last-level caches that the run
+//! uses, and of at least a million elements. Memory bounds that, and under software emulation also
+//! patience. Where the rule cannot be kept, a note says so.
 
 use serde::{Deserialize, Serialize};
 use topology::{Bytes, Machine};
@@ -14,7 +15,8 @@ const ARRAYS: u64 = 3;
 const LLC_MULTIPLE: u64 = 4;
 /// STREAM's smallest array.
 const FEWEST_ELEMENTS: u64 = 1_000_000;
-/// The arrays take at most this part of the available memory: a VM with virtual nodes may need several times its arrays.
+/// The arrays take at most this part of the available memory: a VM with virtual nodes may need
+/// several times its arrays.
 const MEMORY_PART: u64 = 4;
 /// Stands in for a cache whose size the machine does not say.
 const ASSUMED_LLC: Bytes = Bytes::from_mib(32);
@@ -63,7 +65,8 @@ pub fn llc_sum(machine: &Machine) -> Bytes {
     if sum == Bytes(0) { ASSUMED_LLC } else { sum }
 }
 
-/// The size that the experiment wants, or the smallest in whole millions that keeps STREAM's rule if that is more; within the bounds.
+/// The size that the experiment wants, or the smallest in whole millions that keeps STREAM's rule
+/// if that is more; within the bounds.
 pub fn automatic(bounds: &Bounds) -> ArraySize {
     let rule = (LLC_MULTIPLE * bounds.llc.0).div_ceil(ELEMENT_BYTES).max(FEWEST_ELEMENTS);
     let wanted = rule.next_multiple_of(FEWEST_ELEMENTS).max(bounds.wanted_elements);
@@ -120,7 +123,8 @@ mod tests {
 
     #[test]
     fn a_large_cache_is_bounded_by_memory_and_says_so() {
-        // 4 x 480 MiB = 251658240 elements, 5.6 GiB in three arrays. A quarter of 16 GiB is 4 GiB: 4294967296 / 24 = 178956970.
+        // 4 x 480 MiB = 251658240 elements, 5.6 GiB in three arrays. A quarter of 16 GiB is 4 GiB:
+        // 4294967296 / 24 = 178956970.
         let size = automatic(&bounds(480, 16, None));
         assert_eq!(size.elements, 178_956_970);
         let note = size.note.expect("a note");
@@ -131,7 +135,8 @@ mod tests {
     fn an_experiment_gets_what_it_wants_where_memory_allows() {
         let wanted =
             |llc_mib, available_gib| Bounds { wanted_elements: 100_000_000, ..bounds(llc_mib, available_gib, None) };
-        // 4 x 32 MiB ask for 17 million only; three arrays of 10^8 are 2.4 GB, less than a quarter of 64 GiB.
+        // 4 x 32 MiB ask for 17 million only; three arrays of 10^8 are 2.4 GB, less than a quarter
+        // of 64 GiB.
         assert_eq!(automatic(&wanted(32, 64)).elements, 100_000_000);
         // 4 x 480 MiB ask for more: 251658240 elements, rounded up.
         assert_eq!(automatic(&wanted(480, 64)).elements, 252_000_000);

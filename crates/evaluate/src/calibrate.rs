@@ -1,6 +1,8 @@
-//! `homenode calibrate`: measures a host and makes its machine file, with rates fitted so that the model gives the figures again.
+//! `homenode calibrate`: measures a host and makes its machine file, with rates fitted so that the
+//! model gives the figures again.
 //!
-//! [`regular`] is the machine as a machine file can say it, [`measure`] what is measured, [`fit`] the rates, [`file`] the text.
+//! [`regular`] is the machine as a machine file can say it, [`measure`] what is measured, [`fit`]
+//! the rates, [`file`] the text.
 
 pub mod file;
 pub mod fit;
@@ -62,7 +64,8 @@ pub struct Calibration {
     pub fitted: Fitted,
     /// The machine file.
     pub described: Described,
-    /// What a reader has to know: what the file cannot say, what was disturbed, what could not be fitted.
+    /// What a reader has to know: what the file cannot say, what was disturbed, what could not be
+    /// fitted.
     pub notes: Vec<String>,
 }
 
@@ -89,7 +92,8 @@ impl Plan {
     /// Measures, fits and describes.
     ///
     /// # Errors
-    /// Measuring fails or is cancelled, or what was measured gives no machine. Nothing is left then.
+    /// Measuring fails or is cancelled, or what was measured gives no machine. Nothing is left
+    /// then.
     pub fn calibrate(
         &self,
         world: &mut dyn World,

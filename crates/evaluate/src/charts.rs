@@ -1,5 +1,5 @@
-//! Charts. Measured: filled marks and solid lines. Modelled: open squares and dotted lines. Published: open diamonds and dashed lines,
-//! in grey.
+//! Charts. Measured: filled marks and solid lines. Modelled: open squares and dotted lines.
+//! Published: open diamonds and dashed lines, in grey.
 
 use crate::experiment::{Experiment, Published, WorkloadKind};
 use crate::kernels;
@@ -13,7 +13,8 @@ use plotly::configuration::DisplayModeBar;
 use plotly::layout::{Axis, AxisType, BarMode, Legend, Margin, RangeMode};
 use plotly::{Bar, Configuration, Layout, Plot, Scatter};
 
-/// Told apart by people who see red and green alike (Okabe and Ito); the last two, dark, for experiments of many configurations.
+/// Told apart by people who see red and green alike (Okabe and Ito); the last two, dark, for
+/// experiments of many configurations.
 const COLOURS: [&str; 8] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B2A86", "#7A4B00"];
 /// Reads on white and on black.
 const INK: &str = "#808890";
@@ -132,7 +133,8 @@ fn published_scatter(title: &str, points: Points) -> Box<Scatter<f64, f64>> {
         .marker(Marker::new().color(PUBLISHED).size(10).symbol(MarkerSymbol::DiamondOpen))
 }
 
-/// Charts of a modelled experiment: each kernel or application against threads. Open squares and dotted lines, unlike anything measured.
+/// Charts of a modelled experiment: each kernel or application against threads. Open squares and
+/// dotted lines, unlike anything measured.
 pub(crate) fn modelled(experiment: &Experiment, prediction: &Prediction) -> Vec<Chart> {
     let shows_seconds = experiment.application.as_ref().is_none_or(|section| section.shows_seconds);
     let mut names: Vec<(&str, Unit)> = Vec::new();

@@ -1,11 +1,12 @@
 //! Tables where the terminal is narrower than they are.
 //!
-//! **Rule.** A table that does not fit gets lines that are broken between words, and after the commas of a list; never in a word, in a
-//! number, or between a number and its unit. If that is not enough, columns of which nothing is known (`-` in every row) are left out.
-//! If it still does not fit, it becomes several blocks, one below the other, each with the columns that name the row.
+//! **Rule.** A table that does not fit gets lines that are broken between words, and after the
+//! commas of a list; never in a word, in a number, or between a number and its unit. If that is not
+//! enough, columns of which nothing is known (`-` in every row) are left out. If it still does not
+//! fit, it becomes several blocks, one below the other, each with the columns that name the row.
 //!
-//! **Example.** `Node  Memory  CPUs` with `0  24 GiB  0-3,8-11` needs 26 columns. In 20, the list of CPUs has two lines; in 12 there are two
-//! blocks, `Node  Memory` and `Node  CPUs`.
+//! **Example.** `Node Memory CPUs` with `0 24 GiB 0-3,8-11` needs 26 columns. In 20, the list of
+//! CPUs has two lines; in 12 there are two blocks, `Node Memory` and `Node CPUs`.
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -21,8 +22,8 @@ pub struct Block {
     pub rows: Vec<Vec<String>>,
 }
 
-/// The blocks of a table of which the header is the first row, each at most `width` wide (as far as its words allow). The first `labels`
-/// columns name a row. `None`: as wide as it is.
+/// The blocks of a table of which the header is the first row, each at most `width` wide (as far as
+/// its words allow). The first `labels` columns name a row. `None`: as wide as it is.
 pub fn blocks(rows: &[Vec<String>], labels: usize, width: Option<usize>) -> Vec<Block> {
     let count = rows.first().map_or(0, Vec::len);
     let all: Vec<usize> = (0..count).collect();
@@ -62,7 +63,8 @@ pub fn blocks(rows: &[Vec<String>], labels: usize, width: Option<usize>) -> Vec<
     blocks.iter().map(fitted).collect()
 }
 
-/// What each column gets: what it needs at least, and as many as can be their natural width, those that lack little first.
+/// What each column gets: what it needs at least, and as many as can be their natural width, those
+/// that lack little first.
 fn widths(columns: &[usize], least: &[usize], natural: impl Fn(&usize) -> usize, mut spare: usize) -> Vec<usize> {
     let mut widths: Vec<usize> = columns.iter().map(|&column| least[column]).collect();
     let mut order: Vec<usize> = (0..columns.len()).collect();
@@ -110,7 +112,8 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// What of a cell may stand on a line of its own, each with whether a blank is before it: words, and the items of lists.
+/// What of a cell may stand on a line of its own, each with whether a blank is before it: words,
+/// and the items of lists.
 fn pieces(text: &str) -> Vec<(String, bool)> {
     let items = |word: String| {
         let items: Vec<String> = word.split_inclusive(',').map(str::to_owned).collect();

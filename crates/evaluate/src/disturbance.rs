@@ -1,6 +1,7 @@
 //! Who else used the machine's CPUs during a repetition.
 
-/// Clock tick of `/proc/stat` and `/proc/PID/stat`: `USER_HZ` is 100 on all architectures that we know.
+/// Clock tick of `/proc/stat` and `/proc/PID/stat`: `USER_HZ` is 100 on all architectures that we
+/// know.
 const TICK_SECONDS: f64 = 0.01;
 /// Ticks that a difference of two readings may be wrong by: each reading rounds down.
 const TICKS_UNSURE: f64 = 2.0;
@@ -21,7 +22,8 @@ pub struct Reading {
 /// What happened between two readings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disturbance {
-    /// CPU time of other processes, in per cent of one CPU; what ticks cannot tell from zero is zero.
+    /// CPU time of other processes, in per cent of one CPU; what ticks cannot tell from zero is
+    /// zero.
     pub other_cpu_percent: f64,
     /// CPU time stolen by a hypervisor below, in per cent of one CPU.
     pub steal_percent: f64,
@@ -51,7 +53,8 @@ mod tests {
 
     #[test]
     fn others_are_what_is_busy_and_not_ours() {
-        // 2 s of wall clock. Busy 4 s, ours 3.5 s: others 0.5 s, less two ticks 0.48 s = 24 % of a CPU. Steal 0.1 s = 5 %.
+        // 2 s of wall clock. Busy 4 s, ours 3.5 s: others 0.5 s, less two ticks 0.48 s = 24 % of a
+        // CPU. Steal 0.1 s = 5 %.
         let before = Reading { at: 10.0, busy: 100.0, steal: 1.0, own: 50.0 };
         let after = Reading { at: 12.0, busy: 104.0, steal: 1.1, own: 53.5 };
         let seen = Disturbance::between(&before, &after);

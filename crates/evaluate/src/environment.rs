@@ -20,7 +20,8 @@ pub struct Environment {
     pub kernel: String,
     /// CPU model.
     pub cpu_model: Option<String>,
-    /// Frequency governors and on how many CPUs each is in force; empty where the kernel does not say.
+    /// Frequency governors and on how many CPUs each is in force; empty where the kernel does not
+    /// say.
     pub governors: BTreeMap<String, usize>,
     /// Transparent huge pages: the setting in force.
     pub transparent_huge_pages: Option<String>,

@@ -4,7 +4,8 @@ use crate::journal::JournalError;
 use linux::LinuxError;
 use qemu::{AgentError, QemuError};
 
-/// What the world of an evaluation could not do: start a participant, or say how busy the machine is.
+/// What the world of an evaluation could not do: start a participant, or say how busy the machine
+/// is.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
     /// A VM could not be started.

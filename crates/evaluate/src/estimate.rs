@@ -1,4 +1,5 @@
-//! How long an evaluation will take, roughly: for `--dry-run` and the first minutes of the progress bar.
+//! How long an evaluation will take, roughly: for `--dry-run` and the first minutes of the progress
+//! bar.
 
 use crate::kernels;
 use crate::point::Point;

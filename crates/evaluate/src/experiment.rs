@@ -1,4 +1,5 @@
-//! The experiment: what a user writes in `experiments/*.toml`. Plain data; nothing here looks at a machine or opens a file.
+//! The experiment: what a user writes in `experiments/*.toml`. Plain data; nothing here looks at a
+//! machine or opens a file.
 
 use crate::applications;
 use crate::choice::Choice;
@@ -20,10 +21,12 @@ pub struct Experiment {
     pub title: String,
     /// What is measured.
     pub workload: WorkloadKind,
-    /// The machine that it is modelled on, where `--on` names none: a name that comes with homenode.
+    /// The machine that it is modelled on, where `--on` names none: a name that comes with
+    /// homenode.
     #[serde(default)]
     pub machine: Option<String>,
-    /// Profile of the kernels on the model: a name that comes with homenode, or a file. Default: one by the way of storing.
+    /// Profile of the kernels on the model: a name that comes with homenode, or a file. Default:
+    /// one by the way of storing.
     #[serde(default)]
     pub profile: Option<String>,
     /// Applications, of `workload = "application"`.
@@ -88,7 +91,8 @@ pub enum WorkloadKind {
     Stream,
     /// Latency and bandwidth of each (CPU node, memory node) pair.
     NumaMatrix,
-    /// Applications that run to their end, at each number of threads or processes. Only the model runs them.
+    /// Applications that run to their end, at each number of threads or processes. Only the model
+    /// runs them.
     Application,
 }
 
@@ -102,7 +106,8 @@ pub struct Arrays {
     pub wanted_elements: Option<u64>,
     /// `"auto"` stops here.
     pub max_elements: Option<u64>,
-    /// `"auto"` stops here under software emulation, where each repetition takes many times as long.
+    /// `"auto"` stops here under software emulation, where each repetition takes many times as
+    /// long.
     pub max_elements_emulated: Option<u64>,
 }
 
@@ -132,7 +137,8 @@ pub struct Limits {
     pub boot_seconds: u32,
     /// Longest wait for one answer of an agent, in seconds.
     pub repetition_seconds: u32,
-    /// A repetition is rejected if other processes took more than this share of one CPU meanwhile, in per cent.
+    /// A repetition is rejected if other processes took more than this share of one CPU meanwhile,
+    /// in per cent.
     pub other_cpu_percent: f64,
     /// How often the rejected repetitions of a visit are made again.
     pub repeat_disturbed: u32,
@@ -175,7 +181,8 @@ pub struct Configuration {
     /// How the VMs are sized and placed.
     #[serde(default)]
     pub policy: Policy,
-    /// The machine that this configuration is modelled on, whatever `--on` says: a name that comes with homenode.
+    /// The machine that this configuration is modelled on, whatever `--on` says: a name that comes
+    /// with homenode.
     #[serde(default)]
     pub machine: Option<String>,
     /// What the model alone needs to know.
@@ -251,13 +258,16 @@ pub struct Published {
     /// Seconds of each application at each thread count.
     #[serde(default)]
     pub seconds: BTreeMap<String, Vec<f64>>,
-    /// Thread counts of each kernel or application whose figures a value of the model was fitted to.
+    /// Thread counts of each kernel or application whose figures a value of the model was fitted
+    /// to.
     #[serde(default)]
     pub calibrated: BTreeMap<String, Vec<u32>>,
-    /// Thread counts of each kernel or application whose figures the source shows only as a picture.
+    /// Thread counts of each kernel or application whose figures the source shows only as a
+    /// picture.
     #[serde(default)]
     pub only_pictures: BTreeMap<String, Vec<u32>>,
-    /// Thread counts near the knee, where memory begins to saturate: their errors are averaged once more on their own.
+    /// Thread counts near the knee, where memory begins to saturate: their errors are averaged once
+    /// more on their own.
     #[serde(default)]
     pub knee: Vec<u32>,
     /// Whether these figures are shown and never gated: the model is known not to cover them.

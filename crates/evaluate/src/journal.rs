@@ -1,4 +1,5 @@
-//! `records.jsonl`: one line a record, flushed one by one, so that a kill at any moment leaves all lines but the last one whole.
+//! `records.jsonl`: one line a record, flushed one by one, so that a kill at any moment leaves all
+//! lines but the last one whole.
 
 use crate::records::{Line, Record, SCHEMA};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -42,7 +43,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the file for appending and makes it if it is missing. It stays locked until the journal is dropped.
+    /// Opens the file for appending and makes it if it is missing. It stays locked until the
+    /// journal is dropped.
     ///
     /// # Errors
     /// The file cannot be opened, or another homenode writes it.
@@ -52,7 +54,8 @@ impl Journal {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Appends a record. It is in the kernel's hands when this returns: a killed homenode loses nothing.
+    /// Appends a record. It is in the kernel's hands when this returns: a killed homenode loses
+    /// nothing.
     ///
     /// # Errors
     /// The file cannot be written, for example because the disk is full.
@@ -84,8 +87,8 @@ pub struct Recovered {
     pub cut: bool,
 }
 
-/// Reads all records. A last line without its end is cut off the file: it was being written when homenode was killed, or the disk
-/// was full.
+/// Reads all records. A last line without its end is cut off the file: it was being written when
+/// homenode was killed, or the disk was full.
 ///
 /// # Errors
 /// The file cannot be read or shortened, or a whole line is not a record of this schema.

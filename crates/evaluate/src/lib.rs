@@ -1,7 +1,8 @@
-//! `homenode evaluate`: an experiment runs natively and in VMs, every raw repetition is kept, and tables and a report are made of it.
+//! `homenode evaluate`: an experiment runs natively and in VMs, every raw repetition is kept, and
+//! tables and a report are made of it.
 //!
-//! [`experiment`] and [`parse`] are the file, [`resolve`] is the file on a host, [`runner`] measures in a [`world`], [`records`],
-//! [`journal`] and [`results`] keep, [`summary`] reduces.
+//! [`experiment`] and [`parse`] are the file, [`resolve`] is the file on a host, [`runner`]
+//! measures in a [`world`], [`records`], [`journal`] and [`results`] keep, [`summary`] reduces.
 
 pub mod advise;
 pub mod applications;

@@ -1,4 +1,5 @@
-//! The modelled machine, drawn: nodes, last-level caches, switches and links, each with the share of its capacity that a configuration uses.
+//! The modelled machine, drawn: nodes, last-level caches, switches and links, each with the share
+//! of its capacity that a configuration uses.
 
 mod layout;
 
@@ -12,7 +13,8 @@ use svg::node::element::{Group, Line, Rectangle, Text};
 use topology::NodeId;
 use topology::rates::Vertex;
 
-/// Colours by load, told apart by people who see red and green alike (Okabe and Ito): a station below half, below nine tenths, and full.
+/// Colours by load, told apart by people who see red and green alike (Okabe and Ito): a station
+/// below half, below nine tenths, and full.
 const LOADS: [(f64, &str, &str); 3] = [
     (0.5, "#56B4E9", "below 50 %"),
     (0.9, "#E69F00", "50 to 90 %"),
@@ -35,7 +37,8 @@ pub struct MachineLoad<'a> {
     pub threads: &'a BTreeMap<NodeId, f64>,
 }
 
-/// A picture of each configuration whose load is known: heading and SVG. `machines` are those of the configurations.
+/// A picture of each configuration whose load is known: heading and SVG. `machines` are those of
+/// the configurations.
 pub fn pictures(prediction: &Prediction, machines: &[ModelledMachine]) -> Vec<(String, String)> {
     let of = |load: &Load| {
         let configuration = prediction.configurations.iter().find(|one| one.name == load.configuration)?;
@@ -89,7 +92,8 @@ fn percent(utilisation: f64) -> String {
     format!("{:.0} %", 100.0 * utilisation)
 }
 
-/// One direction: on the right of its way, labelled near its beginning, so that the two directions and crossing links stay apart.
+/// One direction: on the right of its way, labelled near its beginning, so that the two directions
+/// and crossing links stay apart.
 fn link(begin: Point, end: Point, utilisation: f64, gb_per_s: f64) -> Group {
     let (dx, dy) = (end.0 - begin.0, end.1 - begin.1);
     let length = dx.hypot(dy).max(1.0);

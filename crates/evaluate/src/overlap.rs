@@ -1,9 +1,11 @@
 //! How well the kernels of simultaneous VMs overlapped.
 //!
-//! An agent reports a repetition when it is over. Its end is the moment at which the report arrived, its start lies the sum of its
-//! kernels' seconds before. Clocks of guests are not compared; all ends are moments of the host's clock.
+//! An agent reports a repetition when it is over. Its end is the moment at which the report
+//! arrived, its start lies the sum of its kernels' seconds before. Clocks of guests are not
+//! compared; all ends are moments of the host's clock.
 
-/// When a participant's repetition ended (seconds on any common clock) and how long each kernel took.
+/// When a participant's repetition ended (seconds on any common clock) and how long each kernel
+/// took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
     /// The end.
@@ -21,8 +23,8 @@ impl Interval {
     }
 }
 
-/// For the worst kernel: the time in which all participants ran it, divided by the time in which any did. 1 for one participant;
-/// `None` of nothing.
+/// For the worst kernel: the time in which all participants ran it, divided by the time in which
+/// any did. 1 for one participant; `None` of nothing.
 pub fn overlap(intervals: &[Interval]) -> Option<f64> {
     let kernels = intervals.iter().map(|interval| interval.seconds.len()).min()?;
     (0..kernels).map(|kernel| of_kernel(intervals, kernel)).min_by(f64::total_cmp)
@@ -45,8 +47,9 @@ mod tests {
 
     #[test]
     fn the_worst_kernel_counts() {
-        // A ends at 10 after kernels of 2 s and 1 s: [7, 9] and [9, 10]. B ends at 10.5 after 2 s and 1 s: [7.5, 9.5], [9.5, 10.5].
-        // First kernel: all ran in [7.5, 9] = 1.5 of [7, 9.5] = 2.5: 0.6. Second: [9.5, 10] = 0.5 of [9, 10.5] = 1.5: 1/3.
+        // A ends at 10 after kernels of 2 s and 1 s: [7, 9] and [9, 10]. B ends at 10.5 after 2 s
+        // and 1 s: [7.5, 9.5], [9.5, 10.5]. First kernel: all ran in [7.5, 9] = 1.5 of [7, 9.5] =
+        // 2.5: 0.6. Second: [9.5, 10] = 0.5 of [9, 10.5] = 1.5: 1/3.
         let a = Interval { end: 10.0, seconds: vec![2.0, 1.0] };
         let b = Interval { end: 10.5, seconds: vec![2.0, 1.0] };
         let worst = overlap(&[a, b]).expect("two participants");

@@ -1,4 +1,5 @@
-//! Reading an experiment file. Every error names the file, the field, the value, and what would be valid.
+//! Reading an experiment file. Every error names the file, the field, the value, and what would be
+//! valid.
 
 use crate::experiment::{Experiment, Published, Runs, Vms};
 use crate::kernels;

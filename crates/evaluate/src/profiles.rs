@@ -59,7 +59,8 @@ pub fn shipped_names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|&(name, _)| name)
 }
 
-/// The profile of this name that comes with homenode, or, where the name ends in `.toml`, of this file.
+/// The profile of this name that comes with homenode, or, where the name ends in `.toml`, of this
+/// file.
 ///
 /// # Errors
 /// There is none, or it cannot be used.

@@ -220,7 +220,8 @@ impl Participant for Guest {
     }
 }
 
-/// Share of a VM's resident memory that lies on the home of its virtual node; `None` where the kernel did not say.
+/// Share of a VM's resident memory that lies on the home of its virtual node; `None` where the
+/// kernel did not say.
 fn local_share(residence: &Residence) -> Option<f64> {
     let (mut home, mut all) = (0u64, 0u64);
     for memory in &residence.memory {

@@ -1,4 +1,5 @@
-//! The lines of `records.jsonl`: everything that was measured, raw. `schema/records-1.json` says the same as a JSON schema.
+//! The lines of `records.jsonl`: everything that was measured, raw. `schema/records-1.json` says
+//! the same as a JSON schema.
 
 use crate::point::Point;
 use serde::{Deserialize, Serialize};
@@ -123,7 +124,8 @@ pub struct Done {
     pub thread_cpus: Vec<String>,
     /// The job's pages on each node, as the participant numbers them.
     pub pages_by_node: Vec<(u32, u64)>,
-    /// Share of the VM's memory that lies on its home nodes, read back from the host; `None` where nobody can say.
+    /// Share of the VM's memory that lies on its home nodes, read back from the host; `None` where
+    /// nobody can say.
     pub local_share: Option<f64>,
     /// Where the VM really is after the job, read back; `None` on the host.
     pub residence: Option<serde_json::Value>,

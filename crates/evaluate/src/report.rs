@@ -62,7 +62,8 @@ pub(crate) fn head(title: &str, has_charts: bool) -> String {
     page
 }
 
-/// The charting library, once. The crate offers it together with a formula renderer, which our charts do not use.
+/// The charting library, once. The crate offers it together with a formula renderer, which our
+/// charts do not use.
 fn charting_script() -> String {
     const END: &str = "</script>";
     let sources = Plot::offline_js_sources();

@@ -1,5 +1,6 @@
-//! An experiment on a host: what will run there, with every size and every VM decided. Pure; `--dry-run` prints it, `--resume`
-//! reads it back, so that a continued evaluation measures what the first session measured.
+//! An experiment on a host: what will run there, with every size and every VM decided. Pure;
+//! `--dry-run` prints it, `--resume` reads it back, so that a continued evaluation measures what
+//! the first session measured.
 
 use crate::arrays::{self, ArraySize, Bounds};
 use crate::choice::Choice;
@@ -44,7 +45,8 @@ pub struct Resolved {
     pub notes: Vec<String>,
     /// In the order of the experiment.
     pub configurations: Vec<ResolvedConfiguration>,
-    /// Whether the VMs of all configurations run all the time; otherwise only those of the one that is visited.
+    /// Whether the VMs of all configurations run all the time; otherwise only those of the one that
+    /// is visited.
     pub keep_running: bool,
 }
 
@@ -270,8 +272,9 @@ fn virtual_nodes(configuration: &Configuration, nodes: usize, vms: u32) -> u64 {
     (nodes as u64).div_ceil(u64::from(vms)).max(1)
 }
 
-/// Memory of a VM for arrays of `elements`: each virtual node can hold all arrays, since one thread first-touches them all on its own
-/// node; where the host lacks that, room for the arrays once. In each case with room for the guest's kernel.
+/// Memory of a VM for arrays of `elements`: each virtual node can hold all arrays, since one thread
+/// first-touches them all on its own node; where the host lacks that, room for the arrays once. In
+/// each case with room for the guest's kernel.
 fn vm_memory(elements: u64, virtual_nodes: u64, available: Bytes) -> Bytes {
     let step = 64 * virtual_nodes;
     let round = |bytes: u64| Bytes::from_mib(Bytes(bytes).mib().next_multiple_of(step) + step);
@@ -376,7 +379,8 @@ mod tests {
 
     #[test]
     fn a_vm_with_two_nodes_can_hold_its_arrays_on_either() {
-        // N = 10^8: 2.4e9 B, with 1/32 2475000000; twice that and 256 MiB is 5218435456 B = 4976 MiB, in steps of 128 MiB: 4992 + 128.
+        // N = 10^8: 2.4e9 B, with 1/32 2475000000; twice that and 256 MiB is 5218435456 B = 4976
+        // MiB, in steps of 128 MiB: 4992 + 128.
         assert_eq!(vm_memory(100_000_000, 2, Bytes(48 << 30)), Bytes::from_mib(5120));
         // Only 8 GiB: 2.7e9 B and 256 MiB is 2830 MiB, in steps: 2944 + 128.
         assert_eq!(vm_memory(100_000_000, 2, Bytes(8 << 30)), Bytes::from_mib(3072));

@@ -63,7 +63,8 @@ pub struct Results {
 }
 
 impl Results {
-    /// Makes the directory of a new evaluation, with a copy of its experiment file, what was resolved, and the environment.
+    /// Makes the directory of a new evaluation, with a copy of its experiment file, what was
+    /// resolved, and the environment.
     ///
     /// # Errors
     /// Something cannot be written.
@@ -81,8 +82,9 @@ impl Results {
         Ok(results)
     }
 
-    /// Makes the directory of a modelled evaluation, with a copy of its experiment file, every figure, and the machines with the source of
-    /// each value. Nothing of it can be continued or taken for a measurement: it has no records.
+    /// Makes the directory of a modelled evaluation, with a copy of its experiment file, every
+    /// figure, and the machines with the source of each value. Nothing of it can be continued or
+    /// taken for a measurement: it has no records.
     ///
     /// # Errors
     /// Something cannot be written.
@@ -115,7 +117,8 @@ impl Results {
         unreachable!("the names never end")
     }
 
-    /// An existing directory, with what was resolved, what was measured, and whether a half-written line was cut off.
+    /// An existing directory, with what was resolved, what was measured, and whether a half-written
+    /// line was cut off.
     ///
     /// # Errors
     /// It does not hold an evaluation.
@@ -132,7 +135,8 @@ impl Results {
         Ok((results, resolved, environment, recovered))
     }
 
-    /// A measured evaluation, to be set beside modelled figures; nothing in the directory is changed.
+    /// A measured evaluation, to be set beside modelled figures; nothing in the directory is
+    /// changed.
     ///
     /// # Errors
     /// It does not hold an evaluation that was measured and came to its tables.

@@ -1,4 +1,5 @@
-//! Measures: visits configurations in turns, starts all participants' repetitions together, rejects disturbed ones, keeps everything.
+//! Measures: visits configurations in turns, starts all participants' repetitions together, rejects
+//! disturbed ones, keeps everything.
 
 use crate::disturbance::Disturbance;
 use crate::errors::RunError;
@@ -48,7 +49,8 @@ impl<'a> Runner<'a> {
     /// Makes all visits in their order, and ends all participants.
     ///
     /// # Errors
-    /// Something failed or `cancelled` was set; what was measured is in the journal, and no participant is left.
+    /// Something failed or `cancelled` was set; what was measured is in the journal, and no
+    /// participant is left.
     pub fn run(mut self, visits: &[Visit]) -> Result<(), RunError> {
         self.progress.tell(Event::Begin { seconds: estimate::total_seconds(self.resolved, visits) });
         let outcome = visits.iter().try_for_each(|visit| self.visit(visit));
@@ -79,7 +81,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Waits until other processes leave the CPUs alone, but not for long: a host may always be busy.
+    /// Waits until other processes leave the CPUs alone, but not for long: a host may always be
+    /// busy.
     fn wait_for_quiet(&mut self) -> Result<(), RunError> {
         let limits = &self.resolved.experiment.limits;
         let deadline = Instant::now() + Duration::from_secs(u64::from(limits.quiet_seconds));

@@ -1,7 +1,7 @@
 //! In which order configurations are visited.
 //!
-//! The machine's ceiling moves by the minute. What is compared is therefore measured in turns: A B C, then C B A, at one point
-//! after the other.
+//! The machine's ceiling moves by the minute. What is compared is therefore measured in turns: A B
+//! C, then C B A, at one point after the other.
 
 use crate::point::Point;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,8 @@ pub struct Visit {
     pub round: u32,
 }
 
-/// All visits: point by point, each round in the opposite order of the one before. `points[c]` are those of configuration `c`.
+/// All visits: point by point, each round in the opposite order of the one before. `points[c]` are
+/// those of configuration `c`.
 pub fn interleaved(points: &[Vec<Point>], rounds: u32) -> Vec<Visit> {
     let mut all: Vec<Point> = points.iter().flatten().copied().collect();
     all.sort_unstable();

@@ -1,4 +1,5 @@
-//! One session of an evaluation, from the first visit that is missing to the files that people read.
+//! One session of an evaluation, from the first visit that is missing to the files that people
+//! read.
 
 use crate::environment::Environment;
 use crate::errors::RunError;
@@ -25,8 +26,8 @@ pub struct Outcome {
     pub stopped: Option<RunError>,
 }
 
-/// Makes all visits that `earlier` lacks, and writes `tables.json` and `report.html` of everything that was measured, whatever
-/// happened.
+/// Makes all visits that `earlier` lacks, and writes `tables.json` and `report.html` of everything
+/// that was measured, whatever happened.
 ///
 /// # Errors
 /// Results cannot be written. What stopped the measuring itself is in the outcome.

@@ -1,5 +1,5 @@
-//! The tables of an evaluation, as text cells: laid out like Tables 1 and 2 of the ESX 4.1 STREAM article. [`crate::text`] and
-//! [`crate::report`] draw them.
+//! The tables of an evaluation, as text cells: laid out like Tables 1 and 2 of the ESX 4.1 STREAM
+//! article. [`crate::text`] and [`crate::report`] draw them.
 
 use crate::experiment::{Published, WorkloadKind};
 use crate::kernels;

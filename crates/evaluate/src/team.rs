@@ -44,7 +44,8 @@ impl Team<'_> {
         Ok(())
     }
 
-    /// Waits until each has said what `wanted` accepts; other messages are passed over, except a failure.
+    /// Waits until each has said what `wanted` accepts; other messages are passed over, except a
+    /// failure.
     pub(crate) fn await_all<T>(
         &mut self,
         awaited: &'static str,
@@ -80,10 +81,12 @@ impl Team<'_> {
                 return Err(RunError::Interrupted);
             }
             match self.members[index].receive(SLICE) {
-                // By its own time: what came in time may be read later, and what comes without end is never in time.
+                // By its own time: what came in time may be read later, and what comes without end
+                // is never in time.
                 Ok(said) if said.at < deadline => return Ok(said),
                 Err(LinkError::Timeout) if Instant::now() < deadline => {
-                    // A VM can die while its connection seems open, and another than the one that is listened to.
+                    // A VM can die while its connection seems open, and another than the one that
+                    // is listened to.
                     if let Some(dead) = (0..self.members.len()).find(|&other| self.members[other].exited().is_some()) {
                         return Err(self.gone(dead, awaited, &LinkError::Timeout));
                     }
@@ -98,7 +101,8 @@ impl Team<'_> {
         }
     }
 
-    /// The error for a participant whose connection is gone: with its process's own last words, if it ends.
+    /// The error for a participant whose connection is gone: with its process's own last words, if
+    /// it ends.
     fn gone(&mut self, index: usize, awaited: &'static str, error: &LinkError) -> RunError {
         let deadline = Instant::now() + LAST_WORDS;
         let member = &mut self.members[index];

@@ -14,7 +14,8 @@ const STYLE: TableStyle = TableStyle::new().top_border(LINE).header_separator(LI
 /// Columns of words.
 const LABELS: [&str; 6] = ["Kernel", "Point", "On the model", "Modelled", "Expected", "Statement"];
 
-/// All tables, with what a reader has to know above them; `width`: columns of the terminal, where it is one.
+/// All tables, with what a reader has to know above them; `width`: columns of the terminal, where
+/// it is one.
 pub fn render(summary: &Summary, tables: &[Table], width: Option<usize>) -> String {
     let mut text = format!("{}\n", summary.title);
     let _ = writeln!(
@@ -34,7 +35,8 @@ pub fn render(summary: &Summary, tables: &[Table], width: Option<usize>) -> Stri
     text
 }
 
-/// Tables of a modelled experiment, with what a reader has to know above them; `width` as for [`render`].
+/// Tables of a modelled experiment, with what a reader has to know above them; `width` as for
+/// [`render`].
 pub fn render_modelled(prediction: &Prediction, tables: &[Table], width: Option<usize>) -> String {
     let mut text = format!("{}\n", prediction.title);
     for note in &prediction.notes {

@@ -1,4 +1,5 @@
-//! The NAMD article and the vNUMA paper on the model: every published figure, calibrated and held out apart.
+//! The NAMD article and the vNUMA paper on the model: every published figure, calibrated and held
+//! out apart.
 
 use crate::application_fits;
 use crate::application_fits::{experiment, predicted, profiles};
@@ -83,7 +84,8 @@ fn spec_mpi_is_within_its_gates_and_drift_and_caches_earn_their_place() {
         let memory = profile.application.as_mut().and_then(|application| application.memory.as_mut());
         memory.expect("memory").llc_miss_exponent = None;
     });
-    // Packed on one socket LU runs at 0.7 to 0.9 of its native speed; without the caches it would be faster than natively.
+    // Packed on one socket LU runs at 0.7 to 0.9 of its native speed; without the caches it would
+    // be faster than natively.
     let packed = |prediction: &Prediction, ranks: u32| {
         let of_lu = |cell: &&ValidationCell| cell.figure == "lu" && cell.threads == Some(ranks);
         let cells = prediction.cells.iter().filter(of_lu);
@@ -132,7 +134,8 @@ fn tables_mark_modelled_published_and_unpublished_figures() {
             tables.iter().all(|table| table.rows.iter().all(|row| row.cells.len() == table.header.len())),
             "{name}"
         );
-        // A row without any published figure has none of its own: one note below the table names all of them.
+        // A row without any published figure has none of its own: one note below the table names
+        // all of them.
         let notes: Vec<&String> = tables.iter().flat_map(|table| &table.notes).collect();
         let in_pictures = cells.iter().chain(&notes).any(|text| text.contains("not published in text"));
         assert_eq!(in_pictures, name != "namd");
@@ -174,7 +177,8 @@ fn what_cannot_be_modelled_has_no_figure_and_says_why() {
     assert!(kernels.contains("application.profiles = \"stream-ordinary\"") && kernels.contains("rates"), "{kernels}");
 }
 
-/// Every value that an application's profile, the native system or the DL980's links mark calibrated follows from its figure again.
+/// Every value that an application's profile, the native system or the DL980's links mark
+/// calibrated follows from its figure again.
 #[test]
 fn calibrated_values_follow_from_their_figures() {
     let fits = application_fits::all();
@@ -184,7 +188,8 @@ fn calibrated_values_follow_from_their_figures() {
         .map(|fit| format!("{}: stored {}, fitted {:.5}", fit.what, fit.stored, fit.fitted))
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // One fit for each calibrated value of the profiles, one for the native system, one for the links.
+    // One fit for each calibrated value of the profiles, one for the native system, one for the
+    // links.
     let names = ["namd", "spec-omp", "spec-mpi"];
     let values: usize =
         names.iter().flat_map(|name| profiles(&experiment(name))).map(|profile| calibrated(&profile)).sum();

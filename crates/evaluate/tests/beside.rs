@@ -1,4 +1,5 @@
-//! Measured, modelled and published figures of one experiment side by side: a scripted run is the measured one.
+//! Measured, modelled and published figures of one experiment side by side: a scripted run is the
+//! measured one.
 
 use crate::scripted::{Script, ScriptedWorld, resolved};
 #[allow(dead_code, reason = "each test program uses a part of the script")]
@@ -49,7 +50,8 @@ fn machine() -> Described {
     shipped_described("hp-dl380-g6").expect("shipped").expect("valid")
 }
 
-/// A scripted run in a results directory, as the command leaves it, measured on the machine of this name.
+/// A scripted run in a results directory, as the command leaves it, measured on the machine of this
+/// name.
 fn measured(parent: &Path, name: &str, script: Script) -> std::path::PathBuf {
     let resolved = resolved(EXPERIMENT);
     let machine = topology::Machine { name: name.to_owned(), ..machine().machine };

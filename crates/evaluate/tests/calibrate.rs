@@ -32,7 +32,8 @@ fn what_is_measured_becomes_a_machine_file_that_models_it() {
     let table = rates.latencies.as_ref().expect("a table");
     assert_eq!(table.rows, [[90.0, 150.0], [150.0, 90.0]]);
     assert_eq!((rates.links.len(), rates.links[0].latency_ns), (1, 60.0));
-    // Each thread adds 1 GB/s of Copy up to the last: no bandwidth binds, and the file says that it is not known.
+    // Each thread adds 1 GB/s of Copy up to the last: no bandwidth binds, and the file says that it
+    // is not known.
     assert_eq!(rates.node_bandwidth_gb_per_s.source, Source::Assumed);
     assert_eq!(rates.links[0].source, Source::Assumed);
     assert!(calibration.notes.iter().any(|note| note.contains("was not yet busy")), "{:?}", calibration.notes);

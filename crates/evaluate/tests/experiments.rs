@@ -46,7 +46,8 @@ fn the_article_on_its_own_machine() {
     assert!(resolved.notes.iter().any(|note| note.contains("only the model runs it")), "{:?}", resolved.notes);
     assert_eq!(threads(native), [1, 2, 4, 8, 16]);
     assert_eq!(threads(vms), [2, 4, 8, 16]);
-    // preferHT=1: eight vCPUs count as eight hardware threads, so each VM fits on one node, and the two do not share it.
+    // preferHT=1: eight vCPUs count as eight hardware threads, so each VM fits on one node, and the
+    // two do not share it.
     assert_eq!(homes(vms), [["0"], ["1"]]);
     assert!(vms.vms.iter().all(|vm| vm.spec.vcpus == 8 && vm.plan.topology.nodes.len() == 1));
     // N = 5 x 10^7 in each VM: 1.2 GB of arrays must fit.
@@ -102,7 +103,8 @@ fn stream_on_one_node_runs_two_vms_and_says_what_that_means() {
 #[test]
 fn the_matrix_measures_every_pair() {
     let resolved = on(&shipped("numa-matrix.toml"), DL380, 46, false);
-    // Two nodes: four pairs, each with a latency and a bandwidth; the VM with 16 vCPUs has two virtual nodes.
+    // Two nodes: four pairs, each with a latency and a bandwidth; the VM with 16 vCPUs has two
+    // virtual nodes.
     assert_eq!(resolved.configurations[0].points.len(), 8);
     assert_eq!(resolved.configurations[1].points.len(), 8);
 }

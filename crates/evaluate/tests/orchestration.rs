@@ -91,7 +91,8 @@ fn configurations_take_turns_and_the_tables_are_laid_out_like_the_article() {
 
     let summary = summarise(&resolved, &records);
     assert!(summary.complete);
-    // Native, 1 thread: the second of a job's repetitions is the best that counts: 1000 MB/s / 1.01 = 990.1.
+    // Native, 1 thread: the second of a job's repetitions is the best that counts: 1000 MB/s / 1.01
+    // = 990.1.
     let cell = &summary.configurations[0].cells[0];
     assert!((cell.kernels[0].best_mb_per_s - 1000.0 / 1.01).abs() < 0.1, "{cell:?}");
     assert_eq!(cell.counted, 4, "two of three repetitions, two rounds");
@@ -107,7 +108,8 @@ fn configurations_take_turns_and_the_tables_are_laid_out_like_the_article() {
 fn a_disturbed_repetition_is_rejected_and_made_again() {
     let directory = tempfile::tempdir().expect("a directory");
     let resolved = resolved(EXPERIMENT);
-    // The second repetition of the first job: others take half a CPU. It is repeated by a job of two.
+    // The second repetition of the first job: others take half a CPU. It is repeated by a job of
+    // two.
     let script = Script { others: [0.0, 0.5, 0.0].into(), ..Script::default() };
     let mut world = ScriptedWorld::new(script);
     let (outcome, records) = session(&resolved, &mut world, &directory.path().join("records.jsonl"));

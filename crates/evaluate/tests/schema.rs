@@ -1,4 +1,5 @@
-//! What homenode writes is what `schema/records-1.json` says, and what the schema says is what homenode reads.
+//! What homenode writes is what `schema/records-1.json` says, and what the schema says is what
+//! homenode reads.
 
 use crate::scripted::{Script, ScriptedWorld, resolved};
 #[allow(dead_code, reason = "each test program uses a part of the script")]

@@ -1,5 +1,6 @@
-//! How wrong the model is on the published figures, with the limits that it must keep; and that what is called calibrated follows from
-//! the figures that it names, so that nobody can fit a held-out one unseen.
+//! How wrong the model is on the published figures, with the limits that it must keep; and that
+//! what is called calibrated follows from the figures that it names, so that nobody can fit a
+//! held-out one unseen.
 
 use evaluate::modelled::{Inputs, refit};
 use evaluate::profiles;

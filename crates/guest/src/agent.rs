@@ -11,8 +11,8 @@ use workloads::protocol::{FromAgent, Hello, PROTOCOL_VERSION, ToAgent};
 /// Longest line accepted.
 const LONGEST_LINE_BYTES: u64 = 1 << 20;
 
-/// Serves standard input and output until the controller says finish. The process ends as soon as its input does, so it never
-/// outlives a controller.
+/// Serves standard input and output until the controller says finish. The process ends as soon as
+/// its input does, so it never outlives a controller.
 pub(crate) fn native() -> anyhow::Result<()> {
     let machine = topology::read::live()?;
     serve(&machine, std::io::stdin(), std::io::stdout(), false, || std::process::exit(0))
@@ -25,7 +25,8 @@ pub(crate) fn print_hello() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Greets, then carries out what comes in until `finish`. `lost` is called, on another thread, when the input ends.
+/// Greets, then carries out what comes in until `finish`. `lost` is called, on another thread, when
+/// the input ends.
 pub(crate) fn serve(
     machine: &Machine,
     input: impl Read + Send + 'static,
@@ -85,7 +86,8 @@ fn answer(message: &ToAgent, job: &mut Option<Job>, machine: &Machine, output: &
     Ok(())
 }
 
-/// One repetition. The outer error: the controller cannot be reached. The inner result: whether the job goes on.
+/// One repetition. The outer error: the controller cannot be reached. The inner result: whether the
+/// job goes on.
 fn go(job: &mut Job, output: &mut impl Write) -> anyhow::Result<anyhow::Result<bool>> {
     match job.repeat() {
         Ok(repetition) => send(output, &repetition)?,

@@ -86,7 +86,8 @@ fn stream(options: &[&str], machine: &Machine) {
     }
 }
 
-/// An interactive shell, or one command in a shell. There this program is `/init`: `/init --stream` runs what `stream` runs.
+/// An interactive shell, or one command in a shell. There this program is `/init`: `/init --stream`
+/// runs what `stream` runs.
 fn shell(command: &str) {
     if !Path::new(SHELL).exists() {
         return println!("there is no shell in this guest; `scripts/guest-image --shell` packs one");

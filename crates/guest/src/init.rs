@@ -57,7 +57,8 @@ fn bring_up_and_serve() -> anyhow::Result<()> {
     })
 }
 
-/// Brings up the CPUs that the kernel left offline (`maxcpus=1`); what stayed offline, as sentences.
+/// Brings up the CPUs that the kernel left offline (`maxcpus=1`); what stayed offline, as
+/// sentences.
 fn bring_up_cpus(directory: &Path) -> Vec<String> {
     let Ok(present) = std::fs::read_to_string(directory.join("present")) else { return Vec::new() };
     let Ok(present) = present.parse::<CpuSet>() else { return Vec::new() };

@@ -1,5 +1,6 @@
-//! `homenode-guest`: homenode's agent. As process 1 of a tiny guest it brings the machine up and serves a virtio-serial port; on a host it
-//! serves its standard input and output; from a shell it runs STREAM or says what machine it sees.
+//! `homenode-guest`: homenode's agent. As process 1 of a tiny guest it brings the machine up and
+//! serves a virtio-serial port; on a host it serves its standard input and output; from a shell it
+//! runs STREAM or says what machine it sees.
 
 mod agent;
 mod arguments;
@@ -16,12 +17,14 @@ mod stream_command;
 use arguments::Mode;
 use std::process::ExitCode;
 
-/// Allocations from this size on get fresh pages, so that the thread that touches them decides on which node they are.
+/// Allocations from this size on get fresh pages, so that the thread that touches them decides on
+/// which node they are.
 const FRESH_PAGES_FROM_BYTES: usize = 256 << 10;
 
 fn main() -> ExitCode {
     linux::sys::map_allocations_of(FRESH_PAGES_FROM_BYTES);
-    // The kernel hands init whatever it did not understand of its own command line, so a guest reads no arguments.
+    // The kernel hands init whatever it did not understand of its own command line, so a guest
+    // reads no arguments.
     if std::process::id() == 1 {
         init::run();
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use topology::{CpuId, CpuSet, HardwareThread, Machine, NodeId};
 use workloads::protocol::Pinning;
 
-/// The CPUs of each of `threads` threads; `None` where threads may go anywhere. With more threads than CPUs the CPUs are used again, in the
-/// same order. `cpu_node` confines all threads to that node; the error says which nodes have CPUs.
+/// The CPUs of each of `threads` threads; `None` where threads may go anywhere. With more threads
+/// than CPUs the CPUs are used again, in the same order. `cpu_node` confines all threads to that
+/// node; the error says which nodes have CPUs.
 pub(crate) fn cpu_sets(
     machine: &Machine,
     pinning: Pinning,
@@ -46,7 +47,8 @@ struct Ranked<'a> {
     rank: usize,
 }
 
-/// Neighbours first: by socket, node, cache and core; the second hardware threads of cores after all first ones where `rank` sorts first.
+/// Neighbours first: by socket, node, cache and core; the second hardware threads of cores after
+/// all first ones where `rank` sorts first.
 fn ranked<'a>(usable: &[&'a HardwareThread]) -> Vec<Ranked<'a>> {
     let mut threads: Vec<&HardwareThread> = usable.to_vec();
     threads.sort_by_key(|thread| thread.id);
@@ -103,8 +105,9 @@ mod tests {
         sets.iter().map(ToString::to_string).collect()
     }
 
-    /// Two nodes, two caches in each, two cores in each cache, two hardware threads in each core. hwloc numbers the PUs depth first:
-    /// node 0 is CPUs 0-7 (caches 0-3, 4-7; cores 0-1, 2-3, ...), node 1 is 8-15.
+    /// Two nodes, two caches in each, two cores in each cache, two hardware threads in each core.
+    /// hwloc numbers the PUs depth first: node 0 is CPUs 0-7 (caches 0-3, 4-7; cores 0-1, 2-3,
+    /// ...), node 1 is 8-15.
     fn machine() -> Machine {
         from_synthetic("pack:2 [numa] l3:2 core:2 pu:2").unwrap()
     }

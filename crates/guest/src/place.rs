@@ -1,4 +1,5 @@
-//! Placement by Linux's own means: affinity of threads, memory policy of threads, and where pages really are.
+//! Placement by Linux's own means: affinity of threads, memory policy of threads, and where pages
+//! really are.
 
 use linux::sys::{self, MemoryBinding, PageLocation};
 use std::collections::BTreeMap;
@@ -7,7 +8,8 @@ use workloads::{Placement, WorkloadError};
 
 /// Pages asked for in one call.
 const BATCH_PAGES: usize = 4096;
-/// Pages asked for of one array: enough to see a split to a thousandth, without a minute spent in the kernel on a terabyte.
+/// Pages asked for of one array: enough to see a split to a thousandth, without a minute spent in
+/// the kernel on a terabyte.
 const MOST_PAGES: u64 = 65_536;
 const PAGE_BYTES: u64 = 4096;
 

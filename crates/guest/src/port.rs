@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use workloads::protocol::PORT_NAME;
 
-/// How long the driver of a console device that is there may take to announce its ports. A large guest under TCG is slow.
+/// How long the driver of a console device that is there may take to announce its ports. A large
+/// guest under TCG is slow.
 const PORTS_WITHIN: Duration = Duration::from_secs(20);
 /// virtio's number for a console device (virtio 1.2, section 5).
 const CONSOLE_DEVICE: &str = "0x0003";
@@ -37,8 +38,9 @@ fn has_console_device(devices: &Path) -> bool {
     std::fs::read_dir(devices).is_ok_and(|devices| devices.flatten().any(|device| is_console(device.path())))
 }
 
-/// The two directions of an open port. A write waits until somebody has opened the host's end, and from then on a read that returns
-/// nothing means that the host's end is closed (drivers/char/virtio_console.c): greet first, then read.
+/// The two directions of an open port. A write waits until somebody has opened the host's end, and
+/// from then on a read that returns nothing means that the host's end is closed
+/// (drivers/char/virtio_console.c): greet first, then read.
 pub(crate) fn open(path: &Path) -> std::io::Result<(File, File)> {
     let port = OpenOptions::new().read(true).write(true).open(path)?;
     Ok((port.try_clone()?, port))

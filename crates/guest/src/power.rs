@@ -1,4 +1,5 @@
-//! The power button: QEMU's `system_powerdown` presses it, and somebody in the guest must act on it.
+//! The power button: QEMU's `system_powerdown` presses it, and somebody in the guest must act on
+//! it.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,5 +1,6 @@
-//! The machine that this kernel shows, as a report: what it is and what contradicts itself. In a guest it shows whether the
-//! firmware tables (SRAT, SLIT, the caches of CPUID) arrived as they were meant.
+//! The machine that this kernel shows, as a report: what it is and what contradicts itself. In a
+//! guest it shows whether the firmware tables (SRAT, SLIT, the caches of CPUID) arrived as they
+//! were meant.
 
 use topology::{Bytes, CpuSet, Distances, Machine, NodeSet};
 use workloads::protocol::{SeenMachine, SeenNode};

@@ -1,4 +1,5 @@
-//! The agent as a native process over its standard input and output, spoken to as homenode speaks to it.
+//! The agent as a native process over its standard input and output, spoken to as homenode speaks
+//! to it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -1,4 +1,5 @@
-//! What a cure changes: the difference between a VM and what would be right for it, as data. Stacks write it in their languages.
+//! What a cure changes: the difference between a VM and what would be right for it, as data. Stacks
+//! write it in their languages.
 
 use crate::finding::Aspect;
 use crate::scene::Scene;
@@ -94,7 +95,8 @@ impl<'a> Change<'a> {
         if others.is_empty() { home } else { others }
     }
 
-    /// Whether the CPUs of a thread without a vCPU are not of the home, or only such to which vCPUs are pinned.
+    /// Whether the CPUs of a thread without a vCPU are not of the home, or only such to which vCPUs
+    /// are pinned.
     fn must_move(&self, cpus: Option<&CpuSet>, taken: &CpuSet) -> bool {
         let homes = self.homes();
         let Some(cpus) = cpus else { return !self.scene.cpu_nodes.is_subset(&homes) };
@@ -128,7 +130,8 @@ impl<'a> Change<'a> {
             let now = if self.target.reshaped { None } else { self.scene.views[index].node.binding.as_ref() };
             let mode = self.mode(node, now.map(|binding| binding.mode.as_str()));
             let same = now.is_some_and(|binding| binding.nodes == node.home && binding.mode == mode);
-            // A cure of pins alone leaves memory alone that nobody bound, and that numad does not bind.
+            // A cure of pins alone leaves memory alone that nobody bound, and that numad does not
+            // bind.
             let meant = now.is_some() || self.vm().auto.memory || self.has(&[Aspect::Shape, Aspect::Home]);
             let inherits = now.is_some() && self.whole_changes() && !self.scene.views[index].node.own_binding;
             if meant && (!same || inherits) {
@@ -171,7 +174,8 @@ impl<'a> Change<'a> {
         crate::rules::told(self.scene) != self.target.distances
     }
 
-    /// Whether the policy of the VM as a whole, written beside that of its nodes, leaves out a home or names what is not there.
+    /// Whether the policy of the VM as a whole, written beside that of its nodes, leaves out a home
+    /// or names what is not there.
     pub fn whole_changes(&self) -> bool {
         let vm = self.vm();
         let nodes = vm.memory_tune.as_ref().map(|binding| &binding.nodes);

@@ -14,7 +14,8 @@ pub(crate) fn commands(change: &Change<'_>) -> Vec<String> {
         // Of a VM that a manager has, the definition says what comes with the next start.
         Some(running) if running.seen.manager != Manager::Unknown => of_running(change, running),
         Some(running) => of_running(change, running).into_iter().chain(options(change)).collect(),
-        // Other virtual nodes come with a new start, and their pins with them. What is no domain has no commands of libvirt.
+        // Other virtual nodes come with a new start, and their pins with them. What is no domain
+        // has no commands of libvirt.
         None if change.target.reshaped || change.vm().xml.is_none() => Vec::new(),
         None => of_libvirt(change, change.vm()),
     }
@@ -50,7 +51,8 @@ fn each(numbers: &CpuSet) -> String {
     }
 }
 
-/// Whether a command changes processes of the host that it is typed on: homenode's own repair, or the affinity of a thread.
+/// Whether a command changes processes of the host that it is typed on: homenode's own repair, or
+/// the affinity of a thread.
 pub(crate) fn acts_on_this_host(line: &str) -> bool {
     line.starts_with("homenode doctor ") || line.starts_with("taskset ")
 }

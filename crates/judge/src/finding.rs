@@ -8,13 +8,15 @@ use std::collections::BTreeSet;
 use std::fmt;
 use topology::NodeSet;
 
-/// How much a finding matters. It follows from the [`Harm`]: the same fault has the same severity in a definition and in a VM that runs.
+/// How much a finding matters. It follows from the [`Harm`]: the same fault has the same severity
+/// in a definition and in a VM that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Worth knowing; may well be meant.
     Note,
-    /// Costs performance when something else happens: a page is touched, a thread is moved, the guest decides.
+    /// Costs performance when something else happens: a page is touched, a thread is moved, the
+    /// guest decides.
     Warning,
     /// Costs performance now, or the VM does not start.
     Problem,
@@ -125,8 +127,8 @@ pub enum Repair {
         #[serde(flatten)]
         action: Action,
     },
-    /// Write the `cpuset.mems` of the VM's own cgroup: confines it to these nodes and lets the kernel rebind its policy by position,
-    /// which was computed beforehand to come out right.
+    /// Write the `cpuset.mems` of the VM's own cgroup: confines it to these nodes and lets the
+    /// kernel rebind its policy by position, which was computed beforehand to come out right.
     Confine {
         /// The VM.
         vm: VmKey,
@@ -215,7 +217,8 @@ impl Finding {
         self
     }
 
-    /// Leaves out commands that only work on the VM's own host: for a host that is only looked at from here.
+    /// Leaves out commands that only work on the VM's own host: for a host that is only looked at
+    /// from here.
     pub fn keep_to_other_hosts(&mut self) {
         self.cure.commands.retain(|line| !commands::acts_on_this_host(line));
     }

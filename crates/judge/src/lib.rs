@@ -1,15 +1,19 @@
-//! What is wrong with a VM: the one judge of a definition ([`definition`]) and of a VM that runs. Pure: data in, findings out.
+//! What is wrong with a VM: the one judge of a definition ([`definition`]) and of a VM that runs.
+//! Pure: data in, findings out.
 //!
-//! **Problem.** The same question was answered in several places, and the answers differed: a fault was a problem in a definition and a
-//! warning in the VM that was started from it.
+//! **Problem.** The same question was answered in several places, and the answers differed: a fault
+//! was a problem in a definition and a warning in the VM that was started from it.
 //!
-//! **Rule.** Both become a [`ShapedVm`], and the same rules look at it. A [`Finding`] has one name for each kind of fault, and its severity
-//! follows from the harm that this fault does. One answer underlies all cures of a VM ([`Target`]), so that they fit together.
+//! **Rule.** Both become a [`ShapedVm`], and the same rules look at it. A [`Finding`] has one name
+//! for each kind of fault, and its severity follows from the harm that this fault does. One answer
+//! underlies all cures of a VM ([`Target`]), so that they fit together.
 //!
-//! **Properties.** A VM that runs exactly as it is defined has the findings of its definition, but for what follows from another home. The home
-//! of a VM that runs is not chosen here: it is where the balancer would bring it ([`scheduler::balance::homes`]). Curing twice changes nothing.
+//! **Properties.** A VM that runs exactly as it is defined has the findings of its definition, but
+//! for what follows from another home. The home of a VM that runs is not chosen here: it is where
+//! the balancer would bring it ([`scheduler::balance::homes`]). Curing twice changes nothing.
 //!
-//! **Example.** Four vCPUs as one virtual socket over two virtual nodes: `cache_over_nodes`, a warning; the cure is a socket for each node.
+//! **Example.** Four vCPUs as one virtual socket over two virtual nodes: `cache_over_nodes`, a
+//! warning; the cure is a socket for each node.
 
 mod change;
 mod commands;
@@ -70,14 +74,16 @@ pub fn definition<'a>(machine: &'a Machine, others: &Occupancy, vm: &'a ShapedVm
     judged(machine, others.clone(), vm, None)
 }
 
-/// Judges one VM of a host that was [examined](scheduler::Observe::examine); nothing where it is not there.
+/// Judges one VM of a host that was [examined](scheduler::Observe::examine); nothing where it is
+/// not there.
 pub fn running_vm(machine: &Machine, host: &Observation, vm: &VmKey, known: &Known) -> Vec<Finding> {
     let Some(seen) = host.vms.iter().find(|seen| seen.vm == *vm) else { return Vec::new() };
     let shaped = ShapedVm::of_running(machine, seen, known);
     judged(machine, running::others(machine, host, vm), &shaped, Some(host)).findings
 }
 
-/// Judges a host that was [examined](scheduler::Observe::examine): its VMs and its settings, worst first.
+/// Judges a host that was [examined](scheduler::Observe::examine): its VMs and its settings, worst
+/// first.
 pub fn host(machine: &Machine, host: &Observation, known: &Known) -> Vec<Finding> {
     let vms = host.vms.iter().flat_map(|seen| running_vm(machine, host, &seen.vm, known));
     let mut findings: Vec<Finding> = rules::host::findings(machine, host).into_iter().chain(vms).collect();
@@ -102,7 +108,8 @@ fn judged<'a>(
     Judgement { findings, scene }
 }
 
-/// Makes the cure one that can be carried out: where the VM gets other virtual nodes, all that follows from them comes along.
+/// Makes the cure one that can be carried out: where the VM gets other virtual nodes, all that
+/// follows from them comes along.
 fn complete(scene: &Scene<'_>, finding: &mut Finding) {
     finding.vm = Some(scene.vm.name.clone());
     finding.process = scene.running().map(|running| running.seen.vm.pid);
@@ -142,7 +149,8 @@ fn complete(scene: &Scene<'_>, finding: &mut Finding) {
     if let Some(running) = scene.running() {
         cure.repairs = repair::of_change(&change, running);
         if let Mobility::Fixed { because } | Mobility::MemoryFixed { because } = &running.seen.mobility {
-            // What keeps its threads or its memory in place is no matter for what the guest is told.
+            // What keeps its threads or its memory in place is no matter for what the guest is
+            // told.
             if cure.changes.is_empty() || cure.changes.iter().any(|aspect| !aspect.needs_restart()) {
                 cure.advice = format!("{} ({because})", cure.advice);
             }

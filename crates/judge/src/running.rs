@@ -15,7 +15,8 @@ pub type Believed = BTreeMap<VmKey, BTreeMap<u32, CpuSet>>;
 /// What is known of the VMs of a host beyond what it shows.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// Where they live and should live ([`scheduler::balance::homes`]): no rule here names another home for a VM that runs.
+    /// Where they live and should live ([`scheduler::balance::homes`]): no rule here names another
+    /// home for a VM that runs.
     pub homes: Homes,
     /// What managers believe of pins.
     pub believed: Believed,
@@ -72,7 +73,8 @@ fn nodes_cpus(seen: &VmObservation) -> Option<CpuSet> {
     seen.clients.iter().map(|client| client.cpus.clone()).reduce(|one, other| one.union(&other))
 }
 
-/// vCPUs of each client and where they may run. Where they are not known one by one they are numbered in a row.
+/// vCPUs of each client and where they may run. Where they are not known one by one they are
+/// numbered in a row.
 fn numbered(seen: &VmObservation) -> Vec<BTreeMap<u32, CpuSet>> {
     let each_known = seen.clients.iter().all(|client| client.vcpu_cpus.len() == client.vcpus as usize);
     let mut next = 0;
@@ -133,7 +135,8 @@ fn huge_pages(seen: &VmObservation) -> Vec<HugePages> {
     seen.clients.iter().filter_map(of).collect()
 }
 
-/// Nodes whose memory and CPUs its cpuset allows, and its node affinity names. A cpuset is its owner's choice, and never widened.
+/// Nodes whose memory and CPUs its cpuset allows, and its node affinity names. A cpuset is its
+/// owner's choice, and never widened.
 fn allowed(machine: &Machine, seen: &VmObservation) -> Option<NodeSet> {
     let usable = machine.node_ids();
     let allowed = usable.intersection(seen.allowed(machine)?.as_ref());

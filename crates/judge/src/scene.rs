@@ -35,7 +35,8 @@ pub(crate) struct NodeView<'a> {
     pub(crate) runs_on: NodeSet,
     /// Whether each of its vCPUs is bound to some CPUs.
     pub(crate) bound: bool,
-    /// Nodes that its memory lies on, where some is resident and known; else those that it is bound to.
+    /// Nodes that its memory lies on, where some is resident and known; else those that it is bound
+    /// to.
     memory: Option<NodeSet>,
 }
 
@@ -121,8 +122,9 @@ impl Scene<'_> {
         self.views.iter().filter(|view| !view.node.vcpus.is_empty()).all(|view| view.bound)
     }
 
-    /// What an access to memory costs, in the mean over virtual nodes by their memory: vCPUs are taken to run anywhere that they may, memory
-    /// to lie in equal parts where it is bound to, or else where the vCPUs run.
+    /// What an access to memory costs, in the mean over virtual nodes by their memory: vCPUs are
+    /// taken to run anywhere that they may, memory to lie in equal parts where it is bound to, or
+    /// else where the vCPUs run.
     pub(crate) fn locality<'v>(&self, views: impl IntoIterator<Item = &'v NodeView<'v>>) -> Option<Cost> {
         let (mut weights, mut remote, mut latency) = (0.0, 0.0, 0.0);
         for view in views {
@@ -170,7 +172,8 @@ impl Scene<'_> {
         self.spots([part])
     }
 
-    /// Whether the guest's hardware threads are what they seem: those of a virtual core run on siblings of one core, and on nothing else.
+    /// Whether the guest's hardware threads are what they seem: those of a virtual core run on
+    /// siblings of one core, and on nothing else.
     pub(crate) fn threads_are_true(&self) -> bool {
         let threads = self.vm.guest.threads.max(1);
         let vcpus: Vec<u32> = (0..self.vm.vcpus).collect();

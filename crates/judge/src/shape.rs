@@ -18,7 +18,8 @@ pub(crate) enum Fit {
     Scattered,
 }
 
-/// Whether hardware threads count, not cores: the guest is told of threads, or somebody put each part of it on one node that holds it so.
+/// Whether hardware threads count, not cores: the guest is told of threads, or somebody put each
+/// part of it on one node that holds it so.
 pub(crate) fn counts_threads(vm: &ShapedVm, views: &[NodeView<'_>]) -> bool {
     vm.guest.threads > 1 || (!views.is_empty() && views.iter().all(|view| view.bound && view.runs_on.len() == 1))
 }
@@ -48,8 +49,8 @@ fn has_homes(machine: &Machine, plan: &Plan) -> bool {
     placed.all(|(node, client)| client.home.len() == 1 && cores(&client.home) >= node.vcpus.len())
 }
 
-/// A group of vCPUs that the guest takes to share a last-level cache, and that lies in several virtual nodes. `host_cache_threads`: hardware threads
-/// under a cache of the machine.
+/// A group of vCPUs that the guest takes to share a last-level cache, and that lies in several
+/// virtual nodes. `host_cache_threads`: hardware threads under a cache of the machine.
 pub(crate) fn crossing(vm: &ShapedVm, host_cache_threads: usize) -> Option<CpuSet> {
     if !vm.vnuma || vm.nodes.len() < 2 || vm.guest.caches == GuestCaches::Disabled {
         return None;
@@ -58,21 +59,24 @@ pub(crate) fn crossing(vm: &ShapedVm, host_cache_threads: usize) -> Option<CpuSe
     vm.cache_groups(host_cache_threads).into_iter().find(|group| !lies_in_one(group))
 }
 
-/// Whether a cache lies in several virtual nodes, or would, were the guest told of one for each die.
+/// Whether a cache lies in several virtual nodes, or would, were the guest told of one for each
+/// die.
 pub(crate) fn would_cross(machine: &Machine, vm: &ShapedVm) -> bool {
     let guest = GuestCpus { caches: GuestCaches::OnePerDie, ..vm.guest };
     crossing(vm, cache_threads(machine, vm)).is_some()
         || crossing(&ShapedVm { guest, ..vm.clone() }, usize::MAX).is_some()
 }
 
-/// Hardware threads under the largest last-level cache; all that the VM has where the machine does not say.
+/// Hardware threads under the largest last-level cache; all that the VM has where the machine does
+/// not say.
 pub(crate) fn cache_threads(machine: &Machine, vm: &ShapedVm) -> usize {
     let of = |llc: LlcId| machine.threads.iter().filter(|thread| thread.llc == Some(llc)).count();
     let most = machine.llcs.iter().map(|llc| of(llc.id)).max();
     most.filter(|&threads| threads > 0).unwrap_or(vm.vcpus as usize)
 }
 
-/// The guest's CPUs in sockets of which none lies in two virtual nodes; as they are where that holds already.
+/// The guest's CPUs in sockets of which none lies in two virtual nodes; as they are where that
+/// holds already.
 pub(crate) fn whole_sockets(machine: &Machine, vm: &ShapedVm) -> GuestCpus {
     let told = vm.guest;
     let per_socket = common_divisor(vm);
@@ -83,7 +87,8 @@ pub(crate) fn whole_sockets(machine: &Machine, vm: &ShapedVm) -> GuestCpus {
     GuestCpus { sockets: vm.vcpus / per_socket, dies: 1, cores: per_socket / threads, threads, caches: told.caches }
 }
 
-/// vCPUs of the largest socket of which each lies in one virtual node. Sockets are all alike: nodes of 3 and 4 vCPUs take sockets of one.
+/// vCPUs of the largest socket of which each lies in one virtual node. Sockets are all alike: nodes
+/// of 3 and 4 vCPUs take sockets of one.
 pub(crate) fn largest_socket(vm: &ShapedVm) -> u32 {
     let size = common_divisor(vm);
     if blocks_lie_in_nodes(vm, size) { size } else { 1 }

@@ -21,7 +21,8 @@ pub struct ShapedVm {
     pub guest: GuestCpus,
     /// Whether the guest is told of virtual nodes.
     pub vnuma: bool,
-    /// Its virtual nodes, by id; without vNUMA the one that all of it is. Never empty for a VM that was read.
+    /// Its virtual nodes, by id; without vNUMA the one that all of it is. Never empty for a VM that
+    /// was read.
     pub nodes: Vec<ShapedNode>,
     /// CPUs of each vCPU; one without an entry may use every CPU.
     pub pins: BTreeMap<u32, CpuSet>,
@@ -39,8 +40,8 @@ pub struct ShapedVm {
     pub spots: Spots,
     /// What cures must know of the XML.
     pub xml: Option<XmlFacts>,
-    /// Threads of the kernel that move its packets (`vhost-*`): the virtual node that each works for, as an index, where that is known;
-    /// and where it may run.
+    /// Threads of the kernel that move its packets (`vhost-*`): the virtual node that each works
+    /// for, as an index, where that is known; and where it may run.
     pub vhost: Vec<(Option<usize>, Option<CpuSet>)>,
     /// Nodes on which it may live (a cpuset, a node affinity); `None`: all.
     pub allowed: Option<NodeSet>,
@@ -55,7 +56,8 @@ pub struct ShapedVm {
 pub struct Running {
     /// All that the host shows of it.
     pub seen: VmObservation,
-    /// Where the program that manages it believes that its vCPUs may run; `None`: nobody manages it, or it does not answer.
+    /// Where the program that manages it believes that its vCPUs may run; `None`: nobody manages
+    /// it, or it does not answer.
     pub believed: Option<BTreeMap<u32, CpuSet>>,
 }
 
@@ -111,9 +113,11 @@ pub struct XmlFacts {
     pub pinned: CpuSet,
     /// Cells with a `<memnode>`.
     pub memory_nodes: Vec<u32>,
-    /// Mode of `<numatune><memory>`, where that is written: also where numad is to choose the nodes.
+    /// Mode of `<numatune><memory>`, where that is written: also where numad is to choose the
+    /// nodes.
     pub memory_tune_mode: Option<String>,
-    /// Something else names virtual nodes (memory devices, PCI bridges, pages of cells): their number must stay.
+    /// Something else names virtual nodes (memory devices, PCI bridges, pages of cells): their
+    /// number must stay.
     pub nodes_named_by: Option<String>,
 }
 

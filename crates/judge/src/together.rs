@@ -1,11 +1,14 @@
 //! Several VMs that are only defined, on one machine: what each is judged beside.
 //!
-//! **Problem.** Judged one by one, 12 copies of a domain all get the same node, which holds 8 of them.
+//! **Problem.** Judged one by one, 12 copies of a domain all get the same node, which holds 8 of
+//! them.
 //!
-//! **Rule.** VMs whose definitions name homes that hold them come first, then the others; large ones before small ones. Each sees what those
-//! before it hold, where they will live when they are cured.
+//! **Rule.** VMs whose definitions name homes that hold them come first, then the others; large
+//! ones before small ones. Each sees what those before it hold, where they will live when they are
+//! cured.
 //!
-//! **Example.** Nodes of 512 GiB, 12 domains of 64 GiB bound to node 0: 8 stay there, 4 go to node 1.
+//! **Example.** Nodes of 512 GiB, 12 domains of 64 GiB bound to node 0: 8 stay there, 4 go to node
+//! 1.
 
 use crate::scene::NodeView;
 use crate::shaped::ShapedVm;

@@ -114,7 +114,8 @@ fn memory_comes_home_and_threads_first() {
 
 #[test]
 fn memory_stays_with_vcpus_that_cannot_be_bound() {
-    // Its vCPUs may run anywhere; the home is node 1, and binding fails: moving the memory would not bring it nearer.
+    // Its vCPUs may run anywhere; the home is node 1, and binding fails: moving the memory would
+    // not bring it nearer.
     let mut host = Toy::new(0);
     host.float();
     host.vm.clients[0].memory = Some([(NodeId(0), Bytes::from_mib(512)), (NodeId(1), Bytes::from_mib(512))].into());

@@ -249,7 +249,8 @@ properties::properties! {
             if siblings.map(|(_, home)| &home.lives).any(|lives| *lives == now[&client].should) {
                 continue;
             }
-            // What both went for may be moved on by its own locality, never back and never for want of a home.
+            // What both went for may be moved on by its own locality, never back and never for want
+            // of a home.
             let on = decision.kind == MoveKind::Locality
                 && matches!(homes[&client].next, Next::Goes { .. })
                 && now[&client].should != homes[&client].lives;

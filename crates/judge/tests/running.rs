@@ -1,4 +1,5 @@
-//! A VM that runs as it is defined has the findings of its definition; and what only shows when it runs.
+//! A VM that runs as it is defined has the findings of its definition; and what only shows when it
+//! runs.
 
 use judge::{Binding, Finding, Known, Severity, ShapedNode, ShapedVm};
 use proptest::prelude::*;
@@ -107,7 +108,8 @@ fn defined(drawn: &Drawn, machine: &Machine) -> ShapedVm {
     }
 }
 
-/// The host on which it runs just so: threads where they are pinned, memory in equal parts where it is bound, none yet where it is not.
+/// The host on which it runs just so: threads where they are pinned, memory in equal parts where it
+/// is bound, none yet where it is not.
 fn started(vm: &ShapedVm, machine: &Machine) -> Observation {
     let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
     let of = |pin: Option<&CpuSet>| pin.cloned().unwrap_or_else(|| all.clone());
@@ -249,7 +251,8 @@ fn a_plain_vm_on_a_host_of_one_node_has_none() {
     assert_eq!(kinds(&judged(&machine, &started(&vm, &machine))), []);
 }
 
-/// On any host: two virtual nodes in one virtual socket, told to be 40 apart. Where they live is no matter where there is one node.
+/// On any host: two virtual nodes in one virtual socket, told to be 40 apart. Where they live is no
+/// matter where there is one node.
 #[test]
 fn a_guest_that_is_told_what_is_not_so_hears_it_on_a_host_of_one_node() {
     let machine = read::from_synthetic("pack:1 [numa(memory=8GiB)] l3:1 core:4 pu:1").expect("a machine");
@@ -373,7 +376,8 @@ fn a_cpuset_bounds_the_home() {
     assert!(!forbids.cure.repairs.is_empty(), "{forbids:#?}");
 }
 
-/// As in the lab: a balancer decided on node 0, then the owner wrote a cpuset with node 1 alone, and the kernel took all of it there.
+/// As in the lab: a balancer decided on node 0, then the owner wrote a cpuset with node 1 alone,
+/// and the kernel took all of it there.
 #[test]
 fn a_home_that_a_cpuset_forbids_since_then_is_no_home() {
     let machine = two();

@@ -7,7 +7,8 @@ use vm::qemu::GuestCpus;
 
 #[test]
 fn copies_of_a_domain_share_the_machine() {
-    // 2 nodes of 512 GiB; 12 copies of 64 GiB that all name node 0: 8 of them fill it (8 * 64 = 512).
+    // 2 nodes of 512 GiB; 12 copies of 64 GiB that all name node 0: 8 of them fill it (8 * 64 =
+    // 512).
     let machine = read::from_synthetic("pack:2 [numa(memory=512GiB)] l3:1 core:32 pu:2").expect("a machine");
     let binding = Some(Binding { mode: "strict".to_owned(), nodes: "0".parse().expect("a set") });
     let memory = Bytes(64 << 30);

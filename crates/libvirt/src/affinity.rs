@@ -1,6 +1,8 @@
-//! Affinities of domains, changed through libvirt, so that `virsh vcpuinfo` and `virsh vcpupin` say what is true.
+//! Affinities of domains, changed through libvirt, so that `virsh vcpuinfo` and `virsh vcpupin` say
+//! what is true.
 //!
-//! Only what runs is changed (`--live`), never the definition (`--config`): that is its owner's, and the next start begins from it.
+//! Only what runs is changed (`--live`), never the definition (`--config`): that is its owner's,
+//! and the next start begins from it.
 
 use crate::{Connection, LibvirtError};
 use linux::host::AffinityManager;
@@ -14,9 +16,11 @@ use std::time::{Duration, Instant};
 use topology::CpuSet;
 use vm::Manager;
 
-/// How long libvirt has to bind one client. It may itself wait for up to 30 s for whoever else changes the domain.
+/// How long libvirt has to bind one client. It may itself wait for up to 30 s for whoever else
+/// changes the domain.
 const ANSWER: Duration = Duration::from_secs(10);
-/// For how long a libvirt that did not answer in time is not asked again: the balancer's loop waits meanwhile.
+/// For how long a libvirt that did not answer in time is not asked again: the balancer's loop waits
+/// meanwhile.
 const REST: Duration = Duration::from_secs(60);
 
 /// Where libvirt's system service listens and writes the process numbers of its VMs.
@@ -91,8 +95,8 @@ fn bind(
 /// CPUs of each vCPU, by its index.
 pub type Pins = BTreeMap<u32, CpuSet>;
 
-/// Where libvirt says that the vCPUs of these VMs may run; each libvirt is asked once. VMs that no libvirt has, or none that answers, are
-/// left out.
+/// Where libvirt says that the vCPUs of these VMs may run; each libvirt is asked once. VMs that no
+/// libvirt has, or none that answers, are left out.
 pub fn pins<'a>(vms: impl IntoIterator<Item = &'a RunningVm>) -> BTreeMap<VmKey, Pins> {
     let mut by_uri = BTreeMap::<String, Vec<(&VmKey, Vec<String>)>>::new();
     for vm in vms.into_iter().filter(|vm| vm.origin.manager.is_libvirt()) {
@@ -180,7 +184,8 @@ impl Facts {
         }
         let socket = directory.join(if (self.modular)(&directory) { "virtqemud-sock" } else { "libvirt-sock" });
         let socket = socket.to_string_lossy().into_owned();
-        // Other letters would have to be written as numbers in a URI; no runtime directory has them.
+        // Other letters would have to be written as numbers in a URI; no runtime directory has
+        // them.
         if !socket.chars().all(|letter| letter.is_ascii_alphanumeric() || "/._-".contains(letter)) {
             return Err(NotBound::Socket(socket));
         }
@@ -190,8 +195,9 @@ impl Facts {
 
 /// The file with its number that a process has open, as far as this user may know.
 ///
-/// Any process may be named as a QEMU, and may open a file of another one, or, in a mount namespace of its own, one that only looks like
-/// libvirt's. So one of the system's must be the file that is there for us too, and hold this process's number.
+/// Any process may be named as a QEMU, and may open a file of another one, or, in a mount namespace
+/// of its own, one that only looks like libvirt's. So one of the system's must be the file that is
+/// there for us too, and hold this process's number.
 fn pid_file(process: &Path, pid: u32) -> Option<PathBuf> {
     let of_system = |file: &Path| service_directory(file).is_some_and(|directory| directory == Path::new(SYSTEM));
     let is_its_own = |file: &Path, open: &Path| -> std::io::Result<bool> {
@@ -207,8 +213,9 @@ fn pid_file(process: &Path, pid: u32) -> Option<PathBuf> {
     found.find(genuine).map(|(file, _)| file)
 }
 
-/// Whether a QEMU's secret is where libvirt's system service keeps secrets, and is its user's: nobody else can have made that so. Where this user
-/// may not look, libvirt itself lets nobody do what he may not.
+/// Whether a QEMU's secret is where libvirt's system service keeps secrets, and is its user's:
+/// nobody else can have made that so. Where this user may not look, libvirt itself lets nobody do
+/// what he may not.
 fn has_secret_below(secrets: &Path, arguments: &[String], user: Option<u32>) -> bool {
     let secret = |argument: &String| {
         let (_, rest) = argument.split_once(&format!("\"{}/", secrets.display()))?;
@@ -229,7 +236,8 @@ fn is_pid_file(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "pid") && service_directory(path).is_some()
 }
 
-/// `/run/libvirt` of `/run/libvirt/qemu/NAME.pid`; `R/libvirt` of a user's `R/libvirt/qemu/run/NAME.pid`.
+/// `/run/libvirt` of `/run/libvirt/qemu/NAME.pid`; `R/libvirt` of a user's
+/// `R/libvirt/qemu/run/NAME.pid`.
 fn service_directory(pid_file: &Path) -> Option<PathBuf> {
     let directory = pid_file.parent()?;
     let directory = if directory.ends_with("libvirt/qemu/run") { directory.parent()? } else { directory };

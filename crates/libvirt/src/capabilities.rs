@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use topology::{Bytes, Machine, NodeId, read};
 
 impl Connection {
-    /// The host of this libvirt, with the memory that is free on it now. What libvirt does not say stays unknown.
+    /// The host of this libvirt, with the memory that is free on it now. What libvirt does not say
+    /// stays unknown.
     ///
     /// # Errors
     /// libvirt cannot be reached, or does not say which CPUs and nodes its host has.

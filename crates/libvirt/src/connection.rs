@@ -10,7 +10,8 @@ use std::time::Duration;
 const ANSWER: Duration = Duration::from_secs(30);
 /// The kernel takes no argument of more than 128 KiB (MAX_ARG_STRLEN): longer batches are several.
 const LONGEST_BATCH: usize = 96 << 10;
-/// What a command reads that is given a text. Unlike `/dev/stdin` it is there wherever there are processes.
+/// What a command reads that is given a text. Unlike `/dev/stdin` it is there wherever there are
+/// processes.
 pub(crate) const STDIN: &str = "/proc/self/fd/0";
 
 /// One libvirt, by its URI; without one, the one that `virsh` takes by itself.
@@ -23,13 +24,15 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Nothing is asked before the first call. A libvirt that was named is started as `virsh` does it: if it is this user's own
-    /// (`qemu:///session`) and does not run. One that is only looked for is not.
+    /// Nothing is asked before the first call. A libvirt that was named is started as `virsh` does
+    /// it: if it is this user's own (`qemu:///session`) and does not run. One that is only looked
+    /// for is not.
     pub fn new(uri: Option<&str>) -> Self {
         Self { uri: uri.map(str::to_owned), limit: ANSWER, starts_session: uri.is_some() }
     }
 
-    /// The same libvirt, started where it is this user's own and does not run, also if it was not named.
+    /// The same libvirt, started where it is this user's own and does not run, also if it was not
+    /// named.
     #[must_use]
     pub fn starting_session(&self) -> Self {
         Self { starts_session: true, ..self.clone() }
@@ -59,8 +62,9 @@ impl Connection {
         Ok(self.ask(&["uri"])?.trim().to_owned())
     }
 
-    /// The host that it speaks of, where that is another one than this: the one that the URI names. libvirt is asked only where the given URI
-    /// names none: it may be an alias (`uri_aliases` of libvirt.conf), or virsh's own choice.
+    /// The host that it speaks of, where that is another one than this: the one that the URI names.
+    /// libvirt is asked only where the given URI names none: it may be an alias (`uri_aliases` of
+    /// libvirt.conf), or virsh's own choice.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -90,8 +94,9 @@ impl Connection {
         if said.success { Ok(said.output) } else { Err(self.failure(&command.join(" "), &said.errors)) }
     }
 
-    /// Several commands in as few runs of `virsh` as possible, since each run over ssh is a connection of its own. Answers in the order
-    /// of the commands; one that fails does not hinder the others.
+    /// Several commands in as few runs of `virsh` as possible, since each run over ssh is a
+    /// connection of its own. Answers in the order of the commands; one that fails does not hinder
+    /// the others.
     ///
     /// # Errors
     /// There is no `virsh`, libvirt cannot be reached, or it does not answer in time.
@@ -183,7 +188,8 @@ fn host_of(uri: &str) -> Option<String> {
     (!host.is_empty()).then(|| host.to_owned())
 }
 
-/// Stands between the answers of a batch. Nobody who writes a domain's name or description can know it.
+/// Stands between the answers of a batch. Nobody who writes a domain's name or description can know
+/// it.
 fn mark() -> String {
     format!("-- homenode: end of answer {:016x} --", RandomState::new().build_hasher().finish())
 }
@@ -210,8 +216,8 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The answers between the marks: what each command wrote on standard output and on standard error. `None` if marks are missing: then `virsh`
-/// understood a command otherwise, and ran none of them.
+/// The answers between the marks: what each command wrote on standard output and on standard error.
+/// `None` if marks are missing: then `virsh` understood a command otherwise, and ran none of them.
 fn split(said: &Said, mark: &str, commands: usize) -> Option<Vec<(String, String)>> {
     let parts = |text: &str, end: &str| -> Option<Vec<String>> {
         // Some versions of `virsh` end the line after what `echo` says, others do not.

@@ -67,7 +67,8 @@ impl DomainState {
 /// One domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListedDomain {
-    /// Its UUID: the one way to name it that means no other (a name may look like another's number).
+    /// Its UUID: the one way to name it that means no other (a name may look like another's
+    /// number).
     pub uuid: String,
     /// Its name.
     pub name: String,
@@ -84,7 +85,8 @@ pub struct ListedDomain {
 }
 
 impl Connection {
-    /// All domains, by name: those that run and those that do not. One that goes away meanwhile is left out.
+    /// All domains, by name: those that run and those that do not. One that goes away meanwhile is
+    /// left out.
     ///
     /// # Errors
     /// libvirt cannot be reached, or answers strangely.
@@ -135,7 +137,8 @@ impl Connection {
         })
     }
 
-    /// The domain of this name or UUID; `None` if there is none. A name is compared as it is: libvirt's own look-up would take `3` for a number.
+    /// The domain of this name or UUID; `None` if there is none. A name is compared as it is:
+    /// libvirt's own look-up would take `3` for a number.
     ///
     /// # Errors
     /// As [`domains`](Self::domains).
@@ -185,7 +188,8 @@ impl Connection {
     }
 }
 
-/// The QEMU of a domain on this host, by the UUID that libvirt gives it; `None` if this host runs none, or hides it from this user.
+/// The QEMU of a domain on this host, by the UUID that libvirt gives it; `None` if this host runs
+/// none, or hides it from this user.
 ///
 /// # Errors
 /// `/proc` cannot be read.

@@ -1,4 +1,5 @@
-//! What can go wrong between homenode and libvirt, told from libvirt's own words, each with what to do.
+//! What can go wrong between homenode and libvirt, told from libvirt's own words, each with what to
+//! do.
 
 /// What can go wrong between homenode and libvirt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use topology::{Bytes, CpuId, Machine, NodeId};
 
-/// libvirt is asked for the time of each CPU on its own, a round trip each: on larger hosts the load of a node stays unknown.
+/// libvirt is asked for the time of each CPU on its own, a round trip each: on larger hosts the
+/// load of a node stays unknown.
 const MOST_CPUS_ASKED: usize = 256;
 
 /// The host of a libvirt, to be looked at again and again.
@@ -31,7 +32,8 @@ pub struct Remote {
     began: Instant,
     /// The last look of [`Observe::observe`](scheduler::Observe::observe): rates begin there.
     before: Option<Look>,
-    /// Whether this libvirt understands `--nowait`, with which a domain that does not answer holds up nobody.
+    /// Whether this libvirt understands `--nowait`, with which a domain that does not answer holds
+    /// up nobody.
     nowait: bool,
 }
 
@@ -107,7 +109,8 @@ impl Remote {
         Ok(Look { at, free, cpus: times.into_iter().flatten().collect(), domains })
     }
 
-    /// For placement: the machine with what files occupy counted as free, what the domains hold, and what had to be assumed, as sentences.
+    /// For placement: the machine with what files occupy counted as free, what the domains hold,
+    /// and what had to be assumed, as sentences.
     ///
     /// # Errors
     /// libvirt cannot be reached, or answers strangely.
@@ -134,7 +137,8 @@ impl Remote {
         command
     }
 
-    /// Asks again without `--nowait` where that may have been why there was no answer. Drivers of some hypervisors have none either way.
+    /// Asks again without `--nowait` where that may have been why there was no answer. Drivers of
+    /// some hypervisors have none either way.
     fn stats_again(
         &mut self,
         answer: Result<String, LibvirtError>,

@@ -1,4 +1,5 @@
-//! Where a VM of libvirt's really is: as the kernel says it of its QEMU, whose monitor libvirt holds.
+//! Where a VM of libvirt's really is: as the kernel says it of its QEMU, whose monitor libvirt
+//! holds.
 
 use crate::{Connection, LibvirtError};
 use linux::LinuxError;
@@ -8,7 +9,8 @@ use scheduler::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{CpuSet, NodeSet};
 
-/// Reads back where a VM is: affinities of its vCPU threads, pages and policy of each virtual node's memory.
+/// Reads back where a VM is: affinities of its vCPU threads, pages and policy of each virtual
+/// node's memory.
 pub(crate) fn read_back(
     plan: &Plan,
     process: &RunningVm,
@@ -71,7 +73,8 @@ fn memory(plan: &Plan, process: &RunningVm) -> Result<Vec<MemoryResidence>, Linu
     Ok(memory)
 }
 
-/// Memory of a virtual node: libvirt calls its backend `ram-nodeN`; without vNUMA all memory is the one node's.
+/// Memory of a virtual node: libvirt calls its backend `ram-nodeN`; without vNUMA all memory is the
+/// one node's.
 fn regions(process: &RunningVm, virtual_node: u32, nodes: usize) -> Vec<&Region> {
     let all = || process.clients.iter().flat_map(|client| &client.regions);
     let backend = format!("ram-node{virtual_node}");

@@ -1,4 +1,5 @@
-//! Starting a VM through libvirt, so that either it runs and libvirt keeps it, or nothing of it is left.
+//! Starting a VM through libvirt, so that either it runs and libvirt keeps it, or nothing of it is
+//! left.
 
 use crate::connection::STDIN;
 use crate::domains::START;
@@ -11,7 +12,8 @@ use stacks::domain::{DomainError, Edit, Step, apply};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What runs the guests of this libvirt: the CPU itself only if its QEMU may use `/dev/kvm` and, on this host, the CPU can.
+/// What runs the guests of this libvirt: the CPU itself only if its QEMU may use `/dev/kvm` and, on
+/// this host, the CPU can.
 ///
 /// # Errors
 /// libvirt cannot be reached.
@@ -42,7 +44,8 @@ pub fn with_uuid(xml: &str, uuid: &str) -> Result<String, DomainError> {
     apply(xml, "domain", &[Edit::SetText { at: vec![Step::new("uuid")], text: uuid.to_owned() }])
 }
 
-/// The domain with the mark that homenode wrote it: libvirt hands it to QEMU, and the guest does not see it.
+/// The domain with the mark that homenode wrote it: libvirt hands it to QEMU, and the guest does
+/// not see it.
 ///
 /// # Errors
 /// The text is no domain.
@@ -66,8 +69,9 @@ pub fn with_port(xml: &str, port: &str) -> Result<String, DomainError> {
     apply(xml, "domain", &[target("type", "virtio"), target("name", port)])
 }
 
-/// A domain that runs and that libvirt does not keep yet. Dropped, it is ended; if this process is killed, it runs on until it is ended or powers
-/// off, and is gone then: at no time is there a definition that nobody started.
+/// A domain that runs and that libvirt does not keep yet. Dropped, it is ended; if this process is
+/// killed, it runs on until it is ended or powers off, and is gone then: at no time is there a
+/// definition that nobody started.
 #[derive(Debug)]
 pub struct NewDomain {
     connection: Connection,
@@ -80,9 +84,11 @@ impl NewDomain {
     /// Starts the domain of this XML, which has this UUID.
     ///
     /// # Errors
-    /// libvirt refuses it, QEMU ends at once, or the connection breaks: then nothing is left, as far as libvirt can still be reached.
+    /// libvirt refuses it, QEMU ends at once, or the connection breaks: then nothing is left, as
+    /// far as libvirt can still be reached.
     pub fn start(connection: &Connection, xml: String, uuid: String) -> Result<Self, LibvirtError> {
-        // Also where it says no: an answer that was lost on its way, or too late, may have been a yes.
+        // Also where it says no: an answer that was lost on its way, or too late, may have been a
+        // yes.
         let new = Self { connection: connection.clone(), uuid, xml, ended_on_drop: true };
         let created = connection.with_limit(START).ask_with(&["create", "--file", STDIN], Some(&new.xml));
         match created {

@@ -17,9 +17,10 @@ pub(crate) struct Said {
 
 /// Runs `virsh` with these arguments and this standard input.
 ///
-/// It has no terminal, so that neither it nor the ssh that it starts can ask for a password: they fail and say so. It is not tied to
-/// our life either: a change that libvirt has begun is better finished than cut. Unless `starts_session`, it starts no libvirt of this
-/// user's own: that would be a daemon left behind by a look.
+/// It has no terminal, so that neither it nor the ssh that it starts can ask for a password: they
+/// fail and say so. It is not tied to our life either: a change that libvirt has begun is better
+/// finished than cut. Unless `starts_session`, it starts no libvirt of this user's own: that would
+/// be a daemon left behind by a look.
 pub(crate) fn run(
     arguments: &[String],
     input: Option<&str>,
@@ -68,7 +69,8 @@ fn feed(child: &mut Child, input: Option<&str>) {
     }
 }
 
-/// Reads a pipe to its end, in a thread of its own: a program that is killed may leave it open in a program that it started.
+/// Reads a pipe to its end, in a thread of its own: a program that is killed may leave it open in a
+/// program that it started.
 fn collect(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (send, receive) = channel();
     std::thread::spawn(move || {

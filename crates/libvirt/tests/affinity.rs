@@ -1,4 +1,5 @@
-//! Binding the vCPUs of a real domain of a real libvirtd (session mode, under emulation): the kernel and virsh must say the same.
+//! Binding the vCPUs of a real domain of a real libvirtd (session mode, under emulation): the
+//! kernel and virsh must say the same.
 
 use crate::libvirtd::Libvirtd;
 use linux::{HostOptions, LinuxHost};

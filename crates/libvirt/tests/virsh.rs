@@ -1,4 +1,5 @@
-//! A real `virsh` with libvirt's own test driver, which needs no daemon: two NUMA nodes and one running domain, all of them invented.
+//! A real `virsh` with libvirt's own test driver, which needs no daemon: two NUMA nodes and one
+//! running domain, all of them invented.
 
 use libvirt::{Connection, DomainState, LibvirtError};
 use std::path::{Path, PathBuf};

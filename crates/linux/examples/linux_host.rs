@@ -1,11 +1,11 @@
 //! Looks at the VMs of this host, and carries out one action: what the lab's checks drive.
 //!
 //! ```text
-//! linux_host observe                          VMs, clients, regions, two observations a second apart, as JSON
-//! linux_host bind PID CLIENT NODES            binds a client's threads to nodes
+//! linux_host observe                 VMs, clients, regions, two observations a second apart: JSON
+//! linux_host bind PID CLIENT NODES   binds a client's threads to nodes
 //! linux_host move PID CLIENT FROM TO MIB [LIMIT_MIB_PER_SECOND]
-//! linux_host drift [NODES]                    what is wrong, with NODES (0,1,...: one for each client) as homes
-//! linux_host confine PID NODES                writes cpuset.mems of the VM's own cgroup
+//! linux_host drift [NODES]           what is wrong; NODES (0,1,...): the home of each client
+//! linux_host confine PID NODES       writes cpuset.mems of the VM's own cgroup
 //! ```
 
 use judge::Known;

@@ -1,11 +1,14 @@
-//! How fast memory of another process is moved between nodes 0 and 1, beside `migratepages` (package numactl) on the same memory.
+//! How fast memory of another process is moved between nodes 0 and 1, beside `migratepages`
+//! (package numactl) on the same memory.
 //!
 //! ```text
 //! move_memory MIB ROUNDS [LIMIT_MIB_PER_SECOND]
 //! ```
 //!
-//! A child holds the memory. In each round both move it there and back, one after the other, and who begins alternates. Prints the
-//! medians in MiB a second; with a limit, the rate that was kept. `THREADS=n` in the environment sets how many threads move at once (1). Pages are as /sys/kernel/mm/transparent_hugepage/enabled says.
+//! A child holds the memory. In each round both move it there and back, one after the other, and
+//! who begins alternates. Prints the medians in MiB a second; with a limit, the rate that was kept.
+//! `THREADS=n` in the environment sets how many threads move at once (1). Pages are as
+//! /sys/kernel/mm/transparent_hugepage/enabled says.
 
 use linux::moving::{Move, Pace, Surroundings, carry_out};
 use linux::sys::{MemoryBinding, bind_memory};

@@ -1,6 +1,8 @@
-//! Times looks at this host with the VMs that run on it: `observe_time [LOOKS] [MILLISECONDS BETWEEN]`. Prints VMs and vCPU threads; the
-//! first looks of a balancer, which examines new VMs a few at a time, until all are (of five balancers), and one that examines all at once; the others: median, 99th percentile, slowest, and CPU time; and the resident
-//! memory of this process at its largest.
+//! Times looks at this host with the VMs that run on it: `observe_time [LOOKS] [MILLISECONDS
+//! BETWEEN]`. Prints VMs and vCPU threads; the first looks of a balancer, which examines new VMs a
+//! few at a time, until all are (of five balancers), and one that examines all at once; the others:
+//! median, 99th percentile, slowest, and CPU time; and the resident memory of this process at its
+//! largest.
 
 use linux::counters::ThreadTime;
 use linux::{HostOptions, LinuxHost, Root};
@@ -71,7 +73,8 @@ fn timed(host: &mut LinuxHost) -> Result<f64, Box<dyn Error>> {
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
-/// CPU time of this process, which has one thread. The kernel adds to it when the thread gives its CPU away.
+/// CPU time of this process, which has one thread. The kernel adds to it when the thread gives its
+/// CPU away.
 fn cpu_ms() -> Result<f64, Box<dyn Error>> {
     std::thread::sleep(Duration::from_millis(1));
     let own = std::process::id();

@@ -1,9 +1,12 @@
 //! How long a process that is only looked at is held up: `stall_time MIB SECONDS ROUNDS`.
 //!
-//! A child takes the place of a vCPU: it holds MIB of small pages, writes to them without pause, and faults new pages in; from time to time
-//! it maps and unmaps memory, as other threads of QEMU do. It says the longest of each in each second, less the time that it waited for a
-//! CPU. In each round this process first reads its own `maps` without pause; then the child is looked at without pause (1024 of its pages, `status`, `schedstat`); then its `maps`
-//! are read without pause; then memory of another process is moved between nodes 0 and 1, where there are two. Prints medians and maxima.
+//! A child takes the place of a vCPU: it holds MIB of small pages, writes to them without pause,
+//! and faults new pages in; from time to time it maps and unmaps memory, as other threads of QEMU
+//! do. It says the longest of each in each second, less the time that it waited for a CPU. In each
+//! round this process first reads its own `maps` without pause; then the child is looked at without
+//! pause (1024 of its pages, `status`, `schedstat`); then its `maps` are read without pause; then
+//! memory of another process is moved between nodes 0 and 1, where there are two. Prints medians
+//! and maxima.
 
 use linux::counters::ThreadTime;
 use linux::moving::{Move, Pace, Surroundings, carry_out};
@@ -145,7 +148,8 @@ impl Surroundings for Anything {
     }
 }
 
-/// What a look reads of a process; `maps` belongs to the rare ones, and is read without pause by itself.
+/// What a look reads of a process; `maps` belongs to the rare ones, and is read without pause by
+/// itself.
 fn read_maps(worker: &Worker, _: u64) -> Result<(), Box<dyn Error>> {
     std::hint::black_box(std::fs::read(Root::default().process(worker.child.id(), "maps"))?);
     Ok(())
@@ -199,7 +203,8 @@ fn there_and_back(other: &Worker, turn: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Acts without pause for some of the worker's seconds, and adds what it said of each. The number of acts.
+/// Acts without pause for some of the worker's seconds, and adds what it said of each. The number
+/// of acts.
 fn during(
     worker: &mut Worker,
     seconds: u64,

@@ -8,14 +8,17 @@ use topology::CpuSet;
 /// What binding did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// Threads whose affinity is now a part of what was asked, with what the kernel left: the cpuset of their cgroup forbids the rest.
+    /// Threads whose affinity is now a part of what was asked, with what the kernel left: the
+    /// cpuset of their cgroup forbids the rest.
     pub narrowed: Option<CpuSet>,
 }
 
-/// Lets each of `threads` of process `pid` run on `cpus` only. If one fails, those before it get back what they had.
+/// Lets each of `threads` of process `pid` run on `cpus` only. If one fails, those before it get
+/// back what they had.
 ///
 /// # Errors
-/// The kernel's error for the first thread that failed; `ESRCH` also for a thread that is none of the process (any more).
+/// The kernel's error for the first thread that failed; `ESRCH` also for a thread that is none of
+/// the process (any more).
 pub fn bind_threads(pid: u32, threads: &[u32], cpus: &CpuSet) -> io::Result<Bound> {
     bind_all(threads, cpus, &Calls { pid })
 }
@@ -37,7 +40,8 @@ pub fn affinities(pid: u32, threads: &[u32]) -> io::Result<Vec<CpuSet>> {
     threads.iter().map(|&thread| calls.get(thread)).collect()
 }
 
-/// What somebody else's binding to `cpus` did; `None` where a thread may run elsewhere, so that it is not bound.
+/// What somebody else's binding to `cpus` did; `None` where a thread may run elsewhere, so that it
+/// is not bound.
 pub fn bound_by_other(pid: u32, threads: &[u32], cpus: &CpuSet) -> Option<Bound> {
     bound_already(&affinities(pid, threads).ok()?, cpus)
 }

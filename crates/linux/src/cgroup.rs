@@ -1,7 +1,7 @@
 //! The cgroup that a VM is in, and whether it has it for itself.
 //!
-//! Only the unified layout (cgroup v2) is used, and only a cgroup in which no other process is: libvirt's and systemd's scopes, Proxmox's
-//! `qemu.slice`. Everything else is named and left alone.
+//! Only the unified layout (cgroup v2) is used, and only a cgroup in which no other process is:
+//! libvirt's and systemd's scopes, Proxmox's `qemu.slice`. Everything else is named and left alone.
 
 use crate::error::read_text;
 use crate::root::Root;
@@ -71,9 +71,10 @@ impl VmCgroup {
     }
 }
 
-/// The cgroup that a process has for itself: the unit of systemd that it is in, or without one the cgroup that it is in. libvirt puts the
-/// emulator and each vCPU into threaded cgroups below the VM's: one of them has some threads of it only. A slice is nobody's own, even where one VM is alone in it: the next one
-/// will be in it too.
+/// The cgroup that a process has for itself: the unit of systemd that it is in, or without one the
+/// cgroup that it is in. libvirt puts the emulator and each vCPU into threaded cgroups below the
+/// VM's: one of them has some threads of it only. A slice is nobody's own, even where one VM is
+/// alone in it: the next one will be in it too.
 fn own<'a>(root: &Root, pid: u32, path: &'a str) -> Option<&'a str> {
     let is_unit = |path: &str| path.ends_with(".scope") || path.ends_with(".service");
     let is_threaded = |path: &str| {
@@ -109,14 +110,15 @@ pub fn cpus(root: &Root, path: &str) -> Option<CpuSet> {
     root.text(&format!("{MOUNT}{path}/cpuset.cpus.effective")).ok()?.trim().parse().ok()
 }
 
-/// The least amount that a file says in this cgroup and those above; `None` where none says one (`max`, or no controller).
+/// The least amount that a file says in this cgroup and those above; `None` where none says one
+/// (`max`, or no controller).
 pub fn least(root: &Root, path: &str, file: &str, parse: impl Fn(&str) -> Option<u64>) -> Option<u64> {
     let up = std::iter::successors(Some(path), |at| at.rsplit_once('/').map(|(parent, _)| parent));
     up.filter_map(|at| parse(root.text(&format!("{MOUNT}{at}/{file}")).ok()?.trim())).min()
 }
 
-/// Memory that is charged to a cgroup by node: anonymous memory and shared memory files, huge pages of pools left out
-/// (`memory.numa_stat`). Every user may read it.
+/// Memory that is charged to a cgroup by node: anonymous memory and shared memory files, huge pages
+/// of pools left out (`memory.numa_stat`). Every user may read it.
 pub fn memory_by_node(root: &Root, path: &str) -> Option<BTreeMap<NodeId, Bytes>> {
     Some(parse_numa_stat(&root.text(&format!("{MOUNT}{path}/memory.numa_stat")).ok()?))
 }
@@ -139,7 +141,8 @@ fn parse_numa_stat(text: &str) -> BTreeMap<NodeId, Bytes> {
     sums
 }
 
-/// Writes `cpuset.mems` of a cgroup. The kernel moves what lies outside the new nodes, and returns when it has.
+/// Writes `cpuset.mems` of a cgroup. The kernel moves what lies outside the new nodes, and returns
+/// when it has.
 pub(crate) fn set_memory_nodes(root: &Root, path: &str, nodes: &NodeSet) -> std::io::Result<()> {
     std::fs::write(root.join(&format!("{MOUNT}{path}/cpuset.mems")), nodes.to_string())
 }

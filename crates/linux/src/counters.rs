@@ -29,8 +29,8 @@ impl ThreadTime {
         time.ok_or_else(|| LinuxError::format(&path, "three numbers"))
     }
 
-    /// Reads it from its file, which may stay open: then it stays with its thread, and reads as `ESRCH` once the thread has ended. `None`
-    /// if the file says something else.
+    /// Reads it from its file, which may stay open: then it stays with its thread, and reads as
+    /// `ESRCH` once the thread has ended. `None` if the file says something else.
     ///
     /// # Errors
     /// The thread ended.
@@ -48,8 +48,8 @@ impl ThreadTime {
     }
 }
 
-/// Busy time of each CPU that is online since boot, in nanoseconds (`/proc/stat`): user and kernel code, guests included; neither idle,
-/// nor waiting for I/O, nor stolen.
+/// Busy time of each CPU that is online since boot, in nanoseconds (`/proc/stat`): user and kernel
+/// code, guests included; neither idle, nor waiting for I/O, nor stolen.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -78,8 +78,9 @@ pub fn free_huge_pages(root: &Root, node: NodeId) -> BTreeMap<u64, Bytes> {
     entries.flatten().filter_map(|entry| pool(entry.file_name().into_string().ok()?)).collect()
 }
 
-/// Share of the last 10 s in which some task waited for memory, 0 to 1; `None` where the kernel keeps no pressure statistics. `file` is
-/// `proc/pressure/memory`, or `memory.pressure` of a cgroup.
+/// Share of the last 10 s in which some task waited for memory, 0 to 1; `None` where the kernel
+/// keeps no pressure statistics. `file` is `proc/pressure/memory`, or `memory.pressure` of a
+/// cgroup.
 pub fn memory_pressure(root: &Root, file: &str) -> Option<f64> {
     let text = root.text(file).ok()?;
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
@@ -108,7 +109,8 @@ pub fn settings(root: &Root) -> HostSettings {
     }
 }
 
-/// Whether the kernel moves memory between nodes by itself (`kernel.numa_balancing`); `None` where it cannot.
+/// Whether the kernel moves memory between nodes by itself (`kernel.numa_balancing`); `None` where
+/// it cannot.
 pub fn auto_numa(root: &Root) -> Option<bool> {
     root.number("proc/sys/kernel/numa_balancing").map(|mode| mode & 1 == 1)
 }

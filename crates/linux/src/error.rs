@@ -71,5 +71,6 @@ pub(crate) fn read_text(path: &Path) -> Result<String, LinuxError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Most files of `/proc` are shorter, and read at once: the kernel gives them no length, so that a reader without room would begin with 32 bytes.
+/// Most files of `/proc` are shorter, and read at once: the kernel gives them no length, so that a
+/// reader without room would begin with 32 bytes.
 const ONE_READ: usize = 4096;

@@ -9,7 +9,8 @@ use std::path::Path;
 /// CPU time of the whole machine since boot, all CPUs summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTimes {
-    /// Time spent in user and kernel code, guests included; neither idle, nor waiting for I/O, nor stolen.
+    /// Time spent in user and kernel code, guests included; neither idle, nor waiting for I/O, nor
+    /// stolen.
     pub busy_seconds: f64,
     /// Time that a hypervisor below us gave to somebody else.
     pub steal_seconds: f64,
@@ -23,7 +24,8 @@ pub fn machine_cpu_times() -> Result<CpuTimes, LinuxError> {
     cpu_times(&read_text(path)?).ok_or_else(|| LinuxError::format(path, "line `cpu` with eight times"))
 }
 
-/// Fields: user nice system idle iowait irq softirq steal guest guest_nice; guest time is already part of user and nice.
+/// Fields: user nice system idle iowait irq softirq steal guest guest_nice; guest time is already
+/// part of user and nice.
 fn cpu_times(stat: &str) -> Option<CpuTimes> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;

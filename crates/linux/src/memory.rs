@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use topology::{Bytes, NodeId, NodeSet};
 
-/// One mapping of a process, as `/proc/PID/numa_maps` shows it (Documentation/filesystems/proc.rst).
+/// One mapping of a process, as `/proc/PID/numa_maps` shows it
+/// (Documentation/filesystems/proc.rst).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// First address.
@@ -19,8 +20,8 @@ pub struct Mapping {
     pub page_size: Bytes,
 }
 
-/// The mappings of a process that begin within `addresses`; all of them for `0..u64::MAX`. `None` if this kernel keeps no `numa_maps`
-/// (built without NUMA).
+/// The mappings of a process that begin within `addresses`; all of them for `0..u64::MAX`. `None`
+/// if this kernel keeps no `numa_maps` (built without NUMA).
 pub fn mappings(pid: u32, addresses: &Range<u64>) -> Result<Option<Vec<Mapping>>, LinuxError> {
     mappings_in(&Root::default(), pid, addresses)
 }
@@ -70,7 +71,8 @@ pub fn resident_by_node(pid: u32) -> Result<Option<BTreeMap<NodeId, Bytes>>, Lin
     Ok(Some(sums))
 }
 
-/// The nodes that a policy names: `bind:0-1`, `prefer:2`, `interleave=static:0,2`; `None` for `default` and `local`.
+/// The nodes that a policy names: `bind:0-1`, `prefer:2`, `interleave=static:0,2`; `None` for
+/// `default` and `local`.
 pub(crate) fn policy_nodes(policy: &str) -> Option<NodeSet> {
     policy.rsplit_once(':')?.1.parse().ok()
 }

@@ -1,4 +1,5 @@
-//! Memory that cannot move: device assignment and encryption pin all of a guest's memory for its life.
+//! Memory that cannot move: device assignment and encryption pin all of a guest's memory for its
+//! life.
 
 use crate::error::read_text;
 use crate::proc_text::status_amount;
@@ -6,10 +7,12 @@ use crate::root::Root;
 use crate::vm::RunningVm;
 use topology::Bytes;
 
-/// Less than this is pinned by an ordinary VM too, for a moment: buffers of direct I/O and of io_uring.
+/// Less than this is pinned by an ordinary VM too, for a moment: buffers of direct I/O and of
+/// io_uring.
 const NOTABLE: Bytes = Bytes::from_mib(64);
 
-/// Why the memory of a VM cannot move, as a sentence; `None` if nothing speaks against it. Locked memory (mlock) moves.
+/// Why the memory of a VM cannot move, as a sentence; `None` if nothing speaks against it. Locked
+/// memory (mlock) moves.
 pub fn why_fixed(root: &Root, vm: &RunningVm) -> Option<String> {
     if let Some(object) = &vm.confidential {
         return Some(format!("{object} pins all of its memory (encrypted memory cannot move)"));

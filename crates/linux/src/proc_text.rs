@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-/// A field of `stat`, counted as proc(5) does, from the third on: the name in the second may hold spaces and parentheses.
+/// A field of `stat`, counted as proc(5) does, from the third on: the name in the second may hold
+/// spaces and parentheses.
 pub(crate) fn stat_field<T: FromStr>(stat: &str, number: usize) -> Option<T> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }

@@ -44,7 +44,8 @@ fn directory(pid: u32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
-/// The kernel's letter for what a process does (proc(5)): `R`, `S`, `D`, `T` stopped by a signal, `t` by a debugger, `Z` ended.
+/// The kernel's letter for what a process does (proc(5)): `R`, `S`, `D`, `T` stopped by a signal,
+/// `t` by a debugger, `Z` ended.
 pub fn run_state(pid: u32) -> Option<char> {
     let text = read_text(&directory(pid).join("stat")).ok()?;
     stat_field(&text, 3)

@@ -1,7 +1,8 @@
-//! Memory traffic of each client, where the CPU counts it and resctrl is mounted (Documentation/arch/x86/resctrl.rst).
+//! Memory traffic of each client, where the CPU counts it and resctrl is mounted
+//! (Documentation/arch/x86/resctrl.rst).
 //!
-//! A client whose threads are in a monitoring group of somebody else (libvirt's `<monitor>`) is read there; else a group of its own is made,
-//! if that was allowed, and removed when the VM ends.
+//! A client whose threads are in a monitoring group of somebody else (libvirt's `<monitor>`) is
+//! read there; else a group of its own is made, if that was allowed, and removed when the VM ends.
 
 use crate::root::Root;
 use crate::vm::VmClient;
@@ -39,8 +40,8 @@ impl Monitors {
         ["mbm_local_bytes", "mbm_total_bytes"].iter().all(|feature| features.lines().any(|line| line == *feature))
     }
 
-    /// Traffic of a client since it was last asked; `None` at first, and where its counters say nothing. `may_create`: whether a group may
-    /// be made for it.
+    /// Traffic of a client since it was last asked; `None` at first, and where its counters say
+    /// nothing. `may_create`: whether a group may be made for it.
     pub fn traffic(
         &mut self,
         root: &Root,
@@ -117,7 +118,8 @@ fn create(root: &Root, pid: u32, client: &VmClient) -> Option<Group> {
     std::fs::create_dir_all(&directory).ok()?;
     let group = Group { directory, ours: true, before: None };
     for thread in &client.thread_ids {
-        // A thread that another program keeps in a control group cannot be in this one: then nothing is counted.
+        // A thread that another program keeps in a control group cannot be in this one: then
+        // nothing is counted.
         if append(&group.directory.join("tasks"), *thread).is_err() {
             group.remove();
             return None;

@@ -1,7 +1,8 @@
-//! On which node pages of a running process are, asked page by page (move_pages(2) without a destination).
+//! On which node pages of a running process are, asked page by page (move_pages(2) without a
+//! destination).
 //!
-//! The kernel looks sixteen pages up at a time and then lets go of the process's memory map, so that the process is never held up;
-//! `numa_maps` walks whole mappings with the map held.
+//! The kernel looks sixteen pages up at a time and then lets go of the process's memory map, so
+//! that the process is never held up; `numa_maps` walks whole mappings with the map held.
 
 use crate::sys::{PageLocation, locate_pages};
 use std::collections::BTreeMap;
@@ -24,7 +25,8 @@ pub struct PagesByNode {
 }
 
 impl PagesByNode {
-    /// Whether no node's part, and not the absent part, differs by more than this share of the whole.
+    /// Whether no node's part, and not the absent part, differs by more than this share of the
+    /// whole.
     pub fn is_like(&self, other: &Self, share: f64) -> bool {
         let total = self.resident.values().copied().sum::<Bytes>().saturating_add(self.absent);
         let near = |one: Bytes, other: Bytes| one.0.abs_diff(other.0) as f64 <= share * total.0 as f64;
@@ -34,8 +36,9 @@ impl PagesByNode {
     }
 }
 
-/// Estimates from `samples` addresses, spread evenly over all regions together. `turn` shifts them, so that different pages are asked
-/// the next time. One page in `n` is off by at most about `1/sqrt(samples)` of the whole.
+/// Estimates from `samples` addresses, spread evenly over all regions together. `turn` shifts them,
+/// so that different pages are asked the next time. One page in `n` is off by at most about
+/// `1/sqrt(samples)` of the whole.
 ///
 /// # Errors
 /// `EPERM` without the right to look into the process, `ESRCH` if it ended.
@@ -94,7 +97,8 @@ fn address_of(regions: &[Range<u64>], mut offset: u64) -> Option<u64> {
     None
 }
 
-/// A number from 0 to 1 that looks random: memory is often laid out in strides that a fixed grid of samples would meet again and again.
+/// A number from 0 to 1 that looks random: memory is often laid out in strides that a fixed grid of
+/// samples would meet again and again.
 fn jitter(turn: u64, sample: u64) -> f64 {
     let mut mixed = (turn ^ sample.rotate_left(32)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

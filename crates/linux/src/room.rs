@@ -1,7 +1,8 @@
 //! How much memory new programs can have here, and whom the kernel killed for lack of it.
 //!
-//! A program may run out of memory long before the host does: where a cgroup that it is in has a limit (a container, a systemd slice, a batch
-//! job). Both layouts of cgroups are read, each limit up to the root.
+//! A program may run out of memory long before the host does: where a cgroup that it is in has a
+//! limit (a container, a systemd slice, a batch job). Both layouts of cgroups are read, each limit
+//! up to the root.
 
 use crate::error::{LinuxError, read_text};
 use crate::root::Root;
@@ -66,7 +67,8 @@ impl MemoryCgroup {
         let unified = of_version_1.is_none();
         let path = of_version_1.or_else(|| text.lines().find_map(|line| line.strip_prefix("0::")))?;
         let mount = root.join(if unified { "sys/fs/cgroup" } else { "sys/fs/cgroup/memory" });
-        // In a container the path may be the host's, and what is mounted is the container's own cgroup.
+        // In a container the path may be the host's, and what is mounted is the container's own
+        // cgroup.
         let inside = mount.join(path.trim_start_matches('/'));
         let directory = if inside.is_dir() { inside } else { mount.clone() };
         directory.is_dir().then_some(Self { mount, directory, unified })
@@ -100,7 +102,8 @@ impl MemoryCgroup {
     }
 }
 
-/// How often the kernel has killed for lack of memory. Two readings say whether it did so between them.
+/// How often the kernel has killed for lack of memory. Two readings say whether it did so between
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OomKills {
     /// On the whole host; `None` where it does not say.
@@ -127,7 +130,8 @@ impl OomKills {
         }
     }
 
-    /// What happened since this reading, as words; `None` where nobody was killed for lack of memory.
+    /// What happened since this reading, as words; `None` where nobody was killed for lack of
+    /// memory.
     pub fn since(&self) -> Option<String> {
         self.until(&Self::now())
     }

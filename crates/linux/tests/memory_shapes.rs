@@ -1,4 +1,5 @@
-//! Where the memory of real, paused QEMU processes is, whatever else they have mapped: by their monitors' own words.
+//! Where the memory of real, paused QEMU processes is, whatever else they have mapped: by their
+//! monitors' own words.
 
 use crate::real_vms::{Paused, TWO_NODES, of};
 use linux::vm::RunningVm;
@@ -94,7 +95,8 @@ fn starts(vm: &RunningVm) -> Vec<(u64, u64)> {
     regions.map(|region| (region.addresses.start, region.size().mib())).collect()
 }
 
-/// What stands beside `-m`, in MiB the memory that the guest has, and the addresses that the guest sees its blocks at.
+/// What stands beside `-m`, in MiB the memory that the guest has, and the addresses that the guest
+/// sees its blocks at.
 fn check(test: &str, more: &str, memory_mib: u64, guest: &[u64]) {
     let Some(shape) = Shape::start(test, more) else { return };
     let (vm, observed) = shape.seen();
@@ -149,7 +151,8 @@ fn a_block_that_is_plugged_in_later_is_learnt() {
         assert!(Instant::now() < until, "{seen:?}");
         std::thread::sleep(Duration::from_millis(5));
     };
-    // The block that was plugged in was filled; the other was not touched. An estimate from 1024 of its pages.
+    // The block that was plugged in was filled; the other was not touched. An estimate from 1024 of
+    // its pages.
     let resident: Bytes = seen.memory().into_values().sum();
     assert!(resident.mib().abs_diff(128) <= 6, "{resident}");
     let mut expected = vec![shape.host_address(0), shape.host_address(PLUGGED)];
@@ -176,7 +179,8 @@ fn a_vm_of_two_nodes_stays_known_when_a_block_is_plugged_in() {
     assert!(unseen.iter().any(|line| line.starts_with(&said)), "{:?}", examined.unseen);
 }
 
-/// The nice value of this process, which the VMs that it starts have too: field 19 of `stat` (proc(5)).
+/// The nice value of this process, which the VMs that it starts have too: field 19 of `stat`
+/// (proc(5)).
 fn own_nice() -> Option<i32> {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("/proc");
     stat.rsplit_once(')')?.1.split_whitespace().nth(16)?.parse().ok()

@@ -126,7 +126,8 @@ fn clients_are_virtual_nodes_with_their_threads_and_their_memory() {
     let Some(vm) = Paused::start("clients_are_virtual_nodes", "tcg", TWO_NODES) else { return };
     let (host, observed) = vm.seen(|seen, vm| seen.threads.vcpus.len() == 4 && mib(vm, 1) == 32);
     assert_eq!(observed.clients.iter().map(|client| client.vcpus).collect::<Vec<_>>(), [2, 2]);
-    // Only the second backend was filled: its pages are found in the mapping that was taken for it, and in no other.
+    // Only the second backend was filled: its pages are found in the mapping that was taken for it,
+    // and in no other.
     assert_eq!((mib(&observed, 0), mib(&observed, 1)), (0, 32));
     assert!(observed.clients.iter().all(|client| client.memory_size == Bytes::from_mib(32)));
     let seen = host.vms().find(|seen| seen.key.pid == vm.pid()).unwrap();

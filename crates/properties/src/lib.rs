@@ -1,8 +1,9 @@
 //! Properties with seeds that do not change: for tests alone, no program uses it.
 //!
-//! A property that draws new cases in each run comes and goes: a change that is right fails, and the next run of the same change passes.
-//! So the cases follow from the name of the property. New ones are drawn on purpose: `make explore` runs all properties again and again
-//! with other numbers in `HOMENODE_SEED`.
+//! A property that draws new cases in each run comes and goes: a change that is right fails, and
+//! the next run of the same change passes. So the cases follow from the name of the property. New
+//! ones are drawn on purpose: `make explore` runs all properties again and again with other numbers
+//! in `HOMENODE_SEED`.
 //!
 //! ```text
 //! properties::properties! {
@@ -15,8 +16,9 @@
 //! }
 //! ```
 //!
-//! This is a test named `a_sum_does_not_depend_on_the_order::property`. When it fails it prints the number that makes the same cases again,
-//! and the line that keeps this case for ever: a line of the file beside the source, `NAME.proptest-regressions`.
+//! This is a test named `a_sum_does_not_depend_on_the_order::property`. When it fails it prints the
+//! number that makes the same cases again, and the line that keeps this case for ever: a line of
+//! the file beside the source, `NAME.proptest-regressions`.
 
 use proptest::test_runner::{Config, FailurePersistence, FileFailurePersistence, PersistedSeed, RngSeed};
 use std::any::Any;
@@ -37,7 +39,8 @@ const LONGEST_COMMENT: usize = 200;
 /// Cases of a property whose block does not say how many: proptest's own number.
 pub const CASES: u32 = 256;
 
-/// Properties as `proptest!` has them, with seeds that follow from their names. `#![cases(N)]` says how many cases a run draws.
+/// Properties as `proptest!` has them, with seeds that follow from their names. `#![cases(N)]` says
+/// how many cases a run draws.
 #[macro_export]
 macro_rules! properties {
     (#![cases($cases:expr)] $($rest:tt)*) => { $crate::each_property! { $cases; $($rest)* } };
@@ -65,7 +68,8 @@ macro_rules! each_property {
     )*};
 }
 
-/// What decides the cases of one property. When the property fails, it says how to get the same cases again.
+/// What decides the cases of one property. When the property fails, it says how to get the same
+/// cases again.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Seed {
@@ -115,7 +119,8 @@ fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Cases that failed once come first, from the file beside the source. A run of the tests writes none: it prints the line to add.
+/// Cases that failed once come first, from the file beside the source. A run of the tests writes
+/// none: it prints the line to add.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Kept;
 

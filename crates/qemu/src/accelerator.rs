@@ -30,13 +30,15 @@ pub enum TcgThreads {
     Multi,
 }
 
-/// From this many vCPUs on, TCG runs a guest on one thread: with a thread for each vCPU, the Linux guest's patching of its own code at
-/// boot hangs now and then (2 boots in 10 at 32 vCPUs on two host CPUs), and boots slower when it does not.
+/// From this many vCPUs on, TCG runs a guest on one thread: with a thread for each vCPU, the Linux
+/// guest's patching of its own code at boot hangs now and then (2 boots in 10 at 32 vCPUs on two
+/// host CPUs), and boots slower when it does not.
 const SINGLE_THREAD_FROM_VCPUS: u32 = 32;
 
 impl Accelerator {
-    /// What this host offers a VM of `vcpus`: KVM only if `/dev/kvm` opens for reading and writing **and** the CPU shows `vmx` or `svm`.
-    /// A `/dev/kvm` that opens without those flags exists (nested clouds) and hangs stock kernels.
+    /// What this host offers a VM of `vcpus`: KVM only if `/dev/kvm` opens for reading and writing
+    /// **and** the CPU shows `vmx` or `svm`. A `/dev/kvm` that opens without those flags exists
+    /// (nested clouds) and hangs stock kernels.
     pub fn detect(vcpus: u32) -> Self {
         let opened = OpenOptions::new().read(true).write(true).open("/dev/kvm");
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -67,7 +69,8 @@ impl Accelerator {
         }
     }
 
-    /// For QEMU's `-cpu`. The emulated CPU is an Intel one: TCG drops AMD's topology leaf, and a guest would see no hardware threads.
+    /// For QEMU's `-cpu`. The emulated CPU is an Intel one: TCG drops AMD's topology leaf, and a
+    /// guest would see no hardware threads.
     pub(crate) fn cpu_model(&self, amd_with_threads: bool) -> &'static str {
         match self {
             Self::Kvm if amd_with_threads => "host,topoext=on",

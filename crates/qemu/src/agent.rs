@@ -1,4 +1,5 @@
-//! The controller's end of the agent protocol: JSON lines to and from `homenode-guest`, in a VM or as a native process.
+//! The controller's end of the agent protocol: JSON lines to and from `homenode-guest`, in a VM or
+//! as a native process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use workloads::protocol::{FromAgent, ToAgent};
 /// Longest line accepted from an agent: a guest is not trusted with our memory.
 const LONGEST_LINE_BYTES: u64 = 1 << 20;
 
-/// Most messages that wait to be received. An agent that says more than it is asked waits in its write; no agent is owed more than three.
+/// Most messages that wait to be received. An agent that says more than it is asked waits in its
+/// write; no agent is owed more than three.
 const MOST_WAITING: usize = 8;
 
 /// What can go wrong between homenode and an agent.
@@ -75,7 +77,8 @@ pub struct AgentLink {
 }
 
 impl AgentLink {
-    /// A link over any pair of streams; `name` is what errors call the agent. A thread reads until the stream ends.
+    /// A link over any pair of streams; `name` is what errors call the agent. A thread reads until
+    /// the stream ends.
     pub fn over(name: &str, reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> AgentLink {
         let (sender, arrivals) = sync_channel(MOST_WAITING);
         let agent = name.to_owned();
@@ -93,12 +96,13 @@ impl AgentLink {
         let send = |source| AgentError::Send { agent: self.name.clone(), source };
         let mut line = serde_json::to_vec(message).map_err(|error| send(error.into()))?;
         line.push(b'\n');
-        // One write for one line: a partial line would stop an agent that reads while others are told to go.
+        // One write for one line: a partial line would stop an agent that reads while others are
+        // told to go.
         self.writer.write_all(&line).and_then(|()| self.writer.flush()).map_err(send)
     }
 
-    /// The next message; waits for it at most `timeout`. [`AgentError::Timeout`] may be followed by messages,
-    /// [`AgentError::Closed`] never.
+    /// The next message; waits for it at most `timeout`. [`AgentError::Timeout`] may be followed by
+    /// messages, [`AgentError::Closed`] never.
     pub fn receive(&self, timeout: Duration) -> Result<Arrived, AgentError> {
         match self.arrivals.recv_timeout(timeout) {
             Ok(arrived) => arrived,
@@ -115,7 +119,8 @@ fn read_all(agent: &str, mut reader: impl BufRead, arrivals: &SyncSender<Result<
     loop {
         line.clear();
         match reader.by_ref().take(LONGEST_LINE_BYTES).read_until(b'\n', &mut line) {
-            // A stream that breaks and one that ends are the same to a controller: the receiver sees `Closed`.
+            // A stream that breaks and one that ends are the same to a controller: the receiver
+            // sees `Closed`.
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
@@ -144,8 +149,8 @@ fn parse(agent: &str, line: &[u8]) -> Result<FromAgent, AgentError> {
     serde_json::from_slice(line).map_err(|error| garbled(error.to_string()))
 }
 
-/// An agent that runs on this host, as a child over pipes: the same program as in a guest. It ends when its standard
-/// input closes, so also when homenode is killed.
+/// An agent that runs on this host, as a child over pipes: the same program as in a guest. It ends
+/// when its standard input closes, so also when homenode is killed.
 pub struct NativeAgent {
     child: Child,
     link: AgentLink,
@@ -257,7 +262,8 @@ mod tests {
                 written.fetch_add(message.len(), Ordering::Relaxed);
             }
         });
-        // It comes to a stand: what waits here, and what the kernel keeps of a socket (some 200 kB).
+        // It comes to a stand: what waits here, and what the kernel keeps of a socket (some 200
+        // kB).
         let mut before = usize::MAX;
         while before != bytes.load(Ordering::Relaxed) {
             before = bytes.load(Ordering::Relaxed);

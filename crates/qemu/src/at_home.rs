@@ -134,8 +134,9 @@ fn locate(residence: &mut MemoryResidence, plan: &Plan, pid: u32, start: u64, en
     Ok(())
 }
 
-/// Where QEMU mapped each memory object, by its name. QMP cannot say; the human monitor shows at which guest address each object begins
-/// (`info mtree -f`) and where that is in QEMU's own address space (`gpa2hva`).
+/// Where QEMU mapped each memory object, by its name. QMP cannot say; the human monitor shows at
+/// which guest address each object begins (`info mtree -f`) and where that is in QEMU's own address
+/// space (`gpa2hva`).
 fn backend_addresses(qmp: &mut Qmp) -> Result<BTreeMap<String, u64>, QemuError> {
     let mut addresses = BTreeMap::new();
     for (name, place) in guest_addresses(&qmp.human("info mtree -f")?) {
@@ -154,7 +155,8 @@ struct Place {
     offset: u64,
 }
 
-/// From lines such as `  0000000000100000-000000000fffffff (prio 0, ram): vnode0 @0000000000100000 KVM`; the first part of each object.
+/// From lines such as ` 0000000000100000-000000000fffffff (prio 0, ram): vnode0 @0000000000100000
+/// KVM`; the first part of each object.
 fn guest_addresses(tree: &str) -> BTreeMap<String, Place> {
     let mut found = BTreeMap::new();
     for line in tree.lines() {

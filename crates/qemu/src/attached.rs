@@ -16,7 +16,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a QEMU that builds its machine may show no progress: its memory does not grow, and its monitor does not greet.
+/// How long a QEMU that builds its machine may show no progress: its memory does not grow, and its
+/// monitor does not greet.
 const NO_PROGRESS: Duration = Duration::from_secs(60);
 
 /// A running VM. Dropping it ends QEMU; if this process is killed, the kernel ends QEMU.
@@ -33,7 +34,8 @@ pub struct AttachedVm {
 }
 
 impl AttachedVm {
-    /// Starts QEMU with its vCPUs paused, binds each vCPU thread to its client's CPUs, and lets the vCPUs go. Returns when the guest runs.
+    /// Starts QEMU with its vCPUs paused, binds each vCPU thread to its client's CPUs, and lets the
+    /// vCPUs go. Returns when the guest runs.
     ///
     /// # Errors
     /// It cannot be started, or `call_off` was used meanwhile; nothing is left of it.
@@ -94,7 +96,8 @@ impl AttachedVm {
         &self.notes
     }
 
-    /// Why not all of its console was written where it should go, as a sentence; `None` where it was.
+    /// Why not all of its console was written where it should go, as a sentence; `None` where it
+    /// was.
     pub fn console_dropped(&self) -> Option<&str> {
         self.console.dropped()
     }
@@ -162,7 +165,8 @@ impl AttachedVm {
         self.process.exit().clone()
     }
 
-    /// Presses the guest's power button and waits up to `grace` for it to power off; then ends QEMU. With no grace the guest is not asked.
+    /// Presses the guest's power button and waits up to `grace` for it to power off; then ends
+    /// QEMU. With no grace the guest is not asked.
     pub fn stop(mut self, grace: Duration) -> Result<(), QemuError> {
         if self.process.exit().wait(Duration::ZERO).is_some() {
             return Ok(());
@@ -238,7 +242,8 @@ fn host_traits(vcpus: u32) -> HostTraits {
     }
 }
 
-/// What a VM that somebody else starts boots, as files that stay: those of the spec, or those of the tiny guest.
+/// What a VM that somebody else starts boots, as files that stay: those of the spec, or those of
+/// the tiny guest.
 ///
 /// # Errors
 /// A file is not there.
@@ -254,8 +259,8 @@ pub fn boot_files_elsewhere(launch: &Launch, accelerator: &Accelerator) -> Resul
     boot::elsewhere(launch, accelerator)
 }
 
-/// The command that a person could start by hand: console on the terminal, no monitor, vCPUs running. The tiny guest's initramfs is
-/// written to a file in the directory for temporary files.
+/// The command that a person could start by hand: console on the terminal, no monitor, vCPUs
+/// running. The tiny guest's initramfs is written to a file in the directory for temporary files.
 pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {
     check_name(&launch.spec.name)?;
     check_plan(launch)?;
@@ -289,8 +294,8 @@ fn check_plan(launch: &Launch) -> Result<(), QemuError> {
     Ok(())
 }
 
-/// Waits until QEMU greets: it fills the VM's memory before. How long that takes nobody can say, since others may fill theirs: it has time as
-/// long as its memory grows.
+/// Waits until QEMU greets: it fills the VM's memory before. How long that takes nobody can say,
+/// since others may fill theirs: it has time as long as its memory grows.
 pub(crate) fn greeted(vm: &str, monitor: UnixStream, pid: u32) -> Result<Qmp, QemuError> {
     let mut seen = None;
     Qmp::handshake_while(vm, monitor, NO_PROGRESS, || {
@@ -306,7 +311,8 @@ pub(crate) fn bring_home(plan: &Plan, qmp: &mut Qmp) -> Result<(), QemuError> {
     qmp.execute("cont", &json!({})).map(drop)
 }
 
-/// A broken connection usually means that QEMU has ended: then its own last words say more. If we ended it, that says all.
+/// A broken connection usually means that QEMU has ended: then its own last words say more. If we
+/// ended it, that says all.
 pub(crate) fn explain(error: QemuError, process: &mut Process, call_off: &CallOff) -> QemuError {
     if call_off.is_called_off() {
         return QemuError::CalledOff { vm: process.vm().to_owned() };

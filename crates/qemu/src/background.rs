@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 /// How long QEMU may take to end once it was told to quit.
 const QUIT: Duration = Duration::from_secs(5);
-/// How long a process that homenode forked may take to become QEMU, until when nothing tells that it is one, and one that has ended to let its
-/// lock go.
+/// How long a process that homenode forked may take to become QEMU, until when nothing tells that
+/// it is one, and one that has ended to let its lock go.
 const A_MOMENT: Duration = Duration::from_secs(1);
 const SIGKILL: i32 = 9;
 
@@ -34,8 +34,8 @@ pub struct Started {
     pub notes: Vec<String>,
 }
 
-/// Starts a VM in the background; returns when it runs at its home. If that fails, or is called off, no VM is left. If this process is killed
-/// meanwhile, the next `list` or `start` ends it.
+/// Starts a VM in the background; returns when it runs at its home. If that fails, or is called
+/// off, no VM is left. If this process is killed meanwhile, the next `list` or `start` ends it.
 pub fn start(directory: &RuntimeDir, launch: &Launch, call_off: &CallOff) -> Result<Started, QemuError> {
     let prepared = Prepared::new(launch)?;
     let vm = &launch.spec.name;
@@ -171,7 +171,8 @@ fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, Qem
     Ok(Some(format!("VM {name} has ended; what it left was removed.{kept}{said}")))
 }
 
-/// Ends the QEMU of a VM whose start was cut short by a kill of homenode: it waits, paused, for a `cont` that will never come.
+/// Ends the QEMU of a VM whose start was cut short by a kill of homenode: it waits, paused, for a
+/// `cont` that will never come.
 fn end_half_started(directory: &RuntimeDir, name: &str) -> Result<Option<String>, QemuError> {
     let path = directory.of_vm(name);
     let Ok(state) = BackgroundVm::read(&path) else { return Ok(None) };
@@ -192,7 +193,8 @@ fn end_half_started(directory: &RuntimeDir, name: &str) -> Result<Option<String>
     Ok((!holders.is_empty()).then(said))
 }
 
-/// Waits until nobody has a VM's directory: the kernel takes the lock from a process a moment after it has ended.
+/// Waits until nobody has a VM's directory: the kernel takes the lock from a process a moment after
+/// it has ended.
 fn wait_released(path: &Path) {
     let deadline = Instant::now() + A_MOMENT;
     while Instant::now() < deadline && matches!(VmDirectory::lock_existing(path), Ok(None)) {
@@ -200,8 +202,9 @@ fn wait_released(path: &Path) {
     }
 }
 
-/// Processes that were started as the QEMU of a VM and hold its directory open: its lock. The record may not know them yet, and a program that
-/// becomes QEMU later is not known as one; another homenode may have the directory for a moment.
+/// Processes that were started as the QEMU of a VM and hold its directory open: its lock. The
+/// record may not know them yet, and a program that becomes QEMU later is not known as one; another
+/// homenode may have the directory for a moment.
 fn holders_of(path: &Path, name: &str) -> Result<Vec<u32>, QemuError> {
     let path = match path.canonicalize() {
         // Somebody else has cleaned it up.
@@ -242,7 +245,8 @@ pub enum Stopped {
     ByForce,
 }
 
-/// Stops a VM. Its guest is asked to power off and has `grace` for it; then, or at once without grace, QEMU is ended.
+/// Stops a VM. Its guest is asked to power off and has `grace` for it; then, or at once without
+/// grace, QEMU is ended.
 pub fn stop(directory: &RuntimeDir, name: &str, grace: Duration) -> Result<Stopped, QemuError> {
     let (path, state) = find(directory, name)?;
     let qemu = state.qemu.filter(|qemu| qemu.is_alive());
@@ -268,7 +272,8 @@ pub fn stop(directory: &RuntimeDir, name: &str, grace: Duration) -> Result<Stopp
     Ok(how)
 }
 
-/// A connection to a VM's console. QEMU serves one at a time: `None` if somebody has it. It is given back when the file is closed.
+/// A connection to a VM's console. QEMU serves one at a time: `None` if somebody has it. It is
+/// given back when the file is closed.
 pub fn console(directory: &RuntimeDir, name: &str) -> Result<Option<(UnixStream, File)>, QemuError> {
     let (path, _) = find(directory, name)?;
     let lock = || {

@@ -44,7 +44,8 @@ pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator, place: Initram
     }
 }
 
-/// What `launch` boots on another machine. Files of the spec lie there and are not looked for; those of the tiny guest lie here.
+/// What `launch` boots on another machine. Files of the spec lie there and are not looked for;
+/// those of the tiny guest lie here.
 pub(crate) fn elsewhere(launch: &Launch, accelerator: &Accelerator) -> Result<BootFiles, QemuError> {
     match &launch.spec.boot {
         Boot::TinyGuest { kernel } => Ok(tiny_guest(launch, accelerator, kernel.as_deref(), InitramfsIn::File)?.files),
@@ -122,7 +123,8 @@ fn readable(launch: &Launch, field: &str, path: &Path) -> Result<(), QemuError> 
     checked.map_err(QemuError::file(launch, field, path))
 }
 
-/// Whether the console's file can be written: QEMU would say it in words of its own, and only after the memory is filled.
+/// Whether the console's file can be written: QEMU would say it in words of its own, and only after
+/// the memory is filled.
 pub(crate) fn check_console(launch: &Launch) -> Result<(), QemuError> {
     let ConsoleTo::File(path) = &launch.console else { return Ok(()) };
     let opened = OpenOptions::new().create(true).append(true).open(path);

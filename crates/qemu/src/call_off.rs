@@ -1,7 +1,8 @@
 //! Calling off a start from another thread: whoever waits for signals.
 //!
-//! **Rule.** Until a start is complete, calling it off kills QEMU; the start then fails, and removes what there is of the VM on its own way out. Once it
-//! is complete, there is nothing to call off. Both are decided under one lock: a VM is never both reported as running and ended.
+//! **Rule.** Until a start is complete, calling it off kills QEMU; the start then fails, and
+//! removes what there is of the VM on its own way out. Once it is complete, there is nothing to
+//! call off. Both are decided under one lock: a VM is never both reported as running and ended.
 
 use linux::sys::ProcessHandle;
 use std::sync::{Arc, Mutex, PoisonError};

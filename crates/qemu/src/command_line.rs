@@ -1,4 +1,5 @@
-//! QEMU's command line from a spec and a plan: a pure function. What QEMU 7.2 accepts is the oldest that counts.
+//! QEMU's command line from a spec and a plan: a pure function. What QEMU 7.2 accepts is the oldest
+//! that counts.
 
 use crate::Accelerator;
 use scheduler::spec::{Boot, Disk, DiskFormat, Network};
@@ -135,8 +136,8 @@ fn memory(line: &mut Line, plan: &Plan, host: &HostTraits) {
     numa.iter().flat_map(NumaNode::distance_options).for_each(|distance| line.add("-numa", distance));
 }
 
-/// Memory is filled before the guest starts: QEMU's policy holds for pages that are touched later too, but only filled pages are proof
-/// that the home has room for them.
+/// Memory is filled before the guest starts: QEMU's policy holds for pages that are touched later
+/// too, but only filled pages are proof that the home has room for them.
 fn memory_object(node: &VirtualNode, client: Option<&Client>, host: &HostTraits) -> String {
     let bound = client.and_then(|client| match client.memory_policy {
         MemoryPolicy::Default => None,

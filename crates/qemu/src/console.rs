@@ -70,8 +70,8 @@ impl Sink {
     }
 }
 
-/// Reads `from` to its end on a thread of its own: a guest never waits for a full console. A sink that fails (full disk, closed pipe) is no
-/// longer written to ([`Tail::dropped`]).
+/// Reads `from` to its end on a thread of its own: a guest never waits for a full console. A sink
+/// that fails (full disk, closed pipe) is no longer written to ([`Tail::dropped`]).
 pub(crate) fn pump(what: String, mut from: impl Read + Send + 'static, mut sink: Sink) -> (Tail, JoinHandle<()>) {
     let tail = Tail::default();
     let kept = tail.clone();

@@ -1,12 +1,14 @@
 //! What a VM takes of the host beside its guest's memory, and what is left to others.
 //!
-//! **Problem.** A guest's memory is bound to its nodes and filled at once. Where it fills a node to the brim, the kernel kills QEMU as soon as
-//! QEMU, or anybody else on that node, wants one page more.
+//! **Problem.** A guest's memory is bound to its nodes and filled at once. Where it fills a node to
+//! the brim, the kernel kills QEMU as soon as QEMU, or anybody else on that node, wants one page
+//! more.
 //!
-//! **Rule.** Besides the guest's memory, QEMU's own ([`own_memory`]) must fit, and [`headroom`] stays free.
+//! **Rule.** Besides the guest's memory, QEMU's own ([`own_memory`]) must fit, and [`headroom`]
+//! stays free.
 //!
-//! **Example.** A VM of one vCPU and 975 MiB takes 975 + 96 + 1 + 3.8 MiB. On a node of 1 GiB, 16 MiB stay free: of 995 MiB that are free
-//! there, a guest can have about 878.
+//! **Example.** A VM of one vCPU and 975 MiB takes 975 + 96 + 1 + 3.8 MiB. On a node of 1 GiB, 16
+//! MiB stay free: of 995 MiB that are free there, a guest can have about 878.
 
 use crate::QemuError;
 use crate::reservation::Reserved;
@@ -16,7 +18,8 @@ use scheduler::{NodeUse, Occupancy, Plan, VmSpec};
 use std::collections::BTreeMap;
 use topology::{Bytes, Machine, NodeId};
 
-/// Measured with QEMU 7.2: 73 MiB once a guest of one vCPU has booted under emulation, 28 MiB before; and room for translated code to grow.
+/// Measured with QEMU 7.2: 73 MiB once a guest of one vCPU has booted under emulation, 28 MiB
+/// before; and room for translated code to grow.
 const BASE: Bytes = Bytes::from_mib(96);
 /// A vCPU's stack and state. Measured: 92 MiB in all with 8 vCPUs.
 const OF_A_VCPU: Bytes = Bytes::MIB;
@@ -26,7 +29,8 @@ const OF_THE_GUESTS_MEMORY: u64 = 256;
 const HEADROOM_PART: u64 = 64;
 const MOST_HEADROOM: Bytes = Bytes::from_mib(512);
 
-/// Memory that QEMU takes for itself, beside the guest's: an upper bound for a guest that has booted.
+/// Memory that QEMU takes for itself, beside the guest's: an upper bound for a guest that has
+/// booted.
 pub(crate) fn own_memory(vcpus: u32, guest: Bytes) -> Bytes {
     let of_vcpus = Bytes(OF_A_VCPU.0.saturating_mul(u64::from(vcpus)));
     BASE.saturating_add(of_vcpus).saturating_add(Bytes(guest.0 / OF_THE_GUESTS_MEMORY))
@@ -37,7 +41,8 @@ pub(crate) fn headroom(memory: Bytes) -> Bytes {
     Bytes(memory.0 / HEADROOM_PART).min(MOST_HEADROOM)
 }
 
-/// Sets aside on each node what a VM of this spec takes there beside its guest's memory, so that its plan leaves room for it.
+/// Sets aside on each node what a VM of this spec takes there beside its guest's memory, so that
+/// its plan leaves room for it.
 pub fn set_aside(occupancy: &mut Occupancy, machine: &Machine, spec: &VmSpec) {
     let own = own_memory(spec.vcpus, spec.memory);
     let aside = |bytes: Bytes| NodeUse { memory: bytes, ..NodeUse::default() };
@@ -53,7 +58,8 @@ fn of(plan: &Plan) -> (Bytes, Bytes) {
     (guest, own_memory(u32::try_from(vcpus).unwrap_or(u32::MAX), guest))
 }
 
-/// What a planned VM will hold of each node: its guest's memory as planned, and QEMU's own in equal parts on its homes.
+/// What a planned VM will hold of each node: its guest's memory as planned, and QEMU's own in equal
+/// parts on its homes.
 pub(crate) fn reserved(plan: &Plan) -> Reserved {
     let mut holdings: BTreeMap<NodeId, NodeUse> = plan.holdings.clone();
     let part = of(plan).1.0.div_ceil(holdings.len().max(1) as u64);
@@ -61,8 +67,9 @@ pub(crate) fn reserved(plan: &Plan) -> Reserved {
     Reserved { vm: plan.vm.clone(), holdings }
 }
 
-/// Whether VMs with these plans fit into the host's memory now, beside the `unfilled` memory of others that are being started. All of a VM's
-/// memory is filled at its start: where there is none, the kernel kills somebody.
+/// Whether VMs with these plans fit into the host's memory now, beside the `unfilled` memory of
+/// others that are being started. All of a VM's memory is filled at its start: where there is none,
+/// the kernel kills somebody.
 ///
 /// # Errors
 /// They do not fit, or the host does not say.

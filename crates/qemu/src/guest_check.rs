@@ -1,10 +1,12 @@
-//! Whether a guest sees the machine that was planned for it: a wrong SRAT or SLIT shows only there. Pure.
+//! Whether a guest sees the machine that was planned for it: a wrong SRAT or SLIT shows only there.
+//! Pure.
 
 use scheduler::{Plan, VirtualNode};
 use topology::{Bytes, CpuId, CpuSet};
 use workloads::protocol::{SeenMachine, SeenNode};
 
-/// What a kernel keeps of a node's memory at most, whatever its size: its own image, the initial RAM disk, per-CPU areas.
+/// What a kernel keeps of a node's memory at most, whatever its size: its own image, the initial
+/// RAM disk, per-CPU areas.
 const KERNEL_KEEPS: Bytes = Bytes::from_mib(128);
 /// And of each byte: 64 bytes of `struct page` in 4096, and some reserve.
 const KERNEL_KEEPS_PERCENT: u64 = 3;

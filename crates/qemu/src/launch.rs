@@ -14,7 +14,8 @@ pub struct Launch {
     pub kernel: Option<PathBuf>,
     /// Where its serial console goes.
     pub console: ConsoleTo,
-    /// Whether it has the virtio-serial port of homenode's agent ([`workloads::protocol::PORT_NAME`]).
+    /// Whether it has the virtio-serial port of homenode's agent
+    /// ([`workloads::protocol::PORT_NAME`]).
     pub agent: bool,
 }
 

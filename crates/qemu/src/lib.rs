@@ -1,4 +1,5 @@
-//! QEMU as homenode drives it: its command line, QMP, the life of its processes, and the agents in its guests.
+//! QEMU as homenode drives it: its command line, QMP, the life of its processes, and the agents in
+//! its guests.
 
 mod accelerator;
 pub mod agent;

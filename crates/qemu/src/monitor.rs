@@ -11,13 +11,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vm::{Manager, Origin};
 
-/// How long a monitor may take for its greeting, and for an answer. One that takes longer is not asked.
+/// How long a monitor may take for its greeting, and for an answer. One that takes longer is not
+/// asked.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Sockets that listen, in the flags of `/proc/net/unix` (`__SO_ACCEPTCON`).
 const LISTENS: u32 = 0x1_0000;
 
-/// Asks only a monitor of `-qmp unix:PATH,server,nowait` at which nobody is, of a VM that no manager has: QEMU serves one at a time, and a
-/// manager expects its monitor for itself. One that does not answer at once, or is another process's, says nothing.
+/// Asks only a monitor of `-qmp unix:PATH,server,nowait` at which nobody is, of a VM that no
+/// manager has: QEMU serves one at a time, and a manager expects its monitor for itself. One that
+/// does not answer at once, or is another process's, says nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeMonitors;
 
@@ -69,7 +71,8 @@ fn open(pid: u32) -> Option<Qmp> {
     Qmp::handshake_within(&format!("pid {pid}"), stream, PATIENCE, PATIENCE).ok()
 }
 
-/// The socket of the first `-qmp unix:PATH,server,nowait`, in each way to write that, with an absolute path.
+/// The socket of the first `-qmp unix:PATH,server,nowait`, in each way to write that, with an
+/// absolute path.
 fn monitor_of(arguments: &[String]) -> Option<PathBuf> {
     let is_qmp = |option: &str| matches!(option, "-qmp" | "--qmp" | "-qmp-pretty" | "--qmp-pretty");
     arguments.windows(2).filter(|pair| is_qmp(&pair[0])).find_map(|pair| {
@@ -77,14 +80,16 @@ fn monitor_of(arguments: &[String]) -> Option<PathBuf> {
         let path = Path::new(parts.next()?);
         let rest: Vec<&str> = parts.collect();
         let says = |words: &[&str]| rest.iter().any(|part| words.contains(part));
-        // A doubled comma is part of the path: left alone, as is a QEMU that waits for its first visitor.
+        // A doubled comma is part of the path: left alone, as is a QEMU that waits for its first
+        // visitor.
         let plain = path.is_absolute() && !rest.contains(&"");
         (plain && says(&["server", "server=on"]) && says(&["nowait", "wait=off"])).then(|| path.to_owned())
     })
 }
 
-/// Whether somebody listens at `path` and nobody is connected or waits to be, from the text of `/proc/net/unix`: its columns are
-/// `Num RefCount Protocol Flags Type St Inode Path`, and the accepted side of a connection has the path too.
+/// Whether somebody listens at `path` and nobody is connected or waits to be, from the text of
+/// `/proc/net/unix`: its columns are `Num RefCount Protocol Flags Type St Inode Path`, and the
+/// accepted side of a connection has the path too.
 fn is_free(sockets: &str, path: &Path) -> bool {
     let of_path = sockets.lines().skip(1).filter_map(|line| {
         let columns: Vec<&str> = line.split_ascii_whitespace().collect();

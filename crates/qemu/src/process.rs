@@ -69,7 +69,8 @@ enum Errors {
 }
 
 impl Process {
-    /// Starts `program`. Its standard error is kept for its last words, standard input and output are closed.
+    /// Starts `program`. Its standard error is kept for its last words, standard input and output
+    /// are closed.
     pub(crate) fn start(
         vm: &str,
         program: &Path,
@@ -174,7 +175,8 @@ impl Errors {
         match self {
             Self::Kept(tail, reader) => {
                 if let Some(reader) = reader.take() {
-                    // The pipe is at its end: QEMU had it alone. A thread that panicked has read what it could.
+                    // The pipe is at its end: QEMU had it alone. A thread that panicked has read
+                    // what it could.
                     let _ = reader.join();
                 }
                 tail.lines(LAST_WORDS)
@@ -196,7 +198,8 @@ fn watch(mut child: Child, exit: ExitWatch) {
     });
 }
 
-/// Who sends SIGKILL to a QEMU that is not told to end: the kernel, for lack of memory, or a person.
+/// Who sends SIGKILL to a QEMU that is not told to end: the kernel, for lack of memory, or a
+/// person.
 fn killed(before: &OomKills) -> String {
     match before.since() {
         Some(why) => format!("SIGKILL: {why}. Stop something or lower `memory`."),

@@ -33,7 +33,8 @@ pub(crate) struct VcpuThread {
 }
 
 impl Qmp {
-    /// Waits for QEMU's greeting and enters command mode. QEMU greets once its machine is built and its memory is allocated.
+    /// Waits for QEMU's greeting and enters command mode. QEMU greets once its machine is built and
+    /// its memory is allocated.
     pub(crate) fn handshake(vm: &str, stream: UnixStream, timeout: Duration) -> Result<Self, QemuError> {
         Self::connect(vm, stream, timeout, ANSWER, || false)
     }
@@ -122,7 +123,8 @@ impl Qmp {
         Ok(threads)
     }
 
-    /// Why the VM shut down, in QEMU's words (`ShutdownCause`), from the events of a QEMU that has ended.
+    /// Why the VM shut down, in QEMU's words (`ShutdownCause`), from the events of a QEMU that has
+    /// ended.
     pub(crate) fn shutdown_reason(&mut self) -> Option<String> {
         loop {
             let message = self.receive("its last events", Instant::now() + LAST_EVENTS, LAST_EVENTS).ok()?;

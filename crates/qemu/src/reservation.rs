@@ -1,19 +1,25 @@
-//! VMs that are being started: what they will hold of the host, told to everybody who plans or balances meanwhile.
+//! VMs that are being started: what they will hold of the host, told to everybody who plans or
+//! balances meanwhile.
 //!
-//! **Problem.** To fill a VM's memory takes seconds to minutes. Until then the kernel shows that memory as free, and two starts at the same time
-//! would count on the same bytes and CPUs.
+//! **Problem.** To fill a VM's memory takes seconds to minutes. Until then the kernel shows that
+//! memory as free, and two starts at the same time would count on the same bytes and CPUs.
 //!
-//! **Rule.** Whoever starts VMs plans them under the placement lock ([`crate::RuntimeDir::lock_placement`]), writes down what they will hold
-//! ([`crate::PlacementLock::reserve`]), and lets the lock go; only then QEMU is started. The reservation is taken back when QEMU has filled
-//! the memory and bound the vCPUs, or when the start failed.
+//! **Rule.** Whoever starts VMs plans them under the placement lock
+//! ([`crate::RuntimeDir::lock_placement`]), writes down what they will hold
+//! ([`crate::PlacementLock::reserve`]), and lets the lock go; only then QEMU is started. The
+//! reservation is taken back when QEMU has filled the memory and bound the vCPUs, or when the start
+//! failed.
 //!
 //! **Properties.**
 //! - Starts wait for each other's planning, never for each other's memory.
 //! - A reader sees a reservation whole or not at all.
-//! - It counts as long as its writer lives. What a killed writer left is removed by whoever has the placement lock next.
-//! - What a VM has filled already is missing from the node's free memory, so that it counts once ([`occupancy`]).
+//! - It counts as long as its writer lives. What a killed writer left is removed by whoever has the
+//!   placement lock next.
+//! - What a VM has filled already is missing from the node's free memory, so that it counts once
+//!   ([`occupancy`]).
 //!
-//! **Example.** A node has 10 GiB free. A reserves 6 GiB and has filled 2 of them: 8 GiB are free, 4 GiB of which are A's. B may have 4 GiB.
+//! **Example.** A node has 10 GiB free. A reserves 6 GiB and has filled 2 of them: 8 GiB are free,
+//! 4 GiB of which are A's. B may have 4 GiB.
 
 use crate::QemuError;
 use linux::process::Identity;
@@ -104,13 +110,15 @@ fn files(directory: &Path) -> impl Iterator<Item = PathBuf> {
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)).map(|entry| entry.path())
 }
 
-/// VMs that somebody is starting, in the runtime directory at `path`. None where it cannot be read; changes nothing.
+/// VMs that somebody is starting, in the runtime directory at `path`. None where it cannot be read;
+/// changes nothing.
 pub fn reserved(path: &Path) -> Vec<Reserved> {
     let contents = files(path).filter_map(|file| Contents::read(&file));
     contents.filter(|contents| contents.starter.is_alive()).flat_map(|contents| contents.vms).collect()
 }
 
-/// Removes what killed starters left. Only the holder of the placement lock may: nobody else writes meanwhile.
+/// Removes what killed starters left. Only the holder of the placement lock may: nobody else writes
+/// meanwhile.
 pub(crate) fn remove_stale(directory: &Path) {
     for file in files(directory) {
         if Contents::read(&file).is_none_or(|contents| !contents.starter.is_alive()) {
@@ -120,8 +128,9 @@ pub(crate) fn remove_stale(directory: &Path) {
     }
 }
 
-/// What VMs that run, and VMs that are being started, hold of a machine. The QEMU of a VM that is being started counts as its reservation says:
-/// its threads are not bound yet, and its memory is on its way.
+/// What VMs that run, and VMs that are being started, hold of a machine. The QEMU of a VM that is
+/// being started counts as its reservation says: its threads are not bound yet, and its memory is
+/// on its way.
 pub fn occupancy(starting: &[Reserved], running: &Observation, machine: &Machine) -> Occupancy {
     let mut settled = running.clone();
     settled.vms.retain(|vm| !starting.iter().any(|reserved| vm.vm.name == reserved.vm));

@@ -1,13 +1,17 @@
-//! The directory that holds what background VMs need while they run, and the locks that keep two starts apart.
+//! The directory that holds what background VMs need while they run, and the locks that keep two
+//! starts apart.
 //!
-//! **Problem.** What dead VMs left is removed from here, perhaps by root. A wrong name in the environment, or another user's link in a place that
-//! all may write to, must not make homenode remove, or believe, what it did not make.
+//! **Problem.** What dead VMs left is removed from here, perhaps by root. A wrong name in the
+//! environment, or another user's link in a place that all may write to, must not make homenode
+//! remove, or believe, what it did not make.
 //!
-//! **Rule.** A directory is used only if it is ours, nobody else may write to it, it is no link, and homenode made it: it bears the mark
-//! ([`MARK`]), or was empty and gets it. Of a VM's directory only files that homenode writes are removed, one by one by their names; what else is
+//! **Rule.** A directory is used only if it is ours, nobody else may write to it, it is no link,
+//! and homenode made it: it bears the mark ([`MARK`]), or was empty and gets it. Of a VM's
+//! directory only files that homenode writes are removed, one by one by their names; what else is
 //! there stays, and the directory with it.
 //!
-//! **Example.** `HOMENODE_RUNTIME_DIR=$HOME homenode vm list` is refused: the home directory has files and no mark.
+//! **Example.** `HOMENODE_RUNTIME_DIR=$HOME homenode vm list` is refused: the home directory has
+//! files and no mark.
 
 use crate::reservation::{self, Reservation, Reserved};
 use crate::{QemuError, footprint, state};
@@ -26,7 +30,8 @@ pub const DIRECTORY_VARIABLE: &str = "HOMENODE_RUNTIME_DIR";
 /// The file that says that homenode made a runtime directory. No VM's name begins with a dot.
 const MARK: &str = ".homenode-runtime";
 
-/// What a VM's directory may have in it: all that is ever removed from there. The record is last: a removal that is cut short is known as one.
+/// What a VM's directory may have in it: all that is ever removed from there. The record is last: a
+/// removal that is cut short is known as one.
 const FILES_OF_A_VM: [&str; 5] = [MONITOR, CONSOLE, MESSAGES, state::UNFINISHED, state::FILE];
 
 /// QEMU's monitor, a socket.
@@ -42,12 +47,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// How long somebody may have a VM's directory who only cleans up.
 const CLEANING_UP: Duration = Duration::from_millis(500);
 
-/// `/run/homenode` for root, `$XDG_RUNTIME_DIR/homenode` for everyone else (without one: `homenode-UID` in the directory for temporary
-/// files). Not `XDG_RUNTIME_DIR` for root: that goes away when root logs out, and its VMs do not.
+/// `/run/homenode` for root, `$XDG_RUNTIME_DIR/homenode` for everyone else (without one:
+/// `homenode-UID` in the directory for temporary files). Not `XDG_RUNTIME_DIR` for root: that goes
+/// away when root logs out, and its VMs do not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeDir(PathBuf);
 
-/// The right to place VMs: held from the look at the host until what is placed is reserved, and no longer.
+/// The right to place VMs: held from the look at the host until what is placed is reserved, and no
+/// longer.
 #[derive(Debug)]
 pub struct PlacementLock {
     #[allow(dead_code, reason = "closing it releases the lock")]
@@ -61,8 +68,9 @@ impl PlacementLock {
         reservation::reserved(&self.path)
     }
 
-    /// Reserves what these VMs will hold, and lets the lock go: whoever places the next VM, and a balancer that runs, count them from now on.
-    /// `running`: the VMs that run, as they were seen under this lock.
+    /// Reserves what these VMs will hold, and lets the lock go: whoever places the next VM, and a
+    /// balancer that runs, count them from now on. `running`: the VMs that run, as they were seen
+    /// under this lock.
     ///
     /// # Errors
     /// They do not fit into the host's memory, or the runtime directory cannot be written.
@@ -119,8 +127,8 @@ impl RuntimeDir {
         self.0.join(name)
     }
 
-    /// Waits up to `patience` until nobody else on this host, of this user, is placing a VM; `None` if somebody still is. What killed starters
-    /// left is removed.
+    /// Waits up to `patience` until nobody else on this host, of this user, is placing a VM; `None`
+    /// if somebody still is. What killed starters left is removed.
     pub fn lock_placement(&self, patience: Duration) -> Result<Option<PlacementLock>, QemuError> {
         let deadline = Instant::now() + patience;
         let lock = || {
@@ -191,7 +199,8 @@ fn make_ours(path: &Path) -> io::Result<()> {
         .map(drop)
 }
 
-/// The directory of one VM, locked: by us while it is started or cleaned up, by its QEMU as long as that lives.
+/// The directory of one VM, locked: by us while it is started or cleaned up, by its QEMU as long as
+/// that lives.
 #[derive(Debug)]
 pub(crate) struct VmDirectory {
     pub(crate) path: PathBuf,
@@ -199,8 +208,8 @@ pub(crate) struct VmDirectory {
 }
 
 impl VmDirectory {
-    /// Makes the directory and locks it; `None` if a QEMU, or somebody who starts one, has it. Somebody who looks whether it is to be cleaned up
-    /// has it for a moment only.
+    /// Makes the directory and locks it; `None` if a QEMU, or somebody who starts one, has it.
+    /// Somebody who looks whether it is to be cleaned up has it for a moment only.
     pub(crate) fn claim(path: &Path) -> io::Result<Option<Self>> {
         let deadline = Instant::now() + CLEANING_UP;
         loop {
@@ -217,7 +226,8 @@ impl VmDirectory {
         }
     }
 
-    /// Locks a directory that is there; `None` if its QEMU lives. `NotFound` if it went away meanwhile.
+    /// Locks a directory that is there; `None` if its QEMU lives. `NotFound` if it went away
+    /// meanwhile.
     pub(crate) fn lock_existing(path: &Path) -> io::Result<Option<Self>> {
         let lock = File::options().read(true).custom_flags(OPEN_NO_LINK).open(path)?;
         if !linux::sys::try_lock(&lock)? {
@@ -231,7 +241,8 @@ impl VmDirectory {
         Ok(Some(Self { path: path.to_owned(), lock }))
     }
 
-    /// Removes what homenode wrote there, and the directory if nothing else is in it: says whether it has gone.
+    /// Removes what homenode wrote there, and the directory if nothing else is in it: says whether
+    /// it has gone.
     pub(crate) fn remove(self) -> io::Result<bool> {
         for name in FILES_OF_A_VM {
             match std::fs::remove_file(self.path.join(name)) {

@@ -13,8 +13,9 @@ const LEAVE: u8 = 0x1d;
 pub struct Keyboard(#[allow(dead_code, reason = "dropping it restores the terminal")] Option<RawTerminal>);
 
 impl Keyboard {
-    /// Passes what is typed, or what standard input holds, to `console`, on a thread of its own; calls `leave` when Ctrl-] is pressed.
-    /// Standard input of a job in the background is left alone: to read it would stop the job.
+    /// Passes what is typed, or what standard input holds, to `console`, on a thread of its own;
+    /// calls `leave` when Ctrl-] is pressed. Standard input of a job in the background is left
+    /// alone: to read it would stop the job.
     pub fn connect(console: UnixStream, ctrl_c: CtrlC, leave: impl FnOnce() + Send + 'static) -> Self {
         let stdin = io::stdin();
         match RawTerminal::enter(&stdin, ctrl_c) {

@@ -1,5 +1,5 @@
-//! The tiny guest: a distribution kernel, the few modules it needs and `homenode-guest` as init, packed into an initramfs in memory.
-//! `scripts/guest-image` makes the files.
+//! The tiny guest: a distribution kernel, the few modules it needs and `homenode-guest` as init,
+//! packed into an initramfs in memory. `scripts/guest-image` makes the files.
 
 use crate::{Accelerator, TcgThreads};
 use cpio::newc;
@@ -52,8 +52,9 @@ pub struct TinyGuest {
     agent_program: PathBuf,
 }
 
-/// `console` and `panic=-1`: a guest that dies says so and ends QEMU at once (with `-no-reboot`). `skew_tick=1`: without it large guests
-/// crawl under TCG. The rest saves boot time: no mitigations, no address randomisation, no timer or TSC check, no wait for entropy.
+/// `console` and `panic=-1`: a guest that dies says so and ends QEMU at once (with `-no-reboot`).
+/// `skew_tick=1`: without it large guests crawl under TCG. The rest saves boot time: no
+/// mitigations, no address randomisation, no timer or TSC check, no wait for entropy.
 const COMMAND_LINE: &str =
     "console=ttyS0 panic=-1 quiet mitigations=off nokaslr no_timer_check tsc=reliable random.trust_cpu=on skew_tick=1";
 const PROGRAM: &str = "homenode-guest";
@@ -62,8 +63,9 @@ const DIRECTORY: u32 = 0o040_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
 
 impl TinyGuest {
-    /// Finds the files; `kernel` replaces the kernel that came with them. Looked for in `$HOMENODE_GUEST_DIR`, beside
-    /// the executable (`../guest`, as in a build tree) and where packages install them.
+    /// Finds the files; `kernel` replaces the kernel that came with them. Looked for in
+    /// `$HOMENODE_GUEST_DIR`, beside the executable (`../guest`, as in a build tree) and where
+    /// packages install them.
     pub fn locate(kernel: Option<&Path>) -> Result<TinyGuest, TinyGuestError> {
         let searched = directories();
         let found = searched.iter().find(|directory| {
@@ -91,15 +93,17 @@ impl TinyGuest {
         &self.agent_program
     }
 
-    /// The kernel's command line for `-append`. Where TCG gives each vCPU a host thread, the kernel boots on the first vCPU alone and init brings
-    /// up the others: at boot Linux patches its own code, and QEMU 7.2 may leave another vCPU with the breakpoint of a patch for
-    /// ever. One boot of two vCPUs was seen to hang in a way that fits; more vCPUs hang more often.
+    /// The kernel's command line for `-append`. Where TCG gives each vCPU a host thread, the kernel
+    /// boots on the first vCPU alone and init brings up the others: at boot Linux patches its own
+    /// code, and QEMU 7.2 may leave another vCPU with the breakpoint of a patch for ever. One boot
+    /// of two vCPUs was seen to hang in a way that fits; more vCPUs hang more often.
     pub fn command_line(&self, accelerator: &Accelerator) -> String {
         let on_one_vcpu = matches!(accelerator, Accelerator::Tcg { threads: TcgThreads::Multi, .. });
         format!("{COMMAND_LINE}{}", if on_one_vcpu { " maxcpus=1" } else { "" })
     }
 
-    /// The initramfs for `-initrd`: init, modules, a console. Not compressed: unpacking takes longer than reading under TCG.
+    /// The initramfs for `-initrd`: init, modules, a console. Not compressed: unpacking takes
+    /// longer than reading under TCG.
     pub fn initramfs(&self) -> Result<Vec<u8>, TinyGuestError> {
         let mut archive = Archive::default();
         for directory in ["dev", "proc", "sys", "modules", "bin", "tmp"] {
@@ -153,7 +157,8 @@ fn check_kernel(path: &Path) -> Result<(), TinyGuestError> {
     if is_kernel { Ok(()) } else { Err(TinyGuestError::NotAKernel { path: path.to_owned() }) }
 }
 
-/// A newc archive (Documentation/driver-api/early-userspace/buffer-format.rst) that grows in memory.
+/// A newc archive (Documentation/driver-api/early-userspace/buffer-format.rst) that grows in
+/// memory.
 #[derive(Default)]
 struct Archive {
     bytes: Vec<u8>,

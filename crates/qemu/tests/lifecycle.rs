@@ -1,4 +1,5 @@
-//! The life of VMs with a real QEMU: started, read back, ended. No guest is booted: the firmware finds nothing to boot, and waits.
+//! The life of VMs with a real QEMU: started, read back, ended. No guest is booted: the firmware
+//! finds nothing to boot, and waits.
 
 use qemu::{AttachedVm, CallOff, ConsoleTo, Launch, QemuError, RuntimeDir, locate_qemu};
 use scheduler::spec::{Boot, DiskFormat, Network, PortForward};

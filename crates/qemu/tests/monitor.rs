@@ -1,4 +1,5 @@
-//! What only the monitor of a QEMU says that somebody else started: vCPU threads without names, plugged memory, that it is paused.
+//! What only the monitor of a QEMU says that somebody else started: vCPU threads without names,
+//! plugged memory, that it is paused.
 
 use linux::host::AskMonitor;
 use linux::{HostOptions, LinuxHost};

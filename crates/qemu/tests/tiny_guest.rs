@@ -1,4 +1,5 @@
-//! The tiny guest under real QEMU, started by hand: what it sees, that it works, that it powers off.
+//! The tiny guest under real QEMU, started by hand: what it sees, that it works, that it powers
+//! off.
 
 use qemu::{AgentError, AgentLink, TinyGuest};
 use std::os::unix::net::UnixStream;
@@ -165,7 +166,8 @@ fn a_guest_with_two_nodes_sees_them_works_on_them_and_powers_off() {
     assert_eq!(nodes, [("0-1", vec![10, 21]), ("2-3", vec![21, 10])]);
     assert_eq!((seen.online.as_str(), seen.sockets.as_slice()), ("0-3", &["0-1".to_owned(), "2-3".to_owned()][..]));
 
-    // First touch: two threads on each node, so about half of the pages on each. 3 arrays x 400000 x 8 bytes = 2344 pages.
+    // First touch: two threads on each node, so about half of the pages on each. 3 arrays x 400000
+    // x 8 bytes = 2344 pages.
     let (repetitions, done) = vm.job(&mut link, 1, Workload::Stream(stream_job(None)));
     assert_eq!(repetitions.len(), 3);
     let FromAgent::Done { job: 1, verified: true, thread_cpus, pages_by_node, .. } = done else { panic!("{done:?}") };

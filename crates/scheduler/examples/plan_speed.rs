@@ -1,7 +1,8 @@
-//! Time and quality of plans on machines of 8 to 128 nodes: `cargo run --release -p scheduler --example plan_speed`.
+//! Time and quality of plans on machines of 8 to 128 nodes: `cargo run --release -p scheduler
+//! --example plan_speed`.
 //!
-//! Quality: what the plan loses, and what the slow search loses that has 100 times as many steps; their ratio is 1 where no
-//! better plan was found.
+//! Quality: what the plan loses, and what the slow search loses that has 100 times as many steps;
+//! their ratio is 1 where no better plan was found.
 #![allow(clippy::disallowed_methods, reason = "it measures the pure crate from outside")]
 
 use scheduler::{EXACT_STEPS, Occupancy, Plan, VmSpec, plan, plan_within};

@@ -1,4 +1,5 @@
-//! Prints how long one step of the balancer takes for 1,000 VMs on 16 nodes: `cargo run --release -p scheduler --example step_time -- [PERIODS] [TURNS]`.
+//! Prints how long one step of the balancer takes for 1,000 VMs on 16 nodes: `cargo run --release
+//! -p scheduler --example step_time -- [PERIODS] [TURNS]`.
 #![allow(clippy::disallowed_methods, reason = "it measures the pure crate from outside")]
 
 use scheduler::balance::{BalancePolicy, BalanceState, step};
@@ -60,7 +61,8 @@ fn measure(machine: &Machine, name: &str, (load, placed): (Load, bool), (periods
         let before = state.clone();
         let mut decided = Vec::new();
         let mut best = f64::INFINITY;
-        // The same step several times: what another program on this machine takes is not the step's.
+        // The same step several times: what another program on this machine takes is not the
+        // step's.
         for _ in 0..turns {
             state = before.clone();
             let start = Instant::now();

@@ -9,14 +9,16 @@ use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
-    /// Lets the client's vCPU threads run on these CPUs only: all CPUs of its home. Its followers ([`Act::followers`]) go along to a home;
-    /// they stay where they are when the client gets back what it had.
+    /// Lets the client's vCPU threads run on these CPUs only: all CPUs of its home. Its followers
+    /// ([`Act::followers`]) go along to a home; they stay where they are when the client gets back
+    /// what it had.
     Bind {
         /// The VM.
         vm: VmKey,
         /// The client.
         client: ClientId,
-        /// Its home: one node, or the fewest nearest ones where one does not fit. Empty: none; it gets back what it had.
+        /// Its home: one node, or the fewest nearest ones where one does not fit. Empty: none; it
+        /// gets back what it had.
         home: NodeSet,
         /// The CPUs.
         cpus: CpuSet,
@@ -112,19 +114,21 @@ impl ObserveError {
     }
 }
 
-/// A source of observations: this host (`linux`), another host's libvirt, a modelled host (`simulator`), a recording.
+/// A source of observations: this host (`linux`), another host's libvirt, a modelled host
+/// (`simulator`), a recording.
 pub trait Observe {
     /// The machine.
     fn machine(&self) -> &Machine;
     /// Now, on its clock.
     fn now(&self) -> Moment;
-    /// Looks at everything that a balancer needs, every period. A VM that ends meanwhile is left out; what cannot be read is `None`.
+    /// Looks at everything that a balancer needs, every period. A VM that ends meanwhile is left
+    /// out; what cannot be read is `None`.
     ///
     /// # Errors
     /// Nothing at all can be read.
     fn observe(&mut self) -> Result<Observation, ObserveError>;
-    /// Looks at everything that can be known, also what takes long: for the judge, when somebody asks. A source that knows no more
-    /// than [`observe`](Self::observe) says gives that.
+    /// Looks at everything that can be known, also what takes long: for the judge, when somebody
+    /// asks. A source that knows no more than [`observe`](Self::observe) says gives that.
     ///
     /// # Errors
     /// Nothing at all can be read.
@@ -135,19 +139,21 @@ pub trait Observe {
 
 /// Something that carries decisions out: this host, or a modelled one.
 pub trait Act {
-    /// Carries out one action, wholly or not at all, but for memory that would not move (see [`Done`]).
+    /// Carries out one action, wholly or not at all, but for memory that would not move (see
+    /// [`Done`]).
     ///
     /// # Errors
     /// It could not, and nothing is half-done.
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError>;
 
-    /// Threads that run no vCPU and go along with a bind of this client (`vhost-*`), each with the CPUs that it may use now. A host that
-    /// knows of none has none.
+    /// Threads that run no vCPU and go along with a bind of this client (`vhost-*`), each with the
+    /// CPUs that it may use now. A host that knows of none has none.
     fn followers(&mut self, _vm: &VmKey, _client: ClientId) -> BTreeMap<u32, CpuSet> {
         BTreeMap::new()
     }
 
-    /// Lets one of the [`followers`](Self::followers) of a client use these CPUs: what it might use before it went along.
+    /// Lets one of the [`followers`](Self::followers) of a client use these CPUs: what it might use
+    /// before it went along.
     ///
     /// # Errors
     /// It could not, or there is no such thread.
@@ -156,8 +162,9 @@ pub trait Act {
         Err(ActionError::Failed { vm, operation, reason: "no such thread goes along with it".to_owned() })
     }
 
-    /// Confines the cgroup that a VM has for itself to the memory of these nodes, so that the kernel rebinds the policy of its memory
-    /// ([`rebound`](crate::rebound)). Never widens. A host that cannot does nothing.
+    /// Confines the cgroup that a VM has for itself to the memory of these nodes, so that the
+    /// kernel rebinds the policy of its memory ([`rebound`](crate::rebound)). Never widens. A host
+    /// that cannot does nothing.
     ///
     /// # Errors
     /// It could not, or would not have come out right; nothing is changed.

@@ -6,8 +6,8 @@ pub(crate) fn evenly(total: u64, parts: usize) -> Vec<u64> {
     (0..parts).map(|part| total / parts + u64::from(part < total % parts)).collect()
 }
 
-/// `total` in shares as near to proportional to `weights` as whole numbers allow, none over its limit, each at least 1
-/// where `total` has enough; `None` where the limits do not hold `total`.
+/// `total` in shares as near to proportional to `weights` as whole numbers allow, none over its
+/// limit, each at least 1 where `total` has enough; `None` where the limits do not hold `total`.
 pub(crate) fn in_proportion(total: u64, weights: &[u64], limits: &[u64]) -> Option<Vec<u64>> {
     if limits.iter().fold(0u64, |sum, &limit| sum.saturating_add(limit)) < total {
         return None;

@@ -59,7 +59,8 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// Whether the spec names something that the machine does not have at all (as opposed to a machine that lacks room).
+    /// Whether the spec names something that the machine does not have at all (as opposed to a
+    /// machine that lacks room).
     pub fn is_bad_input(&self) -> bool {
         matches!(self, Self::Affinity { .. })
     }

@@ -1,5 +1,5 @@
-//! What is asked of a host only when somebody wants to know what is wrong: settings of the kernel, limits of a VM, threads that run
-//! no vCPU. `None` is unknown, and leads to no finding.
+//! What is asked of a host only when somebody wants to know what is wrong: settings of the kernel,
+//! limits of a VM, threads that run no vCPU. `None` is unknown, and leads to no finding.
 
 use crate::ClientId;
 use serde::{Deserialize, Serialize};
@@ -8,20 +8,24 @@ use topology::{Bytes, CpuSet, NodeId, NodeSet};
 /// What the kernel is set to do with memory and threads of every VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSettings {
-    /// `kernel.numa_balancing`: 0 off, 1 moves memory and threads together, 2 moves memory between tiers, 3 both.
+    /// `kernel.numa_balancing`: 0 off, 1 moves memory and threads together, 2 moves memory between
+    /// tiers, 3 both.
     pub numa_balancing: Option<u32>,
-    /// `vm.zone_reclaim_mode`: not 0, a node without free memory first gives up its file cache instead of asking another node.
+    /// `vm.zone_reclaim_mode`: not 0, a node without free memory first gives up its file cache
+    /// instead of asking another node.
     pub zone_reclaim_mode: Option<u32>,
-    /// `/sys/kernel/mm/numa/demotion_enabled`: cold memory goes to slower nodes; may break `cpuset.mems`.
+    /// `/sys/kernel/mm/numa/demotion_enabled`: cold memory goes to slower nodes; may break
+    /// `cpuset.mems`.
     pub demotion_enabled: Option<bool>,
     /// `/sys/kernel/mm/ksm/run` is 1: equal pages become one.
     pub ksm_runs: Option<bool>,
     /// `/sys/kernel/mm/ksm/merge_across_nodes`: also pages of different nodes.
     pub ksm_merges_across_nodes: Option<bool>,
-    /// The chosen word of `/sys/kernel/mm/transparent_hugepage/enabled`: `always`, `madvise`, `never`.
+    /// The chosen word of `/sys/kernel/mm/transparent_hugepage/enabled`: `always`, `madvise`,
+    /// `never`.
     pub transparent_huge_pages: Option<String>,
-    /// `/sys/kernel/debug/sched/llc_balancing/enabled`: cache-aware scheduling (Linux 7.2) gathers all threads of a process under one
-    /// last-level cache.
+    /// `/sys/kernel/debug/sched/llc_balancing/enabled`: cache-aware scheduling (Linux 7.2) gathers
+    /// all threads of a process under one last-level cache.
     pub llc_balancing: Option<bool>,
 }
 
@@ -36,7 +40,8 @@ pub struct VmLimits {
     pub memory_max: Option<Bytes>,
     /// The least `memory.high`.
     pub memory_high: Option<Bytes>,
-    /// CPU time that it may use, in thousandths of a CPU: the least `cpu.max` of its cgroup and those above.
+    /// CPU time that it may use, in thousandths of a CPU: the least `cpu.max` of its cgroup and
+    /// those above.
     pub cpu_milli_max: Option<u64>,
     /// Nodes whose memory its cpuset allows.
     pub memory_nodes: Option<NodeSet>,
@@ -44,7 +49,8 @@ pub struct VmLimits {
     pub cpus: Option<CpuSet>,
     /// The nice value of its vCPU threads that is farthest from 0.
     pub nice: Option<i32>,
-    /// A vCPU thread runs with the idle class (`SCHED_IDLE`) or as batch (`SCHED_BATCH`): the class.
+    /// A vCPU thread runs with the idle class (`SCHED_IDLE`) or as batch (`SCHED_BATCH`): the
+    /// class.
     pub class: Option<SchedulingClass>,
 }
 
@@ -89,8 +95,9 @@ pub enum OtherThreadKind {
     Worker,
 }
 
-/// What the kernel makes of a policy's nodes when the cpuset goes from `old` to `new`: the n-th allowed node becomes the n-th allowed
-/// node (`mpol_rebind_nodemask`, `bitmap_remap`); a node that was not allowed stays.
+/// What the kernel makes of a policy's nodes when the cpuset goes from `old` to `new`: the n-th
+/// allowed node becomes the n-th allowed node (`mpol_rebind_nodemask`, `bitmap_remap`); a node that
+/// was not allowed stays.
 pub fn rebound(policy: &NodeSet, old: &NodeSet, new: &NodeSet) -> NodeSet {
     let new: Vec<NodeId> = new.iter().collect();
     if new.is_empty() {

@@ -1,17 +1,21 @@
 //! Many VMs on one or several machines, together: what fits where.
 //!
-//! **Problem.** Each of 12 VMs fits the machine; the 12 together may not. Whoever plans them one by one on an empty machine
-//! gets 12 times node 0.
+//! **Problem.** Each of 12 VMs fits the machine; the 12 together may not. Whoever plans them one by
+//! one on an empty machine gets 12 times node 0.
 //!
-//! **Rule.** Large VMs choose first (vCPUs, then memory, then the order given). Each takes the machine where the
-//! fewest of its vCPUs are beyond the hardware threads of their nodes, of those the one where least CPU time is lost ([`Plan::lost_milli_cpus`]: what one
-//! machine's homes are chosen by), of those the one where it fits best ([`Fit`]), of those the one that it leaves with the least free memory: so
-//! machines are filled one after the other as long as nobody loses by it. Every VM sees what those before it hold.
+//! **Rule.** Large VMs choose first (vCPUs, then memory, then the order given). Each takes the
+//! machine where the fewest of its vCPUs are beyond the hardware threads of their nodes, of those
+//! the one where least CPU time is lost ([`Plan::lost_milli_cpus`]: what one machine's homes are
+//! chosen by), of those the one where it fits best ([`Fit`]), of those the one that it leaves with
+//! the least free memory: so machines are filled one after the other as long as nobody loses by it.
+//! Every VM sees what those before it hold.
 //!
-//! **Properties.** A VM that does not fit stops nobody else. No node's memory is promised twice. Same input, same answer.
+//! **Properties.** A VM that does not fit stops nobody else. No node's memory is promised twice.
+//! Same input, same answer.
 //!
-//! **Example.** Two machines of one node with 32 GiB each, VMs of 20, 16 and 10 GiB: 20 on the first, 16 on the second; 10
-//! fits both (12 and 16 GiB are free) and takes the first, so that 16 GiB stay together.
+//! **Example.** Two machines of one node with 32 GiB each, VMs of 20, 16 and 10 GiB: 20 on the
+//! first, 16 on the second; 10 fits both (12 and 16 GiB are free) and takes the first, so that 16
+//! GiB stay together.
 
 use crate::{NodeUse, Occupancy, Plan, VmSpec, plan};
 use serde::{Deserialize, Serialize};
@@ -26,7 +30,8 @@ pub enum Fit {
     OneNode,
     /// On several nodes, each of its virtual nodes on one: the guest sees which memory is local.
     SeveralNodes,
-    /// Memory of at least one client lies on several nodes: part of it is remote, and the guest cannot see which.
+    /// Memory of at least one client lies on several nodes: part of it is remote, and the guest
+    /// cannot see which.
     Interleaved,
     /// It does not fit.
     NotAtAll,
@@ -89,7 +94,8 @@ pub struct FleetPlan {
     pub occupancies: Vec<Occupancy>,
 }
 
-/// Plans several VMs together on one or several machines. A VM that fits nowhere is said to, and stops nobody else.
+/// Plans several VMs together on one or several machines. A VM that fits nowhere is said to, and
+/// stops nobody else.
 pub fn plan_fleet(machines: &[FleetMachine<'_>], specs: &[VmSpec]) -> FleetPlan {
     let mut occupancies: Vec<Occupancy> = machines.iter().map(|machine| machine.occupancy.clone()).collect();
     let mut vms: Vec<(usize, FleetVm)> = Vec::with_capacity(specs.len());
@@ -130,7 +136,8 @@ fn choose(machines: &[FleetMachine<'_>], occupancies: &[Occupancy], spec: &VmSpe
     FleetVm { vm: spec.name.clone(), fit: plan.as_ref().map_or(Fit::NotAtAll, Fit::of), machine, plan, options }
 }
 
-/// vCPUs of the VM that its nodes have no hardware threads for: they never run all at once, and nothing pays for that.
+/// vCPUs of the VM that its nodes have no hardware threads for: they never run all at once, and
+/// nothing pays for that.
 fn beyond_threads(machine: &Machine, plan: &Plan) -> u32 {
     let beyond = |(&node, taken): (&NodeId, &NodeUse)| {
         taken.vcpus.saturating_sub(u32::try_from(machine.usable_cpus(node).len()).unwrap_or(u32::MAX))

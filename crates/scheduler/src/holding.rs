@@ -1,14 +1,18 @@
-//! What running VMs hold of a machine, node by node: the one rule, whoever tells of the VMs, for placement, `top` and balancing.
+//! What running VMs hold of a machine, node by node: the one rule, whoever tells of the VMs, for
+//! placement, `top` and balancing.
 //!
-//! **Problem.** A VM that runs was promised vCPUs and memory, part of which it uses now. Who places another VM must know both.
+//! **Problem.** A VM that runs was promised vCPUs and memory, part of which it uses now. Who places
+//! another VM must know both.
 //!
-//! **Rule.** A vCPU counts on the node of its CPUs; one that may use several nodes counts on each in turn. Memory that is
-//! resident counts where it is; what is promised and not resident is expected where it is bound to, or else where the vCPUs are.
+//! **Rule.** A vCPU counts on the node of its CPUs; one that may use several nodes counts on each
+//! in turn. Memory that is resident counts where it is; what is promised and not resident is
+//! expected where it is bound to, or else where the vCPUs are.
 //!
-//! **Properties.** Each vCPU counts once. Nothing that is promised is lost but the rounding of a division.
+//! **Properties.** Each vCPU counts once. Nothing that is promised is lost but the rounding of a
+//! division.
 //!
-//! **Example.** A client of two vCPUs on node 1 that may have 4 GiB and has 1 GiB on node 0, unbound: 2 vCPUs and 3 GiB of node 1,
-//! 1 GiB of node 0.
+//! **Example.** A client of two vCPUs on node 1 that may have 4 GiB and has 1 GiB on node 0,
+//! unbound: 2 vCPUs and 3 GiB of node 1, 1 GiB of node 0.
 
 use crate::{ClientObservation, NodeUse, Observation, Occupancy};
 use serde::{Deserialize, Serialize};
@@ -22,7 +26,8 @@ pub struct Holding {
     pub vcpus: Vec<CpuSet>,
     /// Memory that it may come to have.
     pub memory: Bytes,
-    /// Nodes that its memory is bound to, each with its weight; empty: memory comes to where the vCPUs are.
+    /// Nodes that its memory is bound to, each with its weight; empty: memory comes to where the
+    /// vCPUs are.
     pub memory_weights: BTreeMap<NodeId, u64>,
     /// What it has now.
     pub resident: Resident,
@@ -39,7 +44,8 @@ pub enum Resident {
 }
 
 impl Occupancy {
-    /// What the VMs of a host hold, those that are being started too: the ledger that placement starts from.
+    /// What the VMs of a host hold, those that are being started too: the ledger that placement
+    /// starts from.
     pub fn of_observation(observation: &Observation, machine: &Machine) -> Self {
         let clients = observation.vms.iter().flat_map(|vm| &vm.clients);
         let mut occupancy = Self::of_running(clients.map(Holding::of), machine);
@@ -47,8 +53,8 @@ impl Occupancy {
         occupancy
     }
 
-    /// Adds the memory that a balancer is going to bring home: a client whose vCPUs may use one node only has no other home, and what it has
-    /// elsewhere will be taken there.
+    /// Adds the memory that a balancer is going to bring home: a client whose vCPUs may use one
+    /// node only has no other home, and what it has elsewhere will be taken there.
     pub fn expect_home(&mut self, observation: &Observation, machine: &Machine) {
         for client in observation.vms.iter().flat_map(|vm| &vm.clients) {
             let mut nodes = client.cpus.iter().filter_map(|cpu| machine.thread(cpu)).map(|thread| thread.node);
@@ -105,8 +111,8 @@ impl Occupancy {
 }
 
 impl Holding {
-    /// What a client holds. Memory of which nobody says how much is resident is all taken to be, so that it is not missing twice from what
-    /// is free.
+    /// What a client holds. Memory of which nobody says how much is resident is all taken to be, so
+    /// that it is not missing twice from what is free.
     pub fn of(client: &ClientObservation) -> Self {
         let each_known = client.vcpu_cpus.len() == client.vcpus as usize;
         let vcpus = if each_known {
@@ -212,7 +218,8 @@ mod tests {
     fn a_client_that_floats_counts_on_every_node() {
         let all = observation(vec![client(&["0-3", "0-3", "0-3", "0-3"], 1000, &[(0, 200)])]);
         let used = Occupancy::of_observation(&all, &machine());
-        // 4 vCPUs in turn on 2 nodes: 2 each. 1000 - 200 = 800 MiB are promised, half of it (400) on each node.
+        // 4 vCPUs in turn on 2 nodes: 2 each. 1000 - 200 = 800 MiB are promised, half of it (400)
+        // on each node.
         let mib = Bytes::from_mib;
         assert_eq!(used.of(NodeId(0)), NodeUse { vcpus: 2, memory: mib(600), resident: mib(200) });
         assert_eq!(used.of(NodeId(1)), NodeUse { vcpus: 2, memory: mib(400), resident: mib(0) });
@@ -220,7 +227,8 @@ mod tests {
 
     #[test]
     fn memory_that_a_balancer_brings_home_is_expected_there_client_by_client() {
-        // The first client lives on node 1 and has 300 of its 1024 MiB on node 0; the second floats.
+        // The first client lives on node 1 and has 300 of its 1024 MiB on node 0; the second
+        // floats.
         let clients = vec![client(&["2-3", "2-3"], 1024, &[(0, 300), (1, 724)]), client(&["0-3"], 100, &[(0, 100)])];
         let all = observation(clients);
         let mut used = Occupancy::of_observation(&all, &machine());

@@ -1,4 +1,5 @@
-//! The machine as sizing and placement look at it: for each candidate node what it has and what is free, computed once.
+//! The machine as sizing and placement look at it: for each candidate node what it has and what is
+//! free, computed once.
 
 use crate::{Occupancy, PlanError, VmSpec};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,14 +30,16 @@ impl HostNode {
     }
 }
 
-/// The candidate nodes, by rising id whatever the order in the machine, and the distances between them.
+/// The candidate nodes, by rising id whatever the order in the machine, and the distances between
+/// them.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) name: String,
     pub(crate) nodes: Vec<HostNode>,
     /// `distances[i][j]`, by index into `nodes`.
     pub(crate) distances: Vec<Vec<u32>>,
-    /// How much farther than its own memory a node's CPUs have it to another's, in thousandths: 0 is local, 1000 twice as far.
+    /// How much farther than its own memory a node's CPUs have it to another's, in thousandths: 0
+    /// is local, 1000 twice as far.
     pub(crate) extra: Vec<Vec<u64>>,
     pub(crate) prefer_ht: bool,
 }
@@ -73,7 +76,8 @@ impl Host {
         Self { name, nodes, distances, extra, prefer_ht }
     }
 
-    /// Bytes that stay free on a node that lends memory or runs over: the kernel and QEMU itself need some.
+    /// Bytes that stay free on a node that lends memory or runs over: the kernel and QEMU itself
+    /// need some.
     pub(crate) fn reserve(&self, index: usize) -> u64 {
         self.nodes[index].memory / RESERVED_PART
     }

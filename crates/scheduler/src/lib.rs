@@ -1,4 +1,5 @@
-//! The pure scheduler: vNUMA sizing, initial placement, rebalancing. Data in, data out: no clock, no file, no thread, no randomness.
+//! The pure scheduler: vNUMA sizing, initial placement, rebalancing. Data in, data out: no clock,
+//! no file, no thread, no randomness.
 
 mod action;
 pub mod balance;

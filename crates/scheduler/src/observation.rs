@@ -1,8 +1,9 @@
-//! What a host shows of its VMs at one moment: the one form in which every source gives it (this host, another host's libvirt, a
-//! modelled host, a recording), and all that the balancer, the judge and the views know. A figure that nobody could read is `None`,
-//! never zero.
+//! What a host shows of its VMs at one moment: the one form in which every source gives it (this
+//! host, another host's libvirt, a modelled host, a recording), and all that the balancer, the
+//! judge and the views know. A figure that nobody could read is `None`, never zero.
 //!
-//! Of all types that mean a VM this is the one that everybody shares. The others, each with its own meaning:
+//! Of all types that mean a VM this is the one that everybody shares. The others, each with its own
+//! meaning:
 //!
 //! | type | a VM as |
 //! |---|---|
@@ -25,7 +26,8 @@ use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 use vm::Manager;
 use vm::qemu::GuestCpus;
 
-/// A moment on the host's own clock, in milliseconds since an epoch that the host chose; it never goes back.
+/// A moment on the host's own clock, in milliseconds since an epoch that the host chose; it never
+/// goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment(pub u64);
 
@@ -36,11 +38,13 @@ pub struct VmKey {
     pub name: String,
     /// Its process.
     pub pid: u32,
-    /// When the process started, in the kernel's clock ticks since boot: tells a process from a later one with the same id.
+    /// When the process started, in the kernel's clock ticks since boot: tells a process from a
+    /// later one with the same id.
     pub started: u64,
 }
 
-/// A client: vCPUs and memory that always move together. A virtual node of a VM with vNUMA, else the whole VM.
+/// A client: vCPUs and memory that always move together. A virtual node of a VM with vNUMA, else
+/// the whole VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientId(pub u32);
 
@@ -56,11 +60,12 @@ pub struct ClientObservation {
     pub vcpus: u32,
     /// CPUs that its vCPU threads may run on now: the union over the threads.
     pub cpus: CpuSet,
-    /// Its vCPUs and what each of them alone may use, by rising number, as far as they are known one by one. Only
-    /// [`Observe::examine`](crate::Observe::examine) asks.
+    /// Its vCPUs and what each of them alone may use, by rising number, as far as they are known
+    /// one by one. Only [`Observe::examine`](crate::Observe::examine) asks.
     #[serde(default)]
     pub vcpu_cpus: BTreeMap<u32, CpuSet>,
-    /// CPU time that its vCPUs used since the last observation, in CPUs (2.5 = two and a half CPUs busy). `None` at first sight.
+    /// CPU time that its vCPUs used since the last observation, in CPUs (2.5 = two and a half CPUs
+    /// busy). `None` at first sight.
     pub cpu_used: Option<f64>,
     /// Time that its vCPUs were runnable and waited for a CPU, in CPUs: ESXi's ready time.
     pub cpu_waited: Option<f64>,
@@ -72,21 +77,22 @@ pub struct ClientObservation {
     /// Why [`memory`](Self::memory) is not known, as a sentence.
     #[serde(default)]
     pub memory_unknown_because: Option<String>,
-    /// Nodes that somebody other than homenode bound its memory to (`host-nodes=` with a strict policy): the only nodes that may be
-    /// its home. `None`: nobody did.
+    /// Nodes that somebody other than homenode bound its memory to (`host-nodes=` with a strict
+    /// policy): the only nodes that may be its home. `None`: nobody did.
     #[serde(default)]
     pub chosen_nodes: Option<NodeSet>,
-    /// The kernel's policies of its memory, range by range; `None` where they were not asked for or cannot be read. Only
-    /// [`Observe::examine`](crate::Observe::examine) asks.
+    /// The kernel's policies of its memory, range by range; `None` where they were not asked for or
+    /// cannot be read. Only [`Observe::examine`](crate::Observe::examine) asks.
     #[serde(default)]
     pub policies: Option<Vec<PolicyOfMemory>>,
     /// Memory that it may have in all: resident, or still to be touched.
     pub memory_size: Bytes,
-    /// Page size of its memory where that is huge pages of a pool (hugetlbfs), which move only to free pages of the same
-    /// size; `None`: ordinary pages, transparent huge ones included.
+    /// Page size of its memory where that is huge pages of a pool (hugetlbfs), which move only to
+    /// free pages of the same size; `None`: ordinary pages, transparent huge ones included.
     #[serde(default)]
     pub huge_page_size: Option<Bytes>,
-    /// Memory traffic since the last observation to its own home and to other nodes, in bytes a second, where hardware counts it.
+    /// Memory traffic since the last observation to its own home and to other nodes, in bytes a
+    /// second, where hardware counts it.
     pub traffic: Option<Traffic>,
 }
 
@@ -161,7 +167,8 @@ pub enum Mobility {
     },
     /// Neither.
     Fixed {
-        /// Why: `its administrator opted out`, `its affinity was set by another program`, `CAP_SYS_NICE is missing`.
+        /// Why: `its administrator opted out`, `its affinity was set by another program`,
+        /// `CAP_SYS_NICE is missing`.
         because: String,
     },
 }
@@ -194,7 +201,8 @@ pub struct VmObservation {
     /// What its guest is told of its machine; `None` where nobody says.
     #[serde(default)]
     pub guest: Option<GuestMachine>,
-    /// Its threads that run no vCPU. Only [`Observe::examine`](crate::Observe::examine) asks for them.
+    /// Its threads that run no vCPU. Only [`Observe::examine`](crate::Observe::examine) asks for
+    /// them.
     #[serde(default)]
     pub other_threads: Vec<OtherThread>,
     /// What limits it. Only [`Observe::examine`](crate::Observe::examine) asks.
@@ -221,8 +229,8 @@ impl VmObservation {
         }
     }
 
-    /// Nodes that it may live on: those that its node affinity names and where its cpuset gives it CPUs and memory; `None`: all. A node without CPUs
-    /// counts by its memory.
+    /// Nodes that it may live on: those that its node affinity names and where its cpuset gives it
+    /// CPUs and memory; `None`: all. A node without CPUs counts by its memory.
     pub fn allowed(&self, machine: &Machine) -> Option<Cow<'_, NodeSet>> {
         let affinity = self.node_affinity.as_ref();
         let Some(limits) = &self.limits else { return affinity.map(Cow::Borrowed) };
@@ -275,11 +283,12 @@ pub struct Observation {
     pub memory_pressure: Option<f64>,
     /// What VMs that are being started will hold and do not yet: the ledger of reservations.
     pub reserved: BTreeMap<NodeId, NodeUse>,
-    /// What the kernel is set to do with memory and threads. Only [`Observe::examine`](crate::Observe::examine) asks.
+    /// What the kernel is set to do with memory and threads. Only
+    /// [`Observe::examine`](crate::Observe::examine) asks.
     #[serde(default)]
     pub settings: Option<HostSettings>,
-    /// What could not be looked at. Every look says what it misses itself; [`Observe::examine`](crate::Observe::examine) also what
-    /// only it asks for.
+    /// What could not be looked at. Every look says what it misses itself;
+    /// [`Observe::examine`](crate::Observe::examine) also what only it asks for.
     #[serde(default)]
     pub unseen: Vec<Unseen>,
 }

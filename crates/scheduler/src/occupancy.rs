@@ -12,7 +12,8 @@ pub struct NodeUse {
     pub vcpus: u32,
     /// Memory that they may still touch here: promised, not necessarily resident.
     pub memory: Bytes,
-    /// Of that, what is resident on the node now (and so already missing from the node's free memory).
+    /// Of that, what is resident on the node now (and so already missing from the node's free
+    /// memory).
     pub resident: Bytes,
 }
 
@@ -31,7 +32,8 @@ impl Occupancy {
     /// Memory of a node that nobody has or was promised.
     pub fn free_memory(&self, node: &Node) -> Bytes {
         let held = self.of(node.id);
-        // What is resident is already missing from `free`; only the rest of the promise still has to come out of it.
+        // What is resident is already missing from `free`; only the rest of the promise still has
+        // to come out of it.
         let free = match node.free {
             Some(free) => free.saturating_sub(held.memory.saturating_sub(held.resident)),
             None => node.memory.saturating_sub(held.memory),

@@ -19,7 +19,8 @@ pub struct VirtualNode {
 /// What the guest sees; fixed from power-on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VirtualTopology {
-    /// Whether the guest is told of its nodes. False: one uniform node, and `nodes` holds exactly that one.
+    /// Whether the guest is told of its nodes. False: one uniform node, and `nodes` holds exactly
+    /// that one.
     pub exposed: bool,
     /// The nodes, by id.
     pub nodes: Vec<VirtualNode>,
@@ -50,12 +51,15 @@ pub enum MemoryPolicy {
 pub struct Client {
     /// From 0.
     pub id: u32,
-    /// The virtual nodes that this client carries, by id. Never empty; each virtual node is in exactly one client.
+    /// The virtual nodes that this client carries, by id. Never empty; each virtual node is in
+    /// exactly one client.
     pub virtual_nodes: Vec<u32>,
-    /// Machine nodes that are its home: one, or several where one does not hold it. Its memory lies on these.
+    /// Machine nodes that are its home: one, or several where one does not hold it. Its memory lies
+    /// on these.
     pub home: NodeSet,
-    /// Hardware threads that its vCPUs may use: all usable ones of the nodes where it lives. Other nodes of its home have
-    /// memory of it only: they have no CPUs, or what its own node lacks lies there.
+    /// Hardware threads that its vCPUs may use: all usable ones of the nodes where it lives. Other
+    /// nodes of its home have memory of it only: they have no CPUs, or what its own node lacks lies
+    /// there.
     pub cpus: CpuSet,
     /// How its memory is bound.
     pub memory_policy: MemoryPolicy,
@@ -89,13 +93,14 @@ pub struct Plan {
     /// What the VM takes of each machine node.
     #[serde(default)]
     pub holdings: BTreeMap<NodeId, NodeUse>,
-    /// CPU time that it loses by where it lives if all its vCPUs are busy, in thousandths of CPUs: vCPUs that wait or share a
-    /// core, remote memory, distance between its clients.
+    /// CPU time that it loses by where it lives if all its vCPUs are busy, in thousandths of CPUs:
+    /// vCPUs that wait or share a core, remote memory, distance between its clients.
     #[serde(default)]
     pub lost_milli_cpus: u64,
     /// Why, in the order of the decisions.
     pub reasons: Vec<Reason>,
-    /// What the user should know: overcommitted CPUs, memory that only just fits, a socket count that had to change.
+    /// What the user should know: overcommitted CPUs, memory that only just fits, a socket count
+    /// that had to change.
     pub warnings: Vec<String>,
 }
 

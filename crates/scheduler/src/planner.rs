@@ -8,13 +8,15 @@ use crate::{NodeUse, Occupancy, PlanError, VmSpec, explain};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
 
-/// Sizes the VM's virtual nodes for this machine and gives each client its home, beside what runs there already.
+/// Sizes the VM's virtual nodes for this machine and gives each client its home, beside what runs
+/// there already.
 ///
-/// The result depends on the machine, the occupancy and the spec alone; the order of the machine's lists does not matter.
+/// The result depends on the machine, the occupancy and the spec alone; the order of the machine's
+/// lists does not matter.
 ///
 /// # Errors
-/// The spec names nodes that the machine lacks, no CPU may be used, nobody knows how much memory the machine has, or its
-/// nodes together lack the memory.
+/// The spec names nodes that the machine lacks, no CPU may be used, nobody knows how much memory
+/// the machine has, or its nodes together lack the memory.
 pub fn plan(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec) -> Result<Plan, PlanError> {
     plan_within(machine, occupancy, spec, EXACT_STEPS)
 }
@@ -37,8 +39,8 @@ pub fn plan_within(
     Ok(assemble(&host, spec, &sizing, &placed))
 }
 
-/// The shape that the machine's sizes give the VM, unless what is free now lets less be lost with another: uneven shares of
-/// memory, or more virtual nodes.
+/// The shape that the machine's sizes give the VM, unless what is free now lets less be lost with
+/// another: uneven shares of memory, or more virtual nodes.
 fn sized_and_placed(host: &Host, spec: &VmSpec, exact_steps: usize) -> Option<(Sizing, Placed)> {
     let place = |sizing: &Sizing| {
         let demand =
@@ -63,8 +65,8 @@ fn sized_and_placed(host: &Host, spec: &VmSpec, exact_steps: usize) -> Option<(S
     }
 }
 
-/// Plans several VMs that start together: each sees what the others will hold. Plans come in the order of `specs`; large
-/// VMs choose first.
+/// Plans several VMs that start together: each sees what the others will hold. Plans come in the
+/// order of `specs`; large VMs choose first.
 ///
 /// # Errors
 /// As [`plan`], for the first VM that cannot be planned beside the others.
@@ -135,7 +137,8 @@ fn virtual_topology(host: &Host, spec: &VmSpec, sizing: &Sizing, homes: &[Home])
         nodes: sizing.shapes.iter().enumerate().map(node).collect(),
         sockets: spec.vcpus / sizing.per_socket,
         cores_per_socket: sizing.per_socket,
-        // vCPUs move freely among the CPUs of their home, so that no two of them stay siblings: to say so would be untrue.
+        // vCPUs move freely among the CPUs of their home, so that no two of them stay siblings: to
+        // say so would be untrue.
         threads_per_core: 1,
         distances: guest_distances(host, homes),
     }
@@ -144,8 +147,9 @@ fn virtual_topology(host: &Host, spec: &VmSpec, sizing: &Sizing, homes: &[Home])
 /// Largest value of a SLIT entry; 255 means unreachable.
 const FARTHEST: u32 = 254;
 
-/// The machine's distances between the homes. ACPI wants 10 on the diagonal and more elsewhere, so that virtual nodes on
-/// the same machine nodes get the smallest remote distance among the homes, and [`Distances::REMOTE`] at most.
+/// The machine's distances between the homes. ACPI wants 10 on the diagonal and more elsewhere, so
+/// that virtual nodes on the same machine nodes get the smallest remote distance among the homes,
+/// and [`Distances::REMOTE`] at most.
 fn guest_distances(host: &Host, homes: &[Home]) -> Vec<Vec<u32>> {
     let mean = |one: &Home, other: &Home| -> Option<u32> {
         let pairs = one.nodes.iter().flat_map(|&a| other.nodes.iter().map(move |&b| host.distances[a][b]));
@@ -162,7 +166,8 @@ fn guest_distances(host: &Host, homes: &[Home]) -> Vec<Vec<u32>> {
     (0..homes.len()).map(|i| (0..homes.len()).map(|j| entry(i, j)).collect()).collect()
 }
 
-/// What the plan takes of each node, in whole vCPUs: those of homes with several nodes in proportion to what lives on each.
+/// What the plan takes of each node, in whole vCPUs: those of homes with several nodes in
+/// proportion to what lives on each.
 fn holdings(host: &Host, best: &Candidate) -> BTreeMap<NodeId, NodeUse> {
     let mut milli = vec![0u64; host.nodes.len()];
     let mut held: BTreeMap<usize, Bytes> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! The VM spec: what a user writes in `vm.toml`. Plain data; nothing here looks at a machine or opens a file.
+//! The VM spec: what a user writes in `vm.toml`. Plain data; nothing here looks at a machine or
+//! opens a file.
 
 mod check;
 mod read;
@@ -44,9 +45,11 @@ pub struct Policy {
     pub prefer_ht: bool,
     /// vCPUs in a virtual socket. Default: one socket for each virtual node.
     pub cores_per_socket: Option<u32>,
-    /// Most vCPUs in a virtual node (ESXi: `numa.vcpu.maxPerVirtualNode`). Default: cores of a machine node.
+    /// Most vCPUs in a virtual node (ESXi: `numa.vcpu.maxPerVirtualNode`). Default: cores of a
+    /// machine node.
     pub max_vcpus_per_node: Option<u32>,
-    /// Machine nodes that the VM may live on (ESXi: `numa.nodeAffinity`), in list format. Default: all.
+    /// Machine nodes that the VM may live on (ESXi: `numa.nodeAffinity`), in list format. Default:
+    /// all.
     pub node_affinity: Option<NodeSet>,
     /// How far the VM is spread: its clients, or its virtual topology too.
     pub placement: Spread,
@@ -65,11 +68,11 @@ pub enum Spread {
     /// The fewest virtual nodes that hold the VM, near to each other: shared caches, local memory.
     #[default]
     Consolidate,
-    /// The same virtual nodes, each on a machine node of its own as far as there are such: memory bandwidth. The guest sees no
-    /// other topology (ESXi: `numa.consolidate = FALSE`).
+    /// The same virtual nodes, each on a machine node of its own as far as there are such: memory
+    /// bandwidth. The guest sees no other topology (ESXi: `numa.consolidate = FALSE`).
     ClientsApart,
-    /// As many virtual nodes as there are machine nodes, each on one of its own: memory bandwidth of the whole machine. The
-    /// guest sees another topology; ESXi has no such rule.
+    /// As many virtual nodes as there are machine nodes, each on one of its own: memory bandwidth
+    /// of the whole machine. The guest sees another topology; ESXi has no such rule.
     MostVirtualNodes,
 }
 
@@ -120,7 +123,8 @@ impl Default for Boot {
 pub struct Disk {
     /// The image file.
     pub path: PathBuf,
-    /// Its format. Not guessed: a guest could write a qcow2 header into a raw image and reach other files.
+    /// Its format. Not guessed: a guest could write a qcow2 header into a raw image and reach other
+    /// files.
     pub format: DiskFormat,
     /// Throw writes away when the VM ends.
     #[serde(default)]

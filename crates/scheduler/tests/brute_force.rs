@@ -1,5 +1,5 @@
-//! The planner against brute force: every assignment of every set of nodes, scored by what a user loses, in code that shares
-//! nothing with the planner.
+//! The planner against brute force: every assignment of every set of nodes, scored by what a user
+//! loses, in code that shares nothing with the planner.
 
 use crate::random::cost::{self, Cost, CpuHome, Scorer};
 use crate::random::{self, Case};
@@ -38,11 +38,13 @@ fn least_cost(scorer: &Scorer<'_>, options: &[Vec<CpuHome>]) -> Cost {
     best.expect("an assignment")
 }
 
-/// (cost of the plan, least cost of homes of its sizes), where the VM is narrow enough for brute force.
+/// (cost of the plan, least cost of homes of its sizes), where the VM is narrow enough for brute
+/// force.
 fn compare(case: &Case, plan: &Plan, most_clients: usize) -> Option<(Cost, Cost)> {
     let scorer = Scorer::new(case, plan);
     let homes = cost::homes(case, plan);
-    // Equal parts on homes of several nodes come before everything else; where they fit nowhere else, this is no comparison.
+    // Equal parts on homes of several nodes come before everything else; where they fit nowhere
+    // else, this is no comparison.
     let wanted: f64 = scorer.clients.iter().map(|client| client.1).sum();
     let roomy = scorer.ids().iter().all(|&node| scorer.available(node) >= wanted * 1_048_576.0);
     if homes.len() > most_clients || (!roomy && homes.iter().any(|home| home.len() > 1)) {
@@ -81,7 +83,8 @@ properties::properties! {
         }
     }
 
-    /// What the plan says it loses is what it loses: also that its memory is divided as well as can be.
+    /// What the plan says it loses is what it loses: also that its memory is divided as well as can
+    /// be.
     #[test]
     fn what_is_lost_is_told(case in random::case(1..=5, 16)) {
         if let Ok(plan) = plan(&case.machine, &case.occupancy, &case.spec) {
@@ -93,8 +96,8 @@ properties::properties! {
         }
     }
 
-    /// Machines of even nodes with random free memory: no node has more vCPUs than hardware threads unless the VM is wider
-    /// than the machine.
+    /// Machines of even nodes with random free memory: no node has more vCPUs than hardware threads
+    /// unless the VM is wider than the machine.
     #[test]
     fn vcpus_do_not_pile_up_whatever_is_free(case in random::even_case(2..=6), wide in any::<bool>()) {
         let mut case = case;
@@ -140,7 +143,8 @@ fn the_heuristic_comes_close_on_four_nodes() {
     assert!(planned > 500 && worse * 10 < planned && more_stacked == 0 && lost < best * 1.02);
 }
 
-/// What the rule costs that a client's vCPUs live on as few nodes as hold them: against all sets of nodes for every client.
+/// What the rule costs that a client's vCPUs live on as few nodes as hold them: against all sets of
+/// nodes for every client.
 #[test]
 fn homes_of_more_nodes_would_win_little() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

@@ -39,7 +39,8 @@ fn twelve_vms_that_each_fit_do_not_all_get_node_0() {
 fn each_vm_is_told_how_well_it_fits_and_why_not() {
     // Two nodes of 8 cores and 32 GiB.
     let machines = [machine("host", "pack:2 [numa(memory=32GiB)] core:8 pu:1")];
-    // Large ones choose first: `wide` takes 24 GiB and 6 cores of both nodes, `small` fits beside it, `long` never fits.
+    // Large ones choose first: `wide` takes 24 GiB and 6 cores of both nodes, `small` fits beside
+    // it, `long` never fits.
     let plan = planned(&machines, &[spec("small", 2, 4), spec("wide", 12, 48), spec("long", 1, 100)]);
     assert_eq!(fits(&plan), [Fit::OneNode, Fit::SeveralNodes, Fit::NotAtAll]);
     assert_eq!((plan.vms[2].machine, plan.vms[2].options[0].fit), (None, Fit::NotAtAll));
@@ -53,7 +54,8 @@ fn each_vm_is_told_how_well_it_fits_and_why_not() {
 fn machines_are_filled_one_after_the_other_and_a_better_fit_wins() {
     let one = "numa:1(memory=32GiB) core:8 pu:1";
     let machines = [machine("a", one), machine("b", one)];
-    // 20 on a, 16 on b; 10 fits both (12 and 16 are free): the fuller one, so that 16 GiB stay together.
+    // 20 on a, 16 on b; 10 fits both (12 and 16 are free): the fuller one, so that 16 GiB stay
+    // together.
     let plan = planned(&machines, &[spec("ten", 1, 10), spec("twenty", 2, 20), spec("sixteen", 2, 16)]);
     assert_eq!(plan.vms.iter().map(|vm| vm.machine).collect::<Vec<_>>(), [Some(0), Some(0), Some(1)]);
     // 12 vCPUs are two virtual nodes on the first machine and one on the second.
@@ -70,12 +72,14 @@ fn machines_are_filled_one_after_the_other_and_a_better_fit_wins() {
 
 #[test]
 fn one_node_is_no_reason_to_wait_for_cpus() {
-    // `few`: 2 hardware threads, and all the memory on one node. 8 vCPUs would be 6 too many there; on `two` 4 + 4 have a core each.
+    // `few`: 2 hardware threads, and all the memory on one node. 8 vCPUs would be 6 too many there;
+    // on `two` 4 + 4 have a core each.
     let machines =
         [machine("few", "numa:1(memory=64GiB) core:2 pu:1"), machine("two", "pack:2 [numa(memory=32GiB)] core:4 pu:2")];
     let plan = planned(&machines, &[spec("wide", 8, 8)]);
     assert_eq!((plan.vms[0].machine, plan.vms[0].fit), (Some(1), Fit::SeveralNodes));
-    // `one` has 8 cores on one node, `two` 4 + 4. The first VM takes `one`. The second would wait there for half of its CPUs if the first is busy.
+    // `one` has 8 cores on one node, `two` 4 + 4. The first VM takes `one`. The second would wait
+    // there for half of its CPUs if the first is busy.
     let machines = [machine("one", "numa:1(memory=64GiB) core:8 pu:1"), machines[1].clone()];
     let plan = planned(&machines, &[spec("first", 8, 8), spec("second", 8, 8)]);
     assert_eq!(plan.vms.iter().map(|vm| vm.machine).collect::<Vec<_>>(), [Some(0), Some(1)]);

@@ -89,7 +89,8 @@ properties::properties! {
                 prop_assert_eq!(plan.holdings.values().map(|held| held.memory).sum::<Bytes>(), case.spec.memory);
                 prop_assert_eq!(plan.holdings.values().map(|held| held.vcpus).sum::<u32>(), case.spec.vcpus);
                 for (&node, held) in &plan.holdings {
-                    // A client on every node is divided in proportion to the room, each share rounded to a byte.
+                    // A client on every node is divided in proportion to the room, each share
+                    // rounded to a byte.
                     prop_assert!(held.memory.0 as f64 <= scorer.available(node) + plan.placement.clients.len() as f64);
                 }
             }

@@ -1,4 +1,5 @@
-//! Every bad spec gives an error that names the file, the line, the field, the value and what would be valid.
+//! Every bad spec gives an error that names the file, the line, the field, the value and what would
+//! be valid.
 
 use scheduler::VmSpec;
 

@@ -3,12 +3,14 @@
 use scheduler::{MemoryPolicy, NodeUse, Occupancy, Plan, PlanError, VmSpec, plan, plan_together};
 use topology::{Bytes, Distances, Machine, NodeId, read};
 
-/// Two sockets of 4 cores and 8 hardware threads, 24 GiB each: the HP DL380 G6 of the ESX 4.1 STREAM article.
+/// Two sockets of 4 cores and 8 hardware threads, 24 GiB each: the HP DL380 G6 of the ESX 4.1
+/// STREAM article.
 const DL380: &str = "pack:2 [numa(memory=24GB)] l3:1 core:4 pu:2";
 
 fn machine(synthetic: &str) -> Machine {
     let machine = read::from_synthetic(synthetic).expect("a synthetic machine");
-    // Sizes in whole GiB keep the arithmetic of the examples readable whatever `GB` means to the grammar.
+    // Sizes in whole GiB keep the arithmetic of the examples readable whatever `GB` means to the
+    // grammar.
     let whole = |node: &topology::Node| topology::Node {
         memory: gib(node.memory.0 / 1_000_000_000),
         free: None,
@@ -106,7 +108,8 @@ fn memory_counts_as_much_as_cores() {
 #[test]
 fn one_vcpu_with_more_memory_than_a_node_has_most_of_it_near() {
     let plan = planned(&machine(DL380), &spec(1, 40, ""));
-    // 24 GiB less the reserve of 24 / 32 are local, as with ESXi. Floating over both nodes, half would be remote.
+    // 24 GiB less the reserve of 24 / 32 are local, as with ESXi. Floating over both nodes, half
+    // would be remote.
     assert_eq!((homes(&plan), plan.placement.clients[0].cpus.len()), (vec!["0-1".to_owned()], 8));
     assert_eq!(plan.placement.clients[0].memory_policy, MemoryPolicy::Bind);
     assert_eq!(plan.holdings[&NodeId(1)].memory, Bytes(gib(40).0 - gib(23).0 - gib(1).0 / 4));
@@ -241,7 +244,8 @@ fn a_socket_without_memory_is_no_node_of_its_own() {
     let mut machine = machine("pack:2 [numa(memory=32GB)] core:4 pu:1");
     machine.nodes[1].memory = Bytes(0);
     let plan = planned(&machine, &spec(8, 16, ""));
-    // One virtual node of 8 vCPUs is the only division in which each part has memory: its CPUs are those of both sockets.
+    // One virtual node of 8 vCPUs is the only division in which each part has memory: its CPUs are
+    // those of both sockets.
     assert_eq!((homes(&plan), plan.placement.clients[0].cpus.len()), (vec!["0-1".to_owned()], 8));
     assert_eq!(plan.holdings[&NodeId(1)].memory, Bytes(0));
     assert_eq!(plan.placement.clients[0].memory_policy, MemoryPolicy::Bind);
@@ -272,8 +276,8 @@ fn a_node_that_lacks_a_little_memory_is_not_left_idle() {
     let machine = four_nodes_one_nearly_full();
     let plan = planned(&machine, &spec(96, 160, ""));
     assert_eq!((homes(&plan), memory(&plan)), (vec!["0".into(), "1".into(), "2".into(), "3".into()], vec![40; 4]));
-    // 168 / 4 = 42 GiB, and node 0 has 41.8: its virtual node gets what is free less the reserve (126 / 32 = 3.9), 37.9 GiB;
-    // the others 43.4 each. Not 48 vCPUs on the 24 threads of node 1.
+    // 168 / 4 = 42 GiB, and node 0 has 41.8: its virtual node gets what is free less the reserve
+    // (126 / 32 = 3.9), 37.9 GiB; the others 43.4 each. Not 48 vCPUs on the 24 threads of node 1.
     let plan = planned(&machine, &spec(96, 168, ""));
     assert_eq!((shares(&plan), most_vcpus(&plan)), (vec![24; 4], 24));
     let mut all = homes(&plan);
@@ -289,14 +293,16 @@ fn a_node_that_lacks_a_little_memory_is_not_left_idle() {
 fn a_node_with_next_to_no_memory_lends_its_cpus_and_one_client_has_remote_memory() {
     let mut machine = four_nodes_one_nearly_full();
     machine.nodes[0].free = Some(gib(1));
-    // A virtual node of 24 vCPUs and 1 GiB is no node to live with: it keeps its share, on the nearest node with room.
+    // A virtual node of 24 vCPUs and 1 GiB is no node to live with: it keeps its share, on the
+    // nearest node with room.
     let plan = planned(&machine, &spec(96, 168, ""));
     assert_eq!((most_vcpus(&plan), memory(&plan)), (24, vec![42; 4]));
     let far = plan.placement.clients.iter().find(|client| client.home.len() > 1).expect("one on two nodes");
     assert_eq!(far.cpus, machine.usable_cpus(NodeId(0)));
     assert_eq!(plan.placement.clients.iter().filter(|client| client.home.len() > 1).count(), 1);
-    // 24 vCPUs, all memory twice as far: 24 x 0.3 = 7.2 CPUs, and 96 x 0.06 by the distance between clients, and 96 - 48
-    // vCPUs that share a core: 96 beyond the cores at 24 on 12 is 12 a node x 0.7 = 33.6.
+    // 24 vCPUs, all memory twice as far: 24 x 0.3 = 7.2 CPUs, and 96 x 0.06 by the distance between
+    // clients, and 96 - 48 vCPUs that share a core: 96 beyond the cores at 24 on 12 is 12 a node x
+    // 0.7 = 33.6.
     assert!((46_000..=47_000).contains(&plan.lost_milli_cpus), "{}", plan.lost_milli_cpus);
 }
 
@@ -349,7 +355,8 @@ fn amounts_in_an_error_differ_where_they_decide() {
 
 #[test]
 fn a_vm_wider_than_the_machine_piles_up_no_more_than_it_must() {
-    // 17 vCPUs on 2 x 8 hardware threads: one is too many. Clients of 6, 6 and 5 on a node each would put 11 on one node.
+    // 17 vCPUs on 2 x 8 hardware threads: one is too many. Clients of 6, 6 and 5 on a node each
+    // would put 11 on one node.
     let nodes =
         "[{ vcpus = 6, memory = \"4 GiB\" }, { vcpus = 6, memory = \"4 GiB\" }, { vcpus = 5, memory = \"4 GiB\" }]";
     let machine = machine("pack:2 [numa(memory=8GB)] core:4 pu:2");

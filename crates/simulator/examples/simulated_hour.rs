@@ -1,4 +1,5 @@
-//! How fast a simulated hour is: 100 VMs on 8 nodes, rebalanced every 2 s. Arguments: machine, VMs, solver (`amva` or `max-min`).
+//! How fast a simulated hour is: 100 VMs on 8 nodes, rebalanced every 2 s. Arguments: machine, VMs,
+//! solver (`amva` or `max-min`).
 #![allow(clippy::disallowed_methods, reason = "it measures the time that the run takes")]
 
 use scheduler::balance::BalancePolicy;

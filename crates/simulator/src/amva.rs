@@ -1,6 +1,8 @@
-//! The closed queueing network, by approximate mean value analysis (Bard 1979, Schweitzer 1979): queues grow before a station is full.
+//! The closed queueing network, by approximate mean value analysis (Bard 1979, Schweitzer 1979):
+//! queues grow before a station is full.
 //!
-//! With `x` the rate of one actor, `C` its lines in flight, `D` its time at a station, `c` at its core, and `Q` the lines at a station:
+//! With `x` the rate of one actor, `C` its lines in flight, `D` its time at a station, `c` at its
+//! core, and `Q` the lines at a station:
 //!
 //! ```text
 //! R = D (1 + Q - q / C)            q = x R            Q = sum over actors of q
@@ -8,9 +10,10 @@
 //! x (L - sum of D + Rc + sum of R) = C                (Little)
 //! ```
 //!
-//! `q` and `qc` follow from `x` and `Q` in closed form, so `x` of each class and `Q` of each station are all that is unknown. They are
-//! found by Newton's method, in as many dimensions as there are classes or stations, whichever are fewer. Where that does not get
-//! near, the damped fixed point takes over.
+//! `q` and `qc` follow from `x` and `Q` in closed form, so `x` of each class and `Q` of each
+//! station are all that is unknown. They are found by Newton's method, in as many dimensions as
+//! there are classes or stations, whichever are fewer. Where that does not get near, the damped
+//! fixed point takes over.
 
 mod elimination;
 mod network;
@@ -21,7 +24,8 @@ use network::Network;
 /// Steps of Newton's method after which the damped fixed point takes over. It needs 3 to 8.
 const NEWTON_STEPS: u32 = 40;
 
-/// Bard-Schweitzer approximate MVA. Every line in flight is a customer; a core is a private station of its actor.
+/// Bard-Schweitzer approximate MVA. Every line in flight is a customer; a core is a private station
+/// of its actor.
 #[derive(Clone, Debug)]
 pub struct Amva {
     /// Largest relative change of a rate or a queue at which the fixed point is taken as reached.
@@ -73,7 +77,8 @@ impl RateSolver for Amva {
                     network.damped()
                 }
             };
-            // What steps that shrink alike would still add up to: the next one need not be made to know that it is small.
+            // What steps that shrink alike would still add up to: the next one need not be made to
+            // know that it is small.
             let shrink = change / before;
             let to_come =
                 if is_newton && before.is_finite() && shrink < 0.5 { change * shrink / (1.0 - shrink) } else { change };
@@ -103,7 +108,8 @@ mod tests {
 
     #[test]
     fn the_damped_steps_end_where_newton_ends() {
-        // A near and a far class at one controller, the far one over a link; the near one computes, too.
+        // A near and a far class at one controller, the far one over a link; the near one computes,
+        // too.
         let group = |actors, latency_ns, core_ns, demands: &[(u32, f64)]| Group {
             actors,
             lines_in_flight: 10.0,

@@ -1,4 +1,5 @@
-//! Kinds of actors as the solvers read them: one row of demands after the other, no gaps, nothing to allocate while solving.
+//! Kinds of actors as the solvers read them: one row of demands after the other, no gaps, nothing
+//! to allocate while solving.
 
 use crate::solver::check;
 use crate::{Group, SolveError, StationId};
@@ -24,7 +25,8 @@ pub struct Active {
     pub actors: f64,
 }
 
-/// Every kind of actor that a run may see. Two identical kinds are one class, so identical actors have identical rates by construction.
+/// Every kind of actor that a run may see. Two identical kinds are one class, so identical actors
+/// have identical rates by construction.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
     stations: usize,
@@ -56,7 +58,8 @@ pub(crate) struct Row {
     pub(crate) mask: u64,
 }
 
-/// A station's bit in a mask. Two stations may have the same one: a mask tells what is surely not there.
+/// A station's bit in a mask. Two stations may have the same one: a mask tells what is surely not
+/// there.
 pub(crate) fn station_bit(station: u32) -> u64 {
     1 << (station % 64)
 }
@@ -67,7 +70,8 @@ impl Classes {
         Self { stations, ..Self::default() }
     }
 
-    /// Takes a kind of actor in; its number of actors is left out. The order of its demands does not matter.
+    /// Takes a kind of actor in; its number of actors is left out. The order of its demands does
+    /// not matter.
     ///
     /// # Errors
     /// The group holds an impossible value or names a station that is not there.
@@ -146,7 +150,8 @@ fn key(group: &Group, demands: &[(StationId, f64)]) -> Vec<u64> {
     own.into_iter().chain(demands.iter().flat_map(|(station, ns)| [u64::from(station.0), ns.to_bits()])).collect()
 }
 
-/// `groups` as classes: identical ones are one class with the sum of their actors, in an order that the order of `groups` does not change.
+/// `groups` as classes: identical ones are one class with the sum of their actors, in an order that
+/// the order of `groups` does not change.
 ///
 /// Returns the classes, what is active, and the place of each group in what is active.
 ///

@@ -2,7 +2,8 @@
 
 use crate::machine_check::Finding;
 
-/// A machine that cannot be modelled: the first of what [`machine_check`](crate::machine_check::check) finds against it.
+/// A machine that cannot be modelled: the first of what
+/// [`machine_check`](crate::machine_check::check) finds against it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{machine}: {finding}")]
 pub struct ModelError {

@@ -1,4 +1,5 @@
-//! A run over phases: actors compute, move lines, meet at barriers, send and wait; whatever they share is shared out again at each change.
+//! A run over phases: actors compute, move lines, meet at barriers, send and wait; whatever they
+//! share is shared out again at each change.
 //!
 //! ```
 //! use simulator::events::{Actor, Phase, Simulation};

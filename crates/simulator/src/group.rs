@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use topology::rates::LINE_BYTES;
 use topology::{LlcId, NodeId};
 
-/// One core at work: where it is, how many of its hardware threads are busy, and whose memory it uses.
+/// One core at work: where it is, how many of its hardware threads are busy, and whose memory it
+/// uses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CoreWork {
     /// Node of the core.
@@ -25,16 +26,19 @@ pub struct Group {
     pub actors: f64,
     /// `C`: lines that one actor keeps in flight.
     pub lines_in_flight: f64,
-    /// `L`: unloaded nanoseconds of one line, the service at all stations included, averaged over the memory mix.
+    /// `L`: unloaded nanoseconds of one line, the service at all stations included, averaged over
+    /// the memory mix.
     pub latency_ns: f64,
     /// `c`: nanoseconds that the actor's own core needs for a line.
     pub core_ns: f64,
-    /// `D`: nanoseconds of service that one line needs at each station, by station, each once; zeros left out.
+    /// `D`: nanoseconds of service that one line needs at each station, by station, each once;
+    /// zeros left out.
     pub demands: Vec<(StationId, f64)>,
 }
 
 impl Group {
-    /// Lines in a nanosecond that an actor cannot exceed whatever the others do: `min(C / (L + c), 1 / c)`.
+    /// Lines in a nanosecond that an actor cannot exceed whatever the others do: `min(C / (L + c),
+    /// 1 / c)`.
     pub fn bound(&self) -> f64 {
         let by_latency = self.lines_in_flight / (self.latency_ns + self.core_ns);
         if self.core_ns > 0.0 { by_latency.min(1.0 / self.core_ns) } else { by_latency }
@@ -79,10 +83,12 @@ impl MachineModel {
         let demands: Vec<_> = demands.collect();
         Group {
             actors,
-            // What a thread keeps in flight, from both hardware threads of a core, as far as the core's buffers go.
+            // What a thread keeps in flight, from both hardware threads of a core, as far as the
+            // core's buffers go.
             lines_in_flight: (profile.lines_in_flight * f64::from(work.threads))
                 .min(rates.lines_in_flight_per_core.value),
-            // Where a station is so slow that its service alone is longer than the stated latency, the service is the latency.
+            // Where a station is so slow that its service alone is longer than the stated latency,
+            // the service is the latency.
             latency_ns: latency_ns.max(demands.iter().map(|(_, ns)| ns).sum()),
             core_ns: profile.core_ns_per_line / smt_yield,
             demands,

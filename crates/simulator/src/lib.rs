@@ -1,8 +1,10 @@
 //! The modelled machine: what a workload reaches on a machine that need not be here.
 //!
-//! A [`MachineModel`] is a machine with its [`topology::rates::Rates`], as stations that serve cache lines. A [`Profile`] says what a
-//! workload asks of a core, [`CoreWork`] which core works on which memory; together they are [`Group`]s of identical actors, and a
-//! [`RateSolver`] says how many lines each of them moves. Pure: no clock, no file, no thread, no randomness that was not handed in.
+//! A [`MachineModel`] is a machine with its [`topology::rates::Rates`], as stations that serve
+//! cache lines. A [`Profile`] says what a workload asks of a core, [`CoreWork`] which core works on
+//! which memory; together they are [`Group`]s of identical actors, and a [`RateSolver`] says how
+//! many lines each of them moves. Pure: no clock, no file, no thread, no randomness that was not
+//! handed in.
 
 mod amva;
 pub mod application;

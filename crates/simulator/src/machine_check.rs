@@ -1,5 +1,6 @@
-//! What is missing or impossible in a machine's rates. The one place that decides: [`MachineModel::new`](crate::MachineModel::new)
-//! refuses what this refuses, and `homenode machine check` prints all of it.
+//! What is missing or impossible in a machine's rates. The one place that decides:
+//! [`MachineModel::new`](crate::MachineModel::new) refuses what this refuses, and `homenode machine
+//! check` prints all of it.
 
 mod latencies;
 mod links;
@@ -113,7 +114,8 @@ impl Findings {
     }
 }
 
-/// Everything that is missing, impossible, doubtful or assumed in `rates`, worst first; within that, in the order of the fields.
+/// Everything that is missing, impossible, doubtful or assumed in `rates`, worst first; within
+/// that, in the order of the fields.
 pub fn check(machine: &Machine, rates: &Rates) -> Vec<Finding> {
     let mut findings = Findings::default();
     values::check(machine, rates, &mut findings);

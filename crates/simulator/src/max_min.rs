@@ -1,15 +1,18 @@
-//! Max-min fair rates by progressive filling: fast, an upper bound near the knee, and the cross-check of the queueing network.
+//! Max-min fair rates by progressive filling: fast, an upper bound near the knee, and the
+//! cross-check of the queueing network.
 //!
-//! All rates rise together from 0, so those that still rise are all the same: one level. An actor stops at its own bound, or at the
-//! level at which a station that it needs is full.
+//! All rates rise together from 0, so those that still rise are all the same: one level. An actor
+//! stops at its own bound, or at the level at which a station that it needs is full.
 
 use crate::classes::station_bit;
 use crate::{Active, Classes, RateSolver, SolveError};
 
-/// Levels nearer to each other than this share are one: what differs by rounding alone must stop together.
+/// Levels nearer to each other than this share are one: what differs by rounding alone must stop
+/// together.
 const SAME: f64 = 1e-12;
 
-/// Raises all rates together; an actor stops at its own bound or when a station that it needs is full.
+/// Raises all rates together; an actor stops at its own bound or when a station that it needs is
+/// full.
 #[derive(Clone, Debug, Default)]
 pub struct MaxMin {
     /// Groups that still rise, each with its bound.
@@ -36,12 +39,13 @@ impl RateSolver for MaxMin {
         lines_per_ns.clear();
         lines_per_ns.resize(active.len(), 0.0);
         let mut rising = std::mem::take(&mut self.rising);
-        // Each round stops at least one group: one whose bound is below the level at which the next station is full, or, where there
-        // is none, one that needs that station.
+        // Each round stops at least one group: one whose bound is below the level at which the next
+        // station is full, or, where there is none, one that needs that station.
         while !rising.is_empty() {
             let full_at = self.first_full();
             let before = rising.len();
-            // All bounds below the level stop at once: a group that stops early only lifts the level of the rest.
+            // All bounds below the level stop at once: a group that stops early only lifts the
+            // level of the rest.
             rising.retain(|&(index, bound)| {
                 let is_held = bound <= full_at * (1.0 + SAME);
                 if is_held {
@@ -116,7 +120,8 @@ impl MaxMin {
             let ns = group.actors * demand.ns;
             let station = &mut self.open[demand.station as usize];
             station.left = (station.left - rate * ns).max(0.0);
-            // What is left of a sum after its parts are taken off may be below the smallest part by rounding; never below 0.
+            // What is left of a sum after its parts are taken off may be below the smallest part by
+            // rounding; never below 0.
             station.load = (station.load - ns).max(f64::MIN_POSITIVE);
             station.users -= 1;
         }

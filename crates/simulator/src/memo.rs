@@ -1,4 +1,5 @@
-//! States of a machine that were solved before: a run comes back to a few hundred of them thousands of times.
+//! States of a machine that were solved before: a run comes back to a few hundred of them thousands
+//! of times.
 
 use crate::{Active, Classes, RateSolver, SolveError};
 use std::collections::BTreeMap;
@@ -6,7 +7,8 @@ use std::collections::BTreeMap;
 /// Class and number of actors, to the last bit.
 type State = Vec<(u32, u64)>;
 
-/// A solver that remembers. One is for one [`Classes`]: classes may be added to it, but another one needs [`RateSolver::forget`].
+/// A solver that remembers. One is for one [`Classes`]: classes may be added to it, but another one
+/// needs [`RateSolver::forget`].
 #[derive(Clone, Debug)]
 pub struct Memo<S> {
     solver: S,
@@ -17,7 +19,8 @@ pub struct Memo<S> {
 }
 
 impl<S> Memo<S> {
-    /// Remembers at most this many states; then it starts afresh, so that memory is bounded and a run replays alike.
+    /// Remembers at most this many states; then it starts afresh, so that memory is bounded and a
+    /// run replays alike.
     pub fn new(solver: S, most_states: usize) -> Self {
         Self { solver, most_states: most_states.max(1), states: BTreeMap::new(), state: Vec::new(), solved: 0 }
     }

@@ -1,4 +1,5 @@
-//! A machine as stations that serve cache lines: memory controllers, directed links, ports of last-level caches.
+//! A machine as stations that serve cache lines: memory controllers, directed links, ports of
+//! last-level caches.
 
 use crate::ModelError;
 use crate::machine_check::{self, Finding};

@@ -1,4 +1,5 @@
-//! Threads that walk over pages: each page is on some node, so a thread's demand changes from page to page.
+//! Threads that walk over pages: each page is on some node, so a thread's demand changes from page
+//! to page.
 
 use crate::events::{BarrierId, MemoryId, Phase};
 use crate::traces::Random;
@@ -6,7 +7,8 @@ use crate::traces::Random;
 /// Where the pages of an array are, and how many a thread walks over.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pages {
-    /// Kinds of memory work, one for each node that holds pages, with the node's share of the pages.
+    /// Kinds of memory work, one for each node that holds pages, with the node's share of the
+    /// pages.
     pub homes: Vec<(MemoryId, f64)>,
     /// Lines that a page's work moves.
     pub lines_per_page: f64,

@@ -51,7 +51,8 @@ impl Routes {
                 let way = written.get(&(source.id, target.id)).or_else(|| reached.get(&Vertex::Node(target.id)));
                 match way {
                     Some(way) => ways[i][j].clone_from(way),
-                    // Links lead both ways: what cannot be reached from the first node is what is apart.
+                    // Links lead both ways: what cannot be reached from the first node is what is
+                    // apart.
                     None if i == 0 => faults.push(Fault::NoWay { from: source.id, to: target.id }),
                     None => {}
                 }
@@ -134,7 +135,8 @@ fn along(from: &Links, path: &[Vertex]) -> Result<Way, (Vertex, Vertex)> {
 
 type Reached = BTreeMap<Vertex, Way>;
 
-/// Dijkstra over a handful of vertices; of two ways with the same latency the one with fewer links, then the first in order.
+/// Dijkstra over a handful of vertices; of two ways with the same latency the one with fewer links,
+/// then the first in order.
 fn nearest(from: &Links, source: NodeId) -> Reached {
     let mut open: Reached = BTreeMap::from([(Vertex::Node(source), (0.0, Vec::new()))]);
     let mut reached = Reached::new();

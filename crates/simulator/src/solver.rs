@@ -13,8 +13,9 @@ pub struct Solution {
 
 /// A way to compute the rates.
 pub trait RateSolver {
-    /// The rates of `active`, one for each, into `lines_per_ns`. What it found last is where it starts; nothing is allocated once its
-    /// buffers have grown. This is what a run calls for each of its events; [`RateSolver::solve`] is for one question.
+    /// The rates of `active`, one for each, into `lines_per_ns`. What it found last is where it
+    /// starts; nothing is allocated once its buffers have grown. This is what a run calls for each
+    /// of its events; [`RateSolver::solve`] is for one question.
     ///
     /// # Errors
     /// It does not converge. `lines_per_ns` holds nothing then.
@@ -26,10 +27,12 @@ pub trait RateSolver {
     /// Its name in reports.
     fn name(&self) -> &'static str;
 
-    /// The rates of `groups` on `stations` stations. The result depends on nothing else, and not on the order of the groups.
+    /// The rates of `groups` on `stations` stations. The result depends on nothing else, and not on
+    /// the order of the groups.
     ///
     /// # Errors
-    /// A group holds an impossible value, or the solver does not converge. It never gives a number then.
+    /// A group holds an impossible value, or the solver does not converge. It never gives a number
+    /// then.
     fn solve(&mut self, stations: usize, groups: &[Group]) -> Result<Solution, SolveError> {
         let (classes, active, place) = merge(stations, groups)?;
         let mut rates = Vec::with_capacity(active.len());

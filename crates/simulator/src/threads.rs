@@ -1,7 +1,9 @@
-//! Where threads run and whose memory they use: the placement policies of hypervisors and kernels, as lists of busy cores.
+//! Where threads run and whose memory they use: the placement policies of hypervisors and kernels,
+//! as lists of busy cores.
 //!
-//! [`Cores`] are the cores of a machine, [`ThreadPolicy`] chooses one for each thread, [`random`] says what a kernel does that does not
-//! always choose the best, [`memory`] gives a thread the nodes of its memory. [`works`] makes of it all what the solvers take.
+//! [`Cores`] are the cores of a machine, [`ThreadPolicy`] chooses one for each thread, [`random`]
+//! says what a kernel does that does not always choose the best, [`memory`] gives a thread the
+//! nodes of its memory. [`works`] makes of it all what the solvers take.
 
 pub mod memory;
 pub mod random;
@@ -24,14 +26,18 @@ pub struct Core {
     pub hardware_threads: u32,
 }
 
-/// How the next thread gets its core. Each takes an idle core before the second hardware thread of a busy one.
+/// How the next thread gets its core. Each takes an idle core before the second hardware thread of
+/// a busy one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadPolicy {
-    /// The node with the fewest busy threads, in it the last-level cache with the fewest: ESX, and Linux when it chooses well.
+    /// The node with the fewest busy threads, in it the last-level cache with the fewest: ESX, and
+    /// Linux when it chooses well.
     LeastLoadedNode,
-    /// One node after the other, both hardware threads of its cores, before the next node: ESX's `preferHT`, compact pinning.
+    /// One node after the other, both hardware threads of its cores, before the next node: ESX's
+    /// `preferHT`, compact pinning.
     FillNode,
-    /// The last-level cache with the fewest busy threads, over the whole machine: one thread a cache.
+    /// The last-level cache with the fewest busy threads, over the whole machine: one thread a
+    /// cache.
     LeastLoadedLlc,
 }
 
@@ -73,7 +79,8 @@ impl Cores {
         vec![0; self.cores.len()]
     }
 
-    /// The core that the next thread gets on these nodes; `None` if all their hardware threads are busy.
+    /// The core that the next thread gets on these nodes; `None` if all their hardware threads are
+    /// busy.
     pub fn next(&self, busy: &[u32], nodes: &NodeSet, policy: ThreadPolicy) -> Option<usize> {
         let mut on_node: BTreeMap<NodeId, u32> = BTreeMap::new();
         let mut on_llc: BTreeMap<(NodeId, Option<LlcId>), u32> = BTreeMap::new();
@@ -94,7 +101,8 @@ impl Cores {
         candidates.map(|(index, (core, &busy))| (index, core, busy)).min_by_key(key).map(|(index, ..)| index)
     }
 
-    /// Cores of `count` threads that start one after the other beside what is busy; `None` if there are too few hardware threads.
+    /// Cores of `count` threads that start one after the other beside what is busy; `None` if there
+    /// are too few hardware threads.
     pub fn place(&self, busy: &mut [u32], nodes: &NodeSet, policy: ThreadPolicy, count: u32) -> Option<Vec<usize>> {
         let mut chosen = Vec::new();
         for _ in 0..count {

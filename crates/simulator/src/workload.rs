@@ -1,6 +1,7 @@
 //! A workload as data: what a file in `profiles/` holds, each value with where it comes from.
 //!
-//! Two kinds: **kernels**, whose figure is a rate (STREAM), and an **application**, whose figure is a time.
+//! Two kinds: **kernels**, whose figure is a rate (STREAM), and an **application**, whose figure is
+//! a time.
 
 use crate::Profile;
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,8 @@ pub struct Kernel {
     pub core_ns_per_line: Sourced<f64>,
     /// Share of the lines that are written back.
     pub write_share: Sourced<f64>,
-    /// Bytes of counted work in each line moved: MB/s of the kernel are lines a microsecond times this.
+    /// Bytes of counted work in each line moved: MB/s of the kernel are lines a microsecond times
+    /// this.
     pub counted_bytes_per_line: Sourced<f64>,
 }
 
@@ -52,7 +54,8 @@ impl Kernel {
 
 /// A parallel program that runs to its end.
 ///
-/// `T = f (serial + compute / capacity + memory) + waits`; each part is absent where the program has none worth a number.
+/// `T = f (serial + compute / capacity + memory) + waits`; each part is absent where the program
+/// has none worth a number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Application {
@@ -101,7 +104,8 @@ pub enum Class {
 pub enum Binding {
     /// Bound to their CPUs, or so busy that the guest's scheduler has no reason to move them.
     Pinned,
-    /// Moved to idle cores (in a VM: vCPUs) now and then, away from the memory that they touched first.
+    /// Moved to idle cores (in a VM: vCPUs) now and then, away from the memory that they touched
+    /// first.
     Unpinned,
 }
 
@@ -117,8 +121,9 @@ pub struct MemoryWork {
     pub core_ns_per_line: Sourced<f64>,
     /// Share of the lines that are written back.
     pub write_share: Sourced<f64>,
-    /// Growth of `lines` as the processes' last-level caches shrink: `lines x (caches of the machine / caches in use) ^ this`, since the
-    /// data of the whole run stays the same, and with it the work of the cores. Absent: the caches do not matter.
+    /// Growth of `lines` as the processes' last-level caches shrink: `lines x (caches of the
+    /// machine / caches in use) ^ this`, since the data of the whole run stays the same, and with
+    /// it the work of the cores. Absent: the caches do not matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llc_miss_exponent: Option<Sourced<f64>>,
 }
@@ -135,7 +140,8 @@ impl MemoryWork {
     }
 }
 
-/// Waits on messages: `wait = K (n / at_processes)^exponent` for n processes; K depends on what the messages pass.
+/// Waits on messages: `wait = K (n / at_processes)^exponent` for n processes; K depends on what the
+/// messages pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Messages {

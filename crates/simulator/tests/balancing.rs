@@ -1,4 +1,5 @@
-//! The balancer on the modelled host, held to laws by checkers that share no arithmetic with it; and balancers that break them.
+//! The balancer on the modelled host, held to laws by checkers that share no arithmetic with it;
+//! and balancers that break them.
 
 use crate::modelled;
 use crate::modelled::{Outcome, check, limits, look, model};
@@ -96,7 +97,8 @@ fn constant(load: f64) -> TraceRule {
     }
 }
 
-/// Seconds after which nothing may move under constant load: memory has been touched and has followed by then.
+/// Seconds after which nothing may move under constant load: memory has been touched and has
+/// followed by then.
 const SETTLED_S: u64 = 150;
 
 #[test]
@@ -120,7 +122,8 @@ fn under_constant_load_it_comes_to_rest() {
 
 #[test]
 fn every_rival_conserves_cpus_and_bytes() {
-    // Rivals act on the host themselves: what they did is the difference, so that only sums are checked here.
+    // Rivals act on the host themselves: what they did is the difference, so that only sums are
+    // checked here.
     let open = Limits {
         moved_bytes_per_second: None,
         rebinds_per_period: None,
@@ -189,8 +192,9 @@ fn a_balancer_that_goes_to_and_fro_is_caught() {
     assert!(laws.contains(&"to and fro") && laws.contains(&"moves in a period"), "{laws:?}");
 }
 
-/// Laws that are broken where a client goes from node 0 to 1 and `back_s` later to 0 again. CPUs of node 0 go offline at 20 s, if
-/// `loses_node`, and come back at 30 s; the move to node 1 is at 100 s.
+/// Laws that are broken where a client goes from node 0 to 1 and `back_s` later to 0 again. CPUs of
+/// node 0 go offline at 20 s, if `loses_node`, and come back at 30 s; the move to node 1 is at 100
+/// s.
 fn broken_by_a_return(loses_node: bool, back_s: u64) -> Vec<&'static str> {
     let mut host = modelled::host("dell-r910", modelled::quiet(), 1);
     host.start(&VmShape::steady("one", 2, Bytes::GIB, 1.0, Profile::mixed()));
@@ -213,13 +217,15 @@ fn who_was_taken_off_its_home_left_it_then() {
     // Nobody goes back within 60 s. Bound to node 0 until 100 s: at 130 s that is 30 s ago.
     assert!(broken_by_a_return(false, 30).contains(&"to and fro"));
     assert!(!broken_by_a_return(false, 60).contains(&"to and fro"));
-    // The kernel let it run on nodes 1 to 3 at 20 s, when node 0 lost its CPUs: at 130 s that is 110 s ago.
+    // The kernel let it run on nodes 1 to 3 at 20 s, when node 0 lost its CPUs: at 130 s that is
+    // 110 s ago.
     assert!(!broken_by_a_return(true, 30).contains(&"to and fro"));
 }
 
 #[test]
 fn a_balancer_that_piles_all_on_one_node_starves_some() {
-    // 6 VMs that want 90 % of 8 cores, on the 8 hardware threads of 4 cores.. with shares that differ, somebody gets less than half.
+    // 6 VMs that want 90 % of 8 cores, on the 8 hardware threads of 4 cores.. with shares that
+    // differ, somebody gets less than half.
     let rule = TraceRule { vms: 12, seconds: 200.0, storm_s: 1.0, ..constant(2.0) };
     let trace = trace("hp-dl380-g6", &rule, 9);
     let limits = Limits {
@@ -302,7 +308,8 @@ fn a_trace_is_the_same_from_its_seed() {
 
 #[test]
 fn what_was_seen_of_a_host_is_a_trace_of_it() {
-    // A host runs a trace; what is seen of it becomes a trace again: the same VMs, coming, going and wanting the same.
+    // A host runs a trace; what is seen of it becomes a trace again: the same VMs, coming, going
+    // and wanting the same.
     let text = "seconds = 200\n[[vm]]\nname = \"web\"\nvcpus = 4\nmemory = \"1 GiB\"\nbusy = 2.5\n\n[[vm]]\nname = \"db\"\narrives = 40\nends = 160\nvcpus = 6\nvirtual_nodes = 2\nmemory = \"2 GiB\"\n[[vm.phase]]\nbusy = 1\n[[vm.phase]]\nafter = 60\nbusy = 4\n";
     let written = Trace::from_toml(text, "day.toml").expect("a trace");
     let mut host = TracedHost::new(model("hp-dl380-g6"), Box::new(MaxMin::default()), &written, 2000);
@@ -315,7 +322,8 @@ fn what_was_seen_of_a_host_is_a_trace_of_it() {
     let [web, db] = &trace.arrivals[..] else { panic!() };
     assert_eq!((web.vm.name.as_str(), web.at, web.leaves), ("web", Moment(0), None));
     assert!(web.vm.clients[0].phases.iter().all(|phase| (phase.busy - 2.5).abs() < 0.01), "{:?}", web.vm);
-    // It came between the looks at 38 and 40 s after the first one, which was 2 s after the beginning.
+    // It came between the looks at 38 and 40 s after the first one, which was 2 s after the
+    // beginning.
     assert_eq!((db.at, db.leaves, db.vm.clients.len()), (Moment(38_000), Some(Moment(158_000)), 2));
     let busy: Vec<f64> = db.vm.clients[0].phases.iter().map(|phase| phase.busy).collect();
     assert!((busy[0] - 0.5).abs() < 0.01 && (busy[3] - 2.0).abs() < 0.01, "{busy:?}");

@@ -14,8 +14,9 @@ fn near(found: f64, known: f64) {
 
 #[test]
 fn two_that_share_a_full_controller_then_one_alone() {
-    // 10 lines in flight, 50 ns, 8 ns of service: alone bounded by the controller, 1/8; two get 1/16 each.
-    // 100 and 300 lines: 100 x 16 = 1600 ns together, then 200 lines x 8 = 1600 ns alone.
+    // 10 lines in flight, 50 ns, 8 ns of service: alone bounded by the controller, 1/8; two get
+    // 1/16 each. 100 and 300 lines: 100 x 16 = 1600 ns together, then 200 lines x 8 = 1600 ns
+    // alone.
     let mut run = Simulation::new(1, MaxMin::default());
     let memory = run.memory(&group(50.0, &[(0, 8.0)])).expect("valid");
     for (core, lines) in [(0, 100.0), (1, 300.0)] {
@@ -30,7 +31,8 @@ fn two_that_share_a_full_controller_then_one_alone() {
 
 #[test]
 fn threads_of_one_core_share_its_lines_in_flight() {
-    // Far from full: one thread moves 10 / 100 lines a nanosecond; two on one core 5 / 100 each, two on two cores 10 / 100 each.
+    // Far from full: one thread moves 10 / 100 lines a nanosecond; two on one core 5 / 100 each,
+    // two on two cores 10 / 100 each.
     for (second, end_ns) in [(0, 2000.0), (1, 1000.0)] {
         let mut run = Simulation::new(1, MaxMin::default());
         let memory = run.memory(&group(100.0, &[(0, 0.01)])).expect("valid");
@@ -43,8 +45,9 @@ fn threads_of_one_core_share_its_lines_in_flight() {
 
 #[test]
 fn waiting_leaves_the_core_to_the_sibling() {
-    // The sibling waits for messages a share p of its time. Both alternate between the same lengths of wall time, so that the first
-    // runs at full speed for p and at y/2 for the rest: r = p + (1 - p) y/2 (machine model, NAMD).
+    // The sibling waits for messages a share p of its time. Both alternate between the same lengths
+    // of wall time, so that the first runs at full speed for p and at y/2 for the rest:
+    // r = p + (1 - p) y/2 (machine model, NAMD).
     let smt_yield = 1.167;
     for waits_ns in [0.0, 50.0, 300.0] {
         let computes_ns = 100.0;
@@ -68,7 +71,8 @@ fn waiting_leaves_the_core_to_the_sibling() {
 
 #[test]
 fn a_message_has_a_latency_and_then_its_share_of_the_uplink() {
-    // 10 GB/s = 10 bytes a nanosecond. 100 ns, then 1000 bytes at 5 a nanosecond each: 200 ns more. A third waits its latency out.
+    // 10 GB/s = 10 bytes a nanosecond. 100 ns, then 1000 bytes at 5 a nanosecond each: 200 ns more.
+    // A third waits its latency out.
     let mut run = Simulation::new(1, MaxMin::default());
     let uplink = run.uplink(10.0);
     for core in 0..2 {
@@ -122,7 +126,8 @@ fn what_cannot_go_on_is_said() {
     assert!(matches!(run.run(), Err(RunError::Rates { .. })));
 }
 
-/// Eight threads of a STREAM kernel on the DL380 of the studies, each on a core, the memory mix of each page drawn anew.
+/// Eight threads of a STREAM kernel on the DL380 of the studies, each on a core, the memory mix of
+/// each page drawn anew.
 fn walk<S: RateSolver>(solver: S, local: bool, calibrated: (f64, f64), barrier: bool, seed: u64) -> Outcome {
     let (latency_ns, gb_per_s) = calibrated;
     let mut run = Simulation::new(4, solver);
@@ -143,7 +148,8 @@ fn walk<S: RateSolver>(solver: S, local: bool, calibrated: (f64, f64), barrier: 
     for core in 0..8u32 {
         let (near, far) = kinds[(core / 4) as usize];
         let homes: Vec<(MemoryId, f64)> = if local { vec![(near, 1.0)] } else { vec![(near, 0.5), (far, 0.5)] };
-        // 2 MB pages: 32 768 lines, each moved one and a half times by Copy. 50 pages of each array and thread, 60 times over.
+        // 2 MB pages: 32 768 lines, each moved one and a half times by Copy. 50 pages of each array
+        // and thread, 60 times over.
         let pages = Pages {
             homes,
             lines_per_page: 32_768.0 * 1.5,
@@ -163,7 +169,8 @@ fn rate(outcome: &Outcome) -> f64 {
 
 #[test]
 fn half_remote_memory_gives_seven_tenths() {
-    // Prototype: without a barrier 0.72 (queueing) and 0.735 (max-min), with one 0.70 and 0.716; the article says "about 70 %".
+    // Prototype: without a barrier 0.72 (queueing) and 0.735 (max-min), with one 0.70 and 0.716;
+    // the article says "about 70 %".
     let (queueing, fluid) = ((64.6, 20.69), (66.8, 20.22));
     for (barrier, by_queueing, by_fluid) in [(false, 0.72, 0.735), (true, 0.70, 0.716)] {
         let half = walk(Amva::default(), false, queueing, barrier, 1);

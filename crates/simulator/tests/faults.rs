@@ -1,5 +1,6 @@
-//! The balancer on a host where things go wrong. A seed draws the machine, the VMs, the kinds of faults and each fault; of one that fails, what
-//! was decided before the first break of a law is printed.
+//! The balancer on a host where things go wrong. A seed draws the machine, the VMs, the kinds of
+//! faults and each fault; of one that fails, what was decided before the first break of a law is
+//! printed.
 
 use crate::modelled::{Outcome, check, limits, model};
 use proptest::prelude::*;
@@ -106,8 +107,8 @@ fn restart(machine: &Machine, policy: &BalancePolicy, state: &BalanceState, seen
         .then(|| format!("at {} s: a restart changes what it does", seen.at.0 / 1000))
 }
 
-/// Where half of all figures are missing or old, or half of all actions fail, a VM gets at least a quarter of its fair part; else half, as on a
-/// host without faults.
+/// Where half of all figures are missing or old, or half of all actions fail, a VM gets at least a
+/// quarter of its fair part; else half, as on a host without faults.
 fn limits_with_faults(policy: &BalancePolicy, faults: &FaultRule) -> simulator::checkers::Limits {
     let worst = faults.action_fails.max(faults.counters_missing).max(faults.counters_stale);
     simulator::checkers::Limits { least_part: if worst < 0.5 { 0.5 } else { 0.25 }, ..limits(policy) }

@@ -1,4 +1,5 @@
-//! Initial placement on the model: `scheduler::plan` against the best of all homes, and against numad's advice on the same state.
+//! Initial placement on the model: `scheduler::plan` against the best of all homes, and against
+//! numad's advice on the same state.
 
 use proptest::prelude::*;
 use scheduler::{Occupancy, Plan, VmSpec, plan};
@@ -90,7 +91,8 @@ impl Case {
         machine.usable_cores(machine.nodes[0].id).len() as f64
     }
 
-    /// A home on these nodes: vCPUs in equal parts, memory in equal parts where that fits, else as there is room.
+    /// A home on these nodes: vCPUs in equal parts, memory in equal parts where that fits, else as
+    /// there is room.
     fn home(&self, nodes: &[usize], vcpus: f64, bytes: f64) -> Option<Home> {
         let count = nodes.len() as f64;
         let free: f64 = nodes.iter().map(|&node| self.free[node] as f64).sum();
@@ -102,13 +104,15 @@ impl Case {
         Some(nodes.iter().map(|&node| (node, vcpus / count, part(node))).collect())
     }
 
-    /// Lines in a nanosecond of all VMs together, as the planner counts others: half as if they were busy, half as if they idled.
+    /// Lines in a nanosecond of all VMs together, as the planner counts others: half as if they
+    /// were busy, half as if they idled.
     fn throughput(&self, homes: &[Home], profile: &Profile) -> f64 {
         let idle = vec![0; self.held.len()];
         (self.throughput_beside(&self.held, homes, profile) + self.throughput_beside(&idle, homes, profile)) / 2.0
     }
 
-    /// The same beside so many busy vCPUs on each node, which use the memory of their node; a core is shared in time.
+    /// The same beside so many busy vCPUs on each node, which use the memory of their node; a core
+    /// is shared in time.
     fn throughput_beside(&self, held: &[u32], homes: &[Home], profile: &Profile) -> f64 {
         let id = |index: usize| self.model.machine().nodes[index].id;
         let mut busy: Vec<f64> = held.iter().map(|&vcpus| f64::from(vcpus)).collect();
@@ -133,8 +137,8 @@ impl Case {
         groups.iter().zip(&rates).map(|(group, rate)| group.actors * rate).sum()
     }
 
-    /// Where the plan puts the clients. `None` where it gives memory of one of several clients to nodes beside its vCPUs: a plan does not
-    /// say how much of it.
+    /// Where the plan puts the clients. `None` where it gives memory of one of several clients to
+    /// nodes beside its vCPUs: a plan does not say how much of it.
     fn planned(&self, plan: &Plan) -> Option<Vec<Home>> {
         let machine = self.model.machine();
         let index = |id: NodeId| machine.nodes.iter().position(|node| node.id == id).expect("a node");
@@ -148,8 +152,9 @@ impl Case {
         if plan.placement.clients.len() == 1 { Some(vec![parts.collect()]) } else { homes }
     }
 
-    /// What is lost to traffic between clients, as a part of what runs. The model knows no such traffic; the planner gives it 0.06 CPUs
-    /// for a vCPU of whose VM the other clients' memory is twice as far as its own.
+    /// What is lost to traffic between clients, as a part of what runs. The model knows no such
+    /// traffic; the planner gives it 0.06 CPUs for a vCPU of whose VM the other clients' memory is
+    /// twice as far as its own.
     fn siblings(&self, homes: &[Home]) -> f64 {
         let machine = self.model.machine();
         let extra = |from: usize, to: usize| {
@@ -165,14 +170,15 @@ impl Case {
         0.06 * all / (homes.len() as f64 - 1.0).max(1.0) / busy
     }
 
-    /// vCPUs of the VM beyond the cores of their node: they never run all at once, and no plan pays with them.
+    /// vCPUs of the VM beyond the cores of their node: they never run all at once, and no plan pays
+    /// with them.
     fn stacked(&self, homes: &[Home]) -> f64 {
         let on = |node: usize| homes.iter().flatten().filter(|part| part.0 == node).map(|part| part.1).sum::<f64>();
         (0..self.held.len()).map(|node| (on(node) - self.cores()).max(0.0)).sum()
     }
 
-    /// The most that any homes of as many clients reach, each on as many nodes as the plan gives it; less what is lost to traffic
-    /// between them beyond that of `homes`, those of the plan.
+    /// The most that any homes of as many clients reach, each on as many nodes as the plan gives
+    /// it; less what is lost to traffic between them beyond that of `homes`, those of the plan.
     fn best(&self, plan: &Plan, homes: &[Home], profile: &Profile) -> f64 {
         let widths: Vec<usize> = homes.iter().map(|home| width(std::slice::from_ref(home))).collect();
         let mut best = 0.0;
@@ -259,7 +265,8 @@ fn judged(seed: u64, profile: &Profile) -> Option<Judged> {
     assert!(loss <= 0.01, "seed {seed}: {:.2} % behind the best homes", 100.0 * loss);
     let advised = case.advised().map(|advised| {
         let other = case.throughput(&advised, profile);
-        // A node with enough cores is short of free ones: numad lets the VM straddle, the plan does not.
+        // A node with enough cores is short of free ones: numad lets the VM straddle, the plan does
+        // not.
         assert!(reached >= 0.99 * other || width(&advised) > width(&homes), "seed {seed}: {reached} against {other}");
         other
     });

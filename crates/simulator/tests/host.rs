@@ -193,7 +193,8 @@ fn phases_begin_at_their_moment() {
     host.start(&shape);
     look(&mut host);
     host.advance(Moment(1000)).expect("rates");
-    // Half a second of 2 and half a second of 0.5: the client was there when the host was first looked at.
+    // Half a second of 2 and half a second of 0.5: the client was there when the host was first
+    // looked at.
     assert_eq!(look(&mut host).vms[0].clients[0].cpu_used, Some(1.25));
 }
 

@@ -1,4 +1,5 @@
-//! The prototype's figures for the DL380 of the ESX 4.1 STREAM article, which the model must give again.
+//! The prototype's figures for the DL380 of the ESX 4.1 STREAM article, which the model must give
+//! again.
 
 use simulator::{Amva, CoreWork, MachineModel, MaxMin, Profile, RateSolver};
 use topology::NodeId;
@@ -55,7 +56,8 @@ fn copy(model: &MachineModel, solver: &mut dyn RateSolver, cores: [u32; 2]) -> f
 
 #[test]
 fn copy_on_the_dl380_is_that_of_the_prototype() {
-    // Prototype, Table 2 (two VMs at home): AMVA 12760, 22570, 26950; max-min 12780, 25550, 26960 MB/s at 2, 4, 8 threads.
+    // Prototype, Table 2 (two VMs at home): AMVA 12760, 22570, 26950; max-min 12780, 25550, 26960
+    // MB/s at 2, 4, 8 threads.
     for (cores, amva, max_min) in [(1, 12760.0, 12780.0), (2, 22570.0, 25550.0), (4, 26950.0, 26960.0)] {
         let queueing = copy(&dl380(64.6, 20.69), &mut Amva::default(), [cores; 2]);
         let fluid = copy(&dl380(66.8, 20.22), &mut MaxMin::default(), [cores; 2]);

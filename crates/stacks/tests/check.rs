@@ -1,5 +1,5 @@
-//! Domains as people and programs write them, judged on machines that homenode knows: findings and patches are compared with snapshots that a
-//! person has read, and what is cured must be right.
+//! Domains as people and programs write them, judged on machines that homenode knows: findings and
+//! patches are compared with snapshots that a person has read, and what is cured must be right.
 
 use judge::{Finding, Severity};
 use scheduler::Occupancy;
@@ -172,7 +172,8 @@ fn iothreads_are_pinned_by_their_own_numbers() {
     assert_eq!(pins.keys().copied().collect::<Vec<_>>(), [4, 6], "{}", checked.cured);
 }
 
-/// sockets × dies × clusters × modules × cores × threads is the number of vCPUs, or libvirt refuses the domain.
+/// sockets × dies × clusters × modules × cores × threads is the number of vCPUs, or libvirt refuses
+/// the domain.
 #[test]
 fn a_cured_topology_has_as_many_vcpus_as_the_domain() {
     for groups in ["clusters='2'", "modules='2'"] {
@@ -277,7 +278,8 @@ fn caches_of_the_host_are_kept_within_virtual_nodes_of_several_dies() {
     }
 }
 
-/// A domain without `<vcpu>` has one. A cure that makes the element for its CPUs alone makes a domain that libvirt refuses.
+/// A domain without `<vcpu>` has one. A cure that makes the element for its CPUs alone makes a
+/// domain that libvirt refuses.
 #[test]
 fn a_domain_that_does_not_say_its_vcpus_is_cured_by_a_pin() {
     let text = "<domain type='kvm'>\n  <name>one</name>\n  <memory unit='GiB'>1</memory>\n</domain>\n";
@@ -287,7 +289,8 @@ fn a_domain_that_does_not_say_its_vcpus_is_cured_by_a_pin() {
     assert_eq!(judged(&checked.cured, &machine).wrong(), 0, "{}", checked.cured);
 }
 
-/// Nodes of 8 GiB hold 5 and 9 of 14 GiB only if 1 GiB lies beside: memory on two nodes does not make the vCPUs live on both.
+/// Nodes of 8 GiB hold 5 and 9 of 14 GiB only if 1 GiB lies beside: memory on two nodes does not
+/// make the vCPUs live on both.
 #[test]
 fn vcpus_stay_at_home_where_a_part_of_the_memory_lies_beside() {
     let machine = read::from_synthetic("pack:2 [numa(memory=8GiB)] core:4 pu:2").expect("a machine");

@@ -120,7 +120,8 @@ fn with_lines(text: &str, printed: &str) -> String {
     lines.iter().map(|(key, value)| format!("{key}: {value}\n")).collect()
 }
 
-/// 4 vCPUs and 4 GiB are one virtual node on a host of two nodes with 4 cores, 8 hardware threads and 24 GiB each.
+/// 4 vCPUs and 4 GiB are one virtual node on a host of two nodes with 4 cores, 8 hardware threads
+/// and 24 GiB each.
 #[test]
 fn a_vm_that_exists_gets_the_lines_that_it_lacks_and_no_other() {
     let printed = numa_lines(PLAIN);
@@ -157,7 +158,8 @@ fn a_vm_without_room_or_of_another_stack_is_told_so() {
     let large = planned("cores: 4\nmemory: 98304\nname: db\nsockets: 1\n", &Occupancy::default());
     let refused = large.expect_err("96 GiB, and the machine has 48");
     assert!(refused.contains("101.conf: VM `db` needs 96 GiB of memory; hp-dl380-g6 has 48 GiB"), "{refused}");
-    // 23 of 24 GiB of each node are taken, and the VM has 4: the lines are those for the machine without others.
+    // 23 of 24 GiB of each node are taken, and the VM has 4: the lines are those for the machine
+    // without others.
     let mut others = Occupancy::default();
     for node in [0, 1] {
         let taken = NodeUse { vcpus: 0, memory: Bytes(23 << 30), resident: Bytes(0) };
@@ -171,7 +173,8 @@ fn a_vm_without_room_or_of_another_stack_is_told_so() {
     assert!(refused.to_string().starts_with("right.xml: is no Proxmox VE configuration"), "{refused}");
 }
 
-/// Node 1 of three is full, and the VM has one vCPU and more memory than a node: its home is nodes 0 and 2.
+/// Node 1 of three is full, and the VM has one vCPU and more memory than a node: its home is nodes
+/// 0 and 2.
 #[test]
 fn a_home_with_a_gap_is_not_handed_to_proxmox() {
     let machine = read::from_synthetic("pack:3 [numa(memory=16GiB)] core:4 pu:1").expect("a machine");
@@ -186,13 +189,15 @@ fn a_home_with_a_gap_is_not_handed_to_proxmox() {
     let cure = &found.iter().find(|finding| finding.what == "floats").expect("it floats").cure;
     assert!(cure.commands[0].contains("--numa0 'cpus=0,memory=20480'"), "{cure:?}");
     assert!(cure.advice.contains("has a gap") && cure.advice.contains("homenode balance"), "{cure:?}");
-    // Proxmox starts no VM of huge pages whose virtual nodes name no host nodes: that line stays as it is.
+    // Proxmox starts no VM of huge pages whose virtual nodes name no host nodes: that line stays as
+    // it is.
     let huge = of(&format!("{text}hugepages: 2\n")).proxmox_numa_lines(&machine, &others).expect("lines");
     assert!(!huge.contains("\nnuma0: "), "{huge}");
 }
 
-/// One vCPU and 32 GiB on nodes of 24 GiB: the vCPU lives on node 0, and what that cannot hold lies on node 1. The kernel fills the nodes of a
-/// bind policy from the nearest on, so that both lines together are what `homenode plan` says of such a VM.
+/// One vCPU and 32 GiB on nodes of 24 GiB: the vCPU lives on node 0, and what that cannot hold lies
+/// on node 1. The kernel fills the nodes of a bind policy from the nearest on, so that both lines
+/// together are what `homenode plan` says of such a VM.
 #[test]
 fn memory_beyond_a_node_is_bound_as_the_planner_places_it() {
     let printed = numa_lines("cores: 1\nmemory: 32768\nname: db\nsockets: 1\n");

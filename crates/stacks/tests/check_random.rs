@@ -1,4 +1,5 @@
-//! Domains that nobody would write: whatever is wrong with them, a cure must leave nothing that an edit can mend, and keep what it does not name.
+//! Domains that nobody would write: whatever is wrong with them, a cure must leave nothing that an
+//! edit can mend, and keep what it does not name.
 
 use judge::Severity;
 use proptest::prelude::*;

@@ -167,7 +167,8 @@ fn edits_that_no_xml_could_hold_are_refused() {
     assert!(apply("<network/>", "x.xml", &[]).is_err());
 }
 
-/// Domains as people might have them: elements in any order, comments, unknown ones, quotes of both kinds, any indentation.
+/// Domains as people might have them: elements in any order, comments, unknown ones, quotes of both
+/// kinds, any indentation.
 fn domains() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         Just("<cputune><vcpupin vcpu='1' cpuset=\"0\"/></cputune>"),
@@ -212,7 +213,8 @@ fn edits() -> impl Strategy<Value = Edit> {
     })
 }
 
-/// How many elements of the path, from its first, lead to this one; none if it is no element of the path.
+/// How many elements of the path, from its first, lead to this one; none if it is no element of the
+/// path.
 fn depth_on_path(element: roxmltree::Node<'_, '_>, path: &[Step]) -> Option<usize> {
     let above: Vec<_> = element.ancestors().filter(roxmltree::Node::is_element).collect();
     let depth = above.len() - 1;
@@ -225,7 +227,8 @@ fn depth_on_path(element: roxmltree::Node<'_, '_>, path: &[Step]) -> Option<usiz
     on_path.then_some(depth)
 }
 
-/// All that a text says, without blanks, but for the elements on the path and what is in the last of them.
+/// All that a text says, without blanks, but for the elements on the path and what is in the last
+/// of them.
 fn rest(text: &str, path: &[Step]) -> Vec<String> {
     let document = roxmltree::Document::parse(text).expect("XML");
     let in_target = |node: roxmltree::Node<'_, '_>| {

@@ -1,4 +1,5 @@
-//! Domains for libvirt: as text, to libvirt's own schema, and through libvirt itself (its `test` driver, which needs no daemon).
+//! Domains for libvirt: as text, to libvirt's own schema, and through libvirt itself (its `test`
+//! driver, which needs no daemon).
 
 use proptest::prelude::*;
 use qemu::command_line::BootFiles;
@@ -188,7 +189,8 @@ fn domains_say_what_the_plan_says() {
     }
 }
 
-/// QEMU ends if libvirt asks it to fill memory with threads on CPUs that the VM's cgroup does not have, or that do not exist.
+/// QEMU ends if libvirt asks it to fill memory with threads on CPUs that the VM's cgroup does not
+/// have, or that do not exist.
 #[test]
 fn memory_of_a_home_without_cpus_is_not_filled_at_the_start() {
     let case = &cases()[1];
@@ -213,7 +215,8 @@ fn memory_of_a_home_without_cpus_is_not_filled_at_the_start() {
     assert_eq!(domain.memory_nodes[&0], tune("strict", &"1".parse().expect("valid")));
 }
 
-/// What homenode writes, homenode approves of, but for what the spec insists on: no policy, no nodes, nodes of its own.
+/// What homenode writes, homenode approves of, but for what the spec insists on: no policy, no
+/// nodes, nodes of its own.
 #[test]
 fn domains_are_right_to_homenode_check() {
     for case in cases().iter().filter(|case| !["unbound", "uniform", "uneven"].contains(&case.name)) {
@@ -276,7 +279,8 @@ fn domains_are_valid_to_libvirts_schema() {
     assert!(!Command::new("virt-xml-validate").arg(&file).arg("domain").output().expect("it starts").status.success());
 }
 
-/// A host of libvirt's `test` driver with the CPUs of the machine, at which the domain is defined and started; its `dumpxml` then.
+/// A host of libvirt's `test` driver with the CPUs of the machine, at which the domain is defined
+/// and started; its `dumpxml` then.
 fn through_libvirt(case: &Case, text: &str) -> String {
     let directory = tempfile::tempdir().expect("a directory");
     let (node, file) = (directory.path().join("node.xml"), directory.path().join("domain.xml"));

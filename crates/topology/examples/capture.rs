@@ -1,4 +1,5 @@
-//! Packs a directory with `sys` and `proc` as `homenode topology --capture` packs this host: `capture DIRECTORY FILE.tar.gz`.
+//! Packs a directory with `sys` and `proc` as `homenode topology --capture` packs this host:
+//! `capture DIRECTORY FILE.tar.gz`.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -4,7 +4,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// An amount of memory in bytes. Written with binary units (`48 GiB`); serialised as a number of bytes.
+/// An amount of memory in bytes. Written with binary units (`48 GiB`); serialised as a number of
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
@@ -39,8 +40,9 @@ impl Bytes {
 }
 
 impl Bytes {
-    /// This amount and another as texts that differ where the amounts differ: in the usual form, else with more digits, else
-    /// in smaller units. For messages in which the difference decides: never "needs 16.0 GiB, has 16.0 GiB".
+    /// This amount and another as texts that differ where the amounts differ: in the usual form,
+    /// else with more digits, else in smaller units. For messages in which the difference decides:
+    /// never "needs 16.0 GiB, has 16.0 GiB".
     pub fn told_apart(self, other: Self) -> (String, String) {
         let larger = self.max(other);
         let (first, _) = unit(larger);
@@ -99,7 +101,8 @@ pub struct BytesError {
 
 impl FromStr for Bytes {
     type Err = BytesError;
-    /// Accepts `4 GiB`, `4GiB`, `4G`, `512M`, `100 B`. All units are binary; `GB` is refused, since it might mean either.
+    /// Accepts `4 GiB`, `4GiB`, `4G`, `512M`, `100 B`. All units are binary; `GB` is refused, since
+    /// it might mean either.
     fn from_str(text: &str) -> Result<Self, BytesError> {
         let trimmed = text.trim();
         let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,4 +1,5 @@
-//! Identifiers as the kernel numbers them, and ordered sets of them in the kernel's list format (`0-3,8`).
+//! Identifiers as the kernel numbers them, and ordered sets of them in the kernel's list format
+//! (`0-3,8`).
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -186,7 +187,8 @@ pub struct IdSetError {
     reason: &'static str,
 }
 
-/// The largest id accepted: Linux's `NR_CPUS` limit is 8192; a bound keeps `0-4000000000` from filling memory.
+/// The largest id accepted: Linux's `NR_CPUS` limit is 8192; a bound keeps `0-4000000000` from
+/// filling memory.
 const LARGEST_ID: u32 = 65_535;
 
 impl<T: Id> FromStr for IdSet<T> {

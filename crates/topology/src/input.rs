@@ -1,7 +1,8 @@
 //! Files that users name, and what of them is quoted in errors.
 //!
-//! A name may be a mistake: a disk image, `/dev/zero`, a pipe that never ends. So every reader takes at most what such a file can
-//! have, and says so beyond; and an error shows the beginning of a text, in which nothing can spoil a terminal.
+//! A name may be a mistake: a disk image, `/dev/zero`, a pipe that never ends. So every reader
+//! takes at most what such a file can have, and says so beyond; and an error shows the beginning of
+//! a text, in which nothing can spoil a terminal.
 //!
 //! ```
 //! use topology::input;
@@ -15,9 +16,11 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// The most of a text that a person writes: VM specs, experiments, policies, profiles, machine files.
+/// The most of a text that a person writes: VM specs, experiments, policies, profiles, machine
+/// files.
 pub const LONGEST_TEXT: u64 = 1 << 20;
-/// The most of a file that a program writes: states, results, archives, XML (the largest of hwloc that is known has 20 MB).
+/// The most of a file that a program writes: states, results, archives, XML (the largest of hwloc
+/// that is known has 20 MB).
 pub const LONGEST_FILE: u64 = 64 << 20;
 /// The most of one line in a file of lines: recordings, journals.
 pub const LONGEST_LINE: u64 = LONGEST_FILE;
@@ -49,7 +52,8 @@ pub fn limited(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Appends the next line with its end, at most [`LONGEST_LINE`] bytes, and returns its length: 0 at the end of the file.
+/// Appends the next line with its end, at most [`LONGEST_LINE`] bytes, and returns its length: 0 at
+/// the end of the file.
 ///
 /// # Errors
 /// It cannot be read, or is longer.
@@ -110,7 +114,8 @@ pub fn excerpt(text: &str) -> String {
     cut(text.trim_matches([' ', '\t', '\r', '\n']), 80)
 }
 
-/// The first `most` characters, with `...` where there are more, and a space for each that would spoil a terminal.
+/// The first `most` characters, with `...` where there are more, and a space for each that would
+/// spoil a terminal.
 pub fn cut(text: &str, most: usize) -> String {
     let harmless = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
     let mut start: String = text.chars().take(most).map(harmless).collect();

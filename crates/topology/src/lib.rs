@@ -1,7 +1,8 @@
 //! The machine: sockets, NUMA nodes, last-level caches, cores, hardware threads, memory, distances.
 //!
-//! Everything here is data: ordered, immutable once read, the same for a live host, a captured `/sys` tree, hwloc XML,
-//! a machine file, and a synthetic string. Reading lives in [`read`]; nothing else of homenode parses a machine.
+//! Everything here is data: ordered, immutable once read, the same for a live host, a captured
+//! `/sys` tree, hwloc XML, a machine file, and a synthetic string. Reading lives in [`read`];
+//! nothing else of homenode parses a machine.
 
 mod bytes;
 mod ids;

@@ -1,7 +1,9 @@
-//! How much is read of what others say: a number that no VM and no host has is a mistake or an attack, and never a reason to allocate.
+//! How much is read of what others say: a number that no VM and no host has is a mistake or an
+//! attack, and never a reason to allocate.
 //!
-//! Whatever is read from a foreign command line, file or process is bounded by these before any work is done on it
-//! (docs/security.md has the table). What people write in files has its limits in [`crate::input`].
+//! Whatever is read from a foreign command line, file or process is bounded by these before any
+//! work is done on it (docs/security.md has the table). What people write in files has its limits
+//! in [`crate::input`].
 
 /// Most vCPUs of a VM: the most that any QEMU machine type takes (q35 since QEMU 9.0).
 pub const MOST_VCPUS: u32 = 4096;
@@ -9,9 +11,11 @@ pub const MOST_VCPUS: u32 = 4096;
 pub const MOST_VIRTUAL_NODES: usize = 128;
 /// Nodes of a host: the largest `NODES_SHIFT` that Linux is built with (10).
 pub const MOST_NODES: u32 = 1024;
-/// Most memory backends, and most devices that are passed through, of one VM: QEMU has 256 slots for memory devices beside its nodes.
+/// Most memory backends, and most devices that are passed through, of one VM: QEMU has 256 slots
+/// for memory devices beside its nodes.
 pub const MOST_OBJECTS: usize = 1024;
-/// Longest command line in bytes: the longest of libvirt's own examples has 20 kB; Linux takes 6 MiB.
+/// Longest command line in bytes: the longest of libvirt's own examples has 20 kB; Linux takes 6
+/// MiB.
 pub const LONGEST_COMMAND_LINE: u64 = 1 << 20;
 /// Most threads of a VM: its vCPUs, and as many workers and I/O threads.
 pub const MOST_THREADS: usize = 2 * MOST_VCPUS as usize;

@@ -10,7 +10,8 @@ pub struct HardwareThread {
     pub id: CpuId,
     /// Its core.
     pub core: CoreId,
-    /// Its last-level cache; `None` where the machine does not say (an offline CPU has no cache directory).
+    /// Its last-level cache; `None` where the machine does not say (an offline CPU has no cache
+    /// directory).
     pub llc: Option<LlcId>,
     /// Its NUMA node.
     pub node: NodeId,
@@ -18,9 +19,11 @@ pub struct HardwareThread {
     pub socket: SocketId,
     /// Whether Linux has it online.
     pub online: bool,
-    /// Whether the process that looked may run on it (cgroup cpuset and affinity). True where the source does not say.
+    /// Whether the process that looked may run on it (cgroup cpuset and affinity). True where the
+    /// source does not say.
     pub allowed: bool,
-    /// Relative capacity of its core, 1024 = the largest core of the machine; `None` where all cores are alike.
+    /// Relative capacity of its core, 1024 = the largest core of the machine; `None` where all
+    /// cores are alike.
     pub capacity: Option<u32>,
 }
 
@@ -44,7 +47,8 @@ pub enum MemoryKind {
     Ram,
     /// The source does not say how much there is: [`Node::memory`] is zero and means nothing.
     Unknown,
-    /// Of a GPU whose driver shows it as a node (NVIDIA on POWER9 and Grace). No VM may live there: [`Node::memory`] is zero.
+    /// Of a GPU whose driver shows it as a node (NVIDIA on POWER9 and Grace). No VM may live there:
+    /// [`Node::memory`] is zero.
     Gpu {
         /// The GPU's memory.
         size: Bytes,
@@ -56,16 +60,19 @@ pub enum MemoryKind {
 pub struct Node {
     /// Linux's node number.
     pub id: NodeId,
-    /// RAM of the node; zero for a node without RAM, and where [`Node::memory_kind`] is not [`MemoryKind::Ram`].
+    /// RAM of the node; zero for a node without RAM, and where [`Node::memory_kind`] is not
+    /// [`MemoryKind::Ram`].
     pub memory: Bytes,
     /// What kind of memory it is.
     #[serde(default)]
     pub memory_kind: MemoryKind,
-    /// Memory that could be given to a new process now (free, and page cache that can be dropped), where known.
+    /// Memory that could be given to a new process now (free, and page cache that can be dropped),
+    /// where known.
     pub free: Option<Bytes>,
     /// Pools of huge pages, by size.
     pub huge_pages: Vec<HugePages>,
-    /// Whether the process that looked may take memory of it (cgroup cpuset). True where the source does not say.
+    /// Whether the process that looked may take memory of it (cgroup cpuset). True where the source
+    /// does not say.
     pub allowed: bool,
 }
 
@@ -93,21 +100,24 @@ impl Distances {
     /// Linux's value where firmware gives none (`REMOTE_DISTANCE`).
     pub const REMOTE: u32 = 20;
 
-    /// `rows[i][j]` is the distance from `nodes[i]` to `nodes[j]`. `None` unless `rows` is square and matches `nodes`.
+    /// `rows[i][j]` is the distance from `nodes[i]` to `nodes[j]`. `None` unless `rows` is square
+    /// and matches `nodes`.
     pub fn new(nodes: Vec<NodeId>, rows: Vec<Vec<u32>>) -> Option<Self> {
         let square = rows.len() == nodes.len() && rows.iter().all(|row| row.len() == nodes.len());
         square.then_some(Self { nodes, rows })
     }
 
-    /// As [`Distances::new`], from firmware or a tool, which may be wrong: `None` also where a value is under [`Distances::LOCAL`], which
-    /// ACPI reserves, or where another node is nearer than the own one.
+    /// As [`Distances::new`], from firmware or a tool, which may be wrong: `None` also where a
+    /// value is under [`Distances::LOCAL`], which ACPI reserves, or where another node is nearer
+    /// than the own one.
     pub fn plausible(nodes: Vec<NodeId>, rows: Vec<Vec<u32>>) -> Option<Self> {
         let own_is_nearest =
             |(own, row): (usize, &Vec<u32>)| row.iter().all(|&distance| distance >= row[own].max(Self::LOCAL));
         Self::new(nodes, rows).filter(|table| table.rows.iter().enumerate().all(own_is_nearest))
     }
 
-    /// Local on the diagonal and [`Distances::REMOTE`] elsewhere: what Linux assumes without a SLIT.
+    /// Local on the diagonal and [`Distances::REMOTE`] elsewhere: what Linux assumes without a
+    /// SLIT.
     pub fn flat(nodes: Vec<NodeId>) -> Self {
         let row =
             |from: usize| (0..nodes.len()).map(|to| if from == to { Self::LOCAL } else { Self::REMOTE }).collect();
@@ -162,7 +172,8 @@ impl Machine {
         self.threads.iter().find(|thread| thread.id == id)
     }
 
-    /// Whether the source says how much memory any of the nodes has. Nothing can be placed on a machine where it does not.
+    /// Whether the source says how much memory any of the nodes has. Nothing can be placed on a
+    /// machine where it does not.
     pub fn memory_is_known(&self) -> bool {
         self.nodes.iter().any(|node| node.memory_kind == MemoryKind::Ram)
     }
@@ -197,7 +208,8 @@ impl Machine {
         self.threads.iter().filter(|thread| thread.node == node).map(|thread| thread.socket).collect()
     }
 
-    /// Hardware threads that share a core on this machine at most (1 without SMT), counting usable ones.
+    /// Hardware threads that share a core on this machine at most (1 without SMT), counting usable
+    /// ones.
     pub fn threads_per_core(&self) -> usize {
         let mut per_core = std::collections::BTreeMap::<u32, usize>::new();
         for thread in self.usable_threads() {

@@ -1,5 +1,5 @@
-//! What a machine's memory system can do: latencies, bandwidths, links. The model of `simulator` is built of these; a machine file
-//! holds them in its table `[rates]`, each with where it comes from.
+//! What a machine's memory system can do: latencies, bandwidths, links. The model of `simulator` is
+//! built of these; a machine file holds them in its table `[rates]`, each with where it comes from.
 
 use crate::NodeId;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,8 @@ use std::fmt;
 pub enum Source {
     /// A document that describes this very machine.
     Document,
-    /// The maker's figure for the part, from a data sheet or manual, or from a review that quotes it.
+    /// The maker's figure for the part, from a data sheet or manual, or from a review that quotes
+    /// it.
     Datasheet,
     /// Measured on such a machine.
     Measured,
@@ -33,7 +34,8 @@ pub struct Sourced<T> {
     pub from: String,
 }
 
-/// Where a link ends: a NUMA node, or something between nodes, such as a node controller or an I/O die.
+/// Where a link ends: a NUMA node, or something between nodes, such as a node controller or an I/O
+/// die.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected the number of a NUMA node, or the name of a switch in quotes")]
 pub enum Vertex {
@@ -58,7 +60,8 @@ impl fmt::Display for Vertex {
 pub struct Link {
     /// Its ends.
     pub between: (Vertex, Vertex),
-    /// Bytes of payload that a direction carries in a nanosecond (= GB/s, 10^9). A QPI link of 6.4 GT/s carries 8 bytes in 0.625 ns: 12.8.
+    /// Bytes of payload that a direction carries in a nanosecond (= GB/s, 10^9). A QPI link of 6.4
+    /// GT/s carries 8 bytes in 0.625 ns: 12.8.
     pub gb_per_s: f64,
     /// What one passage adds to the latency of a line, both ways together, in nanoseconds.
     pub latency_ns: f64,
@@ -72,11 +75,13 @@ pub struct Link {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// From a node over links to a node. The way back is the same, reversed, unless it has an entry of its own.
+    /// From a node over links to a node. The way back is the same, reversed, unless it has an entry
+    /// of its own.
     pub path: Vec<Vertex>,
 }
 
-/// What one cache line costs a link, in multiples of 8 bytes ("flits" on QPI): towards the memory, and back.
+/// What one cache line costs a link, in multiples of 8 bytes ("flits" on QPI): towards the memory,
+/// and back.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flits {
@@ -84,7 +89,8 @@ pub struct Flits {
     pub remote_read: (f64, f64),
     /// A line written to a remote node.
     pub remote_write: (f64, f64),
-    /// A line read from local memory, on each link of the node: its snoop and the answer. Zero where a directory filters.
+    /// A line read from local memory, on each link of the node: its snoop and the answer. Zero
+    /// where a directory filters.
     pub local_read_snoop: (f64, f64),
 }
 
@@ -109,13 +115,16 @@ pub struct Latencies {
     pub asymmetric_because: Option<String>,
 }
 
-/// What a machine's memory system can do. GB/s is 10^9 bytes a second, that is, bytes in a nanosecond.
+/// What a machine's memory system can do. GB/s is 10^9 bytes a second, that is, bytes in a
+/// nanosecond.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rates {
-    /// Cache lines that a core can have in flight, over both its hardware threads (line fill buffers).
+    /// Cache lines that a core can have in flight, over both its hardware threads (line fill
+    /// buffers).
     pub lines_in_flight_per_core: Sourced<f64>,
-    /// Work of a core with two busy hardware threads, in multiples of that with one. Needed where `threads_per_core` is above 1.
+    /// Work of a core with two busy hardware threads, in multiples of that with one. Needed where
+    /// `threads_per_core` is above 1.
     pub smt_yield: Option<Sourced<f64>>,
     /// Unloaded latency of a load from the own node's memory, in nanoseconds, transfer included.
     pub local_latency_ns: Sourced<f64>,
@@ -125,10 +134,12 @@ pub struct Rates {
     pub channels_per_node: Option<Sourced<u32>>,
     /// Transfers of 8 bytes a second on a channel, in millions.
     pub channel_mt_per_s: Option<Sourced<f64>>,
-    /// Traffic between one last-level cache and the rest of the machine, in GB/s; absent where it never binds.
+    /// Traffic between one last-level cache and the rest of the machine, in GB/s; absent where it
+    /// never binds.
     pub llc_bandwidth_gb_per_s: Option<Sourced<f64>>,
-    /// Share of a controller's bandwidth that each doubling of the threads that stream through it costs (row conflicts), counted from 4
-    /// threads, for which `node_bandwidth_gb_per_s` stands. Absent: none.
+    /// Share of a controller's bandwidth that each doubling of the threads that stream through it
+    /// costs (row conflicts), counted from 4 threads, for which `node_bandwidth_gb_per_s` stands.
+    /// Absent: none.
     pub row_conflict_droop: Option<Sourced<f64>>,
     /// What a line costs a link. Absent: [`Flits::default`].
     pub flits: Option<Sourced<Flits>>,

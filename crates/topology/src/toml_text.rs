@@ -1,4 +1,5 @@
-//! TOML that people write: VM specs, experiments, machine files. One way to say what is wrong in any of them.
+//! TOML that people write: VM specs, experiments, machine files. One way to say what is wrong in
+//! any of them.
 
 use crate::input::{cut, excerpt};
 use serde::de::DeserializeOwned;
@@ -7,10 +8,12 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The most characters of what is said to be wrong; the longest sentence of homenode's own has some 400.
+/// The most characters of what is said to be wrong; the longest sentence of homenode's own has some
+/// 400.
 const LONGEST_PROBLEM: usize = 1000;
 
-/// A TOML file that cannot be used: which file, line and field, what is written there, and what would be valid.
+/// A TOML file that cannot be used: which file, line and field, what is written there, and what
+/// would be valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct TomlError {
     /// The file, as the user named it.
@@ -56,7 +59,8 @@ struct Field {
 }
 
 impl<'a> TomlText<'a> {
-    /// Reads the places; none where the text is not TOML at all. `file` only names the text in errors.
+    /// Reads the places; none where the text is not TOML at all. `file` only names the text in
+    /// errors.
     pub fn new(text: &'a str, file: &'a str) -> Self {
         let mut fields = Vec::new();
         if let Ok(table) = DeTable::parse(text) {
@@ -103,7 +107,8 @@ impl<'a> TomlText<'a> {
     fn restate(&self, error: &toml::de::Error) -> TomlError {
         let at = error.span().map(|span| span.start);
         let around = at.and_then(|at| self.field_at(at)).unwrap_or_default();
-        // Fields of a tagged table are buffered by serde, so that its error points at the whole table.
+        // Fields of a tagged table are buffered by serde, so that its error points at the whole
+        // table.
         let unknown = error.message().split('`').nth(1).filter(|_| error.message().starts_with("unknown "));
         let field = unknown.and_then(|name| self.below(around, name)).unwrap_or(around);
         let mut fault = self.fault(field, plain(error.message()));
@@ -182,7 +187,8 @@ fn plain(message: &str) -> String {
         .replace("expected struct Rates", "expected a table [rates]")
 }
 
-/// The first line of what is written, so that an error stays one line. Nothing for a table: its header is no value.
+/// The first line of what is written, so that an error stays one line. Nothing for a table: its
+/// header is no value.
 fn shortened(value: &str) -> Option<String> {
     let header = value.starts_with('[') && value.trim_matches(['[', ']']).starts_with(|c: char| c.is_ascii_lowercase());
     let first = value.lines().next().unwrap_or_default();

@@ -1,15 +1,19 @@
-//! XML from others, looked through before it becomes a tree: a parser's own limits are far beyond what hwloc and libvirt write.
+//! XML from others, looked through before it becomes a tree: a parser's own limits are far beyond
+//! what hwloc and libvirt write.
 //!
-//! **Problem.** A tree costs more than the length of its text: its check for double attributes takes the square of their number (200,000 of them
-//! took 42 s), each element that declares a namespace gets a copy of all, and every reader goes down the elements' depth.
+//! **Problem.** A tree costs more than the length of its text: its check for double attributes
+//! takes the square of their number (200,000 of them took 42 s), each element that declares a
+//! namespace gets a copy of all, and every reader goes down the elements' depth.
 //!
-//! **Rule.** One pass over the text counts these three, in time proportional to its length, and refuses beyond the limits below.
+//! **Rule.** One pass over the text counts these three, in time proportional to its length, and
+//! refuses beyond the limits below.
 
 use crate::input::excerpt;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-/// Elements inside elements. libvirt's deepest have about 8; a backing chain of disk images nests 3 for each image.
+/// Elements inside elements. libvirt's deepest have about 8; a backing chain of disk images nests 3
+/// for each image.
 const DEEPEST: usize = 512;
 /// Attributes of an element. libvirt's elements have up to 15, hwloc's up to 20.
 const MOST_ATTRIBUTES: usize = 64;

@@ -1,4 +1,5 @@
-//! The same machines as `lstopo` (package hwloc-nox) sees them: its XML is read and compared with what homenode makes of the source.
+//! The same machines as `lstopo` (package hwloc-nox) sees them: its XML is read and compared with
+//! what homenode makes of the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -99,7 +100,8 @@ fn this_host_is_read_as_hwloc_reads_it() {
 
 #[test]
 fn captured_machines_are_read_as_hwloc_reads_them() {
-    // hwloc wants the masks of nodes too, which homenode's captures leave out; caches, cores and sockets it finds.
+    // hwloc wants the masks of nodes too, which homenode's captures leave out; caches, cores and
+    // sockets it finds.
     for name in ["nps4-two-ccx-a-node", "smt-partly-off", "offline-by-maxcpus"] {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.tar.gz"));
         let archive = std::fs::read(golden).expect(name);

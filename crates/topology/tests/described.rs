@@ -1,4 +1,5 @@
-//! Machines that are described: hwloc's XML against the synthetic strings that it was made from, and properties.
+//! Machines that are described: hwloc's XML against the synthetic strings that it was made from,
+//! and properties.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! Captured machines, odd ones among them: what is read of each is compared with a snapshot that a person has read.
+//! Captured machines, odd ones among them: what is read of each is compared with a snapshot that a
+//! person has read.
 
 use std::fmt::Write;
 use std::fs;

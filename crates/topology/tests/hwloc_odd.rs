@@ -1,4 +1,5 @@
-//! hwloc's XML as containers, old programs and hybrids make it: documents written by hand in hwloc's format.
+//! hwloc's XML as containers, old programs and hybrids make it: documents written by hand in
+//! hwloc's format.
 
 use topology::{Bytes, CpuSet, Machine, MemoryKind, SocketId, read};
 
@@ -33,7 +34,8 @@ fn says(machine: &Machine, words: &str) -> bool {
     machine.notes.iter().any(|note| note.contains(words))
 }
 
-/// A container may use memory of node 1 only, and hwloc leaves node 0 out, but not the CPUs of its socket.
+/// A container may use memory of node 1 only, and hwloc leaves node 0 out, but not the CPUs of its
+/// socket.
 #[test]
 fn cpus_without_a_node_are_not_anothers() {
     let machine = machine(&(package(0, &cores(0..2)) + &package(1, &(node(1, "0xc") + &cores(2..4)))), "");

@@ -1,4 +1,5 @@
-//! libvirt's capabilities: files of several versions, against what other readers make of the same machines.
+//! libvirt's capabilities: files of several versions, against what other readers make of the same
+//! machines.
 
 use std::fs;
 use std::path::{Path, PathBuf};

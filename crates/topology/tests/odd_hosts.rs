@@ -1,4 +1,5 @@
-//! Hosts as `/sys` and `/proc` show them on machines that few have: each tree is written by hand in the format of the kernel.
+//! Hosts as `/sys` and `/proc` show them on machines that few have: each tree is written by hand in
+//! the format of the kernel.
 
 use std::path::Path;
 use tempfile::TempDir;
@@ -94,7 +95,8 @@ fn memory_of_gpus_is_not_ram() {
     assert_eq!(machine.cpu_model.as_deref(), Some("POWER9, altivec supported"));
 }
 
-/// Grace Hopper: one socket with LPDDR, the GPU's HBM as node 1, and nodes for MIG that have nothing.
+/// Grace Hopper: one socket with LPDDR, the GPU's HBM as node 1, and nodes for MIG that have
+/// nothing.
 #[test]
 fn a_grace_superchip_has_one_node_of_ram() {
     let host = Host::new(1);
@@ -142,7 +144,8 @@ fn loongarch_and_risc_v_say_what_they_are() {
     assert_eq!(host.read().cpu_model.as_deref(), Some("RISC-V vendor 0x5b7, architecture 0x0"));
 }
 
-/// Captures of the years before `Cpus_allowed_list` name a cpuset, whose files lie below its mount point.
+/// Captures of the years before `Cpus_allowed_list` name a cpuset, whose files lie below its mount
+/// point.
 #[test]
 fn the_cpuset_of_an_old_capture_is_read() {
     let cases = [
@@ -198,7 +201,8 @@ fn entries_of_nodes_name_their_cpus_where_lists_are_missing() {
     assert_eq!([of_node(&machine, 0), of_node(&machine, 1)], ["1,3", "0,2"]);
 }
 
-/// Node 0 is offline or left out: its CPUs are not node 1's, and the machine's memory is not all of node 1.
+/// Node 0 is offline or left out: its CPUs are not node 1's, and the machine's memory is not all of
+/// node 1.
 #[test]
 fn cpus_of_a_node_that_is_not_listed_are_not_used() {
     let host = Host::new(2);
@@ -228,7 +232,8 @@ fn memory_that_no_file_tells_is_unknown() {
     assert!(!host.read().memory_is_known());
 }
 
-/// A VM that grew by a balloon: `/proc/meminfo` knows, the node's own file does not. Whoever looks again must see the same.
+/// A VM that grew by a balloon: `/proc/meminfo` knows, the node's own file does not. Whoever looks
+/// again must see the same.
 #[test]
 fn free_memory_is_the_same_whoever_looks() {
     let host = Host::new(1);
@@ -237,7 +242,8 @@ fn free_memory_is_the_same_whoever_looks() {
     assert_eq!((machine.nodes[0].memory, machine.nodes[0].free), (Bytes(20 << 30), Some(Bytes(16 << 30))));
     let again = |host: &Host, machine: &Machine| read::free_memory(host.0.path(), machine);
     assert_eq!(again(&host, &machine)[&NodeId(0)], Bytes(16 << 30));
-    // Two nodes: 2 GiB free and 1 GiB of page cache and slabs on the second; nothing is known of the first.
+    // Two nodes: 2 GiB free and 1 GiB of page cache and slabs on the second; nothing is known of
+    // the first.
     let host = Host::new(2);
     host.remove("sys/devices/system/node/node0/meminfo");
     let meminfo = "Node 1 MemTotal: 8388608 kB\nNode 1 MemFree: 2097152 kB\nNode 1 Active(file): 524288 kB\nNode 1 Inactive(file): 262144 kB\nNode 1 SReclaimable: 262144 kB";
@@ -247,7 +253,8 @@ fn free_memory_is_the_same_whoever_looks() {
     assert_eq!(again(&host, &machine), [(NodeId(1), Bytes(3 << 30))].into());
 }
 
-/// A hybrid processor in a capture without its PMUs: two strong cores (one of them favoured), two weak ones.
+/// A hybrid processor in a capture without its PMUs: two strong cores (one of them favoured), two
+/// weak ones.
 #[test]
 fn cores_of_a_hybrid_are_told_apart_by_their_performance() {
     let host = Host::new(2);
@@ -259,7 +266,8 @@ fn cores_of_a_hybrid_are_told_apart_by_their_performance() {
     // 39 / 67 x 1024 = 596.06, rounded up.
     assert_eq!(capacities(&host.read()), [Some(1024), Some(1024), Some(597), Some(597)]);
     assert!(says(&host.read(), "CPUs 2-3 are the weaker ones"));
-    // On AMD the same figures are ranks of cores of one kind; and this PMU is only there where all cores are alike.
+    // On AMD the same figures are ranks of cores of one kind; and this PMU is only there where all
+    // cores are alike.
     host.write("proc/cpuinfo", "vendor_id\t: AuthenticAMD\nmodel name\t: with preferred cores");
     assert_eq!(capacities(&host.read()), [None; 4]);
     host.write("proc/cpuinfo", "vendor_id\t: GenuineIntel\nmodel name\t: not a hybrid");

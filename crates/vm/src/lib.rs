@@ -1,4 +1,5 @@
-//! What a VM is, as far as its words say: who manages it, and what QEMU's command line means. Pure: text in, data out.
+//! What a VM is, as far as its words say: who manages it, and what QEMU's command line means. Pure:
+//! text in, data out.
 
 mod manager;
 pub mod qemu;

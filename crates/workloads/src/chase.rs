@@ -1,6 +1,7 @@
-//! A chase of dependent loads: every load's address comes from the load before, so the time of one is the latency of memory. The path is
-//! one random cycle over all cache lines of a buffer, so no prefetcher sees a pattern. With 4 KiB pages a load also
-//! misses the TLB, natively as in a guest; the figure includes the walk of the page table.
+//! A chase of dependent loads: every load's address comes from the load before, so the time of one
+//! is the latency of memory. The path is one random cycle over all cache lines of a buffer, so no
+//! prefetcher sees a pattern. With 4 KiB pages a load also misses the TLB, natively as in a guest;
+//! the figure includes the walk of the page table.
 
 use crate::protocol::ChaseJob;
 use crate::team::{Member, Team};
@@ -153,7 +154,8 @@ fn make_one_cycle(lines: &mut [Line], seed: u64) {
     }
 }
 
-/// Where so many loads from line 0 end; `None` unless the path visits every line once before it returns.
+/// Where so many loads from line 0 end; `None` unless the path visits every line once before it
+/// returns.
 fn position_after(lines: &[Line], loads: u64) -> Option<usize> {
     let wanted = (loads % lines.len() as u64) as usize;
     let (mut position, mut found) = (0, None);
@@ -182,7 +184,8 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound` (Lemire's multiplication; its bias is under 2^-32 for any buffer that fits a machine).
+    /// A number below `bound` (Lemire's multiplication; its bias is under 2^-32 for any buffer that
+    /// fits a machine).
     fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }

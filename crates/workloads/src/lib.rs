@@ -1,5 +1,5 @@
-//! The kernels that homenode measures with, natively and in a guest from the same code, and the words that a controller and an
-//! agent exchange about them.
+//! The kernels that homenode measures with, natively and in a guest from the same code, and the
+//! words that a controller and an agent exchange about them.
 
 // Copy must be loads and stores, not a call of memcpy: see stream/kernels.rs.
 #![no_builtins]

@@ -1,5 +1,6 @@
-//! What a controller (homenode) and an agent (`homenode-guest`, natively over its standard input and output, in a VM over a virtio-serial
-//! port) say to each other: one JSON object a line, in both directions.
+//! What a controller (homenode) and an agent (`homenode-guest`, natively over its standard input
+//! and output, in a VM over a virtio-serial port) say to each other: one JSON object a line, in
+//! both directions.
 //!
 //! ```text
 //! agent       controller
@@ -135,11 +136,13 @@ pub enum FromAgent {
         job: u64,
         /// Whether the result was right; a job that is not verified has no figure.
         verified: bool,
-        /// How wrong: the largest relative error of STREAM's arrays; 0 for a chase that visited every line once.
+        /// How wrong: the largest relative error of STREAM's arrays; 0 for a chase that visited
+        /// every line once.
         error: f64,
         /// The CPUs that each thread might use, read back, in list format.
         thread_cpus: Vec<String>,
-        /// Pages of the job's memory on each node, read back: (node, pages). Empty where the kernel cannot say.
+        /// Pages of the job's memory on each node, read back: (node, pages). Empty where the kernel
+        /// cannot say.
         pages_by_node: Vec<(u32, u64)>,
     },
     /// The job or the message before could not be carried out.

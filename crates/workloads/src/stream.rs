@@ -1,5 +1,6 @@
-//! STREAM's four kernels by the rules of John McCalpin's STREAM 5.10 (<https://www.cs.virginia.edu/stream/>): what they count, how they
-//! are timed, what their result must be.
+//! STREAM's four kernels by the rules of John McCalpin's STREAM 5.10
+//! (<https://www.cs.virginia.edu/stream/>): what they count, how they are timed, what their result
+//! must be.
 
 mod kernels;
 mod part;
@@ -40,7 +41,8 @@ pub struct Account {
     pub loads: u64,
     /// Elements stored.
     pub stores: u64,
-    /// Bytes that ordinary stores read besides, because a line is fetched before it is written. Streaming stores read none.
+    /// Bytes that ordinary stores read besides, because a line is fetched before it is written.
+    /// Streaming stores read none.
     pub write_allocate_bytes: u64,
 }
 
@@ -81,7 +83,8 @@ impl Kernel {
     }
 }
 
-/// What every element of `[a, b, c]` must be after so many repetitions: the recurrence that STREAM's own check computes.
+/// What every element of `[a, b, c]` must be after so many repetitions: the recurrence that
+/// STREAM's own check computes.
 pub fn expected(repetitions: u32) -> [f64; 3] {
     let (mut a, mut b, mut c) = (1.0_f64, 2.0, 0.0);
     a *= 2.0;
@@ -102,7 +105,8 @@ pub fn largest_error(elements: &[f64], expected: f64) -> f64 {
     elements.iter().map(error).fold(0.0, f64::max) / scale
 }
 
-/// The elements that thread `index` of `threads` works on: as even as possible, in order, as OpenMP's static schedule.
+/// The elements that thread `index` of `threads` works on: as even as possible, in order, as
+/// OpenMP's static schedule.
 pub fn share(elements: u64, threads: u32, index: u32) -> std::ops::Range<u64> {
     let bound = |index: u32| (u128::from(elements) * u128::from(index) / u128::from(threads)) as u64;
     bound(index)..bound(index + 1)

@@ -1,4 +1,5 @@
-//! Threads that live as long as a job: each owns its state, carries out the same orders, and meets the others at a barrier.
+//! Threads that live as long as a job: each owns its state, carries out the same orders, and meets
+//! the others at a barrier.
 
 use crate::WorkloadError;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +26,8 @@ pub(crate) struct Team<O, A> {
 }
 
 impl<O: Send + 'static, A: Send + 'static> Team<O, A> {
-    /// Starts threads; `member(i)` is called on thread `i` and makes its state there. All have it when this returns.
+    /// Starts threads; `member(i)` is called on thread `i` and makes its state there. All have it
+    /// when this returns.
     pub(crate) fn start<M: Member<O, A>>(
         threads: usize,
         member: impl Fn(usize) -> Result<M, WorkloadError> + Send + Sync + 'static,
@@ -93,8 +95,9 @@ impl<O, A> Drop for Team<O, A> {
     }
 }
 
-/// How long a thread that waits keeps its CPU. Threads that finish together meet within this; where there are fewer CPUs than threads
-/// (or host CPUs than vCPUs, which no guest can see) a thread that spun on would take the CPU from the one it waits for.
+/// How long a thread that waits keeps its CPU. Threads that finish together meet within this; where
+/// there are fewer CPUs than threads (or host CPUs than vCPUs, which no guest can see) a thread
+/// that spun on would take the CPU from the one it waits for.
 const SPIN: Duration = Duration::from_micros(200);
 /// How long it then offers its CPU to others before it sleeps.
 const YIELD: Duration = Duration::from_millis(2);
@@ -132,7 +135,8 @@ impl Barrier {
         } else {
             self.wait_for_release(round);
         }
-        // The next release comes only after this thread has arrived again, so this is the time of this round.
+        // The next release comes only after this thread has arrived again, so this is the time of
+        // this round.
         Duration::from_nanos(self.released_ns.load(Ordering::Relaxed))
     }
 

@@ -74,7 +74,8 @@ pub(crate) fn failure(error: DaemonError) -> anyhow::Error {
     if error.is_bad_input() { bad_input(error) } else { error.into() }
 }
 
-/// A balancer that goes on where the last one left off, and the lock that keeps a second one away. A dry run needs none.
+/// A balancer that goes on where the last one left off, and the lock that keeps a second one away.
+/// A dry run needs none.
 fn start(
     arguments: &BalanceArguments,
     policy: &PolicyFile,

@@ -1,4 +1,5 @@
-//! `homenode balance --on MACHINE --trace FILE`: what a policy would have done with these VMs, on a modelled machine.
+//! `homenode balance --on MACHINE --trace FILE`: what a policy would have done with these VMs, on a
+//! modelled machine.
 
 use crate::args::BalanceArguments;
 use crate::commands::balance::{failure, policy};
@@ -36,7 +37,8 @@ pub(crate) fn run(choice: &str, path: &Path, arguments: &BalanceArguments) -> an
     output::print(trace_view::text(&compared))
 }
 
-/// The modelled machine with the VMs of a trace and nobody but the kernel to place them: for those who only look.
+/// The modelled machine with the VMs of a trace and nobody but the kernel to place them: for those
+/// who only look.
 pub(crate) fn host(choice: &str, path: &Path) -> anyhow::Result<TracedHost> {
     let (machine, rates) = machine_choice::described(choice)?;
     let model = MachineModel::new(&machine, &rates).map_err(bad_input)?;

@@ -107,7 +107,8 @@ fn cured(definition: &Definition, machine: &Machine, others: &Occupancy) -> anyh
     Ok(())
 }
 
-/// What VMs of this host hold, or will when they have started, that are not judged themselves; nothing on another machine.
+/// What VMs of this host hold, or will when they have started, that are not judged themselves;
+/// nothing on another machine.
 fn others(
     machine: &Machine,
     arguments: &CheckArguments,

@@ -31,7 +31,8 @@ pub(crate) fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
         remembered.homes(host.machine(), &observation)
     };
     let asked = homes(&host, &observation);
-    // Homes are asked for once: what a repair does to loads and memory on its way is no reason to choose others.
+    // Homes are asked for once: what a repair does to loads and memory on its way is no reason to
+    // choose others.
     let judge = |host: &LinuxHost, observation: &Observation| -> Vec<Finding> {
         let managed = host.vms().filter(|vm| only.as_ref().is_none_or(|only| vm.key == *only));
         let mut now = if observation.vms.iter().all(|seen| asked.keys().any(|(vm, _)| *vm == seen.vm)) {

@@ -58,7 +58,8 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     measure(arguments, &results, &resolved, &environment, &[], agent)
 }
 
-/// Refuses arguments that a measurement has no use for. clap lets them pass where another argument excludes `--on`.
+/// Refuses arguments that a measurement has no use for. clap lets them pass where another argument
+/// excludes `--on`.
 fn only_modelled(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     let given = [("--seed", arguments.seed.is_some()), ("--beside", arguments.beside.is_some())];
     match given.into_iter().find(|(_, given)| *given && arguments.on.is_none()) {

@@ -1,4 +1,5 @@
-//! VMs of libvirt's on this host, where somebody looks for them with `homenode vm`: `virsh` lists, stops and reaches them.
+//! VMs of libvirt's on this host, where somebody looks for them with `homenode vm`: `virsh` lists,
+//! stops and reaches them.
 
 use libvirt::local_names;
 use qemu::QemuError;

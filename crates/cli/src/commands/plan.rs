@@ -68,7 +68,8 @@ fn existing(arguments: &PlanArguments, choice: &Path, definition: anyhow::Result
     output::exact(&definition.proxmox_numa_lines(machine, others).map_err(failure)?)
 }
 
-/// The machines, and what runs there beside a VM that exists and is planned anew. Another machine than a host is taken to be empty.
+/// The machines, and what runs there beside a VM that exists and is planned anew. Another machine
+/// than a host is taken to be empty.
 fn hosts(
     arguments: &PlanArguments,
     specs: &[VmSpec],
@@ -98,7 +99,8 @@ fn hosts(
     machines.into_iter().map(host).collect()
 }
 
-/// What the VMs on this host hold, whoever started them, and what QEMU needs beside the guest's memory: that of the largest VM.
+/// What the VMs on this host hold, whoever started them, and what QEMU needs beside the guest's
+/// memory: that of the largest VM.
 fn live_occupancy(machine: &Machine, specs: &[VmSpec], existing: Option<&str>) -> anyhow::Result<Occupancy> {
     let running = linux::examine_this_host().context("the running VMs cannot be read")?;
     let mut occupancy = balancer_place::occupancy_without(&running, machine, |name| Some(name) == existing);

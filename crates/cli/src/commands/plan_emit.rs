@@ -14,7 +14,8 @@ use topology::Machine;
 /// Prints the plan in the language of a stack.
 ///
 /// # Errors
-/// Bad input: a file of the spec that this host lacks, where the plan is for this host; what the stack cannot be told at all.
+/// Bad input: a file of the spec that this host lacks, where the plan is for this host; what the
+/// stack cannot be told at all.
 pub(crate) fn print(
     argument: EmitArgument,
     machine: &Machine,
@@ -45,7 +46,8 @@ pub(crate) fn print(
     output::exact(emit(kind, &emission).map_err(|problem| bad_input(in_file(problem.to_string())))?)
 }
 
-/// A text is read, and a VM started, in other directories than this one: every file with its whole path.
+/// A text is read, and a VM started, in other directories than this one: every file with its whole
+/// path.
 fn absolute(spec: &VmSpec, boot: &BootFiles) -> anyhow::Result<(VmSpec, BootFiles)> {
     let (mut spec, mut boot) = (spec.clone(), boot.clone());
     let mut files: Vec<&mut PathBuf> = spec.disks.iter_mut().map(|disk| &mut disk.path).collect();

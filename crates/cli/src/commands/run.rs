@@ -88,7 +88,8 @@ fn notes(notes: &[String]) {
     }
 }
 
-/// What a QEMU that died left behind, or a start that was cut short: its memory would count as taken.
+/// What a QEMU that died left behind, or a start that was cut short: its memory would count as
+/// taken.
 pub(super) fn clean(directory: &RuntimeDir) -> anyhow::Result<()> {
     notes(&background::list(directory)?.cleaned);
     Ok(())
@@ -115,7 +116,8 @@ pub(super) struct Placed {
 
 /// Sizes and places the VM beside all that run or are being started on this host.
 pub(super) fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<Placed> {
-    // In this order: memory that is filled between the two looks counts as taken twice, never as free.
+    // In this order: memory that is filled between the two looks counts as taken twice, never as
+    // free.
     let running = linux::examine_this_host().context("the running VMs cannot be read")?;
     let machine = topology::read::live().context("this host cannot be read")?;
     let mut occupancy = balancer_place::occupancy(&running, &machine);

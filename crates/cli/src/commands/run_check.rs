@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use topology::Bytes;
 use workloads::protocol::{FromAgent, Hello, ToAgent};
 
-/// A guest that has not said hello by now hangs: the slowest boot we know (128 vCPUs under TCG) takes 80 s.
+/// A guest that has not said hello by now hangs: the slowest boot we know (128 vCPUs under TCG)
+/// takes 80 s.
 const BOOT: Duration = Duration::from_secs(180);
 /// How long the tiny guest may take to power off.
 pub(crate) const POWER_OFF: Duration = Duration::from_secs(10);

@@ -1,4 +1,5 @@
-//! `homenode run --via libvirt`: the same plan, started by libvirt, which then knows the VM as any other of its domains.
+//! `homenode run --via libvirt`: the same plan, started by libvirt, which then knows the VM as any
+//! other of its domains.
 
 use crate::args::RunArguments;
 use crate::commands::run::{self, Output, Placed};
@@ -134,7 +135,8 @@ fn check(mut started: NewDomain, launch: &Launch) -> anyhow::Result<()> {
     report.verdict(plan)
 }
 
-/// Ends the domain when a signal comes before libvirt keeps it. One that comes later changes nothing: little is left to do.
+/// Ends the domain when a signal comes before libvirt keeps it. One that comes later changes
+/// nothing: little is left to do.
 struct EndedBySignal(Arc<Mutex<bool>>);
 
 impl EndedBySignal {

@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: &TopArguments) -> anyhow::Result<()> {
     if arguments.json { output::json("top", &view) } else { output::print(top::text(&view, terminal_width())) }
 }
 
-/// The terminal's other screen, read key by key. One that does not know its size, a serial line for one, is taken for the usual one.
+/// The terminal's other screen, read key by key. One that does not know its size, a serial line for
+/// one, is taken for the usual one.
 fn take_terminal() -> io::Result<DefaultTerminal> {
     if matches!(terminal::size(), Ok((columns, rows)) if columns > 0 && rows > 0) {
         return ratatui::try_init();
@@ -114,7 +115,8 @@ fn batch(arguments: &TopArguments) -> anyhow::Result<()> {
     }
 }
 
-/// The screen, until the user leaves. Looks are taken beside it, so that a slow host does not hold up the keys.
+/// The screen, until the user leaves. Looks are taken beside it, so that a slow host does not hold
+/// up the keys.
 fn show(terminal: &mut DefaultTerminal, arguments: &TopArguments) -> anyhow::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     end_on_signals(&ended).context("cannot watch for signals")?;
@@ -156,8 +158,8 @@ fn show(terminal: &mut DefaultTerminal, arguments: &TopArguments) -> anyhow::Res
     Ok(())
 }
 
-/// Ends the screen on a signal. Where the terminal is gone, `event::poll` reads its end again and again and never comes back: the process
-/// then ends from here.
+/// Ends the screen on a signal. Where the terminal is gone, `event::poll` reads its end again and
+/// again and never comes back: the process then ends from here.
 fn end_on_signals(ended: &Arc<AtomicBool>) -> io::Result<()> {
     let (mut signals, ended) = (Signals::new([SIGTERM, SIGHUP])?, ended.clone());
     thread::spawn(move || {

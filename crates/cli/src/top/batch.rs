@@ -1,10 +1,11 @@
 //! `top --batch`: every look as rows of one CSV table, for spreadsheets and programs.
 //!
-//! **Problem.** esxtop's batch mode has a column for each figure of each VM and a row for each look: its header is right only for the
-//! VMs of the first look.
+//! **Problem.** esxtop's batch mode has a column for each figure of each VM and a row for each
+//! look: its header is right only for the VMs of the first look.
 //!
-//! **Rule.** A row for each node and each VM at each look, always with the same columns; `row` says which of both it is. Amounts are
-//! in bytes, times in seconds. What is unknown, or is no figure of this kind of row, is empty.
+//! **Rule.** A row for each node and each VM at each look, always with the same columns; `row` says
+//! which of both it is. Amounts are in bytes, times in seconds. What is unknown, or is no figure of
+//! this kind of row, is empty.
 
 use super::columns::{COLUMNS, Value};
 use super::{NodeRow, View, VmRow};

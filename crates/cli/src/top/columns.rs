@@ -1,8 +1,9 @@
 //! The columns of the VMs' table, and which of them fit.
 //!
-//! **Rule.** Where the screen is too narrow, columns go in a stated order ([`Column::drop`]), the highest number first, until the
-//! rest fits: first what one can do without, last what `top` is there for. The VM, where it lives, and its memory elsewhere stay
-//! ([`Column::drop`] 0); names are cut to a quarter of the screen, but not below 12 characters.
+//! **Rule.** Where the screen is too narrow, columns go in a stated order ([`Column::drop`]), the
+//! highest number first, until the rest fits: first what one can do without, last what `top` is
+//! there for. The VM, where it lives, and its memory elsewhere stay ([`Column::drop`] 0); names are
+//! cut to a quarter of the screen, but not below 12 characters.
 //!
 //! **Example.** 80 columns hold all but the process, the moves, and the memory that is resident.
 
@@ -139,7 +140,8 @@ fn note(row: &VmRow) -> String {
     paused.into_iter().chain(mobility).collect::<Vec<_>>().join(", ")
 }
 
-/// The columns that fit, with their widths. `width`: that of the screen; `None`: nothing is dropped or cut.
+/// The columns that fit, with their widths. `width`: that of the screen; `None`: nothing is dropped
+/// or cut.
 pub(super) fn fit(rows: &[&VmRow], width: Option<usize>) -> Vec<(usize, usize)> {
     let longest = |column: &Column| rows.iter().map(|row| (column.cell)(row).chars().count()).max().unwrap_or(0);
     let mut fitting: Vec<(usize, usize)> = COLUMNS.iter().map(longest).enumerate().collect();
@@ -194,7 +196,8 @@ mod tests {
     fn columns_go_in_their_order() {
         assert_eq!(titles(None).len(), COLUMNS.len());
         assert_eq!(titles(Some(200)), titles(None));
-        // 20 + 8 + 5 + 7 + 9 + 3 + 4 + 6 + 12 and 8 gaps of 2 are 90: the note goes too, 76 are left.
+        // 20 + 8 + 5 + 7 + 9 + 3 + 4 + 6 + 12 and 8 gaps of 2 are 90: the note goes too, 76 are
+        // left.
         let at_80 = ["VM", "Lives on", "vCPUs", "Memory", "Elsewhere", "N%L", "Used", "%Ready"];
         assert_eq!(titles(Some(80)), at_80);
         assert_eq!(titles(Some(40)), ["VM", "Lives on", "Elsewhere", "Used"]);

@@ -1,7 +1,8 @@
-//! The view on a screen: a line of facts, nodes as bars with the VMs that live there, the VMs, the keys. Pure: it draws what it is
-//! given, as large as the screen is.
+//! The view on a screen: a line of facts, nodes as bars with the VMs that live there, the VMs, the
+//! keys. Pure: it draws what it is given, as large as the screen is.
 //!
-//! Of a screen that is too low, nodes get at most two fifths; a line says how many are not shown. The table of VMs scrolls.
+//! Of a screen that is too low, nodes get at most two fifths; a line says how many are not shown.
+//! The table of VMs scrolls.
 
 use super::columns::{COLUMNS, GAP, cut, fit};
 use super::keys::Screen;

@@ -1,5 +1,5 @@
-//! Nodes and VMs at one moment, for `homenode top`: rows from an observation, whatever its source. Figures after ESXi's esxtop and
-//! sched-stats; docs/top.md explains them.
+//! Nodes and VMs at one moment, for `homenode top`: rows from an observation, whatever its source.
+//! Figures after ESXi's esxtop and sched-stats; docs/top.md explains them.
 
 mod batch;
 mod columns;
@@ -250,7 +250,8 @@ pub(crate) mod tests {
     use scheduler::{ClientId, NodeObservation, VmKey};
     use topology::read;
 
-    /// Two nodes of two CPUs; a VM of two vCPUs that may run on `cpus`, with 300 MiB on node 0 and 100 MiB on node 1.
+    /// Two nodes of two CPUs; a VM of two vCPUs that may run on `cpus`, with 300 MiB on node 0 and
+    /// 100 MiB on node 1.
     pub(crate) fn seen(cpus: &str) -> (Machine, Observation) {
         let machine = read::from_synthetic("pack:2 [numa(memory=4GB)] core:2 pu:1").unwrap();
         let node = |id| NodeObservation {

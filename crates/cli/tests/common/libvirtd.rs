@@ -1,7 +1,9 @@
-//! A real libvirtd of the tests' own: session mode, everything it writes in one directory, as an unprivileged user where the tests run as
-//! root. It ends with the value, and its VMs with it; if the tests are killed, the kernel ends it.
+//! A real libvirtd of the tests' own: session mode, everything it writes in one directory, as an
+//! unprivileged user where the tests run as root. It ends with the value, and its VMs with it; if
+//! the tests are killed, the kernel ends it.
 //!
-//! Tests of other crates use it too: `#[path = "../../cli/tests/common/libvirtd.rs"] mod libvirtd;`.
+//! Tests of other crates use it too: `#[path = "../../cli/tests/common/libvirtd.rs"] mod
+//! libvirtd;`.
 
 #![allow(dead_code, reason = "not every crate uses all of it")]
 
@@ -23,7 +25,8 @@ pub(crate) struct Libvirtd {
 }
 
 impl Libvirtd {
-    /// Starts it and waits until it answers. `None`, with a word on standard error, where libvirt is not installed.
+    /// Starts it and waits until it answers. `None`, with a word on standard error, where libvirt
+    /// is not installed.
     pub(crate) fn start(test: &str) -> Option<Self> {
         let mut this = Self::begin(test, "")?;
         this.wait_until(|this| this.try_virsh(&["uri"]).status.success());
@@ -126,8 +129,8 @@ impl Libvirtd {
         self.virsh(&["create", "--file", path.to_str().expect("UTF-8")]);
     }
 
-    /// The tiny guest's files, copied to where its QEMU may read them: for `HOMENODE_GUEST_DIR`. `None`, with a word on standard error, where
-    /// they were not built.
+    /// The tiny guest's files, copied to where its QEMU may read them: for `HOMENODE_GUEST_DIR`.
+    /// `None`, with a word on standard error, where they were not built.
     pub(crate) fn guest(&self, test: &str, built: &Path) -> Option<PathBuf> {
         if !built.join("vmlinux").is_file() {
             eprintln!("SKIPPED {test}: no tiny guest; run scripts/guest-image");

@@ -32,8 +32,9 @@ pub(crate) fn within_seconds(seconds: u64, mut what: impl FnMut() -> bool) -> bo
     false
 }
 
-/// Writes a shell script that can be run. Another program writes it: a file that this process has open for writing may still be open in a child
-/// that another test starts at this moment, and cannot be run until then (ETXTBSY).
+/// Writes a shell script that can be run. Another program writes it: a file that this process has
+/// open for writing may still be open in a child that another test starts at this moment, and
+/// cannot be run until then (ETXTBSY).
 pub(crate) fn write_script(path: &std::path::Path, text: &str) {
     let draft = path.with_extension("draft");
     std::fs::write(&draft, format!("#!/bin/sh\n{text}\n")).expect("a file");
@@ -41,7 +42,8 @@ pub(crate) fn write_script(path: &std::path::Path, text: &str) {
     assert!(status.expect("install").success(), "{} cannot be written", path.display());
 }
 
-/// In a script of [`path_with_virsh`]: becomes the real `virsh`, which is in a later directory of PATH.
+/// In a script of [`path_with_virsh`]: becomes the real `virsh`, which is in a later directory of
+/// PATH.
 pub(crate) const REAL_VIRSH: &str = "PATH=${PATH#*:}; exec virsh \"$@\"";
 
 /// A PATH whose first directory is this one, with this shell script as its `virsh`.
@@ -51,7 +53,8 @@ pub(crate) fn path_with_virsh(directory: &std::path::Path, script: &str) -> std:
     std::env::join_paths(std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path))).expect("a PATH")
 }
 
-/// A QEMU that somebody else than homenode started, paused before its first instruction, under emulation. It ends with the value.
+/// A QEMU that somebody else than homenode started, paused before its first instruction, under
+/// emulation. It ends with the value.
 pub(crate) struct PausedVm {
     child: std::process::Child,
     /// Its name: no other test process has the same.

@@ -1,5 +1,5 @@
-//! A real OpenSSH server of the tests' own: loopback, a free port, throw-away keys, everything it reads in one directory. It ends with the
-//! value; if the tests are killed, the kernel ends it.
+//! A real OpenSSH server of the tests' own: loopback, a free port, throw-away keys, everything it
+//! reads in one directory. It ends with the value; if the tests are killed, the kernel ends it.
 
 use linux::sys::{ChildSetup, Tie};
 use std::net::TcpListener;
@@ -22,7 +22,8 @@ pub(crate) struct Sshd {
 }
 
 impl Sshd {
-    /// Starts it and waits until it lets us in. `None`, with a word on standard error, where that cannot be.
+    /// Starts it and waits until it lets us in. `None`, with a word on standard error, where that
+    /// cannot be.
     pub(crate) fn start(test: &str) -> Option<Self> {
         for program in ["sshd", "ssh", "ssh-keygen", "nc"] {
             if program_in_path(program).is_none() {
@@ -52,7 +53,8 @@ impl Sshd {
 
     fn spawn() -> Self {
         if linux::sys::effective_user_id() == 0 {
-            // It stays, empty: another sshd may have been started meanwhile, and would refuse every connection without it.
+            // It stays, empty: another sshd may have been started meanwhile, and would refuse every
+            // connection without it.
             std::fs::create_dir_all(PRIVILEGE_SEPARATION).expect("a directory");
         }
         let directory = tempfile::Builder::new().prefix("hnssh").tempdir().expect("a directory");

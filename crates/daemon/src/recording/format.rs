@@ -10,7 +10,8 @@ use topology::Machine;
 /// The format of the file.
 pub(super) const VERSION: u32 = 1;
 
-// Not internally tagged: serde cannot read maps with numbers as keys, such as memory by node, inside of such.
+// Not internally tagged: serde cannot read maps with numbers as keys, such as memory by node,
+// inside of such.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Entry<'a> {

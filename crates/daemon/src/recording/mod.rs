@@ -1,8 +1,10 @@
-//! A recording of a host under a balancer, as JSON lines: what was seen, what was decided, and what became of that.
+//! A recording of a host under a balancer, as JSON lines: what was seen, what was decided, and what
+//! became of that.
 //!
-//! A [`Recording`] is a source of observations like a host ([`scheduler::Observe`]), so that whatever looks at a host looks at it.
-//! What the balancer knew when it took the last observation is [`Recording::state`]: worked out again from what the recording
-//! began with, by the recorded policy and outcomes.
+//! A [`Recording`] is a source of observations like a host ([`scheduler::Observe`]), so that
+//! whatever looks at a host looks at it. What the balancer knew when it took the last observation
+//! is [`Recording::state`]: worked out again from what the recording began with, by the recorded
+//! policy and outcomes.
 
 mod format;
 mod recorder;
@@ -83,14 +85,14 @@ impl Recording {
         &self.policy
     }
 
-    /// What the balancer remembered when it took the observation that [`observe`](Observe::observe) gave last; at the beginning,
-    /// what the recording starts with.
+    /// What the balancer remembered when it took the observation that [`observe`](Observe::observe)
+    /// gave last; at the beginning, what the recording starts with.
     pub fn state(&self) -> &BalanceState {
         &self.decider.state
     }
 
-    /// The next period; `None` at the end. A line that is cut off is the end: the balancer was killed while it wrote. Leaves
-    /// [`state`](Self::state) as it is.
+    /// The next period; `None` at the end. A line that is cut off is the end: the balancer was
+    /// killed while it wrote. Leaves [`state`](Self::state) as it is.
     ///
     /// # Errors
     /// A line in the middle cannot be understood.
@@ -132,7 +134,8 @@ impl Recording {
         Ok(last)
     }
 
-    /// The next observation, `None` at the end; the balancer has decided on the one before it by then.
+    /// The next observation, `None` at the end; the balancer has decided on the one before it by
+    /// then.
     ///
     /// # Errors
     /// A line cannot be understood.

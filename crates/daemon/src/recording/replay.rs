@@ -1,7 +1,9 @@
-//! Deciding a recording again: what the same policy or another one would have decided on what was seen.
+//! Deciding a recording again: what the same policy or another one would have decided on what was
+//! seen.
 //!
-//! It cannot know what the host would have done after a different decision: what each observation shows is what came of those that
-//! were recorded. What another policy would have *led to*, a trace on a modelled machine says.
+//! It cannot know what the host would have done after a different decision: what each observation
+//! shows is what came of those that were recorded. What another policy would have *led to*, a trace
+//! on a modelled machine says.
 
 use super::Recording;
 use crate::{DaemonError, Outcome, PolicyFile, Rules};
@@ -42,7 +44,8 @@ impl Recording {
     }
 }
 
-/// A balancer without a host: it decides on what it is shown, and hears what became of the same decisions then.
+/// A balancer without a host: it decides on what it is shown, and hears what became of the same
+/// decisions then.
 pub(super) struct Decider {
     policy: PolicyFile,
     rules: Rules,

@@ -1,4 +1,5 @@
-//! Which resource binds: the busiest station, or, where none is full, what the cores themselves can do.
+//! Which resource binds: the busiest station, or, where none is full, what the cores themselves can
+//! do.
 
 use crate::modelled::{ModelledError, Prediction};
 use simulator::{MachineModel, StationKind};

@@ -1,4 +1,5 @@
-//! `homenode advise`: the shapes that a VM could have on a machine, each on the model, ranked, with the resource that binds.
+//! `homenode advise`: the shapes that a VM could have on a machine, each on the model, ranked, with
+//! the resource that binds.
 
 mod binding;
 mod shapes;
@@ -30,7 +31,8 @@ pub struct Candidate {
     pub unit: Unit,
     /// How much of the best candidate's performance it reaches: 1 for the best.
     pub relative: f64,
-    /// Share of memory traffic to other nodes than the thread's; `None` where the model does not say.
+    /// Share of memory traffic to other nodes than the thread's; `None` where the model does not
+    /// say.
     pub remote_share: Option<f64>,
     /// The resource that binds, and where.
     pub binds: String,
@@ -56,7 +58,8 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Whether the model can tell a candidate from the best: their difference is more than its usual error.
+    /// Whether the model can tell a candidate from the best: their difference is more than its
+    /// usual error.
     pub fn is_told_apart(&self, candidate: &Candidate) -> bool {
         100.0 * (1.0 - candidate.relative) > self.uncertainty.usual_percent
     }

@@ -28,7 +28,8 @@ pub struct Shape {
     pub policy: Policy,
     /// Threads or processes over all VMs.
     pub threads: u32,
-    /// Whether threads are spread over the last-level caches, one after the other, before a second one comes to any.
+    /// Whether threads are spread over the last-level caches, one after the other, before a second
+    /// one comes to any.
     pub one_per_llc: bool,
 }
 
@@ -121,7 +122,8 @@ pub(super) fn shapes(spec: &VmSpec, machine: &Machine, threads: Option<u32>) -> 
     shapes
 }
 
-/// Work on fewer threads than vCPUs, so that those of a last-level cache do not contend for its port.
+/// Work on fewer threads than vCPUs, so that those of a last-level cache do not contend for its
+/// port.
 fn fewer_threads(spec: &VmSpec, policy: &Policy, cores_per_llc: u32, threads: u32) -> Vec<Shape> {
     let llcs_in_use = spec.vcpus.div_ceil(cores_per_llc.max(1));
     let with = |per_llc: u32| Shape {

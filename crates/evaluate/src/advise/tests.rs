@@ -22,7 +22,8 @@ fn of<'a>(advice: &'a Advice, name: &str) -> &'a Candidate {
 fn memory_on_both_nodes_beats_memory_spread_over_both() {
     let advice = advice(16, "hp-dl380-g6", "stream-gcc-o2-nehalem");
     let (vnuma, flat) = (of(&advice, "one VM, vNUMA"), of(&advice, "one VM, no vNUMA"));
-    // The ESX 4.1 article: two nodes at home reach about 30 GB/s with Triad; half of a flat guest's accesses are remote.
+    // The ESX 4.1 article: two nodes at home reach about 30 GB/s with Triad; half of a flat guest's
+    // accesses are remote.
     assert!((29_000.0..31_500.0).contains(&vnuma.modelled), "{}", vnuma.modelled);
     assert!(flat.relative < 0.9 && (flat.remote_share.expect("known") - 0.5).abs() < 1e-9, "{flat:?}");
     assert!(vnuma.remote_share == Some(0.0) && vnuma.binds.starts_with("memory of node 0, node 1"), "{}", vnuma.binds);
@@ -69,7 +70,8 @@ fn the_usual_error_decides_what_is_told_apart() {
         cross_check: None,
         role,
     };
-    // Held out: 100 / 98 - 1 = 2.04 % and 100 / 104 - 1 = -3.85 %: 2.94 % on average. The calibrated one does not count.
+    // Held out: 100 / 98 - 1 = 2.04 % and 100 / 104 - 1 = -3.85 %: 2.94 % on average. The
+    // calibrated one does not count.
     let cells = [cell(98.0, Role::HeldOut), cell(104.0, Role::HeldOut), cell(100.0, Role::Calibrated)];
     let uncertainty = Uncertainty::of(&profiles::find("stream-ordinary").expect("shipped"), &cells);
     assert_eq!(uncertainty.figures, 2);

@@ -1,4 +1,5 @@
-//! How far an advice can be trusted: the model's errors on published figures of the same kind that it never saw.
+//! How far an advice can be trusted: the model's errors on published figures of the same kind that
+//! it never saw.
 
 use crate::modelled::Unit;
 use crate::validation::cell::{Errors, Role, ValidationCell};
@@ -19,7 +20,8 @@ pub struct Uncertainty {
 }
 
 impl Uncertainty {
-    /// Of a workload: bandwidths for kernels, times for programs that the cores bind, gains of vNUMA for programs that memory binds.
+    /// Of a workload: bandwidths for kernels, times for programs that the cores bind, gains of
+    /// vNUMA for programs that memory binds.
     pub(super) fn of(profile: &WorkloadProfile, cells: &[ValidationCell]) -> Self {
         let (unit, of) = match profile.application.as_ref().map(|application| application.class) {
             None => (Unit::MbPerS, "published bandwidths"),

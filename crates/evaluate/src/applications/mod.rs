@@ -18,11 +18,13 @@ use simulator::RateSolver;
 use simulator::application::{time, utilisation};
 use std::collections::BTreeMap;
 
-/// Times of all applications of [`Setting::profiles`] at all points of a configuration, the share of the first one's memory traffic
-/// that leaves its node, and how busy the machine is with the most processes of the first one.
+/// Times of all applications of [`Setting::profiles`] at all points of a configuration, the share
+/// of the first one's memory traffic that leaves its node, and how busy the machine is with the
+/// most processes of the first one.
 ///
 /// # Errors
-/// The machine lacks threads for a point, a profile is none of an application, or rates cannot be computed.
+/// The machine lacks threads for a point, a profile is none of an application, or rates cannot be
+/// computed.
 pub(crate) fn predict(
     setting: &Setting,
     solver: &mut dyn RateSolver,

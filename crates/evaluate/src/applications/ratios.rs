@@ -50,8 +50,8 @@ impl Shows {
     }
 }
 
-/// All ratios of an experiment, by table, application and processes. Where a configuration does not run with a number of processes,
-/// there is none.
+/// All ratios of an experiment, by table, application and processes. Where a configuration does not
+/// run with a number of processes, there is none.
 pub fn ratios<'a>(section: &'a Section, figures: &'a [Figure]) -> Vec<Ratio<'a>> {
     let mut names: Vec<&str> = Vec::new();
     for figure in figures.iter().filter(|figure| figure.unit == Unit::Seconds) {

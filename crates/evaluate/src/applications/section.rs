@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 pub struct Section {
     /// Profiles: names that come with homenode, or files. Each is a row of the tables.
     pub profiles: Vec<String>,
-    /// Whether tables show seconds. Where the sources give no time of a run, only ratios mean anything.
+    /// Whether tables show seconds. Where the sources give no time of a run, only ratios mean
+    /// anything.
     #[serde(default = "yes")]
     pub shows_seconds: bool,
     /// Ratios of times, as the sources print them.
@@ -42,9 +43,11 @@ pub struct RatioTable {
     pub group: String,
     /// How the ratio is printed.
     pub shows: Shows,
-    /// Configuration whose time is divided. Of several the first that runs with the number of processes.
+    /// Configuration whose time is divided. Of several the first that runs with the number of
+    /// processes.
     pub time_of: Vec<String>,
-    /// Configuration by whose time it is divided. Of several the first that runs with the number of processes.
+    /// Configuration by whose time it is divided. Of several the first that runs with the number of
+    /// processes.
     pub divided_by: Vec<String>,
     /// Number of processes of `time_of`, where it is not that of the column: scaling.
     #[serde(default)]

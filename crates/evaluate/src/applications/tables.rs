@@ -1,4 +1,5 @@
-//! Tables of modelled times and ratios, laid out as the sources print them. Modelled figures carry `≈`, published ones stand in brackets.
+//! Tables of modelled times and ratios, laid out as the sources print them. Modelled figures carry
+//! `≈`, published ones stand in brackets.
 
 use super::ratios::{Ratio, ratios};
 use super::section::RatioTable;
@@ -14,7 +15,8 @@ const NONE: &str = "-";
 /// Label of a row of errors.
 const ERROR: &str = "  error";
 
-/// Tables of the applications of an experiment: times and ratios. Published figures stand beside those of their own machine only.
+/// Tables of the applications of an experiment: times and ratios. Published figures stand beside
+/// those of their own machine only.
 pub fn tables(experiment: &Experiment, prediction: &Prediction) -> Vec<Table> {
     let Some(section) = &experiment.application else { return Vec::new() };
     let figures = &prediction.figures;
@@ -127,7 +129,8 @@ fn ratio_table(table: &RatioTable, all: &[Ratio]) -> Table {
     }
 }
 
-/// Names whose every published figure is missing from the text of the source, in one note below the table.
+/// Names whose every published figure is missing from the text of the source, in one note below the
+/// table.
 fn unpublished(rows: &[Row]) -> Option<String> {
     let is_name = |row: &&Row| !row.cells.first().is_some_and(|label| label.starts_with("  "));
     let has_published = |at: usize| rows.get(at + 1).is_some_and(|next| next.published);

@@ -56,7 +56,8 @@ fn native(setting: &Setting, binding: Binding, cores: &Cores, processes: u32) ->
     Ok(on(cores, chosen, Memory::LocalShare(local), &all))
 }
 
-/// Mean over what the kernel does natively; `None` where its cores have no second hardware thread in use.
+/// Mean over what the kernel does natively; `None` where its cores have no second hardware thread
+/// in use.
 fn native_cores(setting: &Setting, cores: &Cores, processes: u32) -> Option<BusyCores> {
     let random = setting.experiment.native_os.random_thread_share.as_ref().filter(|_| smt(setting))?;
     let threads_per_core = cores.list().iter().map(|core| core.hardware_threads).max()?;
@@ -67,7 +68,8 @@ fn smt(setting: &Setting) -> bool {
     setting.configuration.modelled.smt.unwrap_or(true)
 }
 
-/// Whether a native run without second hardware threads lacks cores for so many processes: it has no figure then, as a VM with fewer vCPUs.
+/// Whether a native run without second hardware threads lacks cores for so many processes: it has
+/// no figure then, as a VM with fewer vCPUs.
 pub(super) fn is_too_wide_without_smt(setting: &Setting, processes: u32) -> bool {
     !smt(setting) && processes > Cores::of(setting.machine).list().len() as u32
 }
@@ -106,7 +108,8 @@ fn in_vms(
     Ok(threads)
 }
 
-/// A guest that knows its nodes has its memory where it was first touched; one that does not, over the whole home.
+/// A guest that knows its nodes has its memory where it was first touched; one that does not, over
+/// the whole home.
 fn memory(vm: &ResolvedVm, client: &Client, local: f64) -> Memory {
     let is_flat = !vm.plan.topology.exposed && client.home.len() > 1;
     if is_flat || client.memory_policy == MemoryPolicy::Interleave {

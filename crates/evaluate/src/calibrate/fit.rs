@@ -1,8 +1,10 @@
 //! Rates out of what was measured, so that the closed queueing network gives it again.
 //!
-//! Latencies are taken as they are. Each other value is the one number that gives one figure: lines in flight that of one thread, a
-//! node's bandwidth that of all threads, a link's that of all threads on the other node's memory. The rate rises with each of them, so
-//! halving an interval finds it; a general optimiser would fit all figures a little, and none would be left to test the model on.
+//! Latencies are taken as they are. Each other value is the one number that gives one figure: lines
+//! in flight that of one thread, a node's bandwidth that of all threads, a link's that of all
+//! threads on the other node's memory. The rate rises with each of them, so halving an interval
+//! finds it; a general optimiser would fit all figures a little, and none would be left to test the
+//! model on.
 
 mod links;
 
@@ -275,7 +277,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Where a rising function crosses zero between two values, by halving; an end of the interval where it does not.
+/// Where a rising function crosses zero between two values, by halving; an end of the interval
+/// where it does not.
 fn search(
     mut low: f64,
     mut high: f64,

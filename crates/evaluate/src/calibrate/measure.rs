@@ -1,4 +1,5 @@
-//! What is measured: STREAM with more and more threads on one node, the latency chase and STREAM from each node to each node's memory.
+//! What is measured: STREAM with more and more threads on one node, the latency chase and STREAM
+//! from each node to each node's memory.
 
 use super::CalibrateError;
 use super::regular::Regular;

@@ -1,4 +1,5 @@
-//! A host as a machine file can say it: so many of each, everywhere the same. What differs is refused, or said to be lost.
+//! A host as a machine file can say it: so many of each, everywhere the same. What differs is
+//! refused, or said to be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, HardwareThread, LlcId, Machine, NodeId};

@@ -1,4 +1,5 @@
-//! Where the parts of a machine stand in its picture: nodes in two rows, switches between them, near the nodes that they join.
+//! Where the parts of a machine stand in its picture: nodes in two rows, switches between them,
+//! near the nodes that they join.
 
 use simulator::{MachineModel, StationKind};
 use std::collections::BTreeMap;
@@ -105,7 +106,8 @@ fn switch_places(
     places
 }
 
-/// Where the load of a direction is written: outside the box where the way begins, before the middle.
+/// Where the load of a direction is written: outside the box where the way begins, before the
+/// middle.
 pub(super) fn label_position(begin: Point, end: Point) -> Point {
     let (dx, dy) = (end.0 - begin.0, end.1 - begin.1);
     let leaves = |extent: f64, half: f64| if extent.abs() > 1.0 { half / extent.abs() } else { f64::INFINITY };

@@ -1,5 +1,5 @@
-//! Figures that were measured in a run of the same experiment, to stand beside the modelled ones: their rows and points never look like
-//! those of the model.
+//! Figures that were measured in a run of the same experiment, to stand beside the modelled ones:
+//! their rows and points never look like those of the model.
 
 use super::{Prediction, Unit};
 use crate::environment::Environment;
@@ -54,7 +54,8 @@ pub struct MeasuredFigure {
     pub emulated: bool,
     /// The modelled figure, where the model has one.
     pub modelled: Option<f64>,
-    /// Modelled divided by measured, less one. `None` of another machine or shape, and of emulation, where it would mean nothing.
+    /// Modelled divided by measured, less one. `None` of another machine or shape, and of
+    /// emulation, where it would mean nothing.
     pub error: Option<f64>,
 }
 

@@ -5,8 +5,9 @@ use crate::experiment::{Experiment, Published};
 use crate::validation::cell::{Role, ValidationCell};
 use std::collections::BTreeMap;
 
-/// A cell for each published figure that has a modelled one, and for each modelled one that the source shows only as a picture. None for
-/// configurations that ran on another machine than that of the published figures.
+/// A cell for each published figure that has a modelled one, and for each modelled one that the
+/// source shows only as a picture. None for configurations that ran on another machine than that of
+/// the published figures.
 pub(crate) fn cells(experiment: &Experiment, prediction: &Prediction) -> Vec<ValidationCell> {
     let comparable = |published: &&Published| {
         let mut configurations = prediction.configurations.iter();

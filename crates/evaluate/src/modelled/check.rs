@@ -1,4 +1,5 @@
-//! What of an experiment file only the model reads, checked. Each fault is a field, what it holds, and what would be valid.
+//! What of an experiment file only the model reads, checked. Each fault is a field, what it holds,
+//! and what would be valid.
 
 use crate::applications;
 use crate::experiment::{Experiment, Published, WorkloadKind};

@@ -41,6 +41,7 @@ pub struct Figure {
     pub unit: Unit,
     /// By the closed queueing network.
     pub modelled: f64,
-    /// By max-min fairness; filled in by [`super::predict`], which runs the same prediction with both solvers.
+    /// By max-min fairness; filled in by [`super::predict`], which runs the same prediction with
+    /// both solvers.
     pub cross_check: Option<f64>,
 }

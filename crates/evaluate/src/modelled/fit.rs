@@ -1,7 +1,9 @@
-//! Fitting what is marked calibrated: which values of machine and profile give the published figures that an experiment names for it.
+//! Fitting what is marked calibrated: which values of machine and profile give the published
+//! figures that an experiment names for it.
 //!
-//! The values stored in machine files and profiles are those of the closed queueing network; a test fits them again. Max-min fairness
-//! gets values of its own from the same figures, so that the cross-check is not measured with the other's scale.
+//! The values stored in machine files and profiles are those of the closed queueing network; a test
+//! fits them again. Max-min fairness gets values of its own from the same figures, so that the
+//! cross-check is not measured with the other's scale.
 
 use super::predict::Ground;
 use super::settings::NativeOs;
@@ -22,9 +24,11 @@ const HALVINGS: usize = 34;
 pub struct Fitted {
     /// Unloaded local latency, in nanoseconds: of the first kernel with one thread.
     pub local_latency_ns: f64,
-    /// Traffic of a node's memory, in GB/s: of the first kernel with the most threads. Threads lie as they should, one a core.
+    /// Traffic of a node's memory, in GB/s: of the first kernel with the most threads. Threads lie
+    /// as they should, one a core.
     pub node_bandwidth_gb_per_s: f64,
-    /// Lines in flight of each kernel: of the others with one thread; that of the first is the core's.
+    /// Lines in flight of each kernel: of the others with one thread; that of the first is the
+    /// core's.
     pub lines_in_flight: Vec<f64>,
 }
 
@@ -43,8 +47,8 @@ impl Fitted {
     }
 }
 
-/// The published figures that a machine and a profile are calibrated on: of one configuration, with the first kernel at one thread and
-/// at more.
+/// The published figures that a machine and a profile are calibrated on: of one configuration, with
+/// the first kernel at one thread and at more.
 pub(crate) fn calibration<'a>(experiment: &'a Experiment, first_kernel: &str) -> Option<&'a Published> {
     experiment.published.iter().find(|published| {
         let counts = Published::counts(&published.calibrated, first_kernel);
@@ -127,7 +131,8 @@ impl Bench<'_> {
     }
 }
 
-/// Where a rising function crosses zero between two values, by halving; an end of the interval where it does not.
+/// Where a rising function crosses zero between two values, by halving; an end of the interval
+/// where it does not.
 fn search(
     mut low: f64,
     mut high: f64,

@@ -4,8 +4,8 @@ use super::Prediction;
 use super::beside::MeasuredFigure;
 use crate::tables::{NONE, Row};
 
-/// The measured figures below a row of modelled ones, and the model's error against them; nothing where none was measured. `points` are
-/// the columns, `named` gives the name of the figure in one.
+/// The measured figures below a row of modelled ones, and the model's error against them; nothing
+/// where none was measured. `points` are the columns, `named` gives the name of the figure in one.
 pub(super) fn rows(
     prediction: &Prediction,
     configuration: &str,

@@ -1,5 +1,6 @@
-//! An experiment on the model of a machine: the same file, the same VMs sized and placed by the same scheduler, and figures that are
-//! computed instead of measured. Nothing here starts a process or reads a clock.
+//! An experiment on the model of a machine: the same file, the same VMs sized and placed by the
+//! same scheduler, and figures that are computed instead of measured. Nothing here starts a process
+//! or reads a clock.
 
 pub mod beside;
 pub(crate) mod cells;

@@ -1,4 +1,5 @@
-//! The report of a modelled experiment: one file that opens from disk. Nothing in it can be taken for a measurement.
+//! The report of a modelled experiment: one file that opens from disk. Nothing in it can be taken
+//! for a measurement.
 
 use super::Prediction;
 use crate::charts::{self, Chart};
@@ -7,7 +8,8 @@ use crate::report::{self, escape};
 use crate::tables::Table;
 use std::fmt::Write;
 
-/// The page. `pictures` are drawings of the machine with their headings (SVG), `again` is the command that gives the same figures again.
+/// The page. `pictures` are drawings of the machine with their headings (SVG), `again` is the
+/// command that gives the same figures again.
 pub fn html(
     experiment: &Experiment,
     prediction: &Prediction,

@@ -1,5 +1,6 @@
-//! Threads that walk through pages on random nodes: which of them are at remote memory changes from page to page, and the rates with it.
-//! A mean over the nodes would miss that, and that the slowest thread ends the run.
+//! Threads that walk through pages on random nodes: which of them are at remote memory changes from
+//! page to page, and the rates with it. A mean over the nodes would miss that, and that the slowest
+//! thread ends the run.
 
 use super::Setting;
 use simulator::events::{Actor, Outcome, Phase, RunError, Simulation};
@@ -9,15 +10,16 @@ use simulator::traces::Random;
 use simulator::{Active, Classes, CoreWork, Profile, RateSolver, SolveError};
 use topology::rates::LINE_BYTES;
 
-/// Pages that a thread walks through before it waits for the others: an array of 5 x 10^7 elements has 191 pages of 2 MB, 8 threads
-/// have about 24 each of both arrays that Copy uses.
+/// Pages that a thread walks through before it waits for the others: an array of 5 x 10^7 elements
+/// has 191 pages of 2 MB, 8 threads have about 24 each of both arrays that Copy uses.
 const PAGES: usize = 50;
 /// Bytes of a page: a large page of the hypervisor.
 const PAGE_BYTES: f64 = 2_097_152.0;
 /// Placements of pages that are averaged.
 const DRAWS: u64 = 8;
 
-/// MB/s of a kernel whose pages lie on random nodes of each thread's memory, all threads waiting for the last one.
+/// MB/s of a kernel whose pages lie on random nodes of each thread's memory, all threads waiting
+/// for the last one.
 pub(super) fn rate(
     setting: &Setting,
     solver: &mut dyn RateSolver,

@@ -111,7 +111,8 @@ impl<'a> Ground<'a> {
 /// Runs an experiment on the model.
 ///
 /// # Errors
-/// A machine is missing, has no rates, or lacks threads or memory; or rates cannot be computed. There is no figure then.
+/// A machine is missing, has no rates, or lacks threads or memory; or rates cannot be computed.
+/// There is no figure then.
 pub fn predict(inputs: &Inputs) -> Result<Prediction, ModelledError> {
     let experiment = inputs.experiment;
     let mut prediction = empty(inputs);
@@ -164,14 +165,15 @@ fn homes(vm: &ResolvedVm) -> String {
     clients.join(" | ")
 }
 
-/// Whether the experiment's own figures may be used to fit: they are of the machine that it runs on.
+/// Whether the experiment's own figures may be used to fit: they are of the machine that it runs
+/// on.
 fn on_published_machine(inputs: &Inputs) -> bool {
     let own = inputs.experiment.machine.as_deref();
     own.is_some_and(|own| inputs.on.is_none_or(|on| on.machine.name == own))
 }
 
-/// Fits anew what is calibrated on the figures that the experiment names, with a solver: the machine's name and the values. `None` where
-/// the experiment names no such figures.
+/// Fits anew what is calibrated on the figures that the experiment names, with a solver: the
+/// machine's name and the values. `None` where the experiment names no such figures.
 ///
 /// # Errors
 /// Those of [`predict`].

@@ -14,7 +14,8 @@ use simulator::{MachineModel, SolveError};
 use topology::{Machine, NodeId, NodeSet};
 use workloads::protocol::Pinning;
 
-/// Ways in which the threads of flat guests may lie that are enumerated; above, each guest spreads them evenly.
+/// Ways in which the threads of flat guests may lie that are enumerated; above, each guest spreads
+/// them evenly.
 const MOST_WAYS: usize = 512;
 
 /// One configuration on one modelled machine.
@@ -30,7 +31,8 @@ pub struct Setting<'a> {
     pub machine: &'a Machine,
     /// Its model.
     pub model: &'a MachineModel,
-    /// Profiles of the workload: one with the kernels, or one for each application, in the order of the experiment.
+    /// Profiles of the workload: one with the kernels, or one for each application, in the order of
+    /// the experiment.
     pub profiles: &'a [WorkloadProfile],
     /// Decides what is drawn where placements are too many to enumerate.
     pub seed: u64,
@@ -121,8 +123,8 @@ impl Setting<'_> {
         Ok(vec![self.laid(cores, 1.0, &[part], threads)?])
     }
 
-    /// Threads of a VM over its clients. A guest that knows its nodes spreads them as the experiment pins them; one that does not
-    /// takes any of its vCPUs.
+    /// Threads of a VM over its clients. A guest that knows its nodes spreads them as the
+    /// experiment pins them; one that does not takes any of its vCPUs.
     fn vm_ways(&self, vm: &ResolvedVm, threads: u32) -> Vec<(f64, Vec<Part>)> {
         let clients = &vm.plan.placement.clients;
         let home: Vec<NodeId> = clients[0].home.iter().collect();
@@ -162,7 +164,8 @@ impl Setting<'_> {
             Pinning::OnePerLlc => ThreadPolicy::LeastLoadedLlc,
             _ => ThreadPolicy::LeastLoadedNode,
         };
-        // vCPUs of a home of several nodes wander over it, away from where their memory was touched first.
+        // vCPUs of a home of several nodes wander over it, away from where their memory was touched
+        // first.
         let by_policy = match client.memory_policy {
             _ if home.len() > 1 => Memory::Interleaved,
             MemoryPolicy::Bind | MemoryPolicy::Interleave | MemoryPolicy::Default => Memory::Local,
@@ -244,7 +247,8 @@ fn vcpus(vm: &ResolvedVm, client: &Client) -> u32 {
     nodes.map(|node| node.vcpus.len() as u32).sum()
 }
 
-/// One thread after the other to the part with the most idle vCPUs, in proportion to its size; the first of equals.
+/// One thread after the other to the part with the most idle vCPUs, in proportion to its size; the
+/// first of equals.
 fn levelled(vcpus: &[u32], threads: u32) -> Vec<u32> {
     let mut each = vec![0; vcpus.len()];
     for _ in 0..threads {

@@ -7,7 +7,8 @@ use topology::rates::Sourced;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NativeOs {
-    /// Probability that a new thread takes a uniformly random idle hardware thread instead of the least loaded node and an idle core.
+    /// Probability that a new thread takes a uniformly random idle hardware thread instead of the
+    /// least loaded node and an idle core.
     pub random_thread_share: Option<Sourced<f64>>,
 }
 
@@ -19,9 +20,11 @@ pub struct Modelled {
     pub only: bool,
     /// Where memory lies, whatever the policy says.
     pub memory: Option<ModelledMemory>,
-    /// Overrides the machine file's: what each doubling of the threads that stream through a controller costs of its bandwidth.
+    /// Overrides the machine file's: what each doubling of the threads that stream through a
+    /// controller costs of its bandwidth.
     pub row_conflict_droop: Option<Sourced<f64>>,
-    /// Virtual switches that join the VMs: with one, messages stay in the machine's memory; with several, they leave it. Default: 1.
+    /// Virtual switches that join the VMs: with one, messages stay in the machine's memory; with
+    /// several, they leave it. Default: 1.
     pub switches: Option<u32>,
     /// Whether native threads may use both hardware threads of a core. Default: true.
     pub smt: Option<bool>,
@@ -37,6 +40,7 @@ pub enum ModelledMemory {
     Interleaved,
     /// On the other nodes.
     Remote,
-    /// Each page on a random node; threads walk through their pages one after the other, and rates follow each page.
+    /// Each page on a random node; threads walk through their pages one after the other, and rates
+    /// follow each page.
     RandomPages,
 }

@@ -74,7 +74,8 @@ pub(crate) fn stream(
     Ok((figures, load))
 }
 
-/// MB/s of a kernel and how busy each station is, averaged over the arrangements: threads wander among them during a run.
+/// MB/s of a kernel and how busy each station is, averaged over the arrangements: threads wander
+/// among them during a run.
 pub(crate) fn rate(
     setting: &Setting,
     solver: &mut dyn RateSolver,

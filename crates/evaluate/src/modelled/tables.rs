@@ -1,5 +1,6 @@
-//! Tables of modelled figures, laid out like those of measured ones. A modelled figure carries `≈`, a published one stands in `[ ]`, and
-//! between them stands the error with what the published figure was used for.
+//! Tables of modelled figures, laid out like those of measured ones. A modelled figure carries `≈`,
+//! a published one stands in `[ ]`, and between them stands the error with what the published
+//! figure was used for.
 
 use super::measured;
 use super::{Figure, PredictedConfiguration, Prediction, REMOTE_SHARE, Unit};

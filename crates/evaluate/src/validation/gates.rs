@@ -1,5 +1,5 @@
-//! How wrong the model may be: limits on held-out errors, set before the model was written in this form and never by fitting to them.
-//! A change that breaks one makes a test fail.
+//! How wrong the model may be: limits on held-out errors, set before the model was written in this
+//! form and never by fitting to them. A change that breaks one makes a test fail.
 
 use super::cell::{Errors, Role, ValidationCell};
 use super::report::{GroupErrors, KNEE, Validation};
@@ -45,7 +45,8 @@ const CELLS: [(&str, &str, u32, f64); 7] = [
 const KNEE_FACTOR: f64 = 2.0;
 /// The experiment whose statements on locality (half, 70 %, half) must all hold.
 const LOCALITY: &str = "stream-esx41";
-/// Limit on the mean held-out error of everything that is printed as a table: STREAM and NAMD, in per cent.
+/// Limit on the mean held-out error of everything that is printed as a table: STREAM and NAMD, in
+/// per cent.
 const TABLES: f64 = 4.0;
 /// Limit on the mean of all held-out errors, in per cent.
 const EVERYTHING: f64 = 5.0;

@@ -1,4 +1,5 @@
-//! How wrong the model is: each modelled figure beside the published one, and what the figure was used for.
+//! How wrong the model is: each modelled figure beside the published one, and what the figure was
+//! used for.
 
 pub mod cell;
 pub mod gates;

@@ -8,7 +8,8 @@ use crate::modelled::cells::same_name;
 use crate::modelled::{ModelledError, Prediction, Unit};
 use serde::{Deserialize, Serialize};
 
-/// Figures that differ by less are equal: run-to-run variation of the sources is 1 to 2 %, and the solver's own is far below this.
+/// Figures that differ by less are equal: run-to-run variation of the sources is 1 to 2 %, and the
+/// solver's own is far below this.
 const EQUAL: f64 = 0.0005;
 
 /// A statement of a source and what the model says to it.
@@ -28,7 +29,8 @@ pub struct StatementOutcome {
     pub kind: Kind,
     /// The published value, of a value.
     pub published: Option<f64>,
-    /// By the queueing network: the ratio of a value or an inequality; the figures of an ordinal statement, as written.
+    /// By the queueing network: the ratio of a value or an inequality; the figures of an ordinal
+    /// statement, as written.
     pub modelled: Vec<f64>,
     /// By max-min fairness.
     pub cross_check: Vec<f64>,
@@ -76,7 +78,8 @@ fn of_applications(experiment: &Experiment, prediction: &Prediction) -> Vec<Stat
     applications::outcomes(section, &prediction.figures).into_iter().map(outcome).collect()
 }
 
-/// All statements of an experiment; none where a configuration ran on another machine than that of the sources.
+/// All statements of an experiment; none where a configuration ran on another machine than that of
+/// the sources.
 ///
 /// # Errors
 /// A statement names figures that the experiment does not have.

@@ -29,7 +29,8 @@ pub struct Validation {
     pub groups: Vec<GroupErrors>,
     /// All held-out figures together, those of the knee once.
     pub held_out: GroupErrors,
-    /// All figures that no value was fitted to: those that are held out, and those reported as outside of what the model covers.
+    /// All figures that no value was fitted to: those that are held out, and those reported as
+    /// outside of what the model covers.
     pub never_fitted: GroupErrors,
     /// Limits on the errors, and what they are.
     pub gates: Vec<Gate>,

@@ -74,7 +74,8 @@ pub fn run(
     predict(&inputs).map_err(|source| PredictionError::Modelled { file: file.to_owned(), source })
 }
 
-/// Profiles of an experiment: of its applications, or of its kernels; without a name those that nobody calibrated.
+/// Profiles of an experiment: of its applications, or of its kernels; without a name those that
+/// nobody calibrated.
 fn profiles_of(experiment: &Experiment) -> Result<Vec<WorkloadProfile>, ProfileError> {
     if let Some(section) = &experiment.application {
         return section.profiles.iter().map(|name| profiles::find(name)).collect();

@@ -81,7 +81,8 @@ impl Bench {
     }
 }
 
-/// Halves an interval around the stored value until its figure is the published one. `rises`: a larger value gives a larger figure.
+/// Halves an interval around the stored value until its figure is the published one. `rises`: a
+/// larger value gives a larger figure.
 fn fit(what: &str, mut bench: Bench, target: f64, rises: bool, value: fn(&mut Bench) -> &mut f64) -> Fit {
     let stored = *value(&mut bench);
     let (mut low, mut high) = (stored / 4.0, stored * 4.0);

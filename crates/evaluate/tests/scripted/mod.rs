@@ -1,4 +1,5 @@
-//! A host that plays a script: agents that answer at once, with the seconds, faults and load that a test asks for.
+//! A host that plays a script: agents that answer at once, with the seconds, faults and load that a
+//! test asks for.
 
 use evaluate::WorldError;
 use evaluate::disturbance::Reading;
@@ -56,7 +57,8 @@ impl World for ScriptedWorld {
         Ok(agents.collect())
     }
 
-    /// Every second reading is the one after a repetition: one second later, with the others' load of the script.
+    /// Every second reading is the one after a repetition: one second later, with the others' load
+    /// of the script.
     fn cpu_reading(&mut self, _: &[u32]) -> Result<Reading, WorldError> {
         if self.readings % 2 == 1 {
             self.clock += 1.0;
@@ -98,7 +100,8 @@ impl Agent {
         }
         let (figures, last) = match workload {
             Workload::Stream(stream) => {
-                // 1 GB/s a thread for Copy and Scale, 1.5 GB/s for Add and Triad; later repetitions a little slower.
+                // 1 GB/s a thread for Copy and Scale, 1.5 GB/s for Add and Triad; later repetitions
+                // a little slower.
                 let seconds =
                     (16 * stream.elements) as f64 / (1e9 * f64::from(stream.threads)) * (1.0 + 0.01 * f64::from(next));
                 (Figures::Stream { seconds: [seconds; 4] }, stream.repetitions)

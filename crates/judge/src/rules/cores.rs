@@ -20,7 +20,8 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     found
 }
 
-/// Virtual nodes on one node of the machine that lacks cores for them together, though others have them.
+/// Virtual nodes on one node of the machine that lacks cores for them together, though others have
+/// them.
 fn shared_home(scene: &Scene<'_>) -> Option<Finding> {
     let target = scene.target.as_ref().ok().filter(|target| !target.reshaped)?;
     for node in scene.cpu_nodes.iter() {
@@ -132,7 +133,8 @@ fn siblings(scene: &Scene<'_>) -> Option<Finding> {
         "two hardware threads of a core share its units and caches: together they do little more than one alone";
     let found = Finding::new("siblings", Harm::Waits, sentence, because).seen(seen.join("; "));
     let found = found.at(scene.spots(crowded.iter().map(|vcpu| Part::VcpuPin(vcpu.0))));
-    // Told of threads, and with each virtual core on one core, the guest knows: cores are left for others on purpose.
+    // Told of threads, and with each virtual core on one core, the guest knows: cores are left for
+    // others on purpose.
     let found = if scene.threads_are_true() { found.note() } else { found };
     Some(found.cure("give each of them all CPUs of its home", &changes(scene)))
 }

@@ -1,4 +1,5 @@
-//! The cpuset of a VM that runs. It is its owner's choice: it bounds the home, and is never widened.
+//! The cpuset of a VM that runs. It is its owner's choice: it bounds the home, and is never
+//! widened.
 
 use crate::finding::{Aspect, Finding, Harm};
 use crate::scene::{NodeView, Scene, named};

@@ -58,7 +58,8 @@ fn asymmetric(table: &[Vec<u32>]) -> bool {
     (0..table.len()).any(|i| (0..i).any(|j| table[i][j] != table[j][i]))
 }
 
-/// Whether all that differs is between virtual nodes with one home, where any small distance will do.
+/// Whether all that differs is between virtual nodes with one home, where any small distance will
+/// do.
 fn same_homes_only(scene: &Scene<'_>, told: &[Vec<u32>]) -> bool {
     let Ok(target) = &scene.target else { return true };
     let nodes = &target.nodes;

@@ -84,7 +84,8 @@ fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
     Some(kind)
 }
 
-/// Whether none of its vCPUs may run at the home that somebody decided on, and its memory is there or unknown.
+/// Whether none of its vCPUs may run at the home that somebody decided on, and its memory is there
+/// or unknown.
 fn left_home(view: &NodeView<'_>, memory: Option<&NodeSet>) -> bool {
     view.node.decided().is_some_and(|home| {
         view.runs_on.intersection(home).is_empty() && memory.is_none_or(|nodes| nodes.is_subset(home))

@@ -6,7 +6,8 @@ use crate::scene::Scene;
 use scheduler::{Action, ClientObservation, home};
 use topology::CpuSet;
 
-/// Clients of which the manager believes something else than what the kernel does. The cure tells the manager what the kernel does.
+/// Clients of which the manager believes something else than what the kernel does. The cure tells
+/// the manager what the kernel does.
 pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let Some(running) = scene.running() else { return Vec::new() };
     let Some(believed) = &running.believed else { return Vec::new() };

@@ -74,7 +74,8 @@ enum NotConfined {
     Elsewhere { nodes: NodeSet, bound: NodeSet, after: NodeSet },
 }
 
-/// The nodes to confine the VM's own cgroup to, where the kernel's way to rebind policies comes out right for every client.
+/// The nodes to confine the VM's own cgroup to, where the kernel's way to rebind policies comes out
+/// right for every client.
 fn confinement(scene: &Scene<'_>, running: &Running) -> Result<NodeSet, NotConfined> {
     let limits = running.seen.limits.as_ref().filter(|limits| limits.cgroup.is_some()).ok_or(NotConfined::LeftAlone)?;
     if !limits.cgroup_is_its_own {

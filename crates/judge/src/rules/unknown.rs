@@ -1,4 +1,5 @@
-//! Memory of a VM that runs of which nobody knows where it is, that cannot move, or that has no room to move to.
+//! Memory of a VM that runs of which nobody knows where it is, that cannot move, or that has no
+//! room to move to.
 
 use crate::finding::{Finding, Harm};
 use crate::scene::{NodeView, Scene};

@@ -94,7 +94,8 @@ fn too_large(scene: &Scene<'_>) -> Option<Finding> {
     Some(found.cure(advice, if blocked { &[] } else { &[Aspect::Shape] }))
 }
 
-/// What it costs where vCPUs are bound to one node, and memory flows over to others: nothing is known but that.
+/// What it costs where vCPUs are bound to one node, and memory flows over to others: nothing is
+/// known but that.
 fn over_home(scene: &Scene<'_>) -> Option<Cost> {
     let view = scene.views.iter().find(|view| view.runs_on.len() == 1)?;
     let home = view.runs_on.first()?;

@@ -1,9 +1,11 @@
-//! Memory that files occupy and that the kernel gives back when a VM needs it: libvirt tells how much of the whole host, not of which node.
+//! Memory that files occupy and that the kernel gives back when a VM needs it: libvirt tells how
+//! much of the whole host, not of which node.
 
 use scheduler::Occupancy;
 use topology::{Bytes, Machine};
 
-/// Buffers and page cache of the host, from lines such as `cached :   10075572 KiB` (`virsh nodememstats`).
+/// Buffers and page cache of the host, from lines such as `cached : 10075572 KiB` (`virsh
+/// nodememstats`).
 pub(super) fn cached(text: &str) -> Bytes {
     let line = |line: &str| {
         let (what, amount) = line.split_once(':')?;
@@ -13,7 +15,8 @@ pub(super) fn cached(text: &str) -> Bytes {
     text.lines().filter_map(line).sum()
 }
 
-/// Counts it as free. Of several nodes, each is taken to hold as much of it as it has memory that is neither free nor a domain's.
+/// Counts it as free. Of several nodes, each is taken to hold as much of it as it has memory that
+/// is neither free nor a domain's.
 pub(super) fn credit(machine: &mut Machine, cached: Bytes, occupancy: &Occupancy) {
     let room = |node: &topology::Node| {
         let free = node.free.unwrap_or(node.memory);
@@ -50,7 +53,8 @@ mod tests {
         let mut machine = topology::read::from_synthetic("pack:2 [numa(memory=4GiB)] core:4 pu:1").expect("a machine");
         machine.nodes[0].free = Some(gib(1));
         machine.nodes[1].free = Some(gib(1));
-        // Domains have 2 GiB of node 0, so that 1 GiB there and 3 GiB of node 1 may be cache: of 2 GiB, a quarter and three.
+        // Domains have 2 GiB of node 0, so that 1 GiB there and 3 GiB of node 1 may be cache: of 2
+        // GiB, a quarter and three.
         let held = NodeUse { vcpus: 0, memory: gib(2), resident: gib(2) };
         let occupancy = Occupancy { nodes: BTreeMap::from([(NodeId(0), held)]) };
         let free = |machine: &Machine| machine.nodes.iter().map(|node| node.free.map(Bytes::mib)).collect::<Vec<_>>();

@@ -1,7 +1,8 @@
 //! Another host through its libvirt, as a source of observations like any other.
 //!
-//! libvirt says what is defined and what is used: pins, policies, CPU time of each vCPU, resident memory as a whole. It does not say which node
-//! resident memory is on, nor anything of the kernel: that is unknown, and no reason to move a VM.
+//! libvirt says what is defined and what is used: pins, policies, CPU time of each vCPU, resident
+//! memory as a whole. It does not say which node resident memory is on, nor anything of the kernel:
+//! that is unknown, and no reason to move a VM.
 
 use super::{DomainStats, Look, Remote, RemoteDomain, cache, held};
 use crate::{DomainState, LibvirtError};
@@ -70,7 +71,8 @@ impl Remote {
     }
 }
 
-/// What domains that are known by their definitions alone show: how much of their memory is resident, nobody says.
+/// What domains that are known by their definitions alone show: how much of their memory is
+/// resident, nobody says.
 pub fn of_definitions(machine: &Machine, domains: Vec<Domain>) -> Observation {
     let seen = |domain: Domain| RemoteDomain { uuid: String::new(), domain, stats: DomainStats::default() };
     let nodes = |node: &topology::Node| {
@@ -257,7 +259,8 @@ mod tests {
         assert_eq!((zero.virtual_node, zero.vcpus, zero.cpus.to_string()), (Some(0), 1, "4-7".to_owned()));
         assert_eq!(one.vcpu_cpus[&1].to_string(), "0-7");
         assert_eq!((zero.chosen_nodes.clone(), one.chosen_nodes.clone()), ("1".parse().ok(), None));
-        // 768 and 256 of 1024 MiB: three quarters and one of the 512 that are resident. On which node nobody says.
+        // 768 and 256 of 1024 MiB: three quarters and one of the 512 that are resident. On which
+        // node nobody says.
         let mib = |client: &ClientObservation| client.resident.map(Bytes::mib);
         assert_eq!((mib(zero), mib(one), zero.memory.clone()), (Some(384), Some(128), None));
         assert!(zero.memory_unknown_because.is_some());

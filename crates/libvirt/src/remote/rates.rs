@@ -6,7 +6,8 @@ use std::time::Duration;
 use topology::CpuId;
 
 impl DomainStats {
-    /// What these vCPUs used since an earlier count, `seconds` ago; that of the whole domain where vCPUs are not told apart and these are all.
+    /// What these vCPUs used since an earlier count, `seconds` ago; that of the whole domain where
+    /// vCPUs are not told apart and these are all.
     pub(super) fn since(
         &self,
         before: &Self,

@@ -1,4 +1,5 @@
-//! The time accounts of a VM's vCPU threads. Their files stay open between observations: to open one takes longer than to read it.
+//! The time accounts of a VM's vCPU threads. Their files stay open between observations: to open
+//! one takes longer than to read it.
 
 use crate::counters::ThreadTime;
 use crate::root::Root;
@@ -23,7 +24,8 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// Reads the accounts of these threads, and forgets all others. `spare` is how many more files may stay open.
+    /// Reads the accounts of these threads, and forgets all others. `spare` is how many more files
+    /// may stay open.
     pub(super) fn read<'a>(
         &mut self,
         root: &Root,
@@ -64,7 +66,8 @@ impl Accounts {
         self.threads.iter().filter(|account| account.file.is_some()).count()
     }
 
-    /// CPUs used and waited for by some threads between the last two observations; `None` unless each was read in both.
+    /// CPUs used and waited for by some threads between the last two observations; `None` unless
+    /// each was read in both.
     pub(super) fn used(&self, threads: &[u32]) -> (Option<f64>, Option<f64>) {
         let elapsed_ns = self.now_ns.saturating_sub(self.before_ns) as f64;
         if self.before_ns == 0 || elapsed_ns <= 0.0 || threads.is_empty() {

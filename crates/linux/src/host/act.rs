@@ -15,11 +15,13 @@ use topology::{Bytes, Machine, NodeId};
 
 /// Time for which memory that would not move is not asked again.
 const REST_NS: u64 = 600 * 1_000_000_000;
-/// Memory that a node keeps free whatever is moved to it: a hundredth of it, and never less than this.
+/// Memory that a node keeps free whatever is moved to it: a hundredth of it, and never less than
+/// this.
 const LEAST_RESERVE: Bytes = Bytes::from_mib(32);
 
-/// Threads that move memory at once where no limit is set. Two and four were slower than one in the lab, whose machine has two CPUs
-/// underneath; what more of them bring on a large machine was not measured.
+/// Threads that move memory at once where no limit is set. Two and four were slower than one in the
+/// lab, whose machine has two CPUs underneath; what more of them bring on a large machine was not
+/// measured.
 const THREADS: usize = 1;
 
 /// How far the moving of a client's memory off one node has come.
@@ -115,8 +117,8 @@ impl Actor<'_> {
         Ok(Done { moved: moved.moved, left: moved.left, because })
     }
 
-    /// A sentence, if the policy of a client's memory still names the node that it left. Page tables are walked for it, so only at the end
-    /// of a move.
+    /// A sentence, if the policy of a client's memory still names the node that it left. Page
+    /// tables are walked for it, so only at the end of a move.
     fn policy_left_behind(&self, client: &VmClient, from: NodeId) -> Option<String> {
         let mappings = client_mappings(self.root, self.key().pid, client).ok()?;
         let names_it = |mapping: &Mapping| policy_nodes(&mapping.policy).is_some_and(|nodes| nodes.contains(from));

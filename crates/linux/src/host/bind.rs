@@ -1,5 +1,6 @@
-//! Binding a client's vCPUs: through the program that manages the VM where there is one, else directly. The threads of the kernel that move its
-//! packets (vhost) go along to a home, and get back what they had themselves.
+//! Binding a client's vCPUs: through the program that manages the VM where there is one, else
+//! directly. The threads of the kernel that move its packets (vhost) go along to a home, and get
+//! back what they had themselves.
 
 use super::act::Actor;
 use crate::binding::{self, Bound};
@@ -35,7 +36,8 @@ impl Actor<'_> {
         Ok(done)
     }
 
-    /// Threads of the kernel that move packets for this client, each with the CPUs that it may use now.
+    /// Threads of the kernel that move packets for this client, each with the CPUs that it may use
+    /// now.
     pub(super) fn followers(&self, client: ClientId) -> BTreeMap<u32, CpuSet> {
         let now = |thread: u32| Some((thread, crate::sys::affinity(thread).ok()?));
         self.vhosts(client).into_iter().filter_map(now).collect()

@@ -1,4 +1,5 @@
-//! Confining the cgroup of a VM to the nodes of its home, so that the kernel rebinds the policy of its memory.
+//! Confining the cgroup of a VM to the nodes of its home, so that the kernel rebinds the policy of
+//! its memory.
 
 use super::act::Actor;
 use crate::cgroup::{self, VmCgroup};
@@ -25,8 +26,8 @@ pub(super) fn client_mappings(root: &Root, pid: u32, client: &VmClient) -> Resul
 }
 
 impl Actor<'_> {
-    /// Writes the `cpuset.mems` of the VM's own cgroup, after its memory is on `nodes`: the kernel then only rebinds policies, and does it
-    /// as was computed beforehand. Never widens.
+    /// Writes the `cpuset.mems` of the VM's own cgroup, after its memory is on `nodes`: the kernel
+    /// then only rebinds policies, and does it as was computed beforehand. Never widens.
     pub(super) fn confine(&mut self, nodes: &NodeSet) -> Result<Done, ActionError> {
         let operation = format!("confine it to the memory of nodes {nodes}");
         let fail = |actor: &Self, reason: String| Err(actor.failed(operation.clone(), reason));
@@ -61,7 +62,8 @@ impl Actor<'_> {
         })
     }
 
-    /// Whether writing the cpuset would leave memory and policy together, and would not move much by itself.
+    /// Whether writing the cpuset would leave memory and policy together, and would not move much
+    /// by itself.
     fn foresee(&self, operation: &str, allowed: &NodeSet, nodes: &NodeSet) -> Result<(), ActionError> {
         let fail = |reason: String| self.failed(operation, reason);
         for client in &self.tracked.vm.clients {

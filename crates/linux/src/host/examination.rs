@@ -1,5 +1,5 @@
-//! What is looked at only when somebody asks: every range of memory with its policy, each vCPU on its own, threads that run no vCPU, limits of
-//! the cgroup, and what could not be seen.
+//! What is looked at only when somebody asks: every range of memory with its policy, each vCPU on
+//! its own, threads that run no vCPU, limits of the cgroup, and what could not be seen.
 
 use super::tracked::Tracked;
 use crate::capabilities::{NEEDS_PTRACE, Rights};
@@ -48,7 +48,8 @@ fn affinity(root: &Root, vm: &RunningVm, thread: u32) -> Option<CpuSet> {
     status_field(&status, "Cpus_allowed_list:")
 }
 
-/// The kernel's own words, and what they say of where the memory is: that counts more than an estimate.
+/// The kernel's own words, and what they say of where the memory is: that counts more than an
+/// estimate.
 fn policies(client: &VmClient, mappings: &[Mapping], shown: &mut ClientObservation) {
     let policies: Vec<PolicyOfMemory> =
         client.regions.iter().flat_map(|region| policies_of(region, mappings)).collect();
@@ -62,8 +63,8 @@ fn policies(client: &VmClient, mappings: &[Mapping], shown: &mut ClientObservati
     shown.policies = Some(policies);
 }
 
-/// The mappings of a region. The first may begin below it: the kernel merges what adjoins. `numa_maps` says no ends: a mapping ends at the
-/// next one at the latest.
+/// The mappings of a region. The first may begin below it: the kernel merges what adjoins.
+/// `numa_maps` says no ends: a mapping ends at the next one at the latest.
 fn policies_of(region: &Region, mappings: &[Mapping]) -> Vec<PolicyOfMemory> {
     let first = mappings.partition_point(|mapping| mapping.start <= region.addresses.start).saturating_sub(1);
     let within = mappings[first..].iter().take_while(|mapping| mapping.start < region.addresses.end);

@@ -40,7 +40,8 @@ fn threads_fixed(root: &Root, tracked: &Tracked, around: &Around<'_>) -> Option<
     threads.filter_map(|&thread| sys::affinity(thread).ok()).find_map(|cpus| part_of_a_node(&cpus, around.machine))
 }
 
-/// Why threads with these CPUs stay where they are: the balancer only ever binds to whole nodes; who bound to less had a reason.
+/// Why threads with these CPUs stay where they are: the balancer only ever binds to whole nodes;
+/// who bound to less had a reason.
 pub fn part_of_a_node(cpus: &CpuSet, machine: &Machine) -> Option<String> {
     let nodes: NodeSet = cpus.iter().filter_map(|cpu| Some(machine.thread(cpu)?.node)).collect();
     let whole = nodes.iter().fold(CpuSet::new(), |all, node| all.union(&machine.usable_cpus(node)));

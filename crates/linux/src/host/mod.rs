@@ -1,4 +1,5 @@
-//! This host as the balancer sees it: [`LinuxHost`] is looked at ([`scheduler::Observe`]) and changed ([`scheduler::Act`]).
+//! This host as the balancer sees it: [`LinuxHost`] is looked at ([`scheduler::Observe`]) and
+//! changed ([`scheduler::Act`]).
 
 mod accounts;
 mod act;
@@ -32,13 +33,15 @@ use std::time::Duration;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 use tracked::{Around, Tracked};
 
-/// Lets vCPUs (by index) of a VM run on certain CPUs only through the program that manages the VM, so that what it says of the VM stays
-/// true. `None`: nobody manages it. Called in the balancer's loop: must not wait for long.
+/// Lets vCPUs (by index) of a VM run on certain CPUs only through the program that manages the VM,
+/// so that what it says of the VM stays true. `None`: nobody manages it. Called in the balancer's
+/// loop: must not wait for long.
 pub type AffinityManager =
     Box<dyn Fn(&RunningVm, &[u32], &CpuSet) -> Option<Result<(), Box<dyn std::error::Error>>> + Send>;
 
-/// What a program that looks again and again had best give [`HostOptions::newcomers_within`]: with the first estimate of their memory, and the
-/// look at a hundred VMs that are known, a look stays under 20 ms.
+/// What a program that looks again and again had best give [`HostOptions::newcomers_within`]: with
+/// the first estimate of their memory, and the look at a hundred VMs that are known, a look stays
+/// under 20 ms.
 pub const NEWCOMERS_WITHIN: Duration = Duration::from_millis(4);
 
 /// How the host is looked at and changed.
@@ -46,21 +49,25 @@ pub const NEWCOMERS_WITHIN: Duration = Duration::from_millis(4);
 pub struct HostOptions {
     /// Where `/proc` and `/sys` are; anything but this host's can be looked at, not changed.
     pub root: Root,
-    /// Bytes a second that memory moves keep to, all VMs together. `None`: as fast as the kernel can.
+    /// Bytes a second that memory moves keep to, all VMs together. `None`: as fast as the kernel
+    /// can.
     pub move_limit: Option<Bytes>,
-    /// Whether `cpuset.mems` may be written in a cgroup that a VM has for itself, so that the policy of its memory follows a move.
+    /// Whether `cpuset.mems` may be written in a cgroup that a VM has for itself, so that the
+    /// policy of its memory follows a move.
     pub confine: bool,
-    /// Whether resctrl's monitoring groups may be made for VMs, where it is mounted and counts memory traffic. Groups that are there
-    /// already are read in any case.
+    /// Whether resctrl's monitoring groups may be made for VMs, where it is mounted and counts
+    /// memory traffic. Groups that are there already are read in any case.
     pub monitor_traffic: bool,
-    /// Time that one look may spend on VMs that it sees for the first time; one is examined in any case, the rest wait for the next looks.
-    /// Until all are examined nobody knows what is promised of a node's memory: free memory is unknown. `None`: all at once.
+    /// Time that one look may spend on VMs that it sees for the first time; one is examined in any
+    /// case, the rest wait for the next looks. Until all are examined nobody knows what is promised
+    /// of a node's memory: free memory is unknown. `None`: all at once.
     pub newcomers_within: Option<Duration>,
     /// Who may ask the monitors of VMs.
     pub monitor: Option<Box<dyn AskMonitor>>,
     /// Whether each look asks of a VM that used no CPU time whether it is paused.
     pub run_states: bool,
-    /// Who else has to know where vCPUs may run. The kernel's word counts afterwards: what a manager did not do is done directly.
+    /// Who else has to know where vCPUs may run. The kernel's word counts afterwards: what a
+    /// manager did not do is done directly.
     pub affinity_manager: Option<AffinityManager>,
 }
 
@@ -90,7 +97,8 @@ pub struct LinuxHost {
     online: String,
     scan: Scan,
     vms: BTreeMap<u32, Tracked>,
-    /// Processes that say of themselves what no VM has, by number: when they started, and why, as a sentence.
+    /// Processes that say of themselves what no VM has, by number: when they started, and why, as a
+    /// sentence.
     doubtful: BTreeMap<u32, (u64, String)>,
     busy: BTreeMap<CpuId, u64>,
     busy_at_ns: u64,
@@ -118,7 +126,8 @@ enum Depth {
 
 /// Files that everything else may have open.
 const OTHER_FILES: usize = 256;
-/// Files that are kept open for VMs at most: a quarter of a million vCPUs would be no host that is known.
+/// Files that are kept open for VMs at most: a quarter of a million vCPUs would be no host that is
+/// known.
 const MOST_FILES: usize = 1 << 16;
 
 impl LinuxHost {
@@ -152,8 +161,9 @@ impl LinuxHost {
         self.vms.values().map(|tracked| &tracked.vm)
     }
 
-    /// Looks until every VM that runs was examined, as often as [`HostOptions::newcomers_within`] makes it necessary, with `pause` between two
-    /// looks. The next observation has no rates, as if it were the first: they would be those of a moment.
+    /// Looks until every VM that runs was examined, as often as [`HostOptions::newcomers_within`]
+    /// makes it necessary, with `pause` between two looks. The next observation has no rates, as if
+    /// it were the first: they would be those of a moment.
     ///
     /// # Errors
     /// The list of processes cannot be read.

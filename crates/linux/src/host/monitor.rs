@@ -1,4 +1,5 @@
-//! What only a VM's monitor can say: whoever may ask it gives this to [`HostOptions`](super::HostOptions).
+//! What only a VM's monitor can say: whoever may ask it gives this to
+//! [`HostOptions`](super::HostOptions).
 
 use scheduler::{RunState, VmKey};
 use std::collections::BTreeMap;
@@ -8,10 +9,12 @@ pub trait AskMonitor: Send {
     /// The thread that runs each vCPU; asked for VMs whose threads have no names.
     fn vcpu_threads(&self, vm: &VmKey) -> Option<BTreeMap<u32, u32>>;
 
-    /// Memory that the guest has as devices; asked where a block was plugged into a VM of several virtual nodes.
+    /// Memory that the guest has as devices; asked where a block was plugged into a VM of several
+    /// virtual nodes.
     fn plugged_memory(&self, vm: &VmKey) -> Option<Vec<PluggedMemory>>;
 
-    /// Whether its vCPUs are stopped; asked for VMs that used no CPU time, where [`HostOptions::run_states`](super::HostOptions) wants it.
+    /// Whether its vCPUs are stopped; asked for VMs that used no CPU time, where
+    /// [`HostOptions::run_states`](super::HostOptions) wants it.
     fn run_state(&self, vm: &VmKey) -> Option<RunState>;
 }
 

@@ -1,4 +1,5 @@
-//! Which processes are VMs: all of them are looked at once, and later only those that are new and a share of the others.
+//! Which processes are VMs: all of them are looked at once, and later only those that are new and a
+//! share of the others.
 
 use super::Depth;
 use crate::error::LinuxError;
@@ -9,13 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// Scans that a process is looked at again after its first: a shell that becomes QEMU does so at once.
+/// Scans that a process is looked at again after its first: a shell that becomes QEMU does so at
+/// once.
 const YOUNG: u8 = 3;
 /// Later, every so many scans: a process may still become another program.
 const EVERY: u32 = 16;
 /// Processes of which one scan looks through the descriptors: each is a few dozen system calls.
 const LOOKED_THROUGH: usize = 16;
-/// Mark of a process without any program, seen so from its youth on: a thread of the kernel. It never becomes anything.
+/// Mark of a process without any program, seen so from its youth on: a thread of the kernel. It
+/// never becomes anything.
 const KERNEL: u8 = u8::MAX;
 
 /// Remembers which processes are no VMs.
@@ -29,7 +32,8 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// The numbers of the processes that are VMs now. `known` are those that are known to be VMs and still run.
+    /// The numbers of the processes that are VMs now. `known` are those that are known to be VMs
+    /// and still run.
     ///
     /// # Errors
     /// The list of processes cannot be read.
@@ -53,8 +57,8 @@ impl Scan {
             let words = if due || depth == Depth::Whole { first_words(root, pid) } else { Vec::new() };
             let program = words.first();
             let is_some_program = program.is_some_and(|program| !program.is_empty());
-            // A program of another name is a VM by its file or by its descriptors. With QEMU's options they are looked through at once, else when it had time
-            // to open them.
+            // A program of another name is a VM by its file or by its descriptors. With QEMU's
+            // options they are looked through at once, else when it had time to open them.
             let like_qemu = has_qemus_options(&words);
             let wanted = is_some_program && (depth == Depth::Whole || like_qemu || seen + 1 == YOUNG);
             let may = depth == Depth::Whole || like_qemu || looked_through < LOOKED_THROUGH;
@@ -99,7 +103,8 @@ impl Scan {
     }
 }
 
-/// The time of one look for VMs that it sees for the first time: to examine one takes as long as a later look at ten.
+/// The time of one look for VMs that it sees for the first time: to examine one takes as long as a
+/// later look at ten.
 #[derive(Debug)]
 pub(super) struct Newcomers {
     within: Option<Duration>,
@@ -127,7 +132,8 @@ impl Newcomers {
     }
 }
 
-/// The first words of a command line: no more than the first bytes of it are read. Empty where there is none.
+/// The first words of a command line: no more than the first bytes of it are read. Empty where
+/// there is none.
 fn first_words(root: &Root, pid: u32) -> Vec<String> {
     let mut start = [0u8; 512];
     let read = std::fs::File::open(root.process(pid, "cmdline")).and_then(|mut file| file.read(&mut start));

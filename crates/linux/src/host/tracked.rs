@@ -17,20 +17,23 @@ use std::ops::Range;
 use std::time::Duration;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 
-/// Pages of a client that are asked where they are: the estimate is off by 3 % of its memory at most, nearly always.
+/// Pages of a client that are asked where they are: the estimate is off by 3 % of its memory at
+/// most, nearly always.
 const SAMPLES: usize = 1024;
-/// Observations between two estimates of a client's memory, unless it was just moved: at first, and where the last estimate was another
-/// than the one before.
+/// Observations between two estimates of a client's memory, unless it was just moved: at first, and
+/// where the last estimate was another than the one before.
 const MEMORY_EVERY: u64 = 4;
 /// The same, where estimate after estimate said the same.
 const MEMORY_SELDOM: u64 = 16;
 /// Share of a client's memory by which two estimates of the same state may differ.
 const SAME: f64 = 0.06;
-/// Observations between two looks at everything that seldom changes: threads, regions, cgroup, devices.
+/// Observations between two looks at everything that seldom changes: threads, regions, cgroup,
+/// devices.
 const EXAMINE_EVERY: u64 = 32;
 /// The same, while the kernel's summary of the process says that nothing was added or removed.
 const EXAMINE_SELDOM: u64 = 8 * EXAMINE_EVERY;
-/// What of `/proc/PID/status` does not stay the same when threads, memory, devices, owner or cpuset change.
+/// What of `/proc/PID/status` does not stay the same when threads, memory, devices, owner or cpuset
+/// change.
 const SUMMARY: [&str; 7] =
     ["Uid:", "VmSize:", "VmLck:", "VmPin:", "Threads:", "Cpus_allowed_list:", "Mems_allowed_list:"];
 /// Observations in which a VM may still be starting.
@@ -87,14 +90,16 @@ pub(super) struct Tracked {
     /// Observations since it was first seen.
     age: u64,
     pub(super) moves: BTreeMap<(ClientId, NodeId), super::act::Progress>,
-    /// Its monitor did not say whether it is paused: it is not asked again before the next full look.
+    /// Its monitor did not say whether it is paused: it is not asked again before the next full
+    /// look.
     silent: bool,
 }
 
 impl Tracked {
     /// Begins to watch a process; `None` if it is no VM.
     pub(super) fn begin(root: &Root, pid: u32, around: &Around<'_>) -> Result<Option<Self>, LinuxError> {
-        // The handle first: should the number be used again meanwhile, the handle is that of the later process, as all that follows is.
+        // The handle first: should the number be used again meanwhile, the handle is that of the
+        // later process, as all that follows is.
         let handle = if root.is_live() { ProcessHandle::open(pid).ok() } else { None };
         let Some(vm) = RunningVm::examine(root, pid)? else { return Ok(None) };
         let mut tracked = Self {
@@ -254,7 +259,8 @@ impl Tracked {
         state
     }
 
-    /// Whether threads or memory are missing: a VM that was seen while it started, or whose vCPU was just unplugged.
+    /// Whether threads or memory are missing: a VM that was seen while it started, or whose vCPU
+    /// was just unplugged.
     fn is_incomplete(&self) -> bool {
         let lacks =
             |client: &VmClient| client.regions.is_empty() || (client.thread_ids.is_empty() && !client.vcpus.is_empty());
@@ -262,7 +268,8 @@ impl Tracked {
         self.vm.clients.iter().any(lacks) || (self.age > 2 && self.accounts.readable() < known)
     }
 
-    /// Nodes on which its cpuset lets it have both, CPUs and memory; a node without CPUs counts by its memory. `None`: all.
+    /// Nodes on which its cpuset lets it have both, CPUs and memory; a node without CPUs counts by
+    /// its memory. `None`: all.
     fn narrower_than(&self, machine: &Machine) -> Option<NodeSet> {
         let all: NodeSet = machine.nodes.iter().filter(|node| node.memory > Bytes(0)).map(|node| node.id).collect();
         let allowed = self.allowed.clone().unwrap_or_else(|| all.clone());
@@ -294,7 +301,8 @@ impl Tracked {
         self.accounts.open_files()
     }
 
-    /// CPUs that any of a client's threads may use. Threads that cannot be told apart run where the process may.
+    /// CPUs that any of a client's threads may use. Threads that cannot be told apart run where the
+    /// process may.
     fn affinity_of(&mut self, root: &Root, client: &VmClient) -> CpuSet {
         let process = [self.vm.key.pid];
         let threads = if client.thread_ids.is_empty() { &process[..] } else { &client.thread_ids };
@@ -309,7 +317,8 @@ impl Tracked {
         threads.iter().filter_map(of).fold(CpuSet::new(), |all, cpus| all.union(&cpus))
     }
 
-    /// Resident memory of a client by node: an estimate that is renewed every few observations, and after each move.
+    /// Resident memory of a client by node: an estimate that is renewed every few observations, and
+    /// after each move.
     fn memory(
         &mut self,
         root: &Root,
@@ -323,7 +332,8 @@ impl Tracked {
             known.renew(sampled(root, self.vm.key.pid, client, self.age));
         }
         let pages = known.pages.as_ref().map(|pages| pages.resident.clone());
-        // Everybody may read the cgroup's account; it counts QEMU's own memory too, and only the VM as a whole.
+        // Everybody may read the cgroup's account; it counts QEMU's own memory too, and only the VM
+        // as a whole.
         pages.or_else(|| match (&self.cgroup, clients) {
             (VmCgroup::Own { path }, 1) => cgroup::memory_by_node(root, path),
             _ => None,

@@ -1,4 +1,5 @@
-//! One chunk of a move: which pages are on the old node, how they are asked to move, and what became of them.
+//! One chunk of a move: which pages are on the old node, how they are asked to move, and what
+//! became of them.
 
 use super::Move;
 use crate::residence::PAGE;
@@ -109,8 +110,9 @@ impl Chunk<'_> {
         Ok(done)
     }
 
-    /// Whether it has transparent huge pages, told by moving the first page of a block and looking where the second is. Where the first
-    /// block is no huge page, the others are none either, nearly always. With what moved; `None` if no block lies wholly on the old node.
+    /// Whether it has transparent huge pages, told by moving the first page of a block and looking
+    /// where the second is. Where the first block is no huge page, the others are none either,
+    /// nearly always. With what moved; `None` if no block lies wholly on the old node.
     pub(super) fn probe(&self, order: &Move<'_>) -> io::Result<(Option<bool>, Bytes)> {
         if self.region.kind == RegionKind::HugePages || self.room.0 < HUGE {
             return Ok((None, Bytes(0)));
@@ -137,8 +139,9 @@ impl Chunk<'_> {
         on_old_node(order, self.addresses.clone().step_by(self.page_size.0 as usize).collect())
     }
 
-    /// The same, but of a block of small pages only some are looked at where these are all on the old node: to look a page up costs a good
-    /// part of what it costs to move it. A page of such a block that lies elsewhere goes to the target too; one that is absent is refused.
+    /// The same, but of a block of small pages only some are looked at where these are all on the
+    /// old node: to look a page up costs a good part of what it costs to move it. A page of such a
+    /// block that lies elsewhere goes to the target too; one that is absent is refused.
     fn likely_on_old_node(&self, order: &Move<'_>) -> io::Result<Vec<u64>> {
         if self.page_size.0 != PAGE {
             return self.on_old_node(order);
@@ -166,8 +169,9 @@ impl Chunk<'_> {
         Ok(likely)
     }
 
-    /// A guest's memory file is mapped by its helpers too (vhost-user, virtiofsd), and moves for all of them. Anonymous memory that
-    /// others map is shared by the kernel itself (KSM), perhaps with another VM, and stays.
+    /// A guest's memory file is mapped by its helpers too (vhost-user, virtiofsd), and moves for
+    /// all of them. Anonymous memory that others map is shared by the kernel itself (KSM), perhaps
+    /// with another VM, and stays.
     fn sharing(&self) -> Sharing {
         match self.region.kind {
             RegionKind::Memfd | RegionKind::File | RegionKind::HugePages => Sharing::Shared,
@@ -230,8 +234,9 @@ impl Asker<'_> {
         Ok(doubtful)
     }
 
-    /// A transparent huge page moves whole when its first page is asked; asking for the other 511 too costs as much as moving them. Asks the
-    /// first page of each block that could be one, and gives back the pages that are still to be asked.
+    /// A transparent huge page moves whole when its first page is asked; asking for the other 511
+    /// too costs as much as moving them. Asks the first page of each block that could be one, and
+    /// gives back the pages that are still to be asked.
     fn huge_pages(&mut self, pages: Vec<u64>) -> io::Result<Vec<u64>> {
         let mut count = BTreeMap::<u64, u64>::new();
         for page in &pages {

@@ -64,7 +64,8 @@ pub struct Moved {
     pub complete: bool,
 }
 
-/// Least memory that a thread of its own is worth, and a multiple of a huge page, which two threads must not share.
+/// Least memory that a thread of its own is worth, and a multiple of a huge page, which two threads
+/// must not share.
 const SMALLEST_SHARE: u64 = 8 << 20;
 
 /// What a move asks of the world between its chunks.
@@ -78,7 +79,8 @@ pub trait Surroundings {
 /// Moves memory. Between chunks it waits as `pace` says.
 ///
 /// # Errors
-/// The kernel refused before the first page moved (see [`crate::sys::move_pages`]); `ESRCH` also when the process ended on the way.
+/// The kernel refused before the first page moved (see [`crate::sys::move_pages`]); `ESRCH` also
+/// when the process ended on the way.
 pub fn carry_out(order: &Move<'_>, pace: &mut Pace, around: &mut impl Surroundings) -> io::Result<Moved> {
     let mut done = Moved { next: order.begin, ..Moved::default() };
     let mut refused = Refusals::default();
@@ -108,7 +110,8 @@ pub fn carry_out(order: &Move<'_>, pace: &mut Pace, around: &mut impl Surroundin
                 done.moved = done.moved.saturating_add(moved);
                 pace.pay(moved);
             }
-            // Two threads that move huge pages of one file keep each other from its lock, and the kernel then calls the pages busy.
+            // Two threads that move huge pages of one file keep each other from its lock, and the
+            // kernel then calls the pages busy.
             let alone = pace.is_limited() || region.kind == RegionKind::HugePages;
             let threads = if alone { 1 } else { order.threads };
             match in_threads(&chunk, order, threads, &mut refused) {

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 use topology::Bytes;
 
-/// Longest time that one chunk takes of the limit: a move that is limited comes in many small steps.
+/// Longest time that one chunk takes of the limit: a move that is limited comes in many small
+/// steps.
 const CHUNK_SECONDS: f64 = 0.05;
 const SMALLEST_CHUNK: u64 = 1 << 20;
 const LARGEST_CHUNK: u64 = 256 << 20;
@@ -37,7 +38,8 @@ impl Pace {
         Bytes(bytes.clamp(SMALLEST_CHUNK, LARGEST_CHUNK) / page * page)
     }
 
-    /// Begins a move. Time in which nothing was moved buys nothing: else a pause would be followed by a burst.
+    /// Begins a move. Time in which nothing was moved buys nothing: else a pause would be followed
+    /// by a burst.
     pub fn begin(&mut self) {
         self.paid = self.paid.max(self.since.elapsed().as_secs_f64());
     }

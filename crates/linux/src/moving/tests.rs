@@ -1,4 +1,5 @@
-//! Moves of this process's own memory. Those that need two nodes run in the lab (crates/linux/tests/lab/moving.sh) and wherever there are two.
+//! Moves of this process's own memory. Those that need two nodes run in the lab
+//! (crates/linux/tests/lab/moving.sh) and wherever there are two.
 
 use super::*;
 use crate::residence;
@@ -141,7 +142,8 @@ fn pinned_pages_are_left_and_counted() {
 #[test]
 fn what_lies_elsewhere_or_nowhere_is_not_counted() {
     let Some(held) = Held::new("what_lies_elsewhere_or_nowhere_is_not_counted", 32) else { return };
-    // Sizes in pages: the first block loses 3 of 512, all of which lie between those that are looked at first; block 8 loses every page.
+    // Sizes in pages: the first block loses 3 of 512, all of which lie between those that are
+    // looked at first; block 8 loses every page.
     let start = held.region.addresses.start;
     let page = |number: u64| start + number * PAGE;
     let few = [page(1), page(2), page(40)];
@@ -153,7 +155,8 @@ fn what_lies_elsewhere_or_nowhere_is_not_counted() {
         crate::sys::move_pages(pid, pages, ONE, crate::sys::Sharing::Private).unwrap();
     }
     let moved = held.carry_out(100, 0, &mut { WIDE }).unwrap();
-    // Block 8 was seen to be there already: 32 - 2. The three were asked with their block, and count with it.
+    // Block 8 was seen to be there already: 32 - 2. The three were asked with their block, and
+    // count with it.
     assert_eq!((moved.moved, moved.left, moved.complete), (Bytes::from_mib(expected), Bytes(0), true));
     assert_eq!(held.on_nodes(), (0, 32));
 }

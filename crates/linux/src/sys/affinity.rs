@@ -5,7 +5,8 @@ use super::mask::Mask;
 use std::io;
 use topology::CpuSet;
 
-/// Words of a query: 8192 CPUs, the most that a kernel is built for. A query with fewer bits than the kernel has fails.
+/// Words of a query: 8192 CPUs, the most that a kernel is built for. A query with fewer bits than
+/// the kernel has fails.
 const QUERY_WORDS: usize = 128;
 
 /// The CPUs that a thread may run on (sched_getaffinity(2)). Thread 0 is the caller.
@@ -17,13 +18,15 @@ pub fn affinity(thread_id: u32) -> io::Result<CpuSet> {
 /// The words that the kernel filled.
 fn query(thread_id: u32, words: &mut [u64; QUERY_WORDS]) -> io::Result<&[u64]> {
     let (bytes, pointer) = (size_of_val(words), words.as_mut_ptr());
-    // SAFETY: `pointer` is valid for writes of `bytes` bytes, and the kernel writes at most that many.
+    // SAFETY: `pointer` is valid for writes of `bytes` bytes, and the kernel writes at most that
+    // many.
     let filled = unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread_id as libc::pid_t, bytes, pointer) };
     let filled = checked(filled)? as usize;
     Ok(&words[..filled / size_of::<u64>()])
 }
 
-/// The CPUs that any of some threads may run on, read again and again: while the kernel says what it said before, no set is built.
+/// The CPUs that any of some threads may run on, read again and again: while the kernel says what
+/// it said before, no set is built.
 #[derive(Debug, Default)]
 pub struct AffinityOfThreads {
     /// What the kernel said, thread after thread.
@@ -33,7 +36,8 @@ pub struct AffinityOfThreads {
 }
 
 impl AffinityOfThreads {
-    /// Asks for each thread; those that ended are left out. The second is whether any thread's CPUs are others than the last time.
+    /// Asks for each thread; those that ended are left out. The second is whether any thread's CPUs
+    /// are others than the last time.
     pub fn read(&mut self, threads: &[u32]) -> (&CpuSet, bool) {
         self.scratch.clear();
         let mut length = 0;
@@ -56,11 +60,12 @@ impl AffinityOfThreads {
     }
 }
 
-/// Lets a thread run on `cpus` only (sched_setaffinity(2)). Thread 0 is the caller. The kernel takes away CPUs that the thread's cpuset
-/// forbids, silently: read it back with [`affinity`].
+/// Lets a thread run on `cpus` only (sched_setaffinity(2)). Thread 0 is the caller. The kernel
+/// takes away CPUs that the thread's cpuset forbids, silently: read it back with [`affinity`].
 pub fn set_affinity(thread_id: u32, cpus: &CpuSet) -> io::Result<()> {
     let mask = Mask::of(cpus);
-    // SAFETY: the pointer is valid for reads of `mask.bytes()` bytes, and the kernel only reads them.
+    // SAFETY: the pointer is valid for reads of `mask.bytes()` bytes, and the kernel only reads
+    // them.
     let result =
         unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread_id as libc::pid_t, mask.bytes(), mask.as_ptr()) };
     checked(result).map(drop)

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// A file that lives in memory and ends with its last descriptor (memfd_create(2)), holding `content`. Closed in programs that are
-/// started, unless [`super::ChildSetup`] hands it on.
+/// A file that lives in memory and ends with its last descriptor (memfd_create(2)), holding
+/// `content`. Closed in programs that are started, unless [`super::ChildSetup`] hands it on.
 pub fn memory_file(name: &std::ffi::CStr, content: &[u8]) -> io::Result<OwnedFd> {
     // SAFETY: `name` is a C string that lives through the call.
     let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
@@ -26,12 +26,14 @@ pub fn device_numbers(device: u64) -> (u32, u32) {
     (libc::major(device), libc::minor(device))
 }
 
-/// The process at the other end of a connection to a socket of the file system: the one that listens there (`SO_PEERCRED`, unix(7)).
+/// The process at the other end of a connection to a socket of the file system: the one that
+/// listens there (`SO_PEERCRED`, unix(7)).
 pub fn peer_process(stream: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    // SAFETY: the descriptor is open; the kernel writes at most `length` bytes to `peer`, which is so long, and then how many.
+    // SAFETY: the descriptor is open; the kernel writes at most `length` bytes to `peer`, which is
+    // so long, and then how many.
     let result =
         unsafe { libc::getsockopt(stream.as_raw_fd(), level, option, (&raw mut peer).cast(), &raw mut length) };
     super::checked(libc::c_long::from(result))?;
@@ -44,8 +46,8 @@ fn flock(file: &impl AsFd, operation: libc::c_int) -> io::Result<()> {
     super::checked(libc::c_long::from(result)).map(drop)
 }
 
-/// Takes the exclusive lock on an open file or directory (flock(2)); false if somebody has it. It ends when every copy of the
-/// descriptor is closed, copies in programs that were started included.
+/// Takes the exclusive lock on an open file or directory (flock(2)); false if somebody has it. It
+/// ends when every copy of the descriptor is closed, copies in programs that were started included.
 pub fn try_lock(file: &impl AsFd) -> io::Result<bool> {
     match flock(file, libc::LOCK_EX | libc::LOCK_NB) {
         Ok(()) => Ok(true),
@@ -54,8 +56,8 @@ pub fn try_lock(file: &impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Lets this process have as many files open as it may without asking anybody (the hard limit, and never more than `most`), and says
-/// how many that are (setrlimit(2)).
+/// Lets this process have as many files open as it may without asking anybody (the hard limit, and
+/// never more than `most`), and says how many that are (setrlimit(2)).
 pub fn raise_open_files(most: usize) -> io::Result<usize> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes one `rlimit`, which lives through the call.

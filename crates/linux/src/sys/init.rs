@@ -1,4 +1,5 @@
-//! What the first process of a guest must do, and the allocator setting that first-touch placement relies on.
+//! What the first process of a guest must do, and the allocator setting that first-touch placement
+//! relies on.
 
 use super::checked;
 use std::ffi::CStr;
@@ -8,7 +9,8 @@ use std::os::fd::AsRawFd;
 
 /// Mounts a pseudo file system, such as `proc`, on a directory (mount(2)).
 pub fn mount(kind: &CStr, on: &CStr) -> io::Result<()> {
-    // SAFETY: the three strings are C strings that live through the call, and such file systems take no data.
+    // SAFETY: the three strings are C strings that live through the call, and such file systems
+    // take no data.
     let result = unsafe { libc::mount(kind.as_ptr(), on.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
     checked(libc::c_long::from(result)).map(drop)
 }
@@ -24,7 +26,8 @@ pub fn load_module(module: &File) -> io::Result<()> {
     }
 }
 
-/// Writes out file systems and powers the machine off (reboot(2)). Returns only if that is not possible.
+/// Writes out file systems and powers the machine off (reboot(2)). Returns only if that is not
+/// possible.
 pub fn power_off() -> io::Error {
     // SAFETY: neither call touches memory of ours.
     unsafe {
@@ -34,8 +37,9 @@ pub fn power_off() -> io::Error {
     io::Error::last_os_error()
 }
 
-/// Every allocation of `bytes` or more gets fresh pages of its own and gives them back at once (mallopt(3)). Without it glibc
-/// keeps freed memory, whose pages lie where their former user touched them.
+/// Every allocation of `bytes` or more gets fresh pages of its own and gives them back at once
+/// (mallopt(3)). Without it glibc keeps freed memory, whose pages lie where their former user
+/// touched them.
 pub fn map_allocations_of(bytes: usize) {
     #[cfg(target_env = "gnu")]
     {

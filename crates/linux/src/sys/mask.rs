@@ -2,7 +2,8 @@
 
 use topology::{Id, IdSet};
 
-/// Words of a mask that holds every number an [`IdSet`] accepts (65536 bits; the kernel's limit is 8192 CPUs and 1024 nodes).
+/// Words of a mask that holds every number an [`IdSet`] accepts (65536 bits; the kernel's limit is
+/// 8192 CPUs and 1024 nodes).
 const WORDS: usize = 1024;
 
 /// A mask in the kernel's layout.

@@ -1,4 +1,5 @@
-//! Safe wrappers over system calls. Unsafe code of this crate lives here, each block with the invariant that it relies on.
+//! Safe wrappers over system calls. Unsafe code of this crate lives here, each block with the
+//! invariant that it relies on.
 
 mod affinity;
 mod clock;

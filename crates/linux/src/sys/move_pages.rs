@@ -4,7 +4,8 @@ use super::checked;
 use std::io;
 use topology::NodeId;
 
-/// Only pages that this process alone maps (include/uapi/linux/mempolicy.h); the libc crate lacks both.
+/// Only pages that this process alone maps (include/uapi/linux/mempolicy.h); the libc crate lacks
+/// both.
 const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 /// Pages that other processes map too; needs `CAP_SYS_NICE`.
 const MPOL_MF_MOVE_ALL: libc::c_int = 1 << 2;
@@ -25,16 +26,18 @@ pub enum MoveOutcome {
     Node(NodeId),
     /// The kernel says nothing: it gave up before, or does not tell pages that failed apart.
     Unsaid,
-    /// It was refused with this `errno`: `EBUSY` (in use), `EACCES` (mapped by others), `ENOENT` (absent), `EFAULT` (not mapped), ...
+    /// It was refused with this `errno`: `EBUSY` (in use), `EACCES` (mapped by others), `ENOENT`
+    /// (absent), `EFAULT` (not mapped), ...
     Refused(i32),
 }
 
-/// Asks the kernel to move pages of a process to a node. `addresses` are any addresses in the pages. `Ok` says that the request was
-/// understood, not that pages moved: a page that is pinned stays, and is [`MoveOutcome::Unsaid`] on some kernels and refused on others.
+/// Asks the kernel to move pages of a process to a node. `addresses` are any addresses in the
+/// pages. `Ok` says that the request was understood, not that pages moved: a page that is pinned
+/// stays, and is [`MoveOutcome::Unsaid`] on some kernels and refused on others.
 ///
 /// # Errors
-/// `EPERM` without the right to look into the process, `ESRCH` if it ended, `EACCES` if its cpuset forbids the node, `ENODEV` if the
-/// node is not online, `ENOMEM`.
+/// `EPERM` without the right to look into the process, `ESRCH` if it ended, `EACCES` if its cpuset
+/// forbids the node, `ENODEV` if the node is not online, `ENOMEM`.
 pub fn move_pages(pid: u32, addresses: &[u64], to: NodeId, sharing: Sharing) -> io::Result<Vec<MoveOutcome>> {
     const UNSAID: i32 = i32::MIN;
     let mut status = vec![UNSAID; addresses.len()];
@@ -43,8 +46,9 @@ pub fn move_pages(pid: u32, addresses: &[u64], to: NodeId, sharing: Sharing) -> 
         Sharing::Private => MPOL_MF_MOVE,
         Sharing::Shared => MPOL_MF_MOVE_ALL,
     };
-    // SAFETY: all three arrays hold `addresses.len()` entries and live through the call; the kernel reads two and writes `status`. Where
-    // pages of a process are changes nothing that its program can see.
+    // SAFETY: all three arrays hold `addresses.len()` entries and live through the call; the kernel
+    // reads two and writes `status`. Where pages of a process are changes nothing that its program
+    // can see.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,

@@ -1,4 +1,5 @@
-//! Where memory is, and where it must be: mbind(2), set_mempolicy(2), get_mempolicy(2), move_pages(2).
+//! Where memory is, and where it must be: mbind(2), set_mempolicy(2), get_mempolicy(2),
+//! move_pages(2).
 
 use super::checked;
 use super::mask::Mask;
@@ -6,7 +7,8 @@ use std::ffi::c_void;
 use std::io;
 use topology::{NodeId, NodeSet};
 
-/// Nodes that a query asks for: more than the kernel can number (1024), and no more than a page of bits, which it refuses.
+/// Nodes that a query asks for: more than the kernel can number (1024), and no more than a page of
+/// bits, which it refuses.
 const QUERY_BITS: usize = 4096;
 /// Moves pages that are there already (include/uapi/linux/mempolicy.h); the libc crate lacks it.
 const MPOL_MF_MOVE: libc::c_int = 1 << 1;
@@ -35,21 +37,21 @@ impl MemoryBinding {
     }
 }
 
-/// The mask pointer and its length as the calls take them: the kernel reads one bit less than it is told (mm/mempolicy.c,
-/// `get_nodes`), and refuses a mask where a policy takes none.
+/// The mask pointer and its length as the calls take them: the kernel reads one bit less than it is
+/// told (mm/mempolicy.c, `get_nodes`), and refuses a mask where a policy takes none.
 fn mask_arguments(mask: &Mask, nodes: &NodeSet) -> (*const u64, usize) {
     if nodes.is_empty() { (std::ptr::null(), 0) } else { (mask.as_ptr(), mask.bits() + 1) }
 }
 
-/// Binds the pages of `region` that are touched from now on, and moves those that this process alone has touched already.
-/// `region` must begin on a page boundary.
+/// Binds the pages of `region` that are touched from now on, and moves those that this process
+/// alone has touched already. `region` must begin on a page boundary.
 pub fn bind_memory<T>(region: &[T], binding: &MemoryBinding) -> io::Result<()> {
     let (mode, nodes) = binding.mode_and_nodes();
     let mask = Mask::of(&nodes);
     let (pointer, bits) = mask_arguments(&mask, &nodes);
     let (address, bytes) = (region.as_ptr(), size_of_val(region));
-    // SAFETY: mbind changes where the pages of the borrowed region live, never what they hold; the mask is valid for reads of `bits`
-    // bits for the whole call.
+    // SAFETY: mbind changes where the pages of the borrowed region live, never what they hold; the
+    // mask is valid for reads of `bits` bits for the whole call.
     let result = unsafe { libc::syscall(libc::SYS_mbind, address, bytes, mode, pointer, bits, MPOL_MF_MOVE) };
     checked(result).map(drop)
 }
@@ -59,17 +61,20 @@ pub fn set_thread_memory(binding: &MemoryBinding) -> io::Result<()> {
     let (mode, nodes) = binding.mode_and_nodes();
     let mask = Mask::of(&nodes);
     let (pointer, bits) = mask_arguments(&mask, &nodes);
-    // SAFETY: the mask is valid for reads of `bits` bits for the whole call; nothing else of ours is touched.
+    // SAFETY: the mask is valid for reads of `bits` bits for the whole call; nothing else of ours
+    // is touched.
     checked(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, pointer, bits) }).map(drop)
 }
 
-/// The policy of the calling thread, read back. A policy that this program never sets reads as an error.
+/// The policy of the calling thread, read back. A policy that this program never sets reads as an
+/// error.
 pub fn thread_memory() -> io::Result<MemoryBinding> {
     let mut mode: libc::c_int = 0;
     let mut mask = Mask::empty(QUERY_BITS);
     let (bits, pointer) = (mask.bits(), mask.as_mut_ptr());
     let no_address = std::ptr::null::<c_void>();
-    // SAFETY: `mode` and the mask are valid for writes of an int and of `bits` bits; no address is asked for.
+    // SAFETY: `mode` and the mask are valid for writes of an int and of `bits` bits; no address is
+    // asked for.
     checked(unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, pointer, bits, no_address, 0) })?;
     let nodes: NodeSet = mask.to_set();
     match (mode, nodes.first()) {
@@ -88,17 +93,19 @@ pub enum PageLocation {
     Node(NodeId),
     /// Nowhere yet: not touched, or swapped out.
     Absent,
-    /// The kernel does not say: not a mapping of the process, or a page that is shared in a way it does not follow.
+    /// The kernel does not say: not a mapping of the process, or a page that is shared in a way it
+    /// does not follow.
     Unknown,
 }
 
-/// Asks where pages of a process are (move_pages(2) without a destination). Process 0 is the caller. `addresses` are any addresses
-/// within the pages.
+/// Asks where pages of a process are (move_pages(2) without a destination). Process 0 is the
+/// caller. `addresses` are any addresses within the pages.
 pub fn locate_pages(pid: u32, addresses: &[u64]) -> io::Result<Vec<PageLocation>> {
     let mut status = vec![0i32; addresses.len()];
     let none = std::ptr::null::<libc::c_int>();
-    // SAFETY: both arrays hold `addresses.len()` entries (pointers and u64 have the same size on the 64-bit targets that this crate
-    // builds for) and live through the call; with no nodes given the kernel moves nothing and writes only `status`.
+    // SAFETY: both arrays hold `addresses.len()` entries (pointers and u64 have the same size on
+    // the 64-bit targets that this crate builds for) and live through the call; with no nodes given
+    // the kernel moves nothing and writes only `status`.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,

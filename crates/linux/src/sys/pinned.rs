@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const IO_URING_REGISTER_BUFFERS: libc::c_uint = 0;
 
-/// Pins the pages of `memory` until the result is dropped (io_uring_register(2) pins the buffers that it is given).
+/// Pins the pages of `memory` until the result is dropped (io_uring_register(2) pins the buffers
+/// that it is given).
 pub(crate) fn pin(memory: &[u8]) -> io::Result<OwnedFd> {
     // The kernel's struct io_uring_params: 120 bytes, zeros ask for nothing.
     let mut parameters = [0u64; 15];
@@ -18,7 +19,8 @@ pub(crate) fn pin(memory: &[u8]) -> io::Result<OwnedFd> {
         .chunks(1 << 30)
         .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
         .collect();
-    // SAFETY: the kernel reads the iovecs and pins the pages that they name; nothing is ever read or written through the ring.
+    // SAFETY: the kernel reads the iovecs and pins the pages that they name; nothing is ever read
+    // or written through the ring.
     let result = unsafe {
         libc::syscall(
             libc::SYS_io_uring_register,

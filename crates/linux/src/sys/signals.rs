@@ -4,13 +4,15 @@ use super::checked;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Sends a signal to a process by number. Use [`ProcessHandle`] wherever the process may already have ended.
+/// Sends a signal to a process by number. Use [`ProcessHandle`] wherever the process may already
+/// have ended.
 pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
     // SAFETY: kill takes two numbers and touches no memory.
     checked(libc::c_long::from(unsafe { libc::kill(pid as libc::pid_t, signal) })).map(drop)
 }
 
-/// One certain process (pidfd_open(2)): its number may be used again, the handle stays with it. Readable once the process has ended.
+/// One certain process (pidfd_open(2)): its number may be used again, the handle stays with it.
+/// Readable once the process has ended.
 #[derive(Debug)]
 pub struct ProcessHandle(OwnedFd);
 
@@ -31,7 +33,8 @@ impl ProcessHandle {
     /// Sends it a signal; an error of kind `ESRCH` if it has ended.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         let no_info = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: the descriptor is open, no siginfo is passed, and the call touches no memory of ours.
+        // SAFETY: the descriptor is open, no siginfo is passed, and the call touches no memory of
+        // ours.
         let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, no_info, 0) };
         checked(result).map(drop)
     }

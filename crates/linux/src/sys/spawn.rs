@@ -12,7 +12,8 @@ use topology::CpuSet;
 /// How long a program that we start may live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tie {
-    /// The kernel kills it when we end, however we end. In a process group of its own: Ctrl-C on the terminal reaches us alone.
+    /// The kernel kills it when we end, however we end. In a process group of its own: Ctrl-C on
+    /// the terminal reaches us alone.
     DiesWithUs,
     /// In a session of its own, it outlives us and our terminal.
     Outlives,
@@ -31,8 +32,9 @@ pub struct ChildSetup {
 
 type Request = (Command, ChildSetup, Sender<io::Result<Child>>);
 
-/// Starts a program. It is started by a thread that lives as long as this process: the kernel's parent-death signal fires when the
-/// *thread* that forked ends (prctl(2), PR_SET_PDEATHSIG), not when the process does.
+/// Starts a program. It is started by a thread that lives as long as this process: the kernel's
+/// parent-death signal fires when the *thread* that forked ends (prctl(2), PR_SET_PDEATHSIG), not
+/// when the process does.
 pub fn spawn(command: Command, setup: ChildSetup) -> io::Result<Child> {
     static REQUESTS: OnceLock<Mutex<Sender<Request>>> = OnceLock::new();
     let requests = REQUESTS.get_or_init(|| {
@@ -59,8 +61,9 @@ fn spawn_here(mut command: Command, setup: ChildSetup) -> io::Result<Child> {
     let mask = setup.cpus.as_ref().map(Mask::of);
     let inherited: Vec<i32> = setup.inherited.iter().map(AsRawFd::as_raw_fd).collect();
     let tie = setup.tie;
-    // SAFETY: between fork and exec the closure makes only async-signal-safe system calls on numbers and on memory that was allocated
-    // before the fork: it neither allocates nor takes a lock, and an io::Error from errno holds no heap memory.
+    // SAFETY: between fork and exec the closure makes only async-signal-safe system calls on
+    // numbers and on memory that was allocated before the fork: it neither allocates nor takes a
+    // lock, and an io::Error from errno holds no heap memory.
     unsafe {
         command.pre_exec(move || {
             set_tie(tie, parent)?;
@@ -96,7 +99,8 @@ fn set_tie(tie: Tie, parent: u32) -> io::Result<()> {
 }
 
 fn keep_open(descriptor: i32) -> io::Result<()> {
-    // SAFETY: the descriptor is open (the caller owns it until after the spawn), and F_SETFD touches no memory.
+    // SAFETY: the descriptor is open (the caller owns it until after the spawn), and F_SETFD
+    // touches no memory.
     super::checked(libc::c_long::from(unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) })).map(drop)
 }
 

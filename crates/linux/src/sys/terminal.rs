@@ -12,7 +12,8 @@ pub enum CtrlC {
     Interrupts,
 }
 
-/// A terminal that passes every key on at once, unchanged and without echo. Dropping it restores the terminal.
+/// A terminal that passes every key on at once, unchanged and without echo. Dropping it restores
+/// the terminal.
 #[derive(Debug)]
 pub struct RawTerminal {
     terminal: OwnedFd,
@@ -20,7 +21,8 @@ pub struct RawTerminal {
 }
 
 impl RawTerminal {
-    /// Puts the terminal behind `file` into raw mode; error `ENOTTY` if it is none, `EIO` if this process is in its background.
+    /// Puts the terminal behind `file` into raw mode; error `ENOTTY` if it is none, `EIO` if this
+    /// process is in its background.
     pub fn enter(file: &impl AsFd, ctrl_c: CtrlC) -> io::Result<Self> {
         let terminal = file.as_fd().try_clone_to_owned()?;
         // SAFETY: both calls take an open descriptor or nothing, and touch no memory.

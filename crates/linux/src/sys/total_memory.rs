@@ -2,7 +2,8 @@
 
 use std::io;
 
-/// `MemTotal` of `/proc/meminfo` in bytes, without the work of that file (sysinfo(2)). It changes where memory goes or comes.
+/// `MemTotal` of `/proc/meminfo` in bytes, without the work of that file (sysinfo(2)). It changes
+/// where memory goes or comes.
 pub fn total_memory() -> io::Result<u64> {
     // SAFETY: all-zero bytes are a valid `sysinfo`: it has numbers only.
     let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };

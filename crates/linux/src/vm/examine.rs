@@ -35,11 +35,13 @@ pub(crate) fn started_ticks(root: &Root, pid: u32) -> Result<u64, LinuxError> {
 }
 
 impl RunningVm {
-    /// Examines a process; `None` if it is no VM, or not yet: QEMU that goes to the background by itself is two processes until its vCPUs
-    /// are there, and one that starts a helper is two for a moment.
+    /// Examines a process; `None` if it is no VM, or not yet: QEMU that goes to the background by
+    /// itself is two processes until its vCPUs are there, and one that starts a helper is two for a
+    /// moment.
     ///
     /// # Errors
-    /// It ended meanwhile, or `/proc` of it may not be read at all. Memory regions that may not be read are left empty.
+    /// It ended meanwhile, or `/proc` of it may not be read at all. Memory regions that may not be
+    /// read are left empty.
     pub fn examine(root: &Root, pid: u32) -> Result<Option<Self>, LinuxError> {
         let arguments = arguments(root, pid)?;
         let named = arguments.first().is_some_and(|program| is_qemu(program));
@@ -53,7 +55,8 @@ impl RunningVm {
         if threads.vcpus.is_empty() && is_launcher(root, pid, &command, &threads) {
             return Ok(None);
         }
-        // Without permission to look at its address space its memory stays unknown; the rest is as good.
+        // Without permission to look at its address space its memory stays unknown; the rest is as
+        // good.
         let maps = read_text(&root.process(pid, "maps"));
         let maps = maps.as_deref().map_err(|_| UnknownMemory::Unreadable);
         let name = command.name.clone().unwrap_or_else(|| format!("pid {pid}"));
@@ -123,8 +126,8 @@ impl VmClient {
     }
 }
 
-/// Whether a QEMU without any vCPU thread is one that only starts another: it waits until that is up, or is a child that has yet to become
-/// another program.
+/// Whether a QEMU without any vCPU thread is one that only starts another: it waits until that is
+/// up, or is a child that has yet to become another program.
 fn is_launcher(root: &Root, pid: u32, command: &CommandLine, threads: &VmThreads) -> bool {
     let few = threads.others.len() <= 2;
     let is_child = || {
@@ -149,7 +152,8 @@ fn guest(command: &CommandLine, arguments: &[String]) -> GuestMachine {
     GuestMachine { cpus, distances }
 }
 
-/// Whose packets the kernel moves. Its threads have the same name for every NIC: with NICs on several nodes nobody can tell them apart.
+/// Whose packets the kernel moves. Its threads have the same name for every NIC: with NICs on
+/// several nodes nobody can tell them apart.
 fn vhost_client(command: &CommandLine, clients: &[VmClient]) -> Option<ClientId> {
     if command.vhost_nodes.is_empty() {
         return None;
@@ -173,7 +177,8 @@ fn chosen_nodes(command: &CommandLine, client: &VmClient) -> Option<NodeSet> {
     strict.map(|backend| backend.host_nodes.clone()).reduce(|one, other| one.union(&other))
 }
 
-/// The clients, and blocks that were plugged in later to virtual nodes that nobody can tell from here.
+/// The clients, and blocks that were plugged in later to virtual nodes that nobody can tell from
+/// here.
 fn clients(
     root: &Root,
     command: &CommandLine,

@@ -1,4 +1,5 @@
-//! VMs whose program is called otherwise than QEMU: by the descriptors that KVM gave them, or by the file that runs.
+//! VMs whose program is called otherwise than QEMU: by the descriptors that KVM gave them, or by
+//! the file that runs.
 
 use crate::root::Root;
 use ::vm::qemu::is_qemu;
@@ -15,7 +16,8 @@ pub(crate) fn has_vm(root: &Root, pid: u32) -> bool {
     entries.flatten().take(MOST).any(is_vm)
 }
 
-/// Whether the file that a process runs is QEMU's: started through a link it has the link's name. False where that may not be seen.
+/// Whether the file that a process runs is QEMU's: started through a link it has the link's name.
+/// False where that may not be seen.
 pub(crate) fn runs_qemu(root: &Root, pid: u32) -> bool {
     std::fs::read_link(root.process(pid, "exe")).is_ok_and(|file| file.to_str().is_some_and(is_qemu))
 }

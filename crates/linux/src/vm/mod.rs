@@ -1,7 +1,8 @@
-//! A QEMU process as the balancer sees it: who it is, its vCPU threads, its clients, and where in its address space each client's memory is.
+//! A QEMU process as the balancer sees it: who it is, its vCPU threads, its clients, and where in
+//! its address space each client's memory is.
 //!
-//! All of it comes from `/proc` and from QEMU's command line, so that it works for VMs that somebody else started and whose monitor
-//! somebody else holds.
+//! All of it comes from `/proc` and from QEMU's command line, so that it works for VMs that
+//! somebody else started and whose monitor somebody else holds.
 
 mod examine;
 mod huge_pages;
@@ -36,9 +37,11 @@ pub struct RunningVm {
     pub threads: VmThreads,
     /// Its clients, by id. Never empty.
     pub clients: Vec<VmClient>,
-    /// The client that the kernel moves packets for (vhost): the only one, or the one whose node all such NICs are on.
+    /// The client that the kernel moves packets for (vhost): the only one, or the one whose node
+    /// all such NICs are on.
     pub vhost_client: Option<ClientId>,
-    /// Memory that was plugged in later, to a virtual node that only its monitor knows: no client has it.
+    /// Memory that was plugged in later, to a virtual node that only its monitor knows: no client
+    /// has it.
     pub unplaced: Vec<Region>,
     /// Devices of the host that are passed through (`-device vfio-pci,host=...`), as QEMU was told.
     pub passed_through: Vec<String>,
@@ -63,7 +66,8 @@ pub struct VmClient {
     pub memory_size: Bytes,
     /// Nodes that somebody other than homenode bound its memory to.
     pub chosen_nodes: Option<NodeSet>,
-    /// Where its memory is in QEMU's address space; why not, as a sentence, where that cannot be told.
+    /// Where its memory is in QEMU's address space; why not, as a sentence, where that cannot be
+    /// told.
     pub regions: Vec<Region>,
     /// Why [`regions`](Self::regions) is empty.
     pub memory_unknown_because: Option<String>,

@@ -40,7 +40,8 @@ pub enum VcpuEvidence {
     Names,
     /// One thread runs all vCPUs (`-accel tcg,thread=single`).
     OneForAll,
-    /// By the time that they spent in the guest, in the order of their start: only vCPU threads of KVM have any.
+    /// By the time that they spent in the guest, in the order of their start: only vCPU threads of
+    /// KVM have any.
     GuestTime,
     /// The monitor said.
     Monitor,
@@ -61,7 +62,8 @@ pub struct VmThreads {
 }
 
 impl VmThreads {
-    /// Reads the threads of a process whose command line promises `vcpus` vCPUs. Threads that end meanwhile are left out.
+    /// Reads the threads of a process whose command line promises `vcpus` vCPUs. Threads that end
+    /// meanwhile are left out.
     ///
     /// # Errors
     /// The process has no list of threads (any more).
@@ -76,7 +78,8 @@ impl VmThreads {
         Ok(Self::classify(pid, vcpus, &named, guest_time))
     }
 
-    /// Sorts threads, by id, into vCPUs and others. `guest_time` is asked only where names do not tell.
+    /// Sorts threads, by id, into vCPUs and others. `guest_time` is asked only where names do not
+    /// tell.
     fn classify(pid: u32, vcpus: u32, named: &[(u32, String)], guest_time: impl Fn(u32) -> Option<u64>) -> Self {
         let by_name = |(id, name): &(u32, String)| Some(VcpuThread { index: vcpu_index(name)?, thread_id: *id });
         let mut found: Vec<VcpuThread> = named.iter().filter_map(by_name).collect();
@@ -90,7 +93,8 @@ impl VmThreads {
         if found.is_empty() {
             let ran = named.iter().filter(|(id, _)| *id != pid && guest_time(*id).is_some_and(|ticks| ticks > 0));
             let ran: Vec<u32> = ran.map(|(id, _)| *id).collect();
-            // A vCPU that has not run yet has no guest time, and would shift the numbers of all after it.
+            // A vCPU that has not run yet has no guest time, and would shift the numbers of all
+            // after it.
             if ran.len() == vcpus as usize {
                 found = (0..).zip(ran).map(|(index, thread_id)| VcpuThread { index, thread_id }).collect();
                 evidence = VcpuEvidence::GuestTime;

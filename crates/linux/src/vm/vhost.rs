@@ -1,4 +1,5 @@
-//! The threads of the kernel that move packets for a VM (vhost): threads of QEMU since Linux 6.4, before that processes of the kernel's own.
+//! The threads of the kernel that move packets for a VM (vhost): threads of QEMU since Linux 6.4,
+//! before that processes of the kernel's own.
 
 use super::{RunningVm, ThreadKind};
 use crate::error::read_text;

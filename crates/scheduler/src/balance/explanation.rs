@@ -1,4 +1,5 @@
-//! What `why` answers: for each client its home, every node that it could go to, and what speaks against it.
+//! What `why` answers: for each client its home, every node that it could go to, and what speaks
+//! against it.
 
 use super::{Decision, Home};
 use crate::{ClientId, VmKey};
@@ -8,7 +9,8 @@ use topology::{Bytes, NodeId};
 /// A threshold that refuses a move.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Name of the value in the policy, or of the rule where it has no value: `node_affinity`, `memory`, `demand`, `mobility`.
+    /// Name of the value in the policy, or of the rule where it has no value: `node_affinity`,
+    /// `memory`, `demand`, `mobility`.
     pub threshold: String,
     /// What was found.
     pub value: Option<f64>,
@@ -29,7 +31,8 @@ pub struct Candidate {
     pub is_home: bool,
     /// Load of the node now, in percent of its cores.
     pub load_percent: f64,
-    /// Load of the node with the client, in percent of its cores; `None` where the client's demand is not known.
+    /// Load of the node with the client, in percent of its cores; `None` where the client's demand
+    /// is not known.
     pub load_with_percent: Option<f64>,
     /// Memory of the node that nobody holds or was promised.
     pub memory_available: Option<Bytes>,
@@ -41,11 +44,14 @@ pub struct Candidate {
     pub memory_distance: Option<f64>,
     /// Mean distance from the node to the homes of the VM's other clients.
     pub sibling_distance: Option<f64>,
-    /// CPU time that the client and its neighbours would lose with the client there, in CPUs: crowded CPUs.
+    /// CPU time that the client and its neighbours would lose with the client there, in CPUs:
+    /// crowded CPUs.
     pub crowding_loss: Option<f64>,
-    /// CPU time that the client would lose there, in CPUs: memory and siblings far away, once memory has followed.
+    /// CPU time that the client would lose there, in CPUs: memory and siblings far away, once
+    /// memory has followed.
     pub remote_loss: Option<f64>,
-    /// CPU time that going there costs once: copying, and remote memory until it is copied, in CPU seconds.
+    /// CPU time that going there costs once: copying, and remote memory until it is copied, in CPU
+    /// seconds.
     pub cost: Option<f64>,
     /// CPU time won for each second after going there, in CPUs; negative: lost.
     pub gain: Option<f64>,

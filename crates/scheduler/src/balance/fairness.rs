@@ -1,16 +1,20 @@
-//! Long-term fairness: a client that got less than its share for long goes where it gets more, or changes places with one that
-//! got more than its own.
+//! Long-term fairness: a client that got less than its share for long goes where it gets more, or
+//! changes places with one that got more than its own.
 //!
-//! **Problem.** Loads may be as even as they can be and still unfair: three busy VMs on two CPUs, one of them alone on its node for ever.
+//! **Problem.** Loads may be as even as they can be and still unfair: three busy VMs on two CPUs,
+//! one of them alone on its node for ever.
 //!
-//! **Rule.** Each step adds to what a client is owed: what its shares entitled it to, less what it got. At the end of a window the client that is owed
-//! most, and still waits, goes to a node where it gets more, or takes the place of one of its size that was owed less. Then what is owed is halved.
+//! **Rule.** Each step adds to what a client is owed: what its shares entitled it to, less what it
+//! got. At the end of a window the client that is owed most, and still waits, goes to a node where
+//! it gets more, or takes the place of one of its size that was owed less. Then what is owed is
+//! halved.
 //!
-//! **Properties.** At most one move or swap a window. An idle client is owed nothing. A client that is helped wins `gain_percent` of its vCPUs and
-//! `least_gain_cpus`, and nobody of another size has to pay with waiting.
+//! **Properties.** At most one move or swap a window. An idle client is owed nothing. A client that
+//! is helped wins `gain_percent` of its vCPUs and `least_gain_cpus`, and nobody of another size has
+//! to pay with waiting.
 //!
-//! Example: of three VMs that each want 1 CPU, two share one: after a window each of them is owed 25 % of its entitlement of 2/3, the third got
-//! 50 % too much; it changes places with one of them.
+//! Example: of three VMs that each want 1 CPU, two share one: after a window each of them is owed
+//! 25 % of its entitlement of 2/3, the third got 50 % too much; it changes places with one of them.
 
 use super::judge::{self, Quick};
 use super::plan::Planned;
@@ -24,7 +28,8 @@ const PARTNERS: usize = 64;
 /// Entitlement in CPU seconds below which nothing is judged: a client that idles is owed nothing.
 const LEAST_ENTITLED: f64 = 0.1;
 
-/// What a client is owed, in percent of its entitlement in the running window; negative: it got more. `None`: it was entitled to next to nothing.
+/// What a client is owed, in percent of its entitlement in the running window; negative: it got
+/// more. `None`: it was entitled to next to nothing.
 pub(super) fn owed_percent(known: &ClientMemory) -> Option<f64> {
     (known.entitled >= LEAST_ENTITLED).then(|| 100.0 * known.owed / known.entitled)
 }
@@ -34,7 +39,8 @@ pub(super) fn accrue(scene: &Scene<'_>) -> Vec<((usize, usize), f64, f64)> {
     let of = |client: &super::scene::ClientScene<'_>| {
         let wanted = remember::demand_now(client.seen)?;
         let used = client.seen.cpu_used?;
-        // The entitlement is of the mean; a client that wants less now is not owed what it does not want.
+        // The entitlement is of the mean; a client that wants less now is not owed what it does not
+        // want.
         let entitled = client.load.min(wanted);
         (client.threads_move()).then_some((client.slot, (entitled - used) * scene.elapsed, entitled * scene.elapsed))
     };
@@ -148,7 +154,8 @@ fn better_place(scene: &Scene<'_>, client: usize, percent: f64) -> Option<(usize
     })
 }
 
-/// A client elsewhere that got more than its share and is about as large: the owed one takes its place.
+/// A client elsewhere that got more than its share and is about as large: the owed one takes its
+/// place.
 fn partner(scene: &Scene<'_>, client: usize, percent: f64) -> Option<(usize, String)> {
     let from = *scene.clients[client].home.first()?;
     let mut others: Vec<(f64, usize)> = (0..scene.clients.len())

@@ -1,17 +1,23 @@
-//! Homes for clients that have none: VMs that appeared, whose home was lost, or whose affinity another program changed.
+//! Homes for clients that have none: VMs that appeared, whose home was lost, or whose affinity
+//! another program changed.
 //!
-//! **Problem.** A VM that nobody placed floats: its threads run anywhere, its memory lies where they were. Where is it at home? And which VMs that
-//! are bound were bound by somebody with a reason?
+//! **Problem.** A VM that nobody placed floats: its threads run anywhere, its memory lies where
+//! they were. Where is it at home? And which VMs that are bound were bound by somebody with a
+//! reason?
 //!
-//! **Rule.** Bound to CPUs of one node, or to all CPUs of some: it is at home there. It floats: the node that loses least, crowding by what idle
-//! vCPUs may do, memory and the price of bringing it; among nodes that are `least_gain_cpus` apart the one with most of its memory. No node holds it:
-//! the fewest, nearest ones, or the node that has all of its memory and a hardware thread for each vCPU, if that loses less. Only nodes that
-//! node affinity allows and that somebody bound its memory to are asked.
+//! **Rule.** Bound to CPUs of one node, or to all CPUs of some: it is at home there. It floats: the
+//! node that loses least, crowding by what idle vCPUs may do, memory and the price of bringing it;
+//! among nodes that are `least_gain_cpus` apart the one with most of its memory. No node holds it:
+//! the fewest, nearest ones, or the node that has all of its memory and a hardware thread for each
+//! vCPU, if that loses less. Only nodes that node affinity allows and that somebody bound its
+//! memory to are asked.
 //!
-//! **Properties.** A restart moves nothing. Memory that is all on one node is never halved, nor left for siblings. A client of which nobody knows
-//! where its memory is gets no first home, unless it can only be one. A lost home is given up at once, whatever else is known.
+//! **Properties.** A restart moves nothing. Memory that is all on one node is never halved, nor
+//! left for siblings. A client of which nobody knows where its memory is gets no first home, unless
+//! it can only be one. A lost home is given up at once, whatever else is known.
 //!
-//! Example: a floating VM of 2 virtual nodes with 48 MiB each, on nodes 0 and 1: their homes are nodes 0 and 1, and nothing moves.
+//! Example: a floating VM of 2 virtual nodes with 48 MiB each, on nodes 0 and 1: their homes are
+//! nodes 0 and 1, and nothing moves.
 
 use super::plan::Planned;
 use super::scene::{Affinity, Scene};
@@ -25,7 +31,8 @@ use topology::Bytes;
 
 /// Assignments that are tried for a client that no single node holds.
 const STRADDLE_STEPS: usize = 2_000;
-/// Without a payback time in the policy, the cost of coming to a home is weighed over so many seconds.
+/// Without a payback time in the policy, the cost of coming to a home is weighed over so many
+/// seconds.
 const WEIGHED_SECONDS: f64 = 120.0;
 /// Part of a client's memory that must lie on one node to be taken for all of it.
 const ALL_PART: f64 = 0.9;
@@ -110,7 +117,8 @@ pub(super) fn settle(scene: &mut Scene<'_>, planned: &mut Vec<Planned>) {
     }
 }
 
-/// Whether a first home cannot be a wrong one for want of what nobody knows: where the client's memory is.
+/// Whether a first home cannot be a wrong one for want of what nobody knows: where the client's
+/// memory is.
 pub(super) fn knows_enough(scene: &Scene<'_>, client: usize) -> bool {
     let homes = || (0..scene.nodes.len()).filter(|&node| scene.may_choose(client, node)).count();
     scene.clients[client].resident.is_some() || homes() <= 1
@@ -172,7 +180,8 @@ fn newcomer(scene: &Scene<'_>, client: usize, affinity: Affinity, waits: bool) -
         return Need::InPlace(affinity.nodes);
     }
     let bound = allowed && affinity.full && !everywhere && !affinity.nodes.is_empty();
-    // All CPUs of some nodes: what no single node held when it was bound. A locality move brings it to one when that is worth it.
+    // All CPUs of some nodes: what no single node held when it was bound. A locality move brings it
+    // to one when that is worth it.
     if bound {
         return Need::InPlace(affinity.nodes);
     }
@@ -191,7 +200,8 @@ fn drifted(scene: &Scene<'_>, client: usize, affinity: Affinity) -> Need {
     if inside && affinity.full && affinity.nodes == this.home[..] {
         return Need::Nothing;
     }
-    // Fewer CPUs than the node has are somebody's choice, unless the node has got more since we bound the client.
+    // Fewer CPUs than the node has are somebody's choice, unless the node has got more since we
+    // bound the client.
     let cpus = || scene.cpus(&this.home);
     let grown = this.known.bound.as_ref().is_some_and(|bound| *bound == this.seen.cpus && *bound != cpus());
     if inside && !grown {
@@ -220,8 +230,8 @@ pub(super) fn calm(scene: &Scene<'_>, client: usize) -> bool {
     known.rebound_at.is_some_and(|moment| scene.at.0.saturating_sub(moment.0) > longest)
 }
 
-/// Whether a node has the cores and the memory for the whole client. Memory of which nobody knows does not stand in the way of
-/// a first home: any is better than none.
+/// Whether a node has the cores and the memory for the whole client. Memory of which nobody knows
+/// does not stand in the way of a first home: any is better than none.
 fn takes_whole(scene: &Scene<'_>, client: usize, node: usize) -> bool {
     scene.clients[client].vcpus() <= scene.nodes[node].cores && has_room(scene, client, node)
 }
@@ -232,7 +242,8 @@ fn has_room(scene: &Scene<'_>, client: usize, node: usize) -> bool {
         && (!scene.policy.memory_aware || scene.room.left(this, node).is_none() || scene.room.holds(this, node))
 }
 
-/// The node on which all of a client's memory lies, as good as; `None` where it is on several, or hardly touched.
+/// The node on which all of a client's memory lies, as good as; `None` where it is on several, or
+/// hardly touched.
 fn all_local(scene: &Scene<'_>, client: usize) -> Option<usize> {
     let this = &scene.clients[client];
     let all = this.resident_bytes();
@@ -241,8 +252,9 @@ fn all_local(scene: &Scene<'_>, client: usize) -> Option<usize> {
     this.resident.as_ref()?.iter().find(holds).filter(|_| touched).map(|&(node, _)| node)
 }
 
-/// The best home: one node if any holds the client, else the fewest, nearest nodes that do. `None` if it may live nowhere. Among nodes
-/// between which nobody would move it, the one that holds most of its memory.
+/// The best home: one node if any holds the client, else the fewest, nearest nodes that do. `None`
+/// if it may live nowhere. Among nodes between which nobody would move it, the one that holds most
+/// of its memory.
 pub(super) fn choose(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let this = &scene.clients[client];
     let nodes = (0..scene.nodes.len()).filter(|&node| takes_whole(scene, client, node));
@@ -262,20 +274,23 @@ pub(super) fn choose(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     })
 }
 
-/// The node of a client's memory, where that has no core, but a hardware thread for each of its vCPUs.
+/// The node of a client's memory, where that has no core, but a hardware thread for each of its
+/// vCPUs.
 fn at_memory(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let node = all_local(scene, client)?;
     let fits = scene.clients[client].vcpus() <= scene.nodes[node].threads && has_room(scene, client, node);
     fits.then(|| vec![node])
 }
 
-/// CPUs lost if the client lived on these nodes, the one-time cost spread over the payback time. Siblings count for a client whose memory
-/// does not say yet where it belongs: bringing a VM together is the business of locality moves, which know what it does.
+/// CPUs lost if the client lived on these nodes, the one-time cost spread over the payback time.
+/// Siblings count for a client whose memory does not say yet where it belongs: bringing a VM
+/// together is the business of locality moves, which know what it does.
 fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     let this = &scene.clients[client];
     let seconds = if scene.policy.payback_seconds > 0.0 { scene.policy.payback_seconds } else { WEIGHED_SECONDS };
     let threads: f64 = home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
-    // Where memory cannot follow, locality moves would soon weigh the same again by what runs: a home by what may run would not last.
+    // Where memory cannot follow, locality moves would soon weigh the same again by what runs: a
+    // home by what may run would not last.
     let measured = !this.memory_moves() && this.demand.is_some();
     let crowding = |&node: &usize| {
         let place = &scene.nodes[node];
@@ -290,7 +305,8 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     home.iter().map(crowding).sum::<f64>() + steady + loss::transition(scene, client, home) / seconds
 }
 
-/// The fewest, nearest nodes that hold the client together: the search that places new VMs, beside what is promised now.
+/// The fewest, nearest nodes that hold the client together: the search that places new VMs, beside
+/// what is promised now.
 fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let this = &scene.clients[client];
     let allowed: Vec<usize> = (0..scene.nodes.len()).filter(|&node| scene.may_choose(client, node)).collect();

@@ -1,14 +1,19 @@
 //! Memory follows its client: a bounded amount each period, what costs most first.
 //!
-//! **Problem.** Memory away from home is paid for at each access; moving it all at once would take the memory system and the VM's time.
+//! **Problem.** Memory away from home is paid for at each access; moving it all at once would take
+//! the memory system and the VM's time.
 //!
-//! **Rule.** The rate times the time that passed, less under memory pressure, in chunks and in turns: the client that loses most to its memory first,
-//! its farthest memory first. A home of several nodes gets equal parts of what comes; what lies on any of its nodes stays.
+//! **Rule.** The rate times the time that passed, less under memory pressure, in chunks and in
+//! turns: the client that loses most to its memory first, its farthest memory first. A home of
+//! several nodes gets equal parts of what comes; what lies on any of its nodes stays.
 //!
-//! **Properties.** Never more than the rate, nor more than a node has free beside its headroom. Nothing goes to a node beside those that somebody bound
-//! it to. Memory that would not move is asked again later and later. It needs no floor: the home is decided, and a VM that idles will wake up.
+//! **Properties.** Never more than the rate, nor more than a node has free beside its headroom.
+//! Nothing goes to a node beside those that somebody bound it to. Memory that would not move is
+//! asked again later and later. It needs no floor: the home is decided, and a VM that idles will
+//! wake up.
 //!
-//! Example: 900 MiB away at 256 MiB/s and 2 s a period: 512 MiB in the first, 388 MiB in the second.
+//! Example: 900 MiB away at 256 MiB/s and 2 s a period: 512 MiB in the first, 388 MiB in the
+//! second.
 
 use super::plan::Chunk;
 use super::scene::{ClientScene, Scene};
@@ -32,7 +37,8 @@ struct Behind {
     on: Vec<u64>,
 }
 
-/// Bytes that may move in this step: the rate over the time that passed, less under memory pressure.
+/// Bytes that may move in this step: the rate over the time that passed, less under memory
+/// pressure.
 pub(super) fn budget(scene: &Scene<'_>) -> u64 {
     let policy = scene.policy;
     let rate = policy.move_bytes_per_second.0 as f64;
@@ -77,7 +83,8 @@ pub(super) fn chunks(scene: &Scene<'_>) -> Vec<Chunk> {
     chunks
 }
 
-/// A client with memory away from home, before anybody asks where that lies: the greatest goes first.
+/// A client with memory away from home, before anybody asks where that lies: the greatest goes
+/// first.
 struct Waiting {
     lost: f64,
     bytes: u64,
@@ -190,7 +197,8 @@ fn follow(scene: &Scene<'_>, behind: &mut Behind, budget: u64, taken: &mut Taken
     sent
 }
 
-/// Memory away from home, by node. What lies on one node of a home of several stays: half of the threads are near it wherever it lies.
+/// Memory away from home, by node. What lies on one node of a home of several stays: half of the
+/// threads are near it wherever it lies.
 fn sources(scene: &Scene<'_>, client: &ClientScene<'_>) -> Vec<(usize, u64)> {
     let extra = |node: usize| client.home.iter().map(|&from| scene.extra(from, node)).sum::<f64>();
     let away = |&(node, bytes): &(usize, u64)| (!client.home.contains(&node)).then_some((node, bytes));

@@ -205,7 +205,8 @@ fn why_left(scene: &Scene<'_>, client: usize, to: &[usize]) -> String {
     let [to] = to[..] else {
         return "no single node holds it, and what has a home is moved to single nodes only".to_owned();
     };
-    // What one says that does not judge this move is no reason: locality of a client that moves for load, load of one with several nodes.
+    // What one says that does not judge this move is no reason: locality of a client that moves for
+    // load, load of one with several nodes.
     let mut hears = Full::default();
     if locality::judge(scene, client, to, &mut Quick).accepted {
         return "it goes there when its turn comes".to_owned();

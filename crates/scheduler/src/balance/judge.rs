@@ -119,7 +119,8 @@ pub(super) fn may_move(scene: &Scene<'_>, client: usize, kind: MoveKind, witness
         let text = format!("it was moved {rested:.0} periods ago, and rests for {}", policy.rest_periods);
         refusal("rest_periods", rested, policy.rest_periods.into(), "periods", text)
     };
-    // The load of a start says little about what comes after it. Memory that lies elsewhere says enough.
+    // The load of a start says little about what comes after it. Memory that lies elsewhere says
+    // enough.
     let by_load = matches!(kind, MoveKind::Load | MoveKind::LoadSwap | MoveKind::Fairness);
     let there = periods_since(scene, this.known.appeared_at);
     let start = || {
@@ -149,7 +150,8 @@ pub(super) fn may_move(scene: &Scene<'_>, client: usize, kind: MoveKind, witness
     may
 }
 
-/// Whether this node may become the client's home, whatever it is worth. `freed`: bytes that leave the node for this move.
+/// Whether this node may become the client's home, whatever it is worth. `freed`: bytes that leave
+/// the node for this move.
 pub(super) fn may_go(
     scene: &Scene<'_>,
     client: usize,

@@ -1,24 +1,28 @@
 //! Load moves: from a loaded node to a less loaded one.
 //!
-//! **Problem.** Clients share the cores of their home. Where one node has more to do than it has cores, and another has cores free, CPU time is
-//! lost; but moving a client brings its memory along, and loads that change anyway would move it back.
+//! **Problem.** Clients share the cores of their home. Where one node has more to do than it has
+//! cores, and another has cores free, CPU time is lost; but moving a client brings its memory
+//! along, and loads that change anyway would move it back.
 //!
-//! **Rule.** ESXi's three thresholds: the nodes differ enough, the move shrinks the difference enough, and does not turn it round. Then: somebody
-//! there waits or all cores are busy; the move wins `least_gain_cpus`; the target has the room; the cost is won back in time. The best move by
+//! **Rule.** ESXi's three thresholds: the nodes differ enough, the move shrinks the difference
+//! enough, and does not turn it round. Then: somebody there waits or all cores are busy; the move
+//! wins `least_gain_cpus`; the target has the room; the cost is won back in time. The best move by
 //! CPUs won goes first, and the next is judged with that one made.
 //!
-//! **Properties.** No move makes more clients wait than before. Where nobody waits and cores are free nothing moves. Under constant load moves
-//! come to an end. `why` asks the same functions, so that it cannot say something else.
+//! **Properties.** No move makes more clients wait than before. Where nobody waits and cores are
+//! free nothing moves. Under constant load moves come to an end. `why` asks the same functions, so
+//! that it cannot say something else.
 //!
-//! Example: 8 + 2 busy vCPUs on a node of 8 cores, nothing on the other: the two go, which ends 2 CPUs of waiting for 1 GiB copied
-//! (docs/balancing.md has the arithmetic).
+//! Example: 8 + 2 busy vCPUs on a node of 8 cores, nothing on the other: the two go, which ends 2
+//! CPUs of waiting for 1 GiB copied (docs/balancing.md has the arithmetic).
 
 use super::judge::{self, Quick, Verdict, Witness, refusal, rule};
 use super::plan::Planned;
 use super::scene::Scene;
 use super::{MoveKind, decimal, loss};
 
-/// Pairs of nodes that get a close look: so many of the most loaded with so many of the least loaded.
+/// Pairs of nodes that get a close look: so many of the most loaded with so many of the least
+/// loaded.
 const CLOSE: usize = 3;
 /// Clients that are judged for a close pair, and for any other pair where the close ones have none.
 const JUDGED_CLOSE: usize = 12;
@@ -176,7 +180,8 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
     verdict
 }
 
-/// Whether anybody on the node that is left waits for a CPU or shares a core: else there is no load to take away.
+/// Whether anybody on the node that is left waits for a CPU or shares a core: else there is no load
+/// to take away.
 pub(super) fn crowded(scene: &Scene<'_>, from: usize, witness: &mut impl Witness) -> bool {
     if scene.policy.least_gain_cpus <= 0.0 || scene.is_crowded(from) {
         return true;
@@ -197,7 +202,8 @@ pub(super) fn follows_soon(scene: &Scene<'_>, verdict: &Verdict, witness: &mut i
     false
 }
 
-/// Whether the VMs that are being started on the target leave it less loaded than the source is now.
+/// Whether the VMs that are being started on the target leave it less loaded than the source is
+/// now.
 fn unreserved(scene: &Scene<'_>, to: usize, verdict: &Verdict, witness: &mut impl Witness) -> bool {
     let node = &scene.nodes[to];
     let vcpus = scene.observation.reserved.get(&node.id).map_or(0, |held| held.vcpus);
@@ -248,7 +254,8 @@ pub(super) fn thresholds(
         accepted = false;
         let text =
             || format!("the difference would still be {post:.1} of {pre:.1} points, and no wait for CPUs would end");
-        // Of no difference, however small the one that a move would make, there is no share: it would be all of it.
+        // Of no difference, however small the one that a move would make, there is no share: it
+        // would be all of it.
         let left = if pre < NO_DIFFERENCE { 100.0 } else { 100.0 * post / pre };
         witness.hears(|| refusal("thrash_percent", left, policy.thrash_percent, "percent", text()));
     }

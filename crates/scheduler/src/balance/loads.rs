@@ -29,8 +29,8 @@ pub(super) fn set(scene: &mut Scene<'_>) {
             }
         }
     }
-    // Threads of a client with several home nodes run where there is room: what its even split leaves over or lacks on one of them is
-    // its own use, not that of others.
+    // Threads of a client with several home nodes run where there is room: what its even split
+    // leaves over or lacks on one of them is its own use, not that of others.
     for client in scene.clients.iter().filter(|client| client.home.len() > 1) {
         let threads = threads_of(scene, &client.home);
         let over: f64 = client.home.iter().filter_map(|&node| others[node]).sum();
@@ -38,7 +38,8 @@ pub(super) fn set(scene: &mut Scene<'_>) {
             others[node] = others[node].map(|_| over * scene.nodes[node].threads / threads);
         }
     }
-    // What a client without a home uses is its own wherever it runs, too: else it would be crowded out by itself.
+    // What a client without a home uses is its own wherever it runs, too: else it would be crowded
+    // out by itself.
     for (client, figures) in figures.iter().enumerate().filter(|(_, figures)| figures.used > 0.0) {
         if !scene.clients[client].home.is_empty() {
             continue;
@@ -69,7 +70,8 @@ fn figures(scene: &Scene<'_>, client: usize) -> Figures {
             let used = client.seen.cpu_used.filter(|used| used.is_finite()).unwrap_or(mean);
             Figures { load: mean, expected, used }
         }
-        // Never seen at work: where the node's own figure is known it is part of that, else all of its vCPUs count.
+        // Never seen at work: where the node's own figure is known it is part of that, else all of
+        // its vCPUs count.
         None => {
             let node_known = |&node: &usize| scene.nodes[node].seen.is_some_and(|seen| seen.cpu_used.is_some());
             let counted = !client.home.is_empty() && client.home.iter().all(node_known);
@@ -78,8 +80,9 @@ fn figures(scene: &Scene<'_>, client: usize) -> Figures {
     }
 }
 
-/// Where all clients together want more than the host has, each load becomes what the client's shares entitle it to: shares
-/// divide what there is, and what a client does not want goes to the others.
+/// Where all clients together want more than the host has, each load becomes what the client's
+/// shares entitle it to: shares divide what there is, and what a client does not want goes to the
+/// others.
 fn entitle(scene: &mut Scene<'_>, others: f64) {
     let threads: f64 = scene.nodes.iter().map(|node| node.threads).sum();
     let supply = (threads - others).max(0.0);

@@ -1,18 +1,23 @@
-//! Locality moves: threads go to where their memory is, or nearer to the rest of their VM, where that is better than memory
-//! coming to them.
+//! Locality moves: threads go to where their memory is, or nearer to the rest of their VM, where
+//! that is better than memory coming to them.
 //!
-//! **Problem.** A client whose memory is elsewhere pays for each access until one has followed the other. Which of the two should go depends on how
-//! much memory there is, whether it can move at all, and who else is there.
+//! **Problem.** A client whose memory is elsewhere pays for each access until one has followed the
+//! other. Which of the two should go depends on how much memory there is, whether it can move at
+//! all, and who else is there.
 //!
-//! **Rule.** Worth = what nearer memory and siblings win for good - the difference of the one-time costs over the payback time - what crowded
-//! CPUs take away. It must be `gain_percent` of the client's CPU time, and, where more memory moves than if the client stayed,
-//! `least_gain_cpus`; the target stays under the core cap. A client that got several nodes because none has a core for each vCPU goes to one that
-//! has a hardware thread for each: mostly only some of its vCPUs work, and half of its memory would be remote for good.
+//! **Rule.** Worth = what nearer memory and siblings win for good - the difference of the one-time
+//! costs over the payback time - what crowded CPUs take away. It must be `gain_percent` of the
+//! client's CPU time, and, where more memory moves than if the client stayed, `least_gain_cpus`;
+//! the target stays under the core cap. A client that got several nodes because none has a core for
+//! each vCPU goes to one that has a hardware thread for each: mostly only some of its vCPUs work,
+//! and half of its memory would be remote for good.
 //!
-//! **Properties.** Threads that go to memory that lies on one node move no memory. Halves of a wide VM that each sit beside their memory stay apart
-//! unless being together is worth moving it. What somebody bound is never left (`chosen_nodes`).
+//! **Properties.** Threads that go to memory that lies on one node move no memory. Halves of a wide
+//! VM that each sit beside their memory stay apart unless being together is worth moving it. What
+//! somebody bound is never left (`chosen_nodes`).
 //!
-//! Example: a VM that idles on node 0 with 4 GiB on node 1 goes there: copying them would take 4 CPU s, going takes none.
+//! Example: a VM that idles on node 0 with 4 GiB on node 1 goes there: copying them would take 4
+//! CPU s, going takes none.
 
 use super::judge::{self, Quick, Verdict, Witness, refusal};
 use super::load::{self, local_points};
@@ -20,10 +25,12 @@ use super::plan::Planned;
 use super::scene::Scene;
 use super::{MoveKind, decimal, loss};
 
-/// Clients of wide VMs that are compared with every node in one step; the next ones follow in the next step.
+/// Clients of wide VMs that are compared with every node in one step; the next ones follow in the
+/// next step.
 const WIDE_LOOKS: usize = 48;
 
-/// Moves clients while that is worth it and the budget lasts. Gives back the moves that only the target refused: a swap may do.
+/// Moves clients while that is worth it and the budget lasts. Gives back the moves that only the
+/// target refused: a swap may do.
 pub(super) fn pass(scene: &mut Scene<'_>, budget: &mut u32, planned: &mut Vec<Planned>) -> Vec<(usize, usize)> {
     if scene.policy.locality_weight <= 0.0 {
         return Vec::new();
@@ -73,7 +80,8 @@ fn memory_node(scene: &Scene<'_>, client: usize) -> Option<usize> {
     (scene.has_cpus(node) && ((this.home.len() > 1) || (!inside && bytes > this.bytes_on(&this.home)))).then_some(node)
 }
 
-/// Moves of wide VMs' clients nearer to their siblings, and of clients with several home nodes to a single one.
+/// Moves of wide VMs' clients nearer to their siblings, and of clients with several home nodes to a
+/// single one.
 fn wide(scene: &Scene<'_>) -> Vec<(f64, usize, usize)> {
     if !scene.policy.distance_aware {
         return Vec::new();
@@ -127,7 +135,8 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
     verdict
 }
 
-/// A client with several home nodes because no node has a hardware thread for each of its vCPUs stays there.
+/// A client with several home nodes because no node has a hardware thread for each of its vCPUs
+/// stays there.
 fn fits_threads(scene: &Scene<'_>, client: usize, to: usize) -> bool {
     scene.clients[client].home.len() == 1 || scene.clients[client].vcpus() <= scene.nodes[to].threads
 }
@@ -142,7 +151,8 @@ fn core_cap(scene: &Scene<'_>, to: usize, after: f64, witness: &mut impl Witness
     false
 }
 
-/// What the move is worth, if it is worth enough: in CPUs over the payback time, or in points of locality where cost does not count.
+/// What the move is worth, if it is worth enough: in CPUs over the payback time, or in points of
+/// locality where cost does not count.
 fn worth(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict, witness: &mut impl Witness) -> Option<f64> {
     let policy = scene.policy;
     if policy.payback_seconds <= 0.0 {
@@ -157,7 +167,8 @@ fn worth(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict, witness
         return None;
     }
     let busy = scene.clients[client].demand.unwrap_or(0.0).max(0.01);
-    // Emptier CPUs alone are the business of load moves and their thresholds; crowded ones speak against it here too.
+    // Emptier CPUs alone are the business of load moves and their thresholds; crowded ones speak
+    // against it here too.
     let locality = verdict.remote_gain - verdict.cost / policy.payback_seconds;
     let worth = locality + verdict.crowding_gain.min(0.0);
     let percent = 100.0 * worth / busy;

@@ -1,4 +1,5 @@
-//! CPU time that is lost to crowded nodes and to remote memory, and what going somewhere costs once. All in CPUs and CPU seconds.
+//! CPU time that is lost to crowded nodes and to remote memory, and what going somewhere costs
+//! once. All in CPUs and CPU seconds.
 
 use super::queue;
 use super::scene::{ClientScene, Scene};
@@ -8,8 +9,8 @@ const CACHE_LINE: f64 = 64.0;
 /// Distance assumed to memory of which nobody knows where it lies: a usual remote node.
 const UNKNOWN_EXTRA: f64 = 1.0;
 
-/// What `node` loses at this load: shared caches and bandwidth (growing with the square), hardware threads that share a core,
-/// and clients that wait. Convex, so that an even load loses least.
+/// What `node` loses at this load: shared caches and bandwidth (growing with the square), hardware
+/// threads that share a core, and clients that wait. Convex, so that an even load loses least.
 pub(super) fn crowding(scene: &Scene<'_>, node: usize, load: f64) -> f64 {
     let (cores, threads) = (scene.nodes[node].cores.max(1.0), scene.nodes[node].threads);
     let shared = scene.policy.shared_loss_percent / 100.0 * load * load / cores;
@@ -22,7 +23,8 @@ pub(super) fn waiting(scene: &Scene<'_>, node: usize, load: f64) -> f64 {
     (load - scene.nodes[node].threads).max(0.0)
 }
 
-/// CPUs that the client loses for each unit of extra distance: from its measured traffic, else a part of its demand.
+/// CPUs that the client loses for each unit of extra distance: from its measured traffic, else a
+/// part of its demand.
 pub(super) fn stall(scene: &Scene<'_>, client: &ClientScene<'_>) -> f64 {
     // A VM that idles while its first home is chosen will not idle for ever.
     let floor = if client.home.is_empty() { client.expected } else { 0.0 };
@@ -42,7 +44,8 @@ fn extra_to(scene: &Scene<'_>, home: &[usize], to: usize) -> f64 {
     home.iter().map(|&from| scene.extra(from, to)).sum::<f64>() / home.len().max(1) as f64
 }
 
-/// Mean extra distance from `home` to the homes of the VM's other clients; `None` for a client without such.
+/// Mean extra distance from `home` to the homes of the VM's other clients; `None` for a client
+/// without such.
 pub(super) fn sibling_extra(scene: &Scene<'_>, client: usize, home: &[usize]) -> Option<f64> {
     let (first, end) = scene.clients[client].family;
     let others = (first..end).filter(|&other| other != client && !scene.clients[other].home.is_empty());
@@ -55,7 +58,8 @@ pub(super) fn sibling_extra(scene: &Scene<'_>, client: usize, home: &[usize]) ->
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// Mean extra distance from `home` to the client's memory as it lies now; `None` where nobody knows.
+/// Mean extra distance from `home` to the client's memory as it lies now; `None` where nobody
+/// knows.
 pub(super) fn memory_extra(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[usize]) -> Option<f64> {
     let resident = client.resident.as_ref()?;
     let all = client.resident_bytes();
@@ -66,7 +70,8 @@ pub(super) fn memory_extra(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[
     Some(sum / all as f64)
 }
 
-/// What the client loses at `home` for good: memory that cannot follow, memory spread over a home of several nodes, siblings.
+/// What the client loses at `home` for good: memory that cannot follow, memory spread over a home
+/// of several nodes, siblings.
 pub(super) fn steady(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     stall(scene, &scene.clients[client]) * (of_memory(scene, client, home) + of_siblings(scene, client, home))
 }
@@ -99,7 +104,8 @@ fn stuck_extra(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[usize]) -> f
     client.resident.iter().flatten().map(part).sum::<f64>() / all as f64
 }
 
-/// What a client pays once to be at a home, in CPU seconds: copying, and remote memory until it is copied.
+/// What a client pays once to be at a home, in CPU seconds: copying, and remote memory until it is
+/// copied.
 pub(super) fn transition(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     let this = &scene.clients[client];
     if !this.memory_moves() || !scene.policy.move_memory {
@@ -133,7 +139,8 @@ fn rate(scene: &Scene<'_>) -> f64 {
     scene.policy.move_bytes_per_second.0.max(1) as f64
 }
 
-/// Bytes that would move to `home`, and their part of the client's memory times their extra distance.
+/// Bytes that would move to `home`, and their part of the client's memory times their extra
+/// distance.
 pub(super) fn away(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[usize]) -> (u64, f64) {
     let Some(resident) = &client.resident else {
         return (client.seen.memory_size.0, UNKNOWN_EXTRA);

@@ -89,8 +89,9 @@ pub struct Decision {
     pub because: String,
 }
 
-/// One period: what to do now. The state takes the decisions for done; [`record`] corrects it where one failed. The loop calls
-/// `record` for every decision that it carried out, before the next step; a dry run works on a copy of the state.
+/// One period: what to do now. The state takes the decisions for done; [`record`] corrects it where
+/// one failed. The loop calls `record` for every decision that it carried out, before the next
+/// step; a dry run works on a copy of the state.
 pub fn step(
     machine: &Machine,
     policy: &BalancePolicy,

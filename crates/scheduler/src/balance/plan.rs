@@ -1,4 +1,5 @@
-//! What a step plans, by index: turned into decisions and into the new state when all of it is known.
+//! What a step plans, by index: turned into decisions and into the new state when all of it is
+//! known.
 
 use super::scene::Scene;
 use super::state::BalanceState;
@@ -109,7 +110,8 @@ pub(super) fn apply(state: &mut BalanceState, changes: Changes) {
         }
         let had_home = !known.home.is_empty();
         let before = std::mem::replace(&mut known.home, change.home);
-        // Somebody else moved it, or it is where it was when the balancer started: it rests only in the first case.
+        // Somebody else moved it, or it is where it was when the balancer started: it rests only in
+        // the first case.
         if had_home && before != known.home {
             known.moved_at = Some(at);
             known.pending_left = known.left.replace(before.clone());

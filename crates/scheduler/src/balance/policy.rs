@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 use topology::Bytes;
 
-/// How the balancer decides. In the description of a value: ESXi's name and default, where it has one.
+/// How the balancer decides. In the description of a value: ESXi's name and default, where it has
+/// one.
 ///
-/// A load is the CPU time that the clients of a node are entitled to, in percent of the node's cores. A loss is CPU time that
-/// is paid for and does no work, in CPUs.
+/// A load is the CPU time that the clients of a node are entitled to, in percent of the node's
+/// cores. A loss is CPU time that is paid for and does no work, in CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BalancePolicy {
@@ -18,50 +19,60 @@ pub struct BalancePolicy {
     pub least_cores_host: u32,
     /// Fewest usable cores of a node that takes part (`Numa.RebalanceCoresNode`, 2).
     pub least_cores_node: u32,
-    /// Least difference of load between two nodes for a load move, in points (`Numa.MigImbalanceThreshold`, 10).
+    /// Least difference of load between two nodes for a load move, in points
+    /// (`Numa.MigImbalanceThreshold`, 10).
     pub imbalance_percent: f64,
-    /// Least improvement of that difference by one move or swap, in points (`Numa.MigThreshold`, 2).
+    /// Least improvement of that difference by one move or swap, in points (`Numa.MigThreshold`,
+    /// 2).
     pub gain_percent: f64,
-    /// Least gain of a move, a swap, or a first home away from the client's memory, in CPUs: less is not worth moving memory for. 0: none,
-    /// and a load move is also made where nobody waits or shares a core. ESXi: no such rule is published.
+    /// Least gain of a move, a swap, or a first home away from the client's memory, in CPUs: less
+    /// is not worth moving memory for. 0: none, and a load move is also made where nobody waits or
+    /// shares a core. ESXi: no such rule is published.
     ///
-    /// The default of 0.05 is above what guests that idle seem to win: an idle guest of 8 vCPUs uses some 0.1 CPUs, of which remote memory
-    /// would make it lose 0.03.
+    /// The default of 0.05 is above what guests that idle seem to win: an idle guest of 8 vCPUs
+    /// uses some 0.1 CPUs, of which remote memory would make it lose 0.03.
     pub least_gain_cpus: f64,
-    /// After the move the difference is at most this part of what it was (`Numa.MigThrashThreshold`, 50).
+    /// After the move the difference is at most this part of what it was
+    /// (`Numa.MigThrashThreshold`, 50).
     pub thrash_percent: f64,
-    /// A client that is owed more than this part of its entitlement is not moved for load or locality; 0: off
-    /// (`Numa.MigPreventLTermThresh`, 0).
+    /// A client that is owed more than this part of its entitlement is not moved for load or
+    /// locality; 0: off (`Numa.MigPreventLTermThresh`, 0).
     pub owed_prevents_percent: f64,
     /// Periods over which fairness is judged; 0: never (`Numa.LTermFairnessInterval`, 5).
     pub fairness_periods: u32,
-    /// Least difference of what two clients are owed, in percent of their entitlement (`Numa.LTermMigImbalThreshold`, 10).
+    /// Least difference of what two clients are owed, in percent of their entitlement
+    /// (`Numa.LTermMigImbalThreshold`, 10).
     pub fairness_percent: f64,
     /// Every so many periods moves and swaps are considered; 0: never (`Numa.SwapInterval`, 3).
     pub swap_periods: u32,
     /// Every so many periods moves alone are considered; 0: never (`Numa.SwapMigrateOnly`, 2).
     pub move_periods: u32,
-    /// Periods after a swap in which neither client is swapped again (`Numa.SwapConsiderPeriod`, 15).
+    /// Periods after a swap in which neither client is swapped again (`Numa.SwapConsiderPeriod`,
+    /// 15).
     pub swap_reconsider_periods: u32,
     /// Whether two clients may change places for load (`Numa.SwapLoadEnable`, 1).
     pub swap_for_load: bool,
     /// Whether two clients may change places for locality (`Numa.SwapLocalityEnable`, 1).
     pub swap_for_locality: bool,
-    /// What better locality counts beside load; 0: never move for locality (`Numa.LocalityWeightMem`, 1).
+    /// What better locality counts beside load; 0: never move for locality
+    /// (`Numa.LocalityWeightMem`, 1).
     pub locality_weight: f64,
     /// No locality move to a node that would be loaded more than this (`Numa.CoreCapRatioPct`, 90).
     pub core_cap_percent: f64,
     /// Whether memory follows its client (`Numa.PageMigEnable`, 1).
     pub move_memory: bool,
-    /// Memory moved on the whole host in a second, at most (`Numa.PageMigRateMax`, 8000 in ESXi 8, thought to be pages).
+    /// Memory moved on the whole host in a second, at most (`Numa.PageMigRateMax`, 8000 in ESXi 8,
+    /// thought to be pages).
     pub move_bytes_per_second: Bytes,
 
-    /// Whether distances between nodes count: to a client's memory, and to the other clients of its VM. ESXi: only at power-on.
+    /// Whether distances between nodes count: to a client's memory, and to the other clients of its
+    /// VM. ESXi: only at power-on.
     pub distance_aware: bool,
-    /// Whether a node must have room for all memory of a client that moves there. ESXi: no such rule is published.
+    /// Whether a node must have room for all memory of a client that moves there. ESXi: no such
+    /// rule is published.
     pub memory_aware: bool,
-    /// Periods after a move in which a client is not moved again, unless its home is lost; after it appeared, not for load or fairness.
-    /// ESXi: only for swaps.
+    /// Periods after a move in which a client is not moved again, unless its home is lost; after it
+    /// appeared, not for load or fairness. ESXi: only for swaps.
     pub rest_periods: u32,
     /// Periods in which a client does not go back, for load or locality, to a home that it left.
     pub return_periods: u32,
@@ -69,22 +80,27 @@ pub struct BalancePolicy {
     pub moves_per_period: u32,
     /// VMs' clients that get a home in one period, at most. 0: no limit.
     pub adoptions_per_period: u32,
-    /// No move for load or locality whose memory would wait longer than this, in seconds, for memory that goes first. 0: no limit.
+    /// No move for load or locality whose memory would wait longer than this, in seconds, for
+    /// memory that goes first. 0: no limit.
     pub backlog_seconds: f64,
     /// A move must win back its cost within so many seconds. 0: cost does not count.
     pub payback_seconds: f64,
-    /// A difference in load that makes tasks wait for a CPU is acted on although `thrash_percent` is not met.
+    /// A difference in load that makes tasks wait for a CPU is acted on although `thrash_percent`
+    /// is not met.
     pub waiting_overrules_thrash: bool,
     /// Weight of the newest figure in a client's average demand, in percent; 100: no average.
     pub newest_percent: f64,
-    /// Part of a vCPU that counts as busy where a home is chosen, even if it is idle now, in percent.
+    /// Part of a vCPU that counts as busy where a home is chosen, even if it is idle now, in
+    /// percent.
     pub idle_vcpu_percent: f64,
 
-    /// Loss on a node whose cores are all busy, from caches, memory bandwidth and clock that are shared, in percent.
+    /// Loss on a node whose cores are all busy, from caches, memory bandwidth and clock that are
+    /// shared, in percent.
     pub shared_loss_percent: f64,
     /// Work that a second hardware thread adds to a busy core, in percent.
     pub smt_yield_percent: f64,
-    /// Part of a busy vCPU's time that waits for local memory, in percent: remote memory makes that part longer.
+    /// Part of a busy vCPU's time that waits for local memory, in percent: remote memory makes that
+    /// part longer.
     pub stall_percent: f64,
     /// Part of those waits that are for memory of the VM's other clients, in percent.
     pub sibling_percent: f64,
@@ -97,11 +113,13 @@ pub struct BalancePolicy {
 
     /// Memory of one client that moves in one period, at most.
     pub chunk: Bytes,
-    /// Memory away from home that is not worth following, in percent of the client's resident memory.
+    /// Memory away from home that is not worth following, in percent of the client's resident
+    /// memory.
     pub follow_least_percent: f64,
     /// Free memory that is left on every node, in percent of its size.
     pub headroom_percent: f64,
-    /// Memory pressure (0 to 1) from which memory moves at half the rate; also where nobody knows the pressure.
+    /// Memory pressure (0 to 1) from which memory moves at half the rate; also where nobody knows
+    /// the pressure.
     pub pressure_halves: f64,
     /// Memory pressure (0 to 1) from which no memory moves.
     pub pressure_stops: f64,
@@ -115,7 +133,8 @@ pub struct BalancePolicy {
 const ESXI_PAGES_PER_SECOND: u64 = 8000;
 
 impl BalancePolicy {
-    /// ESXi's published thresholds and rules: blind to distance and to memory, without cost, payback or averages.
+    /// ESXi's published thresholds and rules: blind to distance and to memory, without cost,
+    /// payback or averages.
     pub fn esxi_defaults() -> Self {
         Self {
             least_cores_host: 4,

@@ -1,4 +1,5 @@
-//! Memory that waits to follow its client: what loses most goes first, so that a newcomer waits only for what loses as much.
+//! Memory that waits to follow its client: what loses most goes first, so that a newcomer waits
+//! only for what loses as much.
 
 use super::loss;
 use super::scene::Scene;
@@ -9,7 +10,8 @@ use std::cell::OnceCell;
 pub(super) struct Queue {
     /// CPUs lost by a client, and its bytes, in any order.
     waiting: Vec<(f64, u64)>,
-    /// By falling loss, with the bytes of all clients that lose at least as much; many steps never ask.
+    /// By falling loss, with the bytes of all clients that lose at least as much; many steps never
+    /// ask.
     sorted: OnceCell<Vec<(f64, u64)>>,
     /// Clients that were moved in this step.
     joined: Vec<(f64, u64)>,
@@ -48,7 +50,8 @@ impl Queue {
     }
 }
 
-/// Whether a client has memory that follows it: not to a home beside the nodes that somebody bound it to.
+/// Whether a client has memory that follows it: not to a home beside the nodes that somebody bound
+/// it to.
 pub(super) fn follows(scene: &Scene<'_>, client: usize) -> bool {
     let this = &scene.clients[client];
     let may_come = this

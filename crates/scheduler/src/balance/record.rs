@@ -8,8 +8,8 @@ use topology::{Bytes, NodeId};
 /// What was given up is tried again after this time.
 const GIVEN_UP_MS: u64 = 3_600_000;
 
-/// Tells the state what became of a decision: what failed is tried again later and later, then given up with a reason; memory
-/// that would not move is not asked again every period.
+/// Tells the state what became of a decision: what failed is tried again later and later, then
+/// given up with a reason; memory that would not move is not asked again every period.
 pub fn record(
     policy: &BalancePolicy,
     state: &mut BalanceState,

@@ -1,4 +1,5 @@
-//! The state meets the observation: VMs that appeared or ended, the averages of demand, and the time that passed.
+//! The state meets the observation: VMs that appeared or ended, the averages of demand, and the
+//! time that passed.
 
 use super::{BalancePolicy, BalanceState, ClientMemory, VmMemory};
 use crate::{ClientId, ClientObservation, Moment, Observation, VmObservation};
@@ -54,7 +55,8 @@ pub(super) fn sync(policy: &BalancePolicy, state: &mut BalanceState, observation
     Synced { order, elapsed: elapsed.min(period * LONG_GAP_PERIODS) }
 }
 
-/// Brings the VMs of the state up to those of the observation, whose indices it gives back in the order of the state.
+/// Brings the VMs of the state up to those of the observation, whose indices it gives back in the
+/// order of the state.
 fn meet(state: &mut BalanceState, observation: &Observation) -> Vec<usize> {
     // Nearly always they are the same, in the same order.
     let same = |(known, seen): (&VmMemory, &VmObservation)| known.vm == seen.vm;

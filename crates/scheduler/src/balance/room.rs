@@ -1,4 +1,5 @@
-//! Memory that nodes have left, when everything that is promised has come: the ledger that keeps moves from ending half-way.
+//! Memory that nodes have left, when everything that is promised has come: the ledger that keeps
+//! moves from ending half-way.
 
 use super::scene::{ClientScene, Scene};
 
@@ -15,7 +16,8 @@ struct Pool {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
     pools: Vec<Pool>,
-    /// Untouched memory counts so much, in thousandths: all of it where the host could keep every promise.
+    /// Untouched memory counts so much, in thousandths: all of it where the host could keep every
+    /// promise.
     untouched_milli: u64,
 }
 
@@ -44,7 +46,8 @@ impl Room {
         room
     }
 
-    /// Bytes that a client still brings to each node of a home: what lies elsewhere and may move, and what it has not touched.
+    /// Bytes that a client still brings to each node of a home: what lies elsewhere and may move,
+    /// and what it has not touched.
     pub(super) fn needed(&self, client: &ClientScene<'_>, home: &[usize]) -> u64 {
         let away = if client.memory_moves() { client.resident_bytes() - client.bytes_on(home) } else { 0 };
         let untouched = match client.seen.huge_page_size {
@@ -92,7 +95,8 @@ impl Room {
     }
 }
 
-/// Ordinary memory of a node that can be taken, less what is kept back and what VMs that start will still take.
+/// Ordinary memory of a node that can be taken, less what is kept back and what VMs that start will
+/// still take.
 fn ordinary(scene: &Scene<'_>, node: usize) -> Option<i128> {
     let node = &scene.nodes[node];
     let free = i128::from(node.seen?.memory_free?.0);

@@ -1,15 +1,20 @@
-//! The host as one step looks at it: nodes and clients by index, in the order of their ids, whatever the order of the observation.
+//! The host as one step looks at it: nodes and clients by index, in the order of their ids,
+//! whatever the order of the observation.
 //!
-//! **Problem.** Passes ask the same thousands of times: how loaded is this node, how far is that memory, what room is left, may this client live
-//! here. And a pass must see what the pass before it planned.
+//! **Problem.** Passes ask the same thousands of times: how loaded is this node, how far is that
+//! memory, what room is left, may this client live here. And a pass must see what the pass before
+//! it planned.
 //!
-//! **Rule.** All is looked up once and kept by index; a planned move changes the scene at once ([`Scene::rehome`]), the host when the step
-//! is over. What the observation does not say is `None` here, and no pass takes it for zero.
+//! **Rule.** All is looked up once and kept by index; a planned move changes the scene at once
+//! ([`Scene::rehome`]), the host when the step is over. What the observation does not say is `None`
+//! here, and no pass takes it for zero.
 //!
-//! **Properties.** The order of VMs and clients in the observation changes no decision. A node of the machine that is not there now, and a CPU
-//! that came later than the machine was read, are both something that can be asked about. Loads and room are those after all that was planned.
+//! **Properties.** The order of VMs and clients in the observation changes no decision. A node of
+//! the machine that is not there now, and a CPU that came later than the machine was read, are both
+//! something that can be asked about. Loads and room are those after all that was planned.
 //!
-//! Example: nodes 0 and 2 are there, a client is bound to CPUs of node 2: its home is the index 1, `ids(&[1])` is node 2 again.
+//! Example: nodes 0 and 2 are there, a client is bound to CPUs of node 2: its home is the index 1,
+//! `ids(&[1])` is node 2 again.
 
 use super::queue::Queue;
 use super::remember::Synced;
@@ -36,7 +41,8 @@ pub(super) struct NodeScene<'a> {
     pub(super) load: f64,
     /// CPUs that its clients waited for.
     pub(super) waited: f64,
-    /// The load with what may be expected of clients that idle or are not known yet: for the choice of a first home.
+    /// The load with what may be expected of clients that idle or are not known yet: for the choice
+    /// of a first home.
     pub(super) expected: f64,
 }
 
@@ -63,7 +69,8 @@ pub(super) struct ClientScene<'a> {
     pub(super) resident_bytes: u64,
     /// Indices of the nodes of its home, rising; empty while it has none.
     pub(super) home: SmallVec<[usize; 2]>,
-    /// What it loses to memory away from its home, and the bytes that are to follow: its place in the queue.
+    /// What it loses to memory away from its home, and the bytes that are to follow: its place in
+    /// the queue.
     pub(super) behind: (f64, u64),
     /// Moved in this step, and why.
     pub(super) moved: Option<MoveKind>,
@@ -208,37 +215,43 @@ impl<'a> Scene<'a> {
         self.nodes[node].threads > 0.0
     }
 
-    /// Whether a client may live on a node: it has CPUs, and the VM's node affinity and cpuset name it.
+    /// Whether a client may live on a node: it has CPUs, and the VM's node affinity and cpuset name
+    /// it.
     pub(super) fn may_live(&self, client: usize, node: usize) -> bool {
         let allowed = self.clients[client].allowed.as_deref();
         self.has_cpus(node) && allowed.is_none_or(|allowed| allowed.contains(self.nodes[node].id))
     }
 
-    /// The nodes that somebody bound the client's memory to; `None` where nobody did, and where none of them may be a home: memory alone
-    /// on a node without CPUs says nothing of where the threads belong.
+    /// The nodes that somebody bound the client's memory to; `None` where nobody did, and where
+    /// none of them may be a home: memory alone on a node without CPUs says nothing of where the
+    /// threads belong.
     pub(super) fn chosen(&self, client: usize) -> Option<&NodeSet> {
         let chosen = self.clients[client].seen.chosen_nodes.as_ref()?;
         let can_live = |id: NodeId| self.index(id).is_some_and(|node| self.may_live(client, node));
         chosen.iter().any(can_live).then_some(chosen)
     }
 
-    /// Whether a node may be chosen as the client's home: it may live there, and nobody bound its memory elsewhere.
+    /// Whether a node may be chosen as the client's home: it may live there, and nobody bound its
+    /// memory elsewhere.
     pub(super) fn may_choose(&self, client: usize, node: usize) -> bool {
         self.may_live(client, node) && self.chosen(client).is_none_or(|chosen| chosen.contains(self.nodes[node].id))
     }
 
-    /// Whether clients of a node wait for a CPU, or share cores with each other: all cores are busy then.
+    /// Whether clients of a node wait for a CPU, or share cores with each other: all cores are busy
+    /// then.
     pub(super) fn is_crowded(&self, node: usize) -> bool {
         let this = &self.nodes[node];
         this.load >= this.cores || this.waited >= self.policy.least_gain_cpus
     }
 
-    /// How much farther than local memory `to` is from the CPUs of `from`: 0 for local, 1 for twice as far.
+    /// How much farther than local memory `to` is from the CPUs of `from`: 0 for local, 1 for twice
+    /// as far.
     pub(super) fn extra(&self, from: usize, to: usize) -> f64 {
         self.extra[from * self.nodes.len() + to]
     }
 
-    /// Whether the client may use every CPU of its one home node and no other: the usual case, found out without much ado.
+    /// Whether the client may use every CPU of its one home node and no other: the usual case,
+    /// found out without much ado.
     pub(super) fn sits_at_home(&self, client: usize) -> bool {
         let [home] = self.clients[client].home[..] else { return false };
         self.nodes[home].seen.is_some_and(|seen| seen.cpus == self.clients[client].seen.cpus)
@@ -248,7 +261,8 @@ impl<'a> Scene<'a> {
     pub(super) fn affinity(&self, client: usize) -> Affinity {
         let cpus = &self.clients[client].seen.cpus;
         let with_cpus = || (0..self.nodes.len()).filter(|&node| self.has_cpus(node));
-        // A set as large as the host is the host: a VM that floats is told from one that is bound without a look at each CPU.
+        // A set as large as the host is the host: a VM that floats is told from one that is bound
+        // without a look at each CPU.
         if cpus.len() >= self.online {
             return Affinity { nodes: with_cpus().collect(), full: true };
         }

@@ -4,7 +4,8 @@ use crate::{ClientId, Moment, VmKey};
 use serde::{Deserialize, Serialize};
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
-/// What the balancer remembers between steps. Serialized, it survives a restart; empty, it is the start.
+/// What the balancer remembers between steps. Serialized, it survives a restart; empty, it is the
+/// start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BalanceState {
     /// Steps so far.
@@ -35,11 +36,13 @@ pub struct ClientMemory {
     pub bound: Option<CpuSet>,
     /// Mean CPU time that it used and waited for, in CPUs; `None` while it was never known.
     pub demand: Option<f64>,
-    /// CPU time that it was entitled to and did not get in the running window of fairness, in CPU seconds; negative: got more.
+    /// CPU time that it was entitled to and did not get in the running window of fairness, in CPU
+    /// seconds; negative: got more.
     pub owed: f64,
     /// CPU time that it was entitled to in that window, in CPU seconds.
     pub entitled: f64,
-    /// When it appeared, if that was between two steps: it may have started just then. `None`: longer ago than anybody knows.
+    /// When it appeared, if that was between two steps: it may have started just then. `None`:
+    /// longer ago than anybody knows.
     #[serde(default)]
     pub appeared_at: Option<Moment>,
     /// When it was last moved.
@@ -56,7 +59,8 @@ pub struct ClientMemory {
     pub rebound_at: Option<Moment>,
     /// How often that was, not counting long ago.
     pub rebinds: u32,
-    /// The home before the last step, as long as nobody said whether the host carried the change out.
+    /// The home before the last step, as long as nobody said whether the host carried the change
+    /// out.
     pub pending: Option<NodeSet>,
     /// What `left` was then.
     #[serde(default)]

@@ -1,14 +1,18 @@
 //! Swaps: two clients change places, where a move alone is too large or has no room.
 //!
-//! **Problem.** A large client moved alone only turns the difference of loads round, and full nodes take nobody; a large one for a small one may do.
+//! **Problem.** A large client moved alone only turns the difference of loads round, and full nodes
+//! take nobody; a large one for a small one may do.
 //!
-//! **Rule.** A swap is two moves judged as one: the difference of both loads against the thresholds of load, the sum of gains and costs against
-//! the floor and the payback, each one's room with the other gone. For locality: pairs that each want to where the other is.
+//! **Rule.** A swap is two moves judged as one: the difference of both loads against the thresholds
+//! of load, the sum of gains and costs against the floor and the payback, each one's room with the
+//! other gone. For locality: pairs that each want to where the other is.
 //!
-//! **Properties.** A swap counts two in the budget. Full nodes need a little free memory each, so that the exchange can turn chunk by chunk. After
-//! it both rest `swap_reconsider_periods`. Two halves of a VM beside their memory never change places: it wins nothing and moves both.
+//! **Properties.** A swap counts two in the budget. Full nodes need a little free memory each, so
+//! that the exchange can turn chunk by chunk. After it both rest `swap_reconsider_periods`. Two
+//! halves of a VM beside their memory never change places: it wins nothing and moves both.
 //!
-//! Example: nodes of 8 cores with 6 + 4 and 2 + 2 busy vCPUs: the 6 alone would leave 4 against 10; 4 against 2 leaves 8 and 6.
+//! Example: nodes of 8 cores with 6 + 4 and 2 + 2 busy vCPUs: the 6 alone would leave 4 against 10;
+//! 4 against 2 leaves 8 and 6.
 
 use super::judge::{self, Quick, Verdict};
 use super::load::{self, Buckets};
@@ -70,7 +74,8 @@ fn best_load(scene: &Scene<'_>, buckets: &Buckets) -> Option<(usize, usize, Stri
     best.map(|(_, one, other, because)| (one, other, because))
 }
 
-/// Pairs of a client on the loaded node and one on the other whose loads differ by about `ideal`, the nearest first.
+/// Pairs of a client on the loaded node and one on the other whose loads differ by about `ideal`,
+/// the nearest first.
 fn near_pairs(scene: &Scene<'_>, from: &[usize], to: &[usize], ideal: f64) -> Vec<(usize, usize)> {
     let mut pairs: Vec<(f64, usize, usize)> = Vec::new();
     for &one in from {
@@ -139,7 +144,8 @@ pub(super) fn may_change(scene: &Scene<'_>, one: usize, other: usize, kind: Move
     may && (!scene.policy.memory_aware || can_turn(scene, one, other, from, to))
 }
 
-/// Whether the nodes have free memory now, so that the exchange of memory can begin: chunk by chunk it then goes on.
+/// Whether the nodes have free memory now, so that the exchange of memory can begin: chunk by chunk
+/// it then goes on.
 fn can_turn(scene: &Scene<'_>, one: usize, other: usize, from: usize, to: usize) -> bool {
     let comes = |client: usize, node: usize| {
         let this = &scene.clients[client];

@@ -1,4 +1,5 @@
-//! Why a VM is where it is: the same judges as in a step, asked about every node and made to say everything.
+//! Why a VM is where it is: the same judges as in a step, asked about every node and made to say
+//! everything.
 
 use super::explanation::{Candidate, ClientExplanation, Explanation, Refusal};
 use super::judge::{Full, Verdict};
@@ -9,8 +10,9 @@ use super::{
 use crate::{Observation, VmKey};
 use topology::{Bytes, Machine, NodeSet};
 
-/// Why a VM is where it is, and what speaks against moving it; `None` for a VM that the observation lacks. Changes nothing.
-/// Candidates and decisions are those of a period in which all moves are considered, as in [`homes`](super::homes).
+/// Why a VM is where it is, and what speaks against moving it; `None` for a VM that the observation
+/// lacks. Changes nothing. Candidates and decisions are those of a period in which all moves are
+/// considered, as in [`homes`](super::homes).
 pub fn why(
     machine: &Machine,
     policy: &BalancePolicy,

@@ -1,4 +1,5 @@
-//! What a placement costs: CPU time that is lost, in CPUs, by the same figures as the balancer's ([`crate::balance::BalancePolicy`]).
+//! What a placement costs: CPU time that is lost, in CPUs, by the same figures as the balancer's
+//! ([`crate::balance::BalancePolicy`]).
 
 use crate::balance::BalancePolicy;
 use crate::host::HostNode;
@@ -7,7 +8,8 @@ use topology::Bytes;
 /// What things cost, in percent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
-    /// Of a CPU, for a vCPU that shares a core with another: two threads of a core do less than two cores.
+    /// Of a CPU, for a vCPU that shares a core with another: two threads of a core do less than two
+    /// cores.
     shared_core: u64,
     /// Of a vCPU's time, for memory that is twice as far as local memory.
     stall: u64,
@@ -27,7 +29,8 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Millionths of CPUs that are lost to memory, from thousandths of vCPUs times thousandths of extra distance.
+    /// Millionths of CPUs that are lost to memory, from thousandths of vCPUs times thousandths of
+    /// extra distance.
     pub(crate) fn memory(&self, milli_by_extra: u64) -> u64 {
         milli_by_extra.saturating_mul(self.stall) / 100
     }
@@ -38,8 +41,8 @@ impl Rates {
         (milli_by_extra / (whole * others)).saturating_mul(self.stall * self.sibling) / 10_000
     }
 
-    /// Millionths of CPUs that `milli` thousandths of vCPUs lose on a node beside `held` of others: one that finds no
-    /// hardware thread loses all, one that shares a core a part.
+    /// Millionths of CPUs that `milli` thousandths of vCPUs lose on a node beside `held` of others:
+    /// one that finds no hardware thread loses all, one that shares a core a part.
     fn cpu(&self, node: &HostNode, count_cores: bool, held: u64, milli: u64) -> u64 {
         let beyond = |limit: u32| (held + milli).saturating_sub(u64::from(limit) * 1000).min(milli);
         let waiting = beyond(node.threads);
@@ -65,14 +68,16 @@ impl Lost {
     }
 }
 
-/// The cost of a placement. Compared from the first field to the last, each in steps that rounding does not cross
-/// ([`Cost::rounded`]). Every field is a sum over nodes or clients, so that no numbering of nodes can change it.
+/// The cost of a placement. Compared from the first field to the last, each in steps that rounding
+/// does not cross ([`Cost::rounded`]). Every field is a sum over nodes or clients, so that no
+/// numbering of nodes can change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
-    /// vCPUs of this VM beyond the hardware threads of their node, in thousandths: they never run all at once, whatever else
-    /// runs, so that no saving elsewhere pays for it.
+    /// vCPUs of this VM beyond the hardware threads of their node, in thousandths: they never run
+    /// all at once, whatever else runs, so that no saving elsewhere pays for it.
     pub(crate) stacked: u64,
-    /// CPU time that is lost, in millionths of CPUs. Where clients are to live apart, without what they lose by their distance.
+    /// CPU time that is lost, in millionths of CPUs. Where clients are to live apart, without what
+    /// they lose by their distance.
     pub(crate) lost: u64,
     /// CPU nodes that are left unused; counted only where clients are to live apart.
     pub(crate) unused: u32,
@@ -97,7 +102,8 @@ impl Cost {
         lost(self) < lost(other)
     }
 
-    /// Without what only the division of a vCPU among the nodes of a home adds. Rising costs stay rising.
+    /// Without what only the division of a vCPU among the nodes of a home adds. Rising costs stay
+    /// rising.
     pub(crate) fn rounded(self) -> Self {
         // The offsets keep the common fractions away from the edges of a step.
         let hundredths = |micro: u64| micro.saturating_add(3_700) / LOST_STEP;
@@ -121,8 +127,8 @@ pub(crate) struct NodeCost {
 }
 
 impl NodeCost {
-    /// For `milli` thousandths of vCPUs of this VM. What other VMs do is not known: half is counted as if their vCPUs were
-    /// all busy, half as if they idled.
+    /// For `milli` thousandths of vCPUs of this VM. What other VMs do is not known: half is counted
+    /// as if their vCPUs were all busy, half as if they idled.
     pub(crate) fn of(node: &HostNode, prefer_ht: bool, rates: &Rates, milli: u64) -> Self {
         if milli == 0 {
             return Self::default();
@@ -144,7 +150,8 @@ pub(crate) fn fullness(node: &HostNode, bytes: u64) -> u64 {
     growth(mib(used), mib(used.saturating_add(bytes)), mib(node.memory))
 }
 
-/// (after^2 - before^2) / size: what is added to a fuller node costs more. Amounts stop at 2^31, far beyond any machine.
+/// (after^2 - before^2) / size: what is added to a fuller node costs more. Amounts stop at 2^31,
+/// far beyond any machine.
 fn growth(before: u64, after: u64, size: u64) -> u64 {
     let square = |amount: u64| amount.min(1 << 31).pow(2);
     (square(after) - square(before)) / size.max(1)

@@ -120,7 +120,8 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Whether the next client asks for the same as this one: then only homes from this one on need a look.
+    /// Whether the next client asks for the same as this one: then only homes from this one on need
+    /// a look.
     fn equals_next(&self, position: usize) -> bool {
         let demands = self.problem.demands;
         self.order.get(position + 1).is_some_and(|&next| demands[next] == demands[self.order[position]])

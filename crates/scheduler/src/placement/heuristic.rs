@@ -1,4 +1,5 @@
-//! For machines that are too large for the exact search: greedy from several starts, then moves and swaps while they help.
+//! For machines that are too large for the exact search: greedy from several starts, then moves and
+//! swaps while they help.
 
 use super::Problem;
 use super::cost::Cost;
@@ -20,8 +21,8 @@ pub(crate) struct Heuristic<'a> {
 }
 
 impl<'a> Heuristic<'a> {
-    /// Notes the best placements that the starts lead to. `effort` multiplies the tries, and the placements whose
-    /// memory is divided.
+    /// Notes the best placements that the starts lead to. `effort` multiplies the tries, and the
+    /// placements whose memory is divided.
     pub(crate) fn run(&self, effort: usize, found: &mut Found) {
         let mut tries = TRIES * effort;
         let mut reached: Vec<(Cost, State<'a>)> = Vec::new();
@@ -60,8 +61,8 @@ impl<'a> Heuristic<'a> {
         if equal { vec![largest_first] } else { vec![largest_first, smallest_first] }
     }
 
-    /// Gives each client in turn the home that costs least, the ones near `start` first among equals; the first
-    /// client gets a home on `start` if it has one.
+    /// Gives each client in turn the home that costs least, the ones near `start` first among
+    /// equals; the first client gets a home on `start` if it has one.
     fn greedy(&self, start: usize, order: &[usize], state: &mut State<'a>, tries: &mut usize) {
         for (position, &client) in order.iter().enumerate() {
             let best = self.homes[client].iter().min_by_key(|home| {

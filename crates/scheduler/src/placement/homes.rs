@@ -1,4 +1,5 @@
-//! The nodes that may be a client's home, by their CPUs. Where its memory lies is decided later ([`super::memory`]).
+//! The nodes that may be a client's home, by their CPUs. Where its memory lies is decided later
+//! ([`super::memory`]).
 
 use crate::host::Host;
 
@@ -46,11 +47,13 @@ impl Home {
 /// A number that every number up to 10 divides, so that the parts of most homes are whole.
 pub(crate) const WHOLE: u64 = 2520;
 
-/// Sets of nodes of one size are all listed up to this many; beyond, only each node's nearest neighbours.
+/// Sets of nodes of one size are all listed up to this many; beyond, only each node's nearest
+/// neighbours.
 const LISTED_SETS: usize = 2_000;
 
-/// The fewest nodes whose cores hold the client's vCPUs: its home has as many. 1 for most. Memory does not count: what a node
-/// lacks lies on others, and less of it is remote than if the vCPUs floated over these too.
+/// The fewest nodes whose cores hold the client's vCPUs: its home has as many. 1 for most. Memory
+/// does not count: what a node lacks lies on others, and less of it is remote than if the vCPUs
+/// floated over these too.
 pub(crate) fn least_size(host: &Host, demand: &Demand, cpus_must_fit: bool) -> usize {
     let mut units: Vec<u32> = cpu_nodes(host).into_iter().map(|node| host.units(node)).collect();
     units.sort_unstable_by(|a, b| b.cmp(a));
@@ -114,7 +117,8 @@ fn all_sets(of: &[usize], size: usize) -> Vec<Vec<usize>> {
     sets
 }
 
-/// For each node, the set of it and its `size - 1` nearest neighbours, those with more memory first among equals.
+/// For each node, the set of it and its `size - 1` nearest neighbours, those with more memory first
+/// among equals.
 fn grown_sets(host: &Host, of: &[usize], size: usize) -> Vec<Vec<usize>> {
     let grow = |&seed: &usize| {
         let mut others = of.to_vec();

@@ -1,15 +1,19 @@
 //! Where the memory of clients lies whose CPUs are chosen.
 //!
-//! **Problem.** A node may lack room for the memory of the clients that live there. Somebody's memory must lie elsewhere.
+//! **Problem.** A node may lack room for the memory of the clients that live there. Somebody's
+//! memory must lie elsewhere.
 //!
-//! **Rule.** Memory lies where its client lives, in equal parts where the home has several nodes. Where that does not fit,
-//! memory is divided so that the least CPU time is lost to remote memory: what must leave goes to the nearest node with
-//! room, and the client that uses its memory least gives way. A node that lends, or that runs over, keeps a reserve.
+//! **Rule.** Memory lies where its client lives, in equal parts where the home has several nodes.
+//! Where that does not fit, memory is divided so that the least CPU time is lost to remote memory:
+//! what must leave goes to the nearest node with room, and the client that uses its memory least
+//! gives way. A node that lends, or that runs over, keeps a reserve.
 //!
-//! **Properties.** No node takes more than it has to give. For homes of one node no other division loses less.
+//! **Properties.** No node takes more than it has to give. For homes of one node no other division
+//! loses less.
 //!
-//! **Example.** Client 0 of 8 vCPUs wants 40 GiB of node 0, which has 32 GiB free of 64 and keeps 2: 30 GiB lie there, 10 on the nearest
-//! node that has them. A quarter of its memory is twice as far: 8 vCPUs x 30 % x 1/4 x 1 = 0.6 CPUs are lost.
+//! **Example.** Client 0 of 8 vCPUs wants 40 GiB of node 0, which has 32 GiB free of 64 and keeps
+//! 2: 30 GiB lie there, 10 on the nearest node that has them. A quarter of its memory is twice as
+//! far: 8 vCPUs x 30 % x 1/4 x 1 = 0.6 CPUs are lost.
 
 use super::Problem;
 use super::homes::{CpuHome, Home};
@@ -17,7 +21,8 @@ use super::transport;
 use crate::divide::evenly;
 use topology::Bytes;
 
-/// The homes with their memory, and what is lost by its distance, in millionths of CPUs. The nodes together must have room.
+/// The homes with their memory, and what is lost by its distance, in millionths of CPUs. The nodes
+/// together must have room.
 pub(super) fn divide(problem: &Problem<'_>, homes: &[&CpuHome]) -> (Vec<Home>, u64) {
     let mut room: Vec<u64> = problem.host.nodes.iter().map(|node| node.available).collect();
     let mut parts: Vec<Option<Vec<u64>>> = vec![None; homes.len()];
@@ -85,8 +90,8 @@ fn by_distance(problem: &Problem<'_>, homes: &[&CpuHome], rest: &[usize], room: 
     divided
 }
 
-/// The unit in which memory is divided, and the units that each node gives: with a reserve and in huge pages where that
-/// is enough.
+/// The unit in which memory is divided, and the units that each node gives: with a reserve and in
+/// huge pages where that is enough.
 fn capacities(problem: &Problem<'_>, homes: &[&CpuHome], rest: &[usize], room: &[u64], needed: u64) -> (u64, Vec<u64>) {
     let mut own = vec![0u64; room.len()];
     for &client in rest {

@@ -1,24 +1,31 @@
 //! Initial placement: a home for each client.
 //!
-//! **Problem.** Clients (vCPUs and memory that stay together) are to live on the nodes of a machine where VMs run already.
-//! Cores, hardware threads and free memory are limited; memory on another node is slower, the more so the farther it is.
+//! **Problem.** Clients (vCPUs and memory that stay together) are to live on the nodes of a machine
+//! where VMs run already. Cores, hardware threads and free memory are limited; memory on another
+//! node is slower, the more so the farther it is.
 //!
-//! **Rule.** A client's vCPUs live on one node, or on the fewest whose cores hold them; its memory lies there as far as it fits, the rest on the nearest nodes with room ([`memory`]). Of all placements the one is taken that costs least:
+//! **Rule.** A client's vCPUs live on one node, or on the fewest whose cores hold them; its memory
+//! lies there as far as it fits, the rest on the nearest nodes with room ([`memory`]). Of all
+//! placements the one is taken that costs least:
 //!
-//! 1. vCPUs of the VM beyond the hardware threads of their node. They never run all at once, so that nothing pays for them.
-//! 2. CPU time that is lost, in CPUs, as the balancer counts it: a vCPU that waits for a thread 1, one that shares a core
-//!    0.7, a vCPU with memory at twice the local distance 0.3, with the other clients of its VM that far 0.06. What other
-//!    VMs do is not known: half is counted as if their vCPUs were busy, half as if they idled.
-//! 3. With `placement = "clients_apart"` or `"most_virtual_nodes"`: nodes left unused, then the distance between clients (which then does not count above).
+//! 1. vCPUs of the VM beyond the hardware threads of their node. They never run all at once, so
+//!    that nothing pays for them.
+//! 2. CPU time that is lost, in CPUs, as the balancer counts it: a vCPU that waits for a thread 1,
+//!    one that shares a core 0.7, a vCPU with memory at twice the local distance 0.3, with the
+//!    other clients of its VM that far 0.06. What other VMs do is not known: half is counted as if
+//!    their vCPUs were busy, half as if they idled.
+//! 3. With `placement = "clients_apart"` or `"most_virtual_nodes"`: nodes left unused, then the
+//!    distance between clients (which then does not count above).
 //! 4. Crowding of the CPUs, fullness of the memory.
 //!
-//! **Properties.** Memory that a node does not have is never promised. A VM that all nodes together hold is placed. The result
-//! depends on sizes and distances; node numbers decide between equals alone. While the search is exact, no assignment of
-//! homes of the same size costs less.
+//! **Properties.** Memory that a node does not have is never promised. A VM that all nodes together
+//! hold is placed. The result depends on sizes and distances; node numbers decide between equals
+//! alone. While the search is exact, no assignment of homes of the same size costs less.
 //!
-//! **Example.** Nodes 0 and 1 have 2 cores without hyper-threading; a VM of 2 vCPUs lives on node 0. A VM of two clients with
-//! 2 vCPUs each: both on node 1 puts 4 vCPUs on 2 threads (2 too many). One on each node: none too many; on node 0 two
-//! vCPUs wait if the other VM is busy, 1 CPU in the mean, and 4 x 0.06 are lost to distance. The second is taken.
+//! **Example.** Nodes 0 and 1 have 2 cores without hyper-threading; a VM of 2 vCPUs lives on
+//! node 0. A VM of two clients with 2 vCPUs each: both on node 1 puts 4 vCPUs on 2 threads (2 too
+//! many). One on each node: none too many; on node 0 two vCPUs wait if the other VM is busy, 1 CPU
+//! in the mean, and 4 x 0.06 are lost to distance. The second is taken.
 
 mod cost;
 mod exact;
@@ -41,7 +48,8 @@ use homes::CpuHome;
 use state::State;
 use std::cmp::Reverse;
 
-/// Steps of the exact search (a home tried for a client) before the heuristic takes over. Cut branches cost one step.
+/// Steps of the exact search (a home tried for a client) before the heuristic takes over. Cut
+/// branches cost one step.
 pub const EXACT_STEPS: usize = 200_000;
 
 /// The exact search is not even begun when there are this many times more assignments than steps.
@@ -77,7 +85,8 @@ pub(crate) fn place(host: &Host, demands: &[Demand], spread: Spread, exact_steps
     let (mut found, mut method) = problem.search(&least, 0, exact_steps);
     let threads: u64 = host.nodes.iter().map(|node| u64::from(node.threads)).sum();
     let vcpus: u64 = demands.iter().map(|demand| u64::from(demand.vcpus)).sum();
-    // Clients that pile up more than they must are too large for their homes: larger homes may help.
+    // Clients that pile up more than they must are too large for their homes: larger homes may
+    // help.
     let least_stacked = vcpus.saturating_sub(threads) * STACKED_PARTS;
     for more in [1, problem.cpu_nodes as usize - 1] {
         let piled_up = found.best.as_ref().is_some_and(|best| best.cost.stacked > least_stacked);
@@ -99,7 +108,8 @@ pub(crate) struct Problem<'a> {
     rates: Rates,
     /// Nodes with CPUs.
     cpu_nodes: u32,
-    /// Whether the VM has no more vCPUs than the machine has cores: else they share them whatever their homes.
+    /// Whether the VM has no more vCPUs than the machine has cores: else they share them whatever
+    /// their homes.
     cpus_fit: bool,
     /// Extra distance from each node to the nearest other one that has memory to give.
     nearest: Vec<u64>,
@@ -168,7 +178,8 @@ impl<'a> Problem<'a> {
         (found, Method::Heuristic)
     }
 
-    /// Number of assignments of the listed homes; clients that ask for the same are interchangeable.
+    /// Number of assignments of the listed homes; clients that ask for the same are
+    /// interchangeable.
     fn assignments(&self, order: &[usize], homes: &[Vec<CpuHome>]) -> f64 {
         let groups = order.chunk_by(|&one, &other| self.demands[one] == self.demands[other]);
         // g equal clients on n homes: (n + g - 1 over g).

@@ -4,8 +4,9 @@ use super::Problem;
 use super::cost::{Cost, Lost, NodeCost};
 use super::homes::{CpuHome, WHOLE};
 
-/// Clients with homes so far. Memory is taken to lie in equal parts on the nodes of its home; what a node lacks is charged
-/// at the least that it can cost to have it elsewhere. The division itself is made once all have homes.
+/// Clients with homes so far. Memory is taken to lie in equal parts on the nodes of its home; what
+/// a node lacks is charged at the least that it can cost to have it elsewhere. The division itself
+/// is made once all have homes.
 #[derive(Clone)]
 pub(crate) struct State<'a> {
     problem: &'a Problem<'a>,
@@ -59,7 +60,8 @@ impl<'a> State<'a> {
         &self.homes
     }
 
-    /// Thousandths of vCPUs and bytes by node: where they are equal, so is the placement but for the names of its clients.
+    /// Thousandths of vCPUs and bytes by node: where they are equal, so is the placement but for
+    /// the names of its clients.
     pub(crate) fn loads(&self) -> (&[u64], &[u64]) {
         (&self.milli, &self.bytes)
     }
@@ -139,7 +141,8 @@ impl<'a> State<'a> {
 
     fn lost_of(&self, sums: &Sums, with_short: bool) -> Lost {
         let problem = self.problem;
-        // Without the division, memory inside a home of several nodes may also lie better than in equal parts.
+        // Without the division, memory inside a home of several nodes may also lie better than in
+        // equal parts.
         let memory = if with_short { problem.rates.memory(sums.inner + problem.short_milli(sums.short)) } else { 0 };
         let siblings = problem.rates.siblings(sums.siblings, WHOLE, problem.demands.len());
         Lost { cpu: sums.cpu_twice / 2, memory, siblings }
@@ -152,7 +155,8 @@ impl<'a> State<'a> {
         (self.milli[node], self.bytes[node], self.clients[node]) = (milli, bytes, clients);
     }
 
-    /// What the sums are when a node has these thousandths of vCPUs, bytes and clients instead of its own; the node's new cost.
+    /// What the sums are when a node has these thousandths of vCPUs, bytes and clients instead of
+    /// its own; the node's new cost.
     fn change(&self, sums: &mut Sums, node: usize, (milli, bytes, clients): (u64, u64, u32)) -> NodeCost {
         let problem = self.problem;
         let own = &problem.host.nodes[node];

@@ -1,7 +1,8 @@
-//! The transportation problem: goods from sources to destinations of limited capacity at the least cost.
+//! The transportation problem: goods from sources to destinations of limited capacity at the least
+//! cost.
 //!
-//! Successive shortest paths (Ahuja, Magnanti, Orlin, *Network Flows*, 1993, section 9.7), from a start in which every source
-//! has filled its own cheapest destinations. The result is exact.
+//! Successive shortest paths (Ahuja, Magnanti, Orlin, *Network Flows*, 1993, section 9.7), from a
+//! start in which every source has filled its own cheapest destinations. The result is exact.
 
 /// What goes from each source to each destination. `capacity` must hold the sum of `supply`.
 pub(super) fn cheapest(supply: &[u64], capacity: &[u64], cost: &[Vec<i64>]) -> Vec<Vec<u64>> {
@@ -21,7 +22,8 @@ struct Network<'a> {
     room: Vec<u64>,
     /// By source and destination.
     sent: Vec<Vec<u64>>,
-    /// Prices of sources, then of destinations, then of the end: with them no way that is left costs less than nothing.
+    /// Prices of sources, then of destinations, then of the end: with them no way that is left
+    /// costs less than nothing.
     price: Vec<i64>,
 }
 
@@ -54,7 +56,8 @@ impl<'a> Network<'a> {
         self.cost[source][destination] + self.price[source] - self.price[self.waiting.len() + destination]
     }
 
-    /// Sends as much from `source` as the cheapest way takes, which may push aside what others sent. False where no room is left.
+    /// Sends as much from `source` as the cheapest way takes, which may push aside what others
+    /// sent. False where no room is left.
     fn send(&mut self, source: usize) -> bool {
         let sources = self.waiting.len();
         let end = self.price.len() - 1;
@@ -88,7 +91,8 @@ impl<'a> Network<'a> {
         true
     }
 
-    /// Distances from `source` to everything, and the place before each on the shortest way (Dijkstra, dense).
+    /// Distances from `source` to everything, and the place before each on the shortest way
+    /// (Dijkstra, dense).
     fn distances(&self, source: usize) -> (Vec<i64>, Vec<usize>) {
         let (sources, end) = (self.waiting.len(), self.price.len() - 1);
         let mut distance = vec![FAR; end + 1];
@@ -127,10 +131,12 @@ mod tests {
 
     #[test]
     fn what_costs_least_to_move_makes_room() {
-        // Both fit destination 0 (12) in part only: 20 in all, 12 there. Source 1 pays 1 each to go to 1, source 0 pays 5.
+        // Both fit destination 0 (12) in part only: 20 in all, 12 there. Source 1 pays 1 each to go
+        // to 1, source 0 pays 5.
         let cost = [vec![0, 5], vec![0, 1]];
         assert_eq!(cheapest(&[10, 10], &[12, 20], &cost), [[10, 0], [2, 8]]);
-        // 0 -> 1 -> 2 is a chain: destination 1 is full with what source 1 has there, which moves on.
+        // 0 -> 1 -> 2 is a chain: destination 1 is full with what source 1 has there, which moves
+        // on.
         let cost = [vec![0, 1, 9], vec![9, 0, 1]];
         assert_eq!(cheapest(&[10, 10], &[5, 10, 10], &cost), [[5, 5, 0], [0, 5, 5]]);
     }

@@ -32,7 +32,8 @@ pub(crate) struct Sizing {
     pub(crate) shapes: Vec<Shape>,
     /// Whether the guest is told of them.
     pub(crate) exposed: bool,
-    /// Machine nodes that each client's home has at least: more than one only for a uniform VM that is too large for one.
+    /// Machine nodes that each client's home has at least: more than one only for a uniform VM that
+    /// is too large for one.
     pub(crate) least_home: usize,
     /// vCPUs in a virtual socket.
     pub(crate) per_socket: u32,
@@ -40,8 +41,8 @@ pub(crate) struct Sizing {
     pub(crate) warnings: Vec<String>,
 }
 
-/// A virtual node has at least this part of the memory that would be its own by its vCPUs: a guest does badly with nodes
-/// that have CPUs and next to no memory.
+/// A virtual node has at least this part of the memory that would be its own by its vCPUs: a guest
+/// does badly with nodes that have CPUs and next to no memory.
 const LEAST_PART: u64 = 4;
 
 impl Sizing {

@@ -47,7 +47,8 @@ struct Room {
     memory: u64,
 }
 
-/// Subsets of more nodes than this are not enumerated when looking for an uneven fit; the largest nodes are taken.
+/// Subsets of more nodes than this are not enumerated when looking for an uneven fit; the largest
+/// nodes are taken.
 const ENUMERATED_NODES: usize = 12;
 
 /// Shares by rule: even where the nodes allow it, else in proportion to them, largest first.
@@ -71,8 +72,9 @@ fn most_parts(rooms: &[Room], spec: &VmSpec) -> usize {
     rooms.len().min(spec.vcpus as usize).min(spec.memory.mib() as usize)
 }
 
-/// Nodes with CPUs, largest first: the order depends on sizes alone, so that node numbers cannot matter. A socket without
-/// memory is no room of its own, unless no node has both; its CPUs may still extend a home.
+/// Nodes with CPUs, largest first: the order depends on sizes alone, so that node numbers cannot
+/// matter. A socket without memory is no room of its own, unless no node has both; its CPUs may
+/// still extend a home.
 fn rooms(host: &Host, cap: Option<u32>) -> Vec<Room> {
     let cap = u64::from(cap.unwrap_or(u32::MAX));
     let room = |index: usize| Room { units: u64::from(host.units(index)).min(cap), memory: host.nodes[index].memory };
@@ -161,7 +163,8 @@ fn fewest(rooms: &[Room], spec: &VmSpec) -> Why {
     Why::Fewest { by_cores, by_memory }
 }
 
-/// Shares of a VM that has no one-part-a-node fit: because of `max_vcpus_per_node`, or because the machine is too small.
+/// Shares of a VM that has no one-part-a-node fit: because of `max_vcpus_per_node`, or because the
+/// machine is too small.
 fn overflow(host: &Host, spec: &VmSpec) -> Parts {
     let cap = spec.policy.max_vcpus_per_node;
     let capped = cap.map_or(1, |cap| spec.vcpus.div_ceil(cap)) as usize;

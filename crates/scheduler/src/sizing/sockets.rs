@@ -1,4 +1,5 @@
-//! Virtual sockets: each lies in one virtual node, because a guest kernel believes that a socket shares a cache.
+//! Virtual sockets: each lies in one virtual node, because a guest kernel believes that a socket
+//! shares a cache.
 
 use super::shares::{self, Shape};
 use crate::divide::{common_divisor, evenly};
@@ -13,7 +14,8 @@ pub(super) struct Sockets {
     pub(super) warning: Option<String>,
 }
 
-/// Chooses the largest socket that no virtual node's boundary cuts, or the one that the spec asks for if it can be had.
+/// Chooses the largest socket that no virtual node's boundary cuts, or the one that the spec asks
+/// for if it can be had.
 pub(super) fn choose(host: &Host, spec: &VmSpec, shapes: Vec<Shape>) -> Sockets {
     let largest = common_divisor(shapes.iter().map(|shape| shape.vcpus)).max(1);
     let Some(asked) = spec.policy.cores_per_socket else {

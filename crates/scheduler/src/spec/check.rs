@@ -54,7 +54,8 @@ fn check(spec: &VmSpec) -> Checked {
     check_devices(spec)
 }
 
-/// What is wrong with a VM's name: it becomes part of file and socket names and of QEMU's options. `None` if it will do.
+/// What is wrong with a VM's name: it becomes part of file and socket names and of QEMU's options.
+/// `None` if it will do.
 pub fn name_problem(name: &str) -> Option<String> {
     if !(1..=LONGEST_NAME).contains(&name.len()) {
         return Some(format!("a name has 1 to {LONGEST_NAME} characters; this one has {}", name.len()));

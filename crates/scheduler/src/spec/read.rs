@@ -4,7 +4,8 @@ use super::{Boot, Console, VmSpec, check};
 use topology::{TomlError, TomlText};
 
 impl VmSpec {
-    /// Reads and checks a spec. `file` only names the text in errors; paths inside it are left as they are written.
+    /// Reads and checks a spec. `file` only names the text in errors; paths inside it are left as
+    /// they are written.
     ///
     /// # Errors
     /// The first thing that makes the spec unusable, with its line.

@@ -1,4 +1,5 @@
-//! What somebody chose is kept: memory policies bound the home, and memory that is all on one node stays whole. What nobody knows moves nothing.
+//! What somebody chose is kept: memory policies bound the home, and memory that is all on one node
+//! stays whole. What nobody knows moves nothing.
 
 use super::toy::{Toy, bind, binds};
 use scheduler::balance::{Decision, MoveKind};
@@ -40,7 +41,8 @@ fn virtual_nodes_that_somebody_bound_get_those_homes_and_keep_them() {
 
 #[test]
 fn an_idle_wide_vm_starts_where_its_memory_is_and_stays() {
-    // Nobody chose, but each virtual node's memory is whole: siblings that would be nearer are not worth 48 MiB.
+    // Nobody chose, but each virtual node's memory is whole: siblings that would be nearer are not
+    // worth 48 MiB.
     let mut toy = Toy::new(EIGHT);
     wide(&mut toy, 0.05);
     let decisions = toy.periods(120);
@@ -127,8 +129,9 @@ fn one_node_that_may_be_its_home_needs_no_knowledge() {
 
 #[test]
 fn memory_that_is_all_on_one_node_is_never_halved() {
-    // Eight cores with two threads each. Twelve vCPUs have no core each on one node, and a thread each: with 3 CPUs of work, half of the
-    // accesses from afar would lose more than crowded caches.
+    // Eight cores with two threads each. Twelve vCPUs have no core each on one node, and a thread
+    // each: with 3 CPUs of work, half of the accesses from afar would lose more than crowded
+    // caches.
     let mut toy = Toy::new("numa:2(memory=16GiB) core:8 pu:2");
     toy.vm("db", 12, 3.0, None, &[(0, 4096)]);
     let decisions = toy.periods(60);
@@ -144,8 +147,9 @@ fn memory_that_is_all_on_one_node_is_never_halved() {
 
 #[test]
 fn a_vm_wider_than_a_nodes_cores_lives_on_one_node_while_it_works_little() {
-    // 12 vCPUs on 8 cores of two threads, memory on both nodes. On both it loses 0.30 x 3 CPUs x half of its accesses = 0.45 CPUs; on one
-    // node nothing of that, and crowding 0.20 x 3^2 / 8 = 0.225 instead of 2 x 0.20 x 1.5^2 / 8 = 0.1125: 0.34 CPUs won.
+    // 12 vCPUs on 8 cores of two threads, memory on both nodes. On both it loses 0.30 x 3 CPUs x
+    // half of its accesses = 0.45 CPUs; on one node nothing of that, and crowding 0.20 x 3^2 / 8 =
+    // 0.225 instead of 2 x 0.20 x 1.5^2 / 8 = 0.1125: 0.34 CPUs won.
     let with = |wants: f64| {
         let mut toy = Toy::new("numa:2(memory=16GiB) core:8 pu:2");
         toy.vm("db", 12, wants, None, &[(0, 2048), (1, 2048)]);

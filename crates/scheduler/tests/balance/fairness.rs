@@ -3,7 +3,8 @@
 use super::toy::{Toy, binds};
 use scheduler::balance::{BalancePolicy, MoveKind};
 
-/// Three VMs that each want a whole CPU, on two nodes with one: loads of 200 % and 100 % that no move makes even.
+/// Three VMs that each want a whole CPU, on two nodes with one: loads of 200 % and 100 % that no
+/// move makes even.
 fn three_on_two(policy: BalancePolicy) -> Toy {
     let mut toy = Toy { policy, ..Toy::new("numa:2(memory=16GiB) core:1 pu:1") };
     toy.vm("a", 1, 1.0, Some(0), &[(0, 64)]);
@@ -53,7 +54,8 @@ fn a_client_rests_between_turns() {
 
 #[test]
 fn shares_say_who_is_entitled_to_what() {
-    // 8 CPUs wanted on 2 x 2: a has four times the shares. Entitled: 4 x 4096 / (4096 + 4 x 1024) = 2 for a, 0.5 for each other.
+    // 8 CPUs wanted on 2 x 2: a has four times the shares. Entitled: 4 x 4096 / (4096 + 4 x 1024) =
+    // 2 for a, 0.5 for each other.
     let mut toy = Toy::new("numa:2(memory=16GiB) core:2 pu:1");
     toy.vm("a", 2, 2.0, Some(0), &[(0, 16)]).shares = 4096;
     for name in ["b", "c", "d", "e"] {

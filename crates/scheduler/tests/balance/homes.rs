@@ -145,7 +145,8 @@ fn who_else_unbinds_a_vm_is_undone_later_and_later() {
     let mut toy = Toy::new(EIGHT);
     toy.vm("a", 2, 1.0, Some(0), &[(0, 64)]);
     toy.periods(2);
-    // 100 periods of another program that unbinds it each time: bound again after 0, 10, 20, 40, 80 s.
+    // 100 periods of another program that unbinds it each time: bound again after 0, 10, 20, 40, 80
+    // s.
     let mut rebinds = 0;
     for _ in 0..100 {
         toy.vms[0].clients[0].cpus = toy.all_cpus();
@@ -203,9 +204,10 @@ fn a_restart_moves_nothing() {
 
 #[test]
 fn an_idle_vm_goes_where_its_memory_is_although_another_node_is_a_little_less_loaded() {
-    // It counts as 0.5 CPUs, a quarter of each vCPU. Node 1 with the other's 0.5: 0.2 x (1.0^2 - 0.5^2) / 8 = 0.0188 CPUs lost.
-    // Node 0: 0.2 x 0.5^2 / 8 = 0.0063, and 256 MiB that follow (0.25 CPU s, and 0.15 x 1 x 0.5 s) over 120 s: 0.0090.
-    // The difference is less than 2 % of 0.5 CPUs: nobody would move it for that later.
+    // It counts as 0.5 CPUs, a quarter of each vCPU. Node 1 with the other's 0.5: 0.2 x (1.0^2 -
+    // 0.5^2) / 8 = 0.0188 CPUs lost. Node 0: 0.2 x 0.5^2 / 8 = 0.0063, and 256 MiB that follow
+    // (0.25 CPU s, and 0.15 x 1 x 0.5 s) over 120 s: 0.0090. The difference is less than 2 % of 0.5
+    // CPUs: nobody would move it for that later.
     let mut toy = Toy::new(EIGHT);
     toy.distances(&[[10, 20], [20, 10]]);
     toy.vm("other", 1, 0.5, Some(1), &[(1, 64)]);
@@ -220,9 +222,10 @@ fn an_idle_vm_goes_where_its_memory_is_although_another_node_is_a_little_less_lo
 
 #[test]
 fn the_clients_of_an_idle_vm_are_given_homes_near_each_other() {
-    // Two and two nodes of two cores are neighbours. Each client counts as 0.5 CPUs, the other VM on node 1 as 0.25.
-    // The second client on node 1: crowding 0.2 x (0.75^2 - 0.25^2) / 2 = 0.050, its sibling 0.15 x 0.2 x 0.2 = 0.006;
-    // on node 2: 0.2 x 0.5^2 / 2 = 0.025 and 0.15 x 0.2 x 2.1 = 0.063. Were it taken to idle for ever, node 2 would win.
+    // Two and two nodes of two cores are neighbours. Each client counts as 0.5 CPUs, the other VM
+    // on node 1 as 0.25. The second client on node 1: crowding 0.2 x (0.75^2 - 0.25^2) / 2 = 0.050,
+    // its sibling 0.15 x 0.2 x 0.2 = 0.006; on node 2: 0.2 x 0.5^2 / 2 = 0.025 and 0.15 x 0.2 x 2.1
+    // = 0.063. Were it taken to idle for ever, node 2 would win.
     let mut toy = Toy::new("numa:4(memory=16GiB) core:2 pu:1");
     toy.distances(&[[10, 12, 31, 31], [12, 10, 31, 31], [31, 31, 10, 12], [31, 31, 12, 10]]);
     toy.vm("other", 1, 0.0, Some(1), &[(1, 64)]);

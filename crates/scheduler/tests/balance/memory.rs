@@ -27,8 +27,8 @@ fn away(toy: &mut Toy, name: &str, wants: f64, mib: u64) {
 
 #[test]
 fn the_rate_bounds_what_moves_and_pressure_halves_it() {
-    // 256 MiB/s in periods of 2 s: 512 MiB, at most 256 of one VM. Half of it from 5 % pressure on, nothing from 20 % on;
-    // pressure that nobody knows counts as some.
+    // 256 MiB/s in periods of 2 s: 512 MiB, at most 256 of one VM. Half of it from 5 % pressure on,
+    // nothing from 20 % on; pressure that nobody knows counts as some.
     for (pressure, expected) in [
         (Some(0.0), vec![("b", 256), ("a", 256)]),
         (Some(0.05), vec![("b", 256)]),
@@ -56,8 +56,8 @@ fn one_vm_alone_gets_the_whole_rate_in_chunks() {
 
 #[test]
 fn measured_traffic_says_who_comes_first() {
-    // a uses one CPU and reads 4 GB/s; b uses two and reads 0.1 GB/s. 4e9 / 64 x 90 ns / 4 = 1.4, but at most its 1 CPU;
-    // 0.1e9 / 64 x 90 ns / 4 = 0.035 CPUs.
+    // a uses one CPU and reads 4 GB/s; b uses two and reads 0.1 GB/s. 4e9 / 64 x 90 ns / 4 = 1.4,
+    // but at most its 1 CPU; 0.1e9 / 64 x 90 ns / 4 = 0.035 CPUs.
     let mut toy = Toy::new(EIGHT);
     away(&mut toy, "a", 1.0, 900);
     away(&mut toy, "b", 2.0, 900);

@@ -1,4 +1,5 @@
-//! The balancer: worked examples for every kind of move and every guard, and what holds for every host.
+//! The balancer: worked examples for every kind of move and every guard, and what holds for every
+//! host.
 
 mod answers;
 mod choices;

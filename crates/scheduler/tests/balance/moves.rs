@@ -24,7 +24,8 @@ fn fixed(toy: &mut Toy, name: &str, wants: f64, node: u32) {
     toy.vm(name, vcpus, wants, Some(node), &[(node, 16)]).mobility = Mobility::Fixed { because: "a test".to_owned() };
 }
 
-/// Binds of the first two periods: figures of one period are there, and the second is one in which moves are considered.
+/// Binds of the first two periods: figures of one period are there, and the second is one in which
+/// moves are considered.
 fn first_moves(toy: &mut Toy) -> Vec<(MoveKind, String, String)> {
     moves(&toy.periods(2))
 }
@@ -47,7 +48,8 @@ fn refused(toy: &mut Toy, vm: &str, node: u32) -> Vec<String> {
 
 #[test]
 fn a_difference_of_ten_points_is_acted_on() {
-    // Node 0: 0.5 + 0.5 = 1.0 CPU of 10 cores, 10 points more than node 1. One of them moves: 5 and 5 points.
+    // Node 0: 0.5 + 0.5 = 1.0 CPU of 10 cores, 10 points more than node 1. One of them moves: 5 and
+    // 5 points.
     let mut toy = light(TEN);
     toy.vm("a", 1, 0.5, Some(0), &[(0, 16)]);
     toy.vm("b", 1, 0.5, Some(0), &[(0, 16)]);
@@ -62,7 +64,8 @@ fn a_difference_of_ten_points_is_acted_on() {
 
 #[test]
 fn a_move_must_shrink_the_difference_by_two_points() {
-    // 1 CPU that moves shrinks the difference by 20 points: 0.125 CPUs by 2.5, 0.0625 CPUs by 1.25. The thrash guard is off.
+    // 1 CPU that moves shrinks the difference by 20 points: 0.125 CPUs by 2.5, 0.0625 CPUs by 1.25.
+    // The thrash guard is off.
     let policy = BalancePolicy { thrash_percent: 100.0, ..without_floor() };
     let mut toy = Toy { policy: policy.clone(), ..Toy::new(TEN) };
     fixed(&mut toy, "rock", 2.0, 0);
@@ -92,13 +95,14 @@ fn after_a_move_at_most_half_of_the_difference_is_left() {
 
 #[test]
 fn clients_that_wait_are_helped_although_the_difference_stays_large() {
-    // 8 + 2 CPUs wanted on 8: two wait. Moving the small one leaves 100 % and 25 %: 75 of 125 points, more than half.
+    // 8 + 2 CPUs wanted on 8: two wait. Moving the small one leaves 100 % and 25 %: 75 of 125
+    // points, more than half.
     let mut toy = Toy::new(EIGHT);
     toy.vm("large", 8, 8.0, Some(0), &[(0, 1024)]);
     toy.vm("small", 2, 2.0, Some(0), &[(0, 1024)]);
     assert_eq!(first_moves(&mut toy), moved(MoveKind::Load, "small", "1"));
-    // Crowding 0.2 x 100 / 8 + 2 = 4.5 before, 0.2 x 64 / 8 + 0.2 x 4 / 8 = 1.7 after. 1 GiB: 1 CPU s of copying, and 30 % of
-    // 2 CPUs wait during half of 4 s: 1.2 CPU s. 2.2 / 2.8 = 0.8 s.
+    // Crowding 0.2 x 100 / 8 + 2 = 4.5 before, 0.2 x 64 / 8 + 0.2 x 4 / 8 = 1.7 after. 1 GiB: 1 CPU
+    // s of copying, and 30 % of 2 CPUs wait during half of 4 s: 1.2 CPU s. 2.2 / 2.8 = 0.8 s.
     let because = &toy.log.iter().find(|(_, decision)| decision.kind == MoveKind::Load).expect("a move").1.because;
     assert!(because.contains("wins 2.80 CPUs, costs 2.2 CPU s, paid back in 1 s"), "{because}");
     // ESXi's rule leaves them waiting.
@@ -110,8 +114,9 @@ fn clients_that_wait_are_helped_although_the_difference_stays_large() {
 
 #[test]
 fn a_move_must_pay_back_in_time() {
-    // 0.5 + 0.5 on node 0 lose 0.2 x 1^2 / 10 = 0.02 CPUs, apart 2 x 0.2 x 0.25 / 10 = 0.01: a gain of 0.01 CPUs, 1.2 CPU s
-    // in 120 s. Copying 1 GiB takes 1 CPU s, and 30 % of 0.5 CPUs wait for remote memory during half of the 4 s: 0.3 CPU s.
+    // 0.5 + 0.5 on node 0 lose 0.2 x 1^2 / 10 = 0.02 CPUs, apart 2 x 0.2 x 0.25 / 10 = 0.01: a gain
+    // of 0.01 CPUs, 1.2 CPU s in 120 s. Copying 1 GiB takes 1 CPU s, and 30 % of 0.5 CPUs wait for
+    // remote memory during half of the 4 s: 0.3 CPU s.
     let mut toy = light(TEN);
     toy.vm("a", 1, 0.5, Some(0), &[(0, 1024)]);
     toy.vm("b", 1, 0.5, Some(0), &[(0, 1024)]);
@@ -126,7 +131,8 @@ fn a_move_must_pay_back_in_time() {
 
 #[test]
 fn a_node_without_room_for_all_of_the_memory_is_no_target() {
-    // 16 GiB, of which 2 % (327 MiB) stay free. A rock holds 14 GiB of node 1: 2048 - 327 = 1720 MiB are left.
+    // 16 GiB, of which 2 % (327 MiB) stay free. A rock holds 14 GiB of node 1: 2048 - 327 = 1720
+    // MiB are left.
     let with = |memory: u64, policy: BalancePolicy| {
         let mut toy = Toy { policy, ..Toy::new(EIGHT) };
         let rock = toy.vm("rock", 1, 0.0, Some(1), &[(1, 14 << 10)]);
@@ -176,8 +182,8 @@ fn a_client_rests_after_a_move() {
 
 #[test]
 fn two_clients_change_places_where_no_move_alone_helps() {
-    // Four cores a node: 3 + 2 = 5 (125 %) and 2 + 1 = 3 (75 %). Any move leaves at least as much: 3 and 5. Changing the 3 for
-    // the 2, or the 2 for the 1, gives 4 and 4.
+    // Four cores a node: 3 + 2 = 5 (125 %) and 2 + 1 = 3 (75 %). Any move leaves at least as much:
+    // 3 and 5. Changing the 3 for the 2, or the 2 for the 1, gives 4 and 4.
     let build = |swap_for_load: bool| {
         let policy = BalancePolicy { swap_for_load, ..BalancePolicy::default() };
         let mut toy = Toy { policy, ..Toy::new("numa:2(memory=16GiB) core:4 pu:1") };
@@ -199,7 +205,8 @@ fn two_clients_change_places_where_no_move_alone_helps() {
 
 #[test]
 fn threads_go_to_memory_that_cannot_come() {
-    // 30 % of 1 CPU waits for memory that is twice as far, for good: 0.3 CPUs lost, 30 % of what it uses.
+    // 30 % of 1 CPU waits for memory that is twice as far, for good: 0.3 CPUs lost, 30 % of what it
+    // uses.
     let mut toy = Toy::new(EIGHT);
     let vm = toy.vm("vfio", 2, 1.0, Some(0), &[(1, 2048)]);
     vm.mobility = Mobility::MemoryFixed { because: "VFIO pins all of its memory".to_owned() };
@@ -209,8 +216,9 @@ fn threads_go_to_memory_that_cannot_come() {
 
 #[test]
 fn threads_go_to_much_memory_and_little_memory_comes() {
-    // 1 CPU used, 8 GiB away: to let it come costs 8 CPU s of copying and 0.3 x 32 s / 2 = 4.8 CPU s of waiting: 12.8, more
-    // than 2 % of 1 CPU in 120 s = 2.4. With 1 GiB: 1 + 0.6 = 1.6 CPU s. The memory comes. (Two steps have moved 2 x 256 MiB.)
+    // 1 CPU used, 8 GiB away: to let it come costs 8 CPU s of copying and 0.3 x 32 s / 2 = 4.8 CPU
+    // s of waiting: 12.8, more than 2 % of 1 CPU in 120 s = 2.4. With 1 GiB: 1 + 0.6 = 1.6 CPU s.
+    // The memory comes. (Two steps have moved 2 x 256 MiB.)
     let with = |mib: u64| {
         let mut toy = Toy::new(EIGHT);
         toy.vm("a", 2, 1.0, Some(0), &[(1, mib)]);
@@ -242,7 +250,8 @@ fn no_locality_move_to_a_node_that_would_be_too_loaded() {
 
 #[test]
 fn two_clients_change_places_for_locality() {
-    // Both nodes are loaded 87.5 %: with one more CPU 100 %, over the cap. Each has the other's memory.
+    // Both nodes are loaded 87.5 %: with one more CPU 100 %, over the cap. Each has the other's
+    // memory.
     let mut toy = Toy::new(EIGHT);
     fixed(&mut toy, "rock0", 6.0, 0);
     fixed(&mut toy, "rock1", 6.0, 1);
@@ -266,7 +275,8 @@ fn without_figures_nothing_is_moved_for_load() {
 
 #[test]
 fn a_node_on_which_vms_are_being_started_is_no_target() {
-    // 125 % and 0 %; a alone makes 50 % of node 1. With 7 starting vCPUs it would be 50 + 87.5 = 137.5 %, with 6 it is 125 %.
+    // 125 % and 0 %; a alone makes 50 % of node 1. With 7 starting vCPUs it would be 50 + 87.5 =
+    // 137.5 %, with 6 it is 125 %.
     let with = |vcpus: u32| {
         let mut toy = Toy::new(EIGHT);
         toy.vm("a", 4, 4.0, Some(0), &[(0, 64)]);
@@ -281,8 +291,8 @@ fn a_node_on_which_vms_are_being_started_is_no_target() {
 
 #[test]
 fn memory_that_would_wait_too_long_keeps_its_client() {
-    // 125 % and 50 %: a moves. But hog loses 1.2 CPUs to 4 GiB that are away, more than the 0.6 of a: in the second period
-    // 3.5 GiB of it are left, and take 14 s.
+    // 125 % and 50 %: a moves. But hog loses 1.2 CPUs to 4 GiB that are away, more than the 0.6 of
+    // a: in the second period 3.5 GiB of it are left, and take 14 s.
     let with = |backlog_seconds: f64| {
         let mut toy = Toy { policy: BalancePolicy { backlog_seconds, ..BalancePolicy::default() }, ..Toy::new(EIGHT) };
         fixed(&mut toy, "rock", 8.0, 0);
@@ -313,7 +323,8 @@ fn small_hosts_and_switched_off_rebalancing_move_nothing() {
 
 #[test]
 fn of_equal_targets_the_one_near_the_vm_s_other_half_is_taken() {
-    // Nodes 0 and 1 are near each other, 2 and 3 are far away. One half of the VM is on node 0, the other on crowded node 3.
+    // Nodes 0 and 1 are near each other, 2 and 3 are far away. One half of the VM is on node 0, the
+    // other on crowded node 3.
     let mut toy = Toy::new("numa:4(memory=16GiB) core:8 pu:1");
     toy.distances(&[[10, 12, 32, 32], [12, 10, 32, 32], [32, 32, 10, 12], [32, 32, 12, 10]]);
     toy.vm("wide", 4, 4.0, Some(0), &[(0, 64)]);
@@ -335,7 +346,8 @@ fn of_equal_targets_the_one_near_the_vm_s_other_half_is_taken() {
     assert_eq!(first_moves(&mut blind), moved(MoveKind::Load, "wide", "2"));
 }
 
-/// Two VMs at home on node 0, one of them busy while it starts; when it appears, and what the next `periods` do.
+/// Two VMs at home on node 0, one of them busy while it starts; when it appears, and what the next
+/// `periods` do.
 fn busy_start(appears_first: bool, periods: usize) -> (Vec<(MoveKind, String, String)>, Toy) {
     let mut toy = light(TEN);
     toy.vm("old", 1, 0.5, Some(0), &[(0, 16)]);
@@ -350,7 +362,8 @@ fn busy_start(appears_first: bool, periods: usize) -> (Vec<(MoveKind, String, St
 
 #[test]
 fn a_vm_that_appeared_at_home_is_not_moved_for_the_load_of_its_start() {
-    // 35 points on node 0, none on node 1: moving the new VM would leave 15 and 20. It rests 15 periods first.
+    // 35 points on node 0, none on node 1: moving the new VM would leave 15 and 20. It rests 15
+    // periods first.
     let (moved, toy) = busy_start(false, 12);
     assert!(moved.iter().all(|(_, vm, _)| vm != "starts"), "{moved:?}");
     let rests =
@@ -380,8 +393,9 @@ fn a_vm_that_appeared_goes_to_its_memory_without_rest() {
 
 #[test]
 fn what_wins_little_is_not_worth_memory() {
-    // Eight cores, all busy: 7.75 + 0.25 CPUs lose 0.2 x 8^2 / 8 = 1.6; without the small one 0.2 x 7.75^2 / 8 = 1.502, and it loses
-    // 0.2 x 0.25^2 / 8 = 0.002 elsewhere. 0.096 CPUs are won; with 0.1 CPUs of 8, 0.2 x (8^2 - 7.9^2 - 0.1^2) / 8 = 0.0395.
+    // Eight cores, all busy: 7.75 + 0.25 CPUs lose 0.2 x 8^2 / 8 = 1.6; without the small one 0.2 x
+    // 7.75^2 / 8 = 1.502, and it loses 0.2 x 0.25^2 / 8 = 0.002 elsewhere. 0.096 CPUs are won; with
+    // 0.1 CPUs of 8, 0.2 x (8^2 - 7.9^2 - 0.1^2) / 8 = 0.0395.
     let with = |small: f64, floor: f64| {
         let policy =
             BalancePolicy { least_gain_cpus: floor, gain_percent: 1.0, thrash_percent: 100.0, ..without_floor() };
@@ -399,7 +413,8 @@ fn what_wins_little_is_not_worth_memory() {
 
 #[test]
 fn where_nobody_waits_or_shares_a_core_no_load_is_moved() {
-    // 3.5 + 3.5 of 8 CPUs are 88 points, and would win 0.2 x 7^2 / 8 - 2 x 0.2 x 3.5^2 / 8 = 0.61 CPUs of caches and clock.
+    // 3.5 + 3.5 of 8 CPUs are 88 points, and would win 0.2 x 7^2 / 8 - 2 x 0.2 x 3.5^2 / 8 = 0.61
+    // CPUs of caches and clock.
     let mut toy = Toy::new(EIGHT);
     toy.vm("a", 4, 3.5, Some(0), &[(0, 192)]);
     toy.vm("b", 4, 3.5, Some(0), &[(0, 192)]);
@@ -416,8 +431,8 @@ fn where_nobody_waits_or_shares_a_core_no_load_is_moved() {
 
 #[test]
 fn the_halves_of_an_idle_wide_vm_stay_where_their_memory_is() {
-    // Two and two nodes are neighbours; the halves are on nodes 0 and 2, with 48 MiB each. Together they would win
-    // 20 % of 30 % of 0.05 CPUs for each unit of distance: nothing.
+    // Two and two nodes are neighbours; the halves are on nodes 0 and 2, with 48 MiB each. Together
+    // they would win 20 % of 30 % of 0.05 CPUs for each unit of distance: nothing.
     let mut toy = Toy::new("numa:4(memory=16GiB) core:8 pu:1");
     toy.distances(&[[10, 12, 20, 20], [12, 10, 20, 20], [20, 20, 10, 12], [20, 20, 12, 10]]);
     let half = toy.vm("other", 2, 0.05, Some(2), &[(2, 48)]).clients.remove(0);

@@ -131,7 +131,8 @@ fn check_rest(log: &[(u64, Decision)], policy: &BalancePolicy) -> Result<(), Tes
     Ok(())
 }
 
-/// Clients that were moved to one node and whose memory has not come: the balancer started what it could not finish.
+/// Clients that were moved to one node and whose memory has not come: the balancer started what it
+/// could not finish.
 fn behind(toy: &Toy) -> Vec<(String, u64)> {
     let mut behind = Vec::new();
     for vm in toy.vms.iter().filter(|vm| vm.mobility == Mobility::Movable) {
@@ -220,12 +221,14 @@ properties::properties! {
             let used: f64 = toy.used().iter().flatten().sum();
             toy.vms.iter().flat_map(|vm| &vm.clients).map(|client| client.wants).sum::<f64>() - used
         };
-        // The toy gives a VM that floats the same part of each node; a kernel, and the balancer's sums, what is left there.
+        // The toy gives a VM that floats the same part of each node; a kernel, and the balancer's
+        // sums, what is left there.
         let nodes = toy.machine.nodes.len();
         let floats = |client: &ToyClient| toy.nodes_of(&client.cpus).len() == nodes;
         let fixed: Vec<VmKey> = toy.vms.iter().filter(|vm| matches!(vm.mobility, Mobility::Fixed { .. }) && vm.clients.iter().any(floats)).map(|vm| vm.key.clone()).collect();
         toy.vms.retain(|vm| !fixed.contains(&vm.key));
-        // On a host that has less than all want, some wait for what they are not entitled to, and nobody minds how much.
+        // On a host that has less than all want, some wait for what they are not entitled to, and
+        // nobody minds how much.
         let cpus = toy.machine.usable_threads().count() as f64;
         let wanted: f64 = toy.vms.iter().flat_map(|vm| &vm.clients).map(|client| client.wants).sum();
         let part = (0.9 * cpus / wanted).min(1.0);

@@ -1,4 +1,5 @@
-//! A host in a few lines: VMs of constant demand, CPU time divided by shares node by node, memory that moves when told to.
+//! A host in a few lines: VMs of constant demand, CPU time divided by shares node by node, memory
+//! that moves when told to.
 use scheduler::balance::{BalancePolicy, BalanceState, Decision, Explanation, record, step, why};
 use scheduler::{
     Action, ActionError, ClientId, ClientObservation, Done, Mobility, Moment, NodeObservation, Observation, Traffic,
@@ -69,7 +70,8 @@ impl Toy {
         self.machine.usable_threads().map(|thread| thread.id).collect::<CpuSet>().difference(&self.offline)
     }
 
-    /// A VM with one client: vCPUs, demand, the node that it is bound to (`None`: it floats), memory in MiB by node.
+    /// A VM with one client: vCPUs, demand, the node that it is bound to (`None`: it floats),
+    /// memory in MiB by node.
     pub(crate) fn vm(
         &mut self,
         name: &str,
@@ -111,7 +113,8 @@ impl Toy {
         counts
     }
 
-    /// CPUs that each client gets: on each node by shares, what one does not want goes to the others.
+    /// CPUs that each client gets: on each node by shares, what one does not want goes to the
+    /// others.
     pub(crate) fn used(&self) -> Vec<Vec<f64>> {
         let homes: Vec<Vec<Vec<(NodeId, usize)>>> =
             self.vms.iter().map(|vm| vm.clients.iter().map(|client| self.nodes_of(&client.cpus)).collect()).collect();

@@ -33,7 +33,8 @@ fn a_bind_that_fails_is_tried_later_and_later_then_given_up() {
             assert!(toy.state.home(&toy.vms[0].key, ClientId(0)).is_none());
         }
     }
-    // 5 periods after the first failure, then 10, 20, 40; the fifth failure is the last for an hour (1800 periods).
+    // 5 periods after the first failure, then 10, 20, 40; the fifth failure is the last for an hour
+    // (1800 periods).
     assert_eq!(tries, [0, 5, 15, 35, 75]);
     let why = toy.why("a");
     let trouble = &why.clients[0].troubles[0];
@@ -72,7 +73,8 @@ fn pinned_memory_is_not_asked_every_period() {
         if period(&mut toy, pinned).iter().filter(memory).count() > 0 {
             asked.push(index);
         }
-        // Once it is sure that the memory stays, the threads may go there: the question is who asks how often.
+        // Once it is sure that the memory stays, the threads may go there: the question is who asks
+        // how often.
         toy.vms[0].clients[0].cpus = toy.cpus(0);
     }
     assert!(asked.starts_with(&[0, 5, 15]), "{asked:?}");

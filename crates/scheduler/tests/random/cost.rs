@@ -1,4 +1,5 @@
-//! What a user loses by a placement, written a second time from docs/placement.md: plain, slow, in floating point.
+//! What a user loses by a placement, written a second time from docs/placement.md: plain, slow, in
+//! floating point.
 
 use super::Case;
 use scheduler::Plan;
@@ -8,8 +9,9 @@ use topology::NodeId;
 /// The nodes whose CPUs a client uses.
 pub(crate) type CpuHome = Vec<NodeId>;
 
-/// What a placement costs, the first most important: vCPUs beyond hardware threads; CPUs lost; nodes left unused and CPUs
-/// lost by distance between clients, both only where clients are to live apart.
+/// What a placement costs, the first most important: vCPUs beyond hardware threads; CPUs lost;
+/// nodes left unused and CPUs lost by distance between clients, both only where clients are to live
+/// apart.
 pub(crate) type Cost = [f64; 4];
 
 /// What of each cost is still rounding: the planner compares vCPUs in eighths, CPUs in hundredths.
@@ -76,8 +78,8 @@ impl<'a> Scorer<'a> {
         homes.iter().zip(&self.clients).map(on).sum()
     }
 
-    /// CPUs that vCPUs lose on a node: waiting for a thread 1, sharing a core 0.7; half as if others were busy, half as if
-    /// they idled.
+    /// CPUs that vCPUs lose on a node: waiting for a thread 1, sharing a core 0.7; half as if
+    /// others were busy, half as if they idled.
     fn lost_to_cpus(&self, homes: &[CpuHome], node: NodeId) -> f64 {
         let more = self.vcpus_on(homes, node);
         let lost = |held: f64| {
@@ -165,7 +167,8 @@ impl<'a> Scorer<'a> {
 
 const MIB: f64 = 1_048_576.0;
 
-/// The least cost of a transport: cycles of negative cost are cancelled until there is none (Bellman-Ford).
+/// The least cost of a transport: cycles of negative cost are cancelled until there is none
+/// (Bellman-Ford).
 fn least_transport(supply: &[f64], room: Vec<f64>, cost: &[Vec<f64>]) -> f64 {
     let (sources, ends) = (supply.len(), room.len());
     let mut sent = vec![vec![0.0f64; ends]; sources];

@@ -131,8 +131,8 @@ pub(crate) fn spec(most_vcpus: u32) -> impl Strategy<Value = VmSpec> {
     )
 }
 
-/// A machine of even nodes, each with some of its memory free, and a VM that is sized by rule and holds no more vCPUs than there are
-/// hardware threads.
+/// A machine of even nodes, each with some of its memory free, and a VM that is sized by rule and
+/// holds no more vCPUs than there are hardware threads.
 pub(crate) fn even_case(nodes: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Case> {
     let free = prop::collection::vec(0u64..=16_384, nodes);
     (free, 1u32..=8, 1u32..=2, any::<prop::sample::Index>(), 8u64..=60_000).prop_map(

@@ -1,4 +1,5 @@
-//! Events in a second: the page walks that give "about 70 %" for half-remote memory, with states looked up and without.
+//! Events in a second: the page walks that give "about 70 %" for half-remote memory, with states
+//! looked up and without.
 
 use simulator::events::{Actor, MemoryId, Outcome, Simulation};
 use simulator::{Amva, CoreWork, MachineModel, MaxMin, PageWalk, Pages, Profile, RateSolver};

@@ -5,8 +5,9 @@ use simulator::{MaxMin, RateSolver};
 use std::fmt::Write as _;
 use std::time::Instant;
 
-/// A system: `system MACHINE STATIONS GROUPS KINDS EVENTS`; of each group each kind as `BOUND N` and N times `STATION WEIGHT`, the weight
-/// being that of all its actors; then each event as `GROUP KIND`.
+/// A system: `system MACHINE STATIONS GROUPS KINDS EVENTS`; of each group each kind as `BOUND N`
+/// and N times `STATION WEIGHT`, the weight being that of all its actors; then each event as `GROUP
+/// KIND`.
 pub(crate) fn write(machine: &str, system: &System, events: &[Event]) -> String {
     let kinds = system.kinds[0].len();
     let mut text = String::new();
@@ -25,7 +26,8 @@ pub(crate) fn write(machine: &str, system: &System, events: &[Event]) -> String 
     text
 }
 
-/// Microseconds of our solve after an event (the change of the group included), median, and all rates.
+/// Microseconds of our solve after an event (the change of the group included), median, and all
+/// rates.
 pub(crate) fn ours(system: &System, events: &[Event]) -> (f64, Vec<Vec<f64>>) {
     let mut active = system.start();
     let mut solver = MaxMin::default();

@@ -1,8 +1,9 @@
-//! How fast the model is: rate solves and events in a second, each solver against the prototype's, interleaved in one run.
+//! How fast the model is: rate solves and events in a second, each solver against the prototype's,
+//! interleaved in one run.
 //!
-//! `cargo run --release -p simulator --example model_speed`. Prints; asserts nothing.
-//! With `--systems FILE` it writes what it would solve, for another solver; with `--compare OUTPUT RATES` it prints that one's times and
-//! rates beside ours (see `bench/simgrid`).
+//! `cargo run --release -p simulator --example model_speed`. Prints; asserts nothing. With
+//! `--systems FILE` it writes what it would solve, for another solver; with `--compare OUTPUT
+//! RATES` it prints that one's times and rates beside ours (see `bench/simgrid`).
 #![allow(clippy::disallowed_methods, reason = "this program measures time")]
 
 mod events;
@@ -19,7 +20,8 @@ use systems::{Event, System};
 /// What the prototype was measured with.
 const TOLERANCE: f64 = 1e-4;
 const ROUNDS: usize = 9;
-/// Machine, groups, and thousand solves in a second that the prototype's dense solvers gave on another machine: queueing, max-min.
+/// Machine, groups, and thousand solves in a second that the prototype's dense solvers gave on
+/// another machine: queueing, max-min.
 type Case = (&'static str, usize, Option<(f64, f64)>);
 const CASES: [Case; 8] = [
     ("hp-dl380-g6", 2, Some((380.0, 5000.0))),
@@ -53,8 +55,8 @@ fn all_systems() -> String {
     CASES.into_iter().map(of_case).collect()
 }
 
-/// `times` holds a line for each case: machine, groups, microseconds with the change, microseconds of the solve alone. `rates` holds the
-/// rates after each event, a line each.
+/// `times` holds a line for each case: machine, groups, microseconds with the change, microseconds
+/// of the solve alone. `rates` holds the rates after each event, a line each.
 fn compare(times: &str, rates: &str) {
     let times = std::fs::read_to_string(times).expect("times");
     let rates = std::fs::read_to_string(rates).expect("rates");

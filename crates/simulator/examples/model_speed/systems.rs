@@ -1,4 +1,5 @@
-//! What is solved: groups of cores on a shipped machine, of which one changes what it does at each event.
+//! What is solved: groups of cores on a shipped machine, of which one changes what it does at each
+//! event.
 
 use simulator::{Active, ClassId, Classes, CoreWork, Group, MachineModel, Profile};
 use topology::NodeId;
@@ -24,7 +25,8 @@ pub(crate) struct Event {
 }
 
 impl System {
-    /// Groups in turn on the nodes; each kind has a memory mix and lines in flight of its own, so that no two groups are the same.
+    /// Groups in turn on the nodes; each kind has a memory mix and lines in flight of its own, so
+    /// that no two groups are the same.
     pub(crate) fn new(machine: &str, groups: usize) -> Self {
         let described = topology::read::shipped_described(machine).expect("shipped").expect("valid");
         let model = MachineModel::new(&described.machine, &described.rates.expect("rates")).expect("a model");

@@ -1,8 +1,8 @@
 //! A small dense linear system, without pivots.
 
-/// Factors a square matrix, row after row, in place: the upper triangle, and below it the factors that lead there. `None` where a
-/// pivot is not above 0, which the matrices of the queueing network (diagonal plus, but for a scaling, a positive definite one) have
-/// only far from a solution.
+/// Factors a square matrix, row after row, in place: the upper triangle, and below it the factors
+/// that lead there. `None` where a pivot is not above 0, which the matrices of the queueing network
+/// (diagonal plus, but for a scaling, a positive definite one) have only far from a solution.
 pub(super) fn factor(matrix: &mut [f64], n: usize) -> Option<()> {
     for pivot in 0..n {
         let (above, below) = matrix.split_at_mut((pivot + 1) * n);

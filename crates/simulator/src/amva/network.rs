@@ -136,7 +136,8 @@ impl Network {
         self.last_rates.clear();
     }
 
-    /// Rates: the last ones, or those that the last queues leave; all lowered so far that no station is over its capacity.
+    /// Rates: the last ones, or those that the last queues leave; all lowered so far that no
+    /// station is over its capacity.
     fn guess(&mut self, active: &[Active]) {
         for (group, member) in active.iter().zip(&self.members) {
             let last = self.last_rates[group.class.index()];
@@ -162,7 +163,8 @@ impl Network {
         }
     }
 
-    /// One step of Newton's method on the rates, the queues in closed form; the largest relative change. `None` where it cannot be made.
+    /// One step of Newton's method on the rates, the queues in closed form; the largest relative
+    /// change. `None` where it cannot be made.
     pub(super) fn newton(&mut self) -> Option<f64> {
         self.meet()?;
         self.look();
@@ -176,17 +178,20 @@ impl Network {
         let mut change: f64 = 0.0;
         for ((member, rate), by) in self.members.iter().zip(&mut self.rates).zip(&self.steps) {
             let next = (*rate + part * by).min(member.bound);
-            // The core's queue changes faster than the rate where the core is nearly always at work.
+            // The core's queue changes faster than the rate where the core is nearly always at
+            // work.
             change = change.max((next - *rate).abs() / next * member.core_queue(next));
             *rate = next;
         }
-        // A queue of one class is x D (1 + Q) / (1 + x D / C): it changes by no more than the rate and the whole queue together.
+        // A queue of one class is x D (1 + Q) / (1 + x D / C): it changes by no more than the rate
+        // and the whole queue together.
         let of_queues = self.loads.iter().zip(&self.room).map(|(load, room)| load.abs() / room).fold(0.0, f64::max);
         let change = change + of_queues;
         change.is_finite().then_some(change)
     }
 
-    /// Share of the step that may be made. A queue grows without end as its station fills: no step takes more than most of the room.
+    /// Share of the step that may be made. A queue grows without end as its station fills: no step
+    /// takes more than most of the room.
     fn part(&mut self) -> f64 {
         let mut part: f64 = 1.0;
         self.loads.fill(0.0);
@@ -230,7 +235,8 @@ impl Network {
         }
     }
 
-    /// What waits at each station at these rates: `Q = sum of n q` is linear in `Q`. `None` where a station is over its capacity.
+    /// What waits at each station at these rates: `Q = sum of n q` is linear in `Q`. `None` where a
+    /// station is over its capacity.
     fn meet(&mut self) -> Option<()> {
         self.room.fill(1.0);
         let mut is_whole = true;
@@ -251,8 +257,9 @@ impl Network {
         if is_whole { Some(()) } else { self.meet_in_part() }
     }
 
-    /// The same where an actor is there for a small part of the time only (a mean over placements): it may find less than its own
-    /// share waiting, and then waits for no one. Each round is exact for those that wait; there are few.
+    /// The same where an actor is there for a small part of the time only (a mean over placements):
+    /// it may find less than its own share waiting, and then waits for no one. Each round is exact
+    /// for those that wait; there are few.
     fn meet_in_part(&mut self) -> Option<()> {
         for _ in 0..=self.members.len() {
             self.room.fill(1.0);
@@ -382,7 +389,8 @@ impl Network {
 }
 
 impl Member {
-    /// `1 / (1 - x c (1 - 1/C))`: how much longer a line stays at the actor's core because of its other lines. At most `C`.
+    /// `1 / (1 - x c (1 - 1/C))`: how much longer a line stays at the actor's core because of its
+    /// other lines. At most `C`.
     fn core_queue(&self, rate: f64) -> f64 {
         1.0 / (1.0 - rate * self.core_ns * (1.0 - 1.0 / self.lines))
     }

@@ -1,6 +1,7 @@
 //! Cores with one and with two busy hardware threads.
 
-/// How many cores have one busy hardware thread and how many have two. Not whole where the counts are means over placements.
+/// How many cores have one busy hardware thread and how many have two. Not whole where the counts
+/// are means over placements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BusyCores {
     /// Cores with one busy thread.
@@ -10,8 +11,8 @@ pub struct BusyCores {
 }
 
 impl BusyCores {
-    /// Threads that take an idle core while there is one, and then the second hardware thread of a busy one. `None` if the cores are too
-    /// few. Cores have one or two hardware threads.
+    /// Threads that take an idle core while there is one, and then the second hardware thread of a
+    /// busy one. `None` if the cores are too few. Cores have one or two hardware threads.
     pub fn spread(cores: u32, threads_per_core: u32, threads: u32) -> Option<Self> {
         if threads > cores * threads_per_core.min(2) {
             return None;
@@ -20,14 +21,16 @@ impl BusyCores {
         Some(Self { single: f64::from(threads) - 2.0 * double, double })
     }
 
-    /// Mean over the placements of a kernel that gives each thread, with probability `random_share`, a uniformly random idle hardware
-    /// thread, and else an idle core while there is one, wherever it is. Exact: only the numbers of idle and of half-busy cores matter.
+    /// Mean over the placements of a kernel that gives each thread, with probability
+    /// `random_share`, a uniformly random idle hardware thread, and else an idle core while there
+    /// is one, wherever it is. Exact: only the numbers of idle and of half-busy cores matter.
     pub fn random(cores: u32, threads_per_core: u32, threads: u32, random_share: f64) -> Option<Self> {
         let best = Self::spread(cores, threads_per_core, threads)?;
         if threads_per_core < 2 || threads == 0 {
             return Some(best);
         }
-        // Probability of each number of cores with two busy threads; with the number of threads so far it gives all else.
+        // Probability of each number of cores with two busy threads; with the number of threads so
+        // far it gives all else.
         let mut doubles = vec![1.0];
         for placed in 0..threads {
             let mut next = vec![0.0; doubles.len() + 1];
@@ -49,7 +52,8 @@ impl BusyCores {
         Some(Self { single: f64::from(threads) - 2.0 * double, double })
     }
 
-    /// Work that the cores do together, in multiples of a core with one busy thread; `yield_of_two` is that of a core with two.
+    /// Work that the cores do together, in multiples of a core with one busy thread; `yield_of_two`
+    /// is that of a core with two.
     pub fn capacity(self, yield_of_two: f64) -> f64 {
         self.single + yield_of_two * self.double
     }

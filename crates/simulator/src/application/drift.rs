@@ -2,11 +2,13 @@
 
 use crate::workload::Binding;
 
-/// Share of a thread's traffic that stays on its own node, where all memory was touched first by the thread that uses it.
+/// Share of a thread's traffic that stays on its own node, where all memory was touched first by
+/// the thread that uses it.
 ///
-/// A bound thread keeps all of it. An unbound one is moved now and then to an idle core, which may be on any of `nodes` nodes. With a share
-/// `idle` of the cores that the kernel sees idle, it is away from where it started for that share of the time: `1 - idle (1 - 1 / N)`.
-/// In a VM the kernel sees vCPUs: with n threads on V of them, `1 - (1 - n / V) (1 - 1 / N)`.
+/// A bound thread keeps all of it. An unbound one is moved now and then to an idle core, which may
+/// be on any of `nodes` nodes. With a share `idle` of the cores that the kernel sees idle, it is
+/// away from where it started for that share of the time: `1 - idle (1 - 1 / N)`. In a VM the
+/// kernel sees vCPUs: with n threads on V of them, `1 - (1 - n / V) (1 - 1 / N)`.
 pub fn local_share(binding: Binding, busy_cores: f64, cores: f64, nodes: u32) -> f64 {
     if binding == Binding::Pinned || cores <= 0.0 || nodes == 0 {
         return 1.0;

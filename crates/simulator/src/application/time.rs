@@ -5,7 +5,8 @@ use crate::workload::{Application, Class, MemoryWork};
 use crate::{CoreWork, Group, MachineModel, RateSolver, SolveError};
 use serde::{Deserialize, Serialize};
 
-/// Steps after which the share of time spent waiting is taken as found; each step shrinks its error at least by half.
+/// Steps after which the share of time spent waiting is taken as found; each step shrinks its error
+/// at least by half.
 const WAIT_STEPS: u32 = 60;
 
 /// The processes (or threads) of a run and where they are.
@@ -15,13 +16,15 @@ pub struct Team {
     pub processes: u32,
     /// Busy cores, as means over the placements that happen.
     pub busy: BusyCores,
-    /// Busy cores, were each process given the best core: what each kind of core does, and how many there are.
+    /// Busy cores, were each process given the best core: what each kind of core does, and how many
+    /// there are.
     pub works: Vec<(CoreWork, f64)>,
     /// Share of the machine's last-level caches that the processes' nodes have.
     pub llc_share: f64,
     /// Whether it runs in VMs.
     pub is_virtual: bool,
-    /// VMs that exchange messages, and the virtual switches between them; `None` where all processes share a machine or a VM.
+    /// VMs that exchange messages, and the virtual switches between them; `None` where all
+    /// processes share a machine or a VM.
     pub network: Option<(u32, u32)>,
 }
 
@@ -88,8 +91,9 @@ fn waits(application: &Application, team: &Team) -> f64 {
     network.map_or(0.0, |network| network.wait_s.value * growth)
 }
 
-/// While a process waits, the one on the other hardware thread of its core has the whole core: it works at rate 1 for the share p of the
-/// parallel time that its sibling waits, and at half the yield else, `r = p + (1 - p) y / 2`.
+/// While a process waits, the one on the other hardware thread of its core has the whole core: it
+/// works at rate 1 for the share p of the parallel time that its sibling waits, and at half the
+/// yield else, `r = p + (1 - p) y / 2`.
 fn compute_seconds(work_s: f64, busy: BusyCores, smt_yield: f64, memory_s: f64, waits_s: f64) -> f64 {
     let at = |waiting: f64| work_s / busy.capacity(2.0 * waiting + (1.0 - waiting) * smt_yield);
     if work_s <= 0.0 {
@@ -103,7 +107,8 @@ fn compute_seconds(work_s: f64, busy: BusyCores, smt_yield: f64, memory_s: f64, 
     seconds
 }
 
-/// Seconds of the memory part. Each process has the same share of it, so that the slowest core decides.
+/// Seconds of the memory part. Each process has the same share of it, so that the slowest core
+/// decides.
 fn memory_seconds(
     class: Class,
     memory: &MemoryWork,
@@ -138,14 +143,16 @@ fn groups(class: Class, memory: &MemoryWork, model: &MachineModel, team: &Team) 
     let mut profile = memory.profile();
     profile.core_ns_per_line /= misses(memory, team);
     let group = |(work, actors): &(CoreWork, f64)| {
-        // Dependent misses leave most line fill buffers free: two threads are worth the measured yield of one.
+        // Dependent misses leave most line fill buffers free: two threads are worth the measured
+        // yield of one.
         let threads = if class == Class::Latency { 1 } else { work.threads };
         model.group(&profile, &CoreWork { threads, ..work.clone() }, *actors)
     };
     team.works.iter().map(group).collect()
 }
 
-/// How busy each station is while the memory part runs, 0 to 1, in the order of [`MachineModel::stations`]; `None` of an application without one.
+/// How busy each station is while the memory part runs, 0 to 1, in the order of
+/// [`MachineModel::stations`]; `None` of an application without one.
 ///
 /// # Errors
 /// The rates of its memory traffic cannot be computed.

@@ -1,4 +1,5 @@
-//! No VM starves: over a window it gets a part of what the whole host's CPUs, divided fairly, would give it.
+//! No VM starves: over a window it gets a part of what the whole host's CPUs, divided fairly, would
+//! give it.
 
 use super::{Checker, Found, Step};
 use scheduler::Observation;
@@ -11,7 +12,8 @@ pub(crate) struct Window {
     entitled: f64,
 }
 
-/// Level of filling at which all claims take what there is: CPUs for each unit of weight, found by halving.
+/// Level of filling at which all claims take what there is: CPUs for each unit of weight, found by
+/// halving.
 fn level(claims: &[(f64, f64)], capacity: f64) -> f64 {
     let taken = |level: f64| claims.iter().map(|(demand, weight)| demand.min(level * weight)).sum::<f64>();
     let (mut low, mut high) = (0.0, claims.iter().map(|(demand, weight)| demand / weight).fold(0.0, f64::max));

@@ -1,5 +1,5 @@
-//! What must be true whatever a balancer does, checked from what a host says and from what became of each action. Nothing here uses
-//! the balancer's arithmetic or the host's books.
+//! What must be true whatever a balancer does, checked from what a host says and from what became
+//! of each action. Nothing here uses the balancer's arithmetic or the host's books.
 
 mod conservation;
 mod fairness;
@@ -13,13 +13,17 @@ use topology::{CpuSet, NodeId};
 /// What a balancer is held to beside the laws of conservation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Bytes moved in a second, at most; the smallest amount that an action may ask for comes on top.
+    /// Bytes moved in a second, at most; the smallest amount that an action may ask for comes on
+    /// top.
     pub moved_bytes_per_second: Option<u64>,
-    /// Of clients that had a home and were not forced from it, how many may get another one in a period.
+    /// Of clients that had a home and were not forced from it, how many may get another one in a
+    /// period.
     pub rebinds_per_period: Option<u32>,
-    /// Seconds in which no client goes back to a home that it left, or was taken off, unless CPUs came or went meanwhile.
+    /// Seconds in which no client goes back to a home that it left, or was taken off, unless CPUs
+    /// came or went meanwhile.
     pub return_s: f64,
-    /// The same for clients that take turns ([`Step::turns`]): where no arrangement is fair, they do so for ever, but not at once.
+    /// The same for clients that take turns ([`Step::turns`]): where no arrangement is fair, they
+    /// do so for ever, but not at once.
     pub turn_s: f64,
     /// A VM gets at least this part of what it is entitled to (0 to 1) ...
     pub least_part: f64,
@@ -51,7 +55,8 @@ pub struct Step<'a> {
     pub before: &'a Observation,
     /// What was asked for, and what became of it.
     pub actions: &'a [(Action, Result<Done, ActionError>)],
-    /// Clients that got another home because they, or those that changed places with them, had got less than their share for long.
+    /// Clients that got another home because they, or those that changed places with them, had got
+    /// less than their share for long.
     pub turns: &'a [Client],
     /// The host after all actions, at the same moment; counters are not read.
     pub after: &'a Observation,

@@ -12,7 +12,8 @@ const SLACK_S: f64 = 1.0;
 pub(super) struct Stay {
     taken: Moment,
     cpus: CpuSet,
-    /// When it was first seen off these CPUs: nobody needs a binding for that, the kernel does it where they go offline.
+    /// When it was first seen off these CPUs: nobody needs a binding for that, the kernel does it
+    /// where they go offline.
     left: Option<Moment>,
 }
 
@@ -83,7 +84,8 @@ impl Checker {
             stay.cpus.clone()
         });
         stays.push(Stay { taken: now, cpus: cpus.clone(), left: None });
-        // It had a home that is still there, no CPUs came or went of late, and its threads had not been taken off it by somebody else.
+        // It had a home that is still there, no CPUs came or went of late, and its threads had not
+        // been taken off it by somebody else.
         calm && current
             .is_some_and(|home| home.is_subset(&online) && cpus_of(step.before, client).as_ref() == Some(&home))
     }

@@ -18,7 +18,8 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Nanoseconds of work that each user gets done in a nanosecond: one alone has the core, more share what it yields.
+    /// Nanoseconds of work that each user gets done in a nanosecond: one alone has the core, more
+    /// share what it yields.
     pub(super) fn speed(&self, smt_yield: f64) -> f64 {
         if self.users > 1 { (smt_yield / f64::from(self.users)).min(1.0) } else { 1.0 }
     }
@@ -76,7 +77,8 @@ impl MemoryKinds {
         if let Some((.., class)) = kind.variants.iter().find(|(m, u, _)| (*m, *u) == (movers, users)) {
             return Ok(self.servers[class.index()]);
         }
-        // Line fill buffers belong to the core: each mover has its part of them, and none has less than one.
+        // Line fill buffers belong to the core: each mover has its part of them, and none has less
+        // than one.
         let lines_in_flight = (kind.alone.lines_in_flight / f64::from(movers)).max(1.0);
         let core_ns = kind.alone.core_ns / core.speed(smt_yield);
         let group = Group { lines_in_flight, core_ns, ..kind.alone.clone() };

@@ -32,7 +32,8 @@ pub enum Phase {
         /// Where they meet.
         barrier: BarrierId,
     },
-    /// Waits until all parties have come; then the one that was added first works alone, and the others wait for it too.
+    /// Waits until all parties have come; then the one that was added first works alone, and the
+    /// others wait for it too.
     Serial {
         /// Where they meet.
         barrier: BarrierId,
@@ -45,16 +46,19 @@ pub enum Phase {
         latency_ns: f64,
         /// Bytes that follow over the uplink; 0 where the time is all.
         bytes: f64,
-        /// What they go over; those that use it at the same time get equal shares. Without one the latency is all.
+        /// What they go over; those that use it at the same time get equal shares. Without one the
+        /// latency is all.
         uplink: Option<UplinkId>,
     },
 }
 
 /// One software thread on a hardware thread.
 pub struct Actor<'a> {
-    /// Its core. Actors with the same number share a core: its lines in flight and, under SMT, its speed.
+    /// Its core. Actors with the same number share a core: its lines in flight and, under SMT, its
+    /// speed.
     pub core: u32,
-    /// What it does, in order. Any iterator: a list, or one that makes phases up as it goes, such as [`PageWalk`](crate::PageWalk).
+    /// What it does, in order. Any iterator: a list, or one that makes phases up as it goes, such
+    /// as [`PageWalk`](crate::PageWalk).
     pub phases: Box<dyn Iterator<Item = Phase> + 'a>,
 }
 

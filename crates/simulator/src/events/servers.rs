@@ -1,7 +1,9 @@
-//! What works on several actors at equal speed: a class of memory work, a core, an uplink, the passing of time.
+//! What works on several actors at equal speed: a class of memory work, a core, an uplink, the
+//! passing of time.
 //!
-//! All customers of a server progress alike, so each has only a mark on the server's own clock at which it is done. A change of speed
-//! then costs one number for each server, not one for each actor.
+//! All customers of a server progress alike, so each has only a mark on the server's own clock at
+//! which it is done. A change of speed then costs one number for each server, not one for each
+//! actor.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +17,8 @@ struct Server {
     clock: f64,
     /// Work per nanosecond and customer.
     rate: f64,
-    /// Clock at which it is done, as bits (they are in order, being of numbers from 0), and the actor.
+    /// Clock at which it is done, as bits (they are in order, being of numbers from 0), and the
+    /// actor.
     queue: BTreeSet<(u64, u32)>,
 }
 
@@ -26,7 +29,8 @@ pub(super) struct Servers {
     busy: Vec<ServerId>,
 }
 
-/// Two ends nearer to each other than this share of the clock are one moment: what started alike must end alike.
+/// Two ends nearer to each other than this share of the clock are one moment: what started alike
+/// must end alike.
 const SAME: f64 = 1e-12;
 
 impl Servers {
@@ -75,7 +79,8 @@ impl Servers {
         ends.fold(f64::INFINITY, f64::min)
     }
 
-    /// Lets this much time pass and puts the actors whose work ended then into `done`, in their order.
+    /// Lets this much time pass and puts the actors whose work ended then into `done`, in their
+    /// order.
     pub(super) fn pass(&mut self, ns: f64, done: &mut Vec<u32>) {
         done.clear();
         for index in (0..self.busy.len()).rev() {

@@ -83,13 +83,15 @@ impl<'a, S: RateSolver> Simulation<'a, S> {
         }
     }
 
-    /// What a core gets done with several threads that all need it, in units of one alone: 1 to 2. Without this, 1.
+    /// What a core gets done with several threads that all need it, in units of one alone: 1 to 2.
+    /// Without this, 1.
     pub fn set_smt_yield(&mut self, smt_yield: f64) {
         self.smt_yield = smt_yield;
     }
 
-    /// A kind of memory work: that of one thread which has its core for itself. The number of actors in it is left out. Threads of a
-    /// core that move lines at the same time share its lines in flight, and its core time costs more while the core is shared.
+    /// A kind of memory work: that of one thread which has its core for itself. The number of
+    /// actors in it is left out. Threads of a core that move lines at the same time share its lines
+    /// in flight, and its core time costs more while the core is shared.
     ///
     /// # Errors
     /// The group holds an impossible value.
@@ -103,7 +105,8 @@ impl<'a, S: RateSolver> Simulation<'a, S> {
         BarrierId(self.barriers.len() as u32 - 1)
     }
 
-    /// A shared way for messages that carries this much, in GB/s (10^9; the same as bytes in a nanosecond).
+    /// A shared way for messages that carries this much, in GB/s (10^9; the same as bytes in a
+    /// nanosecond).
     pub fn uplink(&mut self, gb_per_s: f64) -> UplinkId {
         self.uplinks.push((self.servers.add(gb_per_s), gb_per_s));
         UplinkId(self.uplinks.len() as u32 - 1)
@@ -204,7 +207,8 @@ impl<'a, S: RateSolver> Simulation<'a, S> {
         Ok(())
     }
 
-    /// The work of an actor has ended: a message's bytes follow its latency, the others of a serial part go on, else the next phase.
+    /// The work of an actor has ended: a message's bytes follow its latency, the others of a serial
+    /// part go on, else the next phase.
     fn finish(&mut self, id: u32) -> Result<(), RunError> {
         let at = id as usize;
         self.actors[at].at = None;

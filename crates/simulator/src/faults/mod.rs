@@ -47,7 +47,8 @@ impl FaultRule {
     }
 }
 
-/// A host with faults. The balancer talks to it as to any other; [`FaultyHost::truth`] is for checkers.
+/// A host with faults. The balancer talks to it as to any other; [`FaultyHost::truth`] is for
+/// checkers.
 #[derive(Debug)]
 pub struct FaultyHost {
     inner: SimulatedHost,

@@ -9,7 +9,8 @@ pub struct Account {
     pub name: String,
     /// Cache lines that it moved: its work.
     pub lines: f64,
-    /// Lines that it would have moved alone on the machine, each client on the fewest nodes that have its cores, all memory local.
+    /// Lines that it would have moved alone on the machine, each client on the fewest nodes that
+    /// have its cores, all memory local.
     pub ideal_lines: f64,
     /// Its progress: CPU seconds that an ideal run would have needed for the work that was done.
     pub progress_s: f64,
@@ -46,9 +47,10 @@ impl Account {
         }
     }
 
-    /// Its throughput relative to ideal: 1 is as good; a little more where its threads reach the controllers of more nodes than its
-    /// home would have. Mean over the CPU time that it wanted, so that a second of pointer chasing counts as much as one of
-    /// streaming. `None` if it wanted none.
+    /// Its throughput relative to ideal: 1 is as good; a little more where its threads reach the
+    /// controllers of more nodes than its home would have. Mean over the CPU time that it wanted,
+    /// so that a second of pointer chasing counts as much as one of streaming. `None` if it wanted
+    /// none.
     pub fn throughput(&self) -> Option<f64> {
         (self.wanted_s > 0.0).then(|| self.progress_s / self.wanted_s)
     }

@@ -76,8 +76,9 @@ impl SimulatedHost {
         Ok(Done::default())
     }
 
-    /// New memory of the client comes from these nodes while they have any (`MPOL_PREFERRED_MANY`); none: from where its threads
-    /// run. For rivals that bind memory when a VM starts: a strict binding would kill the VM where this spills.
+    /// New memory of the client comes from these nodes while they have any (`MPOL_PREFERRED_MANY`);
+    /// none: from where its threads run. For rivals that bind memory when a VM starts: a strict
+    /// binding would kill the VM where this spills.
     pub fn prefer_memory(&mut self, vm: &VmKey, client: ClientId, nodes: &[NodeId]) {
         let indices: Vec<usize> =
             (0..self.nodes.len()).filter(|&index| nodes.contains(&self.nodes[index].id)).collect();

@@ -1,4 +1,5 @@
-//! The kernel's automatic NUMA balancing, plainly: pages go to the threads that use them, threads to the nodes with most memory.
+//! The kernel's automatic NUMA balancing, plainly: pages go to the threads that use them, threads
+//! to the nodes with most memory.
 
 use super::SimulatedHost;
 use super::rules::AutoNuma;
@@ -7,7 +8,8 @@ use super::threads::{capacity, loads};
 use scheduler::{Mobility, VmKey};
 
 impl SimulatedHost {
-    /// One tick of it. The kernel sees a process: a guest's clients have their own threads but one another's memory too.
+    /// One tick of it. The kernel sees a process: a guest's clients have their own threads but one
+    /// another's memory too.
     pub(crate) fn auto_numa(&mut self, seconds: f64) {
         let Some(rule) = self.rules.auto_numa.clone() else { return };
         let keys: Vec<VmKey> = self.vms.keys().cloned().collect();

@@ -17,7 +17,8 @@ impl Claim {
     }
 }
 
-/// CPUs for each claim: all that it wants where there is enough, otherwise in proportion to weight, no one more than it wants.
+/// CPUs for each claim: all that it wants where there is enough, otherwise in proportion to weight,
+/// no one more than it wants.
 pub(crate) fn share(capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let mut given: Vec<f64> = claims.iter().map(Claim::wants).collect();
     if given.iter().sum::<f64>() <= capacity {
@@ -54,7 +55,8 @@ mod tests {
 
     #[test]
     fn a_small_claim_is_met_and_the_rest_divided_by_weight() {
-        // 8 CPUs: the claim of 1 is below its part (8/4 = 2); 7 are left for weights 1 and 2: 2.33 and 4.67.
+        // 8 CPUs: the claim of 1 is below its part (8/4 = 2); 7 are left for weights 1 and 2: 2.33
+        // and 4.67.
         let given = share(8.0, &[claim(6.0, 1.0), claim(1.0, 1.0), claim(6.0, 2.0)]);
         assert!((given[0] - 7.0 / 3.0).abs() < 1e-12 && (given[2] - 14.0 / 3.0).abs() < 1e-12, "{given:?}");
         assert_eq!(given[1], 1.0);

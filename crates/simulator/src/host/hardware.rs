@@ -5,8 +5,8 @@ use super::{SimulatedHost, threads};
 use topology::{CpuSet, NodeId};
 
 impl SimulatedHost {
-    /// Takes all CPUs of a node offline, or brings them back. Threads that may run nowhere else are let run anywhere, as Linux
-    /// does. The last node with CPUs keeps them: false.
+    /// Takes all CPUs of a node offline, or brings them back. Threads that may run nowhere else are
+    /// let run anywhere, as Linux does. The last node with CPUs keeps them: false.
     pub fn set_cpus_online(&mut self, node: NodeId, online: bool) -> bool {
         let Some(index) = self.nodes.iter().position(|state| state.id == node) else { return false };
         let others = self.nodes.iter().enumerate().any(|(other, state)| other != index && !state.online.is_empty());
@@ -23,8 +23,9 @@ impl SimulatedHost {
         true
     }
 
-    /// Takes a whole node away, memory too: the kernel moves its pages to the nearest nodes with room. False, and nothing changes,
-    /// where these have too little, where pages are held there, or where it is the last node with CPUs.
+    /// Takes a whole node away, memory too: the kernel moves its pages to the nearest nodes with
+    /// room. False, and nothing changes, where these have too little, where pages are held there,
+    /// or where it is the last node with CPUs.
     pub fn take_away(&mut self, node: NodeId) -> bool {
         let Some(index) = self.nodes.iter().position(|state| state.id == node && state.present) else { return false };
         let elsewhere: u64 =

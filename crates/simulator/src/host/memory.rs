@@ -5,7 +5,8 @@ use super::state::{ClientState, NodeState, PAGE};
 use scheduler::{Done, Mobility};
 use topology::{Bytes, Machine};
 
-/// Order in which each node's threads look for free memory: the nearest first, the node itself before all (Linux's zone list).
+/// Order in which each node's threads look for free memory: the nearest first, the node itself
+/// before all (Linux's zone list).
 pub(crate) fn fallback(machine: &Machine) -> Vec<Vec<usize>> {
     let order = |from: usize| {
         let mut nodes: Vec<usize> = (0..machine.nodes.len()).collect();
@@ -16,7 +17,8 @@ pub(crate) fn fallback(machine: &Machine) -> Vec<Vec<usize>> {
     (0..machine.nodes.len()).map(order).collect()
 }
 
-/// Gives the client `pages` more from the first node of `order` that has any, and so on; what no node has stays untouched.
+/// Gives the client `pages` more from the first node of `order` that has any, and so on; what no
+/// node has stays untouched.
 fn take(nodes: &mut [NodeState], client: &mut ClientState, order: &[usize], mut pages: u64) {
     for &node in order {
         let taken = pages.min(nodes[node].free() / PAGE);

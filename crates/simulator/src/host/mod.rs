@@ -1,8 +1,9 @@
 //! A host that is not there: VMs on a [`MachineModel`], behind the same trait as the real one.
 //!
-//! Between moments at which something changes, rates are constant: CPUs are shared fairly inside each node, the solver says how
-//! many lines each client moves, memory is touched where threads run. Moved pages are in their new place at once; their copying is
-//! paid for in the time that follows, as an actor on the controllers and links that it uses and on a CPU of the target node.
+//! Between moments at which something changes, rates are constant: CPUs are shared fairly inside
+//! each node, the solver says how many lines each client moves, memory is touched where threads
+//! run. Moved pages are in their new place at once; their copying is paid for in the time that
+//! follows, as an actor on the controllers and links that it uses and on a CPU of the target node.
 //! Everything follows from the machine, the VMs, the seed and the calls made: no clock.
 
 mod account;
@@ -78,7 +79,8 @@ impl SimulatedHost {
         }
     }
 
-    /// Starts a VM. Its threads may run everywhere that its node affinity allows; its memory is touched from now on.
+    /// Starts a VM. Its threads may run everywhere that its node affinity allows; its memory is
+    /// touched from now on.
     pub fn start(&mut self, shape: &VmShape) -> VmKey {
         let key = VmKey { name: shape.name.clone(), pid: FIRST_PID + self.started, started: self.now_ms / 10 };
         self.started += 1;
@@ -122,7 +124,8 @@ impl SimulatedHost {
         self.vms.keys()
     }
 
-    /// The accounts of all VMs: of those that ended, in the order of their ends, then of those that are there.
+    /// The accounts of all VMs: of those that ended, in the order of their ends, then of those that
+    /// are there.
     pub fn accounts(&self) -> Vec<Account> {
         self.ended.iter().chain(self.vms.values().map(|vm| &vm.account)).cloned().collect()
     }
@@ -173,7 +176,8 @@ impl SimulatedHost {
         self.vms.values().flat_map(|vm| vm.clients.iter().filter_map(move |client| next(vm, client))).min()
     }
 
-    /// CPUs that copy pages towards each node during the next `seconds`: one copier for the whole host.
+    /// CPUs that copy pages towards each node during the next `seconds`: one copier for the whole
+    /// host.
     fn copying_cpus(&self, seconds: f64) -> Vec<f64> {
         let total: u64 = self.copying.iter().map(|copy| copy.bytes).sum();
         let can = self.rules.copy_bytes_per_second as f64 * seconds;

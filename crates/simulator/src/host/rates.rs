@@ -1,4 +1,5 @@
-//! How fast everybody works: identical actors are merged into groups, and solved states are remembered.
+//! How fast everybody works: identical actors are merged into groups, and solved states are
+//! remembered.
 
 use super::SimulatedHost;
 use super::cpus::{Claim, share};
@@ -7,12 +8,14 @@ use crate::{CoreWork, Group, MachineModel, Profile, RateSolver, SolveError};
 use std::collections::BTreeMap;
 use topology::NodeId;
 
-/// Parts into which a memory mix, a core's sharing and a number of actors are rounded, so that a small change is no new state.
+/// Parts into which a memory mix, a core's sharing and a number of actors are rounded, so that a
+/// small change is no new state.
 const PARTS: f64 = 32.0;
 /// Solved states that are remembered; then all are forgotten.
 const MOST_STATES: usize = 4096;
 
-/// A kind of actor: which profile (by index), on which node, how shared its core is (in [`PARTS`]), on whose memory (in [`PARTS`]).
+/// A kind of actor: which profile (by index), on which node, how shared its core is (in [`PARTS`]),
+/// on whose memory (in [`PARTS`]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     profile: u32,
@@ -152,7 +155,8 @@ impl SimulatedHost {
         Ok(())
     }
 
-    /// Lines in a nanosecond of a client alone on the machine: on the fewest nodes that have its cores, its memory beside it.
+    /// Lines in a nanosecond of a client alone on the machine: on the fewest nodes that have its
+    /// cores, its memory beside it.
     pub(crate) fn ideal(&mut self, busy: f64, profile: &Profile) -> Result<f64, SolveError> {
         let cores = self.nodes.iter().map(|node| node.all_cores).fold(1.0, f64::max);
         let nodes = (busy / cores).ceil().clamp(1.0, self.nodes.len() as f64);

@@ -1,12 +1,13 @@
-//! What the modelled kernel does by itself. Each value is an assumption unless its description names a source.
+//! What the modelled kernel does by itself. Each value is an assumption unless its description
+//! names a source.
 
 /// Rules of the kernel under the VMs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelRules {
     /// Longest time over which rates count as constant, in milliseconds.
     pub tick_ms: u64,
-    /// The load balancer moves a thread when the busiest node's load is this multiple of the idlest one's. Linux:
-    /// `imbalance_pct` of a NUMA domain is 125 (1.25).
+    /// The load balancer moves a thread when the busiest node's load is this multiple of the idlest
+    /// one's. Linux: `imbalance_pct` of a NUMA domain is 125 (1.25).
     pub imbalance: f64,
     /// Threads that the load balancer moves in a second, at most, on the whole host.
     pub moves_per_second: f64,
@@ -16,7 +17,8 @@ pub struct KernelRules {
     pub touch_bytes_per_second: u64,
     /// Memory that the kernel copies in a second from node to node, with one CPU.
     pub copy_bytes_per_second: u64,
-    /// Time that the copying may lag behind; beyond it, memory is left where it is and the caller is told.
+    /// Time that the copying may lag behind; beyond it, memory is left where it is and the caller
+    /// is told.
     pub copy_lag_s: f64,
     /// Part of each node's memory that the kernel keeps for itself: 1 / this.
     pub kernel_part: u64,
@@ -40,8 +42,8 @@ impl Default for KernelRules {
     }
 }
 
-/// The kernel's automatic NUMA balancing (`kernel.numa_balancing`), plainly: hint faults find out who uses a page, pages go to
-/// threads, threads go to where most of the memory is.
+/// The kernel's automatic NUMA balancing (`kernel.numa_balancing`), plainly: hint faults find out
+/// who uses a page, pages go to threads, threads go to where most of the memory is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AutoNuma {
     /// Memory that is marked in one scan. Linux: `scan_size_mb` 256.
@@ -50,11 +52,14 @@ pub struct AutoNuma {
     pub least_period_s: f64,
     /// Longest. Linux: `scan_period_max_ms` 60000.
     pub most_period_s: f64,
-    /// Part of the accesses that are local from which scans become rarer. Linux: `NUMA_PERIOD_THRESHOLD` 7 of 10.
+    /// Part of the accesses that are local from which scans become rarer. Linux:
+    /// `NUMA_PERIOD_THRESHOLD` 7 of 10.
     pub good_locality: f64,
-    /// CPU time of one hint fault, in nanoseconds, taken from the VM; in a VM it includes leaving the guest.
+    /// CPU time of one hint fault, in nanoseconds, taken from the VM; in a VM it includes leaving
+    /// the guest.
     pub fault_ns: f64,
-    /// A node with this part of the memory of the node that has most counts as active. Linux: `ACTIVE_NODE_FRACTION` 1 / 3.
+    /// A node with this part of the memory of the node that has most counts as active. Linux:
+    /// `ACTIVE_NODE_FRACTION` 1 / 3.
     pub active_part: f64,
 }
 

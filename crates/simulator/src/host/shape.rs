@@ -26,8 +26,9 @@ pub struct ClientShape {
     pub vcpus: u32,
     /// Its memory in all, touched or not.
     pub memory: Bytes,
-    /// Of the memory on each node, the part that no one can move although the VM counts as movable (0 to 1): pages that some
-    /// device or program holds. The kernel leaves them behind and says how many.
+    /// Of the memory on each node, the part that no one can move although the VM counts as movable
+    /// (0 to 1): pages that some device or program holds. The kernel leaves them behind and says
+    /// how many.
     pub held_part: f64,
     /// Part of its memory traffic that goes to the memory of the VM's other clients (0 to 1).
     pub sibling_part: f64,
@@ -84,7 +85,8 @@ impl Profile {
         Self { lines_in_flight: 4.0, core_ns_per_line: 200.0, write_share: 0.2, counted_bytes_per_line: 64.0 }
     }
 
-    /// Between these: a database or an application server, a few loads in flight and work between them.
+    /// Between these: a database or an application server, a few loads in flight and work between
+    /// them.
     pub fn mixed() -> Self {
         Self { lines_in_flight: 2.0, core_ns_per_line: 40.0, write_share: 0.25, counted_bytes_per_line: 64.0 }
     }

@@ -13,7 +13,8 @@ pub(crate) const PAGE: u64 = 4096;
 #[derive(Clone, Debug)]
 pub(crate) struct NodeState {
     pub(crate) id: NodeId,
-    /// Usable hardware threads that are online; none where the node has no CPU, or has them offline.
+    /// Usable hardware threads that are online; none where the node has no CPU, or has them
+    /// offline.
     pub(crate) online: CpuSet,
     /// Hardware threads that it has when all are online.
     pub(crate) all: CpuSet,

@@ -1,10 +1,12 @@
-//! Where threads run, as Linux would have it: on CPUs that they may use, spread by load, now and then elsewhere.
+//! Where threads run, as Linux would have it: on CPUs that they may use, spread by load, now and
+//! then elsewhere.
 
 use super::SimulatedHost;
 use super::state::{ClientState, NodeState, Vms};
 use crate::traces::Random;
 
-/// Of each node, how many of the client's CPUs are online. Where none is, Linux lets the threads run anywhere.
+/// Of each node, how many of the client's CPUs are online. Where none is, Linux lets the threads
+/// run anywhere.
 pub(crate) fn refresh_room(nodes: &[NodeState], client: &mut ClientState) {
     let count = |client: &ClientState| -> Vec<u32> {
         nodes.iter().map(|node| node.online.intersection(&client.cpus).len() as u32).collect()
@@ -33,7 +35,8 @@ pub(crate) fn settle(client: &mut ClientState, load: &mut [f64], capacity: &[f64
     }
 }
 
-/// One more thread, on the node with the fewest of the client's threads for its room, then the least load.
+/// One more thread, on the node with the fewest of the client's threads for its room, then the
+/// least load.
 fn place(client: &mut ClientState, load: &mut [f64], capacity: &[f64]) {
     let crowding = |node: usize| (load[node] + 1e-3 * f64::from(client.threads[node])) / capacity[node].max(1e-9);
     let own = |node: usize| f64::from(client.threads[node] / client.room[node].max(1));
@@ -95,7 +98,8 @@ impl SimulatedHost {
             let one = client.load_of_thread();
             let after = (load[busiest] - one) / capacity[busiest] - (load[idlest] + one) / capacity[idlest];
             client.threads[busiest] > 0 && client.room[idlest] > 0 && one > 0.0 && after.abs() < gap
-                // Linux will not take a task off the node where its memory is, unless CPUs there are short.
+                // Linux will not take a task off the node where its memory is, unless CPUs there
+                // are short.
                 && !(auto_numa && client.memory[busiest] > client.memory[idlest] && level(&busiest) <= 1.0)
         };
         let mut candidates: Vec<&mut ClientState> =

@@ -1,4 +1,5 @@
-//! Latencies between nodes: a whole table, local memory the nearest, and no quarrel with the distances.
+//! Latencies between nodes: a whole table, local memory the nearest, and no quarrel with the
+//! distances.
 
 use super::Findings;
 use super::values::LATENCY_NS;

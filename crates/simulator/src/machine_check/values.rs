@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use topology::Machine;
 use topology::rates::{Flits, Rates, Source, Sourced};
 
-/// Nanoseconds of a load that a file may state: no memory is faster, and none that is slower is memory.
+/// Nanoseconds of a load that a file may state: no memory is faster, and none that is slower is
+/// memory.
 pub(super) const LATENCY_NS: RangeInclusive<f64> = 1.0..=1e6;
 /// GB/s of a memory or a link: outside of it, a unit is mistaken.
 pub(super) const GB_PER_S: RangeInclusive<f64> = 0.001..=1e6;

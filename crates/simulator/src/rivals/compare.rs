@@ -8,7 +8,8 @@ use scheduler::Moment;
 use scheduler::balance::BalancePolicy;
 use serde::Serialize;
 
-/// A VM that wanted to run for less than this, in seconds, is no candidate for the worst one: its start dominates.
+/// A VM that wanted to run for less than this, in seconds, is no candidate for the worst one: its
+/// start dominates.
 const LEAST_BUSY_S: f64 = 60.0;
 
 /// What a rival reached, over all traces.
@@ -16,10 +17,12 @@ const LEAST_BUSY_S: f64 = 60.0;
 pub struct Row {
     /// Who.
     pub rival: String,
-    /// Throughput of all VMs relative to ideal (see [`Account::throughput`]), each by the CPU time that it wanted; `None`: all were idle.
+    /// Throughput of all VMs relative to ideal (see [`Account::throughput`]), each by the CPU time
+    /// that it wanted; `None`: all were idle.
     pub throughput: Option<f64>,
-    /// Throughput of the VM that fared worst: of several traces the mean, since the least of all is that of one VM in one run, which any
-    /// change of any move makes another. `None`: none wanted to run for long.
+    /// Throughput of the VM that fared worst: of several traces the mean, since the least of all is
+    /// that of one VM in one run, which any change of any move makes another. `None`: none wanted
+    /// to run for long.
     pub worst: Option<f64>,
     /// Part of all lines that came from another node's memory; `None`: there were none.
     pub remote_part: Option<f64>,

@@ -67,7 +67,8 @@ impl Rival for Homenode {
     }
 }
 
-/// `homenode run` with `homenode balance` beside it: a VM is planned before its first instruction, on what its predecessors hold.
+/// `homenode run` with `homenode balance` beside it: a VM is planned before its first instruction,
+/// on what its predecessors hold.
 pub struct Planned {
     balancer: Homenode,
 }

@@ -62,7 +62,8 @@ impl Rival for KernelAutoNuma {
     }
 }
 
-/// What numad would read of a host. A node that is not there has nothing; use that nobody could read counts as none.
+/// What numad would read of a host. A node that is not there has nothing; use that nobody could
+/// read counts as none.
 pub fn node_states(machine: &Machine, observation: &Observation) -> Vec<NodeState> {
     let state = |node: &topology::Node| {
         let seen = observation.nodes.get(&node.id);

@@ -1,4 +1,5 @@
-//! numad's advice (version 20150602, as Debian ships it), written anew from its source's rules: which nodes a process should have.
+//! numad's advice (version 20150602, as Debian ships it), written anew from its source's rules:
+//! which nodes a process should have.
 
 /// A node, as numad sees it. CPUs in hundredths, memory in MB (2^20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +23,8 @@ pub struct Request {
     pub mb: i64,
     /// What it holds; `None`: the advice is for a process that does not run yet (`numad -w`).
     pub held: Option<Held>,
-    /// Whether CPU demand is ignored once enough nodes for the memory are found: set when all processes together use no more CPUs
-    /// than there are.
+    /// Whether CPU demand is ignored once enough nodes for the memory are found: set when all
+    /// processes together use no more CPUs than there are.
     pub assume_enough_cpus: bool,
 }
 
@@ -41,7 +42,8 @@ pub struct Held {
 /// Part of the CPUs and memory that numad wants to be used, in percent (`-u`, default 85).
 pub(crate) const TARGET_UTILIZATION: i64 = 85;
 
-/// Memory and CPUs weighted: what is needed counts more than what is left over, memory more than CPUs; then their product.
+/// Memory and CPUs weighted: what is needed counts more than what is left over, memory more than
+/// CPUs; then their product.
 fn magnitude(node: &NodeState, request: &Request) -> i64 {
     let weighted = |free: i64, wanted: i64, need: i64, excess: i64| {
         free.min(wanted).max(0) * need + (free - wanted).max(0) * excess
@@ -56,8 +58,8 @@ fn chain(from: usize, distance: &[Vec<u32>], magnitudes: &[i64]) -> Vec<usize> {
     order
 }
 
-/// Adds back to each node what the process itself holds there, with a bias to where its memory is: light while it may run anywhere,
-/// heavy once it is bound.
+/// Adds back to each node what the process itself holds there, with a bias to where its memory is:
+/// light while it may run anywhere, heavy once it is bound.
 fn add_back(nodes: &mut [NodeState], held: &Held) -> i64 {
     let (count, bound) = (nodes.len(), held.nodes.len().max(1) as i64);
     let used: i64 = held.mb.iter().sum::<i64>().max(1);
@@ -88,7 +90,8 @@ fn least_nodes(nodes: &[NodeState], request: &Request, cpu_flex: i64) -> usize {
     by_memory.max(by_cpus).min(nodes.len())
 }
 
-/// The nodes that numad would choose, in the order of its choice. `distance[i][j]` as in ACPI's SLIT.
+/// The nodes that numad would choose, in the order of its choice. `distance[i][j]` as in ACPI's
+/// SLIT.
 ///
 /// `None` where `nodes` is empty.
 pub fn advice(nodes: &[NodeState], distance: &[Vec<u32>], request: &Request) -> Option<Vec<usize>> {
@@ -146,8 +149,8 @@ mod tests {
 
     #[test]
     fn the_node_with_most_of_both_is_taken() {
-        // Node 0: (2048 x 10 + 6144 x 4) x (400 x 6 + 400) = 45056 x 2800; node 1: (2048 x 10 + 12288 x 4) x (400 x 6 + 100)
-        // = 69632 x 2500, which is more: memory counts more than CPUs.
+        // Node 0: (2048 x 10 + 6144 x 4) x (400 x 6 + 400) = 45056 x 2800; node 1: (2048 x 10 +
+        // 12288 x 4) x (400 x 6 + 100) = 69632 x 2500, which is more: memory counts more than CPUs.
         let distance = [vec![10, 20], vec![20, 10]];
         assert_eq!(advice(&[node(800, 8192), node(500, 14_336)], &distance, &ask(400, 2048)), Some(vec![1]));
     }

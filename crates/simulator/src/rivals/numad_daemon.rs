@@ -1,4 +1,5 @@
-//! numad as a daemon: it looks every 5 to 15 s, and rebinds at most one process each time, all of its memory at once.
+//! numad as a daemon: it looks every 5 to 15 s, and rebinds at most one process each time, all of
+//! its memory at once.
 
 use super::numad::{Held, NodeState, Request, TARGET_UTILIZATION, advice};
 use super::pins::bind;
@@ -87,7 +88,8 @@ impl Rival for Numad {
 impl Numad {
     fn migrate(&mut self, host: &mut SimulatedHost) {
         self.migrating.retain_mut(|migration| match host.carry_out(&migration.action) {
-            // The copying lags behind: the call still blocks. Anything else that is left is left for good.
+            // The copying lags behind: the call still blocks. Anything else that is left is left
+            // for good.
             Ok(done) => done.because.as_deref().is_some_and(|because| because.contains("lags")),
             Err(_) => false,
         });
@@ -148,8 +150,8 @@ impl Numad {
         }
     }
 
-    /// Those that are not bound first, the largest before all; then the others, the largest first and of those that differ by less
-    /// than a fifth the one that was bound longest ago.
+    /// Those that are not bound first, the largest before all; then the others, the largest first
+    /// and of those that differ by less than a fifth the one that was bound longest ago.
     fn in_order<'a>(&self, candidates: Vec<Candidate<'a>>) -> Vec<Candidate<'a>> {
         let bound_ms =
             |candidate: &Candidate<'_>| self.known.get(&candidate.vm.vm).and_then(|process| process.bound_ms);
@@ -188,8 +190,8 @@ impl Numad {
         }
     }
 
-    /// Whether the process was bound too recently to be looked at again: yes, unless it is small, on the busiest or fullest node, and
-    /// its going to the idlest would even things out.
+    /// Whether the process was bound too recently to be looked at again: yes, unless it is small,
+    /// on the busiest or fullest node, and its going to the idlest would even things out.
     fn rests(&self, candidate: &Candidate<'_>, request: &Request, nodes: &[NodeState], now_ms: u64) -> bool {
         let Some(process) = self.known.get(&candidate.vm.vm) else { return false };
         let Some(bound_ms) = process.bound_ms else { return false };

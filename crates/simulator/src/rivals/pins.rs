@@ -17,7 +17,8 @@ pub(crate) fn bind(host: &mut SimulatedHost, vm: &VmKey, client: ClientId, nodes
     }
 }
 
-/// Every client in turn to the next node, or the next nodes where one has too few cores: what scripts with fixed pins do.
+/// Every client in turn to the next node, or the next nodes where one has too few cores: what
+/// scripts with fixed pins do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pins {
     next: usize,
@@ -48,8 +49,9 @@ impl Rival for Pins {
     }
 }
 
-/// libvirt with `placement='auto'`: numad is asked once, when the VM starts, and threads and memory are bound to its advice. A guest
-/// that sees nodes cannot have them bound one by one then: all of its clients get all of the nodes.
+/// libvirt with `placement='auto'`: numad is asked once, when the VM starts, and threads and memory
+/// are bound to its advice. A guest that sees nodes cannot have them bound one by one then: all of
+/// its clients get all of the nodes.
 #[derive(Clone, Debug, Default)]
 pub struct OneShot {
     known: Vec<NodeState>,

@@ -15,8 +15,8 @@ pub enum Memory {
     LocalShare(f64),
 }
 
-/// Shares of a thread's traffic by node: of a thread on `node` whose memory lies on `nodes` by this rule. Zero shares are left out;
-/// remote memory on a machine of one node is local.
+/// Shares of a thread's traffic by node: of a thread on `node` whose memory lies on `nodes` by this
+/// rule. Zero shares are left out; remote memory on a machine of one node is local.
 pub fn shares(memory: Memory, node: NodeId, nodes: &[NodeId]) -> Vec<(NodeId, f64)> {
     let others = nodes.iter().filter(|&&other| other != node).count() as f64;
     let local = match memory {

@@ -15,13 +15,15 @@ pub const SAMPLES: u32 = 256;
 pub struct Weighted {
     /// Probability.
     pub weight: f64,
-    /// Busy threads of each core. Of cores that share node and cache the busier ones come first: which of them it is does not matter.
+    /// Busy threads of each core. Of cores that share node and cache the busier ones come first:
+    /// which of them it is does not matter.
     pub busy: Vec<u32>,
 }
 
-/// A kernel without exclusive placement: each thread takes, with probability `random_share`, a uniformly random idle hardware thread,
-/// else the one that [`ThreadPolicy::LeastLoadedNode`] gives. Exact where the placements are few, else a sample that `seed` decides.
-/// `None` if the nodes have too few hardware threads.
+/// A kernel without exclusive placement: each thread takes, with probability `random_share`, a
+/// uniformly random idle hardware thread, else the one that [`ThreadPolicy::LeastLoadedNode`]
+/// gives. Exact where the placements are few, else a sample that `seed` decides. `None` if the
+/// nodes have too few hardware threads.
 pub fn linux(cores: &Cores, nodes: &NodeSet, threads: u32, random_share: f64, seed: u64) -> Option<Vec<Weighted>> {
     if cores.hardware_threads(nodes) < threads {
         return None;
@@ -96,8 +98,9 @@ fn sampled(cores: &Cores, nodes: &NodeSet, threads: u32, random_share: f64, seed
     counts.into_iter().map(|(busy, count)| Weighted { weight: weight(count), busy }).collect()
 }
 
-/// A guest that knows no nodes: its `threads` run on a uniformly random choice of its vCPUs, of which the hypervisor keeps
-/// `vcpus_by_node[i]` on the i-th node. Threads on each node and how often, exactly (hypergeometric); empty if `threads` are too many.
+/// A guest that knows no nodes: its `threads` run on a uniformly random choice of its vCPUs, of
+/// which the hypervisor keeps `vcpus_by_node[i]` on the i-th node. Threads on each node and how
+/// often, exactly (hypergeometric); empty if `threads` are too many.
 pub fn flat_guest(vcpus_by_node: &[u32], threads: u32) -> Vec<(f64, Vec<u32>)> {
     let Some((&first, rest)) = vcpus_by_node.split_first() else {
         return if threads == 0 { vec![(1.0, Vec::new())] } else { Vec::new() };
@@ -140,7 +143,8 @@ mod tests {
         let probability = |wanted: &dyn Fn(&[u32]) -> bool| -> f64 {
             ways.iter().filter(|way| wanted(&way.busy)).map(|way| way.weight).sum()
         };
-        // The second thread: 0.48 x 1/15 the sibling, 0.48 x 6/15 the same node, else the other node.
+        // The second thread: 0.48 x 1/15 the sibling, 0.48 x 6/15 the same node, else the other
+        // node.
         let sibling = probability(&|busy| busy.contains(&2));
         let same_node = probability(&|busy| !busy.contains(&2) && (busy[1] == 1 || busy[5] == 1));
         assert!((sibling - 0.48 / 15.0).abs() < 1e-12, "{sibling}");
@@ -182,7 +186,8 @@ mod tests {
 
     #[test]
     fn a_flat_guest_is_hypergeometric() {
-        // 2 threads on 8 vCPUs, 4 on each of two nodes: 2 * C(4,2)/C(8,2) = 12/28 on one node, 16/28 one on each.
+        // 2 threads on 8 vCPUs, 4 on each of two nodes: 2 * C(4,2)/C(8,2) = 12/28 on one node,
+        // 16/28 one on each.
         let ways = flat_guest(&[4, 4], 2);
         let of = |nodes: [u32; 2]| ways.iter().find(|(_, way)| *way == nodes).map(|(weight, _)| *weight);
         assert!((of([1, 1]).expect("a way") - 16.0 / 28.0).abs() < 1e-12);

@@ -4,12 +4,14 @@ use crate::{CoreWork, Group, MachineModel, Profile, StationId};
 use std::collections::BTreeMap;
 use topology::NodeId;
 
-/// Threads on a controller at which a machine file states `node_bandwidth_gb_per_s`: droop counts doublings from there. Both machines
-/// whose bandwidth was calibrated on a published figure had 4 threads on each controller then.
+/// Threads on a controller at which a machine file states `node_bandwidth_gb_per_s`: droop counts
+/// doublings from there. Both machines whose bandwidth was calibrated on a published figure had 4
+/// threads on each controller then.
 pub const REFERENCE_THREADS: f64 = 4.0;
 
-/// The groups of busy cores that all run `profile`. `droop` is the share of a controller's bandwidth that each doubling of the threads
-/// that stream through it costs: rows of DRAM that conflict. 0: none.
+/// The groups of busy cores that all run `profile`. `droop` is the share of a controller's
+/// bandwidth that each doubling of the threads that stream through it costs: rows of DRAM that
+/// conflict. 0: none.
 pub fn groups(model: &MachineModel, profile: &Profile, works: &[(CoreWork, f64)], droop: f64) -> Vec<Group> {
     let mut groups: Vec<Group> = works.iter().map(|(work, cores)| model.group(profile, work, *cores)).collect();
     if droop > 0.0 {

@@ -36,7 +36,8 @@ use topology::{Bytes, NodeSet, TomlError, TomlText};
 
 /// The longest trace: 31 days.
 const LONGEST_S: f64 = 31.0 * 86_400.0;
-/// Part of the traffic of a virtual node that goes to the others of its VM, as generated traces have it.
+/// Part of the traffic of a virtual node that goes to the others of its VM, as generated traces
+/// have it.
 const SIBLING_PART: f64 = 0.15;
 
 #[derive(Deserialize)]

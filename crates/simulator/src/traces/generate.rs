@@ -1,4 +1,5 @@
-//! A trace from a seed: a mix of small, medium and wide VMs whose load rises and falls with the day and from phase to phase.
+//! A trace from a seed: a mix of small, medium and wide VMs whose load rises and falls with the day
+//! and from phase to phase.
 
 use super::{Arrival, Random, Trace};
 use crate::Profile;
@@ -17,7 +18,8 @@ pub struct TraceRule {
     pub mean_life_s: Option<f64>,
     /// Mean length of a phase, in seconds; none: the load never changes.
     pub mean_phase_s: Option<f64>,
-    /// CPUs that all VMs together would use, on average, for each core of the machine; above 1 CPUs are short.
+    /// CPUs that all VMs together would use, on average, for each core of the machine; above 1 CPUs
+    /// are short.
     pub load: f64,
     /// Part of the machine's memory that VMs have at most.
     pub memory_part: f64,
@@ -118,10 +120,12 @@ impl TraceRule {
             Size::Medium => (2 + 2 * random.below(4) as u32).min(node_cores),
             Size::Wide => 2 * (f64::from(node_cores) * wide / 2.0).round() as u32,
         };
-        // Two of three wide guests see their nodes; the others are one client, as many a VM in the field is.
+        // Two of three wide guests see their nodes; the others are one client, as many a VM in the
+        // field is.
         let sees_nodes = vcpus > node_cores && random.chance(0.67);
         let clients = if sees_nodes { vcpus.div_ceil(node_cores) } else { 1 };
-        // Of a steady population, a VM that is there at first has lived for a while: the rest of its life is as long as a new one's.
+        // Of a steady population, a VM that is there at first has lived for a while: the rest of
+        // its life is as long as a new one's.
         let leaves_s = self.mean_life_s.map(|life_s| at_s + random.exponential(life_s).max(30.0));
         Draft {
             vcpus,
@@ -137,7 +141,8 @@ impl TraceRule {
         }
     }
 
-    /// Factors of activity and of memory that bring a typical moment to the rule's load and below its memory.
+    /// Factors of activity and of memory that bring a typical moment to the rule's load and below
+    /// its memory.
     fn scale(&self, drafts: &[Draft], all_cores: f64, machine: &Machine) -> (f64, f64) {
         let first = drafts.iter().filter(|draft| draft.storm);
         let busy: f64 = first.clone().map(|draft| f64::from(draft.vcpus) * draft.activity).sum();

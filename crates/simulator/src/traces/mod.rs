@@ -1,7 +1,9 @@
-//! Arrivals, departures and load over time: data, a generator from a seed, and the replay on a host.
+//! Arrivals, departures and load over time: data, a generator from a seed, and the replay on a
+//! host.
 //!
-//! A [`Trace`] is what VMs *want*; it holds no placement, so that every policy meets the same one. It is written as a file, generated from a
-//! seed, or drawn from the looks of a recording ([`RecordedTrace`]).
+//! A [`Trace`] is what VMs *want*; it holds no placement, so that every policy meets the same one.
+//! It is written as a file, generated from a seed, or drawn from the looks of a recording
+//! ([`RecordedTrace`]).
 
 mod file;
 mod generate;

@@ -1,10 +1,13 @@
-//! A trace from what was seen of a real host: when its VMs came and went, what they wanted and how much memory they had touched.
+//! A trace from what was seen of a real host: when its VMs came and went, what they wanted and how
+//! much memory they had touched.
 //!
-//! **Rule.** What a client wanted is the CPU time that it used and waited for, as a mean over half a minute; its memory is what was resident
-//! at most by then. Where it ran and where its memory lay is left out: that is what a policy decides.
+//! **Rule.** What a client wanted is the CPU time that it used and waited for, as a mean over half
+//! a minute; its memory is what was resident at most by then. Where it ran and where its memory lay
+//! is left out: that is what a policy decides.
 //!
-//! **What is assumed.** How it uses memory (`mixed`) and how much its virtual nodes use of each other's: no observation says so.
-//! **What is left out, and said.** VMs whose memory or CPU time was never readable: unknown is not zero.
+//! **What is assumed.** How it uses memory (`mixed`) and how much its virtual nodes use of each
+//! other's: no observation says so. **What is left out, and said.** VMs whose memory or CPU time
+//! was never readable: unknown is not zero.
 
 use super::{Arrival, Trace};
 use crate::Profile;
@@ -15,7 +18,8 @@ use topology::Bytes;
 
 /// Over which demands are averaged, in milliseconds.
 const WINDOW_MS: u64 = 30_000;
-/// Part of the traffic of a virtual node that goes to the others of its VM, as generated traces have it.
+/// Part of the traffic of a virtual node that goes to the others of its VM, as generated traces
+/// have it.
 const SIBLING_PART: f64 = 0.15;
 
 /// Collects a trace, look by look.

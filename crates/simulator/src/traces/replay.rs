@@ -20,7 +20,8 @@ impl Replay {
         Self { arrivals: trace.arrivals.clone(), next: 0, leaving: BTreeMap::new() }
     }
 
-    /// Lets the host's time pass up to `to`; VMs start and end meanwhile. `started` is called right after each start.
+    /// Lets the host's time pass up to `to`; VMs start and end meanwhile. `started` is called right
+    /// after each start.
     ///
     /// # Errors
     /// As [`SimulatedHost::advance`].

@@ -1,4 +1,5 @@
-//! A modelled host on which a trace runs: looked at every period, it shows what would be there then.
+//! A modelled host on which a trace runs: looked at every period, it shows what would be there
+//! then.
 
 use super::{Replay, Trace};
 use crate::host::{KernelRules, SimulatedHost};

@@ -10,7 +10,8 @@ pub(crate) fn networks(most_stations: u32, most_groups: usize) -> impl Strategy<
     })
 }
 
-/// From hardly any load to twenty times too much, from no core time to nothing else, on one station or nearly all.
+/// From hardly any load to twenty times too much, from no core time to nothing else, on one station
+/// or nearly all.
 pub(crate) fn group(stations: u32) -> impl Strategy<Value = Group> {
     let demands = prop::collection::btree_map(0..stations, 0.01..30.0, 0..=stations.min(9) as usize);
     let core_ns = prop_oneof![Just(0.0), 0.1..200.0];

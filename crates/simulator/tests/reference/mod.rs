@@ -1,5 +1,6 @@
-//! The two solvers as the prototype had them: every class against every station, a damped fixed point that starts from its last result.
-//! Slow and plain: what the ones in use must agree with, and what they are timed against.
+//! The two solvers as the prototype had them: every class against every station, a damped fixed
+//! point that starts from its last result. Slow and plain: what the ones in use must agree with,
+//! and what they are timed against.
 
 use simulator::Group;
 
@@ -45,7 +46,8 @@ impl Dense {
         for &(station, ns) in &group.demands {
             row[station.index()] = ns;
         }
-        // A queue that is no longer fed would halve for a thousand steps, each a change of one half; a new one is one actor's alone.
+        // A queue that is no longer fed would halve for a thousand steps, each a change of one
+        // half; a new one is one actor's alone.
         let Some(queues) = self.queues.get_mut(index * stations..(index + 1) * stations) else { return };
         for (queue, ns) in queues.iter_mut().zip(&*row) {
             if *ns == 0.0 || *queue == 0.0 {

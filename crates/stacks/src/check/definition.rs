@@ -17,7 +17,8 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Reads libvirt's domain XML, or a configuration of Proxmox VE (`ID.conf`): which, the text says.
+    /// Reads libvirt's domain XML, or a configuration of Proxmox VE (`ID.conf`): which, the text
+    /// says.
     ///
     /// # Errors
     /// It is neither: file, place and what would be valid.
@@ -45,7 +46,8 @@ impl Definition {
         (!self.of_proxmox).then_some(self.text.as_str())
     }
 
-    /// What is wrong with it for a machine, beside what others hold; each finding with its cure in the stack's language.
+    /// What is wrong with it for a machine, beside what others hold; each finding with its cure in
+    /// the stack's language.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -56,8 +58,8 @@ impl Definition {
         Ok(CheckedDomain::new(machine, others, &self.text, &self.file)?.findings)
     }
 
-    /// Lines of a Proxmox VE configuration that bring the VM to its home, without those that it has already, and the `qm set` that
-    /// writes the same.
+    /// Lines of a Proxmox VE configuration that bring the VM to its home, without those that it has
+    /// already, and the `qm set` that writes the same.
     ///
     /// # Errors
     /// It is no such configuration, or no home can be named for the VM.

@@ -118,8 +118,8 @@ fn pin_edits(change: &Change<'_>, xml: &XmlFacts, pins: &NewPins) -> Vec<Edit> {
         edits.push(set(path(["vcpu"]), "placement", "static"));
     }
     let homes = change.target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
-    // One home and no pins: one attribute says it for vCPUs, emulator and iothreads together, where there is an element for it. To make
-    // one would take the number of vCPUs too.
+    // One home and no pins: one attribute says it for vCPUs, emulator and iothreads together, where
+    // there is an element for it. To make one would take the number of vCPUs too.
     let has_element = vm.spots.of(Part::Vcpus).is_some();
     let by_cpuset = has_element && change.target.nodes.len() == 1 && xml.pinned.is_empty() && !pins.vcpus.is_empty();
     let beyond = xml.vcpu_cpuset.as_ref().is_some_and(|cpus| !cpus.is_subset(change.usable().0));

@@ -6,7 +6,8 @@ use roxmltree::{Document, Node};
 use std::collections::BTreeMap;
 use topology::{CpuId, CpuSet};
 
-/// A domain as libvirt carries it out. `text` is what it was read from: lines and what cures must keep are looked up there.
+/// A domain as libvirt carries it out. `text` is what it was read from: lines and what cures must
+/// keep are looked up there.
 pub fn shaped(domain: &Domain, text: &str) -> ShapedVm {
     let pin = |vcpu| domain.vcpu_pins.get(&vcpu).or(domain.vcpu_cpuset.as_ref()).cloned();
     let iothread = |id| domain.iothread_pins.get(&id).or(domain.vcpu_cpuset.as_ref()).cloned();

@@ -1,4 +1,5 @@
-//! Definitions of other stacks, judged ([`judge`]): domains of libvirt, with the cures as patches of their XML, and configurations of Proxmox VE.
+//! Definitions of other stacks, judged ([`judge`]): domains of libvirt, with the cures as patches
+//! of their XML, and configurations of Proxmox VE.
 
 mod definition;
 mod edits;

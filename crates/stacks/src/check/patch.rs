@@ -15,7 +15,8 @@ pub struct CheckedDomain {
     pub vm: ShapedVm,
     /// What is wrong with it, worst first, each with a patch where an edit cures it.
     pub findings: Vec<Finding>,
-    /// The XML with the cures of all problems and warnings; notes are left as they are. All that no cure names is byte for byte as it was.
+    /// The XML with the cures of all problems and warnings; notes are left as they are. All that no
+    /// cure names is byte for byte as it was.
     pub cured: String,
 }
 

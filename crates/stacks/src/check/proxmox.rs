@@ -1,7 +1,9 @@
-//! A configuration of Proxmox VE (`/etc/pve/qemu-server/ID.conf`) as a VM that somebody shaped, and cures as `qm set`.
+//! A configuration of Proxmox VE (`/etc/pve/qemu-server/ID.conf`) as a VM that somebody shaped, and
+//! cures as `qm set`.
 //!
-//! What it says is read as qemu-server 9.2 carries it out: `affinity` holds for the whole process, `numaN` counts with `numa: 1` only, and without
-//! a `numaN` each socket is a virtual node that is bound to nothing. Snapshots (`[name]`) are other VMs.
+//! What it says is read as qemu-server 9.2 carries it out: `affinity` holds for the whole process,
+//! `numaN` counts with `numa: 1` only, and without a `numaN` each socket is a virtual node that is
+//! bound to nothing. Snapshots (`[name]`) are other VMs.
 
 use crate::domain::{DomainError, Problem};
 use crate::emit::proxmox::has_gap;
@@ -204,7 +206,8 @@ fn unbound(change: &Change<'_>) -> Vec<String> {
     .collect()
 }
 
-/// The options of `qm set` that bring about a change; none where it is as Proxmox can have it already.
+/// The options of `qm set` that bring about a change; none where it is as Proxmox can have it
+/// already.
 fn words(change: &Change<'_>, text: &str, file: &str) -> Vec<String> {
     settings(change, text, file).iter().map(Setting::option).collect()
 }
@@ -258,7 +261,8 @@ fn settings(change: &Change<'_>, text: &str, file: &str) -> Vec<Setting> {
         let (cpus, memory) = (node.vcpus.to_string().replace(',', ";"), node.memory.mib());
         let value = match has_gap(nodes) {
             false => format!("cpus={cpus},hostnodes={nodes},memory={memory},policy={policy}"),
-            // Huge pages are taken from the nodes that are named, and Proxmox starts no VM of them without.
+            // Huge pages are taken from the nodes that are named, and Proxmox starts no VM of them
+            // without.
             true if !vm.huge_pages.is_empty() => continue,
             true => format!("cpus={cpus},memory={memory}"),
         };
@@ -290,7 +294,8 @@ fn with(settings: &[Setting], text: &str) -> String {
     kept.chain(settings.iter().map(Setting::line)).map(|line| line + "\n").collect()
 }
 
-/// Lines that bring a VM that exists to its home, with the `qm set` that writes the same, and what is still wrong with them.
+/// Lines that bring a VM that exists to its home, with the `qm set` that writes the same, and what
+/// is still wrong with them.
 ///
 /// # Errors
 /// No home can be named.

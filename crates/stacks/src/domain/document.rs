@@ -5,7 +5,8 @@ use roxmltree::{Document, Node};
 use topology::read::second_document;
 use topology::xml::{DocumentType, Harm, look_through};
 
-/// Longest text: what libvirt itself takes as one string (its `VIR_NET_MESSAGE_STRING_MAX`). A VM of 4096 vCPUs with all pins is 0.6 MB.
+/// Longest text: what libvirt itself takes as one string (its `VIR_NET_MESSAGE_STRING_MAX`). A VM
+/// of 4096 vCPUs with all pins is 0.6 MB.
 pub const LONGEST_TEXT: usize = 4 << 20;
 /// The tree of a text whose root is `<domain>`.
 pub(super) fn tree<'a>(text: &'a str, file: &str) -> Result<Document<'a>, DomainError> {
@@ -37,7 +38,8 @@ pub(crate) fn all<'a, 'i>(parent: Node<'a, 'i>, name: &'a str) -> impl Iterator<
     parent.children().filter(move |&child| is(child, name))
 }
 
-/// The elements at the end of a path of names. An element may stand several times: libvirt takes all of them together.
+/// The elements at the end of a path of names. An element may stand several times: libvirt takes
+/// all of them together.
 pub(crate) fn at<'a, 'i>(parent: Node<'a, 'i>, path: &[&str]) -> Vec<Node<'a, 'i>> {
     path.iter().fold(vec![parent], |parents, name| {
         parents.into_iter().flat_map(|parent| parent.children().filter(|&child| is(child, name))).collect()

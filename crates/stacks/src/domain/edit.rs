@@ -5,12 +5,14 @@ use super::error::{DomainError, EditProblem, Fault};
 use super::splice::{self, Splice, SpliceKind};
 use roxmltree::Node;
 
-/// One step down from `<domain>`: an element, told from its siblings by an attribute where there are several.
+/// One step down from `<domain>`: an element, told from its siblings by an attribute where there
+/// are several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Name of the element.
     pub element: String,
-    /// Attribute and value that tell it from its siblings: `vcpu`, `3`. An element that is made gets it.
+    /// Attribute and value that tell it from its siblings: `vcpu`, `3`. An element that is made
+    /// gets it.
     pub key: Option<(String, String)>,
 }
 
@@ -29,7 +31,8 @@ impl Step {
 /// A change. A path begins below `<domain>`; an empty one is `<domain>` itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// Gives an attribute a value. Elements on the path that are not there are made, in the order of libvirt's schema.
+    /// Gives an attribute a value. Elements on the path that are not there are made, in the order
+    /// of libvirt's schema.
     #[allow(missing_docs, reason = "the variant says it")]
     SetAttribute { at: Vec<Step>, name: String, value: String },
     /// Takes an attribute away, if it is there.
@@ -38,17 +41,19 @@ pub enum Edit {
     /// Gives an element a text. It and its parents are made if they are not there.
     #[allow(missing_docs, reason = "the variant says it")]
     SetText { at: Vec<Step>, text: String },
-    /// Takes an element away with all that is in it, if it is there; where several match, all of them.
+    /// Takes an element away with all that is in it, if it is there; where several match, all of
+    /// them.
     #[allow(missing_docs, reason = "the variant says it")]
     Remove { at: Vec<Step> },
 }
 
-/// The text with the edits, in their order. What an edit says already holds changes no byte. Indentation, line ends and quotes are those
-/// of the text around.
+/// The text with the edits, in their order. What an edit says already holds changes no byte.
+/// Indentation, line ends and quotes are those of the text around.
 ///
 /// # Errors
-/// Those of [`super::parse`] for a text that is not XML or no domain; an edit that would make it one: a name or a character that XML
-/// does not have, a text in an element of elements, the attribute of a step's own key.
+/// Those of [`super::parse`] for a text that is not XML or no domain; an edit that would make it
+/// one: a name or a character that XML does not have, a text in an element of elements, the
+/// attribute of a step's own key.
 pub fn apply(text: &str, file: &str, edits: &[Edit]) -> Result<String, DomainError> {
     let mut text = text.to_owned();
     let mut left = edits;
@@ -64,8 +69,9 @@ pub fn apply(text: &str, file: &str, edits: &[Edit]) -> Result<String, DomainErr
     Ok(text)
 }
 
-/// What the first of the edits change of the text, and how many are done with that: as many as can be told from one tree. A domain of a
-/// thousand vCPUs has a thousand pins, each a new value of an attribute; everything else that changes the text takes a tree of its own.
+/// What the first of the edits change of the text, and how many are done with that: as many as can
+/// be told from one tree. A domain of a thousand vCPUs has a thousand pins, each a new value of an
+/// attribute; everything else that changes the text takes a tree of its own.
 fn run(text: &str, file: &str, edits: &[Edit]) -> Result<(usize, Vec<Splice>), DomainError> {
     let document = tree(text, file)?;
     let mut splices: Vec<Splice> = Vec::new();
@@ -90,8 +96,8 @@ fn run(text: &str, file: &str, edits: &[Edit]) -> Result<(usize, Vec<Splice>), D
     Ok((edits.len(), splices))
 }
 
-/// Whether the edit leaves the tree as it is, for the edits from it on: it gives an attribute that is there a new value, and no element is
-/// looked for by it.
+/// Whether the edit leaves the tree as it is, for the edits from it on: it gives an attribute that
+/// is there a new value, and no element is looked for by it.
 fn is_new_value(edit: &Edit, splice: &Splice, from_it: &[Edit]) -> bool {
     let Edit::SetAttribute { name, .. } = edit else { return false };
     let looked_for = |step: &Step| step.key.as_ref().is_some_and(|(key, _)| key == name);
@@ -107,7 +113,8 @@ fn path(edit: &Edit) -> &[Step] {
     }
 }
 
-/// What the edit changes of the text: one range of it, or nothing. [`Edit::Remove`] takes a step for each element.
+/// What the edit changes of the text: one range of it, or nothing. [`Edit::Remove`] takes a step
+/// for each element.
 fn step(text: &str, file: &str, root: Node<'_, '_>, edit: &Edit) -> Result<Option<Splice>, DomainError> {
     check(edit).map_err(|problem| DomainError::new(file, problem))?;
     let splice = match edit {
@@ -142,7 +149,8 @@ enum Found<'a, 'i, 'p> {
     Missing(Node<'a, 'i>, &'p [Step]),
 }
 
-/// The first element at the end of the path. An element may stand several times (libvirt takes all of them together): each is looked into.
+/// The first element at the end of the path. An element may stand several times (libvirt takes all
+/// of them together): each is looked into.
 fn find<'a, 'i, 'p>(root: Node<'a, 'i>, path: &'p [Step]) -> Found<'a, 'i, 'p> {
     let mut here = vec![root];
     for (index, step) in path.iter().enumerate() {

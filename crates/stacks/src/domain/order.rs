@@ -1,4 +1,5 @@
-//! The order in which libvirt writes elements (formatdomain, `virsh dumpxml`). Any order is valid to its schema; people expect this one.
+//! The order in which libvirt writes elements (formatdomain, `virsh dumpxml`). Any order is valid
+//! to its schema; people expect this one.
 
 use super::edit::Step;
 use roxmltree::Node;
@@ -118,7 +119,8 @@ fn order_in(parent: &str) -> &'static [&'static str] {
 
 /// The sibling after which a new element goes; none: before all of them.
 ///
-/// That is the last one that libvirt writes before it. One that libvirt does not write has no place, and stays with what is before it.
+/// That is the last one that libvirt writes before it. One that libvirt does not write has no
+/// place, and stays with what is before it.
 pub(super) fn place_among<'a, 'i>(parent: Node<'a, 'i>, new: &Step) -> Option<Node<'a, 'i>> {
     let order = order_in(parent.tag_name().name());
     let rank = |name: &str| order.iter().position(|&known| known == name);

@@ -13,9 +13,11 @@ use vm::qemu::{GuestCaches, GuestCpus};
 /// Most virtual nodes: QEMU's `MAX_NODES`.
 pub(super) const MOST_CELLS: u32 = 128;
 
-/// Reads a domain; what is not of NUMA is passed over, whatever it is. `file` is what errors call the text.
+/// Reads a domain; what is not of NUMA is passed over, whatever it is. `file` is what errors call
+/// the text.
 ///
-/// Takes what a user wrote as well as what `virsh dumpxml` prints of a running VM. A text is at most [`super::LONGEST_TEXT`] bytes.
+/// Takes what a user wrote as well as what `virsh dumpxml` prints of a running VM. A text is at
+/// most [`super::LONGEST_TEXT`] bytes.
 ///
 /// # Errors
 /// Not XML, no domain, hostile, or a value that libvirt itself would refuse.
@@ -112,7 +114,8 @@ fn vcpus(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
     Ok(())
 }
 
-/// Those of `<iothreadids>`; as many more as `<iothreads>` asks for get the lowest numbers that are left, from 1.
+/// Those of `<iothreadids>`; as many more as `<iothreads>` asks for get the lowest numbers that are
+/// left, from 1.
 fn iothreads(root: Node<'_, '_>) -> Read<BTreeSet<u32>> {
     let mut ids = BTreeSet::new();
     for element in at(root, &["iothreadids", "iothread"]) {

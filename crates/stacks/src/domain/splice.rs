@@ -13,7 +13,8 @@ pub(super) struct Splice {
     pub(super) kind: SpliceKind,
 }
 
-/// What a splice does to the tree of the text. Its range does not tell: an element made in `<cputune/>` takes the place of `/>`.
+/// What a splice does to the tree of the text. Its range does not tell: an element made in
+/// `<cputune/>` takes the place of `/>`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpliceKind {
     /// An attribute that is there has another value: all elements and attributes stay.
@@ -82,7 +83,8 @@ pub(super) fn set_text(text: &str, element: Node<'_, '_>, new: &str) -> Option<S
     Some(Splice::new_tree(inside, with))
 }
 
-/// A run of text between comments: its blanks stay; the first that is not blank becomes the new one.
+/// A run of text between comments: its blanks stay; the first that is not blank becomes the new
+/// one.
 fn piece(with: &mut String, old: &str, new: &str, written: &mut bool) {
     let trimmed = old.trim();
     let start = old.len() - old.trim_start().len();
@@ -110,7 +112,8 @@ pub(super) fn remove(text: &str, element: Node<'_, '_>) -> Splice {
     Splice::new_tree(line..end, String::new())
 }
 
-/// Makes the elements of `path` in `parent`, each in the one before, the first at its place among its siblings.
+/// Makes the elements of `path` in `parent`, each in the one before, the first at its place among
+/// its siblings.
 pub(super) fn insert(text: &str, parent: Node<'_, '_>, path: &[Step], leaf: &Leaf<'_>) -> Splice {
     let style = Style::of(text, parent);
     let element = style.element(path, leaf, 1);
@@ -227,7 +230,8 @@ fn attribute<'a, 'i>(element: Node<'a, 'i>, name: &str) -> Option<roxmltree::Att
 /// Where another attribute goes: after the last, or after the name.
 fn attributes_end(element: Node<'_, '_>) -> usize {
     let name_end = element.range().start + 1 + element.tag_name().name().len();
-    // Namespaces are no attributes of the tree, so that the start tag may go on after the last of its attributes.
+    // Namespaces are no attributes of the tree, so that the start tag may go on after the last of
+    // its attributes.
     element.attributes().map(|attribute| attribute.range().end).max().unwrap_or(name_end)
 }
 

@@ -51,7 +51,8 @@ pub(super) fn address(text: &str, most: u32) -> Result<u32, ValueError> {
     number.filter(|&number| number <= most).ok_or(ValueError::Address(most))
 }
 
-/// An amount with libvirt's `unit`, KiB where it says none. libvirt keeps whole KiB and rounds up to them.
+/// An amount with libvirt's `unit`, KiB where it says none. libvirt keeps whole KiB and rounds up
+/// to them.
 pub(super) fn memory(text: &str, unit: Option<&str>) -> Result<Bytes, ValueError> {
     let amount: u64 = text.trim().parse().map_err(|_| ValueError::Amount)?;
     let unit = unit.unwrap_or("KiB").trim();
@@ -63,7 +64,8 @@ pub(super) fn memory(text: &str, unit: Option<&str>) -> Result<Bytes, ValueError
 /// 4 PiB: what x86 can address with 52 bits.
 pub(super) const MOST_MEMORY: u64 = 1 << 52;
 
-/// Units as libvirt's `virScaleInteger` takes them: `k` and `KiB` are 1024, `KB` is 1000, in any case.
+/// Units as libvirt's `virScaleInteger` takes them: `k` and `KiB` are 1024, `KB` is 1000, in any
+/// case.
 fn scale(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_lowercase();
     if matches!(unit.as_str(), "b" | "byte" | "bytes") {

@@ -1,4 +1,5 @@
-//! A cloud-hypervisor command, as its documentation and its option parser have it (docs/cpu.md, docs/memory.md of v53).
+//! A cloud-hypervisor command, as its documentation and its option parser have it (docs/cpu.md,
+//! docs/memory.md of v53).
 
 use super::common::{check_words, heading, path, vcpus};
 use super::{Emission, EmitError, Loss};
@@ -98,7 +99,8 @@ impl Zone {
     }
 }
 
-/// One zone for each host node of the home, because a zone is bound to one: the memory is divided as the plan holds it there.
+/// One zone for each host node of the home, because a zone is bound to one: the memory is divided
+/// as the plan holds it there.
 fn zones(plan: &Plan, node: &VirtualNode) -> Vec<Zone> {
     let mib = node.memory.mib();
     let client = plan.client_of(node.id).filter(|client| client.memory_policy != MemoryPolicy::Default);
@@ -111,7 +113,8 @@ fn zones(plan: &Plan, node: &VirtualNode) -> Vec<Zone> {
     shares.into_iter().map(|(host, mib)| Zone { id: id(host), mib, host_node: Some(host), filled: true }).collect()
 }
 
-/// MiB on each host node of a client's home, in proportion to what the VM holds of them; none is empty.
+/// MiB on each host node of a client's home, in proportion to what the VM holds of them; none is
+/// empty.
 fn shares(plan: &Plan, client: &Client, mib: u64) -> Vec<(NodeId, u64)> {
     let held = |node: NodeId| plan.holdings.get(&node).map_or(0, |held| held.memory.mib());
     let known = client.home.iter().all(|node| held(node) > 0);

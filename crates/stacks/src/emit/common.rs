@@ -1,4 +1,5 @@
-//! What the texts for several stacks share: their first lines, the sets of CPUs and nodes of a whole VM, and the words that none of them can hold.
+//! What the texts for several stacks share: their first lines, the sets of CPUs and nodes of a
+//! whole VM, and the words that none of them can hold.
 
 use super::comment::{Loss, lines};
 use super::{BootFiles, Emission, EmitError};
@@ -7,7 +8,8 @@ use scheduler::{Client, MemoryPolicy, Plan, VirtualNode};
 use std::path::Path;
 use topology::{Bytes, CpuId, CpuSet};
 
-/// The comments that begin a text: what it is, where the VM lives, warnings of the plan, and what is lost. `usage` are sentences, one a line.
+/// The comments that begin a text: what it is, where the VM lives, warnings of the plan, and what
+/// is lost. `usage` are sentences, one a line.
 pub(super) fn heading(emission: &Emission<'_>, usage: &[String], losses: &[Loss]) -> String {
     let plan = emission.plan;
     let mut text = format!("# VM {} on {}, planned by homenode.\n", plan.vm, one_line(&emission.machine.name));

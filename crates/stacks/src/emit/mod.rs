@@ -1,4 +1,5 @@
-//! A plan in the language of a stack. What the stack cannot express is said in a comment of that language, with what is lost by it.
+//! A plan in the language of a stack. What the stack cannot express is said in a comment of that
+//! language, with what is lost by it.
 
 mod cloud_hypervisor;
 mod comment;
@@ -46,13 +47,15 @@ pub struct Emission<'a> {
     pub spec: &'a VmSpec,
     /// The answer.
     pub plan: &'a Plan,
-    /// What is booted, with every path resolved. Empty for stacks that boot images of their own ([`Kind::boots_files`]).
+    /// What is booted, with every path resolved. Empty for stacks that boot images of their own
+    /// ([`Kind::boots_files`]).
     pub boot: &'a BootFiles,
     /// What runs the guest there.
     pub accelerator: &'a Accelerator,
 }
 
-/// What of a spec or a plan a stack cannot be told at all: the field, its value, and what would be valid.
+/// What of a spec or a plan a stack cannot be told at all: the field, its value, and what would be
+/// valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EmitError(pub(crate) String);

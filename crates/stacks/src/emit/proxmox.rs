@@ -1,4 +1,5 @@
-//! Lines of a Proxmox VE configuration (`/etc/pve/qemu-server/ID.conf`), as qemu-server 9.2 reads them.
+//! Lines of a Proxmox VE configuration (`/etc/pve/qemu-server/ID.conf`), as qemu-server 9.2 reads
+//! them.
 
 use super::common::{check_words, heading, memory, several_cpu_sets, vcpus};
 use super::{Emission, EmitError, Loss};
@@ -45,7 +46,8 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     Ok(format!("{comments}{}\n", lines.join("\n")))
 }
 
-/// Proxmox keeps comments as the VM's description, in which `%` and two hexadecimal digits are one byte.
+/// Proxmox keeps comments as the VM's description, in which `%` and two hexadecimal digits are one
+/// byte.
 fn description(text: &str) -> String {
     let mut parts = text.split('%');
     let mut encoded = parts.next().unwrap_or_default().to_owned();
@@ -117,7 +119,8 @@ fn binding(plan: &Plan, node: &VirtualNode) -> Option<(NodeSet, &'static str)> {
     (!has_gap(&client.home)).then(|| (client.home.clone(), policy))
 }
 
-/// Whether the set is more than one range. Proxmox hands `hostnodes=0;2` to QEMU as `host-nodes=0,2`, which QEMU refuses.
+/// Whether the set is more than one range. Proxmox hands `hostnodes=0;2` to QEMU as
+/// `host-nodes=0,2`, which QEMU refuses.
 pub(crate) fn has_gap(home: &NodeSet) -> bool {
     home.to_string().contains(',')
 }

@@ -65,7 +65,8 @@ pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, EmitError> {
     Ok(devices)
 }
 
-/// A block device is used where it is; a file must be imported into a storage, since a configuration names volumes, not files.
+/// A block device is used where it is; a file must be imported into a storage, since a
+/// configuration names volumes, not files.
 fn add_disk(devices: &mut Devices, index: usize, disk: &Disk) -> Result<(), EmitError> {
     let field = format!("disk[{index}].path");
     let file = path(&field, &disk.path)?;
@@ -95,7 +96,8 @@ fn add_disk(devices: &mut Devices, index: usize, disk: &Disk) -> Result<(), Emit
     Ok(())
 }
 
-/// An address of our own (locally administered) for each card: the same at every start, other for other VMs. FNV-1a of name and index.
+/// An address of our own (locally administered) for each card: the same at every start, other for
+/// other VMs. FNV-1a of name and index.
 fn mac(name: &str, index: usize) -> String {
     let bytes = name.bytes().chain((index as u64).to_le_bytes());
     let hash = bytes

@@ -85,13 +85,14 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     losses
 }
 
-/// Seconds that the loop waits for QEMU's threads: QEMU fills the VM's memory first, at 100 MiB/s on the slowest host we know.
+/// Seconds that the loop waits for QEMU's threads: QEMU fills the VM's memory first, at 100 MiB/s
+/// on the slowest host we know.
 fn patience_s(plan: &Plan) -> u64 {
     60 + memory(plan).mib() / 100
 }
 
-/// A loop in the background that lets each vCPU's thread run on its client's CPUs only. QEMU calls the threads `CPU 7/KVM` because of
-/// `debug-threads=on`; the VM is found by that same argument.
+/// A loop in the background that lets each vCPU's thread run on its client's CPUs only. QEMU calls
+/// the threads `CPU 7/KVM` because of `debug-threads=on`; the VM is found by that same argument.
 fn thread_binder(plan: &Plan) -> String {
     let vm = &plan.vm;
     let last = plan.topology.nodes.iter().flat_map(|node| &node.vcpus).max().copied().unwrap_or_default();

@@ -22,7 +22,8 @@ fn memory_nodes(plan: &Plan) -> Option<String> {
     (!anywhere).then(|| plan.homes().to_string())
 }
 
-/// In a slice's name `-` leads to a parent slice; `systemd-escape` writes `\x2d` for one that does not.
+/// In a slice's name `-` leads to a parent slice; `systemd-escape` writes `\x2d` for one that does
+/// not.
 fn slice_name(vm: &str) -> String {
     format!("homenode-{}.slice", vm.replace('-', "\\x2d"))
 }

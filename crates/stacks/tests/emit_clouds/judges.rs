@@ -1,10 +1,12 @@
-//! Programs with the clouds' own code in them, which `scripts/validators` makes out of their published packages.
+//! Programs with the clouds' own code in them, which `scripts/validators` makes out of their
+//! published packages.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A judge, or nothing where it cannot be had here; the script then says why, and `test` is skipped.
+/// A judge, or nothing where it cannot be had here; the script then says why, and `test` is
+/// skipped.
 pub(crate) fn judge(test: &str, which: &str) -> Option<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/validators/make");
     let made = Command::new(script).arg(which).output().expect("scripts/validators/make starts");

@@ -14,7 +14,8 @@ fn virtual_machines_of_every_shape() {
     }
 }
 
-/// What KubeVirt leaves out of what was asked for, or understands otherwise, as a path; nothing where all is there.
+/// What KubeVirt leaves out of what was asked for, or understands otherwise, as a path; nothing
+/// where all is there.
 fn lost(asked: &Value, understood: &Value, path: &str) -> Option<String> {
     match (asked, understood) {
         (Value::Object(asked), Value::Object(understood)) => {

@@ -1,4 +1,5 @@
-//! What the clouds' own code makes of the texts for KubeVirt and OpenStack Nova. docs/kubevirt.md and docs/nova.md say what is proved by it.
+//! What the clouds' own code makes of the texts for KubeVirt and OpenStack Nova. docs/kubevirt.md
+//! and docs/nova.md say what is proved by it.
 
 mod cases;
 mod judges;

@@ -1,4 +1,5 @@
-//! Nova's own code: the flavor's schema, the validators of extra specs, their reading, and the fit onto the machine of the plan; and snapshots.
+//! Nova's own code: the flavor's schema, the validators of extra specs, their reading, and the fit
+//! onto the machine of the plan; and snapshots.
 
 use super::cases::{CASES, Case};
 use super::judges::{judge, said};
@@ -87,7 +88,8 @@ fn nova_reads_the_plan_out_of_them_and_refuses_what_is_wrong() {
     }
 }
 
-/// Nova's reading of the flavor, and of the one with CPUs of its own, against the plan; and that the plan's machine takes both.
+/// Nova's reading of the flavor, and of the one with CPUs of its own, against the plan; and that
+/// the plan's machine takes both.
 fn check(name: &str, case: &Case, answer: &Value) {
     assert_eq!(answer.get("refused"), None, "{name}");
     let flavors = answer["flavors"].as_array().expect("flavors");

@@ -1,4 +1,5 @@
-//! A cloud-hypervisor command, held against the grammar of its documentation (docs/cpu.md, docs/memory.md) and what it validates at a start.
+//! A cloud-hypervisor command, held against the grammar of its documentation (docs/cpu.md,
+//! docs/memory.md) and what it validates at a start.
 
 use super::cases::{Case, all, devices, everywhere, kernel, with_line_ends};
 use stacks::emit::Kind;
@@ -14,7 +15,8 @@ fn shapes() {
     insta::assert_snapshot!("cloud-hypervisor-devices", devices().text(Kind::CloudHypervisor).expect("a text"));
 }
 
-/// Options and their values, as `sh` hands them over; its `taskset` is one of ours, that prints them.
+/// Options and their values, as `sh` hands them over; its `taskset` is one of ours, that prints
+/// them.
 fn options(text: &str) -> Vec<(String, String)> {
     let script = format!("taskset() {{ shift 3; printf '%s\\0' \"$@\"; }}\n{text}");
     let mut command = Command::new("sh");

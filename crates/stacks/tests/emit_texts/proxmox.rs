@@ -1,4 +1,5 @@
-//! Lines of a Proxmox VM, held against what qemu-server (9.2) documents of each option and refuses at a start.
+//! Lines of a Proxmox VM, held against what qemu-server (9.2) documents of each option and refuses
+//! at a start.
 
 use super::cases::{Case, all, devices, everywhere, kernel, shipped, synthetic, with_line_ends, without_comments};
 use stacks::emit::Kind;
@@ -112,7 +113,8 @@ fn every_line_is_as_documented_and_the_vm_would_start() {
 fn custom_arguments_are_words_of_a_shell() {
     let text = kernel().text(Kind::Proxmox).expect("a text");
     let line = text.lines().find_map(|line| line.strip_prefix("args: ")).expect("args");
-    // Proxmox splits them by the rules of Perl's shellwords, which for single quotes are those of sh.
+    // Proxmox splits them by the rules of Perl's shellwords, which for single quotes are those of
+    // sh.
     let script = format!("printf '%s\\n' {line}");
     let output = std::process::Command::new("sh").arg("-c").arg(script).output().expect("sh");
     let words = String::from_utf8(output.stdout).expect("UTF-8");

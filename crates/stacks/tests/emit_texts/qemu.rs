@@ -70,7 +70,8 @@ impl Drop for Shell {
     }
 }
 
-/// The number of the process whose arguments hold `argument`, and whose threads have names that begin with `CPU `.
+/// The number of the process whose arguments hold `argument`, and whose threads have names that
+/// begin with `CPU `.
 fn process_with(argument: &str) -> Option<String> {
     let is_it = |path: &Path| {
         let arguments = std::fs::read(path.join("cmdline")).unwrap_or_default();
@@ -119,7 +120,8 @@ fn the_text_brings_each_client_s_vcpus_to_its_own_cpus() {
     if first == last {
         return eprintln!("SKIPPED {test}: only one CPU may be used here");
     }
-    // Two nodes of a machine that is not here: homes of one CPU each, and no memory policy, which this host may not have.
+    // Two nodes of a machine that is not here: homes of one CPU each, and no memory policy, which
+    // this host may not have.
     let name = format!("emit.qemu-{}", std::process::id());
     let spec = format!(
         "name = \"{name}\"\nvcpus = 3\nmemory = \"66 MiB\"\nboot.from = \"disk\"\n[policy]\nmemory = \"default\"\nvirtual_nodes = [{{ vcpus = 2, memory = \"44 MiB\" }}, {{ vcpus = 1, memory = \"22 MiB\" }}]\n[[disk]]\npath = \"/dev/null\"\nformat = \"raw\"\nread_only = true\n"

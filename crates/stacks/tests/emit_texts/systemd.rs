@@ -11,7 +11,8 @@ fn shapes() {
     }
 }
 
-/// What `systemd-analyze verify` says of the text as a unit; `None` where it is not installed. It exits with 0 also where it complains.
+/// What `systemd-analyze verify` says of the text as a unit; `None` where it is not installed. It
+/// exits with 0 also where it complains.
 fn complaints(name: &str, text: &str) -> Option<String> {
     let directory = tempfile::tempdir().expect("a directory");
     let unit = directory.path().join(name);

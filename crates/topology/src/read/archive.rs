@@ -17,9 +17,11 @@ const MOST_TEXT: usize = 64 << 20;
 /// The most entries: sixteen files and directories a thread.
 const MOST_ENTRIES: usize = MOST_THREADS * 16;
 
-/// Packs what [`from_root`](super::from_root) reads of a directory (`/` for this host) as a `.tar.gz`.
+/// Packs what [`from_root`](super::from_root) reads of a directory (`/` for this host) as a
+/// `.tar.gz`.
 ///
-/// Of `/proc/cpuinfo`, `/proc/meminfo` and `/proc/self/status` it takes only the lines that are read.
+/// Of `/proc/cpuinfo`, `/proc/meminfo` and `/proc/self/status` it takes only the lines that are
+/// read.
 ///
 /// # Errors
 /// Where the machine itself cannot be read.
@@ -103,8 +105,8 @@ fn unpack_tar(stream: impl Read, name: &str) -> Result<Files, ReadError> {
     Ok(files)
 }
 
-/// An entry's path from its `sys` or `proc` on, or from where cpusets were mounted in old days; that may be one directory down.
-/// `None` for anything else.
+/// An entry's path from its `sys` or `proc` on, or from where cpusets were mounted in old days;
+/// that may be one directory down. `None` for anything else.
 fn path_in_tree(path: &Path) -> Option<String> {
     let mut names = Vec::new();
     for component in path.components() {

@@ -1,7 +1,8 @@
 //! Cores of different strength on one machine.
 //!
-//! arm gives `cpu_capacity`. Hybrid x86 processors have one PMU a kind of core (`/sys/devices/cpu_core`, `cpu_atom`,
-//! `cpu_lowpower`); how strong a kind is comes from ACPI CPPC or, failing that, the highest clock.
+//! arm gives `cpu_capacity`. Hybrid x86 processors have one PMU a kind of core
+//! (`/sys/devices/cpu_core`, `cpu_atom`, `cpu_lowpower`); how strong a kind is comes from ACPI CPPC
+//! or, failing that, the highest clock.
 
 use super::error::ReadError;
 use super::sysfs::CPUS;
@@ -35,8 +36,9 @@ pub(super) fn of_cores(
     Ok(online.iter().map(|cpu| (cpu, scaled(raw.get(&cpu).copied().unwrap_or(largest)))).collect())
 }
 
-/// Kinds of core where the PMUs that would name them are missing, as in captures by others: cores of Intel whose CPPC says that they
-/// reach three quarters of the strongest at most. Favoured cores of one kind differ by less; on AMD the figure is a rank.
+/// Kinds of core where the PMUs that would name them are missing, as in captures by others: cores
+/// of Intel whose CPPC says that they reach three quarters of the strongest at most. Favoured cores
+/// of one kind differ by less; on AMD the figure is a rank.
 fn by_performance(
     tree: &Tree,
     online: &CpuSet,

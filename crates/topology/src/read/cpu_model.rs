@@ -84,15 +84,16 @@ const PARTS: [((u32, u32), &str); 17] = [
 
 /// Reads it.
 pub(super) fn read(tree: &Tree) -> CpuInfo {
-    // The kernel writes the file as it is read; all of it, on a machine with 512 CPUs, takes longer than everything else.
+    // The kernel writes the file as it is read; all of it, on a machine with 512 CPUs, takes longer
+    // than everything else.
     const FIRST_CPUS: u64 = 8192;
     let lines = tree.lines_kept("proc/cpuinfo", FIRST_CPUS, kept).unwrap_or_default();
     let lines: Vec<(&str, &str)> = lines.iter().filter_map(|line| line.split_once(':')).collect();
     of(&lines.into_iter().map(|(key, value)| (key.trim(), value.trim())).collect::<Vec<_>>())
 }
 
-/// A line as it is read and captured. Of s390's `processor 0: version = FF,  identification = 29AA14,  machine = 2817` only the
-/// last: the second is the serial number.
+/// A line as it is read and captured. Of s390's `processor 0: version = FF, identification =
+/// 29AA14, machine = 2817` only the last: the second is the serial number.
 fn kept(line: &str) -> Option<String> {
     let (key, value) = line.split_once(':')?;
     if KEYS.contains(&key.trim()) {
@@ -122,7 +123,8 @@ fn hexadecimal(text: &str) -> Option<u32> {
     u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
-/// `ARM Neoverse-V2 (implementer 0x41, part 0xd4f)`; several parts (big and little cores) joined by `+`.
+/// `ARM Neoverse-V2 (implementer 0x41, part 0xd4f)`; several parts (big and little cores) joined by
+/// `+`.
 fn arm(lines: &[(&str, &str)]) -> Option<String> {
     let mut kinds = BTreeSet::new();
     let mut implementer = None;

@@ -1,7 +1,7 @@
 //! Hardware threads: which core, last-level cache, socket and node each belongs to.
 //!
-//! A file that lists the members of a group is read once, by the first member, not by each: 512 CPUs take hundreds of
-//! files instead of tens of thousands.
+//! A file that lists the members of a group is read once, by the first member, not by each: 512
+//! CPUs take hundreds of files instead of tens of thousands.
 
 use super::error::ReadError;
 use super::sysfs::{CPUS, NODES};
@@ -42,7 +42,8 @@ impl Cpus {
     }
 }
 
-/// The CPUs whose own file `online` does not say 0, for kernels before 2.6.26; CPU 0 has no such file.
+/// The CPUs whose own file `online` does not say 0, for kernels before 2.6.26; CPU 0 has no such
+/// file.
 fn online_by_file(tree: &Tree, present: &CpuSet) -> CpuSet {
     let says_no = |cpu: &CpuId| tree.read(&format!("{CPUS}/cpu{cpu}/online")).is_some_and(|text| text.trim() == "0");
     present.iter().filter(|cpu| !says_no(cpu)).collect()
@@ -51,7 +52,8 @@ fn online_by_file(tree: &Tree, present: &CpuSet) -> CpuSet {
 /// Groups of CPUs: each online CPU with the first CPU of its group.
 pub(super) type Leaders = BTreeMap<CpuId, CpuId>;
 
-/// Groups the online CPUs by the list that the first CPU of each group gives; one without a list is alone, or left out.
+/// Groups the online CPUs by the list that the first CPU of each group gives; one without a list is
+/// alone, or left out.
 pub(super) fn group(
     online: &CpuSet,
     keep_alone: bool,
@@ -129,7 +131,8 @@ pub(super) fn threads(
     Ok((threads, llcs))
 }
 
-/// Linux says nothing of an offline CPU but its node: it gets the socket of its node's other threads.
+/// Linux says nothing of an offline CPU but its node: it gets the socket of its node's other
+/// threads.
 pub(super) fn place_offline(threads: &mut [HardwareThread], notes: &mut Vec<String>) {
     let offline: CpuSet = threads.iter().filter(|thread| !thread.online).map(|thread| thread.id).collect();
     if offline.is_empty() {
@@ -146,7 +149,8 @@ pub(super) fn place_offline(threads: &mut [HardwareThread], notes: &mut Vec<Stri
     notes.push(format!("Offline: CPUs {offline}. Linux does not say which core, cache or socket they belong to: each is kept as a core of its own."));
 }
 
-/// The last-level cache of each online CPU that names one: the data or unified cache of the highest level.
+/// The last-level cache of each online CPU that names one: the data or unified cache of the highest
+/// level.
 fn last_level_caches(
     tree: &Tree,
     online: &CpuSet,
@@ -176,8 +180,8 @@ fn last_level_caches(
     Ok((leaders.into_iter().map(|(cpu, leader)| (cpu, LlcId(numbers[&leader]))).collect(), llcs))
 }
 
-/// The directory and level of a CPU's last-level cache. Linux lists caches from the core outwards, so the search goes from the last
-/// one inwards and ends at the first that is of a lower level.
+/// The directory and level of a CPU's last-level cache. Linux lists caches from the core outwards,
+/// so the search goes from the last one inwards and ends at the first that is of a lower level.
 fn last_level(tree: &Tree, cpu: CpuId) -> Result<Option<(String, u8)>, ReadError> {
     let directory = format!("{CPUS}/cpu{cpu}/cache");
     let mut best: Option<(String, u8)> = None;

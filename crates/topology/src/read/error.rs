@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Why a machine could not be read. Each names the source, the place in it, and what would be valid.
+/// Why a machine could not be read. Each names the source, the place in it, and what would be
+/// valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// A directory or archive without the files that describe a machine.

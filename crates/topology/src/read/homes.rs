@@ -1,4 +1,5 @@
-//! The node of each CPU: from the node's list or mask of CPUs, else its entries `nodeN/cpuM`, else the CPU's entry `cpuM/nodeN`.
+//! The node of each CPU: from the node's list or mask of CPUs, else its entries `nodeN/cpuM`, else
+//! the CPU's entry `cpuM/nodeN`.
 
 use super::cpus::Cpus;
 use super::error::ReadError;
@@ -7,7 +8,8 @@ use super::tree::Tree;
 use crate::{CpuId, CpuSet, NodeId};
 use std::collections::BTreeMap;
 
-/// The node of each CPU that has one, and whether any CPU has none: then Linux lists a part of the machine only.
+/// The node of each CPU that has one, and whether any CPU has none: then Linux lists a part of the
+/// machine only.
 pub(super) fn of_cpus(
     tree: &Tree,
     cpus: &Cpus,

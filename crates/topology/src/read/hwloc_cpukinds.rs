@@ -1,6 +1,8 @@
-//! Kinds of core in hwloc's XML: `<cpukind cpuset="0x0f"><info name="LinuxCapacity" value="718"/></cpukind>`.
+//! Kinds of core in hwloc's XML: `<cpukind cpuset="0x0f"><info name="LinuxCapacity"
+//! value="718"/></cpukind>`.
 //!
-//! A capacity comes from what Linux says, else from the highest clock, else from Intel's names of its kinds, as for a live host.
+//! A capacity comes from what Linux says, else from the highest clock, else from Intel's names of
+//! its kinds, as for a live host.
 
 use super::masks;
 use crate::{CpuId, CpuSet, HardwareThread};

@@ -8,7 +8,8 @@ use roxmltree::Node as Element;
 /// Turns what is wrong with a table into an error that names the document.
 type Fail<'a> = &'a dyn Fn(String) -> ReadError;
 
-/// The first table of latencies between NUMA nodes that is complete and plausible. `order` holds the nodes as the document lists them.
+/// The first table of latencies between NUMA nodes that is complete and plausible. `order` holds
+/// the nodes as the document lists them.
 pub(super) fn find(root: Element<'_, '_>, order: &[NodeId], fail: Fail<'_>) -> Result<Option<Distances>, ReadError> {
     let newer = root.children().filter(|child| child.has_tag_name("distances2") && is_latency(*child));
     let whole = |table: &Element<'_, '_>| table.attribute("nbobjs").and_then(|n| n.parse().ok()) == Some(order.len());
@@ -18,7 +19,8 @@ pub(super) fn find(root: Element<'_, '_>, order: &[NodeId], fail: Fail<'_>) -> R
     tables.filter_map(Result::transpose).next().transpose()
 }
 
-/// Whether a table is about nodes and says latency (`HWLOC_DISTANCES_KIND_MEANS_LATENCY`), not bandwidth.
+/// Whether a table is about nodes and says latency (`HWLOC_DISTANCES_KIND_MEANS_LATENCY`), not
+/// bandwidth.
 fn is_latency(table: Element<'_, '_>) -> bool {
     const MEANS_LATENCY: u64 = 1 << 2;
     let kind = table.attribute("kind").and_then(|kind| kind.parse::<u64>().ok()).unwrap_or(MEANS_LATENCY);
@@ -45,7 +47,8 @@ fn version_2(table: Element<'_, '_>, order: &[NodeId], fail: Fail<'_>) -> Result
     Ok(table.and_then(|table| sorted(&table, order)))
 }
 
-/// hwloc 1.x: `<distances>` with one `<latency>` a pair, relative to a base, in the order of the nodes.
+/// hwloc 1.x: `<distances>` with one `<latency>` a pair, relative to a base, in the order of the
+/// nodes.
 fn version_1(table: Element<'_, '_>, order: &[NodeId], fail: Fail<'_>) -> Result<Option<Distances>, ReadError> {
     let number =
         |text: Option<&str>| text.and_then(|text| text.parse::<f64>().ok()).filter(|n| n.is_finite() && *n > 0.0);

@@ -12,7 +12,8 @@ const DEEPEST: usize = 64;
 
 /// A machine from the text of an hwloc XML file; `name` is what errors call it.
 ///
-/// hwloc leaves out offline CPUs, so the machine has none. Entities that the document defines are refused.
+/// hwloc leaves out offline CPUs, so the machine has none. Entities that the document defines are
+/// refused.
 ///
 /// # Errors
 /// Where the text is not XML of hwloc: the object, its attribute, and what would be valid.
@@ -35,7 +36,8 @@ pub(super) fn from_document(document: &Document<'_>, name: &str) -> Result<Machi
     reader.object(machine, Place::default(), 0)?;
     reader.keep_last_level_caches();
     if reader.shape.nodes.is_empty() {
-        // hwloc 1.x writes no NUMANode for a machine with one node; the machine itself has the memory.
+        // hwloc 1.x writes no NUMANode for a machine with one node; the machine itself has the
+        // memory.
         let memory = reader.number(machine, "local_memory")?.map(Bytes);
         reader.shape.nodes.push(node(NodeId(0), memory, reader.huge_pages(machine)?));
         reader.shape.notes.push("The XML has no NUMA node: all is taken as one node, 0.".to_owned());
@@ -133,7 +135,8 @@ impl Reader<'_> {
         let objects = || object.children().filter(|child| child.has_tag_name("object"));
         let has_cpus = objects().any(|child| !is_memory(child));
         let first = self.shape.nodes.len();
-        // hwloc 2.x hangs nodes beside the CPUs that are local to them; the first is the one Linux gives to the CPUs.
+        // hwloc 2.x hangs nodes beside the CPUs that are local to them; the first is the one Linux
+        // gives to the CPUs.
         for memory in objects().filter(|&child| is_memory(child) && has_cpus && !has_normal_children(child)) {
             self.object(memory, place, depth + 1)?;
         }
@@ -146,8 +149,9 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A CPU's node is the one that the tree says, unless that node's own set lacks it: then the first whose set has it, or none.
-    /// An export from inside a container may hold CPUs of nodes that it lacks.
+    /// A CPU's node is the one that the tree says, unless that node's own set lacks it: then the
+    /// first whose set has it, or none. An export from inside a container may hold CPUs of nodes
+    /// that it lacks.
     fn settle_homes(&mut self) {
         if self.local_cpus.is_empty() {
             return;
@@ -189,7 +193,8 @@ impl Reader<'_> {
         Ok(self.shape.nodes.len() - 1)
     }
 
-    /// Pools of pages larger than the machine's ordinary ones. hwloc does not say how many pages are free: none is in use.
+    /// Pools of pages larger than the machine's ordinary ones. hwloc does not say how many pages
+    /// are free: none is in use.
     fn huge_pages(&self, object: Element<'_, '_>) -> Result<Vec<HugePages>, ReadError> {
         let mut pools = Vec::new();
         for page in object.children().filter(|child| child.has_tag_name("page_type")) {

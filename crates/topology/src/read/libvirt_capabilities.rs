@@ -1,5 +1,5 @@
-//! A machine from libvirt's capabilities (`virsh capabilities`): `<host><topology>`, as libvirt writes it
-//! (<https://libvirt.org/formatcaps.html>).
+//! A machine from libvirt's capabilities (`virsh capabilities`): `<host><topology>`, as libvirt
+//! writes it (<https://libvirt.org/formatcaps.html>).
 
 use super::cpus::{group, numbered, place_offline};
 use super::error::{ReadError, check_size};
@@ -16,11 +16,13 @@ const MOST_SIBLINGS: usize = 256;
 
 /// A machine from the text of `virsh capabilities`; `name` is what errors call it.
 ///
-/// libvirt tells of caches from level 3 on, and only from version 3.4 on: where it names none, no last-level cache is known. Of huge pages it
-/// tells how many there are, not how many are free: none is taken as in use.
+/// libvirt tells of caches from level 3 on, and only from version 3.4 on: where it names none, no
+/// last-level cache is known. Of huge pages it tells how many there are, not how many are free:
+/// none is taken as in use.
 ///
 /// # Errors
-/// Where the text is not XML of libvirt's capabilities: the line and element, what it says, and what would be valid.
+/// Where the text is not XML of libvirt's capabilities: the line and element, what it says, and
+/// what would be valid.
 pub fn from_libvirt_capabilities(text: &str, name: &str) -> Result<Machine, ReadError> {
     from_document(&xml::parse(text, name, "make one with `virsh capabilities`")?, name)
 }
@@ -151,7 +153,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Gives every CPU its place, numbered as the reader of `/sys` numbers cores and caches: by their first CPUs.
+    /// Gives every CPU its place, numbered as the reader of `/sys` numbers cores and caches: by
+    /// their first CPUs.
     fn threads(&mut self, banks: Vec<caches::Bank>) -> Result<(), ReadError> {
         let any = self.cpus.values().any(Cpu::is_described);
         let online: CpuSet =
@@ -229,7 +232,8 @@ impl Values<'_> {
         child.ok_or_else(|| self.fail(element, &format!("it has no <{tag}>")))
     }
 
-    /// A number; `None` where the attribute is missing or stands for "unknown" (-1, which libvirt also writes unsigned).
+    /// A number; `None` where the attribute is missing or stands for "unknown" (-1, which libvirt
+    /// also writes unsigned).
     pub(super) fn number(&self, element: Element<'_, '_>, attribute: &str) -> Result<Option<u32>, ReadError> {
         let Some(text) = element.attribute(attribute) else { return Ok(None) };
         match text.trim().parse::<i64>() {

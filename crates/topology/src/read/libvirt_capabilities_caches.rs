@@ -16,7 +16,8 @@ pub(super) struct Bank {
     cpus: CpuSet,
 }
 
-/// The caches that hold data. No CPU has two of one level: of several the first counts, and a note says so.
+/// The caches that hold data. No CPU has two of one level: of several the first counts, and a note
+/// says so.
 pub(super) fn read(
     values: &Values<'_>,
     host: Element<'_, '_>,
@@ -45,7 +46,8 @@ pub(super) fn read(
     Ok(banks)
 }
 
-/// The last-level cache of each CPU that has one, numbered by their first CPUs, and the caches themselves.
+/// The last-level cache of each CPU that has one, numbered by their first CPUs, and the caches
+/// themselves.
 pub(super) fn last_level(
     mut banks: Vec<Bank>,
     online: &CpuSet,

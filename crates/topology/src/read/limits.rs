@@ -1,7 +1,8 @@
 //! What the process that looked may use: its affinity and its cgroup's cpuset.
 //!
-//! `/proc/self/status` says both at once, on a live host and in captures of homenode. Captures that others made (hwloc's
-//! gatherer for one) have `/proc/self/cpuset` instead, the name of a cpuset, and its files below the mount point.
+//! `/proc/self/status` says both at once, on a live host and in captures of homenode. Captures that
+//! others made (hwloc's gatherer for one) have `/proc/self/cpuset` instead, the name of a cpuset,
+//! and its files below the mount point.
 
 use super::error::ReadError;
 use super::tree::{LONGEST_FILE, Tree};

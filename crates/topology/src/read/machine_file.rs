@@ -40,7 +40,8 @@ struct MachineFile {
     rates: Option<Rates>,
 }
 
-/// A machine file as a whole: the machine, and what its memory system can do where the file says so.
+/// A machine file as a whole: the machine, and what its memory system can do where the file says
+/// so.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Described {
     /// The machine.
@@ -57,15 +58,18 @@ fn level_3() -> u8 {
     3
 }
 
-/// A machine from a machine file; `file` is what errors call it, and without its extension the machine's name unless the file gives one.
+/// A machine from a machine file; `file` is what errors call it, and without its extension the
+/// machine's name unless the file gives one.
 ///
 /// # Errors
-/// Where a field is unknown, missing, of the wrong type or out of range: the file, the field, its value, what would be valid.
+/// Where a field is unknown, missing, of the wrong type or out of range: the file, the field, its
+/// value, what would be valid.
 pub fn from_toml(text: &str, file: &str) -> Result<Machine, ReadError> {
     described(text, file).map(|described| described.machine)
 }
 
-/// Like [`from_toml`], with the rates. That they are possible is for `simulator::MachineModel` to say.
+/// Like [`from_toml`], with the rates. That they are possible is for `simulator::MachineModel` to
+/// say.
 ///
 /// # Errors
 /// Those of [`from_toml`].
@@ -170,7 +174,8 @@ mod tests {
             let machine = from_toml(&format!("{SMALL}{more}"), "m.toml").expect("a machine");
             machine.usable_cpus(NodeId(1)).to_string()
         };
-        // 2 sockets x 2 cores: CPUs 0-3 are the cores' first threads, 4-7 the second; node 1 has cores 2 and 3.
+        // 2 sockets x 2 cores: CPUs 0-3 are the cores' first threads, 4-7 the second; node 1 has
+        // cores 2 and 3.
         assert_eq!(cpus(""), "2-3,6-7");
         assert_eq!(cpus("cpu_numbering = \"threads-first\""), "4-7");
     }

@@ -1,8 +1,10 @@
-//! Bit masks as the kernel (`00000000,0000000f`) and hwloc (`0x0000000f,,0x1`) print them: 32-bit words, highest first.
+//! Bit masks as the kernel (`00000000,0000000f`) and hwloc (`0x0000000f,,0x1`) print them: 32-bit
+//! words, highest first.
 
 use crate::{Id, IdSet};
 
-/// The ids whose bits are set; `None` for text that is no mask. hwloc's endless set (`0xf...f`) is no mask either.
+/// The ids whose bits are set; `None` for text that is no mask. hwloc's endless set (`0xf...f`) is
+/// no mask either.
 pub(super) fn ids<T: Id>(mask: &str) -> Option<IdSet<T>> {
     const MOST_WORDS: usize = super::MOST_THREADS / 32;
     let words: Vec<&str> = mask.trim().split(',').collect();

@@ -49,8 +49,9 @@ pub(super) fn of_nodes(
     Ok(memory)
 }
 
-/// [`Node::free`](crate::Node::free) of each node as it is now, for a machine that was read from `root`; nothing for a node where it is
-/// not known. This reads a file a node; where one node has all memory, `/proc/meminfo`.
+/// [`Node::free`](crate::Node::free) of each node as it is now, for a machine that was read from
+/// `root`; nothing for a node where it is not known. This reads a file a node; where one node has
+/// all memory, `/proc/meminfo`.
 pub fn free_memory(root: &Path, machine: &Machine) -> BTreeMap<NodeId, Bytes> {
     let tree = Tree::in_directory(root.to_owned());
     // Of a machine of one node the whole account says it better than the node's own.
@@ -77,8 +78,8 @@ fn of_node(tree: &Tree, node: NodeId) -> Result<NodeMemory, ReadError> {
     let amounts = amounts(tree, &path, &["MemTotal", "MemFree", "Active(file)", "Inactive(file)", "SReclaimable"])?;
     let amount = |key: &str| amounts.iter().find(|(found, _)| found == key).map(|&(_, amount)| amount);
     let total = amount("MemTotal");
-    // As the kernel's si_mem_available(), but for its watermarks, which a node does not show: free pages, the page cache of
-    // files, and slabs that can be reclaimed.
+    // As the kernel's si_mem_available(), but for its watermarks, which a node does not show: free
+    // pages, the page cache of files, and slabs that can be reclaimed.
     let free = amount("MemFree").map(|free| {
         let cache: Bytes = ["Active(file)", "Inactive(file)", "SReclaimable"].into_iter().filter_map(amount).sum();
         let sum = free.saturating_add(cache);
@@ -87,7 +88,8 @@ fn of_node(tree: &Tree, node: NodeId) -> Result<NodeMemory, ReadError> {
     Ok(NodeMemory { total, free, huge_pages: Vec::new() })
 }
 
-/// The nodes that are memory of GPUs: NVIDIA's driver on POWER9 and Grace shows it as nodes and says so in `/proc`.
+/// The nodes that are memory of GPUs: NVIDIA's driver on POWER9 and Grace shows it as nodes and
+/// says so in `/proc`.
 pub(super) fn of_gpus(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -> NodeSet {
     const GPUS: &str = "proc/driver/nvidia/gpus";
     let of_gpu = |gpu: &String| {
@@ -114,8 +116,9 @@ fn has_memory(node: &NodeMemory) -> bool {
     node.total.is_some_and(|total| total > Bytes(0))
 }
 
-/// Where all memory is on one node, `/proc/meminfo` is the better source: node files miss memory that was added by a
-/// balloon, and `MemAvailable` knows the watermarks. Where several nodes have memory it can only be compared.
+/// Where all memory is on one node, `/proc/meminfo` is the better source: node files miss memory
+/// that was added by a balloon, and `MemAvailable` knows the watermarks. Where several nodes have
+/// memory it can only be compared.
 fn reconcile(memory: &mut [NodeMemory], whole: Option<&WholeMachine>, notes: &mut Vec<String>) {
     let Some(whole) = whole else { return };
     if memory.len() > 1 && memory.iter().any(|node| node.total.is_none()) {

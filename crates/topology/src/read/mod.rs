@@ -63,7 +63,8 @@ fn no_distances() -> String {
     )
 }
 
-/// A file's name without directories and extension: what to call a machine that has no name of its own.
+/// A file's name without directories and extension: what to call a machine that has no name of its
+/// own.
 fn stem(file: &str) -> String {
     std::path::Path::new(file).file_stem().map_or_else(|| file.to_owned(), |stem| stem.to_string_lossy().into_owned())
 }

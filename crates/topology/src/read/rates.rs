@@ -1,4 +1,5 @@
-//! The table `[rates]` of a machine file, before it is read: which of its fields no model can do without.
+//! The table `[rates]` of a machine file, before it is read: which of its fields no model can do
+//! without.
 
 use crate::{TomlError, TomlText};
 
@@ -9,8 +10,9 @@ const REQUIRED: [(&str, &str, &str); 3] = [
     ("node_bandwidth_gb_per_s", "traffic that one node's memory sustains, in GB/s of 10^9 bytes", "38.4"),
 ];
 
-/// All fields without which a machine file describes no machine that can be modelled; each with what to write. All three where the file
-/// has no table `[rates]` at all. Empty where the text is not TOML: reading it says so.
+/// All fields without which a machine file describes no machine that can be modelled; each with
+/// what to write. All three where the file has no table `[rates]` at all. Empty where the text is
+/// not TOML: reading it says so.
 pub fn missing_rates(text: &str, file: &str) -> Vec<TomlError> {
     match text.parse::<toml::Table>() {
         Ok(table) => lacking(&TomlText::new(text, file), table.get("rates").unwrap_or(&toml::Table::new().into())),

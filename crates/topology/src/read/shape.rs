@@ -1,4 +1,5 @@
-//! Putting a machine together that is described, not found: the shared end of the XML, TOML and synthetic readers.
+//! Putting a machine together that is described, not found: the shared end of the XML, TOML and
+//! synthetic readers.
 
 use super::error::{ReadError, check_size};
 use crate::{

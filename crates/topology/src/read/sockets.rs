@@ -1,7 +1,8 @@
 //! Which socket a hardware thread is in, and what that socket is called.
 //!
-//! The kernel gives a number and a list of the CPUs in the same socket. The list decides; the number is a name. It may be missing or
-//! -1 (many arm boards), the same for several sockets (Itanium), or the offset of a firmware table (983040 on arm with ACPI).
+//! The kernel gives a number and a list of the CPUs in the same socket. The list decides; the
+//! number is a name. It may be missing or -1 (many arm boards), the same for several sockets
+//! (Itanium), or the offset of a firmware table (983040 on arm with ACPI).
 
 use super::cpus::{Leaders, group};
 use super::error::ReadError;
@@ -10,7 +11,8 @@ use super::tree::Tree;
 use crate::{CpuId, CpuSet, HardwareThread, SocketId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The socket of each online CPU, numbered as the kernel does where it gives each socket a number of its own.
+/// The socket of each online CPU, numbered as the kernel does where it gives each socket a number
+/// of its own.
 pub(super) fn of_cpus(
     tree: &Tree,
     online: &CpuSet,

@@ -6,13 +6,15 @@ use super::synthetic_grammar::{At, Attached, Attributes, Description, Kind, Leve
 use super::synthetic_indexes;
 use crate::{Bytes, CoreId, CpuId, Llc, LlcId, Machine, NodeId, SocketId};
 
-/// Memory of a NUMA node that states none. hwloc gives it to `numa:N` levels; here `[numa]` has it too.
+/// Memory of a NUMA node that states none. hwloc gives it to `numa:N` levels; here `[numa]` has it
+/// too.
 pub const DEFAULT_NODE_MEMORY: Bytes = Bytes(1 << 30);
 
 /// A machine from a string such as `pack:2 [numa(memory=48GiB)] l3:2(size=32MiB) core:4 pu:2`.
 ///
-/// The grammar is hwloc's (`hwloc(7)`, "Synthetic topologies"); each level must name its type. CPUs and nodes are numbered
-/// as hwloc numbers them: CPUs depth first, a node after the nodes inside its object.
+/// The grammar is hwloc's (`hwloc(7)`, "Synthetic topologies"); each level must name its type. CPUs
+/// and nodes are numbered as hwloc numbers them: CPUs depth first, a node after the nodes inside
+/// its object.
 ///
 /// # Errors
 /// Where a word is wrong: its text, its place, and what would be valid.
@@ -165,7 +167,8 @@ impl Build<'_> {
     }
 }
 
-/// hwloc's size for a cache that states none: 32 KiB, then 4 MiB for L2 and four times more each level.
+/// hwloc's size for a cache that states none: 32 KiB, then 4 MiB for L2 and four times more each
+/// level.
 fn default_size(level: u8) -> Option<Bytes> {
     match level {
         1 => Some(Bytes(32 << 10)),

@@ -1,4 +1,5 @@
-//! hwloc's synthetic grammar: words into levels. `[pack:2 [numa(memory=4GiB)] l3:2(size=32MiB) core:4 pu:2]`
+//! hwloc's synthetic grammar: words into levels. `[pack:2 [numa(memory=4GiB)] l3:2(size=32MiB)
+//! core:4 pu:2]`
 
 use super::error::ReadError;
 use crate::Bytes;

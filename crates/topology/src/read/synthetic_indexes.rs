@@ -5,8 +5,9 @@ use super::synthetic_grammar::{At, Level, error};
 
 /// The number of each of `objects` objects, in depth-first order.
 ///
-/// Three forms, as in hwloc: a list `0,2,1,3`; interleaving loops `2*4:1*2` (step * count, fastest first); types
-/// `numa:core`, where neighbouring numbers go to neighbouring objects of the first type, then the second.
+/// Three forms, as in hwloc: a list `0,2,1,3`; interleaving loops `2*4:1*2` (step * count, fastest
+/// first); types `numa:core`, where neighbouring numbers go to neighbouring objects of the first
+/// type, then the second.
 pub(super) fn parse(
     text: &str,
     at: &At,
@@ -55,7 +56,8 @@ fn loops(indexes: &str, objects: usize) -> Option<Vec<u32>> {
     Some(interleaved(&loops?, objects))
 }
 
-/// The object that has each number: with loops, number n has walked n mod count steps of the first, and so on.
+/// The object that has each number: with loops, number n has walked n mod count steps of the first,
+/// and so on.
 fn interleaved(loops: &[Loop], objects: usize) -> Vec<u32> {
     let object = |number: usize| {
         let mut rest = number;
@@ -102,7 +104,8 @@ fn level_named(name: &str, levels: &[Level]) -> Option<usize> {
     levels.iter().position(|level| level.at.word.to_ascii_lowercase().split(':').next() == Some(name.as_str()))
 }
 
-/// From the object of each number to the number of each object; `None` where that is not one to one.
+/// From the object of each number to the number of each object; `None` where that is not one to
+/// one.
 fn inverted(objects: &[u32]) -> Option<Vec<u32>> {
     let mut numbers = vec![u32::MAX; objects.len()];
     for (number, &object) in (0..).zip(objects) {

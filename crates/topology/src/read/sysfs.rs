@@ -1,5 +1,5 @@
-//! A machine from `/sys` and `/proc` (kernel: Documentation/ABI/stable/sysfs-devices-node, .../sysfs-devices-system-cpu,
-//! Documentation/admin-guide/cputopology.rst).
+//! A machine from `/sys` and `/proc` (kernel: Documentation/ABI/stable/sysfs-devices-node,
+//! .../sysfs-devices-system-cpu, Documentation/admin-guide/cputopology.rst).
 
 use super::error::{ReadError, check_size};
 use super::limits::Limits;
@@ -24,7 +24,8 @@ pub fn live() -> Result<Machine, ReadError> {
 
 /// A machine from a directory that holds `sys` and `proc`, or that is itself a `/sys`.
 ///
-/// Where the directory has a `proc/self/status`, the CPUs and nodes that it allows are the machine's allowed ones.
+/// Where the directory has a `proc/self/status`, the CPUs and nodes that it allows are the
+/// machine's allowed ones.
 ///
 /// # Errors
 /// Where the directory describes no machine, or a file of it cannot be understood.

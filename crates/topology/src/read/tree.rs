@@ -1,5 +1,6 @@
-//! The files of `/sys` and `/proc`: from a directory, or as captured. Whatever is read can be recorded on the way, so
-//! that a capture holds exactly what reading needs, and no second list of files exists.
+//! The files of `/sys` and `/proc`: from a directory, or as captured. Whatever is read can be
+//! recorded on the way, so that a capture holds exactly what reading needs, and no second list of
+//! files exists.
 
 use super::error::ReadError;
 use crate::input::excerpt;
@@ -10,13 +11,16 @@ use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// Captured files by path (`sys/devices/system/cpu/online`); `None` is a name that exists and is not read.
+/// Captured files by path (`sys/devices/system/cpu/online`); `None` is a name that exists and is
+/// not read.
 pub(super) type Files = BTreeMap<String, Option<String>>;
 
-/// The most of one file that is looked at. The longest that is read, a list of CPUs, stays under 64 KiB.
+/// The most of one file that is looked at. The longest that is read, a list of CPUs, stays under 64
+/// KiB.
 pub(super) const LONGEST_FILE: u64 = 1 << 20;
 
-/// Most files are shorter, and read at once: the kernel gives them no length, so that a reader without room would begin with 32 bytes.
+/// Most files are shorter, and read at once: the kernel gives them no length, so that a reader
+/// without room would begin with 32 bytes.
 const ONE_READ: usize = 4096;
 
 enum Source {
@@ -27,7 +31,8 @@ enum Source {
     Captured(Files),
 }
 
-/// A tree of files, addressed by paths below its root: `sys/...`, `proc/...`, and where cpusets are mounted.
+/// A tree of files, addressed by paths below its root: `sys/...`, `proc/...`, and where cpusets are
+/// mounted.
 pub(super) struct Tree {
     source: Source,
     place: String,
@@ -89,14 +94,16 @@ impl Tree {
         Some(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())
     }
 
-    /// A file's text; `None` where there is none or it cannot be read (an offline CPU's files answer with an error).
+    /// A file's text; `None` where there is none or it cannot be read (an offline CPU's files
+    /// answer with an error).
     pub(super) fn read(&self, path: &str) -> Option<String> {
         let text = self.load(path, LONGEST_FILE)?;
         self.remember(path, Some(&text));
         Some(text)
     }
 
-    /// The lines of a file whose key, before the colon, is one of `keys`; only they are recorded. Looks at the first `most` bytes.
+    /// The lines of a file whose key, before the colon, is one of `keys`; only they are recorded.
+    /// Looks at the first `most` bytes.
     pub(super) fn lines(&self, path: &str, keys: &[&str], most: u64) -> Option<Vec<(String, String)>> {
         let split =
             |line: &str| line.split_once(':').map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()));
@@ -110,7 +117,8 @@ impl Tree {
         Some(kept.iter().filter_map(|line| split(line)).map(|(key, value)| (named(key), value)).collect())
     }
 
-    /// What `keep` makes of the lines of a file; only that is recorded. Looks at the first `most` bytes.
+    /// What `keep` makes of the lines of a file; only that is recorded. Looks at the first `most`
+    /// bytes.
     pub(super) fn lines_kept(
         &self,
         path: &str,
@@ -157,7 +165,8 @@ impl Tree {
         self.read(path).map(parse).transpose()
     }
 
-    /// A set of ids from the first of `lists` that exists, or else from a file with a bit mask (kernels before 2.6.26).
+    /// A set of ids from the first of `lists` that exists, or else from a file with a bit mask
+    /// (kernels before 2.6.26).
     pub(super) fn list_or_mask<T: Id>(&self, lists: &[String], mask: &str) -> Result<Option<IdSet<T>>, ReadError> {
         for path in lists {
             if let Some(set) = self.list(path)? {

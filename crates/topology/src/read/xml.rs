@@ -1,4 +1,5 @@
-//! What all readers of XML share: the limits of a document, whose document it is, and values with their element and line.
+//! What all readers of XML share: the limits of a document, whose document it is, and values with
+//! their element and line.
 
 use super::error::ReadError;
 use super::{hwloc_xml, libvirt_capabilities};
@@ -10,7 +11,8 @@ use roxmltree::{Document, Node as Element, ParsingOptions, TextPos};
 /// Elements and attributes of a document: some 20 objects a thread on the largest machine.
 const MOST_XML_NODES: u32 = 4_000_000;
 
-/// A machine from XML: hwloc's (root `<topology>`) or libvirt's capabilities (root `<capabilities>`).
+/// A machine from XML: hwloc's (root `<topology>`) or libvirt's capabilities (root
+/// `<capabilities>`).
 ///
 /// # Errors
 /// Those of the two readers, and a document of any other kind.
@@ -55,7 +57,8 @@ pub(super) fn parse<'a>(text: &'a str, name: &str, advice: &str) -> Result<Docum
     })
 }
 
-/// The line (from 1) at which a second XML document begins in a text, as where two outputs are in one file.
+/// The line (from 1) at which a second XML document begins in a text, as where two outputs are in
+/// one file.
 pub fn second_document(text: &str) -> Option<u32> {
     let parsed = |text| {
         let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_XML_NODES, ..ParsingOptions::default() };

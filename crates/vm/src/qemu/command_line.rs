@@ -1,4 +1,5 @@
-//! What a QEMU command line says about vCPUs and memory: of any version, written by hand or by a program.
+//! What a QEMU command line says about vCPUs and memory: of any version, written by hand or by a
+//! program.
 
 use super::Doubt;
 use super::options::{Options, memory_size, value_of, values_of};
@@ -55,7 +56,8 @@ pub struct NumaNode {
     pub id: u32,
     /// Indexes of its vCPUs.
     pub vcpus: BTreeSet<u32>,
-    /// Its memory backends: the one it starts with, then those of memory devices (`pc-dimm`, `virtio-mem`).
+    /// Its memory backends: the one it starts with, then those of memory devices (`pc-dimm`,
+    /// `virtio-mem`).
     pub backends: Vec<String>,
     /// Memory that it was given without a backend (`mem=`, QEMU before 5.1).
     pub memory: Option<Bytes>,
@@ -80,19 +82,22 @@ pub struct CommandLine {
     pub main_backend: Option<String>,
     /// Most memory that it may have once more is plugged in (`-m ...,maxmem=`).
     pub most_memory: Option<Bytes>,
-    /// The backends of memory devices that it starts with (`-device pc-dimm,memdev=`), in the order of the command line.
+    /// The backends of memory devices that it starts with (`-device pc-dimm,memdev=`), in the order
+    /// of the command line.
     pub memory_devices: Vec<String>,
     /// Virtual nodes by number; empty without vNUMA.
     pub nodes: BTreeMap<u32, NumaNode>,
     /// Host devices that are passed through.
     pub passed_through: Vec<String>,
-    /// The object that keeps the guest's memory from the host (`sev-guest`, `tdx-guest`), which pins it.
+    /// The object that keeps the guest's memory from the host (`sev-guest`, `tdx-guest`), which
+    /// pins it.
     pub confidential: Option<String>,
     /// All memory is locked.
     pub locked: bool,
     /// QEMU goes to the background by itself once it is up (`-daemonize`).
     pub daemonizes: bool,
-    /// The virtual nodes of its NICs whose packets a thread of the kernel moves (vhost): `None` for one that names none.
+    /// The virtual nodes of its NICs whose packets a thread of the kernel moves (vhost): `None` for
+    /// one that names none.
     pub vhost_nodes: BTreeSet<Option<u32>>,
 }
 
@@ -228,7 +233,8 @@ impl CommandLine {
             let host = device.get("host").or_else(|| device.get("sysfsdev")).unwrap_or(driver);
             self.passed_through.push(host.to_owned());
         }
-        // A device such as ivshmem-plain has a backend too, and shares it with others: that is none of the guest's memory.
+        // A device such as ivshmem-plain has a backend too, and shares it with others: that is none
+        // of the guest's memory.
         let is_memory = ["pc-dimm", "nvdimm", "virtio-mem", "virtio-pmem"].iter().any(|kind| driver.starts_with(kind));
         let Some(memory) = device.get("memdev").filter(|_| is_memory) else { return };
         self.memory_devices.push(memory.to_owned());
@@ -237,15 +243,16 @@ impl CommandLine {
         }
     }
 
-    /// Size of the block of memory that QEMU makes by itself: where neither `-machine memory-backend=` nor a virtual node names a backend
-    /// for it. Without `-m` QEMU takes 128 MiB.
+    /// Size of the block of memory that QEMU makes by itself: where neither `-machine
+    /// memory-backend=` nor a virtual node names a backend for it. Without `-m` QEMU takes 128 MiB.
     pub fn unnamed_memory(&self) -> Option<Bytes> {
         let is_device = |id: &String| self.memory_devices.contains(id);
         let named = self.nodes.values().any(|node| node.backends.iter().any(|id| !is_device(id)));
         (self.main_backend.is_none() && !named).then(|| self.memory.unwrap_or(USUAL_MEMORY))
     }
 
-    /// The backends of the guest's own memory: others are shared with other programs, or nobody uses them.
+    /// The backends of the guest's own memory: others are shared with other programs, or nobody
+    /// uses them.
     pub fn guest_backends(&self) -> impl Iterator<Item = &str> {
         let of_nodes = self.nodes.values().flat_map(|node| &node.backends);
         let ids: BTreeSet<&str> =

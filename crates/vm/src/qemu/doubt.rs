@@ -1,10 +1,11 @@
 //! Command lines that no VM has.
 //!
-//! **Problem.** Any user may start a process that is called QEMU, with any command line: `-smp 4294967295`, 6,000 virtual nodes of 65,536 vCPUs
-//! each. To take its word would cost gigabytes and minutes.
+//! **Problem.** Any user may start a process that is called QEMU, with any command line: `-smp
+//! 4294967295`, 6,000 virtual nodes of 65,536 vCPUs each. To take its word would cost gigabytes and
+//! minutes.
 //!
-//! **Rule.** Every number is compared with [`topology::limits`] before work is done that grows with it. Beyond, the whole command line is in
-//! doubt, and what is said of its process is one line.
+//! **Rule.** Every number is compared with [`topology::limits`] before work is done that grows with
+//! it. Beyond, the whole command line is in doubt, and what is said of its process is one line.
 
 use topology::input::excerpt;
 use topology::limits::{MOST_OBJECTS, MOST_VCPUS, MOST_VIRTUAL_NODES};

@@ -15,7 +15,8 @@ pub use options::memory_size;
 pub use vcpu_topology::VcpuTopology;
 pub use write::{LIBVIRT_MARK, MONITOR, escape, memory_id};
 
-/// Whether a program of this path is QEMU as a VM: `qemu-system-x86_64`, `qemu-kvm` (Red Hat), `kvm` (Proxmox, Debian).
+/// Whether a program of this path is QEMU as a VM: `qemu-system-x86_64`, `qemu-kvm` (Red Hat),
+/// `kvm` (Proxmox, Debian).
 pub fn is_qemu(program: &str) -> bool {
     let name = program.rsplit('/').next().unwrap_or(program);
     name.starts_with("qemu-system-") || name == "qemu-kvm" || name == "kvm"

@@ -21,7 +21,8 @@ pub(super) fn vhost_nodes(arguments: &[String]) -> BTreeSet<Option<u32>> {
 }
 
 fn node_of(nic: &Options, by_id: &BTreeMap<&str, &Options>) -> Option<u32> {
-    // A bus is called after its bridge; one of several of a bridge has a number behind a dot, as the bridge's own name may.
+    // A bus is called after its bridge; one of several of a bridge has a number behind a dot, as
+    // the bridge's own name may.
     let above = |device: &&Options| {
         let bus = device.get("bus")?;
         by_id.get(bus).or_else(|| by_id.get(bus.rsplit_once('.')?.0)).copied()

@@ -83,7 +83,8 @@ fn split(value: &str) -> Vec<String> {
     words
 }
 
-/// Reads a size such as `4G`, `8388608k` or `0x1000`; a number without a unit counts `unit` bytes (a MiB in `-m`, one in `-object`).
+/// Reads a size such as `4G`, `8388608k` or `0x1000`; a number without a unit counts `unit` bytes
+/// (a MiB in `-m`, one in `-object`).
 pub fn memory_size(text: &str, unit: Bytes) -> Option<Bytes> {
     if let Some(digits) = text.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).ok().map(Bytes);

@@ -49,7 +49,8 @@ impl VcpuTopology {
         vcpu / (self.dies * self.cores * self.threads).max(1)
     }
 
-    /// The vCPUs whose place agrees with every `socket-id`, `die-id`, `core-id` and `thread-id` that is given.
+    /// The vCPUs whose place agrees with every `socket-id`, `die-id`, `core-id` and `thread-id`
+    /// that is given.
     pub(super) fn matching(&self, given: impl Fn(&str) -> Option<u32>) -> impl Iterator<Item = u32> {
         let wanted = ["socket-id", "die-id", "core-id", "thread-id"].map(given);
         let this = *self;

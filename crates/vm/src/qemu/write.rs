@@ -1,12 +1,15 @@
-//! The same words, written: what is written here is what the rest of this module reads, so that a VM that homenode starts is the VM that it sees.
+//! The same words, written: what is written here is what the rest of this module reads, so that a
+//! VM that homenode starts is the VM that it sees.
 
 use super::{Backend, BackendKind, NumaNode, VcpuTopology};
 use topology::{Bytes, CpuId, CpuSet};
 
-/// The id of homenode's monitor of a VM: with [`memory_id`] the mark by which homenode knows its own VMs.
+/// The id of homenode's monitor of a VM: with [`memory_id`] the mark by which homenode knows its
+/// own VMs.
 pub const MONITOR: &str = "monitor";
 
-/// What libvirt calls the serial port of a VM that homenode started through it: its mark there. libvirt takes names of users that begin so.
+/// What libvirt calls the serial port of a VM that homenode started through it: its mark there.
+/// libvirt takes names of users that begin so.
 pub const LIBVIRT_MARK: &str = "ua-homenode";
 
 /// The id of the memory of a virtual node of homenode's own VMs.

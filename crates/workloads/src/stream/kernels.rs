@@ -1,7 +1,8 @@
 //! The loops themselves.
 //!
-//! Ordinary stores: plain loops, which LLVM turns into vector loads and stores, as gcc does at `-O2`. The crate is built with
-//! `#![no_builtins]`, without which Copy would become a call of memcpy, whose large-copy path may store past the caches.
+//! Ordinary stores: plain loops, which LLVM turns into vector loads and stores, as gcc does at
+//! `-O2`. The crate is built with `#![no_builtins]`, without which Copy would become a call of
+//! memcpy, whose large-copy path may store past the caches.
 //!
 //! Streaming stores: `vmovntpd`, as in likwid-bench's `*_mem_avx` kernels.
 
@@ -95,10 +96,12 @@ mod avx {
 
     /// Doubles in a vector.
     const LANES: usize = 4;
-    /// Vectors in a pass of the loop: two cache lines, so that a write-combining buffer fills at once.
+    /// Vectors in a pass of the loop: two cache lines, so that a write-combining buffer fills at
+    /// once.
     const UNROLL: usize = 4;
 
-    /// Streams `value(i)` to `to[i..i + LANES]`, and computes what lies before and behind the aligned middle by `single(i)`.
+    /// Streams `value(i)` to `to[i..i + LANES]`, and computes what lies before and behind the
+    /// aligned middle by `single(i)`.
     ///
     /// # Safety
     /// The CPU has AVX; `value(i)` is sound for every `i` with `i + LANES <= to.len()`.
@@ -114,7 +117,8 @@ mod avx {
         while index + LANES * UNROLL <= length {
             for vector in 0..UNROLL {
                 let at = index + vector * LANES;
-                // SAFETY: `at + LANES <= length` by the loop's condition, and `to[head]` is aligned to a vector, so is `to[at]`.
+                // SAFETY: `at + LANES <= length` by the loop's condition, and `to[head]` is aligned
+                // to a vector, so is `to[at]`.
                 unsafe { _mm256_stream_pd(to.as_mut_ptr().add(at), value(at)) };
             }
             index += LANES * UNROLL;

@@ -15,7 +15,8 @@ struct Array {
 }
 
 impl Array {
-    /// Reserves memory and touches it for the first time: by the thread that calls this, so on its node.
+    /// Reserves memory and touches it for the first time: by the thread that calls this, so on its
+    /// node.
     fn new(length: usize, value: f64) -> Result<Array, WorkloadError> {
         let capacity = length + PAGE_BYTES / size_of::<f64>();
         let mut storage: Vec<f64> = Vec::new();

@@ -1,4 +1,5 @@
-//! One STREAM job: a team of threads that each own their share of the arrays, and repeat the kernels when told.
+//! One STREAM job: a team of threads that each own their share of the arrays, and repeat the
+//! kernels when told.
 
 use super::kernels::Kernels;
 use super::part::Part;

@@ -64,7 +64,8 @@ fn a_ratio_takes_the_first_configuration_that_runs_and_a_comparison_all_of_them(
     let all = ratios(&section, &figures);
     let shown: Vec<(&str, u32, f64)> =
         all.iter().map(|ratio| (ratio.figure, ratio.processes, ratio.modelled)).collect();
-    // one: 120/75 at 4, 80/40 at 8; two: 100/100 at 4, nothing at 8; scaling from 4 to 8: 120/80 and 100/50.
+    // one: 120/75 at 4, 80/40 at 8; two: 100/100 at 4, nothing at 8; scaling from 4 to 8: 120/80
+    // and 100/50.
     assert_eq!(shown, [("one", 4, 1.6), ("one", 8, 2.0), ("two", 4, 1.0), ("one", 8, 1.5), ("two", 8, 2.0)]);
     assert!(all.iter().all(|ratio| ratio.cross_check == Some(ratio.modelled)));
     // 1.6 against 1.5.

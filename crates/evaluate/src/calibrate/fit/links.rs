@@ -1,4 +1,5 @@
-//! Links between nodes: measured from node to node, so each pair gets a link of its own. Whether two pairs share a wire is not seen.
+//! Links between nodes: measured from node to node, so each pair gets a link of its own. Whether
+//! two pairs share a wire is not seen.
 
 use super::{Bench, search};
 use crate::calibrate::CalibrateError;
@@ -86,7 +87,8 @@ fn error(bench: &Bench<'_>, rates: &Rates, cells: &[&RemoteCell]) -> Result<f64,
     Ok(sum)
 }
 
-/// As measured; the mean of both directions where they are nearly the same, and nowhere nearer than the own memory.
+/// As measured; the mean of both directions where they are nearly the same, and nowhere nearer than
+/// the own memory.
 fn latencies(measured: &Measured, notes: &mut Vec<String>) -> Latencies {
     let mut rows = measured.latency_ns.clone();
     let mut asymmetric_because = None;
@@ -110,7 +112,8 @@ fn latencies(measured: &Measured, notes: &mut Vec<String>) -> Latencies {
     Latencies { rows, source: Source::Measured, from, asymmetric_because }
 }
 
-/// What a link adds, the same for all: the table has each pair, and with links alike the direct one is always the route.
+/// What a link adds, the same for all: the table has each pair, and with links alike the direct one
+/// is always the route.
 fn mean_hop_ns(rows: &[Vec<f64>], pairs: &[(usize, usize)]) -> f64 {
     let extra = |&(one, other): &(usize, usize)| {
         f64::midpoint(rows[one][other], rows[other][one]) - f64::midpoint(rows[one][one], rows[other][other])

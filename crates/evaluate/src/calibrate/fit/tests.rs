@@ -43,7 +43,8 @@ fn a_machine_that_the_model_measures_gets_its_rates_back() {
         let (regular, measured, known) = measured(name);
         let fitted = fit(&regular, &measured).expect(name);
         let rates = &fitted.rates;
-        // The fitted file assumes other flits than QPI's, so that snoops of local reads are not in it: a per cent on the DL380.
+        // The fitted file assumes other flits than QPI's, so that snoops of local reads are not in
+        // it: a per cent on the DL380.
         assert!(
             close(rates.lines_in_flight_per_core.value, known.lines_in_flight_per_core.value, 0.02),
             "{name}: {rates:?}"
@@ -109,7 +110,8 @@ fn traffic_between_two_nodes_takes_their_own_link_whatever_the_noise() {
         }
     }
     assert!(close(model.latency_ns(NodeId(0), NodeId(1)), 462.5, 1e-9));
-    // 8 cores x 10 lines in 462.5 ns are 8.3 GB/s of Triad at best: what was "measured" contradicts the chase, and the residual says so.
+    // 8 cores x 10 lines in 462.5 ns are 8.3 GB/s of Triad at best: what was "measured" contradicts
+    // the chase, and the residual says so.
     let (odd, others): (Vec<&Residual>, Vec<&Residual>) = fitted
         .residuals
         .iter()

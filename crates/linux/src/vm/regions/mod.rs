@@ -1,14 +1,19 @@
-//! Where in QEMU's address space a VM's memory is, told from `/proc/PID/maps` and the command line: no monitor is needed.
+//! Where in QEMU's address space a VM's memory is, told from `/proc/PID/maps` and the command line:
+//! no monitor is needed.
 //!
-//! **Problem.** QEMU's own memory, its stacks and memory that it shares with other programs lie beside the guest's, and `maps` names only files.
+//! **Problem.** QEMU's own memory, its stacks and memory that it shares with other programs lie
+//! beside the guest's, and `maps` names only files.
 //!
-//! **Rule.** Every block of memory that the command line speaks of is looked for, the guest's own and others: a file by its name, the rest by
-//! size. QEMU maps blocks from the top of the address space down in the order of the command line, the block that it makes by itself (`-m`
-//! without a backend) last; each begins at a multiple of 2 MiB and has a page above it that nobody may touch. Where more mappings than blocks
-//! have a size, those without such a page are left out; where still more remain, nothing is guessed, and the reason is told.
+//! **Rule.** Every block of memory that the command line speaks of is looked for, the guest's own
+//! and others: a file by its name, the rest by size. QEMU maps blocks from the top of the address
+//! space down in the order of the command line, the block that it makes by itself (`-m` without a
+//! backend) last; each begins at a multiple of 2 MiB and has a page above it that nobody may touch.
+//! Where more mappings than blocks have a size, those without such a page are left out; where still
+//! more remain, nothing is guessed, and the reason is told.
 //!
-//! **Blocks that were plugged in later** are on no command line. Where more memory may be plugged in (`maxmem=`), what is left over and looks
-//! like a block (whole 128 MiB, which is what guests take) is one.
+//! **Blocks that were plugged in later** are on no command line. Where more memory may be plugged
+//! in (`maxmem=`), what is left over and looks like a block (whole 128 MiB, which is what guests
+//! take) is one.
 //!
 //! `maps` is read and not `numa_maps`: the latter walks every page table of the process.
 
@@ -46,7 +51,8 @@ pub enum RegionEvidence {
     Path,
     /// No other mapping has its size.
     Size,
-    /// Several have its size; QEMU maps them in the order of the command line, each below the one before.
+    /// Several have its size; QEMU maps them in the order of the command line, each below the one
+    /// before.
     Order,
 }
 
@@ -113,7 +119,8 @@ pub(super) struct Found {
     pub(super) later: Vec<Region>,
 }
 
-/// Adjoining memory of QEMU's own that the kernel may have merged below a region: it ends with a guard page above, never below.
+/// Adjoining memory of QEMU's own that the kernel may have merged below a region: it ends with a
+/// guard page above, never below.
 const MOST_MERGED: u64 = 64 << 20;
 /// Where QEMU begins each of its blocks.
 const ALIGNMENT: u64 = 2 << 20;
@@ -200,7 +207,8 @@ fn memory_without_backend(size: Bytes, free: &[Candidate]) -> Backend {
     }
 }
 
-/// QEMU's file in a directory is `qemu_back_mem.NAME.` and six random letters, with letters of NAME that a file name cannot have replaced.
+/// QEMU's file in a directory is `qemu_back_mem.NAME.` and six random letters, with letters of NAME
+/// that a file name cannot have replaced.
 fn named_after(backend: &Backend, free: &mut Vec<Candidate>) -> Option<Region> {
     let BackendKind::File { path } = &backend.kind else { return None };
     let sanitized = format!("qemu_back_mem.{}.", backend.id.replace('/', "_"));

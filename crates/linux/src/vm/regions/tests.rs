@@ -49,7 +49,8 @@ fn a_region_that_was_split_or_merged_is_whole() {
     let single = command("qemu -m 32");
     let split = "10000000-10800000 rw-p 00000000 00:00 0 \n10800000-12000000 rw-p 00000000 00:00 0 \n";
     assert_eq!(find(&single, split)[""].addresses.start, 0x1000_0000);
-    // 32 MiB of the guest with 1 MiB of QEMU's own merged below: the guest's memory is the upper part.
+    // 32 MiB of the guest with 1 MiB of QEMU's own merged below: the guest's memory is the upper
+    // part.
     let merged = "0ff00000-12000000 rw-p 00000000 00:00 0 \n";
     assert_eq!(find(&single, merged)[""].addresses.start, 0x1000_0000);
 }

@@ -83,8 +83,9 @@ fn a_sibling_runs_at_full_speed_while_the_other_waits() {
     let run = |team: &Team| time(&namd(), &model("hp-dl380-g6"), team, &mut MaxMin::default()).expect("a time");
     // One thread a core: the whole wait is added. 8 processes: 925.98 + 187 = 1112.98.
     assert!((run(&on_switches(team(4, 2, 1))).seconds() - 1112.98).abs() < 1e-6);
-    // 16: wait 187 x 2^(2/3) = 296.84. With r = p + (1 - p) 0.5835 and p = wait / (wait + work), work = 1.012 x 416.5 / r:
-    // p = 0.3376, r = 0.7241, work = 582.1; with the serial 82.98 together 961.9. Without the hiding it would be 1102.
+    // 16: wait 187 x 2^(2/3) = 296.84. With r = p + (1 - p) 0.5835 and p = wait / (wait + work),
+    // work = 1.012 x 416.5 / r: p = 0.3376, r = 0.7241, work = 582.1; with the serial 82.98
+    // together 961.9. Without the hiding it would be 1102.
     let sixteen = run(&on_switches(team(4, 2, 2)));
     assert!((sixteen.waits_s - 296.84).abs() < 0.01);
     assert!((sixteen.compute_s - 582.1).abs() < 0.5, "{sixteen:?}");
@@ -94,7 +95,8 @@ fn a_sibling_runs_at_full_speed_while_the_other_waits() {
 #[test]
 fn dependent_misses_take_latency_and_core_time_each() {
     let latency = Application { memory: Some(memory(1e9, 1.0, 104.0)), ..application(Class::Latency) };
-    // 8 threads on their own controllers: 96 + 104 ns a line, 1.25e8 lines each, 25 s; controllers are nearly idle.
+    // 8 threads on their own controllers: 96 + 104 ns a line, 1.25e8 lines each, 25 s; controllers
+    // are nearly idle.
     let seconds =
         |team: &Team| time(&latency, &model("dell-r910"), team, &mut MaxMin::default()).expect("a time").seconds();
     assert!((seconds(&team(2, 4, 1)) - 25.0).abs() < 1e-6);
@@ -114,7 +116,8 @@ fn streams_fill_the_controller_and_siblings_add_nothing() {
     // 64e9 bytes over 4 controllers of 18 GB/s: 0.889 s.
     assert!((seconds(&team(8, 4, 1), &mut MaxMin::default()) - 64.0 / 72.0).abs() < 1e-6);
     assert!((seconds(&team(8, 4, 2), &mut MaxMin::default()) - 64.0 / 72.0).abs() < 1e-6);
-    // One thread: 96 ns for 10 lines, 9.6 s; in the queueing network one core alone waits only for itself.
+    // One thread: 96 ns for 10 lines, 9.6 s; in the queueing network one core alone waits only for
+    // itself.
     assert!((seconds(&team(1, 1, 1), &mut MaxMin::default()) - 9.6).abs() < 1e-6);
     assert!(seconds(&team(1, 1, 1), &mut Amva::default()) >= 9.6);
 }
@@ -126,7 +129,8 @@ fn fewer_caches_mean_more_lines_for_the_same_work() {
     let latency = Application { memory: Some(misses), ..application(Class::Latency) };
     let seconds =
         |team: &Team| time(&latency, &model("dell-r910"), team, &mut MaxMin::default()).expect("a time").seconds();
-    // A quarter of the caches: 4^0.5 = 2 times the lines; for each old one 104 ns on the core and 2 x 96 ns of latency instead of 96.
+    // A quarter of the caches: 4^0.5 = 2 times the lines; for each old one 104 ns on the core and 2
+    // x 96 ns of latency instead of 96.
     let packed = Team { llc_share: 0.25, ..team(2, 4, 1) };
     assert!((seconds(&packed) / seconds(&team(2, 4, 1)) - 296.0 / 200.0).abs() < 1e-9);
 }
@@ -146,9 +150,10 @@ impl Exponential {
 
 #[test]
 fn the_closed_form_of_hidden_waits_is_that_of_a_run_of_events() {
-    // Two processes on a core work and wait in turn, each piece of random length, in the shares of NAMD with 16 processes in four VMs on
-    // four switches. Exactly, that is a closed network of a core that shares itself out and of waiting: with k processes at work,
-    // probabilities 1 : 2 a : 2 a a / y for a = work / wait and yield y, and work done at the rate 0, 1, y.
+    // Two processes on a core work and wait in turn, each piece of random length, in the shares of
+    // NAMD with 16 processes in four VMs on four switches. Exactly, that is a closed network of a
+    // core that shares itself out and of waiting: with k processes at work, probabilities 1 : 2 a :
+    // 2 a a / y for a = work / wait and yield y, and work done at the rate 0, 1, y.
     const PIECES: u32 = 12_000;
     let (work_ns, wait_ns) = (416.5, 236.0);
     let mut run = crate::events::Simulation::new(1, Amva::default());
@@ -168,7 +173,8 @@ fn the_closed_form_of_hidden_waits_is_that_of_a_run_of_events() {
     let (one, two) = (2.0 * a, 2.0 * a * a / 1.167);
     let exact_ns = 2.0 * work_ns * (1.0 + one + two) / (one + 1.167 * two);
     assert!((piece_ns / exact_ns - 1.0).abs() < 0.02, "events {piece_ns:.1} ns, exactly {exact_ns:.1} ns");
-    // The closed form takes the sibling's waits as independent of one's own work: 829 instead of 842 ns.
+    // The closed form takes the sibling's waits as independent of one's own work: 829 instead of
+    // 842 ns.
     assert!((closed_ns / exact_ns - 1.0).abs() < 0.02, "closed form {closed_ns:.1} ns, exactly {exact_ns:.1} ns");
     // Without hiding it would be 416.5 / 0.5835 + 236 = 950.
     assert!(exact_ns < 0.9 * (work_ns / 0.5835 + wait_ns));

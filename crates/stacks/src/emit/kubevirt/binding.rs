@@ -10,7 +10,8 @@ const LARGE: Bytes = Bytes::from_mib(1024);
 
 /// How KubeVirt holds the VM together.
 pub(super) struct Binding {
-    /// CPUs of its own, memory of huge pages on the nodes of these CPUs, and the guest sees those nodes. False: it floats.
+    /// CPUs of its own, memory of huge pages on the nodes of these CPUs, and the guest sees those
+    /// nodes. False: it floats.
     pub(super) passthrough: bool,
     /// Huge pages of the memory. Only with `passthrough`.
     pub(super) page: Bytes,
@@ -18,7 +19,8 @@ pub(super) struct Binding {
     pub(super) memory: Bytes,
     /// Whether QEMU's own threads get a CPU of their own.
     pub(super) emulator_apart: bool,
-    /// NUMA nodes that the kubelet spreads the vCPUs over, the fewest that have as many hardware threads: the guest's nodes. At least 1.
+    /// NUMA nodes that the kubelet spreads the vCPUs over, the fewest that have as many hardware
+    /// threads: the guest's nodes. At least 1.
     pub(super) kubelet_nodes: usize,
 }
 
@@ -40,14 +42,16 @@ impl Binding {
         }
     }
 
-    /// Huge pages of the guest's node with this index: equal shares, what is left one by one to the first nodes, as KubeVirt divides.
+    /// Huge pages of the guest's node with this index: equal shares, what is left one by one to the
+    /// first nodes, as KubeVirt divides.
     pub(super) fn pages_of(&self, index: usize) -> u64 {
         let (pages, nodes) = (self.memory.0 / self.page.0, self.kubelet_nodes as u64);
         pages / nodes + u64::from((index as u64) < pages % nodes)
     }
 }
 
-/// 1 GiB pages where each home has a pool that holds its share and the shares are whole pages, else 2 MiB.
+/// 1 GiB pages where each home has a pool that holds its share and the shares are whole pages, else
+/// 2 MiB.
 fn page(emission: &Emission<'_>) -> Bytes {
     let share = |client: &Client| -> Bytes {
         let nodes = emission.plan.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
@@ -63,8 +67,8 @@ fn page(emission: &Emission<'_>) -> Bytes {
     if emission.plan.placement.clients.iter().all(fits) { LARGE } else { SMALL }
 }
 
-/// Whether a CPU of the home is left for QEMU's own threads. (A CPU more than a wide VM has vCPUs would make its share of the first node
-/// larger: KubeVirt fills the guest's nodes in order.)
+/// Whether a CPU of the home is left for QEMU's own threads. (A CPU more than a wide VM has vCPUs
+/// would make its share of the first node larger: KubeVirt fills the guest's nodes in order.)
 fn has_spare_cpu(emission: &Emission<'_>) -> bool {
     let cpus: usize = emission.plan.placement.clients.iter().map(|client| client.cpus.len()).sum();
     emission.spec.vcpus < cpus as u32

@@ -47,7 +47,8 @@ pub(super) fn machine(
         api_version: "kubevirt.io/v1".to_owned(),
         kind: "VirtualMachine".to_owned(),
         metadata: Metadata { name: name.to_owned() },
-        // Started when applied, started again after a failure, left alone when the guest shuts itself down: as a VM by hand.
+        // Started when applied, started again after a failure, left alone when the guest shuts
+        // itself down: as a VM by hand.
         spec: Spec {
             run_strategy: "RerunOnFailure".to_owned(),
             template: Template { spec: Instance { domain, networks, volumes } },

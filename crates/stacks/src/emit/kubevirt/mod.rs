@@ -1,6 +1,7 @@
-//! A KubeVirt VirtualMachine, YAML. KubeVirt takes no home: the kubelet chooses CPUs when the VM's pod starts, and KubeVirt derives the
-//! guest's nodes from them. What can be said is the virtual topology, that memory is bound where the CPUs are, and how the kubelet must be set
-//! so that its choice has the plan's shape.
+//! A KubeVirt VirtualMachine, YAML. KubeVirt takes no home: the kubelet chooses CPUs when the VM's
+//! pod starts, and KubeVirt derives the guest's nodes from them. What can be said is the virtual
+//! topology, that memory is bound where the CPUs are, and how the kubelet must be set so that its
+//! choice has the plan's shape.
 
 mod binding;
 mod build;

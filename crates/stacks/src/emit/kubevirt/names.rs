@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Longest label of RFC 1123. KubeVirt writes a VM's name into labels, so that the same limit holds for it.
+/// Longest label of RFC 1123. KubeVirt writes a VM's name into labels, so that the same limit holds
+/// for it.
 const LONGEST: usize = 63;
 
-/// The text as an RFC 1123 label: small letters, digits and `-` inside. `otherwise` where nothing of it is left.
+/// The text as an RFC 1123 label: small letters, digits and `-` inside. `otherwise` where nothing
+/// of it is left.
 pub(super) fn label(text: &str, otherwise: &str) -> String {
     let words = text.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let letters = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");

@@ -1,4 +1,5 @@
-//! The part of KubeVirt's VirtualMachine (`kubevirt.io/v1`) that a plan is written in. Names and nesting are KubeVirt's.
+//! The part of KubeVirt's VirtualMachine (`kubevirt.io/v1`) that a plan is written in. Names and
+//! nesting are KubeVirt's.
 
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +58,8 @@ pub(super) struct Domain {
 pub(super) struct Cpu {
     pub(super) model: String,
     pub(super) sockets: u32,
-    /// As many as `sockets`: else KubeVirt adds four times as many sockets, switched off, for hot-plug.
+    /// As many as `sockets`: else KubeVirt adds four times as many sockets, switched off, for
+    /// hot-plug.
     pub(super) max_sockets: u32,
     pub(super) cores: u32,
     pub(super) threads: u32,

@@ -20,7 +20,8 @@ pub(super) fn devices(spec: &VmSpec, iothreads: usize) -> Element {
     Element::holding("devices", elements)
 }
 
-/// Whether libvirt keeps the writes to it in a file of its own. It refuses that for a disk that takes none.
+/// Whether libvirt keeps the writes to it in a file of its own. It refuses that for a disk that
+/// takes none.
 pub(super) fn is_transient(disk: &Disk) -> bool {
     disk.snapshot && !disk.read_only
 }

@@ -20,7 +20,8 @@ pub(super) fn memory_backing(machine: &Machine, plan: &Plan) -> Option<Element> 
     Some(Element::holding("memoryBacking", [allocation]))
 }
 
-/// A home that libvirt cannot fill at the start: it has threads on the home's own CPUs do that, and QEMU ends if it may use none of them.
+/// A home that libvirt cannot fill at the start: it has threads on the home's own CPUs do that, and
+/// QEMU ends if it may use none of them.
 pub(super) fn home_without_cpus<'a>(machine: &Machine, plan: &'a Plan) -> Option<&'a NodeSet> {
     let ours = plan.cpus();
     let fills = |home: &NodeSet| {
@@ -30,7 +31,8 @@ pub(super) fn home_without_cpus<'a>(machine: &Machine, plan: &'a Plan) -> Option
     bound.map(|client| &client.home).find(|home| !fills(home))
 }
 
-/// Each vCPU may run on all CPUs of its client's home, QEMU's own threads on those of all homes, and each I/O thread on a home.
+/// Each vCPU may run on all CPUs of its client's home, QEMU's own threads on those of all homes,
+/// and each I/O thread on a home.
 pub(super) fn vcpus(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
     let count: usize = plan.topology.nodes.iter().map(|node| node.vcpus.len()).sum();
     let mut elements = vec![Element::text("vcpu", count).with("placement", "static")];
@@ -68,8 +70,9 @@ fn mode(client: &Client) -> Option<&'static str> {
 
 /// Each virtual node is bound by itself, and nothing else is.
 ///
-/// `<memory mode='strict'>` for the whole process would also write the `cpuset.mems` of the VM's cgroup, and then nobody could move its memory
-/// to another home. What QEMU has of its own comes from where its threads run, which is a home in any case.
+/// `<memory mode='strict'>` for the whole process would also write the `cpuset.mems` of the VM's
+/// cgroup, and then nobody could move its memory to another home. What QEMU has of its own comes
+/// from where its threads run, which is a home in any case.
 pub(super) fn numatune(plan: &Plan) -> Option<Element> {
     let nodes: Vec<Element> = plan.topology.nodes.iter().filter_map(|node| memory_node(plan, node)).collect();
     (!nodes.is_empty()).then(|| Element::holding("numatune", nodes))
@@ -83,8 +86,9 @@ fn memory_node(plan: &Plan, node: &VirtualNode) -> Option<Element> {
 
 /// The CPU with its sockets, its last-level cache, and the virtual nodes.
 ///
-/// The cache is emulated, one for each virtual socket, and thus for each virtual node: vCPUs of a node do share one. The host's own figures
-/// (`passthrough`) would tell of hardware threads that share a first-level cache, which vCPUs that float over a home do not.
+/// The cache is emulated, one for each virtual socket, and thus for each virtual node: vCPUs of a
+/// node do share one. The host's own figures (`passthrough`) would tell of hardware threads that
+/// share a first-level cache, which vCPUs that float over a home do not.
 pub(super) fn cpu(plan: &Plan, accelerator: &Accelerator) -> Element {
     let topology = &plan.topology;
     let mode = if accelerator.is_hardware() { "host-passthrough" } else { "maximum" };
@@ -94,7 +98,8 @@ pub(super) fn cpu(plan: &Plan, accelerator: &Accelerator) -> Element {
         .with("cores", topology.cores_per_socket)
         .with("threads", topology.threads_per_core);
     let mut elements = vec![shape, Element::new("cache").with("level", 3).with("mode", "emulate")];
-    // A guest that is not told of nodes has one, which is all of it: it sees the same, and libvirt has something to bind.
+    // A guest that is not told of nodes has one, which is all of it: it sees the same, and libvirt
+    // has something to bind.
     if topology.exposed || topology.nodes.iter().any(|node| memory_node(plan, node).is_some()) {
         elements.push(Element::holding("numa", topology.nodes.iter().map(|node| cell(plan, node))));
     }

@@ -14,8 +14,9 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// One node that the guest is not told of is one node for Nova: the guest of one node sees what a guest without nodes sees, and only so is
-    /// the VM confined to a home. A guest without nodes that has several homes has no words in Nova.
+    /// One node that the guest is not told of is one node for Nova: the guest of one node sees what
+    /// a guest without nodes sees, and only so is the VM confined to a home. A guest without nodes
+    /// that has several homes has no words in Nova.
     pub(super) fn of(emission: &Emission<'_>) -> Self {
         let (topology, clients) = (&emission.plan.topology, &emission.plan.placement.clients);
         let one_home = topology.nodes.len() == 1 && clients.iter().all(|client| client.home.len() == 1);

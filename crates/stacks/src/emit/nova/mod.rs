@@ -1,5 +1,5 @@
-//! An OpenStack Nova flavor, as commands of OpenStack's client. Nova confines each of the guest's nodes to one node of its choice, CPUs and
-//! memory: that is a home. Which one cannot be said.
+//! An OpenStack Nova flavor, as commands of OpenStack's client. Nova confines each of the guest's
+//! nodes to one node of its choice, CPUs and memory: that is a home. Which one cannot be said.
 
 mod flavor;
 mod losses;

@@ -31,9 +31,7 @@ load=$!
 homenode balance --once >/tmp/said 2>&1
 cat /tmp/said
 homenode balance --once >/tmp/again 2>&1
-for task in /proc/"$(cat /tmp/wide.pid)"/task/*; do
-    echo "$(cat "$task/comm") $(grep Cpus_allowed_list "$task/status")"
-done >/tmp/said
+affinity "$(cat /tmp/wide.pid)" >/tmp/said
 check "a virtual node is at home where somebody bound it, busy or not" '^CPU 0/KVM Cpus_allowed_list:[[:space:]]+0-1$'
 check "and so is the other" '^CPU 2/KVM Cpus_allowed_list:[[:space:]]+2-3$'
 grep -E 'bind:[01] anon=12288' "/proc/$(cat /tmp/wide.pid)/numa_maps" >/tmp/said
@@ -66,9 +64,7 @@ balancer=$!
 sleep 8
 kill "$balancer"
 wait "$balancer" 2>/dev/null
-for task in /proc/"$(cat /tmp/wide.pid)"/task/*; do
-    echo "$(cat "$task/comm") $(grep Cpus_allowed_list "$task/status")"
-done >/tmp/said
+affinity "$(cat /tmp/wide.pid)" >/tmp/said
 check "under load a virtual node stays where somebody bound it" '^CPU 0/KVM Cpus_allowed_list:[[:space:]]+0-1$'
 check "and the other one does too" '^CPU 2/KVM Cpus_allowed_list:[[:space:]]+2-3$'
 grep -E 'bind:[01] anon=8192' "/proc/$(cat /tmp/wide.pid)/numa_maps" >/tmp/said

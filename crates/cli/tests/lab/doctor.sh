@@ -8,9 +8,7 @@ scopes=/sys/fs/cgroup/machine.slice
 vm() {
     vm_name=$1 vm_node=$2
     shift 2
-    start "$vm_name" -m 32 -smp 2 -machine memory-backend=m \
-        -object "memory-backend-ram,id=m,size=32M,prealloc=on,host-nodes=$vm_node,policy=preferred" "$@"
-    echo "$vm" >"/tmp/$vm_name.pid"
+    filled "$vm_name" "$vm_node" 32 -smp 2 "$@"
     for turn in $(seq 100); do [ "$(affinity "$vm" | wc -l)" = 2 ] && break; sleep 0.1; done
 }
 # bind MASK: what another program does to the vCPUs of $vm.

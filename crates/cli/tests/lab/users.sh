@@ -10,9 +10,7 @@ mallory="as-user --reuid=1000 --regid=1000 --clear-groups --bounding-set=-all en
 victim() {
     victim=$1 node=$2
     shift 2
-    start "$victim" -m 64 -smp 1 -machine memory-backend=m \
-        -object "memory-backend-ram,id=m,size=64M,prealloc=on,host-nodes=$node,policy=preferred" "$@"
-    echo "$vm" >"/tmp/$victim.pid"
+    filled "$victim" "$node" 64 -smp 1 "$@"
 }
 # at_home NAME CPUS NODE WHAT
 at_home() {

@@ -30,6 +30,29 @@ homenode top --once >/tmp/said 2>&1
 check "a QEMU of another name is seen" 'renamed'
 stop
 
+# bound VCPU CPUS: waits until the balancer has bound a vCPU of $vm to these CPUs.
+bound() {
+    for _ in $(seq 60); do
+        affinity $vm | grep "^CPU $1/KVM" | grep -q "[[:space:]]$2\$" && break
+        sleep 0.2
+    done
+}
+
+# plugged VCPU CPUS NODE WHERE: a vCPU and 128 MiB that were plugged in come home. Of 32768 pages a few
+# may stay: where memory is, is an estimate.
+plugged() {
+    local at_home=" N$3=32[67][0-9][0-9] "
+    for _ in $(seq 200); do
+        affinity $vm | grep "^CPU $1/KVM" | grep -q "[[:space:]]$2\$" && region $vm 128 | grep -q "$at_home" && break
+        sleep 0.2
+    done
+    affinity $vm >/tmp/said
+    cat /tmp/balance.said
+    check "a vCPU that was plugged $4 is bound to the home" "^CPU $1/KVM Cpus_allowed_list:[[:space:]]+$2\$"
+    region $vm 128 >/tmp/said
+    check "memory that was plugged $4 is brought home" "$at_home"
+}
+
 # --- Memory and a vCPU that are plugged in while a balancer runs.
 printf '[balance]\nperiod_ms = 200\n' >/tmp/quick.toml
 mkfifo /tmp/monitor
@@ -41,25 +64,13 @@ exec 7>/tmp/monitor
 sleep 3
 homenode balance --policy /tmp/quick.toml >/tmp/balance.said 2>&1 &
 balancer=$!
-for _ in $(seq 60); do
-    affinity $vm | grep -q '[[:space:]]4-5$' && break
-    sleep 0.2
-done
+bound 0 4-5
 affinity $vm >/tmp/said
 check "the balancer takes it to its memory" '^CPU 0/KVM Cpus_allowed_list:[[:space:]]+4-5$'
 echo 'object_add memory-backend-ram,id=late,size=128M,prealloc=on,host-nodes.0=0,policy=preferred' >&7
 echo 'device_add pc-dimm,id=dimm9,memdev=late' >&7
 echo 'device_add host-x86_64-cpu,id=cpu9,socket-id=0,core-id=1,thread-id=0' >&7
-for _ in $(seq 200); do
-    affinity $vm | grep '^CPU 1/KVM' | grep -q '[[:space:]]4-5$' && region $vm 128 | grep -q ' N2=32[67][0-9][0-9] ' && break
-    sleep 0.2
-done
-affinity $vm >/tmp/said
-cat /tmp/balance.said
-check "a vCPU that was plugged in is bound to the home" '^CPU 1/KVM Cpus_allowed_list:[[:space:]]+4-5$'
-# Of 32768 pages a few may stay: where memory is, is an estimate.
-region $vm 128 >/tmp/said
-check "memory that was plugged in is brought home" ' N2=32[67][0-9][0-9] '
+plugged 1 4-5 2 in
 kill $balancer
 wait $balancer 2>/dev/null
 exec 7>&-
@@ -78,22 +89,11 @@ exec 7>/tmp/monitor
 sleep 3
 homenode balance --policy /tmp/quick.toml >/tmp/balance.said 2>&1 &
 balancer=$!
-for _ in $(seq 60); do
-    affinity $vm | grep '^CPU 2/KVM' | grep -q '[[:space:]]6-7$' && break
-    sleep 0.2
-done
+bound 2 6-7
 echo 'object_add memory-backend-ram,id=late,size=128M,prealloc=on,host-nodes.0=0,policy=preferred' >&7
 echo 'device_add pc-dimm,id=dimm9,memdev=late,node=1' >&7
 echo 'device_add host-x86_64-cpu,id=cpu9,socket-id=1,core-id=1,thread-id=0,node-id=1' >&7
-for _ in $(seq 200); do
-    affinity $vm | grep '^CPU 3/KVM' | grep -q '[[:space:]]6-7$' && region $vm 128 | grep -q ' N3=32[67][0-9][0-9] ' && break
-    sleep 0.2
-done
-affinity $vm >/tmp/said
-cat /tmp/balance.said
-check "a vCPU that was plugged into virtual node 1 is bound to its home" '^CPU 3/KVM Cpus_allowed_list:[[:space:]]+6-7$'
-region $vm 128 >/tmp/said
-check "memory that was plugged into virtual node 1 is brought to its home" ' N3=32[67][0-9][0-9] '
+plugged 3 6-7 3 "into virtual node 1"
 kill $balancer
 wait $balancer 2>/dev/null
 homenode top --once >/tmp/said 2>&1

@@ -206,6 +206,7 @@ fn a_strict_policy_of_somebody_is_a_choice_and_everything_is_examined() {
     assert_eq!(seen.limits.as_ref().and_then(|limits| limits.nice), own_nice());
     assert!(examined.settings.is_some());
     assert_eq!(seen.owner_uid, Some(linux::sys::effective_user_id()));
+    assert!(!seen.unverified);
     assert_eq!(seen.guest.as_ref().map(|guest| (guest.cpus.sockets, guest.cpus.cores)), Some((1, 1)));
 }
 

@@ -327,6 +327,7 @@ fn inner_without_rights() {
     let Mobility::Fixed { because } = &vm.mobility else { panic!("{:?}", vm.mobility) };
     assert!(because.contains("CAP_SYS_NICE"), "{because}");
     assert_eq!(vm.clients[0].memory, None);
+    assert!(vm.unverified && vm.mapped.is_some_and(|mapped| mapped >= Bytes::from_mib(32)), "{vm:?}");
     assert!(!vm.clients[0].cpus.is_empty());
     let needs = |result: Result<_, ActionError>| match result {
         Err(ActionError::Permission { needs, .. }) => needs,

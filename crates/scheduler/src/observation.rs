@@ -192,9 +192,16 @@ pub struct VmObservation {
     /// Who started it.
     #[serde(default)]
     pub manager: Manager,
-    /// The user that its process runs as; `None` where nobody says.
+    /// The least trusted of the users that its process acts for; `None` where nobody says.
     #[serde(default)]
     pub owner_uid: Option<u32>,
+    /// It says that it is QEMU, and whoever looks may not see whether it is: a process of another
+    /// user, seen without `CAP_SYS_PTRACE`.
+    #[serde(default)]
+    pub unverified: bool,
+    /// All that its process has mapped, whatever it says of its memory; `None` where nobody says.
+    #[serde(default)]
+    pub mapped: Option<Bytes>,
     /// Whether it runs; `None` where nobody says.
     #[serde(default)]
     pub state: Option<RunState>,
@@ -222,6 +229,8 @@ impl VmObservation {
             uuid: None,
             manager: Manager::default(),
             owner_uid: None,
+            unverified: false,
+            mapped: None,
             state: None,
             guest: None,
             other_threads: Vec::new(),

@@ -243,6 +243,8 @@ impl Tracked {
             uuid: self.vm.uuid.clone(),
             manager: self.vm.origin.manager,
             owner_uid: self.vm.owner_uid,
+            unverified: self.vm.unverified,
+            mapped: self.vm.mapped,
             guest: Some(self.vm.guest.clone()),
             ..VmObservation::of_clients(self.vm.key.clone(), Vec::new())
         }

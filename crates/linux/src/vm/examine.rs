@@ -2,12 +2,13 @@
 
 use super::huge_pages;
 use super::kvm;
+use super::owner;
 use super::regions::{self, Found, Region, UnknownMemory};
 use super::threads::{VcpuEvidence, VmThreads};
 use super::{RunningVm, VmClient};
 use crate::error::{LinuxError, read_text};
 use crate::host::PluggedMemory;
-use crate::proc_text::{stat_field, status_text};
+use crate::proc_text::{stat_field, status_amount};
 use crate::root::Root;
 use ::vm::Origin;
 use ::vm::qemu::{CommandLine, GuestCaches, GuestCpus, NumaNode, VcpuTopology, has_qemus_options, is_qemu};
@@ -59,6 +60,7 @@ impl RunningVm {
         // good.
         let maps = read_text(&root.process(pid, "maps"));
         let maps = maps.as_deref().map_err(|_| UnknownMemory::Unreadable);
+        let status = read_text(&root.process(pid, "status")).unwrap_or_default();
         let name = command.name.clone().unwrap_or_else(|| format!("pid {pid}"));
         let key = VmKey { name, pid, started: started_ticks(root, pid)? };
         let origin = Origin::parse(&arguments);
@@ -70,7 +72,9 @@ impl RunningVm {
             key,
             uuid: command.uuid.clone(),
             origin,
-            owner_uid: effective_user(root, pid),
+            owner_uid: owner::of(&status),
+            unverified: kvm::is_hidden(root, pid),
+            mapped: status_amount(&status, "VmSize:"),
             guest: guest(&command, &arguments),
             vhost_client: vhost_client(&command, &clients),
             clients,
@@ -136,12 +140,6 @@ fn is_launcher(root: &Root, pid: u32, command: &CommandLine, threads: &VmThreads
         Some(is_qemu(&program))
     };
     few && (command.daemonizes || is_child() == Some(true))
-}
-
-/// The second number of `Uid:` in `/proc/PID/status`.
-fn effective_user(root: &Root, pid: u32) -> Option<u32> {
-    let text = read_text(&root.process(pid, "status")).ok()?;
-    status_text(&text, "Uid:")?.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn guest(command: &CommandLine, arguments: &[String]) -> GuestMachine {

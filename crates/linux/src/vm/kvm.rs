@@ -22,6 +22,13 @@ pub(crate) fn runs_qemu(root: &Root, pid: u32) -> bool {
     std::fs::read_link(root.process(pid, "exe")).is_ok_and(|file| file.to_str().is_some_and(is_qemu))
 }
 
+/// Whether neither its file nor its descriptors may be seen by this process.
+pub(crate) fn is_hidden(root: &Root, pid: u32) -> bool {
+    let denied = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+    std::fs::read_link(root.process(pid, "exe")).is_err_and(denied)
+        && std::fs::read_dir(root.process(pid, "fd")).is_err_and(denied)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@
 mod examine;
 mod huge_pages;
 pub(crate) mod kvm;
+pub(crate) mod owner;
 mod regions;
 mod threads;
 pub(crate) mod vhost;
@@ -29,8 +30,13 @@ pub struct RunningVm {
     pub uuid: Option<String>,
     /// Who started it.
     pub origin: Origin,
-    /// The user that it runs as.
+    /// The least trusted of the users that it acts for: of a setuid program who started it.
     pub owner_uid: Option<u32>,
+    /// Neither its executable nor its descriptors may be seen: nothing but its own words say that
+    /// it is QEMU.
+    pub unverified: bool,
+    /// All that it has mapped (`VmSize`), whatever it says of its guest's memory.
+    pub mapped: Option<Bytes>,
     /// What its guest is told of its machine.
     pub guest: GuestMachine,
     /// Its threads.

@@ -99,6 +99,36 @@ fn what_a_stack_cannot_be_told_names_file_field_and_value() {
     refused("proxmox", "vcpus = 17: "); // the machine has 16 CPUs
 }
 
+/// What another user laid in the directory for temporary files neither is written nor is booted.
+#[test]
+fn nothing_is_written_for_a_text_that_boots_the_tiny_guest() {
+    let test = "nothing_is_written_for_a_text_that_boots_the_tiny_guest";
+    if let Err(error) = qemu::TinyGuest::locate(None) {
+        return eprintln!("SKIPPED {test}: {error}");
+    }
+    let (directory, temporary) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let (victim, planted) = (directory.path().join("victim"), temporary.path().join("homenode-linked.cpio"));
+    std::fs::write(&victim, "kept").expect("a file");
+    std::os::unix::fs::symlink(&victim, &planted).expect("a link");
+    std::fs::write(temporary.path().join("homenode-made.cpio"), "another's guest").expect("a file");
+    for name in ["linked", "made"] {
+        let spec = directory.path().join("vm.toml");
+        std::fs::write(&spec, format!("name = \"{name}\"\nvcpus = 1\nmemory = \"64 MiB\"\n")).expect("a spec");
+        let spec = shown(&spec);
+        let asked =
+            [&["run", spec, "--dry-run"][..], &["plan", spec, "--emit", "qemu"], &["plan", spec, "--emit", "libvirt"]];
+        for arguments in asked {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
+            let output = command.args(arguments).env("TMPDIR", temporary.path()).output().expect("homenode");
+            let printed = text(&output.stdout);
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            assert!(printed.contains("/initramfs") && !printed.contains(shown(temporary.path())), "{printed}");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&victim).expect("a file"), "kept");
+    assert_eq!(std::fs::read_dir(temporary.path()).expect("a directory").count(), 2);
+}
+
 /// `sh` with a text; all that it started ends with the value.
 struct Shell {
     child: Child,
@@ -155,7 +185,6 @@ fn the_printed_text_starts_qemu_at_home_and_the_guest_sees_its_nodes() {
     let clients: Vec<scheduler::Client> =
         serde_json::from_value(plan["plan"]["placement"]["clients"].clone()).expect("clients");
     let emitted = homenode(&["plan", shown(&spec), "--emit", "qemu"]);
-    let _initramfs = Removed(std::env::temp_dir().join(format!("homenode-{name}.cpio")));
     assert!(emitted.status.success(), "{}", text(&emitted.stderr));
 
     let mut shell = Shell::start(&text(&emitted.stdout));
@@ -173,15 +202,6 @@ fn the_printed_text_starts_qemu_at_home_and_the_guest_sees_its_nodes() {
     shell.child.stdin.take().expect("a pipe").write_all(b"poweroff\n").expect("the console");
     let ended = within_seconds(120, || shell.child.try_wait().expect("sh").is_some());
     assert!(ended && shell.child.wait().expect("sh").success(), "{}", shell.printed());
-}
-
-/// A file that goes with the value.
-struct Removed(PathBuf);
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 /// vCPU n is the only one of virtual node n.

@@ -52,7 +52,8 @@ mod tests {
 
     #[test]
     fn the_port_is_found_by_its_name() {
-        let class = std::env::temp_dir().join(format!("homenode-ports-{}", std::process::id()));
+        let directory = tempfile::tempdir().unwrap();
+        let class = directory.path().join("ports");
         for (port, name) in [("vport0p1", "org.qemu.guest_agent.0"), ("vport0p2", "org.homenode.agent")] {
             std::fs::create_dir_all(class.join(port)).unwrap();
             std::fs::write(class.join(port).join("name"), format!("{name}\n")).unwrap();

@@ -1,7 +1,7 @@
 //! A VM that runs as long as this process does.
 
 use crate::at_home::{bind_vcpus, read_back};
-use crate::boot::{self, InitramfsIn};
+use crate::boot;
 use crate::command_line::{self, BootFiles, Channel, HostTraits, Wiring};
 use crate::console::{Sink, Tail, pump};
 use crate::process::{ErrorsTo, ExitWatch, Process};
@@ -64,11 +64,10 @@ impl AttachedVm {
             paused: true,
         };
         let sink = Sink::open(&launch.console).map_err(QemuError::io(vm, "open the console's file"))?;
-        let boot = boot::resolve(launch, &prepared.host.accelerator, InitramfsIn::Memory)?;
+        let boot = boot::resolve(launch, &prepared.host.accelerator)?;
         let host = HostTraits { sandbox, ..prepared.host.clone() };
-        let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
-        let mut inherited: Vec<OwnedFd> = boot.open;
-        inherited.extend([monitor.1.into(), console.1.into()]);
+        let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot, &wiring, &host);
+        let mut inherited: Vec<OwnedFd> = vec![monitor.1.into(), console.1.into()];
         let (agent, agent_of_qemu) = agent.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));
         inherited.extend(agent_of_qemu.map(OwnedFd::from));
         let setup = ChildSetup { tie: Tie::DiesWithUs, inherited, cpus: Some(launch.plan.cpus()) };
@@ -248,7 +247,7 @@ fn host_traits(vcpus: u32) -> HostTraits {
 /// # Errors
 /// A file is not there.
 pub fn boot_files(launch: &Launch, accelerator: &Accelerator) -> Result<BootFiles, QemuError> {
-    Ok(boot::resolve(launch, accelerator, InitramfsIn::File)?.files)
+    boot::resolve(launch, accelerator)
 }
 
 /// [`boot_files`] of a VM on another machine: only the tiny guest's files are looked for here.
@@ -260,15 +259,15 @@ pub fn boot_files_elsewhere(launch: &Launch, accelerator: &Accelerator) -> Resul
 }
 
 /// The command that a person could start by hand: console on the terminal, no monitor, vCPUs
-/// running. The tiny guest's initramfs is written to a file in the directory for temporary files.
+/// running.
 pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {
     check_name(&launch.spec.name)?;
     check_plan(launch)?;
     let binary = binary::locate(&launch.spec.name)?;
     let host = host_traits(launch.spec.vcpus);
-    let boot = boot::resolve(launch, &host.accelerator, InitramfsIn::File)?;
+    let boot = boot::resolve(launch, &host.accelerator)?;
     let wiring = Wiring { monitor: None, console: Channel::Stdio, console_log: None, agent: None, paused: false };
-    let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
+    let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot, &wiring, &host);
     Ok(command_line::as_shell(&binary, &arguments))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::at_home::read_back;
 use crate::attached::{Prepared, bring_home, explain, greeted, with_or_without_sandbox};
-use crate::boot::{self, InitramfsIn};
+use crate::boot;
 use crate::command_line::{self, Channel, HostTraits, Wiring};
 use crate::process::{ErrorsTo, Process};
 use crate::qmp::Qmp;
@@ -78,12 +78,11 @@ fn start_in(
         agent: None,
         paused: true,
     };
-    let boot = boot::resolve(launch, &prepared.host.accelerator, InitramfsIn::Memory)?;
+    let boot = boot::resolve(launch, &prepared.host.accelerator)?;
     let host = HostTraits { sandbox, ..prepared.host.clone() };
-    let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
+    let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot, &wiring, &host);
     let lock = place.lock.try_clone().map_err(QemuError::io(vm, "copy the lock"))?;
-    let mut inherited: Vec<OwnedFd> = boot.open;
-    inherited.extend([OwnedFd::from(lock), monitor.into(), console.into()]);
+    let inherited = vec![OwnedFd::from(lock), monitor.into(), console.into()];
     let setup = ChildSetup { tie: Tie::Outlives, inherited, cpus: Some(launch.plan.cpus()) };
     let errors = ErrorsTo::File(place.path.join(MESSAGES));
     let mut process = Process::start(vm, &prepared.binary, &arguments, &errors, setup)?;

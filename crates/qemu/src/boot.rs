@@ -1,44 +1,27 @@
-//! What a VM boots: paths found, and held open until QEMU has read them.
+//! What a VM boots: files that are there and can be read.
 
 use crate::command_line::BootFiles;
 use crate::{Accelerator, ConsoleTo, Launch, QemuError, TinyGuest, TinyGuestError};
 use scheduler::spec::Boot;
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-
-/// Files to boot, and the descriptors that some of their paths stand for.
-#[derive(Debug)]
-pub(crate) struct Resolved {
-    pub(crate) files: BootFiles,
-    pub(crate) open: Vec<OwnedFd>,
-}
-
-/// How the tiny guest's initramfs reaches QEMU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InitramfsIn {
-    /// A file in memory that QEMU inherits: nothing on disk.
-    Memory,
-    /// A file in the directory for temporary files, for a command that is started by hand.
-    File,
-}
+use std::path::Path;
 
 /// Finds what `launch` boots. Every file that the spec names must be readable.
-pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator, place: InitramfsIn) -> Result<Resolved, QemuError> {
+pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator) -> Result<BootFiles, QemuError> {
     check_disks(launch)?;
     match &launch.spec.boot {
         Boot::TinyGuest { kernel } => {
             let field = if launch.kernel.is_some() { "--kernel" } else { "boot.kernel" };
             let kernel = launch.kernel.as_deref().or(kernel.as_deref());
             kernel.map_or(Ok(()), |kernel| readable(launch, field, kernel))?;
-            tiny_guest(launch, accelerator, kernel, place)
+            tiny_guest(launch, accelerator, kernel)
         }
         Boot::Kernel { kernel, initrd, command_line } => {
             let kernel = launch.kernel.as_ref().unwrap_or(kernel);
             readable(launch, "boot.kernel", kernel)?;
             initrd.as_ref().map_or(Ok(()), |initrd| readable(launch, "boot.initrd", initrd))?;
-            Ok(Resolved { files: of_kernel(kernel, initrd.as_deref(), command_line), open: Vec::new() })
+            Ok(of_kernel(kernel, initrd.as_deref(), command_line))
         }
         Boot::Disk => disk(launch),
     }
@@ -48,7 +31,7 @@ pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator, place: Initram
 /// those of the tiny guest lie here.
 pub(crate) fn elsewhere(launch: &Launch, accelerator: &Accelerator) -> Result<BootFiles, QemuError> {
     match &launch.spec.boot {
-        Boot::TinyGuest { kernel } => Ok(tiny_guest(launch, accelerator, kernel.as_deref(), InitramfsIn::File)?.files),
+        Boot::TinyGuest { kernel } => tiny_guest(launch, accelerator, kernel.as_deref()),
         Boot::Kernel { kernel, initrd, command_line } => Ok(of_kernel(kernel, initrd.as_deref(), command_line)),
         Boot::Disk => Ok(BootFiles::default()),
     }
@@ -59,23 +42,18 @@ fn of_kernel(kernel: &Path, initrd: Option<&Path>, command_line: &str) -> BootFi
     BootFiles { kernel: Some(kernel.to_owned()), initrd: initrd.map(Path::to_owned), command_line }
 }
 
-fn disk(launch: &Launch) -> Result<Resolved, QemuError> {
+fn disk(launch: &Launch) -> Result<BootFiles, QemuError> {
     let problem = if launch.spec.disks.is_empty() {
         "boot.from = \"disk\", but the spec has no [[disk]]; name one, or boot a kernel"
     } else if launch.kernel.is_some() {
         "--kernel does not go with boot.from = \"disk\": the firmware boots that disk's own kernel"
     } else {
-        return Ok(Resolved { files: BootFiles::default(), open: Vec::new() });
+        return Ok(BootFiles::default());
     };
     Err(QemuError::Spec { vm: launch.spec.name.clone(), problem: problem.to_owned() })
 }
 
-fn tiny_guest(
-    launch: &Launch,
-    accelerator: &Accelerator,
-    kernel: Option<&Path>,
-    place: InitramfsIn,
-) -> Result<Resolved, QemuError> {
+fn tiny_guest(launch: &Launch, accelerator: &Accelerator, kernel: Option<&Path>) -> Result<BootFiles, QemuError> {
     let vm = &launch.spec.name;
     let fail = |error: TinyGuestError| {
         let (vm, problem) = (vm.clone(), error.to_string());
@@ -85,23 +63,11 @@ fn tiny_guest(
         }
     };
     let guest = TinyGuest::locate(kernel).map_err(fail)?;
-    let initramfs = guest.initramfs().map_err(fail)?;
-    let (initrd, open) = match place {
-        InitramfsIn::Memory => {
-            let file = linux::sys::memory_file(c"homenode-initramfs", &initramfs)
-                .map_err(QemuError::io(vm, "hold the tiny guest's initramfs in memory"))?;
-            (PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())), vec![file])
-        }
-        InitramfsIn::File => {
-            let path = std::env::temp_dir().join(format!("homenode-{vm}.cpio"));
-            std::fs::write(&path, &initramfs)
-                .map_err(QemuError::io(vm, format!("write the tiny guest's initramfs to {}", path.display())))?;
-            (path, Vec::new())
-        }
-    };
-    let command_line = guest.command_line(accelerator);
-    let files = BootFiles { kernel: Some(guest.kernel().to_owned()), initrd: Some(initrd), command_line };
-    Ok(Resolved { files, open })
+    Ok(BootFiles {
+        kernel: Some(guest.kernel().to_owned()),
+        initrd: Some(guest.initramfs().to_owned()),
+        command_line: guest.command_line(accelerator),
+    })
 }
 
 fn check_disks(launch: &Launch) -> Result<(), QemuError> {
@@ -143,8 +109,8 @@ mod tests {
         Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false }
     }
 
-    fn resolved(launch: &Launch) -> Result<Resolved, QemuError> {
-        resolve(launch, &Accelerator::Kvm, InitramfsIn::Memory)
+    fn resolved(launch: &Launch) -> Result<BootFiles, QemuError> {
+        resolve(launch, &Accelerator::Kvm)
     }
 
     #[test]
@@ -192,7 +158,7 @@ mod tests {
             snapshot: false,
             read_only: true,
         }];
-        assert_eq!(resolved(&launch).unwrap().files, BootFiles::default());
+        assert_eq!(resolved(&launch).unwrap(), BootFiles::default());
         launch.kernel = Some("/k".into());
         assert!(resolved(&launch).unwrap_err().to_string().contains("--kernel"));
     }
@@ -200,6 +166,6 @@ mod tests {
     #[test]
     fn the_console_comes_first_on_the_kernels_line() {
         let boot = Boot::Kernel { kernel: "/dev/null".into(), initrd: None, command_line: "root=/dev/vda".into() };
-        assert_eq!(resolved(&launch(boot)).unwrap().files.command_line, "console=ttyS0 root=/dev/vda");
+        assert_eq!(resolved(&launch(boot)).unwrap().command_line, "console=ttyS0 root=/dev/vda");
     }
 }

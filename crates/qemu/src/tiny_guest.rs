@@ -1,9 +1,7 @@
-//! The tiny guest: a distribution kernel, the few modules it needs and `homenode-guest` as init,
-//! packed into an initramfs in memory. `scripts/guest-image` makes the files.
+//! The tiny guest: a distribution kernel, and an initramfs with the few modules it needs and
+//! `homenode-guest` as init. `scripts/guest-image` makes the files.
 
 use crate::{Accelerator, TcgThreads};
-use cpio::newc;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// What can go wrong with the tiny guest's files.
@@ -29,14 +27,6 @@ pub enum TinyGuestError {
         /// The file.
         path: PathBuf,
     },
-    /// A file does not fit the archive.
-    #[error("cannot pack {} into the initramfs: {source}", path.display())]
-    Pack {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
 }
 
 fn list(paths: &[PathBuf]) -> String {
@@ -47,8 +37,8 @@ fn list(paths: &[PathBuf]) -> String {
 /// Where the tiny guest's files are.
 #[derive(Clone, Debug)]
 pub struct TinyGuest {
-    directory: PathBuf,
     kernel: PathBuf,
+    initramfs: PathBuf,
     agent_program: PathBuf,
 }
 
@@ -58,9 +48,7 @@ pub struct TinyGuest {
 const COMMAND_LINE: &str =
     "console=ttyS0 panic=-1 quiet mitigations=off nokaslr no_timer_check tsc=reliable random.trust_cpu=on skew_tick=1";
 const PROGRAM: &str = "homenode-guest";
-const REGULAR_FILE: u32 = 0o100_000;
-const DIRECTORY: u32 = 0o040_000;
-const CHARACTER_DEVICE: u32 = 0o020_000;
+const INITRAMFS: &str = "initramfs";
 
 impl TinyGuest {
     /// Finds the files; `kernel` replaces the kernel that came with them. Looked for in
@@ -68,19 +56,22 @@ impl TinyGuest {
     /// packages install them.
     pub fn locate(kernel: Option<&Path>) -> Result<TinyGuest, TinyGuestError> {
         let searched = directories();
-        let found = searched.iter().find(|directory| {
-            directory.join(PROGRAM).is_file() && (kernel.is_some() || directory.join("vmlinux").is_file())
-        });
+        let found = searched
+            .iter()
+            .find(|directory| is_complete(directory) && (kernel.is_some() || directory.join("vmlinux").is_file()));
         let Some(directory) = found.cloned() else { return Err(TinyGuestError::Missing { searched }) };
-        TinyGuest::in_directory(directory, kernel)
+        TinyGuest::in_directory(&directory, kernel)
     }
 
     /// The tiny guest whose files are in `directory`.
-    pub fn in_directory(directory: PathBuf, kernel: Option<&Path>) -> Result<TinyGuest, TinyGuestError> {
+    pub fn in_directory(directory: &Path, kernel: Option<&Path>) -> Result<TinyGuest, TinyGuestError> {
+        if !is_complete(directory) {
+            return Err(TinyGuestError::Missing { searched: vec![directory.to_owned()] });
+        }
         let kernel = kernel.map_or_else(|| directory.join("vmlinux"), Path::to_owned);
         check_kernel(&kernel)?;
-        let agent_program = directory.join(PROGRAM);
-        Ok(TinyGuest { directory, kernel, agent_program })
+        let (initramfs, agent_program) = (directory.join(INITRAMFS), directory.join(PROGRAM));
+        Ok(TinyGuest { kernel, initramfs, agent_program })
     }
 
     /// The kernel for `-kernel`.
@@ -102,33 +93,15 @@ impl TinyGuest {
         format!("{COMMAND_LINE}{}", if on_one_vcpu { " maxcpus=1" } else { "" })
     }
 
-    /// The initramfs for `-initrd`: init, modules, a console. Not compressed: unpacking takes
-    /// longer than reading under TCG.
-    pub fn initramfs(&self) -> Result<Vec<u8>, TinyGuestError> {
-        let mut archive = Archive::default();
-        for directory in ["dev", "proc", "sys", "modules", "bin", "tmp"] {
-            archive.add(directory, DIRECTORY | 0o755, &[])?;
-        }
-        // The kernel opens it for init before devtmpfs is mounted.
-        archive.add_node("dev/console", CHARACTER_DEVICE | 0o600, 5, 1)?;
-        archive.add("init", REGULAR_FILE | 0o755, &read(&self.agent_program)?)?;
-        let modules = self.directory.join("modules");
-        let order = modules.join("order");
-        // A kernel with everything built in has no modules.
-        if order.is_file() {
-            let names = read(&order)?;
-            archive.add("modules/order", REGULAR_FILE | 0o644, &names)?;
-            for name in String::from_utf8_lossy(&names).lines() {
-                archive.add(&format!("modules/{name}"), REGULAR_FILE | 0o644, &read(&modules.join(name))?)?;
-            }
-        }
-        // Optional (`scripts/guest-image --shell`): gives the guest's console a shell.
-        let busybox = self.directory.join("busybox");
-        if busybox.is_file() {
-            archive.add("bin/busybox", REGULAR_FILE | 0o755, &read(&busybox)?)?;
-        }
-        archive.finish()
+    /// The initramfs for `-initrd`: init, modules, a console. The same for every VM, made once by
+    /// `scripts/guest-image`: a file of each VM's own would have to lie somewhere, and to go.
+    pub fn initramfs(&self) -> &Path {
+        &self.initramfs
     }
+}
+
+fn is_complete(directory: &Path) -> bool {
+    [PROGRAM, INITRAMFS].iter().all(|name| directory.join(name).is_file())
 }
 
 fn directories() -> Vec<PathBuf> {
@@ -139,11 +112,6 @@ fn directories() -> Vec<PathBuf> {
     }
     directories.push(PathBuf::from("/usr/lib/homenode/guest"));
     directories
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, TinyGuestError> {
-    topology::input::bytes(path, topology::input::LONGEST_FILE)
-        .map_err(|source| TinyGuestError::Read { path: path.to_owned(), source })
 }
 
 /// QEMU says little about a file that it cannot boot, so look at it first.
@@ -157,115 +125,35 @@ fn check_kernel(path: &Path) -> Result<(), TinyGuestError> {
     if is_kernel { Ok(()) } else { Err(TinyGuestError::NotAKernel { path: path.to_owned() }) }
 }
 
-/// A newc archive (Documentation/driver-api/early-userspace/buffer-format.rst) that grows in
-/// memory.
-#[derive(Default)]
-struct Archive {
-    bytes: Vec<u8>,
-    entries: u32,
-}
-
-impl Archive {
-    fn add(&mut self, name: &str, mode: u32, content: &[u8]) -> Result<(), TinyGuestError> {
-        let entry = self.entry(name, mode);
-        self.write(entry, name, content)
-    }
-
-    fn add_node(&mut self, name: &str, mode: u32, major: u32, minor: u32) -> Result<(), TinyGuestError> {
-        let entry = self.entry(name, mode).rdev_major(major).rdev_minor(minor);
-        self.write(entry, name, &[])
-    }
-
-    fn entry(&mut self, name: &str, mode: u32) -> newc::Builder {
-        // Distinct inode numbers: the kernel links files that share one.
-        self.entries += 1;
-        newc::Builder::new(name).mode(mode).ino(self.entries)
-    }
-
-    fn write(&mut self, entry: newc::Builder, name: &str, content: &[u8]) -> Result<(), TinyGuestError> {
-        let pack = |source| TinyGuestError::Pack { path: PathBuf::from(name), source };
-        let size = u32::try_from(content.len()).map_err(|_| pack(std::io::Error::other("it is 4 GiB or more")))?;
-        let mut writer = entry.write(&mut self.bytes, size);
-        writer.write_all(content).map_err(pack)?;
-        writer.finish().map_err(pack)?;
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<Vec<u8>, TinyGuestError> {
-        newc::trailer(&mut self.bytes)
-            .map_err(|source| TinyGuestError::Pack { path: PathBuf::from("its trailer"), source })?;
-        Ok(self.bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn made_up(modules: &[&str]) -> tempfile::TempDir {
+    fn made_up(files: &[&str]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
-        let file = |name: &str, content: &[u8]| std::fs::write(directory.path().join(name), content).unwrap();
-        file("vmlinux", b"\x7fELF...");
-        file(PROGRAM, b"the program");
-        std::fs::create_dir(directory.path().join("modules")).unwrap();
-        for name in modules {
-            file(&format!("modules/{name}"), name.as_bytes());
-        }
-        file("modules/order", modules.join("\n").as_bytes());
+        files.iter().for_each(|name| std::fs::write(directory.path().join(name), b"\x7fELF...").unwrap());
         directory
     }
 
     #[test]
-    fn the_initramfs_holds_init_the_modules_and_a_console() {
-        let directory = made_up(&["virtio.ko", "virtio_pci.ko"]);
-        let guest = TinyGuest::in_directory(directory.path().to_owned(), None).unwrap();
-        let archive = guest.initramfs().unwrap();
-        let mut rest = archive.as_slice();
-        let mut names = Vec::new();
-        loop {
-            let mut reader = newc::Reader::new(rest).unwrap();
-            if reader.entry().is_trailer() {
-                break;
-            }
-            let name = reader.entry().name().to_owned();
-            let mut content = Vec::new();
-            std::io::Read::read_to_end(&mut reader, &mut content).unwrap();
-            match name.as_str() {
-                "init" => {
-                    assert_eq!(content, b"the program");
-                    assert_eq!(reader.entry().mode(), 0o100_755);
-                }
-                "dev/console" => {
-                    assert_eq!((reader.entry().rdev_major(), reader.entry().rdev_minor()), (5, 1));
-                }
-                "modules/virtio_pci.ko" => assert_eq!(content, b"virtio_pci.ko"),
-                _ => {}
-            }
-            names.push(name);
-            rest = reader.finish().unwrap();
-        }
-        for name in ["dev", "proc", "sys", "init", "dev/console", "modules/order", "modules/virtio.ko"] {
-            assert!(names.iter().any(|other| other == name), "{name} in {names:?}");
-        }
-    }
-
-    #[test]
-    fn a_module_that_is_listed_but_missing_is_named() {
-        let directory = made_up(&["virtio.ko"]);
-        std::fs::remove_file(directory.path().join("modules/virtio.ko")).unwrap();
-        let guest = TinyGuest::in_directory(directory.path().to_owned(), None).unwrap();
-        assert!(guest.initramfs().unwrap_err().to_string().contains("virtio.ko"));
+    fn an_initramfs_that_is_not_there_is_named_with_its_script() {
+        let directory = made_up(&["vmlinux", PROGRAM]);
+        let error = TinyGuest::in_directory(directory.path(), None).unwrap_err().to_string();
+        assert!(
+            error.contains(&directory.path().display().to_string()) && error.contains("scripts/guest-image"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_kernel_that_is_none_is_refused() {
-        let directory = made_up(&[]);
+        let directory = made_up(&["vmlinux", PROGRAM, INITRAMFS]);
         let text = directory.path().join("notes.txt");
         std::fs::write(&text, "not a kernel").unwrap();
-        let error = TinyGuest::in_directory(directory.path().to_owned(), Some(&text)).unwrap_err().to_string();
+        let error = TinyGuest::in_directory(directory.path(), Some(&text)).unwrap_err().to_string();
         assert!(error.contains("notes.txt") && error.contains("vmlinuz"), "{error}");
         let absent = directory.path().join("absent");
-        let error = TinyGuest::in_directory(directory.path().to_owned(), Some(&absent)).unwrap_err().to_string();
+        let error = TinyGuest::in_directory(directory.path(), Some(&absent)).unwrap_err().to_string();
         assert!(error.contains("absent"), "{error}");
     }
 }

@@ -45,7 +45,6 @@ impl Vm {
         let guest = TinyGuest::locate(None).expect("the tiny guest");
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = |name: &str| directory.path().join(name);
-        std::fs::write(file("initramfs"), guest.initramfs().expect("the tiny guest")).expect("the tiny guest");
         let shape = format!(
             "-nodefaults -no-user-config -display none -no-reboot -machine q35 -accel tcg -cpu max \
              -chardev socket,id=agent,path={},server=on,wait=off -serial file:{} \
@@ -59,7 +58,7 @@ impl Vm {
             .arg("-kernel")
             .arg(guest.kernel())
             .arg("-initrd")
-            .arg(file("initramfs"))
+            .arg(guest.initramfs())
             .args(["-append", &guest.command_line(&qemu::Accelerator::detect(4))])
             .stdin(Stdio::null())
             .spawn()

@@ -11,12 +11,10 @@ use anyhow::{Context, bail};
 use libvirt::start::{self, NewDomain};
 use libvirt::{Connection, LibvirtError};
 use qemu::{Accelerator, Launch, Reservation, RuntimeDir};
-use scheduler::spec::Boot;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stacks::emit::{Emission, Kind, emit};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use topology::Machine;
@@ -30,9 +28,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let accelerator = start::accelerator(&connection).map_err(failure)?;
     if arguments.dry_run {
         let Placed { machine, plan, .. } = run::plan(&spec, arguments)?;
-        let (xml, files) = domain(&run::launch(spec, plan, arguments), &machine, &accelerator, arguments)?;
-        files.keep();
-        return output::exact(xml);
+        return output::exact(domain(&run::launch(spec, plan, arguments), &machine, &accelerator, arguments)?);
     }
     let directory = RuntimeDir::open()?;
     let lock = run::lock(&directory)?;
@@ -40,13 +36,12 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     start::check_name(&connection, &spec.name).map_err(failure)?;
     let Placed { machine, plan, running } = run::free_name(run::plan(&spec, arguments)?, &lock)?;
     let launch = run::launch(spec, plan, arguments);
-    let (xml, files) = domain(&launch, &machine, &accelerator, arguments)?;
+    let xml = domain(&launch, &machine, &accelerator, arguments)?;
     run::warn(&launch, &accelerator);
     let uuid = start::new_uuid().context("the kernel gives no UUID")?;
     let xml = start::with_mark(&start::with_uuid(&xml, &uuid)?)?;
     let reservation = Arc::new(Mutex::new(None));
-    let leaves = (files.0.clone(), Arc::clone(&reservation));
-    let ended_by_signal = EndedBySignal::watch(&connection, &uuid, &launch.spec.name, leaves)?;
+    let ended_by_signal = EndedBySignal::watch(&connection, &uuid, &launch.spec.name, Arc::clone(&reservation))?;
     let keep = |kept| *reservation.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     keep(Some(lock.reserve(&[&launch.plan], &running)?));
     let started = NewDomain::start(&connection, xml, uuid).map_err(failure);
@@ -58,7 +53,6 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let residence = started.residence(&launch.plan, &accelerator).map_err(failure)?;
     ended_by_signal.not_any_more();
     started.keep().map_err(failure)?;
-    files.keep();
     run::print(&residence, arguments.json, Output::Standard)?;
     let (name, virsh) = (&launch.spec.name, connection.command_by_hand());
     eprintln!("homenode: libvirt keeps VM {name}: {virsh} console | shutdown | start | undefine {name}");
@@ -74,40 +68,19 @@ fn on_this_host(connection: &Connection) -> anyhow::Result<()> {
     )))
 }
 
-/// The XML, and the files that were written for it.
+/// The XML.
 fn domain(
     launch: &Launch,
     machine: &Machine,
     accelerator: &Accelerator,
     arguments: &RunArguments,
-) -> anyhow::Result<(String, Written)> {
+) -> anyhow::Result<String> {
     qemu::check(launch).map_err(run::failure)?;
     let boot = qemu::boot_files(launch, accelerator).map_err(run::failure)?;
-    let tiny_guest = matches!(launch.spec.boot, Boot::TinyGuest { .. });
-    let files = Written(boot.initrd.clone().filter(|_| tiny_guest));
     let emission = Emission { machine, spec: &launch.spec, plan: &launch.plan, boot: &boot, accelerator };
     let spec = arguments.spec.display();
     let xml = emit(Kind::Libvirt, &emission).map_err(|problem| bad_input(format!("{spec}: {problem}")))?;
-    let xml = if arguments.check { start::with_port(&xml, PORT_NAME)? } else { xml };
-    Ok((xml, files))
-}
-
-/// What the tiny guest boots from; removed unless a domain that stays needs it.
-struct Written(Option<PathBuf>);
-
-impl Written {
-    fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Written {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            // Left behind, it is a file of a few MB in the directory for temporary files.
-            let _ = std::fs::remove_file(path);
-        }
-    }
+    Ok(if arguments.check { start::with_port(&xml, PORT_NAME)? } else { xml })
 }
 
 /// Waits for the guest's report, compares it with the plan, prints both. Nothing of the VM is left.
@@ -143,12 +116,12 @@ impl EndedBySignal {
     /// How often the domain is looked for: it may only just be in the making.
     const TRIES: u32 = 50;
 
-    /// `leaves`: a file that was written for it, and what is reserved for it.
+    /// `reservation`: what is reserved for it, and given back.
     fn watch(
         connection: &Connection,
         uuid: &str,
         name: &str,
-        (mut written, reservation): (Option<PathBuf>, Arc<Mutex<Option<Reservation>>>),
+        reservation: Arc<Mutex<Option<Reservation>>>,
     ) -> anyhow::Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
         let kept = Arc::new(Mutex::new(false));
@@ -168,7 +141,6 @@ impl EndedBySignal {
                         _ => break,
                     }
                 }
-                drop(Written(written.take()));
                 drop(reservation.lock().unwrap_or_else(PoisonError::into_inner).take());
                 std::process::exit(1);
             }

@@ -139,7 +139,7 @@ fn vm(choice: &str, here: &mut Here) -> anyhow::Result<Subject> {
     if vm.origin.manager.is_libvirt() {
         match dumped(vm.uuid.as_deref().unwrap_or(choice)) {
             Ok(text) => return Ok(Subject::Definition { text, source: format!("{}.xml", vm.key.name) }),
-            Err(why) => eprintln!("homenode: {choice}: judged by its process, since {why}"),
+            Err(why) => crate::output::note(format_args!("{choice}: judged by its process, since {why}")),
         }
     }
     Ok(Subject::Process(key))

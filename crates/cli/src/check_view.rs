@@ -1,6 +1,6 @@
 //! What is wrong with definitions, worst first, with what was assumed of the machine.
 
-use crate::findings_view::{Reach, harmless, paragraphs, tally};
+use crate::findings_view::{Reach, paragraphs, tally};
 use crate::text::count;
 use judge::{Finding, ShapedVm};
 use scheduler::Occupancy;
@@ -130,5 +130,5 @@ pub(crate) fn text(report: &Report<'_>) -> String {
         0 => writeln!(text, "Nothing is wrong."),
         _ => writeln!(text, "{}.", tally(report.findings)),
     };
-    harmless(&text)
+    text
 }

@@ -1,6 +1,6 @@
 //! What is wrong with VMs that run, and what would mend it, worst first.
 
-use crate::findings_view::{Reach, add, done, harmless, paragraphs, tally, whose};
+use crate::findings_view::{Reach, add, done, paragraphs, tally, whose};
 use crate::text::count;
 use judge::{Finding, Mending, Severity, Tried};
 use scheduler::{Observation, VmKey};
@@ -64,7 +64,7 @@ pub(crate) fn text(view: &View, with_notes: bool, reach: Reach) -> String {
         (_, 0) => writeln!(text, "Looked at {vms}: nothing is wrong{seen}; {}{hidden}.", count(notes, "note")),
         _ => writeln!(text, "Looked at {vms}: {}{hidden}.", tally(&view.findings)),
     };
-    harmless(&text)
+    text
 }
 
 fn result(tried: &Tried) -> String {

@@ -1,6 +1,7 @@
 //! What an evaluation shows while it runs: a bar with the time left on a terminal, plain lines
 //! elsewhere. All on standard error.
 
+use crate::output;
 use evaluate::progress::{Event, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -41,7 +42,7 @@ impl View {
     fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(text.to_owned()),
-            None => eprintln!("{text}"),
+            None => output::say(format_args!("{text}\n")),
         }
     }
 
@@ -59,7 +60,7 @@ impl Progress for View {
             Event::Begin { seconds } => {
                 self.expected = seconds;
                 if self.bar.is_none() {
-                    eprintln!("This takes about {}.", duration(seconds));
+                    output::say(format_args!("This takes about {}.\n", duration(seconds)));
                 }
             }
             Event::Starting { configuration, participants } => {
@@ -82,8 +83,8 @@ impl Progress for View {
                 }
             }
             Event::Note(note) => match &self.bar {
-                Some(bar) => bar.println(note),
-                None => eprintln!("{note}"),
+                Some(bar) => bar.println(output::readable(note)),
+                None => output::say(format_args!("{note}\n")),
             },
         }
     }

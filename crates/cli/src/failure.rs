@@ -73,7 +73,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     // Whatever an error quotes of a file or a program that is not ours, the terminal shows a page
     // of it at most.
     const LONGEST_ERROR: usize = 8000;
-    eprintln!("homenode: {}", crate::output::readable(topology::input::cut(&text(error), LONGEST_ERROR)));
+    crate::output::note(topology::input::cut(&text(error), LONGEST_ERROR));
     let has = |is: fn(&(dyn Error + 'static)) -> bool| error.chain().any(is);
     ExitCode::from(match (has(|cause| cause.is::<BadInput>()), has(|cause| cause.is::<NotAllSeen>())) {
         (true, _) => 2,

@@ -46,16 +46,6 @@ pub(crate) fn paragraphs(findings: &[Finding], reach: Reach) -> String {
     text
 }
 
-/// Names and XML are whatever somebody wrote: what would steer a terminal is shown as U+FFFD.
-pub(crate) fn harmless(text: &str) -> String {
-    let lines = text.split_inclusive('\n').map(|line| {
-        let end = if line.ends_with("\r\n") { "\r\n" } else { "\n" };
-        let (line, end) = line.strip_suffix(end).map_or((line, ""), |line| (line, end));
-        line.replace(|letter: char| letter.is_control() && letter != '\t', "\u{fffd}") + end
-    });
-    lines.collect()
-}
-
 fn same_cure(one: &Finding, other: &Finding) -> bool {
     let cure = |finding: &Finding| {
         let cure = &finding.cure;
@@ -138,18 +128,5 @@ pub(crate) fn add(text: &mut String, head: &str, words: &str) {
     let blank = " ".repeat(head.len());
     for (index, line) in wrapped(words, WIDTH - head.len()).into_iter().enumerate() {
         let _ = writeln!(text, "{}{line}", if index == 0 { head } else { &blank });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_of_a_domain_steers_a_terminal() {
-        assert_eq!(
-            harmless("a\u{9b}31m\rb\tc \u{e4}\r\n-\u{1b}\nend"),
-            "a\u{fffd}31m\u{fffd}b\tc \u{e4}\r\n-\u{fffd}\nend"
-        );
     }
 }

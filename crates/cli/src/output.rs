@@ -1,22 +1,28 @@
 //! Standard output of every command: texts for people, documents for programs, JSON.
 //!
 //! Whoever reads, `head` for one, may have seen enough: then the rest is not written, and that is
-//! no failure. Texts for people are ASCII where the locale is not UTF-8. JSON is one object that
-//! says what it is: `{"format": "homenode.top", "version": 1, ...}`; `format` is the command's
-//! words with dots between, and `version` rises when a reader would break.
+//! no failure. JSON is one object that says what it is: `{"format": "homenode.top", "version": 1,
+//! ...}`; `format` is the command's words with dots between, and `version` rises when a reader
+//! would break.
+//!
+//! **Names, errors and messages are whatever somebody wrote**: another user, a guest, another host.
+//! All texts for people and all JSON goes through here and cannot steer a terminal
+//! ([`topology::input::harmless`]); in JSON such characters are escapes. Texts for people are ASCII
+//! where the locale is not UTF-8. Documents (`exact`) are what the user's own files say.
 
 use anyhow::Context;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
+use topology::input::{harmless, is_harmful};
 
 /// Writes a text for people.
 ///
 /// # Errors
 /// Nothing can be written, for another reason than that nobody reads any more: a full disk.
 pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
-    exact(readable(text.to_string()))
+    exact(readable(&text.to_string()))
 }
 
 /// Writes a text for people, and ends the line.
@@ -25,6 +31,17 @@ pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
 /// As [`print()`].
 pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
     print(format_args!("{text}\n"))
+}
+
+/// Writes a line for people to standard error, after the program's name. Nothing more can be done
+/// where that cannot be written.
+pub(crate) fn note(text: impl Display) {
+    say(format_args!("homenode: {text}\n"));
+}
+
+/// Writes a text for people to standard error, as [`note`].
+pub(crate) fn say(text: impl Display) {
+    let _ = io::stderr().lock().write_all(readable(&text.to_string()).as_bytes());
 }
 
 /// Writes a document that a program reads, as it is.
@@ -41,7 +58,7 @@ pub(crate) fn exact(document: impl AsRef<str>) -> anyhow::Result<()> {
 /// # Errors
 /// As [`print()`], and where the value cannot be written as a JSON object.
 pub(crate) fn json(command: &str, content: &impl Serialize) -> anyhow::Result<()> {
-    exact(serde_json::to_string_pretty(&Envelope::new(command, content))? + "\n")
+    exact(escaped(&serde_json::to_string_pretty(&Envelope::new(command, content))?) + "\n")
 }
 
 /// As [`json`], in one line: for commands that go on telling.
@@ -52,12 +69,34 @@ pub(crate) fn json_line(command: &str, content: &impl Serialize) -> anyhow::Resu
     exact(json_text(command, content)?)
 }
 
+/// As [`json_line`], to standard error.
+///
+/// # Errors
+/// As [`json_line`].
+pub(crate) fn json_to_errors(command: &str, content: &impl Serialize) -> anyhow::Result<()> {
+    write_to(&mut io::stderr().lock(), json_text(command, content)?.as_bytes())
+}
+
 /// What [`json_line`] writes, for where it goes elsewhere.
 ///
 /// # Errors
 /// The value cannot be written as a JSON object.
 pub(crate) fn json_text(command: &str, content: &impl Serialize) -> anyhow::Result<String> {
-    Ok(serde_json::to_string(&Envelope::new(command, content))? + "\n")
+    Ok(escaped(&serde_json::to_string(&Envelope::new(command, content))?) + "\n")
+}
+
+/// JSON with escapes for what would steer a terminal: only its strings can hold any, and of those
+/// the control characters of ASCII are escapes already.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for letter in json.chars() {
+        match letter {
+            '\n' => text.push(letter),
+            _ if is_harmful(letter) => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            _ => text.push(letter),
+        }
+    }
+    text
 }
 
 /// What stands before the content of every JSON object.
@@ -90,8 +129,9 @@ fn locale_is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     })
 }
 
-/// The text as the locale can show it.
-pub(crate) fn readable(text: String) -> String {
+/// The text as the locale can show it, and so that it does nothing to a terminal.
+pub(crate) fn readable(text: &str) -> String {
+    let text = harmless(text);
     if is_utf8() || text.is_ascii() { text } else { ascii(&text) }
 }
 
@@ -157,6 +197,14 @@ mod tests {
         let content = Content { nodes: BTreeMap::from([(1, 2)]) };
         let text = serde_json::to_string(&Envelope::new("vm.list", &content)).unwrap();
         assert_eq!(text, r#"{"format":"homenode.vm.list","version":1,"nodes":{"1":2}}"#);
+    }
+
+    #[test]
+    fn json_says_the_same_and_steers_no_terminal() {
+        let name = "web\u{1b}[2J\u{9b}2J\u{202e}\n\u{7f}";
+        let text = escaped(&serde_json::to_string_pretty(&[name]).unwrap());
+        assert_eq!(text, "[\n  \"web\\u001b[2J\\u009b2J\\u202e\\n\\u007f\"\n]");
+        assert_eq!(serde_json::from_str::<[String; 1]>(&text).unwrap(), [name]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(crate) fn machine(uri: &str) -> anyhow::Result<Machine> {
 pub(crate) fn machine_and_occupancy(uri: &str) -> anyhow::Result<(Machine, Occupancy)> {
     let (machine, occupancy, notes) = open(uri)?.occupied()?;
     for note in notes {
-        eprintln!("homenode: {note}");
+        crate::output::note(note);
     }
     Ok((machine, occupancy))
 }

@@ -225,6 +225,19 @@ fn errors_have_types_and_libraries_print_nothing() {
     }
 }
 
+/// What others wrote must not steer a terminal: the module that writes sees to it.
+#[test]
+fn the_program_prints_in_one_place_only() {
+    let mut files = Vec::new();
+    rust_files(&crates().join("cli/src"), &mut files);
+    for path in files.into_iter().filter(|path| !path.ends_with("src/output.rs")) {
+        let text = fs::read_to_string(&path).expect("a source file");
+        let own = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let found = ["println!(", "print!("].iter().find(|print| own.contains(**print));
+        assert!(found.is_none(), "{}: {found:?}: src/output.rs prints", path.display());
+    }
+}
+
 /// Whether all of a file is tests.
 fn is_test(path: &Path) -> bool {
     path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| stem.ends_with("tests"))

@@ -43,6 +43,34 @@ fn top_shows_a_vm_and_its_node() {
 }
 
 #[test]
+fn what_others_call_their_vms_steers_no_terminal_and_forges_no_line() {
+    if no_qemu("what_others_call_their_vms_steers_no_terminal_and_forges_no_line") {
+        return;
+    }
+    let forged = PausedVm::start("forged\nPROBLEM 1 VM x\x1b[2J\u{9b}31m\u{202e}");
+    let long = PausedVm::start(&"long".repeat(25_000));
+    let (place, pids) = (runtime(), [forged.pid(), long.pid()].map(|pid| pid.to_string()));
+    let looks: [&[&str]; 6] = [
+        &["top", "--interval", "0.2"],
+        &["top", "--json", "--interval", "0.2"],
+        &["top", "--batch", "--count", "1", "--interval", "0.2"],
+        &["doctor", &pids[0]],
+        &["why", &pids[0]],
+        &["why", &pids[1], "--json"],
+    ];
+    for arguments in looks {
+        let (_, said, complained) = said_in(place.path(), arguments);
+        let text = said + &complained;
+        let named = text.contains("forged") || text.contains("longlong") || arguments[0] == "doctor";
+        assert!(named, "{arguments:?}: {text}");
+        let harmful = text.chars().find(|letter| *letter != '\n' && topology::input::is_harmful(*letter));
+        assert_eq!(harmful, None, "{arguments:?}: {text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("PROBLEM 1 VM x")), "{arguments:?}: {text}");
+        assert!(text.len() < 100_000, "{arguments:?}: {} bytes", text.len());
+    }
+}
+
+#[test]
 fn top_leaves_the_terminal_as_it_was() {
     let test = "top_leaves_the_terminal_as_it_was";
     if lacks(test, "script") || lacks(test, "timeout") {

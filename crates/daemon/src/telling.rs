@@ -5,6 +5,7 @@ use crate::{Event, Outcome, Period};
 use scheduler::balance::{Decision, MoveKind};
 use scheduler::{Action, ActionError, ClientId, Done, Moment, VmKey};
 use std::collections::BTreeMap;
+use topology::input::one_line;
 use topology::words::{count, named};
 use topology::{Bytes, NodeId, NodeSet};
 
@@ -12,6 +13,8 @@ use topology::{Bytes, NodeId, NodeSet};
 const MEMORY_EVERY_MS: u64 = 30_000;
 /// Causes that are remembered at most, so that a strange host cannot fill memory.
 const MOST_CAUSES: usize = 1000;
+/// The most characters of a line.
+const LONGEST_LINE: usize = 1000;
 
 /// A line for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,12 +26,17 @@ pub struct Line {
 }
 
 impl Line {
-    fn news(text: String) -> Self {
-        Self { text, trouble: false }
+    /// A log has a line for it, whatever words of others are in it.
+    fn new(text: &str, trouble: bool) -> Self {
+        Self { text: one_line(text, LONGEST_LINE), trouble }
     }
 
-    fn trouble(text: String) -> Self {
-        Self { text, trouble: true }
+    fn news(text: &str) -> Self {
+        Self::new(text, false)
+    }
+
+    fn trouble(text: &str) -> Self {
+        Self::new(text, true)
     }
 }
 
@@ -69,7 +77,7 @@ impl Telling {
         for event in &period.events {
             match event {
                 Event::Appeared { vm } if self.started => {
-                    lines.push(Line::news(format!("VM {} appeared: process {}", vm.name, vm.pid)));
+                    lines.push(Line::news(&format!("VM {} appeared: process {}", vm.name, vm.pid)));
                 }
                 Event::Appeared { .. } => {}
                 Event::Ended { vm } => lines.push(self.ended(vm)),
@@ -93,7 +101,7 @@ impl Telling {
     /// What was left unsaid: how often each cause came again.
     pub fn summary(&self) -> Vec<Line> {
         let again = self.causes.values().filter(|cause| cause.again > 0);
-        again.map(|Cause { text, again }| Line::trouble(format!("{again} more times: {text}"))).collect()
+        again.map(|Cause { text, again }| Line::trouble(&format!("{again} more times: {text}"))).collect()
     }
 
     fn host(&mut self, period: &Period) -> Vec<Line> {
@@ -107,13 +115,13 @@ impl Telling {
             (before, _) => format!("the host has {nodes} NUMA nodes now, {before} before"),
         };
         self.nodes = nodes;
-        vec![Line::news(text)]
+        vec![Line::news(&text)]
     }
 
     fn ended(&mut self, vm: &VmKey) -> Line {
         self.planned.retain(|(of, _), _| of != vm);
         self.moving.retain(|(of, ..), _| of != vm);
-        Line::news(format!("VM {} ended", vm.name))
+        Line::news(&format!("VM {} ended", vm.name))
     }
 
     fn acted(
@@ -138,10 +146,10 @@ impl Telling {
                 let text = format!("{who}: {}", planned(decision, from));
                 // The same plan is made anew each period, since nothing is changed.
                 let same = self.planned.insert(key, essence(decision)) == Some(essence(decision));
-                lines.extend((!same).then(|| Line::news(text)));
+                lines.extend((!same).then(|| Line::news(&text)));
             }
             (Action::Bind { .. }, Outcome::Done(done)) => {
-                lines.push(Line::news(format!("{who}: {}", did(decision, from))));
+                lines.push(Line::news(&format!("{who}: {}", did(decision, from))));
                 let said = done.because.as_ref();
                 lines.extend(
                     said.and_then(|said| self.trouble(format!("{who}: {said}"), Some(decision.action.vm()), said)),
@@ -162,7 +170,7 @@ impl Telling {
         let key = (decision.action.vm().clone(), decision.action.client(), to);
         match self.moving.get_mut(&key) {
             None => {
-                lines.push(Line::news(format!("{who}: {} ({} moved)", did(decision, &NodeSet::new()), done.moved)));
+                lines.push(Line::news(&format!("{who}: {} ({} moved)", did(decision, &NodeSet::new()), done.moved)));
                 let moving = Moving { since: at, told: at, seen: at, moved: done.moved, first: done.moved };
                 self.moving.insert(key, moving);
             }
@@ -173,7 +181,7 @@ impl Telling {
                     moving.told = at;
                     let seconds = at.0.saturating_sub(moving.since.0) / 1000;
                     let text = format!("{who}: {} of memory moved to node {to} in {seconds} s, going on", moving.moved);
-                    lines.push(Line::news(text));
+                    lines.push(Line::news(&text));
                 }
             }
         }
@@ -188,7 +196,7 @@ impl Telling {
             if moving.moved > moving.first {
                 let seconds = moving.seen.0.saturating_sub(moving.since.0) / 1000;
                 let moved = moving.moved;
-                lines.push(Line::news(format!("VM {}: {moved} of memory moved to node {to} in {seconds} s", vm.name)));
+                lines.push(Line::news(&format!("VM {}: {moved} of memory moved to node {to} in {seconds} s", vm.name)));
             }
             false
         });
@@ -206,8 +214,9 @@ impl Telling {
         if self.causes.len() >= MOST_CAUSES {
             self.causes.clear();
         }
-        self.causes.insert(key, Cause { text: text.clone(), again: 0 });
-        Some(Line::trouble(text))
+        let line = Line::trouble(&text);
+        self.causes.insert(key, Cause { text, again: 0 });
+        Some(line)
     }
 }
 

@@ -70,7 +70,7 @@ pub fn threads(pid: u32) -> Result<Vec<Thread>, LinuxError> {
     let tasks = directory(pid).join("task");
     let name = |id: u32| {
         let text = read_text(&tasks.join(id.to_string()).join("comm")).ok()?;
-        Some(Thread { id, name: text.trim_end_matches('\n').to_owned() })
+        Some(Thread { id, name: topology::input::name(text.trim_end_matches('\n')) })
     };
     Ok(numbered_entries(&tasks)?.into_iter().filter_map(name).collect())
 }

@@ -19,7 +19,7 @@
 
 use crate::examination::{HostSettings, OtherThread, VmLimits};
 use crate::{NodeUse, home};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
@@ -34,13 +34,19 @@ pub struct Moment(pub u64);
 /// A VM on a host. The process makes two VMs of the same name, one after the other, two VMs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VmKey {
-    /// The guest's name, or `pid N` where it has none.
+    /// The guest's name in one harmless line, or `pid N` where it has none.
+    #[serde(deserialize_with = "shown_name")]
     pub name: String,
     /// Its process.
     pub pid: u32,
     /// When the process started, in the kernel's clock ticks since boot: tells a process from a
     /// later one with the same id.
     pub started: u64,
+}
+
+/// What is read back may be of another host, or of a file that anybody wrote.
+fn shown_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Ok(topology::input::name(&String::deserialize(from)?))
 }
 
 /// A client: vCPUs and memory that always move together. A virtual node of a VM with vNUMA, else

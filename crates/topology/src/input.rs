@@ -8,7 +8,7 @@
 //! use topology::input;
 //! let error = input::text("/dev/zero", input::LONGEST_TEXT).expect_err("endless").to_string();
 //! assert_eq!(error, "more than 1 MiB, the most that is read");
-//! assert_eq!(input::excerpt("\x1b[31mred"), " [31mred");
+//! assert_eq!(input::excerpt("\x1b[31mred"), "\u{fffd}[31mred");
 //! ```
 
 use crate::Bytes;
@@ -24,6 +24,9 @@ pub const LONGEST_TEXT: u64 = 1 << 20;
 pub const LONGEST_FILE: u64 = 64 << 20;
 /// The most of one line in a file of lines: recordings, journals.
 pub const LONGEST_LINE: u64 = LONGEST_FILE;
+/// The most characters that are kept of a name: libvirt takes what a file name may have, 255 bytes
+/// with its ending; QEMU takes any length.
+pub const LONGEST_NAME: usize = 255;
 
 /// The bytes of a file, at most `most` of them.
 ///
@@ -109,20 +112,47 @@ pub fn entries(directory: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<V
     Ok(found)
 }
 
-/// What an error shows of a foreign text: its first 80 characters.
+/// What an error shows of a foreign text: its first 80 characters, in one line.
 pub fn excerpt(text: &str) -> String {
-    cut(text.trim_matches([' ', '\t', '\r', '\n']), 80)
+    one_line(text.trim_matches([' ', '\t', '\r', '\n']), 80)
 }
 
-/// The first `most` characters, with `...` where there are more, and a space for each that would
-/// spoil a terminal.
+/// A name that somebody else chose, of a VM, a thread, a file: in one line, at most
+/// [`LONGEST_NAME`] characters.
+pub fn name(text: &str) -> String {
+    one_line(text, LONGEST_NAME)
+}
+
+/// The first `most` characters as one line, with `...` where there are more.
+pub fn one_line(text: &str, most: usize) -> String {
+    cut(text, most).replace(['\n', '\t', '\r'], " ")
+}
+
+/// The first `most` characters, [harmless](harmless), with `...` where there are more.
 pub fn cut(text: &str, most: usize) -> String {
-    let harmless = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
-    let mut start: String = text.chars().take(most).map(harmless).collect();
-    if text.chars().nth(most).is_some() {
-        start.push_str("...");
-    }
-    start
+    let start = text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end]);
+    let dots = if start.len() < text.len() { "..." } else { "" };
+    harmless(start) + dots
+}
+
+/// The text with U+FFFD for each character that does something to a terminal or a log other than to
+/// be shown: control characters, but for the ends of lines and tabs, and what turns the direction
+/// of writing, so that a text reads otherwise than it is.
+pub fn harmless(text: &str) -> String {
+    let lines = text.split_inclusive('\n').map(|line| {
+        let end = if line.ends_with("\r\n") { "\r\n" } else { "\n" };
+        let (line, end) = line.strip_suffix(end).map_or((line, ""), |line| (line, end));
+        line.replace(|letter: char| is_harmful(letter), "\u{fffd}") + end
+    });
+    lines.collect()
+}
+
+/// Whether a character does something to a terminal other than to be shown; an end of a line is no
+/// question here, and a tab does not.
+pub fn is_harmful(letter: char) -> bool {
+    let turns = matches!(letter,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || (letter.is_control() && letter != '\t')
 }
 
 #[cfg(test)]
@@ -154,7 +184,10 @@ mod tests {
     #[test]
     fn what_is_quoted_is_short_and_harmless() {
         assert_eq!(excerpt(&"ä".repeat(81)), "ä".repeat(80) + "...");
-        assert_eq!(excerpt(" a\x1b]0;title\x07b\n"), "a ]0;title b");
+        assert_eq!(excerpt(" a\x1b]0;title\x07b\n"), "a\u{fffd}]0;title\u{fffd}b");
         assert_eq!(cut("one\ntwo", 5), "one\nt...");
+        assert_eq!(name("web\nnode 0: forged\u{202e}\u{9b}2J"), "web node 0: forged\u{fffd}\u{fffd}2J");
+        assert_eq!(harmless("a\u{9b}1m\rb\tc\r\n-\u{1b}\nend"), "a\u{fffd}1m\u{fffd}b\tc\r\n-\u{fffd}\nend");
+        assert_eq!(name(&"n".repeat(120_000)).len(), LONGEST_NAME + 3);
     }
 }

@@ -116,8 +116,8 @@ fn resume(arguments: &EvaluateArguments, directory: &Path) -> anyhow::Result<()>
         return dry_run(&resolved, arguments.json);
     }
     if recovered.cut {
-        eprintln!(
-            "The last line of records.jsonl was half written; it is dropped, and what it held is measured again."
+        output::say(
+            "The last line of records.jsonl was half written; it is dropped, and what it held is measured again.\n",
         );
     }
     let agent = agent_program(&resolved)?;

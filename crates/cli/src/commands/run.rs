@@ -72,7 +72,7 @@ const SILENT_WAIT: Duration = Duration::from_secs(2);
 pub(super) fn lock(directory: &RuntimeDir) -> anyhow::Result<PlacementLock> {
     let mut lock = directory.lock_placement(SILENT_WAIT)?;
     if lock.is_none() {
-        eprintln!("homenode: waiting for another homenode that plans a VM");
+        output::note(format_args!("waiting for another homenode that plans a VM"));
     }
     loop {
         match lock {
@@ -84,7 +84,7 @@ pub(super) fn lock(directory: &RuntimeDir) -> anyhow::Result<PlacementLock> {
 
 fn notes(notes: &[String]) {
     for note in notes {
-        eprintln!("homenode: {note}");
+        output::note(note);
     }
 }
 
@@ -152,10 +152,12 @@ pub(super) fn failure(error: QemuError) -> anyhow::Error {
 
 pub(super) fn warn(launch: &Launch, accelerator: &Accelerator) {
     if !accelerator.is_hardware() {
-        eprintln!("homenode: NO HARDWARE VIRTUALIZATION: {accelerator}. Speeds in this VM say nothing about KVM.");
+        output::note(format_args!(
+            "NO HARDWARE VIRTUALIZATION: {accelerator}. Speeds in this VM say nothing about KVM."
+        ));
     }
     for warning in &launch.plan.warnings {
-        eprintln!("homenode: warning: {warning}");
+        output::note(format_args!("warning: {warning}"));
     }
 }
 
@@ -170,8 +172,8 @@ pub(super) fn print(residence: &Residence, json: bool, output: Output) -> anyhow
     match (output, json) {
         (Output::Standard, true) => output::json_line("run", residence)?,
         (Output::Standard, false) => output::print(residence_view::view(residence))?,
-        (Output::Error, true) => eprint!("{}", output::json_text("run", residence)?),
-        (Output::Error, false) => eprint!("{}", output::readable(residence_view::view(residence))),
+        (Output::Error, true) => output::json_to_errors("run", residence)?,
+        (Output::Error, false) => output::say(residence_view::view(residence)),
     }
     Ok(())
 }
@@ -230,7 +232,7 @@ impl Start {
         thread::spawn(move || {
             for event in self.events {
                 if let Event::Signal(signal) = event {
-                    eprintln!("homenode: VM {vm} ended by {signal}");
+                    output::note(format_args!("VM {vm} ended by {signal}"));
                     std::process::exit(1);
                 }
             }
@@ -260,27 +262,27 @@ fn attend(mut vm: AttachedVm, launch: &Launch, start: &Start) -> anyhow::Result<
         })
         .transpose()?;
     if keyboard.as_ref().is_some_and(Keyboard::is_terminal) {
-        eprintln!("homenode: this is the console of VM {name}; Ctrl-] or Ctrl-C ends the VM");
+        output::note(format_args!("this is the console of VM {name}; Ctrl-] or Ctrl-C ends the VM"));
     }
     let event = start.events.recv().context("nobody watches the VM any more")?;
     let (ending, console) = (vm.ending(), vm.console_tail(CONSOLE_LINES).join("\n  "));
     let dropped = vm.console_dropped().map(str::to_owned);
     vm.stop(NO_GRACE)?;
     if keyboard.as_ref().is_some_and(Keyboard::is_terminal) {
-        eprintln!();
+        output::say("\n");
     }
     drop(keyboard);
     if let Some(dropped) = dropped {
-        eprintln!("homenode: {dropped}");
+        output::note(dropped);
     }
     match (event, ending) {
         (Event::Exited, Some(Ending::Failed(words))) => bail!("{words}"),
         (Event::Exited, Some(Ending::Reset)) => {
             bail!("VM {name}: the guest reset itself: a kernel panic. Its console's last lines:\n  {console}")
         }
-        (Event::Exited, _) => eprintln!("homenode: VM {name} powered off"),
-        (Event::Signal(signal), _) => eprintln!("homenode: VM {name} ended by {signal}"),
-        (Event::Leave, _) => eprintln!("homenode: VM {name} ended by Ctrl-]"),
+        (Event::Exited, _) => output::note(format_args!("VM {name} powered off")),
+        (Event::Signal(signal), _) => output::note(format_args!("VM {name} ended by {signal}")),
+        (Event::Leave, _) => output::note(format_args!("VM {name} ended by Ctrl-]")),
     }
     Ok(())
 }

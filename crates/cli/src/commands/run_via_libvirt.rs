@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     started.keep().map_err(failure)?;
     run::print(&residence, arguments.json, Output::Standard)?;
     let (name, virsh) = (&launch.spec.name, connection.command_by_hand());
-    eprintln!("homenode: libvirt keeps VM {name}: {virsh} console | shutdown | start | undefine {name}");
+    output::note(format_args!("libvirt keeps VM {name}: {virsh} console | shutdown | start | undefine {name}"));
     Ok(())
 }
 
@@ -134,7 +134,7 @@ impl EndedBySignal {
                 if *kept {
                     continue;
                 }
-                eprintln!("homenode: VM {name}: ended by a signal");
+                output::note(format_args!("VM {name}: ended by a signal"));
                 for _ in 0..Self::TRIES {
                     match connection.destroy(&uuid) {
                         Err(error) if error.is_no_such_domain() => std::thread::sleep(Duration::from_millis(100)),

@@ -41,7 +41,7 @@ fn list(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
     drop(directory.lock_placement(Duration::ZERO)?);
     let listing = background::list(directory)?;
     for cleaned in &listing.cleaned {
-        eprintln!("homenode: {cleaned}");
+        output::note(cleaned);
     }
     libvirt_vms::say()?;
     if json {
@@ -114,14 +114,14 @@ fn console(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
         let _ = leave.send(Event::Leave);
     });
     if keyboard.is_terminal() {
-        eprintln!("homenode: this is the console of VM {name}; Ctrl-] leaves it, the VM goes on");
+        output::note(format_args!("this is the console of VM {name}; Ctrl-] leaves it, the VM goes on"));
     }
     thread::spawn(move || show(output, &send));
     let event = events.recv().context("nobody watches the console any more")?;
     drop(keyboard);
     match event {
-        Event::Leave => eprintln!("\nhomenode: left the console of VM {name}, which goes on"),
-        Event::Ended => eprintln!("\nhomenode: VM {name} ended"),
+        Event::Leave => output::say(format_args!("\nhomenode: left the console of VM {name}, which goes on\n")),
+        Event::Ended => output::say(format_args!("\nhomenode: VM {name} ended\n")),
     }
     Ok(())
 }

@@ -62,14 +62,17 @@ pub(crate) fn draw(frame: &mut Frame<'_>, view: &View, screen: &mut Screen, look
     lines.resize(height.saturating_sub(1), Line::default());
     lines.push(keys(screen, look, width));
     for (row, line) in lines.into_iter().take(height).enumerate() {
-        let line = if look.utf8 { line } else { in_ascii(line) };
+        let line = shown(line, look);
         frame.render_widget(line, Rect { y: area.y + row as u16, height: 1, ..area });
     }
 }
 
-fn in_ascii(line: Line<'_>) -> Line<'_> {
-    let span = |span: Span<'_>| Span::styled(crate::output::ascii(&span.content), span.style);
-    Line::from(line.spans.into_iter().map(span).collect::<Vec<_>>()).style(line.style)
+/// Names are whatever somebody wrote: what would steer the terminal is not shown.
+fn shown(line: Line<'_>, look: Look) -> Line<'_> {
+    let text = |text: &str| topology::input::harmless(text);
+    let text = |content: &str| if look.utf8 { text(content) } else { crate::output::ascii(&text(content)) };
+    let span = |span: Span<'_>| Span::styled(text(&span.content), span.style);
+    Line { spans: line.spans.into_iter().map(span).collect(), ..line }
 }
 
 fn coloured(look: Look, colour: Color) -> Style {

@@ -139,7 +139,7 @@ fn vm(machine: &Machine, seen: &RemoteDomain, before: Option<(&DomainStats, f64)
     let RemoteDomain { uuid, domain, stats } = seen;
     let vcpus: BTreeMap<u32, CpuSet> = (0..).zip(held::vcpus(domain, Some(stats), machine)).collect();
     // The name is a domain's own; its process is unknown.
-    let key = VmKey { name: domain.name.clone(), pid: 0, started: 0 };
+    let key = VmKey { name: topology::input::name(&domain.name), pid: 0, started: 0 };
     let part = |cpus: &CpuSet| linux::host::part_of_a_node(cpus, machine);
     let mobility = match (vcpus.values().find_map(part), domain.host_devices.first()) {
         (Some(because), _) => Mobility::Fixed { because },

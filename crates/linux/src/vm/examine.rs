@@ -26,7 +26,9 @@ pub(crate) fn arguments(root: &Root, pid: u32) -> Result<Vec<String>, LinuxError
         io::ErrorKind::InvalidData => LinuxError::Doubtful { pid, why: format!("its command line has {source}") },
         _ => LinuxError::Read { path, source },
     })?;
-    Ok(String::from_utf8_lossy(&bytes).split_terminator('\0').map(str::to_owned).collect())
+    // No option of QEMU's needs more than one line, and what is read here gets into messages.
+    let word = |word: &str| topology::input::one_line(word, usize::MAX);
+    Ok(String::from_utf8_lossy(&bytes).split_terminator('\0').map(word).collect())
 }
 
 /// When a process started, in clock ticks since boot.
@@ -61,7 +63,7 @@ impl RunningVm {
         let maps = read_text(&root.process(pid, "maps"));
         let maps = maps.as_deref().map_err(|_| UnknownMemory::Unreadable);
         let status = read_text(&root.process(pid, "status")).unwrap_or_default();
-        let name = command.name.clone().unwrap_or_else(|| format!("pid {pid}"));
+        let name = command.name.as_deref().map_or_else(|| format!("pid {pid}"), topology::input::name);
         let key = VmKey { name, pid, started: started_ticks(root, pid)? };
         let origin = Origin::parse(&arguments);
         let (mut clients, unplaced) = clients(root, &command, &threads, &maps);

@@ -72,7 +72,8 @@ impl VmThreads {
         if ids.len() > MOST_THREADS {
             return Err(LinuxError::Doubtful { pid, why: format!("it has {} threads", ids.len()) });
         }
-        let name = |id: &u32| Some((*id, read_text(&root.thread(pid, *id, "comm")).ok()?.trim_end().to_owned()));
+        let name =
+            |id: &u32| Some((*id, topology::input::name(read_text(&root.thread(pid, *id, "comm")).ok()?.trim_end())));
         let named: Vec<(u32, String)> = ids.iter().filter_map(name).collect();
         let guest_time = |id: u32| guest_ticks(&read_text(&root.thread(pid, id, "stat")).ok()?);
         Ok(Self::classify(pid, vcpus, &named, guest_time))

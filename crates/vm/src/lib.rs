@@ -3,5 +3,6 @@
 
 mod manager;
 pub mod qemu;
+pub mod qemu_user;
 
 pub use manager::{Manager, Origin};

@@ -5,6 +5,8 @@ use crate::error::Which;
 use crate::virsh::{self, Said};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
+use topology::input::one_line;
+use topology::limits::LONGEST_MESSAGE;
 
 /// How long libvirt has for an answer, ssh's connection included.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -29,6 +31,11 @@ impl Connection {
     /// for is not.
     pub fn new(uri: Option<&str>) -> Self {
         Self { uri: uri.map(str::to_owned), limit: ANSWER, starts_session: uri.is_some() }
+    }
+
+    /// One of this host that was found, not named: it is not started.
+    pub(crate) fn of_this_host(uri: &str) -> Self {
+        Self { starts_session: false, ..Self::new(Some(uri)) }
     }
 
     /// The same libvirt, started where it is this user's own and does not run, also if it was not
@@ -163,7 +170,8 @@ impl Connection {
 
     /// An answer that is not what it should be.
     pub(crate) fn strange(&self, operation: &str, problem: impl Into<String>) -> LibvirtError {
-        LibvirtError::Answer { libvirt: self.which(), operation: operation.to_owned(), problem: problem.into() }
+        let problem = one_line(&problem.into(), LONGEST_MESSAGE);
+        LibvirtError::Answer { libvirt: self.which(), operation: operation.to_owned(), problem }
     }
 }
 

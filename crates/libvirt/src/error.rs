@@ -1,6 +1,9 @@
 //! What can go wrong between homenode and libvirt, told from libvirt's own words, each with what to
 //! do.
 
+use topology::input::one_line;
+use topology::limits::LONGEST_MESSAGE;
+
 /// What can go wrong between homenode and libvirt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibvirtError {
@@ -175,9 +178,11 @@ impl LibvirtError {
     pub(crate) fn told(libvirt: &Which, operation: &str, errors: &str) -> Self {
         let lines: Vec<&str> = errors.lines().filter_map(|line| line.strip_prefix("error: ")).map(str::trim).collect();
         let words = if lines.is_empty() { errors.trim().to_owned() } else { lines.join(": ") };
+        // Names and paths in them are whoever's.
+        let words = one_line(&words, LONGEST_MESSAGE);
         if let Some(position) = lines.iter().position(|line| *line == "failed to connect to the hypervisor") {
             // A batch tries again for each of its commands, and says the same each time.
-            let words = lines.get(position + 1).map_or_else(|| words.clone(), |line| (*line).to_owned());
+            let words = lines.get(position + 1).map_or(words, |line| one_line(line, LONGEST_MESSAGE));
             let known = CONNECTION.iter().find(|(sign, _)| words.contains(sign));
             return known.map_or(unreachable as Make, |(_, make)| *make)(libvirt.clone(), words);
         }
@@ -254,5 +259,14 @@ mod tests {
         assert!(gone.is_no_such_domain() && !gone.is_bad_input());
         let other = LibvirtError::told(&which, "start a", "error: Failed to start domain 'a'\nerror: no memory\n");
         assert!(other.to_string().ends_with("start a: Failed to start domain 'a': no memory"), "{other}");
+    }
+
+    #[test]
+    fn what_it_says_is_one_short_line() {
+        let long = format!("a\x1b]0;b\x07\nerror: {}", "x".repeat(5000));
+        for errors in [format!("error: {long}"), long.clone(), told(&long).to_string()] {
+            let said = LibvirtError::told(&Which(None), "start a", &errors).to_string();
+            assert!(said.chars().all(|c| !c.is_control()) && said.chars().count() < 2200, "{said}");
+        }
     }
 }

@@ -8,13 +8,15 @@ mod capabilities;
 mod connection;
 mod domains;
 mod error;
+mod local;
 pub mod remote;
 mod residence;
 pub mod start;
 mod virsh;
 
-pub use affinity::{Pins, affinity_manager, affinity_manager_within, pins};
+pub use affinity::{Pins, affinity_manager, affinity_manager_of, pins, pins_of};
 pub use connection::Connection;
 pub use domains::{DomainState, ListedDomain, local_names, local_process};
 pub use error::{LibvirtError, Which};
+pub use local::LocalLibvirt;
 pub use start::NewDomain;

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use topology::input::LONGEST_FILE;
 
 /// What a run of `virsh` printed, and whether it says that all went well.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,8 +76,9 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (send, receive) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What could be read until an error is all that there is.
-        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        // What could be read until an error is all that there is. One that says more than anybody
+        // reads fails at its next word.
+        let _ = pipe.map(|pipe| pipe.take(LONGEST_FILE).read_to_end(&mut bytes));
         let _ = send.send(String::from_utf8_lossy(&bytes).into_owned());
     });
     receive

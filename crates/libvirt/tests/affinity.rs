@@ -2,22 +2,22 @@
 //! kernel and virsh must say the same.
 
 use crate::libvirtd::Libvirtd;
+use libvirt::LocalLibvirt;
 use linux::{HostOptions, LinuxHost};
 use scheduler::{Act, Action, ClientId, Done, Observe, VmKey};
 use std::time::{Duration, Instant};
 use topology::CpuSet;
 
-/// One that no other run of the tests has.
-fn uuid() -> String {
-    format!("5f0c3c46-7f7e-4b35-9c0e-{:012x}", std::process::id())
+/// One that no other run of the tests has, and no other test: `which` is hexadecimal.
+pub(crate) fn uuid(which: &str) -> String {
+    format!("5f0c3c46-7f7e-4b35-{which:0>4.4}-{:012x}", std::process::id())
 }
 
 /// How long a libvirt on a busy machine may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A domain that waits before its first instruction, with two vCPUs.
-fn start(libvirtd: &Libvirtd, name: &str) {
-    let uuid = uuid();
+pub(crate) fn start(libvirtd: &Libvirtd, name: &str, uuid: &str) {
     let xml = format!(
         "<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>32</memory><vcpu>2</vcpu>\
          <os><type arch='x86_64' machine='q35'>hvm</type></os>\
@@ -28,14 +28,19 @@ fn start(libvirtd: &Libvirtd, name: &str) {
     libvirtd.virsh(&["create", "--file", path.to_str().expect("UTF-8"), "--paused"]);
 }
 
+/// The test's libvirt, as one of those that are asked.
+pub(crate) fn asked(libvirtd: &Libvirtd) -> Vec<LocalLibvirt> {
+    vec![LocalLibvirt { uri: libvirtd.uri(), pid_files: libvirtd.pid_files(), user: libvirtd.user() }]
+}
+
 /// CPUs that virsh and the kernel say of each vCPU.
 fn seen(libvirtd: &Libvirtd, host: &LinuxHost, vm: &VmKey) -> (Vec<CpuSet>, Vec<CpuSet>) {
     let deadline = Instant::now() + PATIENCE;
-    let said = libvirtd.virsh(&["vcpupin", "--domain", &uuid(), "--live"]);
+    let said = libvirtd.virsh(&["vcpupin", "--domain", &uuid("1"), "--live"]);
     let virsh: Vec<CpuSet> = said.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect();
     let read = loop {
         // A libvirt that takes too long for its answer is left out.
-        match libvirt::pins(host.vms()).remove(vm) {
+        match libvirt::pins_of(&asked(libvirtd), host.vms()).remove(vm) {
             Some(pins) => break pins.into_values().collect::<Vec<CpuSet>>(),
             None => assert!(Instant::now() < deadline, "libvirt has no such VM"),
         }
@@ -51,10 +56,13 @@ fn virsh_and_the_kernel_agree_and_without_libvirt_it_is_said() {
     let test = "virsh_and_the_kernel_agree_and_without_libvirt_it_is_said";
     let Some(mut libvirtd) = Libvirtd::start(test) else { return };
     let name = format!("affinity-{}", std::process::id());
-    start(&libvirtd, &name);
-    let options =
-        HostOptions { affinity_manager: Some(libvirt::affinity_manager_within(PATIENCE)), ..HostOptions::default() };
-    let mut host = LinuxHost::new(options).unwrap();
+    start(&libvirtd, &name, &uuid("1"));
+    let asked = asked(&libvirtd);
+    let through = |limit| {
+        let affinity_manager = Some(libvirt::affinity_manager_of(asked.clone(), limit));
+        LinuxHost::new(HostOptions { affinity_manager, ..HostOptions::default() }).unwrap()
+    };
+    let mut host = through(PATIENCE);
     let observation = host.observe().unwrap();
     let vm =
         observation.vms.into_iter().map(|seen| seen.vm).find(|vm| vm.name == name).expect("it is found by its name");
@@ -74,8 +82,7 @@ fn virsh_and_the_kernel_agree_and_without_libvirt_it_is_said() {
 
     // A libvirt that hangs is waited for once.
     libvirtd.stop_daemon();
-    let manager = libvirt::affinity_manager_within(Duration::from_secs(1));
-    let mut hasty = LinuxHost::new(HostOptions { affinity_manager: Some(manager), ..HostOptions::default() }).unwrap();
+    let mut hasty = through(Duration::from_secs(1));
     let because = bind(&mut hasty, &one).because.expect("no answer");
     assert!(because.contains("gave no answer within 1 s"), "{because}");
     let because = bind(&mut hasty, &all).because.expect("not asked");

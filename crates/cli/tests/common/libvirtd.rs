@@ -87,8 +87,18 @@ impl Libvirtd {
         format!("qemu+unix:///session?socket={}", self.socket().display())
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.path().join("run/libvirt/libvirt-sock")
+    }
+
+    /// Where it writes the numbers of its VMs' processes.
+    pub(crate) fn pid_files(&self) -> PathBuf {
+        self.path().join("run/libvirt/qemu/run")
+    }
+
+    /// The user that it runs as.
+    pub(crate) fn user(&self) -> u32 {
+        unprivileged().map_or_else(linux::sys::effective_user_id, |(user, _)| user)
     }
 
     /// A directory whose files its QEMU may read.

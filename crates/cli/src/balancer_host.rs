@@ -25,7 +25,7 @@ pub(crate) fn open_for_long(move_limit: Bytes) -> anyhow::Result<LinuxHost> {
 }
 
 fn open_with(options: HostOptions) -> anyhow::Result<LinuxHost> {
-    let monitor: Option<Box<dyn AskMonitor>> = Some(Box::new(FreeMonitors));
+    let monitor: Option<Box<dyn AskMonitor>> = Some(Box::<FreeMonitors>::default());
     let affinity_manager = Some(libvirt::affinity_manager());
     LinuxHost::new(HostOptions { monitor, affinity_manager, ..options }).context("this host cannot be read")
 }

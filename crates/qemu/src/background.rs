@@ -120,7 +120,7 @@ fn listen(vm: &str, path: &Path) -> Result<UnixListener, QemuError> {
 }
 
 fn connect(vm: &str, path: &Path) -> Result<UnixStream, QemuError> {
-    UnixStream::connect(path).map_err(|error| match error.kind() {
+    linux::sys::connect_at_once(path).map_err(|error| match error.kind() {
         // Nobody listens: QEMU has ended.
         std::io::ErrorKind::ConnectionRefused => QemuError::Closed { vm: vm.to_owned() },
         _ => QemuError::io(vm, format!("connect to {}", path.display()))(error),

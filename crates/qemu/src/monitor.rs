@@ -1,128 +1,164 @@
 //! Asking the monitor of a QEMU that somebody else started, where nobody has it.
+//!
+//! Anybody may write any path on a command line, and listen at it in any way. So:
+//!
+//! - The socket must be one at which somebody listens and nobody is: QEMU serves one visitor at a
+//!   time, and who manages the VM may come at any moment.
+//! - It must belong to the VM's user, and the process that listens there must be the VM's, run by
+//!   that user. Nobody is made to visit the sockets of others.
+//! - Nothing waits: neither for the file system nor for a place in the queue of the socket; and all
+//!   answers together come in the time that [`AskMonitor::ask`] is given.
+//! - What it says counts for its own process only: threads of others are not taken for its vCPUs.
 
+use crate::QemuError;
 use crate::at_home::host_address;
 use crate::qmp::Qmp;
-use linux::host::{AskMonitor, PluggedMemory};
-use scheduler::{RunState, VmKey};
-use serde_json::json;
-use std::collections::BTreeMap;
+use linux::host::{AskMonitor, Heard, PluggedMemory, Questions, Said};
+use linux::sys::{Peer, SocketFile, peer};
+use linux::vm::RunningVm;
+use scheduler::RunState;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-use vm::{Manager, Origin};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use topology::limits::{LONGEST_SOCKET_LIST, MOST_OBJECTS, MOST_VCPUS};
 
-/// How long a monitor may take for its greeting, and for an answer. One that takes longer is not
-/// asked.
-const PATIENCE: Duration = Duration::from_millis(500);
 /// Sockets that listen, in the flags of `/proc/net/unix` (`__SO_ACCEPTCON`).
 const LISTENS: u32 = 0x1_0000;
+/// So long the list of sockets is believed: to read it can take longer than to ask.
+const LIST_IS_NEW: Duration = Duration::from_millis(100);
 
-/// Asks only a monitor of `-qmp unix:PATH,server,nowait` at which nobody is, of a VM that no
-/// manager has: QEMU serves one at a time, and a manager expects its monitor for itself. One that
-/// does not answer at once, or is another process's, says nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct FreeMonitors;
+/// Asks only a monitor at which nobody is.
+#[derive(Debug, Default)]
+pub struct FreeMonitors {
+    sockets: Option<(Instant, Sockets)>,
+}
 
 impl AskMonitor for FreeMonitors {
-    /// `None` also where it names threads that are not the process's.
-    fn vcpu_threads(&self, vm: &VmKey) -> Option<BTreeMap<u32, u32>> {
-        let said = open(vm.pid)?.vcpu_threads().ok()?;
-        let own = linux::process::threads(vm.pid).ok()?;
-        let is_own = |thread: u32| own.iter().any(|known| known.id == thread);
-        let all_own = !said.is_empty() && said.iter().all(|vcpu| is_own(vcpu.thread_id));
-        all_own.then(|| said.iter().map(|vcpu| (vcpu.index, vcpu.thread_id)).collect())
-    }
-
-    fn plugged_memory(&self, vm: &VmKey) -> Option<Vec<PluggedMemory>> {
-        let mut monitor = open(vm.pid)?;
-        let devices = monitor.execute("query-memory-devices", &json!({})).ok()?;
-        let mut block = |device: &serde_json::Value| {
-            let data = &device["data"];
-            let guest = data["addr"].as_u64().or_else(|| data["memaddr"].as_u64())?;
-            let virtual_node = u32::try_from(data["node"].as_u64()?).ok()?;
-            let address = host_address(&monitor.human(&format!("gpa2hva {guest:#x}")).ok()?)?;
-            Some(PluggedMemory { virtual_node, address })
+    fn ask(&mut self, vm: &RunningVm, questions: Questions, within: Duration) -> Heard {
+        let end = Instant::now() + within;
+        let Some(socket) = vm.monitor.as_deref().filter(|socket| self.is_free(socket)) else { return Heard::Absent };
+        let stream = match connect(vm, socket) {
+            Ok(Some(stream)) => stream,
+            // As many visitors wait as it takes.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Silent,
+            Ok(None) | Err(_) => return Heard::Absent,
         };
-        Some(devices.as_array()?.iter().filter_map(&mut block).collect())
-    }
-
-    fn run_state(&self, vm: &VmKey) -> Option<RunState> {
-        let status = open(vm.pid)?.execute("query-status", &json!({})).ok()?;
-        Some(if status["running"].as_bool()? { RunState::Running } else { RunState::Paused })
+        let left = end.saturating_duration_since(Instant::now());
+        let said = Qmp::handshake_within(&vm.key.name, stream, left).and_then(|mut qmp| said(&mut qmp, vm, questions));
+        match said {
+            Ok(said) if said != Said::default() => Heard::Said(said),
+            _ => Heard::Silent,
+        }
     }
 }
 
-/// The monitor of a process, where it may be asked.
-fn open(pid: u32) -> Option<Qmp> {
-    let arguments = linux::process::command_line(pid).ok()?;
-    if Origin::parse(&arguments).manager != Manager::Unknown {
-        return None;
+impl FreeMonitors {
+    /// Whether somebody listens at a path, and nobody is there.
+    fn is_free(&mut self, path: &Path) -> bool {
+        if self.sockets.as_ref().is_none_or(|(read, _)| read.elapsed() > LIST_IS_NEW) {
+            let mut text = Vec::new();
+            let list = std::fs::File::open("/proc/net/unix");
+            let read = list.and_then(|list| list.take(LONGEST_SOCKET_LIST).read_to_end(&mut text));
+            let sockets = Sockets::parse(if read.is_ok() { &text } else { &[] });
+            self.sockets = Some((Instant::now(), sockets));
+        }
+        self.sockets.as_ref().is_some_and(|(_, sockets)| sockets.is_free(path))
     }
-    let path = monitor_of(&arguments)?;
-    let sockets = std::fs::read_to_string("/proc/net/unix").ok()?;
-    if !is_free(&sockets, &path) {
-        return None;
-    }
-    let stream = UnixStream::connect(&path).ok()?;
-    // Anybody may write the path of somebody else's monitor on a command line.
-    if linux::sys::peer_process(&stream).ok()? != pid {
-        return None;
-    }
-    Qmp::handshake_within(&format!("pid {pid}"), stream, PATIENCE, PATIENCE).ok()
 }
 
-/// The socket of the first `-qmp unix:PATH,server,nowait`, in each way to write that, with an
-/// absolute path.
-fn monitor_of(arguments: &[String]) -> Option<PathBuf> {
-    let is_qmp = |option: &str| matches!(option, "-qmp" | "--qmp" | "-qmp-pretty" | "--qmp-pretty");
-    arguments.windows(2).filter(|pair| is_qmp(&pair[0])).find_map(|pair| {
-        let mut parts = pair[1].strip_prefix("unix:")?.split(',');
-        let path = Path::new(parts.next()?);
-        let rest: Vec<&str> = parts.collect();
-        let says = |words: &[&str]| rest.iter().any(|part| words.contains(part));
-        // A doubled comma is part of the path: left alone, as is a QEMU that waits for its first
-        // visitor.
-        let plain = path.is_absolute() && !rest.contains(&"");
-        (plain && says(&["server", "server=on"]) && says(&["nowait", "wait=off"])).then(|| path.to_owned())
-    })
+/// The sockets of this host that have a path.
+#[derive(Debug)]
+struct Sockets {
+    /// How many there are of each path, and the flags of the last.
+    of: HashMap<String, (u32, u32)>,
 }
 
-/// Whether somebody listens at `path` and nobody is connected or waits to be, from the text of
-/// `/proc/net/unix`: its columns are `Num RefCount Protocol Flags Type St Inode Path`, and the
-/// accepted side of a connection has the path too.
-fn is_free(sockets: &str, path: &Path) -> bool {
-    let of_path = sockets.lines().skip(1).filter_map(|line| {
-        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [_, _, _, flags, _, _, _, name] = columns[..] else { return None };
-        (Path::new(name) == path).then(|| u32::from_str_radix(flags, 16).unwrap_or_default())
-    });
-    let flags: Vec<u32> = of_path.collect();
-    matches!(flags[..], [flags] if flags & LISTENS != 0)
+impl Sockets {
+    /// Reads `/proc/net/unix`: its columns are `Num RefCount Protocol Flags Type St Inode Path`, and
+    /// the accepted side of a connection has the path too, as has one that waits to be accepted.
+    fn parse(text: &[u8]) -> Self {
+        let mut of = HashMap::<String, (u32, u32)>::new();
+        for line in String::from_utf8_lossy(text).lines().skip(1) {
+            let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+            if let [_, _, _, flags, _, _, _, path] = columns[..] {
+                let (count, last) = of.entry(path.to_owned()).or_default();
+                (*count, *last) = (*count + 1, u32::from_str_radix(flags, 16).unwrap_or_default());
+            }
+        }
+        Self { of }
+    }
+
+    fn is_free(&self, path: &Path) -> bool {
+        let of_path = path.to_str().and_then(|path| self.of.get(path));
+        of_path.is_some_and(|&(count, flags)| count == 1 && flags & LISTENS != 0)
+    }
+}
+
+/// A connection to the monitor of a VM; `None` where it is not the VM's.
+fn connect(vm: &RunningVm, socket: &Path) -> io::Result<Option<UnixStream>> {
+    let Some(uid) = vm.owner_uid else { return Ok(None) };
+    let file = SocketFile::find(socket)?;
+    if file.uid != uid {
+        return Ok(None);
+    }
+    let stream = file.connect()?;
+    Ok((peer(&stream)? == Peer { pid: vm.key.pid, uid }).then_some(stream))
+}
+
+/// Its answers. What QEMU refuses to say stays unknown.
+fn said(qmp: &mut Qmp, vm: &RunningVm, questions: Questions) -> Result<Said, QemuError> {
+    let mut said = Said::default();
+    if questions.run_state {
+        let status = unless_refused(qmp.execute("query-status", &json!({})))?;
+        let running = status.and_then(|status| status["running"].as_bool());
+        said.run_state = running.map(|runs| if runs { RunState::Running } else { RunState::Paused });
+    }
+    if questions.vcpu_threads {
+        let threads = unless_refused(qmp.vcpu_threads())?.unwrap_or_default();
+        let threads = threads.iter().map(|vcpu| (vcpu.index, vcpu.thread_id)).collect();
+        said.vcpu_threads = own_threads(vm.key.pid, threads);
+    }
+    if questions.plugged_memory
+        && let Some(devices) = unless_refused(qmp.execute("query-memory-devices", &json!({})))?
+    {
+        let blocks = devices.as_array().map(Vec::as_slice).unwrap_or_default();
+        let blocks = blocks.iter().take(MOST_OBJECTS).map(|device| block(qmp, &device["data"]));
+        let blocks: Vec<Option<PluggedMemory>> = blocks.collect::<Result<_, QemuError>>()?;
+        said.plugged_memory = Some(blocks.into_iter().flatten().collect());
+    }
+    Ok(said)
+}
+
+/// The threads of vCPUs, where each is a thread of the process, and a VM can have the vCPUs.
+fn own_threads(pid: u32, threads: BTreeMap<u32, u32>) -> Option<BTreeMap<u32, u32>> {
+    let own: BTreeSet<u32> = linux::process::threads(pid).ok()?.iter().map(|thread| thread.id).collect();
+    let is_own = |(vcpu, thread): (&u32, &u32)| *vcpu < MOST_VCPUS && own.contains(thread);
+    (!threads.is_empty() && threads.iter().all(is_own)).then_some(threads)
+}
+
+/// Where a memory device is in QEMU's address space.
+fn block(qmp: &mut Qmp, data: &Value) -> Result<Option<PluggedMemory>, QemuError> {
+    let guest = data["addr"].as_u64().or_else(|| data["memaddr"].as_u64());
+    let virtual_node = data["node"].as_u64().and_then(|node| u32::try_from(node).ok());
+    let Some((guest, virtual_node)) = guest.zip(virtual_node) else { return Ok(None) };
+    let answer = unless_refused(qmp.human(&format!("gpa2hva {guest:#x}")))?;
+    let address = answer.and_then(|answer| host_address(&answer));
+    Ok(address.map(|address| PluggedMemory { virtual_node, address }))
+}
+
+fn unless_refused<T>(answer: Result<T, QemuError>) -> Result<Option<T>, QemuError> {
+    match answer {
+        Err(QemuError::Refused { .. }) => Ok(None),
+        answer => answer.map(Some),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn monitor(arguments: &str) -> Option<PathBuf> {
-        monitor_of(&arguments.split(' ').map(str::to_owned).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn only_a_plain_listening_socket_is_a_monitor_to_ask() {
-        let socket = Some(PathBuf::from("/run/a.qmp"));
-        assert_eq!(monitor("qemu -qmp unix:/run/a.qmp,server,nowait -S"), socket);
-        assert_eq!(monitor("qemu -qmp unix:/run/a.qmp,server=on,wait=off"), socket);
-        for other in [
-            "qemu -qmp unix:/run/a.qmp,server",
-            "qemu -qmp unix:a.qmp,server,nowait",
-            "qemu -qmp unix:/run/a,,b,server,nowait",
-            "qemu -qmp stdio",
-            "qemu -chardev socket,id=m,path=/run/a.qmp,server=on,wait=off -mon chardev=m,mode=control",
-        ] {
-            assert_eq!(monitor(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn a_monitor_is_free_while_nobody_is_connected_to_it() {
@@ -130,9 +166,19 @@ mod tests {
         let listens = "0000000000000000: 00000002 00000000 00010000 0001 01 101 /run/a.qmp\n";
         let has_it = "0000000000000000: 00000003 00000000 00000000 0001 03 102 /run/a.qmp\n";
         let other = "0000000000000000: 00000003 00000000 00000000 0001 03 103 /run/b.qmp\n";
-        let path = Path::new("/run/a.qmp");
-        assert!(is_free(&format!("{head}{listens}{other}"), path));
-        assert!(!is_free(&format!("{head}{listens}{has_it}"), path));
-        assert!(!is_free(&format!("{head}{other}"), path));
+        let is_free = |text: String| Sockets::parse(text.as_bytes()).is_free(Path::new("/run/a.qmp"));
+        assert!(is_free(format!("{head}{listens}{other}")));
+        assert!(!is_free(format!("{head}{listens}{has_it}")));
+        assert!(!is_free(format!("{head}{other}")));
+    }
+
+    #[test]
+    fn threads_of_another_process_and_vcpus_that_no_vm_has_are_not_believed() {
+        let own = std::process::id();
+        let threads = |pairs: &[(u32, u32)]| own_threads(own, pairs.iter().copied().collect());
+        assert!(threads(&[(0, own), (MOST_VCPUS - 1, own)]).is_some());
+        assert_eq!(threads(&[(0, own), (1, 1)]), None);
+        assert_eq!(threads(&[(MOST_VCPUS, own)]), None);
+        assert_eq!(threads(&[]), None);
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+use topology::limits::LONGEST_MONITOR_LINE;
 
 /// How long QEMU may take for a command that does no work.
 pub(crate) const ANSWER: Duration = Duration::from_secs(30);
@@ -20,7 +21,8 @@ pub(crate) struct Qmp {
     stream: UnixStream,
     unread: Vec<u8>,
     version: String,
-    answers_within: Duration,
+    /// When all must be over, whatever is asked.
+    until: Option<Instant>,
 }
 
 /// A vCPU as `query-cpus-fast` shows it.
@@ -36,17 +38,12 @@ impl Qmp {
     /// Waits for QEMU's greeting and enters command mode. QEMU greets once its machine is built and
     /// its memory is allocated.
     pub(crate) fn handshake(vm: &str, stream: UnixStream, timeout: Duration) -> Result<Self, QemuError> {
-        Self::connect(vm, stream, timeout, ANSWER, || false)
+        Self::connect(vm, stream, timeout, None, || false)
     }
 
-    /// The same with a time in which each later answer must come.
-    pub(crate) fn handshake_within(
-        vm: &str,
-        stream: UnixStream,
-        timeout: Duration,
-        answers_within: Duration,
-    ) -> Result<Self, QemuError> {
-        Self::connect(vm, stream, timeout, answers_within, || false)
+    /// The same where the greeting and all later answers together must come `within` a time.
+    pub(crate) fn handshake_within(vm: &str, stream: UnixStream, within: Duration) -> Result<Self, QemuError> {
+        Self::connect(vm, stream, within, Some(Instant::now() + within), || false)
     }
 
     /// The same with `patience` anew as often as QEMU has got on when it is over.
@@ -56,17 +53,17 @@ impl Qmp {
         patience: Duration,
         gets_on: impl FnMut() -> bool,
     ) -> Result<Self, QemuError> {
-        Self::connect(vm, stream, patience, ANSWER, gets_on)
+        Self::connect(vm, stream, patience, None, gets_on)
     }
 
     fn connect(
         vm: &str,
         stream: UnixStream,
         patience: Duration,
-        answers_within: Duration,
+        until: Option<Instant>,
         mut gets_on: impl FnMut() -> bool,
     ) -> Result<Self, QemuError> {
-        let mut this = Self { vm: vm.to_owned(), stream, unread: Vec::new(), version: String::new(), answers_within };
+        let mut this = Self { vm: vm.to_owned(), stream, unread: Vec::new(), version: String::new(), until };
         let greeting = loop {
             match this.receive("the greeting of its monitor", Instant::now() + patience, patience) {
                 Err(QemuError::Timeout { .. }) if gets_on() => {}
@@ -87,13 +84,14 @@ impl Qmp {
     pub(crate) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QemuError> {
         let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
         line.push('\n');
-        if let Err(error) = self.stream.write_all(line.as_bytes()) {
-            return Err(self.broken(command, error));
-        }
-        let within = self.answers_within;
-        let deadline = Instant::now() + within;
+        let deadline = Instant::now() + ANSWER;
+        let write = self
+            .stream
+            .set_write_timeout(Some(self.left(command, deadline, ANSWER)?))
+            .and_then(|()| self.stream.write_all(line.as_bytes()));
+        write.map_err(|error| self.broken(command, error))?;
         loop {
-            let mut answer = self.receive(command, deadline, within)?;
+            let mut answer = self.receive(command, deadline, ANSWER)?;
             if let Some(error) = answer.get("error") {
                 let message = error["desc"].as_str().unwrap_or("no reason given").to_owned();
                 return Err(QemuError::Refused { vm: self.vm.clone(), command: command.to_owned(), message });
@@ -144,21 +142,32 @@ impl Qmp {
                     message: format!("its answer is not JSON: {error}"),
                 });
             }
-            let late = || QemuError::Timeout { vm: self.vm.clone(), what: what.to_owned(), seconds: timeout.as_secs() };
-            let left =
-                deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or_else(late)?;
+            if self.unread.len() >= LONGEST_MONITOR_LINE {
+                return Err(QemuError::Refused {
+                    vm: self.vm.clone(),
+                    command: what.to_owned(),
+                    message: format!("its answer has more than {LONGEST_MONITOR_LINE} bytes"),
+                });
+            }
+            let left = self.left(what, deadline, timeout)?;
             self.stream.set_read_timeout(Some(left)).map_err(|error| self.broken(what, error))?;
             let mut chunk = [0u8; 16 << 10];
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(QemuError::Closed { vm: self.vm.clone() }),
                 Ok(count) => self.unread.extend_from_slice(&chunk[..count]),
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    return Err(late());
-                }
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.broken(what, error)),
             }
         }
+    }
+
+    /// Time that is left of `timeout`, which ends at `deadline`.
+    fn left(&self, what: &str, deadline: Instant, timeout: Duration) -> Result<Duration, QemuError> {
+        let end = self.until.map_or(deadline, |until| until.min(deadline));
+        let left = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        let late = || QemuError::Timeout { vm: self.vm.clone(), what: what.to_owned(), seconds: timeout.as_secs() };
+        left.ok_or_else(late)
     }
 
     fn broken(&self, what: &str, source: io::Error) -> QemuError {
@@ -231,6 +240,28 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let error = Qmp::handshake("a", ours, Duration::from_millis(20)).unwrap_err();
         assert!(matches!(error, QemuError::Timeout { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_and_drops_count_towards_one_time() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let writer = thread::spawn(move || while theirs.write_all(&[b'x'; 1 << 16]).is_ok() {});
+        let error = Qmp::handshake("a", ours, ANSWER).unwrap_err().to_string();
+        assert!(error.contains("more than 1048576 bytes"), "{error}");
+        writer.join().unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let drip = thread::spawn(move || {
+            for byte in GREETING.bytes().cycle() {
+                thread::sleep(Duration::from_millis(5));
+                if theirs.write_all(&[byte]).is_err() {
+                    return;
+                }
+            }
+        });
+        let began = Instant::now();
+        let error = Qmp::handshake_within("a", ours, Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(error, QemuError::Timeout { .. }) && began.elapsed() < Duration::from_secs(5), "{error}");
+        drip.join().unwrap();
     }
 
     #[test]

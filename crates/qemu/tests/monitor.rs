@@ -1,11 +1,13 @@
 //! What only the monitor of a QEMU says that somebody else started: vCPU threads without names,
 //! plugged memory, that it is paused.
 
-use linux::host::AskMonitor;
+use linux::host::{AskMonitor, Heard, Questions, Said};
+use linux::vm::RunningVm;
 use linux::{HostOptions, LinuxHost};
 use qemu::locate_qemu;
 use qemu::monitor::FreeMonitors;
 use scheduler::{Observe, RunState, VmKey};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -40,6 +42,20 @@ fn greeting(socket: &Path) -> (UnixStream, String) {
     }
 }
 
+/// What a free monitor says that listens at `socket`, asked as that of a process of this user.
+fn ask(pid: u32, socket: &Path, questions: Questions) -> Option<Said> {
+    let vm = RunningVm {
+        key: VmKey { pid, ..VmKey::default() },
+        owner_uid: Some(linux::sys::effective_user_id()),
+        monitor: Some(socket.to_owned()),
+        ..RunningVm::default()
+    };
+    match FreeMonitors::default().ask(&vm, questions, Duration::from_millis(500)) {
+        Heard::Said(said) => Some(said),
+        Heard::Absent | Heard::Silent => None,
+    }
+}
+
 /// A paused VM with a monitor, and where that is.
 fn start(test: &str, more: &[&str]) -> Option<(Vm, PathBuf, tempfile::TempDir)> {
     if let Err(error) = locate_qemu("test") {
@@ -60,7 +76,9 @@ fn start(test: &str, more: &[&str]) -> Option<(Vm, PathBuf, tempfile::TempDir)> 
 fn a_free_monitor_says_which_thread_runs_which_vcpu_and_one_in_use_is_left_alone() {
     let Some((vm, socket, _place)) = start("a_free_monitor_says", &["-smp", "2", "-m", "32"]) else { return };
     let pid = vm.0.id();
-    let ask = || FreeMonitors.vcpu_threads(&VmKey { pid, ..VmKey::default() });
+    let ask = || -> Option<BTreeMap<u32, u32>> {
+        ask(pid, &socket, Questions { vcpu_threads: true, ..Questions::default() })?.vcpu_threads
+    };
     let (mut holder, words) = greeting(&socket);
     assert!(words.contains("QMP"), "{words}");
     assert_eq!(ask(), None, "somebody is at it");
@@ -116,11 +134,12 @@ fn memory_that_is_plugged_in_belongs_to_the_client_of_its_virtual_node_and_a_pau
         (sizes, unplaced, seen.state)
     };
     // Somebody is at the monitor; then nobody.
-    assert_eq!(look(Some(Box::new(FreeMonitors))), (vec![32, 32], true, None));
+    let free = || -> Option<Box<dyn AskMonitor>> { Some(Box::<FreeMonitors>::default()) };
+    assert_eq!(look(free()), (vec![32, 32], true, None));
     drop((holder, answers));
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        match look(Some(Box::new(FreeMonitors))) {
+        match look(free()) {
             (sizes, false, Some(RunState::Paused)) if sizes == [32, 160] => break,
             seen => assert!(Instant::now() < deadline, "{seen:?}"),
         }
@@ -132,6 +151,7 @@ fn memory_that_is_plugged_in_belongs_to_the_client_of_its_virtual_node_and_a_pau
     let mut claims = Command::new("sh");
     claims.args(["-c", "read line", "qemu-system-x86_64", "-qmp", &qmp]).stdin(Stdio::piped());
     let claims = Vm(claims.spawn().expect("a shell"));
-    let state = |vm: &Vm| FreeMonitors.run_state(&VmKey { pid: vm.0.id(), ..VmKey::default() });
+    let questions = Questions { run_state: true, ..Questions::default() };
+    let state = |vm: &Vm| ask(vm.0.id(), &socket, questions).and_then(|said| said.run_state);
     assert_eq!((state(&vm), state(&claims)), (Some(RunState::Paused), None));
 }

@@ -31,3 +31,30 @@ pub const LIBVIRT_REST: Duration = Duration::from_secs(60);
 /// Most characters of a message of libvirt's that are shown: with QEMU's last words in it, one has
 /// some 500.
 pub const LONGEST_MESSAGE: usize = 2000;
+
+/// Time that one usual look spends on the monitors of all VMs together: a balancer looks every few
+/// seconds, and decides nothing meanwhile.
+pub const MONITORS_IN_A_LOOK: Duration = Duration::from_millis(100);
+/// The same for a look that somebody asked for and waits for.
+pub const MONITORS_IN_A_WHOLE_LOOK: Duration = Duration::from_secs(2);
+/// Time for one monitor in a usual look: of QEMUs on a host with 13 runnable threads a CPU, half
+/// have answered in 5 ms, nine of ten in this time.
+pub const MONITOR_WITHIN: Duration = Duration::from_millis(50);
+/// The same in a look that somebody asked for.
+pub const MONITOR_WITHIN_WHOLE: Duration = Duration::from_millis(500);
+/// No monitor is asked for less: in so little time a good one may be late.
+pub const LEAST_FOR_A_MONITOR: Duration = Duration::from_millis(10);
+/// For so long a monitor that said nothing is not asked again, or as much less as it had less time
+/// than others: a QEMU that hangs does so for longer than a moment.
+pub const SILENT_MONITOR_RESTS: Duration = Duration::from_secs(60);
+/// The same for one that is in use or not there: a VM that starts has its monitor soon.
+pub const ABSENT_MONITOR_RESTS: Duration = Duration::from_secs(2);
+/// With so many silent monitors no other of the same user is asked, as long as they rest. Root's
+/// are.
+pub const MOST_SILENT_MONITORS: usize = 3;
+/// Longest line of a monitor in bytes: the longest that QEMU has to say names 4096 vCPUs, in some
+/// 220 bytes each.
+pub const LONGEST_MONITOR_LINE: usize = 1 << 20;
+/// How much of the list of sockets (`/proc/net/unix`) is read in bytes: any user may have thousands,
+/// and 4 MiB are some 40,000.
+pub const LONGEST_SOCKET_LIST: u64 = 4 << 20;

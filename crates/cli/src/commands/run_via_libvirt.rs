@@ -14,7 +14,6 @@ use qemu::{Accelerator, Launch, Reservation, RuntimeDir};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stacks::emit::{Emission, Kind, emit};
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use topology::Machine;
@@ -87,7 +86,7 @@ fn domain(
 fn check(mut started: NewDomain, launch: &Launch) -> anyhow::Result<()> {
     let plan = &launch.plan;
     let socket = started.port(PORT_NAME).map_err(failure)?;
-    let agent = UnixStream::connect(&socket).with_context(|| {
+    let agent = linux::sys::connect_at_once(&socket).with_context(|| {
         format!(
             "VM {}: the agent's socket {} is closed to this user; run --check as root, or with the libvirt of this user (qemu:///session)",
             plan.vm,

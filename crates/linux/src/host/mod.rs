@@ -10,6 +10,7 @@ mod mobility;
 mod monitor;
 mod scan;
 mod tracked;
+mod turns;
 
 use crate::capabilities::Rights;
 use crate::error::LinuxError;
@@ -20,7 +21,7 @@ use crate::vm::{RunningVm, started_ticks};
 use crate::{counters, sys};
 use act::Actor;
 pub use mobility::part_of_a_node;
-pub use monitor::{AskMonitor, PluggedMemory};
+pub use monitor::{AskMonitor, Heard, PluggedMemory, Questions, Said};
 use scan::{Newcomers, Scan};
 use scheduler::{
     Act, Action, ActionError, ClientId, Done, Moment, NodeObservation, Observation, Observe, ObserveError, Unseen,
@@ -32,6 +33,7 @@ use std::fmt;
 use std::time::Duration;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 use tracked::{Around, Tracked};
+use turns::Turns;
 
 /// Lets vCPUs (by index) of a VM run on certain CPUs only through the program that manages the VM,
 /// so that what it says of the VM stays true. `None`: nobody manages it. Called in the balancer's
@@ -62,7 +64,8 @@ pub struct HostOptions {
     /// case, the rest wait for the next looks. Until all are examined nobody knows what is promised
     /// of a node's memory: free memory is unknown. `None`: all at once.
     pub newcomers_within: Option<Duration>,
-    /// Who may ask the monitors of VMs.
+    /// Who may ask the monitors of VMs: for a tenth of a second in a usual look, for 2 s where all
+    /// is looked at, shared between the users whose VMs these are.
     pub monitor: Option<Box<dyn AskMonitor>>,
     /// Whether each look asks of a VM that used no CPU time whether it is paused.
     pub run_states: bool,
@@ -104,6 +107,8 @@ pub struct LinuxHost {
     busy_at_ns: u64,
     pace: Pace,
     monitors: Monitors,
+    /// Whose monitor was asked when.
+    turns: Turns,
     /// Observations, and VMs that were found, so far.
     turn: u64,
     found: u64,
@@ -148,6 +153,7 @@ impl LinuxHost {
             pace: Pace::new(options.move_limit),
             rights: Rights::own(),
             monitors: Monitors::default(),
+            turns: Turns::default(),
             turn: 0,
             found: 0,
             unexamined: 0,
@@ -204,7 +210,6 @@ impl LinuxHost {
                 machine: &self.machine,
                 rights,
                 now_ns,
-                monitor: self.options.monitor.as_deref(),
                 run_states: self.options.run_states,
                 turn: self.turn,
                 found: self.found,
@@ -356,12 +361,13 @@ impl LinuxHost {
         let open: usize = self.vms.values().map(Tracked::open_files).sum();
         // Each VM has the handle of its process open too.
         let spare_files = Cell::new(self.most_files.saturating_sub(OTHER_FILES + open + self.vms.len()));
-        let Self { options, machine, vms: known, scan, doubtful, monitors, turn, found, .. } = self;
+        let Self { options, machine, vms: known, scan, doubtful, monitors, turns, turn, found, .. } = self;
         monitors.keep(|pid| known.contains_key(&pid));
-        let (monitor, run_states) = (options.monitor.as_deref(), options.run_states);
-        let spare_files = &spare_files;
-        let around = Around { machine, rights, now_ns, monitor, run_states, turn: *turn, found: *found, spare_files };
+        let (run_states, spare_files) = (options.run_states, &spare_files);
+        let around = Around { machine, rights, now_ns, run_states, turn: *turn, found: *found, spare_files };
         let root = &options.root;
+        known.values_mut().for_each(|tracked| tracked.renew(root, &around, depth));
+        let unheard = monitor::ask(options.monitor.as_deref_mut(), turns, known, (root, &around), depth);
         let counted = Monitors::is_there(root);
         let may_create = options.monitor_traffic;
         let mut traffic = |vm: &RunningVm, id| {
@@ -369,11 +375,12 @@ impl LinuxHost {
             monitors.traffic(root, vm.key.pid, client, now_ns, may_create)
         };
         let mut vms: Vec<VmObservation> =
-            known.values_mut().map(|tracked| tracked.observe(root, &around, depth, &mut traffic)).collect();
+            known.values_mut().map(|tracked| tracked.observe(root, &around, &mut traffic)).collect();
         vms.sort_by(|one, other| one.vm.cmp(&other.vm));
         let known: Vec<&RunningVm> = known.values().map(|tracked| &tracked.vm).collect();
         let mut unseen = examination::unseen(root, rights, &vms, &known);
         let strange = scan.foreign().chain(doubtful.values().map(|(_, why)| why.clone()));
+        unseen.extend(unheard);
         unseen.extend(strange.map(|what| Unseen { vms: Vec::new(), what }));
         Ok(Observation {
             at: Moment(now_ns / 1_000_000),

@@ -1,7 +1,7 @@
 //! One VM that is being watched: what is known of it between two observations.
 
 use super::accounts::Accounts;
-use super::{AskMonitor, Depth, mobility};
+use super::{Depth, Questions, Said, mobility};
 use crate::capabilities::Rights;
 use crate::cgroup::{self, VmCgroup};
 use crate::error::{LinuxError, read_text};
@@ -9,10 +9,10 @@ use crate::proc_text::status_field;
 use crate::residence::{self, PagesByNode};
 use crate::root::Root;
 use crate::sys::{AffinityOfThreads, ProcessHandle};
-use crate::vm::{RunningVm, VmClient};
+use crate::vm::{RunningVm, VcpuEvidence, VmClient, VmThreads};
 use scheduler::{ClientId, ClientObservation, Mobility, RunState, Traffic, VmObservation};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
@@ -90,9 +90,10 @@ pub(super) struct Tracked {
     /// Observations since it was first seen.
     age: u64,
     pub(super) moves: BTreeMap<(ClientId, NodeId), super::act::Progress>,
-    /// Its monitor did not say whether it is paused: it is not asked again before the next full
-    /// look.
-    silent: bool,
+    /// What its monitor said last: it stays true of threads and blocks that are still there.
+    said: Said,
+    /// It was examined since.
+    said_before: bool,
 }
 
 impl Tracked {
@@ -118,7 +119,8 @@ impl Tracked {
             number: around.found,
             age: 0,
             moves: BTreeMap::new(),
-            silent: false,
+            said: Said::default(),
+            said_before: false,
         };
         tracked.settle(root, around);
         Ok(Some(tracked))
@@ -142,6 +144,8 @@ impl Tracked {
         match RunningVm::examine(root, self.vm.key.pid) {
             Ok(Some(vm)) if vm.key == self.vm.key => {
                 self.vm = vm;
+                self.vm_as_told();
+                self.said_before = true;
                 self.cgroup = VmCgroup::of(root, self.vm.key.pid);
                 self.settle(root, around);
             }
@@ -150,17 +154,6 @@ impl Tracked {
     }
 
     fn settle(&mut self, root: &Root, around: &Around<'_>) {
-        if self.vm.threads.vcpus.is_empty()
-            && let Some(threads) = around.monitor.and_then(|monitor| monitor.vcpu_threads(&self.vm.key))
-        {
-            self.vm.told(&threads);
-        }
-        if !self.vm.unplaced.is_empty()
-            && let Some(blocks) = around.monitor.and_then(|monitor| monitor.plugged_memory(&self.vm.key))
-        {
-            self.vm.told_of_plugged(&blocks);
-        }
-        self.silent = false;
         let status = status(root, self.vm.key.pid);
         self.allowed = status_field(&status, "Mems_allowed_list:");
         self.allowed_cpus = self.cgroup.path().and_then(|path| cgroup::cpus(root, path));
@@ -189,14 +182,73 @@ impl Tracked {
         }
     }
 
-    /// What the balancer is told about it.
-    pub(super) fn observe(
-        &mut self,
-        root: &Root,
-        around: &Around<'_>,
-        depth: Depth,
-        traffic: &mut TrafficOf<'_>,
-    ) -> VmObservation {
+    /// Takes over what its monitor said of threads and blocks that are its own.
+    fn vm_as_told(&mut self) {
+        let VmThreads { vcpus, evidence, others } = &self.vm.threads;
+        let own = others.iter().map(|(id, ..)| *id).chain(vcpus.iter().map(|vcpu| vcpu.thread_id));
+        let own: BTreeSet<u32> = own.collect();
+        let all_own = |threads: &&BTreeMap<u32, u32>| threads.values().all(|thread| own.contains(thread));
+        if (vcpus.is_empty() || *evidence == VcpuEvidence::Monitor)
+            && let Some(threads) = self.said.vcpu_threads.as_ref().filter(all_own)
+        {
+            self.vm.told(threads);
+        }
+        if let Some(blocks) = self.said.plugged_memory.as_ref().filter(|_| !self.vm.unplaced.is_empty()) {
+            self.vm.told_of_plugged(blocks);
+        }
+    }
+
+    /// What its monitor has to be asked.
+    pub(super) fn wants(&self, around: &Around<'_>) -> Questions {
+        let threads = &self.vm.threads;
+        let told = self.said_before && threads.evidence == VcpuEvidence::Monitor;
+        let placed = self.said_before && self.said.plugged_memory.is_some();
+        Questions {
+            vcpu_threads: threads.vcpus.is_empty() || told,
+            plugged_memory: !self.vm.unplaced.is_empty() || placed,
+            run_state: around.run_states && !self.used_cpu_time(),
+        }
+    }
+
+    /// Whether something is unknown that its monitor could say.
+    pub(super) fn lacks(&self, around: &Around<'_>) -> bool {
+        let unknown_state = around.run_states && !self.used_cpu_time() && self.said.run_state.is_none();
+        self.vm.threads.vcpus.is_empty() || !self.vm.unplaced.is_empty() || unknown_state
+    }
+
+    /// Takes over what its monitor said.
+    pub(super) fn told(&mut self, said: Said, root: &Root, around: &Around<'_>) {
+        let of_shape = said.vcpu_threads.is_some() || said.plugged_memory.is_some();
+        let Said { vcpu_threads, plugged_memory, run_state } = said;
+        self.said.vcpu_threads = vcpu_threads.or(self.said.vcpu_threads.take());
+        self.said.plugged_memory = plugged_memory.or(self.said.plugged_memory.take());
+        self.said.run_state = run_state.or(self.said.run_state);
+        if of_shape {
+            self.said_before = false;
+            self.vm_as_told();
+            self.mobility = mobility::of(root, self, around);
+            self.read_accounts(root, around);
+        }
+    }
+
+    /// Its monitor did not say whether it is paused.
+    pub(super) fn told_nothing(&mut self) {
+        self.said.run_state = None;
+    }
+
+    /// Whether one of its vCPUs ran since the last observation.
+    fn used_cpu_time(&self) -> bool {
+        let ran = |client: &VmClient| self.accounts.used(&client.thread_ids).0.is_some_and(|used| used > 0.0);
+        self.vm.clients.iter().any(ran)
+    }
+
+    fn read_accounts(&mut self, root: &Root, around: &Around<'_>) {
+        let threads = self.vm.clients.iter().flat_map(|client| &client.thread_ids);
+        self.accounts.read(root, self.vm.key.pid, threads, around.now_ns, around.spare_files);
+    }
+
+    /// Looks at what changes, and in turn at what seldom does.
+    pub(super) fn renew(&mut self, root: &Root, around: &Around<'_>, depth: Depth) {
         self.age += 1;
         match depth {
             // It was begun to be watched a moment ago.
@@ -204,8 +256,14 @@ impl Tracked {
             Depth::Whole => self.examine(root, around),
             Depth::Usual => self.examine_in_turn(root, around),
         }
-        let threads = self.vm.clients.iter().flat_map(|client| &client.thread_ids);
-        self.accounts.read(root, self.vm.key.pid, threads, around.now_ns, around.spare_files);
+        self.read_accounts(root, around);
+        if self.used_cpu_time() {
+            self.said.run_state = None;
+        }
+    }
+
+    /// What the balancer is told about it.
+    pub(super) fn observe(&mut self, root: &Root, around: &Around<'_>, traffic: &mut TrafficOf<'_>) -> VmObservation {
         // Lent out, since all else of the VM is needed beside it.
         let clients = std::mem::take(&mut self.vm.clients);
         let memory: Vec<_> = clients.iter().map(|client| self.memory(root, client, clients.len(), around)).collect();
@@ -234,7 +292,7 @@ impl Tracked {
             }
         };
         let observed: Vec<ClientObservation> = self.vm.clients.iter().zip(memory).zip(cpus).map(observe).collect();
-        let state = self.run_state(&observed, around);
+        let state = if self.used_cpu_time() { Some(RunState::Running) } else { self.said.run_state };
         VmObservation {
             clients: observed,
             state,
@@ -248,17 +306,6 @@ impl Tracked {
             guest: Some(self.vm.guest.clone()),
             ..VmObservation::of_clients(self.vm.key.clone(), Vec::new())
         }
-    }
-
-    /// Whether it runs: one that used CPU time does, and of others its monitor knows.
-    fn run_state(&mut self, clients: &[ClientObservation], around: &Around<'_>) -> Option<RunState> {
-        if clients.iter().any(|client| client.cpu_used.is_some_and(|used| used > 0.0)) {
-            return Some(RunState::Running);
-        }
-        let monitor = around.monitor.filter(|_| around.run_states && !self.silent)?;
-        let state = monitor.run_state(&self.vm.key);
-        self.silent = state.is_none();
-        state
     }
 
     /// Whether threads or memory are missing: a VM that was seen while it started, or whose vCPU
@@ -353,7 +400,6 @@ pub(super) struct Around<'a> {
     pub(super) machine: &'a Machine,
     pub(super) rights: Rights,
     pub(super) now_ns: u64,
-    pub(super) monitor: Option<&'a dyn AskMonitor>,
     /// Whether VMs that used no CPU time are asked whether they are paused.
     pub(super) run_states: bool,
     /// Observations so far.

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// A file that lives in memory and ends with its last descriptor (memfd_create(2)), holding
@@ -24,20 +23,6 @@ pub const OPEN_NO_LINK: i32 = libc::O_NOFOLLOW;
 /// Major and minor number of a device, from the number that stat(2) gives.
 pub fn device_numbers(device: u64) -> (u32, u32) {
     (libc::major(device), libc::minor(device))
-}
-
-/// The process at the other end of a connection to a socket of the file system: the one that
-/// listens there (`SO_PEERCRED`, unix(7)).
-pub fn peer_process(stream: &UnixStream) -> io::Result<u32> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    // SAFETY: the descriptor is open; the kernel writes at most `length` bytes to `peer`, which is
-    // so long, and then how many.
-    let result =
-        unsafe { libc::getsockopt(stream.as_raw_fd(), level, option, (&raw mut peer).cast(), &raw mut length) };
-    super::checked(libc::c_long::from(result))?;
-    Ok(peer.pid as u32)
 }
 
 fn flock(file: &impl AsFd, operation: libc::c_int) -> io::Result<()> {

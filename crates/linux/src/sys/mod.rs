@@ -11,19 +11,21 @@ mod numa;
 #[cfg(test)]
 mod pinned;
 mod signals;
+mod sockets;
 mod spawn;
 mod terminal;
 mod total_memory;
 
 pub use affinity::{AffinityOfThreads, affinity, set_affinity, thread_id};
 pub use clock::since_boot_ns;
-pub use files::{OPEN_NO_LINK, device_numbers, memory_file, peer_process, raise_open_files, try_lock, wait_readable};
+pub use files::{OPEN_NO_LINK, device_numbers, memory_file, raise_open_files, try_lock, wait_readable};
 pub use init::{load_module, map_allocations_of, mount, power_off};
 pub use move_pages::{MoveOutcome, Sharing, move_pages};
 pub use numa::{MemoryBinding, PageLocation, bind_memory, locate_pages, set_thread_memory, thread_memory};
 #[cfg(test)]
 pub(crate) use pinned::pin;
 pub use signals::{ProcessHandle, send_signal};
+pub use sockets::{Peer, SocketFile, connect_at_once, peer};
 pub use spawn::{ChildSetup, Tie, spawn};
 pub use terminal::{CtrlC, RawTerminal};
 pub use total_memory::total_memory;

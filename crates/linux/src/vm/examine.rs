@@ -10,8 +10,8 @@ use crate::error::{LinuxError, read_text};
 use crate::host::PluggedMemory;
 use crate::proc_text::{stat_field, status_amount};
 use crate::root::Root;
-use ::vm::Origin;
-use ::vm::qemu::{CommandLine, GuestCaches, GuestCpus, NumaNode, VcpuTopology, has_qemus_options, is_qemu};
+use ::vm::qemu::{CommandLine, GuestCaches, GuestCpus, NumaNode, VcpuTopology, has_qemus_options, is_qemu, qmp_socket};
+use ::vm::{Manager, Origin};
 use scheduler::{ClientId, GuestMachine, VmKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -70,8 +70,10 @@ impl RunningVm {
         if !origin.by_homenode {
             clients.iter_mut().for_each(|client| client.chosen_nodes = chosen_nodes(&command, client));
         }
+        let monitor = (origin.manager == Manager::Unknown).then(|| qmp_socket(&arguments)).flatten();
         Ok(Some(Self {
             key,
+            monitor,
             uuid: command.uuid.clone(),
             origin,
             owner_uid: owner::of(&status),

@@ -19,6 +19,7 @@ pub use threads::{ThreadKind, VcpuEvidence, VcpuThread, VmThreads};
 use ::vm::Origin;
 use scheduler::{ClientId, GuestMachine, VmKey};
 use serde::Serialize;
+use std::path::PathBuf;
 use topology::{Bytes, NodeSet};
 
 /// A VM that runs.
@@ -53,6 +54,10 @@ pub struct RunningVm {
     pub passed_through: Vec<String>,
     /// The object that keeps its memory from the host (`sev-guest`, `tdx-guest`), which pins it.
     pub confidential: Option<String>,
+    /// The monitor that may be asked where nobody is at it: of a VM that no manager has, which
+    /// expects its monitor for itself.
+    #[serde(skip)]
+    pub monitor: Option<PathBuf>,
     /// All of its memory is locked (`-overcommit mem-lock=on`, `-realtime mlock=on`).
     pub locked: bool,
 }

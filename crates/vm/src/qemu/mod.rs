@@ -5,6 +5,7 @@ mod doubt;
 mod guest_cpus;
 mod nics;
 pub(crate) mod options;
+mod qmp_socket;
 mod vcpu_topology;
 mod write;
 
@@ -12,6 +13,7 @@ pub use command_line::{Backend, BackendKind, CommandLine, NumaNode};
 pub use doubt::Doubt;
 pub use guest_cpus::{GuestCaches, GuestCpus};
 pub use options::memory_size;
+pub use qmp_socket::qmp_socket;
 pub use vcpu_topology::VcpuTopology;
 pub use write::{LIBVIRT_MARK, MONITOR, escape, memory_id};
 

@@ -8,7 +8,7 @@
 use crate::args_balance::StateArguments;
 use crate::failure::unwritable;
 use anyhow::Context;
-use daemon::{DaemonError, Instance, SavedFile, Start, Watched, holder};
+use daemon::{DaemonError, Instance, OF_SERVICE, SavedFile, Start, Watched, holder};
 use qemu::{Reserved, RuntimeDir};
 use scheduler::{Observation, Occupancy};
 use std::path::{Path, PathBuf};
@@ -18,9 +18,6 @@ use topology::Machine;
 const STATE: &str = "balance.json";
 /// Name of the lock.
 const LOCK: &str = "balance.lock";
-/// The directory of the service that comes with homenode (packaging/homenode-balance.service), and
-/// of the host's lock.
-const OF_SERVICE: &str = "/run/homenode-balance";
 /// In which systemd names a service's directory to it.
 const OF_UNIT: &str = "RUNTIME_DIRECTORY";
 /// The runtime directory of root.

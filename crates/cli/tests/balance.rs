@@ -8,7 +8,7 @@ mod common;
 use common::{PausedVm, homenode_in, lacks, said_in, within_seconds};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// A period as short as the policy allows, so that the tests are.
 const QUICK: &str = "[balance]\nperiod_ms = 100\n";
@@ -152,6 +152,54 @@ fn a_state_that_is_somebody_elses_is_bad_input_and_left_alone() {
     let names: Vec<_> =
         std::fs::read_dir(&directory).expect("the directory").map(|entry| entry.expect("a file").path()).collect();
     assert_eq!((names, std::fs::read_to_string(&other).expect("kept")), (vec![other], "not a state".to_owned()));
+}
+
+/// As root, `--state /dev/null` put a file in the place of the device.
+#[test]
+fn a_state_is_a_regular_file_of_somebody_who_is_believed() {
+    let test = "a_state_is_a_regular_file_of_somebody_who_is_believed";
+    let place = Place::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    let made = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+    std::fs::create_dir(at("directory")).expect("a directory");
+    std::fs::write(at("kept"), "").expect("a file");
+    std::os::unix::fs::symlink(at("kept"), at("link")).expect("a link");
+    assert!(made(Command::new("mkfifo").arg(at("pipe"))), "coreutils");
+    let mut odd = vec![("directory", "a directory"), ("link", "a link"), ("pipe", "a pipe")];
+    if linux::sys::effective_user_id() == 0 && made(Command::new("mknod").arg(at("null")).args(["c", "1", "3"])) {
+        // A state of somebody who has invented affinities for root to undo.
+        std::fs::write(at("theirs"), "{\"version\":1,\"boot\":\"x\"}").expect("a file");
+        std::fs::create_dir(at("open")).expect("a directory");
+        for name in ["theirs", "open"] {
+            std::os::unix::fs::chown(at(name), Some(54_321), Some(54_321)).expect("another owner");
+        }
+        odd.extend([("null", "a device"), ("theirs", "belongs to user 54321"), ("open/new", "others than root may")]);
+    } else {
+        eprintln!("SKIPPED devices and files of others in {test}: they need root");
+    }
+    let names = || {
+        let entries = std::fs::read_dir(&directory).expect("the directory");
+        let mut names: Vec<_> = entries.map(|entry| entry.expect("a file").file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    for (name, words) in odd {
+        let file = at(name);
+        for command in [["balance", "--once"], ["balance", "--release"], ["top", "--once"]] {
+            let (code, _, complained) = said_in(&place.runtime(), &[&command[..], &["--state", text(&file)]].concat());
+            assert_eq!(code, Some(2), "{command:?} {name}: {complained}");
+            assert!(complained.contains(words), "{command:?} {name}: {complained}");
+        }
+        if !name.contains('/') {
+            let record = ["--once", "--dry-run", "--record", text(&file)];
+            let (code, _, complained) = place.balance(&record);
+            assert_eq!(code, Some(2), "--record {name}: {complained}");
+        }
+        assert_eq!(names(), before, "{name}");
+    }
+    assert_eq!(std::fs::read(at("kept")).expect("kept"), b"");
 }
 
 #[test]

@@ -5,9 +5,7 @@ use crate::record::Followers;
 use scheduler::balance::Decision;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use topology::CpuSet;
 
@@ -30,14 +28,13 @@ pub(crate) struct Begun {
 pub(crate) fn append(path: &Path, begun: &Begun) -> io::Result<()> {
     let mut line = serde_json::to_vec(begun)?;
     line.push(b'\n');
-    let mut file = OpenOptions::new().append(true).create(true).mode(0o644).open(path)?;
-    file.write_all(&line)
+    linux::named_file::append(path)?.write_all(&line)
 }
 
 /// What was begun in this boot. A line that cannot be understood ends it: that action had not
 /// begun.
 pub(crate) fn read(path: &Path, boot: &str) -> Vec<Begun> {
-    let text = topology::input::bytes(path, topology::input::LONGEST_FILE).unwrap_or_default();
+    let text = crate::saved::read(path).unwrap_or_default();
     let whole = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     let begun = whole.map_while(|line| serde_json::from_slice::<Begun>(line).ok());
     begun.filter(|begun| begun.boot == boot).collect()

@@ -32,5 +32,5 @@ pub use recording::{RecordedPeriod, Recorder, Recording, ReplayedPeriod};
 pub use release::Released;
 pub use rules::Rules;
 pub use run::{Wake, run};
-pub use saved::{Restored, Saved, SavedFile};
+pub use saved::{OF_SERVICE, Restored, Saved, SavedFile};
 pub use telling::{Line, Telling, sentence};

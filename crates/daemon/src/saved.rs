@@ -22,17 +22,32 @@
 use crate::journal::{self, Begun};
 use crate::record::Followers;
 use crate::{DaemonError, PolicyFile, VmRecord};
+use linux::named_file::{self, NewFile};
 use scheduler::balance::{BalanceState, Decision};
 use scheduler::{Action, Observation};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use topology::CpuSet;
 
 /// The format of the file.
 const VERSION: u32 = 1;
+
+/// The directory of the service that comes with homenode (packaging/homenode-balance.service).
+pub const OF_SERVICE: &str = "/run/homenode-balance";
+
+/// Users whose states are believed beside root's and one's own: the service's. Only root makes
+/// directories in `/run`.
+fn believed() -> Vec<u32> {
+    std::fs::symlink_metadata(OF_SERVICE).ok().filter(|seen| seen.is_dir()).map(|seen| seen.uid()).into_iter().collect()
+}
+
+/// A state, or its journal: a regular file of a user who is believed.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    named_file::read(path, topology::input::LONGEST_FILE, &believed())
+}
 
 /// What is remembered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -150,9 +165,12 @@ impl SavedFile {
     /// Whether a balancer may use the file: it is not there, or empty, or begins as a state does.
     ///
     /// # Errors
-    /// It cannot be read, or is somebody else's: that one is never renamed nor written over.
+    /// It cannot be read, is no regular file, or is somebody else's: that one is never renamed nor
+    /// written over. For root also: somebody else could change what is there.
     pub fn check(path: &Path) -> Result<(), DaemonError> {
-        let bytes = match topology::input::bytes(path, topology::input::LONGEST_FILE) {
+        named_file::check_way(path, &believed())
+            .map_err(|error| DaemonError::file(path, "use it for the balancer's state", error))?;
+        let bytes = match read(path) {
             // What its directory is comes out when it is made.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(());
@@ -170,8 +188,7 @@ impl SavedFile {
 
     /// What it holds, for somebody who only looks; nothing where it cannot be used.
     pub fn peek(&self) -> Option<Saved> {
-        let text = topology::input::text(&self.path, topology::input::LONGEST_FILE).ok();
-        let saved = text.and_then(|text| self.parse(&text).ok().flatten());
+        let saved = read(&self.path).ok().and_then(|bytes| self.parse(&bytes).ok().flatten());
         self.with_journal(saved)
     }
 
@@ -227,14 +244,15 @@ impl SavedFile {
     /// deleted.
     ///
     /// # Errors
-    /// It is there and cannot be read or renamed.
+    /// It is there and cannot be read or renamed, or is not to be believed.
     pub fn restore(&self) -> Result<Restored, DaemonError> {
-        let bytes = match topology::input::bytes(&self.path, topology::input::LONGEST_FILE) {
+        let way = named_file::check_way(&self.path, &believed());
+        let bytes = match way.and_then(|()| read(&self.path)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self.restored(None)),
             Err(error) => return Err(DaemonError::file(&self.path, "read the balancer's state", error)),
         };
-        match self.parse(&String::from_utf8_lossy(&bytes)) {
+        match self.parse(&bytes) {
             Ok(saved) => Ok(self.restored(saved)),
             Err(because) => {
                 let because = because.to_string();
@@ -250,20 +268,20 @@ impl SavedFile {
         self.with_journal(saved).map_or(Restored::Nothing, |saved| Restored::Memory(Box::new(saved)))
     }
 
-    fn parse(&self, text: &str) -> Result<Option<Saved>, StateError> {
+    fn parse(&self, text: &[u8]) -> Result<Option<Saved>, StateError> {
         #[derive(Deserialize)]
         struct Head {
             version: u32,
             boot: String,
         }
-        let head: Head = serde_json::from_str(text)?;
+        let head: Head = serde_json::from_slice(text)?;
         if head.version != VERSION {
             return Err(StateError::Version(head.version));
         }
         if head.boot != self.boot {
             return Ok(None);
         }
-        Ok(Some(serde_json::from_str(text)?))
+        Ok(Some(serde_json::from_slice(text)?))
     }
 
     /// Writes it: to a file beside it first, so that a power cut leaves the old one or the new one.
@@ -271,16 +289,12 @@ impl SavedFile {
     /// # Errors
     /// It cannot be written.
     pub fn save(&self, saved: &Saved) -> Result<(), DaemonError> {
-        let new = self.beside("new");
         let write = || {
             let mut text = serde_json::to_vec(saved)?;
             text.push(b'\n');
-            // Nobody else may write what a balancer will believe.
-            let mut options = std::fs::OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o644);
-            let mut file = options.open(&new)?;
-            file.write_all(&text)?;
-            std::fs::rename(&new, &self.path)?;
+            let mut new = NewFile::beside(&self.path, "new")?;
+            new.file.write_all(&text)?;
+            new.take_place()?;
             // From here the state says what its lines said.
             match std::fs::remove_file(self.journal()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -200,11 +200,7 @@ impl Results {
     /// It cannot be written.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), ResultsError> {
         let path = self.path.join(name);
-        let unfinished = self.path.join(format!(".{name}.unfinished"));
-        fs::write(&unfinished, content).and_then(|()| fs::rename(&unfinished, &path)).map_err(|source| {
-            let _ = fs::remove_file(&unfinished);
-            io_error(&path, source)
-        })
+        linux::named_file::replace(&path, content).map_err(|source| io_error(&path, source))
     }
 
     /// Writes a value as JSON.

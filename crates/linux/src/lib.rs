@@ -11,6 +11,7 @@ pub mod host;
 pub mod load;
 pub mod memory;
 pub mod moving;
+pub mod named_file;
 pub mod pins;
 mod proc_text;
 pub mod process;

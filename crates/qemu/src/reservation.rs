@@ -12,7 +12,8 @@
 //!
 //! **Properties.**
 //! - Starts wait for each other's planning, never for each other's memory.
-//! - A reader sees a reservation whole or not at all.
+//! - A reader sees a reservation whole or not at all. Root's can be read by everybody: the
+//!   balancer's service has a user of its own.
 //! - It counts as long as its writer lives. What a killed writer left is removed by whoever has the
 //!   placement lock next.
 //! - What a VM has filled already is missing from the node's free memory, so that it counts once
@@ -22,11 +23,14 @@
 //! 4 GiB of which are A's. B may have 4 GiB.
 
 use crate::QemuError;
+use linux::named_file::{self, NewFile};
 use linux::process::Identity;
 use scheduler::{NodeUse, Observation, Occupancy, VmObservation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use topology::{Bytes, Machine, NodeId};
@@ -34,7 +38,7 @@ use topology::{Bytes, Machine, NodeId};
 /// Files of reservations begin with it; no VM's name begins with a dot.
 const PREFIX: &str = ".starting-";
 /// A file that is being written.
-const UNFINISHED: &str = ".new";
+const UNFINISHED: &str = "new";
 
 /// A VM that is planned and not yet where it will be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +70,7 @@ struct Contents {
 
 impl Contents {
     fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+        serde_json::from_slice(&named_file::read(path, topology::input::LONGEST_FILE, &[]).ok()?).ok()
     }
 }
 
@@ -83,17 +87,15 @@ impl Reservation {
         let starter = Identity::of(std::process::id()).map_err(|error| QemuError::host(&vm())(error))?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!("{PREFIX}{}-{number}.json", starter.pid));
-        let new = path.with_extension(format!("json{UNFINISHED}"));
         let contents = Contents { starter, vms };
         let write = || -> io::Result<()> {
-            std::fs::write(&new, serde_json::to_vec(&contents)?)?;
-            std::fs::rename(&new, &path)
+            let mut new = NewFile::beside(&path, UNFINISHED)?;
+            new.file.write_all(&serde_json::to_vec(&contents)?)?;
+            // The balancer's service reads it, whatever root's umask.
+            new.file.set_permissions(Permissions::from_mode(0o644))?;
+            new.take_place().map(drop)
         };
-        write().map_err(|error| {
-            // On a full disk it may be there without its contents.
-            let _ = std::fs::remove_file(&new);
-            QemuError::directory(format!("write {}", path.display()))(error)
-        })?;
+        write().map_err(QemuError::directory(format!("write {}", path.display())))?;
         Ok(Self(path))
     }
 }

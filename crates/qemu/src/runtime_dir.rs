@@ -10,6 +10,10 @@
 //! directory only files that homenode writes are removed, one by one by their names; what else is
 //! there stays, and the directory with it.
 //!
+//! Root's can be listed by everybody, so that whoever plans, and the balancer's service, counts what
+//! root is starting: it tells names of VMs, as every list of processes does. Each VM's directory in
+//! it is for its owner alone.
+//!
 //! **Example.** `HOMENODE_RUNTIME_DIR=$HOME homenode vm list` is refused: the home directory has
 //! files and no mark.
 
@@ -18,9 +22,9 @@ use crate::{QemuError, footprint, state};
 use linux::sys::OPEN_NO_LINK;
 use scheduler::{Observation, Plan};
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, DirEntry, File};
+use std::fs::{DirBuilder, DirEntry, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -40,6 +44,9 @@ pub(crate) const MONITOR: &str = "monitor";
 pub(crate) const CONSOLE: &str = "console";
 /// What QEMU wrote to its standard error.
 pub(crate) const MESSAGES: &str = "messages";
+
+/// Mode of root's runtime directory.
+const LISTED_BY_ALL: u32 = 0o755;
 
 /// How often somebody who waits for the placement lock looks: planning takes milliseconds.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -81,7 +88,7 @@ impl PlacementLock {
 }
 
 impl RuntimeDir {
-    /// The directory of this user, made if it is not there, readable by its owner alone.
+    /// The directory of this user, made if it is not there.
     pub fn open() -> Result<Self, QemuError> {
         Self::at(Self::of_this_user())
     }
@@ -101,8 +108,13 @@ impl RuntimeDir {
         if path.is_relative() {
             return Err(fail(io::Error::other("the path is relative")));
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(fail)?;
+        let mode = if linux::sys::effective_user_id() == 0 { LISTED_BY_ALL } else { 0o700 };
+        DirBuilder::new().recursive(true).mode(mode).create(&path).map_err(fail)?;
         make_ours(&path).map_err(fail)?;
+        if mode == LISTED_BY_ALL {
+            // Whatever root's umask was, or an older homenode made.
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(fail)?;
+        }
         Ok(Self(path))
     }
 
@@ -295,9 +307,35 @@ mod tests {
         names
     }
 
+    /// The balancer's service could not read what root was starting, and gave its memory away.
+    #[test]
+    fn what_root_is_starting_can_be_read_by_the_service_and_nothing_else_can() {
+        use std::os::unix::process::CommandExt;
+        if linux::sys::effective_user_id() != 0 {
+            return eprintln!("SKIPPED what_root_is_starting_can_be_read_by_the_service: it needs root");
+        }
+        let root = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(root.path(), Permissions::from_mode(0o755)).unwrap();
+        let directory = RuntimeDir::at(root.path().join("run")).unwrap();
+        let vm = VmDirectory::claim(&directory.of_vm("vm")).unwrap().unwrap();
+        std::fs::write(vm.path.join(state::FILE), "secret").unwrap();
+        let lock = directory.lock_placement(Duration::ZERO).unwrap().unwrap();
+        let reserved = lock.reserve(&[&crate::samples::plan("a", 1, 1, 16)], &Observation::default()).unwrap();
+        let by_service = |script: &str| {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", script]).current_dir(directory.path()).uid(54_321).gid(54_321);
+            let output = shell.output().unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+        };
+        let said = by_service("cat .starting-*.json");
+        assert!(said.contains("\"vm\":\"a\""), "{said}");
+        let refused = by_service("ls vm; cat vm/*; cat .homenode-runtime; touch new");
+        assert_eq!(refused.matches("denied").count(), 4, "{refused}");
+        drop(reserved);
+    }
+
     #[test]
     fn a_directory_that_homenode_did_not_make_is_refused_and_stays_as_it_is() {
-        use std::os::unix::fs::PermissionsExt;
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("home");
         std::fs::create_dir_all(home.join(".ssh")).unwrap();
@@ -305,7 +343,7 @@ mod tests {
         let (link, open, empty) = (root.path().join("link"), root.path().join("open"), root.path().join("empty"));
         std::os::unix::fs::symlink(&home, &link).unwrap();
         std::fs::create_dir(&open).unwrap();
-        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        std::fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
         for (path, words) in [(&home, "did not make"), (&link, "it is a link"), (&open, "mode 777")] {
             let error = RuntimeDir::at(path.clone()).unwrap_err();
             let said = std::error::Error::source(&error).map_or(error.to_string(), |cause| format!("{error}: {cause}"));

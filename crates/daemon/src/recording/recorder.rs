@@ -2,6 +2,7 @@
 
 use super::format::{Decided, Entry, Start, VERSION};
 use crate::{DaemonError, Event, PolicyFile};
+use linux::named_file::NewFile;
 use scheduler::Observation;
 use scheduler::balance::BalanceState;
 use std::borrow::Cow;
@@ -27,7 +28,8 @@ impl Recorder {
         policy: &PolicyFile,
         state: &BalanceState,
     ) -> Result<Self, DaemonError> {
-        let file = File::create(path).map_err(|source| DaemonError::file(path, "write the recording", source))?;
+        let file = NewFile::beside(path, "new").and_then(NewFile::take_place);
+        let file = file.map_err(|source| DaemonError::file(path, "write the recording", source))?;
         let mut this = Self { path: path.to_owned(), file: BufWriter::new(file) };
         let (machine, policy, state) = (Cow::Borrowed(machine), Cow::Borrowed(policy), Cow::Borrowed(state));
         this.write(&Entry::Start(Box::new(Start { version: VERSION, machine, policy, state })))?;

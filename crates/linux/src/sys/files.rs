@@ -20,6 +20,9 @@ pub fn memory_file(name: &std::ffi::CStr, content: &[u8]) -> io::Result<OwnedFd>
 /// Flag for opening a file: fails where the last part of its name is a link (open(2)).
 pub const OPEN_NO_LINK: i32 = libc::O_NOFOLLOW;
 
+/// Flag for opening a file: waits for nobody at the other end of a pipe (open(2)).
+pub const OPEN_NO_WAIT: i32 = libc::O_NONBLOCK;
+
 /// Major and minor number of a device, from the number that stat(2) gives.
 pub fn device_numbers(device: u64) -> (u32, u32) {
     (libc::major(device), libc::minor(device))

@@ -46,7 +46,7 @@ pub(crate) fn write(path: &Path, content: &[u8], force: bool) -> anyhow::Result<
         return named_file::replace(path, content).map_err(fail);
     }
     let write = || {
-        let mut new = NewFile::beside(path, &std::process::id().to_string())?;
+        let mut new = NewFile::beside(path, &std::process::id().to_string(), &[])?;
         new.file.write_all(content).and_then(|()| new.file.sync_all())?;
         new.take_free_place().map(drop)
     };

@@ -19,6 +19,7 @@ mod machine;
 mod plan;
 mod run;
 mod run_starts;
+mod service_unit;
 mod shown;
 mod topology;
 mod validate;

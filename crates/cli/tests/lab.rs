@@ -135,6 +135,48 @@ fn other_users_claim_nothing_and_see_what_the_service_decided() {
     Lab { script: Some("crates/cli/tests/lab/users.sh"), programs, least_checks: 26, ..Lab::default() }.passes(test);
 }
 
+/// What a small systemd needs: itself, its journal, and the units that others are ordered by.
+const SYSTEMD: [&str; 11] = [
+    "/lib/systemd/systemd",
+    "/lib/systemd/systemd-journald",
+    "/lib/systemd/system/basic.target",
+    "/lib/systemd/system/exit.target",
+    "/lib/systemd/system/local-fs.target",
+    "/lib/systemd/system/shutdown.target",
+    "/lib/systemd/system/sockets.target",
+    "/lib/systemd/system/sysinit.target",
+    "/lib/systemd/system/systemd-journald.service",
+    "/lib/systemd/system/systemd-journald.socket",
+    "/lib/systemd/system/systemd-journald-dev-log.socket",
+];
+/// Where it is a program of its own (since systemd 255).
+const EXECUTOR: &str = "/lib/systemd/systemd-executor";
+
+#[test]
+fn the_unit_keeps_vms_at_home_under_a_real_systemd() {
+    let test = "the_unit_keeps_vms_at_home_under_a_real_systemd";
+    let Some((as_user, directory)) = as_user(test) else { return };
+    if let Some(missing) = SYSTEMD.iter().find(|file| !Path::new(file).exists()) {
+        return eprintln!("SKIPPED {test}: no {missing}: install systemd");
+    }
+    let reach = directory.path().join("reach");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/reach.c");
+    let compiled = Command::new("gcc").args(["-static", "-O1", "-o"]).arg(&reach).arg(source).status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        return eprintln!("SKIPPED {test}: gcc makes no static program: install gcc and libc6-dev");
+    }
+    let mut programs = vec![as_user, reach];
+    for name in ["systemctl", "journalctl", "systemd-sysusers"] {
+        let Some(program) = program(test, name) else { return };
+        programs.push(program);
+    }
+    let programs: Vec<&Path> = programs.iter().map(PathBuf::as_path).collect();
+    let executor = Path::new(EXECUTOR).exists().then_some(EXECUTOR);
+    let files: Vec<&Path> = SYSTEMD.into_iter().chain(executor).map(Path::new).collect();
+    let script = Some("crates/cli/tests/lab/service.sh");
+    Lab { script, programs: &programs, files: &files, long: false, least_checks: 40 }.passes(test);
+}
+
 /// The example of the linux crate that binds and moves, if it was built.
 fn linux_host(test: &str) -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_BIN_EXE_homenode")).with_file_name("examples/linux_host");

@@ -28,7 +28,7 @@ pub(crate) struct Begun {
 pub(crate) fn append(path: &Path, begun: &Begun) -> io::Result<()> {
     let mut line = serde_json::to_vec(begun)?;
     line.push(b'\n');
-    linux::named_file::append(path)?.write_all(&line)
+    linux::named_file::append(path, &crate::saved::believed())?.write_all(&line)
 }
 
 /// What was begun in this boot. A line that cannot be understood ends it: that action had not

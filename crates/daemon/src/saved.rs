@@ -40,7 +40,7 @@ pub const OF_SERVICE: &str = "/run/homenode-balance";
 
 /// Users whose states are believed beside root's and one's own: the service's. Only root makes
 /// directories in `/run`.
-fn believed() -> Vec<u32> {
+pub(crate) fn believed() -> Vec<u32> {
     std::fs::symlink_metadata(OF_SERVICE).ok().filter(|seen| seen.is_dir()).map(|seen| seen.uid()).into_iter().collect()
 }
 
@@ -292,7 +292,7 @@ impl SavedFile {
         let write = || {
             let mut text = serde_json::to_vec(saved)?;
             text.push(b'\n');
-            let mut new = NewFile::beside(&self.path, "new")?;
+            let mut new = NewFile::beside(&self.path, "new", &believed())?;
             new.file.write_all(&text)?;
             new.take_place()?;
             // From here the state says what its lines said.

@@ -49,7 +49,7 @@ impl Journal {
     /// # Errors
     /// The file cannot be opened, or another homenode writes it.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
-        let file = linux::named_file::append(path).map_err(|source| io_error(path, source))?;
+        let file = linux::named_file::append(path, &[]).map_err(|source| io_error(path, source))?;
         lock(&file, path)?;
         Ok(Self { path: path.to_owned(), file })
     }
@@ -104,7 +104,7 @@ pub fn recover(path: &Path) -> Result<Recovered, JournalError> {
             return Ok(Recovered { records, cut: false });
         }
         if text.last() != Some(&b'\n') {
-            let file = linux::named_file::append(path).map_err(fail)?;
+            let file = linux::named_file::append(path, &[]).map_err(fail)?;
             lock(&file, path)?;
             file.set_len(whole).map_err(fail)?;
             return Ok(Recovered { records, cut: true });

@@ -50,16 +50,17 @@ pub fn read(path: &Path, most: u64, believed: &[u32]) -> io::Result<Vec<u8>> {
     input::limited(file, most)
 }
 
-/// Opens a regular file to append to it; it is made if it is not there.
+/// Opens a regular file to append to it; it is made if it is not there. For root it must be root's,
+/// or of one of `believed`.
 ///
 /// # Errors
 /// What is there is something else or, for root, somebody else's; or it cannot be opened.
-pub fn append(path: &Path) -> io::Result<File> {
+pub fn append(path: &Path, believed: &[u32]) -> io::Result<File> {
     check_links(path)?;
-    check_there(path)?;
+    check_there(path, believed)?;
     let flags = OPEN_NO_LINK | OPEN_NO_WAIT;
     let file = File::options().append(true).create(true).mode(MODE).custom_flags(flags).open(path)?;
-    check_ours(&file.metadata()?)?;
+    check_ours(&file.metadata()?, believed)?;
     Ok(file)
 }
 
@@ -124,19 +125,21 @@ fn walk(path: &Path, believed: &[u32], is_open: impl Fn(&Metadata, &[u32]) -> bo
 }
 
 /// Whether what is at `path`, if anything, may be replaced or appended to.
-fn check_there(path: &Path) -> io::Result<()> {
+fn check_there(path: &Path, believed: &[u32]) -> io::Result<()> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        seen => check_ours(&seen?),
+        seen => check_ours(&seen?, believed),
     }
 }
 
-/// As [`check_kind`]; and for root, that it is root's, under this name alone: another name of it
-/// may be one that nobody meant.
-fn check_ours(seen: &Metadata) -> io::Result<()> {
+/// As [`check_kind`]; and for root, that it is root's or of one of `believed`, under this name
+/// alone: another name of it may be one that nobody meant.
+fn check_ours(seen: &Metadata, believed: &[u32]) -> io::Result<()> {
     check_kind(seen)?;
     match (effective_user_id(), seen.uid(), seen.nlink()) {
-        (0, owner, _) if owner != 0 => refused(format!("it belongs to user {owner}; remove it, or give another name")),
+        (0, owner, _) if owner != 0 && !believed.contains(&owner) => {
+            refused(format!("it belongs to user {owner}; remove it, or give another name"))
+        }
         (0, _, links) if links > 1 => refused(format!("it is one file under {links} names; give another name")),
         _ => Ok(()),
     }
@@ -169,7 +172,7 @@ fn refused<T>(why: String) -> io::Result<T> {
 /// # Errors
 /// What is there is no regular file or, for root, somebody else's; or none can be made there.
 pub fn check_place(path: &Path) -> io::Result<()> {
-    NewFile::beside(path, &own_ending()).map(drop)
+    NewFile::beside(path, &own_ending(), &[]).map(drop)
 }
 
 /// Writes a file whole or not at all.
@@ -177,7 +180,7 @@ pub fn check_place(path: &Path) -> io::Result<()> {
 /// # Errors
 /// As [`check_place`].
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut new = NewFile::beside(path, &own_ending())?;
+    let mut new = NewFile::beside(path, &own_ending(), &[])?;
     new.file.write_all(content).and_then(|()| new.file.sync_all())?;
     new.take_place().map(drop)
 }
@@ -193,16 +196,18 @@ pub struct NewFile {
     pub file: File,
     beside: PathBuf,
     path: PathBuf,
+    believed: Vec<u32>,
 }
 
 impl NewFile {
-    /// Makes `PATH.ENDING`. What an earlier homenode left of that name, killed, is removed.
+    /// Makes `PATH.ENDING`. What an earlier homenode left of that name, killed, is removed. The file
+    /// at `path` that is replaced must, for root, be root's or of one of `believed`.
     ///
     /// # Errors
     /// As [`check_place`].
-    pub fn beside(path: &Path, ending: &str) -> io::Result<Self> {
+    pub fn beside(path: &Path, ending: &str, believed: &[u32]) -> io::Result<Self> {
         check_links(path)?;
-        check_there(path)?;
+        check_there(path, believed)?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".");
         name.push(ending);
@@ -213,7 +218,7 @@ impl NewFile {
         }
         let mut options = File::options();
         let file = options.write(true).create_new(true).mode(MODE).custom_flags(OPEN_NO_LINK).open(&beside)?;
-        Ok(Self { file, beside, path: path.to_owned() })
+        Ok(Self { file, beside, path: path.to_owned(), believed: believed.to_vec() })
     }
 
     /// Gives it its name, in place of the file that has it.
@@ -221,7 +226,7 @@ impl NewFile {
     /// # Errors
     /// It cannot be renamed, or what has its name now is no file.
     pub fn take_place(self) -> io::Result<File> {
-        check_there(&self.path)?;
+        check_there(&self.path, &self.believed)?;
         fs::rename(&self.beside, &self.path)?;
         self.file.try_clone()
     }
@@ -285,7 +290,7 @@ mod tests {
         for (name, words) in odd {
             for said in [
                 why(read(&at(name), 10, &[])),
-                why(append(&at(name))),
+                why(append(&at(name), &[])),
                 why(replace(&at(name), b"new")),
                 why(check_place(&at(name))),
             ] {
@@ -301,20 +306,20 @@ mod tests {
     fn a_file_is_whole_or_not_there() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
-        drop(NewFile::beside(&path, "new").unwrap());
+        drop(NewFile::beside(&path, "new", &[]).unwrap());
         assert_eq!(names(directory.path()), Vec::<OsString>::new());
         // What a killed homenode left, and what somebody else put there.
         let kept = directory.path().join("kept");
         fs::write(&kept, "kept").unwrap();
         symlink(&kept, directory.path().join("file.new")).unwrap();
-        let mut new = NewFile::beside(&path, "new").unwrap();
+        let mut new = NewFile::beside(&path, "new", &[]).unwrap();
         new.file.write_all(b"one").unwrap();
         new.take_free_place().unwrap();
-        let taken = NewFile::beside(&path, "new").unwrap().take_free_place().unwrap_err();
+        let taken = NewFile::beside(&path, "new", &[]).unwrap().take_free_place().unwrap_err();
         assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
         assert_eq!((fs::read(&path).unwrap(), fs::read(&kept).unwrap()), (b"one".into(), b"kept".into()));
         replace(&path, b"two").unwrap();
-        append(&path).unwrap().write_all(b"three").unwrap();
+        append(&path, &[]).unwrap().write_all(b"three").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"twothree");
         assert_eq!(path.metadata().unwrap().mode() & 0o777, MODE);
         assert_eq!(names(directory.path()), ["file", "kept"]);
@@ -349,13 +354,14 @@ mod tests {
             ("shared/theirs", "belongs to user 54321"),
             ("shared/second", "one file under 2 names"),
         ] {
-            for said in [why(append(&at(name))), why(replace(&at(name), b"root was here"))] {
+            for said in [why(append(&at(name), &[])), why(replace(&at(name), b"root was here"))] {
                 assert!(said.contains(words), "{name}: {said}");
             }
         }
         assert_eq!(fs::read(at("ours")).unwrap(), b"ours");
         assert!(why(read(&at("shared/theirs"), 10, &[])).contains("belongs to user 54321"));
         assert_eq!(read(&at("shared/theirs"), 10, &[SOMEBODY]).unwrap(), b"theirs");
+        append(&at("shared/theirs"), &[SOMEBODY]).unwrap();
         // What root believes is not kept where they may change it.
         assert!(why(check_way(&at("theirs/state"), &[])).contains("others than root may change the directory"));
         check_way(&at("theirs/state"), &[SOMEBODY]).unwrap();

@@ -89,7 +89,7 @@ impl Reservation {
         let path = directory.join(format!("{PREFIX}{}-{number}.json", starter.pid));
         let contents = Contents { starter, vms };
         let write = || -> io::Result<()> {
-            let mut new = NewFile::beside(&path, UNFINISHED)?;
+            let mut new = NewFile::beside(&path, UNFINISHED, &[])?;
             new.file.write_all(&serde_json::to_vec(&contents)?)?;
             // The balancer's service reads it, whatever root's umask.
             new.file.set_permissions(Permissions::from_mode(0o644))?;

@@ -28,7 +28,7 @@ impl Recorder {
         policy: &PolicyFile,
         state: &BalanceState,
     ) -> Result<Self, DaemonError> {
-        let file = NewFile::beside(path, "new").and_then(NewFile::take_place);
+        let file = NewFile::beside(path, "new", &[]).and_then(NewFile::take_place);
         let file = file.map_err(|source| DaemonError::file(path, "write the recording", source))?;
         let mut this = Self { path: path.to_owned(), file: BufWriter::new(file) };
         let (machine, policy, state) = (Cow::Borrowed(machine), Cow::Borrowed(policy), Cow::Borrowed(state));

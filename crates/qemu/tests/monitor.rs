@@ -99,6 +99,18 @@ fn a_free_monitor_says_which_thread_runs_which_vcpu_and_one_in_use_is_left_alone
     assert_eq!(threads.keys().copied().collect::<Vec<_>>(), [0, 1]);
     let own = linux::process::threads(pid).expect("its threads");
     assert!(threads.values().all(|thread| own.iter().any(|known| known.id == *thread)), "{threads:?}");
+    // A look that asks again has the rates of what was told before.
+    let monitor: Option<Box<dyn AskMonitor>> = Some(Box::<FreeMonitors>::default());
+    let mut host = LinuxHost::new(HostOptions { monitor, ..HostOptions::default() }).expect("a host");
+    let told = |host: &LinuxHost| host.vms().any(|vm| vm.key.pid == pid && vm.clients[0].thread_ids.len() == 2);
+    while !told(&host) {
+        assert!(Instant::now() < deadline, "it does not say");
+        host.observe().expect("a look");
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let seen = host.examine().expect("a look at all");
+    let vm = seen.vms.iter().find(|vm| vm.vm.pid == pid).expect("the VM");
+    assert!(told(&host) && vm.clients[0].cpu_used.is_some(), "{vm:?}");
     // It is free again for whoever comes next.
     assert!(greeting(&socket).1.contains("QMP"));
 }

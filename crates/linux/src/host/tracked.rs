@@ -225,9 +225,13 @@ impl Tracked {
         self.said.run_state = run_state.or(self.said.run_state);
         if of_shape {
             self.said_before = false;
+            let before: Vec<u32> = self.thread_ids().copied().collect();
             self.vm_as_told();
             self.mobility = mobility::of(root, self, around);
-            self.read_accounts(root, around);
+            // Read twice in one look they would say no rate.
+            if !self.thread_ids().eq(&before) {
+                self.read_accounts(root, around);
+            }
         }
     }
 
@@ -240,6 +244,11 @@ impl Tracked {
     fn used_cpu_time(&self) -> bool {
         let ran = |client: &VmClient| self.accounts.used(&client.thread_ids).0.is_some_and(|used| used > 0.0);
         self.vm.clients.iter().any(ran)
+    }
+
+    /// The threads of all vCPUs, client by client.
+    fn thread_ids(&self) -> impl Iterator<Item = &u32> {
+        self.vm.clients.iter().flat_map(|client| &client.thread_ids)
     }
 
     fn read_accounts(&mut self, root: &Root, around: &Around<'_>) {
@@ -257,7 +266,7 @@ impl Tracked {
             Depth::Usual => self.examine_in_turn(root, around),
         }
         self.read_accounts(root, around);
-        if self.used_cpu_time() {
+        if self.said.run_state.is_some() && self.used_cpu_time() {
             self.said.run_state = None;
         }
     }
@@ -292,7 +301,8 @@ impl Tracked {
             }
         };
         let observed: Vec<ClientObservation> = self.vm.clients.iter().zip(memory).zip(cpus).map(observe).collect();
-        let state = if self.used_cpu_time() { Some(RunState::Running) } else { self.said.run_state };
+        let ran = observed.iter().any(|client| client.cpu_used.is_some_and(|used| used > 0.0));
+        let state = if ran { Some(RunState::Running) } else { self.said.run_state };
         VmObservation {
             clients: observed,
             state,

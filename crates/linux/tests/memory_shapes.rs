@@ -123,6 +123,32 @@ fn memory_that_is_shared_with_others_is_none_of_the_guests() {
 }
 
 #[test]
+fn memory_in_a_file_is_moved_only_where_the_vm_may_write_the_file() {
+    // All of the guest's memory, as `share` says; the file is there before, and has pages of others.
+    let start = |share: &str| {
+        let test = format!("file-{share}-{}", std::process::id());
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("image");
+        std::fs::write(&file, vec![1_u8; 32 << 20]).expect("a file");
+        let backend = format!("memory-backend-file,id=ram,share={share},mem-path={},size=32M", file.display());
+        Some((Paused::start(&test, "tcg", &format!("-m 32 -machine memory-backend=ram -object {backend}"))?, directory))
+    };
+    let Some((shared, _directory)) = start("on") else { return };
+    let complete = |vm: &RunningVm, _: &VmObservation| !vm.threads.vcpus.is_empty();
+    assert_eq!(shared.seen(complete).1.mobility, Mobility::Movable);
+    let Some((private, directory)) = start("off") else { return };
+    let (host, observed) = private.seen(complete);
+    let because = format!(
+        "backend ram (32 MiB) is a private mapping of {}/image: what it has not written there is shared with everybody who reads that file, so that none of it is moved",
+        directory.path().display()
+    );
+    assert_eq!(observed.mobility, Mobility::MemoryFixed { because: because.clone() });
+    let client = &observed.clients[0];
+    assert_eq!((&client.memory, client.memory_unknown_because.as_ref()), (&None, Some(&because)));
+    assert!(host.vms().find(|vm| vm.key.pid == private.pid()).expect("it runs").clients[0].regions.is_empty());
+}
+
+#[test]
 fn memory_devices_belong_to_the_vm() {
     let dimm = |mib: u32| {
         format!(

@@ -8,7 +8,7 @@ use crate::counters;
 use crate::memory::{Mapping, policy_nodes};
 use crate::moving::{self, Move, Moved, Pace, Surroundings};
 use crate::root::Root;
-use crate::vm::VmClient;
+use crate::vm::{Region, RunningVm, VmClient};
 use scheduler::{ActionError, ClientId, Done, VmKey};
 use std::io;
 use topology::{Bytes, Machine, NodeId};
@@ -88,6 +88,9 @@ impl Actor<'_> {
                 _ => self.failed(operation, "its memory could not be told from QEMU's own"),
             });
         }
+        if !self.is_mapped_still(&found) {
+            return Err(self.failed(operation, "it has mapped other files where its memory was"));
+        }
         let mut progress = self.tracked.moves.get(&(client, from)).cloned().unwrap_or_default();
         if let Some((left, because, since)) = &progress.stuck
             && self.now_ns.saturating_sub(*since) < REST_NS
@@ -115,6 +118,21 @@ impl Actor<'_> {
             false => moved.because,
         };
         Ok(Done { moved: moved.moved, left: moved.left, because })
+    }
+
+    /// Whether files are still mapped where they were when the VM was examined: pages of a file move
+    /// for all who map it, and a process may map another file at any time.
+    fn is_mapped_still(&self, client: &VmClient) -> bool {
+        let files = || client.regions.iter().filter(|region| !region.path.is_empty());
+        if files().next().is_none() {
+            return true;
+        }
+        let Ok(Some(now)) = RunningVm::examine(self.root, self.key().pid) else { return false };
+        let is_there = |region: &Region| {
+            let mut all = now.clients.iter().flat_map(|client| &client.regions).chain(&now.unplaced);
+            all.any(|one| one.path == region.path && one.addresses == region.addresses)
+        };
+        files().all(is_there)
     }
 
     /// A sentence, if the policy of a client's memory still names the node that it left. Page

@@ -187,10 +187,11 @@ fn clients(
     threads: &VmThreads,
     maps: &Result<&str, UnknownMemory>,
 ) -> (Vec<VmClient>, Vec<Region>) {
-    let Found { mut blocks, mut later } = regions::find(command, maps.as_ref().copied());
     // Most VMs have no file behind their memory: then nobody needs to know what is mounted.
-    let in_files = |region: &&mut Region| !region.path.is_empty();
     let mut mounts = None;
+    let is_pool = |device: &str| mounts.get_or_insert_with(|| huge_pages::Mounts::read(root)).is_pool(device);
+    let Found { mut blocks, mut later } = regions::find(command, maps.as_ref().copied(), is_pool);
+    let in_files = |region: &&mut Region| !region.path.is_empty();
     for region in blocks.values_mut().filter_map(|block| block.as_mut().ok()).chain(&mut later).filter(in_files) {
         huge_pages::size(region, command, mounts.get_or_insert_with(|| huge_pages::Mounts::read(root)));
     }

@@ -8,6 +8,8 @@ use std::ops::Range;
 pub(super) struct Candidate {
     pub(super) addresses: Range<u64>,
     pub(super) path: String,
+    /// Of a private mapping of a file: the device that the file is on, as `maps` writes it.
+    pub(super) private_on: Option<String>,
     /// A page (or a few) that nobody may touch follows.
     pub(super) guarded: bool,
 }
@@ -15,6 +17,11 @@ pub(super) struct Candidate {
 impl Candidate {
     pub(super) fn size(&self) -> u64 {
         self.addresses.end - self.addresses.start
+    }
+
+    /// Whether both are of the same file and mapped the same way.
+    fn is_one_with(&self, next: &Self) -> bool {
+        self.path == next.path && self.private_on == next.private_on
     }
 
     pub(super) fn is_memfd(&self) -> bool {
@@ -57,7 +64,7 @@ pub(super) fn candidates(maps: &str) -> Vec<Candidate> {
         }
         // A region that was split (part of it locked, advised, or watched) is one again.
         match follows {
-            Some(last) if last.path == candidate.path && !last.guarded => last.addresses.end = candidate.addresses.end,
+            Some(last) if last.is_one_with(&candidate) && !last.guarded => last.addresses.end = candidate.addresses.end,
             _ => found.push(candidate),
         }
     }
@@ -71,7 +78,10 @@ fn candidate(line: &str) -> Option<(Candidate, &str)> {
     let (first, last) = words.next()?.split_once('-')?;
     let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
     let permissions = words.next()?;
-    let path = words.nth(3).unwrap_or_default().trim().to_owned();
+    let device = words.nth(1)?;
+    let path = words.nth(1).unwrap_or_default().trim().to_owned();
+    let private_on = (permissions.ends_with('p') && !path.is_empty()).then(|| device.to_owned());
     let addresses = number(first)?..number(last)?;
-    (addresses.start <= addresses.end).then_some((Candidate { addresses, path, guarded: false }, permissions))
+    (addresses.start <= addresses.end)
+        .then_some((Candidate { addresses, path, private_on, guarded: false }, permissions))
 }

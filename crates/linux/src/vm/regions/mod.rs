@@ -15,6 +15,11 @@
 //! in (`maxmem=`), what is left over and looks like a block (whole 128 MiB, which is what guests
 //! take) is one.
 //!
+//! **Private mappings of files** are no memory that is moved or counted: pages that the guest has not
+//! written are in the page cache, which everybody who reads the file shares, and a file is anything
+//! that a command line names. Only huge pages of a pool, which have no such cache, are taken: the
+//! device says so, since a mount namespace of its own shows any file under any name.
+//!
 //! `maps` is read and not `numa_maps`: the latter walks every page table of the process.
 
 mod mappings;
@@ -28,6 +33,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use topology::Bytes;
+use topology::input::excerpt;
 
 /// What kind of pages a region has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -104,6 +110,19 @@ pub enum UnknownMemory {
         /// How many.
         found: usize,
     },
+    /// It is a file that is mapped privately.
+    #[error(
+        "{} is a private mapping of {}: what it has not written there is shared with everybody who reads that file, so that none of it is moved",
+        block(id, *size), excerpt(path)
+    )]
+    PrivateFile {
+        /// As above.
+        id: String,
+        /// Its size.
+        size: Bytes,
+        /// The file.
+        path: String,
+    },
 }
 
 fn block(id: &str, size: Bytes) -> String {
@@ -127,10 +146,17 @@ const ALIGNMENT: u64 = 2 << 20;
 /// Guests plug memory in by so much.
 const PLUGGED: u64 = 128 << 20;
 
-/// Where every block of memory is; of an address space that may not be read, why not.
-pub(super) fn find(command: &CommandLine, maps: Result<&str, &UnknownMemory>) -> Found {
+/// Where every block of memory is; of an address space that may not be read, why not. `is_pool`
+/// says whether a device, as `maps` writes it, is a pool of huge pages.
+pub(super) fn find(
+    command: &CommandLine,
+    maps: Result<&str, &UnknownMemory>,
+    mut is_pool: impl FnMut(&str) -> bool,
+) -> Found {
     let mut found = Found::default();
-    let mut free = candidates(maps.unwrap_or_default());
+    let (mut free, shared): (Vec<Candidate>, Vec<Candidate>) = candidates(maps.unwrap_or_default())
+        .into_iter()
+        .partition(|candidate| candidate.private_on.as_deref().is_none_or(&mut is_pool));
     // QEMU maps its memory from the top of the address space down.
     free.sort_by_key(|candidate| std::cmp::Reverse(candidate.addresses.start));
     let mut wanted = command.backends.clone();
@@ -144,6 +170,7 @@ pub(super) fn find(command: &CommandLine, maps: Result<&str, &UnknownMemory>) ->
         let (group, rest): (Vec<Backend>, Vec<Backend>) = wanted.into_iter().partition(alike);
         wanted = rest;
         let taken = maps.map_err(Clone::clone).and_then(|_| take(&group, &mut free));
+        let taken = taken.map_err(|why| of_private_file(why, &shared));
         for (at, backend) in group.iter().enumerate() {
             let region = taken.as_ref().map(|regions| regions[at].clone()).map_err(Clone::clone);
             found.blocks.insert(backend.id.clone(), region);
@@ -259,6 +286,14 @@ fn take(group: &[Backend], free: &mut Vec<Candidate>) -> Result<Vec<Region>, Unk
         free.remove(at);
     }
     Ok(regions)
+}
+
+/// Whether what was looked for is a private mapping of a file.
+fn of_private_file(why: UnknownMemory, private: &[Candidate]) -> UnknownMemory {
+    let UnknownMemory::NoMapping { id, size } = &why else { return why };
+    let file = private.iter().find(|candidate| candidate.size() == size.0);
+    let path = |file: &Candidate| file.path.clone();
+    file.map(path).map(|path| UnknownMemory::PrivateFile { id: id.clone(), size: *size, path }).unwrap_or(why)
 }
 
 fn positions(free: &[Candidate], wanted: impl Fn(&Candidate) -> bool) -> Vec<usize> {

@@ -7,7 +7,7 @@ fn command(line: &str) -> CommandLine {
 }
 
 fn find(command: &CommandLine, maps: &str) -> BTreeMap<String, Region> {
-    let found = super::find(command, Ok(maps));
+    let found = super::find(command, Ok(maps), |_| false);
     found.blocks.into_iter().filter_map(|(id, region)| Some((id, region.ok()?))).collect()
 }
 
@@ -28,7 +28,7 @@ fn equal_backends_lie_below_each_other() {
 fn three_mappings_for_two_backends_are_no_answer() {
     let one = |start: u64| format!("{:x}-{:x} rw-p 00000000 00:00 0 \n", start, start + (16 << 20));
     let maps = one(0x1000_0000) + &one(0x2000_0000) + &one(0x3000_0000);
-    let said = super::find(&command(TWO), Ok(&maps)).blocks["m1"].clone().unwrap_err().to_string();
+    let said = super::find(&command(TWO), Ok(&maps), |_| false).blocks["m1"].clone().unwrap_err().to_string();
     let expected =
         "3 parts of QEMU's memory have the size of backend m0 (16 MiB), and which is the guest's cannot be told";
     assert_eq!(said, expected);
@@ -41,7 +41,7 @@ fn three_mappings_for_two_backends_are_no_answer() {
 #[test]
 fn maps_that_run_backwards_or_overflow_are_no_memory() {
     let maps = "ffffffffffffffff-0 rw-p 00000000 00:00 0 \n12000000-10000000 rw-p 00000000 00:00 0 \nx-y rw-p";
-    assert!(super::find(&command("qemu -m 32"), Ok(maps)).blocks[""].is_err());
+    assert!(super::find(&command("qemu -m 32"), Ok(maps), |_| false).blocks[""].is_err());
 }
 
 #[test]
@@ -62,11 +62,11 @@ fn blocks_that_were_plugged_in_later_are_whole_and_have_a_guard() {
     let (own, end) = (0x7f00_0000_0000 - (3 << 20), 0x7f00_0800_0000); // 3 MiB of QEMU's own below 128 MiB
     let main = block(0x7f10_0000_0000, 0x7f10_0400_0000) + &guard(0x7f10_0400_0000);
     let maps = block(own, end) + &guard(end) + &block(0x7f01_0000_0000, 0x7f01_0800_0000) + &main;
-    let found = super::find(&command("qemu -m 64,slots=2,maxmem=1G"), Ok(&maps));
+    let found = super::find(&command("qemu -m 64,slots=2,maxmem=1G"), Ok(&maps), |_| false);
     let [late] = &found.later[..] else { panic!("{found:?}") };
     assert_eq!(late.addresses, 0x7f00_0000_0000..end);
     // Nothing can be plugged in: then it is something else.
-    assert!(super::find(&command("qemu -m 64"), Ok(&maps)).later.is_empty());
+    assert!(super::find(&command("qemu -m 64"), Ok(&maps), |_| false).later.is_empty());
 }
 
 #[test]
@@ -93,4 +93,27 @@ fn a_memory_file_is_found_by_its_size() {
     let found = find(&command(line), maps);
     assert_eq!(found["b"].addresses.start, 0x7f00_0200_0000);
     assert_eq!((found["a"].kind, found["a"].evidence), (RegionKind::Memfd, RegionEvidence::Size));
+}
+
+#[test]
+fn a_private_mapping_of_a_file_is_nobodys_memory_to_move() {
+    let line = "qemu -object memory-backend-file,id=m0,share=off,mem-path=/lib/libc.so,size=16M";
+    // Two devices; a mount namespace of its own shows a library under the name of a pool, or as a
+    // memory file.
+    for path in ["/lib/libc.so", "/dev/hugepages/x", "/memfd:memory-backend-memfd (deleted)", "/dev/zero"] {
+        let maps = format!("7f0000000000-7f0001000000 rw-p 00000000 08:01 41 {path}\n");
+        let found =
+            |is_pool: bool, line: &str| super::find(&command(line), Ok(&maps), |device| is_pool && device == "08:01");
+        let why = found(false, line).blocks["m0"].clone().unwrap_err().to_string();
+        assert!(why.starts_with("backend m0 (16 MiB) is a private mapping of /") && why.contains("shared"), "{why}");
+        let memfd = "qemu -object memory-backend-memfd,id=m,size=16M";
+        for (line, id) in [("qemu -m 16 -mem-path /lib", ""), ("qemu -m 16", ""), (memfd, "m")] {
+            assert!(matches!(found(false, line).blocks[id], Err(UnknownMemory::PrivateFile { .. })), "{line} {path}");
+        }
+        assert!(found(false, "qemu -m 8,slots=2,maxmem=1G").later.is_empty());
+    }
+    let pool = "7f0000000000-7f0001000000 rw-p 00000000 00:2f 41 /dev/hugepages/qemu_back_mem.m0.x (deleted)\n";
+    let line = "qemu -object memory-backend-file,id=m0,mem-path=/dev/hugepages,size=16M";
+    let found = super::find(&command(line), Ok(pool), |device| device == "00:2f");
+    assert_eq!(found.blocks["m0"].as_ref().map(|region| region.kind), Ok(RegionKind::HugePages));
 }

@@ -1,7 +1,8 @@
 //! The policy file: thresholds of balancing by their names, and rules for single VMs.
 
 use crate::DaemonError;
-use scheduler::VmKey;
+use linux::{Root, Users};
+use scheduler::VmObservation;
 use scheduler::balance::BalancePolicy;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -28,6 +29,9 @@ pub struct VmRule {
     pub name: Option<String>,
     /// The guest's UUID. Either this or a name.
     pub uuid: Option<String>,
+    /// Whose VMs it is about; `None`: those of root, of libvirt's system service, and of whoever
+    /// balances. Anybody can give a VM any name and UUID.
+    pub owner: Option<Owner>,
     /// Never moved: neither threads nor memory.
     pub opt_out: bool,
     /// Nodes that it may live on, in list format (ESXi: `numa.nodeAffinity`).
@@ -36,6 +40,16 @@ pub struct VmRule {
     pub shares: Option<u32>,
     /// Whether its memory follows its vCPUs.
     pub memory: MemoryRule,
+}
+
+/// A user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a user: a name in quotes, or a number")]
+pub enum Owner {
+    /// By number: what a policy that was read has.
+    Number(u32),
+    /// By name.
+    Name(String),
 }
 
 /// Whether memory follows.
@@ -62,22 +76,23 @@ impl PolicyFile {
     pub fn read(path: &Path, nodes: &NodeSet) -> Result<Self, DaemonError> {
         let text = topology::input::text(path, topology::input::LONGEST_TEXT)
             .map_err(|source| DaemonError::file(path, "read the policy", source))?;
-        Ok(Self::from_toml(&text, &path.display().to_string(), nodes)?)
+        Ok(Self::from_toml(&text, &path.display().to_string(), nodes, &Users::read(&Root::default()))?)
     }
 
-    /// Reads and checks a policy. `file` only names the text in errors.
+    /// Reads and checks a policy for a host with these nodes and users. `file` only names the text
+    /// in errors.
     ///
     /// # Errors
     /// The first thing in it that cannot be used, with its line.
-    pub fn from_toml(text: &str, file: &str, nodes: &NodeSet) -> Result<Self, TomlError> {
+    pub fn from_toml(text: &str, file: &str, nodes: &NodeSet, users: &Users) -> Result<Self, TomlError> {
         let text = TomlText::new(text, file);
-        let policy: Self = text.read()?;
+        let mut policy: Self = text.read()?;
         policy.balance.check().map_err(|error| {
             let fault = text.fault(&format!("balance.{}", error.field), format!("expected {}", error.valid));
             TomlError { value: Some(error.value), ..fault }
         })?;
-        for (index, rule) in policy.vms.iter().enumerate() {
-            if let Some((field, problem)) = rule.fault(nodes) {
+        for (index, rule) in policy.vms.iter_mut().enumerate() {
+            if let Some((field, problem)) = rule.number_owner(users).err().or_else(|| rule.fault(nodes)) {
                 let path = if field.is_empty() { format!("vm[{index}]") } else { format!("vm[{index}].{field}") };
                 return Err(text.fault(&path, problem));
             }
@@ -87,13 +102,32 @@ impl PolicyFile {
 }
 
 impl VmRule {
-    /// Whether it is about this VM.
-    pub fn matches(&self, vm: &VmKey, uuid: Option<&str>) -> bool {
-        match (&self.name, &self.uuid) {
-            (Some(pattern), _) => glob(pattern, &vm.name),
-            (None, Some(wanted)) => uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted)),
-            (None, None) => false,
-        }
+    /// Whether it is about this VM. A VM of which nobody says whose it is (a modelled one, one of
+    /// another host's libvirt) is that of whoever shows it: a rule without an owner is about it, and
+    /// no other.
+    pub fn matches(&self, seen: &VmObservation) -> bool {
+        let is_owners = match &self.owner {
+            None => !seen.stranger,
+            Some(Owner::Number(owner)) => seen.owner_uid == Some(*owner),
+            Some(Owner::Name(_)) => false,
+        };
+        is_owners
+            && match (&self.name, &self.uuid) {
+                (Some(pattern), _) => glob(pattern, &seen.vm.name),
+                (None, Some(wanted)) => seen.uuid.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted)),
+                (None, None) => false,
+            }
+    }
+
+    /// Replaces the owner's name by the number.
+    fn number_owner(&mut self, users: &Users) -> Result<(), (&'static str, String)> {
+        let Some(Owner::Name(name)) = &self.owner else { return Ok(()) };
+        let unknown = || {
+            let valid = "expected a user of this host (/etc/passwd), or a user's number without quotes";
+            ("owner", valid.to_owned())
+        };
+        self.owner = Some(Owner::Number(users.number(name).ok_or_else(unknown)?));
+        Ok(())
     }
 
     /// The first field that cannot be used, and why.
@@ -156,13 +190,19 @@ fn glob(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use scheduler::VmKey;
 
     fn nodes() -> NodeSet {
         "0-3".parse().unwrap()
     }
 
     fn read(text: &str) -> Result<PolicyFile, TomlError> {
-        PolicyFile::from_toml(text, "balance.toml", &nodes())
+        PolicyFile::from_toml(text, "balance.toml", &nodes(), &Users::parse("alice:x:1000:1000::/:\n"))
+    }
+
+    fn vm(uuid: Option<&str>) -> VmObservation {
+        let key = VmKey { name: "db-7".into(), pid: 1, started: 1 };
+        VmObservation { uuid: uuid.map(str::to_owned), ..VmObservation::of_clients(key, Vec::new()) }
     }
 
     #[test]
@@ -187,10 +227,29 @@ mod tests {
         let text = "release_on_stop = true\n[balance]\nperiod_ms = 5000\n[[vm]]\nname = \"db-*\"\nnode_affinity = \"0-1\"\nshares = 2048\nmemory = \"stay\"\n[[vm]]\nuuid = \"3F2504E0-4f89-11d3-9a0c-0305e82c3301\"\nopt_out = true\n";
         let policy = read(text).unwrap();
         assert_eq!((policy.balance.period_ms, policy.release_on_stop, policy.vms.len()), (5000, true, 2));
-        let vm = VmKey { name: "db-7".into(), pid: 1, started: 1 };
-        assert!(policy.vms[0].matches(&vm, None));
-        assert!(policy.vms[1].matches(&vm, Some("3f2504e0-4f89-11d3-9a0c-0305e82c3301")));
-        assert!(!policy.vms[1].matches(&vm, None));
+        assert!(policy.vms[0].matches(&vm(None)));
+        assert!(policy.vms[1].matches(&vm(Some("3f2504e0-4f89-11d3-9a0c-0305e82c3301"))));
+        assert!(!policy.vms[1].matches(&vm(None)));
+    }
+
+    #[test]
+    fn a_rule_is_about_vms_of_its_owner_and_without_one_about_those_that_are_believed() {
+        let rule =
+            |owner: &str| read(&format!("[[vm]]\nname = \"db-*\"\n{owner}\nopt_out = true\n")).unwrap().vms.remove(0);
+        let is_about = |owner: &str, seen: (Option<u32>, bool)| {
+            let (owner_uid, stranger) = seen;
+            rule(owner).matches(&VmObservation { owner_uid, stranger, ..vm(None) })
+        };
+        // Root's, libvirt's, a stranger's, and one of which nobody knows.
+        let seen = [(Some(0), false), (Some(64055), false), (Some(1000), true), (None, false)];
+        let about = |owner: &str| seen.map(|seen| is_about(owner, seen));
+        assert_eq!(about(""), [true, true, false, true]);
+        assert_eq!(about("owner = \"root\""), [true, false, false, false]);
+        assert_eq!(
+            (about("owner = 1000"), about("owner = \"alice\"")),
+            ([false, false, true, false], [false, false, true, false])
+        );
+        assert_eq!(rule("owner = \"alice\"").owner, Some(Owner::Number(1000)));
     }
 
     #[test]
@@ -206,6 +265,8 @@ mod tests {
             ("[[vm]]\nname = \"a\"\nnode_affinity = \"4\"\n", ["balance.toml:3", "node_affinity = \"4\"", "0-3"]),
             ("[[vm]]\nname = \"a\"\nmemory = \"go\"\n", ["balance.toml:3", "vm[0].memory", "`follow` or `stay`"]),
             ("[[vm]]\nname = \"a\"\nopt_out = true\nshares = 9\n", ["balance.toml:3", "opt_out", "never moved"]),
+            ("[[vm]]\nname = \"a\"\nowner = \"bob\"\n", ["balance.toml:3", "vm[0].owner = \"bob\"", "a user's number"]),
+            ("[[vm]]\nname = \"a\"\nowner = -1\n", ["balance.toml:3", "vm[0].owner", "a name in quotes, or a number"]),
             ("[[vms]]\nname = \"a\"\n", ["balance.toml:1", "vms", "unknown field"]),
             ("release_on_stop = 1\n", ["balance.toml:1", "release_on_stop = 1", "boolean"]),
             ("[balance\n", ["balance.toml:1", "[balance", ":"]),

@@ -7,8 +7,15 @@ use std::collections::BTreeMap;
 /// The rules, and which of them each VM that runs falls under.
 pub struct Rules {
     rules: Vec<VmRule>,
-    // A VM's name and UUID never change, so that each is looked up once.
-    found: BTreeMap<VmKey, Option<usize>>,
+    // A VM's name and UUID never change, so that each is looked up once for each owner that it has
+    // had.
+    found: BTreeMap<VmKey, Found>,
+}
+
+/// The rule that a VM of an owner falls under.
+struct Found {
+    owner: (Option<u32>, bool),
+    rule: Option<usize>,
 }
 
 impl Rules {
@@ -28,12 +35,13 @@ impl Rules {
     }
 
     fn rule_of(&mut self, seen: &VmObservation) -> Option<usize> {
-        if let Some(&known) = self.found.get(&seen.vm) {
-            return known;
+        let owner = (seen.owner_uid, seen.stranger);
+        if let Some(known) = self.found.get(&seen.vm).filter(|known| known.owner == owner) {
+            return known.rule;
         }
-        let index = self.rules.iter().position(|rule| rule.matches(&seen.vm, seen.uuid.as_deref()));
-        self.found.insert(seen.vm.clone(), index);
-        index
+        let rule = self.rules.iter().position(|rule| rule.matches(seen));
+        self.found.insert(seen.vm.clone(), Found { owner, rule });
+        rule
     }
 }
 
@@ -80,6 +88,19 @@ mod tests {
         assert_eq!((first.shares, &first.node_affinity), (1024, &None));
         assert!(matches!(&second.mobility, Mobility::MemoryFixed { because } if because.contains("rule 2")));
         assert_eq!((second.shares, second.node_affinity.as_ref().unwrap().to_string()), (2048, "1".into()));
+    }
+
+    #[test]
+    fn nobody_gets_a_rule_by_a_name_or_by_becoming_somebody_else() {
+        let shares = rule(|rule| (rule.name, rule.shares) = (Some("vm*".into()), Some(4096)));
+        let mut rules = Rules::new(vec![shares]);
+        let mut shares_of = |stranger: bool| {
+            let mut observation = ScriptedHost::two_nodes(&[vm(1)]).observe().unwrap();
+            observation.vms[0].stranger = stranger;
+            rules.apply(&mut observation);
+            observation.vms[0].shares
+        };
+        assert_eq!([shares_of(true), shares_of(false), shares_of(true)], [1024, 4096, 1024]);
     }
 
     #[test]

@@ -2,9 +2,7 @@
 
 use crate::shaped::{Binding, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots};
 use scheduler::balance::{Home, Homes};
-use scheduler::{
-    ClientObservation, Holding, Observation, Occupancy, OtherThread, OtherThreadKind, VmKey, VmObservation,
-};
+use scheduler::{ClientObservation, Observation, Occupancy, OtherThread, OtherThreadKind, VmKey, VmObservation};
 use std::collections::BTreeMap;
 use topology::{CpuId, CpuSet, Machine, NodeId, NodeSet};
 use vm::qemu::GuestCpus;
@@ -166,6 +164,5 @@ fn spots(seen: &VmObservation) -> Spots {
 
 /// What the others on the host hold.
 pub(crate) fn others(machine: &Machine, host: &Observation, vm: &VmKey) -> Occupancy {
-    let others = host.vms.iter().filter(|other| other.vm != *vm).flat_map(|other| &other.clients);
-    Occupancy::of_running(others.map(Holding::of), machine)
+    Occupancy::of_vms(host.vms.iter().filter(|other| other.vm != *vm), machine)
 }

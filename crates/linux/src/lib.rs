@@ -20,8 +20,10 @@ pub mod residence;
 pub mod room;
 mod root;
 pub mod sys;
+mod users;
 pub mod vm;
 
 pub use error::LinuxError;
 pub use host::{HostOptions, LinuxHost, NEWCOMERS_WITHIN, examine_this_host};
 pub use root::Root;
+pub use users::{Trusted, Users};

@@ -14,7 +14,7 @@
 //! **Example.** A client of two vCPUs on node 1 that may have 4 GiB and has 1 GiB on node 0,
 //! unbound: 2 vCPUs and 3 GiB of node 1, 1 GiB of node 0.
 
-use crate::{ClientObservation, NodeUse, Observation, Occupancy};
+use crate::{ClientObservation, NodeUse, Observation, Occupancy, VmObservation, claims};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId};
@@ -47,16 +47,23 @@ impl Occupancy {
     /// What the VMs of a host hold, those that are being started too: the ledger that placement
     /// starts from.
     pub fn of_observation(observation: &Observation, machine: &Machine) -> Self {
-        let clients = observation.vms.iter().flat_map(|vm| &vm.clients);
-        let mut occupancy = Self::of_running(clients.map(Holding::of), machine);
+        let mut occupancy = Self::of_vms(&observation.vms, machine);
         occupancy.hold(&observation.reserved);
+        occupancy
+    }
+
+    /// What these VMs hold.
+    pub fn of_vms<'a>(vms: impl IntoIterator<Item = &'a VmObservation>, machine: &Machine) -> Self {
+        let (strangers, known): (Vec<&VmObservation>, Vec<_>) = vms.into_iter().partition(|vm| vm.stranger);
+        let mut occupancy = Self::of_running(holdings(&known, machine), machine);
+        occupancy.hold_strangers(&strangers, machine);
         occupancy
     }
 
     /// Adds the memory that a balancer is going to bring home: a client whose vCPUs may use one
     /// node only has no other home, and what it has elsewhere will be taken there.
     pub fn expect_home(&mut self, observation: &Observation, machine: &Machine) {
-        for client in observation.vms.iter().flat_map(|vm| &vm.clients) {
+        for (vm, client) in observation.vms.iter().flat_map(|vm| vm.clients.iter().map(move |client| (vm, client))) {
             let mut nodes = client.cpus.iter().filter_map(|cpu| machine.thread(cpu)).map(|thread| thread.node);
             let Some(home) = nodes.next() else { continue };
             if nodes.any(|node| node != home) {
@@ -64,8 +71,12 @@ impl Occupancy {
             }
             let away: Bytes =
                 client.memory.iter().flatten().filter(|(node, _)| **node != home).map(|(_, bytes)| *bytes).sum();
-            let held = self.nodes.entry(home).or_default();
-            held.memory = held.memory.saturating_add(away);
+            if vm.stranger {
+                self.claim(vm.owner_uid, home, away);
+            } else {
+                let held = self.nodes.entry(home).or_default();
+                held.memory = held.memory.saturating_add(away);
+            }
         }
     }
 
@@ -111,21 +122,27 @@ impl Occupancy {
 }
 
 impl Holding {
-    /// What a client holds. Memory of which nobody says how much is resident is all taken to be, so
-    /// that it is not missing twice from what is free.
-    pub fn of(client: &ClientObservation) -> Self {
-        let each_known = client.vcpu_cpus.len() == client.vcpus as usize;
-        let vcpus = if each_known {
-            client.vcpu_cpus.values().cloned().collect()
+    /// What a client of a VM holds, as far as the VM's word counts. Memory of which nobody says how
+    /// much is resident is all taken to be, so that it is not missing twice from what is free.
+    pub fn of(vm: &VmObservation, client: &ClientObservation, machine: &Machine) -> Self {
+        let count = claims::vcpus(vm, client, machine.threads.len()) as usize;
+        let vcpus = if client.vcpu_cpus.len() == client.vcpus as usize {
+            client.vcpu_cpus.values().take(count).cloned().collect()
         } else {
-            vec![client.cpus.clone(); client.vcpus as usize]
+            vec![client.cpus.clone(); count]
         };
+        let memory = claims::memory(vm, client, machine);
         let resident = match &client.memory {
             Some(by_node) => Resident::ByNode(by_node.clone()),
-            None => Resident::Whole(client.resident.unwrap_or(client.memory_size).min(client.memory_size)),
+            None => Resident::Whole(client.resident.unwrap_or(memory).min(memory)),
         };
-        Self { vcpus, memory: client.memory_size, memory_weights: weights(client), resident }
+        Self { vcpus, memory, memory_weights: weights(client), resident }
     }
+}
+
+/// What each client of these VMs holds.
+pub(crate) fn holdings<'a>(vms: &'a [&VmObservation], machine: &'a Machine) -> impl Iterator<Item = Holding> + 'a {
+    vms.iter().flat_map(|vm| vm.clients.iter().map(|client| Holding::of(vm, client, machine)))
 }
 
 /// Where a client's memory is bound to: bytes by node; empty where nothing is bound.

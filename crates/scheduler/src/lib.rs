@@ -3,6 +3,7 @@
 
 mod action;
 pub mod balance;
+mod claims;
 mod divide;
 mod error;
 mod examination;
@@ -20,6 +21,7 @@ mod sizing;
 pub mod spec;
 
 pub use action::{Act, Action, ActionError, Done, Host, Observe, ObserveError};
+pub use claims::Claims;
 pub use divide::common_divisor;
 pub use error::PlanError;
 pub use examination::{HostSettings, OtherThread, OtherThreadKind, SchedulingClass, VmLimits, rebound};

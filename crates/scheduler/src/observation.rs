@@ -64,6 +64,9 @@ pub struct ClientObservation {
     pub virtual_node: Option<u32>,
     /// Number of its vCPUs.
     pub vcpus: u32,
+    /// How many threads run them; `None` where nobody counted.
+    #[serde(default)]
+    pub vcpu_threads: Option<u32>,
     /// CPUs that its vCPU threads may run on now: the union over the threads.
     pub cpus: CpuSet,
     /// Its vCPUs and what each of them alone may use, by rising number, as far as they are known
@@ -201,6 +204,10 @@ pub struct VmObservation {
     /// The least trusted of the users that its process acts for; `None` where nobody says.
     #[serde(default)]
     pub owner_uid: Option<u32>,
+    /// It is neither root's, nor of libvirt's system service, nor of whoever looks: what it says of
+    /// itself counts only as far as others can see it.
+    #[serde(default)]
+    pub stranger: bool,
     /// It says that it is QEMU, and whoever looks may not see whether it is: a process of another
     /// user, seen without `CAP_SYS_PTRACE`.
     #[serde(default)]
@@ -235,6 +242,7 @@ impl VmObservation {
             uuid: None,
             manager: Manager::default(),
             owner_uid: None,
+            stranger: false,
             unverified: false,
             mapped: None,
             state: None,

@@ -1,6 +1,6 @@
 //! What already runs on the machine, as far as placement needs to know.
 
-use crate::Plan;
+use crate::{Claims, Plan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, Node, NodeId};
@@ -22,6 +22,9 @@ pub struct NodeUse {
 pub struct Occupancy {
     /// By node.
     pub nodes: BTreeMap<NodeId, NodeUse>,
+    /// What of it is only claimed, by users whose word does not count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claims>,
 }
 
 impl Occupancy {

@@ -4,7 +4,7 @@ use crate::host::Host;
 use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed};
 use crate::plan::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology};
 use crate::sizing::{self, Sizing};
-use crate::{NodeUse, Occupancy, PlanError, VmSpec, explain};
+use crate::{NodeUse, Occupancy, PlanError, VmSpec, claims, explain};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
 
@@ -12,7 +12,8 @@ use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
 /// there already.
 ///
 /// The result depends on the machine, the occupancy and the spec alone; the order of the machine's
-/// lists does not matter.
+/// lists does not matter. A VM that fits only without the claims of strangers is planned without
+/// them, and its plan warns of it ([`crate::Claims`]).
 ///
 /// # Errors
 /// The spec names nodes that the machine lacks, no CPU may be used, nobody knows how much memory
@@ -31,6 +32,17 @@ pub fn plan_within(
     spec: &VmSpec,
     exact_steps: usize,
 ) -> Result<Plan, PlanError> {
+    match plan_beside(machine, occupancy, spec, exact_steps) {
+        Err(PlanError::Memory { .. }) if !occupancy.claims.is_empty() => {
+            let mut plan = plan_beside(machine, &occupancy.without_claims(), spec, exact_steps)?;
+            plan.warnings.extend(claims::left_out(&occupancy.claims));
+            Ok(plan)
+        }
+        planned => planned,
+    }
+}
+
+fn plan_beside(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec, exact_steps: usize) -> Result<Plan, PlanError> {
     let host = Host::new(machine, occupancy, spec)?;
     if !machine.memory_is_known() {
         return Err(PlanError::UnknownMemory { vm: spec.name.clone(), machine: machine.name.clone() });

@@ -2,6 +2,7 @@
 
 mod balance;
 mod brute_force;
+mod claims;
 mod fleet;
 mod properties;
 mod random;

@@ -45,7 +45,7 @@ fn relabelled(case: &Case, labels: &BTreeMap<NodeId, NodeId>) -> Case {
     machine.nodes.sort_by_key(|node| node.id);
     machine.threads.iter_mut().for_each(|thread| thread.node = label(thread.node));
     let nodes = case.occupancy.nodes.iter().map(|(&node, held)| (label(node), *held)).collect();
-    Case { machine, occupancy: Occupancy { nodes }, spec: case.spec.clone() }
+    Case { machine, occupancy: Occupancy { nodes, ..Occupancy::default() }, spec: case.spec.clone() }
 }
 
 properties::properties! {

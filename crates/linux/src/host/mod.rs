@@ -17,6 +17,7 @@ use crate::error::LinuxError;
 use crate::moving::Pace;
 use crate::resctrl::Monitors;
 use crate::root::Root;
+use crate::users::{Trusted, Users};
 use crate::vm::{RunningVm, started_ticks};
 use crate::{counters, sys};
 use act::Actor;
@@ -118,6 +119,8 @@ pub struct LinuxHost {
     most_files: usize,
     /// What this process may do; it never gives rights up.
     rights: Rights,
+    /// Users whose VMs are taken at their word.
+    trusted: Trusted,
 }
 
 /// How much is looked at.
@@ -152,6 +155,7 @@ impl LinuxHost {
             busy_at_ns: 0,
             pace: Pace::new(options.move_limit),
             rights: Rights::own(),
+            trusted: Users::read(&options.root).trusted_by(sys::effective_user_id()),
             monitors: Monitors::default(),
             turns: Turns::default(),
             turn: 0,
@@ -361,7 +365,7 @@ impl LinuxHost {
         let open: usize = self.vms.values().map(Tracked::open_files).sum();
         // Each VM has the handle of its process open too.
         let spare_files = Cell::new(self.most_files.saturating_sub(OTHER_FILES + open + self.vms.len()));
-        let Self { options, machine, vms: known, scan, doubtful, monitors, turns, turn, found, .. } = self;
+        let Self { options, machine, vms: known, scan, doubtful, monitors, turns, turn, found, trusted, .. } = self;
         monitors.keep(|pid| known.contains_key(&pid));
         let (run_states, spare_files) = (options.run_states, &spare_files);
         let around = Around { machine, rights, now_ns, run_states, turn: *turn, found: *found, spare_files };
@@ -376,6 +380,9 @@ impl LinuxHost {
         };
         let mut vms: Vec<VmObservation> =
             known.values_mut().map(|tracked| tracked.observe(root, &around, &mut traffic)).collect();
+        for vm in &mut vms {
+            vm.stranger = vm.owner_uid.is_none_or(|owner| !trusted.has(owner));
+        }
         vms.sort_by(|one, other| one.vm.cmp(&other.vm));
         let known: Vec<&RunningVm> = known.values().map(|tracked| &tracked.vm).collect();
         let mut unseen = examination::unseen(root, rights, &vms, &known);

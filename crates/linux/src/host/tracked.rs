@@ -283,6 +283,7 @@ impl Tracked {
             ClientObservation {
                 id: client.id,
                 vcpus: client.vcpus.len() as u32,
+                vcpu_threads: Some(client.thread_ids.len() as u32),
                 cpus,
                 cpu_used,
                 cpu_waited,

@@ -247,7 +247,7 @@ fn has_room(scene: &Scene<'_>, client: usize, node: usize) -> bool {
 fn all_local(scene: &Scene<'_>, client: usize) -> Option<usize> {
     let this = &scene.clients[client];
     let all = this.resident_bytes();
-    let touched = all > 0 && all as f64 >= this.seen.memory_size.0 as f64 * TOUCHED_PART;
+    let touched = all > 0 && all as f64 >= this.memory_size.0 as f64 * TOUCHED_PART;
     let holds = |&&(_, bytes): &&(usize, u64)| bytes as f64 >= all as f64 * ALL_PART;
     this.resident.as_ref()?.iter().find(holds).filter(|_| touched).map(|&(node, _)| node)
 }
@@ -294,7 +294,7 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     let measured = !this.memory_moves() && this.demand.is_some();
     let crowding = |&node: &usize| {
         let place = &scene.nodes[node];
-        let (before, own) = if measured { (place.load, this.load) } else { (place.expected, this.expected) };
+        let (before, own) = if measured { (place.load, this.load) } else { (place.expected(this), this.expected) };
         let part = place.threads / threads;
         loss::crowding(scene, node, before + own * part) - loss::crowding(scene, node, before)
     };
@@ -325,14 +325,14 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
             threads: scene.nodes[node].threads as u32,
             memory: scene.nodes[node].size,
             available,
-            vcpus_held: scene.nodes[node].expected.ceil() as u32,
+            vcpus_held: scene.nodes[node].expected(this).ceil() as u32,
         }
     };
     let distance = |from: usize, to: usize| ((1.0 + scene.extra(from, to)) * 10.0).round() as u32;
     let distances = allowed.iter().map(|&from| allowed.iter().map(|&to| distance(from, to)).collect()).collect();
     let host = Host::of(String::new(), allowed.iter().map(host_node).collect(), distances, false);
-    let memory = if scene.policy.memory_aware { this.seen.memory_size.0 } else { 0 };
-    let demand = Demand { vcpus: this.seen.vcpus.max(1), memory, least_home: 1 };
+    let memory = if scene.policy.memory_aware { this.memory_size.0 } else { 0 };
+    let demand = Demand { vcpus: this.vcpus() as u32, memory, least_home: 1 };
     let placed = placement::place(&host, &[demand], Spread::Consolidate, STRADDLE_STEPS);
     let home = placed.and_then(|placed| placed.best.homes.first().map(|home| home.nodes.clone()));
     Some(home.map_or_else(|| allowed.clone(), |home| home.into_iter().map(|index| allowed[index]).collect()))

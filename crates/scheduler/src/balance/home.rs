@@ -178,7 +178,7 @@ fn holds_family(scene: &Scene<'_>, client: usize, node: usize) -> bool {
     let (first, end) = scene.clients[client].family;
     let here: Vec<usize> = (first..end).filter(|&other| scene.clients[other].home[..] == [node]).collect();
     let vcpus: f64 = here.iter().map(|&other| scene.clients[other].vcpus()).sum();
-    let bytes: u64 = here.iter().map(|&other| scene.clients[other].seen.memory_size.0).fold(0, u64::saturating_add);
+    let bytes: u64 = here.iter().map(|&other| scene.clients[other].memory_size.0).fold(0, u64::saturating_add);
     let place = &scene.nodes[node];
     vcpus <= place.threads && (place.size == 0 || bytes <= place.size)
 }

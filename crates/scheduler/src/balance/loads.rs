@@ -52,9 +52,8 @@ pub(super) fn set(scene: &mut Scene<'_>) {
     let others: Vec<f64> = others.into_iter().map(|used| used.unwrap_or(0.0).max(0.0)).collect();
     entitle(scene, others.iter().sum());
     for (node, others) in scene.nodes.iter_mut().zip(others) {
-        node.load = others;
         let reserved = scene.observation.reserved.get(&node.id).map_or(0, |held| held.vcpus);
-        node.expected = others + f64::from(reserved);
+        node.begin(others, reserved);
     }
     for client in 0..scene.clients.len() {
         add(scene, client, 1.0);
@@ -119,7 +118,7 @@ pub(super) fn add(scene: &mut Scene<'_>, client: usize, sign: f64) {
     for &node in &client.home {
         let node = &mut scene.nodes[node];
         node.load = (node.load + sign * client.load * node.threads / all).max(0.0);
-        node.expected = (node.expected + sign * client.expected * node.threads / all).max(0.0);
+        node.expect(client, sign * node.threads / all);
         let waited = client.seen.cpu_waited.filter(|waited| waited.is_finite()).unwrap_or(0.0);
         node.waited = (node.waited + sign * waited * node.threads / all).max(0.0);
     }

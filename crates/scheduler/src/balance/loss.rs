@@ -143,7 +143,7 @@ fn rate(scene: &Scene<'_>) -> f64 {
 /// distance.
 pub(super) fn away(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[usize]) -> (u64, f64) {
     let Some(resident) = &client.resident else {
-        return (client.seen.memory_size.0, UNKNOWN_EXTRA);
+        return (client.memory_size.0, UNKNOWN_EXTRA);
     };
     let (mut moving, mut extra) = (0, 0.0);
     for &(node, bytes) in resident.iter().filter(|(node, _)| !home.contains(node)) {

@@ -1,7 +1,9 @@
 //! Memory that nodes have left, when everything that is promised has come: the ledger that keeps
-//! moves from ending half-way.
+//! moves from ending half-way. What a stranger claims ([`crate::claims`]) is missing for VMs of the
+//! same user only: no user can make a node look full to others.
 
 use super::scene::{ClientScene, Scene};
+use std::collections::BTreeMap;
 
 /// Bytes of a pool on each node.
 #[derive(Clone, Debug)]
@@ -10,6 +12,8 @@ struct Pool {
     page: Option<u64>,
     /// By node; negative where more is promised than there is; `None` where nobody knows.
     left: Vec<Option<i128>>,
+    /// What strangers still bring to each node, by user.
+    of_strangers: BTreeMap<Option<u32>, Vec<i128>>,
 }
 
 /// What is left of each pool.
@@ -19,6 +23,8 @@ pub(super) struct Room {
     /// Untouched memory counts so much, in thousandths: all of it where the host could keep every
     /// promise.
     untouched_milli: u64,
+    /// The same for strangers, by user.
+    milli_of_strangers: BTreeMap<Option<u32>, u64>,
 }
 
 impl Room {
@@ -27,19 +33,26 @@ impl Room {
             scene.clients.iter().filter_map(|client| client.seen.huge_page_size).map(|page| page.0).collect();
         pages.sort_unstable();
         pages.dedup();
-        let mut pools =
-            vec![Pool { page: None, left: (0..scene.nodes.len()).map(|node| ordinary(scene, node)).collect() }];
+        let pool = |page, left| Pool { page, left, of_strangers: BTreeMap::new() };
+        let mut pools = vec![pool(None, (0..scene.nodes.len()).map(|node| ordinary(scene, node)).collect())];
         for page in pages {
             let free = |node: usize| {
                 Some(i128::from(scene.nodes[node].seen?.huge_pages_free.get(&page).map_or(0, |free| free.0)))
             };
-            pools.push(Pool { page: Some(page), left: (0..scene.nodes.len()).map(free).collect() });
+            pools.push(pool(Some(page), (0..scene.nodes.len()).map(free).collect()));
         }
-        let ordinary_clients = scene.clients.iter().filter(|client| client.seen.huge_page_size.is_none());
-        let untouched: u128 = ordinary_clients.map(|client| u128::from(client.untouched())).sum();
+        let (mut untouched, mut of_strangers) = (0, BTreeMap::<Option<u32>, u128>::new());
+        for client in scene.clients.iter().filter(|client| client.seen.huge_page_size.is_none()) {
+            let sum = match client.stranger() {
+                Some(user) => of_strangers.entry(user).or_default(),
+                None => &mut untouched,
+            };
+            *sum += u128::from(client.untouched());
+        }
         let free: i128 = pools[0].left.iter().flatten().map(|free| (*free).max(0)).sum();
-        let milli = (free.unsigned_abs() * 1000).checked_div(untouched).unwrap_or(1000);
-        let mut room = Self { pools, untouched_milli: milli.min(1000) as u64 };
+        let milli = |sum: u128| (free.unsigned_abs() * 1000).checked_div(sum).unwrap_or(1000).min(1000) as u64;
+        let milli_of_strangers = of_strangers.into_iter().map(|(user, sum)| (user, milli(sum + untouched))).collect();
+        let mut room = Self { pools, untouched_milli: milli(untouched), milli_of_strangers };
         for client in &scene.clients {
             room.claim(client, 1);
         }
@@ -50,10 +63,12 @@ impl Room {
     /// and what it has not touched.
     pub(super) fn needed(&self, client: &ClientScene<'_>, home: &[usize]) -> u64 {
         let away = if client.memory_moves() { client.resident_bytes() - client.bytes_on(home) } else { 0 };
+        let of_user = client.stranger().and_then(|user| self.milli_of_strangers.get(&user));
+        let milli = of_user.copied().unwrap_or(self.untouched_milli);
         let untouched = match client.seen.huge_page_size {
             Some(_) => client.untouched(),
-            None if self.untouched_milli == 1000 => client.untouched(),
-            None => (u128::from(client.untouched()) * u128::from(self.untouched_milli) / 1000) as u64,
+            None if milli == 1000 => client.untouched(),
+            None => (u128::from(client.untouched()) * u128::from(milli) / 1000) as u64,
         };
         away.saturating_add(untouched) / home.len().max(1) as u64
     }
@@ -61,9 +76,16 @@ impl Room {
     /// Adds (`sign` 1) or takes away (-1) what a client claims at its home.
     pub(super) fn claim(&mut self, client: &ClientScene<'_>, sign: i128) {
         let needed = i128::from(self.needed(client, &client.home));
-        let pool = self.pool_index(client);
+        let index = self.pool_index(client);
+        let pool = &mut self.pools[index];
+        if let Some(user) = client.stranger() {
+            let nodes = pool.left.len();
+            let of_user = pool.of_strangers.entry(user).or_insert_with(|| vec![0; nodes]);
+            client.home.iter().for_each(|&node| of_user[node] += sign * needed);
+            return;
+        }
         for &node in &client.home {
-            if let Some(left) = &mut self.pools[pool].left[node] {
+            if let Some(left) = &mut pool.left[node] {
                 *left -= sign * needed;
             }
         }
@@ -71,7 +93,10 @@ impl Room {
 
     /// Bytes left for a client's kind of memory on a node; `None` where nobody knows.
     pub(super) fn left(&self, client: &ClientScene<'_>, node: usize) -> Option<i128> {
-        self.pools[self.pool_index(client)].left[node]
+        let pool = &self.pools[self.pool_index(client)];
+        let of_user =
+            client.stranger().and_then(|user| pool.of_strangers.get(&user)).map_or(0, |of_user| of_user[node]);
+        pool.left[node].map(|left| left - of_user)
     }
 
     /// Whether the whole client has room on a node beside all that is promised there.

@@ -20,11 +20,11 @@ use super::queue::Queue;
 use super::remember::Synced;
 use super::room::Room;
 use super::{BalancePolicy, BalanceState, ClientMemory, MoveKind};
-use crate::{ClientObservation, Mobility, Moment, NodeObservation, Observation, VmObservation};
+use crate::{ClientObservation, Mobility, Moment, NodeObservation, Observation, VmObservation, claims};
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
-use topology::{CpuId, CpuSet, Machine, NodeId, NodeSet};
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 
 /// A node.
 pub(super) struct NodeScene<'a> {
@@ -43,12 +43,18 @@ pub(super) struct NodeScene<'a> {
     pub(super) waited: f64,
     /// The load with what may be expected of clients that idle or are not known yet: for the choice
     /// of a first home.
-    pub(super) expected: f64,
+    expected: f64,
+    /// What may be expected of strangers beyond their load, by user: of others it counts nothing.
+    expected_of_strangers: BTreeMap<Option<u32>, f64>,
 }
 
 /// A client.
 pub(super) struct ClientScene<'a> {
     pub(super) vm: &'a VmObservation,
+    /// vCPUs that count.
+    vcpus: u32,
+    /// Memory that it may have, as far as that counts.
+    pub(super) memory_size: Bytes,
     /// Nodes that its VM may live on; `None`: all.
     pub(super) allowed: Option<Cow<'a, NodeSet>>,
     pub(super) seen: &'a ClientObservation,
@@ -165,6 +171,8 @@ impl<'a> Scene<'a> {
                 let resident = self.resident(seen);
                 clients.push(ClientScene {
                     vm,
+                    vcpus: claims::vcpus(vm, seen, machine.threads.len()),
+                    memory_size: claims::memory(vm, seen, machine),
                     allowed: vm.allowed(machine),
                     seen,
                     known,
@@ -309,9 +317,39 @@ impl<'a> Scene<'a> {
     }
 }
 
+impl NodeScene<'_> {
+    /// What is expected here beside what everything else uses: CPUs for vCPUs that are started.
+    pub(super) fn begin(&mut self, others: f64, starting: u32) {
+        (self.load, self.expected) = (others, others + f64::from(starting));
+    }
+
+    /// Adds what is expected of a client.
+    pub(super) fn expect(&mut self, client: &ClientScene<'_>, part: f64) {
+        let Some(user) = client.stranger() else {
+            self.expected = (self.expected + client.expected * part).max(0.0);
+            return;
+        };
+        let load = client.load.min(client.expected);
+        self.expected = (self.expected + load * part).max(0.0);
+        let of_user = self.expected_of_strangers.entry(user).or_default();
+        *of_user = (*of_user + (client.expected - load) * part).max(0.0);
+    }
+
+    /// CPUs that are expected to be used here, as far as that counts for a client.
+    pub(super) fn expected(&self, client: &ClientScene<'_>) -> f64 {
+        let of_user = client.stranger().and_then(|user| self.expected_of_strangers.get(&user));
+        self.expected + of_user.copied().unwrap_or(0.0)
+    }
+}
+
 impl ClientScene<'_> {
     pub(super) fn vcpus(&self) -> f64 {
-        f64::from(self.seen.vcpus.max(1))
+        f64::from(self.vcpus.max(1))
+    }
+
+    /// The user of a stranger's VM.
+    pub(super) fn stranger(&self) -> Option<Option<u32>> {
+        self.vm.stranger.then_some(self.vm.owner_uid)
     }
 
     /// Whether its threads may be moved.
@@ -337,7 +375,7 @@ impl ClientScene<'_> {
 
     /// Bytes that it may still touch.
     pub(super) fn untouched(&self) -> u64 {
-        self.seen.memory_size.0.saturating_sub(self.resident_bytes())
+        self.memory_size.0.saturating_sub(self.resident_bytes())
     }
 
     /// Whether memory on a node is not asked to move before a later moment.
@@ -372,7 +410,17 @@ fn nodes<'a>(machine: &'a Machine, observation: &'a Observation) -> Vec<NodeScen
         cores.sort_unstable();
         cores.dedup();
         let size = machine.node(id).map_or(0, |node| node.memory.0);
-        NodeScene { id, seen, cores: cores.len() as f64, threads, size, load: 0.0, waited: 0.0, expected: 0.0 }
+        NodeScene {
+            id,
+            seen,
+            cores: cores.len() as f64,
+            threads,
+            size,
+            load: 0.0,
+            waited: 0.0,
+            expected: 0.0,
+            expected_of_strangers: BTreeMap::new(),
+        }
     };
     ids.into_iter().map(node).collect()
 }

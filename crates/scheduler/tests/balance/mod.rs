@@ -8,6 +8,6 @@ mod homes;
 mod memory;
 mod moves;
 mod properties;
-mod toy;
+pub(crate) mod toy;
 mod trouble;
 mod why;

@@ -98,7 +98,8 @@ fn build(nodes: &[RandomNode], distances: &[u32], flat: bool) -> (Machine, Occup
         distances: if flat { Distances::flat(ids) } else { Distances::new(ids, rows).expect("square") },
         notes: Vec::new(),
     };
-    (machine, Occupancy { nodes: nodes.iter().map(|node| (NodeId(node.id), node.held)).collect() })
+    let nodes = nodes.iter().map(|node| (NodeId(node.id), node.held)).collect();
+    (machine, Occupancy { nodes, ..Occupancy::default() })
 }
 
 /// A VM whose policy is random too.

@@ -87,14 +87,15 @@ pub(crate) fn occupancy(running: &Observation, machine: &Machine) -> Occupancy {
     occupancy_without(running, machine, |_| false)
 }
 
-/// The same, as if the VMs of some names were not there: what is left for them.
+/// The same, as if the VMs of some names were not there: what is left for them. A stranger's VM is
+/// none of them, whatever its name.
 pub(crate) fn occupancy_without(
     running: &Observation,
     machine: &Machine,
     left_out: impl Fn(&str) -> bool,
 ) -> Occupancy {
     let (mut running, mut starting) = (running.clone(), starting());
-    running.vms.retain(|vm| !left_out(&vm.vm.name));
+    running.vms.retain(|vm| vm.stranger || !left_out(&vm.vm.name));
     starting.retain(|reserved| !left_out(&reserved.vm));
     let mut occupancy = qemu::occupancy(&starting, &running, machine);
     let moves = |seen: Watched| seen.pid.is_some() && seen.saved.policy.balance.move_memory;

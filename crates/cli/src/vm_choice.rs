@@ -1,4 +1,7 @@
 //! Which VM a user means: by name, UUID or process number.
+//!
+//! Anybody can give a process any name and UUID. So what root, libvirt and whoever asks call a VM
+//! counts first, then numbers of processes, and what strangers call theirs last.
 
 use crate::failure::bad_input;
 use scheduler::{Observation, VmKey, VmObservation};
@@ -8,18 +11,25 @@ use scheduler::{Observation, VmKey, VmObservation};
 /// # Errors
 /// Bad input: none, or several; with those that run.
 pub(crate) fn choose(observation: &Observation, choice: &str) -> anyhow::Result<VmKey> {
-    let keys: Vec<&VmKey> = observation.vms.iter().map(|seen| &seen.vm).collect();
-    let mut found: Vec<&VmKey> = keys.iter().copied().filter(|vm| vm.name == choice).collect();
-    if found.is_empty() {
-        let by_uuid = |seen: &VmObservation| seen.uuid.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(choice));
-        let by_process = |seen: &VmObservation| seen.vm.pid > 0 && choice.parse() == Ok(seen.vm.pid);
-        found = observation.vms.iter().filter(|seen| by_process(seen) || by_uuid(seen)).map(|seen| &seen.vm).collect();
-    }
+    let by_name = |seen: &VmObservation| seen.vm.name == choice;
+    let by_uuid = |seen: &VmObservation| seen.uuid.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(choice));
+    let by_process = |seen: &VmObservation| seen.vm.pid > 0 && choice.parse() == Ok(seen.vm.pid);
+    let of = |wanted: &dyn Fn(&VmObservation) -> bool| -> Vec<&VmObservation> {
+        observation.vms.iter().filter(|seen| wanted(seen)).collect()
+    };
+    let ways: [&dyn Fn(&VmObservation) -> bool; 4] = [
+        &|seen| !seen.stranger && by_name(seen),
+        &|seen| by_process(seen) || !seen.stranger && by_uuid(seen),
+        &by_name,
+        &by_uuid,
+    ];
+    let found = ways.iter().map(|wanted| of(wanted)).find(|found| !found.is_empty()).unwrap_or_default();
     match found[..] {
-        [vm] => Ok(vm.clone()),
-        [] => {
-            Err(bad_input(format!("{choice}: no VM of this name, UUID or process number runs here. {}", listed(&keys))))
-        }
+        [seen] => Ok(seen.vm.clone()),
+        [] => Err(bad_input(format!(
+            "{choice}: no VM of this name, UUID or process number runs here. {}",
+            listed(&of(&|_| true))
+        ))),
         _ => Err(bad_input(format!(
             "{choice}: {} VMs have this name: give the process number. {}",
             found.len(),
@@ -28,13 +38,14 @@ pub(crate) fn choose(observation: &Observation, choice: &str) -> anyhow::Result<
     }
 }
 
-fn listed(vms: &[&VmKey]) -> String {
+fn listed(vms: &[&VmObservation]) -> String {
     if vms.is_empty() {
         return "No VM runs that this user can see".to_owned();
     }
-    let words = |vm: &&VmKey| match vm.pid {
-        0 => vm.name.clone(),
-        pid => format!("{} (process {pid})", vm.name),
+    let words = |seen: &&VmObservation| match (seen.vm.pid, seen.owner_uid) {
+        (0, _) => seen.vm.name.clone(),
+        (pid, None) => format!("{} (process {pid})", seen.vm.name),
+        (pid, Some(owner)) => format!("{} (process {pid} of user {owner})", seen.vm.name),
     };
     let each: Vec<String> = vms.iter().map(words).collect();
     format!("Running: {}", each.join(", "))
@@ -70,5 +81,20 @@ mod tests {
         let error = choose(&observation, "web").unwrap_err().to_string();
         assert!(error.contains("web (process 7), web (process 8)"), "{error}");
         assert_eq!(choose(&observation, "8").unwrap().pid, 8);
+    }
+
+    #[test]
+    fn what_strangers_call_theirs_counts_last() {
+        let mut observation = observation(&[("web", 7), ("web", 8), ("7", 9), ("other", 10)]);
+        for stranger in &mut observation.vms[1..] {
+            (stranger.stranger, stranger.owner_uid, stranger.uuid) = (true, Some(1001), Some("ABC".to_owned()));
+        }
+        let pid = |choice: &str| choose(&observation, choice).map(|vm| vm.pid).unwrap_or_default();
+        // `7` is a process, although a stranger has a VM of that name.
+        assert_eq!(["web", "7", "8", "other"].map(pid), [7, 7, 8, 10]);
+        let error = choose(&observation, "abc").unwrap_err().to_string();
+        assert!(error.contains("web (process 8 of user 1001), 7 (process 9 of user 1001)"), "{error}");
+        observation.vms[0].uuid = Some("abc".to_owned());
+        assert_eq!(choose(&observation, "ABC").unwrap().pid, 7);
     }
 }

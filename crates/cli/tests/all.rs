@@ -5,6 +5,7 @@ mod advise;
 mod architecture;
 mod calibrate;
 mod check;
+mod claims;
 mod closed_reader;
 mod common;
 mod connect;

@@ -1,7 +1,7 @@
 //! VMs that homenode is starting: planned, and not yet where they will be. They count, and are
 //! nobody's to move.
 
-use scheduler::{NodeUse, Observation, VmKey};
+use scheduler::{NodeUse, Observation, VmObservation};
 use std::collections::BTreeMap;
 use topology::{Bytes, NodeId};
 
@@ -22,8 +22,9 @@ pub type Ledger = Box<dyn Fn() -> Vec<Start>>;
 /// starts them.
 pub(crate) fn enter(starts: Vec<Start>, observation: &mut Observation) {
     for start in starts {
-        let is_it = |seen: &VmKey| seen.name == start.vm;
-        let seen = observation.vms.iter().position(|seen| is_it(&seen.vm));
+        // Any user can give a process this name.
+        let is_it = |seen: &VmObservation| seen.vm.name == start.vm && !seen.stranger;
+        let seen = observation.vms.iter().position(is_it);
         let clients = seen.map(|index| observation.vms.remove(index).clients).unwrap_or_default();
         for (node, held) in start.holdings {
             let there = clients.iter().filter_map(|client| client.memory.as_ref()?.get(&node)).copied();

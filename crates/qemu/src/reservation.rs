@@ -57,7 +57,12 @@ impl Reserved {
 
     /// Its QEMU, once there is one.
     fn qemu<'a>(&self, running: &'a Observation) -> Option<&'a VmObservation> {
-        running.vms.iter().find(|vm| vm.vm.name == self.vm)
+        running.vms.iter().find(|vm| self.is_of(vm))
+    }
+
+    /// Whether a VM is this one: any user can give a process its name.
+    fn is_of(&self, vm: &VmObservation) -> bool {
+        vm.vm.name == self.vm && !vm.stranger
     }
 }
 
@@ -135,7 +140,7 @@ pub(crate) fn remove_stale(directory: &Path) {
 /// on its way.
 pub fn occupancy(starting: &[Reserved], running: &Observation, machine: &Machine) -> Occupancy {
     let mut settled = running.clone();
-    settled.vms.retain(|vm| !starting.iter().any(|reserved| vm.vm.name == reserved.vm));
+    settled.vms.retain(|vm| !starting.iter().any(|reserved| reserved.is_of(vm)));
     let mut occupancy = Occupancy::of_observation(&settled, machine);
     for reserved in starting {
         let there = reserved.qemu(running).map(VmObservation::memory).unwrap_or_default();
@@ -226,5 +231,17 @@ mod tests {
         // Promised: 1000 and 500 of those that start, 1000 of the other. There: 300 and 1000.
         assert_eq!(used, NodeUse { vcpus: 4, memory: mib(2500), resident: mib(1300) });
         assert_eq!(unfilled(&starting, &running), mib(1200)); // 1000 - 300 + 500
+    }
+
+    #[test]
+    fn a_strangers_process_of_the_same_name_is_not_taken_for_it() {
+        let machine = topology::read::from_synthetic("pack:2 [numa(memory=4GiB)] core:2 pu:1").unwrap();
+        let starting = [reserved_vm("a", 1000)];
+        let fake = VmObservation { stranger: true, mapped: Some(mib(0)), ..process("a", 600) };
+        let running = Observation { vms: vec![fake], ..Observation::default() };
+        // All of it is still to be filled, and what the stranger holds is held beside it.
+        assert_eq!(unfilled(&starting, &running), mib(1000));
+        let used = occupancy(&starting, &running, &machine).of(NodeId(0));
+        assert_eq!(used, NodeUse { vcpus: 2, memory: mib(1600), resident: mib(600) });
     }
 }

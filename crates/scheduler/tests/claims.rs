@@ -102,7 +102,8 @@ fn decided(strangers: bool) -> Vec<(String, String)> {
 fn a_node_that_strangers_claim_is_not_full_to_the_balancer() {
     let at = |home: &str| ["ours", "new"].map(|vm| (vm.to_owned(), home.to_owned())).to_vec();
     let (mut believed, mut claimed) = (decided(false), decided(true));
-    (believed.sort(), claimed.sort());
+    believed.sort();
+    claimed.sort();
     let mut expected = [at("0"), at("1")];
     expected.iter_mut().for_each(|binds| binds.sort());
     assert_eq!([claimed, believed], expected);

@@ -126,10 +126,11 @@ pub(super) fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<Pl
     Ok(Placed { machine, running, plan })
 }
 
-/// Refuses a name that a VM has that runs or is being started.
+/// Refuses a name that a VM has that runs or is being started. What a stranger calls his VM keeps
+/// nobody from a name.
 pub(super) fn free_name(placed: Placed, lock: &PlacementLock) -> anyhow::Result<Placed> {
     let vm = &placed.plan.vm;
-    let same = placed.running.vms.iter().find(|other| other.vm.name == *vm).map(|same| same.vm.pid);
+    let same = placed.running.vms.iter().find(|other| other.vm.name == *vm && !other.stranger).map(|same| same.vm.pid);
     let starting = || lock.starting().iter().any(|other| other.vm == *vm).then_some(0);
     match same.or_else(starting) {
         Some(pid) => Err(QemuError::NameTaken { vm: vm.clone(), pid }.into()),

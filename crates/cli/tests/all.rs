@@ -19,6 +19,7 @@ mod look;
 mod machine;
 mod plan;
 mod run;
+mod run_as;
 mod run_starts;
 mod service_unit;
 mod shown;

@@ -1,6 +1,6 @@
 //! A VM boots from its own disk image, raw and qcow2, and a forwarded port answers on loopback.
 
-use crate::common::{lacks, within_seconds};
+use crate::common::{lacks, open_directory, within_seconds};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -51,7 +51,7 @@ fn raw_and_qcow2_images_boot_and_a_port_is_forwarded() {
     if lacks(test, "qemu-system-x86_64") || lacks(test, "qemu-img") {
         return;
     }
-    let place = tempfile::tempdir().expect("a directory");
+    let place = open_directory();
     let (raw, qcow2) = (place.path().join("disk.raw"), place.path().join("disk.qcow2"));
     std::fs::write(&raw, boot_sector()).expect("an image");
     convert(&raw, &qcow2);

@@ -9,7 +9,7 @@ struct Place(tempfile::TempDir);
 
 impl Place {
     fn new() -> Self {
-        let place = Self(tempfile::tempdir().expect("a directory"));
+        let place = Self(crate::common::open_directory());
         std::fs::write(place.path("disk.img"), vec![0u8; 1 << 20]).expect("a disk image");
         place
     }

@@ -2,7 +2,7 @@
 //! behind a door: a program that waits until the test lets it become QEMU stands for one that fills
 //! much memory.
 
-use crate::common::{homenode_in, lacks, left_in, said_in, within_seconds, write_script};
+use crate::common::{homenode_in, lacks, left_in, open_directory, said_in, within_seconds, write_script};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ impl Place {
         if lacks(test, "qemu-system-x86_64") {
             return None;
         }
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = open_directory();
         std::fs::write(directory.path().join("disk.img"), vec![0u8; 1 << 20]).expect("a disk image");
         let place = Self { directory, label: format!("{label}-{}", std::process::id()) };
         let door = place.path("door");

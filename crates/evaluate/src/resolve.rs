@@ -250,6 +250,7 @@ fn vms(
             boot: Default::default(),
             disks: Vec::new(),
             networks: Vec::new(),
+            run_as: None,
             console: Default::default(),
         }
     };

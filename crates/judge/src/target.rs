@@ -129,6 +129,7 @@ fn spec(vm: &ShapedVm, prefer_ht: bool, fixed: Option<Vec<FixedNode>>, affinity:
         boot,
         disks: Vec::new(),
         networks: Vec::new(),
+        run_as: None,
         console,
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn run(
     }
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let setup = ChildSetup { tie: Tie::Outlives, inherited: Vec::new(), cpus: None };
+    let setup = ChildSetup { tie: Tie::Outlives, inherited: Vec::new(), cpus: None, user: None };
     let no_virsh = |error: std::io::Error| LibvirtError::NoVirsh { reason: error.to_string() };
     let mut child = linux::sys::spawn(command, setup).map_err(no_virsh)?;
     feed(&mut child, input);

@@ -32,10 +32,27 @@ impl Rights {
     }
 
     fn parse(status: &str, user: u32) -> Self {
-        let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let mask = mask.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0);
+        let mask = effective(status);
         Self { user, nice: mask >> SYS_NICE & 1 == 1, ptrace: mask >> SYS_PTRACE & 1 == 1 }
     }
+}
+
+/// What a root needs that starts a program as another user and then watches over it: the program's
+/// users and groups, the affinity of its threads, where its memory is, its end.
+const TO_START_AS_ANOTHER: [(u32, &str); 5] =
+    [(5, "CAP_KILL"), (6, "CAP_SETGID"), (7, "CAP_SETUID"), (SYS_PTRACE, "CAP_SYS_PTRACE"), (SYS_NICE, "CAP_SYS_NICE")];
+
+/// The first right that this process lacks to start a program as another user and watch over it;
+/// `None` where it has all. A container's root often lacks some.
+pub fn missing_to_start_as_another() -> Option<&'static str> {
+    let held = effective(&read_text(&Root::default().join("proc/self/status")).unwrap_or_default());
+    TO_START_AS_ANOTHER.iter().find(|(bit, _)| held >> bit & 1 == 0).map(|(_, name)| *name)
+}
+
+/// The effective capabilities in a process's status; none where it does not say.
+fn effective(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    mask.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Processes and their threads, from `/proc` (proc(5)).
 
 use crate::error::{LinuxError, read_text};
-use crate::proc_text::stat_field;
+use crate::proc_text::{stat_field, status_text};
 use crate::root::{Root, numbered_entries};
 use crate::sys::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A process that cannot be mistaken for a later one with the same number.
@@ -63,6 +64,17 @@ pub struct Thread {
 /// Numbers of all processes that this one may see, rising.
 pub fn all() -> Result<Vec<u32>, LinuxError> {
     numbered_entries(Path::new("/proc"))
+}
+
+/// The numbers of all users that some process has: as its real, effective or saved one, or for
+/// files.
+pub fn users() -> Result<BTreeSet<u32>, LinuxError> {
+    let of = |pid: u32| {
+        let status = read_text(&directory(pid).join("status")).unwrap_or_default();
+        let ids = status_text(&status, "Uid:").unwrap_or_default();
+        ids.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>()
+    };
+    Ok(all()?.into_iter().flat_map(of).collect())
 }
 
 /// The threads of a process, by number. Threads that end meanwhile are left out.
@@ -124,6 +136,7 @@ mod tests {
         });
         assert_eq!(words.unwrap(), ["sleep", "30"]);
         assert!(all().unwrap().contains(&child.id()));
+        assert!(users().unwrap().contains(&crate::sys::effective_user_id()));
         let identity = Identity::of(child.id()).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();

@@ -6,6 +6,7 @@ use crate::command_line::{self, BootFiles, Channel, HostTraits, Wiring};
 use crate::console::{Sink, Tail, pump};
 use crate::process::{ErrorsTo, ExitWatch, Process};
 use crate::qmp::Qmp;
+use crate::user::QemuUser;
 use crate::{Accelerator, CallOff, Launch, QemuError, Residence, accelerator, binary};
 use linux::sys::{ChildSetup, Tie};
 use scheduler::Plan;
@@ -43,6 +44,7 @@ impl AttachedVm {
         let prepared = Prepared::new(launch)?;
         let mut started =
             with_or_without_sandbox(|sandbox| Self::start_prepared(launch, &prepared, sandbox, call_off))?;
+        started.0.notes.extend(prepared.user.note().map(str::to_owned));
         started.0.notes.extend(started.1);
         if call_off.complete() { Ok(started.0) } else { Err(QemuError::CalledOff { vm: launch.spec.name.clone() }) }
     }
@@ -64,13 +66,19 @@ impl AttachedVm {
             paused: true,
         };
         let sink = Sink::open(&launch.console).map_err(QemuError::io(vm, "open the console's file"))?;
-        let boot = boot::resolve(launch, &prepared.host.accelerator)?;
+        let boot = boot::for_qemu(launch, prepared)?;
         let host = HostTraits { sandbox, ..prepared.host.clone() };
-        let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot, &wiring, &host);
-        let mut inherited: Vec<OwnedFd> = vec![monitor.1.into(), console.1.into()];
+        let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
+        let mut inherited: Vec<OwnedFd> = boot.open;
+        inherited.extend([monitor.1.into(), console.1.into()]);
         let (agent, agent_of_qemu) = agent.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));
         inherited.extend(agent_of_qemu.map(OwnedFd::from));
-        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited, cpus: Some(launch.plan.cpus()) };
+        let setup = ChildSetup {
+            tie: Tie::DiesWithUs,
+            inherited,
+            cpus: Some(launch.plan.cpus()),
+            user: prepared.user.credentials(),
+        };
         let mut process = Process::start(vm, &prepared.binary, &arguments, &ErrorsTo::Us, setup)?;
         call_off.qemu_is(process.handle()?);
         let output = console.0.try_clone().map_err(QemuError::io(vm, "copy the console's socket"))?;
@@ -196,6 +204,7 @@ pub enum Ending {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) binary: PathBuf,
+    pub(crate) user: QemuUser,
     pub(crate) host: HostTraits,
 }
 
@@ -206,8 +215,12 @@ impl Prepared {
         check_name(vm)?;
         check_plan(launch)?;
         let binary = binary::locate(vm)?;
+        let (user, host) = (QemuUser::choose(launch)?, host_traits(launch.spec.vcpus));
+        if host.accelerator.is_hardware() {
+            user.uses_kvm(vm)?;
+        }
         boot::check_console(launch)?;
-        Ok(Self { binary, host: host_traits(launch.spec.vcpus) })
+        Ok(Self { binary, user, host })
     }
 }
 
@@ -247,7 +260,7 @@ fn host_traits(vcpus: u32) -> HostTraits {
 /// # Errors
 /// A file is not there.
 pub fn boot_files(launch: &Launch, accelerator: &Accelerator) -> Result<BootFiles, QemuError> {
-    boot::resolve(launch, accelerator)
+    boot::resolve(launch, accelerator, &QemuUser::Ourselves(None))
 }
 
 /// [`boot_files`] of a VM on another machine: only the tiny guest's files are looked for here.
@@ -265,7 +278,7 @@ pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {
     check_plan(launch)?;
     let binary = binary::locate(&launch.spec.name)?;
     let host = host_traits(launch.spec.vcpus);
-    let boot = boot::resolve(launch, &host.accelerator)?;
+    let boot = boot::resolve(launch, &host.accelerator, &QemuUser::Ourselves(None))?;
     let wiring = Wiring { monitor: None, console: Channel::Stdio, console_log: None, agent: None, paused: false };
     let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot, &wiring, &host);
     Ok(command_line::as_shell(&binary, &arguments))

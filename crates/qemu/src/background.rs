@@ -3,8 +3,8 @@
 use crate::at_home::read_back;
 use crate::attached::{Prepared, bring_home, explain, greeted, with_or_without_sandbox};
 use crate::boot;
-use crate::command_line::{self, Channel, HostTraits, Wiring};
-use crate::process::{ErrorsTo, Process};
+use crate::command_line::{self, Channel, ConsoleLog, HostTraits, Wiring};
+use crate::process::{ErrorsTo, Process, last_messages};
 use crate::qmp::Qmp;
 use crate::runtime_dir::{CONSOLE, MESSAGES, MONITOR, RuntimeDir, VmDirectory};
 use crate::state::{BackgroundVm, Phase};
@@ -53,7 +53,8 @@ pub fn start(directory: &RuntimeDir, launch: &Launch, call_off: &CallOff) -> Res
     if started.is_err() {
         claimed.remove().map_err(QemuError::io(vm, format!("remove {}", path.display())))?;
     }
-    started.map(|(residence, note)| Started { residence, notes: note.into_iter().collect() })
+    let of_user = prepared.user.note().map(str::to_owned);
+    started.map(|(residence, note)| Started { residence, notes: of_user.into_iter().chain(note).collect() })
 }
 
 fn start_in(
@@ -68,22 +69,27 @@ fn start_in(
     let mut state = BackgroundVm::starting(launch, &prepared.host.accelerator, us);
     state.write(&place.path)?;
     let (monitor, console) = (listen(vm, &place.path.join(MONITOR))?, listen(vm, &place.path.join(CONSOLE))?);
+    // QEMU's user need not be able to open it.
+    let log = match &launch.console {
+        ConsoleTo::File(path) => Some(boot::open_console(path).map_err(QemuError::io(vm, "open the console's file"))?),
+        ConsoleTo::Terminal | ConsoleTo::Kept => None,
+    };
     let wiring = Wiring {
         monitor: Some(Channel::Listening(monitor.as_raw_fd())),
         console: Channel::Listening(console.as_raw_fd()),
-        console_log: match &launch.console {
-            ConsoleTo::File(path) => Some(path.clone()),
-            ConsoleTo::Terminal | ConsoleTo::Kept => None,
-        },
+        console_log: log.as_ref().map(|log| ConsoleLog::Descriptor(log.as_raw_fd())),
         agent: None,
         paused: true,
     };
-    let boot = boot::resolve(launch, &prepared.host.accelerator)?;
+    let boot = boot::for_qemu(launch, prepared)?;
     let host = HostTraits { sandbox, ..prepared.host.clone() };
-    let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot, &wiring, &host);
+    let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
     let lock = place.lock.try_clone().map_err(QemuError::io(vm, "copy the lock"))?;
-    let inherited = vec![OwnedFd::from(lock), monitor.into(), console.into()];
-    let setup = ChildSetup { tie: Tie::Outlives, inherited, cpus: Some(launch.plan.cpus()) };
+    let mut inherited = boot.open;
+    inherited.extend([OwnedFd::from(lock), monitor.into(), console.into()]);
+    inherited.extend(log.map(OwnedFd::from));
+    let setup =
+        ChildSetup { tie: Tie::Outlives, inherited, cpus: Some(launch.plan.cpus()), user: prepared.user.credentials() };
     let errors = ErrorsTo::File(place.path.join(MESSAGES));
     let mut process = Process::start(vm, &prepared.binary, &arguments, &errors, setup)?;
     call_off.qemu_is(process.handle()?);
@@ -158,7 +164,7 @@ fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, Qem
         other => other.map_err(QemuError::io(name, format!("lock {}", path.display())))?,
     };
     let Some(locked) = locked else { return Ok(None) };
-    let words = std::fs::read_to_string(path.join(MESSAGES)).unwrap_or_default();
+    let words = last_messages(&path.join(MESSAGES));
     let state = BackgroundVm::read(&path).ok();
     let gone = locked.remove().map_err(QemuError::io(name, format!("remove {}", path.display())))?;
     // Without a record it is one that somebody only began to start.

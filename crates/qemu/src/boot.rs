@@ -1,15 +1,45 @@
 //! What a VM boots: files that are there and can be read.
 
+use crate::attached::Prepared;
 use crate::command_line::BootFiles;
+use crate::user::QemuUser;
 use crate::{Accelerator, ConsoleTo, Launch, QemuError, TinyGuest, TinyGuestError};
 use scheduler::spec::Boot;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Finds what `launch` boots. Every file that the spec names must be readable.
-pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator) -> Result<BootFiles, QemuError> {
-    check_disks(launch)?;
+/// Files to boot, and the descriptors that some of their paths stand for.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) files: BootFiles,
+    pub(crate) open: Vec<OwnedFd>,
+}
+
+/// What `launch` boots, so that its QEMU can read it: a kernel or an initrd that its user may not
+/// read (in the directory of whoever starts it, say) is handed over as a file in memory. They are
+/// read once, and the guest gets them whole; a disk stays what it is, and must be open to it.
+pub(crate) fn for_qemu(launch: &Launch, prepared: &Prepared) -> Result<Handed, QemuError> {
+    let mut files = resolve(launch, &prepared.host.accelerator, &prepared.user)?;
+    let mut open = Vec::new();
+    for (field, file) in [("boot.kernel", &mut files.kernel), ("boot.initrd", &mut files.initrd)] {
+        let Some(path) = file else { continue };
+        if prepared.user.opens(path, false).is_ok() {
+            continue;
+        }
+        let hand_over = || linux::sys::memory_file(c"homenode-boot", &std::fs::read(&*path)?);
+        let handed = hand_over().map_err(QemuError::file(launch, field, path))?;
+        *path = PathBuf::from(format!("/proc/self/fd/{}", handed.as_raw_fd()));
+        open.push(handed);
+    }
+    Ok(Handed { files, open })
+}
+
+/// Finds what `launch` boots. Every file that the spec names must be readable, and every disk open
+/// to QEMU's user.
+pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator, user: &QemuUser) -> Result<BootFiles, QemuError> {
+    check_disks(launch, user)?;
     match &launch.spec.boot {
         Boot::TinyGuest { kernel } => {
             let field = if launch.kernel.is_some() { "--kernel" } else { "boot.kernel" };
@@ -70,9 +100,12 @@ fn tiny_guest(launch: &Launch, accelerator: &Accelerator, kernel: Option<&Path>)
     })
 }
 
-fn check_disks(launch: &Launch) -> Result<(), QemuError> {
+fn check_disks(launch: &Launch, user: &QemuUser) -> Result<(), QemuError> {
     for (index, disk) in launch.spec.disks.iter().enumerate() {
-        readable(launch, &format!("disk[{index}].path"), &disk.path)?;
+        let field = format!("disk[{index}].path");
+        readable(launch, &field, &disk.path)?;
+        let write = !disk.read_only && !disk.snapshot;
+        user.opens(&disk.path, write).map_err(QemuError::file(launch, &field, &disk.path))?;
     }
     Ok(())
 }
@@ -93,8 +126,12 @@ fn readable(launch: &Launch, field: &str, path: &Path) -> Result<(), QemuError> 
 /// the memory is filled.
 pub(crate) fn check_console(launch: &Launch) -> Result<(), QemuError> {
     let ConsoleTo::File(path) = &launch.console else { return Ok(()) };
-    let opened = OpenOptions::new().create(true).append(true).open(path);
-    opened.map(drop).map_err(QemuError::file(launch, "console.path", path))
+    open_console(path).map(drop).map_err(QemuError::file(launch, "console.path", path))
+}
+
+/// Opens the file of a console, to append to it.
+pub(crate) fn open_console(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).append(true).open(path)
 }
 
 #[cfg(test)]
@@ -110,7 +147,7 @@ mod tests {
     }
 
     fn resolved(launch: &Launch) -> Result<BootFiles, QemuError> {
-        resolve(launch, &Accelerator::Kvm)
+        resolve(launch, &Accelerator::Kvm, &QemuUser::Ourselves(None))
     }
 
     #[test]

@@ -20,6 +20,15 @@ pub enum Channel {
     Stdio,
 }
 
+/// A file that a console is appended to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConsoleLog {
+    /// QEMU opens it.
+    Path(PathBuf),
+    /// QEMU inherits it, open for appending: it may not open it itself.
+    Descriptor(i32),
+}
+
 /// How QEMU and homenode are connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
@@ -27,8 +36,8 @@ pub struct Wiring {
     pub monitor: Option<Channel>,
     /// The serial console.
     pub console: Channel,
-    /// The console is also appended to this file.
-    pub console_log: Option<PathBuf>,
+    /// Where the console is also appended to.
+    pub console_log: Option<ConsoleLog>,
     /// The port of homenode's agent.
     pub agent: Option<Channel>,
     /// vCPUs wait for `cont`.
@@ -59,6 +68,8 @@ pub struct HostTraits {
     pub sandbox: bool,
 }
 
+/// QEMU's number for the set of descriptors that has the console's file alone.
+const LOG_SET: u32 = 1;
 /// Most host threads that fill one node's memory at start.
 const PREALLOC_THREADS: usize = 16;
 
@@ -174,8 +185,15 @@ fn wires(line: &mut Line, wiring: &Wiring) {
         line.add("-mon", format!("chardev={MONITOR},mode=control"));
     }
     let mut console = channel("console", &wiring.console);
-    if let Some(log) = &wiring.console_log {
-        console += &format!(",logfile={},logappend=on", path_value(log));
+    let log = wiring.console_log.as_ref().map(|log| match log {
+        ConsoleLog::Path(path) => path_value(path),
+        ConsoleLog::Descriptor(number) => {
+            line.add("-add-fd", format!("fd={number},set={LOG_SET}"));
+            format!("/dev/fdset/{LOG_SET}")
+        }
+    });
+    if let Some(log) = log {
+        console += &format!(",logfile={log},logappend=on");
     }
     line.add("-chardev", console);
     line.add("-serial", "chardev:console");

@@ -2,7 +2,7 @@
 
 use crate::ConsoleTo;
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -53,7 +53,7 @@ impl Sink {
     pub(crate) fn open(to: &ConsoleTo) -> io::Result<Self> {
         Ok(match to {
             ConsoleTo::Terminal => Self::Stdout,
-            ConsoleTo::File(path) => Self::File(OpenOptions::new().create(true).append(true).open(path)?),
+            ConsoleTo::File(path) => Self::File(crate::boot::open_console(path)?),
             ConsoleTo::Kept => Self::Nowhere,
         })
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_does_not_stop_the_guest() {
-        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = File::options().write(true).open("/dev/full").unwrap();
         let (tail, thread) = pump("console".into(), &b"words"[..], Sink::File(full));
         thread.join().unwrap();
         assert_eq!(tail.lines(1), ["words"]);

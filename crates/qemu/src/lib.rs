@@ -26,6 +26,7 @@ mod samples;
 mod state;
 mod terminal;
 pub mod tiny_guest;
+mod user;
 
 pub use accelerator::{Accelerator, TcgThreads, cpu_can_virtualize};
 pub use agent::{AgentError, AgentLink, Arrived, NativeAgent};

@@ -5,6 +5,8 @@ use crate::console::{Sink, Tail, pump};
 use linux::room::OomKills;
 use linux::sys::{ChildSetup, ProcessHandle};
 use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Lines of QEMU's standard error that are shown when it ends.
 const LAST_WORDS: usize = 10;
+/// Bytes of it that are read.
+const LAST_MESSAGES_BYTES: u64 = 64 << 10;
 /// The kernel's signal number of SIGKILL.
 const SIGKILL: i32 = 9;
 
@@ -85,11 +89,17 @@ impl Process {
                 .map_err(QemuError::io(vm, format!("write QEMU's messages to {}", path.display())))?
                 .into(),
         });
+        if setup.user.is_some() {
+            // What is in ours is not for another user, and its TMPDIR need not be ours.
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            command.env_clear().env("PATH", path);
+        }
         let oom_kills_before = OomKills::now();
+        let as_whom = setup.user.as_ref().map(|user| format!(" as user {}", user.user)).unwrap_or_default();
         let mut child = linux::sys::spawn(command, setup).map_err(|source| QemuError::NoQemu {
             vm: vm.to_owned(),
             binary: program.display().to_string(),
-            problem: format!("cannot be started: {source}"),
+            problem: format!("cannot be started{as_whom}: {source}"),
         })?;
         let pid = child.id();
         let handle = ProcessHandle::open(pid).inspect_err(|_| {
@@ -182,12 +192,25 @@ impl Errors {
                 tail.lines(LAST_WORDS)
             }
             Self::File(path) => {
-                let text = std::fs::read_to_string(path).unwrap_or_default();
+                let text = last_messages(path);
                 let lines: Vec<String> = text.lines().map(str::to_owned).collect();
                 lines[lines.len().saturating_sub(LAST_WORDS)..].to_vec()
             }
         }
     }
+}
+
+/// The end of what a QEMU wrote to its standard error: it may have written any amount.
+pub(crate) fn last_messages(path: &Path) -> String {
+    let read = || {
+        let mut file = File::options().read(true).custom_flags(linux::sys::OPEN_NO_LINK).open(path)?;
+        let end = file.seek(SeekFrom::End(0))?;
+        file.seek(SeekFrom::Start(end.saturating_sub(LAST_MESSAGES_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(LAST_MESSAGES_BYTES).read_to_end(&mut bytes)?;
+        Ok::<_, io::Error>(bytes)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
 fn watch(mut child: Child, exit: ExitWatch) {
@@ -236,7 +259,7 @@ mod tests {
     use linux::sys::Tie;
 
     fn run(script: &str) -> Process {
-        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None };
+        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None, user: None };
         Process::start("a", Path::new("/bin/sh"), &["-c".to_owned(), script.to_owned()], &ErrorsTo::Us, setup).unwrap()
     }
 

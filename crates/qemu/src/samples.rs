@@ -13,6 +13,7 @@ pub(crate) fn spec(name: &str, vcpus: u32, memory_mib: u64) -> VmSpec {
         boot: scheduler::spec::Boot::default(),
         disks: Vec::new(),
         networks: Vec::new(),
+        run_as: None,
         console: scheduler::spec::Console::default(),
     }
 }

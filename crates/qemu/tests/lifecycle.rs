@@ -4,6 +4,7 @@
 use qemu::{AttachedVm, CallOff, ConsoleTo, Launch, QemuError, RuntimeDir, locate_qemu};
 use scheduler::spec::{Boot, DiskFormat, Network, PortForward};
 use scheduler::{Occupancy, VmSpec};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use topology::Machine;
@@ -32,6 +33,10 @@ fn launch(name: &str, nodes: usize, disk: &Path) -> Launch {
 fn empty_disk(directory: &Path) -> PathBuf {
     let path = directory.join("disk,with a comma.img");
     std::fs::write(&path, vec![0u8; 1 << 20]).expect("a disk image");
+    // The QEMU of a root runs as another user.
+    for (path, mode) in [(directory, 0o755), (&path, 0o666)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("a mode");
+    }
     path
 }
 

@@ -35,7 +35,14 @@ pub struct VmSpec {
     /// Where the serial console goes.
     #[serde(default)]
     pub console: Console,
+    /// The user, by name or number, that QEMU runs as where root starts the VM. Default: a user of
+    /// its own; [`ROOT`]: root itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_as: Option<String>,
 }
+
+/// The name of the user 0 in [`VmSpec::run_as`], on every host.
+pub const ROOT: &str = "root";
 
 /// Rules of sizing and placement. Names follow ESXi's attributes where they mean the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

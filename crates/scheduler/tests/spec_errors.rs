@@ -47,6 +47,9 @@ fn odd_names_are_refused() {
 fn unusable_policies_are_refused() {
     let errors = [
         "vcpu = 8",
+        "run_as = 1000",
+        "run_as = \"\"",
+        "run_as = \"a:b\"",
         "[policy]\nprefer_htt = true",
         "[policy]\nprefer_ht = \"yes\"",
         "[policy]\ncores_per_socket = 3",

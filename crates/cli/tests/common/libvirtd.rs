@@ -198,7 +198,7 @@ fn daemon(directory: &Path, user: Option<(u32, u32)>) -> Child {
     command.env("XDG_CONFIG_HOME", directory.join("config")).env("XDG_CACHE_HOME", directory.join("cache"));
     command.env("XDG_DATA_HOME", directory.join("data"));
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None };
+    let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None, user: None };
     linux::sys::spawn(command, setup).expect("setpriv")
 }
 

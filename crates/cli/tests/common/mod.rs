@@ -15,6 +15,13 @@ pub(crate) fn lacks(test: &str, program: &str) -> bool {
     !found
 }
 
+/// A directory whose files the QEMU of a VM that root starts may read: it runs as another user.
+pub(crate) fn open_directory() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let open = std::fs::Permissions::from_mode(0o755);
+    tempfile::Builder::new().permissions(open).tempdir().expect("a directory")
+}
+
 /// A name for a VM that no other run of the tests has.
 pub(crate) fn unique(label: &str) -> String {
     format!("{label}-{}", std::process::id())

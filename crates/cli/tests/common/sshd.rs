@@ -171,7 +171,7 @@ fn daemon(directory: &Path) -> Child {
     let mut command = Command::new(program_in_path("sshd").expect("it was found before"));
     command.args(["-D", "-f"]).arg(directory.join("sshd_config")).arg("-E").arg(directory.join("log"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None };
+    let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None, user: None };
     linux::sys::spawn(command, setup).expect("sshd")
 }
 

@@ -1,6 +1,7 @@
 //! Safe wrappers over system calls. Unsafe code of this crate lives here, each block with the
 //! invariant that it relies on.
 
+mod accounts;
 mod affinity;
 mod clock;
 mod files;
@@ -15,7 +16,9 @@ mod sockets;
 mod spawn;
 mod terminal;
 mod total_memory;
+mod user;
 
+pub use accounts::{Account, account_named, account_of, group_exists, groups_of};
 pub use affinity::{AffinityOfThreads, affinity, set_affinity, thread_id};
 pub use clock::since_boot_ns;
 pub use files::{OPEN_NO_LINK, OPEN_NO_WAIT, device_numbers, memory_file, raise_open_files, try_lock, wait_readable};
@@ -29,6 +32,7 @@ pub use sockets::{Peer, SocketFile, connect_at_once, peer};
 pub use spawn::{ChildSetup, Tie, spawn};
 pub use terminal::{CtrlC, RawTerminal};
 pub use total_memory::total_memory;
+pub use user::{Credentials, opens_as};
 
 use std::io;
 

@@ -1,6 +1,7 @@
 //! Starting a program so that it never outlives us, or so that it does.
 
 use super::mask::Mask;
+use super::user::{Credentials, become_for_good};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -12,14 +13,14 @@ use topology::CpuSet;
 /// How long a program that we start may live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tie {
-    /// The kernel kills it when we end, however we end. In a process group of its own: Ctrl-C on
-    /// the terminal reaches us alone.
+    /// The kernel kills it when we end, however we end.
     DiesWithUs,
-    /// In a session of its own, it outlives us and our terminal.
+    /// It outlives us and our terminal.
     Outlives,
 }
 
-/// What happens in the new process before it becomes the program.
+/// What happens in the new process before it becomes the program. It is in a session of its own:
+/// Ctrl-C on the terminal reaches us alone, and it cannot type on our terminal.
 #[derive(Debug)]
 pub struct ChildSetup {
     /// How long it may live.
@@ -28,6 +29,9 @@ pub struct ChildSetup {
     pub inherited: Vec<OwnedFd>,
     /// CPUs that all its threads start on. Default: ours.
     pub cpus: Option<CpuSet>,
+    /// Whom it runs as, without capabilities and with nothing open but what it inherits. Default:
+    /// as we do.
+    pub user: Option<Credentials>,
 }
 
 type Request = (Command, ChildSetup, Sender<io::Result<Child>>);
@@ -60,12 +64,17 @@ fn spawn_here(mut command: Command, setup: ChildSetup) -> io::Result<Child> {
     let parent = std::process::id();
     let mask = setup.cpus.as_ref().map(Mask::of);
     let inherited: Vec<i32> = setup.inherited.iter().map(AsRawFd::as_raw_fd).collect();
-    let tie = setup.tie;
+    let (tie, user) = (setup.tie, setup.user);
     // SAFETY: between fork and exec the closure makes only async-signal-safe system calls on
     // numbers and on memory that was allocated before the fork: it neither allocates nor takes a
     // lock, and an io::Error from errno holds no heap memory.
     unsafe {
         command.pre_exec(move || {
+            if let Some(user) = &user {
+                close_at_exec()?;
+                become_for_good(user)?;
+            }
+            // After that: who changes its user loses the signal of its parent's death.
             set_tie(tie, parent)?;
             inherited.iter().try_for_each(|&descriptor| keep_open(descriptor))?;
             mask.as_ref().map_or(Ok(()), start_on)
@@ -77,25 +86,28 @@ fn spawn_here(mut command: Command, setup: ChildSetup) -> io::Result<Child> {
 }
 
 fn set_tie(tie: Tie, parent: u32) -> io::Result<()> {
-    match tie {
-        Tie::Outlives => {
-            // SAFETY: setsid takes no argument and touches no memory.
-            super::checked(libc::c_long::from(unsafe { libc::setsid() }))?;
-        }
-        Tie::DiesWithUs => {
-            // SAFETY: setpgid takes two numbers and touches no memory.
-            super::checked(libc::c_long::from(unsafe { libc::setpgid(0, 0) }))?;
-            // SAFETY: this prctl takes a number and touches no memory.
-            super::checked(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }))?;
-            // SAFETY: getppid takes no argument and cannot fail.
-            let now = unsafe { libc::getppid() } as u32;
-            if now != parent {
-                // The parent ended before the signal was set: it will never come.
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-        }
+    // SAFETY: setsid takes no argument and touches no memory.
+    super::checked(libc::c_long::from(unsafe { libc::setsid() }))?;
+    if tie == Tie::Outlives {
+        return Ok(());
     }
-    Ok(())
+    // SAFETY: this prctl takes a number and touches no memory.
+    super::checked(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }))?;
+    // SAFETY: getppid takes no argument and cannot fail.
+    let now = unsafe { libc::getppid() } as u32;
+    // The parent ended before the signal was set: it will never come.
+    if now == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+}
+
+/// Whatever whoever started us left open for us is not for another user.
+fn close_at_exec() -> io::Result<()> {
+    let (first, last) = (libc::STDERR_FILENO as libc::c_uint + 1, libc::c_uint::MAX);
+    // SAFETY: close_range takes three numbers and touches no memory; the flag closes nothing now.
+    match super::checked(unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC) }) {
+        // Before Linux 5.11.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => Ok(()),
+        closed => closed.map(drop),
+    }
 }
 
 fn keep_open(descriptor: i32) -> io::Result<()> {
@@ -123,7 +135,7 @@ mod tests {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let mut command = Command::new("sh");
         command.args(["-c", "cat \"$0\"; grep Cpus_allowed_list /proc/self/status", &path]).stdout(Stdio::piped());
-        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: vec![file], cpus: Some(cpus) };
+        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: vec![file], cpus: Some(cpus), user: None };
         let output = spawn(command, setup).unwrap().wait_with_output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), format!("helloCpus_allowed_list:\t{first}\n"));
     }
@@ -133,7 +145,7 @@ mod tests {
         let start = || {
             let mut command = Command::new("sleep");
             command.arg("30");
-            spawn(command, ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None }).unwrap()
+            spawn(command, ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None, user: None }).unwrap()
         };
         let mut child = std::thread::spawn(start).join().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -144,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_is_an_error() {
-        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None };
+        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None, user: None };
         let error = spawn(Command::new("/no/such/program"), setup).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

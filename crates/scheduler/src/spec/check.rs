@@ -51,6 +51,7 @@ fn check(spec: &VmSpec) -> Checked {
     ensure((1..=MOST_VCPUS).contains(&spec.vcpus), "vcpus", vcpus_range)?;
     check_memory(spec.memory, "memory")?;
     check_policy(spec)?;
+    check_run_as(spec)?;
     check_devices(spec)
 }
 
@@ -100,6 +101,15 @@ fn check_policy(spec: &VmSpec) -> Checked {
         })?;
     }
     policy.virtual_nodes.as_ref().map_or(Ok(()), |nodes| check_virtual_nodes(spec, policy, nodes))
+}
+
+fn check_run_as(spec: &VmSpec) -> Checked {
+    let Some(user) = &spec.run_as else { return Ok(()) };
+    // useradd(8) makes names of up to 32 characters; directory services have longer ones, with `@`.
+    let odd = |letter: char| letter.is_control() || letter.is_whitespace() || "/:,".contains(letter);
+    ensure((1..=LONGEST_NAME).contains(&user.len()) && !user.contains(odd), "run_as", || {
+        "name a user, or write its number as a text, for example \"alice\", \"1000\", or \"root\"".to_owned()
+    })
 }
 
 fn check_virtual_nodes(spec: &VmSpec, policy: &Policy, nodes: &[FixedNode]) -> Checked {

@@ -122,6 +122,7 @@ fn spec(host: &SimulatedHost, vm: &VmKey) -> Option<VmSpec> {
         boot: Default::default(),
         disks: Vec::new(),
         networks: Vec::new(),
+        run_as: None,
         console: Default::default(),
     })
 }

@@ -16,6 +16,10 @@ pub(super) fn heading(emission: &Emission<'_>, usage: &[String], losses: &[Loss]
     for sentence in usage {
         text += &format!("# {}\n", one_line(sentence));
     }
+    if let Some(user) = &emission.spec.run_as {
+        let said = "it is what `homenode run` starts QEMU as; here QEMU's user is the one that this stack has";
+        text += &format!("# run_as = \"{}\" is not in this text: {said}.\n", one_line(user));
+    }
     for client in &plan.placement.clients {
         text += &format!("# {}\n", home_of(plan, client));
     }

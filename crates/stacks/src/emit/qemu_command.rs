@@ -2,7 +2,7 @@
 
 use super::common::{check_words, heading, memory, several_cpu_sets, vcpus_of};
 use super::{Emission, EmitError, Loss};
-use ::qemu::command_line::{Channel, HostTraits, Wiring, arguments, as_shell};
+use ::qemu::command_line::{Channel, ConsoleLog, HostTraits, Wiring, arguments, as_shell};
 use ::qemu::{Accelerator, TcgThreads};
 use scheduler::spec::{Boot, Console};
 use scheduler::{Client, Plan};
@@ -18,7 +18,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
         console: Channel::Stdio,
         console_log: match &spec.console {
             Console::Terminal => None,
-            Console::File { path } => Some(path.clone()),
+            Console::File { path } => Some(ConsoleLog::Path(path.clone())),
         },
         agent: None,
         paused: false,
@@ -47,7 +47,7 @@ fn shares_a_thread(accelerator: &Accelerator) -> bool {
 
 fn comments(emission: &Emission<'_>) -> String {
     let mut usage = vec![format!(
-        "Run this text with sh on an x86-64 host. It needs {PROGRAM} 7.2 or newer and taskset (util-linux); the console is the terminal."
+        "Run this text with sh on an x86-64 host. It needs {PROGRAM} 7.2 or newer and taskset (util-linux); the console is the terminal. QEMU runs as whoever runs it."
     )];
     if let Accelerator::Tcg { .. } = emission.accelerator {
         usage.push(format!("NO HARDWARE VIRTUALIZATION: {}.", emission.accelerator));

@@ -34,6 +34,7 @@ fn usage(plan: &Plan, slice: &str) -> Vec<String> {
         format!("/etc/systemd/system/{file}, for systemd 244 or newer with the unified cgroup hierarchy (v2). Then:"),
         "  systemctl daemon-reload".to_owned(),
         format!("  systemd-run --slice={slice} --scope qemu-system-x86_64 ..."),
+        "QEMU runs as root then; systemd-run's --uid=USER gives it another user.".to_owned(),
     ];
     if let (true, Some(nodes)) = (is_interleaved(plan), memory_nodes(plan)) {
         usage.push("As a service, which can have a memory policy (a slice and a scope cannot):".to_owned());

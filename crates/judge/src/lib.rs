@@ -17,6 +17,7 @@
 
 mod change;
 mod commands;
+mod cramped;
 mod finding;
 mod repair;
 mod rules;
@@ -28,6 +29,7 @@ mod target;
 mod together;
 
 pub use change::{Change, NewPins};
+pub use cramped::Cramped;
 pub use finding::{Aspect, Cost, Cure, Finding, Harm, Repair, Severity};
 pub use repair::{Mending, Tried, mend};
 pub use running::{Believed, Known};
@@ -126,6 +128,15 @@ fn complete(scene: &Scene<'_>, finding: &mut Finding) {
             return;
         }
     };
+    let places = |aspect: &Aspect| matches!(aspect, Aspect::Shape | Aspect::Home | Aspect::Pins | Aspect::OtherThreads);
+    if let Some(why) = &target.cramped
+        && cure.changes.iter().any(places)
+    {
+        cure.changes.clear();
+        cure.restart = false;
+        cure.advice = format!("nothing is bound: {why}");
+        return;
+    }
     if target.reshaped {
         let follows = |aspect: &Aspect| !matches!(aspect, Aspect::Cache | Aspect::OtherThreads);
         if cure.changes.iter().any(follows) {

@@ -18,10 +18,16 @@ pub(crate) enum Fit {
     Scattered,
 }
 
+/// Whether the guest is told of threads, also once its sockets are whole.
+pub(crate) fn told_of_threads(machine: &Machine, vm: &ShapedVm) -> bool {
+    vm.guest.threads > 1 && whole_sockets(machine, vm).threads > 1
+}
+
 /// Whether hardware threads count, not cores: the guest is told of threads, or somebody put each
 /// part of it on one node that holds it so.
-pub(crate) fn counts_threads(vm: &ShapedVm, views: &[NodeView<'_>]) -> bool {
-    vm.guest.threads > 1 || (!views.is_empty() && views.iter().all(|view| view.bound && view.runs_on.len() == 1))
+pub(crate) fn counts_threads(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>]) -> bool {
+    told_of_threads(machine, vm)
+        || (!views.is_empty() && views.iter().all(|view| view.bound && view.runs_on.len() == 1))
 }
 
 /// Whether some node of the machine holds the virtual node.
@@ -30,7 +36,7 @@ pub(crate) fn holds(machine: &Machine, node: &ShapedNode, by_threads: bool) -> b
 }
 
 pub(crate) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], ideal: &Plan) -> Fit {
-    let by_threads = counts_threads(vm, views);
+    let by_threads = counts_threads(machine, vm, views);
     let too_large = vm.nodes.iter().any(|node| !holds(machine, node, by_threads));
     let better = has_homes(machine, ideal) || ideal.topology.nodes.len() > vm.nodes.len();
     let has_all = vm.nodes.iter().all(|node| !node.vcpus.is_empty() && node.memory.0 > 0);

@@ -105,7 +105,7 @@ pub struct Binding {
 pub struct XmlFacts {
     /// Attributes of the first cell that further ones need too: `memAccess`, `discard`.
     pub cell_extras: Vec<(String, String)>,
-    /// A `<cell>` has no `id`, so that no edit can name it.
+    /// A `<cell>` has no `id`: it gets its number before an edit names it.
     pub cells_without_id: bool,
     /// `<vcpu cpuset>` is written.
     pub vcpu_cpuset: Option<CpuSet>,

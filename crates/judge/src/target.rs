@@ -2,6 +2,7 @@
 //! where it should live, as the balancer has them ([`scheduler::balance::homes`]); of a definition
 //! its own homes wherever they hold it, else the planner's.
 
+use crate::cramped::{self, Cramped, cramped};
 use crate::scene::NodeView;
 use crate::shape::{self, Fit};
 use crate::shaped::ShapedVm;
@@ -27,6 +28,8 @@ pub struct Target {
     pub ideal_nodes: usize,
     /// Why an edit cannot give it other virtual nodes though it should have them.
     pub blocked: Option<String>,
+    /// Why these homes would be worse than what it has: then nothing is brought to them.
+    pub cramped: Option<Cramped>,
 }
 
 /// A virtual node and its home.
@@ -73,32 +76,49 @@ pub(crate) fn target(
     vm: &ShapedVm,
     views: &[NodeView<'_>],
 ) -> Result<Target, NoTarget> {
-    let prefer_ht = vm.guest.threads > 1;
+    let prefer_ht = shape::told_of_threads(machine, vm);
     let ideal = plan(machine, occupancy, &spec(vm, prefer_ht, None, allowed(machine, vm)))?;
     let ideal_nodes = ideal.topology.nodes.len();
     let fit = shape::fit(machine, vm, views, &ideal);
-    let blocked = blocked(vm, fit, &ideal);
-    if blocked.is_none() {
-        match fit {
-            Fit::Sound => {}
-            Fit::TooLarge => return Ok(reshaped(machine, vm, &ideal)),
-            Fit::Scattered => {
-                let fixed = plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed(vm)?), allowed(machine, vm)))?;
-                return Ok(Target { ideal_nodes, ..reshaped(machine, vm, &fixed) });
-            }
+    let mut blocked = blocked(vm, fit, &ideal);
+    if blocked.is_none() && fit != Fit::Sound {
+        let anew = anew(machine, occupancy, vm, fit, ideal)?;
+        let lost = (!keeps_memory(vm, &anew.nodes)).then_some(Cramped::UnevenMemory);
+        match lost.or_else(|| cramped(machine, occupancy, vm, &anew.nodes)) {
+            None => return Ok(Target { ideal_nodes, ..anew }),
+            Some(why) => blocked = Some(why.to_string()),
         }
     }
     let homes = match vm.running {
         Some(_) => Some(views.iter().map(home_now).collect::<Result<_, _>>()?),
         None => kept_homes(machine, occupancy, vm, views),
     };
-    let nodes = match homes {
-        Some(homes) => homes.into_iter().zip(views).map(|(home, view)| at(machine, view, home)).collect(),
-        None => planned_homes(machine, occupancy, vm, views)?,
+    let (nodes, cramped) = match homes {
+        Some(homes) => (homes.into_iter().zip(views).map(|(home, view)| at(machine, view, home)).collect(), None),
+        None => {
+            let nodes = planned_homes(machine, occupancy, vm, views)?;
+            let cramped = cramped(machine, occupancy, vm, &nodes);
+            (nodes, cramped)
+        }
     };
     let distances = distances(machine, &nodes);
     let guest = shape::whole_sockets(machine, vm);
-    Ok(Target { nodes, reshaped: false, guest, distances, ideal_nodes, blocked })
+    Ok(Target { nodes, reshaped: false, guest, distances, ideal_nodes, blocked, cramped })
+}
+
+/// Other virtual nodes, for a VM whose own cannot be right.
+fn anew(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, fit: Fit, ideal: Plan) -> Result<Target, NoTarget> {
+    let own = |fixed, prefer_ht| plan(machine, occupancy, &spec(vm, prefer_ht, fixed, allowed(machine, vm)));
+    if fit == Fit::Scattered {
+        let plan = own(Some(fixed(vm)?), shape::told_of_threads(machine, vm))?;
+        let memory = vm.nodes.iter().map(|node| node.memory).collect();
+        return Ok(reshaped(vm, &plan, memory));
+    }
+    // The guest is told of cores afterwards: siblings are worth no memory that lies elsewhere.
+    let spills = ideal.placement.clients.iter().any(|client| client.home.len() > 1);
+    let plan = if spills { own(None, false)? } else { ideal };
+    let memory = shares(machine, vm, &plan);
+    Ok(reshaped(vm, &plan, memory))
 }
 
 fn blocked(vm: &ShapedVm, fit: Fit, ideal: &Plan) -> Option<String> {
@@ -153,31 +173,52 @@ fn fixed(vm: &ShapedVm) -> Result<Vec<FixedNode>, NoTarget> {
 /// Memory of each virtual node of a plan, in whole huge pages where the VM is made of those: QEMU
 /// 9.1 and later takes nothing else.
 fn shares(machine: &Machine, vm: &ShapedVm, plan: &Plan) -> Vec<Bytes> {
-    let mut planned: Vec<Bytes> = plan.topology.nodes.iter().map(|node| node.memory).collect();
-    // What is over whole MiB stays with the first node, so that no byte is lost.
+    let planned: Vec<Bytes> = plan.topology.nodes.iter().map(|node| node.memory).collect();
+    // What is over whole MiB goes to a node that has room for it, so that no byte is lost.
     let over = vm.memory.saturating_sub(planned.iter().copied().sum());
-    planned.iter_mut().take(1).for_each(|first| *first = first.saturating_add(over));
-    let page = vm.huge_pages.iter().filter_map(|pages| pages.size).max().unwrap_or(Bytes(1)).0.max(1);
-    let (mut until, mut given) = (0, 0);
-    let whole: Vec<Bytes> = planned
-        .iter()
-        .map(|share| {
-            until += share.0;
-            let pages = until / page * page - given;
-            given += pages;
-            Bytes(pages)
-        })
-        .collect();
-    let holds = |(share, client): (&Bytes, &scheduler::Client)| {
-        *share > Bytes(0)
-            && client.home.iter().filter_map(|node| machine.node(node)).map(|node| node.memory).sum::<Bytes>() >= *share
+    let with_over = |index: usize| {
+        let mut shares = planned.clone();
+        shares[index] = shares[index].saturating_add(over);
+        shares
     };
-    if given == until && whole.iter().zip(&plan.placement.clients).all(holds) { whole } else { planned }
+    let all = (0..planned.len()).map(with_over);
+    let page = vm.huge_pages.iter().filter_map(|pages| pages.size).max().unwrap_or(Bytes(1)).0.max(1);
+    let pages = all.clone().filter_map(|shares| whole_pages(&shares, page));
+    let homes: Vec<&NodeSet> = plan.placement.clients.iter().map(|client| &client.home).collect();
+    let holds = |shares: &Vec<Bytes>| shares.iter().all(|share| share.0 > 0) && room(machine, &homes, shares);
+    pages.chain(all.clone()).find(holds).or_else(|| all.clone().next()).unwrap_or_default()
 }
 
-fn reshaped(machine: &Machine, vm: &ShapedVm, plan: &Plan) -> Target {
+/// Shares as whole pages of so many bytes; `None` where they are no whole pages together.
+fn whole_pages(shares: &[Bytes], page: u64) -> Option<Vec<Bytes>> {
+    let (mut until, mut given) = (0, 0);
+    let whole = shares.iter().map(|share| {
+        until += share.0;
+        let pages = until / page * page - given;
+        given += pages;
+        Bytes(pages)
+    });
+    let whole = whole.collect();
+    (given == until).then_some(whole)
+}
+
+/// Whether nodes have the memory for what is to be on each set of them.
+fn room(machine: &Machine, homes: &[&NodeSet], shares: &[Bytes]) -> bool {
+    cramped::is_held(homes, shares, |node| machine.node(node).map_or(Bytes(0), |node| node.memory))
+}
+
+/// Whether the guest has the memory that it had: all of it together, and after QEMU has rounded
+/// each virtual node up to whole MiB, as libvirt lets it.
+fn keeps_memory(vm: &ShapedVm, nodes: &[TargetNode]) -> bool {
+    let up = |memory: Bytes| memory.0.next_multiple_of(Bytes::MIB.0);
+    nodes.iter().map(|node| node.memory).sum::<Bytes>() == vm.memory
+        && nodes.iter().map(|node| up(node.memory)).sum::<u64>()
+            == vm.nodes.iter().map(|node| up(node.memory)).sum::<u64>()
+}
+
+fn reshaped(vm: &ShapedVm, plan: &Plan, memory: Vec<Bytes>) -> Target {
     let topology = &plan.topology;
-    let placed = topology.nodes.iter().zip(&plan.placement.clients).zip(shares(machine, vm, plan));
+    let placed = topology.nodes.iter().zip(&plan.placement.clients).zip(memory);
     let nodes = placed.map(|((node, client), memory)| TargetNode {
         id: node.id,
         vcpus: node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect(),
@@ -194,7 +235,8 @@ fn reshaped(machine: &Machine, vm: &ShapedVm, plan: &Plan) -> Target {
         caches: vm.guest.caches,
     };
     let (nodes, ideal_nodes) = (nodes.collect(), topology.nodes.len());
-    Target { nodes, reshaped: true, guest, distances: topology.distances.clone(), ideal_nodes, blocked: None }
+    let distances = topology.distances.clone();
+    Target { nodes, reshaped: true, guest, distances, ideal_nodes, blocked: None, cramped: None }
 }
 
 /// Nodes that the VM may live on, of those that the planner may use; `None`: all.
@@ -226,6 +268,7 @@ fn kept_homes(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, views: &[
         vm.allowed.as_ref().is_none_or(|allowed| allowed.contains(node)).then_some(node)
     };
     let homes: Vec<NodeId> = views.iter().map(hint).collect::<Option<_>>()?;
+    let prefer_ht = shape::told_of_threads(machine, vm);
     let mut held = BTreeMap::<NodeId, (u64, Bytes, u32)>::new();
     for (&home, view) in homes.iter().zip(views) {
         let (vcpus, memory, count) = held.entry(home).or_default();
@@ -235,7 +278,7 @@ fn kept_homes(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, views: &[
     }
     let holds = |(&home, &(vcpus, memory, count)): (&NodeId, &(u64, Bytes, u32))| {
         let Some(node) = machine.node(home) else { return false };
-        let threads = vm.guest.threads > 1 || count == 1;
+        let threads = prefer_ht || count == 1;
         let units = if threads { machine.usable_cpus(home).len() } else { machine.usable_cores(home).len() };
         node.memory.saturating_sub(occupancy.of(home).memory) >= memory && units as u64 >= vcpus
     };
@@ -268,7 +311,7 @@ fn planned_homes(
     views: &[NodeView<'_>],
 ) -> Result<Vec<TargetNode>, NoTarget> {
     let fixed = fixed(vm)?;
-    let prefer_ht = vm.guest.threads > 1;
+    let prefer_ht = shape::told_of_threads(machine, vm);
     let named = named_nodes(machine, vm, views);
     let narrow = named.and_then(|nodes| {
         let plan = scheduler::plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed.clone()), Some(nodes))).ok()?;
@@ -311,20 +354,15 @@ fn as_good(
     if homes.iter().map(NodeSet::len).sum::<usize>() > planned {
         return None;
     }
-    let mut held = BTreeMap::<NodeId, u64>::new();
-    for (view, home) in views.iter().zip(&homes) {
-        let share = view.node.memory.0.div_ceil(home.len() as u64);
-        home.iter().for_each(|node| *held.entry(node).or_default() += share);
-    }
-    let holds = |(&id, &bytes): (&NodeId, &u64)| {
-        machine.node(id).is_some_and(|node| node.memory.saturating_sub(occupancy.of(id).memory).0 >= bytes)
-    };
+    let memory: Vec<Bytes> = views.iter().map(|view| view.node.memory).collect();
+    let free = |node| cramped::free(machine, occupancy, node);
+    let held = cramped::is_held(&homes.iter().collect::<Vec<_>>(), &memory, free);
     // Where a node lacks memory, a part lies beside it, and the vCPUs stay.
     let kept = |(view, home): (&NodeView<'_>, NodeSet)| TargetNode {
         cpus: cpus_of(machine, &view.runs_on),
         ..at(machine, view, home)
     };
-    held.iter().all(holds).then(|| views.iter().zip(homes).map(kept).collect())
+    held.then(|| views.iter().zip(homes).map(kept).collect())
 }
 
 /// Nodes that pins or memory name, where they are not simply all.

@@ -2,7 +2,7 @@
 
 mod check;
 mod check_proxmox;
-mod check_random;
+mod cures;
 mod domain_edit;
 mod domain_read;
 mod emit_clouds;

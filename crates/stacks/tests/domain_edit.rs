@@ -167,6 +167,22 @@ fn edits_that_no_xml_could_hold_are_refused() {
     assert!(apply("<network/>", "x.xml", &[]).is_err());
 }
 
+/// libvirt reads `vcpu=' 01'` as vCPU 1; a second pin of it would be refused.
+#[test]
+fn an_element_is_found_by_its_number_however_that_is_written() {
+    let text = "<domain><cputune><vcpupin vcpu=' 01' cpuset='7'/></cputune></domain>";
+    let after = edited(text, &[set(pin(1), "cpuset", "0-3")]);
+    assert_eq!(after, "<domain><cputune><vcpupin vcpu=' 01' cpuset='0-3'/></cputune></domain>");
+}
+
+#[test]
+fn cells_without_an_id_get_the_number_that_libvirt_gives_them_and_keep_all_else() {
+    let text = "<domain><cpu><numa><cell memory='1'/><!-- b --><cell id='1'><cache/></cell><cell cpus='3'/></numa></cpu></domain>";
+    let edit = Edit::Number { at: steps(&["cpu", "numa", "cell"]), name: "id".to_owned() };
+    let expected = "<domain><cpu><numa><cell memory='1' id='0'/><!-- b --><cell id='1'><cache/></cell><cell cpus='3' id='2'/></numa></cpu></domain>";
+    assert_eq!(edited(text, &[edit]), expected);
+}
+
 /// Domains as people might have them: elements in any order, comments, unknown ones, quotes of both
 /// kinds, any indentation.
 fn domains() -> impl Strategy<Value = String> {
@@ -205,10 +221,11 @@ fn edits() -> impl Strategy<Value = Edit> {
         Just(steps(&["devices", "memballoon"])),
         Just(steps(&["title"])),
     ];
-    (path, value, 0..4).prop_map(|(at, value, kind)| match kind {
+    (path, value, 0..5).prop_map(|(at, value, kind)| match kind {
         0 => Edit::RemoveAttribute { at, name: "cpuset".to_owned() },
         1 => Edit::Remove { at },
         2 => Edit::SetText { at, text: value },
+        3 => Edit::Number { at, name: "id".to_owned() },
         _ => set(at, "cpuset", &value),
     })
 }
@@ -251,6 +268,7 @@ fn path_of(edit: &Edit) -> &[Step] {
         Edit::SetAttribute { at, .. }
         | Edit::RemoveAttribute { at, .. }
         | Edit::SetText { at, .. }
+        | Edit::Number { at, .. }
         | Edit::Remove { at } => at,
     }
 }
@@ -299,6 +317,7 @@ properties::properties! {
             }
             Edit::SetText { text, .. } => prop_assert_eq!(now.unwrap().1.trim().to_owned(), text.trim()),
             Edit::RemoveAttribute { name, .. } => prop_assert!(now.is_none_or(|(of, _)| of.iter().all(|(n, _)| n != name))),
+            Edit::Number { name, .. } => prop_assert!(now.is_none_or(|(of, _)| of.iter().any(|(n, _)| n == name))),
             Edit::Remove { .. } => prop_assert!(now.is_none()),
         }
         prop_assert_eq!(edited(&after, std::slice::from_ref(&edit)), after, "twice is once");

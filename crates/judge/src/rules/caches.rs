@@ -44,7 +44,12 @@ fn over_nodes(scene: &Scene<'_>) -> Option<Finding> {
                    Linux warns (llc-sibling on another node) and may drop its scheduling domains";
     let found = Finding::new("cache_over_nodes", Harm::Misled, sentence, because).seen(told(scene));
     let found = found.at(scene.spots([Part::Topology, Part::Cache]));
-    Some(found.cure("tell it of a socket for each virtual node", &[Aspect::Topology]))
+    let whole = scene.target.as_ref().is_ok_and(|target| target.reshaped || target.guest != scene.vm.guest);
+    let advice = match whole {
+        true => "tell it of a socket for each virtual node",
+        false => "cut its virtual nodes anew, with vCPUs in a row: no sockets fit into these",
+    };
+    Some(found.cure(advice, if whole { &[Aspect::Topology] } else { &[] }))
 }
 
 fn disabled(scene: &Scene<'_>) -> Option<Finding> {

@@ -1,6 +1,7 @@
 //! What keeps a VM from starting, or from starting as it is written.
 
 use super::{cpus, list};
+use crate::cramped::free;
 use crate::finding::{Aspect, Finding, Harm};
 use crate::scene::{Scene, named};
 use crate::shaped::Part;
@@ -164,10 +165,8 @@ fn no_room_beside_others(scene: &Scene<'_>) -> Option<Finding> {
         }
     }
     let held = |nodes: &NodeSet| nodes.iter().map(|node| scene.others.of(node).memory).sum::<Bytes>();
-    let is_full = |(nodes, needed): &(&NodeSet, Bytes)| {
-        let there = scene.memory_of(nodes);
-        *needed <= there && *needed > there.saturating_sub(held(nodes))
-    };
+    let free = |nodes: &NodeSet| nodes.iter().map(|node| free(scene.machine, &scene.others, node)).sum();
+    let is_full = |(nodes, needed): &(&NodeSet, Bytes)| *needed <= scene.memory_of(nodes) && *needed > free(nodes);
     let (nodes, needed) = bound.into_iter().find(is_full)?;
     let sentence = format!(
         "{needed} of it are bound to {}, which has {}, and others hold {} of that",

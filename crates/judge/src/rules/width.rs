@@ -39,7 +39,7 @@ fn largest(machine: &Machine) -> (usize, usize, Bytes) {
 
 fn too_large(scene: &Scene<'_>) -> Option<Finding> {
     let vm = scene.vm;
-    let by_threads = shape::counts_threads(vm, &scene.views);
+    let by_threads = shape::counts_threads(scene.machine, vm, &scene.views);
     let large: Vec<_> = scene.views.iter().filter(|view| !shape::holds(scene.machine, view.node, by_threads)).collect();
     if large.is_empty() || scene.cpu_nodes.is_empty() {
         return None;

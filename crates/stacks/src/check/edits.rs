@@ -24,7 +24,7 @@ pub(super) fn edits(change: &Change<'_>) -> Vec<Edit> {
     let mut edits = Vec::new();
     let pins = change.pins();
     edits.extend(cell_edits(change, xml));
-    edits.extend(distance_edits(change, xml));
+    edits.extend(distance_edits(change));
     edits.extend(topology_edits(change));
     edits.extend(cache_edits(change));
     edits.extend(pin_edits(change, xml, &pins));
@@ -34,12 +34,11 @@ pub(super) fn edits(change: &Change<'_>) -> Vec<Edit> {
 
 fn cell_edits(change: &Change<'_>, xml: &XmlFacts) -> Vec<Edit> {
     let shape = change.has(&[Aspect::Shape]);
-    let whole = xml.cells_without_id && (shape || change.changes_distances());
     let mut edits = Vec::new();
-    if whole {
-        edits.push(Edit::Remove { at: path(["cpu", "numa"]) });
+    if xml.cells_without_id && (shape || change.changes_distances()) {
+        edits.push(Edit::Number { at: path(["cpu", "numa", "cell"]), name: "id".to_owned() });
     }
-    if !shape && !whole {
+    if !shape {
         return edits;
     }
     let count = change.target.nodes.len() as u32;
@@ -54,19 +53,19 @@ fn cell_edits(change: &Change<'_>, xml: &XmlFacts) -> Vec<Edit> {
         edits.push(set(cell(), "cpus", &node.vcpus));
         edits.push(set(cell(), "memory", &(node.memory.0 >> 10)));
         edits.push(set(cell(), "unit", "KiB"));
-        if whole || !old.contains(&node.id) {
+        if !old.contains(&node.id) {
             edits.extend(xml.cell_extras.iter().map(|(name, value)| set(cell(), name, value)));
         }
     }
     edits
 }
 
-fn distance_edits(change: &Change<'_>, xml: &XmlFacts) -> Vec<Edit> {
+fn distance_edits(change: &Change<'_>) -> Vec<Edit> {
     if !change.changes_distances() {
         return Vec::new();
     }
     let ids: Vec<u32> = change.target.nodes.iter().map(|node| node.id).collect();
-    let fresh = change.has(&[Aspect::Shape]) || xml.cells_without_id;
+    let fresh = change.has(&[Aspect::Shape]);
     let written = |i: u32, j: u32| {
         let node = change.vm().nodes.iter().find(|node| change.vm().vnuma && node.id == i)?;
         node.distances.get(&j).copied()

@@ -146,7 +146,8 @@ fn facts(root: Node<'_, '_>, domain: &Domain) -> XmlFacts {
 
 /// What else than cells and `<memnode>` names virtual nodes.
 fn names_nodes(root: Node<'_, '_>, domain: &Domain) -> Option<String> {
-    let target = |device: &&Node<'_, '_>| !at(**device, "target/node").is_empty();
+    // A device of memory without a node is memory that cells would be given a second time.
+    let target = |device: &&Node<'_, '_>| device.has_tag_name("memory") || !at(**device, "target/node").is_empty();
     let devices = at(root, "devices").into_iter().flat_map(|devices| devices.children()).collect::<Vec<_>>();
     if let Some(device) = devices.iter().find(target) {
         return Some(format!("<{}> of <devices>", device.tag_name().name()));

@@ -8,6 +8,9 @@ use scheduler::Occupancy;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::Machine;
 
+/// Cures one after the other: more than two were never seen to be needed.
+const MOST_CURES: usize = 4;
+
 /// A domain that was judged.
 #[derive(Clone, Debug)]
 pub struct CheckedDomain {
@@ -26,6 +29,21 @@ impl CheckedDomain {
     /// # Errors
     /// Those of [`domain::parse`].
     pub fn new(machine: &Machine, occupancy: &Occupancy, text: &str, file: &str) -> Result<Self, DomainError> {
+        let mut checked = Self::once(machine, occupancy, text, file)?;
+        // What a cure changes may show what it hid: a home that others fill is wide, and a VM that
+        // is wide wants virtual nodes. So that a second cure changes nothing, it is part of the
+        // first.
+        for _ in 1..MOST_CURES {
+            let after = Self::once(machine, occupancy, &checked.cured, file)?;
+            if after.cured == checked.cured {
+                break;
+            }
+            checked.cured = after.cured;
+        }
+        Ok(checked)
+    }
+
+    fn once(machine: &Machine, occupancy: &Occupancy, text: &str, file: &str) -> Result<Self, DomainError> {
         let vm = shaped(&domain::parse(text, file)?, text);
         let judgement = judge::definition(machine, occupancy, &vm);
         let mut findings = judgement.findings.clone();
@@ -43,6 +61,10 @@ impl CheckedDomain {
                 patches.insert(changes.clone(), (cured != text).then(|| patch(file, text, &cured)));
             }
             finding.cure.patch = patches.get(changes).cloned().flatten();
+            if finding.cure.patch.is_none() && !changes.is_empty() {
+                finding.cure.changes.clear();
+                finding.cure.advice = format!("{} (no edit of the domain does)", finding.cure.advice);
+            }
         }
         let cured = cured(&whole(all))?;
         Ok(Self { findings, cured, vm })

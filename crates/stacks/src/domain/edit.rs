@@ -45,6 +45,10 @@ pub enum Edit {
     /// them.
     #[allow(missing_docs, reason = "the variant says it")]
     Remove { at: Vec<Step> },
+    /// Gives each element of that path that lacks the attribute its number among all of them, from
+    /// 0: so does libvirt with cells, which then can be named.
+    #[allow(missing_docs, reason = "the variant says it")]
+    Number { at: Vec<Step>, name: String },
 }
 
 /// The text with the edits, in their order. What an edit says already holds changes no byte.
@@ -86,7 +90,8 @@ fn run(text: &str, file: &str, edits: &[Edit]) -> Result<(usize, Vec<Splice>), D
         let alone = !is_new_value(edit, &splice, &edits[index..]);
         if alone && splices.is_empty() {
             // Where several elements match, the next is found in the next tree.
-            return Ok((index + usize::from(!matches!(edit, Edit::Remove { .. })), vec![splice]));
+            let again = matches!(edit, Edit::Remove { .. } | Edit::Number { .. });
+            return Ok((index + usize::from(!again), vec![splice]));
         }
         if alone || splices.iter().any(|other| other.range == splice.range) {
             return Ok((index, splices));
@@ -109,12 +114,13 @@ fn path(edit: &Edit) -> &[Step] {
         Edit::SetAttribute { at, .. }
         | Edit::RemoveAttribute { at, .. }
         | Edit::SetText { at, .. }
+        | Edit::Number { at, .. }
         | Edit::Remove { at } => at,
     }
 }
 
-/// What the edit changes of the text: one range of it, or nothing. [`Edit::Remove`] takes a step
-/// for each element.
+/// What the edit changes of the text: one range of it, or nothing. [`Edit::Remove`] and
+/// [`Edit::Number`] take a step for each element.
 fn step(text: &str, file: &str, root: Node<'_, '_>, edit: &Edit) -> Result<Option<Splice>, DomainError> {
     check(edit).map_err(|problem| DomainError::new(file, problem))?;
     let splice = match edit {
@@ -139,6 +145,11 @@ fn step(text: &str, file: &str, root: Node<'_, '_>, edit: &Edit) -> Result<Optio
             Found::There(element) => Some(splice::remove(text, element)),
             Found::Missing(..) => None,
         },
+        Edit::Number { at, name } => {
+            let elements = found(root, at).unwrap_or_default();
+            let lacks = elements.iter().zip(0_u32..).find(|(element, _)| !element.has_attribute(name.as_str()));
+            lacks.and_then(|(&element, number)| splice::set_attribute(text, element, name, &number.to_string()))
+        }
     };
     Ok(splice)
 }
@@ -149,31 +160,49 @@ enum Found<'a, 'i, 'p> {
     Missing(Node<'a, 'i>, &'p [Step]),
 }
 
-/// The first element at the end of the path. An element may stand several times (libvirt takes all
-/// of them together): each is looked into.
+/// The first element at the end of the path.
 fn find<'a, 'i, 'p>(root: Node<'a, 'i>, path: &'p [Step]) -> Found<'a, 'i, 'p> {
+    match found(root, path) {
+        Ok(elements) => Found::There(elements[0]),
+        Err((parent, index)) => Found::Missing(parent, &path[index..]),
+    }
+}
+
+/// All elements at the end of the path, at least one; or the last element on it, and how many steps
+/// lead there. An element may stand several times (libvirt takes all of them together): each is
+/// looked into.
+fn found<'a, 'i>(root: Node<'a, 'i>, path: &[Step]) -> Result<Vec<Node<'a, 'i>>, (Node<'a, 'i>, usize)> {
     let mut here = vec![root];
     for (index, step) in path.iter().enumerate() {
         let next: Vec<Node<'a, 'i>> =
             here.iter().flat_map(|parent| parent.children()).filter(|&child| matches_step(child, step)).collect();
         if next.is_empty() {
-            return Found::Missing(here[0], &path[index..]);
+            return Err((here[0], index));
         }
         here = next;
     }
-    Found::There(here[0])
+    Ok(here)
 }
 
 fn matches_step(element: Node<'_, '_>, step: &Step) -> bool {
     is(element, &step.element)
-        && step.key.as_ref().is_none_or(|(key, value)| element.attribute(key.as_str()) == Some(value.as_str()))
+        && step
+            .key
+            .as_ref()
+            .is_none_or(|(key, value)| element.attribute(key.as_str()).is_some_and(|written| is_same(written, value)))
+}
+
+/// libvirt reads numbers: `vcpu=' 03'` is vCPU 3.
+fn is_same(written: &str, value: &str) -> bool {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    written == value || number(value).is_some_and(|value| number(written) == Some(value))
 }
 
 /// Fails for what no XML could hold.
 fn check(edit: &Edit) -> Result<(), EditProblem> {
     let (at, name, value) = match edit {
         Edit::SetAttribute { at, name, value } => (at, Some(name), value.as_str()),
-        Edit::RemoveAttribute { at, name } => (at, Some(name), ""),
+        Edit::RemoveAttribute { at, name } | Edit::Number { at, name } => (at, Some(name), ""),
         Edit::SetText { at, text } => (at, None, text.as_str()),
         Edit::Remove { at } => (at, None, ""),
     };

@@ -152,5 +152,5 @@ fn last_below<'a, 'i>(parent: Node<'a, 'i>, new: &Step) -> Option<Node<'a, 'i>> 
 /// The number in the key of a sibling of the same name, and the new one's own: `vcpu='3'`.
 fn number_of(sibling: Node<'_, '_>, new: &Step) -> Option<(u64, u64)> {
     let (key, value) = new.key.as_ref()?;
-    Some((sibling.attribute(key.as_str())?.parse().ok()?, value.parse().ok()?))
+    Some((sibling.attribute(key.as_str())?.trim().parse().ok()?, value.parse().ok()?))
 }

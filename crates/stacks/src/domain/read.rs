@@ -45,7 +45,7 @@ fn read(root: Node<'_, '_>) -> Read<Domain> {
     pins(root, &mut domain)?;
     domain.cells = cells(root, domain.vcpus)?;
     domain.memory = match first(root, &["memory"]) {
-        Some(memory) => amount(memory, memory.text().unwrap_or_default(), "")?,
+        Some(memory) => amount(memory, &text_in(memory), "")?,
         None => domain.cells.iter().map(|cell| cell.memory).sum(),
     };
     if domain.memory == Bytes(0) {
@@ -65,7 +65,12 @@ fn first<'a, 'i>(root: Node<'a, 'i>, path: &[&str]) -> Option<Node<'a, 'i>> {
 }
 
 fn text_of(root: Node<'_, '_>, name: &str) -> Option<String> {
-    first(root, &[name])?.text().map(|text| text.trim().to_owned())
+    first(root, &[name]).map(|element| text_in(element).trim().to_owned())
+}
+
+/// All of its text: comments may stand in it.
+fn text_in(element: Node<'_, '_>) -> String {
+    element.children().filter(Node::is_text).filter_map(|text| text.text()).collect()
 }
 
 /// An attribute that must be there.
@@ -102,8 +107,8 @@ fn amount(element: Node<'_, '_>, text: &str, name: &str) -> Read<Bytes> {
 fn vcpus(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
     domain.vcpus = 1;
     if let Some(vcpu) = first(root, &["vcpu"]) {
-        let text = vcpu.text().unwrap_or_default();
-        domain.vcpus = values::number(text, LIST_END).map_err(|error| wrong(vcpu, "", text, error))?;
+        let text = text_in(vcpu);
+        domain.vcpus = values::number(&text, LIST_END).map_err(|error| wrong(vcpu, "", &text, error))?;
         if domain.vcpus == 0 {
             return Err(Fault::NoVcpu.at(vcpu));
         }
@@ -128,8 +133,8 @@ fn iothreads(root: Node<'_, '_>) -> Read<BTreeSet<u32>> {
         }
     }
     let asked = first(root, &["iothreads"]).map(|element| {
-        let text = element.text().unwrap_or_default();
-        values::number(text, LIST_END).map_err(|error| wrong(element, "", text, error))
+        let text = text_in(element);
+        values::number(&text, LIST_END).map_err(|error| wrong(element, "", &text, error))
     });
     let more = (asked.transpose()?.unwrap_or_default() as usize).saturating_sub(ids.len());
     let left: Vec<u32> = (1..).filter(|id| !ids.contains(id)).take(more).collect();

@@ -22,7 +22,7 @@ pub(crate) fn commands(change: &Change<'_>) -> Vec<String> {
 }
 
 fn of_libvirt(change: &Change<'_>, vm: &ShapedVm) -> Vec<String> {
-    let name = quoted(&vm.name);
+    let name = domain(&vm.name);
     let pins = change.pins();
     let mut lines = Vec::new();
     for (vcpus, cpus) in &pins.vcpus {
@@ -35,10 +35,26 @@ fn of_libvirt(change: &Change<'_>, vm: &ShapedVm) -> Vec<String> {
     lines.extend(pins.iothreads.iter().map(|(id, cpus)| format!("virsh iothreadpin {name} {id} {cpus} --live")));
     if !change.bindings().is_empty() {
         lines.push(format!(
-            "homenode doctor {name} --fix   # moves the pages that it has; the policy changes at its next start"
+            "{}   # moves the pages that it has; the policy changes at its next start",
+            repair(&vm.name)
         ));
     }
     lines
+}
+
+/// A domain as an argument of `virsh`, which nothing in its name can turn into an option.
+fn domain(name: &str) -> String {
+    if name.starts_with('-') { quoted(&format!("--domain={name}")) } else { quoted(name) }
+}
+
+/// The command that repairs a VM: the same.
+fn repair(vm: &str) -> String {
+    let word = quoted(vm);
+    if vm.starts_with('-') {
+        format!("homenode doctor --fix -- {word}")
+    } else {
+        format!("homenode doctor {word} --fix")
+    }
 }
 
 /// `0 1 4`, or `$(seq 0 15)`.
@@ -65,12 +81,15 @@ fn of_running(change: &Change<'_>, running: &Running) -> Vec<String> {
     if running.seen.vm.pid == 0 {
         return of_libvirt(change, change.vm()).into_iter().filter(|line| !acts_on_this_host(line)).collect();
     }
-    let (pins, name) = (change.pins(), quoted(&running.seen.vm.name));
+    let (pins, seen) = (change.pins(), &running.seen);
     let mut lines = Vec::new();
     if !pins.vcpus.is_empty() || !change.bindings().is_empty() {
-        lines.push(format!("homenode doctor {name} --fix   # binds its vCPUs and moves the pages that it has"));
+        // Anybody can call a VM as another one is called.
+        let which = if seen.stranger { seen.vm.pid.to_string() } else { seen.vm.name.clone() };
+        lines.push(format!("{}   # binds its vCPUs and moves the pages that it has", repair(&which)));
     }
-    if running.seen.manager == Manager::Libvirt {
+    if seen.manager == Manager::Libvirt && !seen.stranger {
+        let name = domain(&seen.vm.name);
         lines.extend(pins.emulator.iter().map(|cpus| format!("virsh emulatorpin {name} {cpus} --live")));
         lines.extend(pins.iothreads.iter().map(|(id, cpus)| format!("virsh iothreadpin {name} {id} {cpus} --live")));
         return lines;
@@ -134,4 +153,20 @@ fn options(change: &Change<'_>) -> Vec<String> {
 /// QEMU's way to write a set: `0-3,cpus=8-11`.
 fn dashes(vcpus: &CpuSet) -> String {
     vcpus.to_string().replace(',', ",cpus=")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_becomes_an_option_or_a_command_of_its_own() {
+        assert_eq!((domain("web"), repair("web")), ("web".to_owned(), "homenode doctor web --fix".to_owned()));
+        assert_eq!(domain("$(id)"), "'$(id)'");
+        assert_eq!(
+            (domain("--live"), repair("-h")),
+            ("--domain=--live".to_owned(), "homenode doctor --fix -- -h".to_owned())
+        );
+        assert!(acts_on_this_host(&repair("-h")));
+    }
 }

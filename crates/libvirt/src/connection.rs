@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 use topology::input::one_line;
 use topology::limits::LONGEST_MESSAGE;
+use topology::words::quoted;
 
 /// How long libvirt has for an answer, ssh's connection included.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -202,7 +203,8 @@ fn mark() -> String {
     format!("-- homenode: end of answer {:016x} --", RandomState::new().build_hasher().finish())
 }
 
-/// A command of a batch: every word quoted, and marks after its answer on both outputs.
+/// A command of a batch: every word quoted as for a shell, which is how `virsh` reads it, and marks
+/// after its answer on both outputs.
 fn batched(command: &[String], mark: &str) -> String {
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
     format!("{}; echo '{mark}'; echo --err '{mark}'; ", words.join(" "))
@@ -217,11 +219,6 @@ fn name_batch(error: LibvirtError, names: &[String]) -> LibvirtError {
         }
         (error, _) => error,
     }
-}
-
-/// `virsh` reads quotes as a shell does.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// The answers between the marks: what each command wrote on standard output and on standard error.

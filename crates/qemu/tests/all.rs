@@ -3,4 +3,5 @@
 mod hostile_monitors;
 mod lifecycle;
 mod monitor;
+mod quoting;
 mod tiny_guest;

@@ -61,10 +61,7 @@ fn a_default_vm_floats_and_gets_a_home_by_qm_set() {
     let found = findings(PLAIN);
     assert_eq!(kinds(&found)[0], "floats");
     let command = &found[0].cure.commands[0];
-    assert_eq!(
-        command,
-        "qm set 101 --numa 1 --numa0 'cpus=0-3,hostnodes=0,memory=4096,policy=bind' --affinity 0-3,8-11"
-    );
+    assert_eq!(command, "qm set 101 --numa 1 --numa0 cpus=0-3,hostnodes=0,memory=4096,policy=bind --affinity 0-3,8-11");
     assert_eq!(judge::wrong(&findings(&cured(PLAIN))), 0, "{}", cured(PLAIN));
 }
 
@@ -131,7 +128,7 @@ fn a_vm_that_exists_gets_the_lines_that_it_lacks_and_no_other() {
         ["numa: 1", "numa0: cpus=0-3,hostnodes=0,memory=4096,policy=bind", "affinity: 0-3,8-11"],
         "{printed}"
     );
-    let command = "# qm set 101 --numa 1 --numa0 'cpus=0-3,hostnodes=0,memory=4096,policy=bind' --affinity 0-3,8-11\n";
+    let command = "# qm set 101 --numa 1 --numa0 cpus=0-3,hostnodes=0,memory=4096,policy=bind --affinity 0-3,8-11\n";
     assert!(printed.contains(command), "{printed}");
     let after = numa_lines(&with_lines(PLAIN, &printed));
     assert_eq!(after, "# VM db on hp-dl380-g6: its configuration has all of its NUMA lines already.\n");

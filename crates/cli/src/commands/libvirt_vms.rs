@@ -20,7 +20,8 @@ pub(super) fn explain(error: QemuError, name: &str) -> anyhow::Error {
     if !of_libvirt {
         return error.into();
     }
+    let word = topology::words::quoted(name);
     anyhow::anyhow!(
-        "VM {name} is libvirt's: `virsh shutdown {name}` asks its guest to power off, `virsh destroy {name}` ends it, `virsh console {name}` is its console (with --connect URI where it is not virsh's own choice)"
+        "VM {name} is libvirt's: `virsh shutdown {word}` asks its guest to power off, `virsh destroy {word}` ends it, `virsh console {word}` is its console (with --connect URI where it is not virsh's own choice)"
     )
 }

@@ -12,6 +12,7 @@ use scheduler::Occupancy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use topology::input::excerpt;
+use topology::words::quoted;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
 use vm::qemu::GuestCpus;
 
@@ -228,9 +229,8 @@ impl Setting {
     fn option(&self) -> String {
         match &self.value {
             None => format!("--delete {}", self.key),
-            // The values with signs that mean something to a shell are those of several words.
-            Some(value) if value.contains('=') => format!("--{} '{value}'", self.key),
-            Some(value) => format!("--{} {value}", self.key),
+            // Of `args` everything but the distances is what somebody wrote there.
+            Some(value) => format!("--{} {}", self.key, quoted(value)),
         }
     }
 
@@ -349,4 +349,15 @@ fn arguments(distances: &[Vec<u32>], text: &str, file: &str) -> String {
     };
     let told: Vec<String> = distances.iter().enumerate().map(row).collect();
     kept.into_iter().filter(|rest| !rest.is_empty()).map(str::to_owned).chain(told).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_configuration_has_written_is_one_word_of_the_command() {
+        let setting = Setting::new("args", "-device x,y='$(id)' -numa dist,src=0,dst=1,val=21");
+        assert_eq!(setting.option(), r"--args '-device x,y='\''$(id)'\'' -numa dist,src=0,dst=1,val=21'");
+    }
 }

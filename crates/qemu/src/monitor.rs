@@ -77,8 +77,9 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Reads `/proc/net/unix`: its columns are `Num RefCount Protocol Flags Type St Inode Path`, and
-    /// the accepted side of a connection has the path too, as has one that waits to be accepted.
+    /// Reads `/proc/net/unix`: its columns are `Num RefCount Protocol Flags Type St Inode Path`,
+    /// and the accepted side of a connection has the path too, as has one that waits to be
+    /// accepted.
     fn parse(text: &[u8]) -> Self {
         let mut of = HashMap::<String, (u32, u32)>::new();
         for line in String::from_utf8_lossy(text).lines().skip(1) {

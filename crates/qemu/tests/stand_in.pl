@@ -1,5 +1,6 @@
-# A process that calls itself QEMU and listens at the monitor that its command line names, as another user's would who
-# means harm. The first argument says how its monitor behaves; `-qmp unix:PATH,server,nowait` follows.
+# A process that calls itself QEMU and listens at the monitor that its command line names, as another
+# user's would who means harm. The first argument says how its monitor behaves;
+# `-qmp unix:PATH,server,nowait` follows.
 use strict;
 use warnings;
 use Socket;
@@ -16,7 +17,8 @@ sub at {
 }
 my ($listener, $other, @waiting);
 if ($way eq 'full') {
-    # The list of sockets shows one that is free at this path; the file is another one, whose queue is full.
+    # The list of sockets shows one that is free at this path; the file is another one, whose queue
+    # is full.
     $other = at("$path-full", 0);
     socket($waiting[0], PF_UNIX, SOCK_STREAM, 0) and connect($waiting[0], pack_sockaddr_un("$path-full")) or die "connect: $!";
     $listener = at($path, 5);

@@ -55,6 +55,6 @@ pub const MOST_SILENT_MONITORS: usize = 3;
 /// Longest line of a monitor in bytes: the longest that QEMU has to say names 4096 vCPUs, in some
 /// 220 bytes each.
 pub const LONGEST_MONITOR_LINE: usize = 1 << 20;
-/// How much of the list of sockets (`/proc/net/unix`) is read in bytes: any user may have thousands,
-/// and 4 MiB are some 40,000.
+/// How much of the list of sockets (`/proc/net/unix`) is read in bytes: any user may have
+/// thousands, and 4 MiB are some 40,000.
 pub const LONGEST_SOCKET_LIST: u64 = 4 << 20;

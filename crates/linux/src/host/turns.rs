@@ -103,8 +103,8 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// Begins a look at `now`, on any clock that never goes back. `wanting` are the VMs that have to
-    /// be asked something, each with its user.
+    /// Begins a look at `now`, on any clock that never goes back. `wanting` are the VMs that have
+    /// to be asked something, each with its user.
     pub(super) fn begin(&mut self, now: Duration, budget: Budget, wanting: &[(Process, u32)]) -> Look<'_> {
         self.looks += 1;
         let processes: BTreeSet<Process> = wanting.iter().map(|(process, _)| *process).collect();

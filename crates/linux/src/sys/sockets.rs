@@ -52,7 +52,8 @@ pub fn connect_at_once(path: &Path) -> io::Result<UnixStream> {
     }
     address.sun_path.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from as libc::c_char);
     let length = (offset_of!(libc::sockaddr_un, sun_path) + bytes.len() + 1) as libc::socklen_t;
-    // SAFETY: the descriptor is open; the kernel reads `length` bytes of `address`, which is longer.
+    // SAFETY: the descriptor is open; the kernel reads `length` bytes of `address`, which has as
+    // many.
     let result = unsafe { libc::connect(descriptor, (&raw const address).cast(), length) };
     checked(libc::c_long::from(result)).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(error.kind(), "it does not answer, and others wait for it already"),

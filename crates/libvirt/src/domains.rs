@@ -1,7 +1,7 @@
 //! Domains of a libvirt: which there are, what they are, and what becomes of them.
 
 use crate::connection::STDIN;
-use crate::{Connection, LibvirtError};
+use crate::{Connection, LibvirtError, LocalLibvirt};
 use linux::Root;
 use linux::vm::RunningVm;
 use serde::Serialize;
@@ -194,9 +194,22 @@ impl Connection {
 /// # Errors
 /// `/proc` cannot be read.
 pub fn local_process(uuid: &str) -> Result<Option<RunningVm>, linux::LinuxError> {
+    local_process_of(&LocalLibvirt::of_this_user(), uuid)
+}
+
+/// As [`local_process`]. Where several processes say that they have the UUID, the one that these
+/// libvirts have.
+///
+/// # Errors
+/// As [`local_process`].
+pub fn local_process_of(libvirts: &[LocalLibvirt], uuid: &str) -> Result<Option<RunningVm>, linux::LinuxError> {
     let root = Root::default();
     let has_uuid = |vm: &RunningVm| vm.uuid.as_deref().is_some_and(|seen| seen.eq_ignore_ascii_case(uuid));
-    Ok(RunningVm::all(&root)?.find(has_uuid))
+    let mut claimants: Vec<RunningVm> = RunningVm::all(&root)?.filter(has_uuid).collect();
+    if claimants.len() > 1 {
+        claimants.retain(|vm| libvirts.iter().any(|libvirt| libvirt.has(vm).is_ok()));
+    }
+    Ok(claimants.pop())
 }
 
 /// Names of the VMs that libvirt runs on this host, for whomever, as far as this user sees them.

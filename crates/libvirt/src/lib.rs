@@ -16,7 +16,7 @@ mod virsh;
 
 pub use affinity::{Pins, affinity_manager, affinity_manager_of, pins, pins_of};
 pub use connection::Connection;
-pub use domains::{DomainState, ListedDomain, local_names, local_process};
+pub use domains::{DomainState, ListedDomain, local_names, local_process, local_process_of};
 pub use error::{LibvirtError, Which};
 pub use local::LocalLibvirt;
 pub use start::NewDomain;

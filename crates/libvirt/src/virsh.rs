@@ -93,6 +93,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_that_never_stops_talking_is_read_up_to_the_limit() {
+        let text = until(&collect(Some(std::io::repeat(b'a'))), Instant::now() + Duration::from_secs(60)).unwrap();
+        assert_eq!(text.len() as u64, LONGEST_FILE);
+    }
+
+    #[test]
     fn an_operation_is_named_without_the_options_before_it() {
         let named = |words: &[&str]| operation(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(named(&["--quiet", "--connect", "test:///default", "dumpxml", "a"]), "dumpxml a");

@@ -80,6 +80,13 @@ fn virsh_and_the_kernel_agree_and_without_libvirt_it_is_said() {
     assert_eq!(bind(&mut host, &all), Done::default());
     assert_eq!(seen(&libvirtd, &host, &vm), (both(&all), both(&all)));
 
+    // Bound past it, it still says what is true where it asks the kernel.
+    let managed = host.vms().find(|known| known.key == vm).expect("it runs").clone();
+    managed.threads.vcpus.iter().for_each(|vcpu| linux::sys::set_affinity(vcpu.thread_id, &one).expect("bound"));
+    let said = libvirtd.virsh(&["vcpuinfo", "--domain", &uuid("1")]);
+    let allowed = |line: &str| Some(line.strip_prefix("CPU Affinity:")?.matches('y').count());
+    assert_eq!(said.lines().filter_map(allowed).collect::<Vec<_>>(), [1, 1], "{said}");
+
     // A libvirt that hangs is waited for once.
     libvirtd.stop_daemon();
     let mut hasty = through(Duration::from_secs(1));

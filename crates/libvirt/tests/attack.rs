@@ -131,6 +131,8 @@ fn another_users_process_moves_nobodys_domain() {
     let why = refused(&manager, &seen, &one);
     assert!(why.contains(&format!("{name}.pid holds another process's number")), "{why}");
     assert!(libvirt::pins_of(&asked(&libvirtd), [&seen]).is_empty());
+    let found = libvirt::local_process_of(&asked(&libvirtd), &victim_uuid).expect("/proc");
+    assert_eq!(found.expect("the victim's QEMU").key, victim.key);
     // A QEMU of libvirt's that was taken over can say that it is another domain.
     let other = uuid("3");
     let xml = format!(

@@ -103,6 +103,24 @@ cat "/sys/fs/cgroup$(cut -d: -f3 /proc/"$(cat /run/libvirt/qemu/web.pid)"/cgroup
 check "libvirt has written its cpuset" '^4-5$'
 virsh vcpupin web --config >/tmp/said 2>&1; check "the definition is as it was" '^ 1 +6-7$'
 
+# Another user's QEMU that says it is the domain mail, with a file open and a socket that look like libvirt's: mail stays where it is.
+mkdir -p /tmp/mallory/libvirt/qemu/run
+ln -s /run/libvirt/libvirt-sock /tmp/mallory/libvirt/libvirt-sock
+chown -R 1000 /tmp/mallory
+as-user --reuid=1000 --regid=1000 --clear-groups --bounding-set=-all sh -c '
+    exec 5>/tmp/mallory/libvirt/qemu/run/mail.pid
+    exec qemu-system-x86_64 -S -accel tcg -display none -nodefaults -no-user-config -m 64 -smp 2 -name guest=mail,debug-threads=on \
+        -uuid 11111111-2222-3333-4444-666666666666 -chardev socket,id=charmonitor,path=/tmp/mallory/monitor,server=on,wait=off' &
+mallory=$!
+for turn in $(seq 100); do [ -S /tmp/mallory/monitor ] && break; sleep 0.1; done
+sleep 1
+homenode balance --once >/tmp/said 2>&1
+cat /tmp/said
+check "a process that says it is a domain is bound past libvirt" "bound past its manager, which does not know: no libvirt that is asked says that it has this process .*mail.pid holds another process"
+kill -9 "$mallory"
+wait "$mallory" 2>/dev/null
+agree mail 2-3
+
 homenode why web --interval 0.5 >/tmp/said 2>&1
 cat /tmp/said
 check "why says whose it is" '^VM web, process [0-9]+, started by libvirt'

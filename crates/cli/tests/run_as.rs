@@ -58,6 +58,15 @@ impl Place {
     }
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A test that failed leaves its VM to nobody.
+        for name in left_in(&self.runtime()) {
+            let _ = self.said(&["vm", "stop", &name, "--force"]);
+        }
+    }
+}
+
 /// Whether a test cannot run: it needs a QEMU, and root with root's rights.
 fn not_root(test: &str) -> bool {
     let missing = linux::capabilities::missing_to_start_as_another();

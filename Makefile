@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 RELEASE := target/release/homenode
 
-.PHONY: help demo test test-long explore lab build guest dependencies bench documentation install clean
+.PHONY: help demo test test-long explore fuzz lab build guest dependencies bench documentation install clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -21,6 +21,10 @@ test-long: dependencies guest ## run the tests that take long: more of the lab, 
 
 explore: dependencies ## run the properties with new cases for SECONDS (default 300)
 	nice scripts/explore $(or $(SECONDS),300)
+
+fuzz: dependencies ## give every reader what a fuzzer draws, for SECONDS (default 300) together
+	@scripts/install-dependencies fuzz
+	nice scripts/fuzz $(or $(SECONDS),300)
 
 build: dependencies guest ## build homenode and its tiny guest
 	HOMENODE_COMMIT="$$(git rev-parse --short HEAD 2>/dev/null)" scripts/cargo build --release --workspace --locked

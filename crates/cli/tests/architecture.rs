@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate and the crates of ours that it may use.
-const MAY_USE: [(&str, &[&str]); 15] = [
+const MAY_USE: [(&str, &[&str]); 16] = [
     ("properties", &[]),
     ("topology", &[]),
     ("vm", &["topology"]),
@@ -16,6 +16,23 @@ const MAY_USE: [(&str, &[&str]); 15] = [
     ("workloads", &[]),
     ("linux", &["scheduler", "topology", "vm"]),
     ("guest", &["linux", "topology", "workloads"]),
+    (
+        "readers",
+        &[
+            "daemon",
+            "evaluate",
+            "judge",
+            "libvirt",
+            "linux",
+            "qemu",
+            "scheduler",
+            "simulator",
+            "stacks",
+            "topology",
+            "vm",
+            "workloads",
+        ],
+    ),
     ("qemu", &["linux", "scheduler", "topology", "vm", "workloads"]),
     ("daemon", &["linux", "scheduler", "topology"]),
     ("stacks", &["judge", "qemu", "scheduler", "topology", "vm"]),

@@ -246,5 +246,5 @@ pub fn next_job(records: &[Record]) -> u64 {
         Record::Done(done) => Some(done.job),
         _ => None,
     });
-    jobs.max().map_or(1, |last| last + 1)
+    jobs.max().map_or(1, |last| last.saturating_add(1))
 }

@@ -36,7 +36,7 @@ pub(crate) fn owned(commands: &[Vec<&str>]) -> Vec<Vec<String>> {
 }
 
 /// Free memory by node, from lines such as `    0:   10075572 KiB`.
-pub(crate) fn free_memory(text: &str) -> BTreeMap<NodeId, Bytes> {
+pub fn free_memory(text: &str) -> BTreeMap<NodeId, Bytes> {
     let line = |line: &str| {
         let (node, amount) = line.split_once(':')?;
         let kib = amount.trim().strip_suffix("KiB")?.trim().parse::<u64>().ok()?;
@@ -46,7 +46,7 @@ pub(crate) fn free_memory(text: &str) -> BTreeMap<NodeId, Bytes> {
 }
 
 /// Free pages by node and size, from `Node 0:` and lines such as `2048KiB: 97` below it.
-fn free_pages(text: &str) -> BTreeMap<(NodeId, Bytes), u64> {
+pub fn free_pages(text: &str) -> BTreeMap<(NodeId, Bytes), u64> {
     let mut node = None;
     let mut pages = BTreeMap::new();
     for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {

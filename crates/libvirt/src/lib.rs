@@ -14,6 +14,13 @@ mod residence;
 pub mod start;
 mod virsh;
 
+/// Answers of virsh, read: for those who try the readers.
+#[doc(hidden)]
+pub mod answers {
+    pub use crate::capabilities::{free_memory, free_pages};
+    pub use crate::remote::{cached, cpu_times, domstats};
+}
+
 pub use affinity::{Pins, affinity_manager, affinity_manager_of, pins, pins_of};
 pub use connection::Connection;
 pub use domains::{DomainState, ListedDomain, local_names, local_process, local_process_of};

@@ -8,6 +8,8 @@ mod rates;
 
 pub use domstats::{DomainStats, VcpuStats};
 pub use observing::of_definitions;
+#[doc(hidden)]
+pub use {cache::cached, domstats::parse as domstats};
 
 use crate::capabilities::{free_memory, owned};
 use crate::{Connection, LibvirtError};
@@ -183,7 +185,8 @@ impl Remote {
 }
 
 /// Times of a CPU, from lines such as `user:   1916560000000`, in nanoseconds.
-fn cpu_times(text: &str) -> Option<CpuTimes> {
+#[doc(hidden)]
+pub fn cpu_times(text: &str) -> Option<CpuTimes> {
     let value = |key: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
         line.trim().parse::<u64>().ok()

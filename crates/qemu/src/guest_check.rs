@@ -2,6 +2,7 @@
 //! Pure.
 
 use scheduler::{Plan, VirtualNode};
+use topology::input::{cut, excerpt};
 use topology::{Bytes, CpuId, CpuSet};
 use workloads::protocol::{SeenMachine, SeenNode};
 
@@ -10,6 +11,11 @@ use workloads::protocol::{SeenMachine, SeenNode};
 const KERNEL_KEEPS: Bytes = Bytes::from_mib(128);
 /// And of each byte: 64 bytes of `struct page` in 4096, and some reserve.
 const KERNEL_KEEPS_PERCENT: u64 = 3;
+
+/// Most complaints of a guest that are told on, and the most characters of one: its init has a few
+/// short ones.
+const MOST_COMPLAINTS: usize = 16;
+const LONGEST_COMPLAINT: usize = 300;
 
 /// What the guest sees otherwise than planned, as sentences. Empty: all as planned.
 pub fn differences(plan: &Plan, seen: &SeenMachine) -> Vec<String> {
@@ -22,8 +28,9 @@ pub fn differences(plan: &Plan, seen: &SeenMachine) -> Vec<String> {
         compare_node(plan, node, seen_node, &mut found);
     }
     compare_sockets(plan, seen, &mut found);
-    compare_caches(seen, &mut found);
-    found.extend(seen.complaints.iter().map(|complaint| format!("the guest says: {complaint}")));
+    compare_caches(plan, seen, &mut found);
+    let complaints = seen.complaints.iter().take(MOST_COMPLAINTS);
+    found.extend(complaints.map(|complaint| format!("the guest says: {}", cut(complaint, LONGEST_COMPLAINT))));
     found
 }
 
@@ -34,7 +41,7 @@ fn compare_node(plan: &Plan, node: &VirtualNode, seen: &SeenNode, found: &mut Ve
     }
     let vcpus: CpuSet = node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect();
     if parse(&seen.cpus).as_ref() != Some(&vcpus) {
-        found.push(format!("node {id}: vCPUs {vcpus} planned, the guest sees `{}`", seen.cpus));
+        found.push(format!("node {id}: vCPUs {vcpus} planned, the guest sees `{}`", excerpt(&seen.cpus)));
     }
     let memory = Bytes(seen.memory_bytes);
     let keeps = KERNEL_KEEPS.saturating_add(Bytes(node.memory.0 / 100 * KERNEL_KEEPS_PERCENT));
@@ -44,7 +51,10 @@ fn compare_node(plan: &Plan, node: &VirtualNode, seen: &SeenNode, found: &mut Ve
     let distances = plan.topology.distances.get(id as usize);
     if plan.topology.exposed && distances != Some(&seen.distances) {
         let planned = distances.cloned().unwrap_or_default();
-        found.push(format!("node {id}: distances {planned:?} planned, the guest sees {:?}", seen.distances));
+        found.push(format!(
+            "node {id}: distances {planned:?} planned, the guest sees {}",
+            excerpt(&format!("{:?}", seen.distances))
+        ));
     }
 }
 
@@ -53,27 +63,33 @@ fn compare_sockets(plan: &Plan, seen: &SeenMachine, found: &mut Vec<String>) {
     if planned != seen.sockets.len() {
         found.push(format!("{planned} sockets planned, the guest sees {}", seen.sockets.len()));
     }
-    for socket in &seen.sockets {
-        if let Some(nodes) = spanned(socket, seen) {
-            found.push(format!("the socket of CPUs {socket} spans nodes {nodes}"));
+    for socket in seen.sockets.iter().take(planned) {
+        if let Some(nodes) = spanned(plan, socket, seen) {
+            found.push(format!("the socket of CPUs {} spans nodes {nodes}", excerpt(socket)));
         }
     }
 }
 
 /// A last-level cache across nodes makes a guest's scheduler treat remote memory as near.
-fn compare_caches(seen: &SeenMachine, found: &mut Vec<String>) {
-    for llc in &seen.llcs {
-        if let Some(nodes) = spanned(llc, seen) {
-            found.push(format!("the last-level cache of CPUs {llc} spans nodes {nodes}"));
+fn compare_caches(plan: &Plan, seen: &SeenMachine, found: &mut Vec<String>) {
+    let vcpus = plan.topology.nodes.iter().map(|node| node.vcpus.len()).sum();
+    if seen.llcs.len() > vcpus {
+        found.push(format!("the guest sees {} last-level caches of {vcpus} vCPUs", seen.llcs.len()));
+    }
+    for llc in seen.llcs.iter().take(vcpus) {
+        if let Some(nodes) = spanned(plan, llc, seen) {
+            found.push(format!("the last-level cache of CPUs {} spans nodes {nodes}", excerpt(llc)));
         }
     }
 }
 
-/// The nodes that a list of CPUs lies in, if more than one.
-fn spanned(cpus: &str, seen: &SeenMachine) -> Option<String> {
+/// The nodes that a list of CPUs lies in, if more than one. A guest may say of any number of nodes,
+/// caches and sockets; no more of each are looked at than it can have.
+fn spanned(plan: &Plan, cpus: &str, seen: &SeenMachine) -> Option<String> {
     let cpus = parse(cpus)?;
     let shares = |node: &&SeenNode| parse(&node.cpus).is_some_and(|of_node| !of_node.intersection(&cpus).is_empty());
-    let nodes: Vec<String> = seen.nodes.iter().filter(shares).map(|node| node.id.to_string()).collect();
+    let nodes: Vec<String> =
+        seen.nodes.iter().take(plan.topology.nodes.len()).filter(shares).map(|node| node.id.to_string()).collect();
     (nodes.len() > 1).then(|| nodes.join(" and "))
 }
 

@@ -46,12 +46,16 @@ impl AskMonitor for FreeMonitors {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Silent,
             Ok(None) | Err(_) => return Heard::Absent,
         };
-        let left = end.saturating_duration_since(Instant::now());
-        let said = Qmp::handshake_within(&vm.key.name, stream, left).and_then(|mut qmp| said(&mut qmp, vm, questions));
-        match said {
-            Ok(said) if said != Said::default() => Heard::Said(said),
-            _ => Heard::Silent,
-        }
+        heard(stream, vm, questions, end.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// What the monitor of a VM says on a connection to it.
+pub fn heard(stream: UnixStream, vm: &RunningVm, questions: Questions, within: Duration) -> Heard {
+    let said = Qmp::handshake_within(&vm.key.name, stream, within).and_then(|mut qmp| said(&mut qmp, vm, questions));
+    match said {
+        Ok(said) if said != Said::default() => Heard::Said(said),
+        _ => Heard::Silent,
     }
 }
 

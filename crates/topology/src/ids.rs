@@ -196,6 +196,7 @@ impl<T: Id> FromStr for IdSet<T> {
     fn from_str(text: &str) -> Result<Self, IdSetError> {
         let fail = |reason| IdSetError { text: crate::input::excerpt(text), reason };
         let mut members = Self::new();
+        let mut named = 0;
         for part in text.trim().split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let number = |digits: &str| digits.trim().parse::<u32>().map_err(|_| fail("a part is not a number"));
@@ -205,6 +206,10 @@ impl<T: Id> FromStr for IdSet<T> {
             }
             if last > LARGEST_ID {
                 return Err(fail("a number is over 65535"));
+            }
+            named += last - first + 1;
+            if named > LARGEST_ID + 1 {
+                return Err(fail("numbers are named again and again"));
             }
             members.extend((first..=last).map(T::from_number));
         }

@@ -12,6 +12,10 @@ use toml::de::{DeTable, DeValue};
 /// 400.
 const LONGEST_PROBLEM: usize = 1000;
 
+/// The longest path of a field that is remembered, in bytes: ours have up to 60. With the name of
+/// its table before each of them, a megabyte would become many gigabytes.
+const LONGEST_PATH: usize = 200;
+
 /// A TOML file that cannot be used: which file, line and field, what is written there, and what
 /// would be valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -166,6 +170,9 @@ fn collect_table(table: &DeTable<'_>, parent: &str, fields: &mut Vec<Field>) {
 }
 
 fn collect_value(path: String, key: Range<usize>, value: &Spanned<DeValue<'_>>, fields: &mut Vec<Field>) {
+    if path.len() > LONGEST_PATH {
+        return;
+    }
     match value.get_ref() {
         DeValue::Table(table) => collect_table(table, &path, fields),
         DeValue::Array(array) => {

@@ -6,7 +6,7 @@ use topology::{Bytes, Machine};
 
 /// Buffers and page cache of the host, from lines such as `cached : 10075572 KiB` (`virsh
 /// nodememstats`).
-pub(super) fn cached(text: &str) -> Bytes {
+pub fn cached(text: &str) -> Bytes {
     let line = |line: &str| {
         let (what, amount) = line.split_once(':')?;
         let kib = amount.trim().strip_suffix("KiB")?.trim().parse::<u64>().ok()?;

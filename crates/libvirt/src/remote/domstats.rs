@@ -32,7 +32,7 @@ pub struct VcpuStats {
 }
 
 /// Domains by name.
-pub(super) fn parse(text: &str) -> BTreeMap<String, DomainStats> {
+pub fn parse(text: &str) -> BTreeMap<String, DomainStats> {
     let mut domains = BTreeMap::<String, DomainStats>::new();
     let mut name = None;
     for line in text.lines() {

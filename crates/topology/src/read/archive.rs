@@ -4,6 +4,7 @@ use super::error::ReadError;
 use super::tree::{Files, LONGEST_FILE, Tree};
 use super::{MOST_THREADS, sysfs};
 use crate::Machine;
+use crate::input::excerpt;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -73,7 +74,10 @@ fn unpack(archive: &[u8], name: &str) -> Result<Files, ReadError> {
 fn unpack_tar(stream: impl Read, name: &str) -> Result<Files, ReadError> {
     let fail = |reason: String| ReadError::Archive { archive: name.to_owned(), reason };
     let damaged = |error: io::Error| {
-        fail(format!("not a complete tar archive ({error}); pack one with `homenode topology --capture`"))
+        fail(format!(
+            "not a complete tar archive ({}); pack one with `homenode topology --capture`",
+            excerpt(&error.to_string())
+        ))
     };
     let (mut files, mut kept) = (Files::new(), 0);
     let mut tar = tar::Archive::new(stream);
@@ -86,7 +90,11 @@ fn unpack_tar(stream: impl Read, name: &str) -> Result<Files, ReadError> {
         let mut text = None;
         if entry.header().entry_type().is_file() {
             if entry.size() > LONGEST_FILE {
-                return Err(fail(format!("{path} has {} bytes: at most {LONGEST_FILE} are read", entry.size())));
+                return Err(fail(format!(
+                    "{} has {} bytes: at most {LONGEST_FILE} are read",
+                    excerpt(&path),
+                    entry.size()
+                )));
             }
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).map_err(damaged)?;

@@ -97,7 +97,7 @@ pub enum ReadError {
 pub(crate) fn check_size(place: &str, threads: usize, nodes: usize) -> Result<(), ReadError> {
     let sizes = [("hardware threads", threads, super::MOST_THREADS), ("NUMA nodes", nodes, super::MOST_NODES)];
     match sizes.into_iter().find(|&(_, count, most)| count > most) {
-        Some((what, count, most)) => Err(ReadError::TooLarge { place: place.to_owned(), what, count, most }),
+        Some((what, count, most)) => Err(ReadError::TooLarge { place: crate::input::name(place), what, count, most }),
         None => Ok(()),
     }
 }

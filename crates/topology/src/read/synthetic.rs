@@ -31,7 +31,7 @@ pub fn from_synthetic(text: &str) -> Result<Machine, ReadError> {
     };
     build.object(0, Place::default(), &description.attached, &numbers.root_nodes);
     let whole = At { word: text.to_owned(), start: 0 };
-    build.shape.finish(text, None, |reason| error(text, &whole, reason))
+    build.shape.finish(&crate::input::name(text), None, |reason| error(text, &whole, reason))
 }
 
 /// A machine without NUMA has one node, as hwloc adds one.

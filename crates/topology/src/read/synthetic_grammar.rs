@@ -78,6 +78,9 @@ const KINDS: [(&[&str], Kind); 15] = [
 ];
 const VALID: &str = "write `type:count` with a type of pack, die, group, numa, l1 to l5, core or pu, or `[numa]` for a memory attached to the level before it";
 
+/// hwloc's own bound (`HWLOC_SYNTHETIC_MAX_DEPTH`): each level is one inside the one before.
+const MOST_LEVELS: usize = 128;
+
 /// An error at a word.
 pub(super) fn error(text: &str, at: &At, reason: impl Into<String>) -> ReadError {
     let position = text.get(..at.start).map_or(0, |before| before.chars().count()) + 1;
@@ -97,6 +100,9 @@ pub(super) fn parse(text: &str) -> Result<Description, ReadError> {
         } else {
             let level = level(text, word)?;
             check_order(text, &description.levels, &level)?;
+            if description.levels.len() >= MOST_LEVELS {
+                return Err(error(text, &level.at, format!("at most {MOST_LEVELS} levels are taken")));
+            }
             description.levels.push(level);
         }
     }
@@ -196,7 +202,13 @@ fn split_attributes<'a>(text: &str, word: &'a str, at: &At) -> Result<(&'a str, 
             "memory" => attributes.memory = Some(amount(text, value, at)?),
             "size" => attributes.size = Some(amount(text, value, at)?),
             "indexes" => attributes.indexes = Some(value.to_owned()),
-            _ => return Err(error(text, at, format!("unknown attribute `{key}`: write memory=, size= or indexes="))),
+            _ => {
+                return Err(error(
+                    text,
+                    at,
+                    format!("unknown attribute `{}`: write memory=, size= or indexes=", excerpt(key)),
+                ));
+            }
         }
     }
     Ok((head, attributes))
@@ -219,7 +231,7 @@ fn amount(text: &str, value: &str, at: &At) -> Result<Bytes, ReadError> {
         _ => None,
     };
     let bytes = factor.and_then(|factor| number.parse::<u64>().ok()?.checked_mul(factor));
-    bytes.map(Bytes).ok_or_else(|| error(text, at, format!("`{value}` is not an amount: write a whole number and kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024)")))
+    bytes.map(Bytes).ok_or_else(|| error(text, at, format!("`{}` is not an amount: write a whole number and kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024)", excerpt(value))))
 }
 
 /// A type may be there once, and nothing is inside a hardware thread.

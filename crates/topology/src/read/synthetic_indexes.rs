@@ -2,6 +2,7 @@
 
 use super::error::ReadError;
 use super::synthetic_grammar::{At, Level, error};
+use crate::input::excerpt;
 
 /// The number of each of `objects` objects, in depth-first order.
 ///
@@ -15,7 +16,7 @@ pub(super) fn parse(
     objects: usize,
     levels: &[Level],
 ) -> Result<Vec<u32>, ReadError> {
-    let fail = |reason: String| error(text, at, format!("indexes={indexes}: {reason}"));
+    let fail = |reason: String| error(text, at, format!("indexes={}: {reason}", excerpt(indexes)));
     let numbers = if indexes.contains('*') {
         inverted(&loops(indexes, objects).ok_or_else(|| fail(LOOPS.to_owned()))?)
     } else if indexes.contains(|c: char| c.is_ascii_alphabetic()) {
@@ -59,10 +60,15 @@ fn loops(indexes: &str, objects: usize) -> Option<Vec<u32>> {
 /// The object that has each number: with loops, number n has walked n mod count steps of the first,
 /// and so on.
 fn interleaved(loops: &[Loop], objects: usize) -> Vec<u32> {
+    // A loop of one step goes nowhere, and each other one halves what is left to walk.
+    let walks: Vec<&Loop> = loops.iter().filter(|walk| walk.count > 1).collect();
     let object = |number: usize| {
         let mut rest = number;
         let mut sum = 0_usize;
-        for walk in loops {
+        for walk in &walks {
+            if rest == 0 {
+                break;
+            }
             sum = sum.saturating_add(walk.step.saturating_mul(rest % walk.count));
             rest /= walk.count;
         }

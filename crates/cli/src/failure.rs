@@ -18,14 +18,14 @@ impl fmt::Display for BadInput {
 
 impl Error for BadInput {}
 
-/// What could be looked at is as it should be, and not everything could: exit code 3, so that a
-/// script need not take it for either.
+/// Nothing failed, and not everything could be looked at: exit code 3, so that a script need not
+/// take it for either. It holds what that means for the answer.
 #[derive(Debug)]
-pub(crate) struct NotAllSeen;
+pub(crate) struct NotAllSeen(pub(crate) &'static str);
 
 impl fmt::Display for NotAllSeen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not everything could be looked at: nothing is wrong with what could")
+        write!(f, "not everything could be looked at: {}", self.0)
     }
 }
 

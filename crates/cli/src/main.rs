@@ -19,6 +19,7 @@ mod failure;
 mod findings_view;
 mod fleet_choice;
 mod fleet_view;
+mod hidden_vms;
 mod machine_choice;
 mod machine_view;
 mod machine_view_picture;

@@ -24,4 +24,5 @@ mod run_starts;
 mod service_unit;
 mod shown;
 mod topology;
+mod unseen;
 mod validate;

@@ -74,7 +74,10 @@ fn reserve(launches: &[Launch]) -> Result<Reservation, QemuError> {
         what: "the placement lock: another homenode plans a VM".to_owned(),
         seconds: PLACEMENT.as_secs(),
     })?;
-    let running = linux::examine_this_host().unwrap_or_default();
+    let running = linux::examine_this_host().map_err(|source| QemuError::Host {
+        vm: launches.first().map(|launch| launch.spec.name.clone()).unwrap_or_default(),
+        source,
+    })?;
     lock.reserve(&launches.iter().map(|launch| &launch.plan).collect::<Vec<_>>(), &running)
 }
 

@@ -1,8 +1,8 @@
 //! Times looks at this host with the VMs that run on it: `observe_time [LOOKS] [MILLISECONDS
 //! BETWEEN]`. Prints VMs and vCPU threads; the first looks of a balancer, which examines new VMs a
 //! few at a time, until all are (of five balancers), and one that examines all at once; the others:
-//! median, 99th percentile, slowest, and CPU time; and the resident memory of this process at its
-//! largest.
+//! median, 99th percentile, slowest, and CPU time; looks as `plan` and `doctor` take them; and the
+//! resident memory of this process at its largest.
 
 use linux::counters::ThreadTime;
 use linux::{HostOptions, LinuxHost, Root};
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Looks of a balancer that just began.
 const BEGINNINGS: usize = 5;
+/// Looks of `plan` and `doctor`.
+const WHOLE_LOOKS: usize = 9;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let number = |nth: usize, usual: u64| std::env::args().nth(nth).map_or(Ok(usual), |text| text.parse());
@@ -41,6 +43,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::thread::sleep(pause);
     }
     let cpu = cpu_ms()? - before;
+    let mut whole = Vec::new();
+    for _ in 0..WHOLE_LOOKS {
+        let start = Instant::now();
+        std::hint::black_box(LinuxHost::new(HostOptions::default())?.examine()?);
+        whole.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    whole.sort_by(f64::total_cmp);
     let threads: usize = host.vms().map(|vm| vm.threads.vcpus.len()).sum();
     beginnings.sort_by(f64::total_cmp);
     used.sort_by(f64::total_cmp);
@@ -60,6 +69,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         at(&times, 0.99),
         at(&times, 1.0),
         cpu / looks as f64
+    );
+    println!(
+        "looks of one who begins and examines everything: median {:.1} ms, slowest {:.1} ms",
+        at(&whole, 0.5),
+        at(&whole, 1.0)
     );
     let status = std::fs::read_to_string("/proc/self/status")?;
     let largest = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();

@@ -39,6 +39,18 @@ pub enum LinuxError {
     /// The machine cannot be read.
     #[error("{0}")]
     Machine(String),
+    /// A process is called QEMU, and is another program.
+    #[error("process {pid} calls itself QEMU and is not")]
+    NotQemu {
+        /// The process.
+        pid: u32,
+    },
+    /// QEMU without a guest: it starts, or never will have one.
+    #[error("process {pid} runs QEMU's program, and has neither a guest's memory nor vCPU threads")]
+    NoGuest {
+        /// The process.
+        pid: u32,
+    },
     /// A process says of itself what no VM has.
     #[error("process {pid} says it is QEMU and is not watched: {why}")]
     Doubtful {
@@ -58,9 +70,24 @@ impl LinuxError {
         Self::Call { action: action.into(), source }
     }
 
+    pub(crate) fn read(path: &Path, source: io::Error) -> Self {
+        Self::Read { path: path.to_owned(), source }
+    }
+
+    /// Whether this process had too few descriptors, or the host too little memory, to look: what
+    /// was not seen may be there.
+    pub fn is_short_of_resources(&self) -> bool {
+        matches!(self, Self::Read { source, .. } if is_short_of_resources(source))
+    }
+
     pub(crate) fn format(path: &Path, field: &'static str) -> Self {
         Self::Format { path: path.to_owned(), field }
     }
+}
+
+/// As [`LinuxError::is_short_of_resources`].
+pub(crate) fn is_short_of_resources(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 /// The text of a file of `/proc` or `/sys`. Bytes that are not UTF-8 are replaced.

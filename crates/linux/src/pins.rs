@@ -6,6 +6,7 @@ use crate::proc_text::status_amount;
 use crate::root::Root;
 use crate::vm::RunningVm;
 use topology::Bytes;
+use topology::limits::MOST_DESCRIPTORS;
 
 /// Less than this is pinned by an ordinary VM too, for a moment: buffers of direct I/O and of
 /// io_uring.
@@ -32,7 +33,7 @@ pub fn why_fixed(root: &Root, vm: &RunningVm) -> Option<String> {
 fn pinning_file(root: &Root, pid: u32) -> Option<String> {
     let entries = std::fs::read_dir(root.process(pid, "fd")).ok()?;
     let target = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok()?.into_os_string().into_string().ok();
-    entries.flatten().filter_map(target).find(|path| pins(path))
+    entries.flatten().take(MOST_DESCRIPTORS).filter_map(target).find(|path| pins(path))
 }
 
 fn pins(path: &str) -> bool {

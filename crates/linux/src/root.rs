@@ -1,6 +1,7 @@
 //! Where `/proc` and `/sys` are: on this host, or in a captured tree of another one.
 
 use crate::error::{LinuxError, read_text};
+use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 
 /// The directory under which `proc` and `sys` lie.
@@ -55,13 +56,27 @@ impl Root {
     }
 }
 
-/// The numbers that entries of a directory have as names, rising. Other entries are left out.
+/// The numbers that entries of a directory have as names, rising, each with its inode. Other
+/// entries are left out.
+///
+/// The inode of a process tells it from a later one with its number, for nothing: the kernel makes
+/// a new one for each. It may also make a new one for the same process.
+pub(crate) fn numbered_inodes(path: &Path) -> Result<Vec<(u32, u64)>, LinuxError> {
+    let unread = |source| LinuxError::read(path, source);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(unread)? {
+        let entry = entry.map_err(unread)?;
+        if let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+            found.push((number, entry.ino()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The same, the numbers alone.
 pub(crate) fn numbered_entries(path: &Path) -> Result<Vec<u32>, LinuxError> {
-    let entries = std::fs::read_dir(path).map_err(|source| LinuxError::Read { path: path.to_owned(), source })?;
-    let mut numbers: Vec<u32> =
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    numbers.sort_unstable();
-    Ok(numbers)
+    Ok(numbered_inodes(path)?.into_iter().map(|(number, _)| number).collect())
 }
 
 #[cfg(test)]

@@ -317,12 +317,15 @@ pub struct Observation {
 }
 
 /// Something that could not be looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unseen {
     /// The VMs that it is about; empty: the host.
     pub vms: Vec<VmKey>,
     /// What, as a sentence: `where the memory of web is: only root may see it`.
     pub what: String,
+    /// VMs may run that were not seen at all.
+    #[serde(default)]
+    pub hides_vms: bool,
 }
 
 impl Observation {

@@ -58,3 +58,18 @@ pub const LONGEST_MONITOR_LINE: usize = 1 << 20;
 /// How much of the list of sockets (`/proc/net/unix`) is read in bytes: any user may have
 /// thousands, and 4 MiB are some 40,000.
 pub const LONGEST_SOCKET_LIST: u64 = 4 << 20;
+
+/// Most VMs of one user that are watched, beside root, libvirt's user and the user who looks:
+/// one host runs a few hundred VMs at most, and where it does, a manager has a user for them.
+pub const MOST_VMS_OF_A_USER: usize = 256;
+/// Most threads and virtual nodes of all of them together: a VM of 2048 vCPUs and its workers.
+pub const MOST_THREADS_OF_A_USER: usize = 4096;
+/// Milliseconds of CPU time that one look spends on the processes of one such user: twice what a
+/// first look at 100 VMs of 8 vCPUs takes.
+pub const MILLISECONDS_OF_A_USER: u64 = 100;
+/// Page tables of one such user that one look walks (`numa_maps`), in bytes: those of 32 GiB in
+/// small pages.
+pub const MOST_PAGE_TABLES_OF_A_USER: u64 = 64 << 20;
+/// Descriptors of a VM that are looked through for devices: a few for each disk and each queue of a
+/// NIC.
+pub const MOST_DESCRIPTORS: usize = 16384;

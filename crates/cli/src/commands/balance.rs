@@ -97,6 +97,9 @@ fn start(
         ));
     }
     let host = balancer_host::open_for_long(policy.balance.move_bytes_per_second)?;
+    if let Some(what) = host.hidden_vms() {
+        log.trouble(&format!("not seen: {what}"));
+    }
     let rules = Rules::new(policy.vms.clone());
     let mut balancer = Balancer::new(host, policy, rules, mode, file, restored);
     balancer.heed(Box::new(balancer_place::starts));

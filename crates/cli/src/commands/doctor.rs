@@ -71,7 +71,7 @@ fn show(view: &View, arguments: &DoctorArguments) -> anyhow::Result<()> {
     }
     match (view.wrong, view.unseen.len()) {
         (0, 0) => Ok(()),
-        (0, _) => Err(NotAllSeen.into()),
+        (0, _) => Err(NotAllSeen("nothing is wrong with what could").into()),
         _ => bail!("{} {}", tally(&view.findings), if arguments.fix { "left after the repair" } else { "found" }),
     }
 }

@@ -37,6 +37,7 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     let accelerator = accelerator(&experiment, &machine);
     let emulated = accelerator.as_ref().is_some_and(|accelerator| !accelerator.is_hardware());
     let running = linux::examine_this_host().context("cannot look for running VMs")?;
+    crate::hidden_vms::say(&running);
     let occupied = crate::balancer_place::occupancy(&running, &machine);
     let planner = |specs: &[scheduler::VmSpec]| scheduler::plan_together(&machine, &occupied, specs);
     let host = Host { machine: &machine, available, emulated };

@@ -6,7 +6,7 @@ use crate::commands::{plan_emit, plan_fleet};
 use crate::failure::bad_input;
 use crate::output;
 use crate::text::count;
-use crate::{balancer_place, fleet_choice, occupied, plan_view, remote_host};
+use crate::{balancer_place, fleet_choice, hidden_vms, occupied, plan_view, remote_host};
 use anyhow::Context;
 use scheduler::{Occupancy, Plan, PlanError, VmSpec};
 use serde::Serialize;
@@ -25,12 +25,19 @@ struct Report<'a> {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
+    let mut hidden = false;
+    place(arguments, &mut hidden)?;
+    hidden_vms::end(hidden)
+}
+
+/// The plan; `hidden`: whether VMs may run here that it does not count.
+fn place(arguments: &PlanArguments, hidden: &mut bool) -> anyhow::Result<()> {
     let of_proxmox = |choice: &PathBuf| Some((choice.clone(), proxmox_definition(choice)?));
     if let Some((choice, definition)) = arguments.specs.iter().find_map(of_proxmox) {
-        return existing(arguments, &choice, definition);
+        return existing(arguments, &choice, definition, hidden);
     }
     let (files, specs): (Vec<PathBuf>, Vec<VmSpec>) = fleet_choice::specs(&arguments.specs)?.into_iter().unzip();
-    let hosts = hosts(arguments, &specs, None)?;
+    let hosts = hosts(arguments, &specs, None, hidden)?;
     let ([file], [spec], [(machine, occupancy)]) = (&files[..], &specs[..], &hosts[..]) else {
         if arguments.emit.is_some() {
             let (vms, machines) = (count(specs.len(), "VM"), count(hosts.len(), "machine"));
@@ -52,7 +59,12 @@ pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
 }
 
 /// A VM that Proxmox VE has already: the lines of its configuration that its home takes.
-fn existing(arguments: &PlanArguments, choice: &Path, definition: anyhow::Result<Definition>) -> anyhow::Result<()> {
+fn existing(
+    arguments: &PlanArguments,
+    choice: &Path,
+    definition: anyhow::Result<Definition>,
+    hidden: &mut bool,
+) -> anyhow::Result<()> {
     let shown = choice.display();
     if arguments.specs.len() > 1 || arguments.emit != Some(EmitArgument::Proxmox) {
         return Err(bad_input(format!(
@@ -60,7 +72,7 @@ fn existing(arguments: &PlanArguments, choice: &Path, definition: anyhow::Result
         )));
     }
     let definition = definition?;
-    let hosts = hosts(arguments, &[], Some(&definition.shaped().name))?;
+    let hosts = hosts(arguments, &[], Some(&definition.shaped().name), hidden)?;
     let [(machine, others)] = &hosts[..] else {
         return Err(bad_input(format!("{shown}: a VM of Proxmox VE has one host: give one machine")));
     };
@@ -74,13 +86,14 @@ fn hosts(
     arguments: &PlanArguments,
     specs: &[VmSpec],
     existing: Option<&str>,
+    hidden: &mut bool,
 ) -> anyhow::Result<Vec<(Machine, Occupancy)>> {
     if let Some(uri) = &arguments.connect.connect {
         return Ok(vec![remote_host::machine_and_occupancy(uri)?]);
     }
     if arguments.on.is_empty() {
         let machine = topology::read::live().context("this host cannot be read")?;
-        let occupancy = live_occupancy(&machine, specs, existing)?;
+        let occupancy = live_occupancy(&machine, specs, existing, hidden)?;
         return Ok(vec![(machine, occupancy)]);
     }
     let machines = fleet_choice::machines(&arguments.on)?;
@@ -101,8 +114,14 @@ fn hosts(
 
 /// What the VMs on this host hold, whoever started them, and what QEMU needs beside the guest's
 /// memory: that of the largest VM.
-fn live_occupancy(machine: &Machine, specs: &[VmSpec], existing: Option<&str>) -> anyhow::Result<Occupancy> {
+fn live_occupancy(
+    machine: &Machine,
+    specs: &[VmSpec],
+    existing: Option<&str>,
+    hidden: &mut bool,
+) -> anyhow::Result<Occupancy> {
     let running = linux::examine_this_host().context("the running VMs cannot be read")?;
+    *hidden = hidden_vms::say(&running);
     let mut occupancy = balancer_place::occupancy_without(&running, machine, |name| Some(name) == existing);
     if let Some(largest) = specs.iter().max_by_key(|spec| spec.memory) {
         qemu::set_aside(&mut occupancy, machine, largest);

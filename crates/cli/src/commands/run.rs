@@ -4,7 +4,7 @@ use crate::args::{RunArguments, Via};
 use crate::commands::{run_check, run_via_libvirt};
 use crate::failure::bad_input;
 use crate::output;
-use crate::{balancer_place, residence_view, vm_spec_file};
+use crate::{balancer_place, hidden_vms, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
 use qemu::{
@@ -119,6 +119,8 @@ pub(super) fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<Pl
     // In this order: memory that is filled between the two looks counts as taken twice, never as
     // free.
     let running = linux::examine_this_host().context("the running VMs cannot be read")?;
+    // The VM starts all the same: its exit code is not about others.
+    hidden_vms::say(&running);
     let machine = topology::read::live().context("this host cannot be read")?;
     let mut occupancy = balancer_place::occupancy(&running, &machine);
     qemu::set_aside(&mut occupancy, &machine, spec);

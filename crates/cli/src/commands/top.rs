@@ -1,10 +1,10 @@
 //! `homenode top`.
 
 use crate::args::TopArguments;
-use crate::output;
 use crate::source::{self, Source};
 use crate::text::terminal_width;
 use crate::top::{self, Batch, Look, Screen, Step, View};
+use crate::{hidden_vms, output};
 use anyhow::Context;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::execute;
@@ -43,7 +43,11 @@ pub(crate) fn run(arguments: &TopArguments) -> anyhow::Result<()> {
     }
     let mut looker = Looker::open(arguments)?;
     let view = looker.once(arguments)?;
-    if arguments.json { output::json("top", &view) } else { output::print(top::text(&view, terminal_width())) }
+    match arguments.json {
+        true => output::json("top", &view)?,
+        false => output::print(top::text(&view, terminal_width()))?,
+    }
+    hidden_vms::end(view.hides_vms())
 }
 
 /// The terminal's other screen, read key by key. One that does not know its size, a serial line for
@@ -98,6 +102,7 @@ fn batch(arguments: &TopArguments) -> anyhow::Result<()> {
         if lives {
             looker.next()?;
         }
+        let mut hidden = false;
         for _ in 0..arguments.count.unwrap_or(u64::MAX) {
             if lives {
                 thread::sleep(interval);
@@ -105,8 +110,9 @@ fn batch(arguments: &TopArguments) -> anyhow::Result<()> {
             let Some(view) = looker.next()? else { break };
             let time = if lives { jiff::Timestamp::now().to_string() } else { String::new() };
             batch.add(&time, &view)?;
+            hidden |= view.hides_vms();
         }
-        Ok(())
+        hidden_vms::end(hidden)
     };
     match write() {
         Err(error) if error.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == ErrorKind::BrokenPipe) => Ok(()),

@@ -3,7 +3,7 @@
 use crate::args::WhyArguments;
 use crate::commands::balance::policy;
 use crate::output;
-use crate::{source, vm_choice, why_view};
+use crate::{hidden_vms, source, vm_choice, why_view};
 use anyhow::Context;
 use scheduler::balance::why;
 use std::time::Duration;
@@ -23,7 +23,13 @@ pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
     let balancer_pid = remembered.balancer.and_then(|balancer| balancer.pid);
     let manager = observation.vms.iter().find(|seen| seen.vm == vm).map(|seen| seen.manager);
     let manager = manager.filter(|manager| *manager != Manager::Unknown);
-    let (nodes, unseen) = (observation.nodes.len(), observation.unseen_of(Some(&vm)));
+    let (nodes, mut unseen) = (observation.nodes.len(), observation.unseen_of(Some(&vm)));
+    let hidden = hidden_vms::sentences(&observation);
+    unseen.extend(hidden.clone());
     let view = why_view::View { balancer_pid, manager, nodes, unseen, explanation };
-    if arguments.json { output::json("why", &view) } else { output::print(why_view::text(&view)) }
+    match arguments.json {
+        true => output::json("why", &view)?,
+        false => output::print(why_view::text(&view))?,
+    }
+    hidden_vms::end(!hidden.is_empty())
 }

@@ -216,6 +216,11 @@ fn client_row(client: &ClientObservation, lives: Option<&Home>) -> ClientRow {
 }
 
 impl View {
+    /// Whether VMs may run that were not seen.
+    pub(crate) fn hides_vms(&self) -> bool {
+        !crate::hidden_vms::sentences(&self.observation).is_empty()
+    }
+
     /// Whether somebody should look at the facts.
     fn alarms(&self) -> bool {
         let stopped = self.balancer.as_ref().is_some_and(|balancer| balancer.life == daemon::Life::Stopped);

@@ -195,7 +195,7 @@ impl Observe for Recording {
     fn examine(&mut self) -> Result<Observation, ObserveError> {
         let mut last = self.last()?;
         let vms = last.vms.iter().map(|seen| seen.vm.clone()).collect();
-        last.unseen.push(Unseen { vms, what: NOT_RECORDED.to_owned() });
+        last.unseen.push(Unseen { vms, what: NOT_RECORDED.to_owned(), ..Unseen::default() });
         Ok(last)
     }
 }

@@ -40,7 +40,7 @@ impl Observe for Remote {
     fn examine(&mut self) -> Result<Observation, ObserveError> {
         let mut observation = self.for_placement()?;
         let vms = observation.vms.iter().map(|seen| seen.vm.clone()).collect();
-        observation.unseen.push(Unseen { vms, what: KERNEL_UNKNOWN.to_owned() });
+        observation.unseen.push(Unseen { vms, what: KERNEL_UNKNOWN.to_owned(), ..Unseen::default() });
         Ok(observation)
     }
 }
@@ -91,7 +91,11 @@ fn unseen(vms: &[VmObservation]) -> Vec<Unseen> {
     let keys = |vms: &[&VmObservation]| vms.iter().map(|vm| vm.vm.clone()).collect::<Vec<_>>();
     let mut unseen = Vec::new();
     if !vms.is_empty() {
-        unseen.push(Unseen { vms: keys(&vms.iter().collect::<Vec<_>>()), what: MEMORY_UNKNOWN.to_owned() });
+        unseen.push(Unseen {
+            vms: keys(&vms.iter().collect::<Vec<_>>()),
+            what: MEMORY_UNKNOWN.to_owned(),
+            ..Unseen::default()
+        });
     }
     let unknown = |vm: &&VmObservation| vm.clients.iter().any(|client| client.resident.is_none());
     let unknown: Vec<&VmObservation> = vms.iter().filter(unknown).collect();
@@ -101,7 +105,7 @@ fn unseen(vms: &[VmObservation]) -> Vec<Unseen> {
             "libvirt does not say how much memory of {} is resident: all of it is counted as resident, so that free memory is what libvirt calls free",
             names.join(", ")
         );
-        unseen.push(Unseen { vms: keys(&unknown), what });
+        unseen.push(Unseen { vms: keys(&unknown), what, ..Unseen::default() });
     }
     unseen
 }

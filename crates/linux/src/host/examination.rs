@@ -17,11 +17,18 @@ use scheduler::{
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeId};
 
-/// Fills in what a look in every period leaves out.
-pub(super) fn complete(root: &Root, tracked: &Tracked, observed: &mut VmObservation) {
+/// Page tables of a VM, in bytes: what the kernel walks to say where each of its pages is.
+pub(super) fn page_tables(root: &Root, pid: u32) -> u64 {
+    let status = read_text(&root.process(pid, "status")).unwrap_or_default();
+    status_amount(&status, "VmPTE:").unwrap_or_default().0
+}
+
+/// Fills in what a look in every period leaves out; policies of memory only where page tables may
+/// be walked.
+pub(super) fn complete(root: &Root, tracked: &Tracked, observed: &mut VmObservation, may_walk: bool) {
     let vm = &tracked.vm;
     // One file for all clients: the kernel walks the page tables for it.
-    let mappings = mappings_in(root, vm.key.pid, &(0..u64::MAX)).ok().flatten();
+    let mappings = may_walk.then(|| mappings_in(root, vm.key.pid, &(0..u64::MAX)).ok().flatten()).flatten();
     let cpus: BTreeMap<u32, CpuSet> =
         vm.threads.vcpus.iter().filter_map(|vcpu| Some((vcpu.index, affinity(root, vm, vcpu.thread_id)?))).collect();
     for (client, shown) in vm.clients.iter().zip(&mut observed.clients) {
@@ -157,13 +164,54 @@ fn scheduling(root: &Root, pid: u32, thread: u32) -> Option<(i32, u32)> {
     Some((stat_field(&text, 19)?, stat_field(&text, 41)?))
 }
 
+/// Says if processes of other users are hidden.
+///
+/// Who may see them is not only who has `CAP_SYS_PTRACE`: a group may be let through, and the
+/// capability of a user namespace opens nothing outside of it. The first process tells, since it is
+/// nearly never the user's own.
+pub(super) fn hidden_processes(root: &Root, rights: Rights) -> Option<String> {
+    let first_is_seen = read_text(&root.process(1, "stat")).is_ok();
+    if rights.ptrace && first_is_seen {
+        return None;
+    }
+    let mounts = root.text("proc/self/mounts").unwrap_or_default();
+    let is_proc = |line: &&str| line.split_whitespace().nth(1) == Some("/proc");
+    let options = mounts.lines().rfind(is_proc)?.split_whitespace().nth(3)?;
+    let has = |option: &str| options.split(',').any(|one| one.starts_with(option));
+    let hides = has("hidepid=") && !has("hidepid=0") && !has("hidepid=off");
+    let is_let_through = first_is_seen && has("gid=");
+    (hides && !is_let_through).then(|| {
+        "VMs of other users, if there are any: /proc is mounted with hidepid, which hides their processes".to_owned()
+    })
+}
+
+/// VMs of which a user's share of a look did not suffice to read all, and of which it did but for
+/// their policies.
+pub(super) fn cut_short(incomplete: Vec<VmKey>, not_walked: Vec<VmKey>) -> impl Iterator<Item = Unseen> {
+    let of = |(vms, what): (Vec<VmKey>, &str)| {
+        let first = &vms.first()?.name;
+        let more = vms.len() - 1;
+        let names = if more == 0 { first.clone() } else { format!("{first} and {more} other VMs of its user") };
+        Some(Unseen {
+            what: format!("{what} of {names}: it takes longer than one user gets; that user can ask"),
+            vms,
+            ..Unseen::default()
+        })
+    };
+    let incomplete = (incomplete, "policies of memory, single threads and limits");
+    [incomplete, (not_walked, "policies of memory")].into_iter().filter_map(of)
+}
+
 /// What a look in every period cannot see.
 pub(super) fn unseen(root: &Root, rights: Rights, vms: &[VmObservation], tracked: &[&RunningVm]) -> Vec<Unseen> {
-    let of = |vms: &[&VmKey], what: String| Unseen { vms: vms.iter().copied().cloned().collect(), what };
+    let of = |vms: &[&VmKey], what: String| Unseen {
+        vms: vms.iter().copied().cloned().collect(),
+        what,
+        ..Unseen::default()
+    };
     let mut unseen = Vec::new();
-    let hides = |line: &str| line.split_whitespace().nth(1) == Some("/proc") && line.contains("hidepid=");
-    if !rights.ptrace && root.text("proc/self/mounts").unwrap_or_default().lines().any(hides) {
-        unseen.push(of(&[], "processes of other users are hidden (/proc is mounted with hidepid)".to_owned()));
+    if let Some(what) = hidden_processes(root, rights) {
+        unseen.push(Unseen { what, hides_vms: true, ..Unseen::default() });
     }
     let memory_unknown = |vm: &&VmObservation| {
         vm.clients.iter().any(|client| {

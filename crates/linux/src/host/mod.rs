@@ -6,9 +6,13 @@ mod act;
 mod bind;
 mod confine;
 mod examination;
+mod find;
 mod mobility;
 mod monitor;
+mod owners;
+mod refused;
 mod scan;
+mod share;
 mod tracked;
 mod turns;
 
@@ -17,17 +21,18 @@ use crate::error::LinuxError;
 use crate::moving::Pace;
 use crate::resctrl::Monitors;
 use crate::root::Root;
-use crate::users::{Trusted, Users};
-use crate::vm::{RunningVm, started_ticks};
+use crate::vm::RunningVm;
 use crate::{counters, sys};
 use act::Actor;
+use find::{Finder, Look};
 pub use mobility::part_of_a_node;
 pub use monitor::{AskMonitor, Heard, PluggedMemory, Questions, Said};
-use scan::{Newcomers, Scan};
+use owners::Owners;
 use scheduler::{
     Act, Action, ActionError, ClientId, Done, Moment, NodeObservation, Observation, Observe, ObserveError, Unseen,
     VmKey, VmObservation,
 };
+use share::{Shares, Work};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -99,11 +104,10 @@ pub struct LinuxHost {
     machine: Machine,
     /// Text of the files that change when a CPU, a node or memory goes or comes.
     online: String,
-    scan: Scan,
+    finder: Finder,
     vms: BTreeMap<u32, Tracked>,
-    /// Processes that say of themselves what no VM has, by number: when they started, and why, as a
-    /// sentence.
-    doubtful: BTreeMap<u32, (u64, String)>,
+    /// What this look spent so far.
+    shares: Shares,
     busy: BTreeMap<CpuId, u64>,
     busy_at_ns: u64,
     pace: Pace,
@@ -113,14 +117,10 @@ pub struct LinuxHost {
     /// Observations, and VMs that were found, so far.
     turn: u64,
     found: u64,
-    /// VMs that wait to be examined for the first time.
-    unexamined: usize,
     /// Files that may be open at once.
     most_files: usize,
     /// What this process may do; it never gives rights up.
     rights: Rights,
-    /// Users whose VMs are taken at their word.
-    trusted: Trusted,
 }
 
 /// How much is looked at.
@@ -145,22 +145,21 @@ impl LinuxHost {
     /// The machine cannot be read.
     pub fn new(options: HostOptions) -> Result<Self, LinuxError> {
         let machine = read_machine(&options.root)?;
+        let rights = Rights::own();
         Ok(Self {
             online: online(&options.root),
             machine,
-            scan: Scan::default(),
+            finder: Finder::new(Owners::read(&options.root, rights.user)),
             vms: BTreeMap::new(),
-            doubtful: BTreeMap::new(),
+            shares: Shares::default(),
             busy: BTreeMap::new(),
             busy_at_ns: 0,
             pace: Pace::new(options.move_limit),
-            rights: Rights::own(),
-            trusted: Users::read(&options.root).trusted_by(sys::effective_user_id()),
+            rights,
             monitors: Monitors::default(),
             turns: Turns::default(),
             turn: 0,
             found: 0,
-            unexamined: 0,
             most_files: if options.root.is_live() { sys::raise_open_files(MOST_FILES).unwrap_or(0) } else { 0 },
             options,
         })
@@ -179,7 +178,7 @@ impl LinuxHost {
     /// The list of processes cannot be read.
     pub fn examine_all(&mut self, pause: Duration) -> Result<(), ObserveError> {
         self.observe()?;
-        while self.unexamined > 0 {
+        while self.unexamined() > 0 {
             std::thread::sleep(pause);
             self.observe()?;
         }
@@ -188,9 +187,15 @@ impl LinuxHost {
         Ok(())
     }
 
-    /// VMs that the last observation saw and left out, because there was no time to examine them.
+    /// VMs that the last observation saw and left out, because there was no time to examine them;
+    /// without those of users for whom nobody waits any more.
     pub fn unexamined(&self) -> usize {
-        self.unexamined
+        self.finder.unexamined()
+    }
+
+    /// What hides VMs of other users from this process, as a sentence.
+    pub fn hidden_vms(&self) -> Option<String> {
+        examination::hidden_processes(&self.options.root, self.rights)
     }
 
     /// Whether the kernel moves memory between nodes by itself; `None` where it cannot.
@@ -199,43 +204,22 @@ impl LinuxHost {
     }
 
     /// What QEMU processes are there now: begins to watch new ones and forgets those that ended.
-    fn find(&mut self, now_ns: u64, rights: Rights, within: Option<Duration>, depth: Depth) -> Result<(), LinuxError> {
-        let root = self.options.root.clone();
-        self.vms.retain(|_, tracked| tracked.is_there(&root));
-        let known = self.vms.keys().copied().collect();
-        let found = self.scan.run(&root, &known, depth)?;
-        let mut newcomers = Newcomers::new(within);
-        self.vms.retain(|pid, _| found.contains(pid));
-        // In a whole look they are asked again.
-        self.doubtful
-            .retain(|pid, (started, _)| depth == Depth::Usual && started_ticks(&root, *pid).ok() == Some(*started));
-        for pid in found {
+    fn find(&mut self, now_ns: u64, within: Option<Duration>, depth: Depth) -> Result<(), LinuxError> {
+        let Self { options, machine, finder, vms, shares, turn, found, rights, .. } = self;
+        let root = &options.root;
+        let begin = |pid: u32, found: u64| {
             let around = Around {
-                machine: &self.machine,
-                rights,
+                machine,
+                rights: *rights,
                 now_ns,
-                run_states: self.options.run_states,
-                turn: self.turn,
-                found: self.found,
+                run_states: options.run_states,
+                turn: *turn,
+                found,
                 spare_files: &Cell::new(0),
             };
-            if !self.vms.contains_key(&pid) && !self.doubtful.contains_key(&pid) && newcomers.next_may() {
-                match Tracked::begin(&root, pid, &around) {
-                    Ok(Some(tracked)) => {
-                        self.vms.insert(pid, tracked);
-                        self.found += 1;
-                    }
-                    Err(error @ LinuxError::Doubtful { .. }) => {
-                        let started = started_ticks(&root, pid).unwrap_or(0);
-                        self.doubtful.insert(pid, (started, error.to_string()));
-                    }
-                    // It ended meanwhile.
-                    Ok(None) | Err(_) => {}
-                }
-            }
-        }
-        self.unexamined = newcomers.waiting();
-        Ok(())
+            Tracked::begin(root, pid, &around)
+        };
+        finder.run(vms, shares, &Look { root, depth, within, now_ns }, begin, found)
     }
 
     /// The VM of a key: the same process, and not a later one with its number.
@@ -243,7 +227,8 @@ impl LinuxHost {
         let root = self.options.root.clone();
         let gone = || ActionError::Gone { vm: vm.name.clone() };
         if !self.vms.contains_key(&vm.pid) {
-            self.find(sys::since_boot_ns(), self.rights, None, Depth::Usual).map_err(|_| gone())?;
+            self.shares = Shares::default();
+            self.find(sys::since_boot_ns(), None, Depth::Usual).map_err(|_| gone())?;
         }
         let tracked = self.vms.get_mut(&vm.pid).filter(|tracked| {
             let key = &tracked.vm.key;
@@ -273,7 +258,7 @@ impl LinuxHost {
             if first { None } else { Some(cpus.iter().filter_map(of).sum()) }
         };
         // What VMs that wait to be examined may still touch is promised to them.
-        let free = match self.unexamined {
+        let free = match self.unexamined() {
             0 => topology::read::free_memory(root.directory(), &self.machine),
             _ => BTreeMap::new(),
         };
@@ -342,12 +327,25 @@ impl Observe for LinuxHost {
 
     fn examine(&mut self) -> Result<Observation, ObserveError> {
         let mut observation = self.look(None, Depth::Whole)?;
-        let root = &self.options.root;
+        let Self { options, finder, vms, shares, .. } = self;
+        let root = &options.root;
+        let mut cut_short = BTreeMap::<u32, [Vec<VmKey>; 2]>::new();
         for shown in &mut observation.vms {
-            if let Some(tracked) = self.vms.get(&shown.vm.pid) {
-                examination::complete(root, tracked, shown);
+            let Some(tracked) = vms.get(&shown.vm.pid) else { continue };
+            let share = finder.share_of(tracked);
+            let has_left = shares.suffices(share, Work::Complete);
+            let may_walk =
+                share.is_none() || (has_left && shares.may_walk(share, examination::page_tables(root, shown.vm.pid)));
+            if let (Some(user), false) = (share, may_walk) {
+                cut_short.entry(user).or_default()[usize::from(has_left)].push(shown.vm.clone());
+            }
+            if has_left {
+                shares.charge(share, || examination::complete(root, tracked, shown, may_walk));
             }
         }
+        let cut_short =
+            cut_short.into_values().flat_map(|[incomplete, not_walked]| examination::cut_short(incomplete, not_walked));
+        observation.unseen.extend(cut_short);
         observation.settings = Some(counters::settings(root));
         Ok(observation)
     }
@@ -359,18 +357,27 @@ impl LinuxHost {
         self.follow_hotplug();
         self.turn += 1;
         let rights = self.rights;
-        self.find(now_ns, rights, newcomers_within, depth)
-            .map_err(|error| ObserveError::new("/proc", error.to_string()))?;
+        self.shares = Shares::default();
+        self.find(now_ns, newcomers_within, depth).map_err(|error| ObserveError::new("/proc", error.to_string()))?;
         let nodes = self.observe_nodes(now_ns);
         let open: usize = self.vms.values().map(Tracked::open_files).sum();
         // Each VM has the handle of its process open too.
         let spare_files = Cell::new(self.most_files.saturating_sub(OTHER_FILES + open + self.vms.len()));
-        let Self { options, machine, vms: known, scan, doubtful, monitors, turns, turn, found, trusted, .. } = self;
+        let Self { options, machine, vms: known, finder, shares, monitors, turns, turn, found, .. } = self;
         monitors.keep(|pid| known.contains_key(&pid));
         let (run_states, spare_files) = (options.run_states, &spare_files);
         let around = Around { machine, rights, now_ns, run_states, turn: *turn, found: *found, spare_files };
         let root = &options.root;
-        known.values_mut().for_each(|tracked| tracked.renew(root, &around, depth));
+        // Those that were left out longest come first.
+        let mut in_turn: Vec<&mut Tracked> = known.values_mut().collect();
+        in_turn.sort_by_key(|tracked| tracked.observed_at);
+        for tracked in in_turn {
+            let share = finder.share_of(tracked);
+            if shares.suffices(share, Work::Renew) {
+                tracked.renewed_at = around.turn;
+                shares.charge(share, || tracked.renew(root, &around, depth));
+            }
+        }
         let unheard = monitor::ask(options.monitor.as_deref_mut(), turns, known, (root, &around), depth);
         let counted = Monitors::is_there(root);
         let may_create = options.monitor_traffic;
@@ -378,17 +385,24 @@ impl LinuxHost {
             let client = vm.client(id).filter(|_| counted)?;
             monitors.traffic(root, vm.key.pid, client, now_ns, may_create)
         };
-        let mut vms: Vec<VmObservation> =
-            known.values_mut().map(|tracked| tracked.observe(root, &around, &mut traffic)).collect();
+        let mut observe = |tracked: &mut Tracked| {
+            let share = finder.share_of(tracked);
+            if tracked.renewed_at != around.turn || !shares.suffices(share, Work::Observe) {
+                finder.leave_out(share);
+                return None;
+            }
+            tracked.observed_at = around.turn;
+            Some(shares.charge(share, || tracked.observe(root, &around, &mut traffic)))
+        };
+        let mut vms: Vec<VmObservation> = known.values_mut().filter_map(&mut observe).collect();
         for vm in &mut vms {
-            vm.stranger = vm.owner_uid.is_none_or(|owner| !trusted.has(owner));
+            vm.stranger = vm.owner_uid.is_none_or(|owner| !finder.trusts(owner));
         }
         vms.sort_by(|one, other| one.vm.cmp(&other.vm));
         let known: Vec<&RunningVm> = known.values().map(|tracked| &tracked.vm).collect();
         let mut unseen = examination::unseen(root, rights, &vms, &known);
-        let strange = scan.foreign().chain(doubtful.values().map(|(_, why)| why.clone()));
         unseen.extend(unheard);
-        unseen.extend(strange.map(|what| Unseen { vms: Vec::new(), what }));
+        unseen.extend(finder.sentences(now_ns).into_iter().map(|what| Unseen { what, ..Unseen::default() }));
         Ok(Observation {
             at: Moment(now_ns / 1_000_000),
             nodes,

@@ -118,6 +118,7 @@ fn unseen(vms: &[&RunningVm]) -> Option<Unseen> {
             "VMs whose monitors did not answer, or for which there was no time: {}; whether they are paused, and what only their monitors know, is unknown",
             list.join(", ")
         ),
+        ..Unseen::default()
     })
 }
 

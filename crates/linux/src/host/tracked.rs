@@ -89,6 +89,11 @@ pub(super) struct Tracked {
     number: u64,
     /// Observations since it was first seen.
     age: u64,
+    /// The last observations that looked at what seldom changes, and that it was not left out of.
+    pub(super) renewed_at: u64,
+    pub(super) observed_at: u64,
+    /// It became another program.
+    pub(super) is_no_vm: bool,
     pub(super) moves: BTreeMap<(ClientId, NodeId), super::act::Progress>,
     /// What its monitor said last: it stays true of threads and blocks that are still there.
     said: Said,
@@ -118,6 +123,9 @@ impl Tracked {
             bound_anew: false,
             number: around.found,
             age: 0,
+            renewed_at: 0,
+            observed_at: 0,
+            is_no_vm: false,
             moves: BTreeMap::new(),
             said: Said::default(),
             said_before: false,
@@ -149,6 +157,7 @@ impl Tracked {
                 self.cgroup = VmCgroup::of(root, self.vm.key.pid);
                 self.settle(root, around);
             }
+            Err(LinuxError::NotQemu { .. } | LinuxError::Doubtful { .. }) => self.is_no_vm = true,
             _ => {}
         }
     }

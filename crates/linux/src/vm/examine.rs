@@ -1,12 +1,12 @@
 //! One process, examined: is it a VM, and what kind?
 
 use super::huge_pages;
-use super::kvm;
+use super::kvm::{self, Evidence};
 use super::owner;
 use super::regions::{self, Found, Region, UnknownMemory};
 use super::threads::{VcpuEvidence, VmThreads};
 use super::{RunningVm, VmClient};
-use crate::error::{LinuxError, read_text};
+use crate::error::{LinuxError, is_short_of_resources, read_text};
 use crate::host::PluggedMemory;
 use crate::proc_text::{stat_field, status_amount};
 use crate::root::Root;
@@ -14,7 +14,7 @@ use ::vm::qemu::{CommandLine, GuestCaches, GuestCpus, NumaNode, VcpuTopology, ha
 use ::vm::{Manager, Origin};
 use scheduler::{ClientId, GuestMachine, VmKey};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Read};
 use topology::limits::LONGEST_COMMAND_LINE;
 use topology::{Bytes, NodeSet};
 
@@ -31,6 +31,37 @@ pub(crate) fn arguments(root: &Root, pid: u32) -> Result<Vec<String>, LinuxError
     Ok(String::from_utf8_lossy(&bytes).split_terminator('\0').map(word).collect())
 }
 
+/// The first bytes of a command line.
+pub(crate) struct FirstWords {
+    bytes: [u8; 512],
+    length: usize,
+}
+
+impl FirstWords {
+    /// Of a process that ended, of a thread of the kernel, and where they may not be read: none.
+    ///
+    /// # Errors
+    /// This process has too few descriptors or too little memory to read them.
+    pub(crate) fn read(root: &Root, pid: u32) -> Result<Self, LinuxError> {
+        let (path, mut bytes) = (root.process(pid, "cmdline"), [0u8; 512]);
+        match std::fs::File::open(&path).and_then(|mut file| file.read(&mut bytes)) {
+            Ok(length) => Ok(Self { bytes, length }),
+            Err(error) if is_short_of_resources(&error) => Err(LinuxError::read(&path, error)),
+            Err(_) => Ok(Self { bytes, length: 0 }),
+        }
+    }
+
+    /// The words; the last may go on. What is no UTF-8 is empty.
+    pub(crate) fn words(&self) -> Vec<&str> {
+        self.bytes[..self.length].split(|&byte| byte == 0).map(|word| str::from_utf8(word).unwrap_or("")).collect()
+    }
+
+    /// Whether there are more.
+    fn go_on(&self) -> bool {
+        self.length == self.bytes.len()
+    }
+}
+
 /// When a process started, in clock ticks since boot.
 pub(crate) fn started_ticks(root: &Root, pid: u32) -> Result<u64, LinuxError> {
     let path = root.process(pid, "stat");
@@ -43,26 +74,42 @@ impl RunningVm {
     /// moment.
     ///
     /// # Errors
-    /// It ended meanwhile, or `/proc` of it may not be read at all. Memory regions that may not be
-    /// read are left empty.
+    /// It ended meanwhile, or `/proc` of it may not be read at all; it is called QEMU and is not;
+    /// it is QEMU and has no guest, or not yet; it says of itself what no VM has. Memory regions
+    /// that may not be read are left empty.
     pub fn examine(root: &Root, pid: u32) -> Result<Option<Self>, LinuxError> {
-        let arguments = arguments(root, pid)?;
-        let named = arguments.first().is_some_and(|program| is_qemu(program));
-        let by_descriptors = || has_qemus_options(&arguments) && (kvm::runs_qemu(root, pid) || kvm::has_vm(root, pid));
-        if !named && !by_descriptors() {
+        let first = FirstWords::read(root, pid)?;
+        let words = first.words();
+        let named = words.first().is_some_and(|program| is_qemu(program));
+        let like_qemu = named || has_qemus_options(&words);
+        if !like_qemu && (!first.go_on() || !has_qemus_options(&arguments(root, pid)?)) {
             return Ok(None);
         }
+        // Before all of its words are read: there may be a MiB of them.
+        let evidence = kvm::evidence(root, pid)?;
+        match evidence {
+            Evidence::Kvm | Evidence::Program => {}
+            Evidence::Hidden if named => {}
+            Evidence::None if named => return Err(LinuxError::NotQemu { pid }),
+            Evidence::Hidden | Evidence::None => return Ok(None),
+        }
+        let arguments = arguments(root, pid)?;
         let doubtful = |why: String| LinuxError::Doubtful { pid, why };
         let command = CommandLine::parse(&arguments).map_err(|doubt| doubtful(doubt.to_string()))?;
         let threads = VmThreads::read(root, pid, command.vcpus.vcpus)?;
         if threads.vcpus.is_empty() && is_launcher(root, pid, &command, &threads) {
             return Ok(None);
         }
+        let status = read_text(&root.process(pid, "status")).unwrap_or_default();
+        let mapped = status_amount(&status, "VmSize:");
+        let has_guest = !threads.vcpus.is_empty() || mapped.is_some_and(|mapped| mapped >= memory(&command));
+        if evidence == Evidence::Program && !has_guest && !kvm::has_vm(root, pid)? {
+            return Err(LinuxError::NoGuest { pid });
+        }
         // Without permission to look at its address space its memory stays unknown; the rest is as
         // good.
         let maps = read_text(&root.process(pid, "maps"));
         let maps = maps.as_deref().map_err(|_| UnknownMemory::Unreadable);
-        let status = read_text(&root.process(pid, "status")).unwrap_or_default();
         let name = command.name.as_deref().map_or_else(|| format!("pid {pid}"), topology::input::name);
         let key = VmKey { name, pid, started: started_ticks(root, pid)? };
         let origin = Origin::parse(&arguments);
@@ -77,8 +124,8 @@ impl RunningVm {
             uuid: command.uuid.clone(),
             origin,
             owner_uid: owner::of(&status),
-            unverified: kvm::is_hidden(root, pid),
-            mapped: status_amount(&status, "VmSize:"),
+            unverified: evidence == Evidence::Hidden,
+            mapped,
             guest: guest(&command, &arguments),
             vhost_client: vhost_client(&command, &clients),
             clients,
@@ -201,10 +248,7 @@ fn clients(
         let later_size: Bytes = later.iter().map(Region::size).sum();
         let named = command.guest_backends().filter_map(|id| blocks.remove(id)).collect::<Vec<_>>();
         let own = blocks.remove("").into_iter().chain(named).chain(later.into_iter().map(Ok));
-        let memory = command
-            .memory
-            .or(command.unnamed_memory())
-            .unwrap_or_else(|| command.guest_backends().filter_map(|id| Some(command.backend(id)?.size)).sum());
+        let memory = memory(command);
         let devices = if command.memory.is_some() { size_of(&command.memory_devices) } else { Bytes(0) };
         let memory_size = memory.saturating_add(devices).saturating_add(later_size);
         let mut vcpus: BTreeSet<u32> = (0..command.vcpus.vcpus).collect();
@@ -228,6 +272,12 @@ fn clients(
         clients.push(client(index as u32, Some(node.id), vcpus, memory_size, own, threads));
     }
     (clients, later)
+}
+
+/// Memory that a guest starts with.
+fn memory(command: &CommandLine) -> Bytes {
+    let of_backends = || command.guest_backends().filter_map(|id| Some(command.backend(id)?.size)).sum();
+    command.memory.or(command.unnamed_memory()).unwrap_or_else(of_backends)
 }
 
 /// Nodes without backends of their own share one block, one after the other.

@@ -1,32 +1,91 @@
-//! VMs whose program is called otherwise than QEMU: by the descriptors that KVM gave them, or by
-//! the file that runs.
+//! What says that a process is QEMU with a VM.
+//!
+//! Any program can be started under QEMU's name. Its own words count only where nothing better may
+//! be seen; else it is a VM of KVM's that it has open, or the file that runs. The file alone is not
+//! enough: whoever runs it needs a guest ([`RunningVm`](super::RunningVm) looks for its memory and
+//! its vCPU threads).
+//!
+//! A descriptor of KVM is seen by who has the rights of its user. `CAP_SYS_PTRACE` alone, which the
+//! service has, does not open the directory of descriptors, but shows what is mapped: each vCPU has
+//! a page of KVM's.
 
+use crate::error::{LinuxError, is_short_of_resources};
 use crate::root::Root;
 use ::vm::qemu::is_qemu;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::Path;
 
 /// Descriptors that are looked at: a VM opens KVM's among its first.
 const MOST: usize = 256;
+/// What the kernel writes behind the file of a program that was replaced while it runs.
+const REPLACED: &str = " (deleted)";
 
-/// Whether a process has a VM of KVM open. False where its descriptors may not be seen.
-pub(crate) fn has_vm(root: &Root, pid: u32) -> bool {
-    let Ok(entries) = std::fs::read_dir(root.process(pid, "fd")) else { return false };
+/// What says that a process is QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// It has a VM of KVM open.
+    Kvm,
+    /// The file that it runs is QEMU's.
+    Program,
+    /// Neither may be seen.
+    Hidden,
+    /// Both may be seen, and are not there.
+    None,
+}
+
+/// Looks for it.
+///
+/// # Errors
+/// This process has too few descriptors or too little memory to look.
+pub(crate) fn evidence(root: &Root, pid: u32) -> Result<Evidence, LinuxError> {
+    let exe = root.process(pid, "exe");
+    let hidden = match std::fs::read_link(&exe) {
+        Ok(file) if file.to_str().is_some_and(is_qemus_file) => return Ok(Evidence::Program),
+        Ok(_) => false,
+        Err(error) if is_short_of_resources(&error) => return Err(LinuxError::read(&exe, error)),
+        // A captured tree has no links.
+        Err(error) => error.kind() == ErrorKind::PermissionDenied || !root.is_live(),
+    };
+    Ok(match (has_vm(root, pid)?, hidden) {
+        (true, _) => Evidence::Kvm,
+        (false, true) => Evidence::Hidden,
+        (false, false) => Evidence::None,
+    })
+}
+
+/// Started through a link a process has the link's name; the file keeps its own.
+fn is_qemus_file(file: &str) -> bool {
+    is_qemu(file.strip_suffix(REPLACED).unwrap_or(file))
+}
+
+/// Whether a process has a VM of KVM open. False where that may not be seen.
+///
+/// # Errors
+/// This process has too few descriptors or too little memory to look.
+pub(crate) fn has_vm(root: &Root, pid: u32) -> Result<bool, LinuxError> {
+    let directory = root.process(pid, "fd");
     let is_vm = |entry: std::fs::DirEntry| {
         std::fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == "anon_inode:kvm-vm")
     };
-    entries.flatten().take(MOST).any(is_vm)
+    match std::fs::read_dir(&directory) {
+        Ok(entries) => Ok(entries.flatten().take(MOST).any(is_vm)),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => maps_a_vcpu(&root.process(pid, "maps")),
+        Err(error) if is_short_of_resources(&error) => Err(LinuxError::read(&directory, error)),
+        Err(_) => Ok(false),
+    }
 }
 
-/// Whether the file that a process runs is QEMU's: started through a link it has the link's name.
-/// False where that may not be seen.
-pub(crate) fn runs_qemu(root: &Root, pid: u32) -> bool {
-    std::fs::read_link(root.process(pid, "exe")).is_ok_and(|file| file.to_str().is_some_and(is_qemu))
-}
-
-/// Whether neither its file nor its descriptors may be seen by this process.
-pub(crate) fn is_hidden(root: &Root, pid: u32) -> bool {
-    let denied = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
-    std::fs::read_link(root.process(pid, "exe")).is_err_and(denied)
-        && std::fs::read_dir(root.process(pid, "fd")).is_err_and(denied)
+/// Whether a page of a vCPU of KVM is mapped. No path of a file looks like it: those begin with a
+/// slash.
+fn maps_a_vcpu(path: &Path) -> Result<bool, LinuxError> {
+    let is_vcpus = |line: Vec<u8>| {
+        line.rsplit(|&byte| byte == b' ').next().is_some_and(|file| file.starts_with(b"anon_inode:kvm-vcpu"))
+    };
+    match std::fs::File::open(path) {
+        Ok(file) => Ok(BufReader::new(file).split(b'\n').map_while(Result::ok).any(is_vcpus)),
+        Err(error) if is_short_of_resources(&error) => Err(LinuxError::read(path, error)),
+        Err(_) => Ok(false),
+    }
 }
 
 #[cfg(test)]
@@ -36,35 +95,63 @@ mod tests {
     use crate::vm::RunningVm;
     use std::os::unix::fs::symlink;
 
-    #[test]
-    fn a_link_to_qemu_is_known_without_kvm_too() {
+    /// Process 7 with this program and a vCPU thread.
+    fn process(program: &str, more: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let stat = format!("7 (web) S {}", vec!["1"; 40].join(" "));
-        let (_directory, root) = tree(&[
-            ("proc/7/cmdline", "/opt/web\0-m\0\x31\x32\x38\0-accel\0tcg\0-smp\0\x32\0"),
+        let cmdline = format!("{program}\0-m\0\x3128\0-accel\0tcg\0-smp\0\x32\0");
+        let files = [
+            ("proc/7/cmdline", &cmdline[..]),
             ("proc/7/stat", &stat),
             ("proc/7/task/7/comm", "web\n"),
             ("proc/7/task/8/comm", "CPU 0/TCG\n"),
-        ]);
-        symlink("/bin/sh", root.process(7, "exe")).unwrap();
-        assert!(RunningVm::examine(&root, 7).unwrap().is_none());
-        std::fs::remove_file(root.process(7, "exe")).unwrap();
-        symlink("/usr/bin/qemu-system-x86_64", root.process(7, "exe")).unwrap();
-        assert_eq!(RunningVm::examine(&root, 7).unwrap().unwrap().key.name, "pid 7");
+        ];
+        tree(&[&files[..], more].concat())
     }
 
     #[test]
-    fn a_vm_of_any_name_is_known_by_its_descriptors() {
-        let stat = format!("7 (web) S {}", vec!["1"; 40].join(" "));
-        let (_directory, root) = tree(&[
-            ("proc/7/cmdline", "/opt/web\0-m\0\x31\x32\x38\0-accel\0kvm\0-smp\0\x32\0"),
-            ("proc/7/stat", &stat),
-            ("proc/7/task/7/comm", "web\n"),
-            ("proc/7/task/8/comm", "CPU 0/KVM\n"),
-            ("proc/7/fd/dir/x", ""),
-        ]);
+    fn a_link_to_qemu_is_known_without_kvm_too_and_a_name_alone_is_nothing() {
+        let (_directory, root) = process("/opt/web", &[]);
+        let runs = |file: &str| {
+            let _ = std::fs::remove_file(root.process(7, "exe"));
+            symlink(file, root.process(7, "exe")).unwrap();
+            RunningVm::examine(&root, 7)
+        };
+        assert!(runs("/bin/sh").unwrap().is_none());
+        for file in ["/usr/bin/qemu-system-x86_64", "/usr/bin/qemu-kvm (deleted)"] {
+            let vm = runs(file).unwrap().unwrap();
+            assert_eq!((vm.key.name.as_str(), vm.unverified), ("pid 7", false));
+        }
+        std::fs::write(root.process(7, "cmdline"), "qemu-system-x86_64\0-m\0\x3128\0").unwrap();
+        assert!(matches!(runs("/bin/sleep"), Err(LinuxError::NotQemu { pid: 7 })));
+        std::fs::remove_file(root.process(7, "exe")).unwrap();
+        assert!(RunningVm::examine(&root, 7).unwrap().unwrap().unverified, "a captured tree has no links");
+    }
+
+    #[test]
+    fn qemus_file_without_a_guest_is_no_vm_before_its_memory_is_mapped() {
+        let (_directory, root) = process("qemu-system-x86_64", &[]);
+        symlink("/usr/bin/qemu-system-x86_64", root.process(7, "exe")).unwrap();
+        std::fs::remove_dir_all(root.process(7, "task/8")).unwrap();
+        let with = |kib: u32| {
+            std::fs::write(root.process(7, "status"), format!("VmSize:\t{kib} kB\n")).unwrap();
+            RunningVm::examine(&root, 7)
+        };
+        assert!(matches!(with(131_071), Err(LinuxError::NoGuest { pid: 7 }))); // `-m 128`: 131072 kB
+        assert!(with(131_072).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_vm_of_any_name_is_known_by_its_descriptors_or_by_what_kvm_mapped() {
+        let (_directory, root) = process("/opt/web", &[("proc/7/fd/dir/x", ""), ("proc/7/maps", "")]);
         assert!(RunningVm::examine(&root, 7).unwrap().is_none());
         symlink("anon_inode:kvm-vm", root.process(7, "fd/9")).unwrap();
-        assert!(has_vm(&root, 7));
+        assert!(has_vm(&root, 7).unwrap());
         assert_eq!(RunningVm::examine(&root, 7).unwrap().unwrap().key.name, "pid 7");
+        let maps = |file: &str| {
+            let line = format!("7f0000000000-7f0000003000 rw-s 00000000 00:0e 2070 {file}\n");
+            std::fs::write(root.process(7, "maps"), format!("1000-2000 r-xp 0 0 0\n{line}")).unwrap();
+            maps_a_vcpu(&root.process(7, "maps")).unwrap()
+        };
+        assert!(maps("                    anon_inode:kvm-vcpu:0") && !maps("  /tmp/anon_inode:kvm-vcpu:0"));
     }
 }

@@ -12,7 +12,7 @@ mod regions;
 mod threads;
 pub(crate) mod vhost;
 
-pub(crate) use examine::{arguments, started_ticks};
+pub(crate) use examine::{FirstWords, arguments, started_ticks};
 pub use regions::{Region, RegionEvidence, RegionKind, UnknownMemory};
 pub use threads::{ThreadKind, VcpuEvidence, VcpuThread, VmThreads};
 

@@ -4,7 +4,7 @@ use crate::error::{LinuxError, read_text};
 use crate::proc_text::stat_field;
 use crate::root::{Root, numbered_entries};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use topology::limits::MOST_THREADS;
 
 /// A thread that runs a vCPU.
@@ -104,10 +104,10 @@ impl VmThreads {
             }
         }
         found.sort_by_key(|thread| thread.index);
-        let runs_vcpu = |id: u32| found.iter().any(|thread| thread.thread_id == id);
+        let run_vcpus: BTreeSet<u32> = found.iter().map(|thread| thread.thread_id).collect();
         let others = named
             .iter()
-            .filter(|(id, _)| !runs_vcpu(*id))
+            .filter(|(id, _)| !run_vcpus.contains(id))
             .map(|(id, name)| (*id, name.clone(), kind_of(*id == pid, name)))
             .collect();
         Self { vcpus: found, evidence, others }

@@ -25,10 +25,10 @@ pub fn is_qemu(program: &str) -> bool {
 }
 
 /// Whether a command line is QEMU's, whatever its program is called.
-pub fn has_qemus_options(arguments: &[String]) -> bool {
-    let is_one = |argument: &String| {
+pub fn has_qemus_options(arguments: &[impl AsRef<str>]) -> bool {
+    let is_one = |argument: &str| {
         matches!(argument.trim_start_matches('-'), "machine" | "M" | "accel" | "enable-kvm" | "nodefaults" | "smp")
             && argument.starts_with('-')
     };
-    arguments.iter().skip(1).any(is_one)
+    arguments.iter().skip(1).any(|argument| is_one(argument.as_ref()))
 }

@@ -66,7 +66,7 @@ fn what_others_call_their_vms_steers_no_terminal_and_forges_no_line() {
         let harmful = text.chars().find(|letter| *letter != '\n' && topology::input::is_harmful(*letter));
         assert_eq!(harmful, None, "{arguments:?}: {text:?}");
         assert!(!text.lines().any(|line| line.starts_with("PROBLEM 1 VM x")), "{arguments:?}: {text}");
-        assert!(text.len() < 100_000, "{arguments:?}: {} bytes", text.len());
+        assert!(!text.contains(&"long".repeat(100)), "{arguments:?}: {text}");
     }
 }
 
@@ -139,7 +139,7 @@ fn why_finds_a_vm_by_each_of_its_names_and_lists_them_otherwise() {
     assert!(code == Some(0) && said.starts_with(&format!("VM {}, process {}", vm.name, vm.pid())), "{said}");
     let (code, said, complained) = said_in(place.path(), &["why", "no-such-vm", "--interval", "0.2"]);
     assert_eq!((code, said.as_str()), (Some(2), ""));
-    assert!(complained.contains(&format!("{} (process {})", vm.name, vm.pid())), "{complained}");
+    assert!(complained.contains(&format!("{} (process {} of user ", vm.name, vm.pid())), "{complained}");
 }
 
 #[test]

@@ -103,8 +103,8 @@ impl PolicyFile {
 
 impl VmRule {
     /// Whether it is about this VM. A VM of which nobody says whose it is (a modelled one, one of
-    /// another host's libvirt) is that of whoever shows it: a rule without an owner is about it, and
-    /// no other.
+    /// another host's libvirt) is that of whoever shows it: a rule without an owner is about it,
+    /// and no other.
     pub fn matches(&self, seen: &VmObservation) -> bool {
         let is_owners = match &self.owner {
             None => !seen.stranger,

@@ -3,7 +3,7 @@
 
 use crate::records::{Line, Record, SCHEMA};
 use std::fs::{File, TryLockError};
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 
 /// Records that cannot be kept or read.
@@ -54,6 +54,25 @@ impl Journal {
         Ok(Self { path: path.to_owned(), file })
     }
 
+    /// One without a name on disk: nothing is left of it, however this process ends.
+    ///
+    /// # Errors
+    /// No file can be made.
+    pub fn without_name() -> Result<Self, JournalError> {
+        let path = std::env::temp_dir();
+        let file = tempfile::tempfile().map_err(|source| io_error(&path, source))?;
+        Ok(Self { path, file })
+    }
+
+    /// All its records.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn into_records(mut self) -> Result<Vec<Record>, JournalError> {
+        self.file.rewind().map_err(|source| io_error(&self.path, source))?;
+        Ok(read(BufReader::new(self.file), &self.path)?.0)
+    }
+
     /// Appends a record. It is in the kernel's hands when this returns: a killed homenode loses
     /// nothing.
     ///
@@ -94,20 +113,27 @@ pub struct Recovered {
 /// The file cannot be read or shortened, or a whole line is not a record of this schema.
 pub fn recover(path: &Path) -> Result<Recovered, JournalError> {
     let fail = |source| io_error(path, source);
-    let mut reader = BufReader::new(File::open(path).map_err(fail)?);
+    let (records, cut_at) = read(BufReader::new(File::open(path).map_err(fail)?), path)?;
+    if let Some(whole) = cut_at {
+        let file = linux::named_file::append(path, &[]).map_err(fail)?;
+        lock(&file, path)?;
+        file.set_len(whole).map_err(fail)?;
+    }
+    Ok(Recovered { records, cut: cut_at.is_some() })
+}
+
+/// All records, and how long the file is without a last line that has no end, where it has one.
+fn read(mut from: impl BufRead, path: &Path) -> Result<(Vec<Record>, Option<u64>), JournalError> {
     let (mut records, mut whole, mut number) = (Vec::new(), 0u64, 0);
     let mut text = Vec::new();
     loop {
         text.clear();
-        let length = topology::input::line(&mut reader, &mut text).map_err(fail)?;
+        let length = topology::input::line(&mut from, &mut text).map_err(|source| io_error(path, source))?;
         if length == 0 {
-            return Ok(Recovered { records, cut: false });
+            return Ok((records, None));
         }
         if text.last() != Some(&b'\n') {
-            let file = linux::named_file::append(path, &[]).map_err(fail)?;
-            lock(&file, path)?;
-            file.set_len(whole).map_err(fail)?;
-            return Ok(Recovered { records, cut: true });
+            return Ok((records, Some(whole)));
         }
         number += 1;
         whole += length as u64;

@@ -20,7 +20,7 @@
 //! number that makes the same cases again, and the line that keeps this case for ever: a line of
 //! the file beside the source, `NAME.proptest-regressions`.
 
-use proptest::test_runner::{Config, FailurePersistence, FileFailurePersistence, PersistedSeed, RngSeed};
+use proptest::test_runner::{Config, FailurePersistence, FileFailurePersistence, PersistedSeed, RngSeed, TestRunner};
 use std::any::Any;
 use std::fmt::Debug;
 
@@ -98,6 +98,12 @@ impl Seed {
     }
 }
 
+/// Draws cases for a test that looks at many at once: the same in each run, as those of a property.
+#[must_use]
+pub fn runner(test: &'static str) -> TestRunner {
+    TestRunner::new(Seed::of(test).config(CASES))
+}
+
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -153,7 +159,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use proptest::strategy::ValueTree;
-    use proptest::test_runner::TestRunner;
 
     fn drawn(property: &'static str, number: u64) -> Vec<u64> {
         let mut runner = TestRunner::new(Seed { property, number }.config(CASES));

@@ -55,7 +55,10 @@ impl Harm {
             return None;
         };
         let place = tempfile::tempdir().expect("a directory");
-        std::fs::copy(perl, place.path().join("qemu-system-x86_64")).expect("a copy of perl");
+        // Another program copies it: a child that another test starts meanwhile would have the copy
+        // open for writing, and it could not be run (ETXTBSY).
+        let copied = Command::new("cp").arg(perl).arg(place.path().join("qemu-system-x86_64")).status();
+        assert!(copied.expect("cp").success(), "perl cannot be copied");
         let uid = (linux::sys::effective_user_id() == 0).then(|| 1_000_000_000 + 100 * std::process::id() + number);
         match uid {
             Some(_) => chown(place.path(), uid, uid).expect("a directory of the other user"),

@@ -4,7 +4,8 @@
 use super::CalibrateError;
 use super::regular::Regular;
 use crate::arrays;
-use crate::journal::{self, Journal};
+use crate::estimate;
+use crate::journal::Journal;
 use crate::kernels;
 use crate::parse;
 use crate::point::Point;
@@ -13,10 +14,8 @@ use crate::resolve::{Host, Resolved, resolve};
 use crate::runner::Runner;
 use crate::summary::{Cell, State, Summary, summarise};
 use crate::world::World;
-use crate::{estimate, records::Record};
 use serde::Serialize;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use topology::{Bytes, Machine, NodeId};
 
@@ -155,11 +154,9 @@ pub(super) fn run(
     cancelled: &AtomicBool,
 ) -> Result<Summary, CalibrateError> {
     let kept = |error: &dyn std::fmt::Display| CalibrateError::Records(error.to_string());
-    let file = tempfile::tempfile().map_err(|error| kept(&error))?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    let mut journal = Journal::open(&path).map_err(|error| kept(&error))?;
+    let mut journal = Journal::without_name().map_err(|error| kept(&error))?;
     Runner::new(resolved, world, &mut journal, progress, cancelled, 0).run(&estimate::visits(resolved))?;
-    let records: Vec<Record> = journal::recover(&path).map_err(|error| kept(&error))?.records;
+    let records = journal.into_records().map_err(|error| kept(&error))?;
     Ok(summarise(resolved, &records))
 }
 

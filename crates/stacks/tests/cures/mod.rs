@@ -12,7 +12,6 @@ use judge::{Finding, Harm, Severity, ShapedVm};
 use libvirt::Verdict;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
 use scheduler::{NodeUse, Occupancy};
 use stacks::check::CheckedDomain;
 use std::collections::BTreeMap;
@@ -188,7 +187,7 @@ fn by_libvirt(before: &Verdict, after: &Verdict, reshaped: bool) -> Vec<Failure>
 
 /// The cases of a test, which follow from its name.
 fn draw(test: &'static str, count: u32) -> impl Iterator<Item = Case> {
-    let mut runner = TestRunner::new(properties::Seed::of(test).config(count));
+    let mut runner = properties::runner(test);
     (0..count).map(move |_| cases().new_tree(&mut runner).expect("a case").current())
 }
 

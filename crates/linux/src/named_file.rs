@@ -10,8 +10,8 @@
 //! the way are root's own, and a file that is there is root's own. What root will *believe* later
 //! ([`check_way`]) has, besides, no directory on the way that somebody else may change.
 //!
-//! **Properties.** Nothing that is no regular file is ever replaced, truncated or waited for. A file
-//! is there whole or not at all.
+//! **Properties.** Nothing that is no regular file is ever replaced, truncated or waited for. A
+//! file is there whole or not at all.
 //!
 //! **Example.** `homenode balance --state /dev/null` as root: "it is a device, not a file", and
 //! `/dev/null` stays what it is.
@@ -200,8 +200,8 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Makes `PATH.ENDING`. What an earlier homenode left of that name, killed, is removed. The file
-    /// at `path` that is replaced must, for root, be root's or of one of `believed`.
+    /// Makes `PATH.ENDING`. What an earlier homenode left of that name, killed, is removed. The
+    /// file at `path` that is replaced must, for root, be root's or of one of `believed`.
     ///
     /// # Errors
     /// As [`check_place`].

@@ -39,7 +39,8 @@ fn named_qemu(program: impl Into<PathBuf>) -> (tempfile::TempDir, PathBuf) {
     (directory, copy)
 }
 
-/// A user that nobody has, of several; `None`, with a word about it, where no other user can be had.
+/// A user that nobody has, of several; `None`, with a word about it, where no other user can be
+/// had.
 fn as_another_user(test: &str, number: u32) -> Option<(u32, Command)> {
     let user = 3_000_000_000 + 4 * std::process::id() + number;
     let mut command = Command::new("setpriv");

@@ -124,7 +124,8 @@ fn memory_that_is_shared_with_others_is_none_of_the_guests() {
 
 #[test]
 fn memory_in_a_file_is_moved_only_where_the_vm_may_write_the_file() {
-    // All of the guest's memory, as `share` says; the file is there before, and has pages of others.
+    // All of the guest's memory, as `share` says; the file is there before, and has pages of
+    // others.
     let start = |share: &str| {
         let test = format!("file-{share}-{}", std::process::id());
         let directory = tempfile::tempdir().expect("a directory");

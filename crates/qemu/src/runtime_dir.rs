@@ -10,9 +10,9 @@
 //! directory only files that homenode writes are removed, one by one by their names; what else is
 //! there stays, and the directory with it.
 //!
-//! Root's can be listed by everybody, so that whoever plans, and the balancer's service, counts what
-//! root is starting: it tells names of VMs, as every list of processes does. Each VM's directory in
-//! it is for its owner alone.
+//! Root's can be listed by everybody, so that whoever plans, and the balancer's service, counts
+//! what root is starting: it tells names of VMs, as every list of processes does. Each VM's
+//! directory in it is for its owner alone.
 //!
 //! **Example.** `HOMENODE_RUNTIME_DIR=$HOME homenode vm list` is refused: the home directory has
 //! files and no mark.

@@ -136,7 +136,8 @@ fn text(input: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(input)
 }
 
-/// Looks at how an error is printed: whatever it quotes, nothing of it does something to a terminal.
+/// Looks at how an error is printed: whatever it quotes, nothing of it does something to a
+/// terminal.
 fn printed(error: &dyn Display) {
     let text = harmless(&error.to_string());
     let harmful = text.lines().flat_map(str::chars).find(|letter| is_harmful(*letter));

@@ -19,8 +19,8 @@ use workloads::protocol::FromAgent;
 /// Longer than any input takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lines of an agent: each message is as it was when it is written again, and what the guest sees is
-/// compared with a plan.
+/// Lines of an agent: each message is as it was when it is written again, and what the guest sees
+/// is compared with a plan.
 pub(crate) fn agent(input: &[u8]) {
     let link = AgentLink::over("guest", Cursor::new(input.to_vec()), std::io::sink());
     loop {

@@ -41,8 +41,8 @@ fn a_claim_counts_as_far_as_it_is_mapped_and_the_machine_has_it() {
     let counted = |claims, mapped| {
         memory(&stranger(1, claims, mapped, 1), &stranger(1, claims, mapped, 1).clients[0], &machine())
     };
-    // All of it is mapped; a quarter is; nothing but a stack is (1 GiB is resident all the same); no
-    // machine of 32 GiB gives 100 TiB.
+    // All of it is mapped; a quarter is; nothing but a stack is (1 GiB is resident all the same);
+    // no machine of 32 GiB gives 100 TiB.
     assert_eq!([counted(8, 20), counted(8, 2), counted(8, 0), counted(100 << 10, 100 << 10)], [8, 2, 1, 32].map(gib));
     let mut limited = stranger(1, 8, 20, 1);
     limited.limits = Some(crate::VmLimits { memory_max: Some(gib(3)), ..crate::VmLimits::default() });

@@ -120,8 +120,8 @@ impl Actor<'_> {
         Ok(Done { moved: moved.moved, left: moved.left, because })
     }
 
-    /// Whether files are still mapped where they were when the VM was examined: pages of a file move
-    /// for all who map it, and a process may map another file at any time.
+    /// Whether files are still mapped where they were when the VM was examined: pages of a file
+    /// move for all who map it, and a process may map another file at any time.
     fn is_mapped_still(&self, client: &VmClient) -> bool {
         let files = || client.regions.iter().filter(|region| !region.path.is_empty());
         if files().next().is_none() {

@@ -15,10 +15,10 @@
 //! in (`maxmem=`), what is left over and looks like a block (whole 128 MiB, which is what guests
 //! take) is one.
 //!
-//! **Private mappings of files** are no memory that is moved or counted: pages that the guest has not
-//! written are in the page cache, which everybody who reads the file shares, and a file is anything
-//! that a command line names. Only huge pages of a pool, which have no such cache, are taken: the
-//! device says so, since a mount namespace of its own shows any file under any name.
+//! **Private mappings of files** are no memory that is moved or counted: pages that the guest has
+//! not written are in the page cache, which everybody who reads the file shares, and a file is
+//! anything that a command line names. Only huge pages of a pool, which have no such cache, are
+//! taken: the device says so, since a mount namespace of its own shows any file under any name.
 //!
 //! `maps` is read and not `numa_maps`: the latter walks every page table of the process.
 

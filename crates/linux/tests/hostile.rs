@@ -125,7 +125,12 @@ fn many_are_one_line(test: &str, fakes: usize) {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     let seen = balancers.observe().expect("a look");
     assert!(of(&seen, vm.pid()).is_some(), "{:?}", seen.unseen);
-    assert!(seen.nodes.values().all(|node| node.memory_free.is_some()), "free memory is known");
+    // VMs of other tests come and go: while one of them waits for its turn, it is not known.
+    let mut is_known = || {
+        let seen = balancers.observe().expect("a look");
+        seen.nodes.values().all(|node| node.memory_free.is_some())
+    };
+    assert!((0..50).any(|_| is_known()), "free memory is known");
     // Looks: those of `top` and `balance`, and that of `plan` and `doctor`.
     let slowest = |look: &mut dyn FnMut() -> Observation| {
         let mut times: Vec<Duration> = (0..9)

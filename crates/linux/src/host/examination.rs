@@ -203,14 +203,14 @@ pub(super) fn cut_short(incomplete: Vec<VmKey>, not_walked: Vec<VmKey>) -> impl 
 }
 
 /// What a look in every period cannot see.
-pub(super) fn unseen(root: &Root, rights: Rights, vms: &[VmObservation], tracked: &[&RunningVm]) -> Vec<Unseen> {
+pub(super) fn unseen(hidden: Option<&str>, vms: &[VmObservation], tracked: &[&RunningVm]) -> Vec<Unseen> {
     let of = |vms: &[&VmKey], what: String| Unseen {
         vms: vms.iter().copied().cloned().collect(),
         what,
         ..Unseen::default()
     };
     let mut unseen = Vec::new();
-    if let Some(what) = hidden_processes(root, rights) {
+    if let Some(what) = hidden.map(str::to_owned) {
         unseen.push(Unseen { what, hides_vms: true, ..Unseen::default() });
     }
     let memory_unknown = |vm: &&VmObservation| {

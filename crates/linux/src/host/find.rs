@@ -109,13 +109,15 @@ impl Finder {
         let known = |pid: u32| vms.contains_key(&pid) || self.refused.holds(pid);
         let candidates = self.scan.run(look, &listed, known, &self.owners, shares)?;
         self.refused.keep(|pid| candidates.contains(&pid));
-        let mut time = Newcomers::new(look.within);
         let mut waiting = BTreeMap::<Option<u32>, usize>::new();
         let owned = candidates.into_iter().filter_map(|pid| {
             let (user, share) = self.owners.of_process(root, pid)?;
             Some((share, (pid, user)))
         });
-        for (share, (pid, user)) in in_turns(owned) {
+        let in_turns = in_turns(owned);
+        // Who they are, of thousands, takes longer than this time.
+        let mut time = Newcomers::new(look.within);
+        for (share, (pid, user)) in in_turns {
             let mut refuse = |why| self.refused.add(pid, inode_of(pid).unwrap_or(0), user, why, now_ns);
             if !room.has_any(share) {
                 refuse(Why::TooMany);

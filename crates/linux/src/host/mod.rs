@@ -108,6 +108,8 @@ pub struct LinuxHost {
     vms: BTreeMap<u32, Tracked>,
     /// What this look spent so far.
     shares: Shares,
+    /// What hides VMs of other users, as a sentence.
+    hidden: Option<String>,
     busy: BTreeMap<CpuId, u64>,
     busy_at_ns: u64,
     pace: Pace,
@@ -132,6 +134,8 @@ enum Depth {
     Whole,
 }
 
+/// Looks between two at how `/proc` is mounted: nobody mounts it anew for long.
+const HIDDEN_EVERY: u64 = 32;
 /// Files that everything else may have open.
 const OTHER_FILES: usize = 256;
 /// Files that are kept open for VMs at most: a quarter of a million vCPUs would be no host that is
@@ -152,6 +156,7 @@ impl LinuxHost {
             finder: Finder::new(Owners::read(&options.root, rights.user)),
             vms: BTreeMap::new(),
             shares: Shares::default(),
+            hidden: None,
             busy: BTreeMap::new(),
             busy_at_ns: 0,
             pace: Pace::new(options.move_limit),
@@ -193,9 +198,9 @@ impl LinuxHost {
         self.finder.unexamined()
     }
 
-    /// What hides VMs of other users from this process, as a sentence.
+    /// What hid VMs of other users from this process when it looked last, as a sentence.
     pub fn hidden_vms(&self) -> Option<String> {
-        examination::hidden_processes(&self.options.root, self.rights)
+        self.hidden.clone()
     }
 
     /// Whether the kernel moves memory between nodes by itself; `None` where it cannot.
@@ -355,6 +360,9 @@ impl LinuxHost {
     fn look(&mut self, newcomers_within: Option<Duration>, depth: Depth) -> Result<Observation, ObserveError> {
         let now_ns = sys::since_boot_ns();
         self.follow_hotplug();
+        if depth == Depth::Whole || self.turn.is_multiple_of(HIDDEN_EVERY) {
+            self.hidden = examination::hidden_processes(&self.options.root, self.rights);
+        }
         self.turn += 1;
         let rights = self.rights;
         self.shares = Shares::default();
@@ -363,7 +371,7 @@ impl LinuxHost {
         let open: usize = self.vms.values().map(Tracked::open_files).sum();
         // Each VM has the handle of its process open too.
         let spare_files = Cell::new(self.most_files.saturating_sub(OTHER_FILES + open + self.vms.len()));
-        let Self { options, machine, vms: known, finder, shares, monitors, turns, turn, found, .. } = self;
+        let Self { options, machine, vms: known, finder, shares, hidden, monitors, turns, turn, found, .. } = self;
         monitors.keep(|pid| known.contains_key(&pid));
         let (run_states, spare_files) = (options.run_states, &spare_files);
         let around = Around { machine, rights, now_ns, run_states, turn: *turn, found: *found, spare_files };
@@ -400,7 +408,7 @@ impl LinuxHost {
         }
         vms.sort_by(|one, other| one.vm.cmp(&other.vm));
         let known: Vec<&RunningVm> = known.values().map(|tracked| &tracked.vm).collect();
-        let mut unseen = examination::unseen(root, rights, &vms, &known);
+        let mut unseen = examination::unseen(hidden.as_deref(), &vms, &known);
         unseen.extend(unheard);
         unseen.extend(finder.sentences(now_ns).into_iter().map(|what| Unseen { what, ..Unseen::default() }));
         Ok(Observation {

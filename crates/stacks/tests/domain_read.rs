@@ -150,17 +150,15 @@ fn what_libvirt_would_refuse_is_refused_with_its_place() {
             "<cpu><numa><cell memory='1'><distances><sibling id='0' value='20'/></distances></cell></numa></cpu>",
             "expected 10 for the cell itself",
         ),
-        (
-            "<cpu><topology sockets='16384' cores='2' clusters='16384' threads='16384'/></cpu>",
-            "libvirt takes at most 16384",
-        ),
+        ("<cpu><topology sockets='4096' cores='2' clusters='4096' threads='4096'/></cpu>", "QEMU takes at most 4096"),
         ("<cpu><topology sockets='0'/></cpu>", "sockets=\"0\": expected at least 1"),
         (
             "<devices><hostdev type='pci'><source><address bus='0x100'/></source></hostdev></devices>",
             "from 0x0 to 0xff",
         ),
         ("<name>a&#10;b</name>", "line 4: domain/name: libvirt takes no name with a line's end"),
-        ("<iothreads>99999999</iothreads>", "from 0 to 16384"),
+        ("<iothreads>99999999</iothreads>", "from 0 to 4096"),
+        ("<cputune><emulatorpin cpuset='0-16383,^1,0'/></cputune>", "it names numbers again and again"),
         ("<iothreadids><iothread id='0'/></iothreadids>", "id=\"0\": iothreads are numbered from 1"),
         ("<iothreadids><iothread id='4'/><iothread id='4'/></iothreadids>", "there is an iothread 4 already"),
     ];
@@ -170,7 +168,7 @@ fn what_libvirt_would_refuse_is_refused_with_its_place() {
     }
     for (text, expected) in [
         ("<domain><memory>1</memory><vcpu>0</vcpu></domain>", "at least 1 vCPU"),
-        ("<domain><memory>1</memory><vcpu>65536</vcpu></domain>", "from 0 to 16384"),
+        ("<domain><memory>1</memory><vcpu>4097</vcpu></domain>", "from 0 to 4096"),
         ("<domain><memory unit='furlong'>1</memory></domain>", "unit \"furlong\" is none of"),
         ("<domain/>", "it has no memory"),
         ("<domstatus><domain/></domstatus>", "the outermost element is <domstatus>"),

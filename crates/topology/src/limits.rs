@@ -9,6 +9,9 @@ use std::time::Duration;
 
 /// Most vCPUs of a VM: the most that any QEMU machine type takes (q35 since QEMU 9.0).
 pub const MOST_VCPUS: u32 = 4096;
+/// Most I/O threads of a VM: libvirt advises one or two for each CPU of the host, and a VM has use
+/// for no more than vCPUs.
+pub const MOST_IOTHREADS: u32 = MOST_VCPUS;
 /// Most virtual nodes of a VM: QEMU's `MAX_NODES`.
 pub const MOST_VIRTUAL_NODES: usize = 128;
 /// Nodes of a host: the largest `NODES_SHIFT` that Linux is built with (10).

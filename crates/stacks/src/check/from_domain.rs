@@ -78,7 +78,9 @@ fn at<'a, 'i>(root: Node<'a, 'i>, path: &str) -> Vec<Node<'a, 'i>> {
 /// The place of every part that is written.
 fn spots(root: Node<'_, '_>, domain: &Domain) -> Spots {
     let mut found = BTreeMap::new();
-    let line = |element: Node<'_, '_>| root.document().text_pos_at(element.range().start).row;
+    // A domain has thousands of pins: each of `text_pos_at` looks through the text up to its own.
+    let ends: Vec<usize> = root.document().input_text().match_indices('\n').map(|(end, _)| end).collect();
+    let line = |element: Node<'_, '_>| ends.partition_point(|&end| end < element.range().start) as u32 + 1;
     let mut add = |part: Part, path: String, element: Node<'_, '_>| {
         found.entry(part).or_insert_with(|| Spot { at: path, line: Some(line(element)) });
     };

@@ -1,13 +1,13 @@
 //! Edits of a domain's text: everything that they do not name stays byte for byte as it was.
 
-use super::document::{is, tree};
-use super::error::{DomainError, EditProblem, Fault};
-use super::splice::{self, Splice, SpliceKind};
-use roxmltree::Node;
+use super::batch::Batch;
+use super::document::tree;
+use super::error::{DomainError, EditProblem};
+use super::splice::{self, Splice};
 
 /// One step down from `<domain>`: an element, told from its siblings by an attribute where there
 /// are several.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
     /// Name of the element.
     pub element: String,
@@ -62,11 +62,8 @@ pub fn apply(text: &str, file: &str, edits: &[Edit]) -> Result<String, DomainErr
     let mut text = text.to_owned();
     let mut left = edits;
     while !left.is_empty() {
-        let (done, mut splices) = run(&text, file, left)?;
-        splices.sort_by_key(|splice| std::cmp::Reverse(splice.range.start));
-        for splice in splices {
-            text.replace_range(splice.range, &splice.with);
-        }
+        let (done, splices) = run(&text, file, left)?;
+        text = splice::spliced(&text, splices);
         left = &left[done..];
     }
     tree(&text, file)?;
@@ -74,42 +71,21 @@ pub fn apply(text: &str, file: &str, edits: &[Edit]) -> Result<String, DomainErr
 }
 
 /// What the first of the edits change of the text, and how many are done with that: as many as can
-/// be told from one tree. A domain of a thousand vCPUs has a thousand pins, each a new value of an
-/// attribute; everything else that changes the text takes a tree of its own.
+/// be told from one tree.
 fn run(text: &str, file: &str, edits: &[Edit]) -> Result<(usize, Vec<Splice>), DomainError> {
     let document = tree(text, file)?;
-    let mut splices: Vec<Splice> = Vec::new();
-    for (index, edit) in edits.iter().enumerate() {
-        let Some(splice) = step(text, file, document.root_element(), edit)? else {
-            // A value that the tree has already may be one that a splice before takes away.
-            if matches!(edit, Edit::SetAttribute { .. }) && !splices.is_empty() {
-                return Ok((index, splices));
-            }
-            continue;
-        };
-        let alone = !is_new_value(edit, &splice, &edits[index..]);
-        if alone && splices.is_empty() {
-            // Where several elements match, the next is found in the next tree.
-            let again = matches!(edit, Edit::Remove { .. } | Edit::Number { .. });
-            return Ok((index + usize::from(!again), vec![splice]));
-        }
-        if alone || splices.iter().any(|other| other.range == splice.range) {
-            return Ok((index, splices));
-        }
-        splices.push(splice);
+    let mut batch = Batch::new(text, document.root_element(), edits);
+    let mut done = 0;
+    while done < edits.len() {
+        check(&edits[done]).map_err(|problem| DomainError::new(file, problem))?;
+        let more = batch.add(&edits[done..]).map_err(|problem| DomainError::new(file, problem))?;
+        let Some(more) = more else { break };
+        done += more;
     }
-    Ok((edits.len(), splices))
+    Ok((done, batch.into_splices()))
 }
 
-/// Whether the edit leaves the tree as it is, for the edits from it on: it gives an attribute that
-/// is there a new value, and no element is looked for by it.
-fn is_new_value(edit: &Edit, splice: &Splice, from_it: &[Edit]) -> bool {
-    let Edit::SetAttribute { name, .. } = edit else { return false };
-    let looked_for = |step: &Step| step.key.as_ref().is_some_and(|(key, _)| key == name);
-    splice.kind == SpliceKind::NewValue && !from_it.iter().any(|edit| path(edit).iter().any(looked_for))
-}
-
-fn path(edit: &Edit) -> &[Step] {
+pub(super) fn path(edit: &Edit) -> &[Step] {
     match edit {
         Edit::SetAttribute { at, .. }
         | Edit::RemoveAttribute { at, .. }
@@ -117,85 +93,6 @@ fn path(edit: &Edit) -> &[Step] {
         | Edit::Number { at, .. }
         | Edit::Remove { at } => at,
     }
-}
-
-/// What the edit changes of the text: one range of it, or nothing. [`Edit::Remove`] and
-/// [`Edit::Number`] take a step for each element.
-fn step(text: &str, file: &str, root: Node<'_, '_>, edit: &Edit) -> Result<Option<Splice>, DomainError> {
-    check(edit).map_err(|problem| DomainError::new(file, problem))?;
-    let splice = match edit {
-        Edit::SetAttribute { at, name, value } => match find(root, at) {
-            Found::There(element) => splice::set_attribute(text, element, name, value),
-            Found::Missing(parent, missing) => {
-                Some(splice::insert(text, parent, missing, &splice::Leaf::Attribute(name, value)))
-            }
-        },
-        Edit::RemoveAttribute { at, name } => match find(root, at) {
-            Found::There(element) => splice::remove_attribute(text, element, name),
-            Found::Missing(..) => None,
-        },
-        Edit::SetText { at, text: new } => match find(root, at) {
-            Found::There(element) if element.children().any(|child| child.is_element()) => {
-                return Err(DomainError::new(file, Fault::HasElements.at(element)));
-            }
-            Found::There(element) => splice::set_text(text, element, new),
-            Found::Missing(parent, missing) => Some(splice::insert(text, parent, missing, &splice::Leaf::Text(new))),
-        },
-        Edit::Remove { at } => match find(root, at) {
-            Found::There(element) => Some(splice::remove(text, element)),
-            Found::Missing(..) => None,
-        },
-        Edit::Number { at, name } => {
-            let elements = found(root, at).unwrap_or_default();
-            let lacks = elements.iter().zip(0_u32..).find(|(element, _)| !element.has_attribute(name.as_str()));
-            lacks.and_then(|(&element, number)| splice::set_attribute(text, element, name, &number.to_string()))
-        }
-    };
-    Ok(splice)
-}
-
-enum Found<'a, 'i, 'p> {
-    There(Node<'a, 'i>),
-    /// The last element on the path that is there, and the steps that are missing below it.
-    Missing(Node<'a, 'i>, &'p [Step]),
-}
-
-/// The first element at the end of the path.
-fn find<'a, 'i, 'p>(root: Node<'a, 'i>, path: &'p [Step]) -> Found<'a, 'i, 'p> {
-    match found(root, path) {
-        Ok(elements) => Found::There(elements[0]),
-        Err((parent, index)) => Found::Missing(parent, &path[index..]),
-    }
-}
-
-/// All elements at the end of the path, at least one; or the last element on it, and how many steps
-/// lead there. An element may stand several times (libvirt takes all of them together): each is
-/// looked into.
-fn found<'a, 'i>(root: Node<'a, 'i>, path: &[Step]) -> Result<Vec<Node<'a, 'i>>, (Node<'a, 'i>, usize)> {
-    let mut here = vec![root];
-    for (index, step) in path.iter().enumerate() {
-        let next: Vec<Node<'a, 'i>> =
-            here.iter().flat_map(|parent| parent.children()).filter(|&child| matches_step(child, step)).collect();
-        if next.is_empty() {
-            return Err((here[0], index));
-        }
-        here = next;
-    }
-    Ok(here)
-}
-
-fn matches_step(element: Node<'_, '_>, step: &Step) -> bool {
-    is(element, &step.element)
-        && step
-            .key
-            .as_ref()
-            .is_none_or(|(key, value)| element.attribute(key.as_str()).is_some_and(|written| is_same(written, value)))
-}
-
-/// libvirt reads numbers: `vcpu=' 03'` is vCPU 3.
-fn is_same(written: &str, value: &str) -> bool {
-    let number = |text: &str| text.trim().parse::<u64>().ok();
-    written == value || number(value).is_some_and(|value| number(written) == Some(value))
 }
 
 /// Fails for what no XML could hold.

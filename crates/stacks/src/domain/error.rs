@@ -8,6 +8,7 @@ use roxmltree::Node;
 use std::fmt;
 use topology::Bytes;
 use topology::input::excerpt;
+use topology::limits::{MOST_IOTHREADS, MOST_VCPUS};
 use topology::xml::XmlFault;
 
 /// Why a text is not taken for a definition of a VM: file, place and what would be valid.
@@ -95,7 +96,7 @@ pub(crate) enum Fault {
     There { what: &'static str, number: u32 },
     #[error("{of} {number} has a {what} already, and libvirt takes one")]
     Twice { of: String, number: u32, what: &'static str },
-    #[error("the product of its numbers is the number of vCPUs, and libvirt takes at most {LIST_END}")]
+    #[error("the product of its numbers is the number of vCPUs, and QEMU takes at most {MOST_VCPUS}")]
     Product,
     #[error("QEMU takes at most {MOST_CELLS} virtual nodes")]
     Cells,
@@ -103,6 +104,8 @@ pub(crate) enum Fault {
     NoSuchVcpu { vcpu: u32, vcpus: u32 },
     #[error("cpus: vCPU {0} is in another cell already")]
     InAnotherCell(u32),
+    #[error("a domain has at most {MOST_IOTHREADS} iothreads")]
+    Iothreads,
     #[error("it has elements in it, and takes no text")]
     HasElements,
 }
@@ -129,6 +132,8 @@ pub(crate) enum ValueError {
     NoList,
     #[error("numbers in libvirt's lists are under {LIST_END}")]
     ListEnd,
+    #[error("it names numbers again and again: expected a list such as 0-3,^2 of at most {LIST_END}")]
+    NamedAgain,
     #[error("expected a whole number from 0 to {0}")]
     Number(u32),
     #[error("expected a number from 0x0 to {0:#x}")]

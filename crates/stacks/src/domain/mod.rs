@@ -1,5 +1,6 @@
 //! libvirt's domain XML: what it says of NUMA, and edits that leave every other byte as it was.
 
+mod batch;
 mod document;
 mod edit;
 mod error;

@@ -143,6 +143,11 @@ pub(super) fn place_among<'a, 'i>(parent: Node<'a, 'i>, new: &Step) -> Option<No
     })
 }
 
+/// Whether the place after this sibling is one by the new one's number, where they have one name.
+pub(super) fn is_in_order(before: Node<'_, '_>, new: &Step) -> bool {
+    before.tag_name().name() != new.element || number_of(before, new).is_none_or(|(theirs, own)| theirs <= own)
+}
+
 fn last_below<'a, 'i>(parent: Node<'a, 'i>, new: &Step) -> Option<Node<'a, 'i>> {
     let same = || parent.children().filter(|child| child.is_element() && child.tag_name().name() == new.element);
     let below = |&child: &Node<'_, '_>| number_of(child, new).is_none_or(|(theirs, own)| theirs <= own);

@@ -7,6 +7,7 @@ use super::{Cell, Domain, DomainError, HugePages, MemoryTune};
 use roxmltree::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::input::excerpt;
+use topology::limits::{MOST_IOTHREADS, MOST_VCPUS};
 use topology::{Bytes, CpuId, CpuSet, Id, IdSet};
 use vm::qemu::{GuestCaches, GuestCpus};
 
@@ -108,7 +109,7 @@ fn vcpus(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
     domain.vcpus = 1;
     if let Some(vcpu) = first(root, &["vcpu"]) {
         let text = text_in(vcpu);
-        domain.vcpus = values::number(&text, LIST_END).map_err(|error| wrong(vcpu, "", &text, error))?;
+        domain.vcpus = values::number(&text, MOST_VCPUS).map_err(|error| wrong(vcpu, "", &text, error))?;
         if domain.vcpus == 0 {
             return Err(Fault::NoVcpu.at(vcpu));
         }
@@ -131,10 +132,13 @@ fn iothreads(root: Node<'_, '_>) -> Read<BTreeSet<u32>> {
         if !ids.insert(id) {
             return Err(Fault::There { what: "an iothread", number: id }.at(element));
         }
+        if ids.len() > MOST_IOTHREADS as usize {
+            return Err(Fault::Iothreads.at(element));
+        }
     }
     let asked = first(root, &["iothreads"]).map(|element| {
         let text = text_in(element);
-        values::number(&text, LIST_END).map_err(|error| wrong(element, "", &text, error))
+        values::number(&text, MOST_IOTHREADS).map_err(|error| wrong(element, "", &text, error))
     });
     let more = (asked.transpose()?.unwrap_or_default() as usize).saturating_sub(ids.len());
     let left: Vec<u32> = (1..).filter(|id| !ids.contains(id)).take(more).collect();
@@ -199,7 +203,7 @@ fn caches(root: Node<'_, '_>) -> GuestCaches {
 /// What is left out is 1.
 fn cpu_topology(element: Node<'_, '_>) -> Read<GuestCpus> {
     let count = |name| match element.attribute(name) {
-        Some(_) => number(element, name, LIST_END)
+        Some(_) => number(element, name, MOST_VCPUS)
             .and_then(|count| if count == 0 { Err(wrong(element, name, "0", ValueError::Zero)) } else { Ok(count) }),
         None => Ok(1),
     };
@@ -208,7 +212,7 @@ fn cpu_topology(element: Node<'_, '_>) -> Read<GuestCpus> {
     let [sockets, dies, clusters, modules, cores, threads] = parts.map(count);
     let (sockets, dies, clusters, modules, cores, threads) = (sockets?, dies?, clusters?, modules?, cores?, threads?);
     let all = [sockets, dies, clusters, modules, cores, threads].into_iter().try_fold(1_u32, u32::checked_mul);
-    if all.is_none_or(|all| all > LIST_END) {
+    if all.is_none_or(|all| all > MOST_VCPUS) {
         return Err(Fault::Product.at(element));
     }
     Ok(GuestCpus { sockets, dies, cores: clusters * modules * cores, threads, ..GuestCpus::default() })

@@ -1,7 +1,7 @@
 //! Where in a text a change goes, and how it looks there.
 
 use super::edit::Step;
-use super::order::place_among;
+use super::order::{is_in_order, place_among};
 use roxmltree::Node;
 use std::fmt::Write;
 use std::ops::Range;
@@ -10,28 +10,32 @@ use std::ops::Range;
 pub(super) struct Splice {
     pub(super) range: Range<usize>,
     pub(super) with: String,
-    pub(super) kind: SpliceKind,
-}
-
-/// What a splice does to the tree of the text. Its range does not tell: an element made in
-/// `<cputune/>` takes the place of `/>`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum SpliceKind {
-    /// An attribute that is there has another value: all elements and attributes stay.
-    NewValue,
-    /// Elements, attributes or texts come or go.
-    NewTree,
 }
 
 impl Splice {
-    fn new_tree(range: Range<usize>, with: String) -> Self {
-        Self { range, with, kind: SpliceKind::NewTree }
+    fn new(range: Range<usize>, with: String) -> Self {
+        Self { range, with }
     }
+}
+
+/// The text with ranges of it replaced, none of which overlap; those that begin at one place in
+/// their order.
+pub(super) fn spliced(text: &str, mut splices: Vec<Splice>) -> String {
+    splices.sort_by_key(|splice| splice.range.start);
+    let mut new = String::with_capacity(text.len() + splices.iter().map(|splice| splice.with.len()).sum::<usize>());
+    let mut from = 0;
+    for splice in splices {
+        new += &text[from..splice.range.start];
+        new += &splice.with;
+        from = splice.range.end;
+    }
+    new + &text[from..]
 }
 
 /// What the innermost of the elements that are made gets.
 pub(super) enum Leaf<'a> {
-    Attribute(&'a str, &'a str),
+    /// An attribute. There may be several such elements, side by side: each a step and a value.
+    Attribute(&'a str, Vec<(&'a Step, &'a str)>),
     Text(&'a str),
 }
 
@@ -42,17 +46,17 @@ pub(super) fn set_attribute(text: &str, element: Node<'_, '_>, name: &str, value
         }
         let range = value_range(text, attribute.range());
         let quote = text[attribute.range()].chars().next_back().unwrap_or('\'');
-        return Some(Splice { range, with: escaped(value, Some(quote)), kind: SpliceKind::NewValue });
+        return Some(Splice::new(range, escaped(value, Some(quote))));
     }
     let quote = quote_of(element);
     let at = attributes_end(element);
-    Some(Splice::new_tree(at..at, format!(" {name}={quote}{}{quote}", escaped(value, Some(quote)))))
+    Some(Splice::new(at..at, format!(" {name}={quote}{}{quote}", escaped(value, Some(quote)))))
 }
 
 pub(super) fn remove_attribute(text: &str, element: Node<'_, '_>, name: &str) -> Option<Splice> {
     let range = attribute(element, name)?.range();
     let start = text[..range.start].trim_end().len();
-    Some(Splice::new_tree(start..range.end, String::new()))
+    Some(Splice::new(start..range.end, String::new()))
 }
 
 pub(super) fn set_text(text: &str, element: Node<'_, '_>, new: &str) -> Option<Splice> {
@@ -65,7 +69,7 @@ pub(super) fn set_text(text: &str, element: Node<'_, '_>, new: &str) -> Option<S
     let Some(inside) = content(text, element) else {
         let name = element.tag_name().name();
         let range = text[..element.range().end - 2].trim_end().len()..element.range().end;
-        return Some(Splice::new_tree(range, format!(">{new}</{name}>")));
+        return Some(Splice::new(range, format!(">{new}</{name}>")));
     };
     // Comments stay: the text goes where the first text that is not blank was, and the others go.
     let mut with = String::new();
@@ -80,7 +84,7 @@ pub(super) fn set_text(text: &str, element: Node<'_, '_>, new: &str) -> Option<S
     if !written {
         with.insert_str(0, &new);
     }
-    Some(Splice::new_tree(inside, with))
+    Some(Splice::new(inside, with))
 }
 
 /// A run of text between comments: its blanks stay; the first that is not blank becomes the new
@@ -96,20 +100,33 @@ fn piece(with: &mut String, old: &str, new: &str, written: &mut bool) {
     *with += &old[start + trimmed.len()..];
 }
 
-/// The element goes with its line, where nothing else is on it.
-pub(super) fn remove(text: &str, element: Node<'_, '_>) -> Splice {
-    let range = element.range();
+/// The elements at these places, in their order, go; with their line where nothing else is on it.
+pub(super) fn remove(text: &str, elements: Vec<Range<usize>>) -> Vec<Splice> {
+    let is_blank = |range: Range<usize>| text[range].bytes().all(|byte| matches!(byte, b' ' | b'\t'));
+    let mut splices = Vec::new();
+    let mut elements = elements.into_iter().peekable();
+    while let Some(first) = elements.next() {
+        let mut side_by_side = vec![first];
+        while let Some(next) = elements.next_if(|next| is_blank(side_by_side[side_by_side.len() - 1].end..next.start)) {
+            side_by_side.push(next);
+        }
+        match line_of(text, side_by_side[0].start..side_by_side[side_by_side.len() - 1].end) {
+            Some(line) => splices.push(Splice::new(line, String::new())),
+            None => splices.extend(side_by_side.into_iter().map(|range| Splice::new(range, String::new()))),
+        }
+    }
+    splices
+}
+
+/// The line of this range with its end, where nothing else is on it.
+fn line_of(text: &str, range: Range<usize>) -> Option<Range<usize>> {
     let before = &text[..range.start];
     let line = before.trim_end_matches([' ', '\t']).len();
     let after = &text[range.end..];
     let rest = after.trim_start_matches([' ', '\t']);
     let alone = before[..line].ends_with('\n') && (rest.starts_with('\n') || rest.starts_with("\r\n"));
-    if !alone {
-        return Splice::new_tree(range, String::new());
-    }
-    let blank = after.len() - rest.len();
-    let end = range.end + blank + rest.find('\n').map_or(0, |at| at + 1);
-    Splice::new_tree(line..end, String::new())
+    let end = range.end + (after.len() - rest.len()) + rest.find('\n')? + 1;
+    alone.then_some(line..end)
 }
 
 /// Makes the elements of `path` in `parent`, each in the one before, the first at its place among
@@ -120,17 +137,23 @@ pub(super) fn insert(text: &str, parent: Node<'_, '_>, path: &[Step], leaf: &Lea
     let Some(inside) = content(text, parent) else {
         let name = parent.tag_name().name();
         let range = text[..parent.range().end - 2].trim_end().len()..parent.range().end;
-        return Splice::new_tree(range, format!(">{}{element}{}</{name}>", style.line(1), style.line(0)));
+        return Splice::new(range, format!(">{}{element}{}</{name}>", style.line(1), style.line(0)));
     };
     if let Some(before) = path.first().and_then(|step| place_among(parent, step)) {
         let at = end_with_comment(text, before);
-        return Splice::new_tree(at..at, format!("{}{element}", style.line(1)));
+        return Splice::new(at..at, format!("{}{element}", style.line(1)));
     }
     // The first of its parent. Where the parent had nothing, its end tag gets a line of its own.
     let closes_here = text[inside.clone()].trim().is_empty() && !text[inside.clone()].contains('\n');
     let last = if closes_here { style.line(0) } else { String::new() };
     let range = if closes_here { inside } else { inside.start..inside.start };
-    Splice::new_tree(range, format!("{}{element}{last}", style.line(1)))
+    Splice::new(range, format!("{}{element}{last}", style.line(1)))
+}
+
+/// Whether a new element goes after a sibling that it follows by its number or its name: then the
+/// next of its name goes after it.
+pub(super) fn has_place(parent: Node<'_, '_>, new: &Step) -> bool {
+    place_among(parent, new).is_some_and(|before| is_in_order(before, new))
 }
 
 /// The end of the element, or of the comment that follows it on its line.
@@ -183,20 +206,26 @@ impl<'t> Style<'t> {
 
     fn element(&self, path: &[Step], leaf: &Leaf<'_>, level: usize) -> String {
         let Some((step, inner)) = path.split_first() else { return String::new() };
-        let mut made = format!("<{}", step.element);
-        if let Some((key, value)) = &step.key {
-            made += &self.attribute(key, value);
-        }
+        let mut made = self.opened(step);
         if !inner.is_empty() {
             let inner = self.element(inner, leaf, level + 1);
             let _ = write!(made, ">{}{inner}{}</{}>", self.line(level + 1), self.line(level), step.element);
             return made;
         }
         match leaf {
-            Leaf::Attribute(name, value) => made += &format!("{}/>", self.attribute(name, value)),
-            Leaf::Text(text) => made += &format!(">{}</{}>", escaped(text, None), step.element),
+            Leaf::Attribute(name, elements) => {
+                let one =
+                    |(step, value): &(&Step, &str)| format!("{}{}/>", self.opened(step), self.attribute(name, value));
+                elements.iter().map(one).collect::<Vec<_>>().join(&self.line(level))
+            }
+            Leaf::Text(text) => made + &format!(">{}</{}>", escaped(text, None), step.element),
         }
-        made
+    }
+
+    /// The beginning of a start tag, with the attribute that tells the element from its siblings.
+    fn opened(&self, step: &Step) -> String {
+        let key = step.key.as_ref().map(|(key, value)| self.attribute(key, value));
+        format!("<{}{}", step.element, key.unwrap_or_default())
     }
 
     fn attribute(&self, name: &str, value: &str) -> String {

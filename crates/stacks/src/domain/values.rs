@@ -3,12 +3,14 @@
 use super::error::ValueError;
 use topology::{Bytes, Id, IdSet};
 
-/// Numbers in libvirt's lists are below this (its `VIR_DOMAIN_CPUMASK_LEN`), and so are vCPUs.
+/// Numbers in libvirt's lists are below this (its `VIR_DOMAIN_CPUMASK_LEN`), and a list names no
+/// more of them, each as often as it is named.
 pub(super) const LIST_END: u32 = 16_384;
 
 /// A list such as `0-3,^2,8`: ranges, and numbers that are taken out again, in their order.
 pub(super) fn list<T: Id>(text: &str) -> Result<IdSet<T>, ValueError> {
     let mut members = std::collections::BTreeSet::new();
+    let mut named = 0;
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         if let Some(excluded) = part.strip_prefix('^') {
             members.remove(&listed(excluded)?);
@@ -18,6 +20,10 @@ pub(super) fn list<T: Id>(text: &str) -> Result<IdSet<T>, ValueError> {
         let (first, last) = (listed(first)?, listed(last)?);
         if first > last {
             return Err(ValueError::Backwards);
+        }
+        named += last - first + 1;
+        if named > LIST_END {
+            return Err(ValueError::NamedAgain);
         }
         members.extend(first..=last);
     }
@@ -92,7 +98,7 @@ mod tests {
         assert_eq!(read(" 8 , 0 - 1"), Ok("0-1,8".to_owned()));
         // In order: what is taken out first may be put in again.
         assert_eq!(read("^2,0-3"), Ok("0-3".to_owned()));
-        for wrong in ["", ",", "1,^1", "3-1", "a", "0-", "-1", "16384", "0-4000000000", "^0-3"] {
+        for wrong in ["", ",", "1,^1", "3-1", "a", "0-", "-1", "16384", "0-4000000000", "^0-3", "0-16383,1"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

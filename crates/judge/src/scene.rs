@@ -4,6 +4,7 @@ use crate::finding::Cost;
 use crate::shaped::{Part, Running, ShapedNode, ShapedVm, Spot};
 use crate::target::{NoTarget, Target};
 use scheduler::{Observation, Occupancy, home};
+use std::collections::BTreeSet;
 use topology::{Bytes, CoreId, CpuId, CpuSet, Distances, IdSet, LlcId, Machine, NodeId, NodeSet};
 
 /// A VM on a machine.
@@ -44,8 +45,9 @@ impl<'a> NodeView<'a> {
     pub(crate) fn all(machine: &Machine, vm: &'a ShapedVm) -> Vec<Self> {
         let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
         let view = |node: &'a ShapedNode| {
-            let each = node.vcpus.iter().map(|vcpu| vm.cpus_of(vcpu.0, &all));
-            let cpus = each.fold(CpuSet::new(), |sum, cpus| sum.union(&cpus)).intersection(&all);
+            // Thousands of vCPUs have the same few sets.
+            let each: BTreeSet<&CpuSet> = node.vcpus.iter().map(|vcpu| vm.pins.get(&vcpu.0).unwrap_or(&all)).collect();
+            let cpus = each.into_iter().fold(CpuSet::new(), |sum, cpus| sum.union(cpus)).intersection(&all);
             // What may use the whole machine is not bound, whatever is written.
             let narrow = |vcpu: CpuId| vm.pins.get(&vcpu.0).is_some_and(|pin| !all.is_subset(pin));
             let bound = !node.vcpus.is_empty() && node.vcpus.iter().all(narrow);

@@ -4,9 +4,9 @@ use super::{cpus, vcpus};
 use crate::finding::{Aspect, Cost, Finding, Harm};
 use crate::scene::Scene;
 use crate::shaped::Part;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use topology::words::count;
-use topology::{CpuId, CpuSet, NodeId};
+use topology::{CpuId, CpuSet};
 
 pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let crowded = shared_threads(scene);
@@ -47,20 +47,31 @@ fn shared_home(scene: &Scene<'_>) -> Option<Finding> {
     None
 }
 
-/// Pins of a vCPU, as far as the machine has such CPUs.
-fn pins(scene: &Scene<'_>) -> Vec<(CpuId, CpuSet)> {
-    let usable = |set: &CpuSet| set.intersection(&scene.all);
-    scene.vm.pins.iter().map(|(&vcpu, set)| (CpuId(vcpu), usable(set))).filter(|(_, set)| !set.is_empty()).collect()
+/// Sets of CPUs to which vCPUs are pinned, as far as the machine has such CPUs, and which they are.
+fn pins(scene: &Scene<'_>) -> BTreeMap<CpuSet, CpuSet> {
+    let vcpus = vcpus_by_pin(scene.vm.pins.iter().map(|(&vcpu, set)| (set, CpuId(vcpu))));
+    let usable = vcpus.into_iter().map(|(set, vcpus)| (set.intersection(&scene.all), vcpus));
+    let mut pins = BTreeMap::<CpuSet, CpuSet>::new();
+    for (set, vcpus) in usable.filter(|(set, _)| !set.is_empty()) {
+        pins.entry(set).or_default().extend(vcpus);
+    }
+    pins
+}
+
+fn vcpus_by_pin<'a>(pins: impl Iterator<Item = (&'a CpuSet, CpuId)>) -> BTreeMap<&'a CpuSet, Vec<CpuId>> {
+    let mut by_pin = BTreeMap::<&CpuSet, Vec<CpuId>>::new();
+    pins.for_each(|(set, vcpu)| by_pin.entry(set).or_default().push(vcpu));
+    by_pin
 }
 
 /// More vCPUs on a set of CPUs than that has, though a wider set would do.
 fn shared_threads(scene: &Scene<'_>) -> Option<Finding> {
     let pins = pins(scene);
     let target = scene.target.as_ref().ok()?;
-    let sets: BTreeSet<&CpuSet> = pins.iter().map(|(_, set)| set).collect();
     let mut worst: Option<(f64, CpuSet, CpuSet)> = None;
-    for set in sets {
-        let inside: CpuSet = pins.iter().filter(|(_, pin)| pin.is_subset(set)).map(|(vcpu, _)| *vcpu).collect();
+    for set in pins.keys() {
+        let inside: CpuSet =
+            pins.iter().filter(|(pin, _)| pin.is_subset(set)).flat_map(|(_, vcpus)| vcpus.iter()).collect();
         let wider = target.nodes.iter().filter(|node| !node.vcpus.intersection(&inside).is_empty());
         let wider = wider.fold(CpuSet::new(), |all, node| all.union(&node.cpus));
         let factor = inside.len() as f64 / set.len() as f64;
@@ -108,19 +119,16 @@ fn pinned_alone(scene: &Scene<'_>) -> Option<Finding> {
 
 /// More vCPUs on a node than the cores that they are pinned to, while others of that node are idle.
 fn siblings(scene: &Scene<'_>) -> Option<Finding> {
-    let pins = pins(scene);
-    let nodes: BTreeSet<NodeId> = scene.cpu_nodes.iter().collect();
+    let pins: Vec<_> = pins(scene).into_iter().map(|(set, vcpus)| (scene.nodes_of(&set), set, vcpus)).collect();
     let mut seen = Vec::new();
     let mut crowded = CpuSet::new();
-    for node in nodes {
-        let here: NodeId = node;
-        let on_node = |set: &CpuSet| scene.nodes_of(set).iter().eq([here]);
-        let those: Vec<&(CpuId, CpuSet)> = pins.iter().filter(|(_, set)| on_node(set)).collect();
-        let set = those.iter().fold(CpuSet::new(), |all, (_, set)| all.union(set));
+    for here in scene.cpu_nodes.iter() {
+        let those = || pins.iter().filter(|(nodes, ..)| nodes.iter().eq([here]));
+        let vcpus: CpuSet = those().flat_map(|(_, _, vcpus)| vcpus.iter()).collect();
+        let set = those().fold(CpuSet::new(), |all, (_, set, _)| all.union(set));
         let (used, there) = (scene.cores_of(&set).len(), scene.machine.usable_cores(here).len());
-        if those.len() > used && those.len() <= set.len() && used < there {
-            let vcpus: CpuSet = those.iter().map(|(vcpu, _)| *vcpu).collect();
-            let (many, cores) = (count(those.len(), "vCPU"), count(used, "core"));
+        if vcpus.len() > used && vcpus.len() <= set.len() && used < there {
+            let (many, cores) = (count(vcpus.len(), "vCPU"), count(used, "core"));
             seen.push(format!("{many} on {cores} (CPUs {set}) of node {here}, which has {there}"));
             crowded = crowded.union(&vcpus);
         }

@@ -98,6 +98,8 @@ fn a_value_that_proxmox_does_not_take_is_refused_with_its_line() {
     assert_eq!(refused("name: a\ncores: many\n"), "7.conf: line 2: cores: \"many\": expected a number from 1");
     assert!(refused("numa: 1\nnuma0: memory=1\n").contains("line 2: numa0"));
     assert!(refused("cores: 999999999999\n").contains("line 1: cores"));
+    assert!(refused("cores: 1048576\naffinity: 0-8191\n").ends_with("expected at most 4096 vCPUs in all sockets"));
+    assert!(refused("sockets: 129\nnuma: 1\n").ends_with("expected at most 128, each a virtual node"));
 }
 
 fn planned(text: &str, others: &Occupancy) -> Result<String, String> {

@@ -12,6 +12,7 @@ use scheduler::Occupancy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use topology::input::excerpt;
+use topology::limits::{MOST_VCPUS, MOST_VIRTUAL_NODES};
 use topology::words::quoted;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
 use vm::qemu::GuestCpus;
@@ -80,10 +81,14 @@ impl<'a> Lines<'a> {
 pub(super) fn shaped(text: &str, file: &str) -> Result<ShapedVm, DomainError> {
     let lines = Lines::read(text, file);
     let (sockets, cores) = (lines.number("sockets", 1)?, lines.number("cores", 1)?);
-    let vcpus = u32::try_from(sockets * cores).ok().filter(|&vcpus| u64::from(vcpus) <= MOST);
-    let vcpus = vcpus.ok_or_else(|| lines.wrong("cores", "fewer vCPUs"))?;
+    let vcpus = u32::try_from(sockets * cores).ok().filter(|&vcpus| vcpus <= MOST_VCPUS);
+    let vcpus = vcpus.ok_or_else(|| lines.wrong("cores", &format!("at most {MOST_VCPUS} vCPUs in all sockets")))?;
     let memory = Bytes::from_mib(lines.number("memory", USUAL_MEMORY_MIB)?);
     let numa = lines.values.get("numa").is_some_and(|(_, value)| *value == "1");
+    if numa && sockets > MOST_VIRTUAL_NODES as u64 {
+        let valid = format!("at most {MOST_VIRTUAL_NODES}, each a virtual node");
+        return Err(lines.wrong("sockets", &valid));
+    }
     let told = (0..8).filter(|id| numa && lines.values.contains_key(format!("numa{id}").as_str()));
     let mut nodes = told.map(|id| node(&lines, id)).collect::<Result<Vec<_>, _>>()?;
     if nodes.is_empty() {

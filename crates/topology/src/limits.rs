@@ -45,6 +45,11 @@ pub const MONITORS_IN_A_WHOLE_LOOK: Duration = Duration::from_secs(2);
 pub const MONITOR_WITHIN: Duration = Duration::from_millis(50);
 /// The same in a look that somebody asked for.
 pub const MONITOR_WITHIN_WHOLE: Duration = Duration::from_millis(500);
+/// Time for one monitor of a user who is trusted (root, libvirt's user, whoever looks), in any look:
+/// his QEMU means no harm, and may be slow on a busy host.
+pub const TRUSTED_MONITOR_WITHIN: Duration = Duration::from_secs(1);
+/// The same for all of them together.
+pub const TRUSTED_MONITORS_IN_A_LOOK: Duration = Duration::from_secs(2);
 /// No monitor is asked for less: in so little time a good one may be late.
 pub const LEAST_FOR_A_MONITOR: Duration = Duration::from_millis(10);
 /// For so long a monitor that said nothing is not asked again, or as much less as it had less time

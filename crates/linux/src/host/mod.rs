@@ -26,6 +26,7 @@ use crate::{counters, sys};
 use act::Actor;
 use find::{Finder, Look};
 pub use mobility::part_of_a_node;
+use monitor::Visits;
 pub use monitor::{AskMonitor, Heard, PluggedMemory, Questions, Said};
 use owners::Owners;
 use scheduler::{
@@ -39,7 +40,6 @@ use std::fmt;
 use std::time::Duration;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 use tracked::{Around, Tracked};
-use turns::Turns;
 
 /// Lets vCPUs (by index) of a VM run on certain CPUs only through the program that manages the VM,
 /// so that what it says of the VM stays true. `None`: nobody manages it. Called in the balancer's
@@ -115,7 +115,7 @@ pub struct LinuxHost {
     pace: Pace,
     monitors: Monitors,
     /// Whose monitor was asked when.
-    turns: Turns,
+    visits: Visits,
     /// Observations, and VMs that were found, so far.
     turn: u64,
     found: u64,
@@ -162,7 +162,7 @@ impl LinuxHost {
             pace: Pace::new(options.move_limit),
             rights,
             monitors: Monitors::default(),
-            turns: Turns::default(),
+            visits: Visits::default(),
             turn: 0,
             found: 0,
             most_files: if options.root.is_live() { sys::raise_open_files(MOST_FILES).unwrap_or(0) } else { 0 },
@@ -371,7 +371,7 @@ impl LinuxHost {
         let open: usize = self.vms.values().map(Tracked::open_files).sum();
         // Each VM has the handle of its process open too.
         let spare_files = Cell::new(self.most_files.saturating_sub(OTHER_FILES + open + self.vms.len()));
-        let Self { options, machine, vms: known, finder, shares, hidden, monitors, turns, turn, found, .. } = self;
+        let Self { options, machine, vms: known, finder, shares, hidden, monitors, visits, turn, found, .. } = self;
         monitors.keep(|pid| known.contains_key(&pid));
         let (run_states, spare_files) = (options.run_states, &spare_files);
         let around = Around { machine, rights, now_ns, run_states, turn: *turn, found: *found, spare_files };
@@ -386,7 +386,8 @@ impl LinuxHost {
                 shares.charge(share, || tracked.renew(root, &around, depth));
             }
         }
-        let unheard = monitor::ask(options.monitor.as_deref_mut(), turns, known, (root, &around), depth);
+        let trusts = |uid| finder.trusts(uid);
+        let unheard = monitor::ask(options.monitor.as_deref_mut(), visits, known, trusts, (root, &around), depth);
         let counted = Monitors::is_there(root);
         let may_create = options.monitor_traffic;
         let mut traffic = |vm: &RunningVm, id| {

@@ -3,7 +3,7 @@
 
 use super::Depth;
 use super::tracked::{Around, Tracked};
-use super::turns::{Budget, Outcome, Process, Turns};
+use super::turns::{Budget, Look, Outcome, Process, Turns};
 use crate::root::Root;
 use crate::vm::RunningVm;
 use scheduler::{RunState, Unseen};
@@ -63,11 +63,20 @@ pub struct PluggedMemory {
 /// Users that one sentence names.
 const NAMED_USERS: usize = 4;
 
-/// Asks those VMs that have something to say, within the time that a look has for it.
+/// The turns of VMs whose users are trusted, and those of all others.
+#[derive(Debug, Default)]
+pub(super) struct Visits {
+    trusted: Turns,
+    others: Turns,
+}
+
+/// Asks those VMs that have something to say, within the time that a look has for it. `trusts` says
+/// whether a user is trusted.
 pub(super) fn ask(
     monitor: Option<&mut (dyn AskMonitor + 'static)>,
-    turns: &mut Turns,
+    visits: &mut Visits,
     vms: &mut BTreeMap<u32, Tracked>,
+    trusts: impl Fn(u32) -> bool,
     (root, around): (&Root, &Around<'_>),
     depth: Depth,
 ) -> Option<Unseen> {
@@ -77,27 +86,32 @@ pub(super) fn ask(
         let may = tracked.vm.monitor.is_some() && tracked.wants(around) != Questions::default();
         may.then_some((process(tracked), tracked.vm.owner_uid?))
     };
-    let wanting: Vec<(Process, u32)> = vms.values().filter_map(wants).collect();
-    let budget = if depth == Depth::Whole { Budget::WHOLE } else { Budget::USUAL };
-    let mut look = turns.begin(Duration::from_nanos(around.now_ns), budget, &wanting);
-    while let Some(turn) = look.next() {
-        let began = Instant::now();
-        let outcome = match vms.get_mut(&turn.process.0) {
-            None => Outcome::Absent,
-            Some(tracked) => match monitor.ask(&tracked.vm, tracked.wants(around), turn.within) {
-                Heard::Said(said) => {
-                    tracked.told(said, root, around);
-                    Outcome::Answered
-                }
-                nothing => {
-                    tracked.told_nothing();
-                    if nothing == Heard::Silent { Outcome::Silent } else { Outcome::Absent }
-                }
-            },
-        };
-        look.took(turn, began.elapsed(), outcome);
-    }
-    let unheard = look.unheard();
+    let (trusted, others): (Vec<(Process, u32)>, Vec<_>) =
+        vms.values().filter_map(wants).partition(|(_, uid)| trusts(*uid));
+    let of_others = if depth == Depth::Whole { Budget::WHOLE } else { Budget::USUAL };
+    let now = Duration::from_nanos(around.now_ns);
+    let mut visit = |mut look: Look<'_>| {
+        while let Some(turn) = look.next() {
+            let began = Instant::now();
+            let outcome = match vms.get_mut(&turn.process.0) {
+                None => Outcome::Absent,
+                Some(tracked) => match monitor.ask(&tracked.vm, tracked.wants(around), turn.within) {
+                    Heard::Said(said) => {
+                        tracked.told(said, root, around);
+                        Outcome::Answered
+                    }
+                    nothing => {
+                        tracked.told_nothing();
+                        if nothing == Heard::Silent { Outcome::Silent } else { Outcome::Absent }
+                    }
+                },
+            };
+            look.took(turn, began.elapsed(), outcome);
+        }
+        look.unheard()
+    };
+    let mut unheard = visit(visits.trusted.begin(now, Budget::TRUSTED, &trusted));
+    unheard.extend(visit(visits.others.begin(now, of_others, &others)));
     let lacks = unheard.iter().filter_map(|(pid, _)| vms.get(pid).filter(|tracked| tracked.lacks(around)));
     unseen(&lacks.map(|tracked| &tracked.vm).collect::<Vec<_>>())
 }

@@ -1,7 +1,8 @@
 //! Whose monitor a look asks, in which order, and how long each may take.
 //!
 //! Any user can have VMs whose monitors say nothing, and each would hold up whoever looks. So a
-//! look has a time for all monitors together, and the users whose VMs are to be asked share it:
+//! look has a time for all monitors together, and the users whose VMs are to be asked share it.
+//! Those who are trusted share one, all others another that is shorter:
 //!
 //! - The next VM is one of the user who has had least of the time. Of users with equally little,
 //!   root is first, then those whose monitors answered last time, then who waited longest.
@@ -21,7 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use topology::limits::{
     ABSENT_MONITOR_RESTS, LEAST_FOR_A_MONITOR, MONITOR_WITHIN, MONITOR_WITHIN_WHOLE, MONITORS_IN_A_LOOK,
-    MONITORS_IN_A_WHOLE_LOOK, MOST_SILENT_MONITORS, SILENT_MONITOR_RESTS,
+    MONITORS_IN_A_WHOLE_LOOK, MOST_SILENT_MONITORS, SILENT_MONITOR_RESTS, TRUSTED_MONITOR_WITHIN,
+    TRUSTED_MONITORS_IN_A_LOOK,
 };
 
 /// A process: its number, and its start in clock ticks since boot.
@@ -39,6 +41,8 @@ pub(super) struct Budget {
 impl Budget {
     pub(super) const USUAL: Self = Self { all: MONITORS_IN_A_LOOK, each: MONITOR_WITHIN };
     pub(super) const WHOLE: Self = Self { all: MONITORS_IN_A_WHOLE_LOOK, each: MONITOR_WITHIN_WHOLE };
+    /// For VMs of users who are trusted, in any look.
+    pub(super) const TRUSTED: Self = Self { all: TRUSTED_MONITORS_IN_A_LOOK, each: TRUSTED_MONITOR_WITHIN };
 }
 
 /// What came of asking.

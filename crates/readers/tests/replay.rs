@@ -1,4 +1,4 @@
-//! Seeds and inputs that once failed, and that the fuzzer has a target for each reader.
+//! Seeds and inputs that once failed; that the fuzzer has a target for each reader, and is locked.
 
 use readers::{READERS, Reader, reader};
 use std::collections::BTreeSet;
@@ -98,6 +98,30 @@ fn the_fuzzer_has_a_target_for_each_reader() {
         for entry in fs::read_dir(fuzz.join(directory)).into_iter().flatten() {
             let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
             assert!(reader(&name).is_some(), "fuzz/{directory}/{name} is no reader's");
+        }
+    }
+}
+
+#[test]
+fn what_the_fuzzer_is_built_of_is_locked() {
+    let read = |path: &str| -> toml::Table {
+        let text = fs::read_to_string(repository().join(path)).expect(path);
+        text.parse().expect(path)
+    };
+    for package in read("fuzz/Cargo.lock")["package"].as_array().expect("packages") {
+        let name = package["name"].as_str().expect("a name");
+        let manifest = format!("crates/{name}/Cargo.toml");
+        if package.get("source").is_some() || !repository().join(&manifest).exists() {
+            continue;
+        }
+        let locked = package["dependencies"].as_array().expect("dependencies");
+        // "name", or "name version" where there are two of them.
+        let locked = locked.iter().filter_map(|it| it.as_str()?.split(' ').next());
+        for (needed, _) in read(&manifest)["dependencies"].as_table().expect("dependencies") {
+            assert!(
+                locked.clone().any(|it| it == needed),
+                "fuzz/Cargo.lock: {name} without {needed}: cargo metadata --manifest-path fuzz/Cargo.toml"
+            );
         }
     }
 }

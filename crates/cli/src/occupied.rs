@@ -65,7 +65,8 @@ pub(crate) fn read(path: &Path, machine: &mut Machine) -> anyhow::Result<Occupan
     if text.trim_start().starts_with('<') {
         return of_domains(&text, &shown, machine);
     }
-    let top: Top = serde_json::from_str(&text).map_err(|error| fail(anyhow!("{error}. {}", valid())))?;
+    let top: Top = serde_json::from_str(&text)
+        .map_err(|error| fail(anyhow!("{}. {}", topology::input::shortened(&error.to_string()), valid())))?;
     if top.format != "homenode.top" || top.version != VERSION {
         return Err(fail(anyhow!("it is {} of version {}. {}", top.format, top.version, valid())));
     }

@@ -133,7 +133,7 @@ pub enum Restored {
 /// Why a state cannot be understood.
 #[derive(Debug, thiserror::Error)]
 enum StateError {
-    #[error(transparent)]
+    #[error("{}", topology::input::shortened(&.0.to_string()))]
     Json(#[from] serde_json::Error),
     #[error("it has version {0}, this homenode writes {VERSION}")]
     Version(u32),

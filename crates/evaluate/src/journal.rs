@@ -5,6 +5,7 @@ use crate::records::{Line, Record, SCHEMA};
 use std::fs::{File, TryLockError};
 use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
+use topology::input::shortened;
 
 /// Records that cannot be kept or read.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +139,7 @@ fn read(mut from: impl BufRead, path: &Path) -> Result<(Vec<Record>, Option<u64>
         number += 1;
         whole += length as u64;
         let bad = |reason: String| JournalError::Line { path: path.to_owned(), line: number, reason };
-        let line: Line = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+        let line: Line = serde_json::from_slice(&text).map_err(|error| bad(shortened(&error.to_string())))?;
         if line.schema != SCHEMA {
             return Err(bad(format!("it has schema {}", line.schema)));
         }

@@ -165,7 +165,7 @@ impl Results {
     fn read_json<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<T, ResultsError> {
         let foreign = |reason: String| ResultsError::Foreign { path: self.path.clone(), reason };
         let text = topology::input::bytes(self.path.join(name), topology::input::LONGEST_FILE)
-            .map_err(|error| foreign(format!("{name}: {error}")))?;
+            .map_err(|error| foreign(format!("{name}: {}", topology::input::shortened(&error.to_string()))))?;
         serde_json::from_slice(&text).map_err(|error| foreign(format!("{name}: {error}")))
     }
 

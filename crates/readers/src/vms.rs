@@ -8,6 +8,7 @@ use scheduler::{Observation, Observe, Occupancy};
 use stacks::domain::{self, Domain};
 use std::sync::OnceLock;
 use topology::Machine;
+use topology::input::shortened;
 use vm::Origin;
 use vm::qemu::CommandLine;
 
@@ -42,7 +43,9 @@ pub(crate) fn proc_tree(input: &[u8]) {
 pub(crate) fn occupied(input: &[u8]) {
     let text = text(input);
     let machine = machine();
-    if let Some(seen) = read_or_printed(serde_json::from_str::<Observation>(&text)) {
+    if let Some(seen) =
+        read_or_printed(serde_json::from_str::<Observation>(&text).map_err(|error| shortened(&error.to_string())))
+    {
         same_from_json(&seen);
         return used(machine, &seen);
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// An identifier that is a small number: what an [`IdSet`] may hold.
 pub trait Id: Copy + Ord + fmt::Display {
@@ -60,8 +61,9 @@ id!(
 /// An ordered set of identifiers; printed, parsed and serialised in the kernel's list format.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet<T: Id> {
-    /// Rising, each once: sets are compared, copied and walked far more often than changed.
-    members: Vec<u32>,
+    /// Rising, each once: sets are compared, copied and walked far more often than changed. Copies
+    /// share them: thousands of vCPUs may have the same thousands of CPUs. `None`: no member.
+    members: Option<Arc<Vec<u32>>>,
     of: PhantomData<T>,
 }
 
@@ -73,35 +75,35 @@ pub type NodeSet = IdSet<NodeId>;
 impl<T: Id> IdSet<T> {
     /// The empty set.
     pub fn new() -> Self {
-        Self { members: Vec::new(), of: PhantomData }
+        Self { members: None, of: PhantomData }
     }
     /// Adds a member; false if it was there.
     pub fn insert(&mut self, id: T) -> bool {
-        let place = self.members.binary_search(&id.number());
+        let place = self.numbers().binary_search(&id.number());
         if let Err(place) = place {
-            self.members.insert(place, id.number());
+            Arc::make_mut(self.members.get_or_insert_default()).insert(place, id.number());
         }
         place.is_err()
     }
     /// Whether `id` is a member.
     pub fn contains(&self, id: T) -> bool {
-        self.members.binary_search(&id.number()).is_ok()
+        self.numbers().binary_search(&id.number()).is_ok()
     }
     /// Number of members.
     pub fn len(&self) -> usize {
-        self.members.len()
+        self.numbers().len()
     }
     /// Whether the set has no member.
     pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
+        self.members.is_none()
     }
     /// The members in rising order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + '_ {
-        self.members.iter().map(|&n| T::from_number(n))
+        self.numbers().iter().map(|&n| T::from_number(n))
     }
     /// The smallest member.
     pub fn first(&self) -> Option<T> {
-        self.members.first().map(|&n| T::from_number(n))
+        self.numbers().first().map(|&n| T::from_number(n))
     }
     /// Members of either set.
     #[must_use]
@@ -110,7 +112,7 @@ impl<T: Id> IdSet<T> {
         if self == other {
             return self.clone();
         }
-        Self::of(self.members.iter().chain(&other.members).copied().collect())
+        Self::of(self.numbers().iter().chain(other.numbers()).copied().collect())
     }
     /// Members of both sets.
     #[must_use]
@@ -131,7 +133,11 @@ impl<T: Id> IdSet<T> {
     }
 
     fn only(&self, keep: impl Fn(T) -> bool) -> Self {
-        Self { members: self.iter().filter(|&id| keep(id)).map(Id::number).collect(), of: PhantomData }
+        Self::of(self.iter().filter(|&id| keep(id)).map(Id::number).collect())
+    }
+
+    fn numbers(&self) -> &[u32] {
+        self.members.as_deref().map_or(&[], Vec::as_slice)
     }
 
     /// A set of these numbers, in whatever order.
@@ -140,7 +146,7 @@ impl<T: Id> IdSet<T> {
             members.sort_unstable();
             members.dedup();
         }
-        Self { members, of: PhantomData }
+        Self { members: (!members.is_empty()).then(|| Arc::new(members)), of: PhantomData }
     }
 }
 
@@ -158,15 +164,16 @@ impl<T: Id> FromIterator<T> for IdSet<T> {
 
 impl<T: Id> Extend<T> for IdSet<T> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, ids: I) {
-        self.members.extend(ids.into_iter().map(Id::number));
-        *self = Self::of(std::mem::take(&mut self.members));
+        let mut members = Arc::unwrap_or_clone(self.members.take().unwrap_or_default());
+        members.extend(ids.into_iter().map(Id::number));
+        *self = Self::of(members);
     }
 }
 
 impl<T: Id> fmt::Display for IdSet<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut runs: Vec<(u32, u32)> = Vec::new();
-        for &number in &self.members {
+        for &number in self.numbers() {
             match runs.last_mut() {
                 Some((_, last)) if *last + 1 == number => *last = number,
                 _ => runs.push((number, number)),

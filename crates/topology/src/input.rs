@@ -117,6 +117,19 @@ pub fn excerpt(text: &str) -> String {
     one_line(text.trim_matches([' ', '\t', '\r', '\n']), 80)
 }
 
+/// A message that may quote all of what it is about (serde_json's do): its beginning and its end,
+/// where it says the place, in one line.
+pub fn shortened(message: &str) -> String {
+    const BEGINNING: usize = 400;
+    const END: usize = 100;
+    let length = message.chars().count();
+    if length <= BEGINNING + END {
+        return one_line(message, length);
+    }
+    let end: String = message.chars().skip(length - END).collect();
+    one_line(message, BEGINNING) + " " + &one_line(&end, END)
+}
+
 /// A name that somebody else chose, of a VM, a thread, a file: in one line, at most
 /// [`LONGEST_NAME`] characters.
 pub fn name(text: &str) -> String {
@@ -188,6 +201,10 @@ mod tests {
         assert_eq!(cut("one\ntwo", 5), "one\nt...");
         assert_eq!(name("web\nnode 0: forged\u{202e}\u{9b}2J"), "web node 0: forged\u{fffd}\u{fffd}2J");
         assert_eq!(harmless("a\u{9b}1m\rb\tc\r\n-\u{1b}\nend"), "a\u{fffd}1m\u{fffd}b\tc\r\n-\u{fffd}\nend");
+        let long = format!("\"{}\" at line 1", "x".repeat(10_000));
+        let short = shortened(&long);
+        assert!(short.len() < 510 && short.ends_with("x\" at line 1") && short.contains("... x"), "{short}");
+        assert_eq!(shortened("short\n"), "short ");
         assert_eq!(name(&"n".repeat(120_000)).len(), LONGEST_NAME + 3);
     }
 }

@@ -76,7 +76,10 @@ impl Recording {
                 Err(fail(format!("a recording of version {}; this homenode reads {VERSION}", start.version)))
             }
             Ok(_) => Err(fail("expected the line that `homenode balance --record` starts with".into())),
-            Err(error) => Err(fail(format!("not a recording of `homenode balance --record`: {error}"))),
+            Err(error) => {
+                let why = input::shortened(&error.to_string());
+                Err(fail(format!("not a recording of `homenode balance --record`: {why}")))
+            }
         }
     }
 
@@ -167,7 +170,7 @@ impl Recording {
             // The balancer was killed while it wrote.
             Err(error) if error.is_eof() => Ok(None),
             Err(error) => {
-                let (path, line, problem) = (self.path.clone(), self.line, error.to_string());
+                let (path, line, problem) = (self.path.clone(), self.line, input::shortened(&error.to_string()));
                 Err(DaemonError::Recording { path, line, problem })
             }
         }

@@ -45,8 +45,8 @@ pub const MONITORS_IN_A_WHOLE_LOOK: Duration = Duration::from_secs(2);
 pub const MONITOR_WITHIN: Duration = Duration::from_millis(50);
 /// The same in a look that somebody asked for.
 pub const MONITOR_WITHIN_WHOLE: Duration = Duration::from_millis(500);
-/// Time for one monitor of a user who is trusted (root, libvirt's user, whoever looks), in any look:
-/// his QEMU means no harm, and may be slow on a busy host.
+/// Time for one monitor of a user who is trusted (root, libvirt's user, whoever looks), in any
+/// look: his QEMU means no harm, and may be slow on a busy host.
 pub const TRUSTED_MONITOR_WITHIN: Duration = Duration::from_secs(1);
 /// The same for all of them together.
 pub const TRUSTED_MONITORS_IN_A_LOOK: Duration = Duration::from_secs(2);

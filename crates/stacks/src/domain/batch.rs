@@ -1,10 +1,10 @@
 //! Edits that are told from one tree of a text.
 //!
-//! **Problem.** A domain of 4096 vCPUs has 4096 pins. Where each new pin, or each that goes, takes a
-//! tree of its own, and each is looked for among all, a text of 32 KiB takes minutes.
+//! **Problem.** A domain of 4096 vCPUs has 4096 pins. Where each new pin, or each that goes, takes
+//! a tree of its own, and each is looked for among all, a text of 32 KiB takes minutes.
 //!
-//! **Rule.** Edits come into one batch as long as each does to the text of the tree what it would do
-//! to the text that those before it leave. Elements are looked up, not looked for.
+//! **Rule.** Edits come into one batch as long as each does to the text of the tree what it would
+//! do to the text that those before it leave. Elements are looked up, not looked for.
 //!
 //! **Properties.** Edits together are edits one after the other.
 //!

@@ -153,6 +153,7 @@ const SYSTEMD: [&str; 11] = [
 const EXECUTOR: &str = "/lib/systemd/systemd-executor";
 
 #[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn the_unit_keeps_vms_at_home_under_a_real_systemd() {
     let test = "the_unit_keeps_vms_at_home_under_a_real_systemd";
     let Some((as_user, directory)) = as_user(test) else { return };

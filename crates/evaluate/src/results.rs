@@ -13,6 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use topology::Machine;
+use topology::input::shortened;
 use topology::rates::Rates;
 
 /// A results directory that cannot be used.
@@ -165,8 +166,9 @@ impl Results {
     fn read_json<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<T, ResultsError> {
         let foreign = |reason: String| ResultsError::Foreign { path: self.path.clone(), reason };
         let text = topology::input::bytes(self.path.join(name), topology::input::LONGEST_FILE)
-            .map_err(|error| foreign(format!("{name}: {}", topology::input::shortened(&error.to_string()))))?;
-        serde_json::from_slice(&text).map_err(|error| foreign(format!("{name}: {error}")))
+            .map_err(|error| foreign(format!("{name}: {error}")))?;
+        let bad = |error: serde_json::Error| foreign(format!("{name}: {}", shortened(&error.to_string())));
+        serde_json::from_slice(&text).map_err(bad)
     }
 
     /// The directory.

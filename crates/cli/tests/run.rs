@@ -1,27 +1,11 @@
 //! `homenode run` and `homenode vm` as a user meets them, with a real QEMU. The firmware finds
 //! nothing to boot, and waits.
 
-use crate::common::{lacks, left_in, within_seconds};
+use crate::common::{Place, lacks, left_in, within_seconds};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-struct Place(tempfile::TempDir);
-
 impl Place {
-    fn new() -> Self {
-        let place = Self(crate::common::open_directory());
-        std::fs::write(place.path("disk.img"), vec![0u8; 1 << 20]).expect("a disk image");
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn runtime(&self) -> PathBuf {
-        self.path("runtime")
-    }
-
     /// A spec of a VM that boots an empty disk, with `more` lines.
     fn spec(&self, vm: &str, more: &str) -> PathBuf {
         let path = self.path(&format!("{vm}.toml"));

@@ -1,33 +1,17 @@
 //! Whom QEMU runs as, with a real QEMU: what the kernel says of its process, what it may not open,
 //! and what a guest that broke out of it could do.
 
-use crate::common::{left_in, open_directory, said_in, unique, within_seconds};
+use crate::common::{Place, left_in, said_in, unique, within_seconds};
 use linux::sys::Credentials;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use vm::qemu_user::RESERVED;
 
-struct Place(tempfile::TempDir);
-
 impl Place {
-    fn new() -> Self {
-        let place = Self(open_directory());
-        std::fs::write(place.path("disk.img"), vec![0u8; 1 << 20]).expect("a disk image");
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn runtime(&self) -> PathBuf {
-        self.path("runtime")
-    }
-
     /// A VM that boots an empty disk, which it only reads; `first` are lines before its tables.
-    fn spec(&self, name: &str, first: &str) -> String {
+    fn read_only_spec(&self, name: &str, first: &str) -> String {
         let head = format!("name = \"{name}\"\nvcpus = 1\nmemory = \"64 MiB\"\nboot.from = \"disk\"\n{first}\n");
         let console = "console = { to = \"file\", path = \"console.log\" }\n";
         let disk = "[[disk]]\npath = \"disk.img\"\nformat = \"raw\"\nread_only = true\n";
@@ -100,7 +84,7 @@ fn the_qemu_of_root_is_a_user_of_its_own_without_any_right_of_roots() {
     std::fs::write(&secret, "").expect("a file");
     std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("a mode");
     // What is open in whoever starts it, and what is in its environment, must not reach QEMU.
-    let (homenode, spec) = (env!("CARGO_BIN_EXE_homenode"), place.spec(&name, ""));
+    let (homenode, spec) = (env!("CARGO_BIN_EXE_homenode"), place.read_only_spec(&name, ""));
     let shell = format!("exec 9<'{}'; exec '{homenode}' run '{spec}' --daemonize", secret.display());
     let mut command = Command::new("sh");
     command.args(["-c", &shell]).env("HOMENODE_RUNTIME_DIR", place.runtime()).env("TOKEN", "secret");
@@ -147,7 +131,7 @@ fn a_spec_names_the_user_and_root_is_one() {
     let place = Place::new();
     for user in ["60999", "root"] {
         let name = unique(&format!("as-{user}"));
-        let pid = place.start(&name, &place.spec(&name, &format!("run_as = \"{user}\"")));
+        let pid = place.start(&name, &place.read_only_spec(&name, &format!("run_as = \"{user}\"")));
         assert_eq!(status(pid, "Uid")[1], if user == "root" { "0" } else { user });
         place.stop(&name);
     }
@@ -168,17 +152,17 @@ fn a_disk_that_is_closed_to_qemus_user_is_bad_input_and_starts_nothing() {
         }
     };
     // It may be read: enough for a disk that is never written, and not for another.
-    let spec = place.spec(&name, "run_as = \"60999\"");
+    let spec = place.read_only_spec(&name, "run_as = \"60999\"");
     let text = std::fs::read_to_string(&spec).expect("the spec");
     place.write(&name, &text.replace("read_only = true", ""));
     let words = ["disk[0].path", "disk.img", "Permission denied", "user 60999", "setfacl -m u:60999:rw", "\"root\""];
     refused(&spec, &words);
-    place.spec(&name, "");
+    place.read_only_spec(&name, "");
     std::fs::set_permissions(place.path("disk.img"), Permissions::from_mode(0o600)).expect("a mode");
     refused(&spec, &["disk[0].path", "setfacl", ":r FILE"]);
     // Nor where the directory above is closed.
     std::fs::set_permissions(place.path("disk.img"), Permissions::from_mode(0o644)).expect("a mode");
-    std::fs::set_permissions(place.0.path(), Permissions::from_mode(0o700)).expect("a mode");
+    std::fs::set_permissions(place.path(""), Permissions::from_mode(0o700)).expect("a mode");
     refused(&spec, &["disk[0].path", "x on the directories above"]);
 }
 
@@ -189,7 +173,7 @@ fn only_root_starts_a_vm_as_another_user() {
         return;
     }
     let place = Place::new();
-    let spec = place.spec(&unique("other"), "run_as = \"60999\"");
+    let spec = place.read_only_spec(&unique("other"), "run_as = \"60999\"");
     let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
     if linux::sys::effective_user_id() == 0 {
         command = Command::new("setpriv");
@@ -217,7 +201,7 @@ fn who_broke_out_of_qemu_changes_nothing_that_root_reads_or_removes() {
     let place = Place::new();
     let name = unique("breakout");
     // All may pass: only the VM's own directory is in the way.
-    let pid = place.start(&name, &place.spec(&name, "run_as = \"60997\""));
+    let pid = place.start(&name, &place.read_only_spec(&name, "run_as = \"60997\""));
     let directory = place.runtime().join(&name);
     std::fs::set_permissions(place.runtime(), Permissions::from_mode(0o755)).expect("a mode");
     let victim = place.path("victim");

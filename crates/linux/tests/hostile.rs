@@ -158,7 +158,7 @@ fn processes_that_are_only_called_qemu_are_one_line_and_delay_nobody() {
 }
 
 #[test]
-#[ignore = "takes long: 3,000 processes"]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn three_thousand_processes_that_are_only_called_qemu_are_one_line_and_delay_nobody() {
     many_are_one_line("called_qemu_3000", 3000);
 }

@@ -133,6 +133,25 @@ pub(crate) fn left_in(runtime: &std::path::Path) -> Vec<String> {
     names.filter(|name| name != ".homenode-runtime").collect()
 }
 
+/// A directory with an empty disk image, and a place for a runtime directory.
+pub(crate) struct Place(tempfile::TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let place = Self(open_directory());
+        std::fs::write(place.path("disk.img"), vec![0u8; 1 << 20]).expect("a disk image");
+        place
+    }
+
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn runtime(&self) -> std::path::PathBuf {
+        self.path("runtime")
+    }
+}
+
 /// homenode with a runtime directory of its own.
 pub(crate) fn homenode_in(runtime: &std::path::Path, arguments: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_homenode"));

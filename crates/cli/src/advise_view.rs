@@ -3,8 +3,8 @@
 use crate::text::{lines, table_of, width, wrapped};
 use evaluate::advise::{Advice, Candidate};
 use evaluate::modelled::Unit;
-use scheduler::VmSpec;
 use std::fmt::Write;
+use vm::VmSpec;
 
 /// The shapes, best first, with what binds each.
 pub(crate) fn view(spec: &VmSpec, advice: &Advice) -> String {

@@ -3,10 +3,10 @@
 use crate::args::MachineArguments;
 use crate::failure::bad_input;
 use crate::{machine_choice, vm_spec_file};
-use scheduler::VmSpec;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use topology::Machine;
+use vm::VmSpec;
 
 /// How names of machine files end.
 const MACHINE_ENDINGS: [&str; 5] = [".toml", ".xml", ".tar", ".tar.gz", ".tgz"];

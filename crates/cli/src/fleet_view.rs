@@ -3,9 +3,10 @@
 
 use crate::cells::dash;
 use crate::text::{Table, count, lines, table, width, wrapped};
-use scheduler::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, Occupancy, VmSpec};
+use scheduler::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, Occupancy};
 use std::fmt::Write;
 use topology::NodeSet;
+use vm::VmSpec;
 
 /// Machines that are named where a VM would fit too.
 const OTHERS_SHOWN: usize = 2;

@@ -1,9 +1,10 @@
 //! A plan as tables for people.
 
 use crate::text::{Table, count, lines, table, table_of, width, wrapped};
-use scheduler::{MemoryPolicy, Occupancy, Plan};
+use scheduler::Occupancy;
 use std::fmt::Write;
 use topology::{Bytes, CpuSet, Machine};
+use vm::{MemoryPolicy, Plan};
 
 /// The virtual topology, the placement, and the reasons for both.
 pub(crate) fn view(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> String {

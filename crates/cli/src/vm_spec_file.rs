@@ -1,10 +1,10 @@
 //! Reads a VM spec file.
 
 use crate::failure::bad_input;
-use scheduler::VmSpec;
-use scheduler::spec::{Boot, Console};
 use std::path::{Path, PathBuf};
 use topology::input;
+use vm::VmSpec;
+use vm::spec::{Boot, Console};
 
 /// Reads and checks the VM spec at `path`; relative paths in it are made relative to its own
 /// directory.

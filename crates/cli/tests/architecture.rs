@@ -12,7 +12,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     ("vm", &["topology"]),
     ("scheduler", &["topology", "vm"]),
     ("judge", &["scheduler", "topology", "vm"]),
-    ("simulator", &["scheduler", "topology"]),
+    ("simulator", &["scheduler", "topology", "vm"]),
     ("workloads", &[]),
     ("linux", &["scheduler", "topology", "vm"]),
     ("guest", &["linux", "topology", "workloads"]),
@@ -34,10 +34,10 @@ const MAY_USE: [(&str, &[&str]); 16] = [
         ],
     ),
     ("qemu", &["linux", "scheduler", "topology", "vm", "workloads"]),
-    ("daemon", &["linux", "scheduler", "topology"]),
+    ("daemon", &["linux", "scheduler", "topology", "vm"]),
     ("stacks", &["judge", "qemu", "scheduler", "topology", "vm"]),
     ("libvirt", &["linux", "qemu", "scheduler", "stacks", "topology", "vm"]),
-    ("evaluate", &["linux", "qemu", "scheduler", "simulator", "topology", "workloads"]),
+    ("evaluate", &["linux", "qemu", "scheduler", "simulator", "topology", "vm", "workloads"]),
     (
         "cli",
         &[

@@ -182,7 +182,7 @@ fn the_printed_text_starts_qemu_at_home_and_the_guest_sees_its_nodes() {
     std::fs::write(&spec, head).expect("a spec");
     let plan: serde_json::Value =
         serde_json::from_slice(&homenode(&["plan", shown(&spec), "--json"]).stdout).expect("a plan");
-    let clients: Vec<scheduler::Client> =
+    let clients: Vec<vm::Client> =
         serde_json::from_value(plan["plan"]["placement"]["clients"].clone()).expect("clients");
     let emitted = homenode(&["plan", shown(&spec), "--emit", "qemu"]);
     assert!(emitted.status.success(), "{}", text(&emitted.stderr));
@@ -205,7 +205,7 @@ fn the_printed_text_starts_qemu_at_home_and_the_guest_sees_its_nodes() {
 }
 
 /// vCPU n is the only one of virtual node n.
-fn check_threads(pid: u32, clients: &[scheduler::Client]) {
+fn check_threads(pid: u32, clients: &[vm::Client]) {
     let affinity = |vcpu: usize| -> CpuSet {
         let threads = linux::process::threads(pid).expect("its threads");
         let mine = |name: &str| name.starts_with(&format!("CPU {vcpu}/"));
@@ -219,7 +219,7 @@ fn check_threads(pid: u32, clients: &[scheduler::Client]) {
 }
 
 /// All memory of the VM is bound, filled, and at home, by the kernel's own words.
-fn check_memory(test: &str, pid: u32, clients: &[scheduler::Client]) {
+fn check_memory(test: &str, pid: u32, clients: &[vm::Client]) {
     let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/numa_maps")) else {
         return eprintln!("{test}: this kernel has no numa_maps: where the memory is was not seen");
     };

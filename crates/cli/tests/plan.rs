@@ -58,7 +58,7 @@ fn json_has_a_format_and_the_whole_plan() {
     assert_eq!(nodes.len(), 8);
     assert!(nodes.iter().all(|node| node["memory"] == 512 << 20 && node["vcpus"].as_array().map(Vec::len) == Some(8)));
     assert_eq!(report["plan"]["placement"]["clients"].as_array().map(Vec::len), Some(8));
-    let plan: scheduler::Plan = serde_json::from_value(report["plan"].clone()).expect("a plan reads back");
+    let plan: vm::Plan = serde_json::from_value(report["plan"].clone()).expect("a plan reads back");
     assert_eq!(plan.vm, "eight-nodes");
 }
 

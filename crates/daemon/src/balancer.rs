@@ -249,8 +249,9 @@ mod tests {
     use crate::Released;
     use crate::Start;
     use crate::testing::{ScriptedHost, balancer, bind, vm};
-    use scheduler::{NodeUse, Observe};
+    use scheduler::Observe;
     use topology::{Bytes, NodeId};
+    use vm::NodeUse;
 
     #[test]
     fn vms_come_and_go_once() {

@@ -1,9 +1,10 @@
 //! VMs that homenode is starting: planned, and not yet where they will be. They count, and are
 //! nobody's to move.
 
-use scheduler::{NodeUse, Observation, VmObservation};
+use scheduler::{Observation, VmObservation};
 use std::collections::BTreeMap;
 use topology::{Bytes, NodeId};
+use vm::NodeUse;
 
 /// A VM that is being started.
 #[derive(Clone, Debug, PartialEq, Eq)]

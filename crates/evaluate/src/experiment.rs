@@ -5,10 +5,10 @@ use crate::applications;
 use crate::choice::Choice;
 use crate::modelled::settings::{Modelled, NativeOs};
 use crate::validation::statement::Statement;
-use scheduler::spec::Policy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::Bytes;
+use vm::spec::Policy;
 use workloads::protocol::{Pinning, Stores};
 
 /// A workload, the configurations that it runs in, and the published figures to stand beside it.

@@ -6,11 +6,12 @@ use crate::arrays::{self, ArraySize, Bounds};
 use crate::choice::Choice;
 use crate::experiment::{Configuration, Experiment, Runs, Vms, WorkloadKind};
 use crate::point::Point;
-use scheduler::spec::SpecProblem;
-use scheduler::{Plan, PlanError, VmSpec};
+use scheduler::PlanError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, Machine};
+use vm::spec::SpecProblem;
+use vm::{Plan, VmSpec};
 
 /// What of the host decides the sizes.
 #[derive(Clone, Copy, Debug)]

@@ -32,7 +32,7 @@ fn threads(configuration: &ResolvedConfiguration) -> Vec<u32> {
 
 /// The nodes that each VM lives on.
 fn homes(configuration: &ResolvedConfiguration) -> Vec<Vec<String>> {
-    let of_vm = |clients: &[scheduler::Client]| clients.iter().map(|client| client.home.to_string()).collect();
+    let of_vm = |clients: &[vm::Client]| clients.iter().map(|client| client.home.to_string()).collect();
     configuration.vms.iter().map(|vm| of_vm(&vm.plan.placement.clients)).collect()
 }
 
@@ -85,7 +85,7 @@ fn stream_scales_to_a_machine_of_four_nodes() {
     assert_eq!(unique.len(), per_node.vms.len(), "each VM has a node of its own: {:?}", homes(per_node));
     let interleaved = &resolved.configurations[2].vms[0].plan;
     assert!(!interleaved.topology.exposed);
-    assert_eq!(interleaved.placement.clients[0].memory_policy, scheduler::MemoryPolicy::Interleave);
+    assert_eq!(interleaved.placement.clients[0].memory_policy, vm::MemoryPolicy::Interleave);
     assert!(interleaved.placement.clients[0].home.len() > 1);
 }
 

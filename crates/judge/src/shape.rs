@@ -2,8 +2,9 @@
 
 use crate::scene::NodeView;
 use crate::shaped::{ShapedNode, ShapedVm};
-use scheduler::{Plan, home};
+use scheduler::home;
 use topology::{CpuId, CpuSet, LlcId, Machine};
+use vm::Plan;
 use vm::qemu::GuestCaches;
 use vm::qemu::GuestCpus;
 

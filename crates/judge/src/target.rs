@@ -7,11 +7,12 @@ use crate::scene::NodeView;
 use crate::shape::{self, Fit};
 use crate::shaped::ShapedVm;
 use scheduler::balance::Next;
-use scheduler::spec::{Boot, Console, FixedNode, Policy};
-use scheduler::{MemoryPolicy, Occupancy, Plan, PlanError, VmSpec};
+use scheduler::{Occupancy, PlanError};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Distances, Machine, NodeId, NodeSet};
 use vm::qemu::GuestCpus;
+use vm::spec::{Boot, Console, FixedNode, Policy};
+use vm::{MemoryPolicy, Plan, VmSpec};
 
 /// What would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -325,7 +326,7 @@ fn planned_homes(
     if let Some(nodes) = as_good(machine, occupancy, vm, views, planned) {
         return Ok(nodes);
     }
-    let node = |(view, client): (&NodeView<'_>, &scheduler::Client)| TargetNode {
+    let node = |(view, client): (&NodeView<'_>, &vm::Client)| TargetNode {
         id: view.node.id,
         vcpus: view.node.vcpus.clone(),
         memory: view.node.memory,

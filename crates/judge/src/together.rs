@@ -13,9 +13,10 @@
 use crate::scene::NodeView;
 use crate::shaped::ShapedVm;
 use crate::target::{self, Target};
-use scheduler::{NodeUse, Occupancy};
+use scheduler::Occupancy;
 use std::cmp::Reverse;
 use topology::{Bytes, Machine, NodeSet};
+use vm::NodeUse;
 
 /// What each of some VMs is judged beside, and where it will live; in the order of `vms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

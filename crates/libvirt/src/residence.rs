@@ -5,9 +5,9 @@ use crate::{Connection, LibvirtError};
 use linux::LinuxError;
 use linux::vm::{Region, RunningVm};
 use qemu::{Accelerator, MemoryResidence, Residence, VcpuResidence};
-use scheduler::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{CpuSet, NodeSet};
+use vm::Plan;
 
 /// Reads back where a VM is: affinities of its vCPU threads, pages and policy of each virtual
 /// node's memory.

@@ -4,9 +4,9 @@ use crate::qmp::{Qmp, VcpuThread};
 use crate::residence::{MemoryResidence, Residence, VcpuResidence};
 use crate::{Accelerator, QemuError};
 use linux::LinuxError;
-use scheduler::Plan;
 use std::collections::BTreeMap;
 use topology::{CpuSet, NodeSet};
+use vm::Plan;
 use vm::qemu::memory_id;
 
 /// The virtual node of a vCPU.

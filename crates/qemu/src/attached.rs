@@ -9,13 +9,13 @@ use crate::qmp::Qmp;
 use crate::user::QemuUser;
 use crate::{Accelerator, CallOff, Launch, QemuError, Residence, accelerator, binary};
 use linux::sys::{ChildSetup, Tie};
-use scheduler::Plan;
-use scheduler::spec::name_problem;
 use serde_json::json;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use vm::Plan;
+use vm::spec::name_problem;
 
 /// How long a QEMU that builds its machine may show no progress: its memory does not grow, and its
 /// monitor does not greet.

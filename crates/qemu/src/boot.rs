@@ -4,11 +4,11 @@ use crate::attached::Prepared;
 use crate::command_line::BootFiles;
 use crate::user::QemuUser;
 use crate::{Accelerator, ConsoleTo, Launch, QemuError, TinyGuest, TinyGuestError};
-use scheduler::spec::Boot;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use vm::spec::Boot;
 
 /// Files to boot, and the descriptors that some of their paths stand for.
 #[derive(Debug)]
@@ -189,9 +189,9 @@ mod tests {
     fn a_disk_boot_needs_a_disk_and_no_kernel() {
         let mut launch = launch(Boot::Disk);
         assert!(resolved(&launch).unwrap_err().to_string().contains("no [[disk]]"));
-        launch.spec.disks = vec![scheduler::spec::Disk {
+        launch.spec.disks = vec![vm::spec::Disk {
             path: "/dev/null".into(),
-            format: scheduler::spec::DiskFormat::Raw,
+            format: vm::spec::DiskFormat::Raw,
             snapshot: false,
             read_only: true,
         }];

@@ -2,11 +2,11 @@
 //! that counts.
 
 use crate::Accelerator;
-use scheduler::spec::{Boot, Disk, DiskFormat, Network};
-use scheduler::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, VcpuTopology, escape, memory_id};
+use vm::spec::{Boot, Disk, DiskFormat, Network};
+use vm::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
 use workloads::protocol::PORT_NAME;
 
 /// How one of QEMU's character devices is reached.

@@ -83,7 +83,7 @@ fn disks_and_networks_follow_the_spec() {
         Disk { path: "/images/a,b.qcow2".into(), format: DiskFormat::Qcow2, snapshot: true, read_only: false },
         Disk { path: "nbd:evil".into(), format: DiskFormat::Raw, snapshot: false, read_only: true },
     ];
-    let forward = vec![scheduler::spec::PortForward { host: 2222, guest: 22 }];
+    let forward = vec![vm::spec::PortForward { host: 2222, guest: 22 }];
     spec.networks = vec![Network::User { forward }];
     let line = line_of(&spec, &plan("a", 1, 2, 64));
     assert_eq!(

@@ -14,9 +14,10 @@ use crate::QemuError;
 use crate::reservation::Reserved;
 use linux::LinuxError;
 use linux::room::Room;
-use scheduler::{NodeUse, Occupancy, Plan, VmSpec};
+use scheduler::Occupancy;
 use std::collections::BTreeMap;
 use topology::{Bytes, Machine, NodeId};
+use vm::{NodeUse, Plan, VmSpec};
 
 /// Measured with QEMU 7.2: 73 MiB once a guest of one vCPU has booted under emulation, 28 MiB
 /// before; and room for translated code to grow.

@@ -1,9 +1,9 @@
 //! Whether a guest sees the machine that was planned for it: a wrong SRAT or SLIT shows only there.
 //! Pure.
 
-use scheduler::{Plan, VirtualNode};
 use topology::input::{cut, excerpt};
 use topology::{Bytes, CpuId, CpuSet};
+use vm::{Plan, VirtualNode};
 use workloads::protocol::{SeenMachine, SeenNode};
 
 /// What a kernel keeps of a node's memory at most, whatever its size: its own image, the initial

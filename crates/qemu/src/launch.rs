@@ -1,7 +1,7 @@
 //! What to start.
 
-use scheduler::{Plan, VmSpec};
 use std::path::PathBuf;
+use vm::{Plan, VmSpec};
 
 /// A VM that is to be started, and how.
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@
 use crate::QemuError;
 use linux::named_file::{self, NewFile};
 use linux::process::Identity;
-use scheduler::{NodeUse, Observation, Occupancy, VmObservation};
+use scheduler::{Observation, Occupancy, VmObservation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -34,6 +34,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use topology::{Bytes, Machine, NodeId};
+use vm::NodeUse;
 
 /// Files of reservations begin with it; no VM's name begins with a dot.
 const PREFIX: &str = ".starting-";

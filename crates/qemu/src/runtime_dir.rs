@@ -20,13 +20,14 @@
 use crate::reservation::{self, Reservation, Reserved};
 use crate::{QemuError, footprint, state};
 use linux::sys::OPEN_NO_LINK;
-use scheduler::{Observation, Plan};
+use scheduler::Observation;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, DirEntry, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use vm::Plan;
 
 /// Names another directory than the default.
 pub const DIRECTORY_VARIABLE: &str = "HOMENODE_RUNTIME_DIR";

@@ -1,7 +1,7 @@
 //! Specs and plans for tests.
 
-use scheduler::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology, VmSpec};
 use topology::Bytes;
+use vm::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology, VmSpec};
 
 /// A spec with nothing special.
 pub(crate) fn spec(name: &str, vcpus: u32, memory_mib: u64) -> VmSpec {
@@ -9,12 +9,12 @@ pub(crate) fn spec(name: &str, vcpus: u32, memory_mib: u64) -> VmSpec {
         name: name.into(),
         vcpus,
         memory: Bytes::from_mib(memory_mib),
-        policy: scheduler::spec::Policy::default(),
-        boot: scheduler::spec::Boot::default(),
+        policy: vm::spec::Policy::default(),
+        boot: vm::spec::Boot::default(),
         disks: Vec::new(),
         networks: Vec::new(),
         run_as: None,
-        console: scheduler::spec::Console::default(),
+        console: vm::spec::Console::default(),
     }
 }
 

@@ -14,12 +14,12 @@
 use crate::{Launch, QemuError};
 use linux::capabilities::missing_to_start_as_another;
 use linux::sys::{Account, Credentials, account_named, account_of, group_exists, groups_of, opens_as};
-use scheduler::spec::ROOT;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use vm::qemu_user::{ACCOUNT, of_its_own};
+use vm::spec::ROOT;
 
 const KVM: &str = "/dev/kvm";
 

@@ -2,12 +2,13 @@
 //! finds nothing to boot, and waits.
 
 use qemu::{AttachedVm, CallOff, ConsoleTo, Launch, QemuError, RuntimeDir, locate_qemu};
-use scheduler::spec::{Boot, DiskFormat, Network, PortForward};
-use scheduler::{Occupancy, VmSpec};
+use scheduler::Occupancy;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use topology::Machine;
+use vm::VmSpec;
+use vm::spec::{Boot, DiskFormat, Network, PortForward};
 
 fn machine() -> Machine {
     topology::read::live().expect("this host")

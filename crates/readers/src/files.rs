@@ -3,11 +3,11 @@
 use crate::{read_or_printed, text};
 use daemon::PolicyFile;
 use linux::Users;
-use scheduler::VmSpec;
 use serde::Serialize;
 use simulator::traces::Trace;
 use std::path::Path;
 use topology::{NodeId, NodeSet};
+use vm::VmSpec;
 
 /// A VM spec.
 pub(crate) fn vm_spec(input: &[u8]) {

@@ -7,13 +7,14 @@ use linux::vm::RunningVm;
 use qemu::guest_check::differences;
 use qemu::monitor::heard;
 use qemu::{AgentError, AgentLink};
-use scheduler::{Occupancy, Plan, VmKey, VmSpec};
+use scheduler::{Occupancy, VmKey};
 use std::io::{Cursor, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 use std::time::Duration;
 use topology::limits::MOST_OBJECTS;
+use vm::{Plan, VmSpec};
 use workloads::protocol::FromAgent;
 
 /// Longer than any input takes.

@@ -5,9 +5,10 @@
 //! their ratio is 1 where no better plan was found.
 #![allow(clippy::disallowed_methods, reason = "it measures the pure crate from outside")]
 
-use scheduler::{EXACT_STEPS, Occupancy, Plan, VmSpec, plan, plan_within};
+use scheduler::{EXACT_STEPS, Occupancy, plan, plan_within};
 use std::time::Instant;
 use topology::{Bytes, Distances, Machine, read};
+use vm::{Plan, VmSpec};
 
 /// A machine; what is free on node n of it; name.
 struct Case {

@@ -36,7 +36,7 @@ pub struct Claims {
     pub said: Bytes,
     /// Of that, what they have.
     pub resident: Bytes,
-    /// Part of each node's [`crate::NodeUse::memory`] that is only claimed.
+    /// Part of each node's [`vm::NodeUse::memory`] that is only claimed.
     pub by_node: BTreeMap<NodeId, Bytes>,
 }
 

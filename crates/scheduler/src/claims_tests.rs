@@ -1,5 +1,6 @@
 use super::*;
-use crate::{ClientId, NodeUse, Observation, PlanError, VmKey, VmSpec, plan};
+use crate::{ClientId, Observation, PlanError, VmKey, plan};
+use vm::{NodeUse, VmSpec};
 
 /// Two nodes of two CPUs with 16 GiB each, 10 of which are free.
 fn machine() -> Machine {

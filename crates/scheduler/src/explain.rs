@@ -4,10 +4,10 @@ use crate::host::Host;
 use crate::host::RESERVED_PART;
 use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS};
 use crate::sizing::Shape;
-use crate::spec::Spread;
-use crate::{Reason, VmSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::Bytes;
+use vm::spec::Spread;
+use vm::{Reason, VmSpec};
 
 /// Reasons for the homes.
 pub(crate) fn reasons(host: &Host, spec: &VmSpec, placed: &Placed) -> Vec<Reason> {

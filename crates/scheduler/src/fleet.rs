@@ -17,10 +17,11 @@
 //! first, 16 on the second; 10 fits both (12 and 16 GiB are free) and takes the first, so that 16
 //! GiB stay together.
 
-use crate::{NodeUse, Occupancy, Plan, VmSpec, plan};
+use crate::{Occupancy, plan};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use topology::{Bytes, Machine, NodeId, NodeSet};
+use vm::{NodeUse, Plan, VmSpec};
 
 /// How well a machine holds a VM, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

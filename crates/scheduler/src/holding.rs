@@ -14,10 +14,11 @@
 //! **Example.** A client of two vCPUs on node 1 that may have 4 GiB and has 1 GiB on node 0,
 //! unbound: 2 vCPUs and 3 GiB of node 1, 1 GiB of node 0.
 
-use crate::{ClientObservation, NodeUse, Observation, Occupancy, VmObservation, claims};
+use crate::{ClientObservation, Observation, Occupancy, VmObservation, claims};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId};
+use vm::NodeUse;
 
 /// A client that runs, as far as it takes something away from others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,9 +1,10 @@
 //! The machine as sizing and placement look at it: for each candidate node what it has and what is
 //! free, computed once.
 
-use crate::{Occupancy, PlanError, VmSpec};
+use crate::{Occupancy, PlanError};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
+use vm::VmSpec;
 
 /// A node on which the VM may live.
 #[derive(Clone, Debug)]

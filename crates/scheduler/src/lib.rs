@@ -15,10 +15,8 @@ mod host;
 mod observation;
 mod occupancy;
 mod placement;
-mod plan;
 mod planner;
 mod sizing;
-pub mod spec;
 
 pub use action::{Act, Action, ActionError, Done, Host, Observe, ObserveError};
 pub use claims::Claims;
@@ -31,8 +29,6 @@ pub use observation::{
     Backing, ClientId, ClientObservation, GuestMachine, Mobility, Moment, NodeObservation, Observation, PolicyOfMemory,
     RunState, Traffic, USUAL_SHARES, Unseen, VmKey, VmObservation,
 };
-pub use occupancy::{NodeUse, Occupancy};
+pub use occupancy::Occupancy;
 pub use placement::EXACT_STEPS;
-pub use plan::{Client, MemoryPolicy, Placement, Plan, Reason, VirtualNode, VirtualTopology};
 pub use planner::{plan, plan_together, plan_within};
-pub use spec::VmSpec;

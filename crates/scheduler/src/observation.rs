@@ -7,7 +7,7 @@
 //!
 //! | type | a VM as |
 //! |---|---|
-//! | [`VmSpec`](crate::VmSpec), [`Plan`](crate::Plan) | its owner asks for it; what it gets |
+//! | [`VmSpec`](vm::VmSpec), [`Plan`](vm::Plan) | its owner asks for it; what it gets |
 //! | [`VmKey`], [`VmObservation`] | which one; what its host shows of it |
 //! | `vm::qemu::CommandLine` | QEMU was told to make it |
 //! | `linux::vm::RunningVm` | the process that runs it: threads, address space, who started it |
@@ -18,12 +18,13 @@
 //! | `daemon::VmRecord`, [`VmMemory`](crate::balance::VmMemory) | what a balancer did to it, and remembers of it |
 
 use crate::examination::{HostSettings, OtherThread, VmLimits};
-use crate::{NodeUse, home};
+use crate::home;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 use vm::Manager;
+use vm::NodeUse;
 use vm::qemu::GuestCpus;
 
 /// A moment on the host's own clock, in milliseconds since an epoch that the host chose; it never

@@ -2,11 +2,12 @@
 
 use crate::host::Host;
 use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed};
-use crate::plan::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology};
 use crate::sizing::{self, Sizing};
-use crate::{NodeUse, Occupancy, PlanError, VmSpec, claims, explain};
+use crate::{Occupancy, PlanError, claims, explain};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
+use vm::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology};
+use vm::{NodeUse, VmSpec};
 
 /// Sizes the VM's virtual nodes for this machine and gives each client its home, beside what runs
 /// there already.

@@ -5,8 +5,9 @@ use crate::random::cost::{self, Cost, CpuHome, Scorer};
 use crate::random::{self, Case};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use scheduler::{Plan, plan, plan_within};
+use scheduler::{plan, plan_within};
 use topology::NodeId;
+use vm::Plan;
 
 /// All sets of nodes with CPUs whose sizes are in `sizes`.
 fn all_homes(scorer: &Scorer<'_>, sizes: std::ops::RangeInclusive<usize>) -> Vec<CpuHome> {

@@ -1,7 +1,8 @@
 //! Many VMs on one or several machines.
 
-use scheduler::{Fit, FleetMachine, FleetPlan, Occupancy, VmSpec, plan_fleet};
+use scheduler::{Fit, FleetMachine, FleetPlan, Occupancy, plan_fleet};
 use topology::{Bytes, Machine, NodeId, read};
+use vm::VmSpec;
 
 fn machine(name: &str, synthetic: &str) -> Machine {
     Machine { name: name.to_owned(), ..read::from_synthetic(synthetic).expect(synthetic) }

@@ -5,9 +5,10 @@ use crate::random::Case;
 use crate::random::cost;
 use crate::random::cost::Scorer;
 use proptest::prelude::*;
-use scheduler::{Occupancy, Plan, PlanError, plan, plan_together};
+use scheduler::{Occupancy, PlanError, plan, plan_together};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
+use vm::Plan;
 
 fn planned(case: &Case) -> Result<Plan, PlanError> {
     plan(&case.machine, &case.occupancy, &case.spec)

@@ -1,7 +1,7 @@
 //! Every bad spec gives an error that names the file, the line, the field, the value and what would
 //! be valid.
 
-use scheduler::VmSpec;
+use vm::VmSpec;
 
 /// The error's text for a spec whose lines after the usual three are `lines`.
 fn error_of(name: &str, vcpus: &str, memory: &str, lines: &str) -> String {
@@ -17,7 +17,7 @@ fn with_lines(lines: &str) -> String {
 fn a_plain_spec_is_read_with_its_defaults() {
     let spec = VmSpec::from_toml("name = \"vm\"\nvcpus = 8\nmemory = \"4 GiB\"\n", "vm.toml").expect("valid");
     assert_eq!((spec.vcpus, spec.memory.mib()), (8, 4096));
-    assert_eq!(spec.policy, scheduler::spec::Policy::default());
+    assert_eq!(spec.policy, vm::spec::Policy::default());
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Worked examples, arithmetic in the comments. Machines are written in hwloc's synthetic grammar.
 
-use scheduler::{MemoryPolicy, NodeUse, Occupancy, Plan, PlanError, VmSpec, plan, plan_together};
+use scheduler::{Occupancy, PlanError, plan, plan_together};
 use topology::{Bytes, Distances, Machine, NodeId, read};
+use vm::{MemoryPolicy, NodeUse, Plan, VmSpec};
 
 /// Two sockets of 4 cores and 8 hardware threads, 24 GiB each: the HP DL380 G6 of the ESX 4.1
 /// STREAM article.

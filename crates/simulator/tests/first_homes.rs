@@ -2,12 +2,13 @@
 //! numad's advice on the same state.
 
 use proptest::prelude::*;
-use scheduler::{Occupancy, Plan, VmSpec, plan};
+use scheduler::{Occupancy, plan};
 use simulator::rivals::{NodeState, Request, advice, distances};
 use simulator::traces::Random;
 use simulator::{CoreWork, MachineModel, MaxMin, Profile, RateSolver};
 use topology::rates::{Link, Rates, Source, Sourced, Vertex};
 use topology::{Bytes, Machine, NodeId};
+use vm::{Plan, VmSpec};
 
 /// A random host of 2 to 4 nodes with VMs on it, and a VM that comes.
 struct Case {
@@ -142,7 +143,7 @@ impl Case {
     fn planned(&self, plan: &Plan) -> Option<Vec<Home>> {
         let machine = self.model.machine();
         let index = |id: NodeId| machine.nodes.iter().position(|node| node.id == id).expect("a node");
-        let home = |(client, node): (&scheduler::Client, &scheduler::VirtualNode)| {
+        let home = |(client, node): (&vm::Client, &vm::VirtualNode)| {
             let has_cpus = |&id: &NodeId| !machine.usable_cpus(id).intersection(&client.cpus).is_empty();
             let nodes: Vec<usize> = client.home.iter().filter(has_cpus).map(index).collect();
             self.home(&nodes, node.vcpus.len() as f64, node.memory.0 as f64)

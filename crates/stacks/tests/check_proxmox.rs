@@ -1,10 +1,11 @@
 //! Configurations of Proxmox VE, judged, and cured by the `qm set` that is printed.
 
 use judge::{Finding, Severity};
-use scheduler::{NodeUse, Occupancy};
+use scheduler::Occupancy;
 use stacks::check::Definition;
 use std::collections::BTreeMap;
 use topology::{Bytes, Machine, NodeId, read};
+use vm::NodeUse;
 
 fn machine() -> Machine {
     read::shipped("hp-dl380-g6").expect("a file").expect("a machine")
@@ -202,12 +203,11 @@ fn memory_beyond_a_node_is_bound_as_the_planner_places_it() {
     let printed = numa_lines("cores: 1\nmemory: 32768\nname: db\nsockets: 1\n");
     assert!(printed.contains("\nnuma0: cpus=0,hostnodes=0-1,memory=32768,policy=bind\n"), "{printed}");
     assert!(printed.contains("\naffinity: 0-3,8-11\n"), "{printed}");
-    let spec =
-        scheduler::VmSpec::from_toml("name = \"db\"\nvcpus = 1\nmemory = \"32 GiB\"\n", "vm.toml").expect("a spec");
+    let spec = vm::VmSpec::from_toml("name = \"db\"\nvcpus = 1\nmemory = \"32 GiB\"\n", "vm.toml").expect("a spec");
     let plan = scheduler::plan(&machine(), &Occupancy::default(), &spec).expect("a plan");
     let client = &plan.placement.clients[0];
     assert_eq!((client.home.to_string(), client.cpus.to_string()), ("0-1".to_owned(), "0-3,8-11".to_owned()));
-    assert_eq!(client.memory_policy, scheduler::MemoryPolicy::Bind);
+    assert_eq!(client.memory_policy, vm::MemoryPolicy::Bind);
 }
 
 #[test]

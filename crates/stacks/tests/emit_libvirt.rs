@@ -4,13 +4,14 @@
 use proptest::prelude::*;
 use qemu::command_line::BootFiles;
 use qemu::{Accelerator, TcgThreads};
-use scheduler::{MemoryPolicy, Occupancy, Plan, VmSpec};
+use scheduler::Occupancy;
 use stacks::check::CheckedDomain;
 use stacks::domain::{Domain, Edit, MemoryTune, apply, parse};
 use stacks::emit::{Emission, Kind, emit};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
+use vm::{MemoryPolicy, Plan, VmSpec};
 
 /// What is asked for, and where.
 struct Case {
@@ -99,7 +100,7 @@ fn planned(case: &Case) -> Planned {
 }
 
 fn boot_of(spec: &VmSpec) -> BootFiles {
-    if spec.boot == scheduler::spec::Boot::Disk {
+    if spec.boot == vm::spec::Boot::Disk {
         return BootFiles::default();
     }
     let command_line = "console=ttyS0 odd=\"a <b> & 'c'\" --".to_owned();

@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     let running = linux::examine_this_host().context("cannot look for running VMs")?;
     crate::hidden_vms::say(&running);
     let occupied = crate::balancer_place::occupancy(&running, &machine);
-    let planner = |specs: &[scheduler::VmSpec]| scheduler::plan_together(&machine, &occupied, specs);
+    let planner = |specs: &[vm::VmSpec]| scheduler::plan_together(&machine, &occupied, specs);
     let host = Host { machine: &machine, available, emulated };
     let resolved = resolve(&experiment, &host, &planner).map_err(|error| unresolved(file, &error))?;
     if arguments.dry_run {

@@ -8,12 +8,13 @@ use crate::output;
 use crate::text::count;
 use crate::{balancer_place, fleet_choice, hidden_vms, occupied, plan_view, remote_host};
 use anyhow::Context;
-use scheduler::{Occupancy, Plan, PlanError, VmSpec};
+use scheduler::{Occupancy, PlanError};
 use serde::Serialize;
 use stacks::check::Definition;
 use stacks::domain::DomainError;
 use std::path::{Path, PathBuf};
 use topology::Machine;
+use vm::{Plan, VmSpec};
 
 /// What `--json` prints.
 #[derive(Serialize)]

@@ -5,11 +5,11 @@ use crate::failure::bad_input;
 use crate::output;
 use qemu::command_line::BootFiles;
 use qemu::{Accelerator, ConsoleTo, Launch, QemuError};
-use scheduler::spec::Console;
-use scheduler::{MemoryPolicy, Plan, VmSpec};
 use stacks::emit::{Emission, Kind, emit};
 use std::path::{Path, PathBuf};
 use topology::Machine;
+use vm::spec::Console;
+use vm::{MemoryPolicy, Plan, VmSpec};
 
 /// Prints the plan in the language of a stack.
 ///

@@ -4,10 +4,11 @@ use crate::fleet_view;
 use crate::output;
 use crate::text::count;
 use anyhow::bail;
-use scheduler::{FleetMachine, FleetVm, NodeUse, Occupancy, VmSpec, plan_fleet};
+use scheduler::{FleetMachine, FleetVm, Occupancy, plan_fleet};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use topology::{Bytes, Machine, Node, NodeId};
+use vm::{NodeUse, VmSpec};
 
 /// What `--json` prints.
 #[derive(Serialize)]

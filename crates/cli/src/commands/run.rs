@@ -11,8 +11,7 @@ use qemu::{
     Accelerator, AttachedVm, CallOff, ConsoleTo, Ending, Keyboard, Launch, PlacementLock, QemuError, Residence,
     RuntimeDir, background,
 };
-use scheduler::spec::Console;
-use scheduler::{Plan, PlanError, VmSpec};
+use scheduler::PlanError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,6 +19,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 use topology::Machine;
+use vm::spec::Console;
+use vm::{Plan, VmSpec};
 
 /// How long QEMU has to end after the user asked for it; the guest is not asked.
 const NO_GRACE: Duration = Duration::ZERO;

@@ -4,11 +4,11 @@ use crate::output;
 use crate::text::count;
 use anyhow::{Context, anyhow, bail};
 use qemu::{AgentLink, AttachedVm, guest_check};
-use scheduler::spec::Boot;
-use scheduler::{Plan, VmSpec};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use topology::Bytes;
+use vm::spec::Boot;
+use vm::{Plan, VmSpec};
 use workloads::protocol::{FromAgent, Hello, ToAgent};
 
 /// A guest that has not said hello by now hangs: the slowest boot we know (128 vCPUs under TCG)

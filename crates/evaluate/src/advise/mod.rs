@@ -11,10 +11,10 @@ pub use uncertainty::Uncertainty;
 use crate::experiment::Experiment;
 use crate::modelled::{Inputs, ModelledError, Prediction, REMOTE_SHARE, Unit, predict};
 use crate::validation::cell::ValidationCell;
-use scheduler::VmSpec;
 use serde::Serialize;
 use simulator::workload::WorkloadProfile;
 use topology::read::Described;
+use vm::VmSpec;
 
 /// A shape with its expected figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]

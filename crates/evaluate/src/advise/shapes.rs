@@ -3,12 +3,12 @@
 use crate::experiment::{Configuration, Experiment, Runs, Vms};
 use crate::modelled::ModelledError;
 use crate::{applications, choice::Choice};
-use scheduler::spec::{Policy, Spread};
-use scheduler::{MemoryPolicy, VmSpec};
 use serde::Serialize;
 use simulator::workload::WorkloadProfile;
 use std::collections::BTreeSet;
 use topology::{Bytes, Machine};
+use vm::spec::{Policy, Spread};
+use vm::{MemoryPolicy, VmSpec};
 use workloads::protocol::Pinning;
 
 /// One way to run the VM's work.

@@ -2,13 +2,13 @@
 
 use crate::modelled::{ModelledError, Setting};
 use crate::resolve::ResolvedVm;
-use scheduler::{Client, MemoryPolicy};
 use simulator::application::{BusyCores, Team, local_share};
 use simulator::threads::memory::{Memory, shares};
 use simulator::threads::{Cores, Thread, ThreadPolicy, works};
 use simulator::workload::{Application, Binding};
 use std::collections::BTreeSet;
 use topology::{NodeId, NodeSet};
+use vm::{Client, MemoryPolicy};
 
 /// The team of `processes` processes over all VMs, or natively.
 ///

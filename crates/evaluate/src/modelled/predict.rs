@@ -249,7 +249,7 @@ fn resolved(
     alone.modelled.only = false;
     let one = Experiment { configurations: vec![alone], ..experiment.clone() };
     let host = Host { machine, available, emulated: false };
-    let planner = |specs: &[scheduler::VmSpec]| scheduler::plan_together(machine, &Default::default(), specs);
+    let planner = |specs: &[vm::VmSpec]| scheduler::plan_together(machine, &Default::default(), specs);
     let all = resolve(&one, &host, &planner)?;
     all.configurations.into_iter().next().ok_or_else(|| ModelledError::Field {
         field: "configuration".to_owned(),

@@ -4,7 +4,6 @@ use super::settings::ModelledMemory;
 use super::{Figure, ModelledError, Unit};
 use crate::experiment::{Configuration, Experiment};
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
-use scheduler::{Client, MemoryPolicy};
 use simulator::events::RunError;
 use simulator::threads::memory::{Memory, shares};
 use simulator::threads::random::{flat_guest, linux};
@@ -12,6 +11,7 @@ use simulator::threads::{Arrangement, Cores, Thread, ThreadPolicy, works};
 use simulator::workload::WorkloadProfile;
 use simulator::{MachineModel, SolveError};
 use topology::{Machine, NodeId, NodeSet};
+use vm::{Client, MemoryPolicy};
 use workloads::protocol::Pinning;
 
 /// Ways in which the threads of flat guests may lie that are enumerated; above, each guest spreads

@@ -36,9 +36,9 @@ pub(super) fn credit(machine: &mut Machine, cached: Bytes, occupancy: &Occupancy
 #[cfg(test)]
 mod tests {
     use super::*;
-    use scheduler::NodeUse;
     use std::collections::BTreeMap;
     use topology::NodeId;
+    use vm::NodeUse;
 
     #[test]
     fn buffers_and_cache_as_virsh_prints_them() {

@@ -23,11 +23,12 @@ mod tests {
     use super::super::observing::observation;
     use super::super::{DomainStats, Look, RemoteDomain};
     use super::*;
-    use scheduler::{Moment, NodeUse, Occupancy};
+    use scheduler::{Moment, Occupancy};
     use stacks::domain;
     use std::collections::BTreeMap;
     use std::time::Instant;
     use topology::NodeId;
+    use vm::NodeUse;
 
     /// Two nodes of four CPUs: node 0 has CPUs 0-3.
     fn machine() -> Machine {

@@ -24,10 +24,10 @@ use super::scene::{Affinity, Scene};
 use super::{MoveKind, decimal, loss};
 use crate::host::{Host, HostNode};
 use crate::placement::{self, Demand};
-use crate::spec::Spread;
 use crate::{Mobility, balance::record};
 use std::cmp::Reverse;
 use topology::Bytes;
+use vm::spec::Spread;
 
 /// Assignments that are tried for a client that no single node holds.
 const STRADDLE_STEPS: usize = 2_000;

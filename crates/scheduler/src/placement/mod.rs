@@ -40,13 +40,13 @@ pub(crate) use exact::Candidate;
 pub(crate) use homes::{Demand, Home};
 
 use crate::host::Host;
-use crate::spec::Spread;
 use cost::Rates;
 use exact::{Found, Search};
 use heuristic::Heuristic;
 use homes::CpuHome;
 use state::State;
 use std::cmp::Reverse;
+use vm::spec::Spread;
 
 /// Steps of the exact search (a home tried for a client) before the heuristic takes over. Cut
 /// branches cost one step.

@@ -21,9 +21,9 @@ mod sockets;
 pub(crate) use shares::Shape;
 
 use crate::host::Host;
-use crate::{Reason, VmSpec};
 use shares::{Parts, Why};
 use topology::Bytes;
+use vm::{Reason, VmSpec};
 
 /// The virtual nodes, before they have homes.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! The number of virtual nodes and the share of each.
 
-use crate::VmSpec;
 use crate::divide::{evenly, in_proportion};
 use crate::host::Host;
-use crate::spec::Spread;
 use topology::Bytes;
+use vm::VmSpec;
+use vm::spec::Spread;
 
 /// vCPUs and memory of a virtual node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

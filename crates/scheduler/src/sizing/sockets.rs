@@ -4,7 +4,7 @@
 use super::shares::{self, Shape};
 use crate::divide::{common_divisor, evenly};
 use crate::host::Host;
-use crate::{Reason, VmSpec};
+use vm::{Reason, VmSpec};
 
 /// The size of the virtual sockets, and the shares, which may have moved to whole sockets.
 pub(super) struct Sockets {

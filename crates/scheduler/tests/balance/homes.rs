@@ -2,8 +2,9 @@
 
 use super::toy::{Toy, binds};
 use scheduler::balance::{BalanceState, MoveKind};
-use scheduler::{Mobility, NodeUse, VmKey};
+use scheduler::{Mobility, VmKey};
 use topology::{Bytes, CpuId, NodeId, NodeSet};
+use vm::NodeUse;
 
 const EIGHT: &str = "numa:2(memory=16GiB) core:8 pu:1";
 

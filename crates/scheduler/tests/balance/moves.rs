@@ -283,7 +283,7 @@ fn a_node_on_which_vms_are_being_started_is_no_target() {
         fixed(&mut toy, "rock", 6.0, 0);
         toy.period();
         let mut observation = toy.observe();
-        observation.reserved.insert(topology::NodeId(1), scheduler::NodeUse { vcpus, ..Default::default() });
+        observation.reserved.insert(topology::NodeId(1), vm::NodeUse { vcpus, ..Default::default() });
         moves(&toy.step_on(&observation)).len()
     };
     assert_eq!((with(6), with(7)), (1, 0));

@@ -2,9 +2,9 @@
 //! floating point.
 
 use super::Case;
-use scheduler::Plan;
-use scheduler::spec::Spread;
 use topology::NodeId;
+use vm::Plan;
+use vm::spec::Spread;
 
 /// The nodes whose CPUs a client uses.
 pub(crate) type CpuHome = Vec<NodeId>;
@@ -25,7 +25,7 @@ pub(crate) struct Scorer<'a> {
 
 impl<'a> Scorer<'a> {
     pub(crate) fn new(case: &'a Case, plan: &Plan) -> Self {
-        let size = |node: &scheduler::VirtualNode| (node.vcpus.len() as f64, node.memory.0 as f64 / MIB);
+        let size = |node: &vm::VirtualNode| (node.vcpus.len() as f64, node.memory.0 as f64 / MIB);
         Self { case, clients: plan.topology.nodes.iter().map(size).collect() }
     }
 
@@ -248,7 +248,7 @@ fn negative_cycle(places: usize, ways: &[(usize, usize, f64, f64)]) -> Option<Ve
 
 /// The nodes where each client of a plan lives.
 pub(crate) fn homes(case: &Case, plan: &Plan) -> Vec<CpuHome> {
-    let home = |client: &scheduler::Client| {
+    let home = |client: &vm::Client| {
         let lives = |node: &NodeId| !case.machine.usable_cpus(*node).intersection(&client.cpus).is_empty();
         client.home.iter().filter(lives).collect()
     };

@@ -3,8 +3,9 @@
 pub(crate) mod cost;
 
 use proptest::prelude::*;
-use scheduler::{NodeUse, Occupancy, VmSpec};
+use scheduler::Occupancy;
 use topology::{Bytes, CoreId, CpuId, Distances, HardwareThread, Machine, MemoryKind, Node, NodeId, SocketId};
+use vm::{NodeUse, VmSpec};
 
 /// A machine with what runs there, and a VM for it.
 #[derive(Clone, Debug)]

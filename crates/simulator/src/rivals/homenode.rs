@@ -4,9 +4,10 @@ use super::Rival;
 use super::pins::bind;
 use crate::host::SimulatedHost;
 use scheduler::balance::{BalancePolicy, BalanceState, Decision, record, step};
-use scheduler::spec::{FixedNode, Policy};
-use scheduler::{Act, ActionError, ClientId, Done, Moment, Observation, Observe, Occupancy, VmKey, VmSpec, plan};
+use scheduler::{Act, ActionError, ClientId, Done, Moment, Observation, Observe, Occupancy, VmKey, plan};
 use topology::{Machine, NodeId};
+use vm::VmSpec;
+use vm::spec::{FixedNode, Policy};
 
 /// A decision that was carried out.
 #[derive(Clone, Debug)]

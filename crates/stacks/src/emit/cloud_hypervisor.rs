@@ -4,11 +4,11 @@
 use super::common::{check_words, heading, path, vcpus};
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::as_shell;
-use scheduler::spec::{Boot, Console, Disk, DiskFormat};
-use scheduler::{Client, MemoryPolicy, Plan, VirtualNode};
 use std::path::Path;
 use topology::words::quoted;
 use topology::{Bytes, NodeId};
+use vm::spec::{Boot, Console, Disk, DiskFormat};
+use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
 const PROGRAM: &str = "cloud-hypervisor";
 /// Versions before 48 hold vCPU numbers in a byte.

@@ -3,10 +3,10 @@
 
 use super::comment::{Loss, lines};
 use super::{BootFiles, Emission, EmitError};
-use scheduler::spec::{Console, DiskFormat};
-use scheduler::{Client, MemoryPolicy, Plan, VirtualNode};
 use std::path::Path;
 use topology::{Bytes, CpuId, CpuSet};
+use vm::spec::{Console, DiskFormat};
+use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
 /// The comments that begin a text: what it is, where the VM lives, warnings of the plan, and what
 /// is lost. `usage` are sentences, one a line.

@@ -16,8 +16,8 @@ pub use comment::Loss;
 
 use ::qemu::Accelerator;
 use ::qemu::command_line::BootFiles;
-use scheduler::{Plan, VmSpec};
 use topology::Machine;
+use vm::{Plan, VmSpec};
 
 /// A stack that a plan can be written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 use super::common::{check_words, heading, memory, several_cpu_sets, vcpus};
 use super::{Emission, EmitError, Loss};
 use crate::emit::proxmox_devices;
-use scheduler::{MemoryPolicy, Plan, VirtualNode};
 use topology::words::quoted;
 use topology::{Bytes, Machine, NodeSet};
+use vm::{MemoryPolicy, Plan, VirtualNode};
 
 /// qemu-server's `$MAX_NUMA`.
 const MOST_VIRTUAL_NODES: usize = 8;

@@ -2,8 +2,8 @@
 
 use super::common::{disk_format, path};
 use super::{Emission, EmitError, Loss};
-use scheduler::spec::{Boot, Console, Disk, Network};
 use topology::words::quoted;
+use vm::spec::{Boot, Console, Disk, Network};
 
 /// qemu-server's `$MAX_VIRTIO_DISKS` and `$MAX_NETS`.
 const MOST_DISKS: usize = 16;

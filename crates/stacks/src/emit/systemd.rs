@@ -2,8 +2,8 @@
 
 use super::common::{heading, several_cpu_sets};
 use super::{Emission, EmitError, Loss};
-use scheduler::{MemoryPolicy, Plan};
 use topology::words::quoted;
+use vm::{MemoryPolicy, Plan};
 
 pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     let plan = emission.plan;

@@ -1,9 +1,10 @@
 //! Domains whose cures were wrong once, as short as they get.
 
 use super::{Case, Tried, ask_libvirt, libvirt, tried};
-use scheduler::{NodeUse, Occupancy};
+use scheduler::Occupancy;
 use std::fmt::Write as _;
 use topology::{Bytes, NodeId};
+use vm::NodeUse;
 
 const TWO_NODES: usize = 0;
 const EIGHT_NODES: usize = 1;

@@ -12,11 +12,12 @@ use judge::{Finding, Harm, Severity, ShapedVm};
 use libvirt::Verdict;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use scheduler::{NodeUse, Occupancy};
+use scheduler::Occupancy;
 use stacks::check::CheckedDomain;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use topology::{Bytes, Machine, NodeId, read};
+use vm::NodeUse;
 
 /// Machines of one node to eight, with nodes, caches and distances of different sizes; one has a
 /// node without CPUs.

@@ -3,11 +3,11 @@
 
 use super::cases::{CASES, Case};
 use super::judges::{judge, said};
-use scheduler::VirtualNode;
 use serde_json::{Value, json};
 use stacks::emit::Kind;
 use std::process::Command;
 use topology::Machine;
+use vm::VirtualNode;
 
 #[test]
 fn flavors_of_every_shape() {

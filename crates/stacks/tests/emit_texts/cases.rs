@@ -2,10 +2,11 @@
 
 use ::qemu::command_line::BootFiles;
 use ::qemu::{Accelerator, TcgThreads};
-use scheduler::spec::Boot;
-use scheduler::{Occupancy, Plan, VmSpec};
+use scheduler::Occupancy;
 use stacks::emit::{Emission, Kind, emit};
 use topology::{Bytes, Machine, read};
+use vm::spec::Boot;
+use vm::{Plan, VmSpec};
 
 /// A VM, where it is to live, and what it boots.
 pub(crate) struct Case {
@@ -143,7 +144,7 @@ pub(crate) fn with_line_ends() -> Vec<(&'static str, Case)> {
     let mut disk = devices();
     disk.spec.disks[0].path = "/images/a\nargs: -evil".into();
     let mut console = devices();
-    console.spec.console = scheduler::spec::Console::File { path: "/a\nb".into() };
+    console.spec.console = vm::spec::Console::File { path: "/a\nb".into() };
     let (mut file, mut initrd, mut line) = (kernel(), kernel(), kernel());
     file.boot.kernel = Some("/k\nb".into());
     initrd.boot.initrd = Some("/i\nb".into());

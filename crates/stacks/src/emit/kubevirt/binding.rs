@@ -1,8 +1,8 @@
 //! Whether and how KubeVirt can keep the VM's memory at the CPUs that it gets.
 
 use super::super::Emission;
-use scheduler::{Client, MemoryPolicy};
 use topology::Bytes;
+use vm::{Client, MemoryPolicy};
 
 /// Pages that KubeVirt takes on x86-64.
 const SMALL: Bytes = Bytes::from_mib(2);

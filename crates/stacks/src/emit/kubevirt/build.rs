@@ -8,9 +8,9 @@ use super::object::{
     KernelBoot, KernelContainer, Memory, Metadata, Network, Numa, Port, Spec, Template, VirtualMachine, Volume,
 };
 use super::{Claimed, names};
-use scheduler::spec::{Boot, Console, Network as Card};
 use std::collections::BTreeSet;
 use topology::Bytes;
+use vm::spec::{Boot, Console, Network as Card};
 
 /// A registry that cannot be there (RFC 6761): the user replaces it.
 const NO_REGISTRY: &str = "registry.invalid";

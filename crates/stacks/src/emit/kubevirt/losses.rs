@@ -4,9 +4,9 @@ use super::super::common::{one_line, vcpus_of};
 use super::super::{Emission, Loss};
 use super::binding::Binding;
 use super::build::{boot_claim, quantity};
-use scheduler::MemoryPolicy;
-use scheduler::spec::{Boot, Console, Network};
 use topology::Bytes;
+use vm::MemoryPolicy;
+use vm::spec::{Boot, Console, Network};
 
 /// Of the virtual topology and the placement.
 pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Loss> {

@@ -16,8 +16,8 @@ use super::common::{check_words, heading, path};
 use super::{Emission, EmitError, Loss};
 use binding::Binding;
 use object::VirtualMachine;
-use scheduler::spec::{Boot, Disk};
 use std::collections::BTreeSet;
+use vm::spec::{Boot, Disk};
 
 /// A disk of the spec, and the claim that holds it in the cluster.
 struct Claimed<'a> {

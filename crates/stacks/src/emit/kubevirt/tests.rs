@@ -6,9 +6,10 @@ use super::{text, virtual_machine};
 use ::qemu::Accelerator;
 use ::qemu::command_line::BootFiles;
 use proptest::prelude::*;
-use scheduler::spec::{Boot, Disk, DiskFormat, Network, PortForward};
-use scheduler::{Occupancy, VmSpec};
+use scheduler::Occupancy;
 use topology::read;
+use vm::VmSpec;
+use vm::spec::{Boot, Disk, DiskFormat, Network, PortForward};
 
 /// One node; two without and with SMT.
 const MACHINES: [&str; 3] = [

@@ -2,8 +2,8 @@
 
 use super::super::common::disk_format;
 use super::xml::Element;
-use scheduler::VmSpec;
-use scheduler::spec::{Boot, Console, Disk, Network};
+use vm::VmSpec;
+use vm::spec::{Boot, Console, Disk, Network};
 
 /// `iothreads`: how many I/O threads there are for the disks to share.
 pub(super) fn devices(spec: &VmSpec, iothreads: usize) -> Element {

@@ -7,9 +7,9 @@ mod xml;
 use super::common::{check_words, heading, memory};
 use super::{Emission, EmitError, Loss};
 use ::qemu::{Accelerator, TcgThreads};
-use scheduler::spec::{Boot, Network};
 use std::path::Path;
 use topology::Bytes;
+use vm::spec::{Boot, Network};
 use xml::Element;
 
 /// A complete domain, for `virsh define`.
@@ -58,8 +58,8 @@ fn check(emission: &Emission<'_>) -> Result<(), EmitError> {
 
 fn console_log<'a>(emission: &Emission<'a>) -> Option<(String, &'a Path)> {
     match &emission.spec.console {
-        scheduler::spec::Console::Terminal => None,
-        scheduler::spec::Console::File { path } => Some(("console.path".to_owned(), path)),
+        vm::spec::Console::Terminal => None,
+        vm::spec::Console::File { path } => Some(("console.path".to_owned(), path)),
     }
 }
 

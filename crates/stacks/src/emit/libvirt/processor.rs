@@ -3,8 +3,8 @@
 use super::super::common::vcpus as vcpus_of;
 use super::xml::Element;
 use ::qemu::Accelerator;
-use scheduler::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
 use topology::{Machine, NodeSet};
+use vm::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
 
 /// Most host threads that fill the memory at start, as of `homenode run`.
 const PREALLOC_THREADS: usize = 16;

@@ -2,7 +2,7 @@
 
 use super::super::Emission;
 use super::super::common::vcpus;
-use scheduler::MemoryPolicy;
+use vm::MemoryPolicy;
 
 /// What Nova is told of the guest's nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::super::{Emission, Loss};
 use super::flavor::Shape;
-use scheduler::MemoryPolicy;
-use scheduler::spec::{Boot, Console, Network};
+use vm::MemoryPolicy;
+use vm::spec::{Boot, Console, Network};
 
 pub(super) fn losses(emission: &Emission<'_>, shape: Shape) -> Vec<Loss> {
     let mut losses = Vec::new();

@@ -8,8 +8,8 @@ mod tests;
 
 use super::common::{check_words, disk_format, heading, one_line, path};
 use super::{Emission, EmitError};
-use scheduler::spec::{Boot, Disk};
 use topology::words::quoted;
+use vm::spec::{Boot, Disk};
 
 pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;

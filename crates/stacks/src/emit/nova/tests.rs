@@ -4,10 +4,11 @@ use super::super::{Emission, Kind, emit};
 use super::flavor::{Shape, properties};
 use ::qemu::Accelerator;
 use ::qemu::command_line::BootFiles;
-use scheduler::spec::{Disk, DiskFormat};
-use scheduler::{Occupancy, VmSpec};
+use scheduler::Occupancy;
 use std::collections::BTreeMap;
 use topology::read;
+use vm::VmSpec;
+use vm::spec::{Disk, DiskFormat};
 
 fn with_emission<T>(spec: &VmSpec, judge: impl FnOnce(&Emission<'_>) -> T) -> T {
     let machine = read::from_synthetic("pack:2 [numa(memory=64GiB)] core:8 pu:1").expect("a machine");

@@ -1,0 +1,54 @@
+//! Where a VM lives: each client on its home.
+
+use serde::{Deserialize, Serialize};
+use topology::{Bytes, CpuSet, NodeSet};
+
+/// How a client's memory is bound to its home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryPolicy {
+    /// On the home nodes and nowhere else (`MPOL_BIND`).
+    Bind,
+    /// Page by page over the home nodes (`MPOL_INTERLEAVE`).
+    Interleave,
+    /// Where the kernel likes (no policy).
+    Default,
+}
+
+/// The unit of placement: the vCPUs and the memory that always move together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Client {
+    /// From 0.
+    pub id: u32,
+    /// The virtual nodes that this client carries, by id. Never empty; each virtual node is in
+    /// exactly one client.
+    pub virtual_nodes: Vec<u32>,
+    /// Machine nodes that are its home: one, or several where one does not hold it. Its memory lies
+    /// on these.
+    pub home: NodeSet,
+    /// Hardware threads that its vCPUs may use: all usable ones of the nodes where it lives. Other
+    /// nodes of its home have memory of it only: they have no CPUs, or what its own node lacks lies
+    /// there.
+    pub cpus: CpuSet,
+    /// How its memory is bound.
+    pub memory_policy: MemoryPolicy,
+}
+
+/// Each client on its home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// By id.
+    pub clients: Vec<Client>,
+}
+
+/// What the VMs that run or are being started hold of one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeUse {
+    /// vCPUs whose home is this node.
+    pub vcpus: u32,
+    /// Memory that they may still touch here: promised, not necessarily resident.
+    pub memory: Bytes,
+    /// Of that, what is resident on the node now (and so already missing from the node's free
+    /// memory).
+    pub resident: Bytes,
+}

@@ -1,0 +1,55 @@
+//! The answer: a virtual topology, where each client lives, and why.
+
+use crate::{Client, NodeUse, Placement, VirtualTopology};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use topology::{CpuSet, NodeId, NodeSet};
+
+/// One choice and why it was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// What was chosen, for example `virtual nodes: 2`.
+    pub choice: String,
+    /// Why, as a sentence.
+    pub because: String,
+}
+
+/// Everything that `homenode plan` prints and `homenode run` carries out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The VM's name.
+    pub vm: String,
+    /// What the guest sees.
+    pub topology: VirtualTopology,
+    /// Where it lives.
+    pub placement: Placement,
+    /// What the VM takes of each machine node.
+    #[serde(default)]
+    pub holdings: BTreeMap<NodeId, NodeUse>,
+    /// CPU time that it loses by where it lives if all its vCPUs are busy, in thousandths of CPUs:
+    /// vCPUs that wait or share a core, remote memory, distance between its clients.
+    #[serde(default)]
+    pub lost_milli_cpus: u64,
+    /// Why, in the order of the decisions.
+    pub reasons: Vec<Reason>,
+    /// What the user should know: overcommitted CPUs, memory that only just fits, a socket count
+    /// that had to change.
+    pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// CPUs of all homes: where QEMU's own threads run, and one thread that runs all vCPUs.
+    pub fn cpus(&self) -> CpuSet {
+        self.placement.clients.iter().fold(CpuSet::new(), |all, client| all.union(&client.cpus))
+    }
+
+    /// Nodes of all homes.
+    pub fn homes(&self) -> NodeSet {
+        self.placement.clients.iter().fold(NodeSet::new(), |all, client| all.union(&client.home))
+    }
+
+    /// The client that carries a virtual node.
+    pub fn client_of(&self, virtual_node: u32) -> Option<&Client> {
+        self.placement.clients.iter().find(|client| client.virtual_nodes.contains(&virtual_node))
+    }
+}

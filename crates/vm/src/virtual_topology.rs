@@ -1,0 +1,33 @@
+//! What the guest sees of NUMA.
+
+use serde::{Deserialize, Serialize};
+use topology::Bytes;
+
+/// One node of the virtual topology, as the guest sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VirtualNode {
+    /// The guest's node number, from 0.
+    pub id: u32,
+    /// vCPU indices, rising; each vCPU of the VM is in exactly one node.
+    pub vcpus: Vec<u32>,
+    /// Memory of the node, in whole MiB.
+    pub memory: Bytes,
+}
+
+/// What the guest sees; fixed from power-on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VirtualTopology {
+    /// Whether the guest is told of its nodes. False: one uniform node, and `nodes` holds exactly
+    /// that one.
+    pub exposed: bool,
+    /// The nodes, by id.
+    pub nodes: Vec<VirtualNode>,
+    /// Virtual sockets. No node's vCPUs share a socket with another node's.
+    pub sockets: u32,
+    /// Cores in a virtual socket.
+    pub cores_per_socket: u32,
+    /// Hardware threads in a virtual core.
+    pub threads_per_core: u32,
+    /// `distances[i][j]`: SLIT value from node i to node j.
+    pub distances: Vec<Vec<u32>>,
+}

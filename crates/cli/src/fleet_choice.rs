@@ -30,7 +30,7 @@ pub(crate) fn specs(paths: &[PathBuf]) -> anyhow::Result<Vec<(PathBuf, VmSpec)>>
     let read = |path: PathBuf| vm_spec_file::read(&path).map(|spec| (path, spec));
     let mut specs = found.into_iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
     one_file_a_name(&specs)?;
-    number_alike(&mut specs, |(_, spec)| &mut spec.name);
+    number_alike(&mut specs, |(_, spec)| &mut spec.shape.name);
     Ok(specs)
 }
 
@@ -122,7 +122,7 @@ mod tests {
         }
         write("notes.txt", "nothing");
         let paths = [place.path().to_owned(), place.path().join("a.toml")];
-        let names: Vec<String> = specs(&paths).unwrap().into_iter().map(|(_, spec)| spec.name).collect();
+        let names: Vec<String> = specs(&paths).unwrap().into_iter().map(|(_, spec)| spec.shape.name).collect();
         assert_eq!(names, ["a #1", "b", "a #2"], "a file that is given twice is two VMs");
         let empty = tempfile::tempdir().unwrap();
         let error = machines(&[empty.path().display().to_string()]).unwrap_err().to_string();

@@ -155,7 +155,7 @@ struct Guest {
 fn launch(resolved: &ResolvedVm) -> Launch {
     let (mut spec, mut plan) = (resolved.spec.clone(), resolved.plan.clone());
     // Two evaluations on one host must not share a name.
-    spec.name = format!("{}-{}", spec.name, std::process::id());
+    spec.shape.name = format!("{}-{}", spec.name, std::process::id());
     plan.vm.clone_from(&spec.name);
     Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true }
 }

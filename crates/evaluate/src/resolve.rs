@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, Machine};
 use vm::spec::SpecProblem;
-use vm::{Plan, VmSpec};
+use vm::{Plan, Shape, VmSpec};
 
 /// What of the host decides the sizes.
 #[derive(Clone, Copy, Debug)]
@@ -243,17 +243,8 @@ fn vms(
         if per_node && policy.node_affinity.is_none() && !homes.is_empty() {
             policy.node_affinity = Some([homes[vm as usize % homes.len()]].into_iter().collect());
         }
-        VmSpec {
-            name: format!("{}-{index}-{vm}", experiment.name),
-            vcpus,
-            memory,
-            policy,
-            boot: Default::default(),
-            disks: Vec::new(),
-            networks: Vec::new(),
-            run_as: None,
-            console: Default::default(),
-        }
+        let name = format!("{}-{index}-{vm}", experiment.name);
+        VmSpec { shape: Shape { name, vcpus, memory, policy, ..Shape::default() }, ..VmSpec::default() }
     };
     let specs: Vec<VmSpec> = (0..count).map(spec).collect();
     let unusable = |problem| ResolveError::Spec { configuration: configuration.name.clone(), problem };

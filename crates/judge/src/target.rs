@@ -11,8 +11,8 @@ use scheduler::{Occupancy, PlanError};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Distances, Machine, NodeId, NodeSet};
 use vm::qemu::GuestCpus;
-use vm::spec::{Boot, Console, FixedNode, Policy};
-use vm::{MemoryPolicy, Plan, VmSpec};
+use vm::spec::{FixedNode, Policy, Shape};
+use vm::{MemoryPolicy, Plan};
 
 /// What would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,31 +128,20 @@ fn blocked(vm: &ShapedVm, fit: Fit, ideal: &Plan) -> Option<String> {
     others.then(|| format!("{by} names virtual nodes, so that their number is changed by hand"))
 }
 
-fn plan(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec) -> Result<Plan, PlanError> {
+fn plan(machine: &Machine, occupancy: &Occupancy, spec: &Shape) -> Result<Plan, PlanError> {
     let attempt = scheduler::plan(machine, occupancy, spec);
     // Where what runs already leaves no room, the machine by itself may still hold it.
     attempt.or_else(|_| scheduler::plan(machine, &Occupancy::default(), spec))
 }
 
 /// The VM as a spec.
-fn spec(vm: &ShapedVm, prefer_ht: bool, fixed: Option<Vec<FixedNode>>, affinity: Option<NodeSet>) -> VmSpec {
+fn spec(vm: &ShapedVm, prefer_ht: bool, fixed: Option<Vec<FixedNode>>, affinity: Option<NodeSet>) -> Shape {
     let memory = match &fixed {
         Some(nodes) => nodes.iter().map(|node| node.memory).sum(),
         None => whole_mib(vm.memory).max(Bytes::MIB),
     };
     let policy = Policy { prefer_ht, node_affinity: affinity, virtual_nodes: fixed, ..Policy::default() };
-    let (boot, console) = (Boot::default(), Console::default());
-    VmSpec {
-        name: vm.name.clone(),
-        vcpus: vm.vcpus,
-        memory,
-        policy,
-        boot,
-        disks: Vec::new(),
-        networks: Vec::new(),
-        run_as: None,
-        console,
-    }
+    Shape { name: vm.name.clone(), vcpus: vm.vcpus, memory, policy, ..Shape::default() }
 }
 
 /// Plans count whole MiB.

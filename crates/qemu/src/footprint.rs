@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(occupancy.free_memory(&machine.nodes[0]).mib(), 907); // 1024 - 96 - 1 - 3.8 - 16
         let plan = scheduler::plan(&machine, &occupancy, &spec).unwrap();
         assert_eq!(plan.placement.clients.iter().map(|client| client.home.len()).sum::<usize>(), 2);
-        spec.memory = MIB(900);
+        spec.shape.memory = MIB(900);
         let plan = scheduler::plan(&machine, &occupancy, &spec).unwrap();
         assert_eq!(plan.placement.clients[0].home.to_string(), "0");
         // 900 + 96 + 1 + 900/256

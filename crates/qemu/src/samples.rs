@@ -1,21 +1,12 @@
 //! Specs and plans for tests.
 
 use topology::Bytes;
-use vm::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology, VmSpec};
+use vm::{Client, MemoryPolicy, Placement, Plan, Shape, VirtualNode, VirtualTopology, VmSpec};
 
 /// A spec with nothing special.
 pub(crate) fn spec(name: &str, vcpus: u32, memory_mib: u64) -> VmSpec {
-    VmSpec {
-        name: name.into(),
-        vcpus,
-        memory: Bytes::from_mib(memory_mib),
-        policy: vm::spec::Policy::default(),
-        boot: vm::spec::Boot::default(),
-        disks: Vec::new(),
-        networks: Vec::new(),
-        run_as: None,
-        console: vm::spec::Console::default(),
-    }
+    let shape = Shape { name: name.into(), vcpus, memory: Bytes::from_mib(memory_mib), ..Shape::default() };
+    VmSpec { shape, ..VmSpec::default() }
 }
 
 /// A plan of equal virtual nodes, each a socket and a client, all at home on node 0 with CPUs 0-1.

@@ -151,7 +151,7 @@ fn more_vcpus_than_qemu_allows_are_refused_in_its_own_words() {
     let directory = tempfile::tempdir().unwrap();
     let mut launch = launch(&name, 1, &empty_disk(directory.path()));
     let many = 5000;
-    (launch.spec.vcpus, launch.plan.topology.cores_per_socket) = (many, many);
+    (launch.spec.shape.vcpus, launch.plan.topology.cores_per_socket) = (many, many);
     launch.plan.topology.nodes[0].vcpus = (0..many).collect();
     let error = start(&launch).unwrap_err().to_string();
     assert!(error.contains("5000") && error.contains("Lower `vcpus`"), "{error}");

@@ -3,18 +3,18 @@
 use crate::host::Host;
 use crate::host::RESERVED_PART;
 use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS};
-use crate::sizing::Shape;
+use crate::sizing::Share;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::Bytes;
 use vm::spec::Spread;
-use vm::{Reason, VmSpec};
+use vm::{Reason, Shape};
 
 /// Reasons for the homes.
-pub(crate) fn reasons(host: &Host, spec: &VmSpec, placed: &Placed) -> Vec<Reason> {
+pub(crate) fn reasons(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Reason> {
     let best = &placed.best;
     let mut reasons = vec![Reason {
         choice: format!("home: {}", nodes_text(host, best)),
-        because: format!("{}; {}", facts(host, &best.nodes), comparison(host, spec, placed)),
+        because: format!("{}; {}", facts(host, &best.nodes), comparison(host, shape, placed)),
     }];
     for (client, home) in best.homes.iter().enumerate().filter(|(_, home)| home.nodes.len() > 1) {
         reasons.push(straddle(host, client, home));
@@ -48,7 +48,7 @@ fn facts(host: &Host, nodes: &BTreeSet<usize>) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-fn comparison(host: &Host, spec: &VmSpec, placed: &Placed) -> String {
+fn comparison(host: &Host, shape: &Shape, placed: &Placed) -> String {
     let Some(other) = &placed.runner_up else {
         let only = host.nodes.len() == 1;
         return (if only { "it is the only node" } else { "no other set of nodes holds the VM as well" }).to_owned();
@@ -56,7 +56,7 @@ fn comparison(host: &Host, spec: &VmSpec, placed: &Placed) -> String {
     // The facts of nodes that both have stand there already.
     let news: BTreeSet<usize> = other.nodes.difference(&placed.best.nodes).copied().collect();
     let news = if news.is_empty() { String::new() } else { format!(" ({})", facts(host, &news)) };
-    let apart = spec.policy.placement != Spread::Consolidate;
+    let apart = shape.policy.placement != Spread::Consolidate;
     match advantage(&placed.best, other, apart) {
         Some(advantage) => format!("better than {}{news}: {advantage}", nodes_text(host, other)),
         None => format!("{} would be as good; the lower node numbers are taken", nodes_text(host, other)),
@@ -147,19 +147,19 @@ fn method(method: Method) -> Option<Reason> {
 }
 
 /// What the user should know about where the VM will live.
-pub(crate) fn warnings(host: &Host, spec: &VmSpec, shapes: &[Shape], placed: &Placed) -> Vec<String> {
+pub(crate) fn warnings(host: &Host, shape: &Shape, shares: &[Share], placed: &Placed) -> Vec<String> {
     let mut warnings = Vec::new();
     let threads: u32 = host.nodes.iter().map(|node| node.threads).sum();
-    if spec.vcpus > threads {
-        warnings.push(format!("overcommitted: {} vCPUs on {threads} usable hardware threads", spec.vcpus));
+    if shape.vcpus > threads {
+        warnings.push(format!("overcommitted: {} vCPUs on {threads} usable hardware threads", shape.vcpus));
     } else {
         warnings.extend(crowded(host, &placed.best));
     }
     warnings.extend(tight(host, &placed.best));
     let straddles = |home: &&Home| home.nodes.len() > 1;
-    if shapes.len() == placed.best.homes.len() && spec.policy.vnuma != Some(false) {
+    if shares.len() == placed.best.homes.len() && shape.policy.vnuma != Some(false) {
         let count = placed.best.homes.iter().filter(straddles).count();
-        let who = match (count, shapes.len()) {
+        let who = match (count, shares.len()) {
             (0, _) => None,
             (_, 1) => Some("the VM lies on several machine nodes: part of its".to_owned()),
             (1, all) => Some(format!("1 of its {all} virtual nodes lies on several machine nodes: part of its")),

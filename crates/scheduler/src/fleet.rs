@@ -21,7 +21,7 @@ use crate::{Occupancy, plan};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use topology::{Bytes, Machine, NodeId, NodeSet};
-use vm::{NodeUse, Plan, VmSpec};
+use vm::{NodeUse, Plan, Shape};
 
 /// How well a machine holds a VM, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ pub struct FleetVm {
 /// Where the VMs of a fleet go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetPlan {
-    /// By VM, in the order of the specs.
+    /// By VM, in the order of the shapes.
     pub vms: Vec<FleetVm>,
     /// What each machine holds then: what ran there and what was planned.
     pub occupancies: Vec<Occupancy>,
@@ -97,11 +97,11 @@ pub struct FleetPlan {
 
 /// Plans several VMs together on one or several machines. A VM that fits nowhere is said to, and
 /// stops nobody else.
-pub fn plan_fleet(machines: &[FleetMachine<'_>], specs: &[VmSpec]) -> FleetPlan {
+pub fn plan_fleet(machines: &[FleetMachine<'_>], shapes: &[impl AsRef<Shape>]) -> FleetPlan {
     let mut occupancies: Vec<Occupancy> = machines.iter().map(|machine| machine.occupancy.clone()).collect();
-    let mut vms: Vec<(usize, FleetVm)> = Vec::with_capacity(specs.len());
-    for index in largest_first(specs) {
-        let vm = choose(machines, &occupancies, &specs[index]);
+    let mut vms: Vec<(usize, FleetVm)> = Vec::with_capacity(shapes.len());
+    for index in largest_first(shapes) {
+        let vm = choose(machines, &occupancies, shapes[index].as_ref());
         if let (Some(machine), Some(plan)) = (vm.machine, &vm.plan) {
             occupancies[machine].reserve(plan);
         }
@@ -112,15 +112,18 @@ pub fn plan_fleet(machines: &[FleetMachine<'_>], specs: &[VmSpec]) -> FleetPlan 
 }
 
 /// The order in which VMs that are planned together choose.
-pub(crate) fn largest_first(specs: &[VmSpec]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..specs.len()).collect();
-    order.sort_by_key(|&index| (Reverse((specs[index].vcpus, specs[index].memory)), index));
+pub(crate) fn largest_first(shapes: &[impl AsRef<Shape>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..shapes.len()).collect();
+    order.sort_by_key(|&index| {
+        let shape = shapes[index].as_ref();
+        (Reverse((shape.vcpus, shape.memory)), index)
+    });
     order
 }
 
-fn choose(machines: &[FleetMachine<'_>], occupancies: &[Occupancy], spec: &VmSpec) -> FleetVm {
+fn choose(machines: &[FleetMachine<'_>], occupancies: &[Occupancy], shape: &Shape) -> FleetVm {
     let attempts: Vec<_> =
-        machines.iter().zip(occupancies).map(|(host, occupancy)| plan(host.machine, occupancy, spec)).collect();
+        machines.iter().zip(occupancies).map(|(host, occupancy)| plan(host.machine, occupancy, shape)).collect();
     let option = |(host, attempt): (&FleetMachine<'_>, &Result<Plan, _>)| FleetOption {
         machine: host.machine.name.clone(),
         fit: attempt.as_ref().map_or(Fit::NotAtAll, Fit::of),
@@ -134,7 +137,7 @@ fn choose(machines: &[FleetMachine<'_>], occupancies: &[Occupancy], spec: &VmSpe
         (beyond_threads(machine, plan), plan.lost_milli_cpus, Fit::of(plan), left, *index)
     });
     let (machine, plan) = best.unzip();
-    FleetVm { vm: spec.name.clone(), fit: plan.as_ref().map_or(Fit::NotAtAll, Fit::of), machine, plan, options }
+    FleetVm { vm: shape.name.clone(), fit: plan.as_ref().map_or(Fit::NotAtAll, Fit::of), machine, plan, options }
 }
 
 /// vCPUs of the VM that its nodes have no hardware threads for: they never run all at once, and

@@ -4,7 +4,7 @@
 use crate::{Occupancy, PlanError};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
-use vm::VmSpec;
+use vm::Shape;
 
 /// A node on which the VM may live.
 #[derive(Clone, Debug)]
@@ -46,9 +46,9 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The nodes that this process and the spec's node affinity allow.
-    pub(crate) fn new(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec) -> Result<Self, PlanError> {
-        let allowed = allowed_nodes(machine, spec)?;
+    /// The nodes that this process and the shape's node affinity allow.
+    pub(crate) fn new(machine: &Machine, occupancy: &Occupancy, shape: &Shape) -> Result<Self, PlanError> {
+        let allowed = allowed_nodes(machine, shape)?;
         let mut cpus: BTreeMap<NodeId, (CpuSet, BTreeSet<u32>)> = BTreeMap::new();
         for thread in machine.usable_threads() {
             let (threads, cores) = cpus.entry(thread.node).or_default();
@@ -68,7 +68,7 @@ impl Host {
             return Err(PlanError::NoCpu { machine: machine.name.clone(), nodes: allowed });
         }
         let distances = distances(machine, &nodes);
-        Ok(Self::of(machine.name.clone(), nodes, distances, spec.policy.prefer_ht))
+        Ok(Self::of(machine.name.clone(), nodes, distances, shape.policy.prefer_ht))
     }
 
     /// A host of these nodes; `distances[i][j]` by their index.
@@ -133,15 +133,15 @@ fn extra(distances: &[Vec<u32>]) -> Vec<Vec<u64>> {
     distances.iter().enumerate().map(|(from, row)| row.iter().map(|&to| of(from, to)).collect()).collect()
 }
 
-fn allowed_nodes(machine: &Machine, spec: &VmSpec) -> Result<NodeSet, PlanError> {
+fn allowed_nodes(machine: &Machine, shape: &Shape) -> Result<NodeSet, PlanError> {
     let allowed: NodeSet = machine.nodes.iter().filter(|node| node.allowed).map(|node| node.id).collect();
-    let Some(affinity) = &spec.policy.node_affinity else {
+    let Some(affinity) = &shape.policy.node_affinity else {
         return Ok(allowed);
     };
     let missing = affinity.difference(&allowed);
     if !missing.is_empty() {
         let (affinity, machine) = (affinity.clone(), machine.name.clone());
-        return Err(PlanError::Affinity { vm: spec.name.clone(), affinity, missing, machine, allowed });
+        return Err(PlanError::Affinity { vm: shape.name.clone(), affinity, missing, machine, allowed });
     }
     Ok(affinity.clone())
 }

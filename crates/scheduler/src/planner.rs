@@ -1,4 +1,4 @@
-//! From machine, occupancy and spec to a plan.
+//! From machine, occupancy and shape to a plan.
 
 use crate::host::Host;
 use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed};
@@ -7,20 +7,20 @@ use crate::{Occupancy, PlanError, claims, explain};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
 use vm::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology};
-use vm::{NodeUse, VmSpec};
+use vm::{NodeUse, Shape};
 
 /// Sizes the VM's virtual nodes for this machine and gives each client its home, beside what runs
 /// there already.
 ///
-/// The result depends on the machine, the occupancy and the spec alone; the order of the machine's
+/// The result depends on the machine, the occupancy and the shape alone; the order of the machine's
 /// lists does not matter. A VM that fits only without the claims of strangers is planned without
 /// them, and its plan warns of it ([`crate::Claims`]).
 ///
 /// # Errors
-/// The spec names nodes that the machine lacks, no CPU may be used, nobody knows how much memory
+/// The shape names nodes that the machine lacks, no CPU may be used, nobody knows how much memory
 /// the machine has, or its nodes together lack the memory.
-pub fn plan(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec) -> Result<Plan, PlanError> {
-    plan_within(machine, occupancy, spec, EXACT_STEPS)
+pub fn plan(machine: &Machine, occupancy: &Occupancy, shape: &Shape) -> Result<Plan, PlanError> {
+    plan_within(machine, occupancy, shape, EXACT_STEPS)
 }
 
 /// [`plan`] with a bound of its own on the exact search: 0 leaves everything to the heuristic.
@@ -30,12 +30,12 @@ pub fn plan(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec) -> Result<P
 pub fn plan_within(
     machine: &Machine,
     occupancy: &Occupancy,
-    spec: &VmSpec,
+    shape: &Shape,
     exact_steps: usize,
 ) -> Result<Plan, PlanError> {
-    match plan_beside(machine, occupancy, spec, exact_steps) {
+    match plan_beside(machine, occupancy, shape, exact_steps) {
         Err(PlanError::Memory { .. }) if !occupancy.claims.is_empty() => {
-            let mut plan = plan_beside(machine, &occupancy.without_claims(), spec, exact_steps)?;
+            let mut plan = plan_beside(machine, &occupancy.without_claims(), shape, exact_steps)?;
             plan.warnings.extend(claims::left_out(&occupancy.claims));
             Ok(plan)
         }
@@ -43,32 +43,32 @@ pub fn plan_within(
     }
 }
 
-fn plan_beside(machine: &Machine, occupancy: &Occupancy, spec: &VmSpec, exact_steps: usize) -> Result<Plan, PlanError> {
-    let host = Host::new(machine, occupancy, spec)?;
+fn plan_beside(machine: &Machine, occupancy: &Occupancy, shape: &Shape, exact_steps: usize) -> Result<Plan, PlanError> {
+    let host = Host::new(machine, occupancy, shape)?;
     if !machine.memory_is_known() {
-        return Err(PlanError::UnknownMemory { vm: spec.name.clone(), machine: machine.name.clone() });
+        return Err(PlanError::UnknownMemory { vm: shape.name.clone(), machine: machine.name.clone() });
     }
-    let (sizing, placed) = sized_and_placed(&host, spec, exact_steps).ok_or_else(|| lacks_memory(&host, spec))?;
-    Ok(assemble(&host, spec, &sizing, &placed))
+    let (sizing, placed) = sized_and_placed(&host, shape, exact_steps).ok_or_else(|| lacks_memory(&host, shape))?;
+    Ok(assemble(&host, shape, &sizing, &placed))
 }
 
-/// The shape that the machine's sizes give the VM, unless what is free now lets less be lost with
+/// The shares that the machine's sizes give the VM, unless what is free now lets less be lost with
 /// another: uneven shares of memory, or more virtual nodes.
-fn sized_and_placed(host: &Host, spec: &VmSpec, exact_steps: usize) -> Option<(Sizing, Placed)> {
+fn sized_and_placed(host: &Host, shape: &Shape, exact_steps: usize) -> Option<(Sizing, Placed)> {
     let place = |sizing: &Sizing| {
         let demand =
-            |shape: &sizing::Shape| Demand { vcpus: shape.vcpus, memory: shape.memory, least_home: sizing.least_home };
-        let demands: Vec<Demand> = sizing.shapes.iter().map(demand).collect();
-        placement::place(host, &demands, spec.policy.placement, exact_steps)
+            |share: &sizing::Share| Demand { vcpus: share.vcpus, memory: share.memory, least_home: sizing.least_home };
+        let demands: Vec<Demand> = sizing.shares.iter().map(demand).collect();
+        placement::place(host, &demands, shape.policy.placement, exact_steps)
     };
-    let by_size = sizing::size(host, spec);
+    let by_size = sizing::size(host, shape);
     let placed = place(&by_size)?;
-    let is_free = spec.policy.virtual_nodes.is_none() && spec.policy.vnuma != Some(false);
+    let is_free = shape.policy.virtual_nodes.is_none() && shape.policy.vnuma != Some(false);
     if placed.best.lost.memory == 0 || !is_free {
         return Some((by_size, placed));
     }
-    let mut by_free = sizing::size(&host.as_free(), spec);
-    let other = if by_free.is_balanced(spec) { place(&by_free) } else { None };
+    let mut by_free = sizing::size(&host.as_free(), shape);
+    let other = if by_free.is_balanced(shape) { place(&by_free) } else { None };
     match other.filter(|other| other.best.cost.loses_less_than(&placed.best.cost)) {
         Some(other) => {
             by_free.reasons.insert(1, explain::sized_by_free(&placed.best, &other.best));
@@ -83,43 +83,47 @@ fn sized_and_placed(host: &Host, spec: &VmSpec, exact_steps: usize) -> Option<(S
 ///
 /// # Errors
 /// As [`plan`], for the first VM that cannot be planned beside the others.
-pub fn plan_together(machine: &Machine, occupancy: &Occupancy, specs: &[VmSpec]) -> Result<Vec<Plan>, PlanError> {
+pub fn plan_together(
+    machine: &Machine,
+    occupancy: &Occupancy,
+    shapes: &[impl AsRef<Shape>],
+) -> Result<Vec<Plan>, PlanError> {
     let mut ledger = occupancy.clone();
     let mut plans = BTreeMap::new();
-    for index in crate::fleet::largest_first(specs) {
-        let plan = plan(machine, &ledger, &specs[index])?;
+    for index in crate::fleet::largest_first(shapes) {
+        let plan = plan(machine, &ledger, shapes[index].as_ref())?;
         ledger.reserve(&plan);
         plans.insert(index, plan);
     }
     Ok(plans.into_values().collect())
 }
 
-fn lacks_memory(host: &Host, spec: &VmSpec) -> PlanError {
+fn lacks_memory(host: &Host, shape: &Shape) -> PlanError {
     PlanError::Memory {
-        vm: spec.name.clone(),
-        needed: spec.memory,
+        vm: shape.name.clone(),
+        needed: shape.memory,
         machine: host.name.clone(),
         available: host.nodes.iter().map(|node| Bytes(node.available)).sum(),
         by_node: host.free_memory(),
     }
 }
 
-fn assemble(host: &Host, spec: &VmSpec, sizing: &Sizing, placed: &Placed) -> Plan {
+fn assemble(host: &Host, shape: &Shape, sizing: &Sizing, placed: &Placed) -> Plan {
     let homes = &placed.best.homes;
     let mut warnings = sizing.warnings.clone();
-    warnings.extend(explain::warnings(host, spec, &sizing.shapes, placed));
+    warnings.extend(explain::warnings(host, shape, &sizing.shares, placed));
     let mut reasons = sizing.reasons.clone();
-    reasons.extend(explain::reasons(host, spec, placed));
+    reasons.extend(explain::reasons(host, shape, placed));
     let client = |(id, home): (usize, &Home)| Client {
         id: id as u32,
         virtual_nodes: vec![id as u32],
         home: host.ids(&home.nodes),
         cpus: cpus(host, home),
-        memory_policy: memory_policy(spec, home),
+        memory_policy: memory_policy(shape, home),
     };
     Plan {
-        vm: spec.name.clone(),
-        topology: virtual_topology(host, spec, sizing, homes),
+        vm: shape.name.clone(),
+        topology: virtual_topology(host, shape, sizing, homes),
         placement: Placement { clients: homes.iter().enumerate().map(client).collect() },
         holdings: holdings(host, &placed.best),
         lost_milli_cpus: placed.best.lost.all() / 1000,
@@ -133,22 +137,22 @@ fn cpus(host: &Host, home: &Home) -> CpuSet {
     lives.flat_map(|(&node, _)| host.nodes[node].cpus.iter()).collect()
 }
 
-fn memory_policy(spec: &VmSpec, home: &Home) -> MemoryPolicy {
+fn memory_policy(shape: &Shape, home: &Home) -> MemoryPolicy {
     let by_rule = if !home.is_one_node() && home.equal { MemoryPolicy::Interleave } else { MemoryPolicy::Bind };
-    spec.policy.memory.unwrap_or(by_rule)
+    shape.policy.memory.unwrap_or(by_rule)
 }
 
-fn virtual_topology(host: &Host, spec: &VmSpec, sizing: &Sizing, homes: &[Home]) -> VirtualTopology {
+fn virtual_topology(host: &Host, shape: &Shape, sizing: &Sizing, homes: &[Home]) -> VirtualTopology {
     let mut next = 0;
-    let node = |(id, shape): (usize, &sizing::Shape)| {
+    let node = |(id, share): (usize, &sizing::Share)| {
         let first = next;
-        next += shape.vcpus;
-        VirtualNode { id: id as u32, vcpus: (first..next).collect(), memory: Bytes(shape.memory) }
+        next += share.vcpus;
+        VirtualNode { id: id as u32, vcpus: (first..next).collect(), memory: Bytes(share.memory) }
     };
     VirtualTopology {
         exposed: sizing.exposed,
-        nodes: sizing.shapes.iter().enumerate().map(node).collect(),
-        sockets: spec.vcpus / sizing.per_socket,
+        nodes: sizing.shares.iter().enumerate().map(node).collect(),
+        sockets: shape.vcpus / sizing.per_socket,
         cores_per_socket: sizing.per_socket,
         // vCPUs move freely among the CPUs of their home, so that no two of them stay siblings: to
         // say so would be untrue.

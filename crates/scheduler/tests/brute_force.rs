@@ -103,7 +103,7 @@ properties::properties! {
     fn vcpus_do_not_pile_up_whatever_is_free(case in random::even_case(2..=6), wide in any::<bool>()) {
         let mut case = case;
         if wide {
-            case.spec.vcpus = case.machine.threads.len() as u32;
+            case.spec.shape.vcpus = case.machine.threads.len() as u32;
         }
         if let Ok(plan) = plan(&case.machine, &case.occupancy, &case.spec) {
             for (&node, held) in &plan.holdings {

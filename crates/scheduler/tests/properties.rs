@@ -141,7 +141,7 @@ properties::properties! {
 
     #[test]
     fn one_node_in_one_node_out(mut case in random::case(1..=1, 40)) {
-        case.spec.policy.max_vcpus_per_node = None;
+        case.spec.shape.policy.max_vcpus_per_node = None;
         let Ok(plan) = planned(&case) else { return Ok(()) };
         prop_assert_eq!(plan.topology.nodes.len(), 1);
         prop_assert_eq!(&plan.placement.clients[0].home, &case.machine.node_ids());

@@ -12,5 +12,5 @@ mod virtual_topology;
 pub use manager::{Manager, Origin};
 pub use placement::{Client, MemoryPolicy, NodeUse, Placement};
 pub use plan::{Plan, Reason};
-pub use spec::VmSpec;
+pub use spec::{Shape, VmSpec};
 pub use virtual_topology::{VirtualNode, VirtualTopology};

@@ -3,42 +3,72 @@
 
 mod check;
 mod read;
+mod written;
 
 pub use check::{LONGEST_NAME, SpecProblem, name_problem};
 
 use serde::{Deserialize, Serialize};
+use std::ops::Deref;
 use std::path::PathBuf;
 use topology::{Bytes, NodeSet};
+use written::Written;
 
-/// A VM as its owner describes it. Relative paths are relative to the spec's own directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VmSpec {
+/// What the scheduler needs of a VM: how large it is, how large it may become, and its policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
     /// Name of the VM, unique on a host.
     pub name: String,
-    /// Number of vCPUs.
+    /// Number of vCPUs that it starts with.
     pub vcpus: u32,
-    /// Memory of the VM.
+    /// Memory that it starts with.
     pub memory: Bytes,
+    /// vCPUs that it may grow to while it runs. Default: it does not grow.
+    pub max_vcpus: Option<u32>,
+    /// Memory that it may grow to while it runs. Default: it does not grow.
+    pub max_memory: Option<Bytes>,
     /// How it is sized and placed.
-    #[serde(default)]
     pub policy: Policy,
+}
+
+/// A VM as its owner describes it. Relative paths are relative to the spec's own directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub struct VmSpec {
+    /// What the scheduler needs of it.
+    pub shape: Shape,
     /// What it boots. Default: homenode's tiny guest.
-    #[serde(default)]
     pub boot: Boot,
     /// Disks, in order.
-    #[serde(default, rename = "disk")]
     pub disks: Vec<Disk>,
     /// Network cards, in order.
-    #[serde(default, rename = "network")]
     pub networks: Vec<Network>,
     /// Where the serial console goes.
-    #[serde(default)]
     pub console: Console,
     /// The user, by name or number, that QEMU runs as where root starts the VM. Default: a user of
     /// its own; [`ROOT`]: root itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_as: Option<String>,
+}
+
+/// A spec is a shape with what it boots and its devices: whoever asks for the one may be given the
+/// other.
+impl AsRef<Shape> for VmSpec {
+    fn as_ref(&self) -> &Shape {
+        &self.shape
+    }
+}
+
+impl AsRef<Shape> for Shape {
+    fn as_ref(&self) -> &Shape {
+        self
+    }
+}
+
+impl Deref for VmSpec {
+    type Target = Shape;
+
+    fn deref(&self) -> &Shape {
+        &self.shape
+    }
 }
 
 /// The name of the user 0 in [`VmSpec::run_as`], on every host.

@@ -18,18 +18,18 @@
 mod shares;
 mod sockets;
 
-pub(crate) use shares::Shape;
+pub(crate) use shares::Share;
 
 use crate::host::Host;
 use shares::{Parts, Why};
 use topology::Bytes;
-use vm::{Reason, VmSpec};
+use vm::{Reason, Shape};
 
 /// The virtual nodes, before they have homes.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizing {
     /// vCPUs and memory of each virtual node.
-    pub(crate) shapes: Vec<Shape>,
+    pub(crate) shares: Vec<Share>,
     /// Whether the guest is told of them.
     pub(crate) exposed: bool,
     /// Machine nodes that each client's home has at least: more than one only for a uniform VM that
@@ -47,27 +47,27 @@ const LEAST_PART: u64 = 4;
 
 impl Sizing {
     /// Whether each virtual node has a part of the memory that its vCPUs can live with.
-    pub(crate) fn is_balanced(&self, spec: &VmSpec) -> bool {
-        let own = |shape: &Shape| u128::from(spec.memory.0) * u128::from(shape.vcpus) / u128::from(spec.vcpus.max(1));
-        self.shapes.iter().all(|shape| u128::from(shape.memory) * u128::from(LEAST_PART) >= own(shape))
+    pub(crate) fn is_balanced(&self, shape: &Shape) -> bool {
+        let own = |share: &Share| u128::from(shape.memory.0) * u128::from(share.vcpus) / u128::from(shape.vcpus.max(1));
+        self.shares.iter().all(|share| u128::from(share.memory) * u128::from(LEAST_PART) >= own(share))
     }
 }
 
 /// Sizes the VM for nodes of this size.
-pub(crate) fn size(host: &Host, spec: &VmSpec) -> Sizing {
-    let parts = match &spec.policy.virtual_nodes {
+pub(crate) fn size(host: &Host, shape: &Shape) -> Sizing {
+    let parts = match &shape.policy.virtual_nodes {
         Some(fixed) => {
-            let shapes = fixed.iter().map(|node| Shape { vcpus: node.vcpus, memory: node.memory.0 }).collect();
-            Parts { shapes, why: Why::Fixed }
+            let shares = fixed.iter().map(|node| Share { vcpus: node.vcpus, memory: node.memory.0 }).collect();
+            Parts { shares, why: Why::Fixed }
         }
-        None => shares::by_rule(host, spec),
+        None => shares::by_rule(host, shape),
     };
-    let uniform = spec.policy.vnuma == Some(false);
-    let mut reasons = vec![count_reason(host, spec, &parts)];
-    let least_home = if uniform { parts.shapes.len() } else { 1 };
-    let shapes = if uniform { vec![Shape { vcpus: spec.vcpus, memory: spec.memory.0 }] } else { parts.shapes };
-    let sockets = sockets::choose(host, spec, shapes);
-    let exposed = spec.policy.vnuma.unwrap_or(sockets.shapes.len() > 1);
+    let uniform = shape.policy.vnuma == Some(false);
+    let mut reasons = vec![count_reason(host, shape, &parts)];
+    let least_home = if uniform { parts.shares.len() } else { 1 };
+    let shares = if uniform { vec![Share { vcpus: shape.vcpus, memory: shape.memory.0 }] } else { parts.shares };
+    let sockets = sockets::choose(host, shape, shares);
+    let exposed = shape.policy.vnuma.unwrap_or(sockets.shares.len() > 1);
     if uniform && least_home > 1 {
         reasons.push(Reason {
             choice: "one uniform node".to_owned(),
@@ -76,15 +76,15 @@ pub(crate) fn size(host: &Host, spec: &VmSpec) -> Sizing {
             ),
         });
     }
-    reasons.extend(share_reason(host, &sockets.shapes));
+    reasons.extend(share_reason(host, &sockets.shares));
     reasons.push(sockets.reason);
     let warnings = sockets.warning.into_iter().collect();
-    Sizing { shapes: sockets.shapes, exposed, least_home, per_socket: sockets.per_socket, reasons, warnings }
+    Sizing { shares: sockets.shares, exposed, least_home, per_socket: sockets.per_socket, reasons, warnings }
 }
 
 /// Why there are as many virtual nodes as there are.
-fn count_reason(host: &Host, spec: &VmSpec, parts: &Parts) -> Reason {
-    let (count, vcpus, memory) = (parts.shapes.len(), spec.vcpus, spec.memory);
+fn count_reason(host: &Host, shape: &Shape, parts: &Parts) -> Reason {
+    let (count, vcpus, memory) = (parts.shares.len(), shape.vcpus, shape.memory);
     let need = |nodes: Option<usize>| nodes.map_or("more than there are".to_owned(), |nodes| format!("{nodes}"));
     let because = match &parts.why {
         Why::Fixed => "policy.virtual_nodes fixes them".to_owned(),
@@ -93,20 +93,20 @@ fn count_reason(host: &Host, spec: &VmSpec, parts: &Parts) -> Reason {
             unit = host.unit_name(),
             cores = need(*by_cores),
             by_memory = need(*by_memory),
-            units = units_range(host, spec.policy.max_vcpus_per_node),
+            units = units_range(host, shape.policy.max_vcpus_per_node),
             sizes = memory_range(host),
         ),
         Why::MostVirtualNodes { nodes } => format!(
             "policy.placement = \"most_virtual_nodes\": as many as the {nodes} machine nodes with CPUs and {vcpus} vCPUs allow"
         ),
         Why::Cap { most } => format!("policy.max_vcpus_per_node = {most} splits {vcpus} vCPUs into {count} parts"),
-        Why::Overflow { cpu_nodes } => overflow_reason(host, spec, *cpu_nodes),
+        Why::Overflow { cpu_nodes } => overflow_reason(host, shape, *cpu_nodes),
     };
     Reason { choice: format!("virtual nodes: {count}"), because }
 }
 
-fn overflow_reason(host: &Host, spec: &VmSpec, cpu_nodes: usize) -> String {
-    let (vcpus, units, unit) = (spec.vcpus, host.all_units(), host.unit_name());
+fn overflow_reason(host: &Host, shape: &Shape, cpu_nodes: usize) -> String {
+    let (vcpus, units, unit) = (shape.vcpus, host.all_units(), host.unit_name());
     let memory: Bytes = host.nodes.iter().filter(|node| node.threads > 0).map(|node| Bytes(node.memory)).sum();
     let shared = if cpu_nodes == 1 {
         "one node with CPUs has it".to_owned()
@@ -115,20 +115,20 @@ fn overflow_reason(host: &Host, spec: &VmSpec, cpu_nodes: usize) -> String {
     };
     if vcpus > units {
         format!("the VM is wider than the machine ({vcpus} vCPUs, {units} {unit}s): {shared}")
-    } else if spec.memory > memory {
-        format!("the VM has more memory than the nodes with CPUs ({}, {memory}): {shared}", spec.memory)
+    } else if shape.memory > memory {
+        format!("the VM has more memory than the nodes with CPUs ({}, {memory}): {shared}", shape.memory)
     } else {
         format!("no division gives each part a node with its cores and its memory: {shared}")
     }
 }
 
 /// Why the shares differ, where they do.
-fn share_reason(host: &Host, shapes: &[Shape]) -> Option<Reason> {
-    let (first, last) = (shapes.first()?, shapes.last()?);
+fn share_reason(host: &Host, shares: &[Share]) -> Option<Reason> {
+    let (first, last) = (shares.first()?, shares.last()?);
     if first == last {
         return None;
     }
-    let list: Vec<String> = shapes.iter().map(|shape| format!("{} + {}", shape.vcpus, Bytes(shape.memory))).collect();
+    let list: Vec<String> = shares.iter().map(|share| format!("{} + {}", share.vcpus, Bytes(share.memory))).collect();
     let even_host =
         host.nodes.windows(2).all(|pair| (pair[0].cores, pair[0].memory) == (pair[1].cores, pair[1].memory));
     let because = if even_host {

@@ -3,12 +3,12 @@
 use crate::divide::{evenly, in_proportion};
 use crate::host::Host;
 use topology::Bytes;
-use vm::VmSpec;
+use vm::Shape;
 use vm::spec::Spread;
 
 /// vCPUs and memory of a virtual node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Shape {
+pub(crate) struct Share {
     pub(crate) vcpus: u32,
     /// Bytes.
     pub(crate) memory: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Shape {
 
 /// The shares and what decided their number.
 pub(super) struct Parts {
-    pub(super) shapes: Vec<Shape>,
+    pub(super) shares: Vec<Share>,
     pub(super) why: Why,
 }
 
@@ -52,24 +52,24 @@ struct Room {
 const ENUMERATED_NODES: usize = 12;
 
 /// Shares by rule: even where the nodes allow it, else in proportion to them, largest first.
-pub(super) fn by_rule(host: &Host, spec: &VmSpec) -> Parts {
-    let rooms = rooms(host, spec.policy.max_vcpus_per_node);
-    let most = most_parts(&rooms, spec);
-    let fit = |count: &usize| even_fit(&rooms, spec, *count).or_else(|| uneven_fit(&rooms, spec, *count));
-    if spec.policy.placement == Spread::MostVirtualNodes
-        && let Some(shapes) = (1..=most).rev().find_map(|count| fit(&count))
+pub(super) fn by_rule(host: &Host, shape: &Shape) -> Parts {
+    let rooms = rooms(host, shape.policy.max_vcpus_per_node);
+    let most = most_parts(&rooms, shape);
+    let fit = |count: &usize| even_fit(&rooms, shape, *count).or_else(|| uneven_fit(&rooms, shape, *count));
+    if shape.policy.placement == Spread::MostVirtualNodes
+        && let Some(shares) = (1..=most).rev().find_map(|count| fit(&count))
     {
-        return Parts { shapes, why: Why::MostVirtualNodes { nodes: rooms.len() } };
+        return Parts { shares, why: Why::MostVirtualNodes { nodes: rooms.len() } };
     }
     match (1..=most).find_map(|count| fit(&count)) {
-        Some(shapes) => Parts { shapes, why: fewest(&rooms, spec) },
-        None => overflow(host, spec),
+        Some(shares) => Parts { shares, why: fewest(&rooms, shape) },
+        None => overflow(host, shape),
     }
 }
 
 /// Most parts of one a node: each holds at least one vCPU and one MiB.
-fn most_parts(rooms: &[Room], spec: &VmSpec) -> usize {
-    rooms.len().min(spec.vcpus as usize).min(spec.memory.mib() as usize)
+fn most_parts(rooms: &[Room], shape: &Shape) -> usize {
+    rooms.len().min(shape.vcpus as usize).min(shape.memory.mib() as usize)
 }
 
 /// Nodes with CPUs, largest first: the order depends on sizes alone, so that node numbers cannot
@@ -86,35 +86,35 @@ fn rooms(host: &Host, cap: Option<u32>) -> Vec<Room> {
     rooms
 }
 
-/// Whether distinct rooms hold the shapes, which come largest first.
-pub(super) fn hold(host: &Host, spec: &VmSpec, shapes: &[Shape]) -> bool {
-    rooms_hold(&rooms(host, spec.policy.max_vcpus_per_node), shapes)
+/// Whether distinct rooms hold the shares, which come largest first.
+pub(super) fn hold(host: &Host, shape: &Shape, shares: &[Share]) -> bool {
+    rooms_hold(&rooms(host, shape.policy.max_vcpus_per_node), shares)
 }
 
-fn rooms_hold(rooms: &[Room], shapes: &[Shape]) -> bool {
-    let holds = |room: &&Room, shape: &Shape| room.units >= u64::from(shape.vcpus) && room.memory >= shape.memory;
-    // The shapes are nested, so that counting the rooms for each is Hall's condition.
-    shapes.iter().enumerate().all(|(larger, shape)| rooms.iter().filter(|room| holds(room, shape)).count() > larger)
+fn rooms_hold(rooms: &[Room], shares: &[Share]) -> bool {
+    let holds = |room: &&Room, share: &Share| room.units >= u64::from(share.vcpus) && room.memory >= share.memory;
+    // The shares are nested, so that counting the rooms for each is Hall's condition.
+    shares.iter().enumerate().all(|(larger, share)| rooms.iter().filter(|room| holds(room, share)).count() > larger)
 }
 
-fn even_fit(rooms: &[Room], spec: &VmSpec, count: usize) -> Option<Vec<Shape>> {
-    let shapes = with_memory(spec.memory, &evenly(u64::from(spec.vcpus), count), &vec![u64::MAX; count])?;
-    rooms_hold(rooms, &shapes).then_some(shapes)
+fn even_fit(rooms: &[Room], shape: &Shape, count: usize) -> Option<Vec<Share>> {
+    let shares = with_memory(shape.memory, &evenly(u64::from(shape.vcpus), count), &vec![u64::MAX; count])?;
+    rooms_hold(rooms, &shares).then_some(shares)
 }
 
-fn uneven_fit(rooms: &[Room], spec: &VmSpec, count: usize) -> Option<Vec<Shape>> {
-    let mut shapes = subsets(rooms.len(), count).into_iter().find_map(|subset| {
+fn uneven_fit(rooms: &[Room], shape: &Shape, count: usize) -> Option<Vec<Share>> {
+    let mut shares = subsets(rooms.len(), count).into_iter().find_map(|subset| {
         let units: Vec<u64> = subset.iter().map(|&index| rooms[index].units).collect();
         let memory: Vec<u64> = subset.iter().map(|&index| rooms[index].memory).collect();
-        let vcpus = in_proportion(u64::from(spec.vcpus), &units, &units)?;
-        with_memory(spec.memory, &vcpus, &memory)
+        let vcpus = in_proportion(u64::from(shape.vcpus), &units, &units)?;
+        with_memory(shape.memory, &vcpus, &memory)
     })?;
-    shapes.sort_by(|a, b| b.cmp(a));
-    Some(shapes)
+    shares.sort_by(|a, b| b.cmp(a));
+    Some(shares)
 }
 
 /// Gives the shares of vCPUs their memory in proportion, within the limits.
-pub(super) fn with_memory(memory: Bytes, vcpus: &[u64], limits: &[u64]) -> Option<Vec<Shape>> {
+pub(super) fn with_memory(memory: Bytes, vcpus: &[u64], limits: &[u64]) -> Option<Vec<Share>> {
     let granule = granule(memory, vcpus.len());
     let limits: Vec<u64> = limits.iter().map(|limit| limit / granule).collect();
     let memory = in_proportion(memory.0 / granule, vcpus, &limits)?;
@@ -126,7 +126,7 @@ pub(super) fn with_memory(memory: Bytes, vcpus: &[u64], limits: &[u64]) -> Optio
         vcpus
             .iter()
             .zip(memory)
-            .map(|(&vcpus, memory)| Shape { vcpus: vcpus as u32, memory: memory * granule })
+            .map(|(&vcpus, memory)| Share { vcpus: vcpus as u32, memory: memory * granule })
             .collect(),
     )
 }
@@ -148,7 +148,7 @@ fn subsets(total: usize, count: usize) -> Vec<Vec<usize>> {
     sets
 }
 
-fn fewest(rooms: &[Room], spec: &VmSpec) -> Why {
+fn fewest(rooms: &[Room], shape: &Shape) -> Why {
     let fewest_of = |needed: u64, of: fn(&Room) -> u64| {
         let mut sizes: Vec<u64> = rooms.iter().map(of).collect();
         sizes.sort_by(|a, b| b.cmp(a));
@@ -158,38 +158,38 @@ fn fewest(rooms: &[Room], spec: &VmSpec) -> Why {
             sum >= needed
         })
     };
-    let by_cores = fewest_of(u64::from(spec.vcpus), |room| room.units).map(|index| index + 1);
-    let by_memory = fewest_of(spec.memory.0, |room| room.memory).map(|index| index + 1);
+    let by_cores = fewest_of(u64::from(shape.vcpus), |room| room.units).map(|index| index + 1);
+    let by_memory = fewest_of(shape.memory.0, |room| room.memory).map(|index| index + 1);
     Why::Fewest { by_cores, by_memory }
 }
 
 /// Shares of a VM that has no one-part-a-node fit: because of `max_vcpus_per_node`, or because the
 /// machine is too small.
-fn overflow(host: &Host, spec: &VmSpec) -> Parts {
-    let cap = spec.policy.max_vcpus_per_node;
-    let capped = cap.map_or(1, |cap| spec.vcpus.div_ceil(cap)) as usize;
+fn overflow(host: &Host, shape: &Shape) -> Parts {
+    let cap = shape.policy.max_vcpus_per_node;
+    let capped = cap.map_or(1, |cap| shape.vcpus.div_ceil(cap)) as usize;
     let rooms = rooms(host, None);
-    let limit = most_parts(&rooms, spec);
-    let free_fit =
-        (1..=limit).find(|&count| even_fit(&rooms, spec, count).or_else(|| uneven_fit(&rooms, spec, count)).is_some());
+    let limit = most_parts(&rooms, shape);
+    let free_fit = (1..=limit)
+        .find(|&count| even_fit(&rooms, shape, count).or_else(|| uneven_fit(&rooms, shape, count)).is_some());
     if let (Some(most), Some(fewest)) = (cap, free_fit) {
-        let vcpus = evenly(u64::from(spec.vcpus), capped.max(fewest));
-        return Parts { shapes: without_limits(spec, &vcpus), why: Why::Cap { most } };
+        let vcpus = evenly(u64::from(shape.vcpus), capped.max(fewest));
+        return Parts { shares: without_limits(shape, &vcpus), why: Why::Cap { most } };
     }
     let vcpus = if capped <= limit && limit == rooms.len() {
         let units: Vec<u64> = rooms.iter().map(|room| room.units).collect();
         let most = vec![u64::from(cap.unwrap_or(u32::MAX)); limit];
-        in_proportion(u64::from(spec.vcpus), &units, &most)
+        in_proportion(u64::from(shape.vcpus), &units, &most)
     } else {
         None
     };
-    let vcpus = vcpus.unwrap_or_else(|| evenly(u64::from(spec.vcpus), capped.max(limit)));
+    let vcpus = vcpus.unwrap_or_else(|| evenly(u64::from(shape.vcpus), capped.max(limit)));
     let memory: Vec<u64> = rooms.iter().map(|room| room.memory).collect();
-    let held = if vcpus.len() == rooms.len() { with_memory(spec.memory, &vcpus, &memory) } else { None };
-    let shapes = held.unwrap_or_else(|| without_limits(spec, &vcpus));
-    Parts { shapes, why: Why::Overflow { cpu_nodes: rooms.len() } }
+    let held = if vcpus.len() == rooms.len() { with_memory(shape.memory, &vcpus, &memory) } else { None };
+    let shares = held.unwrap_or_else(|| without_limits(shape, &vcpus));
+    Parts { shares, why: Why::Overflow { cpu_nodes: rooms.len() } }
 }
 
-fn without_limits(spec: &VmSpec, vcpus: &[u64]) -> Vec<Shape> {
-    with_memory(spec.memory, vcpus, &vec![u64::MAX; vcpus.len()]).unwrap_or_default()
+fn without_limits(shape: &Shape, vcpus: &[u64]) -> Vec<Share> {
+    with_memory(shape.memory, vcpus, &vec![u64::MAX; vcpus.len()]).unwrap_or_default()
 }

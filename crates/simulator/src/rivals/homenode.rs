@@ -6,7 +6,7 @@ use crate::host::SimulatedHost;
 use scheduler::balance::{BalancePolicy, BalanceState, Decision, record, step};
 use scheduler::{Act, ActionError, ClientId, Done, Moment, Observation, Observe, Occupancy, VmKey, plan};
 use topology::{Machine, NodeId};
-use vm::VmSpec;
+use vm::Shape;
 use vm::spec::{FixedNode, Policy};
 
 /// A decision that was carried out.
@@ -110,21 +110,17 @@ impl Rival for Planned {
 }
 
 /// What its owner would have written: the guest's nodes are those of the trace.
-fn spec(host: &SimulatedHost, vm: &VmKey) -> Option<VmSpec> {
+fn spec(host: &SimulatedHost, vm: &VmKey) -> Option<Shape> {
     let shape = host.shape(vm)?;
     let node = |client: &crate::host::ClientShape| FixedNode { vcpus: client.vcpus, memory: client.memory };
     let virtual_nodes = (shape.clients.len() > 1).then(|| shape.clients.iter().map(node).collect());
     let vnuma = (shape.clients.len() == 1).then_some(false);
-    Some(VmSpec {
+    Some(Shape {
         name: shape.name.clone(),
         vcpus: shape.vcpus(),
         memory: shape.memory(),
         policy: Policy { virtual_nodes, vnuma, ..Policy::default() },
-        boot: Default::default(),
-        disks: Vec::new(),
-        networks: Vec::new(),
-        run_as: None,
-        console: Default::default(),
+        ..Shape::default()
     })
 }
 

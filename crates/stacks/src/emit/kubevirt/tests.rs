@@ -91,7 +91,7 @@ prop_compose! {
         cards in 0usize..3,
     ) -> VmSpec {
         let mut spec = spec(&format!("name = \"vm\"\nvcpus = {vcpus}\nmemory = \"{mib} MiB\"\n"));
-        spec.name = name;
+        spec.shape.name = name;
         spec.boot = boot;
         spec.disks = disks;
         let forward: Vec<PortForward> = ports.into_iter().map(|(host, guest)| PortForward { host, guest }).collect();

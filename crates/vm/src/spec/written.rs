@@ -1,0 +1,46 @@
+//! A spec as it is written: one table, in which the shape's fields stand beside the others.
+
+use super::{Boot, Console, Disk, Network, Policy, Shape, VmSpec};
+use serde::{Deserialize, Serialize};
+use topology::Bytes;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    name: String,
+    vcpus: u32,
+    memory: Bytes,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_vcpus: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_memory: Option<Bytes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run_as: Option<String>,
+    #[serde(default)]
+    policy: Policy,
+    #[serde(default)]
+    boot: Boot,
+    #[serde(default)]
+    console: Console,
+    #[serde(default, rename = "disk")]
+    disks: Vec<Disk>,
+    #[serde(default, rename = "network")]
+    networks: Vec<Network>,
+}
+
+impl From<Written> for VmSpec {
+    fn from(written: Written) -> Self {
+        let Written { name, vcpus, memory, max_vcpus, max_memory, policy, .. } = written;
+        let Written { boot, disks, networks, console, run_as, .. } = written;
+        let shape = Shape { name, vcpus, memory, max_vcpus, max_memory, policy };
+        Self { shape, boot, disks, networks, console, run_as }
+    }
+}
+
+impl From<VmSpec> for Written {
+    fn from(spec: VmSpec) -> Self {
+        let VmSpec { shape, boot, disks, networks, console, run_as } = spec;
+        let Shape { name, vcpus, memory, max_vcpus, max_memory, policy } = shape;
+        Self { name, vcpus, memory, max_vcpus, max_memory, run_as, policy, boot, console, disks, networks }
+    }
+}

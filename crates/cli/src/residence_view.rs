@@ -1,10 +1,10 @@
 //! Where a VM is, as a table for people.
 
 use crate::text::{lines, table};
-use qemu::{Accelerator, MemoryResidence, Residence, VcpuResidence};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use topology::{Bytes, CpuId, CpuSet};
+use vm::{Accelerator, MemoryResidence, Residence, VcpuResidence};
 
 /// A line for each virtual node: its vCPUs, where they may run, where its memory is.
 pub(crate) fn view(residence: &Residence) -> String {

@@ -362,7 +362,7 @@ fn a_killed_homenode_leaves_no_vm() {
 #[test]
 fn a_vm_that_does_not_boot_in_time_is_ended_with_its_last_lines() {
     let Some(()) = guest_files("a_vm_that_does_not_boot_in_time", true) else { return };
-    if qemu::Accelerator::detect(1).is_hardware() {
+    if qemu::accelerator(1).is_hardware() {
         eprintln!("SKIPPED a_vm_that_does_not_boot_in_time: with KVM the guest is up within the shortest time-out");
         return;
     }

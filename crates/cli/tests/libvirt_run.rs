@@ -86,7 +86,7 @@ fn a_vm_runs_at_home_and_libvirt_keeps_it() {
     let spec = place.spec(&name);
     let output = place.run(&spec, &["--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let residence: qemu::Residence = serde_json::from_str(&stdout(&output)).expect("a residence");
+    let residence: vm::Residence = serde_json::from_str(&stdout(&output)).expect("a residence");
     let libvirtd = &place.libvirtd;
 
     // What the kernel says of a process of libvirt's.

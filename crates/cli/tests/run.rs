@@ -122,7 +122,7 @@ fn a_background_vm_is_listed_refused_twice_and_stopped() {
     let spec = place.spec(&vm("daemon"), "");
     let started = place.output(&["run", text(&spec), "--daemonize", "--json"]);
     assert!(started.status.success(), "{}", stderr(&started));
-    let residence: qemu::Residence = serde_json::from_slice(&started.stdout).expect("a residence");
+    let residence: vm::Residence = serde_json::from_slice(&started.stdout).expect("a residence");
     assert_eq!(residence.vcpus.len(), 2);
 
     let listed = stdout(&place.output(&["vm", "list", "--json"]));

@@ -4,10 +4,10 @@
 use crate::{Connection, LibvirtError};
 use linux::LinuxError;
 use linux::vm::{Region, RunningVm};
-use qemu::{Accelerator, MemoryResidence, Residence, VcpuResidence};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{CpuSet, NodeSet};
 use vm::Plan;
+use vm::{Accelerator, MemoryResidence, Residence, VcpuResidence};
 
 /// Reads back where a VM is: affinities of its vCPU threads, pages and policy of each virtual
 /// node's memory.

@@ -5,12 +5,12 @@ use crate::connection::STDIN;
 use crate::domains::START;
 use crate::residence::{read_back, unreachable_process};
 use crate::{Connection, LibvirtError, ListedDomain, local_process};
-use qemu::{Accelerator, Residence, TcgThreads};
 use roxmltree::Document;
 use stacks::domain::{DomainError, Edit, Step, apply};
 use std::path::PathBuf;
 use std::time::Duration;
 use vm::Plan;
+use vm::{Accelerator, Residence, TcgThreads};
 
 /// What runs the guests of this libvirt: the CPU itself only if its QEMU may use `/dev/kvm` and, on
 /// this host, the CPU can.

@@ -1,13 +1,14 @@
 //! Bringing the threads of a started QEMU home, and reading back where everything is.
 
+use crate::QemuError;
 use crate::qmp::{Qmp, VcpuThread};
-use crate::residence::{MemoryResidence, Residence, VcpuResidence};
-use crate::{Accelerator, QemuError};
 use linux::LinuxError;
 use std::collections::BTreeMap;
 use topology::{CpuSet, NodeSet};
+use vm::Accelerator;
 use vm::Plan;
 use vm::qemu::memory_id;
+use vm::{MemoryResidence, Residence, VcpuResidence};
 
 /// The virtual node of a vCPU.
 fn node_of(plan: &Plan, vcpu: u32) -> Option<u32> {

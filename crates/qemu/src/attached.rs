@@ -7,7 +7,7 @@ use crate::console::{Sink, Tail, pump};
 use crate::process::{ErrorsTo, ExitWatch, Process};
 use crate::qmp::Qmp;
 use crate::user::QemuUser;
-use crate::{Accelerator, CallOff, Launch, QemuError, Residence, accelerator, binary};
+use crate::{CallOff, Launch, QemuError, accelerator, binary};
 use linux::sys::{ChildSetup, Tie};
 use serde_json::json;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vm::Plan;
 use vm::spec::name_problem;
+use vm::{Accelerator, Residence};
 
 /// How long a QEMU that builds its machine may show no progress: its memory does not grow, and its
 /// monitor does not greet.
@@ -247,7 +248,7 @@ pub(crate) fn with_or_without_sandbox<T>(
 
 fn host_traits(vcpus: u32) -> HostTraits {
     HostTraits {
-        accelerator: Accelerator::detect(vcpus),
+        accelerator: accelerator::accelerator(vcpus),
         numa: Path::new("/sys/devices/system/node").is_dir(),
         amd: accelerator::host_is_amd(),
         sandbox: true,

@@ -8,7 +8,7 @@ use crate::process::{ErrorsTo, Process, last_messages};
 use crate::qmp::Qmp;
 use crate::runtime_dir::{CONSOLE, MESSAGES, MONITOR, RuntimeDir, VmDirectory};
 use crate::state::{BackgroundVm, Phase};
-use crate::{CallOff, ConsoleTo, Launch, QemuError, Residence};
+use crate::{CallOff, ConsoleTo, Launch, QemuError};
 use linux::process::Identity;
 use linux::sys::{ChildSetup, ProcessHandle, Tie};
 use serde_json::json;
@@ -17,6 +17,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use vm::Residence;
 
 /// How long QEMU may take to end once it was told to quit.
 const QUIT: Duration = Duration::from_secs(5);

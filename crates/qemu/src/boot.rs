@@ -3,11 +3,12 @@
 use crate::attached::Prepared;
 use crate::command_line::BootFiles;
 use crate::user::QemuUser;
-use crate::{Accelerator, ConsoleTo, Launch, QemuError, TinyGuest, TinyGuestError};
+use crate::{ConsoleTo, Launch, QemuError, TinyGuest, TinyGuestError};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use vm::Accelerator;
 use vm::spec::Boot;
 
 /// Files to boot, and the descriptors that some of their paths stand for.

@@ -1,9 +1,10 @@
 //! QEMU's command line from a spec and a plan: a pure function. What QEMU 7.2 accepts is the oldest
 //! that counts.
 
-use crate::Accelerator;
+use crate::accelerator;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use vm::Accelerator;
 use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, VcpuTopology, escape, memory_id};
 use vm::spec::{Boot, Disk, DiskFormat, Network};
 use vm::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
@@ -122,8 +123,8 @@ fn processor(line: &mut Line, plan: &Plan, host: &HostTraits) {
         machine += &format!(",memory-backend={}", memory_id(0));
     }
     line.add("-machine", machine);
-    line.add("-accel", host.accelerator.argument());
-    line.add("-cpu", host.accelerator.cpu_model(host.amd && topology.threads_per_core > 1));
+    line.add("-accel", accelerator::argument(&host.accelerator));
+    line.add("-cpu", accelerator::cpu_model(&host.accelerator, host.amd && topology.threads_per_core > 1));
     let vcpus: usize = topology.nodes.iter().map(|node| node.vcpus.len()).sum();
     let (sockets, cores, threads) = (topology.sockets, topology.cores_per_socket, topology.threads_per_core);
     let smp = VcpuTopology { vcpus: vcpus as u32, most: vcpus as u32, sockets, dies: 1, cores, threads };

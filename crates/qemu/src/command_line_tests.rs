@@ -1,6 +1,6 @@
 use super::*;
-use crate::TcgThreads;
 use crate::samples::{plan, spec};
+use vm::TcgThreads;
 
 fn host() -> HostTraits {
     let accelerator = Accelerator::Tcg { threads: TcgThreads::Multi, because: String::new() };

@@ -19,7 +19,6 @@ pub mod monitor;
 mod process;
 mod qmp;
 mod reservation;
-mod residence;
 mod runtime_dir;
 #[cfg(test)]
 mod samples;
@@ -28,7 +27,7 @@ mod terminal;
 pub mod tiny_guest;
 mod user;
 
-pub use accelerator::{Accelerator, TcgThreads, cpu_can_virtualize};
+pub use accelerator::{accelerator, cpu_can_virtualize};
 pub use agent::{AgentError, AgentLink, Arrived, NativeAgent};
 pub use attached::{AttachedVm, Ending, boot_files, boot_files_elsewhere, check, command_by_hand};
 pub use binary::{BINARY_VARIABLE, locate as locate_qemu};
@@ -38,7 +37,6 @@ pub use footprint::set_aside;
 pub use launch::{ConsoleTo, Launch};
 pub use process::ExitWatch;
 pub use reservation::{Reservation, Reserved, occupancy, reserved};
-pub use residence::{MemoryResidence, Residence, VcpuResidence};
 pub use runtime_dir::{DIRECTORY_VARIABLE, PlacementLock, RuntimeDir};
 pub use state::{BackgroundVm, Phase};
 pub use terminal::Keyboard;

@@ -1,12 +1,13 @@
 //! What is known of a background VM, in a file of its directory.
 
-use crate::{Accelerator, Launch, QemuError};
+use crate::{Launch, QemuError};
 use linux::process::Identity;
 use linux::room::OomKills;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 use topology::{Bytes, NodeSet};
+use vm::Accelerator;
 
 /// The record, in a VM's directory.
 pub(crate) const FILE: &str = "state.json";

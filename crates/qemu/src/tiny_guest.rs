@@ -1,8 +1,8 @@
 //! The tiny guest: a distribution kernel, and an initramfs with the few modules it needs and
 //! `homenode-guest` as init. `scripts/guest-image` makes the files.
 
-use crate::{Accelerator, TcgThreads};
 use std::path::{Path, PathBuf};
+use vm::{Accelerator, TcgThreads};
 
 /// What can go wrong with the tiny guest's files.
 #[derive(Debug, thiserror::Error)]

@@ -59,7 +59,7 @@ impl Vm {
             .arg(guest.kernel())
             .arg("-initrd")
             .arg(guest.initramfs())
-            .args(["-append", &guest.command_line(&qemu::Accelerator::detect(4))])
+            .args(["-append", &guest.command_line(&qemu::accelerator(4))])
             .stdin(Stdio::null())
             .spawn()
             .expect("it starts");

@@ -3,7 +3,6 @@
 
 use proptest::prelude::*;
 use qemu::command_line::BootFiles;
-use qemu::{Accelerator, TcgThreads};
 use scheduler::Occupancy;
 use stacks::check::CheckedDomain;
 use stacks::domain::{Domain, Edit, MemoryTune, apply, parse};
@@ -11,6 +10,7 @@ use stacks::emit::{Emission, Kind, emit};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
+use vm::{Accelerator, TcgThreads};
 use vm::{MemoryPolicy, Plan, VmSpec};
 
 /// What is asked for, and where.

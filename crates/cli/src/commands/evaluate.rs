@@ -16,9 +16,9 @@ use evaluate::records::Record;
 use evaluate::resolve::{Host, ResolveError, Resolved, resolve};
 use evaluate::results::Results;
 use evaluate::{RunError, estimate, parse, session, text};
-use qemu::Accelerator;
 use std::path::{Path, PathBuf};
 use topology::Machine;
+use vm::Accelerator;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
@@ -93,7 +93,7 @@ fn unresolved(file: &Path, error: &ResolveError) -> anyhow::Error {
 
 fn accelerator(experiment: &Experiment, machine: &Machine) -> Option<Accelerator> {
     let has_vms = experiment.configurations.iter().any(|configuration| configuration.runs == Runs::Vms);
-    has_vms.then(|| Accelerator::detect(machine.usable_threads().count() as u32))
+    has_vms.then(|| qemu::accelerator(machine.usable_threads().count() as u32))
 }
 
 fn agent_program(resolved: &Resolved) -> anyhow::Result<PathBuf> {

@@ -4,10 +4,11 @@ use crate::args::EmitArgument;
 use crate::failure::bad_input;
 use crate::output;
 use qemu::command_line::BootFiles;
-use qemu::{Accelerator, ConsoleTo, Launch, QemuError};
+use qemu::{ConsoleTo, Launch, QemuError};
 use stacks::emit::{Emission, Kind, emit};
 use std::path::{Path, PathBuf};
 use topology::Machine;
+use vm::Accelerator;
 use vm::spec::Console;
 use vm::{MemoryPolicy, Plan, VmSpec};
 
@@ -28,7 +29,7 @@ pub(crate) fn print(
     let place = if elsewhere { Place::Elsewhere } else { Place::Here };
     // Another machine than this one is taken to have hardware virtualization.
     let accelerator = match place {
-        Place::Here => Accelerator::detect(spec.vcpus),
+        Place::Here => qemu::accelerator(spec.vcpus),
         Place::Elsewhere => Accelerator::Kvm,
     };
     let plan = &for_kernel(plan, place);

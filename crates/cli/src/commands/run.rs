@@ -8,8 +8,7 @@ use crate::{balancer_place, hidden_vms, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
 use qemu::{
-    Accelerator, AttachedVm, CallOff, ConsoleTo, Ending, Keyboard, Launch, PlacementLock, QemuError, Residence,
-    RuntimeDir, background,
+    AttachedVm, CallOff, ConsoleTo, Ending, Keyboard, Launch, PlacementLock, QemuError, RuntimeDir, background,
 };
 use scheduler::PlanError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -20,6 +19,7 @@ use std::thread;
 use std::time::Duration;
 use topology::Machine;
 use vm::spec::Console;
+use vm::{Accelerator, Residence};
 use vm::{Plan, VmSpec};
 
 /// How long QEMU has to end after the user asked for it; the guest is not asked.
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     // From here on a signal must take back what is reserved and started.
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;
-    warn(&launch, &Accelerator::detect(launch.spec.vcpus));
+    warn(&launch, &qemu::accelerator(launch.spec.vcpus));
     if arguments.daemonize {
         let started = background::start(&directory, &launch, &start.call_off).map_err(|error| start.failure(error))?;
         drop(reservation);

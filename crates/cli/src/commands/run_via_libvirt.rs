@@ -10,13 +10,14 @@ use crate::vm_spec_file;
 use anyhow::{Context, bail};
 use libvirt::start::{self, NewDomain};
 use libvirt::{Connection, LibvirtError};
-use qemu::{Accelerator, Launch, Reservation, RuntimeDir};
+use qemu::{Launch, Reservation, RuntimeDir};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stacks::emit::{Emission, Kind, emit};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use topology::Machine;
+use vm::Accelerator;
 use workloads::protocol::PORT_NAME;
 
 /// Runs the command.

@@ -14,9 +14,9 @@ mod systemd;
 
 pub use comment::Loss;
 
-use ::qemu::Accelerator;
 use ::qemu::command_line::BootFiles;
 use topology::Machine;
+use vm::Accelerator;
 use vm::{Plan, VmSpec};
 
 /// A stack that a plan can be written for.

@@ -3,9 +3,9 @@
 use super::common::{check_words, heading, memory, several_cpu_sets, vcpus_of};
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{Channel, ConsoleLog, HostTraits, Wiring, arguments, as_shell};
-use ::qemu::{Accelerator, TcgThreads};
 use std::path::Path;
 use vm::spec::{Boot, Console};
+use vm::{Accelerator, TcgThreads};
 use vm::{Client, Plan};
 
 const PROGRAM: &str = "qemu-system-x86_64";

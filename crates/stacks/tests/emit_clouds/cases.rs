@@ -1,10 +1,10 @@
 //! VMs of several shapes, each on a machine that is not here.
 
-use qemu::Accelerator;
 use qemu::command_line::BootFiles;
 use scheduler::Occupancy;
 use stacks::emit::{Emission, Kind, emit};
 use topology::{Machine, read};
+use vm::Accelerator;
 use vm::{Plan, VmSpec};
 
 const TWO_NODES: &str = "pack:2 [numa(memory=64GiB)] l3:1 core:8 pu:1";

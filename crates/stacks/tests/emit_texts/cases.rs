@@ -1,11 +1,11 @@
 //! VMs of several shapes, on machines that are not here.
 
 use ::qemu::command_line::BootFiles;
-use ::qemu::{Accelerator, TcgThreads};
 use scheduler::Occupancy;
 use stacks::emit::{Emission, Kind, emit};
 use topology::{Bytes, Machine, read};
 use vm::spec::Boot;
+use vm::{Accelerator, TcgThreads};
 use vm::{Plan, VmSpec};
 
 /// A VM, where it is to live, and what it boots.

@@ -1,12 +1,12 @@
 //! The shell text that starts QEMU. That its loop brings threads home is seen on a real QEMU.
 
 use super::cases::{Case, all, devices, emulation, kernel, synthetic, with_line_ends};
-use ::qemu::TcgThreads;
 use stacks::emit::Kind;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use vm::TcgThreads;
 
 #[test]
 fn shapes() {

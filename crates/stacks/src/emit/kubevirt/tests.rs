@@ -3,11 +3,11 @@
 use super::super::Emission;
 use super::object::VirtualMachine;
 use super::{text, virtual_machine};
-use ::qemu::Accelerator;
 use ::qemu::command_line::BootFiles;
 use proptest::prelude::*;
 use scheduler::Occupancy;
 use topology::read;
+use vm::Accelerator;
 use vm::VmSpec;
 use vm::spec::{Boot, Disk, DiskFormat, Network, PortForward};
 

@@ -6,10 +6,10 @@ mod xml;
 
 use super::common::{check_words, heading, memory};
 use super::{Emission, EmitError, Loss};
-use ::qemu::{Accelerator, TcgThreads};
 use std::path::Path;
 use topology::Bytes;
 use vm::spec::{Boot, Network};
+use vm::{Accelerator, TcgThreads};
 use xml::Element;
 
 /// A complete domain, for `virsh define`.

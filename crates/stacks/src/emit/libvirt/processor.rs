@@ -2,8 +2,8 @@
 
 use super::super::common::vcpus as vcpus_of;
 use super::xml::Element;
-use ::qemu::Accelerator;
 use topology::{Machine, NodeSet};
+use vm::Accelerator;
 use vm::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
 
 /// Most host threads that fill the memory at start, as of `homenode run`.

@@ -2,11 +2,11 @@
 
 use super::super::{Emission, Kind, emit};
 use super::flavor::{Shape, properties};
-use ::qemu::Accelerator;
 use ::qemu::command_line::BootFiles;
 use scheduler::Occupancy;
 use std::collections::BTreeMap;
 use topology::read;
+use vm::Accelerator;
 use vm::VmSpec;
 use vm::spec::{Disk, DiskFormat};
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate and the crates of ours that it may use.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("properties", &[]),
     ("topology", &[]),
     ("vm", &["topology"]),
@@ -33,6 +33,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "workloads",
         ],
     ),
+    ("inventory", &["linux", "topology", "vm"]),
     ("qemu", &["linux", "scheduler", "topology", "vm", "workloads"]),
     ("daemon", &["linux", "scheduler", "topology", "vm"]),
     ("stacks", &["judge", "qemu", "scheduler", "topology", "vm"]),
@@ -43,6 +44,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
         &[
             "daemon",
             "evaluate",
+            "inventory",
             "judge",
             "libvirt",
             "linux",

@@ -4,12 +4,11 @@ use crate::WorldError;
 use crate::disturbance::Reading;
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
 use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
-use qemu::{
-    AgentError, AgentLink, AttachedVm, CallOff, ConsoleTo, Launch, NativeAgent, QemuError, Reservation, RuntimeDir,
-};
+use qemu::{AgentError, AgentLink, AttachedVm, NativeAgent, QemuError, Reservation, RuntimeDir};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vm::{Accelerator, Residence};
+use vm::{CallOff, ConsoleTo, Launch};
 use workloads::protocol::ToAgent;
 
 /// How long a guest may take to power off when it is asked to.

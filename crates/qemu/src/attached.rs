@@ -7,7 +7,7 @@ use crate::console::{Sink, Tail, pump};
 use crate::process::{ErrorsTo, ExitWatch, Process};
 use crate::qmp::Qmp;
 use crate::user::QemuUser;
-use crate::{CallOff, Launch, QemuError, accelerator, binary};
+use crate::{QemuError, accelerator, binary};
 use linux::sys::{ChildSetup, Tie};
 use serde_json::json;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,6 +17,7 @@ use std::time::Duration;
 use vm::Plan;
 use vm::spec::name_problem;
 use vm::{Accelerator, Residence};
+use vm::{CallOff, Launch};
 
 /// How long a QEMU that builds its machine may show no progress: its memory does not grow, and its
 /// monitor does not greet.
@@ -81,7 +82,7 @@ impl AttachedVm {
             user: prepared.user.credentials(),
         };
         let mut process = Process::start(vm, &prepared.binary, &arguments, &ErrorsTo::Us, setup)?;
-        call_off.qemu_is(process.handle()?);
+        call_off.has_process(process.killer()?);
         let output = console.0.try_clone().map_err(QemuError::io(vm, "copy the console's socket"))?;
         let (tail, _) = pump(format!("console of VM {vm}"), output, sink);
         let connected = greeted(vm, monitor.0, process.pid());
@@ -340,7 +341,8 @@ pub(crate) fn explain(error: QemuError, process: &mut Process, call_off: &CallOf
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ConsoleTo, samples};
+    use crate::samples;
+    use vm::ConsoleTo;
 
     fn launch(vcpus: u32, memory_mib: u64) -> Launch {
         let (spec, plan) = (samples::spec("a", vcpus, memory_mib), samples::plan("a", 1, vcpus, memory_mib));

@@ -1,5 +1,6 @@
 //! VMs that outlive the command that started them.
 
+use crate::QemuError;
 use crate::at_home::read_back;
 use crate::attached::{Prepared, bring_home, explain, greeted, with_or_without_sandbox};
 use crate::boot;
@@ -8,7 +9,6 @@ use crate::process::{ErrorsTo, Process, last_messages};
 use crate::qmp::Qmp;
 use crate::runtime_dir::{CONSOLE, MESSAGES, MONITOR, RuntimeDir, VmDirectory};
 use crate::state::{BackgroundVm, Phase};
-use crate::{CallOff, ConsoleTo, Launch, QemuError};
 use linux::process::Identity;
 use linux::sys::{ChildSetup, ProcessHandle, Tie};
 use serde_json::json;
@@ -18,6 +18,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vm::Residence;
+use vm::backend::Stopped;
+use vm::{CallOff, ConsoleTo, Launch};
 
 /// How long QEMU may take to end once it was told to quit.
 const QUIT: Duration = Duration::from_secs(5);
@@ -93,7 +95,7 @@ fn start_in(
         ChildSetup { tie: Tie::Outlives, inherited, cpus: Some(launch.plan.cpus()), user: prepared.user.credentials() };
     let errors = ErrorsTo::File(place.path.join(MESSAGES));
     let mut process = Process::start(vm, &prepared.binary, &arguments, &errors, setup)?;
-    call_off.qemu_is(process.handle()?);
+    call_off.has_process(process.killer()?);
     // Without an identity it has ended already.
     let gone = |_| QemuError::Closed { vm: vm.clone() };
     let identity = Identity::of(process.pid()).map_err(gone);
@@ -126,7 +128,7 @@ fn listen(vm: &str, path: &Path) -> Result<UnixListener, QemuError> {
     UnixListener::bind(path).map_err(QemuError::io(vm, format!("listen on {}", path.display())))
 }
 
-fn connect(vm: &str, path: &Path) -> Result<UnixStream, QemuError> {
+pub(crate) fn connect(vm: &str, path: &Path) -> Result<UnixStream, QemuError> {
     linux::sys::connect_at_once(path).map_err(|error| match error.kind() {
         // Nobody listens: QEMU has ended.
         std::io::ErrorKind::ConnectionRefused => QemuError::Closed { vm: vm.to_owned() },
@@ -242,15 +244,6 @@ fn end(name: &str, pid: u32, grace: Duration) -> Result<(), QemuError> {
     wait(Duration::from_secs(30)).map(drop)
 }
 
-/// How a VM was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// The guest powered itself off.
-    ByGuest,
-    /// QEMU was ended.
-    ByForce,
-}
-
 /// Stops a VM. Its guest is asked to power off and has `grace` for it; then, or at once without
 /// grace, QEMU is ended.
 pub fn stop(directory: &RuntimeDir, name: &str, grace: Duration) -> Result<Stopped, QemuError> {
@@ -290,7 +283,7 @@ pub fn console(directory: &RuntimeDir, name: &str) -> Result<Option<(UnixStream,
     Ok(Some((connect(name, &path.join(CONSOLE))?, file)))
 }
 
-fn find(directory: &RuntimeDir, name: &str) -> Result<(PathBuf, BackgroundVm), QemuError> {
+pub(crate) fn find(directory: &RuntimeDir, name: &str) -> Result<(PathBuf, BackgroundVm), QemuError> {
     let missing = |cleaned| QemuError::NoSuchVm { vm: name.to_owned(), cleaned };
     crate::attached::check_name(name).map_err(|_| missing(None))?;
     let cleaned = remove_dead(directory, name)?;

@@ -3,13 +3,14 @@
 use crate::attached::Prepared;
 use crate::command_line::BootFiles;
 use crate::user::QemuUser;
-use crate::{ConsoleTo, Launch, QemuError, TinyGuest, TinyGuestError};
+use crate::{QemuError, TinyGuest, TinyGuestError};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use vm::Accelerator;
 use vm::spec::Boot;
+use vm::{ConsoleTo, Launch};
 
 /// Files to boot, and the descriptors that some of their paths stand for.
 #[derive(Debug)]
@@ -138,7 +139,8 @@ pub(crate) fn open_console(path: &Path) -> std::io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ConsoleTo, samples};
+    use crate::samples;
+    use vm::ConsoleTo;
 
     fn launch(boot: Boot) -> Launch {
         let mut spec = samples::spec("a", 1, 64);

@@ -71,7 +71,7 @@ fn no_policy_leaves_memory_to_the_kernel() {
 
 #[test]
 fn vcpus_that_are_not_neighbours_are_listed_in_ranges() {
-    let node = VirtualNode { id: 1, vcpus: vec![0, 1, 4, 6, 7], memory: topology::Bytes(0) };
+    let node = VirtualNode { id: 1, vcpus: vec![0, 1, 4, 6, 7], ..VirtualNode::default() };
     assert_eq!(numa_node(&node, BTreeMap::new()).option(), "node,nodeid=1,cpus=0-1,cpus=4,cpus=6-7"); // and no memdev: the node has no memory
 }
 

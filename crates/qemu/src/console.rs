@@ -1,11 +1,11 @@
 //! Serial consoles: bytes to a terminal or a file, the last of them kept.
 
-use crate::ConsoleTo;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
+use vm::ConsoleTo;
 
 /// Bytes that are kept of what a guest wrote.
 const KEPT_BYTES: usize = 64 << 10;

@@ -1,10 +1,10 @@
 //! What can go wrong with a VM.
 
-use crate::Launch;
 use linux::room::Room;
 use std::io;
 use std::path::{Path, PathBuf};
 use topology::Bytes;
+use vm::Launch;
 
 /// A VM that could not be started, reached or ended.
 #[derive(Debug, thiserror::Error)]

@@ -134,9 +134,11 @@ impl Process {
         &self.vm
     }
 
-    /// A handle of its own on the process.
-    pub(crate) fn handle(&self) -> Result<ProcessHandle, QemuError> {
-        self.handle.try_clone().map_err(QemuError::io(&self.vm, "copy the handle on QEMU's process"))
+    /// Ends the process at once, whoever calls it.
+    pub(crate) fn killer(&self) -> Result<vm::End, QemuError> {
+        let handle = self.handle.try_clone().map_err(QemuError::io(&self.vm, "copy the handle on QEMU's process"))?;
+        // An error means that it has ended already.
+        Ok(Box::new(move || _ = handle.signal(SIGKILL)))
     }
 
     pub(crate) fn exit(&self) -> &ExitWatch {

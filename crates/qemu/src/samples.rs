@@ -15,6 +15,7 @@ pub(crate) fn plan(name: &str, nodes: u32, vcpus_per_node: u32, mib_per_node: u6
         id,
         vcpus: (id * vcpus_per_node..(id + 1) * vcpus_per_node).collect(),
         memory: Bytes::from_mib(mib_per_node),
+        ..VirtualNode::default()
     };
     let client = |id: u32| Client {
         id,

@@ -1,6 +1,6 @@
 //! What is known of a background VM, in a file of its directory.
 
-use crate::{Launch, QemuError};
+use crate::QemuError;
 use linux::process::Identity;
 use linux::room::OomKills;
 use serde::{Deserialize, Serialize};
@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 use topology::{Bytes, NodeSet};
 use vm::Accelerator;
+use vm::Launch;
 
 /// The record, in a VM's directory.
 pub(crate) const FILE: &str = "state.json";
@@ -97,7 +98,8 @@ impl BackgroundVm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ConsoleTo, samples};
+    use crate::samples;
+    use vm::ConsoleTo;
 
     #[test]
     fn a_record_is_read_as_it_was_written() {

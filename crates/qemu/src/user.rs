@@ -11,13 +11,14 @@
 //! ([`QemuUser::opens`]). Where root's own rights do not reach that far (a container without some
 //! capability, a namespace of one user), QEMU runs as before, and a note says so.
 
-use crate::{Launch, QemuError};
+use crate::QemuError;
 use linux::capabilities::missing_to_start_as_another;
 use linux::sys::{Account, Credentials, account_named, account_of, group_exists, groups_of, opens_as};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use vm::Launch;
 use vm::qemu_user::{ACCOUNT, of_its_own};
 use vm::spec::ROOT;
 
@@ -176,7 +177,8 @@ fn group_of_kvm() -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ConsoleTo, samples};
+    use crate::samples;
+    use vm::ConsoleTo;
 
     fn chosen(run_as: Option<&str>) -> Result<QemuUser, QemuError> {
         let (mut spec, plan) = (samples::spec("a", 1, 64), samples::plan("a", 1, 1, 64));

@@ -1,7 +1,7 @@
 //! The life of VMs with a real QEMU: started, read back, ended. No guest is booted: the firmware
 //! finds nothing to boot, and waits.
 
-use qemu::{AttachedVm, CallOff, ConsoleTo, Launch, QemuError, RuntimeDir, locate_qemu};
+use qemu::{AttachedVm, QemuError, RuntimeDir, locate_qemu};
 use scheduler::Occupancy;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::time::Duration;
 use topology::Machine;
 use vm::VmSpec;
 use vm::spec::{Boot, DiskFormat, Network, PortForward};
+use vm::{CallOff, ConsoleTo, Launch};
 
 fn machine() -> Machine {
     topology::read::live().expect("this host")

@@ -147,7 +147,12 @@ fn virtual_topology(host: &Host, shape: &Shape, sizing: &Sizing, homes: &[Home])
     let node = |(id, share): (usize, &sizing::Share)| {
         let first = next;
         next += share.vcpus;
-        VirtualNode { id: id as u32, vcpus: (first..next).collect(), memory: Bytes(share.memory) }
+        VirtualNode {
+            id: id as u32,
+            vcpus: (first..next).collect(),
+            memory: Bytes(share.memory),
+            ..VirtualNode::default()
+        }
     };
     VirtualTopology {
         exposed: sizing.exposed,

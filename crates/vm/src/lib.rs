@@ -2,6 +2,12 @@
 //! command line means. Pure: text in, data out.
 
 mod accelerator;
+mod added;
+pub mod backend;
+mod call_off;
+pub mod history;
+mod launch;
+pub mod life;
 mod manager;
 mod placement;
 mod plan;
@@ -12,6 +18,10 @@ pub mod spec;
 mod virtual_topology;
 
 pub use accelerator::{Accelerator, TcgThreads};
+pub use added::{Added, MemoryDevice, MemoryDeviceKind, NodeSize};
+pub use backend::{Backend, BackendError, Vm};
+pub use call_off::{CallOff, End};
+pub use launch::{ConsoleTo, Launch};
 pub use manager::{Manager, Origin};
 pub use placement::{Client, MemoryPolicy, NodeUse, Placement};
 pub use plan::{Plan, Reason};

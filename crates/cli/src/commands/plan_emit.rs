@@ -3,13 +3,14 @@
 use crate::args::EmitArgument;
 use crate::failure::bad_input;
 use crate::output;
+use qemu::QemuError;
 use qemu::command_line::BootFiles;
-use qemu::{ConsoleTo, Launch, QemuError};
 use stacks::emit::{Emission, Kind, emit};
 use std::path::{Path, PathBuf};
 use topology::Machine;
 use vm::Accelerator;
 use vm::spec::Console;
+use vm::{ConsoleTo, Launch};
 use vm::{MemoryPolicy, Plan, VmSpec};
 
 /// Prints the plan in the language of a stack.

@@ -7,9 +7,7 @@ use crate::output;
 use crate::{balancer_place, hidden_vms, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
-use qemu::{
-    AttachedVm, CallOff, ConsoleTo, Ending, Keyboard, Launch, PlacementLock, QemuError, RuntimeDir, background,
-};
+use qemu::{AttachedVm, Ending, Keyboard, PlacementLock, QemuError, RuntimeDir, background};
 use scheduler::PlanError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -20,6 +18,7 @@ use std::time::Duration;
 use topology::Machine;
 use vm::spec::Console;
 use vm::{Accelerator, Residence};
+use vm::{CallOff, ConsoleTo, Launch};
 use vm::{Plan, VmSpec};
 
 /// How long QEMU has to end after the user asked for it; the guest is not asked.

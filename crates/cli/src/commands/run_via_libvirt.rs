@@ -10,7 +10,7 @@ use crate::vm_spec_file;
 use anyhow::{Context, bail};
 use libvirt::start::{self, NewDomain};
 use libvirt::{Connection, LibvirtError};
-use qemu::{Launch, Reservation, RuntimeDir};
+use qemu::{Reservation, RuntimeDir};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stacks::emit::{Emission, Kind, emit};
@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use topology::Machine;
 use vm::Accelerator;
+use vm::Launch;
 use workloads::protocol::PORT_NAME;
 
 /// Runs the command.

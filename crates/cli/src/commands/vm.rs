@@ -7,7 +7,7 @@ use crate::residence_view;
 use crate::text::{lines, table};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
-use qemu::background::{self, Stopped};
+use qemu::background;
 use qemu::{BackgroundVm, Keyboard, RuntimeDir};
 use serde::Serialize;
 use std::io::{self, Read, Write};
@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
+use vm::backend::Stopped;
 
 /// How long a guest may take to power off.
 const GRACE: Duration = Duration::from_secs(60);

@@ -1,26 +1,38 @@
 //! Calling off a start from another thread: whoever waits for signals.
 //!
-//! **Rule.** Until a start is complete, calling it off kills QEMU; the start then fails, and
-//! removes what there is of the VM on its own way out. Once it is complete, there is nothing to
-//! call off. Both are decided under one lock: a VM is never both reported as running and ended.
+//! **Rule.** Until a start is complete, calling it off ends the process of the VM; the start then
+//! fails, and removes what there is of the VM on its own way out. Once it is complete, there is
+//! nothing to call off. Both are decided under one lock: a VM is never both reported as running and
+//! ended.
 
-use linux::sys::ProcessHandle;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The kernel's signal number of SIGKILL.
-const SIGKILL: i32 = 9;
 
 /// One start, as somebody sees it who may call it off. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct CallOff(Arc<Mutex<Stage>>);
 
-#[derive(Debug, Default)]
+/// Ends the process of a VM at once; nothing happens where it has ended.
+pub type End = Box<dyn Fn() + Send>;
+
+#[derive(Default)]
 enum Stage {
     #[default]
-    BeforeQemu,
-    Qemu(ProcessHandle),
+    BeforeProcess,
+    Process(End),
     CalledOff,
     Complete,
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BeforeProcess => "BeforeProcess",
+            Self::Process(_) => "Process",
+            Self::CalledOff => "CalledOff",
+            Self::Complete => "Complete",
+        })
+    }
 }
 
 impl CallOff {
@@ -29,8 +41,8 @@ impl CallOff {
         let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*stage {
             Stage::Complete => return false,
-            Stage::Qemu(qemu) => kill(qemu),
-            Stage::BeforeQemu | Stage::CalledOff => {}
+            Stage::Process(end) => end(),
+            Stage::BeforeProcess | Stage::CalledOff => {}
         }
         *stage = Stage::CalledOff;
         true
@@ -41,17 +53,17 @@ impl CallOff {
         matches!(*self.0.lock().unwrap_or_else(PoisonError::into_inner), Stage::CalledOff)
     }
 
-    /// From now on there is a QEMU to kill.
-    pub(crate) fn qemu_is(&self, qemu: ProcessHandle) {
+    /// For a backend: from now on there is a process, which `end` ends.
+    pub fn has_process(&self, end: End) {
         let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match *stage {
-            Stage::CalledOff => kill(&qemu),
-            _ => *stage = Stage::Qemu(qemu),
+            Stage::CalledOff => end(),
+            _ => *stage = Stage::Process(end),
         }
     }
 
-    /// The start is complete; false if it was called off before.
-    pub(crate) fn complete(&self) -> bool {
+    /// For a backend: the start is complete; false if it was called off before.
+    pub fn complete(&self) -> bool {
         let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let in_time = !matches!(*stage, Stage::CalledOff);
         if in_time {
@@ -61,22 +73,10 @@ impl CallOff {
     }
 }
 
-fn kill(qemu: &ProcessHandle) {
-    // An error means that it has ended already.
-    let _ = qemu.signal(SIGKILL);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
-    use std::time::Duration;
-
-    fn sleeper() -> (std::process::Child, ProcessHandle) {
-        let child = Command::new("sleep").arg("60").spawn().unwrap();
-        let handle = ProcessHandle::open(child.id()).unwrap();
-        (child, handle)
-    }
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn a_start_is_called_off_or_complete_and_never_both() {
@@ -87,19 +87,19 @@ mod tests {
     }
 
     #[test]
-    fn qemu_ends_whether_it_was_there_before_or_comes_after() {
+    fn the_process_ends_whether_it_was_there_before_or_comes_after() {
         for before in [true, false] {
-            let (mut child, handle) = sleeper();
-            let (start, ended) = (CallOff::default(), ProcessHandle::open(child.id()).unwrap());
+            let (start, ended) = (CallOff::default(), Arc::new(AtomicBool::new(false)));
+            let end = Arc::clone(&ended);
+            let end: End = Box::new(move || end.store(true, Ordering::Relaxed));
             if before {
-                start.qemu_is(handle);
+                start.has_process(end);
                 start.call_off();
             } else {
                 start.call_off();
-                start.qemu_is(handle);
+                start.has_process(end);
             }
-            assert!(ended.wait_ended(Duration::from_secs(60)).unwrap());
-            child.wait().unwrap();
+            assert!(ended.load(Ordering::Relaxed));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What to start.
 
+use crate::{Plan, VmSpec};
 use std::path::PathBuf;
-use vm::{Plan, VmSpec};
 
 /// A VM that is to be started, and how.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Launch {
     /// Where its serial console goes.
     pub console: ConsoleTo,
     /// Whether it has the virtio-serial port of homenode's agent
-    /// ([`workloads::protocol::PORT_NAME`]).
+    ///.
     pub agent: bool,
 }
 

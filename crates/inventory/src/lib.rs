@@ -1,0 +1,33 @@
+//! The VMs that homenode keeps: of each its spec, its virtual topology, its placement and its life,
+//! on disk, also while it does not run.
+//!
+//! **Problem.** A VM that was stopped must start again with the same virtual topology, perhaps after
+//! the host did; and homenode may be killed at any moment of writing that down.
+//!
+//! **Rule.** A VM is a directory with one file each:
+//!
+//! ```text
+//! NAME/spec.toml        what its owner wrote; paths in it are absolute
+//! NAME/topology.json    what the guest sees; from the first power-on, for life
+//! NAME/placement.json   where its clients live, and what was plugged in since power-on
+//! NAME/life.json        its state, and how it came there
+//! ```
+//!
+//! Each file is replaced whole ([`linux::named_file::replace`]). `life.json` is the last that is
+//! made and the first that is removed: without it there is no such VM, and what a killed homenode
+//! left of one is cleaned up by whoever makes or deletes that name next. Who changes a VM holds its
+//! directory's lock ([`Inventory::hold`]); readers need none.
+//!
+//! **Properties.** A reader sees of each file the old one or the new one. Nothing is removed that is
+//! not one of these files. Nobody waits for a lock: who has it is busy with that VM.
+//!
+//! **Example.** `homenode run web.toml --daemonize`, `homenode vm stop web`, a reboot, `homenode vm
+//! start web`: the guest sees the nodes that it saw before.
+
+mod directory;
+mod error;
+mod record;
+
+pub use directory::{Held, Inventory, STATE_VARIABLE};
+pub use error::InventoryError;
+pub use record::{Kept, Record};

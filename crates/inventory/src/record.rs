@@ -1,0 +1,30 @@
+//! What is kept of a VM.
+
+use serde::{Deserialize, Serialize};
+use vm::history::Life;
+use vm::{Added, Placement, VirtualTopology, VmSpec};
+
+/// A VM that homenode keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What its owner wrote.
+    pub spec: VmSpec,
+    /// What the guest sees; `None` before its first power-on.
+    pub topology: Option<VirtualTopology>,
+    /// Where it lives; `None` before its first power-on.
+    pub placement: Option<Kept>,
+    /// Its state, and how it came there.
+    pub life: Life,
+}
+
+/// Where a VM lives, as it was last decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The host that it is about, by name.
+    pub host: String,
+    /// Each client on its home.
+    pub placement: Placement,
+    /// What was plugged in since power-on.
+    #[serde(default)]
+    pub added: Added,
+}

@@ -1,0 +1,153 @@
+//! QEMU as a backend: its VMs in the background, reached through their monitors.
+//!
+//! **Rule.** Nobody but the owner of the runtime directory reaches the monitor's socket, and QEMU
+//! serves one visitor at a time: a VM that is adopted keeps the connection for as long as the value
+//! lives, so that two commands never act on one VM in turns.
+
+use crate::at_home::read_back;
+use crate::background::{self, connect, find};
+use crate::qmp::Qmp;
+use crate::runtime_dir::{MONITOR, RuntimeDir};
+use crate::state::BackgroundVm;
+use crate::{QemuError, process};
+use serde_json::json;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use vm::backend::{BackendKind, ErrorKind, Patience, Stopped};
+use vm::{Accelerator, Backend, BackendError, CallOff, Launch, Plan, Residence, Vm};
+
+/// How long the monitor of a VM that runs may take to greet.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// QEMU, for VMs that outlive the command that started them.
+#[derive(Clone, Debug)]
+pub struct InBackground(RuntimeDir);
+
+impl InBackground {
+    /// Those of a runtime directory.
+    pub fn of(directory: RuntimeDir) -> Self {
+        Self(directory)
+    }
+}
+
+impl Backend for InBackground {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Qemu
+    }
+
+    fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
+        let started = background::start(&self.0, launch, call_off)?;
+        let mut vm = Adopted::connect(&self.0, &launch.spec.name)?;
+        vm.notes = started.notes;
+        Ok(Box::new(vm))
+    }
+
+    fn adopt(&self, name: &str) -> Result<Option<Box<dyn Vm>>, BackendError> {
+        match Adopted::connect(&self.0, name) {
+            Ok(vm) => Ok(Some(Box::new(vm))),
+            Err(QemuError::NoSuchVm { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A VM in the background, with a connection to its monitor.
+#[derive(Debug)]
+struct Adopted {
+    directory: RuntimeDir,
+    state: BackgroundVm,
+    pid: u32,
+    qmp: Qmp,
+    notes: Vec<String>,
+}
+
+impl Adopted {
+    fn connect(directory: &RuntimeDir, name: &str) -> Result<Self, QemuError> {
+        let (path, state) = find(directory, name)?;
+        let missing = || QemuError::NoSuchVm { vm: name.to_owned(), cleaned: None };
+        let qemu = state.qemu.filter(|qemu| qemu.is_alive()).ok_or_else(missing)?;
+        let qmp = Qmp::handshake(name, connect(name, &path.join(MONITOR))?, GREETING)?;
+        Ok(Self { directory: directory.clone(), state, pid: qemu.pid, qmp, notes: Vec::new() })
+    }
+
+    fn tell(&mut self, command: &str) -> Result<(), BackendError> {
+        self.qmp.execute(command, &json!({}))?;
+        Ok(())
+    }
+}
+
+impl Vm for Adopted {
+    fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    fn accelerator(&self) -> &Accelerator {
+        &self.state.accelerator
+    }
+
+    fn version(&self) -> &str {
+        self.qmp.version()
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn residence(&mut self, plan: &Plan) -> Result<Residence, BackendError> {
+        Ok(read_back(plan, self.pid, &self.state.accelerator, &mut self.qmp)?)
+    }
+
+    fn agent(&mut self) -> Result<Option<OwnedFd>, BackendError> {
+        // Its port, if it had one, would need somebody who listens for as long as it runs.
+        Ok(None)
+    }
+
+    fn console_tail(&self, _lines: usize) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn exited(&mut self) -> Option<String> {
+        let ended = !self.state.qemu.is_some_and(|qemu| qemu.is_alive());
+        ended.then(|| {
+            let words =
+                process::last_messages(&self.directory.of_vm(&self.state.name).join(crate::runtime_dir::MESSAGES));
+            let last = words.lines().next_back().map(|line| format!(": {line}")).unwrap_or_default();
+            format!("VM {}: QEMU has ended{last}", self.state.name)
+        })
+    }
+
+    fn pause(&mut self) -> Result<(), BackendError> {
+        self.tell("stop")
+    }
+
+    fn unpause(&mut self) -> Result<(), BackendError> {
+        self.tell("cont")
+    }
+
+    fn reset(&mut self) -> Result<(), BackendError> {
+        self.tell("system_reset")
+    }
+
+    fn stop(self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {
+        let Self { directory, state, qmp, .. } = *self;
+        // QEMU serves one visitor at a time.
+        drop(qmp);
+        Ok(background::stop(&directory, &state.name, grace)?)
+    }
+}
+
+impl From<QemuError> for BackendError {
+    fn from(error: QemuError) -> Self {
+        let kind = match &error {
+            error if error.is_bad_input() => ErrorKind::BadInput,
+            QemuError::CalledOff { .. } => ErrorKind::CalledOff,
+            QemuError::Closed { .. } | QemuError::Ended { .. } | QemuError::NoSuchVm { .. } => ErrorKind::Gone,
+            _ => ErrorKind::Failed,
+        };
+        Self::new(kind, error)
+    }
+}

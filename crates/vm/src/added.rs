@@ -1,0 +1,116 @@
+//! What was plugged into a VM since its power-on, in order: what a QEMU that takes it over must be
+//! built with, and what its virtual nodes have now.
+
+use crate::VirtualTopology;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use topology::{Bytes, NodeSet};
+
+/// vCPUs and memory that were plugged in. A power cycle ends it: the VM then starts with all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Added {
+    /// Indices of vCPUs that were not there at power-on, in the order in which they were plugged.
+    pub vcpus: Vec<u32>,
+    /// Memory devices, in the order in which they were plugged.
+    pub memory: Vec<MemoryDevice>,
+}
+
+/// A memory device of a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryDevice {
+    /// QEMU's name of the device; its backend is named after it ([`MemoryDevice::backend`]).
+    pub id: String,
+    /// The virtual node that its memory belongs to.
+    pub virtual_node: u32,
+    /// What kind it is.
+    pub kind: MemoryDeviceKind,
+    /// Bytes of its backend: the most that it can give.
+    pub size: Bytes,
+    /// What it was asked to give: all of it where it is a DIMM.
+    pub requested: Bytes,
+    /// The machine nodes that its memory was bound to when it was plugged.
+    pub bound_to: NodeSet,
+}
+
+/// How memory is added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryDeviceKind {
+    /// virtio-mem: any multiple of its block, more and less while the guest runs.
+    VirtioMem,
+    /// pc-dimm: whole, for guests without a driver for virtio-mem.
+    Dimm,
+}
+
+impl MemoryDevice {
+    /// QEMU's name of its memory backend, and so of its RAM block, which a migration is about.
+    pub fn backend(&self) -> String {
+        format!("ram-{}", self.id)
+    }
+}
+
+/// What a virtual node has now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSize {
+    /// The virtual node.
+    pub virtual_node: u32,
+    /// Indices of the vCPUs that are there.
+    pub vcpus: BTreeSet<u32>,
+    /// Its memory: that of its power-on, and what its devices were asked to give.
+    pub memory: Bytes,
+}
+
+impl Added {
+    /// What each virtual node has now, by id.
+    pub fn sizes(&self, topology: &VirtualTopology) -> Vec<NodeSize> {
+        let of_node = |node: &crate::VirtualNode| {
+            let plugged = self.vcpus.iter().copied().filter(|vcpu| node.vcpus.contains(vcpu));
+            let devices = self.memory.iter().filter(|device| device.virtual_node == node.id);
+            NodeSize {
+                virtual_node: node.id,
+                vcpus: node.present().chain(plugged).collect(),
+                memory: node.memory.saturating_add(devices.map(|device| device.requested).sum()),
+            }
+        };
+        topology.nodes.iter().map(of_node).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VirtualNode;
+
+    #[test]
+    fn a_node_has_what_it_began_with_and_what_was_plugged() {
+        let node = |id: u32, vcpus: Vec<u32>, absent: Vec<u32>| VirtualNode {
+            id,
+            vcpus,
+            absent,
+            memory: Bytes::from_mib(1024),
+            growth: Bytes::from_mib(4096),
+        };
+        let topology = VirtualTopology {
+            exposed: true,
+            nodes: vec![node(0, vec![0, 1, 2], vec![1, 2]), node(1, vec![3, 4, 5], vec![4, 5])],
+            sockets: 2,
+            cores_per_socket: 3,
+            threads_per_core: 1,
+            distances: vec![vec![10, 20], vec![20, 10]],
+        };
+        let device = MemoryDevice {
+            id: "vm0".to_owned(),
+            virtual_node: 1,
+            kind: MemoryDeviceKind::VirtioMem,
+            size: Bytes::from_mib(4096),
+            requested: Bytes::from_mib(512),
+            bound_to: NodeSet::new(),
+        };
+        let added = Added { vcpus: vec![4, 1], memory: vec![device] };
+        let sizes = added.sizes(&topology);
+        // Node 0: vCPU 0 and the plugged 1; node 1: 3 and 4, and 1024 + 512 MiB.
+        assert_eq!(sizes[0].vcpus, BTreeSet::from([0, 1]));
+        assert_eq!((sizes[1].vcpus.clone(), sizes[1].memory), (BTreeSet::from([3, 4]), Bytes::from_mib(1536)));
+    }
+}

@@ -1,0 +1,180 @@
+//! What runs VMs, and a VM that it runs, for everybody who need not know which program it is.
+//!
+//! **Problem.** QEMU's own process, a domain of libvirt's, and what comes later can all be started,
+//! looked at, grown, saved, sent and stopped. Whoever does so (`vm`, `run`, `evaluate`) must not
+//! have a copy of itself for each.
+//!
+//! **Rule.** A backend implements [`Backend`] and gives [`Vm`]s. It decides nothing: where a VM
+//! lives, which virtual node grows, where a saved VM wakes up comes with each call. It keeps no
+//! record of a VM's life either: that is the caller's.
+//!
+//! **Example.** A third one (cloud-hypervisor, say) is a crate with these two implementations, a
+//! name in [`BackendKind`], and a line where the program chooses.
+
+use crate::{Accelerator, CallOff, Launch, Plan, Residence};
+use serde::{Deserialize, Serialize};
+use std::error::Error;
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+/// Time that somebody is given.
+pub type Patience = core::time::Duration;
+
+/// Which program runs a VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendKind {
+    /// QEMU, started by homenode.
+    #[default]
+    Qemu,
+    /// libvirt.
+    Libvirt,
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Qemu => "qemu",
+            Self::Libvirt => "libvirt",
+        })
+    }
+}
+
+/// A program that runs VMs.
+pub trait Backend {
+    /// Which one it is.
+    fn kind(&self) -> BackendKind;
+
+    /// Starts a VM at the homes of its plan. Returns when its vCPUs run there.
+    ///
+    /// # Errors
+    /// It cannot be started, or was called off meanwhile; nothing is left of it.
+    fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError>;
+
+    /// The VM of this name, which runs already; `None` where none does.
+    ///
+    /// # Errors
+    /// It is there and cannot be reached.
+    fn adopt(&self, name: &str) -> Result<Option<Box<dyn Vm>>, BackendError>;
+}
+
+/// A VM that has a process. Dropping it leaves the VM as its backend promises: one that is tied to
+/// its starter ends, any other goes on.
+pub trait Vm {
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// Its process.
+    fn pid(&self) -> u32;
+
+    /// What runs its instructions.
+    fn accelerator(&self) -> &Accelerator;
+
+    /// Version of the program that runs it, in that program's words.
+    fn version(&self) -> &str;
+
+    /// What its owner should know of its start, as sentences.
+    fn notes(&self) -> &[String];
+
+    /// Where it is, as the kernel says: compared with the homes of `plan`.
+    ///
+    /// # Errors
+    /// It has ended, or cannot be looked at.
+    fn residence(&mut self, plan: &Plan) -> Result<Residence, BackendError>;
+
+    /// The connection to homenode's agent in the guest; `None` where it has no port for one, or
+    /// where the connection was given away before.
+    ///
+    /// # Errors
+    /// The port is there and cannot be reached.
+    fn agent(&mut self) -> Result<Option<OwnedFd>, BackendError>;
+
+    /// The last lines of its console, where they are kept.
+    fn console_tail(&self, lines: usize) -> Vec<String>;
+
+    /// Why it has ended, as a sentence; `None` while it runs.
+    fn exited(&mut self) -> Option<String>;
+
+    /// Stops its vCPUs.
+    ///
+    /// # Errors
+    /// It has ended, or refuses.
+    fn pause(&mut self) -> Result<(), BackendError>;
+
+    /// Lets its vCPUs go on.
+    ///
+    /// # Errors
+    /// It has ended, or refuses.
+    fn unpause(&mut self) -> Result<(), BackendError>;
+
+    /// Resets its machine, as its reset button would.
+    ///
+    /// # Errors
+    /// It has ended, or refuses.
+    fn reset(&mut self) -> Result<(), BackendError>;
+
+    /// Presses its power button and waits up to `grace` for it to power off; then, or at once
+    /// without grace, ends it.
+    ///
+    /// # Errors
+    /// Its process cannot be ended.
+    fn stop(self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError>;
+}
+
+/// How a VM was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// The guest powered itself off.
+    ByGuest,
+    /// Its process was ended.
+    ByForce,
+}
+
+/// What a backend could not do.
+#[derive(Debug)]
+pub struct BackendError {
+    kind: ErrorKind,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+/// What whoever asked can do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// What was asked for cannot be: mend it.
+    BadInput,
+    /// It was called off.
+    CalledOff,
+    /// There is no such VM any more.
+    Gone,
+    /// Anything else.
+    Failed,
+}
+
+impl BackendError {
+    /// An error of a backend's own.
+    pub fn new(kind: ErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind, source: source.into() }
+    }
+
+    /// What can be done about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the input must be mended.
+    pub fn is_bad_input(&self) -> bool {
+        self.kind == ErrorKind::BadInput
+    }
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl Error for BackendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.source()
+    }
+}

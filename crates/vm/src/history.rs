@@ -1,0 +1,164 @@
+//! What became of a VM: its state, since when, and how it came there.
+
+use crate::backend::BackendKind;
+use crate::life::{NotNow, State, Step};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use topology::{Bytes, NodeSet};
+
+/// Most chapters that are kept: the first one and the last ones.
+const MOST_CHAPTERS: usize = 200;
+
+/// Seconds since 1970, UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UnixSeconds(pub u64);
+
+/// The life of a VM so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// What it is doing.
+    pub state: State,
+    /// Since when.
+    pub since: UnixSeconds,
+    /// What runs it.
+    pub backend: BackendKind,
+    /// The file that it is in while it is suspended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended_in: Option<PathBuf>,
+    /// Whether its virtual topology is sized anew at its next power-on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub topology_anew: bool,
+    /// How it came there, the oldest first.
+    pub history: Vec<Chapter>,
+}
+
+/// One thing that happened to a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chapter {
+    /// When.
+    pub at: UnixSeconds,
+    /// What.
+    #[serde(flatten)]
+    pub event: LifeEvent,
+}
+
+/// What can happen to a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum LifeEvent {
+    /// It was made known.
+    Planned,
+    /// It was powered on.
+    Started {
+        /// Homes of its clients, by client.
+        homes: Vec<NodeSet>,
+    },
+    /// Its vCPUs were stopped.
+    Paused,
+    /// Its vCPUs went on.
+    Continued,
+    /// Its machine was reset.
+    Reset,
+    /// vCPUs or memory were added or taken away.
+    Resized {
+        /// vCPUs before and after.
+        vcpus: (u32, u32),
+        /// Memory before and after.
+        memory: (Bytes, Bytes),
+    },
+    /// A client got another home.
+    Moved {
+        /// The client.
+        client: u32,
+        /// Its home before.
+        from: NodeSet,
+        /// Its home now.
+        to: NodeSet,
+    },
+    /// It was written into a file.
+    Suspended {
+        /// The file.
+        file: PathBuf,
+    },
+    /// It went on from a file.
+    Resumed {
+        /// Homes of its clients, by client.
+        homes: Vec<NodeSet>,
+    },
+    /// It came from another host, running.
+    Arrived {
+        /// That host.
+        from: String,
+        /// Homes of its clients, by client.
+        homes: Vec<NodeSet>,
+    },
+    /// Its virtual topology was sized anew.
+    TopologyAnew,
+    /// What was begun failed.
+    Failed {
+        /// Why, as a sentence.
+        because: String,
+    },
+    /// It was stopped.
+    Stopped,
+    /// Its process vanished.
+    Lost,
+}
+
+impl Life {
+    /// That of a VM that has just become known.
+    pub fn planned(backend: BackendKind, at: UnixSeconds) -> Self {
+        let history = vec![Chapter { at, event: LifeEvent::Planned }];
+        Self { state: State::Planned, since: at, backend, suspended_in: None, topology_anew: false, history }
+    }
+
+    /// Takes a step, and writes down what happened where that is worth a chapter.
+    ///
+    /// # Errors
+    /// The step is not possible now; nothing has changed.
+    pub fn step(&mut self, step: Step, event: Option<LifeEvent>, at: UnixSeconds) -> Result<(), NotNow> {
+        let state = self.state.after(step)?;
+        if state != self.state {
+            (self.state, self.since) = (state, at);
+        }
+        if let Some(event) = event {
+            self.tell(event, at);
+        }
+        Ok(())
+    }
+
+    /// Writes down what happened.
+    pub fn tell(&mut self, event: LifeEvent, at: UnixSeconds) {
+        if self.history.len() >= MOST_CHAPTERS {
+            self.history.remove(1);
+        }
+        self.history.push(Chapter { at, event });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_life_keeps_its_beginning_and_its_end() {
+        let mut life = Life::planned(BackendKind::Qemu, UnixSeconds(1));
+        for second in 2..1000 {
+            life.tell(LifeEvent::Paused, UnixSeconds(second));
+        }
+        assert_eq!(life.history.len(), MOST_CHAPTERS);
+        assert_eq!(life.history[0].event, LifeEvent::Planned);
+        assert_eq!(life.history.last().map(|chapter| chapter.at), Some(UnixSeconds(999)));
+    }
+
+    #[test]
+    fn a_refused_step_changes_nothing() {
+        let mut life = Life::planned(BackendKind::Qemu, UnixSeconds(1));
+        let before = life.clone();
+        assert!(life.step(Step::Pause, Some(LifeEvent::Paused), UnixSeconds(2)).is_err());
+        assert_eq!(life, before);
+        life.step(Step::Start, None, UnixSeconds(3)).unwrap();
+        assert_eq!((life.state, life.since), (State::Starting, UnixSeconds(3)));
+    }
+}

@@ -9,9 +9,9 @@ use vm::{Accelerator, TcgThreads};
 /// host CPUs), and boots slower when it does not.
 const SINGLE_THREAD_FROM_VCPUS: u32 = 32;
 
-/// What this host offers a VM of `vcpus`: KVM only if `/dev/kvm` opens for reading and writing **and**
-/// the CPU shows `vmx` or `svm`. A `/dev/kvm` that opens without those flags exists (nested clouds)
-/// and hangs stock kernels.
+/// What this host offers a VM of `vcpus`: KVM only if `/dev/kvm` opens for reading and writing
+/// **and** the CPU shows `vmx` or `svm`. A `/dev/kvm` that opens without those flags exists (nested
+/// clouds) and hangs stock kernels.
 pub fn accelerator(vcpus: u32) -> Accelerator {
     let opened = OpenOptions::new().read(true).write(true).open("/dev/kvm");
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

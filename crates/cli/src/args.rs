@@ -3,6 +3,7 @@
 pub(crate) use crate::args_balance::{BalanceArguments, DoctorArguments, TopArguments, WhyArguments};
 pub(crate) use crate::args_libvirt::{CheckArguments, ConnectArguments, EmitArgument, StartThrough, Via};
 pub(crate) use crate::args_model::{AdviseArguments, CalibrateArguments, MachineCommandArguments, ValidateArguments};
+pub(crate) use crate::args_vm::{VmArguments, VmCommand};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -140,35 +141,6 @@ pub(crate) struct RunArguments {
     /// Print where the VM is as JSON
     #[arg(long, conflicts_with_all = ["check", "dry_run"])]
     pub(crate) json: bool,
-}
-
-#[derive(Args)]
-pub(crate) struct VmArguments {
-    #[command(subcommand)]
-    pub(crate) command: VmCommand,
-}
-
-#[derive(Subcommand)]
-pub(crate) enum VmCommand {
-    /// List the VMs that homenode started in the background
-    List {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Attach this terminal to a VM's console; Ctrl-] leaves
-    Console {
-        /// Name of the VM
-        name: String,
-    },
-    /// Stop a VM: power it down, and end it if it does not
-    Stop {
-        /// Name of the VM
-        name: String,
-        /// Do not ask the guest
-        #[arg(long)]
-        force: bool,
-    },
 }
 
 #[derive(Args)]

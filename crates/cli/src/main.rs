@@ -6,6 +6,7 @@ mod args_balance;
 mod args_libvirt;
 mod args_model;
 mod args_source;
+mod args_vm;
 mod balance_view;
 mod balancer_host;
 mod balancer_place;

@@ -60,6 +60,7 @@ fn policy(policy: MemoryPolicy) -> &'static str {
     match policy {
         MemoryPolicy::Bind => "bind",
         MemoryPolicy::Interleave => "interleave",
+        MemoryPolicy::Preferred => "preferred",
         MemoryPolicy::Default => "default",
     }
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vm::Accelerator;
 use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, VcpuTopology, escape, memory_id};
-use vm::spec::{Boot, Disk, DiskFormat, Network};
-use vm::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
+use vm::spec::{Boot, Disk, DiskFormat, Fill, Network};
+use vm::{MemoryPolicy, Plan, VirtualNode, VmSpec};
 use workloads::protocol::PORT_NAME;
 
 /// How one of QEMU's character devices is reached.
@@ -136,7 +136,7 @@ fn memory(line: &mut Line, plan: &Plan, host: &HostTraits) {
     let total: u64 = nodes.iter().map(|node| node.memory.mib()).sum();
     line.add("-m", format!("{total}M"));
     for node in nodes.iter().filter(|node| node.memory.0 > 0) {
-        line.add("-object", memory_object(node, plan.client_of(node.id), host));
+        line.add("-object", memory_object(plan, node, host));
     }
     if !plan.topology.exposed {
         return;
@@ -149,23 +149,29 @@ fn memory(line: &mut Line, plan: &Plan, host: &HostTraits) {
 }
 
 /// Memory is filled before the guest starts: QEMU's policy holds for pages that are touched later
-/// too, but only filled pages are proof that the home has room for them.
-fn memory_object(node: &VirtualNode, client: Option<&Client>, host: &HostTraits) -> String {
+/// too, but only filled pages are proof that the home has room for them. Memory without a policy
+/// comes to where the guest touches it, so that filling it here would decide where. Huge pages need
+/// no mount as a memfd; a pool that lacks one when it is touched would end the guest.
+fn memory_object(plan: &Plan, node: &VirtualNode, host: &HostTraits) -> String {
+    let client = plan.client_of(node.id);
     let bound = client.and_then(|client| match client.memory_policy {
         MemoryPolicy::Default => None,
         MemoryPolicy::Bind => Some((client, "bind")),
         MemoryPolicy::Interleave => Some((client, "interleave")),
+        MemoryPolicy::Preferred => Some((client, "preferred")),
     });
+    let huge = plan.backing.huge_pages;
+    let filled = client.filter(|_| huge.is_some() || (bound.is_some() && plan.backing.fill == Fill::AtStart));
     let by_kernel = bound.filter(|_| host.numa);
     let backend = Backend {
         id: memory_id(node.id),
-        kind: BackendKind::Anonymous,
+        kind: huge.map_or(BackendKind::Anonymous, |_| BackendKind::Memfd { huge: true }),
         size: node.memory,
-        huge_page_size: None,
-        host_nodes: by_kernel.map(|(client, _)| client.home.clone()).unwrap_or_default(),
+        huge_page_size: huge,
+        host_nodes: by_kernel.map(|(client, _)| client.bound_to()).unwrap_or_default(),
         policy: by_kernel.map(|(_, policy)| policy.to_owned()),
-        prealloc: bound.is_some(),
-        prealloc_threads: bound.map(|(client, _)| client.cpus.len().clamp(1, PREALLOC_THREADS) as u32),
+        prealloc: filled.is_some(),
+        prealloc_threads: filled.map(|client| client.cpus.len().clamp(1, PREALLOC_THREADS) as u32),
     };
     backend.option()
 }

@@ -70,6 +70,29 @@ fn no_policy_leaves_memory_to_the_kernel() {
 }
 
 #[test]
+fn memory_that_is_not_promised_at_once_is_bound_and_not_filled() {
+    let mut plan = plan("a", 1, 2, 64);
+    plan.backing.fill = vm::spec::Fill::OnTouch;
+    let of = |plan: &Plan| values(&line_of(&spec("a", 2, 64), plan), "-object").join(" ");
+    assert_eq!(of(&plan), "memory-backend-ram,id=vnode0,size=64M,host-nodes=0,policy=bind");
+    // MPOL_PREFERRED has one node: the first of the home.
+    plan.placement.clients[0].home = "2-3".parse().unwrap();
+    plan.placement.clients[0].memory_policy = MemoryPolicy::Preferred;
+    assert_eq!(of(&plan), "memory-backend-ram,id=vnode0,size=64M,host-nodes=2,policy=preferred");
+}
+
+#[test]
+fn huge_pages_need_no_mount_and_are_filled_whatever_the_policy() {
+    let mut plan = plan("a", 1, 2, 64);
+    plan.backing.huge_pages = Some(topology::Bytes::from_mib(2));
+    let of = |plan: &Plan| values(&line_of(&spec("a", 2, 64), plan), "-object").join(" ");
+    let huge = "memory-backend-memfd,hugetlb=on,id=vnode0,size=64M,hugetlbsize=2M";
+    assert_eq!(of(&plan), format!("{huge},host-nodes=0,policy=bind,prealloc=on,prealloc-threads=2"));
+    plan.placement.clients[0].memory_policy = MemoryPolicy::Default;
+    assert_eq!(of(&plan), format!("{huge},prealloc=on,prealloc-threads=2"));
+}
+
+#[test]
 fn vcpus_that_are_not_neighbours_are_listed_in_ranges() {
     let node = VirtualNode { id: 1, vcpus: vec![0, 1, 4, 6, 7], ..VirtualNode::default() };
     assert_eq!(numa_node(&node, BTreeMap::new()).option(), "node,nodeid=1,cpus=0-1,cpus=4,cpus=6-7"); // and no memdev: the node has no memory

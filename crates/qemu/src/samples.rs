@@ -23,6 +23,7 @@ pub(crate) fn plan(name: &str, nodes: u32, vcpus_per_node: u32, mib_per_node: u6
         home: "0".parse().expect("a set"),
         cpus: "0-1".parse().expect("a set"),
         memory_policy: MemoryPolicy::Bind,
+        vcpu_cpus: Default::default(),
     };
     let row = |from: u32| (0..nodes).map(|to| if from == to { 10 } else { 20 }).collect();
     Plan {
@@ -36,6 +37,7 @@ pub(crate) fn plan(name: &str, nodes: u32, vcpus_per_node: u32, mib_per_node: u6
             distances: (0..nodes).map(row).collect(),
         },
         placement: Placement { clients: (0..nodes).map(client).collect() },
+        backing: Default::default(),
         holdings: std::collections::BTreeMap::new(),
         reasons: Vec::new(),
         warnings: Vec::new(),

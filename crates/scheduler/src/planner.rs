@@ -120,11 +120,13 @@ fn assemble(host: &Host, shape: &Shape, sizing: &Sizing, placed: &Placed) -> Pla
         home: host.ids(&home.nodes),
         cpus: cpus(host, home),
         memory_policy: memory_policy(shape, home),
+        vcpu_cpus: BTreeMap::new(),
     };
     Plan {
         vm: shape.name.clone(),
         topology: virtual_topology(host, shape, sizing, homes),
         placement: Placement { clients: homes.iter().enumerate().map(client).collect() },
+        backing: shape.backing,
         holdings: holdings(host, &placed.best),
         lost_milli_cpus: placed.best.lost.all() / 1000,
         reasons,

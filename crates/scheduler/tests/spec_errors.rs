@@ -37,6 +37,35 @@ fn unusable_sizes_are_refused() {
 }
 
 #[test]
+fn unusable_backings_are_refused() {
+    let errors = [
+        "[memory]\nfill = \"on_touch\"",
+        "[backing]\nfill = \"lazily\"",
+        "[backing]\nhuge_pages = true",
+        "[backing]\nhuge_pages = \"4 MiB\"",
+        "[backing]\nhuge_page = \"2 MiB\"",
+        "[backing]\nfill = \"on_touch\"\nhuge_pages = \"2 MiB\"",
+        "[policy]\nvcpu_binding = \"socket\"",
+        "[backing]\nhuge_pages = \"1 GiB\"\n[policy]\nvirtual_nodes = [{ vcpus = 4, memory = \"1536 MiB\" }, { vcpus = 4, memory = \"2560 MiB\" }]",
+    ];
+    let mut errors = errors.map(with_lines).to_vec();
+    let odd = "[backing]\nhuge_pages = \"1 GiB\"";
+    errors.extend(["\"2560 MiB\"", "\"512 MiB\""].map(|memory| error_of("\"vm\"", "8", memory, odd)));
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[test]
+fn a_backing_is_read_and_written_again() {
+    use vm::spec::{Backing, Fill};
+    let text = "name = \"vm\"\nvcpus = 8\nmemory = \"4 GiB\"\n[backing]\nhuge_pages = \"1 GiB\"\n";
+    let spec = VmSpec::from_toml(text, "vm.toml").expect("valid");
+    let backing = Backing { fill: Fill::AtStart, huge_pages: Some(topology::Bytes::from_mib(1024)) };
+    assert_eq!(spec.backing, backing);
+    let written = serde_json::to_string(&spec).expect("JSON");
+    assert_eq!(serde_json::from_str::<VmSpec>(&written).expect("valid"), spec);
+}
+
+#[test]
 fn odd_names_are_refused() {
     let errors = ["\"\"", "\"a/b\"", "\"../up\"", "\"two words\"", "\"-rf\"", &format!("\"{}\"", "x".repeat(65)), "7"]
         .map(|name| error_of(name, "8", "\"4 GiB\"", ""));

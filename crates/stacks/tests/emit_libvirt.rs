@@ -154,6 +154,7 @@ fn says_of_memory(domain: &Domain, plan: &Plan, what: &str) {
     let mode = match clients[0].memory_policy {
         MemoryPolicy::Bind => Some("strict"),
         MemoryPolicy::Interleave => Some("interleave"),
+        MemoryPolicy::Preferred => Some("preferred"),
         MemoryPolicy::Default => None,
     };
     // For the whole process nothing: the VM's cgroup would then keep its memory from other homes.

@@ -1,7 +1,8 @@
 //! Where a VM lives: each client on its home.
 
 use serde::{Deserialize, Serialize};
-use topology::{Bytes, CpuSet, NodeSet};
+use std::collections::BTreeMap;
+use topology::{Bytes, CpuId, CpuSet, NodeSet};
 
 /// How a client's memory is bound to its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,6 +12,8 @@ pub enum MemoryPolicy {
     Bind,
     /// Page by page over the home nodes (`MPOL_INTERLEAVE`).
     Interleave,
+    /// On the first node of the home as long as it has room, then on others (`MPOL_PREFERRED`).
+    Preferred,
     /// Where the kernel likes (no policy).
     Default,
 }
@@ -32,6 +35,26 @@ pub struct Client {
     pub cpus: CpuSet,
     /// How its memory is bound.
     pub memory_policy: MemoryPolicy,
+    /// The one hardware thread of each vCPU that is bound 1:1. A vCPU without an entry may use all
+    /// of [`cpus`](Self::cpus).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub vcpu_cpus: BTreeMap<u32, CpuId>,
+}
+
+impl Client {
+    /// The nodes that its memory's policy names: of [`MemoryPolicy::Preferred`] the first.
+    pub fn bound_to(&self) -> NodeSet {
+        match self.memory_policy {
+            MemoryPolicy::Bind | MemoryPolicy::Interleave => self.home.clone(),
+            MemoryPolicy::Preferred => self.home.first().into_iter().collect(),
+            MemoryPolicy::Default => NodeSet::new(),
+        }
+    }
+
+    /// CPUs that a vCPU of this client may use.
+    pub fn cpus_of(&self, vcpu: u32) -> CpuSet {
+        self.vcpu_cpus.get(&vcpu).map_or_else(|| self.cpus.clone(), |&cpu| [cpu].into_iter().collect())
+    }
 }
 
 /// Each client on its home.

@@ -1,5 +1,6 @@
 //! The answer: a virtual topology, where each client lives, and why.
 
+use crate::spec::Backing;
 use crate::{Client, NodeUse, Placement, VirtualTopology};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,7 +24,11 @@ pub struct Plan {
     pub topology: VirtualTopology,
     /// Where it lives.
     pub placement: Placement,
-    /// What the VM takes of each machine node.
+    /// What its memory is made of, and when it is taken.
+    #[serde(default, skip_serializing_if = "Backing::is_default")]
+    pub backing: Backing,
+    /// What the VM takes of each machine node. Memory of huge pages is resident from the start: the
+    /// pools that it comes from are missing from the node's free memory already.
     #[serde(default)]
     pub holdings: BTreeMap<NodeId, NodeUse>,
     /// CPU time that it loses by where it lives if all its vCPUs are busy, in thousandths of CPUs:

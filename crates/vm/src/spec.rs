@@ -1,10 +1,12 @@
 //! The VM spec: what a user writes in `vm.toml`. Plain data; nothing here looks at a machine or
 //! opens a file.
 
+mod backing;
 mod check;
 mod read;
 mod written;
 
+pub use backing::{Backing, Fill, HUGE_PAGE_SIZES, VcpuBinding};
 pub use check::{LONGEST_NAME, SpecProblem, name_problem};
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +30,8 @@ pub struct Shape {
     pub max_memory: Option<Bytes>,
     /// How it is sized and placed.
     pub policy: Policy,
+    /// What its memory is made of, and when it is taken.
+    pub backing: Backing,
 }
 
 /// A VM as its owner describes it. Relative paths are relative to the spec's own directory.
@@ -94,8 +98,10 @@ pub struct Policy {
     pub virtual_nodes: Option<Vec<FixedNode>>,
     /// Whether the guest is told of its nodes. Default: if there is more than one.
     pub vnuma: Option<bool>,
-    /// How memory is bound. Default: `bind`.
+    /// How memory is bound. Default: by rule.
     pub memory: Option<crate::MemoryPolicy>,
+    /// Which CPUs of its home a vCPU may use. Default: all.
+    pub vcpu_binding: VcpuBinding,
 }
 
 /// How far a VM is spread over a machine's nodes.

@@ -168,7 +168,9 @@ impl Setting<'_> {
         // first.
         let by_policy = match client.memory_policy {
             _ if home.len() > 1 => Memory::Interleaved,
-            MemoryPolicy::Bind | MemoryPolicy::Interleave | MemoryPolicy::Default => Memory::Local,
+            MemoryPolicy::Bind | MemoryPolicy::Interleave | MemoryPolicy::Preferred | MemoryPolicy::Default => {
+                Memory::Local
+            }
         };
         let memory = self.memory(by_policy);
         let everywhere: Vec<NodeId> = self.machine.nodes.iter().map(|node| node.id).collect();

@@ -38,6 +38,7 @@ fn home_of(plan: &Plan, client: &Client) -> String {
     let bound = match client.memory_policy {
         MemoryPolicy::Bind => "",
         MemoryPolicy::Interleave => ", memory interleaved",
+        MemoryPolicy::Preferred => ", memory elsewhere once that is full",
         MemoryPolicy::Default => ", memory where the kernel likes",
     };
     format!(

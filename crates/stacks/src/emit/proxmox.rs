@@ -114,6 +114,7 @@ fn binding(plan: &Plan, node: &VirtualNode) -> Option<(NodeSet, &'static str)> {
     let policy = match client.memory_policy {
         MemoryPolicy::Bind => "bind",
         MemoryPolicy::Interleave => "interleave",
+        MemoryPolicy::Preferred => return client.home.first().map(|node| ([node].into_iter().collect(), "preferred")),
         MemoryPolicy::Default => return None,
     };
     (!has_gap(&client.home)).then(|| (client.home.clone(), policy))

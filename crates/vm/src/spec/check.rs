@@ -20,10 +20,10 @@ pub struct SpecProblem {
     pub problem: String,
 }
 
-type Checked = Result<(), SpecProblem>;
+pub(super) type Checked = Result<(), SpecProblem>;
 
 /// Fails with `problem` unless `holds`.
-fn ensure(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Checked {
+pub(super) fn ensure(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(SpecProblem { field: field.to_owned(), problem: problem() }) }
 }
 
@@ -51,6 +51,7 @@ fn check(spec: &VmSpec) -> Checked {
     ensure((1..=MOST_VCPUS).contains(&spec.vcpus), "vcpus", vcpus_range)?;
     check_memory(spec.memory, "memory")?;
     check_policy(spec)?;
+    super::backing::check(spec)?;
     check_run_as(spec)?;
     check_devices(spec)
 }

@@ -1,6 +1,6 @@
 //! A spec as it is written: one table, in which the shape's fields stand beside the others.
 
-use super::{Boot, Console, Disk, Network, Policy, Shape, VmSpec};
+use super::{Backing, Boot, Console, Disk, Network, Policy, Shape, VmSpec};
 use serde::{Deserialize, Serialize};
 use topology::Bytes;
 
@@ -18,6 +18,8 @@ pub(super) struct Written {
     run_as: Option<String>,
     #[serde(default)]
     policy: Policy,
+    #[serde(default, skip_serializing_if = "Backing::is_default")]
+    backing: Backing,
     #[serde(default)]
     boot: Boot,
     #[serde(default)]
@@ -30,9 +32,9 @@ pub(super) struct Written {
 
 impl From<Written> for VmSpec {
     fn from(written: Written) -> Self {
-        let Written { name, vcpus, memory, max_vcpus, max_memory, policy, .. } = written;
+        let Written { name, vcpus, memory, max_vcpus, max_memory, policy, backing, .. } = written;
         let Written { boot, disks, networks, console, run_as, .. } = written;
-        let shape = Shape { name, vcpus, memory, max_vcpus, max_memory, policy };
+        let shape = Shape { name, vcpus, memory, max_vcpus, max_memory, policy, backing };
         Self { shape, boot, disks, networks, console, run_as }
     }
 }
@@ -40,7 +42,7 @@ impl From<Written> for VmSpec {
 impl From<VmSpec> for Written {
     fn from(spec: VmSpec) -> Self {
         let VmSpec { shape, boot, disks, networks, console, run_as } = spec;
-        let Shape { name, vcpus, memory, max_vcpus, max_memory, policy } = shape;
-        Self { name, vcpus, memory, max_vcpus, max_memory, run_as, policy, boot, console, disks, networks }
+        let Shape { name, vcpus, memory, max_vcpus, max_memory, policy, backing } = shape;
+        Self { name, vcpus, memory, max_vcpus, max_memory, run_as, policy, backing, boot, console, disks, networks }
     }
 }

@@ -41,6 +41,7 @@ fn policy_word(policy: MemoryPolicy) -> &'static str {
     match policy {
         MemoryPolicy::Bind => "bound",
         MemoryPolicy::Interleave => "interleaved",
+        MemoryPolicy::Preferred => "elsewhere once its node is full",
         MemoryPolicy::Default => "left to the kernel",
     }
 }

@@ -64,6 +64,7 @@ fn mode(client: &Client) -> Option<&'static str> {
     match client.memory_policy {
         MemoryPolicy::Bind => Some("strict"),
         MemoryPolicy::Interleave => Some("interleave"),
+        MemoryPolicy::Preferred => Some("preferred"),
         MemoryPolicy::Default => None,
     }
 }
@@ -81,7 +82,7 @@ pub(super) fn numatune(plan: &Plan) -> Option<Element> {
 fn memory_node(plan: &Plan, node: &VirtualNode) -> Option<Element> {
     let client = plan.client_of(node.id)?;
     let element = Element::new("memnode").with("cellid", node.id).with("mode", mode(client)?);
-    Some(element.with("nodeset", &client.home))
+    Some(element.with("nodeset", client.bound_to()))
 }
 
 /// The CPU with its sockets, its last-level cache, and the virtual nodes.

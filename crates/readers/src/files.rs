@@ -7,13 +7,23 @@ use serde::Serialize;
 use simulator::traces::Trace;
 use std::path::Path;
 use topology::{NodeId, NodeSet};
-use vm::VmSpec;
+use vm::{Manifest, VmSpec};
 
 /// A VM spec.
 pub(crate) fn vm_spec(input: &[u8]) {
     let read = |text: &str| VmSpec::from_toml(text, "vm.toml");
     if let Some(spec) = read_or_printed(read(&text(input))) {
         assert_eq!(read(&written(&spec)).as_ref(), Ok(&spec));
+    }
+}
+
+/// The manifest of a guest that comes from a file or from another host.
+pub(crate) fn manifest(input: &[u8]) {
+    if let Some(manifest) = read_or_printed(Manifest::from_text(&text(input))) {
+        assert_eq!(manifest.differences(&manifest), []);
+        let again = Manifest::from_text(&manifest.to_text().expect("it was read")).expect("what was written");
+        again.differences(&Manifest { homenode: String::new(), ..manifest.clone() });
+        assert_eq!(again, manifest);
     }
 }
 

@@ -106,6 +106,7 @@ pub const READERS: &[Reader] = &[
     Reader::new("machine_file", machines::file, &["machines"]),
     Reader::new("machine_synthetic", machines::synthetic, &["fuzz/seeds/machine_synthetic"]),
     Reader::new("vm_spec", files::vm_spec, &["examples"]),
+    Reader::new("manifest", files::manifest, &["fuzz/seeds/manifest"]),
     Reader::new("experiment", files::experiment, &["experiments"]),
     Reader::new("policy", files::policy, &["examples/balance.toml"]),
     Reader::new("trace", files::trace, TRACE),

@@ -341,6 +341,7 @@ fn worst(to: Length, name: &str) -> Vec<String> {
         "machine_file" => toml(to, "node", "cpus"),
         "machine_synthetic" => synthetic(to),
         "vm_spec" => toml(to, "disk", "vcpus"),
+        "manifest" => json(to, "{\"format\":\"homenode.manifest\",\"version\":1,", "manifest"),
         "experiment" => toml(to, "configuration", "name"),
         "policy" => toml(to, "vm", "name"),
         "trace" => toml(to, "vm", "busy"),

@@ -26,8 +26,11 @@
 
 mod directory;
 mod error;
+mod files;
+mod held;
 mod record;
 
-pub use directory::{Held, Inventory, STATE_VARIABLE};
+pub use directory::{Inventory, STATE_VARIABLE};
 pub use error::InventoryError;
+pub use held::{Held, Proposal};
 pub use record::{Kept, Record};

@@ -1,6 +1,7 @@
 //! What is kept of a VM.
 
 use serde::{Deserialize, Serialize};
+use topology::NodeSet;
 use vm::history::Life;
 use vm::{Added, Placement, VirtualTopology, VmSpec};
 
@@ -15,6 +16,14 @@ pub struct Record {
     pub placement: Option<Kept>,
     /// Its state, and how it came there.
     pub life: Life,
+}
+
+impl Record {
+    /// Homes of its clients, by client; none before its first power-on.
+    pub fn homes(&self) -> Vec<NodeSet> {
+        let clients = self.placement.iter().flat_map(|kept| &kept.placement.clients);
+        clients.map(|client| client.home.clone()).collect()
+    }
 }
 
 /// Where a VM lives, as it was last decided.

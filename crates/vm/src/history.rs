@@ -26,11 +26,27 @@ pub struct Life {
     /// The file that it is in while it is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended_in: Option<PathBuf>,
+    /// What it was before somebody began to start, resume, receive or send it; `None` while that is
+    /// not so, and where nothing was known of it before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Before>,
+    /// Whether somebody asked it to end: if its process is gone, that was on purpose.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked_to_end: bool,
     /// Whether its virtual topology is sized anew at its next power-on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub topology_anew: bool,
     /// How it came there, the oldest first.
     pub history: Vec<Chapter>,
+}
+
+/// What a VM was before something that has not come to its end yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Before {
+    /// What it was doing.
+    pub state: State,
+    /// Since when.
+    pub since: UnixSeconds,
 }
 
 /// One thing that happened to a VM.
@@ -103,14 +119,32 @@ pub enum LifeEvent {
     /// It was stopped.
     Stopped,
     /// Its process vanished.
-    Lost,
+    Lost {
+        /// What is known of why, as a sentence.
+        #[serde(default)]
+        because: String,
+    },
 }
 
 impl Life {
     /// That of a VM that has just become known.
     pub fn planned(backend: BackendKind, at: UnixSeconds) -> Self {
         let history = vec![Chapter { at, event: LifeEvent::Planned }];
-        Self { state: State::Planned, since: at, backend, suspended_in: None, topology_anew: false, history }
+        Self {
+            state: State::Planned,
+            since: at,
+            backend,
+            suspended_in: None,
+            before: None,
+            asked_to_end: false,
+            topology_anew: false,
+            history,
+        }
+    }
+
+    /// That of a VM of which nothing is known before somebody starts it.
+    pub fn starting(backend: BackendKind, at: UnixSeconds) -> Self {
+        Self { state: State::Starting, ..Self::planned(backend, at) }
     }
 
     /// Takes a step, and writes down what happened where that is worth a chapter.
@@ -119,6 +153,18 @@ impl Life {
     /// The step is not possible now; nothing has changed.
     pub fn step(&mut self, step: Step, event: Option<LifeEvent>, at: UnixSeconds) -> Result<(), NotNow> {
         let state = self.state.after(step)?;
+        let before = Before { state: self.state, since: self.since };
+        match (step, self.before) {
+            (Step::Start | Step::Resume | Step::Send, _) => self.before = Some(before),
+            (Step::Fails { back_to }, Some(before)) if before.state == back_to => {
+                (self.state, self.since, self.before) = (before.state, before.since, None);
+            }
+            (Step::Pause | Step::Continue, _) => {}
+            _ => self.before = None,
+        }
+        if !state.has_process() || step == Step::Runs {
+            self.asked_to_end = false;
+        }
         if state != self.state {
             (self.state, self.since) = (state, at);
         }
@@ -160,5 +206,14 @@ mod tests {
         assert_eq!(life, before);
         life.step(Step::Start, None, UnixSeconds(3)).unwrap();
         assert_eq!((life.state, life.since), (State::Starting, UnixSeconds(3)));
+    }
+
+    #[test]
+    fn what_fails_leaves_the_life_as_it_was() {
+        let mut life = Life::planned(BackendKind::Qemu, UnixSeconds(1));
+        let before = life.clone();
+        life.step(Step::Start, None, UnixSeconds(2)).unwrap();
+        life.step(Step::Fails { back_to: State::Planned }, None, UnixSeconds(3)).unwrap();
+        assert_eq!(life, before);
     }
 }

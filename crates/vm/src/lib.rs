@@ -16,6 +16,7 @@ pub mod qemu;
 pub mod qemu_user;
 mod residence;
 pub mod spec;
+pub mod truth;
 mod virtual_topology;
 
 pub use accelerator::{Accelerator, TcgThreads};

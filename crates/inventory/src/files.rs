@@ -1,0 +1,244 @@
+//! The files of one VM, each replaced whole.
+
+use crate::{InventoryError, Kept, STATE_VARIABLE};
+use linux::named_file;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use topology::input::LONGEST_FILE;
+use vm::history::Life;
+use vm::{VirtualTopology, VmSpec};
+
+/// The format of the JSON files.
+const VERSION: u32 = 1;
+
+/// Without it there is no such VM.
+pub(crate) const LIFE: &str = "life.json";
+
+const SPEC: &str = "spec.toml";
+const TOPOLOGY: &str = "topology.json";
+const PLACEMENT: &str = "placement.json";
+
+/// What a start writes beside them until it is complete.
+const PROPOSED: [(&str, &str); 3] =
+    [("next-spec.toml", SPEC), ("next-topology.json", TOPOLOGY), ("next-placement.json", PLACEMENT)];
+
+/// In the order in which they are removed.
+const ALL: [&str; 7] = [LIFE, PLACEMENT, TOPOLOGY, SPEC, PROPOSED[2].0, PROPOSED[1].0, PROPOSED[0].0];
+
+/// What a start writes: all that a VM is but its life.
+pub(crate) struct Content<'a> {
+    pub(crate) spec: &'a VmSpec,
+    pub(crate) topology: Option<&'a VirtualTopology>,
+    pub(crate) placement: Option<&'a Kept>,
+}
+
+/// A VM's life as it is on disk.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct SavedLife {
+    #[serde(flatten)]
+    pub(crate) life: Life,
+    /// Whether what a start wrote beside the files is what they are from now on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) adopting: bool,
+}
+
+/// A JSON file: what it holds, and in which format.
+#[derive(Serialize, Deserialize)]
+struct Versioned<T> {
+    version: u32,
+    #[serde(flatten)]
+    content: T,
+}
+
+/// The directory of one VM.
+#[derive(Clone, Debug)]
+pub(crate) struct Files(pub(crate) PathBuf);
+
+impl Files {
+    pub(crate) fn life(&self) -> Result<Option<SavedLife>, InventoryError> {
+        json(&self.0.join(LIFE))
+    }
+
+    /// The files; where `proposed`, what a start wrote beside them where that is there.
+    pub(crate) fn content(
+        &self,
+        proposed: bool,
+    ) -> Result<(VmSpec, Option<VirtualTopology>, Option<Kept>), InventoryError> {
+        let path = |(next, name): (&str, &str)| {
+            let next = self.0.join(next);
+            if proposed && next.symlink_metadata().is_ok() { next } else { self.0.join(name) }
+        };
+        let [of_spec, of_topology, of_placement] = PROPOSED.map(path);
+        Ok((spec(&of_spec)?, json(&of_topology)?, json(&of_placement)?))
+    }
+
+    pub(crate) fn write_life(&self, life: &Life, adopting: bool) -> Result<(), InventoryError> {
+        write_json(&self.0.join(LIFE), Some(&SavedLife { life: life.clone(), adopting }))
+    }
+
+    pub(crate) fn write_spec(&self, spec: &VmSpec) -> Result<(), InventoryError> {
+        write_spec(&self.0.join(SPEC), spec)
+    }
+
+    pub(crate) fn write_topology(&self, topology: Option<&VirtualTopology>) -> Result<(), InventoryError> {
+        write_json(&self.0.join(TOPOLOGY), topology)
+    }
+
+    pub(crate) fn write_placement(&self, placement: Option<&Kept>) -> Result<(), InventoryError> {
+        write_json(&self.0.join(PLACEMENT), placement)
+    }
+
+    /// Writes beside the files what is to take their place.
+    pub(crate) fn propose(&self, content: &Content<'_>) -> Result<(), InventoryError> {
+        let [spec, topology, placement] = PROPOSED.map(|(next, _)| self.0.join(next));
+        write_spec(&spec, content.spec)?;
+        write_json(&topology, content.topology)?;
+        write_json(&placement, content.placement)
+    }
+
+    /// Puts what was proposed in the files' place.
+    pub(crate) fn adopt(&self) -> Result<(), InventoryError> {
+        for (next, name) in PROPOSED {
+            may_write(&self.0)?;
+            match fs::rename(self.0.join(next), self.0.join(name)) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                renamed => renamed.map_err(cannot_write(&self.0.join(name)))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what was proposed.
+    pub(crate) fn withdraw(&self) -> Result<(), InventoryError> {
+        PROPOSED.iter().try_for_each(|(next, _)| remove(&self.0.join(next)))
+    }
+
+    /// Removes all of them, and the directory if nothing else is in it.
+    pub(crate) fn remove(&self) -> Result<(), InventoryError> {
+        ALL.iter().try_for_each(|name| remove(&self.0.join(name)))?;
+        may_write(&self.0)?;
+        match fs::remove_dir(&self.0) {
+            // What homenode did not make stays.
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
+            removed => removed.map_err(InventoryError::io(format!("remove {}", self.0.display()))),
+        }
+    }
+
+    /// Removes what writes left that were cut short: `FILE.PID`.
+    pub(crate) fn remove_unfinished(&self) -> Result<(), InventoryError> {
+        let entries = fs::read_dir(&self.0).map_err(InventoryError::io(format!("read {}", self.0.display())))?;
+        let unfinished = |name: &str| {
+            name.rsplit_once('.').is_some_and(|(of, pid)| {
+                ALL.contains(&of) && !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())
+            })
+        };
+        for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+            if unfinished(&name) {
+                remove(&self.0.join(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> InventoryError {
+    InventoryError::io(format!("write {} (another directory in {STATE_VARIABLE})", path.display()))
+}
+
+fn content(path: &Path, problem: impl Into<String>) -> InventoryError {
+    InventoryError::Content { path: path.to_owned(), problem: problem.into() }
+}
+
+fn remove(path: &Path) -> Result<(), InventoryError> {
+    may_write(path)?;
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(InventoryError::io(format!("remove {}", path.display()))),
+    }
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), InventoryError> {
+    may_write(path)?;
+    named_file::replace(path, bytes).map_err(cannot_write(path))
+}
+
+fn write_spec(path: &Path, spec: &VmSpec) -> Result<(), InventoryError> {
+    let text = toml::to_string(spec).map_err(|error| content(path, error.to_string()))?;
+    replace(path, text.as_bytes())
+}
+
+/// Writes a file, or removes it where there is nothing to be written.
+fn write_json<T: Serialize>(path: &Path, content: Option<&T>) -> Result<(), InventoryError> {
+    let Some(content) = content else { return remove(path) };
+    let versioned = Versioned { version: VERSION, content };
+    let text = serde_json::to_vec_pretty(&versioned).map_err(|error| self::content(path, error.to_string()))?;
+    replace(path, &text)
+}
+
+fn bytes(path: &Path) -> Result<Option<Vec<u8>>, InventoryError> {
+    match named_file::read(path, LONGEST_FILE, &[]) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(InventoryError::io(format!("read {}", path.display()))),
+    }
+}
+
+fn json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, InventoryError> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let Some(bytes) = bytes(path)? else { return Ok(None) };
+    // What a newer homenode wrote may have any shape.
+    let version: Version = serde_json::from_slice(&bytes).map_err(|error| content(path, error.to_string()))?;
+    if version.version != VERSION {
+        let problem = format!("version {}: this homenode reads version {VERSION}", version.version);
+        return Err(content(path, problem));
+    }
+    let versioned: Versioned<T> = serde_json::from_slice(&bytes).map_err(|error| content(path, error.to_string()))?;
+    Ok(Some(versioned.content))
+}
+
+fn spec(path: &Path) -> Result<VmSpec, InventoryError> {
+    let bytes = bytes(path)?.ok_or_else(|| content(path, "it is missing"))?;
+    let text = String::from_utf8(bytes).map_err(|error| content(path, error.to_string()))?;
+    VmSpec::from_toml(&text, &path.display().to_string()).map_err(|error| content(path, error.to_string()))
+}
+
+#[cfg(not(test))]
+fn may_write(_path: &Path) -> Result<(), InventoryError> {
+    Ok(())
+}
+
+#[cfg(test)]
+use kill::may_write;
+
+/// A kill between two writes, for tests.
+#[cfg(test)]
+pub(crate) mod kill {
+    use super::{InventoryError, cannot_write};
+    use std::cell::Cell;
+    use std::io;
+    use std::path::Path;
+
+    thread_local! {
+        static WRITES_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    /// Lets this thread make so many writes, and none after them.
+    pub(crate) fn after(writes: Option<u32>) {
+        WRITES_LEFT.set(writes);
+    }
+
+    pub(crate) fn may_write(path: &Path) -> Result<(), InventoryError> {
+        match WRITES_LEFT.get() {
+            Some(0) => Err(cannot_write(path)(io::Error::other("killed"))),
+            left => {
+                WRITES_LEFT.set(left.map(|left| left - 1));
+                Ok(())
+            }
+        }
+    }
+}

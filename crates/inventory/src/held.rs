@@ -1,0 +1,188 @@
+//! A VM that nobody else changes meanwhile.
+
+use crate::files::{Content, Files};
+use crate::{InventoryError, Kept, Record};
+use std::fs::File;
+use vm::history::{Life, LifeEvent, UnixSeconds};
+use vm::life::{State, Step};
+use vm::truth::Mend;
+use vm::{VirtualTopology, VmSpec};
+
+/// A VM that nobody else changes meanwhile.
+#[derive(Debug)]
+pub struct Held {
+    pub(crate) record: Record,
+    pub(crate) files: Files,
+    pub(crate) _lock: File,
+}
+
+/// What a start makes of a VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// Its spec.
+    pub spec: VmSpec,
+    /// What the guest will see.
+    pub topology: VirtualTopology,
+    /// Where it will live.
+    pub placement: Kept,
+}
+
+impl Held {
+    /// What is kept of it.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Begins to start or to resume it: until [`Held::complete`] or [`Held::call_back`] the record
+    /// says so, and a kill leads back to what it was.
+    ///
+    /// # Errors
+    /// The step is not possible now, or it cannot be written; then nothing has changed.
+    pub fn begin(&mut self, step: Step, proposal: Proposal, at: UnixSeconds) -> Result<(), InventoryError> {
+        let mut life = self.record.life.clone();
+        life.step(step, None, at).map_err(|source| self.not_now(source))?;
+        let Proposal { spec, topology, placement } = proposal;
+        let content = Content { spec: &spec, topology: Some(&topology), placement: Some(&placement) };
+        let written = self.files.propose(&content).and_then(|()| self.files.write_life(&life, false));
+        if let Err(error) = written {
+            // What cannot be removed either goes when somebody holds the VM next.
+            let _ = self.files.withdraw();
+            return Err(error);
+        }
+        self.record = Record { spec, topology: Some(topology), placement: Some(placement), life };
+        Ok(())
+    }
+
+    /// What was begun has become true: it runs, with what was proposed.
+    ///
+    /// # Errors
+    /// It was not begun, or it cannot be written; then whoever looks next writes it.
+    pub fn complete(&mut self, event: LifeEvent, at: UnixSeconds) -> Result<(), InventoryError> {
+        let mut life = self.record.life.clone();
+        life.step(Step::Runs, Some(event), at).map_err(|source| self.not_now(source))?;
+        if std::mem::take(&mut life.topology_anew) {
+            life.tell(LifeEvent::TopologyAnew, at);
+        }
+        self.files.write_life(&life, true)?;
+        self.record.life = life;
+        self.finish_adopting()
+    }
+
+    /// Puts what was proposed in place, once that is decided.
+    pub(crate) fn finish_adopting(&self) -> Result<(), InventoryError> {
+        self.files.adopt()?;
+        self.files.write_life(&self.record.life, false)
+    }
+
+    /// What was begun has failed: the record is what it was before, or gone where there was none.
+    ///
+    /// # Errors
+    /// It cannot be written; then whoever looks next does so.
+    pub fn call_back(mut self) -> Result<(), InventoryError> {
+        let Some(before) = self.record.life.before else { return self.files.remove() };
+        self.files.withdraw()?;
+        let mut life = self.record.life.clone();
+        let fails = Step::Fails { back_to: before.state };
+        life.step(fails, None, before.since).map_err(|source| self.not_now(source))?;
+        self.files.write_life(&life, false)?;
+        self.record.life = life;
+        Ok(())
+    }
+
+    /// Brings it up to the truth.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn mend(mut self, mend: Mend, at: UnixSeconds) -> Result<(), InventoryError> {
+        match mend {
+            Mend::Complete => {
+                let homes = self.record.homes();
+                self.complete(LifeEvent::Started { homes }, at)
+            }
+            Mend::CallBack => self.call_back(),
+            Mend::Step(step, event) => self.step(step, Some(event), at),
+        }
+    }
+
+    /// Takes a step of its life and writes it down.
+    ///
+    /// # Errors
+    /// The step is not possible now, or it cannot be written; then it has not been taken.
+    pub fn step(&mut self, step: Step, event: Option<LifeEvent>, at: UnixSeconds) -> Result<(), InventoryError> {
+        let mut life = self.record.life.clone();
+        life.step(step, event, at).map_err(|source| self.not_now(source))?;
+        self.write_life(life)
+    }
+
+    /// Whether a step is possible now.
+    ///
+    /// # Errors
+    /// It is not: what is.
+    pub fn may(&self, step: Step) -> Result<State, InventoryError> {
+        self.record.life.state.after(step).map_err(|source| self.not_now(source))
+    }
+
+    /// Changes its life otherwise, and writes it down.
+    ///
+    /// # Errors
+    /// It cannot be written; then nothing has changed.
+    pub fn change_life(&mut self, change: impl FnOnce(&mut Life)) -> Result<(), InventoryError> {
+        let mut life = self.record.life.clone();
+        change(&mut life);
+        self.write_life(life)
+    }
+
+    /// Another spec of the same name.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn set_spec(&mut self, spec: VmSpec) -> Result<(), InventoryError> {
+        self.record.spec = spec;
+        self.files.write_spec(&self.record.spec)
+    }
+
+    /// What the guest sees from its next power-on: the first one, or one at which it is sized anew.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn set_topology(&mut self, topology: Option<VirtualTopology>) -> Result<(), InventoryError> {
+        self.record.topology = topology;
+        self.files.write_topology(self.record.topology.as_ref())
+    }
+
+    /// Where it lives now.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn set_placement(&mut self, placement: Option<Kept>) -> Result<(), InventoryError> {
+        self.record.placement = placement;
+        self.files.write_placement(self.record.placement.as_ref())
+    }
+
+    /// Forgets the VM.
+    ///
+    /// # Errors
+    /// A file of it cannot be removed.
+    pub fn delete(self) -> Result<(), InventoryError> {
+        self.files.remove()
+    }
+
+    pub(crate) fn write_all(&self) -> Result<(), InventoryError> {
+        let Record { spec, topology, placement, life } = &self.record;
+        self.files.withdraw()?;
+        self.files.write_spec(spec)?;
+        self.files.write_topology(topology.as_ref())?;
+        self.files.write_placement(placement.as_ref())?;
+        self.files.write_life(life, false)
+    }
+
+    fn write_life(&mut self, life: Life) -> Result<(), InventoryError> {
+        self.files.write_life(&life, false)?;
+        self.record.life = life;
+        Ok(())
+    }
+
+    fn not_now(&self, source: vm::life::NotNow) -> InventoryError {
+        InventoryError::NotNow { vm: self.record.spec.name.clone(), source }
+    }
+}

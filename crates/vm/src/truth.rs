@@ -1,0 +1,110 @@
+//! What is kept of a VM's life, compared with what runs.
+//!
+//! **Problem.** A record says what somebody wrote last. Since then the guest may have powered itself
+//! off, QEMU may have been killed, the host may have gone down; and whoever was at work on the VM may
+//! have been killed half way.
+//!
+//! **Rule.** What runs is the truth; whoever looks while nobody is at work on the VM brings its record
+//! up to it:
+//!
+//! ```text
+//! record says                    its process     the record becomes
+//! starting, migrating in         runs            running: the start was complete
+//!                                is not there    what it was before; nothing where nothing was
+//! running, paused                is not there    stopped where somebody had asked it to end,
+//!                                                else lost
+//! anything else                  -               stays: that is for whoever goes on with it
+//! ```
+//!
+//! Nothing tells afterwards how a process ended whose parent has gone: a guest that powers itself off
+//! and a QEMU that is killed look the same. So a VM that ended without being asked to is *lost*, and
+//! what is known of its end is said with it. A VM that is lost starts again as one that was stopped.
+//!
+//! **Example.** The host was restarted while `web` ran: `homenode vm list` says `lost`, and `homenode
+//! vm start web` starts it with the virtual topology that it had.
+
+use crate::history::{Life, LifeEvent};
+use crate::life::{State, Step};
+
+/// What is seen of a VM's process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// It is there, and its start is complete.
+    Runs,
+    /// It is being started, by somebody who lives.
+    Starts,
+    /// It is not there.
+    Gone {
+        /// What is known of its end, as a sentence.
+        because: String,
+    },
+}
+
+/// What has to become of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mend {
+    /// The start was complete: it runs.
+    Complete,
+    /// The start was cut short: back to what was before.
+    CallBack,
+    /// A step was taken that nobody wrote down.
+    Step(Step, LifeEvent),
+}
+
+/// What has to become of a record of a VM that nobody is at work on; `None` where it is right.
+pub fn mend(life: &Life, process: &Process) -> Option<Mend> {
+    match (life.state, process) {
+        (State::Starting | State::MigratingIn, Process::Runs) => Some(Mend::Complete),
+        (State::Starting | State::MigratingIn, Process::Gone { .. }) => Some(Mend::CallBack),
+        (State::Running | State::Paused, Process::Gone { because }) => Some(match life.asked_to_end {
+            true => Mend::Step(Step::Stop, LifeEvent::Stopped),
+            false => Mend::Step(Step::Vanished, LifeEvent::Lost { because: because.clone() }),
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::BackendKind;
+    use crate::history::UnixSeconds;
+
+    fn gone() -> Process {
+        Process::Gone { because: "the host was restarted".to_owned() }
+    }
+
+    fn life(state: State, asked_to_end: bool) -> Life {
+        Life { state, asked_to_end, ..Life::planned(BackendKind::Qemu, UnixSeconds(1)) }
+    }
+
+    #[test]
+    fn a_vm_that_ended_is_stopped_if_it_was_asked_to_and_lost_otherwise() {
+        for state in [State::Running, State::Paused] {
+            assert_eq!(mend(&life(state, true), &gone()), Some(Mend::Step(Step::Stop, LifeEvent::Stopped)));
+            let lost = LifeEvent::Lost { because: "the host was restarted".to_owned() };
+            assert_eq!(mend(&life(state, false), &gone()), Some(Mend::Step(Step::Vanished, lost)));
+            assert_eq!(mend(&life(state, false), &Process::Runs), None);
+        }
+    }
+
+    #[test]
+    fn a_start_that_was_cut_short_was_complete_or_is_called_back() {
+        let starting = life(State::Starting, false);
+        assert_eq!(mend(&starting, &Process::Runs), Some(Mend::Complete));
+        assert_eq!(mend(&starting, &Process::Starts), None);
+        assert_eq!(mend(&starting, &gone()), Some(Mend::CallBack));
+    }
+
+    #[test]
+    fn a_step_that_mends_is_one_that_can_be_taken() {
+        for state in [State::Running, State::Paused] {
+            for asked in [true, false] {
+                let mut life = life(state, asked);
+                let Some(Mend::Step(step, event)) = mend(&life, &gone()) else { panic!("{state} is not mended") };
+                life.step(step, Some(event), UnixSeconds(2)).unwrap();
+                assert_eq!(mend(&life, &gone()), None);
+            }
+        }
+    }
+}

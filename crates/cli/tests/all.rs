@@ -3,6 +3,7 @@
 
 mod advise;
 mod architecture;
+mod backends;
 mod calibrate;
 mod check;
 mod claims;

@@ -11,6 +11,9 @@ pub enum WorldError {
     /// A VM could not be started.
     #[error(transparent)]
     Vm(#[from] QemuError),
+    /// A VM could not be started or reached.
+    #[error(transparent)]
+    Backend(#[from] vm::BackendError),
     /// An agent on the host could not be started.
     #[error(transparent)]
     Agent(#[from] AgentError),

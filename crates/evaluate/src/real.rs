@@ -4,11 +4,12 @@ use crate::WorldError;
 use crate::disturbance::Reading;
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
 use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
-use qemu::{AgentError, AgentLink, AttachedVm, NativeAgent, QemuError, Reservation, RuntimeDir};
+use qemu::{AgentError, AgentLink, NativeAgent, QemuError, Reservation, RuntimeDir};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vm::{Accelerator, Residence};
-use vm::{CallOff, ConsoleTo, Launch};
+use vm::{Backend, CallOff, ConsoleTo, Launch, Plan, Vm};
 use workloads::protocol::ToAgent;
 
 /// How long a guest may take to power off when it is asked to.
@@ -17,16 +18,17 @@ const GRACE: Duration = Duration::from_secs(3);
 const PLACEMENT: Duration = Duration::from_secs(120);
 
 /// This host.
-#[derive(Debug)]
 pub struct ThisHost {
     agent_program: PathBuf,
+    backend: Box<dyn Backend>,
     epoch: Instant,
 }
 
 impl ThisHost {
-    /// A host whose native agent is `agent_program` (`homenode-guest`).
-    pub fn new(agent_program: PathBuf) -> Self {
-        Self { agent_program, epoch: Instant::now() }
+    /// A host whose native agent is `agent_program` (`homenode-guest`), and whose VMs `backend`
+    /// runs.
+    pub fn new(agent_program: PathBuf, backend: Box<dyn Backend>) -> Self {
+        Self { agent_program, backend, epoch: Instant::now() }
     }
 }
 
@@ -42,7 +44,9 @@ impl World for ThisHost {
         // If one fails, dropping the others ends them.
         let vms = configuration.vms.iter().zip(&launches);
         let started = vms
-            .map(|(vm, launch)| Ok(Box::new(Guest::start(&vm.spec.name, launch)?) as Box<dyn Participant>))
+            .map(|(vm, launch)| {
+                Ok(Box::new(Guest::start(self.backend.as_ref(), &vm.spec.name, launch)?) as Box<dyn Participant>)
+            })
             .collect();
         drop(reservation);
         started
@@ -143,10 +147,10 @@ impl Participant for Native {
 
 /// An agent in a VM.
 struct Guest {
-    vm: AttachedVm,
+    vm: Box<dyn Vm>,
     name: String,
     link: AgentLink,
-    plan: Option<serde_json::Value>,
+    plan: Plan,
     started: Instant,
 }
 
@@ -160,15 +164,15 @@ fn launch(resolved: &ResolvedVm) -> Launch {
 }
 
 impl Guest {
-    fn start(name: &str, launch: &Launch) -> Result<Self, WorldError> {
+    fn start(backend: &dyn Backend, name: &str, launch: &Launch) -> Result<Self, WorldError> {
         let no_link = |problem: String| WorldError::NoLink { name: name.to_owned(), problem };
         let started = Instant::now();
-        let plan_json = serde_json::to_value(&launch.plan).ok();
-        let mut vm = AttachedVm::start(launch, &CallOff::default())?;
-        let stream = vm.take_agent_stream().ok_or_else(|| no_link("it has no agent port".to_owned()))?;
+        let mut vm = backend.start(launch, &CallOff::default())?;
+        let port = vm.agent()?.ok_or_else(|| no_link("it has no agent port".to_owned()))?;
+        let stream = UnixStream::from(port);
         let reader = stream.try_clone().map_err(|error| no_link(format!("cannot listen to its agent: {error}")))?;
         let link = AgentLink::over(name, reader, stream);
-        Ok(Self { vm, name: name.to_owned(), link, plan: plan_json, started })
+        Ok(Self { vm, name: name.to_owned(), link, plan: launch.plan.clone(), started })
     }
 }
 
@@ -189,8 +193,8 @@ impl Participant for Guest {
         };
         StartedAs {
             accelerator: accelerator.to_owned(),
-            qemu: Some(self.vm.qemu_version().to_owned()),
-            plan: self.plan.clone(),
+            qemu: Some(self.vm.version().to_owned()),
+            plan: serde_json::to_value(&self.plan).ok(),
         }
     }
     fn send(&mut self, message: &ToAgent) -> Result<(), LinkError> {
@@ -200,7 +204,7 @@ impl Participant for Guest {
         receive(&self.link, timeout)
     }
     fn whereabouts(&mut self) -> Whereabouts {
-        match self.vm.residence() {
+        match self.vm.residence(&self.plan) {
             Ok(residence) => {
                 Whereabouts { local_share: local_share(&residence), residence: serde_json::to_value(&residence).ok() }
             }

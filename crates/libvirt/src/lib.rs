@@ -4,6 +4,7 @@
 //! libvirt, and reaches every host that `virsh` reaches.
 
 mod affinity;
+mod backend;
 mod capabilities;
 mod connection;
 mod domains;
@@ -11,7 +12,7 @@ mod error;
 mod local;
 pub mod remote;
 mod residence;
-pub mod start;
+mod start;
 mod virsh;
 
 /// Answers of virsh, read: for those who try the readers.
@@ -22,8 +23,9 @@ pub mod answers {
 }
 
 pub use affinity::{Pins, affinity_manager, affinity_manager_of, pins, pins_of};
+pub use backend::Domains;
 pub use connection::Connection;
 pub use domains::{DomainState, ListedDomain, local_names, local_process, local_process_of};
 pub use error::{LibvirtError, Which};
 pub use local::LocalLibvirt;
-pub use start::NewDomain;
+pub use start::check_name;

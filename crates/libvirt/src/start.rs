@@ -3,21 +3,18 @@
 
 use crate::connection::STDIN;
 use crate::domains::START;
-use crate::residence::{read_back, unreachable_process};
-use crate::{Connection, LibvirtError, ListedDomain, local_process};
+use crate::{Connection, LibvirtError, ListedDomain};
 use roxmltree::Document;
 use stacks::domain::{DomainError, Edit, Step, apply};
 use std::path::PathBuf;
-use std::time::Duration;
-use vm::Plan;
-use vm::{Accelerator, Residence, TcgThreads};
+use vm::{Accelerator, TcgThreads};
 
 /// What runs the guests of this libvirt: the CPU itself only if its QEMU may use `/dev/kvm` and, on
 /// this host, the CPU can.
 ///
 /// # Errors
 /// libvirt cannot be reached.
-pub fn accelerator(connection: &Connection) -> Result<Accelerator, LibvirtError> {
+pub(crate) fn accelerator(connection: &Connection) -> Result<Accelerator, LibvirtError> {
     let because = match connection.ask(&["domcapabilities", "--virttype", "kvm", "--arch", "x86_64"]) {
         Ok(_) if qemu::cpu_can_virtualize() => return Ok(Accelerator::Kvm),
         Ok(_) => "libvirt offers KVM, but the CPU shows neither vmx nor svm".to_owned(),
@@ -32,7 +29,7 @@ pub fn accelerator(connection: &Connection) -> Result<Accelerator, LibvirtError>
 ///
 /// # Errors
 /// The kernel gives none.
-pub fn new_uuid() -> std::io::Result<String> {
+pub(crate) fn new_uuid() -> std::io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned())
 }
 
@@ -40,7 +37,7 @@ pub fn new_uuid() -> std::io::Result<String> {
 ///
 /// # Errors
 /// The text is no domain.
-pub fn with_uuid(xml: &str, uuid: &str) -> Result<String, DomainError> {
+pub(crate) fn with_uuid(xml: &str, uuid: &str) -> Result<String, DomainError> {
     apply(xml, "domain", &[Edit::SetText { at: vec![Step::new("uuid")], text: uuid.to_owned() }])
 }
 
@@ -49,7 +46,7 @@ pub fn with_uuid(xml: &str, uuid: &str) -> Result<String, DomainError> {
 ///
 /// # Errors
 /// The text is no domain.
-pub fn with_mark(xml: &str) -> Result<String, DomainError> {
+pub(crate) fn with_mark(xml: &str) -> Result<String, DomainError> {
     let at = ["devices", "serial", "alias"].map(Step::new).to_vec();
     let edit = Edit::SetAttribute { at, name: "name".to_owned(), value: vm::qemu::LIBVIRT_MARK.to_owned() };
     apply(xml, "domain", &[edit])
@@ -59,7 +56,7 @@ pub fn with_mark(xml: &str) -> Result<String, DomainError> {
 ///
 /// # Errors
 /// The text is no domain.
-pub fn with_port(xml: &str, port: &str) -> Result<String, DomainError> {
+pub(crate) fn with_port(xml: &str, port: &str) -> Result<String, DomainError> {
     let channel = || vec![Step::new("devices"), Step::keyed("channel", "type", "unix")];
     let target = |name: &str, value: &str| Edit::SetAttribute {
         at: channel().into_iter().chain([Step::new("target")]).collect(),
@@ -73,7 +70,7 @@ pub fn with_port(xml: &str, port: &str) -> Result<String, DomainError> {
 /// killed, it runs on until it is ended or powers off, and is gone then: at no time is there a
 /// definition that nobody started.
 #[derive(Debug)]
-pub struct NewDomain {
+pub(crate) struct NewDomain {
     connection: Connection,
     uuid: String,
     xml: String,
@@ -86,7 +83,7 @@ impl NewDomain {
     /// # Errors
     /// libvirt refuses it, QEMU ends at once, or the connection breaks: then nothing is left, as
     /// far as libvirt can still be reached.
-    pub fn start(connection: &Connection, xml: String, uuid: String) -> Result<Self, LibvirtError> {
+    pub(crate) fn start(connection: &Connection, xml: String, uuid: String) -> Result<Self, LibvirtError> {
         // Also where it says no: an answer that was lost on its way, or too late, may have been a
         // yes.
         let new = Self { connection: connection.clone(), uuid, xml, ended_on_drop: true };
@@ -99,59 +96,14 @@ impl NewDomain {
         }
     }
 
-    /// Where it really is: as the kernel says, through its QEMU.
-    ///
-    /// # Errors
-    /// Its QEMU is not to be seen on this host, or libvirt cannot be reached.
-    pub fn residence(&self, plan: &Plan, accelerator: &Accelerator) -> Result<Residence, LibvirtError> {
-        let process =
-            local_process(&self.uuid).map_err(|error| self.connection.strange("look for QEMU", error.to_string()))?;
-        let process = process.ok_or_else(|| unreachable_process(&self.connection, &plan.vm))?;
-        let residence = read_back(plan, &process, accelerator, qemu_version(&self.connection)?);
-        residence.map_err(|error| self.connection.strange("read back where the VM is", error.to_string()))
-    }
-
-    /// The socket of a virtio-serial port of this name.
-    ///
-    /// # Errors
-    /// It has no such port, or libvirt cannot be reached.
-    pub fn port(&self, name: &str) -> Result<PathBuf, LibvirtError> {
-        let xml = self.connection.domain_xml(&self.uuid)?;
-        socket_of(&xml, name)
-            .ok_or_else(|| self.connection.strange("dumpxml", format!("no socket of a port named {name}")))
-    }
-
     /// Has libvirt keep it: from now on it stays when it is stopped.
     ///
     /// # Errors
     /// libvirt refuses; then it is ended.
-    pub fn keep(mut self) -> Result<(), LibvirtError> {
+    pub(crate) fn keep(mut self) -> Result<(), LibvirtError> {
         self.connection.define(&self.xml)?;
         self.ended_on_drop = false;
         Ok(())
-    }
-
-    /// Waits until it has ended by itself; false if it still runs after `patience`.
-    ///
-    /// # Errors
-    /// libvirt cannot be reached.
-    pub fn ended(&mut self, patience: Duration) -> Result<bool, LibvirtError> {
-        let deadline = std::time::Instant::now() + patience;
-        loop {
-            match self.connection.state(&self.uuid) {
-                Ok(state) if state.has_process() => {}
-                Ok(_) => return Ok(true),
-                Err(error) if error.is_no_such_domain() => {
-                    self.ended_on_drop = false;
-                    return Ok(true);
-                }
-                Err(error) => return Err(error),
-            }
-            if std::time::Instant::now() >= deadline {
-                return Ok(false);
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
     }
 }
 
@@ -182,13 +134,13 @@ pub fn check_name(connection: &Connection, name: &str) -> Result<(), LibvirtErro
 }
 
 /// `Running hypervisor: QEMU 7.2.22`.
-fn qemu_version(connection: &Connection) -> Result<String, LibvirtError> {
+pub(crate) fn qemu_version(connection: &Connection) -> Result<String, LibvirtError> {
     let text = connection.ask(&["version"])?;
     let version = text.lines().find_map(|line| line.strip_prefix("Running hypervisor: QEMU "));
     Ok(version.unwrap_or("(version unknown)").trim().to_owned())
 }
 
-fn socket_of(xml: &str, port: &str) -> Option<PathBuf> {
+pub(crate) fn socket_of(xml: &str, port: &str) -> Option<PathBuf> {
     let document = Document::parse(xml).ok()?;
     let channels = document.descendants().filter(|node| node.has_tag_name("channel"));
     let child = |channel: roxmltree::Node<'_, '_>, tag: &str, attribute: &str| {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
+pub use workloads::protocol::PORT_NAME;
 use workloads::protocol::{FromAgent, ToAgent};
 
 /// Longest line accepted from an agent: a guest is not trusted with our memory.

@@ -14,10 +14,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vm::Plan;
+use vm::backend::{Patience, Stopped};
 use vm::spec::name_problem;
-use vm::{Accelerator, Residence};
-use vm::{CallOff, Launch};
+use vm::{Accelerator, BackendError, CallOff, Launch, Plan, Residence, Vm};
 
 /// How long a QEMU that builds its machine may show no progress: its memory does not grow, and its
 /// monitor does not greet.
@@ -100,51 +99,15 @@ impl AttachedVm {
         })
     }
 
-    /// What its owner should know of its start, as sentences.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
     /// Why not all of its console was written where it should go, as a sentence; `None` where it
     /// was.
     pub fn console_dropped(&self) -> Option<&str> {
         self.console.dropped()
     }
 
-    /// Our end of the agent's port; `None` if it has none or it was taken already.
-    pub fn take_agent_stream(&mut self) -> Option<UnixStream> {
-        self.agent.take()
-    }
-
     /// Bytes written to it are typed on the guest's console.
     pub fn console_input(&self) -> Result<UnixStream, QemuError> {
         self.console_input.try_clone().map_err(QemuError::io(&self.plan.vm, "copy the console's socket"))
-    }
-
-    /// Reads back where its vCPUs and its memory are.
-    pub fn residence(&mut self) -> Result<Residence, QemuError> {
-        let residence = read_back(&self.plan, self.process.pid(), &self.accelerator, &mut self.qmp);
-        residence.map_err(|error| explain(error, &mut self.process, &CallOff::default()))
-    }
-
-    /// The last lines that the guest wrote to its console.
-    pub fn console_tail(&self, lines: usize) -> Vec<String> {
-        self.console.lines(lines)
-    }
-
-    /// QEMU's process.
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    /// What runs its instructions.
-    pub fn accelerator(&self) -> &Accelerator {
-        &self.accelerator
-    }
-
-    /// As QEMU says it.
-    pub fn qemu_version(&self) -> &str {
-        self.qmp.version()
     }
 
     /// How the VM ended; `None` while it runs.
@@ -159,8 +122,52 @@ impl AttachedVm {
         }
     }
 
-    /// How the VM ended, with QEMU's last words; `None` while it runs.
-    pub fn exited(&mut self) -> Option<String> {
+    fn tell(&mut self, command: &str) -> Result<(), BackendError> {
+        self.qmp.execute(command, &json!({}))?;
+        Ok(())
+    }
+
+    /// Tells when QEMU has ended, also after this value is gone.
+    pub fn exit_watch(&self) -> ExitWatch {
+        self.process.exit().clone()
+    }
+}
+
+impl Vm for AttachedVm {
+    fn name(&self) -> &str {
+        &self.plan.vm
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    fn accelerator(&self) -> &Accelerator {
+        &self.accelerator
+    }
+
+    fn version(&self) -> &str {
+        self.qmp.version()
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn residence(&mut self, plan: &Plan) -> Result<Residence, BackendError> {
+        let residence = read_back(plan, self.process.pid(), &self.accelerator, &mut self.qmp);
+        Ok(residence.map_err(|error| explain(error, &mut self.process, &CallOff::default()))?)
+    }
+
+    fn agent(&mut self) -> Result<Option<OwnedFd>, BackendError> {
+        Ok(self.agent.take().map(OwnedFd::from))
+    }
+
+    fn console_tail(&self, lines: usize) -> Vec<String> {
+        self.console.lines(lines)
+    }
+
+    fn exited(&mut self) -> Option<String> {
         let vm = self.plan.vm.clone();
         self.ending().map(|ending| match ending {
             Ending::PoweredOff => format!("VM {vm}: the guest powered off"),
@@ -169,25 +176,34 @@ impl AttachedVm {
         })
     }
 
-    /// Tells when QEMU has ended, also after this value is gone.
-    pub fn exit_watch(&self) -> ExitWatch {
-        self.process.exit().clone()
+    fn pause(&mut self) -> Result<(), BackendError> {
+        self.tell("stop")
     }
 
-    /// Presses the guest's power button and waits up to `grace` for it to power off; then ends
-    /// QEMU. With no grace the guest is not asked.
-    pub fn stop(mut self, grace: Duration) -> Result<(), QemuError> {
-        if self.process.exit().wait(Duration::ZERO).is_some() {
-            return Ok(());
+    fn unpause(&mut self) -> Result<(), BackendError> {
+        self.tell("cont")
+    }
+
+    fn reset(&mut self) -> Result<(), BackendError> {
+        self.tell("system_reset")
+    }
+
+    fn stop(mut self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {
+        let ended = |this: &Self| this.process.exit().wait(Duration::ZERO).is_some();
+        if ended(&self) {
+            return Ok(Stopped::ByGuest);
         }
         if !grace.is_zero() && self.qmp.execute("system_powerdown", &json!({})).is_ok() {
             self.process.exit().wait(grace);
         }
-        if self.process.exit().wait(Duration::ZERO).is_none() && self.qmp.execute("quit", &json!({})).is_ok() {
+        if ended(&self) {
+            return Ok(Stopped::ByGuest);
+        }
+        if self.qmp.execute("quit", &json!({})).is_ok() {
             self.process.exit().wait(Duration::from_secs(5));
         }
         self.process.kill();
-        Ok(())
+        Ok(Stopped::ByForce)
     }
 }
 

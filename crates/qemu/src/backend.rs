@@ -1,4 +1,5 @@
-//! QEMU as a backend: its VMs in the background, reached through their monitors.
+//! QEMU as a backend: VMs that live as long as their starter, and VMs in the background, reached
+//! through their monitors.
 //!
 //! **Rule.** Nobody but the owner of the runtime directory reaches the monitor's socket, and QEMU
 //! serves one visitor at a time: a VM that is adopted keeps the connection for as long as the value
@@ -9,7 +10,7 @@ use crate::background::{self, connect, find};
 use crate::qmp::Qmp;
 use crate::runtime_dir::{MONITOR, RuntimeDir};
 use crate::state::BackgroundVm;
-use crate::{QemuError, process};
+use crate::{AttachedVm, QemuError, process};
 use serde_json::json;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -48,6 +49,25 @@ impl Backend for InBackground {
             Err(QemuError::NoSuchVm { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// QEMU, for VMs that live as long as the process that started them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attached;
+
+impl Backend for Attached {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Qemu
+    }
+
+    fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
+        Ok(Box::new(AttachedVm::start(launch, call_off)?))
+    }
+
+    /// Nobody else's VM is tied to this process.
+    fn adopt(&self, _name: &str) -> Result<Option<Box<dyn Vm>>, BackendError> {
+        Ok(None)
     }
 }
 

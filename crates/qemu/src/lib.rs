@@ -29,7 +29,7 @@ mod user;
 pub use accelerator::{accelerator, cpu_can_virtualize};
 pub use agent::{AgentError, AgentLink, Arrived, NativeAgent};
 pub use attached::{AttachedVm, Ending, boot_files, boot_files_elsewhere, check, command_by_hand};
-pub use backend::InBackground;
+pub use backend::{Attached, InBackground};
 pub use binary::{BINARY_VARIABLE, locate as locate_qemu};
 pub use error::QemuError;
 pub use footprint::set_aside;

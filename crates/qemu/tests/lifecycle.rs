@@ -7,9 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use topology::Machine;
-use vm::VmSpec;
 use vm::spec::{Boot, DiskFormat, Network, PortForward};
-use vm::{CallOff, ConsoleTo, Launch};
+use vm::{CallOff, ConsoleTo, Launch, Vm, VmSpec};
 
 fn machine() -> Machine {
     topology::read::live().expect("this host")
@@ -70,7 +69,7 @@ fn a_vm_of_eight_nodes_is_at_home_and_its_pages_add_up() {
     let directory = tempfile::tempdir().unwrap();
     let launch = launch(&name, 8, &empty_disk(directory.path()));
     let mut vm = start(&launch).unwrap();
-    let residence = vm.residence().unwrap();
+    let residence = vm.residence(&launch.plan).unwrap();
     assert!(residence.qemu_version.contains('.'), "{}", residence.qemu_version);
     assert_eq!(residence.vcpus.len(), 8);
     for vcpu in &residence.vcpus {
@@ -83,7 +82,7 @@ fn a_vm_of_eight_nodes_is_at_home_and_its_pages_add_up() {
         assert_eq!(bytes, 32 << 20, "{memory:?}"); // all of the node's 32 MiB were filled at start, and counted once
         assert!(memory.at_home, "{memory:?}");
     }
-    assert!(vm.take_agent_stream().is_some() && vm.take_agent_stream().is_none());
+    assert!(vm.agent().unwrap().is_some() && vm.agent().unwrap().is_none());
 
     let mut running = linux::examine_this_host().unwrap();
     running.vms.retain(|seen| seen.vm.name == name);
@@ -97,7 +96,7 @@ fn a_vm_of_eight_nodes_is_at_home_and_its_pages_add_up() {
 
     let pid = vm.pid();
     assert_eq!(vm.exited(), None);
-    vm.stop(Duration::ZERO).unwrap();
+    Box::new(vm).stop(Duration::ZERO).unwrap();
     assert!(ends(pid));
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &CalibrateArguments) -> anyhow::Result<()> {
     if arguments.quick {
         view.tell(Event::Note("Quick: small arrays and few repetitions. The rates are rough."));
     }
-    let calibrated = plan.calibrate(&mut ThisHost::new(agent), &mut view, &cancelled);
+    let calibrated = plan.calibrate(&mut ThisHost::new(agent, Box::new(qemu::Attached)), &mut view, &cancelled);
     view.finish();
     let calibration = calibrated.map_err(|error| match error {
         CalibrateError::Run(evaluate::RunError::Interrupted) => anyhow!("interrupted; nothing is written"),

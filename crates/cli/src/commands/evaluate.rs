@@ -137,7 +137,7 @@ fn measure(
     let mut view = View::new();
     view.tell(Event::Note(&format!("Results: {}", results.path().display())));
     resolved.notes.iter().for_each(|note| view.tell(Event::Note(note)));
-    let mut world = ThisHost::new(agent);
+    let mut world = ThisHost::new(agent, Box::new(qemu::Attached));
     let outcome = session::run(results, resolved, environment, earlier, &mut world, &mut view, &cancelled);
     view.finish();
     let again = format!("homenode evaluate --resume {}", results.path().display());

@@ -16,10 +16,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 use topology::Machine;
+use vm::backend::ErrorKind;
 use vm::spec::Console;
-use vm::{Accelerator, Residence};
-use vm::{CallOff, ConsoleTo, Launch};
-use vm::{Plan, VmSpec};
+use vm::{Accelerator, BackendError, CallOff, ConsoleTo, Launch, Plan, Residence, Vm, VmSpec};
 
 /// How long QEMU has to end after the user asked for it; the guest is not asked.
 const NO_GRACE: Duration = Duration::ZERO;
@@ -48,20 +47,22 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let reservation = lock.reserve(&[&launch.plan], &running)?;
     warn(&launch, &qemu::accelerator(launch.spec.vcpus));
     if arguments.daemonize {
-        let started = background::start(&directory, &launch, &start.call_off).map_err(|error| start.failure(error))?;
+        let started = background::start(&directory, &launch, &start.call_off)
+            .map_err(|error| start.failure(&launch.spec.name, error))?;
         drop(reservation);
         notes(&started.notes);
         return print(&started.residence, arguments.json, Output::Standard);
     }
-    let mut vm = AttachedVm::start(&launch, &start.call_off).map_err(|error| start.failure(error))?;
+    let mut vm =
+        AttachedVm::start(&launch, &start.call_off).map_err(|error| start.failure(&launch.spec.name, error))?;
     drop(reservation);
     notes(vm.notes());
     if arguments.check {
         start.ends_us(&launch.spec.name);
-        return run_check::check(vm, &launch.plan);
+        return run_check::check(Box::new(vm), &launch.plan);
     }
     start.also_watch(&vm);
-    print(&vm.residence()?, arguments.json, Output::Error)?;
+    print(&vm.residence(&launch.plan)?, arguments.json, Output::Error)?;
     attend(vm, &launch, &start)
 }
 
@@ -189,8 +190,8 @@ enum Event {
 }
 
 /// A start that a signal calls off, and, once it is complete, what ends the VM.
-struct Start {
-    call_off: CallOff,
+pub(super) struct Start {
+    pub(super) call_off: CallOff,
     signal: Arc<OnceLock<&'static str>>,
     send: Sender<Event>,
     events: Receiver<Event>,
@@ -198,7 +199,7 @@ struct Start {
 
 impl Start {
     /// Watches for signals from now on.
-    fn watch() -> anyhow::Result<Self> {
+    pub(super) fn watch() -> anyhow::Result<Self> {
         let (send, events) = channel();
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
         let (call_off, signal) = (CallOff::default(), Arc::new(OnceLock::new()));
@@ -220,13 +221,20 @@ impl Start {
     }
 
     /// A start that failed: by a signal, or else by itself.
-    fn failure(&self, error: QemuError) -> anyhow::Error {
-        match (&error, self.signal.get()) {
-            (QemuError::CalledOff { vm }, Some(signal)) => {
+    pub(super) fn failure(&self, vm: &str, error: impl Into<BackendError>) -> anyhow::Error {
+        let error = error.into();
+        match (error.kind(), self.signal.get()) {
+            (ErrorKind::CalledOff, Some(signal)) => {
                 anyhow::anyhow!("VM {vm}: {signal} ended its start; nothing of it is left")
             }
-            _ => failure(error),
+            _ if error.is_bad_input() => bad_input(error),
+            _ => error.into(),
         }
+    }
+
+    /// Why a VM that ends with us ended: by a signal, or else as `error` says.
+    pub(super) fn or_signal(&self, vm: &str, error: anyhow::Error) -> anyhow::Error {
+        self.signal.get().map_or(error, |signal| anyhow::anyhow!("VM {vm} ended by {signal}"))
     }
 
     /// From now on a signal ends this process, and the kernel then ends its QEMU.
@@ -270,7 +278,7 @@ fn attend(mut vm: AttachedVm, launch: &Launch, start: &Start) -> anyhow::Result<
     let event = start.events.recv().context("nobody watches the VM any more")?;
     let (ending, console) = (vm.ending(), vm.console_tail(CONSOLE_LINES).join("\n  "));
     let dropped = vm.console_dropped().map(str::to_owned);
-    vm.stop(NO_GRACE)?;
+    Box::new(vm).stop(NO_GRACE)?;
     if keyboard.as_ref().is_some_and(Keyboard::is_terminal) {
         output::say("\n");
     }

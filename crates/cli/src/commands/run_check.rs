@@ -3,12 +3,12 @@
 use crate::output;
 use crate::text::count;
 use anyhow::{Context, anyhow, bail};
-use qemu::{AgentLink, AttachedVm, guest_check};
+use qemu::{AgentLink, guest_check};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use topology::Bytes;
 use vm::spec::Boot;
-use vm::{Plan, VmSpec};
+use vm::{Plan, Vm, VmSpec};
 use workloads::protocol::{FromAgent, Hello, ToAgent};
 
 /// A guest that has not said hello by now hangs: the slowest boot we know (128 vCPUs under TCG)
@@ -28,11 +28,11 @@ pub(crate) fn boot_tiny_guest(spec: &mut VmSpec) {
 }
 
 /// Waits for the guest's report, compares it with the plan, prints both.
-pub(crate) fn check(mut vm: AttachedVm, plan: &Plan) -> anyhow::Result<()> {
-    let stream = vm.take_agent_stream().context("the VM has no agent port")?;
+pub(crate) fn check(mut vm: Box<dyn Vm>, plan: &Plan) -> anyhow::Result<()> {
+    let stream = UnixStream::from(vm.agent()?.context("the VM has no agent port")?);
     let report = hello(plan, stream).map_err(|error| match vm.exited() {
-        Some(words) => anyhow!("{words}\nThe guest's last lines:\n{}", console(&vm)),
-        None => anyhow!("{error}. Its console's last lines:\n{}", console(&vm)),
+        Some(words) => anyhow!("{words}\nThe guest's last lines:\n{}", console(vm.as_ref())),
+        None => anyhow!("{error}. Its console's last lines:\n{}", console(vm.as_ref())),
     })?;
     report.print(plan)?;
     vm.stop(POWER_OFF)?;
@@ -80,7 +80,7 @@ pub(crate) fn hello(plan: &Plan, agent: UnixStream) -> anyhow::Result<Report> {
     }
 }
 
-fn console(vm: &AttachedVm) -> String {
+fn console(vm: &dyn Vm) -> String {
     let lines = vm.console_tail(CONSOLE_LINES);
     if lines.is_empty() { "  (nothing)".to_owned() } else { format!("  {}", lines.join("\n  ")) }
 }

@@ -1,0 +1,104 @@
+//! What every backend promises (`vm::Backend`, `vm::Vm`), kept by QEMU's process that is tied to
+//! us, QEMU in the background and a real libvirt: one list of steps for all.
+
+use crate::common::libvirtd::Libvirtd;
+use crate::common::{lacks, unique};
+use libvirt::{Connection, Domains};
+use qemu::{Attached, InBackground, RuntimeDir};
+use std::time::Duration;
+use topology::Machine;
+use vm::backend::{BackendKind, ErrorKind, Stopped};
+use vm::spec::{Boot, Disk, DiskFormat};
+use vm::{Backend, CallOff, ConsoleTo, Launch, Shape, VmSpec};
+
+/// A VM that waits in its firmware for a disk that cannot be booted.
+fn launch(name: &str, machine: &Machine, disk: &std::path::Path) -> Launch {
+    let memory = topology::Bytes::from_mib(64);
+    let shape = Shape { name: name.to_owned(), vcpus: 1, memory, ..Shape::default() };
+    let disk = Disk { path: disk.to_owned(), format: DiskFormat::Raw, snapshot: false, read_only: true };
+    let spec = VmSpec { shape, boot: Boot::Disk, disks: vec![disk], ..VmSpec::default() };
+    let plan = scheduler::plan(machine, &scheduler::Occupancy::default(), &spec).expect("a plan");
+    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false }
+}
+
+fn has_ended(pid: u32) -> bool {
+    (0..400).any(|_| {
+        std::thread::sleep(Duration::from_millis(25));
+        linux::process::Identity::of(pid).is_err()
+    })
+}
+
+fn keeps_its_promises(backend: &dyn Backend, kind: BackendKind, outlives_its_value: bool, disk: &std::path::Path) {
+    let machine = topology::read::live().expect("this host");
+    let launch = launch(&unique("promise"), &machine, disk);
+    let name = &launch.spec.name;
+    assert_eq!(backend.kind(), kind);
+    assert!(backend.adopt(name).expect("an answer").is_none());
+
+    let called_off = CallOff::default();
+    called_off.call_off();
+    let error = backend.start(&launch, &called_off).err().expect("a start that was called off");
+    assert_eq!(error.kind(), ErrorKind::CalledOff, "{error}");
+    assert!(backend.adopt(name).expect("an answer").is_none());
+
+    let mut vm = backend.start(&launch, &CallOff::default()).expect("a VM");
+    assert_eq!(vm.exited(), None);
+    assert_eq!(vm.name(), name);
+    assert!(vm.version().contains('.'), "{}", vm.version());
+    let residence = vm.residence(&launch.plan).expect("a residence");
+    assert_eq!((residence.pid, residence.vcpus.len(), residence.memory.len()), (vm.pid(), 1, 1));
+    assert!(residence.vcpus[0].at_home, "{residence:?}");
+    assert!(vm.agent().expect("an answer").is_none());
+    vm.pause().expect("paused");
+    vm.unpause().expect("running");
+    vm.reset().expect("reset");
+    let pid = vm.pid();
+    drop(vm);
+    if outlives_its_value {
+        let again = backend.start(&launch, &CallOff::default()).err().expect("the name is taken");
+        assert!(again.to_string().contains(name.as_str()), "{again}");
+        let vm = backend.adopt(name).expect("an answer").expect("it runs");
+        assert_eq!((vm.pid(), vm.name()), (pid, name.as_str()));
+        // Its firmware does not listen to the power button for so long.
+        assert_eq!(vm.stop(Duration::ZERO).expect("stopped"), Stopped::ByForce);
+    }
+    assert!(has_ended(pid), "process {pid}");
+    assert!(backend.adopt(name).expect("an answer").is_none());
+}
+
+/// A disk that anybody may read.
+fn disk() -> tempfile::NamedTempFile {
+    use std::os::unix::fs::PermissionsExt;
+    let disk = tempfile::NamedTempFile::new().expect("a file");
+    disk.as_file().set_len(1 << 20).expect("a size");
+    disk.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).expect("a mode");
+    disk
+}
+
+#[test]
+fn a_qemu_that_is_tied_to_us_keeps_its_promises() {
+    if !lacks("a_qemu_that_is_tied_to_us_keeps_its_promises", "qemu-system-x86_64") {
+        keeps_its_promises(&Attached, BackendKind::Qemu, false, disk().path());
+    }
+}
+
+#[test]
+fn a_qemu_in_the_background_keeps_its_promises() {
+    if !lacks("a_qemu_in_the_background_keeps_its_promises", "qemu-system-x86_64") {
+        let directory = tempfile::tempdir().expect("a directory");
+        let runtime = RuntimeDir::at(directory.path().join("run")).expect("a runtime directory");
+        keeps_its_promises(&InBackground::of(runtime), BackendKind::Qemu, true, disk().path());
+    }
+}
+
+#[test]
+fn libvirt_keeps_its_promises() {
+    let test = "libvirt_keeps_its_promises";
+    let Some(libvirtd) = Libvirtd::start(test) else { return };
+    let machine = topology::read::live().expect("this host");
+    for kept in [false, true] {
+        let connection = Connection::new(Some(&libvirtd.uri()));
+        let domains = Domains::new(connection, machine.clone(), kept).expect("libvirt answers");
+        keeps_its_promises(&domains, BackendKind::Libvirt, kept, disk().path());
+    }
+}

@@ -42,5 +42,6 @@ pub(crate) fn plan(name: &str, nodes: u32, vcpus_per_node: u32, mib_per_node: u6
         reasons: Vec::new(),
         warnings: Vec::new(),
         lost_milli_cpus: 0,
+        expected: vm::Expected::default(),
     }
 }

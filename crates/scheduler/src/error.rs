@@ -39,6 +39,14 @@ pub enum PlanError {
         /// The machine.
         machine: String,
     },
+    /// The stored virtual topology contradicts itself, or what its nodes are said to have now.
+    #[error("VM `{vm}`: virtual topology: {problem}")]
+    Topology {
+        /// The VM.
+        vm: String,
+        /// The field, its value, and what would be valid.
+        problem: String,
+    },
     /// The nodes together lack the memory.
     #[error(
         "VM `{vm}` needs {} of memory; {machine} has {} to give ({by_node}): stop a VM, or make this one smaller",
@@ -59,9 +67,9 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// Whether the spec names something that the machine does not have at all (as opposed to a
-    /// machine that lacks room).
+    /// Whether what was given can be right nowhere, or names what the machine does not have at all
+    /// (as opposed to a machine that lacks room).
     pub fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Affinity { .. })
+        matches!(self, Self::Affinity { .. } | Self::Topology { .. })
     }
 }

@@ -7,6 +7,7 @@ mod claims;
 mod divide;
 mod error;
 mod examination;
+mod expected;
 mod explain;
 mod fleet;
 mod holding;
@@ -16,6 +17,7 @@ mod observation;
 mod occupancy;
 mod placement;
 mod planner;
+mod rehome;
 mod sizing;
 
 pub use action::{Act, Action, ActionError, Done, Host, Observe, ObserveError};
@@ -32,3 +34,4 @@ pub use observation::{
 pub use occupancy::Occupancy;
 pub use placement::EXACT_STEPS;
 pub use planner::{plan, plan_together, plan_within};
+pub use rehome::{rehome, rehome_within};

@@ -3,7 +3,7 @@
 use crate::host::Host;
 use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed};
 use crate::sizing::{self, Sizing};
-use crate::{Occupancy, PlanError, claims, explain};
+use crate::{Occupancy, PlanError, claims, expected, explain};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
 use vm::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology};
@@ -33,23 +33,35 @@ pub fn plan_within(
     shape: &Shape,
     exact_steps: usize,
 ) -> Result<Plan, PlanError> {
-    match plan_beside(machine, occupancy, shape, exact_steps) {
+    beside(machine, occupancy, shape, |host| {
+        let (sizing, placed) = sized_and_placed(host, shape, exact_steps)?;
+        Some(sized(host, shape, &sizing, &placed))
+    })
+}
+
+/// What `place` makes of the host as it is, or else of the host without the claims of strangers.
+/// `place` says `None` where the nodes together lack the memory.
+pub(crate) fn beside(
+    machine: &Machine,
+    occupancy: &Occupancy,
+    shape: &Shape,
+    place: impl Fn(&Host) -> Option<Plan>,
+) -> Result<Plan, PlanError> {
+    let planned = |occupancy: &Occupancy| {
+        let host = Host::new(machine, occupancy, shape)?;
+        if !machine.memory_is_known() {
+            return Err(PlanError::UnknownMemory { vm: shape.name.clone(), machine: machine.name.clone() });
+        }
+        place(&host).ok_or_else(|| lacks_memory(&host, shape))
+    };
+    match planned(occupancy) {
         Err(PlanError::Memory { .. }) if !occupancy.claims.is_empty() => {
-            let mut plan = plan_beside(machine, &occupancy.without_claims(), shape, exact_steps)?;
+            let mut plan = planned(&occupancy.without_claims())?;
             plan.warnings.extend(claims::left_out(&occupancy.claims));
             Ok(plan)
         }
         planned => planned,
     }
-}
-
-fn plan_beside(machine: &Machine, occupancy: &Occupancy, shape: &Shape, exact_steps: usize) -> Result<Plan, PlanError> {
-    let host = Host::new(machine, occupancy, shape)?;
-    if !machine.memory_is_known() {
-        return Err(PlanError::UnknownMemory { vm: shape.name.clone(), machine: machine.name.clone() });
-    }
-    let (sizing, placed) = sized_and_placed(&host, shape, exact_steps).ok_or_else(|| lacks_memory(&host, shape))?;
-    Ok(assemble(&host, shape, &sizing, &placed))
 }
 
 /// The shares that the machine's sizes give the VM, unless what is free now lets less be lost with
@@ -59,7 +71,7 @@ fn sized_and_placed(host: &Host, shape: &Shape, exact_steps: usize) -> Option<(S
         let demand =
             |share: &sizing::Share| Demand { vcpus: share.vcpus, memory: share.memory, least_home: sizing.least_home };
         let demands: Vec<Demand> = sizing.shares.iter().map(demand).collect();
-        placement::place(host, &demands, shape.policy.placement, exact_steps)
+        placement::place(host, &demands, None, shape.policy.placement, exact_steps)
     };
     let by_size = sizing::size(host, shape);
     let placed = place(&by_size)?;
@@ -108,15 +120,20 @@ fn lacks_memory(host: &Host, shape: &Shape) -> PlanError {
     }
 }
 
-fn assemble(host: &Host, shape: &Shape, sizing: &Sizing, placed: &Placed) -> Plan {
+fn sized(host: &Host, shape: &Shape, sizing: &Sizing, placed: &Placed) -> Plan {
+    let topology = virtual_topology(host, shape, sizing, &placed.best.homes);
+    let mut plan = assemble(host, shape, &topology, placed);
+    plan.reasons.splice(0..0, sizing.reasons.iter().cloned());
+    plan.warnings.splice(0..0, sizing.warnings.iter().cloned());
+    plan
+}
+
+/// The plan for a virtual topology whose nodes, in order, have these homes.
+pub(crate) fn assemble(host: &Host, shape: &Shape, topology: &VirtualTopology, placed: &Placed) -> Plan {
     let homes = &placed.best.homes;
-    let mut warnings = sizing.warnings.clone();
-    warnings.extend(explain::warnings(host, shape, &sizing.shares, placed));
-    let mut reasons = sizing.reasons.clone();
-    reasons.extend(explain::reasons(host, shape, placed));
-    let client = |(id, home): (usize, &Home)| Client {
+    let client = |((id, home), node): ((usize, &Home), &VirtualNode)| Client {
         id: id as u32,
-        virtual_nodes: vec![id as u32],
+        virtual_nodes: vec![node.id],
         home: host.ids(&home.nodes),
         cpus: cpus(host, home),
         memory_policy: memory_policy(shape, home),
@@ -124,18 +141,21 @@ fn assemble(host: &Host, shape: &Shape, sizing: &Sizing, placed: &Placed) -> Pla
     };
     Plan {
         vm: shape.name.clone(),
-        topology: virtual_topology(host, shape, sizing, homes),
-        placement: Placement { clients: homes.iter().enumerate().map(client).collect() },
+        topology: topology.clone(),
+        placement: Placement { clients: homes.iter().enumerate().zip(&topology.nodes).map(client).collect() },
         backing: shape.backing,
         holdings: holdings(host, &placed.best),
         lost_milli_cpus: placed.best.lost.all() / 1000,
-        reasons,
-        warnings,
+        expected: expected::of(host, homes),
+        reasons: explain::reasons(host, shape, placed),
+        warnings: explain::warnings(host, shape, placed),
     }
 }
 
+/// CPUs of the nodes on which vCPUs live; of all where there are none yet.
 fn cpus(host: &Host, home: &Home) -> CpuSet {
-    let lives = home.nodes.iter().zip(&home.milli).filter(|(_, milli)| **milli > 0);
+    let is_empty = home.milli.iter().all(|&milli| milli == 0);
+    let lives = home.nodes.iter().zip(&home.milli).filter(|(_, milli)| is_empty || **milli > 0);
     lives.flat_map(|(&node, _)| host.nodes[node].cpus.iter()).collect()
 }
 

@@ -6,5 +6,6 @@ mod claims;
 mod fleet;
 mod properties;
 mod random;
+mod rehome;
 mod spec_errors;
 mod worked_examples;

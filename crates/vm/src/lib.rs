@@ -27,7 +27,7 @@ pub use launch::{ConsoleTo, Launch};
 pub use manager::{Manager, Origin};
 pub use manifest::Manifest;
 pub use placement::{Client, MemoryPolicy, NodeUse, Placement};
-pub use plan::{Plan, Reason};
+pub use plan::{Expected, Plan, Reason};
 pub use residence::{MemoryResidence, Residence, VcpuResidence};
 pub use spec::{Shape, VmSpec};
 pub use virtual_topology::{VirtualNode, VirtualTopology};

@@ -15,6 +15,19 @@ pub struct Reason {
     pub because: String,
 }
 
+/// What is to be expected of memory where a VM lives.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Expected {
+    /// By client, by id: how much of its own memory is local to its vCPUs if they touch all of it
+    /// evenly, in thousandths. 1000 on one node, 500 interleaved over two.
+    pub local_permille: Vec<u32>,
+    /// `distances[i][j]`: the machine's mean distance (SLIT, 10 is local) from the vCPUs of virtual
+    /// node i to the memory of virtual node j, in the order of the topology's nodes. The guest was
+    /// told [`VirtualTopology::distances`].
+    pub distances: Vec<Vec<u32>>,
+}
+
 /// Everything that `homenode plan` prints and `homenode run` carries out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -35,6 +48,9 @@ pub struct Plan {
     /// vCPUs that wait or share a core, remote memory, distance between its clients.
     #[serde(default)]
     pub lost_milli_cpus: u64,
+    /// How local its memory is there.
+    #[serde(default)]
+    pub expected: Expected,
     /// Why, in the order of the decisions.
     pub reasons: Vec<Reason>,
     /// What the user should know: overcommitted CPUs, memory that only just fits, a socket count

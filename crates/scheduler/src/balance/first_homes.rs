@@ -333,7 +333,7 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let host = Host::of(String::new(), allowed.iter().map(host_node).collect(), distances, false);
     let memory = if scene.policy.memory_aware { this.memory_size.0 } else { 0 };
     let demand = Demand { vcpus: this.vcpus() as u32, memory, least_home: 1 };
-    let placed = placement::place(&host, &[demand], Spread::Consolidate, STRADDLE_STEPS);
+    let placed = placement::place(&host, &[demand], None, Spread::Consolidate, STRADDLE_STEPS);
     let home = placed.and_then(|placed| placed.best.homes.first().map(|home| home.nodes.clone()));
     Some(home.map_or_else(|| allowed.clone(), |home| home.into_iter().map(|index| allowed[index]).collect()))
 }

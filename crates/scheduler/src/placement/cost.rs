@@ -60,9 +60,12 @@ pub(crate) struct Lost {
     pub(crate) memory: u64,
     /// Distance to the memory of the VM's other clients.
     pub(crate) siblings: u64,
+    /// Charged, not lost: the difference from the distances that the guest was told.
+    pub(crate) misled: u64,
 }
 
 impl Lost {
+    /// Without what is charged only.
     pub(crate) fn all(&self) -> u64 {
         self.cpu.saturating_add(self.memory).saturating_add(self.siblings)
     }
@@ -76,13 +79,16 @@ pub(crate) struct Cost {
     /// vCPUs of this VM beyond the hardware threads of their node, in thousandths: they never run
     /// all at once, whatever else runs, so that no saving elsewhere pays for it.
     pub(crate) stacked: u64,
-    /// CPU time that is lost, in millionths of CPUs. Where clients are to live apart, without what
-    /// they lose by their distance.
+    /// CPU time that is lost, in millionths of CPUs, with what is charged for distances that the
+    /// guest was not told. Where clients are to live apart, without what their distance costs.
     pub(crate) lost: u64,
     /// CPU nodes that are left unused; counted only where clients are to live apart.
     pub(crate) unused: u32,
-    /// What clients that live apart lose by their distance; counted only where they are to.
+    /// What the distance of clients that live apart costs; counted only where they are to.
     pub(crate) apart: u64,
+    /// What is charged for distances that the guest was not told, once more: between maps that cost
+    /// the same, the one that is more like them.
+    pub(crate) misled: u64,
     /// How crowded the CPUs become: the growth of load^2 / cores.
     pub(crate) crowding: u64,
     /// How full the memory becomes: the growth of used^2 / size.
@@ -98,7 +104,7 @@ pub(crate) const STACKED_PARTS: u64 = 8;
 impl Cost {
     /// Whether less is lost than with `other`, whatever stays free.
     pub(crate) fn loses_less_than(&self, other: &Self) -> bool {
-        let lost = |cost: &Self| Self { crowding: 0, fullness: 0, ..*cost };
+        let lost = |cost: &Self| Self { misled: 0, crowding: 0, fullness: 0, ..*cost };
         lost(self) < lost(other)
     }
 
@@ -111,6 +117,7 @@ impl Cost {
             stacked: (self.stacked + 37) * STACKED_PARTS / 1000,
             lost: hundredths(self.lost),
             apart: hundredths(self.apart),
+            misled: (self.misled + 370) / 1000,
             crowding: (self.crowding + 37_000) / 100_000,
             ..self
         }

@@ -80,7 +80,7 @@ impl Found {
 /// A search over all assignments of the listed homes.
 pub(crate) struct Search<'a> {
     pub(crate) problem: &'a Problem<'a>,
-    /// Clients in the order in which they are placed; equal ones stand together.
+    /// Clients in the order in which they are placed; those of one kind stand together.
     pub(crate) order: &'a [usize],
     /// Homes of each client, by node numbers.
     pub(crate) homes: &'a [Vec<CpuHome>],
@@ -120,10 +120,10 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Whether the next client asks for the same as this one: then only homes from this one on need
-    /// a look.
+    /// Whether the next client may change places with this one unseen: then only homes from this
+    /// one on need a look.
     fn equals_next(&self, position: usize) -> bool {
-        let demands = self.problem.demands;
-        self.order.get(position + 1).is_some_and(|&next| demands[next] == demands[self.order[position]])
+        let kinds = &self.problem.kinds;
+        self.order.get(position + 1).is_some_and(|&next| kinds[next] == kinds[self.order[position]])
     }
 }

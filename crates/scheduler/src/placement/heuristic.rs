@@ -38,7 +38,11 @@ impl<'a> Heuristic<'a> {
             }
         }
         reached.sort_by_key(|(estimate, _)| *estimate);
-        reached.dedup_by(|(_, one), (_, other)| one.loads() == other.loads());
+        let told = self.problem.told.is_some();
+        reached.dedup_by(|(_, one), (_, other)| match told {
+            true => one.homes() == other.homes(),
+            false => one.loads() == other.loads(),
+        });
         reached.iter().take(DIVIDED * effort).for_each(|(_, state)| found.note(self.problem, state));
     }
 
@@ -112,7 +116,7 @@ impl<'a> Heuristic<'a> {
 
     /// Swaps the nodes of two clients, each taking the home that its own demand has there.
     fn swap_if_better(&self, one: usize, other: usize, state: &mut State<'a>, tries: &mut usize) {
-        if *tries == 0 || self.problem.demands[one] == self.problem.demands[other] {
+        if *tries == 0 || self.problem.kinds[one] == self.problem.kinds[other] {
             return;
         }
         // A swap costs as much as a look at so many homes.

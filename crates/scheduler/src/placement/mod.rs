@@ -33,11 +33,13 @@ mod heuristic;
 mod homes;
 mod memory;
 mod state;
+mod told;
 mod transport;
 
 pub(crate) use cost::{LOST_STEP, Lost, STACKED_PARTS};
 pub(crate) use exact::Candidate;
 pub(crate) use homes::{Demand, Home};
+pub(crate) use told::Told;
 
 use crate::host::Host;
 use cost::Rates;
@@ -73,14 +75,21 @@ pub(crate) struct Placed {
     pub(crate) method: Method,
 }
 
-/// Finds homes that cost least. `None` where all nodes together lack the memory.
-pub(crate) fn place(host: &Host, demands: &[Demand], spread: Spread, exact_steps: usize) -> Option<Placed> {
+/// Finds homes that cost least. `None` where all nodes together lack the memory. `told` is what the
+/// guest knows already of the distances between its clients.
+pub(crate) fn place(
+    host: &Host,
+    demands: &[Demand],
+    told: Option<&Told>,
+    spread: Spread,
+    exact_steps: usize,
+) -> Option<Placed> {
     let needed = demands.iter().fold(0u64, |sum, demand| sum.saturating_add(demand.memory));
     let available = host.nodes.iter().fold(0u64, |sum, node| sum.saturating_add(node.available));
     if needed > available {
         return None;
     }
-    let mut problem = Problem::new(host, demands, spread);
+    let mut problem = Problem::new(host, demands, told, spread);
     let least: Vec<usize> = demands.iter().map(|demand| homes::least_size(host, demand, problem.cpus_fit)).collect();
     let (mut found, mut method) = problem.search(&least, 0, exact_steps);
     let threads: u64 = host.nodes.iter().map(|node| u64::from(node.threads)).sum();
@@ -103,6 +112,9 @@ pub(crate) fn place(host: &Host, demands: &[Demand], spread: Spread, exact_steps
 pub(crate) struct Problem<'a> {
     host: &'a Host,
     demands: &'a [Demand],
+    told: Option<&'a Told>,
+    /// For each client the first one that may change places with it unseen.
+    kinds: Vec<usize>,
     /// Whether clients are to live on as many nodes as there are.
     apart: bool,
     rates: Rates,
@@ -120,7 +132,7 @@ pub(crate) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    fn new(host: &'a Host, demands: &'a [Demand], spread: Spread) -> Self {
+    fn new(host: &'a Host, demands: &'a [Demand], told: Option<&'a Told>, spread: Spread) -> Self {
         let nodes = 0..host.nodes.len();
         let nearest = |from: usize| {
             let others = nodes.clone().filter(|&to| to != from && host.nodes[to].available > 0);
@@ -133,6 +145,8 @@ impl<'a> Problem<'a> {
         Self {
             host,
             demands,
+            told,
+            kinds: told::kinds(demands, told),
             apart: spread != Spread::Consolidate,
             rates: Rates::default(),
             cpu_nodes: host.nodes.iter().filter(|node| node.threads > 0).count() as u32,
@@ -165,7 +179,7 @@ impl<'a> Problem<'a> {
 
     fn search_listed(&self, homes: &[Vec<CpuHome>], complete: bool, exact_steps: usize) -> (Found, Method) {
         let mut order: Vec<usize> = (0..self.demands.len()).collect();
-        order.sort_by_key(|&client| (Reverse(self.demands[client]), client));
+        order.sort_by_key(|&client| (Reverse(self.demands[client]), self.kinds[client], client));
         let steps = exact_steps * QUICK_NODES / self.host.nodes.len().max(QUICK_NODES);
         let mut found = Found::default();
         if self.assignments(&order, homes) <= HOPELESS * steps as f64 {
@@ -178,10 +192,9 @@ impl<'a> Problem<'a> {
         (found, Method::Heuristic)
     }
 
-    /// Number of assignments of the listed homes; clients that ask for the same are
-    /// interchangeable.
+    /// Number of assignments of the listed homes; clients of one kind are interchangeable.
     fn assignments(&self, order: &[usize], homes: &[Vec<CpuHome>]) -> f64 {
-        let groups = order.chunk_by(|&one, &other| self.demands[one] == self.demands[other]);
+        let groups = order.chunk_by(|&one, &other| self.kinds[one] == self.kinds[other]);
         // g equal clients on n homes: (n + g - 1 over g).
         let ways = |group: &[usize]| -> f64 {
             let homes = homes[group[0]].len() as f64;

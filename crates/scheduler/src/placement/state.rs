@@ -34,6 +34,8 @@ struct Sums {
     inner: u64,
     /// vCPUs times parts of other clients times extra distance.
     siblings: u64,
+    /// The same, for the difference from what the guest was told.
+    misled: u64,
     /// Nodes in use.
     used: u32,
 }
@@ -74,7 +76,7 @@ impl<'a> State<'a> {
     /// A cost that no completion of this placement can beat.
     pub(crate) fn bound(&self) -> Cost {
         let cost = self.cost(&self.sums, self.problem.one_node_each);
-        if self.problem.apart { Cost { unused: 0, apart: 0, crowding: 0, ..cost } } else { cost }
+        if self.problem.apart { Cost { unused: 0, apart: 0, misled: 0, crowding: 0, ..cost } } else { cost }
     }
 
     /// The estimate if `client` had this home; it must have none.
@@ -85,6 +87,7 @@ impl<'a> State<'a> {
             self.change(&mut sums, node, (self.milli[node] + milli, self.bytes[node] + share, self.clients[node] + 1));
         }
         sums.siblings += self.siblings(home);
+        sums.misled += self.misled(client, home);
         sums.inner += self.problem.inner(home);
         self.cost(&sums, true)
     }
@@ -101,6 +104,7 @@ impl<'a> State<'a> {
             self.load(node, self.milli[node] + milli, self.bytes[node] + share, self.clients[node] + 1);
         }
         self.sums.siblings += self.siblings(home);
+        self.sums.misled += self.misled(client, home);
         self.sums.inner += self.problem.inner(home);
         self.add_distances(home, true);
         self.homes[client] = Some(home);
@@ -115,6 +119,7 @@ impl<'a> State<'a> {
         }
         self.add_distances(home, false);
         self.sums.siblings -= self.siblings(home);
+        self.sums.misled -= self.misled(client, home);
         self.sums.inner -= self.problem.inner(home);
         Some(home)
     }
@@ -129,12 +134,12 @@ impl<'a> State<'a> {
     }
 
     fn cost_from(&self, sums: &Sums, lost: &Lost) -> Cost {
-        let (stacked, crowding) = (sums.stacked, sums.crowding);
+        let cost = Cost { stacked: sums.stacked, misled: lost.misled, crowding: sums.crowding, ..Cost::default() };
         let cost = if self.problem.apart {
             let unused = self.problem.cpu_nodes - sums.used;
-            Cost { stacked, lost: lost.cpu + lost.memory, unused, apart: lost.siblings, crowding, fullness: 0 }
+            Cost { lost: lost.cpu + lost.memory, unused, apart: lost.siblings + lost.misled, ..cost }
         } else {
-            Cost { stacked, lost: lost.all(), crowding, ..Cost::default() }
+            Cost { lost: lost.all() + lost.misled, ..cost }
         };
         cost.rounded()
     }
@@ -144,8 +149,11 @@ impl<'a> State<'a> {
         // Without the division, memory inside a home of several nodes may also lie better than in
         // equal parts.
         let memory = if with_short { problem.rates.memory(sums.inner + problem.short_milli(sums.short)) } else { 0 };
-        let siblings = problem.rates.siblings(sums.siblings, WHOLE, problem.demands.len());
-        Lost { cpu: sums.cpu_twice / 2, memory, siblings }
+        let by_distance = |sum: u64| problem.rates.siblings(sum, WHOLE, problem.demands.len());
+        let siblings = by_distance(sums.siblings);
+        // Rounded as one sum: what is saved by nearness and charged as difference is the same.
+        let misled = by_distance(sums.siblings + sums.misled) - siblings;
+        Lost { cpu: sums.cpu_twice / 2, memory, siblings, misled }
     }
 
     fn load(&mut self, node: usize, milli: u64, bytes: u64, clients: u32) {
@@ -175,6 +183,18 @@ impl<'a> State<'a> {
     fn siblings(&self, home: &CpuHome) -> u64 {
         let on = |((&node, &milli), &part): ((&usize, &u64), &u64)| milli * self.to[node] + part * self.from[node];
         home.nodes.iter().zip(&home.milli).zip(&home.part).map(on).sum()
+    }
+
+    /// What `client` at `home` and every client that has a home are charged for the difference from
+    /// what the guest was told of each other.
+    fn misled(&self, client: usize, home: &CpuHome) -> u64 {
+        let Some(told) = self.problem.told else { return 0 };
+        let real = &self.problem.host.extra;
+        let with = |(other, there): (usize, &Option<&CpuHome>)| {
+            let (one, other) = ((client, home), (other, (*there)?));
+            Some(told.difference(real, one, other) + told.difference(real, other, one))
+        };
+        self.homes.iter().enumerate().filter_map(with).sum()
     }
 
     fn add_distances(&mut self, home: &CpuHome, add: bool) {

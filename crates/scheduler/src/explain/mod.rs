@@ -1,9 +1,10 @@
 //! Why this placement, in words.
 
+pub(crate) mod mapping;
+
 use crate::host::Host;
 use crate::host::RESERVED_PART;
 use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS};
-use crate::sizing::Share;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::Bytes;
 use vm::spec::Spread;
@@ -76,6 +77,8 @@ fn advantage(best: &Candidate, other: &Candidate, apart: bool) -> Option<String>
         "more nodes, as policy.placement asks".to_owned()
     } else if own.apart != others.apart {
         "its nodes are nearer to each other".to_owned()
+    } else if own.misled != others.misled {
+        "its distances are more like those that the guest was told".to_owned()
     } else if own.crowding != others.crowding {
         "its CPUs are less crowded by what runs already".to_owned()
     } else if own.fullness != others.fullness {
@@ -89,18 +92,19 @@ fn advantage(best: &Candidate, other: &Candidate, apart: bool) -> Option<String>
 /// `1.24 CPUs (1 to waiting and shared cores, 0.24 to distance between its clients)`.
 fn lost(lost: &Lost, apart: bool) -> String {
     let cpus = |micro: u64| format!("{}", (micro as f64 / 1e4).round() / 100.0);
-    let siblings = if apart { 0 } else { lost.siblings };
+    let (siblings, misled) = if apart { (0, 0) } else { (lost.siblings, lost.misled) };
     let causes = [
         (lost.cpu, "waiting and shared cores"),
         (lost.memory, "remote memory"),
         (siblings, "distance between its clients"),
+        (misled, "distances that the guest was not told"),
     ];
     let told: Vec<String> = causes
         .iter()
         .filter(|(micro, _)| *micro >= LOST_STEP)
         .map(|(micro, to)| format!("{} to {to}", cpus(*micro)))
         .collect();
-    let all = cpus(lost.cpu + lost.memory + siblings);
+    let all = cpus(lost.cpu + lost.memory + siblings + misled);
     if told.is_empty() { format!("{all} CPUs") } else { format!("{all} CPUs ({})", told.join(", ")) }
 }
 
@@ -147,7 +151,7 @@ fn method(method: Method) -> Option<Reason> {
 }
 
 /// What the user should know about where the VM will live.
-pub(crate) fn warnings(host: &Host, shape: &Shape, shares: &[Share], placed: &Placed) -> Vec<String> {
+pub(crate) fn warnings(host: &Host, shape: &Shape, placed: &Placed) -> Vec<String> {
     let mut warnings = Vec::new();
     let threads: u32 = host.nodes.iter().map(|node| node.threads).sum();
     if shape.vcpus > threads {
@@ -157,9 +161,9 @@ pub(crate) fn warnings(host: &Host, shape: &Shape, shares: &[Share], placed: &Pl
     }
     warnings.extend(tight(host, &placed.best));
     let straddles = |home: &&Home| home.nodes.len() > 1;
-    if shares.len() == placed.best.homes.len() && shape.policy.vnuma != Some(false) {
+    if shape.policy.vnuma != Some(false) {
         let count = placed.best.homes.iter().filter(straddles).count();
-        let who = match (count, shares.len()) {
+        let who = match (count, placed.best.homes.len()) {
             (0, _) => None,
             (_, 1) => Some("the VM lies on several machine nodes: part of its".to_owned()),
             (1, all) => Some(format!("1 of its {all} virtual nodes lies on several machine nodes: part of its")),

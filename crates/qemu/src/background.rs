@@ -7,7 +7,7 @@ use crate::boot;
 use crate::command_line::{self, Channel, ConsoleLog, HostTraits, Wiring};
 use crate::process::{ErrorsTo, Process, last_messages};
 use crate::qmp::Qmp;
-use crate::runtime_dir::{CONSOLE, MESSAGES, MONITOR, RuntimeDir, VmDirectory};
+use crate::runtime_dir::{ARRIVING, CONSOLE, MESSAGES, MONITOR, RuntimeDir, VmDirectory};
 use crate::state::{BackgroundVm, Phase};
 use linux::process::Identity;
 use linux::sys::{ChildSetup, ProcessHandle, Tie};
@@ -42,22 +42,50 @@ pub struct Started {
 pub fn start(directory: &RuntimeDir, launch: &Launch, call_off: &CallOff) -> Result<Started, QemuError> {
     let prepared = Prepared::new(launch)?;
     let vm = &launch.spec.name;
-    let path = directory.of_vm(vm);
-    let claim = || VmDirectory::claim(&path).map_err(QemuError::io(vm, format!("lock {}", path.display())));
-    let mut claimed = claim()?;
-    if claimed.is_none() && end_half_started(directory, vm)?.is_some() {
-        claimed = claim()?;
-    }
-    let Some(claimed) = claimed else {
-        let pid = BackgroundVm::read(&path).ok().and_then(|state| state.qemu).map_or(0, |qemu| qemu.pid);
-        return Err(QemuError::NameTaken { vm: vm.clone(), pid });
-    };
+    let claimed = claim(directory, vm, &directory.of_vm(vm))?;
     let started = with_or_without_sandbox(|sandbox| start_in(&claimed, launch, &prepared, sandbox, call_off));
     if started.is_err() {
-        claimed.remove().map_err(QemuError::io(vm, format!("remove {}", path.display())))?;
+        remove(claimed, vm)?;
     }
     let of_user = prepared.user.note().map(str::to_owned);
     started.map(|(residence, note)| Started { residence, notes: of_user.into_iter().chain(note).collect() })
+}
+
+/// Makes and locks a directory for a VM. What a killed homenode only began to start there ends.
+pub(crate) fn claim(directory: &RuntimeDir, vm: &str, path: &Path) -> Result<VmDirectory, QemuError> {
+    let claim = || VmDirectory::claim(path).map_err(QemuError::io(vm, format!("lock {}", path.display())));
+    let mut claimed = claim()?;
+    let entry = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if claimed.is_none() && end_half_started(directory, &entry)?.is_some() {
+        claimed = claim()?;
+    }
+    claimed.ok_or_else(|| {
+        let pid = BackgroundVm::read(path).ok().and_then(|state| state.qemu).map_or(0, |qemu| qemu.pid);
+        QemuError::NameTaken { vm: vm.to_owned(), pid }
+    })
+}
+
+/// Removes what was written into the directory of a VM that was not started.
+pub(crate) fn remove(claimed: VmDirectory, vm: &str) -> Result<(), QemuError> {
+    let path = claimed.path.clone();
+    claimed.remove().map(drop).map_err(QemuError::io(vm, format!("remove {}", path.display())))
+}
+
+/// What the vCPUs of a QEMU that is started wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    /// `cont`.
+    Us,
+    /// The state of a guest (`migrate-incoming`), and then `cont`.
+    Guest,
+}
+
+/// A QEMU in the background that has built its machine. Dropping it ends the process.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) process: Process,
+    pub(crate) qmp: Qmp,
+    pub(crate) state: BackgroundVm,
 }
 
 fn start_in(
@@ -67,6 +95,29 @@ fn start_in(
     sandbox: bool,
     call_off: &CallOff,
 ) -> Result<Residence, QemuError> {
+    let vm = &launch.spec.name;
+    let Built { mut process, mut qmp, mut state } = build(place, launch, prepared, sandbox, Awaits::Us, call_off)?;
+    let at_home = bring_home(&launch.plan, &mut qmp)
+        .and_then(|()| read_back(&launch.plan, process.pid(), &prepared.host.accelerator, &mut qmp));
+    let residence = at_home.map_err(|error| explain(error, &mut process, call_off))?;
+    state.phase = Phase::Running;
+    state.write(&place.path)?;
+    if !call_off.complete() {
+        return Err(QemuError::CalledOff { vm: vm.clone() });
+    }
+    process.leave_running();
+    Ok(residence)
+}
+
+/// Starts a QEMU whose vCPUs wait, and returns when it has filled its memory and built its machine.
+pub(crate) fn build(
+    place: &VmDirectory,
+    launch: &Launch,
+    prepared: &Prepared,
+    sandbox: bool,
+    awaits: Awaits,
+    call_off: &CallOff,
+) -> Result<Built, QemuError> {
     let vm = &launch.spec.name;
     let us = Identity::of(std::process::id()).map_err(QemuError::host(vm))?;
     let mut state = BackgroundVm::starting(launch, &prepared.host.accelerator, us);
@@ -86,7 +137,10 @@ fn start_in(
     };
     let boot = boot::for_qemu(launch, prepared)?;
     let host = HostTraits { sandbox, ..prepared.host.clone() };
-    let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
+    let mut arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
+    if awaits == Awaits::Guest {
+        arguments.extend(["-incoming".to_owned(), "defer".to_owned()]);
+    }
     let lock = place.lock.try_clone().map_err(QemuError::io(vm, "copy the lock"))?;
     let mut inherited = boot.open;
     inherited.extend([OwnedFd::from(lock), monitor.into(), console.into()]);
@@ -101,21 +155,10 @@ fn start_in(
     let identity = Identity::of(process.pid()).map_err(gone);
     state.qemu = Some(identity.map_err(|error| explain(error, &mut process, call_off))?);
     state.write(&place.path)?;
-    let at_home = connect(vm, &place.path.join(MONITOR))
-        .and_then(|stream| greeted(vm, stream, process.pid()))
-        .and_then(|mut qmp| {
-            bring_home(&launch.plan, &mut qmp)?;
-            read_back(&launch.plan, process.pid(), &prepared.host.accelerator, &mut qmp)
-        });
-    let residence = at_home.map_err(|error| explain(error, &mut process, call_off))?;
-    state.phase = Phase::Running;
-    state.qemu_version.clone_from(&residence.qemu_version);
-    state.write(&place.path)?;
-    if !call_off.complete() {
-        return Err(QemuError::CalledOff { vm: vm.clone() });
-    }
-    process.leave_running();
-    Ok(residence)
+    let greeted = connect(vm, &place.path.join(MONITOR)).and_then(|stream| greeted(vm, stream, process.pid()));
+    let qmp = greeted.map_err(|error| explain(error, &mut process, call_off))?;
+    qmp.version().clone_into(&mut state.qemu_version);
+    Ok(Built { process, qmp, state })
 }
 
 fn listen(vm: &str, path: &Path) -> Result<UnixListener, QemuError> {
@@ -152,8 +195,10 @@ pub fn list(directory: &RuntimeDir) -> Result<Listing, QemuError> {
     for name in directory.names().map_err(unread)? {
         listing.cleaned.extend(end_half_started(directory, &name)?);
         listing.cleaned.extend(remove_dead(directory, &name)?);
-        if let Ok(state) = BackgroundVm::read(&directory.of_vm(&name)) {
-            listing.vms.push(state);
+        // One that is being received is none of this host's yet.
+        match BackgroundVm::read(&directory.of_vm(&name)) {
+            Ok(state) if state.name == name => listing.vms.push(state),
+            _ => {}
         }
     }
     Ok(listing)
@@ -184,7 +229,7 @@ fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, Qem
 fn end_half_started(directory: &RuntimeDir, name: &str) -> Result<Option<String>, QemuError> {
     let path = directory.of_vm(name);
     let Ok(state) = BackgroundVm::read(&path) else { return Ok(None) };
-    if state.phase == Phase::Running || state.starter.is_alive() {
+    if state.phase != Phase::Starting || state.starter.is_alive() {
         return Ok(None);
     }
     let deadline = Instant::now() + A_MOMENT;
@@ -203,7 +248,7 @@ fn end_half_started(directory: &RuntimeDir, name: &str) -> Result<Option<String>
 
 /// Waits until nobody has a VM's directory: the kernel takes the lock from a process a moment after
 /// it has ended.
-fn wait_released(path: &Path) {
+pub(crate) fn wait_released(path: &Path) {
     let deadline = Instant::now() + A_MOMENT;
     while Instant::now() < deadline && matches!(VmDirectory::lock_existing(path), Ok(None)) {
         std::thread::sleep(Duration::from_millis(5));
@@ -219,7 +264,7 @@ fn holders_of(path: &Path, name: &str) -> Result<Vec<u32>, QemuError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         found => found.map_err(QemuError::io(name, format!("find {}", path.display())))?,
     };
-    let named = format!("{name},");
+    let named = format!("{},", name.strip_suffix(ARRIVING).unwrap_or(name));
     let is_of_vm = |pid: u32| {
         let words = linux::process::command_line(pid).unwrap_or_default();
         words.windows(2).any(|pair| pair[0] == "-name" && pair[1].starts_with(&named))

@@ -14,6 +14,7 @@ mod console;
 mod error;
 mod footprint;
 pub mod guest_check;
+pub mod migration;
 pub mod monitor;
 mod process;
 mod qmp;

@@ -3,7 +3,9 @@
 use crate::QemuError;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use topology::limits::LONGEST_MONITOR_LINE;
@@ -14,12 +16,16 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(30);
 /// How long the events of a QEMU that has ended may take: they lie in the socket already.
 const LAST_EVENTS: Duration = Duration::from_millis(100);
 
+/// Events that are kept for whoever asks for them: the last ones.
+const MOST_EVENTS: usize = 64;
+
 /// A connection to one QEMU's monitor.
 #[derive(Debug)]
 pub(crate) struct Qmp {
     vm: String,
     stream: UnixStream,
     unread: Vec<u8>,
+    events: VecDeque<Value>,
     version: String,
     /// When all must be over, whatever is asked.
     until: Option<Instant>,
@@ -63,7 +69,14 @@ impl Qmp {
         until: Option<Instant>,
         mut gets_on: impl FnMut() -> bool,
     ) -> Result<Self, QemuError> {
-        let mut this = Self { vm: vm.to_owned(), stream, unread: Vec::new(), version: String::new(), until };
+        let mut this = Self {
+            vm: vm.to_owned(),
+            stream,
+            unread: Vec::new(),
+            events: VecDeque::new(),
+            version: String::new(),
+            until,
+        };
         let greeting = loop {
             match this.receive("the greeting of its monitor", Instant::now() + patience, patience) {
                 Err(QemuError::Timeout { .. }) if gets_on() => {}
@@ -75,20 +88,43 @@ impl Qmp {
         Ok(this)
     }
 
+    /// The VM that it is asked about.
+    pub(crate) fn vm(&self) -> &str {
+        &self.vm
+    }
+
     /// QEMU's version, for example `7.2.22 (Debian 1:7.2+dfsg-7)`.
     pub(crate) fn version(&self) -> &str {
         &self.version
     }
 
-    /// Carries out a command and returns what it returns. Events that arrive meanwhile are dropped.
+    /// Carries out a command and returns what it returns. Events that arrive meanwhile are kept for
+    /// [`Qmp::event`].
     pub(crate) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QemuError> {
+        self.execute_with(command, arguments, None)
+    }
+
+    /// Gives QEMU a descriptor, under a name that later commands on this connection may use
+    /// (`fd:NAME`).
+    pub(crate) fn give(&mut self, name: &str, descriptor: BorrowedFd<'_>) -> Result<(), QemuError> {
+        self.execute_with("getfd", &json!({ "fdname": name }), Some(descriptor)).map(drop)
+    }
+
+    fn execute_with(
+        &mut self,
+        command: &str,
+        arguments: &Value,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<Value, QemuError> {
         let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
         line.push('\n');
         let deadline = Instant::now() + ANSWER;
-        let write = self
-            .stream
-            .set_write_timeout(Some(self.left(command, deadline, ANSWER)?))
-            .and_then(|()| self.stream.write_all(line.as_bytes()));
+        let timeout = self.left(command, deadline, ANSWER)?;
+        let write = self.stream.set_write_timeout(Some(timeout)).and_then(|()| match descriptor {
+            None => self.stream.write_all(line.as_bytes()),
+            Some(descriptor) => linux::sys::send_descriptor(&self.stream, line.as_bytes(), descriptor)
+                .and_then(|sent| self.stream.write_all(&line.as_bytes()[sent..])),
+        });
         write.map_err(|error| self.broken(command, error))?;
         loop {
             let mut answer = self.receive(command, deadline, ANSWER)?;
@@ -99,6 +135,25 @@ impl Qmp {
             if let Some(value) = answer.get_mut("return") {
                 return Ok(value.take());
             }
+            self.keep(answer);
+        }
+    }
+
+    fn keep(&mut self, event: Value) {
+        if self.events.len() >= MOST_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// The next event, waited for up to a time; `None` when that is over.
+    pub(crate) fn event(&mut self, within: Duration) -> Result<Option<Value>, QemuError> {
+        if let Some(event) = self.events.pop_front() {
+            return Ok(Some(event));
+        }
+        match self.receive("its events", Instant::now() + within, within) {
+            Err(QemuError::Timeout { .. }) => Ok(None),
+            received => received.map(Some),
         }
     }
 
@@ -125,7 +180,7 @@ impl Qmp {
     /// ended.
     pub(crate) fn shutdown_reason(&mut self) -> Option<String> {
         loop {
-            let message = self.receive("its last events", Instant::now() + LAST_EVENTS, LAST_EVENTS).ok()?;
+            let message = self.event(LAST_EVENTS).ok().flatten()?;
             if message["event"] == "SHUTDOWN" {
                 return message["data"]["reason"].as_str().map(str::to_owned);
             }

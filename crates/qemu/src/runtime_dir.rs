@@ -46,6 +46,10 @@ pub(crate) const CONSOLE: &str = "console";
 /// What QEMU wrote to its standard error.
 pub(crate) const MESSAGES: &str = "messages";
 
+/// What the directory of a VM that is being received is called behind the VM's name: no name of a
+/// VM has a `+`, and the one that it leaves may be on this host.
+pub(crate) const ARRIVING: &str = "+arriving";
+
 /// Mode of root's runtime directory.
 const LISTED_BY_ALL: u32 = 0o755;
 
@@ -140,6 +144,11 @@ impl RuntimeDir {
         self.0.join(name)
     }
 
+    /// The directory of one VM while it is being received.
+    pub(crate) fn of_arriving(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}{ARRIVING}"))
+    }
+
     /// Waits up to `patience` until nobody else on this host, of this user, is placing a VM; `None`
     /// if somebody still is. What killed starters left is removed.
     pub fn lock_placement(&self, patience: Duration) -> Result<Option<PlacementLock>, QemuError> {
@@ -158,13 +167,14 @@ impl RuntimeDir {
         lock().map_err(QemuError::directory(format!("lock {}", self.0.display())))
     }
 
-    /// Names of the VMs that have a directory.
+    /// The directories of VMs, by their names: [`RuntimeDir::of_vm`] of each is one.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         // The type of the entry itself: a link to a directory is none.
         let is_directory = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
         let directories = std::fs::read_dir(&self.0)?.flatten().filter(is_directory);
         let mut names: Vec<String> = directories.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        names.retain(|name| crate::attached::check_name(name).is_ok());
+        let is_vm = |name: &str| crate::attached::check_name(name).is_ok();
+        names.retain(|name| is_vm(name.strip_suffix(ARRIVING).unwrap_or(name)));
         names.sort_unstable();
         Ok(names)
     }

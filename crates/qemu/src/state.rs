@@ -21,6 +21,8 @@ pub(crate) const UNFINISHED: &str = "state.json.new";
 pub enum Phase {
     /// Its vCPUs wait; whoever starts it is still at work.
     Starting,
+    /// It has received a guest and may have been let run: the decision of its receipt says.
+    TakingOver,
     /// It runs at its home.
     Running,
 }
@@ -53,6 +55,9 @@ pub struct BackgroundVm {
     pub accelerator: Accelerator,
     /// As QEMU says it; empty while it starts.
     pub qemu_version: String,
+    /// The receipt by which it came, where it came from elsewhere, running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<String>,
 }
 
 impl BackgroundVm {
@@ -71,6 +76,7 @@ impl BackgroundVm {
             oom_kills: OomKills::now(),
             accelerator: accelerator.clone(),
             qemu_version: String::new(),
+            receipt: None,
         }
     }
 

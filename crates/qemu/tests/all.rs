@@ -2,6 +2,7 @@
 
 mod hostile_monitors;
 mod lifecycle;
+mod migration;
 mod monitor;
 mod quoting;
 mod tiny_guest;

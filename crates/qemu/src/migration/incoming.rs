@@ -1,0 +1,230 @@
+//! The destination: a QEMU that waits for a guest.
+
+use super::{CONNECTION, Progress, Tuning, next, run_state};
+use crate::at_home::{bind_vcpus, read_back};
+use crate::attached::{Prepared, explain, with_or_without_sandbox};
+use crate::background::{Awaits, Built, build, claim, connect, remove, wait_released};
+use crate::qmp::Qmp;
+use crate::runtime_dir::{MONITOR, RuntimeDir, VmDirectory};
+use crate::state::Phase;
+use crate::{BackgroundVm, QemuError};
+use linux::sys::ProcessHandle;
+use serde_json::json;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+use vm::{CallOff, Launch, Residence};
+
+const SIGKILL: i32 = 9;
+/// How long the monitor of a QEMU that is up may take to greet.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// A QEMU that was built for a guest and waits for it, its vCPU threads at home. Dropping it ends
+/// it, and removes what it left.
+#[derive(Debug)]
+pub struct Incoming {
+    directory: RuntimeDir,
+    launch: Launch,
+    call_off: CallOff,
+    notes: Vec<String>,
+    // `None` once it is kept or ended.
+    parts: Option<(VmDirectory, Built)>,
+}
+
+impl Incoming {
+    /// Builds it at the homes of a plan: fills its memory, binds its vCPU threads. Its directory is
+    /// not yet that of a VM of this name. `receipt` tells it from others of the name, for ever.
+    ///
+    /// # Errors
+    /// It cannot be built, or was called off; nothing is left of it.
+    pub fn build(
+        directory: &RuntimeDir,
+        launch: &Launch,
+        receipt: &str,
+        call_off: &CallOff,
+    ) -> Result<Self, QemuError> {
+        let prepared = Prepared::new(launch)?;
+        let vm = &launch.spec.name;
+        let place = claim(directory, vm, &directory.of_arriving(vm))?;
+        let built = with_or_without_sandbox(|sandbox| {
+            let mut built = build(&place, launch, &prepared, sandbox, Awaits::Guest, call_off)?;
+            let bound = built.qmp.vcpu_threads().and_then(|threads| bind_vcpus(&launch.plan, &threads));
+            bound.map_err(|error| explain(error, &mut built.process, call_off))?;
+            built.state.receipt = Some(receipt.to_owned());
+            built.state.write(&place.path)?;
+            Ok(built)
+        });
+        match built {
+            Ok((built, note)) => {
+                let notes = prepared.user.note().map(str::to_owned).into_iter().chain(note).collect();
+                let (directory, launch) = (directory.clone(), launch.clone());
+                Ok(Self { directory, launch, call_off: call_off.clone(), notes, parts: Some((place, built)) })
+            }
+            Err(error) => {
+                remove(place, vm)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// What its owner should know of it, as sentences.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// QEMU's process.
+    pub fn pid(&self) -> u32 {
+        self.parts.as_ref().map_or(0, |(_, built)| built.process.pid())
+    }
+
+    /// As QEMU says it.
+    pub fn version(&self) -> String {
+        self.parts.as_ref().map(|(_, built)| built.qmp.version().to_owned()).unwrap_or_default()
+    }
+
+    fn with<T>(&mut self, ask: impl FnOnce(&mut Qmp) -> Result<T, QemuError>) -> Result<T, QemuError> {
+        let vm = &self.launch.spec.name;
+        let (_, built) = self.parts.as_mut().ok_or_else(|| QemuError::Closed { vm: vm.clone() })?;
+        ask(&mut built.qmp).map_err(|error| explain(error, &mut built.process, &self.call_off))
+    }
+
+    /// Receives a guest from a connected socket, in the background.
+    ///
+    /// # Errors
+    /// QEMU refuses, and says why.
+    pub fn listen(&mut self, socket: OwnedFd, tuning: &Tuning) -> Result<(), QemuError> {
+        self.with(|qmp| {
+            tuning.set(qmp, false)?;
+            qmp.give(CONNECTION, socket.as_fd())?;
+            drop(socket);
+            qmp.execute("migrate-incoming", &json!({ "uri": format!("fd:{CONNECTION}") })).map(drop)
+        })
+    }
+
+    /// Waits up to `within` until it has come further, and says how far.
+    ///
+    /// # Errors
+    /// QEMU has ended: what it received does not fit, or was cut. Its last words are in the error.
+    pub fn next(&mut self, within: Duration) -> Result<Progress, QemuError> {
+        self.with(|qmp| next(qmp, within))
+    }
+
+    /// Writes down that from now on the guest may run here: a homenode that cleans up leaves it
+    /// alone.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn takes_over(&mut self) -> Result<(), QemuError> {
+        let Some((place, built)) = self.parts.as_mut() else { return Ok(()) };
+        built.state.phase = Phase::TakingOver;
+        built.state.write(&place.path)
+    }
+
+    /// Lets the guest run, and asks whether it does.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn run(&mut self) -> Result<(), QemuError> {
+        self.with(run)
+    }
+
+    /// Keeps it, running or paused as it was: this value no longer ends it.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub fn keep(mut self) -> Result<Arrived, QemuError> {
+        let vm = self.launch.spec.name.clone();
+        let Some((place, mut built)) = self.parts.take() else { return Err(QemuError::Closed { vm }) };
+        let residence = read_back(&self.launch.plan, built.process.pid(), &built.state.accelerator, &mut built.qmp);
+        built.state.phase = Phase::Running;
+        let written = built.state.write(&place.path);
+        // Whatever happens now, the guest is here.
+        built.process.leave_running();
+        written?;
+        Ok(Arrived { directory: self.directory.clone(), vm, residence: residence? })
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Some((place, mut built)) = self.parts.take() {
+            built.process.kill();
+            // What stays is removed by whoever comes next.
+            let _ = place.remove();
+        }
+    }
+}
+
+/// A guest that has arrived and runs.
+#[derive(Debug)]
+pub struct Arrived {
+    directory: RuntimeDir,
+    vm: String,
+    /// Where it is.
+    pub residence: Residence,
+}
+
+impl Arrived {
+    /// Makes it the VM of its name on this host.
+    ///
+    /// # Errors
+    /// Another one has the name.
+    pub fn take_name(&self) -> Result<(), QemuError> {
+        take_name(&self.directory, &self.vm)
+    }
+}
+
+/// Makes a VM that has arrived the one of its name. Nothing is to be done where it was before.
+pub fn take_name(directory: &RuntimeDir, vm: &str) -> Result<(), QemuError> {
+    let (from, to) = (directory.of_arriving(vm), directory.of_vm(vm));
+    match std::fs::rename(&from, &to) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && to.is_dir() => Ok(()),
+        renamed => renamed.map_err(QemuError::io(vm, format!("rename {} to {}", from.display(), to.display()))),
+    }
+}
+
+fn run(qmp: &mut Qmp) -> Result<(), QemuError> {
+    let vm = qmp.vm().to_owned();
+    qmp.execute("cont", &json!({}))?;
+    match run_state(qmp)? {
+        (true, _) => Ok(()),
+        (false, word) => {
+            let message = format!("it does not run: {word}");
+            Err(QemuError::Refused { vm, command: "cont".to_owned(), message })
+        }
+    }
+}
+
+/// Settles what a receipt whose homenode has ended left: lets the guest run that is here for good
+/// (`runs`), or ends the QEMU that waits for one. Says whether there was a QEMU.
+///
+/// # Errors
+/// QEMU cannot be reached, or ended.
+pub fn settle(directory: &RuntimeDir, vm: &str, receipt: &str, runs: bool) -> Result<bool, QemuError> {
+    let of = |path: &PathBuf| BackgroundVm::read(path).ok().filter(|vm| vm.receipt.as_deref() == Some(receipt));
+    let places = [directory.of_arriving(vm), directory.of_vm(vm)];
+    let Some((path, mut state)) = places.into_iter().find_map(|path| of(&path).map(|state| (path, state))) else {
+        return Ok(false);
+    };
+    let Some(qemu) = state.qemu.filter(|qemu| qemu.is_alive()) else { return Ok(false) };
+    if runs {
+        let mut qmp = Qmp::handshake(vm, connect(vm, &path.join(MONITOR))?, GREETING)?;
+        if !run_state(&mut qmp)?.0 {
+            run(&mut qmp)?;
+        }
+        state.phase = Phase::Running;
+        state.write(&path)?;
+        return Ok(true);
+    }
+    let end = || {
+        let handle = ProcessHandle::open(qemu.pid)?;
+        handle.signal(SIGKILL)?;
+        handle.wait_ended(Duration::from_secs(30))
+    };
+    end().map_err(QemuError::io(vm, format!("end process {}", qemu.pid)))?;
+    wait_released(&path);
+    if let Ok(Some(place)) = VmDirectory::lock_existing(&path) {
+        remove(place, vm)?;
+    }
+    Ok(true)
+}

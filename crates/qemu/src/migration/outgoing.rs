@@ -1,0 +1,183 @@
+//! The source: a QEMU whose guest leaves.
+
+use super::{CONNECTION, Progress, Status, Tuning, next, progress, run_state};
+use crate::background::{connect, find, stop};
+use crate::qmp::Qmp;
+use crate::runtime_dir::{MONITOR, RuntimeDir};
+use crate::{BackgroundVm, QemuError};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+use topology::Bytes;
+
+/// How long the monitor of a VM that runs may take to greet.
+const GREETING: Duration = Duration::from_secs(10);
+/// How long a migration that is called off may take to say so.
+const CANCELLED: Duration = Duration::from_secs(20);
+/// QEMU's word for a guest that waits because it has been sent.
+const SENT: [&str; 2] = ["postmigrate", "finish-migrate"];
+
+/// A VM in the background that may be sent, with a connection to its monitor.
+#[derive(Debug)]
+pub struct Outgoing {
+    directory: RuntimeDir,
+    state: BackgroundVm,
+    pid: u32,
+    qmp: Qmp,
+}
+
+/// How fast a guest writes to its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirtyRate {
+    /// Bytes in a second, each page counted once.
+    pub per_second: Bytes,
+    /// Seconds that it was watched.
+    pub seconds: u64,
+}
+
+impl Outgoing {
+    /// Connects to the monitor of a VM in the background.
+    ///
+    /// # Errors
+    /// There is no such VM, or it does not answer.
+    pub fn connect(directory: &RuntimeDir, name: &str) -> Result<Self, QemuError> {
+        let (path, state) = find(directory, name)?;
+        let missing = || QemuError::NoSuchVm { vm: name.to_owned(), cleaned: None };
+        let qemu = state.qemu.filter(|qemu| qemu.is_alive()).ok_or_else(missing)?;
+        let qmp = Qmp::handshake(name, connect(name, &path.join(MONITOR))?, GREETING)?;
+        Ok(Self { directory: directory.clone(), state, pid: qemu.pid, qmp })
+    }
+
+    /// QEMU's process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// As QEMU says it.
+    pub fn version(&self) -> &str {
+        self.qmp.version()
+    }
+
+    /// Whether its vCPUs run.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn runs(&mut self) -> Result<bool, QemuError> {
+        run_state(&mut self.qmp).map(|(runs, _)| runs)
+    }
+
+    /// Whether its guest has been sent and waits.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn is_sent(&mut self) -> Result<bool, QemuError> {
+        run_state(&mut self.qmp).map(|(_, word)| SENT.contains(&word.as_str()))
+    }
+
+    /// Why it cannot be sent, in QEMU's words; empty where it can. QEMU before 6.0 does not say.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn blocked(&mut self) -> Result<Vec<String>, QemuError> {
+        progress(&mut self.qmp).map(|progress| progress.blocked)
+    }
+
+    /// Watches for some seconds how fast its guest writes to its memory; `None` where QEMU cannot
+    /// say.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn dirty_rate(&mut self, seconds: u64) -> Result<Option<DirtyRate>, QemuError> {
+        if !self.runs()? {
+            return Ok(Some(DirtyRate { per_second: Bytes(0), seconds: 0 }));
+        }
+        if let Err(error) = self.qmp.execute("calc-dirty-rate", &json!({ "calc-time": seconds })) {
+            return if matches!(error, QemuError::Refused { .. }) { Ok(None) } else { Err(error) };
+        }
+        let deadline = Instant::now() + Duration::from_secs(seconds + 10);
+        while Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(100));
+            let answer = self.qmp.execute("query-dirty-rate", &json!({}))?;
+            // In MiB; without the field it is still at it.
+            if let (Some("measured"), Some(mib)) = (answer["status"].as_str(), answer["dirty-rate"].as_u64()) {
+                return Ok(Some(DirtyRate { per_second: Bytes::from_mib(mib), seconds }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells QEMU how to send.
+    ///
+    /// # Errors
+    /// QEMU refuses.
+    pub fn prepare(&mut self, tuning: &Tuning) -> Result<(), QemuError> {
+        tuning.set(&mut self.qmp, true)
+    }
+
+    /// Begins to send the guest into a connected socket.
+    ///
+    /// # Errors
+    /// QEMU refuses, and says why.
+    pub fn send(&mut self, socket: OwnedFd) -> Result<(), QemuError> {
+        self.qmp.give(CONNECTION, socket.as_fd())?;
+        drop(socket);
+        self.qmp.execute("migrate", &json!({ "uri": format!("fd:{CONNECTION}") })).map(drop)
+    }
+
+    /// Lets the guest run at the destination before all of its memory is there.
+    ///
+    /// # Errors
+    /// QEMU refuses.
+    pub fn start_postcopy(&mut self) -> Result<(), QemuError> {
+        self.qmp.execute("migrate-start-postcopy", &json!({})).map(drop)
+    }
+
+    /// Waits up to `within` until it has come further, and says how far.
+    ///
+    /// # Errors
+    /// QEMU has ended.
+    pub fn next(&mut self, within: Duration) -> Result<Progress, QemuError> {
+        next(&mut self.qmp, within)
+    }
+
+    /// Calls it off, and waits until it is over. It may have come to its end before.
+    ///
+    /// # Errors
+    /// QEMU has ended, or does not get to an end.
+    pub fn cancel(&mut self) -> Result<(), QemuError> {
+        let deadline = Instant::now() + CANCELLED;
+        loop {
+            let progress = progress(&mut self.qmp)?;
+            if progress.status == Status::None || progress.status.is_over() {
+                return Ok(());
+            }
+            self.qmp.execute("migrate_cancel", &json!({}))?;
+            next(&mut self.qmp, Duration::from_millis(100))?;
+            if Instant::now() > deadline {
+                let what = "calling its migration off".to_owned();
+                return Err(QemuError::Timeout { vm: self.state.name.clone(), what, seconds: CANCELLED.as_secs() });
+            }
+        }
+    }
+
+    /// Lets a guest go on that has been sent, or was about to be. Only where nobody has it
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// QEMU has ended, or refuses.
+    pub fn go_on(&mut self) -> Result<(), QemuError> {
+        self.qmp.execute("cont", &json!({})).map(drop)
+    }
+
+    /// Ends its process and removes what it left: it runs elsewhere.
+    ///
+    /// # Errors
+    /// The process cannot be ended.
+    pub fn end(self) -> Result<(), QemuError> {
+        let Self { directory, state, qmp, .. } = self;
+        // QEMU serves one visitor at a time.
+        drop(qmp);
+        stop(&directory, &state.name, Duration::ZERO).map(drop)
+    }
+}

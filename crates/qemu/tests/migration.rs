@@ -125,7 +125,7 @@ fn a_guest_that_arrived_runs_when_it_is_let_and_takes_its_name() {
     assert_eq!(place.left(), [format!("{}+arriving", place.name)]);
     arrived.take_name().unwrap();
     take_name(&place.directory, &place.name).unwrap(); // once more changes nothing
-    assert_eq!(place.left(), [place.name.clone()]);
+    assert_eq!(place.left(), [place.name.as_str()]);
     let mut there = Outgoing::connect(&place.directory, &place.name).unwrap();
     assert_eq!((there.pid(), there.runs().unwrap()), (pid, true));
 }
@@ -143,7 +143,7 @@ fn a_guest_that_does_not_fit_stays_where_it_is() {
     let error = (0..100).find_map(|_| destination.next(Duration::from_millis(50)).err()).expect("it ends");
     assert!(error.to_string().contains("Size mismatch"), "{error}");
     drop(destination);
-    assert_eq!(place.left(), [place.name.clone()]);
+    assert_eq!(place.left(), [place.name.as_str()]);
     source.go_on().unwrap();
     assert!(source.runs().unwrap());
 }
@@ -174,7 +174,7 @@ fn what_is_called_off_runs_at_the_source_and_a_receipt_is_settled_by_its_number(
     assert!(settle(&place.directory, &place.name, "r2", false).unwrap());
     assert!(source.runs().unwrap(), "the one that is there");
     drop(waits);
-    assert_eq!(place.left(), [place.name.clone()]);
+    assert_eq!(place.left(), [place.name.as_str()]);
 }
 
 /// The same with the newer QEMU, in a process of its own: a QEMU is chosen by the environment.

@@ -110,6 +110,9 @@ pub(crate) struct DoctorArguments {
     /// Repair what can be repaired, and look again; on this host
     #[arg(long, conflicts_with_all = ["connect", "on", "replay"])]
     pub(crate) fix: bool,
+    /// Say what this host's QEMU can do of what differs between versions, and nothing else
+    #[arg(long, conflicts_with_all = ["vm", "fix", "connect", "on", "replay"])]
+    pub(crate) qemu: bool,
     #[command(flatten)]
     pub(crate) source: SourceArguments,
     /// Seconds to watch the host for rates

@@ -102,3 +102,35 @@ fn libvirt_keeps_its_promises() {
         keeps_its_promises(&domains, BackendKind::Libvirt, kept, disk().path());
     }
 }
+
+/// Two QEMUs of different versions say different things of themselves, each its own.
+#[test]
+fn doctor_says_what_each_qemu_can() {
+    let test = "doctor_says_what_each_qemu_can";
+    if lacks(test, "qemu-system-x86_64") {
+        return;
+    }
+    let newer = std::env::var_os("HOMENODE_NEWER_QEMU");
+    if newer.is_none() {
+        eprintln!("SKIPPED part of {test}: no HOMENODE_NEWER_QEMU (scripts/newer-qemu)");
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    for qemu in newer.map(Some).into_iter().chain([None]) {
+        let mut command = crate::common::homenode_in(place.path(), &["doctor", "--qemu", "--json"]);
+        qemu.iter().for_each(|program| _ = command.env(qemu::BINARY_VARIABLE, program));
+        let output = command.output().expect("homenode");
+        assert!(output.status.success(), "{output:?}");
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let version = said["qemu_version"].as_str().expect("a version");
+        // A machine type bears the version of the QEMU that brought it: 7.2.22 has pc-q35-7.2.
+        let number: Vec<&str> = version.split('.').take(2).collect();
+        assert_eq!(said["machine"].as_str(), Some(format!("pc-q35-{}", number.join(".")).as_str()), "{said}");
+        let has = |name: &str| {
+            let feature = said["features"].as_array().expect("a list").iter().find(|feature| feature["name"] == name);
+            feature.and_then(|feature| feature["has"].as_bool()).expect("a feature")
+        };
+        assert!(has("return-path") && has("virtio-mem-pci"), "{said}");
+        // mapped-ram came with 9.0.
+        assert_eq!(has("mapped-ram"), number[0].parse::<u32>().expect("a number") >= 9, "{said}");
+    }
+}

@@ -12,6 +12,7 @@ mod boot;
 pub mod command_line;
 mod console;
 mod error;
+mod features;
 mod footprint;
 pub mod guest_check;
 pub mod migration;
@@ -33,6 +34,7 @@ pub use attached::{AttachedVm, Ending, boot_files, boot_files_elsewhere, check, 
 pub use backend::{Attached, InBackground};
 pub use binary::{BINARY_VARIABLE, locate as locate_qemu};
 pub use error::QemuError;
+pub use features::{Feature, Features, features};
 pub use footprint::set_aside;
 pub use process::ExitWatch;
 pub use reservation::{Reservation, Reserved, occupancy, reserved};

@@ -7,6 +7,7 @@ pub(crate) mod balance_trace;
 mod calibrate;
 mod check;
 mod doctor;
+mod doctor_qemu;
 mod evaluate;
 mod help;
 mod libvirt_vms;

@@ -1,0 +1,153 @@
+//! What the QEMU of this host can do of what differs between versions, asked of itself.
+//!
+//! **Problem.** How a VM is suspended, grown and migrated depends on its QEMU, and a version number
+//! says little: distributions leave parts out and bring others back.
+//!
+//! **Rule.** QEMU is started without a machine and asked over QMP: for its capabilities of
+//! migration, its device and object types, its machine types. Nothing is guessed from its version.
+//!
+//! **Example.** QEMU 7.2 has no `mapped-ram`: what a VM that is suspended has in memory then goes
+//! through homenode, which writes the file.
+
+use crate::qmp::Qmp;
+use crate::{QemuError, binary, process};
+use linux::sys::{ChildSetup, Tie};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What QEMU is called in errors while it has no VM.
+const NAME: &str = "(none)";
+/// How long it may take to greet.
+const GREETING: Duration = Duration::from_secs(30);
+
+/// A QEMU, and what it can do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Features {
+    /// The program.
+    pub program: PathBuf,
+    /// Its version, as it says it.
+    pub qemu_version: String,
+    /// The machine type that `q35` stands for: it is part of every VM that is started, and must be
+    /// there wherever that VM is resumed or received.
+    pub machine: Option<String>,
+    /// Machine types of the same kind that it still has, the newest first.
+    pub machines: Vec<String>,
+    /// What differs between versions.
+    pub features: Vec<Feature>,
+}
+
+/// Something that one QEMU has and another has not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Feature {
+    /// QEMU's own word for it.
+    pub name: &'static str,
+    /// Whether this one has it.
+    pub has: bool,
+    /// What it is good for, and what happens without it.
+    pub meaning: &'static str,
+}
+
+/// Where a feature is looked for.
+enum Sought {
+    /// Among the capabilities of migration.
+    Capability,
+    /// Among the types of devices and objects.
+    Type,
+    /// Among the commands of QMP.
+    Command,
+}
+
+const FEATURES: [(&str, Sought, &str); 10] = [
+    ("return-path", Sought::Capability, "migration: the other side says itself that it runs; without: no migration"),
+    ("multifd", Sought::Capability, "migration over several connections; without: over one"),
+    ("auto-converge", Sought::Capability, "migration slows a guest that writes too fast; without: it may not end"),
+    ("postcopy-ram", Sought::Capability, "migration may go on after the guest has moved; without: no --postcopy"),
+    ("mapped-ram", Sought::Capability, "suspend: QEMU writes a sparse file itself; without: homenode writes it"),
+    ("calc-dirty-rate", Sought::Command, "migrate --dry-run measures how fast the guest writes; without: unknown"),
+    ("virtio-mem-pci", Sought::Type, "memory is added and taken away in small steps; without: added as whole DIMMs"),
+    ("pc-dimm", Sought::Type, "memory is added to guests without a driver for virtio-mem; without: not to these"),
+    ("x-query-virtio-status", Sought::Command, "says whether a guest drives virtio-mem; without: by waiting"),
+    ("memory-backend-memfd", Sought::Type, "huge pages without a mounted hugetlbfs; without: no huge pages"),
+];
+
+/// Asks the QEMU that would be started.
+///
+/// # Errors
+/// There is none, or it does not answer.
+pub fn features() -> Result<Features, QemuError> {
+    let program = binary::locate(NAME)?;
+    let (ours, theirs) = UnixStream::pair().map_err(QemuError::io(NAME, "make a socket pair"))?;
+    let monitor = format!("socket,id=monitor,fd={}", theirs.as_raw_fd());
+    let arguments = ["-machine", "none", "-nodefaults", "-no-user-config", "-display", "none", "-S"];
+    let arguments = arguments.into_iter().map(str::to_owned);
+    let wired = ["-chardev".to_owned(), monitor, "-mon".to_owned(), "chardev=monitor,mode=control".to_owned()];
+    let arguments: Vec<String> = arguments.chain(wired).collect();
+    let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: vec![theirs.into()], cpus: None, user: None };
+    let mut process = process::Process::start(NAME, &program, &arguments, &process::ErrorsTo::Us, setup)?;
+    let asked = Qmp::handshake(NAME, ours, GREETING).and_then(|mut qmp| ask(&mut qmp, program));
+    // Where it has ended, its own last words say more.
+    asked.map_err(|error| process.ended(Duration::from_secs(1)).unwrap_or(error))
+}
+
+fn ask(qmp: &mut Qmp, program: PathBuf) -> Result<Features, QemuError> {
+    let mut names = |command: &str, field: &str| -> Result<BTreeSet<String>, QemuError> {
+        let answer = qmp.execute(command, &json!({}))?;
+        let entries = answer.as_array().into_iter().flatten();
+        Ok(entries.filter_map(|entry| entry[field].as_str().map(str::to_owned)).collect())
+    };
+    let capabilities = names("query-migrate-capabilities", "capability")?;
+    let commands = names("query-commands", "name")?;
+    let mut features = Vec::with_capacity(FEATURES.len());
+    for (name, sought, meaning) in FEATURES {
+        let has = match sought {
+            Sought::Capability => capabilities.contains(name),
+            Sought::Command => commands.contains(name),
+            // The list of all types would load every module of QEMU's, among them ones that do not
+            // fit it.
+            Sought::Type => match qmp.execute("qom-list-properties", &json!({ "typename": name })) {
+                Err(QemuError::Refused { .. }) => false,
+                answer => answer.map(|_| true)?,
+            },
+        };
+        features.push(Feature { name, has, meaning });
+    }
+    let (machine, machines) = machines(&qmp.execute("query-machines", &json!({}))?);
+    Ok(Features { program, qemu_version: qmp.version().to_owned(), machine, machines, features })
+}
+
+/// What `q35` stands for, and all machine types of its kind, the newest first.
+fn machines(answer: &Value) -> (Option<String>, Vec<String>) {
+    let entries = || answer.as_array().into_iter().flatten();
+    let name = |entry: &Value| entry["name"].as_str().map(str::to_owned);
+    let meant = entries().find(|entry| entry["alias"] == "q35").and_then(name);
+    let mut versions: Vec<(Vec<u32>, String)> =
+        entries().filter_map(name).filter_map(|name| Some((version(name.strip_prefix("pc-q35-")?)?, name))).collect();
+    versions.sort_by(|one, other| other.cmp(one));
+    (meant, versions.into_iter().map(|(_, name)| name).collect())
+}
+
+/// `[7, 2]` of `7.2`; `None` of what is no version.
+fn version(text: &str) -> Option<Vec<u32>> {
+    text.split('.').map(|part| part.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alias_is_found_and_the_newest_machine_comes_first() {
+        let answer = json!([
+            { "name": "pc-q35-7.1" }, { "name": "pc-q35-10.0", "alias": "q35" }, { "name": "none" },
+            { "name": "pc-q35-7.2" }, { "name": "pc-i440fx-10.0", "alias": "pc" }, { "name": "pc-q35-x" },
+        ]);
+        let (machine, machines) = machines(&answer);
+        assert_eq!(machine.as_deref(), Some("pc-q35-10.0"));
+        assert_eq!(machines, ["pc-q35-10.0", "pc-q35-7.2", "pc-q35-7.1"]);
+    }
+}

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate and the crates of ours that it may use.
-const MAY_USE: [(&str, &[&str]); 17] = [
+const MAY_USE: [(&str, &[&str]); 18] = [
     ("properties", &[]),
     ("topology", &[]),
     ("vm", &["topology"]),
@@ -34,6 +34,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
         ],
     ),
     ("inventory", &["linux", "topology", "vm"]),
+    ("suspended", &["linux", "topology", "vm"]),
     ("qemu", &["linux", "scheduler", "topology", "vm", "workloads"]),
     ("daemon", &["linux", "scheduler", "topology", "vm"]),
     ("stacks", &["judge", "qemu", "scheduler", "topology", "vm"]),
@@ -52,6 +53,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
             "scheduler",
             "simulator",
             "stacks",
+            "suspended",
             "topology",
             "vm",
             "workloads",

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
+use topology::Bytes;
 
 /// A file that lives in memory and ends with its last descriptor (memfd_create(2)), holding
 /// `content`. Closed in programs that are started, unless [`super::ChildSetup`] hands it on.
@@ -57,6 +58,27 @@ pub fn raise_open_files(most: usize) -> io::Result<usize> {
         super::checked(libc::c_long::from(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }))?;
     }
     Ok(limit.rlim_cur as usize)
+}
+
+/// A pipe that takes a MiB before whoever writes waits: the end to read from, and the one to write
+/// to. Where the user may not have one so wide it is as wide as pipes are.
+pub fn wide_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    const WIDE: libc::c_int = 1 << 20;
+    let (read, write) = io::pipe()?;
+    // SAFETY: fcntl takes numbers here; the descriptor is open.
+    let _ = unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, WIDE) };
+    Ok((read.into(), write.into()))
+}
+
+/// Bytes that this process may still write to the file system of a file (fstatvfs(3)): root has
+/// more than others.
+pub fn free_space(file: &impl AsFd) -> io::Result<Bytes> {
+    // SAFETY: statvfs is numbers only, of which each may be zero.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open; the kernel writes one `statvfs`, which lives through the call.
+    super::checked(libc::c_long::from(unsafe { libc::fstatvfs(file.as_fd().as_raw_fd(), &raw mut found) }))?;
+    let blocks = if super::effective_user_id() == 0 { found.f_bfree } else { found.f_bavail };
+    Ok(Bytes(blocks.saturating_mul(found.f_frsize)))
 }
 
 /// Waits until a descriptor has bytes to read or is at its end; false when `timeout` passed first.

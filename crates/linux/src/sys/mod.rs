@@ -23,7 +23,10 @@ pub use accounts::{Account, account_named, account_of, group_exists, groups_of};
 pub use affinity::{AffinityOfThreads, affinity, set_affinity, thread_id};
 pub use clock::{since_boot_ns, thread_cpu_ns};
 pub use descriptors::{receive_descriptor, send_descriptor};
-pub use files::{OPEN_NO_LINK, OPEN_NO_WAIT, device_numbers, memory_file, raise_open_files, try_lock, wait_readable};
+pub use files::{
+    OPEN_NO_LINK, OPEN_NO_WAIT, device_numbers, free_space, memory_file, raise_open_files, try_lock, wait_readable,
+    wide_pipe,
+};
 pub use init::{load_module, map_allocations_of, mount, power_off};
 pub use move_pages::{MoveOutcome, Sharing, move_pages};
 pub use numa::{MemoryBinding, PageLocation, bind_memory, locate_pages, set_thread_memory, thread_memory};

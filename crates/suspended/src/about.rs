@@ -1,0 +1,58 @@
+//! What a file is about: the VM that is in it.
+
+use serde::{Deserialize, Serialize};
+use topology::input::shortened;
+use vm::Manifest;
+use vm::history::{Life, UnixSeconds};
+
+/// The VM in a file: all that another host needs to keep it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// When it was suspended: with the VM's name and its first chapter this says which file of which
+    /// VM it is.
+    pub saved_at: UnixSeconds,
+    /// Its life until then.
+    pub life: Life,
+    /// What a program that takes the guest over must agree on; its spec and its topology are there.
+    pub manifest: Manifest,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Text {
+    saved_at: UnixSeconds,
+    life: Life,
+    manifest: String,
+}
+
+/// A text about no VM.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("what it is about cannot be used: {0}")]
+pub struct AboutError(String);
+
+impl About {
+    /// As a text.
+    ///
+    /// # Errors
+    /// Its manifest is longer than any that is read.
+    pub fn to_text(&self) -> Result<String, AboutError> {
+        let manifest = self.manifest.to_text().map_err(|error| AboutError(error.to_string()))?;
+        let text = Text { saved_at: self.saved_at, life: self.life.clone(), manifest };
+        serde_json::to_string(&text).map_err(|error| AboutError(error.to_string()))
+    }
+
+    /// Reads one that somebody else may have written.
+    ///
+    /// # Errors
+    /// It is about no VM, or of another format.
+    pub fn from_text(text: &str) -> Result<Self, AboutError> {
+        let text: Text = serde_json::from_str(text).map_err(|error| AboutError(shortened(&error.to_string())))?;
+        let manifest = Manifest::from_text(&text.manifest).map_err(|error| AboutError(error.to_string()))?;
+        Ok(Self { saved_at: text.saved_at, life: text.life, manifest })
+    }
+
+    /// Whether another life is of the same VM: it began at the same time.
+    pub fn is_of(&self, other: &Life) -> bool {
+        let began = |life: &Life| life.history.first().map(|chapter| chapter.at);
+        began(&self.life) == began(other)
+    }
+}

@@ -1,0 +1,247 @@
+//! Writing the file.
+
+use crate::head::{GUEST_AT, Head, LONGEST_ABOUT};
+use crate::pipeline::{self, Into};
+use crate::{FileError, piece};
+use linux::named_file;
+use linux::sys::{OPEN_NO_LINK, free_space};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use topology::Bytes;
+use zstd::bulk::Compressor;
+
+/// Its owner's alone: it has all that is in the guest's memory.
+const MODE: u32 = 0o600;
+/// What the file takes beside the guest: head, and what each piece adds.
+const OWN: Bytes = Bytes::from_mib(16);
+
+/// A file that is being written, under another name than its own. Dropping it removes it.
+#[derive(Debug)]
+pub struct Unfinished {
+    file: File,
+    path: PathBuf,
+    unfinished: PathBuf,
+}
+
+/// What was written of a guest.
+#[derive(Debug)]
+pub struct Written(Head);
+
+impl Written {
+    /// Bytes that it takes in the file.
+    pub fn stored(&self) -> Bytes {
+        Bytes(self.0.stored)
+    }
+
+    /// Bytes of the guest.
+    pub fn guest(&self) -> Bytes {
+        Bytes(self.0.guest)
+    }
+}
+
+impl Unfinished {
+    /// Makes the file. What a killed homenode left of it goes.
+    ///
+    /// # Errors
+    /// There is a file of this name, or none can be made.
+    pub fn create(path: &Path) -> Result<Self, FileError> {
+        let io = |action: &'static str| FileError::io(action, path);
+        if path.symlink_metadata().is_ok() {
+            return Err(FileError::Exists { path: path.to_owned() });
+        }
+        named_file::check_links(path).map_err(io("write"))?;
+        let unfinished = unfinished(path);
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("replace")(error)),
+            _ => {}
+        }
+        let mut options = File::options();
+        options.write(true).create_new(true).mode(MODE).custom_flags(OPEN_NO_LINK);
+        let mut file = options.open(&unfinished).map_err(io("make"))?;
+        file.set_len(GUEST_AT).and_then(|()| file.seek(SeekFrom::Start(GUEST_AT))).map_err(io("write"))?;
+        Ok(Self { file, path: path.to_owned(), unfinished })
+    }
+
+    /// Whether there is room for a guest.
+    ///
+    /// # Errors
+    /// There is not, or nobody can say.
+    pub fn has_room(&self, guest: Bytes) -> Result<(), FileError> {
+        let free = free_space(&self.file).map_err(FileError::io("look for room for", &self.path))?;
+        let needed = guest.saturating_add(OWN);
+        if free >= needed {
+            return Ok(());
+        }
+        Err(FileError::NoRoom { path: self.path.clone(), needed, free, missing: needed.saturating_sub(free) })
+    }
+
+    /// Where the guest is written to.
+    ///
+    /// # Errors
+    /// The file cannot be opened once more.
+    pub fn guest(&self) -> Result<Writer, FileError> {
+        let file = self.file.try_clone().map_err(FileError::io("write", &self.path))?;
+        Ok(Writer::new(file, self.path.clone()))
+    }
+
+    /// Writes all that comes out of a pipe, in the background.
+    ///
+    /// # Errors
+    /// The file cannot be opened once more.
+    pub fn fill_from(&self, pipe: OwnedFd) -> Result<Filling, FileError> {
+        let mut writer = self.guest()?;
+        let (mut pipe, path) = (File::from(pipe), self.path.clone());
+        let all = std::thread::spawn(move || {
+            writer.read_from(&mut pipe).map_err(FileError::io("write", &path))?;
+            writer.finish()
+        });
+        Ok(Filling { all, path: self.path.clone() })
+    }
+
+    /// Writes what the file is about, and makes it the one of its name. From then on it is there
+    /// whatever happens.
+    ///
+    /// # Errors
+    /// It cannot be written; then it is not there.
+    pub fn finish(self, about: &str, written: &Written) -> Result<(), FileError> {
+        let io = |action: &'static str| FileError::io(action, &self.path);
+        if about.len() > LONGEST_ABOUT {
+            let problem = format!("what it is about has {} bytes; at most {LONGEST_ABOUT} fit", about.len());
+            return Err(FileError::Other { path: self.path.clone(), problem });
+        }
+        let head = Head { about: about.len() as u32, ..written.0 };
+        self.file.sync_data().map_err(io("write"))?;
+        self.file.write_all_at(&head.encode(about), 0).map_err(io("write"))?;
+        self.file.sync_all().map_err(io("write"))?;
+        fs::rename(&self.unfinished, &self.path).map_err(io("rename"))?;
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let synced = File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all());
+        synced.map_err(FileError::io("write the directory of", &self.path))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // Nobody can do more where this fails: the next one of this name removes it.
+        let _ = fs::remove_file(&self.unfinished);
+    }
+}
+
+/// A guest that comes through a pipe.
+#[derive(Debug)]
+pub struct Filling {
+    all: JoinHandle<Result<Written, FileError>>,
+    path: PathBuf,
+}
+
+impl Filling {
+    /// Waits until the pipe is at its end and all is in the file.
+    ///
+    /// # Errors
+    /// It could not be written; whoever writes into the pipe has seen it closed.
+    pub fn all(self) -> Result<Written, FileError> {
+        let broken = || FileError::io("write", &self.path)(io::Error::other("its thread ended"));
+        self.all.join().unwrap_or_else(|_| Err(broken()))
+    }
+}
+
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
+    name.push(".unfinished");
+    path.with_file_name(name)
+}
+
+/// A guest that is being written. What goes wrong in a thread behind it is said by the next call.
+#[derive(Debug)]
+pub struct Writer {
+    path: PathBuf,
+    piece: Vec<u8>,
+    guest: u64,
+    pieces: Option<Into<Vec<u8>>>,
+    behind: Option<JoinHandle<io::Result<Head>>>,
+}
+
+impl Writer {
+    fn new(mut file: File, path: PathBuf) -> Self {
+        let (pieces, mut encoded) = pipeline::start(|| {
+            let mut zstd = Compressor::new(piece::LEVEL);
+            move |number, guest: Vec<u8>| {
+                let zstd = zstd.as_mut().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
+                Ok::<_, io::Error>(piece::encode(number, &guest, zstd))
+            }
+        });
+        let behind = std::thread::spawn(move || {
+            let mut head = Head::default();
+            while let Some(encoded) = encoded.take() {
+                let (piece, checksum) = encoded?;
+                file.write_all(&piece)?;
+                head.stored += piece.len() as u64;
+                head.pieces += 1;
+                head.sum = head.sum.wrapping_add(checksum);
+            }
+            Ok(head)
+        });
+        let piece = Vec::with_capacity(piece::LARGEST);
+        Self { path, piece, guest: 0, pieces: Some(pieces), behind: Some(behind) }
+    }
+
+    /// Writes what is left, and waits until all is in the file.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn finish(mut self) -> Result<Written, FileError> {
+        let written = if self.piece.is_empty() { Ok(()) } else { self.put() };
+        self.pieces = None;
+        let head = written.and_then(|()| self.join()).map_err(FileError::io("write", &self.path))?;
+        Ok(Written(Head { guest: self.guest, ..head }))
+    }
+
+    /// Writes all that a reader gives, without a copy on the way.
+    fn read_from(&mut self, from: &mut impl Read) -> io::Result<()> {
+        loop {
+            let (before, room) = (self.piece.len(), piece::LARGEST - self.piece.len());
+            from.by_ref().take(room as u64).read_to_end(&mut self.piece)?;
+            self.guest += (self.piece.len() - before) as u64;
+            if self.piece.len() < piece::LARGEST {
+                return Ok(());
+            }
+            self.put()?;
+        }
+    }
+
+    fn put(&mut self) -> io::Result<()> {
+        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(piece::LARGEST));
+        if self.pieces.as_mut().is_some_and(|pieces| pieces.put(piece)) {
+            return Ok(());
+        }
+        self.join().map(drop)?;
+        Err(io::Error::other("the file is closed already"))
+    }
+
+    fn join(&mut self) -> io::Result<Head> {
+        let ended = self.behind.take().map(JoinHandle::join);
+        ended.and_then(Result::ok).unwrap_or_else(|| Err(io::Error::other("the file is closed already")))
+    }
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(piece::LARGEST - self.piece.len());
+        self.piece.extend_from_slice(&bytes[..count]);
+        self.guest += count as u64;
+        if self.piece.len() == piece::LARGEST {
+            self.put()?;
+        }
+        Ok(count)
+    }
+
+    /// Nothing: [`Writer::finish`] does.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

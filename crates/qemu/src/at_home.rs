@@ -1,9 +1,11 @@
 //! Bringing the threads of a started QEMU home, and reading back where everything is.
 
 use crate::QemuError;
+use crate::hot_add::plugged_memory;
 use crate::qmp::{Qmp, VcpuThread};
 use linux::LinuxError;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use topology::{CpuSet, NodeSet};
 use vm::Accelerator;
 use vm::Plan;
@@ -85,6 +87,7 @@ fn vcpu_residence(plan: &Plan, threads: &[VcpuThread]) -> Result<Vec<VcpuResiden
 fn memory_residence(plan: &Plan, pid: u32, qmp: &mut Qmp) -> Result<Vec<MemoryResidence>, QemuError> {
     let nodes: Vec<_> = plan.topology.nodes.iter().filter(|node| node.memory.0 > 0).collect();
     let addresses = backend_addresses(qmp)?;
+    let plugged = plugged_blocks(qmp)?;
     let mut memory = Vec::new();
     for node in nodes {
         let home = plan.client_of(node.id).map(|client| client.home.clone()).unwrap_or_default();
@@ -97,6 +100,10 @@ fn memory_residence(plan: &Plan, pid: u32, qmp: &mut Qmp) -> Result<Vec<MemoryRe
             at_home: false,
             unknown: None,
         };
+        // What the node began with says last which policy it has.
+        for (_, block) in plugged.iter().filter(|(of, _)| *of == node.id) {
+            locate(&mut residence, plan, pid, block.start, block.end)?;
+        }
         match addresses.get(&memory_id(node.id)) {
             None => residence.unknown = Some("QEMU does not say where it mapped this node's memory".to_owned()),
             Some(&start) => locate(&mut residence, plan, pid, start, start + node.memory.0)?,
@@ -147,6 +154,18 @@ fn backend_addresses(qmp: &mut Qmp) -> Result<BTreeMap<String, u64>, QemuError> 
         }
     }
     Ok(addresses)
+}
+
+/// The memory devices that were plugged in: the virtual node, and where it is in QEMU's address
+/// space.
+fn plugged_blocks(qmp: &mut Qmp) -> Result<Vec<(u32, Range<u64>)>, QemuError> {
+    let mut blocks = Vec::new();
+    for device in plugged_memory(qmp)? {
+        let answer = qmp.human(&format!("gpa2hva {:#x}", device.address))?;
+        let block = host_address(&answer).map(|start| start..start.saturating_add(device.size.0));
+        blocks.extend(block.map(|block| (device.virtual_node, block)));
+    }
+    Ok(blocks)
 }
 
 /// Where a part of a memory object appears in the guest.

@@ -4,6 +4,7 @@ use crate::at_home::{bind_vcpus, read_back};
 use crate::boot;
 use crate::command_line::{self, BootFiles, Channel, HostTraits, Wiring};
 use crate::console::{Sink, Tail, pump};
+use crate::hot_add;
 use crate::process::{ErrorsTo, ExitWatch, Process};
 use crate::qmp::Qmp;
 use crate::user::QemuUser;
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vm::backend::{Patience, Stopped};
 use vm::spec::name_problem;
-use vm::{Accelerator, BackendError, CallOff, Launch, Plan, Residence, Vm};
+use vm::{Accelerator, Added, BackendError, CallOff, Launch, Plan, Residence, Resize, Resized, Vm};
 
 /// How long a QEMU that builds its machine may show no progress: its memory does not grow, and its
 /// monitor does not greet.
@@ -188,6 +189,11 @@ impl Vm for AttachedVm {
         self.tell("system_reset")
     }
 
+    fn resize(&mut self, resize: &Resize, done: &mut dyn FnMut(&Added)) -> Result<Resized, BackendError> {
+        let resized = hot_add::resize(&mut self.qmp, self.process.pid(), resize, done);
+        Ok(resized.map_err(|error| explain(error, &mut self.process, &CallOff::default()))?)
+    }
+
     fn stop(mut self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {
         let ended = |this: &Self| this.process.exit().wait(Duration::ZERO).is_some();
         if ended(&self) {
@@ -263,10 +269,15 @@ pub(crate) fn with_or_without_sandbox<T>(
     }
 }
 
+/// Whether the kernel has memory policies.
+pub(crate) fn host_has_numa() -> bool {
+    Path::new("/sys/devices/system/node").is_dir()
+}
+
 fn host_traits(vcpus: u32) -> HostTraits {
     HostTraits {
         accelerator: accelerator::accelerator(vcpus),
-        numa: Path::new("/sys/devices/system/node").is_dir(),
+        numa: host_has_numa(),
         amd: accelerator::host_is_amd(),
         sandbox: true,
     }
@@ -317,6 +328,9 @@ fn check_plan(launch: &Launch) -> Result<(), QemuError> {
     if vcpus as u64 != product || vcpus == 0 {
         let (sockets, cores, threads) = (topology.sockets, topology.cores_per_socket, topology.threads_per_core);
         return fail(format!("vcpus = {vcpus} do not fill {sockets} sockets of {cores} cores of {threads} threads"));
+    }
+    if topology.nodes.iter().any(|node| node.absent.contains(&0)) {
+        return fail("vCPU 0 is there at power-on: QEMU begins with it".to_owned());
     }
     if let Some(client) = launch.plan.placement.clients.iter().find(|client| client.cpus.is_empty()) {
         return fail(format!("client {} has no CPU to run on", client.id));

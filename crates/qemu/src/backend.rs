@@ -7,6 +7,7 @@
 
 use crate::at_home::read_back;
 use crate::background::{self, connect, find};
+use crate::hot_add;
 use crate::qmp::Qmp;
 use crate::runtime_dir::{MONITOR, RuntimeDir};
 use crate::state::BackgroundVm;
@@ -15,7 +16,7 @@ use serde_json::json;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use vm::backend::{BackendKind, ErrorKind, Patience, Stopped};
-use vm::{Accelerator, Backend, BackendError, CallOff, Launch, Plan, Residence, Vm};
+use vm::{Accelerator, Added, Backend, BackendError, CallOff, Launch, Plan, Residence, Resize, Resized, Vm};
 
 /// How long the monitor of a VM that runs may take to greet.
 const GREETING: Duration = Duration::from_secs(10);
@@ -150,6 +151,10 @@ impl Vm for Adopted {
 
     fn reset(&mut self) -> Result<(), BackendError> {
         self.tell("system_reset")
+    }
+
+    fn resize(&mut self, resize: &Resize, done: &mut dyn FnMut(&Added)) -> Result<Resized, BackendError> {
+        Ok(hot_add::resize(&mut self.qmp, self.pid, resize, done)?)
     }
 
     fn stop(self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {

@@ -1,13 +1,15 @@
 //! QEMU's command line from a spec and a plan: a pure function. What QEMU 7.2 accepts is the oldest
 //! that counts.
 
+pub(crate) mod growth;
+
 use crate::accelerator;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vm::Accelerator;
-use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, VcpuTopology, escape, memory_id};
+use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, escape, memory_id, policy_word};
 use vm::spec::{Boot, Disk, DiskFormat, Fill, Network};
-use vm::{MemoryPolicy, Plan, VirtualNode, VmSpec};
+use vm::{Plan, VirtualNode, VmSpec};
 use workloads::protocol::PORT_NAME;
 
 /// How one of QEMU's character devices is reached.
@@ -91,6 +93,7 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
     }
     processor(&mut line, plan, host);
     memory(&mut line, plan, host);
+    growth::ports(&plan.topology).for_each(|port| line.add("-device", port));
     wires(&mut line, wiring);
     devices(&mut line, spec);
     kernel(&mut line, boot);
@@ -124,17 +127,17 @@ fn processor(line: &mut Line, plan: &Plan, host: &HostTraits) {
     }
     line.add("-machine", machine);
     line.add("-accel", accelerator::argument(&host.accelerator));
-    line.add("-cpu", accelerator::cpu_model(&host.accelerator, host.amd && topology.threads_per_core > 1));
-    let vcpus: usize = topology.nodes.iter().map(|node| node.vcpus.len()).sum();
-    let (sockets, cores, threads) = (topology.sockets, topology.cores_per_socket, topology.threads_per_core);
-    let smp = VcpuTopology { vcpus: vcpus as u32, most: vcpus as u32, sockets, dies: 1, cores, threads };
+    let model = accelerator::cpu_model(&host.accelerator, host.amd && topology.threads_per_core > 1);
+    line.add("-cpu", model);
+    let smp = growth::vcpu_topology(topology);
     line.add("-smp", smp.option());
+    growth::vcpu_devices(topology, model).for_each(|device| line.add("-device", device));
 }
 
 fn memory(line: &mut Line, plan: &Plan, host: &HostTraits) {
     let nodes = &plan.topology.nodes;
     let total: u64 = nodes.iter().map(|node| node.memory.mib()).sum();
-    line.add("-m", format!("{total}M"));
+    line.add("-m", growth::memory(&plan.topology).unwrap_or_else(|| format!("{total}M")));
     for node in nodes.iter().filter(|node| node.memory.0 > 0) {
         line.add("-object", memory_object(plan, node, host));
     }
@@ -154,12 +157,7 @@ fn memory(line: &mut Line, plan: &Plan, host: &HostTraits) {
 /// no mount as a memfd; a pool that lacks one when it is touched would end the guest.
 fn memory_object(plan: &Plan, node: &VirtualNode, host: &HostTraits) -> String {
     let client = plan.client_of(node.id);
-    let bound = client.and_then(|client| match client.memory_policy {
-        MemoryPolicy::Default => None,
-        MemoryPolicy::Bind => Some((client, "bind")),
-        MemoryPolicy::Interleave => Some((client, "interleave")),
-        MemoryPolicy::Preferred => Some((client, "preferred")),
-    });
+    let bound = client.and_then(|client| Some((client, policy_word(client.memory_policy)?)));
     let huge = plan.backing.huge_pages;
     let filled = client.filter(|_| huge.is_some() || (bound.is_some() && plan.backing.fill == Fill::AtStart));
     let by_kernel = bound.filter(|_| host.numa);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::samples::{plan, spec};
-use vm::TcgThreads;
+use vm::{MemoryPolicy, TcgThreads};
 
 fn host() -> HostTraits {
     let accelerator = Accelerator::Tcg { threads: TcgThreads::Multi, because: String::new() };
@@ -146,4 +146,30 @@ fn a_command_can_be_pasted_into_a_shell() {
     let arguments = ["-append".to_owned(), "a 'b'".to_owned(), "-S".to_owned(), String::new()];
     let text = as_shell(Path::new("/usr/bin/q"), &arguments);
     assert_eq!(text, "/usr/bin/q \\\n  -append 'a '\\''b'\\''' \\\n  -S ''");
+}
+
+#[test]
+fn a_vm_that_may_grow_names_all_its_vcpus_and_starts_with_each_nodes_first() {
+    let (spec, mut plan) = (spec("grows", 4, 1024), plan("grows", 2, 4, 512));
+    plan.topology.nodes[0].absent = vec![2, 3];
+    plan.topology.nodes[1].absent = vec![6, 7];
+    plan.topology.nodes.iter_mut().for_each(|node| node.growth = topology::Bytes::from_mib(2048));
+    let line = line_of(&spec, &plan);
+    assert_eq!(values(&line, "-smp"), ["1,maxcpus=8,sockets=2,dies=1,cores=4,threads=1"]);
+    assert_eq!(values(&line, "-m"), ["size=1024M,slots=32,maxmem=9216M"]); // 1024 + 2 * (2048 + 2048)
+    let devices = values(&line, "-device");
+    assert_eq!(
+        devices[..4],
+        [
+            "max-x86_64-cpu,id=vcpu1,socket-id=0,core-id=1,thread-id=0",
+            "max-x86_64-cpu,id=vcpu4,socket-id=1,core-id=0,thread-id=0",
+            "max-x86_64-cpu,id=vcpu5,socket-id=1,core-id=1,thread-id=0",
+            "pcie-root-port,id=hotplug0,bus=pcie.0,addr=1e.0,multifunction=on,chassis=1,slot=1,io-reserve=0",
+        ]
+    );
+    assert_eq!(devices.iter().filter(|device| device.starts_with("pcie-root-port")).count(), 4); // 2 for each node
+    assert_eq!(values(&line, "-numa")[1], "node,nodeid=1,cpus=4-7,memdev=vnode1");
+    // What homenode writes is what it reads.
+    let read = vm::qemu::CommandLine::parse(&line).unwrap();
+    assert_eq!(read.vcpus_at_start().collect::<Vec<_>>(), [0, 1, 4, 5]);
 }

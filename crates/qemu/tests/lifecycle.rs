@@ -15,12 +15,12 @@ fn machine() -> Machine {
 }
 
 /// A name for a VM that no other run of the tests has.
-fn unique(label: &str) -> String {
+pub(crate) fn unique(label: &str) -> String {
     format!("{label}-{}", std::process::id())
 }
 
 /// A VM of `nodes` virtual nodes of one vCPU and 32 MiB, with an empty disk.
-fn launch(name: &str, nodes: usize, disk: &Path) -> Launch {
+pub(crate) fn launch(name: &str, nodes: usize, disk: &Path) -> Launch {
     let fixed = r#"{ vcpus = 1, memory = "32 MiB" },"#.repeat(nodes);
     let mib = 32 * nodes;
     let head = format!("name = \"{name}\"\nvcpus = {nodes}\nmemory = \"{mib} MiB\"\nboot.from = \"disk\"\n");
@@ -31,7 +31,7 @@ fn launch(name: &str, nodes: usize, disk: &Path) -> Launch {
     Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true }
 }
 
-fn empty_disk(directory: &Path) -> PathBuf {
+pub(crate) fn empty_disk(directory: &Path) -> PathBuf {
     let path = directory.join("disk,with a comma.img");
     std::fs::write(&path, vec![0u8; 1 << 20]).expect("a disk image");
     // The QEMU of a root runs as another user.
@@ -41,7 +41,7 @@ fn empty_disk(directory: &Path) -> PathBuf {
     path
 }
 
-fn no_qemu(test: &str) -> bool {
+pub(crate) fn no_qemu(test: &str) -> bool {
     let missing = locate_qemu("test");
     if let Err(error) = &missing {
         eprintln!("SKIPPED {test}: {error}");

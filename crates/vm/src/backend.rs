@@ -11,7 +11,7 @@
 //! **Example.** A third one (cloud-hypervisor, say) is a crate with these two implementations, a
 //! name in [`BackendKind`], and a line where the program chooses.
 
-use crate::{Accelerator, CallOff, Launch, Plan, Residence};
+use crate::{Accelerator, Added, CallOff, Launch, Plan, Residence, Resize, Resized};
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::fmt;
@@ -112,6 +112,17 @@ pub trait Vm {
     /// # Errors
     /// It has ended, or refuses.
     fn reset(&mut self) -> Result<(), BackendError>;
+
+    /// Adds vCPUs and memory to it or takes them away, and waits until its guest has done its part.
+    /// After each device that is plugged or unplugged `done` is told of all that are plugged in
+    /// then. Devices that an earlier call plugged and nobody wrote down are found, and count.
+    ///
+    /// # Errors
+    /// It has ended, refuses, or cannot do it at all; what `done` was told of is there.
+    fn resize(&mut self, _: &Resize, _: &mut dyn FnMut(&Added)) -> Result<Resized, BackendError> {
+        let problem = format!("VM {}: what runs it cannot be told here to change its size while it runs", self.name());
+        Err(BackendError::new(ErrorKind::BadInput, problem))
+    }
 
     /// Presses its power button and waits up to `grace` for it to power off; then, or at once
     /// without grace, ends it.

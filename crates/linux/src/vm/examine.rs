@@ -96,7 +96,7 @@ impl RunningVm {
         let arguments = arguments(root, pid)?;
         let doubtful = |why: String| LinuxError::Doubtful { pid, why };
         let command = CommandLine::parse(&arguments).map_err(|doubt| doubtful(doubt.to_string()))?;
-        let threads = VmThreads::read(root, pid, command.vcpus.vcpus)?;
+        let threads = VmThreads::read(root, pid, &command.vcpus_at_start().collect::<Vec<_>>())?;
         if threads.vcpus.is_empty() && is_launcher(root, pid, &command, &threads) {
             return Ok(None);
         }
@@ -251,7 +251,7 @@ fn clients(
         let memory = memory(command);
         let devices = if command.memory.is_some() { size_of(&command.memory_devices) } else { Bytes(0) };
         let memory_size = memory.saturating_add(devices).saturating_add(later_size);
-        let mut vcpus: BTreeSet<u32> = (0..command.vcpus.vcpus).collect();
+        let mut vcpus: BTreeSet<u32> = command.vcpus_at_start().collect();
         vcpus.extend(threads.vcpus.iter().map(|thread| thread.index));
         return (vec![client(0, None, vcpus.into_iter().collect(), memory_size, own, threads)], Vec::new());
     }
@@ -268,7 +268,7 @@ fn clients(
         offset = offset.saturating_add(legacy.0);
         // Those of vCPUs that may be plugged in later are listed too.
         let vcpus =
-            node.vcpus.iter().copied().filter(|&vcpu| vcpu < command.vcpus.vcpus || runs(threads, vcpu)).collect();
+            node.vcpus.iter().copied().filter(|&vcpu| command.starts_with(vcpu) || runs(threads, vcpu)).collect();
         clients.push(client(index as u32, Some(node.id), vcpus, memory_size, own, threads));
     }
     (clients, later)

@@ -62,12 +62,12 @@ pub struct VmThreads {
 }
 
 impl VmThreads {
-    /// Reads the threads of a process whose command line promises `vcpus` vCPUs. Threads that end
-    /// meanwhile are left out.
+    /// Reads the threads of a process whose command line promises the vCPUs `vcpus`, rising. Threads
+    /// that end meanwhile are left out.
     ///
     /// # Errors
     /// The process has no list of threads (any more).
-    pub fn read(root: &Root, pid: u32, vcpus: u32) -> Result<Self, LinuxError> {
+    pub fn read(root: &Root, pid: u32, vcpus: &[u32]) -> Result<Self, LinuxError> {
         let ids = numbered_entries(&root.process(pid, "task"))?;
         if ids.len() > MOST_THREADS {
             return Err(LinuxError::Doubtful { pid, why: format!("it has {} threads", ids.len()) });
@@ -81,14 +81,14 @@ impl VmThreads {
 
     /// Sorts threads, by id, into vCPUs and others. `guest_time` is asked only where names do not
     /// tell.
-    fn classify(pid: u32, vcpus: u32, named: &[(u32, String)], guest_time: impl Fn(u32) -> Option<u64>) -> Self {
+    fn classify(pid: u32, vcpus: &[u32], named: &[(u32, String)], guest_time: impl Fn(u32) -> Option<u64>) -> Self {
         let by_name = |(id, name): &(u32, String)| Some(VcpuThread { index: vcpu_index(name)?, thread_id: *id });
         let mut found: Vec<VcpuThread> = named.iter().filter_map(by_name).collect();
         let mut evidence = VcpuEvidence::Names;
         if found.is_empty()
             && let Some((thread_id, _)) = named.iter().find(|(_, name)| name.starts_with("ALL CPUs"))
         {
-            found = (0..vcpus).map(|index| VcpuThread { index, thread_id: *thread_id }).collect();
+            found = vcpus.iter().map(|&index| VcpuThread { index, thread_id: *thread_id }).collect();
             evidence = VcpuEvidence::OneForAll;
         }
         if found.is_empty() {
@@ -96,8 +96,8 @@ impl VmThreads {
             let ran: Vec<u32> = ran.map(|(id, _)| *id).collect();
             // A vCPU that has not run yet has no guest time, and would shift the numbers of all
             // after it.
-            if ran.len() == vcpus as usize {
-                found = (0..).zip(ran).map(|(index, thread_id)| VcpuThread { index, thread_id }).collect();
+            if ran.len() == vcpus.len() {
+                found = vcpus.iter().zip(ran).map(|(&index, thread_id)| VcpuThread { index, thread_id }).collect();
                 evidence = VcpuEvidence::GuestTime;
             } else {
                 evidence = VcpuEvidence::Unknown;
@@ -160,7 +160,7 @@ mod tests {
             (15, "kvm-nx-lpage-re"),
             (16, "vhost-10"),
         ]);
-        let read = VmThreads::classify(10, 2, &threads, |_| panic!("names are enough"));
+        let read = VmThreads::classify(10, &[0, 1], &threads, |_| panic!("names are enough"));
         assert_eq!(read.vcpus, [VcpuThread { index: 0, thread_id: 13 }, VcpuThread { index: 1, thread_id: 14 }]);
         let kinds: Vec<ThreadKind> = read.others.iter().map(|(_, _, kind)| *kind).collect();
         use ThreadKind::{Io, Kernel, Main, Vhost, Worker};
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn without_names_time_in_the_guest_tells_if_every_vcpu_ran() {
         let threads = named(&[(10, "kvm"), (11, "kvm"), (12, "kvm"), (13, "kvm")]);
-        let read = |times: [u64; 4]| VmThreads::classify(10, 2, &threads, |id| Some(times[id as usize - 10]));
+        let read = |times: [u64; 4]| VmThreads::classify(10, &[0, 1], &threads, |id| Some(times[id as usize - 10]));
         let both = read([0, 0, 7, 3]);
         assert_eq!(both.evidence, VcpuEvidence::GuestTime);
         assert_eq!(both.vcpus.iter().map(|thread| thread.thread_id).collect::<Vec<_>>(), [12, 13]);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn one_thread_may_run_all_vcpus() {
-        let read = VmThreads::classify(10, 3, &named(&[(10, "q"), (12, "ALL CPUs/TCG")]), |_| None);
+        let read = VmThreads::classify(10, &[0, 1, 2], &named(&[(10, "q"), (12, "ALL CPUs/TCG")]), |_| None);
         assert_eq!(read.evidence, VcpuEvidence::OneForAll);
         assert_eq!(
             read.vcpus.iter().map(|vcpu| (vcpu.index, vcpu.thread_id)).collect::<Vec<_>>(),

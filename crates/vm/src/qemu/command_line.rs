@@ -76,6 +76,9 @@ pub struct CommandLine {
     pub memory: Option<Bytes>,
     /// vCPUs (`-smp`).
     pub vcpus: VcpuTopology,
+    /// vCPUs that it starts with beyond those that `-smp` counts: devices of their own (`-device
+    /// host-x86_64-cpu,socket-id=...`).
+    pub vcpu_devices: BTreeSet<u32>,
     /// Every memory backend, in the order of the command line.
     pub backends: Vec<Backend>,
     /// The backend of all memory of a VM without vNUMA (`-machine memory-backend=`).
@@ -233,6 +236,9 @@ impl CommandLine {
             let host = device.get("host").or_else(|| device.get("sysfsdev")).unwrap_or(driver);
             self.passed_through.push(host.to_owned());
         }
+        if driver.ends_with("-cpu") {
+            self.vcpu_devices.extend(self.vcpus.vcpu_at(|key| device.number(key)));
+        }
         // A device such as ivshmem-plain has a backend too, and shares it with others: that is none
         // of the guest's memory.
         let is_memory = ["pc-dimm", "nvdimm", "virtio-mem", "virtio-pmem"].iter().any(|kind| driver.starts_with(kind));
@@ -241,6 +247,17 @@ impl CommandLine {
         if let Some(node) = self.nodes.get_mut(&device.number("node").unwrap_or(0)) {
             node.backends.push(memory.to_owned());
         }
+    }
+
+    /// Whether it starts with a vCPU.
+    pub fn starts_with(&self, vcpu: u32) -> bool {
+        vcpu < self.vcpus.vcpus || self.vcpu_devices.contains(&vcpu)
+    }
+
+    /// The vCPUs that it starts with, rising.
+    pub fn vcpus_at_start(&self) -> impl Iterator<Item = u32> + '_ {
+        let devices = self.vcpu_devices.iter().copied().filter(|&vcpu| vcpu >= self.vcpus.vcpus);
+        (0..self.vcpus.vcpus).chain(devices)
     }
 
     /// Size of the block of memory that QEMU makes by itself: where neither `-machine

@@ -5,6 +5,14 @@ use super::options::Options;
 use serde::Serialize;
 use topology::limits::MOST_VCPUS;
 
+/// What QEMU calls the parts of a vCPU's place, from the outside in.
+const PLACE: [&str; 4] = ["socket-id", "die-id", "core-id", "thread-id"];
+
+/// The id of a vCPU that is a device of its own: one of a VM that may grow.
+pub fn vcpu_id(vcpu: u32) -> String {
+    format!("vcpu{vcpu}")
+}
+
 /// What `-smp` says, with what it leaves out filled in as QEMU does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VcpuTopology {
@@ -44,6 +52,29 @@ impl VcpuTopology {
         Ok(Self { vcpus: given("cpus").unwrap_or(most), most, sockets, dies, cores: most.div_ceil(per_core), threads })
     }
 
+    /// Where a vCPU is: `socket-id`, `die-id`, `core-id`, `thread-id`, each within the one before.
+    pub fn place_of(&self, vcpu: u32) -> [u32; 4] {
+        let core = vcpu / self.threads.max(1);
+        let die = core / self.cores.max(1);
+        [self.socket_of(vcpu), die % self.dies.max(1), core % self.cores.max(1), vcpu % self.threads.max(1)]
+    }
+
+    /// The vCPU at a place; what is not given is 0, as where there is only one. `None` if there is
+    /// no such place.
+    pub fn vcpu_at(&self, given: impl Fn(&str) -> Option<u32>) -> Option<u32> {
+        let [socket, die, core, thread] = PLACE.map(|key| given(key).unwrap_or(0));
+        let fits = die < self.dies && core < self.cores && thread < self.threads;
+        let index = |whole: u32, of: u32, rest: u32| whole.checked_mul(of)?.checked_add(rest);
+        let index = index(index(index(socket, self.dies, die)?, self.cores, core)?, self.threads, thread)?;
+        (fits && index < self.most).then_some(index)
+    }
+
+    /// The value of `-device` that plugs a vCPU in.
+    pub fn device(&self, driver: &str, vcpu: u32) -> String {
+        let [socket, _, core, thread] = self.place_of(vcpu);
+        format!("{driver},id={},socket-id={socket},core-id={core},thread-id={thread}", vcpu_id(vcpu))
+    }
+
     /// The virtual socket of a vCPU.
     pub(super) fn socket_of(&self, vcpu: u32) -> u32 {
         vcpu / (self.dies * self.cores * self.threads).max(1)
@@ -52,14 +83,10 @@ impl VcpuTopology {
     /// The vCPUs whose place agrees with every `socket-id`, `die-id`, `core-id` and `thread-id`
     /// that is given.
     pub(super) fn matching(&self, given: impl Fn(&str) -> Option<u32>) -> impl Iterator<Item = u32> {
-        let wanted = ["socket-id", "die-id", "core-id", "thread-id"].map(given);
+        let wanted = PLACE.map(given);
         let this = *self;
         (0..self.most).filter(move |&vcpu| {
-            let core = vcpu / this.threads.max(1);
-            let die = core / this.cores.max(1);
-            let place =
-                [this.socket_of(vcpu), die % this.dies.max(1), core % this.cores.max(1), vcpu % this.threads.max(1)];
-            wanted.iter().zip(place).all(|(wanted, place)| wanted.is_none_or(|wanted| wanted == place))
+            wanted.iter().zip(this.place_of(vcpu)).all(|(wanted, place)| wanted.is_none_or(|wanted| wanted == place))
         })
     }
 }
@@ -92,5 +119,20 @@ mod tests {
         assert_eq!(of(&[("socket-id", 1)]), [4, 5, 6, 7]);
         assert_eq!(of(&[("socket-id", 0), ("core-id", 1)]), [2, 3]);
         assert_eq!(of(&[("socket-id", 1), ("core-id", 0), ("thread-id", 1)]), [5]);
+    }
+
+    #[test]
+    fn a_vcpu_is_at_one_place() {
+        let shape = VcpuTopology::parse("1,maxcpus=12,sockets=2,cores=3,threads=2").unwrap();
+        // vCPU 9 = socket 1 (6), core 1 (2), thread 1.
+        assert_eq!(shape.place_of(9), [1, 0, 1, 1]);
+        assert_eq!(shape.device("max-x86_64-cpu", 9), "max-x86_64-cpu,id=vcpu9,socket-id=1,core-id=1,thread-id=1");
+        for vcpu in 0..12 {
+            let place = shape.place_of(vcpu);
+            let given = |key: &str| PLACE.iter().position(|name| *name == key).map(|index| place[index]);
+            assert_eq!(shape.vcpu_at(given), Some(vcpu));
+        }
+        assert_eq!(shape.vcpu_at(|key| (key == "core-id").then_some(3)), None);
+        assert_eq!(shape.vcpu_at(|key| (key == "socket-id").then_some(u32::MAX)), None);
     }
 }

@@ -2,6 +2,7 @@
 //! VM that homenode starts is the VM that it sees.
 
 use super::{Backend, BackendKind, NumaNode, VcpuTopology};
+use crate::MemoryPolicy;
 use topology::{Bytes, CpuId, CpuSet};
 
 /// The id of homenode's monitor of a VM: with [`memory_id`] the mark by which homenode knows its
@@ -15,6 +16,16 @@ pub const LIBVIRT_MARK: &str = "ua-homenode";
 /// The id of the memory of a virtual node of homenode's own VMs.
 pub fn memory_id(virtual_node: u32) -> String {
     format!("vnode{virtual_node}")
+}
+
+/// The `policy` of a memory backend; `None` where the kernel may choose.
+pub fn policy_word(policy: MemoryPolicy) -> Option<&'static str> {
+    match policy {
+        MemoryPolicy::Default => None,
+        MemoryPolicy::Bind => Some("bind"),
+        MemoryPolicy::Interleave => Some("interleave"),
+        MemoryPolicy::Preferred => Some("preferred"),
+    }
 }
 
 /// Within an option a comma ends a value; two stand for one.

@@ -1,0 +1,83 @@
+//! What a VM that may grow has on its command line beyond what it starts with. Without growth there
+//! is nothing of it.
+//!
+//! **vCPUs.** `-smp N,maxcpus=M` starts the first N. A virtual node must have its first ones, so
+//! `-smp` has one, and the others that are there at power-on are devices, as those that are plugged
+//! in later are. `-numa node,cpus=` names all that there may be.
+//!
+//! **Memory.** Devices take addresses between `size` and `maxmem`. A virtual node whose home moves
+//! gets a new device for what is left of its growth, beside the one that it has: so there are
+//! addresses for twice the growth.
+//!
+//! **Ports.** A q35 machine takes new PCI devices on its root ports only: virtio-mem is one.
+
+use topology::Bytes;
+use vm::VirtualTopology;
+use vm::qemu::VcpuTopology;
+
+/// Places for DIMMs, each of which also has a GiB of addresses, for its alignment.
+const DIMM_SLOTS: u32 = 32;
+/// Functions of a PCI slot.
+const FUNCTIONS: usize = 8;
+/// Most root ports: they fill this many slots of 32, from the last but one down; disks and network
+/// cards fill them from the first up.
+const MOST_PORTS: usize = 4 * FUNCTIONS;
+/// The last PCI slot that is free: the one after it has the machine's own bridges.
+const LAST_SLOT: usize = 0x1e;
+
+/// All vCPUs that there may be, as `-smp` counts them.
+pub(crate) fn vcpu_topology(topology: &VirtualTopology) -> VcpuTopology {
+    let most = topology.nodes.iter().map(|node| node.vcpus.len()).sum::<usize>() as u32;
+    let vcpus = if grows_vcpus(topology) { 1 } else { most };
+    let (sockets, cores, threads) = (topology.sockets, topology.cores_per_socket, topology.threads_per_core);
+    VcpuTopology { vcpus, most, sockets, dies: 1, cores, threads }
+}
+
+fn grows_vcpus(topology: &VirtualTopology) -> bool {
+    topology.nodes.iter().any(|node| !node.absent.is_empty())
+}
+
+/// Memory that may be plugged in, on all virtual nodes.
+fn growth(topology: &VirtualTopology) -> Bytes {
+    topology.nodes.iter().map(|node| node.growth).sum()
+}
+
+/// The vCPUs that are there at power-on, but the first, as devices. `model` is the value of `-cpu`.
+pub(super) fn vcpu_devices(topology: &VirtualTopology, model: &str) -> impl Iterator<Item = String> {
+    let shape = vcpu_topology(topology);
+    let driver = format!("{}-x86_64-cpu", model.split(',').next().unwrap_or(model));
+    let present = topology.nodes.iter().flat_map(|node| node.present());
+    present.filter(move |&vcpu| vcpu >= shape.vcpus).map(move |vcpu| shape.device(&driver, vcpu))
+}
+
+/// The value of `-m` where memory may be plugged in.
+pub(super) fn memory(topology: &VirtualTopology) -> Option<String> {
+    let growth = growth(topology).mib();
+    let size: u64 = topology.nodes.iter().map(|node| node.memory.mib()).sum();
+    (growth > 0).then(|| format!("size={size}M,slots={DIMM_SLOTS},maxmem={}M", size + 2 * growth))
+}
+
+/// The bus that a memory device is plugged into.
+pub(crate) fn port_id(number: usize) -> String {
+    format!("hotplug{number}")
+}
+
+/// How many there are: each virtual node that may grow has two, as far as there are places.
+pub(crate) fn port_count(topology: &VirtualTopology) -> usize {
+    let nodes = topology.nodes.iter().filter(|node| node.growth.0 > 0).count();
+    (2 * nodes).min(MOST_PORTS)
+}
+
+/// Root ports for memory devices that are plugged in later.
+pub(super) fn ports(topology: &VirtualTopology) -> impl Iterator<Item = String> {
+    (0..port_count(topology)).map(|number| {
+        let (slot, function) = (LAST_SLOT - number / FUNCTIONS, number % FUNCTIONS);
+        // What is plugged in has no I/O ports, of which there are too few for many bridges.
+        format!(
+            "pcie-root-port,id={},bus=pcie.0,addr={slot:x}.{function},multifunction=on,chassis={},slot={},io-reserve=0",
+            port_id(number),
+            number + 1,
+            number + 1
+        )
+    })
+}

@@ -1,0 +1,163 @@
+//! What is plugged into a VM, as its QEMU says.
+
+use super::Work;
+use crate::QemuError;
+use crate::command_line::growth;
+use crate::qmp::Qmp;
+use serde_json::{Map, Value, json};
+use std::fs;
+use topology::{Bytes, NodeId, NodeSet};
+use vm::spec::Backing;
+use vm::{Added, MemoryDevice, MemoryDeviceKind, Resize, VirtualTopology};
+
+/// `source` of an `ACPI_DEVICE_OST`: the guest was asked to give a device back.
+pub(super) const EJECTION: u64 = 3;
+/// `status` of an `ACPI_DEVICE_OST`.
+pub(super) const SUCCESS: u64 = 0;
+/// `status` of an ejection that is being done.
+pub(super) const IN_PROGRESS: u64 = 0x84;
+/// Where QEMU has the memory backends.
+const OBJECTS: &str = "/objects";
+/// Ids of backends of memory devices begin so ([`MemoryDevice::backend`]).
+const BACKEND: &str = "ram-vnode";
+
+/// A vCPU that there may be.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub(super) vcpu: u32,
+    /// QEMU's device for it.
+    pub(super) driver: String,
+    /// Where it is: what `device_add` takes.
+    pub(super) properties: Map<String, Value>,
+    pub(super) present: bool,
+}
+
+/// All vCPUs that there may be.
+pub(super) fn slots(qmp: &mut Qmp, topology: &VirtualTopology) -> Result<Vec<Slot>, QemuError> {
+    let shape = growth::vcpu_topology(topology);
+    let answer = qmp.execute("query-hotpluggable-cpus", &json!({}))?;
+    let slot = |slot: &Value| {
+        let properties = slot["props"].as_object()?.clone();
+        let id = |key: &str| properties.get(key).and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
+        let vcpu = shape.vcpu_at(id)?;
+        let present = slot.get("qom-path").is_some();
+        Some(Slot { vcpu, driver: slot["type"].as_str()?.to_owned(), properties, present })
+    };
+    let mut slots: Vec<Slot> = answer.as_array().into_iter().flatten().filter_map(slot).collect();
+    slots.sort_by_key(|slot| slot.vcpu);
+    Ok(slots)
+}
+
+/// A memory device as `query-memory-devices` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plugged {
+    pub(crate) id: String,
+    pub(crate) virtual_node: u32,
+    pub(crate) kind: MemoryDeviceKind,
+    /// The most that it can give.
+    pub(crate) size: Bytes,
+    /// What it was asked to give.
+    pub(crate) requested: Bytes,
+    /// What the guest has of it.
+    pub(crate) taken: Bytes,
+    /// The guest address that it begins at.
+    pub(crate) address: u64,
+}
+
+/// The memory devices that homenode plugged in.
+pub(crate) fn plugged_memory(qmp: &mut Qmp) -> Result<Vec<Plugged>, QemuError> {
+    let answer = qmp.execute("query-memory-devices", &json!({}))?;
+    Ok(answer.as_array().into_iter().flatten().filter_map(plugged).collect())
+}
+
+fn plugged(device: &Value) -> Option<Plugged> {
+    let data = &device["data"];
+    let bytes = |key: &str| data[key].as_u64().map(Bytes);
+    let id = data["id"].as_str().filter(|id| id.starts_with("vnode"))?.to_owned();
+    let virtual_node = u32::try_from(data["node"].as_u64()?).ok()?;
+    match device["type"].as_str()? {
+        "virtio-mem" => Some(Plugged {
+            id,
+            virtual_node,
+            kind: MemoryDeviceKind::VirtioMem,
+            size: bytes("max-size")?,
+            requested: bytes("requested-size")?,
+            taken: bytes("size")?,
+            address: data["memaddr"].as_u64()?,
+        }),
+        "dimm" => {
+            let (kind, size) = (MemoryDeviceKind::Dimm, bytes("size")?);
+            let address = data["addr"].as_u64()?;
+            Some(Plugged { id, virtual_node, kind, size, requested: size, taken: size, address })
+        }
+        _ => None,
+    }
+}
+
+/// What is plugged in, in the order of the record as far as it has one. Backends of a homenode that
+/// was killed before it plugged their device are removed.
+pub(super) fn read(qmp: &mut Qmp, resize: &Resize) -> Result<Added, QemuError> {
+    let at_start = |vcpu: u32| resize.topology.nodes.iter().any(|node| node.present().any(|present| present == vcpu));
+    let slots = slots(qmp, &resize.topology)?;
+    let plugged = slots.iter().filter(|slot| slot.present && !at_start(slot.vcpu)).map(|slot| slot.vcpu);
+    let mut vcpus: Vec<u32> = plugged.collect();
+    let place = |vcpu: &u32| resize.added.vcpus.iter().position(|known| known == vcpu).unwrap_or(usize::MAX);
+    vcpus.sort_by_key(place);
+    let mut memory = Vec::new();
+    for plugged in plugged_memory(qmp)? {
+        let Plugged { id, virtual_node, kind, size, requested, .. } = plugged;
+        let mut device = MemoryDevice { id, virtual_node, kind, size, requested, bound_to: NodeSet::new() };
+        device.bound_to = bound_to(qmp, &device.backend())?;
+        memory.push(device);
+    }
+    let place = |device: &MemoryDevice| {
+        resize.added.memory.iter().position(|known| known.id == device.id).unwrap_or(usize::MAX)
+    };
+    memory.sort_by_key(place);
+    let added = Added { vcpus, memory };
+    remove_unused_backends(qmp, &added)?;
+    Ok(added)
+}
+
+fn bound_to(qmp: &mut Qmp, backend: &str) -> Result<NodeSet, QemuError> {
+    let path = format!("{OBJECTS}/{backend}");
+    let nodes = qmp.execute("qom-get", &json!({ "path": path, "property": "host-nodes" }))?;
+    let node = |node: &Value| Some(NodeId(u32::try_from(node.as_u64()?).ok()?));
+    Ok(nodes.as_array().into_iter().flatten().filter_map(node).collect())
+}
+
+fn remove_unused_backends(qmp: &mut Qmp, added: &Added) -> Result<(), QemuError> {
+    let objects = qmp.execute("qom-list", &json!({ "path": OBJECTS }))?;
+    let names = objects.as_array().into_iter().flatten().filter_map(|object| object["name"].as_str());
+    let is_used = |name: &str| added.memory.iter().any(|device| device.backend() == name);
+    let unused: Vec<&str> = names.filter(|name| name.starts_with(BACKEND) && !is_used(name)).collect();
+    for name in unused {
+        qmp.execute("object-del", &json!({ "id": name }))?;
+    }
+    Ok(())
+}
+
+/// The block of virtio-mem devices on this host: QEMU takes the size of a transparent huge page, or
+/// of the huge pages that the memory is made of. Memory grows and shrinks by multiples of it.
+pub fn block_size(backing: &Backing) -> Bytes {
+    let read = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
+    let size = read.ok().and_then(|text| text.trim().parse().ok());
+    let usual = Bytes(size.unwrap_or(USUAL_BLOCK.0).max(Bytes::MIB.0));
+    backing.huge_pages.map_or(usual, |huge| huge.max(usual))
+}
+
+/// Where the kernel has no transparent huge pages.
+const USUAL_BLOCK: Bytes = Bytes::from_mib(2);
+
+impl Work<'_> {
+    /// A memory device as QEMU shows it now.
+    pub(super) fn shown(qmp: &mut Qmp, id: &str) -> Result<Plugged, QemuError> {
+        let all = plugged_memory(qmp)?;
+        let missing = || QemuError::Refused {
+            vm: qmp.vm().to_owned(),
+            command: "query-memory-devices".to_owned(),
+            message: format!("it shows no device {id}"),
+        };
+        all.into_iter().find(|device| device.id == id).ok_or_else(missing)
+    }
+}

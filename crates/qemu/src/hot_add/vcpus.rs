@@ -1,0 +1,155 @@
+//! vCPUs that are plugged in and out.
+
+use super::{Work, there};
+use crate::QemuError;
+use crate::qmp::Qmp;
+use linux::LinuxError;
+use linux::sys::{affinity, set_affinity};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use topology::CpuSet;
+use vm::qemu::vcpu_id;
+
+/// `CR0.PG`: the guest's kernel runs on this vCPU. One that waits to be brought up has it off.
+const PAGING: u64 = 1 << 31;
+
+impl Work<'_> {
+    pub(super) fn check_vcpus(&self) -> Result<(), QemuError> {
+        let is_plugged = |vcpu: &u32| self.resized.added.vcpus.contains(vcpu);
+        let may_be = |vcpu: u32| self.resize.topology.nodes.iter().any(|node| node.absent.contains(&vcpu));
+        if let Some(vcpu) = self.resize.plug.iter().find(|&&vcpu| !may_be(vcpu)) {
+            return Err(self.bad_input(format!("vCPU {vcpu} is none that may be plugged in")));
+        }
+        if let Some(vcpu) = self.resize.unplug.iter().find(|vcpu| !is_plugged(vcpu)) {
+            let problem =
+                format!("vCPU {vcpu} was there at power-on: only those that were plugged in can be taken away");
+            return Err(self.bad_input(problem));
+        }
+        Ok(())
+    }
+
+    /// Those that are there already stay as they are.
+    pub(super) fn plug_vcpus(&mut self) -> Result<(), QemuError> {
+        let slots = there::slots(self.qmp, &self.resize.topology)?;
+        let wanted = &self.resize.plug;
+        let new: Vec<there::Slot> =
+            slots.into_iter().filter(|slot| wanted.contains(&slot.vcpu) && !slot.present).collect();
+        for slot in &new {
+            self.plug_vcpu(slot)?;
+            self.resized.added.vcpus.push(slot.vcpu);
+            self.tell();
+        }
+        self.wait_online()
+    }
+
+    fn plug_vcpu(&mut self, slot: &there::Slot) -> Result<(), QemuError> {
+        let node = self.resize.topology.nodes.iter().find(|node| node.vcpus.contains(&slot.vcpu));
+        let client = node.and_then(|node| self.client_of(node.id));
+        let cpus = client.map(|client| client.cpus_of(slot.vcpu)).unwrap_or_default();
+        let mut arguments = slot.properties.clone();
+        arguments.insert("driver".to_owned(), Value::from(slot.driver.clone()));
+        arguments.insert("id".to_owned(), Value::from(vcpu_id(slot.vcpu)));
+        let before: BTreeSet<u32> = self.qmp.vcpu_threads()?.iter().map(|thread| thread.thread_id).collect();
+        self.born_on(&cpus, |qmp| qmp.execute("device_add", &Value::Object(arguments)).map(drop))?;
+        let threads = self.qmp.vcpu_threads()?;
+        let thread = threads.iter().find(|thread| thread.index == slot.vcpu).map(|thread| thread.thread_id);
+        // One that runs other vCPUs too stays where they need it.
+        if let Some(thread) = thread.filter(|thread| !before.contains(thread)) {
+            self.bind(thread, &cpus)?;
+        }
+        Ok(())
+    }
+
+    /// A thread begins with the affinity of the thread that makes it: QEMU's main one, which is on
+    /// these CPUs meanwhile. So there is no moment at which a new vCPU could run elsewhere. If
+    /// homenode is killed in that moment, QEMU's main thread stays there.
+    fn born_on(
+        &mut self,
+        cpus: &CpuSet,
+        make: impl FnOnce(&mut Qmp) -> Result<(), QemuError>,
+    ) -> Result<(), QemuError> {
+        let usual = affinity(self.pid).map_err(|error| self.host("read the affinity of QEMU's main thread", error))?;
+        self.bind(self.pid, cpus)?;
+        let made = make(self.qmp);
+        self.bind(self.pid, &usual)?;
+        made
+    }
+
+    fn bind(&self, thread: u32, cpus: &CpuSet) -> Result<(), QemuError> {
+        let bound = set_affinity(thread, cpus);
+        bound.map_err(|error| self.host(&format!("let thread {thread} run on CPUs {cpus} only"), error))
+    }
+
+    fn host(&self, action: &str, error: std::io::Error) -> QemuError {
+        QemuError::host(self.qmp.vm())(LinuxError::call(action.to_owned(), error))
+    }
+
+    /// Waits until the guest runs on all that are wanted, also those that an earlier call plugged.
+    fn wait_online(&mut self) -> Result<(), QemuError> {
+        let wanted = self.resize.plug.clone();
+        let offline = |qmp: &mut Qmp| {
+            let is_off = |&vcpu: &u32| Ok::<_, QemuError>((!is_online(qmp, vcpu)?).then_some(vcpu));
+            let off: Vec<Option<u32>> = wanted.iter().map(is_off).collect::<Result<_, _>>()?;
+            Ok(off.into_iter().flatten().collect::<Vec<u32>>())
+        };
+        if self.wait(offline, Vec::is_empty)? || !self.runs {
+            return Ok(());
+        }
+        let off = offline(self.qmp)?;
+        let names: Vec<String> = off.iter().map(u32::to_string).collect();
+        self.undone(&format!(
+            "its guest has not brought vCPU {} online within {} s; in a Linux guest: \
+             echo 1 > /sys/devices/system/cpu/cpuN/online",
+            names.join(", "),
+            self.resize.patience.as_secs()
+        ));
+        Ok(())
+    }
+
+    pub(super) fn unplug_vcpus(&mut self) -> Result<(), QemuError> {
+        if self.resize.unplug.is_empty() {
+            return Ok(());
+        }
+        let threads = self.qmp.vcpu_threads()?;
+        if threads.len() > 1 && threads.iter().all(|vcpu| vcpu.thread_id == threads[0].thread_id) {
+            // QEMU waits for the end of that thread, on that thread, and aborts.
+            let problem = "one thread runs all its vCPUs (TCG): QEMU ends when one is taken away".to_owned();
+            return Err(self.bad_input(problem));
+        }
+        for &vcpu in &self.resize.unplug {
+            match self.unplug(&vcpu_id(vcpu))? {
+                Ok(()) => {
+                    self.resized.added.vcpus.retain(|plugged| *plugged != vcpu);
+                    self.tell();
+                }
+                Err(why) => self.undone(&format!("vCPU {vcpu} stays: {why}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the guest's kernel runs on a vCPU. QMP does not say; the registers do.
+fn is_online(qmp: &mut Qmp, vcpu: u32) -> Result<bool, QemuError> {
+    let ask = json!({ "command-line": "info registers", "cpu-index": vcpu });
+    let registers = qmp.execute("human-monitor-command", &ask)?;
+    Ok(has_paging(registers.as_str().unwrap_or_default()))
+}
+
+fn has_paging(registers: &str) -> bool {
+    let cr0 = registers.split_whitespace().find_map(|word| word.strip_prefix("CR0="));
+    cr0.and_then(|digits| u64::from_str_radix(digits, 16).ok()).is_some_and(|cr0| cr0 & PAGING != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vcpu_that_waits_to_be_brought_up_has_no_paging() {
+        // As QEMU 7.2 shows one that was just plugged in, and one that Linux runs on.
+        assert!(!has_paging("EIP=0000fff0 EFL=00000002\nGDT= 0 0000ffff\nCR0=60000010 CR2=0 CR3=0 CR4=0"));
+        assert!(has_paging("RIP=ffffffff81a17a0b\nCR0=80050033 CR2=0 CR3=0 CR4=0"));
+        assert!(!has_paging(""));
+    }
+}

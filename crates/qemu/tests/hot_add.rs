@@ -1,0 +1,135 @@
+//! vCPUs and memory that are plugged into a real QEMU whose vCPUs are stopped: its threads, its
+//! memory backends, and what is refused. What a guest makes of them: `cli/tests/vm_set.rs`.
+
+use super::lifecycle::{empty_disk, launch, no_qemu, unique};
+use qemu::AttachedVm;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use topology::Bytes;
+use vm::{Added, CallOff, Launch, MemoryDeviceKind, Resize, Resized, Vm};
+
+/// Two virtual nodes, each of which has one vCPU of two, and may get 256 MiB more.
+fn grows(name: &str, disk: &std::path::Path) -> Launch {
+    let mut launch = launch(name, 2, disk);
+    launch.plan.topology.cores_per_socket = 2;
+    for (node, vcpus) in launch.plan.topology.nodes.iter_mut().zip([[0, 1], [2, 3]]) {
+        (node.vcpus, node.absent, node.growth) = (vcpus.to_vec(), vec![vcpus[1]], Bytes::from_mib(256));
+    }
+    launch
+}
+
+fn resize(launch: &Launch, added: &Added, plug: &[u32], memory: &[(u32, u64)]) -> Resize {
+    Resize {
+        topology: launch.plan.topology.clone(),
+        placement: launch.plan.placement.clone(),
+        backing: launch.plan.backing,
+        added: added.clone(),
+        plug: plug.to_vec(),
+        unplug: Vec::new(),
+        memory: memory.iter().map(|&(node, mib)| (node, Bytes::from_mib(mib))).collect::<BTreeMap<_, _>>(),
+        patience: Duration::from_secs(20),
+    }
+}
+
+fn carry_out(vm: &mut AttachedVm, resize: &Resize) -> (Resized, Vec<Added>) {
+    let mut told = Vec::new();
+    let resized = vm.resize(resize, &mut |added| told.push(added.clone())).expect("it is resized");
+    (resized, told)
+}
+
+#[test]
+fn new_threads_and_new_memory_are_at_their_clients_home() {
+    const TEST: &str = "new_threads_and_new_memory_are_at_their_clients_home";
+    if no_qemu(TEST) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut launch = grows(&unique("test-grow"), &empty_disk(directory.path()));
+    let mut vm = AttachedVm::start(&launch, &CallOff::default()).unwrap();
+    vm.pause().unwrap();
+    let usual = linux::sys::affinity(vm.pid()).unwrap();
+    // The client of virtual node 1 has moved meanwhile: to the last CPU alone.
+    let last = *launch.plan.cpus().iter().collect::<Vec<_>>().last().unwrap();
+    let of_node_1 = launch.plan.placement.clients.iter().position(|client| client.virtual_nodes.contains(&1));
+    launch.plan.placement.clients[of_node_1.unwrap()].cpus = [last].into_iter().collect();
+
+    let (resized, told) = carry_out(&mut vm, &resize(&launch, &Added::default(), &[3], &[(1, 32 + 64)]));
+    assert_eq!(resized.added.vcpus, [3]);
+    let [device] = &resized.added.memory[..] else { panic!("{resized:?}") };
+    assert_eq!((device.id.as_str(), device.virtual_node, device.kind), ("vnode1-1", 1, MemoryDeviceKind::VirtioMem));
+    // The device is as large as all growth; the guest is asked to take what is wanted now.
+    assert_eq!((device.size, device.requested), (Bytes::from_mib(256), Bytes::from_mib(64)));
+    // Told of: the device, its request, the vCPU.
+    assert_eq!(
+        told.iter().map(|added| (added.memory.len(), added.vcpus.len())).collect::<Vec<_>>(),
+        [(1, 0), (1, 0), (1, 1)]
+    );
+    assert!(resized.undone.is_empty() && resized.notes[0].contains("vCPUs are stopped"), "{resized:?}");
+
+    let residence = vm.residence(&launch.plan).unwrap();
+    assert_eq!(residence.vcpus.iter().map(|vcpu| vcpu.index).collect::<Vec<_>>(), [0, 2, 3]);
+    let new = &residence.vcpus[2];
+    assert_eq!((new.virtual_node, new.affinity.to_string()), (1, last.to_string()));
+    assert_eq!(linux::sys::affinity(vm.pid()).unwrap(), usual);
+    let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", vm.pid())).unwrap_or_default();
+    if !maps.is_empty() {
+        let home = launch.plan.client_of(1).unwrap().home.to_string();
+        let bound: Vec<&str> = maps.lines().filter(|line| line.contains(&format!(" bind:{home}"))).collect();
+        // Two virtual nodes of power-on and the device.
+        assert!(bound.len() >= 3, "{bound:?}");
+        assert_eq!(device.bound_to.to_string(), home);
+    }
+
+    // homenode was killed before it wrote anything down: all is found, and the same device gives
+    // more.
+    let (resized, told) = carry_out(&mut vm, &resize(&launch, &Added::default(), &[3, 1], &[(1, 32 + 128)]));
+    assert_eq!((told[0].vcpus.as_slice(), told[0].memory[0].requested), (&[3][..], Bytes::from_mib(64)));
+    assert_eq!((resized.added.vcpus.as_slice(), resized.added.memory.len()), (&[3, 1][..], 1));
+    assert_eq!(resized.added.memory[0].requested, Bytes::from_mib(128));
+    let sizes = resized.added.sizes(&launch.plan.topology);
+    assert_eq!((sizes[0].vcpus.len(), sizes[1].vcpus.len(), sizes[1].memory), (2, 2, Bytes::from_mib(160)));
+
+    // Another home: a device of its own for what is left, 256 - 128.
+    let mut elsewhere = resize(&launch, &resized.added, &[], &[(1, 32 + 192)]);
+    elsewhere.placement.clients.iter_mut().for_each(|client| client.memory_policy = vm::MemoryPolicy::Default);
+    let (resized, _) = carry_out(&mut vm, &elsewhere);
+    let [_, second] = &resized.added.memory[..] else { panic!("{resized:?}") };
+    assert_eq!(
+        (second.id.as_str(), second.size, second.requested),
+        ("vnode1-2", Bytes::from_mib(128), Bytes::from_mib(64))
+    );
+    assert!(second.bound_to.is_empty());
+
+    // Less again: what lies away from home goes first.
+    let (resized, _) = carry_out(&mut vm, &resize(&launch, &resized.added, &[], &[(1, 32 + 96)]));
+    let requested: Vec<u64> = resized.added.memory.iter().map(|device| device.requested.mib()).collect();
+    assert_eq!(requested, [96, 0]); // 96 = 192 - 64 (all of the second) - 32
+    Box::new(vm).stop(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_plugged() {
+    const TEST: &str = "what_cannot_be_is_refused_before_anything_is_plugged";
+    if no_qemu(TEST) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let launch = grows(&unique("test-refuse"), &empty_disk(directory.path()));
+    let mut vm = AttachedVm::start(&launch, &CallOff::default()).unwrap();
+    vm.pause().unwrap();
+    let ask = |plug: &[u32], memory: &[(u32, u64)]| resize(&launch, &Added::default(), plug, memory);
+    let unplug = Resize { unplug: vec![0], ..ask(&[], &[]) };
+    let cases = [
+        (ask(&[2], &[]), "vCPU 2 is none that may be plugged in"),
+        (ask(&[1], &[(0, 32 + 257)]), "virtual node 0 may have 288 MiB at most, not 289 MiB"),
+        (ask(&[1], &[(0, 16)]), "virtual node 0 keeps 32 MiB while it runs, not 16 MiB"),
+        (ask(&[1], &[(7, 64)]), "it has no virtual node 7"),
+        (unplug, "vCPU 0 was there at power-on"),
+    ];
+    for (resize, words) in cases {
+        let error = vm.resize(&resize, &mut |_| panic!("nothing is plugged")).unwrap_err();
+        assert!(error.is_bad_input() && error.to_string().contains(words), "{error}");
+    }
+    assert_eq!(vm.residence(&launch.plan).unwrap().vcpus.len(), 2);
+    Box::new(vm).stop(Duration::ZERO).unwrap();
+}

@@ -156,6 +156,7 @@ fn fixed(vm: &ShapedVm) -> Result<Vec<FixedNode>, NoTarget> {
     let node = |node: &crate::shaped::ShapedNode| FixedNode {
         vcpus: node.vcpus.len() as u32,
         memory: whole_mib(node.memory).max(Bytes::MIB),
+        ..FixedNode::default()
     };
     Ok(vm.nodes.iter().map(node).collect())
 }

@@ -44,6 +44,61 @@ fn most_underfilled(shares: &[u64], weights: &[u64], limits: &[u64]) -> Option<u
     })
 }
 
+/// What is to be filled further, or emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Vessel {
+    /// What it has.
+    pub(crate) has: u64,
+    /// What it may have at most.
+    pub(crate) size: u64,
+    /// Steps that it can take.
+    pub(crate) room: u64,
+}
+
+/// How finely levels are told apart before steps are compared one by one.
+const LEVEL: u128 = 1 << 32;
+
+/// How many of `steps`, each of `step` units, each vessel takes so that all are as evenly full as
+/// can be: the sum of size x (level - mean level)^2 is the least. The first of equals comes first.
+/// `None` where they have no room for so many.
+///
+/// Each step goes where (2 has + step) / size is smallest: by so much, but for what is the same
+/// everywhere, a step raises that sum, and the more a vessel has, the more it is raised, so that
+/// the cheapest steps together are the best. (Sainte-Lague's rule for seats of a parliament.)
+pub(crate) fn fill(vessels: &[Vessel], step: u64, steps: u64) -> Option<Vec<u64>> {
+    if vessels.iter().fold(0u64, |sum, vessel| sum.saturating_add(vessel.room)) < steps {
+        return None;
+    }
+    // Steps that end at or below a level.
+    let below = |vessel: &Vessel, level: u128| {
+        let twice = level * u128::from(vessel.size) / LEVEL;
+        let first = 2 * u128::from(vessel.has) + u128::from(step);
+        let taken = if twice < first { 0 } else { (twice - first) / (2 * u128::from(step.max(1))) + 1 };
+        taken.min(u128::from(vessel.room)) as u64
+    };
+    let (mut low, mut high) = (0u128, 4 * LEVEL);
+    while high - low > 1 {
+        let level = (low + high) / 2;
+        let all = vessels.iter().fold(0u64, |sum, vessel| sum.saturating_add(below(vessel, level)));
+        if all <= steps { low = level } else { high = level }
+    }
+    let mut taken: Vec<u64> = vessels.iter().map(|vessel| below(vessel, low)).collect();
+    // A level of 0 takes nothing.
+    for _ in 0..steps.saturating_sub(taken.iter().sum()) {
+        let next = cheapest(vessels, &taken, step)?;
+        taken[next] += 1;
+    }
+    Some(taken)
+}
+
+/// Index of the vessel with room whose next step costs least; the first of equals.
+fn cheapest(vessels: &[Vessel], taken: &[u64], step: u64) -> Option<usize> {
+    let cost = |index: usize| 2 * u128::from(vessels[index].has + taken[index] * step) + u128::from(step);
+    let open = (0..vessels.len()).filter(|&index| taken[index] < vessels[index].room);
+    let size = |index: usize| u128::from(vessels[index].size.max(1));
+    open.min_by(|&a, &b| (cost(a) * size(b)).cmp(&(cost(b) * size(a))))
+}
+
 /// The greatest common divisor of all numbers.
 pub fn common_divisor(numbers: impl IntoIterator<Item = u32>) -> u32 {
     numbers.into_iter().fold(0, |a, b| {
@@ -69,6 +124,31 @@ mod tests {
         assert_eq!(in_proportion(40, &[1, 1], &[32, 16]), Some(vec![24, 16]));
         assert_eq!(in_proportion(13, &[8, 4], &[8, 4]), None);
         assert_eq!(in_proportion(3, &[100, 1, 1], &[9, 9, 9]), Some(vec![1, 1, 1]));
+    }
+
+    fn vessels(of: &[(u64, u64)]) -> Vec<Vessel> {
+        of.iter().map(|&(has, size)| Vessel { has, size, room: size - has }).collect()
+    }
+
+    #[test]
+    fn vessels_are_filled_evenly() {
+        // The thinnest first; then the first of equals.
+        assert_eq!(fill(&vessels(&[(3, 8), (1, 8)]), 1, 2), Some(vec![0, 2]));
+        assert_eq!(fill(&vessels(&[(3, 8), (1, 8)]), 1, 5), Some(vec![2, 3]));
+        // Half of each: 4 of 8 and 2 of 4.
+        assert_eq!(fill(&vessels(&[(0, 8), (0, 4)]), 1, 6), Some(vec![4, 2]));
+        assert_eq!(fill(&vessels(&[(0, 8), (4, 4)]), 1, 9), None);
+        assert_eq!(fill(&vessels(&[(0, 8), (4, 4)]), 1, 8), Some(vec![8, 0]));
+        assert_eq!(fill(&[], 1, 0), Some(vec![]));
+    }
+
+    #[test]
+    fn large_amounts_are_filled_in_little_time() {
+        // 2^44 bytes in steps of 2 MiB on nodes of 2^45 and 2^44 bytes: two thirds and one third.
+        let mib2 = 2 << 20;
+        let of = |size: u64| Vessel { has: 0, size, room: size / mib2 };
+        let taken = fill(&[of(1 << 45), of(1 << 44)], mib2, 1 << 23).expect("room");
+        assert_eq!(taken, [5_592_405, 2_796_203]); // 2^23 / 3 = 2796202.67
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod examination;
 mod expected;
 mod explain;
 mod fleet;
+pub mod growth;
 mod holding;
 pub mod home;
 mod host;

@@ -67,12 +67,7 @@ pub(crate) fn beside(
 /// The shares that the machine's sizes give the VM, unless what is free now lets less be lost with
 /// another: uneven shares of memory, or more virtual nodes.
 fn sized_and_placed(host: &Host, shape: &Shape, exact_steps: usize) -> Option<(Sizing, Placed)> {
-    let place = |sizing: &Sizing| {
-        let demand =
-            |share: &sizing::Share| Demand { vcpus: share.vcpus, memory: share.memory, least_home: sizing.least_home };
-        let demands: Vec<Demand> = sizing.shares.iter().map(demand).collect();
-        placement::place(host, &demands, None, shape.policy.placement, exact_steps)
-    };
+    let place = |sizing: &Sizing| placed(host, shape, sizing, exact_steps);
     let by_size = sizing::size(host, shape);
     let placed = place(&by_size)?;
     let is_free = shape.policy.virtual_nodes.is_none() && shape.policy.vnuma != Some(false);
@@ -88,6 +83,24 @@ fn sized_and_placed(host: &Host, shape: &Shape, exact_steps: usize) -> Option<(S
         }
         None => Some((by_size, placed)),
     }
+}
+
+/// Homes for what is there at power-on. A VM that may grow has those that it would have at its
+/// largest, where the machine has room for that now: nothing has to move when it grows.
+fn placed(host: &Host, shape: &Shape, sizing: &Sizing, exact_steps: usize) -> Option<Placed> {
+    let demands = |shares: &[sizing::Share]| -> Vec<Demand> {
+        let demand =
+            |share: &sizing::Share| Demand { vcpus: share.vcpus, memory: share.memory, least_home: sizing.least_home };
+        shares.iter().map(demand).collect()
+    };
+    let (at_start, largest, spread) = (demands(&sizing.at_start), demands(&sizing.shares), shape.policy.placement);
+    if shape.may_grow()
+        && let Some(grown) = placement::place(host, &largest, None, spread, exact_steps)
+        && grown.best.has_room()
+    {
+        return Some(placement::begun(host, &at_start, spread, grown));
+    }
+    placement::place(host, &at_start, None, spread, exact_steps)
 }
 
 /// Plans several VMs that start together: each sees what the others will hold. Plans come in the
@@ -125,6 +138,7 @@ fn sized(host: &Host, shape: &Shape, sizing: &Sizing, placed: &Placed) -> Plan {
     let mut plan = assemble(host, shape, &topology, placed);
     plan.reasons.splice(0..0, sizing.reasons.iter().cloned());
     plan.warnings.splice(0..0, sizing.warnings.iter().cloned());
+    plan.warnings.extend(explain::cramped(host, shape, &sizing.shares, placed));
     plan
 }
 
@@ -166,20 +180,21 @@ fn memory_policy(shape: &Shape, home: &Home) -> MemoryPolicy {
 
 fn virtual_topology(host: &Host, shape: &Shape, sizing: &Sizing, homes: &[Home]) -> VirtualTopology {
     let mut next = 0;
-    let node = |(id, share): (usize, &sizing::Share)| {
+    let node = |(id, (share, at_start)): (usize, (&sizing::Share, &sizing::Share))| {
         let first = next;
         next += share.vcpus;
         VirtualNode {
             id: id as u32,
             vcpus: (first..next).collect(),
-            memory: Bytes(share.memory),
-            ..VirtualNode::default()
+            absent: (first + at_start.vcpus..next).collect(),
+            memory: Bytes(at_start.memory),
+            growth: Bytes(share.memory - at_start.memory),
         }
     };
     VirtualTopology {
         exposed: sizing.exposed,
-        nodes: sizing.shares.iter().enumerate().map(node).collect(),
-        sockets: shape.vcpus / sizing.per_socket,
+        nodes: sizing.shares.iter().zip(&sizing.at_start).enumerate().map(node).collect(),
+        sockets: shape.most_vcpus() / sizing.per_socket,
         cores_per_socket: sizing.per_socket,
         // vCPUs move freely among the CPUs of their home, so that no two of them stay siblings: to
         // say so would be untrue.

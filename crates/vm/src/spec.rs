@@ -7,7 +7,7 @@ mod read;
 mod written;
 
 pub use backing::{Backing, Fill, HUGE_PAGE_SIZES, VcpuBinding};
-pub use check::{LONGEST_NAME, SpecProblem, name_problem};
+pub use check::{LEAST_MEMORY_BLOCK, LONGEST_NAME, SpecProblem, name_problem};
 
 use serde::{Deserialize, Serialize};
 use std::ops::Deref;
@@ -32,6 +32,33 @@ pub struct Shape {
     pub policy: Policy,
     /// What its memory is made of, and when it is taken.
     pub backing: Backing,
+}
+
+impl Shape {
+    /// vCPUs that it may have at most.
+    pub fn most_vcpus(&self) -> u32 {
+        self.max_vcpus.unwrap_or(self.vcpus)
+    }
+
+    /// Memory that it may have at most.
+    pub fn most_memory(&self) -> Bytes {
+        self.max_memory.unwrap_or(self.memory)
+    }
+
+    /// Whether it may become larger than it starts.
+    pub fn may_grow(&self) -> bool {
+        self.most_vcpus() > self.vcpus || self.most_memory() > self.memory
+    }
+
+    /// The same VM, started with all that it may ever have.
+    pub fn at_its_largest(&self) -> Self {
+        let mut largest = self.clone();
+        (largest.vcpus, largest.memory) = (self.most_vcpus(), self.most_memory());
+        for node in largest.policy.virtual_nodes.iter_mut().flatten() {
+            (node.vcpus, node.memory) = (node.most_vcpus(), node.most_memory());
+        }
+        largest
+    }
 }
 
 /// A VM as its owner describes it. Relative paths are relative to the spec's own directory.
@@ -84,7 +111,8 @@ pub const ROOT: &str = "root";
 pub struct Policy {
     /// Count hardware threads, not cores, when sizing (ESXi: `numa.vcpu.preferHT`).
     pub prefer_ht: bool,
-    /// vCPUs in a virtual socket. Default: one socket for each virtual node.
+    /// vCPUs in a virtual socket, those that may come later counted. Default: one socket for each
+    /// virtual node.
     pub cores_per_socket: Option<u32>,
     /// Most vCPUs in a virtual node (ESXi: `numa.vcpu.maxPerVirtualNode`). Default: cores of a
     /// machine node.
@@ -120,13 +148,31 @@ pub enum Spread {
 }
 
 /// A virtual node that the user fixed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FixedNode {
-    /// vCPUs in the node.
+    /// vCPUs that the node starts with.
     pub vcpus: u32,
-    /// Memory of the node.
+    /// Memory that the node starts with.
     pub memory: Bytes,
+    /// vCPUs that it may grow to. Default: it does not grow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_vcpus: Option<u32>,
+    /// Memory that it may grow to. Default: it does not grow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<Bytes>,
+}
+
+impl FixedNode {
+    /// vCPUs that it may have at most.
+    pub fn most_vcpus(&self) -> u32 {
+        self.max_vcpus.unwrap_or(self.vcpus)
+    }
+
+    /// Memory that it may have at most.
+    pub fn most_memory(&self) -> Bytes {
+        self.max_memory.unwrap_or(self.memory)
+    }
 }
 
 /// What the VM boots.

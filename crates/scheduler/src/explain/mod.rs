@@ -20,6 +20,14 @@ pub(crate) fn reasons(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Reason
     for (client, home) in best.homes.iter().enumerate().filter(|(_, home)| home.nodes.len() > 1) {
         reasons.push(straddle(host, client, home));
     }
+    reasons.extend(placed.grown.as_ref().map(|_| Reason {
+        choice: "homes of the VM at its largest".to_owned(),
+        because: format!(
+            "these nodes can hold its {} vCPUs and {} now: nothing has to move when it grows",
+            shape.most_vcpus(),
+            shape.most_memory()
+        ),
+    }));
     reasons.extend(method(placed.method));
     reasons
 }
@@ -58,7 +66,7 @@ fn comparison(host: &Host, shape: &Shape, placed: &Placed) -> String {
     let news: BTreeSet<usize> = other.nodes.difference(&placed.best.nodes).copied().collect();
     let news = if news.is_empty() { String::new() } else { format!(" ({})", facts(host, &news)) };
     let apart = shape.policy.placement != Spread::Consolidate;
-    match advantage(&placed.best, other, apart) {
+    match advantage(placed.grown.as_ref().unwrap_or(&placed.best), other, apart) {
         Some(advantage) => format!("better than {}{news}: {advantage}", nodes_text(host, other)),
         None => format!("{} would be as good; the lower node numbers are taken", nodes_text(host, other)),
     }
@@ -174,6 +182,35 @@ pub(crate) fn warnings(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Strin
         warnings.extend(who.map(|who| format!("{who} memory is remote, and the guest cannot see which")));
     }
     warnings
+}
+
+/// Homes that lack room for all that a VM may grow to.
+pub(crate) fn cramped(host: &Host, shape: &Shape, most: &[crate::sizing::Share], placed: &Placed) -> Option<String> {
+    if !shape.may_grow() || placed.grown.is_some() {
+        return None;
+    }
+    let (mut threads, mut bytes) = (BTreeMap::<usize, u64>::new(), BTreeMap::<usize, u64>::new());
+    for (home, share) in placed.best.homes.iter().zip(most) {
+        let nodes = home.nodes.len() as u64;
+        for &node in &home.nodes {
+            *threads.entry(node).or_default() += u64::from(share.vcpus).div_ceil(nodes);
+            *bytes.entry(node).or_default() += share.memory / nodes;
+        }
+    }
+    let lacks = |(&index, &bytes): (&usize, &u64)| {
+        let node = &host.nodes[index];
+        let few = threads[&index] > u64::from(node.threads) && node.threads > 0;
+        (few || bytes > node.available).then_some(index)
+    };
+    let cramped: Vec<usize> = bytes.iter().filter_map(lacks).collect();
+    (!cramped.is_empty()).then(|| {
+        format!(
+            "no room now for all that it may grow to ({} vCPUs and {}) on {}: something has to move before it does",
+            shape.most_vcpus(),
+            shape.most_memory(),
+            topology::words::named("node", &host.ids(&cramped))
+        )
+    })
 }
 
 /// Nodes with more vCPUs than hardware threads, counting what runs there already.

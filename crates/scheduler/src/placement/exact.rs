@@ -1,7 +1,7 @@
 //! Exact search: every assignment of homes, with branches cut that cannot win.
 
 use super::cost::{Cost, Lost, fullness};
-use super::homes::{CpuHome, Home};
+use super::homes::{CpuHome, Home, cpu_home};
 use super::state::State;
 use super::{Problem, memory};
 use std::collections::BTreeSet;
@@ -25,6 +25,24 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
+    /// Whether each client has a hardware thread for each vCPU, and all of its memory at home.
+    pub(crate) fn has_room(&self) -> bool {
+        self.cost.stacked == 0 && self.lost.memory == 0
+    }
+
+    /// The same homes for clients that ask for other sizes.
+    pub(super) fn of_demands(self, problem: &Problem<'_>) -> Self {
+        let homes: Vec<CpuHome> = self
+            .homes
+            .iter()
+            .zip(problem.demands)
+            .map(|(home, demand)| cpu_home(problem.host, demand, home.with_cpus()))
+            .collect();
+        let mut state = State::new(problem);
+        homes.iter().enumerate().for_each(|(client, home)| state.give(client, home));
+        Self::of(problem, &state).unwrap_or(self)
+    }
+
     /// The placement with its memory divided; `None` while a client has no home.
     fn of(problem: &Problem<'_>, state: &State<'_>) -> Option<Self> {
         let cpu_homes: Vec<&CpuHome> = state.homes().iter().copied().collect::<Option<_>>()?;

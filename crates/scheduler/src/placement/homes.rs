@@ -38,6 +38,11 @@ pub(crate) struct Home {
 }
 
 impl Home {
+    /// Indices of the nodes where its vCPUs live.
+    pub(crate) fn with_cpus(&self) -> Vec<usize> {
+        self.nodes.iter().zip(&self.milli).filter(|(_, milli)| **milli > 0).map(|(&node, _)| node).collect()
+    }
+
     /// Whether all of it is one node.
     pub(crate) fn is_one_node(&self) -> bool {
         self.nodes.len() == 1
@@ -75,7 +80,8 @@ fn cpu_nodes(host: &Host) -> Vec<usize> {
     (0..host.nodes.len()).filter(|&node| host.nodes[node].threads > 0).collect()
 }
 
-fn cpu_home(host: &Host, demand: &Demand, nodes: Vec<usize>) -> CpuHome {
+/// A home of these nodes.
+pub(super) fn cpu_home(host: &Host, demand: &Demand, nodes: Vec<usize>) -> CpuHome {
     let units: Vec<u64> = nodes.iter().map(|&node| host.units(node).into()).collect();
     let milli = in_parts(u64::from(demand.vcpus) * 1000, &units);
     let part = in_parts(WHOLE, &units);

@@ -73,6 +73,8 @@ pub(crate) struct Placed {
     pub(crate) best: Candidate,
     pub(crate) runner_up: Option<Candidate>,
     pub(crate) method: Method,
+    /// The same homes with the VM at its largest, where that is what they were chosen for.
+    pub(crate) grown: Option<Candidate>,
 }
 
 /// Finds homes that cost least. `None` where all nodes together lack the memory. `told` is what the
@@ -105,7 +107,13 @@ pub(crate) fn place(
             method = if by == Method::Exact { method } else { by };
         }
     }
-    found.best.map(|best| Placed { best, runner_up: found.runner_up, method })
+    found.best.map(|best| Placed { best, runner_up: found.runner_up, method, grown: None })
+}
+
+/// The placement in the homes of a VM at its largest, with what is there of it at power-on.
+pub(crate) fn begun(host: &Host, at_start: &[Demand], spread: Spread, grown: Placed) -> Placed {
+    let best = grown.best.clone().of_demands(&Problem::new(host, at_start, None, spread));
+    Placed { best, grown: Some(grown.best), ..grown }
 }
 
 /// What is to be placed where.

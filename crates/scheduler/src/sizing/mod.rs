@@ -8,6 +8,10 @@
 //! nodes get uneven shares. A virtual socket lies in one virtual node. The policy may fix the
 //! nodes, cap their vCPUs, ask for as many as there are, or hide them.
 //!
+//! A VM that may grow is divided at its largest: all vCPUs that it may ever have belong to a
+//! virtual node from the start. What is there at power-on is spread over these nodes evenly
+//! ([`growing`]).
+//!
 //! **Properties.** The parts add up to the VM. Each has at least a vCPU and memory, and a machine
 //! node of its own that would hold it, were the machine empty; where no division does, the nodes
 //! with CPUs share the VM, and the plan says so. Node numbers do not matter.
@@ -15,6 +19,7 @@
 //! **Example.** Two nodes of 8 cores and 64 GiB. 12 vCPUs and 32 GiB: two parts of 6 vCPUs and 16
 //! GiB, for the cores. 4 vCPUs and 96 GiB: two parts of 2 vCPUs and 48 GiB, for the memory.
 
+mod growing;
 mod shares;
 mod sockets;
 
@@ -28,8 +33,10 @@ use vm::{Reason, Shape};
 /// The virtual nodes, before they have homes.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizing {
-    /// vCPUs and memory of each virtual node.
+    /// vCPUs and memory that each virtual node may have.
     pub(crate) shares: Vec<Share>,
+    /// What of it is there at power-on.
+    pub(crate) at_start: Vec<Share>,
     /// Whether the guest is told of them.
     pub(crate) exposed: bool,
     /// Machine nodes that each client's home has at least: more than one only for a uniform VM that
@@ -48,13 +55,15 @@ const LEAST_PART: u64 = 4;
 impl Sizing {
     /// Whether each virtual node has a part of the memory that its vCPUs can live with.
     pub(crate) fn is_balanced(&self, shape: &Shape) -> bool {
-        let own = |share: &Share| u128::from(shape.memory.0) * u128::from(share.vcpus) / u128::from(shape.vcpus.max(1));
+        let (memory, vcpus) = (u128::from(shape.most_memory().0), u128::from(shape.most_vcpus().max(1)));
+        let own = |share: &Share| memory * u128::from(share.vcpus) / vcpus;
         self.shares.iter().all(|share| u128::from(share.memory) * u128::from(LEAST_PART) >= own(share))
     }
 }
 
 /// Sizes the VM for nodes of this size.
-pub(crate) fn size(host: &Host, shape: &Shape) -> Sizing {
+pub(crate) fn size(host: &Host, started: &Shape) -> Sizing {
+    let shape = &started.at_its_largest();
     let parts = match &shape.policy.virtual_nodes {
         Some(fixed) => {
             let shares = fixed.iter().map(|node| Share { vcpus: node.vcpus, memory: node.memory.0 }).collect();
@@ -63,7 +72,7 @@ pub(crate) fn size(host: &Host, shape: &Shape) -> Sizing {
         None => shares::by_rule(host, shape),
     };
     let uniform = shape.policy.vnuma == Some(false);
-    let mut reasons = vec![count_reason(host, shape, &parts)];
+    let mut reasons = vec![count_reason(host, shape, started.may_grow(), &parts)];
     let least_home = if uniform { parts.shares.len() } else { 1 };
     let shares = if uniform { vec![Share { vcpus: shape.vcpus, memory: shape.memory.0 }] } else { parts.shares };
     let sockets = sockets::choose(host, shape, shares);
@@ -78,18 +87,21 @@ pub(crate) fn size(host: &Host, shape: &Shape) -> Sizing {
     }
     reasons.extend(share_reason(host, &sockets.shares));
     reasons.push(sockets.reason);
+    let at_start = growing::at_start(started, &sockets.shares);
+    reasons.extend(started.may_grow().then(|| growing::reason(started, &at_start)));
     let warnings = sockets.warning.into_iter().collect();
-    Sizing { shares: sockets.shares, exposed, least_home, per_socket: sockets.per_socket, reasons, warnings }
+    Sizing { shares: sockets.shares, at_start, exposed, least_home, per_socket: sockets.per_socket, reasons, warnings }
 }
 
 /// Why there are as many virtual nodes as there are.
-fn count_reason(host: &Host, shape: &Shape, parts: &Parts) -> Reason {
+fn count_reason(host: &Host, shape: &Shape, may_grow: bool, parts: &Parts) -> Reason {
+    let largest = if may_grow { " at its largest" } else { "" };
     let (count, vcpus, memory) = (parts.shares.len(), shape.vcpus, shape.memory);
     let need = |nodes: Option<usize>| nodes.map_or("more than there are".to_owned(), |nodes| format!("{nodes}"));
     let because = match &parts.why {
         Why::Fixed => "policy.virtual_nodes fixes them".to_owned(),
         Why::Fewest { by_cores, by_memory } => format!(
-            "fewest nodes that hold the VM: by {unit}s {cores} ({vcpus} vCPUs; nodes of {units} {unit}s), by memory {by_memory} ({memory}; nodes of {sizes})",
+            "fewest nodes that hold the VM{largest}: by {unit}s {cores} ({vcpus} vCPUs; nodes of {units} {unit}s), by memory {by_memory} ({memory}; nodes of {sizes})",
             unit = host.unit_name(),
             cores = need(*by_cores),
             by_memory = need(*by_memory),
@@ -97,9 +109,11 @@ fn count_reason(host: &Host, shape: &Shape, parts: &Parts) -> Reason {
             sizes = memory_range(host),
         ),
         Why::MostVirtualNodes { nodes } => format!(
-            "policy.placement = \"most_virtual_nodes\": as many as the {nodes} machine nodes with CPUs and {vcpus} vCPUs allow"
+            "policy.placement = \"most_virtual_nodes\": as many as the {nodes} machine nodes with CPUs and {vcpus} vCPUs{largest} allow"
         ),
-        Why::Cap { most } => format!("policy.max_vcpus_per_node = {most} splits {vcpus} vCPUs into {count} parts"),
+        Why::Cap { most } => {
+            format!("policy.max_vcpus_per_node = {most} splits {vcpus} vCPUs{largest} into {count} parts")
+        }
         Why::Overflow { cpu_nodes } => overflow_reason(host, shape, *cpu_nodes),
     };
     Reason { choice: format!("virtual nodes: {count}"), because }

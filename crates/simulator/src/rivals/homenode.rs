@@ -112,7 +112,11 @@ impl Rival for Planned {
 /// What its owner would have written: the guest's nodes are those of the trace.
 fn spec(host: &SimulatedHost, vm: &VmKey) -> Option<Shape> {
     let shape = host.shape(vm)?;
-    let node = |client: &crate::host::ClientShape| FixedNode { vcpus: client.vcpus, memory: client.memory };
+    let node = |client: &crate::host::ClientShape| FixedNode {
+        vcpus: client.vcpus,
+        memory: client.memory,
+        ..FixedNode::default()
+    };
     let virtual_nodes = (shape.clients.len() > 1).then(|| shape.clients.iter().map(node).collect());
     let vnuma = (shape.clients.len() == 1).then_some(false);
     Some(Shape {

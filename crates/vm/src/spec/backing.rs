@@ -76,8 +76,10 @@ pub(super) fn check(shape: &Shape) -> Checked {
             .to_owned()
     })?;
     whole_pages(shape.memory, page, "memory")?;
+    whole_pages(shape.most_memory(), page, "max_memory")?;
     for (index, node) in shape.policy.virtual_nodes.iter().flatten().enumerate() {
         whole_pages(node.memory, page, &format!("policy.virtual_nodes[{index}].memory"))?;
+        whole_pages(node.most_memory(), page, &format!("policy.virtual_nodes[{index}].max_memory"))?;
     }
     Ok(())
 }

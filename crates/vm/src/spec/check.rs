@@ -27,9 +27,13 @@ pub(super) fn ensure(holds: bool, field: &str, problem: impl FnOnce() -> String)
     if holds { Ok(()) } else { Err(SpecProblem { field: field.to_owned(), problem: problem() }) }
 }
 
-/// `error` with the range of `vcpus`, where a number that no field could hold is written there.
+/// `error` with the range of vCPUs, where a number that no field could hold is written there.
 pub(super) fn with_range(error: TomlError) -> TomlError {
-    if error.field == "vcpus" { TomlError { problem: vcpus_range(), ..error } } else { error }
+    if ["vcpus", "max_vcpus"].contains(&error.field.as_str()) {
+        TomlError { problem: vcpus_range(), ..error }
+    } else {
+        error
+    }
 }
 
 fn vcpus_range() -> String {
@@ -50,6 +54,7 @@ fn check(spec: &VmSpec) -> Checked {
     name_problem(&spec.name).map_or(Ok(()), |problem| Err(SpecProblem { field: "name".to_owned(), problem }))?;
     ensure((1..=MOST_VCPUS).contains(&spec.vcpus), "vcpus", vcpus_range)?;
     check_memory(spec.memory, "memory")?;
+    check_growth(spec)?;
     check_policy(spec)?;
     super::backing::check(spec)?;
     check_run_as(spec)?;
@@ -79,16 +84,48 @@ fn check_memory(memory: Bytes, field: &str) -> Checked {
     })
 }
 
+/// What may come while the VM runs.
+fn check_growth(spec: &VmSpec) -> Checked {
+    let most = spec.most_vcpus();
+    ensure((spec.vcpus..=MOST_VCPUS).contains(&most), "max_vcpus", || {
+        format!("a VM that starts with {} vCPUs may grow to {0} to {MOST_VCPUS}", spec.vcpus)
+    })?;
+    check_most_memory(spec.memory, spec.max_memory, "max_memory")
+}
+
+/// Memory that is plugged comes in blocks of this many bytes at least: a huge page of the guest.
+pub const LEAST_MEMORY_BLOCK: Bytes = Bytes::from_mib(2);
+
+fn check_most_memory(memory: Bytes, most: Option<Bytes>, field: &str) -> Checked {
+    let Some(most) = most else { return Ok(()) };
+    check_memory(most, field)?;
+    ensure(most >= memory, field, || {
+        let (most, memory) = most.told_apart(memory);
+        format!("{most} is less than the {memory} that it starts with: write at least as much, or leave it out")
+    })?;
+    let (block, beyond) = (LEAST_MEMORY_BLOCK, most.0.saturating_sub(memory.0) % LEAST_MEMORY_BLOCK.0);
+    ensure(beyond == 0, field, || {
+        let (below, above) = (Bytes(most.0 - beyond), Bytes(most.0 - beyond + block.0));
+        format!(
+            "memory is added in blocks of {block} to the {memory} at the start: {} MiB and {} MiB are the next that are valid",
+            below.mib(),
+            above.mib()
+        )
+    })
+}
+
 fn check_policy(spec: &VmSpec) -> Checked {
     let policy = &spec.policy;
+    let most_vcpus = spec.most_vcpus();
     if let Some(per_socket) = policy.cores_per_socket {
-        ensure(per_socket > 0 && spec.vcpus.is_multiple_of(per_socket), "policy.cores_per_socket", || {
-            format!("it must divide the {} vCPUs: {} are valid", spec.vcpus, divisors(spec.vcpus))
+        ensure(per_socket > 0 && most_vcpus.is_multiple_of(per_socket), "policy.cores_per_socket", || {
+            let them = if spec.max_vcpus.is_some() { "vCPUs of max_vcpus" } else { "vCPUs" };
+            format!("it must divide the {most_vcpus} {them}: {} are valid", divisors(most_vcpus))
         })?;
     }
     if let Some(most) = policy.max_vcpus_per_node {
         ensure(most > 0, "policy.max_vcpus_per_node", || "a node has at least 1 vCPU".to_owned())?;
-        let nodes = spec.vcpus.div_ceil(most) as usize;
+        let nodes = most_vcpus.div_ceil(most) as usize;
         ensure(nodes <= MOST_VIRTUAL_NODES, "policy.max_vcpus_per_node", || {
             format!("it makes {nodes} virtual nodes; QEMU takes at most {MOST_VIRTUAL_NODES}")
         })?;
@@ -122,15 +159,21 @@ fn check_virtual_nodes(spec: &VmSpec, policy: &Policy, nodes: &[FixedNode]) -> C
         let vcpus = format!("{FIELD}[{index}].vcpus");
         ensure(node.vcpus > 0, &vcpus, || "a virtual node has at least 1 vCPU".to_owned())?;
         check_memory(node.memory, &format!("{FIELD}[{index}].memory"))?;
+        let vcpus = if node.max_vcpus.is_some() { format!("{FIELD}[{index}].max_vcpus") } else { vcpus };
+        let possible = node.most_vcpus();
+        ensure(possible >= node.vcpus, &vcpus, || {
+            format!("{possible} is less than the {} vCPUs that it starts with", node.vcpus)
+        })?;
+        check_most_memory(node.memory, node.max_memory, &format!("{FIELD}[{index}].max_memory"))?;
         if let Some(per_socket) = policy.cores_per_socket {
-            ensure(node.vcpus.is_multiple_of(per_socket), &vcpus, || {
+            ensure(possible.is_multiple_of(per_socket), &vcpus, || {
                 format!(
                     "a socket of cores_per_socket = {per_socket} vCPUs would lie in two virtual nodes: use a multiple"
                 )
             })?;
         }
         if let Some(most) = policy.max_vcpus_per_node {
-            ensure(node.vcpus <= most, &vcpus, || format!("it is over max_vcpus_per_node = {most}"))?;
+            ensure(possible <= most, &vcpus, || format!("it is over max_vcpus_per_node = {most}"))?;
         }
     }
     let vcpus: u64 = nodes.iter().map(|node| u64::from(node.vcpus)).sum();
@@ -141,8 +184,28 @@ fn check_virtual_nodes(spec: &VmSpec, policy: &Policy, nodes: &[FixedNode]) -> C
     ensure(memory == spec.memory, FIELD, || {
         format!("their memory adds up to {memory}, but the VM has memory = {}", spec.memory)
     })?;
+    check_growth_of_nodes(spec, nodes)?;
     ensure(policy.vnuma != Some(false), "policy.vnuma", || {
         "virtual_nodes describes nodes that the guest would not be told of: remove one of the two".to_owned()
+    })
+}
+
+/// Whether what the nodes may grow to adds up to what the VM may.
+fn check_growth_of_nodes(spec: &VmSpec, nodes: &[FixedNode]) -> Checked {
+    const FIELD: &str = "policy.virtual_nodes";
+    let vcpus: u64 = nodes.iter().map(|node| u64::from(node.most_vcpus())).sum();
+    ensure(vcpus == u64::from(spec.most_vcpus()), FIELD, || {
+        format!(
+            "they may grow to {vcpus} vCPUs, but the VM to {}: give its nodes max_vcpus that add up to max_vcpus of the VM",
+            spec.most_vcpus()
+        )
+    })?;
+    let memory: Bytes = nodes.iter().map(FixedNode::most_memory).sum();
+    ensure(memory == spec.most_memory(), FIELD, || {
+        let (memory, most) = memory.told_apart(spec.most_memory());
+        format!(
+            "they may grow to {memory}, but the VM to {most}: give its nodes max_memory that adds up to max_memory of the VM"
+        )
     })
 }
 

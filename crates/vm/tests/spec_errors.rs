@@ -66,6 +66,45 @@ fn a_backing_is_read_and_written_again() {
 }
 
 #[test]
+fn growth_that_cannot_be_is_refused() {
+    let nodes = |first: &str, second: &str| {
+        format!(
+            "[policy]\nvirtual_nodes = [{{ vcpus = 4, memory = \"2 GiB\"{first} }}, {{ vcpus = 4, memory = \"2 GiB\"{second} }}]"
+        )
+    };
+    let grows = "max_vcpus = 12\nmax_memory = \"8 GiB\"\n";
+    let errors = [
+        "max_vcpus = 7".to_owned(),
+        "max_vcpus = 4097".to_owned(),
+        "max_vcpus = -1".to_owned(),
+        "max_memory = \"3 GiB\"".to_owned(),
+        "max_memory = \"4097 MiB\"".to_owned(),
+        "max_memory = 4297064449".to_owned(),
+        "max_memory = \"8 GB\"".to_owned(),
+        "max_vcpus = 12\n[policy]\ncores_per_socket = 8".to_owned(),
+        "max_vcpus = 1000\n[policy]\nmax_vcpus_per_node = 4".to_owned(),
+        nodes(", max_vcpus = 3", ""),
+        nodes(", max_memory = \"1 GiB\"", ""),
+        nodes(", max_memory = \"3 GiB\"", ""),
+        format!("{grows}{}", nodes("", "")),
+        format!("{grows}{}", nodes(", max_vcpus = 8", "")),
+        format!("max_vcpus = 12\n{}\nmax_vcpus_per_node = 6", nodes(", max_vcpus = 8", "")),
+        format!("max_vcpus = 10\n{}\ncores_per_socket = 5", nodes(", max_vcpus = 6", "")),
+    ]
+    .map(|lines| with_lines(&lines));
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[test]
+fn growth_that_can_be_is_read_and_written_again() {
+    let text = "name = \"vm\"\nvcpus = 8\nmax_vcpus = 12\nmemory = \"4 GiB\"\nmax_memory = \"8 GiB\"\n[policy]\ncores_per_socket = 4\nvirtual_nodes = [{ vcpus = 4, memory = \"2 GiB\", max_vcpus = 8 }, { vcpus = 4, memory = \"2 GiB\", max_memory = \"6 GiB\" }]";
+    let spec = VmSpec::from_toml(text, "vm.toml").expect("valid");
+    assert_eq!((spec.most_vcpus(), spec.most_memory().mib(), spec.may_grow()), (12, 8192, true));
+    let written = serde_json::to_string(&spec).expect("JSON");
+    assert_eq!(serde_json::from_str::<VmSpec>(&written).expect("a spec"), spec);
+}
+
+#[test]
 fn odd_names_are_refused() {
     let errors = ["\"\"", "\"a/b\"", "\"../up\"", "\"two words\"", "\"-rf\"", &format!("\"{}\"", "x".repeat(65)), "7"]
         .map(|name| error_of(name, "8", "\"4 GiB\"", ""));

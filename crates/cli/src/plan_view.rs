@@ -4,7 +4,7 @@ use crate::text::{Table, count, lines, table, table_of, width, wrapped};
 use scheduler::Occupancy;
 use std::fmt::Write;
 use topology::{Bytes, CpuSet, Machine};
-use vm::{MemoryPolicy, Plan};
+use vm::{Client, MemoryPolicy, Plan};
 
 /// The virtual topology, the placement, and the reasons for both.
 pub(crate) fn view(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> String {
@@ -48,12 +48,18 @@ fn placement(plan: &Plan) -> Table {
                 vcpus.to_string(),
                 node.memory.to_string(),
                 format!("{home} {}", client.home),
-                client.cpus.to_string(),
+                cpus(client, &node.vcpus),
                 policy(client.memory_policy).to_owned(),
             ]);
         }
     }
     table
+}
+
+/// `0-7`, or `0-3, one each` where vCPUs are bound 1:1.
+fn cpus(client: &Client, vcpus: &[u32]) -> String {
+    let bound: CpuSet = vcpus.iter().filter_map(|vcpu| client.vcpu_cpus.get(vcpu)).copied().collect();
+    if bound.is_empty() { client.cpus.to_string() } else { format!("{bound}, one each") }
 }
 
 fn policy(policy: MemoryPolicy) -> &'static str {
@@ -82,7 +88,7 @@ fn distances(plan: &Plan) -> Table {
 fn holdings(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> Table {
     let mut table = table(["Node", "vCPUs", "of cores", "Memory", "of free"], &[0, 1, 2, 3, 4]);
     for (&node, taken) in &plan.holdings {
-        let free = machine.node(node).map_or(Bytes(0), |node| occupancy.free_memory(node));
+        let free = machine.node(node).map_or(Bytes(0), |node| occupancy.free_for(node, &plan.backing));
         table.add_row([
             node.to_string(),
             taken.vcpus.to_string(),

@@ -19,7 +19,7 @@ fn node_of(plan: &Plan, vcpu: u32) -> Option<u32> {
 
 fn cpus_of(plan: &Plan, vcpu: u32) -> CpuSet {
     let client = node_of(plan, vcpu).and_then(|node| plan.client_of(node));
-    client.map_or_else(|| plan.cpus(), |client| client.cpus.clone())
+    client.map_or_else(|| plan.cpus(), |client| client.cpus_of(vcpu))
 }
 
 /// The CPUs of each thread: its vCPU's client's, or those of all vCPUs that it runs.
@@ -32,7 +32,8 @@ fn wanted(plan: &Plan, threads: &[VcpuThread]) -> BTreeMap<u32, CpuSet> {
     wanted
 }
 
-/// Lets each vCPU thread run on the CPUs of its client's home only.
+/// Lets each vCPU thread run on the CPUs of its client's home only, or on the one that it is bound
+/// to.
 pub(crate) fn bind_vcpus(plan: &Plan, threads: &[VcpuThread]) -> Result<(), QemuError> {
     for (thread, cpus) in wanted(plan, threads) {
         linux::sys::set_affinity(thread, &cpus).map_err(|source| {
@@ -233,5 +234,10 @@ FlatView #5
         assert_eq!(wanted(&plan, &shared)[&9].to_string(), "0-1,4-5");
         let own = [VcpuThread { index: 0, thread_id: 8 }, VcpuThread { index: 1, thread_id: 9 }];
         assert_eq!(wanted(&plan, &own)[&9].to_string(), "4-5");
+        // Bound 1:1, a thread has its vCPU's CPU, and one that runs them all has all of these.
+        plan.placement.clients[0].vcpu_cpus = BTreeMap::from([(0, topology::CpuId(1))]);
+        plan.placement.clients[1].vcpu_cpus = BTreeMap::from([(1, topology::CpuId(4))]);
+        assert_eq!(wanted(&plan, &own)[&8].to_string(), "1");
+        assert_eq!(wanted(&plan, &shared)[&9].to_string(), "1,4");
     }
 }

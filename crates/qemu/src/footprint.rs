@@ -59,18 +59,33 @@ fn of(plan: &Plan) -> (Bytes, Bytes) {
     (guest, own_memory(u32::try_from(vcpus).unwrap_or(u32::MAX), guest))
 }
 
+/// What of the host's memory is taken when VMs of a plan start: the part of [`of`] that is filled,
+/// and QEMU's own.
+fn taken(plan: &Plan) -> (Bytes, Bytes) {
+    let (guest, own) = of(plan);
+    (plan.backing.filled_at_start(guest), own)
+}
+
 /// What a planned VM will hold of each node: its guest's memory as planned, and QEMU's own in equal
 /// parts on its homes.
 pub(crate) fn reserved(plan: &Plan) -> Reserved {
     let mut holdings: BTreeMap<NodeId, NodeUse> = plan.holdings.clone();
-    let part = of(plan).1.0.div_ceil(holdings.len().max(1) as u64);
+    let (filled, own) = taken(plan);
+    let part = own.0.div_ceil(holdings.len().max(1) as u64);
     holdings.values_mut().for_each(|held| held.memory = held.memory.saturating_add(Bytes(part)));
-    Reserved { vm: plan.vm.clone(), holdings }
+    Reserved {
+        vm: plan.vm.clone(),
+        holdings,
+        taken: Some(filled.saturating_add(own)),
+        huge_pages: plan.backing.huge_pages,
+        bound_cpus: plan.bound_cpus(),
+    }
 }
 
-/// Whether VMs with these plans fit into the host's memory now, beside the `unfilled` memory of
-/// others that are being started. All of a VM's memory is filled at its start: where there is none,
-/// the kernel kills somebody.
+/// Whether what VMs with these plans take at their start fits into the host's memory now, beside
+/// the `unfilled` memory of others that are being started: where there is none, the kernel kills
+/// somebody. Memory that is taken on touch counts as nothing, and so do huge pages, which the host
+/// set aside before.
 ///
 /// # Errors
 /// They do not fit, or the host does not say.
@@ -85,7 +100,7 @@ fn check_in(
 ) -> Result<(), QemuError> {
     let vm = plans.iter().map(|plan| plan.vm.as_str()).collect::<Vec<_>>().join(", ");
     let room = room().map_err(QemuError::host(&vm))?;
-    let sum = |part: fn((Bytes, Bytes)) -> Bytes| plans.iter().map(|plan| part(of(plan))).sum::<Bytes>();
+    let sum = |part: fn((Bytes, Bytes)) -> Bytes| plans.iter().map(|plan| part(taken(plan))).sum::<Bytes>();
     let (guest, own, headroom) = (sum(|of| of.0), sum(|of| of.1), headroom(room.total));
     let needed = [guest, own, headroom, unfilled].into_iter().fold(Bytes(0), Bytes::saturating_add);
     if needed <= room.available {
@@ -120,6 +135,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_filled_at_the_start_is_not_asked_of_the_host() {
+        // 100 MiB are free: QEMU itself takes 96 + 1 + 1000/256 (3.9), of which 16 stay free.
+        let mut plan = samples::plan("a", 1, 1, 1000);
+        assert!(check_in(&[&plan], Bytes(0), room(MIB(117))).is_err());
+        plan.backing.fill = vm::spec::Fill::OnTouch;
+        assert!(check_in(&[&plan], Bytes(0), room(MIB(117))).is_ok());
+        assert!(check_in(&[&plan], Bytes(0), room(MIB(116))).is_err());
+        assert_eq!(reserved(&plan).to_fill().mib(), 100);
+        plan.backing = vm::spec::Backing { huge_pages: Some(MIB(2)), ..Default::default() };
+        assert!(check_in(&[&plan], Bytes(0), room(MIB(117))).is_ok());
+    }
+
+    #[test]
     fn a_limit_of_a_cgroup_is_named() {
         let limited = Room { total: MIB(100), available: MIB(90), limited_by: Some("/sys/fs/cgroup/job".into()) };
         let text = check_in(&[&samples::plan("a", 1, 1, 64)], Bytes(0), || Ok(limited)).unwrap_err().to_string();
@@ -141,5 +169,6 @@ mod tests {
         assert_eq!(plan.placement.clients[0].home.to_string(), "0");
         // 900 + 96 + 1 + 900/256
         assert_eq!(reserved(&plan).memory().mib(), 1000);
+        assert_eq!(reserved(&plan).to_fill().mib(), 1000);
     }
 }

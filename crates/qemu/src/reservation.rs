@@ -33,7 +33,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use topology::{Bytes, Machine, NodeId};
+use topology::{Bytes, CpuSet, Machine, NodeId};
 use vm::NodeUse;
 
 /// Files of reservations begin with it; no VM's name begins with a dot.
@@ -48,12 +48,26 @@ pub struct Reserved {
     pub vm: String,
     /// What it will hold of each node: the guest's memory, and QEMU's own.
     pub holdings: BTreeMap<NodeId, NodeUse>,
+    /// Of the host's memory, what is taken at the start. `None`: all that it will hold.
+    #[serde(default)]
+    pub taken: Option<Bytes>,
+    /// Size of the huge pages that the guest's memory is made of.
+    #[serde(default)]
+    pub huge_pages: Option<Bytes>,
+    /// Hardware threads that its vCPUs are bound to 1:1.
+    #[serde(default)]
+    pub bound_cpus: CpuSet,
 }
 
 impl Reserved {
     /// Memory on all nodes.
     pub fn memory(&self) -> Bytes {
         self.holdings.values().map(|held| held.memory).sum()
+    }
+
+    /// Of the host's memory, what is taken at the start.
+    pub(crate) fn to_fill(&self) -> Bytes {
+        self.taken.unwrap_or_else(|| self.memory())
     }
 
     /// Its QEMU, once there is one.
@@ -146,12 +160,21 @@ pub fn occupancy(starting: &[Reserved], running: &Observation, machine: &Machine
     for reserved in starting {
         let there = reserved.qemu(running).map(VmObservation::memory).unwrap_or_default();
         let mut holdings = reserved.holdings.clone();
-        for (node, resident) in there {
-            let held = holdings.entry(node).or_default();
-            held.resident = resident;
-            held.memory = held.memory.max(resident);
+        if let Some(page) = reserved.huge_pages {
+            // The pools, which free memory lacks already, lack only what is filled of them.
+            let to_come = |(&node, held): (&NodeId, &NodeUse)| {
+                (node, held.resident.saturating_sub(there.get(&node).copied().unwrap_or_default()))
+            };
+            occupancy.promise_pages(page, holdings.iter().map(to_come));
+        } else {
+            for (node, resident) in there {
+                let held = holdings.entry(node).or_default();
+                held.resident = resident;
+                held.memory = held.memory.max(resident);
+            }
         }
         occupancy.hold(&holdings);
+        occupancy.bound_cpus = occupancy.bound_cpus.union(&reserved.bound_cpus);
     }
     occupancy
 }
@@ -160,7 +183,7 @@ pub fn occupancy(starting: &[Reserved], running: &Observation, machine: &Machine
 pub(crate) fn unfilled(starting: &[Reserved], running: &Observation) -> Bytes {
     let of = |reserved: &Reserved| {
         let resident = reserved.qemu(running).map(VmObservation::memory).unwrap_or_default();
-        reserved.memory().saturating_sub(resident.into_values().sum())
+        reserved.to_fill().saturating_sub(resident.into_values().sum())
     };
     starting.iter().map(of).sum()
 }
@@ -176,7 +199,13 @@ mod tests {
 
     fn reserved_vm(vm: &str, mib: u64) -> Reserved {
         let held = NodeUse { vcpus: 2, memory: Bytes::from_mib(mib), resident: Bytes(0) };
-        Reserved { vm: vm.to_owned(), holdings: BTreeMap::from([(NodeId(0), held)]) }
+        Reserved {
+            vm: vm.to_owned(),
+            holdings: BTreeMap::from([(NodeId(0), held)]),
+            taken: None,
+            huge_pages: None,
+            bound_cpus: CpuSet::new(),
+        }
     }
 
     fn process(name: &str, resident_mib: u64) -> VmObservation {
@@ -232,6 +261,25 @@ mod tests {
         // Promised: 1000 and 500 of those that start, 1000 of the other. There: 300 and 1000.
         assert_eq!(used, NodeUse { vcpus: 4, memory: mib(2500), resident: mib(1300) });
         assert_eq!(unfilled(&starting, &running), mib(1200)); // 1000 - 300 + 500
+    }
+
+    #[test]
+    fn a_pool_and_hardware_threads_are_reserved_too() {
+        let machine = topology::read::from_synthetic("pack:2 [numa(memory=4GiB)] core:2 pu:1").unwrap();
+        let held = NodeUse { vcpus: 2, memory: mib(1100), resident: mib(1000) };
+        let starting = [Reserved {
+            holdings: BTreeMap::from([(NodeId(0), held)]),
+            taken: Some(mib(100)),
+            huge_pages: Some(mib(2)),
+            bound_cpus: "0-1".parse().unwrap(),
+            ..reserved_vm("a", 0)
+        }];
+        // Of 1000 MiB of its pages 300 are filled: 700 are still to come from the pool.
+        let running = Observation { vms: vec![process("a", 300)], ..Observation::default() };
+        let used = occupancy(&starting, &running, &machine);
+        assert_eq!(used.pools[&mib(2).0], BTreeMap::from([(NodeId(0), mib(700))]));
+        assert_eq!(used.of(NodeId(0)), held);
+        assert_eq!(used.bound_cpus.to_string(), "0-1");
     }
 
     #[test]

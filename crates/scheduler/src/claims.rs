@@ -48,7 +48,7 @@ impl Occupancy {
             let Some(held) = nodes.get_mut(node) else { continue };
             held.memory = held.memory.saturating_sub(*claimed).max(held.resident);
         }
-        Self { nodes, claims: Vec::new() }
+        Self { nodes, claims: Vec::new(), ..self.clone() }
     }
 
     /// Adds what VMs of strangers hold and claim, user by user.

@@ -64,6 +64,54 @@ pub enum PlanError {
         /// The same node by node, as text.
         by_node: String,
     },
+    /// Memory that is taken on touch is more than the machine has in all.
+    #[error(
+        "VM `{vm}`: memory = \"{memory}\" is more than {machine} has ({there}): backing.fill = \"on_touch\" promises what is not free now, never what is not there; swap does not count"
+    )]
+    LargerThanMachine {
+        /// The VM.
+        vm: String,
+        /// Memory of the VM.
+        memory: Bytes,
+        /// The machine.
+        machine: String,
+        /// Memory of all nodes on which the VM may live.
+        there: Bytes,
+    },
+    /// The nodes' pools lack huge pages.
+    #[error("VM `{vm}` needs {needed} huge pages of {page}; {machine} has {free} free ({by_node}): {remedy}")]
+    HugePages {
+        /// The VM.
+        vm: String,
+        /// Pages that it needs.
+        needed: u64,
+        /// Their size.
+        page: Bytes,
+        /// The machine.
+        machine: String,
+        /// Pages that are free and not promised, on all nodes on which the VM may live.
+        free: u64,
+        /// The same node by node, as text.
+        by_node: String,
+        /// What would make more, as a sentence.
+        remedy: String,
+    },
+    /// vCPUs that are bound 1:1 find no hardware thread for each.
+    #[error(
+        "VM `{vm}`: policy.vcpu_binding = \"core\": client {client} has {vcpus} vCPUs, and its home, {home}, has hardware threads for {free} of them that no other vCPU is bound to: use fewer vCPUs, or vcpu_binding = \"node\""
+    )]
+    NoCpuForVcpu {
+        /// The VM.
+        vm: String,
+        /// The client.
+        client: u32,
+        /// Its vCPUs.
+        vcpus: usize,
+        /// Its home, as text.
+        home: String,
+        /// vCPUs of it that were given one.
+        free: usize,
+    },
 }
 
 impl PlanError {

@@ -57,6 +57,9 @@ impl Occupancy {
     pub fn of_vms<'a>(vms: impl IntoIterator<Item = &'a VmObservation>, machine: &Machine) -> Self {
         let (strangers, known): (Vec<&VmObservation>, Vec<_>) = vms.into_iter().partition(|vm| vm.stranger);
         let mut occupancy = Self::of_running(holdings(&known, machine), machine);
+        let clients = known.iter().flat_map(|vm| &vm.clients);
+        let narrow = clients.filter(|client| client.cpus.len() <= client.vcpus as usize);
+        occupancy.bound_cpus = narrow.fold(CpuSet::new(), |bound, client| bound.union(&client.cpus));
         occupancy.hold_strangers(&strangers, machine);
         occupancy
     }

@@ -3,8 +3,9 @@
 
 use crate::{Occupancy, PlanError};
 use std::collections::{BTreeMap, BTreeSet};
-use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
+use topology::{Bytes, CpuSet, Machine, Node, NodeId, NodeSet};
 use vm::Shape;
+use vm::spec::VcpuBinding;
 
 /// A node on which the VM may live.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct HostNode {
     /// Memory of the node.
     pub(crate) memory: u64,
     /// Memory that nobody uses or was promised, in bytes.
+    pub(crate) free: u64,
+    /// Memory that the VM may be promised: what is free, unless memory is overcommitted.
     pub(crate) available: u64,
     /// vCPUs whose home it is already.
     pub(crate) vcpus_held: u32,
@@ -43,6 +46,9 @@ pub(crate) struct Host {
     /// is local, 1000 twice as far.
     pub(crate) extra: Vec<Vec<u64>>,
     pub(crate) prefer_ht: bool,
+    /// Size of the huge pages that memory is counted in: the nodes' memory is that of their pools.
+    /// `None`: ordinary memory.
+    pub(crate) page: Option<u64>,
 }
 
 impl Host {
@@ -50,7 +56,11 @@ impl Host {
     pub(crate) fn new(machine: &Machine, occupancy: &Occupancy, shape: &Shape) -> Result<Self, PlanError> {
         let allowed = allowed_nodes(machine, shape)?;
         let mut cpus: BTreeMap<NodeId, (CpuSet, BTreeSet<u32>)> = BTreeMap::new();
-        for thread in machine.usable_threads() {
+        // Who binds each vCPU to one hardware thread has no use for those that others have so.
+        let bound_alone = shape.policy.vcpu_binding == VcpuBinding::Core;
+        let taken = if bound_alone { occupancy.bound_cpus.clone() } else { CpuSet::new() };
+        let page = shape.backing.huge_pages;
+        for thread in machine.usable_threads().filter(|thread| !taken.contains(thread.id)) {
             let (threads, cores) = cpus.entry(thread.node).or_default();
             threads.insert(thread.id);
             cores.insert(thread.core.0);
@@ -59,28 +69,43 @@ impl Host {
         for node in machine.nodes.iter().filter(|node| allowed.contains(node.id)) {
             let (cpus, cores) = cpus.remove(&node.id).unwrap_or_default();
             let (cores, threads) = (cores.len() as u32, cpus.len() as u32);
-            let (memory, available) = (node.memory.0, occupancy.free_memory(node).0);
-            let vcpus_held = occupancy.of(node.id).vcpus;
-            nodes.push(HostNode { id: node.id, cpus, cores, threads, memory, available, vcpus_held });
+            let free = occupancy.free_for(node, &shape.backing).0;
+            let memory = page.map_or(node.memory.0, |page| pool(node, page).0);
+            let bound = taken.iter().filter(|cpu| machine.thread(*cpu).is_some_and(|on| on.node == node.id)).count();
+            let vcpus_held = occupancy.of(node.id).vcpus.saturating_sub(bound as u32);
+            nodes.push(HostNode { id: node.id, cpus, cores, threads, memory, free, available: free, vcpus_held });
         }
         nodes.sort_by_key(|node| node.id);
         if nodes.iter().all(|node| node.threads == 0) {
             return Err(PlanError::NoCpu { machine: machine.name.clone(), nodes: allowed });
         }
         let distances = distances(machine, &nodes);
-        Ok(Self::of(machine.name.clone(), nodes, distances, shape.policy.prefer_ht))
+        let host = Self::of(machine.name.clone(), nodes, distances, shape.policy.prefer_ht);
+        Ok(Self { page: page.map(|page| page.0), ..host })
     }
 
     /// A host of these nodes; `distances[i][j]` by their index.
     pub(crate) fn of(name: String, nodes: Vec<HostNode>, distances: Vec<Vec<u32>>, prefer_ht: bool) -> Self {
         let extra = extra(&distances);
-        Self { name, nodes, distances, extra, prefer_ht }
+        Self { name, nodes, distances, extra, prefer_ht, page: None }
     }
 
     /// Bytes that stay free on a node that lends memory or runs over: the kernel and QEMU itself
-    /// need some.
+    /// need some. A pool of huge pages is for guests alone.
     pub(crate) fn reserve(&self, index: usize) -> u64 {
-        self.nodes[index].memory / RESERVED_PART
+        if self.page.is_some() { 0 } else { self.nodes[index].memory / RESERVED_PART }
+    }
+
+    /// The same host with all memory of each node to promise, whatever is free of it now.
+    pub(crate) fn overcommitted(&self) -> Self {
+        let mut host = self.clone();
+        host.nodes.iter_mut().for_each(|node| node.available = node.memory);
+        host
+    }
+
+    /// What memory that is free is free as: ` in huge pages of 2 MiB`; empty for ordinary memory.
+    pub(crate) fn free_as(&self) -> String {
+        self.page.map_or_else(String::new, |page| format!(" in huge pages of {}", Bytes(page)))
     }
 
     /// The same host with nodes as large as what is free of them now, less the reserve.
@@ -117,13 +142,19 @@ impl Host {
         if let [node] = &self.nodes[..] {
             return format!("all of it on node {}", node.id);
         }
-        let of = |node: &HostNode| format!("node {}: {}", node.id, Bytes(node.available));
+        let of = |node: &HostNode| format!("node {}: {}", node.id, Bytes(node.free));
         self.nodes.iter().map(of).collect::<Vec<_>>().join(", ")
     }
 }
 
 /// Less than this part of a node's memory left over is worth a word.
 pub(crate) const RESERVED_PART: u64 = 32;
+
+/// Memory of a node's pool of huge pages.
+fn pool(node: &Node, page: Bytes) -> Bytes {
+    let total = node.huge_pages.iter().find(|pool| pool.page_size == page).map_or(0, |pool| pool.total);
+    Bytes(total.saturating_mul(page.0))
+}
 
 fn extra(distances: &[Vec<u32>]) -> Vec<Vec<u64>> {
     let of = |from: usize, to: u32| {

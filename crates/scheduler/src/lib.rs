@@ -2,8 +2,10 @@
 //! no file, no thread, no randomness.
 
 mod action;
+mod backing;
 pub mod balance;
 mod claims;
+mod cores;
 mod divide;
 mod error;
 mod examination;

@@ -3,7 +3,8 @@
 use crate::Claims;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::{Bytes, Node, NodeId};
+use topology::{Bytes, CpuSet, Node, NodeId};
+use vm::spec::Backing;
 use vm::{NodeUse, Plan};
 
 /// What the VMs on a machine hold, node by node. A node without an entry holds nothing.
@@ -14,6 +15,14 @@ pub struct Occupancy {
     /// What of it is only claimed, by users whose word does not count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<Claims>,
+    /// Memory of the nodes' pools of huge pages that is promised and not taken yet, by page size in
+    /// bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<u64, BTreeMap<NodeId, Bytes>>,
+    /// Hardware threads of clients that have no more of them than vCPUs: no vCPU of another VM is
+    /// bound to one of these alone.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub bound_cpus: CpuSet,
 }
 
 impl Occupancy {
@@ -32,9 +41,30 @@ impl Occupancy {
         };
         free.min(node.memory)
     }
+    /// Memory of a node in free huge pages of this size that nobody was promised.
+    pub fn free_huge_pages(&self, node: &Node, page: Bytes) -> Bytes {
+        let free = node.huge_pages.iter().find(|pool| pool.page_size == page).map_or(0, |pool| pool.free);
+        let promised = self.pools.get(&page.0).and_then(|by_node| by_node.get(&node.id)).copied().unwrap_or_default();
+        Bytes(free.saturating_mul(page.0)).saturating_sub(promised)
+    }
+    /// Memory of a node that a VM with this backing could have.
+    pub fn free_for(&self, node: &Node, backing: &Backing) -> Bytes {
+        backing.huge_pages.map_or_else(|| self.free_memory(node), |page| self.free_huge_pages(node, page))
+    }
     /// Adds what a planned VM will hold, so that the next plan sees it before the VM runs.
     pub fn reserve(&mut self, plan: &Plan) {
         self.hold(&plan.holdings);
+        self.bound_cpus = self.bound_cpus.union(&plan.bound_cpus());
+        if let Some(page) = plan.backing.huge_pages {
+            self.promise_pages(page, plan.holdings.iter().map(|(&node, held)| (node, held.memory)));
+        }
+    }
+    /// Adds what somebody will take of each node's pool of huge pages.
+    pub fn promise_pages(&mut self, page: Bytes, by_node: impl IntoIterator<Item = (NodeId, Bytes)>) {
+        for (node, bytes) in by_node {
+            let promised = self.pools.entry(page.0).or_default().entry(node).or_default();
+            *promised = promised.saturating_add(bytes);
+        }
     }
     /// Adds what somebody holds of each node.
     pub fn hold(&mut self, holdings: &BTreeMap<NodeId, NodeUse>) {

@@ -3,9 +3,10 @@
 use crate::host::Host;
 use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed};
 use crate::sizing::{self, Sizing};
-use crate::{Occupancy, PlanError, claims, expected, explain};
+use crate::{Occupancy, PlanError, backing, claims, cores, expected, explain};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
+use vm::spec::{Fill, VcpuBinding};
 use vm::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology};
 use vm::{NodeUse, Shape};
 
@@ -14,11 +15,13 @@ use vm::{NodeUse, Shape};
 ///
 /// The result depends on the machine, the occupancy and the shape alone; the order of the machine's
 /// lists does not matter. A VM that fits only without the claims of strangers is planned without
-/// them, and its plan warns of it ([`crate::Claims`]).
+/// them, and its plan warns of it ([`crate::Claims`]). One whose memory is taken on touch may be
+/// promised what is not free now.
 ///
 /// # Errors
 /// The shape names nodes that the machine lacks, no CPU may be used, nobody knows how much memory
-/// the machine has, or its nodes together lack the memory.
+/// the machine has, its nodes together lack the memory or the huge pages, or vCPUs that are to be
+/// bound 1:1 find no hardware thread for each.
 pub fn plan(machine: &Machine, occupancy: &Occupancy, shape: &Shape) -> Result<Plan, PlanError> {
     plan_within(machine, occupancy, shape, EXACT_STEPS)
 }
@@ -39,8 +42,9 @@ pub fn plan_within(
     })
 }
 
-/// What `place` makes of the host as it is, or else of the host without the claims of strangers.
-/// `place` says `None` where the nodes together lack the memory.
+/// What `place` makes of the host as it is, or else of the host without the claims of strangers, or
+/// of one whose memory is overcommitted if the shape allows that. `place` says `None` where the
+/// nodes together lack the memory.
 pub(crate) fn beside(
     machine: &Machine,
     occupancy: &Occupancy,
@@ -52,15 +56,33 @@ pub(crate) fn beside(
         if !machine.memory_is_known() {
             return Err(PlanError::UnknownMemory { vm: shape.name.clone(), machine: machine.name.clone() });
         }
-        place(&host).ok_or_else(|| lacks_memory(&host, shape))
+        place(&host).ok_or_else(|| match shape.backing.huge_pages {
+            None => lacks_memory(&host, shape),
+            Some(page) => {
+                let would_be = place(&backing::with_larger_pools(&host, machine, occupancy, page));
+                backing::lacks_huge_pages(&host, shape, page, would_be.as_ref())
+            }
+        })
     };
-    match planned(occupancy) {
+    let plan = match planned(occupancy) {
         Err(PlanError::Memory { .. }) if !occupancy.claims.is_empty() => {
-            let mut plan = planned(&occupancy.without_claims())?;
-            plan.warnings.extend(claims::left_out(&occupancy.claims));
-            Ok(plan)
+            planned(&occupancy.without_claims()).map(|mut plan| {
+                plan.warnings.extend(claims::left_out(&occupancy.claims));
+                plan
+            })
         }
         planned => planned,
+    };
+    let plan = match plan {
+        Err(PlanError::Memory { .. }) if shape.backing.fill == Fill::OnTouch => {
+            let host = Host::new(machine, occupancy, shape)?.overcommitted();
+            place(&host).ok_or_else(|| backing::larger_than_machine(&host, shape))?
+        }
+        plan => plan?,
+    };
+    match shape.policy.vcpu_binding {
+        VcpuBinding::Node => Ok(plan),
+        VcpuBinding::Core => cores::bind(machine, plan),
     }
 }
 
@@ -128,7 +150,7 @@ fn lacks_memory(host: &Host, shape: &Shape) -> PlanError {
         vm: shape.name.clone(),
         needed: shape.memory,
         machine: host.name.clone(),
-        available: host.nodes.iter().map(|node| Bytes(node.available)).sum(),
+        available: host.nodes.iter().map(|node| Bytes(node.free)).sum(),
         by_node: host.free_memory(),
     }
 }
@@ -145,13 +167,16 @@ fn sized(host: &Host, shape: &Shape, sizing: &Sizing, placed: &Placed) -> Plan {
 /// The plan for a virtual topology whose nodes, in order, have these homes.
 pub(crate) fn assemble(host: &Host, shape: &Shape, topology: &VirtualTopology, placed: &Placed) -> Plan {
     let homes = &placed.best.homes;
-    let client = |((id, home), node): ((usize, &Home), &VirtualNode)| Client {
-        id: id as u32,
-        virtual_nodes: vec![node.id],
-        home: host.ids(&home.nodes),
-        cpus: cpus(host, home),
-        memory_policy: memory_policy(shape, home),
-        vcpu_cpus: BTreeMap::new(),
+    let client = |((id, home), node): ((usize, &Home), &VirtualNode)| {
+        let memory_policy = memory_policy(shape, home);
+        Client {
+            id: id as u32,
+            virtual_nodes: vec![node.id],
+            home: host.ids(&backing::nodes_of(home, memory_policy)),
+            cpus: cpus(host, home),
+            memory_policy,
+            vcpu_cpus: BTreeMap::new(),
+        }
     };
     Plan {
         vm: shape.name.clone(),
@@ -174,7 +199,12 @@ fn cpus(host: &Host, home: &Home) -> CpuSet {
 }
 
 fn memory_policy(shape: &Shape, home: &Home) -> MemoryPolicy {
-    let by_rule = if !home.is_one_node() && home.equal { MemoryPolicy::Interleave } else { MemoryPolicy::Bind };
+    let by_rule = match shape.backing.fill {
+        _ if !home.is_one_node() && home.equal => MemoryPolicy::Interleave,
+        Fill::AtStart => MemoryPolicy::Bind,
+        // Bound strictly, a guest that finds its node full is killed while others have room.
+        Fill::OnTouch => MemoryPolicy::Preferred,
+    };
     shape.policy.memory.unwrap_or(by_rule)
 }
 
@@ -241,7 +271,9 @@ fn holdings(host: &Host, best: &Candidate) -> BTreeMap<NodeId, NodeUse> {
     let vcpus = milli.iter().sum::<u64>().div_ceil(1000);
     let whole = crate::divide::in_proportion(vcpus, &milli, &limits).unwrap_or(limits);
     let of = |(node, memory): (usize, Bytes)| {
-        (host.nodes[node].id, NodeUse { vcpus: whole[node] as u32, memory, resident: Bytes(0) })
+        // Pools of huge pages are missing from free memory already.
+        let resident = if host.page.is_some() { memory } else { Bytes(0) };
+        (host.nodes[node].id, NodeUse { vcpus: whole[node] as u32, memory, resident })
     };
     held.into_iter().map(of).collect()
 }

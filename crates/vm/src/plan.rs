@@ -64,6 +64,11 @@ impl Plan {
         self.placement.clients.iter().fold(CpuSet::new(), |all, client| all.union(&client.cpus))
     }
 
+    /// Hardware threads that its vCPUs are bound to 1:1.
+    pub fn bound_cpus(&self) -> CpuSet {
+        self.placement.clients.iter().flat_map(|client| client.vcpu_cpus.values().copied()).collect()
+    }
+
     /// Nodes of all homes.
     pub fn homes(&self) -> NodeSet {
         self.placement.clients.iter().fold(NodeSet::new(), |all, client| all.union(&client.home))

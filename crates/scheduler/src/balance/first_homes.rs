@@ -324,6 +324,7 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
             cores: scene.nodes[node].cores as u32,
             threads: scene.nodes[node].threads as u32,
             memory: scene.nodes[node].size,
+            free: available,
             available,
             vcpus_held: scene.nodes[node].expected(this).ceil() as u32,
         }

@@ -7,7 +7,7 @@ use crate::host::RESERVED_PART;
 use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::Bytes;
-use vm::spec::Spread;
+use vm::spec::{Fill, Spread};
 use vm::{Reason, Shape};
 
 /// Reasons for the homes.
@@ -44,7 +44,7 @@ fn facts(host: &Host, nodes: &BTreeSet<usize>) -> String {
         let node = &host.nodes[index];
         let (units, unit) = (host.units(index), host.unit_name());
         let free = units.saturating_sub(node.vcpus_held);
-        let has = format!("{free} of {units} {unit}s and {} free", Bytes(node.available));
+        let has = format!("{free} of {units} {unit}s and {} free{}", Bytes(node.free), host.free_as());
         match groups.iter_mut().find(|(other, _)| *other == has) {
             Some((_, members)) => members.push(index),
             None => groups.push((has, vec![index])),
@@ -167,7 +167,11 @@ pub(crate) fn warnings(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Strin
     } else {
         warnings.extend(crowded(host, &placed.best));
     }
-    warnings.extend(tight(host, &placed.best));
+    warnings.extend(match shape.backing.fill {
+        Fill::AtStart if host.page.is_none() => tight(host, &placed.best),
+        Fill::AtStart => Vec::new(),
+        Fill::OnTouch => vec![promised(host, &placed.best)],
+    });
     let straddles = |home: &&Home| home.nodes.len() > 1;
     if shape.policy.vnuma != Some(false) {
         let count = placed.best.homes.iter().filter(straddles).count();
@@ -230,15 +234,39 @@ fn crowded(host: &Host, best: &Candidate) -> Vec<String> {
     over.collect()
 }
 
-fn tight(host: &Host, best: &Candidate) -> Vec<String> {
+/// What the VM takes of the memory of each node that it takes any of.
+fn bytes_by_node(best: &Candidate) -> BTreeMap<usize, u64> {
     let mut bytes: BTreeMap<usize, u64> = BTreeMap::new();
     for home in &best.homes {
         for (&node, amount) in home.nodes.iter().zip(&home.bytes) {
             *bytes.entry(node).or_default() += amount;
         }
     }
+    bytes.retain(|_, bytes| *bytes > 0);
+    bytes
+}
+
+/// What is promised beside what is free, where nothing is taken at the start.
+fn promised(host: &Host, best: &Candidate) -> String {
+    let (mut told, mut beyond) = (Vec::new(), 0u64);
+    for (index, bytes) in bytes_by_node(best) {
+        let node = &host.nodes[index];
+        told.push(format!("node {}: {} promised, {} free", node.id, Bytes(bytes), Bytes(node.free)));
+        beyond = beyond.saturating_add(bytes.saturating_sub(node.free));
+    }
+    let end = match beyond {
+        0 => "others may take it before the guest touches it".to_owned(),
+        beyond => format!(
+            "overcommitted by {}: if the guest touches it all, the host takes memory of other nodes, then swaps, then kills",
+            Bytes(beyond)
+        ),
+    };
+    format!("memory is taken when the guest touches it (backing.fill = \"on_touch\"): {}; {end}", told.join(", "))
+}
+
+fn tight(host: &Host, best: &Candidate) -> Vec<String> {
     // A node that the VM takes nothing of is as full as it was.
-    let tight = bytes.into_iter().filter(|(_, bytes)| *bytes > 0).filter_map(|(index, bytes)| {
+    let tight = bytes_by_node(best).into_iter().filter_map(|(index, bytes)| {
         let node = &host.nodes[index];
         let left = node.available.saturating_sub(bytes);
         let of = format!("of the {} of node {}", Bytes(node.memory), node.id);

@@ -153,7 +153,7 @@ impl NodeCost {
 /// How much fuller the memory of a node becomes.
 pub(crate) fn fullness(node: &HostNode, bytes: u64) -> u64 {
     let mib = |bytes: u64| Bytes(bytes).mib();
-    let used = node.memory.saturating_sub(node.available);
+    let used = node.memory.saturating_sub(node.free);
     growth(mib(used), mib(used.saturating_add(bytes)), mib(node.memory))
 }
 

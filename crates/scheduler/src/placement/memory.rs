@@ -18,7 +18,6 @@
 use super::Problem;
 use super::homes::{CpuHome, Home};
 use super::transport;
-use crate::divide::evenly;
 use topology::Bytes;
 
 /// The homes with their memory, and what is lost by its distance, in millionths of CPUs. The nodes
@@ -27,7 +26,7 @@ pub(super) fn divide(problem: &Problem<'_>, homes: &[&CpuHome]) -> (Vec<Home>, u
     let mut room: Vec<u64> = problem.host.nodes.iter().map(|node| node.available).collect();
     let mut parts: Vec<Option<Vec<u64>>> = vec![None; homes.len()];
     let at_home: Vec<Vec<u64>> =
-        homes.iter().zip(problem.demands).map(|(home, demand)| evenly(demand.memory, home.nodes.len())).collect();
+        homes.iter().zip(problem.demands).map(|(home, demand)| page_by_page(problem, demand.memory, home)).collect();
     let mut wanted = vec![0u64; room.len()];
     for (home, bytes) in homes.iter().zip(&at_home) {
         home.nodes.iter().zip(bytes).for_each(|(&node, &bytes)| wanted[node] += bytes);
@@ -49,6 +48,12 @@ pub(super) fn divide(problem: &Problem<'_>, homes: &[&CpuHome]) -> (Vec<Home>, u
     let built: Vec<Home> = built.collect();
     let lost = built.iter().zip(homes).map(|(home, cpus)| remote(problem, cpus, home)).sum();
     (built, problem.rates.memory(lost))
+}
+
+/// Equal parts of so many bytes for the nodes of a home. A huge page is not cut.
+fn page_by_page(problem: &Problem<'_>, memory: u64, home: &CpuHome) -> Vec<u64> {
+    let page = problem.host.page.unwrap_or(1);
+    crate::divide::evenly(memory / page, home.nodes.len()).into_iter().map(|pages| pages * page).collect()
 }
 
 /// A home of CPU nodes with memory on these nodes, by index.
@@ -105,7 +110,8 @@ fn capacities(problem: &Problem<'_>, homes: &[&CpuHome], rest: &[usize], room: &
     };
     let mib = Bytes::MIB.0;
     let whole = |unit: &u64| rest.iter().all(|&client| problem.demands[client].memory.is_multiple_of(*unit));
-    let units: Vec<u64> = [2 * mib, mib].into_iter().filter(whole).take(1).collect();
+    let units = problem.host.page.map_or_else(|| vec![2 * mib, mib], |page| vec![page]);
+    let units: Vec<u64> = units.into_iter().filter(whole).take(1).collect();
     let with_reserve = units.iter().map(|&unit| (unit, (0..room.len()).map(|node| reserved(node) / unit).collect()));
     let without = units.iter().map(|&unit| (unit, room.iter().map(|bytes| bytes / unit).collect()));
     let enough = |(unit, capacity): &(u64, Vec<u64>)| capacity.iter().sum::<u64>() >= needed / unit;

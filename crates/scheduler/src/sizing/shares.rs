@@ -67,9 +67,10 @@ pub(super) fn by_rule(host: &Host, shape: &Shape) -> Parts {
     }
 }
 
-/// Most parts of one a node: each holds at least one vCPU and one MiB.
+/// Most parts of one a node: each holds at least one vCPU and one MiB, or one huge page.
 fn most_parts(rooms: &[Room], shape: &Shape) -> usize {
-    rooms.len().min(shape.vcpus as usize).min(shape.memory.mib() as usize)
+    let pages = shape.memory.0 / shape.backing.huge_pages.unwrap_or(Bytes::MIB).0;
+    rooms.len().min(shape.vcpus as usize).min(usize::try_from(pages).unwrap_or(usize::MAX))
 }
 
 /// Nodes with CPUs, largest first: the order depends on sizes alone, so that node numbers cannot
@@ -98,7 +99,7 @@ fn rooms_hold(rooms: &[Room], shares: &[Share]) -> bool {
 }
 
 fn even_fit(rooms: &[Room], shape: &Shape, count: usize) -> Option<Vec<Share>> {
-    let shares = with_memory(shape.memory, &evenly(u64::from(shape.vcpus), count), &vec![u64::MAX; count])?;
+    let shares = with_memory(shape, &evenly(u64::from(shape.vcpus), count), &vec![u64::MAX; count])?;
     rooms_hold(rooms, &shares).then_some(shares)
 }
 
@@ -107,17 +108,17 @@ fn uneven_fit(rooms: &[Room], shape: &Shape, count: usize) -> Option<Vec<Share>>
         let units: Vec<u64> = subset.iter().map(|&index| rooms[index].units).collect();
         let memory: Vec<u64> = subset.iter().map(|&index| rooms[index].memory).collect();
         let vcpus = in_proportion(u64::from(shape.vcpus), &units, &units)?;
-        with_memory(shape.memory, &vcpus, &memory)
+        with_memory(shape, &vcpus, &memory)
     })?;
     shares.sort_by(|a, b| b.cmp(a));
     Some(shares)
 }
 
 /// Gives the shares of vCPUs their memory in proportion, within the limits.
-pub(super) fn with_memory(memory: Bytes, vcpus: &[u64], limits: &[u64]) -> Option<Vec<Share>> {
-    let granule = granule(memory, vcpus.len());
+pub(super) fn with_memory(shape: &Shape, vcpus: &[u64], limits: &[u64]) -> Option<Vec<Share>> {
+    let granule = granule(shape, vcpus.len());
     let limits: Vec<u64> = limits.iter().map(|limit| limit / granule).collect();
-    let memory = in_proportion(memory.0 / granule, vcpus, &limits)?;
+    let memory = in_proportion(shape.memory.0 / granule, vcpus, &limits)?;
     // A node without memory of its own (a socket without DIMMs) holds no part.
     if memory.contains(&0) {
         return None;
@@ -131,9 +132,13 @@ pub(super) fn with_memory(memory: Bytes, vcpus: &[u64], limits: &[u64]) -> Optio
     )
 }
 
-/// Node boundaries on huge pages where the memory allows it, else on whole MiB.
-fn granule(memory: Bytes, parts: usize) -> u64 {
-    let huge = 2 * Bytes::MIB.0;
+/// Node boundaries on whole huge pages where memory is made of them, or allows it; else on whole
+/// MiB.
+fn granule(shape: &Shape, parts: usize) -> u64 {
+    let (memory, huge) = (shape.memory, 2 * Bytes::MIB.0);
+    if let Some(page) = shape.backing.huge_pages {
+        return page.0;
+    }
     if memory.0.is_multiple_of(huge) && memory.0 / huge >= parts as u64 { huge } else { Bytes::MIB.0 }
 }
 
@@ -185,11 +190,11 @@ fn overflow(host: &Host, shape: &Shape) -> Parts {
     };
     let vcpus = vcpus.unwrap_or_else(|| evenly(u64::from(shape.vcpus), capped.max(limit)));
     let memory: Vec<u64> = rooms.iter().map(|room| room.memory).collect();
-    let held = if vcpus.len() == rooms.len() { with_memory(shape.memory, &vcpus, &memory) } else { None };
+    let held = if vcpus.len() == rooms.len() { with_memory(shape, &vcpus, &memory) } else { None };
     let shares = held.unwrap_or_else(|| without_limits(shape, &vcpus));
     Parts { shares, why: Why::Overflow { cpu_nodes: rooms.len() } }
 }
 
 fn without_limits(shape: &Shape, vcpus: &[u64]) -> Vec<Share> {
-    with_memory(shape.memory, vcpus, &vec![u64::MAX; vcpus.len()]).unwrap_or_default()
+    with_memory(shape, vcpus, &vec![u64::MAX; vcpus.len()]).unwrap_or_default()
 }

@@ -61,6 +61,6 @@ fn whole_sockets(host: &Host, shape: &Shape, shares: &[Share], asked: u32) -> Op
         return None;
     }
     let vcpus: Vec<u64> = evenly(sockets, shares.len()).iter().map(|count| count * u64::from(asked)).collect();
-    let moved = shares::with_memory(shape.memory, &vcpus, &vec![u64::MAX; vcpus.len()])?;
+    let moved = shares::with_memory(shape, &vcpus, &vec![u64::MAX; vcpus.len()])?;
     shares::hold(host, shape, &moved).then_some(moved)
 }

@@ -77,6 +77,12 @@ pub(super) fn check(shape: &Shape) -> Checked {
     })?;
     whole_pages(shape.memory, page, "memory")?;
     whole_pages(shape.most_memory(), page, "max_memory")?;
+    if let Some(most) = shape.policy.max_vcpus_per_node {
+        let (nodes, pages) = (u64::from(shape.vcpus.div_ceil(most)), shape.memory.0 / page.0);
+        ensure(nodes <= pages, "policy.max_vcpus_per_node", || {
+            format!("it makes {nodes} virtual nodes, which is more than the memory has pages of {page}: {pages}")
+        })?;
+    }
     for (index, node) in shape.policy.virtual_nodes.iter().flatten().enumerate() {
         whole_pages(node.memory, page, &format!("policy.virtual_nodes[{index}].memory"))?;
         whole_pages(node.most_memory(), page, &format!("policy.virtual_nodes[{index}].max_memory"))?;

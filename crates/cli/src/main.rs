@@ -21,6 +21,7 @@ mod findings_view;
 mod fleet_choice;
 mod fleet_view;
 mod hidden_vms;
+mod kept;
 mod machine_choice;
 mod machine_view;
 mod machine_view_picture;

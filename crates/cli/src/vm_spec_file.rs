@@ -1,6 +1,7 @@
 //! Reads a VM spec file.
 
 use crate::failure::bad_input;
+use anyhow::Context;
 use std::path::{Path, PathBuf};
 use topology::input;
 use vm::VmSpec;
@@ -16,6 +17,22 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<VmSpec> {
         .map_err(|error| bad_input(format!("{}: cannot read the VM spec: {error}", path.display())))?;
     let mut spec = VmSpec::from_toml(&text, &path.display().to_string()).map_err(bad_input)?;
     resolve(&mut spec, path.parent().unwrap_or(Path::new("")));
+    Ok(spec)
+}
+
+/// Makes every path of the spec absolute, with `kernel` in place of its own where one is given: for
+/// a VM that is started again from anywhere.
+///
+/// # Errors
+/// The current directory is gone.
+pub(crate) fn absolute(mut spec: VmSpec, kernel: Option<&Path>) -> anyhow::Result<VmSpec> {
+    match (&mut spec.boot, kernel) {
+        (Boot::TinyGuest { kernel: own }, Some(kernel)) => *own = Some(kernel.to_owned()),
+        (Boot::Kernel { kernel: own, .. }, Some(kernel)) => kernel.clone_into(own),
+        _ => {}
+    }
+    let current = std::env::current_dir().context("the current directory cannot be found")?;
+    resolve(&mut spec, &current);
     Ok(spec)
 }
 

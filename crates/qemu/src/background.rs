@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vm::Residence;
 use vm::backend::Stopped;
+use vm::truth::Process as Seen;
 use vm::{CallOff, ConsoleTo, Launch};
 
 /// How long QEMU may take to end once it was told to quit.
@@ -204,6 +205,35 @@ pub fn list(directory: &RuntimeDir) -> Result<Listing, QemuError> {
     Ok(listing)
 }
 
+/// The process of a VM, as far as it can be seen. One whose start was cut short is ended.
+///
+/// # Errors
+/// The processes of this host cannot be looked at.
+pub fn process(directory: &RuntimeDir, name: &str) -> Result<Seen, QemuError> {
+    end_half_started(directory, name)?;
+    let path = directory.of_vm(name);
+    let Ok(state) = BackgroundVm::read(&path) else {
+        let because = "nothing of its process is left here: the host was restarted since, or it was removed by hand";
+        return Ok(Seen::Gone { because: because.to_owned() });
+    };
+    Ok(match (state.phase, state.qemu.is_some_and(Identity::is_alive)) {
+        (Phase::Running, true) => Seen::Runs,
+        (Phase::Starting, _) if state.starter.is_alive() => Seen::Starts,
+        _ => {
+            let silent = || "QEMU said nothing: its guest powered itself off, or it was killed".to_owned();
+            let because = last_words(&path, &state).unwrap_or_else(silent);
+            Seen::Gone { because }
+        }
+    })
+}
+
+/// What a QEMU that has ended said, or who else may have ended it.
+fn last_words(path: &Path, state: &BackgroundVm) -> Option<String> {
+    let words = last_messages(&path.join(MESSAGES));
+    let last = words.lines().next_back().map(|line| format!("QEMU's last words: {line}"));
+    last.or_else(|| state.oom_kills.since().map(|why| format!("QEMU said nothing; since its start {why}.")))
+}
+
 /// Removes the directory of a VM whose QEMU has ended.
 fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, QemuError> {
     let path = directory.of_vm(name);
@@ -212,14 +242,14 @@ fn remove_dead(directory: &RuntimeDir, name: &str) -> Result<Option<String>, Qem
         other => other.map_err(QemuError::io(name, format!("lock {}", path.display())))?,
     };
     let Some(locked) = locked else { return Ok(None) };
-    let words = last_messages(&path.join(MESSAGES));
     let state = BackgroundVm::read(&path).ok();
+    let said = state.as_ref().and_then(|state| last_words(&path, state));
     let gone = locked.remove().map_err(QemuError::io(name, format!("remove {}", path.display())))?;
     // Without a record it is one that somebody only began to start.
-    let Some(state) = state else { return Ok(None) };
-    let last = words.lines().next_back().map(|line| format!(" QEMU's last words: {line}"));
-    let silent = || state.oom_kills.since().map(|why| format!(" QEMU said nothing; since its start {why}."));
-    let said = last.or_else(silent).unwrap_or_default();
+    if state.is_none() {
+        return Ok(None);
+    }
+    let said = said.map(|said| format!(" {said}")).unwrap_or_default();
     let kept = if gone { String::new() } else { format!(" {} has files of others; they stay.", path.display()) };
     Ok(Some(format!("VM {name} has ended; what it left was removed.{kept}{said}")))
 }

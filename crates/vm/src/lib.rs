@@ -32,4 +32,4 @@ pub use plan::{Expected, Plan, Reason};
 pub use residence::{MemoryResidence, Residence, VcpuResidence};
 pub use resize::{Resize, Resized};
 pub use spec::{Shape, VmSpec};
-pub use virtual_topology::{VirtualNode, VirtualTopology};
+pub use virtual_topology::{Misfit, VirtualNode, VirtualTopology};

@@ -1,5 +1,6 @@
 //! What the guest sees of NUMA.
 
+use crate::Shape;
 use serde::{Deserialize, Serialize};
 use topology::Bytes;
 
@@ -48,4 +49,87 @@ pub struct VirtualTopology {
     pub threads_per_core: u32,
     /// `distances[i][j]`: SLIT value from node i to node j.
     pub distances: Vec<Vec<u32>>,
+}
+
+impl VirtualTopology {
+    /// vCPUs that are there at power-on.
+    pub fn vcpus(&self) -> u32 {
+        self.nodes.iter().map(|node| node.present().count() as u32).sum()
+    }
+
+    /// All vCPUs that it has or may get.
+    pub fn max_vcpus(&self) -> u32 {
+        self.nodes.iter().map(|node| node.vcpus.len() as u32).sum()
+    }
+
+    /// Memory that is there at power-on.
+    pub fn memory(&self) -> Bytes {
+        self.nodes.iter().map(|node| node.memory).sum()
+    }
+
+    /// All memory that it has or may get.
+    pub fn max_memory(&self) -> Bytes {
+        self.memory().saturating_add(self.nodes.iter().map(|node| node.growth).sum())
+    }
+
+    /// What a spec wants that this topology, which is fixed for life, does not give; `None` where a
+    /// VM of that spec can have it.
+    pub fn misfit(&self, shape: &Shape) -> Option<Misfit> {
+        let vcpus = |field, wanted: u32, has: u32| {
+            (wanted != has).then(|| Misfit { field, wanted: wanted.to_string(), has: has.to_string() })
+        };
+        let memory = |field, wanted: Bytes, has: Bytes| {
+            let (wants, gives) = wanted.told_apart(has);
+            (wanted != has).then_some(Misfit { field, wanted: wants, has: gives })
+        };
+        vcpus("vcpus", shape.vcpus, self.vcpus())
+            .or_else(|| vcpus("max_vcpus", shape.max_vcpus.unwrap_or(shape.vcpus), self.max_vcpus()))
+            .or_else(|| memory("memory", shape.memory, self.memory()))
+            .or_else(|| memory("max_memory", shape.max_memory.unwrap_or(shape.memory), self.max_memory()))
+    }
+}
+
+/// Why a spec does not go with a virtual topology that is fixed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}` is {wanted} in the spec and {has} in its virtual topology, which is fixed since its first power-on")]
+pub struct Misfit {
+    /// The field of the spec.
+    pub field: &'static str,
+    /// Its value.
+    pub wanted: String,
+    /// What the topology gives.
+    pub has: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_goes_with_a_topology_of_its_sizes() {
+        let node = |id: u32, vcpus: Vec<u32>| VirtualNode {
+            id,
+            absent: vcpus[1..].to_vec(),
+            vcpus,
+            memory: Bytes::GIB,
+            growth: Bytes::from_mib(512),
+        };
+        let nodes = vec![node(0, vec![0, 1]), node(1, vec![2, 3])];
+        let distances = vec![vec![10, 20], vec![20, 10]];
+        let topology =
+            VirtualTopology { exposed: true, nodes, sockets: 2, cores_per_socket: 2, threads_per_core: 1, distances };
+        let shape = Shape {
+            vcpus: 2,
+            max_vcpus: Some(4),
+            memory: Bytes::from_mib(2048),
+            max_memory: Some(Bytes::from_mib(3072)), // 2 x (1 GiB + 512 MiB)
+            ..Shape::default()
+        };
+        assert_eq!(topology.misfit(&shape), None);
+        let field = |shape: Shape| topology.misfit(&shape).map(|misfit| misfit.field);
+        assert_eq!(field(Shape { vcpus: 3, ..shape.clone() }), Some("vcpus"));
+        assert_eq!(field(Shape { max_vcpus: None, ..shape.clone() }), Some("max_vcpus"));
+        assert_eq!(field(Shape { memory: Bytes::GIB, ..shape.clone() }), Some("memory"));
+        assert_eq!(field(Shape { max_memory: None, ..shape }), Some("max_memory"));
+    }
 }

@@ -15,6 +15,7 @@ mod machine;
 mod plan;
 mod plan_emit;
 mod plan_fleet;
+mod power_on;
 mod run;
 mod run_check;
 mod run_via_libvirt;

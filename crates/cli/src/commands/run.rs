@@ -1,13 +1,14 @@
 //! `homenode run`.
 
 use crate::args::{RunArguments, Via};
+use crate::commands::power_on::{Wanted, power_on};
 use crate::commands::{run_check, run_via_libvirt};
 use crate::failure::bad_input;
 use crate::output;
-use crate::{balancer_place, hidden_vms, residence_view, vm_spec_file};
+use crate::{balancer_place, hidden_vms, kept, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
-use qemu::{AttachedVm, Ending, Keyboard, PlacementLock, QemuError, RuntimeDir, background};
+use qemu::{AttachedVm, Ending, Keyboard, PlacementLock, QemuError, RuntimeDir};
 use scheduler::PlanError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use topology::Machine;
 use vm::backend::ErrorKind;
 use vm::spec::Console;
-use vm::{Accelerator, BackendError, CallOff, ConsoleTo, Launch, Plan, Residence, Vm, VmSpec};
+use vm::{Accelerator, BackendError, CallOff, ConsoleTo, Launch, Plan, Residence, VirtualTopology, Vm, VmSpec};
 
 /// How long QEMU has to end after the user asked for it; the guest is not asked.
 const NO_GRACE: Duration = Duration::ZERO;
@@ -32,27 +33,23 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     }
     let spec = vm_spec_file::read(&arguments.spec)?;
     if arguments.dry_run {
-        let placed = plan(&spec, arguments)?;
+        let placed = plan(&spec, &whose(arguments), None)?;
         let launch = launch(spec, placed.plan, arguments);
         return output::exact(qemu::command_by_hand(&launch).map_err(failure)? + "\n");
     }
     let directory = RuntimeDir::open()?;
+    if arguments.daemonize {
+        return in_background(&directory, spec, arguments);
+    }
     let lock = lock(&directory)?;
-    clean(&directory)?;
-    let Placed { plan, running, .. } = free_name(plan(&spec, arguments)?, &lock)?;
+    kept::look(&directory)?;
+    let Placed { plan, running, .. } = free_name(plan(&spec, &whose(arguments), None)?, &lock)?;
     let launch = launch(spec, plan, arguments);
     qemu::check(&launch).map_err(failure)?;
     // From here on a signal must take back what is reserved and started.
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;
     warn(&launch, &qemu::accelerator(launch.spec.vcpus));
-    if arguments.daemonize {
-        let started = background::start(&directory, &launch, &start.call_off)
-            .map_err(|error| start.failure(&launch.spec.name, error))?;
-        drop(reservation);
-        notes(&started.notes);
-        return print(&started.residence, arguments.json, Output::Standard);
-    }
     let mut vm =
         AttachedVm::start(&launch, &start.call_off).map_err(|error| start.failure(&launch.spec.name, error))?;
     drop(reservation);
@@ -64,6 +61,26 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     start.also_watch(&vm);
     print(&vm.residence(&launch.plan)?, arguments.json, Output::Error)?;
     attend(vm, &launch, &start)
+}
+
+/// Starts the VM in the background and keeps it; one that is kept starts again.
+fn in_background(directory: &RuntimeDir, spec: VmSpec, arguments: &RunArguments) -> anyhow::Result<()> {
+    let spec_to_keep = vm_spec_file::absolute(spec.clone(), arguments.kernel.as_deref())?;
+    let launch_spec = vm_spec_file::absolute(spec, None)?;
+    let name = launch_spec.name.clone();
+    let wanted = Wanted {
+        held: kept::hold_if_kept(directory, &name)?,
+        launch_spec,
+        spec_to_keep,
+        kernel: arguments.kernel.clone(),
+        whose: whose(arguments),
+    };
+    power_on(directory, wanted, arguments.json)
+}
+
+/// What errors name.
+pub(super) fn whose(arguments: &RunArguments) -> String {
+    arguments.spec.display().to_string()
 }
 
 /// How long somebody who places a VM may take before the next one says what it waits for.
@@ -83,29 +100,26 @@ pub(super) fn lock(directory: &RuntimeDir) -> anyhow::Result<PlacementLock> {
     }
 }
 
-fn notes(notes: &[String]) {
+pub(super) fn notes(notes: &[String]) {
     for note in notes {
         output::note(note);
     }
-}
-
-/// What a QEMU that died left behind, or a start that was cut short: its memory would count as
-/// taken.
-pub(super) fn clean(directory: &RuntimeDir) -> anyhow::Result<()> {
-    notes(&background::list(directory)?.cleaned);
-    Ok(())
 }
 
 pub(super) fn launch(mut spec: VmSpec, plan: Plan, arguments: &RunArguments) -> Launch {
     if arguments.check {
         run_check::boot_tiny_guest(&mut spec);
     }
-    let console = match &spec.console {
-        _ if arguments.check => ConsoleTo::Kept,
+    let console = if arguments.check { ConsoleTo::Kept } else { console(&spec) };
+    Launch { spec, plan, kernel: arguments.kernel.clone(), console, agent: arguments.check }
+}
+
+/// Where the spec has the console go.
+pub(super) fn console(spec: &VmSpec) -> ConsoleTo {
+    match &spec.console {
         Console::Terminal => ConsoleTo::Terminal,
         Console::File { path } => ConsoleTo::File(path.clone()),
-    };
-    Launch { spec, plan, kernel: arguments.kernel.clone(), console, agent: arguments.check }
+    }
 }
 
 /// A plan, and the host that it was made for.
@@ -115,8 +129,9 @@ pub(super) struct Placed {
     pub(super) plan: Plan,
 }
 
-/// Sizes and places the VM beside all that run or are being started on this host.
-pub(super) fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<Placed> {
+/// Places the VM beside all that run or are being started on this host: with this virtual topology,
+/// or sized for the host. `whose`: what an error names.
+pub(super) fn plan(spec: &VmSpec, whose: &str, topology: Option<&VirtualTopology>) -> anyhow::Result<Placed> {
     // In this order: memory that is filled between the two looks counts as taken twice, never as
     // free.
     let running = linux::examine_this_host().context("the running VMs cannot be read")?;
@@ -125,7 +140,11 @@ pub(super) fn plan(spec: &VmSpec, arguments: &RunArguments) -> anyhow::Result<Pl
     let machine = topology::read::live().context("this host cannot be read")?;
     let mut occupancy = balancer_place::occupancy(&running, &machine);
     qemu::set_aside(&mut occupancy, &machine, spec);
-    let plan = scheduler::plan(&machine, &occupancy, spec).map_err(|error| plan_failure(&error, arguments))?;
+    let plan = match topology {
+        Some(topology) => scheduler::rehome(&machine, &occupancy, spec, topology, &[]),
+        None => scheduler::plan(&machine, &occupancy, spec),
+    };
+    let plan = plan.map_err(|error| plan_failure(&error, whose))?;
     Ok(Placed { machine, running, plan })
 }
 
@@ -141,8 +160,8 @@ pub(super) fn free_name(placed: Placed, lock: &PlacementLock) -> anyhow::Result<
     }
 }
 
-fn plan_failure(error: &PlanError, arguments: &RunArguments) -> anyhow::Error {
-    let mut text = format!("{}: {error}", arguments.spec.display());
+fn plan_failure(error: &PlanError, whose: &str) -> anyhow::Error {
+    let mut text = format!("{whose}: {error}");
     if matches!(error, PlanError::Memory { .. }) {
         text += ". What QEMU itself takes beside the guest, and a part of each node for others, is left out of what there is to give";
     }

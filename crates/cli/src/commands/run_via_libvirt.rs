@@ -6,7 +6,7 @@ use crate::commands::run::{self, Output, Placed, Start};
 use crate::commands::run_check;
 use crate::failure::bad_input;
 use crate::output;
-use crate::vm_spec_file;
+use crate::{kept, vm_spec_file};
 use libvirt::{Connection, Domains, LibvirtError};
 use qemu::RuntimeDir;
 use topology::Machine;
@@ -19,14 +19,14 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     on_this_host(&connection)?;
     let domains = |machine: Machine| Domains::new(connection.clone(), machine, !arguments.check).map_err(unreached);
     if arguments.dry_run {
-        let Placed { machine, plan, .. } = run::plan(&spec, arguments)?;
+        let Placed { machine, plan, .. } = run::plan(&spec, &run::whose(arguments), None)?;
         return output::exact(xml(&domains(machine)?, &run::launch(spec, plan, arguments), arguments)?);
     }
     let directory = RuntimeDir::open()?;
     let lock = run::lock(&directory)?;
-    run::clean(&directory)?;
+    kept::look(&directory)?;
     libvirt::check_name(&connection, &spec.name).map_err(unreached)?;
-    let Placed { machine, plan, running } = run::free_name(run::plan(&spec, arguments)?, &lock)?;
+    let Placed { machine, plan, running } = run::free_name(run::plan(&spec, &run::whose(arguments), None)?, &lock)?;
     let launch = run::launch(spec, plan, arguments);
     let domains = domains(machine)?;
     // What cannot be said to libvirt is bad input: nothing is reserved for it.

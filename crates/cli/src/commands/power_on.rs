@@ -1,0 +1,108 @@
+//! Starts a VM in the background and keeps it: a new one, or one that is kept and does not run.
+//!
+//! **Rule.** The record says `starting` before QEMU is there, and `running` once the VM runs at its
+//! home. A start that fails or is called off takes that back; one that is killed is taken back by
+//! whoever looks next, or completed where the VM runs ([`vm::truth`]).
+
+use crate::commands::run::{self, Output, Placed, Start};
+use crate::failure::bad_input;
+use crate::{kept, output};
+use anyhow::Context;
+use inventory::{Held, Kept, Proposal, Record};
+use qemu::{QemuError, RuntimeDir, background};
+use std::path::PathBuf;
+use vm::backend::BackendKind;
+use vm::history::{Life, LifeEvent};
+use vm::life::Step;
+use vm::{Added, Launch, Plan, VirtualTopology, VmSpec};
+
+/// A VM that is to be started.
+pub(super) struct Wanted {
+    /// The VM that is kept; `None` where none of its name is.
+    pub(super) held: Option<Held>,
+    /// What starts now.
+    pub(super) launch_spec: VmSpec,
+    /// What it is from now on: the same, with the kernel.
+    pub(super) spec_to_keep: VmSpec,
+    /// Boots this kernel instead of the spec's.
+    pub(super) kernel: Option<PathBuf>,
+    /// What errors name: the spec's file, or the VM.
+    pub(super) whose: String,
+}
+
+/// Starts it, says where it is, and keeps it.
+pub(super) fn power_on(directory: &RuntimeDir, wanted: Wanted, json: bool) -> anyhow::Result<()> {
+    let Wanted { held, launch_spec, spec_to_keep, kernel, whose } = wanted;
+    let topology = held.as_ref().map(|held| its_topology(held, &launch_spec, directory)).transpose()?.flatten();
+    let lock = run::lock(directory)?;
+    kept::look(directory)?;
+    let planned = run::plan(&launch_spec, &whose, topology.as_ref())?;
+    let Placed { machine, plan, running } = run::free_name(planned, &lock)?;
+    let console = run::console(&launch_spec);
+    let launch = Launch { spec: launch_spec, plan, kernel, console, agent: false };
+    qemu::check(&launch).map_err(run::failure)?;
+    // From here on a signal must take back what is reserved, written and started.
+    let start = Start::watch()?;
+    let reservation = lock.reserve(&[&launch.plan], &running)?;
+    run::warn(&launch, &qemu::accelerator(launch.spec.vcpus));
+    let held = begin(held, spec_to_keep, &launch.plan, machine.name)?;
+    let started = match background::start(directory, &launch, &start.call_off) {
+        Ok(started) => started,
+        Err(error) => {
+            if let Err(unwritten) = held.call_back() {
+                output::note(unwritten);
+            }
+            return Err(start.failure(&launch.spec.name, error));
+        }
+    };
+    drop(reservation);
+    run::notes(&started.notes);
+    let completed = complete(held, &launch.plan);
+    run::print(&started.residence, json, Output::Standard)?;
+    completed
+}
+
+/// The virtual topology that a VM which is kept has for life; `None` before its first power-on, and
+/// where it is to be sized anew.
+fn its_topology(held: &Held, spec: &VmSpec, directory: &RuntimeDir) -> anyhow::Result<Option<VirtualTopology>> {
+    let Record { topology, life, .. } = held.record();
+    if life.state.has_process() {
+        let pid = background::list(directory)?.vms.into_iter().find(|vm| vm.name == spec.name);
+        let pid = pid.and_then(|vm| vm.qemu).map_or(0, |qemu| qemu.pid);
+        return Err(QemuError::NameTaken { vm: spec.name.clone(), pid }.into());
+    }
+    held.may(Step::Start).map_err(kept::failure)?;
+    let Some(topology) = topology.as_ref().filter(|_| !life.topology_anew) else { return Ok(None) };
+    match topology.misfit(spec) {
+        None => Ok(Some(topology.clone())),
+        Some(misfit) => Err(bad_input(format!(
+            "VM {name}: {misfit}. `homenode vm resize-topology {name}` has it sized anew at its next power-on; `homenode vm delete {name}` forgets it",
+            name = spec.name
+        ))),
+    }
+}
+
+/// Writes down that it is being started.
+fn begin(held: Option<Held>, spec: VmSpec, plan: &Plan, host: String) -> anyhow::Result<Held> {
+    let placement = Kept { host, placement: plan.placement.clone(), added: Added::default() };
+    let topology = plan.topology.clone();
+    let now = kept::now();
+    let begun = match held {
+        Some(mut held) => held.begin(Step::Start, Proposal { spec, topology, placement }, now).map(|()| held),
+        None => {
+            let life = Life::starting(BackendKind::Qemu, now);
+            let record = Record { spec, topology: Some(topology), placement: Some(placement), life };
+            kept::inventory().create(&record)
+        }
+    };
+    begun.map_err(kept::failure)
+}
+
+/// Writes down that it runs.
+fn complete(mut held: Held, plan: &Plan) -> anyhow::Result<()> {
+    let homes = plan.placement.clients.iter().map(|client| client.home.clone()).collect();
+    let written = held.complete(LifeEvent::Started { homes }, kept::now());
+    written.with_context(|| {
+        format!("VM {} runs, and that could not be written down; the next `homenode vm list` tries again", plan.vm)
+    })
+}

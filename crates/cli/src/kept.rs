@@ -1,0 +1,136 @@
+//! The VMs that homenode keeps, brought up to what runs.
+//!
+//! **Rule.** Every command that looks at VMs or changes one looks here first, before anything is
+//! removed that tells how a process ended. Where a record is not what runs ([`vm::truth`]) it is
+//! mended; where somebody is at work on the VM it stays, and where it cannot be written it is only
+//! shown mended.
+
+use crate::failure::{bad_input, unwritable};
+use crate::output;
+use inventory::{Held, Inventory, InventoryError, Record};
+use qemu::{BackgroundVm, RuntimeDir, background};
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+use vm::history::UnixSeconds;
+use vm::life::Step;
+use vm::truth::{Mend, mend};
+
+/// The VMs of this user.
+pub(crate) fn inventory() -> Inventory {
+    let named = std::env::var_os(qemu::DIRECTORY_VARIABLE).is_some_and(|name| !name.is_empty());
+    let runtime = named.then(RuntimeDir::of_this_user);
+    Inventory::of_this_user(runtime.as_deref())
+}
+
+/// The time now.
+pub(crate) fn now() -> UnixSeconds {
+    UnixSeconds(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+}
+
+/// A VM that is kept, or that runs in the background, or both.
+pub(crate) struct Known {
+    /// What is kept of it.
+    pub(crate) record: Option<Record>,
+    /// Its process.
+    pub(crate) process: Option<BackgroundVm>,
+}
+
+/// All VMs of this user that homenode knows, by name; what was cleaned up or cannot be read is
+/// said on standard error.
+///
+/// # Errors
+/// A directory cannot be read.
+pub(crate) fn look(directory: &RuntimeDir) -> anyhow::Result<BTreeMap<String, Known>> {
+    let inventory = inventory();
+    let mut known = BTreeMap::new();
+    for name in inventory.names()? {
+        match brought_up(directory, &inventory, &name) {
+            Ok(record) => known.extend(record.map(|record| (name, Known { record: Some(record), process: None }))),
+            Err(error) => output::note(format_args!("VM {name} cannot be shown: {error:#}")),
+        }
+    }
+    let listing = background::list(directory)?;
+    for cleaned in &listing.cleaned {
+        output::note(cleaned);
+    }
+    for vm in listing.vms {
+        let seen = known.entry(vm.name.clone()).or_insert(Known { record: None, process: None });
+        seen.process = Some(vm);
+    }
+    Ok(known)
+}
+
+/// The record of a VM as it is now; `None` where there is none (any more).
+fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyhow::Result<Option<Record>> {
+    let read = || match inventory.read(name) {
+        Err(InventoryError::NoSuchVm { .. }) => Ok(None),
+        read => read.map(Some),
+    };
+    let Some(mut record) = read()? else { return Ok(None) };
+    let Some(wrong) = mend(&record.life, &background::process(directory, name)?) else { return Ok(Some(record)) };
+    match inventory.hold_now(name) {
+        // Whoever has it writes what has become of it.
+        Err(InventoryError::Busy { .. }) => Ok(Some(record)),
+        Err(InventoryError::NoSuchVm { .. }) => Ok(None),
+        Err(InventoryError::Io { .. }) => Ok(shown_mended(&mut record, wrong).then_some(record)),
+        held => {
+            let held = held?;
+            // It may have been changed before it was ours.
+            match mend(&held.record().life, &background::process(directory, name)?) {
+                Some(wrong) => match held.mend(wrong.clone(), now()) {
+                    Err(InventoryError::Io { .. }) => return Ok(shown_mended(&mut record, wrong).then_some(record)),
+                    mended => mended?,
+                },
+                None => drop(held),
+            }
+            Ok(read()?)
+        }
+    }
+}
+
+/// Mends a record that cannot be written; false where it is gone.
+fn shown_mended(record: &mut Record, wrong: Mend) -> bool {
+    let life = &mut record.life;
+    let (step, event) = match (wrong, life.before) {
+        (Mend::Step(step, event), _) => (step, Some(event)),
+        (Mend::Complete, _) => (Step::Runs, None),
+        (Mend::CallBack, Some(before)) => (Step::Fails { back_to: before.state }, None),
+        (Mend::CallBack, None) => return false,
+    };
+    // A step that mends is one that can be taken.
+    let _ = life.step(step, event, now());
+    true
+}
+
+/// Holds a VM whose record is what runs.
+///
+/// # Errors
+/// There is no such VM, or another homenode is at work on it.
+pub(crate) fn hold(directory: &RuntimeDir, name: &str) -> anyhow::Result<Held> {
+    let missing = || failure(InventoryError::NoSuchVm { vm: name.to_owned() });
+    hold_if_kept(directory, name)?.ok_or_else(missing)
+}
+
+/// As [`hold`]; `None` where homenode keeps no such VM.
+///
+/// # Errors
+/// Another homenode is at work on it, or its files cannot be read.
+pub(crate) fn hold_if_kept(directory: &RuntimeDir, name: &str) -> anyhow::Result<Option<Held>> {
+    let inventory = inventory();
+    if brought_up(directory, &inventory, name)?.is_none() {
+        return Ok(None);
+    }
+    match inventory.hold(name) {
+        Err(InventoryError::NoSuchVm { .. }) => Ok(None),
+        held => held.map(Some).map_err(failure),
+    }
+}
+
+/// Marks what the user can mend as bad input.
+pub(crate) fn failure(error: InventoryError) -> anyhow::Error {
+    match &error {
+        InventoryError::Io { action, source } => unwritable(format_args!("cannot {action}"), source),
+        error if error.is_bad_input() => bad_input(error),
+        _ => error.into(),
+    }
+}

@@ -10,9 +10,25 @@ pub(crate) struct VmArguments {
 
 #[derive(Subcommand)]
 pub(crate) enum VmCommand {
-    /// List the VMs that homenode started in the background
+    /// List the VMs that homenode keeps, in every state
     List {
         /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show all that is known of a VM: its virtual topology, where it lives, its life so far
+    Show {
+        /// Name of the VM
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Start a VM that is kept and does not run, with the virtual topology that it had
+    Start {
+        /// Name of the VM
+        name: String,
+        /// Print where the VM is as JSON
         #[arg(long)]
         json: bool,
     },
@@ -21,11 +37,43 @@ pub(crate) enum VmCommand {
         /// Name of the VM
         name: String,
     },
+    /// Stop the vCPUs of a VM; its memory stays where it is
+    Pause {
+        /// Name of the VM
+        name: String,
+    },
+    /// Let the vCPUs of a VM go on that is paused
+    Continue {
+        /// Name of the VM
+        name: String,
+    },
+    /// Reset a VM, as its reset button would
+    Reset {
+        /// Name of the VM
+        name: String,
+    },
+    /// Say what a fresh sizing would change in a VM's virtual topology, and do it at its next
+    /// power-on
+    ResizeTopology {
+        /// Name of the VM
+        name: String,
+        /// Keep the topology that it has after all
+        #[arg(long)]
+        cancel: bool,
+    },
+    /// Forget a VM that does not run: its virtual topology and its life; its disks stay
+    Delete {
+        /// Name of the VM
+        name: String,
+        /// End it first where it runs, forget its memory where it is suspended
+        #[arg(long)]
+        force: bool,
+    },
     /// Stop a VM: power it down, and end it if it does not
     Stop {
         /// Name of the VM
         name: String,
-        /// Do not ask the guest
+        /// Do not ask the guest; where it is suspended, forget its memory
         #[arg(long)]
         force: bool,
     },

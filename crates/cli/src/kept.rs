@@ -42,6 +42,9 @@ pub(crate) struct Known {
 /// A directory cannot be read.
 pub(crate) fn look(directory: &RuntimeDir) -> anyhow::Result<BTreeMap<String, Known>> {
     let inventory = inventory();
+    if let Err(error) = inventory.remove_unfinished() {
+        output::note(error);
+    }
     let mut known = BTreeMap::new();
     for name in inventory.names()? {
         match brought_up(directory, &inventory, &name) {

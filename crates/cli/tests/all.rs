@@ -15,6 +15,7 @@ mod emit_clouds;
 mod emit_libvirt;
 mod emit_qemu;
 mod evaluate;
+mod kept;
 mod libvirt_run;
 mod look;
 mod machine;

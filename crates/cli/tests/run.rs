@@ -17,9 +17,7 @@ impl Place {
     }
 
     fn homenode(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
-        command.args(arguments).env("HOMENODE_RUNTIME_DIR", self.runtime()).stdin(Stdio::null());
-        command
+        crate::common::homenode_in(&self.runtime(), arguments)
     }
 
     fn output(&self, arguments: &[&str]) -> Output {
@@ -142,7 +140,7 @@ fn a_background_vm_is_listed_refused_twice_and_stopped() {
     let stopped = place.output(&["vm", "stop", &vm("daemon"), "--force"]);
     assert!(stopped.status.success(), "{}", stderr(&stopped));
     assert_eq!(qemu_of(&vm("daemon")), None);
-    assert!(stdout(&place.output(&["vm", "list"])).contains("No VM runs"));
+    assert!(stdout(&place.output(&["vm", "list"])).contains("stopped"));
     assert_eq!(left_in(&place.runtime()), [""; 0]);
 }
 
@@ -163,8 +161,9 @@ fn a_background_vm_whose_qemu_was_killed_is_cleaned_up_and_said() {
     };
     assert!(within_seconds(60, cleaned));
     let missing = place.output(&["vm", "stop", &vm("stale")]);
-    assert_eq!(missing.status.code(), Some(1));
-    assert!(stderr(&missing).contains(&format!("no VM named {}", vm("stale"))), "{}", stderr(&missing));
+    assert_eq!(missing.status.code(), Some(2));
+    let refused = format!("VM {}: it is lost: it can be started, or deleted", vm("stale"));
+    assert!(stderr(&missing).contains(&refused), "{}", stderr(&missing));
 }
 
 #[test]

@@ -64,14 +64,36 @@ impl Inventory {
     /// The directory is there and cannot be read, or is not one to be believed.
     pub fn names(&self) -> Result<Vec<String>, InventoryError> {
         self.check()?;
+        Ok(self.directories()?.into_iter().filter(|name| self.has(name)).collect())
+    }
+
+    /// Names of directories that may be a VM's, sorted.
+    fn directories(&self) -> Result<Vec<String>, InventoryError> {
         let entries = match fs::read_dir(&self.0) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             read => read.map_err(InventoryError::io(format!("read {}", self.0.display())))?,
         };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut names: Vec<String> = names.filter(|name| name_problem(name).is_none() && self.has(name)).collect();
+        let mut names: Vec<String> = names.filter(|name| name_problem(name).is_none()).collect();
         names.sort_unstable();
         Ok(names)
+    }
+
+    /// Removes what a killed homenode left of VMs that it began to make known, or to delete.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or a file cannot be removed.
+    pub fn remove_unfinished(&self) -> Result<(), InventoryError> {
+        self.check()?;
+        for name in self.directories()?.into_iter().filter(|name| !self.has(name)) {
+            // Whoever has it makes it known just now, and has not locked what is gone again.
+            let Ok(held) = self.lock(&name, Duration::ZERO) else { continue };
+            if !self.has(&name) {
+                held.files.remove_unfinished()?;
+                held.files.remove()?;
+            }
+        }
+        Ok(())
     }
 
     /// That the directory is one that nobody else can put VMs into.
@@ -127,8 +149,14 @@ impl Inventory {
         let name = &record.spec.name;
         self.check()?;
         let path = self.0.join(name);
-        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(cannot_write(&path))?;
-        let held = self.lock(name, LOOKING)?;
+        let held = loop {
+            DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(cannot_write(&path))?;
+            match self.lock(name, LOOKING) {
+                // Somebody cleaned up between the two calls.
+                Err(InventoryError::NoSuchVm { .. }) => {}
+                held => break held?,
+            }
+        };
         if self.has(name) {
             return Err(InventoryError::NameTaken { vm: name.clone() });
         }
@@ -174,6 +202,19 @@ impl Inventory {
             held.files.withdraw()?;
         }
         Ok(held)
+    }
+
+    /// Forgets a VM whose files cannot be understood. That it has no process is the caller's to
+    /// know.
+    ///
+    /// # Errors
+    /// There is no such VM, another homenode holds it, or a file of it cannot be removed.
+    pub fn forget(&self, name: &str) -> Result<(), InventoryError> {
+        self.check()?;
+        if name_problem(name).is_some() || !self.has(name) {
+            return Err(InventoryError::NoSuchVm { vm: name.to_owned() });
+        }
+        self.lock(name, LOOKING)?.files.remove()
     }
 
     /// Whether another homenode is at work on a VM now.

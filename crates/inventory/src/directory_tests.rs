@@ -52,6 +52,13 @@ fn what_a_killed_creator_left_is_no_vm_and_in_nobodys_way() {
     fs::write(directory.path().join("web/spec.toml"), "name = ").unwrap();
     assert!(inventory.names().unwrap().is_empty());
     assert!(matches!(inventory.hold("web"), Err(InventoryError::NoSuchVm { .. })));
+    fs::create_dir(directory.path().join("db")).unwrap();
+    fs::write(directory.path().join("db/spec.toml.12"), "name = ").unwrap();
+    fs::create_dir(directory.path().join("others")).unwrap();
+    fs::write(directory.path().join("others/disk.img"), "").unwrap();
+    inventory.remove_unfinished().unwrap();
+    let left = ["web", "db", "others/disk.img"].map(|name| directory.path().join(name).exists());
+    assert_eq!(left, [false, false, true]);
     drop(inventory.create(&record()).unwrap());
     assert_eq!(inventory.read("web").unwrap(), record());
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use topology::NodeSet;
 use vm::history::Life;
-use vm::{Added, Placement, VirtualTopology, VmSpec};
+use vm::{Added, NodeSize, Placement, Plan, VirtualTopology, VmSpec};
 
 /// A VM that homenode keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,21 @@ impl Record {
     pub fn homes(&self) -> Vec<NodeSet> {
         let clients = self.placement.iter().flat_map(|kept| &kept.placement.clients);
         clients.map(|client| client.home.clone()).collect()
+    }
+}
+
+impl Record {
+    /// What each virtual node has now, or, while the VM does not run, will have at its next
+    /// power-on; none before its first.
+    pub fn sizes(&self) -> Vec<NodeSize> {
+        let Some(topology) = &self.topology else { return Vec::new() };
+        self.placement.as_ref().map_or_else(Added::default, |kept| kept.added.clone()).sizes(topology)
+    }
+
+    /// Its virtual topology on its homes, without the reasons; `None` before its first power-on.
+    pub fn plan(&self) -> Option<Plan> {
+        let (topology, kept) = (self.topology.clone()?, self.placement.as_ref()?);
+        Some(Plan::of(&self.spec, topology, kept.placement.clone()))
     }
 }
 

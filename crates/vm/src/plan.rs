@@ -59,6 +59,21 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A virtual topology on its homes, without what led there.
+    pub fn of(shape: &crate::Shape, topology: VirtualTopology, placement: Placement) -> Self {
+        Self {
+            vm: shape.name.clone(),
+            topology,
+            placement,
+            backing: shape.backing,
+            holdings: BTreeMap::new(),
+            lost_milli_cpus: 0,
+            expected: Expected::default(),
+            reasons: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
     /// CPUs of all homes: where QEMU's own threads run, and one thread that runs all vCPUs.
     pub fn cpus(&self) -> CpuSet {
         self.placement.clients.iter().fold(CpuSet::new(), |all, client| all.union(&client.cpus))

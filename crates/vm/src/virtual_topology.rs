@@ -1,6 +1,6 @@
 //! What the guest sees of NUMA.
 
-use crate::Shape;
+use crate::{NodeSize, Shape};
 use serde::{Deserialize, Serialize};
 use topology::Bytes;
 
@@ -72,6 +72,21 @@ impl VirtualTopology {
         self.memory().saturating_add(self.nodes.iter().map(|node| node.growth).sum())
     }
 
+    /// The same nodes with these sizes at power-on: at most what each may grow to. Nodes that are
+    /// not named keep theirs.
+    #[must_use]
+    pub fn powered_on_with(&self, sizes: &[NodeSize]) -> Self {
+        let mut topology = self.clone();
+        for node in &mut topology.nodes {
+            let Some(size) = sizes.iter().find(|size| size.virtual_node == node.id) else { continue };
+            let most = node.memory.saturating_add(node.growth);
+            node.absent = node.vcpus.iter().copied().filter(|vcpu| !size.vcpus.contains(vcpu)).collect();
+            node.memory = size.memory.min(most);
+            node.growth = most.saturating_sub(node.memory);
+        }
+        topology
+    }
+
     /// What a spec wants that this topology, which is fixed for life, does not give; `None` where a
     /// VM of that spec can have it.
     pub fn misfit(&self, shape: &Shape) -> Option<Misfit> {
@@ -126,6 +141,11 @@ mod tests {
             ..Shape::default()
         };
         assert_eq!(topology.misfit(&shape), None);
+        // Node 0 got its second vCPU and 256 of its 512 MiB more.
+        let size = NodeSize { virtual_node: 0, vcpus: [0, 1].into(), memory: Bytes::from_mib(1280) };
+        let grown = topology.powered_on_with(&[size]);
+        assert_eq!((grown.vcpus(), grown.memory()), (3, Bytes::from_mib(2304)));
+        assert_eq!((grown.max_vcpus(), grown.max_memory()), (4, Bytes::from_mib(3072)));
         let field = |shape: Shape| topology.misfit(&shape).map(|misfit| misfit.field);
         assert_eq!(field(Shape { vcpus: 3, ..shape.clone() }), Some("vcpus"));
         assert_eq!(field(Shape { max_vcpus: None, ..shape.clone() }), Some("max_vcpus"));

@@ -73,9 +73,12 @@ fn its_topology(held: &Held, spec: &VmSpec, directory: &RuntimeDir) -> anyhow::R
     }
     held.may(Step::Start).map_err(kept::failure)?;
     let Some(topology) = topology.as_ref().filter(|_| !life.topology_anew) else { return Ok(None) };
-    match topology.misfit(spec) {
-        None => Ok(Some(topology.clone())),
-        Some(misfit) => Err(bad_input(format!(
+    // What was plugged in is there from now on, unless the spec wants what was there before.
+    let grown = topology.powered_on_with(&held.record().sizes());
+    match (grown.misfit(spec), topology.misfit(spec)) {
+        (None, _) => Ok(Some(grown)),
+        (_, None) => Ok(Some(topology.clone())),
+        (Some(misfit), _) => Err(bad_input(format!(
             "VM {name}: {misfit}. `homenode vm resize-topology {name}` has it sized anew at its next power-on; `homenode vm delete {name}` forgets it",
             name = spec.name
         ))),

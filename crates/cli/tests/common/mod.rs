@@ -126,11 +126,23 @@ impl Drop for PausedVm {
     }
 }
 
-/// What VMs left in a runtime directory; its own mark is not theirs.
+/// What VMs left in a runtime directory; its own mark is not theirs, nor is what is kept of those
+/// that do not run.
 pub(crate) fn left_in(runtime: &std::path::Path) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(runtime) else { return Vec::new() };
-    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name != ".homenode-runtime").collect()
+    let names_in = |path: &std::path::Path| {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    let inventory = inventory_in(runtime);
+    let rests = |name: &String| inventory.read(name).is_ok_and(|record| !record.life.state.has_process());
+    let of_processes = names_in(runtime).into_iter().filter(|name| name != ".homenode-runtime" && name != ".vms");
+    let of_records = names_in(inventory.path()).into_iter().filter(|name| !rests(name));
+    of_processes.chain(of_records).collect()
+}
+
+/// The VMs that are kept by those who name this runtime directory.
+pub(crate) fn inventory_in(runtime: &std::path::Path) -> inventory::Inventory {
+    inventory::Inventory::at(runtime.join(".vms"))
 }
 
 /// A directory with an empty disk image, and a place for a runtime directory.
@@ -155,7 +167,8 @@ impl Place {
 /// homenode with a runtime directory of its own.
 pub(crate) fn homenode_in(runtime: &std::path::Path, arguments: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_homenode"));
-    command.args(arguments).env("HOMENODE_RUNTIME_DIR", runtime).stdin(std::process::Stdio::null());
+    command.args(arguments).env("HOMENODE_RUNTIME_DIR", runtime).env_remove("HOMENODE_STATE_DIR");
+    command.stdin(std::process::Stdio::null());
     command
 }
 

@@ -1,7 +1,12 @@
 //! `homenode vm`: one file a subcommand.
 
 mod console;
+mod delete;
 mod list;
+mod pause;
+mod resize_topology;
+mod show;
+mod start;
 mod stop;
 
 use crate::args::VmCommand;
@@ -12,7 +17,14 @@ pub(crate) fn run(command: &VmCommand) -> anyhow::Result<()> {
     let directory = RuntimeDir::open()?;
     match command {
         VmCommand::List { json } => list::run(&directory, *json),
+        VmCommand::Show { name, json } => show::run(&directory, name, *json),
+        VmCommand::Start { name, json } => start::run(&directory, name, *json),
         VmCommand::Console { name } => console::run(&directory, name),
+        VmCommand::Pause { name } => pause::pause(&directory, name),
+        VmCommand::Continue { name } => pause::unpause(&directory, name),
+        VmCommand::Reset { name } => pause::reset(&directory, name),
+        VmCommand::ResizeTopology { name, cancel } => resize_topology::run(&directory, name, *cancel),
         VmCommand::Stop { name, force } => stop::run(&directory, name, *force),
+        VmCommand::Delete { name, force } => delete::run(&directory, name, *force),
     }
 }

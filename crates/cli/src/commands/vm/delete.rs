@@ -1,0 +1,42 @@
+//! `homenode vm delete`.
+
+use crate::commands::vm::stop;
+use crate::failure::bad_input;
+use crate::{kept, output};
+use inventory::InventoryError;
+use qemu::{RuntimeDir, background};
+use vm::life::State;
+use vm::truth::Process;
+
+/// Runs the command.
+pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Result<()> {
+    let mut held = match kept::hold(directory, name) {
+        Err(error) if force && matches!(error.downcast_ref(), Some(InventoryError::Content { .. })) => {
+            return unreadable(directory, name);
+        }
+        held => held?,
+    };
+    let state = held.record().life.state;
+    match state {
+        State::Suspended => stop::forget_memory(&mut held, force)?,
+        _ if !state.has_process() => {}
+        _ if force => _ = stop::stop(directory, &mut held, true)?,
+        _ => {
+            return Err(bad_input(format!(
+                "VM {name} is {state}: `homenode vm stop {name}` first, or `homenode vm delete {name} --force`"
+            )));
+        }
+    }
+    held.delete().map_err(kept::failure)?;
+    output::line(format_args!("VM {name} is forgotten; its disks and its spec's own file stay"))
+}
+
+/// Forgets a VM whose files no longer say what it is.
+fn unreadable(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
+    match background::process(directory, name)? {
+        Process::Gone { .. } => {}
+        _ => return Err(bad_input(format!("VM {name} has a process: `homenode vm stop {name} --force` first"))),
+    }
+    kept::inventory().forget(name).map_err(kept::failure)?;
+    output::line(format_args!("VM {name} is forgotten; its disks and its spec's own file stay"))
+}

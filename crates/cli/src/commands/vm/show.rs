@@ -1,0 +1,143 @@
+//! `homenode vm show`: all that is known of a VM.
+
+use crate::kept::{self, Known};
+use crate::text::{lines, table};
+use crate::{life_words, output, residence_view};
+use anyhow::anyhow;
+use inventory::{InventoryError, Record};
+use qemu::{InBackground, RuntimeDir};
+use serde::Serialize;
+use std::fmt::Write;
+use topology::words::count;
+use topology::{CpuId, CpuSet};
+use vm::history::Life;
+use vm::{Added, Backend, NodeSize, Placement, Residence, VirtualTopology, VmSpec};
+
+/// Runs the command.
+pub(super) fn run(directory: &RuntimeDir, name: &str, json: bool) -> anyhow::Result<()> {
+    let missing = || kept::failure(InventoryError::NoSuchVm { vm: name.to_owned() });
+    let Known { record, process } = kept::look(directory)?.remove(name).ok_or_else(missing)?;
+    let Some(record) = record else {
+        return Err(anyhow!("VM {name} runs, and an older homenode started it: nothing is kept of it"));
+    };
+    let (residence, unseen) = match process.is_some().then(|| residence(directory, &record)) {
+        Some(Ok(residence)) => (residence, None),
+        Some(Err(error)) => (None, Some(format!("{error:#}"))),
+        None => (None, None),
+    };
+    let shown = Shown::new(name, &record, residence, unseen);
+    if json { output::json("vm.show", &shown) } else { output::print(shown.text()) }
+}
+
+/// Where it is now, as the kernel says.
+fn residence(directory: &RuntimeDir, record: &Record) -> anyhow::Result<Option<Residence>> {
+    let Some(plan) = record.plan() else { return Ok(None) };
+    let vm = InBackground::of(directory.clone()).adopt(&record.spec.name)?;
+    Ok(vm.map(|mut vm| vm.residence(&plan)).transpose()?)
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    name: &'a str,
+    spec: &'a VmSpec,
+    life: &'a Life,
+    topology: Option<&'a VirtualTopology>,
+    /// What each virtual node has now.
+    nodes: Vec<NodeSize>,
+    host: Option<&'a str>,
+    placement: Option<&'a Placement>,
+    added: Option<&'a Added>,
+    residence: Option<Residence>,
+    /// Why it is not known where it is.
+    unseen: Option<String>,
+}
+
+impl<'a> Shown<'a> {
+    fn new(name: &'a str, record: &'a Record, residence: Option<Residence>, unseen: Option<String>) -> Self {
+        let Record { spec, topology, placement, life } = record;
+        Self {
+            name,
+            spec,
+            life,
+            topology: topology.as_ref(),
+            nodes: record.sizes(),
+            host: placement.as_ref().map(|kept| kept.host.as_str()),
+            placement: placement.as_ref().map(|kept| &kept.placement),
+            added: placement.as_ref().map(|kept| &kept.added),
+            residence,
+            unseen,
+        }
+    }
+
+    fn text(&self) -> String {
+        let Life { state, since, topology_anew, history, suspended_in, .. } = self.life;
+        let lasts = life_words::duration(kept::now().0.saturating_sub(since.0));
+        let mut text = format!("VM {}: {state} since {} ({lasts})\n", self.name, life_words::moment(*since));
+        // Writing to a string cannot fail.
+        if let Some(file) = suspended_in {
+            let _ = writeln!(text, "Its memory is in {}", file.display());
+        }
+        match self.topology {
+            Some(topology) => self.add_topology(&mut text, topology),
+            None => text.push_str("It was never started: it is sized at its first power-on.\n"),
+        }
+        if *topology_anew {
+            text.push_str("It is sized anew at its next power-on.\n");
+        }
+        if let Some(residence) = &self.residence {
+            let _ = write!(text, "\n{}", residence_view::view(residence));
+        }
+        if let Some(unseen) = &self.unseen {
+            let _ = writeln!(text, "\nWhere it is now cannot be seen: {unseen}");
+        }
+        text.push('\n');
+        for chapter in history {
+            let _ = writeln!(text, "{}  {}", life_words::moment(chapter.at), life_words::event(chapter));
+        }
+        text
+    }
+
+    /// The nodes that the guest sees, and the home of each.
+    fn add_topology(&self, text: &mut String, topology: &VirtualTopology) {
+        let VirtualTopology { sockets, cores_per_socket, threads_per_core, .. } = topology;
+        let told = if topology.exposed { "" } else { "; the guest is not told of it" };
+        let _ = writeln!(
+            text,
+            "Virtual topology, fixed since its first power-on: {}; {}, {} each, {} each{told}",
+            life_words::nodes(&self.nodes),
+            count(*sockets as usize, "socket"),
+            count(*cores_per_socket as usize, "core"),
+            count(*threads_per_core as usize, "hardware thread"),
+        );
+        let header = ["Virtual node", "vCPUs", "Memory", "At most", "Home nodes", "Plugged since"];
+        let mut table = table(header, &[0, 2]);
+        for (node, size) in topology.nodes.iter().zip(&self.nodes) {
+            let vcpus: CpuSet = size.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect();
+            let clients = self.placement.iter().flat_map(|placement| &placement.clients);
+            let home = clients.filter(|client| client.virtual_nodes.contains(&node.id)).map(|client| &client.home);
+            let most = node.memory.saturating_add(node.growth);
+            table.add_row([
+                node.id.to_string(),
+                vcpus.to_string(),
+                size.memory.to_string(),
+                format!("{}, {most}", count(node.vcpus.len(), "vCPU")),
+                home.map(ToString::to_string).collect::<Vec<_>>().join(","),
+                self.plugged(node.id, node.present().count(), size),
+            ]);
+        }
+        let _ = writeln!(text, "{}", lines(&table));
+        if let Some(host) = self.host {
+            let _ = writeln!(text, "Home nodes are those of {host}, as they were last decided.");
+        }
+    }
+
+    fn plugged(&self, virtual_node: u32, at_power_on: usize, size: &NodeSize) -> String {
+        let memory = self.added.iter().flat_map(|added| &added.memory);
+        let memory =
+            memory.filter(|device| device.virtual_node == virtual_node).map(|device| device.requested.to_string());
+        let more = size.vcpus.len().saturating_sub(at_power_on);
+        let vcpus = (more > 0).then(|| count(more, "vCPU"));
+        let plugged: Vec<String> = vcpus.into_iter().chain(memory).collect();
+        if plugged.is_empty() { crate::cells::dash() } else { plugged.join(" + ") }
+    }
+}

@@ -1,0 +1,124 @@
+//! A VM's life and its virtual topology, in words.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use topology::words::{count, named};
+use topology::{Bytes, NodeSet};
+use vm::history::{Chapter, LifeEvent, UnixSeconds};
+use vm::{NodeSize, VirtualTopology};
+
+/// A moment in local time, `2026-11-23 00:12`.
+pub(crate) fn moment(at: UnixSeconds) -> String {
+    let timestamp = i64::try_from(at.0).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    timestamp
+        .map_or_else(|| "-".to_owned(), |time| time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string())
+}
+
+/// `45 s`, `12 min`, `3 h 5 min`, `2 d 4 h`.
+pub(crate) fn duration(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, _, _) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
+/// `2 x 4 vCPUs, 2 x 8 GiB`; nodes that differ are listed: `4 + 2 vCPUs, 8 + 4 GiB`.
+pub(crate) fn nodes(sizes: &[NodeSize]) -> String {
+    let vcpus: Vec<u64> = sizes.iter().map(|size| size.vcpus.len() as u64).collect();
+    let memory: Vec<Bytes> = sizes.iter().map(|size| size.memory).collect();
+    let total: u64 = vcpus.iter().sum();
+    let of_vcpus = match times(&vcpus) {
+        Some(1) => count(total as usize, "vCPU"),
+        Some(nodes) => format!("{nodes} x {}", count(vcpus[0] as usize, "vCPU")),
+        None => format!("{} vCPUs", joined(vcpus.iter().map(u64::to_string))),
+    };
+    let of_memory = match times(&memory) {
+        Some(1) => memory[0].to_string(),
+        Some(nodes) => format!("{nodes} x {}", memory[0]),
+        None => joined(memory.iter().map(Bytes::to_string)),
+    };
+    format!("{of_vcpus}, {of_memory}")
+}
+
+/// How many there are of the same; `None` where they differ.
+fn times<T: PartialEq>(of: &[T]) -> Option<usize> {
+    of.windows(2).all(|pair| pair[0] == pair[1]).then_some(of.len()).filter(|&nodes| nodes > 0)
+}
+
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join(" + ")
+}
+
+/// The same of a topology as it is at power-on.
+pub(crate) fn topology(topology: &VirtualTopology) -> String {
+    nodes(&vm::Added::default().sizes(topology))
+}
+
+/// A thing that happened, without its time.
+pub(crate) fn event(chapter: &Chapter) -> String {
+    match &chapter.event {
+        LifeEvent::Planned => "made known".to_owned(),
+        LifeEvent::Started { homes } => format!("started{}", at_home(homes)),
+        LifeEvent::Paused => "paused".to_owned(),
+        LifeEvent::Continued => "continued".to_owned(),
+        LifeEvent::Reset => "reset".to_owned(),
+        LifeEvent::Resized { vcpus, memory } => {
+            format!("resized from {} vCPUs, {} to {} vCPUs, {}", vcpus.0, memory.0, vcpus.1, memory.1)
+        }
+        LifeEvent::Moved { client, from, to } => {
+            format!("client {client} moved from {} to {}", named("node", from), named("node", to))
+        }
+        LifeEvent::Suspended { file } => format!("suspended to {}", file.display()),
+        LifeEvent::Resumed { homes } => format!("resumed{}", at_home(homes)),
+        LifeEvent::Arrived { from, homes } => format!("arrived from {from}{}", at_home(homes)),
+        LifeEvent::TopologyAnew => "its virtual topology was sized anew".to_owned(),
+        LifeEvent::Failed { because } => format!("failed: {because}"),
+        LifeEvent::Stopped => "stopped".to_owned(),
+        LifeEvent::Lost { because } if because.is_empty() => "lost".to_owned(),
+        LifeEvent::Lost { because } => format!("lost: {because}"),
+    }
+}
+
+fn at_home(homes: &[NodeSet]) -> String {
+    match homes {
+        [] => String::new(),
+        [home] => format!(" on {}", named("node", home)),
+        homes => format!(" on nodes {}", homes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(duration(59), "59 s");
+        assert_eq!(duration(60), "1 min");
+        assert_eq!(duration(3 * 3600 + 300), "3 h 5 min");
+        assert_eq!(duration(2 * 86_400 + 4 * 3600), "2 d 4 h");
+    }
+
+    #[test]
+    fn equal_nodes_are_counted_and_others_listed() {
+        let size = |vcpus: u32, gib: u64| NodeSize {
+            virtual_node: 0,
+            vcpus: (0..vcpus).collect::<BTreeSet<u32>>(),
+            memory: Bytes(gib << 30),
+        };
+        assert_eq!(nodes(&[size(4, 8), size(4, 8)]), "2 x 4 vCPUs, 2 x 8 GiB");
+        assert_eq!(nodes(&[size(1, 2)]), "1 vCPU, 2 GiB");
+        assert_eq!(nodes(&[size(4, 8), size(2, 8)]), "4 + 2 vCPUs, 2 x 8 GiB");
+    }
+
+    #[test]
+    fn an_event_says_where() {
+        let homes = vec!["0".parse().unwrap(), "1".parse().unwrap()];
+        let chapter = Chapter { at: UnixSeconds(0), event: LifeEvent::Started { homes } };
+        assert_eq!(event(&chapter), "started on nodes 0 | 1");
+    }
+}

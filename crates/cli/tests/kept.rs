@@ -1,0 +1,330 @@
+//! VMs that are kept, from their first power-on to their end, with a real QEMU whose firmware finds
+//! nothing to boot.
+
+use crate::common::{Place, homenode_in, inventory_in, lacks, left_in, said_in, unique, within_seconds};
+use serde_json::Value;
+use std::process::Stdio;
+use vm::history::LifeEvent;
+use vm::life::State;
+
+/// A place with one VM.
+struct Kept {
+    place: Place,
+    name: String,
+}
+
+impl Kept {
+    fn new(test: &str, label: &str) -> Option<Self> {
+        if lacks(test, "qemu-system-x86_64") {
+            return None;
+        }
+        let this = Self { place: Place::new(), name: unique(label) };
+        this.write_spec("vcpus = 2\nmemory = \"64 MiB\"");
+        Some(this)
+    }
+
+    /// `vm.toml` with these lines, and a disk beside it.
+    fn write_spec(&self, lines: &str) {
+        let disk = "[[disk]]\npath = \"disk.img\"\nformat = \"raw\"\nread_only = true\n";
+        let console = "console = { to = \"file\", path = \"vm.log\" }";
+        let text = format!("name = \"{}\"\n{lines}\nboot.from = \"disk\"\n{console}\n{disk}", self.name);
+        std::fs::write(self.place.path("vm.toml"), text).expect("a spec");
+    }
+
+    fn command(&self, arguments: &[&str]) -> std::process::Command {
+        // Relative paths of a spec are below its own directory, whatever the current one is.
+        let mut command = homenode_in(&self.place.runtime(), arguments);
+        command.current_dir(self.place.path("."));
+        command
+    }
+
+    fn said(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let output = self.command(arguments).output().expect("homenode");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    }
+
+    fn ok(&self, arguments: &[&str]) -> String {
+        let (code, said, errors) = self.said(arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {said}{errors}");
+        said
+    }
+
+    fn run(&self) -> String {
+        self.ok(&["run", "vm.toml", "--daemonize"])
+    }
+
+    /// `homenode vm COMMAND NAME MORE`.
+    fn vm(&self, command: &str, more: &[&str]) -> (Option<i32>, String, String) {
+        let arguments: Vec<&str> = ["vm", command, &self.name].into_iter().chain(more.iter().copied()).collect();
+        self.said(&arguments)
+    }
+
+    fn vm_ok(&self, command: &str, more: &[&str]) -> String {
+        let (code, said, errors) = self.vm(command, more);
+        assert_eq!(code, Some(0), "{command}: {said}{errors}");
+        said
+    }
+
+    fn record(&self) -> inventory::Record {
+        inventory_in(&self.place.runtime()).read(&self.name).expect("a record")
+    }
+
+    fn is_kept(&self) -> bool {
+        inventory_in(&self.place.runtime()).read(&self.name).is_ok()
+    }
+
+    fn qemu(&self) -> Option<u32> {
+        let running = linux::examine_this_host().expect("/proc");
+        running.vms.into_iter().find(|seen| seen.vm.name == self.name).map(|seen| seen.vm.pid)
+    }
+
+    fn listed(&self) -> Value {
+        let listed: Value = serde_json::from_str(&self.ok(&["vm", "list", "--json"])).expect("JSON");
+        let of_name = |vm: &&Value| vm["name"] == self.name.as_str();
+        listed["vms"].as_array().expect("an array").iter().find(of_name).cloned().unwrap_or_default()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.is_kept() {
+            said_in(&self.place.runtime(), &["vm", "delete", &self.name, "--force"]);
+        }
+    }
+}
+
+#[test]
+fn a_vm_starts_again_with_the_topology_that_it_had() {
+    let Some(kept) = Kept::new("a_vm_starts_again_with_the_topology_that_it_had", "again") else { return };
+    // Two virtual nodes, which nobody would size anew here.
+    let two = "policy.virtual_nodes = [{ vcpus = 1, memory = \"40 MiB\" }, { vcpus = 1, memory = \"24 MiB\" }]";
+    kept.write_spec(&format!("vcpus = 2\nmemory = \"64 MiB\"\n{two}"));
+    kept.run();
+    let topology = kept.record().topology.expect("a topology");
+    assert_eq!(topology.nodes.len(), 2);
+    assert_eq!(kept.record().spec.disks[0].path, kept.place.path("disk.img"));
+    kept.vm_ok("stop", &["--force"]);
+    assert_eq!((kept.record().life.state, kept.listed()["state"].as_str()), (State::Stopped, Some("stopped")));
+    // What is kept starts from anywhere, with the spec's own file gone.
+    std::fs::remove_file(kept.place.path("vm.toml")).expect("the spec");
+    let (code, _, errors) = said_in(&kept.place.runtime(), &["vm", "start", &kept.name]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(kept.record().topology.as_ref(), Some(&topology));
+    kept.vm_ok("stop", &["--force"]);
+    // The policy may change, and what the guest sees stays.
+    kept.write_spec("vcpus = 2\nmemory = \"64 MiB\"");
+    kept.run();
+    assert_eq!(
+        (kept.record().topology.as_ref(), kept.record().spec.policy.virtual_nodes.clone()),
+        (Some(&topology), None)
+    );
+    let shown = kept.vm_ok("show", &[]);
+    for part in ["running since", "2 x 1 vCPU, 40 MiB + 24 MiB", "started on", "bind:"] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    kept.vm_ok("stop", &["--force"]);
+    // Other sizes do not fit.
+    for (lines, field) in [("vcpus = 3\nmemory = \"64 MiB\"", "vcpus"), ("vcpus = 2\nmemory = \"96 MiB\"", "memory")] {
+        kept.write_spec(lines);
+        let before = kept.record();
+        let (code, _, errors) = kept.said(&["run", "vm.toml", "--daemonize"]);
+        assert_eq!(code, Some(2), "{errors}");
+        assert!(errors.contains(&format!("`{field}`")) && errors.contains("vm resize-topology"), "{errors}");
+        assert!(errors.contains("vm delete"), "{errors}");
+        assert_eq!(kept.record(), before);
+    }
+    // Sized anew only when somebody asked for it, and then once.
+    let said = kept.vm_ok("resize-topology", &[]);
+    assert!(said.contains("-> 2 vCPUs, 64 MiB"), "{said}");
+    assert!(kept.vm_ok("resize-topology", &["--cancel"]).contains("keeps"));
+    kept.vm_ok("start", &[]);
+    assert_eq!(kept.record().topology.as_ref(), Some(&topology));
+    kept.vm_ok("stop", &["--force"]);
+    kept.vm_ok("resize-topology", &[]);
+    kept.vm_ok("start", &[]);
+    let record = kept.record();
+    assert_eq!((record.topology.expect("a topology").nodes.len(), record.life.topology_anew), (1, false));
+    assert!(record.life.history.iter().any(|chapter| chapter.event == LifeEvent::TopologyAnew));
+}
+
+#[test]
+fn a_vm_is_paused_continued_reset_and_deleted() {
+    let Some(kept) = Kept::new("a_vm_is_paused_continued_reset_and_deleted", "paused") else { return };
+    let (code, _, errors) = kept.vm("show", &[]);
+    assert!(code == Some(2) && errors.contains("keeps no VM named"), "{errors}");
+    kept.run();
+    kept.vm_ok("pause", &[]);
+    assert_eq!(kept.listed()["state"], "paused");
+    let (code, _, errors) = kept.vm("pause", &[]);
+    assert!(code == Some(2) && errors.contains("it is paused: it can be continued"), "{errors}");
+    kept.vm_ok("continue", &[]);
+    kept.vm_ok("reset", &[]);
+    let (code, _, errors) = kept.vm("delete", &[]);
+    assert!(code == Some(2) && errors.contains("is running") && errors.contains("vm stop"), "{errors}");
+    let (code, _, errors) = kept.vm("start", &[]);
+    assert!(code == Some(2) && errors.contains("it is running"), "{errors}");
+    let events: Vec<LifeEvent> = kept.record().life.history.into_iter().map(|chapter| chapter.event).collect();
+    assert!(matches!(
+        events[..],
+        [LifeEvent::Planned, LifeEvent::Started { .. }, LifeEvent::Paused, LifeEvent::Continued, LifeEvent::Reset]
+    ));
+    kept.vm_ok("delete", &["--force"]);
+    assert!(!kept.is_kept() && kept.qemu().is_none());
+    assert_eq!(left_in(&kept.place.runtime()), [""; 0]);
+}
+
+#[test]
+fn what_runs_is_the_truth() {
+    let Some(kept) = Kept::new("what_runs_is_the_truth", "truth") else { return };
+    kept.run();
+    linux::sys::send_signal(kept.qemu().expect("a QEMU"), libc::SIGKILL).expect("a signal");
+    assert!(within_seconds(60, || kept.listed()["state"] == "lost"));
+    let last = kept.record().life.history.pop().expect("a chapter");
+    assert!(matches!(&last.event, LifeEvent::Lost { because } if because.contains("or it was killed")), "{last:?}");
+    kept.vm_ok("start", &[]);
+    assert_eq!(kept.listed()["state"], "running");
+    // The host was restarted: what was in its runtime directory is gone.
+    linux::sys::send_signal(kept.qemu().expect("a QEMU"), libc::SIGKILL).expect("a signal");
+    assert!(within_seconds(60, || kept.qemu().is_none()));
+    std::fs::remove_dir_all(kept.place.runtime().join(&kept.name)).expect("a directory");
+    assert_eq!(kept.listed()["state"], "lost");
+    assert!(kept.vm_ok("show", &[]).contains("the host was restarted since"));
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_record_as_it_was() {
+    let Some(kept) = Kept::new("a_start_that_fails_leaves_the_record_as_it_was", "fails") else { return };
+    let fails = |arguments: &[&str]| {
+        let output = kept.command(arguments).env("HOMENODE_QEMU", "/bin/false").output().expect("homenode");
+        assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    fails(&["run", "vm.toml", "--daemonize"]);
+    assert!(!kept.is_kept());
+    assert_eq!(left_in(&kept.place.runtime()), [""; 0]);
+    kept.run();
+    kept.vm_ok("stop", &["--force"]);
+    let before = kept.record();
+    fails(&["vm", "start", &kept.name]);
+    kept.write_spec("vcpus = 2\nmemory = \"64 MiB\"\npolicy.prefer_ht = true");
+    fails(&["run", "vm.toml", "--daemonize"]);
+    assert_eq!(kept.record(), before);
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named_and_nothing_is_changed() {
+    let Some(kept) = Kept::new("files_that_cannot_be_used_are_named_and_nothing_is_changed", "files") else { return };
+    // No place for a record: nothing is started.
+    for place in ["/dev/null", "relative", "/proc/no"] {
+        let mut command = kept.command(&["run", "vm.toml", "--daemonize"]);
+        let output = command.env("HOMENODE_STATE_DIR", place).output().expect("homenode");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{errors}");
+        assert!(errors.contains("HOMENODE_STATE_DIR") && errors.contains(place), "{errors}");
+        assert_eq!((kept.qemu(), left_in(&kept.place.runtime())), (None, Vec::new()));
+    }
+    kept.run();
+    kept.vm_ok("stop", &["--force"]);
+    let life = inventory_in(&kept.place.runtime()).path().join(&kept.name).join("life.json");
+    let before = std::fs::read_to_string(&life).expect("a life");
+    for (content, words) in [("{\"version\": 9}", "version 9"), ("{\"vers", "life.json"), ("", "life.json")] {
+        std::fs::write(&life, content).expect("a file");
+        let (code, _, errors) = kept.vm("start", &[]);
+        assert!(code == Some(1) && errors.contains("life.json") && errors.contains(words), "{code:?} {errors}");
+        // It is not in the way of others.
+        let (code, _, errors) = kept.said(&["vm", "list"]);
+        assert!(code == Some(0) && errors.contains("cannot be shown"), "{code:?} {errors}");
+        assert_eq!(std::fs::read_to_string(&life).expect("a file"), content);
+    }
+    std::fs::write(&life, before).expect("a file");
+    kept.vm_ok("start", &[]);
+    kept.vm_ok("stop", &["--force"]);
+    std::fs::write(&life, "{").expect("a file");
+    assert_eq!(kept.vm("delete", &[]).0, Some(1));
+    kept.vm_ok("delete", &["--force"]);
+    assert!(!life.exists());
+    for name in ["..", "a/b", ".vms", "-x"] {
+        let (code, _, errors) = kept.said(&["vm", "show", "--", name]);
+        assert!(code == Some(2) && errors.contains("keeps no VM named"), "{name}: {errors}");
+    }
+}
+
+/// Kills a command of a VM's life at a moment, and says what the next look finds.
+fn cut_at(kept: &Kept, arguments: &[&str], microseconds: u64) -> Option<State> {
+    let mut command = kept.command(arguments);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("homenode");
+    std::thread::sleep(std::time::Duration::from_micros(microseconds));
+    // It may have ended already.
+    let _ = child.kill();
+    child.wait().expect("the end");
+    let state = kept.listed()["state"].as_str().map(str::to_owned);
+    let runs = kept.qemu().is_some();
+    match state.as_deref() {
+        Some("running") => assert!(runs, "{arguments:?} after {microseconds} us: listed as running, and no QEMU"),
+        Some("stopped" | "lost") | None => {
+            let gone = within_seconds(20, || {
+                kept.listed();
+                kept.qemu().is_none()
+            });
+            assert!(gone, "{arguments:?} after {microseconds} us: {state:?}, and a stray QEMU");
+        }
+        other => panic!("{arguments:?} after {microseconds} us: {other:?}"),
+    }
+    kept.is_kept().then(|| kept.record().life.state)
+}
+
+/// Kills starts, stops and deletions at `cuts` moments each.
+fn cuts(test: &str, label: &str, cuts: u64) {
+    let Some(kept) = Kept::new(test, label) else { return };
+    let begun = std::time::Instant::now();
+    kept.run();
+    let start_takes = begun.elapsed().as_micros() as u64;
+    kept.vm_ok("delete", &["--force"]);
+    let (mut seed, mut seen) = (4711u64, std::collections::BTreeMap::<String, u32>::new());
+    let mut moment = |most: u64| {
+        // Knuth's MMIX generator; its high bits are the random ones.
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % most
+    };
+    for _ in 0..cuts {
+        // A first start: a VM that runs and is listed, or none.
+        let state = cut_at(&kept, &["run", "vm.toml", "--daemonize"], moment(start_takes));
+        assert!(matches!(state, None | Some(State::Running)), "{state:?}");
+        *seen.entry(format!("run: {state:?}")).or_default() += 1;
+        if state.is_none() {
+            kept.run();
+        }
+        let topology = kept.record().topology;
+        // A stop: it runs still, or has ended; who was killed before he said so left it lost.
+        let state = cut_at(&kept, &["vm", "stop", &kept.name, "--force"], moment(start_takes / 4));
+        assert!(matches!(state, Some(State::Running | State::Stopped)), "{state:?}");
+        *seen.entry(format!("stop: {state:?}")).or_default() += 1;
+        if state == Some(State::Running) {
+            kept.vm_ok("stop", &["--force"]);
+        }
+        // A further start.
+        let state = cut_at(&kept, &["vm", "start", &kept.name], moment(start_takes));
+        assert!(matches!(state, Some(State::Running | State::Stopped)), "{state:?}");
+        *seen.entry(format!("start: {state:?}")).or_default() += 1;
+        assert_eq!(kept.record().topology, topology);
+        let state = cut_at(&kept, &["vm", "delete", &kept.name, "--force"], moment(start_takes / 4));
+        assert!(matches!(state, None | Some(State::Running | State::Stopped)), "{state:?}");
+        *seen.entry(format!("delete: {state:?}")).or_default() += 1;
+        if state.is_some() {
+            kept.vm_ok("delete", &["--force"]);
+        }
+        assert_eq!(left_in(&kept.place.runtime()), [""; 0]);
+    }
+    eprintln!("what {} cuts left: {seen:?}", 4 * cuts);
+}
+
+#[test]
+fn a_kill_leaves_the_old_or_the_new() {
+    cuts("a_kill_leaves_the_old_or_the_new", "cut", 2);
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn a_kill_at_sixty_moments_leaves_the_old_or_the_new() {
+    cuts("a_kill_at_sixty_moments_leaves_the_old_or_the_new", "cuts", 15);
+}

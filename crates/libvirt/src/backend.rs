@@ -13,8 +13,9 @@ use stacks::emit::{Emission, Kind, emit};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use topology::Machine;
-use vm::backend::{BackendKind, ErrorKind, Patience, Stopped};
-use vm::{Accelerator, Backend, BackendError, CallOff, Launch, Plan, Residence, Vm};
+use vm::backend::{BackendKind, ErrorKind, Patience, Saved, Stopped, Transfer};
+use vm::{Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence};
+use vm::{VirtualTopology, Vm, VmSpec};
 
 /// How often a domain that is to be ended is looked for: it may only just be in the making.
 const LOOKS: u32 = 50;
@@ -108,11 +109,21 @@ impl Backend for Domains {
         Ok(Box::new(domain))
     }
 
+    fn resume(&self, launch: &Launch, _: Saved<'_>, _: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
+        Err(of_libvirt(&launch.spec.name, "virsh restore"))
+    }
+
     fn adopt(&self, name: &str) -> Result<Option<Box<dyn Vm>>, BackendError> {
         let found = self.connection.find(name)?.filter(|domain| domain.state.has_process());
         let Some(found) = found else { return Ok(None) };
         Ok(Some(Box::new(self.domain(found.uuid, None, &found.name)?)))
     }
+}
+
+/// libvirt writes files of its own, and keeps who may read them.
+fn of_libvirt(vm: &str, command: &str) -> BackendError {
+    let problem = format!("VM {vm} is libvirt's, which saves and restores its domains itself: `{command}`");
+    BackendError::new(ErrorKind::BadInput, problem)
 }
 
 fn strange_xml(error: DomainError) -> BackendError {
@@ -221,6 +232,14 @@ impl Vm for Domain {
 
     fn reset(&mut self) -> Result<(), BackendError> {
         self.tell("reset")
+    }
+
+    fn manifest(&mut self, _: &VmSpec, _: &VirtualTopology, _: &Added) -> Result<Manifest, BackendError> {
+        Err(of_libvirt(&self.name, "virsh save"))
+    }
+
+    fn save(&mut self, _: OwnedFd, _: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
+        Err(of_libvirt(&self.name, "virsh save"))
     }
 
     fn stop(self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {

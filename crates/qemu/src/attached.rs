@@ -8,16 +8,17 @@ use crate::hot_add;
 use crate::process::{ErrorsTo, ExitWatch, Process};
 use crate::qmp::Qmp;
 use crate::user::QemuUser;
-use crate::{QemuError, accelerator, binary};
+use crate::{QemuError, accelerator, binary, saved};
 use linux::sys::{ChildSetup, Tie};
 use serde_json::json;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vm::backend::{Patience, Stopped};
+use vm::backend::{Patience, Stopped, Transfer};
 use vm::spec::name_problem;
-use vm::{Accelerator, Added, BackendError, CallOff, Launch, Plan, Residence, Resize, Resized, Vm};
+use vm::{Accelerator, Added, BackendError, CallOff, Launch, Manifest, Plan, Residence};
+use vm::{Resize, Resized, VirtualTopology, Vm, VmSpec};
 
 /// How long a QEMU that builds its machine may show no progress: its memory does not grow, and its
 /// monitor does not greet.
@@ -192,6 +193,15 @@ impl Vm for AttachedVm {
     fn resize(&mut self, resize: &Resize, done: &mut dyn FnMut(&Added)) -> Result<Resized, BackendError> {
         let resized = hot_add::resize(&mut self.qmp, self.process.pid(), resize, done);
         Ok(resized.map_err(|error| explain(error, &mut self.process, &CallOff::default()))?)
+    }
+
+    fn manifest(&mut self, spec: &VmSpec, topology: &VirtualTopology, added: &Added) -> Result<Manifest, BackendError> {
+        let run_by = saved::run_by(&mut self.qmp, self.process.pid(), spec, self.accelerator.is_hardware())?;
+        Ok(Manifest::of(spec, topology, added, run_by))
+    }
+
+    fn save(&mut self, into: OwnedFd, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
+        Ok(saved::save(&mut self.qmp, into, told)?)
     }
 
     fn stop(mut self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {

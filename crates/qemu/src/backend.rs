@@ -11,12 +11,13 @@ use crate::hot_add;
 use crate::qmp::Qmp;
 use crate::runtime_dir::{MONITOR, RuntimeDir};
 use crate::state::BackgroundVm;
-use crate::{AttachedVm, QemuError, process};
+use crate::{AttachedVm, QemuError, process, saved};
 use serde_json::json;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use vm::backend::{BackendKind, ErrorKind, Patience, Stopped};
-use vm::{Accelerator, Added, Backend, BackendError, CallOff, Launch, Plan, Residence, Resize, Resized, Vm};
+use vm::backend::{BackendKind, ErrorKind, Patience, Saved, Stopped, Transfer};
+use vm::{Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence};
+use vm::{Resize, Resized, VirtualTopology, Vm, VmSpec};
 
 /// How long the monitor of a VM that runs may take to greet.
 const GREETING: Duration = Duration::from_secs(10);
@@ -44,6 +45,13 @@ impl Backend for InBackground {
         Ok(Box::new(vm))
     }
 
+    fn resume(&self, launch: &Launch, guest: Saved<'_>, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
+        let notes = saved::resume(&self.0, launch, guest, call_off)?;
+        let mut vm = Adopted::connect(&self.0, &launch.spec.name)?;
+        vm.notes = notes;
+        Ok(Box::new(vm))
+    }
+
     fn adopt(&self, name: &str) -> Result<Option<Box<dyn Vm>>, BackendError> {
         match Adopted::connect(&self.0, name) {
             Ok(vm) => Ok(Some(Box::new(vm))),
@@ -64,6 +72,12 @@ impl Backend for Attached {
 
     fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
         Ok(Box::new(AttachedVm::start(launch, call_off)?))
+    }
+
+    /// A VM that was saved goes on without whoever resumes it.
+    fn resume(&self, launch: &Launch, _guest: Saved<'_>, _call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
+        let problem = format!("VM {}: a VM that was saved goes on in the background", launch.spec.name);
+        Err(BackendError::new(ErrorKind::BadInput, problem))
     }
 
     /// Nobody else's VM is tied to this process.
@@ -155,6 +169,16 @@ impl Vm for Adopted {
 
     fn resize(&mut self, resize: &Resize, done: &mut dyn FnMut(&Added)) -> Result<Resized, BackendError> {
         Ok(hot_add::resize(&mut self.qmp, self.pid, resize, done)?)
+    }
+
+    fn manifest(&mut self, spec: &VmSpec, topology: &VirtualTopology, added: &Added) -> Result<Manifest, BackendError> {
+        let hardware = self.state.accelerator.is_hardware();
+        let run_by = saved::run_by(&mut self.qmp, self.pid, spec, hardware)?;
+        Ok(Manifest::of(spec, topology, added, run_by))
+    }
+
+    fn save(&mut self, into: OwnedFd, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
+        Ok(saved::save(&mut self.qmp, into, told)?)
     }
 
     fn stop(self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use vm::Residence;
 use vm::backend::Stopped;
 use vm::truth::Process as Seen;
-use vm::{CallOff, ConsoleTo, Launch};
+use vm::{CallOff, ConsoleTo, Launch, Manifest};
 
 /// How long QEMU may take to end once it was told to quit.
 const QUIT: Duration = Duration::from_secs(5);
@@ -74,11 +74,13 @@ pub(crate) fn remove(claimed: VmDirectory, vm: &str) -> Result<(), QemuError> {
 
 /// What the vCPUs of a QEMU that is started wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaits {
+pub(crate) enum Awaits<'a> {
     /// `cont`.
     Us,
     /// The state of a guest (`migrate-incoming`), and then `cont`.
     Guest,
+    /// That of a guest with this manifest, whose machine is to be built again.
+    GuestOf(&'a Manifest),
 }
 
 /// A QEMU in the background that has built its machine. Dropping it ends the process.
@@ -116,7 +118,7 @@ pub(crate) fn build(
     launch: &Launch,
     prepared: &Prepared,
     sandbox: bool,
-    awaits: Awaits,
+    awaits: Awaits<'_>,
     call_off: &CallOff,
 ) -> Result<Built, QemuError> {
     let vm = &launch.spec.name;
@@ -139,8 +141,10 @@ pub(crate) fn build(
     let boot = boot::for_qemu(launch, prepared)?;
     let host = HostTraits { sandbox, ..prepared.host.clone() };
     let mut arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
-    if awaits == Awaits::Guest {
-        arguments.extend(["-incoming".to_owned(), "defer".to_owned()]);
+    match awaits {
+        Awaits::Us => {}
+        Awaits::Guest => arguments.extend(command_line::waiting_for_a_guest(None)),
+        Awaits::GuestOf(manifest) => arguments.extend(command_line::waiting_for_a_guest(Some(manifest))),
     }
     let lock = place.lock.try_clone().map_err(QemuError::io(vm, "copy the lock"))?;
     let mut inherited = boot.open;

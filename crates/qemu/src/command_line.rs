@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use vm::Accelerator;
 use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, escape, memory_id, policy_word};
 use vm::spec::{Boot, Disk, DiskFormat, Fill, Network};
-use vm::{Plan, VirtualNode, VmSpec};
+use vm::{Manifest, Plan, VirtualNode, VmSpec};
 use workloads::protocol::PORT_NAME;
 
 /// How one of QEMU's character devices is reached.
@@ -99,6 +99,18 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
     kernel(&mut line, boot);
     if wiring.paused {
         line.0.push("-S".to_owned());
+    }
+    line.0
+}
+
+/// What a QEMU has more that waits for a guest from elsewhere: the machine type that the guest knows,
+/// and what was plugged into its machine, in order. Where it comes from `manifest` says.
+pub(crate) fn waiting_for_a_guest(manifest: Option<&Manifest>) -> Vec<String> {
+    let mut line = Line(Vec::new());
+    line.add("-incoming", "defer");
+    if let Some(manifest) = manifest {
+        // The last word on the type counts.
+        line.add("-machine", escape(&manifest.run_by.machine));
     }
     line.0
 }

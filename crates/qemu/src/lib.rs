@@ -24,6 +24,7 @@ mod reservation;
 mod runtime_dir;
 #[cfg(test)]
 mod samples;
+mod saved;
 mod state;
 mod terminal;
 pub mod tiny_guest;

@@ -6,4 +6,5 @@ mod lifecycle;
 mod migration;
 mod monitor;
 mod quoting;
+mod saved;
 mod tiny_guest;

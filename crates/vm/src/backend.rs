@@ -11,11 +11,13 @@
 //! **Example.** A third one (cloud-hypervisor, say) is a crate with these two implementations, a
 //! name in [`BackendKind`], and a line where the program chooses.
 
-use crate::{Accelerator, Added, CallOff, Launch, Plan, Residence, Resize, Resized};
+use crate::{Accelerator, Added, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized};
+use crate::{VirtualTopology, VmSpec};
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::fmt;
 use std::os::fd::OwnedFd;
+use topology::Bytes;
 
 /// Time that somebody is given.
 pub type Patience = core::time::Duration;
@@ -51,11 +53,42 @@ pub trait Backend {
     /// It cannot be started, or was called off meanwhile; nothing is left of it.
     fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError>;
 
+    /// Starts a VM at the homes of its plan with a guest that was saved. Returns when its vCPUs run
+    /// there.
+    ///
+    /// # Errors
+    /// As [`Backend::start`]; and where the machine is not the one that the guest knows. The guest
+    /// has not run.
+    fn resume(&self, launch: &Launch, saved: Saved<'_>, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError>;
+
     /// The VM of this name, which runs already; `None` where none does.
     ///
     /// # Errors
     /// It is there and cannot be reached.
     fn adopt(&self, name: &str) -> Result<Option<Box<dyn Vm>>, BackendError>;
+}
+
+/// How far a guest has come on its way into a file or out of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfer {
+    /// What is there already.
+    pub done: Bytes,
+    /// What is not, as far as is known.
+    pub remaining: Bytes,
+}
+
+/// A guest that comes out of a file.
+pub struct Saved<'a> {
+    /// What the machine that it comes into must agree on.
+    pub manifest: &'a Manifest,
+    /// The guest's bytes, as [`Vm::save`] wrote them.
+    pub from: OwnedFd,
+    /// Asked once, when nothing more will be read and before the guest runs: whether all that was
+    /// read was right. An error of its own goes before what the program makes of bytes that end
+    /// early.
+    pub was_right: &'a mut dyn FnMut() -> Result<(), BackendError>,
+    /// Told now and then how far it has come.
+    pub told: &'a mut dyn FnMut(Transfer),
 }
 
 /// A VM that has a process. Dropping it leaves the VM as its backend promises: one that is tied to
@@ -123,6 +156,20 @@ pub trait Vm {
         let problem = format!("VM {}: what runs it cannot be told here to change its size while it runs", self.name());
         Err(BackendError::new(ErrorKind::BadInput, problem))
     }
+
+    /// What another program must agree on to take its guest over: what this one says, beside what
+    /// is kept of the VM.
+    ///
+    /// # Errors
+    /// It has ended, or does not say.
+    fn manifest(&mut self, spec: &VmSpec, topology: &VirtualTopology, added: &Added) -> Result<Manifest, BackendError>;
+
+    /// Writes all that its guest is into a pipe, and closes that. Its vCPUs wait, before and after:
+    /// only [`Vm::unpause`] lets them go on, only [`Vm::stop`] ends it.
+    ///
+    /// # Errors
+    /// It has ended, its vCPUs run, or its guest cannot be saved. Its vCPUs still wait.
+    fn save(&mut self, into: OwnedFd, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError>;
 
     /// Presses its power button and waits up to `grace` for it to power off; then, or at once
     /// without grace, ends it.

@@ -82,7 +82,7 @@ impl Tuning {
 }
 
 /// Waits up to `within` until QEMU says that its migration has come further, and asks it how far.
-fn next(qmp: &mut Qmp, within: Duration) -> Result<Progress, QemuError> {
+pub(crate) fn next(qmp: &mut Qmp, within: Duration) -> Result<Progress, QemuError> {
     let deadline = Instant::now() + within;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -93,12 +93,12 @@ fn next(qmp: &mut Qmp, within: Duration) -> Result<Progress, QemuError> {
     }
 }
 
-fn progress(qmp: &mut Qmp) -> Result<Progress, QemuError> {
+pub(crate) fn progress(qmp: &mut Qmp) -> Result<Progress, QemuError> {
     Ok(Progress::of(&qmp.execute("query-migrate", &json!({}))?))
 }
 
 /// Whether its vCPUs run, and QEMU's word for what it does (`RunState`).
-fn run_state(qmp: &mut Qmp) -> Result<(bool, String), QemuError> {
+pub(crate) fn run_state(qmp: &mut Qmp) -> Result<(bool, String), QemuError> {
     let answer = qmp.execute("query-status", &json!({}))?;
     let word = answer["status"].as_str().unwrap_or_default().to_owned();
     Ok((answer["running"] == Value::Bool(true), word))

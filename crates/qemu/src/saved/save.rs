@@ -1,0 +1,49 @@
+//! Out of a QEMU.
+
+use super::begin;
+use crate::QemuError;
+use crate::migration::{Status, next, progress, run_state};
+use crate::qmp::Qmp;
+use serde_json::json;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use topology::Bytes;
+use vm::backend::Transfer;
+
+/// How often somebody is told how far it has come.
+const TELL: Duration = Duration::from_millis(100);
+
+/// Writes the guest of a QEMU whose vCPUs wait into a pipe.
+pub(crate) fn save(qmp: &mut Qmp, into: OwnedFd, told: &mut dyn FnMut(Transfer)) -> Result<(), QemuError> {
+    let vm = qmp.vm().to_owned();
+    let refused = |message: String| QemuError::Refused { vm: vm.clone(), command: "migrate".to_owned(), message };
+    let (runs, word) = run_state(qmp)?;
+    if runs {
+        return Err(refused("its vCPUs run".to_owned()));
+    }
+    if word == "postmigrate" {
+        // It was saved before, and nobody needed that: QEMU saves it again once its disks are its
+        // own again, which only `cont` does.
+        qmp.execute("cont", &json!({}))?;
+        qmp.execute("stop", &json!({}))?;
+    }
+    let blocked = progress(qmp)?.blocked;
+    if !blocked.is_empty() {
+        return Err(refused(blocked.join("; ")));
+    }
+    begin(qmp, "migrate", into)?;
+    loop {
+        let progress = next(qmp, TELL)?;
+        if let Some(ram) = progress.ram {
+            told(Transfer { done: Bytes(ram.total.0.saturating_sub(ram.remaining.0)), remaining: ram.remaining });
+        }
+        match progress.status {
+            Status::Completed => return Ok(()),
+            status if status.is_over() => {
+                let why = progress.error.unwrap_or_else(|| "its guest could not be written".to_owned());
+                return Err(refused(why));
+            }
+            _ => {}
+        }
+    }
+}

@@ -4,7 +4,7 @@ use crate::text::{Table, count, lines, table, table_of, width, wrapped};
 use scheduler::Occupancy;
 use std::fmt::Write;
 use topology::{Bytes, CpuSet, Machine};
-use vm::{Client, MemoryPolicy, Plan};
+use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
 /// The virtual topology, the placement, and the reasons for both.
 pub(crate) fn view(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> String {
@@ -41,12 +41,11 @@ fn placement(plan: &Plan) -> Table {
     let mut table = table(["Virtual node", "vCPUs", "Memory", "Home", "CPUs", "Memory policy"], &[0, 2]);
     for client in &plan.placement.clients {
         for node in plan.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id)) {
-            let vcpus: CpuSet = node.vcpus.iter().map(|&vcpu| topology::CpuId(vcpu)).collect();
             let home = if client.home.len() == 1 { "node" } else { "nodes" };
             table.add_row([
                 node.id.to_string(),
-                vcpus.to_string(),
-                node.memory.to_string(),
+                vcpus(node),
+                memory(node),
                 format!("{home} {}", client.home),
                 cpus(client, &node.vcpus),
                 policy(client.memory_policy).to_owned(),
@@ -60,6 +59,22 @@ fn placement(plan: &Plan) -> Table {
 fn cpus(client: &Client, vcpus: &[u32]) -> String {
     let bound: CpuSet = vcpus.iter().filter_map(|vcpu| client.vcpu_cpus.get(vcpu)).copied().collect();
     if bound.is_empty() { client.cpus.to_string() } else { format!("{bound}, one each") }
+}
+
+/// `0-1`, or `0-1 (2-5 later)` where some may be plugged.
+fn vcpus(node: &VirtualNode) -> String {
+    let set = |vcpus: &mut dyn Iterator<Item = u32>| vcpus.map(topology::CpuId).collect::<CpuSet>().to_string();
+    let there = set(&mut node.present());
+    match set(&mut node.absent.iter().copied()) {
+        none if none.is_empty() => there,
+        later if there.is_empty() => format!("({later} later)"),
+        later => format!("{there} ({later} later)"),
+    }
+}
+
+/// `4 GiB`, or `4 GiB (8 GiB later)` where some may be plugged.
+fn memory(node: &VirtualNode) -> String {
+    if node.growth.0 == 0 { node.memory.to_string() } else { format!("{} ({} later)", node.memory, node.growth) }
 }
 
 fn policy(policy: MemoryPolicy) -> &'static str {

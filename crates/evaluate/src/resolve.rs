@@ -319,7 +319,7 @@ fn matrix_points(machine: &Machine, vms: &[ResolvedVm]) -> Vec<Point> {
             .collect(),
         Some(vm) => {
             let virtual_nodes = vm.plan.topology.nodes.iter();
-            virtual_nodes.map(|node| (node.id, node.vcpus.len() as u32, node.memory > Bytes(0))).collect()
+            virtual_nodes.map(|node| (node.id, node.present().count() as u32, node.memory > Bytes(0))).collect()
         }
     };
     let mut points = Vec::new();

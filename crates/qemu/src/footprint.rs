@@ -55,7 +55,7 @@ pub fn set_aside(occupancy: &mut Occupancy, machine: &Machine, spec: &VmSpec) {
 fn of(plan: &Plan) -> (Bytes, Bytes) {
     let nodes = &plan.topology.nodes;
     let guest: Bytes = nodes.iter().map(|node| node.memory).sum();
-    let vcpus: usize = nodes.iter().map(|node| node.vcpus.len()).sum();
+    let vcpus: usize = nodes.iter().map(|node| node.present().count()).sum();
     (guest, own_memory(u32::try_from(vcpus).unwrap_or(u32::MAX), guest))
 }
 

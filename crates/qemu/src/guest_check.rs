@@ -2,7 +2,7 @@
 //! Pure.
 
 use topology::input::{cut, excerpt};
-use topology::{Bytes, CpuId, CpuSet};
+use topology::{Bytes, CpuSet};
 use vm::{Plan, VirtualNode};
 use workloads::protocol::{SeenMachine, SeenNode};
 
@@ -39,7 +39,7 @@ fn compare_node(plan: &Plan, node: &VirtualNode, seen: &SeenNode, found: &mut Ve
     if seen.id != id {
         found.push(format!("node {id} planned, the guest calls it {}", seen.id));
     }
-    let vcpus: CpuSet = node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect();
+    let vcpus = plan.topology.guest_cpus(node);
     if parse(&seen.cpus).as_ref() != Some(&vcpus) {
         found.push(format!("node {id}: vCPUs {vcpus} planned, the guest sees `{}`", excerpt(&seen.cpus)));
     }
@@ -59,7 +59,7 @@ fn compare_node(plan: &Plan, node: &VirtualNode, seen: &SeenNode, found: &mut Ve
 }
 
 fn compare_sockets(plan: &Plan, seen: &SeenMachine, found: &mut Vec<String>) {
-    let planned = plan.topology.sockets as usize;
+    let planned = plan.topology.guest_sockets();
     if planned != seen.sockets.len() {
         found.push(format!("{planned} sockets planned, the guest sees {}", seen.sockets.len()));
     }
@@ -72,7 +72,7 @@ fn compare_sockets(plan: &Plan, seen: &SeenMachine, found: &mut Vec<String>) {
 
 /// A last-level cache across nodes makes a guest's scheduler treat remote memory as near.
 fn compare_caches(plan: &Plan, seen: &SeenMachine, found: &mut Vec<String>) {
-    let vcpus = plan.topology.nodes.iter().map(|node| node.vcpus.len()).sum();
+    let vcpus = plan.topology.nodes.iter().map(|node| node.present().count()).sum();
     if seen.llcs.len() > vcpus {
         found.push(format!("the guest sees {} last-level caches of {vcpus} vCPUs", seen.llcs.len()));
     }

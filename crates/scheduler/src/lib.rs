@@ -22,6 +22,7 @@ mod placement;
 mod planner;
 mod rehome;
 mod sizing;
+mod topology_difference;
 
 pub use action::{Act, Action, ActionError, Done, Host, Observe, ObserveError};
 pub use claims::Claims;
@@ -38,3 +39,4 @@ pub use occupancy::Occupancy;
 pub use placement::EXACT_STEPS;
 pub use planner::{plan, plan_together, plan_within};
 pub use rehome::{rehome, rehome_within};
+pub use topology_difference::topology_difference;

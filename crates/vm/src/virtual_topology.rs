@@ -2,7 +2,8 @@
 
 use crate::{NodeSize, Shape};
 use serde::{Deserialize, Serialize};
-use topology::Bytes;
+use std::collections::BTreeSet;
+use topology::{Bytes, CpuId, CpuSet};
 
 /// One node of the virtual topology, as the guest sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +103,19 @@ impl VirtualTopology {
             .or_else(|| memory("memory", shape.memory, self.memory()))
             .or_else(|| memory("max_memory", shape.max_memory.unwrap_or(shape.memory), self.max_memory()))
     }
+
+    /// The numbers by which a Linux guest calls the vCPUs of a node after its power-on: it counts
+    /// those that are there, in the order of their indices.
+    pub fn guest_cpus(&self, node: &VirtualNode) -> CpuSet {
+        let all: BTreeSet<u32> = self.nodes.iter().flat_map(VirtualNode::present).collect();
+        (0..).zip(all).filter(|(_, vcpu)| node.vcpus.contains(vcpu)).map(|(number, _)| CpuId(number)).collect()
+    }
+
+    /// Sockets that a guest sees after its power-on: those with a vCPU that is there.
+    pub fn guest_sockets(&self) -> usize {
+        let size = (self.cores_per_socket * self.threads_per_core).max(1);
+        self.nodes.iter().flat_map(VirtualNode::present).map(|vcpu| vcpu / size).collect::<BTreeSet<_>>().len()
+    }
 }
 
 /// Why a spec does not go with a virtual topology that is fixed.
@@ -151,5 +165,21 @@ mod tests {
         assert_eq!(field(Shape { max_vcpus: None, ..shape.clone() }), Some("max_vcpus"));
         assert_eq!(field(Shape { memory: Bytes::GIB, ..shape.clone() }), Some("memory"));
         assert_eq!(field(Shape { max_memory: None, ..shape }), Some("max_memory"));
+    }
+
+    #[test]
+    fn a_guest_counts_the_vcpus_that_are_there() {
+        let node = |id: u32, vcpus: Vec<u32>, absent: Vec<u32>| VirtualNode { id, vcpus, absent, ..Default::default() };
+        let topology = VirtualTopology {
+            exposed: true,
+            nodes: vec![node(0, vec![0, 1, 2, 3], vec![2, 3]), node(1, vec![4, 5, 6, 7], vec![6, 7])],
+            sockets: 4,
+            cores_per_socket: 2,
+            threads_per_core: 1,
+            distances: Vec::new(),
+        };
+        // 0, 1, 4 and 5 are there, in the first socket of each node.
+        let numbers = |node: usize| topology.guest_cpus(&topology.nodes[node]).to_string();
+        assert_eq!((numbers(0), numbers(1), topology.guest_sockets()), ("0-1".to_owned(), "2-3".to_owned(), 2));
     }
 }

@@ -89,11 +89,11 @@ fn report(plan: &Plan, hello: &Hello) -> String {
     let topology = &plan.topology;
     let mut text = String::from("planned:\n");
     for node in &topology.nodes {
-        let vcpus: topology::CpuSet = node.vcpus.iter().map(|&vcpu| topology::CpuId(vcpu)).collect();
+        let vcpus = topology.guest_cpus(node);
         let distances = topology.distances.get(node.id as usize).cloned().unwrap_or_default();
         text += &format!("  node {}: CPUs {vcpus}, {}, distances {distances:?}\n", node.id, node.memory);
     }
-    text += &format!("  {}\nthe guest sees:\n", count(topology.sockets as usize, "socket"));
+    text += &format!("  {}\nthe guest sees:\n", count(topology.guest_sockets(), "socket"));
     for node in &hello.machine.nodes {
         let memory = Bytes::from_mib(Bytes(node.memory_bytes).mib());
         text += &format!("  node {}: CPUs {}, {memory}, distances {:?}\n", node.id, node.cpus, node.distances);

@@ -129,7 +129,7 @@ fn levelled(vm: &ResolvedVm, processes: u32) -> Vec<u32> {
     let nodes = &vm.plan.topology.nodes;
     let vcpus = |client: &Client| -> u32 {
         let of_client = nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
-        of_client.map(|node| node.vcpus.len() as u32).sum::<u32>().max(1)
+        of_client.map(|node| node.present().count() as u32).sum::<u32>().max(1)
     };
     let vcpus: Vec<u32> = vm.plan.placement.clients.iter().map(vcpus).collect();
     let mut each = vec![0; vcpus.len()];

@@ -246,7 +246,7 @@ fn spread_out(cores: &Cores, busy: &[u32], memory: Memory, nodes: &[NodeId]) -> 
 
 fn vcpus(vm: &ResolvedVm, client: &Client) -> u32 {
     let nodes = vm.plan.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
-    nodes.map(|node| node.vcpus.len() as u32).sum()
+    nodes.map(|node| node.present().count() as u32).sum()
 }
 
 /// One thread after the other to the part with the most idle vCPUs, in proportion to its size; the

@@ -17,8 +17,10 @@
 //! and node 0 gets 1. Then 6 wanted: each gives 1 back.
 
 mod error;
+mod room;
 
 pub use error::GrowthError;
+pub use room::{Growing, Lack, Move, NoRoom, room};
 
 use crate::divide::{Vessel, fill};
 use std::collections::{BTreeMap, BTreeSet};

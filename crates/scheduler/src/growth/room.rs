@@ -1,0 +1,296 @@
+//! Whether the homes have room for what is added to a VM that runs, and which moves make room.
+//!
+//! **Problem.** Memory that is plugged is bound to the home of its virtual node. Where that is full
+//! the kernel kills somebody, or QEMU refuses when the device is half there.
+//!
+//! **Rule.** Before anything is done, what each home is to get is held against what it has to give.
+//! What it lacks is said, with the moves of one client that would make room: of another client that
+//! lives there, to a node that holds it; or of the client that grows, with all that it gets. The
+//! cheapest first, by the bytes that have to be copied. More vCPUs than hardware threads is a
+//! warning only.
+//!
+//! **Example.** Node 0 has 1 GiB free, and virtual node 0, of 4 GiB, is to get 2 GiB there. A
+//! client of 3 GiB lives on node 0 too, and node 1 has 8 GiB free: to move that client copies 3
+//! GiB, to move virtual node 0 copies 4.
+
+use super::Growth;
+use crate::{ClientId, ClientObservation, Holding, Mobility, Observation, Occupancy, VmKey, VmObservation};
+use std::collections::BTreeMap;
+use topology::words::{count, named};
+use topology::{Bytes, Machine, Node, NodeId, NodeSet};
+use vm::{Client, MemoryPolicy, NodeSize, Placement, VirtualTopology};
+
+/// A VM that is to grow, and the host on which it lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Growing<'a> {
+    /// The VM.
+    pub vm: &'a VmKey,
+    /// Where each of its clients lives now.
+    pub placement: &'a Placement,
+    /// What each of its virtual nodes has now.
+    pub now: &'a [NodeSize],
+    /// What its guest sees.
+    pub topology: &'a VirtualTopology,
+    /// What it is to get.
+    pub growth: &'a Growth,
+    /// Size of the huge pages of its memory; `None`: ordinary pages.
+    pub huge_pages: Option<Bytes>,
+    /// The host.
+    pub machine: &'a Machine,
+    /// What is held of it.
+    pub occupancy: &'a Occupancy,
+    /// What runs on it.
+    pub observation: &'a Observation,
+}
+
+/// Homes that have no room for what they are to get.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", lacks.iter().map(Lack::to_string).collect::<Vec<_>>().join(". "))]
+pub struct NoRoom {
+    /// One for each home.
+    pub lacks: Vec<Lack>,
+}
+
+/// A home that has no room for what it is to get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// The virtual nodes that are to get it.
+    pub virtual_nodes: Vec<u32>,
+    /// Their home.
+    pub home: NodeSet,
+    /// What they are to get.
+    pub wanted: Bytes,
+    /// What the home has to give.
+    pub free: Bytes,
+    /// Moves each of which makes room, the cheapest first.
+    pub moves: Vec<Move>,
+}
+
+/// A move of one client that makes room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The VM.
+    pub vm: VmKey,
+    /// The client.
+    pub client: ClientId,
+    /// Whether it is the one that grows.
+    pub grows: bool,
+    /// Where it goes.
+    pub to: NodeId,
+    /// Memory that has to be copied.
+    pub bytes: Bytes,
+}
+
+/// What homes give already.
+type Taken = BTreeMap<NodeId, Bytes>;
+
+/// Moves that an error names.
+const MOST_NAMED: usize = 3;
+
+impl std::fmt::Display for Lack {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (wanted, free) = self.wanted.told_apart(self.free);
+        let nodes: Vec<String> = self.virtual_nodes.iter().map(u32::to_string).collect();
+        let (s, is, has) = match (nodes.len(), self.home.len()) {
+            (1, 1) => ("", "is", "has"),
+            (1, _) => ("", "is", "have"),
+            (_, 1) => ("s", "are", "has"),
+            _ => ("s", "are", "have"),
+        };
+        let (nodes, home) = (nodes.join(", "), named("node", &self.home));
+        write!(out, "virtual node{s} {nodes} {is} to get {wanted} on {home}, which {has} {free} free")?;
+        if self.moves.is_empty() {
+            return write!(
+                out,
+                "; no move of one client makes room: add less, let other virtual nodes grow, or stop a VM"
+            );
+        }
+        let moves: Vec<String> = self.moves.iter().take(MOST_NAMED).map(Move::to_string).collect();
+        write!(out, "; this would make room: {}", moves.join(", or "))
+    }
+}
+
+impl std::fmt::Display for Move {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { vm, client, to, bytes, .. } = self;
+        let own = if self.grows { " itself" } else { "" };
+        write!(out, "move client {} of {}{own} to node {to} ({bytes} to copy)", client.0, vm.name)
+    }
+}
+
+/// Whether the homes have room for it; what the user should know otherwise.
+///
+/// # Errors
+/// Homes to which memory is bound lack the memory.
+pub fn room(growing: &Growing<'_>) -> Result<Vec<String>, NoRoom> {
+    let mut warnings = crowded(growing);
+    let (mut lacks, mut taken) = (Vec::new(), BTreeMap::new());
+    // Clients with the least choice first.
+    let mut homes: Vec<(NodeSet, Vec<&Client>)> = by_home(growing).into_iter().collect();
+    homes.sort_by_key(|(home, _)| home.len());
+    for (home, clients) in homes {
+        let wanted = clients.iter().map(|client| growing.added(client)).sum::<Bytes>();
+        let equal = clients.iter().any(|client| client.memory_policy == MemoryPolicy::Interleave);
+        let free = growing.free_of(&home, equal, &taken);
+        if wanted <= free {
+            growing.take(&home, equal, wanted, &mut taken);
+            continue;
+        }
+        let virtual_nodes = clients.iter().flat_map(|client| growing.nodes_that_get_memory(client)).collect();
+        let bound =
+            clients.iter().any(|client| matches!(client.memory_policy, MemoryPolicy::Bind | MemoryPolicy::Interleave));
+        if !bound {
+            let (wanted, free) = wanted.told_apart(free);
+            warnings.push(format!(
+                "{} has {free} free, and {wanted} is to come there: a part of it will lie on other nodes",
+                named("node", &home)
+            ));
+            continue;
+        }
+        let short = wanted.saturating_sub(free);
+        let moves = moves(growing, &home, &clients, short, equal);
+        lacks.push(Lack { virtual_nodes, home, wanted, free, moves });
+    }
+    if lacks.is_empty() { Ok(warnings) } else { Err(NoRoom { lacks }) }
+}
+
+/// The clients that get memory, by the nodes that hold it.
+fn by_home<'a>(growing: &Growing<'a>) -> BTreeMap<NodeSet, Vec<&'a Client>> {
+    let mut homes = BTreeMap::<NodeSet, Vec<&Client>>::new();
+    for client in growing.placement.clients.iter().filter(|client| growing.added(client).0 > 0) {
+        homes.entry(client.home.clone()).or_default().push(client);
+    }
+    homes
+}
+
+impl Growing<'_> {
+    fn nodes_that_get_memory(&self, client: &Client) -> Vec<u32> {
+        client.virtual_nodes.iter().copied().filter(|node| self.added_to(*node).0 > 0).collect()
+    }
+
+    fn added_to(&self, virtual_node: u32) -> Bytes {
+        let now = self.now.iter().find(|size| size.virtual_node == virtual_node).map_or(Bytes(0), |size| size.memory);
+        self.growth.memory.get(&virtual_node).map_or(Bytes(0), |after| after.saturating_sub(now))
+    }
+
+    /// Memory that a client is to get.
+    fn added(&self, client: &Client) -> Bytes {
+        client.virtual_nodes.iter().map(|&node| self.added_to(node)).sum()
+    }
+
+    fn vcpus_added(&self, client: &Client) -> u32 {
+        let nodes = self.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
+        let plugged = |node: &vm::VirtualNode| self.growth.plug.iter().filter(|vcpu| node.vcpus.contains(vcpu)).count();
+        nodes.map(plugged).sum::<usize>() as u32
+    }
+
+    /// What a node has to give, of the kind of memory that the VM has.
+    fn free(&self, node: &Node) -> Bytes {
+        let Some(page) = self.huge_pages else { return self.occupancy.free_memory(node) };
+        let seen = self.observation.nodes.get(&node.id);
+        seen.and_then(|seen| seen.huge_pages_free.get(&page.0)).copied().unwrap_or_default()
+    }
+
+    /// What a home has to give: in equal parts no more than its fullest node, times their number.
+    fn free_of(&self, home: &NodeSet, equal: bool, taken: &Taken) -> Bytes {
+        let free = home.iter().map(|node| self.left(node, taken));
+        match equal {
+            true => Bytes(free.min().unwrap_or_default().0.saturating_mul(home.len() as u64)),
+            false => free.sum(),
+        }
+    }
+
+    fn left(&self, node: NodeId, taken: &Taken) -> Bytes {
+        let free = self.machine.node(node).map_or(Bytes(0), |node| self.free(node));
+        free.saturating_sub(taken.get(&node).copied().unwrap_or_default())
+    }
+
+    /// Notes what a home gives, for the other homes that share nodes with it.
+    fn take(&self, home: &NodeSet, equal: bool, wanted: Bytes, taken: &mut Taken) {
+        let (mut rest, part) = (wanted, Bytes(wanted.0.div_ceil(home.len().max(1) as u64)));
+        for node in home.iter() {
+            let given = rest.min(if equal { part } else { self.left(node, taken) });
+            let sum = taken.entry(node).or_default();
+            *sum = sum.saturating_add(given);
+            rest = rest.saturating_sub(given);
+        }
+    }
+
+    /// The client of the placement that an observed one is.
+    fn own(&self, vm: &VmObservation, seen: &ClientObservation) -> Option<&Client> {
+        let mut clients = self.placement.clients.iter();
+        match seen.virtual_node {
+            _ if vm.vm != *self.vm => None,
+            Some(node) => clients.find(|client| client.virtual_nodes.contains(&node)),
+            None => clients.next(),
+        }
+    }
+}
+
+/// Moves of one client each of which leaves the home with `short` more bytes, or takes what grows
+/// elsewhere.
+fn moves(growing: &Growing<'_>, home: &NodeSet, clients: &[&Client], short: Bytes, equal: bool) -> Vec<Move> {
+    let mut moves = Vec::new();
+    for vm in growing.observation.vms.iter().filter(|vm| vm.mobility == Mobility::Movable && !vm.stranger) {
+        for seen in vm.clients.iter().filter(|seen| seen.huge_page_size == growing.huge_pages) {
+            let Some(resident) = &seen.memory else { continue };
+            let own = growing.own(vm, seen).filter(|own| clients.iter().any(|client| client.id == own.id));
+            let held = Occupancy::of_running([Holding::of(vm, seen, growing.machine)], growing.machine);
+            let on = |node: NodeId| held.of(node).memory;
+            let (added, vcpus) = own.map_or((Bytes(0), 0), |own| (growing.added(own), growing.vcpus_added(own)));
+            // In equal parts the fullest node decides.
+            let freed = match equal {
+                true => Bytes(home.iter().map(on).min().unwrap_or_default().0.saturating_mul(home.len() as u64)),
+                false => home.iter().map(on).sum(),
+            };
+            if freed.saturating_add(added) < short {
+                continue;
+            }
+            let all: Bytes = held.nodes.values().map(|held| held.memory).sum();
+            let fits = |node: &&Node| {
+                let needed = all.saturating_sub(on(node.id)).saturating_add(added);
+                let threads = growing.machine.usable_cpus(node.id).len();
+                let there = growing.occupancy.of(node.id).vcpus.saturating_sub(held.of(node.id).vcpus);
+                !home.contains(node.id)
+                    && may_live(growing.machine, vm, seen, node.id)
+                    && (there + seen.vcpus + vcpus) as usize <= threads
+                    && needed <= growing.free(node)
+            };
+            let to = growing.machine.nodes.iter().filter(fits).map(|node| {
+                let copied = resident.iter().filter(|(from, _)| **from != node.id).map(|(_, bytes)| *bytes).sum();
+                Move { vm: vm.vm.clone(), client: seen.id, grows: own.is_some(), to: node.id, bytes: copied }
+            });
+            moves.extend(to.min_by_key(|to| (to.bytes, to.to)));
+        }
+    }
+    moves.sort_by(|a, b| (a.bytes, a.grows, &a.vm, a.client).cmp(&(b.bytes, b.grows, &b.vm, b.client)));
+    moves
+}
+
+fn may_live(machine: &Machine, vm: &VmObservation, seen: &ClientObservation, node: NodeId) -> bool {
+    let chosen = seen.chosen_nodes.as_ref().is_none_or(|chosen| chosen.contains(node));
+    let usable = machine.node(node).is_some_and(|node| node.allowed);
+    usable && chosen && vm.allowed(machine).is_none_or(|allowed| allowed.contains(node))
+}
+
+/// Homes that will have more vCPUs than hardware threads.
+fn crowded(growing: &Growing<'_>) -> Vec<String> {
+    let mut added = BTreeMap::<NodeSet, u32>::new();
+    for client in &growing.placement.clients {
+        let lives = crate::home::nodes_of(growing.machine, &client.cpus);
+        *added.entry(lives).or_default() += growing.vcpus_added(client);
+    }
+    let over = added.into_iter().filter_map(|(nodes, added)| {
+        let held: u32 = nodes.iter().map(|node| growing.occupancy.of(node).vcpus).sum();
+        let threads: usize = nodes.iter().map(|node| growing.machine.usable_cpus(node).len()).sum();
+        let vcpus = held + added;
+        (added > 0 && vcpus as usize > threads).then(|| {
+            format!("{} will have {vcpus} vCPUs on {}", named("node", &nodes), count(threads, "hardware thread"))
+        })
+    });
+    over.collect()
+}
+
+#[cfg(test)]
+#[path = "room_tests.rs"]
+mod tests;

@@ -2,13 +2,14 @@
 //! --example plan_speed`.
 //!
 //! Quality: what the plan loses, and what the slow search loses that has 100 times as many steps;
-//! their ratio is 1 where no better plan was found.
+//! their ratio is 1 where no better plan was found. Arrivals (`scheduler::rehome`): the map costs
+//! what it loses and what it is charged for distances that the guest was not told.
 #![allow(clippy::disallowed_methods, reason = "it measures the pure crate from outside")]
 
-use scheduler::{EXACT_STEPS, Occupancy, plan, plan_within};
+use scheduler::{EXACT_STEPS, Occupancy, plan, plan_within, rehome, rehome_within};
 use std::time::Instant;
 use topology::{Bytes, Distances, Machine, read};
-use vm::{Plan, VmSpec};
+use vm::{Plan, VirtualNode, VirtualTopology, VmSpec};
 
 /// A machine; what is free on node n of it; name.
 struct Case {
@@ -88,6 +89,108 @@ fn main() {
             measure(&machine, &VmSpec::from_toml(&text, "vm.toml").expect("a spec"), policy);
         }
     }
+    for case in CASES.iter().filter(|case| case.name.starts_with("8 nodes")) {
+        println!("arrival on {}", case.name);
+        ARRIVALS.iter().for_each(|arrival| arrive(&machine(case), arrival));
+    }
+}
+
+/// A VM that arrives.
+struct Arrival {
+    name: &'static str,
+    /// Virtual nodes, vCPUs and GiB of each.
+    nodes: (u32, u32, u64),
+    /// What the guest was told from virtual node i to j.
+    told: fn(u32, u32) -> u32,
+}
+
+/// Told by the machine of [`machine`], its nodes in another order.
+fn shuffled(i: u32, j: u32) -> u32 {
+    let (i, j) = (i * 5 % 8, j * 5 % 8);
+    if i / 4 == j / 4 { 12 } else { 22 }
+}
+
+fn pairs(i: u32, j: u32) -> u32 {
+    if i / 2 == j / 2 { 12 } else { 32 }
+}
+
+fn ring(i: u32, j: u32) -> u32 {
+    let away = i.abs_diff(j);
+    10 + 6 * away.min(8 - away)
+}
+
+fn flat(_: u32, _: u32) -> u32 {
+    20
+}
+
+const ARRIVALS: [Arrival; 9] = [
+    Arrival { name: "one to one, as told", nodes: (8, 32, 64), told: shuffled },
+    Arrival { name: "one to one, told pairs", nodes: (8, 32, 64), told: pairs },
+    Arrival { name: "one to one, told a ring", nodes: (8, 32, 64), told: ring },
+    Arrival { name: "4 of 8 nodes, told a ring", nodes: (4, 32, 64), told: ring },
+    Arrival { name: "small nodes, told a ring", nodes: (8, 2, 4), told: ring },
+    Arrival { name: "2 of 8 nodes", nodes: (2, 32, 64), told: flat },
+    Arrival { name: "4 to 8, pairs", nodes: (4, 64, 120), told: pairs },
+    Arrival { name: "2 to 8, fours", nodes: (2, 128, 240), told: flat },
+    Arrival { name: "16 to 8, told a ring of 8", nodes: (16, 16, 32), told: |i, j| ring(i / 2, j / 2).max(11) },
+];
+
+fn topology(arrival: &Arrival) -> VirtualTopology {
+    let (count, vcpus, gib) = arrival.nodes;
+    let node = |id: u32| VirtualNode {
+        id,
+        vcpus: (id * vcpus..(id + 1) * vcpus).collect(),
+        memory: Bytes(gib << 30),
+        ..VirtualNode::default()
+    };
+    let row = |i: u32| (0..count).map(|j| if i == j { 10 } else { (arrival.told)(i, j) }).collect();
+    VirtualTopology {
+        exposed: true,
+        nodes: (0..count).map(node).collect(),
+        sockets: count,
+        cores_per_socket: vcpus,
+        threads_per_core: 1,
+        distances: (0..count).map(row).collect(),
+    }
+}
+
+/// CPUs that a map loses and is charged (docs/placement.md).
+fn cost(plan: &Plan) -> f64 {
+    let (told, real) = (&plan.topology.distances, &plan.expected.distances);
+    let clients = &plan.placement.clients;
+    let mut charged = 0.0;
+    for i in 0..clients.len() {
+        for j in (0..clients.len()).filter(|&j| clients[i].home != clients[j].home) {
+            let difference = f64::from(told[i][j].abs_diff(real[i][j])) / 10.0;
+            charged += plan.topology.nodes[i].vcpus.len() as f64 * 0.06 * difference / (clients.len() - 1) as f64;
+        }
+    }
+    plan.lost_milli_cpus as f64 / 1000.0 + charged
+}
+
+fn arrive(machine: &Machine, arrival: &Arrival) {
+    let spec = VmSpec::from_toml("name = \"vm\"\nvcpus = 1\nmemory = \"1 GiB\"\n", "vm.toml").expect("a spec");
+    let (topology, nobody) = (topology(arrival), Occupancy::default());
+    let mut least = f64::INFINITY;
+    let mut planned = None;
+    for _ in 0..REPETITIONS {
+        let start = Instant::now();
+        planned = Some(rehome(machine, &nobody, &spec, &topology, &[]));
+        least = least.min(start.elapsed().as_secs_f64() * 1e3);
+    }
+    let found = match planned.expect("a repetition") {
+        Ok(found) => found,
+        Err(_) => return println!("{:>26}: not enough memory", arrival.name),
+    };
+    let slow = rehome_within(machine, &nobody, &spec, &topology, &[], 100 * EXACT_STEPS).expect("a plan");
+    let ratio = if cost(&slow) > 0.0 { cost(&found) / cost(&slow) } else { 1.0 };
+    let exact = if found.reasons.iter().any(|reason| reason.choice.starts_with("search")) { "" } else { ", exact" };
+    println!(
+        "{:>26}: {least:8.2} ms at least, {:8.2} CPUs lost, {:8.2} with the charge, {ratio:.4} of the slow search{exact}",
+        arrival.name,
+        found.lost_milli_cpus as f64 / 1000.0,
+        cost(&found),
+    );
 }
 
 fn machine(case: &Case) -> Machine {

@@ -1,8 +1,8 @@
 //! The planner against brute force: every assignment of every set of nodes, scored by what a user
 //! loses, in code that shares nothing with the planner.
 
+use crate::random;
 use crate::random::cost::{self, Cost, CpuHome, Scorer};
-use crate::random::{self, Case};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use scheduler::{plan, plan_within};
@@ -41,8 +41,8 @@ fn least_cost(scorer: &Scorer<'_>, options: &[Vec<CpuHome>]) -> Cost {
 
 /// (cost of the plan, least cost of homes of its sizes), where the VM is narrow enough for brute
 /// force.
-fn compare(case: &Case, plan: &Plan, most_clients: usize) -> Option<(Cost, Cost)> {
-    let scorer = Scorer::new(case, plan);
+pub(crate) fn compare(scorer: &Scorer<'_>, plan: &Plan, most_clients: usize) -> Option<(Cost, Cost)> {
+    let case = scorer.case;
     let homes = cost::homes(case, plan);
     // Equal parts on homes of several nodes come before everything else; where they fit nowhere
     // else, this is no comparison.
@@ -51,8 +51,8 @@ fn compare(case: &Case, plan: &Plan, most_clients: usize) -> Option<(Cost, Cost)
     if homes.len() > most_clients || (!roomy && homes.iter().any(|home| home.len() > 1)) {
         return None;
     }
-    let options: Vec<Vec<CpuHome>> = homes.iter().map(|home| all_homes(&scorer, home.len()..=home.len())).collect();
-    Some((scorer.cost(&homes), least_cost(&scorer, &options)))
+    let options: Vec<Vec<CpuHome>> = homes.iter().map(|home| all_homes(scorer, home.len()..=home.len())).collect();
+    Some((scorer.cost(&homes), least_cost(scorer, &options)))
 }
 
 fn is_exhaustive(plan: &Plan) -> bool {
@@ -65,7 +65,7 @@ properties::properties! {
     #[test]
     fn nobody_loses_less_elsewhere(case in random::case(1..=3, 16)) {
         if let Ok(plan) = plan(&case.machine, &case.occupancy, &case.spec)
-            && let Some((cost, least)) = compare(&case, &plan, 4)
+            && let Some((cost, least)) = compare(&Scorer::new(&case, &plan), &plan, 4)
         {
             prop_assert!(!Scorer::worse(&cost, &least), "{cost:?} against {least:?}\n{plan:#?}");
         }
@@ -78,7 +78,7 @@ properties::properties! {
     #[test]
     fn nobody_loses_less_elsewhere_on_four_nodes(case in random::case(4..=4, 12)) {
         if let Ok(plan) = plan(&case.machine, &case.occupancy, &case.spec)
-            && let Some((cost, least)) = compare(&case, &plan, 3)
+            && let Some((cost, least)) = compare(&Scorer::new(&case, &plan), &plan, 3)
         {
             prop_assert!(!Scorer::worse(&cost, &least), "{cost:?} against {least:?}\n{plan:#?}");
         }

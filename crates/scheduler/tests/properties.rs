@@ -15,7 +15,7 @@ fn planned(case: &Case) -> Result<Plan, PlanError> {
 }
 
 /// The same machine with all its lists turned by `turn` places and reversed.
-fn turned(machine: &Machine, turn: usize) -> Machine {
+pub(crate) fn turned(machine: &Machine, turn: usize) -> Machine {
     fn turn_list<T>(list: &mut [T], turn: usize) {
         if !list.is_empty() {
             list.rotate_left(turn % list.len());
@@ -38,7 +38,7 @@ fn relabelled_distances(machine: &Machine, ids: &[NodeId], label: impl Fn(NodeId
 }
 
 /// The same machine and occupancy under other node numbers, in rising order again.
-fn relabelled(case: &Case, labels: &BTreeMap<NodeId, NodeId>) -> Case {
+pub(crate) fn relabelled(case: &Case, labels: &BTreeMap<NodeId, NodeId>) -> Case {
     let label = |node: NodeId| labels[&node];
     let mut machine = case.machine.clone();
     machine.distances = relabelled_distances(&machine, machine.distances.nodes(), label);
@@ -82,7 +82,7 @@ properties::properties! {
 
     #[test]
     fn memory_is_never_exceeded_and_a_vm_that_fits_is_placed(case in random::case(1..=8, 40)) {
-        let scorer = Scorer { case: &case, clients: Vec::new() };
+        let scorer = Scorer { case: &case, clients: Vec::new(), told: None };
         let ids: Vec<NodeId> = case.machine.nodes.iter().map(|node| node.id).collect();
         let available: f64 = ids.iter().map(|&node| scorer.available(node)).sum();
         match planned(&case) {
@@ -155,7 +155,7 @@ properties::properties! {
         let Ok(plans) = plan_together(&machine, &occupancy, &specs) else { return Ok(()) };
         prop_assert!(plans.iter().zip(&specs).all(|(plan, spec)| plan.topology.sockets * plan.topology.cores_per_socket == spec.vcpus));
         let case = Case { machine: machine.clone(), occupancy, spec: specs[0].clone() };
-        let scorer = Scorer { case: &case, clients: Vec::new() };
+        let scorer = Scorer { case: &case, clients: Vec::new(), told: None };
         for node in machine.nodes.iter().map(|node| node.id) {
             let promised: u64 = plans.iter().filter_map(|plan| plan.holdings.get(&node)).map(|held| held.memory.0).sum();
             prop_assert!(promised as f64 <= scorer.available(node) + 64.0);

@@ -60,9 +60,11 @@ impl Candidate {
 }
 
 impl Found {
-    /// Whether nothing that costs at least so much is of interest.
-    fn excludes(&self, bound: &Cost) -> bool {
-        self.runner_up.as_ref().is_some_and(|runner_up| *bound >= runner_up.cost)
+    /// Whether nothing that costs at least so much is of interest; with `best_only` not as a
+    /// runner-up either.
+    fn excludes(&self, bound: &Cost, best_only: bool) -> bool {
+        let least = if best_only { &self.best } else { &self.runner_up };
+        least.as_ref().is_some_and(|least| *bound >= least.cost)
     }
 
     /// Takes note of a whole placement.
@@ -87,7 +89,7 @@ impl Found {
                     self.runner_up = beaten;
                 }
             }
-            Some(best) if best.nodes != candidate.nodes && !self.excludes(&candidate.cost) => {
+            Some(best) if best.nodes != candidate.nodes && !self.excludes(&candidate.cost, false) => {
                 self.runner_up = Some(candidate);
             }
             Some(_) => {}
@@ -120,13 +122,17 @@ impl<'a> Search<'a> {
             return true;
         };
         let homes: &'a [CpuHome] = &self.homes[client];
-        for (index, home) in homes.iter().enumerate().skip(first) {
+        let visits = self.visits(client, first, state);
+        for (nth, _) in homes.iter().enumerate().skip(first) {
+            let index = visits.get(nth - first).copied().unwrap_or(nth);
+            let home = &homes[index];
             if self.steps == 0 {
                 return false;
             }
             self.steps -= 1;
             state.give(client, home);
-            let finished = found.excludes(&state.bound()) || {
+            let best_only = self.problem.told.is_some();
+            let finished = found.excludes(&state.bound(), best_only) || {
                 let next_first = if self.equals_next(position) { index } else { 0 };
                 self.place(position + 1, next_first, state, found)
             };
@@ -136,6 +142,19 @@ impl<'a> Search<'a> {
             }
         }
         true
+    }
+
+    /// The order in which the homes from `first` on are tried, where that is not their own: the
+    /// more like what was told, the sooner, so that a good map is known early.
+    fn visits(&self, client: usize, first: usize, state: &State<'a>) -> Vec<usize> {
+        if self.problem.told.is_none() {
+            return Vec::new();
+        }
+        let homes = &self.homes[client];
+        let mut visits: Vec<(Cost, usize)> =
+            (first..homes.len()).map(|index| (state.estimate_with(client, &homes[index]), index)).collect();
+        visits.sort_unstable();
+        visits.into_iter().map(|(_, index)| index).collect()
     }
 
     /// Whether the next client may change places with this one unseen: then only homes from this

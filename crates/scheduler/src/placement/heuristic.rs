@@ -8,8 +8,8 @@ use super::homes::CpuHome;
 use super::state::State;
 use std::cmp::Reverse;
 
-/// Homes that may be tried in all.
-const TRIES: usize = 400_000;
+/// Homes that may be tried in all, where nothing comes after it.
+pub(super) const TRIES: usize = 400_000;
 /// Placements whose memory is divided, at most: those that promise to lose least.
 const DIVIDED: usize = 4;
 
@@ -18,13 +18,15 @@ pub(crate) struct Heuristic<'a> {
     pub(crate) problem: &'a Problem<'a>,
     /// Homes of each client.
     pub(crate) homes: &'a [Vec<CpuHome>],
+    /// Homes that may be tried in all.
+    pub(crate) tries: usize,
 }
 
 impl<'a> Heuristic<'a> {
-    /// Notes the best placements that the starts lead to. `effort` multiplies the tries, and the
-    /// placements whose memory is divided.
+    /// Notes the best placements that the starts lead to. `effort` multiplies the placements whose
+    /// memory is divided.
     pub(crate) fn run(&self, effort: usize, found: &mut Found) {
-        let mut tries = TRIES * effort;
+        let mut tries = self.tries;
         let mut reached: Vec<(Cost, State<'a>)> = Vec::new();
         let starts = self.starts();
         let ways = starts.iter().flat_map(|&start| self.orders().into_iter().map(move |order| (start, order)));

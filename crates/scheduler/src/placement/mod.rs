@@ -56,6 +56,14 @@ pub const EXACT_STEPS: usize = 200_000;
 
 /// The exact search is not even begun when there are this many times more assignments than steps.
 const HOPELESS: f64 = 10.0;
+/// Where distances were told, a step takes so many times as long with [`QUICK_CLIENTS`] clients,
+/// and longer with more of them.
+const LIKE_STEP: usize = 20;
+/// The heuristic, which goes first there, tries so many homes,
+const LIKE_TRIES: usize = 5_000;
+/// but each home of each client so many times.
+const LIKE_ROUNDS: usize = 4;
+const QUICK_CLIENTS: usize = 8;
 /// On more nodes than this a step takes longer, and there are fewer of them.
 const QUICK_NODES: usize = 8;
 
@@ -137,6 +145,8 @@ pub(crate) struct Problem<'a> {
     least_rate: (u64, u64),
     /// Whether every home is one node.
     one_node_each: bool,
+    /// Where the guest was told distances: what each pair of clients costs at least by distance.
+    least_of_pairs: Vec<Vec<u64>>,
 }
 
 impl<'a> Problem<'a> {
@@ -162,6 +172,7 @@ impl<'a> Problem<'a> {
             nearest: nodes.clone().map(nearest).collect(),
             least_rate: least_rate.unwrap_or((0, 1)),
             one_node_each: true,
+            least_of_pairs: Vec::new(),
         }
     }
 
@@ -182,12 +193,17 @@ impl<'a> Problem<'a> {
             homes.push(listed);
         }
         self.one_node_each = homes.iter().flatten().all(|home| home.nodes.len() == 1);
-        self.search_listed(&homes, complete, exact_steps)
+        match self.told {
+            Some(told) => {
+                self.least_of_pairs = told::least_of_pairs(self.host, self.demands, &homes, told);
+                self.search_like(&homes, complete, exact_steps)
+            }
+            None => self.search_listed(&homes, complete, exact_steps),
+        }
     }
 
     fn search_listed(&self, homes: &[Vec<CpuHome>], complete: bool, exact_steps: usize) -> (Found, Method) {
-        let mut order: Vec<usize> = (0..self.demands.len()).collect();
-        order.sort_by_key(|&client| (Reverse(self.demands[client]), self.kinds[client], client));
+        let order = self.order();
         let steps = exact_steps * QUICK_NODES / self.host.nodes.len().max(QUICK_NODES);
         let mut found = Found::default();
         if self.assignments(&order, homes) <= HOPELESS * steps as f64 {
@@ -196,8 +212,32 @@ impl<'a> Problem<'a> {
                 return (found, if complete { Method::Exact } else { Method::Heuristic });
             }
         }
-        Heuristic { problem: self, homes }.run(exact_steps.div_ceil(EXACT_STEPS).max(1), &mut found);
+        let effort = exact_steps.div_ceil(EXACT_STEPS).max(1);
+        Heuristic { problem: self, homes, tries: heuristic::TRIES * effort }.run(effort, &mut found);
         (found, Method::Heuristic)
+    }
+
+    /// [`Problem::search_listed`] where the guest was told distances: few clients are
+    /// interchangeable, but most branches are cut once a good map is known.
+    fn search_like(&self, homes: &[Vec<CpuHome>], complete: bool, exact_steps: usize) -> (Found, Method) {
+        let mut found = Found::default();
+        let effort = exact_steps.div_ceil(EXACT_STEPS).max(1);
+        let slower = |amount: usize| amount * QUICK_CLIENTS / self.demands.len().max(QUICK_CLIENTS);
+        let rounds = LIKE_ROUNDS * homes.iter().map(Vec::len).sum::<usize>();
+        let tries = slower(LIKE_TRIES).max(rounds) * effort;
+        Heuristic { problem: self, homes, tries }.run(effort, &mut found);
+        let steps = slower(exact_steps / LIKE_STEP) * QUICK_NODES / self.host.nodes.len().max(QUICK_NODES);
+        let order = self.order();
+        let mut search = Search { problem: self, order: &order, homes, steps };
+        let finished = search.run(&mut State::new(self), &mut found);
+        (found, if finished && complete { Method::Exact } else { Method::Heuristic })
+    }
+
+    /// Clients in the order of the exact search: largest first, those of one kind together.
+    fn order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.demands.len()).collect();
+        order.sort_by_key(|&client| (Reverse(self.demands[client]), self.kinds[client], client));
+        order
     }
 
     /// Number of assignments of the listed homes; clients of one kind are interchangeable.

@@ -16,6 +16,8 @@ pub(crate) struct State<'a> {
     clients: Vec<u32>,
     costs: Vec<NodeCost>,
     sums: Sums,
+    /// What pairs that are not both placed cost at least by distance.
+    rest: u64,
     /// Of all that is placed: parts times extra distance from each node.
     to: Vec<u64>,
     /// Of all that is placed: vCPUs times extra distance to each node.
@@ -52,6 +54,7 @@ impl<'a> State<'a> {
             clients: vec![0; nodes],
             costs: vec![NodeCost::default(); nodes],
             sums: Sums::default(),
+            rest: problem.least_of_pairs.iter().flatten().sum::<u64>() / 2,
             to: vec![0; nodes],
             from: vec![0; nodes],
         }
@@ -75,8 +78,12 @@ impl<'a> State<'a> {
 
     /// A cost that no completion of this placement can beat.
     pub(crate) fn bound(&self) -> Cost {
-        let cost = self.cost(&self.sums, self.problem.one_node_each);
-        if self.problem.apart { Cost { unused: 0, apart: 0, misled: 0, crowding: 0, ..cost } } else { cost }
+        let lost = self.lost_of(&self.sums, self.problem.one_node_each);
+        let by_distance = |sum: u64| self.problem.rates.siblings(sum, WHOLE, self.problem.demands.len());
+        let misled = by_distance(self.sums.misled);
+        let siblings = by_distance(self.sums.siblings + self.rest + self.sums.misled) - misled;
+        let cost = self.cost_from(&self.sums, &Lost { siblings, misled, ..lost });
+        if self.problem.apart { Cost { unused: 0, ..cost } } else { cost }
     }
 
     /// The estimate if `client` had this home; it must have none.
@@ -107,6 +114,7 @@ impl<'a> State<'a> {
         self.sums.misled += self.misled(client, home);
         self.sums.inner += self.problem.inner(home);
         self.add_distances(home, true);
+        self.rest -= self.least_with_placed(client);
         self.homes[client] = Some(home);
     }
 
@@ -118,6 +126,7 @@ impl<'a> State<'a> {
             self.load(node, self.milli[node] - milli, self.bytes[node] - share, self.clients[node] - 1);
         }
         self.add_distances(home, false);
+        self.rest += self.least_with_placed(client);
         self.sums.siblings -= self.siblings(home);
         self.sums.misled -= self.misled(client, home);
         self.sums.inner -= self.problem.inner(home);
@@ -195,6 +204,12 @@ impl<'a> State<'a> {
             Some(told.difference(real, one, other) + told.difference(real, other, one))
         };
         self.homes.iter().enumerate().filter_map(with).sum()
+    }
+
+    /// What `client` and every client that has a home cost at least by distance.
+    fn least_with_placed(&self, client: usize) -> u64 {
+        let Some(row) = self.problem.least_of_pairs.get(client) else { return 0 };
+        self.homes.iter().zip(row).filter(|(home, _)| home.is_some()).map(|(_, least)| least).sum()
     }
 
     fn add_distances(&mut self, home: &CpuHome, add: bool) {

@@ -17,6 +17,7 @@
 //! the 16 x 0.06 x 1.2 = 1.15 that distance between clients loses in any case.
 
 use super::homes::{CpuHome, Demand, WHOLE};
+use crate::host::Host;
 use topology::Distances;
 
 /// What the guest was told, by client.
@@ -62,6 +63,21 @@ impl Told {
         };
         extra[one][other] == extra[other][one] && (0..extra.len()).all(third)
     }
+}
+
+/// What each pair of clients costs at least, by distance and by difference, in the units of
+/// [`Told::difference`]: what it loses where it is as far apart as told. 0 for a pair that may
+/// share a home, one that has a hardware thread for each vCPU of both.
+pub(super) fn least_of_pairs(host: &Host, demands: &[Demand], homes: &[Vec<CpuHome>], told: &Told) -> Vec<Vec<u64>> {
+    let threads = |home: &CpuHome| home.nodes.iter().map(|&node| host.nodes[node].threads).sum::<u32>();
+    let widest: Vec<u32> = homes.iter().map(|homes| homes.iter().map(threads).max().unwrap_or(0)).collect();
+    let apart = |one: usize, other: usize| {
+        one != other && demands[one].vcpus + demands[other].vcpus > widest[one].min(widest[other])
+    };
+    let way = |one: usize, other: usize| u64::from(demands[one].vcpus) * 1000 * WHOLE * told.extra[one][other];
+    let least = |one, other| if apart(one, other) { way(one, other) + way(other, one) } else { 0 };
+    let clients = 0..demands.len();
+    clients.clone().map(|one| clients.clone().map(|other| least(one, other)).collect()).collect()
 }
 
 /// For each client the first one that it may change places with unseen: it asks for the same, and

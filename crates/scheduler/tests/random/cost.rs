@@ -11,7 +11,7 @@ pub(crate) type CpuHome = Vec<NodeId>;
 
 /// What a placement costs, the first most important: vCPUs beyond hardware threads; CPUs lost;
 /// nodes left unused and CPUs lost by distance between clients, both only where clients are to live
-/// apart.
+/// apart. What is charged for distances that were not told counts as lost by distance.
 pub(crate) type Cost = [f64; 4];
 
 /// What of each cost is still rounding: the planner compares vCPUs in eighths, CPUs in hundredths.
@@ -21,12 +21,19 @@ pub(crate) struct Scorer<'a> {
     pub(crate) case: &'a Case,
     /// vCPUs and MiB of each client.
     pub(crate) clients: Vec<(f64, f64)>,
+    /// What the guest was told between its clients, where the topology was given.
+    pub(crate) told: Option<Vec<Vec<u32>>>,
 }
 
 impl<'a> Scorer<'a> {
     pub(crate) fn new(case: &'a Case, plan: &Plan) -> Self {
         let size = |node: &vm::VirtualNode| (node.vcpus.len() as f64, node.memory.0 as f64 / MIB);
-        Self { case, clients: plan.topology.nodes.iter().map(size).collect() }
+        Self { case, clients: plan.topology.nodes.iter().map(size).collect(), told: None }
+    }
+
+    /// For the plan of a topology that was given.
+    pub(crate) fn given(case: &'a Case, plan: &Plan) -> Self {
+        Self { told: Some(plan.topology.distances.clone()), ..Self::new(case, plan) }
     }
 
     pub(crate) fn cores(&self, node: NodeId) -> f64 {
@@ -104,6 +111,25 @@ impl<'a> Scorer<'a> {
         0.3 * 0.2 * sum / (homes.len() as f64 - 1.0).max(1.0)
     }
 
+    /// What is charged for distances that were not told: 0.06 CPUs for each vCPU and each local
+    /// distance that its client's home is nearer to, or farther from, another's than told.
+    pub(crate) fn charged(&self, homes: &[CpuHome]) -> f64 {
+        let Some(told) = &self.told else { return 0.0 };
+        let mut sum = 0.0;
+        for (one, home) in homes.iter().enumerate() {
+            for (other, there) in homes.iter().enumerate().filter(|(_, there)| *there != home) {
+                let mut real = 0.0;
+                for (&from, of_one) in home.iter().zip(self.parts(home)) {
+                    for (&to, of_other) in there.iter().zip(self.parts(there)) {
+                        real += of_one * of_other * self.extra(from, to);
+                    }
+                }
+                sum += self.clients[one].0 * (real - (f64::from(told[one][other]) / 10.0 - 1.0)).abs();
+            }
+        }
+        0.3 * 0.2 * sum / (homes.len() as f64 - 1.0).max(1.0)
+    }
+
     /// The least that is lost to remote memory.
     pub(crate) fn lost_to_memory(&self, homes: &[CpuHome]) -> f64 {
         let ids = self.ids();
@@ -146,7 +172,7 @@ impl<'a> Scorer<'a> {
         let ids = self.ids();
         let stacked = ids.iter().map(|&node| (self.vcpus_on(homes, node) - self.threads(node)).max(0.0)).sum();
         let cpus: f64 = ids.iter().map(|&node| self.lost_to_cpus(homes, node)).sum();
-        let (memory, siblings) = (self.lost_to_memory(homes), self.lost_to_siblings(homes));
+        let (memory, siblings) = (self.lost_to_memory(homes), self.lost_to_siblings(homes) + self.charged(homes));
         if self.case.spec.policy.placement != Spread::Consolidate {
             let unused = |node: &&NodeId| self.threads(**node) > 0.0 && !homes.iter().any(|home| home.contains(node));
             return [stacked, cpus + memory, ids.iter().filter(unused).count() as f64, siblings];

@@ -1,6 +1,7 @@
 //! Homes for a fixed virtual topology.
 
 mod examples;
+mod properties;
 
 use topology::Bytes;
 use vm::{VirtualNode, VirtualTopology};

@@ -1,7 +1,7 @@
 //! From machine, occupancy and shape to a plan.
 
 use crate::host::Host;
-use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed};
+use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed, Told};
 use crate::sizing::{self, Sizing};
 use crate::{Occupancy, PlanError, backing, claims, cores, expected, explain};
 use std::collections::BTreeMap;
@@ -89,7 +89,12 @@ pub(crate) fn beside(
 /// The shares that the machine's sizes give the VM, unless what is free now lets less be lost with
 /// another: uneven shares of memory, or more virtual nodes.
 fn sized_and_placed(host: &Host, shape: &Shape, exact_steps: usize) -> Option<(Sizing, Placed)> {
-    let place = |sizing: &Sizing| placed(host, shape, sizing, exact_steps);
+    let place = |sizing: &Sizing| {
+        let demands = |shares: &[sizing::Share]| -> Vec<Demand> {
+            shares.iter().map(|share| Demand::of(share, sizing.least_home)).collect()
+        };
+        placed(host, shape, &demands(&sizing.at_start), &demands(&sizing.shares), None, exact_steps)
+    };
     let by_size = sizing::size(host, shape);
     let placed = place(&by_size)?;
     let is_free = shape.policy.virtual_nodes.is_none() && shape.policy.vnuma != Some(false);
@@ -107,22 +112,24 @@ fn sized_and_placed(host: &Host, shape: &Shape, exact_steps: usize) -> Option<(S
     }
 }
 
-/// Homes for what is there at power-on. A VM that may grow has those that it would have at its
-/// largest, where the machine has room for that now: nothing has to move when it grows.
-fn placed(host: &Host, shape: &Shape, sizing: &Sizing, exact_steps: usize) -> Option<Placed> {
-    let demands = |shares: &[sizing::Share]| -> Vec<Demand> {
-        let demand =
-            |share: &sizing::Share| Demand { vcpus: share.vcpus, memory: share.memory, least_home: sizing.least_home };
-        shares.iter().map(demand).collect()
-    };
-    let (at_start, largest, spread) = (demands(&sizing.at_start), demands(&sizing.shares), shape.policy.placement);
+/// Homes for what is there. A VM that may grow has those that it would have at its largest, where
+/// the machine has room for that now: nothing has to move when it grows.
+pub(crate) fn placed(
+    host: &Host,
+    shape: &Shape,
+    now: &[Demand],
+    largest: &[Demand],
+    told: Option<&Told>,
+    exact_steps: usize,
+) -> Option<Placed> {
+    let spread = shape.policy.placement;
     if shape.may_grow()
-        && let Some(grown) = placement::place(host, &largest, None, spread, exact_steps)
+        && let Some(grown) = placement::place(host, largest, told, spread, exact_steps)
         && grown.best.has_room()
     {
-        return Some(placement::begun(host, &at_start, spread, grown));
+        return Some(placement::begun(host, now, told, spread, grown));
     }
-    placement::place(host, &at_start, None, spread, exact_steps)
+    placement::place(host, now, told, spread, exact_steps)
 }
 
 /// Plans several VMs that start together: each sees what the others will hold. Plans come in the
@@ -191,11 +198,8 @@ pub(crate) fn assemble(host: &Host, shape: &Shape, topology: &VirtualTopology, p
     }
 }
 
-/// CPUs of the nodes on which vCPUs live; of all where there are none yet.
 fn cpus(host: &Host, home: &Home) -> CpuSet {
-    let is_empty = home.milli.iter().all(|&milli| milli == 0);
-    let lives = home.nodes.iter().zip(&home.milli).filter(|(_, milli)| is_empty || **milli > 0);
-    lives.flat_map(|(&node, _)| host.nodes[node].cpus.iter()).collect()
+    home.with_cpus().into_iter().flat_map(|node| host.nodes[node].cpus.iter()).collect()
 }
 
 fn memory_policy(shape: &Shape, home: &Home) -> MemoryPolicy {
@@ -262,7 +266,7 @@ fn holdings(host: &Host, best: &Candidate) -> BTreeMap<NodeId, NodeUse> {
     let mut held: BTreeMap<usize, Bytes> = BTreeMap::new();
     for home in &best.homes {
         for (position, &node) in home.nodes.iter().enumerate() {
-            milli[node] += home.milli[position];
+            milli[node] += if home.has_vcpus() { home.milli[position] } else { 0 };
             let memory = held.entry(node).or_default();
             *memory = memory.saturating_add(Bytes(home.bytes[position]));
         }

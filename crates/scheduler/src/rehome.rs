@@ -18,7 +18,8 @@
 //! A virtual node wider than the machine's nodes lives on the fewest that hold it, its memory
 //! interleaved over them. One whose home lacks only memory has the rest on the nearest nodes with
 //! room. Several live on one machine node where it has the cores and the memory, unless
-//! `policy.placement` keeps clients apart.
+//! `policy.placement` keeps clients apart. A VM that may grow gets the homes that it would have at
+//! its largest, where the machine has room for that now.
 //!
 //! **Properties.** The topology of the plan is the one given. Each virtual node has a home, and no
 //! machine node gives more memory than it has. Same input, same plan; node numbers decide between
@@ -30,8 +31,9 @@
 //! each one's own memory is local; the other is 22 away.
 
 use crate::host::Host;
-use crate::placement::{self, Demand, EXACT_STEPS, Told};
-use crate::planner::{assemble, beside};
+use crate::placement::{Demand, EXACT_STEPS, Told};
+use crate::planner::{assemble, beside, placed};
+use crate::sizing::Share;
 use crate::{Occupancy, PlanError, explain, sizing};
 use std::collections::BTreeSet;
 use topology::{Bytes, Machine};
@@ -72,35 +74,49 @@ pub fn rehome_within(
 ) -> Result<Plan, PlanError> {
     let problem = |problem| PlanError::Topology { vm: shape.name.clone(), problem };
     check(topology, sizes).map_or(Ok(()), |found| Err(problem(found)))?;
-    let now: Vec<(u32, u64)> = topology.nodes.iter().map(|node| size(node, sizes)).collect();
+    let now: Vec<Share> = topology.nodes.iter().map(|node| size(node, sizes)).collect();
+    let most: Vec<Share> = topology.nodes.iter().zip(&now).map(|(node, now)| largest(node, now)).collect();
+    let (vcpus, memory) = (
+        |of: &[Share]| of.iter().map(|share| share.vcpus).sum(),
+        |of: &[Share]| of.iter().map(|share| Bytes(share.memory)).sum(),
+    );
     let shape = Shape {
-        vcpus: now.iter().map(|(vcpus, _)| vcpus).sum(),
-        memory: now.iter().map(|(_, memory)| Bytes(*memory)).sum(),
-        max_vcpus: None,
-        max_memory: None,
+        vcpus: vcpus(&now),
+        memory: memory(&now),
+        max_vcpus: Some(vcpus(&most)),
+        max_memory: Some(memory(&most)),
         ..shape.clone()
     };
     let told = Told::of(&topology.distances);
     beside(machine, occupancy, &shape, |host| {
         let least_home = least_home(host, &shape, topology);
-        let demands: Vec<Demand> = now.iter().map(|&(vcpus, memory)| Demand { vcpus, memory, least_home }).collect();
-        let placed = placement::place(host, &demands, Some(&told), shape.policy.placement, exact_steps)?;
-        Some(explained(assemble(host, &shape, topology, &placed)))
+        let demands = |of: &[Share]| -> Vec<Demand> { of.iter().map(|share| Demand::of(share, least_home)).collect() };
+        let placed = placed(host, &shape, &demands(&now), &demands(&most), Some(&told), exact_steps)?;
+        let mut plan = explained(assemble(host, &shape, topology, &placed));
+        plan.warnings.extend(explain::cramped(host, &shape, &most, &placed));
+        Some(plan)
     })
 }
 
-/// vCPUs and bytes of a virtual node now.
-fn size(node: &VirtualNode, sizes: &[NodeSize]) -> (u32, u64) {
+/// What a virtual node has now.
+fn size(node: &VirtualNode, sizes: &[NodeSize]) -> Share {
     match sizes.iter().find(|size| size.virtual_node == node.id) {
-        Some(size) => (size.vcpus.len() as u32, size.memory.0),
-        None => (node.present().count() as u32, node.memory.0),
+        Some(size) => Share { vcpus: size.vcpus.len() as u32, memory: size.memory.0 },
+        None => Share { vcpus: node.present().count() as u32, memory: node.memory.0 },
     }
+}
+
+/// What a virtual node may have.
+fn largest(node: &VirtualNode, now: &Share) -> Share {
+    Share { vcpus: node.vcpus.len() as u32, memory: node.memory.saturating_add(node.growth).0.max(now.memory) }
 }
 
 /// Machine nodes that each home has at least: more than one only where the policy wants the VM on
 /// more nodes than its topology has.
 fn least_home(host: &Host, shape: &Shape, topology: &VirtualTopology) -> usize {
+    let fixed = shape.policy.virtual_nodes.as_ref().map(Vec::len);
     let fresh = match (shape.policy.vnuma, shape.policy.placement) {
+        (Some(false), _) | (_, Spread::MostVirtualNodes) if fixed.is_some() => fixed.unwrap_or(1),
         (Some(false), _) => sizing::size(host, shape).least_home,
         (_, Spread::MostVirtualNodes) => sizing::size(host, shape).shares.len(),
         _ => 1,

@@ -2,6 +2,7 @@
 //! ([`super::memory`]).
 
 use crate::host::Host;
+use crate::sizing::Share;
 
 /// What a client asks of its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,12 +14,20 @@ pub(crate) struct Demand {
     pub(crate) least_home: usize,
 }
 
+impl Demand {
+    /// What a virtual node of this size asks for.
+    pub(crate) fn of(share: &Share, least_home: usize) -> Self {
+        Self { vcpus: share.vcpus, memory: share.memory, least_home }
+    }
+}
+
 /// Nodes whose CPUs a client uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CpuHome {
     /// Indices of nodes, rising.
     pub(crate) nodes: Vec<usize>,
-    /// Thousandths of vCPUs on each: the client's vCPUs in proportion to the nodes' cores.
+    /// Thousandths of vCPUs on each: the client's vCPUs in proportion to the nodes' cores. A client
+    /// without vCPUs has [`NO_VCPU`] of one.
     pub(crate) milli: Vec<u64>,
     /// The part of the client on each, of [`WHOLE`].
     pub(crate) part: Vec<u64>,
@@ -38,9 +47,14 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Indices of the nodes where its vCPUs live.
+    /// Indices of the nodes where its vCPUs live, or will once it has any.
     pub(crate) fn with_cpus(&self) -> Vec<usize> {
         self.nodes.iter().zip(&self.milli).filter(|(_, milli)| **milli > 0).map(|(&node, _)| node).collect()
+    }
+
+    /// Whether it has a vCPU.
+    pub(crate) fn has_vcpus(&self) -> bool {
+        self.milli.iter().sum::<u64>() > NO_VCPU
     }
 
     /// Whether all of it is one node.
@@ -48,6 +62,10 @@ impl Home {
         self.nodes.len() == 1
     }
 }
+
+/// Thousandths of a vCPU that stand for none: so little that only its memory counts, which then
+/// lies near the CPUs that its vCPUs to come will have.
+pub(super) const NO_VCPU: u64 = 1;
 
 /// A number that every number up to 10 divides, so that the parts of most homes are whole.
 pub(crate) const WHOLE: u64 = 2520;
@@ -83,7 +101,7 @@ fn cpu_nodes(host: &Host) -> Vec<usize> {
 /// A home of these nodes.
 pub(super) fn cpu_home(host: &Host, demand: &Demand, nodes: Vec<usize>) -> CpuHome {
     let units: Vec<u64> = nodes.iter().map(|&node| host.units(node).into()).collect();
-    let milli = in_parts(u64::from(demand.vcpus) * 1000, &units);
+    let milli = in_parts((u64::from(demand.vcpus) * 1000).max(NO_VCPU), &units);
     let part = in_parts(WHOLE, &units);
     CpuHome { nodes, milli, part }
 }

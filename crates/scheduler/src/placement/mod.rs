@@ -118,9 +118,9 @@ pub(crate) fn place(
     found.best.map(|best| Placed { best, runner_up: found.runner_up, method, grown: None })
 }
 
-/// The placement in the homes of a VM at its largest, with what is there of it at power-on.
-pub(crate) fn begun(host: &Host, at_start: &[Demand], spread: Spread, grown: Placed) -> Placed {
-    let best = grown.best.clone().of_demands(&Problem::new(host, at_start, None, spread));
+/// The placement in the homes of a VM at its largest, with what is there of it now.
+pub(crate) fn begun(host: &Host, now: &[Demand], told: Option<&Told>, spread: Spread, grown: Placed) -> Placed {
+    let best = grown.best.clone().of_demands(&Problem::new(host, now, told, spread));
     Placed { best, grown: Some(grown.best), ..grown }
 }
 
@@ -156,7 +156,8 @@ impl<'a> Problem<'a> {
             let others = nodes.clone().filter(|&to| to != from && host.nodes[to].available > 0);
             others.map(|to| host.extra[from][to]).min().unwrap_or(0)
         };
-        let rates = demands.iter().map(|demand| (u64::from(demand.vcpus) * 1000, demand.memory.max(1)));
+        let rates =
+            demands.iter().map(|demand| ((u64::from(demand.vcpus) * 1000).max(homes::NO_VCPU), demand.memory.max(1)));
         let least_rate =
             rates.min_by(|a, b| (u128::from(a.0) * u128::from(b.1)).cmp(&(u128::from(b.0) * u128::from(a.1))));
         let vcpus: u32 = demands.iter().map(|demand| demand.vcpus).sum();

@@ -183,8 +183,13 @@ fn what_was_plugged_counts_and_what_is_absent_does_not() {
     for node in &mut grown.nodes {
         node.absent = node.vcpus[2..].to_vec();
     }
-    // Two vCPUs each at power-on fit one node of 4 cores.
-    assert_eq!(homes(&mapped(&machine, &grown)), ["0", "0"]);
+    // Two vCPUs each at power-on would fit one node of 4 cores; at their largest they do not.
+    assert_eq!(homes(&mapped(&machine, &grown)), ["0", "1"]);
+    let full_up = NodeUse { vcpus: 2, memory: Bytes(8 << 30), resident: Bytes(0) };
+    let occupancy = Occupancy { nodes: [(NodeId(1), full_up)].into(), ..Occupancy::default() };
+    let plan = mapped_by(&machine, &occupancy, &grown, "");
+    assert_eq!(homes(&plan), ["0", "0"]);
+    assert!(plan.warnings.iter().any(|warning| warning.contains("no room now for all that")), "{:?}", plan.warnings);
     let full = |id: usize| NodeSize {
         virtual_node: id as u32,
         vcpus: grown.nodes[id].vcpus.iter().copied().collect(),
@@ -197,6 +202,22 @@ fn what_was_plugged_counts_and_what_is_absent_does_not() {
     let more = NodeSize { memory: Bytes::from_mib(11 * 1024), ..full(0) };
     let error = rehome(&machine, &Occupancy::default(), &spec(""), &grown, &[more, full(1)]).expect_err("16 GiB");
     assert!(matches!(error, PlanError::Memory { needed, .. } if needed == Bytes::from_mib(17 * 1024)), "{error}");
+}
+
+#[test]
+fn a_virtual_node_without_vcpus_has_a_home_and_cpus_for_those_to_come() {
+    let machine = machine("pack:2 [numa(memory=8GiB)] core:4 pu:1", vec![vec![10, 21], vec![21, 10]]);
+    let mut first = topology(&[(4, 6144), (0, 6144)], vec![vec![10, 21], vec![21, 10]]);
+    // Its memory lies as near to the other's vCPUs as there is room: 8 - 0.25 - 6 = 1.75 GiB there.
+    let plan = mapped(&machine, &first);
+    assert_eq!((homes(&plan), plan.placement.clients[1].cpus.len()), (vec!["0".to_owned(), "0-1".to_owned()], 4));
+    assert_eq!(plan.holdings[&NodeId(1)], NodeUse { memory: Bytes::from_mib(4352), ..NodeUse::default() });
+    // One that gets its vCPUs later has the home that they will need.
+    first = topology(&[(4, 6144), (4, 6144)], vec![vec![10, 21], vec![21, 10]]);
+    first.nodes[1].absent = vec![4, 5, 6, 7];
+    let plan = mapped(&machine, &first);
+    assert_eq!((homes(&plan), plan.placement.clients[1].cpus.len()), (vec!["0".to_owned(), "1".to_owned()], 4));
+    assert_eq!(plan.holdings.values().map(|held| held.vcpus).collect::<Vec<_>>(), [4, 0]);
 }
 
 #[test]

@@ -167,7 +167,7 @@ properties::properties! {
         let now = rehome(&case.machine, &case.occupancy, &case.spec, &grown, &sizes);
         let as_if = mapped(&case, &full);
         prop_assert_eq!(now.clone().map(|plan| plan.placement), as_if.clone().map(|plan| plan.placement));
-        prop_assert_eq!(now.map(|plan| plan.topology).unwrap_or(grown.clone()), grown);
+        prop_assert_eq!(now.map(|plan| plan.topology).unwrap_or_else(|_| grown.clone()), grown);
     }
 }
 

@@ -6,14 +6,14 @@
 //! shown mended.
 
 use crate::failure::{bad_input, unwritable};
-use crate::output;
+use crate::{kept_moves, output};
 use inventory::{Held, Inventory, InventoryError, Record};
 use qemu::{BackgroundVm, RuntimeDir, background};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vm::history::UnixSeconds;
 use vm::life::Step;
-use vm::truth::{Mend, mend};
+use vm::truth::{Mend, Process, mend};
 
 /// The VMs of this user.
 pub(crate) fn inventory() -> Inventory {
@@ -70,7 +70,9 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
         read => read.map(Some),
     };
     let Some(mut record) = read()? else { return Ok(None) };
-    let Some(wrong) = mend(&record.life, &background::process(directory, name)?) else { return Ok(Some(record)) };
+    let Some(wrong) = mend(&record.life, &process(directory, name)?) else {
+        return kept_moves::brought_up(directory, inventory, record).map(Some);
+    };
     match inventory.hold_now(name) {
         // Whoever has it writes what has become of it.
         Err(InventoryError::Busy { .. }) => Ok(Some(record)),
@@ -79,7 +81,7 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
         held => {
             let held = held?;
             // It may have been changed before it was ours.
-            match mend(&held.record().life, &background::process(directory, name)?) {
+            match mend(&held.record().life, &process(directory, name)?) {
                 Some(wrong) => match held.mend(wrong.clone(), now()) {
                     Err(InventoryError::Io { .. }) => return Ok(shown_mended(&mut record, wrong).then_some(record)),
                     mended => mended?,
@@ -89,6 +91,18 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
             Ok(read()?)
         }
     }
+}
+
+/// The process of a VM. One that is not found here may have been started with another runtime
+/// directory, by a session that had another environment: then it is not for us to say what it does.
+fn process(directory: &RuntimeDir, name: &str) -> anyhow::Result<Process> {
+    let seen = background::process(directory, name)?;
+    if !matches!(seen, Process::Gone { .. }) {
+        return Ok(seen);
+    }
+    let running = linux::examine_this_host()?;
+    let elsewhere = running.vms.iter().any(|other| other.vm.name == name && !other.stranger);
+    Ok(if elsewhere { Process::Starts } else { seen })
 }
 
 /// Mends a record that cannot be written; false where it is gone.

@@ -22,6 +22,7 @@ mod fleet_choice;
 mod fleet_view;
 mod hidden_vms;
 mod kept;
+mod kept_moves;
 mod life_words;
 mod machine_choice;
 mod machine_view;

@@ -1,6 +1,7 @@
 //! Why a VM is where it is: the decision, then a table of candidates, then what refuses each move.
 
 use crate::cells::dash;
+use crate::life_words::{event, moment};
 use crate::text::{Table, lines, table, width, wrapped};
 use daemon::sentence;
 use scheduler::Action;
@@ -10,6 +11,7 @@ use std::fmt::Write;
 use topology::NodeSet;
 use topology::words::named;
 use vm::Manager;
+use vm::history::Life;
 
 /// Everything that is shown.
 #[derive(Debug, Serialize)]
@@ -22,6 +24,9 @@ pub(crate) struct View {
     pub(crate) nodes: usize,
     /// What of it could not be looked at.
     pub(crate) unseen: Vec<String>,
+    /// Its life so far, where homenode keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) life: Option<Life>,
     /// The scheduler's words.
     #[serde(flatten)]
     pub(crate) explanation: Explanation,
@@ -45,15 +50,33 @@ pub(crate) fn text(view: &View) -> String {
     }
     if view.nodes < 2 {
         let _ = writeln!(text, "It is at home: this host has one NUMA node.");
-        return text;
-    }
-    for client in clients {
-        if clients.len() > 1 {
-            text.push('\n');
+    } else {
+        for client in clients {
+            if clients.len() > 1 {
+                text.push('\n');
+            }
+            add_client(&mut text, client, decisions, clients.len() > 1);
         }
-        add_client(&mut text, client, decisions, clients.len() > 1);
+    }
+    if let Some(life) = &view.life {
+        text.push_str("\nIts life so far:\n");
+        add_life(&mut text, life);
     }
     text
+}
+
+/// What became of a VM that is kept and does not run.
+pub(crate) fn of_one_that_rests(name: &str, life: &Life) -> String {
+    let mut text = format!("VM {name} is {} since {}: it lives nowhere.\n\n", life.state, moment(life.since));
+    add_life(&mut text, life);
+    text
+}
+
+/// A line for each thing that happened, the oldest first.
+fn add_life(text: &mut String, life: &Life) {
+    for chapter in &life.history {
+        let _ = writeln!(text, "{}  {}", moment(chapter.at), event(chapter));
+    }
 }
 
 fn add_client(text: &mut String, client: &ClientExplanation, decisions: &[Decision], several: bool) {
@@ -269,7 +292,14 @@ mod tests {
         let vm = VmKey { name: "web".into(), pid: 7, started: 1 };
         let explanation = Explanation { vm, clients: vec![client], decisions: Vec::new() };
         let unseen = vec!["where its memory is".to_owned()];
-        let text = text(&View { balancer_pid: None, manager: Some(Manager::Libvirt), nodes: 2, unseen, explanation });
+        let text = text(&View {
+            balancer_pid: None,
+            manager: Some(Manager::Libvirt),
+            nodes: 2,
+            unseen,
+            life: None,
+            explanation,
+        });
         let expected = "\
 VM web, process 7, started by libvirt; no balancer runs: judged as one would
 Not seen: where its memory is.

@@ -193,6 +193,74 @@ fn what_runs_is_the_truth() {
 }
 
 #[test]
+fn a_vm_that_may_grow_starts_larger_in_the_same_nodes() {
+    let Some(kept) = Kept::new("a_vm_that_may_grow_starts_larger_in_the_same_nodes", "larger") else { return };
+    kept.write_spec("vcpus = 1\nmax_vcpus = 3\nmemory = \"64 MiB\"");
+    kept.run();
+    kept.vm_ok("stop", &["--force"]);
+    let before = kept.record().topology.expect("a topology");
+    kept.write_spec("vcpus = 2\nmax_vcpus = 3\nmemory = \"64 MiB\"");
+    kept.run();
+    let after = kept.record().topology.expect("a topology");
+    assert_eq!((before.vcpus(), after.vcpus(), after.max_vcpus()), (1, 2, 3));
+    let all = |topology: &vm::VirtualTopology| topology.nodes.iter().map(|node| node.vcpus.clone()).collect::<Vec<_>>();
+    assert_eq!(all(&before), all(&after));
+    kept.vm_ok("stop", &["--force"]);
+    // What is there at power-on stays.
+    kept.write_spec("vcpus = 1\nmax_vcpus = 3\nmemory = \"64 MiB\"");
+    assert_eq!(kept.said(&["run", "vm.toml", "--daemonize"]).0, Some(2));
+}
+
+#[test]
+fn why_and_top_know_the_life_of_a_vm() {
+    let Some(kept) = Kept::new("why_and_top_know_the_life_of_a_vm", "why") else { return };
+    kept.run();
+    kept.vm_ok("pause", &[]);
+    let why = |more: &[&str]| kept.ok(&[&["why", &kept.name, "--interval", "0.1"], more].concat());
+    let said = why(&[]);
+    assert!(said.contains("Its life so far") && said.contains("started on") && said.contains("paused"), "{said}");
+    let said: Value = serde_json::from_str(&why(&["--json"])).expect("JSON");
+    assert_eq!(said["life"]["state"], "paused");
+    let top = kept.ok(&["top", "--once", "--interval", "0.1", "--json"]);
+    let top: Value = serde_json::from_str(&top).expect("JSON");
+    let of_name = |row: &&Value| row["name"] == kept.name.as_str();
+    let row = top["vms"].as_array().expect("rows").iter().find(of_name).expect("the VM");
+    assert_eq!(
+        (&row["kept"]["state"], &row["kept"]["virtual_topology"]),
+        (&"paused".into(), &"2 vCPUs, 64 MiB".into())
+    );
+    kept.vm_ok("stop", &["--force"]);
+    let said = why(&[]);
+    assert!(said.contains("is stopped since") && said.contains("it lives nowhere"), "{said}");
+}
+
+#[test]
+fn a_full_or_read_only_state_directory_starts_nothing() {
+    let test = "a_full_or_read_only_state_directory_starts_nothing";
+    let Some(kept) = Kept::new(test, "full") else { return };
+    let state = kept.place.path("state");
+    std::fs::create_dir(&state).expect("a directory");
+    let script = "mount -t tmpfs -o size=64k none \"$1\" || exit 99; head -c 65536 /dev/zero > \"$1/fill\"; mount -o \"remount,$2\" \"$1\"; shift 2; exec \"$@\"";
+    for (options, code) in [("rw", 1), ("ro", 2)] {
+        let homenode = kept.command(&["run", "vm.toml", "--daemonize"]);
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]).arg(&state).arg(options);
+        command.arg(homenode.get_program()).args(homenode.get_args()).current_dir(kept.place.path("."));
+        command.env("HOMENODE_RUNTIME_DIR", kept.place.runtime()).env("HOMENODE_STATE_DIR", &state);
+        let output = command.output();
+        let errors = output.as_ref().map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
+        let errors = errors.unwrap_or_default();
+        let found = output.as_ref().ok().and_then(|output| output.status.code());
+        if output.is_err() || errors.contains("unshare:") || found == Some(99) {
+            return eprintln!("SKIPPED {test}: no mount of our own: {errors}");
+        }
+        assert_eq!(found, Some(code), "{options}: {errors}");
+        assert!(errors.contains("HOMENODE_STATE_DIR") && errors.contains("state/vms"), "{options}: {errors}");
+        assert_eq!((kept.qemu(), left_in(&kept.place.runtime())), (None, Vec::new()), "{options}");
+    }
+}
+
+#[test]
 fn a_start_that_fails_leaves_the_record_as_it_was() {
     let Some(kept) = Kept::new("a_start_that_fails_leaves_the_record_as_it_was", "fails") else { return };
     let fails = |arguments: &[&str]| {

@@ -112,6 +112,11 @@ impl Inventory {
         )))
     }
 
+    /// Whether a VM of this name is kept.
+    pub fn is_kept(&self, name: &str) -> bool {
+        name_problem(name).is_none() && self.has(name)
+    }
+
     fn has(&self, name: &str) -> bool {
         self.0.join(name).join(LIFE).symlink_metadata().is_ok_and(|seen| seen.is_file())
     }
@@ -132,7 +137,7 @@ impl Inventory {
     /// And whether it is what a start wrote beside the files.
     fn saved(&self, name: &str) -> Result<(Record, bool), InventoryError> {
         let missing = || InventoryError::NoSuchVm { vm: name.to_owned() };
-        if name_problem(name).is_some() || !self.has(name) {
+        if !self.is_kept(name) {
             return Err(missing());
         }
         let files = self.files(name);
@@ -188,7 +193,7 @@ impl Inventory {
 
     fn hold_within(&self, name: &str, patience: Duration) -> Result<Held, InventoryError> {
         self.check()?;
-        if name_problem(name).is_some() || !self.has(name) {
+        if !self.is_kept(name) {
             return Err(InventoryError::NoSuchVm { vm: name.to_owned() });
         }
         let held = self.lock(name, patience)?;
@@ -211,7 +216,7 @@ impl Inventory {
     /// There is no such VM, another homenode holds it, or a file of it cannot be removed.
     pub fn forget(&self, name: &str) -> Result<(), InventoryError> {
         self.check()?;
-        if name_problem(name).is_some() || !self.has(name) {
+        if !self.is_kept(name) {
             return Err(InventoryError::NoSuchVm { vm: name.to_owned() });
         }
         self.lock(name, LOOKING)?.files.remove()

@@ -231,6 +231,17 @@ pub fn process(directory: &RuntimeDir, name: &str) -> Result<Seen, QemuError> {
     })
 }
 
+/// The process of a VM that runs in the background.
+pub fn pid(directory: &RuntimeDir, name: &str) -> Option<u32> {
+    pid_in(directory.path(), name)
+}
+
+/// The same, without making the directory where it is not there.
+pub fn pid_in(runtime: &Path, name: &str) -> Option<u32> {
+    let state = BackgroundVm::read(&runtime.join(name)).ok()?;
+    state.qemu.filter(|qemu| qemu.is_alive()).map(|qemu| qemu.pid)
+}
+
 /// What a QEMU that has ended said, or who else may have ended it.
 fn last_words(path: &Path, state: &BackgroundVm) -> Option<String> {
     let words = last_messages(&path.join(MESSAGES));

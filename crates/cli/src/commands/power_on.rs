@@ -10,14 +10,16 @@ use crate::{kept, output};
 use anyhow::Context;
 use inventory::{Held, Kept, Proposal, Record};
 use qemu::{QemuError, RuntimeDir, background};
+use scheduler::growth::{self, Wanted};
 use std::path::PathBuf;
+use topology::Bytes;
 use vm::backend::BackendKind;
 use vm::history::{Life, LifeEvent};
 use vm::life::Step;
-use vm::{Added, Launch, Plan, VirtualTopology, VmSpec};
+use vm::{Added, Launch, NodeSize, Plan, VirtualNode, VirtualTopology, VmSpec};
 
 /// A VM that is to be started.
-pub(super) struct Wanted {
+pub(super) struct PowerOn {
     /// The VM that is kept; `None` where none of its name is.
     pub(super) held: Option<Held>,
     /// What starts now.
@@ -31,8 +33,8 @@ pub(super) struct Wanted {
 }
 
 /// Starts it, says where it is, and keeps it.
-pub(super) fn power_on(directory: &RuntimeDir, wanted: Wanted, json: bool) -> anyhow::Result<()> {
-    let Wanted { held, launch_spec, spec_to_keep, kernel, whose } = wanted;
+pub(super) fn power_on(directory: &RuntimeDir, wanted: PowerOn, json: bool) -> anyhow::Result<()> {
+    let PowerOn { held, launch_spec, spec_to_keep, kernel, whose } = wanted;
     let topology = held.as_ref().map(|held| its_topology(held, &launch_spec, directory)).transpose()?.flatten();
     let lock = run::lock(directory)?;
     kept::look(directory)?;
@@ -67,22 +69,37 @@ pub(super) fn power_on(directory: &RuntimeDir, wanted: Wanted, json: bool) -> an
 fn its_topology(held: &Held, spec: &VmSpec, directory: &RuntimeDir) -> anyhow::Result<Option<VirtualTopology>> {
     let Record { topology, life, .. } = held.record();
     if life.state.has_process() {
-        let pid = background::list(directory)?.vms.into_iter().find(|vm| vm.name == spec.name);
-        let pid = pid.and_then(|vm| vm.qemu).map_or(0, |qemu| qemu.pid);
+        let pid = background::pid(directory, &spec.name).unwrap_or(0);
         return Err(QemuError::NameTaken { vm: spec.name.clone(), pid }.into());
     }
     held.may(Step::Start).map_err(kept::failure)?;
     let Some(topology) = topology.as_ref().filter(|_| !life.topology_anew) else { return Ok(None) };
     // What was plugged in is there from now on, unless the spec wants what was there before.
     let grown = topology.powered_on_with(&held.record().sizes());
-    match (grown.misfit(spec), topology.misfit(spec)) {
-        (None, _) => Ok(Some(grown)),
-        (_, None) => Ok(Some(topology.clone())),
-        (Some(misfit), _) => Err(bad_input(format!(
-            "VM {name}: {misfit}. `homenode vm resize-topology {name}` has it sized anew at its next power-on; `homenode vm delete {name}` forgets it",
-            name = spec.name
-        ))),
+    let fits = |topology: &VirtualTopology| topology.misfit(spec).is_none();
+    match grown.misfit(spec) {
+        None => Ok(Some(grown)),
+        Some(_) if fits(topology) => Ok(Some(topology.clone())),
+        Some(misfit) => match with_more(topology, spec).filter(fits) {
+            Some(larger) => Ok(Some(larger)),
+            None => Err(bad_input(format!(
+                "VM {name}: {misfit}. `homenode vm resize-topology {name}` has it sized anew at its next power-on; `homenode vm delete {name}` forgets it",
+                name = spec.name
+            ))),
+        },
     }
+}
+
+/// The same nodes with what the spec wants at power-on, where it is more and they may have it.
+fn with_more(topology: &VirtualTopology, spec: &VmSpec) -> Option<VirtualTopology> {
+    let want = Wanted { vcpus: Some(spec.vcpus), memory: Some(spec.memory), nodes: None, block: Bytes::MIB };
+    let growth = growth::grow(topology, &[], &want).ok()?;
+    let size = |node: &VirtualNode| NodeSize {
+        virtual_node: node.id,
+        vcpus: node.present().chain(growth.plug.iter().copied().filter(|vcpu| node.vcpus.contains(vcpu))).collect(),
+        memory: growth.memory.get(&node.id).copied().unwrap_or(node.memory),
+    };
+    Some(topology.powered_on_with(&topology.nodes.iter().map(size).collect::<Vec<_>>()))
 }
 
 /// Writes down that it is being started.

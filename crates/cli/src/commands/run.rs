@@ -1,7 +1,7 @@
 //! `homenode run`.
 
 use crate::args::{RunArguments, Via};
-use crate::commands::power_on::{Wanted, power_on};
+use crate::commands::power_on::{PowerOn, power_on};
 use crate::commands::{run_check, run_via_libvirt};
 use crate::failure::bad_input;
 use crate::output;
@@ -68,7 +68,7 @@ fn in_background(directory: &RuntimeDir, spec: VmSpec, arguments: &RunArguments)
     let spec_to_keep = vm_spec_file::absolute(spec.clone(), arguments.kernel.as_deref())?;
     let launch_spec = vm_spec_file::absolute(spec, None)?;
     let name = launch_spec.name.clone();
-    let wanted = Wanted {
+    let wanted = PowerOn {
         held: kept::hold_if_kept(directory, &name)?,
         launch_spec,
         spec_to_keep,

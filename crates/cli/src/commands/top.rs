@@ -3,9 +3,10 @@
 use crate::args::TopArguments;
 use crate::source::{self, Source};
 use crate::text::terminal_width;
-use crate::top::{self, Batch, Look, Screen, Step, View};
-use crate::{hidden_vms, output};
+use crate::top::{self, Batch, KeptRow, Look, Screen, Step, View};
+use crate::{hidden_vms, kept, life_words, output};
 use anyhow::Context;
+use qemu::RuntimeDir;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{self, EnterAlternateScreen};
@@ -88,8 +89,23 @@ impl Looker {
         let remembered = self.source.remembered(&self.arguments.state);
         let mut view = top::view(self.source.name(), self.source.machine(), observation, &remembered);
         view.since_start_seconds = self.source.since_start_seconds(observation);
+        if self.source.name() == source::HERE {
+            view.add_kept(of_record);
+        }
         view
     }
+}
+
+/// What is kept of a VM of this user that runs. A record that cannot be read is `vm list`'s to say.
+fn of_record(name: &str, pid: u32) -> Option<KeptRow> {
+    let record = kept::inventory().read(name).ok()?;
+    let directory = RuntimeDir::of_this_user();
+    let is_it = qemu::background::pid_in(&directory, name) == Some(pid);
+    is_it.then(|| KeptRow {
+        state: record.life.state,
+        since: record.life.since,
+        virtual_topology: life_words::nodes(&record.sizes()),
+    })
 }
 
 /// Every look as rows of CSV, until it ends or nobody reads any more.

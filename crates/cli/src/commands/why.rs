@@ -3,18 +3,27 @@
 use crate::args::WhyArguments;
 use crate::commands::balance::policy;
 use crate::output;
-use crate::{hidden_vms, source, vm_choice, why_view};
+use crate::{hidden_vms, kept, source, vm_choice, why_view};
 use anyhow::Context;
+use qemu::{RuntimeDir, background};
+use scheduler::VmKey;
 use scheduler::balance::why;
 use std::time::Duration;
 use vm::Manager;
+use vm::history::Life;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
     let mut source = source::open(&arguments.source)?;
     let given = arguments.policy.as_deref().map(|path| policy(Some(path), source.machine())).transpose()?;
     let mut observation = source.watch(Duration::from_secs_f64(arguments.interval))?;
-    let vm = vm_choice::choose(&observation, &arguments.vm)?;
+    let here = source.name() == source::HERE;
+    let vm = match vm_choice::choose(&observation, &arguments.vm) {
+        Err(unknown) if here => return rests(&arguments.vm, arguments.json)?.map_or(Err(unknown), |()| Ok(())),
+        chosen => chosen?,
+    };
+    let known = observation.vms.iter().any(|seen| seen.vm == vm && !seen.stranger);
+    let life = if here && known { its_life(&vm)? } else { None };
     let mut remembered = source.remembered(&arguments.state);
     remembered.policy = given.unwrap_or(remembered.policy);
     remembered.rule(&mut observation);
@@ -26,10 +35,36 @@ pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
     let (nodes, mut unseen) = (observation.nodes.len(), observation.unseen_of(Some(&vm)));
     let hidden = hidden_vms::sentences(&observation);
     unseen.extend(hidden.clone());
-    let view = why_view::View { balancer_pid, manager, nodes, unseen, explanation };
+    let view = why_view::View { balancer_pid, manager, nodes, unseen, life, explanation };
     match arguments.json {
         true => output::json("why", &view)?,
         false => output::print(why_view::text(&view))?,
     }
     hidden_vms::end(!hidden.is_empty())
+}
+
+/// The life so far of a VM that homenode keeps and that runs.
+fn its_life(vm: &VmKey) -> anyhow::Result<Option<Life>> {
+    // Others' VMs have no directory of ours.
+    if !kept::inventory().is_kept(&vm.name) {
+        return Ok(None);
+    }
+    let directory = RuntimeDir::open()?;
+    let known = kept::look(&directory)?.remove(&vm.name);
+    let is_it = background::pid(&directory, &vm.name) == Some(vm.pid);
+    Ok(known.and_then(|known| known.record).filter(|_| is_it).map(|record| record.life))
+}
+
+/// Says of a VM that is kept and does not run what became of it; `None` where there is none.
+fn rests(name: &str, json: bool) -> anyhow::Result<Option<()>> {
+    if !kept::inventory().is_kept(name) {
+        return Ok(None);
+    }
+    let known = kept::look(&RuntimeDir::open()?)?.remove(name);
+    let Some(life) = known.and_then(|known| known.record).map(|record| record.life) else { return Ok(None) };
+    match json {
+        true => output::json("why", &serde_json::json!({ "vm": { "name": name }, "life": life }))?,
+        false => output::print(why_view::of_one_that_rests(name, &life))?,
+    }
+    Ok(Some(()))
 }

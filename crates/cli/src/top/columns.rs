@@ -75,7 +75,7 @@ impl Column {
 }
 
 /// All of them, from left to right: title, name as data, when it goes, value, cell.
-pub(super) const COLUMNS: [Column; 14] = [
+pub(super) const COLUMNS: [Column; 16] = [
     Column::left("VM", "vm", 0, |row| Value::Word(row.name.clone()), |row| row.name.clone()),
     Column::right(
         "Process",
@@ -120,7 +120,18 @@ pub(super) const COLUMNS: [Column; 14] = [
         |row| figure(row.ready_percent, 1),
     ),
     Column::left("", "note", 6, |row| Value::Word(note(row)), note),
+    Column::left("State", "state", 13, |row| Value::Word(state(row)), state),
+    Column::left("Virtual topology", "virtual_topology", 12, |row| Value::Word(topology(row)), topology),
 ];
+
+/// Empty for one that homenode does not keep.
+fn state(row: &VmRow) -> String {
+    row.kept.as_ref().map_or_else(String::new, |kept| kept.state.to_string())
+}
+
+fn topology(row: &VmRow) -> String {
+    row.kept.as_ref().map_or_else(String::new, |kept| kept.virtual_topology.clone())
+}
 
 fn home(row: &VmRow) -> String {
     row.home.as_ref().map_or_else(|| "floats".to_owned(), NodeSet::to_string)
@@ -172,9 +183,11 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{seen, vm};
-    use super::super::view;
+    use super::super::{KeptRow, view};
     use super::*;
     use crate::source::Remembered;
+    use vm::history::UnixSeconds;
+    use vm::life::State;
 
     fn titles(width: Option<usize>) -> Vec<&'static str> {
         let (machine, mut observation) = seen("0-1");
@@ -182,7 +195,11 @@ mod tests {
         fixed.clients[0].chosen_nodes = Some("0-1".parse().unwrap());
         fixed.mobility = Mobility::MemoryFixed { because: "VFIO".into() };
         observation.vms.push(fixed);
-        let view = view("this host", &machine, &observation, &Remembered::default());
+        let mut view = view("this host", &machine, &observation, &Remembered::default());
+        view.add_kept(|_, pid| {
+            let virtual_topology = "2 x 4 vCPUs, 2 x 8 GiB".to_owned();
+            (pid == 1_234_567).then_some(KeptRow { state: State::Paused, since: UnixSeconds(1), virtual_topology })
+        });
         let rows: Vec<&VmRow> = view.vms.iter().collect();
         let fitting = fit(&rows, width);
         if let Some(width) = width {
@@ -207,7 +224,7 @@ mod tests {
     fn every_column_but_three_has_its_place_in_the_order() {
         let mut places: Vec<u8> = COLUMNS.iter().map(|column| column.drop).collect();
         places.sort_unstable();
-        assert_eq!(places, [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(places, [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
     }
 
     #[test]

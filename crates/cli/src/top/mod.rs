@@ -20,6 +20,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 use vm::Manager;
+use vm::history::UnixSeconds;
+use vm::life::State;
 
 /// Everything that is shown.
 #[derive(Clone, Debug, Serialize)]
@@ -83,7 +85,20 @@ pub(crate) struct VmRow {
     cpu_used: Option<f64>,
     ready_percent: Option<f64>,
     mobility: Mobility,
+    /// Of a VM that homenode keeps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<KeptRow>,
     clients: Vec<ClientRow>,
+}
+
+/// What is kept of a VM.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct KeptRow {
+    /// What it is doing, and since when in seconds since 1970.
+    pub(crate) state: State,
+    pub(crate) since: UnixSeconds,
+    /// Its virtual nodes, as `2 x 4 vCPUs, 2 x 8 GiB`.
+    pub(crate) virtual_topology: String,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -182,6 +197,7 @@ fn vm_row(seen: &VmObservation, remembered: &Remembered, homes: &Homes) -> VmRow
         cpu_used: clients.iter().map(|client| client.cpu_used).sum::<Option<f64>>().map(|used| used + 0.0),
         ready_percent: waited.map(|waited| 100.0 * (waited + 0.0) / f64::from(vcpus.max(1))),
         mobility: seen.mobility.clone(),
+        kept: None,
         clients,
     }
 }
@@ -216,6 +232,15 @@ fn client_row(client: &ClientObservation, lives: Option<&Home>) -> ClientRow {
 }
 
 impl View {
+    /// Adds what is kept of VMs, by name and process.
+    pub(crate) fn add_kept(&mut self, kept: impl Fn(&str, u32) -> Option<KeptRow>) {
+        let strangers =
+            |row: &VmRow| self.observation.vms.iter().any(|seen| Some(seen.vm.pid) == row.pid && seen.stranger);
+        for row in self.vms.iter_mut().filter(|row| !strangers(row)) {
+            row.kept = row.pid.and_then(|pid| kept(&row.name, pid));
+        }
+    }
+
     /// Whether VMs may run that were not seen.
     pub(crate) fn hides_vms(&self) -> bool {
         !crate::hidden_vms::sentences(&self.observation).is_empty()

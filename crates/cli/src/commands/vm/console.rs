@@ -1,7 +1,7 @@
 //! `homenode vm console`.
 
 use crate::commands::libvirt_vms;
-use crate::output;
+use crate::{kept, output};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
 use qemu::{Keyboard, RuntimeDir, background};
@@ -17,6 +17,8 @@ enum Event {
 
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
+    // Before what is left of it is cleaned up.
+    drop(kept::look(directory)?);
     let console = background::console(directory, name).map_err(|error| libvirt_vms::explain(error, name))?;
     let Some((stream, _held)) = console else {
         bail!("VM {name}: somebody else is at its console; QEMU serves one at a time");

@@ -1,6 +1,6 @@
 //! `homenode vm start`: a VM that is kept, with the virtual topology that it has for life.
 
-use crate::commands::power_on::{Wanted, power_on};
+use crate::commands::power_on::{PowerOn, power_on};
 use crate::kept;
 use qemu::RuntimeDir;
 use vm::life::Step;
@@ -11,6 +11,6 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, json: bool) -> anyhow::Res
     held.may(Step::Start).map_err(kept::failure)?;
     let spec = held.record().spec.clone();
     let whose = format!("VM {name}");
-    let wanted = Wanted { held: Some(held), launch_spec: spec.clone(), spec_to_keep: spec, kernel: None, whose };
+    let wanted = PowerOn { held: Some(held), launch_spec: spec.clone(), spec_to_keep: spec, kernel: None, whose };
     power_on(directory, wanted, json)
 }

@@ -238,6 +238,13 @@ fn domains_are_bound_through_libvirt() {
 
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
+fn huge_pages_overcommitted_memory_and_one_cpu_each_are_what_the_kernel_says() {
+    let lab = Lab { script: Some("crates/cli/tests/lab/memory.sh"), least_checks: 27, ..Lab::default() };
+    lab.passes("huge_pages_overcommitted_memory_and_one_cpu_each_are_what_the_kernel_says");
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn printed_plans_make_vms_that_are_at_home() {
     let lab = Lab { script: Some("crates/cli/tests/lab/emit.sh"), least_checks: 10, ..Lab::default() };
     lab.passes("printed_plans_make_vms_that_are_at_home");

@@ -39,7 +39,7 @@ fn vcpus(plan: &Plan, process: &RunningVm) -> Result<Vec<VcpuResidence>, LinuxEr
     // One thread may run several vCPUs: then it belongs to the homes of all.
     let mut homes = BTreeMap::<u32, CpuSet>::new();
     for vcpu in &process.threads.vcpus {
-        let cpus = plan.client_of(node_of(vcpu.index)).map(|client| client.cpus.clone()).unwrap_or_default();
+        let cpus = plan.client_of(node_of(vcpu.index)).map(|client| client.cpus_of(vcpu.index)).unwrap_or_default();
         let home = homes.entry(vcpu.thread_id).or_default();
         *home = home.union(&cpus);
     }

@@ -118,6 +118,9 @@ mod tests {
         occupancy.reserve(&second);
         let refused = plan(&machine, &occupancy, &shape(4)).unwrap_err().to_string();
         assert!(refused.contains("client 0 has 4 vCPUs") && refused.contains("for 3 of them"), "{refused}");
+        occupancy.reserve(&plan(&machine, &occupancy, &shape(3)).expect("a plan"));
+        let refused = plan(&machine, &occupancy, &shape(1)).unwrap_err().to_string();
+        assert!(refused.contains("other VMs have each CPU of the nodes \"0\""), "{refused}");
     }
 
     #[test]

@@ -96,6 +96,16 @@ pub enum PlanError {
         /// What would make more, as a sentence.
         remedy: String,
     },
+    /// Every CPU on which vCPUs could be bound 1:1 is another VM's.
+    #[error(
+        "VM `{vm}`: policy.vcpu_binding = \"core\": other VMs have each CPU of the nodes \"{nodes}\" to themselves: allow another node, or vcpu_binding = \"node\""
+    )]
+    EachCpuBound {
+        /// The VM.
+        vm: String,
+        /// The nodes on which the VM may live.
+        nodes: NodeSet,
+    },
     /// vCPUs that are bound 1:1 find no hardware thread for each.
     #[error(
         "VM `{vm}`: policy.vcpu_binding = \"core\": client {client} has {vcpus} vCPUs, and its home, {home}, has hardware threads for {free} of them that no other vCPU is bound to: use fewer vCPUs, or vcpu_binding = \"node\""

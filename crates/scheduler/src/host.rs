@@ -77,6 +77,9 @@ impl Host {
         }
         nodes.sort_by_key(|node| node.id);
         if nodes.iter().all(|node| node.threads == 0) {
+            if nodes.iter().any(|node| !machine.usable_cpus(node.id).is_empty()) {
+                return Err(PlanError::EachCpuBound { vm: shape.name.clone(), nodes: allowed });
+            }
             return Err(PlanError::NoCpu { machine: machine.name.clone(), nodes: allowed });
         }
         let distances = distances(machine, &nodes);

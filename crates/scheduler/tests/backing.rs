@@ -185,7 +185,9 @@ properties::properties! {
         for _ in 0..2 {
             let plan = match plan(&case.machine, &occupancy, &bound) {
                 Ok(plan) => plan,
-                Err(PlanError::NoCpuForVcpu { .. } | PlanError::NoCpu { .. } | PlanError::Memory { .. }) => break,
+                Err(
+                    PlanError::NoCpuForVcpu { .. } | PlanError::EachCpuBound { .. } | PlanError::Memory { .. },
+                ) => break,
                 Err(other) => return Err(TestCaseError::fail(other.to_string())),
             };
             let mut given = CpuSet::new();

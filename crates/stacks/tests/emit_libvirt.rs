@@ -47,6 +47,8 @@ fn cases() -> Vec<Case> {
         case("uniform", TWO_SOCKETS, "vcpus = 8\nmemory = \"30 GiB\"\npolicy.vnuma = false\n"),
         case("interleaved", TWO_SOCKETS, "vcpus = 8\nmemory = \"30 GiB\"\npolicy.memory = \"interleave\"\n"),
         case("unbound", TWO_SOCKETS, "vcpus = 8\nmemory = \"16 GiB\"\npolicy.memory = \"default\"\n"),
+        case("lazy", TWO_SOCKETS, "vcpus = 8\nmemory = \"16 GiB\"\nbacking.fill = \"on_touch\"\n"),
+        case("core", TWO_SOCKETS, "vcpus = 8\nmemory = \"16 GiB\"\npolicy.vcpu_binding = \"core\"\n"),
         case("one-node", "machines/epyc-9654-2s-nps4.toml", "vcpus = 4\nmemory = \"8 GiB\"\npolicy.vnuma = true\n"),
         case(
             "eight",
@@ -132,7 +134,7 @@ fn says(domain: &Domain, spec: &VmSpec, plan: &Plan, what: &str) {
     for client in clients {
         let nodes = plan.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
         for vcpu in nodes.flat_map(|node| &node.vcpus) {
-            assert_eq!(domain.vcpu_pins.get(vcpu), Some(&client.cpus), "{what}: vCPU {vcpu}");
+            assert_eq!(domain.vcpu_pins.get(vcpu), Some(&client.cpus_of(*vcpu)), "{what}: vCPU {vcpu}");
         }
     }
     assert_eq!(domain.vcpu_pins.len(), spec.vcpus as usize, "{what}");

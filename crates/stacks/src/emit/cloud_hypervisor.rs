@@ -7,7 +7,7 @@ use ::qemu::command_line::as_shell;
 use std::path::Path;
 use topology::words::quoted;
 use topology::{Bytes, NodeId};
-use vm::spec::{Boot, Console, Disk, DiskFormat};
+use vm::spec::{Boot, Console, Disk, DiskFormat, Fill};
 use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
 const PROGRAM: &str = "cloud-hypervisor";
@@ -68,14 +68,15 @@ fn check(emission: &Emission<'_>) -> Result<(), EmitError> {
     Ok(())
 }
 
-/// `boot=8,topology=1:4:1:2,affinity=[0@[0-3],...]`: each vCPU may use all CPUs of its home.
+/// `boot=8,topology=1:4:1:2,affinity=[0@[0-3],...]`: each vCPU may use all CPUs of its home, or the
+/// one that it is bound to.
 fn processor(plan: &Plan) -> String {
     let topology = &plan.topology;
     let count: usize = topology.nodes.iter().map(|node| node.vcpus.len()).sum();
     let mut affinity = Vec::new();
     for node in &topology.nodes {
         let Some(client) = plan.client_of(node.id) else { continue };
-        affinity.extend(node.vcpus.iter().map(|vcpu| format!("{vcpu}@[{}]", client.cpus)));
+        affinity.extend(node.vcpus.iter().map(|&vcpu| format!("{vcpu}@[{}]", client.cpus_of(vcpu))));
     }
     let (threads, cores, sockets) = (topology.threads_per_core, topology.cores_per_socket, topology.sockets);
     format!("boot={count},topology={threads}:{cores}:1:{sockets},affinity=[{}]", affinity.join(","))
@@ -86,6 +87,7 @@ struct Zone {
     id: String,
     mib: u64,
     host_node: Option<NodeId>,
+    page: Option<Bytes>,
     filled: bool,
 }
 
@@ -95,6 +97,9 @@ impl Zone {
         if let Some(node) = self.host_node {
             text += &format!(",host_numa_node={node}");
         }
+        if let Some(page) = self.page {
+            text += &format!(",hugepages=on,hugepage_size={}M", page.mib());
+        }
         if self.filled { text + ",prefault=on" } else { text }
     }
 }
@@ -102,29 +107,31 @@ impl Zone {
 /// One zone for each host node of the home, because a zone is bound to one: the memory is divided
 /// as the plan holds it there.
 fn zones(plan: &Plan, node: &VirtualNode) -> Vec<Zone> {
-    let mib = node.memory.mib();
+    let (mib, page) = (node.memory.mib(), plan.backing.huge_pages);
     let client = plan.client_of(node.id).filter(|client| client.memory_policy != MemoryPolicy::Default);
     let Some(client) = client.filter(|client| !client.home.is_empty()) else {
-        return vec![Zone { id: format!("vnode{}", node.id), mib, host_node: None, filled: false }];
+        return vec![Zone { id: format!("vnode{}", node.id), mib, host_node: None, page, filled: page.is_some() }];
     };
     let shares = shares(plan, client, mib);
     let single = shares.len() == 1;
     let id = |host: NodeId| if single { format!("vnode{}", node.id) } else { format!("vnode{}at{host}", node.id) };
-    shares.into_iter().map(|(host, mib)| Zone { id: id(host), mib, host_node: Some(host), filled: true }).collect()
+    let filled = page.is_some() || plan.backing.fill == Fill::AtStart;
+    shares.into_iter().map(|(host, mib)| Zone { id: id(host), mib, host_node: Some(host), page, filled }).collect()
 }
 
-/// MiB on each host node of a client's home, in proportion to what the VM holds of them; none is
-/// empty.
+/// MiB on each host node of a client's home, in proportion to what the VM holds of them, in whole
+/// pages; none is empty.
 fn shares(plan: &Plan, client: &Client, mib: u64) -> Vec<(NodeId, u64)> {
     let held = |node: NodeId| plan.holdings.get(&node).map_or(0, |held| held.memory.mib());
     let known = client.home.iter().all(|node| held(node) > 0);
     let weight = |node: NodeId| if known { held(node) } else { 1 };
     let total: u64 = client.home.iter().map(weight).sum();
+    let unit = plan.backing.huge_pages.map_or(1, Bytes::mib);
     let (mut shares, mut given, mut before) = (Vec::new(), 0, 0);
     for node in client.home.iter() {
         before += weight(node);
         // The product of two sizes in MiB may need more than 64 bits.
-        let until = (u128::from(mib) * u128::from(before) / u128::from(total)) as u64;
+        let until = (u128::from(mib) * u128::from(before) / u128::from(total)) as u64 / unit * unit;
         if until > given {
             shares.push((node, until - given));
         }
@@ -223,6 +230,12 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         losses.push(Loss::new(
             format!("A memory zone is bound to one host node, and memory of client {} {how} to nodes {}.", client.id, client.home),
             "It has a zone on each node, one after the other: an application that touches only the first part uses the first node only.",
+        ));
+    }
+    if plan.placement.clients.iter().any(|client| client.memory_policy == MemoryPolicy::Preferred) {
+        losses.push(Loss::new(
+            "A memory zone is bound to its host node strictly; the plan prefers it.",
+            "A guest that touches memory when its node is full is killed, while other nodes have room.",
         ));
     }
     if plan.topology.exposed && is_asymmetric(plan) {

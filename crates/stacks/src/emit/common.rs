@@ -47,8 +47,23 @@ fn home_of(plan: &Plan, client: &Client) -> String {
         ids.join(", "),
         vcpus_of(plan, client),
         client.home,
-        client.cpus
+        if client.vcpu_cpus.is_empty() { client.cpus.to_string() } else { format!("{}, one each", bound_cpus(client)) }
     )
+}
+
+/// The hardware threads that a client's vCPUs are bound to 1:1.
+fn bound_cpus(client: &Client) -> CpuSet {
+    client.vcpu_cpus.values().copied().collect()
+}
+
+/// Whether vCPUs are bound 1:1.
+pub(super) fn one_cpu_each(plan: &Plan) -> bool {
+    plan.placement.clients.iter().any(|client| !client.vcpu_cpus.is_empty())
+}
+
+/// Where a stack has one set of CPUs for the whole VM: that.
+pub(super) fn one_set_of_cpus(plan: &Plan) -> CpuSet {
+    if one_cpu_each(plan) { plan.bound_cpus() } else { plan.cpus() }
 }
 
 /// A text that stays within its line of comment.

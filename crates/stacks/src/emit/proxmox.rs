@@ -1,11 +1,12 @@
 //! Lines of a Proxmox VE configuration (`/etc/pve/qemu-server/ID.conf`), as qemu-server 9.2 reads
 //! them.
 
-use super::common::{check_words, heading, memory, several_cpu_sets, vcpus};
+use super::common::{check_words, heading, memory, one_cpu_each, one_set_of_cpus, several_cpu_sets, vcpus};
 use super::{Emission, EmitError, Loss};
 use crate::emit::proxmox_devices;
 use topology::words::quoted;
 use topology::{Bytes, Machine, NodeSet};
+use vm::spec::Fill;
 use vm::{MemoryPolicy, Plan, VirtualNode};
 
 /// qemu-server's `$MAX_NUMA`.
@@ -33,8 +34,9 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     lines.push("numa: 1".to_owned());
     lines.extend(topology.nodes.iter().map(|node| numa_line(plan, node)));
     lines.push(format!("memory: {}", memory(plan).mib()));
+    lines.extend(plan.backing.huge_pages.map(|page| format!("hugepages: {}", page.mib())));
     lines.push("balloon: 0".to_owned());
-    lines.push(format!("affinity: {}", plan.cpus()));
+    lines.push(format!("affinity: {}", one_set_of_cpus(plan)));
     lines.extend(devices.lines);
     lines.extend(custom_arguments(emission));
     let mut usage = vec![
@@ -179,10 +181,13 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             ));
         }
     }
-    losses.push(Loss::new(
-        "Proxmox fills the memory at the start only with huge pages (`hugepages: 2` or `1024`, one host node each).",
-        "A home that is full shows only when the guest touches its memory; with policy=bind the host then reclaims or kills.",
-    ));
+    if one_cpu_each(plan) {
+        losses.push(Loss::new(
+            "Proxmox binds no vCPU to one CPU: `affinity` holds those of all of them.",
+            "vCPUs change places among them, and QEMU's own threads run there too.",
+        ));
+    }
+    losses.extend(filling(plan));
     let distances = (!told_distances(plan).is_empty()).then_some("the distances between virtual nodes");
     let kernel = emission.boot.kernel.as_ref().map(|_| "the kernel to boot");
     let custom: Vec<&str> = distances.into_iter().chain(kernel).collect();
@@ -193,6 +198,27 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         ));
     }
     losses
+}
+
+/// What of huge pages and of the time at which memory is taken Proxmox cannot be told.
+fn filling(plan: &Plan) -> Option<Loss> {
+    match (plan.backing.huge_pages, plan.backing.fill) {
+        (None, Fill::AtStart) => Some(Loss::new(
+            "Proxmox fills the memory at the start only with huge pages (`hugepages: 2` or `1024`, one host node each).",
+            "A home that is full shows only when the guest touches its memory; with policy=bind the host then reclaims or kills.",
+        )),
+        (None, Fill::OnTouch) => None,
+        (Some(_), _) => {
+            let wide = plan.placement.clients.iter().find(|client| client.home.len() > 1)?;
+            Some(Loss::new(
+                format!(
+                    "Proxmox takes huge pages of one host node for a virtual node; client {} has {}.",
+                    wide.id, wide.home
+                ),
+                "It refuses to start the VM; policy.virtual_nodes with smaller nodes mends it.",
+            ))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A shell text that starts QEMU.
 
-use super::common::{check_words, heading, memory, several_cpu_sets, vcpus_of};
+use super::common::{check_words, heading, memory, one_cpu_each, several_cpu_sets, vcpus_of};
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{Channel, ConsoleLog, HostTraits, Wiring, arguments, as_shell};
 use std::path::Path;
@@ -38,7 +38,7 @@ fn host_traits(emission: &Emission<'_>) -> HostTraits {
 
 /// Whether vCPUs have homes of their own and threads of their own.
 fn binds_threads(plan: &Plan, accelerator: &Accelerator) -> bool {
-    several_cpu_sets(plan) && !shares_a_thread(accelerator)
+    (several_cpu_sets(plan) || one_cpu_each(plan)) && !shares_a_thread(accelerator)
 }
 
 fn shares_a_thread(accelerator: &Accelerator) -> bool {
@@ -61,7 +61,7 @@ fn comments(emission: &Emission<'_>) -> String {
 fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     let mut losses = Vec::new();
     let plan = emission.plan;
-    if several_cpu_sets(plan) {
+    if several_cpu_sets(plan) || one_cpu_each(plan) {
         losses.push(if shares_a_thread(emission.accelerator) {
             Loss::new(
                 "Under emulation one thread runs all vCPUs of a VM of this width.",
@@ -125,7 +125,7 @@ bind_vcpus() {{
     )
 }
 
-/// The lines that choose the CPUs of a client's vCPUs.
+/// The lines that choose the CPUs of a client's vCPUs; of those that have one, after the others.
 fn ranges(plan: &Plan, client: &Client) -> String {
     let vcpus = vcpus_of(plan, client).to_string();
     let mut lines = String::new();
@@ -135,6 +135,9 @@ fn ranges(plan: &Plan, client: &Client) -> String {
             "        if [ \"$vcpu\" -ge {first} ] && [ \"$vcpu\" -le {last} ]; then cpus={}; fi\n",
             client.cpus
         );
+    }
+    for (vcpu, cpu) in &client.vcpu_cpus {
+        lines += &format!("        if [ \"$vcpu\" -eq {vcpu} ]; then cpus={cpu}; fi\n");
     }
     lines
 }

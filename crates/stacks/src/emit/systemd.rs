@@ -1,6 +1,6 @@
 //! A systemd slice that holds a QEMU process at its home (systemd.resource-control(5)).
 
-use super::common::{heading, several_cpu_sets};
+use super::common::{heading, one_cpu_each, one_set_of_cpus, several_cpu_sets};
 use super::{Emission, EmitError, Loss};
 use topology::words::quoted;
 use vm::{MemoryPolicy, Plan};
@@ -9,7 +9,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     let plan = emission.plan;
     let slice = slice_name(&plan.vm);
     let mut unit = format!("[Unit]\nDescription=NUMA home of VM {}\n\n[Slice]\n", plan.vm);
-    unit += &format!("AllowedCPUs={}\n", plan.cpus());
+    unit += &format!("AllowedCPUs={}\n", one_set_of_cpus(plan));
     if let Some(nodes) = memory_nodes(plan) {
         unit += &format!("AllowedMemoryNodes={nodes}\n");
     }
@@ -18,7 +18,8 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
 
 /// Nodes that hold all of the VM's memory; none where a client's memory may lie anywhere.
 fn memory_nodes(plan: &Plan) -> Option<String> {
-    let anywhere = plan.placement.clients.iter().any(|client| client.memory_policy == MemoryPolicy::Default);
+    let free = |policy| matches!(policy, MemoryPolicy::Default | MemoryPolicy::Preferred);
+    let anywhere = plan.placement.clients.iter().any(|client| free(client.memory_policy));
     (!anywhere).then(|| plan.homes().to_string())
 }
 
@@ -61,6 +62,12 @@ fn losses(plan: &Plan) -> Vec<Loss> {
         losses.push(Loss::new(
             "A slice has one set of CPUs and one of nodes for all that runs in it.",
             "Unless QEMU's own options bind memory, vCPUs and memory mix over all homes, half of it remote with two: `homenode balance` brings vCPUs home.",
+        ));
+    }
+    if one_cpu_each(plan) {
+        losses.push(Loss::new(
+            "A slice binds no single thread, and the plan has one CPU for each vCPU.",
+            "vCPUs change places among these CPUs, and QEMU's own threads run there too.",
         ));
     }
     if is_interleaved(plan) {

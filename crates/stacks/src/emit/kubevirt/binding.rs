@@ -28,9 +28,10 @@ impl Binding {
     pub(super) fn of(emission: &Emission<'_>) -> Self {
         let (plan, clients) = (emission.plan, &emission.plan.placement.clients);
         let one_home = clients.iter().all(|client| client.home.len() == 1) && plan.topology.nodes.len() == 1;
-        let bound = clients.iter().all(|client| client.memory_policy == MemoryPolicy::Bind);
+        let binds = |policy| matches!(policy, MemoryPolicy::Bind | MemoryPolicy::Preferred);
+        let bound = clients.iter().all(|client| binds(client.memory_policy));
         let passthrough = plan.topology.exposed || (one_home && bound);
-        let page = page(emission);
+        let page = plan.backing.huge_pages.unwrap_or_else(|| page(emission));
         let whole: Bytes = plan.topology.nodes.iter().map(|node| node.memory).sum();
         let memory = if passthrough { Bytes(whole.0.next_multiple_of(page.0)) } else { whole };
         Self {

@@ -30,7 +30,8 @@ pub(super) fn machine(
         cpu: cpu(emission, binding),
         memory: Memory {
             guest: quantity(binding.memory),
-            hugepages: binding.passthrough.then(|| HugePages { page_size: quantity(binding.page) }),
+            hugepages: (binding.passthrough || emission.plan.backing.huge_pages.is_some())
+                .then(|| HugePages { page_size: quantity(binding.page) }),
         },
         firmware: firmware(emission, name)?,
         devices: Devices {

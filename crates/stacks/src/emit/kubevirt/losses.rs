@@ -1,17 +1,17 @@
 //! What of a plan and a spec KubeVirt cannot be told.
 
-use super::super::common::{one_line, vcpus_of};
+use super::super::common::{one_cpu_each, one_line, vcpus_of};
 use super::super::{Emission, Loss};
 use super::binding::Binding;
 use super::build::{boot_claim, quantity};
 use topology::Bytes;
 use vm::MemoryPolicy;
-use vm::spec::{Boot, Console, Network};
+use vm::spec::{Boot, Console, Fill, Network};
 
 /// Of the virtual topology and the placement.
 pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Loss> {
     if !binding.passthrough {
-        return vec![floating(emission)];
+        return [Some(floating(emission)), no_cpu_each(emission)].into_iter().flatten().collect();
     }
     let mut losses = vec![homes(emission)];
     losses.extend(full_nodes(emission));
@@ -19,7 +19,8 @@ pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Los
     losses.extend(shares(emission, binding));
     losses.extend(policy(emission));
     losses.extend(distances(emission));
-    losses.push(pins(binding));
+    losses.push(pins(emission, binding));
+    losses.extend(on_touch(emission));
     losses.extend(rounded(emission, binding));
     losses
 }
@@ -149,12 +150,37 @@ fn distances(emission: &Emission<'_>) -> Option<Loss> {
     })
 }
 
-fn pins(binding: &Binding) -> Loss {
+/// Of a VM that floats.
+fn no_cpu_each(emission: &Emission<'_>) -> Option<Loss> {
+    one_cpu_each(emission.plan).then(|| {
+        Loss::new(
+            "The plan has a CPU for each vCPU; the object does not ask for them, since the kubelet would take them of any node.",
+            "vCPUs share CPUs with others. dedicatedCpuPlacement: true gives each a CPU of its own.",
+        )
+    })
+}
+
+fn on_touch(emission: &Emission<'_>) -> Option<Loss> {
+    (emission.plan.backing.fill == Fill::OnTouch).then(|| {
+        Loss::new(
+            "KubeVirt tells a guest its nodes only with huge pages, which are taken at the start.",
+            "no memory is overcommitted: a cluster node needs free huge pages for all of it.",
+        )
+    })
+}
+
+fn pins(emission: &Emission<'_>, binding: &Binding) -> Loss {
     let own = if binding.emulator_apart {
         "QEMU's own threads get one CPU more than the plan counts (isolateEmulatorThread; with full-pcpus-only also KubeVirt's AlignCPUs)"
     } else {
         "QEMU's own threads run on the vCPUs' CPUs (isolateEmulatorThread would make the shares of the nodes unequal, or no CPU is left for it)"
     };
+    if one_cpu_each(emission.plan) {
+        return Loss::new(
+            "KubeVirt pins each vCPU to a CPU that the kubelet chooses, siblings of one core first, and wants huge pages.",
+            format!("two vCPUs share a core where the plan has whole cores first; {own}."),
+        );
+    }
     Loss::new(
         "KubeVirt pins each vCPU to one CPU that nobody else gets, not to all CPUs of its home, and wants huge pages.",
         format!("an idle CPU of the home helps no other vCPU or VM; {own}."),

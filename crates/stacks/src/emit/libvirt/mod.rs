@@ -135,7 +135,8 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             ));
         }
     }
-    if let Some(home) = processor::home_without_cpus(emission.machine, emission.plan) {
+    let home = processor::home_without_cpus(emission.machine, emission.plan);
+    if let Some(home) = home.filter(|_| emission.plan.backing.filled_at_start(Bytes::MIB) > Bytes(0)) {
         losses.push(Loss::new(
             format!(
                 "libvirt fills no memory on node {home}, where the VM has no CPUs: it is filled as the guest uses it."

@@ -2,22 +2,30 @@
 
 use super::super::common::vcpus as vcpus_of;
 use super::xml::Element;
-use topology::{Machine, NodeSet};
+use topology::{CpuSet, Machine, NodeSet};
 use vm::Accelerator;
+use vm::spec::Fill;
 use vm::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
 
 /// Most host threads that fill the memory at start, as of `homenode run`.
 const PREALLOC_THREADS: usize = 16;
 
-/// Memory is filled before the guest starts, so that a home without room shows then.
+/// Memory is filled before the guest starts, so that a home without room shows then, unless the
+/// plan has it taken on touch. Huge pages are a memfd: no mount, as under `homenode run`.
 pub(super) fn memory_backing(machine: &Machine, plan: &Plan) -> Option<Element> {
-    if home_without_cpus(machine, plan).is_some() {
-        return None;
+    let mut elements = Vec::new();
+    if let Some(page) = plan.backing.huge_pages {
+        let page = Element::new("page").with("size", page.0 >> 10).with("unit", "KiB");
+        elements.push(Element::holding("hugepages", [page]));
+        elements.push(Element::new("source").with("type", "memfd"));
     }
     let bound = plan.placement.clients.iter().filter(|client| mode(client).is_some());
-    let threads = bound.map(|client| client.cpus.len()).max()?.clamp(1, PREALLOC_THREADS);
-    let allocation = Element::new("allocation").with("mode", "immediate").with("threads", threads);
-    Some(Element::holding("memoryBacking", [allocation]))
+    let fills = plan.backing.fill == Fill::AtStart && home_without_cpus(machine, plan).is_none();
+    if let Some(most) = bound.map(|client| client.cpus.len()).max().filter(|_| fills) {
+        let threads = most.clamp(1, PREALLOC_THREADS);
+        elements.push(Element::new("allocation").with("mode", "immediate").with("threads", threads));
+    }
+    (!elements.is_empty()).then(|| Element::holding("memoryBacking", elements))
 }
 
 /// A home that libvirt cannot fill at the start: it has threads on the home's own CPUs do that, and
@@ -31,7 +39,7 @@ pub(super) fn home_without_cpus<'a>(machine: &Machine, plan: &'a Plan) -> Option
     bound.map(|client| &client.home).find(|home| !fills(home))
 }
 
-/// Each vCPU may run on all CPUs of its client's home, QEMU's own threads on those of all homes,
+/// Each vCPU may run on all CPUs of its client's home, or on the one that it is bound to; QEMU's own threads on those of all homes,
 /// and each I/O thread on a home.
 pub(super) fn vcpus(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
     let count: usize = plan.topology.nodes.iter().map(|node| node.vcpus.len()).sum();
@@ -40,16 +48,18 @@ pub(super) fn vcpus(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
     if !iothreads.is_empty() {
         elements.push(Element::text("iothreads", iothreads.len()));
     }
-    let pin = |name, key, index: u32, client: &Client| Element::new(name).with(key, index).with("cpuset", &client.cpus);
+    let pin = |name, key, index: u32, cpus: CpuSet| Element::new(name).with(key, index).with("cpuset", cpus);
     let mut homes: Vec<(u32, &Client)> = Vec::new();
     for node in &plan.topology.nodes {
         let client = plan.client_of(node.id);
         homes.extend(node.vcpus.iter().filter_map(|&vcpu| Some((vcpu, client?))));
     }
     homes.sort_by_key(|&(vcpu, _)| vcpu);
-    let mut pins: Vec<Element> = homes.into_iter().map(|(vcpu, client)| pin("vcpupin", "vcpu", vcpu, client)).collect();
+    let mut pins: Vec<Element> =
+        homes.into_iter().map(|(vcpu, client)| pin("vcpupin", "vcpu", vcpu, client.cpus_of(vcpu))).collect();
     pins.push(Element::new("emulatorpin").with("cpuset", plan.cpus()));
-    pins.extend((1..).zip(iothreads).map(|(index, client)| pin("iothreadpin", "iothread", index, client)));
+    let iothreads = (1..).zip(iothreads);
+    pins.extend(iothreads.map(|(index, client)| pin("iothreadpin", "iothread", index, client.cpus.clone())));
     elements.push(Element::holding("cputune", pins));
     elements
 }

@@ -1,7 +1,7 @@
 //! The extra specs of a plan. Names and values are Nova's (its `hw:` namespace).
 
 use super::super::Emission;
-use super::super::common::vcpus;
+use super::super::common::{one_cpu_each, vcpus};
 use vm::MemoryPolicy;
 
 /// What Nova is told of the guest's nodes.
@@ -20,7 +20,8 @@ impl Shape {
     pub(super) fn of(emission: &Emission<'_>) -> Self {
         let (topology, clients) = (&emission.plan.topology, &emission.plan.placement.clients);
         let one_home = topology.nodes.len() == 1 && clients.iter().all(|client| client.home.len() == 1);
-        let bound = clients.iter().all(|client| client.memory_policy == MemoryPolicy::Bind);
+        let binds = |policy| matches!(policy, MemoryPolicy::Bind | MemoryPolicy::Preferred);
+        let bound = clients.iter().all(|client| binds(client.memory_policy));
         if topology.exposed || (one_home && bound) { Self::Nodes } else { Self::Floating }
     }
 }
@@ -39,8 +40,15 @@ pub(super) fn properties(emission: &Emission<'_>, shape: Shape) -> Vec<(String, 
     for (part, count) in parts {
         add(format!("cpu_max_{part}"), count.to_string());
     }
-    // All vCPUs of a node on all CPUs of its home, as homenode runs them.
-    add("cpu_policy".to_owned(), "shared".to_owned());
+    if one_cpu_each(emission.plan) {
+        for property in dedicated(emission) {
+            let (key, value) = property.split_once('=').unwrap_or((property.as_str(), ""));
+            add(key.trim_start_matches("hw:").to_owned(), value.to_owned());
+        }
+    } else {
+        // All vCPUs of a node on all CPUs of its home, as homenode runs them.
+        add("cpu_policy".to_owned(), "shared".to_owned());
+    }
     if shape == Shape::Floating {
         return properties;
     }
@@ -52,7 +60,8 @@ pub(super) fn properties(emission: &Emission<'_>, shape: Shape) -> Vec<(String, 
         }
     }
     // Only with a page size does Nova count the memory of each node that it has promised.
-    add("mem_page_size".to_owned(), "small".to_owned());
+    let size = emission.plan.backing.huge_pages.map_or("small", |page| if page.mib() == 2 { "2MB" } else { "1GB" });
+    add("mem_page_size".to_owned(), size.to_owned());
     properties
 }
 

@@ -3,17 +3,21 @@
 use super::super::{Emission, Loss};
 use super::flavor::Shape;
 use vm::MemoryPolicy;
-use vm::spec::{Boot, Console, Network};
+use vm::spec::{Boot, Console, Fill, Network};
 
 pub(super) fn losses(emission: &Emission<'_>, shape: Shape) -> Vec<Loss> {
     let mut losses = Vec::new();
     match shape {
-        Shape::Floating => losses.push(floating(emission)),
+        Shape::Floating => {
+            losses.push(floating(emission));
+            losses.extend(floating_pages(emission));
+        }
         Shape::Nodes => {
             losses.push(homes(emission));
             losses.extend(straddling(emission));
             losses.extend(together(emission));
             losses.extend(policy(emission));
+            losses.extend(on_touch(emission));
             losses.extend(distances(emission));
             losses.extend(threads(emission));
         }
@@ -38,6 +42,26 @@ fn floating(emission: &Emission<'_>) -> Loss {
         ),
         "the VM floats over the whole host, CPUs and memory; homenode balance on that host gives it a home.",
     )
+}
+
+fn floating_pages(emission: &Emission<'_>) -> Option<Loss> {
+    let page = emission.plan.backing.huge_pages?;
+    Some(Loss::new(
+        format!(
+            "With huge pages Nova puts a guest without nodes on one node of the host: pages of {page} are not asked for."
+        ),
+        "its memory is of small pages.",
+    ))
+}
+
+/// A page size makes Nova count each node's memory.
+fn on_touch(emission: &Emission<'_>) -> Option<Loss> {
+    (emission.plan.backing.fill == Fill::OnTouch).then(|| {
+        Loss::new(
+            "Nova promises no more of a node's memory than it has, whatever ram_allocation_ratio says, as soon as it counts nodes.",
+            "the VM is refused where the plan overcommits memory.",
+        )
+    })
 }
 
 fn homes(emission: &Emission<'_>) -> Loss {

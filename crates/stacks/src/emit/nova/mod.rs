@@ -6,7 +6,7 @@ mod losses;
 #[cfg(test)]
 mod tests;
 
-use super::common::{check_words, disk_format, heading, one_line, path};
+use super::common::{check_words, disk_format, heading, one_cpu_each, one_line, path};
 use super::{Emission, EmitError};
 use topology::words::quoted;
 use vm::spec::{Boot, Disk};
@@ -74,6 +74,9 @@ fn cloud_needs(emission: &Emission<'_>, shape: flavor::Shape) -> String {
     if shape == flavor::Shape::Nodes {
         text += "#   scheduler: [filter_scheduler] enabled_filters with NUMATopologyFilter\n";
     }
+    if one_cpu_each(emission.plan) {
+        text += "#   compute hosts: [compute] cpu_dedicated_set, and cpu_shared_set for QEMU's own threads\n";
+    }
     text += "#   compute hosts: [libvirt] virt_type = kvm, cpu_mode = host-passthrough\n";
     text +=
         "#   compute hosts: [DEFAULT] cpu_allocation_ratio = 1.0, else CPUs of the homes are promised several times\n";
@@ -87,7 +90,7 @@ fn cloud_needs(emission: &Emission<'_>, shape: flavor::Shape) -> String {
 
 /// Commented: the same with CPUs of its own.
 fn alternative(emission: &Emission<'_>, shape: flavor::Shape) -> String {
-    if shape == flavor::Shape::Floating {
+    if shape == flavor::Shape::Floating || one_cpu_each(emission.plan) {
         return String::new();
     }
     let set = format!(

@@ -1,0 +1,102 @@
+# Huge pages of each node's pool, memory that is promised and taken on touch, and one hardware thread for each vCPU, on four NUMA nodes of 1 GiB
+# and 2 CPUs with KVM. Runs inside the lab (scripts/lab --run).
+. /lab/functions
+
+# vm NAME VCPUS MIB LINES: /tmp/NAME.toml.
+vm() {
+    printf 'name = "%s"\nvcpus = %s\nmemory = "%s MiB"\n%s\n' "$1" "$2" "$3" "$4" >"/tmp/$1.toml"
+}
+run() {
+    homenode run "/tmp/$1.toml" --daemonize >/tmp/said 2>&1
+    echo "exit code: $?" >>/tmp/said
+    pid=$(sed -n 's/^VM .*, process \([0-9]*\), .*/\1/p' /tmp/said)
+}
+end() {
+    homenode vm stop "$1" --force >/dev/null 2>&1
+}
+# free NODE: free huge pages of its pool.
+free() {
+    cat "/sys/devices/system/node/node$1/hugepages/hugepages-2048kB/free_hugepages"
+}
+
+# --- Huge pages: 256 MiB in two virtual nodes are 64 pages of 2 MiB on each of two nodes.
+vm huge 4 256 '[backing]
+huge_pages = "2 MiB"
+[policy]
+node_affinity = "2-3"'
+run huge
+check "a pool that lacks pages is refused" 'needs 128 huge pages of 2 MiB; .* has 0 free \(node 2: 0 of 0, node 3: 0 of 0\)'
+check "and that is no bad input" '^exit code: 1$'
+sed -n 's/.*: as root, \(echo .*nr_hugepages\), or make it smaller.*/\1/p' /tmp/said >/tmp/more.sh
+sh /tmp/more.sh
+echo "free: $(free 1) $(free 2) $(free 3)" >/tmp/said
+check "the command that is named makes as many as it takes" '^free: 0 64 64$'
+run huge
+check "then it runs, with virtual node 0 on node 2" '^ +0 +0-1 +4-5 +2 +node 2: 128 MiB +bind:2 +yes$'
+check "and virtual node 1 on node 3" '^ +1 +2-3 +6-7 +3 +node 3: 128 MiB +bind:3 +yes$'
+qemu=$(pidof qemu-system-x86_64)
+grep ' huge ' "/proc/$qemu/numa_maps" >/tmp/said
+check "the kernel has 64 huge pages on node 2 alone" ' bind:2 .*huge .* N2=64 kernelpagesize_kB=2048'
+check "the kernel has 64 huge pages on node 3 alone" ' bind:3 .*huge .* N3=64 kernelpagesize_kB=2048'
+grep -E '^(Uid|CapEff):' "/proc/$qemu/status" | tr -s '\t' ' ' >/tmp/said
+check "QEMU needs no right for it" '^CapEff: 0+$'
+sed 's/"huge"/"more"/' /tmp/huge.toml >/tmp/more.toml
+run more
+check "a second one finds the pools empty" 'has 0 free \(node 2: 0 of 64, node 3: 0 of 64\): as root, echo 128 >'
+end huge
+echo "free: $(free 2) $(free 3)" >/tmp/said
+check "its pages are given back" '^free: 64 64$'
+for node in 2 3; do echo 0 >"/sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages"; done
+
+# --- Memory that is promised and taken on touch: node 1 has less than 1 GiB, of which 300 MiB are taken.
+vm base 1 300 'policy.node_affinity = "1"'
+run base
+check "a VM takes its memory at the start" 'node 1: 300 MiB +bind:1 +yes$'
+vm lazy 1 800 'policy.node_affinity = "1"'
+run lazy
+check "a second one that does not fit beside it is refused" 'VM `lazy` needs 800 MiB of memory'
+cat >>/tmp/lazy.toml <<'END'
+[backing]
+fill = "on_touch"
+END
+run lazy
+check "with on_touch it starts, and the plan says what is promised and what is free" \
+    'node 1: 800 MiB promised, [0-9.]+ MiB free; overcommitted by [0-9.]+ MiB'
+check "it prefers its home" 'prefer:1 +yes$'
+check "it did start" '^exit code: 0$'
+grep ' prefer:1 ' "/proc/$pid/numa_maps" | grep -o 'N[0-9]=[0-9]*' | sort | head -1 >/tmp/said
+check "what it touched is at home" '^N1='
+awk '/ prefer:1 / { for (i = 3; i <= NF; i++) if ($i ~ /^N[0-9]=/) { split($i, part, "="); pages += part[2] } }
+    END { print "MiB: " int(pages / 256) }' "/proc/$pid/numa_maps" >/tmp/said
+check "and it touched a part of what it was promised" '^MiB: [1-9][0-9]?[0-9]?$'
+vm third 1 64 'policy.node_affinity = "1"'
+run third
+check "what is promised is promised to nobody else" 'VM `third` needs 64 MiB of memory; .* has 0 B to give'
+vm giant 1 4200 '[backing]
+fill = "on_touch"'
+run giant
+check "more than the machine has is promised to nobody" 'memory = ".*" is more than .* has \('
+grep '^oom_kill ' /proc/vmstat >/tmp/said
+check "the kernel killed nobody for lack of memory" '^oom_kill 0$'
+end lazy
+end base
+
+# --- One hardware thread for each vCPU.
+vm bound 2 256 'policy = { vcpu_binding = "core", node_affinity = "3" }'
+run bound
+check "each vCPU has a CPU of its own" '^ +0 +0-1 +6 \| 7 +3 +node 3: 256 MiB +bind:3 +yes$'
+bound=$pid
+affinity "$bound" >/tmp/said
+check "the kernel lets vCPU 0 run on CPU 6 alone" '^CPU 0/KVM Cpus_allowed_list:[[:space:]]+6$'
+check "the kernel lets vCPU 1 run on CPU 7 alone" '^CPU 1/KVM Cpus_allowed_list:[[:space:]]+7$'
+homenode balance --once >/tmp/said 2>&1
+affinity "$bound" >/tmp/said
+check "a balancer leaves them there" '^CPU 0/KVM Cpus_allowed_list:[[:space:]]+6$'
+sed 's/"bound"/"beside"/' /tmp/bound.toml >/tmp/beside.toml
+run beside
+check "a second one finds no CPU there" 'other VMs have each CPU of the nodes "3" to themselves'
+vm floats 2 256 'policy.node_affinity = "3"'
+run floats
+check "one that floats may live beside it" '^exit code: 0$'
+end floats
+end bound

@@ -16,15 +16,15 @@
 use crate::PlanError;
 use std::collections::BTreeMap;
 use topology::{CoreId, CpuId, CpuSet, HardwareThread, Machine, NodeId};
-use vm::{Client, Plan, Reason};
+use vm::{Client, NodeSize, Plan, Reason};
 
-/// Gives each vCPU that is there at power-on its hardware thread. One that is plugged later may use
-/// all of the client's. The clients' CPUs are those that nobody else has.
-pub(crate) fn bind(machine: &Machine, mut plan: Plan) -> Result<Plan, PlanError> {
+/// Gives each vCPU that is there its hardware thread; `sizes` as for [`NodeSize::of`]. One that is
+/// plugged later may use all of the client's. The clients' CPUs are those that nobody else has.
+pub(crate) fn bind(machine: &Machine, mut plan: Plan, sizes: &[NodeSize]) -> Result<Plan, PlanError> {
     let mut given = CpuSet::new();
     for client in &mut plan.placement.clients {
         let nodes = plan.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
-        let vcpus: Vec<u32> = nodes.flat_map(|node| node.present()).collect();
+        let vcpus: Vec<u32> = nodes.flat_map(|node| NodeSize::of(node, sizes).vcpus).collect();
         let mut home = Threads::of(machine, client, &given);
         for &vcpu in &vcpus {
             let Some(cpu) = home.take() else { return Err(no_cpu(&plan.vm, client, vcpus.len())) };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
 use vm::spec::{Fill, VcpuBinding};
 use vm::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology};
-use vm::{NodeUse, Shape};
+use vm::{NodeSize, NodeUse, Shape};
 
 /// Sizes the VM's virtual nodes for this machine and gives each client its home, beside what runs
 /// there already.
@@ -36,7 +36,7 @@ pub fn plan_within(
     shape: &Shape,
     exact_steps: usize,
 ) -> Result<Plan, PlanError> {
-    beside(machine, occupancy, shape, |host| {
+    beside(machine, occupancy, shape, &[], |host| {
         let (sizing, placed) = sized_and_placed(host, shape, exact_steps)?;
         Some(sized(host, shape, &sizing, &placed))
     })
@@ -44,11 +44,12 @@ pub fn plan_within(
 
 /// What `place` makes of the host as it is, or else of the host without the claims of strangers, or
 /// of one whose memory is overcommitted if the shape allows that. `place` says `None` where the
-/// nodes together lack the memory.
+/// nodes together lack the memory. `sizes`: what virtual nodes have that is not as at power-on.
 pub(crate) fn beside(
     machine: &Machine,
     occupancy: &Occupancy,
     shape: &Shape,
+    sizes: &[NodeSize],
     place: impl Fn(&Host) -> Option<Plan>,
 ) -> Result<Plan, PlanError> {
     let planned = |occupancy: &Occupancy| {
@@ -82,7 +83,7 @@ pub(crate) fn beside(
     };
     match shape.policy.vcpu_binding {
         VcpuBinding::Node => Ok(plan),
-        VcpuBinding::Core => cores::bind(machine, plan),
+        VcpuBinding::Core => cores::bind(machine, plan, sizes),
     }
 }
 

@@ -88,7 +88,7 @@ pub fn rehome_within(
         ..shape.clone()
     };
     let told = Told::of(&topology.distances);
-    beside(machine, occupancy, &shape, |host| {
+    beside(machine, occupancy, &shape, sizes, |host| {
         let least_home = least_home(host, &shape, topology);
         let demands = |of: &[Share]| -> Vec<Demand> { of.iter().map(|share| Demand::of(share, least_home)).collect() };
         let placed = placed(host, &shape, &demands(&now), &demands(&most), Some(&told), exact_steps)?;
@@ -100,10 +100,8 @@ pub fn rehome_within(
 
 /// What a virtual node has now.
 fn size(node: &VirtualNode, sizes: &[NodeSize]) -> Share {
-    match sizes.iter().find(|size| size.virtual_node == node.id) {
-        Some(size) => Share { vcpus: size.vcpus.len() as u32, memory: size.memory.0 },
-        None => Share { vcpus: node.present().count() as u32, memory: node.memory.0 },
-    }
+    let now = NodeSize::of(node, sizes);
+    Share { vcpus: now.vcpus.len() as u32, memory: now.memory.0 }
 }
 
 /// What a virtual node may have.
@@ -132,6 +130,9 @@ fn check(topology: &VirtualTopology, sizes: &[NodeSize]) -> Option<String> {
     }
     if topology.distances.len() != count || topology.distances.iter().any(|row| row.len() != count) {
         return Some(format!("`distances` must have {count} rows of {count} values, one for each node"));
+    }
+    if let Some(strange) = topology.distances.iter().flatten().find(|distance| !(10..=255).contains(*distance)) {
+        return Some(format!("a distance of {strange} in `distances`: they are 10 to 255"));
     }
     let ids: BTreeSet<u32> = topology.nodes.iter().map(|node| node.id).collect();
     if ids.len() != count {

@@ -1,7 +1,7 @@
 //! What was plugged into a VM since its power-on, in order: what a QEMU that takes it over must be
 //! built with, and what its virtual nodes have now.
 
-use crate::VirtualTopology;
+use crate::{VirtualNode, VirtualTopology};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use topology::{Bytes, NodeSet};
@@ -61,10 +61,21 @@ pub struct NodeSize {
     pub memory: Bytes,
 }
 
+impl NodeSize {
+    /// What a virtual node has now: what is said of it, or else what it has at power-on.
+    pub fn of(node: &VirtualNode, said: &[Self]) -> Self {
+        said.iter().find(|size| size.virtual_node == node.id).cloned().unwrap_or_else(|| Self {
+            virtual_node: node.id,
+            vcpus: node.present().collect(),
+            memory: node.memory,
+        })
+    }
+}
+
 impl Added {
     /// What each virtual node has now, by id.
     pub fn sizes(&self, topology: &VirtualTopology) -> Vec<NodeSize> {
-        let of_node = |node: &crate::VirtualNode| {
+        let of_node = |node: &VirtualNode| {
             let plugged = self.vcpus.iter().copied().filter(|vcpu| node.vcpus.contains(vcpu));
             let devices = self.memory.iter().filter(|device| device.virtual_node == node.id);
             NodeSize {
@@ -80,7 +91,6 @@ impl Added {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::VirtualNode;
 
     #[test]
     fn a_node_has_what_it_began_with_and_what_was_plugged() {

@@ -198,6 +198,10 @@ fn what_was_plugged_counts_and_what_is_absent_does_not() {
     let plan = rehome(&machine, &Occupancy::default(), &spec(""), &grown, &[full(0), full(1)]).expect("a plan");
     assert_eq!((homes(&plan), &plan.topology), (vec!["0".to_owned(), "1".to_owned()], &grown));
     assert_eq!(plan.holdings[&NodeId(1)].memory, Bytes::from_mib(6144));
+    // Bound 1:1, each vCPU that is there has its CPU, also one that was plugged.
+    let bound = spec("vcpu_binding = \"core\"");
+    let plan = rehome(&machine, &Occupancy::default(), &bound, &grown, &[full(0)]).expect("a plan");
+    assert_eq!(plan.placement.clients.iter().map(|client| client.vcpu_cpus.len()).collect::<Vec<_>>(), [4, 2]);
     // 17 GiB are not there.
     let more = NodeSize { memory: Bytes::from_mib(11 * 1024), ..full(0) };
     let error = rehome(&machine, &Occupancy::default(), &spec(""), &grown, &[more, full(1)]).expect_err("16 GiB");
@@ -269,5 +273,7 @@ fn a_topology_that_contradicts_itself_is_refused_with_what_is_wrong() {
     assert!(refused(&good, &[size(1, &[0])]).contains("vCPU 0 is said to be in node 1, which has [2, 3]"));
     let cut = VirtualTopology { distances: vec![vec![10, 21]], ..good.clone() };
     assert!(refused(&cut, &[]).contains("2 rows of 2 values"));
+    let wild = VirtualTopology { distances: vec![vec![10, u32::MAX], vec![21, 10]], ..good.clone() };
+    assert!(refused(&wild, &[]).contains("a distance of 4294967295"));
     assert!(refused(&VirtualTopology { nodes: Vec::new(), distances: Vec::new(), ..good }, &[]).contains("no nodes"));
 }

@@ -1,5 +1,6 @@
 //! Arguments of `homenode vm`.
 
+use crate::args_migrate::{MigrateArguments, ReceiveArguments};
 use clap::{Args, Subcommand};
 
 #[derive(Args)]
@@ -69,6 +70,11 @@ pub(crate) enum VmCommand {
         #[arg(long)]
         force: bool,
     },
+    /// Move a VM to another host, or to another home on this one, while it runs
+    Migrate(MigrateArguments),
+    /// Receive a VM; `homenode vm migrate` starts it
+    #[command(hide = true)]
+    Receive(ReceiveArguments),
     /// Stop a VM: power it down, and end it if it does not
     Stop {
         /// Name of the VM

@@ -4,6 +4,7 @@ mod advise_view;
 mod args;
 mod args_balance;
 mod args_libvirt;
+mod args_migrate;
 mod args_model;
 mod args_source;
 mod args_vm;

@@ -19,6 +19,7 @@ mod kept;
 mod libvirt_run;
 mod look;
 mod machine;
+mod migrate;
 mod plan;
 mod run;
 mod run_as;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate and the crates of ours that it may use.
-const MAY_USE: [(&str, &[&str]); 18] = [
+const MAY_USE: [(&str, &[&str]); 19] = [
     ("properties", &[]),
     ("topology", &[]),
     ("vm", &["topology"]),
@@ -36,6 +36,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("inventory", &["linux", "topology", "vm"]),
     ("suspended", &["linux", "topology", "vm"]),
     ("qemu", &["linux", "scheduler", "topology", "vm", "workloads"]),
+    ("migration", &["inventory", "linux", "qemu", "topology", "vm"]),
     ("daemon", &["linux", "scheduler", "topology", "vm"]),
     ("stacks", &["judge", "qemu", "scheduler", "topology", "vm"]),
     ("libvirt", &["linux", "qemu", "scheduler", "stacks", "topology", "vm"]),
@@ -49,6 +50,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
             "judge",
             "libvirt",
             "linux",
+            "migration",
             "qemu",
             "scheduler",
             "simulator",

@@ -77,9 +77,8 @@ pub(crate) fn remove(claimed: VmDirectory, vm: &str) -> Result<(), QemuError> {
 pub(crate) enum Awaits<'a> {
     /// `cont`.
     Us,
-    /// The state of a guest (`migrate-incoming`), and then `cont`.
-    Guest,
-    /// That of a guest with this manifest, whose machine is to be built again.
+    /// The state of a guest with this manifest, whose machine is to be built again
+    /// (`migrate-incoming`), and then `cont`.
     GuestOf(&'a Manifest),
 }
 
@@ -143,8 +142,7 @@ pub(crate) fn build(
     let mut arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
     match awaits {
         Awaits::Us => {}
-        Awaits::Guest => arguments.extend(command_line::waiting_for_a_guest(None)),
-        Awaits::GuestOf(manifest) => arguments.extend(command_line::waiting_for_a_guest(Some(manifest))),
+        Awaits::GuestOf(manifest) => arguments.extend(command_line::waiting_for_a_guest(manifest)),
     }
     let lock = place.lock.try_clone().map_err(QemuError::io(vm, "copy the lock"))?;
     let mut inherited = boot.open;

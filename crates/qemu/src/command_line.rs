@@ -105,13 +105,11 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
 
 /// What a QEMU has more that waits for a guest from elsewhere: the machine type that the guest knows,
 /// and what was plugged into its machine, in order. Where it comes from `manifest` says.
-pub(crate) fn waiting_for_a_guest(manifest: Option<&Manifest>) -> Vec<String> {
+pub(crate) fn waiting_for_a_guest(manifest: &Manifest) -> Vec<String> {
     let mut line = Line(Vec::new());
     line.add("-incoming", "defer");
-    if let Some(manifest) = manifest {
-        // The last word on the type counts.
-        line.add("-machine", escape(&manifest.run_by.machine));
-    }
+    // The last word on the type counts.
+    line.add("-machine", escape(&manifest.run_by.machine));
     line.0
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use vm::{Backend, CallOff, ConsoleTo, Launch, VmSpec};
+use vm::{Added, Backend, CallOff, ConsoleTo, Launch, VmSpec};
 
 /// Names the newer QEMU (`scripts/newer-qemu`).
 const NEWER: &str = "HOMENODE_NEWER_QEMU";
@@ -59,8 +59,17 @@ impl Place {
         Self { directory, name, launch, root }
     }
 
-    fn destination(&self, launch: &Launch) -> Incoming {
-        Incoming::build(&self.directory, launch, "r1", &CallOff::default()).expect("a destination")
+    /// A QEMU that waits, and the one that it waits for.
+    fn ends(&self, launch: &Launch) -> (Outgoing, Incoming) {
+        let mut source = Outgoing::connect(&self.directory, &self.name).expect("the VM");
+        let destination = self.waits(&mut source, launch, "r1").expect("a destination");
+        (source, destination)
+    }
+
+    fn waits(&self, source: &mut Outgoing, launch: &Launch, receipt: &str) -> Result<Incoming, QemuError> {
+        let (spec, topology) = (&self.launch.spec, &self.launch.plan.topology);
+        let manifest = source.manifest(spec, topology, &Added::default()).expect("a manifest");
+        Incoming::build(&self.directory, launch, &manifest, receipt, &CallOff::default())
     }
 
     fn left(&self) -> Vec<String> {
@@ -110,9 +119,11 @@ fn a_guest_that_arrived_runs_when_it_is_let_and_takes_its_name() {
         return;
     }
     let place = Place::with_paused_vm("test-arrives");
-    let mut source = Outgoing::connect(&place.directory, &place.name).unwrap();
+    let (mut source, mut destination) = place.ends(&place.launch);
     assert_eq!(source.blocked().unwrap(), [""; 0]);
-    let mut destination = place.destination(&place.launch);
+    let manifest = |vm: &mut Outgoing| vm.manifest(&place.launch.spec, &place.launch.plan.topology, &Added::default());
+    let differences = manifest(&mut source).unwrap().differences(&destination.manifest(&Added::default()).unwrap());
+    assert!(differences.is_empty(), "{differences:?}");
     begin(&mut source, &mut destination);
     assert_eq!(sent(&mut source), Status::Completed);
     assert!(!source.runs().unwrap() && source.is_sent().unwrap());
@@ -136,8 +147,8 @@ fn a_guest_that_does_not_fit_stays_where_it_is() {
         return;
     }
     let place = Place::with_paused_vm("test-misfit");
-    let mut source = Outgoing::connect(&place.directory, &place.name).unwrap();
-    let mut destination = place.destination(&launch(&place.name, 48, &place.root.path().join("disk.img")));
+    let wider = launch(&place.name, 48, &place.root.path().join("disk.img"));
+    let (mut source, mut destination) = place.ends(&wider);
     begin(&mut source, &mut destination);
     assert_eq!(sent(&mut source), Status::Failed);
     let error = (0..100).find_map(|_| destination.next(Duration::from_millis(50)).err()).expect("it ends");
@@ -154,8 +165,7 @@ fn what_is_called_off_runs_at_the_source_and_a_receipt_is_settled_by_its_number(
         return;
     }
     let place = Place::with_paused_vm("test-off");
-    let mut source = Outgoing::connect(&place.directory, &place.name).unwrap();
-    let mut destination = place.destination(&place.launch);
+    let (mut source, mut destination) = place.ends(&place.launch);
     // So slow that it does not end before it is called off.
     let slow = Tuning { bandwidth: Some(topology::Bytes(1)), ..Tuning::default() };
     let (ours, theirs) = pair();
@@ -165,10 +175,10 @@ fn what_is_called_off_runs_at_the_source_and_a_receipt_is_settled_by_its_number(
     source.cancel().unwrap();
     source.go_on().unwrap();
     assert!(source.runs().unwrap());
-    let error = Incoming::build(&place.directory, &place.launch, "r2", &CallOff::default()).unwrap_err();
+    let error = place.waits(&mut source, &place.launch, "r2").unwrap_err();
     assert!(matches!(error, QemuError::NameTaken { .. }), "{error}");
     drop(destination);
-    let waits = Incoming::build(&place.directory, &place.launch, "r2", &CallOff::default()).unwrap();
+    let waits = place.waits(&mut source, &place.launch, "r2").unwrap();
     let is_there = |pid: u32| linux::process::Identity::of(pid).is_ok();
     assert!(!settle(&place.directory, &place.name, "r1", false).unwrap() && is_there(waits.pid()));
     assert!(settle(&place.directory, &place.name, "r2", false).unwrap());

@@ -30,6 +30,9 @@ pub struct Life {
     /// not so, and where nothing was known of it before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Before>,
+    /// To whom it was handed over, where that has not come to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_over: Option<HandedOver>,
     /// Whether somebody asked it to end: if its process is gone, that was on purpose.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked_to_end: bool,
@@ -38,6 +41,15 @@ pub struct Life {
     pub topology_anew: bool,
     /// How it came there, the oldest first.
     pub history: Vec<Chapter>,
+}
+
+/// A guest that another homenode was told to let run: it decides whether it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedOver {
+    /// Where that homenode is, as the user named it.
+    pub to: String,
+    /// By which it knows the guest.
+    pub receipt: String,
 }
 
 /// What a VM was before something that has not come to its end yet.
@@ -136,6 +148,7 @@ impl Life {
             backend,
             suspended_in: None,
             before: None,
+            handed_over: None,
             asked_to_end: false,
             topology_anew: false,
             history,

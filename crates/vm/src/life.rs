@@ -22,6 +22,7 @@
 //!  lost  <── vanished ── every state that has a process
 //!
 //! (nothing) ── receive ──> migrating in ── runs ──> running;   fails ──> (nothing)
+//! migrating out ── runs (on the same host, at another home) ──> running
 //! ```
 //!
 //! **Properties.** [`State::after`] is total. No step leads to [`State::Running`] but from a state
@@ -111,7 +112,7 @@ impl State {
         use State::{Lost, MigratingIn, MigratingOut, Paused, Planned, Running, Starting, Stopped, Suspended};
         match (self, step) {
             (Planned | Stopped | Lost, Step::Start) | (Suspended, Step::Resume) => Ok(Starting),
-            (Starting | MigratingIn, Step::Runs) | (Paused, Step::Continue) => Ok(Running),
+            (Starting | MigratingIn | MigratingOut, Step::Runs) | (Paused, Step::Continue) => Ok(Running),
             (Starting, Step::Fails { back_to: back @ (Planned | Stopped | Suspended | Lost) })
             | (MigratingOut, Step::Fails { back_to: back @ (Running | Paused) }) => Ok(back),
             (Running, Step::Pause) => Ok(Paused),
@@ -128,7 +129,10 @@ impl State {
 fn possible(state: State) -> &'static str {
     match state {
         State::Planned | State::Stopped | State::Lost => "started, or deleted",
-        State::Starting | State::MigratingOut | State::MigratingIn => "waited for, or stopped by force",
+        State::Starting | State::MigratingIn => "waited for, or stopped by force",
+        State::MigratingOut => {
+            "waited for, settled by `homenode vm migrate NAME --resolve` where that was cut short, or stopped by force"
+        }
         State::Running => "paused, suspended, migrated, resized, reset, or stopped",
         State::Paused => "continued, suspended, migrated, or stopped",
         State::Suspended => "resumed, or stopped (its memory is then lost)",

@@ -78,6 +78,17 @@ pub fn receive_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     }
 }
 
+/// Lets go of standard input and standard output: what they were is closed where nobody else has it.
+pub fn close_standard_streams() -> io::Result<()> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+        // SAFETY: both are numbers of open descriptors or of none; dup2 touches no memory. Nothing in
+        // this program owns the standard streams but the standard library, which uses whatever they are.
+        super::checked(libc::c_long::from(unsafe { libc::dup2(null.as_raw_fd(), stream) }))?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,7 @@ mod user;
 pub use accounts::{Account, account_named, account_of, group_exists, groups_of};
 pub use affinity::{AffinityOfThreads, affinity, set_affinity, thread_id};
 pub use clock::{since_boot_ns, thread_cpu_ns};
-pub use descriptors::{receive_descriptor, send_descriptor};
+pub use descriptors::{close_standard_streams, receive_descriptor, send_descriptor};
 pub use files::{
     OPEN_NO_LINK, OPEN_NO_WAIT, device_numbers, free_space, memory_file, raise_open_files, try_lock, wait_readable,
     wide_pipe,

@@ -6,6 +6,7 @@ use crate::attached::{Prepared, explain, with_or_without_sandbox};
 use crate::background::{Awaits, Built, build, claim, connect, remove, wait_released};
 use crate::qmp::Qmp;
 use crate::runtime_dir::{MONITOR, RuntimeDir, VmDirectory};
+use crate::saved::run_by;
 use crate::state::Phase;
 use crate::{BackgroundVm, QemuError};
 use linux::sys::ProcessHandle;
@@ -13,7 +14,7 @@ use serde_json::json;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
-use vm::{CallOff, Launch, Residence};
+use vm::{Added, CallOff, Launch, Manifest, Residence};
 
 const SIGKILL: i32 = 9;
 /// How long the monitor of a QEMU that is up may take to greet.
@@ -40,6 +41,7 @@ impl Incoming {
     pub fn build(
         directory: &RuntimeDir,
         launch: &Launch,
+        manifest: &Manifest,
         receipt: &str,
         call_off: &CallOff,
     ) -> Result<Self, QemuError> {
@@ -47,7 +49,7 @@ impl Incoming {
         let vm = &launch.spec.name;
         let place = claim(directory, vm, &directory.of_arriving(vm))?;
         let built = with_or_without_sandbox(|sandbox| {
-            let mut built = build(&place, launch, &prepared, sandbox, Awaits::Guest, call_off)?;
+            let mut built = build(&place, launch, &prepared, sandbox, Awaits::GuestOf(manifest), call_off)?;
             let bound = built.qmp.vcpu_threads().and_then(|threads| bind_vcpus(&launch.plan, &threads));
             bound.map_err(|error| explain(error, &mut built.process, call_off))?;
             built.state.receipt = Some(receipt.to_owned());
@@ -77,9 +79,16 @@ impl Incoming {
         self.parts.as_ref().map_or(0, |(_, built)| built.process.pid())
     }
 
-    /// As QEMU says it.
-    pub fn version(&self) -> String {
-        self.parts.as_ref().map(|(_, built)| built.qmp.version().to_owned()).unwrap_or_default()
+    /// What the guest's own manifest is to be compared with. `added`: what it was given since its
+    /// power-on.
+    ///
+    /// # Errors
+    /// It has ended, or does not say.
+    pub fn manifest(&mut self, added: &Added) -> Result<Manifest, QemuError> {
+        let (pid, launch) = (self.pid(), self.launch.clone());
+        let hardware = self.parts.as_ref().is_some_and(|(_, built)| built.state.accelerator.is_hardware());
+        let run_by = self.with(|qmp| run_by(qmp, pid, &launch.spec, hardware))?;
+        Ok(Manifest::of(&launch.spec, &launch.plan.topology, added, run_by))
     }
 
     fn with<T>(&mut self, ask: impl FnOnce(&mut Qmp) -> Result<T, QemuError>) -> Result<T, QemuError> {

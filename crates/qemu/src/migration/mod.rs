@@ -52,13 +52,11 @@ pub struct Tuning {
     pub downtime_ms: u64,
     /// Slows the guest down where it writes memory faster than the link takes it.
     pub auto_converge: bool,
-    /// May let the guest run at the destination before all of its memory is there.
-    pub postcopy: bool,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { bandwidth: None, downtime_ms: 300, auto_converge: true, postcopy: false }
+        Self { bandwidth: None, downtime_ms: 300, auto_converge: true }
     }
 }
 
@@ -72,7 +70,6 @@ impl Tuning {
             // The disks of a guest that waits stay the source's.
             capability("late-block-activate", true),
             capability("auto-converge", sends && self.auto_converge),
-            capability("postcopy-ram", self.postcopy),
         ];
         qmp.execute("migrate-set-capabilities", &json!({ "capabilities": capabilities }))?;
         let bandwidth = self.bandwidth.map_or(NO_LIMIT, |bandwidth| bandwidth.0);

@@ -4,12 +4,14 @@ use super::{CONNECTION, Progress, Status, Tuning, next, progress, run_state};
 use crate::background::{connect, find, stop};
 use crate::qmp::Qmp;
 use crate::runtime_dir::{MONITOR, RuntimeDir};
+use crate::saved::run_by;
 use crate::{BackgroundVm, QemuError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use topology::Bytes;
+use vm::{Added, Manifest, VirtualTopology, VmSpec};
 
 /// How long the monitor of a VM that runs may take to greet.
 const GREETING: Duration = Duration::from_secs(10);
@@ -54,9 +56,18 @@ impl Outgoing {
         self.pid
     }
 
-    /// As QEMU says it.
-    pub fn version(&self) -> &str {
-        self.qmp.version()
+    /// What another QEMU must agree on to take its guest over.
+    ///
+    /// # Errors
+    /// It has ended, or does not say.
+    pub fn manifest(
+        &mut self,
+        spec: &VmSpec,
+        topology: &VirtualTopology,
+        added: &Added,
+    ) -> Result<Manifest, QemuError> {
+        let hardware = self.state.accelerator.is_hardware();
+        Ok(Manifest::of(spec, topology, added, run_by(&mut self.qmp, self.pid, spec, hardware)?))
     }
 
     /// Whether its vCPUs run.
@@ -123,14 +134,6 @@ impl Outgoing {
         self.qmp.give(CONNECTION, socket.as_fd())?;
         drop(socket);
         self.qmp.execute("migrate", &json!({ "uri": format!("fd:{CONNECTION}") })).map(drop)
-    }
-
-    /// Lets the guest run at the destination before all of its memory is there.
-    ///
-    /// # Errors
-    /// QEMU refuses.
-    pub fn start_postcopy(&mut self) -> Result<(), QemuError> {
-        self.qmp.execute("migrate-start-postcopy", &json!({})).map(drop)
     }
 
     /// Waits up to `within` until it has come further, and says how far.

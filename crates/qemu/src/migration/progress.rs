@@ -16,10 +16,6 @@ pub enum Status {
     None,
     /// It copies memory, or is about to; a newer QEMU has many words for it.
     Underway,
-    /// The guest runs at the destination and its memory follows.
-    Postcopy,
-    /// That, and the link is cut: both ends wait.
-    PostcopyPaused,
     /// All is there.
     Completed,
     /// It failed.
@@ -35,8 +31,6 @@ impl Status {
             "completed" => Self::Completed,
             "failed" => Self::Failed,
             "cancelled" => Self::Cancelled,
-            "postcopy-active" | "postcopy-device" => Self::Postcopy,
-            "postcopy-paused" | "postcopy-recover" | "postcopy-recover-setup" => Self::PostcopyPaused,
             // setup, active, device, pre-switchover, wait-unplug, cancelling, failing, and what a
             // newer one has: it is not over until it says so.
             _ => Self::Underway,

@@ -3,7 +3,9 @@
 mod console;
 mod delete;
 mod list;
+mod migrate;
 mod pause;
+mod receive;
 mod resize_topology;
 mod show;
 mod start;
@@ -24,6 +26,8 @@ pub(crate) fn run(command: &VmCommand) -> anyhow::Result<()> {
         VmCommand::Continue { name } => pause::unpause(&directory, name),
         VmCommand::Reset { name } => pause::reset(&directory, name),
         VmCommand::ResizeTopology { name, cancel } => resize_topology::run(&directory, name, *cancel),
+        VmCommand::Migrate(arguments) => migrate::run(&directory, arguments),
+        VmCommand::Receive(arguments) => receive::run(&directory, arguments),
         VmCommand::Stop { name, force } => stop::run(&directory, name, *force),
         VmCommand::Delete { name, force } => delete::run(&directory, name, *force),
     }

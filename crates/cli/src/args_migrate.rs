@@ -1,0 +1,72 @@
+//! Arguments of `homenode vm migrate` and of the program that it starts on the other host.
+
+use clap::Args;
+use std::time::Duration;
+use topology::Bytes;
+
+#[derive(Args)]
+pub(crate) struct MigrateArguments {
+    /// Name of the VM
+    pub(crate) name: String,
+    /// Where to: a host as ssh knows it, with a homenode of its own; or `unix:`, another home on this
+    /// host
+    #[arg(long, value_name = "HOST", required_unless_present = "resolve")]
+    pub(crate) to: Option<String>,
+    /// Send nothing: say what would be sent, how long it would take, and where the VM would live
+    #[arg(long, conflicts_with = "resolve")]
+    pub(crate) dry_run: bool,
+    /// Disks of the same path and size are the same disks on both hosts
+    #[arg(long)]
+    pub(crate) shared_storage: bool,
+    /// Send at most so much in a second, for example "500 MiB". Default: as much as the link takes
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) bandwidth: Option<Bytes>,
+    /// For how long the guest may stand still, in milliseconds
+    #[arg(long, value_name = "MILLISECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub(crate) downtime: u64,
+    /// Do not slow a guest down that writes its memory faster than the link takes it
+    #[arg(long)]
+    pub(crate) no_auto_converge: bool,
+    /// Call it off where it takes longer: the VM goes on here
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+    /// Find out where the guest is of a migration that was cut short, and let it go on there
+    #[arg(long, conflicts_with = "to")]
+    pub(crate) resolve: bool,
+    /// With --resolve: where the other host is gone for good, say yourself where the guest runs
+    #[arg(long, value_name = "WHERE", requires = "resolve", value_enum)]
+    pub(crate) it_runs: Option<ItRuns>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where a guest runs, as somebody says who has seen to it.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum ItRuns {
+    /// On this host: the other one never runs it.
+    Here,
+    /// On the other host.
+    There,
+}
+
+#[derive(Args)]
+pub(crate) struct ReceiveArguments {
+    /// Carries the guest of this receipt
+    #[arg(long, value_name = "RECEIPT", conflicts_with = "outcome")]
+    pub(crate) data: Option<String>,
+    /// Says what became of this receipt
+    #[arg(long, value_name = "RECEIPT", requires = "vm")]
+    pub(crate) outcome: Option<String>,
+    /// Name of its VM
+    #[arg(long, value_name = "NAME")]
+    pub(crate) vm: Option<String>,
+}
+
+fn seconds(text: &str) -> Result<Duration, clap::Error> {
+    let number: Option<f64> = text.parse().ok().filter(|&seconds| (0.1..=1e7).contains(&seconds));
+    let message = "seconds, from 0.1 to 10000000";
+    number
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| clap::Error::raw(clap::error::ErrorKind::ValueValidation, message))
+}

@@ -1,0 +1,137 @@
+//! `homenode vm migrate`.
+
+use crate::args_migrate::{ItRuns, MigrateArguments};
+use crate::failure::bad_input;
+use crate::measuring::stop_wanted;
+use crate::{kept, output};
+use inventory::Held;
+use migration::estimate::{Estimate, estimate};
+use migration::{MigrationError, Options, Outcome, Report, Say, To};
+use qemu::RuntimeDir;
+use qemu::migration::{Progress, Tuning};
+use serde_json::json;
+use topology::Bytes;
+use vm::Plan;
+
+/// The link that is assumed where nobody says how fast it is: 10 Gbit/s.
+const ASSUMED_LINK: Bytes = Bytes(1_250_000_000);
+
+/// Runs the command.
+pub(super) fn run(directory: &RuntimeDir, arguments: &MigrateArguments) -> anyhow::Result<()> {
+    let held = kept::hold(directory, &arguments.name)?;
+    match &arguments.to {
+        Some(to) => send(directory, held, to, arguments),
+        None => resolve(directory, held, arguments),
+    }
+}
+
+/// Marks what the user can mend as bad input.
+pub(super) fn failure(error: MigrationError) -> anyhow::Error {
+    if error.is_bad_input() { bad_input(error) } else { error.into() }
+}
+
+fn send(directory: &RuntimeDir, held: Held, to: &str, arguments: &MigrateArguments) -> anyhow::Result<()> {
+    let tuning = Tuning {
+        bandwidth: arguments.bandwidth,
+        downtime_ms: arguments.downtime,
+        auto_converge: !arguments.no_auto_converge,
+    };
+    let options = Options {
+        to: To::parse(to).map_err(failure)?,
+        tuning,
+        timeout: arguments.timeout,
+        shared_storage: arguments.shared_storage,
+        dry_run: arguments.dry_run,
+    };
+    let memory: Bytes = held.record().sizes().iter().map(|size| size.memory).sum();
+    let stop = stop_wanted()?;
+    let report = migration::send(directory, &kept::inventory(), held, &options, &stop, &mut say).map_err(failure)?;
+    if arguments.dry_run {
+        return dry_run(&report, &options, memory, arguments);
+    }
+    if arguments.json {
+        let content = json!({
+            "vm": arguments.name, "host": report.host, "homes": report.plan.placement, "progress": report.progress,
+            "all_ms": report.all_ms, "still_ms": report.still_ms,
+        });
+        return output::json("vm.migrate", &content);
+    }
+    let sent = report.progress.and_then(|progress| progress.ram).map_or(Bytes(0), |ram| ram.transferred);
+    let (name, seconds) = (&arguments.name, report.all_ms as f64 / 1000.0);
+    let homes = report.plan.homes();
+    output::line(format_args!(
+        "VM {name} runs on {}, nodes {homes}: {seconds:.1} s, {sent} sent; it stood still for {} ms",
+        report.host, report.still_ms
+    ))
+}
+
+fn resolve(directory: &RuntimeDir, held: Held, arguments: &MigrateArguments) -> anyhow::Result<()> {
+    let forced = arguments.it_runs.map(|it_runs| match it_runs {
+        ItRuns::Here => Outcome::Stayed,
+        ItRuns::There => Outcome::Went,
+    });
+    let name = &arguments.name;
+    match migration::resolve(directory, held, forced).map_err(failure)? {
+        Outcome::Stayed => output::line(format_args!("VM {name} was not sent: it goes on here")),
+        Outcome::Went => output::line(format_args!("VM {name} has gone: what was left of it here was removed")),
+    }
+}
+
+fn say(what: Say<'_>) {
+    match what {
+        Say::Planned(plan) => output::note(planned(plan)),
+        Say::Note(note) => output::note(note),
+        Say::Progress(progress) => output::note(came(progress)),
+    }
+}
+
+fn planned(plan: &Plan) -> String {
+    let because = plan.reasons.last().map(|reason| format!(": {}", reason.because)).unwrap_or_default();
+    format!("VM {} will live on nodes {}{because}", plan.vm, plan.homes())
+}
+
+fn came(progress: &Progress) -> String {
+    let Some(ram) = progress.ram else { return "it begins".to_owned() };
+    let slowed = match progress.throttle_percent {
+        0 => String::new(),
+        percent => format!(", the guest is slowed down by {percent} %"),
+    };
+    format!(
+        "{} of {} are left, {} sent at {:.0} Mbit/s, round {}{slowed}",
+        ram.remaining, ram.total, ram.transferred, ram.mbps, ram.rounds
+    )
+}
+
+fn dry_run(report: &Report, options: &Options, memory: Bytes, arguments: &MigrateArguments) -> anyhow::Result<()> {
+    let link = options.tuning.bandwidth.unwrap_or(ASSUMED_LINK);
+    let dirty = report.dirty.map(|dirty| dirty.per_second);
+    let expected = estimate(memory, dirty.unwrap_or(Bytes(0)), link, options.tuning.downtime_ms);
+    if arguments.json {
+        let content = json!({
+            "vm": arguments.name, "host": report.host, "memory_bytes": memory, "dirty_bytes_per_second": dirty,
+            "assumed_bytes_per_second": link, "expected_seconds": expected.seconds,
+            "expected_downtime_ms": expected.downtime_ms, "expected_bytes": expected.bytes, "plan": report.plan,
+        });
+        return output::json("vm.migrate", &content);
+    }
+    output::line(format_args!("VM {} would live on {}, nodes {}", arguments.name, report.host, report.plan.homes()))?;
+    for reason in &report.plan.reasons {
+        output::line(format_args!("  {}: {}", reason.choice, reason.because))?;
+    }
+    for warning in &report.plan.warnings {
+        output::line(format_args!("  warning: {warning}"))?;
+    }
+    let dirty = dirty.map_or_else(|| "not known (this QEMU cannot say)".to_owned(), |dirty| format!("{dirty}/s"));
+    output::line(format_args!("memory: {memory}; written by the guest: {dirty}"))?;
+    let assumed = if options.tuning.bandwidth.is_some() { "" } else { " (assumed; --bandwidth says another)" };
+    output::line(format_args!("over a link of {link}/s{assumed}: {}", in_words(&expected)))
+}
+
+fn in_words(expected: &Estimate) -> String {
+    match expected.seconds {
+        Some(seconds) => {
+            format!("{} in {seconds:.1} s, standing still for {} ms", expected.bytes, expected.downtime_ms)
+        }
+        None => "the guest writes as fast as the link sends: it would have to be slowed down".to_owned(),
+    }
+}

@@ -1,0 +1,449 @@
+//! The destination's side: `homenode vm receive`.
+//!
+//! ```text
+//! hello ─> offered ─> planned, reserved ─> built ─> receiving ── go ─> decided ─> runs ─> gone, done
+//!    └────────┴──────────────┴──────────────┴───────────┴─ never, link cut, QEMU dead: nothing is left
+//! ```
+
+use crate::link::{ALIVE, Link};
+use crate::protocol::{self, Built, FromDestination, FromSource, Hello, Offer};
+use crate::receipts::{Decision, Receipts};
+use crate::{MigrationError, disks, host_name, now};
+use inventory::{Held, Inventory, Kept, Record};
+use linux::sys::{receive_descriptor, send_descriptor};
+use qemu::RuntimeDir;
+use qemu::migration::{Incoming, Status, Tuning};
+use std::any::Any;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use vm::backend::BackendKind;
+use vm::history::{Life, LifeEvent};
+use vm::life::{State, Step};
+use vm::{CallOff, Launch, Plan};
+
+/// How long the other side may take to say what comes next, where that takes no work.
+const NEXT: Duration = Duration::from_secs(60);
+/// How long the program that comes with the guest may take to come.
+const COMES: Duration = Duration::from_secs(60);
+/// How long a guest that was sent may take until it is all here.
+const ALL_HERE: Duration = Duration::from_secs(20);
+/// How often is looked for what the other side says.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Where the VM will live, and what holds the place.
+pub struct Accepted {
+    /// What is started.
+    pub launch: Launch,
+    /// Dropped when its memory is there.
+    pub reservation: Box<dyn Any>,
+}
+
+/// What knows this host.
+pub trait Destination {
+    /// Plans homes from what runs now, under the placement lock, and reserves them. `leaves`: the
+    /// process that the guest is in now, where that is one of this kernel's.
+    ///
+    /// # Errors
+    /// There is no room, or another VM has the name.
+    fn accept(&mut self, offer: &Offer, leaves: Option<u32>) -> Result<Accepted, MigrationError>;
+
+    /// As [`Destination::accept`], and reserves nothing.
+    ///
+    /// # Errors
+    /// There is no room.
+    fn look(&mut self, offer: &Offer) -> Result<Plan, MigrationError>;
+}
+
+/// What this homenode says of itself.
+pub(crate) fn hello(directory: &RuntimeDir, inventory: &Inventory) -> Hello {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+    let (runtime, inventory) = (directory.path().to_owned(), inventory.path().to_owned());
+    let homenode = env!("CARGO_PKG_VERSION").to_owned();
+    Hello { version: protocol::VERSION, homenode, host: host_name(), boot, runtime, inventory }
+}
+
+type ToSource = Link<FromSource>;
+
+/// Receives one VM that somebody offers on `input`; what went wrong is said on `output` too.
+///
+/// # Errors
+/// The VM is not here.
+pub fn receive(
+    directory: &RuntimeDir,
+    inventory: &Inventory,
+    host: &mut dyn Destination,
+    input: impl Read + Send + 'static,
+    output: impl Write + Send + 'static,
+) -> Result<(), MigrationError> {
+    let mut link = Link::over("the source", input, output, protocol::from_source);
+    let received = serve(directory, inventory, host, &mut link);
+    if let Err(error) = &received {
+        let refused = FromDestination::Refused { because: error.to_string(), bad_input: error.is_bad_input() };
+        // It may be the link that is cut.
+        let _ = link.say(&refused);
+    }
+    received
+}
+
+fn serve(
+    directory: &RuntimeDir,
+    inventory: &Inventory,
+    host: &mut dyn Destination,
+    link: &mut ToSource,
+) -> Result<(), MigrationError> {
+    let ours = hello(directory, inventory);
+    let FromSource::Hello(theirs) = next(link)? else { return Err(out_of_turn(link)) };
+    link.say(&FromDestination::Hello(ours.clone()))?;
+    theirs.check()?;
+    let FromSource::Offer(offer) = next(link)? else { return Err(out_of_turn(link)) };
+    offer.check()?;
+    let same_place = ours.is_same_place(&theirs);
+    if let Some(problem) = disks::problem(&offer.manifest.spec, &offer.disks, same_place, offer.shared_storage) {
+        return Err(MigrationError::BadInput(problem));
+    }
+    if offer.dry_run {
+        let plan = Box::new(host.look(&offer)?);
+        return link.say(&FromDestination::Planned { plan });
+    }
+    if !same_place && inventory.names()?.contains(&offer.manifest.spec.name) {
+        let problem = format!("a VM named {} is kept there already", offer.manifest.spec.name);
+        return Err(MigrationError::BadInput(problem));
+    }
+    let leaves = (ours.boot == theirs.boot).then_some(offer.pid);
+    let accepted = host.accept(&offer, leaves)?;
+    link.say(&FromDestination::Planned { plan: Box::new(accepted.launch.plan.clone()) })?;
+    let receipts = Receipts::of(inventory);
+    let from = theirs.host;
+    let receiving =
+        Receiving { directory, inventory, receipts, offer: &offer, same_place, from, launch: &accepted.launch };
+    let (incoming, tuning) = receiving.build(link)?;
+    drop(accepted.reservation);
+    receiving.guest(link, incoming, tuning)
+}
+
+fn next(link: &mut ToSource) -> Result<FromSource, MigrationError> {
+    let deadline = Instant::now() + NEXT;
+    loop {
+        link.keep_alive(&FromDestination::Alive)?;
+        match link.hear(ALIVE)? {
+            Some(FromSource::Alive) | None if Instant::now() < deadline => {}
+            Some(FromSource::Never) => return Err(called_off(link)),
+            Some(said) => return Ok(said),
+            None => {
+                let because = format!("it has not said what comes next for {} s", NEXT.as_secs());
+                return Err(MigrationError::Link { host: link.host.clone(), because });
+            }
+        }
+    }
+}
+
+fn out_of_turn(link: &ToSource) -> MigrationError {
+    MigrationError::Link { host: link.host.clone(), because: "it says something out of turn".to_owned() }
+}
+
+fn called_off(link: &ToSource) -> MigrationError {
+    MigrationError::Link { host: link.host.clone(), because: "it has called the migration off".to_owned() }
+}
+
+struct Receiving<'a> {
+    directory: &'a RuntimeDir,
+    inventory: &'a Inventory,
+    receipts: Receipts,
+    offer: &'a Offer,
+    same_place: bool,
+    from: String,
+    launch: &'a Launch,
+}
+
+impl Receiving<'_> {
+    /// Builds a QEMU, while it is listened for whether the other side still wants it; and waits for
+    /// the guest's coming.
+    fn build(&self, link: &mut ToSource) -> Result<(Incoming, Tuning), MigrationError> {
+        let call_off = CallOff::default();
+        let (directory, launch) = (self.directory.clone(), self.launch.clone());
+        let (receipt, of_builder) = (self.offer.receipt.clone(), call_off.clone());
+        let manifest = self.offer.manifest.clone();
+        let (send, built) = channel();
+        let builder =
+            thread::spawn(move || send.send(Incoming::build(&directory, &launch, &manifest, &receipt, &of_builder)));
+        let mut incoming = loop {
+            match built.recv_timeout(LOOK) {
+                Ok(built) => break built?,
+                Err(RecvTimeoutError::Disconnected) => return Err(out_of_turn(link)),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let heard = link.keep_alive(&FromDestination::Alive).and_then(|()| link.hear(LOOK));
+            let problem = match heard {
+                Ok(None | Some(FromSource::Alive)) => continue,
+                Ok(Some(FromSource::Never)) => called_off(link),
+                Ok(Some(_)) => out_of_turn(link),
+                Err(error) => error,
+            };
+            call_off.call_off();
+            // What it made is ended by its own drop.
+            let _ = builder.join();
+            return Err(problem);
+        };
+        let built = Built {
+            pid: incoming.pid(),
+            manifest: Box::new(incoming.manifest(&self.offer.manifest.added)?),
+            notes: incoming.notes().to_vec(),
+        };
+        link.say(&FromDestination::Built(built))?;
+        match next(link)? {
+            FromSource::Listen { tuning } => Ok((incoming, tuning)),
+            _ => Err(out_of_turn(link)),
+        }
+    }
+
+    /// The guest: it comes, waits, and is let run.
+    fn guest(&self, link: &mut ToSource, mut incoming: Incoming, tuning: Tuning) -> Result<(), MigrationError> {
+        let door = Door::open(self.directory, &self.offer.receipt)?;
+        link.say(&FromDestination::Listens)?;
+        let (socket, carrier) = door.wait(link)?;
+        incoming.listen(socket, &tuning)?;
+        link.say(&FromDestination::Receives)?;
+        self.until_told(link, &mut incoming)?;
+        self.all_here(&mut incoming)?;
+        let record = self.record()?;
+        incoming.takes_over()?;
+        if self.receipts.decide(&self.offer.receipt, Decision::Here)? == Decision::Never {
+            forget(record);
+            self.receipts.forget(&self.offer.receipt)?;
+            return Err(called_off(link));
+        }
+        // From here on the guest is here, whatever becomes of the link.
+        if self.offer.runs
+            && let Err(error) = incoming.run()
+        {
+            return self.does_not_run(incoming, record, error.into());
+        }
+        drop(carrier);
+        self.runs(link, incoming, record)
+    }
+
+    /// Waits for `go`.
+    fn until_told(&self, link: &mut ToSource, incoming: &mut Incoming) -> Result<(), MigrationError> {
+        let mut looked = Instant::now();
+        loop {
+            link.keep_alive(&FromDestination::Alive)?;
+            match link.hear(LOOK)? {
+                Some(FromSource::Go { receipt }) if receipt == self.offer.receipt => return Ok(()),
+                Some(FromSource::Never) => return Err(called_off(link)),
+                Some(FromSource::Alive) | None => {}
+                Some(_) => return Err(out_of_turn(link)),
+            }
+            if looked.elapsed() > Duration::from_millis(500) {
+                // An error says that QEMU has ended, with its last words.
+                incoming.next(Duration::ZERO)?;
+                looked = Instant::now();
+            }
+        }
+    }
+
+    fn all_here(&self, incoming: &mut Incoming) -> Result<(), MigrationError> {
+        let deadline = Instant::now() + ALL_HERE;
+        loop {
+            let progress = incoming.next(Duration::ZERO)?;
+            match progress.status {
+                Status::Completed => return Ok(()),
+                _ if Instant::now() > deadline => {
+                    let because = format!("not all of the guest has arrived within {} s", ALL_HERE.as_secs());
+                    return Err(self.refused(because));
+                }
+                _ => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn refused(&self, because: String) -> MigrationError {
+        let (vm, host) = (self.offer.manifest.spec.name.clone(), host_name());
+        MigrationError::Refused { vm, host, because, bad_input: false }
+    }
+
+    /// Its record here; on the same host that is the source's to write.
+    fn record(&self) -> Result<Option<Held>, MigrationError> {
+        if self.same_place {
+            return Ok(None);
+        }
+        let at = now();
+        let mut life = Life { before: None, ..self.offer.life.clone() };
+        (life.state, life.since, life.backend) = (State::MigratingIn, at, BackendKind::Qemu);
+        let placement = self.launch.plan.placement.clone();
+        let kept = Kept { host: host_name(), placement, added: self.offer.manifest.added.clone() };
+        let (spec, topology) = (self.offer.manifest.spec.clone(), Some(self.offer.manifest.topology.clone()));
+        let record = Record { spec, topology, placement: Some(kept), life };
+        Ok(Some(self.inventory.create(&record)?))
+    }
+
+    /// It was to run and does not: nobody was told that it does, so it can be taken back.
+    fn does_not_run(
+        &self,
+        incoming: Incoming,
+        record: Option<Held>,
+        error: MigrationError,
+    ) -> Result<(), MigrationError> {
+        drop(incoming);
+        forget(record);
+        self.receipts.forget(&self.offer.receipt)?;
+        self.receipts.decide(&self.offer.receipt, Decision::Never)?;
+        Err(error)
+    }
+
+    fn runs(&self, link: &mut ToSource, incoming: Incoming, record: Option<Held>) -> Result<(), MigrationError> {
+        let pid = incoming.pid();
+        let mut problem = None;
+        let mut note = |error: MigrationError| _ = problem.get_or_insert(error.to_string());
+        match incoming.keep() {
+            Ok(arrived) if !self.same_place => arrived.take_name().unwrap_or_else(|error| note(error.into())),
+            Ok(_) => {}
+            Err(error) => note(error.into()),
+        }
+        if let Some(mut held) = record {
+            let homes = held.record().homes();
+            let arrived = LifeEvent::Arrived { from: self.from.clone(), homes };
+            let mut told = held.step(Step::Runs, Some(arrived), now());
+            if !self.offer.runs {
+                told = told.and_then(|()| held.step(Step::Pause, None, now()));
+            }
+            told.unwrap_or_else(|error| note(error.into()));
+        }
+        link.say(&FromDestination::Runs { pid, problem })?;
+        loop {
+            match link.hear(ALIVE)? {
+                Some(FromSource::Gone) => break,
+                Some(FromSource::Alive) | None => {}
+                Some(_) => return Err(out_of_turn(link)),
+            }
+        }
+        self.receipts.forget(&self.offer.receipt)?;
+        link.say(&FromDestination::Done)
+    }
+}
+
+/// Takes back a record that was made for a guest that did not come.
+fn forget(record: Option<Held>) {
+    if let Some(held) = record {
+        // One that stays is taken back by whoever looks next.
+        let _ = held.call_back();
+    }
+}
+
+/// A socket at which the program comes in that comes with the guest.
+struct Door {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+/// Where that is; no VM's name begins with a dot.
+fn door(directory: &RuntimeDir, receipt: &str) -> PathBuf {
+    directory.path().join(format!(".door-{}", &receipt[..16]))
+}
+
+impl Door {
+    fn open(directory: &RuntimeDir, receipt: &str) -> Result<Self, MigrationError> {
+        let path = door(directory, receipt);
+        let open = || {
+            let listener = UnixListener::bind(&path)?;
+            listener.set_nonblocking(true)?;
+            // Root's runtime directory is open to all.
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+            Ok(listener)
+        };
+        let listener = open().map_err(MigrationError::io(format!("listen on {}", path.display())))?;
+        Ok(Self { path, listener })
+    }
+
+    /// The guest's connection, and the one to the program that carries it, which ends with it.
+    fn wait(self, link: &mut ToSource) -> Result<(OwnedFd, UnixStream), MigrationError> {
+        let deadline = Instant::now() + COMES;
+        while Instant::now() < deadline {
+            if let Ok((stream, _)) = self.listener.accept() {
+                let take = || {
+                    stream.set_nonblocking(false)?;
+                    stream.set_read_timeout(Some(COMES))?;
+                    receive_descriptor(&stream)
+                };
+                let given = take().map_err(MigrationError::io("take the guest's connection"))?;
+                if let Some(socket) = given {
+                    return Ok((socket, stream));
+                }
+            }
+            link.keep_alive(&FromDestination::Alive)?;
+            match link.hear(LOOK)? {
+                None | Some(FromSource::Alive) => {}
+                Some(FromSource::Never) => return Err(called_off(link)),
+                Some(_) => return Err(out_of_turn(link)),
+            }
+        }
+        Err(MigrationError::Link { host: link.host.clone(), because: "the guest did not come".to_owned() })
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// `vm receive --data`: gives what comes with the guest to the homenode that waits for it, and stays
+/// until that has it all. Where standard input and output are one socket, that is given away; else
+/// the bytes are passed on.
+///
+/// # Errors
+/// Nobody waits for it.
+pub fn pass_on(
+    directory: &RuntimeDir,
+    receipt: &str,
+    input: OwnedFd,
+    output: OwnedFd,
+    close: impl FnOnce() -> std::io::Result<()>,
+) -> Result<(), MigrationError> {
+    if !protocol::is_receipt(receipt) {
+        return Err(MigrationError::BadInput(format!("--data {receipt:?} is no receipt")));
+    }
+    let path = door(directory, receipt);
+    let open = || UnixStream::connect(&path);
+    let stream = open().map_err(MigrationError::io(format!("connect to {}", path.display())))?;
+    let cannot = || MigrationError::io("pass the guest on");
+    let same = is_one_socket(&input, &output).map_err(cannot())?;
+    let given = if same {
+        send_descriptor(&stream, b"x", input.as_fd()).map_err(cannot())?;
+        drop((input, output));
+        close().map_err(cannot())?;
+        None
+    } else {
+        let (ours, theirs) = UnixStream::pair().map_err(cannot())?;
+        send_descriptor(&stream, b"x", theirs.as_fd()).map_err(cannot())?;
+        Some((ours, input, output))
+    };
+    if let Some((ours, input, output)) = given {
+        let copy = ours.try_clone().map_err(cannot())?;
+        let back = thread::spawn(move || {
+            let (mut from, mut to) = (copy, fs::File::from(output));
+            std::io::copy(&mut from, &mut to).map(drop)
+        });
+        let (mut from, mut to) = (fs::File::from(input), ours);
+        std::io::copy(&mut from, &mut to).map_err(cannot())?;
+        to.shutdown(std::net::Shutdown::Write).map_err(cannot())?;
+        // Its end is the guest's.
+        let _ = back.join();
+    }
+    // Until the other homenode closes it.
+    let _ = (&stream).read(&mut [0u8; 1]);
+    Ok(())
+}
+
+fn is_one_socket(input: &OwnedFd, output: &OwnedFd) -> std::io::Result<bool> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let about = |descriptor: &OwnedFd| descriptor.try_clone().and_then(|copy| fs::File::from(copy).metadata());
+    let (input, output) = (about(input)?, about(output)?);
+    Ok(input.file_type().is_socket() && (input.dev(), input.ino()) == (output.dev(), output.ino()))
+}

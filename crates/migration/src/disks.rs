@@ -1,0 +1,87 @@
+//! Disks of a VM as two hosts see them. They are not copied: both must reach the same ones.
+
+use crate::MigrationError;
+use crate::protocol::DiskSeen;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use topology::Bytes;
+use vm::VmSpec;
+use vm::spec::Disk;
+
+/// The disks of a spec as this host sees them.
+///
+/// # Errors
+/// One is not there.
+pub fn seen(spec: &VmSpec) -> Result<Vec<DiskSeen>, MigrationError> {
+    spec.disks
+        .iter()
+        .map(|disk| see(disk).map_err(MigrationError::io(format!("open {}", disk.path.display()))))
+        .collect()
+}
+
+fn see(disk: &Disk) -> std::io::Result<DiskSeen> {
+    let mut file = File::open(&disk.path)?;
+    let about = file.metadata()?;
+    // The size of a device is where it ends.
+    let size = Bytes(file.seek(SeekFrom::End(0))?);
+    Ok(DiskSeen { path: disk.path.clone(), size, identity: (about.dev(), about.ino()) })
+}
+
+/// Why the VM's disks cannot be used here; `None` where they can. `same_place`: the VM comes from
+/// this host. `shared`: somebody says that disks of the same path and size are the same.
+pub fn problem(spec: &VmSpec, there: &[DiskSeen], same_place: bool, shared: bool) -> Option<String> {
+    for (disk, there) in spec.disks.iter().zip(there) {
+        let path = disk.path.display();
+        if disk.snapshot {
+            let what = "its writes lie in a file of its QEMU's own, which does not go along";
+            return Some(format!("disk {path} has snapshot = true: {what}"));
+        }
+        let here = match see(disk) {
+            Ok(here) => here,
+            Err(error) => return Some(format!("disk {path} cannot be opened here: {error}; disks are not copied")),
+        };
+        if same_place {
+            if here.identity != there.identity {
+                return Some(format!("disk {path} is another file here"));
+            }
+        } else if here.size != there.size {
+            let (here, there) = (here.size.0, there.size.0);
+            return Some(format!("disk {path} has {there} bytes there and {here} here: it is not the same disk"));
+        } else if !shared {
+            let cure = "where both hosts reach the same disk, say so with --shared-storage";
+            return Some(format!(
+                "disk {path} is here too, with the same size, which is no proof that it is the same; {cure}"
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vm::spec::DiskFormat;
+
+    #[test]
+    fn a_disk_is_the_same_file_or_said_to_be() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("disk.img");
+        std::fs::write(&path, [0u8; 512]).unwrap();
+        let disk = Disk { path: path.clone(), format: DiskFormat::Raw, snapshot: false, read_only: false };
+        let mut spec = VmSpec { disks: vec![disk], ..VmSpec::default() };
+        let there = seen(&spec).unwrap();
+        assert_eq!(there[0].size, Bytes(512));
+        assert_eq!(problem(&spec, &there, true, false), None);
+        assert!(problem(&spec, &there, false, false).unwrap().contains("--shared-storage"));
+        assert_eq!(problem(&spec, &there, false, true), None);
+        let other = vec![DiskSeen { size: Bytes(1024), identity: (0, 0), ..there[0].clone() }];
+        assert!(problem(&spec, &other, false, true).unwrap().contains("1024 bytes there and 512 here"));
+        assert!(problem(&spec, &other, true, true).unwrap().contains("another file"));
+        spec.disks[0].snapshot = true;
+        assert!(problem(&spec, &there, true, true).unwrap().contains("snapshot"));
+        spec.disks[0].snapshot = false;
+        std::fs::remove_file(&path).unwrap();
+        assert!(problem(&spec, &there, true, true).unwrap().contains("not copied"));
+    }
+}

@@ -1,0 +1,98 @@
+//! What can go wrong with a VM that goes elsewhere.
+
+use crate::protocol::ProtocolError;
+use std::io;
+
+/// Why a VM did not go, or is not known to have gone.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationError {
+    /// What was asked for cannot be.
+    #[error("{0}")]
+    BadInput(String),
+    /// The destination does not take it.
+    #[error("{host} does not take VM {vm}: {because}")]
+    Refused {
+        /// The VM.
+        vm: String,
+        /// The destination.
+        host: String,
+        /// Why, as a sentence.
+        because: String,
+        /// Whether what was asked for cannot be.
+        bad_input: bool,
+    },
+    /// It was not sent, and goes on where it was.
+    #[error("VM {vm} was not sent to {host} and goes on here: {because}")]
+    Stayed {
+        /// The VM.
+        vm: String,
+        /// The destination.
+        host: String,
+        /// Why.
+        because: String,
+    },
+    /// Whether it runs at the destination is not known.
+    #[error(
+        "VM {vm}: {host} was told to run it and cannot be asked whether it does ({because}). It stands still here. When {host} can be reached: `homenode vm migrate {vm} --resolve`"
+    )]
+    Undecided {
+        /// The VM.
+        vm: String,
+        /// The destination.
+        host: String,
+        /// Why it cannot be asked.
+        because: String,
+    },
+    /// Its QEMU ended while it was sent.
+    #[error("VM {vm}: its QEMU ended while it was sent: {because}")]
+    SourceLost {
+        /// The VM.
+        vm: String,
+        /// Its last words.
+        because: String,
+    },
+    /// The other side cannot be reached, or has gone.
+    #[error("{host}: {because}")]
+    Link {
+        /// The other side.
+        host: String,
+        /// What happened.
+        because: String,
+    },
+    /// What the other side says is not understood.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// QEMU.
+    #[error(transparent)]
+    Qemu(#[from] qemu::QemuError),
+    /// What is kept.
+    #[error(transparent)]
+    Inventory(#[from] inventory::InventoryError),
+    /// An operation on a file or a program failed.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl MigrationError {
+    /// For `map_err`: an operation that failed.
+    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let action = action.into();
+        move |source| Self::Io { action, source }
+    }
+
+    /// Whether what was asked for cannot be, and nothing was changed.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::BadInput(_) | Self::Protocol(ProtocolError::Version { .. }) => true,
+            Self::Refused { bad_input, .. } => *bad_input,
+            Self::Qemu(error) => error.is_bad_input(),
+            Self::Inventory(error) => error.is_bad_input(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The other homenode: a program that is started on its host, and lines to and from it.
+//!
+//! **Rule.** `unix:` is this program again on this host; a host is reached by ssh, or by the program
+//! that `HOMENODE_SSH` names, which is given the host and the command. Nobody is asked for a
+//! password: homenode is not at the terminal while a guest is on its way. Both sides say that they
+//! are there; who hears nothing for [`SILENCE`] takes the link for cut.
+
+use crate::MigrationError;
+use crate::protocol::{LONGEST_LINE, ProtocolError};
+use linux::sys::{ChildSetup, ProcessHandle, Tie};
+use serde::Serialize;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Names the program that reaches other hosts, instead of `ssh`.
+pub const SSH_VARIABLE: &str = "HOMENODE_SSH";
+
+/// For how long the other side may say nothing.
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);
+/// How often each side says that it is there.
+pub(crate) const ALIVE: Duration = Duration::from_secs(5);
+
+/// Where a VM goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum To {
+    /// To another home on this host.
+    ThisHost,
+    /// To another host, by its name for ssh.
+    Host(String),
+}
+
+impl To {
+    /// From what a user writes: `unix:`, or a host.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn parse(text: &str) -> Result<Self, MigrationError> {
+        let odd = |letter: char| letter.is_control() || letter.is_whitespace();
+        if text == "unix:" {
+            Ok(Self::ThisHost)
+        } else if text.is_empty() || text.starts_with('-') || text.contains(odd) {
+            let problem =
+                format!("--to {text:?}: name a host as ssh knows it (`host`, `user@host`), or `unix:` for this one");
+            Err(MigrationError::BadInput(problem))
+        } else {
+            Ok(Self::Host(text.to_owned()))
+        }
+    }
+
+    /// As a user writes it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::ThisHost => "unix:",
+            Self::Host(host) => host,
+        }
+    }
+
+    /// homenode there, with these arguments: words of letters, digits, `-`, `_` and `.`.
+    fn command(&self, arguments: &[&str]) -> Result<Command, MigrationError> {
+        let Self::Host(host) = self else {
+            let program = std::env::current_exe().map_err(MigrationError::io("find this program"))?;
+            let mut command = Command::new(program);
+            command.args(arguments);
+            return Ok(command);
+        };
+        let named = std::env::var_os(SSH_VARIABLE).filter(|name| !name.is_empty());
+        let mut command = Command::new(named.as_deref().unwrap_or("ssh".as_ref()));
+        if named.is_none() {
+            command.args([
+                "-T",
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "ServerAliveInterval=5",
+                "-o",
+                "ServerAliveCountMax=4",
+                "--",
+            ]);
+        }
+        command.arg(host).arg(format!("homenode {}", arguments.join(" ")));
+        Ok(command)
+    }
+
+    fn spawn(&self, mut command: Command) -> Result<Child, MigrationError> {
+        // In a session of its own: Ctrl-C is for us alone, who tell it what to do.
+        let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None, user: None };
+        let program = command.get_program().to_string_lossy().into_owned();
+        command.env_remove("SSH_ASKPASS");
+        linux::sys::spawn(command, setup).map_err(MigrationError::io(format!("start {program} for {}", self.name())))
+    }
+
+    /// Starts homenode there, whose standard input and output are the socket's other end.
+    pub(crate) fn carry(&self, arguments: &[&str]) -> Result<(Helper, OwnedFd), MigrationError> {
+        let (ours, theirs) = UnixStream::pair().map_err(MigrationError::io("make a socket pair"))?;
+        let copy = theirs.try_clone().map_err(MigrationError::io("copy a socket"))?;
+        let mut command = self.command(arguments)?;
+        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::from(OwnedFd::from(copy)));
+        Ok((Helper { child: self.spawn(command)?, grace: Duration::ZERO }, ours.into()))
+    }
+}
+
+/// How long a homenode may take to tidy up at the other end.
+const TIDIES_UP: Duration = Duration::from_secs(15);
+
+/// A program that ends with the value, by itself where it does so in time.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    child: Child,
+    grace: Duration,
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        if let Ok(handle) = ProcessHandle::open(self.child.id()) {
+            // An error is one more reason to end it.
+            let _ = handle.wait_ended(self.grace);
+        }
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What came over a link.
+pub(crate) enum Heard<T> {
+    Said(T),
+    /// It is at its end, or carries what is not understood.
+    Cut(String),
+}
+
+/// Lines to and from the other side.
+pub(crate) struct Link<T> {
+    /// Who is at the other end, for errors.
+    pub(crate) host: String,
+    out: Box<dyn Write + Send>,
+    heard: Receiver<Heard<T>>,
+    last_heard: Instant,
+    last_said: Instant,
+    _helper: Option<Helper>,
+}
+
+impl<T: Send + 'static> Link<T> {
+    /// Over these.
+    pub(crate) fn over(
+        host: &str,
+        input: impl Read + Send + 'static,
+        output: impl Write + Send + 'static,
+        parse: fn(&[u8]) -> Result<T, ProtocolError>,
+    ) -> Self {
+        let (send, heard) = channel();
+        thread::spawn(move || {
+            let mut input = BufReader::new(input);
+            loop {
+                let said = match line(&mut input) {
+                    Ok(Some(line)) => parse(&line).map_or_else(|error| Heard::Cut(error.to_string()), Heard::Said),
+                    Ok(None) => Heard::Cut("the connection was closed".to_owned()),
+                    Err(because) => Heard::Cut(because),
+                };
+                let over = matches!(said, Heard::Cut(_));
+                if send.send(said).is_err() || over {
+                    return;
+                }
+            }
+        });
+        let now = Instant::now();
+        Self { host: host.to_owned(), out: Box::new(output), heard, last_heard: now, last_said: now, _helper: None }
+    }
+
+    /// To a homenode that is started at the other end.
+    pub(crate) fn to(
+        to: &To,
+        arguments: &[&str],
+        parse: fn(&[u8]) -> Result<T, ProtocolError>,
+    ) -> Result<Self, MigrationError> {
+        let mut command = to.command(arguments)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = to.spawn(command)?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let helper = Helper { child, grace: TIDIES_UP };
+        let Some((input, output)) = pipes else {
+            return Err(MigrationError::Link { host: to.name().to_owned(), because: "it has no pipes".to_owned() });
+        };
+        let link = Self::over(to.name(), output, input, parse);
+        Ok(Self { _helper: Some(helper), ..link })
+    }
+
+    fn cut(&self, because: impl Into<String>) -> MigrationError {
+        MigrationError::Link { host: self.host.clone(), because: because.into() }
+    }
+
+    /// Says something.
+    pub(crate) fn say(&mut self, what: &impl Serialize) -> Result<(), MigrationError> {
+        let mut line = serde_json::to_vec(what).map_err(|error| self.cut(error.to_string()))?;
+        line.push(b'\n');
+        let written = self.out.write_all(&line).and_then(|()| self.out.flush());
+        self.last_said = Instant::now();
+        written.map_err(|error| self.cut(format!("the connection is cut: {error}")))
+    }
+
+    /// Says that we are there, where nothing was said for a while.
+    pub(crate) fn keep_alive(&mut self, alive: &impl Serialize) -> Result<(), MigrationError> {
+        if self.last_said.elapsed() < ALIVE { Ok(()) } else { self.say(alive) }
+    }
+
+    /// What was said, waited for up to `within`; `None` when that is over.
+    ///
+    /// # Errors
+    /// The link is cut, or nothing was heard for too long.
+    pub(crate) fn hear(&mut self, within: Duration) -> Result<Option<T>, MigrationError> {
+        match self.heard.recv_timeout(within) {
+            Ok(Heard::Said(said)) => {
+                self.last_heard = Instant::now();
+                Ok(Some(said))
+            }
+            Ok(Heard::Cut(because)) => Err(self.cut(because)),
+            Err(RecvTimeoutError::Disconnected) => Err(self.cut("the connection was closed")),
+            Err(RecvTimeoutError::Timeout) if self.last_heard.elapsed() > SILENCE => {
+                Err(self.cut(format!("it has said nothing for {} s", SILENCE.as_secs())))
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+        }
+    }
+}
+
+/// A line without its end; `None` at the end of the input.
+fn line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, String> {
+    let mut line = Vec::new();
+    let mut limited = input.take(LONGEST_LINE as u64 + 1);
+    match limited.read_until(b'\n', &mut line) {
+        Err(error) => Err(format!("the connection is cut: {error}")),
+        Ok(_) if line.last() == Some(&b'\n') => {
+            line.pop();
+            Ok(Some(line))
+        }
+        Ok(_) if line.len() > LONGEST_LINE => Err(ProtocolError::TooLong.to_string()),
+        // What has no end was cut.
+        Ok(_) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_is_this_host_or_one_that_ssh_knows() {
+        assert_eq!(To::parse("unix:").unwrap(), To::ThisHost);
+        assert_eq!(To::parse("root@b").unwrap(), To::Host("root@b".to_owned()));
+        for bad in ["", "-oProxyCommand=x", "a b", "a\nb"] {
+            assert!(To::parse(bad).is_err_and(|error| error.is_bad_input()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lines_have_an_end_and_a_limit() {
+        let mut input = &b"a\n\nb"[..];
+        assert_eq!(line(&mut input), Ok(Some(b"a".to_vec())));
+        assert_eq!(line(&mut input), Ok(Some(Vec::new())));
+        assert_eq!(line(&mut input), Ok(None), "what has no end was cut");
+        let long = vec![b'x'; LONGEST_LINE + 2];
+        assert!(line(&mut &long[..]).is_err());
+    }
+}

@@ -1,0 +1,416 @@
+//! The source's side: `homenode vm migrate`.
+//!
+//! ```text
+//! offer ─> planned ─> built, compared ─> sending ─> completed ─> handed over ─ runs ─> ended
+//!   └─────────┴────────────┴────────────────┴───────────┘            │ no answer: ask (outcome)
+//!      any failure: the guest goes on here                           └ refused: goes on here
+//! ```
+
+use crate::destination::hello;
+use crate::link::{Link, To};
+use crate::outcome::{Outcome, ask, stays, went};
+use crate::protocol::{self, Built, FromDestination, FromSource, Hello, Offer};
+use crate::{MigrationError, disks, host_name, now};
+use inventory::{Held, Inventory, Kept};
+use qemu::migration::{DirtyRate, Outgoing, Progress, Status, Tuning};
+use qemu::{QemuError, RuntimeDir};
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use vm::history::HandedOver;
+use vm::life::{State, Step};
+use vm::manifest::Verdict;
+use vm::{Manifest, Plan};
+
+/// How long the destination may take to say hello: ssh has to log in.
+const HELLO: Duration = Duration::from_secs(60);
+/// How long it may take to plan, and to fill the VM's memory: it says that it is there meanwhile.
+const BUILDS: Duration = Duration::from_secs(3600);
+/// How long it may take for what takes no work.
+const NEXT: Duration = Duration::from_secs(90);
+/// How long it may take to let the guest run.
+const RUNS: Duration = Duration::from_secs(60);
+/// How often is asked how far it has come.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often a destination is asked that does not answer.
+const ASKED: u32 = 3;
+/// Seconds that a guest is watched for how fast it writes.
+const WATCHED_SECONDS: u64 = 1;
+
+/// How a VM is sent.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to.
+    pub to: To,
+    /// What QEMU is told.
+    pub tuning: Tuning,
+    /// Called off after this.
+    pub timeout: Option<Duration>,
+    /// Disks of the same path and size are the same disks.
+    pub shared_storage: bool,
+    /// Only says what would be.
+    pub dry_run: bool,
+}
+
+/// What is told of a VM on its way.
+pub enum Say<'a> {
+    /// Where it will live, and why.
+    Planned(&'a Plan),
+    /// How far it has come.
+    Progress(&'a Progress),
+    /// What its owner should know, as a sentence.
+    Note(&'a str),
+}
+
+/// How it went.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The other host, as it names itself.
+    pub host: String,
+    /// Where it lives now, or would.
+    pub plan: Plan,
+    /// How far it had come at the end; `None` where nothing was sent.
+    pub progress: Option<Progress>,
+    /// How fast it writes to its memory; only where nothing was sent.
+    pub dirty: Option<DirtyRate>,
+    /// From the beginning until it ran there, in milliseconds.
+    pub all_ms: u64,
+    /// From the moment at which it stood still until it ran there, in milliseconds, as far as the
+    /// source can tell.
+    pub still_ms: u64,
+}
+
+/// Sends a VM. `stop` calls it off, until it is handed over.
+///
+/// # Errors
+/// It is still here; or it is not known ([`MigrationError::Undecided`]), and stands still.
+pub fn send(
+    directory: &RuntimeDir,
+    inventory: &Inventory,
+    mut held: Held,
+    options: &Options,
+    stop: &AtomicBool,
+    say: &mut dyn FnMut(Say<'_>),
+) -> Result<Report, MigrationError> {
+    held.may(Step::Send)?;
+    let vm = held.record().spec.name.clone();
+    let mut source = Outgoing::connect(directory, &vm)?;
+    check_blocked(&vm, &mut source)?;
+    let receipt = new_receipt()?;
+    let offer = offer(&held, &mut source, options, &receipt)?;
+    let (began, manifest) = (Instant::now(), offer.manifest.clone());
+    let mut talk = Talk::begin(directory, inventory, options, stop, began)?;
+    let plan = talk.offered(offer)?;
+    say(Say::Planned(&plan));
+    if options.dry_run {
+        let dirty = source.dirty_rate(WATCHED_SECONDS)?;
+        return Ok(Report { host: talk.host, plan, progress: None, dirty, all_ms: 0, still_ms: 0 });
+    }
+    let built = talk.built()?;
+    built.notes.iter().for_each(|note| say(Say::Note(note)));
+    compare(&vm, &talk.host, &manifest, &built, say)?;
+    held.step(Step::Send, None, now())?;
+    let sent = talk.send(&mut source, options, &receipt, say);
+    let (progress, still) = match sent {
+        Ok(sent) => sent,
+        Err(error) => {
+            // The other side need not wait until it misses us.
+            let _ = talk.link.say(&FromSource::Never);
+            return Err(stayed(&vm, &talk.host, held, &mut source, &error));
+        }
+    };
+    let handed_over = HandedOver { to: options.to.name().to_owned(), receipt };
+    let here = talk.same_place;
+    let kept = here.then(|| {
+        let added = held.record().placement.as_ref().map(|kept| kept.added.clone()).unwrap_or_default();
+        Kept { host: host_name(), placement: plan.placement.clone(), added }
+    });
+    if let Err(error) = held.change_life(|life| life.handed_over = Some(handed_over.clone())) {
+        return Err(stayed(&vm, &talk.host, held, &mut source, &error.into()));
+    }
+    match talk.hand_over(options, &vm, &handed_over.receipt, say) {
+        Ok(Outcome::Went) => {}
+        Ok(Outcome::Stayed) => {
+            let error = MigrationError::Link { host: talk.host.clone(), because: "it did not let it run".to_owned() };
+            return Err(stayed(&vm, &talk.host, held, &mut source, &error));
+        }
+        Err(error) => {
+            let (host, because) = (options.to.name().to_owned(), error.to_string());
+            return Err(MigrationError::Undecided { vm, host, because });
+        }
+    }
+    let still_ms = still.elapsed().as_millis() as u64 + progress.downtime_ms.unwrap_or(0);
+    let all_ms = began.elapsed().as_millis() as u64;
+    went(directory, held, Some(source), Some(&handed_over), kept)?;
+    talk.gone(say);
+    Ok(Report { host: talk.host, plan, progress: Some(progress), dirty: None, all_ms, still_ms })
+}
+
+/// The guest stays, whatever came between: it is let go on, and its record says so.
+fn stayed(vm: &str, host: &str, mut held: Held, source: &mut Outgoing, error: &MigrationError) -> MigrationError {
+    let because = match error {
+        MigrationError::Refused { because, .. } => because.clone(),
+        error => error.to_string(),
+    };
+    match stays(&mut held, source, &because) {
+        Ok(()) => MigrationError::Stayed { vm: vm.to_owned(), host: host.to_owned(), because },
+        Err(MigrationError::Qemu(QemuError::Closed { .. } | QemuError::Ended { .. })) => {
+            MigrationError::SourceLost { vm: vm.to_owned(), because }
+        }
+        Err(other) => other,
+    }
+}
+
+fn check_blocked(vm: &str, source: &mut Outgoing) -> Result<(), MigrationError> {
+    let blocked = source.blocked()?;
+    if blocked.is_empty() {
+        return Ok(());
+    }
+    let because = blocked.join("; ");
+    Err(MigrationError::BadInput(format!("VM {vm} cannot be sent as it is: {because}")))
+}
+
+fn new_receipt() -> Result<String, MigrationError> {
+    let mut bytes = [0u8; 16];
+    let mut read = || std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes);
+    read().map_err(MigrationError::io("read /dev/urandom"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn offer(held: &Held, source: &mut Outgoing, options: &Options, receipt: &str) -> Result<Offer, MigrationError> {
+    let record = held.record();
+    let vm = &record.spec.name;
+    let no_topology = || MigrationError::BadInput(format!("VM {vm}: nothing is known of its virtual topology"));
+    let topology = record.topology.as_ref().ok_or_else(no_topology)?;
+    let added = record.placement.as_ref().map(|kept| kept.added.clone()).unwrap_or_default();
+    Ok(Offer {
+        receipt: receipt.to_owned(),
+        manifest: source.manifest(&record.spec, topology, &added)?,
+        life: record.life.clone(),
+        runs: record.life.state == State::Running,
+        pid: source.pid(),
+        disks: disks::seen(&record.spec)?,
+        shared_storage: options.shared_storage,
+        dry_run: options.dry_run,
+    })
+}
+
+/// Refuses what QEMU would take without a word.
+fn compare(
+    vm: &str,
+    host: &str,
+    ours: &Manifest,
+    built: &Built,
+    say: &mut dyn FnMut(Say<'_>),
+) -> Result<(), MigrationError> {
+    let differences = ours.differences(&built.manifest);
+    let (refuse, warn): (Vec<_>, Vec<_>) = differences.iter().partition(|found| found.verdict == Verdict::Refuses);
+    warn.iter().for_each(|found| say(Say::Note(&found.to_string())));
+    if refuse.is_empty() {
+        return Ok(());
+    }
+    let because = refuse.iter().map(|found| format!("\n  {found}")).collect();
+    Err(MigrationError::Refused { vm: vm.to_owned(), host: host.to_owned(), because, bad_input: true })
+}
+
+/// What is said with the destination.
+struct Talk<'a> {
+    link: Link<FromDestination>,
+    host: String,
+    same_place: bool,
+    stop: &'a AtomicBool,
+    deadline: Option<Instant>,
+    vm: String,
+}
+
+impl<'a> Talk<'a> {
+    fn begin(
+        directory: &RuntimeDir,
+        inventory: &Inventory,
+        options: &Options,
+        stop: &'a AtomicBool,
+        began: Instant,
+    ) -> Result<Self, MigrationError> {
+        let mut link = Link::to(&options.to, &["vm", "receive"], protocol::from_destination)?;
+        let ours = hello(directory, inventory);
+        link.say(&FromSource::Hello(ours.clone()))?;
+        let deadline = options.timeout.map(|timeout| began + timeout);
+        let host = options.to.name().to_owned();
+        let mut talk = Self { link, host, same_place: false, stop, deadline, vm: String::new() };
+        let said = talk.next(HELLO)?;
+        let FromDestination::Hello(theirs) = said else { return Err(talk.out_of_turn()) };
+        theirs.check()?;
+        talk.same_place = ours.is_same_place(&theirs);
+        check_place(&options.to, &ours, &theirs)?;
+        talk.host = topology::input::one_line(&theirs.host, 64);
+        Ok(talk)
+    }
+
+    fn out_of_turn(&self) -> MigrationError {
+        MigrationError::Link { host: self.host.clone(), because: "it says something out of turn".to_owned() }
+    }
+
+    fn link_error(&self, because: impl Into<String>) -> MigrationError {
+        MigrationError::Link { host: self.host.clone(), because: because.into() }
+    }
+
+    /// Whether somebody called it off, or it takes too long.
+    fn check(&self) -> Result<(), MigrationError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(self.link_error("it was called off"));
+        }
+        match self.deadline {
+            Some(deadline) if Instant::now() > deadline => Err(self.link_error("it took longer than --timeout")),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is said next, but that the link is there.
+    fn next(&mut self, within: Duration) -> Result<FromDestination, MigrationError> {
+        let deadline = Instant::now() + within;
+        while Instant::now() < deadline {
+            self.check()?;
+            self.link.keep_alive(&FromSource::Alive)?;
+            match self.link.hear(LOOK)? {
+                None | Some(FromDestination::Alive) => {}
+                Some(FromDestination::Refused { because, bad_input }) => {
+                    let because = topology::input::one_line(&because, 1000);
+                    let (vm, host) = (self.vm.clone(), self.host.clone());
+                    return Err(MigrationError::Refused { vm, host, because, bad_input });
+                }
+                Some(said) => return Ok(said),
+            }
+        }
+        Err(self.link_error(format!("no answer within {} s", within.as_secs())))
+    }
+
+    fn offered(&mut self, offer: Offer) -> Result<Plan, MigrationError> {
+        self.vm.clone_from(&offer.manifest.spec.name);
+        self.link.say(&FromSource::Offer(Box::new(offer)))?;
+        match self.next(NEXT)? {
+            FromDestination::Planned { plan } => Ok(*plan),
+            _ => Err(self.out_of_turn()),
+        }
+    }
+
+    fn built(&mut self) -> Result<Built, MigrationError> {
+        match self.next(BUILDS)? {
+            FromDestination::Built(built) => Ok(built),
+            _ => Err(self.out_of_turn()),
+        }
+    }
+
+    /// Sends the guest until all of it is there. Says when it was seen to be.
+    fn send(
+        &mut self,
+        source: &mut Outgoing,
+        options: &Options,
+        receipt: &str,
+        say: &mut dyn FnMut(Say<'_>),
+    ) -> Result<(Progress, Instant), MigrationError> {
+        self.link.say(&FromSource::Listen { tuning: options.tuning })?;
+        let FromDestination::Listens = self.next(NEXT)? else { return Err(self.out_of_turn()) };
+        let (_carrier, socket) = options.to.carry(&["vm", "receive", "--data", receipt])?;
+        let FromDestination::Receives = self.next(NEXT)? else { return Err(self.out_of_turn()) };
+        source.prepare(&options.tuning)?;
+        source.send(socket)?;
+        let mut told = Instant::now();
+        loop {
+            self.check()?;
+            let progress = source.next(LOOK)?;
+            match progress.status {
+                Status::Completed => return Ok((progress, Instant::now())),
+                Status::Failed | Status::Cancelled => {
+                    // The destination knows more of why.
+                    let said = self.next(Duration::from_secs(3));
+                    let because = progress.error.unwrap_or_else(|| "QEMU says that it failed".to_owned());
+                    return Err(match said {
+                        Err(error @ MigrationError::Refused { .. }) => error,
+                        _ => self.link_error(because),
+                    });
+                }
+                _ => {}
+            }
+            if told.elapsed() > Duration::from_millis(200) {
+                say(Say::Progress(&progress));
+                told = Instant::now();
+            }
+            self.link.keep_alive(&FromSource::Alive)?;
+            match self.link.hear(Duration::ZERO)? {
+                None | Some(FromDestination::Alive) => {}
+                Some(FromDestination::Refused { because, bad_input }) => {
+                    let (vm, host) = (self.vm.clone(), self.host.clone());
+                    return Err(MigrationError::Refused { vm, host, because, bad_input });
+                }
+                Some(_) => return Err(self.out_of_turn()),
+            }
+        }
+    }
+
+    /// Says `go`. From now on the destination decides.
+    fn hand_over(
+        &mut self,
+        options: &Options,
+        vm: &str,
+        receipt: &str,
+        say: &mut dyn FnMut(Say<'_>),
+    ) -> Result<Outcome, MigrationError> {
+        let answered = self.link.say(&FromSource::Go { receipt: receipt.to_owned() }).and_then(|()| {
+            let deadline = Instant::now() + RUNS;
+            while Instant::now() < deadline {
+                match self.link.hear(LOOK)? {
+                    Some(FromDestination::Runs { problem, .. }) => {
+                        problem.iter().for_each(|problem| say(Say::Note(problem)));
+                        return Ok(Outcome::Went);
+                    }
+                    // Only what its file of the receipt says counts.
+                    Some(FromDestination::Refused { because, .. }) => return Err(self.link_error(because)),
+                    _ => self.link.keep_alive(&FromSource::Alive)?,
+                }
+            }
+            Err(self.link_error("it does not say whether it runs"))
+        });
+        let Err(mut error) = answered else { return answered };
+        for asked in 0..ASKED {
+            thread::sleep(Duration::from_secs(u64::from(asked)));
+            match ask(&options.to, vm, receipt) {
+                Ok(outcome) => {
+                    say(Say::Note(&format!("the hand-over was asked for anew: {error}")));
+                    return Ok(outcome);
+                }
+                Err(other) => error = other,
+            }
+        }
+        Err(error)
+    }
+
+    /// Says that it has ended here.
+    fn gone(&mut self, say: &mut dyn FnMut(Say<'_>)) {
+        let told = self.link.say(&FromSource::Gone).and_then(|()| {
+            let deadline = Instant::now() + NEXT;
+            while Instant::now() < deadline {
+                if let Some(FromDestination::Done) = self.link.hear(LOOK)? {
+                    return Ok(());
+                }
+            }
+            Err(self.link_error("it does not say that it is done"))
+        });
+        if let Err(error) = told {
+            say(Say::Note(&format!("the VM runs there; what is left to be tidied up there stays: {error}")));
+        }
+    }
+}
+
+/// That `unix:` leads to this place, and a host to another one.
+fn check_place(to: &To, ours: &Hello, theirs: &Hello) -> Result<(), MigrationError> {
+    match (to, ours.is_same_place(theirs)) {
+        (To::ThisHost, false) => {
+            Err(MigrationError::BadInput("--to unix: leads to other VMs than this homenode's".to_owned()))
+        }
+        (To::Host(host), true) => Err(MigrationError::BadInput(format!(
+            "--to {host} is this host; `--to unix:` gives a VM another home on it"
+        ))),
+        _ => Ok(()),
+    }
+}

@@ -161,3 +161,148 @@ fn a_vm_goes_to_another_host_and_comes_back() {
     assert_eq!(arrivals.count(), 2);
     hosts.nothing_else_is_left();
 }
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    SourceHomenode,
+    DestinationHomenode,
+    Link,
+    DestinationQemu,
+    CtrlC,
+    Timeout,
+}
+
+const CUTS: [Cut; 6] =
+    [Cut::SourceHomenode, Cut::DestinationHomenode, Cut::Link, Cut::DestinationQemu, Cut::CtrlC, Cut::Timeout];
+
+impl Hosts {
+    /// Processes whose arguments have all of these words.
+    fn processes(&self, has: impl Fn(&[String]) -> bool) -> Vec<u32> {
+        let all = linux::process::all().expect("/proc");
+        all.into_iter().filter(|&pid| linux::process::command_line(pid).is_ok_and(|words| has(&words))).collect()
+    }
+
+    /// Those that this migration started: by the variables that they were given.
+    fn of_host(&self, host: &str, pid: u32) -> bool {
+        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let wanted = format!("HOMENODE_RUNTIME_DIR={}", self.runtime(host).display());
+        variables.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
+    }
+
+    /// Cuts a migration from one host to the other.
+    fn cut(&self, cut: Cut, migrate: u32, to: &str) {
+        let receives = |words: &[String]| words.get(2).is_some_and(|word| word == "receive");
+        let kill = |pid: u32, signal: i32| _ = linux::sys::send_signal(pid, signal);
+        let named = format!("{},", self.vm);
+        let is_qemu = |words: &[String]| words.windows(2).any(|pair| pair[0] == "-name" && pair[1].starts_with(&named));
+        let there = |pids: Vec<u32>| pids.into_iter().filter(|&pid| self.of_host(to, pid)).collect::<Vec<_>>();
+        match cut {
+            Cut::Timeout => {}
+            Cut::CtrlC => kill(migrate, libc::SIGINT),
+            Cut::SourceHomenode => kill(migrate, libc::SIGKILL),
+            Cut::DestinationHomenode => {
+                there(self.processes(receives)).into_iter().for_each(|pid| kill(pid, libc::SIGKILL))
+            }
+            // What stands for ssh becomes homenode: the program that carries the guest.
+            Cut::Link => {
+                let carries = |words: &[String]| receives(words) && words.iter().any(|word| word == "--data");
+                there(self.processes(carries)).into_iter().for_each(|pid| kill(pid, libc::SIGKILL));
+            }
+            Cut::DestinationQemu => {
+                let arriving = self.runtime(to).join(format!("{}+arriving", self.vm));
+                let holds = |pid: &u32| {
+                    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+                    open.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|target| target == arriving)
+                };
+                self.processes(is_qemu).into_iter().filter(holds).for_each(|pid| kill(pid, libc::SIGKILL));
+            }
+        }
+    }
+
+    /// After a cut: what homenode is asked to settle is settled, and exactly one guest runs.
+    fn settled(&self, what: &str) {
+        for host in ["a", "b"] {
+            // What a killed homenode left goes at the next look.
+            self.says(host, &["vm", "list"], 0);
+            if self.state(host) == Some(State::MigratingOut) {
+                self.says(host, &["vm", "migrate", &self.vm, "--resolve"], 0);
+            }
+        }
+        for host in ["a", "b"] {
+            self.says(host, &["vm", "list"], 0);
+        }
+        let runs = [self.runs("a"), self.runs("b")];
+        let states = [self.state("a"), self.state("b")];
+        let running = [Some(State::Running), None];
+        let there = [None, Some(State::Running)];
+        let is_one =
+            (runs == [Some(true), None] && states == running) || (runs == [None, Some(true)] && states == there);
+        assert!(is_one, "{what}: {runs:?} {states:?}");
+        assert!(within_seconds(10, || self.qemus() == 1), "{what}: {} QEMUs", self.qemus());
+        let mut left = [self.left("a"), self.left("b")].concat();
+        // A receipt that nobody asked for any more may stay: it is a word of a few bytes.
+        left.retain(|name| name != ".receipts");
+        assert_eq!(left, [""; 0], "{what}");
+    }
+}
+
+/// Numbers that look drawn and are the same in every run.
+struct Drawn(u64);
+
+impl Drawn {
+    fn below(&mut self, most: u64) -> u64 {
+        // xorshift64 (Marsaglia 2003)
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+}
+
+/// Cuts so many migrations, each at a moment between its begin and its usual end.
+fn cuts(label: &str, seed: u64, times: usize) {
+    let hosts = Hosts::with_vm(label);
+    let mut drawn = Drawn(seed);
+    let began = std::time::Instant::now();
+    hosts.says("a", &["vm", "migrate", &hosts.vm, "--to", "b", "--shared-storage"], 0);
+    let usual = began.elapsed().as_millis() as u64;
+    let mut at = [0usize; 2];
+    for round in 0..times {
+        let (from, to) = if hosts.state("a").is_some() { ("a", "b") } else { ("b", "a") };
+        at[usize::from(from == "b")] += 1;
+        let cut = CUTS[drawn.below(CUTS.len() as u64) as usize];
+        let after = drawn.below(usual + usual / 10);
+        let seconds = format!("{:.3}", (after.max(100)) as f64 / 1000.0);
+        let mut arguments = vec!["vm", "migrate", &hosts.vm, "--to", to, "--shared-storage"];
+        if matches!(cut, Cut::Timeout) {
+            arguments.extend(["--timeout", &seconds]);
+        }
+        let mut child = hosts.homenode(from, &arguments).stderr(std::process::Stdio::null()).spawn().expect("homenode");
+        std::thread::sleep(std::time::Duration::from_millis(after));
+        hosts.cut(cut, child.id(), to);
+        child.wait().expect("the end");
+        // A destination whose source was killed notices that by itself.
+        let receives = |words: &[String]| words.get(2).is_some_and(|word| word == "receive");
+        let gone =
+            || hosts.processes(receives).into_iter().all(|pid| !hosts.of_host("a", pid) && !hosts.of_host("b", pid));
+        assert!(within_seconds(60, gone), "a destination stays");
+        hosts.settled(&format!("seed {seed}, round {round}: {cut:?} after {after} of {usual} ms from {from}"));
+    }
+    assert!(times < 20 || at.iter().all(|&times| times > 0), "it never went: {at:?}");
+}
+
+#[test]
+fn however_a_migration_is_cut_one_guest_runs() {
+    if !no_qemu("however_a_migration_is_cut_one_guest_runs") {
+        cuts("mig-cut", 1, 3);
+    }
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn however_200_migrations_are_cut_one_guest_runs() {
+    if !no_qemu("however_200_migrations_are_cut_one_guest_runs") {
+        cuts("mig-cuts", 20_261_123, 200);
+    }
+}

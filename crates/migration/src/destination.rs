@@ -170,8 +170,10 @@ impl Receiving<'_> {
         let (receipt, of_builder) = (self.offer.receipt.clone(), call_off.clone());
         let manifest = self.offer.manifest.clone();
         let (send, built) = channel();
-        let builder =
-            thread::spawn(move || send.send(Incoming::build(&directory, &launch, &manifest, &receipt, &of_builder)));
+        let builder = thread::spawn(move || {
+            // Nobody waits for it any more where it was called off.
+            let _ = send.send(Incoming::build(&directory, &launch, &manifest, &receipt, &of_builder));
+        });
         let mut incoming = loop {
             match built.recv_timeout(LOOK) {
                 Ok(built) => break built?,

@@ -91,7 +91,7 @@ pub fn send(
     mut held: Held,
     options: &Options,
     stop: &AtomicBool,
-    say: &mut dyn FnMut(Say<'_>),
+    say: &mut dyn FnMut(&Say<'_>),
 ) -> Result<Report, MigrationError> {
     held.may(Step::Send)?;
     let vm = held.record().spec.name.clone();
@@ -102,13 +102,13 @@ pub fn send(
     let (began, manifest) = (Instant::now(), offer.manifest.clone());
     let mut talk = Talk::begin(directory, inventory, options, stop, began)?;
     let plan = talk.offered(offer)?;
-    say(Say::Planned(&plan));
+    say(&Say::Planned(&plan));
     if options.dry_run {
         let dirty = source.dirty_rate(WATCHED_SECONDS)?;
         return Ok(Report { host: talk.host, plan, progress: None, dirty, all_ms: 0, still_ms: 0 });
     }
     let built = talk.built()?;
-    built.notes.iter().for_each(|note| say(Say::Note(note)));
+    built.notes.iter().for_each(|note| say(&Say::Note(note)));
     compare(&vm, &talk.host, &manifest, &built, say)?;
     held.step(Step::Send, None, now())?;
     let sent = talk.send(&mut source, options, &receipt, say);
@@ -202,11 +202,11 @@ fn compare(
     host: &str,
     ours: &Manifest,
     built: &Built,
-    say: &mut dyn FnMut(Say<'_>),
+    say: &mut dyn FnMut(&Say<'_>),
 ) -> Result<(), MigrationError> {
     let differences = ours.differences(&built.manifest);
     let (refuse, warn): (Vec<_>, Vec<_>) = differences.iter().partition(|found| found.verdict == Verdict::Refuses);
-    warn.iter().for_each(|found| say(Say::Note(&found.to_string())));
+    warn.iter().for_each(|found| say(&Say::Note(&found.to_string())));
     if refuse.is_empty() {
         return Ok(());
     }
@@ -307,7 +307,7 @@ impl<'a> Talk<'a> {
         source: &mut Outgoing,
         options: &Options,
         receipt: &str,
-        say: &mut dyn FnMut(Say<'_>),
+        say: &mut dyn FnMut(&Say<'_>),
     ) -> Result<(Progress, Instant), MigrationError> {
         self.link.say(&FromSource::Listen { tuning: options.tuning })?;
         let FromDestination::Listens = self.next(NEXT)? else { return Err(self.out_of_turn()) };
@@ -333,7 +333,7 @@ impl<'a> Talk<'a> {
                 _ => {}
             }
             if told.elapsed() > Duration::from_millis(200) {
-                say(Say::Progress(&progress));
+                say(&Say::Progress(&progress));
                 told = Instant::now();
             }
             self.link.keep_alive(&FromSource::Alive)?;
@@ -354,14 +354,14 @@ impl<'a> Talk<'a> {
         options: &Options,
         vm: &str,
         receipt: &str,
-        say: &mut dyn FnMut(Say<'_>),
+        say: &mut dyn FnMut(&Say<'_>),
     ) -> Result<Outcome, MigrationError> {
         let answered = self.link.say(&FromSource::Go { receipt: receipt.to_owned() }).and_then(|()| {
             let deadline = Instant::now() + RUNS;
             while Instant::now() < deadline {
                 match self.link.hear(LOOK)? {
                     Some(FromDestination::Runs { problem, .. }) => {
-                        problem.iter().for_each(|problem| say(Say::Note(problem)));
+                        problem.iter().for_each(|problem| say(&Say::Note(problem)));
                         return Ok(Outcome::Went);
                     }
                     // Only what its file of the receipt says counts.
@@ -376,7 +376,7 @@ impl<'a> Talk<'a> {
             thread::sleep(Duration::from_secs(u64::from(asked)));
             match ask(&options.to, vm, receipt) {
                 Ok(outcome) => {
-                    say(Say::Note(&format!("the hand-over was asked for anew: {error}")));
+                    say(&Say::Note(&format!("the hand-over was asked for anew: {error}")));
                     return Ok(outcome);
                 }
                 Err(other) => error = other,
@@ -386,7 +386,7 @@ impl<'a> Talk<'a> {
     }
 
     /// Says that it has ended here.
-    fn gone(&mut self, say: &mut dyn FnMut(Say<'_>)) {
+    fn gone(&mut self, say: &mut dyn FnMut(&Say<'_>)) {
         let told = self.link.say(&FromSource::Gone).and_then(|()| {
             let deadline = Instant::now() + NEXT;
             while Instant::now() < deadline {
@@ -397,7 +397,7 @@ impl<'a> Talk<'a> {
             Err(self.link_error("it does not say that it is done"))
         });
         if let Err(error) = told {
-            say(Say::Note(&format!("the VM runs there; what is left to be tidied up there stays: {error}")));
+            say(&Say::Note(&format!("the VM runs there; what is left to be tidied up there stays: {error}")));
         }
     }
 }

@@ -77,7 +77,7 @@ fn resolve(directory: &RuntimeDir, held: Held, arguments: &MigrateArguments) -> 
     }
 }
 
-fn say(what: Say<'_>) {
+fn say(what: &Say<'_>) {
     match what {
         Say::Planned(plan) => output::note(planned(plan)),
         Say::Note(note) => output::note(note),

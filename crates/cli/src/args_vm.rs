@@ -2,6 +2,7 @@
 
 use crate::args_migrate::{MigrateArguments, ReceiveArguments};
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 
 #[derive(Args)]
 pub(crate) struct VmArguments {
@@ -75,6 +76,10 @@ pub(crate) enum VmCommand {
     /// Receive a VM; `homenode vm migrate` starts it
     #[command(hide = true)]
     Receive(ReceiveArguments),
+    /// Write a VM into a file and end its process; `vm resume` lets it go on
+    Suspend(SuspendArguments),
+    /// Let a VM go on that is suspended, at homes that are planned anew, here or on another host
+    Resume(ResumeArguments),
     /// Stop a VM: power it down, and end it if it does not
     Stop {
         /// Name of the VM
@@ -83,4 +88,32 @@ pub(crate) enum VmCommand {
         #[arg(long)]
         force: bool,
     },
+}
+
+#[derive(Args)]
+pub(crate) struct SuspendArguments {
+    /// Name of the VM
+    pub(crate) name: String,
+    /// Write this file instead of one beside the VM's record
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct ResumeArguments {
+    /// Name of the VM, or a file that a VM was suspended in, also on another host
+    #[arg(value_name = "NAME|FILE")]
+    pub(crate) vm: String,
+    /// Read this file instead of the one that it was suspended in: where that was moved
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+    /// Print where it would live and why, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

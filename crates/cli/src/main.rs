@@ -39,6 +39,7 @@ mod source;
 mod text;
 mod top;
 mod trace_view;
+mod transfer_view;
 mod vm_choice;
 mod vm_spec_file;
 mod why_view;

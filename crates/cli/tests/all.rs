@@ -26,6 +26,7 @@ mod run_as;
 mod run_starts;
 mod service_unit;
 mod shown;
+mod suspend;
 mod topology;
 mod unseen;
 mod validate;

@@ -2,13 +2,14 @@
 
 use crate::seen::seen;
 use crate::stream_command;
-use crate::{agent, arguments};
+use crate::{agent, arguments, pattern};
 use std::io::{BufRead, Write};
 use std::path::Path;
 use topology::Machine;
 
 const SHELL: &str = "/bin/busybox";
-const COMMANDS: &str = "commands: topology, hello, stream [--threads N ...], shell [COMMAND], poweroff, help";
+const COMMANDS: &str =
+    "commands: topology, hello, stream [--threads N ...], pattern MIB, shell [COMMAND], poweroff, help";
 
 /// Reads commands until `poweroff` or the end of the console.
 pub(crate) fn serve(machine: &Machine) {
@@ -21,6 +22,10 @@ pub(crate) fn serve(machine: &Machine) {
             ["topology"] => print_topology(machine),
             ["hello"] => print_hello(machine),
             ["stream", options @ ..] => stream(options, machine),
+            ["pattern", mib] => match mib.parse() {
+                Ok(mib) => pattern::start(machine, mib),
+                Err(_) => println!("pattern: `{mib}` is no number of MiB"),
+            },
             ["shell", command @ ..] => shell(&command.join(" ")),
             ["poweroff" | "exit" | "halt"] => return,
             ["help"] => println!("{COMMANDS}"),

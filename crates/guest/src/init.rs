@@ -1,6 +1,6 @@
 //! Process 1 of the tiny guest: brings up what a workload needs, serves homenode, powers off.
 
-use crate::{agent, console, port, power};
+use crate::{agent, console, pattern, port, power};
 use anyhow::Context;
 use linux::sys;
 use std::fs::File;
@@ -46,6 +46,10 @@ fn bring_up_and_serve() -> anyhow::Result<()> {
     let Some(port) = port::find() else {
         for trouble in troubles {
             println!("homenode-guest: {trouble}");
+        }
+        let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+        if let Some(mib) = pattern::wanted(&command_line) {
+            pattern::start(&machine, mib);
         }
         console::serve(&machine);
         return Ok(());

@@ -7,6 +7,7 @@ mod arguments;
 mod console;
 mod init;
 mod job;
+mod pattern;
 mod pinning;
 mod place;
 mod port;

@@ -1,6 +1,6 @@
 //! The directory of the VMs that are kept.
 
-use crate::files::{Files, LIFE, SavedLife, cannot_write};
+use crate::files::{Files, LIFE, MEMORY, SavedLife, cannot_write};
 use crate::{Held, InventoryError, Record};
 use linux::named_file;
 use linux::sys::{OPEN_NO_LINK, effective_user_id, try_lock};
@@ -123,6 +123,11 @@ impl Inventory {
 
     fn files(&self, name: &str) -> Files {
         Files(self.0.join(name))
+    }
+
+    /// Where a VM is suspended unless its owner names another place.
+    pub fn memory_file(&self, name: &str) -> PathBuf {
+        self.0.join(name).join(MEMORY)
     }
 
     /// What is kept of a VM.

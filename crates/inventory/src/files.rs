@@ -20,13 +20,18 @@ pub(crate) const LIFE: &str = "life.json";
 const SPEC: &str = "spec.toml";
 const TOPOLOGY: &str = "topology.json";
 const PLACEMENT: &str = "placement.json";
+/// Where a VM is suspended unless its owner names another place.
+pub(crate) const MEMORY: &str = "memory.homenode";
+/// While it is written.
+const UNFINISHED_MEMORY: &str = "memory.homenode.unfinished";
 
 /// What a start writes beside them until it is complete.
 const PROPOSED: [(&str, &str); 3] =
     [("next-spec.toml", SPEC), ("next-topology.json", TOPOLOGY), ("next-placement.json", PLACEMENT)];
 
 /// In the order in which they are removed.
-const ALL: [&str; 7] = [LIFE, PLACEMENT, TOPOLOGY, SPEC, PROPOSED[2].0, PROPOSED[1].0, PROPOSED[0].0];
+const ALL: [&str; 9] =
+    [LIFE, PLACEMENT, TOPOLOGY, SPEC, PROPOSED[2].0, PROPOSED[1].0, PROPOSED[0].0, UNFINISHED_MEMORY, MEMORY];
 
 /// What a start writes: all that a VM is but its life.
 pub(crate) struct Content<'a> {

@@ -97,7 +97,8 @@ impl Held {
         match mend {
             Mend::Complete => {
                 let homes = self.record.homes();
-                self.complete(LifeEvent::Started { homes }, at)
+                let resumed = self.record.life.before.is_some_and(|before| before.state == State::Suspended);
+                self.complete(if resumed { LifeEvent::Resumed { homes } } else { LifeEvent::Started { homes } }, at)
             }
             Mend::CallBack => self.call_back(),
             Mend::Step(step, event) => self.step(step, Some(event), at),

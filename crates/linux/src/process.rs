@@ -7,6 +7,7 @@ use crate::sys::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use topology::Bytes;
 
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +91,14 @@ pub fn threads(pid: u32) -> Result<Vec<Thread>, LinuxError> {
 /// Resident memory of a process, in pages; `None` where it is gone.
 pub fn resident_pages(pid: u32) -> Option<u64> {
     read_text(&directory(pid).join("statm")).ok()?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Memory of a process that is resident; `None` where nobody may know.
+pub fn resident(pid: u32) -> Option<Bytes> {
+    let status = read_text(&directory(pid).join("status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(Bytes::from_kib(kib))
 }
 
 /// Program and arguments of a process; empty for a kernel thread or a zombie.

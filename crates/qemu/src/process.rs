@@ -233,7 +233,7 @@ fn killed(before: &OomKills) -> String {
 }
 
 /// Causes that QEMU's own words do not explain to everyone.
-const HINTS: [(&str, &str); 9] = [
+const HINTS: [(&str, &str); 10] = [
     ("Cannot allocate memory", "The host lacks the memory: stop something or lower `memory`."),
     ("cannot bind memory to host NUMA nodes", "A home node is not usable here: `homenode topology` shows the nodes."),
     (
@@ -243,6 +243,10 @@ const HINTS: [(&str, &str); 9] = [
     (
         "qemu_prealloc_mem: preallocating memory failed",
         "A home node lacks the memory: stop something or lower `memory`.",
+    ),
+    (
+        "unsupported machine type",
+        "This QEMU has not the machine type that the guest knows: name one in HOMENODE_QEMU that has it, as the one where it began.",
     ),
     ("The max CPUs supported by machine", "Lower `vcpus` in the spec."),
     ("X2APIC API support", "More than 255 vCPUs need KVM: lower `vcpus` in the spec."),

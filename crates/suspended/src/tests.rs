@@ -63,7 +63,7 @@ fn a_guest_goes_through_pipes_and_nothing_of_a_damaged_one_that_is_wrong() {
     let guest = guest(3_300_000, 5);
     let file = Unfinished::create(&path).unwrap();
     let (from, into) = linux::sys::wide_pipe().unwrap();
-    let filling = file.fill_from(from).unwrap();
+    let filling = file.fill_from(from, Default::default()).unwrap();
     fs::File::from(into).write_all(&guest).unwrap();
     file.finish("about", &filling.all().unwrap()).unwrap();
     let pour = || {

@@ -11,6 +11,8 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use topology::Bytes;
 use zstd::bulk::Compressor;
@@ -89,15 +91,16 @@ impl Unfinished {
         Ok(Writer::new(file, self.path.clone()))
     }
 
-    /// Writes all that comes out of a pipe, in the background.
+    /// Writes all that comes out of a pipe, in the background. Once `called_off` is true it closes the
+    /// pipe at the next piece.
     ///
     /// # Errors
     /// The file cannot be opened once more.
-    pub fn fill_from(&self, pipe: OwnedFd) -> Result<Filling, FileError> {
+    pub fn fill_from(&self, pipe: OwnedFd, called_off: Arc<AtomicBool>) -> Result<Filling, FileError> {
         let mut writer = self.guest()?;
         let (mut pipe, path) = (File::from(pipe), self.path.clone());
         let all = std::thread::spawn(move || {
-            writer.read_from(&mut pipe).map_err(FileError::io("write", &path))?;
+            writer.read_from(&mut pipe, &called_off).map_err(FileError::io("write", &path))?;
             writer.finish()
         });
         Ok(Filling { all, path: self.path.clone() })
@@ -202,8 +205,11 @@ impl Writer {
     }
 
     /// Writes all that a reader gives, without a copy on the way.
-    fn read_from(&mut self, from: &mut impl Read) -> io::Result<()> {
+    fn read_from(&mut self, from: &mut impl Read, called_off: &AtomicBool) -> io::Result<()> {
         loop {
+            if called_off.load(Ordering::Relaxed) {
+                return Err(io::Error::other("it was called off"));
+            }
             let (before, room) = (self.piece.len(), piece::LARGEST - self.piece.len());
             from.by_ref().take(room as u64).read_to_end(&mut self.piece)?;
             self.guest += (self.piece.len() - before) as u64;

@@ -178,6 +178,9 @@ impl Life {
         if !state.has_process() || step == Step::Runs {
             self.asked_to_end = false;
         }
+        if step == Step::Runs {
+            self.suspended_in = None;
+        }
         if state != self.state {
             (self.state, self.since) = (state, at);
         }

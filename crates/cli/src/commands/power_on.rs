@@ -38,8 +38,8 @@ pub(super) fn power_on(directory: &RuntimeDir, wanted: PowerOn, json: bool) -> a
     let topology = held.as_ref().map(|held| its_topology(held, &launch_spec, directory)).transpose()?.flatten();
     let lock = run::lock(directory)?;
     kept::look(directory)?;
-    let planned = run::plan(&launch_spec, &whose, topology.as_ref())?;
-    let Placed { machine, plan, running } = run::free_name(planned, &lock)?;
+    let planned = run::plan(&launch_spec, &whose, topology.as_ref().map(|topology| (topology, &[][..])))?;
+    let Placed { machine, plan, running, .. } = run::free_name(planned, &lock)?;
     let console = run::console(&launch_spec);
     let launch = Launch { spec: launch_spec, plan, kernel, console, agent: false };
     qemu::check(&launch).map_err(run::failure)?;

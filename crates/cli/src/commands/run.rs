@@ -9,7 +9,7 @@ use crate::{balancer_place, hidden_vms, kept, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use linux::sys::CtrlC;
 use qemu::{AttachedVm, Ending, Keyboard, PlacementLock, QemuError, RuntimeDir};
-use scheduler::PlanError;
+use scheduler::{Occupancy, PlanError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,7 +19,9 @@ use std::time::Duration;
 use topology::Machine;
 use vm::backend::ErrorKind;
 use vm::spec::Console;
-use vm::{Accelerator, BackendError, CallOff, ConsoleTo, Launch, Plan, Residence, VirtualTopology, Vm, VmSpec};
+use vm::{
+    Accelerator, BackendError, CallOff, ConsoleTo, Launch, NodeSize, Plan, Residence, VirtualTopology, Vm, VmSpec,
+};
 
 /// How long QEMU has to end after the user asked for it; the guest is not asked.
 const NO_GRACE: Duration = Duration::ZERO;
@@ -127,11 +129,16 @@ pub(super) struct Placed {
     pub(super) machine: Machine,
     pub(super) running: scheduler::Observation,
     pub(super) plan: Plan,
+    pub(super) occupancy: Occupancy,
 }
+
+/// A virtual topology that is fixed, and what its nodes have now where that is not what they have at
+/// power-on.
+pub(super) type Fixed<'a> = (&'a VirtualTopology, &'a [NodeSize]);
 
 /// Places the VM beside all that run or are being started on this host: with this virtual topology,
 /// or sized for the host. `whose`: what an error names.
-pub(super) fn plan(spec: &VmSpec, whose: &str, topology: Option<&VirtualTopology>) -> anyhow::Result<Placed> {
+pub(super) fn plan(spec: &VmSpec, whose: &str, fixed: Option<Fixed<'_>>) -> anyhow::Result<Placed> {
     // In this order: memory that is filled between the two looks counts as taken twice, never as
     // free.
     let running = linux::examine_this_host().context("the running VMs cannot be read")?;
@@ -140,12 +147,12 @@ pub(super) fn plan(spec: &VmSpec, whose: &str, topology: Option<&VirtualTopology
     let machine = topology::read::live().context("this host cannot be read")?;
     let mut occupancy = balancer_place::occupancy(&running, &machine);
     qemu::set_aside(&mut occupancy, &machine, spec);
-    let plan = match topology {
-        Some(topology) => scheduler::rehome(&machine, &occupancy, spec, topology, &[]),
+    let plan = match fixed {
+        Some((topology, sizes)) => scheduler::rehome(&machine, &occupancy, spec, topology, sizes),
         None => scheduler::plan(&machine, &occupancy, spec),
     };
     let plan = plan.map_err(|error| plan_failure(&error, whose))?;
-    Ok(Placed { machine, running, plan })
+    Ok(Placed { machine, running, plan, occupancy })
 }
 
 /// Refuses a name that a VM has that runs or is being started. What a stranger calls his VM keeps

@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let lock = run::lock(&directory)?;
     kept::look(&directory)?;
     libvirt::check_name(&connection, &spec.name).map_err(unreached)?;
-    let Placed { machine, plan, running } = run::free_name(run::plan(&spec, &run::whose(arguments), None)?, &lock)?;
+    let Placed { machine, plan, running, .. } = run::free_name(run::plan(&spec, &run::whose(arguments), None)?, &lock)?;
     let launch = run::launch(spec, plan, arguments);
     let domains = domains(machine)?;
     // What cannot be said to libvirt is bad input: nothing is reserved for it.

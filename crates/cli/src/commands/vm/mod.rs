@@ -7,9 +7,11 @@ mod migrate;
 mod pause;
 mod receive;
 mod resize_topology;
+mod resume;
 mod show;
 mod start;
 mod stop;
+mod suspend;
 
 use crate::args::VmCommand;
 use qemu::RuntimeDir;
@@ -28,6 +30,8 @@ pub(crate) fn run(command: &VmCommand) -> anyhow::Result<()> {
         VmCommand::ResizeTopology { name, cancel } => resize_topology::run(&directory, name, *cancel),
         VmCommand::Migrate(arguments) => migrate::run(&directory, arguments),
         VmCommand::Receive(arguments) => receive::run(&directory, arguments),
+        VmCommand::Suspend(arguments) => suspend::run(&directory, arguments),
+        VmCommand::Resume(arguments) => resume::run(&directory, arguments),
         VmCommand::Stop { name, force } => stop::run(&directory, name, *force),
         VmCommand::Delete { name, force } => delete::run(&directory, name, *force),
     }

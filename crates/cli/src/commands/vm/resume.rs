@@ -1,0 +1,211 @@
+//! `homenode vm resume`: a VM that is in a file goes on, on this host or on another one, at homes that
+//! are planned anew.
+//!
+//! **Order.** The file's beginning is checked, and that it is this VM's and its last one; homes are
+//! planned and reserved; the record says `starting`; QEMU is built and its machine compared with the
+//! guest's; the guest is read, each piece checked before it is passed on; then it runs, the record
+//! says so, and the file is removed. A kill before it runs leads back to `suspended`.
+
+use crate::args_vm::ResumeArguments;
+use crate::commands::run::{self, Output, Placed, Start};
+use crate::commands::vm::suspend::failure;
+use crate::failure::bad_input;
+use crate::transfer_view::TransferView;
+use crate::{kept, output, plan_view};
+use anyhow::Context;
+use inventory::{Held, Kept, Proposal, Record};
+use qemu::{InBackground, Reservation, RuntimeDir};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use suspended::{About, FileError, Opened, Pouring};
+use vm::backend::{BackendError, ErrorKind, Saved};
+use vm::history::{Chapter, Life, LifeEvent};
+use vm::life::Step;
+use vm::spec::name_problem;
+use vm::{Backend, Launch, Plan, Vm};
+
+/// Runs the command.
+pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow::Result<()> {
+    let (held, path) = find(directory, arguments)?;
+    let file = Opened::open(&path).map_err(failure)?;
+    let about = About::from_text(file.about()).map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
+    let held = its_record(directory, held, &about, &path)?;
+    let spec = about.manifest.spec.clone();
+    if held.is_some() {
+        end_what_was_left(directory, &spec.name)?;
+    }
+    let lock = run::lock(directory)?;
+    kept::look(directory)?;
+    let sizes = about.manifest.added.sizes(&about.manifest.topology);
+    let fixed = (&about.manifest.topology, sizes.as_slice());
+    let placed = run::plan(&spec, &format!("VM {}", spec.name), Some(fixed))?;
+    let placed = run::free_name(placed, &lock)?;
+    if arguments.dry_run {
+        return show(&placed, arguments.json);
+    }
+    let Placed { machine, plan, running, .. } = placed;
+    let launch = Launch { console: run::console(&spec), spec, plan, kernel: None, agent: false };
+    qemu::check(&launch).map_err(run::failure)?;
+    // From here on a signal must take back what is reserved, written and started.
+    let start = Start::watch()?;
+    let reservation = lock.reserve(&[&launch.plan], &running)?;
+    run::warn(&launch, &qemu::accelerator(launch.spec.vcpus));
+    let held = begin(held, &about, &launch.plan, machine.name)?;
+    go_on(directory, Going { arguments, file, about, launch, held, start, reservation })
+}
+
+/// What is needed once homes are reserved.
+struct Going<'a> {
+    arguments: &'a ResumeArguments,
+    file: Opened,
+    about: About,
+    launch: Launch,
+    held: Held,
+    start: Start,
+    reservation: Reservation,
+}
+
+/// The VM that is meant, where one is kept, and its file.
+fn find(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow::Result<(Option<Held>, PathBuf)> {
+    let said = Path::new(&arguments.vm);
+    let held = match name_problem(&arguments.vm) {
+        None => kept::hold_if_kept(directory, &arguments.vm)?,
+        Some(_) => None,
+    };
+    let in_record = held.as_ref().and_then(|held| held.record().life.suspended_in.clone());
+    if let Some(held) = &held {
+        held.may(Step::Resume).map_err(kept::failure)?;
+    }
+    match (&arguments.from, in_record, &held) {
+        (Some(from), _, _) => Ok((held, from.clone())),
+        (None, Some(file), _) => Ok((held, file)),
+        (None, None, Some(_)) => {
+            Err(bad_input(format!("VM {}: nobody wrote down which file it is in; name it with --from", arguments.vm)))
+        }
+        (None, None, None) if said.exists() => Ok((None, said.to_owned())),
+        (None, None, None) => Err(bad_input(format!(
+            "homenode keeps no VM named {}, and there is no file of that name; `homenode vm list` shows the VMs",
+            arguments.vm
+        ))),
+    }
+}
+
+/// The record of the VM in a file. Where there is one, the file must be its last.
+fn its_record(directory: &RuntimeDir, named: Option<Held>, about: &About, path: &Path) -> anyhow::Result<Option<Held>> {
+    let name = &about.manifest.spec.name;
+    let other = |problem: String| Err(bad_input(format!("{}: {problem}", path.display())));
+    let held = match named {
+        Some(held) if held.record().spec.name != *name => {
+            return other(format!("it has VM {name}, not {}", held.record().spec.name));
+        }
+        Some(held) => Some(held),
+        None => kept::hold_if_kept(directory, name)?,
+    };
+    let Some(held) = held else { return Ok(None) };
+    held.may(Step::Resume).map_err(kept::failure)?;
+    let record = held.record();
+    if !about.is_of(&record.life) || record.topology.as_ref() != Some(&about.manifest.topology) {
+        return other(format!("it has another VM of the name {name} than the one that is kept here"));
+    }
+    let suspended = |chapter: &&Chapter| matches!(chapter.event, LifeEvent::Suspended { .. });
+    let last = record.life.history.iter().rev().find(suspended).map(|chapter| chapter.at);
+    if last != Some(about.saved_at) {
+        return other(format!(
+            "VM {name} has run since it was written, and its disks have changed; its last file is {}",
+            record.life.suspended_in.as_ref().map_or_else(|| "unknown".to_owned(), |file| file.display().to_string())
+        ));
+    }
+    Ok(Some(held))
+}
+
+/// A homenode that was killed after it had written down that the VM is suspended left its process.
+fn end_what_was_left(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
+    match InBackground::of(directory.clone()).adopt(name)? {
+        Some(left) => Ok(left.stop(Duration::ZERO).map(drop)?),
+        None => Ok(()),
+    }
+}
+
+/// Where it would live, and why.
+fn show(placed: &Placed, json: bool) -> anyhow::Result<()> {
+    if json {
+        return output::json("vm.resume", &placed.plan);
+    }
+    output::print(plan_view::view(&placed.machine, &placed.occupancy, &placed.plan))
+}
+
+/// Writes down that it is being resumed.
+fn begin(held: Option<Held>, about: &About, plan: &Plan, host: String) -> anyhow::Result<Held> {
+    let (spec, topology) = (about.manifest.spec.clone(), plan.topology.clone());
+    let placement = Kept { host, placement: plan.placement.clone(), added: about.manifest.added.clone() };
+    let now = kept::now();
+    let begun = match held {
+        Some(mut held) => held.begin(Step::Resume, Proposal { spec, topology, placement }, now).map(|()| held),
+        None => {
+            // Its life goes on here; where it does not, nothing of it stays here.
+            let life = Life { history: about.life.history.clone(), ..Life::starting(about.life.backend, now) };
+            kept::inventory().create(&Record { spec, topology: Some(topology), placement: Some(placement), life })
+        }
+    };
+    begun.map_err(kept::failure)
+}
+
+fn go_on(directory: &RuntimeDir, going: Going<'_>) -> anyhow::Result<()> {
+    let Going { arguments, file, about, launch, mut held, start, reservation } = going;
+    let own_file = held.record().life.suspended_in.as_deref() == Some(file.path());
+    let view = TransferView::new(about.manifest.memory());
+    let resumed = resume(directory, &file, &about, &launch, (&view, &start));
+    let seconds = view.finish();
+    let mut vm = match resumed {
+        Ok(vm) => vm,
+        Err(error) => {
+            if let Err(unwritten) = held.call_back() {
+                output::note(unwritten);
+            }
+            return Err(start.failure(&launch.spec.name, error));
+        }
+    };
+    drop(reservation);
+    run::notes(vm.notes());
+    let homes = launch.plan.placement.clients.iter().map(|client| client.home.clone()).collect();
+    let completed = held.complete(LifeEvent::Resumed { homes }, kept::now());
+    completed.with_context(|| format!("VM {} goes on, and that could not be written down", launch.spec.name))?;
+    clean_up(&file, own_file);
+    output::note(format_args!("VM {} goes on after {seconds:.1} s", launch.spec.name));
+    run::print(&vm.residence(&launch.plan)?, arguments.json, Output::Standard)
+}
+
+fn resume(
+    directory: &RuntimeDir,
+    file: &Opened,
+    about: &About,
+    launch: &Launch,
+    (view, start): (&TransferView, &Start),
+) -> Result<Box<dyn Vm>, BackendError> {
+    let failed = |error: FileError| {
+        let kind = if error.is_bad_input() { ErrorKind::BadInput } else { ErrorKind::Failed };
+        BackendError::new(kind, error)
+    };
+    // A socket: QEMU 7.2 waits for ever for the first byte of a pipe that was closed without one.
+    let (from, into) = UnixStream::pair().map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
+    let mut pouring = Some(file.pour_into(into.into()).map_err(failed)?);
+    let mut was_right = || pouring.take().map_or(Ok(()), |pouring: Pouring| pouring.all().map_err(failed));
+    let saved = Saved {
+        manifest: &about.manifest,
+        from: from.into(),
+        was_right: &mut was_right,
+        told: &mut |transfer| view.tell(transfer),
+    };
+    InBackground::of(directory.clone()).resume(launch, saved, &start.call_off)
+}
+
+/// A file that would start the guest a second time goes; one that somebody brought is his.
+fn clean_up(file: &Opened, own: bool) {
+    let path = file.path().display();
+    if !own {
+        output::note(format_args!("{path} stays; do not resume from it again: the VM's disks are newer from now on"));
+    } else if let Err(error) = std::fs::remove_file(file.path()) {
+        output::note(format_args!("{path} is not needed any more and cannot be removed: {error}"));
+    }
+}

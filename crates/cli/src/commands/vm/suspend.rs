@@ -1,0 +1,184 @@
+//! `homenode vm suspend`: a VM goes into a file, and its process ends.
+//!
+//! **Order.** Written down as paused, its vCPUs stopped, its guest written, the file synced and
+//! renamed, written down as suspended, its process ended. A kill in between leaves a VM that is paused
+//! and goes on by `vm continue`, or one that is suspended and goes on by `vm resume`: the record says
+//! which. A stale file of the first kind is in nobody's way: the next suspend replaces it.
+
+use crate::args_vm::SuspendArguments;
+use crate::commands::run::Start;
+use crate::failure::{bad_input, unwritable};
+use crate::transfer_view::{TransferView, rate};
+use crate::{kept, output};
+use anyhow::{Context, anyhow};
+use inventory::Held;
+use qemu::{InBackground, RuntimeDir};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use suspended::{About, FileError, Unfinished, Written};
+use topology::Bytes;
+use vm::history::LifeEvent;
+use vm::life::{State, Step};
+use vm::{Backend, Manifest, Vm};
+
+/// What is said of it, in JSON.
+#[derive(Serialize)]
+struct Suspended<'a> {
+    vm: &'a str,
+    file: &'a Path,
+    guest_bytes: Bytes,
+    stored_bytes: Bytes,
+    seconds: f64,
+}
+
+/// Runs the command.
+pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyhow::Result<()> {
+    let mut held = kept::hold(directory, &arguments.name)?;
+    held.may(Step::Suspend).map_err(kept::failure)?;
+    check_disks(&held)?;
+    let name = &arguments.name;
+    let path = place(arguments)?;
+    let mut vm = InBackground::of(directory.clone()).adopt(name)?;
+    let vm_mut = vm.as_mut().ok_or_else(|| anyhow!("VM {name}: its process has just ended"))?;
+    let manifest = manifest(vm_mut.as_mut(), &held)?;
+    let file = Unfinished::create(&path).map_err(failure)?;
+    file.has_room(in_memory(vm_mut.pid(), &manifest)).map_err(failure)?;
+    // From here on a signal must let it go on.
+    let signals = Start::watch()?;
+    let called_off = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&called_off);
+    signals.call_off.has_process(Box::new(move || flag.store(true, Ordering::Relaxed)));
+    let view = TransferView::new(manifest.memory());
+    let ran = pause(vm_mut.as_mut(), &mut held)?;
+    let written = write(vm_mut.as_mut(), &held, file, manifest, (&view, called_off));
+    let seconds = view.finish();
+    let written = match written {
+        Ok(written) => written,
+        Err(error) => {
+            go_on(vm_mut.as_mut(), &mut held, ran);
+            return Err(error.context(format!("VM {name} was not suspended and goes on")));
+        }
+    };
+    suspended(&mut held, &path).with_context(|| {
+        format!("VM {name} is in {} and still here, paused: `homenode vm continue {name}`", path.display())
+    })?;
+    if let Err(error) = vm.map_or(Ok(()), |vm| vm.stop(Duration::ZERO).map(drop)) {
+        output::note(format_args!("{error}; it will not run any more, and ends when VM {name} is resumed"));
+    }
+    say(arguments, &path, &written, seconds)
+}
+
+/// What its disks threw away would be missing when it goes on.
+fn check_disks(held: &Held) -> anyhow::Result<()> {
+    let spec = &held.record().spec;
+    let Some(index) = spec.disks.iter().position(|disk| disk.snapshot) else { return Ok(()) };
+    Err(bad_input(format!(
+        "VM {}: disk[{index}].snapshot: what it wrote to that disk is lost when its process ends, and the guest would miss it; it cannot be suspended",
+        spec.name
+    )))
+}
+
+/// Where its file goes. The place beside its record is homenode's own: what lies there is a file of
+/// the VM from before.
+fn place(arguments: &SuspendArguments) -> anyhow::Result<PathBuf> {
+    if let Some(path) = &arguments.to {
+        return std::path::absolute(path).map_err(|error| unwritable(path.display(), &error));
+    }
+    let path = kept::inventory().memory_file(&arguments.name);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(unwritable(path.display(), &error)),
+        _ => Ok(path),
+    }
+}
+
+fn manifest(vm: &mut dyn Vm, held: &Held) -> anyhow::Result<Manifest> {
+    let record = held.record();
+    let missing = || anyhow!("VM {}: nothing is kept of its virtual topology", record.spec.name);
+    let topology = record.topology.as_ref().ok_or_else(missing)?;
+    let added = record.placement.as_ref().map(|kept| kept.added.clone()).unwrap_or_default();
+    Ok(vm.manifest(&record.spec, topology, &added)?)
+}
+
+/// Memory of the guest that there is: no more of it is written.
+fn in_memory(pid: u32, manifest: &Manifest) -> Bytes {
+    linux::process::resident(pid).map_or(manifest.memory(), |resident| resident.min(manifest.memory()))
+}
+
+/// Whether it ran.
+fn pause(vm: &mut dyn Vm, held: &mut Held) -> anyhow::Result<bool> {
+    if held.record().life.state == State::Paused {
+        return Ok(false);
+    }
+    held.step(Step::Pause, None, kept::now()).map_err(kept::failure)?;
+    if let Err(error) = vm.pause() {
+        go_on(vm, held, true);
+        return Err(error.into());
+    }
+    Ok(true)
+}
+
+fn go_on(vm: &mut dyn Vm, held: &mut Held, ran: bool) {
+    if !ran {
+        return;
+    }
+    let gone_on = vm.unpause().map_err(anyhow::Error::from);
+    let written = gone_on.and_then(|()| Ok(held.step(Step::Continue, None, kept::now())?));
+    if let Err(error) = written {
+        output::note(format_args!("{error:#}"));
+    }
+}
+
+fn write(
+    vm: &mut dyn Vm,
+    held: &Held,
+    file: Unfinished,
+    manifest: Manifest,
+    (view, called_off): (&TransferView, Arc<AtomicBool>),
+) -> anyhow::Result<Written> {
+    let (from, into) = linux::sys::wide_pipe().context("cannot make a pipe")?;
+    let filling = file.fill_from(from, called_off).map_err(failure)?;
+    let saved = vm.save(into, &mut |transfer| view.tell(transfer));
+    // What went wrong with the file is why QEMU could not write.
+    let written = filling.all().map_err(failure)?;
+    saved?;
+    let about = About { saved_at: kept::now(), life: held.record().life.clone(), manifest };
+    file.finish(&about.to_text()?, &written).map_err(failure)?;
+    Ok(written)
+}
+
+/// Writes down that it is in the file, all at once.
+fn suspended(held: &mut Held, path: &Path) -> anyhow::Result<()> {
+    let now = kept::now();
+    held.may(Step::Suspend).map_err(kept::failure)?;
+    let event = LifeEvent::Suspended { file: path.to_owned() };
+    held.change_life(|life| {
+        life.suspended_in = Some(path.to_owned());
+        // It may: that was asked above.
+        let _ = life.step(Step::Suspend, Some(event), now);
+    })
+    .map_err(kept::failure)
+}
+
+fn say(arguments: &SuspendArguments, path: &Path, written: &Written, seconds: f64) -> anyhow::Result<()> {
+    let (vm, guest_bytes, stored_bytes) = (&arguments.name, written.guest(), written.stored());
+    if arguments.json {
+        return output::json("vm.suspend", &Suspended { vm, file: path, guest_bytes, stored_bytes, seconds });
+    }
+    output::line(format_args!(
+        "VM {vm} is suspended in {}: {guest_bytes} of it in {stored_bytes}, {seconds:.1} s, {}\n`homenode vm resume {vm}` lets it go on",
+        path.display(),
+        rate(guest_bytes, seconds)
+    ))
+}
+
+/// Marks what the user can mend as bad input.
+pub(super) fn failure(error: FileError) -> anyhow::Error {
+    match &error {
+        FileError::Io { source, .. } => unwritable(&error, source),
+        error if error.is_bad_input() => bad_input(error),
+        _ => error.into(),
+    }
+}

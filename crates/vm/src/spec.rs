@@ -50,6 +50,16 @@ impl Shape {
         self.most_vcpus() > self.vcpus || self.most_memory() > self.memory
     }
 
+    /// The same VM as one that does not grow.
+    pub fn without_growth(&self) -> Self {
+        let mut fixed = self.clone();
+        (fixed.max_vcpus, fixed.max_memory) = (None, None);
+        for node in fixed.policy.virtual_nodes.iter_mut().flatten() {
+            (node.max_vcpus, node.max_memory) = (None, None);
+        }
+        fixed
+    }
+
     /// The same VM, started with all that it may ever have.
     pub fn at_its_largest(&self) -> Self {
         let mut largest = self.clone();

@@ -48,7 +48,8 @@ fn place(arguments: &PlanArguments, hidden: &mut bool) -> anyhow::Result<()> {
         }
         return plan_fleet::run(&hosts, &specs, arguments.json);
     };
-    let plan = scheduler::plan(machine, occupancy, spec).map_err(|error| failure(&error, file))?;
+    let shape = plan_emit::planned_shape(arguments.emit, spec);
+    let plan = scheduler::plan(machine, occupancy, &shape).map_err(|error| failure(&error, file))?;
     if let Some(stack) = arguments.emit {
         let elsewhere = !arguments.on.is_empty() || arguments.connect.connect.is_some();
         return plan_emit::print(stack, machine, spec, &plan, file, elsewhere);

@@ -11,7 +11,13 @@ use topology::Machine;
 use vm::Accelerator;
 use vm::spec::Console;
 use vm::{ConsoleTo, Launch};
-use vm::{MemoryPolicy, Plan, VmSpec};
+use vm::{MemoryPolicy, Plan, Shape, VmSpec};
+
+/// What is planned: for a stack that cannot be told how a VM grows, the VM as it starts.
+pub(crate) fn planned_shape(argument: Option<EmitArgument>, spec: &VmSpec) -> Shape {
+    let carried = argument.is_none_or(|argument| kind(argument).carries_growth());
+    if carried { spec.shape.clone() } else { spec.without_growth() }
+}
 
 /// Prints the plan in the language of a stack.
 ///

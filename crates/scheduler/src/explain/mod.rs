@@ -201,19 +201,19 @@ pub(crate) fn cramped(host: &Host, shape: &Shape, most: &[crate::sizing::Share],
             *bytes.entry(node).or_default() += share.memory / nodes;
         }
     }
-    let lacks = |(&index, &bytes): (&usize, &u64)| {
-        let node = &host.nodes[index];
-        let few = threads[&index] > u64::from(node.threads) && node.threads > 0;
-        (few || bytes > node.available).then_some(index)
+    let lacking = |what: &str, lacks: &dyn Fn(usize) -> bool| {
+        let nodes: Vec<usize> = bytes.keys().copied().filter(|&index| lacks(index)).collect();
+        let (verb, named) = (if nodes.len() == 1 { "lacks" } else { "lack" }, host.ids(&nodes));
+        (!nodes.is_empty()).then(|| format!("{} {verb} {what} for that", topology::words::named("node", &named)))
     };
-    let cramped: Vec<usize> = bytes.iter().filter_map(lacks).collect();
-    (!cramped.is_empty()).then(|| {
-        format!(
-            "no room now for all that it may grow to ({} vCPUs and {}) on {}: something has to move before it does",
-            shape.most_vcpus(),
-            shape.most_memory(),
-            topology::words::named("node", &host.ids(&cramped))
-        )
+    let threads = lacking("hardware threads", &|index| {
+        host.nodes[index].threads > 0 && threads[&index] > u64::from(host.nodes[index].threads)
+    });
+    let memory = lacking("free memory", &|index| bytes[&index] > host.nodes[index].available);
+    let lacking: Vec<String> = [threads, memory].into_iter().flatten().collect();
+    (!lacking.is_empty()).then(|| {
+        let (vcpus, memory) = (shape.most_vcpus(), shape.most_memory());
+        format!("it may grow to {vcpus} vCPUs and {memory}: {}, as things are", lacking.join(", and "))
     })
 }
 

@@ -26,7 +26,28 @@ pub(super) fn heading(emission: &Emission<'_>, usage: &[String], losses: &[Loss]
     for warning in &plan.warnings {
         text += &format!("# WARNING: {}\n", one_line(warning));
     }
-    text + &lines(losses, "# ")
+    let growth = growth_loss(emission);
+    text + &lines(losses, "# ") + &lines(growth.as_slice(), "# ")
+}
+
+/// Whether a plan leaves room to grow.
+pub(super) fn may_grow(plan: &Plan) -> bool {
+    plan.topology.nodes.iter().any(|node| !node.absent.is_empty() || node.growth.0 > 0)
+}
+
+/// What a stack loses that holds only what the VM starts with.
+fn growth_loss(emission: &Emission<'_>) -> Option<Loss> {
+    let Emission { spec, plan, .. } = *emission;
+    (spec.may_grow() && !may_grow(plan)).then(|| {
+        Loss::new(
+            format!(
+                "The VM may grow to {} vCPUs and {} (max_vcpus, max_memory): growth is not carried over.",
+                spec.most_vcpus(),
+                spec.most_memory()
+            ),
+            "This text is planned for what the VM starts with. To have more it is planned anew and powered on again.",
+        )
+    })
 }
 
 /// `Client 0: virtual node 0 with vCPUs 0-7 and 8 GiB lives on node 0, CPUs 0-7.`
@@ -35,6 +56,14 @@ fn home_of(plan: &Plan, client: &Client) -> String {
         plan.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id)).collect();
     let ids: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();
     let memory: Bytes = nodes.iter().map(|node| node.memory).sum();
+    let growth: Bytes = nodes.iter().map(|node| node.growth).sum();
+    let later: CpuSet = nodes.iter().flat_map(|node| node.absent.iter().map(|&vcpu| CpuId(vcpu))).collect();
+    let later = match (later.is_empty(), growth.0) {
+        (true, 0) => String::new(),
+        (false, 0) => format!(" (vCPUs {later} later)"),
+        (true, _) => format!(" ({growth} later)"),
+        (false, _) => format!(" (vCPUs {later} and {growth} later)"),
+    };
     let bound = match client.memory_policy {
         MemoryPolicy::Bind => "",
         MemoryPolicy::Interleave => ", memory interleaved",
@@ -42,10 +71,10 @@ fn home_of(plan: &Plan, client: &Client) -> String {
         MemoryPolicy::Default => ", memory where the kernel likes",
     };
     format!(
-        "Client {}: virtual node {} with vCPUs {} and {memory} lives on node {}{bound}, CPUs {}.",
+        "Client {}: virtual node {} with vCPUs {} and {memory}{later} lives on node {}{bound}, CPUs {}.",
         client.id,
         ids.join(", "),
-        vcpus_of(plan, client),
+        nodes.iter().flat_map(|node| node.present()).map(CpuId).collect::<CpuSet>(),
         client.home,
         if client.vcpu_cpus.is_empty() { client.cpus.to_string() } else { format!("{}, one each", bound_cpus(client)) }
     )
@@ -71,12 +100,12 @@ pub(super) fn one_line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-/// The vCPUs of a virtual node.
+/// The vCPUs that a virtual node has or may get.
 pub(super) fn vcpus(node: &VirtualNode) -> CpuSet {
     node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect()
 }
 
-/// The vCPUs of a client.
+/// The vCPUs that a client has or may get.
 pub(super) fn vcpus_of(plan: &Plan, client: &Client) -> CpuSet {
     let nodes = plan.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
     nodes.fold(CpuSet::new(), |all, node| all.union(&vcpus(node)))
@@ -87,7 +116,7 @@ pub(super) fn several_cpu_sets(plan: &Plan) -> bool {
     plan.placement.clients.windows(2).any(|pair| pair[0].cpus != pair[1].cpus)
 }
 
-/// All memory of the VM.
+/// All memory that the VM starts with.
 pub(super) fn memory(plan: &Plan) -> Bytes {
     plan.topology.nodes.iter().map(|node| node.memory).sum()
 }

@@ -61,6 +61,12 @@ pub struct Emission<'a> {
 pub struct EmitError(pub(crate) String);
 
 impl Kind {
+    /// Whether the text holds what a VM may grow to. For others the VM is planned as it starts
+    /// ([`Shape::without_growth`](vm::Shape::without_growth)).
+    pub fn carries_growth(self) -> bool {
+        matches!(self, Self::Qemu | Self::Libvirt | Self::Systemd)
+    }
+
     /// Whether the text names the files that are booted.
     pub fn boots_files(self) -> bool {
         !matches!(self, Self::Nova | Self::Kubevirt | Self::Systemd)
@@ -72,6 +78,11 @@ impl Kind {
 /// # Errors
 /// What of the spec or the plan this stack cannot be told at all.
 pub fn emit(kind: Kind, emission: &Emission<'_>) -> Result<String, EmitError> {
+    if !kind.carries_growth() && common::may_grow(emission.plan) {
+        return Err(EmitError(
+            "max_vcpus, max_memory: this stack cannot be told of them: plan the VM without them".to_owned(),
+        ));
+    }
     match kind {
         Kind::Qemu => qemu_command::text(emission),
         Kind::Libvirt => libvirt::text(emission),

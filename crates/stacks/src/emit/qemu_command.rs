@@ -1,6 +1,6 @@
 //! A shell text that starts QEMU.
 
-use super::common::{check_words, heading, memory, one_cpu_each, several_cpu_sets, vcpus_of};
+use super::common::{check_words, heading, may_grow, memory, one_cpu_each, several_cpu_sets, vcpus_of};
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{Channel, ConsoleLog, HostTraits, Wiring, arguments, as_shell};
 use std::path::Path;
@@ -78,6 +78,12 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         "QEMU's own threads (I/O, display) get no CPUs of their own.",
         "They run on the CPUs of the VM's homes, beside its vCPUs, as under `homenode run`.",
     ));
+    if may_grow(plan) {
+        losses.push(Loss::new(
+            "A command line plugs nothing in: it only has the places for what may come.",
+            "Somebody has to tell QEMU's monitor (device_add), and to bind what comes. `homenode vm set` does it for VMs that homenode keeps.",
+        ));
+    }
     losses.push(Loss::new(
         "A command line fixes homes once, and nobody reads back where the VM is.",
         "When a node fills up, the VM stays where it is. `homenode balance` moves it; `homenode doctor` reads back.",
@@ -95,7 +101,7 @@ fn patience_s(plan: &Plan) -> u64 {
 /// the threads `CPU 7/KVM` because of `debug-threads=on`; the VM is found by that same argument.
 fn thread_binder(plan: &Plan) -> String {
     let vm = &plan.vm;
-    let last = plan.topology.nodes.iter().flat_map(|node| &node.vcpus).max().copied().unwrap_or_default();
+    let last = plan.topology.nodes.iter().flat_map(|node| node.present()).max().unwrap_or_default();
     let homes: String = plan.placement.clients.iter().map(|client| ranges(plan, client)).collect();
     let seconds = patience_s(plan);
     format!(

@@ -3,6 +3,7 @@
 
 mod cases;
 mod cloud_hypervisor;
+mod growth;
 mod proxmox;
 mod qemu;
 mod systemd;

@@ -13,7 +13,7 @@ pub(super) fn devices(spec: &VmSpec, iothreads: usize) -> Element {
     elements.extend(spec.networks.iter().map(network));
     elements.extend(console(&spec.console));
     elements.push(Element::new("memballoon").with("model", "none"));
-    if spec.vcpus >= super::IOMMU_FROM_VCPUS {
+    if spec.most_vcpus() >= super::IOMMU_FROM_VCPUS {
         let driver = Element::new("driver").with("intremap", "on").with("eim", "on");
         elements.push(Element::holding("iommu", [driver]).with("model", "intel"));
     }

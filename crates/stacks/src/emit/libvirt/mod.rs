@@ -1,6 +1,7 @@
 //! libvirt's domain XML: the machine that `homenode run` starts, as libvirt 9.0 and later start it.
 
 mod devices;
+mod growth;
 mod processor;
 mod xml;
 
@@ -16,12 +17,15 @@ use xml::Element;
 pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check(emission)?;
     let Emission { spec, plan, accelerator, .. } = *emission;
-    let mut elements = vec![Element::text("name", &spec.name), kib("memory", memory(plan))];
+    let mut elements = vec![Element::text("name", &spec.name)];
+    elements.extend(growth::most_memory(plan));
+    elements.push(kib("memory", memory(plan)));
     elements.extend(processor::memory_backing(emission.machine, plan));
     elements.extend(processor::vcpus(spec, plan));
+    elements.extend(growth::vcpus(plan));
     elements.extend(processor::numatune(plan));
     elements.push(os(emission));
-    elements.push(features(spec.vcpus));
+    elements.push(features(spec.most_vcpus()));
     elements.push(processor::cpu(plan, accelerator));
     elements.extend(endings(&spec.boot));
     elements.push(devices::devices(spec, processor::iothreads(spec, plan).len()));
@@ -144,6 +148,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             "Whether the node has room shows while the guest runs, not before it starts.",
         ));
     }
+    losses.extend(growth::loss(emission));
     let forwards = emission.spec.networks.iter().flat_map(|Network::User { forward }| forward);
     let ports: Vec<String> = forwards.map(|port| format!("127.0.0.1:{} to {}", port.host, port.guest)).collect();
     if !ports.is_empty() {

@@ -1,6 +1,6 @@
 //! vCPUs, memory, and where both live.
 
-use super::super::common::vcpus as vcpus_of;
+use super::super::common::{may_grow, vcpus as vcpus_of};
 use super::xml::Element;
 use topology::{CpuSet, Machine, NodeSet};
 use vm::Accelerator;
@@ -43,7 +43,9 @@ pub(super) fn home_without_cpus<'a>(machine: &Machine, plan: &'a Plan) -> Option
 /// and each I/O thread on a home.
 pub(super) fn vcpus(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
     let count: usize = plan.topology.nodes.iter().map(|node| node.vcpus.len()).sum();
-    let mut elements = vec![Element::text("vcpu", count).with("placement", "static")];
+    let present: usize = plan.topology.nodes.iter().map(|node| node.present().count()).sum();
+    let all = Element::text("vcpu", count).with("placement", "static");
+    let mut elements = vec![if present < count { all.with("current", present) } else { all }];
     let iothreads = iothreads(spec, plan);
     if !iothreads.is_empty() {
         elements.push(Element::text("iothreads", iothreads.len()));
@@ -111,7 +113,8 @@ pub(super) fn cpu(plan: &Plan, accelerator: &Accelerator) -> Element {
     let mut elements = vec![shape, Element::new("cache").with("level", 3).with("mode", "emulate")];
     // A guest that is not told of nodes has one, which is all of it: it sees the same, and libvirt
     // has something to bind.
-    if topology.exposed || topology.nodes.iter().any(|node| memory_node(plan, node).is_some()) {
+    // It also plugs no memory into a VM without cells.
+    if topology.exposed || may_grow(plan) || topology.nodes.iter().any(|node| memory_node(plan, node).is_some()) {
         elements.push(Element::holding("numa", topology.nodes.iter().map(|node| cell(plan, node))));
     }
     Element::holding("cpu", elements).with("mode", mode)

@@ -1,0 +1,57 @@
+//! What a domain says of a VM that may grow.
+
+use super::super::common::may_grow;
+use super::xml::Element;
+use super::{Emission, Loss, kib, memory};
+use topology::{CpuId, CpuSet};
+use vm::Plan;
+
+/// Places for memory devices, as of `homenode run`.
+const MEMORY_SLOTS: u32 = 32;
+
+/// All memory that the VM may have.
+pub(super) fn most_memory(plan: &Plan) -> Option<Element> {
+    let growth = plan.topology.nodes.iter().map(|node| node.growth).sum();
+    let most = memory(plan).saturating_add(growth);
+    (most > memory(plan)).then(|| kib("maxMemory", most).with("slots", MEMORY_SLOTS))
+}
+
+/// Which vCPUs are there at power-on. QEMU starts with the first ones of the first node; libvirt
+/// plugs in the others before the guest runs.
+pub(super) fn vcpus(plan: &Plan) -> Option<Element> {
+    let nodes = &plan.topology.nodes;
+    if nodes.iter().all(|node| node.absent.is_empty()) {
+        return None;
+    }
+    let each = nodes
+        .iter()
+        .enumerate()
+        .flat_map(|(index, node)| node.vcpus.iter().map(move |vcpu| (*vcpu, !node.absent.contains(vcpu), index > 0)));
+    let mut each: Vec<(u32, bool, bool)> = each.collect();
+    each.sort_unstable();
+    let yes = |holds: bool| if holds { "yes" } else { "no" };
+    let vcpu = |(id, enabled, later): (u32, bool, bool)| {
+        let element = Element::new("vcpu").with("id", id).with("enabled", yes(enabled));
+        element.with("hotpluggable", yes(later || !enabled))
+    };
+    Some(Element::holding("vcpus", each.into_iter().map(vcpu)))
+}
+
+/// libvirt grows a VM when it is told to, and node by node.
+pub(super) fn loss(emission: &Emission<'_>) -> Option<Loss> {
+    let plan = emission.plan;
+    let next: CpuSet =
+        plan.topology.nodes.iter().filter_map(|node| node.absent.first()).map(|&vcpu| CpuId(vcpu)).collect();
+    may_grow(plan).then(|| {
+        let which = match next.is_empty() {
+            true => String::new(),
+            false => {
+                format!("`virsh setvcpu` takes those that it is told: {next} is one for each node that may grow. ")
+            }
+        };
+        Loss::new(
+            "libvirt does not choose the virtual nodes that grow: `virsh setvcpus` takes the lowest numbers first.",
+            format!("A guest's nodes become uneven. {which}Memory is added by a <memory> device that names its node."),
+        )
+    })
+}

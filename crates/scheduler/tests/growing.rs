@@ -82,8 +82,7 @@ fn without_room_for_all_of_it_the_vm_is_placed_as_it_starts_and_the_plan_says_so
     // Node 1 has 4 GiB left. Both clients start on node 0, which has no 12 threads.
     let homes: Vec<String> = plan.placement.clients.iter().map(|client| client.home.to_string()).collect();
     assert_eq!(homes, ["0", "0"]);
-    let said =
-        "no room now for all that it may grow to (12 vCPUs and 24 GiB) on node 0: something has to move before it does";
+    let said = "it may grow to 12 vCPUs and 24 GiB: node 0 lacks hardware threads for that, as things are";
     assert_eq!(plan.warnings, [said]);
 }
 
@@ -113,11 +112,11 @@ fn sized_by_size(plan: &Plan) -> bool {
 }
 
 properties::properties! {
-    #![cases(128)]
+    #![cases(64)]
 
     #[test]
     fn the_nodes_are_those_of_the_vm_at_its_largest(
-        case in random::case(1..=8, 40),
+        case in random::case(1..=4, 24),
         vcpus in any::<prop::sample::Index>(),
         memory in any::<prop::sample::Index>(),
     ) {
@@ -137,7 +136,7 @@ properties::properties! {
 
     #[test]
     fn what_is_there_at_power_on_is_what_the_spec_says_spread_evenly(
-        case in random::case(1..=8, 40),
+        case in random::case(1..=4, 24),
         vcpus in any::<prop::sample::Index>(),
         memory in any::<prop::sample::Index>(),
     ) {
@@ -165,7 +164,7 @@ properties::properties! {
     }
 
     #[test]
-    fn a_vm_whose_largest_is_its_start_is_planned_as_one_that_does_not_grow(case in random::case(1..=8, 40)) {
+    fn a_vm_whose_largest_is_its_start_is_planned_as_one_that_does_not_grow(case in random::case(1..=4, 24)) {
         let mut spec = case.spec.clone();
         (spec.shape.max_vcpus, spec.shape.max_memory) = (Some(spec.vcpus), Some(spec.memory));
         let planned = |spec: &VmSpec| plan(&case.machine, &case.occupancy, spec);

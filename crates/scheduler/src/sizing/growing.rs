@@ -79,10 +79,14 @@ fn divided(most: &[Share], growth: u64, block: u64, least: u64) -> Option<Vec<u6
 /// What is there at power-on, in words.
 pub(super) fn reason(shape: &Shape, at_start: &[Share]) -> Reason {
     let list: Vec<String> = at_start.iter().map(|share| format!("{} + {}", share.vcpus, Bytes(share.memory))).collect();
+    let spread = match shape.policy.virtual_nodes {
+        Some(_) => "policy.virtual_nodes says which",
+        None => "each virtual node gets the same part",
+    };
     Reason {
         choice: format!("at power-on: {}", list.join(", ")),
         because: format!(
-            "the VM starts with {} of {} vCPUs and {} of {}; each virtual node gets the same part",
+            "the VM starts with {} of {} vCPUs and {} of {}; {spread}",
             shape.vcpus,
             shape.most_vcpus(),
             shape.memory,

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use topology::words::{count, named};
 use topology::{Bytes, NodeSet};
+use vm::NodeSize;
 use vm::history::{Chapter, LifeEvent, UnixSeconds};
-use vm::{NodeSize, VirtualTopology};
 
 /// A moment in local time, `2026-11-23 00:12`.
 pub(crate) fn moment(at: UnixSeconds) -> String {
@@ -50,11 +50,6 @@ fn times<T: PartialEq>(of: &[T]) -> Option<usize> {
 
 fn joined(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join(" + ")
-}
-
-/// The same of a topology as it is at power-on.
-pub(crate) fn topology(topology: &VirtualTopology) -> String {
-    nodes(&vm::Added::default().sizes(topology))
 }
 
 /// A thing that happened, without its time.

@@ -136,7 +136,7 @@ fn a_vm_starts_again_with_the_topology_that_it_had() {
     }
     // Sized anew only when somebody asked for it, and then once.
     let said = kept.vm_ok("resize-topology", &[]);
-    assert!(said.contains("-> 2 vCPUs, 64 MiB"), "{said}");
+    assert!(said.contains("1 virtual node (2 vCPUs with 64 MiB)"), "{said}");
     assert!(kept.vm_ok("resize-topology", &["--cancel"]).contains("keeps"));
     kept.vm_ok("start", &[]);
     assert_eq!(kept.record().topology.as_ref(), Some(&topology));

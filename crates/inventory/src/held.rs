@@ -96,9 +96,13 @@ impl Held {
     pub fn mend(mut self, mend: Mend, at: UnixSeconds) -> Result<(), InventoryError> {
         match mend {
             Mend::Complete => {
-                let homes = self.record.homes();
-                let resumed = self.record.life.before.is_some_and(|before| before.state == State::Suspended);
-                self.complete(if resumed { LifeEvent::Resumed { homes } } else { LifeEvent::Started { homes } }, at)
+                let (homes, life) = (self.record.homes(), &self.record.life);
+                let event = match (life.state, life.before.map(|before| before.state)) {
+                    (State::MigratingIn, _) => LifeEvent::Arrived { from: "another host".to_owned(), homes },
+                    (_, Some(State::Suspended)) => LifeEvent::Resumed { homes },
+                    _ => LifeEvent::Started { homes },
+                };
+                self.complete(event, at)
             }
             Mend::CallBack => self.call_back(),
             Mend::Step(step, event) => self.step(step, Some(event), at),

@@ -178,7 +178,7 @@ impl Life {
         if !state.has_process() || step == Step::Runs {
             self.asked_to_end = false;
         }
-        if step == Step::Runs {
+        if matches!(step, Step::Runs | Step::Stop) {
             self.suspended_in = None;
         }
         if state != self.state {
@@ -222,6 +222,18 @@ mod tests {
         assert_eq!(life, before);
         life.step(Step::Start, None, UnixSeconds(3)).unwrap();
         assert_eq!((life.state, life.since), (State::Starting, UnixSeconds(3)));
+    }
+
+    #[test]
+    fn a_vm_that_goes_on_or_is_stopped_is_in_no_file() {
+        let mut life = Life::planned(BackendKind::Qemu, UnixSeconds(1));
+        (life.state, life.suspended_in) = (State::Suspended, Some("/web.memory".into()));
+        let mut stopped = life.clone();
+        stopped.step(Step::Stop, None, UnixSeconds(2)).unwrap();
+        life.step(Step::Resume, None, UnixSeconds(2)).unwrap();
+        assert!(life.suspended_in.is_some() && stopped.suspended_in.is_none());
+        life.step(Step::Runs, None, UnixSeconds(3)).unwrap();
+        assert_eq!(life.suspended_in, None);
     }
 
     #[test]

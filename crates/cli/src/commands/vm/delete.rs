@@ -18,7 +18,7 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
     };
     let state = held.record().life.state;
     match state {
-        State::Suspended => stop::forget_memory(&mut held, force)?,
+        State::Suspended => stop::forget_memory(directory, &mut held, force)?,
         _ if !state.has_process() => {}
         _ if force => _ = stop::stop(directory, &mut held, true)?,
         _ => {

@@ -1,10 +1,11 @@
 //! `homenode vm resize-topology`: what a fresh sizing would change, at the next power-on only.
 
-use crate::{kept, life_words, output};
+use crate::failure::bad_input;
+use crate::{kept, output};
 use anyhow::Context;
 use qemu::RuntimeDir;
 use scheduler::Occupancy;
-use vm::VirtualTopology;
+use vm::{VirtualTopology, VmSpec};
 
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, name: &str, cancel: bool) -> anyhow::Result<()> {
@@ -18,12 +19,11 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, cancel: bool) -> anyhow::R
         let words = if was { "keeps its virtual topology" } else { "was to keep its virtual topology anyway" };
         return output::line(format_args!("VM {name} {words}"));
     }
-    let Some(old) = held.record().topology.clone() else {
+    let Some(old) = held.record().topology.as_ref().map(|old| old.powered_on_with(&held.record().sizes())) else {
         return output::line(format_args!("VM {name} was never started: it is sized at its first power-on anyway"));
     };
-    let machine = topology::read::live().context("this host cannot be read")?;
-    let new = scheduler::plan(&machine, &Occupancy::default(), &held.record().spec)?.topology;
-    let differences = differences(&old, &new);
+    let new = sized_anew(&held.record().spec)?;
+    let differences = scheduler::topology_difference(&old, &new);
     if differences.is_empty() {
         anew(&mut held, false)?;
         return output::line(format_args!("VM {name}: a fresh sizing for this host would change nothing"));
@@ -37,21 +37,11 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, cancel: bool) -> anyhow::R
     ))
 }
 
-/// What a fresh sizing changes, as `what: old -> new`.
-fn differences(old: &VirtualTopology, new: &VirtualTopology) -> Vec<String> {
-    let sockets = |topology: &VirtualTopology| {
-        let VirtualTopology { sockets, cores_per_socket, threads_per_core, .. } = topology;
-        format!("{sockets} x {cores_per_socket} x {threads_per_core}")
-    };
-    let growth = |topology: &VirtualTopology| format!("{} vCPUs, {}", topology.max_vcpus(), topology.max_memory());
-    let told = |topology: &VirtualTopology| if topology.exposed { "yes" } else { "no" }.to_owned();
-    let facts = [
-        ("virtual nodes", life_words::topology(old), life_words::topology(new)),
-        ("at most", growth(old), growth(new)),
-        ("told to the guest", told(old), told(new)),
-        ("sockets x cores x threads", sockets(old), sockets(new)),
-        ("distances", format!("{:?}", old.distances), format!("{:?}", new.distances)),
-    ];
-    let differs = facts.into_iter().filter(|(_, old, new)| old != new);
-    differs.map(|(what, old, new)| format!("{what}: {old} -> {new}")).collect()
+/// What this host, empty, would give it.
+fn sized_anew(spec: &VmSpec) -> anyhow::Result<VirtualTopology> {
+    let mut machine = topology::read::live().context("this host cannot be read")?;
+    // What is free now is not what is free then.
+    machine.nodes.iter_mut().for_each(|node| node.free = None);
+    let planned = scheduler::plan(&machine, &Occupancy::default(), spec);
+    Ok(planned.map_err(|error| if error.is_bad_input() { bad_input(error) } else { error.into() })?.topology)
 }

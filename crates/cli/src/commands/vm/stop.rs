@@ -17,7 +17,9 @@ const GRACE: Duration = Duration::from_secs(60);
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Result<()> {
     let how = match kept::hold_if_kept(directory, name) {
-        Ok(Some(mut held)) if held.record().life.state == State::Suspended => return forget_memory(&mut held, force),
+        Ok(Some(mut held)) if held.record().life.state == State::Suspended => {
+            return forget_memory(directory, &mut held, force);
+        }
         Ok(Some(mut held)) => stop(directory, &mut held, force)?,
         Ok(None) => process(directory, name, force).map_err(|error| libvirt_vms::explain(error, name))?,
         // Whoever starts or sends it sees its process end, and writes down what has become of it.
@@ -56,7 +58,7 @@ fn process(directory: &RuntimeDir, name: &str, force: bool) -> Result<Stopped, Q
 }
 
 /// A VM that is suspended stops by losing its memory.
-pub(super) fn forget_memory(held: &mut Held, force: bool) -> anyhow::Result<()> {
+pub(super) fn forget_memory(directory: &RuntimeDir, held: &mut Held, force: bool) -> anyhow::Result<()> {
     let name = held.record().spec.name.clone();
     let file = held.record().life.suspended_in.clone();
     let shown = file.as_ref().map_or_else(String::new, |file| format!(" in {}", file.display()));
@@ -65,9 +67,13 @@ pub(super) fn forget_memory(held: &mut Held, force: bool) -> anyhow::Result<()> 
             "VM {name} is suspended: its memory{shown} would be lost. `homenode vm resume {name}` lets it go on; --force forgets its memory"
         )));
     }
+    // One whose suspension was cut short may still be there, paused.
+    match process(directory, &name, true) {
+        Err(QemuError::NoSuchVm { .. }) => {}
+        ended => _ = ended?,
+    }
     let step = held.step(Step::Stop, Some(LifeEvent::Stopped), kept::now());
     step.map_err(kept::failure)?;
-    held.change_life(|life| life.suspended_in = None).map_err(kept::failure)?;
     if let Some(file) = file {
         match std::fs::remove_file(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

@@ -1,11 +1,18 @@
-//! Process 1 of the tiny guest: brings up what a workload needs, serves homenode, powers off.
+//! Process 1 of the tiny guest: brings up what a workload needs, serves homenode, powers off. What
+//! is plugged in while it runs it brings up too, as udev does elsewhere.
 
 use crate::{agent, console, pattern, port, power};
 use anyhow::Context;
 use linux::sys;
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 use topology::{CpuId, CpuSet};
+
+/// Where the kernel shows its CPUs.
+const CPUS: &str = "/sys/devices/system/cpu";
+/// How often init looks whether a CPU was plugged in.
+const LOOK_FOR_CPUS: Duration = Duration::from_millis(100);
 
 /// Never returns: the guest ends with its init.
 pub(crate) fn run() -> ! {
@@ -36,8 +43,11 @@ fn bring_up_and_serve() -> anyhow::Result<()> {
     }
     // Only the kernel's emergencies may break into the console from here on.
     let _ = std::fs::write("/proc/sys/kernel/printk", "1\n");
+    // Movable: it can be given back. A kernel without memory hot-plug has no such file.
+    let _ = std::fs::write("/sys/devices/system/memory/auto_online_blocks", "online_movable");
     let mut troubles = load_modules(Path::new("/modules"));
-    troubles.extend(bring_up_cpus(Path::new("/sys/devices/system/cpu")));
+    troubles.extend(bring_up_cpus(Path::new(CPUS)));
+    std::thread::spawn(watch_cpus);
     power::watch(|| {
         println!("homenode-guest: power button");
         power_off();
@@ -59,6 +69,19 @@ fn bring_up_and_serve() -> anyhow::Result<()> {
         println!("homenode-guest: homenode is gone");
         power_off();
     })
+}
+
+/// Brings up CPUs as they are plugged in.
+fn watch_cpus() {
+    let mut troubles = Vec::new();
+    loop {
+        std::thread::sleep(LOOK_FOR_CPUS);
+        let now = bring_up_cpus(Path::new(CPUS));
+        if now != troubles {
+            now.iter().for_each(|trouble| println!("homenode-guest: {trouble}"));
+            troubles = now;
+        }
+    }
 }
 
 /// Brings up the CPUs that the kernel left offline (`maxcpus=1`); what stayed offline, as

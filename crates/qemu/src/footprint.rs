@@ -51,6 +51,12 @@ pub fn set_aside(occupancy: &mut Occupancy, machine: &Machine, spec: &VmSpec) {
     occupancy.hold(&nodes.map(|node| (node.id, aside(own.saturating_add(headroom(node.memory))))).collect());
 }
 
+/// Sets aside on each node what VMs leave there to everybody else.
+pub fn leave_to_others(occupancy: &mut Occupancy, machine: &Machine) {
+    let aside = |bytes: Bytes| NodeUse { memory: bytes, ..NodeUse::default() };
+    occupancy.hold(&machine.nodes.iter().map(|node| (node.id, aside(headroom(node.memory)))).collect());
+}
+
 /// Memory of a plan's guest, and QEMU's own beside it.
 fn of(plan: &Plan) -> (Bytes, Bytes) {
     let nodes = &plan.topology.nodes;

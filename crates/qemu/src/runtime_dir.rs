@@ -90,6 +90,16 @@ impl PlacementLock {
         footprint::check(plans, reservation::unfilled(&self.starting(), running))?;
         Reservation::write(&self.path, plans.iter().map(|plan| footprint::reserved(plan)).collect())
     }
+
+    /// Reserves what a VM that runs will hold once it has grown, and lets the lock go: it counts
+    /// so, and a balancer leaves it alone, until the reservation is dropped. That there is room is
+    /// the caller's to know.
+    ///
+    /// # Errors
+    /// The runtime directory cannot be written.
+    pub fn reserve_growth(self, grown: Reserved) -> Result<Reservation, QemuError> {
+        Reservation::write(&self.path, vec![grown])
+    }
 }
 
 impl RuntimeDir {

@@ -20,6 +20,7 @@ mod observation;
 mod occupancy;
 mod placement;
 mod planner;
+mod present;
 mod rehome;
 mod sizing;
 mod topology_difference;
@@ -38,5 +39,6 @@ pub use observation::{
 pub use occupancy::Occupancy;
 pub use placement::EXACT_STEPS;
 pub use planner::{plan, plan_together, plan_within};
+pub use present::present_homes;
 pub use rehome::{rehome, rehome_within};
 pub use topology_difference::topology_difference;

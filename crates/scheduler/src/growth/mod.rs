@@ -17,9 +17,11 @@
 //! and node 0 gets 1. Then 6 wanted: each gives 1 back.
 
 mod error;
+mod held;
 mod room;
 
 pub use error::GrowthError;
+pub use held::more_held;
 pub use room::{Growing, Lack, Move, NoRoom, room};
 
 use crate::divide::{Vessel, fill};

@@ -3,6 +3,7 @@
 use crate::args_migrate::{MigrateArguments, ReceiveArguments};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use topology::{Bytes, NodeSet};
 
 #[derive(Args)]
 pub(crate) struct VmArguments {
@@ -54,6 +55,9 @@ pub(crate) enum VmCommand {
         /// Name of the VM
         name: String,
     },
+    /// Add vCPUs and memory to a VM while it runs, or take them away; of one that is stopped, for
+    /// its next power-on
+    Set(SetArguments),
     /// Say what a fresh sizing would change in a VM's virtual topology, and do it at its next
     /// power-on
     ResizeTopology {
@@ -111,6 +115,27 @@ pub(crate) struct ResumeArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
     /// Print where it would live and why, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct SetArguments {
+    /// Name of the VM
+    pub(crate) name: String,
+    /// vCPUs in all, up to `max_vcpus` of its spec
+    #[arg(long, value_name = "N", required_unless_present = "memory")]
+    pub(crate) vcpus: Option<u32>,
+    /// Memory in all, up to `max_memory` of its spec, for example "24 GiB"
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Bytes>,
+    /// Virtual nodes that may change, for example "0,2". Default: those that keep it even
+    #[arg(long, value_name = "LIST")]
+    pub(crate) nodes: Option<NodeSet>,
+    /// Only say what would be done
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print JSON

@@ -8,6 +8,7 @@ mod pause;
 mod receive;
 mod resize_topology;
 mod resume;
+mod set;
 mod show;
 mod start;
 mod stop;
@@ -32,6 +33,7 @@ pub(crate) fn run(command: &VmCommand) -> anyhow::Result<()> {
         VmCommand::Receive(arguments) => receive::run(&directory, arguments),
         VmCommand::Suspend(arguments) => suspend::run(&directory, arguments),
         VmCommand::Resume(arguments) => resume::run(&directory, arguments),
+        VmCommand::Set(arguments) => set::run(&directory, arguments),
         VmCommand::Stop { name, force } => stop::run(&directory, name, *force),
         VmCommand::Delete { name, force } => delete::run(&directory, name, *force),
     }

@@ -129,22 +129,18 @@ impl Work<'_> {
     fn unplug(&mut self, id: &str) -> Result<Result<(), String>, QemuError> {
         self.qmp.execute("device_del", &json!({ "id": id }))?;
         let deadline = Instant::now() + self.resize.patience;
-        while let Some(event) = self.qmp.event(deadline.saturating_duration_since(Instant::now()))? {
-            let (data, info) = (&event["data"], &event["data"]["info"]);
-            match event["event"].as_str().unwrap_or_default() {
-                "DEVICE_DELETED" if data["device"] == id => return Ok(Ok(())),
-                "DEVICE_UNPLUG_GUEST_ERROR" if data["device"] == id => {
-                    return Ok(Err("its guest refuses".to_owned()));
+        // Of a vCPU no event says that it is gone.
+        while there::has_device(self.qmp, id)? {
+            if Instant::now() >= deadline {
+                let seconds = self.resize.patience.as_secs();
+                return Ok(Err(format!("its guest has not let it go within {seconds} s")));
+            }
+            while let Some(event) = self.qmp.event(LOOK)? {
+                if let Some(why) = there::refusal(&event, id) {
+                    return Ok(Err(why));
                 }
-                "ACPI_DEVICE_OST" if info["device"] == id && info["source"] == there::EJECTION => {
-                    let status = info["status"].as_u64().unwrap_or_default();
-                    if ![there::SUCCESS, there::IN_PROGRESS].contains(&status) {
-                        return Ok(Err(format!("its guest refuses (ACPI status {status:#x})")));
-                    }
-                }
-                _ => {}
             }
         }
-        Ok(Err(format!("its guest does not answer within {} s", self.resize.patience.as_secs())))
+        Ok(Ok(()))
     }
 }

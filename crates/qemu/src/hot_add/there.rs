@@ -15,7 +15,7 @@ pub(super) const EJECTION: u64 = 3;
 /// `status` of an `ACPI_DEVICE_OST`.
 pub(super) const SUCCESS: u64 = 0;
 /// `status` of an ejection that is being done.
-pub(super) const IN_PROGRESS: u64 = 0x84;
+const IN_PROGRESS: u64 = 0x84;
 /// Where QEMU has the memory backends.
 const OBJECTS: &str = "/objects";
 /// Ids of backends of memory devices begin so ([`MemoryDevice::backend`]).
@@ -30,6 +30,25 @@ pub(super) struct Slot {
     /// Where it is: what `device_add` takes.
     pub(super) properties: Map<String, Value>,
     pub(super) present: bool,
+}
+
+/// Whether QEMU has a device of this id.
+pub(super) fn has_device(qmp: &mut Qmp, id: &str) -> Result<bool, QemuError> {
+    let devices = qmp.execute("qom-list", &json!({ "path": "/machine/peripheral" }))?;
+    Ok(devices.as_array().into_iter().flatten().any(|device| device["name"] == id))
+}
+
+/// Why a guest does not give a device back, where an event says so.
+pub(super) fn refusal(event: &Value, id: &str) -> Option<String> {
+    let (data, info) = (&event["data"], &event["data"]["info"]);
+    match event["event"].as_str()? {
+        "DEVICE_UNPLUG_GUEST_ERROR" if data["device"] == id => Some("its guest refuses".to_owned()),
+        "ACPI_DEVICE_OST" if info["device"] == id && info["source"] == EJECTION => {
+            let status = info["status"].as_u64().filter(|status| ![SUCCESS, IN_PROGRESS].contains(status))?;
+            Some(format!("its guest refuses (ACPI status {status:#x})"))
+        }
+        _ => None,
+    }
 }
 
 /// All vCPUs that there may be.
@@ -159,5 +178,24 @@ impl Work<'_> {
             message: format!("it shows no device {id}"),
         };
         all.into_iter().find(|device| device.id == id).ok_or_else(missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_refuses_is_told_from_one_that_is_at_it() {
+        // As QEMU 10.0 says them of Linux 6.1, and what Linux says of a CPU that it needs.
+        let ost = |device: &str, status: u64| {
+            let info = json!({ "device": device, "source": 3, "status": status, "slot": "5", "slot-type": "CPU" });
+            json!({ "event": "ACPI_DEVICE_OST", "data": { "info": info } })
+        };
+        assert_eq!(refusal(&ost("vcpu5", 132), "vcpu5"), None);
+        assert_eq!(refusal(&ost("vcpu5", 0x82), "vcpu5").unwrap(), "its guest refuses (ACPI status 0x82)");
+        assert_eq!(refusal(&ost("vcpu4", 0x82), "vcpu5"), None);
+        let error = json!({ "event": "DEVICE_UNPLUG_GUEST_ERROR", "data": { "device": "vnode0-1", "path": "" } });
+        assert_eq!(refusal(&error, "vnode0-1").unwrap(), "its guest refuses");
     }
 }

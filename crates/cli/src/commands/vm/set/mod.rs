@@ -15,8 +15,8 @@ use crate::{balancer_place, hidden_vms, kept, output};
 use anyhow::{Context, anyhow, bail};
 use inventory::{Held, InventoryError, Kept};
 use qemu::{InBackground, Reserved, RuntimeDir};
-use scheduler::growth::{self, Growth, Wanted};
-use scheduler::{Observation, Occupancy, present_homes};
+use scheduler::growth::{self, Growing, Growth, Wanted};
+use scheduler::{Observation, Occupancy, VmKey, VmObservation, present_homes};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topology::{Bytes, Machine, NodeId};
@@ -158,16 +158,28 @@ fn while_it_runs(directory: &RuntimeDir, mut held: Held, arguments: &SetArgument
     let sizes = after(&now, &growth, &topology);
     let new_spec = spec_of(&spec, &sizes)?;
     let mut answer = Answer::live(name, state, arguments.dry_run, (&now, &sizes), &growth, &placement);
-    answer.warnings = host.crowded(&placement, &topology, &growth, &now);
-    let lacks = growth::lacks(&host.machine, &host.occupancy(), &placement, &now, &growth.memory);
-    if spec.backing.fill == Fill::AtStart && !lacks.is_empty() {
-        // Not what the user can mend by writing something else.
-        bail!("{}", view::no_room(name, &lacks));
-    }
+    let key = host.key(name);
+    let growing = Growing {
+        vm: &key,
+        placement: &placement,
+        now: &now,
+        topology: &topology,
+        growth: &growth,
+        huge_pages: spec.backing.huge_pages,
+        machine: &host.machine,
+        occupancy: &host.occupancy(),
+        observation: &host.running,
+    };
+    answer.warnings = match growth::room(&growing) {
+        Ok(warnings) => warnings,
+        // What is taken on touch is promised beyond what there is.
+        Err(lacks) if spec.backing.fill == Fill::OnTouch => vec![lacks.to_string()],
+        Err(lacks) => bail!("VM {name}: nothing was changed: {lacks}"),
+    };
     if arguments.dry_run {
         return Ok(answer);
     }
-    let more = growth::more_held(&placement, &topology, &now, &growth.memory, &growth.plug);
+    let more = growth::more_held(&placement, &topology, &now, &growth);
     let reservation = lock.reserve_growth(host.grown(&spec, &more))?;
     // What an earlier call plugged and the guest did not take in its time is waited for too.
     let stay = added.vcpus.iter().copied().filter(|vcpu| !growth.unplug.contains(vcpu));
@@ -267,9 +279,17 @@ impl Host {
         occupancy
     }
 
+    fn seen(&self, name: &str) -> Option<&VmObservation> {
+        self.running.vms.iter().find(|vm| vm.vm.name == name && !vm.stranger)
+    }
+
+    fn key(&self, name: &str) -> VmKey {
+        let unseen = || VmKey { name: name.to_owned(), ..VmKey::default() };
+        self.seen(name).map_or_else(unseen, |seen| seen.vm.clone())
+    }
+
     fn present(&self, name: &str, placement: &Placement) -> Placement {
-        let seen = self.running.vms.iter().find(|vm| vm.vm.name == name && !vm.stranger);
-        seen.map_or_else(|| placement.clone(), |seen| present_homes(&self.machine, seen, placement))
+        self.seen(name).map_or_else(|| placement.clone(), |seen| present_homes(&self.machine, seen, placement))
     }
 
     /// What the VM holds of each node, with what it gets.
@@ -285,26 +305,5 @@ impl Host {
             huge_pages: spec.backing.huge_pages,
             bound_cpus: held.bound_cpus,
         }
-    }
-
-    /// Homes with more vCPUs than hardware threads, as sentences.
-    fn crowded(
-        &self,
-        placement: &Placement,
-        topology: &VirtualTopology,
-        growth: &Growth,
-        now: &[NodeSize],
-    ) -> Vec<String> {
-        let mut occupancy = balancer_place::occupancy(&self.running, &self.machine);
-        let more = growth::more_held(placement, topology, now, &growth.memory, &growth.plug);
-        occupancy.hold(&more);
-        let nodes = more.iter().filter(|(_, more)| more.vcpus > 0).map(|(&node, _)| node);
-        let sentence = |node| {
-            let (held, threads) = (occupancy.of(node).vcpus as usize, self.machine.usable_cpus(node).len());
-            (held > threads).then(|| {
-                format!("node {node} then has {held} vCPUs for {threads} hardware threads: they wait for each other")
-            })
-        };
-        nodes.filter_map(sentence).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! What `homenode vm set` says.
 
 use crate::text::{lines, table};
-use scheduler::growth::{Growth, Lack};
+use scheduler::growth::Growth;
 use serde::Serialize;
 use std::fmt::Write;
 use topology::{Bytes, CpuId, CpuSet, NodeSet};
@@ -141,31 +141,4 @@ fn changes(before: &[NodeSize], after: &[NodeSize], placement: &Placement) -> Ve
 
 fn changed<T: PartialEq + ToString>(before: &T, after: &T) -> String {
     if before == after { after.to_string() } else { format!("{} -> {}", before.to_string(), after.to_string()) }
-}
-
-/// Why nothing was done, and what would make room.
-pub(super) fn no_room(vm: &str, lacks: &[Lack]) -> String {
-    let mut text = format!("VM {vm}: nothing was changed:");
-    for lack in lacks {
-        let nodes: Vec<String> = lack.virtual_nodes.iter().map(u32::to_string).collect();
-        let (wanted, free) = lack.wanted.told_apart(lack.free);
-        let _ = write!(
-            text,
-            "\n  virtual node {} lives on node {}, where {free} of the {wanted} that it wants more are free; ",
-            nodes.join(", "),
-            lack.home
-        );
-        let moves: Vec<String> = lack.moves.iter().map(ToString::to_string).collect();
-        let _ = match moves.is_empty() {
-            true => write!(text, "no other node would hold its {}: stop or move something", lack.in_all),
-            false => write!(
-                text,
-                "all of it, {}, would fit on node {}: move it there first",
-                lack.in_all,
-                moves.join(" or ")
-            ),
-        };
-    }
-    text.push_str("\n  Or name virtual nodes whose homes have room, with --nodes");
-    text
 }

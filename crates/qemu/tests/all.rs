@@ -1,5 +1,6 @@
 //! One test program: each further one would be linked with every crate below.
 
+mod backing;
 mod hostile_monitors;
 mod hot_add;
 mod lifecycle;

@@ -10,7 +10,7 @@ use topology::Machine;
 use vm::spec::{Boot, DiskFormat, Network, PortForward};
 use vm::{CallOff, ConsoleTo, Launch, Vm, VmSpec};
 
-fn machine() -> Machine {
+pub(crate) fn machine() -> Machine {
     topology::read::live().expect("this host")
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn no_qemu(test: &str) -> bool {
     missing.is_err()
 }
 
-fn start(launch: &Launch) -> Result<AttachedVm, QemuError> {
+pub(crate) fn start(launch: &Launch) -> Result<AttachedVm, QemuError> {
     AttachedVm::start(launch, &CallOff::default())
 }
 

@@ -1,0 +1,86 @@
+//! Huge pages, memory that is taken on touch and one CPU for each vCPU, with a real QEMU: what the
+//! kernel says of them. On several nodes: `crates/cli/tests/lab/memory.sh`.
+
+use crate::lifecycle::{empty_disk, launch, machine, no_qemu, start, unique};
+use std::path::Path;
+use std::time::Duration;
+use topology::Bytes;
+use vm::spec::{Backing, Fill, VcpuBinding};
+use vm::{Launch, MemoryResidence, Residence, Vm, VmSpec};
+
+/// Where a VM of two virtual nodes of one vCPU and 32 MiB is, once it runs; `change` changes its
+/// spec before it is planned.
+fn residence(name: &str, change: impl FnOnce(&mut VmSpec)) -> (Launch, Residence) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let launch = planned(name, &empty_disk(directory.path()), change);
+    let mut vm = start(&launch).expect("a VM");
+    let residence = vm.residence(&launch.plan).expect("a residence");
+    Box::new(vm).stop(Duration::ZERO).expect("an end");
+    (launch, residence)
+}
+
+fn planned(name: &str, disk: &Path, change: impl FnOnce(&mut VmSpec)) -> Launch {
+    let mut launch = launch(&unique(name), 2, disk);
+    change(&mut launch.spec);
+    launch.plan = scheduler::plan(&machine(), &scheduler::Occupancy::default(), &launch.spec).expect("a plan");
+    launch
+}
+
+fn bytes(memory: &MemoryResidence) -> u64 {
+    memory.pages_by_node.values().sum::<u64>() * memory.page_bytes
+}
+
+#[test]
+fn memory_on_touch_prefers_its_home_and_is_not_there_before() {
+    if no_qemu("memory_on_touch_prefers_its_home_and_is_not_there_before") {
+        return;
+    }
+    let (launch, residence) = residence("test-touch", |spec| spec.shape.backing.fill = Fill::OnTouch);
+    for memory in residence.memory.iter().filter(|memory| memory.unknown.is_none()) {
+        let home = launch.plan.placement.clients[memory.virtual_node as usize].home.clone();
+        assert_eq!(memory.policy, Some(format!("prefer:{home}")), "{memory:?}");
+        assert!(bytes(memory) < 32 << 20 && memory.at_home, "{memory:?}");
+    }
+    // The firmware lies in the first one only.
+    assert!(residence.memory.iter().filter(|memory| memory.unknown.is_none()).skip(1).all(|memory| bytes(memory) == 0));
+}
+
+#[test]
+fn each_vcpu_has_a_cpu_of_its_own() {
+    const TEST: &str = "each_vcpu_has_a_cpu_of_its_own";
+    if no_qemu(TEST) {
+        return;
+    }
+    if machine().usable_threads().count() < 2 {
+        eprintln!("SKIPPED {TEST}: this machine has one usable CPU");
+        return;
+    }
+    let (launch, residence) = residence("test-core", |spec| spec.shape.policy.vcpu_binding = VcpuBinding::Core);
+    let bound = launch.plan.bound_cpus();
+    assert_eq!(bound.len(), 2);
+    for vcpu in &residence.vcpus {
+        let cpu = launch.plan.placement.clients[vcpu.virtual_node as usize].cpus_of(vcpu.index);
+        assert_eq!((vcpu.affinity.clone(), vcpu.at_home), (cpu, true));
+    }
+    assert_eq!(residence.vcpus.iter().fold(topology::CpuSet::new(), |all, vcpu| all.union(&vcpu.affinity)), bound);
+}
+
+#[test]
+fn huge_pages_are_those_of_the_pool() {
+    const TEST: &str = "huge_pages_are_those_of_the_pool";
+    if no_qemu(TEST) {
+        return;
+    }
+    let page = Bytes::from_mib(2);
+    let free: u64 =
+        machine().nodes.iter().map(|node| scheduler::Occupancy::default().free_huge_pages(node, page).0).sum();
+    if free < 64 << 20 {
+        eprintln!("SKIPPED {TEST}: this machine has no pool of 32 free pages of {page}; the lab has");
+        return;
+    }
+    let (_, residence) =
+        residence("test-huge", |spec| spec.shape.backing = Backing { huge_pages: Some(page), ..Backing::default() });
+    for memory in residence.memory.iter().filter(|memory| memory.unknown.is_none()) {
+        assert_eq!((memory.page_bytes, bytes(memory), memory.at_home), (page.0, 32 << 20, true), "{memory:?}");
+    }
+}

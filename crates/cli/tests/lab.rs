@@ -239,7 +239,7 @@ fn domains_are_bound_through_libvirt() {
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
 fn huge_pages_overcommitted_memory_and_one_cpu_each_are_what_the_kernel_says() {
-    let lab = Lab { script: Some("crates/cli/tests/lab/memory.sh"), least_checks: 26, ..Lab::default() };
+    let lab = Lab { script: Some("crates/cli/tests/lab/memory.sh"), least_checks: 28, ..Lab::default() };
     lab.passes("huge_pages_overcommitted_memory_and_one_cpu_each_are_what_the_kernel_says");
 }
 

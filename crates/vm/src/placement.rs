@@ -37,7 +37,7 @@ pub struct Client {
     pub memory_policy: MemoryPolicy,
     /// The one hardware thread of each vCPU that is bound 1:1. A vCPU without an entry may use all
     /// of [`cpus`](Self::cpus).
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, with = "pairs", skip_serializing_if = "BTreeMap::is_empty")]
     pub vcpu_cpus: BTreeMap<u32, CpuId>,
 }
 
@@ -74,4 +74,48 @@ pub struct NodeUse {
     /// Of that, what is resident on the node now (and so already missing from the node's free
     /// memory).
     pub resident: Bytes,
+}
+
+/// A map as a list of pairs: within a flattened table numbers as keys come back as texts.
+mod pairs {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::collections::BTreeMap;
+    use topology::CpuId;
+
+    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<u32, CpuId>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u32, CpuId>, D::Error> {
+        Ok(Vec::<(u32, CpuId)>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placement_with_bound_vcpus_is_read_from_within_a_file() {
+        #[derive(Serialize, Deserialize)]
+        struct File {
+            #[serde(flatten)]
+            placement: Placement,
+        }
+        let client = Client {
+            id: 0,
+            virtual_nodes: vec![0],
+            home: "3".parse().expect("a set"),
+            cpus: "6-7".parse().expect("a set"),
+            memory_policy: MemoryPolicy::Bind,
+            vcpu_cpus: BTreeMap::from([(0, CpuId(6)), (1, CpuId(7))]),
+        };
+        let text =
+            serde_json::to_string(&File { placement: Placement { clients: vec![client.clone()] } }).expect("JSON");
+        assert!(text.contains("\"vcpu_cpus\":[[0,6],[1,7]]"), "{text}");
+        let read: File = serde_json::from_str(&text).expect(&text);
+        assert_eq!(read.placement.clients, std::slice::from_ref(&client));
+        // A vCPU that was plugged later has none of its own.
+        assert_eq!((client.cpus_of(1).to_string(), client.cpus_of(2).to_string()), ("7".to_owned(), "6-7".to_owned()));
+    }
 }

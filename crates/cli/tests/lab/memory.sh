@@ -99,4 +99,8 @@ vm floats 2 256 'policy.node_affinity = "3"'
 run floats
 check "one that floats may live beside it" '^exit code: 0$'
 end floats
+homenode vm list >/tmp/said 2>&1
+check "it is listed with its home" "^bound +running .* 3 +KVM"
 end bound
+homenode vm list >/tmp/said 2>&1
+check "and it is stopped as others are" "^bound +stopped"

@@ -142,7 +142,7 @@ pub(crate) fn build(
     let mut arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
     match awaits {
         Awaits::Us => {}
-        Awaits::GuestOf(manifest) => arguments.extend(command_line::waiting_for_a_guest(manifest)),
+        Awaits::GuestOf(manifest) => arguments.extend(command_line::waiting_for_a_guest(manifest, &launch.plan, &host)),
     }
     let lock = place.lock.try_clone().map_err(QemuError::io(vm, "copy the lock"))?;
     let mut inherited = boot.open;

@@ -105,11 +105,17 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
 
 /// What a QEMU has more that waits for a guest from elsewhere: the machine type that the guest knows,
 /// and what was plugged into its machine, in order. Where it comes from `manifest` says.
-pub(crate) fn waiting_for_a_guest(manifest: &Manifest) -> Vec<String> {
+pub(crate) fn waiting_for_a_guest(manifest: &Manifest, plan: &Plan, host: &HostTraits) -> Vec<String> {
     let mut line = Line(Vec::new());
     line.add("-incoming", "defer");
     // The last word on the type counts.
     line.add("-machine", escape(&manifest.run_by.machine));
+    let model = accelerator::cpu_model(&host.accelerator, host.amd && plan.topology.threads_per_core > 1);
+    growth::plugged_vcpus(&manifest.added, &plan.topology, model).for_each(|vcpu| line.add("-device", vcpu));
+    for (object, device) in growth::plugged_memory(&manifest.added, plan, host.numa) {
+        line.add("-object", object);
+        line.add("-device", device);
+    }
     line.0
 }
 

@@ -8,8 +8,9 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
+use topology::Bytes;
 use vm::backend::{ErrorKind, Saved};
-use vm::{Added, Backend, BackendError, CallOff, ConsoleTo, Launch, Manifest, Vm, VmSpec};
+use vm::{Added, Backend, BackendError, CallOff, ConsoleTo, Launch, Manifest, Resize, Vm, VmSpec};
 
 /// Names the newer QEMU (`scripts/newer-qemu`).
 const NEWER: &str = "HOMENODE_NEWER_QEMU";
@@ -154,6 +155,46 @@ fn a_guest_that_does_not_fit_or_is_damaged_never_runs_and_leaves_nothing() {
     assert_eq!(error.to_string(), "it is damaged");
     assert!(background::list(&place.directory).unwrap().vms.is_empty());
     assert!(place.backend().adopt(&place.launch.spec.name).unwrap().is_none());
+}
+
+/// What was plugged in is there again, in its order, where the guest knows it.
+#[test]
+fn a_guest_that_grew_finds_what_was_plugged_in() {
+    if skipped("a_guest_that_grew_finds_what_was_plugged_in") {
+        return;
+    }
+    let mut place = Place::new("test-grown");
+    let topology = &mut place.launch.plan.topology;
+    topology.cores_per_socket = 2;
+    for (node, vcpus) in topology.nodes.iter_mut().zip([[0, 1], [2, 3]]) {
+        (node.vcpus, node.absent, node.growth) = (vcpus.to_vec(), vec![vcpus[1]], Bytes::from_mib(256));
+    }
+    let mut vm = place.start();
+    vm.pause().unwrap();
+    let plan = place.launch.plan.clone();
+    let resize = Resize {
+        topology: plan.topology.clone(),
+        placement: plan.placement.clone(),
+        backing: plan.backing,
+        added: Added::default(),
+        plug: vec![3, 1],
+        unplug: Vec::new(),
+        memory: [(1, Bytes::from_mib(32 + 64)), (0, Bytes::from_mib(32 + 32))].into(),
+        patience: Duration::from_secs(20),
+    };
+    let added = vm.resize(&resize, &mut |_| {}).unwrap().added;
+    assert_eq!((added.vcpus.len(), added.memory.len()), (2, 2));
+    let manifest = vm.manifest(&place.launch.spec, &plan.topology, &added).unwrap();
+    assert_eq!(manifest.run_by.memory, Manifest::blocks_of(&plan.topology, &added));
+    let guest = save(vm.as_mut()).unwrap();
+    vm.stop(Duration::ZERO).unwrap();
+
+    let mut vm = place.resume(&manifest, &guest, true).expect("it goes on");
+    let again = vm.manifest(&place.launch.spec, &plan.topology, &added).unwrap();
+    assert_eq!(manifest.differences(&again), []);
+    let residence = vm.residence(&plan).unwrap();
+    assert_eq!(residence.vcpus.iter().map(|vcpu| vcpu.index).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    vm.stop(Duration::ZERO).unwrap();
 }
 
 /// The same with the newer QEMU, in a process of its own: a QEMU is chosen by the environment.

@@ -12,8 +12,9 @@
 //! **Ports.** A q35 machine takes new PCI devices on its root ports only: virtio-mem is one.
 
 use topology::Bytes;
-use vm::VirtualTopology;
-use vm::qemu::VcpuTopology;
+use vm::qemu::{Backend, BackendKind, VcpuTopology, policy_word};
+use vm::spec::Fill;
+use vm::{Added, MemoryDeviceKind, Plan, VirtualTopology};
 
 /// Places for DIMMs, each of which also has a GiB of addresses, for its alignment.
 const DIMM_SLOTS: u32 = 32;
@@ -48,6 +49,50 @@ pub(super) fn vcpu_devices(topology: &VirtualTopology, model: &str) -> impl Iter
     let driver = format!("{}-x86_64-cpu", model.split(',').next().unwrap_or(model));
     let present = topology.nodes.iter().flat_map(|node| node.present());
     present.filter(move |&vcpu| vcpu >= shape.vcpus).map(move |vcpu| shape.device(&driver, vcpu))
+}
+
+/// The vCPUs that were plugged in since power-on, as devices, in the order in which they were.
+pub(super) fn plugged_vcpus(added: &Added, topology: &VirtualTopology, model: &str) -> impl Iterator<Item = String> {
+    let shape = vcpu_topology(topology);
+    let driver = format!("{}-x86_64-cpu", model.split(',').next().unwrap_or(model));
+    added.vcpus.iter().map(move |&vcpu| shape.device(&driver, vcpu))
+}
+
+/// Memory that was plugged in since power-on, bound to where it belongs now: backends and devices, in
+/// the order in which they were plugged. The first virtio-mem device has the first port, and so on.
+pub(super) fn plugged_memory(added: &Added, plan: &Plan, numa: bool) -> Vec<(String, String)> {
+    let mut ports = (0..).map(port_id);
+    let mut both = Vec::new();
+    for device in &added.memory {
+        let client = plan.client_of(device.virtual_node);
+        let bound = client.and_then(|client| Some((client, policy_word(client.memory_policy)?)));
+        let huge = plan.backing.huge_pages;
+        let filled = huge.is_some() || (bound.is_some() && plan.backing.fill == Fill::AtStart);
+        let by_kernel = bound.filter(|_| numa);
+        let is_dimm = device.kind == MemoryDeviceKind::Dimm;
+        let backend = Backend {
+            id: device.backend(),
+            kind: huge.map_or(BackendKind::Anonymous, |_| BackendKind::Memfd { huge: true }),
+            size: device.size,
+            huge_page_size: huge,
+            host_nodes: by_kernel.map(|(client, _)| client.bound_to()).unwrap_or_default(),
+            policy: by_kernel.map(|(_, policy)| policy.to_owned()),
+            prealloc: is_dimm && filled,
+            prealloc_threads: None,
+        };
+        let (id, memdev, node) = (&device.id, device.backend(), device.virtual_node);
+        let common = format!("id={id},memdev={memdev},node={node}");
+        both.push(if is_dimm {
+            (backend.option(), format!("pc-dimm,{common}"))
+        } else {
+            // What the guest has not taken costs nothing.
+            let object = backend.option() + ",reserve=off";
+            let bus = ports.next().unwrap_or_default();
+            let (asked, filled) = (device.requested.0, if filled { "on" } else { "off" });
+            (object, format!("virtio-mem-pci,{common},bus={bus},requested-size={asked},prealloc={filled}"))
+        });
+    }
+    both
 }
 
 /// The value of `-m` where memory may be plugged in.

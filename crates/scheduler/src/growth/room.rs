@@ -186,9 +186,10 @@ impl Growing<'_> {
 
     /// What a node has to give, of the kind of memory that the VM has.
     fn free(&self, node: &Node) -> Bytes {
-        let Some(page) = self.huge_pages else { return self.occupancy.free_memory(node) };
-        let seen = self.observation.nodes.get(&node.id);
-        seen.and_then(|seen| seen.huge_pages_free.get(&page.0)).copied().unwrap_or_default()
+        match self.huge_pages {
+            Some(page) => self.occupancy.free_huge_pages(node, page),
+            None => self.occupancy.free_memory(node),
+        }
     }
 
     /// What a home has to give: in equal parts no more than its fullest node, times their number.

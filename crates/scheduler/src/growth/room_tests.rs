@@ -143,14 +143,12 @@ fn equal_parts_are_limited_by_the_fullest_node() {
 
 #[test]
 fn huge_pages_come_from_their_pool() {
-    let (db, machine, vm) = (db(), machine(), key("db"));
-    let pool = |mib: u64| crate::NodeObservation {
-        cpus: topology::CpuSet::new(),
-        cpu_used: None,
-        memory_free: None,
-        huge_pages_free: BTreeMap::from([(2 << 20, Bytes::from_mib(mib))]),
-    };
-    let observation = Observation { nodes: BTreeMap::from([(NodeId(0), pool(1024))]), ..Observation::default() };
+    let (db, mut machine, vm) = (db(), machine(), key("db"));
+    let page_size = Bytes::from_mib(2);
+    machine.nodes[0].huge_pages = vec![topology::HugePages { page_size, total: 1024, free: 768 }];
+    // 1536 MiB are free, of which somebody was promised 512.
+    let mut occupancy = Occupancy::default();
+    occupancy.promise_pages(page_size, [(NodeId(0), Bytes::from_mib(512))]);
     let growth = Growth { memory: BTreeMap::from([(0, gib(6))]), ..Growth::default() };
     let error = room(&Growing {
         vm: &vm,
@@ -158,10 +156,10 @@ fn huge_pages_come_from_their_pool() {
         now: &db.now,
         topology: &db.topology,
         growth: &growth,
-        huge_pages: Some(Bytes::from_mib(2)),
+        huge_pages: Some(page_size),
         machine: &machine,
-        occupancy: &Occupancy::default(),
-        observation: &observation,
+        occupancy: &occupancy,
+        observation: &Observation::default(),
     });
     assert_eq!(error.expect_err("a pool of 1 GiB").lacks[0].free, gib(1));
 }

@@ -43,12 +43,8 @@ pub(super) fn loss(emission: &Emission<'_>) -> Option<Loss> {
     let next: CpuSet =
         plan.topology.nodes.iter().filter_map(|node| node.absent.first()).map(|&vcpu| CpuId(vcpu)).collect();
     may_grow(plan).then(|| {
-        let which = match next.is_empty() {
-            true => String::new(),
-            false => {
-                format!("`virsh setvcpu` takes those that it is told: {next} is one for each node that may grow. ")
-            }
-        };
+        let told = || format!("`virsh setvcpu` plugs in the one that it is told: first {next}, one for each node. ");
+        let which = if next.is_empty() { String::new() } else { told() };
         Loss::new(
             "libvirt does not choose the virtual nodes that grow: `virsh setvcpus` takes the lowest numbers first.",
             format!("A guest's nodes become uneven. {which}Memory is added by a <memory> device that names its node."),

@@ -13,6 +13,7 @@
 //!                                is not there    what it was before; nothing where nothing was
 //! running, paused                is not there    stopped where somebody had asked it to end,
 //!                                                else lost
+//! migrating out                  is not there    lost, if it was not handed over yet
 //! anything else                  -               stays: that is for whoever goes on with it
 //! ```
 //!
@@ -60,6 +61,10 @@ pub fn mend(life: &Life, process: &Process) -> Option<Mend> {
             true => Mend::Step(Step::Stop, LifeEvent::Stopped),
             false => Mend::Step(Step::Vanished, LifeEvent::Lost { because: because.clone() }),
         }),
+        // Once it was handed over, the other host alone knows whether it runs there.
+        (State::MigratingOut, Process::Gone { because }) if life.handed_over.is_none() => {
+            Some(Mend::Step(Step::Vanished, LifeEvent::Lost { because: because.clone() }))
+        }
         _ => None,
     }
 }
@@ -68,7 +73,7 @@ pub fn mend(life: &Life, process: &Process) -> Option<Mend> {
 mod tests {
     use super::*;
     use crate::backend::BackendKind;
-    use crate::history::UnixSeconds;
+    use crate::history::{HandedOver, UnixSeconds};
 
     fn gone() -> Process {
         Process::Gone { because: "the host was restarted".to_owned() }
@@ -94,6 +99,14 @@ mod tests {
         assert_eq!(mend(&starting, &Process::Runs), Some(Mend::Complete));
         assert_eq!(mend(&starting, &Process::Starts), None);
         assert_eq!(mend(&starting, &gone()), Some(Mend::CallBack));
+    }
+
+    #[test]
+    fn a_vm_that_was_handed_over_is_for_the_other_host_to_tell() {
+        let mut sent = life(State::MigratingOut, false);
+        assert!(matches!(mend(&sent, &gone()), Some(Mend::Step(Step::Vanished, _))));
+        sent.handed_over = Some(HandedOver { to: "ssh:b".to_owned(), receipt: "r".to_owned() });
+        assert_eq!(mend(&sent, &gone()), None);
     }
 
     #[test]

@@ -131,7 +131,8 @@ mod tests {
         shape.policy.virtual_nodes = Some(vec![node, node]);
         shape.policy.node_affinity = Some("1".parse().expect("a set"));
         let plan = plan(&machine, &Occupancy::default(), &shape).expect("a plan");
-        // The first client has a thread of each core of node 1 (CPUs 8 to 15), the second the others.
+        // Node 1 has CPUs 8 to 15: the first client has a thread of each core, the second the
+        // others.
         assert_eq!(given(&plan), [8, 10, 12, 14, 9, 11, 13, 15]);
     }
 }

@@ -39,8 +39,8 @@ pub(super) fn home_without_cpus<'a>(machine: &Machine, plan: &'a Plan) -> Option
     bound.map(|client| &client.home).find(|home| !fills(home))
 }
 
-/// Each vCPU may run on all CPUs of its client's home, or on the one that it is bound to; QEMU's own threads on those of all homes,
-/// and each I/O thread on a home.
+/// Each vCPU may run on all CPUs of its client's home, or on the one that it is bound to; QEMU's
+/// own threads on those of all homes, and each I/O thread on a home.
 pub(super) fn vcpus(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
     let count: usize = plan.topology.nodes.iter().map(|node| node.vcpus.len()).sum();
     let present: usize = plan.topology.nodes.iter().map(|node| node.present().count()).sum();

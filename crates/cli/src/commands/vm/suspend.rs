@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use suspended::{About, FileError, Unfinished, Written};
 use topology::Bytes;
-use vm::history::LifeEvent;
+use vm::history::{LifeEvent, UnixSeconds};
 use vm::life::{State, Step};
 use vm::{Backend, Manifest, Vm};
 
@@ -53,7 +53,10 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
     signals.call_off.has_process(Box::new(move || flag.store(true, Ordering::Relaxed)));
     let view = TransferView::new(manifest.memory());
     let ran = pause(vm_mut.as_mut(), &mut held)?;
-    let written = write(vm_mut.as_mut(), &held, file, manifest, (&view, called_off));
+    // One moment for the file and for the record: by it the file is known as the last one.
+    let at = kept::now();
+    let about = About { saved_at: at, life: held.record().life.clone(), manifest };
+    let written = write(vm_mut.as_mut(), file, &about, (&view, called_off));
     let seconds = view.finish();
     let written = match written {
         Ok(written) => written,
@@ -62,7 +65,7 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
             return Err(error.context(format!("VM {name} was not suspended and goes on")));
         }
     };
-    suspended(&mut held, &path).with_context(|| {
+    suspended(&mut held, &path, at).with_context(|| {
         format!("VM {name} is in {} and still here, paused: `homenode vm continue {name}`", path.display())
     })?;
     if let Err(error) = vm.map_or(Ok(()), |vm| vm.stop(Duration::ZERO).map(drop)) {
@@ -133,9 +136,8 @@ fn go_on(vm: &mut dyn Vm, held: &mut Held, ran: bool) {
 
 fn write(
     vm: &mut dyn Vm,
-    held: &Held,
     file: Unfinished,
-    manifest: Manifest,
+    about: &About,
     (view, called_off): (&TransferView, Arc<AtomicBool>),
 ) -> anyhow::Result<Written> {
     let (from, into) = linux::sys::wide_pipe().context("cannot make a pipe")?;
@@ -144,20 +146,18 @@ fn write(
     // What went wrong with the file is why QEMU could not write.
     let written = filling.all().map_err(failure)?;
     saved?;
-    let about = About { saved_at: kept::now(), life: held.record().life.clone(), manifest };
     file.finish(&about.to_text()?, &written).map_err(failure)?;
     Ok(written)
 }
 
 /// Writes down that it is in the file, all at once.
-fn suspended(held: &mut Held, path: &Path) -> anyhow::Result<()> {
-    let now = kept::now();
+fn suspended(held: &mut Held, path: &Path, at: UnixSeconds) -> anyhow::Result<()> {
     held.may(Step::Suspend).map_err(kept::failure)?;
     let event = LifeEvent::Suspended { file: path.to_owned() };
     held.change_life(|life| {
         life.suspended_in = Some(path.to_owned());
         // It may: that was asked above.
-        let _ = life.step(Step::Suspend, Some(event), now);
+        let _ = life.step(Step::Suspend, Some(event), at);
     })
     .map_err(kept::failure)
 }

@@ -52,8 +52,8 @@ pub(crate) enum ItRuns {
 
 #[derive(Args)]
 pub(crate) struct ReceiveArguments {
-    /// Carries the guest of this receipt
-    #[arg(long, value_name = "RECEIPT", conflicts_with = "outcome")]
+    /// Carries the guest of this VM
+    #[arg(long, value_name = "NAME", conflicts_with = "outcome")]
     pub(crate) data: Option<String>,
     /// Says what became of this receipt
     #[arg(long, value_name = "RECEIPT", requires = "vm")]

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use vm::backend::BackendKind;
 use vm::history::{Life, LifeEvent};
 use vm::life::{State, Step};
+use vm::spec::name_problem;
 use vm::{CallOff, Launch, Plan};
 
 /// How long the other side may take to say what comes next, where that takes no work.
@@ -206,7 +207,7 @@ impl Receiving<'_> {
 
     /// The guest: it comes, waits, and is let run.
     fn guest(&self, link: &mut ToSource, mut incoming: Incoming, tuning: Tuning) -> Result<(), MigrationError> {
-        let door = Door::open(self.directory, &self.offer.receipt)?;
+        let door = Door::open(self.directory.door(&self.offer.manifest.spec.name))?;
         link.say(&FromDestination::Listens)?;
         let (socket, carrier) = door.wait(link)?;
         incoming.listen(socket, &tuning)?;
@@ -343,19 +344,12 @@ struct Door {
     listener: UnixListener,
 }
 
-/// Where that is; no VM's name begins with a dot.
-fn door(directory: &RuntimeDir, receipt: &str) -> PathBuf {
-    directory.path().join(format!(".door-{}", &receipt[..16]))
-}
-
 impl Door {
-    fn open(directory: &RuntimeDir, receipt: &str) -> Result<Self, MigrationError> {
-        let path = door(directory, receipt);
+    /// In the directory of the VM, which is its owner's alone.
+    fn open(path: PathBuf) -> Result<Self, MigrationError> {
         let open = || {
             let listener = UnixListener::bind(&path)?;
             listener.set_nonblocking(true)?;
-            // Root's runtime directory is open to all.
-            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
             Ok(listener)
         };
         let listener = open().map_err(MigrationError::io(format!("listen on {}", path.display())))?;
@@ -403,15 +397,15 @@ impl Drop for Door {
 /// Nobody waits for it.
 pub fn pass_on(
     directory: &RuntimeDir,
-    receipt: &str,
+    vm: &str,
     input: OwnedFd,
     output: OwnedFd,
     close: impl FnOnce() -> std::io::Result<()>,
 ) -> Result<(), MigrationError> {
-    if !protocol::is_receipt(receipt) {
-        return Err(MigrationError::BadInput(format!("--data {receipt:?} is no receipt")));
+    if let Some(problem) = name_problem(vm) {
+        return Err(MigrationError::BadInput(format!("--data {vm:?}: {problem}")));
     }
-    let path = door(directory, receipt);
+    let path = directory.door(vm);
     let open = || UnixStream::connect(&path);
     let stream = open().map_err(MigrationError::io(format!("connect to {}", path.display())))?;
     let cannot = || MigrationError::io("pass the guest on");

@@ -111,7 +111,7 @@ pub fn send(
     built.notes.iter().for_each(|note| say(&Say::Note(note)));
     compare(&vm, &talk.host, &manifest, &built, say)?;
     held.step(Step::Send, None, now())?;
-    let sent = talk.send(&mut source, options, &receipt, say);
+    let sent = talk.send(&mut source, options, say);
     let (progress, still) = match sent {
         Ok(sent) => sent,
         Err(error) => {
@@ -306,12 +306,12 @@ impl<'a> Talk<'a> {
         &mut self,
         source: &mut Outgoing,
         options: &Options,
-        receipt: &str,
         say: &mut dyn FnMut(&Say<'_>),
     ) -> Result<(Progress, Instant), MigrationError> {
+        let vm = self.vm.clone();
         self.link.say(&FromSource::Listen { tuning: options.tuning })?;
         let FromDestination::Listens = self.next(NEXT)? else { return Err(self.out_of_turn()) };
-        let (_carrier, socket) = options.to.carry(&["vm", "receive", "--data", receipt])?;
+        let (_carrier, socket) = options.to.carry(&["vm", "receive", "--data", vm.as_str()])?;
         let FromDestination::Receives = self.next(NEXT)? else { return Err(self.out_of_turn()) };
         source.prepare(&options.tuning)?;
         source.send(socket)?;

@@ -37,12 +37,14 @@ const MARK: &str = ".homenode-runtime";
 
 /// What a VM's directory may have in it: all that is ever removed from there. The record is last: a
 /// removal that is cut short is known as one.
-const FILES_OF_A_VM: [&str; 5] = [MONITOR, CONSOLE, MESSAGES, state::UNFINISHED, state::FILE];
+const FILES_OF_A_VM: [&str; 6] = [MONITOR, CONSOLE, DOOR, MESSAGES, state::UNFINISHED, state::FILE];
 
 /// QEMU's monitor, a socket.
 pub(crate) const MONITOR: &str = "monitor";
 /// The guest's console, a socket.
 pub(crate) const CONSOLE: &str = "console";
+/// Where the program comes in that carries a guest, a socket.
+const DOOR: &str = "door";
 /// What QEMU wrote to its standard error.
 pub(crate) const MESSAGES: &str = "messages";
 
@@ -157,6 +159,11 @@ impl RuntimeDir {
     /// The directory of one VM while it is being received.
     pub(crate) fn of_arriving(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}{ARRIVING}"))
+    }
+
+    /// Where the guest of a VM comes in that is being received.
+    pub fn door(&self, name: &str) -> PathBuf {
+        self.of_arriving(name).join(DOOR)
     }
 
     /// Waits up to `patience` until nobody else on this host, of this user, is placing a VM; `None`

@@ -21,7 +21,7 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ReceiveArguments) -> anyho
     let close = linux::sys::close_standard_streams;
     let inventory = kept::inventory();
     let done = match (&arguments.data, &arguments.outcome, &arguments.vm) {
-        (Some(receipt), ..) => migration::pass_on(directory, receipt, input, output, close),
+        (Some(vm), ..) => migration::pass_on(directory, vm, input, output, close),
         (None, Some(receipt), Some(vm)) => migration::answer(directory, &inventory, vm, receipt, stdout()),
         _ => {
             let mut host = ThisHost(directory);

@@ -315,11 +315,19 @@ impl<'a> Talk<'a> {
         let FromDestination::Receives = self.next(NEXT)? else { return Err(self.out_of_turn()) };
         source.prepare(&options.tuning)?;
         source.send(socket)?;
-        let mut told = Instant::now();
+        let (mut told, mut may_be_called_off) = (Instant::now(), true);
         loop {
-            self.check()?;
+            if may_be_called_off {
+                self.check()?;
+            }
             let progress = source.next(LOOK)?;
             match progress.status {
+                Status::Ready if may_be_called_off => {
+                    self.check()?;
+                    source.switch_over()?;
+                    may_be_called_off = false;
+                    continue;
+                }
                 Status::Completed => return Ok((progress, Instant::now())),
                 Status::Failed | Status::Cancelled => {
                     // The destination knows more of why.

@@ -69,6 +69,9 @@ impl Tuning {
             capability("events", true),
             // The disks of a guest that waits stay the source's.
             capability("late-block-activate", true),
+            // It can be called off safely until it is let go on, and no later: QEMU 7.2 was seen to end
+            // where it is called off while it hands its devices over.
+            capability("pause-before-switchover", sends),
             capability("auto-converge", sends && self.auto_converge),
         ];
         qmp.execute("migrate-set-capabilities", &json!({ "capabilities": capabilities }))?;

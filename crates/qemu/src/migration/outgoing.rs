@@ -17,6 +17,9 @@ use vm::{Added, Manifest, VirtualTopology, VmSpec};
 const GREETING: Duration = Duration::from_secs(10);
 /// How long a migration that is called off may take to say so.
 const CANCELLED: Duration = Duration::from_secs(20);
+/// For so long before the end of that time it is called off after all where its devices are on
+/// their way.
+const LEFT_ALONE: Duration = Duration::from_secs(10);
 /// QEMU's word for a guest that waits because it has been sent.
 const SENT: [&str; 2] = ["postmigrate", "finish-migrate"];
 
@@ -27,6 +30,7 @@ pub struct Outgoing {
     state: BackgroundVm,
     pid: u32,
     qmp: Qmp,
+    switched_over: bool,
 }
 
 /// How fast a guest writes to its memory.
@@ -48,7 +52,7 @@ impl Outgoing {
         let missing = || QemuError::NoSuchVm { vm: name.to_owned(), cleaned: None };
         let qemu = state.qemu.filter(|qemu| qemu.is_alive()).ok_or_else(missing)?;
         let qmp = Qmp::handshake(name, connect(name, &path.join(MONITOR))?, GREETING)?;
-        Ok(Self { directory: directory.clone(), state, pid: qemu.pid, qmp })
+        Ok(Self { directory: directory.clone(), state, pid: qemu.pid, qmp, switched_over: false })
     }
 
     /// QEMU's process.
@@ -136,6 +140,15 @@ impl Outgoing {
         self.qmp.execute("migrate", &json!({ "uri": format!("fd:{CONNECTION}") })).map(drop)
     }
 
+    /// Lets the rest of a guest go that stands still ([`Status::Ready`]).
+    ///
+    /// # Errors
+    /// QEMU refuses.
+    pub fn switch_over(&mut self) -> Result<(), QemuError> {
+        self.switched_over = true;
+        self.qmp.execute("migrate-continue", &json!({ "state": "pre-switchover" })).map(drop)
+    }
+
     /// Waits up to `within` until it has come further, and says how far.
     ///
     /// # Errors
@@ -154,6 +167,11 @@ impl Outgoing {
             let progress = progress(&mut self.qmp)?;
             if progress.status == Status::None || progress.status.is_over() {
                 return Ok(());
+            }
+            if self.switched_over && Instant::now() + LEFT_ALONE < deadline {
+                // It comes to its end by itself, whether the other one lives or not.
+                next(&mut self.qmp, Duration::from_millis(100))?;
+                continue;
             }
             self.qmp.execute("migrate_cancel", &json!({}))?;
             next(&mut self.qmp, Duration::from_millis(100))?;

@@ -16,6 +16,9 @@ pub enum Status {
     None,
     /// It copies memory, or is about to; a newer QEMU has many words for it.
     Underway,
+    /// The guest stands still, and the rest of it goes when somebody says so
+    /// ([`super::Outgoing::switch_over`]).
+    Ready,
     /// All is there.
     Completed,
     /// It failed.
@@ -28,10 +31,11 @@ impl Status {
     fn of(word: &str) -> Self {
         match word {
             "" | "none" => Self::None,
+            "pre-switchover" => Self::Ready,
             "completed" => Self::Completed,
             "failed" => Self::Failed,
             "cancelled" => Self::Cancelled,
-            // setup, active, device, pre-switchover, wait-unplug, cancelling, failing, and what a
+            // setup, active, device, wait-unplug, cancelling, failing, and what a
             // newer one has: it is not over until it says so.
             _ => Self::Underway,
         }

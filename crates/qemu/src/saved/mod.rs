@@ -35,7 +35,8 @@ const NO_LIMIT: u64 = 1 << 40;
 
 /// Settings for a guest that goes through a pipe: nobody answers at its other end.
 fn prepare(qmp: &mut Qmp) -> Result<(), QemuError> {
-    let off = ["return-path", "postcopy-ram", "auto-converge", "multifd", "late-block-activate"];
+    let off =
+        ["return-path", "postcopy-ram", "auto-converge", "multifd", "late-block-activate", "pause-before-switchover"];
     let off = off.map(|name| json!({ "capability": name, "state": false }));
     let mut capabilities = off.to_vec();
     capabilities.push(json!({ "capability": "events", "state": true }));

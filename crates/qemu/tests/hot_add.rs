@@ -133,3 +133,46 @@ fn what_cannot_be_is_refused_before_anything_is_plugged() {
     assert_eq!(vm.residence(&launch.plan).unwrap().vcpus.len(), 2);
     Box::new(vm).stop(Duration::ZERO).unwrap();
 }
+
+#[test]
+fn a_guest_without_a_driver_gets_a_dimm_and_it_is_said() {
+    const TEST: &str = "a_guest_without_a_driver_gets_a_dimm_and_it_is_said";
+    if no_qemu(TEST) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let launch = grows(&unique("test-dimm"), &empty_disk(directory.path()));
+    let mut vm = AttachedVm::start(&launch, &CallOff::default()).unwrap();
+    // The firmware runs, and has no driver for anything that is plugged in.
+    let impatient =
+        |mib| Resize { patience: Duration::from_millis(100), ..resize(&launch, &Added::default(), &[], &[(0, mib)]) };
+    let (resized, _) = carry_out(&mut vm, &impatient(32 + 128));
+    let dimms: Vec<_> = resized.added.memory.iter().filter(|device| device.kind == MemoryDeviceKind::Dimm).collect();
+    assert_eq!(dimms.len(), 1, "{resized:?}");
+    assert_eq!(
+        (dimms[0].size, dimms[0].requested, dimms[0].virtual_node),
+        (Bytes::from_mib(128), Bytes::from_mib(128), 0)
+    );
+    // QEMU 7.2 does not let the empty device go.
+    assert!(resized.added.memory.iter().all(|device| device.requested.0 == 0 || device.kind == MemoryDeviceKind::Dimm));
+    assert!(
+        resized.notes[..]
+            .iter()
+            .any(|note| note.contains("no driver for virtio-mem: virtual node 0 got a DIMM of 128 MiB"))
+    );
+    assert!(resized.undone[0].contains("has not answered about DIMM"), "{resized:?}");
+    assert_eq!(resized.added.sizes(&launch.plan.topology)[0].memory, Bytes::from_mib(160));
+
+    // A DIMM of 64 MiB is none that Linux would take.
+    let error = vm.resize(&impatient(32 + 192), &mut |_| {}).unwrap_err();
+    assert!(
+        error.is_bad_input() && error.to_string().contains("a DIMM has a multiple of 128 MiB, not 64 MiB"),
+        "{error}"
+    );
+
+    // A vCPU that nobody brings online is there, and it is said.
+    let (resized, _) = carry_out(&mut vm, &Resize { memory: BTreeMap::new(), plug: vec![1], ..impatient(0) });
+    assert_eq!(resized.added.vcpus, [1]);
+    assert!(resized.undone[0].contains("has not brought vCPU 1 online within 0 s"), "{resized:?}");
+    Box::new(vm).stop(Duration::ZERO).unwrap();
+}

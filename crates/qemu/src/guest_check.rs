@@ -130,6 +130,14 @@ mod tests {
     }
 
     #[test]
+    fn vcpus_that_come_later_are_not_missed() {
+        // Of vCPUs 0-3 and 4-7 the first two are there, which the guest calls 0-1 and 2-3.
+        let mut plan = samples::plan("a", 2, 4, 512);
+        (plan.topology.nodes[0].absent, plan.topology.nodes[1].absent) = (vec![2, 3], vec![6, 7]);
+        assert_eq!(differences(&plan, &seen()), Vec::<String>::new());
+    }
+
+    #[test]
     fn each_kind_of_difference_is_named() {
         let mut other = seen();
         other.nodes.pop();

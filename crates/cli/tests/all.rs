@@ -30,3 +30,4 @@ mod suspend;
 mod topology;
 mod unseen;
 mod validate;
+mod vm_set;

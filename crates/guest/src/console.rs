@@ -19,7 +19,8 @@ pub(crate) fn serve(machine: &Machine) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             [] => {}
-            ["topology"] => print_topology(machine),
+            // CPUs and memory may have been plugged in since.
+            ["topology"] => print_topology(&topology::read::live().unwrap_or_else(|_| machine.clone())),
             ["hello"] => print_hello(machine),
             ["stream", options @ ..] => stream(options, machine),
             ["pattern", mib] => match mib.parse() {

@@ -1,6 +1,7 @@
 //! `homenode vm migrate` between two directories of VMs that stand for two hosts, reached by a program
 //! that stands for ssh. The firmware finds nothing to boot, and waits.
 
+use crate::common::sshd::Sshd;
 use crate::common::{Place, homenode_in, lacks, unique, within_seconds, write_script};
 use inventory::Inventory;
 use qemu::RuntimeDir;
@@ -159,6 +160,23 @@ fn a_vm_goes_to_another_host_and_comes_back() {
     assert_eq!(record.topology, topology, "what the guest sees is the same for life");
     let arrivals = record.life.history.iter().filter(|chapter| matches!(chapter.event, LifeEvent::Arrived { .. }));
     assert_eq!(arrivals.count(), 2);
+    hosts.nothing_else_is_left();
+}
+
+/// A real ssh gives the program pipes, and waits for ever in a read of one that was spliced into.
+#[test]
+fn a_vm_goes_through_a_real_ssh() {
+    if no_qemu("a_vm_goes_through_a_real_ssh") {
+        return;
+    }
+    let Some(sshd) = Sshd::start("a_vm_goes_through_a_real_ssh") else { return };
+    let hosts = Hosts::with_vm("mig-ssh");
+    let (runtime, program) = (hosts.runtime("b").display().to_string(), env!("CARGO_BIN_EXE_homenode"));
+    let there = format!("env -u HOMENODE_STATE_DIR HOMENODE_RUNTIME_DIR={runtime} {program}");
+    write_script(&hosts.place.path("to-b"), &format!("shift; set -- $1; shift\n{} \"{there} $*\"", sshd.exec()));
+    let arguments = ["vm", "migrate", &hosts.vm, "--to", "b", "--shared-storage", "--timeout", "60"];
+    hosts.says("a", &arguments, 0);
+    assert_eq!((hosts.runs("a"), hosts.runs("b")), (None, Some(true)));
     hosts.nothing_else_is_left();
 }
 

@@ -424,10 +424,10 @@ pub fn pass_on(
         let copy = ours.try_clone().map_err(cannot())?;
         let back = thread::spawn(move || {
             let (mut from, mut to) = (copy, fs::File::from(output));
-            std::io::copy(&mut from, &mut to).map(drop)
+            copy_bytes(&mut from, &mut to)
         });
         let (mut from, mut to) = (fs::File::from(input), ours);
-        std::io::copy(&mut from, &mut to).map_err(cannot())?;
+        copy_bytes(&mut from, &mut to).map_err(cannot())?;
         to.shutdown(std::net::Shutdown::Write).map_err(cannot())?;
         // Its end is the guest's.
         let _ = back.join();
@@ -435,6 +435,20 @@ pub fn pass_on(
     // Until the other homenode closes it.
     let _ = (&stream).read(&mut [0u8; 1]);
     Ok(())
+}
+
+/// Copies until the end. Not [`std::io::copy`], which splices: sshd was seen to wait for ever in a read
+/// of a pipe that had been spliced into, and so passed nothing on.
+fn copy_bytes(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<()> {
+    let mut chunk = vec![0u8; 256 << 10];
+    loop {
+        match from.read(&mut chunk) {
+            Ok(0) => return to.flush(),
+            Ok(count) => to.write_all(&chunk[..count])?,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 fn is_one_socket(input: &OwnedFd, output: &OwnedFd) -> std::io::Result<bool> {

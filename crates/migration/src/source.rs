@@ -31,6 +31,10 @@ const BUILDS: Duration = Duration::from_secs(3600);
 const NEXT: Duration = Duration::from_secs(90);
 /// How long it may take to let the guest run.
 const RUNS: Duration = Duration::from_secs(60);
+/// How long the rest of a guest may take that stands still.
+const SWITCHES: Duration = Duration::from_secs(60);
+/// How often somebody is told how far it has come.
+const TOLD: Duration = Duration::from_secs(1);
 /// How often is asked how far it has come.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often a destination is asked that does not answer.
@@ -315,17 +319,21 @@ impl<'a> Talk<'a> {
         let FromDestination::Receives = self.next(NEXT)? else { return Err(self.out_of_turn()) };
         source.prepare(&options.tuning)?;
         source.send(socket)?;
-        let (mut told, mut may_be_called_off) = (Instant::now(), true);
+        let (mut told, mut switched) = (Instant::now(), None::<Instant>);
         loop {
-            if may_be_called_off {
-                self.check()?;
+            match switched {
+                None => self.check()?,
+                Some(at) if at.elapsed() > SWITCHES => {
+                    return Err(self.link_error("the rest of the guest does not get there"));
+                }
+                Some(_) => {}
             }
             let progress = source.next(LOOK)?;
             match progress.status {
-                Status::Ready if may_be_called_off => {
+                Status::Ready if switched.is_none() => {
                     self.check()?;
                     source.switch_over()?;
-                    may_be_called_off = false;
+                    switched = Some(Instant::now());
                     continue;
                 }
                 Status::Completed => return Ok((progress, Instant::now())),
@@ -340,7 +348,7 @@ impl<'a> Talk<'a> {
                 }
                 _ => {}
             }
-            if told.elapsed() > Duration::from_millis(200) {
+            if told.elapsed() > TOLD {
                 say(&Say::Progress(&progress));
                 told = Instant::now();
             }

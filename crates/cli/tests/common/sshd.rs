@@ -126,6 +126,12 @@ impl Sshd {
         self.directory.path().join(name)
     }
 
+    /// A line of a shell script that becomes ssh to this server, with what follows as its command.
+    pub(crate) fn exec(&self) -> String {
+        let (ssh, key) = (self.at("ssh"), self.at("user"));
+        format!("exec {} -T -i {} -p {} {}@127.0.0.1", ssh.display(), key.display(), self.port, self.user)
+    }
+
     /// The libvirt behind a socket, over this server.
     pub(crate) fn uri(&self, socket: &str) -> String {
         self.uri_with("ssh", "user", socket)

@@ -8,8 +8,8 @@ use topology::Bytes;
 pub(crate) struct MigrateArguments {
     /// Name of the VM
     pub(crate) name: String,
-    /// Where to: a host as ssh knows it, with a homenode of its own; or `unix:`, another home on this
-    /// host
+    /// Where to: a host as ssh knows it, with a homenode of its own; or `unix:`, another home on
+    /// this host
     #[arg(long, value_name = "HOST", required_unless_present = "resolve")]
     pub(crate) to: Option<String>,
     /// Send nothing: say what would be sent, how long it would take, and where the VM would live

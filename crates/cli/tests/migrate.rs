@@ -1,5 +1,5 @@
-//! `homenode vm migrate` between two directories of VMs that stand for two hosts, reached by a program
-//! that stands for ssh. The firmware finds nothing to boot, and waits.
+//! `homenode vm migrate` between two directories of VMs that stand for two hosts, reached by a
+//! program that stands for ssh. The firmware finds nothing to boot, and waits.
 
 use crate::common::sshd::Sshd;
 use crate::common::{Place, homenode_in, lacks, unique, within_seconds, write_script};
@@ -239,8 +239,8 @@ impl Hosts {
     }
 
     /// After a cut: what homenode is asked to settle is settled, and exactly one guest runs. A QEMU
-    /// that was killed when its guest had arrived and ran takes it along, as at any time: then it is
-    /// started anew.
+    /// that was killed when its guest had arrived and ran takes it along, as at any time: then it
+    /// is started anew.
     fn settled(&self, cut: Cut, what: &str) {
         for host in ["a", "b"] {
             // What a killed homenode left goes at the next look.

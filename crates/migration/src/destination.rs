@@ -1,8 +1,8 @@
 //! The destination's side: `homenode vm receive`.
 //!
 //! ```text
-//! hello ─> offered ─> planned, reserved ─> built ─> receiving ── go ─> decided ─> runs ─> gone, done
-//!    └────────┴──────────────┴──────────────┴───────────┴─ never, link cut, QEMU dead: nothing is left
+//! hello ─> offered ─> planned, reserved ─> built ─> receiving ─ go ─> decided ─> runs ─> gone, done
+//!    └────────┴──────────────┴───────────────┴──────────┴─ never, cut, QEMU dead: nothing is left
 //! ```
 
 use crate::link::{ALIVE, Link};
@@ -389,9 +389,9 @@ impl Drop for Door {
     }
 }
 
-/// `vm receive --data`: gives what comes with the guest to the homenode that waits for it, and stays
-/// until that has it all. Where standard input and output are one socket, that is given away; else
-/// the bytes are passed on.
+/// `vm receive --data`: gives what comes with the guest to the homenode that waits for it, and
+/// stays until that has it all. Where standard input and output are one socket, that is given away;
+/// else the bytes are passed on.
 ///
 /// # Errors
 /// Nobody waits for it.
@@ -437,8 +437,8 @@ pub fn pass_on(
     Ok(())
 }
 
-/// Copies until the end. Not [`std::io::copy`], which splices: sshd was seen to wait for ever in a read
-/// of a pipe that had been spliced into, and so passed nothing on.
+/// Copies until the end. Not [`std::io::copy`], which splices: sshd was seen to wait for ever in a
+/// read of a pipe that had been spliced into, and so passed nothing on.
 fn copy_bytes(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<()> {
     let mut chunk = vec![0u8; 256 << 10];
     loop {

@@ -1,7 +1,7 @@
 //! A VM goes to another host while it runs, or to another home on its own: two homenodes that talk.
 //!
-//! **Problem.** Two programs on two hosts have one guest, and a link between them that may be cut at
-//! any moment. Whatever happens, the guest must not run twice, and must not be lost.
+//! **Problem.** Two programs on two hosts have one guest, and a link between them that may be cut
+//! at any moment. Whatever happens, the guest must not run twice, and must not be lost.
 //!
 //! **Rule.** The source starts `homenode vm receive` on the other host (by ssh; on its own host for
 //! `unix:`) and talks with it a JSON object a line ([`protocol`]). The guest goes through a second
@@ -36,8 +36,8 @@
 //! | source's QEMU killed | guest is lost, as without a migration | it is here |
 //! | destination's QEMU killed | guest goes on at the source | before 6: it says `never`; after: lost there |
 //!
-//! **Properties.** A destination runs the guest only after its file says `here`; a source lets it go
-//! on only where no `go` was said, or the destination's file says `never`. So never both. Where
+//! **Properties.** A destination runs the guest only after its file says `here`; a source lets it
+//! go on only where no `go` was said, or the destination's file says `never`. So never both. Where
 //! neither can be known (the destination cannot be reached after 5) the guest stands still at the
 //! source until somebody can ask: one, or none that runs, and never two.
 

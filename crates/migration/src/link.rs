@@ -1,15 +1,15 @@
 //! The other homenode: a program that is started on its host, and lines to and from it.
 //!
-//! **Rule.** `unix:` is this program again on this host; a host is reached by ssh, or by the program
-//! that `HOMENODE_SSH` names, which is given the host and the command. Nobody is asked for a
-//! password: homenode is not at the terminal while a guest is on its way. Both sides say that they
-//! are there; who hears nothing for [`SILENCE`] takes the link for cut.
+//! **Rule.** `unix:` is this program again on this host; a host is reached by ssh, or by the
+//! program that `HOMENODE_SSH` names, which is given the host and the command. Nobody is asked for
+//! a password: homenode is not at the terminal while a guest is on its way. Both sides say that
+//! they are there; who hears nothing for [`SILENCE`] takes the link for cut.
 
 use crate::MigrationError;
 use crate::protocol::{LONGEST_LINE, ProtocolError};
 use linux::sys::{ChildSetup, ProcessHandle, Tie};
 use serde::Serialize;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -159,7 +159,7 @@ impl<T: Send + 'static> Link<T> {
                 let said = match line(&mut input) {
                     Ok(Some(line)) => parse(&line).map_or_else(|error| Heard::Cut(error.to_string()), Heard::Said),
                     Ok(None) => Heard::Cut("the connection was closed".to_owned()),
-                    Err(because) => Heard::Cut(because),
+                    Err(error) => Heard::Cut(format!("the connection is cut: {error}")),
                 };
                 let over = matches!(said, Heard::Cut(_));
                 if send.send(said).is_err() || over {
@@ -228,16 +228,16 @@ impl<T: Send + 'static> Link<T> {
 }
 
 /// A line without its end; `None` at the end of the input.
-fn line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, String> {
+fn line(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let mut limited = input.take(LONGEST_LINE as u64 + 1);
     match limited.read_until(b'\n', &mut line) {
-        Err(error) => Err(format!("the connection is cut: {error}")),
+        Err(error) => Err(error),
         Ok(_) if line.last() == Some(&b'\n') => {
             line.pop();
             Ok(Some(line))
         }
-        Ok(_) if line.len() > LONGEST_LINE => Err(ProtocolError::TooLong.to_string()),
+        Ok(_) if line.len() > LONGEST_LINE => Err(io::Error::other(ProtocolError::TooLong)),
         // What has no end was cut.
         Ok(_) => Ok(None),
     }
@@ -259,9 +259,9 @@ mod tests {
     #[test]
     fn lines_have_an_end_and_a_limit() {
         let mut input = &b"a\n\nb"[..];
-        assert_eq!(line(&mut input), Ok(Some(b"a".to_vec())));
-        assert_eq!(line(&mut input), Ok(Some(Vec::new())));
-        assert_eq!(line(&mut input), Ok(None), "what has no end was cut");
+        assert_eq!(line(&mut input).unwrap(), Some(b"a".to_vec()));
+        assert_eq!(line(&mut input).unwrap(), Some(Vec::new()));
+        assert_eq!(line(&mut input).unwrap(), None, "what has no end was cut");
         let long = vec![b'x'; LONGEST_LINE + 2];
         assert!(line(&mut &long[..]).is_err());
     }

@@ -3,8 +3,8 @@
 //!
 //! **Rule.** The source asks only after it has said `go` and has no answer. The answer settles the
 //! matter at the destination before it is given: `here` lets the guest run that is there, `never`
-//! ends the QEMU that waits. A source whose record has no receipt has never said `go`: its guest goes
-//! on without a question.
+//! ends the QEMU that waits. A source whose record has no receipt has never said `go`: its guest
+//! goes on without a question.
 
 use crate::link::{Link, To};
 use crate::protocol::{self, FromDestination};

@@ -1,8 +1,8 @@
 //! What two homenodes say to each other about a VM that goes from one to the other: pure.
 //!
-//! **Rule.** One JSON object a line, of at most [`LONGEST_LINE`] bytes. The first line of each side is
-//! its `hello`, which any version understands; two of unlike [`VERSION`] go no further. What is said
-//! is checked before it is believed ([`Offer::check`]).
+//! **Rule.** One JSON object a line, of at most [`LONGEST_LINE`] bytes. The first line of each side
+//! is its `hello`, which any version understands; two of unlike [`VERSION`] go no further. What is
+//! said is checked before it is believed ([`Offer::check`]).
 //!
 //! **Example.** `{"go":{"receipt":"0123456789abcdef0123456789abcdef"}}`
 

@@ -33,8 +33,8 @@ pub fn send_descriptor(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd
     // SAFETY: CMSG_SPACE computes a number.
     let space = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
     let message = header(&mut io, &mut control, space);
-    // SAFETY: `control` has room for one header and one descriptor (64 bytes; they take 24), so that
-    // CMSG_FIRSTHDR points into it and the writes stay inside.
+    // SAFETY: `control` has room for one header and one descriptor (64 bytes; they take 24), so
+    // that CMSG_FIRSTHDR points into it and the writes stay inside.
     unsafe {
         let first = libc::CMSG_FIRSTHDR(&raw const message);
         (*first).cmsg_level = libc::SOL_SOCKET;
@@ -58,7 +58,8 @@ pub fn receive_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     // SAFETY: CMSG_SPACE computes a number. Room for one: the kernel closes what does not fit.
     let space = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
     let mut message = header(&mut io, &mut control, space);
-    // SAFETY: everything that the message points to lives through the call and is as long as it says.
+    // SAFETY: everything that the message points to lives through the call and is as long as it
+    // says.
     let got = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     if super::checked(got as libc::c_long)? == 0 {
         return Ok(None);
@@ -78,12 +79,14 @@ pub fn receive_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Lets go of standard input and standard output: what they were is closed where nobody else has it.
+/// Lets go of standard input and standard output: what they were is closed where nobody else has
+/// it.
 pub fn close_standard_streams() -> io::Result<()> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
-        // SAFETY: both are numbers of open descriptors or of none; dup2 touches no memory. Nothing in
-        // this program owns the standard streams but the standard library, which uses whatever they are.
+        // SAFETY: both are numbers of open descriptors or of none; dup2 touches no memory. Nothing
+        // in this program owns the standard streams but the standard library, which uses whatever
+        // they are.
         super::checked(libc::c_long::from(unsafe { libc::dup2(null.as_raw_fd(), stream) }))?;
     }
     Ok(())

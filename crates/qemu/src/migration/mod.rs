@@ -1,8 +1,8 @@
 //! A guest goes from one QEMU to another while it runs: both ends of it, through their monitors.
 //!
-//! **Problem.** QEMU takes a guest over without a look at its NUMA nodes, says `completed` where the
-//! other end has died (without `return-path`), and lets the guest run at the destination as soon as
-//! it has it, which is before anybody could say that it should not.
+//! **Problem.** QEMU takes a guest over without a look at its NUMA nodes, says `completed` where
+//! the other end has died (without `return-path`), and lets the guest run at the destination as
+//! soon as it has it, which is before anybody could say that it should not.
 //!
 //! **Rule.** Both QEMUs are given one connected socket ([`Outgoing::send`], [`Incoming::listen`]):
 //! nothing listens, and QEMU needs no right to open anything. `return-path` is always on. The
@@ -69,8 +69,8 @@ impl Tuning {
             capability("events", true),
             // The disks of a guest that waits stay the source's.
             capability("late-block-activate", true),
-            // It can be called off safely until it is let go on, and no later: QEMU 7.2 was seen to end
-            // where it is called off while it hands its devices over.
+            // It can be called off safely until it is let go on, and no later: QEMU 7.2 was seen to
+            // end where it is called off while it hands its devices over.
             capability("pause-before-switchover", sends),
             capability("auto-converge", sends && self.auto_converge),
         ];

@@ -8,8 +8,7 @@ use qemu::{AgentError, AgentLink, NativeAgent, QemuError, Reservation, RuntimeDi
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use vm::{Accelerator, Residence};
-use vm::{Backend, CallOff, ConsoleTo, Launch, Plan, Vm};
+use vm::{Accelerator, Backend, CallOff, ConsoleTo, Launch, Plan, Residence, Vm};
 use workloads::protocol::ToAgent;
 
 /// How long a guest may take to power off when it is asked to.

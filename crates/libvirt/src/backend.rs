@@ -14,8 +14,9 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use topology::Machine;
 use vm::backend::{BackendKind, ErrorKind, Patience, Saved, Stopped, Transfer};
-use vm::{Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence};
-use vm::{VirtualTopology, Vm, VmSpec};
+use vm::{
+    Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence, VirtualTopology, Vm, VmSpec,
+};
 
 /// How often a domain that is to be ended is looked for: it may only just be in the making.
 const LOOKS: u32 = 50;

@@ -6,8 +6,7 @@ use linux::LinuxError;
 use linux::vm::{Region, RunningVm};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{CpuSet, NodeSet};
-use vm::Plan;
-use vm::{Accelerator, MemoryResidence, Residence, VcpuResidence};
+use vm::{Accelerator, MemoryResidence, Plan, Residence, VcpuResidence};
 
 /// Reads back where a VM is: affinities of its vCPU threads, pages and policy of each virtual
 /// node's memory.

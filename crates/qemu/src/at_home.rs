@@ -7,9 +7,8 @@ use linux::LinuxError;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use topology::{CpuSet, NodeSet};
-use vm::Accelerator;
-use vm::Plan;
 use vm::qemu::memory_id;
+use vm::{Accelerator, Plan};
 use vm::{MemoryResidence, Residence, VcpuResidence};
 
 /// The virtual node of a vCPU.

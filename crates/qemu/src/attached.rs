@@ -17,8 +17,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vm::backend::{Patience, Stopped, Transfer};
 use vm::spec::name_problem;
-use vm::{Accelerator, Added, BackendError, CallOff, Launch, Manifest, Plan, Residence};
-use vm::{Resize, Resized, VirtualTopology, Vm, VmSpec};
+use vm::{
+    Accelerator, Added, BackendError, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized, VirtualTopology, Vm,
+    VmSpec,
+};
 
 /// How long a QEMU that builds its machine may show no progress: its memory does not grow, and its
 /// monitor does not greet.

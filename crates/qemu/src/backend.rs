@@ -16,8 +16,10 @@ use serde_json::json;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use vm::backend::{BackendKind, ErrorKind, Patience, Saved, Stopped, Transfer};
-use vm::{Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence};
-use vm::{Resize, Resized, VirtualTopology, Vm, VmSpec};
+use vm::{
+    Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized,
+    VirtualTopology, Vm, VmSpec,
+};
 
 /// How long the monitor of a VM that runs may take to greet.
 const GREETING: Duration = Duration::from_secs(10);

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 use topology::{Bytes, NodeSet};
-use vm::Accelerator;
-use vm::Launch;
+use vm::{Accelerator, Launch};
 
 /// The record, in a VM's directory.
 pub(crate) const FILE: &str = "state.json";

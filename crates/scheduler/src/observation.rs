@@ -23,9 +23,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
-use vm::Manager;
-use vm::NodeUse;
 use vm::qemu::GuestCpus;
+use vm::{Manager, NodeUse};
 
 /// A moment on the host's own clock, in milliseconds since an epoch that the host chose; it never
 /// goes back.

@@ -7,8 +7,7 @@ use crate::{Occupancy, PlanError, backing, claims, cores, expected, explain};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
 use vm::spec::{Fill, VcpuBinding};
-use vm::{Client, MemoryPolicy, Placement, Plan, VirtualNode, VirtualTopology};
-use vm::{NodeSize, NodeUse, Shape};
+use vm::{Client, MemoryPolicy, NodeSize, NodeUse, Placement, Plan, Shape, VirtualNode, VirtualTopology};
 
 /// Sizes the VM's virtual nodes for this machine and gives each client its home, beside what runs
 /// there already.

@@ -10,8 +10,7 @@ use stacks::emit::{Emission, Kind, emit};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
-use vm::{Accelerator, TcgThreads};
-use vm::{MemoryPolicy, Plan, VmSpec};
+use vm::{Accelerator, MemoryPolicy, Plan, TcgThreads, VmSpec};
 
 /// What is asked for, and where.
 struct Case {

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use topology::Machine;
 use vm::Accelerator;
 use vm::spec::Console;
-use vm::{ConsoleTo, Launch};
-use vm::{MemoryPolicy, Plan, Shape, VmSpec};
+use vm::{ConsoleTo, Launch, MemoryPolicy, Plan, Shape, VmSpec};
 
 /// What is planned: for a stack that cannot be told how a VM grows, the VM as it starts.
 pub(crate) fn planned_shape(argument: Option<EmitArgument>, spec: &VmSpec) -> Shape {

@@ -16,8 +16,7 @@ pub use comment::Loss;
 
 use ::qemu::command_line::BootFiles;
 use topology::Machine;
-use vm::Accelerator;
-use vm::{Plan, VmSpec};
+use vm::{Accelerator, Plan, VmSpec};
 
 /// A stack that a plan can be written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

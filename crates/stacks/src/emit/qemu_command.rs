@@ -5,8 +5,7 @@ use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{Channel, ConsoleLog, HostTraits, Wiring, arguments, as_shell};
 use std::path::Path;
 use vm::spec::{Boot, Console};
-use vm::{Accelerator, TcgThreads};
-use vm::{Client, Plan};
+use vm::{Accelerator, Client, Plan, TcgThreads};
 
 const PROGRAM: &str = "qemu-system-x86_64";
 

@@ -4,8 +4,7 @@ use qemu::command_line::BootFiles;
 use scheduler::Occupancy;
 use stacks::emit::{Emission, Kind, emit};
 use topology::{Machine, read};
-use vm::Accelerator;
-use vm::{Plan, VmSpec};
+use vm::{Accelerator, Plan, VmSpec};
 
 const TWO_NODES: &str = "pack:2 [numa(memory=64GiB)] l3:1 core:8 pu:1";
 const TWO_NODES_SMT: &str = "pack:2 [numa(memory=24GiB)] l3:1 core:4 pu:2";

@@ -5,8 +5,7 @@ use scheduler::Occupancy;
 use stacks::emit::{Emission, Kind, emit};
 use topology::{Bytes, Machine, read};
 use vm::spec::Boot;
-use vm::{Accelerator, TcgThreads};
-use vm::{Plan, VmSpec};
+use vm::{Accelerator, Plan, TcgThreads, VmSpec};
 
 /// A VM, where it is to live, and what it boots.
 pub(crate) struct Case {

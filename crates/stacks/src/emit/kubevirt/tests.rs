@@ -7,9 +7,8 @@ use ::qemu::command_line::BootFiles;
 use proptest::prelude::*;
 use scheduler::Occupancy;
 use topology::read;
-use vm::Accelerator;
-use vm::VmSpec;
 use vm::spec::{Boot, Disk, DiskFormat, Network, PortForward};
+use vm::{Accelerator, VmSpec};
 
 /// One node; two without and with SMT.
 const MACHINES: [&str; 3] = [

@@ -6,9 +6,8 @@ use ::qemu::command_line::BootFiles;
 use scheduler::Occupancy;
 use std::collections::BTreeMap;
 use topology::read;
-use vm::Accelerator;
-use vm::VmSpec;
 use vm::spec::{Disk, DiskFormat};
+use vm::{Accelerator, VmSpec};
 
 fn with_emission<T>(spec: &VmSpec, judge: impl FnOnce(&Emission<'_>) -> T) -> T {
     let machine = read::from_synthetic("pack:2 [numa(memory=64GiB)] core:8 pu:1").expect("a machine");

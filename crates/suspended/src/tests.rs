@@ -50,7 +50,8 @@ fn a_guest_is_read_as_it_was_written_and_its_file_is_its_owners_alone() {
         assert_eq!(read(&path).unwrap(), guest(length, 7), "{length}");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
-    // 26 of its 77 turns cannot be made smaller: 26 x 64 KiB = 1.70 MB; of the others some 0.1 MB stay.
+    // 26 of its 77 turns cannot be made smaller: 26 x 64 KiB = 1.70 MB; of the others some 0.1 MB
+    // stay.
     let file = Opened::open(&directory.path().join("5000000")).unwrap();
     assert!((1_700_000..1_900_000).contains(&file.stored().0), "{}", file.stored().0);
     assert_eq!((file.about(), file.guest_bytes()), ("about", Bytes(5_000_000)));

@@ -292,12 +292,12 @@ impl Work<'_> {
     fn remove_empty(&mut self, index: usize) -> Result<(), QemuError> {
         let device = self.resized.added.memory[index].clone();
         match self.unplug(&device.id) {
-            Ok(Ok(())) => {
+            Ok(None) => {
                 self.resized.added.memory.remove(index);
                 self.tell();
                 self.qmp.execute("object-del", &json!({ "id": device.backend() })).map(drop)
             }
-            Ok(Err(_)) | Err(QemuError::Refused { .. }) => {
+            Ok(Some(_)) | Err(QemuError::Refused { .. }) => {
                 let vm = self.qmp.vm();
                 self.resized
                     .notes

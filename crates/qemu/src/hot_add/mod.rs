@@ -125,22 +125,24 @@ impl Work<'_> {
         }
     }
 
-    /// Asks the guest to give a device back, and waits for it. What it said against it, as words.
-    fn unplug(&mut self, id: &str) -> Result<Result<(), String>, QemuError> {
+    /// Asks the guest to give a device back, and waits for it. Why it is still there, as words;
+    /// `None` where it has gone.
+    fn unplug(&mut self, id: &str) -> Result<Option<String>, QemuError> {
         self.qmp.execute("device_del", &json!({ "id": id }))?;
         let deadline = Instant::now() + self.resize.patience;
         // Of a vCPU no event says that it is gone.
         while there::has_device(self.qmp, id)? {
             if Instant::now() >= deadline {
                 let seconds = self.resize.patience.as_secs();
-                return Ok(Err(format!("its guest has not let it go within {seconds} s")));
+                return Ok(Some(format!("its guest has not let it go within {seconds} s")));
             }
             while let Some(event) = self.qmp.event(LOOK)? {
-                if let Some(why) = there::refusal(&event, id) {
-                    return Ok(Err(why));
+                let why = there::refusal(&event, id);
+                if why.is_some() {
+                    return Ok(why);
                 }
             }
         }
-        Ok(Ok(()))
+        Ok(None)
     }
 }

@@ -118,11 +118,11 @@ impl Work<'_> {
         }
         for &vcpu in &self.resize.unplug {
             match self.unplug(&vcpu_id(vcpu))? {
-                Ok(()) => {
+                None => {
                     self.resized.added.vcpus.retain(|plugged| *plugged != vcpu);
                     self.tell();
                 }
-                Err(why) => self.undone(&format!("vCPU {vcpu} stays: {why}")),
+                Some(why) => self.undone(&format!("vCPU {vcpu} stays: {why}")),
             }
         }
         Ok(())

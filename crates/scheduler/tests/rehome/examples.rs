@@ -189,7 +189,11 @@ fn what_was_plugged_counts_and_what_is_absent_does_not() {
     let occupancy = Occupancy { nodes: [(NodeId(1), full_up)].into(), ..Occupancy::default() };
     let plan = mapped_by(&machine, &occupancy, &grown, "");
     assert_eq!(homes(&plan), ["0", "0"]);
-    assert!(plan.warnings.iter().any(|warning| warning.contains("no room now for all that")), "{:?}", plan.warnings);
+    assert!(
+        plan.warnings.iter().any(|warning| warning.contains("it may grow to 8 vCPUs and 4 GiB")),
+        "{:?}",
+        plan.warnings
+    );
     let full = |id: usize| NodeSize {
         virtual_node: id as u32,
         vcpus: grown.nodes[id].vcpus.iter().copied().collect(),

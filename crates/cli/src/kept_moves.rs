@@ -1,7 +1,8 @@
-//! What a balancer did to a VM since its record was written: a client that it moved lives elsewhere.
+//! What a balancer did to a VM since its record was written: a client that it moved lives
+//! elsewhere.
 //!
-//! **Rule.** The balancer knows nothing of records. Whoever looks writes down where the balancer had
-//! each client last; how often it moved meanwhile is the balancer's to say (`homenode top`).
+//! **Rule.** The balancer knows nothing of records. Whoever looks writes down where the balancer
+//! had each client last; how often it moved meanwhile is the balancer's to say (`homenode top`).
 
 use crate::args_balance::StateArguments;
 use crate::kept;
@@ -53,8 +54,8 @@ struct Move {
     event: LifeEvent,
 }
 
-/// Clients that a balancer has elsewhere than the record. A balancer's client is a virtual node; one
-/// of the record that carries several stays as it is.
+/// Clients that a balancer has elsewhere than the record. A balancer's client is a virtual node;
+/// one of the record that carries several stays as it is.
 fn moves(record: &Record, done: &VmRecord) -> Vec<Move> {
     let clients: &[Client] = record.placement.as_ref().map_or(&[], |kept| &kept.placement.clients);
     let of = |client: &Client| {

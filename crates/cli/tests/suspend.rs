@@ -1,6 +1,6 @@
-//! VMs that go into files and come out again, with a real QEMU whose firmware finds nothing to boot,
-//! and with the tiny guest. Emulated guests are stopped before they are saved, which is safe on QEMU
-//! 7.2 too.
+//! VMs that go into files and come out again, with a real QEMU whose firmware finds nothing to
+//! boot, and with the tiny guest. Emulated guests are stopped before they are saved, which is safe
+//! on QEMU 7.2 too.
 
 use crate::common::{Place, homenode_in, inventory_in, lacks, unique, within_seconds};
 use serde_json::Value;

@@ -1,5 +1,6 @@
-//! `homenode vm set`: what is refused, what is written down, and, with the newer QEMU and homenode's
-//! tiny guest, what the guest sees of it. Under emulation QEMU 7.2 hangs guests that get vCPUs.
+//! `homenode vm set`: what is refused, what is written down, and, with the newer QEMU and
+//! homenode's tiny guest, what the guest sees of it. Under emulation QEMU 7.2 hangs guests that get
+//! vCPUs.
 
 use crate::common::{Place, homenode_in, inventory_in, lacks, said_in, unique, within_seconds};
 use serde_json::Value;

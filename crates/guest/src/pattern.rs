@@ -1,9 +1,10 @@
 //! A pattern in the memory of each virtual node, checked again and again: a guest that was moved,
 //! resized, saved or sent and lost a page, or a second, says so on its console.
 //!
-//! The word `homenode.pattern=MIB` on the kernel's command line starts it, and so does the console's
-//! command `pattern MIB`: so many MiB on each node that has memory. Each round checks every word and
-//! writes it anew, so that memory changes all the time; words depend on node, place and round.
+//! The word `homenode.pattern=MIB` on the kernel's command line starts it, and so does the
+//! console's command `pattern MIB`: so many MiB on each node that has memory. Each round checks
+//! every word and writes it anew, so that memory changes all the time; words depend on node, place
+//! and round.
 //!
 //! ```text
 //! pattern: 64 MiB on each of nodes 0,1

@@ -1,8 +1,8 @@
 //! The VMs that homenode keeps: of each its spec, its virtual topology, its placement and its life,
 //! on disk, also while it does not run.
 //!
-//! **Problem.** A VM that was stopped must start again with the same virtual topology, perhaps after
-//! the host did; and homenode may be killed at any moment of writing that down.
+//! **Problem.** A VM that was stopped must start again with the same virtual topology, perhaps
+//! after the host did; and homenode may be killed at any moment of writing that down.
 //!
 //! **Rule.** A VM is a directory with one file each:
 //!
@@ -18,8 +18,8 @@
 //! left of one is cleaned up by whoever makes or deletes that name next. Who changes a VM holds its
 //! directory's lock ([`Inventory::hold`]); readers need none.
 //!
-//! **Properties.** A reader sees of each file the old one or the new one. Nothing is removed that is
-//! not one of these files. Nobody waits for a lock: who has it is busy with that VM.
+//! **Properties.** A reader sees of each file the old one or the new one. Nothing is removed that
+//! is not one of these files. Nobody waits for a lock: who has it is busy with that VM.
 //!
 //! **Example.** `homenode run web.toml --daemonize`, `homenode vm stop web`, a reboot, `homenode vm
 //! start web`: the guest sees the nodes that it saw before.

@@ -1,7 +1,8 @@
 //! The destination's side: `homenode vm receive`.
 //!
 //! ```text
-//! hello ─> offered ─> planned, reserved ─> built ─> receiving ─ go ─> decided ─> runs ─> gone, done
+//! hello ─> offered ─> planned, reserved ─> built ─> receiving ─ go ─> decided ─> runs ─> gone,
+//! done
 //!    └────────┴──────────────┴───────────────┴──────────┴─ never, cut, QEMU dead: nothing is left
 //! ```
 

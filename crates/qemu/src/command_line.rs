@@ -103,8 +103,8 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
     line.0
 }
 
-/// What a QEMU has more that waits for a guest from elsewhere: the machine type that the guest knows,
-/// and what was plugged into its machine, in order. Where it comes from `manifest` says.
+/// What a QEMU has more that waits for a guest from elsewhere: the machine type that the guest
+/// knows, and what was plugged into its machine, in order. Where it comes from `manifest` says.
 pub(crate) fn waiting_for_a_guest(manifest: &Manifest, plan: &Plan, host: &HostTraits) -> Vec<String> {
     let mut line = Line(Vec::new());
     line.add("-incoming", "defer");

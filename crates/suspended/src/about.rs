@@ -8,8 +8,8 @@ use vm::history::{Life, UnixSeconds};
 /// The VM in a file: all that another host needs to keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// When it was suspended: with the VM's name and its first chapter this says which file of which
-    /// VM it is.
+    /// When it was suspended: with the VM's name and its first chapter this says which file of
+    /// which VM it is.
     pub saved_at: UnixSeconds,
     /// Its life until then.
     pub life: Life,

@@ -14,9 +14,9 @@ pub(crate) const LONGEST_ABOUT: usize = GUEST_AT as usize - HEAD;
 const MAGIC: [u8; 16] = *b"homenode guest\n\0";
 const VERSION: u32 = 1;
 
-/// What stands there, in this order, little endian: magic (16), version (4), length of the text (4),
-/// bytes of all pieces in the file (8), bytes of the guest (8), number of pieces (8), sum of the
-/// pieces' checksums (16), checksum of all before and of the text (16).
+/// What stands there, in this order, little endian: magic (16), version (4), length of the text
+/// (4), bytes of all pieces in the file (8), bytes of the guest (8), number of pieces (8), sum of
+/// the pieces' checksums (16), checksum of all before and of the text (16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     /// Bytes of the text.

@@ -1,8 +1,8 @@
 //! The file that a suspended VM is in.
 //!
 //! **Problem.** A file of gigabytes is the only copy of a guest. homenode, QEMU or the host may die
-//! at any moment while it is written; later it may be cut, changed, or belong to another VM. A guest
-//! that goes on with one wrong page corrupts its disks.
+//! at any moment while it is written; later it may be cut, changed, or belong to another VM. A
+//! guest that goes on with one wrong page corrupts its disks.
 //!
 //! **Rule.** One file holds everything:
 //!
@@ -14,14 +14,14 @@
 //! ```
 //!
 //! It is written beside its place as `NAME.unfinished`, with a head of zeros. The head comes last:
-//! after it the file is synced, renamed, and its directory synced. Whoever reads it looks at the head
-//! first, and then at each piece before a byte of it is passed on.
+//! after it the file is synced, renamed, and its directory synced. Whoever reads it looks at the
+//! head first, and then at each piece before a byte of it is passed on.
 //!
 //! **Why these.** Checksums are XXH3 with 128 bits: as fast as memory, and no change by chance gets
-//! past it. It is no seal against somebody who means harm: whoever may write the file may also write
-//! a guest of his own into it. So the file is its owner's alone (mode 0600): it holds all that the
-//! guest has in memory, keys and passwords as well. zstd at level 1 halves most memory and is faster
-//! than most disks; pages of zeros are not in the stream at all.
+//! past it. It is no seal against somebody who means harm: whoever may write the file may also
+//! write a guest of his own into it. So the file is its owner's alone (mode 0600): it holds all
+//! that the guest has in memory, keys and passwords as well. zstd at level 1 halves most memory and
+//! is faster than most disks; pages of zeros are not in the stream at all.
 //!
 //! **Properties.** A kill at any moment leaves a file that can be read whole, or none of that name.
 //! A file that was cut, or has any byte changed, is refused.

@@ -85,8 +85,8 @@ impl Opened {
         Ok(Guest::new(file, self.path.clone(), self.head))
     }
 
-    /// Writes the guest into a pipe, in the background. A damaged file ends it early: nothing that is
-    /// not as it was written gets into the pipe.
+    /// Writes the guest into a pipe, in the background. A damaged file ends it early: nothing that
+    /// is not as it was written gets into the pipe.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -135,8 +135,8 @@ impl Pouring {
     }
 }
 
-/// The guest's bytes, in order. Reading them fails where the file is damaged; [`Guest::damage`] then
-/// says how.
+/// The guest's bytes, in order. Reading them fails where the file is damaged; [`Guest::damage`]
+/// then says how.
 #[derive(Debug)]
 pub struct Guest {
     path: PathBuf,

@@ -91,8 +91,8 @@ impl Unfinished {
         Ok(Writer::new(file, self.path.clone()))
     }
 
-    /// Writes all that comes out of a pipe, in the background. Once `called_off` is true it closes the
-    /// pipe at the next piece.
+    /// Writes all that comes out of a pipe, in the background. Once `called_off` is true it closes
+    /// the pipe at the next piece.
     ///
     /// # Errors
     /// The file cannot be opened once more.

@@ -1,7 +1,7 @@
 //! The life of a VM that homenode keeps, as a state machine.
 //!
-//! **Problem.** Several commands act on one VM, and any of them may be killed. What may be done with
-//! a VM now must have one answer, and so must what it has become since.
+//! **Problem.** Several commands act on one VM, and any of them may be killed. What may be done
+//! with a VM now must have one answer, and so must what it has become since.
 //!
 //! **Rule.** A VM is in one [`State`]. [`Step`]s lead from one to another; every other pair of a
 //! state and a step is refused, with what would be possible.

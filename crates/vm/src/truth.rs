@@ -1,11 +1,11 @@
 //! What is kept of a VM's life, compared with what runs.
 //!
-//! **Problem.** A record says what somebody wrote last. Since then the guest may have powered itself
-//! off, QEMU may have been killed, the host may have gone down; and whoever was at work on the VM may
-//! have been killed half way.
+//! **Problem.** A record says what somebody wrote last. Since then the guest may have powered
+//! itself off, QEMU may have been killed, the host may have gone down; and whoever was at work on
+//! the VM may have been killed half way.
 //!
-//! **Rule.** What runs is the truth; whoever looks while nobody is at work on the VM brings its record
-//! up to it:
+//! **Rule.** What runs is the truth; whoever looks while nobody is at work on the VM brings its
+//! record up to it:
 //!
 //! ```text
 //! record says                    its process     the record becomes
@@ -17,12 +17,13 @@
 //! anything else                  -               stays: that is for whoever goes on with it
 //! ```
 //!
-//! Nothing tells afterwards how a process ended whose parent has gone: a guest that powers itself off
-//! and a QEMU that is killed look the same. So a VM that ended without being asked to is *lost*, and
-//! what is known of its end is said with it. A VM that is lost starts again as one that was stopped.
+//! Nothing tells afterwards how a process ended whose parent has gone: a guest that powers itself
+//! off and a QEMU that is killed look the same. So a VM that ended without being asked to is
+//! *lost*, and what is known of its end is said with it. A VM that is lost starts again as one that
+//! was stopped.
 //!
-//! **Example.** The host was restarted while `web` ran: `homenode vm list` says `lost`, and `homenode
-//! vm start web` starts it with the virtual topology that it had.
+//! **Example.** The host was restarted while `web` ran: `homenode vm list` says `lost`, and
+//! `homenode vm start web` starts it with the virtual topology that it had.
 
 use crate::history::{Life, LifeEvent};
 use crate::life::{State, Step};

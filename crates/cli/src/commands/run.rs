@@ -132,8 +132,8 @@ pub(super) struct Placed {
     pub(super) occupancy: Occupancy,
 }
 
-/// A virtual topology that is fixed, and what its nodes have now where that is not what they have at
-/// power-on.
+/// A virtual topology that is fixed, and what its nodes have now where that is not what they have
+/// at power-on.
 pub(super) type Fixed<'a> = (&'a VirtualTopology, &'a [NodeSize]);
 
 /// Places the VM beside all that run or are being started on this host: with this virtual topology,

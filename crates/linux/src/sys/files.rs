@@ -75,7 +75,8 @@ pub fn wide_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 pub fn free_space(file: &impl AsFd) -> io::Result<Bytes> {
     // SAFETY: statvfs is numbers only, of which each may be zero.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open; the kernel writes one `statvfs`, which lives through the call.
+    // SAFETY: the descriptor is open; the kernel writes one `statvfs`, which lives through the
+    // call.
     super::checked(libc::c_long::from(unsafe { libc::fstatvfs(file.as_fd().as_raw_fd(), &raw mut found) }))?;
     let blocks = if super::effective_user_id() == 0 { found.f_bfree } else { found.f_bavail };
     Ok(Bytes(blocks.saturating_mul(found.f_frsize)))

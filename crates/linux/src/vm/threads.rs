@@ -62,8 +62,8 @@ pub struct VmThreads {
 }
 
 impl VmThreads {
-    /// Reads the threads of a process whose command line promises the vCPUs `vcpus`, rising. Threads
-    /// that end meanwhile are left out.
+    /// Reads the threads of a process whose command line promises the vCPUs `vcpus`, rising.
+    /// Threads that end meanwhile are left out.
     ///
     /// # Errors
     /// The process has no list of threads (any more).

@@ -58,8 +58,9 @@ pub(super) fn plugged_vcpus(added: &Added, topology: &VirtualTopology, model: &s
     added.vcpus.iter().map(move |&vcpu| shape.device(&driver, vcpu))
 }
 
-/// Memory that was plugged in since power-on, bound to where it belongs now: backends and devices, in
-/// the order in which they were plugged. The first virtio-mem device has the first port, and so on.
+/// Memory that was plugged in since power-on, bound to where it belongs now: backends and devices,
+/// in the order in which they were plugged. The first virtio-mem device has the first port, and so
+/// on.
 pub(super) fn plugged_memory(added: &Added, plan: &Plan, numa: bool) -> Vec<(String, String)> {
     let mut ports = (0..).map(port_id);
     let mut both = Vec::new();

@@ -4,11 +4,12 @@
 //! which the sandbox forbids, and both open files as a user who may have no right to. None has a
 //! checksum, and QEMU lets a guest run as soon as it has read the last byte.
 //!
-//! **Rule.** QEMU is given a pipe (`getfd`), and whoever called it writes or reads the other end: the
-//! same on every version, and a guest of QEMU 7.2 comes into a QEMU 10 by the same bytes. A QEMU that
-//! takes a guest is built with the homes of the new plan, the machine type that the guest knows, and
-//! `-incoming defer`. Its manifest is compared with the guest's before it gets a byte; its vCPU threads
-//! are bound before; the guest runs when everything that was read is known to be right.
+//! **Rule.** QEMU is given a pipe (`getfd`), and whoever called it writes or reads the other end:
+//! the same on every version, and a guest of QEMU 7.2 comes into a QEMU 10 by the same bytes. A
+//! QEMU that takes a guest is built with the homes of the new plan, the machine type that the guest
+//! knows, and `-incoming defer`. Its manifest is compared with the guest's before it gets a byte;
+//! its vCPU threads are bound before; the guest runs when everything that was read is known to be
+//! right.
 //!
 //! **Properties.** Saving changes nothing of the guest. A guest that comes back runs at most once:
 //! before it runs its VM is written down as one that runs, so that nobody takes it for half started

@@ -2,7 +2,8 @@
 //!
 //! **Rule.** Each virtual node starts with the same part of what it may have, and with a vCPU as
 //! far as there are enough. What may come is whole blocks of 128 MiB in each node where that leaves
-//! the nodes even: a Linux guest uses whole blocks of that size only. Else blocks of 2 MiB. Huge pages stay whole.
+//! the nodes even: a Linux guest uses whole blocks of that size only. Else blocks of 2 MiB. Huge
+//! pages stay whole.
 //!
 //! **Example.** Two nodes of 8 vCPUs and 16 GiB at most, 6 vCPUs and 8 GiB at power-on: 3 vCPUs and
 //! 4 GiB each.

@@ -54,8 +54,8 @@ const NEXT_RESET: &str = "it boots that at its next reset";
 const PORTS: &str = "connections from outside arrive elsewhere";
 
 impl Manifest {
-    /// What differs between the machine that a guest leaves and `other`, which takes it over, in the
-    /// order of the manifest. Empty: it can go on there as if nothing had happened.
+    /// What differs between the machine that a guest leaves and `other`, which takes it over, in
+    /// the order of the manifest. Empty: it can go on there as if nothing had happened.
     pub fn differences(&self, other: &Self) -> Vec<Difference> {
         let Self { homenode, run_by, spec, topology, added } = self;
         let mut found = Found::default();

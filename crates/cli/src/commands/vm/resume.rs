@@ -1,10 +1,10 @@
-//! `homenode vm resume`: a VM that is in a file goes on, on this host or on another one, at homes that
-//! are planned anew.
+//! `homenode vm resume`: a VM that is in a file goes on, on this host or on another one, at homes
+//! that are planned anew.
 //!
 //! **Order.** The file's beginning is checked, and that it is this VM's and its last one; homes are
-//! planned and reserved; the record says `starting`; QEMU is built and its machine compared with the
-//! guest's; the guest is read, each piece checked before it is passed on; then it runs, the record
-//! says so, and the file is removed. A kill before it runs leads back to `suspended`.
+//! planned and reserved; the record says `starting`; QEMU is built and its machine compared with
+//! the guest's; the guest is read, each piece checked before it is passed on; then it runs, the
+//! record says so, and the file is removed. A kill before it runs leads back to `suspended`.
 
 use crate::args_vm::ResumeArguments;
 use crate::commands::run::{self, Output, Placed, Start};

@@ -1,9 +1,10 @@
 //! `homenode vm suspend`: a VM goes into a file, and its process ends.
 //!
 //! **Order.** Written down as paused, its vCPUs stopped, its guest written, the file synced and
-//! renamed, written down as suspended, its process ended. A kill in between leaves a VM that is paused
-//! and goes on by `vm continue`, or one that is suspended and goes on by `vm resume`: the record says
-//! which. A stale file of the first kind is in nobody's way: the next suspend replaces it.
+//! renamed, written down as suspended, its process ended. A kill in between leaves a VM that is
+//! paused and goes on by `vm continue`, or one that is suspended and goes on by `vm resume`: the
+//! record says which. A stale file of the first kind is in nobody's way: the next suspend replaces
+//! it.
 
 use crate::args_vm::SuspendArguments;
 use crate::commands::run::Start;

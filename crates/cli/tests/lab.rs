@@ -128,6 +128,7 @@ fn doctor_finds_what_is_wrong_with_real_vms_and_makes_none_worse_that_a_cpuset_h
 }
 
 #[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn other_users_claim_nothing_and_see_what_the_service_decided() {
     let test = "other_users_claim_nothing_and_see_what_the_service_decided";
     let Some((as_user, _directory)) = as_user(test) else { return };

@@ -83,10 +83,20 @@ fn a_process_that_says_what_no_vm_has_is_one_line_and_costs_nothing() {
     let seen = host.examine().expect("an observation");
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert!(seen.vms.iter().all(|vm| vm.vm.name != name), "none of them is a VM");
+    let about = |seen: &Observation, fake: &Fakes| -> Vec<String> {
+        let word = format!(" {} ", fake.0.id());
+        seen.unseen_of(None).into_iter().filter(|line| line.contains(&word)).collect()
+    };
+    // On a busy machine a look may leave one of them to the next.
+    let mut last = seen;
+    for _ in 0..20 {
+        if fakes.iter().all(|fake| !about(&last, fake).is_empty()) {
+            break;
+        }
+        last = host.examine().expect("an observation");
+    }
     for fake in &fakes {
-        let unseen = seen.unseen_of(None);
-        let lines: Vec<&String> = unseen.iter().filter(|line| line.contains(&format!(" {} ", fake.0.id()))).collect();
-        assert!(matches!(&lines[..], [line] if line.len() < 200), "{:?}", seen.unseen);
+        assert!(matches!(&about(&last, fake)[..], [line] if line.len() < 200), "{:?}", last.unseen);
     }
     // Who was doubted is known, until another process has its number.
     assert!(host.observe().expect("another look").vms.iter().all(|vm| vm.vm.name != name));

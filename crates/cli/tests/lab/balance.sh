@@ -180,8 +180,8 @@ wait $second; code=$?
 code 0 "the second of two parallel starts succeeds"
 homenode vm list >/tmp/said 2>&1
 cat /tmp/said
-check "one of them is at home on nodes 0-1" ' 512 MiB +2 +0-1 '
-check "the other one is at home on nodes 2-3" ' 512 MiB +2 +2-3 '
+check "one of them is at home on nodes 0-1" ' 2 x 256 MiB +0-1 '
+check "the other one is at home on nodes 2-3" ' 2 x 256 MiB +2-3 '
 sleep 2
 for qemu in $(pidof qemu-system-x86_64); do
     for task in "/proc/$qemu"/task/*; do

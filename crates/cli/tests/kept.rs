@@ -18,7 +18,7 @@ impl Kept {
         if lacks(test, "qemu-system-x86_64") {
             return None;
         }
-        let this = Self { place: Place::new(), name: unique(label) };
+        let this = Self { place: Place::new(), name: unique(&format!("kept-{label}")) };
         this.write_spec("vcpus = 2\nmemory = \"64 MiB\"");
         Some(this)
     }

@@ -32,7 +32,7 @@ impl Hosts {
         let place = Place::new();
         std::fs::set_permissions(place.path("disk.img"), std::os::unix::fs::PermissionsExt::from_mode(0o666))
             .expect("a mode");
-        let this = Self { place, vm: unique(label) };
+        let this = Self { place, vm: unique(&format!("migrate-{label}")) };
         let program = env!("CARGO_BIN_EXE_homenode");
         let script = |other: &str| {
             let runtime = this.runtime(other).display().to_string();

@@ -26,7 +26,7 @@ impl Vm {
         if lacks(test, "qemu-system-x86_64") {
             return None;
         }
-        let this = Self { place: Place::new(), name: unique(label), qemu: None };
+        let this = Self { place: Place::new(), name: unique(&format!("suspend-{label}")), qemu: None };
         this.write_spec("boot.from = \"disk\"", 32);
         Some(this)
     }

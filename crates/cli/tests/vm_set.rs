@@ -17,7 +17,7 @@ struct Grows {
 
 impl Grows {
     fn new(label: &str, boot: &str, qemu: Option<String>) -> Self {
-        let this = Self { place: Place::new(), name: unique(label), qemu };
+        let this = Self { place: Place::new(), name: unique(&format!("vm-set-{label}")), qemu };
         let node = r#"{ vcpus = 1, memory = "128 MiB", max_vcpus = 3, max_memory = "512 MiB" }"#;
         let text = format!(
             "name = \"{}\"\nvcpus = 2\nmemory = \"256 MiB\"\nmax_vcpus = 6\nmax_memory = \"1 GiB\"\n\

@@ -22,7 +22,12 @@ pub(crate) struct MigrateArguments {
     #[arg(long, value_name = "BYTES")]
     pub(crate) bandwidth: Option<Bytes>,
     /// For how long the guest may stand still, in milliseconds
-    #[arg(long, value_name = "MILLISECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    #[arg(
+        long,
+        value_name = "MILLISECONDS",
+        default_value = "300",
+        value_parser = clap::value_parser!(u64).range(1..=60_000)
+    )]
     pub(crate) downtime: u64,
     /// Do not slow a guest down that writes its memory faster than the link takes it
     #[arg(long)]

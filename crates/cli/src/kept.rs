@@ -7,11 +7,10 @@
 
 use crate::failure::{bad_input, unwritable};
 use crate::{kept_moves, output};
+pub(crate) use inventory::now;
 use inventory::{Held, Inventory, InventoryError, Record};
 use qemu::{BackgroundVm, RuntimeDir, background};
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
-use vm::history::UnixSeconds;
 use vm::life::Step;
 use vm::truth::{Mend, Process, mend};
 
@@ -20,11 +19,6 @@ pub(crate) fn inventory() -> Inventory {
     let named = std::env::var_os(qemu::DIRECTORY_VARIABLE).is_some_and(|name| !name.is_empty());
     let runtime = named.then(RuntimeDir::of_this_user);
     Inventory::of_this_user(runtime.as_deref())
-}
-
-/// The time now.
-pub(crate) fn now() -> UnixSeconds {
-    UnixSeconds(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
 /// A VM that is kept, or that runs in the background, or both.

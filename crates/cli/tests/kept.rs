@@ -240,7 +240,8 @@ fn a_full_or_read_only_state_directory_starts_nothing() {
     let Some(kept) = Kept::new(test, "full") else { return };
     let state = kept.place.path("state");
     std::fs::create_dir(&state).expect("a directory");
-    let script = "mount -t tmpfs -o size=64k none \"$1\" || exit 99; head -c 65536 /dev/zero > \"$1/fill\"; mount -o \"remount,$2\" \"$1\"; shift 2; exec \"$@\"";
+    let script = "mount -t tmpfs -o size=64k none \"$1\" || exit 99; head -c 65536 /dev/zero > \"$1/fill\"; \
+        mount -o \"remount,$2\" \"$1\"; shift 2; exec \"$@\"";
     for (options, code) in [("rw", 1), ("ro", 2)] {
         let homenode = kept.command(&["run", "vm.toml", "--daemonize"]);
         let mut command = std::process::Command::new("unshare");

@@ -35,7 +35,8 @@ impl Vm {
         let nodes = format!("{{ vcpus = 1, memory = \"{mib} MiB\" }},").repeat(2);
         let disk = "[[disk]]\npath = \"disk.img\"\nformat = \"raw\"\nread_only = true\n";
         let text = format!(
-            "name = \"{}\"\nvcpus = 2\nmemory = \"{} MiB\"\npolicy.virtual_nodes = [{nodes}]\nconsole = {{ to = \"file\", path = \"vm.log\" }}\n{boot}\n{disk}",
+            "name = \"{}\"\nvcpus = 2\nmemory = \"{} MiB\"\npolicy.virtual_nodes = [{nodes}]\n\
+            console = {{ to = \"file\", path = \"vm.log\" }}\n{boot}\n{disk}",
             self.name,
             2 * mib
         );

@@ -34,3 +34,11 @@ pub use directory::{Inventory, STATE_VARIABLE};
 pub use error::InventoryError;
 pub use held::{Held, Proposal};
 pub use record::{Kept, Record};
+
+use std::time::{SystemTime, UNIX_EPOCH};
+use vm::history::UnixSeconds;
+
+/// The time now, as it is written into a VM's life.
+pub fn now() -> UnixSeconds {
+    UnixSeconds(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+}

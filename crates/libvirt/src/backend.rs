@@ -202,7 +202,8 @@ impl Vm for Domain {
         let Some(socket) = socket_of(&xml, PORT_NAME) else { return Ok(None) };
         let closed = |error: std::io::Error| {
             let text = format!(
-                "VM {}: the agent's socket {} is closed to this user ({error}); do it as root, or with the libvirt of this user (qemu:///session)",
+                "VM {}: the agent's socket {} is closed to this user ({error}); do it as root, or with the \
+                libvirt of this user (qemu:///session)",
                 self.name,
                 socket.display()
             );

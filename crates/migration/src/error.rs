@@ -33,7 +33,8 @@ pub enum MigrationError {
     },
     /// Whether it runs at the destination is not known.
     #[error(
-        "VM {vm}: {host} was told to run it and cannot be asked whether it does ({because}). It stands still here. When {host} can be reached: `homenode vm migrate {vm} --resolve`"
+        "VM {vm}: {host} was told to run it and cannot be asked whether it does ({because}). It stands still \
+        here. When {host} can be reached: `homenode vm migrate {vm} --resolve`"
     )]
     Undecided {
         /// The VM.

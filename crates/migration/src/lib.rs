@@ -26,15 +26,8 @@
 //! ```
 //!
 //! The destination's file of the receipt decides ([`receipts`]): it holds `here` or `never`, it is
-//! made once, and the first word stands. Who finds none writes `never` before it says so. So:
-//!
-//! | what happens | before 5 | 5, and no answer |
-//! |---|---|---|
-//! | link cut, time-out, Ctrl-C | guest goes on at the source; the destination ends its QEMU | the source asks the destination for the receipt; `never`: goes on; `here`: ends its own; no answer: stays paused and says so |
-//! | source's homenode killed | QEMU goes on; paused if it had completed: `vm migrate --resolve` lets it go on | `vm migrate --resolve` asks |
-//! | destination's homenode killed | as link cut; its QEMU is ended by the next homenode there | whoever asks for the receipt lets the guest run, or ends it |
-//! | source's QEMU killed | guest is lost, as without a migration | it is here |
-//! | destination's QEMU killed | guest goes on at the source | before 6: it says `never`; after: lost there |
+//! made once, and the first word stands. Who finds none writes `never` before it says so. What a cut
+//! or a kill leaves at each moment is the table in `docs/migrate.md`.
 //!
 //! **Properties.** A destination runs the guest only after its file says `here`; a source lets it
 //! go on only where no `go` was said, or the destination's file says `never`. So never both. Where
@@ -57,17 +50,5 @@ pub use link::{SSH_VARIABLE, To};
 pub use outcome::{Outcome, answer, resolve};
 pub use source::{Options, Report, Say, send};
 
-use std::fs;
-use std::time::{SystemTime, UNIX_EPOCH};
-use vm::history::UnixSeconds;
-
-/// The time now.
-pub(crate) fn now() -> UnixSeconds {
-    UnixSeconds(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
-}
-
-/// This host's name, as it names itself.
-pub fn host_name() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    topology::input::one_line(name.trim(), 64)
-}
+use inventory::now;
+use topology::read::host_name;

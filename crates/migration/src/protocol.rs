@@ -160,7 +160,8 @@ pub enum ProtocolError {
     TooLong,
     /// Another version.
     #[error(
-        "the other homenode ({homenode}) speaks version {theirs} of the migration's protocol, this one version {VERSION}; use the same version on both hosts"
+        "the other homenode ({homenode}) speaks version {theirs} of the migration's protocol, this one \
+        version {VERSION}; use the same version on both hosts"
     )]
     Version {
         /// That homenode's version.

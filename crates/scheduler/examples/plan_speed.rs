@@ -198,7 +198,8 @@ fn arrive(machine: &Machine, arrival: &Arrival) {
     let ratio = if cost(&slow) > 0.0 { cost(&found) / cost(&slow) } else { 1.0 };
     let exact = if found.reasons.iter().any(|reason| reason.choice.starts_with("search")) { "" } else { ", exact" };
     println!(
-        "{:>26}: {least:8.2} ms at least, {:8.2} CPUs lost, {:8.2} with the charge, {ratio:.4} of the slow search{exact}",
+        "{:>26}: {least:8.2} ms at least, {:8.2} CPUs lost, {:8.2} with the charge, {ratio:.4} of the slow \
+        search{exact}",
         arrival.name,
         found.lost_milli_cpus as f64 / 1000.0,
         cost(&found),

@@ -66,7 +66,8 @@ pub enum PlanError {
     },
     /// Memory that is taken on touch is more than the machine has in all.
     #[error(
-        "VM `{vm}`: memory = \"{memory}\" is more than {machine} has ({there}): backing.fill = \"on_touch\" promises what is not free now, never what is not there; swap does not count"
+        "VM `{vm}`: memory = \"{memory}\" is more than {machine} has ({there}): backing.fill = \"on_touch\" \
+        promises what is not free now, never what is not there; swap does not count"
     )]
     LargerThanMachine {
         /// The VM.
@@ -98,7 +99,8 @@ pub enum PlanError {
     },
     /// Every CPU on which vCPUs could be bound 1:1 is another VM's.
     #[error(
-        "VM `{vm}`: policy.vcpu_binding = \"core\": other VMs have each CPU of the nodes \"{nodes}\" to themselves: allow another node, or vcpu_binding = \"node\""
+        "VM `{vm}`: policy.vcpu_binding = \"core\": other VMs have each CPU of the nodes \"{nodes}\" to \
+        themselves: allow another node, or vcpu_binding = \"node\""
     )]
     EachCpuBound {
         /// The VM.
@@ -108,7 +110,9 @@ pub enum PlanError {
     },
     /// vCPUs that are bound 1:1 find no hardware thread for each.
     #[error(
-        "VM `{vm}`: policy.vcpu_binding = \"core\": client {client} has {vcpus} vCPUs, and its home, {home}, has hardware threads for {free} of them that no other vCPU is bound to: use fewer vCPUs, or vcpu_binding = \"node\""
+        "VM `{vm}`: policy.vcpu_binding = \"core\": client {client} has {vcpus} vCPUs, and its home, {home}, \
+        has hardware threads for {free} of them that no other vCPU is bound to: use fewer vCPUs, or \
+        vcpu_binding = \"node\""
     )]
     NoCpuForVcpu {
         /// The VM.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use scheduler::{Occupancy, plan};
 use std::collections::BTreeMap;
 use topology::{Bytes, Machine, NodeId, read};
-use vm::{NodeUse, Plan, VmSpec};
+use vm::{NodeUse, Plan, VirtualNode, VmSpec};
 
 fn spec(text: &str) -> VmSpec {
     let text = format!("name = \"vm\"\n{text}\n");
@@ -23,7 +23,7 @@ fn planned(text: &str) -> Plan {
 
 /// vCPUs, absent ones, MiB at power-on and MiB that may come, of each virtual node.
 fn nodes(plan: &Plan) -> Vec<(Vec<u32>, Vec<u32>, u64, u64)> {
-    let of = |node: &vm::VirtualNode| (node.vcpus.clone(), node.absent.clone(), node.memory.mib(), node.growth.mib());
+    let of = |node: &VirtualNode| (node.vcpus.clone(), node.absent.clone(), node.memory.mib(), node.growth.mib());
     plan.topology.nodes.iter().map(of).collect()
 }
 
@@ -88,7 +88,8 @@ fn without_room_for_all_of_it_the_vm_is_placed_as_it_starts_and_the_plan_says_so
 
 #[test]
 fn fixed_nodes_grow_as_they_say() {
-    let nodes_text = "virtual_nodes = [{ vcpus = 2, memory = \"2 GiB\", max_vcpus = 4 }, { vcpus = 1, memory = \"1 GiB\", max_memory = \"2 GiB\" }]";
+    let nodes_text = "virtual_nodes = [{ vcpus = 2, memory = \"2 GiB\", max_vcpus = 4 }, \
+        { vcpus = 1, memory = \"1 GiB\", max_memory = \"2 GiB\" }]";
     let plan = planned(&format!(
         "vcpus = 3\nmemory = \"3 GiB\"\nmax_vcpus = 5\nmax_memory = \"4 GiB\"\n[policy]\n{nodes_text}"
     ));
@@ -126,7 +127,8 @@ properties::properties! {
             && sized_by_size(&plan) && sized_by_size(&largest)
         {
             let all = |plan: &Plan| -> Vec<_> {
-                plan.topology.nodes.iter().map(|node| (node.vcpus.clone(), node.memory.saturating_add(node.growth))).collect()
+                let most = |node: &VirtualNode| (node.vcpus.clone(), node.memory.saturating_add(node.growth));
+                plan.topology.nodes.iter().map(most).collect()
             };
             prop_assert_eq!(all(&plan), all(&largest));
             prop_assert_eq!(plan.topology.cores_per_socket, largest.topology.cores_per_socket);
@@ -149,7 +151,8 @@ properties::properties! {
         prop_assert_eq!(nodes.iter().map(|node| node.memory).sum::<Bytes>(), spec.memory);
         for node in nodes {
             let count = node.present().count();
-            prop_assert_eq!(node.present().collect::<Vec<_>>(), node.vcpus[..count].to_vec(), "not the first of the node");
+            let present: Vec<u32> = node.present().collect();
+            prop_assert_eq!(&present[..], &node.vcpus[..count], "not the first of the node");
             prop_assert!(count > 0 || (spec.vcpus as usize) < nodes.len());
             prop_assert!(node.growth.0.is_multiple_of(2 * Bytes::MIB.0));
         }

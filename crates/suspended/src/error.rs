@@ -29,7 +29,8 @@ pub enum FileError {
         problem: String,
     },
     /// The disk has no room for it.
-    #[error("{}: the VM has {needed} in memory, and {free} are free there: {missing} are missing; name another place with --to", path.display())]
+    #[error("{}: the VM has {needed} in memory, and {free} are free there: {missing} are missing; name \
+        another place with --to", path.display())]
     NoRoom {
         /// The file.
         path: PathBuf,

@@ -46,7 +46,8 @@ fn unusable_backings_are_refused() {
         "[backing]\nhuge_page = \"2 MiB\"",
         "[backing]\nfill = \"on_touch\"\nhuge_pages = \"2 MiB\"",
         "[policy]\nvcpu_binding = \"socket\"",
-        "[backing]\nhuge_pages = \"1 GiB\"\n[policy]\nvirtual_nodes = [{ vcpus = 4, memory = \"1536 MiB\" }, { vcpus = 4, memory = \"2560 MiB\" }]",
+        "[backing]\nhuge_pages = \"1 GiB\"\n[policy]\nvirtual_nodes = [{ vcpus = 4, memory = \"1536 MiB\" }, \
+        { vcpus = 4, memory = \"2560 MiB\" }]",
     ];
     let mut errors = errors.map(with_lines).to_vec();
     let odd = "[backing]\nhuge_pages = \"1 GiB\"";
@@ -69,7 +70,8 @@ fn a_backing_is_read_and_written_again() {
 fn growth_that_cannot_be_is_refused() {
     let nodes = |first: &str, second: &str| {
         format!(
-            "[policy]\nvirtual_nodes = [{{ vcpus = 4, memory = \"2 GiB\"{first} }}, {{ vcpus = 4, memory = \"2 GiB\"{second} }}]"
+            "[policy]\nvirtual_nodes = [{{ vcpus = 4, memory = \"2 GiB\"{first} }}, {{ vcpus = 4, memory = \
+            \"2 GiB\"{second} }}]"
         )
     };
     let grows = "max_vcpus = 12\nmax_memory = \"8 GiB\"\n";
@@ -97,7 +99,9 @@ fn growth_that_cannot_be_is_refused() {
 
 #[test]
 fn growth_that_can_be_is_read_and_written_again() {
-    let text = "name = \"vm\"\nvcpus = 8\nmax_vcpus = 12\nmemory = \"4 GiB\"\nmax_memory = \"8 GiB\"\n[policy]\ncores_per_socket = 4\nvirtual_nodes = [{ vcpus = 4, memory = \"2 GiB\", max_vcpus = 8 }, { vcpus = 4, memory = \"2 GiB\", max_memory = \"6 GiB\" }]";
+    let text = "name = \"vm\"\nvcpus = 8\nmax_vcpus = 12\nmemory = \"4 GiB\"\nmax_memory = \"8 \
+        GiB\"\n[policy]\ncores_per_socket = 4\nvirtual_nodes = [{ vcpus = 4, memory = \"2 GiB\", max_vcpus = \
+        8 }, { vcpus = 4, memory = \"2 GiB\", max_memory = \"6 GiB\" }]";
     let spec = VmSpec::from_toml(text, "vm.toml").expect("valid");
     assert_eq!((spec.most_vcpus(), spec.most_memory().mib(), spec.may_grow()), (12, 8192, true));
     let written = serde_json::to_string(&spec).expect("JSON");

@@ -46,7 +46,10 @@ pub fn part_of_a_node(cpus: &CpuSet, machine: &Machine) -> Option<String> {
     let nodes: NodeSet = cpus.iter().filter_map(|cpu| Some(machine.thread(cpu)?.node)).collect();
     let whole = nodes.iter().fold(CpuSet::new(), |all, node| all.union(&machine.usable_cpus(node)));
     (!whole.is_subset(cpus)).then(|| {
-        format!("its threads may use only CPUs {cpus} of nodes {nodes}: bound so by policy.vcpu_binding = \"core\", by another program or by its cpuset")
+        format!(
+            "its threads may use only CPUs {cpus} of nodes {nodes}: bound so by policy.vcpu_binding = \
+            \"core\", by another program or by its cpuset"
+        )
     })
 }
 

@@ -47,7 +47,8 @@ impl Work<'_> {
             let least = node.memory.saturating_add(fixed.sum());
             if size < least {
                 return Err(self.bad_input(format!(
-                    "virtual node {id} keeps {least} while it runs, not {size}: that was there at power-on or is in DIMMs"
+                    "virtual node {id} keeps {least} while it runs, not {size}: that was there at power-on or \
+                    is in DIMMs"
                 )));
             }
         }
@@ -159,11 +160,16 @@ impl Work<'_> {
         let (node, seconds) = (device.virtual_node, self.resize.patience.as_secs());
         self.undone(&if taken < amount {
             let lacks = amount.saturating_sub(taken);
-            format!("virtual node {node}: its guest has not taken {lacks} of the {amount} of {} within {seconds} s", device.id)
+            format!(
+                "virtual node {node}: its guest has not taken {lacks} of the {amount} of {} within \
+                {seconds} s",
+                device.id
+            )
         } else {
             let kept = taken.saturating_sub(amount);
             format!(
-                "virtual node {node}: its guest keeps {kept} of {} that it should give back; it did not get on for {seconds} s, and may later",
+                "virtual node {node}: its guest keeps {kept} of {} that it should give back; it did not get \
+                on for {seconds} s, and may later",
                 device.id
             )
         });
@@ -201,11 +207,13 @@ impl Work<'_> {
     fn plug_dimm(&mut self, virtual_node: u32, size: Bytes) -> Result<(), QemuError> {
         if !size.0.is_multiple_of(DIMM_BLOCK.0) {
             return Err(self.bad_input(format!(
-                "virtual node {virtual_node}: its guest has no driver for virtio-mem, and a DIMM has a multiple of {DIMM_BLOCK}, not {size}"
+                "virtual node {virtual_node}: its guest has no driver for virtio-mem, and a DIMM has a \
+                multiple of {DIMM_BLOCK}, not {size}"
             )));
         }
         self.resized.notes.push(format!(
-            "VM {}: its guest has no driver for virtio-mem: virtual node {virtual_node} got a DIMM of {size}, which stays",
+            "VM {}: its guest has no driver for virtio-mem: virtual node {virtual_node} got a DIMM of {size}, \
+            which stays",
             self.qmp.vm()
         ));
         let index = self.plug_memory(virtual_node, MemoryDeviceKind::Dimm, size, json!({ "driver": "pc-dimm" }))?;

@@ -257,7 +257,8 @@ fn promised(host: &Host, best: &Candidate) -> String {
     let end = match beyond {
         0 => "others may take it before the guest touches it".to_owned(),
         beyond => format!(
-            "overcommitted by {}: if the guest touches it all, the host takes memory of other nodes, then swaps, then kills",
+            "overcommitted by {}: if the guest touches it all, the host takes memory of other nodes, then \
+            swaps, then kills",
             Bytes(beyond)
         ),
     };

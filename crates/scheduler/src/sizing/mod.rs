@@ -101,7 +101,8 @@ fn count_reason(host: &Host, shape: &Shape, may_grow: bool, parts: &Parts) -> Re
     let because = match &parts.why {
         Why::Fixed => "policy.virtual_nodes fixes them".to_owned(),
         Why::Fewest { by_cores, by_memory } => format!(
-            "fewest nodes that hold the VM{largest}: by {unit}s {cores} ({vcpus} vCPUs; nodes of {units} {unit}s), by memory {by_memory} ({memory}; nodes of {sizes})",
+            "fewest nodes that hold the VM{largest}: by {unit}s {cores} ({vcpus} vCPUs; nodes of {units} \
+            {unit}s), by memory {by_memory} ({memory}; nodes of {sizes})",
             unit = host.unit_name(),
             cores = need(*by_cores),
             by_memory = need(*by_memory),
@@ -109,7 +110,8 @@ fn count_reason(host: &Host, shape: &Shape, may_grow: bool, parts: &Parts) -> Re
             sizes = memory_range(host),
         ),
         Why::MostVirtualNodes { nodes } => format!(
-            "policy.placement = \"most_virtual_nodes\": as many as the {nodes} machine nodes with CPUs and {vcpus} vCPUs{largest} allow"
+            "policy.placement = \"most_virtual_nodes\": as many as the {nodes} machine nodes with CPUs and \
+            {vcpus} vCPUs{largest} allow"
         ),
         Why::Cap { most } => {
             format!("policy.max_vcpus_per_node = {most} splits {vcpus} vCPUs{largest} into {count} parts")

@@ -88,7 +88,10 @@ properties::properties! {
     }
 
     #[test]
-    fn the_same_input_gives_the_same_map_in_any_order_of_lists((case, topology) in arrival(1..=6, 5), turn in 0usize..40) {
+    fn the_same_input_gives_the_same_map_in_any_order_of_lists(
+        (case, topology) in arrival(1..=6, 5),
+        turn in 0usize..40,
+    ) {
         let other = Case { machine: turned(&case.machine, turn), ..case.clone() };
         prop_assert_eq!(mapped(&case, &topology), mapped(&other, &topology));
     }
@@ -104,7 +107,8 @@ properties::properties! {
         if let (Ok(one), Ok(two)) = (mapped(&case, &topology), mapped(&other, &topology)) {
             let cost = |case: &Case, plan: &Plan| Scorer::given(case, plan).cost(&cost::homes(case, plan));
             let (one_cost, two_cost) = (cost(&case, &one), cost(&other, &two));
-            prop_assert!(!Scorer::worse(&one_cost, &two_cost) && !Scorer::worse(&two_cost, &one_cost), "{one_cost:?} {two_cost:?}");
+            let alike = !Scorer::worse(&one_cost, &two_cost) && !Scorer::worse(&two_cost, &one_cost);
+            prop_assert!(alike, "{one_cost:?} {two_cost:?}");
         }
     }
 
@@ -131,7 +135,8 @@ properties::properties! {
         if idle {
             case.occupancy = Occupancy::default();
         }
-        let nodes: Vec<NodeId> = picks.iter().filter_map(|&pick| case.machine.nodes.get(pick)).map(|node| node.id).collect();
+        let picked = picks.iter().filter_map(|&pick| case.machine.nodes.get(pick));
+        let nodes: Vec<NodeId> = picked.map(|node| node.id).collect();
         let roomy = nodes.into_iter().filter(|&node| room(&case, node).0 > 0 && room(&case, node).1 > 0);
         let nodes: Vec<NodeId> = roomy.take(count).collect();
         prop_assume!(nodes.len() > 1);
@@ -152,7 +157,11 @@ properties::properties! {
 
     /// What a virtual node has now counts as if it had had it at power-on.
     #[test]
-    fn what_was_plugged_counts_as_if_it_had_been_there(case in random::case(1..=4, 8), full in given(4), at_first in 0u32..3) {
+    fn what_was_plugged_counts_as_if_it_had_been_there(
+        case in random::case(1..=4, 8),
+        full in given(4),
+        at_first in 0u32..3,
+    ) {
         let mut grown = full.clone();
         for node in &mut grown.nodes {
             node.absent = node.vcpus.iter().copied().skip(at_first as usize + 1).collect();

@@ -204,8 +204,10 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
 fn filling(plan: &Plan) -> Option<Loss> {
     match (plan.backing.huge_pages, plan.backing.fill) {
         (None, Fill::AtStart) => Some(Loss::new(
-            "Proxmox fills the memory at the start only with huge pages (`hugepages: 2` or `1024`, one host node each).",
-            "A home that is full shows only when the guest touches its memory; with policy=bind the host then reclaims or kills.",
+            "Proxmox fills the memory at the start only with huge pages (`hugepages: 2` or `1024`, one host \
+            node each).",
+            "A home that is full shows only when the guest touches its memory; with policy=bind the host then \
+            reclaims or kills.",
         )),
         (None, Fill::OnTouch) => None,
         (Some(_), _) => {

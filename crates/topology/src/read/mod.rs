@@ -46,7 +46,7 @@ pub use memory::free_memory;
 pub use rates::missing_rates;
 pub use shipped::{shipped, shipped_described, shipped_names, shipped_text};
 pub use synthetic::{DEFAULT_NODE_MEMORY, from_synthetic};
-pub use sysfs::{from_root, live};
+pub use sysfs::{from_root, host_name, live};
 pub use xml::{from_xml, second_document};
 
 /// The most hardware threads that a machine may have: Linux's own bound (`NR_CPUS`).

@@ -10,6 +10,8 @@ use std::path::Path;
 
 pub(super) const CPUS: &str = "sys/devices/system/cpu";
 pub(super) const NODES: &str = "sys/devices/system/node";
+/// Bytes of a host's name (Linux: `__NEW_UTS_LEN`).
+const LONGEST_HOST_NAME: usize = 64;
 
 /// This host, with what this process may use of it.
 ///
@@ -17,9 +19,14 @@ pub(super) const NODES: &str = "sys/devices/system/node";
 /// Where `/sys` is not mounted, or a file of it cannot be understood.
 pub fn live() -> Result<Machine, ReadError> {
     let tree = Tree::in_directory("/".into());
+    machine(&tree, &host_name())
+}
+
+/// This host's name, as it names itself; `this host` where it does not.
+pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = if name.trim().is_empty() { "this host" } else { name.trim() };
-    machine(&tree, name)
+    let name = crate::input::one_line(name.trim(), LONGEST_HOST_NAME);
+    if name.is_empty() { "this host".to_owned() } else { name }
 }
 
 /// A machine from a directory that holds `sys` and `proc`, or that is itself a `/sys`.

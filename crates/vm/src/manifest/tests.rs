@@ -119,7 +119,8 @@ fn a_difference_is_a_sentence_with_both_values() {
     let mut other = manifest();
     other.topology.nodes[1].vcpus = vec![4, 5];
     let found = manifest().differences(&other);
-    let words = "vCPUs of virtual node 1: 2-3 where it ran, 4-5 where it would go on: QEMU takes that without a word, and the guest would believe what it saw before";
+    let words = "vCPUs of virtual node 1: 2-3 where it ran, 4-5 where it would go on: QEMU takes that without \
+        a word, and the guest would believe what it saw before";
     assert_eq!(found[0].to_string(), words);
 }
 

@@ -107,7 +107,8 @@ fn check_most_memory(memory: Bytes, most: Option<Bytes>, field: &str) -> Checked
     ensure(beyond == 0, field, || {
         let (below, above) = (Bytes(most.0 - beyond), Bytes(most.0 - beyond + block.0));
         format!(
-            "memory is added in blocks of {block} to the {memory} at the start: {} MiB and {} MiB are the next that are valid",
+            "memory is added in blocks of {block} to the {memory} at the start: {} MiB and {} MiB are the \
+            next that are valid",
             below.mib(),
             above.mib()
         )
@@ -196,7 +197,8 @@ fn check_growth_of_nodes(spec: &VmSpec, nodes: &[FixedNode]) -> Checked {
     let vcpus: u64 = nodes.iter().map(|node| u64::from(node.most_vcpus())).sum();
     ensure(vcpus == u64::from(spec.most_vcpus()), FIELD, || {
         format!(
-            "they may grow to {vcpus} vCPUs, but the VM to {}: give its nodes max_vcpus that add up to max_vcpus of the VM",
+            "they may grow to {vcpus} vCPUs, but the VM to {}: give its nodes max_vcpus that add up to \
+            max_vcpus of the VM",
             spec.most_vcpus()
         )
     })?;
@@ -204,7 +206,8 @@ fn check_growth_of_nodes(spec: &VmSpec, nodes: &[FixedNode]) -> Checked {
     ensure(memory == spec.most_memory(), FIELD, || {
         let (memory, most) = memory.told_apart(spec.most_memory());
         format!(
-            "they may grow to {memory}, but the VM to {most}: give its nodes max_memory that adds up to max_memory of the VM"
+            "they may grow to {memory}, but the VM to {most}: give its nodes max_memory that adds up to \
+            max_memory of the VM"
         )
     })
 }

@@ -32,7 +32,8 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, cancel: bool) -> anyhow::R
     let runs = held.record().life.state.has_process();
     let when = if runs { "after it was stopped; a guest that resets itself keeps what it has" } else { "then" };
     output::line(format_args!(
-        "VM {name} is sized anew at its next power-on ({when}). On this host, empty, that changes:\n  {}\n`homenode vm resize-topology {name} --cancel` takes it back.",
+        "VM {name} is sized anew at its next power-on ({when}). On this host, empty, that changes:\n  {}\n\
+        `homenode vm resize-topology {name} --cancel` takes it back.",
         differences.join("\n  ")
     ))
 }

@@ -64,7 +64,8 @@ pub(super) fn forget_memory(directory: &RuntimeDir, held: &mut Held, force: bool
     let shown = file.as_ref().map_or_else(String::new, |file| format!(" in {}", file.display()));
     if !force {
         return Err(bad_input(format!(
-            "VM {name} is suspended: its memory{shown} would be lost. `homenode vm resume {name}` lets it go on; --force forgets its memory"
+            "VM {name} is suspended: its memory{shown} would be lost. `homenode vm resume {name}` lets it go \
+            on; --force forgets its memory"
         )));
     }
     // One whose suspension was cut short may still be there, paused.

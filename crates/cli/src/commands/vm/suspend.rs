@@ -80,7 +80,8 @@ fn check_disks(held: &Held) -> anyhow::Result<()> {
     let spec = &held.record().spec;
     let Some(index) = spec.disks.iter().position(|disk| disk.snapshot) else { return Ok(()) };
     Err(bad_input(format!(
-        "VM {}: disk[{index}].snapshot: what it wrote to that disk is lost when its process ends, and the guest would miss it; it cannot be suspended",
+        "VM {}: disk[{index}].snapshot: what it wrote to that disk is lost when its process ends, and the \
+        guest would miss it; it cannot be suspended",
         spec.name
     )))
 }
@@ -169,7 +170,8 @@ fn say(arguments: &SuspendArguments, path: &Path, written: &Written, seconds: f6
         return output::json("vm.suspend", &Suspended { vm, file: path, guest_bytes, stored_bytes, seconds });
     }
     output::line(format_args!(
-        "VM {vm} is suspended in {}: {guest_bytes} of it in {stored_bytes}, {seconds:.1} s, {}\n`homenode vm resume {vm}` lets it go on",
+        "VM {vm} is suspended in {}: {guest_bytes} of it in {stored_bytes}, {seconds:.1} s, {}\n\
+        `homenode vm resume {vm}` lets it go on",
         path.display(),
         rate(guest_bytes, seconds)
     ))

@@ -154,7 +154,8 @@ fn distances(emission: &Emission<'_>) -> Option<Loss> {
 fn no_cpu_each(emission: &Emission<'_>) -> Option<Loss> {
     one_cpu_each(emission.plan).then(|| {
         Loss::new(
-            "The plan has a CPU for each vCPU; the object does not ask for them, since the kubelet would take them of any node.",
+            "The plan has a CPU for each vCPU; the object does not ask for them, since the kubelet would take \
+            them of any node.",
             "vCPUs share CPUs with others. dedicatedCpuPlacement: true gives each a CPU of its own.",
         )
     })
@@ -177,7 +178,8 @@ fn pins(emission: &Emission<'_>, binding: &Binding) -> Loss {
     };
     if one_cpu_each(emission.plan) {
         return Loss::new(
-            "KubeVirt pins each vCPU to a CPU that the kubelet chooses, siblings of one core first, and wants huge pages.",
+            "KubeVirt pins each vCPU to a CPU that the kubelet chooses, siblings of one core first, and wants \
+            huge pages.",
             format!("two vCPUs share a core where the plan has whole cores first; {own}."),
         );
     }

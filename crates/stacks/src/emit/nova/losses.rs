@@ -48,7 +48,8 @@ fn floating_pages(emission: &Emission<'_>) -> Option<Loss> {
     let page = emission.plan.backing.huge_pages?;
     Some(Loss::new(
         format!(
-            "With huge pages Nova puts a guest without nodes on one node of the host: pages of {page} are not asked for."
+            "With huge pages Nova puts a guest without nodes on one node of the host: pages of {page} are not \
+            asked for."
         ),
         "its memory is of small pages.",
     ))
@@ -58,7 +59,8 @@ fn floating_pages(emission: &Emission<'_>) -> Option<Loss> {
 fn on_touch(emission: &Emission<'_>) -> Option<Loss> {
     (emission.plan.backing.fill == Fill::OnTouch).then(|| {
         Loss::new(
-            "Nova promises no more of a node's memory than it has, whatever ram_allocation_ratio says, as soon as it counts nodes.",
+            "Nova promises no more of a node's memory than it has, whatever ram_allocation_ratio says, as \
+            soon as it counts nodes.",
             "the VM is refused where the plan overcommits memory.",
         )
     })

@@ -1,6 +1,7 @@
 //! One test program: each further one would be linked with every crate below.
 
 mod backing;
+mod common;
 mod hostile_monitors;
 mod hot_add;
 mod lifecycle;

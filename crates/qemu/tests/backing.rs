@@ -1,7 +1,7 @@
 //! Huge pages, memory that is taken on touch and one CPU for each vCPU, with a real QEMU: what the
 //! kernel says of them. On several nodes: `crates/cli/tests/lab/memory.sh`.
 
-use crate::lifecycle::{empty_disk, launch, machine, no_qemu, start, unique};
+use crate::common::{empty_disk, launch, machine, no_qemu, start, unique};
 use std::path::Path;
 use std::time::Duration;
 use topology::Bytes;

@@ -1,10 +1,10 @@
 //! Monitors that mean harm, of another user where this one may become another: nobody waits for
 //! them, nobody is visited in their name, and nothing that they say touches others.
 
+use crate::common::no_qemu;
 use linux::host::{AskMonitor, Heard, Questions, Said};
 use linux::vm::RunningVm;
 use linux::{HostOptions, LinuxHost, Root};
-use qemu::locate_qemu;
 use qemu::monitor::FreeMonitors;
 use scheduler::{Observe, RunState};
 use std::collections::BTreeMap;
@@ -142,8 +142,8 @@ fn nobody_is_visited_because_another_user_names_his_monitor() {
 fn twenty_silent_monitors_of_one_user_do_not_take_the_time_of_others() {
     let test = "twenty_silent_monitors";
     let Some(harm) = Harm::new(test, 3) else { return };
-    if let Err(error) = locate_qemu("test") {
-        return eprintln!("SKIPPED {test}: {error}");
+    if no_qemu(test) {
+        return;
     }
     let place = tempfile::tempdir().expect("a directory");
     let socket = place.path().join("qmp");

@@ -1,34 +1,23 @@
 //! vCPUs and memory that are plugged into a real QEMU whose vCPUs are stopped: its threads, its
 //! memory backends, and what is refused. What a guest makes of them: `cli/tests/vm_set.rs`.
 
-use super::lifecycle::{empty_disk, launch, no_qemu, unique};
+use crate::common::{empty_disk, launch, let_it_grow, no_qemu, resize, start, unique};
 use qemu::AttachedVm;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topology::Bytes;
-use vm::{Added, CallOff, Launch, MemoryDeviceKind, Resize, Resized, Vm};
+use vm::{Added, Launch, MemoryDeviceKind, Resize, Resized, Vm};
 
-/// Two virtual nodes, each of which has one vCPU of two, and may get 256 MiB more.
-fn grows(name: &str, disk: &std::path::Path) -> Launch {
-    let mut launch = launch(name, 2, disk);
-    launch.plan.topology.cores_per_socket = 2;
-    for (node, vcpus) in launch.plan.topology.nodes.iter_mut().zip([[0, 1], [2, 3]]) {
-        (node.vcpus, node.absent, node.growth) = (vcpus.to_vec(), vec![vcpus[1]], Bytes::from_mib(256));
+/// A VM that may grow, whose firmware runs, and where its disk is; `None` where there is no QEMU.
+fn growing(test: &str, label: &str) -> Option<(Launch, AttachedVm, tempfile::TempDir)> {
+    if no_qemu(test) {
+        return None;
     }
-    launch
-}
-
-fn resize(launch: &Launch, added: &Added, plug: &[u32], memory: &[(u32, u64)]) -> Resize {
-    Resize {
-        topology: launch.plan.topology.clone(),
-        placement: launch.plan.placement.clone(),
-        backing: launch.plan.backing,
-        added: added.clone(),
-        plug: plug.to_vec(),
-        unplug: Vec::new(),
-        memory: memory.iter().map(|&(node, mib)| (node, Bytes::from_mib(mib))).collect::<BTreeMap<_, _>>(),
-        patience: Duration::from_secs(20),
-    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut launch = launch(&unique(label), 2, &empty_disk(directory.path()));
+    let_it_grow(&mut launch);
+    let vm = start(&launch).expect("a VM");
+    Some((launch, vm, directory))
 }
 
 fn carry_out(vm: &mut AttachedVm, resize: &Resize) -> (Resized, Vec<Added>) {
@@ -39,13 +28,11 @@ fn carry_out(vm: &mut AttachedVm, resize: &Resize) -> (Resized, Vec<Added>) {
 
 #[test]
 fn new_threads_and_new_memory_are_at_their_clients_home() {
-    const TEST: &str = "new_threads_and_new_memory_are_at_their_clients_home";
-    if no_qemu(TEST) {
+    let Some((mut launch, mut vm, _directory)) =
+        growing("new_threads_and_new_memory_are_at_their_clients_home", "test-grow")
+    else {
         return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let mut launch = grows(&unique("test-grow"), &empty_disk(directory.path()));
-    let mut vm = AttachedVm::start(&launch, &CallOff::default()).unwrap();
+    };
     vm.pause().unwrap();
     let usual = linux::sys::affinity(vm.pid()).unwrap();
     // The client of virtual node 1 has moved meanwhile: to the last CPU alone.
@@ -109,13 +96,11 @@ fn new_threads_and_new_memory_are_at_their_clients_home() {
 
 #[test]
 fn what_cannot_be_is_refused_before_anything_is_plugged() {
-    const TEST: &str = "what_cannot_be_is_refused_before_anything_is_plugged";
-    if no_qemu(TEST) {
+    let Some((launch, mut vm, _directory)) =
+        growing("what_cannot_be_is_refused_before_anything_is_plugged", "test-refuse")
+    else {
         return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let launch = grows(&unique("test-refuse"), &empty_disk(directory.path()));
-    let mut vm = AttachedVm::start(&launch, &CallOff::default()).unwrap();
+    };
     vm.pause().unwrap();
     let ask = |plug: &[u32], memory: &[(u32, u64)]| resize(&launch, &Added::default(), plug, memory);
     let unplug = Resize { unplug: vec![0], ..ask(&[], &[]) };
@@ -136,13 +121,11 @@ fn what_cannot_be_is_refused_before_anything_is_plugged() {
 
 #[test]
 fn a_guest_without_a_driver_gets_a_dimm_and_it_is_said() {
-    const TEST: &str = "a_guest_without_a_driver_gets_a_dimm_and_it_is_said";
-    if no_qemu(TEST) {
+    let Some((launch, mut vm, _directory)) =
+        growing("a_guest_without_a_driver_gets_a_dimm_and_it_is_said", "test-dimm")
+    else {
         return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let launch = grows(&unique("test-dimm"), &empty_disk(directory.path()));
-    let mut vm = AttachedVm::start(&launch, &CallOff::default()).unwrap();
+    };
     // The firmware runs, and has no driver for anything that is plugged in.
     let impatient =
         |mib| Resize { patience: Duration::from_millis(100), ..resize(&launch, &Added::default(), &[], &[(0, mib)]) };

@@ -1,57 +1,11 @@
 //! The life of VMs with a real QEMU: started, read back, ended. No guest is booted: the firmware
 //! finds nothing to boot, and waits.
 
-use qemu::{AttachedVm, QemuError, RuntimeDir, locate_qemu};
-use scheduler::Occupancy;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use crate::common::{empty_disk, launch, machine, no_qemu, start, unique};
+use qemu::{QemuError, RuntimeDir};
 use std::time::Duration;
-use topology::Machine;
+use vm::Vm;
 use vm::spec::{Boot, DiskFormat, Network, PortForward};
-use vm::{CallOff, ConsoleTo, Launch, Vm, VmSpec};
-
-pub(crate) fn machine() -> Machine {
-    topology::read::live().expect("this host")
-}
-
-/// A name for a VM that no other run of the tests has.
-pub(crate) fn unique(label: &str) -> String {
-    format!("{label}-{}", std::process::id())
-}
-
-/// A VM of `nodes` virtual nodes of one vCPU and 32 MiB, with an empty disk.
-pub(crate) fn launch(name: &str, nodes: usize, disk: &Path) -> Launch {
-    let fixed = r#"{ vcpus = 1, memory = "32 MiB" },"#.repeat(nodes);
-    let mib = 32 * nodes;
-    let head = format!("name = \"{name}\"\nvcpus = {nodes}\nmemory = \"{mib} MiB\"\nboot.from = \"disk\"\n");
-    let disk = format!("[[disk]]\npath = '{}'\nformat = \"raw\"\n", disk.display());
-    let text = format!("{head}policy.virtual_nodes = [{fixed}]\n{disk}");
-    let spec = VmSpec::from_toml(&text, "test").expect("a spec");
-    let plan = scheduler::plan(&machine(), &Occupancy::default(), &spec).expect("a plan");
-    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true }
-}
-
-pub(crate) fn empty_disk(directory: &Path) -> PathBuf {
-    let path = directory.join("disk,with a comma.img");
-    std::fs::write(&path, vec![0u8; 1 << 20]).expect("a disk image");
-    // The QEMU of a root runs as another user.
-    for (path, mode) in [(directory, 0o755), (&path, 0o666)] {
-        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("a mode");
-    }
-    path
-}
-
-pub(crate) fn no_qemu(test: &str) -> bool {
-    let missing = locate_qemu("test");
-    if let Err(error) = &missing {
-        eprintln!("SKIPPED {test}: {error}");
-    }
-    missing.is_err()
-}
-
-pub(crate) fn start(launch: &Launch) -> Result<AttachedVm, QemuError> {
-    AttachedVm::start(launch, &CallOff::default())
-}
 
 fn ends(pid: u32) -> bool {
     (0..400).any(|_| {
@@ -107,7 +61,7 @@ fn a_dropped_vm_is_gone() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let vm = AttachedVm::start(&launch(&name, 1, &empty_disk(directory.path())), &CallOff::default()).unwrap();
+    let vm = start(&launch(&name, 1, &empty_disk(directory.path()))).unwrap();
     let pid = vm.pid();
     drop(vm);
     assert!(ends(pid));

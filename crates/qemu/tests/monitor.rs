@@ -1,10 +1,10 @@
 //! What only the monitor of a QEMU says that somebody else started: vCPU threads without names,
 //! plugged memory, that it is paused.
 
+use crate::common::no_qemu;
 use linux::host::{AskMonitor, Heard, Questions, Said};
 use linux::vm::RunningVm;
 use linux::{HostOptions, LinuxHost};
-use qemu::locate_qemu;
 use qemu::monitor::FreeMonitors;
 use scheduler::{Observe, RunState, VmKey};
 use std::collections::BTreeMap;
@@ -58,8 +58,7 @@ fn ask(pid: u32, socket: &Path, questions: Questions) -> Option<Said> {
 
 /// A paused VM with a monitor, and where that is.
 fn start(test: &str, more: &[&str]) -> Option<(Vm, PathBuf, tempfile::TempDir)> {
-    if let Err(error) = locate_qemu("test") {
-        eprintln!("SKIPPED {test}: {error}");
+    if no_qemu(test) {
         return None;
     }
     let place = tempfile::tempdir().expect("a directory");

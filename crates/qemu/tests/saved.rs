@@ -1,66 +1,15 @@
 //! Guests that go out of one QEMU and come into another one. No guest is booted: the firmware finds
 //! nothing to boot, and waits.
 
-use qemu::{InBackground, RuntimeDir, background, locate_qemu};
-use scheduler::Occupancy;
+use crate::common::{Place, again_with_the_newer_qemu, let_it_grow, no_qemu, resize};
+use qemu::background;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::time::Duration;
-use topology::Bytes;
 use vm::backend::{ErrorKind, Saved};
-use vm::{Added, Backend, BackendError, CallOff, ConsoleTo, Launch, Manifest, Resize, Vm, VmSpec};
-
-/// Names the newer QEMU (`scripts/newer-qemu`).
-const NEWER: &str = "HOMENODE_NEWER_QEMU";
-
-fn launch(name: &str, disk: &Path) -> Launch {
-    let fixed = "{ vcpus = 1, memory = \"32 MiB\" },".repeat(2);
-    let head = format!("name = \"{name}\"\nvcpus = 2\nmemory = \"64 MiB\"\n");
-    let boot = format!("boot.from = \"disk\"\n[[disk]]\npath = '{}'\nformat = \"raw\"\n", disk.display());
-    let text = format!("{head}policy.virtual_nodes = [{fixed}]\n{boot}");
-    let spec = VmSpec::from_toml(&text, "test").expect("a spec");
-    let machine = topology::read::live().expect("this host");
-    let plan = scheduler::plan(&machine, &Occupancy::default(), &spec).expect("a plan");
-    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false }
-}
-
-struct Place {
-    directory: RuntimeDir,
-    launch: Launch,
-    _root: tempfile::TempDir,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = background::stop(&self.directory, &self.launch.spec.name, Duration::ZERO);
-    }
-}
+use vm::{Added, Backend, BackendError, CallOff, Manifest, Vm};
 
 impl Place {
-    fn new(label: &str) -> Self {
-        let root = tempfile::tempdir().expect("a directory");
-        let disk = root.path().join("disk.img");
-        std::fs::write(&disk, vec![0u8; 1 << 20]).expect("a disk image");
-        // The QEMU of a root runs as another user.
-        for (path, mode) in [(root.path(), 0o755), (&disk, 0o666)] {
-            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("a mode");
-        }
-        let directory = RuntimeDir::at(root.path().join("run")).expect("a runtime directory");
-        let launch = launch(&format!("{label}-{}", std::process::id()), &disk);
-        Self { directory, launch, _root: root }
-    }
-
-    fn backend(&self) -> InBackground {
-        InBackground::of(self.directory.clone())
-    }
-
-    fn start(&self) -> Box<dyn Vm> {
-        self.backend().start(&self.launch, &CallOff::default()).expect("a VM")
-    }
-
     fn manifest(&self, vm: &mut dyn Vm) -> Manifest {
         vm.manifest(&self.launch.spec, &self.launch.plan.topology, &Added::default()).expect("a manifest")
     }
@@ -94,17 +43,9 @@ fn save(vm: &mut dyn Vm) -> Result<Vec<u8>, BackendError> {
     Ok(reader.join().expect("read"))
 }
 
-fn skipped(test: &str) -> bool {
-    let missing = locate_qemu("test");
-    if let Err(error) = &missing {
-        eprintln!("SKIPPED {test}: {error}");
-    }
-    missing.is_err()
-}
-
 #[test]
 fn a_guest_goes_out_of_one_qemu_and_on_in_another() {
-    if skipped("a_guest_goes_out_of_one_qemu_and_on_in_another") {
+    if no_qemu("a_guest_goes_out_of_one_qemu_and_on_in_another") {
         return;
     }
     let place = Place::new("test-saved");
@@ -131,7 +72,7 @@ fn a_guest_goes_out_of_one_qemu_and_on_in_another() {
 
 #[test]
 fn a_guest_that_does_not_fit_or_is_damaged_never_runs_and_leaves_nothing() {
-    if skipped("a_guest_that_does_not_fit_or_is_damaged_never_runs") {
+    if no_qemu("a_guest_that_does_not_fit_or_is_damaged_never_runs") {
         return;
     }
     let place = Place::new("test-unfit");
@@ -154,35 +95,22 @@ fn a_guest_that_does_not_fit_or_is_damaged_never_runs_and_leaves_nothing() {
     let error = place.resume(&manifest, &guest[..guest.len() / 2], false).err().unwrap();
     assert_eq!(error.to_string(), "it is damaged");
     assert!(background::list(&place.directory).unwrap().vms.is_empty());
-    assert!(place.backend().adopt(&place.launch.spec.name).unwrap().is_none());
+    assert!(place.backend().adopt(place.name()).unwrap().is_none());
 }
 
 /// What was plugged in is there again, in its order, where the guest knows it.
 #[test]
 fn a_guest_that_grew_finds_what_was_plugged_in() {
-    if skipped("a_guest_that_grew_finds_what_was_plugged_in") {
+    if no_qemu("a_guest_that_grew_finds_what_was_plugged_in") {
         return;
     }
     let mut place = Place::new("test-grown");
-    let topology = &mut place.launch.plan.topology;
-    topology.cores_per_socket = 2;
-    for (node, vcpus) in topology.nodes.iter_mut().zip([[0, 1], [2, 3]]) {
-        (node.vcpus, node.absent, node.growth) = (vcpus.to_vec(), vec![vcpus[1]], Bytes::from_mib(256));
-    }
+    let_it_grow(&mut place.launch);
     let mut vm = place.start();
     vm.pause().unwrap();
     let plan = place.launch.plan.clone();
-    let resize = Resize {
-        topology: plan.topology.clone(),
-        placement: plan.placement.clone(),
-        backing: plan.backing,
-        added: Added::default(),
-        plug: vec![3, 1],
-        unplug: Vec::new(),
-        memory: [(1, Bytes::from_mib(32 + 64)), (0, Bytes::from_mib(32 + 32))].into(),
-        patience: Duration::from_secs(20),
-    };
-    let added = vm.resize(&resize, &mut |_| {}).unwrap().added;
+    let grow = resize(&place.launch, &Added::default(), &[3, 1], &[(1, 32 + 64), (0, 32 + 32)]);
+    let added = vm.resize(&grow, &mut |_| {}).unwrap().added;
     assert_eq!((added.vcpus.len(), added.memory.len()), (2, 2));
     let manifest = vm.manifest(&place.launch.spec, &plan.topology, &added).unwrap();
     assert_eq!(manifest.run_by.memory, Manifest::blocks_of(&plan.topology, &added));
@@ -197,13 +125,7 @@ fn a_guest_that_grew_finds_what_was_plugged_in() {
     vm.stop(Duration::ZERO).unwrap();
 }
 
-/// The same with the newer QEMU, in a process of its own: a QEMU is chosen by the environment.
 #[test]
 fn the_newer_qemu_does_all_of_it_too() {
-    let Some(newer) = std::env::var_os(NEWER) else {
-        return eprintln!("SKIPPED the_newer_qemu_does_all_of_it_too: {NEWER} is not set (scripts/newer-qemu)");
-    };
-    let mut again = std::process::Command::new(std::env::current_exe().expect("this program"));
-    again.args(["saved::", "--skip", "newer_qemu"]).env("HOMENODE_QEMU", newer).env_remove(NEWER);
-    assert!(again.status().expect("started").success());
+    again_with_the_newer_qemu("saved", 3);
 }

@@ -7,7 +7,7 @@
 //! **Rule.** One file holds everything:
 //!
 //! ```text
-//! 0        magic, kind, lengths, checksums                     64 bytes and more, see `head`
+//! 0        magic, version, lengths, checksums                  80 bytes, see `head`
 //!          the VM: its life, its manifest, as text
 //! 1 MiB    the guest: pieces of at most 1 MiB, each compressed with zstd where that makes it
 //!          smaller, each with its own checksum over its number, its length and its bytes
@@ -31,16 +31,21 @@
 //! ```
 //! # let directory = tempfile::tempdir().expect("a directory");
 //! # let path = directory.path().join("web.homenode");
-//! use std::io::{Read, Write};
-//! let mut file = suspended::Unfinished::create(&path).expect("made");
-//! let mut guest = file.guest().expect("a stream");
-//! guest.write_all(b"all that the guest is").expect("written");
-//! let written = guest.finish().expect("written");
+//! use std::io::{Read, Write, pipe};
+//! let file = suspended::Unfinished::create(&path).expect("made");
+//! let (from, mut into) = pipe().expect("a pipe");
+//! let filling = file.fill_from(from.into(), Default::default()).expect("a thread");
+//! into.write_all(b"all that the guest is").expect("written");
+//! drop(into);
+//! let written = filling.all().expect("written");
 //! file.finish("the VM", &written).expect("synced and renamed");
 //! let file = suspended::Opened::open(&path).expect("a file of a VM");
 //! assert_eq!(file.about(), "the VM");
+//! let (mut from, into) = pipe().expect("a pipe");
+//! let pouring = file.pour_into(into.into()).expect("a thread");
 //! let mut guest = String::new();
-//! file.guest().expect("a stream").read_to_string(&mut guest).expect("it is whole");
+//! from.read_to_string(&mut guest).expect("it is read");
+//! pouring.all().expect("it is whole");
 //! assert_eq!(guest, "all that the guest is");
 //! ```
 
@@ -54,8 +59,8 @@ mod write;
 
 pub use about::{About, AboutError};
 pub use error::FileError;
-pub use read::{Guest, Opened, Pouring};
-pub use write::{Filling, Unfinished, Writer, Written};
+pub use read::{Opened, Pouring};
+pub use write::{Filling, Unfinished, Written};
 
 #[cfg(test)]
 mod tests;

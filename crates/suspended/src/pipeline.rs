@@ -3,6 +3,7 @@
 //! Piece number `i` goes to worker `i % workers`, and whoever takes results asks the workers in the
 //! same turn: no number is compared, and no more than a few pieces for each worker are on the way.
 
+use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
@@ -67,4 +68,9 @@ impl<T> OutOf<T> {
         self.next += 1;
         self.workers[worker].recv().ok()
     }
+}
+
+/// Why less came out than went in.
+pub(crate) fn thread_ended() -> io::Error {
+    io::Error::other("a thread ended before its work")
 }

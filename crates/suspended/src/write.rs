@@ -1,7 +1,7 @@
 //! Writing the file.
 
 use crate::head::{GUEST_AT, Head, LONGEST_ABOUT};
-use crate::pipeline::{self, Into};
+use crate::pipeline::{self, Into, thread_ended};
 use crate::{FileError, piece};
 use linux::named_file;
 use linux::sys::{OPEN_NO_LINK, free_space};
@@ -82,26 +82,22 @@ impl Unfinished {
         Err(FileError::NoRoom { path: self.path.clone(), needed, free, missing: needed.saturating_sub(free) })
     }
 
-    /// Where the guest is written to.
-    ///
-    /// # Errors
-    /// The file cannot be opened once more.
-    pub fn guest(&self) -> Result<Writer, FileError> {
-        let file = self.file.try_clone().map_err(FileError::io("write", &self.path))?;
-        Ok(Writer::new(file, self.path.clone()))
-    }
-
     /// Writes all that comes out of a pipe, in the background. Once `called_off` is true it closes
     /// the pipe at the next piece.
     ///
     /// # Errors
     /// The file cannot be opened once more.
     pub fn fill_from(&self, pipe: OwnedFd, called_off: Arc<AtomicBool>) -> Result<Filling, FileError> {
-        let mut writer = self.guest()?;
+        let file = self.file.try_clone().map_err(FileError::io("write", &self.path))?;
         let (mut pipe, path) = (File::from(pipe), self.path.clone());
         let all = std::thread::spawn(move || {
-            writer.read_from(&mut pipe, &called_off).map_err(FileError::io("write", &path))?;
-            writer.finish()
+            let (pieces, behind) = compressed_into(file);
+            let given = give(pieces, &mut pipe, &called_off);
+            let written = given.and_then(|given| {
+                let head = behind.join().unwrap_or_else(|_| Err(thread_ended()))?;
+                if head.pieces < given.pieces { Err(thread_ended()) } else { Ok(Head { guest: given.guest, ..head }) }
+            });
+            written.map(Written).map_err(FileError::io("write", &path))
         });
         Ok(Filling { all, path: self.path.clone() })
     }
@@ -148,8 +144,7 @@ impl Filling {
     /// # Errors
     /// It could not be written; whoever writes into the pipe has seen it closed.
     pub fn all(self) -> Result<Written, FileError> {
-        let broken = || FileError::io("write", &self.path)(io::Error::other("its thread ended"));
-        self.all.join().unwrap_or_else(|_| Err(broken()))
+        self.all.join().unwrap_or_else(|_| Err(FileError::io("write", &self.path)(thread_ended())))
     }
 }
 
@@ -159,95 +154,49 @@ fn unfinished(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// A guest that is being written. What goes wrong in a thread behind it is said by the next call.
-#[derive(Debug)]
-pub struct Writer {
-    path: PathBuf,
-    piece: Vec<u8>,
-    guest: u64,
-    pieces: Option<Into<Vec<u8>>>,
-    behind: Option<JoinHandle<io::Result<Head>>>,
+/// Compresses pieces and writes them to the end of a file, until none comes any more. What comes of
+/// it lacks the length of the guest.
+fn compressed_into(mut file: File) -> (Into<Vec<u8>>, JoinHandle<io::Result<Head>>) {
+    let (pieces, mut encoded) = pipeline::start(|| {
+        let mut zstd = Compressor::new(piece::LEVEL);
+        move |number, guest: Vec<u8>| {
+            let zstd = zstd.as_mut().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
+            Ok::<_, io::Error>(piece::encode(number, &guest, zstd))
+        }
+    });
+    let behind = std::thread::spawn(move || {
+        let mut head = Head::default();
+        while let Some(encoded) = encoded.take() {
+            let (piece, checksum) = encoded?;
+            file.write_all(&piece)?;
+            head.stored += piece.len() as u64;
+            head.pieces += 1;
+            head.sum = head.sum.wrapping_add(checksum);
+        }
+        Ok(head)
+    });
+    (pieces, behind)
 }
 
-impl Writer {
-    fn new(mut file: File, path: PathBuf) -> Self {
-        let (pieces, mut encoded) = pipeline::start(|| {
-            let mut zstd = Compressor::new(piece::LEVEL);
-            move |number, guest: Vec<u8>| {
-                let zstd = zstd.as_mut().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
-                Ok::<_, io::Error>(piece::encode(number, &guest, zstd))
-            }
-        });
-        let behind = std::thread::spawn(move || {
-            let mut head = Head::default();
-            while let Some(encoded) = encoded.take() {
-                let (piece, checksum) = encoded?;
-                file.write_all(&piece)?;
-                head.stored += piece.len() as u64;
-                head.pieces += 1;
-                head.sum = head.sum.wrapping_add(checksum);
-            }
-            Ok(head)
-        });
-        let piece = Vec::with_capacity(piece::LARGEST);
-        Self { path, piece, guest: 0, pieces: Some(pieces), behind: Some(behind) }
-    }
-
-    /// Writes what is left, and waits until all is in the file.
-    ///
-    /// # Errors
-    /// It could not be written.
-    pub fn finish(mut self) -> Result<Written, FileError> {
-        let written = if self.piece.is_empty() { Ok(()) } else { self.put() };
-        self.pieces = None;
-        let head = written.and_then(|()| self.join()).map_err(FileError::io("write", &self.path))?;
-        Ok(Written(Head { guest: self.guest, ..head }))
-    }
-
-    /// Writes all that a reader gives, without a copy on the way.
-    fn read_from(&mut self, from: &mut impl Read, called_off: &AtomicBool) -> io::Result<()> {
-        loop {
-            if called_off.load(Ordering::Relaxed) {
-                return Err(io::Error::other("it was called off"));
-            }
-            let (before, room) = (self.piece.len(), piece::LARGEST - self.piece.len());
-            from.by_ref().take(room as u64).read_to_end(&mut self.piece)?;
-            self.guest += (self.piece.len() - before) as u64;
-            if self.piece.len() < piece::LARGEST {
-                return Ok(());
-            }
-            self.put()?;
+/// Gives on all that a reader has, in pieces, and says how many bytes and pieces that was. It ends
+/// early where nobody takes them: whoever should says why.
+fn give(mut pieces: Into<Vec<u8>>, from: &mut impl Read, called_off: &AtomicBool) -> io::Result<Head> {
+    let mut given = Head::default();
+    loop {
+        if called_off.load(Ordering::Relaxed) {
+            return Err(io::Error::other("it was called off"));
         }
-    }
-
-    fn put(&mut self) -> io::Result<()> {
-        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(piece::LARGEST));
-        if self.pieces.as_mut().is_some_and(|pieces| pieces.put(piece)) {
-            return Ok(());
+        let mut piece = Vec::with_capacity(piece::LARGEST);
+        let count = from.by_ref().take(piece::LARGEST as u64).read_to_end(&mut piece)?;
+        if count > 0 {
+            given.guest += count as u64;
+            given.pieces += 1;
+            if !pieces.put(piece) {
+                return Ok(given);
+            }
         }
-        self.join().map(drop)?;
-        Err(io::Error::other("the file is closed already"))
-    }
-
-    fn join(&mut self) -> io::Result<Head> {
-        let ended = self.behind.take().map(JoinHandle::join);
-        ended.and_then(Result::ok).unwrap_or_else(|| Err(io::Error::other("the file is closed already")))
-    }
-}
-
-impl Write for Writer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = bytes.len().min(piece::LARGEST - self.piece.len());
-        self.piece.extend_from_slice(&bytes[..count]);
-        self.guest += count as u64;
-        if self.piece.len() == piece::LARGEST {
-            self.put()?;
+        if count < piece::LARGEST {
+            return Ok(given);
         }
-        Ok(count)
-    }
-
-    /// Nothing: [`Writer::finish`] does.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -9,8 +9,6 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vm::VmSpec;
-use vm::history::{Life, UnixSeconds};
 use vm::life::State;
 use vm::spec::name_problem;
 
@@ -87,10 +85,10 @@ impl Inventory {
         self.check()?;
         for name in self.directories()?.into_iter().filter(|name| !self.has(name)) {
             // Whoever has it makes it known just now, and has not locked what is gone again.
-            let Ok(held) = self.lock(&name, Duration::ZERO) else { continue };
+            let Ok((files, _lock)) = self.lock(&name, Duration::ZERO) else { continue };
             if !self.has(&name) {
-                held.files.remove_unfinished()?;
-                held.files.remove()?;
+                files.remove_unfinished()?;
+                files.remove()?;
             }
         }
         Ok(())
@@ -121,8 +119,10 @@ impl Inventory {
         self.0.join(name).join(LIFE).symlink_metadata().is_ok_and(|seen| seen.is_file())
     }
 
-    fn files(&self, name: &str) -> Files {
-        Files(self.0.join(name))
+    /// That a VM of this name is kept.
+    fn check_kept(&self, name: &str) -> Result<(), InventoryError> {
+        self.check()?;
+        if self.is_kept(name) { Ok(()) } else { Err(InventoryError::NoSuchVm { vm: name.to_owned() }) }
     }
 
     /// Where a VM is suspended unless its owner names another place.
@@ -135,17 +135,14 @@ impl Inventory {
     /// # Errors
     /// There is no such VM, or a file of it cannot be read or understood.
     pub fn read(&self, name: &str) -> Result<Record, InventoryError> {
-        self.check()?;
         self.saved(name).map(|(record, _)| record)
     }
 
     /// And whether it is what a start wrote beside the files.
     fn saved(&self, name: &str) -> Result<(Record, bool), InventoryError> {
+        self.check_kept(name)?;
+        let files = Files(self.0.join(name));
         let missing = || InventoryError::NoSuchVm { vm: name.to_owned() };
-        if !self.is_kept(name) {
-            return Err(missing());
-        }
-        let files = self.files(name);
         let SavedLife { life, adopting } = files.life()?.ok_or_else(missing)?;
         let (spec, topology, placement) = files.content(adopting || life.state == State::Starting)?;
         Ok((Record { spec, topology, placement, life }, adopting))
@@ -159,18 +156,18 @@ impl Inventory {
         let name = &record.spec.name;
         self.check()?;
         let path = self.0.join(name);
-        let held = loop {
+        let (files, lock) = loop {
             DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(cannot_write(&path))?;
             match self.lock(name, LOOKING) {
                 // Somebody cleaned up between the two calls.
                 Err(InventoryError::NoSuchVm { .. }) => {}
-                held => break held?,
+                locked => break locked?,
             }
         };
         if self.has(name) {
             return Err(InventoryError::NameTaken { vm: name.clone() });
         }
-        let new = Held { record: record.clone(), ..held };
+        let new = Held { record: record.clone(), files, _lock: lock };
         let written = new.write_all();
         if written.is_err() {
             // What cannot be removed either is no VM, and in nobody's way.
@@ -197,14 +194,11 @@ impl Inventory {
     }
 
     fn hold_within(&self, name: &str, patience: Duration) -> Result<Held, InventoryError> {
-        self.check()?;
-        if !self.is_kept(name) {
-            return Err(InventoryError::NoSuchVm { vm: name.to_owned() });
-        }
-        let held = self.lock(name, patience)?;
+        self.check_kept(name)?;
+        let (files, lock) = self.lock(name, patience)?;
         // It may have been deleted or changed before the lock was ours.
         let (record, adopting) = self.saved(name)?;
-        let held = Held { record, ..held };
+        let held = Held { record, files, _lock: lock };
         held.files.remove_unfinished()?;
         if adopting {
             held.finish_adopting()?;
@@ -220,19 +214,13 @@ impl Inventory {
     /// # Errors
     /// There is no such VM, another homenode holds it, or a file of it cannot be removed.
     pub fn forget(&self, name: &str) -> Result<(), InventoryError> {
-        self.check()?;
-        if !self.is_kept(name) {
-            return Err(InventoryError::NoSuchVm { vm: name.to_owned() });
-        }
-        self.lock(name, LOOKING)?.files.remove()
+        self.check_kept(name)?;
+        let (files, _lock) = self.lock(name, LOOKING)?;
+        files.remove()
     }
 
-    /// Whether another homenode is at work on a VM now.
-    pub fn is_held(&self, name: &str) -> bool {
-        matches!(self.lock(name, Duration::ZERO), Err(InventoryError::Busy { .. }))
-    }
-
-    fn lock(&self, name: &str, patience: Duration) -> Result<Held, InventoryError> {
+    /// A VM's files, for whoever holds it: until the second value is dropped.
+    fn lock(&self, name: &str, patience: Duration) -> Result<(Files, File), InventoryError> {
         let path = self.0.join(name);
         let deadline = Instant::now() + patience;
         let lock = || {
@@ -251,12 +239,7 @@ impl Inventory {
             Ok::<_, io::Error>((ours, directory))
         };
         match lock() {
-            Ok((true, directory)) => {
-                let spec = VmSpec::default();
-                let life = Life::planned(Default::default(), UnixSeconds(0));
-                let record = Record { spec, topology: None, placement: None, life };
-                Ok(Held { record, files: Files(path), _lock: directory })
-            }
+            Ok((true, directory)) => Ok((Files(path), directory)),
             Ok((false, _)) => Err(InventoryError::Busy { vm: name.to_owned() }),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(InventoryError::NoSuchVm { vm: name.to_owned() }),
             Err(error) => Err(InventoryError::io(format!("lock {}", path.display()))(error)),

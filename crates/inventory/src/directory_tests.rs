@@ -4,10 +4,10 @@ use super::*;
 use crate::files::kill;
 use crate::{Kept, Proposal};
 use topology::Bytes;
-use vm::history::LifeEvent;
+use vm::history::{Life, LifeEvent, UnixSeconds};
 use vm::life::Step;
 use vm::truth::{Process, mend};
-use vm::{Added, Placement, Shape, VirtualNode, VirtualTopology};
+use vm::{Added, Placement, Shape, VirtualNode, VirtualTopology, VmSpec};
 
 fn record() -> Record {
     let shape = Shape { name: "web".to_owned(), vcpus: 2, memory: Bytes::from_mib(512), ..Shape::default() };
@@ -29,10 +29,9 @@ fn a_vm_is_read_as_it_was_written_and_held_by_one_at_a_time() {
     let inventory = Inventory::at(directory.path().join("vms"));
     assert_eq!(inventory.names().unwrap(), Vec::<String>::new());
     let mut held = inventory.create(&record()).unwrap();
-    assert!(matches!(inventory.hold("web"), Err(InventoryError::Busy { .. })) && inventory.is_held("web"));
+    assert!(matches!(inventory.hold("web"), Err(InventoryError::Busy { .. })));
     held.set_topology(Some(topology())).unwrap();
-    let kept = Kept { host: "a".to_owned(), placement: Placement { clients: vec![] }, added: Added::default() };
-    held.set_placement(Some(kept)).unwrap();
+    held.set_placement(Some(kept("a"))).unwrap();
     held.step(Step::Start, None, UnixSeconds(8)).unwrap();
     let written = held.record().clone();
     drop(held);

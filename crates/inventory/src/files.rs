@@ -1,6 +1,6 @@
 //! The files of one VM, each replaced whole.
 
-use crate::{InventoryError, Kept, STATE_VARIABLE};
+use crate::{InventoryError, Kept, Proposal, STATE_VARIABLE};
 use linux::named_file;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,13 +32,6 @@ const PROPOSED: [(&str, &str); 3] =
 /// In the order in which they are removed.
 const ALL: [&str; 9] =
     [LIFE, PLACEMENT, TOPOLOGY, SPEC, PROPOSED[2].0, PROPOSED[1].0, PROPOSED[0].0, UNFINISHED_MEMORY, MEMORY];
-
-/// What a start writes: all that a VM is but its life.
-pub(crate) struct Content<'a> {
-    pub(crate) spec: &'a VmSpec,
-    pub(crate) topology: Option<&'a VirtualTopology>,
-    pub(crate) placement: Option<&'a Kept>,
-}
 
 /// A VM's life as it is on disk.
 #[derive(Clone, Serialize, Deserialize)]
@@ -97,11 +90,11 @@ impl Files {
     }
 
     /// Writes beside the files what is to take their place.
-    pub(crate) fn propose(&self, content: &Content<'_>) -> Result<(), InventoryError> {
+    pub(crate) fn propose(&self, proposal: &Proposal) -> Result<(), InventoryError> {
         let [spec, topology, placement] = PROPOSED.map(|(next, _)| self.0.join(next));
-        write_spec(&spec, content.spec)?;
-        write_json(&topology, content.topology)?;
-        write_json(&placement, content.placement)
+        write_spec(&spec, &proposal.spec)?;
+        write_json(&topology, Some(&proposal.topology))?;
+        write_json(&placement, Some(&proposal.placement))
     }
 
     /// Puts what was proposed in the files' place.

@@ -1,6 +1,6 @@
 //! A VM that nobody else changes meanwhile.
 
-use crate::files::{Content, Files};
+use crate::files::Files;
 use crate::{InventoryError, Kept, Record};
 use std::fs::File;
 use vm::history::{Life, LifeEvent, UnixSeconds};
@@ -39,16 +39,14 @@ impl Held {
     /// # Errors
     /// The step is not possible now, or it cannot be written; then nothing has changed.
     pub fn begin(&mut self, step: Step, proposal: Proposal, at: UnixSeconds) -> Result<(), InventoryError> {
-        let mut life = self.record.life.clone();
-        life.step(step, None, at).map_err(|source| self.not_now(source))?;
-        let Proposal { spec, topology, placement } = proposal;
-        let content = Content { spec: &spec, topology: Some(&topology), placement: Some(&placement) };
-        let written = self.files.propose(&content).and_then(|()| self.files.write_life(&life, false));
+        let life = self.life_after(step, None, at)?;
+        let written = self.files.propose(&proposal).and_then(|()| self.files.write_life(&life, false));
         if let Err(error) = written {
             // What cannot be removed either goes when somebody holds the VM next.
             let _ = self.files.withdraw();
             return Err(error);
         }
+        let Proposal { spec, topology, placement } = proposal;
         self.record = Record { spec, topology: Some(topology), placement: Some(placement), life };
         Ok(())
     }
@@ -58,8 +56,7 @@ impl Held {
     /// # Errors
     /// It was not begun, or it cannot be written; then whoever looks next writes it.
     pub fn complete(&mut self, event: LifeEvent, at: UnixSeconds) -> Result<(), InventoryError> {
-        let mut life = self.record.life.clone();
-        life.step(Step::Runs, Some(event), at).map_err(|source| self.not_now(source))?;
+        let mut life = self.life_after(Step::Runs, Some(event), at)?;
         if std::mem::take(&mut life.topology_anew) {
             life.tell(LifeEvent::TopologyAnew, at);
         }
@@ -81,12 +78,7 @@ impl Held {
     pub fn call_back(mut self) -> Result<(), InventoryError> {
         let Some(before) = self.record.life.before else { return self.files.remove() };
         self.files.withdraw()?;
-        let mut life = self.record.life.clone();
-        let fails = Step::Fails { back_to: before.state };
-        life.step(fails, None, before.since).map_err(|source| self.not_now(source))?;
-        self.files.write_life(&life, false)?;
-        self.record.life = life;
-        Ok(())
+        self.step(Step::Fails { back_to: before.state }, None, before.since)
     }
 
     /// Brings it up to the truth.
@@ -114,8 +106,7 @@ impl Held {
     /// # Errors
     /// The step is not possible now, or it cannot be written; then it has not been taken.
     pub fn step(&mut self, step: Step, event: Option<LifeEvent>, at: UnixSeconds) -> Result<(), InventoryError> {
-        let mut life = self.record.life.clone();
-        life.step(step, event, at).map_err(|source| self.not_now(source))?;
+        let life = self.life_after(step, event, at)?;
         self.write_life(life)
     }
 
@@ -185,6 +176,12 @@ impl Held {
         self.files.write_life(&life, false)?;
         self.record.life = life;
         Ok(())
+    }
+
+    fn life_after(&self, step: Step, event: Option<LifeEvent>, at: UnixSeconds) -> Result<Life, InventoryError> {
+        let mut life = self.record.life.clone();
+        life.step(step, event, at).map_err(|source| self.not_now(source))?;
+        Ok(life)
     }
 
     fn not_now(&self, source: vm::life::NotNow) -> InventoryError {

@@ -11,15 +11,18 @@
 //! NAME/topology.json    what the guest sees; from the first power-on, for life
 //! NAME/placement.json   where its clients live, and what was plugged in since power-on
 //! NAME/life.json        its state, and how it came there
+//! NAME/memory.homenode  its guest, while it is suspended and nobody named another file
 //! ```
 //!
-//! Each file is replaced whole ([`linux::named_file::replace`]). `life.json` is the last that is
+//! Each file is replaced whole ([`linux::named_file::replace`]). What a start changes of the first
+//! three lies beside them, as `next-...`, until `life.json` says that they are it. `life.json` is the last that is
 //! made and the first that is removed: without it there is no such VM, and what a killed homenode
 //! left of one is cleaned up by whoever makes or deletes that name next. Who changes a VM holds its
 //! directory's lock ([`Inventory::hold`]); readers need none.
 //!
 //! **Properties.** A reader sees of each file the old one or the new one. Nothing is removed that
-//! is not one of these files. Nobody waits for a lock: who has it is busy with that VM.
+//! is not one of these files. Nobody waits for a lock longer than a look takes (half a second): who
+//! has it is busy with that VM.
 //!
 //! **Example.** `homenode run web.toml --daemonize`, `homenode vm stop web`, a reboot, `homenode vm
 //! start web`: the guest sees the nodes that it saw before.

@@ -24,9 +24,7 @@ impl Record {
         let clients = self.placement.iter().flat_map(|kept| &kept.placement.clients);
         clients.map(|client| client.home.clone()).collect()
     }
-}
 
-impl Record {
     /// What each virtual node has now, or, while the VM does not run, will have at its next
     /// power-on; none before its first.
     pub fn sizes(&self) -> Vec<NodeSize> {

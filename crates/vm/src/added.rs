@@ -91,36 +91,14 @@ impl Added {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
 
     #[test]
     fn a_node_has_what_it_began_with_and_what_was_plugged() {
-        let node = |id: u32, vcpus: Vec<u32>, absent: Vec<u32>| VirtualNode {
-            id,
-            vcpus,
-            absent,
-            memory: Bytes::from_mib(1024),
-            growth: Bytes::from_mib(4096),
-        };
-        let topology = VirtualTopology {
-            exposed: true,
-            nodes: vec![node(0, vec![0, 1, 2], vec![1, 2]), node(1, vec![3, 4, 5], vec![4, 5])],
-            sockets: 2,
-            cores_per_socket: 3,
-            threads_per_core: 1,
-            distances: vec![vec![10, 20], vec![20, 10]],
-        };
-        let device = MemoryDevice {
-            id: "vm0".to_owned(),
-            virtual_node: 1,
-            kind: MemoryDeviceKind::VirtioMem,
-            size: Bytes::from_mib(4096),
-            requested: Bytes::from_mib(512),
-            bound_to: NodeSet::new(),
-        };
-        let added = Added { vcpus: vec![4, 1], memory: vec![device] };
-        let sizes = added.sizes(&topology);
-        // Node 0: vCPU 0 and the plugged 1; node 1: 3 and 4, and 1024 + 512 MiB.
-        assert_eq!(sizes[0].vcpus, BTreeSet::from([0, 1]));
-        assert_eq!((sizes[1].vcpus.clone(), sizes[1].memory), (BTreeSet::from([3, 4]), Bytes::from_mib(1536)));
+        let added = Added { vcpus: vec![3], memory: vec![samples::device()] };
+        let sizes = added.sizes(&samples::topology());
+        // Node 0: vCPU 0 of 0-1; node 1: vCPU 2 and the plugged 3, and 512 + 256 MiB.
+        assert_eq!((sizes[0].vcpus.clone(), sizes[0].memory), (BTreeSet::from([0]), Bytes::from_mib(512)));
+        assert_eq!((sizes[1].vcpus.clone(), sizes[1].memory), (BTreeSet::from([2, 3]), Bytes::from_mib(768)));
     }
 }

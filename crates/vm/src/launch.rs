@@ -14,8 +14,7 @@ pub struct Launch {
     pub kernel: Option<PathBuf>,
     /// Where its serial console goes.
     pub console: ConsoleTo,
-    /// Whether it has the virtio-serial port of homenode's agent
-    ///.
+    /// Whether it has the virtio-serial port of homenode's agent.
     pub agent: bool,
 }
 

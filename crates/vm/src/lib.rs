@@ -16,6 +16,8 @@ pub mod qemu;
 pub mod qemu_user;
 mod residence;
 mod resize;
+#[cfg(test)]
+mod samples;
 pub mod spec;
 pub mod truth;
 mod virtual_topology;

@@ -30,7 +30,7 @@
 //! stopped; it can be started again.
 //!
 //! **Example.** `homenode vm suspend web` on a VM that is stopped: "VM web is stopped: it can be
-//! started, deleted".
+//! started, or deleted".
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

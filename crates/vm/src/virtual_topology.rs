@@ -99,9 +99,9 @@ impl VirtualTopology {
             (wanted != has).then_some(Misfit { field, wanted: wants, has: gives })
         };
         vcpus("vcpus", shape.vcpus, self.vcpus())
-            .or_else(|| vcpus("max_vcpus", shape.max_vcpus.unwrap_or(shape.vcpus), self.max_vcpus()))
+            .or_else(|| vcpus("max_vcpus", shape.most_vcpus(), self.max_vcpus()))
             .or_else(|| memory("memory", shape.memory, self.memory()))
-            .or_else(|| memory("max_memory", shape.max_memory.unwrap_or(shape.memory), self.max_memory()))
+            .or_else(|| memory("max_memory", shape.most_memory(), self.max_memory()))
     }
 
     /// The numbers by which a Linux guest calls the vCPUs of a node after its power-on: it counts
@@ -136,34 +136,24 @@ mod tests {
 
     #[test]
     fn a_spec_goes_with_a_topology_of_its_sizes() {
-        let node = |id: u32, vcpus: Vec<u32>| VirtualNode {
-            id,
-            absent: vcpus[1..].to_vec(),
-            vcpus,
-            memory: Bytes::GIB,
-            growth: Bytes::from_mib(512),
-        };
-        let nodes = vec![node(0, vec![0, 1]), node(1, vec![2, 3])];
-        let distances = vec![vec![10, 20], vec![20, 10]];
-        let topology =
-            VirtualTopology { exposed: true, nodes, sockets: 2, cores_per_socket: 2, threads_per_core: 1, distances };
+        let topology = crate::samples::topology();
         let shape = Shape {
             vcpus: 2,
             max_vcpus: Some(4),
-            memory: Bytes::from_mib(2048),
-            max_memory: Some(Bytes::from_mib(3072)), // 2 x (1 GiB + 512 MiB)
+            memory: Bytes::GIB,
+            max_memory: Some(Bytes::from_mib(3072)), // 2 x (512 + 1024)
             ..Shape::default()
         };
         assert_eq!(topology.misfit(&shape), None);
-        // Node 0 got its second vCPU and 256 of its 512 MiB more.
-        let size = NodeSize { virtual_node: 0, vcpus: [0, 1].into(), memory: Bytes::from_mib(1280) };
+        // Node 0 got its second vCPU and 256 MiB of its 1024 more.
+        let size = NodeSize { virtual_node: 0, vcpus: [0, 1].into(), memory: Bytes::from_mib(768) };
         let grown = topology.powered_on_with(&[size]);
-        assert_eq!((grown.vcpus(), grown.memory()), (3, Bytes::from_mib(2304)));
+        assert_eq!((grown.vcpus(), grown.memory()), (3, Bytes::from_mib(1280)));
         assert_eq!((grown.max_vcpus(), grown.max_memory()), (4, Bytes::from_mib(3072)));
         let field = |shape: Shape| topology.misfit(&shape).map(|misfit| misfit.field);
         assert_eq!(field(Shape { vcpus: 3, ..shape.clone() }), Some("vcpus"));
         assert_eq!(field(Shape { max_vcpus: None, ..shape.clone() }), Some("max_vcpus"));
-        assert_eq!(field(Shape { memory: Bytes::GIB, ..shape.clone() }), Some("memory"));
+        assert_eq!(field(Shape { memory: Bytes::from_mib(512), ..shape.clone() }), Some("memory"));
         assert_eq!(field(Shape { max_memory: None, ..shape }), Some("max_memory"));
     }
 

@@ -35,9 +35,7 @@ impl Manifest {
     pub fn to_text(&self) -> Result<String, ManifestError> {
         let written = Written { format: FORMAT.to_owned(), version: VERSION, manifest: self };
         let text = serde_json::to_string(&written).map_err(|error| ManifestError(shortened(&error.to_string())))?;
-        if text.len() > MOST_BYTES {
-            return Err(ManifestError(format!("it has {} bytes; at most {MOST_BYTES} are read", text.len())));
-        }
+        check_length(&text)?;
         Ok(text)
     }
 
@@ -46,9 +44,7 @@ impl Manifest {
     /// # Errors
     /// It is of another format, or what it describes is no VM.
     pub fn from_text(text: &str) -> Result<Self, ManifestError> {
-        if text.len() > MOST_BYTES {
-            return Err(ManifestError(format!("it has {} bytes; at most {MOST_BYTES} are read", text.len())));
-        }
+        check_length(text)?;
         let fail = |error: serde_json::Error| ManifestError(shortened(&error.to_string()));
         // What a newer homenode wrote may have any shape.
         let head: Written<serde::de::IgnoredAny> = serde_json::from_str(text).map_err(fail)?;
@@ -77,12 +73,14 @@ impl Manifest {
             return wrong(format!("added.memory: there is no virtual node {}", device.virtual_node));
         }
         let names = self.added.memory.iter().map(|device| &device.id).chain(self.run_by.memory.iter().map(|it| &it.id));
-        let is_odd = |name: &str| !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-        if let Some(name) = names.into_iter().find(|name| is_odd(name) || name.is_empty() || name.len() > 128) {
+        let is_odd = |name: &str| {
+            name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        };
+        if let Some(name) = names.into_iter().find(|name| is_odd(name) || name.len() > 128) {
             return wrong(format!("{:?} is no name of a memory device", shortened(name)));
         }
         // It becomes a word of QEMU's command line.
-        if is_odd(&self.run_by.machine) || self.run_by.machine.is_empty() {
+        if is_odd(&self.run_by.machine) {
             return wrong(format!("run_by.machine: {:?} is no machine type", shortened(&self.run_by.machine)));
         }
         let counts = [self.added.memory.len(), self.run_by.memory.len(), self.run_by.disk_sizes.len()];
@@ -95,6 +93,13 @@ impl Manifest {
         }
         Ok(())
     }
+}
+
+fn check_length(text: &str) -> Result<(), ManifestError> {
+    if text.len() > MOST_BYTES {
+        return Err(ManifestError(format!("it has {} bytes; at most {MOST_BYTES} are read", text.len())));
+    }
+    Ok(())
 }
 
 fn check_topology(topology: &VirtualTopology) -> Result<(), ManifestError> {

@@ -22,7 +22,6 @@ mod file;
 pub use differences::{Difference, Verdict};
 pub use file::{MOST_BYTES, ManifestError};
 
-use crate::qemu::memory_id;
 use crate::{Added, VirtualTopology, VmSpec};
 use serde::{Deserialize, Serialize};
 use topology::Bytes;
@@ -86,16 +85,6 @@ impl Manifest {
     /// The guest's memory: that of its virtual nodes at power-on, and what its devices can give.
     pub fn memory(&self) -> Bytes {
         self.run_by.memory.iter().map(|block| block.size).sum()
-    }
-
-    /// The memory blocks that follow from topology and devices, by id: what QEMU must say it has.
-    pub fn blocks_of(topology: &VirtualTopology, added: &Added) -> Vec<MemoryBlock> {
-        let nodes = topology.nodes.iter().filter(|node| node.memory.0 > 0);
-        let at_start = nodes.map(|node| MemoryBlock { id: memory_id(node.id), size: node.memory });
-        let later = added.memory.iter().map(|device| MemoryBlock { id: device.backend(), size: device.size });
-        let mut blocks: Vec<MemoryBlock> = at_start.chain(later).collect();
-        blocks.sort_by(|one, other| one.id.cmp(&other.id));
-        blocks
     }
 }
 

@@ -1,8 +1,8 @@
 use super::*;
+use crate::qemu::memory_id;
 use crate::spec::{Boot, Disk, DiskFormat, Network, PortForward};
-use crate::{MemoryDevice, MemoryDeviceKind, Shape, VirtualNode};
+use crate::{MemoryDeviceKind, Shape, samples};
 use proptest::prelude::*;
-use topology::NodeSet;
 
 /// Two virtual nodes of two vCPUs, one of which is absent in each; a vCPU and memory were plugged.
 fn manifest() -> Manifest {
@@ -10,29 +10,10 @@ fn manifest() -> Manifest {
     let disk = Disk { path: "/d/web.img".into(), format: DiskFormat::Raw, snapshot: false, read_only: false };
     let networks = vec![Network::User { forward: vec![PortForward { host: 2222, guest: 22 }] }];
     let spec = VmSpec { shape, disks: vec![disk], networks, ..VmSpec::default() };
-    let node = |id: u32, vcpus: [u32; 2]| VirtualNode {
-        id,
-        vcpus: vcpus.to_vec(),
-        absent: vec![vcpus[1]],
-        memory: Bytes::from_mib(512),
-        growth: Bytes::from_mib(1024),
-    };
-    let topology = VirtualTopology {
-        exposed: true,
-        nodes: vec![node(0, [0, 1]), node(1, [2, 3])],
-        sockets: 2,
-        cores_per_socket: 2,
-        threads_per_core: 1,
-        distances: vec![vec![10, 20], vec![20, 10]],
-    };
-    let device = MemoryDevice {
-        id: "mem1".to_owned(),
-        virtual_node: 1,
-        kind: MemoryDeviceKind::VirtioMem,
-        size: Bytes::from_mib(1024),
-        requested: Bytes::from_mib(256),
-        bound_to: NodeSet::new(),
-    };
+    let (topology, device) = (samples::topology(), samples::device());
+    let block = |id: &str, size: Bytes| MemoryBlock { id: id.to_owned(), size };
+    let at_start = topology.nodes.iter().map(|node| block(&memory_id(node.id), node.memory));
+    let memory = at_start.chain([block(&device.backend(), device.size)]).collect();
     let added = Added { vcpus: vec![3], memory: vec![device] };
     let run_by = RunBy {
         qemu: "7.2.22".to_owned(),
@@ -40,7 +21,7 @@ fn manifest() -> Manifest {
         cpu_model: "host".to_owned(),
         host_cpu: Some("EPYC".to_owned()),
         hardware: true,
-        memory: Manifest::blocks_of(&topology, &added),
+        memory,
         disk_sizes: vec![Bytes::from_mib(2048)],
         agent: false,
     };

@@ -29,7 +29,7 @@ pub(crate) enum Command {
     Plan(PlanArguments),
     /// Start a VM at its home and say where it really is
     Run(RunArguments),
-    /// List, look at and stop the VMs that run in the background
+    /// The life of VMs: list, start, stop, resize, suspend, resume, migrate, forget them
     Vm(VmArguments),
     /// Run an experiment natively and in VMs, or on a model; print its tables and write its report
     Evaluate(EvaluateArguments),

@@ -110,7 +110,7 @@ pub(crate) struct DoctorArguments {
     /// Repair what can be repaired, and look again; on this host
     #[arg(long, conflicts_with_all = ["connect", "on", "replay"])]
     pub(crate) fix: bool,
-    /// Say what this host's QEMU can do of what differs between versions, and nothing else
+    /// Only say what this host's QEMU can do: what differs between its versions
     #[arg(long, conflicts_with_all = ["vm", "fix", "connect", "on", "replay"])]
     pub(crate) qemu: bool,
     #[command(flatten)]

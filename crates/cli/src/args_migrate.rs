@@ -19,7 +19,7 @@ pub(crate) struct MigrateArguments {
     #[arg(long)]
     pub(crate) shared_storage: bool,
     /// Send at most so much in a second, for example "500 MiB". Default: as much as the link takes
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "SIZE")]
     pub(crate) bandwidth: Option<Bytes>,
     /// For how long the guest may stand still, in milliseconds
     #[arg(
@@ -29,16 +29,17 @@ pub(crate) struct MigrateArguments {
         value_parser = clap::value_parser!(u64).range(1..=60_000)
     )]
     pub(crate) downtime: u64,
-    /// Do not slow a guest down that writes its memory faster than the link takes it
+    /// Do not slow down a guest that writes its memory faster than it can be sent
     #[arg(long)]
     pub(crate) no_auto_converge: bool,
-    /// Call it off where it takes longer: the VM goes on here
+    /// Call it off if it takes longer; the VM then goes on here
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
-    /// Find out where the guest is of a migration that was cut short, and let it go on there
+    /// After a migration that was cut short: find out on which host the guest is, and let it go on
+    /// there
     #[arg(long, conflicts_with = "to")]
     pub(crate) resolve: bool,
-    /// With --resolve: where the other host is gone for good, say yourself where the guest runs
+    /// With --resolve, if the other host is gone for good: say yourself where the guest runs
     #[arg(long, value_name = "WHERE", requires = "resolve", value_enum)]
     pub(crate) it_runs: Option<ItRuns>,
     /// Print JSON

@@ -27,7 +27,7 @@ pub(crate) enum VmCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Start a VM that is kept and does not run, with the virtual topology that it had
+    /// Start a VM that does not run, with the virtual topology that it had
     Start {
         /// Name of the VM
         name: String,
@@ -45,7 +45,7 @@ pub(crate) enum VmCommand {
         /// Name of the VM
         name: String,
     },
-    /// Let the vCPUs of a VM go on that is paused
+    /// Let a paused VM go on
     Continue {
         /// Name of the VM
         name: String,
@@ -55,15 +55,15 @@ pub(crate) enum VmCommand {
         /// Name of the VM
         name: String,
     },
-    /// Add vCPUs and memory to a VM while it runs, or take them away; of one that is stopped, for
-    /// its next power-on
+    /// Add vCPUs and memory to a VM while it runs, or take them away; a VM that is stopped has them
+    /// from its next power-on on
     Set(SetArguments),
     /// Say what a fresh sizing would change in a VM's virtual topology, and do it at its next
     /// power-on
     ResizeTopology {
         /// Name of the VM
         name: String,
-        /// Keep the topology that it has after all
+        /// Take that back: it keeps the topology that it has
         #[arg(long)]
         cancel: bool,
     },
@@ -71,7 +71,7 @@ pub(crate) enum VmCommand {
     Delete {
         /// Name of the VM
         name: String,
-        /// End it first where it runs, forget its memory where it is suspended
+        /// Also one that runs: it is ended first; or is suspended: its memory is lost
         #[arg(long)]
         force: bool,
     },
@@ -82,13 +82,13 @@ pub(crate) enum VmCommand {
     Receive(ReceiveArguments),
     /// Write a VM into a file and end its process; `vm resume` lets it go on
     Suspend(SuspendArguments),
-    /// Let a VM go on that is suspended, at homes that are planned anew, here or on another host
+    /// Let a suspended VM go on, here or on another host; its homes are planned anew
     Resume(ResumeArguments),
     /// Stop a VM: power it down, and end it if it does not
     Stop {
         /// Name of the VM
         name: String,
-        /// Do not ask the guest; where it is suspended, forget its memory
+        /// End it without asking its guest; also one that is suspended: its memory is lost
         #[arg(long)]
         force: bool,
     },
@@ -108,10 +108,10 @@ pub(crate) struct SuspendArguments {
 
 #[derive(Args)]
 pub(crate) struct ResumeArguments {
-    /// Name of the VM, or a file that a VM was suspended in, also on another host
+    /// Name of the VM; or the file that it is in, also on a host that does not know it
     #[arg(value_name = "NAME|FILE")]
     pub(crate) vm: String,
-    /// Read this file instead of the one that it was suspended in: where that was moved
+    /// The file that it is in, if that was moved
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
     /// Print where it would live and why, and change nothing
@@ -132,7 +132,7 @@ pub(crate) struct SetArguments {
     /// Memory in all, up to `max_memory` of its spec, for example "24 GiB"
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
-    /// Virtual nodes that may change, for example "0,2". Default: those that keep it even
+    /// Only these virtual nodes may change, for example "0,2". Default: all, and they stay even
     #[arg(long, value_name = "LIST")]
     pub(crate) nodes: Option<NodeSet>,
     /// Only say what would be done

@@ -164,7 +164,10 @@ fn a_file_that_is_damaged_old_or_of_another_vm_starts_nothing() {
         let mut bytes = whole.clone();
         bytes[at] ^= 4;
         let said = from(&bytes);
-        assert!(["damaged", "it is no file", "version"].iter().any(|word| said.contains(word)), "{at}: {said}");
+        assert!(
+            ["damaged", "no VM that homenode suspended", "version"].iter().any(|word| said.contains(word)),
+            "{at}: {said}"
+        );
     }
     for length in [0, 60, 300, 1 << 20, whole.len() - 1] {
         from(&whole[..length]);
@@ -182,7 +185,7 @@ fn a_file_that_is_damaged_old_or_of_another_vm_starts_nothing() {
     other.run();
     let of_other = other.suspend();
     let said = vm.refused(&["vm", "resume", &vm.name, "--from", &of_other.display().to_string()]);
-    assert!(said.contains(&format!("it has VM {}", other.name)), "{said}");
+    assert!(said.contains(&format!("it holds VM {}", other.name)), "{said}");
     vm.resume();
     assert!(vm.qemu().is_some());
 }
@@ -240,7 +243,7 @@ fn a_vm_goes_from_one_qemu_to_another() {
     vm.suspend();
     vm.qemu = None;
     let (code, _, errors) = vm.said(&["vm", "resume", &vm.name]);
-    assert!(code != Some(0) && errors.contains("has not the machine type"), "{errors}");
+    assert!(code != Some(0) && errors.contains("lacks the machine type"), "{errors}");
     assert_eq!(vm.state(), State::Suspended);
 }
 

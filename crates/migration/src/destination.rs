@@ -138,7 +138,7 @@ fn next(link: &mut ToSource) -> Result<FromSource, MigrationError> {
             Some(FromSource::Never) => return Err(called_off(link)),
             Some(said) => return Ok(said),
             None => {
-                let because = format!("it has not said what comes next for {} s", NEXT.as_secs());
+                let because = format!("it has said nothing for {} s", NEXT.as_secs());
                 return Err(MigrationError::Link { host: link.host.clone(), because });
             }
         }
@@ -146,7 +146,7 @@ fn next(link: &mut ToSource) -> Result<FromSource, MigrationError> {
 }
 
 fn out_of_turn(link: &ToSource) -> MigrationError {
-    MigrationError::Link { host: link.host.clone(), because: "it says something out of turn".to_owned() }
+    MigrationError::Link { host: link.host.clone(), because: "it sent a message that does not belong here".to_owned() }
 }
 
 fn called_off(link: &ToSource) -> MigrationError {
@@ -379,7 +379,7 @@ impl Door {
                 Some(_) => return Err(out_of_turn(link)),
             }
         }
-        Err(MigrationError::Link { host: link.host.clone(), because: "the guest did not come".to_owned() })
+        Err(MigrationError::Link { host: link.host.clone(), because: "no connection brought the guest".to_owned() })
     }
 }
 

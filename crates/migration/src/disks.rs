@@ -28,30 +28,31 @@ fn see(disk: &Disk) -> std::io::Result<DiskSeen> {
     Ok(DiskSeen { path: disk.path.clone(), size, identity: (about.dev(), about.ino()) })
 }
 
-/// Why the VM's disks cannot be used here; `None` where they can. `same_place`: the VM comes from
-/// this host. `shared`: somebody says that disks of the same path and size are the same.
+/// Why the VM's disks cannot be used here; `None` where they can. It is read at the source, so its
+/// words say `there` of this host. `same_place`: the VM comes from this host. `shared`: somebody
+/// says that disks of the same path and size are the same.
 pub fn problem(spec: &VmSpec, there: &[DiskSeen], same_place: bool, shared: bool) -> Option<String> {
     for (disk, there) in spec.disks.iter().zip(there) {
         let path = disk.path.display();
         if disk.snapshot {
-            let what = "its writes lie in a file of its QEMU's own, which does not go along";
+            let what = "what was written to it is in a file of QEMU's own, which is not sent";
             return Some(format!("disk {path} has snapshot = true: {what}"));
         }
         let here = match see(disk) {
             Ok(here) => here,
-            Err(error) => return Some(format!("disk {path} cannot be opened here: {error}; disks are not copied")),
+            Err(error) => return Some(format!("disk {path} cannot be opened there: {error}; disks are not copied")),
         };
         if same_place {
             if here.identity != there.identity {
-                return Some(format!("disk {path} is another file here"));
+                return Some(format!("disk {path} is another file there"));
             }
         } else if here.size != there.size {
             let (here, there) = (here.size.0, there.size.0);
-            return Some(format!("disk {path} has {there} bytes there and {here} here: it is not the same disk"));
+            return Some(format!("disk {path} has {here} bytes there and {there} here: it is not the same disk"));
         } else if !shared {
-            let cure = "where both hosts reach the same disk, say so with --shared-storage";
+            let cure = "if both hosts reach the same disk, say so with --shared-storage";
             return Some(format!(
-                "disk {path} is here too, with the same size, which is no proof that it is the same; {cure}"
+                "disk {path} is there too, with the same size, which does not prove that it is the same; {cure}"
             ));
         }
     }
@@ -76,7 +77,7 @@ mod tests {
         assert!(problem(&spec, &there, false, false).unwrap().contains("--shared-storage"));
         assert_eq!(problem(&spec, &there, false, true), None);
         let other = vec![DiskSeen { size: Bytes(1024), identity: (0, 0), ..there[0].clone() }];
-        assert!(problem(&spec, &other, false, true).unwrap().contains("1024 bytes there and 512 here"));
+        assert!(problem(&spec, &other, false, true).unwrap().contains("512 bytes there and 1024 here"));
         assert!(problem(&spec, &other, true, true).unwrap().contains("another file"));
         spec.disks[0].snapshot = true;
         assert!(problem(&spec, &there, true, true).unwrap().contains("snapshot"));

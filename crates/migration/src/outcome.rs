@@ -85,7 +85,7 @@ pub fn resolve(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>) 
     let vm = held.record().spec.name.clone();
     if held.record().life.state != State::MigratingOut {
         let state = held.record().life.state;
-        return Err(MigrationError::BadInput(format!("VM {vm}: it is {state}: there is nothing to resolve")));
+        return Err(MigrationError::BadInput(format!("VM {vm} is {state}: no migration of it was cut short")));
     }
     let mut source = match Outgoing::connect(directory, &vm) {
         Err(qemu::QemuError::NoSuchVm { .. }) => None,

@@ -153,7 +153,7 @@ pub struct Built {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// It is none of the things that are said.
-    #[error("the other homenode says what this one does not understand: {0}")]
+    #[error("this homenode does not understand what the other one says: {0}")]
     NotUnderstood(String),
     /// It does not end.
     #[error("the other homenode sends a line of more than {LONGEST_LINE} bytes")]
@@ -161,7 +161,7 @@ pub enum ProtocolError {
     /// Another version.
     #[error(
         "the other homenode ({homenode}) speaks version {theirs} of the migration's protocol, this one \
-        version {VERSION}; use the same version on both hosts"
+        version {VERSION}; use the same version of homenode on both hosts"
     )]
     Version {
         /// That homenode's version.
@@ -170,7 +170,7 @@ pub enum ProtocolError {
         theirs: u32,
     },
     /// An offer that no VM makes.
-    #[error("the other homenode offers what is no VM: {field}: {problem}")]
+    #[error("the other homenode offers a VM that cannot be: {field}: {problem}")]
     Offer {
         /// The field.
         field: &'static str,

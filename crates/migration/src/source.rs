@@ -136,7 +136,8 @@ pub fn send(
     match talk.hand_over(options, &vm, &handed_over.receipt, say) {
         Ok(Outcome::Went) => {}
         Ok(Outcome::Stayed) => {
-            let error = MigrationError::Link { host: talk.host.clone(), because: "it did not let it run".to_owned() };
+            let error =
+                MigrationError::Link { host: talk.host.clone(), because: "it did not let the guest run".to_owned() };
             return Err(stayed(&vm, &talk.host, held, &mut source, &error));
         }
         Err(error) => {
@@ -252,7 +253,10 @@ impl<'a> Talk<'a> {
     }
 
     fn out_of_turn(&self) -> MigrationError {
-        MigrationError::Link { host: self.host.clone(), because: "it says something out of turn".to_owned() }
+        MigrationError::Link {
+            host: self.host.clone(),
+            because: "it sent a message that does not belong here".to_owned(),
+        }
     }
 
     fn link_error(&self, because: impl Into<String>) -> MigrationError {
@@ -324,7 +328,7 @@ impl<'a> Talk<'a> {
             match switched {
                 None => self.check()?,
                 Some(at) if at.elapsed() > SWITCHES => {
-                    return Err(self.link_error("the rest of the guest does not get there"));
+                    return Err(self.link_error("the rest of the guest did not arrive in time"));
                 }
                 Some(_) => {}
             }
@@ -385,14 +389,14 @@ impl<'a> Talk<'a> {
                     _ => self.link.keep_alive(&FromSource::Alive)?,
                 }
             }
-            Err(self.link_error("it does not say whether it runs"))
+            Err(self.link_error("it does not say whether the guest runs"))
         });
         let Err(mut error) = answered else { return answered };
         for asked in 0..ASKED {
             thread::sleep(Duration::from_secs(u64::from(asked)));
             match ask(&options.to, vm, receipt) {
                 Ok(outcome) => {
-                    say(&Say::Note(&format!("the hand-over was asked for anew: {error}")));
+                    say(&Say::Note(&format!("the answer to the hand-over was lost ({error}); it was asked for again")));
                     return Ok(outcome);
                 }
                 Err(other) => error = other,
@@ -410,10 +414,10 @@ impl<'a> Talk<'a> {
                     return Ok(());
                 }
             }
-            Err(self.link_error("it does not say that it is done"))
+            Err(self.link_error("it does not say whether it has tidied up"))
         });
         if let Err(error) = told {
-            say(&Say::Note(&format!("the VM runs there; what is left to be tidied up there stays: {error}")));
+            say(&Say::Note(&format!("the VM runs there; the receipt of its migration may still be there: {error}")));
         }
     }
 }
@@ -422,10 +426,12 @@ impl<'a> Talk<'a> {
 fn check_place(to: &To, ours: &Hello, theirs: &Hello) -> Result<(), MigrationError> {
     match (to, ours.is_same_place(theirs)) {
         (To::ThisHost, false) => {
-            Err(MigrationError::BadInput("--to unix: leads to other VMs than this homenode's".to_owned()))
+            let problem = "--to unix: the homenode that it starts keeps other VMs: it must see the same \
+                HOMENODE_STATE_DIR and HOMENODE_RUNTIME_DIR";
+            Err(MigrationError::BadInput(problem.to_owned()))
         }
         (To::Host(host), true) => Err(MigrationError::BadInput(format!(
-            "--to {host} is this host; `--to unix:` gives a VM another home on it"
+            "--to {host}: that is this host; `--to unix:` gives a VM another home on it"
         ))),
         _ => Ok(()),
     }

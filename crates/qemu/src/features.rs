@@ -6,8 +6,8 @@
 //! **Rule.** QEMU is started without a machine and asked over QMP: for its capabilities of
 //! migration, its device and object types, its machine types. Nothing is guessed from its version.
 //!
-//! **Example.** QEMU 7.2 has no `mapped-ram`: what a VM that is suspended has in memory then goes
-//! through homenode, which writes the file.
+//! **Example.** QEMU 7.2 has no `mapped-ram`; QEMU 10 has it. homenode does not use it yet: what a
+//! VM that is suspended has in memory goes through homenode, which writes the file.
 
 use crate::qmp::Qmp;
 use crate::{QemuError, binary, process};
@@ -48,7 +48,7 @@ pub struct Feature {
     pub name: &'static str,
     /// Whether this one has it.
     pub has: bool,
-    /// What it is good for, and what happens without it.
+    /// What homenode does with it, and what happens without it.
     pub meaning: &'static str,
 }
 
@@ -63,15 +63,23 @@ enum Sought {
 }
 
 const FEATURES: [(&str, Sought, &str); 10] = [
-    ("return-path", Sought::Capability, "migration: the other side says itself that it runs; without: no migration"),
-    ("multifd", Sought::Capability, "migration over several connections; without: over one"),
-    ("auto-converge", Sought::Capability, "migration slows a guest that writes too fast; without: it may not end"),
-    ("postcopy-ram", Sought::Capability, "migration may go on after the guest has moved; without: no --postcopy"),
-    ("mapped-ram", Sought::Capability, "suspend: QEMU writes a sparse file itself; without: homenode writes it"),
+    (
+        "return-path",
+        Sought::Capability,
+        "migration: the destination tells QEMU here that it has all; without: no migration",
+    ),
+    ("multifd", Sought::Capability, "migration over several connections: homenode does not use it yet"),
+    ("auto-converge", Sought::Capability, "migration slows down a guest that writes too fast; without: it may not end"),
+    ("postcopy-ram", Sought::Capability, "migration that ends after the guest has moved: homenode does not use it yet"),
+    ("mapped-ram", Sought::Capability, "suspend: QEMU writes the file itself: homenode does not use it yet"),
     ("calc-dirty-rate", Sought::Command, "migrate --dry-run measures how fast the guest writes; without: unknown"),
-    ("virtio-mem-pci", Sought::Type, "memory is added and taken away in small steps; without: added as whole DIMMs"),
-    ("pc-dimm", Sought::Type, "memory is added to guests without a driver for virtio-mem; without: not to these"),
-    ("x-query-virtio-status", Sought::Command, "says whether a guest drives virtio-mem; without: by waiting"),
+    ("virtio-mem-pci", Sought::Type, "memory is added and taken away in blocks of 2 MiB; without: added as DIMMs"),
+    ("pc-dimm", Sought::Type, "memory for guests without a driver for virtio-mem; without: none for them"),
+    (
+        "x-query-virtio-status",
+        Sought::Command,
+        "says whether a guest has a driver for virtio-mem; without: no DIMM for it",
+    ),
     ("memory-backend-memfd", Sought::Type, "huge pages without a mounted hugetlbfs; without: no huge pages"),
 ];
 

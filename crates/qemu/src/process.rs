@@ -246,8 +246,8 @@ const HINTS: [(&str, &str); 10] = [
     ),
     (
         "unsupported machine type",
-        "This QEMU has not the machine type that the guest knows: name one in HOMENODE_QEMU that has it, as \
-        the one where it began.",
+        "This QEMU lacks the machine type that the guest began with: name a QEMU that has it in \
+        HOMENODE_QEMU.",
     ),
     ("The max CPUs supported by machine", "Lower `vcpus` in the spec."),
     ("X2APIC API support", "More than 255 vCPUs need KVM: lower `vcpus` in the spec."),

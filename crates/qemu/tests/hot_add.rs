@@ -105,7 +105,7 @@ fn what_cannot_be_is_refused_before_anything_is_plugged() {
     let ask = |plug: &[u32], memory: &[(u32, u64)]| resize(&launch, &Added::default(), plug, memory);
     let unplug = Resize { unplug: vec![0], ..ask(&[], &[]) };
     let cases = [
-        (ask(&[2], &[]), "vCPU 2 is none that may be plugged in"),
+        (ask(&[2], &[]), "it has no vCPU 2 that may be plugged in"),
         (ask(&[1], &[(0, 32 + 257)]), "virtual node 0 may have 288 MiB at most, not 289 MiB"),
         (ask(&[1], &[(0, 16)]), "virtual node 0 keeps 32 MiB while it runs, not 16 MiB"),
         (ask(&[1], &[(7, 64)]), "it has no virtual node 7"),

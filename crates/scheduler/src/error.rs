@@ -66,8 +66,9 @@ pub enum PlanError {
     },
     /// Memory that is taken on touch is more than the machine has in all.
     #[error(
-        "VM `{vm}`: memory = \"{memory}\" is more than {machine} has ({there}): backing.fill = \"on_touch\" \
-        promises what is not free now, never what is not there; swap does not count"
+        "VM `{vm}`: memory = \"{memory}\" is more than {machine} has ({there}): backing.fill = \
+        \"on_touch\" may promise memory that is not free now, but not more than there is; swap does not \
+        count"
     )]
     LargerThanMachine {
         /// The VM.

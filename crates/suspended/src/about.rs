@@ -26,7 +26,7 @@ struct Text {
 
 /// A text about no VM.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("what it is about cannot be used: {0}")]
+#[error("its description of the VM cannot be used: {0}")]
 pub struct AboutError(String);
 
 impl About {

@@ -55,7 +55,7 @@ impl Head {
             return Err(other("it was not written to its end: homenode or the host ended meanwhile".to_owned()));
         }
         if bytes[..16] != MAGIC {
-            return Err(other("it is no file of a VM that homenode suspended".to_owned()));
+            return Err(other("no VM that homenode suspended is in it".to_owned()));
         }
         let number = |at: usize, length: usize| {
             let mut wide = [0u8; 16];
@@ -74,7 +74,7 @@ impl Head {
             sum: number(48, 16),
         };
         if head.about as usize > LONGEST_ABOUT {
-            return Err(damaged(path, "its beginning says impossible lengths"));
+            return Err(damaged(path, "the lengths at its beginning are impossible"));
         }
         Ok(head)
     }

@@ -37,10 +37,10 @@ impl Opened {
             return Err(other("it is no file"));
         }
         let mut bytes = [0u8; HEAD];
-        file.read_exact(&mut bytes).map_err(|_| other("it is no file of a VM that homenode suspended"))?;
+        file.read_exact(&mut bytes).map_err(|_| other("no VM that homenode suspended is in it"))?;
         let head = Head::decode(&bytes, path)?;
         let mut about = vec![0u8; head.about as usize];
-        file.read_exact(&mut about).map_err(|_| damaged(path, "it ends before what it is about"))?;
+        file.read_exact(&mut about).map_err(|_| damaged(path, "it ends within its description of the VM"))?;
         if !Head::check(&bytes, &about) {
             return Err(damaged(path, "its beginning is not what was written"));
         }
@@ -49,7 +49,7 @@ impl Opened {
             let (is, was) = (seen.len(), length);
             return Err(damaged(path, format!("it has {is} bytes, and was written with {was}")));
         }
-        let about = String::from_utf8(about).map_err(|_| damaged(path, "what it is about is no text"))?;
+        let about = String::from_utf8(about).map_err(|_| damaged(path, "its description of the VM is no text"))?;
         Ok(Self { file, path: path.to_owned(), head, about })
     }
 
@@ -163,7 +163,7 @@ impl Guest {
 fn read_piece(file: &mut File) -> io::Result<Vec<u8>> {
     let mut prefix = [0u8; piece::PREFIX];
     file.read_exact(&mut prefix)?;
-    let stored = piece::stored(&prefix).ok_or_else(|| io::Error::other("it says an impossible length"))?;
+    let stored = piece::stored(&prefix).ok_or_else(|| io::Error::other("a length in it is impossible"))?;
     let mut piece = vec![0u8; piece::PREFIX + stored];
     piece[..piece::PREFIX].copy_from_slice(&prefix);
     file.read_exact(&mut piece[piece::PREFIX..])?;

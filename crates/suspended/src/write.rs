@@ -110,7 +110,7 @@ impl Unfinished {
     pub fn finish(self, about: &str, written: &Written) -> Result<(), FileError> {
         let io = |action: &'static str| FileError::io(action, &self.path);
         if about.len() > LONGEST_ABOUT {
-            let problem = format!("what it is about has {} bytes; at most {LONGEST_ABOUT} fit", about.len());
+            let problem = format!("the description of the VM has {} bytes; at most {LONGEST_ABOUT} fit", about.len());
             return Err(FileError::Other { path: self.path.clone(), problem });
         }
         let head = Head { about: about.len() as u32, ..written.0 };

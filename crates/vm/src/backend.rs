@@ -153,7 +153,7 @@ pub trait Vm {
     /// # Errors
     /// It has ended, refuses, or cannot do it at all; what `done` was told of is there.
     fn resize(&mut self, _: &Resize, _: &mut dyn FnMut(&Added)) -> Result<Resized, BackendError> {
-        let problem = format!("VM {}: what runs it cannot be told here to change its size while it runs", self.name());
+        let problem = format!("VM {}: homenode cannot change its size while it runs in this way", self.name());
         Err(BackendError::new(ErrorKind::BadInput, problem))
     }
 

@@ -29,7 +29,7 @@
 //! that has a process or is being given one. A VM whose process vanished is lost, never silently
 //! stopped; it can be started again.
 //!
-//! **Example.** `homenode vm suspend web` on a VM that is stopped: "VM web is stopped: it can be
+//! **Example.** `homenode vm suspend web` on a VM that is stopped: "it is stopped: it can be
 //! started, or deleted".
 
 use serde::{Deserialize, Serialize};

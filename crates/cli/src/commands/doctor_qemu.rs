@@ -12,12 +12,15 @@ pub(super) fn run(json: bool) -> anyhow::Result<()> {
     output::line(format_args!("{}: QEMU {}", features.program.display(), features.qemu_version))?;
     let machines = match (&features.machine, features.machines.last()) {
         (Some(machine), Some(oldest)) => {
-            format!("a VM that is started gets the machine {machine}; the oldest that it can take over is {oldest}")
+            format!(
+                "a VM that starts gets the machine type {machine}; {oldest} is the oldest that can be \
+                resumed or received"
+            )
         }
-        _ => "it has no machine q35: homenode cannot start a VM with it".to_owned(),
+        _ => "it has no machine type q35: homenode cannot start a VM with it".to_owned(),
     };
     output::line(machines)?;
-    let mut table = table(["QEMU's word", "Here", "What it is good for"], &[]);
+    let mut table = table(["QEMU's word", "Here", "What homenode does with it"], &[]);
     for feature in &features.features {
         let has = if feature.has { "yes" } else { "no" };
         table.add_row([feature.name.to_owned(), has.to_owned(), feature.meaning.to_owned()]);

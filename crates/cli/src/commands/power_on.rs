@@ -83,7 +83,7 @@ fn its_topology(held: &Held, spec: &VmSpec, directory: &RuntimeDir) -> anyhow::R
         Some(misfit) => match with_more(topology, spec).filter(fits) {
             Some(larger) => Ok(Some(larger)),
             None => Err(bad_input(format!(
-                "VM {name}: {misfit}. `homenode vm resize-topology {name}` has it sized anew at its next \
+                "VM {name}: {misfit}. `homenode vm resize-topology {name}` sizes it anew at its next \
                 power-on; `homenode vm delete {name}` forgets it",
                 name = spec.name
             ))),

@@ -1,5 +1,6 @@
-# Huge pages of each node's pool, memory that is promised and taken on touch, and one hardware thread for each vCPU, on four NUMA nodes of 1 GiB
-# and 2 CPUs with KVM. Runs inside the lab (scripts/lab --run).
+# Huge pages of each node's pool, memory that is promised and taken on touch, and one hardware thread
+# for each vCPU, on four NUMA nodes of 1 GiB and 2 CPUs with KVM. Runs inside the lab (scripts/lab
+# --run).
 . /lab/functions
 
 # vm NAME VCPUS MIB LINES: /tmp/NAME.toml.
@@ -25,7 +26,8 @@ huge_pages = "2 MiB"
 [policy]
 node_affinity = "2-3"'
 run huge
-check "a pool that lacks pages is refused" 'needs 128 huge pages of 2 MiB; .* has 0 free \(node 2: 0 of 0, node 3: 0 of 0\)'
+check "a pool that lacks pages is refused" \
+    'needs 128 huge pages of 2 MiB; .* has 0 free \(node 2: 0 of 0, node 3: 0 of 0\)'
 check "and that is no bad input" '^exit code: 1$'
 sed -n 's/.*: as root, \(echo .*nr_hugepages\), or make it smaller.*/\1/p' /tmp/said >/tmp/more.sh
 sh /tmp/more.sh
@@ -46,9 +48,12 @@ check "a second one finds the pools empty" 'has 0 free \(node 2: 0 of 64, node 3
 end huge
 echo "free: $(free 2) $(free 3)" >/tmp/said
 check "its pages are given back" '^free: 64 64$'
-for node in 2 3; do echo 0 >"/sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages"; done
+for node in 2 3; do
+    echo 0 >"/sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages"
+done
 
-# --- Memory that is promised and taken on touch: node 1 has less than 1 GiB, of which 300 MiB are taken.
+# --- Memory that is promised and taken on touch: node 1 has less than 1 GiB, of which 300 MiB are
+# taken.
 vm base 1 300 'policy.node_affinity = "1"'
 run base
 check "a VM takes its memory at the start" 'node 1: 300 MiB +bind:1 +yes$'

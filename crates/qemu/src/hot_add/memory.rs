@@ -168,8 +168,8 @@ impl Work<'_> {
         } else {
             let kept = taken.saturating_sub(amount);
             format!(
-                "virtual node {node}: its guest keeps {kept} of {} that it should give back; it did not get \
-                on for {seconds} s, and may later",
+                "virtual node {node}: its guest keeps {kept} of {} that it should give back; it made no \
+                progress for {seconds} s, and may give it back later",
                 device.id
             )
         });

@@ -18,7 +18,7 @@ impl Work<'_> {
         let is_plugged = |vcpu: &u32| self.resized.added.vcpus.contains(vcpu);
         let may_be = |vcpu: u32| self.resize.topology.nodes.iter().any(|node| node.absent.contains(&vcpu));
         if let Some(vcpu) = self.resize.plug.iter().find(|&&vcpu| !may_be(vcpu)) {
-            return Err(self.bad_input(format!("vCPU {vcpu} is none that may be plugged in")));
+            return Err(self.bad_input(format!("it has no vCPU {vcpu} that may be plugged in")));
         }
         if let Some(vcpu) = self.resize.unplug.iter().find(|vcpu| !is_plugged(vcpu)) {
             let problem =

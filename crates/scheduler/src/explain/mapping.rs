@@ -35,7 +35,7 @@ fn map(plan: &Plan) -> Reason {
         (false, false) => "one to one: each virtual node has a machine node of its own",
         (true, false) => "several virtual nodes share a machine node: less is lost than apart",
         (false, true) => "one to several: a virtual node that no single machine node holds lies on near ones",
-        (true, true) => "some virtual nodes share machine nodes, some lie on several: none holds them as they are",
+        (true, true) => "some virtual nodes share a machine node, others need several",
     };
     let told: Vec<String> = homes.iter().map(of).collect();
     Reason { choice: format!("map: {}", told.join("; ")), because: because.to_owned() }
@@ -51,7 +51,10 @@ fn likeness(plan: &Plan) -> Option<Reason> {
         (None, 0) => ("as the guest was told", "every pair of virtual nodes is as far apart as it was told".to_owned()),
         (None, count) => (
             "no farther than told",
-            format!("{count} of {} are nearer: that misleads no guest to its loss", pairs.len()),
+            format!(
+                "pairs of virtual nodes that are nearer than told: {count} of {}; that costs the guest nothing",
+                pairs.len()
+            ),
         ),
         (Some(worst), _) => {
             ("farther than told", format!("no better map costs less; the worst pair: {}", worst.text()))

@@ -28,7 +28,7 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
         }
     }
     held.delete().map_err(kept::failure)?;
-    output::line(format_args!("VM {name} is forgotten; its disks and its spec's own file stay"))
+    output::line(format_args!("VM {name} is forgotten; its disks and the file of its spec stay"))
 }
 
 /// Forgets a VM whose files no longer say what it is.
@@ -38,5 +38,5 @@ fn unreadable(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
         _ => return Err(bad_input(format!("VM {name} has a process: `homenode vm stop {name} --force` first"))),
     }
     kept::inventory().forget(name).map_err(kept::failure)?;
-    output::line(format_args!("VM {name} is forgotten; its disks and its spec's own file stay"))
+    output::line(format_args!("VM {name} is forgotten; its disks and the file of its spec stay"))
 }

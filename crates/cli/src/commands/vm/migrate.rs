@@ -72,8 +72,10 @@ fn resolve(directory: &RuntimeDir, held: Held, arguments: &MigrateArguments) -> 
     });
     let name = &arguments.name;
     match migration::resolve(directory, held, forced).map_err(failure)? {
-        Outcome::Stayed => output::line(format_args!("VM {name} was not sent: it goes on here")),
-        Outcome::Went => output::line(format_args!("VM {name} has gone: what was left of it here was removed")),
+        Outcome::Stayed => output::line(format_args!("VM {name} was not sent; it goes on here")),
+        Outcome::Went => {
+            output::line(format_args!("VM {name} runs at the destination; what was left of it here was removed"))
+        }
     }
 }
 
@@ -91,7 +93,7 @@ fn planned(plan: &Plan) -> String {
 }
 
 fn came(progress: &Progress) -> String {
-    let Some(ram) = progress.ram else { return "it begins".to_owned() };
+    let Some(ram) = progress.ram else { return "it starts".to_owned() };
     let slowed = match progress.throttle_percent {
         0 => String::new(),
         percent => format!(", the guest is slowed down by {percent} %"),
@@ -123,7 +125,7 @@ fn dry_run(report: &Report, options: &Options, memory: Bytes, arguments: &Migrat
     }
     let dirty = dirty.map_or_else(|| "not known (this QEMU cannot say)".to_owned(), |dirty| format!("{dirty}/s"));
     output::line(format_args!("memory: {memory}; written by the guest: {dirty}"))?;
-    let assumed = if options.tuning.bandwidth.is_some() { "" } else { " (assumed; --bandwidth says another)" };
+    let assumed = if options.tuning.bandwidth.is_some() { "" } else { " (assumed; --bandwidth gives another)" };
     output::line(format_args!("over a link of {link}/s{assumed}: {}", in_words(&expected)))
 }
 

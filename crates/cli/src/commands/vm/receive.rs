@@ -61,7 +61,10 @@ impl Destination for ThisHost<'_> {
     }
 
     fn accept(&mut self, offer: &Offer, leaves: Option<u32>) -> Result<Accepted, MigrationError> {
-        let lock = self.0.lock_placement(PLACES)?.ok_or_else(|| refused("another homenode places VMs; try again"))?;
+        let lock = self
+            .0
+            .lock_placement(PLACES)?
+            .ok_or_else(|| refused("another homenode is placing a VM there; try again"))?;
         kept::look(self.0).map_err(refused)?;
         let Looked { running, plan } = look(offer)?;
         let spec = &offer.manifest.spec;

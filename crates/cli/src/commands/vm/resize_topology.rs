@@ -16,7 +16,8 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, cancel: bool) -> anyhow::R
     if cancel {
         let was = held.record().life.topology_anew;
         anew(&mut held, false)?;
-        let words = if was { "keeps its virtual topology" } else { "was to keep its virtual topology anyway" };
+        let words =
+            if was { "keeps its virtual topology" } else { "keeps its virtual topology; nothing was to change" };
         return output::line(format_args!("VM {name} {words}"));
     }
     let Some(old) = held.record().topology.as_ref().map(|old| old.powered_on_with(&held.record().sizes())) else {
@@ -30,10 +31,10 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, cancel: bool) -> anyhow::R
     }
     anew(&mut held, true)?;
     let runs = held.record().life.state.has_process();
-    let when = if runs { "after it was stopped; a guest that resets itself keeps what it has" } else { "then" };
+    let when = if runs { ", after it was stopped; a reset changes nothing" } else { "" };
     output::line(format_args!(
-        "VM {name} is sized anew at its next power-on ({when}). On this host, empty, that changes:\n  {}\n\
-        `homenode vm resize-topology {name} --cancel` takes it back.",
+        "VM {name} is sized anew at its next power-on{when}. If this host were empty, that would \
+        change:\n  {}\n`homenode vm resize-topology {name} --cancel` takes it back.",
         differences.join("\n  ")
     ))
 }

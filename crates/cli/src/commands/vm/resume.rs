@@ -80,9 +80,10 @@ fn find(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow::Result<(
     match (&arguments.from, in_record, &held) {
         (Some(from), _, _) => Ok((held, from.clone())),
         (None, Some(file), _) => Ok((held, file)),
-        (None, None, Some(_)) => {
-            Err(bad_input(format!("VM {}: nobody wrote down which file it is in; name it with --from", arguments.vm)))
-        }
+        (None, None, Some(_)) => Err(bad_input(format!(
+            "VM {}: its record does not say which file it is in; name the file with --from",
+            arguments.vm
+        ))),
         (None, None, None) if said.exists() => Ok((None, said.to_owned())),
         (None, None, None) => Err(bad_input(format!(
             "homenode keeps no VM named {}, and there is no file of that name; `homenode vm list` shows the VMs",
@@ -97,7 +98,7 @@ fn its_record(directory: &RuntimeDir, named: Option<Held>, about: &About, path: 
     let other = |problem: String| Err(bad_input(format!("{}: {problem}", path.display())));
     let held = match named {
         Some(held) if held.record().spec.name != *name => {
-            return other(format!("it has VM {name}, not {}", held.record().spec.name));
+            return other(format!("it holds VM {name}, not {}", held.record().spec.name));
         }
         Some(held) => Some(held),
         None => kept::hold_if_kept(directory, name)?,
@@ -106,13 +107,13 @@ fn its_record(directory: &RuntimeDir, named: Option<Held>, about: &About, path: 
     held.may(Step::Resume).map_err(kept::failure)?;
     let record = held.record();
     if !about.is_of(&record.life) || record.topology.as_ref() != Some(&about.manifest.topology) {
-        return other(format!("it has another VM of the name {name} than the one that is kept here"));
+        return other(format!("it holds another VM named {name}, not the one that is kept here"));
     }
     let suspended = |chapter: &&Chapter| matches!(chapter.event, LifeEvent::Suspended { .. });
     let last = record.life.history.iter().rev().find(suspended).map(|chapter| chapter.at);
     if last != Some(about.saved_at) {
         return other(format!(
-            "VM {name} has run since it was written, and its disks have changed; its last file is {}",
+            "VM {name} has run since this file was written, and its disks have changed; its last file is {}",
             record.life.suspended_in.as_ref().map_or_else(|| "unknown".to_owned(), |file| file.display().to_string())
         ));
     }

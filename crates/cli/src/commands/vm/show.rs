@@ -109,7 +109,7 @@ impl<'a> Shown<'a> {
             count(*cores_per_socket as usize, "core"),
             count(*threads_per_core as usize, "hardware thread"),
         );
-        let header = ["Virtual node", "vCPUs", "Memory", "At most", "Home nodes", "Plugged since"];
+        let header = ["Virtual node", "vCPUs", "Memory", "At most", "Home nodes", "Plugged in"];
         let mut table = table(header, &[0, 2]);
         for (node, size) in topology.nodes.iter().zip(&self.nodes) {
             let vcpus: CpuSet = size.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect();

@@ -63,14 +63,21 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
         Ok(written) => written,
         Err(error) => {
             go_on(vm_mut.as_mut(), &mut held, ran);
-            return Err(error.context(format!("VM {name} was not suspended and goes on")));
+            let now = if ran { "goes on" } else { "stays paused" };
+            return Err(error.context(format!("VM {name} was not suspended and {now}")));
         }
     };
     suspended(&mut held, &path, at).with_context(|| {
-        format!("VM {name} is in {} and still here, paused: `homenode vm continue {name}`", path.display())
+        format!(
+            "VM {name} is in {}, and that could not be written down; it is paused, and \
+            `homenode vm continue {name}` lets it go on",
+            path.display()
+        )
     })?;
     if let Err(error) = vm.map_or(Ok(()), |vm| vm.stop(Duration::ZERO).map(drop)) {
-        output::note(format_args!("{error}; it will not run any more, and ends when VM {name} is resumed"));
+        output::note(format_args!(
+            "{error}. VM {name} is suspended all the same; what is left of its process is ended when it is resumed"
+        ));
     }
     say(arguments, &path, &written, seconds)
 }
@@ -80,8 +87,8 @@ fn check_disks(held: &Held) -> anyhow::Result<()> {
     let spec = &held.record().spec;
     let Some(index) = spec.disks.iter().position(|disk| disk.snapshot) else { return Ok(()) };
     Err(bad_input(format!(
-        "VM {}: disk[{index}].snapshot: what it wrote to that disk is lost when its process ends, and the \
-        guest would miss it; it cannot be suspended",
+        "VM {}: disk[{index}].snapshot = true: what it wrote to that disk is lost when its process ends; \
+        it cannot be suspended",
         spec.name
     )))
 }
@@ -170,8 +177,8 @@ fn say(arguments: &SuspendArguments, path: &Path, written: &Written, seconds: f6
         return output::json("vm.suspend", &Suspended { vm, file: path, guest_bytes, stored_bytes, seconds });
     }
     output::line(format_args!(
-        "VM {vm} is suspended in {}: {guest_bytes} of it in {stored_bytes}, {seconds:.1} s, {}\n\
-        `homenode vm resume {vm}` lets it go on",
+        "VM {vm} is suspended in {}: {guest_bytes} of memory in a file of {stored_bytes}, {seconds:.1} s, \
+        {}\n`homenode vm resume {vm}` lets it go on",
         path.display(),
         rate(guest_bytes, seconds)
     ))

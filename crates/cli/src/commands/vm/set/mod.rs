@@ -38,7 +38,7 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SetArguments) -> anyhow::R
         state @ (State::Starting | State::Suspended | State::MigratingOut | State::MigratingIn) => {
             let name = &arguments.name;
             return Err(bad_input(format!(
-                "VM {name}: it is {state}: its size changes while it runs, or while it is stopped"
+                "VM {name} is {state}: its size can be changed while it runs, or while it is stopped"
             )));
         }
     };
@@ -49,7 +49,7 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SetArguments) -> anyhow::R
     }
     match answer.undone.len() {
         0 => Ok(()),
-        _ => bail!("VM {}: its guest has not done all of it; the same command again goes on waiting", arguments.name),
+        _ => bail!("VM {}: its guest has not done all of it yet; the same command waits for it again", arguments.name),
     }
 }
 

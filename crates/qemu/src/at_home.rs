@@ -50,7 +50,7 @@ pub(crate) fn read_back(
     accelerator: &Accelerator,
     qmp: &mut Qmp,
 ) -> Result<Residence, QemuError> {
-    let threads = qmp.vcpu_threads()?;
+    let threads = qmp.vcpu_threads(pid)?;
     let vcpus = vcpu_residence(plan, &threads)?;
     let memory = memory_residence(plan, pid, qmp)?;
     let at_home = vcpus.iter().all(|vcpu| vcpu.at_home) && memory.iter().all(|memory| memory.at_home);
@@ -86,7 +86,7 @@ fn vcpu_residence(plan: &Plan, threads: &[VcpuThread]) -> Result<Vec<VcpuResiden
 
 fn memory_residence(plan: &Plan, pid: u32, qmp: &mut Qmp) -> Result<Vec<MemoryResidence>, QemuError> {
     let nodes: Vec<_> = plan.topology.nodes.iter().filter(|node| node.memory.0 > 0).collect();
-    let addresses = backend_addresses(qmp)?;
+    let addresses = backend_addresses(qmp, plan)?;
     let plugged = plugged_blocks(qmp)?;
     let mut memory = Vec::new();
     for node in nodes {
@@ -106,7 +106,7 @@ fn memory_residence(plan: &Plan, pid: u32, qmp: &mut Qmp) -> Result<Vec<MemoryRe
         }
         match addresses.get(&memory_id(node.id)) {
             None => residence.unknown = Some("QEMU does not say where it mapped this node's memory".to_owned()),
-            Some(&start) => locate(&mut residence, plan, pid, start, start + node.memory.0)?,
+            Some(&start) => locate(&mut residence, plan, pid, start, start.saturating_add(node.memory.0))?,
         }
         memory.push(residence);
     }
@@ -145,9 +145,12 @@ fn locate(residence: &mut MemoryResidence, plan: &Plan, pid: u32, start: u64, en
 /// Where QEMU mapped each memory object, by its name. QMP cannot say; the human monitor shows at
 /// which guest address each object begins (`info mtree -f`) and where that is in QEMU's own address
 /// space (`gpa2hva`).
-fn backend_addresses(qmp: &mut Qmp) -> Result<BTreeMap<String, u64>, QemuError> {
+fn backend_addresses(qmp: &mut Qmp, plan: &Plan) -> Result<BTreeMap<String, u64>, QemuError> {
     let mut addresses = BTreeMap::new();
-    for (name, place) in guest_addresses(&qmp.human("info mtree -f")?) {
+    let mut places = guest_addresses(&qmp.human("info mtree -f")?);
+    // It may show any number of names.
+    for name in plan.topology.nodes.iter().map(|node| memory_id(node.id)) {
+        let Some(place) = places.remove(&name) else { continue };
         let answer = qmp.human(&format!("gpa2hva {:#x}", place.guest))?;
         if let Some(host) = host_address(&answer) {
             addresses.insert(name, host.wrapping_sub(place.offset));

@@ -89,7 +89,7 @@ impl AttachedVm {
         let output = console.0.try_clone().map_err(QemuError::io(vm, "copy the console's socket"))?;
         let (tail, _) = pump(format!("console of VM {vm}"), output, sink);
         let connected = greeted(vm, monitor.0, process.pid());
-        let qmp = connected.and_then(|mut qmp| bring_home(&launch.plan, &mut qmp).map(|()| qmp));
+        let qmp = connected.and_then(|mut qmp| bring_home(&launch.plan, process.pid(), &mut qmp).map(|()| qmp));
         let qmp = qmp.map_err(|error| explain(error, &mut process, call_off))?;
         Ok(Self {
             plan: launch.plan.clone(),
@@ -361,8 +361,8 @@ pub(crate) fn greeted(vm: &str, monitor: UnixStream, pid: u32) -> Result<Qmp, Qe
 }
 
 /// Binds the paused vCPUs, then lets them go.
-pub(crate) fn bring_home(plan: &Plan, qmp: &mut Qmp) -> Result<(), QemuError> {
-    let threads = qmp.vcpu_threads()?;
+pub(crate) fn bring_home(plan: &Plan, pid: u32, qmp: &mut Qmp) -> Result<(), QemuError> {
+    let threads = qmp.vcpu_threads(pid)?;
     bind_vcpus(plan, &threads)?;
     qmp.execute("cont", &json!({})).map(drop)
 }

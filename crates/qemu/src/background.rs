@@ -99,7 +99,7 @@ fn start_in(
 ) -> Result<Residence, QemuError> {
     let vm = &launch.spec.name;
     let Built { mut process, mut qmp, mut state } = build(place, launch, prepared, sandbox, Awaits::Us, call_off)?;
-    let at_home = bring_home(&launch.plan, &mut qmp)
+    let at_home = bring_home(&launch.plan, process.pid(), &mut qmp)
         .and_then(|()| read_back(&launch.plan, process.pid(), &prepared.host.accelerator, &mut qmp));
     let residence = at_home.map_err(|error| explain(error, &mut process, call_off))?;
     state.phase = Phase::Running;

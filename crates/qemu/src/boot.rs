@@ -131,9 +131,10 @@ pub(crate) fn check_console(launch: &Launch) -> Result<(), QemuError> {
     open_console(path).map(drop).map_err(QemuError::file(launch, "console.path", path))
 }
 
-/// Opens the file of a console, to append to it.
+/// Opens the file of a console, to append to it: what it holds is the guest's to say, so that for
+/// root it must be root's own, and no link of another user's may lead to it.
 pub(crate) fn open_console(path: &Path) -> std::io::Result<File> {
-    File::options().create(true).append(true).open(path)
+    linux::named_file::append(path, &[])
 }
 
 #[cfg(test)]
@@ -184,8 +185,28 @@ mod tests {
         let error = check_console(&launch).unwrap_err();
         assert!(error.is_bad_input(), "{error}");
         assert!(error.to_string().starts_with("VM a: console.path = /no/such/console: No such file"), "{error}");
-        launch.console = ConsoleTo::File("/dev/full".into());
+        let directory = tempfile::tempdir().unwrap();
+        launch.console = ConsoleTo::File(directory.path().join("console"));
         assert!(check_console(&launch).is_ok());
+        // To open a pipe would wait for whoever reads it.
+        launch.console = ConsoleTo::File(directory.path().join("pipe"));
+        assert!(std::process::Command::new("mkfifo").arg(directory.path().join("pipe")).status().unwrap().success());
+        assert!(check_console(&launch).unwrap_err().to_string().contains("it is a pipe"));
+    }
+
+    /// What a guest writes was appended to any file of root's that another user's link led to.
+    #[test]
+    fn a_console_goes_through_no_link_and_for_root_into_no_file_of_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("crontab"), directory.path().join("console"));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(open_console(&link).unwrap_err().to_string().contains("it is a link"));
+        if linux::sys::effective_user_id() != 0 {
+            return eprintln!("SKIPPED the second half of a_console_goes_through_no_link: it needs root");
+        }
+        std::os::unix::fs::chown(&file, Some(54_321), None).unwrap();
+        assert!(open_console(&file).unwrap_err().to_string().contains("belongs to user 54321"));
     }
 
     #[test]

@@ -18,12 +18,12 @@ use linux::sys::{Peer, SocketFile, peer};
 use linux::vm::RunningVm;
 use scheduler::RunState;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use topology::limits::{LONGEST_SOCKET_LIST, MOST_OBJECTS, MOST_VCPUS};
+use topology::limits::{LONGEST_SOCKET_LIST, MOST_OBJECTS};
 
 /// Sockets that listen, in the flags of `/proc/net/unix` (`__SO_ACCEPTCON`).
 const LISTENS: u32 = 0x1_0000;
@@ -122,9 +122,8 @@ fn said(qmp: &mut Qmp, vm: &RunningVm, questions: Questions) -> Result<Said, Qem
         said.run_state = running.map(|runs| if runs { RunState::Running } else { RunState::Paused });
     }
     if questions.vcpu_threads {
-        let threads = unless_refused(qmp.vcpu_threads())?.unwrap_or_default();
-        let threads = threads.iter().map(|vcpu| (vcpu.index, vcpu.thread_id)).collect();
-        said.vcpu_threads = own_threads(vm.key.pid, threads);
+        let threads = unless_refused(qmp.vcpu_threads(vm.key.pid))?.filter(|threads| !threads.is_empty());
+        said.vcpu_threads = threads.map(|threads| threads.iter().map(|vcpu| (vcpu.index, vcpu.thread_id)).collect());
     }
     if questions.plugged_memory
         && let Some(devices) = unless_refused(qmp.execute("query-memory-devices", &json!({})))?
@@ -135,13 +134,6 @@ fn said(qmp: &mut Qmp, vm: &RunningVm, questions: Questions) -> Result<Said, Qem
         said.plugged_memory = Some(blocks.into_iter().flatten().collect());
     }
     Ok(said)
-}
-
-/// The threads of vCPUs, where each is a thread of the process, and a VM can have the vCPUs.
-fn own_threads(pid: u32, threads: BTreeMap<u32, u32>) -> Option<BTreeMap<u32, u32>> {
-    let own: BTreeSet<u32> = linux::process::threads(pid).ok()?.iter().map(|thread| thread.id).collect();
-    let is_own = |(vcpu, thread): (&u32, &u32)| *vcpu < MOST_VCPUS && own.contains(thread);
-    (!threads.is_empty() && threads.iter().all(is_own)).then_some(threads)
 }
 
 /// Where a memory device is in QEMU's address space.
@@ -175,15 +167,5 @@ mod tests {
         assert!(is_free(format!("{head}{listens}{other}")));
         assert!(!is_free(format!("{head}{listens}{has_it}")));
         assert!(!is_free(format!("{head}{other}")));
-    }
-
-    #[test]
-    fn threads_of_another_process_and_vcpus_that_no_vm_has_are_not_believed() {
-        let own = std::process::id();
-        let threads = |pairs: &[(u32, u32)]| own_threads(own, pairs.iter().copied().collect());
-        assert!(threads(&[(0, own), (MOST_VCPUS - 1, own)]).is_some());
-        assert_eq!(threads(&[(0, own), (1, 1)]), None);
-        assert_eq!(threads(&[(MOST_VCPUS, own)]), None);
-        assert_eq!(threads(&[]), None);
     }
 }

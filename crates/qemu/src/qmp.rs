@@ -3,12 +3,12 @@
 use crate::QemuError;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-use topology::limits::LONGEST_MONITOR_LINE;
+use topology::limits::{LONGEST_MONITOR_LINE, MOST_VCPUS};
 
 /// How long QEMU may take for a command that does no work.
 pub(crate) const ANSWER: Duration = Duration::from_secs(30);
@@ -163,15 +163,24 @@ impl Qmp {
         Ok(answer.as_str().unwrap_or_default().to_owned())
     }
 
-    /// The threads that run the vCPUs, by index.
-    pub(crate) fn vcpu_threads(&mut self) -> Result<Vec<VcpuThread>, QemuError> {
-        let command = "query-cpus-fast";
-        let answer = self.execute(command, &json!({}))?;
-        let mut threads: Vec<VcpuThread> = serde_json::from_value(answer).map_err(|error| QemuError::Refused {
-            vm: self.vm.clone(),
-            command: command.to_owned(),
-            message: format!("its answer is not understood: {error}"),
-        })?;
+    /// The threads that run the vCPUs of process `pid`, by index. A guest that has taken its QEMU
+    /// over could name any thread of the host, and have us bind it: one of another process is not
+    /// believed, nor a vCPU that no VM has.
+    pub(crate) fn vcpu_threads(&mut self, pid: u32) -> Result<Vec<VcpuThread>, QemuError> {
+        const COMMAND: &str = "query-cpus-fast";
+        let answer = self.execute(COMMAND, &json!({}))?;
+        let refused =
+            |message: String| QemuError::Refused { vm: self.vm.clone(), command: COMMAND.to_owned(), message };
+        let threads: Result<Vec<VcpuThread>, _> = serde_json::from_value(answer);
+        let mut threads = threads.map_err(|error| refused(format!("its answer is not understood: {error}")))?;
+        let of_process = linux::process::threads(pid).map_err(QemuError::host(&self.vm))?;
+        let own: BTreeSet<u32> = of_process.iter().map(|thread| thread.id).collect();
+        let strange = |vcpu: &&VcpuThread| vcpu.index >= MOST_VCPUS || !own.contains(&vcpu.thread_id);
+        if let Some(VcpuThread { index, thread_id }) = threads.iter().find(strange) {
+            return Err(refused(format!(
+                "it says that thread {thread_id} runs vCPU {index}, and it has no such thread"
+            )));
+        }
         threads.sort_by_key(|thread| thread.index);
         Ok(threads)
     }
@@ -268,16 +277,33 @@ mod tests {
     fn answers_are_told_from_events_and_errors() {
         let answers = &[
             "{\"return\": {}}\r\n",
-            "{\"event\": \"RESUME\"}\n{\"return\": [{\"cpu-index\": 1, \"thread-id\": 8}, {\"cpu-index\": 0, \"thread-id\": 7}]}\n",
+            "{\"event\": \"RESUME\"}\n{\"return\": [8, 7]}\n",
             "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no\"}}\n",
         ];
         let mut qmp = Qmp::handshake("a", monitor(answers), ANSWER).unwrap();
         assert_eq!(qmp.version(), "7.2.22 (D)");
-        let threads = qmp.vcpu_threads().unwrap();
-        assert_eq!(threads.iter().map(|vcpu| vcpu.thread_id).collect::<Vec<_>>(), [7, 8]);
+        assert_eq!(qmp.execute("w", &json!({})).unwrap(), json!([8, 7]));
         let error = qmp.execute("x", &json!({})).unwrap_err().to_string();
         assert_eq!(error, "VM a: QEMU refused `x`: no");
         assert!(matches!(qmp.execute("y", &json!({})), Err(QemuError::Closed { .. })));
+    }
+
+    /// A QEMU that a guest had taken over had root bind any thread of the host by `vm set`.
+    #[test]
+    fn threads_of_another_process_and_vcpus_that_no_vm_has_are_not_believed() {
+        let own = std::process::id();
+        let said = |vcpus: &[(u32, u32)]| {
+            let list: Vec<Value> =
+                vcpus.iter().map(|(index, thread)| json!({ "cpu-index": index, "thread-id": thread })).collect();
+            let answer = json!({ "return": list }).to_string() + "\n";
+            let answers: &'static [&'static str] = vec!["{\"return\": {}}\n", &*answer.leak()].leak();
+            let threads = Qmp::handshake("a", monitor(answers), ANSWER).unwrap().vcpu_threads(own);
+            threads.map(|threads| threads.iter().map(|vcpu| vcpu.index).collect::<Vec<_>>())
+        };
+        assert_eq!(said(&[(MOST_VCPUS - 1, own), (0, own)]).unwrap(), [0, MOST_VCPUS - 1]);
+        let error = said(&[(0, own), (1, 1)]).unwrap_err().to_string();
+        assert!(error.contains("thread 1 runs vCPU 1, and it has no such thread"), "{error}");
+        assert!(said(&[(MOST_VCPUS, own)]).is_err());
     }
 
     #[test]

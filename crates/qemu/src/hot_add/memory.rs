@@ -149,8 +149,8 @@ impl Work<'_> {
             self.request(index, amount)?;
         }
         let device = self.resized.added.memory[index].clone();
-        let look = |qmp: &mut crate::qmp::Qmp| Ok(Self::shown(qmp, &device.id)?.taken);
-        if self.wait(look, |&taken| taken == amount)? || !self.runs {
+        let left = |qmp: &mut crate::qmp::Qmp| Ok(Self::shown(qmp, &device.id)?.taken.0.abs_diff(amount.0));
+        if self.wait(left)? || !self.runs {
             return Ok(Taken::All);
         }
         let Plugged { taken, .. } = Self::shown(self.qmp, &device.id)?;
@@ -252,7 +252,7 @@ impl Work<'_> {
         let of_node = |device: &&MemoryDevice| device.virtual_node == virtual_node;
         let taken: BTreeSet<&str> =
             self.resized.added.memory.iter().filter(of_node).map(|device| device.id.as_str()).collect();
-        let mut names = (1..).map(|number| format!("vnode{virtual_node}-{number}"));
+        let mut names = (1..).map(|number| there::device_id(virtual_node, number));
         let id = names.find(|id| !taken.contains(id.as_str())).unwrap_or_default();
         let binding = self.binding(virtual_node);
         let bound_to = binding.as_ref().map_or_else(NodeSet::new, |(home, _)| home.clone());

@@ -101,28 +101,20 @@ impl Work<'_> {
         crate::attached::host_has_numa().then(|| (client.bound_to(), policy))
     }
 
-    /// Looks until `finished` is so, or nothing of what it counts changed for the guest's patience.
-    /// A VM whose vCPUs are stopped is looked at once. Whether it is finished.
-    fn wait<T: PartialEq>(
-        &mut self,
-        mut look: impl FnMut(&mut Qmp) -> Result<T, QemuError>,
-        finished: impl Fn(&T) -> bool,
-    ) -> Result<bool, QemuError> {
-        let mut seen = look(self.qmp)?;
+    /// Looks until nothing is left of what the guest should do, or it has not got on for its
+    /// patience: one that goes to and fro does not. A VM whose vCPUs are stopped is looked at once.
+    /// Whether nothing is left.
+    fn wait(&mut self, mut left: impl FnMut(&mut Qmp) -> Result<u64, QemuError>) -> Result<bool, QemuError> {
+        let mut least = left(self.qmp)?;
         let mut deadline = Instant::now() + self.resize.patience;
-        loop {
-            if finished(&seen) || !self.runs {
-                return Ok(finished(&seen));
-            }
-            if Instant::now() >= deadline {
-                return Ok(false);
-            }
+        while least > 0 && self.runs && Instant::now() < deadline {
             std::thread::sleep(LOOK);
-            let now = look(self.qmp)?;
-            if now != seen {
-                (seen, deadline) = (now, Instant::now() + self.resize.patience);
+            let now = left(self.qmp)?;
+            if now < least {
+                (least, deadline) = (now, Instant::now() + self.resize.patience);
             }
         }
+        Ok(least == 0)
     }
 
     /// Asks the guest to give a device back, and waits for it. Why it is still there, as words;
@@ -136,13 +128,16 @@ impl Work<'_> {
                 let seconds = self.resize.patience.as_secs();
                 return Ok(Some(format!("its guest has not let it go within {seconds} s")));
             }
-            while let Some(event) = self.qmp.event(LOOK)? {
-                let why = there::refusal(&event, id);
-                if why.is_some() {
-                    return Ok(why);
-                }
+            // One event a look: who never stops talking is out of time all the same.
+            let event = self.qmp.event(LOOK)?;
+            let why = event.and_then(|event| there::refusal(&event, id));
+            if why.is_some() {
+                return Ok(why);
             }
         }
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests;

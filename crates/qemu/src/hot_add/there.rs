@@ -6,6 +6,7 @@ use crate::command_line::growth;
 use crate::qmp::Qmp;
 use serde_json::{Map, Value, json};
 use std::fs;
+use topology::limits::MOST_OBJECTS;
 use topology::{Bytes, NodeId, NodeSet};
 use vm::spec::Backing;
 use vm::{Added, MemoryDevice, MemoryDeviceKind, Resize, VirtualTopology};
@@ -83,24 +84,35 @@ pub(crate) struct Plugged {
     pub(crate) address: u64,
 }
 
-/// The memory devices that homenode plugged in.
+/// The memory devices that homenode plugged in, as far as a QEMU that its guest has taken over can
+/// be believed: so many, of names that homenode gives, no more of any than it is large. They are
+/// written down, and become words of the next QEMU's command line.
 pub(crate) fn plugged_memory(qmp: &mut Qmp) -> Result<Vec<Plugged>, QemuError> {
     let answer = qmp.execute("query-memory-devices", &json!({}))?;
-    Ok(answer.as_array().into_iter().flatten().filter_map(plugged).collect())
+    Ok(answer.as_array().into_iter().flatten().filter_map(plugged).take(MOST_OBJECTS).collect())
+}
+
+/// The name of a memory device of a virtual node.
+pub(super) fn device_id(virtual_node: u32, number: u32) -> String {
+    format!("vnode{virtual_node}-{number}")
 }
 
 fn plugged(device: &Value) -> Option<Plugged> {
     let data = &device["data"];
     let bytes = |key: &str| data[key].as_u64().map(Bytes);
-    let id = data["id"].as_str().filter(|id| id.starts_with("vnode"))?.to_owned();
     let virtual_node = u32::try_from(data["node"].as_u64()?).ok()?;
+    let is_ours = |id: &&str| {
+        let number = id.rsplit_once('-').and_then(|(_, number)| number.parse().ok());
+        number.is_some_and(|number| device_id(virtual_node, number) == **id)
+    };
+    let id = data["id"].as_str().filter(is_ours)?.to_owned();
     match device["type"].as_str()? {
         "virtio-mem" => Some(Plugged {
             id,
             virtual_node,
             kind: MemoryDeviceKind::VirtioMem,
             size: bytes("max-size")?,
-            requested: bytes("requested-size")?,
+            requested: bytes("requested-size")?.min(bytes("max-size")?),
             taken: bytes("size")?,
             address: data["memaddr"].as_u64()?,
         }),
@@ -120,11 +132,15 @@ pub(super) fn read(qmp: &mut Qmp, resize: &Resize) -> Result<Added, QemuError> {
     let slots = slots(qmp, &resize.topology)?;
     let plugged = slots.iter().filter(|slot| slot.present && !at_start(slot.vcpu)).map(|slot| slot.vcpu);
     let mut vcpus: Vec<u32> = plugged.collect();
+    vcpus.dedup();
     let place = |vcpu: &u32| resize.added.vcpus.iter().position(|known| known == vcpu).unwrap_or(usize::MAX);
     vcpus.sort_by_key(place);
     let mut memory = Vec::new();
     for plugged in plugged_memory(qmp)? {
         let Plugged { id, virtual_node, kind, size, requested, .. } = plugged;
+        if !resize.topology.nodes.iter().any(|node| node.id == virtual_node) {
+            continue;
+        }
         let mut device = MemoryDevice { id, virtual_node, kind, size, requested, bound_to: NodeSet::new() };
         device.bound_to = bound_to(qmp, &device.backend())?;
         memory.push(device);

@@ -49,9 +49,9 @@ impl Work<'_> {
         let mut arguments = slot.properties.clone();
         arguments.insert("driver".to_owned(), Value::from(slot.driver.clone()));
         arguments.insert("id".to_owned(), Value::from(vcpu_id(slot.vcpu)));
-        let before: BTreeSet<u32> = self.qmp.vcpu_threads()?.iter().map(|thread| thread.thread_id).collect();
+        let before: BTreeSet<u32> = self.qmp.vcpu_threads(self.pid)?.iter().map(|thread| thread.thread_id).collect();
         self.born_on(&cpus, |qmp| qmp.execute("device_add", &Value::Object(arguments)).map(drop))?;
-        let threads = self.qmp.vcpu_threads()?;
+        let threads = self.qmp.vcpu_threads(self.pid)?;
         let thread = threads.iter().find(|thread| thread.index == slot.vcpu).map(|thread| thread.thread_id);
         // One that runs other vCPUs too stays where they need it.
         if let Some(thread) = thread.filter(|thread| !before.contains(thread)) {
@@ -92,7 +92,7 @@ impl Work<'_> {
             let off: Vec<Option<u32>> = wanted.iter().map(is_off).collect::<Result<_, _>>()?;
             Ok(off.into_iter().flatten().collect::<Vec<u32>>())
         };
-        if self.wait(offline, Vec::is_empty)? || !self.runs {
+        if self.wait(|qmp| Ok(offline(qmp)?.len() as u64))? || !self.runs {
             return Ok(());
         }
         let off = offline(self.qmp)?;
@@ -110,7 +110,7 @@ impl Work<'_> {
         if self.resize.unplug.is_empty() {
             return Ok(());
         }
-        let threads = self.qmp.vcpu_threads()?;
+        let threads = self.qmp.vcpu_threads(self.pid)?;
         if threads.len() > 1 && threads.iter().all(|vcpu| vcpu.thread_id == threads[0].thread_id) {
             // QEMU waits for the end of that thread, on that thread, and aborts.
             let problem = "one thread runs all its vCPUs (TCG): QEMU ends when one is taken away".to_owned();

@@ -50,7 +50,8 @@ impl Incoming {
         let place = claim(directory, vm, &directory.of_arriving(vm))?;
         let built = with_or_without_sandbox(|sandbox| {
             let mut built = build(&place, launch, &prepared, sandbox, Awaits::GuestOf(manifest), call_off)?;
-            let bound = built.qmp.vcpu_threads().and_then(|threads| bind_vcpus(&launch.plan, &threads));
+            let bound =
+                built.qmp.vcpu_threads(built.process.pid()).and_then(|threads| bind_vcpus(&launch.plan, &threads));
             bound.map_err(|error| explain(error, &mut built.process, call_off))?;
             built.state.receipt = Some(receipt.to_owned());
             built.state.write(&place.path)?;

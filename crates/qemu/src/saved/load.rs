@@ -92,8 +92,8 @@ fn agrees(built: &mut Built, launch: &Launch, manifest: &Manifest) -> Result<Vec
 
 /// Binds the vCPUs, and takes the guest in.
 fn take(built: &mut Built, launch: &Launch, from: OwnedFd, told: &mut dyn FnMut(Bytes)) -> Result<(), QemuError> {
-    let qmp = &mut built.qmp;
-    let threads = qmp.vcpu_threads()?;
+    let (pid, qmp) = (built.process.pid(), &mut built.qmp);
+    let threads = qmp.vcpu_threads(pid)?;
     bind_vcpus(&launch.plan, &threads)?;
     begin(qmp, "migrate-incoming", from)?;
     loop {

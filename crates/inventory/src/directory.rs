@@ -94,8 +94,11 @@ impl Inventory {
         Ok(())
     }
 
-    /// That the directory is one that nobody else can put VMs into.
-    fn check(&self) -> Result<(), InventoryError> {
+    /// That the directory is one that nobody else can put VMs into; it need not be there.
+    ///
+    /// # Errors
+    /// Somebody else can, or nobody can say.
+    pub fn check(&self) -> Result<(), InventoryError> {
         let problem = match self.0.symlink_metadata() {
             // Every working directory would be another host.
             _ if self.0.is_relative() => Err(io::Error::new(ErrorKind::InvalidInput, "the path is relative")),

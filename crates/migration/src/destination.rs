@@ -277,8 +277,8 @@ impl Receiving<'_> {
             return Ok(None);
         }
         let at = now();
-        let mut life = Life { before: None, ..self.offer.life.clone() };
-        (life.state, life.since, life.backend) = (State::MigratingIn, at, BackendKind::Qemu);
+        let mut life = Life::from_elsewhere(&self.offer.life, State::MigratingIn, BackendKind::Qemu, at);
+        life.topology_anew = self.offer.life.topology_anew;
         let placement = self.launch.plan.placement.clone();
         let kept = Kept { host: host_name(), placement, added: self.offer.manifest.added.clone() };
         let (spec, topology) = (self.offer.manifest.spec.clone(), Some(self.offer.manifest.topology.clone()));

@@ -13,7 +13,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,9 @@ pub const SSH_VARIABLE: &str = "HOMENODE_SSH";
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 /// How often each side says that it is there.
 pub(crate) const ALIVE: Duration = Duration::from_secs(5);
+
+/// Lines that wait to be heard, at most: the other side waits with the next.
+const MOST_WAITING: usize = 8;
 
 /// Where a VM goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +155,7 @@ impl<T: Send + 'static> Link<T> {
         output: impl Write + Send + 'static,
         parse: fn(&[u8]) -> Result<T, ProtocolError>,
     ) -> Self {
-        let (send, heard) = channel();
+        let (send, heard) = sync_channel(MOST_WAITING);
         thread::spawn(move || {
             let mut input = BufReader::new(input);
             loop {
@@ -254,6 +257,18 @@ mod tests {
         for bad in ["", "-oProxyCommand=x", "a b", "a\nb"] {
             assert!(To::parse(bad).is_err_and(|error| error.is_bad_input()), "{bad}");
         }
+    }
+
+    /// All that the other side said was kept in memory until somebody listened.
+    #[test]
+    fn who_says_more_than_is_heard_waits() {
+        let (mut theirs, ours) = UnixStream::pair().unwrap();
+        theirs.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut link = Link::over("b", ours.try_clone().unwrap(), ours, |line| Ok(line.len()));
+        let line = [vec![b'x'; 1 << 20], vec![b'\n']].concat();
+        let said = (0..100).take_while(|_| theirs.write_all(&line).is_ok()).count();
+        assert!(said <= MOST_WAITING + 2, "{said} lines of a MiB");
+        assert_eq!(link.hear(Duration::from_secs(5)).unwrap(), Some(1 << 20));
     }
 
     #[test]

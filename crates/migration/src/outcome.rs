@@ -17,6 +17,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 use vm::history::{HandedOver, LifeEvent};
 use vm::life::{State, Step};
+use vm::spec::name_problem;
 
 /// How long the destination may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -41,6 +42,9 @@ pub fn answer(
     receipt: &str,
     mut output: impl Write,
 ) -> Result<(), MigrationError> {
+    if let Some(problem) = name_problem(vm) {
+        return Err(MigrationError::BadInput(format!("--vm {vm:?}: {problem}")));
+    }
     let decision = Receipts::of(inventory).decide(receipt, Decision::Never)?;
     settle(directory, vm, receipt, decision == Decision::Here)?;
     let said = match decision {

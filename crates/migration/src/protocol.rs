@@ -10,7 +10,7 @@ use qemu::migration::Tuning;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use topology::Bytes;
-use topology::limits::{MOST_VCPUS, MOST_VIRTUAL_NODES};
+use topology::input::one_line;
 use vm::history::Life;
 use vm::{Manifest, Plan};
 
@@ -18,6 +18,11 @@ use vm::{Manifest, Plan};
 pub const VERSION: u32 = 1;
 /// Longest line in bytes: a VM of 4096 vCPUs and a long life takes some 100 kB.
 pub const LONGEST_LINE: usize = 4 << 20;
+
+/// Most characters of a sentence that the other side says.
+const LONGEST_SENTENCE: usize = 1000;
+/// Most notes of a destination.
+const MOST_NOTES: usize = 20;
 
 /// A program that takes part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,19 +192,39 @@ pub fn from_source(line: &[u8]) -> Result<FromSource, ProtocolError> {
     parse(line)
 }
 
-/// Reads a line of the destination.
+/// Reads a line of the destination. Its sentences are printed and written down here: each is one
+/// line.
 ///
 /// # Errors
 /// It is none.
 pub fn from_destination(line: &[u8]) -> Result<FromDestination, ProtocolError> {
-    parse(line)
+    let mut said = parse(line)?;
+    match &mut said {
+        FromDestination::Planned { plan } => {
+            let Plan { vm, reasons, warnings, .. } = plan.as_mut();
+            let of_reasons = reasons.iter_mut().flat_map(|reason| [&mut reason.choice, &mut reason.because]);
+            std::iter::once(vm).chain(of_reasons).chain(warnings).for_each(shorten);
+        }
+        FromDestination::Built(built) => {
+            built.notes.truncate(MOST_NOTES);
+            built.notes.iter_mut().for_each(shorten);
+        }
+        FromDestination::Runs { problem, .. } => problem.iter_mut().for_each(shorten),
+        FromDestination::Refused { because, .. } => shorten(because),
+        _ => {}
+    }
+    Ok(said)
+}
+
+fn shorten(sentence: &mut String) {
+    *sentence = one_line(sentence, LONGEST_SENTENCE);
 }
 
 fn parse<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, ProtocolError> {
     if line.len() > LONGEST_LINE {
         return Err(ProtocolError::TooLong);
     }
-    let problem = |error: serde_json::Error| topology::input::one_line(&error.to_string(), 200);
+    let problem = |error: serde_json::Error| one_line(&error.to_string(), 200);
     serde_json::from_slice(line).map_err(|error| ProtocolError::NotUnderstood(problem(error)))
 }
 
@@ -217,13 +242,14 @@ impl Hello {
         if self.version == VERSION {
             return Ok(());
         }
-        let homenode = topology::input::one_line(&self.homenode, 40);
+        let homenode = one_line(&self.homenode, 40);
         Err(ProtocolError::Version { homenode, theirs: self.version })
     }
 }
 
 impl Offer {
-    /// That it is a VM, of a size that work may grow with.
+    /// That it is a VM, of a size that work may grow with, and a manifest of which no word becomes
+    /// another on a command line.
     ///
     /// # Errors
     /// It is not.
@@ -232,23 +258,8 @@ impl Offer {
         if !is_receipt(&self.receipt) {
             return fail("receipt", "32 hexadecimal digits are one".to_owned());
         }
-        if let Err(problem) = self.manifest.spec.check() {
-            return fail("spec", problem.to_string());
-        }
-        let nodes = &self.manifest.topology.nodes;
-        let rows = &self.manifest.topology.distances;
-        if nodes.is_empty() || nodes.len() > MOST_VIRTUAL_NODES {
-            return fail(
-                "topology.nodes",
-                format!("a VM has 1 to {MOST_VIRTUAL_NODES} virtual nodes, not {}", nodes.len()),
-            );
-        }
-        if rows.len() > nodes.len() || rows.iter().any(|row| row.len() != rows.len()) {
-            return fail("topology.distances", "there is one for each pair of virtual nodes".to_owned());
-        }
-        let vcpus: usize = nodes.iter().map(|node| node.vcpus.len()).sum();
-        if vcpus == 0 || vcpus > MOST_VCPUS as usize {
-            return fail("topology.nodes", format!("a VM has 1 to {MOST_VCPUS} vCPUs, not {vcpus}"));
+        if let Err(problem) = self.manifest.check() {
+            return fail("manifest", problem.to_string());
         }
         if self.disks.len() != self.manifest.spec.disks.len() {
             return fail("disks", format!("{} of {} are described", self.disks.len(), self.manifest.spec.disks.len()));
@@ -260,6 +271,10 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vm::backend::BackendKind;
+    use vm::history::UnixSeconds;
+    use vm::manifest::RunBy;
+    use vm::{Added, Shape, VirtualNode, VirtualTopology, VmSpec};
 
     #[test]
     fn what_is_said_is_understood_and_nonsense_is_not() {
@@ -270,6 +285,64 @@ mod tests {
             assert!(matches!(from_source(line), Err(ProtocolError::NotUnderstood(_))));
         }
         assert_eq!(from_destination(&vec![b' '; LONGEST_LINE + 1]), Err(ProtocolError::TooLong));
+    }
+
+    fn offer() -> Offer {
+        let node = VirtualNode { vcpus: vec![0], memory: Bytes::GIB, ..VirtualNode::default() };
+        let topology = VirtualTopology {
+            exposed: false,
+            nodes: vec![node],
+            sockets: 1,
+            cores_per_socket: 1,
+            threads_per_core: 1,
+            distances: vec![vec![10]],
+        };
+        let shape = Shape { name: "web".to_owned(), vcpus: 1, memory: Bytes::GIB, ..Shape::default() };
+        let spec = VmSpec { shape, ..VmSpec::default() };
+        let run_by = RunBy {
+            qemu: "7.2.0".to_owned(),
+            machine: "pc-q35-7.2".to_owned(),
+            cpu_model: String::new(),
+            host_cpu: None,
+            hardware: false,
+            memory: Vec::new(),
+            disk_sizes: Vec::new(),
+            agent: false,
+        };
+        Offer {
+            receipt: "0".repeat(32),
+            manifest: Manifest::of(&spec, &topology, &Added::default(), run_by),
+            life: Life::planned(BackendKind::Qemu, UnixSeconds(1)),
+            runs: true,
+            pid: 1,
+            disks: Vec::new(),
+            shared_storage: false,
+            dry_run: false,
+        }
+    }
+
+    /// A machine type of the source's choice, with options of its choice, was given to QEMU.
+    #[test]
+    fn what_becomes_a_word_of_a_command_line_is_one() {
+        assert_eq!(offer().check(), Ok(()));
+        let refused = |change: fn(&mut Manifest)| {
+            let mut offer = offer();
+            change(&mut offer.manifest);
+            offer.check().unwrap_err().to_string()
+        };
+        let error = refused(|manifest| manifest.run_by.machine = "q35,dumpdtb=/etc/passwd".to_owned());
+        assert!(error.contains("manifest: ") && error.contains("is no machine type"), "{error}");
+        assert!(refused(|manifest| manifest.added.vcpus = vec![0]).contains("vCPU 0 was there already"));
+        assert!(refused(|manifest| manifest.topology.sockets = u32::MAX).contains("fill its cores"));
+        assert!(refused(|manifest| manifest.topology.nodes[0].absent = vec![0; 9]).contains("absent"));
+    }
+
+    #[test]
+    fn what_a_destination_says_is_one_line() {
+        let because = "no\u{1b}[2J\nhomenode: VM web runs".repeat(1000);
+        let line = serde_json::to_vec(&FromDestination::Refused { because, bad_input: true }).unwrap();
+        let FromDestination::Refused { because, .. } = from_destination(&line).unwrap() else { panic!("{line:?}") };
+        assert!(because.starts_with("no\u{fffd}[2J homenode") && because.chars().count() < 1010, "{because}");
     }
 
     #[test]

@@ -10,13 +10,17 @@
 
 use crate::MigrationError;
 use crate::protocol::is_receipt;
+use inventory::Inventory;
+use linux::named_file::{self, NewFile};
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// In the directory of the VMs that are kept; no VM's name begins with a dot.
 const DIRECTORY: &str = ".receipts";
+/// Most bytes that are read of one.
+const LONGEST_WORD: u64 = 16;
 
 /// What was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,18 +42,21 @@ impl Decision {
 
 /// The receipts of the VMs that are kept in a directory.
 #[derive(Clone, Debug)]
-pub struct Receipts(PathBuf);
+pub struct Receipts {
+    inventory: Inventory,
+    directory: PathBuf,
+}
 
 impl Receipts {
     /// Those beside the VMs of an inventory.
-    pub fn of(inventory: &inventory::Inventory) -> Self {
-        Self(inventory.path().join(DIRECTORY))
+    pub fn of(inventory: &Inventory) -> Self {
+        Self { inventory: inventory.clone(), directory: inventory.path().join(DIRECTORY) }
     }
 
     fn path(&self, receipt: &str) -> Result<PathBuf, MigrationError> {
         let no_receipt =
             || MigrationError::BadInput(format!("{receipt:?} is no receipt: 32 hexadecimal digits are one"));
-        is_receipt(receipt).then(|| self.0.join(receipt)).ok_or_else(no_receipt)
+        is_receipt(receipt).then(|| self.directory.join(receipt)).ok_or_else(no_receipt)
     }
 
     /// Decides, where nobody has; says what stands.
@@ -58,17 +65,18 @@ impl Receipts {
     /// It can be neither read nor written: nothing was decided.
     pub fn decide(&self, receipt: &str, decision: Decision) -> Result<Decision, MigrationError> {
         let path = self.path(receipt)?;
-        let decide = || {
-            DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-            let draft = self.0.join(format!("{receipt}.{}", linux::sys::thread_id()));
-            let written = write(&draft, decision).and_then(|()| match fs::hard_link(&draft, &path) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-                linked => linked.and_then(|()| File::open(&self.0)?.sync_all()),
-            });
-            // One that stays decides nothing.
-            let _ = fs::remove_file(&draft);
-            written?;
-            read(&path)?.ok_or_else(|| ErrorKind::NotFound.into())
+        self.inventory.check()?;
+        let write = || {
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+            let mut draft = NewFile::beside(&path, &linux::sys::thread_id().to_string(), &[])?;
+            draft.file.write_all(decision.word().as_bytes())?;
+            draft.file.sync_all()?;
+            draft.take_free_place().map(drop)
+        };
+        let written = write();
+        let decide = || match read(&path)? {
+            Some(stands) => File::open(&self.directory)?.sync_all().map(|()| stands),
+            None => Err(written.err().unwrap_or_else(|| ErrorKind::NotFound.into())),
         };
         decide().map_err(MigrationError::io(format!("write {}", path.display())))
     }
@@ -94,26 +102,19 @@ impl Receipts {
             }
             _ => {
                 // It is there for the next one.
-                let _ = fs::remove_dir(&self.0);
+                let _ = fs::remove_dir(&self.directory);
                 Ok(())
             }
         }
     }
 }
 
-fn write(path: &Path, decision: Decision) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(decision.word().as_bytes())?;
-    file.sync_all()
-}
-
 fn read(path: &Path) -> io::Result<Option<Decision>> {
-    let mut word = String::new();
-    match File::open(path) {
+    let word = match named_file::read(path, LONGEST_WORD, &[]) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        file => file?.take(16).read_to_string(&mut word)?,
+        word => word?,
     };
-    match [Decision::Here, Decision::Never].into_iter().find(|decision| decision.word() == word) {
+    match [Decision::Here, Decision::Never].into_iter().find(|decision| decision.word().as_bytes() == word) {
         Some(decision) => Ok(Some(decision)),
         None => Err(io::Error::new(ErrorKind::InvalidData, "it holds neither `here` nor `never`")),
     }
@@ -126,7 +127,7 @@ mod tests {
     #[test]
     fn the_first_word_stands_whoever_asks() {
         let root = tempfile::tempdir().unwrap();
-        let receipts = Receipts::of(&inventory::Inventory::at(root.path().to_owned()));
+        let receipts = Receipts::of(&Inventory::at(root.path().to_owned()));
         let (one, other) = ("1".repeat(32), "2".repeat(32));
         assert_eq!(receipts.decided(&one).unwrap(), None);
         assert_eq!(receipts.decide(&one, Decision::Never).unwrap(), Decision::Never);
@@ -139,10 +140,29 @@ mod tests {
         assert!(receipts.decide("../x", Decision::Here).is_err());
     }
 
+    /// A file of any other name was emptied through a link.
+    #[test]
+    fn nothing_is_decided_through_a_link_or_where_others_may_write() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let root = tempfile::tempdir().unwrap();
+        let receipts = Receipts::of(&Inventory::at(root.path().to_owned()));
+        let (receipt, other) = ("3".repeat(32), root.path().join("crontab"));
+        fs::write(&other, "here\n").unwrap();
+        fs::create_dir(root.path().join(DIRECTORY)).unwrap();
+        symlink(&other, receipts.path(&receipt).unwrap()).unwrap();
+        let draft = format!("{receipt}.{}", linux::sys::thread_id());
+        symlink(&other, root.path().join(DIRECTORY).join(draft)).unwrap();
+        assert!(receipts.decide(&receipt, Decision::Never).is_err());
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = receipts.decide(&"4".repeat(32), Decision::Never).unwrap_err().to_string();
+        assert!(error.contains("others may write to it"), "{error}");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "here\n");
+    }
+
     #[test]
     fn of_many_that_decide_at_once_all_learn_the_same() {
         let root = tempfile::tempdir().unwrap();
-        let receipts = Receipts::of(&inventory::Inventory::at(root.path().to_owned()));
+        let receipts = Receipts::of(&Inventory::at(root.path().to_owned()));
         for round in 0..20 {
             let receipt = format!("{round:032x}");
             let decide = |decision| {

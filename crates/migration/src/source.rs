@@ -283,7 +283,6 @@ impl<'a> Talk<'a> {
             match self.link.hear(LOOK)? {
                 None | Some(FromDestination::Alive) => {}
                 Some(FromDestination::Refused { because, bad_input }) => {
-                    let because = topology::input::one_line(&because, 1000);
                     let (vm, host) = (self.vm.clone(), self.host.clone());
                     return Err(MigrationError::Refused { vm, host, because, bad_input });
                 }

@@ -4,10 +4,14 @@ use crate::backend::BackendKind;
 use crate::life::{NotNow, State, Step};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use topology::input::one_line;
 use topology::{Bytes, NodeSet};
 
 /// Most chapters that are kept: the first one and the last ones.
 const MOST_CHAPTERS: usize = 200;
+
+/// Most characters of a sentence in one: 200 of them are far from what a record may have.
+const LONGEST_SENTENCE: usize = 1000;
 
 /// Seconds since 1970, UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -138,6 +142,19 @@ pub enum LifeEvent {
     },
 }
 
+impl LifeEvent {
+    /// With sentences of one line: QEMU, a guest or another host may have worded them.
+    fn shortened(self) -> Self {
+        let sentence = |text: String| one_line(&text, LONGEST_SENTENCE);
+        match self {
+            Self::Arrived { from, homes } => Self::Arrived { from: sentence(from), homes },
+            Self::Failed { because } => Self::Failed { because: sentence(because) },
+            Self::Lost { because } => Self::Lost { because: sentence(because) },
+            event => event,
+        }
+    }
+}
+
 impl Life {
     /// That of a VM that has just become known.
     pub fn planned(backend: BackendKind, at: UnixSeconds) -> Self {
@@ -190,8 +207,19 @@ impl Life {
         Ok(())
     }
 
+    /// That of a VM that came from a file or another host, with the life that it had there, before
+    /// it runs here. Only its history counts here, as far as one is kept.
+    pub fn from_elsewhere(theirs: &Self, state: State, backend: BackendKind, at: UnixSeconds) -> Self {
+        let mut life = Self { state, history: Vec::new(), ..Self::planned(backend, at) };
+        let later = theirs.history.len().saturating_sub(MOST_CHAPTERS - 1).max(1);
+        let kept = theirs.history.iter().take(1).chain(theirs.history.iter().skip(later));
+        kept.for_each(|chapter| life.tell(chapter.event.clone(), chapter.at));
+        life
+    }
+
     /// Writes down what happened.
     pub fn tell(&mut self, event: LifeEvent, at: UnixSeconds) {
+        let event = event.shortened();
         if self.history.len() >= MOST_CHAPTERS {
             self.history.remove(1);
         }
@@ -212,6 +240,24 @@ mod tests {
         assert_eq!(life.history.len(), MOST_CHAPTERS);
         assert_eq!(life.history[0].event, LifeEvent::Planned);
         assert_eq!(life.history.last().map(|chapter| chapter.at), Some(UnixSeconds(999)));
+    }
+
+    /// A destination, or QEMU's last words, made a record that nobody could read any more.
+    #[test]
+    fn what_others_worded_is_one_line_of_a_life() {
+        let mut life = Life::planned(BackendKind::Qemu, UnixSeconds(1));
+        let because = format!("no\u{1b}[2J\nVM web: running {}", "x".repeat(1 << 20));
+        for second in 0..1000 {
+            life.history.push(Chapter { at: UnixSeconds(second), event: LifeEvent::Lost { because: because.clone() } });
+        }
+        let handed_over = HandedOver { to: "mallory".to_owned(), receipt: String::new() };
+        let theirs = Life { handed_over: Some(handed_over), suspended_in: Some("/x".into()), ..life };
+        let ours = Life::from_elsewhere(&theirs, State::Starting, BackendKind::Qemu, UnixSeconds(2));
+        assert_eq!((ours.history.len(), ours.history[0].at), (MOST_CHAPTERS, UnixSeconds(1)));
+        assert_eq!(ours.history.last().map(|chapter| chapter.at), Some(UnixSeconds(999)));
+        let LifeEvent::Lost { because } = &ours.history[1].event else { panic!("{ours:?}") };
+        assert!(because.starts_with("no\u{fffd}[2J VM web") && because.len() < 1100, "{because}");
+        assert_eq!((ours.state, ours.handed_over, ours.suspended_in), (State::Starting, None, None));
     }
 
     #[test]

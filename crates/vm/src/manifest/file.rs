@@ -1,7 +1,7 @@
 //! A manifest as text.
 
 use super::Manifest;
-use crate::VirtualTopology;
+use crate::{VirtualNode, VirtualTopology};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use topology::input::shortened;
@@ -58,8 +58,12 @@ impl Manifest {
         Ok(written.manifest)
     }
 
-    /// Whether a VM can be so: what nobody can start is not worth the work.
-    fn check(&self) -> Result<(), ManifestError> {
+    /// Whether a VM can be so: what nobody can start is not worth the work, and what becomes a word
+    /// of a command line is one.
+    ///
+    /// # Errors
+    /// What it describes is no VM.
+    pub fn check(&self) -> Result<(), ManifestError> {
         let wrong = |problem: String| Err(ManifestError(problem));
         self.spec.check().map_err(|problem| ManifestError(shortened(&format!("spec.{problem}"))))?;
         check_topology(&self.topology)?;
@@ -121,7 +125,10 @@ fn check_topology(topology: &VirtualTopology) -> Result<(), ManifestError> {
             "topology: each of 1 to {MOST_VCPUS} vCPUs is in one virtual node, and they fill its cores"
         ));
     }
-    if let Some(node) = nodes.iter().find(|node| node.absent.iter().any(|vcpu| !node.vcpus.contains(vcpu))) {
+    let is_odd = |node: &&VirtualNode| {
+        node.absent.len() > node.vcpus.len() || node.absent.iter().any(|vcpu| !node.vcpus.contains(vcpu))
+    };
+    if let Some(node) = nodes.iter().find(is_odd) {
         return wrong(format!("topology.nodes[{}].absent: a vCPU of another virtual node", node.id));
     }
     let square =

@@ -19,9 +19,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use suspended::{About, FileError, Opened, Pouring};
-use vm::backend::{BackendError, ErrorKind, Saved};
+use vm::backend::{BackendError, BackendKind, ErrorKind, Saved};
 use vm::history::{Chapter, Life, LifeEvent};
-use vm::life::Step;
+use vm::life::{State, Step};
 use vm::spec::name_problem;
 use vm::{Backend, Launch, Plan, Vm};
 
@@ -145,7 +145,7 @@ fn begin(held: Option<Held>, about: &About, plan: &Plan, host: String) -> anyhow
         Some(mut held) => held.begin(Step::Resume, Proposal { spec, topology, placement }, now).map(|()| held),
         None => {
             // Its life goes on here; where it does not, nothing of it stays here.
-            let life = Life { history: about.life.history.clone(), ..Life::starting(about.life.backend, now) };
+            let life = Life::from_elsewhere(&about.life, State::Starting, BackendKind::Qemu, now);
             kept::inventory().create(&Record { spec, topology: Some(topology), placement: Some(placement), life })
         }
     };

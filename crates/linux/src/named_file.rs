@@ -39,6 +39,14 @@ const OTHERS_WRITE: u32 = 0o022;
 /// # Errors
 /// It is no such file, has more bytes, or cannot be read.
 pub fn read(path: &Path, most: u64, believed: &[u32]) -> io::Result<Vec<u8>> {
+    input::limited(open(path, believed)?, most)
+}
+
+/// A regular file, to be read. It must belong to root, to us, or to one of `believed`.
+///
+/// # Errors
+/// It is no such file, or cannot be opened.
+pub fn open(path: &Path, believed: &[u32]) -> io::Result<File> {
     check_kind(&path.symlink_metadata()?)?;
     let file = File::options().read(true).custom_flags(OPEN_NO_LINK | OPEN_NO_WAIT).open(path)?;
     let seen = file.metadata()?;
@@ -47,7 +55,7 @@ pub fn read(path: &Path, most: u64, believed: &[u32]) -> io::Result<Vec<u8>> {
     if owner != 0 && owner != effective_user_id() && !believed.contains(&owner) {
         return refused(format!("it belongs to user {owner}, who is neither root nor you"));
     }
-    input::limited(file, most)
+    Ok(file)
 }
 
 /// Opens a regular file to append to it; it is made if it is not there. For root it must be root's,

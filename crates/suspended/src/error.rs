@@ -58,7 +58,7 @@ impl FileError {
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Exists { .. } | Self::Other { .. } | Self::Damaged { .. } | Self::NoRoom { .. } => true,
-            Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Self::Io { source, .. } => matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput),
         }
     }
 

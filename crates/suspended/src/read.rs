@@ -3,11 +3,10 @@
 use crate::head::{GUEST_AT, HEAD, Head, damaged};
 use crate::pipeline::{self, OutOf, thread_ended};
 use crate::{FileError, piece};
-use linux::sys::{OPEN_NO_LINK, OPEN_NO_WAIT};
+use linux::named_file;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use topology::Bytes;
@@ -23,19 +22,16 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens a file and looks at its head, its text and its length.
+    /// Opens a file and looks at its head, its text and its length. It must be root's or ours: who
+    /// wrote it says which files of this host the VM gets.
     ///
     /// # Errors
-    /// It is no file of a suspended VM, it was cut, or its beginning was changed.
+    /// It is no file of a suspended VM, another user's, it was cut, or its beginning was changed.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         let io = |action: &'static str| FileError::io(action, path);
         let other = |problem: &str| FileError::Other { path: path.to_owned(), problem: problem.to_owned() };
-        let mut options = File::options();
-        let mut file = options.read(true).custom_flags(OPEN_NO_LINK | OPEN_NO_WAIT).open(path).map_err(io("open"))?;
+        let mut file = named_file::open(path, &[]).map_err(io("open"))?;
         let seen = file.metadata().map_err(io("read"))?;
-        if !seen.is_file() {
-            return Err(other("it is no file"));
-        }
         let mut bytes = [0u8; HEAD];
         file.read_exact(&mut bytes).map_err(|_| other("no VM that homenode suspended is in it"))?;
         let head = Head::decode(&bytes, path)?;

@@ -26,7 +26,7 @@ fn guest(length: usize, seed: u64) -> Vec<u8> {
 /// What came of a guest that went through a pipe into an unfinished file.
 fn fill(file: &Unfinished, guest: &[u8]) -> Result<Written, FileError> {
     let (from, mut into) = pipe().unwrap();
-    let filling = file.fill_from(from.into(), Default::default())?;
+    let filling = file.fill_from(from.into(), Bytes::GIB, Default::default())?;
     guest.chunks(100_001).for_each(|part| into.write_all(part).unwrap());
     drop(into);
     filling.all()
@@ -83,6 +83,32 @@ fn nothing_of_a_damaged_guest_that_is_wrong_is_given() {
     // Three whole pieces were right; the fourth is not given.
     assert!(all.unwrap_err().to_string().contains("piece 3 (behind 3 MiB of the guest)"));
     assert_eq!(bytes, guest[..3 << 20]);
+}
+
+/// A QEMU that its guest has taken over filled the disk.
+#[test]
+fn a_guest_has_no_more_than_its_vm() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = Unfinished::create(&directory.path().join("web")).unwrap();
+    let (from, mut into) = pipe().unwrap();
+    let filling = file.fill_from(from.into(), Bytes::MIB, Default::default()).unwrap();
+    let zeros = vec![0u8; 1 << 20];
+    let taken = (0..1000).take_while(|_| into.write_all(&zeros).is_ok()).count();
+    assert!(taken < 300, "{taken} MiB");
+    assert!(filling.all().unwrap_err().to_string().contains("sends more than"));
+}
+
+#[test]
+fn a_file_of_another_user_is_not_believed() {
+    if linux::sys::effective_user_id() != 0 {
+        return eprintln!("SKIPPED a_file_of_another_user_is_not_believed: it needs root");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("web");
+    write(&path, &guest(1000, 3)).unwrap();
+    std::os::unix::fs::chown(&path, Some(54_321), None).unwrap();
+    let error = Opened::open(&path).unwrap_err();
+    assert!(error.is_bad_input() && error.to_string().contains("belongs to user 54321"), "{error}");
 }
 
 #[test]

@@ -19,6 +19,9 @@ use zstd::bulk::Compressor;
 
 /// Its owner's alone: it has all that is in the guest's memory.
 const MODE: u32 = 0o600;
+/// What QEMU says beside the guest's memory, at most: devices, firmware; each page has some bytes
+/// more.
+const DEVICES: Bytes = Bytes::from_mib(256);
 /// What the file takes beside the guest: head, and what each piece adds.
 const OWN: Bytes = Bytes::from_mib(16);
 
@@ -82,17 +85,19 @@ impl Unfinished {
         Err(FileError::NoRoom { path: self.path.clone(), needed, free, missing: needed.saturating_sub(free) })
     }
 
-    /// Writes all that comes out of a pipe, in the background. Once `called_off` is true it closes
-    /// the pipe at the next piece.
+    /// Writes all that comes out of a pipe, in the background: the guest of a VM that may have so
+    /// much memory. Who sends more than that makes is not believed. Once `called_off` is true it
+    /// closes the pipe at the next piece.
     ///
     /// # Errors
     /// The file cannot be opened once more.
-    pub fn fill_from(&self, pipe: OwnedFd, called_off: Arc<AtomicBool>) -> Result<Filling, FileError> {
+    pub fn fill_from(&self, pipe: OwnedFd, memory: Bytes, called_off: Arc<AtomicBool>) -> Result<Filling, FileError> {
+        let most = memory.saturating_add(Bytes(memory.0 / 64)).saturating_add(DEVICES);
         let file = self.file.try_clone().map_err(FileError::io("write", &self.path))?;
         let (mut pipe, path) = (File::from(pipe), self.path.clone());
         let all = std::thread::spawn(move || {
             let (pieces, behind) = compressed_into(file);
-            let given = give(pieces, &mut pipe, &called_off);
+            let given = give(pieces, &mut pipe, most, &called_off);
             let written = given.and_then(|given| {
                 let head = behind.join().unwrap_or_else(|_| Err(thread_ended()))?;
                 if head.pieces < given.pieces { Err(thread_ended()) } else { Ok(Head { guest: given.guest, ..head }) }
@@ -178,9 +183,9 @@ fn compressed_into(mut file: File) -> (Into<Vec<u8>>, JoinHandle<io::Result<Head
     (pieces, behind)
 }
 
-/// Gives on all that a reader has, in pieces, and says how many bytes and pieces that was. It ends
-/// early where nobody takes them: whoever should says why.
-fn give(mut pieces: Into<Vec<u8>>, from: &mut impl Read, called_off: &AtomicBool) -> io::Result<Head> {
+/// Gives on all that a reader has, `most` at most, in pieces, and says how many bytes and pieces
+/// that was. It ends early where nobody takes them: whoever should says why.
+fn give(mut pieces: Into<Vec<u8>>, from: &mut impl Read, most: Bytes, called_off: &AtomicBool) -> io::Result<Head> {
     let mut given = Head::default();
     loop {
         if called_off.load(Ordering::Relaxed) {
@@ -191,6 +196,9 @@ fn give(mut pieces: Into<Vec<u8>>, from: &mut impl Read, called_off: &AtomicBool
         if count > 0 {
             given.guest += count as u64;
             given.pieces += 1;
+            if given.guest > most.0 {
+                return Err(io::Error::other(format!("its QEMU sends more than the {most} that it may have")));
+            }
             if !pieces.put(piece) {
                 return Ok(given);
             }

@@ -150,7 +150,7 @@ fn write(
     (view, called_off): (&TransferView, Arc<AtomicBool>),
 ) -> anyhow::Result<Written> {
     let (from, into) = linux::sys::wide_pipe().context("cannot make a pipe")?;
-    let filling = file.fill_from(from, called_off).map_err(failure)?;
+    let filling = file.fill_from(from, about.manifest.topology.max_memory(), called_off).map_err(failure)?;
     let saved = vm.save(into, &mut |transfer| view.tell(transfer));
     // What went wrong with the file is why QEMU could not write.
     let written = filling.all().map_err(failure)?;

@@ -19,6 +19,7 @@
 mod domains;
 mod files;
 mod machines;
+mod moved;
 mod remembered;
 mod talk;
 mod tree;
@@ -107,6 +108,8 @@ pub const READERS: &[Reader] = &[
     Reader::new("machine_synthetic", machines::synthetic, &["fuzz/seeds/machine_synthetic"]),
     Reader::new("vm_spec", files::vm_spec, &["examples"]),
     Reader::new("manifest", files::manifest, &["fuzz/seeds/manifest"]),
+    Reader { as_input: moved::as_suspended, ..Reader::new("suspended", moved::suspended, &["fuzz/seeds/suspended"]) },
+    Reader::new("migration", moved::migration, &["fuzz/seeds/migration"]),
     Reader::new("experiment", files::experiment, &["experiments"]),
     Reader::new("policy", files::policy, &["examples/balance.toml"]),
     Reader::new("trace", files::trace, TRACE),

@@ -68,7 +68,7 @@ fn used(machine: &Machine, seen: &Observation) {
     judge::host(machine, seen, &Known::default());
 }
 
-fn machine() -> &'static Machine {
+pub(crate) fn machine() -> &'static Machine {
     static MACHINE: OnceLock<Machine> = OnceLock::new();
     MACHINE.get_or_init(|| topology::read::shipped("hp-dl380-g6").expect("a file").expect("a machine"))
 }

@@ -283,6 +283,29 @@ fn monitor(to: Length) -> Vec<String> {
     texts
 }
 
+/// Offers of large VMs.
+fn offers(to: Length) -> Vec<String> {
+    let offer = include_str!("../../../fuzz/seeds/migration/web.jsonl");
+    let offer = offer.lines().find(|line| line.starts_with("{\"offer\"")).expect("the seed has one");
+    let with = |field: &str, empty: &str, value: String| {
+        let (before, after) = offer.split_once(field).expect(field);
+        let (_, after) = after.split_once(empty).expect(empty);
+        format!("{before}{field}{value}{after}")
+    };
+    let mut texts = json(to, "{\"offer\":{\"receipt\":\"\",", "manifest");
+    texts.extend([
+        with(
+            "\"history\":",
+            "]",
+            format!("[{}]", to.filled("", "{\"at\":1,\"event\":\"paused\"},", "{\"at\":1,\"event\":\"paused\"}")),
+        ),
+        with("\"vcpus\":[", "]", to.numbered("", |vcpu| format!("{vcpu},"), "0]")),
+        with("\"absent\":[", "]", to.filled("", "0,", "0]")),
+        with("\"distances\":", "]]", to.filled("[", "[10],", "[10]]")),
+    ]);
+    texts
+}
+
 /// Words of virsh.
 fn virsh(to: Length) -> Vec<String> {
     vec![
@@ -342,6 +365,8 @@ fn worst(to: Length, name: &str) -> Vec<String> {
         "machine_synthetic" => synthetic(to),
         "vm_spec" => toml(to, "disk", "vcpus"),
         "manifest" => json(to, "{\"format\":\"homenode.manifest\",\"version\":1,", "manifest"),
+        "suspended" => json(to, "{\"saved_at\":1,\"life\":{},", "manifest"),
+        "migration" => offers(to),
         "experiment" => toml(to, "configuration", "name"),
         "policy" => toml(to, "vm", "name"),
         "trace" => toml(to, "vm", "busy"),

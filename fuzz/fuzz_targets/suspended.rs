@@ -1,0 +1,4 @@
+//! Fuzzes one reader: crates/readers.
+#![no_main]
+
+homenode_fuzz::target!("suspended");

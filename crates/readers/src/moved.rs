@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use suspended::{About, Opened, Unfinished};
+use topology::Bytes;
 use vm::Manifest;
 use vm::backend::BackendKind;
 use vm::history::{Life, UnixSeconds};
@@ -29,7 +30,10 @@ pub(crate) fn suspended(input: &[u8]) {
     let path = directory.path().join("web.homenode");
     write_file(&path, input).expect("a file");
     if let Some(file) = read_or_printed(Opened::open(&path)) {
-        read_or_printed(file.check());
+        let (mut from, into) = std::io::pipe().expect("a pipe");
+        let pouring = file.pour_into(into.into()).expect("a thread");
+        std::io::copy(&mut from, &mut std::io::sink()).expect("read");
+        read_or_printed(pouring.all());
         about(file.about());
     }
 }
@@ -61,10 +65,11 @@ pub(crate) fn as_suspended(about: &[u8]) -> Vec<u8> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("web.homenode");
     let file = Unfinished::create(&path).expect("a file");
-    let mut guest = file.guest().expect("a stream");
-    guest.write_all(about).expect("written");
-    let written = guest.finish().expect("written");
-    file.finish(text(about).trim_end(), &written).expect("synced");
+    let (from, mut into) = std::io::pipe().expect("a pipe");
+    let filling = file.fill_from(from.into(), Bytes::MIB, Default::default()).expect("a thread");
+    into.write_all(about).expect("written");
+    drop(into);
+    file.finish(text(about).trim_end(), &filling.all().expect("written")).expect("synced");
     let whole = std::fs::read(&path).expect("it was written");
     let (beginning, guest) = whole.split_at(GUEST_AT as usize);
     [parts(beginning).0, guest].concat()

@@ -27,7 +27,11 @@ pub(crate) struct Checked {
     pub(crate) vm: String,
     /// A file, `NAME.xml` for a domain that libvirt has, `standard input`, or `process N`.
     pub(crate) source: String,
+    /// vCPUs that it starts with, or has.
     pub(crate) vcpus: u32,
+    /// vCPUs that it may have, where those are more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_vcpus: Option<u32>,
     pub(crate) memory: Bytes,
     pub(crate) virtual_nodes: usize,
     /// Where it lives once it is cured; empty where no home can be named.
@@ -52,7 +56,8 @@ impl Checked {
         Self {
             vm: vm.name.clone(),
             source,
-            vcpus: vm.vcpus,
+            vcpus: vm.present(),
+            max_vcpus: (!vm.absent.is_empty()).then_some(vm.vcpus),
             memory: vm.memory,
             virtual_nodes: if vm.vnuma { vm.nodes.len() } else { 0 },
             homes,
@@ -65,7 +70,10 @@ impl Checked {
             0 => "no vNUMA".to_owned(),
             several => count(several, "virtual node"),
         };
-        let cpus = count(self.vcpus as usize, "vCPU");
+        let cpus = match self.max_vcpus {
+            Some(most) => format!("{} of {}", self.vcpus, count(most as usize, "vCPU")),
+            None => count(self.vcpus as usize, "vCPU"),
+        };
         format!("{} on {machine}: {cpus}, {}, {shape} ({})", self.vm, self.memory, self.source)
     }
 }

@@ -14,7 +14,7 @@ use crate::shaped::ShapedVm;
 use crate::target::TargetNode;
 use scheduler::Occupancy;
 use std::collections::BTreeSet;
-use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
+use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 
 /// Why homes would be worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,8 +45,11 @@ pub(crate) fn cramped(
         return Some(Cramped::Memory);
     }
     let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
-    let now: Vec<CpuSet> = vm.pins.values().map(|pin| pin.intersection(&all)).collect();
-    let then: Vec<CpuSet> = nodes.iter().flat_map(|node| node.vcpus.iter().map(|_| node.cpus.clone())).collect();
+    let is_there = |vcpu: &CpuId| !vm.absent.contains(*vcpu);
+    let pins = vm.pins.iter().filter(|(vcpu, _)| is_there(&CpuId(**vcpu)));
+    let now: Vec<CpuSet> = pins.map(|(_, pin)| pin.intersection(&all)).collect();
+    let each = |node: &'_ TargetNode| node.vcpus.iter().filter(is_there).map(|_| node.cpus.clone()).collect::<Vec<_>>();
+    let then: Vec<CpuSet> = nodes.iter().flat_map(each).collect();
     let (now, then) = (vcpus_by_thread(&now), vcpus_by_thread(&then));
     (then > 1.0 && then > now).then_some(Cramped::Threads)
 }

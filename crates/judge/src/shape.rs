@@ -108,8 +108,12 @@ fn common_divisor(vm: &ShapedVm) -> u32 {
 }
 
 fn blocks_lie_in_nodes(vm: &ShapedVm, size: u32) -> bool {
-    (0..vm.vcpus).step_by(size.max(1) as usize).all(|start| {
-        let block: CpuSet = (start..(start + size).min(vm.vcpus)).map(CpuId).collect();
+    // Of a VM that runs no vCPU of a block may be there.
+    let numbers = vm.numbers();
+    let beyond = numbers.iter().next_back().map_or(0, |last| last.0 + 1);
+    (0..beyond).step_by(size.max(1) as usize).all(|start| {
+        let block = (start..(start + size).min(beyond)).map(CpuId);
+        let block: CpuSet = block.filter(|&vcpu| numbers.contains(vcpu)).collect();
         vm.nodes.iter().any(|node| block.is_subset(&node.vcpus))
     })
 }

@@ -5,7 +5,7 @@ use scheduler::{VmObservation, home};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use topology::{Bytes, CpuSet, NodeId, NodeSet};
+use topology::{Bytes, CpuId, CpuSet, NodeId, NodeSet};
 use vm::qemu::{GuestCaches, GuestCpus};
 
 /// A VM as somebody else shaped it: from a definition, or as it runs.
@@ -13,8 +13,11 @@ use vm::qemu::{GuestCaches, GuestCpus};
 pub struct ShapedVm {
     /// Its name.
     pub name: String,
-    /// vCPUs that it may have.
+    /// vCPUs that it may have; of a VM that runs, those that it has.
     pub vcpus: u32,
+    /// Those of `nodes` that are plugged in later, if ever: they take no CPU time, and belong to
+    /// the guest's topology. Of a VM that runs `nodes` has only what is there.
+    pub absent: CpuSet,
     /// Its memory.
     pub memory: Bytes,
     /// What its guest is told of its CPUs.
@@ -211,13 +214,35 @@ impl ShapedVm {
             GuestCaches::Passthrough => (host_cache_threads as u32).clamp(1, socket),
             GuestCaches::Disabled => self.guest.threads.max(1),
         };
-        let mut groups = Vec::new();
-        for first in (0..self.vcpus).step_by(socket as usize) {
-            let end = (first + socket).min(self.vcpus);
+        let (all, mut groups) = (self.numbers(), Vec::new());
+        let beyond = all.iter().next_back().map_or(0, |last| last.0 + 1);
+        for first in (0..beyond).step_by(socket as usize) {
+            let end = (first + socket).min(beyond);
             for start in (first..end).step_by(size as usize) {
-                groups.push((start..(start + size).min(end)).map(topology::CpuId).collect());
+                let group = (start..(start + size).min(end)).map(CpuId);
+                groups.push(group.filter(|&vcpu| all.contains(vcpu)).collect::<CpuSet>());
             }
         }
+        groups.retain(|group| !group.is_empty());
         groups
+    }
+
+    /// The numbers of its vCPUs. Of a VM that may grow and runs they have gaps: each virtual node
+    /// has places for more.
+    pub fn numbers(&self) -> CpuSet {
+        match self.running {
+            Some(_) => self.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.vcpus)),
+            None => (0..self.vcpus).map(CpuId).collect(),
+        }
+    }
+
+    /// vCPUs that it starts with, or has.
+    pub fn present(&self) -> u32 {
+        self.vcpus - self.absent.len() as u32
+    }
+
+    /// As many of a virtual node's.
+    pub(crate) fn present_of(&self, node: &ShapedNode) -> usize {
+        node.vcpus.iter().filter(|&vcpu| !self.absent.contains(vcpu)).count()
     }
 }

@@ -134,14 +134,15 @@ fn plan(machine: &Machine, occupancy: &Occupancy, spec: &Shape) -> Result<Plan, 
     attempt.or_else(|_| scheduler::plan(machine, &Occupancy::default(), spec))
 }
 
-/// The VM as a spec.
+/// The VM as a spec: sized at its largest, placed by what is there.
 fn spec(vm: &ShapedVm, prefer_ht: bool, fixed: Option<Vec<FixedNode>>, affinity: Option<NodeSet>) -> Shape {
-    let memory = match &fixed {
-        Some(nodes) => nodes.iter().map(|node| node.memory).sum(),
-        None => whole_mib(vm.memory).max(Bytes::MIB),
+    let (vcpus, memory) = match &fixed {
+        Some(nodes) => (nodes.iter().map(|node| node.vcpus).sum(), nodes.iter().map(|node| node.memory).sum()),
+        None => (vm.present(), whole_mib(vm.memory).max(Bytes::MIB)),
     };
     let policy = Policy { prefer_ht, node_affinity: affinity, virtual_nodes: fixed, ..Policy::default() };
-    Shape { name: vm.name.clone(), vcpus: vm.vcpus, memory, policy, ..Shape::default() }
+    let max_vcpus = (!vm.absent.is_empty()).then_some(vm.vcpus);
+    Shape { name: vm.name.clone(), vcpus, max_vcpus, memory, policy, ..Shape::default() }
 }
 
 /// Plans count whole MiB.
@@ -154,7 +155,9 @@ fn fixed(vm: &ShapedVm) -> Result<Vec<FixedNode>, NoTarget> {
         return Err(NoTarget::NoVcpu { node: node.id });
     }
     let node = |node: &crate::shaped::ShapedNode| FixedNode {
-        vcpus: node.vcpus.len() as u32,
+        // libvirt enables the first vCPUs, which may leave a node without any.
+        vcpus: (vm.present_of(node) as u32).max(1),
+        max_vcpus: (!vm.absent.is_empty()).then_some(node.vcpus.len() as u32),
         memory: whole_mib(node.memory).max(Bytes::MIB),
         ..FixedNode::default()
     };
@@ -263,7 +266,7 @@ fn kept_homes(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, views: &[
     let mut held = BTreeMap::<NodeId, (u64, Bytes, u32)>::new();
     for (&home, view) in homes.iter().zip(views) {
         let (vcpus, memory, count) = held.entry(home).or_default();
-        *vcpus += view.node.vcpus.len() as u64;
+        *vcpus += vm.present_of(view.node) as u64;
         *memory = memory.saturating_add(view.node.memory);
         *count += 1;
     }

@@ -15,7 +15,7 @@ use crate::shaped::ShapedVm;
 use crate::target::{self, Target};
 use scheduler::Occupancy;
 use std::cmp::Reverse;
-use topology::{Bytes, Machine, NodeSet};
+use topology::{Bytes, CpuSet, Machine, NodeSet};
 use vm::NodeUse;
 
 /// What each of some VMs is judged beside, and where it will live; in the order of `vms`.
@@ -40,20 +40,21 @@ pub fn together(machine: &Machine, running: &Occupancy, vms: &[ShapedVm]) -> Vec
         let mut homes = NodeSet::new();
         if let Ok(target) = target {
             homes = target.nodes.iter().fold(homes, |all, node| all.union(&node.home));
-            hold(&mut ledger, &target);
+            hold(&mut ledger, &target, &vm.absent);
         }
         all[index] = Beside { others, homes };
     }
     all
 }
 
-/// Adds what a VM will hold: memory in equal parts on the nodes of a home, and vCPUs in turn.
-fn hold(ledger: &mut Occupancy, target: &Target) {
+/// Adds what a VM will hold: memory in equal parts on the nodes of a home, and vCPUs in turn, but
+/// those that are plugged in later.
+fn hold(ledger: &mut Occupancy, target: &Target, absent: &CpuSet) {
     for node in &target.nodes {
-        let home: Vec<_> = node.home.iter().collect();
+        let (home, there) = (node.home.iter().collect::<Vec<_>>(), node.vcpus.difference(absent).len());
         let part = Bytes(node.memory.0.div_ceil(home.len().max(1) as u64));
         for (index, &id) in home.iter().enumerate() {
-            let vcpus = (node.vcpus.len() + home.len() - 1 - index) / home.len();
+            let vcpus = (there + home.len() - 1 - index) / home.len();
             let held: &mut NodeUse = ledger.nodes.entry(id).or_default();
             held.memory = held.memory.saturating_add(part);
             held.vcpus = held.vcpus.saturating_add(vcpus as u32);

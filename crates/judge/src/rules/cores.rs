@@ -28,7 +28,7 @@ fn shared_home(scene: &Scene<'_>) -> Option<Finding> {
         let here: Vec<usize> = (0..scene.views.len())
             .filter(|&index| scene.views[index].bound && scene.views[index].runs_on.iter().eq([node]))
             .collect();
-        let vcpus: usize = here.iter().map(|&index| scene.views[index].node.vcpus.len()).sum();
+        let vcpus: usize = here.iter().map(|&index| scene.vm.present_of(scene.views[index].node)).sum();
         let cores = scene.machine.usable_cores(node).len();
         let apart = here.iter().any(|&index| !target.nodes[index].home.contains(node));
         if here.len() < 2 || vcpus <= cores || !apart {
@@ -48,8 +48,10 @@ fn shared_home(scene: &Scene<'_>) -> Option<Finding> {
 }
 
 /// Sets of CPUs to which vCPUs are pinned, as far as the machine has such CPUs, and which they are.
+/// Those that are not there yet take no turn.
 fn pins(scene: &Scene<'_>) -> BTreeMap<CpuSet, CpuSet> {
-    let vcpus = vcpus_by_pin(scene.vm.pins.iter().map(|(&vcpu, set)| (set, CpuId(vcpu))));
+    let pinned = scene.vm.pins.iter().map(|(&vcpu, set)| (set, CpuId(vcpu)));
+    let vcpus = vcpus_by_pin(pinned.filter(|&(_, vcpu)| !scene.vm.absent.contains(vcpu)));
     let usable = vcpus.into_iter().map(|(set, vcpus)| (set.intersection(&scene.all), vcpus));
     let mut pins = BTreeMap::<CpuSet, CpuSet>::new();
     for (set, vcpus) in usable.filter(|(set, _)| !set.is_empty()) {
@@ -105,7 +107,8 @@ fn shared_threads(scene: &Scene<'_>) -> Option<Finding> {
 fn pinned_alone(scene: &Scene<'_>) -> Option<Finding> {
     let narrow = |(&vcpu, pin): (&u32, &CpuSet)| (pin.intersection(&scene.all).len() == 1).then_some(CpuId(vcpu));
     let alone: CpuSet = scene.vm.pins.iter().filter_map(narrow).collect();
-    let floating = (0..scene.vm.vcpus).any(|vcpu| scene.all.is_subset(&scene.vm.cpus_of(vcpu, &scene.all)));
+    let numbers = scene.vm.numbers();
+    let floating = numbers.iter().any(|vcpu| scene.all.is_subset(&scene.vm.cpus_of(vcpu.0, &scene.all)));
     if alone.is_empty() || !floating || scene.all.len() < 2 {
         return None;
     }

@@ -2,14 +2,19 @@
 
 use super::{DomainStats, RemoteDomain};
 use stacks::domain::Domain;
-use topology::{Bytes, CpuSet, Machine};
+use std::collections::BTreeMap;
+use topology::{Bytes, CpuId, CpuSet, Machine};
 
-/// CPUs of each vCPU: its pin, or those of all vCPUs, or the whole machine.
-pub(crate) fn vcpus(domain: &Domain, stats: Option<&DomainStats>, machine: &Machine) -> Vec<CpuSet> {
+/// CPUs of each vCPU that is there: its pin, or those of all vCPUs, or the whole machine. Of their
+/// count libvirt tells; which they are, the definition.
+pub(crate) fn vcpus(domain: &Domain, stats: Option<&DomainStats>, machine: &Machine) -> BTreeMap<u32, CpuSet> {
     let whole: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
     let floating = domain.vcpu_cpuset.clone().unwrap_or(whole);
-    let count = stats.and_then(|stats| stats.vcpus).unwrap_or(domain.vcpus).min(domain.vcpus);
-    (0..count).map(|vcpu| domain.vcpu_pins.get(&vcpu).cloned().unwrap_or_else(|| floating.clone())).collect()
+    let enabled = (0..domain.vcpus).filter(|&vcpu| !domain.absent.contains(CpuId(vcpu)));
+    let others = domain.absent.iter().map(|vcpu| vcpu.0);
+    let count = stats.and_then(|stats| stats.vcpus).unwrap_or(domain.vcpus);
+    let there = enabled.chain(others).take(count as usize);
+    there.map(|vcpu| (vcpu, domain.vcpu_pins.get(&vcpu).unwrap_or(&floating).clone())).collect()
 }
 
 /// Huge pages are taken when a domain starts, and are no resident memory in the kernel's count.
@@ -80,6 +85,13 @@ mod tests {
         let mut two = seen("<vcpu current='2' cpuset='0-3'>4</vcpu>", Some(0));
         two.stats.vcpus = Some(2);
         assert_eq!(occupancy(&[two], &machine()).0.of(NodeId(0)).vcpus, 2);
+        // Those that are there need not be the first.
+        let pins = "<cputune><vcpupin vcpu='0' cpuset='0-3'/><vcpupin vcpu='2' cpuset='4-7'/></cputune>";
+        let list = "<vcpus><vcpu id='0' enabled='yes'/><vcpu id='2' enabled='yes'/></vcpus>";
+        let mut apart = seen(&format!("<vcpu current='2'>4</vcpu>{list}{pins}"), Some(0));
+        apart.stats.vcpus = Some(2);
+        let used = occupancy(&[apart], &machine()).0;
+        assert_eq!((used.of(NodeId(0)).vcpus, used.of(NodeId(1)).vcpus), (1, 1));
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub(super) fn observation(machine: &Machine, look: &Look, before: Option<&Look>,
 
 fn vm(machine: &Machine, seen: &RemoteDomain, before: Option<(&DomainStats, f64)>) -> VmObservation {
     let RemoteDomain { uuid, domain, stats } = seen;
-    let vcpus: BTreeMap<u32, CpuSet> = (0..).zip(held::vcpus(domain, Some(stats), machine)).collect();
+    let vcpus = held::vcpus(domain, Some(stats), machine);
     // The name is a domain's own; its process is unknown.
     let key = VmKey { name: topology::input::name(&domain.name), pid: 0, started: 0 };
     let part = |cpus: &CpuSet| linux::host::part_of_a_node(cpus, machine);

@@ -17,6 +17,7 @@ pub fn shaped(domain: &Domain, text: &str) -> ShapedVm {
     ShapedVm {
         name: domain.name.clone(),
         vcpus: domain.vcpus,
+        absent: domain.absent.clone(),
         // libvirt takes what the cells add up to.
         memory: nodes.iter().map(|node| node.memory).sum(),
         guest: domain.guest,

@@ -35,6 +35,9 @@ pub struct Domain {
     pub memory: Bytes,
     /// `<vcpu>`: the most that it may have.
     pub vcpus: u32,
+    /// Those of them that it does not start with: beyond `<vcpu current=...>`, or what `<vcpus>`
+    /// does not enable.
+    pub absent: CpuSet,
     /// `<vcpu placement='auto'>`: libvirt asks numad.
     pub vcpu_placement_auto: bool,
     /// `<vcpu cpuset=...>`: for vCPUs without a pin, and for the emulator.

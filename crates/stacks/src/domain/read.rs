@@ -113,11 +113,33 @@ fn vcpus(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
         if domain.vcpus == 0 {
             return Err(Fault::NoVcpu.at(vcpu));
         }
+        domain.absent = absent(root, vcpu, domain.vcpus)?;
         domain.vcpu_placement_auto = vcpu.attribute("placement") == Some("auto");
         domain.vcpu_cpuset = list(vcpu, "cpuset")?;
     }
     domain.iothreads = iothreads(root)?;
     Ok(())
+}
+
+/// vCPUs that may be plugged in later. Where `<vcpus>` says which are there, `current` is only their
+/// number.
+fn absent(root: Node<'_, '_>, vcpu: Node<'_, '_>, vcpus: u32) -> Read<CpuSet> {
+    let mut there = CpuSet::new();
+    let each = at(root, &["vcpus", "vcpu"]);
+    for &one in &each {
+        let id = number(one, "id", vcpus - 1)?;
+        if one.attribute("enabled") == Some("yes") {
+            there.insert(CpuId(id));
+        }
+    }
+    if each.is_empty() {
+        let current = vcpu.attribute("current").map(|_| number(vcpu, "current", vcpus)).transpose()?;
+        if current == Some(0) {
+            return Err(wrong(vcpu, "current", "0", ValueError::Zero));
+        }
+        there = (0..current.unwrap_or(vcpus)).map(CpuId).collect();
+    }
+    Ok((0..vcpus).map(CpuId).filter(|&vcpu| !there.contains(vcpu)).collect())
 }
 
 /// Those of `<iothreadids>`; as many more as `<iothreads>` asks for get the lowest numbers that are

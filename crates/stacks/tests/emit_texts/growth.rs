@@ -13,9 +13,13 @@ fn spec() -> VmSpec {
     VmSpec::from_toml(text, "vm.toml").expect("valid")
 }
 
+fn machine() -> topology::Machine {
+    topology::read::from_synthetic("pack:2 [numa(memory=32GiB)] l3:1 core:8 pu:1").expect("a machine")
+}
+
 /// The text for a plan of this shape; two nodes of 8 cores and 32 GiB.
 fn text(kind: Kind, shape: &Shape) -> (Plan, Result<String, String>) {
-    let machine = topology::read::from_synthetic("pack:2 [numa(memory=32GiB)] l3:1 core:8 pu:1").expect("a machine");
+    let machine = machine();
     let plan = scheduler::plan(&machine, &Occupancy::default(), shape).expect("a plan");
     let (spec, boot) = (spec(), BootFiles { kernel: Some("/boot/vmlinuz".into()), ..BootFiles::default() });
     let emission =
@@ -47,5 +51,39 @@ fn a_stack_that_can_be_told_is() {
         let text = text(kind, &spec().shape).1.expect("a text");
         assert!(said.iter().all(|said| text.contains(said)), "{kind:?}: {text}");
         assert!(!text.contains("growth is not carried over"), "{text}");
+    }
+}
+
+/// Each of two virtual nodes starts with 2 of 6 vCPUs, or of 20, for which no node has the CPUs.
+#[test]
+fn check_reads_of_a_domain_what_is_there_at_power_on_and_what_may_come() {
+    for most in [12, 40] {
+        let shape = Shape { max_vcpus: Some(most), ..spec().shape };
+        let (plan, text) = text(Kind::Libvirt, &shape);
+        let text = text.expect("a text");
+        let domain = stacks::domain::parse(&text, "vm.xml").expect("our own text");
+        let absent = plan.topology.nodes.iter().flat_map(|node| &node.absent).map(|&vcpu| topology::CpuId(vcpu));
+        assert_eq!((domain.vcpus, &domain.absent), (most, &absent.collect()));
+        let vm = stacks::check::shaped(&domain, &text);
+        assert_eq!(vm.present(), 4);
+        let findings = judge::definition(&machine(), &Occupancy::default(), &vm).findings;
+        assert_eq!(judge::wrong(&findings), 0, "{findings:#?}");
+    }
+}
+
+#[test]
+fn without_a_list_the_first_vcpus_are_there() {
+    let absent = |vcpu: &str| {
+        let text = format!("<domain><name>a</name><memory unit='MiB'>64</memory>{vcpu}</domain>");
+        stacks::domain::parse(&text, "vm.xml")
+            .map(|domain| domain.absent.to_string())
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(absent("<vcpu current='2'>4</vcpu>").as_deref(), Ok("2-3"));
+    assert_eq!(absent("<vcpu>4</vcpu>").as_deref(), Ok(""));
+    let listed = "<vcpus><vcpu id='0' enabled='yes'/><vcpu id='1' enabled='no'/><vcpu id='2' enabled='yes'/></vcpus>";
+    assert_eq!(absent(&format!("<vcpu current='2'>4</vcpu>{listed}")).as_deref(), Ok("1,3"));
+    for wrong in ["<vcpu current='5'>4</vcpu>", "<vcpu current='0'>4</vcpu>"] {
+        assert!(absent(wrong).expect_err(wrong).contains("domain/vcpu: current="), "{wrong}");
     }
 }

@@ -123,11 +123,12 @@ pub(crate) struct ResumeArguments {
 }
 
 #[derive(Args)]
+#[command(group = clap::ArgGroup::new("size").args(["vcpus", "memory"]).required(true).multiple(true))]
 pub(crate) struct SetArguments {
     /// Name of the VM
     pub(crate) name: String,
     /// vCPUs in all, up to `max_vcpus` of its spec
-    #[arg(long, value_name = "N", required_unless_present = "memory")]
+    #[arg(long, value_name = "N")]
     pub(crate) vcpus: Option<u32>,
     /// Memory in all, up to `max_memory` of its spec, for example "24 GiB"
     #[arg(long, value_name = "SIZE")]

@@ -91,6 +91,7 @@ fn a_vm_gets_more_while_it_is_paused_and_while_it_is_stopped() {
         (&["--vcpus", "3", "--nodes", "5"], "the VM has no virtual node 5"),
         (&["--memory", "1 GB"], "GiB"),
         (&[], "--vcpus"),
+        (&["--nodes", "1"], "--vcpus <N>|--memory <SIZE>"),
     ] {
         let (code, said, errors) = vm.set(more);
         assert!(code == Some(2) && errors.contains(words), "{more:?}: {said}{errors}");

@@ -67,12 +67,14 @@ fn new_threads_and_new_memory_are_at_their_clients_home() {
         assert_eq!(device.bound_to.to_string(), home);
     }
 
-    // homenode was killed before it wrote anything down: all is found, and the same device gives
-    // more.
+    // homenode was killed before it wrote anything down, and while it plugged a vCPU of node 1: all
+    // is found, the same device gives more, and QEMU's main thread has its CPUs again.
+    linux::sys::set_affinity(vm.pid(), &[last].into_iter().collect()).unwrap();
     let (resized, told) = carry_out(&mut vm, &resize(&launch, &Added::default(), &[3, 1], &[(1, 32 + 128)]));
     assert_eq!((told[0].vcpus.as_slice(), told[0].memory[0].requested), (&[3][..], Bytes::from_mib(64)));
     assert_eq!((resized.added.vcpus.as_slice(), resized.added.memory.len()), (&[3, 1][..], 1));
     assert_eq!(resized.added.memory[0].requested, Bytes::from_mib(128));
+    assert_eq!(linux::sys::affinity(vm.pid()).unwrap(), usual);
     let sizes = resized.added.sizes(&launch.plan.topology);
     assert_eq!((sizes[0].vcpus.len(), sizes[1].vcpus.len(), sizes[1].memory), (2, 2, Bytes::from_mib(160)));
 
@@ -157,5 +159,10 @@ fn a_guest_without_a_driver_gets_a_dimm_and_it_is_said() {
     let (resized, _) = carry_out(&mut vm, &Resize { memory: BTreeMap::new(), plug: vec![1], ..impatient(0) });
     assert_eq!(resized.added.vcpus, [1]);
     assert!(resized.undone[0].contains("has not brought vCPU 1 online within 0 s"), "{resized:?}");
+    // Nothing told QEMU yet that this guest has ACPI's hot-plug.
+    let back = Resize { plug: Vec::new(), unplug: vec![1], memory: BTreeMap::new(), ..impatient(0) };
+    let (resized, _) = carry_out(&mut vm, &back);
+    assert!(resized.undone[0].contains("vCPU 1 stays: its guest has not turned on ACPI's"), "{resized:?}");
+    assert_eq!(resized.added.vcpus, [1]);
     Box::new(vm).stop(Duration::ZERO).unwrap();
 }

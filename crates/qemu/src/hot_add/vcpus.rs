@@ -7,11 +7,14 @@ use linux::LinuxError;
 use linux::sys::{affinity, set_affinity};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use topology::CpuSet;
+use topology::{CpuId, CpuSet};
 use vm::qemu::vcpu_id;
 
 /// `CR0.PG`: the guest's kernel runs on this vCPU. One that waits to be brought up has it off.
 const PAGING: u64 = 1 << 31;
+/// The thread that QEMU starts first, with the affinity of the main one. QEMU 7.2 starts it before
+/// it names threads: it has the main one's name there.
+const FIRST_THREAD: &str = "call_rcu";
 
 impl Work<'_> {
     pub(super) fn check_vcpus(&self) -> Result<(), QemuError> {
@@ -61,8 +64,9 @@ impl Work<'_> {
     }
 
     /// A thread begins with the affinity of the thread that makes it: QEMU's main one, which is on
-    /// these CPUs meanwhile. So there is no moment at which a new vCPU could run elsewhere. If
-    /// homenode is killed in that moment, QEMU's main thread stays there.
+    /// these CPUs meanwhile. So there is no moment at which a new vCPU could run elsewhere. Where
+    /// homenode is killed in that moment, the next call brings the main thread back
+    /// ([`Work::free_main_thread`]).
     fn born_on(
         &mut self,
         cpus: &CpuSet,
@@ -73,6 +77,22 @@ impl Work<'_> {
         let made = make(self.qmp);
         self.bind(self.pid, &usual)?;
         made
+    }
+
+    /// Gives QEMU's main thread its own CPUs back, where a homenode that was killed while it plugged
+    /// a vCPU left it on those of one client. QEMU's first thread tells which these are.
+    pub(super) fn free_main_thread(&self) -> Result<(), QemuError> {
+        let threads = linux::process::threads(self.pid).map_err(QemuError::host(self.qmp.vm()))?;
+        let main = threads.iter().find(|thread| thread.id == self.pid).map(|main| main.name.as_str());
+        let is_first = |name: &str| name == FIRST_THREAD || Some(name) == main;
+        let mut others = threads.iter().filter(|thread| thread.id != self.pid);
+        let Some(first) = others.find(|thread| is_first(&thread.name)) else { return Ok(()) };
+        let of = |thread| affinity(thread).map_err(|error| self.host("read the affinity of QEMU's threads", error));
+        let (now, usual) = (of(self.pid)?, of(first.id)?);
+        let clients = &self.resize.placement.clients;
+        let all = clients.iter().fold(CpuSet::new(), |all, client| all.union(&client.cpus));
+        let is_left = now != all && clients.iter().any(|client| client.cpus == now);
+        if is_left && now != usual { self.bind(self.pid, &usual) } else { Ok(()) }
     }
 
     fn bind(&self, thread: u32, cpus: &CpuSet) -> Result<(), QemuError> {
@@ -96,11 +116,10 @@ impl Work<'_> {
             return Ok(());
         }
         let off = offline(self.qmp)?;
-        let names: Vec<String> = off.iter().map(u32::to_string).collect();
+        let (s, off) = (if off.len() == 1 { "" } else { "s" }, off.into_iter().map(CpuId).collect::<CpuSet>());
         self.undone(&format!(
-            "its guest has not brought vCPU {} online within {} s; in a Linux guest: \
+            "its guest has not brought vCPU{s} {off} online within {} s; in a Linux guest: \
              echo 1 > /sys/devices/system/cpu/cpuN/online",
-            names.join(", "),
             self.resize.patience.as_secs()
         ));
         Ok(())
@@ -117,12 +136,17 @@ impl Work<'_> {
             return Err(self.bad_input(problem));
         }
         for &vcpu in &self.resize.unplug {
-            match self.unplug(&vcpu_id(vcpu))? {
-                None => {
+            match self.unplug(&vcpu_id(vcpu)) {
+                Ok(None) => {
                     self.resized.added.vcpus.retain(|plugged| *plugged != vcpu);
                     self.tell();
                 }
-                Some(why) => self.undone(&format!("vCPU {vcpu} stays: {why}")),
+                Ok(Some(why)) => self.undone(&format!("vCPU {vcpu} stays: {why}")),
+                // Firmware that has not come to ACPI yet, or an operating system without it.
+                Err(QemuError::Refused { message, .. }) => self.undone(&format!(
+                    "vCPU {vcpu} stays: its guest has not turned on ACPI's CPU hot-plug, or not yet (QEMU: {message})"
+                )),
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -133,8 +133,8 @@ impl<'a> Shown<'a> {
 
     fn plugged(&self, virtual_node: u32, at_power_on: usize, size: &NodeSize) -> String {
         let memory = self.added.iter().flat_map(|added| &added.memory);
-        let memory =
-            memory.filter(|device| device.virtual_node == virtual_node).map(|device| device.requested.to_string());
+        let given = memory.filter(|device| device.virtual_node == virtual_node && device.requested.0 > 0);
+        let memory = given.map(|device| device.requested.to_string());
         let more = size.vcpus.len().saturating_sub(at_power_on);
         let vcpus = (more > 0).then(|| count(more, "vCPU"));
         let plugged: Vec<String> = vcpus.into_iter().chain(memory).collect();

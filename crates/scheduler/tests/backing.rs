@@ -72,6 +72,27 @@ fn what_fits_is_said_to_be_promised_too() {
     assert!(warning.contains("node 0: 8 GiB promised, 20 GiB free; others may take it"), "{warning}");
 }
 
+/// 40 GiB as one virtual node on two nodes of 24: only without a policy, or with "interleave", in
+/// equal parts.
+#[test]
+fn a_wide_home_is_said_to_be_filled_as_its_policy_fills_it() {
+    let said = |policy: Option<MemoryPolicy>| {
+        let mut spec = spec(4, 40, "");
+        (spec.shape.policy.vnuma, spec.shape.policy.memory) = (Some(false), policy);
+        let plan = plan(&machine(), &Occupancy::default(), &spec).expect("a plan");
+        assert_eq!(homes(&plan), ["0-1"]);
+        let reason = plan.reasons.iter().find(|reason| reason.choice == "client 0 on 2 nodes: 0-1");
+        reason.expect("a reason").because.clone()
+    };
+    for policy in [None, Some(MemoryPolicy::Interleave)] {
+        assert!(said(policy).ends_with("its memory is interleaved in equal parts"), "{policy:?}");
+    }
+    assert!(said(Some(MemoryPolicy::Preferred)).contains("its memory fills node 0 first"));
+    for policy in [MemoryPolicy::Bind, MemoryPolicy::Default] {
+        assert!(!said(Some(policy)).contains("interleaved"), "{policy:?}");
+    }
+}
+
 #[test]
 fn huge_pages_come_from_the_pool_of_the_home() {
     // Node 1 alone has a pool: 1 GiB is 512 pages of 2 MiB.

@@ -8,7 +8,7 @@ use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Pl
 use std::collections::{BTreeMap, BTreeSet};
 use topology::Bytes;
 use vm::spec::{Fill, Spread};
-use vm::{Reason, Shape};
+use vm::{MemoryPolicy, Reason, Shape};
 
 /// Reasons for the homes.
 pub(crate) fn reasons(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Reason> {
@@ -18,7 +18,7 @@ pub(crate) fn reasons(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Reason
         because: format!("{}; {}", facts(host, &best.nodes), comparison(host, shape, placed)),
     }];
     for (client, home) in best.homes.iter().enumerate().filter(|(_, home)| home.nodes.len() > 1) {
-        reasons.push(straddle(host, client, home));
+        reasons.push(straddle(host, shape, client, home));
     }
     reasons.extend(placed.grown.as_ref().map(|_| Reason {
         choice: "homes of the VM at its largest".to_owned(),
@@ -129,11 +129,24 @@ pub(crate) fn sized_by_free(by_size: &Candidate, by_free: &Candidate) -> Reason 
 }
 
 /// Why a client has several nodes.
-fn straddle(host: &Host, client: usize, home: &Home) -> Reason {
+fn straddle(host: &Host, shape: &Shape, client: usize, home: &Home) -> Reason {
     let lives: Vec<usize> =
         home.nodes.iter().zip(&home.milli).filter(|(_, milli)| **milli > 0).map(|(&node, _)| node).collect();
     let because = if home.equal {
-        "the fewest nodes that it needs; its memory is interleaved in equal parts".to_owned()
+        let memory = match shape.policy.memory {
+            None | Some(MemoryPolicy::Interleave) => "is interleaved in equal parts".to_owned(),
+            Some(MemoryPolicy::Bind) => {
+                "lies on any of them (policy.memory = \"bind\"): counted in equal parts".to_owned()
+            }
+            Some(MemoryPolicy::Default) => {
+                "lies where it is touched first (policy.memory = \"default\"): counted in equal parts".to_owned()
+            }
+            Some(MemoryPolicy::Preferred) => {
+                let first = host.ids(&home.nodes).first().map(|node| node.to_string()).unwrap_or_default();
+                format!("fills node {first} first (policy.memory = \"preferred\"): counted in equal parts")
+            }
+        };
+        format!("the fewest nodes that it needs; its memory {memory}")
     } else {
         let amounts = home.nodes.iter().zip(&home.bytes).filter(|(_, bytes)| **bytes > 0);
         let told: Vec<String> =

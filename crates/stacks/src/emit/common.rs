@@ -30,6 +30,16 @@ pub(super) fn heading(emission: &Emission<'_>, usage: &[String], losses: &[Loss]
     text + &lines(losses, "# ") + &lines(growth.as_slice(), "# ")
 }
 
+/// How memory lies, for a stack that has no word for it.
+pub(super) fn policy_word(policy: MemoryPolicy) -> &'static str {
+    match policy {
+        MemoryPolicy::Bind => "bound",
+        MemoryPolicy::Interleave => "interleaved",
+        MemoryPolicy::Preferred => "elsewhere once its node is full",
+        MemoryPolicy::Default => "left to the kernel",
+    }
+}
+
 /// Whether a plan leaves room to grow.
 pub(super) fn may_grow(plan: &Plan) -> bool {
     plan.topology.nodes.iter().any(|node| !node.absent.is_empty() || node.growth.0 > 0)

@@ -1,6 +1,6 @@
 //! What of a plan and a spec KubeVirt cannot be told.
 
-use super::super::common::{one_cpu_each, one_line, vcpus_of};
+use super::super::common::{one_cpu_each, one_line, policy_word, vcpus_of};
 use super::super::{Emission, Loss};
 use super::binding::Binding;
 use super::build::{boot_claim, quantity};
@@ -36,15 +36,6 @@ fn floating(emission: &Emission<'_>) -> Loss {
         ),
         "the VM floats over the whole cluster node, CPUs and memory; homenode balance on that node gives it a home.",
     )
-}
-
-fn policy_word(policy: MemoryPolicy) -> &'static str {
-    match policy {
-        MemoryPolicy::Bind => "bound",
-        MemoryPolicy::Interleave => "interleaved",
-        MemoryPolicy::Preferred => "elsewhere once its node is full",
-        MemoryPolicy::Default => "left to the kernel",
-    }
 }
 
 fn homes(emission: &Emission<'_>) -> Loss {

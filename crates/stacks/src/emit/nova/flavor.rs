@@ -40,7 +40,8 @@ pub(super) fn properties(emission: &Emission<'_>, shape: Shape) -> Vec<(String, 
     for (part, count) in parts {
         add(format!("cpu_max_{part}"), count.to_string());
     }
-    if one_cpu_each(emission.plan) {
+    // Dedicated CPUs put a guest without nodes on one node of the host, which may not hold it.
+    if one_cpu_each(emission.plan) && shape == Shape::Nodes {
         for property in dedicated(emission) {
             let (key, value) = property.split_once('=').unwrap_or((property.as_str(), ""));
             add(key.trim_start_matches("hw:").to_owned(), value.to_owned());

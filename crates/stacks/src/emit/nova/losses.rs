@@ -1,5 +1,6 @@
 //! What of a plan and a spec Nova cannot be told.
 
+use super::super::common::{one_cpu_each, policy_word};
 use super::super::{Emission, Loss};
 use super::flavor::Shape;
 use vm::MemoryPolicy;
@@ -11,6 +12,7 @@ pub(super) fn losses(emission: &Emission<'_>, shape: Shape) -> Vec<Loss> {
         Shape::Floating => {
             losses.push(floating(emission));
             losses.extend(floating_pages(emission));
+            losses.extend(floating_cpus(emission));
         }
         Shape::Nodes => {
             losses.push(homes(emission));
@@ -35,10 +37,12 @@ pub(super) fn losses(emission: &Emission<'_>, shape: Shape) -> Vec<Loss> {
 }
 
 fn floating(emission: &Emission<'_>) -> Loss {
+    let policy = emission.plan.placement.clients.first().map(|client| client.memory_policy);
     Loss::new(
         format!(
-            "Nova has no word for a guest without nodes that lives on nodes {}, nor for memory that is interleaved.",
-            emission.plan.homes()
+            "Nova has no word for a guest without nodes that lives on nodes {}, nor for memory that is {}.",
+            emission.plan.homes(),
+            policy_word(policy.unwrap_or(MemoryPolicy::Bind))
         ),
         "the VM floats over the whole host, CPUs and memory; homenode balance on that host gives it a home.",
     )
@@ -53,6 +57,15 @@ fn floating_pages(emission: &Emission<'_>) -> Option<Loss> {
         ),
         "its memory is of small pages.",
     ))
+}
+
+fn floating_cpus(emission: &Emission<'_>) -> Option<Loss> {
+    one_cpu_each(emission.plan).then(|| {
+        Loss::new(
+            "With dedicated CPUs Nova puts a guest without nodes on one node of the host: they are not asked for.",
+            "vCPUs share CPUs with others. hw:cpu_policy=dedicated gives each one of its own, where one node holds the VM.",
+        )
+    })
 }
 
 /// A page size makes Nova count each node's memory.

@@ -74,7 +74,7 @@ fn cloud_needs(emission: &Emission<'_>, shape: flavor::Shape) -> String {
     if shape == flavor::Shape::Nodes {
         text += "#   scheduler: [filter_scheduler] enabled_filters with NUMATopologyFilter\n";
     }
-    if one_cpu_each(emission.plan) {
+    if one_cpu_each(emission.plan) && shape == flavor::Shape::Nodes {
         text += "#   compute hosts: [compute] cpu_dedicated_set, and cpu_shared_set for QEMU's own threads\n";
     }
     text += "#   compute hosts: [libvirt] virt_type = kvm, cpu_mode = host-passthrough\n";

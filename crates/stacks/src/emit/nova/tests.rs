@@ -49,9 +49,12 @@ fn memory_that_is_not_bound_has_no_nodes() {
     for lines in [
         "vcpus = 16\nmemory = \"4 GiB\"\n[policy]\nvnuma = false\n",
         "vcpus = 4\nmemory = \"4 GiB\"\n[policy]\nmemory = \"default\"\n",
+        "vcpus = 16\nmemory = \"4 GiB\"\n[policy]\nvnuma = false\nvcpu_binding = \"core\"\n",
     ] {
         let (shape, flavor) = flavor(lines);
         assert_eq!(shape, Shape::Floating, "{lines}");
+        // With dedicated CPUs Nova gives it one node.
+        assert_eq!(flavor["hw:cpu_policy"], "shared", "{lines}");
         assert!(!flavor.keys().any(|key| key.contains("numa") || key.contains("page")), "{flavor:?}");
     }
 }

@@ -117,6 +117,16 @@ fn what_cannot_be_is_refused_before_anything_is_plugged() {
         let error = vm.resize(&resize, &mut |_| panic!("nothing is plugged")).unwrap_err();
         assert!(error.is_bad_input() && error.to_string().contains(words), "{error}");
     }
+    // Two are there, one was taken away: QEMU has a place for the thread of one more, of four.
+    if *Vm::accelerator(&vm) != vm::Accelerator::Kvm {
+        let mut more = ask(&[1, 3], &[]);
+        more.added.taken_away = 1;
+        let error = vm.resize(&more, &mut |_| panic!("nothing is plugged")).unwrap_err();
+        assert!(
+            error.is_bad_input() && error.to_string().contains("it may have 3 vCPUs until its next power-on, not 4"),
+            "{error}"
+        );
+    }
     assert_eq!(vm.residence(&launch.plan).unwrap().vcpus.len(), 2);
     Box::new(vm).stop(Duration::ZERO).unwrap();
 }

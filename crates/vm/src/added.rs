@@ -14,6 +14,14 @@ pub struct Added {
     pub vcpus: Vec<u32>,
     /// Memory devices, in the order in which they were plugged.
     pub memory: Vec<MemoryDevice>,
+    /// How many vCPUs were taken away again from the process that it has now: an emulating QEMU
+    /// never uses the places of their threads again.
+    #[serde(skip_serializing_if = "is_none")]
+    pub taken_away: u32,
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A memory device of a VM.
@@ -95,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_node_has_what_it_began_with_and_what_was_plugged() {
-        let added = Added { vcpus: vec![3], memory: vec![samples::device()] };
+        let added = Added { vcpus: vec![3], memory: vec![samples::device()], taken_away: 0 };
         let sizes = added.sizes(&samples::topology());
         // Node 0: vCPU 0 of 0-1; node 1: vCPU 2 and the plugged 3, and 512 + 256 MiB.
         assert_eq!((sizes[0].vcpus.clone(), sizes[0].memory), (BTreeSet::from([0]), Bytes::from_mib(512)));

@@ -46,6 +46,7 @@ pub(crate) fn resize(
     let resized = Resized { added, ..Resized::default() };
     let mut work = Work { qmp, pid, resize, runs, resized, done };
     work.check()?;
+    work.check_thread_places()?;
     work.free_main_thread()?;
     work.unplug_vcpus()?;
     work.resize_memory()?;

@@ -149,7 +149,9 @@ pub(super) fn read(qmp: &mut Qmp, resize: &Resize) -> Result<Added, QemuError> {
         resize.added.memory.iter().position(|known| known.id == device.id).unwrap_or(usize::MAX)
     };
     memory.sort_by_key(place);
-    let added = Added { vcpus, memory };
+    // Some guests let go after nobody waits any more.
+    let late = resize.added.vcpus.iter().filter(|vcpu| !vcpus.contains(vcpu)).count() as u32;
+    let added = Added { vcpus, memory, taken_away: resize.added.taken_away.saturating_add(late) };
     remove_unused_backends(qmp, &added)?;
     Ok(added)
 }

@@ -31,6 +31,27 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// An emulating QEMU has places for the threads of as many vCPUs as there may be, uses none of
+    /// them twice, and ends when one is lacking (`tcg_register_thread`, QEMU 7.2 to 10.0).
+    pub(super) fn check_thread_places(&mut self) -> Result<(), QemuError> {
+        let slots = there::slots(self.qmp, &self.resize.topology)?;
+        let new = |slot: &&there::Slot| !slot.present && self.resize.plug.contains(&slot.vcpu);
+        let (new, present) = (slots.iter().filter(new).count(), slots.iter().filter(|slot| slot.present).count());
+        let (most, gone) = (slots.len(), self.resized.added.taken_away);
+        if new == 0 || present + new + gone as usize <= most {
+            return Ok(());
+        }
+        if self.qmp.execute("query-kvm", &json!({}))?["enabled"] == true {
+            return Ok(());
+        }
+        let left = most.saturating_sub(gone as usize).max(present);
+        Err(self.bad_input(format!(
+            "emulated (TCG), it may have {left} vCPUs until its next power-on, not {}: QEMU has places for the threads of \
+             {most}, and does not use those of the {gone} again that were taken away",
+            present + new
+        )))
+    }
+
     /// Those that are there already stay as they are.
     pub(super) fn plug_vcpus(&mut self) -> Result<(), QemuError> {
         let slots = there::slots(self.qmp, &self.resize.topology)?;
@@ -136,18 +157,25 @@ impl Work<'_> {
             return Err(self.bad_input(problem));
         }
         for &vcpu in &self.resize.unplug {
-            match self.unplug(&vcpu_id(vcpu)) {
+            // Written down before: a kill would lose it.
+            self.resized.added.taken_away += 1;
+            self.tell();
+            let why = match self.unplug(&vcpu_id(vcpu)) {
                 Ok(None) => {
                     self.resized.added.vcpus.retain(|plugged| *plugged != vcpu);
                     self.tell();
+                    continue;
                 }
-                Ok(Some(why)) => self.undone(&format!("vCPU {vcpu} stays: {why}")),
+                Ok(Some(why)) => why,
                 // Firmware that has not come to ACPI yet, or an operating system without it.
-                Err(QemuError::Refused { message, .. }) => self.undone(&format!(
-                    "vCPU {vcpu} stays: its guest has not turned on ACPI's CPU hot-plug, or not yet (QEMU: {message})"
-                )),
+                Err(QemuError::Refused { message, .. }) => {
+                    format!("its guest has not turned on ACPI's CPU hot-plug, or not yet (QEMU: {message})")
+                }
                 Err(error) => return Err(error),
-            }
+            };
+            self.resized.added.taken_away -= 1;
+            self.tell();
+            self.undone(&format!("vCPU {vcpu} stays: {why}"));
         }
         Ok(())
     }

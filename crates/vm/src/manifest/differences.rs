@@ -180,7 +180,7 @@ impl Found {
     }
 
     fn added(&mut self, was: &Added, other: &Added) {
-        let Added { vcpus, memory } = was;
+        let Added { vcpus, memory, taken_away: _ } = was;
         self.refuses("vCPUs that were plugged in, in order", names(vcpus), names(&other.vcpus), NOT_TAKEN);
         let ids = |devices: &[MemoryDevice]| names(devices.iter().map(|device| &device.id));
         self.refuses("memory devices that were plugged in, in order", ids(memory), ids(&other.memory), NOT_TAKEN);

@@ -79,7 +79,9 @@ impl Manifest {
     pub fn of(spec: &VmSpec, topology: &VirtualTopology, added: &Added, mut run_by: RunBy) -> Self {
         run_by.memory.sort_by(|one, other| one.id.cmp(&other.id));
         let homenode = env!("CARGO_PKG_VERSION").to_owned();
-        Self { homenode, run_by, spec: spec.clone(), topology: topology.clone(), added: added.clone() }
+        // The process that takes it over has had none taken away.
+        let added = Added { taken_away: 0, ..added.clone() };
+        Self { homenode, run_by, spec: spec.clone(), topology: topology.clone(), added }
     }
 
     /// The guest's memory: that of its virtual nodes at power-on, and what its devices can give.

@@ -14,7 +14,7 @@ fn manifest() -> Manifest {
     let block = |id: &str, size: Bytes| MemoryBlock { id: id.to_owned(), size };
     let at_start = topology.nodes.iter().map(|node| block(&memory_id(node.id), node.memory));
     let memory = at_start.chain([block(&device.backend(), device.size)]).collect();
-    let added = Added { vcpus: vec![3], memory: vec![device] };
+    let added = Added { vcpus: vec![3], memory: vec![device], taken_away: 1 };
     let run_by = RunBy {
         qemu: "7.2.22".to_owned(),
         machine: "pc-q35-7.2".to_owned(),

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use vm::history::HandedOver;
 use vm::life::{State, Step};
 use vm::manifest::Verdict;
-use vm::{Manifest, Plan};
+use vm::{Manifest, MemoryDeviceKind, Plan};
 
 /// How long the destination may take to say hello: ssh has to log in.
 const HELLO: Duration = Duration::from_secs(60);
@@ -103,6 +103,7 @@ pub fn send(
     check_blocked(&vm, &mut source)?;
     let receipt = new_receipt()?;
     let offer = offer(&held, &mut source, options, &receipt)?;
+    check_emulated(&offer.manifest)?;
     let (began, manifest) = (Instant::now(), offer.manifest.clone());
     let mut talk = Talk::begin(directory, inventory, options, stop, began)?;
     let plan = talk.offered(offer)?;
@@ -174,6 +175,22 @@ fn check_blocked(vm: &str, source: &mut Outgoing) -> Result<(), MigrationError> 
     }
     let because = blocked.join("; ");
     Err(MigrationError::BadInput(format!("VM {vm} cannot be sent as it is: {because}")))
+}
+
+/// QEMU 10 under emulation was seen to end, by an assertion of its own
+/// (`tlb_reset_dirty_range_all`), while it sent a guest that had virtio-mem plugged in: two of
+/// three that also had vCPUs plugged in. The guest is lost then.
+fn check_emulated(manifest: &Manifest) -> Result<(), MigrationError> {
+    let has_virtio_mem = manifest.added.memory.iter().any(|device| device.kind == MemoryDeviceKind::VirtioMem);
+    if manifest.run_by.hardware || !has_virtio_mem {
+        return Ok(());
+    }
+    Err(MigrationError::BadInput(format!(
+        "VM {name} cannot be sent while it runs: its guest is emulated (TCG) and has memory plugged in, and \
+        QEMU may end while it sends such a guest; `homenode vm suspend {name}` and `homenode vm resume {name}` \
+        give it other homes",
+        name = manifest.spec.name
+    )))
 }
 
 fn new_receipt() -> Result<String, MigrationError> {
@@ -433,5 +450,24 @@ fn check_place(to: &To, ours: &Hello, theirs: &Hello) -> Result<(), MigrationErr
             "--to {host}: that is this host; `--to unix:` gives a VM another home on it"
         ))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulated_guest_with_virtio_mem_is_not_sent() {
+        // It has a virtio-mem device plugged in, and runs under KVM.
+        let text = include_str!("../../../fuzz/seeds/manifest/web.json");
+        let kvm = Manifest::from_text(text.trim_end()).unwrap();
+        assert!(check_emulated(&kvm).is_ok());
+        let mut emulated = kvm;
+        emulated.run_by.hardware = false;
+        let error = check_emulated(&emulated).unwrap_err();
+        assert!(error.is_bad_input() && error.to_string().contains("vm suspend web"), "{error}");
+        emulated.added.memory.clear();
+        assert!(check_emulated(&emulated).is_ok());
     }
 }

@@ -8,7 +8,7 @@ use qemu::QemuError;
 pub(super) fn say() -> anyhow::Result<()> {
     let names = local_names()?;
     if !names.is_empty() {
-        crate::output::note(format_args!("libvirt runs here: {}; `virsh list` shows them", names.join(", ")));
+        crate::output::note(format_args!("VMs of libvirt run here: {}; `virsh list` shows them", names.join(", ")));
     }
     Ok(())
 }

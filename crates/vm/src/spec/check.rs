@@ -88,7 +88,7 @@ fn check_memory(memory: Bytes, field: &str) -> Checked {
 fn check_growth(spec: &VmSpec) -> Checked {
     let most = spec.most_vcpus();
     ensure((spec.vcpus..=MOST_VCPUS).contains(&most), "max_vcpus", || {
-        format!("a VM that starts with {} vCPUs may grow to {0} to {MOST_VCPUS}", spec.vcpus)
+        format!("the VM starts with {} vCPUs: {0} to {MOST_VCPUS} are valid", spec.vcpus)
     })?;
     check_most_memory(spec.memory, spec.max_memory, "max_memory")
 }

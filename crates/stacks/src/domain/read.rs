@@ -121,8 +121,8 @@ fn vcpus(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
     Ok(())
 }
 
-/// vCPUs that may be plugged in later. Where `<vcpus>` says which are there, `current` is only their
-/// number.
+/// vCPUs that may be plugged in later. Where `<vcpus>` says which are there, `current` is only
+/// their number.
 fn absent(root: Node<'_, '_>, vcpu: Node<'_, '_>, vcpus: u32) -> Read<CpuSet> {
     let mut there = CpuSet::new();
     let each = at(root, &["vcpus", "vcpu"]);

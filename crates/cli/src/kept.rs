@@ -36,11 +36,12 @@ pub(crate) struct Known {
 /// A directory cannot be read.
 pub(crate) fn look(directory: &RuntimeDir) -> anyhow::Result<BTreeMap<String, Known>> {
     let inventory = inventory();
+    let names = inventory.names().map_err(failure)?;
     if let Err(error) = inventory.remove_unfinished() {
         output::note(error);
     }
     let mut known = BTreeMap::new();
-    for name in inventory.names()? {
+    for name in names {
         match brought_up(directory, &inventory, &name) {
             Ok(record) => known.extend(record.map(|record| (name, Known { record: Some(record), process: None }))),
             Err(error) => output::note(format_args!("VM {name} cannot be shown: {error:#}")),

@@ -197,6 +197,16 @@ fn a_vm_goes_on_on_a_host_that_does_not_know_it() {
     let topology = vm.record().topology;
     vm.ok(&["vm", "suspend", &vm.name, "--to", "file"]);
     let there = vm.place.path("there");
+    // Whoever brought it should see what it would use of this host.
+    let (code, shown, errors) = vm.said_in(&there, &["vm", "resume", "file", "--dry-run"]);
+    assert!(code == Some(0) && shown.contains("[[disk]]") && shown.contains("disk.img"), "{shown} {errors}");
+    if linux::sys::effective_user_id() == 0 {
+        let file = vm.place.path("file");
+        std::os::unix::fs::chown(&file, Some(54_321), None).unwrap();
+        let (code, _, errors) = vm.said_in(&there, &["vm", "resume", "file"]);
+        assert!(code == Some(2) && errors.matches("belongs to user 54321").count() == 1, "{errors}");
+        std::os::unix::fs::chown(&file, Some(0), None).unwrap();
+    }
     // What cannot go on leaves nothing there.
     let disk = vm.place.path("disk.img");
     fs::rename(&disk, vm.place.path("hidden.img")).unwrap();

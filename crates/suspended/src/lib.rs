@@ -34,7 +34,8 @@
 //! use std::io::{Read, Write, pipe};
 //! let file = suspended::Unfinished::create(&path).expect("made");
 //! let (from, mut into) = pipe().expect("a pipe");
-//! let filling = file.fill_from(from.into(), topology::Bytes::MIB, Default::default()).expect("a thread");
+//! let memory = topology::Bytes::MIB;
+//! let filling = file.fill_from(from.into(), memory, Default::default()).expect("a thread");
 //! into.write_all(b"all that the guest is").expect("written");
 //! drop(into);
 //! let written = filling.all().expect("written");

@@ -23,7 +23,7 @@ use vm::backend::{BackendError, BackendKind, ErrorKind, Saved};
 use vm::history::{Chapter, Life, LifeEvent};
 use vm::life::{State, Step};
 use vm::spec::name_problem;
-use vm::{Backend, Launch, Plan, Vm};
+use vm::{Backend, Launch, Plan, Vm, VmSpec};
 
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow::Result<()> {
@@ -42,7 +42,7 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow
     let placed = run::plan(&spec, &format!("VM {}", spec.name), Some(fixed))?;
     let placed = run::free_name(placed, &lock)?;
     if arguments.dry_run {
-        return show(&placed, arguments.json);
+        return show(&placed, held.is_none().then_some(&spec), arguments.json);
     }
     let Placed { machine, plan, running, .. } = placed;
     let launch = Launch { console: run::console(&spec), spec, plan, kernel: None, agent: false };
@@ -128,12 +128,17 @@ fn end_what_was_left(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Where it would live, and why.
-fn show(placed: &Placed, json: bool) -> anyhow::Result<()> {
+/// Where it would live, and why; and what a file says that nobody here wrote.
+fn show(placed: &Placed, foreign: Option<&VmSpec>, json: bool) -> anyhow::Result<()> {
     if json {
         return output::json("vm.resume", &placed.plan);
     }
-    output::print(plan_view::view(&placed.machine, &placed.occupancy, &placed.plan))
+    output::print(plan_view::view(&placed.machine, &placed.occupancy, &placed.plan))?;
+    let Some(spec) = foreign else { return Ok(()) };
+    let text = toml::to_string(spec).context("its spec cannot be written")?;
+    output::print(format_args!(
+        "\nThe file's spec: which files and ports of this host it would use, and as whom QEMU would run\n\n{text}"
+    ))
 }
 
 /// Writes down that it is being resumed.

@@ -187,7 +187,9 @@ fn say(arguments: &SuspendArguments, path: &Path, written: &Written, seconds: f6
 /// Marks what the user can mend as bad input.
 pub(super) fn failure(error: FileError) -> anyhow::Error {
     match &error {
-        FileError::Io { source, .. } => unwritable(&error, source),
+        FileError::Io { action, path, source } => {
+            unwritable(format_args!("cannot {action} {}", path.display()), source)
+        }
         error if error.is_bad_input() => bad_input(error),
         _ => error.into(),
     }

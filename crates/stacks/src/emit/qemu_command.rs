@@ -80,7 +80,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     if may_grow(plan) {
         losses.push(Loss::new(
             "A command line plugs nothing in: it only has the places for what may come.",
-            "Somebody has to tell QEMU's monitor (device_add), and to bind what comes. `homenode vm set` does \
+            "Add a monitor (-qmp), tell it what to plug in (device_add), and bind what comes. `homenode vm set` does \
             it for VMs that homenode keeps.",
         ));
     }

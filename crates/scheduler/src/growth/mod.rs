@@ -22,7 +22,7 @@ mod room;
 
 pub use error::GrowthError;
 pub use held::more_held;
-pub use room::{Growing, Lack, Move, NoRoom, room};
+pub use room::{Growing, Lack, Move, NoRoom, is_there, room};
 
 use crate::divide::{Vessel, fill};
 use std::collections::{BTreeMap, BTreeSet};

@@ -14,11 +14,11 @@
 //! GiB, to move virtual node 0 copies 4.
 
 use super::Growth;
-use crate::{ClientId, ClientObservation, Holding, Mobility, Observation, Occupancy, VmKey, VmObservation};
+use crate::{ClientId, ClientObservation, Holding, Mobility, Observation, Occupancy, PlanError, VmKey, VmObservation};
 use std::collections::BTreeMap;
 use topology::words::{count, named};
 use topology::{Bytes, Machine, Node, NodeId, NodeSet};
-use vm::{Client, MemoryPolicy, NodeSize, Placement, VirtualTopology};
+use vm::{Client, MemoryPolicy, NodeSize, Placement, Shape, VirtualTopology};
 
 /// A VM that is to grow, and the host on which it lives.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +121,7 @@ impl std::fmt::Display for Move {
 /// Whether the homes have room for it; what the user should know otherwise.
 ///
 /// # Errors
-/// Homes to which memory is bound lack the memory.
+/// Homes to which memory is bound lack the memory; of memory that is not, all nodes together.
 pub fn room(growing: &Growing<'_>) -> Result<Vec<String>, NoRoom> {
     let mut warnings = crowded(growing);
     let (mut lacks, mut taken) = (Vec::new(), BTreeMap::new());
@@ -140,6 +140,14 @@ pub fn room(growing: &Growing<'_>) -> Result<Vec<String>, NoRoom> {
         let bound =
             clients.iter().any(|client| matches!(client.memory_policy, MemoryPolicy::Bind | MemoryPolicy::Interleave));
         if !bound {
+            let everywhere = growing.usable();
+            let in_all = growing.free_of(&everywhere, false, &taken);
+            if wanted > in_all {
+                lacks.push(Lack { virtual_nodes, home: everywhere, wanted, free: in_all, moves: Vec::new() });
+                continue;
+            }
+            growing.take(&home, false, free, &mut taken);
+            growing.take(&everywhere, false, wanted.saturating_sub(free), &mut taken);
             let (wanted, free) = wanted.told_apart(free);
             warnings.push(format!(
                 "{} has {free} free, and {wanted} is to come there: a part of it will lie on other nodes",
@@ -152,6 +160,20 @@ pub fn room(growing: &Growing<'_>) -> Result<Vec<String>, NoRoom> {
         lacks.push(Lack { virtual_nodes, home, wanted, free, moves });
     }
     if lacks.is_empty() { Ok(warnings) } else { Err(NoRoom { lacks }) }
+}
+
+/// Memory that is taken on touch is promised up to what the machine has in all, as at a power-on.
+/// `shape`: the VM as it is to be; `now`: its memory.
+///
+/// # Errors
+/// It grows beyond that.
+pub fn is_there(machine: &Machine, shape: &Shape, now: Bytes) -> Result<(), PlanError> {
+    let there: Bytes = machine.nodes.iter().filter(|node| node.allowed).map(|node| node.memory).sum();
+    if shape.memory <= now.max(there) {
+        return Ok(());
+    }
+    let (vm, machine) = (shape.name.clone(), machine.name.clone());
+    Err(PlanError::LargerThanMachine { vm, memory: shape.memory, machine, there })
 }
 
 /// The clients that get memory, by the nodes that hold it.
@@ -190,6 +212,11 @@ impl Growing<'_> {
             Some(page) => self.occupancy.free_huge_pages(node, page),
             None => self.occupancy.free_memory(node),
         }
+    }
+
+    /// Nodes that memory may lie on.
+    fn usable(&self) -> NodeSet {
+        self.machine.nodes.iter().filter(|node| node.allowed).map(|node| node.id).collect()
     }
 
     /// What a home has to give: in equal parts no more than its fullest node, times their number.

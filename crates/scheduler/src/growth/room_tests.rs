@@ -125,6 +125,23 @@ fn memory_that_is_not_bound_comes_with_a_warning() {
     db.placement.clients[0].memory_policy = MemoryPolicy::Preferred;
     let said = asked(&db, vec![vm_on("db", 2, 0, 4), vm_on("web", 1, 0, 10)], &[], 8).expect("no bound");
     assert_eq!(said, ["node 0 has 2 GiB free, and 4 GiB is to come there: a part of it will lie on other nodes"]);
+    // 48 - 4 - 10 - 16 - 16 = 2 GiB are free in all.
+    let full = vec![vm_on("db", 2, 0, 4), vm_on("a", 1, 0, 10), vm_on("b", 1, 1, 16), vm_on("c", 1, 2, 16)];
+    let error = asked(&db, full, &[], 8).expect_err("full");
+    assert!(
+        error.to_string().starts_with("virtual node 0 is to get 4 GiB on nodes 0-2, which have 2 GiB free"),
+        "{error}"
+    );
+}
+
+#[test]
+fn no_more_is_promised_than_the_machine_has() {
+    let of = |memory| Shape { name: "db".to_owned(), memory: gib(memory), ..Shape::default() };
+    assert_eq!(is_there(&machine(), &of(48), gib(4)), Ok(())); // 3 x 16
+    let error = is_there(&machine(), &of(49), gib(4)).expect_err("it is not there").to_string();
+    assert!(error.contains("memory = \"49 GiB\" is more than") && error.contains("(48 GiB)"), "{error}");
+    // One that is larger already may shrink.
+    assert_eq!(is_there(&machine(), &of(50), gib(60)), Ok(()));
 }
 
 #[test]

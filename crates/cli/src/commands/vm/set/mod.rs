@@ -157,6 +157,9 @@ fn while_it_runs(directory: &RuntimeDir, mut held: Held, arguments: &SetArgument
     let growth = growth(&held, &topology, &now, arguments, qemu::block_size(&spec.backing))?;
     let sizes = after(&now, &growth, &topology);
     let new_spec = spec_of(&spec, &sizes)?;
+    if spec.backing.fill == Fill::OnTouch {
+        growth::is_there(&host.machine, &new_spec.shape, spec.shape.memory)?;
+    }
     let mut answer = Answer::live(name, state, arguments.dry_run, (&now, &sizes), &growth, &placement);
     let key = host.key(name);
     let growing = Growing {

@@ -211,7 +211,7 @@ impl Receiving<'_> {
         let door = Door::open(self.directory.door(&self.offer.manifest.spec.name))?;
         link.say(&FromDestination::Listens)?;
         let (socket, carrier) = door.wait(link)?;
-        incoming.listen(socket, &tuning)?;
+        incoming.listen(socket, &tuning, self.offer.runs)?;
         link.say(&FromDestination::Receives)?;
         self.until_told(link, &mut incoming)?;
         self.all_here(&mut incoming)?;

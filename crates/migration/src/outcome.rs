@@ -129,7 +129,7 @@ pub fn resolve(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>) 
 pub(crate) fn stays(held: &mut Held, source: &mut Outgoing, because: &str) -> Result<(), MigrationError> {
     let before = held.record().life.before.map_or(State::Running, |before| before.state);
     source.cancel()?;
-    if before == State::Running && !source.runs()? {
+    if before == State::Running {
         source.go_on()?;
     }
     let event = LifeEvent::Failed { because: because.to_owned() };

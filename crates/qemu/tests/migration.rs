@@ -58,9 +58,9 @@ fn sent(source: &mut Outgoing) -> Status {
     }
 }
 
-fn begin(source: &mut Outgoing, destination: &mut Incoming) {
+fn begin(source: &mut Outgoing, destination: &mut Incoming, runs: bool) {
     let (ours, theirs) = pair();
-    destination.listen(theirs, &Tuning::default()).expect("it listens");
+    destination.listen(theirs, &Tuning::default(), runs).expect("it listens");
     source.prepare(&Tuning::default()).expect("it is prepared");
     source.send(ours).expect("it sends");
 }
@@ -76,9 +76,9 @@ fn a_guest_that_arrived_runs_when_it_is_let_and_takes_its_name() {
     let manifest = |vm: &mut Outgoing| vm.manifest(&place.launch.spec, &place.launch.plan.topology, &Added::default());
     let differences = manifest(&mut source).unwrap().differences(&destination.manifest(&Added::default()).unwrap());
     assert!(differences.is_empty(), "{differences:?}");
-    begin(&mut source, &mut destination);
+    begin(&mut source, &mut destination, true);
     assert_eq!(sent(&mut source), Status::Completed);
-    assert!(!source.runs().unwrap() && source.is_sent().unwrap());
+    assert!(!source.runs().unwrap());
     destination.takes_over().unwrap();
     destination.run().unwrap();
     let pid = destination.pid();
@@ -94,6 +94,33 @@ fn a_guest_that_arrived_runs_when_it_is_let_and_takes_its_name() {
 }
 
 #[test]
+fn a_paused_guest_goes_as_often_as_one_likes() {
+    if no_qemu("a_paused_guest_goes_as_often_as_one_likes") {
+        return;
+    }
+    let place = Place::with_paused_vm("test-paused");
+    let (mut source, mut destination) = place.ends(&place.launch);
+    begin(&mut source, &mut destination, false);
+    assert_eq!(sent(&mut source), Status::Completed);
+    // Nobody takes it: it stays where it is, paused, and goes once more.
+    drop(destination);
+    for receipt in ["r2", "r3"] {
+        let mut destination = place.waits(&mut source, &place.launch, receipt).expect("a destination");
+        begin(&mut source, &mut destination, false);
+        assert_eq!(sent(&mut source), Status::Completed);
+        let arrived = destination.keep().unwrap();
+        source.end().unwrap();
+        arrived.take_name().unwrap();
+        source = Outgoing::connect(&place.directory, place.name()).unwrap();
+        assert!(!source.runs().unwrap());
+    }
+    // A QEMU that has ended by itself is ended.
+    linux::sys::send_signal(source.pid(), 9).unwrap();
+    source.end().unwrap();
+    assert_eq!(place.left(), [""; 0]);
+}
+
+#[test]
 fn a_guest_that_does_not_fit_stays_where_it_is() {
     if no_qemu("a_guest_that_does_not_fit_stays_where_it_is") {
         return;
@@ -102,7 +129,7 @@ fn a_guest_that_does_not_fit_stays_where_it_is() {
     let mut wider = place.launch.clone();
     wider.plan.topology.nodes.iter_mut().for_each(|node| node.memory = topology::Bytes::from_mib(48));
     let (mut source, mut destination) = place.ends(&wider);
-    begin(&mut source, &mut destination);
+    begin(&mut source, &mut destination, true);
     assert_eq!(sent(&mut source), Status::Failed);
     let error = (0..100).find_map(|_| destination.next(Duration::from_millis(50)).err()).expect("it ends");
     assert!(error.to_string().contains("Size mismatch"), "{error}");
@@ -122,7 +149,7 @@ fn what_is_called_off_runs_at_the_source_and_a_receipt_is_settled_by_its_number(
     // So slow that it does not end before it is called off.
     let slow = Tuning { bandwidth: Some(topology::Bytes(1)), ..Tuning::default() };
     let (ours, theirs) = pair();
-    destination.listen(theirs, &slow).unwrap();
+    destination.listen(theirs, &slow, true).unwrap();
     source.prepare(&slow).unwrap();
     source.send(ours).unwrap();
     source.cancel().unwrap();
@@ -142,5 +169,5 @@ fn what_is_called_off_runs_at_the_source_and_a_receipt_is_settled_by_its_number(
 
 #[test]
 fn the_newer_qemu_does_all_of_it_too() {
-    again_with_the_newer_qemu("migration", 3);
+    again_with_the_newer_qemu("migration", 4);
 }

@@ -1,6 +1,6 @@
 //! The destination: a QEMU that waits for a guest.
 
-use super::{CONNECTION, Progress, Tuning, next, run_state};
+use super::{CONNECTION, End, Progress, Tuning, next, run_state};
 use crate::at_home::{bind_vcpus, read_back};
 use crate::attached::{Prepared, explain, with_or_without_sandbox};
 use crate::background::{Awaits, Built, build, claim, connect, remove, wait_released};
@@ -98,13 +98,14 @@ impl Incoming {
         ask(&mut built.qmp).map_err(|error| explain(error, &mut built.process, &self.call_off))
     }
 
-    /// Receives a guest from a connected socket, in the background.
+    /// Receives a guest from a connected socket, in the background. `runs`: whether it is let run
+    /// then ([`Incoming::run`]); a paused one stays paused.
     ///
     /// # Errors
     /// QEMU refuses, and says why.
-    pub fn listen(&mut self, socket: OwnedFd, tuning: &Tuning) -> Result<(), QemuError> {
+    pub fn listen(&mut self, socket: OwnedFd, tuning: &Tuning, runs: bool) -> Result<(), QemuError> {
         self.with(|qmp| {
-            tuning.set(qmp, false)?;
+            tuning.set(qmp, End::Receives { runs })?;
             qmp.give(CONNECTION, socket.as_fd())?;
             drop(socket);
             qmp.execute("migrate-incoming", &json!({ "uri": format!("fd:{CONNECTION}") })).map(drop)

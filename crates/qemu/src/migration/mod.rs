@@ -60,15 +60,27 @@ impl Default for Tuning {
     }
 }
 
+/// An end of a migration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Sends,
+    /// `runs`: whether the guest is let run there; a paused one stays paused.
+    Receives {
+        runs: bool,
+    },
+}
+
 impl Tuning {
-    /// Tells one end. `sends`: whether it is the source.
-    fn set(&self, qmp: &mut Qmp, sends: bool) -> Result<(), QemuError> {
+    /// Tells one end.
+    fn set(&self, qmp: &mut Qmp, end: End) -> Result<(), QemuError> {
+        let sends = end == End::Sends;
         let capability = |name: &str, state: bool| json!({ "capability": name, "state": state });
         let capabilities = [
             capability("return-path", true),
             capability("events", true),
-            // The disks of a guest that waits stay the source's.
-            capability("late-block-activate", true),
+            // The disks of a guest that waits stay the source's until `cont`. A paused guest gets
+            // none, and QEMU 7.2 ends where a guest leaves whose disks it never took.
+            capability("late-block-activate", end != (End::Receives { runs: false })),
             // It can be called off safely until it is let go on, and no later: QEMU 7.2 was seen to
             // end where it is called off while it hands its devices over.
             capability("pause-before-switchover", sends),
@@ -79,6 +91,16 @@ impl Tuning {
         let parameters = json!({ "max-bandwidth": bandwidth, "downtime-limit": self.downtime_ms });
         qmp.execute("migrate-set-parameters", &parameters).map(drop)
     }
+}
+
+/// Takes the disks back for a paused guest that was sent and that nobody took: only `cont` does
+/// that, and without it QEMU sends it no second time.
+pub(crate) fn take_disks_back(qmp: &mut Qmp) -> Result<(), QemuError> {
+    if run_state(qmp)?.1 == "postmigrate" {
+        qmp.execute("cont", &json!({}))?;
+        qmp.execute("stop", &json!({}))?;
+    }
+    Ok(())
 }
 
 /// Waits up to `within` until QEMU says that its migration has come further, and asks it how far.

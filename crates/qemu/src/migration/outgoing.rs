@@ -1,6 +1,6 @@
 //! The source: a QEMU whose guest leaves.
 
-use super::{CONNECTION, Progress, Status, Tuning, next, progress, run_state};
+use super::{CONNECTION, End, Progress, Status, Tuning, next, progress, run_state, take_disks_back};
 use crate::background::{connect, find, stop};
 use crate::qmp::Qmp;
 use crate::runtime_dir::{MONITOR, RuntimeDir};
@@ -20,8 +20,6 @@ const CANCELLED: Duration = Duration::from_secs(20);
 /// For so long before the end of that time it is called off after all where its devices are on
 /// their way.
 const LEFT_ALONE: Duration = Duration::from_secs(10);
-/// QEMU's word for a guest that waits because it has been sent.
-const SENT: [&str; 2] = ["postmigrate", "finish-migrate"];
 
 /// A VM in the background that may be sent, with a connection to its monitor.
 #[derive(Debug)]
@@ -82,14 +80,6 @@ impl Outgoing {
         run_state(&mut self.qmp).map(|(runs, _)| runs)
     }
 
-    /// Whether its guest has been sent and waits.
-    ///
-    /// # Errors
-    /// It has ended.
-    pub fn is_sent(&mut self) -> Result<bool, QemuError> {
-        run_state(&mut self.qmp).map(|(_, word)| SENT.contains(&word.as_str()))
-    }
-
     /// Why it cannot be sent, in QEMU's words; empty where it can. QEMU before 6.0 does not say.
     ///
     /// # Errors
@@ -127,7 +117,8 @@ impl Outgoing {
     /// # Errors
     /// QEMU refuses.
     pub fn prepare(&mut self, tuning: &Tuning) -> Result<(), QemuError> {
-        tuning.set(&mut self.qmp, true)
+        take_disks_back(&mut self.qmp)?;
+        tuning.set(&mut self.qmp, End::Sends)
     }
 
     /// Begins to send the guest into a connected socket.
@@ -164,16 +155,15 @@ impl Outgoing {
     pub fn cancel(&mut self) -> Result<(), QemuError> {
         let deadline = Instant::now() + CANCELLED;
         loop {
-            let progress = progress(&mut self.qmp)?;
-            if progress.status == Status::None || progress.status.is_over() {
+            let status = progress(&mut self.qmp)?.status;
+            if status == Status::None || status.is_over() {
                 return Ok(());
             }
-            if self.switched_over && Instant::now() + LEFT_ALONE < deadline {
-                // It comes to its end by itself, whether the other one lives or not.
-                next(&mut self.qmp, Duration::from_millis(100))?;
-                continue;
+            // Once switched over it comes to its end by itself, whether the other one lives or not.
+            let left_alone = self.switched_over && Instant::now() + LEFT_ALONE < deadline;
+            if !left_alone {
+                self.qmp.execute("migrate_cancel", &json!({}))?;
             }
-            self.qmp.execute("migrate_cancel", &json!({}))?;
             next(&mut self.qmp, Duration::from_millis(100))?;
             if Instant::now() > deadline {
                 let what = "calling its migration off".to_owned();
@@ -183,7 +173,8 @@ impl Outgoing {
     }
 
     /// Lets a guest go on that has been sent, or was about to be. Only where nobody has it
-    /// elsewhere.
+    /// elsewhere. One that runs is told too: QEMU 7.2 may have let it go on without its disks where
+    /// it was called off late, and takes them back here.
     ///
     /// # Errors
     /// QEMU has ended, or refuses.
@@ -191,7 +182,8 @@ impl Outgoing {
         self.qmp.execute("cont", &json!({})).map(drop)
     }
 
-    /// Ends its process and removes what it left: it runs elsewhere.
+    /// Ends its process, where it has not ended by itself, and removes what it left: it runs
+    /// elsewhere.
     ///
     /// # Errors
     /// The process cannot be ended.
@@ -199,6 +191,9 @@ impl Outgoing {
         let Self { directory, state, qmp, .. } = self;
         // QEMU serves one visitor at a time.
         drop(qmp);
-        stop(&directory, &state.name, Duration::ZERO).map(drop)
+        match stop(&directory, &state.name, Duration::ZERO) {
+            Err(QemuError::NoSuchVm { .. }) => Ok(()),
+            ended => ended.map(drop),
+        }
     }
 }

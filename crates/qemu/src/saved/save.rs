@@ -2,9 +2,8 @@
 
 use super::begin;
 use crate::QemuError;
-use crate::migration::{Status, next, progress, run_state};
+use crate::migration::{Status, next, progress, run_state, take_disks_back};
 use crate::qmp::Qmp;
-use serde_json::json;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use topology::Bytes;
@@ -17,16 +16,10 @@ const TELL: Duration = Duration::from_millis(100);
 pub(crate) fn save(qmp: &mut Qmp, into: OwnedFd, told: &mut dyn FnMut(Transfer)) -> Result<(), QemuError> {
     let vm = qmp.vm().to_owned();
     let refused = |message: String| QemuError::Refused { vm: vm.clone(), command: "migrate".to_owned(), message };
-    let (runs, word) = run_state(qmp)?;
-    if runs {
+    if run_state(qmp)?.0 {
         return Err(refused("its vCPUs run".to_owned()));
     }
-    if word == "postmigrate" {
-        // It was saved before, and nobody needed that: QEMU saves it again once its disks are its
-        // own again, which only `cont` does.
-        qmp.execute("cont", &json!({}))?;
-        qmp.execute("stop", &json!({}))?;
-    }
+    take_disks_back(qmp)?;
     let blocked = progress(qmp)?.blocked;
     if !blocked.is_empty() {
         return Err(refused(blocked.join("; ")));

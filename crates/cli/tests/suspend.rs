@@ -181,6 +181,7 @@ fn a_file_that_is_damaged_old_or_of_another_vm_starts_nothing() {
     assert!(vm.refused(&["vm", "resume", &vm.name, "--from", "old"]).contains("has run since"));
     assert!(vm.refused(&["vm", "resume", "old"]).contains("has run since"));
     assert!(vm.refused(&["vm", "resume", "no-such-vm"]).contains("keeps no VM named no-such-vm"));
+    assert!(vm.refused(&["vm", "resume", "no-such-vm", "--from", "old"]).contains("not no-such-vm"));
     // Another VM's.
     other.run();
     let of_other = other.suspend();

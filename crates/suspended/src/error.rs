@@ -12,6 +12,12 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
+    /// Another homenode writes it.
+    #[error("{}: another homenode writes this file now; name another one", path.display())]
+    Written {
+        /// The file.
+        path: PathBuf,
+    },
     /// It is no file of a suspended VM, or not one that this homenode reads.
     #[error("{}: {problem}", path.display())]
     Other {
@@ -57,7 +63,11 @@ impl FileError {
     /// Whether another file is what helps.
     pub fn is_bad_input(&self) -> bool {
         match self {
-            Self::Exists { .. } | Self::Other { .. } | Self::Damaged { .. } | Self::NoRoom { .. } => true,
+            Self::Exists { .. }
+            | Self::Written { .. }
+            | Self::Other { .. }
+            | Self::Damaged { .. }
+            | Self::NoRoom { .. } => true,
             Self::Io { source, .. } => matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput),
         }
     }

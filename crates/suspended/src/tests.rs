@@ -128,6 +128,23 @@ fn a_file_that_is_there_stays_and_one_that_was_not_finished_goes() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
+/// Two VMs into one file: before, the first to finish renamed what the other had begun.
+#[test]
+fn of_two_that_write_one_file_one_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("web");
+    let first = Unfinished::create(&path).unwrap();
+    let error = Unfinished::create(&path).unwrap_err();
+    assert!(error.is_bad_input() && error.to_string().contains("another homenode writes"), "{error}");
+    let written = fill(&first, b"first").unwrap();
+    // What somebody else puts there meanwhile stays.
+    fs::write(&path, "kept").unwrap();
+    let error = first.finish("about", &written).unwrap_err();
+    assert!(error.to_string().contains("it is there already"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), b"kept");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
 #[test]
 fn what_was_not_finished_is_refused_in_words() {
     let directory = tempfile::tempdir().unwrap();
@@ -153,9 +170,12 @@ fn other_files_are_named_for_what_they_are() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("web");
     fs::write(&path, vec![7u8; 4096]).unwrap();
-    for path in [&path, &directory.path().join("none"), directory.path()] {
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    for path in [&path, &directory.path().join("none"), directory.path(), &link] {
         assert!(read(path).unwrap_err().is_bad_input(), "{}", path.display());
     }
+    assert!(read(&link).unwrap_err().to_string().contains("a link; name what it leads to"));
     write(&directory.path().join("new"), b"x").unwrap();
     let mut bytes = fs::read(directory.path().join("new")).unwrap();
     bytes[16] = 2;

@@ -4,12 +4,12 @@ use crate::head::{GUEST_AT, Head, LONGEST_ABOUT};
 use crate::pipeline::{self, Into, thread_ended};
 use crate::{FileError, piece};
 use linux::named_file;
-use linux::sys::{OPEN_NO_LINK, free_space};
+use linux::sys::{OPEN_NO_LINK, free_space, try_lock};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,26 +50,31 @@ impl Written {
 }
 
 impl Unfinished {
-    /// Makes the file. What a killed homenode left of it goes.
+    /// Makes the file, locked: of two that write it, one does. What a killed homenode left of it
+    /// goes.
     ///
     /// # Errors
-    /// There is a file of this name, or none can be made.
+    /// There is a file of this name, somebody writes it, or none can be made.
     pub fn create(path: &Path) -> Result<Self, FileError> {
         let io = |action: &'static str| FileError::io(action, path);
-        if path.symlink_metadata().is_ok() {
-            return Err(FileError::Exists { path: path.to_owned() });
-        }
+        is_free(path)?;
         named_file::check_links(path).map_err(io("write"))?;
         let unfinished = unfinished(path);
-        match fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("replace")(error)),
-            _ => {}
+        if !remove_left(&unfinished).map_err(io("replace"))? {
+            return Err(FileError::Written { path: path.to_owned() });
         }
         let mut options = File::options();
         options.write(true).create_new(true).mode(MODE).custom_flags(OPEN_NO_LINK);
-        let mut file = options.open(&unfinished).map_err(io("make"))?;
-        file.set_len(GUEST_AT).and_then(|()| file.seek(SeekFrom::Start(GUEST_AT))).map_err(io("write"))?;
-        Ok(Self { file, path: path.to_owned(), unfinished })
+        let file = options.open(&unfinished).map_err(io("make"))?;
+        if !try_lock(&file).map_err(io("lock"))? {
+            return Err(FileError::Written { path: path.to_owned() });
+        }
+        let mut this = Self { file, path: path.to_owned(), unfinished };
+        // Somebody may have come to the end of his since.
+        is_free(path)?;
+        this.file.set_len(GUEST_AT).map_err(io("write"))?;
+        this.file.seek(SeekFrom::Start(GUEST_AT)).map_err(io("write"))?;
+        Ok(this)
     }
 
     /// Whether there is room for a guest.
@@ -122,6 +127,8 @@ impl Unfinished {
         self.file.sync_data().map_err(io("write"))?;
         self.file.write_all_at(&head.encode(about), 0).map_err(io("write"))?;
         self.file.sync_all().map_err(io("write"))?;
+        // A rename would replace what somebody put there meanwhile.
+        is_free(&self.path)?;
         fs::rename(&self.unfinished, &self.path).map_err(io("rename"))?;
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let synced = File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all());
@@ -151,6 +158,31 @@ impl Filling {
     pub fn all(self) -> Result<Written, FileError> {
         self.all.join().unwrap_or_else(|_| Err(FileError::io("write", &self.path)(thread_ended())))
     }
+}
+
+/// That there is nothing of this name.
+fn is_free(path: &Path) -> Result<(), FileError> {
+    match path.symlink_metadata() {
+        Ok(_) => Err(FileError::Exists { path: path.to_owned() }),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Removes what a killed homenode left; false where one that lives writes it.
+fn remove_left(unfinished: &Path) -> io::Result<bool> {
+    let left = match named_file::open(unfinished) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+        left => left?,
+    };
+    if !try_lock(&left)? {
+        return Ok(false);
+    }
+    // It may be another one by now than the one that is locked.
+    let (ours, there) = (left.metadata()?, unfinished.symlink_metadata()?);
+    if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
+        return Ok(false);
+    }
+    fs::remove_file(unfinished).map(|()| true)
 }
 
 fn unfinished(path: &Path) -> PathBuf {

@@ -246,6 +246,11 @@ impl Start {
         Ok(this)
     }
 
+    /// The signal that called it off.
+    pub(super) fn signal(&self) -> Option<&'static str> {
+        self.signal.get().copied()
+    }
+
     /// A start that failed: by a signal, or else by itself.
     pub(super) fn failure(&self, vm: &str, error: impl Into<BackendError>) -> anyhow::Error {
         let error = error.into();

@@ -12,7 +12,7 @@ use crate::commands::vm::suspend::failure;
 use crate::failure::bad_input;
 use crate::transfer_view::TransferView;
 use crate::{kept, output, plan_view};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use inventory::{Held, Kept, Proposal, Record};
 use qemu::{InBackground, Reservation, RuntimeDir};
 use std::os::unix::net::UnixStream;
@@ -30,6 +30,11 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow
     let (held, path) = find(directory, arguments)?;
     let file = Opened::open(&path).map_err(failure)?;
     let about = About::from_text(file.about()).map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
+    let kept_name = (held.is_some() || arguments.from.is_some()).then_some(&arguments.vm);
+    if let Some(other) = kept_name.filter(|name| **name != about.manifest.spec.name) {
+        let problem = format!("{}: it holds VM {}, not {other}", path.display(), about.manifest.spec.name);
+        return Err(bad_input(problem));
+    }
     let held = its_record(directory, held, &about, &path)?;
     let spec = about.manifest.spec.clone();
     if held.is_some() {
@@ -97,9 +102,6 @@ fn its_record(directory: &RuntimeDir, named: Option<Held>, about: &About, path: 
     let name = &about.manifest.spec.name;
     let other = |problem: String| Err(bad_input(format!("{}: {problem}", path.display())));
     let held = match named {
-        Some(held) if held.record().spec.name != *name => {
-            return other(format!("it holds VM {name}, not {}", held.record().spec.name));
-        }
         Some(held) => Some(held),
         None => kept::hold_if_kept(directory, name)?,
     };
@@ -169,7 +171,13 @@ fn go_on(directory: &RuntimeDir, going: Going<'_>) -> anyhow::Result<()> {
             if let Err(unwritten) = held.call_back() {
                 output::note(unwritten);
             }
-            return Err(start.failure(&launch.spec.name, error));
+            let (vm, file) = (&launch.spec.name, file.path().display());
+            return Err(match (error.kind(), start.signal()) {
+                (ErrorKind::CalledOff, Some(signal)) => {
+                    anyhow!("VM {vm}: {signal}: it does not go on, and is in {file} as before")
+                }
+                _ => start.failure(vm, error),
+            });
         }
     };
     drop(reservation);

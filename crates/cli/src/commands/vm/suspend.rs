@@ -62,9 +62,12 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
     let written = match written {
         Ok(written) => written,
         Err(error) => {
-            go_on(vm_mut.as_mut(), &mut held, ran);
-            let now = if ran { "goes on" } else { "stays paused" };
-            return Err(error.context(format!("VM {name} was not suspended and {now}")));
+            let became = match go_on(vm_mut.as_mut(), &mut held, ran) {
+                Ok(()) if ran => "and goes on".to_owned(),
+                Ok(()) => "and stays paused".to_owned(),
+                Err(error) => format!("and does not go on ({error:#}): `homenode vm list` says what became of it"),
+            };
+            return Err(error.context(format!("VM {name} was not suspended {became}")));
         }
     };
     suspended(&mut held, &path, at).with_context(|| {
@@ -126,21 +129,20 @@ fn pause(vm: &mut dyn Vm, held: &mut Held) -> anyhow::Result<bool> {
     }
     held.step(Step::Pause, None, kept::now()).map_err(kept::failure)?;
     if let Err(error) = vm.pause() {
-        go_on(vm, held, true);
+        // It is the first one that says why.
+        let _ = go_on(vm, held, true);
         return Err(error.into());
     }
     Ok(true)
 }
 
-fn go_on(vm: &mut dyn Vm, held: &mut Held, ran: bool) {
-    if !ran {
-        return;
+/// Lets a VM go on that ran.
+fn go_on(vm: &mut dyn Vm, held: &mut Held, ran: bool) -> anyhow::Result<()> {
+    if ran {
+        vm.unpause()?;
+        held.step(Step::Continue, None, kept::now())?;
     }
-    let gone_on = vm.unpause().map_err(anyhow::Error::from);
-    let written = gone_on.and_then(|()| Ok(held.step(Step::Continue, None, kept::now())?));
-    if let Err(error) = written {
-        output::note(format_args!("{error:#}"));
-    }
+    Ok(())
 }
 
 fn write(

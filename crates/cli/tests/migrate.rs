@@ -8,8 +8,8 @@ use qemu::RuntimeDir;
 use qemu::migration::Outgoing;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use vm::history::LifeEvent;
-use vm::life::State;
+use vm::history::{HandedOver, LifeEvent, UnixSeconds};
+use vm::life::{State, Step};
 
 /// Two hosts with one VM.
 struct Hosts {
@@ -29,6 +29,11 @@ impl Drop for Hosts {
 impl Hosts {
     /// A VM that runs on `a`.
     fn with_vm(label: &str) -> Self {
+        Self::with_vm_that_has(label, "")
+    }
+
+    /// The same, with these lines in its spec too.
+    fn with_vm_that_has(label: &str, lines: &str) -> Self {
         let place = Place::new();
         std::fs::set_permissions(place.path("disk.img"), std::os::unix::fs::PermissionsExt::from_mode(0o666))
             .expect("a mode");
@@ -40,7 +45,7 @@ impl Hosts {
         };
         write_script(&this.place.path("to-b"), &script("b"));
         write_script(&this.place.path("to-a"), &script("a"));
-        this.start();
+        this.start(lines);
         this
     }
 
@@ -52,14 +57,14 @@ impl Hosts {
         Inventory::at(self.runtime(host).join(".vms"))
     }
 
-    fn start(&self) {
+    fn start(&self, lines: &str) {
         let disk = self.place.path("disk.img");
         let disk = format!("[[disk]]\npath = '{}'\nformat = \"raw\"\n", disk.display());
         let fixed = r#"{ vcpus = 1, memory = "32 MiB" },"#.repeat(2);
         let head = format!("name = \"{}\"\nvcpus = 2\nmemory = \"64 MiB\"\nboot.from = \"disk\"\n", self.vm);
         let log = self.place.path("console.log");
         let console = format!("console = {{ to = \"file\", path = '{}' }}\n", log.display());
-        let text = format!("{head}{console}policy.virtual_nodes = [{fixed}]\n{disk}");
+        let text = format!("{head}{console}policy.virtual_nodes = [{fixed}]\n{disk}{lines}");
         let file = self.place.path("vm.toml");
         std::fs::write(&file, &text).expect("a spec");
         self.says("a", &["run", file.to_str().expect("UTF-8"), "--daemonize"], 0);
@@ -178,6 +183,70 @@ fn a_vm_goes_through_a_real_ssh() {
     hosts.says("a", &arguments, 0);
     assert_eq!((hosts.runs("a"), hosts.runs("b")), (None, Some(true)));
     hosts.nothing_else_is_left();
+}
+
+#[test]
+fn a_paused_vm_goes_and_comes_back_paused() {
+    if no_qemu("a_paused_vm_goes_and_comes_back_paused") {
+        return;
+    }
+    let hosts = Hosts::with_vm("mig-paused");
+    hosts.says("a", &["vm", "pause", &hosts.vm], 0);
+    for (from, to) in [("a", "b"), ("b", "a")] {
+        hosts.says(from, &["vm", "migrate", &hosts.vm, "--to", to, "--shared-storage"], 0);
+        assert_eq!((hosts.runs(to), hosts.state(to)), (Some(false), Some(State::Paused)));
+    }
+    hosts.says("a", &["vm", "continue", &hosts.vm], 0);
+    assert_eq!(hosts.runs("a"), Some(true));
+    hosts.nothing_else_is_left();
+}
+
+#[test]
+fn a_vm_whose_ports_are_taken_here_keeps_its_home_here() {
+    if no_qemu("a_vm_whose_ports_are_taken_here_keeps_its_home_here") {
+        return;
+    }
+    // A port that is free now.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let card = format!("[[network]]\nkind = \"user\"\nforward = [{{ host = {port}, guest = 22 }}]\n");
+    let hosts = Hosts::with_vm_that_has("mig-port", &card);
+    let said = hosts.says("a", &["vm", "migrate", &hosts.vm, "--to", "unix:"], 2);
+    assert!(said.contains("its ports of this host"), "{said}");
+    assert_eq!((hosts.runs("a"), hosts.state("a")), (Some(true), Some(State::Running)));
+}
+
+#[test]
+fn what_answers_instead_of_homenode_is_shown_and_a_guest_that_is_nowhere_is_lost() {
+    if no_qemu("what_answers_instead_of_homenode_is_shown_and_a_guest_that_is_nowhere_is_lost") {
+        return;
+    }
+    let hosts = Hosts::with_vm("mig-odd");
+    let there = std::fs::read_to_string(hosts.place.path("to-b")).expect("a script");
+    let hello = r#"{"hello":{"version":7,"homenode":"9.9","host":"b","boot":"","runtime":"/","inventory":"/"}}"#;
+    for (script, code, words) in [
+        ("echo 'Welcome to b'".to_owned(), 1, "\"Welcome to b\""),
+        ("exit 3".to_owned(), 1, "the connection was closed"),
+        (format!("echo '{hello}'"), 2, "on both hosts"),
+    ] {
+        write_script(&hosts.place.path("to-b"), &format!("read hello\n{script}"));
+        let said = hosts.says("a", &["vm", "migrate", &hosts.vm, "--to", "b", "--shared-storage"], code);
+        assert!(said.contains(words), "{said}");
+        assert_eq!((hosts.runs("a"), hosts.state("a")), (Some(true), Some(State::Running)));
+    }
+    write_script(&hosts.place.path("to-b"), there.split_once('\n').map_or("", |(_, commands)| commands));
+    // Handed over, and then both ends were killed.
+    let mut held = hosts.inventory("a").hold(&hosts.vm).expect("held");
+    held.step(Step::Send, None, UnixSeconds(1)).expect("a step");
+    let handed_over = HandedOver { to: "b".to_owned(), receipt: "7".repeat(32) };
+    held.change_life(|life| life.handed_over = Some(handed_over)).expect("written");
+    drop(held);
+    let directory = RuntimeDir::at(hosts.runtime("a")).expect("a runtime directory");
+    let pid = qemu::background::pid(&directory, &hosts.vm).expect("a process");
+    linux::sys::send_signal(pid, libc::SIGKILL).expect("a signal");
+    assert!(within_seconds(10, || hosts.qemus() == 0));
+    let said = hosts.says("a", &["vm", "migrate", &hosts.vm, "--resolve"], 1);
+    assert!(said.contains("it is lost") && !said.contains("goes on"), "{said}");
+    assert_eq!(hosts.state("a"), Some(State::Lost));
 }
 
 /// Who is killed.

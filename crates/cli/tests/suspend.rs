@@ -283,6 +283,8 @@ fn cut(vm: &Vm, random: &mut Random) {
     let of_qemu = !suspends && random.below(3) == 0;
     if let Some(qemu) = vm.qemu().filter(|_| of_qemu) {
         linux::sys::send_signal(qemu, 9).ok();
+        // On a busy machine it ends a moment later.
+        assert!(within_seconds(5, || vm.qemu() != Some(qemu)));
     } else {
         child.kill().ok();
     }

@@ -6,33 +6,29 @@
 //!    └────────┴──────────────┴───────────────┴──────────┴─ never, cut, QEMU dead: nothing is left
 //! ```
 
+use crate::door::Door;
 use crate::link::{ALIVE, Link};
 use crate::protocol::{self, Built, FromDestination, FromSource, Hello, Offer};
 use crate::receipts::{Decision, Receipts};
 use crate::{MigrationError, disks, host_name, now};
 use inventory::{Held, Inventory, Kept, Record};
-use linux::sys::{receive_descriptor, send_descriptor};
 use qemu::RuntimeDir;
 use qemu::migration::{Incoming, Status, Tuning};
 use std::any::Any;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+use topology::input::one_line;
 use vm::backend::BackendKind;
 use vm::history::{Life, LifeEvent};
 use vm::life::{State, Step};
-use vm::spec::name_problem;
-use vm::{CallOff, Launch, Plan};
+use vm::spec::Network;
+use vm::{CallOff, Launch, Plan, VmSpec};
 
 /// How long the other side may take to say what comes next, where that takes no work.
 const NEXT: Duration = Duration::from_secs(60);
-/// How long the program that comes with the guest may take to come.
-const COMES: Duration = Duration::from_secs(60);
 /// How long a guest that was sent may take until it is all here.
 const ALL_HERE: Duration = Duration::from_secs(20);
 /// How often is looked for what the other side says.
@@ -100,14 +96,19 @@ fn serve(
     link: &mut ToSource,
 ) -> Result<(), MigrationError> {
     let ours = hello(directory, inventory);
-    let FromSource::Hello(theirs) = next(link)? else { return Err(out_of_turn(link)) };
+    let FromSource::Hello(theirs) = next(link)? else { return Err(MigrationError::out_of_turn(&link.host)) };
     link.say(&FromDestination::Hello(ours.clone()))?;
     theirs.check()?;
-    let FromSource::Offer(offer) = next(link)? else { return Err(out_of_turn(link)) };
+    let FromSource::Offer(offer) = next(link)? else { return Err(MigrationError::out_of_turn(&link.host)) };
     offer.check()?;
     let same_place = ours.is_same_place(&theirs);
     if let Some(problem) = disks::problem(&offer.manifest.spec, &offer.disks, same_place, offer.shared_storage) {
         return Err(MigrationError::BadInput(problem));
+    }
+    if same_place && has_forwards(&offer.manifest.spec) {
+        let problem = "its ports of this host (`forward`) are taken as long as it runs here; \
+                       it goes to another host, or with `vm suspend` and `vm resume` to another home";
+        return Err(MigrationError::BadInput(problem.to_owned()));
     }
     if offer.dry_run {
         let plan = Box::new(host.look(&offer)?);
@@ -121,12 +122,16 @@ fn serve(
     let accepted = host.accept(&offer, leaves)?;
     link.say(&FromDestination::Planned { plan: Box::new(accepted.launch.plan.clone()) })?;
     let receipts = Receipts::of(inventory);
-    let from = theirs.host;
+    let from = one_line(&theirs.host, 64);
     let receiving =
         Receiving { directory, inventory, receipts, offer: &offer, same_place, from, launch: &accepted.launch };
     let (incoming, tuning) = receiving.build(link)?;
     drop(accepted.reservation);
     receiving.guest(link, incoming, tuning)
+}
+
+fn has_forwards(spec: &VmSpec) -> bool {
+    spec.networks.iter().any(|Network::User { forward }| !forward.is_empty())
 }
 
 fn next(link: &mut ToSource) -> Result<FromSource, MigrationError> {
@@ -135,7 +140,7 @@ fn next(link: &mut ToSource) -> Result<FromSource, MigrationError> {
         link.keep_alive(&FromDestination::Alive)?;
         match link.hear(ALIVE)? {
             Some(FromSource::Alive) | None if Instant::now() < deadline => {}
-            Some(FromSource::Never) => return Err(called_off(link)),
+            Some(FromSource::Never) => return Err(MigrationError::called_off(&link.host)),
             Some(said) => return Ok(said),
             None => {
                 let because = format!("it has said nothing for {} s", NEXT.as_secs());
@@ -143,14 +148,6 @@ fn next(link: &mut ToSource) -> Result<FromSource, MigrationError> {
             }
         }
     }
-}
-
-fn out_of_turn(link: &ToSource) -> MigrationError {
-    MigrationError::Link { host: link.host.clone(), because: "it sent a message that does not belong here".to_owned() }
-}
-
-fn called_off(link: &ToSource) -> MigrationError {
-    MigrationError::Link { host: link.host.clone(), because: "it has called the migration off".to_owned() }
 }
 
 struct Receiving<'a> {
@@ -179,14 +176,14 @@ impl Receiving<'_> {
         let mut incoming = loop {
             match built.recv_timeout(LOOK) {
                 Ok(built) => break built?,
-                Err(RecvTimeoutError::Disconnected) => return Err(out_of_turn(link)),
+                Err(RecvTimeoutError::Disconnected) => return Err(MigrationError::out_of_turn(&link.host)),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let heard = link.keep_alive(&FromDestination::Alive).and_then(|()| link.hear(LOOK));
             let problem = match heard {
                 Ok(None | Some(FromSource::Alive)) => continue,
-                Ok(Some(FromSource::Never)) => called_off(link),
-                Ok(Some(_)) => out_of_turn(link),
+                Ok(Some(FromSource::Never)) => MigrationError::called_off(&link.host),
+                Ok(Some(_)) => MigrationError::out_of_turn(&link.host),
                 Err(error) => error,
             };
             call_off.call_off();
@@ -202,7 +199,7 @@ impl Receiving<'_> {
         link.say(&FromDestination::Built(built))?;
         match next(link)? {
             FromSource::Listen { tuning } => Ok((incoming, tuning)),
-            _ => Err(out_of_turn(link)),
+            _ => Err(MigrationError::out_of_turn(&link.host)),
         }
     }
 
@@ -220,7 +217,7 @@ impl Receiving<'_> {
         if self.receipts.decide(&self.offer.receipt, Decision::Here)? == Decision::Never {
             forget(record);
             self.receipts.forget(&self.offer.receipt)?;
-            return Err(called_off(link));
+            return Err(MigrationError::called_off(&link.host));
         }
         // From here on the guest is here, whatever becomes of the link.
         if self.offer.runs
@@ -239,9 +236,9 @@ impl Receiving<'_> {
             link.keep_alive(&FromDestination::Alive)?;
             match link.hear(LOOK)? {
                 Some(FromSource::Go { receipt }) if receipt == self.offer.receipt => return Ok(()),
-                Some(FromSource::Never) => return Err(called_off(link)),
+                Some(FromSource::Never) => return Err(MigrationError::called_off(&link.host)),
                 Some(FromSource::Alive) | None => {}
-                Some(_) => return Err(out_of_turn(link)),
+                Some(_) => return Err(MigrationError::out_of_turn(&link.host)),
             }
             if looked.elapsed() > Duration::from_millis(500) {
                 // An error says that QEMU has ended, with its last words.
@@ -323,7 +320,7 @@ impl Receiving<'_> {
             match link.hear(ALIVE)? {
                 Some(FromSource::Gone) => break,
                 Some(FromSource::Alive) | None => {}
-                Some(_) => return Err(out_of_turn(link)),
+                Some(_) => return Err(MigrationError::out_of_turn(&link.host)),
             }
         }
         self.receipts.forget(&self.offer.receipt)?;
@@ -337,124 +334,4 @@ fn forget(record: Option<Held>) {
         // One that stays is taken back by whoever looks next.
         let _ = held.call_back();
     }
-}
-
-/// A socket at which the program comes in that comes with the guest.
-struct Door {
-    path: PathBuf,
-    listener: UnixListener,
-}
-
-impl Door {
-    /// In the directory of the VM, which is its owner's alone.
-    fn open(path: PathBuf) -> Result<Self, MigrationError> {
-        let open = || {
-            let listener = UnixListener::bind(&path)?;
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        };
-        let listener = open().map_err(MigrationError::io(format!("listen on {}", path.display())))?;
-        Ok(Self { path, listener })
-    }
-
-    /// The guest's connection, and the one to the program that carries it, which ends with it.
-    fn wait(self, link: &mut ToSource) -> Result<(OwnedFd, UnixStream), MigrationError> {
-        let deadline = Instant::now() + COMES;
-        while Instant::now() < deadline {
-            if let Ok((stream, _)) = self.listener.accept() {
-                let take = || {
-                    stream.set_nonblocking(false)?;
-                    stream.set_read_timeout(Some(COMES))?;
-                    receive_descriptor(&stream)
-                };
-                let given = take().map_err(MigrationError::io("take the guest's connection"))?;
-                if let Some(socket) = given {
-                    return Ok((socket, stream));
-                }
-            }
-            link.keep_alive(&FromDestination::Alive)?;
-            match link.hear(LOOK)? {
-                None | Some(FromSource::Alive) => {}
-                Some(FromSource::Never) => return Err(called_off(link)),
-                Some(_) => return Err(out_of_turn(link)),
-            }
-        }
-        Err(MigrationError::Link { host: link.host.clone(), because: "no connection brought the guest".to_owned() })
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        // It may be gone already.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// `vm receive --data`: gives what comes with the guest to the homenode that waits for it, and
-/// stays until that has it all. Where standard input and output are one socket, that is given away;
-/// else the bytes are passed on.
-///
-/// # Errors
-/// Nobody waits for it.
-pub fn pass_on(
-    directory: &RuntimeDir,
-    vm: &str,
-    input: OwnedFd,
-    output: OwnedFd,
-    close: impl FnOnce() -> std::io::Result<()>,
-) -> Result<(), MigrationError> {
-    if let Some(problem) = name_problem(vm) {
-        return Err(MigrationError::BadInput(format!("--data {vm:?}: {problem}")));
-    }
-    let path = directory.door(vm);
-    let open = || UnixStream::connect(&path);
-    let stream = open().map_err(MigrationError::io(format!("connect to {}", path.display())))?;
-    let cannot = || MigrationError::io("pass the guest on");
-    let same = is_one_socket(&input, &output).map_err(cannot())?;
-    let given = if same {
-        send_descriptor(&stream, b"x", input.as_fd()).map_err(cannot())?;
-        drop((input, output));
-        close().map_err(cannot())?;
-        None
-    } else {
-        let (ours, theirs) = UnixStream::pair().map_err(cannot())?;
-        send_descriptor(&stream, b"x", theirs.as_fd()).map_err(cannot())?;
-        Some((ours, input, output))
-    };
-    if let Some((ours, input, output)) = given {
-        let copy = ours.try_clone().map_err(cannot())?;
-        let back = thread::spawn(move || {
-            let (mut from, mut to) = (copy, fs::File::from(output));
-            copy_bytes(&mut from, &mut to)
-        });
-        let (mut from, mut to) = (fs::File::from(input), ours);
-        copy_bytes(&mut from, &mut to).map_err(cannot())?;
-        to.shutdown(std::net::Shutdown::Write).map_err(cannot())?;
-        // Its end is the guest's.
-        let _ = back.join();
-    }
-    // Until the other homenode closes it.
-    let _ = (&stream).read(&mut [0u8; 1]);
-    Ok(())
-}
-
-/// Copies until the end. Not [`std::io::copy`], which splices: sshd was seen to wait for ever in a
-/// read of a pipe that had been spliced into, and so passed nothing on.
-fn copy_bytes(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<()> {
-    let mut chunk = vec![0u8; 256 << 10];
-    loop {
-        match from.read(&mut chunk) {
-            Ok(0) => return to.flush(),
-            Ok(count) => to.write_all(&chunk[..count])?,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-fn is_one_socket(input: &OwnedFd, output: &OwnedFd) -> std::io::Result<bool> {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let about = |descriptor: &OwnedFd| descriptor.try_clone().and_then(|copy| fs::File::from(copy).metadata());
-    let (input, output) = (about(input)?, about(output)?);
-    Ok(input.file_type().is_socket() && (input.dev(), input.ino()) == (output.dev(), output.ino()))
 }

@@ -2,9 +2,10 @@
 
 use crate::MigrationError;
 use crate::protocol::DiskSeen;
+use linux::sys::OPEN_NO_WAIT;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use topology::Bytes;
 use vm::VmSpec;
 use vm::spec::Disk;
@@ -21,8 +22,12 @@ pub fn seen(spec: &VmSpec) -> Result<Vec<DiskSeen>, MigrationError> {
 }
 
 fn see(disk: &Disk) -> std::io::Result<DiskSeen> {
-    let mut file = File::open(&disk.path)?;
+    // To open a pipe that nobody writes would take for ever.
+    let mut file = File::options().read(true).custom_flags(OPEN_NO_WAIT).open(&disk.path)?;
     let about = file.metadata()?;
+    if !about.is_file() && !about.file_type().is_block_device() {
+        return Err(std::io::Error::other("it is neither a file nor a disk"));
+    }
     // The size of a device is where it ends.
     let size = Bytes(file.seek(SeekFrom::End(0))?);
     Ok(DiskSeen { path: disk.path.clone(), size, identity: (about.dev(), about.ino()) })
@@ -84,5 +89,8 @@ mod tests {
         spec.disks[0].snapshot = false;
         std::fs::remove_file(&path).unwrap();
         assert!(problem(&spec, &there, true, true).unwrap().contains("not copied"));
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.is_ok_and(|made| made.success()));
+        assert!(problem(&spec, &there, false, true).unwrap().contains("neither a file nor a disk"));
     }
 }

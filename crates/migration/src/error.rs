@@ -86,6 +86,14 @@ impl MigrationError {
         move |source| Self::Io { action, source }
     }
 
+    pub(crate) fn out_of_turn(host: &str) -> Self {
+        Self::Link { host: host.to_owned(), because: "it sent a message that does not belong here".to_owned() }
+    }
+
+    pub(crate) fn called_off(host: &str) -> Self {
+        Self::Link { host: host.to_owned(), because: "it has called the migration off".to_owned() }
+    }
+
     /// Whether what was asked for cannot be, and nothing was changed.
     pub fn is_bad_input(&self) -> bool {
         match self {

@@ -36,6 +36,7 @@
 
 mod destination;
 pub mod disks;
+mod door;
 mod error;
 pub mod estimate;
 mod link;
@@ -44,7 +45,8 @@ pub mod protocol;
 pub mod receipts;
 mod source;
 
-pub use destination::{Accepted, Destination, pass_on, receive};
+pub use destination::{Accepted, Destination, receive};
+pub use door::pass_on;
 pub use error::MigrationError;
 pub use link::{SSH_VARIABLE, To};
 pub use outcome::{Outcome, answer, resolve};

@@ -144,7 +144,7 @@ pub(crate) struct Link<T> {
     heard: Receiver<Heard<T>>,
     last_heard: Instant,
     last_said: Instant,
-    _helper: Option<Helper>,
+    helper: Option<Helper>,
 }
 
 impl<T: Send + 'static> Link<T> {
@@ -171,7 +171,7 @@ impl<T: Send + 'static> Link<T> {
             }
         });
         let now = Instant::now();
-        Self { host: host.to_owned(), out: Box::new(output), heard, last_heard: now, last_said: now, _helper: None }
+        Self { host: host.to_owned(), out: Box::new(output), heard, last_heard: now, last_said: now, helper: None }
     }
 
     /// To a homenode that is started at the other end.
@@ -184,12 +184,13 @@ impl<T: Send + 'static> Link<T> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = to.spawn(command)?;
         let pipes = child.stdin.take().zip(child.stdout.take());
-        let helper = Helper { child, grace: TIDIES_UP };
+        // Who has said nothing has nothing to tidy up.
+        let helper = Helper { child, grace: Duration::ZERO };
         let Some((input, output)) = pipes else {
             return Err(MigrationError::Link { host: to.name().to_owned(), because: "it has no pipes".to_owned() });
         };
         let link = Self::over(to.name(), output, input, parse);
-        Ok(Self { _helper: Some(helper), ..link })
+        Ok(Self { helper: Some(helper), ..link })
     }
 
     fn cut(&self, because: impl Into<String>) -> MigrationError {
@@ -218,6 +219,7 @@ impl<T: Send + 'static> Link<T> {
         match self.heard.recv_timeout(within) {
             Ok(Heard::Said(said)) => {
                 self.last_heard = Instant::now();
+                self.helper.iter_mut().for_each(|helper| helper.grace = TIDIES_UP);
                 Ok(Some(said))
             }
             Ok(Heard::Cut(because)) => Err(self.cut(because)),

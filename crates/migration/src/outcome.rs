@@ -111,12 +111,10 @@ pub fn resolve(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>) 
     match outcome {
         Outcome::Stayed => {
             let Some(source) = source.as_mut() else {
-                held.step(
-                    Step::Vanished,
-                    Some(LifeEvent::Lost { because: "it ended while it was sent".to_owned() }),
-                    now(),
-                )?;
-                return Ok(Outcome::Stayed);
+                let because = "it ended while it was sent".to_owned();
+                held.step(Step::Vanished, Some(LifeEvent::Lost { because }), now())?;
+                let because = "it did not arrive either: it is lost, and can be started anew".to_owned();
+                return Err(MigrationError::SourceLost { vm, because });
             };
             stays(&mut held, source, "homenode was ended while it was sent")?;
         }

@@ -158,7 +158,9 @@ pub struct Built {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// It is none of the things that are said.
-    #[error("this homenode does not understand what the other one says: {0}")]
+    #[error(
+        "what was said is not homenode's: {0}; where ssh leads there, it must print nothing of its own: see what `ssh HOST true` prints"
+    )]
     NotUnderstood(String),
     /// It does not end.
     #[error("the other homenode sends a line of more than {LONGEST_LINE} bytes")]
@@ -224,8 +226,11 @@ fn parse<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, ProtocolError
     if line.len() > LONGEST_LINE {
         return Err(ProtocolError::TooLong);
     }
-    let problem = |error: serde_json::Error| one_line(&error.to_string(), 200);
-    serde_json::from_slice(line).map_err(|error| ProtocolError::NotUnderstood(problem(error)))
+    let problem = |error: serde_json::Error| {
+        let (said, why) = (one_line(&String::from_utf8_lossy(line), 80), one_line(&error.to_string(), 200));
+        ProtocolError::NotUnderstood(format!("{said:?} ({why})"))
+    };
+    serde_json::from_slice(line).map_err(problem)
 }
 
 /// Whether a receipt is one: it becomes part of file names.

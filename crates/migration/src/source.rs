@@ -18,6 +18,7 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use topology::input::one_line;
 use vm::history::HandedOver;
 use vm::life::{State, Step};
 use vm::manifest::Verdict;
@@ -134,7 +135,7 @@ pub fn send(
     if let Err(error) = held.change_life(|life| life.handed_over = Some(handed_over.clone())) {
         return Err(stayed(&vm, &talk.host, held, &mut source, &error.into()));
     }
-    match talk.hand_over(options, &vm, &handed_over.receipt, say) {
+    match talk.hand_over(options, &handed_over.receipt, say) {
         Ok(Outcome::Went) => {}
         Ok(Outcome::Stayed) => {
             let error =
@@ -265,15 +266,12 @@ impl<'a> Talk<'a> {
         theirs.check()?;
         talk.same_place = ours.is_same_place(&theirs);
         check_place(&options.to, &ours, &theirs)?;
-        talk.host = topology::input::one_line(&theirs.host, 64);
+        talk.host = one_line(&theirs.host, 64);
         Ok(talk)
     }
 
     fn out_of_turn(&self) -> MigrationError {
-        MigrationError::Link {
-            host: self.host.clone(),
-            because: "it sent a message that does not belong here".to_owned(),
-        }
+        MigrationError::out_of_turn(&self.host)
     }
 
     fn link_error(&self, because: impl Into<String>) -> MigrationError {
@@ -296,17 +294,24 @@ impl<'a> Talk<'a> {
         let deadline = Instant::now() + within;
         while Instant::now() < deadline {
             self.check()?;
-            self.link.keep_alive(&FromSource::Alive)?;
-            match self.link.hear(LOOK)? {
-                None | Some(FromDestination::Alive) => {}
-                Some(FromDestination::Refused { because, bad_input }) => {
-                    let (vm, host) = (self.vm.clone(), self.host.clone());
-                    return Err(MigrationError::Refused { vm, host, because, bad_input });
-                }
-                Some(said) => return Ok(said),
+            if let Some(said) = self.hear(LOOK)? {
+                return Ok(said);
             }
         }
         Err(self.link_error(format!("no answer within {} s", within.as_secs())))
+    }
+
+    /// What is said within a time, but that the link is there.
+    fn hear(&mut self, within: Duration) -> Result<Option<FromDestination>, MigrationError> {
+        self.link.keep_alive(&FromSource::Alive)?;
+        match self.link.hear(within)? {
+            None | Some(FromDestination::Alive) => Ok(None),
+            Some(FromDestination::Refused { because, bad_input }) => {
+                let (vm, host) = (self.vm.clone(), self.host.clone());
+                Err(MigrationError::Refused { vm, host, because, bad_input })
+            }
+            said => Ok(said),
+        }
     }
 
     fn offered(&mut self, offer: Offer) -> Result<Plan, MigrationError> {
@@ -372,14 +377,8 @@ impl<'a> Talk<'a> {
                 say(&Say::Progress(&progress));
                 told = Instant::now();
             }
-            self.link.keep_alive(&FromSource::Alive)?;
-            match self.link.hear(Duration::ZERO)? {
-                None | Some(FromDestination::Alive) => {}
-                Some(FromDestination::Refused { because, bad_input }) => {
-                    let (vm, host) = (self.vm.clone(), self.host.clone());
-                    return Err(MigrationError::Refused { vm, host, because, bad_input });
-                }
-                Some(_) => return Err(self.out_of_turn()),
+            if self.hear(Duration::ZERO)?.is_some() {
+                return Err(self.out_of_turn());
             }
         }
     }
@@ -388,21 +387,16 @@ impl<'a> Talk<'a> {
     fn hand_over(
         &mut self,
         options: &Options,
-        vm: &str,
         receipt: &str,
         say: &mut dyn FnMut(&Say<'_>),
     ) -> Result<Outcome, MigrationError> {
         let answered = self.link.say(&FromSource::Go { receipt: receipt.to_owned() }).and_then(|()| {
             let deadline = Instant::now() + RUNS;
             while Instant::now() < deadline {
-                match self.link.hear(LOOK)? {
-                    Some(FromDestination::Runs { problem, .. }) => {
-                        problem.iter().for_each(|problem| say(&Say::Note(problem)));
-                        return Ok(Outcome::Went);
-                    }
-                    // Only what its file of the receipt says counts.
-                    Some(FromDestination::Refused { because, .. }) => return Err(self.link_error(because)),
-                    _ => self.link.keep_alive(&FromSource::Alive)?,
+                // Where it refuses, only what its file of the receipt says counts.
+                if let Some(FromDestination::Runs { problem, .. }) = self.hear(LOOK)? {
+                    problem.iter().for_each(|problem| say(&Say::Note(problem)));
+                    return Ok(Outcome::Went);
                 }
             }
             Err(self.link_error("it does not say whether the guest runs"))
@@ -410,7 +404,7 @@ impl<'a> Talk<'a> {
         let Err(mut error) = answered else { return answered };
         for asked in 0..ASKED {
             thread::sleep(Duration::from_secs(u64::from(asked)));
-            match ask(&options.to, vm, receipt) {
+            match ask(&options.to, &self.vm, receipt) {
                 Ok(outcome) => {
                     say(&Say::Note(&format!("the answer to the hand-over was lost ({error}); it was asked for again")));
                     return Ok(outcome);

@@ -170,7 +170,7 @@ fn is_free(path: &Path) -> Result<(), FileError> {
 
 /// Removes what a killed homenode left; false where one that lives writes it.
 fn remove_left(unfinished: &Path) -> io::Result<bool> {
-    let left = match named_file::open(unfinished) {
+    let left = match named_file::open(unfinished, &[]) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
         left => left?,
     };

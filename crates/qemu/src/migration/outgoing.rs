@@ -173,8 +173,7 @@ impl Outgoing {
     }
 
     /// Lets a guest go on that has been sent, or was about to be. Only where nobody has it
-    /// elsewhere. One that runs is told too: QEMU 7.2 may have let it go on without its disks where
-    /// it was called off late, and takes them back here.
+    /// elsewhere. One that runs already may be told too: it takes back disks that are not its own.
     ///
     /// # Errors
     /// QEMU has ended, or refuses.

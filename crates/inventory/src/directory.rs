@@ -147,7 +147,9 @@ impl Inventory {
         let files = Files(self.0.join(name));
         let missing = || InventoryError::NoSuchVm { vm: name.to_owned() };
         let SavedLife { life, adopting } = files.life()?.ok_or_else(missing)?;
-        let (spec, topology, placement) = files.content(adopting || life.state == State::Starting)?;
+        let before = life.before.map_or(life.state, |before| before.state);
+        let proposed = adopting || life.state == State::Starting;
+        let (spec, topology, placement) = files.content(proposed, before != State::Planned)?;
         Ok((Record { spec, topology, placement, life }, adopting))
     }
 

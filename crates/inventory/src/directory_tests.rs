@@ -70,9 +70,34 @@ fn what_another_homenode_wrote_is_named_and_stays() {
     fs::write(directory.path().join("web/life.json"), "{\"version\": 9}").unwrap();
     let error = inventory.hold("web").unwrap_err().to_string();
     assert!(error.ends_with("life.json: version 9: this homenode reads version 1"), "{error}");
+    assert!(inventory.hold("web").unwrap_err().is_unreadable());
     for name in ["..", "a/b", "", "-x"] {
         assert!(matches!(inventory.read(name), Err(InventoryError::NoSuchVm { .. })), "{name}");
     }
+}
+
+#[test]
+fn a_vm_with_a_file_missing_or_of_another_vm_is_refused_with_its_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let inventory = Inventory::at(directory.path().to_owned());
+    drop(stopped(&inventory));
+    let whole = inventory.read("web").unwrap();
+    let refused = |file: &str, content: Option<&str>| {
+        let path = directory.path().join("web").join(file);
+        let before = fs::read(&path).unwrap();
+        content.map_or_else(|| fs::remove_file(&path), |content| fs::write(&path, content)).unwrap();
+        let error = inventory.hold("web").unwrap_err();
+        assert!(error.is_unreadable());
+        fs::write(&path, before).unwrap();
+        error.to_string().replace(&directory.path().display().to_string(), "vms")
+    };
+    assert_eq!(refused("topology.json", None), "vms/web/topology.json: it is missing");
+    assert_eq!(refused("placement.json", None), "vms/web/placement.json: it is missing");
+    let other = "name = \"db\"\nvcpus = 2\nmemory = \"512 MiB\"\n";
+    assert_eq!(refused("spec.toml", Some(other)), "vms/web/spec.toml: `name` is db: it is the file of another VM");
+    let cut = refused("spec.toml", Some("name = \"web\"\nvcp"));
+    assert!(cut.starts_with("vms/web/spec.toml:2: "), "{cut}");
+    assert_eq!(inventory.read("web").unwrap(), whole);
 }
 
 fn kept(host: &str) -> Kept {

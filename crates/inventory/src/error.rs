@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use topology::TomlError;
 use vm::life::NotNow;
 
 /// A VM that is not kept, or whose files cannot be used.
@@ -41,6 +42,9 @@ pub enum InventoryError {
         /// What is wrong, with the field.
         problem: String,
     },
+    /// Its spec cannot be read.
+    #[error(transparent)]
+    Spec(#[from] TomlError),
     /// The system refuses an operation.
     #[error("cannot {action}: {source}")]
     Io {
@@ -55,6 +59,11 @@ impl InventoryError {
     /// Whether the user asked for what cannot be.
     pub fn is_bad_input(&self) -> bool {
         matches!(self, Self::NoSuchVm { .. } | Self::NameTaken { .. } | Self::NotNow { .. })
+    }
+
+    /// Whether what is kept of the VM cannot be understood.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Content { .. } | Self::Spec(_))
     }
 
     /// For `map_err`: an operation that failed.

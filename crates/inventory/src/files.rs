@@ -60,17 +60,28 @@ impl Files {
         json(&self.0.join(LIFE))
     }
 
-    /// The files; where `proposed`, what a start wrote beside them where that is there.
+    /// The files; where `proposed`, what a start wrote beside them where that is there. One that was
+    /// `powered_on` has all of them: without its topology it would be sized anew, without a word.
     pub(crate) fn content(
         &self,
         proposed: bool,
+        powered_on: bool,
     ) -> Result<(VmSpec, Option<VirtualTopology>, Option<Kept>), InventoryError> {
         let path = |(next, name): (&str, &str)| {
             let next = self.0.join(next);
             if proposed && next.symlink_metadata().is_ok() { next } else { self.0.join(name) }
         };
         let [of_spec, of_topology, of_placement] = PROPOSED.map(path);
-        Ok((spec(&of_spec)?, json(&of_topology)?, json(&of_placement)?))
+        let (spec, topology, placement) = (spec(&of_spec)?, json(&of_topology)?, json(&of_placement)?);
+        if self.0.file_name().is_none_or(|directory| directory != spec.name.as_str()) {
+            return Err(content(&of_spec, format!("`name` is {}: it is the file of another VM", spec.name)));
+        }
+        for (path, missing) in [(of_topology, topology.is_none()), (of_placement, placement.is_none())] {
+            if powered_on && missing {
+                return Err(content(&path, "it is missing"));
+            }
+        }
+        Ok((spec, topology, placement))
     }
 
     pub(crate) fn write_life(&self, life: &Life, adopting: bool) -> Result<(), InventoryError> {
@@ -202,7 +213,7 @@ fn json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, InventoryError> {
 fn spec(path: &Path) -> Result<VmSpec, InventoryError> {
     let bytes = bytes(path)?.ok_or_else(|| content(path, "it is missing"))?;
     let text = String::from_utf8(bytes).map_err(|error| content(path, error.to_string()))?;
-    VmSpec::from_toml(&text, &path.display().to_string()).map_err(|error| content(path, error.to_string()))
+    Ok(VmSpec::from_toml(&text, &path.display().to_string())?)
 }
 
 #[cfg(not(test))]

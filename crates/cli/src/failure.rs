@@ -83,7 +83,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 /// An error and its causes; a cause that the error already ends with is not said twice.
-fn text(error: &anyhow::Error) -> String {
+pub(crate) fn text(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.ends_with(&cause) {

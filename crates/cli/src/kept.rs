@@ -5,7 +5,8 @@
 //! mended; where somebody is at work on the VM it stays, and where it cannot be written it is only
 //! shown mended.
 
-use crate::failure::{bad_input, unwritable};
+use crate::commands::libvirt_vms;
+use crate::failure::{bad_input, text, unwritable};
 use crate::{kept_moves, output};
 pub(crate) use inventory::now;
 use inventory::{Held, Inventory, InventoryError, Record};
@@ -44,7 +45,7 @@ pub(crate) fn look(directory: &RuntimeDir) -> anyhow::Result<BTreeMap<String, Kn
     for name in names {
         match brought_up(directory, &inventory, &name) {
             Ok(record) => known.extend(record.map(|record| (name, Known { record: Some(record), process: None }))),
-            Err(error) => output::note(format_args!("VM {name} cannot be shown: {error:#}")),
+            Err(error) => output::note(format_args!("VM {name} cannot be shown: {}", text(&error))),
         }
     }
     let listing = background::list(directory)?;
@@ -119,8 +120,7 @@ fn shown_mended(record: &mut Record, wrong: Mend) -> bool {
 /// # Errors
 /// There is no such VM, or another homenode is at work on it.
 pub(crate) fn hold(directory: &RuntimeDir, name: &str) -> anyhow::Result<Held> {
-    let missing = || failure(InventoryError::NoSuchVm { vm: name.to_owned() });
-    hold_if_kept(directory, name)?.ok_or_else(missing)
+    hold_if_kept(directory, name)?.ok_or_else(|| missing(name))
 }
 
 /// As [`hold`]; `None` where homenode keeps no such VM.
@@ -136,6 +136,12 @@ pub(crate) fn hold_if_kept(directory: &RuntimeDir, name: &str) -> anyhow::Result
         Err(InventoryError::NoSuchVm { .. }) => Ok(None),
         held => held.map(Some).map_err(failure),
     }
+}
+
+/// That homenode keeps no such VM, and whose it is where it is libvirt's.
+pub(crate) fn missing(name: &str) -> anyhow::Error {
+    let not_ours = || failure(InventoryError::NoSuchVm { vm: name.to_owned() });
+    libvirt_vms::way_to(name).map_or_else(not_ours, bad_input)
 }
 
 /// Marks what the user can mend as bad input.

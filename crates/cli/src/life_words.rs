@@ -78,10 +78,14 @@ pub(crate) fn event(chapter: &Chapter) -> String {
 }
 
 fn at_home(homes: &[NodeSet]) -> String {
+    let on = |home: &NodeSet| named("node", home);
     match homes {
         [] => String::new(),
-        [home] => format!(" on {}", named("node", home)),
-        homes => format!(" on nodes {}", homes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")),
+        [home, others @ ..] if others.iter().all(|other| other == home) => format!(" on {}", on(home)),
+        homes => {
+            let each = homes.iter().enumerate().map(|(client, home)| format!("{} (client {client})", on(home)));
+            format!(" on {}", each.collect::<Vec<_>>().join(", "))
+        }
     }
 }
 
@@ -112,8 +116,11 @@ mod tests {
 
     #[test]
     fn an_event_says_where() {
-        let homes = vec!["0".parse().unwrap(), "1".parse().unwrap()];
-        let chapter = Chapter { at: UnixSeconds(0), event: LifeEvent::Started { homes } };
-        assert_eq!(event(&chapter), "started on nodes 0 | 1");
+        let started = |homes: &[&str]| {
+            let homes = homes.iter().map(|home| home.parse().unwrap()).collect();
+            event(&Chapter { at: UnixSeconds(0), event: LifeEvent::Started { homes } })
+        };
+        assert_eq!(started(&["0", "2-3"]), "started on node 0 (client 0), nodes 2-3 (client 1)");
+        assert_eq!(started(&["0", "0"]), "started on node 0");
     }
 }

@@ -146,6 +146,12 @@ fn a_vm_starts_again_with_the_topology_that_it_had() {
     let record = kept.record();
     assert_eq!((record.topology.expect("a topology").nodes.len(), record.life.topology_anew), (1, false));
     assert!(record.life.history.iter().any(|chapter| chapter.event == LifeEvent::TopologyAnew));
+    kept.vm_ok("stop", &["--force"]);
+    // Asked for because of another spec, it is for that one.
+    assert!(kept.vm_ok("resize-topology", &[]).contains("would change nothing"));
+    kept.write_spec("vcpus = 3\nmemory = \"64 MiB\"");
+    kept.run();
+    assert_eq!(kept.record().topology.expect("a topology").vcpus(), 3);
 }
 
 #[test]
@@ -178,6 +184,11 @@ fn a_vm_is_paused_continued_reset_and_deleted() {
 fn what_runs_is_the_truth() {
     let Some(kept) = Kept::new("what_runs_is_the_truth", "truth") else { return };
     kept.run();
+    // A guest that cannot be asked is not ended without force.
+    std::fs::remove_file(kept.place.runtime().join(&kept.name).join("monitor")).expect("a monitor");
+    let (code, _, errors) = kept.vm("stop", &[]);
+    assert!(code == Some(1) && errors.contains("cannot be asked to power off"), "{errors}");
+    assert!(kept.listed()["state"] == "running" && !kept.record().life.asked_to_end);
     linux::sys::send_signal(kept.qemu().expect("a QEMU"), libc::SIGKILL).expect("a signal");
     assert!(within_seconds(60, || kept.listed()["state"] == "lost"));
     let last = kept.record().life.history.pop().expect("a chapter");
@@ -190,6 +201,65 @@ fn what_runs_is_the_truth() {
     std::fs::remove_dir_all(kept.place.runtime().join(&kept.name)).expect("a directory");
     assert_eq!(kept.listed()["state"], "lost");
     assert!(kept.vm_ok("show", &[]).contains("the host was restarted since"));
+}
+
+/// The tiny guest, with its console in `vm.log`; `None` where it was not built.
+fn tiny_guest(test: &str, label: &str) -> Option<Kept> {
+    let kept = Kept::new(test, label)?;
+    if let Err(error) = qemu::TinyGuest::locate(None) {
+        eprintln!("SKIPPED {test}: {error}");
+        return None;
+    }
+    let head = format!("name = \"{}\"\nvcpus = 1\nmemory = \"128 MiB\"\n", kept.name);
+    let spec = head + "console = { to = \"file\", path = \"vm.log\" }\n";
+    std::fs::write(kept.place.path("vm.toml"), spec).expect("a spec");
+    Some(kept)
+}
+
+/// It runs with `-no-reboot`, by which QEMU takes a reset for its end.
+#[test]
+fn a_vm_that_may_not_reset_itself_is_reset_and_goes_on() {
+    let Some(kept) = tiny_guest("a_vm_that_may_not_reset_itself_is_reset_and_goes_on", "reset") else { return };
+    kept.run();
+    let qemu = kept.qemu();
+    kept.vm_ok("reset", &[]);
+    // A QEMU that was to end would not serve the next one.
+    kept.vm_ok("pause", &[]);
+    assert!(qemu.is_some() && kept.qemu() == qemu);
+    assert_eq!(kept.listed()["state"], "paused");
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn a_guest_that_is_paused_powers_off_when_it_is_stopped() {
+    let Some(kept) = tiny_guest("a_guest_that_is_paused_powers_off_when_it_is_stopped", "asleep") else { return };
+    kept.run();
+    let log = kept.place.path("vm.log");
+    assert!(within_seconds(120, || std::fs::read_to_string(&log).is_ok_and(|log| log.contains("commands:"))));
+    kept.vm_ok("pause", &[]);
+    assert!(kept.vm_ok("stop", &[]).contains("powered off"));
+    assert_eq!(kept.listed()["state"], "stopped");
+}
+
+#[test]
+fn a_vm_whose_record_is_damaged_or_old_is_stopped_and_forgotten_all_the_same() {
+    let Some(kept) = Kept::new("a_vm_whose_record_is_damaged_or_old_is_stopped", "damaged") else { return };
+    kept.run();
+    let inventory = inventory_in(&kept.place.runtime());
+    let life = inventory.path().join(&kept.name).join("life.json");
+    let whole = std::fs::read_to_string(&life).expect("a life");
+    std::fs::write(&life, whole.replace("\"running\"", "\"stopped\"")).expect("an old life");
+    let (code, _, errors) = kept.vm("delete", &[]);
+    assert!(code == Some(2) && errors.contains("has a process"), "{errors}");
+    assert!(kept.vm_ok("stop", &["--force"]).contains("was ended") && kept.qemu().is_none());
+    kept.vm_ok("start", &[]);
+    std::fs::write(&life, "{").expect("a damaged life");
+    let (code, _, errors) = kept.vm("show", &[]);
+    assert!(code == Some(1) && errors.contains("cannot be read") && !errors.contains("older"), "{errors}");
+    assert_eq!(kept.vm("stop", &[]).0, Some(1));
+    kept.vm_ok("stop", &["--force"]);
+    kept.vm_ok("delete", &["--force"]);
+    assert!(kept.qemu().is_none() && !life.exists());
 }
 
 #[test]

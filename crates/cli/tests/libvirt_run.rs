@@ -128,8 +128,14 @@ fn a_vm_runs_at_home_and_libvirt_keeps_it() {
     // `homenode vm` says whose it is.
     let list = place.homenode(&["vm", "list"]).output().expect("homenode");
     assert!(stderr(&list).contains(&name) && stderr(&list).contains("virsh list"), "{}", stderr(&list));
-    let stop = place.homenode(&["vm", "stop", &name]).output().expect("homenode");
-    assert!(!stop.status.success() && stderr(&stop).contains(&format!("virsh shutdown {name}")), "{}", stderr(&stop));
+    for command in ["stop", "pause", "show", "console"] {
+        let told = place.homenode(&["vm", command, &name]).output().expect("homenode");
+        let words = stderr(&told);
+        assert!(
+            told.status.code() == Some(2) && words.contains(&format!("virsh shutdown {name}")),
+            "{command}: {words}"
+        );
+    }
 
     // Stopped, it stays defined, and keeps its name.
     libvirtd.virsh(&["destroy", &name]);

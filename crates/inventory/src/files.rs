@@ -60,8 +60,8 @@ impl Files {
         json(&self.0.join(LIFE))
     }
 
-    /// The files; where `proposed`, what a start wrote beside them where that is there. One that was
-    /// `powered_on` has all of them: without its topology it would be sized anew, without a word.
+    /// The files; where `proposed`, what a start wrote beside them where that is there. A VM that
+    /// was `powered_on` has all of them: without its topology it would be sized anew, unsaid.
     pub(crate) fn content(
         &self,
         proposed: bool,

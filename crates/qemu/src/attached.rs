@@ -1,6 +1,7 @@
 //! A VM that runs as long as this process does.
 
 use crate::at_home::{bind_vcpus, read_back};
+use crate::backend::reset;
 use crate::boot;
 use crate::command_line::{self, BootFiles, Channel, HostTraits, Wiring};
 use crate::console::{Sink, Tail, pump};
@@ -189,7 +190,8 @@ impl Vm for AttachedVm {
     }
 
     fn reset(&mut self) -> Result<(), BackendError> {
-        self.tell("system_reset")
+        let reset = reset(&mut self.qmp);
+        Ok(reset.map_err(|error| explain(error, &mut self.process, &CallOff::default()))?)
     }
 
     fn resize(&mut self, resize: &Resize, done: &mut dyn FnMut(&Added)) -> Result<Resized, BackendError> {

@@ -113,6 +113,13 @@ impl Adopted {
     }
 }
 
+/// Resets a machine. One that was started with `-no-reboot` would end, now or at the reset that
+/// its firmware may make of ours: from now on its guest may reset itself.
+pub(crate) fn reset(qmp: &mut Qmp) -> Result<(), QemuError> {
+    qmp.execute("set-action", &json!({ "reboot": "reset" }))?;
+    qmp.execute("system_reset", &json!({})).map(drop)
+}
+
 impl Vm for Adopted {
     fn name(&self) -> &str {
         &self.state.name
@@ -166,7 +173,7 @@ impl Vm for Adopted {
     }
 
     fn reset(&mut self) -> Result<(), BackendError> {
-        self.tell("system_reset")
+        Ok(reset(&mut self.qmp)?)
     }
 
     fn resize(&mut self, resize: &Resize, done: &mut dyn FnMut(&Added)) -> Result<Resized, BackendError> {

@@ -178,6 +178,10 @@ pub(crate) fn connect(vm: &str, path: &Path) -> Result<UnixStream, QemuError> {
     linux::sys::connect_at_once(path).map_err(|error| match error.kind() {
         // Nobody listens: QEMU has ended.
         std::io::ErrorKind::ConnectionRefused => QemuError::Closed { vm: vm.to_owned() },
+        std::io::ErrorKind::WouldBlock => {
+            let full = "QEMU does not answer, and others wait already";
+            QemuError::io(vm, format!("connect to {}", path.display()))(std::io::Error::new(error.kind(), full))
+        }
         _ => QemuError::io(vm, format!("connect to {}", path.display()))(error),
     })
 }
@@ -333,24 +337,33 @@ fn end(name: &str, pid: u32, grace: Duration) -> Result<(), QemuError> {
 }
 
 /// Stops a VM. Its guest is asked to power off and has `grace` for it; then, or at once without
-/// grace, QEMU is ended.
+/// grace, QEMU is ended. One whose guest cannot be asked is ended without grace only.
+///
+/// # Errors
+/// There is no such VM, its guest cannot be asked, or its process does not end.
 pub fn stop(directory: &RuntimeDir, name: &str, grace: Duration) -> Result<Stopped, QemuError> {
     let (path, state) = find(directory, name)?;
     let qemu = state.qemu.filter(|qemu| qemu.is_alive());
     let mut how = Stopped::ByForce;
     if let Some(qemu) = qemu {
         let handle = ProcessHandle::open(qemu.pid).map_err(QemuError::io(name, "open a handle on its process"))?;
-        let monitor = connect(name, &path.join(MONITOR)).and_then(|stream| Qmp::handshake(name, stream, QUIT));
-        if let Ok(mut monitor) = monitor {
-            let ended = |time| handle.wait_ended(time).unwrap_or(false);
-            let asked = !grace.is_zero() && monitor.execute("system_powerdown", &json!({})).is_ok();
-            if asked && ended(grace) {
-                how = Stopped::ByGuest;
-            } else {
-                // Without an answer it is killed below.
-                let _ = monitor.execute("quit", &json!({}));
-                ended(QUIT);
+        let ended = |time| handle.wait_ended(time).unwrap_or(false);
+        let tell = |command| {
+            let stream = connect(name, &path.join(MONITOR))?;
+            Qmp::handshake(name, stream, QUIT)?.execute(command, &json!({}))
+        };
+        if !grace.is_zero() {
+            match tell("system_powerdown") {
+                Err(source) if !ended(A_MOMENT) => {
+                    return Err(QemuError::NotAsked { vm: name.to_owned(), source: Box::new(source) });
+                }
+                _ if ended(grace) => how = Stopped::ByGuest,
+                _ => {}
             }
+        }
+        // Without an answer it is killed below.
+        if how == Stopped::ByForce && tell("quit").is_ok() {
+            ended(QUIT);
         }
         end(name, qemu.pid, Duration::ZERO)?;
         wait_released(&path);

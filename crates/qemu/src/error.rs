@@ -138,6 +138,14 @@ pub enum QemuError {
         /// Why.
         source: io::Error,
     },
+    /// A guest cannot be asked to power off.
+    #[error("{source}. Its guest cannot be asked to power off; `homenode vm stop {vm} --force` ends it without")]
+    NotAsked {
+        /// The VM.
+        vm: String,
+        /// Why.
+        source: Box<QemuError>,
+    },
     /// An operation on a file, a socket or a process failed.
     #[error("VM {vm}: cannot {action}: {source}")]
     Io {

@@ -1,6 +1,7 @@
 //! VMs of libvirt's on this host, where somebody looks for them with `homenode vm`: `virsh` lists,
 //! stops and reaches them.
 
+use crate::failure::bad_input;
 use libvirt::local_names;
 use qemu::QemuError;
 
@@ -13,15 +14,19 @@ pub(super) fn say() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The error, or, where libvirt runs a VM of that name, what to do with it.
-pub(super) fn explain(error: QemuError, name: &str) -> anyhow::Error {
-    let of_libvirt = matches!(error, QemuError::NoSuchVm { .. })
-        && local_names().is_ok_and(|names| names.iter().any(|seen| seen == name));
-    if !of_libvirt {
-        return error.into();
-    }
+/// What to do with a VM that libvirt runs; `None` where it runs none of that name.
+pub(crate) fn way_to(name: &str) -> Option<String> {
+    local_names().ok()?.iter().find(|seen| *seen == name)?;
     let word = topology::words::quoted(name);
-    anyhow::anyhow!(
+    Some(format!(
         "VM {name} is libvirt's: `virsh shutdown {word}` asks its guest to power off, `virsh destroy {word}` ends it, `virsh console {word}` is its console (with --connect URI where it is not virsh's own choice)"
-    )
+    ))
+}
+
+/// The error; where there is no such VM, that is bad input, and libvirt may run one of that name.
+pub(super) fn explain(error: QemuError, name: &str) -> anyhow::Error {
+    match error {
+        QemuError::NoSuchVm { .. } => bad_input(way_to(name).unwrap_or_else(|| error.to_string())),
+        error => error.into(),
+    }
 }

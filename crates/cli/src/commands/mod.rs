@@ -10,7 +10,7 @@ mod doctor;
 mod doctor_qemu;
 mod evaluate;
 mod help;
-mod libvirt_vms;
+pub(crate) mod libvirt_vms;
 mod machine;
 mod plan;
 mod plan_emit;

@@ -11,7 +11,7 @@ use vm::truth::Process;
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Result<()> {
     let mut held = match kept::hold(directory, name) {
-        Err(error) if force && matches!(error.downcast_ref(), Some(InventoryError::Content { .. })) => {
+        Err(error) if force && error.downcast_ref().is_some_and(InventoryError::is_unreadable) => {
             return unreadable(directory, name);
         }
         held => held?,
@@ -19,11 +19,13 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
     let state = held.record().life.state;
     match state {
         State::Suspended => stop::forget_memory(directory, &mut held, force)?,
-        _ if !state.has_process() => {}
+        // Its record may be an old one, of another directory.
+        _ if !state.has_process() && background::pid(directory, name).is_none() => {}
         _ if force => _ = stop::stop(directory, &mut held, true)?,
         _ => {
+            let does = if state.has_process() { format!("is {state}") } else { "has a process".to_owned() };
             return Err(bad_input(format!(
-                "VM {name} is {state}: `homenode vm stop {name}` first, or `homenode vm delete {name} --force`"
+                "VM {name} {does}: `homenode vm stop {name}` first, or `homenode vm delete {name} --force`"
             )));
         }
     }

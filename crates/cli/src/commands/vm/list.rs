@@ -23,6 +23,10 @@ pub(super) fn run(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
     if json {
         return output::json("vm.list", &serde_json::json!({ "vms": rows }));
     }
+    // Those that cannot be read have been named already.
+    if rows.is_empty() && !kept::inventory().names()?.is_empty() {
+        return Ok(());
+    }
     if rows.is_empty() {
         return output::line("No VM is kept, and none runs in the background.");
     }

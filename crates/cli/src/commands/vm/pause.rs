@@ -6,41 +6,45 @@ use inventory::Held;
 use qemu::{InBackground, RuntimeDir};
 use vm::history::LifeEvent;
 use vm::life::Step;
-use vm::{Backend, Vm};
+use vm::{Backend, BackendError, Vm};
 
 /// Stops its vCPUs.
 pub(super) fn pause(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
-    let mut held = kept::hold(directory, name)?;
-    held.may(Step::Pause).map_err(kept::failure)?;
-    reach(directory, name)?.pause()?;
-    step(&mut held, Step::Pause, LifeEvent::Paused)?;
+    let mut held = tell(directory, name, Step::Pause, |vm| vm.pause())?;
+    held.step(Step::Pause, Some(LifeEvent::Paused), kept::now()).map_err(kept::failure)?;
     output::line(format_args!("VM {name} is paused; its memory stays where it is"))
 }
 
 /// Lets its vCPUs go on.
 pub(super) fn unpause(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
-    let mut held = kept::hold(directory, name)?;
-    held.may(Step::Continue).map_err(kept::failure)?;
-    reach(directory, name)?.unpause()?;
-    step(&mut held, Step::Continue, LifeEvent::Continued)?;
+    let mut held = tell(directory, name, Step::Continue, |vm| vm.unpause())?;
+    held.step(Step::Continue, Some(LifeEvent::Continued), kept::now()).map_err(kept::failure)?;
     output::line(format_args!("VM {name} runs"))
 }
 
 /// Resets its machine.
 pub(super) fn reset(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
-    let mut held = kept::hold(directory, name)?;
     // What runs can be paused, and nothing else can.
-    held.may(Step::Pause).map_err(kept::failure)?;
-    reach(directory, name)?.reset()?;
+    let mut held = tell(directory, name, Step::Pause, |vm| vm.reset())?;
     held.change_life(|life| life.tell(LifeEvent::Reset, kept::now())).map_err(kept::failure)?;
     output::line(format_args!("VM {name} was reset"))
 }
 
-fn reach(directory: &RuntimeDir, name: &str) -> anyhow::Result<Box<dyn Vm>> {
-    let vm = InBackground::of(directory.clone()).adopt(name)?;
-    vm.ok_or_else(|| anyhow!("VM {name}: its process has just ended"))
+/// Tells a VM something that it can be told where this step is possible.
+fn tell(
+    directory: &RuntimeDir,
+    name: &str,
+    step: Step,
+    what: impl FnOnce(&mut dyn Vm) -> Result<(), BackendError>,
+) -> anyhow::Result<Held> {
+    let held = kept::hold(directory, name)?;
+    held.may(step).map_err(kept::failure)?;
+    what(&mut *reach(directory, name)?)?;
+    Ok(held)
 }
 
-fn step(held: &mut Held, step: Step, event: LifeEvent) -> anyhow::Result<()> {
-    held.step(step, Some(event), kept::now()).map_err(kept::failure)
+/// A VM that has a process.
+pub(super) fn reach(directory: &RuntimeDir, name: &str) -> anyhow::Result<Box<dyn Vm>> {
+    let vm = InBackground::of(directory.clone()).adopt(name)?;
+    vm.ok_or_else(|| anyhow!("VM {name}: its process has just ended"))
 }

@@ -25,17 +25,17 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, cancel: bool) -> anyhow::R
     };
     let new = sized_anew(&held.record().spec)?;
     let differences = scheduler::topology_difference(&old, &new);
-    if differences.is_empty() {
-        anew(&mut held, false)?;
-        return output::line(format_args!("VM {name}: a fresh sizing for this host would change nothing"));
-    }
     anew(&mut held, true)?;
     let runs = held.record().life.state.has_process();
     let when = if runs { ", after it was stopped; a reset changes nothing" } else { "" };
+    let changes = match &differences[..] {
+        // The next `run` may bring another spec.
+        [] => " nothing, as long as its spec stays the same.".to_owned(),
+        differences => format!(":\n  {}", differences.join("\n  ")),
+    };
     output::line(format_args!(
         "VM {name} is sized anew at its next power-on{when}. If this host were empty, that would \
-        change:\n  {}\n`homenode vm resize-topology {name} --cancel` takes it back.",
-        differences.join("\n  ")
+        change{changes}\n`homenode vm resize-topology {name} --cancel` takes it back.",
     ))
 }
 

@@ -2,9 +2,9 @@
 
 use crate::kept::{self, Known};
 use crate::text::{lines, table};
-use crate::{life_words, output, residence_view};
+use crate::{failure, life_words, output, residence_view};
 use anyhow::anyhow;
-use inventory::{InventoryError, Record};
+use inventory::Record;
 use qemu::{InBackground, RuntimeDir};
 use serde::Serialize;
 use std::fmt::Write;
@@ -15,18 +15,29 @@ use vm::{Added, Backend, NodeSize, Placement, Residence, VirtualTopology, VmSpec
 
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, name: &str, json: bool) -> anyhow::Result<()> {
-    let missing = || kept::failure(InventoryError::NoSuchVm { vm: name.to_owned() });
-    let Known { record, process } = kept::look(directory)?.remove(name).ok_or_else(missing)?;
-    let Some(record) = record else {
-        return Err(anyhow!("VM {name} runs, and an older homenode started it: nothing is kept of it"));
-    };
+    let known = kept::look(directory)?.remove(name);
+    let runs = known.is_some();
+    let Some(Known { record: Some(record), process }) = known else { return Err(no_record(name, runs)) };
     let (residence, unseen) = match process.is_some().then(|| residence(directory, &record)) {
         Some(Ok(residence)) => (residence, None),
-        Some(Err(error)) => (None, Some(format!("{error:#}"))),
+        Some(Err(error)) => (None, Some(failure::text(&error))),
         None => (None, None),
     };
     let shown = Shown::new(name, &record, residence, unseen);
     if json { output::json("vm.show", &shown) } else { output::print(shown.text()) }
+}
+
+/// Why there is nothing to show. A file that cannot be read has been named already.
+fn no_record(name: &str, runs: bool) -> anyhow::Error {
+    match (kept::inventory().is_kept(name), runs) {
+        (true, _) => {
+            anyhow!("VM {name}: what is kept of it cannot be read; `homenode vm delete {name} --force` forgets it")
+        }
+        (false, true) => anyhow!(
+            "VM {name} runs, and nothing is kept of it: an older homenode started it, or its files were removed"
+        ),
+        (false, false) => kept::missing(name),
+    }
 }
 
 /// Where it is now, as the kernel says.
@@ -127,7 +138,7 @@ impl<'a> Shown<'a> {
         }
         let _ = writeln!(text, "{}", lines(&table));
         if let Some(host) = self.host {
-            let _ = writeln!(text, "Home nodes are those of {host}, as they were last decided.");
+            let _ = writeln!(text, "Home nodes are nodes of the host {host}, as last planned or moved.");
         }
     }
 

@@ -1,6 +1,7 @@
 //! `homenode vm stop`.
 
 use crate::commands::libvirt_vms;
+use crate::commands::vm::pause;
 use crate::failure::bad_input;
 use crate::{kept, output};
 use anyhow::Context;
@@ -22,10 +23,9 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
         }
         Ok(Some(mut held)) => stop(directory, &mut held, force)?,
         Ok(None) => process(directory, name, force).map_err(|error| libvirt_vms::explain(error, name))?,
-        // Whoever starts or sends it sees its process end, and writes down what has become of it.
-        Err(error) if force && matches!(error.downcast_ref(), Some(InventoryError::Busy { .. })) => {
-            process(directory, name, force)?
-        }
+        // It is in another homenode's hands, or cannot be read. Whoever has it, or looks next, sees
+        // its process gone, and writes down what has become of it.
+        Err(error) if force && error.is::<InventoryError>() => process(directory, name, force)?,
         Err(error) => return Err(error),
     };
     match how {
@@ -39,14 +39,27 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
 
 /// Stops a VM that is kept, and writes that down.
 pub(super) fn stop(directory: &RuntimeDir, held: &mut Held, force: bool) -> anyhow::Result<Stopped> {
-    held.may(Step::Stop).map_err(kept::failure)?;
     let name = held.record().spec.name.clone();
+    if let Err(refused) = held.may(Step::Stop) {
+        // Its record may be an old one, of another directory.
+        let runs = background::pid(directory, &name).is_some();
+        return if runs { Ok(process(directory, &name, force)?) } else { Err(kept::failure(refused)) };
+    }
+    if !force && held.record().life.state == State::Paused {
+        // A guest whose vCPUs stand does not see its power button.
+        pause::reach(directory, &name)?.unpause()?;
+        held.step(Step::Continue, Some(LifeEvent::Continued), kept::now()).map_err(kept::failure)?;
+    }
     // Killed from here on, whoever looks next knows that its end was on purpose.
     held.change_life(|life| life.asked_to_end = true).map_err(kept::failure)?;
     let how = match process(directory, &name, force) {
         // It ended by itself meanwhile.
         Err(QemuError::NoSuchVm { .. }) => Stopped::ByGuest,
-        how => how?,
+        Err(error) => {
+            held.change_life(|life| life.asked_to_end = false).map_err(kept::failure)?;
+            return Err(error.into());
+        }
+        Ok(how) => how,
     };
     let written = held.step(Step::Stop, Some(LifeEvent::Stopped), kept::now());
     written.with_context(|| format!("VM {name} has ended, and that could not be written down"))?;

@@ -1,7 +1,7 @@
 //! The rules of ARCHITECTURE.md that a program can check: who may use whom, where unsafe code may
 //! be, how long a file may get.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -103,6 +103,11 @@ const UNSTEADY: [&str; 8] = [
 
 const LONGEST_FILE_LINES: usize = 500;
 
+/// What a test says that `make test` leaves out and `make test-long` runs.
+const RUN_BY_TEST_LONG: &str = "takes long: make test-long and .ci/run run it";
+/// What one begins with that neither runs, and that `scripts/test` therefore skips by its name.
+const RUN_BY_NEITHER: [&str; 2] = ["by hand: `", "no test but "];
+
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates/").to_owned()
 }
@@ -173,6 +178,29 @@ fn files_stay_short() {
         let lines = fs::read_to_string(&path).expect("a source file").lines().count();
         assert!(lines <= LONGEST_FILE_LINES, "{} has {lines} lines: is it still one idea?", path.display());
     }
+}
+
+#[test]
+fn a_test_that_is_ignored_says_who_runs_it() {
+    let script = fs::read_to_string(crates().join("../scripts/test")).expect("scripts/test");
+    let skips: Vec<&str> = script.split("--skip ").skip(1).filter_map(|rest| rest.split([' ', ')']).next()).collect();
+    let mut used = BTreeSet::<&str>::new();
+    for path in all_rust_files() {
+        let text = fs::read_to_string(&path).expect("a source file");
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("#[ignore")) {
+            let reason = line.split('"').nth(1).unwrap_or_default();
+            let named = lines[at..].iter().find_map(|line| line.strip_prefix("fn "));
+            let test = named.and_then(|rest| rest.split('(').next()).expect("a test");
+            let test = format!("{}::{test}", path.file_stem().expect("a name").display());
+            let by_neither = RUN_BY_NEITHER.iter().any(|begin| reason.starts_with(begin));
+            assert!(by_neither || reason == RUN_BY_TEST_LONG, "{test}: {reason}");
+            let skip = skips.iter().find(|skip| test.contains(**skip));
+            assert_eq!(skip.is_some(), by_neither, "{test} and --skip in scripts/test: {reason}");
+            used.extend(skip.copied());
+        }
+    }
+    assert_eq!(used.len(), skips.len(), "a --skip of scripts/test skips no test: {skips:?}");
 }
 
 /// But for tables, which cannot be wrapped.

@@ -2,7 +2,7 @@
 //! us, QEMU in the background and a real libvirt: one list of steps for all.
 
 use crate::common::libvirtd::Libvirtd;
-use crate::common::{lacks, unique};
+use crate::common::{newer_qemu, no_qemu, unique};
 use libvirt::{Connection, Domains};
 use qemu::{Attached, InBackground, RuntimeDir};
 use std::time::Duration;
@@ -77,14 +77,14 @@ fn disk() -> tempfile::NamedTempFile {
 
 #[test]
 fn a_qemu_that_is_tied_to_us_keeps_its_promises() {
-    if !lacks("a_qemu_that_is_tied_to_us_keeps_its_promises", "qemu-system-x86_64") {
+    if !no_qemu("a_qemu_that_is_tied_to_us_keeps_its_promises") {
         keeps_its_promises(&Attached, BackendKind::Qemu, false, disk().path());
     }
 }
 
 #[test]
 fn a_qemu_in_the_background_keeps_its_promises() {
-    if !lacks("a_qemu_in_the_background_keeps_its_promises", "qemu-system-x86_64") {
+    if !no_qemu("a_qemu_in_the_background_keeps_its_promises") {
         let directory = tempfile::tempdir().expect("a directory");
         let runtime = RuntimeDir::at(directory.path().join("run")).expect("a runtime directory");
         keeps_its_promises(&InBackground::of(runtime), BackendKind::Qemu, true, disk().path());
@@ -107,13 +107,10 @@ fn libvirt_keeps_its_promises() {
 #[test]
 fn doctor_says_what_each_qemu_can() {
     let test = "doctor_says_what_each_qemu_can";
-    if lacks(test, "qemu-system-x86_64") {
+    if no_qemu(test) {
         return;
     }
-    let newer = std::env::var_os("HOMENODE_NEWER_QEMU");
-    if newer.is_none() {
-        eprintln!("SKIPPED part of {test}: no HOMENODE_NEWER_QEMU (scripts/newer-qemu)");
-    }
+    let newer = newer_qemu(&format!("part of {test}"));
     let place = tempfile::tempdir().expect("a directory");
     for qemu in newer.map(Some).into_iter().chain([None]) {
         let mut command = crate::common::homenode_in(place.path(), &["doctor", "--qemu", "--json"]);

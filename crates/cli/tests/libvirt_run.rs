@@ -3,7 +3,7 @@
 
 use crate::common;
 use crate::common::libvirtd::Libvirtd;
-use crate::common::{REAL_VIRSH, lacks, left_in, unique, within_seconds};
+use crate::common::{REAL_VIRSH, lacks, left_in, tiny_guest, unique, within_seconds};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -17,13 +17,7 @@ struct Place {
 
 impl Place {
     fn new(test: &str) -> Option<Self> {
-        let built = match qemu::TinyGuest::locate(None) {
-            Ok(guest) => guest.agent_program().parent().expect("a directory").to_owned(),
-            Err(error) => {
-                eprintln!("SKIPPED {test}: {error}");
-                return None;
-            }
-        };
+        let built = tiny_guest(test)?.agent_program().parent().expect("a directory").to_owned();
         let libvirtd = Libvirtd::start(test)?;
         let guest = libvirtd.guest(test, &built)?;
         std::fs::create_dir(libvirtd.path().join("tmp")).expect("a directory");

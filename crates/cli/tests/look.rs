@@ -1,6 +1,6 @@
 //! `homenode top`, `why` and `doctor` as a user meets them, with QEMUs that homenode did not start.
 
-use crate::common::{PausedVm, homenode_in, lacks, said_in};
+use crate::common::{PausedVm, homenode_in, lacks, no_qemu, said_in};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -8,10 +8,6 @@ use topology::CpuSet;
 
 fn runtime() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
-}
-
-fn no_qemu(test: &str) -> bool {
-    lacks(test, "qemu-system-x86_64")
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `homenode run` and `homenode vm` as a user meets them, with a real QEMU. The firmware finds
 //! nothing to boot, and waits.
 
-use crate::common::{Place, lacks, left_in, within_seconds};
+use crate::common::{Place, left_in, no_qemu, qemu_of, within_seconds};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -40,15 +40,6 @@ fn stderr(output: &Output) -> String {
 
 fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn no_qemu(test: &str) -> bool {
-    lacks(test, "qemu-system-x86_64")
-}
-
-fn qemu_of(vm: &str) -> Option<u32> {
-    let running = linux::examine_this_host().expect("/proc");
-    running.vms.into_iter().find(|seen| seen.vm.name == vm).map(|seen| seen.vm.pid)
 }
 
 /// An attached VM, running and at home.
@@ -190,10 +181,7 @@ fn a_start_that_was_cut_short_is_ended_by_the_next_look() {
 
 /// A spec that boots the tiny guest; `None` where it was not built.
 fn tiny_guest(place: &Place, test: &str, name: &str, kernel: &str) -> Option<PathBuf> {
-    if let Err(error) = qemu::TinyGuest::locate(None) {
-        eprintln!("SKIPPED {test}: {error}");
-        return None;
-    }
+    crate::common::tiny_guest(test)?;
     let path = place.path(&format!("{name}.toml"));
     let nodes = "{ vcpus = 1, memory = \"192 MiB\" }, { vcpus = 1, memory = \"192 MiB\" }";
     let head = format!("name = \"{name}\"\nvcpus = 2\nmemory = \"384 MiB\"\npolicy.virtual_nodes = [{nodes}]\n");

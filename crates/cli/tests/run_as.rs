@@ -1,7 +1,7 @@
 //! Whom QEMU runs as, with a real QEMU: what the kernel says of its process, what it may not open,
 //! and what a guest that broke out of it could do.
 
-use crate::common::{Place, left_in, said_in, unique, within_seconds};
+use crate::common::{Place, left_in, no_qemu, said_in, tiny_guest, unique, within_seconds};
 use linux::sys::Credentials;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -57,7 +57,7 @@ fn not_root(test: &str) -> bool {
     if let Some(missing) = missing {
         eprintln!("SKIPPED {test}: it takes root with {missing}");
     }
-    missing.is_some() || crate::common::lacks(test, "qemu-system-x86_64")
+    missing.is_some() || no_qemu(test)
 }
 
 /// Words of a line of `/proc/PID/status`.
@@ -169,7 +169,7 @@ fn a_disk_that_is_closed_to_qemus_user_is_bad_input_and_starts_nothing() {
 #[test]
 fn only_root_starts_a_vm_as_another_user() {
     let test = "only_root_starts_a_vm_as_another_user";
-    if crate::common::lacks(test, "qemu-system-x86_64") || crate::common::lacks(test, "setpriv") {
+    if no_qemu(test) || crate::common::lacks(test, "setpriv") {
         return;
     }
     let place = Place::new();
@@ -239,10 +239,7 @@ fn a_kernel_in_a_directory_that_is_closed_to_qemus_user_is_handed_over() {
     if not_root(test) {
         return;
     }
-    let guest = match qemu::TinyGuest::locate(None) {
-        Ok(guest) => guest,
-        Err(error) => return eprintln!("SKIPPED {test}: {error}"),
-    };
+    let Some(guest) = tiny_guest(test) else { return };
     let (place, closed) = (Place::new(), tempfile::tempdir().expect("a directory"));
     std::fs::set_permissions(closed.path(), Permissions::from_mode(0o700)).expect("a mode");
     let kernel = closed.path().join("vmlinux");

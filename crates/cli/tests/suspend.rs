@@ -2,70 +2,21 @@
 //! boot, and with the tiny guest. Emulated guests are stopped before they are saved, which is safe
 //! on QEMU 7.2 too.
 
-use crate::common::{Place, homenode_in, inventory_in, lacks, unique, within_seconds};
+use crate::common::kept_vm::{DISK, Drawn, KeptVm, two_nodes};
+use crate::common::{inventory_in, newer_qemu, said, tiny_guest, within_seconds};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use vm::history::LifeEvent;
 use vm::life::State;
 
-/// Names the newer QEMU (`scripts/newer-qemu`).
-const NEWER: &str = "HOMENODE_NEWER_QEMU";
-
-/// A VM with two virtual nodes, in a place of its own.
-struct Vm {
-    place: Place,
-    name: String,
-    qemu: Option<std::ffi::OsString>,
-}
-
-impl Vm {
-    fn new(test: &str, label: &str) -> Option<Self> {
-        if lacks(test, "qemu-system-x86_64") {
-            return None;
-        }
-        let this = Self { place: Place::new(), name: unique(&format!("suspend-{label}")), qemu: None };
-        this.write_spec("boot.from = \"disk\"", 32);
-        Some(this)
-    }
-
-    fn write_spec(&self, boot: &str, mib: u64) {
-        let nodes = format!("{{ vcpus = 1, memory = \"{mib} MiB\" }},").repeat(2);
-        let disk = "[[disk]]\npath = \"disk.img\"\nformat = \"raw\"\nread_only = true\n";
-        let text = format!(
-            "name = \"{}\"\nvcpus = 2\nmemory = \"{} MiB\"\npolicy.virtual_nodes = [{nodes}]\n\
-            console = {{ to = \"file\", path = \"vm.log\" }}\n{boot}\n{disk}",
-            self.name,
-            2 * mib
-        );
-        fs::write(self.place.path("vm.toml"), text).expect("a spec");
-    }
-
-    fn command_in(&self, runtime: &Path, arguments: &[&str]) -> std::process::Command {
-        let mut command = homenode_in(runtime, arguments);
-        command.current_dir(self.place.path("."));
-        if let Some(qemu) = &self.qemu {
-            command.env("HOMENODE_QEMU", qemu);
-        }
-        command
-    }
-
-    fn said_in(&self, runtime: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let output = self.command_in(runtime, arguments).output().expect("homenode");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    }
-
-    fn said(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        self.said_in(&self.place.runtime(), arguments)
-    }
-
-    fn ok(&self, arguments: &[&str]) -> String {
-        let (code, said, errors) = self.said(arguments);
-        assert_eq!(code, Some(0), "{arguments:?}: {said}{errors}");
-        said
+impl KeptVm {
+    fn of_two_nodes(test: &str, label: &str) -> Option<Self> {
+        let vm = Self::new(test, label)?;
+        vm.write_spec(&two_nodes(32));
+        Some(vm)
     }
 
     /// What was refused: exit code 2, and nothing changed.
@@ -77,50 +28,23 @@ impl Vm {
         errors
     }
 
-    fn run(&self) {
-        self.ok(&["run", "vm.toml", "--daemonize"]);
-    }
-
     fn suspend(&self) -> PathBuf {
         let said: Value = serde_json::from_str(&self.ok(&["vm", "suspend", &self.name, "--json"])).expect("JSON");
         PathBuf::from(said["file"].as_str().expect("a file"))
     }
 
     fn resume(&self) {
-        self.ok(&["vm", "resume", &self.name]);
-    }
-
-    fn record(&self) -> inventory::Record {
-        inventory_in(&self.place.runtime()).read(&self.name).expect("a record")
-    }
-
-    fn state(&self) -> State {
-        self.record().life.state
-    }
-
-    fn qemu(&self) -> Option<u32> {
-        let running = linux::examine_this_host().expect("/proc");
-        running.vms.into_iter().find(|seen| seen.vm.name == self.name).map(|seen| seen.vm.pid)
-    }
-
-    fn console(&self) -> String {
-        fs::read_to_string(self.place.path("vm.log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Vm {
-    fn drop(&mut self) {
-        self.said(&["vm", "delete", &self.name, "--force"]);
+        self.vm_ok("resume", &[]);
     }
 }
 
 #[test]
 fn a_vm_goes_into_a_file_and_on_from_it() {
-    let Some(vm) = Vm::new("a_vm_goes_into_a_file_and_on_from_it", "suspended") else { return };
+    let Some(vm) = KeptVm::of_two_nodes("a_vm_goes_into_a_file_and_on_from_it", "suspend-suspended") else { return };
     vm.run();
     let before = vm.record();
     let file = vm.suspend();
-    assert_eq!((vm.state(), vm.qemu()), (State::Suspended, None));
+    assert_eq!((vm.state(), vm.pid()), (State::Suspended, None));
     assert_eq!(vm.record().life.suspended_in.as_deref(), Some(file.as_path()));
     // 64 MiB that are mostly empty.
     assert!(fs::metadata(&file).unwrap().len() < 16 << 20);
@@ -128,7 +52,7 @@ fn a_vm_goes_into_a_file_and_on_from_it() {
     assert!(shown.contains("Placement") && vm.state() == State::Suspended, "{shown}");
     assert!(vm.refused(&["vm", "start", &vm.name]).contains("is suspended"));
     vm.resume();
-    assert_eq!((vm.state(), vm.qemu().is_some(), file.exists()), (State::Running, true, false));
+    assert_eq!((vm.state(), vm.pid().is_some(), file.exists()), (State::Running, true, false));
     assert_eq!((vm.record().topology, vm.record().spec), (before.topology, before.spec));
     let last = vm.record().life.history.last().map(|chapter| chapter.event.clone());
     assert!(matches!(last, Some(LifeEvent::Resumed { .. })), "{last:?}");
@@ -142,13 +66,17 @@ fn a_vm_goes_into_a_file_and_on_from_it() {
     fs::write(vm.place.path("there"), "x").unwrap();
     assert!(vm.refused(&["vm", "suspend", &vm.name, "--to", "there"]).contains("it is there already"));
     assert!(vm.refused(&["vm", "suspend", &vm.name, "--to", "none/here"]).contains("none/here"));
-    assert!(vm.qemu().is_some());
+    assert!(vm.pid().is_some());
 }
 
 #[test]
 fn a_file_that_is_damaged_old_or_of_another_vm_starts_nothing() {
     let test = "a_file_that_is_damaged_old_or_of_another_vm_starts_nothing";
-    let (Some(vm), Some(other)) = (Vm::new(test, "damaged"), Vm::new(test, "other")) else { return };
+    let (Some(vm), Some(other)) =
+        (KeptVm::of_two_nodes(test, "suspend-damaged"), KeptVm::of_two_nodes(test, "suspend-other"))
+    else {
+        return;
+    };
     vm.run();
     let file = vm.suspend();
     let whole = fs::read(&file).unwrap();
@@ -156,7 +84,7 @@ fn a_file_that_is_damaged_old_or_of_another_vm_starts_nothing() {
     let from = |bytes: &[u8]| {
         fs::write(&spoiled, bytes).unwrap();
         let said = vm.refused(&["vm", "resume", &vm.name, "--from", "spoiled"]);
-        assert_eq!(vm.qemu(), None, "{said}");
+        assert_eq!(vm.pid(), None, "{said}");
         said
     };
     // Its beginning, what it is about, the first piece's checksum and bytes, the last byte.
@@ -188,39 +116,42 @@ fn a_file_that_is_damaged_old_or_of_another_vm_starts_nothing() {
     let said = vm.refused(&["vm", "resume", &vm.name, "--from", &of_other.display().to_string()]);
     assert!(said.contains(&format!("it holds VM {}", other.name)), "{said}");
     vm.resume();
-    assert!(vm.qemu().is_some());
+    assert!(vm.pid().is_some());
 }
 
 #[test]
 fn a_vm_goes_on_on_a_host_that_does_not_know_it() {
-    let Some(vm) = Vm::new("a_vm_goes_on_on_a_host_that_does_not_know_it", "abroad") else { return };
+    let Some(vm) = KeptVm::of_two_nodes("a_vm_goes_on_on_a_host_that_does_not_know_it", "suspend-abroad") else {
+        return;
+    };
     vm.run();
     let topology = vm.record().topology;
     vm.ok(&["vm", "suspend", &vm.name, "--to", "file"]);
     let there = vm.place.path("there");
+    let abroad = |arguments: &[&str]| said(&mut vm.command_in(&there, arguments));
     // Whoever brought it should see what it would use of this host.
-    let (code, shown, errors) = vm.said_in(&there, &["vm", "resume", "file", "--dry-run"]);
+    let (code, shown, errors) = abroad(&["vm", "resume", "file", "--dry-run"]);
     assert!(code == Some(0) && shown.contains("[[disk]]") && shown.contains("disk.img"), "{shown} {errors}");
     if linux::sys::effective_user_id() == 0 {
         let file = vm.place.path("file");
         std::os::unix::fs::chown(&file, Some(54_321), None).unwrap();
-        let (code, _, errors) = vm.said_in(&there, &["vm", "resume", "file"]);
+        let (code, _, errors) = abroad(&["vm", "resume", "file"]);
         assert!(code == Some(2) && errors.matches("belongs to user 54321").count() == 1, "{errors}");
         std::os::unix::fs::chown(&file, Some(0), None).unwrap();
     }
     // What cannot go on leaves nothing there.
     let disk = vm.place.path("disk.img");
     fs::rename(&disk, vm.place.path("hidden.img")).unwrap();
-    let (code, _, errors) = vm.said_in(&there, &["vm", "resume", "file"]);
+    let (code, _, errors) = abroad(&["vm", "resume", "file"]);
     assert_eq!(code, Some(2), "{errors}");
     assert!(errors.contains("disk[0].path") && inventory_in(&there).read(&vm.name).is_err(), "{errors}");
     // A disk of another size is another disk.
     fs::write(&disk, vec![0u8; 2 << 20]).unwrap();
-    let (code, _, errors) = vm.said_in(&there, &["vm", "resume", "file"]);
+    let (code, _, errors) = abroad(&["vm", "resume", "file"]);
     assert_eq!(code, Some(2), "{errors}");
     assert!(errors.contains("size of disk 0: 1 MiB where it ran, 2 MiB"), "{errors}");
     fs::rename(vm.place.path("hidden.img"), &disk).unwrap();
-    let (code, _, errors) = vm.said_in(&there, &["vm", "resume", "file"]);
+    let (code, _, errors) = abroad(&["vm", "resume", "file"]);
     assert_eq!(code, Some(0), "{errors}");
     let record = inventory_in(&there).read(&vm.name).unwrap();
     assert_eq!((record.life.state, record.topology), (State::Running, topology));
@@ -228,7 +159,7 @@ fn a_vm_goes_on_on_a_host_that_does_not_know_it() {
     let came = matches!(events[..], [LifeEvent::Started { .. }, .., LifeEvent::Resumed { .. }])
         || matches!(events[..], [LifeEvent::Planned, .., LifeEvent::Resumed { .. }]);
     assert!(came && errors.contains("file stays"), "{events:?} {errors}");
-    let (code, _, errors) = vm.said_in(&there, &["vm", "delete", &vm.name, "--force"]);
+    let (code, _, errors) = abroad(&["vm", "delete", &vm.name, "--force"]);
     assert_eq!(code, Some(0), "{errors}");
 }
 
@@ -236,10 +167,8 @@ fn a_vm_goes_on_on_a_host_that_does_not_know_it() {
 #[test]
 fn a_vm_goes_from_one_qemu_to_another() {
     let test = "a_vm_goes_from_one_qemu_to_another";
-    let Some(newer) = std::env::var_os(NEWER) else {
-        return eprintln!("SKIPPED {test}: {NEWER} is not set (scripts/newer-qemu)");
-    };
-    let Some(mut vm) = Vm::new(test, "newer") else { return };
+    let Some(newer) = newer_qemu(test) else { return };
+    let Some(mut vm) = KeptVm::of_two_nodes(test, "suspend-newer") else { return };
     vm.run();
     for qemu in [Some(newer.clone()), None] {
         vm.suspend();
@@ -258,21 +187,9 @@ fn a_vm_goes_from_one_qemu_to_another() {
     assert_eq!(vm.state(), State::Suspended);
 }
 
-/// Draws the moments of cuts.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-}
-
 /// Kills homenode, or its QEMU, at some moment of a suspend or a resume: then the VM is paused and
 /// goes on, or it is in a file and goes on from that, and never both.
-fn cut(vm: &Vm, random: &mut Random) {
+fn cut(vm: &KeptVm, random: &mut Drawn) {
     let suspends = vm.state() == State::Running;
     let command = if suspends { "suspend" } else { "resume" };
     let mut child = vm.command_in(&vm.place.runtime(), &["vm", command, &vm.name]);
@@ -281,10 +198,10 @@ fn cut(vm: &Vm, random: &mut Random) {
     std::thread::sleep(moment);
     // A QEMU that is killed while it is saved takes its guest along: that is no cut of ours.
     let of_qemu = !suspends && random.below(3) == 0;
-    if let Some(qemu) = vm.qemu().filter(|_| of_qemu) {
+    if let Some(qemu) = vm.pid().filter(|_| of_qemu) {
         linux::sys::send_signal(qemu, 9).ok();
         // On a busy machine it ends a moment later.
-        assert!(within_seconds(5, || vm.qemu() != Some(qemu)));
+        assert!(within_seconds(5, || vm.pid() != Some(qemu)));
     } else {
         child.kill().ok();
     }
@@ -303,7 +220,7 @@ fn cut(vm: &Vm, random: &mut Random) {
             vm.ok(&["vm", "continue", &vm.name]);
         }
         State::Running => {
-            assert!(vm.qemu().is_some(), "{told}");
+            assert!(vm.pid().is_some(), "{told}");
             vm.refused(&["vm", "resume", &vm.name]);
         }
         // Only a QEMU that had the guest, and was killed when it ran already.
@@ -311,28 +228,28 @@ fn cut(vm: &Vm, random: &mut Random) {
         state => panic!("{state:?}: {told}"),
     }
     assert_eq!(vm.state(), State::Running, "{told}");
-    assert!(within_seconds(5, || vm.qemu().is_some()), "{told}");
+    assert!(within_seconds(5, || vm.pid().is_some()), "{told}");
     if random.below(2) == 0 {
         vm.suspend();
     }
 }
 
 fn cuts(test: &str, label: &str, count: u32) {
-    let Some(vm) = Vm::new(test, label) else { return };
+    let Some(vm) = KeptVm::of_two_nodes(test, label) else { return };
     vm.run();
-    let mut random = Random(0x5eed);
+    let mut random = Drawn(0x5eed);
     (0..count).for_each(|_| cut(&vm, &mut random));
 }
 
 #[test]
 fn a_cut_leaves_a_vm_or_a_file() {
-    cuts("a_cut_leaves_a_vm_or_a_file", "cut", 3);
+    cuts("a_cut_leaves_a_vm_or_a_file", "suspend-cut", 3);
 }
 
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
 fn many_cuts_leave_a_vm_or_a_file() {
-    cuts("many_cuts_leave_a_vm_or_a_file", "cuts", 60);
+    cuts("many_cuts_leave_a_vm_or_a_file", "suspend-cuts", 60);
 }
 
 /// The last round of its pattern that a guest told of.
@@ -345,17 +262,16 @@ fn round(console: &str) -> Option<u64> {
 #[ignore = "takes long: make test-long and .ci/run run it"]
 fn a_guest_finds_its_memory_and_its_time_as_they_were() {
     let test = "a_guest_finds_its_memory_and_its_time_as_they_were";
-    let Some(mut vm) = Vm::new(test, "pattern") else { return };
-    let Ok(guest) = qemu::TinyGuest::locate(None) else {
-        return eprintln!("SKIPPED {test}: no tiny guest (scripts/guest-image)");
-    };
+    let Some(mut vm) = KeptVm::of_two_nodes(test, "suspend-pattern") else { return };
+    let Some(guest) = tiny_guest(test) else { return };
     let (kernel, initrd) = (guest.kernel().display(), guest.initramfs().display());
     let command_line = "maxcpus=1 homenode.pattern=24 quiet";
-    let boot =
-        format!("[boot]\nfrom = \"kernel\"\nkernel = '{kernel}'\ninitrd = '{initrd}'\ncommand_line = '{command_line}'");
-    vm.write_spec(&boot, 96);
+    let boot = format!(
+        "boot = {{ from = \"kernel\", kernel = '{kernel}', initrd = '{initrd}', command_line = '{command_line}' }}"
+    );
+    vm.write(&two_nodes(96), &format!("{boot}\n{DISK}read_only = true\n"));
     vm.run();
-    let mut qemus = vec![None, std::env::var_os(NEWER), None];
+    let mut qemus = vec![None, newer_qemu(&format!("part of {test}")), None];
     qemus.dedup();
     for qemu in qemus {
         let before = round(&vm.console()).unwrap_or(0);

@@ -2,87 +2,34 @@
 //! homenode's tiny guest, what the guest sees of it. Under emulation QEMU 7.2 hangs guests that get
 //! vCPUs.
 
-use crate::common::{Place, homenode_in, inventory_in, lacks, said_in, unique, within_seconds};
+use crate::common::kept_vm::KeptVm;
+use crate::common::{newer_qemu, tiny_guest, within_seconds};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::time::Duration;
 use vm::history::LifeEvent;
 
-/// A VM of two virtual nodes, each of one vCPU of three and 128 of 512 MiB.
-struct Grows {
-    place: Place,
-    name: String,
-    qemu: Option<String>,
+/// Two virtual nodes, each of one vCPU of three and 128 of 512 MiB.
+fn growing() -> String {
+    let node = r#"{ vcpus = 1, memory = "128 MiB", max_vcpus = 3, max_memory = "512 MiB" }"#;
+    let sizes = "vcpus = 2\nmemory = \"256 MiB\"\nmax_vcpus = 6\nmax_memory = \"1 GiB\"";
+    format!("{sizes}\npolicy.virtual_nodes = [{node}, {node}]")
 }
 
-impl Grows {
-    fn new(label: &str, boot: &str, qemu: Option<String>) -> Self {
-        let this = Self { place: Place::new(), name: unique(&format!("vm-set-{label}")), qemu };
-        let node = r#"{ vcpus = 1, memory = "128 MiB", max_vcpus = 3, max_memory = "512 MiB" }"#;
-        let text = format!(
-            "name = \"{}\"\nvcpus = 2\nmemory = \"256 MiB\"\nmax_vcpus = 6\nmax_memory = \"1 GiB\"\n\
-             console = {{ to = \"file\", path = \"vm.log\" }}\npolicy.virtual_nodes = [{node}, {node}]\n{boot}",
-            this.name
-        );
-        std::fs::write(this.place.path("vm.toml"), text).expect("a spec");
-        std::fs::write(this.place.path("disk.img"), vec![0; 1 << 20]).expect("a disk");
-        this
-    }
-
-    fn said(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let mut command = homenode_in(&self.place.runtime(), arguments);
-        command.current_dir(self.place.path("."));
-        if let Some(qemu) = &self.qemu {
-            command.env("HOMENODE_QEMU", qemu);
-        }
-        let output = command.output().expect("homenode");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    }
-
-    fn ok(&self, arguments: &[&str]) -> String {
-        let (code, said, errors) = self.said(arguments);
-        assert_eq!(code, Some(0), "{arguments:?}: {said}{errors}");
-        said
-    }
-
-    fn set(&self, more: &[&str]) -> (Option<i32>, String, String) {
-        let arguments: Vec<&str> = ["vm", "set", &self.name].into_iter().chain(more.iter().copied()).collect();
-        self.said(&arguments)
-    }
-
-    fn set_ok(&self, more: &[&str]) -> String {
-        let (code, said, errors) = self.set(more);
-        assert_eq!(code, Some(0), "{more:?}: {said}{errors}");
-        said
-    }
-
-    fn record(&self) -> inventory::Record {
-        inventory_in(&self.place.runtime()).read(&self.name).expect("a record")
-    }
-
+impl KeptVm {
     /// What each virtual node has, as is written down: vCPUs, MiB.
     fn sizes(&self) -> Vec<(usize, u64)> {
         self.record().sizes().iter().map(|size| (size.vcpus.len(), size.memory.mib())).collect()
     }
 }
 
-impl Drop for Grows {
-    fn drop(&mut self) {
-        let _ = said_in(&self.place.runtime(), &["vm", "stop", &self.name, "--force"]);
-    }
-}
-
 #[test]
 fn a_vm_gets_more_while_it_is_paused_and_while_it_is_stopped() {
     const TEST: &str = "a_vm_gets_more_while_it_is_paused_and_while_it_is_stopped";
-    if lacks(TEST, "qemu-system-x86_64") {
-        return;
-    }
-    let disk = "boot.from = \"disk\"\n[[disk]]\npath = \"disk.img\"\nformat = \"raw\"\nread_only = true\n";
-    let vm = Grows::new("set", disk, None);
-    vm.ok(&["run", "vm.toml", "--daemonize"]);
-    vm.ok(&["vm", "pause", &vm.name]);
+    let Some(vm) = KeptVm::new(TEST, "vm-set") else { return };
+    vm.write_spec(&growing());
+    vm.run();
+    vm.vm_ok("pause", &[]);
     for (more, words) in [
         (&["--vcpus", "7"][..], "vcpus = 7: the VM may have 6 at most"),
         (&["--memory", "257 MiB"], "memory is plugged in blocks of 2 MiB"),
@@ -93,15 +40,15 @@ fn a_vm_gets_more_while_it_is_paused_and_while_it_is_stopped() {
         (&[], "--vcpus"),
         (&["--nodes", "1"], "--vcpus <N>|--memory <SIZE>"),
     ] {
-        let (code, said, errors) = vm.set(more);
+        let (code, said, errors) = vm.vm("set", more);
         assert!(code == Some(2) && errors.contains(words), "{more:?}: {said}{errors}");
     }
     assert_eq!(vm.sizes(), [(1, 128), (1, 128)]);
-    let plan = vm.set_ok(&["--vcpus", "4", "--memory", "384 MiB", "--dry-run"]);
+    let plan = vm.vm_ok("set", &["--vcpus", "4", "--memory", "384 MiB", "--dry-run"]);
     assert!(plan.contains("would have") && plan.contains("128 MiB -> 192 MiB"), "{plan}");
     assert_eq!(vm.sizes(), [(1, 128), (1, 128)]);
 
-    let said = vm.set_ok(&["--vcpus", "4", "--memory", "384 MiB"]);
+    let said = vm.vm_ok("set", &["--vcpus", "4", "--memory", "384 MiB"]);
     assert!(said.contains("0 -> 0-1") && said.contains("3 -> 3-4") && said.contains("vCPUs are stopped"), "{said}");
     assert_eq!(vm.sizes(), [(2, 192), (2, 192)]); // (384 - 256) / 2 = 64 more each
     let record = vm.record();
@@ -113,15 +60,15 @@ fn a_vm_gets_more_while_it_is_paused_and_while_it_is_stopped() {
     text["added"] = serde_json::json!({ "vcpus": [], "memory": [] });
     std::fs::write(&written, text.to_string()).expect("written");
     assert_eq!(vm.sizes(), [(1, 128), (1, 128)]);
-    vm.set_ok(&["--vcpus", "5", "--memory", "384 MiB"]);
+    vm.vm_ok("set", &["--vcpus", "5", "--memory", "384 MiB"]);
     assert_eq!(vm.sizes(), [(3, 192), (2, 192)]);
     let running = linux::examine_this_host().expect("/proc");
     let seen = running.vms.iter().find(|seen| seen.vm.name == vm.name).expect("it runs");
     assert_eq!(seen.clients.iter().map(|client| client.vcpus).collect::<Vec<_>>(), [3, 2]);
 
-    vm.ok(&["vm", "stop", &vm.name, "--force"]);
-    vm.set_ok(&["--vcpus", "6"]);
-    vm.ok(&["vm", "start", &vm.name]);
+    vm.vm_ok("stop", &["--force"]);
+    vm.vm_ok("set", &["--vcpus", "6"]);
+    vm.vm_ok("start", &[]);
     assert_eq!(vm.sizes(), [(3, 192), (3, 192)]);
     let topology = vm.record().topology.expect("a topology");
     assert!(topology.nodes.iter().all(|node| node.absent.is_empty() && node.growth.mib() == 320)); // 512 - 192
@@ -131,22 +78,16 @@ fn a_vm_gets_more_while_it_is_paused_and_while_it_is_stopped() {
 #[ignore = "takes long: make test-long and .ci/run run it"]
 fn a_guest_uses_what_it_gets_and_gives_it_back() {
     const TEST: &str = "a_guest_uses_what_it_gets_and_gives_it_back";
-    let Ok(qemu) = std::env::var("HOMENODE_NEWER_QEMU") else {
-        eprintln!("SKIPPED {TEST}: no newer QEMU (scripts/newer-qemu, HOMENODE_NEWER_QEMU)");
-        return;
-    };
-    if qemu::TinyGuest::locate(None).is_err() {
-        eprintln!("SKIPPED {TEST}: no tiny guest (scripts/guest-image)");
-        return;
-    }
-    let vm = Grows::new("setguest", "", Some(qemu));
-    vm.ok(&["run", "vm.toml", "--daemonize"]);
-    let console = || std::fs::read_to_string(vm.place.path("vm.log")).unwrap_or_default();
-    assert!(within_seconds(120, || console().contains("homenode>")), "{}", console());
+    let (Some(newer), Some(_)) = (newer_qemu(TEST), tiny_guest(TEST)) else { return };
+    let Some(mut vm) = KeptVm::new(TEST, "vm-set-guest") else { return };
+    vm.qemu = Some(newer);
+    vm.write(&growing(), "");
+    vm.run();
+    assert!(within_seconds(120, || vm.console().contains("homenode>")), "{}", vm.console());
     assert_eq!(guest(&vm).0, ["0", "1"]);
     let (_, before) = guest(&vm);
 
-    let said = vm.set_ok(&["--vcpus", "6", "--memory", "768 MiB"]);
+    let said = vm.vm_ok("set", &["--vcpus", "6", "--memory", "768 MiB"]);
     assert!(said.contains("0 -> 0-2") && said.contains("128 MiB -> 384 MiB"), "{said}");
     // A vCPU that runs the kernel is counted by it a moment later.
     let count =
@@ -156,24 +97,24 @@ fn a_guest_uses_what_it_gets_and_gives_it_back() {
     assert_eq!(cpus.iter().map(|cpus| cpus.parse::<topology::CpuSet>().unwrap().len()).collect::<Vec<_>>(), [3, 3]);
     let grown: Vec<u64> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
     assert_eq!(grown, [256, 256]); // (768 - 256) / 2
-    let shown: Value = serde_json::from_str(&vm.ok(&["vm", "show", &vm.name, "--json"])).expect("JSON");
+    let shown: Value = serde_json::from_str(&vm.vm_ok("show", &["--json"])).expect("JSON");
     assert_eq!(shown["residence"]["at_home"], true, "{shown}");
     assert_eq!(shown["residence"]["vcpus"].as_array().map(Vec::len), Some(6));
 
-    vm.set_ok(&["--vcpus", "4", "--memory", "384 MiB"]);
+    vm.vm_ok("set", &["--vcpus", "4", "--memory", "384 MiB"]);
     assert_eq!(vm.sizes(), [(2, 192), (2, 192)]);
     let (cpus, less) = guest(&vm);
     assert_eq!(cpus.iter().map(|cpus| cpus.parse::<topology::CpuSet>().unwrap().len()).collect::<Vec<_>>(), [2, 2]);
     assert_eq!(after.iter().zip(&less).map(|(after, less)| after - less).collect::<Vec<_>>(), [192, 192]);
 
     // Emulated, QEMU ends at the seventh thread of a vCPU, where six may be.
-    let (code, said, errors) = vm.set(&["--vcpus", "6"]);
+    let (code, said, errors) = vm.vm("set", &["--vcpus", "6"]);
     assert!(code == Some(2) && errors.contains("it may have 4 vCPUs until its next power-on"), "{said}{errors}");
     assert_eq!(guest(&vm).0.len(), 2);
 }
 
 /// CPUs and MiB of each node, as the guest says on its console.
-fn guest(vm: &Grows) -> (Vec<String>, Vec<u64>) {
+fn guest(vm: &KeptVm) -> (Vec<String>, Vec<u64>) {
     let directory = qemu::RuntimeDir::at(vm.place.runtime()).expect("a directory");
     let (mut console, _lock) = qemu::background::console(&directory, &vm.name).expect("a console").expect("free");
     console.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");

@@ -1,5 +1,6 @@
 //! What the process tests share.
 
+pub(crate) mod kept_vm;
 pub(crate) mod libvirtd;
 pub(crate) mod sshd;
 
@@ -13,6 +14,30 @@ pub(crate) fn lacks(test: &str, program: &str) -> bool {
         eprintln!("SKIPPED {test}: no {program} in PATH");
     }
     !found
+}
+
+pub(crate) fn no_qemu(test: &str) -> bool {
+    lacks(test, "qemu-system-x86_64")
+}
+
+/// The newer QEMU (`scripts/newer-qemu`); says where there is none that `test` is skipped.
+pub(crate) fn newer_qemu(test: &str) -> Option<std::ffi::OsString> {
+    let newer = std::env::var_os("HOMENODE_NEWER_QEMU");
+    if newer.is_none() {
+        eprintln!("SKIPPED {test}: HOMENODE_NEWER_QEMU is not set (scripts/newer-qemu)");
+    }
+    newer
+}
+
+/// homenode's tiny guest; says where there is none that `test` is skipped.
+pub(crate) fn tiny_guest(test: &str) -> Option<qemu::TinyGuest> {
+    qemu::TinyGuest::locate(None).map_err(|error| eprintln!("SKIPPED {test}: {error}")).ok()
+}
+
+/// The process of a VM.
+pub(crate) fn qemu_of(vm: &str) -> Option<u32> {
+    let running = linux::examine_this_host().expect("/proc");
+    running.vms.into_iter().find(|seen| seen.vm.name == vm).map(|seen| seen.vm.pid)
 }
 
 /// A directory whose files the QEMU of a VM that root starts may read: it runs as another user.
@@ -174,7 +199,12 @@ pub(crate) fn homenode_in(runtime: &std::path::Path, arguments: &[&str]) -> std:
 
 /// What homenode says with these arguments: exit code, standard output, standard error.
 pub(crate) fn said_in(runtime: &std::path::Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = homenode_in(runtime, arguments).output().expect("homenode");
+    said(&mut homenode_in(runtime, arguments))
+}
+
+/// What a command says: exit code, standard output, standard error.
+pub(crate) fn said(homenode: &mut std::process::Command) -> (Option<i32>, String, String) {
+    let output = homenode.output().expect("homenode");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }

@@ -26,8 +26,8 @@
 //! ```
 //!
 //! The destination's file of the receipt decides ([`receipts`]): it holds `here` or `never`, it is
-//! made once, and the first word stands. Who finds none writes `never` before it says so. What a cut
-//! or a kill leaves at each moment is the table in `docs/migrate.md`.
+//! made once, and the first word stands. Who finds none writes `never` before it says so. What a
+//! cut or a kill leaves at each moment is the table in `docs/migrate.md`.
 //!
 //! **Properties.** A destination runs the guest only after its file says `here`; a source lets it
 //! go on only where no `go` was said, or the destination's file says `never`. So never both. Where

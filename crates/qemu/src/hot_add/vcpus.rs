@@ -100,8 +100,8 @@ impl Work<'_> {
         made
     }
 
-    /// Gives QEMU's main thread its own CPUs back, where a homenode that was killed while it plugged
-    /// a vCPU left it on those of one client. QEMU's first thread tells which these are.
+    /// Gives QEMU's main thread its own CPUs back, where a homenode that was killed while it
+    /// plugged a vCPU left it on those of one client. QEMU's first thread tells which these are.
     pub(super) fn free_main_thread(&self) -> Result<(), QemuError> {
         let threads = linux::process::threads(self.pid).map_err(QemuError::host(self.qmp.vm()))?;
         let main = threads.iter().find(|thread| thread.id == self.pid).map(|main| main.name.as_str());

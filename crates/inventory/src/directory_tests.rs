@@ -208,6 +208,24 @@ fn a_start_that_is_killed_at_any_write_leaves_the_old_or_the_new() {
 }
 
 #[test]
+fn a_topology_is_sized_anew_by_a_power_on_and_by_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut held = stopped(&Inventory::at(directory.path().to_owned()));
+    let mut runs = |step: Step, event: LifeEvent, leave: Step| {
+        held.begin(step, proposal("/new"), UnixSeconds(9)).unwrap();
+        held.complete(event, UnixSeconds(10)).unwrap();
+        let anew = held.record().life.topology_anew;
+        held.step(leave, None, UnixSeconds(11)).unwrap();
+        held.change_life(|life| life.topology_anew = true).unwrap();
+        anew
+    };
+    let homes = Vec::new;
+    assert!(!runs(Step::Start, LifeEvent::Started { homes: homes() }, Step::Suspend));
+    assert!(runs(Step::Resume, LifeEvent::Resumed { homes: homes() }, Step::Stop));
+    assert!(!runs(Step::Start, LifeEvent::Started { homes: homes() }, Step::Stop));
+}
+
+#[test]
 fn a_start_that_is_called_back_leaves_the_old_at_any_write() {
     let before = |inventory: &Inventory| Some(stopped(inventory));
     let work = |_: &Inventory, held: Option<Held>, _: &mut bool| {

@@ -56,8 +56,10 @@ impl Held {
     /// # Errors
     /// It was not begun, or it cannot be written; then whoever looks next writes it.
     pub fn complete(&mut self, event: LifeEvent, at: UnixSeconds) -> Result<(), InventoryError> {
+        // A guest that is resumed or arrives has the topology that it had.
+        let powered_on = matches!(event, LifeEvent::Started { .. });
         let mut life = self.life_after(Step::Runs, Some(event), at)?;
-        if std::mem::take(&mut life.topology_anew) {
+        if powered_on && std::mem::take(&mut life.topology_anew) {
             life.tell(LifeEvent::TopologyAnew, at);
         }
         self.files.write_life(&life, true)?;

@@ -318,8 +318,9 @@ fn cuts(test: &str, label: &str, seed: u64, times: usize) {
     let began = std::time::Instant::now();
     hosts.says("a", &["vm", "migrate", hosts.vm(), "--to", "b", "--shared-storage"], 0);
     let mut usual = began.elapsed().as_millis() as u64;
-    let (mut at, mut was_cut) = ([0usize; 2], 0);
-    for round in 0..times {
+    let (mut at, mut was_cut, mut round) = ([0usize; 2], 0, 0);
+    // On a busy machine more of them end before they are cut.
+    while round < times || (was_cut <= times / 3 && round < 4 * times) {
         let (from, to) = if hosts.state("a").is_some() { ("a", "b") } else { ("b", "a") };
         at[usize::from(from == "b")] += 1;
         let cut = CUTS[drawn.below(CUTS.len() as u64) as usize];
@@ -345,8 +346,9 @@ fn cuts(test: &str, label: &str, seed: u64, times: usize) {
             || hosts.processes(receives).into_iter().all(|pid| !hosts.of_host("a", pid) && !hosts.of_host("b", pid));
         assert!(within_seconds(60, gone), "a destination stays");
         hosts.settled(cut, &format!("seed {seed}, round {round}: {cut:?} after {after} of {usual} ms from {from}"));
+        round += 1;
     }
-    assert!(was_cut > times / 3, "{was_cut} of {times} were cut");
+    assert!(was_cut > times / 3, "{was_cut} of {round} were cut");
     assert!(times < 20 || at.iter().all(|&times| times > 0), "it never went: {at:?}");
 }
 

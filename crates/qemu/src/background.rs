@@ -366,8 +366,9 @@ pub fn stop(directory: &RuntimeDir, name: &str, grace: Duration) -> Result<Stopp
             ended(QUIT);
         }
         end(name, qemu.pid, Duration::ZERO)?;
-        wait_released(&path);
     }
+    // Also of one that had ended: its last threads may hold its directory for a moment.
+    wait_released(&path);
     remove_dead(directory, name)?;
     Ok(how)
 }

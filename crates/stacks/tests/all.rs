@@ -5,6 +5,7 @@ mod check_proxmox;
 mod cures;
 mod domain_edit;
 mod domain_read;
+mod domain_rehome;
 mod emit_backing;
 mod emit_clouds;
 mod emit_libvirt;

@@ -6,6 +6,7 @@ mod edit;
 mod error;
 mod order;
 mod read;
+mod rehome;
 mod splice;
 mod values;
 
@@ -15,6 +16,7 @@ pub use edit::{Edit, Step, apply};
 pub use error::DomainError;
 pub(crate) use error::Problem;
 pub use read::parse;
+pub use rehome::{memory_mode, rehomed};
 
 use judge::HugePages;
 use serde::Serialize;

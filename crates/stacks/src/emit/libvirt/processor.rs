@@ -2,10 +2,11 @@
 
 use super::super::common::{may_grow, vcpus as vcpus_of};
 use super::xml::Element;
+use crate::domain::memory_mode as mode;
 use topology::{CpuSet, Machine, NodeSet};
 use vm::Accelerator;
 use vm::spec::Fill;
-use vm::{Client, MemoryPolicy, Plan, VirtualNode, VmSpec};
+use vm::{Client, Plan, VirtualNode, VmSpec};
 
 /// Most host threads that fill the memory at start, as of `homenode run`.
 const PREALLOC_THREADS: usize = 16;
@@ -69,16 +70,6 @@ pub(super) fn vcpus(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
 /// The client at whose home each I/O thread runs: one for each disk, as long as there are homes.
 pub(super) fn iothreads<'a>(spec: &VmSpec, plan: &'a Plan) -> Vec<&'a Client> {
     plan.placement.clients.iter().take(spec.disks.len()).collect()
-}
-
-/// libvirt's word for a client's policy; none where it has none.
-fn mode(client: &Client) -> Option<&'static str> {
-    match client.memory_policy {
-        MemoryPolicy::Bind => Some("strict"),
-        MemoryPolicy::Interleave => Some("interleave"),
-        MemoryPolicy::Preferred => Some("preferred"),
-        MemoryPolicy::Default => None,
-    }
 }
 
 /// Each virtual node is bound by itself, and nothing else is.

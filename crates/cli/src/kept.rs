@@ -12,8 +12,8 @@ pub(crate) use inventory::now;
 use inventory::{Held, Inventory, InventoryError, Record};
 use qemu::{BackgroundVm, RuntimeDir, background};
 use std::collections::BTreeMap;
-use vm::life::Step;
-use vm::truth::{Mend, Process, mend};
+use vm::life::{State, Step};
+use vm::truth::{Mend, Process, mend, mend_vcpus};
 
 /// The VMs of this user.
 pub(crate) fn inventory() -> Inventory {
@@ -66,7 +66,7 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
         read => read.map(Some),
     };
     let Some(mut record) = read()? else { return Ok(None) };
-    let Some(wrong) = mend(&record.life, &process(directory, name)?) else {
+    let Some(wrong) = wrong(directory, &record)? else {
         return kept_moves::brought_up(directory, inventory, record).map(Some);
     };
     match inventory.hold_now(name) {
@@ -77,16 +77,33 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
         held => {
             let held = held?;
             // It may have been changed before it was ours.
-            match mend(&held.record().life, &process(directory, name)?) {
-                Some(wrong) => match held.mend(wrong.clone(), now()) {
-                    Err(InventoryError::Io { .. }) => return Ok(shown_mended(&mut record, wrong).then_some(record)),
-                    mended => mended?,
-                },
+            match self::wrong(directory, held.record())? {
+                Some(wrong) => {
+                    if matches!(wrong, Mend::LetGoOn(_)) {
+                        background::let_go_on(directory, name)?;
+                    }
+                    match held.mend(wrong.clone(), now()) {
+                        Err(InventoryError::Io { .. }) => return Ok(shown_mended(&mut record, wrong).then_some(record)),
+                        mended => mended?,
+                    }
+                }
                 None => drop(held),
             }
             Ok(read()?)
         }
     }
+}
+
+/// What of a record is not so.
+fn wrong(directory: &RuntimeDir, record: &Record) -> anyhow::Result<Option<Mend>> {
+    let (life, name) = (&record.life, &record.spec.name);
+    let process = process(directory, name)?;
+    if let Some(wrong) = mend(life, &process) {
+        return Ok(Some(wrong));
+    }
+    let may_wait = process == Process::Runs && matches!(life.state, State::Running | State::Paused);
+    let run = may_wait.then(|| background::vcpus_run(directory, name)).flatten();
+    Ok(run.and_then(|run| mend_vcpus(life, run)))
 }
 
 /// The process of a VM. One that is not found here may have been started with another runtime
@@ -106,6 +123,7 @@ fn shown_mended(record: &mut Record, wrong: Mend) -> bool {
     let life = &mut record.life;
     let (step, event) = match (wrong, life.before) {
         (Mend::Step(step, event), _) => (step, Some(event)),
+        (Mend::LetGoOn(event), _) => (Step::Continue, Some(event)),
         (Mend::Complete, _) => (Step::Runs, None),
         (Mend::CallBack, Some(before)) => (Step::Fails { back_to: before.state }, None),
         (Mend::CallBack, None) => return false,

@@ -66,7 +66,7 @@ pub(crate) fn event(chapter: &Chapter) -> String {
         LifeEvent::Moved { client, from, to } => {
             format!("client {client} moved from {} to {}", named("node", from), named("node", to))
         }
-        LifeEvent::Suspended { file } => format!("suspended to {}", file.display()),
+        LifeEvent::Suspended { file, .. } => format!("suspended to {}", file.display()),
         LifeEvent::Resumed { homes } => format!("resumed{}", at_home(homes)),
         LifeEvent::Arrived { from, homes } => format!("arrived from {from}{}", at_home(homes)),
         LifeEvent::TopologyAnew => "its virtual topology was sized anew".to_owned(),

@@ -1,6 +1,6 @@
 //! The directory of the VMs that are kept.
 
-use crate::files::{Files, LIFE, MEMORY, SavedLife, cannot_write};
+use crate::files::{Files, MEMORY, SavedLife, cannot_write};
 use crate::{Held, InventoryError, Record};
 use linux::named_file;
 use linux::sys::{OPEN_NO_LINK, effective_user_id, try_lock};
@@ -119,7 +119,7 @@ impl Inventory {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.0.join(name).join(LIFE).symlink_metadata().is_ok_and(|seen| seen.is_file())
+        Files(self.0.join(name)).are_kept()
     }
 
     /// That a VM of this name is kept.
@@ -145,7 +145,10 @@ impl Inventory {
     fn saved(&self, name: &str) -> Result<(Record, bool), InventoryError> {
         self.check_kept(name)?;
         let files = Files(self.0.join(name));
-        let missing = || InventoryError::NoSuchVm { vm: name.to_owned() };
+        let missing = || match files.are_kept() {
+            true => files.without_life(),
+            false => InventoryError::NoSuchVm { vm: name.to_owned() },
+        };
         let SavedLife { life, adopting } = files.life()?.ok_or_else(missing)?;
         let before = life.before.map_or(life.state, |before| before.state);
         let proposed = adopting || life.state == State::Starting;
@@ -170,6 +173,8 @@ impl Inventory {
             }
         };
         if self.has(name) {
+            // What is wrong with those files says more than that the name is taken.
+            self.read(name)?;
             return Err(InventoryError::NameTaken { vm: name.clone() });
         }
         let new = Held { record: record.clone(), files, _lock: lock };
@@ -205,6 +210,9 @@ impl Inventory {
         let (record, adopting) = self.saved(name)?;
         let held = Held { record, files, _lock: lock };
         held.files.remove_unfinished()?;
+        if held.record.life.suspended_in.is_none() {
+            held.files.remove_old_memory()?;
+        }
         if adopting {
             held.finish_adopting()?;
         } else if held.record.life.state != State::Starting {

@@ -49,6 +49,7 @@ fn what_a_killed_creator_left_is_no_vm_and_in_nobodys_way() {
     let inventory = Inventory::at(directory.path().to_owned());
     fs::create_dir(directory.path().join("web")).unwrap();
     fs::write(directory.path().join("web/spec.toml"), "name = ").unwrap();
+    fs::write(directory.path().join("web/unfinished-life.json"), "{").unwrap();
     assert!(inventory.names().unwrap().is_empty());
     assert!(matches!(inventory.hold("web"), Err(InventoryError::NoSuchVm { .. })));
     fs::create_dir(directory.path().join("db")).unwrap();
@@ -60,6 +61,45 @@ fn what_a_killed_creator_left_is_no_vm_and_in_nobodys_way() {
     assert_eq!(left, [false, false, true]);
     drop(inventory.create(&record()).unwrap());
     assert_eq!(inventory.read("web").unwrap(), record());
+}
+
+/// Its topology and its memory were removed by the next `vm list`, and nobody was told.
+#[test]
+fn a_vm_whose_life_somebody_removed_is_named_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let inventory = Inventory::at(directory.path().to_owned());
+    drop(stopped(&inventory));
+    fs::write(inventory.memory_file("web"), "all of a guest").unwrap();
+    fs::remove_file(directory.path().join("web/life.json")).unwrap();
+    let left = || fs::read_dir(directory.path().join("web")).unwrap().count();
+    let before = left();
+    inventory.remove_unfinished().unwrap();
+    assert_eq!((left(), inventory.names().unwrap()), (before, vec!["web".to_owned()]));
+    for error in [inventory.read("web").unwrap_err(), inventory.create(&record()).unwrap_err()] {
+        assert!(error.is_unreadable() && error.to_string().contains("web/life.json: it is missing"), "{error}");
+    }
+    assert!(inventory.hold("web").is_err() && left() == before);
+    inventory.forget("web").unwrap();
+    drop(inventory.create(&record()).unwrap());
+}
+
+/// A suspend that was killed left gigabytes, and what the guest has in memory, for anybody's time.
+#[test]
+fn a_guest_that_went_on_leaves_no_old_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let inventory = Inventory::at(directory.path().to_owned());
+    let mut held = stopped(&inventory);
+    let memory = inventory.memory_file("web");
+    let unfinished = memory.with_extension("homenode.unfinished");
+    let write = || [&memory, &unfinished].iter().for_each(|path| fs::write(path, "a guest").unwrap());
+    write();
+    held.change_life(|life| life.suspended_in = Some(memory.clone())).unwrap();
+    drop(held);
+    drop(inventory.hold("web").unwrap());
+    assert!(memory.exists());
+    inventory.hold("web").unwrap().change_life(|life| life.suspended_in = None).unwrap();
+    drop(inventory.hold("web").unwrap());
+    assert!(!memory.exists() && !unfinished.exists());
 }
 
 #[test]
@@ -274,9 +314,9 @@ fn a_deletion_or_a_stop_that_is_killed_at_any_write_leaves_the_old_or_the_new() 
             assert_eq!((record.life.state, record.spec), (State::Stopped, proposal("old").spec));
         }
     });
-    // 9 files and the directory: cut before the first it is whole, at the 9 others and after the
-    // last it is no VM.
-    assert_eq!(gone, 10);
+    // The life's other name, 9 files and the directory: cut before the first it is whole, at the 10
+    // others and after the last it is no VM.
+    assert_eq!(gone, 11);
     let running = |inventory: &Inventory| {
         let mut held = stopped(inventory);
         held.begin(Step::Start, proposal("old"), UnixSeconds(11)).unwrap();

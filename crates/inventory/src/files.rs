@@ -14,8 +14,10 @@ use vm::{VirtualTopology, VmSpec};
 /// The format of the JSON files.
 const VERSION: u32 = 1;
 
-/// Without it there is no such VM.
+/// Without it nobody knows what the VM is doing.
 pub(crate) const LIFE: &str = "life.json";
+/// While the VM is made, and while it is deleted: its directory is no VM then.
+const UNFINISHED_LIFE: &str = "unfinished-life.json";
 
 const SPEC: &str = "spec.toml";
 const TOPOLOGY: &str = "topology.json";
@@ -29,9 +31,18 @@ const UNFINISHED_MEMORY: &str = "memory.homenode.unfinished";
 const PROPOSED: [(&str, &str); 3] =
     [("next-spec.toml", SPEC), ("next-topology.json", TOPOLOGY), ("next-placement.json", PLACEMENT)];
 
-/// In the order in which they are removed.
-const ALL: [&str; 9] =
-    [LIFE, PLACEMENT, TOPOLOGY, SPEC, PROPOSED[2].0, PROPOSED[1].0, PROPOSED[0].0, UNFINISHED_MEMORY, MEMORY];
+/// In the order in which they are removed, once there is no life.
+const ALL: [&str; 9] = [
+    PLACEMENT,
+    TOPOLOGY,
+    SPEC,
+    PROPOSED[2].0,
+    PROPOSED[1].0,
+    PROPOSED[0].0,
+    UNFINISHED_MEMORY,
+    MEMORY,
+    UNFINISHED_LIFE,
+];
 
 /// A VM's life as it is on disk.
 #[derive(Clone, Serialize, Deserialize)]
@@ -56,6 +67,17 @@ struct Versioned<T> {
 pub(crate) struct Files(pub(crate) PathBuf);
 
 impl Files {
+    /// Whether they are a VM's: one whose life was lost by somebody's hand still is.
+    pub(crate) fn are_kept(&self) -> bool {
+        let is_there = |name: &str| self.0.join(name).symlink_metadata().is_ok_and(|seen| seen.is_file());
+        is_there(LIFE) || (!is_there(UNFINISHED_LIFE) && [PLACEMENT, TOPOLOGY, SPEC, MEMORY].into_iter().any(is_there))
+    }
+
+    /// That nothing says what a VM is doing.
+    pub(crate) fn without_life(&self) -> InventoryError {
+        content(&self.0.join(LIFE), "it is missing; what else is kept of the VM stays until somebody deletes it")
+    }
+
     pub(crate) fn life(&self) -> Result<Option<SavedLife>, InventoryError> {
         json(&self.0.join(LIFE))
     }
@@ -82,6 +104,16 @@ impl Files {
             }
         }
         Ok((spec, topology, placement))
+    }
+
+    /// Writes that of a VM that is being made.
+    pub(crate) fn begin_life(&self, life: &Life) -> Result<(), InventoryError> {
+        write_json(&self.0.join(UNFINISHED_LIFE), Some(&SavedLife { life: life.clone(), adopting: false }))
+    }
+
+    /// From now on there is a VM.
+    pub(crate) fn finish_life(&self) -> Result<(), InventoryError> {
+        rename(&self.0.join(UNFINISHED_LIFE), &self.0.join(LIFE))
     }
 
     pub(crate) fn write_life(&self, life: &Life, adopting: bool) -> Result<(), InventoryError> {
@@ -111,11 +143,7 @@ impl Files {
     /// Puts what was proposed in the files' place.
     pub(crate) fn adopt(&self) -> Result<(), InventoryError> {
         for (next, name) in PROPOSED {
-            may_write(&self.0)?;
-            match fs::rename(self.0.join(next), self.0.join(name)) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                renamed => renamed.map_err(cannot_write(&self.0.join(name)))?,
-            }
+            rename(&self.0.join(next), &self.0.join(name))?;
         }
         Ok(())
     }
@@ -127,6 +155,7 @@ impl Files {
 
     /// Removes all of them, and the directory if nothing else is in it.
     pub(crate) fn remove(&self) -> Result<(), InventoryError> {
+        rename(&self.0.join(LIFE), &self.0.join(UNFINISHED_LIFE))?;
         ALL.iter().try_for_each(|name| remove(&self.0.join(name)))?;
         may_write(&self.0)?;
         match fs::remove_dir(&self.0) {
@@ -136,12 +165,18 @@ impl Files {
         }
     }
 
+    /// Removes the guest of a VM that is in no file of ours: written half, or one that was let go
+    /// on since.
+    pub(crate) fn remove_old_memory(&self) -> Result<(), InventoryError> {
+        [UNFINISHED_MEMORY, MEMORY].iter().try_for_each(|name| remove(&self.0.join(name)))
+    }
+
     /// Removes what writes left that were cut short: `FILE.PID`.
     pub(crate) fn remove_unfinished(&self) -> Result<(), InventoryError> {
         let entries = fs::read_dir(&self.0).map_err(InventoryError::io(format!("read {}", self.0.display())))?;
         let unfinished = |name: &str| {
             name.rsplit_once('.').is_some_and(|(of, pid)| {
-                ALL.contains(&of) && !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())
+                (of == LIFE || ALL.contains(&of)) && !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())
             })
         };
         for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
@@ -166,6 +201,15 @@ fn remove(path: &Path) -> Result<(), InventoryError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(InventoryError::io(format!("remove {}", path.display()))),
+    }
+}
+
+/// Gives a file another name, where it is there.
+fn rename(from: &Path, to: &Path) -> Result<(), InventoryError> {
+    may_write(to)?;
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        renamed => renamed.map_err(cannot_write(to)),
     }
 }
 

@@ -83,7 +83,7 @@ impl Held {
         self.step(Step::Fails { back_to: before.state }, None, before.since)
     }
 
-    /// Brings it up to the truth.
+    /// Brings it up to the truth. vCPUs that are to go on ([`Mend::LetGoOn`]) do so already.
     ///
     /// # Errors
     /// It cannot be written.
@@ -100,6 +100,7 @@ impl Held {
             }
             Mend::CallBack => self.call_back(),
             Mend::Step(step, event) => self.step(step, Some(event), at),
+            Mend::LetGoOn(event) => self.step(Step::Continue, Some(event), at),
         }
     }
 
@@ -167,11 +168,12 @@ impl Held {
 
     pub(crate) fn write_all(&self) -> Result<(), InventoryError> {
         let Record { spec, topology, placement, life } = &self.record;
+        self.files.begin_life(life)?;
         self.files.withdraw()?;
         self.files.write_spec(spec)?;
         self.files.write_topology(topology.as_ref())?;
         self.files.write_placement(placement.as_ref())?;
-        self.files.write_life(life, false)
+        self.files.finish_life()
     }
 
     fn write_life(&mut self, life: Life) -> Result<(), InventoryError> {

@@ -15,10 +15,11 @@
 //! ```
 //!
 //! Each file is replaced whole ([`linux::named_file::replace`]). What a start changes of the first
-//! three lies beside them, as `next-...`, until `life.json` says that they are it. `life.json` is
-//! the last that is made and the first that is removed: without it there is no such VM, and what a
-//! killed homenode left of one is cleaned up by whoever makes or deletes that name next. Who
-//! changes a VM holds its directory's lock ([`Inventory::hold`]); readers need none.
+//! three lies beside them, as `next-...`, until `life.json` says that they are it. While a VM is
+//! made or deleted its `life.json` is called `unfinished-life.json`: it is no VM then, and what a
+//! killed homenode left of one is cleaned up by whoever looks next. Files without either are a VM
+//! whose `life.json` somebody removed: they stay, and whoever wants the VM is told. Who changes a
+//! VM holds its directory's lock ([`Inventory::hold`]); readers need none.
 //!
 //! **Properties.** A reader sees of each file the old one or the new one. Nothing is removed that
 //! is not one of these files. Nobody waits for a lock longer than a look takes (half a second): who

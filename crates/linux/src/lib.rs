@@ -20,6 +20,7 @@ pub mod residence;
 pub mod room;
 mod root;
 pub mod sys;
+pub mod unique;
 mod users;
 pub mod vm;
 

@@ -14,7 +14,6 @@ use crate::{MigrationError, disks, host_name, now};
 use inventory::{Held, Inventory, Kept};
 use qemu::migration::{DirtyRate, Outgoing, Progress, Status, Tuning};
 use qemu::{QemuError, RuntimeDir};
-use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -195,10 +194,7 @@ fn check_emulated(manifest: &Manifest) -> Result<(), MigrationError> {
 }
 
 fn new_receipt() -> Result<String, MigrationError> {
-    let mut bytes = [0u8; 16];
-    let mut read = || std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes);
-    read().map_err(MigrationError::io("read /dev/urandom"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    linux::unique::word().map_err(MigrationError::io("read /dev/urandom"))
 }
 
 fn offer(held: &Held, source: &mut Outgoing, options: &Options, receipt: &str) -> Result<Offer, MigrationError> {

@@ -5,6 +5,7 @@ use crate::at_home::read_back;
 use crate::attached::{Prepared, bring_home, explain, greeted, with_or_without_sandbox};
 use crate::boot;
 use crate::command_line::{self, Channel, ConsoleLog, HostTraits, Wiring};
+use crate::migration::run_state;
 use crate::process::{ErrorsTo, Process, last_messages};
 use crate::qmp::Qmp;
 use crate::runtime_dir::{ARRIVING, CONSOLE, MESSAGES, MONITOR, RuntimeDir, VmDirectory};
@@ -27,6 +28,8 @@ const QUIT: Duration = Duration::from_secs(5);
 /// How long a process that homenode forked may take to become QEMU, until when nothing tells that
 /// it is one, and one that has ended to let its lock go.
 const A_MOMENT: Duration = Duration::from_secs(1);
+/// How long a monitor may take to say whether its vCPUs run: whoever asks has others to look at.
+const A_WORD: Duration = Duration::from_millis(300);
 const SIGKILL: i32 = 9;
 
 /// A VM that was started in the background.
@@ -231,6 +234,22 @@ pub fn process(directory: &RuntimeDir, name: &str) -> Result<Seen, QemuError> {
             Seen::Gone { because }
         }
     })
+}
+
+/// Whether the vCPUs of a VM run; `None` where its monitor does not say so at once.
+pub fn vcpus_run(directory: &RuntimeDir, name: &str) -> Option<bool> {
+    let stream = connect(name, &directory.of_vm(name).join(MONITOR)).ok()?;
+    let mut qmp = Qmp::handshake_within(name, stream, A_WORD).ok()?;
+    run_state(&mut qmp).ok().map(|(run, _)| run)
+}
+
+/// Lets the vCPUs of a VM go on.
+///
+/// # Errors
+/// Its monitor does not answer, or refuses.
+pub fn let_go_on(directory: &RuntimeDir, name: &str) -> Result<(), QemuError> {
+    let stream = connect(name, &directory.of_vm(name).join(MONITOR))?;
+    Qmp::handshake(name, stream, QUIT)?.execute("cont", &json!({})).map(drop)
 }
 
 /// The process of a VM that runs in the background.

@@ -1,15 +1,17 @@
 //! What a file is about: the VM that is in it.
 
 use serde::{Deserialize, Serialize};
+use std::io;
 use topology::input::shortened;
 use vm::Manifest;
-use vm::history::{Life, UnixSeconds};
+use vm::history::{Life, LifeEvent, UnixSeconds};
 
 /// The VM in a file: all that another host needs to keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// When it was suspended: with the VM's name and its first chapter this says which file of
-    /// which VM it is.
+    /// A word that no other file has: the record of a VM that is in this file has it too.
+    pub id: String,
+    /// When it was suspended.
     pub saved_at: UnixSeconds,
     /// Its life until then.
     pub life: Life,
@@ -19,6 +21,9 @@ pub struct About {
 
 #[derive(Serialize, Deserialize)]
 struct Text {
+    // Files of an earlier homenode lack it, as do their VMs' records.
+    #[serde(default)]
+    id: String,
     saved_at: UnixSeconds,
     life: Life,
     manifest: String,
@@ -30,13 +35,21 @@ struct Text {
 pub struct AboutError(String);
 
 impl About {
+    /// That of a VM that is being suspended, with a word of its own.
+    ///
+    /// # Errors
+    /// None can be drawn.
+    pub fn new(saved_at: UnixSeconds, life: Life, manifest: Manifest) -> io::Result<Self> {
+        Ok(Self { id: linux::unique::word()?, saved_at, life, manifest })
+    }
+
     /// As a text.
     ///
     /// # Errors
     /// Its manifest is longer than any that is read.
     pub fn to_text(&self) -> Result<String, AboutError> {
         let manifest = self.manifest.to_text().map_err(|error| AboutError(error.to_string()))?;
-        let text = Text { saved_at: self.saved_at, life: self.life.clone(), manifest };
+        let text = Text { id: self.id.clone(), saved_at: self.saved_at, life: self.life.clone(), manifest };
         serde_json::to_string(&text).map_err(|error| AboutError(error.to_string()))
     }
 
@@ -47,7 +60,16 @@ impl About {
     pub fn from_text(text: &str) -> Result<Self, AboutError> {
         let text: Text = serde_json::from_str(text).map_err(|error| AboutError(shortened(&error.to_string())))?;
         let manifest = Manifest::from_text(&text.manifest).map_err(|error| AboutError(error.to_string()))?;
-        Ok(Self { saved_at: text.saved_at, life: text.life, manifest })
+        Ok(Self { id: text.id, saved_at: text.saved_at, life: text.life, manifest })
+    }
+
+    /// Whether a VM that is suspended is in this file: it was the last that it was written into.
+    pub fn is_last_of(&self, life: &Life) -> bool {
+        let last = life.history.iter().rev().find_map(|chapter| match &chapter.event {
+            LifeEvent::Suspended { id, .. } => Some((chapter.at, id)),
+            _ => None,
+        });
+        last == Some((self.saved_at, &self.id))
     }
 
     /// Whether another life is of the same VM: it began at the same time.

@@ -47,6 +47,12 @@ pub enum FileError {
         /// The difference.
         missing: topology::Bytes,
     },
+    /// Whoever had it written does not want it any more.
+    #[error("{}: it was called off", path.display())]
+    CalledOff {
+        /// The file.
+        path: PathBuf,
+    },
     /// The system refuses.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -68,6 +74,7 @@ impl FileError {
             | Self::Other { .. }
             | Self::Damaged { .. }
             | Self::NoRoom { .. } => true,
+            Self::CalledOff { .. } => false,
             Self::Io { source, .. } => matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput),
         }
     }

@@ -145,6 +145,34 @@ fn of_two_that_write_one_file_one_does() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
+/// A QEMU that was stopped kept homenode for ever, and no signal helped.
+#[test]
+fn whoever_calls_it_off_waits_for_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = Unfinished::create(&directory.path().join("web")).unwrap();
+    let (from, mut into) = pipe().unwrap();
+    let called_off = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let filling = file.fill_from(from.into(), Bytes::GIB, called_off.clone()).unwrap();
+    into.write_all(&guest(100_000, 1)).unwrap();
+    called_off.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(matches!(filling.all(), Err(FileError::CalledOff { .. })));
+    drop((into, file));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_no_place_for_a_file_is_named_for_what_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/full", directory.path().join("link")).unwrap();
+    let (link, new) = (directory.path().join("link"), directory.path().join("new/"));
+    let in_words = [(directory.path(), "a directory; name a file in it"), (&link, "a link"), (&new, "ends with a /")];
+    for (path, words) in in_words.into_iter().chain([(Path::new("/dev/full"), "a device")]) {
+        let error = Unfinished::create(path).unwrap_err();
+        assert!(error.is_bad_input() && error.to_string().contains(words), "{error}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
 #[test]
 fn what_was_not_finished_is_refused_in_words() {
     let directory = tempfile::tempdir().unwrap();
@@ -187,9 +215,25 @@ fn other_files_are_named_for_what_they_are() {
 fn what_a_file_is_about_is_read_as_it_was_written() {
     let manifest = vm::Manifest::from_text(include_str!("../../../fuzz/seeds/manifest/web.json").trim_end()).unwrap();
     let life = vm::history::Life::planned(Default::default(), UnixSeconds(5));
-    let about = About { saved_at: UnixSeconds(9), life: life.clone(), manifest };
+    let about = About::new(UnixSeconds(9), life.clone(), manifest).unwrap();
     assert_eq!(About::from_text(&about.to_text().unwrap()).unwrap(), about);
     assert!(about.is_of(&life) && !about.is_of(&vm::history::Life::planned(Default::default(), UnixSeconds(6))));
+}
+
+/// Two suspends within one second were one: the first one's file let the VM go on after it had run.
+#[test]
+fn of_two_files_of_one_second_one_is_the_last() {
+    let manifest = vm::Manifest::from_text(include_str!("../../../fuzz/seeds/manifest/web.json").trim_end()).unwrap();
+    let (mut life, at) = (vm::history::Life::planned(Default::default(), UnixSeconds(5)), UnixSeconds(9));
+    let suspend = |life: &mut vm::history::Life| {
+        let about = About::new(at, life.clone(), manifest.clone()).unwrap();
+        life.tell(vm::history::LifeEvent::Suspended { file: "/web".into(), id: about.id.clone() }, at);
+        about
+    };
+    let first = suspend(&mut life);
+    assert!(first.is_last_of(&life) && !first.is_last_of(&first.life));
+    let second = suspend(&mut life);
+    assert!(second.is_last_of(&life) && !first.is_last_of(&life));
 }
 
 properties::properties! {

@@ -4,7 +4,7 @@ use crate::head::{GUEST_AT, Head, LONGEST_ABOUT};
 use crate::pipeline::{self, Into, thread_ended};
 use crate::{FileError, piece};
 use linux::named_file;
-use linux::sys::{OPEN_NO_LINK, free_space, try_lock};
+use linux::sys::{OPEN_NO_LINK, free_space, try_lock, wait_readable};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use topology::Bytes;
 use zstd::bulk::Compressor;
 
@@ -22,6 +23,8 @@ const MODE: u32 = 0o600;
 /// What QEMU says beside the guest's memory, at most: devices, firmware; each page has some bytes
 /// more.
 const DEVICES: Bytes = Bytes::from_mib(256);
+/// How often somebody who waits for more looks whether it was called off.
+const LOOK: Duration = Duration::from_millis(100);
 /// What the file takes beside the guest: head, and what each piece adds.
 const OWN: Bytes = Bytes::from_mib(16);
 
@@ -92,7 +95,7 @@ impl Unfinished {
 
     /// Writes all that comes out of a pipe, in the background: the guest of a VM that may have so
     /// much memory. Who sends more than that makes is not believed. Once `called_off` is true it
-    /// closes the pipe at the next piece.
+    /// closes the pipe, also where nobody writes into it any more.
     ///
     /// # Errors
     /// The file cannot be opened once more.
@@ -103,11 +106,13 @@ impl Unfinished {
         let all = std::thread::spawn(move || {
             let (pieces, behind) = compressed_into(file);
             let given = give(pieces, &mut pipe, most, &called_off);
-            let written = given.and_then(|given| {
-                let head = behind.join().unwrap_or_else(|_| Err(thread_ended()))?;
-                if head.pieces < given.pieces { Err(thread_ended()) } else { Ok(Head { guest: given.guest, ..head }) }
-            });
-            written.map(Written).map_err(FileError::io("write", &path))
+            let io = || FileError::io("write", &path);
+            let head = behind.join().unwrap_or_else(|_| Err(thread_ended())).map_err(io())?;
+            match given.map_err(io())? {
+                None => Err(FileError::CalledOff { path }),
+                Some(given) if head.pieces < given.pieces => Err(io()(thread_ended())),
+                Some(given) => Ok(Written(Head { guest: given.guest, ..head })),
+            }
         });
         Ok(Filling { all, path: self.path.clone() })
     }
@@ -160,10 +165,15 @@ impl Filling {
     }
 }
 
-/// That there is nothing of this name.
+/// That there is nothing of this name, and that it is one of a file.
 fn is_free(path: &Path) -> Result<(), FileError> {
+    let other = |problem: &str| Err(FileError::Other { path: path.to_owned(), problem: problem.to_owned() });
+    let text = path.as_os_str().as_encoded_bytes();
     match path.symlink_metadata() {
-        Ok(_) => Err(FileError::Exists { path: path.to_owned() }),
+        Ok(seen) if seen.is_file() => Err(FileError::Exists { path: path.to_owned() }),
+        Ok(seen) if seen.is_dir() => other("it is a directory; name a file in it"),
+        Ok(_) => other("it is a link, a device or a pipe; a VM goes into a new file: name another one"),
+        Err(_) if text.ends_with(b"/") => other("it ends with a /; name a file"),
         Err(_) => Ok(()),
     }
 }
@@ -215,16 +225,14 @@ fn compressed_into(mut file: File) -> (Into<Vec<u8>>, JoinHandle<io::Result<Head
     (pieces, behind)
 }
 
-/// Gives on all that a reader has, `most` at most, in pieces, and says how many bytes and pieces
-/// that was. It ends early where nobody takes them: whoever should says why.
-fn give(mut pieces: Into<Vec<u8>>, from: &mut impl Read, most: Bytes, called_off: &AtomicBool) -> io::Result<Head> {
+/// Gives on all that comes out of a pipe, `most` at most, in pieces, and says how many bytes and
+/// pieces that was; `None` where it was called off. It ends early where nobody takes them: whoever
+/// should says why.
+fn give(mut pieces: Into<Vec<u8>>, from: &mut File, most: Bytes, called_off: &AtomicBool) -> io::Result<Option<Head>> {
     let mut given = Head::default();
     loop {
-        if called_off.load(Ordering::Relaxed) {
-            return Err(io::Error::other("it was called off"));
-        }
-        let mut piece = Vec::with_capacity(piece::LARGEST);
-        let count = from.by_ref().take(piece::LARGEST as u64).read_to_end(&mut piece)?;
+        let Some(piece) = next_piece(from, called_off)? else { return Ok(None) };
+        let count = piece.len();
         if count > 0 {
             given.guest += count as u64;
             given.pieces += 1;
@@ -232,11 +240,37 @@ fn give(mut pieces: Into<Vec<u8>>, from: &mut impl Read, most: Bytes, called_off
                 return Err(io::Error::other(format!("its QEMU sends more than the {most} that it may have")));
             }
             if !pieces.put(piece) {
-                return Ok(given);
+                return Ok(Some(given));
             }
         }
         if count < piece::LARGEST {
-            return Ok(given);
+            return Ok(Some(given));
         }
     }
+}
+
+/// The next bytes of a pipe: fewer than a piece has at its end only. `None` where it was called
+/// off.
+fn next_piece(from: &mut File, called_off: &AtomicBool) -> io::Result<Option<Vec<u8>>> {
+    let (mut piece, mut filled) = (vec![0u8; piece::LARGEST], 0);
+    while filled < piece.len() {
+        let is_ready = match wait_readable(from, LOOK) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => false,
+            ready => ready?,
+        };
+        if called_off.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        if !is_ready {
+            continue;
+        }
+        match from.read(&mut piece[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    piece.truncate(filled);
+    Ok(Some(piece))
 }

@@ -30,8 +30,8 @@ pub struct Life {
     /// The file that it is in while it is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended_in: Option<PathBuf>,
-    /// What it was before somebody began to start, resume, receive or send it; `None` while that is
-    /// not so, and where nothing was known of it before.
+    /// What it was before somebody began to start, resume, receive or send it, or paused it to
+    /// suspend it; `None` while that is not so, and where nothing was known of it before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Before>,
     /// To whom it was handed over, where that has not come to its end.
@@ -112,6 +112,9 @@ pub enum LifeEvent {
     Suspended {
         /// The file.
         file: PathBuf,
+        /// The same word as in the file, and in no other one.
+        #[serde(default)]
+        id: String,
     },
     /// It went on from a file.
     Resumed {
@@ -189,7 +192,7 @@ impl Life {
             (Step::Fails { back_to }, Some(before)) if before.state == back_to => {
                 (self.state, self.since, self.before) = (before.state, before.since, None);
             }
-            (Step::Pause | Step::Continue, _) => {}
+            (Step::Pause, _) => {}
             _ => self.before = None,
         }
         if !state.has_process() || step == Step::Runs {
@@ -205,6 +208,22 @@ impl Life {
             self.tell(event, at);
         }
         Ok(())
+    }
+
+    /// Its vCPUs are stopped so that it can be suspended: where that comes to no end, it goes on.
+    ///
+    /// # Errors
+    /// The step is not possible now; nothing has changed.
+    pub fn pause_to_suspend(&mut self, at: UnixSeconds) -> Result<(), NotNow> {
+        let before = Before { state: self.state, since: self.since };
+        self.step(Step::Pause, None, at)?;
+        self.before = Some(before);
+        Ok(())
+    }
+
+    /// Whether its vCPUs wait only because somebody began to suspend it.
+    pub fn is_paused_to_suspend(&self) -> bool {
+        self.state == State::Paused && self.before.is_some()
     }
 
     /// That of a VM that came from a file or another host, with the life that it had there, before
@@ -280,6 +299,18 @@ mod tests {
         assert!(life.suspended_in.is_some() && stopped.suspended_in.is_none());
         life.step(Step::Runs, None, UnixSeconds(3)).unwrap();
         assert_eq!(life.suspended_in, None);
+    }
+
+    #[test]
+    fn a_suspend_that_comes_to_an_end_leaves_nothing_to_go_back_to() {
+        for step in [Step::Continue, Step::Suspend, Step::Stop] {
+            let mut life = Life { state: State::Running, ..Life::planned(BackendKind::Qemu, UnixSeconds(1)) };
+            life.pause_to_suspend(UnixSeconds(2)).unwrap();
+            assert!(life.is_paused_to_suspend());
+            assert!(life.pause_to_suspend(UnixSeconds(2)).is_err() && life.is_paused_to_suspend());
+            life.step(step, None, UnixSeconds(3)).unwrap();
+            assert!(!life.is_paused_to_suspend() && life.before.is_none(), "{step:?}");
+        }
     }
 
     #[test]

@@ -14,6 +14,9 @@
 //! running, paused                is not there    stopped where somebody had asked it to end,
 //!                                                else lost
 //! migrating out                  is not there    lost, if it was not handed over yet
+//! running                        its vCPUs wait  paused
+//! paused                         they run        running
+//! paused to be suspended         they wait       running: they are let go on, as if it had failed
 //! anything else                  -               stays: that is for whoever goes on with it
 //! ```
 //!
@@ -51,6 +54,8 @@ pub enum Mend {
     CallBack,
     /// A step was taken that nobody wrote down.
     Step(Step, LifeEvent),
+    /// Its vCPUs wait for somebody who is gone: let them go on, and take that step.
+    LetGoOn(LifeEvent),
 }
 
 /// What has to become of a record of a VM that nobody is at work on; `None` where it is right.
@@ -66,6 +71,20 @@ pub fn mend(life: &Life, process: &Process) -> Option<Mend> {
         (State::MigratingOut, Process::Gone { because }) if life.handed_over.is_none() => {
             Some(Mend::Step(Step::Vanished, LifeEvent::Lost { because: because.clone() }))
         }
+        _ => None,
+    }
+}
+
+/// What has to become of a record of a VM that is there and that nobody is at work on, where its
+/// vCPUs run or wait; `None` where it is right. QEMU itself stops them too, for example where a
+/// disk is full.
+pub fn mend_vcpus(life: &Life, run: bool) -> Option<Mend> {
+    let cut_short = || LifeEvent::Failed { because: "homenode ended while it suspended this VM".to_owned() };
+    match (life.state, run) {
+        (State::Running, false) => Some(Mend::Step(Step::Pause, LifeEvent::Paused)),
+        (State::Paused, true) if life.is_paused_to_suspend() => Some(Mend::Step(Step::Continue, cut_short())),
+        (State::Paused, true) => Some(Mend::Step(Step::Continue, LifeEvent::Continued)),
+        (State::Paused, false) if life.is_paused_to_suspend() => Some(Mend::LetGoOn(cut_short())),
         _ => None,
     }
 }
@@ -108,6 +127,20 @@ mod tests {
         assert!(matches!(mend(&sent, &gone()), Some(Mend::Step(Step::Vanished, _))));
         sent.handed_over = Some(HandedOver { to: "ssh:b".to_owned(), receipt: "r".to_owned() });
         assert_eq!(mend(&sent, &gone()), None);
+    }
+
+    #[test]
+    fn vcpus_that_run_or_wait_are_what_the_record_becomes() {
+        let (running, paused) = (life(State::Running, false), life(State::Paused, false));
+        assert_eq!((mend_vcpus(&running, true), mend_vcpus(&paused, false)), (None, None));
+        assert_eq!(mend_vcpus(&running, false), Some(Mend::Step(Step::Pause, LifeEvent::Paused)));
+        assert_eq!(mend_vcpus(&paused, true), Some(Mend::Step(Step::Continue, LifeEvent::Continued)));
+        // Nobody asked for more than that it be suspended.
+        let mut cut = running;
+        cut.pause_to_suspend(UnixSeconds(2)).unwrap();
+        assert!(matches!(mend_vcpus(&cut, false), Some(Mend::LetGoOn(_))));
+        assert!(matches!(mend_vcpus(&cut, true), Some(Mend::Step(Step::Continue, _))));
+        assert_eq!(mend_vcpus(&life(State::MigratingOut, false), false), None);
     }
 
     #[test]

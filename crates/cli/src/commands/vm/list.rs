@@ -59,7 +59,6 @@ struct Row {
 /// What is said of its process besides.
 #[derive(Serialize)]
 struct Process {
-    phase: Phase,
     starter: linux::process::Identity,
     qemu: Option<linux::process::Identity>,
     accelerator: vm::Accelerator,
@@ -74,8 +73,7 @@ impl Row {
             (None, process) => Self::of_process(name, process.as_ref()),
         };
         row.uptime_seconds = process.as_ref().and_then(BackgroundVm::uptime_seconds);
-        row.process = process.map(|BackgroundVm { phase, starter, qemu, accelerator, qemu_version, .. }| Process {
-            phase,
+        row.process = process.map(|BackgroundVm { starter, qemu, accelerator, qemu_version, .. }| Process {
             starter,
             qemu,
             accelerator,

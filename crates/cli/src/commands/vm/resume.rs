@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use suspended::{About, FileError, Opened, Pouring};
 use vm::backend::{BackendError, BackendKind, ErrorKind, Saved};
-use vm::history::{Chapter, Life, LifeEvent};
+use vm::history::{Life, LifeEvent};
 use vm::life::{State, Step};
 use vm::spec::name_problem;
 use vm::{Backend, Launch, Plan, Vm, VmSpec};
@@ -111,9 +111,7 @@ fn its_record(directory: &RuntimeDir, named: Option<Held>, about: &About, path: 
     if !about.is_of(&record.life) || record.topology.as_ref() != Some(&about.manifest.topology) {
         return other(format!("it holds another VM named {name}, not the one that is kept here"));
     }
-    let suspended = |chapter: &&Chapter| matches!(chapter.event, LifeEvent::Suspended { .. });
-    let last = record.life.history.iter().rev().find(suspended).map(|chapter| chapter.at);
-    if last != Some(about.saved_at) {
+    if !about.is_last_of(&record.life) {
         return other(format!(
             "VM {name} has run since this file was written, and its disks have changed; its last file is {}",
             record.life.suspended_in.as_ref().map_or_else(|| "unknown".to_owned(), |file| file.display().to_string())

@@ -51,6 +51,7 @@ fn residence(directory: &RuntimeDir, record: &Record) -> anyhow::Result<Option<R
 struct Shown<'a> {
     name: &'a str,
     spec: &'a VmSpec,
+    #[serde(flatten)]
     life: &'a Life,
     topology: Option<&'a VirtualTopology>,
     /// What each virtual node has now.

@@ -2,9 +2,9 @@
 //!
 //! **Order.** Written down as paused, its vCPUs stopped, its guest written, the file synced and
 //! renamed, written down as suspended, its process ended. A kill in between leaves a VM that is
-//! paused and goes on by `vm continue`, or one that is suspended and goes on by `vm resume`: the
-//! record says which. A stale file of the first kind is in nobody's way: the next suspend replaces
-//! it.
+//! paused and that the next look lets go on, or one that is suspended and goes on by `vm resume`:
+//! the record says which. A stale file of the first kind is in nobody's way: the next suspend
+//! replaces it, and no VM goes on from it any more.
 
 use crate::args_vm::SuspendArguments;
 use crate::commands::run::Start;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use suspended::{About, FileError, Unfinished, Written};
 use topology::Bytes;
-use vm::history::{LifeEvent, UnixSeconds};
+use vm::history::LifeEvent;
 use vm::life::{State, Step};
 use vm::{Backend, Manifest, Vm};
 
@@ -45,19 +45,22 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
     let mut vm = InBackground::of(directory.clone()).adopt(name)?;
     let vm_mut = vm.as_mut().ok_or_else(|| anyhow!("VM {name}: its process has just ended"))?;
     let manifest = manifest(vm_mut.as_mut(), &held)?;
+    // From here on a signal must leave no file, and let it go on.
+    let signals = Start::watch()?;
     let file = Unfinished::create(&path).map_err(failure)?;
     file.has_room(in_memory(vm_mut.pid(), &manifest)).map_err(failure)?;
-    // From here on a signal must let it go on.
-    let signals = Start::watch()?;
     let called_off = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&called_off);
     signals.call_off.has_process(Box::new(move || flag.store(true, Ordering::Relaxed)));
     let view = TransferView::new(manifest.memory());
-    let ran = pause(vm_mut.as_mut(), &mut held)?;
-    // One moment for the file and for the record: by it the file is known as the last one.
-    let at = kept::now();
-    let about = About { saved_at: at, life: held.record().life.clone(), manifest };
-    let written = write(vm_mut.as_mut(), file, &about, (&view, called_off));
+    // Before it is paused: on another host its life goes on as it was.
+    let about = About::new(kept::now(), held.record().life.clone(), manifest).context("cannot read /dev/urandom")?;
+    let ran = begin(&mut held)?;
+    let paused = if ran { vm_mut.pause() } else { Ok(()) };
+    let written = match paused {
+        Ok(()) => write(vm_mut.as_mut(), file, &about, (&view, called_off)),
+        Err(error) => Err(error.into()),
+    };
     let seconds = view.finish();
     let written = match written {
         Ok(written) => written,
@@ -67,13 +70,16 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
                 Ok(()) => "and stays paused".to_owned(),
                 Err(error) => format!("and does not go on ({error:#}): `homenode vm list` says what became of it"),
             };
-            return Err(error.context(format!("VM {name} was not suspended {became}")));
+            return Err(match signals.signal() {
+                Some(signal) => anyhow!("VM {name}: {signal}: it was not suspended {became}"),
+                None => error.context(format!("VM {name} was not suspended {became}")),
+            });
         }
     };
-    suspended(&mut held, &path, at).with_context(|| {
+    suspended(&mut held, &path, &about).with_context(|| {
         format!(
-            "VM {name} is in {}, and that could not be written down; it is paused, and \
-            `homenode vm continue {name}` lets it go on",
+            "VM {name} is in {}, and that could not be written down; `homenode vm list` says what became \
+            of it",
             path.display()
         )
     })?;
@@ -96,17 +102,13 @@ fn check_disks(held: &Held) -> anyhow::Result<()> {
     )))
 }
 
-/// Where its file goes. The place beside its record is homenode's own: what lies there is a file of
-/// the VM from before.
+/// Where its file goes. The place beside its record is free: whoever holds a VM that is in no file
+/// has removed what lay there.
 fn place(arguments: &SuspendArguments) -> anyhow::Result<PathBuf> {
     if let Some(path) = &arguments.to {
         return std::path::absolute(path).map_err(|error| unwritable(path.display(), &error));
     }
-    let path = kept::inventory().memory_file(&arguments.name);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(unwritable(path.display(), &error)),
-        _ => Ok(path),
-    }
+    Ok(kept::inventory().memory_file(&arguments.name))
 }
 
 fn manifest(vm: &mut dyn Vm, held: &Held) -> anyhow::Result<Manifest> {
@@ -122,17 +124,14 @@ fn in_memory(pid: u32, manifest: &Manifest) -> Bytes {
     linux::process::resident(pid).map_or(manifest.memory(), |resident| resident.min(manifest.memory()))
 }
 
-/// Whether it ran.
-fn pause(vm: &mut dyn Vm, held: &mut Held) -> anyhow::Result<bool> {
+/// Writes down that it is paused, where it runs; whether it does.
+fn begin(held: &mut Held) -> anyhow::Result<bool> {
     if held.record().life.state == State::Paused {
         return Ok(false);
     }
-    held.step(Step::Pause, None, kept::now()).map_err(kept::failure)?;
-    if let Err(error) = vm.pause() {
-        // It is the first one that says why.
-        let _ = go_on(vm, held, true);
-        return Err(error.into());
-    }
+    held.may(Step::Pause).map_err(kept::failure)?;
+    // It may: that was asked above.
+    held.change_life(|life| _ = life.pause_to_suspend(kept::now())).map_err(kept::failure)?;
     Ok(true)
 }
 
@@ -152,23 +151,31 @@ fn write(
     (view, called_off): (&TransferView, Arc<AtomicBool>),
 ) -> anyhow::Result<Written> {
     let (from, into) = linux::sys::wide_pipe().context("cannot make a pipe")?;
-    let filling = file.fill_from(from, about.manifest.topology.max_memory(), called_off).map_err(failure)?;
+    let most = about.manifest.topology.max_memory();
+    let filling = file.fill_from(from, most, Arc::clone(&called_off)).map_err(failure)?;
     let saved = vm.save(into, &mut |transfer| view.tell(transfer));
-    // What went wrong with the file is why QEMU could not write.
-    let written = filling.all().map_err(failure)?;
-    saved?;
+    // A QEMU that says nothing more may never close its end.
+    let by_signal = called_off.load(Ordering::Relaxed);
+    called_off.fetch_or(saved.is_err(), Ordering::Relaxed);
+    let written = match (filling.all(), saved) {
+        (Err(FileError::CalledOff { .. }), Err(error)) if !by_signal => return Err(error.into()),
+        // What went wrong with the file is why QEMU could not write.
+        (Err(error), _) => return Err(failure(error)),
+        (Ok(_), Err(error)) => return Err(error.into()),
+        (Ok(written), Ok(())) => written,
+    };
     file.finish(&about.to_text()?, &written).map_err(failure)?;
     Ok(written)
 }
 
 /// Writes down that it is in the file, all at once.
-fn suspended(held: &mut Held, path: &Path, at: UnixSeconds) -> anyhow::Result<()> {
+fn suspended(held: &mut Held, path: &Path, about: &About) -> anyhow::Result<()> {
     held.may(Step::Suspend).map_err(kept::failure)?;
-    let event = LifeEvent::Suspended { file: path.to_owned() };
+    let event = LifeEvent::Suspended { file: path.to_owned(), id: about.id.clone() };
     held.change_life(|life| {
         life.suspended_in = Some(path.to_owned());
         // It may: that was asked above.
-        let _ = life.step(Step::Suspend, Some(event), at);
+        let _ = life.step(Step::Suspend, Some(event), about.saved_at);
     })
     .map_err(kept::failure)
 }

@@ -37,7 +37,7 @@ pub(crate) struct MigrateArguments {
     pub(crate) timeout: Option<Duration>,
     /// After a migration that was cut short: find out on which host the guest is, and let it go on
     /// there
-    #[arg(long, conflicts_with = "to")]
+    #[arg(long, conflicts_with_all = ["to", "shared_storage", "bandwidth", "downtime", "no_auto_converge", "timeout"])]
     pub(crate) resolve: bool,
     /// With --resolve, if the other host is gone for good: say yourself where the guest runs
     #[arg(long, value_name = "WHERE", requires = "resolve", value_enum)]
@@ -50,9 +50,9 @@ pub(crate) struct MigrateArguments {
 /// Where a guest runs, as somebody says who has seen to it.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub(crate) enum ItRuns {
-    /// On this host: the other one never runs it.
+    /// On this host: the other one will never run it
     Here,
-    /// On the other host.
+    /// On the other host: what is left of it here is removed
     There,
 }
 

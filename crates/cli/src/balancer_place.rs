@@ -7,6 +7,7 @@
 
 use crate::args_balance::StateArguments;
 use crate::failure::unwritable;
+use crate::kept;
 use anyhow::Context;
 use daemon::{DaemonError, Instance, OF_SERVICE, SavedFile, Start, Watched, holder};
 use qemu::{Reserved, RuntimeDir};
@@ -27,7 +28,7 @@ const OF_ROOT: &str = "/run/homenode";
 pub(crate) fn own(arguments: &StateArguments) -> anyhow::Result<SavedFile> {
     let path = match &arguments.state {
         Some(path) => path.clone(),
-        None => RuntimeDir::open()?.path().join(STATE),
+        None => kept::runtime_dir()?.path().join(STATE),
     };
     Ok(SavedFile::new(path, SavedFile::this_boot()))
 }
@@ -57,13 +58,13 @@ fn is_apart() -> bool {
 /// The lock of this process.
 fn own_lock(of_host: &Path) -> anyhow::Result<PathBuf> {
     if is_apart() {
-        return Ok(RuntimeDir::open()?.path().join(LOCK));
+        return Ok(kept::runtime_dir()?.path().join(LOCK));
     }
     if let Some(of_unit) = std::env::var_os(OF_UNIT).filter(|directory| Path::new(directory) == Path::new(OF_SERVICE)) {
         return Ok(Path::new(&of_unit).join(LOCK));
     }
     if linux::sys::effective_user_id() != 0 {
-        return Ok(RuntimeDir::open()?.path().join(LOCK));
+        return Ok(kept::runtime_dir()?.path().join(LOCK));
     }
     std::fs::create_dir_all(OF_SERVICE).with_context(|| format!("{OF_SERVICE}: cannot be made"))?;
     Ok(of_host.to_owned())

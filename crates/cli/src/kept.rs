@@ -7,11 +7,12 @@
 
 use crate::commands::libvirt_vms;
 use crate::failure::{bad_input, text, unwritable};
-use crate::{kept_moves, output};
+use crate::{kept_moves, life_words, output};
 pub(crate) use inventory::now;
 use inventory::{Held, Inventory, InventoryError, Record};
-use qemu::{BackgroundVm, RuntimeDir, background};
+use qemu::{BackgroundVm, QemuError, RuntimeDir, background};
 use std::collections::BTreeMap;
+use vm::history::Life;
 use vm::life::{State, Step};
 use vm::truth::{Mend, Process, mend, mend_vcpus};
 
@@ -20,6 +21,17 @@ pub(crate) fn inventory() -> Inventory {
     let named = std::env::var_os(qemu::DIRECTORY_VARIABLE).is_some_and(|name| !name.is_empty());
     let runtime = named.then(RuntimeDir::of_this_user);
     Inventory::of_this_user(runtime.as_deref())
+}
+
+/// The directory of what runs here; one that cannot be used is bad input.
+///
+/// # Errors
+/// It cannot be used.
+pub(crate) fn runtime_dir() -> anyhow::Result<RuntimeDir> {
+    RuntimeDir::open().map_err(|error| match error {
+        QemuError::Directory { action, source } => unwritable(format_args!("cannot {action}"), &source),
+        error => error.into(),
+    })
 }
 
 /// A VM that is kept, or that runs in the background, or both.
@@ -101,7 +113,8 @@ fn wrong(directory: &RuntimeDir, record: &Record) -> anyhow::Result<Option<Mend>
     if let Some(wrong) = mend(life, &process) {
         return Ok(Some(wrong));
     }
-    let may_wait = process == Process::Runs && matches!(life.state, State::Running | State::Paused);
+    let may_wait =
+        matches!(process, Process::Runs | Process::CamePaused) && matches!(life.state, State::Running | State::Paused);
     let run = may_wait.then(|| background::vcpus_run(directory, name)).flatten();
     Ok(run.and_then(|run| mend_vcpus(life, run)))
 }
@@ -121,16 +134,27 @@ fn process(directory: &RuntimeDir, name: &str) -> anyhow::Result<Process> {
 /// Mends a record that cannot be written; false where it is gone.
 fn shown_mended(record: &mut Record, wrong: Mend) -> bool {
     let life = &mut record.life;
+    let paused = wrong == Mend::Complete { paused: true };
     let (step, event) = match (wrong, life.before) {
         (Mend::Step(step, event), _) => (step, Some(event)),
         (Mend::LetGoOn(event), _) => (Step::Continue, Some(event)),
-        (Mend::Complete, _) => (Step::Runs, None),
+        (Mend::Complete { .. }, _) => (Step::Runs, None),
         (Mend::CallBack, Some(before)) => (Step::Fails { back_to: before.state }, None),
         (Mend::CallBack, None) => return false,
     };
     // A step that mends is one that can be taken.
     let _ = life.step(step, event, now());
+    if paused {
+        let _ = life.step(Step::Pause, None, now());
+    }
     true
+}
+
+/// What is known of a VM's migration, as a sentence, and what to do where that was cut short;
+/// `None` where there is none.
+pub(crate) fn on_its_way(name: &str, life: &Life) -> Option<String> {
+    let is_at_work = || matches!(inventory().hold_now(name), Err(InventoryError::Busy { .. }));
+    life_words::on_its_way(name, life, is_at_work)
 }
 
 /// Holds a VM whose record is what runs.

@@ -5,7 +5,8 @@ use jiff::tz::TimeZone;
 use topology::words::{count, named};
 use topology::{Bytes, NodeSet};
 use vm::NodeSize;
-use vm::history::{Chapter, LifeEvent, UnixSeconds};
+use vm::history::{Chapter, Life, LifeEvent, UnixSeconds};
+use vm::life::State;
 
 /// A moment in local time, `2026-11-23 00:12`.
 pub(crate) fn moment(at: UnixSeconds) -> String {
@@ -52,6 +53,33 @@ fn joined(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join(" + ")
 }
 
+/// What is known of a VM's migration, and what to do where that was cut short; `None` where it is
+/// not on its way. `is_at_work`: whether a homenode that lives sends or receives it.
+pub(crate) fn on_its_way(name: &str, life: &Life, is_at_work: impl Fn() -> bool) -> Option<String> {
+    let resolve = format!("`homenode vm migrate {name} --resolve`");
+    Some(match (life.state, &life.handed_over) {
+        (State::MigratingOut, None) if is_at_work() => "It is being sent, and is here until all of it is there.".into(),
+        (State::MigratingOut, Some(to)) if is_at_work() => {
+            format!("It is being handed over to {}: which side runs it is settled just now.", to.to)
+        }
+        (State::MigratingOut, None) => {
+            format!("Its migration was cut short. It was not handed over, so it is here; {resolve} lets it go on.")
+        }
+        (State::MigratingOut, Some(to)) => format!(
+            "Its migration to {to} was cut short after it was handed over, so it stands still here, and may run on \
+            {to}. {resolve} asks {to}. If {to} is gone for good, find out whether it ran there, and add \
+            `--it-runs here` or `--it-runs there`.",
+            to = to.to
+        ),
+        (State::MigratingIn, _) if is_at_work() => "It is being received, and does not run here yet.".into(),
+        (State::MigratingIn, _) => format!(
+            "It was being received when homenode ended here, and does not run here. Type {resolve} on the other \
+            host, which settles it; if that is gone for good, type it here: then it runs here."
+        ),
+        _ => return None,
+    })
+}
+
 /// A thing that happened, without its time.
 pub(crate) fn event(chapter: &Chapter) -> String {
     match &chapter.event {
@@ -93,6 +121,7 @@ fn at_home(homes: &[NodeSet]) -> String {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use vm::history::HandedOver;
 
     #[test]
     fn times_are_short() {
@@ -112,6 +141,24 @@ mod tests {
         assert_eq!(nodes(&[size(4, 8), size(4, 8)]), "2 x 4 vCPUs, 2 x 8 GiB");
         assert_eq!(nodes(&[size(1, 2)]), "1 vCPU, 2 GiB");
         assert_eq!(nodes(&[size(4, 8), size(2, 8)]), "4 + 2 vCPUs, 2 x 8 GiB");
+    }
+
+    #[test]
+    fn a_migration_that_was_cut_short_says_where_its_guest_is_and_what_to_type() {
+        let said = |state, to: Option<&str>, at_work: bool| {
+            let handed_over = to.map(|to| HandedOver { to: to.to_owned(), receipt: "7".repeat(32) });
+            let life = Life { state, handed_over, ..Life::planned(Default::default(), UnixSeconds(1)) };
+            on_its_way("web", &life, || at_work)
+        };
+        assert_eq!(said(State::Running, None, true), None);
+        let stays = said(State::MigratingOut, None, false).unwrap();
+        assert!(stays.contains("it is here; `homenode vm migrate web --resolve` lets it go on"), "{stays}");
+        let sent = said(State::MigratingOut, Some("b"), false).unwrap();
+        assert!(sent.contains("stands still here, and may run on b") && sent.contains("--it-runs there"), "{sent}");
+        let comes = said(State::MigratingIn, None, false).unwrap();
+        assert!(comes.contains("type it here: then it runs here"), "{comes}");
+        let at_work = [said(State::MigratingOut, None, true), said(State::MigratingOut, Some("b"), true)];
+        assert!(at_work.iter().flatten().all(|said| !said.contains("--resolve")), "{at_work:?}");
     }
 
     #[test]

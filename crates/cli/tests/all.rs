@@ -20,6 +20,7 @@ mod libvirt_run;
 mod look;
 mod machine;
 mod migrate;
+mod migrate_cuts;
 mod plan;
 mod run;
 mod run_as;

@@ -1,7 +1,7 @@
 //! `homenode vm migrate` between two directories of VMs that stand for two hosts, reached by a
 //! program that stands for ssh. The firmware finds nothing to boot, and waits.
 
-use crate::common::kept_vm::{DISK, Drawn, KeptVm, two_nodes};
+use crate::common::kept_vm::{DISK, KeptVm, two_nodes};
 use crate::common::sshd::Sshd;
 use crate::common::{inventory_in, within_seconds, write_script};
 use inventory::Inventory;
@@ -13,7 +13,7 @@ use vm::history::{HandedOver, LifeEvent, UnixSeconds};
 use vm::life::{State, Step};
 
 /// Two hosts with one VM: `a` has the usual runtime directory.
-struct Hosts(KeptVm);
+pub(crate) struct Hosts(pub(crate) KeptVm);
 
 impl Drop for Hosts {
     fn drop(&mut self) {
@@ -24,7 +24,7 @@ impl Drop for Hosts {
 
 impl Hosts {
     /// A VM that runs on `a`; `None` where there is no QEMU.
-    fn with_vm(test: &str, label: &str) -> Option<Self> {
+    pub(crate) fn with_vm(test: &str, label: &str) -> Option<Self> {
         Self::with_vm_that_has(test, label, "")
     }
 
@@ -46,19 +46,19 @@ impl Hosts {
         Some(this)
     }
 
-    fn vm(&self) -> &str {
+    pub(crate) fn vm(&self) -> &str {
         &self.0.name
     }
 
-    fn runtime(&self, host: &str) -> PathBuf {
+    pub(crate) fn runtime(&self, host: &str) -> PathBuf {
         if host == "a" { self.0.place.runtime() } else { self.0.place.path(host) }
     }
 
-    fn inventory(&self, host: &str) -> Inventory {
+    pub(crate) fn inventory(&self, host: &str) -> Inventory {
         inventory_in(&self.runtime(host))
     }
 
-    fn homenode(&self, host: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn homenode(&self, host: &str, arguments: &[&str]) -> Command {
         let other = if host == "a" { "to-b" } else { "to-a" };
         let mut command = self.0.command_in(&self.runtime(host), arguments);
         command.env("HOMENODE_SSH", self.0.place.path(other));
@@ -66,36 +66,36 @@ impl Hosts {
     }
 
     /// What homenode says on a host; it must end with this exit code.
-    fn says(&self, host: &str, arguments: &[&str], code: i32) -> String {
+    pub(crate) fn says(&self, host: &str, arguments: &[&str], code: i32) -> String {
         let output = self.homenode(host, arguments).output().expect("homenode");
         let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         said
     }
 
-    fn state(&self, host: &str) -> Option<State> {
+    pub(crate) fn state(&self, host: &str) -> Option<State> {
         self.inventory(host).read(self.vm()).ok().map(|record| record.life.state)
     }
 
     /// Whether a guest is on a host, and runs.
-    fn runs(&self, host: &str) -> Option<bool> {
+    pub(crate) fn runs(&self, host: &str) -> Option<bool> {
         let directory = RuntimeDir::at(self.runtime(host)).expect("a runtime directory");
         Outgoing::connect(&directory, self.vm()).ok().and_then(|mut vm| vm.runs().ok())
     }
 
     /// Processes whose arguments are so.
-    fn processes(&self, are: impl Fn(&[String]) -> bool) -> Vec<u32> {
+    pub(crate) fn processes(&self, are: impl Fn(&[String]) -> bool) -> Vec<u32> {
         let all = linux::process::all().expect("/proc");
         all.into_iter().filter(|&pid| linux::process::command_line(pid).is_ok_and(|words| are(&words))).collect()
     }
 
-    fn qemus(&self) -> Vec<u32> {
+    pub(crate) fn qemus(&self) -> Vec<u32> {
         let named = format!("{},", self.vm());
         self.processes(|words| words.windows(2).any(|pair| pair[0] == "-name" && pair[1].starts_with(&named)))
     }
 
     /// What is on a host beside its VM and what is kept of it.
-    fn left(&self, host: &str) -> Vec<String> {
+    pub(crate) fn left(&self, host: &str) -> Vec<String> {
         let names = |path: &Path| {
             let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
@@ -107,7 +107,7 @@ impl Hosts {
         left
     }
 
-    fn nothing_else_is_left(&self) {
+    pub(crate) fn nothing_else_is_left(&self) {
         assert!(within_seconds(10, || self.qemus().len() == 1), "{} QEMUs", self.qemus().len());
         assert_eq!((self.left("a"), self.left("b")), (vec![], vec![]));
     }
@@ -220,145 +220,4 @@ fn what_answers_instead_of_homenode_is_shown_and_a_guest_that_is_nowhere_is_lost
     let said = hosts.says("a", &["vm", "migrate", hosts.vm(), "--resolve"], 1);
     assert!(said.contains("it is lost") && !said.contains("goes on"), "{said}");
     assert_eq!(hosts.state("a"), Some(State::Lost));
-}
-
-/// Whether these are the arguments of the homenode that a VM comes to.
-fn receives(words: &[String]) -> bool {
-    words.get(2).is_some_and(|word| word == "receive")
-}
-
-/// Who is killed.
-#[derive(Clone, Copy, Debug)]
-enum Cut {
-    SourceHomenode,
-    DestinationHomenode,
-    Link,
-    DestinationQemu,
-    CtrlC,
-    Timeout,
-}
-
-const CUTS: [Cut; 6] =
-    [Cut::SourceHomenode, Cut::DestinationHomenode, Cut::Link, Cut::DestinationQemu, Cut::CtrlC, Cut::Timeout];
-
-impl Hosts {
-    /// Those that this migration started: by the variables that they were given.
-    fn of_host(&self, host: &str, pid: u32) -> bool {
-        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let wanted = format!("HOMENODE_RUNTIME_DIR={}", self.runtime(host).display());
-        variables.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
-    }
-
-    /// Cuts a migration from one host to the other.
-    fn cut(&self, cut: Cut, migrate: u32, to: &str) {
-        let kill = |pid: u32, signal: i32| _ = linux::sys::send_signal(pid, signal);
-        let there = |pids: Vec<u32>| pids.into_iter().filter(|&pid| self.of_host(to, pid)).collect::<Vec<_>>();
-        match cut {
-            Cut::Timeout => {}
-            Cut::CtrlC => kill(migrate, libc::SIGINT),
-            Cut::SourceHomenode => kill(migrate, libc::SIGKILL),
-            Cut::DestinationHomenode => {
-                there(self.processes(receives)).into_iter().for_each(|pid| kill(pid, libc::SIGKILL))
-            }
-            // What stands for ssh becomes homenode: the program that carries the guest.
-            Cut::Link => {
-                let carries = |words: &[String]| receives(words) && words.iter().any(|word| word == "--data");
-                there(self.processes(carries)).into_iter().for_each(|pid| kill(pid, libc::SIGKILL));
-            }
-            Cut::DestinationQemu => {
-                let arriving = self.runtime(to).join(format!("{}+arriving", self.vm()));
-                let holds = |pid: &u32| {
-                    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-                    open.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|target| target == arriving)
-                };
-                self.qemus().into_iter().filter(holds).for_each(|pid| kill(pid, libc::SIGKILL));
-            }
-        }
-    }
-
-    /// After a cut: what homenode is asked to settle is settled, and exactly one guest runs. A QEMU
-    /// that was killed when its guest had arrived and ran takes it along, as at any time: then it
-    /// is started anew.
-    fn settled(&self, cut: Cut, what: &str) {
-        for host in ["a", "b"] {
-            // What a killed homenode left goes at the next look.
-            self.says(host, &["vm", "list"], 0);
-            if self.state(host) == Some(State::MigratingOut) {
-                self.says(host, &["vm", "migrate", self.vm(), "--resolve"], 0);
-            }
-        }
-        for host in ["a", "b"] {
-            self.says(host, &["vm", "list"], 0);
-        }
-        if matches!(cut, Cut::DestinationQemu) && self.qemus().is_empty() {
-            let lost = |host: &str| self.state(host) == Some(State::Lost);
-            let states = [self.state("a"), self.state("b")];
-            assert!(lost("a") != lost("b") && states.contains(&None), "{what}: {states:?}");
-            self.says(if lost("a") { "a" } else { "b" }, &["vm", "start", self.vm()], 0);
-        }
-        let runs = [self.runs("a"), self.runs("b")];
-        let states = [self.state("a"), self.state("b")];
-        let running = [Some(State::Running), None];
-        let there = [None, Some(State::Running)];
-        let is_one =
-            (runs == [Some(true), None] && states == running) || (runs == [None, Some(true)] && states == there);
-        assert!(is_one, "{what}: {runs:?} {states:?}");
-        assert!(within_seconds(10, || self.qemus().len() == 1), "{what}: {} QEMUs", self.qemus().len());
-        let mut left = [self.left("a"), self.left("b")].concat();
-        // A receipt that nobody asked for any more may stay: it is a word of a few bytes.
-        left.retain(|name| name != ".receipts");
-        assert_eq!(left, [""; 0], "{what}");
-    }
-}
-
-/// Cuts so many migrations, each at a moment between its begin and its usual end.
-fn cuts(test: &str, label: &str, seed: u64, times: usize) {
-    let Some(hosts) = Hosts::with_vm(test, label) else { return };
-    let mut drawn = Drawn(seed);
-    let began = std::time::Instant::now();
-    hosts.says("a", &["vm", "migrate", hosts.vm(), "--to", "b", "--shared-storage"], 0);
-    let mut usual = began.elapsed().as_millis() as u64;
-    let (mut at, mut was_cut, mut round) = ([0usize; 2], 0, 0);
-    // On a busy machine more of them end before they are cut.
-    while round < times || (was_cut <= times / 3 && round < 4 * times) {
-        let (from, to) = if hosts.state("a").is_some() { ("a", "b") } else { ("b", "a") };
-        at[usize::from(from == "b")] += 1;
-        let cut = CUTS[drawn.below(CUTS.len() as u64) as usize];
-        let after = drawn.below(usual);
-        let seconds = format!("{:.3}", (after.max(100)) as f64 / 1000.0);
-        let mut arguments = vec!["vm", "migrate", hosts.vm(), "--to", to, "--shared-storage"];
-        if matches!(cut, Cut::Timeout) {
-            arguments.extend(["--timeout", &seconds]);
-        }
-        let began = std::time::Instant::now();
-        let null = std::process::Stdio::null;
-        let mut child = hosts.homenode(from, &arguments).stdout(null()).stderr(null()).spawn().expect("homenode");
-        std::thread::sleep(std::time::Duration::from_millis(after));
-        hosts.cut(cut, child.id(), to);
-        if child.wait().expect("the end").success() {
-            // The next one is cut at a moment of one that takes as long.
-            usual = began.elapsed().as_millis() as u64;
-        } else {
-            was_cut += 1;
-        }
-        // A destination whose source was killed notices that by itself.
-        let gone =
-            || hosts.processes(receives).into_iter().all(|pid| !hosts.of_host("a", pid) && !hosts.of_host("b", pid));
-        assert!(within_seconds(60, gone), "a destination stays");
-        hosts.settled(cut, &format!("seed {seed}, round {round}: {cut:?} after {after} of {usual} ms from {from}"));
-        round += 1;
-    }
-    assert!(was_cut > times / 3, "{was_cut} of {round} were cut");
-    assert!(times < 20 || at.iter().all(|&times| times > 0), "it never went: {at:?}");
-}
-
-#[test]
-fn however_a_migration_is_cut_one_guest_runs() {
-    cuts("however_a_migration_is_cut_one_guest_runs", "migrate-cut", 7, 6);
-}
-
-#[test]
-#[ignore = "by hand: `cargo test -p cli --test all however_200 -- --ignored`; one of its first four runs lost a guest"]
-fn however_200_migrations_are_cut_one_guest_runs() {
-    cuts("however_200_migrations_are_cut_one_guest_runs", "migrate-cuts", 20_261_123, 200);
 }

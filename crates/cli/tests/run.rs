@@ -125,7 +125,7 @@ fn a_background_vm_is_listed_refused_twice_and_stopped() {
     assert!(stdout(&place.output(&["vm", "list"])).contains(&vm("daemon")));
 
     let again = place.output(&["run", text(&spec), "--daemonize"]);
-    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(again.status.code(), Some(2));
     assert!(stderr(&again).contains("a VM of this name runs already"), "{}", stderr(&again));
 
     let stopped = place.output(&["vm", "stop", &vm("daemon"), "--force"]);

@@ -56,11 +56,22 @@ impl Held {
     /// # Errors
     /// It was not begun, or it cannot be written; then whoever looks next writes it.
     pub fn complete(&mut self, event: LifeEvent, at: UnixSeconds) -> Result<(), InventoryError> {
+        self.complete_as(event, false, at)
+    }
+
+    /// As [`Held::complete`]; `paused`: its guest came paused, and stays so.
+    ///
+    /// # Errors
+    /// As [`Held::complete`].
+    pub fn complete_as(&mut self, event: LifeEvent, paused: bool, at: UnixSeconds) -> Result<(), InventoryError> {
         // A guest that is resumed or arrives has the topology that it had.
         let powered_on = matches!(event, LifeEvent::Started { .. });
         let mut life = self.life_after(Step::Runs, Some(event), at)?;
         if powered_on && std::mem::take(&mut life.topology_anew) {
             life.tell(LifeEvent::TopologyAnew, at);
+        }
+        if paused {
+            life.step(Step::Pause, None, at).map_err(|source| self.not_now(source))?;
         }
         self.files.write_life(&life, true)?;
         self.record.life = life;
@@ -89,14 +100,14 @@ impl Held {
     /// It cannot be written.
     pub fn mend(mut self, mend: Mend, at: UnixSeconds) -> Result<(), InventoryError> {
         match mend {
-            Mend::Complete => {
+            Mend::Complete { paused } => {
                 let (homes, life) = (self.record.homes(), &self.record.life);
                 let event = match (life.state, life.before.map(|before| before.state)) {
                     (State::MigratingIn, _) => LifeEvent::Arrived { from: "another host".to_owned(), homes },
                     (_, Some(State::Suspended)) => LifeEvent::Resumed { homes },
                     _ => LifeEvent::Started { homes },
                 };
-                self.complete(event, at)
+                self.complete_as(event, paused, at)
             }
             Mend::CallBack => self.call_back(),
             Mend::Step(step, event) => self.step(step, Some(event), at),

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use topology::input::one_line;
 use vm::backend::BackendKind;
 use vm::history::{Life, LifeEvent};
-use vm::life::{State, Step};
+use vm::life::State;
 use vm::spec::Network;
 use vm::{CallOff, Launch, Plan, VmSpec};
 
@@ -283,17 +283,20 @@ impl Receiving<'_> {
         Ok(Some(self.inventory.create(&record)?))
     }
 
-    /// It was to run and does not: nobody was told that it does, so it can be taken back.
+    /// It was to run and does not: that is taken back, but where the source asked meanwhile and
+    /// was told that the guest is here. Then it has ended its own, and this one stays.
     fn does_not_run(
         &self,
         incoming: Incoming,
         record: Option<Held>,
         error: MigrationError,
     ) -> Result<(), MigrationError> {
-        drop(incoming);
-        forget(record);
-        self.receipts.forget(&self.offer.receipt)?;
-        self.receipts.decide(&self.offer.receipt, Decision::Never)?;
+        if self.receipts.take_back(&self.offer.receipt)? {
+            drop(incoming);
+            forget(record);
+        } else {
+            incoming.keep()?.take_name()?;
+        }
         Err(error)
     }
 
@@ -309,10 +312,7 @@ impl Receiving<'_> {
         if let Some(mut held) = record {
             let homes = held.record().homes();
             let arrived = LifeEvent::Arrived { from: self.from.clone(), homes };
-            let mut told = held.step(Step::Runs, Some(arrived), now());
-            if !self.offer.runs {
-                told = told.and_then(|()| held.step(Step::Pause, None, now()));
-            }
+            let told = held.complete_as(arrived, !self.offer.runs, now());
             told.unwrap_or_else(|error| note(error.into()));
         }
         link.say(&FromDestination::Runs { pid, problem })?;

@@ -3,17 +3,18 @@
 //! **Rule.** `unix:` is this program again on this host; a host is reached by ssh, or by the
 //! program that `HOMENODE_SSH` names, which is given the host and the command. Nobody is asked for
 //! a password: homenode is not at the terminal while a guest is on its way. Both sides say that
-//! they are there; who hears nothing for [`SILENCE`] takes the link for cut.
+//! they are there; who hears nothing for [`SILENCE`], or whose words nobody reads for so long,
+//! takes the link for cut.
 
 use crate::MigrationError;
 use crate::protocol::{LONGEST_LINE, ProtocolError};
 use linux::sys::{ChildSetup, ProcessHandle, Tie};
 use serde::Serialize;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -136,11 +137,77 @@ pub(crate) enum Heard<T> {
     Cut(String),
 }
 
+/// How long somebody who says something waits until it is written: mostly, it is at once.
+const WRITES: Duration = Duration::from_millis(200);
+/// How long somebody who ends waits for that.
+const WRITES_LAST: Duration = Duration::from_secs(2);
+
+/// Lines that go out, in a thread of their own: where the other side reads nothing, a write waits
+/// for ever, and whoever waits for it hears no Ctrl-C.
+struct Lines {
+    lines: Sender<Vec<u8>>,
+    written: Receiver<io::Result<()>>,
+    waiting: usize,
+    /// Since when one of them waits.
+    since: Instant,
+}
+
+impl Lines {
+    fn to(mut output: impl Write + Send + 'static) -> Self {
+        let ((lines, out), (tell, written)) = (channel::<Vec<u8>>(), channel());
+        thread::spawn(move || {
+            for line in out {
+                // The first failure is the last line.
+                let done = output.write_all(&line).and_then(|()| output.flush());
+                if done.is_err() | tell.send(done).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { lines, written, waiting: 0, since: Instant::now() }
+    }
+
+    fn push(&mut self, line: Vec<u8>) -> io::Result<()> {
+        if self.waiting == 0 {
+            self.since = Instant::now();
+        }
+        self.lines.send(line).map_err(|_| ErrorKind::BrokenPipe)?;
+        self.waiting += 1;
+        self.wait(WRITES)
+    }
+
+    /// Waits up to `within` until all is written; an error says that it was not, for too long.
+    fn wait(&mut self, within: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + within;
+        while self.waiting > 0 {
+            match self.written.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(done) => done?,
+                Err(RecvTimeoutError::Disconnected) => return Err(ErrorKind::BrokenPipe.into()),
+                Err(RecvTimeoutError::Timeout) if self.since.elapsed() <= SILENCE => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => {
+                    let silent = format!("nobody has read what was said for {} s", SILENCE.as_secs());
+                    return Err(io::Error::new(ErrorKind::TimedOut, silent));
+                }
+            }
+            self.waiting -= 1;
+            self.since = Instant::now();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        // The other side may be gone.
+        let _ = self.wait(WRITES_LAST);
+    }
+}
+
 /// Lines to and from the other side.
 pub(crate) struct Link<T> {
     /// Who is at the other end, for errors.
     pub(crate) host: String,
-    out: Box<dyn Write + Send>,
+    out: Lines,
     heard: Receiver<Heard<T>>,
     last_heard: Instant,
     last_said: Instant,
@@ -171,7 +238,8 @@ impl<T: Send + 'static> Link<T> {
             }
         });
         let now = Instant::now();
-        Self { host: host.to_owned(), out: Box::new(output), heard, last_heard: now, last_said: now, helper: None }
+        let (host, out) = (host.to_owned(), Lines::to(output));
+        Self { host, out, heard, last_heard: now, last_said: now, helper: None }
     }
 
     /// To a homenode that is started at the other end.
@@ -197,11 +265,11 @@ impl<T: Send + 'static> Link<T> {
         MigrationError::Link { host: self.host.clone(), because: because.into() }
     }
 
-    /// Says something.
+    /// Says something. It need not be read yet: [`Link::hear`] says where it is not for too long.
     pub(crate) fn say(&mut self, what: &impl Serialize) -> Result<(), MigrationError> {
         let mut line = serde_json::to_vec(what).map_err(|error| self.cut(error.to_string()))?;
         line.push(b'\n');
-        let written = self.out.write_all(&line).and_then(|()| self.out.flush());
+        let written = self.out.push(line);
         self.last_said = Instant::now();
         written.map_err(|error| self.cut(format!("the connection is cut: {error}")))
     }
@@ -214,7 +282,7 @@ impl<T: Send + 'static> Link<T> {
     /// What was said, waited for up to `within`; `None` when that is over.
     ///
     /// # Errors
-    /// The link is cut, or nothing was heard for too long.
+    /// The link is cut, or nothing was heard, or read, for too long.
     pub(crate) fn hear(&mut self, within: Duration) -> Result<Option<T>, MigrationError> {
         match self.heard.recv_timeout(within) {
             Ok(Heard::Said(said)) => {
@@ -227,7 +295,10 @@ impl<T: Send + 'static> Link<T> {
             Err(RecvTimeoutError::Timeout) if self.last_heard.elapsed() > SILENCE => {
                 Err(self.cut(format!("it has said nothing for {} s", SILENCE.as_secs())))
             }
-            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Timeout) => {
+                let written = self.out.wait(Duration::ZERO);
+                written.map(|()| None).map_err(|error| self.cut(format!("the connection is cut: {error}")))
+            }
         }
     }
 }
@@ -271,6 +342,23 @@ mod tests {
         let said = (0..100).take_while(|_| theirs.write_all(&line).is_ok()).count();
         assert!(said <= MOST_WAITING + 2, "{said} lines of a MiB");
         assert_eq!(link.hear(Duration::from_secs(5)).unwrap(), Some(1 << 20));
+    }
+
+    /// An offer of more than a pipe holds waited for ever for a destination that read nothing.
+    #[test]
+    fn who_is_not_read_does_not_wait_for_ever() {
+        let (_theirs, ours) = UnixStream::pair().unwrap();
+        let mut link = Link::over("b", ours.try_clone().unwrap(), ours, |line| Ok(line.len()));
+        let began = Instant::now();
+        link.say(&"x".repeat(1 << 20)).unwrap();
+        assert!(link.hear(Duration::ZERO).unwrap().is_none());
+        assert!(began.elapsed() < Duration::from_secs(10));
+        // So long ago that nobody will read it any more.
+        link.out.since = Instant::now().checked_sub(SILENCE + Duration::from_secs(1)).unwrap();
+        let error = link.hear(Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("nobody has read what was said for 30 s"), "{error}");
+        drop(link);
+        assert!(began.elapsed() < Duration::from_secs(10));
     }
 
     #[test]

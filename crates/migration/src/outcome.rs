@@ -5,14 +5,17 @@
 //! matter at the destination before it is given: `here` lets the guest run that is there, `never`
 //! ends the QEMU that waits. A source whose record has no receipt has never said `go`: its guest
 //! goes on without a question.
+//!
+//! Where the source is gone for good, the destination can be told to settle it itself: its word
+//! counts, and a source that comes back later learns it.
 
 use crate::link::{Link, To};
 use crate::protocol::{self, FromDestination};
 use crate::receipts::{Decision, Receipts};
 use crate::{MigrationError, host_name, now};
 use inventory::{Held, Inventory, InventoryError, Kept};
-use qemu::RuntimeDir;
-use qemu::migration::{Outgoing, settle, take_name};
+use qemu::migration::{Outgoing, came_paused, left_waiting, settle, take_name, took_over};
+use qemu::{QemuError, RuntimeDir};
 use std::io::Write;
 use std::time::{Duration, Instant};
 use vm::history::{HandedOver, LifeEvent};
@@ -45,8 +48,11 @@ pub fn answer(
     if let Some(problem) = name_problem(vm) {
         return Err(MigrationError::BadInput(format!("--vm {vm:?}: {problem}")));
     }
-    let decision = Receipts::of(inventory).decide(receipt, Decision::Never)?;
-    settle(directory, vm, receipt, decision == Decision::Here)?;
+    let receipts = Receipts::of(inventory);
+    // One that was decided and forgotten since is known by what runs.
+    let first = if took_over(directory, vm, receipt) { Decision::Here } else { Decision::Never };
+    receipts.decide(receipt, first)?;
+    let decision = settled(directory, &receipts, vm, receipt)?;
     let said = match decision {
         Decision::Here => FromDestination::Runs { pid: 0, problem: None },
         Decision::Never => FromDestination::Refused { because: "it is not here".to_owned(), bad_input: false },
@@ -60,6 +66,14 @@ pub fn answer(
         (_, Err(InventoryError::NoSuchVm { .. } | InventoryError::Busy { .. }) | Ok(_)) => Ok(()),
         (_, Err(error)) => Err(error.into()),
     }
+}
+
+/// Does what was decided to the QEMU that is here, and says what it is.
+fn settled(directory: &RuntimeDir, receipts: &Receipts, vm: &str, receipt: &str) -> Result<Decision, MigrationError> {
+    receipts.tell(receipt, |decision| {
+        settle(directory, vm, receipt, decision == Decision::Here)?;
+        Ok(())
+    })
 }
 
 fn directory_is_free(directory: &RuntimeDir, vm: &str) -> bool {
@@ -80,22 +94,39 @@ pub(crate) fn ask(to: &To, vm: &str, receipt: &str) -> Result<Outcome, Migration
     Err(MigrationError::Link { host: to.name().to_owned(), because: "it does not answer".to_owned() })
 }
 
-/// Finds out where the guest of a VM is that was being sent, and lets it go on there. `forced`:
-/// somebody has seen to it himself, and says which.
+/// Finds out where the guest of a VM is whose migration was cut short, and lets it go on there.
+/// `forced`: somebody has seen to it himself, and says which. Who receives a guest that is all
+/// there may let it run without a question: the word of this side counts.
 ///
 /// # Errors
-/// It was not being sent, or the destination cannot be asked.
-pub fn resolve(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>) -> Result<Outcome, MigrationError> {
+/// No migration of it was cut short, or the destination cannot be asked.
+pub fn resolve(
+    directory: &RuntimeDir,
+    inventory: &Inventory,
+    held: Held,
+    forced: Option<Outcome>,
+) -> Result<Outcome, MigrationError> {
+    match held.record().life.state {
+        State::MigratingOut => resolve_sent(directory, held, forced),
+        State::MigratingIn => resolve_received(directory, inventory, held, forced),
+        state => {
+            let vm = &held.record().spec.name;
+            Err(MigrationError::BadInput(format!("VM {vm} is {state}: no migration of it was cut short")))
+        }
+    }
+}
+
+fn resolve_sent(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>) -> Result<Outcome, MigrationError> {
     let vm = held.record().spec.name.clone();
-    if held.record().life.state != State::MigratingOut {
-        let state = held.record().life.state;
-        return Err(MigrationError::BadInput(format!("VM {vm} is {state}: no migration of it was cut short")));
+    let handed_over = held.record().life.handed_over.clone();
+    if handed_over.is_none() && forced == Some(Outcome::Went) {
+        let problem = "it was never handed over, so it runs nowhere else; `--resolve` alone lets it go on here";
+        return Err(MigrationError::BadInput(format!("VM {vm}: {problem}")));
     }
     let mut source = match Outgoing::connect(directory, &vm) {
-        Err(qemu::QemuError::NoSuchVm { .. }) => None,
+        Err(QemuError::NoSuchVm { .. }) => None,
         source => Some(source?),
     };
-    let handed_over = held.record().life.handed_over.clone();
     let outcome = match (&handed_over, forced) {
         (None, _) => Outcome::Stayed,
         (_, Some(forced)) => forced,
@@ -123,6 +154,35 @@ pub fn resolve(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>) 
     Ok(outcome)
 }
 
+/// At the destination, whose homenode was ended after the guest had arrived.
+fn resolve_received(
+    directory: &RuntimeDir,
+    inventory: &Inventory,
+    mut held: Held,
+    forced: Option<Outcome>,
+) -> Result<Outcome, MigrationError> {
+    let vm = held.record().spec.name.clone();
+    let Some((receipt, is_all_here)) = left_waiting(directory, &vm) else {
+        let problem = "is migrating in, and no QEMU waits for it; `homenode vm list` removes what is left of it";
+        return Err(MigrationError::BadInput(format!("VM {vm} {problem}")));
+    };
+    let wanted = if is_all_here && forced != Some(Outcome::Stayed) { Decision::Here } else { Decision::Never };
+    let receipts = Receipts::of(inventory);
+    receipts.decide(&receipt, wanted)?;
+    match settled(directory, &receipts, &vm, &receipt)? {
+        Decision::Never => {
+            held.call_back()?;
+            Ok(Outcome::Stayed)
+        }
+        Decision::Here => {
+            take_name(directory, &vm)?;
+            let (homes, paused) = (held.record().homes(), came_paused(directory, &vm));
+            held.complete_as(LifeEvent::Arrived { from: "another host".to_owned(), homes }, paused, now())?;
+            Ok(Outcome::Went)
+        }
+    }
+}
+
 /// The guest stays: lets it go on where it ran before.
 pub(crate) fn stays(held: &mut Held, source: &mut Outgoing, because: &str) -> Result<(), MigrationError> {
     let before = held.record().life.before.map_or(State::Running, |before| before.state);
@@ -131,7 +191,6 @@ pub(crate) fn stays(held: &mut Held, source: &mut Outgoing, because: &str) -> Re
         source.go_on()?;
     }
     let event = LifeEvent::Failed { because: because.to_owned() };
-    held.change_life(|life| life.handed_over = None)?;
     Ok(held.step(Step::Fails { back_to: before }, Some(event), now())?)
 }
 
@@ -157,10 +216,15 @@ pub(crate) fn went(
     }
     let runs = held.record().life.before.is_none_or(|before| before.state == State::Running);
     let homes = held.record().homes();
-    held.change_life(|life| life.handed_over = None)?;
-    held.step(Step::Runs, Some(LifeEvent::Arrived { from: host_name(), homes }), now())?;
-    if !runs {
-        held.step(Step::Pause, None, now())?;
-    }
-    Ok(())
+    let arrived = LifeEvent::Arrived { from: host_name(), homes };
+    held.may(Step::Runs)?;
+    // In one: killed in between, it would be said to run where it is paused.
+    let mut told = Ok(());
+    held.change_life(|life| {
+        told = life.step(Step::Runs, Some(arrived), now());
+        if !runs {
+            told = told.clone().and_then(|()| life.step(Step::Pause, None, now()));
+        }
+    })?;
+    told.map_err(|source| InventoryError::NotNow { vm, source }.into())
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use topology::input::one_line;
-use vm::history::HandedOver;
+use vm::history::{HandedOver, LifeEvent};
 use vm::life::{State, Step};
 use vm::manifest::Verdict;
 use vm::{Manifest, MemoryDeviceKind, Plan};
@@ -162,6 +162,9 @@ fn stayed(vm: &str, host: &str, mut held: Held, source: &mut Outgoing, error: &M
     match stays(&mut held, source, &because) {
         Ok(()) => MigrationError::Stayed { vm: vm.to_owned(), host: host.to_owned(), because },
         Err(MigrationError::Qemu(QemuError::Closed { .. } | QemuError::Ended { .. })) => {
+            let lost = LifeEvent::Lost { because: because.clone() };
+            // Where it cannot be written, whoever looks next sees the same.
+            let _ = held.step(Step::Vanished, Some(lost), now());
             MigrationError::SourceLost { vm: vm.to_owned(), because }
         }
         Err(other) => other,

@@ -226,6 +226,7 @@ pub fn process(directory: &RuntimeDir, name: &str) -> Result<Seen, QemuError> {
         return Ok(Seen::Gone { because: because.to_owned() });
     };
     Ok(match (state.phase, state.qemu.is_some_and(Identity::is_alive)) {
+        (Phase::Running, true) if state.came_paused => Seen::CamePaused,
         (Phase::Running, true) => Seen::Runs,
         (Phase::Starting, _) if state.starter.is_alive() => Seen::Starts,
         _ => {

@@ -218,7 +218,7 @@ impl QemuError {
     /// Whether what the user wrote is the cause, and nothing was started.
     pub fn is_bad_input(&self) -> bool {
         match self {
-            Self::Spec { .. } => true,
+            Self::Spec { .. } | Self::NameTaken { .. } => true,
             // Another file would not help.
             Self::File { source, .. } => source.kind() != io::ErrorKind::StorageFull,
             _ => false,

@@ -123,7 +123,7 @@ impl RuntimeDir {
         };
         // Every working directory would be another host.
         if path.is_relative() {
-            return Err(fail(io::Error::other("the path is relative")));
+            return Err(fail(io::Error::new(io::ErrorKind::InvalidInput, "the path is relative")));
         }
         let mode = if linux::sys::effective_user_id() == 0 { LISTED_BY_ALL } else { 0o700 };
         DirBuilder::new().recursive(true).mode(mode).create(&path).map_err(fail)?;
@@ -215,7 +215,7 @@ fn make_ours(path: &Path) -> io::Result<()> {
         None
     };
     if let Some(problem) = problem {
-        return Err(io::Error::other(problem));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     let mark = path.join(MARK);
     let is_marked = || mark.symlink_metadata().is_ok_and(|mark| mark.is_file() && mark.uid() == us);
@@ -227,7 +227,7 @@ fn make_ours(path: &Path) -> io::Result<()> {
         let problem = format!(
             "it has files that homenode did not make (no {MARK} is there); name an empty directory or none yet"
         );
-        return Err(io::Error::other(problem));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     File::options()
         .write(true)

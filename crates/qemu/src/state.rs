@@ -57,6 +57,9 @@ pub struct BackgroundVm {
     /// The receipt by which it came, where it came from elsewhere, running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<String>,
+    /// Whether its guest was paused when it came so, and waits for its owner.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub came_paused: bool,
 }
 
 impl BackgroundVm {
@@ -76,6 +79,7 @@ impl BackgroundVm {
             accelerator: accelerator.clone(),
             qemu_version: String::new(),
             receipt: None,
+            came_paused: false,
         }
     }
 

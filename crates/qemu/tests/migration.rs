@@ -7,7 +7,7 @@ use qemu::migration::{Incoming, Outgoing, Status, Tuning, settle, take_name};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-use vm::{Added, CallOff, Launch};
+use vm::{Added, Backend, CallOff, Launch};
 
 impl Place {
     /// With its VM running, paused.
@@ -167,7 +167,35 @@ fn what_is_called_off_runs_at_the_source_and_a_receipt_is_settled_by_its_number(
     assert_eq!(place.left(), [place.name()]);
 }
 
+/// A guest that its owner had paused was let run by whoever asked after a cut.
+#[test]
+fn a_receipt_that_is_settled_lets_no_guest_run_that_its_owner_had_paused() {
+    if no_qemu("a_receipt_that_is_settled") {
+        return;
+    }
+    let place = Place::with_paused_vm("test-settled");
+    let record = place.directory.path().join(place.name()).join("state.json");
+    // As a homenode leaves it that was killed while it took a guest over.
+    let taking_over = |came_paused: bool| {
+        let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+        state["phase"] = "taking_over".into();
+        state["receipt"] = "r1".into();
+        state["came_paused"] = came_paused.into();
+        std::fs::write(&record, state.to_string()).unwrap();
+    };
+    let settled = || {
+        assert!(settle(&place.directory, place.name(), "r1", true).unwrap());
+        Outgoing::connect(&place.directory, place.name()).unwrap().runs().unwrap()
+    };
+    taking_over(true);
+    assert!(!settled(), "it was paused when it came");
+    taking_over(false);
+    assert!(settled(), "it ran when it came");
+    place.backend().adopt(place.name()).unwrap().expect("the VM").pause().unwrap();
+    assert!(!settled(), "it was paused since");
+}
+
 #[test]
 fn the_newer_qemu_does_all_of_it_too() {
-    again_with_the_newer_qemu("migration", 4);
+    again_with_the_newer_qemu("migration", 5);
 }

@@ -201,6 +201,9 @@ impl Life {
         if matches!(step, Step::Runs | Step::Stop) {
             self.suspended_in = None;
         }
+        if state != State::MigratingOut {
+            self.handed_over = None;
+        }
         if state != self.state {
             (self.state, self.since) = (state, at);
         }

@@ -10,6 +10,7 @@
 //! ```text
 //! record says                    its process     the record becomes
 //! starting, migrating in         runs            running: the start was complete
+//!                                came paused     paused
 //!                                is not there    what it was before; nothing where nothing was
 //! running, paused                is not there    stopped where somebody had asked it to end,
 //!                                                else lost
@@ -36,6 +37,8 @@ use crate::life::{State, Step};
 pub enum Process {
     /// It is there, and its start is complete.
     Runs,
+    /// The same of a guest that was paused when it came from elsewhere.
+    CamePaused,
     /// It is being started, by somebody who lives.
     Starts,
     /// It is not there.
@@ -49,7 +52,10 @@ pub enum Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mend {
     /// The start was complete: it runs.
-    Complete,
+    Complete {
+        /// It came paused, and stays so.
+        paused: bool,
+    },
     /// The start was cut short: back to what was before.
     CallBack,
     /// A step was taken that nobody wrote down.
@@ -61,7 +67,8 @@ pub enum Mend {
 /// What has to become of a record of a VM that nobody is at work on; `None` where it is right.
 pub fn mend(life: &Life, process: &Process) -> Option<Mend> {
     match (life.state, process) {
-        (State::Starting | State::MigratingIn, Process::Runs) => Some(Mend::Complete),
+        (State::Starting | State::MigratingIn, Process::Runs) => Some(Mend::Complete { paused: false }),
+        (State::Starting | State::MigratingIn, Process::CamePaused) => Some(Mend::Complete { paused: true }),
         (State::Starting | State::MigratingIn, Process::Gone { .. }) => Some(Mend::CallBack),
         (State::Running | State::Paused, Process::Gone { because }) => Some(match life.asked_to_end {
             true => Mend::Step(Step::Stop, LifeEvent::Stopped),
@@ -116,7 +123,9 @@ mod tests {
     #[test]
     fn a_start_that_was_cut_short_was_complete_or_is_called_back() {
         let starting = life(State::Starting, false);
-        assert_eq!(mend(&starting, &Process::Runs), Some(Mend::Complete));
+        assert_eq!(mend(&starting, &Process::Runs), Some(Mend::Complete { paused: false }));
+        let arriving = life(State::MigratingIn, false);
+        assert_eq!(mend(&arriving, &Process::CamePaused), Some(Mend::Complete { paused: true }));
         assert_eq!(mend(&starting, &Process::Starts), None);
         assert_eq!(mend(&starting, &gone()), Some(Mend::CallBack));
     }

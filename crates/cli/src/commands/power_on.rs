@@ -70,7 +70,7 @@ fn its_topology(held: &Held, spec: &VmSpec, directory: &RuntimeDir) -> anyhow::R
     let Record { topology, life, .. } = held.record();
     if life.state.has_process() {
         let pid = background::pid(directory, &spec.name).unwrap_or(0);
-        return Err(QemuError::NameTaken { vm: spec.name.clone(), pid }.into());
+        return Err(run::failure(QemuError::NameTaken { vm: spec.name.clone(), pid }));
     }
     held.may(Step::Start).map_err(kept::failure)?;
     let Some(topology) = topology.as_ref().filter(|_| !life.topology_anew) else { return Ok(None) };

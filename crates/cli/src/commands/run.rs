@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         let launch = launch(spec, placed.plan, arguments);
         return output::exact(qemu::command_by_hand(&launch).map_err(failure)? + "\n");
     }
-    let directory = RuntimeDir::open()?;
+    let directory = kept::runtime_dir()?;
     if arguments.daemonize {
         return in_background(&directory, spec, arguments);
     }
@@ -162,7 +162,7 @@ pub(super) fn free_name(placed: Placed, lock: &PlacementLock) -> anyhow::Result<
     let same = placed.running.vms.iter().find(|other| other.vm.name == *vm && !other.stranger).map(|same| same.vm.pid);
     let starting = || lock.starting().iter().any(|other| other.vm == *vm).then_some(0);
     match same.or_else(starting) {
-        Some(pid) => Err(QemuError::NameTaken { vm: vm.clone(), pid }.into()),
+        Some(pid) => Err(failure(QemuError::NameTaken { vm: vm.clone(), pid })),
         None => Ok(placed),
     }
 }

@@ -8,7 +8,6 @@ use crate::failure::bad_input;
 use crate::output;
 use crate::{kept, vm_spec_file};
 use libvirt::{Connection, Domains, LibvirtError};
-use qemu::RuntimeDir;
 use topology::Machine;
 use vm::{Backend, BackendError, Launch};
 
@@ -22,7 +21,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         let Placed { machine, plan, .. } = run::plan(&spec, &run::whose(arguments), None)?;
         return output::exact(xml(&domains(machine)?, &run::launch(spec, plan, arguments), arguments)?);
     }
-    let directory = RuntimeDir::open()?;
+    let directory = kept::runtime_dir()?;
     let lock = run::lock(&directory)?;
     kept::look(&directory)?;
     libvirt::check_name(&connection, &spec.name).map_err(unreached)?;

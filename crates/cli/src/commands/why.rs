@@ -5,7 +5,7 @@ use crate::commands::balance::policy;
 use crate::output;
 use crate::{hidden_vms, kept, source, vm_choice, why_view};
 use anyhow::Context;
-use qemu::{RuntimeDir, background};
+use qemu::background;
 use scheduler::VmKey;
 use scheduler::balance::why;
 use std::time::Duration;
@@ -49,7 +49,7 @@ fn its_life(vm: &VmKey) -> anyhow::Result<Option<Life>> {
     if !kept::inventory().is_kept(&vm.name) {
         return Ok(None);
     }
-    let directory = RuntimeDir::open()?;
+    let directory = kept::runtime_dir()?;
     let known = kept::look(&directory)?.remove(&vm.name);
     let is_it = background::pid(&directory, &vm.name) == Some(vm.pid);
     Ok(known.and_then(|known| known.record).filter(|_| is_it).map(|record| record.life))
@@ -60,7 +60,7 @@ fn rests(name: &str, json: bool) -> anyhow::Result<Option<()>> {
     if !kept::inventory().is_kept(name) {
         return Ok(None);
     }
-    let known = kept::look(&RuntimeDir::open()?)?.remove(name);
+    let known = kept::look(&kept::runtime_dir()?)?.remove(name);
     let Some(life) = known.and_then(|known| known.record).map(|record| record.life) else { return Ok(None) };
     match json {
         true => output::json("why", &serde_json::json!({ "vm": { "name": name }, "life": life }))?,

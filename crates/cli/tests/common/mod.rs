@@ -3,6 +3,7 @@
 pub(crate) mod kept_vm;
 pub(crate) mod libvirtd;
 pub(crate) mod sshd;
+pub(crate) mod taps;
 
 use std::time::{Duration, Instant};
 

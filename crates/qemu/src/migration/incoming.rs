@@ -104,6 +104,7 @@ impl Incoming {
     /// # Errors
     /// QEMU refuses, and says why.
     pub fn listen(&mut self, socket: OwnedFd, tuning: &Tuning, runs: bool) -> Result<(), QemuError> {
+        self.parts.iter_mut().for_each(|(_, built)| built.state.came_paused = !runs);
         self.with(|qmp| {
             tuning.set(qmp, End::Receives { runs })?;
             qmp.give(CONNECTION, socket.as_fd())?;
@@ -206,21 +207,46 @@ fn run(qmp: &mut Qmp) -> Result<(), QemuError> {
     }
 }
 
+/// What was received by a receipt, and its directory.
+fn received(directory: &RuntimeDir, vm: &str, receipt: &str) -> Option<(PathBuf, BackgroundVm)> {
+    let of = |path: PathBuf| BackgroundVm::read(&path).ok().map(|state| (path, state));
+    let places = [directory.of_arriving(vm), directory.of_vm(vm)].into_iter();
+    places.filter_map(of).find(|(_, state)| state.receipt.as_deref() == Some(receipt))
+}
+
+/// What a homenode left that was killed while it received a VM: the receipt, and whether all of
+/// the guest is there, so that it could be let run.
+pub fn left_waiting(directory: &RuntimeDir, vm: &str) -> Option<(String, bool)> {
+    let state = BackgroundVm::read(&directory.of_arriving(vm)).ok()?;
+    let is_all_there = state.phase != Phase::Starting && state.qemu.is_some_and(|qemu| qemu.is_alive());
+    state.receipt.map(|receipt| (receipt, is_all_there))
+}
+
+/// Whether a VM that came from elsewhere was paused when it came.
+pub fn came_paused(directory: &RuntimeDir, vm: &str) -> bool {
+    BackgroundVm::read(&directory.of_vm(vm)).is_ok_and(|state| state.came_paused)
+}
+
+/// Whether the guest of a receipt was let run here, and is here since.
+pub fn took_over(directory: &RuntimeDir, vm: &str, receipt: &str) -> bool {
+    received(directory, vm, receipt).is_some_and(|(_, state)| state.phase == Phase::Running)
+}
+
 /// Settles what a receipt whose homenode has ended left: lets the guest run that is here for good
-/// (`runs`), or ends the QEMU that waits for one. Says whether there was a QEMU.
+/// (`here`), or ends the QEMU that waits for one. A guest that was paused when it left stays so,
+/// and so does one that its owner has paused since. Says whether there was a QEMU.
 ///
 /// # Errors
 /// QEMU cannot be reached, or ended.
-pub fn settle(directory: &RuntimeDir, vm: &str, receipt: &str, runs: bool) -> Result<bool, QemuError> {
-    let of = |path: &PathBuf| BackgroundVm::read(path).ok().filter(|vm| vm.receipt.as_deref() == Some(receipt));
-    let places = [directory.of_arriving(vm), directory.of_vm(vm)];
-    let Some((path, mut state)) = places.into_iter().find_map(|path| of(&path).map(|state| (path, state))) else {
-        return Ok(false);
-    };
+pub fn settle(directory: &RuntimeDir, vm: &str, receipt: &str, here: bool) -> Result<bool, QemuError> {
+    let Some((path, mut state)) = received(directory, vm, receipt) else { return Ok(false) };
     let Some(qemu) = state.qemu.filter(|qemu| qemu.is_alive()) else { return Ok(false) };
-    if runs {
+    if here && state.phase == Phase::Running {
+        return Ok(true);
+    }
+    if here {
         let mut qmp = Qmp::handshake(vm, connect(vm, &path.join(MONITOR))?, GREETING)?;
-        if !run_state(&mut qmp)?.0 {
+        if !state.came_paused && !run_state(&mut qmp)?.0 {
             run(&mut qmp)?;
         }
         state.phase = Phase::Running;

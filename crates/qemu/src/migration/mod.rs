@@ -25,7 +25,7 @@ mod incoming;
 mod outgoing;
 mod progress;
 
-pub use incoming::{Arrived, Incoming, settle, take_name};
+pub use incoming::{Arrived, Incoming, came_paused, left_waiting, settle, take_name, took_over};
 pub use outgoing::{DirtyRate, Outgoing};
 pub use progress::{Progress, Ram, Status};
 

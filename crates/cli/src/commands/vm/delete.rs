@@ -16,6 +16,7 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
         }
         held => held?,
     };
+    stop::handed_over(&held)?;
     let state = held.record().life.state;
     match state {
         State::Suspended => stop::forget_memory(directory, &mut held, force)?,

@@ -19,6 +19,7 @@ pub(super) fn run(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
     drop(directory.lock_placement(Duration::ZERO)?);
     let known = kept::look(directory)?;
     libvirt_vms::say()?;
+    let on_their_way: Vec<String> = known.iter().filter_map(|(name, known)| of_migration(name, known)).collect();
     let rows: Vec<Row> = known.into_iter().map(|(name, known)| Row::new(name, known)).collect();
     if json {
         return output::json("vm.list", &serde_json::json!({ "vms": rows }));
@@ -33,7 +34,15 @@ pub(super) fn run(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
     let header = ["Name", "State", "Since", "Process", "Virtual topology", "Home nodes", "Accelerator"];
     let mut table = table(header, &[3]);
     rows.iter().for_each(|row| table.add_row(row.cells()));
-    output::line(lines(&table))
+    output::line(lines(&table))?;
+    on_their_way.iter().for_each(output::note);
+    Ok(())
+}
+
+/// What is known of a VM's migration.
+fn of_migration(name: &str, known: &Known) -> Option<String> {
+    let on_its_way = kept::on_its_way(name, &known.record.as_ref()?.life)?;
+    Some(format!("VM {name}: {on_its_way}"))
 }
 
 /// A VM. Fields of its process are there while it has one.

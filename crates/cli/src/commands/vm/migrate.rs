@@ -12,6 +12,7 @@ use qemu::migration::{Progress, Tuning};
 use serde_json::json;
 use topology::Bytes;
 use vm::Plan;
+use vm::life::State;
 
 /// The link that is assumed where nobody says how fast it is: 10 Gbit/s.
 const ASSUMED_LINK: Bytes = Bytes(1_250_000_000);
@@ -66,15 +67,25 @@ fn send(directory: &RuntimeDir, held: Held, to: &str, arguments: &MigrateArgumen
 }
 
 fn resolve(directory: &RuntimeDir, held: Held, arguments: &MigrateArguments) -> anyhow::Result<()> {
-    let forced = arguments.it_runs.map(|it_runs| match it_runs {
-        ItRuns::Here => Outcome::Stayed,
-        ItRuns::There => Outcome::Went,
+    let receives = held.record().life.state == State::MigratingIn;
+    let forced = arguments.it_runs.map(|it_runs| match (it_runs, receives) {
+        (ItRuns::Here, false) | (ItRuns::There, true) => Outcome::Stayed,
+        (ItRuns::There, false) | (ItRuns::Here, true) => Outcome::Went,
     });
     let name = &arguments.name;
-    match migration::resolve(directory, held, forced).map_err(failure)? {
-        Outcome::Stayed => output::line(format_args!("VM {name} was not sent; it goes on here")),
-        Outcome::Went => {
-            output::line(format_args!("VM {name} runs at the destination; what was left of it here was removed"))
+    let outcome = migration::resolve(directory, &kept::inventory(), held, forced).map_err(failure)?;
+    let is_here = (outcome == Outcome::Went) == receives;
+    if arguments.json {
+        return output::json("vm.resolve", &json!({ "vm": name, "is_here": is_here }));
+    }
+    match (outcome, receives) {
+        (Outcome::Stayed, false) => output::line(format_args!("VM {name} was not sent; it goes on here")),
+        (Outcome::Went, true) => output::line(format_args!("VM {name} has arrived; it goes on here")),
+        (Outcome::Went, false) => {
+            output::line(format_args!("VM {name} is at the destination; what was left of it here was removed"))
+        }
+        (Outcome::Stayed, true) => {
+            output::line(format_args!("VM {name} did not come here; what was left of it here was removed"))
         }
     }
 }

@@ -15,11 +15,11 @@ mod stop;
 mod suspend;
 
 use crate::args::VmCommand;
-use qemu::RuntimeDir;
+use crate::kept;
 
 /// Runs the command.
 pub(crate) fn run(command: &VmCommand) -> anyhow::Result<()> {
-    let directory = RuntimeDir::open()?;
+    let directory = kept::runtime_dir()?;
     match command {
         VmCommand::List { json } => list::run(&directory, *json),
         VmCommand::Show { name, json } => show::run(&directory, name, *json),

@@ -23,7 +23,8 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, json: bool) -> anyhow::Res
         Some(Err(error)) => (None, Some(failure::text(&error))),
         None => (None, None),
     };
-    let shown = Shown::new(name, &record, residence, unseen);
+    let mut shown = Shown::new(name, &record, residence, unseen);
+    shown.on_its_way = kept::on_its_way(name, &record.life);
     if json { output::json("vm.show", &shown) } else { output::print(shown.text()) }
 }
 
@@ -62,6 +63,8 @@ struct Shown<'a> {
     residence: Option<Residence>,
     /// Why it is not known where it is.
     unseen: Option<String>,
+    /// What is known of its migration, and what to do where that was cut short.
+    on_its_way: Option<String>,
 }
 
 impl<'a> Shown<'a> {
@@ -78,6 +81,7 @@ impl<'a> Shown<'a> {
             added: placement.as_ref().map(|kept| &kept.added),
             residence,
             unseen,
+            on_its_way: None,
         }
     }
 
@@ -86,6 +90,9 @@ impl<'a> Shown<'a> {
         let lasts = life_words::duration(kept::now().0.saturating_sub(since.0));
         let mut text = format!("VM {}: {state} since {} ({lasts})\n", self.name, life_words::moment(*since));
         // Writing to a string cannot fail.
+        if let Some(on_its_way) = &self.on_its_way {
+            let _ = writeln!(text, "{on_its_way}");
+        }
         if let Some(file) = suspended_in {
             let _ = writeln!(text, "Its memory is in {}", file.display());
         }

@@ -4,16 +4,18 @@ use crate::commands::libvirt_vms;
 use crate::commands::vm::pause;
 use crate::failure::bad_input;
 use crate::{kept, output};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use inventory::{Held, InventoryError};
 use qemu::{QemuError, RuntimeDir, background};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vm::backend::Stopped;
 use vm::history::LifeEvent;
 use vm::life::{State, Step};
 
 /// How long a guest may take to power off.
 const GRACE: Duration = Duration::from_secs(60);
+/// How long a homenode that sends a VM may take to find out what became of it.
+const SENDER_SAYS: Duration = Duration::from_secs(180);
 
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Result<()> {
@@ -25,7 +27,10 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
         Ok(None) => process(directory, name, force).map_err(|error| libvirt_vms::explain(error, name))?,
         // It is in another homenode's hands, or cannot be read. Whoever has it, or looks next, sees
         // its process gone, and writes down what has become of it.
-        Err(error) if force && error.is::<InventoryError>() => process(directory, name, force)?,
+        Err(error) if force && error.is::<InventoryError>() => match sent_to(name) {
+            Some(to) => on_its_way(directory, name, to)?,
+            None => process(directory, name, force)?,
+        },
         Err(error) => return Err(error),
     };
     match how {
@@ -37,9 +42,58 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
     }
 }
 
+/// Whether a VM is being sent, and to whom where it was handed over.
+fn sent_to(name: &str) -> Option<Option<String>> {
+    let life = kept::inventory().read(name).ok().map(|record| record.life)?;
+    (life.state == State::MigratingOut).then(|| life.handed_over.map(|to| to.to))
+}
+
+/// Ends a VM that another homenode is sending, and waits for what that one makes of it: the guest
+/// may have been handed over.
+fn on_its_way(directory: &RuntimeDir, name: &str, mut to: Option<String>) -> anyhow::Result<Stopped> {
+    match process(directory, name, true) {
+        // It may have gone already.
+        Err(QemuError::NoSuchVm { .. }) => {}
+        ended => _ = ended?,
+    }
+    let deadline = Instant::now() + SENDER_SAYS;
+    while Instant::now() < deadline {
+        match kept::inventory().hold(name) {
+            Err(InventoryError::Busy { .. }) => to = sent_to(name).flatten().or(to),
+            Err(InventoryError::NoSuchVm { .. }) => {
+                let to = to.unwrap_or_else(|| "another host".to_owned());
+                bail!("VM {name} was not ended: it had gone to {to}, and runs there");
+            }
+            held => {
+                let mut held = held.map_err(kept::failure)?;
+                // It stayed after all, or has another home on this host.
+                let there = background::pid(directory, name).is_some();
+                return if there {
+                    stop(directory, &mut held, true)
+                } else {
+                    handed_over(&held).map(|()| Stopped::ByForce)
+                };
+            }
+        }
+    }
+    bail!("VM {name}: its process here was ended, and the homenode that sends it does not say what became of it")
+}
+
+/// That a VM was not handed over to another host where it may run.
+pub(super) fn handed_over(held: &Held) -> anyhow::Result<()> {
+    let vm::history::Life { handed_over: Some(to), .. } = &held.record().life else { return Ok(()) };
+    let name = &held.record().spec.name;
+    Err(bad_input(format!(
+        "VM {name} was handed over to {}, and may run there: `homenode vm migrate {name} --resolve` finds out. Here \
+        it stands still",
+        to.to
+    )))
+}
+
 /// Stops a VM that is kept, and writes that down.
 pub(super) fn stop(directory: &RuntimeDir, held: &mut Held, force: bool) -> anyhow::Result<Stopped> {
     let name = held.record().spec.name.clone();
+    handed_over(held)?;
     if let Err(refused) = held.may(Step::Stop) {
         // Its record may be an old one, of another directory.
         let runs = background::pid(directory, &name).is_some();

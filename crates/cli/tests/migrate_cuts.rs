@@ -138,7 +138,7 @@ fn kill(pid: u32, signal: i32) -> bool {
 }
 
 fn kill_all(pids: Vec<u32>) -> bool {
-    pids.into_iter().fold(false, |killed, pid| kill(pid, libc::SIGKILL) || killed)
+    pids.into_iter().filter(|&pid| kill(pid, libc::SIGKILL)).count() > 0
 }
 
 impl Hosts {
@@ -296,7 +296,7 @@ impl Hosts {
         assert!(within_seconds(60, gone), "{what}: a destination stays");
         self.settled(round, at_destination_first, &what);
         let came = |phase: &Phase| phase.word().is_some_and(|word| said.iter().any(|said| said == word));
-        let furthest = PHASES.into_iter().filter(came).next_back();
+        let furthest = PHASES.into_iter().rfind(came);
         was_cut.then_some(furthest.max((round.phase.word().is_none()).then_some(round.phase))).flatten()
     }
 }

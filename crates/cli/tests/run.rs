@@ -280,7 +280,7 @@ fn a_runtime_directory_that_cannot_be_used_is_named_once() {
             let mut command = place.homenode(arguments);
             let output = command.env("HOMENODE_RUNTIME_DIR", directory).output().expect("homenode");
             let said = stderr(&output);
-            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert_eq!(output.status.code(), Some(2), "{said}");
             assert!(said.starts_with(&format!("homenode: cannot use {directory}")), "{said}");
             assert_eq!(said.matches("(os error").count(), usize::from(directory != "relative"), "{said}");
         }
@@ -299,7 +299,7 @@ fn a_home_directory_that_is_named_as_the_runtime_directory_keeps_its_folders() {
         let output = place.homenode(arguments).env("HOMENODE_RUNTIME_DIR", &home).output().expect("homenode");
         let said = stderr(&output);
         assert!(said.contains("did not make"), "{said}");
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(home.join(".ssh").is_dir() && home.join("documents").is_dir());
     }
 }

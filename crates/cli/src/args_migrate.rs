@@ -10,7 +10,7 @@ pub(crate) struct MigrateArguments {
     pub(crate) name: String,
     /// Where to: a host as ssh knows it, with a homenode of its own; or `unix:`, another home on
     /// this host
-    #[arg(long, value_name = "HOST", required_unless_present = "resolve")]
+    #[arg(long, value_name = "HOST")]
     pub(crate) to: Option<String>,
     /// Send nothing: say what would be sent, how long it would take, and where the VM would live
     #[arg(long, conflicts_with = "resolve")]

@@ -129,6 +129,8 @@ fn a_vm_gets_another_home_on_its_own_host() {
 fn a_vm_goes_to_another_host_and_comes_back() {
     let Some(hosts) = Hosts::with_vm("a_vm_goes_to_another_host_and_comes_back", "migrate-there") else { return };
     let topology = hosts.inventory("a").read(hosts.vm()).expect("a record").topology;
+    let nowhere = hosts.says("a", &["vm", "migrate", hosts.vm()], 2);
+    assert!(["--to HOST", "--to unix:", "--resolve"].iter().all(|word| nowhere.contains(word)), "{nowhere}");
     let refused = hosts.says("a", &["vm", "migrate", hosts.vm(), "--to", "b"], 2);
     assert!(refused.contains("--shared-storage"), "{refused}");
     let dry = hosts.says("a", &["vm", "migrate", hosts.vm(), "--to", "b", "--shared-storage", "--dry-run"], 0);

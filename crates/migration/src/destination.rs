@@ -225,8 +225,9 @@ impl Receiving<'_> {
         {
             return self.does_not_run(incoming, record, error.into());
         }
+        let ran = Instant::now();
         drop(carrier);
-        self.runs(link, incoming, record)
+        self.runs(link, incoming, record, ran)
     }
 
     /// Waits for `go`.
@@ -300,7 +301,13 @@ impl Receiving<'_> {
         Err(error)
     }
 
-    fn runs(&self, link: &mut ToSource, incoming: Incoming, record: Option<Held>) -> Result<(), MigrationError> {
+    fn runs(
+        &self,
+        link: &mut ToSource,
+        incoming: Incoming,
+        record: Option<Held>,
+        ran: Instant,
+    ) -> Result<(), MigrationError> {
         let pid = incoming.pid();
         let mut problem = None;
         let mut note = |error: MigrationError| _ = problem.get_or_insert(error.to_string());
@@ -315,7 +322,7 @@ impl Receiving<'_> {
             let told = held.complete_as(arrived, !self.offer.runs, now());
             told.unwrap_or_else(|error| note(error.into()));
         }
-        link.say(&FromDestination::Runs { pid, problem })?;
+        link.say(&FromDestination::Runs { pid, problem, for_ms: ran.elapsed().as_millis() as u64 })?;
         loop {
             match link.hear(ALIVE)? {
                 Some(FromSource::Gone) => break,

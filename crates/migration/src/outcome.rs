@@ -54,7 +54,7 @@ pub fn answer(
     receipts.decide(receipt, first)?;
     let decision = settled(directory, &receipts, vm, receipt)?;
     let said = match decision {
-        Decision::Here => FromDestination::Runs { pid: 0, problem: None },
+        Decision::Here => FromDestination::Runs { pid: 0, problem: None, for_ms: 0 },
         Decision::Never => FromDestination::Refused { because: "it is not here".to_owned(), bad_input: false },
     };
     let line = serde_json::to_string(&said).map_err(|error| MigrationError::io("answer")(error.into()))?;

@@ -129,6 +129,9 @@ pub enum FromDestination {
         pid: u32,
         /// Why the record or the name is not as it should be, where it is not.
         problem: Option<String>,
+        /// For how long it had run when this was said, in milliseconds.
+        #[serde(default)]
+        for_ms: u64,
     },
     /// Nothing is left to be done.
     Done,

@@ -146,7 +146,8 @@ pub fn send(
             return Err(MigrationError::Undecided { vm, host, because });
         }
     }
-    let still_ms = still.elapsed().as_millis() as u64 + progress.downtime_ms.unwrap_or(0);
+    let since_sent = still.elapsed().saturating_sub(talk.ran).as_millis() as u64;
+    let still_ms = since_sent + progress.downtime_ms.unwrap_or(0);
     let all_ms = began.elapsed().as_millis() as u64;
     went(directory, held, Some(source), Some(&handed_over), kept)?;
     talk.gone(say);
@@ -244,6 +245,8 @@ struct Talk<'a> {
     stop: &'a AtomicBool,
     deadline: Option<Instant>,
     vm: String,
+    /// For how long it had run there when that was said.
+    ran: Duration,
 }
 
 impl<'a> Talk<'a> {
@@ -259,7 +262,7 @@ impl<'a> Talk<'a> {
         link.say(&FromSource::Hello(ours.clone()))?;
         let deadline = options.timeout.map(|timeout| began + timeout);
         let host = options.to.name().to_owned();
-        let mut talk = Self { link, host, same_place: false, stop, deadline, vm: String::new() };
+        let mut talk = Self { link, host, same_place: false, stop, deadline, vm: String::new(), ran: Duration::ZERO };
         let said = talk.next(HELLO)?;
         let FromDestination::Hello(theirs) = said else { return Err(talk.out_of_turn()) };
         theirs.check()?;
@@ -393,7 +396,8 @@ impl<'a> Talk<'a> {
             let deadline = Instant::now() + RUNS;
             while Instant::now() < deadline {
                 // Where it refuses, only what its file of the receipt says counts.
-                if let Some(FromDestination::Runs { problem, .. }) = self.hear(LOOK)? {
+                if let Some(FromDestination::Runs { problem, for_ms, .. }) = self.hear(LOOK)? {
+                    self.ran = Duration::from_millis(for_ms);
                     problem.iter().for_each(|problem| say(&Say::Note(problem)));
                     return Ok(Outcome::Went);
                 }

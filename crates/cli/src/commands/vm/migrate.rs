@@ -19,10 +19,14 @@ const ASSUMED_LINK: Bytes = Bytes(1_250_000_000);
 
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, arguments: &MigrateArguments) -> anyhow::Result<()> {
-    let held = kept::hold(directory, &arguments.name)?;
+    let name = &arguments.name;
     match &arguments.to {
-        Some(to) => send(directory, held, to, arguments),
-        None => resolve(directory, held, arguments),
+        Some(to) => send(directory, kept::hold(directory, name)?, to, arguments),
+        None if arguments.resolve => resolve(directory, kept::hold(directory, name)?, arguments),
+        None => Err(bad_input(format!(
+            "vm migrate {name}: say where to: `--to HOST`, a host as ssh knows it, or `--to unix:`, another home on \
+             this host; or `--resolve`, where an earlier migration of it was cut short"
+        ))),
     }
 }
 

@@ -89,6 +89,9 @@ fn add_client(text: &mut String, client: &ClientExplanation, decisions: &[Decisi
         add_wrapped(text, &format!("Next: {}.", sentence(decision)));
     }
     add_wrapped(text, &facts(client));
+    if let Some(pairs) = &client.misled {
+        add_wrapped(text, &format!("Its guest was told other distances than those between its homes: {pairs}."));
+    }
     let _ = writeln!(text, "\n{}", lines(&candidates(&client.candidates)));
     let refused = refusals(client);
     if !refused.is_empty() {
@@ -245,6 +248,7 @@ mod tests {
             local_percent: Some(100.0),
             memory_distance: Some(21.0),
             sibling_distance: None,
+            told_difference: None,
             crowding_loss: Some(0.5),
             remote_loss: Some(0.25),
             cost: Some(1.5),
@@ -283,6 +287,7 @@ mod tests {
             demand: Some(1.0),
             entitled: None,
             owed_percent: None,
+            misled: None,
             away: Some(Bytes::from_mib(3)),
             rested_seconds: Some(12.0),
             candidates: vec![candidate(0, Vec::new()), candidate(1, vec![refusal, never, affinity])],

@@ -3,13 +3,16 @@
 #![allow(clippy::disallowed_methods, reason = "it measures the pure crate from outside")]
 
 use scheduler::balance::{BalancePolicy, BalanceState, step};
-use scheduler::{ClientId, ClientObservation, Moment, NodeObservation, Observation, VmKey, VmObservation};
+use scheduler::{
+    ClientId, ClientObservation, GuestMachine, Moment, NodeObservation, Observation, VmKey, VmObservation,
+};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use topology::{Bytes, CpuSet, Machine, NodeId, read};
 
 const MACHINE: &str = "pack:4 numa:4(memory=512GiB) core:16 pu:2";
-const VMS: u32 = 1000;
+/// Clients in all: so many VMs of one client.
+const CLIENTS: u32 = 1000;
 /// Periods, and turns of each, where no argument says so.
 const PERIODS: u32 = 300;
 const TURNS: u32 = 5;
@@ -33,26 +36,28 @@ fn main() {
         |nth: usize, usual: u32| std::env::args().nth(nth).map_or(usual, |text| text.parse().expect("a number"));
     let (periods, turns) = (number(1, PERIODS).max(1), number(2, TURNS).max(1));
     println!(
-        "{MACHINE}: {} nodes, {} hardware threads, {VMS} VMs, {periods} periods, best of {turns} turns each",
+        "{MACHINE}: {} nodes, {} hardware threads, {CLIENTS} clients, {periods} periods, best of {turns} turns each",
         machine.nodes.len(),
         machine.threads.len()
     );
     println!("{:<36} {:>9} {:>9} {:>9} {:>10}", "", "median ms", "99 % ms", "worst ms", "decisions");
-    for (name, load, placed) in [
-        ("even load", Load::Even, true),
-        ("every period another load", Load::Restless, true),
-        ("half of the nodes busy", Load::Uneven, true),
-        ("overcommitted", Load::Overcommitted, true),
-        ("all VMs float: adopted 64 a period", Load::Even, false),
+    for (name, load, placed, wide) in [
+        ("even load", Load::Even, true, 1),
+        ("every period another load", Load::Restless, true, 1),
+        ("half of the nodes busy", Load::Uneven, true, 1),
+        ("overcommitted", Load::Overcommitted, true, 1),
+        ("all VMs float: adopted 64 a period", Load::Even, false, 1),
+        ("VMs of 4 clients, not where told", Load::Restless, true, 4),
+        ("VMs of 8 clients, not where told", Load::Overcommitted, true, 8),
     ] {
-        measure(&machine, name, (load, placed), (periods, turns));
+        measure(&machine, name, (load, placed, wide), (periods, turns));
     }
 }
 
-fn measure(machine: &Machine, name: &str, (load, placed): (Load, bool), (periods, turns): (u32, u32)) {
+fn measure(machine: &Machine, name: &str, (load, placed, wide): (Load, bool, u32), (periods, turns): (u32, u32)) {
     let policy = BalancePolicy::default();
     let mut state = BalanceState::default();
-    let mut observation = observation(machine, load, placed);
+    let mut observation = observation(machine, load, placed, wide);
     let mut times = Vec::new();
     let mut decisions = 0;
     for period in 0..periods {
@@ -80,16 +85,19 @@ fn measure(machine: &Machine, name: &str, (load, placed): (Load, bool), (periods
     println!("{name:<36} {:>9.3} {:>9.3} {:>9.3} {decisions:>10}", at(50), at(99), at(100));
 }
 
-fn observation(machine: &Machine, load: Load, placed: bool) -> Observation {
+/// VMs of `wide` clients. The guest of a wide one was told the distances between the machine's
+/// first nodes; its clients were strewn over the host.
+fn observation(machine: &Machine, load: Load, placed: bool, wide: u32) -> Observation {
     let nodes: Vec<NodeId> = machine.node_ids().iter().collect();
     let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
     let cpus: Vec<CpuSet> = nodes.iter().map(|&node| machine.usable_cpus(node)).collect();
-    let vm = |number: u32| {
+    let client = |number: u32| {
         let home = number as usize % nodes.len();
         let away = nodes[(home + number as usize / 16) % nodes.len()];
         let memory = BTreeMap::from([(nodes[home], Bytes::from_mib(1800)), (away, Bytes::from_mib(200))]);
-        let client = ClientObservation {
-            id: ClientId(0),
+        ClientObservation {
+            id: ClientId(number % wide),
+            virtual_node: (wide > 1).then_some(number % wide),
             vcpus: 4,
             cpus: if placed { cpus[home].clone() } else { all.clone() },
             cpu_used: Some(0.4),
@@ -97,9 +105,16 @@ fn observation(machine: &Machine, load: Load, placed: bool) -> Observation {
             memory: Some(memory),
             memory_size: Bytes::from_mib(4096),
             ..ClientObservation::default()
-        };
+        }
+    };
+    let distance = |from: u32, to: u32| (to, machine.distance(nodes[from as usize], nodes[to as usize]));
+    let row = |from: u32| (from, (0..wide).map(|to| distance(from, to)).collect());
+    let guest = GuestMachine { distances: (0..wide).map(row).collect(), ..GuestMachine::default() };
+    let vm = |number: u32| {
         let key = VmKey { name: format!("vm-{number:04}"), pid: 1000 + number, started: 1 };
-        VmObservation::of_clients(key, vec![client])
+        // Steps of 5 bring the clients of a VM onto several sockets.
+        let clients = (0..wide).map(|id| client(number * wide + id * 5 * wide + id)).collect();
+        VmObservation { guest: (wide > 1).then(|| guest.clone()), ..VmObservation::of_clients(key, clients) }
     };
     let node = |&id: &NodeId| {
         let seen = NodeObservation {
@@ -113,7 +128,7 @@ fn observation(machine: &Machine, load: Load, placed: bool) -> Observation {
     let mut observation = Observation {
         at: Moment(0),
         nodes: nodes.iter().map(node).collect(),
-        vms: (0..VMS).map(vm).collect(),
+        vms: (0..CLIENTS / wide).map(vm).collect(),
         memory_pressure: Some(0.0),
         ..Observation::default()
     };
@@ -122,7 +137,7 @@ fn observation(machine: &Machine, load: Load, placed: bool) -> Observation {
 }
 
 fn set_demand(observation: &mut Observation, load: Load, period: u32) {
-    for (number, vm) in (0u32..).zip(&mut observation.vms) {
+    for (number, client) in (0u32..).zip(observation.vms.iter_mut().flat_map(|vm| &mut vm.clients)) {
         let mixed = (number.wrapping_mul(2_654_435_761) ^ period.wrapping_mul(40_503)) % 997;
         let (used, waited) = match load {
             Load::Even => (0.4, 0.0),
@@ -131,17 +146,17 @@ fn set_demand(observation: &mut Observation, load: Load, period: u32) {
             Load::Restless => (f64::from(mixed) / 997.0, 0.0),
             Load::Overcommitted => (0.5, f64::from(mixed) / 400.0),
         };
-        let client = &mut vm.clients[0];
         (client.cpu_used, client.cpu_waited) = (Some(used), Some(waited));
     }
 }
 
 fn carry_out(observation: &mut Observation, action: &scheduler::Action) {
     let Some(vm) = observation.vms.iter_mut().find(|vm| vm.vm == *action.vm()) else { return };
+    let client = &mut vm.clients[action.client().0 as usize];
     match action {
-        scheduler::Action::Bind { cpus, .. } => vm.clients[0].cpus = cpus.clone(),
+        scheduler::Action::Bind { cpus, .. } => client.cpus = cpus.clone(),
         scheduler::Action::MoveMemory { from, to, at_most, .. } => {
-            let Some(memory) = &mut vm.clients[0].memory else { return };
+            let Some(memory) = &mut client.memory else { return };
             let here = memory.get(from).copied().unwrap_or_default();
             let moved = here.min(*at_most);
             memory.insert(*from, here.saturating_sub(moved));

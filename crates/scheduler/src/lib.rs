@@ -23,6 +23,7 @@ mod planner;
 mod present;
 mod rehome;
 mod sizing;
+pub mod told;
 mod topology_difference;
 
 pub use action::{Act, Action, ActionError, Done, Host, Observe, ObserveError};

@@ -18,7 +18,7 @@
 //! | `daemon::VmRecord`, [`VmMemory`](crate::balance::VmMemory) | what a balancer did to it, and remembers of it |
 
 use crate::examination::{HostSettings, OtherThread, VmLimits};
-use crate::home;
+use crate::{home, told};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -228,6 +228,15 @@ pub struct VmObservation {
     /// What limits it. Only [`Observe::examine`](crate::Observe::examine) asks.
     #[serde(default)]
     pub limits: Option<VmLimits>,
+}
+
+impl GuestMachine {
+    /// Distances between these virtual nodes as its guest has them; `None` where it was told none.
+    pub fn told(&self, nodes: &[u32]) -> Option<Vec<Vec<u32>>> {
+        let written = |from: u32, to: u32| self.distances.get(&from)?.get(&to).copied();
+        let told = self.distances.values().any(|row| !row.is_empty());
+        told.then(|| told::table(nodes, written))
+    }
 }
 
 impl VmObservation {

@@ -44,6 +44,10 @@ pub struct Candidate {
     pub memory_distance: Option<f64>,
     /// Mean distance from the node to the homes of the VM's other clients.
     pub sibling_distance: Option<f64>,
+    /// By how much those distances differ, either way and in the mean, from what its guest was
+    /// told; `None` where that was told nothing. `remote_loss` has what is charged for it.
+    #[serde(default)]
+    pub told_difference: Option<f64>,
     /// CPU time that the client and its neighbours would lose with the client there, in CPUs:
     /// crowded CPUs.
     pub crowding_loss: Option<f64>,
@@ -75,6 +79,10 @@ pub struct ClientExplanation {
     pub entitled: Option<f64>,
     /// What it is owed in the running window, in percent of its entitlement.
     pub owed_percent: Option<f64>,
+    /// The pairs of virtual nodes with this one that are farther apart than the guest was told, as
+    /// a sentence about the worst; `None` where none misleads it.
+    #[serde(default)]
+    pub misled: Option<String>,
     /// Resident memory away from its home.
     pub away: Option<Bytes>,
     /// Seconds since it was last moved.

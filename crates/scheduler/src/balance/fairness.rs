@@ -129,7 +129,8 @@ fn least_gain(scene: &Scene<'_>, client: usize) -> f64 {
 fn better_place(scene: &Scene<'_>, client: usize, percent: f64) -> Option<(usize, String)> {
     let from = *scene.clients[client].home.first()?;
     let now = gets(scene, client, from, beside(scene, client, None, from));
-    let mut best: Option<(f64, usize)> = None;
+    // Of nodes where it gets the same, the one that loses least to distance.
+    let mut best: Option<(f64, f64, usize)> = None;
     for to in (0..scene.nodes.len()).filter(|&to| to != from) {
         let then = gets(scene, client, to, beside(scene, client, None, to));
         let wins = then - now;
@@ -137,15 +138,16 @@ fn better_place(scene: &Scene<'_>, client: usize, percent: f64) -> Option<(usize
         let seconds = scene.policy.payback_seconds;
         let pays = seconds <= 0.0 || cost <= wins * seconds;
         let enough = wins > least_gain(scene, client);
+        let lost = super::loss::steady(scene, client, &[to]);
         if enough
             && pays
-            && best.is_none_or(|(known, _)| wins > known)
+            && best.is_none_or(|(known, least, _)| wins > known || (wins == known && lost < least))
             && judge::may_go(scene, client, to, 0, MoveKind::Fairness, &mut Quick)
         {
-            best = Some((wins, to));
+            best = Some((wins, lost, to));
         }
     }
-    best.map(|(wins, to)| {
+    best.map(|(wins, _, to)| {
         let text = format!(
             "it is owed {percent:.0} % of its entitlement, and gets {wins:.2} CPUs more on node {}",
             scene.nodes[to].id

@@ -7,7 +7,8 @@
 //!
 //! **Rule.** Bound to CPUs of one node, or to all CPUs of some: it is at home there. It floats: the
 //! node that loses least, crowding by what idle vCPUs may do, memory and the price of bringing it;
-//! among nodes that are `least_gain_cpus` apart the one with most of its memory. No node holds it:
+//! among nodes that are `least_gain_cpus` apart the one with most of its memory, and of those that
+//! lose the same the one whose distances are more like what its guest was told. No node holds it:
 //! the fewest, nearest ones, or the node that has all of its memory and a hardware thread for each
 //! vCPU, if that loses less. Only nodes that node affinity allows and that somebody bound its
 //! memory to are asked.
@@ -21,7 +22,7 @@
 
 use super::plan::Planned;
 use super::scene::{Affinity, Scene};
-use super::{MoveKind, decimal, loss};
+use super::{MoveKind, decimal, judge, loss};
 use crate::host::{Host, HostNode};
 use crate::placement::{self, Demand};
 use crate::{Mobility, balance::record};
@@ -264,7 +265,11 @@ pub(super) fn choose(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let near = least.map(|least| least + worth);
     let best = lost.iter().filter(|(_, lost)| near.is_some_and(|near| *lost <= near)).min_by(|one, other| {
         let bytes = |node: usize| Reverse(this.bytes_on(&[node]));
-        bytes(one.0).cmp(&bytes(other.0)).then(one.1.total_cmp(&other.1)).then(one.0.cmp(&other.0))
+        let differs = |node: usize| loss::told_difference(scene, client, &[node], None).unwrap_or(0.0);
+        let lost = || judge::same_worth(one.1).total_cmp(&judge::same_worth(other.1));
+        let like = || differs(one.0).total_cmp(&differs(other.0));
+        let exactly = || one.1.total_cmp(&other.1).then(one.0.cmp(&other.0));
+        bytes(one.0).cmp(&bytes(other.0)).then_with(lost).then_with(like).then_with(exactly)
     });
     best.map(|&(node, _)| vec![node]).or_else(|| {
         let straddles = straddle(scene, client)?;

@@ -3,6 +3,7 @@
 use super::loss;
 use super::scene::Scene;
 use super::{MoveKind, Refusal};
+use std::cmp::Ordering;
 use topology::Bytes;
 
 /// Hears what speaks against a move.
@@ -57,6 +58,9 @@ pub(super) struct Verdict {
     pub(super) queue_seconds: f64,
     /// Bytes that move for it, beyond what would move if the client stayed; negative: fewer.
     pub(super) more_bytes: i128,
+    /// By how much the client's distances to its VM's other clients become more like those that its
+    /// guest was told, in parts of the local distance; negative: less. Of accepted moves only.
+    pub(super) likeness: f64,
     /// What it is worth, to choose among moves.
     pub(super) worth: f64,
 }
@@ -64,6 +68,13 @@ pub(super) struct Verdict {
 impl Verdict {
     pub(super) fn gain(&self) -> f64 {
         self.crowding_gain + self.remote_gain
+    }
+
+    /// The worse move first: by worth, and where that is the same by likeness to what was told.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        same_worth(self.worth)
+            .total_cmp(&same_worth(other.worth))
+            .then_with(|| self.likeness.total_cmp(&other.likeness).then(self.worth.total_cmp(&other.worth)))
     }
 
     /// Seconds until the gain has won back the cost; `None`: never.
@@ -74,6 +85,12 @@ impl Verdict {
             (false, false) => None,
         }
     }
+}
+
+/// What is compared of CPUs before likeness to what was told decides: steps of a hundredth, as of
+/// the planner. The offset keeps common fractions away from the edges of a step.
+pub(super) fn same_worth(cpus: f64) -> f64 {
+    (cpus * 100.0 + 0.37).floor()
 }
 
 /// `value` against `limit` of a threshold.
@@ -219,6 +236,11 @@ pub(super) fn enough(scene: &Scene<'_>, gain: f64, witness: &mut impl Witness) -
 
 /// Gains and costs of going to `to` alone, without any threshold.
 pub(super) fn weigh(scene: &Scene<'_>, client: usize, to: usize) -> Verdict {
+    weigh_beside(scene, client, to, None)
+}
+
+/// The same while another client of the VM goes elsewhere.
+pub(super) fn weigh_beside(scene: &Scene<'_>, client: usize, to: usize, partner: loss::Partner) -> Verdict {
     let this = &scene.clients[client];
     let load = this.load;
     let from = this.home.first().copied().unwrap_or(to);
@@ -232,7 +254,8 @@ pub(super) fn weigh(scene: &Scene<'_>, client: usize, to: usize) -> Verdict {
     let more = load - part(to);
     crowding_gain += loss(to, 0.0) - loss(to, more);
     let target = [to];
-    let remote_gain = loss::steady(scene, client, &this.home) - loss::steady(scene, client, &target);
+    let remote_gain = loss::steady(scene, client, &this.home) - loss::steady_beside(scene, client, &target, partner)
+        + loss::won_by_siblings(scene, client, to, partner);
     let cost = loss::transition(scene, client, &target) - loss::transition(scene, client, &this.home);
     Verdict {
         accepted: true,
@@ -243,6 +266,7 @@ pub(super) fn weigh(scene: &Scene<'_>, client: usize, to: usize) -> Verdict {
         cost,
         queue_seconds: loss::queue_seconds(scene, client, &target),
         more_bytes: loss::moving(scene, client, &target) - loss::moving(scene, client, &this.home),
+        likeness: 0.0,
         worth: 0.0,
     }
 }

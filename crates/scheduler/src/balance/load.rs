@@ -19,7 +19,7 @@
 use super::judge::{self, Quick, Verdict, Witness, refusal, rule};
 use super::plan::Planned;
 use super::scene::Scene;
-use super::{MoveKind, decimal, loss};
+use super::{MoveKind, decimal, loss, siblings};
 
 /// Pairs of nodes that get a close look: so many of the most loaded with so many of the least
 /// loaded.
@@ -113,7 +113,7 @@ fn best_of(
     for &(from, to) in pairs {
         for client in nearest(scene, &buckets[from], ideal(scene, from, to), judged) {
             let verdict = judge(scene, client, to, &mut Quick);
-            if verdict.accepted && best.as_ref().is_none_or(|(.., known)| verdict.worth > known.worth) {
+            if verdict.accepted && best.as_ref().is_none_or(|(.., known)| verdict.order(known).is_gt()) {
                 best = Some((client, to, verdict));
             }
         }
@@ -171,6 +171,9 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
     }
     if policy.payback_seconds > 0.0 && !pays(scene, &verdict, witness) {
         verdict.accepted = false;
+    }
+    if verdict.accepted {
+        verdict.likeness = siblings::likeness(scene, client, to);
     }
     verdict.worth = if policy.payback_seconds > 0.0 {
         verdict.gain() - verdict.cost.max(0.0) / policy.payback_seconds
@@ -300,13 +303,14 @@ pub(super) fn local_points(scene: &Scene<'_>, client: usize, to: usize) -> f64 {
 fn sentence(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict) -> String {
     let from = scene.ids(&scene.clients[client].home);
     format!(
-        "node {from} is loaded {} %, node {} {} %: then {} % and {} %; {}",
+        "node {from} is loaded {} %, node {} {} %: then {} % and {} %; {}{}",
         decimal(verdict.before.0, 0),
         scene.nodes[to].id,
         decimal(verdict.before.1, 0),
         decimal(verdict.after.0, 0),
         decimal(verdict.after.1, 0),
-        price(verdict)
+        price(verdict),
+        siblings::difference(scene, client, to)
     )
 }
 

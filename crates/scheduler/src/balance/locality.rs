@@ -23,7 +23,7 @@ use super::judge::{self, Quick, Verdict, Witness, refusal};
 use super::load::{self, local_points};
 use super::plan::Planned;
 use super::scene::Scene;
-use super::{MoveKind, decimal, loss};
+use super::{MoveKind, decimal, loss, siblings};
 
 /// Clients of wide VMs that are compared with every node in one step; the next ones follow in the
 /// next step.
@@ -35,7 +35,7 @@ pub(super) fn pass(scene: &mut Scene<'_>, budget: &mut u32, planned: &mut Vec<Pl
     if scene.policy.locality_weight <= 0.0 {
         return Vec::new();
     }
-    let mut wishes: Vec<(f64, usize, usize)> = Vec::new();
+    let mut wishes: Vec<(Verdict, usize, usize)> = Vec::new();
     let mut wanted = Vec::new();
     for client in 0..scene.clients.len() {
         let Some(to) = memory_node(scene, client) else { continue };
@@ -44,13 +44,13 @@ pub(super) fn pass(scene: &mut Scene<'_>, budget: &mut u32, planned: &mut Vec<Pl
         }
         let verdict = judge(scene, client, to, &mut Quick);
         if verdict.accepted {
-            wishes.push((verdict.worth, client, to));
+            wishes.push((verdict, client, to));
         } else {
             wanted.push((client, to));
         }
     }
     wishes.extend(wide(scene));
-    wishes.sort_by(|one, other| other.0.total_cmp(&one.0).then((one.1, one.2).cmp(&(other.1, other.2))));
+    wishes.sort_by(|one, other| other.0.order(&one.0).then((one.1, one.2).cmp(&(other.1, other.2))));
     for (_, client, to) in wishes {
         if *budget == 0 {
             break;
@@ -82,7 +82,7 @@ fn memory_node(scene: &Scene<'_>, client: usize) -> Option<usize> {
 
 /// Moves of wide VMs' clients nearer to their siblings, and of clients with several home nodes to a
 /// single one.
-fn wide(scene: &Scene<'_>) -> Vec<(f64, usize, usize)> {
+fn wide(scene: &Scene<'_>) -> Vec<(Verdict, usize, usize)> {
     if !scene.policy.distance_aware {
         return Vec::new();
     }
@@ -108,7 +108,7 @@ fn wide(scene: &Scene<'_>) -> Vec<(f64, usize, usize)> {
             }
             let verdict = judge(scene, client, to, &mut Quick);
             if verdict.accepted {
-                wishes.push((verdict.worth, client, to));
+                wishes.push((verdict, client, to));
             }
         }
     }
@@ -132,6 +132,9 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
     let soon = load::follows_soon(scene, &verdict, witness);
     verdict.accepted = may && capped && soon && worth.is_some() && fits_threads(scene, client, to);
     verdict.worth = worth.unwrap_or(0.0);
+    if verdict.accepted {
+        verdict.likeness = siblings::likeness(scene, client, to);
+    }
     verdict
 }
 
@@ -195,12 +198,13 @@ fn sentence(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict) -> S
     let all = this.resident_bytes().max(1) as f64;
     let part = |nodes: &[usize]| 100.0 * this.bytes_on(nodes) as f64 / all;
     format!(
-        "{:.0} % of its memory is on node {}, {:.0} % at its home, node {}{}; {}",
+        "{:.0} % of its memory is on node {}, {:.0} % at its home, node {}{}; {}{}",
         part(&[to]),
         scene.nodes[to].id,
         part(&this.home),
         scene.ids(&this.home),
         super::follow::measured(this),
-        load::price(verdict)
+        load::price(verdict),
+        siblings::difference(scene, client, to)
     )
 }

@@ -44,18 +44,63 @@ fn extra_to(scene: &Scene<'_>, home: &[usize], to: usize) -> f64 {
     home.iter().map(|&from| scene.extra(from, to)).sum::<f64>() / home.len().max(1) as f64
 }
 
-/// Mean extra distance from `home` to the homes of the VM's other clients; `None` for a client
-/// without such.
-pub(super) fn sibling_extra(scene: &Scene<'_>, client: usize, home: &[usize]) -> Option<f64> {
+/// A client of the VM that is taken to live on a node where it does not live yet.
+pub(super) type Partner = Option<(usize, usize)>;
+
+/// Mean over the VM's other clients of what is said of each and the nodes of its home; `None` for a
+/// client without such.
+fn mean_of_siblings(
+    scene: &Scene<'_>,
+    client: usize,
+    partner: Partner,
+    mut of: impl FnMut(usize, &[usize]) -> f64,
+) -> Option<f64> {
     let (first, end) = scene.clients[client].family;
-    let others = (first..end).filter(|&other| other != client && !scene.clients[other].home.is_empty());
     let (mut sum, mut count) = (0.0, 0);
-    for other in others {
-        let nodes = &scene.clients[other].home;
-        sum += nodes.iter().map(|&node| extra_to(scene, home, node)).sum::<f64>() / nodes.len() as f64;
+    for other in (first..end).filter(|&other| other != client && !scene.clients[other].home.is_empty()) {
+        let there = partner.filter(|(moved, _)| *moved == other).map(|(_, to)| [to]);
+        sum += of(other, there.as_ref().map_or(&scene.clients[other].home, |to| to));
         count += 1;
     }
     (count > 0).then(|| sum / f64::from(count))
+}
+
+/// Mean extra distance between the nodes of two homes.
+pub(super) fn extra_between(scene: &Scene<'_>, home: &[usize], there: &[usize]) -> f64 {
+    match (home, there) {
+        // The usual case, asked often.
+        (&[from], &[to]) => scene.extra(from, to),
+        _ => there.iter().map(|&node| extra_to(scene, home, node)).sum::<f64>() / there.len() as f64,
+    }
+}
+
+/// Mean extra distance from `home` to the homes of the VM's other clients; `None` for a client
+/// without such.
+pub(super) fn sibling_extra(scene: &Scene<'_>, client: usize, home: &[usize]) -> Option<f64> {
+    mean_of_siblings(scene, client, None, |_, there| extra_between(scene, home, there))
+}
+
+/// By how much the distances from `home` to the homes of the VM's other clients differ, in the mean
+/// and in parts of the local distance, from those that its guest was told; `None` where that was
+/// told nothing.
+pub(super) fn told_difference(scene: &Scene<'_>, client: usize, home: &[usize], partner: Partner) -> Option<f64> {
+    scene.told(client)?;
+    mean_of_siblings(scene, client, partner, |other, there| charged(scene, (client, home), (other, there)))
+}
+
+/// What a client at a home is charged for another of its VM: the difference of their distance from
+/// what the guest was told, in parts of the local distance. A pair on one home is charged nothing:
+/// all is local there.
+fn charged(scene: &Scene<'_>, (one, home): (usize, &[usize]), (other, there): (usize, &[usize])) -> f64 {
+    let Some(told) = scene.told(one).filter(|_| home != there) else { return 0.0 };
+    let first = scene.clients[one].family.0;
+    let real = (extra_between(scene, home, there) * 1000.0).round() as u64;
+    told.charge((one - first, other - first), 1, real) as f64 / 1000.0
+}
+
+/// Extra distance from a client to another of its VM, with what is charged for it.
+fn pair(scene: &Scene<'_>, one: (usize, &[usize]), other: (usize, &[usize])) -> f64 {
+    extra_between(scene, one.1, other.1) + charged(scene, one, other)
 }
 
 /// Mean extra distance from `home` to the client's memory as it lies now; `None` where nobody
@@ -71,9 +116,15 @@ pub(super) fn memory_extra(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[
 }
 
 /// What the client loses at `home` for good: memory that cannot follow, memory spread over a home
-/// of several nodes, siblings.
+/// of several nodes, siblings. With what it is charged for distances that its guest was not told.
 pub(super) fn steady(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
-    stall(scene, &scene.clients[client]) * (of_memory(scene, client, home) + of_siblings(scene, client, home))
+    steady_beside(scene, client, home, None)
+}
+
+/// The same with a sibling elsewhere than it lives.
+pub(super) fn steady_beside(scene: &Scene<'_>, client: usize, home: &[usize], partner: Partner) -> f64 {
+    let siblings = of_siblings(scene, client, home, partner);
+    stall(scene, &scene.clients[client]) * (of_memory(scene, client, home) + siblings)
 }
 
 /// Extra distance to its memory that stays.
@@ -84,13 +135,41 @@ pub(super) fn of_memory(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64
     if follows { inner() + stuck_extra(scene, this, home) } else { memory_extra(scene, this, home).unwrap_or(0.0) }
 }
 
-/// Extra distance to its siblings, by their part of the waits.
-fn of_siblings(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
-    let family = scene.clients[client].family;
-    if !scene.policy.distance_aware || family.1 - family.0 < 2 {
+/// Extra distance to its siblings, by their part of the waits, and at the same price the difference
+/// from what its guest was told: as the planner charges it ([`crate::placement::Told`]).
+fn of_siblings(scene: &Scene<'_>, client: usize, home: &[usize], partner: Partner) -> f64 {
+    if !counts_siblings(scene, client) {
         return 0.0;
     }
-    sibling_extra(scene, client, home).unwrap_or(0.0) * scene.policy.sibling_percent / 100.0
+    let mean = mean_of_siblings(scene, client, partner, |other, there| pair(scene, (client, home), (other, there)));
+    mean.unwrap_or(0.0) * scene.policy.sibling_percent / 100.0
+}
+
+fn counts_siblings(scene: &Scene<'_>, client: usize) -> bool {
+    let family = scene.clients[client].family;
+    scene.policy.distance_aware && family.1 - family.0 > 1
+}
+
+/// CPUs that the VM's other clients win when a client goes to a node; the partner in a swap counts
+/// for itself.
+pub(super) fn won_by_siblings(scene: &Scene<'_>, client: usize, to: usize, partner: Partner) -> f64 {
+    let home = &scene.clients[client].home;
+    if !counts_siblings(scene, client) || home.is_empty() {
+        return 0.0;
+    }
+    let (first, end) = scene.clients[client].family;
+    let others = (first..end).filter(|&other| other != client && !scene.clients[other].home.is_empty());
+    let (mut sum, mut count) = (0.0, 0);
+    for other in others {
+        count += 1;
+        if partner.is_none_or(|(partner, _)| partner != other) {
+            let this = (other, &scene.clients[other].home[..]);
+            let won = pair(scene, this, (client, home)) - pair(scene, this, (client, &[to]));
+            sum += stall(scene, &scene.clients[other]) * won;
+        }
+    }
+    // As many siblings with a home as the client has each of the others has, itself among them.
+    sum / f64::from(count.max(1)) * scene.policy.sibling_percent / 100.0
 }
 
 /// Extra distance to the memory that is known not to move, by its part of the whole.

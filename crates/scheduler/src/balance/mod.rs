@@ -6,9 +6,9 @@
 //! its memory a copy.
 //!
 //! **Rule.** Each period: clients without a home get one (`homes`); at their own pace moves and
-//! swaps for load (`load`, `swaps`), then for locality (`locality`), at the end of its window one
-//! for fairness (`fairness`); memory follows what was decided (`follow`). All are judged by the
-//! same thresholds (`judge`), and worth is counted in CPUs (`loss`).
+//! swaps for load (`load`, `swaps`), then for locality (`locality`, `siblings`), at the end of its
+//! window one for fairness (`fairness`); memory follows what was decided (`follow`). All are judged
+//! by the same thresholds (`judge`), and worth is counted in CPUs (`loss`).
 //!
 //! **Properties.** A function of state and observation: the same in, the same out. What is unknown
 //! leads to no move. A client moves once a period, and rests then. Under constant load moves come
@@ -37,6 +37,7 @@ mod record;
 mod remember;
 mod room;
 mod scene;
+mod siblings;
 mod state;
 mod swaps;
 mod why;
@@ -157,6 +158,7 @@ fn rebalance(scene: &mut Scene<'_>, due: Due, planned: &mut Vec<Planned>) {
         let wanted = locality::pass(scene, &mut budget, planned);
         if due.swaps {
             swaps::locality_pass(scene, &wanted, &mut budget, planned);
+            siblings::pass(scene, &mut budget, planned);
         }
     }
     fairness::pass(scene, &mut budget, planned);

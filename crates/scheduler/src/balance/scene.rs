@@ -20,9 +20,11 @@ use super::queue::Queue;
 use super::remember::Synced;
 use super::room::Room;
 use super::{BalancePolicy, BalanceState, ClientMemory, MoveKind};
+use crate::placement::Told;
 use crate::{ClientObservation, Mobility, Moment, NodeObservation, Observation, VmObservation, claims};
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 
@@ -102,6 +104,9 @@ pub(super) struct Scene<'a> {
     pub(super) room: Room,
     /// Memory that is still to follow its clients.
     pub(super) queue: Queue,
+    /// What each VM's guest was told of distances, by the VM's index in the state; most are never
+    /// asked for.
+    told: Vec<OnceCell<Option<Told>>>,
     /// Distance / 10 - 1, from a node's CPUs to a node's memory: 0 is local, 1 is twice as far.
     extra: Vec<f64>,
     /// Node of each CPU.
@@ -141,12 +146,14 @@ impl<'a> Scene<'a> {
             extra: extra_distances(machine, policy, &nodes),
             room: Room::default(),
             queue: Queue::default(),
+            told: Vec::new(),
             clients: Vec::new(),
             nodes,
             cpu_node,
             online,
         };
         scene.clients = scene.find_clients(machine, state, synced);
+        scene.told = vec![OnceCell::new(); state.vms.len()];
         super::loads::set(&mut scene);
         scene.room = Room::new(&scene);
         for client in 0..scene.clients.len() {
@@ -190,6 +197,19 @@ impl<'a> Scene<'a> {
             }
         }
         clients
+    }
+
+    /// What a client's guest was told of distances between its virtual nodes, where they count.
+    pub(super) fn told(&self, client: usize) -> Option<&Told> {
+        let this = &self.clients[client];
+        let (first, end) = this.family;
+        let distances = || {
+            let guest = this.vm.guest.as_ref().filter(|_| self.policy.distance_aware && end - first > 1)?;
+            let nodes: Option<Vec<u32>> =
+                self.clients[first..end].iter().map(|client| client.seen.virtual_node).collect();
+            guest.told(&nodes?).map(|distances| Told::of(&distances))
+        };
+        self.told[this.slot.0].get_or_init(distances).as_ref()
     }
 
     fn resident(&self, seen: &ClientObservation) -> Option<SmallVec<[(usize, u64); 2]>> {

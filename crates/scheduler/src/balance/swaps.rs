@@ -162,7 +162,11 @@ pub(super) fn weigh(scene: &Scene<'_>, one: usize, other: usize) -> Verdict {
     let moved = scene.clients[one].load - scene.clients[other].load;
     let loss = |node: usize, more: f64| loss::crowding(scene, node, (scene.nodes[node].load + more).max(0.0));
     let crowding_gain = loss(from, 0.0) - loss(from, -moved) + loss(to, 0.0) - loss(to, moved);
-    let (first, second) = (judge::weigh(scene, one, to), judge::weigh(scene, other, from));
+    // Of two clients of a VM each is a sibling of the other, where that goes.
+    let siblings = scene.clients[one].family == scene.clients[other].family;
+    let there = |partner: usize, node: usize| siblings.then_some((partner, node));
+    let first = judge::weigh_beside(scene, one, to, there(other, from));
+    let second = judge::weigh_beside(scene, other, from, there(one, to));
     Verdict {
         crowding_gain,
         remote_gain: first.remote_gain + second.remote_gain,
@@ -202,9 +206,10 @@ pub(super) fn locality_pass(
         if from < to {
             for (one, other) in wishes[start..end].iter().zip(&wishes[back..back_end]).take(CLIENT_PAIRS) {
                 if *budget >= 2
-                    && let Some(because) = judge_locality(scene, one.3, other.3)
+                    && let Some((_, verdict)) = judge_locality(scene, one.3, other.3)
                 {
                     *budget -= 2;
+                    let because = locality_sentence(scene, one.3, other.3, &verdict);
                     exchange(scene, one.3, other.3, MoveKind::LocalitySwap, &because, planned);
                 }
             }
@@ -213,8 +218,8 @@ pub(super) fn locality_pass(
     }
 }
 
-/// Why two clients change places for locality, if nothing refuses it.
-fn judge_locality(scene: &Scene<'_>, one: usize, other: usize) -> Option<String> {
+/// What it is worth that two clients change places for locality, if nothing refuses it.
+pub(super) fn judge_locality(scene: &Scene<'_>, one: usize, other: usize) -> Option<(f64, Verdict)> {
     if scene.clients[one].moved.is_some() || scene.clients[other].moved.is_some() {
         return None;
     }
@@ -227,24 +232,28 @@ fn judge_locality(scene: &Scene<'_>, one: usize, other: usize) -> Option<String>
     if !load::follows_soon(scene, &verdict, &mut Quick) {
         return None;
     }
-    let points = load::local_points(scene, one, to) + load::local_points(scene, other, from);
-    if policy.payback_seconds > 0.0 {
-        let busy = |client: usize| scene.clients[client].demand.unwrap_or(0.0);
-        let worth = verdict.gain() - verdict.cost / policy.payback_seconds;
-        let enough = verdict.more_bytes <= 0 || judge::enough(scene, worth, &mut Quick);
-        if !enough || worth < policy.gain_percent / 100.0 * (busy(one) + busy(other)).max(0.01) {
-            return None;
-        }
-    } else if points * policy.locality_weight < policy.gain_percent {
-        return None;
+    if policy.payback_seconds <= 0.0 {
+        let points = load::local_points(scene, one, to) + load::local_points(scene, other, from);
+        let worth = points * policy.locality_weight;
+        return (worth >= policy.gain_percent).then_some((worth, verdict));
     }
+    let busy = |client: usize| scene.clients[client].demand.unwrap_or(0.0);
+    let worth = verdict.gain() - verdict.cost / policy.payback_seconds;
+    let enough = verdict.more_bytes <= 0 || judge::enough(scene, worth, &mut Quick);
+    let least = policy.gain_percent / 100.0 * (busy(one) + busy(other)).max(0.01);
+    (enough && worth >= least).then_some((worth, verdict))
+}
+
+/// Why two clients change places for locality.
+fn locality_sentence(scene: &Scene<'_>, one: usize, other: usize, verdict: &Verdict) -> String {
+    let (from, to) = (scene.clients[one].home[0], scene.clients[other].home[0]);
     let here = |client: usize, node: usize| Bytes(scene.clients[client].bytes_on(&[node]));
-    Some(format!(
+    format!(
         "{} of the one's memory is on node {}, {} of the other's on node {}; {}",
         here(one, to),
         scene.nodes[to].id,
         here(other, from),
         scene.nodes[from].id,
-        load::price(&verdict)
-    ))
+        load::price(verdict)
+    )
 }

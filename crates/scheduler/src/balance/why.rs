@@ -6,8 +6,9 @@ use super::judge::{Full, Verdict};
 use super::scene::Scene;
 use super::{
     BalancePolicy, BalanceState, Due, Home, MoveKind, fairness, home, judge, load, locality, loss, record, remember,
+    siblings,
 };
-use crate::{Observation, VmKey};
+use crate::{ClientId, Observation, VmKey};
 use topology::{Bytes, Machine, NodeSet};
 
 /// Why a VM is where it is, and what speaks against moving it; `None` for a VM that the observation
@@ -28,14 +29,16 @@ pub fn why(
     decisions.retain(|decision| decision.action.vm() == vm);
     let mut scene = scene();
     let clients: Vec<usize> = (0..scene.clients.len()).filter(|&client| scene.clients[client].vm.vm == *vm).collect();
-    let mut of = |client: usize| {
-        let home = homes.get(&(vm.clone(), scene.clients[client].seen.id))?;
+    let home = |id: ClientId| homes.get(&(vm.clone(), id));
+    // All of them first: what is said of one is also about its distance to the others.
+    for &client in &clients {
+        let Some(home) = home(scene.clients[client].seen.id) else { continue };
         let lives: Vec<usize> =
             home.lives.iter().flat_map(NodeSet::iter).filter_map(|node| scene.index(node)).collect();
         scene.rehome(client, lives, None);
-        Some(explain(&scene, client, home))
-    };
-    let clients: Vec<ClientExplanation> = clients.into_iter().filter_map(&mut of).collect();
+    }
+    let of = |client: usize| Some(explain(&scene, client, home(scene.clients[client].seen.id)?));
+    let clients: Vec<ClientExplanation> = clients.into_iter().filter_map(of).collect();
     (!clients.is_empty()).then(|| Explanation { vm: vm.clone(), clients, decisions })
 }
 
@@ -58,6 +61,7 @@ fn explain(scene: &Scene<'_>, client: usize, home: &Home) -> ClientExplanation {
         demand: this.demand,
         entitled: this.demand.map(|_| this.load),
         owed_percent: fairness::owed_percent(this.known),
+        misled: siblings::misleading(scene, client),
         away: this.resident.as_ref().map(|_| Bytes(this.resident_bytes() - this.bytes_on(&this.home))),
         rested_seconds: this.known.moved_at.map(|moment| scene.at.0.saturating_sub(moment.0) as f64 / 1000.0),
         candidates: nodes.map(|node| candidate(scene, client, node)).collect(),
@@ -115,6 +119,7 @@ fn candidate(scene: &Scene<'_>, client: usize, node: usize) -> Candidate {
         memory_distance: loss::memory_extra(scene, this, &[node]).filter(|_| part > 0).map(distance),
         sibling_distance: loss::sibling_extra(scene, client, &[node]).map(distance),
         crowding_loss: this.demand.map(|_| crowding),
+        told_difference: loss::told_difference(scene, client, &[node], None).map(|extra| extra * 10.0),
         remote_loss: this.demand.map(|_| loss::steady(scene, client, &[node])),
         cost: known.map(|verdict| unsigned_zero(verdict.cost)),
         gain: known.map(|verdict| unsigned_zero(verdict.gain())),

@@ -1,10 +1,8 @@
 //! Why a fixed virtual topology lies as it does, in words.
 
+use crate::told::{self, Pair};
 use topology::NodeSet;
 use vm::{Plan, Reason};
-
-/// A pair misleads its guest where it is farther than told by more than this part of what was told.
-const MISLEADING_PART: u32 = 4;
 
 /// Reasons of the map, before those of the homes.
 pub(crate) fn reasons(plan: &Plan) -> Vec<Reason> {
@@ -76,47 +74,17 @@ fn locality(plan: &Plan) -> Reason {
     Reason { choice, because }
 }
 
-/// Warnings of pairs that are much farther than the guest was told, worst first.
+/// A warning of pairs that are much farther than the guest was told.
 pub(crate) fn misleading(plan: &Plan) -> Option<String> {
-    let mut pairs = pairs(plan);
-    pairs.retain(|pair| pair.real > pair.told + pair.told / MISLEADING_PART);
-    pairs.sort_by_key(|pair| std::cmp::Reverse(pair.excess_permille()));
-    let worst = pairs.first()?.text();
-    let others = match pairs.len() {
-        1 => String::new(),
-        count => format!("; {} more pairs of virtual nodes are too", count - 1),
-    };
-    Some(format!("the guest was told distances that mislead it here: {worst}{others}"))
-}
-
-/// An ordered pair of virtual nodes, with SLIT values.
-struct Pair {
-    from: u32,
-    to: u32,
-    told: u32,
-    real: u32,
-}
-
-impl Pair {
-    /// How much farther it is than told, in thousandths of what was told.
-    fn excess_permille(&self) -> u32 {
-        self.real.saturating_sub(self.told) * 1000 / self.told.max(1)
-    }
-
-    fn text(&self) -> String {
-        format!(
-            "from virtual node {} to {} it is {}, and the guest was told {}",
-            self.from, self.to, self.real, self.told
-        )
-    }
+    let pairs = told::misleading(pairs(plan))?;
+    Some(format!("the guest was told distances that mislead it here: {pairs}"))
 }
 
 /// All pairs of different virtual nodes, where the guest was told of them.
 fn pairs(plan: &Plan) -> Vec<Pair> {
-    let (nodes, told, real) = (&plan.topology.nodes, &plan.topology.distances, &plan.expected.distances);
     if !plan.topology.exposed {
         return Vec::new();
     }
-    let all = (0..nodes.len()).flat_map(|i| (0..nodes.len()).map(move |j| (i, j))).filter(|(i, j)| i != j);
-    all.map(|(i, j)| Pair { from: nodes[i].id, to: nodes[j].id, told: told[i][j], real: real[i][j] }).collect()
+    let nodes: Vec<u32> = plan.topology.nodes.iter().map(|node| node.id).collect();
+    Pair::all(&nodes, &plan.topology.distances, &plan.expected.distances)
 }

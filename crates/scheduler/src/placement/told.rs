@@ -15,6 +15,8 @@
 //! **Example.** Told 12 between 0 and 1; the homes are 22 apart. That is 1.0 more than told, in
 //! parts of the local distance: with 8 vCPUs each 16 x 0.06 x 1.0 = 0.96 CPUs are charged, beside
 //! the 16 x 0.06 x 1.2 = 1.15 that distance between clients loses in any case.
+//!
+//! The balancer charges a VM that runs by the same measure (`balance::loss`).
 
 use super::homes::{CpuHome, Demand, WHOLE};
 use crate::host::Host;
@@ -48,8 +50,18 @@ impl Told {
                 sum += milli * part * real[from][to];
             }
         }
-        let told = home.milli.iter().sum::<u64>() * WHOLE * self.extra[one][other];
-        sum.abs_diff(told)
+        self.charge((one, other), home.milli.iter().sum::<u64>() * WHOLE, sum)
+    }
+
+    /// The SLIT value that a pair was told.
+    pub(crate) fn slit(&self, one: usize, other: usize) -> u32 {
+        u32::try_from((self.extra[one][other] + 1000) * u64::from(Distances::LOCAL) / 1000).unwrap_or(u32::MAX)
+    }
+
+    /// What a pair on different homes is charged: `weight` times the difference, in thousandths,
+    /// between the extra distance told and the real one. `real` is `weight` times the latter.
+    pub(crate) fn charge(&self, (one, other): (usize, usize), weight: u64, real: u64) -> u64 {
+        real.abs_diff(weight * self.extra[one][other])
     }
 
     /// Whether two clients may change places unseen: every other one was told to be as far from the

@@ -8,6 +8,7 @@ mod homes;
 mod memory;
 mod moves;
 mod properties;
+mod told;
 pub(crate) mod toy;
 mod trouble;
 mod why;

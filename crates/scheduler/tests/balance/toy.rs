@@ -2,8 +2,8 @@
 //! that moves when told to.
 use scheduler::balance::{BalancePolicy, BalanceState, Decision, Explanation, record, step, why};
 use scheduler::{
-    Action, ActionError, ClientId, ClientObservation, Done, Mobility, Moment, NodeObservation, Observation, Traffic,
-    VmKey, VmObservation,
+    Action, ActionError, ClientId, ClientObservation, Done, GuestMachine, Mobility, Moment, NodeObservation,
+    Observation, Traffic, VmKey, VmObservation,
 };
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Distances, Machine, NodeId, NodeSet, read};
@@ -31,6 +31,14 @@ pub(crate) struct ToyVm {
     pub(crate) mobility: Mobility,
     pub(crate) shares: u32,
     pub(crate) node_affinity: Option<NodeSet>,
+    /// Distances that the guest was told.
+    pub(crate) told: Option<Vec<Vec<u32>>>,
+}
+
+/// What such a guest was told of its machine.
+fn guest(told: &[Vec<u32>]) -> GuestMachine {
+    let row = |row: &Vec<u32>| (0..).zip(row.iter().copied()).collect();
+    GuestMachine { distances: (0..).zip(told.iter().map(row)).collect(), ..GuestMachine::default() }
 }
 
 #[derive(Clone, Debug)]
@@ -96,7 +104,8 @@ impl Toy {
             unknown: None,
         };
         let key = VmKey { name: name.to_owned(), pid: 100 + self.vms.len() as u32, started: 1 };
-        let vm = ToyVm { key, clients: vec![client], mobility: Mobility::Movable, shares: 1024, node_affinity: None };
+        let mobility = Mobility::Movable;
+        let vm = ToyVm { key, clients: vec![client], mobility, shares: 1024, node_affinity: None, told: None };
         self.vms.push(vm);
         self.vms.last_mut().expect("just added")
     }
@@ -159,6 +168,7 @@ impl Toy {
                 .enumerate()
                 .map(|(c, client)| ClientObservation {
                     id: ClientId(c as u32),
+                    virtual_node: (vm.clients.len() > 1).then_some(c as u32),
                     vcpus: client.vcpus,
                     cpus: client.cpus.clone(),
                     cpu_used: self.figures.then_some(used[v][c]),
@@ -175,6 +185,7 @@ impl Toy {
             mobility: vm.mobility.clone(),
             shares: vm.shares,
             node_affinity: vm.node_affinity.clone(),
+            guest: vm.told.as_deref().map(guest),
             ..VmObservation::of_clients(vm.key.clone(), Vec::new())
         };
         let node = |id: NodeId| {

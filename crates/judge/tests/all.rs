@@ -4,3 +4,4 @@ mod mending;
 mod one_home;
 mod running;
 mod together;
+mod told;

@@ -5,7 +5,7 @@ use judge::{Finding, Known, Repair};
 use proptest::prelude::*;
 use scheduler::balance::{BalancePolicy, BalanceState, Decision, Homes, MoveKind, Next, homes, record, step};
 use scheduler::{
-    Act, Action, ActionError, ClientId, Done, Mobility, Moment, Observation, Observe, ObserveError, VmKey,
+    Act, Action, ActionError, ClientId, Done, GuestMachine, Mobility, Moment, Observation, Observe, ObserveError, VmKey,
 };
 use simulator::host::{ClientShape, KernelRules, Phase, SimulatedHost, VmShape};
 use simulator::{MachineModel, MaxMin, Profile};
@@ -28,6 +28,8 @@ struct DrawnVm {
     memory_percent: u64,
     busy_percent: u32,
     mobility: u32,
+    /// The distance between two virtual nodes that the guest was told; `None`: nothing.
+    told: Option<u32>,
     placed: Vec<Placed>,
 }
 
@@ -35,13 +37,21 @@ fn vms() -> impl Strategy<Value = Vec<DrawnVm>> {
     let node = || (0..4u32, 0..4u32);
     let nodes = move || prop::option::weighted(0.6, node());
     let placed = move || (nodes(), prop::option::of(nodes())).prop_map(|(first, then)| Placed { first, then });
-    let vm = (1..3usize, 1..7u32, 1..25u64, 0..101u32, 0..12u32, prop::collection::vec(placed(), 2));
-    let vm = vm.prop_map(|(clients, vcpus, memory_percent, busy_percent, mobility, placed)| DrawnVm {
+    let vm = (
+        1..3usize,
+        1..7u32,
+        1..25u64,
+        0..101u32,
+        (0..12u32, prop::option::of(11..41u32)),
+        prop::collection::vec(placed(), 2),
+    );
+    let vm = vm.prop_map(|(clients, vcpus, memory_percent, busy_percent, (mobility, told), placed)| DrawnVm {
         clients,
         vcpus,
         memory_percent,
         busy_percent,
         mobility,
+        told,
         placed,
     });
     prop::collection::vec(vm, 1..7)
@@ -59,7 +69,10 @@ fn shape(index: usize, drawn: &DrawnVm, node_memory: Bytes) -> VmShape {
         _ => Mobility::Movable,
     };
     let clients = vec![client; drawn.clients];
-    VmShape { name: format!("vm{index}"), shares: 1024, mobility, node_affinity: None, clients }
+    let distances = |told: u32| [(0, [(0, 10), (1, told)].into()), (1, [(0, told), (1, 10)].into())].into();
+    let told = drawn.told.filter(|_| drawn.clients > 1).map(distances);
+    let guest = told.map(|distances| GuestMachine { distances, ..GuestMachine::default() });
+    VmShape { name: format!("vm{index}"), shares: 1024, mobility, node_affinity: None, guest, clients }
 }
 
 /// A host on which these VMs run, and their memory was touched where they were put at first.

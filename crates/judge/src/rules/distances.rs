@@ -3,6 +3,7 @@
 use crate::finding::{Aspect, Finding, Harm};
 use crate::scene::Scene;
 use crate::shaped::Part;
+use scheduler::told::{self, Pair};
 use topology::Distances;
 
 const BECAUSE: &str =
@@ -38,20 +39,33 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
         true => ("wrong_distances", "its guest is told other distances than those between its homes".to_owned()),
     };
     let seen = if written { seen } else { format!("{seen}; what is not written is 10 and 20") };
+    let misleading = misleading(scene, &told).filter(|_| written);
+    let seen = misleading.as_ref().map_or(seen.clone(), |pairs| format!("{pairs} ({seen})"));
     let cells = scene.spots(vm.nodes.iter().map(|node| Part::Cell(node.id)));
     let found = Finding::new(what, Harm::Misled, sentence, BECAUSE).seen(seen);
-    vec![found.at(if written { spots } else { cells }).cure("tell it the machine's", changes)]
+    let cure = match (misleading, scene.running()) {
+        (Some(_), Some(_)) => {
+            "tell it the machine's, or bring it to homes that are as far apart as it was told: `homenode balance` does \
+             that where it wins more than moving the memory costs"
+        }
+        (Some(_), None) => "tell it the machine's, or give it homes that are as far apart as it is told",
+        (None, _) => "tell it the machine's",
+    };
+    vec![found.at(if written { spots } else { cells }).cure(cure, changes)]
 }
 
-/// What the guest is told: libvirt takes the way back where one is missing, else 10 and 20.
+/// The pairs that are farther than the guest is told.
+fn misleading(scene: &Scene<'_>, told: &[Vec<u32>]) -> Option<String> {
+    let target = scene.target.as_ref().ok()?;
+    let nodes: Vec<u32> = scene.vm.nodes.iter().map(|node| node.id).collect();
+    told::misleading(Pair::all(&nodes, told, &target.distances))
+}
+
+/// What the guest is told.
 pub(crate) fn told(scene: &Scene<'_>) -> Vec<Vec<u32>> {
-    let nodes = &scene.vm.nodes;
-    let value = |i: usize, j: usize| {
-        let there = nodes[i].distances.get(&nodes[j].id).or_else(|| nodes[j].distances.get(&nodes[i].id));
-        let missing = if i == j { Distances::LOCAL } else { Distances::REMOTE };
-        if i == j { Distances::LOCAL } else { there.copied().unwrap_or(missing) }
-    };
-    (0..nodes.len()).map(|i| (0..nodes.len()).map(|j| value(i, j)).collect()).collect()
+    let nodes: Vec<u32> = scene.vm.nodes.iter().map(|node| node.id).collect();
+    let of = |id: u32| scene.vm.nodes.iter().find(|node| node.id == id);
+    told::table(&nodes, |from, to| of(from)?.distances.get(&to).copied())
 }
 
 fn asymmetric(table: &[Vec<u32>]) -> bool {

@@ -74,6 +74,7 @@ fn place(key: &VmKey, vm: &VmState, ids: &[NodeId]) -> VmObservation {
         mobility: vm.shape.mobility.clone(),
         shares: vm.shape.shares,
         node_affinity: vm.shape.node_affinity.clone(),
+        guest: vm.shape.guest.clone(),
         ..VmObservation::of_clients(key.clone(), vm.clients.iter().enumerate().map(client).collect())
     }
 }

@@ -204,6 +204,7 @@ impl VmEntry {
             shares: self.shares,
             mobility: if self.memory_fixed { Mobility::MemoryFixed { because } } else { Mobility::Movable },
             node_affinity: self.node_affinity.clone(),
+            guest: None,
             clients,
         };
         Arrival { at: moment(self.arrives), leaves: self.ends.map(moment), vm }

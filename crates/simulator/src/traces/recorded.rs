@@ -90,7 +90,7 @@ impl RecordedTrace {
                 continue;
             };
             let VmObservation { mobility, shares, node_affinity, .. } = life.seen;
-            let vm = VmShape { name: key.name, shares, mobility, node_affinity, clients };
+            let vm = VmShape { name: key.name, shares, mobility, node_affinity, guest: None, clients };
             arrivals.push(Arrival { at: since(life.at), leaves: life.left.map(since), vm });
         }
         arrivals.sort_by_key(|arrival| arrival.at);

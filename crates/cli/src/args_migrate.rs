@@ -40,7 +40,7 @@ pub(crate) struct MigrateArguments {
     #[arg(long, conflicts_with_all = ["to", "shared_storage", "bandwidth", "downtime", "no_auto_converge", "timeout"])]
     pub(crate) resolve: bool,
     /// With --resolve, if the other host is gone for good: say yourself where the guest runs
-    #[arg(long, value_name = "WHERE", requires = "resolve", value_enum)]
+    #[arg(long, value_name = "WHERE", conflicts_with = "to", value_enum)]
     pub(crate) it_runs: Option<ItRuns>,
     /// Print JSON
     #[arg(long)]

@@ -21,6 +21,7 @@ mod look;
 mod machine;
 mod migrate;
 mod migrate_cuts;
+mod migrate_faults;
 mod plan;
 mod run;
 mod run_as;

@@ -142,7 +142,7 @@ fn kill_all(pids: Vec<u32>) -> bool {
 }
 
 impl Hosts {
-    fn taps(&self) -> Taps {
+    pub(crate) fn taps(&self) -> Taps {
         let directory = self.0.place.path("taps");
         std::fs::create_dir_all(&directory).expect("a directory");
         let taps = Taps::new(&directory);

@@ -34,6 +34,7 @@
 //! neither can be known (the destination cannot be reached after 5) the guest stands still at the
 //! source until somebody can ask: one, or none that runs, and never two.
 
+mod blocker;
 mod destination;
 pub mod disks;
 mod door;

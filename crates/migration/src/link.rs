@@ -26,6 +26,9 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 /// How often each side says that it is there.
 pub(crate) const ALIVE: Duration = Duration::from_secs(5);
 
+/// What is said of a link that has come to its end.
+const CLOSED: &str = "the connection was closed";
+
 /// Lines that wait to be heard, at most: the other side waits with the next.
 const MOST_WAITING: usize = 8;
 
@@ -228,7 +231,7 @@ impl<T: Send + 'static> Link<T> {
             loop {
                 let said = match line(&mut input) {
                     Ok(Some(line)) => parse(&line).map_or_else(|error| Heard::Cut(error.to_string()), Heard::Said),
-                    Ok(None) => Heard::Cut("the connection was closed".to_owned()),
+                    Ok(None) => Heard::Cut(CLOSED.to_owned()),
                     Err(error) => Heard::Cut(format!("the connection is cut: {error}")),
                 };
                 let over = matches!(said, Heard::Cut(_));
@@ -265,6 +268,14 @@ impl<T: Send + 'static> Link<T> {
         MigrationError::Link { host: self.host.clone(), because: because.into() }
     }
 
+    /// The same where nothing comes any more: there may be no homenode at all.
+    fn silent(&self, because: &str) -> MigrationError {
+        let never_heard = self.helper.as_ref().is_some_and(|helper| helper.grace.is_zero());
+        let cure = "; no homenode that can receive a VM has answered there: see what \
+            `ssh HOST homenode --version` prints";
+        self.cut(format!("{because}{}", if never_heard { cure } else { "" }))
+    }
+
     /// Says something. It need not be read yet: [`Link::hear`] says where it is not for too long.
     pub(crate) fn say(&mut self, what: &impl Serialize) -> Result<(), MigrationError> {
         let mut line = serde_json::to_vec(what).map_err(|error| self.cut(error.to_string()))?;
@@ -290,10 +301,11 @@ impl<T: Send + 'static> Link<T> {
                 self.helper.iter_mut().for_each(|helper| helper.grace = TIDIES_UP);
                 Ok(Some(said))
             }
+            Ok(Heard::Cut(because)) if because == CLOSED => Err(self.silent(&because)),
             Ok(Heard::Cut(because)) => Err(self.cut(because)),
-            Err(RecvTimeoutError::Disconnected) => Err(self.cut("the connection was closed")),
+            Err(RecvTimeoutError::Disconnected) => Err(self.silent(CLOSED)),
             Err(RecvTimeoutError::Timeout) if self.last_heard.elapsed() > SILENCE => {
-                Err(self.cut(format!("it has said nothing for {} s", SILENCE.as_secs())))
+                Err(self.silent(&format!("it has said nothing for {} s", SILENCE.as_secs())))
             }
             Err(RecvTimeoutError::Timeout) => {
                 let written = self.out.wait(Duration::ZERO);

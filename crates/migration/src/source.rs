@@ -6,6 +6,7 @@
 //!      any failure: the guest goes on here                           └ refused: goes on here
 //! ```
 
+use crate::blocker::blocker;
 use crate::destination::hello;
 use crate::link::{Link, To};
 use crate::outcome::{Outcome, ask, stays, went};
@@ -135,12 +136,8 @@ pub fn send(
         return Err(stayed(&vm, &talk.host, held, &mut source, &error.into()));
     }
     match talk.hand_over(options, &handed_over.receipt, say) {
-        Ok(Outcome::Went) => {}
-        Ok(Outcome::Stayed) => {
-            let error =
-                MigrationError::Link { host: talk.host.clone(), because: "it did not let the guest run".to_owned() };
-            return Err(stayed(&vm, &talk.host, held, &mut source, &error));
-        }
+        Ok(None) => {}
+        Ok(Some(error)) => return Err(stayed(&vm, &talk.host, held, &mut source, &error)),
         Err(error) => {
             let (host, because) = (options.to.name().to_owned(), error.to_string());
             return Err(MigrationError::Undecided { vm, host, because });
@@ -177,7 +174,7 @@ fn check_blocked(vm: &str, source: &mut Outgoing) -> Result<(), MigrationError> 
     if blocked.is_empty() {
         return Ok(());
     }
-    let because = blocked.join("; ");
+    let because = blocked.iter().map(|words| blocker(words)).collect::<Vec<_>>().join("; ");
     Err(MigrationError::BadInput(format!("VM {vm} cannot be sent as it is: {because}")))
 }
 
@@ -310,6 +307,8 @@ impl<'a> Talk<'a> {
             None | Some(FromDestination::Alive) => Ok(None),
             Some(FromDestination::Refused { because, bad_input }) => {
                 let (vm, host) = (self.vm.clone(), self.host.clone());
+                // What QEMU's errors begin with is said once.
+                let because = because.strip_prefix(&format!("VM {vm}: ")).unwrap_or(&because).to_owned();
                 Err(MigrationError::Refused { vm, host, because, bad_input })
             }
             said => Ok(said),
@@ -385,13 +384,14 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Says `go`. From now on the destination decides.
+    /// Says `go`. From now on the destination decides: nothing where the guest runs there, else why
+    /// it does not and will not.
     fn hand_over(
         &mut self,
         options: &Options,
         receipt: &str,
         say: &mut dyn FnMut(&Say<'_>),
-    ) -> Result<Outcome, MigrationError> {
+    ) -> Result<Option<MigrationError>, MigrationError> {
         let answered = self.link.say(&FromSource::Go { receipt: receipt.to_owned() }).and_then(|()| {
             let deadline = Instant::now() + RUNS;
             while Instant::now() < deadline {
@@ -399,23 +399,25 @@ impl<'a> Talk<'a> {
                 if let Some(FromDestination::Runs { problem, for_ms, .. }) = self.hear(LOOK)? {
                     self.ran = Duration::from_millis(for_ms);
                     problem.iter().for_each(|problem| say(&Say::Note(problem)));
-                    return Ok(Outcome::Went);
+                    return Ok(());
                 }
             }
             Err(self.link_error("it does not say whether the guest runs"))
         });
-        let Err(mut error) = answered else { return answered };
+        let Err(lost) = answered else { return Ok(None) };
+        let mut unanswered = None;
         for asked in 0..ASKED {
             thread::sleep(Duration::from_secs(u64::from(asked)));
             match ask(&options.to, &self.vm, receipt) {
-                Ok(outcome) => {
-                    say(&Say::Note(&format!("the answer to the hand-over was lost ({error}); it was asked for again")));
-                    return Ok(outcome);
+                Ok(Outcome::Went) => {
+                    say(&Say::Note(&format!("the answer to the hand-over was lost ({lost}); it was asked for again")));
+                    return Ok(None);
                 }
-                Err(other) => error = other,
+                Ok(Outcome::Stayed) => return Ok(Some(lost)),
+                Err(error) => unanswered = Some(error),
             }
         }
-        Err(error)
+        Err(unanswered.unwrap_or(lost))
     }
 
     /// Says that it has ended here.

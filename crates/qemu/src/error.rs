@@ -1,5 +1,6 @@
 //! What can go wrong with a VM.
 
+use crate::process::NO_MACHINE_TYPE;
 use linux::room::Room;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -219,6 +220,7 @@ impl QemuError {
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Spec { .. } | Self::NameTaken { .. } => true,
+            Self::Ended { last_words, .. } => last_words.contains(NO_MACHINE_TYPE),
             // Another file would not help.
             Self::File { source, .. } => source.kind() != io::ErrorKind::StorageFull,
             _ => false,

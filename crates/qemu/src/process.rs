@@ -232,6 +232,9 @@ fn killed(before: &OomKills) -> String {
     }
 }
 
+/// Words of a QEMU that was asked for a machine type that it does not have, or no longer has.
+pub(crate) const NO_MACHINE_TYPE: &str = "unsupported machine type";
+
 /// Causes that QEMU's own words do not explain to everyone.
 const HINTS: [(&str, &str); 10] = [
     ("Cannot allocate memory", "The host lacks the memory: stop something or lower `memory`."),
@@ -245,7 +248,7 @@ const HINTS: [(&str, &str); 10] = [
         "A home node lacks the memory: stop something or lower `memory`.",
     ),
     (
-        "unsupported machine type",
+        NO_MACHINE_TYPE,
         "This QEMU lacks the machine type that the guest began with: name a QEMU that has it in \
         HOMENODE_QEMU.",
     ),

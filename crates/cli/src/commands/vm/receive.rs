@@ -78,7 +78,11 @@ impl Destination for ThisHost<'_> {
         let console = console(spec);
         let launch = Launch { spec: spec.clone(), plan, kernel: None, console, agent: false };
         qemu::check(&launch)?;
-        let reservation = Box::new(lock.reserve(&[&launch.plan], &running)?);
+        // Where there is no room for it, too, another host is what helps.
+        let reservation = Box::new(lock.reserve(&[&launch.plan], &running).map_err(|error| match error {
+            qemu::QemuError::Memory { .. } => refused(error),
+            error => error.into(),
+        })?);
         Ok(Accepted { launch, reservation })
     }
 }

@@ -7,11 +7,12 @@
 
 use crate::commands::libvirt_vms;
 use crate::failure::{bad_input, text, unwritable};
-use crate::{kept_moves, life_words, output};
+use crate::{backend, kept_moves, life_words, output};
 pub(crate) use inventory::now;
 use inventory::{Held, Inventory, InventoryError, Record};
 use qemu::{BackgroundVm, QemuError, RuntimeDir, background};
 use std::collections::BTreeMap;
+use vm::backend::BackendKind;
 use vm::history::Life;
 use vm::life::{State, Step};
 use vm::truth::{Mend, Process, mend, mend_vcpus};
@@ -79,7 +80,7 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
     };
     let Some(mut record) = read()? else { return Ok(None) };
     let Some(wrong) = wrong(directory, &record)? else {
-        return kept_moves::brought_up(directory, inventory, record).map(Some);
+        return kept_moves::brought_up(inventory, record).map(Some);
     };
     match inventory.hold_now(name) {
         // Whoever has it writes what has become of it.
@@ -92,7 +93,7 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
             match self::wrong(directory, held.record())? {
                 Some(wrong) => {
                     if matches!(wrong, Mend::LetGoOn(_)) {
-                        background::let_go_on(directory, name)?;
+                        backend::reach(directory, held.record())?.unpause()?;
                     }
                     match held.mend(wrong.clone(), now()) {
                         Err(InventoryError::Io { .. }) => return Ok(shown_mended(&mut record, wrong).then_some(record)),
@@ -109,7 +110,7 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
 /// What of a record is not so.
 fn wrong(directory: &RuntimeDir, record: &Record) -> anyhow::Result<Option<Mend>> {
     let (life, name) = (&record.life, &record.spec.name);
-    let process = process(directory, name)?;
+    let process = process(directory, record)?;
     if let Some(wrong) = mend(life, &process) {
         return Ok(Some(wrong));
     }
@@ -119,20 +120,28 @@ fn wrong(directory: &RuntimeDir, record: &Record) -> anyhow::Result<Option<Mend>
     Ok(run.and_then(|run| mend_vcpus(life, run)))
 }
 
-/// The process of a VM. One that is not found here may have been started with another runtime
+/// The process of a VM. QEMU that is not found here may have been started with another runtime
 /// directory, by a session that had another environment: then it is not for us to say what it does.
-fn process(directory: &RuntimeDir, name: &str) -> anyhow::Result<Process> {
-    let seen = background::process(directory, name)?;
-    if !matches!(seen, Process::Gone { .. }) {
+fn process(directory: &RuntimeDir, record: &Record) -> anyhow::Result<Process> {
+    let (name, reached_by) = (&record.spec.name, &record.life.backend);
+    let seen = match (backend::of(directory, reached_by).process(name), reached_by.kind()) {
+        (Err(error), BackendKind::Libvirt) => {
+            output::note(format_args!("VM {name} is shown as it was last written down: {error}"));
+            return Ok(Process::Unknown);
+        }
+        (seen, _) => seen?,
+    };
+    if reached_by.kind() != BackendKind::Qemu || !matches!(seen, Process::Gone { .. }) {
         return Ok(seen);
     }
     let running = linux::examine_this_host()?;
-    let elsewhere = running.vms.iter().any(|other| other.vm.name == name && !other.stranger);
-    Ok(if elsewhere { Process::Starts } else { seen })
+    let elsewhere = running.vms.iter().any(|other| other.vm.name == *name && !other.stranger);
+    Ok(if elsewhere { Process::Unknown } else { seen })
 }
 
 /// Mends a record that cannot be written; false where it is gone.
 fn shown_mended(record: &mut Record, wrong: Mend) -> bool {
+    let homes = record.homes();
     let life = &mut record.life;
     let paused = wrong == Mend::Complete { paused: true };
     let (step, event) = match (wrong, life.before) {
@@ -141,6 +150,11 @@ fn shown_mended(record: &mut Record, wrong: Mend) -> bool {
         (Mend::Complete { .. }, _) => (Step::Runs, None),
         (Mend::CallBack, Some(before)) => (Step::Fails { back_to: before.state }, None),
         (Mend::CallBack, None) => return false,
+        (Mend::Started, _) => {
+            // Whoever starts a VM that does not run takes a step that can be taken.
+            let _ = life.started_elsewhere(homes, now());
+            return true;
+        }
     };
     // A step that mends is one that can be taken.
     let _ = life.step(step, event, now());

@@ -5,11 +5,10 @@
 //! had each client last; how often it moved meanwhile is the balancer's to say (`homenode top`).
 
 use crate::args_balance::StateArguments;
-use crate::kept;
 use crate::source::Remembered;
+use crate::{backend, kept};
 use daemon::VmRecord;
 use inventory::{Inventory, InventoryError, Record};
-use qemu::{RuntimeDir, background};
 use topology::NodeSet;
 use vm::history::LifeEvent;
 use vm::life::State;
@@ -19,12 +18,12 @@ use vm::{Client, Placement};
 ///
 /// # Errors
 /// The processes of this host cannot be looked at.
-pub(crate) fn brought_up(directory: &RuntimeDir, inventory: &Inventory, record: Record) -> anyhow::Result<Record> {
+pub(crate) fn brought_up(inventory: &Inventory, record: Record) -> anyhow::Result<Record> {
     if !matches!(record.life.state, State::Running | State::Paused) || record.placement.is_none() {
         return Ok(record);
     }
     let Some(records) = Remembered::of_this_host(&StateArguments { state: None }).records else { return Ok(record) };
-    let pid = background::pid(directory, &record.spec.name);
+    let pid = backend::pid(&record);
     let Some(done) = records.into_iter().find(|done| done.vm.name == record.spec.name && Some(done.vm.pid) == pid)
     else {
         return Ok(record);

@@ -8,6 +8,7 @@ mod args_migrate;
 mod args_model;
 mod args_source;
 mod args_vm;
+mod backend;
 mod balance_view;
 mod balancer_host;
 mod balancer_place;

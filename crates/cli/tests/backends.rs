@@ -7,8 +7,9 @@ use libvirt::{Connection, Domains};
 use qemu::{Attached, InBackground, RuntimeDir};
 use std::time::Duration;
 use topology::Machine;
-use vm::backend::{BackendKind, ErrorKind, Stopped};
+use vm::backend::{BackendKind, DomainOf, ErrorKind, Stopped};
 use vm::spec::{Boot, Disk, DiskFormat};
+use vm::truth::Process;
 use vm::{Backend, CallOff, ConsoleTo, Launch, Shape, VmSpec};
 
 /// A VM that waits in its firmware for a disk that cannot be booted.
@@ -41,7 +42,10 @@ fn keeps_its_promises(backend: &dyn Backend, kind: BackendKind, outlives_its_val
     assert_eq!(error.kind(), ErrorKind::CalledOff, "{error}");
     assert!(backend.adopt(name).expect("an answer").is_none());
 
+    assert!(matches!(backend.process(name), Ok(Process::Gone { .. })));
+    let accelerator = backend.check(&launch).expect("it can be started");
     let mut vm = backend.start(&launch, &CallOff::default()).expect("a VM");
+    assert_eq!(vm.accelerator().is_hardware(), accelerator.is_hardware());
     assert_eq!(vm.exited(), None);
     assert_eq!(vm.name(), name);
     assert!(vm.version().contains('.'), "{}", vm.version());
@@ -50,7 +54,16 @@ fn keeps_its_promises(backend: &dyn Backend, kind: BackendKind, outlives_its_val
     assert!(residence.vcpus[0].at_home, "{residence:?}");
     assert!(vm.agent().expect("an answer").is_none());
     vm.pause().expect("paused");
+    // Who has a manager that others use, too, is told whether it waits.
+    let managed = kind == BackendKind::Libvirt;
+    let runs = |paused: bool| if managed { Process::Managed { paused } } else { Process::Runs };
+    if outlives_its_value {
+        assert_eq!(backend.process(name).expect("an answer"), runs(true));
+    }
     vm.unpause().expect("running");
+    if outlives_its_value {
+        assert_eq!(backend.process(name).expect("an answer"), runs(false));
+    }
     vm.reset().expect("reset");
     let pid = vm.pid();
     drop(vm);
@@ -64,6 +77,11 @@ fn keeps_its_promises(backend: &dyn Backend, kind: BackendKind, outlives_its_val
     }
     assert!(has_ended(pid), "process {pid}");
     assert!(backend.adopt(name).expect("an answer").is_none());
+    let none = backend.stop(name, Duration::ZERO).expect_err("none that runs");
+    assert_eq!(none.kind(), ErrorKind::Gone, "{none}");
+    let process = backend.process(name).expect("an answer");
+    assert!(matches!(process, Process::Gone { .. } | Process::Ended), "{process:?}");
+    backend.forget(name).expect("forgotten");
 }
 
 /// A disk that anybody may read.
@@ -95,12 +113,13 @@ fn a_qemu_in_the_background_keeps_its_promises() {
 fn libvirt_keeps_its_promises() {
     let test = "libvirt_keeps_its_promises";
     let Some(libvirtd) = Libvirtd::start(test) else { return };
-    let machine = topology::read::live().expect("this host");
-    for kept in [false, true] {
-        let connection = Connection::new(Some(&libvirtd.uri()));
-        let domains = Domains::new(connection, machine.clone(), kept).expect("libvirt answers");
-        keeps_its_promises(&domains, BackendKind::Libvirt, kept, disk().path());
-    }
+    let (uri, uuid) = (libvirtd.uri(), libvirt::new_uuid().expect("a UUID"));
+    let connection = Connection::new(Some(&uri));
+    keeps_its_promises(&Domains::transient(connection.clone()), BackendKind::Libvirt, false, disk().path());
+    let of_record = Domains::of(&DomainOf { uri, uuid, adopted: false });
+    keeps_its_promises(&of_record, BackendKind::Libvirt, true, disk().path());
+    assert_eq!(libvirtd.virsh(&["list", "--all", "--name"]).trim(), "");
+    keeps_its_promises(&Domains::kept(connection), BackendKind::Libvirt, true, disk().path());
 }
 
 /// Two QEMUs of different versions say different things of themselves, each its own.

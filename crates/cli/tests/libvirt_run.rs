@@ -7,6 +7,7 @@ use crate::common::{REAL_VIRSH, lacks, left_in, tiny_guest, unique, within_secon
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use vm::backend::ReachedBy;
 
 /// A libvirtd, the tiny guest where its QEMU may read it, and a homenode that knows both.
 struct Place {
@@ -47,6 +48,26 @@ impl Place {
         let mut arguments = vec!["run", spec, "--via", "libvirt", "--connect", &uri];
         arguments.extend(more);
         self.homenode(&arguments).output().expect("homenode")
+    }
+
+    /// `homenode vm COMMAND NAME`, which must succeed.
+    fn vm(&self, command: &str, name: &str, more: &[&str]) -> String {
+        let arguments: Vec<&str> = ["vm", command, name].into_iter().chain(more.iter().copied()).collect();
+        let output = self.homenode(&arguments).output().expect("homenode");
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        stdout(&output)
+    }
+
+    /// Its row of `homenode vm list`.
+    fn listed(&self, name: &str) -> serde_json::Value {
+        let listed = self.homenode(&["vm", "list", "--json"]).output().expect("homenode");
+        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+        let rows = listed["vms"].as_array().expect("an array");
+        rows.iter().find(|row| row["name"] == name).cloned().unwrap_or_default()
+    }
+
+    fn record(&self, name: &str) -> inventory::Record {
+        common::inventory_in(self.runtime.path()).read(name).expect("a record")
     }
 
     /// Files in the directory for temporary files: homenode leaves none there.
@@ -113,32 +134,99 @@ fn a_vm_runs_at_home_and_libvirt_keeps_it() {
     assert!(seen.clients.iter().all(|client| client.chosen_nodes.is_none()), "{seen:?}");
     let again = place.run(&spec, &[]);
     assert_eq!(again.status.code(), Some(1));
+    let taken = format!("{name} runs already");
     assert!(
-        stderr(&again).contains("is there already (running)") && stderr(&again).contains("libvirt-sock' destroy "),
-        "{}",
-        stderr(&again)
+        stderr(&again).contains(&name) && stderr(&again).contains(&residence.pid.to_string()),
+        "{taken}: {again:?}"
     );
 
-    // `homenode vm` says whose it is.
-    let list = place.homenode(&["vm", "list"]).output().expect("homenode");
-    assert!(stderr(&list).contains(&name) && stderr(&list).contains("virsh list"), "{}", stderr(&list));
-    for command in ["stop", "pause", "show", "console"] {
-        let told = place.homenode(&["vm", command, &name]).output().expect("homenode");
-        let words = stderr(&told);
-        assert!(
-            told.status.code() == Some(2) && words.contains(&format!("virsh shutdown {name}")),
-            "{command}: {words}"
-        );
-    }
+    // Another homenode, which does not keep it, says whose the name is.
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let uri = libvirtd.uri();
+    let spec_path = spec.to_str().expect("UTF-8");
+    let foreign = || {
+        let arguments = ["run", spec_path, "--via", "libvirt", "--connect", &uri];
+        let mut command = common::homenode_in(elsewhere.path(), &arguments);
+        command.env("HOMENODE_GUEST_DIR", &place.guest).output().expect("homenode")
+    };
+    let words = stderr(&foreign());
+    assert!(words.contains("is there already (running)") && words.contains("libvirt-sock' destroy "), "{words}");
 
-    // Stopped, it stays defined, and keeps its name.
+    // Stopped through libvirt, it stays defined, and keeps its name; started, it runs.
     libvirtd.virsh(&["destroy", &name]);
-    let defined = place.run(&spec, &[]);
-    assert!(stderr(&defined).contains("is there already (shut off)"), "{}", stderr(&defined));
+    assert!(stderr(&foreign()).contains("is there already (shut off)"));
+    assert_eq!(place.listed(&name)["state"], "stopped");
     libvirtd.virsh(&["start", &name]);
-    assert_eq!(libvirtd.qemus().len(), 1);
-    libvirtd.virsh(&["destroy", &name]);
+    assert_eq!((libvirtd.qemus().len(), place.listed(&name)["state"].as_str()), (1, Some("running")));
+    place.vm("delete", &name, &["--force"]);
+    assert_eq!((libvirtd.qemus(), libvirtd.virsh(&["list", "--all", "--name"]).trim()), (Vec::new(), ""));
+}
+
+/// One life through both: what `homenode vm` does, libvirt shows, and the other way round.
+#[test]
+fn a_vm_of_libvirt_is_kept_like_any_other() {
+    let test = "a_vm_of_libvirt_is_kept_like_any_other";
+    let Some(place) = Place::new(test) else { return };
+    let (name, libvirtd) = (unique("hnlv-kept"), &place.libvirtd);
+    let spec = place.spec(&name);
+    let output = place.run(&spec, &[]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(place.listed(&name)["state"], "running");
+    let topology = place.record(&name).topology.expect("a topology");
+    assert_eq!(topology.nodes.len(), 2);
+
+    let state = || libvirtd.virsh(&["domstate", &name]).trim().to_owned();
+    place.vm("pause", &name, &[]);
+    assert_eq!(state(), "paused");
+    libvirtd.virsh(&["resume", &name]);
+    assert_eq!(place.listed(&name)["state"], "running");
+    libvirtd.virsh(&["suspend", &name]);
+    assert_eq!(place.listed(&name)["state"], "paused");
+    place.vm("continue", &name, &[]);
+    place.vm("reset", &name, &[]);
+    assert_eq!(state(), "running");
+    let shown = place.vm("show", &name, &[]);
+    assert!(shown.contains("paused") && shown.contains("bind:") && shown.contains("reset"), "{shown}");
+
+    place.vm("stop", &name, &["--force"]);
+    assert_eq!((state().as_str(), place.listed(&name)["state"].as_str()), ("shut off", Some("stopped")));
+
+    // What its owner changes stays; where it lives is planned anew. Two virtual nodes are for life.
+    let definition = libvirtd.virsh(&["dumpxml", "--inactive", &name]);
+    let owned = definition.replace("</devices>", "<watchdog model='i6300esb' action='reset'/></devices>");
+    let other_home = owned.replace("<emulatorpin cpuset='", "<emulatorpin cpuset='0,");
+    let file = libvirtd.path().join("owned.xml");
+    std::fs::write(&file, other_home).expect("a file");
+    libvirtd.virsh(&["define", file.to_str().expect("UTF-8")]);
+    place.vm("start", &name, &[]);
+    let now = libvirtd.virsh(&["dumpxml", "--inactive", &name]);
+    assert!(now.contains("<watchdog model='i6300esb' action='reset'"), "{now}");
+    let emulator = |xml: &str| xml.lines().find(|line| line.contains("<emulatorpin")).map(str::to_owned);
+    assert_eq!(emulator(&now), emulator(&definition));
+    assert_eq!(place.record(&name).topology.as_ref(), Some(&topology));
+    assert_eq!(place.listed(&name)["state"], "running");
+
+    // A start that fails changes nothing of it.
+    place.vm("stop", &name, &["--force"]);
+    let broken = now.replace(&topology.nodes[0].memory.0.to_string(), "");
+    let kernel = broken.lines().find(|line| line.contains("<kernel>")).expect("a kernel").to_owned();
+    std::fs::write(&file, now.replace(&kernel, "<kernel>/no/such/kernel</kernel>")).expect("a file");
+    libvirtd.virsh(&["define", file.to_str().expect("UTF-8")]);
+    let before = libvirtd.virsh(&["dumpxml", "--inactive", &name]);
+    let failed = place.homenode(&["vm", "start", &name]).output().expect("homenode");
+    assert!(failed.status.code() == Some(1) && stderr(&failed).contains("/no/such/kernel"), "{failed:?}");
+    assert_eq!(libvirtd.virsh(&["dumpxml", "--inactive", &name]), before);
+    assert_eq!(place.listed(&name)["state"], "stopped");
+
+    // Ended, undefined: the record starts it anew. Deleted: nothing of it is left.
     libvirtd.virsh(&["undefine", &name]);
+    place.vm("start", &name, &[]);
+    assert_eq!((state().as_str(), libvirtd.qemus().len()), ("running", 1));
+    let uuid = libvirtd.virsh(&["domuuid", &name]);
+    let by = place.record(&name).life.backend;
+    assert!(matches!(&by, ReachedBy::Libvirt(domain) if domain.uuid == uuid.trim()), "{by:?} {uuid}");
+    place.vm("delete", &name, &["--force"]);
+    assert_eq!((libvirtd.qemus(), libvirtd.virsh(&["list", "--all", "--name"]).trim()), (Vec::new(), ""));
 }
 
 #[test]

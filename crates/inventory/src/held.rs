@@ -110,6 +110,12 @@ impl Held {
                 self.complete_as(event, paused, at)
             }
             Mend::CallBack => self.call_back(),
+            Mend::Started => {
+                let homes = self.record.homes();
+                let mut life = self.record.life.clone();
+                life.started_elsewhere(homes, at).map_err(|source| self.not_now(source))?;
+                self.write_life(life)
+            }
             Mend::Step(step, event) => self.step(step, Some(event), at),
             Mend::LetGoOn(event) => self.step(Step::Continue, Some(event), at),
         }

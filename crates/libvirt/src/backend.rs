@@ -2,18 +2,24 @@
 //!
 //! **Rule.** A domain is named by a UUID that we chose, from its first moment on. It is created
 //! transient, so that at no time there is a definition that nobody started; one that shall stay is
-//! defined once it runs. What the kernel says of its QEMU is read as for any VM of libvirt's.
+//! defined once it runs. One that libvirt keeps starts from its definition, in which only homes
+//! change: what its owner added stays. What the kernel says of its QEMU is read as for any VM of
+//! libvirt's.
 
+use crate::domains::START;
 use crate::residence::{read_back, unreachable_process};
-use crate::start::{NewDomain, accelerator, new_uuid, qemu_version, socket_of, with_mark, with_port, with_uuid};
-use crate::{Connection, LibvirtError, local_process};
+use crate::start::{
+    NewDomain, accelerator, accelerator_of, check_name, new_uuid, qemu_version, socket_of, with_mark, with_port,
+    with_uuid,
+};
+use crate::{Connection, DomainState, LibvirtError, local_process};
 use qemu::agent::PORT_NAME;
-use stacks::domain::DomainError;
+use stacks::domain::{DomainError, parse, planned};
 use stacks::emit::{Emission, Kind, emit};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use topology::Machine;
-use vm::backend::{BackendKind, ErrorKind, Patience, Saved, Stopped, Transfer};
+use vm::backend::{BackendKind, DomainOf, ErrorKind, Patience, Saved, Stopped, Transfer};
+use vm::truth::Process;
 use vm::{
     Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence, VirtualTopology, Vm, VmSpec,
 };
@@ -24,27 +30,32 @@ const LOOKS: u32 = 50;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Domains of a libvirt on this host.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Domains {
     connection: Connection,
-    machine: Machine,
-    accelerator: Accelerator,
+    /// The one that is meant, whatever it is called by now; else one is meant by its name.
+    uuid: Option<String>,
+    /// Whether its owner wrote its definition.
+    adopted: bool,
     kept: bool,
 }
 
 impl Domains {
-    /// `kept`: libvirt keeps what is started. Otherwise it ends with the value that stands for it.
-    ///
-    /// # Errors
-    /// libvirt cannot be reached.
-    pub fn new(connection: Connection, machine: Machine, kept: bool) -> Result<Self, LibvirtError> {
-        let accelerator = accelerator(&connection)?;
-        Ok(Self { connection, machine, accelerator, kept })
+    /// Domains that libvirt keeps, by name.
+    pub fn kept(connection: Connection) -> Self {
+        Self { connection, uuid: None, adopted: false, kept: true }
     }
 
-    /// What runs its guests.
-    pub fn accelerator(&self) -> &Accelerator {
-        &self.accelerator
+    /// Domains that end with the values that stand for them.
+    pub fn transient(connection: Connection) -> Self {
+        Self { kept: false, ..Self::kept(connection) }
+    }
+
+    /// One domain that libvirt keeps: a start makes it where there is none.
+    pub fn of(domain: &DomainOf) -> Self {
+        let DomainOf { uri, uuid, adopted } = domain;
+        let connection = Connection::new(Some(uri));
+        Self { connection, uuid: Some(uuid.clone()), adopted: *adopted, kept: true }
     }
 
     /// The domain of a launch as XML, as `virsh define` takes it.
@@ -52,28 +63,141 @@ impl Domains {
     /// # Errors
     /// What it boots is not there, or libvirt cannot be told something that the spec asks for.
     pub fn xml(&self, launch: &Launch) -> Result<String, BackendError> {
+        self.xml_for(launch, &accelerator(&self.connection)?)
+    }
+
+    fn xml_for(&self, launch: &Launch, accelerator: &Accelerator) -> Result<String, BackendError> {
         qemu::check(launch)?;
-        let boot = qemu::boot_files(launch, &self.accelerator)?;
-        let (spec, plan, accelerator) = (&launch.spec, &launch.plan, &self.accelerator);
-        let emission = Emission { machine: &self.machine, spec, plan, boot: &boot, accelerator };
+        let boot = qemu::boot_files(launch, accelerator)?;
+        let machine = topology::read::live().map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
+        let (spec, plan) = (&launch.spec, &launch.plan);
+        let emission = Emission { machine: &machine, spec, plan, boot: &boot, accelerator };
         let cannot = |problem| BackendError::new(ErrorKind::BadInput, problem);
         let xml = emit(Kind::Libvirt, &emission).map_err(cannot)?;
         if launch.agent { with_port(&xml, PORT_NAME).map_err(strange_xml) } else { Ok(xml) }
     }
 
-    fn domain(&self, uuid: String, new: Option<NewDomain>, plan_vm: &str) -> Result<Domain, LibvirtError> {
+    /// Its definition, where libvirt keeps one.
+    fn definition(&self) -> Result<Option<String>, LibvirtError> {
+        self.uuid.as_deref().map_or(Ok(None), |uuid| self.connection.definition(uuid))
+    }
+
+    /// UUID and state of the domain that is meant.
+    fn find(&self, name: &str) -> Result<Option<(String, DomainState)>, LibvirtError> {
+        let Some(uuid) = &self.uuid else {
+            return Ok(self.connection.find(name)?.map(|found| (found.uuid, found.state)));
+        };
+        match self.connection.state(uuid) {
+            Err(error) if error.is_no_such_domain() => Ok(None),
+            state => Ok(Some((uuid.clone(), state?))),
+        }
+    }
+
+    fn domain(
+        &self,
+        uuid: String,
+        new: Option<NewDomain>,
+        name: &str,
+        accelerator: Accelerator,
+    ) -> Result<Domain, LibvirtError> {
         let look = |error: linux::LinuxError| self.connection.strange("look for QEMU", error.to_string());
         let process = local_process(&uuid).map_err(look)?;
-        let process = process.ok_or_else(|| unreachable_process(&self.connection, plan_vm))?;
+        let process = process.ok_or_else(|| unreachable_process(&self.connection, name))?;
         Ok(Domain {
-            name: plan_vm.to_owned(),
+            name: name.to_owned(),
             pid: process.key.pid,
             version: qemu_version(&self.connection)?,
-            accelerator: self.accelerator.clone(),
+            accelerator,
             connection: self.connection.clone(),
             uuid,
             new,
         })
+    }
+
+    fn start_new(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
+        let chosen = self.uuid.clone().map_or_else(new_uuid, Ok);
+        let uuid = chosen.map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
+        let accelerator = accelerator(&self.connection)?;
+        let xml = with_uuid(&self.xml_for(launch, &accelerator)?, &uuid).map_err(strange_xml)?;
+        let xml = with_mark(&xml).map_err(strange_xml)?;
+        let name = &launch.spec.name;
+        if call_off.is_called_off() {
+            return Err(called_off(name));
+        }
+        self.ended_when_called_off(&uuid, call_off);
+        let started = NewDomain::start(&self.connection, xml, uuid.clone());
+        if call_off.is_called_off() {
+            return Err(called_off(name));
+        }
+        let mut domain = self.domain(uuid, Some(started?), name, accelerator)?;
+        // One that is not kept can be called off for as long as it lives.
+        if !self.kept {
+            return if call_off.is_called_off() { Err(called_off(name)) } else { Ok(Box::new(domain)) };
+        }
+        if !call_off.complete() {
+            return Err(called_off(name));
+        }
+        domain.new.take().map_or(Ok(()), NewDomain::keep)?;
+        Ok(Box::new(domain))
+    }
+
+    fn ended_when_called_off(&self, uuid: &str, call_off: &CallOff) {
+        let (connection, named) = (self.connection.clone(), uuid.to_owned());
+        call_off.has_process(Box::new(move || end(&connection, &named)));
+    }
+
+    /// Starts a domain that libvirt keeps, at the homes of the plan: only what is said of them
+    /// changes in its definition, and goes back where it does not start.
+    fn start_defined(
+        &self,
+        uuid: &str,
+        definition: &str,
+        launch: &Launch,
+        call_off: &CallOff,
+    ) -> Result<Box<dyn Vm>, BackendError> {
+        let name = &launch.spec.name;
+        if self.connection.state(uuid)?.has_process() {
+            return Err(runs_already(name));
+        }
+        self.no_saved_image(uuid, name)?;
+        let planned = planned(definition, &format!("the definition of VM {name}"), &launch.plan);
+        let planned = planned.map_err(strange_xml)?;
+        if call_off.is_called_off() {
+            return Err(called_off(name));
+        }
+        self.connection.define(&planned)?;
+        self.ended_when_called_off(uuid, call_off);
+        let started = self.connection.with_limit(START).ask(&["start", "--domain", uuid]);
+        let kind = parse(&planned, "the domain").map_err(strange_xml)?.kind;
+        let domain = started.and_then(|_| self.domain(uuid.to_owned(), None, name, accelerator_of(&kind)));
+        let domain = match domain {
+            Ok(domain) if call_off.complete() => return Ok(Box::new(domain)),
+            Ok(_) => Err(called_off(name)),
+            // Somebody else was faster: it is not ours to end.
+            Err(LibvirtError::Refused { words, .. }) if words.contains("already active") => {
+                return Err(runs_already(name));
+            }
+            Err(_) if call_off.is_called_off() => Err(called_off(name)),
+            Err(error) => Err(error.into()),
+        };
+        // It may have ended by itself. What libvirt then refuses is not why it did not start.
+        let _ = self.connection.destroy(uuid);
+        let _ = self.connection.define(definition);
+        domain
+    }
+
+    /// One that libvirt saved would go on where it was, with the memory that it had there.
+    fn no_saved_image(&self, uuid: &str, name: &str) -> Result<(), BackendError> {
+        let said = self.connection.ask(&["dominfo", "--domain", uuid])?;
+        if !said.lines().any(|line| line.strip_prefix("Managed save:").is_some_and(|word| word.trim() == "yes")) {
+            return Ok(());
+        }
+        let virsh = self.connection.command_by_hand();
+        let problem = format!(
+            "VM {name}: libvirt holds a saved image of it (`virsh managedsave`): `{virsh} start {uuid}` lets it go on \
+            where it was, `{virsh} managedsave-remove {uuid}` forgets its memory"
+        );
+        Err(BackendError::new(ErrorKind::BadInput, problem))
     }
 }
 
@@ -82,32 +206,32 @@ impl Backend for Domains {
         BackendKind::Libvirt
     }
 
+    fn check(&self, launch: &Launch) -> Result<Accelerator, BackendError> {
+        let name = &launch.spec.name;
+        if let Some(definition) = self.definition()? {
+            let domain = parse(&definition, "the domain").map_err(strange_xml)?;
+            self.no_saved_image(self.uuid.as_deref().unwrap_or(name), name)?;
+            return Ok(accelerator_of(&domain.kind));
+        }
+        if self.adopted {
+            let problem = format!(
+                "VM {name}: libvirt has no definition of it any more, and its owner wrote that: define it again \
+                (`virsh define`), or `homenode vm delete {name}` forgets it"
+            );
+            return Err(BackendError::new(ErrorKind::BadInput, problem));
+        }
+        check_name(&self.connection, name)?;
+        // What cannot be said to libvirt shows here.
+        let accelerator = accelerator(&self.connection)?;
+        self.xml_for(launch, &accelerator)?;
+        Ok(accelerator)
+    }
+
     fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
-        let uuid = new_uuid().map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
-        let xml = with_mark(&with_uuid(&self.xml(launch)?, &uuid).map_err(strange_xml)?).map_err(strange_xml)?;
-        let called_off = || {
-            let text = format!("VM {}: its start was called off; nothing of it is left", launch.spec.name);
-            BackendError::new(ErrorKind::CalledOff, text)
-        };
-        if call_off.is_called_off() {
-            return Err(called_off());
+        match (&self.uuid, self.definition()?) {
+            (Some(uuid), Some(definition)) => self.start_defined(uuid, &definition, launch, call_off),
+            _ => self.start_new(launch, call_off),
         }
-        let (connection, named) = (self.connection.clone(), uuid.clone());
-        call_off.has_process(Box::new(move || end(&connection, &named)));
-        let started = NewDomain::start(&self.connection, xml, uuid.clone());
-        if call_off.is_called_off() {
-            return Err(called_off());
-        }
-        let mut domain = self.domain(uuid, Some(started?), &launch.spec.name)?;
-        // One that is not kept can be called off for as long as it lives.
-        if !self.kept {
-            return if call_off.is_called_off() { Err(called_off()) } else { Ok(Box::new(domain)) };
-        }
-        if !call_off.complete() {
-            return Err(called_off());
-        }
-        domain.new.take().map_or(Ok(()), NewDomain::keep)?;
-        Ok(Box::new(domain))
     }
 
     fn resume(&self, launch: &Launch, _: Saved<'_>, _: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
@@ -115,9 +239,77 @@ impl Backend for Domains {
     }
 
     fn adopt(&self, name: &str) -> Result<Option<Box<dyn Vm>>, BackendError> {
-        let found = self.connection.find(name)?.filter(|domain| domain.state.has_process());
-        let Some(found) = found else { return Ok(None) };
-        Ok(Some(Box::new(self.domain(found.uuid, None, &found.name)?)))
+        let found = self.find(name)?.filter(|(_, state)| state.has_process());
+        let Some((uuid, _)) = found else { return Ok(None) };
+        let xml = self.connection.domain_xml(&uuid)?;
+        let kind = parse(&xml, "the domain").map_err(strange_xml)?.kind;
+        Ok(Some(Box::new(self.domain(uuid, None, name, accelerator_of(&kind))?)))
+    }
+
+    fn process(&self, name: &str) -> Result<Process, BackendError> {
+        let gone = || Process::Gone { because: "libvirt has no such domain any more".to_owned() };
+        let uuid = match &self.uuid {
+            Some(uuid) => Some(uuid.clone()),
+            None => self.find(name)?.map(|(uuid, _)| uuid),
+        };
+        let Some(uuid) = uuid else { return Ok(gone()) };
+        match self.connection.process(&uuid) {
+            Err(error) if error.is_no_such_domain() => Ok(gone()),
+            process => Ok(process?),
+        }
+    }
+
+    fn stop(&self, name: &str, grace: Patience) -> Result<Stopped, BackendError> {
+        let none = || {
+            let text = format!("VM {name}: {} runs no such domain", self.connection.which());
+            BackendError::new(ErrorKind::Gone, text)
+        };
+        let (uuid, _) = self.find(name)?.filter(|(_, state)| state.has_process()).ok_or_else(none)?;
+        stop(&self.connection, &uuid, grace)
+    }
+
+    /// The definition of one that homenode had libvirt keep. What its owner wrote stays.
+    fn forget(&self, _name: &str) -> Result<(), BackendError> {
+        let Some(uuid) = self.uuid.as_deref().filter(|_| !self.adopted) else { return Ok(()) };
+        match self.connection.ask(&["undefine", "--domain", uuid]) {
+            Err(error) if error.is_no_such_domain() => Ok(()),
+            undefined => Ok(undefined.map(drop)?),
+        }
+    }
+}
+
+fn runs_already(vm: &str) -> BackendError {
+    BackendError::new(ErrorKind::Failed, format!("VM {vm} runs already: somebody started it through libvirt"))
+}
+
+fn called_off(vm: &str) -> BackendError {
+    let text = format!("VM {vm}: its start was called off; nothing of it is left");
+    BackendError::new(ErrorKind::CalledOff, text)
+}
+
+fn has_ended(connection: &Connection, uuid: &str) -> Result<bool, LibvirtError> {
+    match connection.state(uuid) {
+        Ok(state) => Ok(!state.has_process()),
+        Err(error) if error.is_no_such_domain() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Asks the guest to power off, if there is grace for it, and then ends it.
+fn stop(connection: &Connection, uuid: &str, grace: Patience) -> Result<Stopped, BackendError> {
+    let deadline = Instant::now() + grace;
+    if !grace.is_zero() && connection.ask(&["shutdown", "--domain", uuid]).is_ok() {
+        while Instant::now() < deadline {
+            if has_ended(connection, uuid)? {
+                return Ok(Stopped::ByGuest);
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+    match connection.destroy(uuid) {
+        // It has ended meanwhile.
+        Err(_) if has_ended(connection, uuid)? => Ok(Stopped::ByGuest),
+        destroyed => Ok(destroyed.map(|()| Stopped::ByForce)?),
     }
 }
 
@@ -158,14 +350,6 @@ impl Domain {
     fn tell(&self, command: &str) -> Result<(), BackendError> {
         self.connection.ask(&[command, "--domain", &self.uuid])?;
         Ok(())
-    }
-
-    fn has_ended(&self) -> Result<bool, LibvirtError> {
-        match self.connection.state(&self.uuid) {
-            Ok(state) => Ok(!state.has_process()),
-            Err(error) if error.is_no_such_domain() => Ok(true),
-            Err(error) => Err(error),
-        }
     }
 }
 
@@ -221,7 +405,7 @@ impl Vm for Domain {
         let name = &self.name;
         let words = format!("VM {name}: QEMU ended; libvirt keeps its last words in /var/log/libvirt/qemu/{name}.log");
         // Where libvirt does not answer it is not known to have ended.
-        self.has_ended().unwrap_or(false).then_some(words)
+        has_ended(&self.connection, &self.uuid).unwrap_or(false).then_some(words)
     }
 
     fn pause(&mut self) -> Result<(), BackendError> {
@@ -232,7 +416,12 @@ impl Vm for Domain {
         self.tell("resume")
     }
 
+    /// A domain that ends when its guest resets itself would end: from now on its guest may.
     fn reset(&mut self) -> Result<(), BackendError> {
+        if self.connection.domain_xml(&self.uuid)?.contains("<on_reboot>destroy</on_reboot>") {
+            let command = ["set-lifecycle-action", "--type", "reboot", "--action", "restart", "--live", "--domain"];
+            self.connection.ask(&[&command[..], &[&self.uuid]].concat())?;
+        }
         self.tell("reset")
     }
 
@@ -245,20 +434,7 @@ impl Vm for Domain {
     }
 
     fn stop(self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {
-        let deadline = Instant::now() + grace;
-        if !grace.is_zero() && self.tell("shutdown").is_ok() {
-            while Instant::now() < deadline {
-                if self.has_ended()? {
-                    return Ok(Stopped::ByGuest);
-                }
-                std::thread::sleep(LOOK_AGAIN);
-            }
-        }
-        match self.connection.destroy(&self.uuid) {
-            // It has ended meanwhile.
-            Err(_) if self.has_ended()? => Ok(Stopped::ByGuest),
-            destroyed => Ok(destroyed.map(|()| Stopped::ByForce)?),
-        }
+        stop(&self.connection, &self.uuid, grace)
     }
 }
 

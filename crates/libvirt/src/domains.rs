@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topology::Bytes;
+use vm::truth::Process;
 
 /// How long a domain may take to start: QEMU fills its memory first.
 pub(crate) const START: Duration = Duration::from_secs(600);
@@ -171,6 +172,26 @@ impl Connection {
         Ok(DomainState::from_words(self.ask(&["domstate", "--domain", domain])?.trim()))
     }
 
+    /// What a domain's process does, and, where it has none, how that ended.
+    ///
+    /// # Errors
+    /// There is no such domain, or libvirt cannot be reached.
+    pub fn process(&self, domain: &str) -> Result<Process, LibvirtError> {
+        Ok(process_of(self.ask(&["domstate", "--reason", "--domain", domain])?.trim()))
+    }
+
+    /// The definition of a domain that libvirt keeps, with its passwords; `None` where it keeps
+    /// none.
+    ///
+    /// # Errors
+    /// libvirt cannot be reached, or does not show them to this user.
+    pub fn definition(&self, domain: &str) -> Result<Option<String>, LibvirtError> {
+        match self.ask(&["dumpxml", "--inactive", "--security-info", "--domain", domain]) {
+            Err(error) if error.is_no_such_domain() => Ok(None),
+            definition => definition.map(Some),
+        }
+    }
+
     /// Defines a domain; it does not start.
     ///
     /// # Errors
@@ -185,6 +206,24 @@ impl Connection {
     /// It does not run, or libvirt cannot be reached.
     pub fn destroy(&self, domain: &str) -> Result<(), LibvirtError> {
         self.ask(&["destroy", "--domain", domain]).map(drop)
+    }
+}
+
+/// `shut off (destroyed)`: what that means for a VM that somebody keeps.
+fn process_of(words: &str) -> Process {
+    let (state, reason) =
+        words.split_once(" (").map_or((words, ""), |(state, rest)| (state, rest.trim_end_matches(')')));
+    match (DomainState::from_words(state), reason) {
+        (DomainState::Paused, "starting up" | "migrating" | "saving" | "dumping" | "creating snapshot") => {
+            Process::Starts
+        }
+        (DomainState::Paused, _) => Process::Managed { paused: true },
+        (DomainState::Running | DomainState::ShuttingDown | DomainState::Suspended, _) => {
+            Process::Managed { paused: false }
+        }
+        (DomainState::ShutOff, "shutdown" | "destroyed") => Process::Ended,
+        (DomainState::ShutOff | DomainState::Crashed, _) => Process::Gone { because: format!("libvirt says: {words}") },
+        (DomainState::Unknown, _) => Process::Unknown,
     }
 }
 
@@ -226,4 +265,21 @@ pub fn local_names() -> Result<Vec<String>, linux::LinuxError> {
 
 fn words(command: &[&str]) -> Vec<String> {
     command.iter().map(|&word| word.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What virsh 9.0 prints.
+    #[test]
+    fn what_became_of_a_domain_is_told_from_its_reason() {
+        assert_eq!(process_of("running (unpaused)"), Process::Managed { paused: false });
+        assert_eq!(process_of("paused (user)"), Process::Managed { paused: true });
+        assert_eq!(process_of("paused (starting up)"), Process::Starts);
+        assert_eq!(process_of("shut off (shutdown)"), Process::Ended);
+        let because = "libvirt says: shut off (crashed)".to_owned();
+        assert_eq!(process_of("shut off (crashed)"), Process::Gone { because });
+        assert_eq!(process_of("no state"), Process::Unknown);
+    }
 }

@@ -28,4 +28,4 @@ pub use connection::Connection;
 pub use domains::{DomainState, ListedDomain, local_names, local_process, local_process_of};
 pub use error::{LibvirtError, Which};
 pub use local::LocalLibvirt;
-pub use start::check_name;
+pub use start::new_uuid;

@@ -25,11 +25,19 @@ pub(crate) fn accelerator(connection: &Connection) -> Result<Accelerator, Libvir
     Ok(Accelerator::Tcg { threads: TcgThreads::Multi, because })
 }
 
+/// What runs the guest of a domain of this type.
+pub(crate) fn accelerator_of(kind: &str) -> Accelerator {
+    match kind {
+        "kvm" => Accelerator::Kvm,
+        _ => Accelerator::Tcg { threads: TcgThreads::Multi, because: format!("the domain is of type {kind}") },
+    }
+}
+
 /// A UUID for a domain that is to be started.
 ///
 /// # Errors
 /// The kernel gives none.
-pub(crate) fn new_uuid() -> std::io::Result<String> {
+pub fn new_uuid() -> std::io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned())
 }
 
@@ -120,7 +128,7 @@ impl Drop for NewDomain {
 ///
 /// # Errors
 /// There is one, or libvirt cannot be reached.
-pub fn check_name(connection: &Connection, name: &str) -> Result<(), LibvirtError> {
+pub(crate) fn check_name(connection: &Connection, name: &str) -> Result<(), LibvirtError> {
     let Some(ListedDomain { uuid, state, .. }) = connection.find(name)? else { return Ok(()) };
     let cure = if state.has_process() { "destroy" } else { "undefine" };
     let virsh = connection.command_by_hand();

@@ -21,7 +21,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use topology::input::one_line;
-use vm::backend::BackendKind;
+use vm::backend::ReachedBy;
 use vm::history::{Life, LifeEvent};
 use vm::life::State;
 use vm::spec::Network;
@@ -275,7 +275,7 @@ impl Receiving<'_> {
             return Ok(None);
         }
         let at = now();
-        let mut life = Life::from_elsewhere(&self.offer.life, State::MigratingIn, BackendKind::Qemu, at);
+        let mut life = Life::from_elsewhere(&self.offer.life, State::MigratingIn, ReachedBy::Qemu, at);
         life.topology_anew = self.offer.life.topology_anew;
         let placement = self.launch.plan.placement.clone();
         let kept = Kept { host: host_name(), placement, added: self.offer.manifest.added.clone() };

@@ -279,7 +279,7 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vm::backend::BackendKind;
+    use vm::backend::ReachedBy;
     use vm::history::UnixSeconds;
     use vm::manifest::RunBy;
     use vm::{Added, Shape, VirtualNode, VirtualTopology, VmSpec};
@@ -320,7 +320,7 @@ mod tests {
         Offer {
             receipt: "0".repeat(32),
             manifest: Manifest::of(&spec, &topology, &Added::default(), run_by),
-            life: Life::planned(BackendKind::Qemu, UnixSeconds(1)),
+            life: Life::planned(ReachedBy::Qemu, UnixSeconds(1)),
             runs: true,
             pid: 1,
             disks: Vec::new(),

@@ -6,7 +6,7 @@
 //! lives, so that two commands never act on one VM in turns.
 
 use crate::at_home::read_back;
-use crate::background::{self, connect, find};
+use crate::background::{self, Started, connect, find};
 use crate::hot_add;
 use crate::qmp::Qmp;
 use crate::runtime_dir::{MONITOR, RuntimeDir};
@@ -16,6 +16,7 @@ use serde_json::json;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use vm::backend::{BackendKind, ErrorKind, Patience, Saved, Stopped, Transfer};
+use vm::truth::Process;
 use vm::{
     Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized,
     VirtualTopology, Vm, VmSpec,
@@ -40,11 +41,14 @@ impl Backend for InBackground {
         BackendKind::Qemu
     }
 
+    fn check(&self, launch: &Launch) -> Result<Accelerator, BackendError> {
+        crate::check(launch)?;
+        Ok(crate::accelerator(launch.spec.vcpus))
+    }
+
     fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
-        let started = background::start(&self.0, launch, call_off)?;
-        let mut vm = Adopted::connect(&self.0, &launch.spec.name)?;
-        vm.notes = started.notes;
-        Ok(Box::new(vm))
+        let Started { state, pid, qmp, notes } = background::start(&self.0, launch, call_off)?;
+        Ok(Box::new(Adopted { directory: self.0.clone(), state, pid, qmp, notes }))
     }
 
     fn resume(&self, launch: &Launch, guest: Saved<'_>, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
@@ -61,6 +65,14 @@ impl Backend for InBackground {
             Err(error) => Err(error.into()),
         }
     }
+
+    fn process(&self, name: &str) -> Result<Process, BackendError> {
+        Ok(background::process(&self.0, name)?)
+    }
+
+    fn stop(&self, name: &str, grace: Patience) -> Result<Stopped, BackendError> {
+        Ok(background::stop(&self.0, name, grace)?)
+    }
 }
 
 /// QEMU, for VMs that live as long as the process that started them.
@@ -70,6 +82,11 @@ pub struct Attached;
 impl Backend for Attached {
     fn kind(&self) -> BackendKind {
         BackendKind::Qemu
+    }
+
+    fn check(&self, launch: &Launch) -> Result<Accelerator, BackendError> {
+        crate::check(launch)?;
+        Ok(crate::accelerator(launch.spec.vcpus))
     }
 
     fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
@@ -85,6 +102,14 @@ impl Backend for Attached {
     /// Nobody else's VM is tied to this process.
     fn adopt(&self, _name: &str) -> Result<Option<Box<dyn Vm>>, BackendError> {
         Ok(None)
+    }
+
+    fn process(&self, _name: &str) -> Result<Process, BackendError> {
+        Ok(Process::Gone { because: "it ended with the program that had started it".to_owned() })
+    }
+
+    fn stop(&self, name: &str, _grace: Patience) -> Result<Stopped, BackendError> {
+        Err(QemuError::NoSuchVm { vm: name.to_owned(), cleaned: None }.into())
     }
 }
 

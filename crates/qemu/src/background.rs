@@ -1,7 +1,6 @@
 //! VMs that outlive the command that started them.
 
 use crate::QemuError;
-use crate::at_home::read_back;
 use crate::attached::{Prepared, bring_home, explain, greeted, with_or_without_sandbox};
 use crate::boot;
 use crate::command_line::{self, Channel, ConsoleLog, HostTraits, Wiring};
@@ -18,7 +17,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vm::Residence;
 use vm::backend::Stopped;
 use vm::truth::Process as Seen;
 use vm::{CallOff, ConsoleTo, Launch, Manifest};
@@ -32,18 +30,19 @@ const A_MOMENT: Duration = Duration::from_secs(1);
 const A_WORD: Duration = Duration::from_millis(300);
 const SIGKILL: i32 = 9;
 
-/// A VM that was started in the background.
-#[derive(Clone, Debug)]
-pub struct Started {
-    /// Where it is.
-    pub residence: Residence,
+/// A VM that was started in the background, with its monitor.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) state: BackgroundVm,
+    pub(crate) pid: u32,
+    pub(crate) qmp: Qmp,
     /// What its owner should know of its start, as sentences.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// Starts a VM in the background; returns when it runs at its home. If that fails, or is called
 /// off, no VM is left. If this process is killed meanwhile, the next `list` or `start` ends it.
-pub fn start(directory: &RuntimeDir, launch: &Launch, call_off: &CallOff) -> Result<Started, QemuError> {
+pub(crate) fn start(directory: &RuntimeDir, launch: &Launch, call_off: &CallOff) -> Result<Started, QemuError> {
     let prepared = Prepared::new(launch)?;
     let vm = &launch.spec.name;
     let claimed = claim(directory, vm, &directory.of_vm(vm))?;
@@ -52,7 +51,12 @@ pub fn start(directory: &RuntimeDir, launch: &Launch, call_off: &CallOff) -> Res
         remove(claimed, vm)?;
     }
     let of_user = prepared.user.note().map(str::to_owned);
-    started.map(|(residence, note)| Started { residence, notes: of_user.into_iter().chain(note).collect() })
+    started.map(|((state, pid, qmp), note)| Started {
+        state,
+        pid,
+        qmp,
+        notes: of_user.into_iter().chain(note).collect(),
+    })
 }
 
 /// Makes and locks a directory for a VM. What a killed homenode only began to start there ends.
@@ -99,19 +103,19 @@ fn start_in(
     prepared: &Prepared,
     sandbox: bool,
     call_off: &CallOff,
-) -> Result<Residence, QemuError> {
+) -> Result<(BackgroundVm, u32, Qmp), QemuError> {
     let vm = &launch.spec.name;
     let Built { mut process, mut qmp, mut state } = build(place, launch, prepared, sandbox, Awaits::Us, call_off)?;
-    let at_home = bring_home(&launch.plan, process.pid(), &mut qmp)
-        .and_then(|()| read_back(&launch.plan, process.pid(), &prepared.host.accelerator, &mut qmp));
-    let residence = at_home.map_err(|error| explain(error, &mut process, call_off))?;
+    let at_home = bring_home(&launch.plan, process.pid(), &mut qmp);
+    at_home.map_err(|error| explain(error, &mut process, call_off))?;
     state.phase = Phase::Running;
     state.write(&place.path)?;
     if !call_off.complete() {
         return Err(QemuError::CalledOff { vm: vm.clone() });
     }
+    let pid = process.pid();
     process.leave_running();
-    Ok(residence)
+    Ok((state, pid, qmp))
 }
 
 /// Starts a QEMU whose vCPUs wait, and returns when it has filled its memory and built its machine.
@@ -242,15 +246,6 @@ pub fn vcpus_run(directory: &RuntimeDir, name: &str) -> Option<bool> {
     let stream = connect(name, &directory.of_vm(name).join(MONITOR)).ok()?;
     let mut qmp = Qmp::handshake_within(name, stream, A_WORD).ok()?;
     run_state(&mut qmp).ok().map(|(run, _)| run)
-}
-
-/// Lets the vCPUs of a VM go on.
-///
-/// # Errors
-/// Its monitor does not answer, or refuses.
-pub fn let_go_on(directory: &RuntimeDir, name: &str) -> Result<(), QemuError> {
-    let stream = connect(name, &directory.of_vm(name).join(MONITOR))?;
-    Qmp::handshake(name, stream, QUIT)?.execute("cont", &json!({})).map(drop)
 }
 
 /// The process of a VM that runs in the background.

@@ -11,7 +11,7 @@ use std::path::Path;
 use suspended::{About, Opened, Unfinished};
 use topology::Bytes;
 use vm::Manifest;
-use vm::backend::BackendKind;
+use vm::backend::ReachedBy;
 use vm::history::{Life, UnixSeconds};
 use vm::life::State;
 
@@ -110,7 +110,7 @@ fn offered(offer: &Offer) {
 
 /// A life from elsewhere is one that can be kept.
 fn lives_here(life: &Life) {
-    let here = Life::from_elsewhere(life, State::Starting, BackendKind::Qemu, UnixSeconds(1));
+    let here = Life::from_elsewhere(life, State::Starting, ReachedBy::Qemu, UnixSeconds(1));
     same_from_json(&here);
     let text = serde_json::to_string(&here).expect("written");
     assert!(here.handed_over.is_none() && text.len() < 64 << 20, "a life of {} bytes", text.len());

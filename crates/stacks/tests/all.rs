@@ -4,6 +4,7 @@ mod check;
 mod check_proxmox;
 mod cures;
 mod domain_edit;
+mod domain_planned;
 mod domain_read;
 mod domain_rehome;
 mod emit_backing;

@@ -11,6 +11,7 @@
 //! **Example.** A third one (cloud-hypervisor, say) is a crate with these two implementations, a
 //! name in [`BackendKind`], and a line where the program chooses.
 
+use crate::truth::Process;
 use crate::{Accelerator, Added, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized};
 use crate::{VirtualTopology, VmSpec};
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,39 @@ pub enum BackendKind {
     Libvirt,
 }
 
+/// What runs a VM, and what it takes to reach it there: of a record, for the next command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReachedBy {
+    /// QEMU, started by homenode: by the VM's name in the runtime directory.
+    #[default]
+    Qemu,
+    /// A domain of libvirt's.
+    Libvirt(DomainOf),
+}
+
+/// A domain, and the libvirt that has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainOf {
+    /// libvirt's URI, as `virsh --connect` takes it.
+    pub uri: String,
+    /// The domain's UUID: its name may be another's by now.
+    pub uuid: String,
+    /// Whether its owner wrote its definition: homenode changes it, and cannot write it anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
+}
+
+impl ReachedBy {
+    /// Which program it is.
+    pub fn kind(&self) -> BackendKind {
+        match self {
+            Self::Qemu => BackendKind::Qemu,
+            Self::Libvirt(_) => BackendKind::Libvirt,
+        }
+    }
+}
+
 impl fmt::Display for BackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -46,6 +80,14 @@ impl fmt::Display for BackendKind {
 pub trait Backend {
     /// Which one it is.
     fn kind(&self) -> BackendKind;
+
+    /// What would run the instructions of a VM. Asked before anything is reserved or written for
+    /// its start.
+    ///
+    /// # Errors
+    /// It cannot be started by this backend: what it boots is not there, its name is taken, the
+    /// backend cannot be told what its spec asks for.
+    fn check(&self, launch: &Launch) -> Result<Accelerator, BackendError>;
 
     /// Starts a VM at the homes of its plan. Returns when its vCPUs run there.
     ///
@@ -66,6 +108,27 @@ pub trait Backend {
     /// # Errors
     /// It is there and cannot be reached.
     fn adopt(&self, name: &str) -> Result<Option<Box<dyn Vm>>, BackendError>;
+
+    /// What the process of the VM of this name does now, for [`crate::truth`].
+    ///
+    /// # Errors
+    /// Nobody can say.
+    fn process(&self, name: &str) -> Result<Process, BackendError>;
+
+    /// As [`Vm::stop`], also of a VM that answers nobody any more.
+    ///
+    /// # Errors
+    /// None of this name has a process ([`ErrorKind::Gone`]), its guest cannot be asked, or its
+    /// process cannot be ended.
+    fn stop(&self, name: &str, grace: Patience) -> Result<Stopped, BackendError>;
+
+    /// Removes what the backend keeps of a VM that has no process, as far as homenode had it kept.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    fn forget(&self, _name: &str) -> Result<(), BackendError> {
+        Ok(())
+    }
 }
 
 /// How far a guest has come on its way into a file or out of one.

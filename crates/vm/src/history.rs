@@ -1,6 +1,6 @@
 //! What became of a VM: its state, since when, and how it came there.
 
-use crate::backend::BackendKind;
+use crate::backend::ReachedBy;
 use crate::life::{NotNow, State, Step};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -25,8 +25,8 @@ pub struct Life {
     pub state: State,
     /// Since when.
     pub since: UnixSeconds,
-    /// What runs it.
-    pub backend: BackendKind,
+    /// What runs it, and what it takes to reach it there.
+    pub backend: ReachedBy,
     /// The file that it is in while it is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended_in: Option<PathBuf>,
@@ -160,7 +160,7 @@ impl LifeEvent {
 
 impl Life {
     /// That of a VM that has just become known.
-    pub fn planned(backend: BackendKind, at: UnixSeconds) -> Self {
+    pub fn planned(backend: ReachedBy, at: UnixSeconds) -> Self {
         let history = vec![Chapter { at, event: LifeEvent::Planned }];
         Self {
             state: State::Planned,
@@ -176,7 +176,7 @@ impl Life {
     }
 
     /// That of a VM of which nothing is known before somebody starts it.
-    pub fn starting(backend: BackendKind, at: UnixSeconds) -> Self {
+    pub fn starting(backend: ReachedBy, at: UnixSeconds) -> Self {
         Self { state: State::Starting, ..Self::planned(backend, at) }
     }
 
@@ -229,9 +229,21 @@ impl Life {
         self.state == State::Paused && self.before.is_some()
     }
 
+    /// That somebody else started it, at these homes.
+    ///
+    /// # Errors
+    /// It runs, or is being worked on; nothing has changed.
+    pub fn started_elsewhere(&mut self, homes: Vec<NodeSet>, at: UnixSeconds) -> Result<(), NotNow> {
+        let mut life = self.clone();
+        life.step(Step::Start, None, at)?;
+        life.step(Step::Runs, Some(LifeEvent::Started { homes }), at)?;
+        *self = life;
+        Ok(())
+    }
+
     /// That of a VM that came from a file or another host, with the life that it had there, before
     /// it runs here. Only its history counts here, as far as one is kept.
-    pub fn from_elsewhere(theirs: &Self, state: State, backend: BackendKind, at: UnixSeconds) -> Self {
+    pub fn from_elsewhere(theirs: &Self, state: State, backend: ReachedBy, at: UnixSeconds) -> Self {
         let mut life = Self { state, history: Vec::new(), ..Self::planned(backend, at) };
         let later = theirs.history.len().saturating_sub(MOST_CHAPTERS - 1).max(1);
         let kept = theirs.history.iter().take(1).chain(theirs.history.iter().skip(later));
@@ -255,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_long_life_keeps_its_beginning_and_its_end() {
-        let mut life = Life::planned(BackendKind::Qemu, UnixSeconds(1));
+        let mut life = Life::planned(ReachedBy::Qemu, UnixSeconds(1));
         for second in 2..1000 {
             life.tell(LifeEvent::Paused, UnixSeconds(second));
         }
@@ -267,14 +279,14 @@ mod tests {
     /// A destination, or QEMU's last words, made a record that nobody could read any more.
     #[test]
     fn what_others_worded_is_one_line_of_a_life() {
-        let mut life = Life::planned(BackendKind::Qemu, UnixSeconds(1));
+        let mut life = Life::planned(ReachedBy::Qemu, UnixSeconds(1));
         let because = format!("no\u{1b}[2J\nVM web: running {}", "x".repeat(1 << 20));
         for second in 0..1000 {
             life.history.push(Chapter { at: UnixSeconds(second), event: LifeEvent::Lost { because: because.clone() } });
         }
         let handed_over = HandedOver { to: "mallory".to_owned(), receipt: String::new() };
         let theirs = Life { handed_over: Some(handed_over), suspended_in: Some("/x".into()), ..life };
-        let ours = Life::from_elsewhere(&theirs, State::Starting, BackendKind::Qemu, UnixSeconds(2));
+        let ours = Life::from_elsewhere(&theirs, State::Starting, ReachedBy::Qemu, UnixSeconds(2));
         assert_eq!((ours.history.len(), ours.history[0].at), (MOST_CHAPTERS, UnixSeconds(1)));
         assert_eq!(ours.history.last().map(|chapter| chapter.at), Some(UnixSeconds(999)));
         let LifeEvent::Lost { because } = &ours.history[1].event else { panic!("{ours:?}") };
@@ -282,9 +294,22 @@ mod tests {
         assert_eq!((ours.state, ours.handed_over, ours.suspended_in), (State::Starting, None, None));
     }
 
+    /// Records of before libvirt's VMs had one say `"backend": "qemu"`.
+    #[test]
+    fn what_runs_a_vm_is_read_from_old_and_new_records() {
+        let read = |text: &str| serde_json::from_str::<ReachedBy>(text);
+        assert_eq!(read("\"qemu\"").unwrap(), ReachedBy::Qemu);
+        let (uri, uuid) = ("qemu:///system".to_owned(), "6695eb01".to_owned());
+        let libvirt = ReachedBy::Libvirt(crate::backend::DomainOf { uri, uuid, adopted: false });
+        let text = serde_json::to_string(&libvirt).unwrap();
+        assert_eq!(text, r#"{"libvirt":{"uri":"qemu:///system","uuid":"6695eb01"}}"#);
+        assert_eq!(read(&text).unwrap(), libvirt);
+        assert!(read("\"libvirt\"").is_err());
+    }
+
     #[test]
     fn a_refused_step_changes_nothing() {
-        let mut life = Life::planned(BackendKind::Qemu, UnixSeconds(1));
+        let mut life = Life::planned(ReachedBy::Qemu, UnixSeconds(1));
         let before = life.clone();
         assert!(life.step(Step::Pause, Some(LifeEvent::Paused), UnixSeconds(2)).is_err());
         assert_eq!(life, before);
@@ -294,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_vm_that_goes_on_or_is_stopped_is_in_no_file() {
-        let mut life = Life::planned(BackendKind::Qemu, UnixSeconds(1));
+        let mut life = Life::planned(ReachedBy::Qemu, UnixSeconds(1));
         (life.state, life.suspended_in) = (State::Suspended, Some("/web.memory".into()));
         let mut stopped = life.clone();
         stopped.step(Step::Stop, None, UnixSeconds(2)).unwrap();
@@ -307,7 +332,7 @@ mod tests {
     #[test]
     fn a_suspend_that_comes_to_an_end_leaves_nothing_to_go_back_to() {
         for step in [Step::Continue, Step::Suspend, Step::Stop] {
-            let mut life = Life { state: State::Running, ..Life::planned(BackendKind::Qemu, UnixSeconds(1)) };
+            let mut life = Life { state: State::Running, ..Life::planned(ReachedBy::Qemu, UnixSeconds(1)) };
             life.pause_to_suspend(UnixSeconds(2)).unwrap();
             assert!(life.is_paused_to_suspend());
             assert!(life.pause_to_suspend(UnixSeconds(2)).is_err() && life.is_paused_to_suspend());
@@ -318,7 +343,7 @@ mod tests {
 
     #[test]
     fn what_fails_leaves_the_life_as_it_was() {
-        let mut life = Life::planned(BackendKind::Qemu, UnixSeconds(1));
+        let mut life = Life::planned(ReachedBy::Qemu, UnixSeconds(1));
         let before = life.clone();
         life.step(Step::Start, None, UnixSeconds(2)).unwrap();
         life.step(Step::Fails { back_to: State::Planned }, None, UnixSeconds(3)).unwrap();

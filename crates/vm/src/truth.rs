@@ -21,8 +21,15 @@
 //! anything else                  -               stays: that is for whoever goes on with it
 //! ```
 //!
-//! Nothing tells afterwards how a process ended whose parent has gone: a guest that powers itself
-//! off and a QEMU that is killed look the same. So a VM that ended without being asked to is
+//! A manager that others use, too (libvirt), knows more, and what it says goes before the record:
+//!
+//! ```text
+//! stopped, lost, planned         is there        running: somebody started it through its manager
+//! running, paused                was ended       stopped: its guest powered off, or it was stopped
+//! ```
+//!
+//! Otherwise nothing tells afterwards how a process ended whose parent has gone: a guest that powers
+//! itself off and a QEMU that is killed look the same. So a VM that ended without being asked to is
 //! *lost*, and what is known of its end is said with it. A VM that is lost starts again as one that
 //! was stopped.
 //!
@@ -39,13 +46,22 @@ pub enum Process {
     Runs,
     /// The same of a guest that was paused when it came from elsewhere.
     CamePaused,
-    /// It is being started, by somebody who lives.
+    /// It is there, and so says a manager that others use, too.
+    Managed {
+        /// Whether its vCPUs wait.
+        paused: bool,
+    },
+    /// Somebody who lives is at work on it.
     Starts,
+    /// It is not there, and that was on purpose, as its manager says.
+    Ended,
     /// It is not there.
     Gone {
         /// What is known of its end, as a sentence.
         because: String,
     },
+    /// Who could say it does not answer.
+    Unknown,
 }
 
 /// What has to become of a record.
@@ -58,6 +74,8 @@ pub enum Mend {
     },
     /// The start was cut short: back to what was before.
     CallBack,
+    /// Somebody else started it.
+    Started,
     /// A step was taken that nobody wrote down.
     Step(Step, LifeEvent),
     /// Its vCPUs wait for somebody who is gone: let them go on, and take that step.
@@ -69,7 +87,11 @@ pub fn mend(life: &Life, process: &Process) -> Option<Mend> {
     match (life.state, process) {
         (State::Starting | State::MigratingIn, Process::Runs) => Some(Mend::Complete { paused: false }),
         (State::Starting | State::MigratingIn, Process::CamePaused) => Some(Mend::Complete { paused: true }),
-        (State::Starting | State::MigratingIn, Process::Gone { .. }) => Some(Mend::CallBack),
+        (State::Starting | State::MigratingIn, Process::Managed { paused }) => Some(Mend::Complete { paused: *paused }),
+        (State::Starting | State::MigratingIn, Process::Gone { .. } | Process::Ended) => Some(Mend::CallBack),
+        (State::Running | State::Paused, Process::Managed { paused }) => mend_vcpus(life, !paused),
+        (State::Planned | State::Stopped | State::Lost, Process::Managed { .. }) => Some(Mend::Started),
+        (State::Running | State::Paused, Process::Ended) => Some(Mend::Step(Step::Stop, LifeEvent::Stopped)),
         (State::Running | State::Paused, Process::Gone { because }) => Some(match life.asked_to_end {
             true => Mend::Step(Step::Stop, LifeEvent::Stopped),
             false => Mend::Step(Step::Vanished, LifeEvent::Lost { because: because.clone() }),
@@ -99,7 +121,7 @@ pub fn mend_vcpus(life: &Life, run: bool) -> Option<Mend> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::BackendKind;
+    use crate::backend::ReachedBy;
     use crate::history::{HandedOver, UnixSeconds};
 
     fn gone() -> Process {
@@ -107,7 +129,7 @@ mod tests {
     }
 
     fn life(state: State, asked_to_end: bool) -> Life {
-        Life { state, asked_to_end, ..Life::planned(BackendKind::Qemu, UnixSeconds(1)) }
+        Life { state, asked_to_end, ..Life::planned(ReachedBy::Qemu, UnixSeconds(1)) }
     }
 
     #[test]
@@ -117,6 +139,24 @@ mod tests {
             let lost = LifeEvent::Lost { because: "the host was restarted".to_owned() };
             assert_eq!(mend(&life(state, false), &gone()), Some(Mend::Step(Step::Vanished, lost)));
             assert_eq!(mend(&life(state, false), &Process::Runs), None);
+        }
+    }
+
+    #[test]
+    fn what_a_manager_was_told_by_others_goes_before_the_record() {
+        let (runs, waits) = (Process::Managed { paused: false }, Process::Managed { paused: true });
+        assert_eq!(mend(&life(State::Running, false), &runs), None);
+        assert_eq!(mend(&life(State::Running, false), &waits), Some(Mend::Step(Step::Pause, LifeEvent::Paused)));
+        assert_eq!(mend(&life(State::Paused, false), &waits), None);
+        assert_eq!(mend(&life(State::Paused, false), &runs), Some(Mend::Step(Step::Continue, LifeEvent::Continued)));
+        // `virsh start`, of a VM that was stopped; `virsh shutdown`, of one that ran.
+        assert_eq!(mend(&life(State::Stopped, false), &runs), Some(Mend::Started));
+        assert_eq!(
+            mend(&life(State::Running, false), &Process::Ended),
+            Some(Mend::Step(Step::Stop, LifeEvent::Stopped))
+        );
+        for state in [State::Starting, State::Running, State::Stopped] {
+            assert_eq!(mend(&life(state, false), &Process::Unknown), None);
         }
     }
 

@@ -3,7 +3,8 @@
 
 use crate::failure::bad_input;
 use libvirt::local_names;
-use qemu::QemuError;
+use vm::BackendError;
+use vm::backend::ErrorKind;
 
 /// Says on standard error which VMs libvirt runs on this host, if any.
 pub(super) fn say() -> anyhow::Result<()> {
@@ -24,9 +25,10 @@ pub(crate) fn way_to(name: &str) -> Option<String> {
 }
 
 /// The error; where there is no such VM, that is bad input, and libvirt may run one of that name.
-pub(super) fn explain(error: QemuError, name: &str) -> anyhow::Error {
-    match error {
-        QemuError::NoSuchVm { .. } => bad_input(way_to(name).unwrap_or_else(|| error.to_string())),
-        error => error.into(),
+pub(super) fn explain(error: impl Into<BackendError>, name: &str) -> anyhow::Error {
+    let error = error.into();
+    match error.kind() {
+        ErrorKind::Gone => bad_input(way_to(name).unwrap_or_else(|| error.to_string())),
+        _ => error.into(),
     }
 }

@@ -6,17 +6,17 @@
 
 use crate::commands::run::{self, Output, Placed, Start};
 use crate::failure::bad_input;
-use crate::{kept, output};
+use crate::{backend, kept, output};
 use anyhow::Context;
 use inventory::{Held, Kept, Proposal, Record};
-use qemu::{QemuError, RuntimeDir, background};
+use qemu::{QemuError, RuntimeDir};
 use scheduler::growth::{self, Wanted};
 use std::path::PathBuf;
 use topology::Bytes;
-use vm::backend::BackendKind;
+use vm::backend::ReachedBy;
 use vm::history::{Life, LifeEvent};
 use vm::life::Step;
-use vm::{Added, Launch, NodeSize, Plan, VirtualNode, VirtualTopology, VmSpec};
+use vm::{Added, BackendError, Launch, NodeSize, Plan, VirtualNode, VirtualTopology, VmSpec};
 
 /// A VM that is to be started.
 pub(super) struct PowerOn {
@@ -30,25 +30,31 @@ pub(super) struct PowerOn {
     pub(super) kernel: Option<PathBuf>,
     /// What errors name: the spec's file, or the VM.
     pub(super) whose: String,
+    /// What runs it.
+    pub(super) by: ReachedBy,
 }
 
 /// Starts it, says where it is, and keeps it.
 pub(super) fn power_on(directory: &RuntimeDir, wanted: PowerOn, json: bool) -> anyhow::Result<()> {
-    let PowerOn { held, launch_spec, spec_to_keep, kernel, whose } = wanted;
-    let topology = held.as_ref().map(|held| its_topology(held, &launch_spec, directory)).transpose()?.flatten();
+    let PowerOn { held, launch_spec, spec_to_keep, kernel, whose, by } = wanted;
+    let backend = backend::of(directory, &by);
+    let topology = held.as_ref().map(|held| its_topology(held, &launch_spec)).transpose()?.flatten();
     let lock = run::lock(directory)?;
     kept::look(directory)?;
-    let planned = run::plan(&launch_spec, &whose, topology.as_ref().map(|topology| (topology, &[][..])))?;
-    let Placed { machine, plan, running, .. } = run::free_name(planned, &lock)?;
+    let placed = run::plan(&launch_spec, &whose, topology.as_ref().map(|topology| (topology, &[][..])))?;
+    let named = run::free_name(&placed, &lock);
+    let Placed { machine, plan, running, .. } = placed;
     let console = run::console(&launch_spec);
     let launch = Launch { spec: launch_spec, plan, kernel, console, agent: false };
-    qemu::check(&launch).map_err(run::failure)?;
+    // It may know better whose the name is.
+    let accelerator = backend.check(&launch).map_err(|error| unfit(error, &whose))?;
+    named?;
     // From here on a signal must take back what is reserved, written and started.
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;
-    run::warn(&launch, &qemu::accelerator(launch.spec.vcpus));
-    let held = begin(held, spec_to_keep, &launch.plan, machine.name)?;
-    let started = match background::start(directory, &launch, &start.call_off) {
+    run::warn(&launch, &accelerator);
+    let held = begin(held, spec_to_keep, &launch.plan, machine.name, by)?;
+    let mut vm = match backend.start(&launch, &start.call_off) {
         Ok(started) => started,
         Err(error) => {
             if let Err(unwritten) = held.call_back() {
@@ -58,18 +64,23 @@ pub(super) fn power_on(directory: &RuntimeDir, wanted: PowerOn, json: bool) -> a
         }
     };
     drop(reservation);
-    run::notes(&started.notes);
+    run::notes(vm.notes());
     let completed = complete(held, &launch.plan);
-    run::print(&started.residence, json, Output::Standard)?;
+    run::print(&vm.residence(&launch.plan)?, json, Output::Standard)?;
     completed
+}
+
+/// What cannot be started as it is written.
+fn unfit(error: BackendError, whose: &str) -> anyhow::Error {
+    if error.is_bad_input() { bad_input(format!("{whose}: {error}")) } else { error.into() }
 }
 
 /// The virtual topology that a VM which is kept has for life; `None` before its first power-on, and
 /// where it is to be sized anew.
-fn its_topology(held: &Held, spec: &VmSpec, directory: &RuntimeDir) -> anyhow::Result<Option<VirtualTopology>> {
+fn its_topology(held: &Held, spec: &VmSpec) -> anyhow::Result<Option<VirtualTopology>> {
     let Record { topology, life, .. } = held.record();
     if life.state.has_process() {
-        let pid = background::pid(directory, &spec.name).unwrap_or(0);
+        let pid = backend::pid(held.record()).unwrap_or(0);
         return Err(run::failure(QemuError::NameTaken { vm: spec.name.clone(), pid }));
     }
     held.may(Step::Start).map_err(kept::failure)?;
@@ -104,14 +115,14 @@ fn with_more(topology: &VirtualTopology, spec: &VmSpec) -> Option<VirtualTopolog
 }
 
 /// Writes down that it is being started.
-fn begin(held: Option<Held>, spec: VmSpec, plan: &Plan, host: String) -> anyhow::Result<Held> {
+fn begin(held: Option<Held>, spec: VmSpec, plan: &Plan, host: String, by: ReachedBy) -> anyhow::Result<Held> {
     let placement = Kept { host, placement: plan.placement.clone(), added: Added::default() };
     let topology = plan.topology.clone();
     let now = kept::now();
     let begun = match held {
         Some(mut held) => held.begin(Step::Start, Proposal { spec, topology, placement }, now).map(|()| held),
         None => {
-            let life = Life::starting(BackendKind::Qemu, now);
+            let life = Life::starting(by, now);
             let record = Record { spec, topology: Some(topology), placement: Some(placement), life };
             kept::inventory().create(&record)
         }

@@ -7,6 +7,7 @@ use crate::failure::bad_input;
 use crate::output;
 use crate::{balancer_place, hidden_vms, kept, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
+use inventory::{Held, Record};
 use linux::sys::CtrlC;
 use qemu::{AttachedVm, Ending, Keyboard, PlacementLock, QemuError, RuntimeDir};
 use scheduler::{Occupancy, PlanError};
@@ -17,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 use topology::Machine;
-use vm::backend::ErrorKind;
+use vm::backend::{BackendKind, ErrorKind, ReachedBy};
 use vm::spec::Console;
 use vm::{
     Accelerator, BackendError, CallOff, ConsoleTo, Launch, NodeSize, Plan, Residence, VirtualTopology, Vm, VmSpec,
@@ -30,10 +31,10 @@ const CONSOLE_LINES: usize = 12;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
-    if let Some(Via::Libvirt) = arguments.through.via {
-        return run_via_libvirt::run(arguments);
-    }
     let spec = vm_spec_file::read(&arguments.spec)?;
+    if let Some(Via::Libvirt) = arguments.through.via {
+        return run_via_libvirt::run(spec, arguments);
+    }
     if arguments.dry_run {
         let placed = plan(&spec, &whose(arguments), None)?;
         let launch = launch(spec, placed.plan, arguments);
@@ -41,11 +42,13 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     }
     let directory = kept::runtime_dir()?;
     if arguments.daemonize {
-        return in_background(&directory, spec, arguments);
+        return keep(&directory, spec, arguments, by_qemu);
     }
     let lock = lock(&directory)?;
     kept::look(&directory)?;
-    let Placed { plan, running, .. } = free_name(plan(&spec, &whose(arguments), None)?, &lock)?;
+    let placed = plan(&spec, &whose(arguments), None)?;
+    free_name(&placed, &lock)?;
+    let Placed { plan, running, .. } = placed;
     let launch = launch(spec, plan, arguments);
     qemu::check(&launch).map_err(failure)?;
     // From here on a signal must take back what is reserved and started.
@@ -65,19 +68,32 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     attend(vm, &launch, &start)
 }
 
-/// Starts the VM in the background and keeps it; one that is kept starts again.
-fn in_background(directory: &RuntimeDir, spec: VmSpec, arguments: &RunArguments) -> anyhow::Result<()> {
+/// Starts a VM that outlives this command and keeps it; one that is kept starts again. `by`: what
+/// runs it.
+pub(super) fn keep(
+    directory: &RuntimeDir,
+    spec: VmSpec,
+    arguments: &RunArguments,
+    by: impl FnOnce(Option<&Record>, &VmSpec) -> anyhow::Result<ReachedBy>,
+) -> anyhow::Result<()> {
     let spec_to_keep = vm_spec_file::absolute(spec.clone(), arguments.kernel.as_deref())?;
     let launch_spec = vm_spec_file::absolute(spec, None)?;
     let name = launch_spec.name.clone();
-    let wanted = PowerOn {
-        held: kept::hold_if_kept(directory, &name)?,
-        launch_spec,
-        spec_to_keep,
-        kernel: arguments.kernel.clone(),
-        whose: whose(arguments),
-    };
-    power_on(directory, wanted, arguments.json)
+    let held = kept::hold_if_kept(directory, &name)?;
+    let by = by(held.as_ref().map(Held::record), &spec_to_keep)?;
+    let (kernel, whose) = (arguments.kernel.clone(), whose(arguments));
+    power_on(directory, PowerOn { held, launch_spec, spec_to_keep, kernel, whose, by }, arguments.json)
+}
+
+/// QEMU in the background; that one VM has two backends in turns is not possible.
+fn by_qemu(record: Option<&Record>, spec: &VmSpec) -> anyhow::Result<ReachedBy> {
+    match record.map(|record| record.life.backend.kind()) {
+        Some(BackendKind::Libvirt) => Err(bad_input(format!(
+            "VM {name}: libvirt runs it: `homenode vm start {name}`, or `homenode run` with `--via libvirt`",
+            name = spec.name
+        ))),
+        _ => Ok(ReachedBy::Qemu),
+    }
 }
 
 /// What errors name.
@@ -157,13 +173,13 @@ pub(super) fn plan(spec: &VmSpec, whose: &str, fixed: Option<Fixed<'_>>) -> anyh
 
 /// Refuses a name that a VM has that runs or is being started. What a stranger calls his VM keeps
 /// nobody from a name.
-pub(super) fn free_name(placed: Placed, lock: &PlacementLock) -> anyhow::Result<Placed> {
+pub(super) fn free_name(placed: &Placed, lock: &PlacementLock) -> anyhow::Result<()> {
     let vm = &placed.plan.vm;
     let same = placed.running.vms.iter().find(|other| other.vm.name == *vm && !other.stranger).map(|same| same.vm.pid);
     let starting = || lock.starting().iter().any(|other| other.vm == *vm).then_some(0);
     match same.or_else(starting) {
         Some(pid) => Err(failure(QemuError::NameTaken { vm: vm.clone(), pid })),
-        None => Ok(placed),
+        None => Ok(()),
     }
 }
 

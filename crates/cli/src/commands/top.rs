@@ -4,9 +4,8 @@ use crate::args::TopArguments;
 use crate::source::{self, Source};
 use crate::text::terminal_width;
 use crate::top::{self, Batch, KeptRow, Look, Screen, Step, View};
-use crate::{hidden_vms, kept, life_words, output};
+use crate::{backend, hidden_vms, kept, life_words, output};
 use anyhow::Context;
-use qemu::RuntimeDir;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{self, EnterAlternateScreen};
@@ -99,8 +98,7 @@ impl Looker {
 /// What is kept of a VM of this user that runs. A record that cannot be read is `vm list`'s to say.
 fn of_record(name: &str, pid: u32) -> Option<KeptRow> {
     let record = kept::inventory().read(name).ok()?;
-    let directory = RuntimeDir::of_this_user();
-    let is_it = qemu::background::pid_in(&directory, name) == Some(pid);
+    let is_it = backend::pid(&record) == Some(pid);
     is_it.then(|| KeptRow {
         state: record.life.state,
         since: record.life.since,

@@ -3,9 +3,9 @@
 use crate::args::WhyArguments;
 use crate::commands::balance::policy;
 use crate::output;
-use crate::{hidden_vms, kept, source, vm_choice, why_view};
+use crate::{backend, hidden_vms, kept, source, vm_choice, why_view};
 use anyhow::Context;
-use qemu::background;
+use inventory::Record;
 use scheduler::VmKey;
 use scheduler::balance::why;
 use std::time::Duration;
@@ -49,10 +49,9 @@ fn its_life(vm: &VmKey) -> anyhow::Result<Option<Life>> {
     if !kept::inventory().is_kept(&vm.name) {
         return Ok(None);
     }
-    let directory = kept::runtime_dir()?;
-    let known = kept::look(&directory)?.remove(&vm.name);
-    let is_it = background::pid(&directory, &vm.name) == Some(vm.pid);
-    Ok(known.and_then(|known| known.record).filter(|_| is_it).map(|record| record.life))
+    let known = kept::look(&kept::runtime_dir()?)?.remove(&vm.name);
+    let is_it = |record: &Record| backend::pid(record) == Some(vm.pid);
+    Ok(known.and_then(|known| known.record).filter(is_it).map(|record| record.life))
 }
 
 /// Says of a VM that is kept and does not run what became of it; `None` where there is none.

@@ -5,6 +5,7 @@ mod document;
 mod edit;
 mod error;
 mod order;
+mod planned;
 mod read;
 mod rehome;
 mod splice;
@@ -15,6 +16,7 @@ pub(crate) use document::{all, at};
 pub use edit::{Edit, Step, apply};
 pub use error::DomainError;
 pub(crate) use error::Problem;
+pub use planned::planned;
 pub use read::parse;
 pub use rehome::{memory_mode, rehomed};
 

@@ -14,6 +14,8 @@ mod systemd;
 
 pub use comment::Loss;
 
+pub(crate) use libvirt::MEMORY_SLOTS;
+
 use ::qemu::command_line::BootFiles;
 use topology::Machine;
 use vm::{Accelerator, Plan, VmSpec};

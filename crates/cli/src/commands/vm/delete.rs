@@ -2,7 +2,7 @@
 
 use crate::commands::vm::stop;
 use crate::failure::bad_input;
-use crate::{kept, output};
+use crate::{backend, kept, output};
 use inventory::InventoryError;
 use qemu::{RuntimeDir, background};
 use vm::life::State;
@@ -21,7 +21,7 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
     match state {
         State::Suspended => stop::forget_memory(directory, &mut held, force)?,
         // Its record may be an old one, of another directory.
-        _ if !state.has_process() && background::pid(directory, name).is_none() => {}
+        _ if !state.has_process() && backend::pid(held.record()).is_none() => {}
         _ if force => _ = stop::stop(directory, &mut held, true)?,
         _ => {
             let does = if state.has_process() { format!("is {state}") } else { "has a process".to_owned() };
@@ -29,6 +29,10 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
                 "VM {name} {does}: `homenode vm stop {name}` first, or `homenode vm delete {name} --force`"
             )));
         }
+    }
+    match backend::of(directory, &held.record().life.backend).forget(name) {
+        Err(error) if force => output::note(error),
+        forgotten => forgotten?,
     }
     held.delete().map_err(kept::failure)?;
     output::line(format_args!("VM {name} is forgotten; its disks and the file of its spec stay"))

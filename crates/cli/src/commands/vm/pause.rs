@@ -1,12 +1,11 @@
 //! `homenode vm pause`, `vm continue` and `vm reset`: what is told to a VM that has a process.
 
-use crate::{kept, output};
-use anyhow::anyhow;
+use crate::{backend, kept, output};
 use inventory::Held;
-use qemu::{InBackground, RuntimeDir};
+use qemu::RuntimeDir;
 use vm::history::LifeEvent;
 use vm::life::Step;
-use vm::{Backend, BackendError, Vm};
+use vm::{BackendError, Vm};
 
 /// Stops its vCPUs.
 pub(super) fn pause(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
@@ -39,12 +38,6 @@ fn tell(
 ) -> anyhow::Result<Held> {
     let held = kept::hold(directory, name)?;
     held.may(step).map_err(kept::failure)?;
-    what(&mut *reach(directory, name)?)?;
+    what(&mut *backend::reach(directory, held.record())?)?;
     Ok(held)
-}
-
-/// A VM that has a process.
-pub(super) fn reach(directory: &RuntimeDir, name: &str) -> anyhow::Result<Box<dyn Vm>> {
-    let vm = InBackground::of(directory.clone()).adopt(name)?;
-    vm.ok_or_else(|| anyhow!("VM {name}: its process has just ended"))
 }

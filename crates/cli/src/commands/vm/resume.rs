@@ -11,19 +11,19 @@ use crate::commands::run::{self, Output, Placed, Start};
 use crate::commands::vm::suspend::failure;
 use crate::failure::bad_input;
 use crate::transfer_view::TransferView;
-use crate::{kept, output, plan_view};
+use crate::{backend, kept, output, plan_view};
 use anyhow::{Context, anyhow};
 use inventory::{Held, Kept, Proposal, Record};
-use qemu::{InBackground, Reservation, RuntimeDir};
+use qemu::{Reservation, RuntimeDir};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use suspended::{About, FileError, Opened, Pouring};
-use vm::backend::{BackendError, BackendKind, ErrorKind, Saved};
+use vm::backend::{BackendError, ErrorKind, ReachedBy, Saved};
 use vm::history::{Life, LifeEvent};
 use vm::life::{State, Step};
 use vm::spec::name_problem;
-use vm::{Backend, Launch, Plan, Vm, VmSpec};
+use vm::{Launch, Plan, Vm, VmSpec};
 
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow::Result<()> {
@@ -37,15 +37,15 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow
     }
     let held = its_record(directory, held, &about, &path)?;
     let spec = about.manifest.spec.clone();
-    if held.is_some() {
-        end_what_was_left(directory, &spec.name)?;
+    if let Some(held) = &held {
+        end_what_was_left(directory, held.record())?;
     }
     let lock = run::lock(directory)?;
     kept::look(directory)?;
     let sizes = about.manifest.added.sizes(&about.manifest.topology);
     let fixed = (&about.manifest.topology, sizes.as_slice());
     let placed = run::plan(&spec, &format!("VM {}", spec.name), Some(fixed))?;
-    let placed = run::free_name(placed, &lock)?;
+    run::free_name(&placed, &lock)?;
     if arguments.dry_run {
         return show(&placed, held.is_none().then_some(&spec), arguments.json);
     }
@@ -121,10 +121,10 @@ fn its_record(directory: &RuntimeDir, named: Option<Held>, about: &About, path: 
 }
 
 /// A homenode that was killed after it had written down that the VM is suspended left its process.
-fn end_what_was_left(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
-    match InBackground::of(directory.clone()).adopt(name)? {
-        Some(left) => Ok(left.stop(Duration::ZERO).map(drop)?),
-        None => Ok(()),
+fn end_what_was_left(directory: &RuntimeDir, record: &Record) -> anyhow::Result<()> {
+    match backend::of(directory, &record.life.backend).stop(&record.spec.name, Duration::ZERO) {
+        Err(error) if error.kind() != ErrorKind::Gone => Err(error.into()),
+        _ => Ok(()),
     }
 }
 
@@ -150,7 +150,7 @@ fn begin(held: Option<Held>, about: &About, plan: &Plan, host: String) -> anyhow
         Some(mut held) => held.begin(Step::Resume, Proposal { spec, topology, placement }, now).map(|()| held),
         None => {
             // Its life goes on here; where it does not, nothing of it stays here.
-            let life = Life::from_elsewhere(&about.life, State::Starting, BackendKind::Qemu, now);
+            let life = Life::from_elsewhere(&about.life, State::Starting, ReachedBy::Qemu, now);
             kept::inventory().create(&Record { spec, topology: Some(topology), placement: Some(placement), life })
         }
     };
@@ -161,7 +161,8 @@ fn go_on(directory: &RuntimeDir, going: Going<'_>) -> anyhow::Result<()> {
     let Going { arguments, file, about, launch, mut held, start, reservation } = going;
     let own_file = held.record().life.suspended_in.as_deref() == Some(file.path());
     let view = TransferView::new(about.manifest.memory());
-    let resumed = resume(directory, &file, &about, &launch, (&view, &start));
+    let reached_by = held.record().life.backend.clone();
+    let resumed = resume(directory, &reached_by, &file, &about, &launch, (&view, &start));
     let seconds = view.finish();
     let mut vm = match resumed {
         Ok(vm) => vm,
@@ -190,6 +191,7 @@ fn go_on(directory: &RuntimeDir, going: Going<'_>) -> anyhow::Result<()> {
 
 fn resume(
     directory: &RuntimeDir,
+    reached_by: &ReachedBy,
     file: &Opened,
     about: &About,
     launch: &Launch,
@@ -209,7 +211,7 @@ fn resume(
         was_right: &mut was_right,
         told: &mut |transfer| view.tell(transfer),
     };
-    InBackground::of(directory.clone()).resume(launch, saved, &start.call_off)
+    backend::of(directory, reached_by).resume(launch, saved, &start.call_off)
 }
 
 /// A file that would start the guest a second time goes; one that somebody brought is his.

@@ -2,23 +2,24 @@
 
 use crate::kept::{self, Known};
 use crate::text::{lines, table};
-use crate::{failure, life_words, output, residence_view};
+use crate::{backend, failure, life_words, output, residence_view};
 use anyhow::anyhow;
 use inventory::Record;
-use qemu::{InBackground, RuntimeDir};
+use qemu::RuntimeDir;
 use serde::Serialize;
 use std::fmt::Write;
 use topology::words::count;
 use topology::{CpuId, CpuSet};
 use vm::history::Life;
-use vm::{Added, Backend, NodeSize, Placement, Residence, VirtualTopology, VmSpec};
+use vm::{Added, NodeSize, Placement, Residence, VirtualTopology, VmSpec};
 
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, name: &str, json: bool) -> anyhow::Result<()> {
     let known = kept::look(directory)?.remove(name);
     let runs = known.is_some();
     let Some(Known { record: Some(record), process }) = known else { return Err(no_record(name, runs)) };
-    let (residence, unseen) = match process.is_some().then(|| residence(directory, &record)) {
+    let has_process = process.is_some() || record.life.state.has_process();
+    let (residence, unseen) = match has_process.then(|| residence(directory, &record)) {
         Some(Ok(residence)) => (residence, None),
         Some(Err(error)) => (None, Some(failure::text(&error))),
         None => (None, None),
@@ -44,7 +45,7 @@ fn no_record(name: &str, runs: bool) -> anyhow::Error {
 /// Where it is now, as the kernel says.
 fn residence(directory: &RuntimeDir, record: &Record) -> anyhow::Result<Option<Residence>> {
     let Some(plan) = record.plan() else { return Ok(None) };
-    let vm = InBackground::of(directory.clone()).adopt(&record.spec.name)?;
+    let vm = backend::of(directory, &record.life.backend).adopt(&record.spec.name)?;
     Ok(vm.map(|mut vm| vm.residence(&plan)).transpose()?)
 }
 

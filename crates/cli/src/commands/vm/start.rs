@@ -10,7 +10,7 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, json: bool) -> anyhow::Res
     let held = kept::hold(directory, name)?;
     held.may(Step::Start).map_err(kept::failure)?;
     let spec = held.record().spec.clone();
-    let whose = format!("VM {name}");
-    let wanted = PowerOn { held: Some(held), launch_spec: spec.clone(), spec_to_keep: spec, kernel: None, whose };
+    let (whose, by) = (format!("VM {name}"), held.record().life.backend.clone());
+    let wanted = PowerOn { held: Some(held), launch_spec: spec.clone(), spec_to_keep: spec, kernel: None, whose, by };
     power_on(directory, wanted, json)
 }

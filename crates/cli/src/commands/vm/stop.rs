@@ -1,14 +1,14 @@
 //! `homenode vm stop`.
 
 use crate::commands::libvirt_vms;
-use crate::commands::vm::pause;
 use crate::failure::bad_input;
-use crate::{kept, output};
+use crate::{backend, kept, output};
 use anyhow::{Context, bail};
-use inventory::{Held, InventoryError};
-use qemu::{QemuError, RuntimeDir, background};
+use inventory::{Held, InventoryError, Record};
+use qemu::RuntimeDir;
 use std::time::{Duration, Instant};
-use vm::backend::Stopped;
+use vm::BackendError;
+use vm::backend::{ErrorKind, ReachedBy, Stopped};
 use vm::history::LifeEvent;
 use vm::life::{State, Step};
 
@@ -24,12 +24,12 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
             return forget_memory(directory, &mut held, force);
         }
         Ok(Some(mut held)) => stop(directory, &mut held, force)?,
-        Ok(None) => process(directory, name, force).map_err(|error| libvirt_vms::explain(error, name))?,
+        Ok(None) => end(directory, &ReachedBy::Qemu, name, force).map_err(|error| libvirt_vms::explain(error, name))?,
         // It is in another homenode's hands, or cannot be read. Whoever has it, or looks next, sees
         // its process gone, and writes down what has become of it.
         Err(error) if force && error.is::<InventoryError>() => match sent_to(name) {
             Some(to) => on_its_way(directory, name, to)?,
-            None => process(directory, name, force)?,
+            None => end(directory, &reached_by(name), name, force)?,
         },
         Err(error) => return Err(error),
     };
@@ -42,6 +42,11 @@ pub(super) fn run(directory: &RuntimeDir, name: &str, force: bool) -> anyhow::Re
     }
 }
 
+/// What runs a VM that somebody else holds.
+fn reached_by(name: &str) -> ReachedBy {
+    kept::inventory().read(name).map(|record| record.life.backend).unwrap_or_default()
+}
+
 /// Whether a VM is being sent, and to whom where it was handed over.
 fn sent_to(name: &str) -> Option<Option<String>> {
     let life = kept::inventory().read(name).ok().map(|record| record.life)?;
@@ -51,9 +56,9 @@ fn sent_to(name: &str) -> Option<Option<String>> {
 /// Ends a VM that another homenode is sending, and waits for what that one makes of it: the guest
 /// may have been handed over.
 fn on_its_way(directory: &RuntimeDir, name: &str, mut to: Option<String>) -> anyhow::Result<Stopped> {
-    match process(directory, name, true) {
+    match end(directory, &reached_by(name), name, true) {
         // It may have gone already.
-        Err(QemuError::NoSuchVm { .. }) => {}
+        Err(error) if error.kind() == ErrorKind::Gone => {}
         ended => _ = ended?,
     }
     let deadline = Instant::now() + SENDER_SAYS;
@@ -67,7 +72,7 @@ fn on_its_way(directory: &RuntimeDir, name: &str, mut to: Option<String>) -> any
             held => {
                 let mut held = held.map_err(kept::failure)?;
                 // It stayed after all, or has another home on this host.
-                let there = background::pid(directory, name).is_some();
+                let there = backend::pid(held.record()).is_some();
                 return if there {
                     stop(directory, &mut held, true)
                 } else {
@@ -96,19 +101,19 @@ pub(super) fn stop(directory: &RuntimeDir, held: &mut Held, force: bool) -> anyh
     handed_over(held)?;
     if let Err(refused) = held.may(Step::Stop) {
         // Its record may be an old one, of another directory.
-        let runs = background::pid(directory, &name).is_some();
-        return if runs { Ok(process(directory, &name, force)?) } else { Err(kept::failure(refused)) };
+        let runs = backend::pid(held.record()).is_some();
+        return if runs { Ok(process(directory, held.record(), force)?) } else { Err(kept::failure(refused)) };
     }
     if !force && held.record().life.state == State::Paused {
         // A guest whose vCPUs stand does not see its power button.
-        pause::reach(directory, &name)?.unpause()?;
+        backend::reach(directory, held.record())?.unpause()?;
         held.step(Step::Continue, Some(LifeEvent::Continued), kept::now()).map_err(kept::failure)?;
     }
     // Killed from here on, whoever looks next knows that its end was on purpose.
     held.change_life(|life| life.asked_to_end = true).map_err(kept::failure)?;
-    let how = match process(directory, &name, force) {
+    let how = match process(directory, held.record(), force) {
         // It ended by itself meanwhile.
-        Err(QemuError::NoSuchVm { .. }) => Stopped::ByGuest,
+        Err(error) if error.kind() == ErrorKind::Gone => Stopped::ByGuest,
         Err(error) => {
             held.change_life(|life| life.asked_to_end = false).map_err(kept::failure)?;
             return Err(error.into());
@@ -120,8 +125,12 @@ pub(super) fn stop(directory: &RuntimeDir, held: &mut Held, force: bool) -> anyh
     Ok(how)
 }
 
-fn process(directory: &RuntimeDir, name: &str, force: bool) -> Result<Stopped, QemuError> {
-    background::stop(directory, name, if force { Duration::ZERO } else { GRACE })
+fn process(directory: &RuntimeDir, record: &Record, force: bool) -> Result<Stopped, BackendError> {
+    end(directory, &record.life.backend, &record.spec.name, force)
+}
+
+fn end(directory: &RuntimeDir, by: &ReachedBy, name: &str, force: bool) -> Result<Stopped, BackendError> {
+    backend::of(directory, by).stop(name, if force { Duration::ZERO } else { GRACE })
 }
 
 /// A VM that is suspended stops by losing its memory.
@@ -136,8 +145,8 @@ pub(super) fn forget_memory(directory: &RuntimeDir, held: &mut Held, force: bool
         )));
     }
     // One whose suspension was cut short may still be there, paused.
-    match process(directory, &name, true) {
-        Err(QemuError::NoSuchVm { .. }) => {}
+    match process(directory, held.record(), true) {
+        Err(error) if error.kind() == ErrorKind::Gone => {}
         ended => _ = ended?,
     }
     let step = held.step(Step::Stop, Some(LifeEvent::Stopped), kept::now());

@@ -10,10 +10,10 @@ use crate::args_vm::SuspendArguments;
 use crate::commands::run::Start;
 use crate::failure::{bad_input, unwritable};
 use crate::transfer_view::{TransferView, rate};
-use crate::{kept, output};
+use crate::{backend, kept, output};
 use anyhow::{Context, anyhow};
 use inventory::Held;
-use qemu::{InBackground, RuntimeDir};
+use qemu::RuntimeDir;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use suspended::{About, FileError, Unfinished, Written};
 use topology::Bytes;
 use vm::history::LifeEvent;
 use vm::life::{State, Step};
-use vm::{Backend, Manifest, Vm};
+use vm::{Manifest, Vm};
 
 /// What is said of it, in JSON.
 #[derive(Serialize)]
@@ -42,8 +42,8 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
     check_disks(&held)?;
     let name = &arguments.name;
     let path = place(arguments)?;
-    let mut vm = InBackground::of(directory.clone()).adopt(name)?;
-    let vm_mut = vm.as_mut().ok_or_else(|| anyhow!("VM {name}: its process has just ended"))?;
+    let mut vm = backend::reach(directory, held.record())?;
+    let vm_mut = &mut vm;
     let manifest = manifest(vm_mut.as_mut(), &held)?;
     // From here on a signal must leave no file, and let it go on.
     let signals = Start::watch()?;
@@ -83,7 +83,7 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
             path.display()
         )
     })?;
-    if let Err(error) = vm.map_or(Ok(()), |vm| vm.stop(Duration::ZERO).map(drop)) {
+    if let Err(error) = vm.stop(Duration::ZERO) {
         output::note(format_args!(
             "{error}. VM {name} is suspended all the same; what is left of its process is ended when it is resumed"
         ));

@@ -7,7 +7,7 @@ use topology::{CpuId, CpuSet};
 use vm::Plan;
 
 /// Places for memory devices, as of `homenode run`.
-const MEMORY_SLOTS: u32 = 32;
+pub(crate) const MEMORY_SLOTS: u32 = 32;
 
 /// All memory that the VM may have.
 pub(super) fn most_memory(plan: &Plan) -> Option<Element> {

@@ -5,6 +5,8 @@ mod growth;
 mod processor;
 mod xml;
 
+pub(crate) use growth::MEMORY_SLOTS;
+
 use super::common::{check_words, heading, memory};
 use super::{Emission, EmitError, Loss};
 use std::path::Path;

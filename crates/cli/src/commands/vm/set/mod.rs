@@ -11,10 +11,10 @@ mod view;
 use super::super::run::{self as starting};
 use crate::args_vm::SetArguments;
 use crate::failure::bad_input;
-use crate::{balancer_place, hidden_vms, kept, output};
+use crate::{backend, balancer_place, hidden_vms, kept, output};
 use anyhow::{Context, anyhow, bail};
 use inventory::{Held, InventoryError, Kept};
-use qemu::{InBackground, Reserved, RuntimeDir};
+use qemu::{Reserved, RuntimeDir};
 use scheduler::growth::{self, Growing, Growth, Wanted};
 use scheduler::{Observation, Occupancy, VmKey, VmObservation, present_homes};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use view::Answer;
 use vm::history::LifeEvent;
 use vm::life::State;
 use vm::spec::Fill;
-use vm::{Added, Backend, BackendError, NodeSize, NodeUse, Placement, Resize, Resized, VirtualTopology, Vm, VmSpec};
+use vm::{Added, NodeSize, NodeUse, Placement, Resize, Resized, VirtualTopology, Vm, VmSpec};
 
 /// How long a guest may do nothing of what it should.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -150,7 +150,7 @@ fn while_it_runs(directory: &RuntimeDir, mut held: Held, arguments: &SetArgument
     let lock = starting::lock(directory)?;
     let host = Host::look()?;
     let placement = host.present(name, &placement);
-    let mut vm = reach(directory, name)?;
+    let mut vm = backend::reach(directory, held.record())?;
     let added = plugged(vm.as_mut(), &mut held, &topology, &placement)?;
     let now = added.sizes(&topology);
     let spec = held.record().spec.clone();
@@ -214,11 +214,6 @@ fn while_it_runs(directory: &RuntimeDir, mut held: Held, arguments: &SetArgument
     Ok(answer)
 }
 
-fn reach(directory: &RuntimeDir, name: &str) -> anyhow::Result<Box<dyn Vm>> {
-    let vm = InBackground::of(directory.clone()).adopt(name)?;
-    vm.ok_or_else(|| anyhow!("VM {name}: its process has just ended"))
-}
-
 /// What is plugged in, read from the VM and written down.
 fn plugged(
     vm: &mut dyn Vm,
@@ -251,15 +246,11 @@ fn resize_and_write(vm: &mut dyn Vm, held: &mut Held, resize: &Resize) -> anyhow
             written = now;
         }
     };
-    let resized = vm.resize(resize, &mut write).map_err(failure)?;
+    let resized = vm.resize(resize, &mut write).map_err(backend::failure)?;
     // Also where its clients live now.
     write(&resized.added);
     written.map_err(kept::failure)?;
     Ok(resized)
-}
-
-fn failure(error: BackendError) -> anyhow::Error {
-    if error.is_bad_input() { bad_input(error) } else { error.into() }
 }
 
 /// The host that a VM grows on.

@@ -2,14 +2,15 @@
 
 use super::super::common::disk_format;
 use super::xml::Element;
-use vm::VmSpec;
 use vm::spec::{Boot, Console, Disk, Network};
+use vm::{Plan, VmSpec};
 
 /// `iothreads`: how many I/O threads there are for the disks to share.
-pub(super) fn devices(spec: &VmSpec, iothreads: usize) -> Element {
+pub(super) fn devices(spec: &VmSpec, plan: &Plan, iothreads: usize) -> Element {
     let mut elements: Vec<Element> =
         spec.disks.iter().enumerate().map(|(index, disk)| self::disk(spec, index, disk, iothreads)).collect();
     elements.push(Element::new("controller").with("type", "usb").with("model", "none"));
+    elements.extend(super::growth::ports(spec, plan));
     elements.extend(spec.networks.iter().map(network));
     elements.extend(console(&spec.console));
     elements.push(Element::new("memballoon").with("model", "none"));

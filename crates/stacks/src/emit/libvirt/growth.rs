@@ -4,7 +4,7 @@ use super::super::common::may_grow;
 use super::xml::Element;
 use super::{Emission, Loss, kib, memory};
 use topology::{CpuId, CpuSet};
-use vm::Plan;
+use vm::{Plan, VmSpec};
 
 /// Places for memory devices, as of `homenode run`.
 pub(crate) const MEMORY_SLOTS: u32 = 32;
@@ -14,6 +14,22 @@ pub(super) fn most_memory(plan: &Plan) -> Option<Element> {
     let growth = plan.topology.nodes.iter().map(|node| node.growth).sum();
     let most = memory(plan).saturating_add(growth);
     (most > memory(plan)).then(|| kib("maxMemory", most).with("slots", MEMORY_SLOTS))
+}
+
+/// Places for memory devices that are plugged in later, two for each virtual node that may grow, as
+/// of `homenode run`: libvirt itself leaves one, and plugs no second device in. The devices of the
+/// start take the first ones.
+pub(super) fn ports(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
+    let nodes = plan.topology.nodes.iter().filter(|node| node.growth.0 > 0).count();
+    if nodes == 0 {
+        return Vec::new();
+    }
+    // The port of homenode's agent has a controller of its own.
+    let at_start = spec.disks.len() + spec.networks.len() + 1;
+    let root = Element::new("controller").with("type", "pci").with("index", 0).with("model", "pcie-root");
+    let port =
+        |index| Element::new("controller").with("type", "pci").with("index", index).with("model", "pcie-root-port");
+    std::iter::once(root).chain((1..=at_start + 2 * nodes).map(port)).collect()
 }
 
 /// Which vCPUs are there at power-on. QEMU starts with the first ones of the first node; libvirt

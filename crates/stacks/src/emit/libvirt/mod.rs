@@ -30,7 +30,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     elements.push(features(spec.most_vcpus()));
     elements.push(processor::cpu(plan, accelerator));
     elements.extend(endings(&spec.boot));
-    elements.push(devices::devices(spec, processor::iothreads(spec, plan).len()));
+    elements.push(devices::devices(spec, plan, processor::iothreads(spec, plan).len()));
     let kind = if accelerator.is_hardware() { "kvm" } else { "qemu" };
     let domain = Element::holding("domain", elements).with("type", kind);
     let text = xml::document(&comment(emission), &domain);

@@ -12,6 +12,8 @@ pub(crate) const HEAD: usize = 80;
 pub(crate) const LONGEST_ABOUT: usize = GUEST_AT as usize - HEAD;
 
 const MAGIC: [u8; 16] = *b"homenode guest\n\0";
+/// Of a file whose guest is in another file, beside it.
+const MAGIC_BESIDE: [u8; 16] = *b"homenode beside\n";
 const VERSION: u32 = 1;
 
 /// What stands there, in this order, little endian: magic (16), version (4), length of the text
@@ -29,13 +31,16 @@ pub(crate) struct Head {
     pub(crate) pieces: u64,
     /// Sum of their checksums.
     pub(crate) sum: u128,
+    /// Whether the guest is in a file beside this one: then `guest` is that file's length, `sum` its
+    /// checksum, and the user whom it belongs to stands in place of the number of pieces.
+    pub(crate) beside: bool,
 }
 
 impl Head {
     /// The bytes of the head and the text.
     pub(crate) fn encode(&self, about: &str) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD + about.len());
-        bytes.extend(MAGIC);
+        bytes.extend(if self.beside { MAGIC_BESIDE } else { MAGIC });
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend(self.about.to_le_bytes());
         bytes.extend(self.stored.to_le_bytes());
@@ -54,7 +59,8 @@ impl Head {
         if bytes.iter().all(|&byte| byte == 0) {
             return Err(other("it was not written to its end: homenode or the host ended meanwhile".to_owned()));
         }
-        if bytes[..16] != MAGIC {
+        let beside = bytes[..16] == MAGIC_BESIDE;
+        if bytes[..16] != MAGIC && !beside {
             return Err(other("no VM that homenode suspended is in it".to_owned()));
         }
         let number = |at: usize, length: usize| {
@@ -72,6 +78,7 @@ impl Head {
             guest: number(32, 8) as u64,
             pieces: number(40, 8) as u64,
             sum: number(48, 16),
+            beside,
         };
         if head.about as usize > LONGEST_ABOUT {
             return Err(damaged(path, "the lengths at its beginning are impossible"));

@@ -17,6 +17,9 @@
 //! after it the file is synced, renamed, and its directory synced. Whoever reads it looks at the
 //! head first, and then at each piece before a byte of it is passed on.
 //!
+//! What writes its guests into files of its own (libvirt) has the guest in a file beside this one,
+//! `NAME.guest`; here is then its length and its checksum ([`beside`]).
+//!
 //! **Why these.** Checksums are XXH3 with 128 bits: as fast as memory, and no change by chance gets
 //! past it. It is no seal against somebody who means harm: whoever may write the file may also
 //! write a guest of his own into it. So the file is its owner's alone (mode 0600): it holds all
@@ -51,6 +54,7 @@
 //! ```
 
 mod about;
+pub mod beside;
 mod error;
 mod head;
 mod piece;

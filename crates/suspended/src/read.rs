@@ -17,7 +17,7 @@ use zstd::bulk::Decompressor;
 pub struct Opened {
     file: File,
     path: PathBuf,
-    head: Head,
+    pub(crate) head: Head,
     about: String,
 }
 
@@ -63,8 +63,12 @@ impl Opened {
     /// is not as it was written gets into the pipe.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or its guest is in another one.
     pub fn pour_into(&self, pipe: OwnedFd) -> Result<Pouring, FileError> {
+        if self.head.beside {
+            let problem = "its guest is in a file of libvirt's, beside it".to_owned();
+            return Err(FileError::Other { path: self.path.clone(), problem });
+        }
         let io = || FileError::io("read", &self.path);
         let mut file = self.file.try_clone().map_err(io())?;
         file.seek(SeekFrom::Start(GUEST_AT)).map_err(io())?;

@@ -38,7 +38,7 @@ pub struct Unfinished {
 
 /// What was written of a guest.
 #[derive(Debug)]
-pub struct Written(Head);
+pub struct Written(pub(crate) Head);
 
 impl Written {
     /// Bytes that it takes in the file.
@@ -123,12 +123,21 @@ impl Unfinished {
     /// # Errors
     /// It cannot be written; then it is not there.
     pub fn finish(self, about: &str, written: &Written) -> Result<(), FileError> {
+        self.finish_with(about, written.0)
+    }
+
+    /// Where it will be.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn finish_with(self, about: &str, head: Head) -> Result<(), FileError> {
         let io = |action: &'static str| FileError::io(action, &self.path);
         if about.len() > LONGEST_ABOUT {
             let problem = format!("the description of the VM has {} bytes; at most {LONGEST_ABOUT} fit", about.len());
             return Err(FileError::Other { path: self.path.clone(), problem });
         }
-        let head = Head { about: about.len() as u32, ..written.0 };
+        let head = Head { about: about.len() as u32, ..head };
         self.file.sync_data().map_err(io("write"))?;
         self.file.write_all_at(&head.encode(about), 0).map_err(io("write"))?;
         self.file.sync_all().map_err(io("write"))?;

@@ -8,6 +8,10 @@
 
 use crate::domains::START;
 use crate::residence::{read_back, unreachable_process};
+use crate::resize::Of;
+use crate::run_by::run_by;
+use crate::save::{self, Restored, restore};
+use crate::send::send;
 use crate::start::{
     NewDomain, accelerator, accelerator_of, check_name, new_uuid, qemu_version, socket_of, with_mark, with_port,
     with_uuid,
@@ -18,10 +22,12 @@ use stacks::domain::{DomainError, parse, planned};
 use stacks::emit::{Emission, Kind, emit};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use vm::backend::{BackendKind, DomainOf, ErrorKind, Patience, Saved, Stopped, Transfer};
+use vm::backend::{BackendKind, DomainOf, ErrorKind, GuestBytes, Patience, Saved, Stopped, Transfer};
+use vm::sending::{Sending, Sent};
 use vm::truth::Process;
 use vm::{
-    Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence, VirtualTopology, Vm, VmSpec,
+    Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized,
+    VirtualTopology, Vm, VmSpec,
 };
 
 /// How often a domain that is to be ended is looked for: it may only just be in the making.
@@ -56,6 +62,10 @@ impl Domains {
         let DomainOf { uri, uuid, adopted } = domain;
         let connection = Connection::new(Some(uri));
         Self { connection, uuid: Some(uuid.clone()), adopted: *adopted, kept: true }
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// The domain of a launch as XML, as `virsh define` takes it.
@@ -111,6 +121,7 @@ impl Domains {
             connection: self.connection.clone(),
             uuid,
             new,
+            notes: Vec::new(),
         })
     }
 
@@ -234,8 +245,19 @@ impl Backend for Domains {
         }
     }
 
-    fn resume(&self, launch: &Launch, _: Saved<'_>, _: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
-        Err(of_libvirt(&launch.spec.name, "virsh restore"))
+    fn resume(&self, launch: &Launch, mut saved: Saved<'_>, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
+        let Restored { uuid, kind, notes } =
+            restore(&self.connection, launch, &mut saved, call_off, |uuid| self.ended_when_called_off(uuid, call_off))?;
+        let mut domain = self.domain(uuid, None, &launch.spec.name, accelerator_of(&kind))?;
+        domain.notes = notes;
+        // From here on it may have run: nobody ends it as one that is half started.
+        if !call_off.complete() {
+            end(&self.connection, &domain.uuid);
+            return Err(save::called_off(&domain.name));
+        }
+        domain.keep_defined()?;
+        domain.tell("resume")?;
+        Ok(Box::new(domain))
     }
 
     fn adopt(&self, name: &str) -> Result<Option<Box<dyn Vm>>, BackendError> {
@@ -313,12 +335,6 @@ fn stop(connection: &Connection, uuid: &str, grace: Patience) -> Result<Stopped,
     }
 }
 
-/// libvirt writes files of its own, and keeps who may read them.
-fn of_libvirt(vm: &str, command: &str) -> BackendError {
-    let problem = format!("VM {vm} is libvirt's, which saves and restores its domains itself: `{command}`");
-    BackendError::new(ErrorKind::BadInput, problem)
-}
-
 fn strange_xml(error: DomainError) -> BackendError {
     BackendError::new(ErrorKind::Failed, error)
 }
@@ -344,9 +360,18 @@ struct Domain {
     uuid: String,
     /// Ends the domain when it is dropped.
     new: Option<NewDomain>,
+    notes: Vec<String>,
 }
 
 impl Domain {
+    /// One that came from a file of another host's has no definition here yet.
+    fn keep_defined(&self) -> Result<(), LibvirtError> {
+        if self.connection.find(&self.uuid)?.is_some_and(|found| found.persistent) {
+            return Ok(());
+        }
+        self.connection.define(&self.connection.ask(&["dumpxml", "--domain", &self.uuid, "--inactive"])?)
+    }
+
     fn tell(&self, command: &str) -> Result<(), BackendError> {
         self.connection.ask(&[command, "--domain", &self.uuid])?;
         Ok(())
@@ -371,7 +396,7 @@ impl Vm for Domain {
     }
 
     fn notes(&self) -> &[String] {
-        &[]
+        &self.notes
     }
 
     fn residence(&mut self, plan: &Plan) -> Result<Residence, BackendError> {
@@ -425,12 +450,22 @@ impl Vm for Domain {
         self.tell("reset")
     }
 
-    fn manifest(&mut self, _: &VmSpec, _: &VirtualTopology, _: &Added) -> Result<Manifest, BackendError> {
-        Err(of_libvirt(&self.name, "virsh save"))
+    fn resize(&mut self, resize: &Resize, done: &mut dyn FnMut(&Added)) -> Result<Resized, BackendError> {
+        let (connection, uuid, vm) = (&self.connection, self.uuid.as_str(), self.name.as_str());
+        crate::resize::resize(Of { connection, uuid, vm, emulated: !self.accelerator.is_hardware() }, resize, done)
     }
 
-    fn save(&mut self, _: OwnedFd, _: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
-        Err(of_libvirt(&self.name, "virsh save"))
+    fn manifest(&mut self, spec: &VmSpec, topology: &VirtualTopology, added: &Added) -> Result<Manifest, BackendError> {
+        let xml = self.connection.domain_xml(&self.uuid)?;
+        Ok(Manifest::of(spec, topology, added, run_by(&xml, spec, self.version.clone())?))
+    }
+
+    fn save(&mut self, into: GuestBytes<'_>, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
+        save::save((&self.connection, &self.uuid, &self.name), &into, told)
+    }
+
+    fn send(&mut self, sending: &Sending<'_>, told: &mut dyn FnMut(Transfer)) -> Result<Sent, BackendError> {
+        send((&self.connection, &self.uuid, &self.name), sending, told)
     }
 
     fn stop(self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {

@@ -9,11 +9,17 @@ mod capabilities;
 mod connection;
 mod domains;
 mod error;
+mod job;
 mod local;
 pub mod remote;
 mod residence;
+mod resize;
+mod run_by;
+mod save;
+mod send;
 mod start;
 mod virsh;
+mod xml;
 
 /// Answers of virsh, read: for those who try the readers.
 #[doc(hidden)]
@@ -28,4 +34,6 @@ pub use connection::Connection;
 pub use domains::{DomainState, ListedDomain, local_names, local_process, local_process_of};
 pub use error::{LibvirtError, Which};
 pub use local::LocalLibvirt;
+pub use save::is_whole;
+pub use send::{dirty_rate, leave, let_go_on, where_it_is};
 pub use start::new_uuid;

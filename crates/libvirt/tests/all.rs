@@ -5,4 +5,5 @@ mod attack;
 mod domains;
 #[path = "../../cli/tests/common/libvirtd.rs"]
 mod libvirtd;
+mod life;
 mod virsh;

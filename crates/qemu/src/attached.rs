@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vm::backend::{Patience, Stopped, Transfer};
+use vm::backend::{GuestBytes, Patience, Stopped, Transfer};
 use vm::spec::name_problem;
 use vm::{
     Accelerator, Added, BackendError, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized, VirtualTopology, Vm,
@@ -204,7 +204,8 @@ impl Vm for AttachedVm {
         Ok(Manifest::of(spec, topology, added, run_by))
     }
 
-    fn save(&mut self, into: OwnedFd, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
+    fn save(&mut self, into: GuestBytes<'_>, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
+        let into = into.stream(self.qmp.vm())?;
         Ok(saved::save(&mut self.qmp, into, told)?)
     }
 

@@ -15,7 +15,7 @@ use crate::{AttachedVm, QemuError, process, saved};
 use serde_json::json;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use vm::backend::{BackendKind, ErrorKind, Patience, Saved, Stopped, Transfer};
+use vm::backend::{BackendKind, ErrorKind, GuestBytes, Patience, Saved, Stopped, Transfer};
 use vm::truth::Process;
 use vm::{
     Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized,
@@ -211,7 +211,8 @@ impl Vm for Adopted {
         Ok(Manifest::of(spec, topology, added, run_by))
     }
 
-    fn save(&mut self, into: OwnedFd, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
+    fn save(&mut self, into: GuestBytes<'_>, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
+        let into = into.stream(&self.state.name)?;
         Ok(saved::save(&mut self.qmp, into, told)?)
     }
 

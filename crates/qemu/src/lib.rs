@@ -42,6 +42,7 @@ pub use hot_add::block_size;
 pub use process::ExitWatch;
 pub use reservation::{Reservation, Reserved, occupancy, reserved};
 pub use runtime_dir::{DIRECTORY_VARIABLE, PlacementLock, RuntimeDir};
+pub use saved::host_cpu;
 pub use state::{BackgroundVm, Phase};
 pub use terminal::Keyboard;
 pub use tiny_guest::{TinyGuest, TinyGuestError};

@@ -6,7 +6,7 @@ use qemu::background;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::time::Duration;
-use vm::backend::{ErrorKind, Saved};
+use vm::backend::{ErrorKind, GuestBytes, Saved};
 use vm::{Added, Backend, BackendError, CallOff, Manifest, Vm};
 
 impl Place {
@@ -24,7 +24,7 @@ impl Place {
             true => Ok(()),
             false => Err(BackendError::new(ErrorKind::BadInput, "it is damaged")),
         };
-        let saved = Saved { manifest, from, was_right: &mut was_right, told: &mut |_| {} };
+        let saved = Saved { manifest, from: GuestBytes::Stream(from), was_right: &mut was_right, told: &mut |_| {} };
         let resumed = self.backend().resume(&self.launch, saved, &CallOff::default());
         writer.join().expect("it ends");
         resumed
@@ -39,7 +39,7 @@ fn save(vm: &mut dyn Vm) -> Result<Vec<u8>, BackendError> {
         File::from(from).read_to_end(&mut guest).expect("read");
         guest
     });
-    vm.save(into, &mut |_| {})?;
+    vm.save(GuestBytes::Stream(into), &mut |_| {})?;
     Ok(reader.join().expect("read"))
 }
 

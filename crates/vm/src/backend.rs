@@ -11,6 +11,7 @@
 //! **Example.** A third one (cloud-hypervisor, say) is a crate with these two implementations, a
 //! name in [`BackendKind`], and a line where the program chooses.
 
+use crate::sending::{Sending, Sent};
 use crate::truth::Process;
 use crate::{Accelerator, Added, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized};
 use crate::{VirtualTopology, VmSpec};
@@ -18,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use topology::Bytes;
 
 /// Time that somebody is given.
@@ -32,6 +35,13 @@ pub enum BackendKind {
     Qemu,
     /// libvirt.
     Libvirt,
+}
+
+impl BackendKind {
+    /// Whether it writes the guests that it saves into files of its own ([`GuestBytes::File`]).
+    pub fn saves_files(self) -> bool {
+        self == Self::Libvirt
+    }
 }
 
 /// What runs a VM, and what it takes to reach it there: of a record, for the next command.
@@ -140,15 +150,59 @@ pub struct Transfer {
     pub remaining: Bytes,
 }
 
+/// Where the bytes of a guest that is saved go, and where they come from.
+pub enum GuestBytes<'a> {
+    /// A pipe or a socket, for the caller to pass on.
+    Stream(OwnedFd),
+    /// A file in the backend's own format, which it writes and reads itself: for a backend that
+    /// [keeps files of its own](BackendKind::saves_files).
+    File {
+        /// The file.
+        path: &'a Path,
+        /// Calls the writing off once it is true.
+        called_off: &'a AtomicBool,
+    },
+}
+
+impl GuestBytes<'_> {
+    /// The stream, for a backend that saves no files of its own. `vm` is what errors name.
+    ///
+    /// # Errors
+    /// It is a file.
+    pub fn stream(self, vm: &str) -> Result<OwnedFd, BackendError> {
+        match self {
+            Self::Stream(stream) => Ok(stream),
+            Self::File { path, .. } => {
+                let problem = format!("VM {vm}: what runs it has no file of its own such as {}", path.display());
+                Err(BackendError::new(ErrorKind::BadInput, problem))
+            }
+        }
+    }
+
+    /// The file and its flag, for a backend that saves files of its own.
+    ///
+    /// # Errors
+    /// It is a stream.
+    pub fn file(&self, vm: &str) -> Result<(&Path, &AtomicBool), BackendError> {
+        match self {
+            Self::File { path, called_off } => Ok((path, called_off)),
+            Self::Stream(_) => {
+                let problem = format!("VM {vm}: its guest is in a file of what runs it, not in a stream");
+                Err(BackendError::new(ErrorKind::BadInput, problem))
+            }
+        }
+    }
+}
+
 /// A guest that comes out of a file.
 pub struct Saved<'a> {
     /// What the machine that it comes into must agree on.
     pub manifest: &'a Manifest,
     /// The guest's bytes, as [`Vm::save`] wrote them.
-    pub from: OwnedFd,
-    /// Asked once, when nothing more will be read and before the guest runs: whether all that was
-    /// read was right. An error of its own goes before what the program makes of bytes that end
-    /// early.
+    pub from: GuestBytes<'a>,
+    /// Asked once, before the guest runs: whether all that is read is right. Of a stream when
+    /// nothing more will be read: an error of its own goes before what the program makes of bytes
+    /// that end early.
     pub was_right: &'a mut dyn FnMut() -> Result<(), BackendError>,
     /// Told now and then how far it has come.
     pub told: &'a mut dyn FnMut(Transfer),
@@ -227,12 +281,23 @@ pub trait Vm {
     /// It has ended, or does not say.
     fn manifest(&mut self, spec: &VmSpec, topology: &VirtualTopology, added: &Added) -> Result<Manifest, BackendError>;
 
-    /// Writes all that its guest is into a pipe, and closes that. Its vCPUs wait, before and after:
-    /// only [`Vm::unpause`] lets them go on, only [`Vm::stop`] ends it.
+    /// Writes all that its guest is into a stream, and closes that. Its vCPUs wait, before and
+    /// after: only [`Vm::unpause`] lets them go on, only [`Vm::stop`] ends it. A backend that saves
+    /// files writes its file instead, and the VM has no process once that is whole.
     ///
     /// # Errors
     /// It has ended, its vCPUs run, or its guest cannot be saved. Its vCPUs still wait.
-    fn save(&mut self, into: OwnedFd, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError>;
+    fn save(&mut self, into: GuestBytes<'_>, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError>;
+
+    /// Sends it to another host while it runs. It ends here once it runs there; whatever fails, one
+    /// guest runs, and what is returned says which.
+    ///
+    /// # Errors
+    /// Nothing was sent: it cannot be, or not there.
+    fn send(&mut self, _: &Sending<'_>, _: &mut dyn FnMut(Transfer)) -> Result<Sent, BackendError> {
+        let problem = format!("VM {}: homenode cannot send it to another host while it runs in this way", self.name());
+        Err(BackendError::new(ErrorKind::BadInput, problem))
+    }
 
     /// Presses its power button and waits up to `grace` for it to power off; then, or at once
     /// without grace, ends it.

@@ -18,6 +18,7 @@ mod residence;
 mod resize;
 #[cfg(test)]
 mod samples;
+pub mod sending;
 pub mod spec;
 pub mod truth;
 mod virtual_topology;

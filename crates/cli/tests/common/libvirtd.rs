@@ -62,7 +62,10 @@ impl Libvirtd {
         // Without virtlogd, and without a security driver of the system's.
         write("config/libvirt/qemu.conf", "stdio_handler = \"file\"\nsecurity_driver = \"none\"\n");
         let log = directory.path().join("data/log");
-        write("libvirtd.conf", &format!("log_outputs = \"3:file:{}\"\n{settings}", log.display()));
+        // Of one host each: libvirt sends no domain to the host that it is on.
+        let host = std::fs::read_to_string("/proc/sys/kernel/random/uuid").expect("a UUID");
+        let host = format!("host_uuid = \"{}\"\n", host.trim());
+        write("libvirtd.conf", &format!("log_outputs = \"3:file:{}\"\n{host}{settings}", log.display()));
         let daemon = daemon(directory.path(), user);
         Some(Self { directory, daemon })
     }

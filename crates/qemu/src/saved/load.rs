@@ -51,6 +51,7 @@ fn load(
     call_off: &CallOff,
 ) -> Result<Vec<String>, BackendError> {
     let Saved { manifest, from, was_right, told } = saved;
+    let from = from.stream(&launch.spec.name)?;
     let total = manifest.memory();
     let taken = agrees(&mut built, launch, manifest).and_then(|warnings| {
         take(&mut built, launch, from, &mut |remaining| {

@@ -20,6 +20,7 @@ mod run_by;
 mod save;
 
 pub(crate) use load::resume;
+pub use run_by::host_cpu;
 pub(crate) use run_by::run_by;
 pub(crate) use save::save;
 

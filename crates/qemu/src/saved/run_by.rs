@@ -64,7 +64,7 @@ fn strange(qmp: &Qmp, command: &str, answer: &Value) -> QemuError {
 }
 
 /// The host's CPU by its name.
-fn host_cpu() -> String {
+pub fn host_cpu() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     name.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())

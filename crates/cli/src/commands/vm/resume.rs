@@ -19,7 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use suspended::{About, FileError, Opened, Pouring};
-use vm::backend::{BackendError, ErrorKind, ReachedBy, Saved};
+use vm::backend::{BackendError, ErrorKind, GuestBytes, ReachedBy, Saved};
 use vm::history::{Life, LifeEvent};
 use vm::life::{State, Step};
 use vm::spec::name_problem;
@@ -207,7 +207,7 @@ fn resume(
     let mut was_right = || pouring.take().map_or(Ok(()), |pouring: Pouring| pouring.all().map_err(failed));
     let saved = Saved {
         manifest: &about.manifest,
-        from: from.into(),
+        from: GuestBytes::Stream(from.into()),
         was_right: &mut was_right,
         told: &mut |transfer| view.tell(transfer),
     };

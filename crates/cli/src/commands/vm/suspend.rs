@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use suspended::{About, FileError, Unfinished, Written};
 use topology::Bytes;
+use vm::backend::GuestBytes;
 use vm::history::LifeEvent;
 use vm::life::{State, Step};
 use vm::{Manifest, Vm};
@@ -153,7 +154,7 @@ fn write(
     let (from, into) = linux::sys::wide_pipe().context("cannot make a pipe")?;
     let most = about.manifest.topology.max_memory();
     let filling = file.fill_from(from, most, Arc::clone(&called_off)).map_err(failure)?;
-    let saved = vm.save(into, &mut |transfer| view.tell(transfer));
+    let saved = vm.save(GuestBytes::Stream(into), &mut |transfer| view.tell(transfer));
     // A QEMU that says nothing more may never close its end.
     let by_signal = called_off.load(Ordering::Relaxed);
     called_off.fetch_or(saved.is_err(), Ordering::Relaxed);

@@ -1,0 +1,311 @@
+//! A domain goes to another host's libvirt while it runs.
+//!
+//! **Problem.** libvirt sends a domain with the XML that it has: with CPUs and nodes of this host,
+//! which that one may not have, or has given to others.
+//!
+//! **Rule.** `virsh migrate --live --persistent --undefinesource` with XML and a definition
+//! (`--xml`, `--persistent-xml`) whose homes are a plan for that host: QEMU is born there, and
+//! memory arrives there. libvirt's own protocol keeps the guest to one of the two. What became of it
+//! is then asked of both, whatever `virsh` said:
+//!
+//! ```text
+//! here            there           so it
+//! has ended       runs            went
+//! runs            -               stayed
+//! waits           has ended       stayed: it is let go on
+//! waits           runs            went: what is left of it here is ended
+//! anything else                   nobody knows: nothing is let run
+//! ```
+//!
+//! **Example.** The link is cut in the last moment: this libvirt keeps a domain that waits, and does
+//! not know whether the other one let it run. It does: so it went.
+
+use crate::{Connection, DomainState, LibvirtError, job};
+use qemu::migration::DirtyRate;
+use stacks::domain::{DomainError, rehomed};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+use topology::Bytes;
+use vm::BackendError;
+use vm::backend::{ErrorKind, Transfer};
+use vm::sending::{Sending, Sent};
+
+/// How much longer libvirt may take for it than it watches.
+const MEASURED: Duration = Duration::from_secs(10);
+
+/// Sends a domain.
+pub(crate) fn send(
+    (connection, uuid, vm): (&Connection, &str, &str),
+    sending: &Sending<'_>,
+    told: &mut dyn FnMut(Transfer),
+) -> Result<Sent, BackendError> {
+    let there = Connection::new(Some(sending.to));
+    check(&there, uuid, vm)?;
+    let ran = connection.state(uuid)? != DomainState::Paused;
+    let edited = |xml: String| rehomed(&xml, &format!("the domain of VM {vm}"), sending.plan);
+    let wrong = |error: DomainError| BackendError::new(ErrorKind::Failed, error);
+    let now = edited(connection.ask(&["dumpxml", "--domain", uuid, "--migratable"])?).map_err(wrong)?;
+    let kept = edited(connection.ask(&["dumpxml", "--domain", uuid, "--inactive"])?).map_err(wrong)?;
+    let failed = |error: std::io::Error| BackendError::new(ErrorKind::Failed, error);
+    let (now, kept) = (in_memory(&now).map_err(failed)?, in_memory(&kept).map_err(failed)?);
+    connection.ask(&["migrate-setmaxdowntime", "--domain", uuid, &sending.downtime_ms.to_string()])?;
+    let command = command(uuid, sending, &path_of(&now), &path_of(&kept));
+    let said = job::run(connection, uuid, (command, None), sending.called_off, told);
+    let still_ms = job::still_ms(&there, uuid);
+    Ok(settled(connection, &there, (uuid, vm), ran, said.map(|_| still_ms).map_err(Into::into)))
+}
+
+/// Refuses what libvirt would find out late, or say in riddles.
+fn check(there: &Connection, uuid: &str, vm: &str) -> Result<(), BackendError> {
+    let problem = |problem: String| Err(BackendError::new(ErrorKind::BadInput, problem));
+    // Also whether somebody answers there.
+    match there.find(vm)? {
+        Some(other) if other.uuid != uuid => {
+            problem(format!("VM {vm}: {} has another domain of this name ({})", there.which(), other.uuid))
+        }
+        Some(same) if same.state.has_process() => {
+            problem(format!("VM {vm}: {} has this very domain, and it is {}", there.which(), same.state.words()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A text that `virsh` reads as a file, without one on a disk.
+fn in_memory(text: &str) -> std::io::Result<OwnedFd> {
+    linux::sys::memory_file(c"homenode-domain", text.as_bytes())
+}
+
+fn path_of(file: &OwnedFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
+}
+
+fn command(uuid: &str, sending: &Sending<'_>, xml: &str, kept: &str) -> Vec<String> {
+    let mut words = vec!["migrate", "--domain", uuid, "--desturi", sending.to, "--live", "--persistent"];
+    words.extend(["--undefinesource", "--abort-on-error", "--xml", xml, "--persistent-xml", kept]);
+    if sending.auto_converge {
+        words.push("--auto-converge");
+    }
+    if sending.shared_storage {
+        words.push("--unsafe");
+    }
+    let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+    if let Some(bandwidth) = sending.bandwidth {
+        // In MiB, and 0 is no limit.
+        words.extend(["--bandwidth".to_owned(), bandwidth.0.div_ceil(Bytes::MIB.0).to_string()]);
+    }
+    words
+}
+
+/// What a libvirt has of the domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Runs,
+    Waits,
+    HasEnded,
+    Unknown,
+}
+
+fn seen(connection: &Connection, uuid: &str) -> Seen {
+    match connection.state(uuid) {
+        Ok(DomainState::Paused) => Seen::Waits,
+        Ok(state) if state.has_process() => Seen::Runs,
+        Ok(DomainState::Unknown) => Seen::Unknown,
+        Ok(_) => Seen::HasEnded,
+        Err(error) if error.is_no_such_domain() => Seen::HasEnded,
+        Err(_) => Seen::Unknown,
+    }
+}
+
+/// Where the guest is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    There,
+    Here { goes_on: bool },
+    Nobody,
+}
+
+/// `ran`: whether it ran before: one that waited waits wherever it is, and then only libvirt's word
+/// tells.
+fn place(here: Seen, there: Seen, ran: bool, went: bool) -> Place {
+    match (here, there) {
+        (Seen::HasEnded, Seen::Runs) => Place::There,
+        (Seen::HasEnded, Seen::Waits) if !ran && went => Place::There,
+        (Seen::Runs, Seen::HasEnded | Seen::Unknown | Seen::Waits) => Place::Here { goes_on: false },
+        (Seen::Waits, Seen::HasEnded) => Place::Here { goes_on: ran },
+        (Seen::Waits, Seen::Runs) => Place::There,
+        _ => Place::Nobody,
+    }
+}
+
+fn settled(
+    connection: &Connection,
+    there: &Connection,
+    (uuid, vm): (&str, &str),
+    ran: bool,
+    said: Result<Option<u64>, BackendError>,
+) -> Sent {
+    let (here, is_there) = (seen(connection, uuid), seen(there, uuid));
+    let because = |said: &Result<Option<u64>, BackendError>| match said {
+        Err(error) => error.to_string(),
+        Ok(_) => "libvirt says that it went".to_owned(),
+    };
+    match place(here, is_there, ran, said.is_ok()) {
+        Place::There => {
+            if here == Seen::Waits {
+                // It may have ended meanwhile. A definition that stays is the same VM's.
+                let _ = connection.destroy(uuid);
+                let _ = connection.ask(&["undefine", "--domain", uuid]);
+            }
+            Sent::Went { still_ms: said.ok().flatten() }
+        }
+        Place::Here { goes_on } => {
+            let went_on = if goes_on { connection.ask(&["resume", "--domain", uuid]).map(drop) } else { Ok(()) };
+            let why = because(&said);
+            let text = match went_on {
+                Ok(()) => format!("VM {vm} was not sent, and goes on here: {why}"),
+                Err(error) => format!("VM {vm} was not sent; it waits here, and does not go on ({error}): {why}"),
+            };
+            Sent::Stayed(BackendError::new(ErrorKind::Failed, text))
+        }
+        Place::Nobody => {
+            let (here, is_there) = (word(here), word(is_there));
+            let text = format!(
+                "VM {vm}: it is not known where it is: {} says that it {here}, {} says that it {is_there}: {}",
+                connection.which(),
+                there.which(),
+                because(&said)
+            );
+            Sent::Undecided(BackendError::new(ErrorKind::Failed, text))
+        }
+    }
+}
+
+fn word(seen: Seen) -> &'static str {
+    match seen {
+        Seen::Runs => "runs",
+        Seen::Waits => "waits",
+        Seen::HasEnded => "does not run",
+        Seen::Unknown => "(no answer)",
+    }
+}
+
+/// Where a domain is whose migration was cut short; it is let go on here if it is only here. `ran`:
+/// whether it ran before.
+pub fn where_it_is(connection: &Connection, to: &str, (uuid, vm): (&str, &str), ran: bool) -> Sent {
+    let there = Connection::new(Some(to));
+    let cut = BackendError::new(ErrorKind::Failed, "homenode was ended while it was sent");
+    settled(connection, &there, (uuid, vm), ran, Err(cut))
+}
+
+/// Lets a domain go on here that is nowhere else, as somebody knows who has seen to it.
+///
+/// # Errors
+/// It has ended here, or libvirt refuses.
+pub fn let_go_on(connection: &Connection, uuid: &str, vm: &str, ran: bool) -> Result<Sent, BackendError> {
+    match connection.state(uuid)? {
+        DomainState::Paused if ran => connection.ask(&["resume", "--domain", uuid]).map(drop)?,
+        state if !state.has_process() => {
+            let text = format!("VM {vm}: {} says that it is {} here", connection.which(), state.words());
+            return Err(BackendError::new(ErrorKind::Gone, text));
+        }
+        _ => {}
+    }
+    Ok(Sent::Stayed(BackendError::new(ErrorKind::Failed, format!("VM {vm} goes on here"))))
+}
+
+/// Ends what is left here of a domain that runs elsewhere, as somebody knows who has seen to it.
+///
+/// # Errors
+/// libvirt refuses.
+pub fn leave(connection: &Connection, uuid: &str) -> Result<Sent, BackendError> {
+    for command in ["destroy", "undefine"] {
+        match connection.ask(&[command, "--domain", uuid]) {
+            // It has ended, or was not kept: what is asked next says so, where it matters.
+            Ok(_) | Err(LibvirtError::Refused { .. } | LibvirtError::NoSuchDomain { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match seen(connection, uuid) {
+        Seen::HasEnded => Ok(Sent::Went { still_ms: None }),
+        _ => Err(BackendError::new(ErrorKind::Failed, format!("{} does not end it", connection.which()))),
+    }
+}
+
+/// Watches for some seconds how fast the guest of a domain writes to its memory; `None` where
+/// libvirt or its QEMU cannot say.
+pub fn dirty_rate(connection: &Connection, uuid: &str, seconds: u64) -> Option<DirtyRate> {
+    connection.ask(&["domdirtyrate-calc", "--domain", uuid, "--seconds", &seconds.to_string()]).ok()?;
+    let deadline = Instant::now() + Duration::from_secs(seconds) + MEASURED;
+    while Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(200));
+        let said = connection.ask(&["domstats", "--dirtyrate", "--domain", uuid]).ok()?;
+        if let Some(per_second) = measured(&said) {
+            return Some(DirtyRate { per_second, seconds });
+        }
+    }
+    None
+}
+
+/// `dirtyrate.calc_status=2` is measured (`VIR_DOMAIN_DIRTYRATE_MEASURED`).
+fn measured(text: &str) -> Option<Bytes> {
+    let field = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name)?.parse::<u64>().ok());
+    (field("dirtyrate.calc_status=") == Some(2)).then_some(())?;
+    field("dirtyrate.megabytes_per_second=").map(Bytes::from_mib)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_most_one_of_two_is_let_run_and_none_where_nobody_knows() {
+        use Seen::{HasEnded, Runs, Unknown, Waits};
+        for ran in [true, false] {
+            for went in [true, false] {
+                for here in [Runs, Waits, HasEnded, Unknown] {
+                    for there in [Runs, Waits, HasEnded, Unknown] {
+                        let place = place(here, there, ran, went);
+                        let lets_go_on = place == (Place::Here { goes_on: true });
+                        assert!(!lets_go_on || (there == HasEnded && here == Waits && ran), "{here:?} {there:?}");
+                        // What is ended here runs there.
+                        assert!(place != Place::There || here != Waits || there == Runs, "{here:?} {there:?}");
+                        assert!(place != Place::There || here != Runs, "{here:?} {there:?}");
+                    }
+                }
+            }
+        }
+        assert_eq!(place(HasEnded, Runs, true, true), Place::There);
+        assert_eq!(place(Runs, HasEnded, true, false), Place::Here { goes_on: false });
+        assert_eq!(place(Waits, Unknown, true, false), Place::Nobody);
+        assert_eq!(place(HasEnded, HasEnded, true, false), Place::Nobody);
+    }
+
+    #[test]
+    fn libvirt_is_told_how() {
+        let machine = topology::read::from_synthetic("pack:1 [numa(memory=4GiB)] core:4 pu:1").unwrap();
+        let spec = vm::VmSpec::from_toml("name = \"a\"\nvcpus = 1\nmemory = \"1 GiB\"\n", "a").unwrap();
+        let plan = scheduler::plan(&machine, &scheduler::Occupancy::default(), &spec).unwrap();
+        let sending = Sending {
+            to: "qemu+ssh://b/system",
+            plan: &plan,
+            bandwidth: Some(Bytes(3 << 19)),
+            downtime_ms: 300,
+            auto_converge: true,
+            shared_storage: true,
+            called_off: &|| false,
+        };
+        let words = command("u", &sending, "/x", "/k").join(" ");
+        assert_eq!(
+            words,
+            "migrate --domain u --desturi qemu+ssh://b/system --live --persistent --undefinesource \
+             --abort-on-error --xml /x --persistent-xml /k --auto-converge --unsafe --bandwidth 2"
+        );
+    }
+
+    #[test]
+    fn a_dirty_rate_is_read_once_it_is_measured() {
+        let text = "Domain: 'a'\n  dirtyrate.calc_status=2\n  dirtyrate.megabytes_per_second=3\n";
+        assert_eq!(measured(text), Some(Bytes::from_mib(3)));
+        assert_eq!(measured(&text.replace("status=2", "status=1")), None);
+    }
+}

@@ -131,12 +131,21 @@ fn process(directory: &RuntimeDir, record: &Record) -> anyhow::Result<Process> {
         }
         (seen, _) => seen?,
     };
+    let is_gone = matches!(seen, Process::Gone { .. } | Process::Ended);
+    if is_gone && reached_by.kind().saves_files() && is_in_file(record) {
+        return Ok(Process::InFile);
+    }
     if reached_by.kind() != BackendKind::Qemu || !matches!(seen, Process::Gone { .. }) {
         return Ok(seen);
     }
     let running = linux::examine_this_host()?;
     let elsewhere = running.vms.iter().any(|other| other.vm.name == *name && !other.stranger);
     Ok(if elsewhere { Process::Unknown } else { seen })
+}
+
+/// Whether what runs the VM has written its guest to the end of the file that its record names.
+fn is_in_file(record: &Record) -> bool {
+    record.life.suspended_in.as_ref().is_some_and(|file| libvirt::is_whole(&suspended::beside::guest_of(file)))
 }
 
 /// Mends a record that cannot be written; false where it is gone.

@@ -16,6 +16,7 @@ mod emit_libvirt;
 mod emit_qemu;
 mod evaluate;
 mod kept;
+mod libvirt_life;
 mod libvirt_run;
 mod look;
 mod machine;

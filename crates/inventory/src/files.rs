@@ -24,6 +24,8 @@ const TOPOLOGY: &str = "topology.json";
 const PLACEMENT: &str = "placement.json";
 /// Where a VM is suspended unless its owner names another place.
 pub(crate) const MEMORY: &str = "memory.homenode";
+/// Its guest, where what runs it writes a file of its own.
+const MEMORY_BESIDE: &str = "memory.homenode.guest";
 /// While it is written.
 const UNFINISHED_MEMORY: &str = "memory.homenode.unfinished";
 
@@ -32,7 +34,7 @@ const PROPOSED: [(&str, &str); 3] =
     [("next-spec.toml", SPEC), ("next-topology.json", TOPOLOGY), ("next-placement.json", PLACEMENT)];
 
 /// In the order in which they are removed, once there is no life.
-const ALL: [&str; 9] = [
+const ALL: [&str; 10] = [
     PLACEMENT,
     TOPOLOGY,
     SPEC,
@@ -40,6 +42,7 @@ const ALL: [&str; 9] = [
     PROPOSED[1].0,
     PROPOSED[0].0,
     UNFINISHED_MEMORY,
+    MEMORY_BESIDE,
     MEMORY,
     UNFINISHED_LIFE,
 ];
@@ -168,7 +171,7 @@ impl Files {
     /// Removes the guest of a VM that is in no file of ours: written half, or one that was let go
     /// on since.
     pub(crate) fn remove_old_memory(&self) -> Result<(), InventoryError> {
-        [UNFINISHED_MEMORY, MEMORY].iter().try_for_each(|name| remove(&self.0.join(name)))
+        [UNFINISHED_MEMORY, MEMORY_BESIDE, MEMORY].iter().try_for_each(|name| remove(&self.0.join(name)))
     }
 
     /// Removes what writes left that were cut short: `FILE.PID`.

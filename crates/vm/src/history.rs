@@ -198,7 +198,7 @@ impl Life {
         if !state.has_process() || step == Step::Runs {
             self.asked_to_end = false;
         }
-        if matches!(step, Step::Runs | Step::Stop) {
+        if matches!(step, Step::Runs | Step::Stop | Step::Continue) {
             self.suspended_in = None;
         }
         if state != State::MigratingOut {

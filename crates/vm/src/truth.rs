@@ -26,6 +26,7 @@
 //! ```text
 //! stopped, lost, planned         is there        running: somebody started it through its manager
 //! running, paused                was ended       stopped: its guest powered off, or it was stopped
+//! paused, and in which file      is in the file  suspended
 //! ```
 //!
 //! Otherwise nothing tells afterwards how a process ended whose parent has gone: a guest that powers
@@ -55,6 +56,9 @@ pub enum Process {
     Starts,
     /// It is not there, and that was on purpose, as its manager says.
     Ended,
+    /// It is not there, and its manager has written its guest to the end of the file that its record
+    /// names.
+    InFile,
     /// It is not there.
     Gone {
         /// What is known of its end, as a sentence.
@@ -88,9 +92,15 @@ pub fn mend(life: &Life, process: &Process) -> Option<Mend> {
         (State::Starting | State::MigratingIn, Process::Runs) => Some(Mend::Complete { paused: false }),
         (State::Starting | State::MigratingIn, Process::CamePaused) => Some(Mend::Complete { paused: true }),
         (State::Starting | State::MigratingIn, Process::Managed { paused }) => Some(Mend::Complete { paused: *paused }),
-        (State::Starting | State::MigratingIn, Process::Gone { .. } | Process::Ended) => Some(Mend::CallBack),
+        (State::Starting | State::MigratingIn, Process::Gone { .. } | Process::Ended | Process::InFile) => {
+            Some(Mend::CallBack)
+        }
         (State::Running | State::Paused, Process::Managed { paused }) => mend_vcpus(life, !paused),
         (State::Planned | State::Stopped | State::Lost, Process::Managed { .. }) => Some(Mend::Started),
+        (State::Paused, Process::InFile) => {
+            let file = life.suspended_in.clone().unwrap_or_default();
+            Some(Mend::Step(Step::Suspend, LifeEvent::Suspended { file, id: String::new() }))
+        }
         (State::Running | State::Paused, Process::Ended) => Some(Mend::Step(Step::Stop, LifeEvent::Stopped)),
         (State::Running | State::Paused, Process::Gone { because }) => Some(match life.asked_to_end {
             true => Mend::Step(Step::Stop, LifeEvent::Stopped),
@@ -158,6 +168,19 @@ mod tests {
         for state in [State::Starting, State::Running, State::Stopped] {
             assert_eq!(mend(&life(state, false), &Process::Unknown), None);
         }
+    }
+
+    #[test]
+    fn a_vm_that_its_manager_wrote_to_the_end_is_in_its_file() {
+        let mut paused = life(State::Running, false);
+        paused.pause_to_suspend(UnixSeconds(2)).unwrap();
+        paused.suspended_in = Some("/web".into());
+        let Some(Mend::Step(step, event)) = mend(&paused, &Process::InFile) else { panic!("it is not mended") };
+        paused.step(step, Some(event), UnixSeconds(3)).unwrap();
+        assert_eq!((paused.state, paused.suspended_in.as_deref()), (State::Suspended, Some("/web".as_ref())));
+        // While it is resumed it is in that file, too.
+        paused.step(Step::Resume, None, UnixSeconds(4)).unwrap();
+        assert_eq!(mend(&paused, &Process::InFile), Some(Mend::CallBack));
     }
 
     #[test]

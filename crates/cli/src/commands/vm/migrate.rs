@@ -1,6 +1,7 @@
 //! `homenode vm migrate`.
 
 use crate::args_migrate::{ItRuns, MigrateArguments};
+use crate::commands::vm::migrate_libvirt;
 use crate::failure::bad_input;
 use crate::measuring::stop_wanted;
 use crate::{kept, output};
@@ -12,6 +13,7 @@ use qemu::migration::{Progress, Tuning};
 use serde_json::json;
 use topology::Bytes;
 use vm::Plan;
+use vm::backend::ReachedBy;
 use vm::life::State;
 
 /// The link that is assumed where nobody says how fast it is: 10 Gbit/s.
@@ -20,13 +22,19 @@ const ASSUMED_LINK: Bytes = Bytes(1_250_000_000);
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, arguments: &MigrateArguments) -> anyhow::Result<()> {
     let name = &arguments.name;
-    match &arguments.to {
-        Some(to) => send(directory, kept::hold(directory, name)?, to, arguments),
-        None if arguments.resolve => resolve(directory, kept::hold(directory, name)?, arguments),
-        None => Err(bad_input(format!(
+    if arguments.to.is_none() && !arguments.resolve {
+        return Err(bad_input(format!(
             "vm migrate {name}: say where to: `--to HOST`, a host as ssh knows it, or `--to unix:`, another home on \
              this host; or `--resolve`, where an earlier migration of it was cut short"
-        ))),
+        )));
+    }
+    let held = kept::hold(directory, name)?;
+    let by = held.record().life.backend.clone();
+    match (&arguments.to, &by) {
+        (Some(to), ReachedBy::Qemu) => send(directory, held, to, arguments),
+        (None, ReachedBy::Qemu) => resolve(directory, held, arguments),
+        (Some(to), ReachedBy::Libvirt(domain)) => migrate_libvirt::send(directory, held, domain, to, arguments),
+        (None, ReachedBy::Libvirt(domain)) => migrate_libvirt::resolve(held, domain, arguments),
     }
 }
 
@@ -52,7 +60,7 @@ fn send(directory: &RuntimeDir, held: Held, to: &str, arguments: &MigrateArgumen
     let stop = stop_wanted()?;
     let report = migration::send(directory, &kept::inventory(), held, &options, &stop, &mut say).map_err(failure)?;
     if arguments.dry_run {
-        return dry_run(&report, &options, memory, arguments);
+        return dry_run(&report, memory, arguments);
     }
     if arguments.json {
         let content = json!({
@@ -119,10 +127,11 @@ fn came(progress: &Progress) -> String {
     )
 }
 
-fn dry_run(report: &Report, options: &Options, memory: Bytes, arguments: &MigrateArguments) -> anyhow::Result<()> {
-    let link = options.tuning.bandwidth.unwrap_or(ASSUMED_LINK);
+/// Says what would be.
+pub(super) fn dry_run(report: &Report, memory: Bytes, arguments: &MigrateArguments) -> anyhow::Result<()> {
+    let link = arguments.bandwidth.unwrap_or(ASSUMED_LINK);
     let dirty = report.dirty.map(|dirty| dirty.per_second);
-    let expected = estimate(memory, dirty.unwrap_or(Bytes(0)), link, options.tuning.downtime_ms);
+    let expected = estimate(memory, dirty.unwrap_or(Bytes(0)), link, arguments.downtime);
     if arguments.json {
         let content = json!({
             "vm": arguments.name, "host": report.host, "memory_bytes": memory, "dirty_bytes_per_second": dirty,
@@ -140,7 +149,7 @@ fn dry_run(report: &Report, options: &Options, memory: Bytes, arguments: &Migrat
     }
     let dirty = dirty.map_or_else(|| "not known (this QEMU cannot say)".to_owned(), |dirty| format!("{dirty}/s"));
     output::line(format_args!("memory: {memory}; written by the guest: {dirty}"))?;
-    let assumed = if options.tuning.bandwidth.is_some() { "" } else { " (assumed; --bandwidth gives another)" };
+    let assumed = if arguments.bandwidth.is_some() { "" } else { " (assumed; --bandwidth gives another)" };
     output::line(format_args!("over a link of {link}/s{assumed}: {}", in_words(&expected)))
 }
 

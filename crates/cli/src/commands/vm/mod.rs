@@ -1,9 +1,11 @@
 //! `homenode vm`: one file a subcommand.
 
+mod beside;
 mod console;
 mod delete;
 mod list;
 mod migrate;
+mod migrate_libvirt;
 mod pause;
 mod receive;
 mod resize_topology;

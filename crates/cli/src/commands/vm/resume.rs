@@ -8,6 +8,7 @@
 
 use crate::args_vm::ResumeArguments;
 use crate::commands::run::{self, Output, Placed, Start};
+use crate::commands::vm::beside;
 use crate::commands::vm::suspend::failure;
 use crate::failure::bad_input;
 use crate::transfer_view::TransferView;
@@ -17,6 +18,7 @@ use inventory::{Held, Kept, Proposal, Record};
 use qemu::{Reservation, RuntimeDir};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use suspended::{About, FileError, Opened, Pouring};
 use vm::backend::{BackendError, ErrorKind, GuestBytes, ReachedBy, Saved};
@@ -28,6 +30,9 @@ use vm::{Launch, Plan, Vm, VmSpec};
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow::Result<()> {
     let (held, path) = find(directory, arguments)?;
+    if let Some(held) = &held {
+        beside::recover(held.record(), &path)?;
+    }
     let file = Opened::open(&path).map_err(failure)?;
     let about = About::from_text(file.about()).map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
     let kept_name = (held.is_some() || arguments.from.is_some()).then_some(&arguments.vm);
@@ -56,7 +61,7 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;
     run::warn(&launch, &qemu::accelerator(launch.spec.vcpus));
-    let held = begin(held, &about, &launch.plan, machine.name)?;
+    let held = begin(held, (&about, &file), &launch.plan, machine.name)?;
     go_on(directory, Going { arguments, file, about, launch, held, start, reservation })
 }
 
@@ -142,7 +147,7 @@ fn show(placed: &Placed, foreign: Option<&VmSpec>, json: bool) -> anyhow::Result
 }
 
 /// Writes down that it is being resumed.
-fn begin(held: Option<Held>, about: &About, plan: &Plan, host: String) -> anyhow::Result<Held> {
+fn begin(held: Option<Held>, (about, file): (&About, &Opened), plan: &Plan, host: String) -> anyhow::Result<Held> {
     let (spec, topology) = (about.manifest.spec.clone(), plan.topology.clone());
     let placement = Kept { host, placement: plan.placement.clone(), added: about.manifest.added.clone() };
     let now = kept::now();
@@ -150,7 +155,9 @@ fn begin(held: Option<Held>, about: &About, plan: &Plan, host: String) -> anyhow
         Some(mut held) => held.begin(Step::Resume, Proposal { spec, topology, placement }, now).map(|()| held),
         None => {
             // Its life goes on here; where it does not, nothing of it stays here.
-            let life = Life::from_elsewhere(&about.life, State::Starting, ReachedBy::Qemu, now);
+            // What wrote a file of its own reads it here, too.
+            let by = if file.beside().is_some() { about.life.backend.clone() } else { ReachedBy::Qemu };
+            let life = Life::from_elsewhere(&about.life, State::Starting, by, now);
             kept::inventory().create(&Record { spec, topology: Some(topology), placement: Some(placement), life })
         }
     };
@@ -201,6 +208,16 @@ fn resume(
         let kind = if error.is_bad_input() { ErrorKind::BadInput } else { ErrorKind::Failed };
         BackendError::new(kind, error)
     };
+    let backend = backend::of(directory, reached_by);
+    if let Some(guest) = file.beside() {
+        let all = about.manifest.memory();
+        let mut read = beside::read(view, all);
+        let mut was_right = || file.check_beside(&mut read).map_err(failed);
+        let called_off = AtomicBool::new(false);
+        let from = GuestBytes::File { path: &guest, called_off: &called_off };
+        let (was_right, told) = (&mut was_right, &mut |transfer| view.tell(transfer));
+        return backend.resume(launch, Saved { manifest: &about.manifest, from, was_right, told }, &start.call_off);
+    }
     // A socket: QEMU 7.2 waits for ever for the first byte of a pipe that was closed without one.
     let (from, into) = UnixStream::pair().map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
     let mut pouring = Some(file.pour_into(into.into()).map_err(failed)?);
@@ -211,7 +228,7 @@ fn resume(
         was_right: &mut was_right,
         told: &mut |transfer| view.tell(transfer),
     };
-    backend::of(directory, reached_by).resume(launch, saved, &start.call_off)
+    backend.resume(launch, saved, &start.call_off)
 }
 
 /// A file that would start the guest a second time goes; one that somebody brought is his.
@@ -219,7 +236,7 @@ fn clean_up(file: &Opened, own: bool) {
     let path = file.path().display();
     if !own {
         output::note(format_args!("{path} stays; do not resume from it again: the VM's disks are newer from now on"));
-    } else if let Err(error) = std::fs::remove_file(file.path()) {
+    } else if let Err(error) = suspended::beside::remove(file.path()) {
         output::note(format_args!("{path} is not needed any more and cannot be removed: {error}"));
     }
 }

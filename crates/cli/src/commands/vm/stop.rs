@@ -152,10 +152,7 @@ pub(super) fn forget_memory(directory: &RuntimeDir, held: &mut Held, force: bool
     let step = held.step(Step::Stop, Some(LifeEvent::Stopped), kept::now());
     step.map_err(kept::failure)?;
     if let Some(file) = file {
-        match std::fs::remove_file(&file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            removed => removed.with_context(|| format!("cannot remove {}", file.display()))?,
-        }
+        suspended::beside::remove(&file).with_context(|| format!("cannot remove {}", file.display()))?;
     }
     output::line(format_args!("VM {name} is stopped; its memory{shown} is gone"))
 }

@@ -8,6 +8,7 @@
 
 use crate::args_vm::SuspendArguments;
 use crate::commands::run::Start;
+use crate::commands::vm::beside::{self, Place};
 use crate::failure::{bad_input, unwritable};
 use crate::transfer_view::{TransferView, rate};
 use crate::{backend, kept, output};
@@ -46,6 +47,8 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
     let mut vm = backend::reach(directory, held.record())?;
     let vm_mut = &mut vm;
     let manifest = manifest(vm_mut.as_mut(), &held)?;
+    let beside =
+        held.record().life.backend.kind().saves_files().then(|| Place::of(vm_mut.as_ref(), &path)).transpose()?;
     // From here on a signal must leave no file, and let it go on.
     let signals = Start::watch()?;
     let file = Unfinished::create(&path).map_err(failure)?;
@@ -58,9 +61,10 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
     let about = About::new(kept::now(), held.record().life.clone(), manifest).context("cannot read /dev/urandom")?;
     let ran = begin(&mut held)?;
     let paused = if ran { vm_mut.pause() } else { Ok(()) };
-    let written = match paused {
-        Ok(()) => write(vm_mut.as_mut(), file, &about, (&view, called_off)),
-        Err(error) => Err(error.into()),
+    let written = match (paused, &beside) {
+        (Ok(()), Some(place)) => beside::write(vm_mut.as_mut(), &mut held, place, (file, &about), (&view, called_off)),
+        (Ok(()), None) => write(vm_mut.as_mut(), file, &about, (&view, called_off)),
+        (Err(error), _) => Err(error.into()),
     };
     let seconds = view.finish();
     let written = match written {

@@ -1,8 +1,8 @@
 //! What runs a VM that is kept: the one place where a backend is chosen.
 //!
-//! **Rule.** A VM's record says what runs it and how to reach it there ([`vm::backend::ReachedBy`]).
-//! Whoever acts on a VM asks here, and then knows nothing of which program it is. A third backend
-//! is a line in [`of`] and in [`pid`].
+//! **Rule.** A VM's record says what runs it and how to reach it there
+//! ([`vm::backend::ReachedBy`]). Whoever acts on a VM asks here, and then knows nothing of which
+//! program it is. A third backend is a line in [`of`] and in [`pid`].
 
 use crate::failure::bad_input;
 use anyhow::anyhow;

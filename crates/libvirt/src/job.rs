@@ -1,5 +1,5 @@
-//! What takes libvirt long: saving, restoring, sending a domain. It is watched meanwhile, and can be
-//! called off.
+//! What takes libvirt long: saving, restoring, sending a domain. It is watched meanwhile, and can
+//! be called off.
 
 use crate::{Connection, LibvirtError};
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -6,8 +6,8 @@
 //! **Rule.** What is plugged in is read from libvirt first. A vCPU gets its pin (`vcpupin`) before
 //! it is there (`setvcpu`): libvirt binds its thread as it makes it, before the guest can use it.
 //! Memory is a virtio-mem device for its virtual node with a `<nodemask>` of its client's present
-//! home; it grows and shrinks by `update-memory-device`. Then the guest has time to do its part. The
-//! definition stays as it is.
+//! home; it grows and shrinks by `update-memory-device`. Then the guest has time to do its part.
+//! The definition stays as it is.
 //!
 //! **Example.** Virtual node 1 lives on node 2 now and gets 1 GiB: `attach-device` of a virtio-mem
 //! device of all that the node may still get, `<nodemask>2</nodemask>`, `<requested>` 1 GiB.
@@ -320,8 +320,8 @@ impl Work<'_> {
         self.tell()
     }
 
-    /// A device for all that the virtual node may still get, or, where libvirt has no room for that,
-    /// for what is wanted now.
+    /// A device for all that the virtual node may still get, or, where libvirt has no room for
+    /// that, for what is wanted now.
     fn plug_memory(&mut self, node: &VirtualNode, wanted: Bytes, home: &NodeSet) -> Result<(), BackendError> {
         let block = qemu::block_size(&self.resize.backing);
         let rest = node.growth.saturating_sub(self.requested(node.id));

@@ -4,9 +4,9 @@
 //! CPUs and nodes that the domain had, which may be taken by now, or be another host's.
 //!
 //! **Rule.** `virsh save` writes; whoever asked keeps what must be known of the file beside it
-//! (`suspended::beside`). Before `virsh restore` the file is compared with that, and the machine that
-//! is in it with the manifest; only then libvirt reads it, with XML whose homes are the new plan's.
-//! The guest waits in its QEMU until the start may no longer be called off.
+//! (`suspended::beside`). Before `virsh restore` the file is compared with that, and the machine
+//! that is in it with the manifest; only then libvirt reads it, with XML whose homes are the new
+//! plan's. The guest waits in its QEMU until the start may no longer be called off.
 //!
 //! **Properties.** libvirt marks its file as whole when it is synced ([`is_whole`]), and ends QEMU
 //! after that: a kill at any moment leaves the domain, or its file.
@@ -136,7 +136,8 @@ pub(crate) fn called_off(vm: &str) -> BackendError {
     BackendError::new(ErrorKind::CalledOff, format!("VM {vm}: it was called off; its file stays as it was"))
 }
 
-/// Compares the machine in the file, as this host would build it, with the one that the guest knows.
+/// Compares the machine in the file, as this host would build it, with the one that the guest
+/// knows.
 fn agrees(
     connection: &Connection,
     xml: &str,

@@ -5,8 +5,8 @@
 //!
 //! **Rule.** `virsh migrate --live --persistent --undefinesource` with XML and a definition
 //! (`--xml`, `--persistent-xml`) whose homes are a plan for that host: QEMU is born there, and
-//! memory arrives there. libvirt's own protocol keeps the guest to one of the two. What became of it
-//! is then asked of both, whatever `virsh` said:
+//! memory arrives there. libvirt's own protocol keeps the guest to one of the two. What became of
+//! it is then asked of both, whatever `virsh` said:
 //!
 //! ```text
 //! here            there           so it
@@ -17,8 +17,8 @@
 //! anything else                   nobody knows: nothing is let run
 //! ```
 //!
-//! **Example.** The link is cut in the last moment: this libvirt keeps a domain that waits, and does
-//! not know whether the other one let it run. It does: so it went.
+//! **Example.** The link is cut in the last moment: this libvirt keeps a domain that waits, and
+//! does not know whether the other one let it run. It does: so it went.
 
 use crate::{Connection, DomainState, LibvirtError, job};
 use qemu::migration::DirtyRate;

@@ -31,8 +31,8 @@ pub(crate) struct Head {
     pub(crate) pieces: u64,
     /// Sum of their checksums.
     pub(crate) sum: u128,
-    /// Whether the guest is in a file beside this one: then `guest` is that file's length, `sum` its
-    /// checksum, and the user whom it belongs to stands in place of the number of pieces.
+    /// Whether the guest is in a file beside this one: then `guest` is that file's length, `sum`
+    /// its checksum, and the user whom it belongs to stands in place of the number of pieces.
     pub(crate) beside: bool,
 }
 

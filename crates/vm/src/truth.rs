@@ -29,10 +29,10 @@
 //! paused, and in which file      is in the file  suspended
 //! ```
 //!
-//! Otherwise nothing tells afterwards how a process ended whose parent has gone: a guest that powers
-//! itself off and a QEMU that is killed look the same. So a VM that ended without being asked to is
-//! *lost*, and what is known of its end is said with it. A VM that is lost starts again as one that
-//! was stopped.
+//! Otherwise nothing tells afterwards how a process ended whose parent has gone: a guest that
+//! powers itself off and a QEMU that is killed look the same. So a VM that ended without being
+//! asked to is *lost*, and what is known of its end is said with it. A VM that is lost starts again
+//! as one that was stopped.
 //!
 //! **Example.** The host was restarted while `web` ran: `homenode vm list` says `lost`, and
 //! `homenode vm start web` starts it with the virtual topology that it had.
@@ -56,8 +56,8 @@ pub enum Process {
     Starts,
     /// It is not there, and that was on purpose, as its manager says.
     Ended,
-    /// It is not there, and its manager has written its guest to the end of the file that its record
-    /// names.
+    /// It is not there, and its manager has written its guest to the end of the file that its
+    /// record names.
     InFile,
     /// It is not there.
     Gone {

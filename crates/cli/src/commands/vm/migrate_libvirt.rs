@@ -1,5 +1,5 @@
-//! `homenode vm migrate` of a VM that libvirt runs: libvirt sends it, to homes that are planned from
-//! what its libvirt says of the other host.
+//! `homenode vm migrate` of a VM that libvirt runs: libvirt sends it, to homes that are planned
+//! from what its libvirt says of the other host.
 //!
 //! **Order.** Planned; written down as being sent, and to whom; sent by libvirt, which keeps the
 //! guest to one of the two; both asked where it is; its record goes where the VM went. A kill in

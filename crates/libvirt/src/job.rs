@@ -31,6 +31,11 @@ pub(crate) fn run(
     let mut aborted = false;
     loop {
         match hear.recv_timeout(LOOK) {
+            Ok(Err(LibvirtError::Refused { libvirt, words, operation })) => {
+                // Its arguments are the caller's, who names what matters of them.
+                let operation = operation.split(' ').next().unwrap_or_default().to_owned();
+                return Err(LibvirtError::Refused { libvirt, words, operation });
+            }
             Ok(answer) => return answer,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(connection.strange("virsh", "the thread that waited for it ended".to_owned()));

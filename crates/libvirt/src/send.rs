@@ -50,9 +50,22 @@ pub(crate) fn send(
     let (now, kept) = (in_memory(&now).map_err(failed)?, in_memory(&kept).map_err(failed)?);
     connection.ask(&["migrate-setmaxdowntime", "--domain", uuid, &sending.downtime_ms.to_string()])?;
     let command = command(uuid, sending, &path_of(&now), &path_of(&kept));
-    let said = job::run(connection, uuid, (command, None), sending.called_off, told);
+    let said = job::run(connection, uuid, (command, None), sending.called_off, told).map_err(in_words);
     let still_ms = job::still_ms(&there, uuid);
-    Ok(settled(connection, &there, (uuid, vm), ran, said.map(|_| still_ms).map_err(Into::into)))
+    Ok(settled(connection, &there, (uuid, vm), ran, said.map(|_| still_ms)))
+}
+
+fn in_words(error: LibvirtError) -> BackendError {
+    match error {
+        LibvirtError::Refused { libvirt, words, .. } if words.contains("Unsafe migration") => {
+            let problem = format!(
+                "{libvirt} does not take its disks for shared ones ({words}); if both hosts reach the same disks, say \
+                so with --shared-storage"
+            );
+            BackendError::new(ErrorKind::BadInput, problem)
+        }
+        error => error.into(),
+    }
 }
 
 /// Refuses what libvirt would find out late, or say in riddles.
@@ -165,7 +178,8 @@ fn settled(
                 Ok(()) => format!("VM {vm} was not sent, and goes on here: {why}"),
                 Err(error) => format!("VM {vm} was not sent; it waits here, and does not go on ({error}): {why}"),
             };
-            Sent::Stayed(BackendError::new(ErrorKind::Failed, text))
+            let kind = said.as_ref().err().map_or(ErrorKind::Failed, BackendError::kind);
+            Sent::Stayed(BackendError::new(kind, text))
         }
         Place::Nobody => {
             let (here, is_there) = (word(here), word(is_there));
@@ -294,12 +308,11 @@ mod tests {
             shared_storage: true,
             called_off: &|| false,
         };
-        let words = command("u", &sending, "/x", "/k").join(" ");
-        assert_eq!(
-            words,
-            "migrate --domain u --desturi qemu+ssh://b/system --live --persistent --undefinesource \
-             --abort-on-error --xml /x --persistent-xml /k --auto-converge --unsafe --bandwidth 2"
-        );
+        let words = command("u", &sending, "/x", "/k");
+        assert_eq!(words[..5], ["migrate", "--domain", "u", "--desturi", "qemu+ssh://b/system"]);
+        let xml = ["--xml", "/x", "--persistent-xml", "/k"];
+        assert!(words.windows(4).any(|part| part == xml), "{words:?}");
+        assert!(words.ends_with(&["--auto-converge", "--unsafe", "--bandwidth", "2"].map(str::to_owned)), "{words:?}");
     }
 
     #[test]

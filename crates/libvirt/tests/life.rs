@@ -7,7 +7,7 @@ use scheduler::{Occupancy, rehome};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use topology::{Bytes, Machine};
 use vm::backend::{ErrorKind, GuestBytes, Saved};
 use vm::sending::{Sending, Sent};
@@ -259,4 +259,53 @@ fn a_domain_grows_where_it_lives_now() {
 
 fn uuid(place: &Place) -> String {
     place.libvirtd.virsh(&["domuuid", place.name()]).trim().to_owned()
+}
+
+/// Whoever calls it off, at whatever moment: one runs, and it is said which.
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn one_of_two_runs_whenever_it_is_called_off() {
+    let test = "one_of_two_runs_whenever_it_is_called_off";
+    let Some(place) = Place::new(test, "hnlv-cut") else { return };
+    let Some(other) = Libvirtd::start(test) else { return };
+    drop(place.start());
+    let plan = place.at_another_home().plan;
+    let (mut here, mut there) = (&place.libvirtd, &other);
+    let (mut went, mut stayed) = (0, 0);
+    // From before the first byte until after the last: a migration takes some 300 ms.
+    for wait in (0..24).map(|turn| Duration::from_millis(turn * 60)) {
+        let domains = Domains::kept(Connection::new(Some(&here.uri())));
+        let mut vm = domains.adopt(place.name()).expect("an answer").expect("it runs here");
+        let (begun, to) = (Instant::now(), there.uri());
+        let called_off = || begun.elapsed() >= wait;
+        let sending = Sending {
+            to: &to,
+            plan: &plan,
+            bandwidth: None,
+            downtime_ms: 300,
+            auto_converge: true,
+            shared_storage: true,
+            called_off: &called_off,
+        };
+        let sent = vm.send(&sending, &mut |_| {}).expect("it is said");
+        let runs = |libvirtd: &Libvirtd| {
+            let said = libvirtd.try_virsh(&["domstate", place.name()]);
+            String::from_utf8_lossy(&said.stdout).trim() == "running"
+        };
+        let (is_here, is_there) = (runs(here), runs(there));
+        match sent {
+            Sent::Went { .. } => {
+                assert_eq!((is_here, is_there), (false, true), "{wait:?}");
+                (here, there) = (there, here);
+                went += 1;
+            }
+            Sent::Stayed(error) => {
+                assert_eq!((is_here, is_there), (true, false), "{wait:?}: {error}");
+                stayed += 1;
+            }
+            Sent::Undecided(error) => panic!("{wait:?}: {error}"),
+        }
+    }
+    eprintln!("went {went} times, stayed {stayed} times");
+    here.virsh(&["destroy", place.name()]);
 }

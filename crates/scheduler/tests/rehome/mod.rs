@@ -2,6 +2,7 @@
 
 mod examples;
 mod properties;
+mod uneven;
 
 use topology::Bytes;
 use vm::{VirtualNode, VirtualTopology};

@@ -207,7 +207,10 @@ pub(super) fn may_go(
         let needed = scene.room.needed(this, &[to]);
         let room = scene.room.left(this, to).map(|left| (left + i128::from(freed)).max(0) as u64);
         let text = match room {
-            Some(room) => format!("it needs {} there, and node {} has {} left", Bytes(needed), node.id, Bytes(room)),
+            Some(room) => {
+                let (needed, room) = Bytes(needed).told_apart(Bytes(room));
+                format!("it needs {needed} there, and node {} has {room} left", node.id)
+            }
             None => format!("it needs {} there, and nobody knows what node {} has left", Bytes(needed), node.id),
         };
         let mib = |bytes: u64| bytes as f64 / Bytes::MIB.0 as f64;

@@ -150,6 +150,24 @@ fn a_node_without_room_for_all_of_the_memory_is_no_target() {
 }
 
 #[test]
+fn a_node_without_room_for_what_is_promised_is_no_target() {
+    // As above, 1720 MiB are left. 64 MiB are touched; the rest (`fill = "on_touch"`) still comes.
+    let with = |size: u64| {
+        let mut toy = Toy::new(EIGHT);
+        toy.vm("rock", 1, 0.0, Some(1), &[(1, 14 << 10)]).mobility = Mobility::Fixed { because: "a test".to_owned() };
+        toy.vm("a", 4, 4.0, Some(0), &[(0, 64)]).clients[0].size = Bytes::from_mib(size);
+        toy.vm("b", 6, 6.0, Some(0), &[(0, 8192)]);
+        toy
+    };
+    assert_eq!(first_moves(&mut with(1700)), moved(MoveKind::Load, "a", "1"));
+    let mut toy = with(1740);
+    assert_eq!(first_moves(&mut toy), []);
+    let refusals = &toy.why("a").clients[0].candidates[1].refused;
+    let memory = refusals.iter().find(|refusal| refusal.threshold == "memory").expect("no room");
+    assert_eq!(memory.because, "it needs 1.70 GiB there, and node 1 has 1.68 GiB left");
+}
+
+#[test]
 fn a_client_rests_after_a_move() {
     let mut toy = Toy::new(EIGHT);
     toy.vm("a", 4, 4.0, Some(0), &[(0, 64)]);

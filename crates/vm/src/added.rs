@@ -3,7 +3,7 @@
 
 use crate::{VirtualNode, VirtualTopology};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, NodeSet};
 
 /// vCPUs and memory that were plugged in. A power cycle ends it: the VM then starts with all of it.
@@ -93,6 +93,16 @@ impl Added {
             }
         };
         topology.nodes.iter().map(of_node).collect()
+    }
+
+    /// What each virtual node has in DIMMs, by id.
+    pub fn dimms(&self) -> BTreeMap<u32, Bytes> {
+        let mut dimms = BTreeMap::<u32, Bytes>::new();
+        for device in self.memory.iter().filter(|device| device.kind == MemoryDeviceKind::Dimm) {
+            let of_node = dimms.entry(device.virtual_node).or_default();
+            *of_node = of_node.saturating_add(device.size);
+        }
+        dimms
     }
 }
 

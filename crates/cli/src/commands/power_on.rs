@@ -11,6 +11,7 @@ use anyhow::Context;
 use inventory::{Held, Kept, Proposal, Record};
 use qemu::{QemuError, RuntimeDir};
 use scheduler::growth::{self, Wanted};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use topology::Bytes;
 use vm::backend::ReachedBy;
@@ -104,7 +105,8 @@ fn its_topology(held: &Held, spec: &VmSpec) -> anyhow::Result<Option<VirtualTopo
 
 /// The same nodes with what the spec wants at power-on, where it is more and they may have it.
 fn with_more(topology: &VirtualTopology, spec: &VmSpec) -> Option<VirtualTopology> {
-    let want = Wanted { vcpus: Some(spec.vcpus), memory: Some(spec.memory), nodes: None, block: Bytes::MIB };
+    let (vcpus, memory) = (Some(spec.vcpus), Some(spec.memory));
+    let want = Wanted { vcpus, memory, nodes: None, block: Bytes::MIB, dimms: BTreeMap::new() };
     let growth = growth::grow(topology, &[], &want).ok()?;
     let size = |node: &VirtualNode| NodeSize {
         virtual_node: node.id,

@@ -4,14 +4,12 @@ use super::Work;
 use super::there::{self, Plugged};
 use crate::QemuError;
 use crate::command_line::growth::{port_count, port_id};
+use scheduler::growth::DIMM_BLOCK;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use topology::{Bytes, NodeSet};
 use vm::spec::Fill;
 use vm::{MemoryDevice, MemoryDeviceKind, VirtualNode};
-
-/// A DIMM is a multiple of this: Linux adds memory in such sections.
-const DIMM_BLOCK: Bytes = Bytes::from_mib(128);
 
 /// What a guest made of a virtio-mem device's request.
 #[derive(PartialEq, Eq)]
@@ -42,9 +40,8 @@ impl Work<'_> {
             if size > most {
                 return Err(self.bad_input(format!("virtual node {id} may have {most} at most, not {size}")));
             }
-            let devices = self.resized.added.memory.iter().filter(|device| device.virtual_node == id);
-            let fixed = devices.filter(|device| device.kind == MemoryDeviceKind::Dimm).map(|device| device.size);
-            let least = node.memory.saturating_add(fixed.sum());
+            let fixed = self.resized.added.dimms().get(&id).copied().unwrap_or_default();
+            let least = node.memory.saturating_add(fixed);
             if size < least {
                 return Err(self.bad_input(format!(
                     "virtual node {id} keeps {least} while it runs, not {size}: that was there at power-on or \

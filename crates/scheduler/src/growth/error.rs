@@ -43,8 +43,8 @@ pub enum GrowthError {
     },
     /// Less memory than there was at power-on, or than taking from the named nodes leaves.
     #[error(
-        "memory = {}: {} is the least{}: only memory that was plugged since power-on can be taken away",
-        exactly(*wanted), exactly(*least), by_named(*named)
+        "memory = {}: {} is the least{}: only memory that was plugged since power-on can be taken away{}",
+        exactly(*wanted), exactly(*least), by_named(*named), but_dimms(*dimms)
     )]
     TooLittleMemory {
         /// Memory in all that is wanted.
@@ -53,6 +53,8 @@ pub enum GrowthError {
         least: Bytes,
         /// Whether the user named the virtual nodes that may change.
         named: bool,
+        /// What the VM has in DIMMs.
+        dimms: Bytes,
     },
     /// Memory comes in whole blocks.
     #[error(
@@ -107,6 +109,10 @@ fn most_memory(most: Bytes, block: Bytes, named: bool) -> String {
 
 fn by_named(named: bool) -> &'static str {
     if named { " with the named virtual nodes" } else { "" }
+}
+
+fn but_dimms(dimms: Bytes) -> String {
+    if dimms.0 > 0 { format!(", and no DIMM: of those it has {}", exactly(dimms)) } else { String::new() }
 }
 
 fn list(nodes: &[u32]) -> String {

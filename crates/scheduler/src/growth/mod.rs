@@ -8,13 +8,16 @@
 //! **Rule.** What is added goes to the thinnest virtual nodes, what is taken comes from the
 //! thickest, each measured by what the node may have at most; or only to and from the nodes that
 //! the user names. vCPUs one by one; memory in whole blocks. What was there at power-on stays.
+//! A guest without a driver for virtio-mem gets memory as DIMMs: each is added whole, a multiple of
+//! [`DIMM_BLOCK`], and stays while the VM runs.
 //!
 //! **Properties.** The total is what was wanted. No node has more than it may have, or less than at
 //! its power-on. The nodes are as evenly full as steps of one vCPU, or of one block, allow: the sum
 //! of size x (level - mean level)^2 is the least.
 //!
 //! **Example.** Two nodes that may have 8 vCPUs each, with 3 and 1 of them. 8 wanted: node 1 gets 3
-//! and node 0 gets 1. Then 6 wanted: each gives 1 back.
+//! and node 0 gets 1. Then 6 wanted: each gives 1 back. A node of 1 GiB at power-on has 2 GiB now,
+//! half of them a DIMM: 2 GiB is the least that it can have.
 
 mod error;
 mod held;
@@ -29,6 +32,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use topology::Bytes;
 use vm::{NodeSize, VirtualNode, VirtualTopology};
 
+/// A DIMM is a multiple of this: Linux adds memory in such sections.
+pub const DIMM_BLOCK: Bytes = Bytes::from_mib(128);
+
 /// What a VM that runs is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
@@ -38,8 +44,11 @@ pub struct Wanted {
     pub memory: Option<Bytes>,
     /// The virtual nodes that may change; `None`: all.
     pub nodes: Option<Vec<u32>>,
-    /// Memory is added and taken in multiples of this.
+    /// Memory is added and taken in multiples of this; added to a guest that has DIMMs, in
+    /// multiples of [`DIMM_BLOCK`] at least.
     pub block: Bytes,
+    /// Memory in DIMMs, by virtual node: it stays.
+    pub dimms: BTreeMap<u32, Bytes>,
 }
 
 /// What has to be done for it.
@@ -84,6 +93,8 @@ struct Node<'a> {
     node: &'a VirtualNode,
     vcpus: BTreeSet<u32>,
     memory: Bytes,
+    /// What of its memory cannot be taken while the VM runs.
+    stays: Bytes,
     /// Whether it may change.
     named: bool,
 }
@@ -91,9 +102,10 @@ struct Node<'a> {
 impl<'a> Node<'a> {
     fn new(node: &'a VirtualNode, now: &[NodeSize], want: &Wanted) -> Self {
         let named = want.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.id));
+        let stays = node.memory.saturating_add(want.dimms.get(&node.id).copied().unwrap_or_default());
         match now.iter().find(|size| size.virtual_node == node.id) {
-            Some(size) => Self { node, vcpus: size.vcpus.clone(), memory: size.memory, named },
-            None => Self { node, vcpus: node.present().collect(), memory: node.memory, named },
+            Some(size) => Self { node, vcpus: size.vcpus.clone(), memory: size.memory, stays, named },
+            None => Self { node, vcpus: node.present().collect(), memory: node.memory, stays, named },
         }
     }
 
@@ -120,7 +132,7 @@ impl<'a> Node<'a> {
 
     /// Blocks of memory that may be taken.
     fn blocks_less(&self, block: u64) -> u64 {
-        if self.named { self.memory.saturating_sub(self.node.memory).0 / block } else { 0 }
+        if self.named { self.memory.saturating_sub(self.stays).0 / block } else { 0 }
     }
 }
 
@@ -176,21 +188,23 @@ fn in_turn(has: &[u64], sizes: &[u64], listed: Vec<Vec<u32>>, count: u32) -> Vec
 
 /// The new memory of each node that changes.
 fn change_memory(nodes: &[Node<'_>], wanted: Bytes, want: &Wanted) -> Result<BTreeMap<u32, Bytes>, GrowthError> {
-    let (block, named) = (want.block.0.max(1), want.nodes.is_some());
-    let now: Bytes = nodes.iter().map(|node| node.memory).sum();
+    let (now, named) = (nodes.iter().map(|node| node.memory).sum::<Bytes>(), want.nodes.is_some());
+    let as_dimms = wanted > now && want.dimms.values().any(|dimms| dimms.0 > 0);
+    let block = if as_dimms { want.block.max(DIMM_BLOCK) } else { want.block }.0.max(1);
     let blocks = |of: &dyn Fn(&Node<'_>) -> u64| Bytes(nodes.iter().map(of).sum::<u64>().saturating_mul(block));
     let most = now.saturating_add(blocks(&|node| node.blocks_more(block)));
     let least = now.saturating_sub(blocks(&|node| node.blocks_less(block)));
     if wanted > most {
-        return Err(GrowthError::TooMuchMemory { wanted, most, block: want.block, named });
+        return Err(GrowthError::TooMuchMemory { wanted, most, block: Bytes(block), named });
     }
     if wanted < least {
-        return Err(GrowthError::TooLittleMemory { wanted, least, named });
+        let dimms = want.dimms.values().copied().sum();
+        return Err(GrowthError::TooLittleMemory { wanted, least, named, dimms });
     }
     let rest = (wanted.0 - least.0) % block;
     if rest > 0 {
         let below = Bytes(wanted.0 - rest);
-        return Err(GrowthError::NotWholeBlocks { wanted, block: want.block, below, above: Bytes(below.0 + block) });
+        return Err(GrowthError::NotWholeBlocks { wanted, block: Bytes(block), below, above: Bytes(below.0 + block) });
     }
     let more = wanted >= now;
     let vessel = |node: &Node<'_>| {

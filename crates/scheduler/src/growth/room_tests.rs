@@ -99,9 +99,9 @@ fn a_full_home_is_said_with_the_moves_that_make_room_the_cheapest_first() {
     let offered: Vec<_> =
         error.lacks[0].moves.iter().map(|to| (to.vm.name.as_str(), to.grows, to.to.0, to.bytes)).collect();
     assert_eq!(offered, [("web", false, 1, gib(3)), ("db", true, 2, gib(4)), ("mail", false, 1, gib(7))]);
-    let said = "virtual node 0 is to get 4 GiB on node 0, which has 2 GiB free; this would make room: move client 0 of \
-                web to node 1 (3 GiB to copy), or move client 0 of db itself to node 2 (4 GiB to copy), or move client 0 \
-                of mail to node 1 (7 GiB to copy)";
+    let said = "virtual node 0 is to get 4 GiB on node 0, which has 2 GiB free; this would make room: move client 0 \
+                of web to node 1 (3 GiB to copy), or move client 0 of db itself to node 2 (4 GiB to copy), or move \
+                client 0 of mail to node 1 (7 GiB to copy)";
     assert_eq!(error.to_string(), said);
 }
 

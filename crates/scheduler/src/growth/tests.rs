@@ -37,7 +37,7 @@ fn of(drafts: &[Draft]) -> (VirtualTopology, Vec<NodeSize>) {
 }
 
 fn want(vcpus: Option<u32>, memory: Option<Bytes>, nodes: Option<Vec<u32>>) -> Wanted {
-    Wanted { vcpus, memory, nodes, block: Bytes(BLOCK) }
+    Wanted { vcpus, memory, nodes, block: Bytes(BLOCK), dimms: BTreeMap::new() }
 }
 
 /// Two nodes that may have 8 vCPUs and 8 GiB each, 1 and 1 GiB at power-on; now 3 and 1 vCPUs, 2
@@ -87,6 +87,39 @@ fn what_cannot_be_had_is_refused_with_what_would_be_valid() {
     ]
     .map(|want| text(&want));
     insta::assert_snapshot!(errors.join("\n"));
+}
+
+/// [`two`], as the guest has no driver for virtio-mem: 1 GiB of node 0 is a DIMM.
+fn with_a_dimm(mib: u64, block: u64) -> Result<Growth, String> {
+    let (topology, now) = two();
+    let want = want(None, Some(Bytes::from_mib(mib)), None);
+    let want = Wanted { block: Bytes::from_mib(block), dimms: [(0, Bytes::GIB)].into(), ..want };
+    grow(&topology, &now, &want).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_dimm_is_never_taken_away() {
+    // 2 and 1 GiB now, 1 and 1 at power-on; the GiB between is the DIMM.
+    let error = with_a_dimm(2560, 2).expect_err("it stays");
+    let says = "memory = \"2560 MiB\": \"3 GiB\" is the least: only memory that was plugged since power-on can be \
+                taken away, and no DIMM: of those it has \"1 GiB\"";
+    assert_eq!(error, says);
+    // What is in virtio-mem beside it goes, and in its own blocks.
+    let (topology, mut now) = two();
+    now[1].memory = mib(1536);
+    let want = Wanted { block: mib(2), dimms: [(0, Bytes::GIB)].into(), ..want(None, Some(mib(3330)), None) };
+    assert_eq!(grow(&topology, &now, &want).expect("plugged").memory, BTreeMap::from([(1, mib(1282))]));
+}
+
+#[test]
+fn what_is_added_to_a_guest_with_dimms_is_whole_dimms() {
+    // Virtio-mem would give 1 GiB + 2 MiB; a DIMM is a multiple of 128 MiB.
+    let error = with_a_dimm(3074, 2).expect_err("no DIMM of 2 MiB");
+    assert!(error.contains("in blocks of 128 MiB; \"3 GiB\" and \"3200 MiB\" are the next"), "{error}");
+    assert_eq!(with_a_dimm(3200, 2).expect("a DIMM").memory, BTreeMap::from([(1, mib(1152))]));
+    // Huge pages of 1 GiB make larger ones.
+    let error = with_a_dimm(3200, 1024).expect_err("no DIMM of 128 MiB");
+    assert!(error.contains("in blocks of 1 GiB"), "{error}");
 }
 
 fn draft() -> impl Strategy<Value = Draft> {

@@ -53,20 +53,14 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SetArguments) -> anyhow::R
     }
 }
 
-fn wanted(arguments: &SetArguments, block: Bytes) -> Wanted {
+fn wanted(arguments: &SetArguments, block: Bytes, dimms: BTreeMap<u32, Bytes>) -> Wanted {
     let nodes = arguments.nodes.as_ref().map(|nodes| nodes.iter().map(|node| node.0).collect());
-    Wanted { vcpus: arguments.vcpus, memory: arguments.memory, nodes, block }
+    Wanted { vcpus: arguments.vcpus, memory: arguments.memory, nodes, block, dimms }
 }
 
 /// The growth of a VM whose virtual nodes have sizes now.
-fn growth(
-    held: &Held,
-    topology: &VirtualTopology,
-    now: &[NodeSize],
-    arguments: &SetArguments,
-    block: Bytes,
-) -> anyhow::Result<Growth> {
-    let grown = growth::grow(topology, now, &wanted(arguments, block));
+fn growth(held: &Held, topology: &VirtualTopology, now: &[NodeSize], wanted: &Wanted) -> anyhow::Result<Growth> {
+    let grown = growth::grow(topology, now, wanted);
     grown.map_err(|error| bad_input(format!("VM {}: {error}", held.record().spec.name)))
 }
 
@@ -118,7 +112,7 @@ fn at_next_power_on(mut held: Held, arguments: &SetArguments) -> anyhow::Result<
         return Ok(Answer::at_rest(&arguments.name, state, arguments.dry_run, &[], &[]));
     };
     let now = record.sizes();
-    let growth = growth(&held, topology, &now, arguments, Bytes::MIB)?;
+    let growth = growth(&held, topology, &now, &wanted(arguments, Bytes::MIB, BTreeMap::new()))?;
     let sizes = after(&now, &growth, topology);
     let spec = spec_of(&record.spec, &sizes)?;
     if !arguments.dry_run {
@@ -154,7 +148,8 @@ fn while_it_runs(directory: &RuntimeDir, mut held: Held, arguments: &SetArgument
     let added = plugged(vm.as_mut(), &mut held, &topology, &placement)?;
     let now = added.sizes(&topology);
     let spec = held.record().spec.clone();
-    let growth = growth(&held, &topology, &now, arguments, qemu::block_size(&spec.backing))?;
+    let wanted = wanted(arguments, qemu::block_size(&spec.backing), added.dimms());
+    let growth = growth(&held, &topology, &now, &wanted)?;
     let sizes = after(&now, &growth, &topology);
     let new_spec = spec_of(&spec, &sizes)?;
     if spec.backing.fill == Fill::OnTouch {

@@ -15,6 +15,9 @@ pub(crate) struct VmArguments {
 pub(crate) enum VmCommand {
     /// List the VMs that homenode keeps, in every state
     List {
+        /// Also the domains of this libvirt; those of the system and of this user are listed anyway
+        #[arg(long, value_name = "URI")]
+        connect: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -75,6 +78,8 @@ pub(crate) enum VmCommand {
         #[arg(long)]
         force: bool,
     },
+    /// Keep a domain of libvirt's that somebody else made, as it is
+    Adopt(AdoptArguments),
     /// Move a VM to another host, or to another home on this one, while it runs
     Migrate(MigrateArguments),
     /// Receive a VM; `homenode vm migrate` starts it
@@ -92,6 +97,15 @@ pub(crate) enum VmCommand {
         #[arg(long)]
         force: bool,
     },
+}
+
+#[derive(Args)]
+pub(crate) struct AdoptArguments {
+    /// Name or UUID of the domain
+    pub(crate) name: String,
+    /// The libvirt of this host that has it [default: what virsh takes]
+    #[arg(long, value_name = "URI")]
+    pub(crate) connect: Option<String>,
 }
 
 #[derive(Args)]

@@ -35,7 +35,7 @@ impl Connection {
     }
 
     /// One of this host that was found, not named: it is not started.
-    pub(crate) fn of_this_host(uri: &str) -> Self {
+    pub fn of_this_host(uri: &str) -> Self {
         Self { starts_session: false, ..Self::new(Some(uri)) }
     }
 

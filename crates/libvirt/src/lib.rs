@@ -3,6 +3,7 @@
 //! Everything goes through libvirt's own client program `virsh`: homenode builds and runs without
 //! libvirt, and reaches every host that `virsh` reaches.
 
+mod adopt;
 mod affinity;
 mod backend;
 mod capabilities;
@@ -20,6 +21,7 @@ mod send;
 mod start;
 mod virsh;
 mod xml;
+mod xml_facts;
 
 /// Answers of virsh, read: for those who try the readers.
 #[doc(hidden)]
@@ -28,6 +30,7 @@ pub mod answers {
     pub use crate::remote::{cached, cpu_times, domstats};
 }
 
+pub use adopt::{Adopted, NotAdopted, adopted};
 pub use affinity::{Pins, affinity_manager, affinity_manager_of, pins, pins_of};
 pub use backend::Domains;
 pub use connection::Connection;

@@ -1,14 +1,17 @@
 //! `homenode vm console`.
 
 use crate::commands::libvirt_vms;
+use crate::failure::bad_input;
 use crate::{kept, output};
 use anyhow::{Context, bail};
+use libvirt::Connection;
 use linux::sys::CtrlC;
 use qemu::{Keyboard, RuntimeDir, background};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use vm::backend::ReachedBy;
 
 enum Event {
     Leave,
@@ -18,7 +21,11 @@ enum Event {
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, name: &str) -> anyhow::Result<()> {
     // Before what is left of it is cleaned up.
-    drop(kept::look(directory)?);
+    let record = kept::look(directory)?.remove(name).and_then(|known| known.record);
+    if let Some(ReachedBy::Libvirt(domain)) = record.map(|record| record.life.backend) {
+        let virsh = Connection::new(Some(&domain.uri)).command_by_hand();
+        return Err(bad_input(format!("VM {name}: libvirt has its console: `{virsh} console {}`", domain.uuid)));
+    }
     let console = background::console(directory, name).map_err(|error| libvirt_vms::explain(error, name))?;
     let Some((stream, _held)) = console else {
         bail!("VM {name}: somebody else is at its console; QEMU serves one at a time");

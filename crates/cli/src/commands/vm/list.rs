@@ -1,26 +1,31 @@
 //! `homenode vm list`.
 
-use crate::commands::libvirt_vms;
+use crate::commands::libvirt_vms::{self, OwnVm};
 use crate::kept::{self, Known};
 use crate::text::{lines, table};
-use crate::{life_words, output};
+use crate::{backend, life_words, output};
 use inventory::Record;
+use libvirt::{DomainState, ListedDomain};
 use qemu::{BackgroundVm, Phase, RuntimeDir};
 use serde::Serialize;
 use std::time::Duration;
 use topology::words::count;
 use topology::{Bytes, NodeSet};
+use vm::backend::BackendKind;
 use vm::history::UnixSeconds;
 use vm::life::State;
 
 /// Runs the command.
-pub(super) fn run(directory: &RuntimeDir, json: bool) -> anyhow::Result<()> {
+pub(super) fn run(directory: &RuntimeDir, connect: Option<&str>, json: bool) -> anyhow::Result<()> {
     // Taking the lock removes what killed starters reserved.
     drop(directory.lock_placement(Duration::ZERO)?);
     let known = kept::look(directory)?;
-    libvirt_vms::say()?;
     let on_their_way: Vec<String> = known.iter().filter_map(|(name, known)| of_migration(name, known)).collect();
-    let rows: Vec<Row> = known.into_iter().map(|(name, known)| Row::new(name, known)).collect();
+    let records: Vec<&Record> = known.values().filter_map(|known| known.record.as_ref()).collect();
+    let own = libvirt_vms::own(&records, connect)?;
+    let rows = known.into_iter().map(|(name, known)| Row::new(name, known));
+    let rows: Vec<Row> = rows.chain(own.into_iter().map(Row::of_libvirt)).collect();
+    libvirt_vms::say_others(&rows.iter().map(|row| row.name.as_str()).collect())?;
     if json {
         return output::json("vm.list", &serde_json::json!({ "vms": rows }));
     }
@@ -52,6 +57,8 @@ struct Row {
     state: State,
     /// Seconds since 1970.
     since: Option<UnixSeconds>,
+    /// What runs it.
+    backend: BackendKind,
     /// Whether it is kept: whether it starts again with the same virtual topology.
     kept: bool,
     vcpus: u32,
@@ -68,10 +75,21 @@ struct Row {
 /// What is said of its process besides.
 #[derive(Serialize)]
 struct Process {
-    starter: linux::process::Identity,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    starter: Option<linux::process::Identity>,
     qemu: Option<linux::process::Identity>,
-    accelerator: vm::Accelerator,
-    qemu_version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accelerator: Option<vm::Accelerator>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    qemu_version: Option<String>,
+}
+
+impl Process {
+    /// libvirt's: what is not known without asking it stays unsaid.
+    fn of_libvirt(pid: u32) -> Self {
+        let qemu = linux::process::Identity::of(pid).ok();
+        Self { starter: None, qemu, accelerator: None, qemu_version: None }
+    }
 }
 
 impl Row {
@@ -82,13 +100,43 @@ impl Row {
             (None, process) => Self::of_process(name, process.as_ref()),
         };
         row.uptime_seconds = process.as_ref().and_then(BackgroundVm::uptime_seconds);
-        row.process = process.map(|BackgroundVm { starter, qemu, accelerator, qemu_version, .. }| Process {
-            starter,
+        let of_background = |BackgroundVm { starter, qemu, accelerator, qemu_version, .. }| Process {
+            starter: Some(starter),
             qemu,
-            accelerator,
-            qemu_version,
-        });
+            accelerator: Some(accelerator),
+            qemu_version: Some(qemu_version),
+        };
+        let of_libvirt = || {
+            let record = record.as_ref().filter(|record| record.life.backend.kind() == BackendKind::Libvirt)?;
+            record.life.state.has_process().then(|| backend::pid(record))?.map(Process::of_libvirt)
+        };
+        row.process = process.map(of_background).or_else(of_libvirt);
         row
+    }
+
+    /// One that libvirt has and nobody adopted.
+    fn of_libvirt(own: OwnVm) -> Self {
+        let OwnVm { domain, process } = own;
+        let ListedDomain { name, state, vcpus, memory, .. } = domain;
+        let state = match state {
+            DomainState::Paused => State::Paused,
+            state if state.has_process() => State::Running,
+            _ => State::Stopped,
+        };
+        Self {
+            name,
+            state,
+            since: None,
+            backend: BackendKind::Libvirt,
+            kept: false,
+            vcpus,
+            memory,
+            virtual_nodes: 0,
+            home: process.as_ref().map(|(_, home)| home.clone()).unwrap_or_default(),
+            uptime_seconds: None,
+            process: process.map(|(pid, _)| Process::of_libvirt(pid)),
+            topology: format!("libvirt's own: {}, {memory}", count(vcpus as usize, "vCPU")),
+        }
     }
 
     fn of_record(name: String, record: &Record) -> Self {
@@ -104,6 +152,7 @@ impl Row {
             name,
             state: record.life.state,
             since: Some(record.life.since),
+            backend: record.life.backend.kind(),
             kept: true,
             vcpus,
             memory,
@@ -125,6 +174,7 @@ impl Row {
             name,
             state: if runs { State::Running } else { State::Starting },
             since: since.map(|seconds| UnixSeconds(kept::now().0.saturating_sub(seconds as u64))),
+            backend: BackendKind::Qemu,
             kept: false,
             vcpus,
             memory,
@@ -146,8 +196,8 @@ impl Row {
             qemu.map_or_else(dash, |qemu| qemu.pid.to_string()),
             self.topology.clone(),
             if self.home.is_empty() { dash() } else { self.home.to_string() },
-            self.process.as_ref().map_or_else(dash, |process| {
-                if process.accelerator.is_hardware() { "KVM".to_owned() } else { "TCG".to_owned() }
+            self.process.as_ref().and_then(|process| process.accelerator.as_ref()).map_or_else(dash, |accelerator| {
+                if accelerator.is_hardware() { "KVM".to_owned() } else { "TCG".to_owned() }
             }),
         ]
     }

@@ -1,5 +1,6 @@
 //! `homenode vm`: one file a subcommand.
 
+mod adopt;
 mod beside;
 mod console;
 mod delete;
@@ -23,7 +24,8 @@ use crate::kept;
 pub(crate) fn run(command: &VmCommand) -> anyhow::Result<()> {
     let directory = kept::runtime_dir()?;
     match command {
-        VmCommand::List { json } => list::run(&directory, *json),
+        VmCommand::List { connect, json } => list::run(&directory, connect.as_deref(), *json),
+        VmCommand::Adopt(arguments) => adopt::run(arguments),
         VmCommand::Show { name, json } => show::run(&directory, name, *json),
         VmCommand::Start { name, json } => start::run(&directory, name, *json),
         VmCommand::Console { name } => console::run(&directory, name),

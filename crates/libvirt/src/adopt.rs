@@ -165,20 +165,27 @@ fn policy_of(tune: &MemoryTune) -> Option<MemoryPolicy> {
 }
 
 fn placement(domain: &Domain, topology: &VirtualTopology, machine: &Machine) -> Result<Placement, Unsayable> {
+    let bound = is_bound(domain);
     let clients: Result<Vec<Client>, Unsayable> =
-        topology.nodes.iter().map(|node| client(domain, node, machine)).collect();
+        topology.nodes.iter().map(|node| client(domain, node, machine, bound)).collect();
     Ok(Placement { clients: clients? })
 }
 
+/// Whether each vCPU has one hardware thread, and each another.
+fn is_bound(domain: &Domain) -> bool {
+    let pins: Vec<&CpuSet> = domain.vcpu_pins.values().collect();
+    let different: BTreeSet<CpuId> = pins.iter().filter_map(|cpus| cpus.first()).collect();
+    pins.len() == domain.vcpus as usize && different.len() == pins.len() && pins.iter().all(|cpus| cpus.len() == 1)
+}
+
 /// A client for each virtual node.
-fn client(domain: &Domain, node: &VirtualNode, machine: &Machine) -> Result<Client, Unsayable> {
+fn client(domain: &Domain, node: &VirtualNode, machine: &Machine, bound: bool) -> Result<Client, Unsayable> {
     let everywhere: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
     let pin = |vcpu: &u32| domain.vcpu_pins.get(vcpu).or(domain.vcpu_cpuset.as_ref()).unwrap_or(&everywhere).clone();
     let pins: BTreeMap<u32, CpuSet> = node.vcpus.iter().map(|vcpu| (*vcpu, pin(vcpu))).collect();
     let cpus = pins.values().fold(CpuSet::new(), |all, cpus| all.union(cpus));
     let different: BTreeSet<String> = pins.values().map(ToString::to_string).collect();
-    let one_each = pins.values().all(|cpus| cpus.len() == 1);
-    if different.len() > 1 && !one_each {
+    if different.len() > 1 && !bound {
         let problem = format!(
             "vCPUs of virtual node {} may use different CPUs ({}): all those of its home are kept, or one for each",
             node.id,
@@ -201,11 +208,7 @@ fn client(domain: &Domain, node: &VirtualNode, machine: &Machine) -> Result<Clie
         home,
         cpus,
         memory_policy,
-        vcpu_cpus: if one_each && everywhere.len() > 1 {
-            pins.iter().filter_map(single).collect()
-        } else {
-            BTreeMap::new()
-        },
+        vcpu_cpus: if bound { pins.iter().filter_map(single).collect() } else { BTreeMap::new() },
     })
 }
 
@@ -226,7 +229,7 @@ fn spec(
     };
     let policies: BTreeSet<Option<&'static str>> = placement.clients.iter().map(stacks::domain::memory_mode).collect();
     let memory = placement.clients.first().map(|client| client.memory_policy);
-    let bound = placement.clients.iter().all(|client| client.vcpu_cpus.len() > 0);
+    let bound = placement.clients.iter().any(|client| !client.vcpu_cpus.is_empty());
     let policy = Policy {
         memory: memory.filter(|&policy| policies.len() == 1 && policy != MemoryPolicy::Default),
         vcpu_binding: if bound { VcpuBinding::Core } else { VcpuBinding::Node },
@@ -350,7 +353,7 @@ mod tests {
             (xml("<numatune><memory mode='strict' nodeset='7'/></numatune>"), "not here"),
             (xml("<memoryBacking><hugepages/></memoryBacking>"), "<hugepages>"),
             (xml("").replace("<name>web", "<name>a web"), "<name>"),
-            (xml("").replace("type='file'", "type='network'"), "<os>"),
+            (xml("").replace("file='/images/web.qcow2'", "protocol='nbd' name='web'"), "<os>"),
             (xml("").replace("<devices>", "<devices><memory model='dimm'/>"), "<devices><memory>"),
         ];
         for (xml, named) in cases {

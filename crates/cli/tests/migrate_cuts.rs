@@ -160,7 +160,7 @@ impl Hosts {
         variables.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
     }
 
-    fn receivers(&self, host: &str, carries: bool) -> Vec<u32> {
+    pub(crate) fn receivers(&self, host: &str, carries: bool) -> Vec<u32> {
         let is_one = |words: &[String]| receives(words) && words.iter().any(|word| word == "--data") == carries;
         self.processes(is_one).into_iter().filter(|&pid| self.of_host(host, pid)).collect()
     }
@@ -176,7 +176,7 @@ impl Hosts {
         self.qemus().into_iter().filter(holds).collect()
     }
 
-    fn migrate(&self, from: &str, more: &[&str]) -> Child {
+    pub(crate) fn migrate(&self, from: &str, more: &[&str]) -> Child {
         let to = if from == "a" { "b" } else { "a" };
         let arguments = [&["vm", "migrate", self.vm(), "--to", to, "--shared-storage"], more].concat();
         let errors = File::create(self.0.place.path("errors")).expect("a file");

@@ -45,6 +45,7 @@ mod outcome;
 pub mod protocol;
 pub mod receipts;
 mod source;
+mod stall;
 
 pub use destination::{Accepted, Destination, receive};
 pub use door::pass_on;

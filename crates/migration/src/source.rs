@@ -8,9 +8,10 @@
 
 use crate::blocker::blocker;
 use crate::destination::hello;
-use crate::link::{Link, To};
+use crate::link::{Link, SILENCE, To};
 use crate::outcome::{Outcome, ask, stays, went};
 use crate::protocol::{self, Built, FromDestination, FromSource, Hello, Offer};
+use crate::stall::Stall;
 use crate::{MigrationError, disks, host_name, now};
 use inventory::{Held, Inventory, Kept};
 use qemu::migration::{DirtyRate, Outgoing, Progress, Status, Tuning};
@@ -345,6 +346,7 @@ impl<'a> Talk<'a> {
         let FromDestination::Receives = self.next(NEXT)? else { return Err(self.out_of_turn()) };
         source.prepare(&options.tuning)?;
         source.send(socket)?;
+        let mut stall = Stall::new(Instant::now());
         let (mut told, mut switched) = (Instant::now(), None::<Instant>);
         loop {
             match switched {
@@ -355,6 +357,9 @@ impl<'a> Talk<'a> {
                 Some(_) => {}
             }
             let progress = source.next(LOOK)?;
+            if switched.is_none() && stall.stands_still(&progress, Instant::now()) {
+                return Err(self.link_error(format!("nothing of the guest has gone for {} s", SILENCE.as_secs())));
+            }
             match progress.status {
                 Status::Ready if switched.is_none() => {
                     self.check()?;

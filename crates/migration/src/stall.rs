@@ -1,0 +1,60 @@
+//! Whether a guest that is sent comes no further: pure.
+//!
+//! **Rule.** QEMU counts the bytes that have gone. Where that number stays the same for
+//! [`SILENCE`], the connection that the guest goes over carries nothing any more, though the one
+//! that both homenodes talk over may be well: an ssh that was stopped, for example.
+//!
+//! **Example.** 10 MiB have gone at 0 s, at 29 s 10 MiB, at 31 s 10 MiB: it stands still.
+
+use crate::link::SILENCE;
+use qemu::migration::Progress;
+use std::time::Instant;
+use topology::Bytes;
+
+/// What has gone, and since when it is so much.
+#[derive(Debug)]
+pub(crate) struct Stall {
+    gone: Option<Bytes>,
+    since: Instant,
+}
+
+impl Stall {
+    /// Nothing has gone yet.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { gone: None, since: now }
+    }
+
+    /// Whether it stands still, after another look.
+    pub(crate) fn stands_still(&mut self, progress: &Progress, now: Instant) -> bool {
+        let gone = progress.ram.map(|ram| ram.transferred);
+        if gone != self.gone {
+            *self = Self { gone, since: now };
+        }
+        now.duration_since(self.since) > SILENCE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// A guest whose ssh was stopped was sent for ever.
+    #[test]
+    fn a_guest_of_which_nothing_goes_stands_still() {
+        let progress = |transferred: Option<u64>| {
+            let ram = transferred.map(|bytes| {
+                serde_json::json!({ "total": 1, "remaining": 1, "transferred": bytes, "dirty_per_second": 0,
+                    "rounds": 1, "mbps": 0.0 })
+            });
+            let text = serde_json::json!({ "status": "underway", "ram": ram, "throttle_percent": 0, "blocked": [] });
+            serde_json::from_value::<Progress>(text).unwrap()
+        };
+        let began = Instant::now();
+        let mut stall = Stall::new(began);
+        let mut at = |second: u64, gone| stall.stands_still(&progress(gone), began + Duration::from_secs(second));
+        assert!(!at(0, None) && !at(29, Some(10)) && !at(58, Some(11)), "it comes further");
+        assert!(!at(88, Some(11)) && at(89, Some(11)), "30 s are over at 88 s");
+        assert!(!at(90, Some(12)));
+    }
+}

@@ -18,6 +18,8 @@ struct Lab<'a> {
     files: &'a [&'a Path],
     /// Its long form.
     long: bool,
+    /// On the machine of eight nodes.
+    eight_nodes: bool,
     /// How many checks there are at least.
     least_checks: usize,
 }
@@ -33,6 +35,9 @@ impl Lab<'_> {
         }
         if self.long {
             lab.arg("--long");
+        }
+        if self.eight_nodes {
+            lab.args(["--nodes", "8"]);
         }
         for program in self.programs {
             lab.arg("--bring").arg(program);
@@ -97,24 +102,12 @@ fn vms_of_others_are_brought_home_and_kept_there() {
     lab.passes("vms_of_others_are_brought_home_and_kept_there");
 }
 
-const TROUBLE: Lab = Lab {
-    script: Some("crates/cli/tests/lab/balance_trouble.sh"),
-    programs: &[],
-    files: &[],
-    long: false,
-    least_checks: 27,
-};
-
-#[test]
-fn a_balancer_that_is_killed_stopped_or_fought_leaves_nothing_behind() {
-    TROUBLE.passes("a_balancer_that_is_killed_stopped_or_fought_leaves_nothing_behind");
-}
-
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
-fn a_balancer_that_is_killed_at_any_of_many_moments_leaves_nothing_behind() {
-    let lab = Lab { long: true, least_checks: 34, ..TROUBLE };
-    lab.passes("a_balancer_that_is_killed_at_any_of_many_moments_leaves_nothing_behind");
+fn a_balancer_that_is_killed_at_any_moment_stopped_or_fought_leaves_nothing_behind() {
+    let script = Some("crates/cli/tests/lab/balance_trouble.sh");
+    let lab = Lab { script, long: true, least_checks: 34, ..Lab::default() };
+    lab.passes("a_balancer_that_is_killed_at_any_moment_stopped_or_fought_leaves_nothing_behind");
 }
 
 #[test]
@@ -176,7 +169,7 @@ fn the_unit_keeps_vms_at_home_under_a_real_systemd() {
     let executor = Path::new(EXECUTOR).exists().then_some(EXECUTOR);
     let files: Vec<&Path> = SYSTEMD.into_iter().chain(executor).map(Path::new).collect();
     let script = Some("crates/cli/tests/lab/service.sh");
-    Lab { script, programs: &programs, files: &files, long: false, least_checks: 40 }.passes(test);
+    Lab { script, programs: &programs, files: &files, least_checks: 40, ..Lab::default() }.passes(test);
 }
 
 /// The example of the linux crate that binds and moves, if it was built.
@@ -233,8 +226,29 @@ fn domains_are_bound_through_libvirt() {
     let Some(models) = there(&["/usr/share/libvirt"], "cpu_map") else { return };
     let Some((as_user, _directory)) = as_user(test) else { return };
     let (programs, files): (&[&Path], &[&Path]) = (&[&daemon, &virsh, &as_user], &[&driver, &models]);
-    Lab { script: Some("crates/cli/tests/lab/libvirt.sh"), programs, files, long: false, least_checks: 45 }
-        .passes(test);
+    let script = Some("crates/cli/tests/lab/libvirt.sh");
+    Lab { script, programs, files, least_checks: 45, ..Lab::default() }.passes(test);
+}
+
+const LIFE: Lab = Lab {
+    script: Some("crates/cli/tests/lab/life.sh"),
+    programs: &[],
+    files: &[],
+    long: false,
+    eight_nodes: false,
+    least_checks: 33,
+};
+
+#[test]
+fn a_guest_that_grows_sleeps_and_travels_loses_no_word_of_its_memory() {
+    LIFE.passes("a_guest_that_grows_sleeps_and_travels_loses_no_word_of_its_memory");
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn a_guest_that_travels_twenty_times_between_hosts_of_four_and_two_nodes_loses_no_word_of_its_memory() {
+    let lab = Lab { long: true, eight_nodes: true, least_checks: 177, ..LIFE };
+    lab.passes("a_guest_that_travels_twenty_times_between_hosts_of_four_and_two_nodes_loses_no_word_of_its_memory");
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! The word `homenode.pattern=MIB` on the kernel's command line starts it, and so does the
 //! console's command `pattern MIB`: so many MiB on each node that has memory. Each round checks
 //! every word and writes it anew, so that memory changes all the time; words depend on node, place
-//! and round.
+//! and round. Each round runs on the next CPU that is online, so that rounds stop where one CPU
+//! stands still.
 //!
 //! ```text
 //! pattern: 64 MiB on each of nodes 0,1
@@ -38,11 +39,22 @@ pub(crate) fn start(machine: &Machine, mib: usize) {
         println!("pattern: {mib} MiB on each of nodes {all}");
         let begun = Instant::now();
         for round in 1u64.. {
+            run_on_the_next_cpu(round);
             let wrong: u64 = parts.iter_mut().map(|part| part.check_and_change(round)).sum();
             println!("pattern: round {round}, {wrong} wrong, {:.1} s", begun.elapsed().as_secs_f64());
             thread::sleep(REST);
         }
     });
+}
+
+/// Takes the CPUs that are online now in turn, also those that were plugged in meanwhile.
+fn run_on_the_next_cpu(round: u64) {
+    let Ok(machine) = topology::read::live() else { return };
+    let online: Vec<_> = machine.usable_threads().map(|thread| thread.id).collect();
+    let Some(&next) = online.get(round as usize % online.len().max(1)) else { return };
+    if let Err(error) = sys::set_affinity(sys::thread_id(), &[next].into_iter().collect()) {
+        println!("pattern: CPU {next} cannot be used: {error}");
+    }
 }
 
 /// The memory of one node.

@@ -314,6 +314,7 @@ mod tests {
             host_cpu: None,
             hardware: false,
             memory: Vec::new(),
+            places: Vec::new(),
             disk_sizes: Vec::new(),
             agent: false,
         };

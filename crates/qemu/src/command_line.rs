@@ -112,7 +112,7 @@ pub(crate) fn waiting_for_a_guest(manifest: &Manifest, plan: &Plan, host: &HostT
     line.add("-machine", escape(&manifest.run_by.machine));
     let model = accelerator::cpu_model(&host.accelerator, host.amd && plan.topology.threads_per_core > 1);
     growth::plugged_vcpus(&manifest.added, &plan.topology, model).for_each(|vcpu| line.add("-device", vcpu));
-    for (object, device) in growth::plugged_memory(&manifest.added, plan, host.numa) {
+    for (object, device) in growth::plugged_memory(&manifest.added, &manifest.run_by.places, plan, host.numa) {
         line.add("-object", object);
         line.add("-device", device);
     }

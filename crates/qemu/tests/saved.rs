@@ -3,15 +3,33 @@
 
 use crate::common::{Place, again_with_the_newer_qemu, let_it_grow, no_qemu, resize};
 use qemu::background;
+use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use vm::backend::{ErrorKind, GuestBytes, Saved};
+use vm::manifest::DevicePlace;
 use vm::{Added, Backend, BackendError, CallOff, Manifest, Vm};
 
 impl Place {
     fn manifest(&self, vm: &mut dyn Vm) -> Manifest {
         vm.manifest(&self.launch.spec, &self.launch.plan.topology, &Added::default()).expect("a manifest")
+    }
+
+    /// What nobody but QEMU's monitor does; nobody else is at it.
+    fn tell(&self, commands: &[Value]) {
+        let socket = self.directory.path().join(self.name()).join("monitor");
+        let mut stream = UnixStream::connect(socket).expect("a monitor");
+        let mut said = BufReader::new(stream.try_clone().expect("a stream")).lines();
+        for command in commands {
+            writeln!(stream, "{command}").expect("it reads");
+            let answer = said
+                .by_ref()
+                .map(|line| line.expect("it answers"))
+                .find(|line| !line.contains("\"event\"") && !line.contains("\"QMP\""));
+            assert!(answer.as_ref().is_some_and(|line| line.contains("\"return\"")), "{command}: {answer:?}");
+        }
     }
 
     /// The VM with these bytes as its guest.
@@ -131,7 +149,45 @@ fn a_guest_that_grew_finds_what_was_plugged_in() {
     vm.stop(Duration::ZERO).unwrap();
 }
 
+/// What was plugged in first and taken away since left its port and its addresses free: the guest
+/// would find the others at other places than it knows.
+#[test]
+fn what_was_plugged_in_is_at_its_place_again_behind_what_was_taken_away() {
+    if no_qemu("what_was_plugged_in_is_at_its_place_again_behind_what_was_taken_away") {
+        return;
+    }
+    let mut place = Place::new("test-places");
+    let_it_grow(&mut place.launch);
+    drop(place.start());
+    place.tell(&[
+        json!({ "execute": "qmp_capabilities" }),
+        json!({ "execute": "stop" }),
+        json!({ "execute": "object-add", "arguments": {
+            "qom-type": "memory-backend-ram", "id": "ram-vnode1-2", "size": 256 << 20, "reserve": false,
+        }}),
+        json!({ "execute": "device_add", "arguments": {
+            "driver": "virtio-mem-pci", "id": "vnode1-2", "memdev": "ram-vnode1-2", "node": 1, "bus": "hotplug1",
+            "memaddr": 5u64 << 30, "requested-size": 64 << 20,
+        }}),
+    ]);
+    let mut vm = place.backend().adopt(place.name()).unwrap().expect("it runs");
+    let added = vm.resize(&resize(&place.launch, &Added::default(), &[], &[]), &mut |_| {}).unwrap().added;
+    let manifest = vm.manifest(&place.launch.spec, &place.launch.plan.topology, &added).unwrap();
+    let there = DevicePlace { id: "vnode1-2".to_owned(), address: 5 << 30, port: Some(1) };
+    assert_eq!(manifest.run_by.places, [there]);
+    let guest = save(vm.as_mut()).unwrap();
+    vm.stop(Duration::ZERO).unwrap();
+
+    let mut old = manifest.clone();
+    old.run_by.places.clear();
+    assert!(place.resume(&old, &guest, true).is_err(), "a guest went on whose devices are elsewhere");
+    let mut vm = place.resume(&manifest, &guest, true).expect("it goes on");
+    let again = vm.manifest(&place.launch.spec, &place.launch.plan.topology, &added).unwrap();
+    assert_eq!(again, manifest);
+    vm.stop(Duration::ZERO).unwrap();
+}
+
 #[test]
 fn the_newer_qemu_does_all_of_it_too() {
-    again_with_the_newer_qemu("saved", 3);
+    again_with_the_newer_qemu("saved", 4);
 }

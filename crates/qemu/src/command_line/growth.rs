@@ -12,6 +12,7 @@
 //! **Ports.** A q35 machine takes new PCI devices on its root ports only: virtio-mem is one.
 
 use topology::Bytes;
+use vm::manifest::DevicePlace;
 use vm::qemu::{Backend, BackendKind, VcpuTopology, policy_word};
 use vm::spec::Fill;
 use vm::{Added, MemoryDeviceKind, Plan, VirtualTopology};
@@ -23,6 +24,8 @@ const FUNCTIONS: usize = 8;
 /// Most root ports: they fill this many slots of 32, from the last but one down; disks and network
 /// cards fill them from the first up.
 const MOST_PORTS: usize = 4 * FUNCTIONS;
+/// How the ids of root ports begin.
+const PORT: &str = "hotplug";
 /// The last PCI slot that is free: the one after it has the machine's own bridges.
 const LAST_SLOT: usize = 0x1e;
 
@@ -59,10 +62,10 @@ pub(super) fn plugged_vcpus(added: &Added, topology: &VirtualTopology, model: &s
 }
 
 /// Memory that was plugged in since power-on, bound to where it belongs now: backends and devices,
-/// in the order in which they were plugged. The first virtio-mem device has the first port, and so
-/// on.
-pub(super) fn plugged_memory(added: &Added, plan: &Plan, numa: bool) -> Vec<(String, String)> {
-    let mut ports = (0..).map(port_id);
+/// in the order in which they were plugged, each at its place. Where that is not known, the first
+/// virtio-mem device has the first port, and so on, and QEMU chooses the addresses.
+pub(super) fn plugged_memory(added: &Added, places: &[DevicePlace], plan: &Plan, numa: bool) -> Vec<(String, String)> {
+    let mut ports = 0..;
     let mut both = Vec::new();
     for device in &added.memory {
         let client = plan.client_of(device.virtual_node);
@@ -82,15 +85,19 @@ pub(super) fn plugged_memory(added: &Added, plan: &Plan, numa: bool) -> Vec<(Str
             prealloc_threads: None,
         };
         let (id, memdev, node) = (&device.id, device.backend(), device.virtual_node);
+        let place = places.iter().find(|place| place.id == device.id);
+        let at = |name: &str| place.map(|place| format!(",{name}={:#x}", place.address)).unwrap_or_default();
         let common = format!("id={id},memdev={memdev},node={node}");
         both.push(if is_dimm {
-            (backend.option(), format!("pc-dimm,{common}"))
+            (backend.option(), format!("pc-dimm,{common}{}", at("addr")))
         } else {
             // What the guest has not taken costs nothing.
             let object = backend.option() + ",reserve=off";
-            let bus = ports.next().unwrap_or_default();
+            let next = ports.next().unwrap_or_default();
+            let bus = port_id(place.and_then(|place| place.port).unwrap_or(next));
             let (asked, filled) = (device.requested.0, if filled { "on" } else { "off" });
-            (object, format!("virtio-mem-pci,{common},bus={bus},requested-size={asked},prealloc={filled}"))
+            let memaddr = at("memaddr");
+            (object, format!("virtio-mem-pci,{common}{memaddr},bus={bus},requested-size={asked},prealloc={filled}"))
         });
     }
     both
@@ -104,8 +111,13 @@ pub(super) fn memory(topology: &VirtualTopology) -> Option<String> {
 }
 
 /// The bus that a memory device is plugged into.
-pub(crate) fn port_id(number: usize) -> String {
-    format!("hotplug{number}")
+pub(crate) fn port_id(number: u32) -> String {
+    format!("{PORT}{number}")
+}
+
+/// The number of a bus that memory devices are plugged into.
+pub(crate) fn port_number(id: &str) -> Option<u32> {
+    id.strip_prefix(PORT)?.parse().ok()
 }
 
 /// How many there are: each virtual node that may grow has two, as far as there are places.
@@ -121,7 +133,7 @@ pub(super) fn ports(topology: &VirtualTopology) -> impl Iterator<Item = String> 
         // What is plugged in has no I/O ports, of which there are too few for many bridges.
         format!(
             "pcie-root-port,id={},bus=pcie.0,addr={slot:x}.{function},multifunction=on,chassis={},slot={},io-reserve=0",
-            port_id(number),
+            port_id(number as u32),
             number + 1,
             number + 1
         )

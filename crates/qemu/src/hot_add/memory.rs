@@ -318,13 +318,11 @@ impl Work<'_> {
         let mut taken = BTreeSet::new();
         for device in &self.resized.added.memory {
             if device.kind == MemoryDeviceKind::VirtioMem {
-                let path = format!("/machine/peripheral/{}", device.id);
-                let bus = self.qmp.execute("qom-get", &json!({ "path": path, "property": "parent_bus" }))?;
-                taken.extend(bus.as_str().and_then(|path| path.rsplit('/').next()).map(str::to_owned));
+                taken.extend(there::port(self.qmp, &device.id)?);
             }
         }
-        let mut ports = (0..port_count(&self.resize.topology)).map(port_id);
-        ports.find(|port| !taken.contains(port)).ok_or_else(|| {
+        let mut ports = (0..port_count(&self.resize.topology) as u32).filter(|port| !taken.contains(port));
+        ports.next().map(port_id).ok_or_else(|| {
             self.bad_input("no port is left for another memory device; a power cycle makes one block of all".to_owned())
         })
     }

@@ -18,7 +18,7 @@ mod there;
 mod vcpus;
 
 pub use there::block_size;
-pub(crate) use there::plugged_memory;
+pub(crate) use there::{places, plugged_memory};
 
 use crate::QemuError;
 use crate::qmp::Qmp;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use std::fs;
 use topology::limits::MOST_OBJECTS;
 use topology::{Bytes, NodeId, NodeSet};
+use vm::manifest::DevicePlace;
 use vm::spec::Backing;
 use vm::{Added, MemoryDevice, MemoryDeviceKind, Resize, VirtualTopology};
 
@@ -90,6 +91,23 @@ pub(crate) struct Plugged {
 pub(crate) fn plugged_memory(qmp: &mut Qmp) -> Result<Vec<Plugged>, QemuError> {
     let answer = qmp.execute("query-memory-devices", &json!({}))?;
     Ok(answer.as_array().into_iter().flatten().filter_map(plugged).take(MOST_OBJECTS).collect())
+}
+
+/// Where the memory devices are that homenode plugged in.
+pub(crate) fn places(qmp: &mut Qmp) -> Result<Vec<DevicePlace>, QemuError> {
+    let mut places = Vec::new();
+    for Plugged { id, kind, address, .. } in plugged_memory(qmp)? {
+        let port = if kind == MemoryDeviceKind::VirtioMem { port(qmp, &id)? } else { None };
+        places.push(DevicePlace { id, address, port });
+    }
+    Ok(places)
+}
+
+/// The number of the root port that a device is plugged into.
+pub(super) fn port(qmp: &mut Qmp, id: &str) -> Result<Option<u32>, QemuError> {
+    let path = format!("/machine/peripheral/{id}");
+    let bus = qmp.execute("qom-get", &json!({ "path": path, "property": "parent_bus" }))?;
+    Ok(bus.as_str().and_then(|path| growth::port_number(path.rsplit('/').next()?)))
 }
 
 /// The name of a memory device of a virtual node.

@@ -1,6 +1,7 @@
 //! What a QEMU says of itself that another one must agree on.
 
 use crate::QemuError;
+use crate::hot_add::places;
 use crate::qmp::Qmp;
 use linux::process::command_line;
 use serde_json::{Value, json};
@@ -26,6 +27,7 @@ pub(crate) fn run_by(qmp: &mut Qmp, pid: u32, spec: &VmSpec, hardware: bool) -> 
         cpu_model,
         hardware,
         memory: blocks(qmp)?,
+        places: places(qmp)?,
         disk_sizes: disk_sizes(qmp, spec)?,
         agent: words.iter().any(|word| word.starts_with("virtserialport,") && word.contains(PORT_NAME)),
     })

@@ -1,6 +1,6 @@
 //! Where two manifests differ, in words, and what follows.
 
-use super::{Manifest, MemoryBlock, RunBy};
+use super::{DevicePlace, Manifest, MemoryBlock, RunBy};
 use crate::spec::{Boot, Disk, Network};
 use crate::{Added, MemoryDevice, VirtualNode, VirtualTopology, VmSpec};
 use serde::Serialize;
@@ -95,7 +95,7 @@ impl Found {
     }
 
     fn run_by(&mut self, was: &RunBy, other: &RunBy) {
-        let RunBy { qemu, machine, cpu_model, host_cpu, hardware, memory, disk_sizes, agent } = was;
+        let RunBy { qemu, machine, cpu_model, host_cpu, hardware, memory, places, disk_sizes, agent } = was;
         self.warns("QEMU", qemu, &other.qemu, NEWER_OR_OLDER);
         self.refuses("machine type", machine, &other.machine, DEVICES);
         self.refuses("what runs its instructions", runs(*hardware), runs(other.hardware), CLOCKS);
@@ -103,6 +103,7 @@ impl Found {
         let named = |cpu: &Option<String>| cpu.clone().unwrap_or_else(|| "none".to_owned());
         self.refuses("the host's CPU, which the guest sees", named(host_cpu), named(&other.host_cpu), INSTRUCTIONS);
         self.blocks(memory, &other.memory);
+        self.places(places, &other.places);
         for (index, (was, would_be)) in disk_sizes.iter().zip(&other.disk_sizes).enumerate() {
             self.amounts(&format!("size of disk {index}"), *was, *would_be, DATA);
         }
@@ -120,6 +121,14 @@ impl Found {
         for block in was {
             if let Some(same) = other.iter().find(|same| same.id == block.id) {
                 self.amounts(&format!("memory block {}", block.id), block.size, same.size, NOT_TAKEN);
+            }
+        }
+    }
+
+    fn places(&mut self, was: &[DevicePlace], other: &[DevicePlace]) {
+        for place in was {
+            if let Some(same) = other.iter().find(|same| same.id == place.id) {
+                self.refuses(&format!("place of memory device {}", place.id), at(place), at(same), DEVICES);
             }
         }
     }
@@ -194,6 +203,11 @@ impl Found {
             self.amounts(&of("memory asked"), *requested, other.requested, DEVICES);
         }
     }
+}
+
+fn at(place: &DevicePlace) -> String {
+    let port = place.port.map(|port| format!(", port {port}")).unwrap_or_default();
+    format!("address {:#x}{port}", place.address)
 }
 
 fn runs(hardware: bool) -> &'static str {

@@ -87,7 +87,8 @@ impl Manifest {
         if is_odd(&self.run_by.machine) {
             return wrong(format!("run_by.machine: {:?} is no machine type", shortened(&self.run_by.machine)));
         }
-        let counts = [self.added.memory.len(), self.run_by.memory.len(), self.run_by.disk_sizes.len()];
+        let run_by = &self.run_by;
+        let counts = [self.added.memory.len(), run_by.memory.len(), run_by.places.len(), run_by.disk_sizes.len()];
         if counts.iter().any(|&count| count > MOST_OBJECTS) {
             return wrong(format!("more than {MOST_OBJECTS} memory devices or disks"));
         }

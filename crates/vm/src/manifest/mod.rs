@@ -36,6 +36,19 @@ pub struct MemoryBlock {
     pub size: Bytes,
 }
 
+/// Where a memory device that was plugged in is, as the guest knows it. The order of what is
+/// plugged in does not say so: what was there before it may have been taken away since.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DevicePlace {
+    /// Its id.
+    pub id: String,
+    /// The guest address that its memory begins at.
+    pub address: u64,
+    /// The number of its root port; none of a DIMM.
+    pub port: Option<u32>,
+}
+
 /// What runs a guest, as it says itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,6 +65,9 @@ pub struct RunBy {
     pub hardware: bool,
     /// The guest's memory blocks, by id.
     pub memory: Vec<MemoryBlock>,
+    /// Where the memory devices are that were plugged in, by id. An earlier homenode did not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<DevicePlace>,
     /// Sizes of the spec's disks as the guest sees them, in order.
     pub disk_sizes: Vec<Bytes>,
     /// Whether it has the port of homenode's agent.
@@ -78,6 +94,7 @@ impl Manifest {
     /// The manifest of a guest that runs, or of a machine that was built for it.
     pub fn of(spec: &VmSpec, topology: &VirtualTopology, added: &Added, mut run_by: RunBy) -> Self {
         run_by.memory.sort_by(|one, other| one.id.cmp(&other.id));
+        run_by.places.sort_by(|one, other| one.id.cmp(&other.id));
         let homenode = env!("CARGO_PKG_VERSION").to_owned();
         // The process that takes it over has had none taken away.
         let added = Added { taken_away: 0, ..added.clone() };

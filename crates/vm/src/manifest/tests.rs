@@ -14,6 +14,7 @@ fn manifest() -> Manifest {
     let block = |id: &str, size: Bytes| MemoryBlock { id: id.to_owned(), size };
     let at_start = topology.nodes.iter().map(|node| block(&memory_id(node.id), node.memory));
     let memory = at_start.chain([block(&device.backend(), device.size)]).collect();
+    let places = vec![DevicePlace { id: device.id.clone(), address: 1 << 32, port: Some(1) }];
     let added = Added { vcpus: vec![3], memory: vec![device], taken_away: 1 };
     let run_by = RunBy {
         qemu: "7.2.22".to_owned(),
@@ -22,6 +23,7 @@ fn manifest() -> Manifest {
         host_cpu: Some("EPYC".to_owned()),
         hardware: true,
         memory,
+        places,
         disk_sizes: vec![Bytes::from_mib(2048)],
         agent: false,
     };
@@ -40,6 +42,7 @@ const CHANGES: &[(&str, bool, Change)] = &[
     ("what runs its instructions", true, |it, _| it.run_by.hardware = false),
     ("memory blocks", true, |it, _| it.run_by.memory[0].id += "x"),
     ("memory block vnode0", true, |it, by| it.run_by.memory[1].size.0 += u64::from(by)),
+    ("place of memory device mem1", true, |it, by| it.run_by.places[0].address += u64::from(by)),
     ("size of disk 0", true, |it, by| it.run_by.disk_sizes[0].0 += u64::from(by)),
     ("disks that have a size", true, |it, _| it.run_by.disk_sizes.clear()),
     ("port of homenode's agent", true, |it, _| it.run_by.agent = true),

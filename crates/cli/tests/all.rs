@@ -30,6 +30,7 @@ mod run_starts;
 mod service_unit;
 mod shown;
 mod suspend;
+mod suspend_faults;
 mod topology;
 mod unseen;
 mod validate;

@@ -92,18 +92,32 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
             // It may have been changed before it was ours.
             match self::wrong(directory, held.record())? {
                 Some(wrong) => {
-                    if matches!(wrong, Mend::LetGoOn(_)) {
+                    if is_to_go_on(held.record(), &wrong) {
                         backend::reach(directory, held.record())?.unpause()?;
                     }
                     match held.mend(wrong.clone(), now()) {
                         Err(InventoryError::Io { .. }) => return Ok(shown_mended(&mut record, wrong).then_some(record)),
                         mended => mended?,
                     }
+                    // What was complete may have been told more by now.
+                    brought_up(directory, inventory, name)
                 }
-                None => drop(held),
+                None => {
+                    drop(held);
+                    Ok(read()?)
+                }
             }
-            Ok(read()?)
         }
+    }
+}
+
+/// Whether vCPUs may wait for a homenode that was killed before it let them run.
+fn is_to_go_on(record: &Record, wrong: &Mend) -> bool {
+    match wrong {
+        Mend::LetGoOn(_) => true,
+        // A guest that arrives from another host may be one that its owner has paused.
+        Mend::Complete => record.life.state == State::Starting,
+        _ => false,
     }
 }
 

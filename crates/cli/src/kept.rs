@@ -99,14 +99,10 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
                         Err(InventoryError::Io { .. }) => return Ok(shown_mended(&mut record, wrong).then_some(record)),
                         mended => mended?,
                     }
-                    // What was complete may have been told more by now.
-                    brought_up(directory, inventory, name)
                 }
-                None => {
-                    drop(held);
-                    Ok(read()?)
-                }
+                None => drop(held),
             }
+            Ok(read()?)
         }
     }
 }

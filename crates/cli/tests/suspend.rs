@@ -141,6 +141,14 @@ fn a_vm_goes_on_on_a_host_that_does_not_know_it() {
         assert!(code == Some(2) && errors.matches("belongs to user 54321").count() == 1, "{errors}");
         std::os::unix::fs::chown(&file, Some(0), None).unwrap();
     }
+    // A VM of that name is there, and another one.
+    let (code, _, errors) = abroad(&["run", "vm.toml", "--daemonize"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let runs = inventory_in(&there).read(&vm.name).unwrap();
+    let (code, _, errors) = abroad(&["vm", "resume", "file"]);
+    assert!(code == Some(2) && errors.contains("it holds another VM named"), "{code:?} {errors}");
+    assert_eq!(inventory_in(&there).read(&vm.name).unwrap(), runs);
+    assert_eq!(abroad(&["vm", "delete", &vm.name, "--force"]).0, Some(0));
     // What cannot go on leaves nothing there.
     let disk = vm.place.path("disk.img");
     fs::rename(&disk, vm.place.path("hidden.img")).unwrap();

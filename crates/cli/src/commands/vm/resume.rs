@@ -111,11 +111,11 @@ fn its_record(directory: &RuntimeDir, named: Option<Held>, about: &About, path: 
         None => kept::hold_if_kept(directory, name)?,
     };
     let Some(held) = held else { return Ok(None) };
-    held.may(Step::Resume).map_err(kept::failure)?;
     let record = held.record();
     if !about.is_of(&record.life) || record.topology.as_ref() != Some(&about.manifest.topology) {
         return other(format!("it holds another VM named {name}, not the one that is kept here"));
     }
+    held.may(Step::Resume).map_err(kept::failure)?;
     if !about.is_last_of(&record.life) {
         return other(format!(
             "VM {name} has run since this file was written, and its disks have changed; its last file is {}",

@@ -83,7 +83,7 @@ impl Files {
 
     /// What else than the four files of a VM lies in its directory.
     fn left(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.life.parent().unwrap()).unwrap().flatten();
+        let entries = fs::read_dir(self.life.with_file_name("")).expect("its directory").flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.filter(|name| !["life.json", "placement.json", "spec.toml", "topology.json"].contains(&&**name)).collect()
     }
@@ -100,8 +100,8 @@ fn stopped_in(vm: &KeptVm, phase: Phase) -> Option<Child> {
             return None;
         }
     }
-    send_signal(child.id(), SIGSTOP).ok()?;
-    // One that ended meanwhile was not stopped.
+    // One that ends meanwhile is not stopped.
+    let _ = send_signal(child.id(), SIGSTOP);
     child.try_wait().expect("a child").is_none().then_some(child)
 }
 

@@ -112,7 +112,9 @@ fn is_to_go_on(record: &Record, wrong: &Mend) -> bool {
     match wrong {
         Mend::LetGoOn(_) => true,
         // A guest that arrives from another host may be one that its owner has paused.
-        Mend::Complete { paused } => !paused && record.life.state == State::Starting,
+        Mend::Complete { paused } => {
+            !paused && record.life.state == State::Starting && record.life.backend.kind() == BackendKind::Qemu
+        }
         _ => false,
     }
 }

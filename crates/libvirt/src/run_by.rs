@@ -39,6 +39,8 @@ pub(crate) fn run_by(xml: &str, spec: &VmSpec, qemu: String) -> Result<RunBy, Ba
         host_cpu: of_host.then(qemu::host_cpu),
         hardware,
         memory: blocks(root),
+        // Its domain says where each is.
+        places: Vec::new(),
         disk_sizes: sizes.collect::<Result<_, _>>().map_err(unreadable)?,
         agent: root.descendants().any(|node| node.has_tag_name("target") && node.attribute("name") == Some(PORT_NAME)),
     })

@@ -133,7 +133,7 @@ fn a_vm_runs_at_home_and_libvirt_keeps_it() {
     // homenode bound it, and may bind it anew: it is nobody else's choice.
     assert!(seen.clients.iter().all(|client| client.chosen_nodes.is_none()), "{seen:?}");
     let again = place.run(&spec, &[]);
-    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(again.status.code(), Some(2));
     let taken = format!("{name} runs already");
     assert!(
         stderr(&again).contains(&name) && stderr(&again).contains(&residence.pid.to_string()),

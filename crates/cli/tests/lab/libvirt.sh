@@ -226,8 +226,8 @@ check "virsh vcpupin says where its last vCPU may run" '^ 3 +6-7$'
 virsh dominfo far >/tmp/said 2>&1
 check "libvirt keeps it" '^Persistent: +yes'
 homenode run /tmp/far.toml --via libvirt >/tmp/said 2>&1; code=$?
-check "its name is taken" 'a domain named far is there already .running.'
-code 1 "that is a failure too"
+check "its name is taken" 'VM far: a VM of this name runs already'
+code 2 "that is bad input"
 spec near ''
 homenode plan /tmp/near.toml >/tmp/said 2>&1
 check "the next VM goes beside it" '^ +home: nodes 0-1$'

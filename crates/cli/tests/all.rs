@@ -23,6 +23,7 @@ mod machine;
 mod migrate;
 mod migrate_cuts;
 mod migrate_faults;
+mod migrate_writes;
 mod plan;
 mod run;
 mod run_as;

@@ -30,7 +30,15 @@ impl Hosts {
 
     /// The same, with these lines in its spec too.
     fn with_vm_that_has(test: &str, label: &str, lines: &str) -> Option<Self> {
-        let this = Self(KeptVm::new(test, label)?);
+        let this = Self::of(KeptVm::new(test, label)?);
+        this.0.write(&two_nodes(32), &format!("boot.from = \"disk\"\n{DISK}{lines}"));
+        this.0.run();
+        Some(this)
+    }
+
+    /// With a VM that was not started.
+    pub(crate) fn of(vm: KeptVm) -> Self {
+        let this = Self(vm);
         let path = |name: &str| this.0.place.path(name);
         std::fs::set_permissions(path("disk.img"), std::os::unix::fs::PermissionsExt::from_mode(0o666))
             .expect("a mode");
@@ -41,9 +49,7 @@ impl Hosts {
         };
         write_script(&path("to-b"), &script("b"));
         write_script(&path("to-a"), &script("a"));
-        this.0.write(&two_nodes(32), &format!("boot.from = \"disk\"\n{DISK}{lines}"));
-        this.0.run();
-        Some(this)
+        this
     }
 
     pub(crate) fn vm(&self) -> &str {

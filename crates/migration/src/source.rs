@@ -14,11 +14,12 @@ use crate::protocol::{self, Built, FromDestination, FromSource, Hello, Offer};
 use crate::stall::Stall;
 use crate::{MigrationError, disks, host_name, now};
 use inventory::{Held, Inventory, Kept};
-use qemu::migration::{DirtyRate, Outgoing, Progress, Status, Tuning};
+use qemu::migration::{DirtyRate, Outgoing, Progress, Ram, Status, Tuning};
 use qemu::{QemuError, RuntimeDir};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use topology::Bytes;
 use topology::input::one_line;
 use vm::history::{HandedOver, LifeEvent};
 use vm::life::{State, Step};
@@ -347,10 +348,10 @@ impl<'a> Talk<'a> {
         source.prepare(&options.tuning)?;
         source.send(socket)?;
         let mut stall = Stall::new(Instant::now());
-        let (mut told, mut switched) = (Instant::now(), None::<Instant>);
+        let (mut told, mut switched, mut came) = (Instant::now(), None::<Instant>, None::<Ram>);
         loop {
             match switched {
-                None => self.check()?,
+                None => self.check().map_err(|error| how_far(error, came))?,
                 Some(at) if at.elapsed() > SWITCHES => {
                     return Err(self.link_error("the rest of the guest did not arrive in time"));
                 }
@@ -360,6 +361,7 @@ impl<'a> Talk<'a> {
             if switched.is_none() && stall.stands_still(&progress, Instant::now()) {
                 return Err(self.link_error(format!("nothing of the guest has gone for {} s", SILENCE.as_secs())));
             }
+            came = progress.ram.or(came);
             match progress.status {
                 Status::Ready if switched.is_none() => {
                     self.check()?;
@@ -440,6 +442,18 @@ impl<'a> Talk<'a> {
             say(&Say::Note(&format!("the VM runs there; the receipt of its migration may still be there: {error}")));
         }
     }
+}
+
+/// Adds how far it had come to why it ends there.
+fn how_far(error: MigrationError, came: Option<Ram>) -> MigrationError {
+    let (MigrationError::Link { host, because }, Some(ram)) = (&error, came) else { return error };
+    let left = format!("{} of {} were left in round {}", ram.remaining, ram.total, ram.rounds);
+    // Known from the second round on.
+    let writes = match ram.dirty_per_second {
+        Bytes(0) => String::new(),
+        dirty => format!(", and the guest writes {dirty} in a second"),
+    };
+    MigrationError::Link { host: host.clone(), because: format!("{because}: {left}{writes}") }
 }
 
 /// That `unix:` leads to this place, and a host to another one.

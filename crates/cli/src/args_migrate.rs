@@ -32,12 +32,16 @@ pub(crate) struct MigrateArguments {
     /// Do not slow down a guest that writes its memory faster than it can be sent
     #[arg(long)]
     pub(crate) no_auto_converge: bool,
+    /// Let the guest go once all its memory was sent once, and the rest follow: for one that writes
+    /// faster than the link. Until all is there it is lost if either host fails
+    #[arg(long)]
+    pub(crate) postcopy: bool,
     /// Call it off if it takes longer; the VM then goes on here
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
     /// After a migration that was cut short: find out on which host the guest is, and let it go on
     /// there
-    #[arg(long, conflicts_with_all = ["to", "shared_storage", "bandwidth", "downtime", "no_auto_converge", "timeout"])]
+    #[arg(long, conflicts_with_all = ["to", "shared_storage", "bandwidth", "downtime", "no_auto_converge", "postcopy", "timeout"])]
     pub(crate) resolve: bool,
     /// With --resolve, if the other host is gone for good: say yourself where the guest runs
     #[arg(long, value_name = "WHERE", conflicts_with = "to", value_enum)]
@@ -61,6 +65,9 @@ pub(crate) struct ReceiveArguments {
     /// Carries the guest of this VM
     #[arg(long, value_name = "NAME", conflicts_with = "outcome")]
     pub(crate) data: Option<String>,
+    /// Carries memory that follows the guest of this receipt
+    #[arg(long, value_name = "RECEIPT", requires = "vm", conflicts_with_all = ["data", "outcome"])]
+    pub(crate) memory: Option<String>,
     /// Says what became of this receipt
     #[arg(long, value_name = "RECEIPT", requires = "vm")]
     pub(crate) outcome: Option<String>,

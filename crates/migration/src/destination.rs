@@ -12,8 +12,8 @@ use crate::protocol::{self, Built, FromDestination, FromSource, Hello, Offer};
 use crate::receipts::{Decision, Receipts};
 use crate::{MigrationError, disks, host_name, now};
 use inventory::{Held, Inventory, Kept, Record};
-use qemu::RuntimeDir;
-use qemu::migration::{Incoming, Status, Tuning};
+use qemu::migration::{Incoming, Tuning};
+use qemu::{QemuError, RuntimeDir};
 use std::any::Any;
 use std::fs;
 use std::io::{Read, Write};
@@ -208,7 +208,7 @@ impl Receiving<'_> {
         let door = Door::open(self.directory.door(&self.offer.manifest.spec.name))?;
         link.say(&FromDestination::Listens)?;
         let (socket, carrier) = door.wait(link)?;
-        incoming.listen(socket, &tuning, self.offer.runs)?;
+        incoming.listen(socket, &tuning, self.offer.runs).map_err(|error| self.cannot_listen(error, &tuning))?;
         link.say(&FromDestination::Receives)?;
         self.until_told(link, &mut incoming)?;
         self.all_here(&mut incoming)?;
@@ -226,8 +226,23 @@ impl Receiving<'_> {
             return self.does_not_run(incoming, record, error.into());
         }
         let ran = Instant::now();
+        // Memory may still follow.
+        let carrier = tuning.postcopy.then_some(carrier);
+        let told = self.runs(link, incoming, record, ran);
         drop(carrier);
-        self.runs(link, incoming, record, ran)
+        told
+    }
+
+    /// QEMU asks the kernel for what postcopy needs before the first byte.
+    fn cannot_listen(&self, error: QemuError, tuning: &Tuning) -> MigrationError {
+        match error {
+            QemuError::Refused { message, .. } if tuning.postcopy => self.refused(format!(
+                "QEMU there cannot let memory follow (--postcopy): {message}. It needs userfaultfd: `sysctl \
+                 vm.unprivileged_userfaultfd=1` there, or run_as = \"root\" in the VM's spec; or leave --postcopy \
+                 out"
+            )),
+            error => error.into(),
+        }
     }
 
     /// Waits for `go`.
@@ -252,9 +267,8 @@ impl Receiving<'_> {
     fn all_here(&self, incoming: &mut Incoming) -> Result<(), MigrationError> {
         let deadline = Instant::now() + ALL_HERE;
         loop {
-            let progress = incoming.next(Duration::ZERO)?;
-            match progress.status {
-                Status::Completed => return Ok(()),
+            match incoming.is_here()? {
+                true => return Ok(()),
                 _ if Instant::now() > deadline => {
                     let because = format!("not all of the guest has arrived within {} s", ALL_HERE.as_secs());
                     return Err(self.refused(because));

@@ -114,7 +114,7 @@ pub fn pass_on(
 }
 
 /// Copies between a socket and two pipes until both ways are at their end.
-fn carry(mut socket: UnixStream, input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
+pub(crate) fn carry(mut socket: UnixStream, input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
     let mut copy = socket.try_clone()?;
     let back = thread::spawn(move || copy_bytes(&mut copy, &mut fs::File::from(output)));
     copy_bytes(&mut fs::File::from(input), &mut socket)?;

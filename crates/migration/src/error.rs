@@ -2,6 +2,7 @@
 
 use crate::protocol::ProtocolError;
 use std::io;
+use topology::Bytes;
 
 /// Why a VM did not go, or is not known to have gone.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,19 @@ pub enum MigrationError {
         host: String,
         /// Why it cannot be asked.
         because: String,
+    },
+    /// It runs there, and needs memory that is still here.
+    #[error(
+        "VM {vm} runs on {host}, and {left} of its memory are still here: the link was cut. The guest stops there \
+        where it needs them. Do not end it here. When {host} can be reached: `homenode vm migrate {vm} --resolve`"
+    )]
+    MemoryHere {
+        /// The VM.
+        vm: String,
+        /// The destination.
+        host: String,
+        /// What has not gone yet.
+        left: Bytes,
     },
     /// Its QEMU ended while it was sent.
     #[error("VM {vm}: its QEMU ended while it was sent: {because}")]

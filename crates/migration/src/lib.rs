@@ -35,6 +35,7 @@
 //! source until somebody can ask: one, or none that runs, and never two.
 
 mod blocker;
+mod checks;
 mod destination;
 pub mod disks;
 mod door;
@@ -42,6 +43,7 @@ mod error;
 pub mod estimate;
 mod link;
 mod outcome;
+mod postcopy;
 pub mod protocol;
 pub mod receipts;
 mod source;
@@ -52,6 +54,7 @@ pub use door::pass_on;
 pub use error::MigrationError;
 pub use link::{SSH_VARIABLE, To};
 pub use outcome::{Outcome, answer, resolve};
+pub use postcopy::pass_memory;
 pub use source::{Options, Report, Say, send};
 
 use inventory::now;

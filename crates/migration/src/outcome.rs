@@ -10,6 +10,7 @@
 //! counts, and a source that comes back later learns it.
 
 use crate::link::{Link, To};
+use crate::postcopy::{follows, lost, until_all_went};
 use crate::protocol::{self, FromDestination};
 use crate::receipts::{Decision, Receipts};
 use crate::{MigrationError, host_name, now};
@@ -139,7 +140,13 @@ fn resolve_sent(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>)
             })?
         }
     };
+    let status = source.as_mut().map(|source| source.progress()).transpose()?.map(|progress| progress.status);
+    let between = status.as_ref().is_some_and(follows);
     match outcome {
+        Outcome::Stayed if between => {
+            let host = handed_over.as_ref().map_or("the destination", |there| &there.to);
+            return Err(source.map_or_else(|| MigrationError::out_of_turn(host), |source| lost(held, source, host)));
+        }
         Outcome::Stayed => {
             let Some(source) = source.as_mut() else {
                 let because = "it ended while it was sent".to_owned();
@@ -149,7 +156,12 @@ fn resolve_sent(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>)
             };
             stays(&mut held, source, "homenode was ended while it was sent")?;
         }
-        Outcome::Went => went(directory, held, source, handed_over.as_ref(), None)?,
+        Outcome::Went => {
+            if let (true, Some(source), Some(there)) = (between, source.as_mut(), &handed_over) {
+                until_all_went(source, &To::parse(&there.to)?, &vm, &there.receipt, |_| ())?;
+            }
+            went(directory, held, source, handed_over.as_ref(), None)?;
+        }
     }
     Ok(outcome)
 }

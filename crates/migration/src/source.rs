@@ -6,11 +6,12 @@
 //!      any failure: the guest goes on here                           └ refused: goes on here
 //! ```
 
-use crate::blocker::blocker;
+use crate::checks::{check_blocked, check_emulated, check_place, compare};
 use crate::destination::hello;
-use crate::link::{Link, SILENCE, To};
+use crate::link::{Helper, Link, SILENCE, To};
 use crate::outcome::{Outcome, ask, stays, went};
-use crate::protocol::{self, Built, FromDestination, FromSource, Hello, Offer};
+use crate::postcopy::{follows, lost, until_all_went};
+use crate::protocol::{self, Built, FromDestination, FromSource, Offer};
 use crate::stall::Stall;
 use crate::{MigrationError, disks, host_name, now};
 use inventory::{Held, Inventory, Kept};
@@ -21,10 +22,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use topology::Bytes;
 use topology::input::one_line;
+use vm::Plan;
 use vm::history::{HandedOver, LifeEvent};
 use vm::life::{State, Step};
-use vm::manifest::Verdict;
-use vm::{Manifest, MemoryDeviceKind, Plan};
 
 /// How long the destination may take to say hello: ssh has to log in.
 const HELLO: Duration = Duration::from_secs(60);
@@ -120,11 +120,17 @@ pub fn send(
     compare(&vm, &talk.host, &manifest, &built, say)?;
     held.step(Step::Send, None, now())?;
     let sent = talk.send(&mut source, options, say);
+    if !matches!(&sent, Ok((progress, _)) if progress.status == Status::Follows) {
+        talk.carrier = None;
+    }
     let (progress, still) = match sent {
         Ok(sent) => sent,
         Err(error) => {
             // The other side need not wait until it misses us.
             let _ = talk.link.say(&FromSource::Never);
+            if source.progress().is_ok_and(|progress| follows(&progress.status)) {
+                return Err(lost(held, source, &talk.host));
+            }
             return Err(stayed(&vm, &talk.host, held, &mut source, &error));
         }
     };
@@ -137,15 +143,24 @@ pub fn send(
     if let Err(error) = held.change_life(|life| life.handed_over = Some(handed_over.clone())) {
         return Err(stayed(&vm, &talk.host, held, &mut source, &error.into()));
     }
+    if progress.status == Status::Follows {
+        say(&Say::Note("the guest goes; until its memory has followed it needs both hosts, and is lost if one fails"));
+    }
     match talk.hand_over(options, &handed_over.receipt, say) {
         Ok(None) => {}
+        Ok(Some(_)) if progress.status == Status::Follows => return Err(lost(held, source, &talk.host)),
         Ok(Some(error)) => return Err(stayed(&vm, &talk.host, held, &mut source, &error)),
         Err(error) => {
             let (host, because) = (options.to.name().to_owned(), error.to_string());
             return Err(MigrationError::Undecided { vm, host, because });
         }
     }
-    let since_sent = still.elapsed().saturating_sub(talk.ran).as_millis() as u64;
+    let since_sent_there = still.elapsed();
+    let progress = match progress.status {
+        Status::Follows => talk.follows(&mut source, options, &handed_over.receipt, say)?,
+        _ => progress,
+    };
+    let since_sent = since_sent_there.saturating_sub(talk.ran).as_millis() as u64;
     let still_ms = since_sent + progress.downtime_ms.unwrap_or(0);
     let all_ms = began.elapsed().as_millis() as u64;
     went(directory, held, Some(source), Some(&handed_over), kept)?;
@@ -171,31 +186,6 @@ fn stayed(vm: &str, host: &str, mut held: Held, source: &mut Outgoing, error: &M
     }
 }
 
-fn check_blocked(vm: &str, source: &mut Outgoing) -> Result<(), MigrationError> {
-    let blocked = source.blocked()?;
-    if blocked.is_empty() {
-        return Ok(());
-    }
-    let because = blocked.iter().map(|words| blocker(words)).collect::<Vec<_>>().join("; ");
-    Err(MigrationError::BadInput(format!("VM {vm} cannot be sent as it is: {because}")))
-}
-
-/// QEMU 10 under emulation was seen to end, by an assertion of its own
-/// (`tlb_reset_dirty_range_all`), while it sent a guest that had virtio-mem plugged in: two of
-/// three that also had vCPUs plugged in. The guest is lost then.
-fn check_emulated(manifest: &Manifest) -> Result<(), MigrationError> {
-    let has_virtio_mem = manifest.added.memory.iter().any(|device| device.kind == MemoryDeviceKind::VirtioMem);
-    if manifest.run_by.hardware || !has_virtio_mem {
-        return Ok(());
-    }
-    Err(MigrationError::BadInput(format!(
-        "VM {name} cannot be sent while it runs: its guest is emulated (TCG) and has memory plugged in, and \
-        QEMU may end while it sends such a guest; `homenode vm suspend {name}` and `homenode vm resume {name}` \
-        give it other homes",
-        name = manifest.spec.name
-    )))
-}
-
 fn new_receipt() -> Result<String, MigrationError> {
     linux::unique::word().map_err(MigrationError::io("read /dev/urandom"))
 }
@@ -218,24 +208,6 @@ fn offer(held: &Held, source: &mut Outgoing, options: &Options, receipt: &str) -
     })
 }
 
-/// Refuses what QEMU would take without a word.
-fn compare(
-    vm: &str,
-    host: &str,
-    ours: &Manifest,
-    built: &Built,
-    say: &mut dyn FnMut(&Say<'_>),
-) -> Result<(), MigrationError> {
-    let differences = ours.differences(&built.manifest);
-    let (refuse, warn): (Vec<_>, Vec<_>) = differences.iter().partition(|found| found.verdict == Verdict::Refuses);
-    warn.iter().for_each(|found| say(&Say::Note(&found.to_string())));
-    if refuse.is_empty() {
-        return Ok(());
-    }
-    let because = refuse.iter().map(|found| format!("\n  {found}")).collect();
-    Err(MigrationError::Refused { vm: vm.to_owned(), host: host.to_owned(), because, bad_input: true })
-}
-
 /// What is said with the destination.
 struct Talk<'a> {
     link: Link<FromDestination>,
@@ -246,6 +218,8 @@ struct Talk<'a> {
     vm: String,
     /// For how long it had run there when that was said.
     ran: Duration,
+    /// The program that carries the guest, which ends with the value.
+    carrier: Option<Helper>,
 }
 
 impl<'a> Talk<'a> {
@@ -261,7 +235,16 @@ impl<'a> Talk<'a> {
         link.say(&FromSource::Hello(ours.clone()))?;
         let deadline = options.timeout.map(|timeout| began + timeout);
         let host = options.to.name().to_owned();
-        let mut talk = Self { link, host, same_place: false, stop, deadline, vm: String::new(), ran: Duration::ZERO };
+        let mut talk = Self {
+            link,
+            host,
+            same_place: false,
+            stop,
+            deadline,
+            vm: String::new(),
+            ran: Duration::ZERO,
+            carrier: None,
+        };
         let said = talk.next(HELLO)?;
         let FromDestination::Hello(theirs) = said else { return Err(talk.out_of_turn()) };
         theirs.check()?;
@@ -343,12 +326,14 @@ impl<'a> Talk<'a> {
         let vm = self.vm.clone();
         self.link.say(&FromSource::Listen { tuning: options.tuning })?;
         let FromDestination::Listens = self.next(NEXT)? else { return Err(self.out_of_turn()) };
-        let (_carrier, socket) = options.to.carry(&["vm", "receive", "--data", vm.as_str()])?;
+        let (carrier, socket) = options.to.carry(&["vm", "receive", "--data", vm.as_str()])?;
+        self.carrier = Some(carrier);
         let FromDestination::Receives = self.next(NEXT)? else { return Err(self.out_of_turn()) };
         source.prepare(&options.tuning)?;
         source.send(socket)?;
         let mut stall = Stall::new(Instant::now());
         let (mut told, mut switched, mut came) = (Instant::now(), None::<Instant>, None::<Ram>);
+        let mut asked = false;
         loop {
             match switched {
                 None => self.check().map_err(|error| how_far(error, came))?,
@@ -362,6 +347,10 @@ impl<'a> Talk<'a> {
                 return Err(self.link_error(format!("nothing of the guest has gone for {} s", SILENCE.as_secs())));
             }
             came = progress.ram.or(came);
+            if options.tuning.postcopy && !asked && progress.sent_all_once() {
+                source.follow_later()?;
+                asked = true;
+            }
             match progress.status {
                 Status::Ready if switched.is_none() => {
                     self.check()?;
@@ -369,7 +358,8 @@ impl<'a> Talk<'a> {
                     switched = Some(Instant::now());
                     continue;
                 }
-                Status::Completed => return Ok((progress, Instant::now())),
+                Status::Completed | Status::Follows => return Ok((progress, Instant::now())),
+                Status::Interrupted => return Err(self.link_error("the link was cut")),
                 Status::Failed | Status::Cancelled => {
                     // The destination knows more of why.
                     let said = self.next(Duration::from_secs(3));
@@ -427,6 +417,26 @@ impl<'a> Talk<'a> {
         Err(unanswered.unwrap_or(lost))
     }
 
+    /// Waits until the memory has gone after a guest that runs there.
+    fn follows(
+        &mut self,
+        source: &mut Outgoing,
+        options: &Options,
+        receipt: &str,
+        say: &mut dyn FnMut(&Say<'_>),
+    ) -> Result<Progress, MigrationError> {
+        let mut told = Instant::now();
+        let (vm, link) = (&self.vm, &mut self.link);
+        until_all_went(source, &options.to, vm, receipt, |progress| {
+            // What the other homenode says does not matter any more, nor that it ends.
+            let _ = link.keep_alive(&FromSource::Alive).and_then(|()| link.hear(Duration::ZERO));
+            if told.elapsed() > TOLD {
+                say(&Say::Progress(progress));
+                told = Instant::now();
+            }
+        })
+    }
+
     /// Says that it has ended here.
     fn gone(&mut self, say: &mut dyn FnMut(&Say<'_>)) {
         let told = self.link.say(&FromSource::Gone).and_then(|()| {
@@ -454,38 +464,4 @@ fn how_far(error: MigrationError, came: Option<Ram>) -> MigrationError {
         dirty => format!(", and the guest writes {dirty} in a second"),
     };
     MigrationError::Link { host: host.clone(), because: format!("{because}: {left}{writes}") }
-}
-
-/// That `unix:` leads to this place, and a host to another one.
-fn check_place(to: &To, ours: &Hello, theirs: &Hello) -> Result<(), MigrationError> {
-    match (to, ours.is_same_place(theirs)) {
-        (To::ThisHost, false) => {
-            let problem = "--to unix: the homenode that it starts keeps other VMs: it must see the same \
-                HOMENODE_STATE_DIR and HOMENODE_RUNTIME_DIR";
-            Err(MigrationError::BadInput(problem.to_owned()))
-        }
-        (To::Host(host), true) => Err(MigrationError::BadInput(format!(
-            "--to {host}: that is this host; `--to unix:` gives a VM another home on it"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_emulated_guest_with_virtio_mem_is_not_sent() {
-        // It has a virtio-mem device plugged in, and runs under KVM.
-        let text = include_str!("../../../fuzz/seeds/manifest/web.json");
-        let kvm = Manifest::from_text(text.trim_end()).unwrap();
-        assert!(check_emulated(&kvm).is_ok());
-        let mut emulated = kvm;
-        emulated.run_by.hardware = false;
-        let error = check_emulated(&emulated).unwrap_err();
-        assert!(error.is_bad_input() && error.to_string().contains("vm suspend web"), "{error}");
-        emulated.added.memory.clear();
-        assert!(check_emulated(&emulated).is_ok());
-    }
 }

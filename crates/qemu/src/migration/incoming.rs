@@ -1,6 +1,6 @@
 //! The destination: a QEMU that waits for a guest.
 
-use super::{CONNECTION, End, Progress, Tuning, next, run_state};
+use super::{CONNECTION, End, Progress, Status, Tuning, next, progress, run_state};
 use crate::at_home::{bind_vcpus, read_back};
 use crate::attached::{Prepared, explain, with_or_without_sandbox};
 use crate::background::{Awaits, Built, build, claim, connect, remove, wait_released};
@@ -13,12 +13,15 @@ use linux::sys::ProcessHandle;
 use serde_json::json;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vm::{Added, CallOff, Launch, Manifest, Residence};
 
 const SIGKILL: i32 = 9;
 /// How long the monitor of a QEMU that is up may take to greet.
 const GREETING: Duration = Duration::from_secs(10);
+
+/// How long a QEMU may take to notice that its link was cut.
+const NOTICES: Duration = Duration::from_secs(10);
 
 /// A QEMU that was built for a guest and waits for it, its vCPU threads at home. Dropping it ends
 /// it, and removes what it left.
@@ -119,6 +122,19 @@ impl Incoming {
     /// QEMU has ended: what it received does not fit, or was cut. Its last words are in the error.
     pub fn next(&mut self, within: Duration) -> Result<Progress, QemuError> {
         self.with(|qmp| next(qmp, within))
+    }
+
+    /// Whether the guest can run here: all of it has come, or all but memory that follows.
+    ///
+    /// # Errors
+    /// QEMU has ended: what it received does not fit, or was cut.
+    pub fn is_here(&mut self) -> Result<bool, QemuError> {
+        self.with(|qmp| {
+            let status = next(qmp, Duration::ZERO)?.status;
+            let follows = matches!(status, Status::Follows | Status::Interrupted);
+            // Its devices are loaded once it has left this state.
+            Ok(status == Status::Completed || (follows && run_state(qmp)?.1 != "inmigrate"))
+        })
     }
 
     /// Writes down that from now on the guest may run here: a homenode that cleans up leaves it
@@ -230,6 +246,24 @@ pub fn came_paused(directory: &RuntimeDir, vm: &str) -> bool {
 /// Whether the guest of a receipt was let run here, and is here since.
 pub fn took_over(directory: &RuntimeDir, vm: &str, receipt: &str) -> bool {
     received(directory, vm, receipt).is_some_and(|(_, state)| state.phase == Phase::Running)
+}
+
+/// Lets the memory of a guest that runs here already come over another connected socket.
+///
+/// # Errors
+/// It is not here, or its QEMU has not noticed within [`NOTICES`] that its link was cut.
+pub fn resume_at(directory: &RuntimeDir, vm: &str, receipt: &str, socket: OwnedFd) -> Result<(), QemuError> {
+    let missing = || QemuError::NoSuchVm { vm: vm.to_owned(), cleaned: None };
+    let (path, state) = received(directory, vm, receipt).ok_or_else(missing)?;
+    state.qemu.filter(|qemu| qemu.is_alive()).ok_or_else(missing)?;
+    let mut qmp = Qmp::handshake(vm, connect(vm, &path.join(MONITOR))?, GREETING)?;
+    let deadline = Instant::now() + NOTICES;
+    while progress(&mut qmp)?.status == Status::Follows && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    qmp.give(CONNECTION, socket.as_fd())?;
+    drop(socket);
+    qmp.execute("migrate-recover", &json!({ "uri": format!("fd:{CONNECTION}") })).map(drop)
 }
 
 /// Settles what a receipt whose homenode has ended left: lets the guest run that is here for good

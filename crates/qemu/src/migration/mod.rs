@@ -16,6 +16,11 @@
 //! destination:  built, waiting ── listen ──> receives ──> has it, waiting ── run ──> running
 //! ```
 //!
+//! **Postcopy** ([`Tuning::postcopy`], [`Outgoing::follow_later`]): the guest's devices go, and it may
+//! be let run, while memory that it has written since is still at the source ([`Status::Follows`]).
+//! From then on it needs both QEMUs. A cut link interrupts it ([`Status::Interrupted`]) until both are
+//! given another one ([`Outgoing::resume`], [`resume_at`]).
+//!
 //! **Properties.** A guest runs at no more than one end as long as nobody calls both
 //! [`Incoming::run`] and [`Outgoing::go_on`]: who may call which is not decided here.
 //!
@@ -25,7 +30,7 @@ mod incoming;
 mod outgoing;
 mod progress;
 
-pub use incoming::{Arrived, Incoming, came_paused, left_waiting, settle, take_name, took_over};
+pub use incoming::{Arrived, Incoming, came_paused, left_waiting, resume_at, settle, take_name, took_over};
 pub use outgoing::{DirtyRate, Outgoing};
 pub use progress::{Progress, Ram, Status};
 
@@ -52,11 +57,14 @@ pub struct Tuning {
     pub downtime_ms: u64,
     /// Slows the guest down where it writes memory faster than the link takes it.
     pub auto_converge: bool,
+    /// The rest of the memory goes after the guest, once all of it was sent once.
+    #[serde(default)]
+    pub postcopy: bool,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { bandwidth: None, downtime_ms: 300, auto_converge: true }
+        Self { bandwidth: None, downtime_ms: 300, auto_converge: true, postcopy: false }
     }
 }
 
@@ -85,10 +93,15 @@ impl Tuning {
             // end where it is called off while it hands its devices over.
             capability("pause-before-switchover", sends),
             capability("auto-converge", sends && self.auto_converge),
+            capability("postcopy-ram", self.postcopy),
         ];
         qmp.execute("migrate-set-capabilities", &json!({ "capabilities": capabilities }))?;
         let bandwidth = self.bandwidth.map_or(NO_LIMIT, |bandwidth| bandwidth.0);
-        let parameters = json!({ "max-bandwidth": bandwidth, "downtime-limit": self.downtime_ms });
+        let mut parameters = json!({ "max-bandwidth": bandwidth, "downtime-limit": self.downtime_ms });
+        if let (true, Some(limit)) = (self.postcopy, self.bandwidth) {
+            // Without it what follows takes all of the link.
+            parameters["max-postcopy-bandwidth"] = json!(limit.0);
+        }
         qmp.execute("migrate-set-parameters", &parameters).map(drop)
     }
 }

@@ -140,6 +140,33 @@ impl Outgoing {
         self.qmp.execute("migrate-continue", &json!({ "state": "pre-switchover" })).map(drop)
     }
 
+    /// Lets the memory that was not sent yet follow after the guest, which goes now.
+    ///
+    /// # Errors
+    /// QEMU refuses.
+    pub fn follow_later(&mut self) -> Result<(), QemuError> {
+        self.qmp.execute("migrate-start-postcopy", &json!({})).map(drop)
+    }
+
+    /// Goes on over another connected socket where it was interrupted ([`Status::Interrupted`]).
+    ///
+    /// # Errors
+    /// QEMU refuses, and says why.
+    pub fn resume(&mut self, socket: OwnedFd) -> Result<(), QemuError> {
+        self.qmp.give(CONNECTION, socket.as_fd())?;
+        drop(socket);
+        let arguments = json!({ "uri": format!("fd:{CONNECTION}"), "resume": true });
+        self.qmp.execute("migrate", &arguments).map(drop)
+    }
+
+    /// How far it has come.
+    ///
+    /// # Errors
+    /// QEMU has ended.
+    pub fn progress(&mut self) -> Result<Progress, QemuError> {
+        progress(&mut self.qmp)
+    }
+
     /// Waits up to `within` until it has come further, and says how far.
     ///
     /// # Errors

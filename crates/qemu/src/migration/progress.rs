@@ -19,6 +19,10 @@ pub enum Status {
     /// The guest stands still, and the rest of it goes when somebody says so
     /// ([`super::Outgoing::switch_over`]).
     Ready,
+    /// The guest is at the destination, and memory of it still follows (postcopy).
+    Follows,
+    /// The same, and the link was cut: it waits for another one.
+    Interrupted,
     /// All is there.
     Completed,
     /// It failed.
@@ -32,6 +36,8 @@ impl Status {
         match word {
             "" | "none" => Self::None,
             "pre-switchover" => Self::Ready,
+            "postcopy-active" => Self::Follows,
+            "postcopy-paused" => Self::Interrupted,
             "completed" => Self::Completed,
             "failed" => Self::Failed,
             "cancelled" => Self::Cancelled,
@@ -86,6 +92,11 @@ pub struct Ram {
 }
 
 impl Progress {
+    /// Whether all memory was sent once, and what was written since goes now.
+    pub fn sent_all_once(&self) -> bool {
+        self.status == Status::Underway && self.ram.is_some_and(|ram| ram.rounds > 1)
+    }
+
     /// From the answer of `query-migrate`. What it does not say is not known.
     pub(super) fn of(answer: &Value) -> Self {
         let number = |name: &str| answer[name].as_u64();

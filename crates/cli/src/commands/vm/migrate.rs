@@ -29,6 +29,9 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &MigrateArguments) -> anyho
         )));
     }
     let held = kept::hold(directory, name)?;
+    if arguments.postcopy && matches!(held.record().life.backend, ReachedBy::Libvirt(_)) {
+        return Err(bad_input(format!("--postcopy: VM {name} is libvirt's, and homenode sends such a VM without it")));
+    }
     let by = held.record().life.backend.clone();
     match (&arguments.to, &by) {
         (Some(to), ReachedBy::Qemu) => send(directory, held, to, arguments),
@@ -48,6 +51,7 @@ fn send(directory: &RuntimeDir, held: Held, to: &str, arguments: &MigrateArgumen
         bandwidth: arguments.bandwidth,
         downtime_ms: arguments.downtime,
         auto_converge: !arguments.no_auto_converge,
+        postcopy: arguments.postcopy,
     };
     let options = Options {
         to: To::parse(to).map_err(failure)?,
@@ -150,6 +154,12 @@ pub(super) fn dry_run(report: &Report, memory: Bytes, arguments: &MigrateArgumen
     let dirty = dirty.map_or_else(|| "not known (this QEMU cannot say)".to_owned(), |dirty| format!("{dirty}/s"));
     output::line(format_args!("memory: {memory}; written by the guest: {dirty}"))?;
     let assumed = if arguments.bandwidth.is_some() { "" } else { " (assumed; --bandwidth gives another)" };
+    if arguments.postcopy {
+        output::line(format_args!(
+            "with --postcopy the guest goes after all was sent once; until the rest has followed it needs both \
+             hosts, and is lost if one of them fails"
+        ))?;
+    }
     output::line(format_args!("over a link of {link}/s{assumed}: {}", in_words(&expected)))
 }
 

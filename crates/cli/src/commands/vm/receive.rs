@@ -20,6 +20,9 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ReceiveArguments) -> anyho
     let (input, output) = (stdin().as_fd().try_clone_to_owned()?, stdout().as_fd().try_clone_to_owned()?);
     let close = linux::sys::close_standard_streams;
     let inventory = kept::inventory();
+    if let (Some(receipt), Some(vm)) = (&arguments.memory, &arguments.vm) {
+        return migration::pass_memory(directory, vm, receipt, input, output).map_err(failure);
+    }
     let done = match (&arguments.data, &arguments.outcome, &arguments.vm) {
         (Some(vm), ..) => migration::pass_on(directory, vm, input, output, close),
         (None, Some(receipt), Some(vm)) => migration::answer(directory, &inventory, vm, receipt, stdout()),

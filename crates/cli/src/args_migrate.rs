@@ -41,7 +41,12 @@ pub(crate) struct MigrateArguments {
     pub(crate) timeout: Option<Duration>,
     /// After a migration that was cut short: find out on which host the guest is, and let it go on
     /// there
-    #[arg(long, conflicts_with_all = ["to", "shared_storage", "bandwidth", "downtime", "no_auto_converge", "postcopy", "timeout"])]
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "to", "shared_storage", "bandwidth", "downtime", "no_auto_converge", "postcopy", "timeout",
+        ]
+    )]
     pub(crate) resolve: bool,
     /// With --resolve, if the other host is gone for good: say yourself where the guest runs
     #[arg(long, value_name = "WHERE", conflicts_with = "to", value_enum)]

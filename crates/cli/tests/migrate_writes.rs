@@ -100,8 +100,7 @@ fn a_guest_that_writes_faster_than_the_link_is_slowed_down_or_stays() {
     guest.nothing_is_missing();
 }
 
-/// It writes some 100 MiB in a second, and the link takes 16. A QEMU of root's without root's rights
-/// has no userfaultfd where the kernel keeps it from others: said before anything goes.
+/// It writes some 100 MiB in a second, and the link takes 16.
 #[test]
 fn memory_follows_a_guest_that_writes_faster_than_the_link() {
     const TEST: &str = "memory_follows_a_guest_that_writes_faster_than_the_link";

@@ -4,10 +4,11 @@
 //! destination, and what was not sent yet is at the source. The source must not end its QEMU, and
 //! can never let its guest go on.
 //!
-//! **Rule.** After the hand-over the source waits until QEMU says that all memory has gone. Where the
-//! link is cut meanwhile, it starts another program at the destination (`vm receive --memory`), which
-//! gives the QEMU there a new connection; so does `vm migrate --resolve`, where the source's homenode
-//! was killed, or the destination could not be reached for longer.
+//! **Rule.** After the hand-over the source waits until QEMU says that all memory has gone. Where
+//! the link is cut meanwhile, it starts another program at the destination (`vm receive --memory`),
+//! which gives the QEMU there a new connection; so does `vm migrate --resolve`, where the source's
+//! homenode was killed, or the destination could not be reached for longer. A QEMU whose own
+//! threads wait for the missing memory does not answer it (seen with QEMU 10).
 //!
 //! **Example.** 1 GiB, of which 40 MiB were written since they were sent: the guest runs at the
 //! destination after some ms, and 40 MiB later the source ends.

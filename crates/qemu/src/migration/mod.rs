@@ -16,10 +16,11 @@
 //! destination:  built, waiting ── listen ──> receives ──> has it, waiting ── run ──> running
 //! ```
 //!
-//! **Postcopy** ([`Tuning::postcopy`], [`Outgoing::follow_later`]): the guest's devices go, and it may
-//! be let run, while memory that it has written since is still at the source ([`Status::Follows`]).
-//! From then on it needs both QEMUs. A cut link interrupts it ([`Status::Interrupted`]) until both are
-//! given another one ([`Outgoing::resume`], [`resume_at`]).
+//! **Postcopy** ([`Tuning::postcopy`], [`Outgoing::follow_later`]): the guest's devices go, and it
+//! may be let run, while memory that it has written since is still at the source
+//! ([`Status::Follows`]). From then on it needs both QEMUs. A cut link interrupts it
+//! ([`Status::Interrupted`]) until both are given another one ([`Outgoing::resume`],
+//! [`resume_at`]).
 //!
 //! **Properties.** A guest runs at no more than one end as long as nobody calls both
 //! [`Incoming::run`] and [`Outgoing::go_on`]: who may call which is not decided here.

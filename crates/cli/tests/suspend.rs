@@ -141,7 +141,8 @@ fn a_vm_goes_on_on_a_host_that_does_not_know_it() {
         assert!(code == Some(2) && errors.matches("belongs to user 54321").count() == 1, "{errors}");
         std::os::unix::fs::chown(&file, Some(0), None).unwrap();
     }
-    // A VM of that name is there, and another one.
+    // A VM of that name is there, and another one; it may have begun in the same second.
+    vm.write_spec(&two_nodes(40));
     let (code, _, errors) = abroad(&["run", "vm.toml", "--daemonize"]);
     assert_eq!(code, Some(0), "{errors}");
     let runs = inventory_in(&there).read(&vm.name).unwrap();

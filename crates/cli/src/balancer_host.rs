@@ -4,6 +4,7 @@ use anyhow::Context;
 use linux::host::AskMonitor;
 use linux::{HostOptions, LinuxHost};
 use qemu::monitor::FreeMonitors;
+use scheduler::{Observation, Observe};
 use std::time::Duration;
 use topology::Bytes;
 
@@ -13,6 +14,12 @@ const FIRST_LOOKS_APART: Duration = Duration::from_millis(50);
 /// This host; `move_limit`: bytes a second that moves of memory keep to.
 pub(crate) fn open(move_limit: Option<Bytes>, confine: bool) -> anyhow::Result<LinuxHost> {
     open_with(HostOptions { move_limit, confine, run_states: true, ..HostOptions::default() })
+}
+
+/// The VMs that run on this host now, with everything that can be known of them, by their monitors
+/// too.
+pub(crate) fn examine() -> anyhow::Result<Observation> {
+    open_with(HostOptions::default())?.examine().context("the running VMs cannot be read")
 }
 
 /// This host, for a balancer: no look takes long, and when it begins every VM was seen, so that

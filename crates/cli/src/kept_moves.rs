@@ -6,7 +6,7 @@
 
 use crate::args_balance::StateArguments;
 use crate::source::Remembered;
-use crate::{backend, kept};
+use crate::{backend, kept, kept_thread};
 use daemon::VmRecord;
 use inventory::{Inventory, InventoryError, Record};
 use topology::NodeSet;
@@ -22,6 +22,7 @@ pub(crate) fn brought_up(inventory: &Inventory, record: Record) -> anyhow::Resul
     if !matches!(record.life.state, State::Running | State::Paused) || record.placement.is_none() {
         return Ok(record);
     }
+    kept_thread::free(inventory, &record);
     let Some(records) = Remembered::of_this_host(&StateArguments { state: None }).records else { return Ok(record) };
     let pid = backend::pid(&record);
     let Some(done) = records.into_iter().find(|done| done.vm.name == record.spec.name && Some(done.vm.pid) == pid)

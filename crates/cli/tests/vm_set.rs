@@ -4,9 +4,11 @@
 
 use crate::common::kept_vm::KeptVm;
 use crate::common::{newer_qemu, tiny_guest, within_seconds};
+use scheduler::{Act, Observe};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::time::Duration;
+use topology::CpuSet;
 use vm::history::LifeEvent;
 
 /// Two virtual nodes, each of one vCPU of three and 128 of 512 MiB.
@@ -17,6 +19,15 @@ fn growing() -> String {
 }
 
 impl KeptVm {
+    /// MiB that each virtual node has, as whoever looks at this host sees it.
+    fn memory_seen(&self) -> Vec<u64> {
+        let seen: Value = serde_json::from_str(&self.ok(&["top", "--once", "--json"])).expect("JSON");
+        let vm =
+            seen["vms"].as_array().expect("VMs").iter().find(|vm| vm["name"] == self.name).expect("it runs").clone();
+        let mib = |client: &Value| client["memory_size"].as_u64().map(|bytes| bytes >> 20);
+        vm["clients"].as_array().expect("clients").iter().filter_map(mib).collect()
+    }
+
     /// What each virtual node has, as is written down: vCPUs, MiB.
     fn sizes(&self) -> Vec<(usize, u64)> {
         self.record().sizes().iter().map(|size| (size.vcpus.len(), size.memory.mib())).collect()
@@ -86,6 +97,11 @@ fn a_guest_uses_what_it_gets_and_gives_it_back() {
     assert!(within_seconds(120, || vm.console().contains("homenode>")), "{}", vm.console());
     assert_eq!(guest(&vm).0, ["0", "1"]);
     let (_, before) = guest(&vm);
+    // A device may give up to 384 MiB; what it gave counts.
+    for (mib, node, seen) in [(262, "0", [134, 128]), (386, "1", [134, 252]), (256, "0,1", [128, 128])] {
+        vm.vm_ok("set", &["--memory", &format!("{mib} MiB"), "--nodes", node]);
+        assert_eq!(vm.memory_seen(), seen);
+    }
 
     let said = vm.vm_ok("set", &["--vcpus", "6", "--memory", "768 MiB"]);
     assert!(said.contains("0 -> 0-2") && said.contains("128 MiB -> 384 MiB"), "{said}");
@@ -137,4 +153,42 @@ fn guest(vm: &KeptVm) -> (Vec<String>, Vec<u64>) {
         Some((cpus, parts.first()?.parse::<u64>().ok()?))
     };
     text.lines().filter_map(node).unzip()
+}
+
+#[test]
+fn whoever_looks_brings_a_main_thread_back_that_a_killed_homenode_left_on_a_client() {
+    const TEST: &str = "whoever_looks_brings_a_main_thread_back_that_a_killed_homenode_left_on_a_client";
+    let Some(vm) = KeptVm::new(TEST, "vm-set-main") else { return };
+    let Some(last) = linux::sys::affinity(0).expect("CPUs").iter().last() else { return };
+    vm.write_spec(&growing());
+    vm.run();
+    let pid = vm.pid().expect("it runs");
+    let usual = linux::sys::affinity(pid).expect("CPUs");
+    let only: CpuSet = [last].into_iter().collect();
+    if usual == only {
+        return eprintln!("SKIPPED {TEST}: one CPU");
+    }
+    // This host may have one node, where both clients have all CPUs: one gets a CPU of its own.
+    let written = vm.place.runtime().join(".vms").join(&vm.name).join("placement.json");
+    let mut text: Value = serde_json::from_slice(&std::fs::read(&written).expect("a file")).expect("JSON");
+    text["placement"]["clients"][1]["cpus"] = serde_json::json!(only.to_string());
+    std::fs::write(&written, text.to_string()).expect("written");
+    let is_back = || linux::sys::affinity(pid).expect("CPUs") == usual;
+    for command in [&["list"][..], &["show", &vm.name]] {
+        linux::sys::set_affinity(pid, &only).expect("bound");
+        assert!(!is_back());
+        vm.ok(&[&["vm"], command].concat());
+        assert!(is_back(), "vm {command:?}");
+    }
+    // A balancer, which knows no record.
+    let mut host = linux::LinuxHost::new(linux::HostOptions::default()).expect("a host");
+    let seen = host.observe().expect("/proc");
+    let key = seen.vms.iter().find(|seen| seen.vm.name == vm.name).expect("it runs").vm.clone();
+    let thread = host.vms().find(|seen| seen.key == key).expect("it runs").clients[1].thread_ids[0];
+    assert_eq!(host.put_right(&key).expect("it may"), None);
+    linux::sys::set_affinity(thread, &only).expect("bound");
+    linux::sys::set_affinity(pid, &only).expect("bound");
+    let what = host.put_right(&key).expect("it may").expect("something");
+    assert!(what.contains("main thread") && is_back(), "{what}");
+    assert_eq!(host.put_right(&key).expect("it may"), None);
 }

@@ -2,9 +2,11 @@
 
 use crate::ledger::enter;
 use crate::record::affinity;
-use crate::{DaemonError, Event, Ledger, Outcome, Period, PolicyFile, Recorder, Restored, Rules, Saved, SavedFile};
+use crate::{
+    DaemonError, Event, Ledger, Outcome, Period, PolicyFile, PutRight, Recorder, Restored, Rules, Saved, SavedFile,
+};
 use scheduler::balance::{BalancePolicy, Decision, record, step};
-use scheduler::{Action, ActionError, ClientId, Host, Moment, Observation, ObserveError, VmKey, home};
+use scheduler::{Action, ActionError, ClientId, Host, Moment, Observation, ObserveError, VmKey, VmObservation, home};
 use std::collections::BTreeMap;
 use topology::{CpuSet, Machine};
 
@@ -116,6 +118,7 @@ impl<H: Host> Balancer<H> {
         } else {
             Vec::new()
         };
+        self.put_right(&observation, &mut events);
         let acted: Vec<Event> = decisions.into_iter().map(|decision| self.act(decision, &observation)).collect();
         self.write_recording(&mut events, |recorder| recorder.decided(&acted));
         events.extend(acted);
@@ -137,6 +140,22 @@ impl<H: Host> Balancer<H> {
             }
         }
         events
+    }
+
+    /// What a homenode left behind that was killed at work on a VM. One at which somebody is at
+    /// work is not in the observation ([`enter`]).
+    fn put_right(&mut self, observation: &Observation, events: &mut Vec<Event>) {
+        if self.mode == Mode::DryRun {
+            return;
+        }
+        for VmObservation { vm, .. } in observation.vms.iter().filter(|seen| !seen.stranger) {
+            let outcome = match self.host.put_right(vm) {
+                Ok(None) | Err(ActionError::Gone { .. }) => continue,
+                Ok(Some(what)) => PutRight::Done(what),
+                Err(error) => PutRight::Failed(error),
+            };
+            events.push(Event::PutRight { vm: vm.clone(), outcome });
+        }
     }
 
     /// Shows a dry run its own plans as done, so that it plans on from them instead of planning the

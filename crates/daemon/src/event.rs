@@ -17,6 +17,16 @@ pub enum Outcome {
     Failed(ActionError),
 }
 
+/// What came of putting something right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", content = "what", rename_all = "snake_case")]
+pub enum PutRight {
+    /// It is right now: what it was.
+    Done(String),
+    /// It is not.
+    Failed(ActionError),
+}
+
 /// Something that a user may want to know.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -43,6 +53,14 @@ pub enum Event {
         /// What became of it.
         #[serde(flatten)]
         outcome: Outcome,
+    },
+    /// What a homenode that was killed had left behind was put right, or could not be.
+    PutRight {
+        /// Of which VM.
+        vm: VmKey,
+        /// What it was, as a sentence.
+        #[serde(flatten)]
+        outcome: PutRight,
     },
     /// A file could not be written; balancing goes on without it.
     NotWritten {

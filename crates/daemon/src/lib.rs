@@ -22,7 +22,7 @@ mod testing;
 
 pub use balancer::{Balancer, Mode};
 pub use error::DaemonError;
-pub use event::{Event, Outcome, Period};
+pub use event::{Event, Outcome, Period, PutRight};
 pub use instance::{Instance, holder};
 pub use ledger::{Ledger, Start};
 pub use life::{Doing, Life, Watched};

@@ -1,7 +1,7 @@
 //! What a balancer says to people: a line when something changes, a cause of trouble once, and
 //! memory that follows for minutes in a few lines.
 
-use crate::{Event, Outcome, Period};
+use crate::{Event, Outcome, Period, PutRight};
 use scheduler::balance::{Decision, MoveKind};
 use scheduler::{Action, ActionError, ClientId, Done, Moment, VmKey};
 use std::collections::BTreeMap;
@@ -83,6 +83,12 @@ impl Telling {
                 Event::Ended { vm } => lines.push(self.ended(vm)),
                 Event::Acted { decision, from, wide, outcome } => {
                     self.acted(decision, from, *wide, outcome, period.at, &mut lines);
+                }
+                Event::PutRight { vm, outcome: PutRight::Done(what) } => {
+                    lines.push(Line::news(&format!("VM {}: {what}", vm.name)));
+                }
+                Event::PutRight { vm, outcome: PutRight::Failed(error) } => {
+                    lines.extend(self.trouble(error.to_string(), Some(vm), &error.to_string()));
                 }
                 Event::NotWritten { problem } => lines.extend(self.trouble(problem.clone(), None, problem)),
             }

@@ -12,7 +12,7 @@
 
 use linux::moving::{Move, Pace, Surroundings, carry_out};
 use linux::sys::{MemoryBinding, bind_memory};
-use linux::vm::{Region, RegionEvidence, RegionKind};
+use linux::vm::{Given, Region, RegionEvidence, RegionKind};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -64,6 +64,7 @@ impl Holder {
             path: String::new(),
             page_size: None,
             evidence: RegionEvidence::Size,
+            given: Given::All,
         };
         let threads = std::env::var("THREADS").map_or(Ok(1), |text| text.parse())?;
         Ok(Self { child, region, threads })

@@ -10,7 +10,7 @@
 
 use linux::counters::ThreadTime;
 use linux::moving::{Move, Pace, Surroundings, carry_out};
-use linux::vm::{Region, RegionEvidence, RegionKind};
+use linux::vm::{Given, Region, RegionEvidence, RegionKind};
 use linux::{Root, residence};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -124,6 +124,7 @@ impl Worker {
             path: String::new(),
             page_size: None,
             evidence: RegionEvidence::Size,
+            given: Given::All,
         }
     }
 }

@@ -5,7 +5,8 @@
 //! - The socket must be one at which somebody listens and nobody is: QEMU serves one visitor at a
 //!   time, and who manages the VM may come at any moment.
 //! - It must belong to the VM's user, and the process that listens there must be the VM's, run by
-//!   that user. Nobody is made to visit the sockets of others.
+//!   that user. Nobody is made to visit the sockets of others. The command lines of homenode's VMs
+//!   name none: theirs is the one of that name that they have open, and its file may be root's.
 //! - Nothing waits: neither for the file system nor for a place in the queue of the socket; and all
 //!   answers together come in the time that [`AskMonitor::ask`] is given.
 //! - What it says counts for its own process only: threads of others are not taken for its vCPUs.
@@ -13,20 +14,24 @@
 use crate::QemuError;
 use crate::at_home::host_address;
 use crate::qmp::Qmp;
-use linux::host::{AskMonitor, Heard, PluggedMemory, Questions, Said};
+use crate::runtime_dir::MONITOR;
+use linux::host::{AskMonitor, Heard, Questions, Said};
 use linux::sys::{Peer, SocketFile, peer};
-use linux::vm::RunningVm;
+use linux::vm::{PluggedMemory, RunningVm};
 use scheduler::RunState;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use topology::Bytes;
 use topology::limits::{LONGEST_SOCKET_LIST, MOST_OBJECTS};
+use vm::Manager;
 
 /// Sockets that listen, in the flags of `/proc/net/unix` (`__SO_ACCEPTCON`).
 const LISTENS: u32 = 0x1_0000;
+const ROOT: u32 = 0;
 /// So long the list of sockets is believed: to read it can take longer than to ask.
 const LIST_IS_NEW: Duration = Duration::from_millis(100);
 
@@ -39,8 +44,8 @@ pub struct FreeMonitors {
 impl AskMonitor for FreeMonitors {
     fn ask(&mut self, vm: &RunningVm, questions: Questions, within: Duration) -> Heard {
         let end = Instant::now() + within;
-        let Some(socket) = vm.monitor.as_deref().filter(|socket| self.is_free(socket)) else { return Heard::Absent };
-        let stream = match connect(vm, socket) {
+        let Some(socket) = self.socket_of(vm).filter(|socket| self.is_free(socket)) else { return Heard::Absent };
+        let stream = match connect(vm, &socket) {
             Ok(Some(stream)) => stream,
             // As many visitors wait as it takes.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Silent,
@@ -60,8 +65,24 @@ pub fn heard(stream: UnixStream, vm: &RunningVm, questions: Questions, within: D
 }
 
 impl FreeMonitors {
+    /// Where the VM's monitor is: of homenode's VMs the socket of that name that they listen at.
+    fn socket_of(&mut self, vm: &RunningVm) -> Option<PathBuf> {
+        if vm.monitor.is_some() || vm.origin.manager != Manager::Homenode {
+            return vm.monitor.clone();
+        }
+        let open = std::fs::read_dir(format!("/proc/{}/fd", vm.key.pid)).ok()?;
+        let links = open.take(MOST_OBJECTS).filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+        let inodes: Vec<u64> = links.filter_map(|link| inode(link.to_str()?)).collect();
+        let sockets = self.sockets();
+        inodes.iter().filter_map(|inode| sockets.listening.get(inode)).find(|path| path.ends_with(MONITOR)).cloned()
+    }
+
     /// Whether somebody listens at a path, and nobody is there.
     fn is_free(&mut self, path: &Path) -> bool {
+        self.sockets().is_free(path)
+    }
+
+    fn sockets(&mut self) -> &Sockets {
         if self.sockets.as_ref().is_none_or(|(read, _)| read.elapsed() > LIST_IS_NEW) {
             let mut text = Vec::new();
             let list = std::fs::File::open("/proc/net/unix");
@@ -69,15 +90,22 @@ impl FreeMonitors {
             let sockets = Sockets::parse(if read.is_ok() { &text } else { &[] });
             self.sockets = Some((Instant::now(), sockets));
         }
-        self.sockets.as_ref().is_some_and(|(_, sockets)| sockets.is_free(path))
+        &self.sockets.get_or_insert_with(|| (Instant::now(), Sockets::default())).1
     }
 }
 
+/// Of a link to an open socket: `socket:[4711]`.
+fn inode(link: &str) -> Option<u64> {
+    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
 /// The sockets of this host that have a path.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Sockets {
     /// How many there are of each path, and the flags of the last.
     of: HashMap<String, (u32, u32)>,
+    /// The paths of those that listen, by inode.
+    listening: HashMap<u64, PathBuf>,
 }
 
 impl Sockets {
@@ -85,15 +113,19 @@ impl Sockets {
     /// and the accepted side of a connection has the path too, as has one that waits to be
     /// accepted.
     fn parse(text: &[u8]) -> Self {
-        let mut of = HashMap::<String, (u32, u32)>::new();
+        let (mut of, mut listening) = (HashMap::<String, (u32, u32)>::new(), HashMap::new());
         for line in String::from_utf8_lossy(text).lines().skip(1) {
             let columns: Vec<&str> = line.split_ascii_whitespace().collect();
-            if let [_, _, _, flags, _, _, _, path] = columns[..] {
+            if let [_, _, _, flags, _, _, inode, path] = columns[..] {
+                let flags = u32::from_str_radix(flags, 16).unwrap_or_default();
                 let (count, last) = of.entry(path.to_owned()).or_default();
-                (*count, *last) = (*count + 1, u32::from_str_radix(flags, 16).unwrap_or_default());
+                (*count, *last) = (*count + 1, flags);
+                if let (true, Ok(inode)) = (flags & LISTENS != 0, inode.parse()) {
+                    listening.insert(inode, PathBuf::from(path));
+                }
             }
         }
-        Self { of }
+        Self { of, listening }
     }
 
     fn is_free(&self, path: &Path) -> bool {
@@ -106,7 +138,8 @@ impl Sockets {
 fn connect(vm: &RunningVm, socket: &Path) -> io::Result<Option<UnixStream>> {
     let Some(uid) = vm.owner_uid else { return Ok(None) };
     let file = SocketFile::find(socket)?;
-    if file.uid != uid {
+    let from_homenode = vm.monitor.is_none();
+    if file.uid != uid && !(from_homenode && file.uid == ROOT) {
         return Ok(None);
     }
     let stream = file.connect()?;
@@ -136,14 +169,17 @@ fn said(qmp: &mut Qmp, vm: &RunningVm, questions: Questions) -> Result<Said, Qem
     Ok(said)
 }
 
-/// Where a memory device is in QEMU's address space.
+/// Where a memory device is in QEMU's address space, and how much of it the guest has: of
+/// virtio-mem `size` of `max-size`, of a DIMM all.
 fn block(qmp: &mut Qmp, data: &Value) -> Result<Option<PluggedMemory>, QemuError> {
     let guest = data["addr"].as_u64().or_else(|| data["memaddr"].as_u64());
     let virtual_node = data["node"].as_u64().and_then(|node| u32::try_from(node).ok());
-    let Some((guest, virtual_node)) = guest.zip(virtual_node) else { return Ok(None) };
+    let given = data["size"].as_u64().map(Bytes);
+    let (Some(guest), Some(virtual_node), Some(given)) = (guest, virtual_node, given) else { return Ok(None) };
+    let size = data["max-size"].as_u64().map_or(given, Bytes);
     let answer = unless_refused(qmp.human(&format!("gpa2hva {guest:#x}")))?;
     let address = answer.and_then(|answer| host_address(&answer));
-    Ok(address.map(|address| PluggedMemory { virtual_node, address }))
+    Ok(address.map(|address| PluggedMemory { virtual_node, address, size, given }))
 }
 
 fn unless_refused<T>(answer: Result<T, QemuError>) -> Result<Option<T>, QemuError> {

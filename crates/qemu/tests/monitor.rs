@@ -114,6 +114,16 @@ fn a_free_monitor_says_which_thread_runs_which_vcpu_and_one_in_use_is_left_alone
     assert!(greeting(&socket).1.contains("QMP"));
 }
 
+/// Carries out commands at a monitor that nobody else is at.
+fn tell(holder: &UnixStream, commands: &[&str]) {
+    let mut answers = BufReader::new(holder.try_clone().expect("a copy")).lines();
+    for command in commands {
+        writeln!(&*holder, "{command}").expect("a command");
+        let answer = answers.find(|line| !line.as_ref().expect("an answer").contains("\"event\""));
+        assert!(answer.expect("an answer").expect("an answer").contains("return"), "{command}");
+    }
+}
+
 #[test]
 fn memory_that_is_plugged_in_belongs_to_the_client_of_its_virtual_node_and_a_paused_vm_is_seen_as_paused() {
     let backend = |id: &str| format!("memory-backend-ram,id={id},size=32M");
@@ -124,17 +134,15 @@ fn memory_that_is_plugged_in_belongs_to_the_client_of_its_virtual_node_and_a_pau
         return;
     };
     let pid = vm.0.id();
-    let (mut holder, _) = greeting(&socket);
-    let mut answers = BufReader::new(holder.try_clone().expect("a copy")).lines();
-    for command in [
-        r#"{"execute":"qmp_capabilities"}"#,
-        r#"{"execute":"object-add","arguments":{"qom-type":"memory-backend-ram","id":"late","size":134217728}}"#,
-        r#"{"execute":"device_add","arguments":{"driver":"pc-dimm","id":"dimm9","memdev":"late","node":1}}"#,
-    ] {
-        writeln!(holder, "{command}").expect("a command");
-        let answer = answers.find(|line| !line.as_ref().expect("an answer").contains("\"event\""));
-        assert!(answer.expect("an answer").expect("an answer").contains("return"), "{command}");
-    }
+    let (holder, _) = greeting(&socket);
+    tell(
+        &holder,
+        &[
+            r#"{"execute":"qmp_capabilities"}"#,
+            r#"{"execute":"object-add","arguments":{"qom-type":"memory-backend-ram","id":"late","size":134217728}}"#,
+            r#"{"execute":"device_add","arguments":{"driver":"pc-dimm","id":"dimm9","memdev":"late","node":1}}"#,
+        ],
+    );
     let look = |monitor: Option<Box<dyn AskMonitor>>| {
         let mut host =
             LinuxHost::new(HostOptions { monitor, run_states: true, ..HostOptions::default() }).expect("a host");
@@ -147,7 +155,7 @@ fn memory_that_is_plugged_in_belongs_to_the_client_of_its_virtual_node_and_a_pau
     // Somebody is at the monitor; then nobody.
     let free = || -> Option<Box<dyn AskMonitor>> { Some(Box::<FreeMonitors>::default()) };
     assert_eq!(look(free()), (vec![32, 32], true, None));
-    drop((holder, answers));
+    drop(holder);
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         match look(free()) {
@@ -165,4 +173,47 @@ fn memory_that_is_plugged_in_belongs_to_the_client_of_its_virtual_node_and_a_pau
     let questions = Questions { run_state: true, ..Questions::default() };
     let state = |vm: &Vm| ask(vm.0.id(), &socket, questions).and_then(|said| said.run_state);
     assert_eq!((state(&vm), state(&claims)), (Some(RunState::Paused), None));
+}
+
+/// A device of 322 MiB, not of whole 128 MiB, that gave the guest nothing yet, as one of virtual
+/// node 1; then a VM that has the same device from its start.
+#[test]
+fn a_virtio_mem_device_counts_what_its_guest_was_given_and_not_what_it_could_give() {
+    let backend = |id: &str| format!("memory-backend-ram,id={id},size=32M");
+    let (one, two) = (backend("a"), backend("b"));
+    let nodes = ["-numa", "node,nodeid=0,cpus=0,memdev=a", "-numa", "node,nodeid=1,cpus=1,memdev=b"];
+    let shape = ["-M", "q35", "-m", "64,maxmem=1G", "-smp", "2", "-object", &one, "-object", &two];
+    let shape = [&shape[..], &nodes[..], &["-device", "pcie-root-port,id=plug,chassis=1"]].concat();
+    let object = "memory-backend-ram,id=late,size=322M,reserve=off";
+    let device = "virtio-mem-pci,id=mem,bus=plug,memdev=late,node=1,block-size=2M,requested-size=130M";
+    let on_command_line = [&shape[..], &["-object", object, "-device", device]].concat();
+    let Some((vm, socket, _place)) = start("virtio-mem", &shape) else { return };
+    let (holder, _) = greeting(&socket);
+    tell(
+        &holder,
+        &[
+            r#"{"execute":"qmp_capabilities"}"#,
+            r#"{"execute":"object-add","arguments":{"qom-type":"memory-backend-ram","id":"late","size":337641472,"reserve":false}}"#,
+            r#"{"execute":"device_add","arguments":{"driver":"virtio-mem-pci","id":"mem","bus":"plug","memdev":"late","node":1,"block-size":2097152,"requested-size":136314880}}"#,
+        ],
+    );
+    drop(holder);
+    let Some((started, _, _place)) = start("virtio-mem-started", &on_command_line) else { return };
+    for pid in [vm.0.id(), started.0.id()] {
+        let look = || {
+            let monitor: Option<Box<dyn AskMonitor>> = Some(Box::<FreeMonitors>::default());
+            let mut host = LinuxHost::new(HostOptions { monitor, ..HostOptions::default() }).expect("a host");
+            let examined = host.examine().expect("an observation");
+            let seen = examined.vms.iter().find(|seen| seen.vm.pid == pid)?;
+            let sizes: Vec<u64> = seen.clients.iter().map(|client| client.memory_size.mib()).collect();
+            let known = host.vms().find(|vm| vm.key.pid == pid)?;
+            let device = |region: &&linux::vm::Region| region.size().mib() == 322 && region.given().is_some();
+            Some((sizes, known.unplaced.len(), known.clients.get(1)?.regions.iter().filter(device).count()))
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while look() != Some((vec![32, 32], 0, 1)) {
+            assert!(Instant::now() < deadline, "{:?}", look());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }

@@ -162,6 +162,15 @@ pub trait Act {
         Err(ActionError::Failed { vm, operation, reason: "no such thread goes along with it".to_owned() })
     }
 
+    /// Puts right what a homenode that was killed left behind of a VM, and says what that was;
+    /// `None` where nothing is wrong. A host that knows of nothing does nothing.
+    ///
+    /// # Errors
+    /// It could not.
+    fn put_right(&mut self, _vm: &VmKey) -> Result<Option<String>, ActionError> {
+        Ok(None)
+    }
+
     /// Confines the cgroup that a VM has for itself to the memory of these nodes, so that the
     /// kernel rebinds the policy of its memory ([`rebound`](crate::rebound)). Never widens. A host
     /// that cannot does nothing.

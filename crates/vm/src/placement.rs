@@ -64,6 +64,14 @@ pub struct Placement {
     pub clients: Vec<Client>,
 }
 
+impl Placement {
+    /// The CPUs of each client, and those of each vCPU that has one of its own.
+    pub fn cpus_apart(&self) -> Vec<CpuSet> {
+        let own = |client: &Client| client.vcpu_cpus.values().map(|&cpu| CpuSet::from_iter([cpu])).collect::<Vec<_>>();
+        self.clients.iter().flat_map(|client| std::iter::once(client.cpus.clone()).chain(own(client))).collect()
+    }
+}
+
 /// What the VMs that run or are being started hold of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeUse {

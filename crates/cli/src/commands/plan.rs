@@ -6,7 +6,7 @@ use crate::commands::{plan_emit, plan_fleet};
 use crate::failure::bad_input;
 use crate::output;
 use crate::text::count;
-use crate::{balancer_place, fleet_choice, hidden_vms, occupied, plan_view, remote_host};
+use crate::{balancer_host, balancer_place, fleet_choice, hidden_vms, occupied, plan_view, remote_host};
 use anyhow::Context;
 use scheduler::{Occupancy, PlanError};
 use serde::Serialize;
@@ -122,7 +122,7 @@ fn live_occupancy(
     existing: Option<&str>,
     hidden: &mut bool,
 ) -> anyhow::Result<Occupancy> {
-    let running = linux::examine_this_host().context("the running VMs cannot be read")?;
+    let running = balancer_host::examine()?;
     *hidden = hidden_vms::say(&running);
     let mut occupancy = balancer_place::occupancy_without(&running, machine, |name| Some(name) == existing);
     if let Some(largest) = specs.iter().max_by_key(|spec| spec.memory) {

@@ -5,7 +5,7 @@ use crate::commands::power_on::{PowerOn, power_on};
 use crate::commands::{run_check, run_via_libvirt};
 use crate::failure::bad_input;
 use crate::output;
-use crate::{balancer_place, hidden_vms, kept, residence_view, vm_spec_file};
+use crate::{balancer_host, balancer_place, hidden_vms, kept, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
 use inventory::{Held, Record};
 use linux::sys::CtrlC;
@@ -157,7 +157,7 @@ pub(super) type Fixed<'a> = (&'a VirtualTopology, &'a [NodeSize]);
 pub(super) fn plan(spec: &VmSpec, whose: &str, fixed: Option<Fixed<'_>>) -> anyhow::Result<Placed> {
     // In this order: memory that is filled between the two looks counts as taken twice, never as
     // free.
-    let running = linux::examine_this_host().context("the running VMs cannot be read")?;
+    let running = balancer_host::examine()?;
     // The VM starts all the same: its exit code is not about others.
     hidden_vms::say(&running);
     let machine = topology::read::live().context("this host cannot be read")?;

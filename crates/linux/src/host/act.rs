@@ -129,8 +129,13 @@ impl Actor<'_> {
         }
         let Ok(Some(now)) = RunningVm::examine(self.root, self.key().pid) else { return false };
         let is_there = |region: &Region| {
-            let mut all = now.clients.iter().flat_map(|client| &client.regions).chain(&now.unplaced);
-            all.any(|one| one.path == region.path && one.addresses == region.addresses)
+            let all = now.clients.iter().flat_map(|client| &client.regions).chain(&now.unplaced);
+            let same = |one: &Region| one.path == region.path && one.addresses == region.addresses;
+            // What its monitor told of is a part of a mapping.
+            let (start, end) = (region.addresses.start, region.addresses.end);
+            let around =
+                |one: &Region| one.path == region.path && one.addresses.start <= start && end <= one.addresses.end;
+            all.into_iter().any(same) || (region.backend.is_none() && now.left_over.iter().any(around))
         };
         files().all(is_there)
     }

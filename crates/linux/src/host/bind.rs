@@ -5,7 +5,9 @@
 use super::act::Actor;
 use crate::binding::{self, Bound};
 use crate::capabilities::NEEDS_NICE;
-use crate::vm::vhost;
+use crate::sys;
+use crate::vm::{VmClient, main_thread, vhost};
+use ::vm::Manager;
 use scheduler::{ActionError, ClientId, Done};
 use std::collections::BTreeMap;
 use std::io;
@@ -51,6 +53,28 @@ impl Actor<'_> {
             return Err(self.failed(operation(), "no such thread moves its packets"));
         }
         binding::bind_any(thread, cpus).map_err(|error| self.not_bound(operation(), &error, None))
+    }
+
+    /// Gives QEMU's main thread its own CPUs back, where a homenode that was killed while it
+    /// plugged a vCPU in left it on those of one client.
+    pub(super) fn free_main_thread(&self) -> Result<Option<String>, ActionError> {
+        let vm = &self.tracked.vm;
+        if vm.origin.manager != Manager::Homenode || !vm.may_get_vcpus {
+            return Ok(None);
+        }
+        let operation = "bring QEMU's main thread back".to_owned();
+        let threads: Vec<(u32, &str)> = vm.threads.others.iter().map(|(id, name, _)| (*id, name.as_str())).collect();
+        let cpus_of = |client: &VmClient| {
+            let cpus = client.thread_ids.iter().filter_map(|thread| sys::affinity(*thread).ok());
+            cpus.fold(CpuSet::new(), |all, cpus| all.union(&cpus))
+        };
+        let clients = || vm.clients.iter().map(cpus_of).collect();
+        let left = main_thread::left_behind(self.key().pid, &threads, clients);
+        let bound = left.and_then(|left| left.map(|usual| binding::bind_any(self.key().pid, &usual)).transpose());
+        let bound = bound.map_err(|error| self.not_bound(operation, &error, None))?;
+        let what =
+            "QEMU's main thread may use its own CPUs again: a homenode that was killed had left it on a client's";
+        Ok(bound.map(|()| what.to_owned()))
     }
 
     fn vhosts(&self, client: ClientId) -> Vec<u32> {

@@ -58,14 +58,28 @@ fn affinity(root: &Root, vm: &RunningVm, thread: u32) -> Option<CpuSet> {
 /// The kernel's own words, and what they say of where the memory is: that counts more than an
 /// estimate.
 fn policies(client: &VmClient, mappings: &[Mapping], shown: &mut ClientObservation) {
-    let policies: Vec<PolicyOfMemory> =
-        client.regions.iter().flat_map(|region| policies_of(region, mappings)).collect();
+    let (mut policies, mut unsaid) = (Vec::new(), Bytes(0));
+    for region in &client.regions {
+        let mut of_region = policies_of(region, mappings);
+        let resident: Bytes = of_region.iter().flat_map(|policy| policy.resident.values().copied()).sum();
+        if region.given().is_none() {
+            unsaid = unsaid.saturating_add(resident);
+        }
+        // What a device did not give is not there to be touched.
+        let mut left = region.given().unwrap_or_default().saturating_sub(resident);
+        for policy in &mut of_region {
+            policy.absent = policy.absent.min(left);
+            left = left.saturating_sub(policy.absent);
+        }
+        policies.extend(of_region);
+    }
     let mut memory = BTreeMap::<NodeId, Bytes>::new();
     for (&node, &bytes) in policies.iter().flat_map(|policy| &policy.resident) {
         let sum = memory.entry(node).or_default();
         *sum = sum.saturating_add(bytes);
     }
     shown.memory = Some(memory);
+    shown.memory_size = client.known_memory().saturating_add(unsaid);
     shown.memory_unknown_because = None;
     shown.policies = Some(policies);
 }

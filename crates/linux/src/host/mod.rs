@@ -5,6 +5,7 @@ mod accounts;
 mod act;
 mod bind;
 mod confine;
+mod estimate;
 mod examination;
 mod find;
 mod mobility;
@@ -27,7 +28,7 @@ use act::Actor;
 use find::{Finder, Look};
 pub use mobility::part_of_a_node;
 use monitor::Visits;
-pub use monitor::{AskMonitor, Heard, PluggedMemory, Questions, Said};
+pub use monitor::{AskMonitor, Heard, Questions, Said};
 use owners::Owners;
 use scheduler::{
     Act, Action, ActionError, ClientId, Done, Moment, NodeObservation, Observation, Observe, ObserveError, Unseen,
@@ -440,6 +441,10 @@ impl Act for LinuxHost {
 
     fn give_back(&mut self, vm: &VmKey, client: ClientId, thread_id: u32, cpus: &CpuSet) -> Result<(), ActionError> {
         self.actor(vm)?.0.give_back(client, thread_id, cpus)
+    }
+
+    fn put_right(&mut self, vm: &VmKey) -> Result<Option<String>, ActionError> {
+        self.actor(vm)?.0.free_main_thread()
     }
 
     fn confine(&mut self, vm: &VmKey, nodes: &NodeSet) -> Result<Done, ActionError> {

@@ -5,7 +5,7 @@ use super::Depth;
 use super::tracked::{Around, Tracked};
 use super::turns::{Budget, Look, Outcome, Process, Turns};
 use crate::root::Root;
-use crate::vm::RunningVm;
+use crate::vm::{PluggedMemory, RunningVm};
 use scheduler::{RunState, Unseen};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ pub trait AskMonitor: Send {
 pub struct Questions {
     /// The thread that runs each vCPU: of VMs whose threads have no names.
     pub vcpu_threads: bool,
-    /// Memory that the guest has as devices: where a block was plugged into a VM of several virtual
-    /// nodes.
+    /// Memory that the guest has as devices: of VMs that may come to have more than they started
+    /// with.
     pub plugged_memory: bool,
     /// Whether its vCPUs are stopped: of VMs that used no CPU time, where
     /// [`HostOptions::run_states`](super::HostOptions) wants it.
@@ -51,15 +51,6 @@ pub struct Said {
     pub run_state: Option<RunState>,
 }
 
-/// A memory device of a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PluggedMemory {
-    /// The virtual node that it was plugged into.
-    pub virtual_node: u32,
-    /// Where it begins in QEMU's address space.
-    pub address: u64,
-}
-
 /// Users that one sentence names.
 const NAMED_USERS: usize = 4;
 
@@ -83,7 +74,7 @@ pub(super) fn ask(
     let monitor = monitor?;
     let process = |tracked: &Tracked| (tracked.vm.key.pid, tracked.vm.key.started);
     let wants = |tracked: &Tracked| {
-        let may = tracked.vm.monitor.is_some() && tracked.wants(around) != Questions::default();
+        let may = tracked.vm.may_be_asked() && tracked.wants(around) != Questions::default();
         may.then_some((process(tracked), tracked.vm.owner_uid?))
     };
     let (trusted, others): (Vec<(Process, u32)>, Vec<_>) =

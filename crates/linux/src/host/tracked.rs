@@ -1,32 +1,21 @@
 //! One VM that is being watched: what is known of it between two observations.
 
 use super::accounts::Accounts;
+use super::estimate::{MEMORY_EVERY, Residence};
 use super::{Depth, Questions, Said, mobility};
 use crate::capabilities::Rights;
 use crate::cgroup::{self, VmCgroup};
 use crate::error::{LinuxError, read_text};
 use crate::proc_text::status_field;
-use crate::residence::{self, PagesByNode};
 use crate::root::Root;
 use crate::sys::{AffinityOfThreads, ProcessHandle};
-use crate::vm::{RunningVm, VcpuEvidence, VmClient, VmThreads};
+use crate::vm::{Region, RunningVm, VcpuEvidence, VmClient, VmThreads};
 use scheduler::{ClientId, ClientObservation, Mobility, RunState, Traffic, VmObservation};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::time::Duration;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 
-/// Pages of a client that are asked where they are: the estimate is off by 3 % of its memory at
-/// most, nearly always.
-const SAMPLES: usize = 1024;
-/// Observations between two estimates of a client's memory, unless it was just moved: at first, and
-/// where the last estimate was another than the one before.
-const MEMORY_EVERY: u64 = 4;
-/// The same, where estimate after estimate said the same.
-const MEMORY_SELDOM: u64 = 16;
-/// Share of a client's memory by which two estimates of the same state may differ.
-const SAME: f64 = 0.06;
 /// Observations between two looks at everything that seldom changes: threads, regions, cgroup,
 /// devices.
 const EXAMINE_EVERY: u64 = 32;
@@ -38,32 +27,6 @@ const SUMMARY: [&str; 7] =
     ["Uid:", "VmSize:", "VmLck:", "VmPin:", "Threads:", "Cpus_allowed_list:", "Mems_allowed_list:"];
 /// Observations in which a VM may still be starting.
 const STARTING: u64 = 10;
-
-/// Memory of one client.
-#[derive(Debug)]
-struct Residence {
-    pages: Option<PagesByNode>,
-    /// It was moved since.
-    stale: bool,
-    /// Observations between two estimates.
-    every: u64,
-}
-
-impl Default for Residence {
-    fn default() -> Self {
-        Self { pages: None, stale: false, every: MEMORY_EVERY }
-    }
-}
-
-impl Residence {
-    /// Takes a new estimate over. Memory that stays where it is, is asked less and less.
-    fn renew(&mut self, pages: Option<PagesByNode>) {
-        let same = self.pages.as_ref().zip(pages.as_ref()).is_some_and(|(before, now)| before.is_like(now, SAME));
-        self.every = if same { (2 * self.every).min(MEMORY_SELDOM) } else { MEMORY_EVERY };
-        self.pages = pages;
-        self.stale = false;
-    }
-}
 
 /// A VM under watch.
 #[derive(Debug)]
@@ -151,8 +114,10 @@ impl Tracked {
     fn examine(&mut self, root: &Root, around: &Around<'_>) {
         match RunningVm::examine(root, self.vm.key.pid) {
             Ok(Some(vm)) if vm.key == self.vm.key => {
-                self.vm = vm;
-                self.vm_as_told();
+                self.changed(|this| {
+                    this.vm = vm;
+                    this.vm_as_told();
+                });
                 self.said_before = true;
                 self.cgroup = VmCgroup::of(root, self.vm.key.pid);
                 self.settle(root, around);
@@ -175,6 +140,9 @@ impl Tracked {
     /// Looks again at what seldom changes, where it is its turn and something may have changed.
     fn examine_in_turn(&mut self, root: &Root, around: &Around<'_>) {
         let turn = around.turn + self.number;
+        // What is plugged in counts from the next look on.
+        let may_grow = self.vm.may_get_memory || self.vm.may_get_vcpus;
+        let grew = || may_grow && summary(&status(root, self.vm.key.pid)) != self.summary;
         if self.is_incomplete() {
             let young = self.age <= STARTING && self.age.is_multiple_of(2);
             if young || turn.is_multiple_of(EXAMINE_EVERY / 2) {
@@ -182,11 +150,13 @@ impl Tracked {
             }
             return;
         }
-        if turn.is_multiple_of(EXAMINE_EVERY)
-            && (turn.is_multiple_of(EXAMINE_SELDOM)
-                || self.bound_anew
-                || summary(&status(root, self.vm.key.pid)) != self.summary)
-        {
+        let in_turn = || {
+            turn.is_multiple_of(EXAMINE_EVERY)
+                && (turn.is_multiple_of(EXAMINE_SELDOM)
+                    || self.bound_anew
+                    || summary(&status(root, self.vm.key.pid)) != self.summary)
+        };
+        if grew() || in_turn() {
             self.examine(root, around);
         }
     }
@@ -202,8 +172,21 @@ impl Tracked {
         {
             self.vm.told(threads);
         }
-        if let Some(blocks) = self.said.plugged_memory.as_ref().filter(|_| !self.vm.unplaced.is_empty()) {
+        if let Some(blocks) = &self.said.plugged_memory {
             self.vm.told_of_plugged(blocks);
+        }
+    }
+
+    /// Takes a change of the VM over; where it has more or less memory than before, its memory is
+    /// estimated anew.
+    fn changed(&mut self, change: impl FnOnce(&mut Self)) {
+        let regions = |this: &Self| -> Vec<Region> {
+            this.vm.clients.iter().flat_map(|client| client.regions.iter().cloned()).collect()
+        };
+        let before = regions(self);
+        change(self);
+        if regions(self) != before {
+            self.residences.values_mut().for_each(Residence::is_stale);
         }
     }
 
@@ -211,17 +194,22 @@ impl Tracked {
     pub(super) fn wants(&self, around: &Around<'_>) -> Questions {
         let threads = &self.vm.threads;
         let told = self.said_before && threads.evidence == VcpuEvidence::Monitor;
-        let placed = self.said_before && self.said.plugged_memory.is_some();
+        // Of a device that is there its guest may get more or less without any other sign of it.
+        let devices = self.vm.clients.iter().any(|client| client.plugged().next().is_some());
+        let again = devices && (around.turn + self.number).is_multiple_of(MEMORY_EVERY);
+        let asks_memory = self.said_before || again || self.said.plugged_memory.is_none();
+        let by_name = self.vm.monitor.is_some();
         Questions {
-            vcpu_threads: threads.vcpus.is_empty() || told,
-            plugged_memory: !self.vm.unplaced.is_empty() || placed,
-            run_state: around.run_states && !self.used_cpu_time(),
+            vcpu_threads: by_name && (threads.vcpus.is_empty() || told),
+            plugged_memory: self.vm.may_get_memory && asks_memory,
+            run_state: by_name && around.run_states && !self.used_cpu_time(),
         }
     }
 
     /// Whether something is unknown that its monitor could say.
     pub(super) fn lacks(&self, around: &Around<'_>) -> bool {
-        let unknown_state = around.run_states && !self.used_cpu_time() && self.said.run_state.is_none();
+        let unknown_state =
+            self.vm.monitor.is_some() && around.run_states && !self.used_cpu_time() && self.said.run_state.is_none();
         self.vm.threads.vcpus.is_empty() || !self.vm.unplaced.is_empty() || unknown_state
     }
 
@@ -235,7 +223,7 @@ impl Tracked {
         if of_shape {
             self.said_before = false;
             let before: Vec<u32> = self.thread_ids().copied().collect();
-            self.vm_as_told();
+            self.changed(Self::vm_as_told);
             self.mobility = mobility::of(root, self, around);
             // Read twice in one look they would say no rate.
             if !self.thread_ids().eq(&before) {
@@ -287,7 +275,7 @@ impl Tracked {
         let memory: Vec<_> = clients.iter().map(|client| self.memory(root, client, clients.len(), around)).collect();
         let cpus: Vec<CpuSet> = clients.iter().map(|client| self.affinity_of(root, client)).collect();
         self.vm.clients = clients;
-        let observe = |((client, memory), cpus): ((&VmClient, _), _)| {
+        let observe = |((client, (memory, memory_size)), cpus): ((&VmClient, _), _)| {
             let (cpu_used, cpu_waited) = self.accounts.used(&client.thread_ids);
             ClientObservation {
                 id: client.id,
@@ -302,7 +290,7 @@ impl Tracked {
                     (None, None) => Some("the kernel does not say where its pages are".to_owned()),
                 },
                 memory,
-                memory_size: client.memory_size,
+                memory_size,
                 chosen_nodes: client.chosen_nodes.clone(),
                 huge_page_size: client.regions.iter().find_map(|region| region.page_size),
                 traffic: traffic(&self.vm, client.id),
@@ -386,32 +374,29 @@ impl Tracked {
         threads.iter().filter_map(of).fold(CpuSet::new(), |all, cpus| all.union(&cpus))
     }
 
-    /// Resident memory of a client by node: an estimate that is renewed every few observations, and
-    /// after each move.
+    /// Resident memory of a client by node, and what it may have in all: an estimate that is
+    /// renewed every few observations, and after each move.
     fn memory(
         &mut self,
         root: &Root,
         client: &VmClient,
         clients: usize,
         around: &Around<'_>,
-    ) -> Option<BTreeMap<NodeId, Bytes>> {
+    ) -> (Option<BTreeMap<NodeId, Bytes>>, Bytes) {
         let known = self.residences.entry(client.id).or_default();
-        let due = (around.turn + self.number).is_multiple_of(known.every);
-        if due || known.stale || known.pages.is_none() {
-            known.renew(sampled(root, self.vm.key.pid, client, self.age));
-        }
-        let pages = known.pages.as_ref().map(|pages| pages.resident.clone());
+        known.renew(root, self.vm.key.pid, client, around.turn + self.number, self.age);
         // Everybody may read the cgroup's account; it counts QEMU's own memory too, and only the VM
         // as a whole.
-        pages.or_else(|| match (&self.cgroup, clients) {
+        let by_node = known.by_node().or_else(|| match (&self.cgroup, clients) {
             (VmCgroup::Own { path }, 1) => cgroup::memory_by_node(root, path),
             _ => None,
-        })
+        });
+        (by_node, known.memory_size(client))
     }
 
     /// Its memory was moved: the next observation counts it anew.
     pub(super) fn memory_moved(&mut self, client: ClientId) {
-        self.residences.entry(client).or_default().stale = true;
+        self.residences.entry(client).or_default().is_stale();
     }
 }
 
@@ -432,18 +417,6 @@ pub(super) struct Around<'a> {
 
 /// Measured traffic of a client, where hardware counts it.
 pub(super) type TrafficOf<'a> = dyn FnMut(&RunningVm, ClientId) -> Option<Traffic> + 'a;
-
-/// The address ranges of a client.
-pub(super) fn ranges(client: &VmClient) -> Vec<Range<u64>> {
-    client.regions.iter().map(|region| region.addresses.clone()).collect()
-}
-
-fn sampled(root: &Root, pid: u32, client: &VmClient, turn: u64) -> Option<PagesByNode> {
-    if client.regions.is_empty() || !root.is_live() {
-        return None;
-    }
-    residence::sample(pid, &ranges(client), SAMPLES, turn).ok()
-}
 
 /// Nodes that the cpuset of a process allows, in every layout of cgroups.
 fn allowed_nodes(root: &Root, pid: u32) -> Option<NodeSet> {

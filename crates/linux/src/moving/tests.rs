@@ -4,7 +4,7 @@
 use super::*;
 use crate::residence;
 use crate::sys::{MemoryBinding, bind_memory, pin};
-use crate::vm::RegionEvidence;
+use crate::vm::{Given, RegionEvidence};
 use topology::NodeSet;
 
 const MIB: u64 = 1 << 20;
@@ -43,6 +43,7 @@ impl Held {
             path: String::new(),
             page_size: None,
             evidence: RegionEvidence::Size,
+            given: Given::All,
         };
         Self { memory, region }
     }

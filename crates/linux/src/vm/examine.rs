@@ -3,11 +3,10 @@
 use super::huge_pages;
 use super::kvm::{self, Evidence};
 use super::owner;
-use super::regions::{self, Found, Region, UnknownMemory};
+use super::regions::{self, Found, Given, Region, UnknownMemory};
 use super::threads::{VcpuEvidence, VmThreads};
 use super::{RunningVm, VmClient};
 use crate::error::{LinuxError, is_short_of_resources, read_text};
-use crate::host::PluggedMemory;
 use crate::proc_text::{stat_field, status_amount};
 use crate::root::Root;
 use ::vm::qemu::{CommandLine, GuestCaches, GuestCpus, NumaNode, VcpuTopology, has_qemus_options, is_qemu, qmp_socket};
@@ -113,7 +112,7 @@ impl RunningVm {
         let name = command.name.as_deref().map_or_else(|| format!("pid {pid}"), topology::input::name);
         let key = VmKey { name, pid, started: started_ticks(root, pid)? };
         let origin = Origin::parse(&arguments);
-        let (mut clients, unplaced) = clients(root, &command, &threads, &maps);
+        let Blocks { mut clients, unplaced, left_over } = blocks(root, &command, &threads, &maps);
         if !origin.by_homenode {
             clients.iter_mut().for_each(|client| client.chosen_nodes = chosen_nodes(&command, client));
         }
@@ -131,6 +130,9 @@ impl RunningVm {
             clients,
             threads,
             unplaced,
+            left_over,
+            may_get_memory: command.may_get_memory(),
+            may_get_vcpus: command.may_get_vcpus(),
             passed_through: command.passed_through.clone(),
             confidential: command.confidential.clone(),
             locked: command.locked,
@@ -153,31 +155,9 @@ impl RunningVm {
         }
     }
 
-    /// Takes over from its monitor which virtual nodes memory was plugged into.
-    pub fn told_of_plugged(&mut self, blocks: &[PluggedMemory]) {
-        for region in std::mem::take(&mut self.unplaced) {
-            let block = blocks.iter().find(|block| region.addresses.contains(&block.address));
-            let node = block.map(|block| block.virtual_node);
-            match self.clients.iter_mut().find(|client| node.is_some() && client.virtual_node == node) {
-                Some(client) => client.plug(region),
-                None => self.unplaced.push(region),
-            }
-        }
-    }
-
     /// The client with this id.
     pub fn client(&self, id: ClientId) -> Option<&VmClient> {
         self.clients.iter().find(|client| client.id == id)
-    }
-}
-
-impl VmClient {
-    fn plug(&mut self, region: Region) {
-        self.memory_size = self.memory_size.saturating_add(region.size());
-        // A part of a client's memory says nothing about the whole.
-        if self.memory_unknown_because.is_none() {
-            self.regions.push(region);
-        }
     }
 }
 
@@ -226,40 +206,47 @@ fn chosen_nodes(command: &CommandLine, client: &VmClient) -> Option<NodeSet> {
     strict.map(|backend| backend.host_nodes.clone()).reduce(|one, other| one.union(&other))
 }
 
-/// The clients, and blocks that were plugged in later to virtual nodes that nobody can tell from
-/// here.
-fn clients(
-    root: &Root,
-    command: &CommandLine,
-    threads: &VmThreads,
-    maps: &Result<&str, UnknownMemory>,
-) -> (Vec<VmClient>, Vec<Region>) {
+/// Whose memory is where.
+struct Blocks {
+    clients: Vec<VmClient>,
+    /// Those that were plugged in later to virtual nodes that nobody can tell from here.
+    unplaced: Vec<Region>,
+    left_over: Vec<Region>,
+}
+
+fn blocks(root: &Root, command: &CommandLine, threads: &VmThreads, maps: &Result<&str, UnknownMemory>) -> Blocks {
     // Most VMs have no file behind their memory: then nobody needs to know what is mounted.
     let mut mounts = None;
     let is_pool = |device: &str| mounts.get_or_insert_with(|| huge_pages::Mounts::read(root)).is_pool(device);
-    let Found { mut blocks, mut later } = regions::find(command, maps.as_ref().copied(), is_pool);
+    let Found { mut blocks, mut later, mut left_over } = regions::find(command, maps.as_ref().copied(), is_pool);
     let in_files = |region: &&mut Region| !region.path.is_empty();
-    for region in blocks.values_mut().filter_map(|block| block.as_mut().ok()).chain(&mut later).filter(in_files) {
+    let found = blocks.values_mut().filter_map(|block| block.as_mut().ok());
+    for region in found.chain(&mut later).chain(&mut left_over).filter(in_files) {
         huge_pages::size(region, command, mounts.get_or_insert_with(|| huge_pages::Mounts::read(root)));
     }
-    let size_of = |ids: &[String]| ids.iter().filter_map(|id| Some(command.backend(id)?.size)).sum::<Bytes>();
+    // A device that gives a part is counted where it is found; one that is not may give all.
+    let in_part = |block: &Result<Region, UnknownMemory>| matches!(block, Ok(region) if region.given != Given::All);
+    let parts: BTreeSet<String> = blocks.iter().filter(|(_, block)| in_part(block)).map(|(id, _)| id.clone()).collect();
+    let whole = |id: &&String| !parts.contains(*id);
+    let size_of =
+        |ids: &[String]| ids.iter().filter(whole).filter_map(|id| Some(command.backend(id)?.size)).sum::<Bytes>();
     // Virtual nodes whose vCPUs share a thread cannot move apart.
     if command.nodes.len() < 2 || threads.evidence == VcpuEvidence::OneForAll {
-        let later_size: Bytes = later.iter().map(Region::size).sum();
         let named = command.guest_backends().filter_map(|id| blocks.remove(id)).collect::<Vec<_>>();
         let own = blocks.remove("").into_iter().chain(named).chain(later.into_iter().map(Ok));
         let memory = memory(command);
         let devices = if command.memory.is_some() { size_of(&command.memory_devices) } else { Bytes(0) };
-        let memory_size = memory.saturating_add(devices).saturating_add(later_size);
+        let fixed = memory.saturating_add(devices);
         let mut vcpus: BTreeSet<u32> = command.vcpus_at_start().collect();
         vcpus.extend(threads.vcpus.iter().map(|thread| thread.index));
-        return (vec![client(0, None, vcpus.into_iter().collect(), memory_size, own, threads)], Vec::new());
+        let clients = vec![client(0, None, vcpus.into_iter().collect(), fixed, own, threads)];
+        return Blocks { clients, unplaced: Vec::new(), left_over };
     }
     let whole = blocks.remove("");
     let (mut clients, mut offset) = (Vec::new(), 0_u64);
     for (index, node) in command.nodes.values().enumerate() {
         let legacy = node.memory.unwrap_or_default();
-        let memory_size = size_of(&node.backends).saturating_add(legacy);
+        let fixed = size_of(&node.backends).saturating_add(legacy);
         let part = whole.clone().filter(|_| legacy > Bytes(0)).and_then(|block| match block {
             Ok(block) => slice(&block, offset, legacy.0).map(Ok),
             Err(why) => Some(Err(why)),
@@ -269,9 +256,9 @@ fn clients(
         // Those of vCPUs that may be plugged in later are listed too.
         let vcpus =
             node.vcpus.iter().copied().filter(|&vcpu| command.starts_with(vcpu) || runs(threads, vcpu)).collect();
-        clients.push(client(index as u32, Some(node.id), vcpus, memory_size, own, threads));
+        clients.push(client(index as u32, Some(node.id), vcpus, fixed, own, threads));
     }
-    (clients, later)
+    Blocks { clients, unplaced: later, left_over }
 }
 
 /// Memory that a guest starts with.
@@ -295,7 +282,7 @@ fn client(
     id: u32,
     virtual_node: Option<u32>,
     vcpus: Vec<u32>,
-    memory_size: Bytes,
+    fixed_memory: Bytes,
     blocks: impl Iterator<Item = Result<Region, UnknownMemory>>,
     threads: &VmThreads,
 ) -> VmClient {
@@ -310,7 +297,7 @@ fn client(
         virtual_node,
         vcpus,
         thread_ids,
-        memory_size,
+        fixed_memory,
         chosen_nodes: None,
         regions,
         memory_unknown_because,

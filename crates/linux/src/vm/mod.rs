@@ -7,16 +7,19 @@
 mod examine;
 mod huge_pages;
 pub(crate) mod kvm;
+pub mod main_thread;
 pub(crate) mod owner;
+mod plugged;
 mod regions;
 mod threads;
 pub(crate) mod vhost;
 
 pub(crate) use examine::{FirstWords, arguments, started_ticks};
-pub use regions::{Region, RegionEvidence, RegionKind, UnknownMemory};
+pub use plugged::PluggedMemory;
+pub use regions::{Given, Region, RegionEvidence, RegionKind, UnknownMemory};
 pub use threads::{ThreadKind, VcpuEvidence, VcpuThread, VmThreads};
 
-use ::vm::Origin;
+use ::vm::{Manager, Origin};
 use scheduler::{ClientId, GuestMachine, VmKey};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -50,6 +53,13 @@ pub struct RunningVm {
     /// Memory that was plugged in later, to a virtual node that only its monitor knows: no client
     /// has it.
     pub unplaced: Vec<Region>,
+    /// All mappings that a block could be in that was plugged in later.
+    #[serde(skip)]
+    pub left_over: Vec<Region>,
+    /// Its guest may come to have more memory than it started with.
+    pub may_get_memory: bool,
+    /// Its guest may come to have more vCPUs than it started with.
+    pub may_get_vcpus: bool,
     /// Devices of the host that are passed through (`-device vfio-pci,host=...`), as QEMU was told.
     pub passed_through: Vec<String>,
     /// The object that keeps its memory from the host (`sev-guest`, `tdx-guest`), which pins it.
@@ -60,6 +70,14 @@ pub struct RunningVm {
     pub monitor: Option<PathBuf>,
     /// All of its memory is locked (`-overcommit mem-lock=on`, `-realtime mlock=on`).
     pub locked: bool,
+}
+
+impl RunningVm {
+    /// Whether it has a monitor that may be asked where nobody is at it. homenode's own VMs have
+    /// one that their command lines do not name; it is asked only of what the VM got later.
+    pub fn may_be_asked(&self) -> bool {
+        self.monitor.is_some() || (self.origin.manager == Manager::Homenode && self.may_get_memory)
+    }
 }
 
 /// vCPUs and memory that always move together: a virtual node, or the whole VM without vNUMA.
@@ -73,8 +91,8 @@ pub struct VmClient {
     pub vcpus: Vec<u32>,
     /// The kernel's ids of their threads, as far as they are known.
     pub thread_ids: Vec<u32>,
-    /// Memory that it may have.
-    pub memory_size: Bytes,
+    /// Memory that it has beside [`plugged`](Self::plugged): it may not have touched all of it.
+    pub fixed_memory: Bytes,
     /// Nodes that somebody other than homenode bound its memory to.
     pub chosen_nodes: Option<NodeSet>,
     /// Where its memory is in QEMU's address space; why not, as a sentence, where that cannot be

@@ -5,6 +5,7 @@ use crate::QemuError;
 use crate::qmp::Qmp;
 use linux::LinuxError;
 use linux::sys::{affinity, set_affinity};
+use linux::vm::main_thread;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use topology::{CpuId, CpuSet};
@@ -12,9 +13,6 @@ use vm::qemu::vcpu_id;
 
 /// `CR0.PG`: the guest's kernel runs on this vCPU. One that waits to be brought up has it off.
 const PAGING: u64 = 1 << 31;
-/// The thread that QEMU starts first, with the affinity of the main one. QEMU 7.2 starts it before
-/// it names threads: it has the main one's name there.
-const FIRST_THREAD: &str = "call_rcu";
 
 impl Work<'_> {
     pub(super) fn check_vcpus(&self) -> Result<(), QemuError> {
@@ -86,8 +84,8 @@ impl Work<'_> {
 
     /// A thread begins with the affinity of the thread that makes it: QEMU's main one, which is on
     /// these CPUs meanwhile. So there is no moment at which a new vCPU could run elsewhere. Where
-    /// homenode is killed in that moment, the next call brings the main thread back
-    /// ([`Work::free_main_thread`]).
+    /// homenode is killed in that moment, whoever looks next brings the main thread back
+    /// ([`main_thread`]).
     fn born_on(
         &mut self,
         cpus: &CpuSet,
@@ -101,19 +99,15 @@ impl Work<'_> {
     }
 
     /// Gives QEMU's main thread its own CPUs back, where a homenode that was killed while it
-    /// plugged a vCPU left it on those of one client. QEMU's first thread tells which these are.
+    /// plugged a vCPU left it on those of one client.
     pub(super) fn free_main_thread(&self) -> Result<(), QemuError> {
         let threads = linux::process::threads(self.pid).map_err(QemuError::host(self.qmp.vm()))?;
-        let main = threads.iter().find(|thread| thread.id == self.pid).map(|main| main.name.as_str());
-        let is_first = |name: &str| name == FIRST_THREAD || Some(name) == main;
-        let mut others = threads.iter().filter(|thread| thread.id != self.pid);
-        let Some(first) = others.find(|thread| is_first(&thread.name)) else { return Ok(()) };
-        let of = |thread| affinity(thread).map_err(|error| self.host("read the affinity of QEMU's threads", error));
-        let (now, usual) = (of(self.pid)?, of(first.id)?);
-        let clients = &self.resize.placement.clients;
-        let all = clients.iter().fold(CpuSet::new(), |all, client| all.union(&client.cpus));
-        let is_left = now != all && clients.iter().any(|client| client.cpus == now);
-        if is_left && now != usual { self.bind(self.pid, &usual) } else { Ok(()) }
+        let threads: Vec<(u32, &str)> = threads.iter().map(|thread| (thread.id, thread.name.as_str())).collect();
+        let left = main_thread::left_behind(self.pid, &threads, || self.resize.placement.cpus_apart());
+        match left.map_err(|error| self.host("read the affinity of QEMU's threads", error))? {
+            Some(usual) => self.bind(self.pid, &usual),
+            None => Ok(()),
+        }
     }
 
     fn bind(&self, thread: u32, cpus: &CpuSet) -> Result<(), QemuError> {

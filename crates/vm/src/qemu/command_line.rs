@@ -88,6 +88,8 @@ pub struct CommandLine {
     /// The backends of memory devices that it starts with (`-device pc-dimm,memdev=`), in the order
     /// of the command line.
     pub memory_devices: Vec<String>,
+    /// Those of them that are virtio-mem: the guest has a part of each, which changes meanwhile.
+    pub virtio_mem: BTreeSet<String>,
     /// Virtual nodes by number; empty without vNUMA.
     pub nodes: BTreeMap<u32, NumaNode>,
     /// Host devices that are passed through.
@@ -244,6 +246,9 @@ impl CommandLine {
         let is_memory = ["pc-dimm", "nvdimm", "virtio-mem", "virtio-pmem"].iter().any(|kind| driver.starts_with(kind));
         let Some(memory) = device.get("memdev").filter(|_| is_memory) else { return };
         self.memory_devices.push(memory.to_owned());
+        if driver.starts_with("virtio-mem") {
+            self.virtio_mem.insert(memory.to_owned());
+        }
         if let Some(node) = self.nodes.get_mut(&device.number("node").unwrap_or(0)) {
             node.backends.push(memory.to_owned());
         }
@@ -275,6 +280,16 @@ impl CommandLine {
         let ids: BTreeSet<&str> =
             self.main_backend.iter().chain(of_nodes).chain(&self.memory_devices).map(String::as_str).collect();
         ids.into_iter()
+    }
+
+    /// Whether its guest may come to have more memory than it starts with.
+    pub fn may_get_memory(&self) -> bool {
+        !self.virtio_mem.is_empty() || self.most_memory > self.memory.or(self.most_memory)
+    }
+
+    /// Whether its guest may come to have more vCPUs than it starts with.
+    pub fn may_get_vcpus(&self) -> bool {
+        self.vcpus.most as usize > self.vcpus_at_start().count()
     }
 
     /// The backend with this id.

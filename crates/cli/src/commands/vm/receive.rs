@@ -3,7 +3,7 @@
 use crate::args_migrate::ReceiveArguments;
 use crate::commands::run::console;
 use crate::commands::vm::migrate::failure;
-use crate::{balancer_place, kept};
+use crate::{balancer_host, balancer_place, kept};
 use migration::protocol::Offer;
 use migration::{Accepted, Destination, MigrationError};
 use qemu::RuntimeDir;
@@ -49,7 +49,7 @@ fn refused(error: impl std::fmt::Display) -> MigrationError {
 }
 
 fn look(offer: &Offer) -> Result<Looked, MigrationError> {
-    let running = linux::examine_this_host().map_err(refused)?;
+    let running = balancer_host::examine().map_err(|error| refused(format!("{error:#}")))?;
     let machine = topology::read::live().map_err(refused)?;
     let mut occupancy = balancer_place::occupancy(&running, &machine);
     let vm::Manifest { spec, topology, added, .. } = &offer.manifest;

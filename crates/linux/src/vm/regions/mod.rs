@@ -12,8 +12,10 @@
 //! more remain, nothing is guessed, and the reason is told.
 //!
 //! **Blocks that were plugged in later** are on no command line. Where more memory may be plugged
-//! in (`maxmem=`), what is left over and looks like a block (whole 128 MiB, which is what guests
-//! take) is one.
+//! in (`maxmem=`), what is left over and looks like a block is taken for one: it has 128 MiB at
+//! least, and lies between multiples of 2 MiB, or is whole 128 MiB above memory of QEMU's own. How
+//! much of it the guest has is unknown: of a virtio-mem device it is a part. A monitor knows all of
+//! it ([`super::plugged`]).
 //!
 //! **Private mappings of files** are no memory that is moved or counted: pages that the guest has
 //! not written are in the page cache, which everybody who reads the file shares, and a file is
@@ -77,9 +79,32 @@ pub struct Region {
     pub page_size: Option<Bytes>,
     /// How it was told from others.
     pub evidence: RegionEvidence,
+    /// How much of it the guest has.
+    pub given: Given,
+}
+
+/// How much of a region the guest has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Given {
+    /// All of it.
+    All,
+    /// A part, as its monitor said: of a virtio-mem device.
+    Part(Bytes),
+    /// Nobody said: what of it is resident counts.
+    Unknown,
 }
 
 impl Region {
+    /// How much of it the guest has; `None` where nobody said.
+    pub fn given(&self) -> Option<Bytes> {
+        match self.given {
+            Given::All => Some(self.size()),
+            Given::Part(part) => Some(part.min(self.size())),
+            Given::Unknown => None,
+        }
+    }
+
     /// Its length.
     pub fn size(&self) -> Bytes {
         Bytes(self.addresses.end - self.addresses.start)
@@ -136,6 +161,9 @@ pub(super) struct Found {
     pub(super) blocks: BTreeMap<String, Result<Region, UnknownMemory>>,
     /// Blocks that the command line does not know.
     pub(super) later: Vec<Region>,
+    /// All that could be such a block: these, and smaller or less likely ones. Only a monitor
+    /// knows.
+    pub(super) left_over: Vec<Region>,
 }
 
 /// Adjoining memory of QEMU's own that the kernel may have merged below a region: it ends with a
@@ -143,7 +171,7 @@ pub(super) struct Found {
 const MOST_MERGED: u64 = 64 << 20;
 /// Where QEMU begins each of its blocks.
 const ALIGNMENT: u64 = 2 << 20;
-/// Guests plug memory in by so much.
+/// Guests take DIMMs of so much; smaller blocks are not told from memory of QEMU's own.
 const PLUGGED: u64 = 128 << 20;
 
 /// Where every block of memory is; of an address space that may not be read, why not. `is_pool`
@@ -176,7 +204,15 @@ pub(super) fn find(
             found.blocks.insert(backend.id.clone(), region);
         }
     }
+    for id in &command.virtio_mem {
+        if let Some(Ok(region)) = found.blocks.get_mut(id) {
+            region.given = Given::Unknown;
+        }
+    }
     found.later = plugged_later(command, &free);
+    let could_be = |candidate: &&Candidate| command.may_get_memory() && is_memory(candidate);
+    found.left_over =
+        free.iter().filter(could_be).map(|candidate| later(candidate, candidate.addresses.clone())).collect();
     found
 }
 
@@ -184,29 +220,41 @@ pub(super) fn find(
 fn plugged_later(command: &CommandLine, free: &[Candidate]) -> Vec<Region> {
     let at_start = command.memory.unwrap_or_default();
     let mut room = command.most_memory.unwrap_or_default().saturating_sub(at_start).0;
-    let mut later = Vec::new();
+    let mut blocks = Vec::new();
     for candidate in free {
         let Some(addresses) = plugged_block(candidate).filter(|block| block.end - block.start <= room) else {
             continue;
         };
         room -= addresses.end - addresses.start;
-        let (path, kind) = (candidate.path.clone(), candidate.kind());
-        later.push(Region { backend: None, addresses, kind, path, page_size: None, evidence: RegionEvidence::Size });
+        blocks.push(later(candidate, addresses));
     }
-    later
+    blocks
 }
 
-/// Its upper part, if that looks like a block: what is below it may be QEMU's own.
-fn plugged_block(candidate: &Candidate) -> Option<Range<u64>> {
-    let is_memory = matches!(candidate.kind(), RegionKind::Anonymous | RegionKind::HugePages)
+/// A block at these addresses that is on no command line.
+fn later(candidate: &Candidate, addresses: Range<u64>) -> Region {
+    let (path, kind) = (candidate.path.clone(), candidate.kind());
+    let (evidence, given) = (RegionEvidence::Size, Given::Unknown);
+    Region { backend: None, addresses, kind, path, page_size: None, evidence, given }
+}
+
+fn is_memory(candidate: &Candidate) -> bool {
+    matches!(candidate.kind(), RegionKind::Anonymous | RegionKind::HugePages)
         || candidate.is_memfd()
-        || candidate.path.contains("qemu_back_mem");
-    let end = candidate.addresses.end;
+        || candidate.path.contains("qemu_back_mem")
+}
+
+/// It, or its upper part, if that looks like a block: what is below it may be QEMU's own.
+fn plugged_block(candidate: &Candidate) -> Option<Range<u64>> {
+    let Range { start, end } = candidate.addresses;
+    if !is_memory(candidate) || !candidate.guarded || !end.is_multiple_of(ALIGNMENT) || candidate.size() < PLUGGED {
+        return None;
+    }
+    if start.is_multiple_of(ALIGNMENT) {
+        return Some(start..end);
+    }
     let own = candidate.size() % PLUGGED;
-    let fits = own < MOST_MERGED && (own == 0 || candidate.path.is_empty());
-    let is_block = is_memory && candidate.guarded && fits && end.is_multiple_of(ALIGNMENT);
-    let start = end - (candidate.size() - own);
-    (is_block && start < end).then_some(start..end)
+    (own < MOST_MERGED && candidate.path.is_empty()).then_some(start + own..end)
 }
 
 fn same_source(one: &BackendKind, other: &BackendKind) -> bool {
@@ -308,5 +356,6 @@ fn region(backend: &Backend, candidate: &Candidate, evidence: RegionEvidence) ->
     let end = candidate.addresses.end;
     let start = end.saturating_sub(backend.size.0).max(candidate.addresses.start);
     let id = Some(backend.id.clone()).filter(|id| !id.is_empty());
-    Region { backend: id, addresses: start..end, kind, path: candidate.path.clone(), page_size: None, evidence }
+    let path = candidate.path.clone();
+    Region { backend: id, addresses: start..end, kind, path, page_size: None, evidence, given: Given::All }
 }

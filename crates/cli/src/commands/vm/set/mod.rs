@@ -11,7 +11,7 @@ mod view;
 use super::super::run::{self as starting};
 use crate::args_vm::SetArguments;
 use crate::failure::bad_input;
-use crate::{backend, balancer_place, hidden_vms, kept, output};
+use crate::{backend, balancer_host, balancer_place, hidden_vms, kept, output};
 use anyhow::{Context, anyhow, bail};
 use inventory::{Held, InventoryError, Kept};
 use qemu::{Reserved, RuntimeDir};
@@ -256,7 +256,7 @@ struct Host {
 
 impl Host {
     fn look() -> anyhow::Result<Self> {
-        let running = linux::examine_this_host().context("the running VMs cannot be read")?;
+        let running = balancer_host::examine()?;
         hidden_vms::say(&running);
         let machine = topology::read::live().context("this host cannot be read")?;
         Ok(Self { machine, running })

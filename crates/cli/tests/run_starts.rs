@@ -134,7 +134,7 @@ fn a_name_is_taken_from_the_moment_that_it_is_reserved() {
     assert!(within_seconds(60, || place.reserved().len() == 1), "{}", place.errors(0));
     let spec = place.spec(0);
     let (code, _, errors) = said_in(&place.runtime(), &["run", spec.to_str().expect("UTF-8")]);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(2));
     assert!(errors.contains("a VM of this name is being started"), "{errors}");
     signal(&first, libc::SIGTERM);
     assert_eq!(first.wait().expect("the end").code(), Some(1));

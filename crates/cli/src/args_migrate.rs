@@ -9,7 +9,7 @@ pub(crate) struct MigrateArguments {
     /// Name of the VM
     pub(crate) name: String,
     /// Where to: a host as ssh knows it, with a homenode of its own; or `unix:`, another home on
-    /// this host
+    /// this host. For a VM that libvirt runs: a host (`qemu+ssh://HOST/system`), or a libvirt URI
     #[arg(long, value_name = "HOST")]
     pub(crate) to: Option<String>,
     /// Send nothing: say what would be sent, how long it would take, and where the VM would live

@@ -37,8 +37,9 @@ impl Writer {
         Some(this)
     }
 
+    /// Those whose number was written to its end: the last line may still be on its way.
     fn rounds(&self) -> Vec<u64> {
-        let number = |line: &str| line.strip_prefix("pattern: round ")?.split(',').next()?.parse().ok();
+        let number = |line: &str| line.strip_prefix("pattern: round ")?.split_once(',')?.0.parse().ok();
         self.0.0.console().lines().filter_map(number).collect()
     }
 

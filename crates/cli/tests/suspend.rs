@@ -198,10 +198,10 @@ fn a_vm_goes_from_one_qemu_to_another() {
     assert_eq!(vm.state(), State::Suspended);
 }
 
-/// The last round of its pattern that a guest told of.
+/// The last round of its pattern that a guest told of, its number written to its end.
 fn round(console: &str) -> Option<u64> {
-    let line = console.lines().rev().find(|line| line.starts_with("pattern: round "))?;
-    line.split([' ', ',']).nth(2)?.parse().ok()
+    let number = |line: &str| line.strip_prefix("pattern: round ")?.split_once(',')?.0.parse().ok();
+    console.lines().rev().find_map(number)
 }
 
 #[test]

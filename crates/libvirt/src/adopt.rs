@@ -275,7 +275,8 @@ fn notes(domain: &Domain, facts: &Facts, topology: &VirtualTopology) -> Vec<Stri
     };
     if topology.nodes.iter().enumerate().any(shared) {
         notes.push(format!(
-            "VM {name}: virtual nodes share a socket: its guest sees a cache that is not there (`homenode check {name}`)"
+            "VM {name}: virtual nodes share a socket: its guest sees a cache that is not there \
+            (`homenode check {name}`)"
         ));
     }
     notes

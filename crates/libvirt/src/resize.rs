@@ -156,25 +156,7 @@ impl Work<'_> {
                 grow from its next start on",
             ));
         }
-        for (&id, &size) in &self.resize.memory {
-            let Some(node) = self.node(id) else {
-                return Err(self.bad_input(format_args!("it has no virtual node {id}")));
-            };
-            let most = node.memory.saturating_add(node.growth);
-            if size > most {
-                return Err(self.bad_input(format_args!("virtual node {id} may have {most} at most, not {size}")));
-            }
-            let devices = self.resized.added.memory.iter().filter(|device| device.virtual_node == id);
-            let fixed = devices.filter(|device| device.kind == MemoryDeviceKind::Dimm).map(|device| device.size);
-            let least = node.memory.saturating_add(fixed.sum());
-            if size < least {
-                return Err(self.bad_input(format_args!(
-                    "virtual node {id} keeps {least} while it runs, not {size}: that was there at power-on or is in \
-                    DIMMs"
-                )));
-            }
-        }
-        Ok(())
+        self.resize.check_memory(&self.resized.added).map_err(|problem| self.bad_input(problem))
     }
 
     /// What the devices of a virtual node were asked to give.

@@ -33,6 +33,6 @@ pub use manifest::Manifest;
 pub use placement::{Client, MemoryPolicy, NodeUse, Placement};
 pub use plan::{Expected, Plan, Reason};
 pub use residence::{MemoryResidence, Residence, VcpuResidence};
-pub use resize::{Resize, Resized};
+pub use resize::{NoSuchMemory, Resize, Resized};
 pub use spec::{Shape, VmSpec};
 pub use virtual_topology::{Misfit, VirtualNode, VirtualTopology};

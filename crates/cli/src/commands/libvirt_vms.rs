@@ -77,7 +77,9 @@ pub(crate) fn way_to(name: &str) -> Option<String> {
     local_names().ok()?.iter().find(|seen| *seen == name)?;
     let word = topology::words::quoted(name);
     Some(format!(
-        "VM {name} is libvirt's: `homenode vm adopt {word}` has homenode keep it; `virsh shutdown {word}` asks its guest to power off, `virsh destroy {word}` ends it, `virsh console {word}` is its console (with --connect URI where it is not virsh's own choice)"
+        "VM {name} is libvirt's: `homenode vm adopt {word}` has homenode keep it; `virsh shutdown {word}` asks its \
+        guest to power off, `virsh destroy {word}` ends it, `virsh console {word}` is its console (with --connect \
+        URI where it is not virsh's own choice)"
     ))
 }
 

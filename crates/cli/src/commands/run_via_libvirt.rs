@@ -69,8 +69,9 @@ fn again(record: &Record, spec: &VmSpec, connection: &Connection) -> anyhow::Res
     let shaped = VmSpec { shape: spec.shape.clone(), ..record.spec.clone() };
     if shaped != *spec {
         return Err(bad_input(format!(
-            "VM {name}: what its spec says of boot, disks, networks, console or `run_as` is not what libvirt has of it: \
-            `virsh edit {name}` changes its definition; `homenode vm delete {name}` forgets it, and a `run` makes it anew"
+            "VM {name}: what its spec says of boot, disks, networks, console or `run_as` is not what libvirt has \
+            of it: `virsh edit {name}` changes its definition; `homenode vm delete {name}` forgets it, and a `run` \
+            makes it anew"
         )));
     }
     Ok(record.life.backend.clone())

@@ -32,24 +32,7 @@ impl Work<'_> {
     }
 
     pub(super) fn check_memory(&self) -> Result<(), QemuError> {
-        for (&id, &size) in &self.resize.memory {
-            let Some(node) = self.node(id) else {
-                return Err(self.bad_input(format!("it has no virtual node {id}")));
-            };
-            let most = node.memory.saturating_add(node.growth);
-            if size > most {
-                return Err(self.bad_input(format!("virtual node {id} may have {most} at most, not {size}")));
-            }
-            let fixed = self.resized.added.dimms().get(&id).copied().unwrap_or_default();
-            let least = node.memory.saturating_add(fixed);
-            if size < least {
-                return Err(self.bad_input(format!(
-                    "virtual node {id} keeps {least} while it runs, not {size}: that was there at power-on or \
-                    is in DIMMs"
-                )));
-            }
-        }
-        Ok(())
+        self.resize.check_memory(&self.resized.added).map_err(|problem| self.bad_input(problem.to_string()))
     }
 
     pub(super) fn resize_memory(&mut self) -> Result<(), QemuError> {

@@ -12,10 +12,10 @@
 //! more remain, nothing is guessed, and the reason is told.
 //!
 //! **Blocks that were plugged in later** are on no command line. Where more memory may be plugged
-//! in (`maxmem=`), what is left over and looks like a block is taken for one: it has 128 MiB at
-//! least, and lies between multiples of 2 MiB, or is whole 128 MiB above memory of QEMU's own. How
-//! much of it the guest has is unknown: of a virtio-mem device it is a part. A monitor knows all of
-//! it ([`super::plugged`]).
+//! in (`maxmem=`), what is left over and looks like a block is taken for one: whole 128 MiB, with
+//! less than 64 MiB of QEMU's own merged below, or any 128 MiB and more between multiples of 2 MiB.
+//! How much of it the guest has is unknown: of a virtio-mem device it is a part. A monitor knows
+//! all of it ([`super::plugged`]).
 //!
 //! **Private mappings of files** are no memory that is moved or counted: pages that the guest has
 //! not written are in the page cache, which everybody who reads the file shares, and a file is
@@ -250,11 +250,12 @@ fn plugged_block(candidate: &Candidate) -> Option<Range<u64>> {
     if !is_memory(candidate) || !candidate.guarded || !end.is_multiple_of(ALIGNMENT) || candidate.size() < PLUGGED {
         return None;
     }
-    if start.is_multiple_of(ALIGNMENT) {
-        return Some(start..end);
-    }
+    // A thread's stack of 8 MiB also ends at a multiple of 2 MiB, and merges with a block above it.
     let own = candidate.size() % PLUGGED;
-    (own < MOST_MERGED && candidate.path.is_empty()).then_some(start + own..end)
+    if own < MOST_MERGED && candidate.path.is_empty() {
+        return Some(start + own..end);
+    }
+    start.is_multiple_of(ALIGNMENT).then_some(start..end)
 }
 
 fn same_source(one: &BackendKind, other: &BackendKind) -> bool {

@@ -59,14 +59,18 @@ fn a_region_that_was_split_or_merged_is_whole() {
 fn blocks_that_were_plugged_in_later_are_whole_and_have_a_guard() {
     let guard = |end: u64| format!("{:x}-{:x} ---p 00000000 00:00 0 \n", end, end + 4096);
     let block = |start: u64, end: u64| format!("{start:x}-{end:x} rw-p 00000000 00:00 0 \n");
-    let (own, end) = (0x7f00_0000_0000 - (3 << 20), 0x7f00_0800_0000); // 3 MiB of QEMU's own below 128 MiB
+    let (start, end) = (0x7f00_0000_0000_u64, 0x7f00_0800_0000_u64); // 128 MiB
     let main = block(0x7f10_0000_0000, 0x7f10_0400_0000) + &guard(0x7f10_0400_0000);
-    let maps = block(own, end) + &guard(end) + &block(0x7f01_0000_0000, 0x7f01_0800_0000) + &main;
-    let found = super::find(&command("qemu -m 64,slots=2,maxmem=1G"), Ok(&maps), |_| false);
-    let [late] = &found.later[..] else { panic!("{found:?}") };
-    assert_eq!(late.addresses, 0x7f00_0000_0000..end);
-    // Nothing can be plugged in: then it is something else.
-    assert!(super::find(&command("qemu -m 64"), Ok(&maps), |_| false).later.is_empty());
+    // Below it memory of QEMU's own, and the stack of a thread.
+    for own_mib in [0, 3, 8] {
+        let maps =
+            block(start - (own_mib << 20), end) + &guard(end) + &block(0x7f01_0000_0000, 0x7f01_0800_0000) + &main;
+        let found = super::find(&command("qemu -m 64,slots=2,maxmem=1G"), Ok(&maps), |_| false);
+        let [late] = &found.later[..] else { panic!("{found:?}") };
+        assert_eq!(late.addresses, start..end);
+        // Nothing can be plugged in: then it is something else.
+        assert!(super::find(&command("qemu -m 64"), Ok(&maps), |_| false).later.is_empty());
+    }
 }
 
 #[test]

@@ -80,6 +80,8 @@ pub(crate) enum VmCommand {
     },
     /// Keep a domain of libvirt's that somebody else made, as it is
     Adopt(AdoptArguments),
+    /// Move one client of a VM that runs to another node of this host: its vCPUs, then its memory
+    Move(MoveArguments),
     /// Move a VM to another host, or to another home on this one, while it runs
     Migrate(MigrateArguments),
     /// Receive a VM; `homenode vm migrate` starts it
@@ -106,6 +108,21 @@ pub(crate) struct AdoptArguments {
     /// The libvirt of this host that has it [default: what virsh takes]
     #[arg(long, value_name = "URI")]
     pub(crate) connect: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct MoveArguments {
+    /// The VM: its name, UUID or process number
+    pub(crate) name: String,
+    /// The client, as `homenode top` and `homenode why` number them: a virtual node
+    #[arg(long, value_name = "N")]
+    pub(crate) client: u32,
+    /// The node of this host
+    #[arg(long, value_name = "NODE")]
+    pub(crate) to: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args)]

@@ -2,13 +2,16 @@
 //! elsewhere.
 //!
 //! **Rule.** The balancer knows nothing of records. Whoever looks writes down where the balancer
-//! had each client last; how often it moved meanwhile is the balancer's to say (`homenode top`).
+//! had each client last, where the kernel says that it is there still: somebody else may have moved
+//! it since (`homenode vm move`). How often it moved meanwhile is the balancer's to say (`homenode
+//! top`).
 
 use crate::args_balance::StateArguments;
 use crate::source::Remembered;
 use crate::{backend, kept, kept_thread};
-use daemon::VmRecord;
+use daemon::{ClientRecord, VmRecord};
 use inventory::{Inventory, InventoryError, Record};
+use scheduler::Observation;
 use topology::NodeSet;
 use vm::history::LifeEvent;
 use vm::life::State;
@@ -25,10 +28,14 @@ pub(crate) fn brought_up(inventory: &Inventory, record: Record) -> anyhow::Resul
     kept_thread::free(inventory, &record);
     let Some(records) = Remembered::of_this_host(&StateArguments { state: None }).records else { return Ok(record) };
     let pid = backend::pid(&record);
-    let Some(done) = records.into_iter().find(|done| done.vm.name == record.spec.name && Some(done.vm.pid) == pid)
+    let Some(mut done) = records.into_iter().find(|done| done.vm.name == record.spec.name && Some(done.vm.pid) == pid)
     else {
         return Ok(record);
     };
+    if moves(&record, &done).is_empty() {
+        return Ok(record);
+    }
+    keep_true(&mut done, &linux::examine_this_host()?);
     if moves(&record, &done).is_empty() {
         return Ok(record);
     }
@@ -45,6 +52,15 @@ pub(crate) fn brought_up(inventory: &Inventory, record: Record) -> anyhow::Resul
         Err(InventoryError::Busy { .. }) => Ok(record),
         Err(_) => Ok(told(record, &done)),
     }
+}
+
+/// Forgets of what a balancer did that which is not so any more.
+fn keep_true(done: &mut VmRecord, seen: &Observation) {
+    let Some(vm) = seen.vms.iter().find(|seen| seen.vm == done.vm) else { return };
+    let is_so = |known: &ClientRecord| {
+        vm.clients.iter().find(|client| client.id == known.client).is_none_or(|client| client.cpus == known.set)
+    };
+    done.clients.retain(is_so);
 }
 
 /// A change of home.
@@ -88,9 +104,8 @@ fn told(mut record: Record, done: &VmRecord) -> Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use daemon::ClientRecord;
     use inventory::Kept;
-    use scheduler::{ClientId, VmKey};
+    use scheduler::{ClientId, ClientObservation, VmKey, VmObservation};
     use std::collections::BTreeMap;
     use vm::history::{Life, UnixSeconds};
     use vm::{Added, MemoryPolicy, VmSpec};
@@ -119,6 +134,19 @@ mod tests {
         done.clients = vec![known(0, "0"), known(1, "3")];
         assert_eq!(told(record.clone(), &done), record);
         done.clients[0] = known(0, "2");
+        // Somebody else brought it back since.
+        let key = done.vm.clone();
+        let seen = |cpus: &str| {
+            let client = ClientObservation { cpus: cpus.parse().unwrap(), ..ClientObservation::default() };
+            let vms = vec![VmObservation::of_clients(key.clone(), vec![client])];
+            Observation { vms, ..Observation::default() }
+        };
+        let mut brought_back = done.clone();
+        keep_true(&mut brought_back, &seen("0-3"));
+        assert_eq!(told(record.clone(), &brought_back), record);
+        let before = done.clone();
+        keep_true(&mut done, &seen("4-7"));
+        assert_eq!(done, before);
         let told = told(record, &done);
         let clients = &told.placement.as_ref().unwrap().placement.clients;
         assert_eq!((clients[0].home.to_string(), clients[0].cpus.to_string()), ("2".into(), "4-7".into()));

@@ -77,6 +77,14 @@ fn a_vm_gets_more_while_it_is_paused_and_while_it_is_stopped() {
     let seen = running.vms.iter().find(|seen| seen.vm.name == vm.name).expect("it runs");
     assert_eq!(seen.clients.iter().map(|client| client.vcpus).collect::<Vec<_>>(), [3, 2]);
 
+    for (to, words) in [
+        (["--client", "0", "--to", "999"], "--to 999: no node"),
+        (["--client", "7", "--to", "0"], "--client 7: it has 2 clients: 0, 1"),
+    ] {
+        let (code, said, errors) = vm.vm("move", &to);
+        assert!(code == Some(2) && errors.contains(words), "{to:?}: {said}{errors}");
+    }
+
     vm.vm_ok("stop", &["--force"]);
     vm.vm_ok("set", &["--vcpus", "6"]);
     vm.vm_ok("start", &[]);

@@ -1,6 +1,6 @@
-# Huge pages of each node's pool, memory that is promised and taken on touch, and one hardware thread
-# for each vCPU, on four NUMA nodes of 1 GiB and 2 CPUs with KVM. Runs inside the lab (scripts/lab
-# --run).
+# Huge pages of each node's pool, memory that is promised and taken on touch, one hardware thread for
+# each vCPU, and room for a VM that grows, on four NUMA nodes of 1 GiB and 2 CPUs with KVM. Runs
+# inside the lab (scripts/lab --run).
 . /lab/functions
 
 # vm NAME VCPUS MIB LINES: /tmp/NAME.toml.
@@ -109,3 +109,65 @@ check "it is listed with its home" "^bound +running .* 3 +KVM"
 end bound
 homenode vm list >/tmp/said 2>&1
 check "and it is stopped as others are" "^bound +stopped"
+
+# --- A home without room: what is said makes room, typed as it stands. Node 1 has less than 1 GiB, of
+# which the kernel and QEMU take a part.
+vm grows 1 128 'max_memory = "1 GiB"
+max_vcpus = 2
+policy.node_affinity = "1"
+boot = { from = "kernel", kernel = "/guest/vmlinux", initrd = "/guest/initramfs" }'
+run grows
+check "a VM that may grow starts on node 1" 'node 1: 128 MiB +bind:1 +yes$'
+grows=$pid
+vm beside 1 500 'policy.node_affinity = "1"'
+run beside
+check "another one starts beside it" 'node 1: 500 MiB +bind:1 +yes$'
+beside=$pid
+homenode vm set grows --memory "528 MiB" >/tmp/said 2>&1
+echo "exit code: $?" >>/tmp/said
+check "a home without room is refused" 'virtual node 0 is to get 400 MiB on node 1, which has .* free; this makes room'
+check "and nothing was changed" '^exit code: 1$'
+grep -o 'homenode vm move beside [^`]*' /tmp/said >/tmp/move.sh
+homenode vm move beside --client 0 --to 9 >/tmp/said 2>&1
+echo "exit code: $?" >>/tmp/said
+check "a node that is not there is refused" '--to 9: no node .* this host has 0-3'
+check "as bad input" '^exit code: 2$'
+sh /tmp/move.sh >/tmp/said 2>&1
+check "the command that is named moves the other VM" '^VM beside: client 0 lives on node [023]; [45][0-9.]+ MiB of its memory came with it$'
+homenode vm show beside >/tmp/said 2>&1
+check "its record says where it lives" 'client 0 moved from node 1 to node [023]$'
+check "and so does the kernel" ' +node [023]: 500 MiB +bind:1 +yes$'
+homenode vm set grows --memory "528 MiB" >/tmp/said 2>&1
+echo "exit code: $?" >>/tmp/said
+check "then there is room" '^exit code: 0$'
+
+# --- What was plugged in goes along, moved by hand and by the balancer.
+# on_nodes: MiB of guest memory of VM `grows` on each node.
+on_nodes() {
+    awk '/ (bind|interleave|prefer)/ {
+            for (i = 3; i <= NF; i++) if ($i ~ /^N[0-9]=/) { split(substr($i, 2), part, "="); pages[part[1]] += part[2] }
+        }
+        END { for (node in pages) print "node " node ": " int(pages[node] / 256) " MiB" }' "/proc/$grows/numa_maps" |
+        sort >/tmp/said
+}
+on_nodes
+check "what was plugged in is at home" '^node 1: (5[23])[0-9] MiB$'
+homenode vm move grows --client 0 --to 3 >/tmp/moved 2>&1
+on_nodes
+check "memory that was plugged in moves with its client" '^node 3: (5[23])[0-9] MiB$'
+homenode vm set grows --memory "628 MiB" >/tmp/moved 2>&1
+on_nodes
+check "what comes later is bound to the new home" '^node 3: 6[23][0-9] MiB$'
+homenode vm show grows >/tmp/said 2>&1
+check "its record knows both" 'client 0 moved from node 1 to node 3$'
+printf '[[vm]]\nname = "grows"\nnode_affinity = "2"\n' >/tmp/policy.toml
+for period in $(seq 20); do
+    homenode balance --once --policy /tmp/policy.toml >/tmp/balanced 2>&1
+    on_nodes
+    ! grep -q '^node 2: 6[23]' /tmp/said || break
+done
+check "the balancer brings it all to another home" '^node 2: 6[23][0-9] MiB$'
+homenode vm show grows >/tmp/said 2>&1
+check "and its record says so" 'client 0 moved from node 3 to node 2$'
+end grows
+end beside

@@ -21,11 +21,13 @@
 
 mod error;
 mod held;
+mod moves;
 mod room;
 
 pub use error::GrowthError;
 pub use held::more_held;
-pub use room::{Growing, Lack, Move, NoRoom, is_there, room};
+pub use moves::{Move, MoveError, Moving};
+pub use room::{Growing, Lack, NoRoom, is_there, room};
 
 use crate::divide::{Vessel, fill};
 use std::collections::{BTreeMap, BTreeSet};

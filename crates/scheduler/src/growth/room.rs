@@ -4,17 +4,17 @@
 //! the kernel kills somebody, or QEMU refuses when the device is half there.
 //!
 //! **Rule.** Before anything is done, what each home is to get is held against what it has to give.
-//! What it lacks is said, with the moves of one client that would make room: of another client that
-//! lives there, to a node that holds it; or of the client that grows, with all that it gets. The
-//! cheapest first, by the bytes that have to be copied. More vCPUs than hardware threads is a
-//! warning only.
+//! What it lacks is said, with the commands that would make room ([`Move`]): of another client that
+//! lives there, to a node that holds it; or of the client that grows, with all that it gets. More
+//! vCPUs than hardware threads is a warning only.
 //!
 //! **Example.** Node 0 has 1 GiB free, and virtual node 0, of 4 GiB, is to get 2 GiB there. A
 //! client of 3 GiB lives on node 0 too, and node 1 has 8 GiB free: to move that client copies 3
 //! GiB, to move virtual node 0 copies 4.
 
 use super::Growth;
-use crate::{ClientId, ClientObservation, Holding, Mobility, Observation, Occupancy, PlanError, VmKey, VmObservation};
+use super::moves::{Move, moves};
+use crate::{ClientObservation, Observation, Occupancy, PlanError, VmKey, VmObservation};
 use std::collections::BTreeMap;
 use topology::words::{count, named};
 use topology::{Bytes, Machine, Node, NodeId, NodeSet};
@@ -66,21 +66,6 @@ pub struct Lack {
     pub moves: Vec<Move>,
 }
 
-/// A move of one client that makes room.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Move {
-    /// The VM.
-    pub vm: VmKey,
-    /// The client.
-    pub client: ClientId,
-    /// Whether it is the one that grows.
-    pub grows: bool,
-    /// Where it goes.
-    pub to: NodeId,
-    /// Memory that has to be copied.
-    pub bytes: Bytes,
-}
-
 /// What homes give already.
 type Taken = BTreeMap<NodeId, Bytes>;
 
@@ -106,15 +91,7 @@ impl std::fmt::Display for Lack {
             );
         }
         let moves: Vec<String> = self.moves.iter().take(MOST_NAMED).map(Move::to_string).collect();
-        write!(out, "; this would make room: {}", moves.join(", or "))
-    }
-}
-
-impl std::fmt::Display for Move {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { vm, client, to, bytes, .. } = self;
-        let own = if self.grows { " itself" } else { "" };
-        write!(out, "move client {} of {}{own} to node {to} ({bytes} to copy)", client.0, vm.name)
+        write!(out, "; this makes room: {}", moves.join(", or "))
     }
 }
 
@@ -196,11 +173,11 @@ impl Growing<'_> {
     }
 
     /// Memory that a client is to get.
-    fn added(&self, client: &Client) -> Bytes {
+    pub(super) fn added(&self, client: &Client) -> Bytes {
         client.virtual_nodes.iter().map(|&node| self.added_to(node)).sum()
     }
 
-    fn vcpus_added(&self, client: &Client) -> u32 {
+    pub(super) fn vcpus_added(&self, client: &Client) -> u32 {
         let nodes = self.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
         let plugged = |node: &vm::VirtualNode| self.growth.plug.iter().filter(|vcpu| node.vcpus.contains(vcpu)).count();
         nodes.map(plugged).sum::<usize>() as u32
@@ -245,7 +222,7 @@ impl Growing<'_> {
     }
 
     /// The client of the placement that an observed one is.
-    fn own(&self, vm: &VmObservation, seen: &ClientObservation) -> Option<&Client> {
+    pub(super) fn own(&self, vm: &VmObservation, seen: &ClientObservation) -> Option<&Client> {
         let mut clients = self.placement.clients.iter();
         match seen.virtual_node {
             _ if vm.vm != *self.vm => None,
@@ -253,52 +230,6 @@ impl Growing<'_> {
             None => clients.next(),
         }
     }
-}
-
-/// Moves of one client each of which leaves the home with `short` more bytes, or takes what grows
-/// elsewhere.
-fn moves(growing: &Growing<'_>, home: &NodeSet, clients: &[&Client], short: Bytes, equal: bool) -> Vec<Move> {
-    let mut moves = Vec::new();
-    for vm in growing.observation.vms.iter().filter(|vm| vm.mobility == Mobility::Movable && !vm.stranger) {
-        for seen in vm.clients.iter().filter(|seen| seen.huge_page_size == growing.huge_pages) {
-            let Some(resident) = &seen.memory else { continue };
-            let own = growing.own(vm, seen).filter(|own| clients.iter().any(|client| client.id == own.id));
-            let held = Occupancy::of_running([Holding::of(vm, seen, growing.machine)], growing.machine);
-            let on = |node: NodeId| held.of(node).memory;
-            let (added, vcpus) = own.map_or((Bytes(0), 0), |own| (growing.added(own), growing.vcpus_added(own)));
-            // In equal parts the fullest node decides.
-            let freed = match equal {
-                true => Bytes(home.iter().map(on).min().unwrap_or_default().0.saturating_mul(home.len() as u64)),
-                false => home.iter().map(on).sum(),
-            };
-            if freed.saturating_add(added) < short {
-                continue;
-            }
-            let all: Bytes = held.nodes.values().map(|held| held.memory).sum();
-            let fits = |node: &&Node| {
-                let needed = all.saturating_sub(on(node.id)).saturating_add(added);
-                let threads = growing.machine.usable_cpus(node.id).len();
-                let there = growing.occupancy.of(node.id).vcpus.saturating_sub(held.of(node.id).vcpus);
-                !home.contains(node.id)
-                    && may_live(growing.machine, vm, seen, node.id)
-                    && (there + seen.vcpus + vcpus) as usize <= threads
-                    && needed <= growing.free(node)
-            };
-            let to = growing.machine.nodes.iter().filter(fits).map(|node| {
-                let copied = resident.iter().filter(|(from, _)| **from != node.id).map(|(_, bytes)| *bytes).sum();
-                Move { vm: vm.vm.clone(), client: seen.id, grows: own.is_some(), to: node.id, bytes: copied }
-            });
-            moves.extend(to.min_by_key(|to| (to.bytes, to.to)));
-        }
-    }
-    moves.sort_by(|a, b| (a.bytes, a.grows, &a.vm, a.client).cmp(&(b.bytes, b.grows, &b.vm, b.client)));
-    moves
-}
-
-fn may_live(machine: &Machine, vm: &VmObservation, seen: &ClientObservation, node: NodeId) -> bool {
-    let chosen = seen.chosen_nodes.as_ref().is_none_or(|chosen| chosen.contains(node));
-    let usable = machine.node(node).is_some_and(|node| node.allowed);
-    usable && chosen && vm.allowed(machine).is_none_or(|allowed| allowed.contains(node))
 }
 
 /// Homes that will have more vCPUs than hardware threads.

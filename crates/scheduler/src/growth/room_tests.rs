@@ -1,4 +1,6 @@
 use super::*;
+use crate::Mobility;
+use crate::growth::Moving;
 use vm::VirtualNode;
 
 fn gib(gib: u64) -> Bytes {
@@ -99,9 +101,9 @@ fn a_full_home_is_said_with_the_moves_that_make_room_the_cheapest_first() {
     let offered: Vec<_> =
         error.lacks[0].moves.iter().map(|to| (to.vm.name.as_str(), to.grows, to.to.0, to.bytes)).collect();
     assert_eq!(offered, [("web", false, 1, gib(3)), ("db", true, 2, gib(4)), ("mail", false, 1, gib(7))]);
-    let said = "virtual node 0 is to get 4 GiB on node 0, which has 2 GiB free; this would make room: move client 0 \
-                of web to node 1 (3 GiB to copy), or move client 0 of db itself to node 2 (4 GiB to copy), or move \
-                client 0 of mail to node 1 (7 GiB to copy)";
+    let said = "virtual node 0 is to get 4 GiB on node 0, which has 2 GiB free; this makes room: \
+                `homenode vm move web --client 0 --to 1` (3 GiB to copy), or `homenode vm move db --client 0 --to 2` \
+                (4 GiB to copy), or `homenode vm move mail --client 0 --to 1` (7 GiB to copy)";
     assert_eq!(error.to_string(), said);
 }
 
@@ -179,4 +181,41 @@ fn huge_pages_come_from_their_pool() {
         observation: &Observation::default(),
     });
     assert_eq!(error.expect_err("a pool of 1 GiB").lacks[0].free, gib(1));
+}
+
+#[test]
+fn a_move_is_refused_with_its_reason() {
+    let machine = machine();
+    let refused = |vm: &VmObservation, to: u32, beside: Vec<VmObservation>| {
+        let vms = [vec![vm.clone()], beside].concat();
+        let occupancy = Occupancy::of_observation(&Observation { vms, ..Observation::default() }, &machine);
+        let moving = Moving { vm, client: &vm.clients[0], machine: &machine, occupancy: &occupancy };
+        moving.check(NodeId(to), (0, Bytes(0))).map_err(|error| error.to_string())
+    };
+    let web = vm_on("web", 2, 0, 4);
+    assert_eq!(refused(&web, 1, vec![vm_on("mail", 2, 1, 12)]), Ok(())); // 2 + 2 vCPUs, 12 + 4 GiB
+    let said = |vm: &VmObservation, to: u32, beside| refused(vm, to, beside).expect_err("it may not move");
+    assert!(said(&web, 7, vec![]).contains("--to 7: no node") && said(&web, 7, vec![]).ends_with("0-2"));
+    let said_of_memory = "--to 1: 4 GiB are to come there, and 3 GiB are free";
+    assert_eq!(said(&web, 1, vec![vm_on("mail", 2, 1, 13)]), said_of_memory);
+    let said_of_threads = "--to 1: it has 4 hardware threads, and would have 5 vCPUs";
+    assert_eq!(said(&web, 1, vec![vm_on("mail", 3, 1, 1)]), said_of_threads);
+    let mut bound = web.clone();
+    bound.clients[0].cpus = "0-1".parse().expect("CPUs");
+    assert!(said(&bound, 1, vec![]).contains("CPUs 0-1, a part of a node"));
+    let tied = VmObservation { node_affinity: Some("0,2".parse().expect("nodes")), ..web.clone() };
+    assert!(said(&tied, 1, vec![]).contains("nodes 0,2 only"));
+    let mut unseen = web;
+    unseen.clients[0].memory = None;
+    assert_eq!(said(&unseen, 1, vec![]), "its memory cannot be seen");
+}
+
+#[test]
+fn no_name_becomes_an_option_of_the_command() {
+    let to = |name: &str| {
+        let (vm, client) = (key(name), crate::ClientId(1));
+        super::Move { vm, client, grows: false, to: NodeId(2), bytes: gib(1) }.to_string()
+    };
+    assert_eq!(to("a b"), "`homenode vm move 'a b' --client 1 --to 2` (1 GiB to copy)");
+    assert_eq!(to("--help"), "`homenode vm move --client 1 --to 2 -- --help` (1 GiB to copy)");
 }

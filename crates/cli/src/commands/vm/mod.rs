@@ -7,6 +7,7 @@ mod delete;
 mod list;
 mod migrate;
 mod migrate_libvirt;
+mod move_client;
 mod pause;
 mod receive;
 mod resize_topology;
@@ -33,6 +34,7 @@ pub(crate) fn run(command: &VmCommand) -> anyhow::Result<()> {
         VmCommand::Continue { name } => pause::unpause(&directory, name),
         VmCommand::Reset { name } => pause::reset(&directory, name),
         VmCommand::ResizeTopology { name, cancel } => resize_topology::run(&directory, name, *cancel),
+        VmCommand::Move(arguments) => move_client::run(&directory, arguments),
         VmCommand::Migrate(arguments) => migrate::run(&directory, arguments),
         VmCommand::Receive(arguments) => receive::run(&directory, arguments),
         VmCommand::Suspend(arguments) => suspend::run(&directory, arguments),

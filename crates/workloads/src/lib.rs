@@ -5,12 +5,18 @@
 #![no_builtins]
 
 pub mod chase;
+mod conjugate_gradient;
+mod crew;
 mod error;
+pub mod kernel;
+mod multigrid;
 mod placement;
 pub mod protocol;
+mod shallow_water;
 pub mod stream;
 mod team;
 
+pub use crew::Crew;
 pub use error::WorkloadError;
 pub use placement::{Anywhere, Placement};
 

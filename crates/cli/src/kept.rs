@@ -79,7 +79,9 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
         read => read.map(Some),
     };
     let Some(mut record) = read()? else { return Ok(None) };
-    let Some(wrong) = wrong(directory, &record)? else {
+    // Who is at work on it mostly has its monitor, which serves one visitor at a time.
+    let vcpus_run = |name: &str| if inventory.is_held(name) { None } else { background::vcpus_run(directory, name) };
+    let Some(wrong) = wrong(directory, &record, vcpus_run)? else {
         return kept_moves::brought_up(inventory, record).map(Some);
     };
     match inventory.hold_now(name) {
@@ -90,7 +92,7 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
         held => {
             let held = held?;
             // It may have been changed before it was ours.
-            match self::wrong(directory, held.record())? {
+            match self::wrong(directory, held.record(), |name| background::vcpus_run(directory, name))? {
                 Some(wrong) => {
                     if is_to_go_on(held.record(), &wrong) {
                         backend::reach(directory, held.record())?.unpause()?;
@@ -119,8 +121,12 @@ fn is_to_go_on(record: &Record, wrong: &Mend) -> bool {
     }
 }
 
-/// What of a record is not so.
-fn wrong(directory: &RuntimeDir, record: &Record) -> anyhow::Result<Option<Mend>> {
+/// What of a record is not so. `vcpus_run`: asks the monitor of a VM.
+fn wrong(
+    directory: &RuntimeDir,
+    record: &Record,
+    vcpus_run: impl Fn(&str) -> Option<bool>,
+) -> anyhow::Result<Option<Mend>> {
     let (life, name) = (&record.life, &record.spec.name);
     let process = process(directory, record)?;
     if let Some(wrong) = mend(life, &process) {
@@ -128,7 +134,7 @@ fn wrong(directory: &RuntimeDir, record: &Record) -> anyhow::Result<Option<Mend>
     }
     let may_wait =
         matches!(process, Process::Runs | Process::CamePaused) && matches!(life.state, State::Running | State::Paused);
-    let run = may_wait.then(|| background::vcpus_run(directory, name)).flatten();
+    let run = may_wait.then(|| vcpus_run(name)).flatten();
     Ok(run.and_then(|run| mend_vcpus(life, run)))
 }
 
@@ -188,8 +194,7 @@ fn shown_mended(record: &mut Record, wrong: Mend) -> bool {
 /// What is known of a VM's migration, as a sentence, and what to do where that was cut short;
 /// `None` where there is none.
 pub(crate) fn on_its_way(name: &str, life: &Life) -> Option<String> {
-    let is_at_work = || matches!(inventory().hold_now(name), Err(InventoryError::Busy { .. }));
-    life_words::on_its_way(name, life, is_at_work)
+    life_words::on_its_way(name, life, || inventory().is_held(name))
 }
 
 /// Holds a VM whose record is what runs.

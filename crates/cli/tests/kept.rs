@@ -390,3 +390,20 @@ fn a_kill_leaves_the_old_or_the_new() {
 fn a_kill_at_sixty_moments_leaves_the_old_or_the_new() {
     cuts("a_kill_at_sixty_moments_leaves_the_old_or_the_new", "kept-cuts", 15);
 }
+
+/// It was asked all the same, and each look waited 0.3 s for a monitor that serves one visitor.
+#[test]
+fn a_vm_that_somebody_is_at_work_on_is_not_asked() {
+    let Some(kept) = KeptVm::small("a_vm_that_somebody_is_at_work_on_is_not_asked", "kept-at-work") else { return };
+    kept.run();
+    let monitor = kept.place.runtime().join(&kept.name).join("monitor");
+    std::fs::remove_file(&monitor).expect("a monitor");
+    let ours = std::os::unix::net::UnixListener::bind(&monitor).expect("a monitor");
+    ours.set_nonblocking(true).expect("a mode");
+    let held = inventory_in(&kept.place.runtime()).hold(&kept.name).expect("a VM");
+    assert_eq!(kept.listed()["state"], "running");
+    assert!(ours.accept().is_err(), "its monitor was asked");
+    drop(held);
+    assert_eq!(kept.listed()["state"], "running");
+    assert!(ours.accept().is_ok(), "nobody asked its monitor");
+}

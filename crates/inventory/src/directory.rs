@@ -203,6 +203,11 @@ impl Inventory {
         self.hold_within(name, Duration::ZERO)
     }
 
+    /// Whether somebody holds a VM now. Nothing of it is read or changed.
+    pub fn is_held(&self, name: &str) -> bool {
+        name_problem(name).is_none() && matches!(self.lock(name, Duration::ZERO), Err(InventoryError::Busy { .. }))
+    }
+
     fn hold_within(&self, name: &str, patience: Duration) -> Result<Held, InventoryError> {
         self.check_kept(name)?;
         let (files, lock) = self.lock(name, patience)?;

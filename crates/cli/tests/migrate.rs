@@ -229,3 +229,19 @@ fn what_answers_instead_of_homenode_is_shown_and_a_guest_that_is_nowhere_is_lost
     assert!(said.contains("it is lost") && !said.contains("goes on"), "{said}");
     assert_eq!(hosts.state("a"), Some(State::Lost));
 }
+
+/// It was exit code 1, and the VM's record told of a migration that had failed.
+#[test]
+fn memory_that_may_not_follow_is_bad_input_and_changes_nothing() {
+    const TEST: &str = "memory_that_may_not_follow_is_bad_input_and_changes_nothing";
+    let permitted = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    if !permitted.is_ok_and(|permitted| permitted.trim() == "0") {
+        return println!("SKIPPED {TEST}: every user may use userfaultfd here");
+    }
+    let Some(hosts) = Hosts::with_vm(TEST, "migrate-no-userfaultfd") else { return };
+    let before = hosts.0.record();
+    let said = hosts.says("a", &["vm", "migrate", hosts.vm(), "--to", "b", "--shared-storage", "--postcopy"], 2);
+    assert!(said.contains("userfaultfd") && said.contains("leave --postcopy out"), "{said}");
+    assert_eq!((hosts.0.record(), hosts.runs("a"), hosts.state("b")), (before, Some(true), None));
+    hosts.nothing_else_is_left();
+}

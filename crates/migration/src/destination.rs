@@ -197,10 +197,9 @@ impl Receiving<'_> {
             notes: incoming.notes().to_vec(),
         };
         link.say(&FromDestination::Built(built))?;
-        match next(link)? {
-            FromSource::Listen { tuning } => Ok((incoming, tuning)),
-            _ => Err(MigrationError::out_of_turn(&link.host)),
-        }
+        let FromSource::Listen { tuning } = next(link)? else { return Err(MigrationError::out_of_turn(&link.host)) };
+        incoming.prepare(&tuning, self.offer.runs).map_err(|error| self.cannot_receive(error, &tuning))?;
+        Ok((incoming, tuning))
     }
 
     /// The guest: it comes, waits, and is let run.
@@ -208,12 +207,15 @@ impl Receiving<'_> {
         let door = Door::open(self.directory.door(&self.offer.manifest.spec.name))?;
         link.say(&FromDestination::Listens)?;
         let (socket, carrier) = door.wait(link)?;
-        incoming.listen(socket, &tuning, self.offer.runs).map_err(|error| self.cannot_listen(error, &tuning))?;
+        incoming.listen(socket)?;
         link.say(&FromDestination::Receives)?;
-        self.until_told(link, &mut incoming)?;
-        self.all_here(&mut incoming)?;
+        // Written while the guest still runs there: it stands still from the last byte on.
         let record = self.record()?;
-        incoming.takes_over()?;
+        let came = self.until_told(link, &mut incoming).and_then(|()| self.all_here(&mut incoming));
+        if let Err(error) = came.and_then(|()| Ok(incoming.takes_over()?)) {
+            forget(record);
+            return Err(error);
+        }
         if self.receipts.decide(&self.offer.receipt, Decision::Here)? == Decision::Never {
             forget(record);
             self.receipts.forget(&self.offer.receipt)?;
@@ -234,9 +236,9 @@ impl Receiving<'_> {
     }
 
     /// QEMU asks the kernel for what postcopy needs before the first byte.
-    fn cannot_listen(&self, error: QemuError, tuning: &Tuning) -> MigrationError {
+    fn cannot_receive(&self, error: QemuError, tuning: &Tuning) -> MigrationError {
         match error {
-            QemuError::Refused { message, .. } if tuning.postcopy => self.refused(format!(
+            QemuError::Refused { message, .. } if tuning.postcopy => MigrationError::BadInput(format!(
                 "QEMU there cannot let memory follow (--postcopy): {message}. It needs userfaultfd: `sysctl \
                  vm.unprivileged_userfaultfd=1` there, or run_as = \"root\" in the VM's spec; or leave --postcopy \
                  out"

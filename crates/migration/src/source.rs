@@ -118,6 +118,7 @@ pub fn send(
     let built = talk.built()?;
     built.notes.iter().for_each(|note| say(&Say::Note(note)));
     compare(&vm, &talk.host, &manifest, &built, say)?;
+    talk.listens(options)?;
     held.step(Step::Send, None, now())?;
     let sent = talk.send(&mut source, options, say);
     if !matches!(&sent, Ok((progress, _)) if progress.status == Status::Follows) {
@@ -316,6 +317,15 @@ impl<'a> Talk<'a> {
         }
     }
 
+    /// Tells the destination how the guest will come; nothing was changed where it cannot come so.
+    fn listens(&mut self, options: &Options) -> Result<(), MigrationError> {
+        self.link.say(&FromSource::Listen { tuning: options.tuning })?;
+        match self.next(NEXT)? {
+            FromDestination::Listens => Ok(()),
+            _ => Err(self.out_of_turn()),
+        }
+    }
+
     /// Sends the guest until all of it is there. Says when it was seen to be.
     fn send(
         &mut self,
@@ -324,8 +334,6 @@ impl<'a> Talk<'a> {
         say: &mut dyn FnMut(&Say<'_>),
     ) -> Result<(Progress, Instant), MigrationError> {
         let vm = self.vm.clone();
-        self.link.say(&FromSource::Listen { tuning: options.tuning })?;
-        let FromDestination::Listens = self.next(NEXT)? else { return Err(self.out_of_turn()) };
         let (carrier, socket) = options.to.carry(&["vm", "receive", "--data", vm.as_str()])?;
         self.carrier = Some(carrier);
         let FromDestination::Receives = self.next(NEXT)? else { return Err(self.out_of_turn()) };

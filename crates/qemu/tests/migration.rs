@@ -60,7 +60,8 @@ fn sent(source: &mut Outgoing) -> Status {
 
 fn begin(source: &mut Outgoing, destination: &mut Incoming, runs: bool) {
     let (ours, theirs) = pair();
-    destination.listen(theirs, &Tuning::default(), runs).expect("it listens");
+    destination.prepare(&Tuning::default(), runs).expect("it can receive it");
+    destination.listen(theirs).expect("it listens");
     source.prepare(&Tuning::default()).expect("it is prepared");
     source.send(ours).expect("it sends");
 }
@@ -83,7 +84,6 @@ fn a_guest_that_arrived_runs_when_it_is_let_and_takes_its_name() {
     destination.run().unwrap();
     let pid = destination.pid();
     let arrived = destination.keep().unwrap();
-    assert!(arrived.residence.vcpus.iter().all(|vcpu| vcpu.at_home), "{:?}", arrived.residence);
     source.end().unwrap();
     assert_eq!(place.left(), [format!("{}+arriving", place.name())]);
     arrived.take_name().unwrap();
@@ -91,6 +91,10 @@ fn a_guest_that_arrived_runs_when_it_is_let_and_takes_its_name() {
     assert_eq!(place.left(), [place.name()]);
     let mut there = Outgoing::connect(&place.directory, place.name()).unwrap();
     assert_eq!((there.pid(), there.runs().unwrap()), (pid, true));
+    drop(there);
+    let mut there = place.backend().adopt(place.name()).expect("an answer").expect("the VM");
+    let residence = there.residence(&place.launch.plan).expect("a residence");
+    assert!(residence.vcpus.iter().all(|vcpu| vcpu.at_home), "{residence:?}");
 }
 
 #[test]
@@ -149,7 +153,8 @@ fn what_is_called_off_runs_at_the_source_and_a_receipt_is_settled_by_its_number(
     // So slow that it does not end before it is called off.
     let slow = Tuning { bandwidth: Some(topology::Bytes(1)), ..Tuning::default() };
     let (ours, theirs) = pair();
-    destination.listen(theirs, &slow, true).unwrap();
+    destination.prepare(&slow, true).unwrap();
+    destination.listen(theirs).unwrap();
     source.prepare(&slow).unwrap();
     source.send(ours).unwrap();
     source.cancel().unwrap();

@@ -1,7 +1,7 @@
 //! The destination: a QEMU that waits for a guest.
 
 use super::{CONNECTION, End, Progress, Status, Tuning, next, progress, run_state};
-use crate::at_home::{bind_vcpus, read_back};
+use crate::at_home::bind_vcpus;
 use crate::attached::{Prepared, explain, with_or_without_sandbox};
 use crate::background::{Awaits, Built, build, claim, connect, remove, wait_released};
 use crate::qmp::Qmp;
@@ -14,7 +14,7 @@ use serde_json::json;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use vm::{Added, CallOff, Launch, Manifest, Residence};
+use vm::{Added, CallOff, Launch, Manifest};
 
 const SIGKILL: i32 = 9;
 /// How long the monitor of a QEMU that is up may take to greet.
@@ -101,15 +101,22 @@ impl Incoming {
         ask(&mut built.qmp).map_err(|error| explain(error, &mut built.process, &self.call_off))
     }
 
-    /// Receives a guest from a connected socket, in the background. `runs`: whether it is let run
-    /// then ([`Incoming::run`]); a paused one stays paused.
+    /// Tells QEMU how its guest will come. `runs`: whether it is let run then
+    /// ([`Incoming::run`]); a paused one stays paused.
+    ///
+    /// # Errors
+    /// QEMU cannot receive it so, and says why.
+    pub fn prepare(&mut self, tuning: &Tuning, runs: bool) -> Result<(), QemuError> {
+        self.parts.iter_mut().for_each(|(_, built)| built.state.came_paused = !runs);
+        self.with(|qmp| tuning.set(qmp, End::Receives { runs }))
+    }
+
+    /// Receives a guest from a connected socket, in the background.
     ///
     /// # Errors
     /// QEMU refuses, and says why.
-    pub fn listen(&mut self, socket: OwnedFd, tuning: &Tuning, runs: bool) -> Result<(), QemuError> {
-        self.parts.iter_mut().for_each(|(_, built)| built.state.came_paused = !runs);
+    pub fn listen(&mut self, socket: OwnedFd) -> Result<(), QemuError> {
         self.with(|qmp| {
-            tuning.set(qmp, End::Receives { runs })?;
             qmp.give(CONNECTION, socket.as_fd())?;
             drop(socket);
             qmp.execute("migrate-incoming", &json!({ "uri": format!("fd:{CONNECTION}") })).map(drop)
@@ -163,13 +170,12 @@ impl Incoming {
     pub fn keep(mut self) -> Result<Arrived, QemuError> {
         let vm = self.launch.spec.name.clone();
         let Some((place, mut built)) = self.parts.take() else { return Err(QemuError::Closed { vm }) };
-        let residence = read_back(&self.launch.plan, built.process.pid(), &built.state.accelerator, &mut built.qmp);
         built.state.phase = Phase::Running;
         let written = built.state.write(&place.path);
         // Whatever happens now, the guest is here.
         built.process.leave_running();
         written?;
-        Ok(Arrived { directory: self.directory.clone(), vm, residence: residence? })
+        Ok(Arrived { directory: self.directory.clone(), vm })
     }
 }
 
@@ -188,8 +194,6 @@ impl Drop for Incoming {
 pub struct Arrived {
     directory: RuntimeDir,
     vm: String,
-    /// Where it is.
-    pub residence: Residence,
 }
 
 impl Arrived {

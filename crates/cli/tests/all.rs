@@ -24,6 +24,7 @@ mod migrate;
 mod migrate_cuts;
 mod migrate_faults;
 mod migrate_writes;
+mod on_touch;
 mod plan;
 mod run;
 mod run_as;

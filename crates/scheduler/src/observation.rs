@@ -230,6 +230,13 @@ pub struct VmObservation {
     pub limits: Option<VmLimits>,
 }
 
+impl ClientObservation {
+    /// Resident memory, as a whole; `None` where nobody says.
+    pub fn resident(&self) -> Option<Bytes> {
+        self.memory.as_ref().map(|by_node| by_node.values().copied().sum()).or(self.resident)
+    }
+}
+
 impl GuestMachine {
     /// Distances between these virtual nodes as its guest has them; `None` where it was told none.
     pub fn told(&self, nodes: &[u32]) -> Option<Vec<Vec<u32>>> {

@@ -59,6 +59,13 @@ pub struct MemoryResidence {
 }
 
 impl Residence {
+    /// Resident bytes of all virtual nodes; `None` where it is not known of one.
+    pub fn taken(&self) -> Option<topology::Bytes> {
+        let known = |memory: &MemoryResidence| memory.unknown.is_none();
+        let bytes = |memory| Self::bytes_by_node(memory).into_values().sum::<topology::Bytes>();
+        self.memory.iter().map(|memory| known(memory).then(|| bytes(memory))).sum::<Option<_>>()
+    }
+
     /// Resident bytes of a virtual node on each machine node.
     pub fn bytes_by_node(memory: &MemoryResidence) -> BTreeMap<NodeId, topology::Bytes> {
         memory.pages_by_node.iter().map(|(&node, pages)| (node, topology::Bytes(pages * memory.page_bytes))).collect()

@@ -12,7 +12,7 @@ use super::{NodeRow, View, VmRow};
 use std::io::{self, Write};
 
 /// Columns of nodes that VMs do not have.
-const OF_NODES: [&str; 4] = ["node", "cpus", "cpu_used_percent", "free_bytes"];
+const OF_NODES: [&str; 5] = ["node", "cpus", "cpu_used_percent", "free_bytes", "promised_bytes"];
 
 /// Writes looks.
 pub(crate) struct Batch<W: Write> {
@@ -54,6 +54,7 @@ fn of_node(row: &NodeRow) -> Vec<String> {
         row.cpus.len().to_string(),
         row.cpu_used_percent.map(plain).unwrap_or_default(),
         row.memory_free.map(|bytes| bytes.0.to_string()).unwrap_or_default(),
+        row.promised.0.to_string(),
     ];
     let shared = |key: &str| match key {
         "vcpus" => row.vcpus.to_string(),

@@ -151,6 +151,10 @@ fn node_line(row: &NodeRow, look: Look, width: usize, digits: usize) -> Line<'st
         spans.extend(bar(percent, bar_width, by_level(look, percent.unwrap_or(0.0), yellow, red)));
         spans.push(Span::raw(percent.map_or_else(|| "    -  ".to_owned(), |percent| format!(" {percent:3.0}%  "))));
     }
+    if width >= 60 && row.memory.0 > 0 && row.promised > row.memory {
+        let percent = 100.0 * row.promised.0 as f64 / row.memory.0 as f64;
+        spans.push(Span::styled(format!("promised {percent:.0}%  "), by_level(look, percent, 100.0, 200.0)));
+    }
     if width >= 110 {
         let free = row.memory_free.map_or_else(|| "-".to_owned(), |free| free.to_string());
         spans.push(Span::raw(format!("{:>18}  ", format!("{free} free"))));

@@ -15,7 +15,7 @@ pub(crate) use table::text;
 use crate::source::{BalancerNow, HERE, Remembered};
 use daemon::VmRecord;
 use scheduler::balance::{Home, Homes};
-use scheduler::{ClientObservation, Mobility, Observation, RunState, VmObservation};
+use scheduler::{ClientObservation, Mobility, Observation, Occupancy, RunState, VmObservation};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
@@ -53,6 +53,8 @@ pub(crate) struct NodeRow {
     cpu_used_percent: Option<f64>,
     memory: Bytes,
     memory_free: Option<Bytes>,
+    /// What VMs that keep to nodes, and starts, may come to have of it.
+    promised: Bytes,
     clients: usize,
     vcpus: u32,
     cpu_waited: Option<f64>,
@@ -124,6 +126,7 @@ struct ClientRow {
 /// Puts an observation together with what a balancer remembers.
 pub(crate) fn view(source: &str, machine: &Machine, observation: &Observation, remembered: &Remembered) -> View {
     let homes = remembered.homes(machine, observation);
+    let promised = scheduler::promised(machine, observation);
     let mut vms: Vec<VmRow> = observation.vms.iter().map(|seen| vm_row(seen, remembered, &homes)).collect();
     vms.sort_by(|a, b| (&a.name, a.pid).cmp(&(&b.name, b.pid)));
     View {
@@ -131,7 +134,7 @@ pub(crate) fn view(source: &str, machine: &Machine, observation: &Observation, r
         machine: machine.name.clone(),
         at_ms: observation.at.0,
         since_start_seconds: None,
-        nodes: observation.nodes.keys().map(|&node| node_row(machine, observation, node, &vms)).collect(),
+        nodes: observation.nodes.keys().map(|&node| node_row(machine, observation, node, &promised, &vms)).collect(),
         vms,
         balancer: remembered.balancer.clone(),
         memory_pressure_percent: observation.memory_pressure.map(|part| part * 100.0),
@@ -140,7 +143,13 @@ pub(crate) fn view(source: &str, machine: &Machine, observation: &Observation, r
     }
 }
 
-fn node_row(machine: &Machine, observation: &Observation, node: NodeId, vms: &[VmRow]) -> NodeRow {
+fn node_row(
+    machine: &Machine,
+    observation: &Observation,
+    node: NodeId,
+    promised: &Occupancy,
+    vms: &[VmRow],
+) -> NodeRow {
     let seen = &observation.nodes[&node];
     let lives_here = |client: &&ClientRow| client.home.as_ref().is_some_and(|home| home.contains(node));
     let at_home: Vec<&ClientRow> = vms.iter().flat_map(|vm| &vm.clients).filter(lives_here).collect();
@@ -156,6 +165,7 @@ fn node_row(machine: &Machine, observation: &Observation, node: NodeId, vms: &[V
         cpu_used_percent: seen.cpu_used.filter(|_| !seen.cpus.is_empty()).map(used_percent),
         memory: machine.node(node).map(|node| node.memory).unwrap_or_default(),
         memory_free: seen.memory_free,
+        promised: promised.of(node).memory,
         clients: at_home.len(),
         vcpus: at_home.iter().map(|client| client.vcpus).sum(),
         cpu_waited: waited.map(|waited| waited + 0.0),
@@ -220,7 +230,7 @@ fn client_row(client: &ClientObservation, lives: Option<&Home>) -> ClientRow {
         vcpus: client.vcpus,
         cpus: client.cpus.clone(),
         memory_size: client.memory_size,
-        resident: client.memory.as_ref().map(|by_node| by_node.values().copied().sum()).or(client.resident),
+        resident: client.resident(),
         resident_by_node: client.memory.clone(),
         chosen_nodes: client.chosen_nodes.clone(),
         local: home.as_ref().and_then(resident_on),
@@ -320,6 +330,9 @@ pub(crate) mod tests {
         assert_eq!((view.nodes[0].clients, view.nodes[1].clients), (1, 0));
         assert_eq!((&view.nodes[0].vms[..], view.nodes[1].vms.len()), (&["web".to_owned()][..], 0));
         assert_eq!(view.nodes[0].cpu_used_percent, Some(50.0)); // 1 of 2 CPUs
+        // Memory that is not there yet comes to its home: 300 + 112. What lies elsewhere is there.
+        let promised = view.nodes.iter().map(|node| node.promised.mib()).collect::<Vec<_>>();
+        assert_eq!(promised, [412, 100]);
         let text = text(&view, None);
         assert!(text.lines().any(|line| line.starts_with("web") && line.contains(" 75 ")), "{text}");
     }

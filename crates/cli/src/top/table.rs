@@ -24,8 +24,8 @@ pub(crate) fn text(view: &View, width: Option<usize>) -> String {
 }
 
 fn nodes(view: &View) -> Table {
-    let header = ["Node", "CPUs", "Used", "%Used", "Memory", "Free", "Clients", "vCPUs", "Ready"];
-    let mut table = table(header, &[2, 3, 4, 5, 6, 7, 8]);
+    let header = ["Node", "CPUs", "Used", "%Used", "Memory", "Free", "Promised", "Clients", "vCPUs", "Ready"];
+    let mut table = table(header, &[2, 3, 4, 5, 6, 7, 8, 9]);
     for row in &view.nodes {
         table.add_row([
             row.node.to_string(),
@@ -34,6 +34,7 @@ fn nodes(view: &View) -> Table {
             figure(row.cpu_used_percent, 1),
             row.memory.to_string(),
             bytes(row.memory_free),
+            row.promised.to_string(),
             row.clients.to_string(),
             row.vcpus.to_string(),
             figure(row.cpu_waited, 2),

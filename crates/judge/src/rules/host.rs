@@ -1,6 +1,7 @@
-//! Settings of the host's kernel that cost its VMs something. Silent where they do not matter.
+//! What is wrong with the host as a whole: memory that was promised twice, and settings of its
+//! kernel that cost its VMs something. Silent where they do not matter.
 
-use super::list;
+use super::{list, promised};
 use crate::finding::{Finding, Harm};
 use scheduler::{ClientObservation, HostSettings, Observation, home};
 use topology::{Bytes, Machine};
@@ -10,11 +11,12 @@ const WORTH_HUGE_PAGES: Bytes = Bytes::GIB;
 
 /// What is wrong with the host that VMs run on.
 pub(crate) fn findings(machine: &Machine, host: &Observation) -> Vec<Finding> {
-    let Some(settings) = host.settings.as_ref().filter(|_| !host.vms.is_empty()) else { return Vec::new() };
+    let mut found = promised::findings(machine, host);
+    let Some(settings) = host.settings.as_ref().filter(|_| !host.vms.is_empty()) else { return found };
     let several = machine.nodes.iter().filter(|node| node.memory > Bytes(0)).count() > 1;
     let across =
         if several { [ksm(settings), zone_reclaim(settings), tiers(machine, settings)] } else { [None, None, None] };
-    let mut found: Vec<Finding> = across.into_iter().flatten().collect();
+    found.extend(across.into_iter().flatten());
     found.extend([no_huge_pages(host, settings), one_cache(machine, host, settings)].into_iter().flatten());
     found
 }

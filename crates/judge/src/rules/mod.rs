@@ -11,6 +11,7 @@ mod locality;
 mod manager;
 mod other_threads;
 mod policy;
+mod promised;
 mod start;
 mod unknown;
 mod width;

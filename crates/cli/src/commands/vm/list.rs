@@ -2,11 +2,13 @@
 
 use crate::commands::libvirt_vms::{self, OwnVm};
 use crate::kept::{self, Known};
-use crate::text::{lines, table};
+use crate::text::{lines, table_of};
 use crate::{backend, life_words, output};
 use inventory::Record;
 use libvirt::{DomainState, ListedDomain};
+use linux::{HostOptions, LinuxHost};
 use qemu::{BackgroundVm, Phase, RuntimeDir};
+use scheduler::{ClientObservation, Observe};
 use serde::Serialize;
 use std::time::Duration;
 use topology::words::count;
@@ -14,6 +16,7 @@ use topology::{Bytes, NodeSet};
 use vm::backend::BackendKind;
 use vm::history::UnixSeconds;
 use vm::life::State;
+use vm::spec::Fill;
 
 /// Runs the command.
 pub(super) fn run(directory: &RuntimeDir, connect: Option<&str>, json: bool) -> anyhow::Result<()> {
@@ -24,7 +27,8 @@ pub(super) fn run(directory: &RuntimeDir, connect: Option<&str>, json: bool) -> 
     let records: Vec<&Record> = known.values().filter_map(|known| known.record.as_ref()).collect();
     let own = libvirt_vms::own(&records, connect)?;
     let rows = known.into_iter().map(|(name, known)| Row::new(name, known));
-    let rows: Vec<Row> = rows.chain(own.into_iter().map(Row::of_libvirt)).collect();
+    let mut rows: Vec<Row> = rows.chain(own.into_iter().map(Row::of_libvirt)).collect();
+    add_taken(&mut rows);
     libvirt_vms::say_others(&rows.iter().map(|row| row.name.as_str()).collect())?;
     if json {
         return output::json("vm.list", &serde_json::json!({ "vms": rows }));
@@ -36,12 +40,33 @@ pub(super) fn run(directory: &RuntimeDir, connect: Option<&str>, json: bool) -> 
     if rows.is_empty() {
         return output::line("No VM is kept, and none runs in the background.");
     }
+    // Only where memory is promised and taken later.
+    let of_taken = rows.iter().any(|row| row.taken.is_some()).then_some("Memory taken");
     let header = ["Name", "State", "Since", "Process", "Virtual topology", "Home nodes", "Accelerator"];
-    let mut table = table(header, &[3]);
-    rows.iter().for_each(|row| table.add_row(row.cells()));
+    let mut table = table_of(header.into_iter().chain(of_taken).map(str::to_owned).collect(), &[3]);
+    let taken = |row: &Row| row.taken.map_or_else(crate::cells::dash, |taken| format!("{taken} of {}", row.memory));
+    rows.iter().for_each(|row| table.add_row(row.cells().into_iter().chain(of_taken.map(|_| taken(row)))));
     output::line(lines(&table))?;
     on_their_way.iter().for_each(output::note);
     Ok(())
+}
+
+/// What is there of memory that is taken on touch. Without such a VM nobody looks.
+fn add_taken(rows: &mut [Row]) {
+    let of_touch = |row: &&mut Row| row.fill == Some(Fill::OnTouch) && row.pid().is_some();
+    let mut rows = rows.iter_mut().filter(of_touch).peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    let look = || anyhow::Ok(LinuxHost::new(HostOptions::default())?.observe()?);
+    let seen = match look() {
+        Ok(seen) => seen,
+        Err(error) => return output::note(format_args!("what VMs took of their memory cannot be seen: {error}")),
+    };
+    for row in rows {
+        let vm = seen.vms.iter().find(|vm| Some(vm.vm.pid) == row.pid());
+        row.taken = vm.and_then(|vm| vm.clients.iter().map(ClientObservation::resident).sum());
+    }
 }
 
 /// What is known of a VM's migration.
@@ -63,6 +88,12 @@ struct Row {
     kept: bool,
     vcpus: u32,
     memory: Bytes,
+    /// When it takes its memory; `None` where nothing is kept of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fill: Option<Fill>,
+    /// Memory that is there, of a VM that takes it on touch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taken: Option<Bytes>,
     virtual_nodes: usize,
     home: NodeSet,
     uptime_seconds: Option<f64>,
@@ -131,6 +162,8 @@ impl Row {
             kept: false,
             vcpus,
             memory,
+            fill: None,
+            taken: None,
             virtual_nodes: 0,
             home: process.as_ref().map(|(_, home)| home.clone()).unwrap_or_default(),
             uptime_seconds: None,
@@ -156,6 +189,8 @@ impl Row {
             kept: true,
             vcpus,
             memory,
+            fill: Some(record.spec.backing.fill),
+            taken: None,
             virtual_nodes: sizes.len(),
             home: homes.iter().fold(NodeSet::new(), |all, home| all.union(home)),
             uptime_seconds: None,
@@ -178,6 +213,8 @@ impl Row {
             kept: false,
             vcpus,
             memory,
+            fill: None,
+            taken: None,
             virtual_nodes,
             home: process.map(|vm| vm.home.clone()).unwrap_or_default(),
             uptime_seconds: None,
@@ -186,14 +223,17 @@ impl Row {
         }
     }
 
+    fn pid(&self) -> Option<u32> {
+        Some(self.process.as_ref()?.qemu?.pid)
+    }
+
     fn cells(&self) -> [String; 7] {
-        let qemu = self.process.as_ref().and_then(|process| process.qemu);
         let dash = crate::cells::dash;
         [
             self.name.clone(),
             self.state.to_string(),
             self.since.map_or_else(dash, life_words::moment),
-            qemu.map_or_else(dash, |qemu| qemu.pid.to_string()),
+            self.pid().map_or_else(dash, |pid| pid.to_string()),
             self.topology.clone(),
             if self.home.is_empty() { dash() } else { self.home.to_string() },
             self.process.as_ref().and_then(|process| process.accelerator.as_ref()).map_or_else(dash, |accelerator| {

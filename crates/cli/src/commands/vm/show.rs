@@ -9,8 +9,9 @@ use qemu::RuntimeDir;
 use serde::Serialize;
 use std::fmt::Write;
 use topology::words::count;
-use topology::{CpuId, CpuSet};
+use topology::{Bytes, CpuId, CpuSet};
 use vm::history::Life;
+use vm::spec::Fill;
 use vm::{Added, NodeSize, Placement, Residence, VirtualTopology, VmSpec};
 
 /// Runs the command.
@@ -62,6 +63,8 @@ struct Shown<'a> {
     placement: Option<&'a Placement>,
     added: Option<&'a Added>,
     residence: Option<Residence>,
+    /// Memory that is there of what was promised to it; `None` where that is not known.
+    taken: Option<Bytes>,
     /// Why it is not known where it is.
     unseen: Option<String>,
     /// What is known of its migration, and what to do where that was cut short.
@@ -80,6 +83,7 @@ impl<'a> Shown<'a> {
             host: placement.as_ref().map(|kept| kept.host.as_str()),
             placement: placement.as_ref().map(|kept| &kept.placement),
             added: placement.as_ref().map(|kept| &kept.added),
+            taken: residence.as_ref().and_then(Residence::taken),
             residence,
             unseen,
             on_its_way: None,
@@ -106,6 +110,7 @@ impl<'a> Shown<'a> {
         }
         if let Some(residence) = &self.residence {
             let _ = write!(text, "\n{}", residence_view::view(residence));
+            self.add_taken(&mut text);
         }
         if let Some(unseen) = &self.unseen {
             let _ = writeln!(text, "\nWhere it is now cannot be seen: {unseen}");
@@ -115,6 +120,14 @@ impl<'a> Shown<'a> {
             let _ = writeln!(text, "{}  {}", life_words::moment(chapter.at), life_words::event(chapter));
         }
         text
+    }
+
+    /// How much is there of memory that is not taken at the start.
+    fn add_taken(&self, text: &mut String) {
+        if let (Fill::OnTouch, Some(taken)) = (self.spec.backing.fill, self.taken) {
+            let promised: Bytes = self.nodes.iter().map(|size| size.memory).sum();
+            let _ = writeln!(text, "Memory is taken when its guest touches it: {taken} of {promised} so far.");
+        }
     }
 
     /// The nodes that the guest sees, and the home of each.

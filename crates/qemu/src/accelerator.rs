@@ -9,7 +9,8 @@ use vm::{Accelerator, TcgThreads};
 /// host CPUs), and boots slower when it does not.
 const SINGLE_THREAD_FROM_VCPUS: u32 = 32;
 
-/// What this host offers a VM of `vcpus`: KVM only if `/dev/kvm` opens for reading and writing
+/// What this host offers a VM that may come to have `vcpus`, plugged-in ones included: the threads
+/// of a VM are chosen when QEMU starts. KVM only if `/dev/kvm` opens for reading and writing
 /// **and** the CPU shows `vmx` or `svm`. A `/dev/kvm` that opens without those flags exists (nested
 /// clouds) and hangs stock kernels.
 pub fn accelerator(vcpus: u32) -> Accelerator {

@@ -254,7 +254,7 @@ impl Prepared {
         check_name(vm)?;
         check_plan(launch)?;
         let binary = binary::locate(vm)?;
-        let (user, host) = (QemuUser::choose(launch)?, host_traits(launch.spec.vcpus));
+        let (user, host) = (QemuUser::choose(launch)?, host_traits(launch.spec.most_vcpus()));
         if host.accelerator.is_hardware() {
             user.uses_kvm(vm)?;
         }
@@ -321,7 +321,7 @@ pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {
     check_name(&launch.spec.name)?;
     check_plan(launch)?;
     let binary = binary::locate(&launch.spec.name)?;
-    let host = host_traits(launch.spec.vcpus);
+    let host = host_traits(launch.spec.most_vcpus());
     let boot = boot::resolve(launch, &host.accelerator, &QemuUser::Ourselves(None))?;
     let wiring = Wiring { monitor: None, console: Channel::Stdio, console_log: None, agent: None, paused: false };
     let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot, &wiring, &host);

@@ -43,7 +43,7 @@ impl Backend for InBackground {
 
     fn check(&self, launch: &Launch) -> Result<Accelerator, BackendError> {
         crate::check(launch)?;
-        Ok(crate::accelerator(launch.spec.vcpus))
+        Ok(crate::accelerator(launch.spec.most_vcpus()))
     }
 
     fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
@@ -86,7 +86,7 @@ impl Backend for Attached {
 
     fn check(&self, launch: &Launch) -> Result<Accelerator, BackendError> {
         crate::check(launch)?;
-        Ok(crate::accelerator(launch.spec.vcpus))
+        Ok(crate::accelerator(launch.spec.most_vcpus()))
     }
 
     fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 use topology::Bytes;
 use vm::spec::{Backing, Fill, VcpuBinding};
-use vm::{Launch, MemoryResidence, Residence, Vm, VmSpec};
+use vm::{Accelerator, Backend, Launch, MemoryResidence, Residence, TcgThreads, Vm, VmSpec};
 
 /// Where a VM of two virtual nodes of one vCPU and 32 MiB is, once it runs; `change` changes its
 /// spec before it is planned.
@@ -82,4 +82,25 @@ fn huge_pages_are_those_of_the_pool() {
     for memory in residence.memory.iter().filter(|memory| memory.unknown.is_none()) {
         assert_eq!((memory.page_bytes, bytes(memory), memory.at_home), (page.0, 32 << 20, true), "{memory:?}");
     }
+}
+
+/// Threads are chosen once, when QEMU starts: for all vCPUs that may be plugged in.
+#[test]
+fn an_emulated_guest_that_may_grow_wide_begins_on_one_thread() {
+    if qemu::accelerator(1).is_hardware() {
+        return eprintln!("SKIPPED an_emulated_guest_that_may_grow_wide_begins_on_one_thread: there is KVM");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let threads = |most: u32| {
+        let grows = |spec: &mut VmSpec| {
+            spec.shape.max_vcpus = Some(most);
+            spec.shape.policy.virtual_nodes = None;
+        };
+        let launch = planned("test-threads", &empty_disk(directory.path()), grows);
+        match qemu::Attached.check(&launch).expect("it can be started") {
+            Accelerator::Tcg { threads, .. } => threads,
+            Accelerator::Kvm => panic!("no KVM"),
+        }
+    };
+    assert_eq!((threads(31), threads(32)), (TcgThreads::Multi, TcgThreads::Single));
 }

@@ -35,7 +35,7 @@ pub(crate) fn print(
     let place = if elsewhere { Place::Elsewhere } else { Place::Here };
     // Another machine than this one is taken to have hardware virtualization.
     let accelerator = match place {
-        Place::Here => qemu::accelerator(spec.vcpus),
+        Place::Here => qemu::accelerator(spec.most_vcpus()),
         Place::Elsewhere => Accelerator::Kvm,
     };
     let plan = &for_kernel(plan, place);

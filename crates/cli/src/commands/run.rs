@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     // From here on a signal must take back what is reserved and started.
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;
-    warn(&launch, &qemu::accelerator(launch.spec.vcpus));
+    warn(&launch, &qemu::accelerator(launch.spec.most_vcpus()));
     let mut vm =
         AttachedVm::start(&launch, &start.call_off).map_err(|error| start.failure(&launch.spec.name, error))?;
     drop(reservation);

@@ -60,7 +60,7 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow
     // From here on a signal must take back what is reserved, written and started.
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;
-    run::warn(&launch, &qemu::accelerator(launch.spec.vcpus));
+    run::warn(&launch, &qemu::accelerator(launch.spec.most_vcpus()));
     let held = begin(held, (&about, &file), &launch.plan, machine.name)?;
     go_on(directory, Going { arguments, file, about, launch, held, start, reservation })
 }

@@ -18,8 +18,8 @@ struct Lab<'a> {
     files: &'a [&'a Path],
     /// Its long form.
     long: bool,
-    /// On the machine of eight nodes.
-    eight_nodes: bool,
+    /// On a machine of another shape: `--nodes`, `--node-gib`.
+    shape: &'a [&'a str],
     /// How many checks there are at least.
     least_checks: usize,
 }
@@ -36,9 +36,7 @@ impl Lab<'_> {
         if self.long {
             lab.arg("--long");
         }
-        if self.eight_nodes {
-            lab.args(["--nodes", "8"]);
-        }
+        lab.args(self.shape);
         for program in self.programs {
             lab.arg("--bring").arg(program);
         }
@@ -235,7 +233,7 @@ const LIFE: Lab = Lab {
     programs: &[],
     files: &[],
     long: false,
-    eight_nodes: false,
+    shape: &[],
     least_checks: 33,
 };
 
@@ -247,7 +245,7 @@ fn a_guest_that_grows_sleeps_and_travels_loses_no_word_of_its_memory() {
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
 fn a_guest_that_travels_twenty_times_between_hosts_of_four_and_two_nodes_loses_no_word_of_its_memory() {
-    let lab = Lab { long: true, eight_nodes: true, least_checks: 177, ..LIFE };
+    let lab = Lab { long: true, shape: &["--nodes", "8"], least_checks: 177, ..LIFE };
     lab.passes("a_guest_that_travels_twenty_times_between_hosts_of_four_and_two_nodes_loses_no_word_of_its_memory");
 }
 
@@ -256,6 +254,14 @@ fn a_guest_that_travels_twenty_times_between_hosts_of_four_and_two_nodes_loses_n
 fn huge_pages_overcommitted_memory_and_one_cpu_each_are_what_the_kernel_says() {
     let lab = Lab { script: Some("crates/cli/tests/lab/memory.sh"), least_checks: 44, ..Lab::default() };
     lab.passes("huge_pages_overcommitted_memory_and_one_cpu_each_are_what_the_kernel_says");
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn pages_of_1_gib_are_those_of_the_nodes_pools() {
+    let script = Some("crates/cli/tests/lab/memory_1g.sh");
+    let lab = Lab { script, shape: &["--nodes", "3", "--node-gib", "3"], least_checks: 9, ..Lab::default() };
+    lab.passes("pages_of_1_gib_are_those_of_the_nodes_pools");
 }
 
 #[test]

@@ -74,6 +74,15 @@ check "what it touched is at home" '^N1='
 awk '/ prefer:1 / { for (i = 3; i <= NF; i++) if ($i ~ /^N[0-9]=/) { split($i, part, "="); pages += part[2] } }
     END { print "MiB: " int(pages / 256) }' "/proc/$pid/numa_maps" >/tmp/said
 check "and it touched a part of what it was promised" '^MiB: [1-9][0-9]?[0-9]?$'
+homenode vm show lazy >/tmp/said 2>&1
+check "vm show says how much of it is taken" 'touches it: [0-9.]+ MiB of 800 MiB so far'
+homenode vm list >/tmp/said 2>&1
+check "vm list says so too" '^lazy +running .* KVM +[0-9.]+ MiB of 800 MiB$'
+homenode top --once >/tmp/said 2>&1
+check "top says what the node promised" '^1 +2-3 .* 1[.][01] GiB '
+homenode doctor >/tmp/said 2>&1
+check "doctor names the node that promised more than it has" 'node 1 has .* and 1.* of it are promised to VMs'
+check "and who may still take it" 'still to be taken: lazy [0-9.]+ MiB'
 vm third 1 64 'policy.node_affinity = "1"'
 run third
 check "what is promised is promised to nobody else" 'VM `third` needs 64 MiB of memory; .* has 0 B to give'

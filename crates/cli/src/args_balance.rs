@@ -31,14 +31,15 @@ pub(crate) struct BalanceArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// With --dry-run: another host, by libvirt's own URI: qemu+ssh://host/system (docs/connect.md)
-    #[arg(long, value_name = "URI", requires = "dry_run", conflicts_with_all = ["on", "replay", "release", "state"])]
+    #[arg(long, value_name = "URI", requires = "dry_run", conflicts_with_all = ["on", "trace", "replay", "release", "state"])]
     pub(crate) connect: Option<String>,
     /// Print what the policy would have decided on a recording; neither looks at this host nor
     /// changes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["once", "record", "release", "state"])]
     pub(crate) replay: Option<PathBuf>,
     /// With --trace: the modelled machine, one with rates: a name from machines/ or a machine file
-    #[arg(long, value_name = "MACHINE", requires = "trace")]
+    #[arg(long, value_name = "MACHINE", requires = "trace",
+          conflicts_with_all = ["once", "record", "replay", "release", "state"])]
     pub(crate) on: Option<String>,
     /// Say what the policy would have done with these VMs on a modelled machine (docs/balance.md);
     /// a trace, or a recording of --record. Neither looks at this host nor changes it
@@ -46,7 +47,8 @@ pub(crate) struct BalanceArguments {
           conflicts_with_all = ["once", "record", "replay", "release", "state"])]
     pub(crate) trace: Option<PathBuf>,
     /// With --trace: other policies on the same trace: autonuma, esxi, numad, numad-one-shot, pins
-    #[arg(long, value_name = "NAMES", requires = "trace", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", requires = "trace", value_delimiter = ',',
+          conflicts_with_all = ["connect", "once", "record", "replay", "release", "state"])]
     pub(crate) against: Vec<String>,
     /// Undo the affinities that a balancer set, then exit
     #[arg(long, conflicts_with_all = ["once", "dry_run", "record", "policy"])]
@@ -71,7 +73,8 @@ pub(crate) struct TopArguments {
     #[arg(long, conflicts_with_all = ["once", "json"])]
     pub(crate) batch: bool,
     /// With --batch: so many looks, then end
-    #[arg(long, value_name = "N", requires = "batch", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "batch", conflicts_with_all = ["once", "json"],
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) source: SourceArguments,
@@ -108,10 +111,10 @@ pub(crate) struct DoctorArguments {
     #[arg(value_name = "VM")]
     pub(crate) vm: Option<String>,
     /// Repair what can be repaired, and look again; on this host
-    #[arg(long, conflicts_with_all = ["connect", "on", "replay"])]
+    #[arg(long, conflicts_with_all = ["connect", "on", "trace", "replay"])]
     pub(crate) fix: bool,
     /// Only say what this host's QEMU can do: what differs between its versions
-    #[arg(long, conflicts_with_all = ["vm", "fix", "connect", "on", "replay"])]
+    #[arg(long, conflicts_with_all = ["vm", "fix", "connect", "on", "trace", "replay"])]
     pub(crate) qemu: bool,
     #[command(flatten)]
     pub(crate) source: SourceArguments,
@@ -133,5 +136,43 @@ fn interval(text: &str) -> anyhow::Result<f64> {
     match text.parse() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
         _ => bail!("expected seconds from 0.1 to 3600"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args::Arguments;
+    use clap::Parser;
+    use clap::error::ErrorKind;
+
+    /// What goes together is tried with a value for each argument that takes one.
+    fn refused(line: &str) -> Option<ErrorKind> {
+        Arguments::try_parse_from(["homenode"].into_iter().chain(line.split(' '))).err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused_though_something_that_is_required_is_missing() {
+        let there = ["--connect u:///s", "--on m", "--trace t", "--replay r"];
+        let alone = ["--release", "--once", "--record f", "--state f"];
+        let mut lines: Vec<String> = Vec::new();
+        for of_model in ["--on m", "--trace t", "--against pins", "--on m --trace t", "--on m --trace t --against pins"] {
+            lines.extend(alone.map(|other| format!("balance {of_model} {other}")));
+            lines.extend(["--replay r", "--connect u:///s"].map(|other| format!("balance --dry-run {of_model} {other}")));
+        }
+        for command in ["top", "why vm", "doctor"] {
+            let other = |one: &str, other: &str| one < other && !(one == "--on m" && other == "--trace t");
+            let pairs = there.iter().flat_map(|one| there.iter().map(move |two| (*one, *two)));
+            lines.extend(pairs.filter(|(one, two)| other(one, two)).map(|(one, two)| format!("{command} {one} {two}")));
+        }
+        lines.extend(["--fix", "--qemu"].iter().flat_map(|does| there.map(|other| format!("doctor {does} {other}"))));
+        lines.extend(["--once", "--json"].map(|other| format!("top --count 3 {other}")));
+        for line in &lines {
+            assert_eq!(refused(line), Some(ErrorKind::ArgumentConflict), "{line}");
+        }
+        for line in ["balance --on m", "balance --trace t", "balance --against pins", "top --on m", "doctor --trace t"] {
+            assert_eq!(refused(line), Some(ErrorKind::MissingRequiredArgument), "{line}");
+        }
+        let fine = "balance --on m --trace t --against pins --dry-run";
+        assert_eq!((refused(fine), refused("top --on m --trace t --once")), (None, None));
     }
 }

@@ -4,6 +4,9 @@ use clap::Args;
 use std::path::PathBuf;
 
 /// A source of VMs; without any of these, this host.
+///
+/// Each argument names all that it does not go with, though it `requires` another that names it
+/// too: clap does not ask for an argument that conflicts with one that is there.
 #[derive(Args, Clone, Default, PartialEq)]
 #[group(skip)]
 pub(crate) struct SourceArguments {
@@ -12,10 +15,10 @@ pub(crate) struct SourceArguments {
     pub(crate) connect: Option<String>,
     /// A modelled machine, with rates: a name from machines/ or a machine file; --trace says which
     /// VMs come and go on it
-    #[arg(long, value_name = "MACHINE", requires = "trace", conflicts_with = "replay")]
+    #[arg(long, value_name = "MACHINE", requires = "trace", conflicts_with_all = ["connect", "replay"])]
     pub(crate) on: Option<String>,
     /// With --on: the VMs that come and go and what they want, a trace (docs/balance.md)
-    #[arg(long, value_name = "FILE", requires = "on")]
+    #[arg(long, value_name = "FILE", requires = "on", conflicts_with_all = ["connect", "replay"])]
     pub(crate) trace: Option<PathBuf>,
     /// A recording that `homenode balance --record` wrote
     #[arg(long, value_name = "FILE")]

@@ -31,7 +31,8 @@ pub(crate) struct BalanceArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// With --dry-run: another host, by libvirt's own URI: qemu+ssh://host/system (docs/connect.md)
-    #[arg(long, value_name = "URI", requires = "dry_run", conflicts_with_all = ["on", "trace", "replay", "release", "state"])]
+    #[arg(long, value_name = "URI", requires = "dry_run",
+          conflicts_with_all = ["on", "trace", "replay", "release", "state"])]
     pub(crate) connect: Option<String>,
     /// Print what the policy would have decided on a recording; neither looks at this host nor
     /// changes it
@@ -155,9 +156,12 @@ mod tests {
         let there = ["--connect u:///s", "--on m", "--trace t", "--replay r"];
         let alone = ["--release", "--once", "--record f", "--state f"];
         let mut lines: Vec<String> = Vec::new();
-        for of_model in ["--on m", "--trace t", "--against pins", "--on m --trace t", "--on m --trace t --against pins"] {
+        for of_model in ["--on m", "--trace t", "--against pins", "--on m --trace t", "--on m --trace t --against pins"]
+        {
             lines.extend(alone.map(|other| format!("balance {of_model} {other}")));
-            lines.extend(["--replay r", "--connect u:///s"].map(|other| format!("balance --dry-run {of_model} {other}")));
+            lines.extend(
+                ["--replay r", "--connect u:///s"].map(|other| format!("balance --dry-run {of_model} {other}")),
+            );
         }
         for command in ["top", "why vm", "doctor"] {
             let other = |one: &str, other: &str| one < other && !(one == "--on m" && other == "--trace t");
@@ -169,7 +173,8 @@ mod tests {
         for line in &lines {
             assert_eq!(refused(line), Some(ErrorKind::ArgumentConflict), "{line}");
         }
-        for line in ["balance --on m", "balance --trace t", "balance --against pins", "top --on m", "doctor --trace t"] {
+        for line in ["balance --on m", "balance --trace t", "balance --against pins", "top --on m", "doctor --trace t"]
+        {
             assert_eq!(refused(line), Some(ErrorKind::MissingRequiredArgument), "{line}");
         }
         let fine = "balance --on m --trace t --against pins --dry-run";

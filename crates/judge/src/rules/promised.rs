@@ -1,7 +1,7 @@
 //! Nodes whose VMs were promised more memory than there is.
 //!
-//! **Problem.** Memory that a guest takes when it touches it may be promised twice. Nothing is wrong
-//! until the guests touch it.
+//! **Problem.** Memory that a guest takes when it touches it may be promised twice. Nothing is
+//! wrong until the guests touch it.
 //!
 //! **Rule.** What was promised of a node ([`scheduler::promised`]) against all memory of the node;
 //! where no node is short, what was promised to all VMs, those that float too, against all memory.

@@ -4,7 +4,6 @@
 use crate::common::libvirtd::Libvirtd;
 use crate::common::{self, REAL_VIRSH, inventory_in, unique, within_seconds};
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use vm::life::State;
 
@@ -19,17 +18,8 @@ impl Kept {
     /// One that runs.
     fn new(test: &str, label: &str) -> Option<Self> {
         let libvirtd = Libvirtd::start(test)?;
-        let (disk, spec) = (libvirtd.path().join("disk.img"), libvirtd.path().join("vm.toml"));
-        std::fs::write(&disk, vec![0_u8; 1 << 20]).expect("a disk");
-        std::fs::set_permissions(&disk, std::fs::Permissions::from_mode(0o666)).expect("permissions");
         let name = unique(label);
-        let node = "{ vcpus = 1, memory = \"32 MiB\", max_vcpus = 2, max_memory = \"160 MiB\" }";
-        let text = format!(
-            "name = \"{name}\"\nvcpus = 2\nmax_vcpus = 4\nmemory = \"64 MiB\"\nmax_memory = \"320 MiB\"\n\
-             policy.virtual_nodes = [{node}, {node}]\nboot.from = \"disk\"\n\
-             [[disk]]\npath = \"{}\"\nformat = \"raw\"\n",
-            disk.display()
-        );
+        let (spec, text) = (libvirtd.path().join("vm.toml"), libvirtd.growing_spec(&name, 160));
         std::fs::write(&spec, text).expect("a spec");
         let kept = Self { libvirtd, runtime: tempfile::tempdir().expect("a directory"), name };
         let uri = kept.libvirtd.uri();

@@ -4,7 +4,6 @@
 use crate::libvirtd::Libvirtd;
 use libvirt::{Connection, Domains, is_whole};
 use scheduler::{Occupancy, rehome};
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -23,17 +22,7 @@ struct Place {
 impl Place {
     fn new(test: &str, name: &str) -> Option<Self> {
         let libvirtd = Libvirtd::start(test)?;
-        let disk = libvirtd.path().join("disk.img");
-        std::fs::write(&disk, vec![0_u8; 1 << 20]).expect("a disk");
-        std::fs::set_permissions(&disk, std::fs::Permissions::from_mode(0o666)).expect("permissions");
-        let name = format!("{name}-{}", std::process::id());
-        let node = "{ vcpus = 1, memory = \"32 MiB\", max_vcpus = 2, max_memory = \"288 MiB\" }";
-        let text = format!(
-            "name = \"{name}\"\nvcpus = 2\nmax_vcpus = 4\nmemory = \"64 MiB\"\nmax_memory = \"576 MiB\"\n\
-             policy.virtual_nodes = [{node}, {node}]\nboot.from = \"disk\"\n\
-             [[disk]]\npath = \"{}\"\nformat = \"raw\"\n",
-            disk.display()
-        );
+        let text = libvirtd.growing_spec(&format!("{name}-{}", std::process::id()), 288);
         let spec = VmSpec::from_toml(&text, "vm.toml").expect("a spec");
         let machine = topology::read::live().expect("this host");
         let plan = scheduler::plan(&machine, &Occupancy::default(), &spec).expect("a plan");

@@ -109,6 +109,22 @@ impl Libvirtd {
         self.directory.path()
     }
 
+    /// The spec of a VM of two virtual nodes of a vCPU and 32 MiB each, which may each grow by a
+    /// vCPU and to so many MiB. Its disk is here, and its firmware finds nothing to boot on it.
+    pub(crate) fn growing_spec(&self, name: &str, most_mib: u64) -> String {
+        let disk = self.path().join(format!("{name}.img"));
+        std::fs::write(&disk, vec![0_u8; 1 << 20]).expect("a disk");
+        std::fs::set_permissions(&disk, Permissions::from_mode(0o666)).expect("permissions");
+        let node = format!("{{ vcpus = 1, memory = \"32 MiB\", max_vcpus = 2, max_memory = \"{most_mib} MiB\" }}");
+        format!(
+            "name = \"{name}\"\nvcpus = 2\nmax_vcpus = 4\nmemory = \"64 MiB\"\nmax_memory = \"{} MiB\"\n\
+             policy.virtual_nodes = [{node}, {node}]\nboot.from = \"disk\"\n\
+             [[disk]]\npath = \"{}\"\nformat = \"raw\"\n",
+            2 * most_mib,
+            disk.display()
+        )
+    }
+
     /// Stops the daemon, so that it answers nobody.
     pub(crate) fn stop_daemon(&self) {
         ProcessHandle::open(self.daemon.id()).and_then(|daemon| daemon.signal(SIGSTOP)).expect("a process to stop");

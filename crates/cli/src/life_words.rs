@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_migration_that_was_cut_short_says_where_its_guest_is_and_what_to_type() {
         let said = |state, to: Option<&str>, at_work: bool| {
-            let handed_over = to.map(|to| HandedOver { to: to.to_owned(), receipt: "7".repeat(32) });
+            let handed_over = to.map(|to| HandedOver { to: to.to_owned(), receipt: "7".repeat(32), placement: None });
             let life = Life { state, handed_over, ..Life::planned(Default::default(), UnixSeconds(1)) };
             on_its_way("web", &life, || at_work)
         };

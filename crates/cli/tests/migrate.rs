@@ -218,7 +218,7 @@ fn what_answers_instead_of_homenode_is_shown_and_a_guest_that_is_nowhere_is_lost
     // Handed over, and then both ends were killed.
     let mut held = hosts.inventory("a").hold(hosts.vm()).expect("held");
     held.step(Step::Send, None, UnixSeconds(1)).expect("a step");
-    let handed_over = HandedOver { to: "b".to_owned(), receipt: "7".repeat(32) };
+    let handed_over = HandedOver { to: "b".to_owned(), receipt: "7".repeat(32), placement: None };
     held.change_life(|life| life.handed_over = Some(handed_over)).expect("written");
     drop(held);
     let directory = RuntimeDir::at(hosts.runtime("a")).expect("a runtime directory");

@@ -131,7 +131,7 @@ fn resolve_sent(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>)
     let outcome = match (&handed_over, forced) {
         (None, _) => Outcome::Stayed,
         (_, Some(forced)) => forced,
-        (Some(HandedOver { to, receipt }), None) => {
+        (Some(HandedOver { to, receipt, .. }), None) => {
             let asked = To::parse(to).and_then(|there| ask(&there, &vm, receipt));
             asked.map_err(|error| MigrationError::Undecided {
                 vm: vm.clone(),
@@ -160,7 +160,7 @@ fn resolve_sent(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>)
             if let (true, Some(source), Some(there)) = (between, source.as_mut(), &handed_over) {
                 until_all_went(source, &To::parse(&there.to)?, &vm, &there.receipt, |_| ())?;
             }
-            went(directory, held, source, handed_over.as_ref(), None)?;
+            went(directory, held, source, handed_over.as_ref())?;
         }
     }
     Ok(outcome)
@@ -212,19 +212,16 @@ pub(crate) fn went(
     mut held: Held,
     source: Option<Outgoing>,
     handed_over: Option<&HandedOver>,
-    kept: Option<Kept>,
 ) -> Result<(), MigrationError> {
     let vm = held.record().spec.name.clone();
     if let Some(source) = source {
         source.end()?;
     }
-    let here = handed_over.is_some_and(|to| to.to == To::ThisHost.name());
-    if !here {
-        return Ok(held.delete()?);
-    }
+    let Some(there) = handed_over.filter(|there| there.to == To::ThisHost.name()) else { return Ok(held.delete()?) };
     take_name(directory, &vm)?;
-    if let Some(kept) = kept {
-        held.set_placement(Some(kept))?;
+    if let Some(placement) = there.placement.clone() {
+        let added = held.record().placement.as_ref().map(|kept| kept.added.clone()).unwrap_or_default();
+        held.set_placement(Some(Kept { host: host_name(), placement, added }))?;
     }
     let runs = held.record().life.before.is_none_or(|before| before.state == State::Running);
     let homes = held.record().homes();
@@ -239,4 +236,61 @@ pub(crate) fn went(
         }
     })?;
     told.map_err(|source| InventoryError::NotNow { vm, source }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use inventory::Record;
+    use std::collections::BTreeMap;
+    use topology::Bytes;
+    use vm::history::{Life, UnixSeconds};
+    use vm::{Added, Client, MemoryPolicy, Placement, Shape, VirtualNode, VirtualTopology, VmSpec};
+
+    fn on(node: &str) -> Placement {
+        let (home, cpus) = (node.parse().unwrap(), "0-3".parse().unwrap());
+        let memory_policy = MemoryPolicy::Bind;
+        let client = Client { id: 0, virtual_nodes: vec![0], home, cpus, vcpu_cpus: BTreeMap::new(), memory_policy };
+        Placement { clients: vec![client] }
+    }
+
+    /// Both homenodes were killed once the guest had been handed over on one host.
+    #[test]
+    fn a_guest_that_went_to_another_home_on_this_host_is_written_down_there() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = RuntimeDir::at(place.path().join("run")).unwrap();
+        let inventory = Inventory::at(place.path().join("vms"));
+        let memory = Bytes::from_mib(512);
+        let shape = Shape { name: "web".to_owned(), vcpus: 1, memory, ..Shape::default() };
+        let nodes = vec![VirtualNode { vcpus: vec![0], memory, ..VirtualNode::default() }];
+        let topology = VirtualTopology {
+            exposed: false,
+            nodes,
+            sockets: 1,
+            cores_per_socket: 1,
+            threads_per_core: 1,
+            distances: vec![vec![10]],
+        };
+        let kept = Kept { host: "a".to_owned(), placement: on("0"), added: Added::default() };
+        let (spec, life) = (VmSpec { shape, ..VmSpec::default() }, Life::planned(Default::default(), UnixSeconds(1)));
+        let record = Record { spec, topology: Some(topology), placement: Some(kept), life };
+        let mut held = inventory.create(&record).unwrap();
+        let steps = [Step::Start, Step::Runs, Step::Send];
+        steps.into_iter().for_each(|step| held.step(step, None, UnixSeconds(2)).unwrap());
+        let (to, receipt) = (To::ThisHost.name().to_owned(), "7".repeat(32));
+        let handed_over = HandedOver { to, receipt, placement: Some(on("1")) };
+        held.change_life(|life| life.handed_over = Some(handed_over)).unwrap();
+        drop(held);
+        // Where it was received.
+        std::fs::create_dir_all(directory.door("web").parent().unwrap()).unwrap();
+        let held = inventory.hold("web").unwrap();
+        assert_eq!(resolve(&directory, &inventory, held, Some(Outcome::Went)).unwrap(), Outcome::Went);
+        let record = inventory.read("web").unwrap();
+        assert_eq!(
+            (record.life.state, record.placement.as_ref().map(|kept| &kept.placement)),
+            (State::Running, Some(&on("1")))
+        );
+        let arrived = LifeEvent::Arrived { from: host_name(), homes: vec!["1".parse().unwrap()] };
+        assert_eq!(record.life.history.last().map(|chapter| &chapter.event), Some(&arrived));
+    }
 }

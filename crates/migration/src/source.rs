@@ -13,8 +13,8 @@ use crate::outcome::{Outcome, ask, stays, went};
 use crate::postcopy::{follows, lost, until_all_went};
 use crate::protocol::{self, Built, FromDestination, FromSource, Offer};
 use crate::stall::Stall;
-use crate::{MigrationError, disks, host_name, now};
-use inventory::{Held, Inventory, Kept};
+use crate::{MigrationError, disks, now};
+use inventory::{Held, Inventory};
 use qemu::migration::{DirtyRate, Outgoing, Progress, Ram, Status, Tuning};
 use qemu::{QemuError, RuntimeDir};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,12 +135,8 @@ pub fn send(
             return Err(stayed(&vm, &talk.host, held, &mut source, &error));
         }
     };
-    let handed_over = HandedOver { to: options.to.name().to_owned(), receipt };
-    let here = talk.same_place;
-    let kept = here.then(|| {
-        let added = held.record().placement.as_ref().map(|kept| kept.added.clone()).unwrap_or_default();
-        Kept { host: host_name(), placement: plan.placement.clone(), added }
-    });
+    let placement = talk.same_place.then(|| plan.placement.clone());
+    let handed_over = HandedOver { to: options.to.name().to_owned(), receipt, placement };
     if let Err(error) = held.change_life(|life| life.handed_over = Some(handed_over.clone())) {
         return Err(stayed(&vm, &talk.host, held, &mut source, &error.into()));
     }
@@ -164,7 +160,7 @@ pub fn send(
     let since_sent = since_sent_there.saturating_sub(talk.ran).as_millis() as u64;
     let still_ms = since_sent + progress.downtime_ms.unwrap_or(0);
     let all_ms = began.elapsed().as_millis() as u64;
-    went(directory, held, Some(source), Some(&handed_over), kept)?;
+    went(directory, held, Some(source), Some(&handed_over))?;
     talk.gone(say);
     Ok(Report { host: talk.host, plan, progress: Some(progress), dirty: None, all_ms, still_ms })
 }

@@ -1,5 +1,6 @@
 //! What became of a VM: its state, since when, and how it came there.
 
+use crate::Placement;
 use crate::backend::ReachedBy;
 use crate::life::{NotNow, State, Step};
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,10 @@ pub struct HandedOver {
     pub to: String,
     /// By which it knows the guest.
     pub receipt: String,
+    /// Where it lives once it went, if that is on this host: the record stays, and must say so
+    /// whoever settles it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
 }
 
 /// What a VM was before something that has not come to its end yet.
@@ -284,7 +289,7 @@ mod tests {
         for second in 0..1000 {
             life.history.push(Chapter { at: UnixSeconds(second), event: LifeEvent::Lost { because: because.clone() } });
         }
-        let handed_over = HandedOver { to: "mallory".to_owned(), receipt: String::new() };
+        let handed_over = HandedOver { to: "mallory".to_owned(), receipt: String::new(), placement: None };
         let theirs = Life { handed_over: Some(handed_over), suspended_in: Some("/x".into()), ..life };
         let ours = Life::from_elsewhere(&theirs, State::Starting, ReachedBy::Qemu, UnixSeconds(2));
         assert_eq!((ours.history.len(), ours.history[0].at), (MOST_CHAPTERS, UnixSeconds(1)));

@@ -197,7 +197,7 @@ mod tests {
     fn a_vm_that_was_handed_over_is_for_the_other_host_to_tell() {
         let mut sent = life(State::MigratingOut, false);
         assert!(matches!(mend(&sent, &gone()), Some(Mend::Step(Step::Vanished, _))));
-        sent.handed_over = Some(HandedOver { to: "ssh:b".to_owned(), receipt: "r".to_owned() });
+        sent.handed_over = Some(HandedOver { to: "ssh:b".to_owned(), receipt: "r".to_owned(), placement: None });
         assert_eq!(mend(&sent, &gone()), None);
     }
 

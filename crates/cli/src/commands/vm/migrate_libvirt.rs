@@ -66,7 +66,7 @@ pub(super) fn send(
     };
     held.step(Step::Send, None, kept::now()).map_err(kept::failure)?;
     // libvirt hands it over by itself.
-    let handed_over = HandedOver { to: uri.clone(), receipt: domain.uuid.clone() };
+    let handed_over = HandedOver { to: uri.clone(), receipt: domain.uuid.clone(), placement: None };
     held.change_life(|life| life.handed_over = Some(handed_over)).map_err(kept::failure)?;
     let view = TransferView::new(memory);
     let sent = vm.send(&sending, &mut |transfer| view.tell(transfer));

@@ -5,6 +5,7 @@
 #![no_builtins]
 
 pub mod chase;
+pub mod command;
 mod conjugate_gradient;
 mod crew;
 mod error;

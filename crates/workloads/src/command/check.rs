@@ -1,0 +1,200 @@
+//! Whether a section can be used, beyond what its types say.
+
+use super::hearing::Hearing;
+use super::section::{Figure, Phase, Section};
+use super::variables::nearly;
+use super::{check_unit, lines};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// A value that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Its place in the section.
+    pub field: String,
+    /// What is written there.
+    pub value: String,
+    /// What is wrong, and what would be valid.
+    pub problem: String,
+}
+
+fn fault<T>(field: impl Into<String>, value: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault { field: field.into(), value: value.into(), problem: problem.into() })
+}
+
+impl Section {
+    /// Whether it can be used.
+    ///
+    /// # Errors
+    /// The first value that cannot.
+    pub fn check(&self) -> Result<(), Fault> {
+        self.check_programs()?;
+        for (name, value) in &self.environment {
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                return fault("environment", name, "a name without = and a value without a zero byte");
+            }
+            check_variables("environment", value)?;
+        }
+        let mut names = BTreeSet::new();
+        for file in &self.files {
+            let Some(name) = file.file_name() else {
+                return fault("files", file.display().to_string(), "it names no file");
+            };
+            if !names.insert(name) {
+                return fault(
+                    "files",
+                    file.display().to_string(),
+                    "another file has this last name; all are copied to one directory",
+                );
+            }
+        }
+        if self.threads_per_rank == Some(0) {
+            return fault("threads_per_rank", "0", "a number from 1");
+        }
+        if self.time_limit_seconds > 7 * 86_400 {
+            return fault("time_limit_seconds", self.time_limit_seconds.to_string(), "1 to 604800, a week");
+        }
+        if self.warm_up > 100 {
+            return fault("warm_up", self.warm_up.to_string(), "0 to 100");
+        }
+        self.check_figures()?;
+        self.check_verification()
+    }
+
+    fn check_programs(&self) -> Result<(), Fault> {
+        if self.phases.is_empty() {
+            return check_program("", self.argv.as_deref(), self.shell.as_deref());
+        }
+        if self.argv.is_some() || self.shell.is_some() {
+            return fault(
+                "phase",
+                format!("{} phases", self.phases.len()),
+                "either [[command.phase]], or argv or shell",
+            );
+        }
+        let mut names = BTreeSet::new();
+        for (index, Phase { name, argv, shell }) in self.phases.iter().enumerate() {
+            if name.trim().is_empty() || !names.insert(name) {
+                return fault(format!("phase[{index}].name"), name, "a name that no other phase has");
+            }
+            check_program(&format!("phase[{index}]."), argv.as_deref(), shell.as_deref())?;
+        }
+        Ok(())
+    }
+
+    fn check_figures(&self) -> Result<(), Fault> {
+        let phases = self.programs_in_order();
+        let mut names = BTreeSet::new();
+        for (index, figure) in self.figures.iter().enumerate() {
+            let field = |name: &str| format!("figure[{index}].{name}");
+            if figure.name.trim().is_empty() || figure.name.len() > 60 || figure.name.chars().any(char::is_control) {
+                return fault(field("name"), &figure.name, "1 to 60 letters on one line");
+            }
+            if !names.insert(&figure.name) {
+                return fault(field("name"), &figure.name, "another figure has this name");
+            }
+            if let Err(unknown) = check_unit(&figure.unit) {
+                return fault(field("unit"), &figure.unit, unknown.to_string());
+            }
+            if let Some(phase) = figure.phase.as_ref().filter(|phase| !phases.iter().any(|known| known.name == **phase))
+            {
+                let known: Vec<&str> = phases.iter().map(|phase| phase.name.as_str()).collect();
+                return fault(field("phase"), phase, format!("one of the phases: {}", known.join(", ")));
+            }
+            check_where(figure, &field)?;
+            if let Err(error) = Hearing::of(vec![figure.clone()], None) {
+                return fault(field("regex"), figure.regex.clone().unwrap_or_default(), error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_verification(&self) -> Result<(), Fault> {
+        if let Some(pattern) = &self.verify.pattern
+            && let Err(error) = lines::pattern(pattern)
+        {
+            return fault("verify.pattern", pattern, error.to_string());
+        }
+        let figures = self.figures();
+        for (index, value) in self.verify.values.iter().enumerate() {
+            let field = |name: &str| format!("verify.values[{index}].{name}");
+            if !figures.iter().any(|figure| figure.name == value.figure) {
+                let known: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
+                return fault(field("figure"), &value.figure, format!("one of the figures: {}", known.join(", ")));
+            }
+            if !value.expected.is_finite() {
+                return fault(field("expected"), value.expected.to_string(), "a number");
+            }
+            if !(value.tolerance >= 0.0 && value.tolerance.is_finite()) {
+                return fault(field("tolerance"), value.tolerance.to_string(), "a number from 0: the largest distance");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_program(at: &str, argv: Option<&[String]>, shell: Option<&str>) -> Result<(), Fault> {
+    let texts: Vec<&str> = match (argv, shell) {
+        (Some(argv), None) if argv.first().is_some_and(|program| !program.is_empty()) => {
+            argv.iter().map(String::as_str).collect()
+        }
+        (None, Some(shell)) if !shell.trim().is_empty() => vec![shell],
+        (Some(argv), None) => return fault(format!("{at}argv"), format!("{argv:?}"), "a program and its arguments"),
+        (Some(_), Some(_)) => return fault(format!("{at}shell"), "beside argv", "one of argv and shell"),
+        (None, _) => return fault(format!("{at}argv"), "nothing", "argv = [\"PROGRAM\", ...], or shell = \"...\""),
+    };
+    let field = if shell.is_some() { "shell" } else { "argv" };
+    for text in texts {
+        if text.contains('\0') {
+            return fault(format!("{at}{field}"), text.replace('\0', "\\0"), "no zero byte");
+        }
+        check_variables(&format!("{at}{field}"), text)?;
+    }
+    Ok(())
+}
+
+fn check_variables(field: &str, text: &str) -> Result<(), Fault> {
+    match nearly(text) {
+        None => Ok(()),
+        Some(word) => fault(field, text, format!("{word} is no variable; the variables are {{threads}} and {{ranks}}")),
+    }
+}
+
+/// Where a figure is: one way, and only what belongs to it.
+fn check_where(figure: &Figure, field: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+    let ways =
+        [figure.regex.is_some(), figure.json_pointer.is_some(), figure.csv_column.is_some(), figure.taken.is_some()];
+    if ways.iter().filter(|way| **way).count() != 1 {
+        let valid = "one of regex, json_pointer, csv_column, taken = \"wall_time\", \"cpu_time\" or \"peak_memory\"";
+        return fault(field("regex"), format!("of figure \"{}\"", figure.name), valid);
+    }
+    if let Some(pointer) =
+        figure.json_pointer.as_ref().filter(|pointer| !pointer.is_empty() && !pointer.starts_with('/'))
+    {
+        return fault(field("json_pointer"), pointer, "it begins with /, for example /jobs/0/read/bw (RFC 6901)");
+    }
+    if figure.row == Some(0) {
+        return fault(field("row"), "0", "a number from 1: the first row below the header");
+    }
+    if figure.group.is_some() && figure.regex.is_none() {
+        return fault(field("group"), "without regex", "group belongs to regex");
+    }
+    if figure.row.is_some() && figure.csv_column.is_none() {
+        return fault(field("row"), "without csv_column", "row belongs to csv_column");
+    }
+    let Some(file) = &figure.file else { return Ok(()) };
+    if figure.taken.is_some() {
+        return fault(field("file"), file.display().to_string(), "taken needs no file: the kernel says it");
+    }
+    let is_inside = |path: &Path| {
+        path.components().all(|part| matches!(part, std::path::Component::Normal(_))) && path.file_name().is_some()
+    };
+    if is_inside(file) {
+        Ok(())
+    } else {
+        fault(field("file"), file.display().to_string(), "a file in the directory in which the command runs")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! What one participant is told to run: a [`Section`] with its variables filled in.
+
+use super::Width;
+use super::section::{Figure, Phase, Section, Verify};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A command as an agent runs it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// In order.
+    pub programs: Vec<Program>,
+    /// The whole environment.
+    pub environment: BTreeMap<String, String>,
+    /// Copied to where it runs.
+    pub files: Vec<InputFile>,
+    /// Longest time of one program.
+    pub time_limit_seconds: u32,
+    /// Runs before those that are measured.
+    pub warm_up: u32,
+    /// Whether the page cache is emptied before each repetition.
+    pub drop_caches: bool,
+    /// What is read out of it.
+    pub figures: Vec<Figure>,
+    /// When it is believed.
+    pub verify: Verify,
+}
+
+/// A program with its arguments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Name of the phase.
+    pub phase: String,
+    /// Its arguments, the program first.
+    pub argv: Vec<String>,
+}
+
+/// A file that a command reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputFile {
+    /// Where the agent finds it.
+    pub from: PathBuf,
+    /// Its name in the directory in which the command runs.
+    pub name: String,
+}
+
+impl Job {
+    /// The job of a section that [`Section::check`] accepts.
+    pub fn of(section: &Section, width: Width) -> Self {
+        let fill = |text: &String| width.fill(text);
+        let name = |from: &PathBuf| from.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Self {
+            programs: section.programs_in_order().iter().map(|phase| program(phase, width)).collect(),
+            environment: section.environment.iter().map(|(name, value)| (name.clone(), fill(value))).collect(),
+            files: section.files.iter().map(|from| InputFile { from: from.clone(), name: name(from) }).collect(),
+            time_limit_seconds: section.time_limit(),
+            warm_up: section.warm_up,
+            drop_caches: section.drop_caches,
+            figures: section.figures(),
+            verify: section.verify.clone(),
+        }
+    }
+}
+
+fn program(phase: &Phase, width: Width) -> Program {
+    let argv = match (&phase.argv, &phase.shell) {
+        (Some(argv), _) => argv.iter().map(|argument| width.fill(argument)).collect(),
+        (None, shell) => {
+            vec!["/bin/sh".to_owned(), "-c".to_owned(), width.fill(shell.as_deref().unwrap_or_default())]
+        }
+    };
+    Program { phase: phase.name.clone(), argv }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_where_variables_were() {
+        let section = Section {
+            shell: Some("mpirun -np {ranks} solve ${X}".to_owned()),
+            environment: [("OMP_NUM_THREADS".to_owned(), "{threads}".to_owned())].into(),
+            files: vec!["input/in.lj".into()],
+            ..Section::default()
+        };
+        let job = Job::of(&section, Width::of(8, Some(4)).unwrap());
+        assert_eq!(job.programs[0].argv, ["/bin/sh", "-c", "mpirun -np 2 solve ${X}"]);
+        assert_eq!(job.environment["OMP_NUM_THREADS"], "4");
+        assert_eq!((job.files[0].name.as_str(), job.time_limit_seconds), ("in.lj", 300));
+        assert_eq!(job.figures, [Figure::wall_time()]);
+    }
+}

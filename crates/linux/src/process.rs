@@ -67,6 +67,23 @@ pub fn all() -> Result<Vec<u32>, LinuxError> {
     numbered_entries(Path::new("/proc"))
 }
 
+/// Numbers of all processes that run and descend from `ancestor`, which is left out.
+pub fn descendants(ancestor: u32) -> Result<Vec<u32>, LinuxError> {
+    let parent = |pid: u32| {
+        let stat = read_text(&directory(pid).join("stat")).ok()?;
+        let runs = stat_field::<char>(&stat, 3)? != 'Z';
+        Some((pid, stat_field::<u32>(&stat, 4)?, runs))
+    };
+    let processes: Vec<(u32, u32, bool)> = all()?.into_iter().filter_map(parent).collect();
+    let (mut family, mut looked_at) = (vec![ancestor], 0);
+    while let Some(&one) = family.get(looked_at) {
+        family.extend(processes.iter().filter(|(_, parent, _)| *parent == one).map(|(pid, ..)| *pid));
+        looked_at += 1;
+    }
+    let runs = |pid: &u32| processes.iter().any(|(of, _, runs)| of == pid && *runs);
+    Ok(family.into_iter().skip(1).filter(runs).collect())
+}
+
 /// The numbers of all users that some process has: as its real, effective or saved one, or for
 /// files.
 pub fn users() -> Result<BTreeSet<u32>, LinuxError> {
@@ -117,6 +134,22 @@ mod tests {
         assert!(ours.age_seconds().unwrap() < 3600.0);
         let earlier = Identity { started_ticks: ours.started_ticks - 1, ..ours };
         assert!(!earlier.is_alive());
+    }
+
+    #[test]
+    fn grandchildren_descend_from_us() {
+        let mut child = std::process::Command::new("sh").args(["-c", "sleep 30 & wait"]).spawn().unwrap();
+        let found = (0..200).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            descendants(std::process::id()).unwrap().contains(&child.id())
+                && descendants(child.id()).unwrap().len() == 1
+        });
+        assert!(found);
+        for pid in descendants(child.id()).unwrap() {
+            crate::sys::send_signal(pid, 9).unwrap();
+        }
+        child.wait().unwrap();
+        assert_eq!(descendants(child.id()).unwrap(), []);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod move_pages;
 mod numa;
 #[cfg(test)]
 mod pinned;
+mod reap;
 mod signals;
 mod sockets;
 mod spawn;
@@ -32,6 +33,7 @@ pub use move_pages::{MoveOutcome, Sharing, move_pages};
 pub use numa::{MemoryBinding, PageLocation, bind_memory, locate_pages, set_thread_memory, thread_memory};
 #[cfg(test)]
 pub(crate) use pinned::pin;
+pub use reap::{Reaped, adopt_orphans, wait_for_any_child};
 pub use signals::{ProcessHandle, send_signal};
 pub use sockets::{Peer, SocketFile, connect_at_once, peer};
 pub use spawn::{ChildSetup, Tie, spawn};

@@ -68,11 +68,9 @@ pub enum CommandError {
         reason: String,
     },
     /// A file that holds a figure cannot be read.
-    #[error("figure \"{figure}\": cannot read {file}: {reason}")]
+    #[error("cannot read {file}, which holds a figure: {reason}")]
     File {
-        /// Name of the figure.
-        figure: String,
-        /// The file.
+        /// Its name in the directory in which the command ran.
         file: String,
         /// The system's reason.
         reason: String,

@@ -16,6 +16,7 @@ pub mod environment;
 mod errors;
 pub mod estimate;
 pub mod experiment;
+pub mod guest_files;
 mod job;
 pub mod journal;
 pub mod kernels;

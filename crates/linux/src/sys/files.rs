@@ -91,6 +91,12 @@ pub fn wait_readable(file: &impl AsFd, timeout: Duration) -> io::Result<bool> {
     Ok(ready > 0)
 }
 
+/// Writes back to disks all that waits in memory to be written (sync(2)).
+pub fn write_back_all() {
+    // SAFETY: sync takes no argument, touches no memory of ours and cannot fail.
+    unsafe { libc::sync() };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

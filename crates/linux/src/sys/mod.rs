@@ -26,7 +26,7 @@ pub use clock::{since_boot_ns, thread_cpu_ns};
 pub use descriptors::{close_standard_streams, receive_descriptor, send_descriptor};
 pub use files::{
     OPEN_NO_LINK, OPEN_NO_WAIT, device_numbers, free_space, memory_file, raise_open_files, try_lock, wait_readable,
-    wide_pipe,
+    wide_pipe, write_back_all,
 };
 pub use init::{load_module, map_allocations_of, mount, power_off};
 pub use move_pages::{MoveOutcome, Sharing, move_pages};

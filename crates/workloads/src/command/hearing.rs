@@ -229,17 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn a_gigabyte_of_output_costs_the_memory_of_its_ends() {
+    fn an_output_of_any_length_costs_the_memory_of_its_ends() {
         let mut hearing = Hearing::of(vec![figure("the rate is ([0-9]+)", Which::Only)], None).unwrap();
         let piece = b"step 1 of many, nothing to see\n".repeat(1 << 11);
-        let pieces = (1 << 30) / piece.len();
+        let pieces = (64 << 20) / piece.len();
         for index in 0..pieces {
             hearing.stdout.hear(&piece);
             if index == pieces / 2 {
                 hearing.stdout.hear(b"the rate is 42\n");
             }
         }
-        assert!(hearing.stdout.kept.bytes() > 1_000_000_000);
+        assert!(hearing.stdout.kept.bytes() > 60_000_000);
         assert!(hearing.stdout.kept.text().len() < 64 << 10);
         assert_eq!(hearing.read(&Used::default()), Ok(vec![42.0]));
     }

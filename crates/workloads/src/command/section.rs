@@ -20,8 +20,9 @@ pub struct Section {
     /// Files that it reads, relative to the experiment's file. Each repetition runs in a new
     /// directory with a copy of them, under their last names.
     pub files: Vec<PathBuf>,
-    /// Other programs that it starts: a guest without an image gets them too.
-    pub programs: Vec<String>,
+    /// Other programs that it starts, libraries that it opens by name, directories: the tiny guest
+    /// gets them too, under the same paths.
+    pub needs: Vec<PathBuf>,
     /// Threads of each rank: `{threads}` is this number and `{ranks}` the width divided by it.
     /// Default: both are the width.
     pub threads_per_rank: Option<u32>,

@@ -24,11 +24,11 @@ impl Document {
 
     /// The number at a JSON pointer.
     pub(super) fn at_pointer(&self, figure: &Figure, pointer: &str, place: &str) -> Result<f64, CommandError> {
-        let none = |reason: String| self.not_a(figure, place, Kind::Json, reason);
+        let none = |reason: &str| self.not_a(figure, place, Kind::Json, reason);
         if self.is_cut {
-            return Err(none(String::new()));
+            return Err(none(""));
         }
-        let document: Value = serde_json::from_slice(&self.bytes).map_err(|error| none(error.to_string()))?;
+        let document: Value = serde_json::from_slice(&self.bytes).map_err(|error| none(&error.to_string()))?;
         let sought = || format!("the JSON pointer `{pointer}`");
         match document.pointer(pointer) {
             None => Err(self.not_found(figure, sought(), place)),
@@ -42,12 +42,12 @@ impl Document {
 
     /// The number in a column of a table.
     pub(super) fn in_column(&self, figure: &Figure, column: &str, place: &str) -> Result<f64, CommandError> {
-        let none = |reason: String| self.not_a(figure, place, Kind::Csv, reason);
+        let none = |reason: &str| self.not_a(figure, place, Kind::Csv, reason);
         if self.is_cut {
-            return Err(none(String::new()));
+            return Err(none(""));
         }
         let mut table = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(self.bytes.as_slice());
-        let header = table.headers().map_err(|error| none(error.to_string()))?.clone();
+        let header = table.headers().map_err(|error| none(&error.to_string()))?.clone();
         let Some(index) = header.iter().position(|name| name == column) else {
             let names: Vec<&str> = header.iter().take(20).collect();
             let sought = format!("a column \"{column}\" (columns: {})", cut(&names.join(", ")));
@@ -55,7 +55,7 @@ impl Document {
         };
         let (mut rows, mut found) = (0, None);
         for record in table.records() {
-            let record = record.map_err(|error| none(error.to_string()))?;
+            let record = record.map_err(|error| none(&error.to_string()))?;
             rows += 1;
             let counts = match (figure.row, figure.which) {
                 (Some(row), _) => row == rows,
@@ -79,8 +79,8 @@ impl Document {
         number::read(&text).ok_or_else(|| not_a_number(figure, &text, place))
     }
 
-    fn not_a(&self, figure: &Figure, place: &str, kind: Kind, reason: String) -> CommandError {
-        let reason = if self.is_cut { format!("it is over {} MiB long", LONGEST >> 20) } else { cut(&reason) };
+    fn not_a(&self, figure: &Figure, place: &str, kind: Kind, reason: &str) -> CommandError {
+        let reason = if self.is_cut { format!("it is over {} MiB long", LONGEST >> 20) } else { cut(reason) };
         CommandError::Document { figure: figure.name.clone(), place: place.to_owned(), kind, reason }
     }
 

@@ -105,6 +105,10 @@ impl Finder {
         // A piece is searched at once, which is fast where nothing matches. What seems to match may
         // be a match over the end of a line, so its line is searched on its own.
         while let Some(seems) = self.regex.find_at(block, from) {
+            // Behind the last end of a line nothing has begun.
+            if seems.start() == block.len() && block.ends_with(b"\n") {
+                break;
+            }
             let start = block[..seems.start()].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
             let rest = &block[seems.start()..];
             let end = seems.start() + rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
@@ -112,7 +116,7 @@ impl Finder {
             counted_to = start;
             self.look_at(&block[start..end], line_number);
             from = end + 1;
-            if from > block.len() {
+            if from >= block.len() {
                 break;
             }
         }
@@ -184,7 +188,7 @@ mod tests {
         fn how_a_stream_is_cut_into_pieces_does_not_matter(
             text in "[ab1\n\r ]{0,60}",
             cuts in prop::collection::vec(0usize..60, 0..5),
-            expression in prop::sample::select(vec!["a(1*)", "^(a|b)", r"(\s)$", r"b\s+(1)", "([^b]+)"]),
+            expression in prop::sample::select(vec!["a(1*)", "^(a|b)", r"(\s)$", r"b\s+(1)", "([^b]+)", "(.*)", "^()$"]),
         ) {
             let regex = pattern(expression).unwrap();
             let (mut lines, mut finder) = (Lines::default(), Finder::new(regex.clone(), 1, Which::Last));

@@ -4,8 +4,8 @@
 //! A program brings the libraries that its loader would take here (`ldd` says which), a script its
 //! interpreter, a directory all that is in it. All of it becomes a second archive behind the tiny
 //! guest's initramfs: the kernel unpacks one after the other
-//! (Documentation/driver-api/early-userspace/buffer-format.rst). What a program opens by name at run time
-//! (plug-ins, data) nobody can see from outside: `needs` of the section says it.
+//! (Documentation/driver-api/early-userspace/buffer-format.rst). What a program opens by name at
+//! run time (plug-ins, data) nobody can see from outside: `needs` of the section says it.
 //!
 //! Example: `/bin/sleep` brings `/lib/x86_64-linux-gnu/libc.so.6`, `/lib64/ld-linux-x86-64.so.2` and
 //! the loader's cache `/etc/ld.so.cache`.

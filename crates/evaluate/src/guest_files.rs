@@ -7,8 +7,8 @@
 //! (Documentation/driver-api/early-userspace/buffer-format.rst). What a program opens by name at
 //! run time (plug-ins, data) nobody can see from outside: `needs` of the section says it.
 //!
-//! Example: `/bin/sleep` brings `/lib/x86_64-linux-gnu/libc.so.6`, `/lib64/ld-linux-x86-64.so.2` and
-//! the loader's cache `/etc/ld.so.cache`.
+//! Example: `/bin/sleep` brings `/lib/x86_64-linux-gnu/libc.so.6`, its loader
+//! `/lib64/ld-linux-x86-64.so.2` and the loader's cache `/etc/ld.so.cache`.
 
 mod archive;
 mod libraries;

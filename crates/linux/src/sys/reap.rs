@@ -39,7 +39,7 @@ pub fn wait_for_any_child() -> io::Result<Option<Reaped>> {
         let pid = unsafe { libc::wait4(-1, &raw mut status, 0, usage.as_mut_ptr()) };
         match checked(libc::c_long::from(pid)) {
             Ok(pid) => {
-                // SAFETY: zeroed, which is valid for a struct of numbers, and then written by wait4.
+                // SAFETY: zeroed, which is valid for a struct of numbers, then written by wait4.
                 let usage = unsafe { usage.assume_init() };
                 return Ok(Some(Reaped {
                     pid: pid as u32,

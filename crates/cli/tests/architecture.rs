@@ -13,7 +13,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("scheduler", &["topology", "vm"]),
     ("judge", &["scheduler", "topology", "vm"]),
     ("simulator", &["scheduler", "topology", "vm"]),
-    ("workloads", &[]),
+    ("workloads", &["topology"]),
     ("linux", &["scheduler", "topology", "vm"]),
     ("guest", &["linux", "topology", "workloads"]),
     (

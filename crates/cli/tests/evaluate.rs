@@ -18,7 +18,7 @@ workload = "stream"
 threads = [1]
 repetitions = 4
 rounds = 2
-[arrays]
+[stream]
 elements = 1_000_000
 [limits]
 other_cpu_percent = 10000
@@ -234,14 +234,14 @@ fn a_native_experiment_keeps_raw_figures_and_writes_a_report() {
     let tables: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let cell = &tables["configurations"][0]["cells"][0];
     assert_eq!((cell["state"].as_str(), cell["counted"].as_u64()), (Some("measured"), Some(6)));
-    let best = cell["kernels"][3]["best_mb_per_s"].as_f64().expect("a figure");
+    let best = cell["figures"][3]["best"].as_f64().expect("a figure");
     // The figure is what the raw repetitions say: 24 bytes x 10^6 elements in the shortest time but
     // for firsts of jobs.
     let records = place.records();
     let seconds = records
         .iter()
         .filter(|record| record["record"] == "repetition" && record["repetition"] != 0)
-        .filter_map(|record| record["figures"][0]["seconds"][3].as_f64())
+        .filter_map(|record| record["participants"][0]["phases"][3].as_f64())
         .fold(f64::INFINITY, f64::min);
     assert!((best - 24.0 / seconds).abs() < 1e-6 * best, "{best} {seconds}");
     let results = place.results().expect("results");

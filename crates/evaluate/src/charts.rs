@@ -1,10 +1,8 @@
 //! Charts. Measured: filled marks and solid lines. Modelled: open squares and dotted lines.
 //! Published: open diamonds and dashed lines, in grey.
 
-use crate::experiment::{Experiment, Published, WorkloadKind};
-use crate::kernels;
+use crate::experiment::{Experiment, Published};
 use crate::modelled::{Figure, Prediction, Unit};
-use crate::point::Point;
 use crate::resolve::Resolved;
 use crate::summary::{ConfigurationSummary, Summary};
 use crate::tables;
@@ -12,6 +10,7 @@ use plotly::common::{DashType, Font, Line, Marker, MarkerSymbol, Mode, Orientati
 use plotly::configuration::DisplayModeBar;
 use plotly::layout::{Axis, AxisType, BarMode, Legend, Margin, RangeMode};
 use plotly::{Bar, Configuration, Layout, Plot, Scatter};
+use workloads::workload::Quantity;
 
 /// Told apart by people who see red and green alike (Okabe and Ito); the last two, dark, for
 /// experiments of many configurations.
@@ -36,22 +35,36 @@ impl Chart {
     }
 }
 
-/// All charts; none for a matrix, whose tables say it better.
+/// All charts; none of pairs of nodes, whose tables say it better.
 pub(crate) fn all(resolved: &Resolved, summary: &Summary) -> Vec<Chart> {
-    if resolved.experiment.workload != WorkloadKind::Stream {
+    let quantities = scanned(summary);
+    if quantities.is_empty() {
         return Vec::new();
     }
-    let mut charts: Vec<Chart> = (0..4).map(|kernel| bandwidth(resolved, summary, kernel)).collect();
+    let mut charts: Vec<Chart> = quantities.iter().map(|quantity| scan(resolved, summary, quantity)).collect();
     charts.extend(ratios(summary));
     charts
 }
 
-fn bandwidth(resolved: &Resolved, summary: &Summary, kernel: usize) -> Chart {
-    let mut plot = plot("threads over all VMs", "MB/s");
+/// What was measured at numbers of threads.
+fn scanned(summary: &Summary) -> Vec<Quantity> {
+    let mut all: Vec<Quantity> = Vec::new();
+    for configuration in
+        summary.configurations.iter().filter(|one| one.cells.iter().any(|cell| cell.point.width().is_some()))
+    {
+        let of_one = tables::quantities(configuration).into_iter();
+        let new: Vec<Quantity> = of_one.filter(|one| all.iter().all(|other| other.name != one.name)).collect();
+        all.extend(new);
+    }
+    all
+}
+
+fn scan(resolved: &Resolved, summary: &Summary, quantity: &Quantity) -> Chart {
+    let mut plot = plot("threads over all VMs", &quantity.unit);
     let mut counts = Vec::new();
     for (index, configuration) in summary.configurations.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
-        let (best, every, rejected) = series(configuration, kernel);
+        let (best, every, rejected) = series(configuration, &quantity.name);
         counts.extend(best.0.iter().copied());
         let emulated = if summary.emulated && !configuration.native { " (emulated)" } else { "" };
         plot.add_trace(
@@ -77,7 +90,7 @@ fn bandwidth(resolved: &Resolved, summary: &Summary, kernel: usize) -> Chart {
         );
     }
     for published in &resolved.experiment.published {
-        if let Some(trace) = published_trace(published, kernel) {
+        if let Some(trace) = published_trace(published, &quantity.name) {
             counts.extend(published.threads.iter().map(|&count| f64::from(count)));
             plot.add_trace(trace);
         }
@@ -85,7 +98,7 @@ fn bandwidth(resolved: &Resolved, summary: &Summary, kernel: usize) -> Chart {
     with_counts(&mut plot, "threads over all VMs", counts);
     // Of each configuration, every repetition and every rejected one are drawn too, without a name.
     let named = plot.data().len() - 2 * summary.configurations.len();
-    Chart { heading: kernels::NAMES[kernel].to_owned(), plot, named }
+    Chart { heading: quantity.name.clone(), plot, named }
 }
 
 /// Gives the horizontal axis a tick at each count.
@@ -101,17 +114,17 @@ fn with_counts(plot: &mut Plot, title: &str, mut counts: Vec<f64>) {
 type Points = (Vec<f64>, Vec<f64>);
 
 /// Best figure at each thread count, every repetition that counts, and every rejected one.
-fn series(configuration: &ConfigurationSummary, kernel: usize) -> (Points, Points, Points) {
+fn series(configuration: &ConfigurationSummary, quantity: &str) -> (Points, Points, Points) {
     let (mut best, mut every, mut rejected): (Points, Points, Points) = Default::default();
     for cell in &configuration.cells {
-        let (Point::Stream { threads }, Some(figures)) = (cell.point, cell.kernels.get(kernel)) else { continue };
+        let (Some(threads), Some(figures)) = (cell.point.width(), cell.of(quantity)) else { continue };
         best.0.push(f64::from(threads));
-        best.1.push(figures.best_mb_per_s);
-        for &repetition in &figures.repetitions_mb_per_s {
+        best.1.push(figures.best);
+        for &repetition in &figures.repetitions {
             every.0.push(f64::from(threads));
             every.1.push(repetition);
         }
-        for &repetition in &figures.rejected_mb_per_s {
+        for &repetition in &figures.rejected {
             rejected.0.push(f64::from(threads));
             rejected.1.push(repetition);
         }
@@ -119,10 +132,10 @@ fn series(configuration: &ConfigurationSummary, kernel: usize) -> (Points, Point
     (best, every, rejected)
 }
 
-fn published_trace(published: &Published, kernel: usize) -> Option<Box<Scatter<f64, f64>>> {
-    let figures = published.mb_per_s.in_order()[kernel]?.clone();
-    let threads = published.threads.iter().map(|&count| f64::from(count)).collect();
-    Some(published_scatter(&published.title, (threads, figures)))
+fn published_trace(published: &Published, quantity: &str) -> Option<Box<Scatter<f64, f64>>> {
+    let figure = |&count: &u32| Some((f64::from(count), published.by_name(quantity, count)?));
+    let points: Points = published.threads.iter().filter_map(figure).unzip();
+    (!points.0.is_empty()).then(|| published_scatter(&published.title, points))
 }
 
 fn published_scatter(title: &str, points: Points) -> Box<Scatter<f64, f64>> {
@@ -174,11 +187,9 @@ fn modelled_chart(experiment: &Experiment, prediction: &Prediction, name: &str, 
         }
     }
     for published in &experiment.published {
-        let figure = |&count: &u32| Some((f64::from(count), published.by_name(name, count)?));
-        let points: Points = published.threads.iter().filter_map(figure).unzip();
-        if !points.0.is_empty() {
-            counts.extend(points.0.iter().copied());
-            plot.add_trace(published_scatter(&published.title, points));
+        if let Some(trace) = published_trace(published, name) {
+            counts.extend(published.threads.iter().map(|&count| f64::from(count)));
+            plot.add_trace(trace);
         }
     }
     with_counts(&mut plot, axis_title, counts);
@@ -216,8 +227,9 @@ fn ratios(summary: &Summary) -> Option<Chart> {
     for (index, configuration) in summary.configurations.iter().enumerate().filter(|(_, other)| !other.native) {
         let (mut labels, mut values) = (Vec::new(), Vec::new());
         for cell in &configuration.cells {
-            for (kernel, name) in kernels::NAMES.iter().enumerate() {
-                if let Some(ratio) = tables::ratio(Some(cell), native.cell(cell.point), kernel) {
+            for figures in &cell.figures {
+                let name = &figures.quantity.name;
+                if let Some(ratio) = tables::ratio(Some(cell), native.cell(&cell.point), name) {
                     labels.push(format!("{name}, {}", cell.point));
                     values.push(ratio);
                 }

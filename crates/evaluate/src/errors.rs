@@ -76,6 +76,14 @@ pub enum RunError {
         /// Its own words.
         message: String,
     },
+    /// No job can be made of a workload.
+    #[error("workload \"{workload}\": no job: {reason}")]
+    Job {
+        /// The workload.
+        workload: String,
+        /// Why.
+        reason: String,
+    },
     /// The machine does not say how busy it is.
     #[error("cannot read the machine's CPU time: {0}")]
     Load(Box<WorldError>),

@@ -1,15 +1,9 @@
 //! How long an evaluation will take, roughly: for `--dry-run` and the first minutes of the progress
 //! bar.
 
-use crate::kernels;
-use crate::point::Point;
 use crate::resolve::Resolved;
 use crate::schedule::{self, Visit};
 
-/// Bytes a second of one thread, and of any number, on the host or under KVM.
-const HARDWARE: (f64, f64) = (8e9, 40e9);
-/// The same under software emulation.
-const EMULATED: (f64, f64) = (0.8e9, 20e9);
 /// First touch and verification, in repetitions.
 const PREPARATION: f64 = 3.0;
 
@@ -17,15 +11,8 @@ const PREPARATION: f64 = 3.0;
 pub fn visit_seconds(resolved: &Resolved, visit: &Visit) -> f64 {
     let configuration = &resolved.configurations[visit.configuration];
     let emulated = resolved.emulated && !configuration.vms.is_empty();
-    let (one, all) = if emulated { EMULATED } else { HARDWARE };
-    let rate = |threads: u32| (one * f64::from(threads)).min(all);
-    let bytes = kernels::repetition_bytes(resolved.arrays.elements) as f64;
-    let repetition = match visit.point {
-        Point::Stream { threads } | Point::Application { threads } | Point::Bandwidth { threads, .. } => {
-            bytes / rate(threads)
-        }
-        Point::Latency { .. } => resolved.experiment.chase.loads as f64 * if emulated { 400e-9 } else { 150e-9 },
-    };
+    let workload = resolved.workload(&visit.point.workload);
+    let repetition = workload.map_or(0.0, |workload| workload.seconds(visit.point.threads, emulated));
     repetition * (f64::from(resolved.experiment.repetitions) + PREPARATION) + 0.3
 }
 
@@ -52,7 +39,6 @@ pub fn total_seconds(resolved: &Resolved, visits: &[Visit]) -> f64 {
 
 /// All visits of an evaluation in their order.
 pub fn visits(resolved: &Resolved) -> Vec<Visit> {
-    let points: Vec<Vec<Point>> =
-        resolved.configurations.iter().map(|configuration| configuration.points.clone()).collect();
+    let points: Vec<_> = resolved.configurations.iter().map(|configuration| configuration.points.clone()).collect();
     schedule::interleaved(&points, resolved.experiment.rounds)
 }

@@ -2,14 +2,15 @@
 //! machine or opens a file.
 
 use crate::applications;
-use crate::choice::Choice;
 use crate::modelled::settings::{Modelled, NativeOs};
 use crate::validation::statement::Statement;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::Bytes;
 use vm::spec::Policy;
-use workloads::protocol::{Pinning, Stores};
+use workloads::choice::Choice;
+use workloads::workload::{Over, Pinning};
+use workloads::{Kind, Section, WORKLOADS};
 
 /// A workload, the configurations that it runs in, and the published figures to stand beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,8 +20,8 @@ pub struct Experiment {
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// What is measured.
-    pub workload: WorkloadKind,
+    /// What is measured: the name of a workload, [`NUMA_MATRIX`] or [`APPLICATION`].
+    pub workload: String,
     /// The machine that it is modelled on, where `--on` names none: a name that comes with
     /// homenode.
     #[serde(default)]
@@ -44,18 +45,12 @@ pub struct Experiment {
     /// Total threads over all VMs: a list, or `"auto"` for 1, 2, 4, ... and all hardware threads.
     #[serde(default)]
     pub threads: Choice<Vec<u32>>,
-    /// How STREAM's kernels store.
-    #[serde(default = "default_stores")]
-    pub stores: Stores,
     /// Where threads run.
     #[serde(default = "default_pinning")]
     pub pinning: Pinning,
-    /// Size of STREAM's arrays.
-    #[serde(default)]
-    pub arrays: Arrays,
-    /// The latency chase.
-    #[serde(default)]
-    pub chase: Chase,
+    /// All workloads that there are, with the parameters of their sections (`[stream]`, ...).
+    #[serde(default = "default_sections")]
+    pub sections: Vec<Section>,
     /// Time-outs and what counts as disturbed.
     #[serde(default)]
     pub limits: Limits,
@@ -76,57 +71,57 @@ fn default_rounds() -> u32 {
 fn default_repetitions() -> u32 {
     10
 }
-fn default_stores() -> Stores {
-    Stores::Ordinary
+fn default_sections() -> Vec<Section> {
+    WORKLOADS.iter().map(|kind| kind.section()).collect()
 }
 fn default_pinning() -> Pinning {
     Pinning::Compact
 }
 
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WorkloadKind {
-    /// STREAM's four kernels at each thread count.
-    Stream,
-    /// Latency and bandwidth of each (CPU node, memory node) pair.
-    NumaMatrix,
-    /// Applications that run to their end, at each number of threads or processes. Only the model
-    /// runs them.
-    Application,
-}
+/// `workload = "numa_matrix"`: latency and bandwidth of each (CPU node, memory node) pair.
+pub const NUMA_MATRIX: &str = "numa_matrix";
+/// What a NUMA matrix measures at each pair.
+const OF_MATRIX: [&str; 2] = ["chase", "stream"];
+/// `workload = "application"`: programs that run to their end, at each number of threads or
+/// processes. Only the model runs them.
+pub const APPLICATION: &str = "application";
 
-/// Size of each of STREAM's three arrays, summed over all VMs of a configuration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Arrays {
-    /// Elements of 8 bytes, or `"auto"`: at least 4 times the last-level caches.
-    pub elements: Choice<u64>,
-    /// `"auto"` takes at least so many, where memory allows.
-    pub wanted_elements: Option<u64>,
-    /// `"auto"` stops here.
-    pub max_elements: Option<u64>,
-    /// `"auto"` stops here under software emulation, where each repetition takes many times as
-    /// long.
-    pub max_elements_emulated: Option<u64>,
-}
-
-/// The latency chase of a NUMA matrix.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Chase {
-    /// Buffer, or `"auto"`: 4 times the last-level caches of a node.
-    pub buffer: Choice<Bytes>,
-    /// `"auto"` stops here.
-    pub max_buffer: Bytes,
-    /// Loads in one repetition.
-    pub loads: u64,
-}
-
-impl Default for Chase {
-    fn default() -> Self {
-        Self { buffer: Choice::Auto, max_buffer: Bytes::GIB, loads: 2_000_000 }
+impl Experiment {
+    /// The workloads that are measured, and at which points; none of an application, which nobody
+    /// measures.
+    pub fn parts(&self) -> Vec<(&Section, Over)> {
+        if self.workload == NUMA_MATRIX {
+            return OF_MATRIX.iter().filter_map(|name| Some((self.section(name)?, Over::NodePairs))).collect();
+        }
+        self.section(&self.workload).map(|section| (section, section.over())).into_iter().collect()
     }
+
+    /// Whether only the model can run it.
+    pub fn is_application(&self) -> bool {
+        self.workload == APPLICATION
+    }
+
+    /// The section of a workload.
+    pub fn section(&self, workload: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name() == workload)
+    }
+
+    /// The section of a workload, as its own type; its defaults where the experiment has none.
+    pub fn parameters<W: workloads::workload::Workload>(&self) -> W {
+        self.section(W::NAME).and_then(Section::get).cloned().unwrap_or_default()
+    }
+
+    /// Puts another section in the place of the one of its workload.
+    pub fn replace_section(&mut self, section: Section) {
+        self.sections.retain(|other| other.name() != section.name());
+        self.sections.push(section);
+    }
+}
+
+/// What `workload` may be.
+pub(crate) fn workload_names(kinds: &[Kind]) -> String {
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name).chain([NUMA_MATRIX, APPLICATION]).collect();
+    names.join(", ")
 }
 
 /// Time-outs and what counts as disturbed.

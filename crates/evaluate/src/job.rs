@@ -2,43 +2,15 @@
 
 use crate::point::Point;
 use crate::resolve::Resolved;
-use crate::schedule::Visit;
-use workloads::protocol::{ChaseJob, StreamJob, Workload};
+use workloads::workload::{Pinning, Share, Threads};
 
-/// The job of each participant: an equal part of the arrays and of the threads.
-pub(crate) fn workload(resolved: &Resolved, visit: &Visit, repetitions: u32, participants: u32) -> Workload {
-    let experiment = &resolved.experiment;
-    let stream = |threads: u32, cpu_node, memory_node| {
-        Workload::Stream(StreamJob {
-            elements: resolved.arrays.elements / u64::from(participants),
-            threads: threads / participants,
-            repetitions,
-            stores: experiment.stores,
-            pinning: experiment.pinning,
-            cpu_node,
-            memory_node,
-        })
-    };
-    match visit.point {
-        // A measured evaluation has no application points: resolving refuses them.
-        Point::Stream { threads } | Point::Application { threads } => stream(threads, None, None),
-        Point::Bandwidth { cpu_node, memory_node, threads } => {
-            stream(threads * participants, Some(cpu_node), Some(memory_node))
-        }
-        Point::Latency { cpu_node, memory_node } => Workload::Chase(ChaseJob {
-            buffer_bytes: resolved.chase_buffer.0,
-            loads: experiment.chase.loads,
-            repetitions,
-            cpu_node: Some(cpu_node),
-            memory_node: Some(memory_node),
-        }),
-    }
-}
-
-/// Elements of each array; 0 for a chase.
-pub(crate) fn elements(workload: &Workload) -> u64 {
-    match workload {
-        Workload::Stream(job) => job.elements,
-        Workload::Chase(_) => 0,
+/// The part of each of `participants`: an equal one of the threads, but all of a pair of nodes,
+/// which each participant has for itself.
+pub(crate) fn share(resolved: &Resolved, point: &Point, participants: u32) -> Share {
+    let count = if point.pair().is_some() { point.threads } else { point.threads / participants };
+    let pinning: Pinning = resolved.experiment.pinning;
+    Share {
+        participants,
+        threads: Threads { count, pinning, cpu_node: point.cpu_node, memory_node: point.memory_node },
     }
 }

@@ -98,6 +98,12 @@ fn io_error(path: &Path, source: io::Error) -> JournalError {
     JournalError::Io { path: path.to_owned(), source }
 }
 
+/// What every line has, of whatever schema.
+#[derive(serde::Deserialize)]
+struct Version {
+    schema: u32,
+}
+
 /// The records of a file, and whether a half-written last line was cut off.
 #[derive(Debug)]
 pub struct Recovered {
@@ -139,10 +145,13 @@ fn read(mut from: impl BufRead, path: &Path) -> Result<(Vec<Record>, Option<u64>
         number += 1;
         whole += length as u64;
         let bad = |reason: String| JournalError::Line { path: path.to_owned(), line: number, reason };
-        let line: Line = serde_json::from_slice(&text).map_err(|error| bad(shortened(&error.to_string())))?;
-        if line.schema != SCHEMA {
-            return Err(bad(format!("it has schema {}", line.schema)));
+        let malformed = |error: serde_json::Error| bad(shortened(&error.to_string()));
+        let Version { schema } = serde_json::from_slice(&text).map_err(malformed)?;
+        if schema != SCHEMA {
+            let reason = format!("it has schema {schema}, of another version of homenode: start the evaluation anew");
+            return Err(bad(reason));
         }
+        let line: Line = serde_json::from_slice(&text).map_err(malformed)?;
         records.push(line.record);
     }
 }
@@ -153,7 +162,7 @@ mod tests {
     use crate::point::Point;
 
     fn visit(round: u32) -> Record {
-        Record::Visit { configuration: "native".to_owned(), point: Point::Stream { threads: 2 }, round }
+        Record::Visit { configuration: "native".to_owned(), point: Point::over_threads("stream", 2), round }
     }
 
     #[test]
@@ -191,9 +200,12 @@ mod tests {
     fn a_broken_line_in_the_middle_is_an_error_that_names_it() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("records.jsonl");
-        std::fs::write(&path, "{\"schema\":1,\"record\":\"end\",\"at\":\"x\",\"why\":\"y\"}\n{}\n").expect("written");
+        std::fs::write(&path, "{\"schema\":2,\"record\":\"end\",\"at\":\"x\",\"why\":\"y\"}\n{}\n").expect("written");
         assert!(recover(&path).expect_err("broken").to_string().contains("line 2"));
-        std::fs::write(&path, "{\"schema\":9,\"record\":\"end\",\"at\":\"x\",\"why\":\"y\"}\n").expect("written");
-        assert!(recover(&path).expect_err("other schema").to_string().contains("schema 9"));
+        // As version 1 wrote it: with other fields.
+        let old = "{\"schema\":1,\"record\":\"visit\",\"configuration\":\"native\",\"point\":{\"of\":\"stream\",\"threads\":1},\"round\":0}\n";
+        std::fs::write(&path, old).expect("written");
+        let message = recover(&path).expect_err("other schema").to_string();
+        assert!(message.contains("it has schema 1") && message.contains("start the evaluation anew"), "{message}");
     }
 }

@@ -6,10 +6,8 @@
 
 pub mod advise;
 pub mod applications;
-pub mod arrays;
 pub mod calibrate;
 mod charts;
-pub mod choice;
 pub mod columns;
 pub mod disturbance;
 pub mod environment;

@@ -1,13 +1,14 @@
 //! Reading an experiment file. Every error names the file, the field, the value, and what would be
 //! valid.
 
-use crate::experiment::{Experiment, Published, Runs, Vms};
+use crate::experiment::{Experiment, Published, Runs, Vms, workload_names};
 use crate::kernels;
 use crate::modelled::check;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use topology::{TomlError, TomlText};
-use workloads::MAX_REPETITIONS;
+use workloads::workload::ParameterFault;
+use workloads::{Kind, MAX_REPETITIONS, Section, WORKLOADS};
 
 /// Most VMs that run at the same time.
 const MOST_VMS: u32 = 1024;
@@ -44,10 +45,26 @@ pub fn read(path: &Path) -> Result<Experiment, ExperimentError> {
 /// # Errors
 /// It is not a valid experiment.
 pub fn parse(text: &str, path: &Path) -> Result<Experiment, ExperimentError> {
+    parse_with(text, path, WORKLOADS)
+}
+
+/// [`parse`], of an experiment that knows these workloads.
+///
+/// # Errors
+/// It is not a valid experiment.
+pub fn parse_with(text: &str, path: &Path, kinds: &[Kind]) -> Result<Experiment, ExperimentError> {
     let file = path.display().to_string();
     let text = TomlText::new(text, &file);
-    let experiment: Experiment = text.read()?;
-    match first_fault(&experiment) {
+    if text.line_of("sections").is_some() {
+        return Err(text.fault("sections", format!("unknown field; parameters are in [{}]", kinds[0].name)).into());
+    }
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+    let kind = |name: &str| kinds.iter().copied().find(|kind| kind.name == name).unwrap_or(kinds[0]);
+    let (mut experiment, given): (Experiment, Vec<Section>) =
+        text.read_apart(&names, |name, section| kind(name).from_toml(section))?;
+    experiment.sections = kinds.iter().map(|kind| kind.section()).collect();
+    given.into_iter().for_each(|section| experiment.replace_section(section));
+    match first_fault(&experiment, kinds) {
         None => Ok(experiment),
         Some(Fault { field, value, valid }) => {
             Err(TomlError { value: Some(value), ..text.fault(&field, format!("expected {valid}")) }.into())
@@ -65,15 +82,32 @@ fn fault(field: impl Into<String>, value: impl std::fmt::Display, valid: impl In
     Some(Fault { field: field.into(), value: value.to_string(), valid: valid.into() })
 }
 
-fn first_fault(experiment: &Experiment) -> Option<Fault> {
-    top_level(experiment).or_else(|| limits(experiment)).or_else(|| configurations(experiment)).or_else(|| {
-        experiment
-            .published
-            .iter()
-            .enumerate()
-            .find_map(|(index, published)| published_fault(experiment, index, published))
-            .or_else(|| check::first_fault(experiment).map(|(field, value, valid)| Fault { field, value, valid }))
-    })
+fn first_fault(experiment: &Experiment, kinds: &[Kind]) -> Option<Fault> {
+    workload(experiment, kinds)
+        .or_else(|| top_level(experiment))
+        .or_else(|| limits(experiment))
+        .or_else(|| configurations(experiment))
+        .or_else(|| {
+            experiment
+                .published
+                .iter()
+                .enumerate()
+                .find_map(|(index, published)| published_fault(experiment, index, published))
+                .or_else(|| check::first_fault(experiment).map(|(field, value, valid)| Fault { field, value, valid }))
+        })
+}
+
+fn workload(experiment: &Experiment, kinds: &[Kind]) -> Option<Fault> {
+    if experiment.parts().is_empty() && !experiment.is_application() {
+        let valid = format!("one of {}", workload_names(kinds));
+        return fault("workload", format!("{:?}", experiment.workload), valid);
+    }
+    let of_section = |section: &Section| {
+        let ParameterFault { field, value, problem } = section.check().err()?;
+        let valid = problem.strip_prefix("expected ").map(str::to_owned).unwrap_or(problem);
+        Some(Fault { field: format!("{}.{field}", section.name()), value, valid })
+    };
+    experiment.sections.iter().find_map(of_section)
 }
 
 fn top_level(experiment: &Experiment) -> Option<Fault> {
@@ -100,16 +134,6 @@ fn top_level(experiment: &Experiment) -> Option<Fault> {
         if threads.is_empty() || !rising || threads.iter().any(|count| !(1..=8192).contains(count)) {
             return fault("threads", format!("{threads:?}"), "\"auto\" or rising numbers from 1 to 8192");
         }
-    }
-    let elements = experiment.arrays.elements.fixed().copied();
-    let arrays = &experiment.arrays;
-    let bounds = [arrays.wanted_elements, arrays.max_elements, arrays.max_elements_emulated];
-    let out_of_range = |elements: &&u64| !(1000..=1 << 40).contains(*elements);
-    if let Some(elements) = elements.iter().chain(bounds.iter().flatten()).find(out_of_range) {
-        return fault("arrays", elements, "1000 to 2^40 elements");
-    }
-    if experiment.chase.loads < 1000 {
-        return fault("chase.loads", experiment.chase.loads, "1000 or more");
     }
     None
 }
@@ -194,7 +218,7 @@ fn published_fault(experiment: &Experiment, index: usize, published: &Published)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::choice::Choice;
+    use workloads::choice::Choice;
 
     const SMALL: &str = "name = \"small\"\ntitle = \"Small\"\nworkload = \"stream\"\n";
     const NATIVE: &str = "[[configuration]]\nname = \"native\"\nruns = \"native\"\n";
@@ -220,8 +244,21 @@ mod tests {
             (format!("{SMALL}threads = \"all\"\n{NATIVE}"), ["threads", "all", "auto"]),
             (format!("{SMALL}threads = [-1]\n{NATIVE}"), ["threads", "-1", "whole numbers"]),
             (format!("{SMALL}repetitions = 1\n{NATIVE}"), ["repetitions", "= 1", "first is not counted"]),
-            (format!("{SMALL}stores = \"wide\"\n{NATIVE}"), ["stores", "wide", "streaming"]),
-            (format!("{SMALL}{NATIVE}[arrays]\nelements = -5\n"), ["elements", "-5", "auto"]),
+            (
+                format!("{SMALL}{NATIVE}[stream]\nstores = \"wide\"\n"),
+                ["small.toml:8: stream.stores", "wide", "streaming"],
+            ),
+            (format!("{SMALL}{NATIVE}[stream]\nelements = -5\n"), ["stream.elements", "-5", "auto"]),
+            (
+                format!("{SMALL}{NATIVE}[stream]\nelements = 5\n"),
+                ["small.toml:8: stream.elements", "5", "1000 to 2^40"],
+            ),
+            (
+                format!("{SMALL}{NATIVE}[stream]\nelemets = 5\n"),
+                ["small.toml:8: stream.elemets", "5", "wanted_elements"],
+            ),
+            (format!("{SMALL}{NATIVE}[chase]\nloads = 5\n"), ["small.toml:8: chase.loads", "5", "1000 or more"]),
+            (format!("sections = []\n{SMALL}{NATIVE}"), ["small.toml:1: sections", "[]", "unknown field"]),
             (format!("{SMALL}{NATIVE}vms = 2\n"), ["configuration[0]", "native", "runs = \"vms\""]),
             (format!("{SMALL}{NATIVE}{NATIVE}"), ["configuration[1].name", "native", "no other"]),
             (

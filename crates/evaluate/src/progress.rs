@@ -29,7 +29,7 @@ pub enum Event<'a> {
         /// Name of the configuration.
         configuration: &'a str,
         /// What is measured.
-        point: Point,
+        point: &'a Point,
         /// From 0.
         round: u32,
     },

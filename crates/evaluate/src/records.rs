@@ -1,17 +1,20 @@
-//! The lines of `records.jsonl`: everything that was measured, raw. `schema/records-1.json` says
-//! the same as a JSON schema.
+//! The lines of `records.jsonl`: everything that was measured, raw. `schema/records-2.json` is the
+//! JSON schema of these types.
 
 use crate::point::Point;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use workloads::protocol::{Figures, Hello};
+use workloads::protocol::Hello;
+use workloads::workload::{Repetition as Measured, Verification};
 
 /// Version of the lines. A reader refuses another one.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// One line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Line {
     /// [`SCHEMA`].
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: u32,
     /// What happened.
     #[serde(flatten)]
@@ -19,7 +22,7 @@ pub struct Line {
 }
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
     /// An evaluation began, or was continued.
@@ -56,7 +59,7 @@ pub enum Record {
 }
 
 /// A participant said its first line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Start {
     /// Name of the configuration.
     pub configuration: String,
@@ -81,7 +84,7 @@ pub struct Start {
 }
 
 /// One repetition, of all participants together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Repetition {
     /// Name of the configuration.
     pub configuration: String,
@@ -93,10 +96,8 @@ pub struct Repetition {
     pub job: u64,
     /// From 0 in the job; 0 is not counted for the best.
     pub repetition: u32,
-    /// Elements of each participant's arrays; 0 for a chase.
-    pub elements: u64,
     /// What each participant measured, in the order of participants.
-    pub figures: Vec<Figures>,
+    pub participants: Vec<Measured>,
     /// Share of the time in which all ran the same kernel, of the worst kernel.
     pub overlap: f64,
     /// CPU time of other processes meanwhile, in per cent of one CPU.
@@ -108,7 +109,7 @@ pub struct Repetition {
 }
 
 /// A participant finished a job.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Done {
     /// Name of the configuration.
     pub configuration: String,
@@ -117,9 +118,7 @@ pub struct Done {
     /// From 0 in the configuration.
     pub participant: usize,
     /// Whether the result was right.
-    pub verified: bool,
-    /// How wrong.
-    pub error: f64,
+    pub verification: Verification,
     /// The CPUs that each thread might use, as the participant numbers them.
     pub thread_cpus: Vec<String>,
     /// The job's pages on each node, as the participant numbers them.

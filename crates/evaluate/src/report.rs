@@ -143,15 +143,7 @@ fn section_environment(page: &mut String, resolved: &Resolved, summary: &Summary
         ("Transparent huge pages", or_unknown(&environment.transparent_huge_pages)),
         ("Automatic NUMA balancing", or_unknown(&environment.numa_balancing)),
         ("Available memory at the start", environment.available.to_string()),
-        (
-            "Arrays",
-            format!(
-                "3 x {} elements ({}), {:.2} x the last-level caches each",
-                resolved.arrays.elements,
-                resolved.arrays.bytes(),
-                resolved.arrays.llc_multiple
-            ),
-        ),
+        ("Workload", summary.workloads.join("; ")),
         (
             "Visits",
             format!(

@@ -2,9 +2,7 @@
 //! `--dry-run` prints it, `--resume` reads it back, so that a continued evaluation measures what
 //! the first session measured.
 
-use crate::arrays::{self, ArraySize, Bounds};
-use crate::choice::Choice;
-use crate::experiment::{Configuration, Experiment, Runs, Vms, WorkloadKind};
+use crate::experiment::{APPLICATION, Configuration, Experiment, Runs, Vms};
 use crate::point::Point;
 use scheduler::PlanError;
 use serde::{Deserialize, Serialize};
@@ -12,6 +10,9 @@ use std::collections::BTreeMap;
 use topology::{Bytes, Machine};
 use vm::spec::SpecProblem;
 use vm::{Plan, Shape, VmSpec};
+use workloads::Section;
+use workloads::choice::Choice;
+use workloads::workload::{Over, ParameterFault, Settled, Site, Workload};
 
 /// What of the host decides the sizes.
 #[derive(Clone, Copy, Debug)]
@@ -38,10 +39,8 @@ pub struct Resolved {
     pub hardware_threads: u32,
     /// Whether VMs run by software emulation.
     pub emulated: bool,
-    /// Size of STREAM's arrays.
-    pub arrays: ArraySize,
-    /// Buffer of the latency chase.
-    pub chase_buffer: Bytes,
+    /// The workloads that are measured, with what was decided for this host.
+    pub workloads: Vec<ResolvedWorkload>,
     /// What a reader of the tables has to know.
     pub notes: Vec<String>,
     /// In the order of the experiment.
@@ -49,6 +48,15 @@ pub struct Resolved {
     /// Whether the VMs of all configurations run all the time; otherwise only those of the one that
     /// is visited.
     pub keep_running: bool,
+}
+
+/// A workload without any `"auto"`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResolvedWorkload {
+    /// Its parameters.
+    pub section: Section,
+    /// The same in one line for people.
+    pub about: String,
 }
 
 /// A configuration with its VMs.
@@ -116,17 +124,13 @@ pub enum ResolveError {
         /// Why.
         reason: String,
     },
-    /// The arrays do not fit in memory.
-    #[error(
-        "arrays.elements = {elements} needs {needed} for three arrays, and only {available} of memory is available"
-    )]
-    Memory {
-        /// Elements of one array.
-        elements: u64,
-        /// Bytes of three.
-        needed: Bytes,
-        /// Memory that can be taken now.
-        available: Bytes,
+    /// A workload cannot be run here as its section says.
+    #[error("{workload}.{fault}")]
+    Workload {
+        /// The workload.
+        workload: &'static str,
+        /// The field and what is wrong with it.
+        fault: ParameterFault,
     },
 }
 
@@ -136,20 +140,24 @@ pub enum ResolveError {
 /// The host cannot run the experiment.
 pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Result<Resolved, ResolveError> {
     let hardware_threads = host.machine.usable_threads().count().max(1) as u32;
-    let arrays = array_size(experiment, host)?;
+    let (workloads, mut notes) = settle(experiment, host)?;
     let threads = thread_counts(&experiment.threads, hardware_threads);
-    let mut notes: Vec<String> = arrays.note.clone().into_iter().collect();
     let mut configurations = Vec::new();
     for (index, configuration) in experiment.configurations.iter().enumerate() {
         if configuration.modelled.only {
             continue;
         }
-        let vms = vms(experiment, configuration, index, host, &arrays, planner)?;
-        let points = match experiment.workload {
-            WorkloadKind::Stream => stream_points(configuration, &vms, &threads)?,
-            WorkloadKind::NumaMatrix => matrix_points(host.machine, &vms),
-            WorkloadKind::Application => application_points(stream_points(configuration, &vms, &threads)?),
-        };
+        let vms = vms(experiment, configuration, index, host, &workloads, planner)?;
+        let mut points = Vec::new();
+        for (section, over) in experiment.parts() {
+            match over {
+                Over::Threads => points.extend(width_points(section.name(), configuration, &vms, &threads)?),
+                Over::NodePairs => points.extend(pair_points(section.name(), host.machine, &vms)),
+            }
+        }
+        if experiment.is_application() {
+            points = width_points(APPLICATION, configuration, &vms, &threads)?;
+        }
         configurations.push(ResolvedConfiguration { name: configuration.name.clone(), vms, points });
     }
     let left_out = experiment.configurations.iter().filter(|configuration| configuration.modelled.only);
@@ -159,44 +167,48 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
     }
     notes.extend(shape_notes(host, &configurations));
     let held: Bytes = configurations.iter().flat_map(|c| &c.vms).map(|vm| vm.spec.memory).sum();
-    let keep_running = held.saturating_add(arrays.bytes()).0 <= host.available.0 / 10 * 7;
+    let keep_running = held.saturating_add(memory_of_each(&workloads, 1)).0 <= host.available.0 / 10 * 7;
     Ok(Resolved {
         experiment: experiment.clone(),
         machine: host.machine.name.clone(),
         hardware_threads,
         emulated: host.emulated && configurations.iter().any(|configuration| !configuration.vms.is_empty()),
-        chase_buffer: chase_buffer(experiment, host.machine),
-        arrays,
+        workloads,
         notes,
         configurations,
         keep_running,
     })
 }
 
-fn array_size(experiment: &Experiment, host: &Host) -> Result<ArraySize, ResolveError> {
-    let llc = arrays::llc_sum(host.machine);
-    let caps = &experiment.arrays;
-    if let Some(&elements) = caps.elements.fixed() {
-        let needed = arrays::footprint(elements);
-        if needed.0 > host.available.0 / 10 * 9 {
-            return Err(ResolveError::Memory { elements, needed, available: host.available });
-        }
-        return Ok(arrays::fixed(elements, llc));
+impl Resolved {
+    /// A workload that is measured.
+    pub fn workload(&self, name: &str) -> Option<&Section> {
+        self.workloads.iter().map(|one| &one.section).find(|section| section.name() == name)
     }
-    let has_vms = experiment.configurations.iter().any(|configuration| configuration.runs == Runs::Vms);
-    let emulated_cap = caps.max_elements_emulated.filter(|_| host.emulated && has_vms);
-    let max_elements = caps.max_elements.into_iter().chain(emulated_cap).min();
-    let wanted_elements = caps.wanted_elements.unwrap_or(0);
-    Ok(arrays::automatic(&Bounds { llc, available: host.available, wanted_elements, max_elements }))
+
+    /// The parameters of a workload that is measured, as its own type.
+    pub fn parameters<W: Workload>(&self) -> Option<&W> {
+        self.workload(W::NAME).and_then(Section::get)
+    }
 }
 
-fn chase_buffer(experiment: &Experiment, machine: &Machine) -> Bytes {
-    if let Some(&buffer) = experiment.chase.buffer.fixed() {
-        return buffer;
+/// All workloads that are measured, and what to say about them.
+fn settle(experiment: &Experiment, host: &Host) -> Result<(Vec<ResolvedWorkload>, Vec<String>), ResolveError> {
+    let has_vms = experiment.configurations.iter().any(|configuration| configuration.runs == Runs::Vms);
+    let site = Site { machine: host.machine, available: host.available, emulated: host.emulated && has_vms };
+    let (mut workloads, mut all_notes) = (Vec::new(), Vec::new());
+    for (section, _) in experiment.parts() {
+        let unusable = |fault| ResolveError::Workload { workload: section.name(), fault };
+        let Settled { parameters: section, about, notes } = section.settle(&site).map_err(unusable)?;
+        workloads.push(ResolvedWorkload { section, about });
+        all_notes.extend(notes);
     }
-    let nodes = machine.nodes.iter().filter(|node| !machine.usable_cpus(node.id).is_empty()).count().max(1) as u64;
-    let rule = 4 * arrays::llc_sum(machine).0 / nodes;
-    Bytes(rule.min(experiment.chase.max_buffer.0))
+    Ok((workloads, all_notes))
+}
+
+/// Memory that one of so many participants needs for whichever workload it runs.
+fn memory_of_each(workloads: &[ResolvedWorkload], participants: u32) -> Bytes {
+    workloads.iter().map(|one| one.section.memory(participants)).max().unwrap_or_default()
 }
 
 /// The list, or 1, 2, 4, ... and all hardware threads.
@@ -215,7 +227,7 @@ fn vms(
     configuration: &Configuration,
     index: usize,
     host: &Host,
-    arrays: &ArraySize,
+    workloads: &[ResolvedWorkload],
     planner: &Planner,
 ) -> Result<Vec<ResolvedVm>, ResolveError> {
     if configuration.runs == Runs::Native {
@@ -236,7 +248,8 @@ fn vms(
     let hardware_threads = machine.usable_threads().count() as u32;
     let vcpus = configuration.vcpus.fixed().copied().unwrap_or((hardware_threads / count).max(1));
     let memory = configuration.memory.fixed().copied().unwrap_or_else(|| {
-        vm_memory(arrays.elements / u64::from(count), virtual_nodes(configuration, homes.len(), count), host.available)
+        let needed = memory_of_each(workloads, count);
+        vm_memory(needed, virtual_nodes(configuration, homes.len(), count), host.available)
     });
     let spec = |vm: u32| {
         let mut policy = configuration.policy.clone();
@@ -265,19 +278,20 @@ fn virtual_nodes(configuration: &Configuration, nodes: usize, vms: u32) -> u64 {
     (nodes as u64).div_ceil(u64::from(vms)).max(1)
 }
 
-/// Memory of a VM for arrays of `elements`: each virtual node can hold all arrays, since one thread
-/// first-touches them all on its own node; where the host lacks that, room for the arrays once. In
+/// Memory of a VM whose workload needs so much: each virtual node can hold all of it, since one
+/// thread may first-touch it all on its own node; where the host lacks that, room for it once. In
 /// each case with room for the guest's kernel.
-fn vm_memory(elements: u64, virtual_nodes: u64, available: Bytes) -> Bytes {
+fn vm_memory(needed: Bytes, virtual_nodes: u64, available: Bytes) -> Bytes {
     let step = 64 * virtual_nodes;
     let round = |bytes: u64| Bytes::from_mib(Bytes(bytes).mib().next_multiple_of(step) + step);
-    let arrays = arrays::footprint(elements).0;
+    let needed = needed.0;
     let kernel = Bytes::from_mib(256).0;
-    let roomy = round((arrays + arrays / 32) * virtual_nodes + kernel);
-    if roomy.0 <= available.0 / 2 { roomy } else { round(arrays + arrays / 8 + kernel) }
+    let roomy = round((needed + needed / 32) * virtual_nodes + kernel);
+    if roomy.0 <= available.0 / 2 { roomy } else { round(needed + needed / 8 + kernel) }
 }
 
-fn stream_points(
+fn width_points(
+    workload: &str,
     configuration: &Configuration,
     vms: &[ResolvedVm],
     threads: &[u32],
@@ -286,7 +300,8 @@ fn stream_points(
     let vcpus: Option<u32> = vms.iter().map(|vm| vm.spec.vcpus).min();
     let fits =
         |&&count: &&u32| count.is_multiple_of(participants) && vcpus.is_none_or(|vcpus| count / participants <= vcpus);
-    let points: Vec<Point> = threads.iter().filter(fits).map(|&threads| Point::Stream { threads }).collect();
+    let points: Vec<Point> =
+        threads.iter().filter(fits).map(|&threads| Point::over_threads(workload, threads)).collect();
     if points.is_empty() {
         return Err(ResolveError::NoPoint {
             configuration: configuration.name.clone(),
@@ -300,17 +315,8 @@ fn stream_points(
     Ok(points)
 }
 
-/// The same numbers of threads, of applications.
-fn application_points(points: Vec<Point>) -> Vec<Point> {
-    let of_application = |point: Point| match point {
-        Point::Stream { threads } => Point::Application { threads },
-        other => other,
-    };
-    points.into_iter().map(of_application).collect()
-}
-
 /// Each (CPU node, memory node) pair, as the participant numbers its nodes.
-fn matrix_points(machine: &Machine, vms: &[ResolvedVm]) -> Vec<Point> {
+fn pair_points(workload: &str, machine: &Machine, vms: &[ResolvedVm]) -> Vec<Point> {
     let nodes: Vec<(u32, u32, bool)> = match vms.first() {
         None => machine
             .nodes
@@ -325,8 +331,7 @@ fn matrix_points(machine: &Machine, vms: &[ResolvedVm]) -> Vec<Point> {
     let mut points = Vec::new();
     for &(cpu_node, threads, _) in nodes.iter().filter(|node| node.1 > 0) {
         for &(memory_node, _, _) in nodes.iter().filter(|node| node.2) {
-            points.push(Point::Latency { cpu_node, memory_node });
-            points.push(Point::Bandwidth { cpu_node, memory_node, threads });
+            points.push(Point::of_pair(workload, cpu_node, memory_node, threads));
         }
     }
     points
@@ -374,8 +379,8 @@ mod tests {
     fn a_vm_with_two_nodes_can_hold_its_arrays_on_either() {
         // N = 10^8: 2.4e9 B, with 1/32 2475000000; twice that and 256 MiB is 5218435456 B = 4976
         // MiB, in steps of 128 MiB: 4992 + 128.
-        assert_eq!(vm_memory(100_000_000, 2, Bytes(48 << 30)), Bytes::from_mib(5120));
+        assert_eq!(vm_memory(Bytes(2_400_000_000), 2, Bytes(48 << 30)), Bytes::from_mib(5120));
         // Only 8 GiB: 2.7e9 B and 256 MiB is 2830 MiB, in steps: 2944 + 128.
-        assert_eq!(vm_memory(100_000_000, 2, Bytes(8 << 30)), Bytes::from_mib(3072));
+        assert_eq!(vm_memory(Bytes(2_400_000_000), 2, Bytes(8 << 30)), Bytes::from_mib(3072));
     }
 }

@@ -229,14 +229,14 @@ pub fn remaining(resolved: &Resolved, records: &[Record]) -> Vec<Visit> {
     let complete: BTreeSet<_> = records
         .iter()
         .filter_map(|record| match record {
-            Record::Visit { configuration, point, round } => Some((configuration.as_str(), *point, *round)),
+            Record::Visit { configuration, point, round } => Some((configuration.as_str(), point, *round)),
             _ => None,
         })
         .collect();
     let mut visits = estimate::visits(resolved);
     visits.retain(|visit| {
         let name = resolved.configurations[visit.configuration].name.as_str();
-        !complete.contains(&(name, visit.point, visit.round))
+        !complete.contains(&(name, &visit.point, visit.round))
     });
     visits
 }

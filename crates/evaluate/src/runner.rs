@@ -16,7 +16,8 @@ use crate::world::World;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use workloads::protocol::{Figures, FromAgent, PROTOCOL_VERSION, ToAgent};
+use workloads::protocol::{FromAgent, PROTOCOL_VERSION, ToAgent};
+use workloads::workload::Repetition as Measured;
 
 /// How long a machine is watched to call it quiet.
 const QUIET_WINDOW: Duration = Duration::from_millis(300);
@@ -63,7 +64,7 @@ impl<'a> Runner<'a> {
     fn visit(&mut self, visit: &Visit) -> Result<(), RunError> {
         self.ensure_team(visit.configuration)?;
         let configuration = self.resolved.configurations[visit.configuration].name.clone();
-        self.progress.tell(Event::Visit { configuration: &configuration, point: visit.point, round: visit.round });
+        self.progress.tell(Event::Visit { configuration: &configuration, point: &visit.point, round: visit.round });
         let mut repetitions = self.resolved.experiment.repetitions;
         for attempt in 0..=self.resolved.experiment.limits.repeat_disturbed {
             if attempt > 0 {
@@ -76,7 +77,7 @@ impl<'a> Runner<'a> {
             // The first of a job is never counted.
             repetitions = rejected + 1;
         }
-        self.journal.append(Record::Visit { configuration, point: visit.point, round: visit.round })?;
+        self.journal.append(Record::Visit { configuration, point: visit.point.clone(), round: visit.round })?;
         self.progress.tell(Event::Advanced { seconds: estimate::visit_seconds(self.resolved, visit) });
         Ok(())
     }
@@ -170,10 +171,19 @@ impl<'a> Runner<'a> {
         let limits = &self.resolved.experiment.limits;
         let configuration = &self.resolved.configurations[visit.configuration];
         let participants = configuration.participants();
-        let workload = job::workload(self.resolved, visit, repetitions, participants);
+        let name = visit.point.workload.as_str();
+        let share = job::share(self.resolved, &visit.point, participants);
+        let unknown = || RunError::Job { workload: name.to_owned(), reason: "nobody settled it".to_owned() };
+        let parameters = self
+            .resolved
+            .workload(name)
+            .ok_or_else(unknown)?
+            .job(&share)
+            .map_err(|error| RunError::Job { workload: name.to_owned(), reason: error.to_string() })?;
         let pids = self.pids();
         let Some(team) = self.teams.get_mut(&visit.configuration) else { return Ok(0) };
-        team.send_each(|_| ToAgent::Run { job, workload: workload.clone() }, "the job's start")?;
+        let workload = name.to_owned();
+        team.send_all(&ToAgent::Run { job, workload, repetitions, parameters }, "the job's start")?;
         let mut rejected = 0;
         for repetition in 0..repetitions {
             let ready = move |message| match message {
@@ -184,8 +194,8 @@ impl<'a> Runner<'a> {
             let before = self.world.cpu_reading(&pids).map_err(|error| RunError::Load(error.into()))?;
             team.send_all(&ToAgent::Go { job }, "a repetition")?;
             let over = move |message| match message {
-                FromAgent::Repetition { job: of, repetition: this, figures } if of == job && this == repetition => {
-                    Some(figures)
+                FromAgent::Repetition { job: of, repetition: this, measured } if of == job && this == repetition => {
+                    Some(measured)
                 }
                 _ => None,
             };
@@ -195,15 +205,14 @@ impl<'a> Runner<'a> {
             let is_rejected = disturbance.rejects(limits.other_cpu_percent);
             rejected += u32::from(is_rejected && repetition > 0);
             let intervals: Vec<Interval> =
-                heard.iter().map(|(at, figures)| interval(self.epoch, *at, figures)).collect();
+                heard.iter().map(|(at, measured)| interval(self.epoch, *at, measured)).collect();
             self.journal.append(Record::Repetition(Repetition {
                 configuration: configuration.name.clone(),
-                point: visit.point,
+                point: visit.point.clone(),
                 round: visit.round,
                 job,
                 repetition,
-                elements: job::elements(&workload),
-                figures: heard.into_iter().map(|(_, figures)| figures).collect(),
+                participants: heard.into_iter().map(|(_, measured)| measured).collect(),
                 overlap: overlap::overlap(&intervals).unwrap_or(1.0),
                 other_cpu_percent: disturbance.other_cpu_percent,
                 steal_percent: disturbance.steal_percent,
@@ -220,20 +229,19 @@ impl<'a> Runner<'a> {
         let configuration = self.resolved.configurations[index].name.as_str();
         let Some(team) = self.teams.get_mut(&index) else { return Ok(()) };
         let done = move |message| match message {
-            FromAgent::Done { job: of, verified, error, thread_cpus, pages_by_node } if of == job => {
-                Some((verified, error, thread_cpus, pages_by_node))
+            FromAgent::Done { job: of, verification, thread_cpus, pages_by_node } if of == job => {
+                Some((verification, thread_cpus, pages_by_node))
             }
             _ => None,
         };
         let heard = team.await_all("end of the job", self.resolved.experiment.limits.repetition_seconds, done)?;
-        for (participant, (_, (verified, error, thread_cpus, pages_by_node))) in heard.into_iter().enumerate() {
+        for (participant, (_, (verification, thread_cpus, pages_by_node))) in heard.into_iter().enumerate() {
             let whereabouts = team.members[participant].whereabouts();
             self.journal.append(Record::Done(Done {
                 configuration: configuration.to_owned(),
                 job,
                 participant,
-                verified,
-                error,
+                verification,
                 thread_cpus,
                 pages_by_node,
                 local_share: whereabouts.local_share,
@@ -244,10 +252,6 @@ impl<'a> Runner<'a> {
     }
 }
 
-fn interval(epoch: Instant, at: Instant, figures: &Figures) -> Interval {
-    let seconds = match figures {
-        Figures::Stream { seconds } => seconds.to_vec(),
-        Figures::Chase { seconds, .. } => vec![*seconds],
-    };
-    Interval { end: at.saturating_duration_since(epoch).as_secs_f64(), seconds }
+fn interval(epoch: Instant, at: Instant, measured: &Measured) -> Interval {
+    Interval { end: at.saturating_duration_since(epoch).as_secs_f64(), seconds: measured.phases.clone() }
 }

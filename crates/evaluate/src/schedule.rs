@@ -7,7 +7,7 @@ use crate::point::Point;
 use serde::{Deserialize, Serialize};
 
 /// One visit: a configuration at a point, in a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Visit {
     /// Index of the configuration.
     pub configuration: usize,
@@ -20,14 +20,14 @@ pub struct Visit {
 /// All visits: point by point, each round in the opposite order of the one before. `points[c]` are
 /// those of configuration `c`.
 pub fn interleaved(points: &[Vec<Point>], rounds: u32) -> Vec<Visit> {
-    let mut all: Vec<Point> = points.iter().flatten().copied().collect();
+    let mut all: Vec<Point> = points.iter().flatten().cloned().collect();
     all.sort_unstable();
     all.dedup();
     let mut visits = Vec::new();
     for point in all {
         let measured: Vec<usize> = (0..points.len()).filter(|&index| points[index].contains(&point)).collect();
         for round in 0..rounds {
-            let visit = |configuration| Visit { configuration, point, round };
+            let visit = |configuration| Visit { configuration, point: point.clone(), round };
             if round % 2 == 0 {
                 visits.extend(measured.iter().copied().map(visit));
             } else {
@@ -43,19 +43,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ONE: Point = Point::Stream { threads: 1 };
-    const TWO: Point = Point::Stream { threads: 2 };
+    fn one() -> Point {
+        Point::over_threads("stream", 1)
+    }
+    fn two() -> Point {
+        Point::over_threads("stream", 2)
+    }
 
     #[test]
     fn configurations_take_turns_a_b_b_a() {
-        let visits = interleaved(&[vec![ONE, TWO], vec![TWO, ONE]], 2);
-        let order: Vec<(usize, Point)> = visits.iter().map(|visit| (visit.configuration, visit.point)).collect();
-        assert_eq!(order, [(0, ONE), (1, ONE), (1, ONE), (0, ONE), (0, TWO), (1, TWO), (1, TWO), (0, TWO)]);
+        let visits = interleaved(&[vec![one(), two()], vec![two(), one()]], 2);
+        let order: Vec<(usize, Point)> =
+            visits.iter().map(|visit| (visit.configuration, visit.point.clone())).collect();
+        assert_eq!(
+            order,
+            [(0, one()), (1, one()), (1, one()), (0, one()), (0, two()), (1, two()), (1, two()), (0, two())]
+        );
     }
 
     #[test]
     fn a_point_that_a_configuration_lacks_is_left_out() {
-        let visits = interleaved(&[vec![ONE, TWO], vec![TWO]], 1);
+        let visits = interleaved(&[vec![one(), two()], vec![two()]], 1);
         assert_eq!(visits.len(), 3);
     }
 
@@ -63,7 +71,7 @@ mod tests {
         #[test]
         fn every_visit_comes_once_in_every_round(counts in prop::collection::vec(1u32..6, 1..5), rounds in 1u32..5) {
             let points: Vec<Vec<Point>> =
-                counts.iter().map(|&count| (1..=count).map(|threads| Point::Stream { threads }).collect()).collect();
+                counts.iter().map(|&count| (1..=count).map(|threads| Point::over_threads("stream", threads)).collect()).collect();
             let visits = interleaved(&points, rounds);
             let unique: std::collections::BTreeSet<_> = visits.iter().collect();
             prop_assert_eq!(unique.len(), visits.len());

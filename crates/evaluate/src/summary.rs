@@ -1,12 +1,12 @@
 //! From raw records to figures: best, median, ratio, and what was rejected.
 
-use crate::kernels;
+use crate::kernels::median;
 use crate::point::Point;
 use crate::records::{Done, Record, Repetition};
 use crate::resolve::Resolved;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use workloads::protocol::Figures;
+use workloads::workload::{Quantity, Verification};
 
 /// All figures of an evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,8 +15,8 @@ pub struct Summary {
     pub name: String,
     /// Its title.
     pub title: String,
-    /// Elements of each array, over all VMs.
-    pub elements: u64,
+    /// What was settled of each workload, in one line each.
+    pub workloads: Vec<String>,
     /// Whether VMs ran by software emulation.
     pub emulated: bool,
     /// QEMU's version, of the VMs that ran.
@@ -44,8 +44,8 @@ pub struct ConfigurationSummary {
 
 impl ConfigurationSummary {
     /// The cell of a point.
-    pub fn cell(&self, point: Point) -> Option<&Cell> {
-        self.cells.iter().find(|cell| cell.point == point)
+    pub fn cell(&self, point: &Point) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.point == *point)
     }
 }
 
@@ -53,12 +53,12 @@ impl ConfigurationSummary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Measured and verified.
+    /// Measured.
     Measured,
-    /// Measured and verified, but every repetition was disturbed.
+    /// Measured, but every repetition was disturbed.
     Disturbed,
     /// A job's result was wrong: no figure.
-    NotVerified,
+    Wrong,
     /// Not measured yet.
     Missing,
 }
@@ -70,10 +70,10 @@ pub struct Cell {
     pub point: Point,
     /// How far to trust it.
     pub state: State,
-    /// Copy, Scale, Add, Triad; empty for a latency, and without a figure.
-    pub kernels: Vec<Kernel>,
-    /// Nanoseconds of one load, of the best repetition.
-    pub latency_ns: Option<f64>,
+    /// Whether all results were checked; if nobody could, the figures count, but say so.
+    pub verified: bool,
+    /// Of each quantity, in the order of the workload's; empty without a figure.
+    pub figures: Vec<Reduced>,
     /// Repetitions that count.
     pub counted: usize,
     /// Repetitions that were rejected, firsts of jobs left out.
@@ -88,19 +88,37 @@ pub struct Cell {
     pub local_share: Option<f64>,
 }
 
-/// Figures of one kernel, in MB/s (10^6 bytes).
+/// Figures of one quantity, in its unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Kernel {
-    /// Sum over the participants of each one's best repetition, as in the ESX 4.1 article.
-    pub best_mb_per_s: f64,
-    /// Best repetition of the sum over the participants: what they reached at the same time.
-    pub best_together_mb_per_s: f64,
-    /// Median repetition of that sum.
-    pub median_mb_per_s: f64,
-    /// Every repetition that counts, of that sum, in the order of time.
-    pub repetitions_mb_per_s: Vec<f64>,
-    /// Every rejected repetition, of that sum, where others count.
-    pub rejected_mb_per_s: Vec<f64>,
+pub struct Reduced {
+    /// What was measured.
+    pub quantity: Quantity,
+    /// Each participant's best repetition, taken together (the sum of bandwidths, as in the ESX 4.1
+    /// article).
+    pub best: f64,
+    /// Best repetition of all together: what they reached at the same time.
+    pub best_together: f64,
+    /// Median repetition of all together.
+    pub median: f64,
+    /// Every repetition that counts, of all together, in the order of time.
+    pub repetitions: Vec<f64>,
+    /// Every rejected repetition, of all together, where others count.
+    pub rejected: Vec<f64>,
+}
+
+impl Cell {
+    /// Figures of a quantity, by its name.
+    pub fn of(&self, quantity: &str) -> Option<&Reduced> {
+        self.figures.iter().find(|figures| figures.quantity.name.eq_ignore_ascii_case(quantity))
+    }
+}
+
+fn quantities(resolved: &Resolved, point: &Point) -> Vec<Quantity> {
+    resolved.workload(&point.workload).map(|workload| workload.quantities()).unwrap_or_default()
+}
+
+fn is_wrong(done: &Done) -> bool {
+    matches!(done.verification, Verification::Wrong { .. })
 }
 
 /// Reduces the records of an evaluation.
@@ -113,13 +131,17 @@ pub fn summarise(resolved: &Resolved, records: &[Record]) -> Summary {
             name: configuration.name.clone(),
             shape: configuration.shape(),
             native: configuration.vms.is_empty(),
-            cells: configuration.points.iter().map(|&point| raw.cell(&configuration.name, point)).collect(),
+            cells: configuration
+                .points
+                .iter()
+                .map(|point| raw.cell(&configuration.name, point, &quantities(resolved, point)))
+                .collect(),
         })
         .collect();
     Summary {
         name: resolved.experiment.name.clone(),
         title: resolved.experiment.title.clone(),
-        elements: resolved.arrays.elements,
+        workloads: resolved.workloads.iter().map(|one| one.about.clone()).filter(|about| !about.is_empty()).collect(),
         emulated: resolved.emulated,
         qemu: records.iter().rev().find_map(|record| match record {
             Record::Start(start) => start.qemu.clone(),
@@ -152,15 +174,15 @@ impl<'a> Raw<'a> {
 
     /// Whether all participants of a job have finished it, so that its verification is known.
     fn is_finished(&self, repetition: &Repetition) -> bool {
-        self.done.get(&repetition.job).is_some_and(|done| done.len() == repetition.figures.len())
+        self.done.get(&repetition.job).is_some_and(|done| done.len() == repetition.participants.len())
     }
 
-    fn cell(&self, configuration: &str, point: Point) -> Cell {
+    fn cell(&self, configuration: &str, point: &Point, quantities: &[Quantity]) -> Cell {
         let all: Vec<&Repetition> = self
             .repetitions
             .iter()
             .copied()
-            .filter(|repetition| repetition.configuration == configuration && repetition.point == point)
+            .filter(|repetition| repetition.configuration == configuration && repetition.point == *point)
             .filter(|repetition| self.is_finished(repetition))
             .collect();
         let jobs: BTreeSet<u64> = all.iter().map(|repetition| repetition.job).collect();
@@ -170,24 +192,24 @@ impl<'a> Raw<'a> {
         let disturbed: Vec<&Repetition> = later.iter().copied().filter(|repetition| repetition.rejected).collect();
         let rejected_count = disturbed.len();
         let (state, used, not_used) =
-            match (later.is_empty(), done.iter().all(|done| done.verified), undisturbed.is_empty()) {
+            match (later.is_empty(), done.iter().any(|done| is_wrong(done)), undisturbed.is_empty()) {
                 (true, _, _) => (State::Missing, Vec::new(), Vec::new()),
-                (_, false, _) => (State::NotVerified, Vec::new(), Vec::new()),
+                (_, true, _) => (State::Wrong, Vec::new(), Vec::new()),
                 (_, _, true) => (State::Disturbed, later, Vec::new()),
                 _ => (State::Measured, undisturbed, disturbed),
             };
-        let together = used.iter().filter(|repetition| repetition.figures.len() > 1);
+        let together = used.iter().filter(|repetition| repetition.participants.len() > 1);
         let overlaps: Vec<f64> = together.map(|repetition| repetition.overlap).collect();
         let worst = overlaps.iter().copied().min_by(f64::total_cmp);
         let largest = |of: fn(&Repetition) -> f64| used.iter().map(|repetition| of(repetition)).fold(0.0, f64::max);
         Cell {
-            point,
+            point: point.clone(),
             state,
-            kernels: (0..4).filter_map(|kernel| kernel_figures(&used, &not_used, kernel)).collect(),
-            latency_ns: used.iter().filter_map(|repetition| latency_ns(repetition)).min_by(f64::total_cmp),
+            verified: done.iter().all(|done| done.verification == Verification::Verified),
+            figures: quantities.iter().filter_map(|quantity| reduced(&used, &not_used, quantity)).collect(),
             counted: used.len(),
             rejected: rejected_count,
-            overlap: kernels::median(&overlaps).zip(worst),
+            overlap: median(&overlaps).zip(worst),
             other_cpu_percent: largest(|repetition| repetition.other_cpu_percent),
             steal_percent: largest(|repetition| repetition.steal_percent),
             local_share: done.iter().filter_map(|done| done.local_share).min_by(f64::total_cmp),
@@ -195,35 +217,27 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// MB/s of each participant in a repetition.
-fn rates(repetition: &Repetition, kernel: usize) -> Option<Vec<f64>> {
-    let rate = |figures: &Figures| match figures {
-        Figures::Stream { seconds } => Some(kernels::mb_per_s(kernel, repetition.elements, seconds[kernel])),
-        Figures::Chase { .. } => None,
+/// The value of each participant in a repetition; `None` unless all have one.
+fn values(repetition: &Repetition, quantity: &Quantity) -> Option<Vec<f64>> {
+    let of_one = |measured: &workloads::workload::Repetition| {
+        measured.figures.iter().find(|figure| figure.quantity == quantity.name).map(|figure| figure.value)
     };
-    repetition.figures.iter().map(rate).collect()
+    repetition.participants.iter().map(of_one).collect()
 }
 
-fn kernel_figures(used: &[&Repetition], rejected: &[&Repetition], kernel: usize) -> Option<Kernel> {
-    let rates: Vec<Vec<f64>> = used.iter().filter_map(|repetition| rates(repetition, kernel)).collect();
-    let participants = rates.first()?.len();
-    let best_of = |participant: usize| rates.iter().map(|rates| rates[participant]).fold(0.0, f64::max);
-    let together: Vec<f64> = rates.iter().map(|rates| rates.iter().sum()).collect();
-    Some(Kernel {
-        best_mb_per_s: (0..participants).map(best_of).sum(),
-        best_together_mb_per_s: together.iter().copied().fold(0.0, f64::max),
-        median_mb_per_s: kernels::median(&together)?,
-        repetitions_mb_per_s: together,
-        rejected_mb_per_s: rejected.iter().filter_map(|one| Some(self::rates(one, kernel)?.iter().sum())).collect(),
+fn reduced(used: &[&Repetition], rejected: &[&Repetition], quantity: &Quantity) -> Option<Reduced> {
+    let values = |repetition: &&Repetition| self::values(repetition, quantity);
+    let of_each: Vec<Vec<f64>> = used.iter().filter_map(values).collect();
+    let participants = 0..of_each.first()?.len();
+    let best_of = |participant: usize| quantity.better.best(of_each.iter().map(|values| values[participant]));
+    let bests: Option<Vec<f64>> = participants.map(best_of).collect();
+    let together: Vec<f64> = of_each.iter().filter_map(|values| quantity.together.of(values)).collect();
+    Some(Reduced {
+        quantity: quantity.clone(),
+        best: quantity.together.of(&bests?)?,
+        best_together: quantity.better.best(together.iter().copied())?,
+        median: median(&together)?,
+        repetitions: together,
+        rejected: rejected.iter().filter_map(values).filter_map(|values| quantity.together.of(&values)).collect(),
     })
-}
-
-/// Mean over the participants of a load's nanoseconds.
-fn latency_ns(repetition: &Repetition) -> Option<f64> {
-    let one = |figures: &Figures| match figures {
-        Figures::Chase { seconds, loads } if *loads > 0 => Some(seconds / *loads as f64 * 1e9),
-        _ => None,
-    };
-    let all: Option<Vec<f64>> = repetition.figures.iter().map(one).collect();
-    all.filter(|all| !all.is_empty()).map(|all| all.iter().sum::<f64>() / all.len() as f64)
 }

@@ -1,12 +1,11 @@
 //! The tables of an evaluation, as text cells: laid out like Tables 1 and 2 of the ESX 4.1 STREAM
 //! article. [`crate::text`] and [`crate::report`] draw them.
 
-use crate::experiment::{Published, WorkloadKind};
-use crate::kernels;
+use crate::experiment::Published;
 use crate::matrix;
-use crate::point::Point;
 use crate::resolve::Resolved;
-use crate::summary::{Cell, ConfigurationSummary, State, Summary};
+use crate::summary::{Cell, ConfigurationSummary, Reduced, State, Summary};
+use workloads::workload::Quantity;
 
 /// Stands where there is no figure.
 pub(crate) const NONE: &str = "-";
@@ -41,20 +40,20 @@ impl Row {
 
 /// All tables of an evaluation, in the order in which they are read.
 pub fn all(resolved: &Resolved, summary: &Summary) -> Vec<Table> {
-    let mut tables = match resolved.experiment.workload {
-        WorkloadKind::Stream => stream(resolved, summary),
-        WorkloadKind::NumaMatrix => matrix::tables(summary),
-        WorkloadKind::Application => Vec::new(),
-    };
+    let mut tables = over_threads(resolved, summary);
+    tables.extend(matrix::tables(summary));
     tables.push(quality(summary));
     tables
 }
 
-fn stream(resolved: &Resolved, summary: &Summary) -> Vec<Table> {
+/// What has points at numbers of threads.
+fn over_threads(resolved: &Resolved, summary: &Summary) -> Vec<Table> {
+    let has_widths = |one: &&ConfigurationSummary| one.cells.iter().any(|cell| cell.point.width().is_some());
     let mut tables: Vec<Table> = summary
         .configurations
         .iter()
-        .map(|configuration| bandwidth(configuration, &published_of(resolved, &configuration.name), summary))
+        .filter(has_widths)
+        .map(|configuration| by_width(configuration, &published_of(resolved, &configuration.name), summary))
         .collect();
     tables.extend(ratios(resolved, summary));
     tables
@@ -66,10 +65,7 @@ fn published_of<'a>(resolved: &'a Resolved, configuration: &str) -> Vec<&'a Publ
 
 /// Thread counts that a configuration or a table beside it has.
 fn thread_counts(configuration: &ConfigurationSummary, published: &[&Published]) -> Vec<u32> {
-    let measured = configuration.cells.iter().filter_map(|cell| match cell.point {
-        Point::Stream { threads } => Some(threads),
-        _ => None,
-    });
+    let measured = configuration.cells.iter().filter_map(|cell| cell.point.width());
     let mut counts: Vec<u32> =
         measured.chain(published.iter().flat_map(|published| published.threads.clone())).collect();
     counts.sort_unstable();
@@ -77,45 +73,88 @@ fn thread_counts(configuration: &ConfigurationSummary, published: &[&Published])
     counts
 }
 
-fn bandwidth(configuration: &ConfigurationSummary, published: &[&Published], summary: &Summary) -> Table {
+fn by_width(configuration: &ConfigurationSummary, published: &[&Published], summary: &Summary) -> Table {
     let threads = thread_counts(configuration, published);
     let label = if configuration.native { "Threads" } else { "Total threads" };
     let mut rows = Vec::new();
-    for (kernel, name) in kernels::NAMES.iter().enumerate() {
-        let figures = threads.iter().map(|&count| figure(configuration.cell(Point::Stream { threads: count }), kernel));
-        rows.push(Row::measured(std::iter::once((*name).to_owned()).chain(figures).collect()));
-        for table in published.iter().filter(|table| table.mb_per_s.in_order()[kernel].is_some()) {
-            let figures = threads.iter().map(|&count| table.figure(kernel, count).map_or(NONE.to_owned(), bracketed));
-            let cells = std::iter::once("  published".to_owned()).chain(figures).collect();
-            rows.push(Row { cells, published: true });
+    let quantities = quantities(configuration);
+    for quantity in &quantities {
+        let figures = threads.iter().map(|&count| figure(at(configuration, count), quantity));
+        rows.push(Row::measured(std::iter::once(labelled(quantity, &quantities)).chain(figures).collect()));
+        for table in published {
+            let figure = |&count: &u32| table.by_name(&quantity.name, count).map(|value| bracketed(value, quantity));
+            if threads.iter().any(|count| figure(count).is_some()) {
+                let figures = threads.iter().map(|count| figure(count).unwrap_or_else(|| NONE.to_owned()));
+                let cells = std::iter::once("  published".to_owned()).chain(figures).collect();
+                rows.push(Row { cells, published: true });
+            }
         }
     }
-    let what = if configuration.native { "Native memory bandwidth" } else { "Virtualized total memory bandwidth" };
     let emulated = if summary.emulated && !configuration.native { ", EMULATED (TCG)" } else { "" };
     Table {
-        title: format!("{what}, MB/s: {} ({}){emulated}", configuration.name, configuration.shape),
+        title: format!(
+            "{}: {} ({}){emulated}",
+            what(configuration, &quantities),
+            configuration.name,
+            configuration.shape
+        ),
         header: header(label, &threads),
         rows,
         notes: published.iter().map(|table| format!("[ ] published: {}. {}", table.title, table.source)).collect(),
     }
 }
 
+/// What a configuration measured, each quantity once, in order.
+pub(crate) fn quantities(configuration: &ConfigurationSummary) -> Vec<Quantity> {
+    let mut all: Vec<Quantity> = Vec::new();
+    for figures in configuration.cells.iter().flat_map(|cell| &cell.figures) {
+        if all.iter().all(|quantity| quantity.name != figures.quantity.name) {
+            all.push(figures.quantity.clone());
+        }
+    }
+    all
+}
+
+/// The cell at a number of threads.
+pub(crate) fn at(configuration: &ConfigurationSummary, threads: u32) -> Option<&Cell> {
+    configuration.cells.iter().find(|cell| cell.point.width() == Some(threads))
+}
+
+fn what(configuration: &ConfigurationSummary, quantities: &[Quantity]) -> String {
+    let bandwidth = quantities.iter().all(|quantity| quantity.unit == "MB/s");
+    match (bandwidth, configuration.native) {
+        (true, true) => "Native memory bandwidth, MB/s".to_owned(),
+        (true, false) => "Virtualized total memory bandwidth, MB/s".to_owned(),
+        (false, true) => "Native".to_owned(),
+        (false, false) => "Virtualized".to_owned(),
+    }
+}
+
+/// A quantity, with its unit where not all of the table have the same.
+fn labelled(quantity: &Quantity, all: &[Quantity]) -> String {
+    if all.iter().all(|other| other.unit == "MB/s") {
+        return quantity.name.clone();
+    }
+    format!("{}, {}", quantity.name, quantity.unit)
+}
+
 fn header(label: &str, threads: &[u32]) -> Vec<String> {
     std::iter::once(label.to_owned()).chain(threads.iter().map(u32::to_string)).collect()
 }
 
-fn bracketed(figure: f64) -> String {
-    format!("[{figure:.0}]")
+fn bracketed(figure: f64, quantity: &Quantity) -> String {
+    format!("[{figure:.*}]", quantity.decimals)
 }
 
-fn figure(cell: Option<&Cell>, kernel: usize) -> String {
+/// The figure of a quantity, with what there is to say about it.
+pub(crate) fn figure(cell: Option<&Cell>, quantity: &Quantity) -> String {
     let Some(cell) = cell else { return NONE.to_owned() };
-    match (cell.state, cell.kernels.get(kernel)) {
-        (State::NotVerified, _) => "not verified".to_owned(),
-        (State::Disturbed, Some(figures)) => format!("{:.0} ~", figures.best_mb_per_s),
-        (State::Measured, Some(figures)) => format!("{:.0}", figures.best_mb_per_s),
-        _ => NONE.to_owned(),
-    }
+    let Some(figures) = cell.of(&quantity.name) else {
+        return if cell.state == State::Wrong { "wrong".to_owned() } else { NONE.to_owned() };
+    };
+    let disturbed = if cell.state == State::Disturbed { " ~" } else { "" };
+    let checked = if cell.verified { "" } else { " ?" };
+    format!("{:.*}{disturbed}{checked}", quantity.decimals, figures.best)
 }
 
 /// Virtual divided by native, of measured figures and of published ones.
@@ -130,19 +169,18 @@ fn ratios(resolved: &Resolved, summary: &Summary) -> Option<Table> {
     threads.dedup();
     let mut rows = Vec::new();
     for configuration in &virtuals {
-        for (kernel, name) in kernels::NAMES.iter().enumerate() {
-            let label = if kernel == 0 { configuration.name.clone() } else { String::new() };
+        for (index, quantity) in quantities(native).iter().enumerate() {
+            let label = if index == 0 { configuration.name.clone() } else { String::new() };
             let ratio = |&count: &u32| {
-                let point = Point::Stream { threads: count };
-                ratio(configuration.cell(point), native.cell(point), kernel)
+                ratio(at(configuration, count), at(native, count), &quantity.name)
                     .map_or(NONE.to_owned(), |ratio| format!("{ratio:.2}"))
             };
-            let cells = [label, (*name).to_owned()].into_iter().chain(threads.iter().map(ratio)).collect();
+            let cells = [label, quantity.name.clone()].into_iter().chain(threads.iter().map(ratio)).collect();
             rows.push(Row::measured(cells));
             rows.extend(published_ratio(
                 &native_published,
                 &published_of(resolved, &configuration.name),
-                kernel,
+                quantity,
                 &threads,
             ));
         }
@@ -160,17 +198,18 @@ fn ratios(resolved: &Resolved, summary: &Summary) -> Option<Table> {
     Some(Table { title: "Virtual / native: 1.00 = as fast as native".to_owned(), header, rows, notes })
 }
 
-/// Virtual divided by native; `None` unless both have a figure.
-pub(crate) fn ratio(configuration: Option<&Cell>, native: Option<&Cell>, kernel: usize) -> Option<f64> {
-    let best = |cell: Option<&Cell>| cell?.kernels.get(kernel).map(|figures| figures.best_mb_per_s);
-    Some(best(configuration)? / best(native)?)
+/// How many times as good a quantity is as natively: 2 is twice the bandwidth, or half the time.
+/// `None` unless both have a figure.
+pub(crate) fn ratio(configuration: Option<&Cell>, native: Option<&Cell>, quantity: &str) -> Option<f64> {
+    let (own, native) = (configuration?.of(quantity)?, native?.of(quantity)?);
+    Some(own.quantity.better.ratio(own.best, native.best))
 }
 
-fn published_ratio(native: &[&Published], other: &[&Published], kernel: usize, threads: &[u32]) -> Option<Row> {
+fn published_ratio(native: &[&Published], other: &[&Published], quantity: &Quantity, threads: &[u32]) -> Option<Row> {
     let (native, other) = (native.first()?, other.first()?);
     let ratio = |&count: &u32| {
-        let ratio = other.figure(kernel, count).zip(native.figure(kernel, count));
-        ratio.map_or(NONE.to_owned(), |(other, native)| format!("[{:.2}]", other / native))
+        let both = other.by_name(&quantity.name, count).zip(native.by_name(&quantity.name, count));
+        both.map_or(NONE.to_owned(), |(other, native)| format!("[{:.2}]", quantity.better.ratio(other, native)))
     };
     let ratios: Vec<String> = threads.iter().map(ratio).collect();
     let cells = [String::new(), "  published".to_owned()].into_iter().chain(ratios.clone()).collect();
@@ -206,8 +245,11 @@ fn quality(summary: &Summary) -> Table {
     if cells().any(|cell| cell.state == State::Disturbed) {
         notes.push("~ every repetition was disturbed: the figure is the best of the disturbed ones.".to_owned());
     }
-    if cells().any(|cell| cell.state == State::NotVerified) {
-        notes.push("not verified: a job's result was wrong, so it has no figure.".to_owned());
+    if cells().any(|cell| cell.state == State::Wrong) {
+        notes.push("wrong: a job's result was wrong, so it has no figure.".to_owned());
+    }
+    if cells().any(|cell| !cell.figures.is_empty() && !cell.verified) {
+        notes.push("? not verified: nobody said how to check that the result is right.".to_owned());
     }
     Table {
         title: "How well it was measured".to_owned(),
@@ -218,8 +260,8 @@ fn quality(summary: &Summary) -> Table {
 }
 
 fn quality_row(configuration: &str, cell: &Cell) -> Vec<String> {
-    let spread =
-        cell.kernels.iter().map(|figures| figures.median_mb_per_s / figures.best_mb_per_s).min_by(f64::total_cmp);
+    let share = |figures: &Reduced| figures.quantity.better.ratio(figures.median, figures.best);
+    let spread = cell.figures.iter().map(share).min_by(f64::total_cmp);
     let text = |value: Option<String>| value.unwrap_or_else(|| NONE.to_owned());
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let has_figures = cell.counted > 0;
@@ -228,7 +270,7 @@ fn quality_row(configuration: &str, cell: &Cell) -> Vec<String> {
         cell.point.to_string(),
         match cell.state {
             State::Missing => "missing".to_owned(),
-            State::NotVerified => "not verified".to_owned(),
+            State::Wrong => "wrong".to_owned(),
             State::Disturbed => format!("{} ~", cell.counted),
             State::Measured => cell.counted.to_string(),
         },

@@ -30,20 +30,6 @@ impl Team<'_> {
         Ok(())
     }
 
-    /// Sends each its own message.
-    pub(crate) fn send_each(
-        &mut self,
-        message: impl Fn(usize) -> ToAgent,
-        awaited: &'static str,
-    ) -> Result<(), RunError> {
-        for index in 0..self.members.len() {
-            if let Err(error) = self.members[index].send(&message(index)) {
-                return Err(self.gone(index, awaited, &error));
-            }
-        }
-        Ok(())
-    }
-
     /// Waits until each has said what `wanted` accepts; other messages are passed over, except a
     /// failure.
     pub(crate) fn await_all<T>(

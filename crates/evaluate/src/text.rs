@@ -18,11 +18,10 @@ const LABELS: [&str; 6] = ["Kernel", "Point", "On the model", "Modelled", "Expec
 /// it is one.
 pub fn render(summary: &Summary, tables: &[Table], width: Option<usize>) -> String {
     let mut text = format!("{}\n", summary.title);
-    let _ = writeln!(
-        text,
-        "Arrays of {} elements, best of the repetitions after the first, MB = 10^6 bytes.",
-        summary.elements
-    );
+    for workload in &summary.workloads {
+        let _ = writeln!(text, "{workload}.");
+    }
+    text.push_str("Best of the repetitions after the first; MB = 10^6 bytes.\n");
     for note in &summary.notes {
         let _ = writeln!(text, "! {note}");
     }

@@ -4,12 +4,12 @@
 use crate::application_fits;
 use crate::application_fits::{experiment, predicted, profiles};
 use evaluate::applications;
-use evaluate::choice::Choice;
 use evaluate::experiment::Experiment;
 use evaluate::modelled::{Inputs, Prediction, predict};
 use evaluate::validation::cell::{Errors, Role, ValidationCell};
 use simulator::workload::{Binding, WorkloadProfile};
 use topology::rates::Source;
+use workloads::choice::Choice;
 
 fn on_its_machine(name: &str, change: impl Fn(&mut WorkloadProfile)) -> Prediction {
     let experiment = experiment(name);

@@ -23,7 +23,7 @@ machine = "hp-dl380-g6"
 threads = [1, 2]
 repetitions = 3
 rounds = 1
-[arrays]
+[stream]
 elements = 1_000_000
 [limits]
 quiet_seconds = 0

@@ -19,7 +19,7 @@ workload = "stream"
 threads = [1, 2]
 repetitions = 3
 rounds = 2
-[arrays]
+[stream]
 elements = 1_000_000
 [limits]
 boot_seconds = 1
@@ -94,7 +94,7 @@ fn configurations_take_turns_and_the_tables_are_laid_out_like_the_article() {
     // Native, 1 thread: the second of a job's repetitions is the best that counts: 1000 MB/s / 1.01
     // = 990.1.
     let cell = &summary.configurations[0].cells[0];
-    assert!((cell.kernels[0].best_mb_per_s - 1000.0 / 1.01).abs() < 0.1, "{cell:?}");
+    assert!((cell.figures[0].best - 1000.0 / 1.01).abs() < 0.1, "{cell:?}");
     assert_eq!(cell.counted, 4, "two of three repetitions, two rounds");
     let mut steady = summary.clone();
     for cell in steady.configurations.iter_mut().flat_map(|configuration| &mut configuration.cells) {
@@ -142,9 +142,9 @@ fn a_wrong_result_has_no_figure() {
     let (outcome, records) = session(&resolved, &mut world, &directory.path().join("records.jsonl"));
     outcome.expect("it runs");
     let summary = summarise(&resolved, &records);
-    assert!(summary.configurations.iter().flat_map(|c| &c.cells).all(|cell| cell.kernels.is_empty()));
+    assert!(summary.configurations.iter().flat_map(|c| &c.cells).all(|cell| cell.figures.is_empty()));
     let text = text::render(&summary, &tables::all(&resolved, &summary), None);
-    assert!(text.contains("not verified") && !text.contains("990"), "{text}");
+    assert!(text.contains("wrong") && !text.contains("990"), "{text}");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn an_interrupted_session_says_so() {
 fn a_numa_matrix_has_a_field_for_each_pair_of_nodes() {
     let directory = tempfile::tempdir().expect("a directory");
     let experiment = "name = \"matrix\"\ntitle = \"Matrix\"\nworkload = \"numa_matrix\"\nrounds = 1\nrepetitions = 2\n\
-        [arrays]\nelements = 1000000\n[[configuration]]\nname = \"native\"\nruns = \"native\"\n";
+        [stream]\nelements = 1000000\n[[configuration]]\nname = \"native\"\nruns = \"native\"\n";
     let resolved = resolved(experiment);
     let mut world = ScriptedWorld::new(Script::default());
     let (outcome, records) = session(&resolved, &mut world, &directory.path().join("records.jsonl"));

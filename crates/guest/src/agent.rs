@@ -49,38 +49,38 @@ pub(crate) fn serve(
         if message == ToAgent::Finish {
             return Ok(());
         }
-        answer(&message, &mut job, machine, &mut output)?;
+        answer(message, &mut job, machine, &mut output)?;
     }
     Ok(())
 }
 
-fn answer(message: &ToAgent, job: &mut Option<Job>, machine: &Machine, output: &mut impl Write) -> anyhow::Result<()> {
+fn answer(message: ToAgent, job: &mut Option<Job>, machine: &Machine, output: &mut impl Write) -> anyhow::Result<()> {
     let mut fail = |job: u64, error: &anyhow::Error| {
         send(output, &FromAgent::Failed { job: Some(job), message: format!("{error:#}") })
     };
     match message {
         ToAgent::Finish => {}
-        ToAgent::Run { job: id, workload } => {
+        ToAgent::Run { job: id, workload, repetitions, parameters } => {
             // A new job ends the old one; its memory is given back first.
             *job = None;
-            match Job::prepare(*id, workload, machine) {
+            match Job::prepare(id, &workload, repetitions, parameters, machine) {
                 Ok(prepared) => {
-                    send(output, &FromAgent::Ready { job: *id, repetition: 0 })?;
+                    send(output, &FromAgent::Ready { job: id, repetition: 0 })?;
                     *job = Some(prepared);
                 }
-                Err(error) => fail(*id, &error)?,
+                Err(error) => fail(id, &error)?,
             }
         }
-        ToAgent::Go { job: id } => match job.as_mut().filter(|job| job.id == *id) {
+        ToAgent::Go { job: id } => match job.as_mut().filter(|job| job.id == id) {
             Some(prepared) => match go(prepared, output)? {
                 Ok(true) => {}
                 Ok(false) => *job = None,
                 Err(error) => {
                     *job = None;
-                    send(output, &FromAgent::Failed { job: Some(*id), message: format!("{error:#}") })?;
+                    send(output, &FromAgent::Failed { job: Some(id), message: format!("{error:#}") })?;
                 }
             },
-            None => fail(*id, &anyhow::anyhow!("job {id} does not wait for `go`; send `run` first"))?,
+            None => fail(id, &anyhow::anyhow!("job {id} does not wait for `go`; send `run` first"))?,
         },
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! The command line of `homenode-guest` outside a guest's init.
 
 use anyhow::{Context, bail};
-use workloads::protocol::{Pinning, Stores, StreamJob};
+use workloads::stream::{Stores, StreamJob};
+use workloads::workload::{Pinning, Threads};
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
@@ -29,14 +30,15 @@ pub(crate) enum Mode {
     Help,
     Native,
     Hello,
-    Stream(StreamJob),
+    /// The job, and its repetitions.
+    Stream(StreamJob, u32),
 }
 
 /// Reads the arguments after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Mode> {
     let mut arguments = arguments.into_iter();
     let mode = match arguments.next().as_deref() {
-        Some("--stream") => return parse_stream(arguments).map(Mode::Stream),
+        Some("--stream") => return parse_stream(arguments),
         Some("--native") => Mode::Native,
         Some("--hello") => Mode::Hello,
         Some("--help" | "-h") => Mode::Help,
@@ -49,30 +51,24 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Resu
     }
 }
 
-fn parse_stream(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<StreamJob> {
-    let mut job = StreamJob {
-        elements: 20_000_000,
-        threads: 1,
-        repetitions: 10,
-        stores: Stores::Ordinary,
-        pinning: Pinning::None,
-        cpu_node: None,
-        memory_node: None,
-    };
+fn parse_stream(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Mode> {
+    let threads = Threads { count: 1, pinning: Pinning::None, cpu_node: None, memory_node: None };
+    let mut job = StreamJob { elements: 20_000_000, stores: Stores::Ordinary, threads };
+    let mut repetitions = 10;
     while let Some(option) = arguments.next() {
         let value = arguments.next().with_context(|| format!("`{option}` needs a value"))?;
         match option.as_str() {
             "--elements" => job.elements = number(&option, &value)?,
-            "--threads" => job.threads = number(&option, &value)?,
-            "--repetitions" => job.repetitions = number(&option, &value)?,
+            "--threads" => job.threads.count = number(&option, &value)?,
+            "--repetitions" => repetitions = number(&option, &value)?,
             "--stores" => job.stores = word(&option, &value, "ordinary, streaming")?,
-            "--pinning" => job.pinning = word(&option, &value, "none, compact, scatter, one_per_llc")?,
-            "--cpu-node" => job.cpu_node = Some(number(&option, &value)?),
-            "--memory-node" => job.memory_node = Some(number(&option, &value)?),
+            "--pinning" => job.threads.pinning = word(&option, &value, "none, compact, scatter, one_per_llc")?,
+            "--cpu-node" => job.threads.cpu_node = Some(number(&option, &value)?),
+            "--memory-node" => job.threads.memory_node = Some(number(&option, &value)?),
             _ => bail!("unknown option `{option}` of --stream; see --help"),
         }
     }
-    Ok(job)
+    Ok(Mode::Stream(job, repetitions))
 }
 
 fn number<T: std::str::FromStr>(option: &str, value: &str) -> anyhow::Result<T> {
@@ -95,10 +91,10 @@ mod tests {
     #[test]
     fn a_stream_job_is_read() {
         let line = "--stream --elements 1000 --threads 4 --repetitions 3 --stores streaming --pinning one_per_llc --cpu-node 1";
-        let Mode::Stream(job) = parse_line(line).unwrap() else { panic!("not a stream job") };
-        assert_eq!((job.elements, job.threads, job.repetitions), (1000, 4, 3));
-        assert_eq!((job.stores, job.pinning), (Stores::Streaming, Pinning::OnePerLlc));
-        assert_eq!((job.cpu_node, job.memory_node), (Some(1), None));
+        let Mode::Stream(job, repetitions) = parse_line(line).unwrap() else { panic!("not a stream job") };
+        assert_eq!((job.elements, job.threads.count, repetitions), (1000, 4, 3));
+        assert_eq!((job.stores, job.threads.pinning), (Stores::Streaming, Pinning::OnePerLlc));
+        assert_eq!((job.threads.cpu_node, job.threads.memory_node), (Some(1), None));
     }
 
     #[test]

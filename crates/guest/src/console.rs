@@ -82,7 +82,7 @@ fn print_hello(machine: &Machine) {
 fn stream(options: &[&str], machine: &Machine) {
     let arguments = std::iter::once("--stream").chain(options.iter().copied()).map(str::to_owned);
     let table = match arguments::parse(arguments) {
-        Ok(arguments::Mode::Stream(job)) => stream_command::table(&job, machine),
+        Ok(arguments::Mode::Stream(job, repetitions)) => stream_command::table(&job, repetitions, machine),
         Ok(_) => return println!("{COMMANDS}"),
         Err(error) => Err(error),
     };

@@ -5,6 +5,7 @@
 mod agent;
 mod arguments;
 mod console;
+mod host;
 mod init;
 mod job;
 mod pattern;
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
         }
         Mode::Native => agent::native(),
         Mode::Hello => agent::print_hello(),
-        Mode::Stream(job) => stream_command::run(&job),
+        Mode::Stream(job, repetitions) => stream_command::run(&job, repetitions),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

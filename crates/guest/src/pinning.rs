@@ -3,7 +3,7 @@
 use anyhow::bail;
 use std::collections::BTreeMap;
 use topology::{CpuId, CpuSet, HardwareThread, Machine, NodeId};
-use workloads::protocol::Pinning;
+use workloads::workload::Pinning;
 
 /// The CPUs of each of `threads` threads; `None` where threads may go anywhere. With more threads
 /// than CPUs the CPUs are used again, in the same order. `cpu_node` confines all threads to that

@@ -1,36 +1,34 @@
 //! `homenode-guest --stream`: STREAM's own table, from a shell.
 
-use crate::job::Job;
-use anyhow::ensure;
+use crate::host::ThisMachine;
+use anyhow::bail;
 use std::fmt::Write;
 use topology::Machine;
-use workloads::protocol::{Figures, FromAgent, StreamJob, Workload};
-use workloads::stream::Kernel;
+use workloads::stream::{Kernel, Stream, StreamJob};
+use workloads::workload::{Verification, Workload};
 
 /// Runs the job on this machine and prints its table.
-pub(crate) fn run(job: &StreamJob) -> anyhow::Result<()> {
-    print!("{}", table(job, &topology::read::live()?)?);
+pub(crate) fn run(job: &StreamJob, repetitions: u32) -> anyhow::Result<()> {
+    print!("{}", table(job, repetitions, &topology::read::live()?)?);
     Ok(())
 }
 
 /// The table; an error if the result is wrong.
-pub(crate) fn table(stream: &StreamJob, machine: &Machine) -> anyhow::Result<String> {
-    let mut job = Job::prepare(0, &Workload::Stream(stream.clone()), machine)?;
+pub(crate) fn table(stream: &StreamJob, count: u32, machine: &Machine) -> anyhow::Result<String> {
+    let mut job = Stream::prepare(stream, count, &ThisMachine { machine })?;
     let mut repetitions = Vec::new();
-    for _ in 0..stream.repetitions {
-        if let FromAgent::Repetition { figures: Figures::Stream { seconds }, .. } = job.repeat()? {
-            repetitions.push(seconds);
-        }
+    for _ in 0..count {
+        repetitions.push(job.repetition()?.phases);
     }
-    let FromAgent::Done { verified, error, thread_cpus, .. } = job.conclude()? else {
-        anyhow::bail!("the job ended without a result");
-    };
-    ensure!(verified, "the result is wrong: relative error {error:e}; these figures count for nothing");
+    let outcome = job.finish()?;
+    if let Verification::Wrong { reason } = outcome.verification {
+        bail!("the result is wrong: {reason}; these figures count for nothing");
+    }
     let mut text = format!(
         "Kernel  Best MB/s  Median MB/s  Min s      Max s     ({} elements, {} threads on CPUs {})\n",
         stream.elements,
-        stream.threads,
-        thread_cpus.join(" ")
+        stream.threads.count,
+        outcome.thread_cpus.join(" ")
     );
     for kernel in Kernel::ALL {
         let mut seconds: Vec<f64> = repetitions.iter().skip(1).map(|seconds| seconds[kernel as usize]).collect();
@@ -46,20 +44,14 @@ pub(crate) fn table(stream: &StreamJob, machine: &Machine) -> anyhow::Result<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use workloads::protocol::{Pinning, Stores};
+    use workloads::stream::Stores;
+    use workloads::workload::{Pinning, Threads};
 
     #[test]
     fn the_table_has_a_line_for_each_kernel() {
-        let job = StreamJob {
-            elements: 100_000,
-            threads: 2,
-            repetitions: 3,
-            stores: Stores::Ordinary,
-            pinning: Pinning::None,
-            cpu_node: None,
-            memory_node: None,
-        };
-        let table = table(&job, &topology::read::live().unwrap()).unwrap();
+        let threads = Threads { count: 2, pinning: Pinning::None, cpu_node: None, memory_node: None };
+        let job = StreamJob { elements: 100_000, stores: Stores::Ordinary, threads };
+        let table = table(&job, 3, &topology::read::live().unwrap()).unwrap();
         for kernel in Kernel::ALL {
             assert!(table.lines().any(|line| line.starts_with(kernel.name())), "{table}");
         }

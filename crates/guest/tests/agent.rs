@@ -4,9 +4,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use workloads::protocol::{
-    ChaseJob, Figures, FromAgent, PROTOCOL_VERSION, Pinning, Stores, StreamJob, ToAgent, Workload,
-};
+use workloads::chase::ChaseJob;
+use workloads::protocol::{FromAgent, PROTOCOL_VERSION, ToAgent};
+use workloads::stream::{Stores, StreamJob};
+use workloads::workload::{Pinning, Threads, Verification};
 
 struct Agent {
     process: Child,
@@ -72,37 +73,42 @@ impl Agent {
     }
 }
 
-fn stream(threads: u32, repetitions: u32) -> StreamJob {
-    StreamJob {
-        elements: 50_000,
-        threads,
-        repetitions,
-        stores: Stores::Ordinary,
-        pinning: Pinning::Compact,
-        cpu_node: None,
-        memory_node: None,
-    }
+const TWO: Threads = Threads { count: 2, pinning: Pinning::Compact, cpu_node: None, memory_node: None };
+
+fn stream(threads: Threads) -> StreamJob {
+    StreamJob { elements: 50_000, stores: Stores::Ordinary, threads }
 }
 
-fn run(job: u64, workload: Workload) -> ToAgent {
-    ToAgent::Run { job, workload }
+fn run(job: u64, workload: &str, repetitions: u32, parameters: &impl serde::Serialize) -> ToAgent {
+    let parameters = serde_json::to_value(parameters).expect("a job");
+    ToAgent::Run { job, workload: workload.to_owned(), repetitions, parameters }
+}
+
+fn run_stream(job: u64, parameters: &StreamJob, repetitions: u32) -> ToAgent {
+    run(job, "stream", repetitions, parameters)
+}
+
+fn chase(loads: u64) -> ChaseJob {
+    let threads = Threads { count: 1, pinning: Pinning::None, ..TWO };
+    ChaseJob { buffer_bytes: 1 << 20, loads, threads }
 }
 
 #[test]
 fn stream_waits_for_go_before_every_repetition_and_is_verified() {
     let mut agent = Agent::start();
-    agent.send(&run(5, Workload::Stream(stream(2, 3))));
+    agent.send(&run_stream(5, &stream(TWO), 3));
     for wanted in 0..3 {
         assert_eq!(agent.next(), FromAgent::Ready { job: 5, repetition: wanted });
         agent.send(&ToAgent::Go { job: 5 });
-        let FromAgent::Repetition { job: 5, repetition, figures: Figures::Stream { seconds } } = agent.next() else {
-            panic!("no repetition")
-        };
+        let FromAgent::Repetition { job: 5, repetition, measured } = agent.next() else { panic!("no repetition") };
         assert_eq!(repetition, wanted);
-        assert!(seconds.iter().all(|&seconds| seconds > 0.0));
+        let names: Vec<&str> = measured.figures.iter().map(|figure| figure.quantity.as_str()).collect();
+        assert_eq!(names, ["Copy", "Scale", "Add", "Triad"]);
+        assert!(measured.figures.iter().all(|figure| figure.value > 0.0));
+        assert!(measured.phases.len() == 4 && measured.phases.iter().all(|&seconds| seconds > 0.0));
     }
-    let FromAgent::Done { job: 5, verified, error, thread_cpus, .. } = agent.next() else { panic!("not done") };
-    assert!(verified && error == 0.0);
+    let FromAgent::Done { job: 5, verification, thread_cpus, .. } = agent.next() else { panic!("not done") };
+    assert_eq!(verification, Verification::Verified);
     assert_eq!(thread_cpus.len(), 2);
     assert!(thread_cpus.iter().all(|cpus| cpus.parse::<u32>().is_ok()), "one CPU each: {thread_cpus:?}");
     agent.send(&ToAgent::Finish);
@@ -113,16 +119,13 @@ fn stream_waits_for_go_before_every_repetition_and_is_verified() {
 fn a_chase_is_verified_and_a_second_job_follows_the_first() {
     let mut agent = Agent::start();
     for job in [1, 2] {
-        let chase =
-            ChaseJob { buffer_bytes: 1 << 20, loads: 10_000, repetitions: 1, cpu_node: None, memory_node: None };
-        agent.send(&run(job, Workload::Chase(chase)));
+        agent.send(&run(job, "chase", 1, &chase(10_000)));
         assert_eq!(agent.next(), FromAgent::Ready { job, repetition: 0 });
         agent.send(&ToAgent::Go { job });
-        let FromAgent::Repetition { figures: Figures::Chase { seconds, loads }, .. } = agent.next() else {
-            panic!("no repetition")
-        };
-        assert!(seconds > 0.0 && loads == 10_000);
-        assert!(matches!(agent.next(), FromAgent::Done { verified: true, .. }));
+        let FromAgent::Repetition { measured, .. } = agent.next() else { panic!("no repetition") };
+        assert_eq!(measured.figures[0].quantity, "latency");
+        assert_eq!(measured.figures[0].value, measured.phases[0] / 10_000.0 * 1e9);
+        assert!(matches!(agent.next(), FromAgent::Done { verification: Verification::Verified, .. }));
     }
 }
 
@@ -137,31 +140,39 @@ fn bad_messages_are_answered_and_the_agent_lives_on() {
     }
     agent.send(&ToAgent::Go { job: 9 });
     assert_eq!(agent.failure().0, Some(9));
-    for (job, field) in [
-        (StreamJob { threads: 0, ..stream(1, 3) }, "threads"),
-        (StreamJob { elements: 0, ..stream(1, 3) }, "elements"),
-        (StreamJob { elements: u64::MAX, ..stream(1, 3) }, "elements"),
-        (stream(1, 1), "repetitions"),
-        (stream(1, 251), "repetitions"),
-        (StreamJob { cpu_node: Some(4000), ..stream(1, 3) }, "cpu_node"),
-        (StreamJob { memory_node: Some(4000), ..stream(1, 3) }, "memory_node"),
+    for (job, repetitions, field) in [
+        (stream(Threads { count: 0, ..TWO }), 3, "threads"),
+        (StreamJob { elements: 0, ..stream(TWO) }, 3, "elements"),
+        (StreamJob { elements: u64::MAX, ..stream(TWO) }, 3, "elements"),
+        (stream(TWO), 1, "repetitions"),
+        (stream(TWO), 251, "repetitions"),
+        (stream(Threads { cpu_node: Some(4000), ..TWO }), 3, "cpu_node"),
+        (stream(Threads { memory_node: Some(4000), ..TWO }), 3, "memory_node"),
     ] {
-        agent.send(&run(3, Workload::Stream(job)));
+        agent.send(&run_stream(3, &job, repetitions));
         let (job, message) = agent.failure();
         assert!(job == Some(3) && message.contains(field), "{field}: {message}");
+    }
+    for (workload, parameters, part) in [
+        ("linpack", serde_json::json!({}), "stream, chase"),
+        ("stream", serde_json::json!({ "elemets": 1 }), "elemets"),
+        ("stream", serde_json::json!({ "elements": -1 }), "-1"),
+    ] {
+        agent.send(&run(3, workload, 3, &parameters));
+        let (job, message) = agent.failure();
+        assert!(job == Some(3) && message.contains(part), "{part}: {message}");
     }
     // A job that failed does not wait.
     agent.send(&ToAgent::Go { job: 3 });
     assert_eq!(agent.failure().0, Some(3));
-    agent.send(&run(4, Workload::Stream(stream(1, 2))));
+    agent.send(&run_stream(4, &stream(TWO), 2));
     assert_eq!(agent.next(), FromAgent::Ready { job: 4, repetition: 0 });
 }
 
 #[test]
 fn an_agent_whose_controller_is_gone_ends_in_the_middle_of_a_repetition() {
     let mut agent = Agent::start();
-    let long = ChaseJob { buffer_bytes: 1 << 20, loads: 1 << 40, repetitions: 1, cpu_node: None, memory_node: None };
-    agent.send(&run(1, Workload::Chase(long)));
+    agent.send(&run(1, "chase", 1, &chase(1 << 40)));
     assert_eq!(agent.next(), FromAgent::Ready { job: 1, repetition: 0 });
     agent.send(&ToAgent::Go { job: 1 });
     std::thread::sleep(Duration::from_millis(50));

@@ -6,9 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use workloads::protocol::{
-    ChaseJob, Figures, FromAgent, Hello, PROTOCOL_VERSION, Pinning, Stores, StreamJob, ToAgent, Workload,
-};
+use workloads::chase::ChaseJob;
+use workloads::protocol::{FromAgent, Hello, PROTOCOL_VERSION, ToAgent};
+use workloads::stream::{Stores, StreamJob};
+use workloads::workload::{Pinning, Repetition, Threads, Verification};
 
 /// Boots take 3 s on an idle machine and many times that on a busy one.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -123,13 +124,20 @@ impl Vm {
     }
 
     /// Runs a job to its end: the figures of its repetitions and its last message.
-    fn job(&self, link: &mut AgentLink, job: u64, workload: Workload) -> (Vec<Figures>, FromAgent) {
-        link.send(&ToAgent::Run { job, workload }).expect("the agent listens");
+    fn job(
+        &self,
+        link: &mut AgentLink,
+        (job, workload, repetitions): (u64, &str, u32),
+        parameters: &impl serde::Serialize,
+    ) -> (Vec<Repetition>, FromAgent) {
+        let parameters = serde_json::to_value(parameters).expect("a job");
+        let workload = workload.to_owned();
+        link.send(&ToAgent::Run { job, workload, repetitions, parameters }).expect("the agent listens");
         let mut all = Vec::new();
         loop {
             match self.next(link) {
                 FromAgent::Ready { job, .. } => link.send(&ToAgent::Go { job }).expect("the agent listens"),
-                FromAgent::Repetition { figures, .. } => all.push(figures),
+                FromAgent::Repetition { measured, .. } => all.push(measured),
                 last => return (all, last),
             }
         }
@@ -137,15 +145,8 @@ impl Vm {
 }
 
 fn stream_job(memory_node: Option<u32>) -> StreamJob {
-    StreamJob {
-        elements: 400_000,
-        threads: 4,
-        repetitions: 3,
-        stores: Stores::Ordinary,
-        pinning: Pinning::Scatter,
-        cpu_node: None,
-        memory_node,
-    }
+    let threads = Threads { count: 4, pinning: Pinning::Scatter, cpu_node: None, memory_node };
+    StreamJob { elements: 400_000, stores: Stores::Ordinary, threads }
 }
 
 #[test]
@@ -167,9 +168,11 @@ fn a_guest_with_two_nodes_sees_them_works_on_them_and_powers_off() {
 
     // First touch: two threads on each node, so about half of the pages on each. 3 arrays x 400000
     // x 8 bytes = 2344 pages.
-    let (repetitions, done) = vm.job(&mut link, 1, Workload::Stream(stream_job(None)));
+    let (repetitions, done) = vm.job(&mut link, (1, "stream", 3), &stream_job(None));
     assert_eq!(repetitions.len(), 3);
-    let FromAgent::Done { job: 1, verified: true, thread_cpus, pages_by_node, .. } = done else { panic!("{done:?}") };
+    let FromAgent::Done { job: 1, verification: Verification::Verified, thread_cpus, pages_by_node, .. } = done else {
+        panic!("{done:?}")
+    };
     assert_eq!(thread_cpus, ["0", "2", "1", "3"]);
     for node in 0..2 {
         let pages = pages_by_node.iter().find(|(found, _)| *found == node).map_or(0, |(_, pages)| *pages);
@@ -177,19 +180,21 @@ fn a_guest_with_two_nodes_sees_them_works_on_them_and_powers_off() {
     }
 
     // Bound memory is on its node only.
-    let (_, done) = vm.job(&mut link, 2, Workload::Stream(stream_job(Some(1))));
-    let FromAgent::Done { verified: true, pages_by_node, .. } = done else { panic!("{done:?}") };
+    let (_, done) = vm.job(&mut link, (2, "stream", 3), &stream_job(Some(1)));
+    let FromAgent::Done { verification: Verification::Verified, pages_by_node, .. } = done else { panic!("{done:?}") };
     assert_eq!(pages_by_node.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [1]);
 
-    let chase =
-        ChaseJob { buffer_bytes: 4 << 20, loads: 20_000, repetitions: 2, cpu_node: Some(1), memory_node: Some(0) };
-    let (repetitions, done) = vm.job(&mut link, 3, Workload::Chase(chase));
-    assert!(matches!(repetitions[..], [Figures::Chase { loads: 20_000, .. }, _]), "{repetitions:?}");
-    let FromAgent::Done { verified: true, thread_cpus, pages_by_node, .. } = done else { panic!("{done:?}") };
+    let threads = Threads { count: 1, pinning: Pinning::None, cpu_node: Some(1), memory_node: Some(0) };
+    let chase = ChaseJob { buffer_bytes: 4 << 20, loads: 20_000, threads };
+    let (repetitions, done) = vm.job(&mut link, (3, "chase", 2), &chase);
+    assert!(repetitions.len() == 2 && repetitions[0].figures[0].quantity == "latency", "{repetitions:?}");
+    let FromAgent::Done { verification: Verification::Verified, thread_cpus, pages_by_node, .. } = done else {
+        panic!("{done:?}")
+    };
     assert_eq!((thread_cpus, pages_by_node[0].0), (vec!["2-3".to_owned()], 0));
 
     // More memory than there is: refused, and the guest lives on.
-    let (_, failed) = vm.job(&mut link, 4, Workload::Stream(StreamJob { elements: 1 << 30, ..stream_job(None) }));
+    let (_, failed) = vm.job(&mut link, (4, "stream", 3), &StreamJob { elements: 1 << 30, ..stream_job(None) });
     assert!(
         matches!(&failed, FromAgent::Failed { job: Some(4), message } if message.contains("elements")),
         "{failed:?}"

@@ -136,8 +136,8 @@ pub(crate) fn results_of(experiment: &[u8]) -> Vec<u8> {
     let summary = serde_json::to_string(&summarise(&resolved, &[])).expect("tables");
     input.extend(format!("@ tables.json\n{summary}\n@ records.jsonl\n").bytes());
     let records = [
-        r#"{"schema":1,"record":"session","homenode":"0","at":"","resumed":false}"#,
-        r#"{"schema":1,"record":"visit","configuration":"native","point":{"of":"stream","threads":1},"round":0}"#,
+        r#"{"schema":2,"record":"session","homenode":"0","at":"","resumed":false}"#,
+        r#"{"schema":2,"record":"visit","configuration":"native","point":{"workload":"stream","cpu_node":null,"memory_node":null,"threads":1},"round":0}"#,
     ];
     input.extend(records.join("\n").bytes());
     input.push(b'\n');

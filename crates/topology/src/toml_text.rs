@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::fmt;
 use std::ops::Range;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 /// The most characters of what is said to be wrong; the longest sentence of homenode's own has some
 /// 400.
@@ -79,6 +79,27 @@ impl<'a> TomlText<'a> {
     /// It is not TOML, or lacks a field, or has one that is unknown or of a wrong kind.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, TomlError> {
         toml::from_str(self.text).map_err(|error| self.restate(&error))
+    }
+
+    /// The text as a value of type `T`, but for the tables that `apart` names: `read` makes
+    /// something of each of those that are there.
+    ///
+    /// # Errors
+    /// As [`TomlText::read`], and what `read` has to say.
+    pub fn read_apart<T: DeserializeOwned, S>(
+        &self,
+        apart: &[&str],
+        read: impl Fn(&str, ValueDeserializer) -> Result<S, toml::de::Error>,
+    ) -> Result<(T, Vec<S>), TomlError> {
+        let restate = |error: toml::de::Error| self.restate(&error);
+        let mut table = DeTable::parse(self.text).map_err(restate)?;
+        let mut sections = Vec::new();
+        for name in apart {
+            if let Some(value) = table.get_mut().remove(*name) {
+                sections.push(read(name, ValueDeserializer::from(value)).map_err(restate)?);
+            }
+        }
+        Ok((T::deserialize(toml::de::Deserializer::from(table)).map_err(restate)?, sections))
     }
 
     /// Line (from 1) of a field, by its path; `None` where the text does not have it.

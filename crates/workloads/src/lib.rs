@@ -1,27 +1,34 @@
-//! The kernels that homenode measures with, natively and in a guest from the same code, and the
-//! words that a controller and an agent exchange about them.
+//! What homenode measures with, natively and in a guest from the same code, and the words that a
+//! controller and an agent exchange about it. [`workload`] says what a workload is.
 
 // Copy must be loads and stores, not a call of memcpy: see stream/kernels.rs.
 #![no_builtins]
 
 pub mod chase;
+pub mod choice;
 pub mod command;
 mod conjugate_gradient;
 mod crew;
 mod error;
 pub mod kernel;
+mod kind;
 mod multigrid;
 mod placement;
 pub mod protocol;
 mod shallow_water;
 pub mod stream;
 mod team;
+pub mod workload;
 
 pub use crew::Crew;
 pub use error::WorkloadError;
+pub use kind::{Kind, Parameters, Section};
 pub use placement::{Anywhere, Placement};
 
 use placement::count_pages;
+
+/// All workloads that an agent can run. A new one: its folder, and a line here.
+pub const WORKLOADS: &[Kind] = &[Kind::of::<stream::Stream>(), Kind::of::<chase::Chase>()];
 
 /// Most repetitions in one job: bounds the memory of a result that is kept raw.
 pub const MAX_REPETITIONS: u32 = 250;

@@ -13,10 +13,13 @@
 //!          <- finish        the agent exits, the guest powers off
 //! ```
 
+use crate::workload::{Repetition, Verification};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Version of this protocol; a controller refuses an agent of another version.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// Name of the virtio-serial port.
 pub const PORT_NAME: &str = "org.homenode.agent";
 
@@ -28,8 +31,12 @@ pub enum ToAgent {
     Run {
         /// Chosen by the controller; every answer carries it.
         job: u64,
-        /// What to run.
-        workload: Workload,
+        /// Name of one of [`crate::WORKLOADS`].
+        workload: String,
+        /// How often; the first repetition is not counted for the best.
+        repetitions: u32,
+        /// The workload's own [`crate::workload::Workload::Job`].
+        parameters: Value,
     },
     /// Start the next repetition now.
     Go {
@@ -38,74 +45,6 @@ pub enum ToAgent {
     },
     /// Stop: exit, or power the guest off.
     Finish,
-}
-
-/// A workload with its parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "name", rename_all = "snake_case")]
-pub enum Workload {
-    /// STREAM's four kernels.
-    Stream(StreamJob),
-    /// Dependent loads: latency of each (CPU node, memory node) pair.
-    Chase(ChaseJob),
-}
-
-/// STREAM by the rules of STREAM 5.10.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StreamJob {
-    /// Elements (8 bytes each) in each of the three arrays.
-    pub elements: u64,
-    /// Threads.
-    pub threads: u32,
-    /// Repetitions; the first is not counted for the best.
-    pub repetitions: u32,
-    /// How results are stored.
-    pub stores: Stores,
-    /// Where threads run.
-    pub pinning: Pinning,
-    /// Threads run only on CPUs of this node. Default: anywhere.
-    pub cpu_node: Option<u32>,
-    /// Memory is bound to this node. Default: first touch.
-    pub memory_node: Option<u32>,
-}
-
-/// How a kernel stores its results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stores {
-    /// As `gcc -O2` compiles STREAM: a stored line is read first (write-allocate).
-    Ordinary,
-    /// Non-temporal: past the caches.
-    Streaming,
-}
-
-/// Where a workload's threads run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pinning {
-    /// Where the scheduler likes.
-    None,
-    /// Neighbouring cores first: fill a node before the next.
-    Compact,
-    /// Round robin over nodes, one thread a core first.
-    Scatter,
-    /// One thread on each last-level cache first.
-    OnePerLlc,
-}
-
-/// A dependent-load chase on one pair of nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChaseJob {
-    /// Bytes of the buffer: well above the last-level cache.
-    pub buffer_bytes: u64,
-    /// Loads in one repetition.
-    pub loads: u64,
-    /// Repetitions.
-    pub repetitions: u32,
-    /// The thread runs on this node. Default: anywhere.
-    pub cpu_node: Option<u32>,
-    /// The buffer lies on this node. Default: first touch.
-    pub memory_node: Option<u32>,
 }
 
 /// From the agent.
@@ -128,17 +67,15 @@ pub enum FromAgent {
         /// From 0.
         repetition: u32,
         /// What was measured.
-        figures: Figures,
+        #[serde(flatten)]
+        measured: Repetition,
     },
     /// All repetitions are over.
     Done {
         /// The job.
         job: u64,
-        /// Whether the result was right; a job that is not verified has no figure.
-        verified: bool,
-        /// How wrong: the largest relative error of STREAM's arrays; 0 for a chase that visited
-        /// every line once.
-        error: f64,
+        /// Whether the result was right; a wrong one has no figure.
+        verification: Verification,
         /// The CPUs that each thread might use, read back, in list format.
         thread_cpus: Vec<String>,
         /// Pages of the job's memory on each node, read back: (node, pages). Empty where the kernel
@@ -154,26 +91,8 @@ pub enum FromAgent {
     },
 }
 
-/// What one repetition measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "of", rename_all = "snake_case")]
-pub enum Figures {
-    /// Seconds of Copy, Scale, Add, Triad.
-    Stream {
-        /// In the order Copy, Scale, Add, Triad.
-        seconds: [f64; 4],
-    },
-    /// Time of the chase.
-    Chase {
-        /// Seconds of all loads together.
-        seconds: f64,
-        /// Loads done.
-        loads: u64,
-    },
-}
-
 /// Who the agent is and what machine it sees.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hello {
     /// [`PROTOCOL_VERSION`] of the agent.
     pub protocol: u32,
@@ -190,7 +109,7 @@ pub struct Hello {
 }
 
 /// The machine as the agent's own `/sys` shows it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SeenMachine {
     /// By id.
     pub nodes: Vec<SeenNode>,
@@ -207,7 +126,7 @@ pub struct SeenMachine {
 }
 
 /// A node as the agent sees it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SeenNode {
     /// Its number.
     pub id: u32,

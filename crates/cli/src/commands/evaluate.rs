@@ -9,7 +9,7 @@ use crate::text::terminal_width;
 use crate::{measuring, output};
 use anyhow::{Context, anyhow};
 use evaluate::environment::Environment;
-use evaluate::experiment::{Experiment, Runs, WorkloadKind};
+use evaluate::experiment::{Experiment, Runs};
 use evaluate::progress::{Event, Progress};
 use evaluate::real::{self, ThisHost};
 use evaluate::records::Record;
@@ -73,7 +73,7 @@ fn only_modelled(arguments: &EvaluateArguments) -> anyhow::Result<()> {
 
 /// Refuses what only the model runs.
 fn measurable(experiment: &Experiment, file: &Path) -> anyhow::Result<()> {
-    let why = if experiment.workload == WorkloadKind::Application {
+    let why = if experiment.is_application() {
         "workload = \"application\": homenode does not run applications"
     } else if experiment.configurations.iter().all(|configuration| configuration.modelled.only) {
         "configuration: each says modelled = { only = true }"
@@ -165,12 +165,9 @@ fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
         return output::json("evaluate.dry_run", &value);
     }
     output::line(&resolved.experiment.title)?;
-    output::line(format_args!(
-        "Arrays: 3 x {} elements, {} together, {:.2} x the last-level caches each",
-        resolved.arrays.elements,
-        resolved.arrays.bytes(),
-        resolved.arrays.llc_multiple
-    ))?;
+    for workload in resolved.workloads.iter().filter(|workload| !workload.about.is_empty()) {
+        output::line(format_args!("{}: {}", workload.section.name(), workload.about))?;
+    }
     resolved.notes.iter().try_for_each(|note| output::line(format_args!("! {note}")))?;
     for configuration in &resolved.configurations {
         output::line(format_args!("{}: {}", configuration.name, configuration.shape()))?;

@@ -1,15 +1,18 @@
 //! The shapes that are compared.
 
+use crate::applications;
 use crate::experiment::{Configuration, Experiment, Runs, Vms};
 use crate::modelled::ModelledError;
-use crate::{applications, choice::Choice};
 use serde::Serialize;
 use simulator::workload::WorkloadProfile;
 use std::collections::BTreeSet;
 use topology::{Bytes, Machine};
 use vm::spec::{Policy, Spread};
 use vm::{MemoryPolicy, VmSpec};
-use workloads::protocol::Pinning;
+use workloads::Section;
+use workloads::choice::Choice;
+use workloads::stream::Stream;
+use workloads::workload::Pinning;
 
 /// One way to run the VM's work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,7 +47,7 @@ impl Shape {
         let mut experiment: Experiment = toml::from_str(&text)
             .map_err(|error| ModelledError::Field { field: "experiment".to_owned(), problem: error.to_string() })?;
         experiment.threads = Choice::Fixed(vec![self.threads]);
-        experiment.arrays.elements = Choice::Fixed(1_000_000);
+        experiment.replace_section(Section::new(Stream { elements: Choice::Fixed(1_000_000), ..Stream::default() }));
         experiment.pinning = if self.one_per_llc { Pinning::OnePerLlc } else { Pinning::Scatter };
         experiment.application = is_application.then(|| applications::Section {
             profiles: vec![profile.name.clone()],

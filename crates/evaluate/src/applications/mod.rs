@@ -13,7 +13,6 @@ pub use tables::tables;
 pub(crate) use check::first_fault;
 
 use crate::modelled::{Figure, Load, ModelledError, REMOTE_SHARE, Setting, Unit, threads_by_node};
-use crate::point::Point;
 use simulator::RateSolver;
 use simulator::application::{time, utilisation};
 use std::collections::BTreeMap;
@@ -38,7 +37,7 @@ pub(crate) fn predict(
             valid: "a profile with [application]; this one has kernels, which are rates".to_owned(),
         })?;
         for point in &setting.resolved.points {
-            let Point::Application { threads } = *point else { continue };
+            let Some(threads) = point.width() else { continue };
             if team::is_too_wide_without_smt(setting, threads) {
                 continue;
             }

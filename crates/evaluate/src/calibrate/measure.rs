@@ -3,7 +3,6 @@
 
 use super::CalibrateError;
 use super::regular::Regular;
-use crate::arrays;
 use crate::estimate;
 use crate::journal::Journal;
 use crate::kernels;
@@ -18,17 +17,22 @@ use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use topology::{Bytes, Machine, NodeId};
+use workloads::Section;
+use workloads::chase::Chase;
+use workloads::choice::Choice;
+use workloads::stream::Stream;
+use workloads::stream::arrays::llc_sum;
+use workloads::workload::Workload;
 
 /// Threads take cores in turn, one thread a core first, which is what the model's cells assume.
 const EXPERIMENT: &str = r#"
 name = "calibrate"
 title = "Calibration of this host"
 workload = "numa_matrix"
-stores = "ordinary"
 pinning = "scatter"
 repetitions = 5
 rounds = 2
-[arrays]
+[stream]
 max_elements = 400_000_000
 [chase]
 max_buffer = "2 GiB"
@@ -41,11 +45,10 @@ const QUICK: &str = r#"
 name = "calibrate"
 title = "Quick calibration of this host"
 workload = "numa_matrix"
-stores = "ordinary"
 pinning = "scatter"
 repetitions = 3
 rounds = 1
-[arrays]
+[stream]
 max_elements = 16_000_000
 [chase]
 max_buffer = "128 MiB"
@@ -112,23 +115,26 @@ pub(super) fn resolved(machine: &Machine, available: Bytes, quick: bool) -> Resu
     for configuration in &mut resolved.configurations {
         let scan = counts(cores, threads).into_iter();
         let id = node.id.0;
-        configuration.points.extend(scan.map(|threads| Point::Bandwidth { cpu_node: id, memory_node: id, threads }));
+        configuration.points.extend(scan.map(|threads| Point::of_pair(Stream::NAME, id, id, threads)));
         configuration.points.sort_unstable();
         configuration.points.dedup();
     }
-    let caches = arrays::llc_sum(machine).0 / machine.nodes.len().max(1) as u64;
-    if resolved.chase_buffer.0 < 4 * caches {
+    let caches = llc_sum(machine).0 / machine.nodes.len().max(1) as u64;
+    let buffer = resolved.parameters::<Chase>().map_or(Bytes(0), Chase::buffer_bytes);
+    if buffer.0 < 4 * caches {
         resolved.notes.push(format!(
-            "The latency chase's buffer, {}, is only {:.2} x the last-level caches of a node: caches may help its latency.",
-            resolved.chase_buffer,
-            resolved.chase_buffer.0 as f64 / caches as f64
+            "The latency chase's buffer, {buffer}, is only {:.2} x the last-level caches of a node: caches may help its latency.",
+            buffer.0 as f64 / caches as f64
         ));
     }
     let smallest = machine.nodes.iter().map(|node| node.free.unwrap_or(node.memory)).min().unwrap_or_default();
     // Three arrays and the agent's own needs must fit on the smallest node: memory is bound to it.
     let most = smallest.0 / 10 * 8 / 24;
-    if resolved.arrays.elements > most {
-        resolved.arrays.elements = most.max(1000);
+    let bounded = resolved.parameters::<Stream>().filter(|stream| stream.elements() > most).cloned();
+    if let Some(stream) = bounded {
+        let section = Section::new(Stream { elements: Choice::Fixed(most.max(1000)), ..stream });
+        let streams = resolved.workloads.iter_mut().filter(|one| one.section.name() == Stream::NAME);
+        streams.for_each(|one| one.section = section.clone());
         resolved.notes.push(format!("The free memory of a node bounds each array to {most} elements."));
     }
     Ok(resolved)
@@ -187,29 +193,24 @@ impl Measured {
         let none = |why| CalibrateError::NoFigure { what: cell.point.to_string(), why };
         match cell.state {
             State::Missing => return Err(none("it was not measured")),
-            State::NotVerified => return Err(none("its result was wrong")),
+            State::Wrong => return Err(none("its result was wrong")),
             State::Measured | State::Disturbed => {}
         }
         let index = |node| regular.index(NodeId(node)).ok_or_else(|| none("it is of an unknown node"));
-        match cell.point {
-            Point::Latency { cpu_node, memory_node } => {
-                let latency_ns = cell.latency_ns.ok_or_else(|| none("it has no latency"))?;
-                self.latency_ns[index(cpu_node)?][index(memory_node)?] = latency_ns;
+        let Some((from, to)) = cell.point.pair() else { return Ok(()) };
+        let (cpu_node, memory_node, threads) = (index(from)?, index(to)?, cell.point.threads);
+        let best = |quantity: &str| cell.of(quantity).map(|figures| figures.best);
+        if cell.point.workload == Chase::NAME {
+            let latency_ns = best("latency").ok_or_else(|| none("it has no latency"))?;
+            self.latency_ns[cpu_node][memory_node] = latency_ns;
+        } else if cpu_node != memory_node {
+            let mb_per_s = best(kernels::NAMES[TRIAD]).ok_or_else(|| none("it has no bandwidth"))?;
+            self.remote.push(RemoteCell { cpu_node, memory_node, threads, mb_per_s });
+        } else if cpu_node == 0 {
+            for (kernel, name) in kernels::NAMES.iter().enumerate() {
+                let mb_per_s = best(name).ok_or_else(|| none("it has no bandwidth"))?;
+                self.scan.push(ScanCell { threads, kernel, mb_per_s });
             }
-            Point::Bandwidth { cpu_node, memory_node, threads } => {
-                let (cpu_node, memory_node) = (index(cpu_node)?, index(memory_node)?);
-                let best = |kernel: usize| cell.kernels.get(kernel).map(|figures| figures.best_mb_per_s);
-                if cpu_node != memory_node {
-                    let mb_per_s = best(TRIAD).ok_or_else(|| none("it has no bandwidth"))?;
-                    self.remote.push(RemoteCell { cpu_node, memory_node, threads, mb_per_s });
-                } else if cpu_node == 0 {
-                    for kernel in 0..kernels::NAMES.len() {
-                        let mb_per_s = best(kernel).ok_or_else(|| none("it has no bandwidth"))?;
-                        self.scan.push(ScanCell { threads, kernel, mb_per_s });
-                    }
-                }
-            }
-            Point::Stream { .. } | Point::Application { .. } => {}
         }
         Ok(())
     }

@@ -4,9 +4,7 @@
 use super::{Prediction, Unit};
 use crate::environment::Environment;
 use crate::experiment::Experiment;
-use crate::kernels;
-use crate::point::Point;
-use crate::summary::{Cell, State, Summary};
+use crate::summary::{Cell, Reduced, State, Summary};
 use serde::{Deserialize, Serialize};
 
 /// A measured run.
@@ -150,23 +148,19 @@ fn figures(prediction: &Prediction, run: &MeasuredRun) -> Vec<MeasuredFigure> {
 
 /// Name, threads, unit and value of each figure of a cell, named as the model names them.
 fn of_cell(cell: &Cell) -> Vec<(String, Option<u32>, Unit, f64)> {
-    let kernel = |(name, kernel): (&&str, &crate::summary::Kernel)| {
-        let Point::Stream { threads } = cell.point else { return None };
-        Some(((*name).to_owned(), Some(threads), Unit::MbPerS, kernel.best_mb_per_s))
+    let unit = |figures: &Reduced| match figures.quantity.unit.as_str() {
+        "MB/s" => Some(Unit::MbPerS),
+        "ns" => Some(Unit::Ns),
+        "s" => Some(Unit::Seconds),
+        _ => None,
     };
-    match cell.point {
-        Point::Stream { .. } => kernels::NAMES.iter().zip(&cell.kernels).filter_map(kernel).collect(),
-        Point::Latency { cpu_node, memory_node } => {
-            let name = format!("latency {cpu_node} to {memory_node}");
-            cell.latency_ns.map(|ns| (name, None, Unit::Ns, ns)).into_iter().collect()
-        }
-        Point::Bandwidth { cpu_node, memory_node, .. } => {
-            let name = format!("bandwidth {cpu_node} to {memory_node}");
-            let last = cell.kernels.last();
-            last.map(|kernel| (name, None, Unit::MbPerS, kernel.best_mb_per_s)).into_iter().collect()
-        }
-        Point::Application { .. } => Vec::new(),
-    }
+    let named =
+        |figures: &Reduced| Some((figures.quantity.name.clone(), cell.point.width(), unit(figures)?, figures.best));
+    let Some((from, to)) = cell.point.pair() else { return cell.figures.iter().filter_map(named).collect() };
+    // Of a pair the model gives one figure only.
+    let last = cell.figures.last().and_then(named);
+    let kind = |unit: Unit| if unit == Unit::Ns { "latency" } else { "bandwidth" };
+    last.map(|(_, _, unit, value)| (format!("{} {from} to {to}", kind(unit)), None, unit, value)).into_iter().collect()
 }
 
 /// What a reader has to know, instead of the note that nothing was measured.

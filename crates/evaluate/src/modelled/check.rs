@@ -2,7 +2,7 @@
 //! and what would be valid.
 
 use crate::applications;
-use crate::experiment::{Experiment, Published, WorkloadKind};
+use crate::experiment::{Experiment, Published};
 use crate::validation::statement::{Kind, Selection, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ fn machines(experiment: &Experiment) -> Fault {
 }
 
 fn workload(experiment: &Experiment) -> Fault {
-    let is_application = experiment.workload == WorkloadKind::Application;
+    let is_application = experiment.is_application();
     match (&experiment.application, is_application) {
         (Some(section), true) => applications::first_fault(experiment, section),
         (None, true) => fault("workload", "\"application\"", "an [application] section too, with its profiles"),

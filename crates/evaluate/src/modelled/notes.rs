@@ -1,7 +1,7 @@
 //! What a reader of modelled figures has to know.
 
 use super::predict::PredictedConfiguration;
-use crate::experiment::{Experiment, WorkloadKind};
+use crate::experiment::{APPLICATION, Experiment};
 use std::collections::BTreeMap;
 
 /// That nothing was measured, and where published figures are of another machine.
@@ -35,9 +35,9 @@ pub(crate) fn notes(
 /// A profile that was fitted to one machine has its cores in it.
 fn cores_of_another(experiment: &Experiment, configurations: &[PredictedConfiguration]) -> Option<String> {
     let own = experiment.machine.as_ref()?;
-    let what = match experiment.workload {
-        WorkloadKind::Application => "time of computing",
-        WorkloadKind::Stream if experiment.profile.is_some() => "lines in flight of a core",
+    let what = match experiment.workload.as_str() {
+        APPLICATION => "time of computing",
+        "stream" if experiment.profile.is_some() => "lines in flight of a core",
         _ => return None,
     };
     let mut on_another = configurations.iter().filter(|one| !one.is_published_machine).map(|one| one.machine.as_str());

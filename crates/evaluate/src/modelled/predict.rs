@@ -5,7 +5,7 @@ use super::fit::{self, Fitted};
 use super::stream::{self, Load};
 use super::{Figure, ModelledError, Setting};
 use crate::applications;
-use crate::experiment::{Configuration, Experiment, WorkloadKind};
+use crate::experiment::{APPLICATION, Configuration, Experiment, NUMA_MATRIX};
 use crate::resolve::{Host, ResolvedConfiguration, ResolvedVm, resolve};
 use crate::validation::cell::ValidationCell;
 use crate::validation::outcome::{StatementOutcome, outcomes};
@@ -280,10 +280,15 @@ fn both(ground: &Ground, fitted: Option<&Fitted>) -> Result<(Vec<Figure>, Option
 }
 
 fn one(setting: &Setting, solver: &mut dyn RateSolver) -> Result<(Vec<Figure>, Option<Load>), ModelledError> {
-    match setting.experiment.workload {
-        WorkloadKind::Stream => stream::stream(setting, solver),
-        WorkloadKind::NumaMatrix => stream::matrix(setting, solver).map(|figures| (figures, None)),
-        WorkloadKind::Application => applications::predict(setting, solver),
+    match setting.experiment.workload.as_str() {
+        "stream" => stream::stream(setting, solver),
+        NUMA_MATRIX | "chase" => stream::matrix(setting, solver).map(|figures| (figures, None)),
+        APPLICATION => applications::predict(setting, solver),
+        other => Err(ModelledError::Unknown {
+            field: "workload".to_owned(),
+            value: other.to_owned(),
+            valid: "stream, chase, numa_matrix or application: the model knows no other".to_owned(),
+        }),
     }
 }
 

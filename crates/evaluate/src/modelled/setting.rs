@@ -12,7 +12,7 @@ use simulator::workload::WorkloadProfile;
 use simulator::{MachineModel, SolveError};
 use topology::{Machine, NodeId, NodeSet};
 use vm::{Client, MemoryPolicy};
-use workloads::protocol::Pinning;
+use workloads::workload::Pinning;
 
 /// Ways in which the threads of flat guests may lie that are enumerated; above, each guest spreads
 /// them evenly.

@@ -2,7 +2,6 @@
 
 use super::settings::ModelledMemory;
 use super::{Figure, ModelledError, Setting, Unit, pages};
-use crate::point::Point;
 use crate::resolve::ResolvedVm;
 use simulator::threads::memory::{Memory, shares};
 use simulator::threads::streams::groups;
@@ -48,7 +47,7 @@ pub(crate) fn stream(
     let mut load = None;
     let kernels = &setting.profiles[0].kernels;
     for point in &setting.resolved.points {
-        let Point::Stream { threads } = *point else { continue };
+        let Some(threads) = point.width() else { continue };
         let arrangements = setting.arrangements(threads)?;
         for (index, kernel) in kernels.iter().enumerate() {
             let unsolved = |reason| setting.unsolved(&format!("{} with {point}", kernel.name), reason);
@@ -117,18 +116,19 @@ pub(crate) fn matrix(setting: &Setting, solver: &mut dyn RateSolver) -> Result<V
     let mut figures = Vec::new();
     let vm = setting.resolved.vms.first();
     for point in &setting.resolved.points {
-        match *point {
-            Point::Latency { cpu_node, memory_node } => {
+        let Some((cpu_node, memory_node)) = point.pair() else { continue };
+        match point.workload.as_str() {
+            "chase" => {
                 let (from, to) = (home(vm, cpu_node), home(vm, memory_node));
                 let pairs = from.iter().flat_map(|cpu| to.iter().map(move |memory| (cpu, memory)));
                 let all: Vec<f64> = pairs.map(|(cpu, memory)| setting.model.latency_ns(cpu, memory)).collect();
                 let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
                 figures.push(setting.figure(&format!("latency {cpu_node} to {memory_node}"), None, Unit::Ns, mean));
             }
-            Point::Bandwidth { cpu_node, memory_node, threads } => {
+            "stream" => {
                 let name = format!("bandwidth {cpu_node} to {memory_node}");
                 let memory: Vec<NodeId> = home(vm, memory_node).iter().collect();
-                let arrangement = node_at_work(setting, &home(vm, cpu_node), &memory, threads)?;
+                let arrangement = node_at_work(setting, &home(vm, cpu_node), &memory, point.threads)?;
                 let Some(kernel) = setting.profiles[0].kernels.last() else { continue };
                 let (mb_per_s, _) = rate(setting, solver, &[arrangement], &kernel.profile())
                     .map_err(|reason| setting.unsolved(&name, reason))?;

@@ -5,7 +5,7 @@
 use super::measured;
 use super::{Figure, PredictedConfiguration, Prediction, REMOTE_SHARE, Unit};
 use crate::applications;
-use crate::experiment::{Experiment, WorkloadKind};
+use crate::experiment::{APPLICATION, Experiment, NUMA_MATRIX};
 use crate::tables::{NONE, Row, Table};
 use crate::validation::cell::{Role, ValidationCell};
 
@@ -14,15 +14,15 @@ const NOT_IN_TEXT: &str = "not published in text";
 
 /// All tables, in the order in which they are read.
 pub fn tables(experiment: &Experiment, prediction: &Prediction) -> Vec<Table> {
-    let mut tables = match experiment.workload {
-        WorkloadKind::Stream => {
+    let mut tables = match experiment.workload.as_str() {
+        NUMA_MATRIX => prediction.configurations.iter().flat_map(|one| matrix(prediction, one)).collect(),
+        APPLICATION => applications::tables(experiment, prediction),
+        _ => {
             let configurations = prediction.configurations.iter();
             let mut tables: Vec<Table> = configurations.map(|one| bandwidth(experiment, prediction, one)).collect();
             tables.extend(ratios(prediction));
             tables
         }
-        WorkloadKind::NumaMatrix => prediction.configurations.iter().flat_map(|one| matrix(prediction, one)).collect(),
-        WorkloadKind::Application => applications::tables(experiment, prediction),
     };
     tables.extend(statements(prediction));
     tables

@@ -7,7 +7,7 @@ use crate::profiles::{self, ProfileError};
 use simulator::workload::WorkloadProfile;
 use std::path::Path;
 use topology::read::Described;
-use workloads::protocol::Stores;
+use workloads::stream::{Stores, Stream};
 
 macro_rules! experiment_files {
     ($($name:literal),* $(,)?) => {
@@ -80,7 +80,7 @@ fn profiles_of(experiment: &Experiment) -> Result<Vec<WorkloadProfile>, ProfileE
     if let Some(section) = &experiment.application {
         return section.profiles.iter().map(|name| profiles::find(name)).collect();
     }
-    let by_stores = match experiment.stores {
+    let by_stores = match experiment.parameters::<Stream>().stores {
         Stores::Ordinary => "stream-ordinary",
         Stores::Streaming => "stream-streaming",
     };

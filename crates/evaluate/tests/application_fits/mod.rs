@@ -1,11 +1,11 @@
 //! Fitting again what is stored as calibrated, each value from the figure that its file names.
 
-use evaluate::choice::Choice;
 use evaluate::experiment::Experiment;
 use evaluate::modelled::{Inputs, Prediction, Unit, predict};
 use simulator::workload::{Application, WorkloadProfile};
 use std::path::Path;
 use topology::read::Described;
+use workloads::choice::Choice;
 
 pub(crate) fn experiment(name: &str) -> Experiment {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(format!("{name}.toml"));

@@ -11,7 +11,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use topology::{Bytes, Machine};
-use workloads::protocol::{Figures, FromAgent, Hello, PROTOCOL_VERSION, SeenMachine, ToAgent, Workload};
+use workloads::chase::ChaseJob;
+use workloads::protocol::{FromAgent, Hello, PROTOCOL_VERSION, SeenMachine, ToAgent};
+use workloads::stream::{Kernel, StreamJob};
+use workloads::workload::{Measured, Prepared, Repetition, Verification};
+
+/// Prepares a job, for so many repetitions.
+pub(crate) type RunsJob = fn(serde_json::Value, u32) -> Box<dyn Prepared>;
 
 /// What the agents do, and what happened to them.
 #[derive(Default)]
@@ -22,6 +28,8 @@ pub(crate) struct Script {
     pub(crate) hangs: Option<String>,
     /// A participant with this name says without end what nobody asked for.
     pub(crate) floods: Option<String>,
+    /// Runs jobs of a workload of the test's own.
+    pub(crate) run: Option<RunsJob>,
     /// Whether results are right.
     pub(crate) wrong: bool,
     /// Busy seconds of others in the next repetitions, one for each.
@@ -73,11 +81,43 @@ impl World for ScriptedWorld {
     }
 }
 
+/// What an agent was told to run.
+#[derive(Clone)]
+struct Job {
+    id: u64,
+    workload: String,
+    parameters: serde_json::Value,
+    repetitions: u32,
+    next: u32,
+}
+
+impl Job {
+    /// 1 GB/s a thread for Copy and Scale, 1.5 GB/s for Add and Triad, 90 ns near and 150 ns far;
+    /// later repetitions a little slower.
+    fn measured(&self) -> Repetition {
+        let slower = 1.0 + 0.01 * f64::from(self.next);
+        let read = "a job of this workload";
+        if self.workload == "stream" {
+            let job: StreamJob = serde_json::from_value(self.parameters.clone()).expect(read);
+            let seconds = (16 * job.elements) as f64 / (1e9 * f64::from(job.threads.count)) * slower;
+            let value = |kernel: Kernel| Measured {
+                quantity: kernel.name().to_owned(),
+                value: kernel.mb_per_second(job.elements, seconds),
+            };
+            return Repetition { figures: Kernel::ALL.map(value).to_vec(), phases: vec![seconds; 4] };
+        }
+        let job: ChaseJob = serde_json::from_value(self.parameters.clone()).expect(read);
+        let value = if job.threads.cpu_node == job.threads.memory_node { 90.0 } else { 150.0 };
+        let latency = Measured { quantity: "latency".to_owned(), value };
+        Repetition { figures: vec![latency], phases: vec![job.loads as f64 * value * 1e-9] }
+    }
+}
+
 struct Agent {
     name: String,
     script: Rc<RefCell<Script>>,
     inbox: VecDeque<FromAgent>,
-    job: Option<(u64, Workload, u32)>,
+    job: Option<Job>,
     repetitions: u32,
     dead: bool,
 }
@@ -93,43 +133,27 @@ impl Agent {
     fn go(&mut self) {
         self.script.borrow_mut().log.push(format!("go {}", self.name));
         self.repetitions += 1;
-        let Some((job, workload, next)) = self.job.clone() else { return };
+        let Some(job) = self.job.clone() else { return };
         if self.script.borrow().dies.as_ref().is_some_and(|(name, at)| *name == self.name && *at == self.repetitions) {
             self.dead = true;
             return;
         }
-        let (figures, last) = match workload {
-            Workload::Stream(stream) => {
-                // 1 GB/s a thread for Copy and Scale, 1.5 GB/s for Add and Triad; later repetitions
-                // a little slower.
-                let seconds =
-                    (16 * stream.elements) as f64 / (1e9 * f64::from(stream.threads)) * (1.0 + 0.01 * f64::from(next));
-                (Figures::Stream { seconds: [seconds; 4] }, stream.repetitions)
-            }
-            Workload::Chase(chase) => {
-                let far = chase.cpu_node != chase.memory_node;
-                let nanoseconds = if far { 150.0 } else { 90.0 };
-                let seconds = chase.loads as f64 * nanoseconds * 1e-9;
-                (Figures::Chase { seconds, loads: chase.loads }, chase.repetitions)
-            }
-        };
-        self.inbox.push_back(FromAgent::Repetition { job, repetition: next, figures });
-        if next + 1 < last {
-            self.inbox.push_back(FromAgent::Ready { job, repetition: next + 1 });
+        let (id, next) = (job.id, job.next + 1);
+        let own = self.script.borrow().run.map(|run| run(job.parameters.clone(), job.repetitions));
+        let measured = own.map_or_else(|| job.measured(), |mut own| own.repetition().expect("it runs"));
+        self.inbox.push_back(FromAgent::Repetition { job: id, repetition: job.next, measured });
+        if next < job.repetitions {
+            self.inbox.push_back(FromAgent::Ready { job: id, repetition: next });
         } else {
-            let verified = !self.script.borrow().wrong;
-            let done = FromAgent::Done {
-                job,
-                verified,
-                error: if verified { 0.0 } else { 0.5 },
-                thread_cpus: vec!["0-1".to_owned()],
-                pages_by_node: vec![(0, 100)],
+            let verification = if self.script.borrow().wrong {
+                Verification::Wrong { reason: "an element is wrong".to_owned() }
+            } else {
+                Verification::Verified
             };
-            self.inbox.push_back(done);
+            let thread_cpus = vec!["0-1".to_owned()];
+            self.inbox.push_back(FromAgent::Done { job: id, verification, thread_cpus, pages_by_node: vec![(0, 100)] });
         }
-        if let Some(job) = &mut self.job {
-            job.2 += 1;
-        }
+        self.job = Some(Job { next, ..job });
     }
 }
 
@@ -148,9 +172,10 @@ impl Participant for Agent {
     }
     fn send(&mut self, message: &ToAgent) -> Result<(), LinkError> {
         match message {
-            ToAgent::Run { job, workload } => {
-                self.job = Some((*job, workload.clone(), 0));
-                self.inbox.push_back(FromAgent::Ready { job: *job, repetition: 0 });
+            ToAgent::Run { job: id, workload, repetitions, parameters } => {
+                let (workload, parameters) = (workload.clone(), parameters.clone());
+                self.job = Some(Job { id: *id, workload, parameters, repetitions: *repetitions, next: 0 });
+                self.inbox.push_back(FromAgent::Ready { job: *id, repetition: 0 });
             }
             ToAgent::Go { .. } => self.go(),
             ToAgent::Finish => {}

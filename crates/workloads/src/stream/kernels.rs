@@ -7,8 +7,8 @@
 //! Streaming stores: `vmovntpd`, as in likwid-bench's `*_mem_avx` kernels.
 
 use super::SCALAR;
+use super::Stores;
 use crate::WorkloadError;
-use crate::protocol::Stores;
 
 /// The loops for one kind of store, chosen once for this CPU.
 #[derive(Clone, Copy)]

@@ -86,7 +86,7 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Stores;
+    use crate::stream::Stores;
 
     #[test]
     fn an_element_that_a_kernel_left_out_is_found() {

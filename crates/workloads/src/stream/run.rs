@@ -3,24 +3,11 @@
 
 use super::kernels::Kernels;
 use super::part::Part;
-use super::{Kernel, TOLERANCE, check_job, share};
-use crate::protocol::StreamJob;
+use super::{Kernel, StreamJob, TOLERANCE, check_job, share};
 use crate::team::{Barrier, Member, Team};
+use crate::workload::{Measured, Outcome, Prepared, Repetition, Verification};
 use crate::{Placement, WorkloadError, count_pages};
 use std::sync::Arc;
-
-/// What a job leaves besides its times.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StreamOutcome {
-    /// Whether every element is what it must be.
-    pub verified: bool,
-    /// The largest relative error of any element.
-    pub error: f64,
-    /// The CPUs that each thread might use, read back, in list format.
-    pub thread_cpus: Vec<String>,
-    /// Pages on each node, read back: (node, pages).
-    pub pages_by_node: Vec<(u32, u64)>,
-}
 
 enum Order {
     Repeat,
@@ -33,18 +20,23 @@ enum Answer {
 }
 
 /// A STREAM job whose arrays are allocated and touched.
-pub struct StreamRun {
+pub(super) struct StreamRun {
     team: Team<Order, Answer>,
+    elements: u64,
     done: u32,
 }
 
 impl StreamRun {
     /// Starts the threads, places them, allocates and first-touches the arrays.
-    pub fn prepare(job: &StreamJob, placement: &Arc<dyn Placement>) -> Result<StreamRun, WorkloadError> {
-        check_job(job)?;
+    pub(super) fn prepare(
+        job: &StreamJob,
+        repetitions: u32,
+        placement: &Arc<dyn Placement>,
+    ) -> Result<StreamRun, WorkloadError> {
+        check_job(job, repetitions)?;
         let kernels = Kernels::new(job.stores)?;
-        let barrier = Arc::new(Barrier::new(job.threads as usize));
-        let (elements, threads) = (job.elements, job.threads);
+        let barrier = Arc::new(Barrier::new(job.threads.count as usize));
+        let (elements, threads) = (job.elements, job.threads.count);
         let placement = Arc::clone(placement);
         let team = Team::start(threads as usize, move |index| {
             placement.place_thread(index)?;
@@ -52,11 +44,11 @@ impl StreamRun {
             let part = Part::new((share.end - share.start) as usize)?;
             Ok(Worker { part, kernels, barrier: Arc::clone(&barrier), placement: Arc::clone(&placement) })
         })?;
-        Ok(StreamRun { team, done: 0 })
+        Ok(StreamRun { team, elements, done: 0 })
     }
 
     /// Runs the four kernels once; seconds of Copy, Scale, Add, Triad.
-    pub fn repeat(&mut self) -> Result<[f64; 4], WorkloadError> {
+    fn repeat(&mut self) -> Result<[f64; 4], WorkloadError> {
         let answers = self.team.all(|| Order::Repeat)?;
         self.done += 1;
         // Every thread reads the same clock at the same barriers.
@@ -65,22 +57,35 @@ impl StreamRun {
             _ => Err(WorkloadError::ThreadLost),
         }
     }
+}
 
-    /// Verifies the arrays and reads back where threads and memory are.
-    pub fn inspect(&mut self) -> Result<StreamOutcome, WorkloadError> {
+impl Prepared for StreamRun {
+    fn repetition(&mut self) -> Result<Repetition, WorkloadError> {
+        let phases = self.repeat()?.to_vec();
+        let measured = |(kernel, &seconds): (Kernel, &f64)| Measured {
+            quantity: kernel.name().to_owned(),
+            value: kernel.mb_per_second(self.elements, seconds),
+        };
+        Ok(Repetition { figures: Kernel::ALL.into_iter().zip(&phases).map(measured).collect(), phases })
+    }
+
+    fn finish(&mut self) -> Result<Outcome, WorkloadError> {
         let repetitions = self.done;
         let answers = self.team.all(|| Order::Inspect { repetitions })?;
-        let mut outcome = StreamOutcome { verified: false, error: 0.0, thread_cpus: vec![], pages_by_node: vec![] };
-        let mut all_pages = Vec::new();
+        let (mut largest, mut thread_cpus, mut pages_of_all) = (0.0_f64, Vec::new(), Vec::new());
         for answer in answers {
             let Answer::State { error, cpus, pages } = answer else { return Err(WorkloadError::ThreadLost) };
-            outcome.error = outcome.error.max(error);
-            outcome.thread_cpus.push(cpus);
-            all_pages.extend(pages);
+            largest = largest.max(error);
+            thread_cpus.push(cpus);
+            pages_of_all.extend(pages);
         }
-        outcome.pages_by_node = count_pages(all_pages);
-        outcome.verified = outcome.error <= TOLERANCE;
-        Ok(outcome)
+        let verification = if largest <= TOLERANCE {
+            Verification::Verified
+        } else {
+            let reason = format!("an element of the arrays is wrong by {largest:e} of its value, over {TOLERANCE:e}");
+            Verification::Wrong { reason }
+        };
+        Ok(Outcome { verification, thread_cpus, pages_by_node: count_pages(pages_of_all) })
     }
 }
 
@@ -121,11 +126,15 @@ impl Worker {
 mod tests {
     use super::*;
     use crate::Anywhere;
-    use crate::protocol::{Pinning, Stores};
+    use crate::stream::Stores;
+    use crate::workload::{Pinning, Threads};
 
-    fn job(elements: u64, threads: u32, repetitions: u32) -> StreamJob {
-        let (stores, pinning) = (Stores::Ordinary, Pinning::None);
-        StreamJob { elements, threads, repetitions, stores, pinning, cpu_node: None, memory_node: None }
+    fn prepare(
+        (elements, count, repetitions): (u64, u32, u32),
+        placement: &Arc<dyn Placement>,
+    ) -> Result<StreamRun, WorkloadError> {
+        let threads = Threads { count, pinning: Pinning::None, cpu_node: None, memory_node: None };
+        StreamRun::prepare(&StreamJob { elements, stores: Stores::Ordinary, threads }, repetitions, placement)
     }
 
     fn anywhere() -> Arc<dyn Placement> {
@@ -135,36 +144,45 @@ mod tests {
     #[test]
     fn every_thread_count_verifies() {
         for threads in [1, 2, 3, 8] {
-            let mut run = StreamRun::prepare(&job(10_007, threads, 5), &anywhere()).unwrap();
+            let mut run = prepare((10_007, threads, 5), &anywhere()).unwrap();
             for _ in 0..5 {
                 let seconds = run.repeat().unwrap();
                 assert!(seconds.iter().all(|&seconds| seconds > 0.0), "{seconds:?}");
             }
-            let outcome = run.inspect().unwrap();
-            assert!(outcome.verified, "{outcome:?}");
+            let outcome = run.finish().unwrap();
+            assert_eq!(outcome.verification, Verification::Verified, "{outcome:?}");
             assert_eq!(outcome.thread_cpus.len(), threads as usize);
         }
     }
 
     #[test]
+    fn figures_are_the_bytes_that_stream_counts_over_the_seconds_of_each_kernel() {
+        let repetition = prepare((1_000_000, 1, 2), &anywhere()).unwrap().repetition().unwrap();
+        let names: Vec<&str> = repetition.figures.iter().map(|figure| figure.quantity.as_str()).collect();
+        assert_eq!(names, ["Copy", "Scale", "Add", "Triad"]);
+        // Triad counts 24 bytes an element: 24 MB in so many seconds.
+        assert_eq!(repetition.figures[3].value, 24.0 / repetition.phases[3]);
+    }
+
+    #[test]
     fn a_missing_repetition_fails_the_verification() {
-        let mut run = StreamRun::prepare(&job(1000, 2, 3), &anywhere()).unwrap();
+        let mut run = prepare((1000, 2, 3), &anywhere()).unwrap();
         run.repeat().unwrap();
         run.done = 2;
-        assert!(!run.inspect().unwrap().verified);
+        assert!(matches!(run.finish().unwrap().verification, Verification::Wrong { .. }));
     }
 
     #[test]
     fn a_job_that_cannot_be_run_names_the_field() {
         for (bad, field) in [
-            (job(0, 1, 3), "elements"),
-            (job(3, 4, 3), "elements"),
-            (job(u64::MAX, 1, 3), "elements"),
-            (job(100, 0, 3), "threads"),
-            (job(100, 1, 1), "repetitions"),
-            (job(100, 1, MAX + 1), "repetitions"),
+            ((0, 1, 3), "elements"),
+            ((3, 4, 3), "elements"),
+            ((u64::MAX, 1, 3), "elements"),
+            ((100, 0, 3), "threads"),
+            ((100, 1, 1), "repetitions"),
+            ((100, 1, MAX + 1), "repetitions"),
         ] {
-            let error = StreamRun::prepare(&bad, &anywhere()).err().unwrap().to_string();
+            let error = prepare(bad, &anywhere()).err().unwrap().to_string();
             assert!(error.contains(field), "{error}");
         }
     }
@@ -180,7 +198,7 @@ mod tests {
     #[test]
     fn a_thread_that_cannot_be_placed_ends_the_job_without_hanging_the_others() {
         let refusing: Arc<dyn Placement> = Arc::new(Refusing);
-        let error = StreamRun::prepare(&job(1000, 3, 3), &refusing).err().unwrap().to_string();
+        let error = prepare((1000, 3, 3), &refusing).err().unwrap().to_string();
         assert!(error.contains("no such CPU"), "{error}");
     }
 }

@@ -1,16 +1,12 @@
-//! A chase of dependent loads: every load's address comes from the load before, so the time of one
-//! is the latency of memory. The path is one random cycle over all cache lines of a buffer, so no
-//! prefetcher sees a pattern. With 4 KiB pages a load also misses the TLB, natively as in a guest;
-//! the figure includes the walk of the page table.
+//! The chase itself: its buffer, its path, its verification.
 
-use crate::protocol::ChaseJob;
+use super::{ChaseJob, LATENCY, LINE_BYTES};
 use crate::team::{Member, Team};
+use crate::workload::{Measured, Outcome, Prepared, Repetition, Verification};
 use crate::{MAX_REPETITIONS, Placement, WorkloadError, count_pages};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of a cache line, on every machine that homenode measures.
-pub const LINE_BYTES: u64 = 64;
 /// The same cycle on every run.
 const SEED: u64 = 0x686f_6d65_6e6f_6465;
 
@@ -21,17 +17,6 @@ struct Line {
     next: usize,
 }
 
-/// What a chase leaves besides its times.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ChaseOutcome {
-    /// Whether the cycle visits every line once and the loads ended where so many loads must end.
-    pub verified: bool,
-    /// The CPUs that the thread might use, read back, in list format.
-    pub thread_cpus: String,
-    /// Pages on each node, read back: (node, pages).
-    pub pages_by_node: Vec<(u32, u64)>,
-}
-
 enum Order {
     Repeat,
     Inspect,
@@ -39,37 +24,44 @@ enum Order {
 
 enum Answer {
     Seconds(f64),
-    State(ChaseOutcome),
+    State(Outcome),
 }
 
 /// A chase whose buffer is placed and filled.
-pub struct ChaseRun {
+pub(super) struct ChaseRun {
     team: Team<Order, Answer>,
+    loads: u64,
 }
 
 impl ChaseRun {
     /// Starts the thread, places it, places and fills the buffer.
-    pub fn prepare(job: &ChaseJob, placement: &Arc<dyn Placement>) -> Result<ChaseRun, WorkloadError> {
-        check_job(job)?;
+    pub(super) fn prepare(
+        job: &ChaseJob,
+        repetitions: u32,
+        placement: &Arc<dyn Placement>,
+    ) -> Result<ChaseRun, WorkloadError> {
+        check_job(job, repetitions)?;
         let (lines, loads) = ((job.buffer_bytes / LINE_BYTES) as usize, job.loads);
         let placement = Arc::clone(placement);
         let team = Team::start(1, move |index| {
             placement.place_thread(index)?;
             Chaser::new(lines, loads, Arc::clone(&placement))
         })?;
-        Ok(ChaseRun { team })
+        Ok(ChaseRun { team, loads })
+    }
+}
+
+impl Prepared for ChaseRun {
+    fn repetition(&mut self) -> Result<Repetition, WorkloadError> {
+        let Some(Answer::Seconds(seconds)) = self.team.all(|| Order::Repeat)?.pop() else {
+            return Err(WorkloadError::ThreadLost);
+        };
+        let latency = Measured { quantity: LATENCY.to_owned(), value: seconds / self.loads as f64 * 1e9 };
+        Ok(Repetition { figures: vec![latency], phases: vec![seconds] })
     }
 
-    /// Does the job's loads once; seconds of all of them.
-    pub fn repeat(&mut self) -> Result<f64, WorkloadError> {
-        match self.team.all(|| Order::Repeat)?.pop() {
-            Some(Answer::Seconds(seconds)) => Ok(seconds),
-            _ => Err(WorkloadError::ThreadLost),
-        }
-    }
-
-    /// Walks the cycle once to verify it, and reads back where thread and memory are.
-    pub fn inspect(&mut self) -> Result<ChaseOutcome, WorkloadError> {
+    /// Walks the cycle once.
+    fn finish(&mut self) -> Result<Outcome, WorkloadError> {
         match self.team.all(|| Order::Inspect)?.pop() {
             Some(Answer::State(outcome)) => Ok(outcome),
             _ => Err(WorkloadError::ThreadLost),
@@ -77,7 +69,7 @@ impl ChaseRun {
     }
 }
 
-fn check_job(job: &ChaseJob) -> Result<(), WorkloadError> {
+fn check_job(job: &ChaseJob, repetitions: u32) -> Result<(), WorkloadError> {
     let bad = |message: String| Err(WorkloadError::BadJob(message));
     if job.buffer_bytes < 2 * LINE_BYTES || job.buffer_bytes > isize::MAX as u64 / 2 {
         return bad(format!(
@@ -89,8 +81,8 @@ fn check_job(job: &ChaseJob) -> Result<(), WorkloadError> {
     if job.loads == 0 {
         return bad("`loads` is 0; at least 1 is needed".into());
     }
-    if !(1..=MAX_REPETITIONS).contains(&job.repetitions) {
-        return bad(format!("`repetitions` is {}; valid are 1 to {MAX_REPETITIONS}", job.repetitions));
+    if !(1..=MAX_REPETITIONS).contains(&repetitions) {
+        return bad(format!("`repetitions` is {repetitions}; valid are 1 to {MAX_REPETITIONS}"));
     }
     Ok(())
 }
@@ -113,11 +105,17 @@ impl Chaser {
         Ok(Chaser { lines, loads, loads_done: 0, position: 0, placement })
     }
 
-    fn inspect(&self) -> ChaseOutcome {
+    fn inspect(&self) -> Outcome {
         let start = self.lines.as_ptr().cast();
-        ChaseOutcome {
-            verified: position_after(&self.lines, self.loads_done) == Some(self.position),
-            thread_cpus: self.placement.thread_cpus(),
+        let verification = if position_after(&self.lines, self.loads_done) == Some(self.position) {
+            Verification::Verified
+        } else {
+            let reason = "the path leaves cache lines out, or the loads ended at another line than they must";
+            Verification::Wrong { reason: reason.to_owned() }
+        };
+        Outcome {
+            verification,
+            thread_cpus: vec![self.placement.thread_cpus()],
             pages_by_node: count_pages(self.placement.pages_by_node(start, size_of_val(self.lines.as_slice()))),
         }
     }
@@ -195,6 +193,7 @@ impl SplitMix {
 mod tests {
     use super::*;
     use crate::Anywhere;
+    use crate::workload::{Pinning, Threads};
 
     fn cycle(count: usize, seed: u64) -> Vec<Line> {
         let mut lines: Vec<Line> = (0..count).map(|next| Line { next }).collect();
@@ -241,19 +240,21 @@ mod tests {
         let mut chaser = Chaser::new(1000, 12_345, Arc::clone(&placement)).unwrap();
         chaser.carry_out(Order::Repeat);
         chaser.carry_out(Order::Repeat);
-        assert!(chaser.inspect().verified);
+        assert_eq!(chaser.inspect().verification, Verification::Verified);
         chaser.loads_done -= 1;
-        assert!(!chaser.inspect().verified);
+        assert!(matches!(chaser.inspect().verification, Verification::Wrong { .. }));
     }
 
     #[test]
     fn a_job_runs_on_its_own_thread() {
         let placement: Arc<dyn Placement> = Arc::new(Anywhere);
-        let job = ChaseJob { buffer_bytes: 1 << 20, loads: 50_000, repetitions: 2, cpu_node: None, memory_node: None };
-        let mut run = ChaseRun::prepare(&job, &placement).unwrap();
-        assert!(run.repeat().unwrap() > 0.0);
-        assert!(run.inspect().unwrap().verified);
-        let error = ChaseRun::prepare(&ChaseJob { buffer_bytes: 64, ..job }, &placement).err().unwrap().to_string();
+        let threads = Threads { count: 1, pinning: Pinning::None, cpu_node: None, memory_node: None };
+        let job = ChaseJob { buffer_bytes: 1 << 20, loads: 50_000, threads };
+        let mut run = ChaseRun::prepare(&job, 2, &placement).unwrap();
+        let repetition = run.repetition().unwrap();
+        assert_eq!(repetition.figures[0].value, repetition.phases[0] / 50_000.0 * 1e9);
+        assert_eq!(run.finish().unwrap().verification, Verification::Verified);
+        let error = ChaseRun::prepare(&ChaseJob { buffer_bytes: 64, ..job }, 2, &placement).err().unwrap().to_string();
         assert!(error.contains("buffer_bytes"), "{error}");
     }
 }

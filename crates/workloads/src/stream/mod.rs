@@ -2,11 +2,13 @@
 //! (<https://www.cs.virginia.edu/stream/>): what they count, how they are timed, what their result
 //! must be.
 
+pub mod arrays;
 mod kernels;
 mod part;
 mod run;
+mod section;
 
-pub use run::{StreamOutcome, StreamRun};
+pub use section::{Stores, Stream, StreamJob};
 
 use crate::{MAX_REPETITIONS, WorkloadError};
 
@@ -112,22 +114,21 @@ pub fn share(elements: u64, threads: u32, index: u32) -> std::ops::Range<u64> {
     bound(index)..bound(index + 1)
 }
 
-fn check_job(job: &crate::protocol::StreamJob) -> Result<(), WorkloadError> {
+fn check_job(job: &StreamJob, repetitions: u32) -> Result<(), WorkloadError> {
     let bad = |message: String| Err(WorkloadError::BadJob(message));
-    if job.threads == 0 {
+    if job.threads.count == 0 {
         return bad("`threads` is 0; at least 1 is needed".into());
     }
-    if job.elements < u64::from(job.threads) {
-        return bad(format!("`elements` is {}, fewer than the {} threads", job.elements, job.threads));
+    if job.elements < u64::from(job.threads.count) {
+        return bad(format!("`elements` is {}, fewer than the {} threads", job.elements, job.threads.count));
     }
     if job.elements > (isize::MAX as u64) / ELEMENT_BYTES / 3 {
         return bad(format!("`elements` is {}; three such arrays do not fit an address space", job.elements));
     }
     // The values grow fifteenfold each time: 2 * 15^250 is 2.1e294, still a double.
-    if !(2..=MAX_REPETITIONS).contains(&job.repetitions) {
+    if !(2..=MAX_REPETITIONS).contains(&repetitions) {
         return bad(format!(
-            "`repetitions` is {}; valid are 2 to {MAX_REPETITIONS} (the first does not count)",
-            job.repetitions
+            "`repetitions` is {repetitions}; valid are 2 to {MAX_REPETITIONS} (the first does not count)"
         ));
     }
     Ok(())

@@ -4,11 +4,9 @@
 //! uses, and of at least a million elements. Memory bounds that, and under software emulation also
 //! patience. Where the rule cannot be kept, a note says so.
 
-use serde::{Deserialize, Serialize};
+use super::ELEMENT_BYTES;
 use topology::{Bytes, Machine};
 
-/// Bytes of one element (a double).
-const ELEMENT_BYTES: u64 = 8;
 /// STREAM's a, b and c.
 const ARRAYS: u64 = 3;
 /// STREAM's rule.
@@ -35,7 +33,7 @@ pub struct Bounds {
 }
 
 /// The size of each array, and what to say about it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ArraySize {
     /// Elements of each array, over all VMs.
     pub elements: u64,

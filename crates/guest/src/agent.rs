@@ -1,6 +1,7 @@
 //! The agent's side of the protocol, over any pair of streams.
 
 use crate::job::Job;
+use crate::programs;
 use crate::seen::seen;
 use anyhow::Context;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,7 +16,10 @@ const LONGEST_LINE_BYTES: u64 = 1 << 20;
 /// its input does, so it never outlives a controller.
 pub(crate) fn native() -> anyhow::Result<()> {
     let machine = topology::read::live()?;
-    serve(&machine, std::io::stdin(), std::io::stdout(), false, || std::process::exit(0))
+    serve(&machine, std::io::stdin(), std::io::stdout(), false, || {
+        programs::end_all();
+        std::process::exit(0)
+    })
 }
 
 /// Prints what this program would greet a controller with.

@@ -2,8 +2,10 @@
 
 use crate::pinning::cpu_sets;
 use crate::place::LinuxPlacement;
+use crate::programs::LinuxPrograms;
 use std::sync::Arc;
-use topology::{Bytes, Machine, NodeId};
+use topology::{Bytes, CpuSet, Machine, NodeId};
+use workloads::command::Programs;
 use workloads::workload::{Host, Threads};
 use workloads::{Placement, WorkloadError};
 
@@ -39,5 +41,13 @@ impl Host for ThisMachine<'_> {
         let cpus = cpu_sets(self.machine, threads.pinning, threads.count as usize, cpu_node)
             .map_err(|error| WorkloadError::BadJob(error.to_string()))?;
         Ok(Arc::new(LinuxPlacement { cpus, memory_node: threads.memory_node.map(NodeId) }))
+    }
+
+    fn programs(&self, threads: &Threads) -> Result<Arc<dyn Programs>, WorkloadError> {
+        let cpu_node = threads.cpu_node.map(NodeId);
+        let cpus = cpu_sets(self.machine, threads.pinning, threads.count as usize, cpu_node)
+            .map_err(|error| WorkloadError::BadJob(error.to_string()))?;
+        let all = |sets: Vec<CpuSet>| sets.iter().flat_map(CpuSet::iter).collect();
+        Ok(Arc::new(LinuxPrograms { cpus: cpus.map(all) }))
     }
 }

@@ -13,6 +13,7 @@ mod pinning;
 mod place;
 mod port;
 mod power;
+mod programs;
 mod seen;
 mod stream_command;
 

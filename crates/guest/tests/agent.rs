@@ -9,9 +9,9 @@ use workloads::protocol::{FromAgent, PROTOCOL_VERSION, ToAgent};
 use workloads::stream::{Stores, StreamJob};
 use workloads::workload::{Pinning, Threads, Verification};
 
-struct Agent {
+pub(crate) struct Agent {
     process: Child,
-    input: Option<ChildStdin>,
+    pub(crate) input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
@@ -24,7 +24,7 @@ impl Drop for Agent {
 
 impl Agent {
     /// A started agent that has said hello.
-    fn start() -> Agent {
+    pub(crate) fn start() -> Agent {
         let mut process = Command::new(env!("CARGO_BIN_EXE_homenode-guest"))
             .arg("--native")
             .stdin(Stdio::piped())
@@ -40,28 +40,32 @@ impl Agent {
         agent
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     fn say(&mut self, line: &str) {
         writeln!(self.input.as_mut().expect("a pipe"), "{line}").expect("a pipe");
     }
 
-    fn send(&mut self, message: &ToAgent) {
+    pub(crate) fn send(&mut self, message: &ToAgent) {
         self.say(&serde_json::to_string(message).expect("a message"));
     }
 
-    fn next(&mut self) -> FromAgent {
+    pub(crate) fn next(&mut self) -> FromAgent {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a pipe");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: `{line}`"))
     }
 
-    fn failure(&mut self) -> (Option<u64>, String) {
+    pub(crate) fn failure(&mut self) -> (Option<u64>, String) {
         match self.next() {
             FromAgent::Failed { job, message } => (job, message),
             other => panic!("{other:?} is no failure"),
         }
     }
 
-    fn status_within(&mut self, patience: Duration) -> std::process::ExitStatus {
+    pub(crate) fn status_within(&mut self, patience: Duration) -> std::process::ExitStatus {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(status) = self.process.try_wait().expect("a process") {

@@ -47,6 +47,18 @@ pub fn process_cpu_seconds(pid: u32) -> Result<f64, LinuxError> {
         .ok_or_else(|| LinuxError::format(&path, "fields utime and stime"))
 }
 
+/// The same, with that of its children that have ended and that it has waited for.
+pub fn family_cpu_seconds(pid: u32) -> Result<f64, LinuxError> {
+    let path = Path::new("/proc").join(pid.to_string()).join("stat");
+    let stat = read_text(&path)?;
+    // Fields 16 and 17.
+    let children = stat_field::<u64>(&stat, 16).zip(stat_field::<u64>(&stat, 17)).map(|(user, system)| user + system);
+    process_ticks(&stat)
+        .zip(children)
+        .map(|(own, children)| (own + children) as f64 / clock_ticks_per_second() as f64)
+        .ok_or_else(|| LinuxError::format(&path, "fields utime, stime, cutime and cstime"))
+}
+
 /// Fields 14 and 15.
 fn process_ticks(stat: &str) -> Option<u64> {
     Some(stat_field::<u64>(stat, 14)? + stat_field::<u64>(stat, 15)?)

@@ -1,5 +1,6 @@
 //! What can go wrong with a workload.
 
+use crate::command::CommandError;
 use std::fmt;
 
 /// Why a workload could not be run.
@@ -25,6 +26,8 @@ pub enum WorkloadError {
     NoStreamingStores(String),
     /// A thread of the team ended early.
     ThreadLost,
+    /// A command could not be run, or its figures not be read.
+    Command(CommandError),
 }
 
 impl fmt::Display for WorkloadError {
@@ -39,6 +42,7 @@ impl fmt::Display for WorkloadError {
             Self::NoStreamingStores(reason) => {
                 write!(f, "streaming stores are not possible here ({reason}); use `stores = \"ordinary\"`")
             }
+            Self::Command(error) => error.fmt(f),
             Self::ThreadLost => f.write_str("a thread of the workload ended early"),
         }
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::any::Any;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use toml::de::ValueDeserializer;
 use topology::Bytes;
@@ -163,6 +164,12 @@ pub trait Parameters: Send + Sync {
     fn memory(&self, participants: u32) -> Bytes;
     /// [`Workload::seconds`].
     fn seconds(&self, threads: u32, emulated: bool) -> f64;
+    /// [`Workload::suits`].
+    fn suits(&self, threads: u32) -> bool;
+    /// [`Workload::patience`].
+    fn patience(&self) -> u32;
+    /// [`Workload::guest_needs`].
+    fn guest_needs(&self) -> Vec<PathBuf>;
     /// [`Workload::job`], as JSON.
     ///
     /// # Errors
@@ -196,6 +203,15 @@ impl<W: Workload> Parameters for W {
     }
     fn seconds(&self, threads: u32, emulated: bool) -> f64 {
         W::seconds(self, threads, emulated)
+    }
+    fn suits(&self, threads: u32) -> bool {
+        W::suits(self, threads)
+    }
+    fn patience(&self) -> u32 {
+        W::patience(self)
+    }
+    fn guest_needs(&self) -> Vec<PathBuf> {
+        W::guest_needs(self)
     }
     fn job(&self, share: &Share) -> Result<Value, serde_json::Error> {
         serde_json::to_value(W::job(self, share))

@@ -28,7 +28,8 @@ pub use placement::{Anywhere, Placement};
 use placement::count_pages;
 
 /// All workloads that an agent can run. A new one: its folder, and a line here.
-pub const WORKLOADS: &[Kind] = &[Kind::of::<stream::Stream>(), Kind::of::<chase::Chase>()];
+pub const WORKLOADS: &[Kind] =
+    &[Kind::of::<stream::Stream>(), Kind::of::<chase::Chase>(), Kind::of::<command::Section>()];
 
 /// Most repetitions in one job: bounds the memory of a result that is kept raw.
 pub const MAX_REPETITIONS: u32 = 250;

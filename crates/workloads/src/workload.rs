@@ -10,11 +10,13 @@
 //! **Example.** `crates/evaluate/tests/example_workload.rs` is a whole workload, and measures with
 //! it.
 
+use crate::command::Programs;
 use crate::{Placement, WorkloadError};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use topology::{Bytes, Machine};
 
@@ -55,6 +57,23 @@ pub trait Workload: Clone + Serialize + DeserializeOwned + Default + Send + Sync
 
     /// Roughly how many seconds a repetition takes with `threads` over all participants.
     fn seconds(&self, threads: u32, emulated: bool) -> f64;
+
+    /// Whether one participant can run it with so many threads.
+    fn suits(&self, threads: u32) -> bool {
+        threads > 0
+    }
+
+    /// Seconds after which an agent itself gives up a repetition, besides what every answer of one
+    /// may take.
+    fn patience(&self) -> u32 {
+        0
+    }
+
+    /// Programs, files and directories of the host that the tiny guest needs too. A name without
+    /// `/` is a program in `PATH`.
+    fn guest_needs(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 
     /// The job of one participant.
     fn job(&self, share: &Share) -> Self::Job;
@@ -279,6 +298,15 @@ pub trait Host {
     /// # Errors
     /// A node is not there, or has no CPU.
     fn place(&self, threads: &Threads) -> Result<Arc<dyn Placement>, WorkloadError>;
+
+    /// What runs programs where `threads` would be.
+    ///
+    /// # Errors
+    /// A node is not there, or has no CPU; or nothing here runs programs.
+    fn programs(&self, threads: &Threads) -> Result<Arc<dyn Programs>, WorkloadError> {
+        let _ = threads;
+        Err(WorkloadError::BadJob("programs cannot be run here".to_owned()))
+    }
 }
 
 /// A value of a section that cannot be used.

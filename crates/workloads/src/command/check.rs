@@ -1,25 +1,19 @@
 //! Whether a section can be used, beyond what its types say.
 
 use super::hearing::Hearing;
-use super::section::{Figure, Phase, Section};
+use super::section::{Figure, Phase, Section, Taken};
 use super::variables::nearly;
 use super::{check_unit, lines};
+use crate::workload::ParameterFault;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A value that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Its place in the section.
-    pub field: String,
-    /// What is written there.
-    pub value: String,
-    /// What is wrong, and what would be valid.
-    pub problem: String,
-}
-
-fn fault<T>(field: impl Into<String>, value: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault { field: field.into(), value: value.into(), problem: problem.into() })
+fn fault<T>(
+    field: impl Into<String>,
+    value: impl Into<String>,
+    problem: impl Into<String>,
+) -> Result<T, ParameterFault> {
+    Err(ParameterFault { field: field.into(), value: value.into(), problem: problem.into() })
 }
 
 impl Section {
@@ -27,7 +21,7 @@ impl Section {
     ///
     /// # Errors
     /// The first value that cannot.
-    pub fn check(&self) -> Result<(), Fault> {
+    pub(super) fn first_fault(&self) -> Result<(), ParameterFault> {
         self.check_programs()?;
         for (name, value) in &self.environment {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
@@ -61,7 +55,7 @@ impl Section {
         self.check_verification()
     }
 
-    fn check_programs(&self) -> Result<(), Fault> {
+    fn check_programs(&self) -> Result<(), ParameterFault> {
         if self.phases.is_empty() {
             return check_program("", self.argv.as_deref(), self.shell.as_deref());
         }
@@ -82,7 +76,7 @@ impl Section {
         Ok(())
     }
 
-    fn check_figures(&self) -> Result<(), Fault> {
+    fn check_figures(&self) -> Result<(), ParameterFault> {
         let phases = self.programs_in_order();
         let mut names = BTreeSet::new();
         for (index, figure) in self.figures.iter().enumerate() {
@@ -102,6 +96,13 @@ impl Section {
                 return fault(field("phase"), phase, format!("one of the phases: {}", known.join(", ")));
             }
             check_where(figure, &field)?;
+            let kernels_unit = figure.taken.map(Taken::unit);
+            if let Some(unit) = kernels_unit.filter(|unit| *unit != figure.unit) {
+                return fault(field("unit"), &figure.unit, format!("\"{unit}\": what the kernel says has this unit"));
+            }
+            if figure.decimals > 12 {
+                return fault(field("decimals"), figure.decimals.to_string(), "0 to 12");
+            }
             if let Err(error) = Hearing::of(vec![figure.clone()], None) {
                 return fault(field("regex"), figure.regex.clone().unwrap_or_default(), error.to_string());
             }
@@ -109,7 +110,7 @@ impl Section {
         Ok(())
     }
 
-    fn check_verification(&self) -> Result<(), Fault> {
+    fn check_verification(&self) -> Result<(), ParameterFault> {
         if let Some(pattern) = &self.verify.pattern
             && let Err(error) = lines::pattern(pattern)
         {
@@ -133,7 +134,7 @@ impl Section {
     }
 }
 
-fn check_program(at: &str, argv: Option<&[String]>, shell: Option<&str>) -> Result<(), Fault> {
+fn check_program(at: &str, argv: Option<&[String]>, shell: Option<&str>) -> Result<(), ParameterFault> {
     let texts: Vec<&str> = match (argv, shell) {
         (Some(argv), None) if argv.first().is_some_and(|program| !program.is_empty()) => {
             argv.iter().map(String::as_str).collect()
@@ -153,7 +154,7 @@ fn check_program(at: &str, argv: Option<&[String]>, shell: Option<&str>) -> Resu
     Ok(())
 }
 
-fn check_variables(field: &str, text: &str) -> Result<(), Fault> {
+fn check_variables(field: &str, text: &str) -> Result<(), ParameterFault> {
     match nearly(text) {
         None => Ok(()),
         Some(word) => fault(field, text, format!("{word} is no variable; the variables are {{threads}} and {{ranks}}")),
@@ -161,7 +162,7 @@ fn check_variables(field: &str, text: &str) -> Result<(), Fault> {
 }
 
 /// Where a figure is: one way, and only what belongs to it.
-fn check_where(figure: &Figure, field: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+fn check_where(figure: &Figure, field: &dyn Fn(&str) -> String) -> Result<(), ParameterFault> {
     let ways =
         [figure.regex.is_some(), figure.json_pointer.is_some(), figure.csv_column.is_some(), figure.taken.is_some()];
     if ways.iter().filter(|way| **way).count() != 1 {

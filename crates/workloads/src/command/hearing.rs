@@ -6,7 +6,7 @@ use super::error::CommandError;
 use super::kept::Kept;
 use super::lines::{Finder, Lines, pattern};
 use super::number;
-use super::section::{Figure, Source, Taken, Which};
+use super::section::{Figure, Source, Which};
 use std::path::{Path, PathBuf};
 
 /// Listens to one output or file.
@@ -128,11 +128,7 @@ impl Hearing {
     fn figure(&self, index: usize, used: &Used) -> Result<f64, CommandError> {
         let figure = &self.figures[index];
         if let Some(taken) = figure.taken {
-            return Ok(match taken {
-                Taken::WallTime => used.wall_seconds,
-                Taken::CpuTime => used.cpu_seconds(),
-                Taken::PeakMemory => used.peak_memory_bytes as f64,
-            });
+            return Ok(taken.of(used));
         }
         let (listener, place) = match &figure.file {
             None if figure.source == Source::Stderr => (&self.stderr, "standard error".to_owned()),
@@ -184,6 +180,7 @@ impl Hearing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Taken;
 
     fn figure(regex: &str, which: Which) -> Figure {
         let (name, unit) = ("rate".to_owned(), "1".to_owned());

@@ -2,6 +2,7 @@
 
 use super::Width;
 use super::section::{Figure, Phase, Section, Verify};
+use crate::workload::Threads;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ pub struct Job {
     pub figures: Vec<Figure>,
     /// When it is believed.
     pub verify: Verify,
+    /// Where its threads are.
+    pub threads: Threads,
 }
 
 /// A program with its arguments.
@@ -46,8 +49,8 @@ pub struct InputFile {
 }
 
 impl Job {
-    /// The job of a section that [`Section::check`] accepts.
-    pub fn of(section: &Section, width: Width) -> Self {
+    /// The job of a section without a fault.
+    pub fn of(section: &Section, width: Width, threads: Threads) -> Self {
         let fill = |text: &String| width.fill(text);
         let name = |from: &PathBuf| from.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Self {
@@ -59,6 +62,7 @@ impl Job {
             drop_caches: section.drop_caches,
             figures: section.figures(),
             verify: section.verify.clone(),
+            threads,
         }
     }
 }
@@ -76,16 +80,18 @@ fn program(phase: &Phase, width: Width) -> Program {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Pinning;
 
     #[test]
     fn numbers_stand_where_variables_were() {
+        let threads = Threads { count: 8, pinning: Pinning::None, cpu_node: None, memory_node: None };
         let section = Section {
             shell: Some("mpirun -np {ranks} solve ${X}".to_owned()),
             environment: [("OMP_NUM_THREADS".to_owned(), "{threads}".to_owned())].into(),
             files: vec!["input/in.lj".into()],
             ..Section::default()
         };
-        let job = Job::of(&section, Width::of(8, Some(4)).unwrap());
+        let job = Job::of(&section, Width::of(8, Some(4)).unwrap(), threads);
         assert_eq!(job.programs[0].argv, ["/bin/sh", "-c", "mpirun -np 2 solve ${X}"]);
         assert_eq!(job.environment["OMP_NUM_THREADS"], "4");
         assert_eq!((job.files[0].name.as_str(), job.time_limit_seconds), ("in.lj", 300));

@@ -43,8 +43,8 @@ mod section;
 mod unit;
 mod variables;
 mod verify;
+mod workload;
 
-pub use check::Fault;
 pub use ended::{Ended, Used};
 pub use error::CommandError;
 pub use hearing::{Hearing, Listener};
@@ -52,7 +52,7 @@ pub use job::{InputFile, Job, Program};
 pub use kept::Kept;
 pub use programs::{Programs, Run};
 pub use run::{CommandRun, Measured};
-pub use section::{Better, Figure, Phase, Section, Source, Taken, Value, Verify, Which};
+pub use section::{Figure, Phase, Section, Source, Taken, Value, Verify, Which};
 pub use unit::check_unit;
 pub use variables::Width;
 pub use verify::Verdict;

@@ -1,8 +1,12 @@
 //! The section `[command]` of an experiment, as it is written.
 
+use super::ended::Used;
+use crate::choice::Choice;
+use crate::workload::Better;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use topology::Bytes;
 
 /// `[command]`: what is run, and what is read out of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,6 +30,9 @@ pub struct Section {
     /// Threads of each rank: `{threads}` is this number and `{ranks}` the width divided by it.
     /// Default: both are the width.
     pub threads_per_rank: Option<u32>,
+    /// Memory that it needs, over all VMs. Default: a quarter of what is available, at most 8 GiB,
+    /// and 1 GiB under software emulation.
+    pub memory: Choice<Bytes>,
     /// Longest time of one run, in seconds. What is still running then is ended.
     pub time_limit_seconds: u32,
     /// Runs before those that are measured, besides the first repetition, which never counts.
@@ -79,8 +86,19 @@ pub struct Phase {
     pub shell: Option<String>,
 }
 
+impl Phase {
+    /// In one line for people.
+    pub fn line(&self) -> String {
+        match (&self.argv, &self.shell) {
+            (Some(argv), _) => argv.join(" "),
+            (None, Some(shell)) => shell.lines().collect::<Vec<_>>().join("; "),
+            (None, None) => String::new(),
+        }
+    }
+}
+
 /// A figure that is read out of a command.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Figure {
     /// Its name in tables.
@@ -109,6 +127,29 @@ pub struct Figure {
     pub taken: Option<Taken>,
     /// Which of several matches counts.
     pub which: Which,
+    /// Digits after the point in tables.
+    pub decimals: usize,
+}
+
+impl Default for Figure {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            unit: String::new(),
+            better: Better::Less,
+            phase: None,
+            source: Source::Stdout,
+            file: None,
+            regex: None,
+            group: None,
+            json_pointer: None,
+            csv_column: None,
+            row: None,
+            taken: None,
+            which: Which::Only,
+            decimals: 3,
+        }
+    }
 }
 
 impl Figure {
@@ -117,17 +158,6 @@ impl Figure {
         let (name, unit) = ("wall time".to_owned(), "s".to_owned());
         Self { name, unit, taken: Some(Taken::WallTime), ..Self::default() }
     }
-}
-
-/// Whether more or less of a figure is better.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Better {
-    /// A rate.
-    More,
-    /// A time.
-    #[default]
-    Less,
 }
 
 /// Where a figure is said.
@@ -149,8 +179,27 @@ pub enum Taken {
     WallTime,
     /// Seconds of all CPUs in its processes, user and system.
     CpuTime,
-    /// Bytes of the largest of its processes, at its largest.
+    /// MiB of the largest of its processes, at its largest.
     PeakMemory,
+}
+
+impl Taken {
+    /// Its unit.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::WallTime | Self::CpuTime => "s",
+            Self::PeakMemory => "MiB",
+        }
+    }
+
+    /// What a run says of it.
+    pub(super) fn of(self, used: &Used) -> f64 {
+        match self {
+            Self::WallTime => used.wall_seconds,
+            Self::CpuTime => used.cpu_seconds(),
+            Self::PeakMemory => used.peak_memory_bytes as f64 / f64::from(1 << 20),
+        }
+    }
 }
 
 /// Which of several matches counts.

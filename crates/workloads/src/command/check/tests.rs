@@ -1,7 +1,8 @@
-use crate::command::{Fault, Section};
+use crate::command::Section;
+use crate::workload::ParameterFault;
 
-fn fault(text: &str) -> Fault {
-    toml::from_str::<Section>(text).expect(text).check().expect_err(text)
+fn fault(text: &str) -> ParameterFault {
+    toml::from_str::<Section>(text).expect(text).first_fault().expect_err(text)
 }
 
 const LJ: &str = r#"
@@ -26,7 +27,7 @@ values = [{ figure = "energy", expected = -4.6, tolerance = 0.01 }]
 #[test]
 fn the_section_of_a_solver_can_be_used() {
     let section: Section = toml::from_str(LJ).unwrap();
-    assert_eq!(section.check(), Ok(()));
+    assert_eq!(section.first_fault(), Ok(()));
     assert_eq!((section.figures().len(), section.time_limit(), section.verify.values.len()), (2, 300, 1));
 }
 
@@ -52,6 +53,7 @@ fn a_fault_names_the_field_the_value_and_what_would_be_valid() {
         (figure("json_pointer = '/a'\ngroup = 1"), "figure[0].group", "regex"),
         (figure("regex = 'a'\nfile = '/etc/passwd'"), "figure[0].file", "in which the command runs"),
         (figure("regex = 'a'\nfile = '../x'"), "figure[0].file", "in which the command runs"),
+        (figure("taken = 'peak_memory'"), "figure[0].unit", "MiB"),
         (figure("taken = 'wall_time'\nfile = 'x'"), "figure[0].file", "no file"),
         (figure("regex = 'a'\nphase = 'mesh'"), "figure[0].phase", "command"),
         (figure("regex = 'a'").replace("\"s\"", "\"furlong\""), "figure[0].unit", "{step}/s"),

@@ -1,5 +1,6 @@
 use super::*;
 use crate::command::{Figure, Run, Section, Width};
+use crate::workload::{Pinning, Threads};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -27,11 +28,15 @@ impl Programs for Scripted {
     }
 }
 
+fn threads() -> Threads {
+    Threads { count: 2, pinning: Pinning::None, cpu_node: None, memory_node: None }
+}
+
 fn run(section: &str) -> (CommandRun, Arc<Scripted>) {
     let section: Section = toml::from_str(section).expect(section);
-    section.check().expect("a section that can be used");
+    section.first_fault().expect("a section that can be used");
     let scripted = Arc::new(Scripted { directory: tempfile::tempdir().unwrap(), ran: Mutex::default() });
-    let job = Job::of(&section, Width::of(2, None).unwrap());
+    let job = Job::of(&section, Width::of(2, None).unwrap(), threads());
     (CommandRun::prepare(job, Arc::clone(&scripted) as Arc<dyn Programs>).unwrap(), scripted)
 }
 

@@ -1,0 +1,4 @@
+//! Tests of the agent, as one program.
+
+mod agent;
+mod command;

@@ -145,9 +145,14 @@ pub(crate) struct RunArguments {
 
 #[derive(Args)]
 pub(crate) struct EvaluateArguments {
-    /// The experiment; or, with --resume, left out
-    #[arg(value_name = "EXPERIMENT.toml", required_unless_present = "resume", conflicts_with = "resume")]
+    /// The experiment; or, with --resume or a command, left out
+    #[arg(value_name = "EXPERIMENT.toml", required_unless_present_any = ["resume", "command"], conflicts_with = "resume")]
     pub(crate) experiment: Option<PathBuf>,
+    /// Instead of an experiment: a command, whose wall time is measured natively, in one VM with
+    /// vNUMA, in one without, and in a VM for each node. {threads} and {ranks} in it stand for
+    /// numbers
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["experiment", "resume", "on"])]
+    pub(crate) command: Vec<String>,
     /// Measure nothing: compute the figures on the model of this machine, a name from machines/ or
     /// a machine file (.toml) with rates. Configurations that name a machine of their own keep it
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["resume", "dry_run"])]

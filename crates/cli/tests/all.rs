@@ -15,6 +15,7 @@ mod emit_clouds;
 mod emit_libvirt;
 mod emit_qemu;
 mod evaluate;
+mod evaluate_command;
 mod kept;
 mod libvirt_life;
 mod libvirt_run;

@@ -98,7 +98,7 @@ fn visits(records: &[Value]) -> usize {
 }
 
 /// The agent and, for VMs, the guest: `None` says that the test was skipped.
-fn guest_files(test: &str, needs_vm: bool) -> Option<()> {
+pub(crate) fn guest_files(test: &str, needs_vm: bool) -> Option<()> {
     let beside = Path::new(PROGRAM).with_file_name("homenode-guest").is_file();
     let has_guest = qemu::TinyGuest::locate(None).is_ok() || in_build_tree();
     let has_qemu = qemu::locate_qemu("test").is_ok();

@@ -20,6 +20,12 @@ pub enum WorldError {
     /// The host did not answer.
     #[error(transparent)]
     Host(#[from] LinuxError),
+    /// Files of the host cannot be brought into the tiny guest.
+    #[error("cannot bring the host's files into the tiny guest: {problem}")]
+    GuestFiles {
+        /// Why.
+        problem: String,
+    },
     /// There is no way to a participant's agent.
     #[error("{name}: {problem}")]
     NoLink {

@@ -21,6 +21,7 @@ pub mod kernels;
 pub mod machine_picture;
 mod matrix;
 pub mod modelled;
+pub mod of_command;
 pub mod overlap;
 pub mod parse;
 pub mod point;

@@ -2,12 +2,15 @@
 
 use crate::WorldError;
 use crate::disturbance::Reading;
+use crate::guest_files::GuestFiles;
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
 use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
-use qemu::{AgentError, AgentLink, NativeAgent, QemuError, Reservation, RuntimeDir};
+use qemu::{AgentError, AgentLink, NativeAgent, QemuError, Reservation, RuntimeDir, TinyGuest};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use vm::spec::Boot;
 use vm::{Accelerator, Backend, CallOff, ConsoleTo, Launch, Plan, Residence, Vm};
 use workloads::protocol::ToAgent;
 
@@ -20,15 +23,56 @@ const PLACEMENT: Duration = Duration::from_secs(120);
 pub struct ThisHost {
     agent_program: PathBuf,
     backend: Box<dyn Backend>,
+    guest_files: Option<GuestFiles>,
+    /// The tiny guest with those files, once a VM needed it.
+    brought: Option<Brought>,
     epoch: Instant,
+}
+
+/// The tiny guest's initramfs with files behind it, in memory: it goes with this process.
+struct Brought {
+    guest: TinyGuest,
+    initramfs: OwnedFd,
 }
 
 impl ThisHost {
     /// A host whose native agent is `agent_program` (`homenode-guest`), and whose VMs `backend`
     /// runs.
     pub fn new(agent_program: PathBuf, backend: Box<dyn Backend>) -> Self {
-        Self { agent_program, backend, epoch: Instant::now() }
+        Self { agent_program, backend, guest_files: None, brought: None, epoch: Instant::now() }
     }
+
+    /// The same, whose guests have these files of the host.
+    #[must_use]
+    pub fn with_guest_files(self, guest_files: Option<GuestFiles>) -> Self {
+        Self { guest_files, ..self }
+    }
+
+    /// What a VM boots: the tiny guest, with the files that it needs.
+    fn boot(&mut self, vcpus: u32) -> Result<Option<Boot>, WorldError> {
+        let Some(files) = &self.guest_files else { return Ok(None) };
+        if self.brought.is_none() {
+            self.brought = Some(bring(files)?);
+        }
+        let Some(Brought { guest, initramfs }) = &self.brought else { return Ok(None) };
+        let line = guest.command_line(&qemu::accelerator(vcpus));
+        let command_line = line.strip_prefix("console=ttyS0 ").unwrap_or(&line).to_owned();
+        let initrd = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), initramfs.as_raw_fd()));
+        Ok(Some(Boot::Kernel { kernel: guest.kernel().to_owned(), initrd: Some(initrd), command_line }))
+    }
+}
+
+fn bring(files: &GuestFiles) -> Result<Brought, WorldError> {
+    let no_files = |problem: String| WorldError::GuestFiles { problem };
+    let guest = TinyGuest::locate(None).map_err(|error| no_files(error.to_string()))?;
+    let mut initramfs = std::fs::read(guest.initramfs())
+        .map_err(|error| no_files(format!("{}: {error}", guest.initramfs().display())))?;
+    // An archive begins at a multiple of four bytes.
+    initramfs.resize(initramfs.len().next_multiple_of(4), 0);
+    initramfs.extend(files.archive().map_err(|error| no_files(error.to_string()))?);
+    let initramfs = linux::sys::memory_file(c"homenode-initramfs", &initramfs)
+        .map_err(|error| no_files(format!("cannot keep them in memory: {error}")))?;
+    Ok(Brought { guest, initramfs })
 }
 
 impl World for ThisHost {
@@ -38,7 +82,11 @@ impl World for ThisHost {
             let agent = NativeAgent::start(&self.agent_program)?;
             return Ok(vec![Box::new(Native { agent, started })]);
         }
-        let launches: Vec<Launch> = configuration.vms.iter().map(launch).collect();
+        let mut launches = Vec::new();
+        for vm in &configuration.vms {
+            let boot = self.boot(vm.spec.vcpus)?;
+            launches.push(launch(vm, boot));
+        }
         let reservation = reserve(&launches)?;
         // If one fails, dropping the others ends them.
         let vms = configuration.vms.iter().zip(&launches);
@@ -54,12 +102,10 @@ impl World for ThisHost {
     fn cpu_reading(&mut self, pids: &[u32]) -> Result<Reading, WorldError> {
         let machine = linux::load::machine_cpu_times()?;
         let at = self.epoch.elapsed().as_secs_f64();
-        // A process that has just ended is noticed by its closed connection.
-        let own = pids
-            .iter()
-            .chain([&std::process::id()])
-            .filter_map(|&pid| linux::load::process_cpu_seconds(pid).ok())
-            .sum();
+        // With what commands used, which agents have waited for. A process that has just ended is
+        // noticed by its closed connection.
+        let own =
+            pids.iter().chain([&std::process::id()]).filter_map(|&pid| linux::load::family_cpu_seconds(pid).ok()).sum();
         Ok(Reading { at, busy: machine.busy_seconds, steal: machine.steal_seconds, own })
     }
 
@@ -154,8 +200,9 @@ struct Guest {
 }
 
 /// What is started for a VM of an experiment.
-fn launch(resolved: &ResolvedVm) -> Launch {
+fn launch(resolved: &ResolvedVm, boot: Option<Boot>) -> Launch {
     let (mut spec, mut plan) = (resolved.spec.clone(), resolved.plan.clone());
+    spec.boot = boot.unwrap_or(spec.boot);
     // Two evaluations on one host must not share a name.
     spec.shape.name = format!("{}-{}", spec.name, std::process::id());
     plan.vm.clone_from(&spec.name);

@@ -149,9 +149,13 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
         }
         let vms = vms(experiment, configuration, index, host, &workloads, planner)?;
         let mut points = Vec::new();
+        let suitable = |section: &Section| {
+            let suits = |count: &&u32| section.suits(**count / vms.len().max(1) as u32);
+            threads.iter().filter(suits).copied().collect::<Vec<u32>>()
+        };
         for (section, over) in experiment.parts() {
             match over {
-                Over::Threads => points.extend(width_points(section.name(), configuration, &vms, &threads)?),
+                Over::Threads => points.extend(width_points(section.name(), configuration, &vms, &suitable(section))?),
                 Over::NodePairs => points.extend(pair_points(section.name(), host.machine, &vms)),
             }
         }

@@ -174,10 +174,9 @@ impl<'a> Runner<'a> {
         let name = visit.point.workload.as_str();
         let share = job::share(self.resolved, &visit.point, participants);
         let unknown = || RunError::Job { workload: name.to_owned(), reason: "nobody settled it".to_owned() };
-        let parameters = self
-            .resolved
-            .workload(name)
-            .ok_or_else(unknown)?
+        let section = self.resolved.workload(name).ok_or_else(unknown)?;
+        let patience = limits.repetition_seconds.saturating_add(section.patience());
+        let parameters = section
             .job(&share)
             .map_err(|error| RunError::Job { workload: name.to_owned(), reason: error.to_string() })?;
         let pids = self.pids();
@@ -190,7 +189,7 @@ impl<'a> Runner<'a> {
                 FromAgent::Ready { job: of, repetition: next } if of == job && next == repetition => Some(()),
                 _ => None,
             };
-            team.await_all("readiness for the next repetition", limits.repetition_seconds, ready)?;
+            team.await_all("readiness for the next repetition", patience, ready)?;
             let before = self.world.cpu_reading(&pids).map_err(|error| RunError::Load(error.into()))?;
             team.send_all(&ToAgent::Go { job }, "a repetition")?;
             let over = move |message| match message {
@@ -199,7 +198,7 @@ impl<'a> Runner<'a> {
                 }
                 _ => None,
             };
-            let heard = team.await_all("result of a repetition", limits.repetition_seconds, over)?;
+            let heard = team.await_all("result of a repetition", patience, over)?;
             let after = self.world.cpu_reading(&pids).map_err(|error| RunError::Load(error.into()))?;
             let disturbance = Disturbance::between(&before, &after);
             let is_rejected = disturbance.rejects(limits.other_cpu_percent);

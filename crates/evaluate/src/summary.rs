@@ -72,6 +72,8 @@ pub struct Cell {
     pub state: State,
     /// Whether all results were checked; if nobody could, the figures count, but say so.
     pub verified: bool,
+    /// What is wrong with the result, of [`State::Wrong`].
+    pub wrong: Option<String>,
     /// Of each quantity, in the order of the workload's; empty without a figure.
     pub figures: Vec<Reduced>,
     /// Repetitions that count.
@@ -206,6 +208,10 @@ impl<'a> Raw<'a> {
             point: point.clone(),
             state,
             verified: done.iter().all(|done| done.verification == Verification::Verified),
+            wrong: done.iter().find_map(|done| match &done.verification {
+                Verification::Wrong { reason } => Some(reason.clone()),
+                _ => None,
+            }),
             figures: quantities.iter().filter_map(|quantity| reduced(&used, &not_used, quantity)).collect(),
             counted: used.len(),
             rejected: rejected_count,

@@ -247,6 +247,11 @@ fn quality(summary: &Summary) -> Table {
     }
     if cells().any(|cell| cell.state == State::Wrong) {
         notes.push("wrong: a job's result was wrong, so it has no figure.".to_owned());
+        // The reasons of the first few: the others mostly say the same.
+        let of = |one: &ConfigurationSummary| one.cells.iter().filter_map(|cell| cell.wrong.clone()).next();
+        let reasons =
+            summary.configurations.iter().filter_map(|one| of(one).map(|why| format!("{}: {why}.", one.name)));
+        notes.extend(reasons.take(4));
     }
     if cells().any(|cell| !cell.figures.is_empty() && !cell.verified) {
         notes.push("? not verified: nobody said how to check that the result is right.".to_owned());

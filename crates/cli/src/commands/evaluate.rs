@@ -1,5 +1,6 @@
 //! `homenode evaluate`.
 
+mod command;
 mod modelled;
 
 use crate::args::EvaluateArguments;
@@ -26,6 +27,13 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     if let Some(directory) = &arguments.resume {
         return resume(arguments, directory);
     }
+    if !arguments.command.is_empty() {
+        let machine = topology::read::live().context("cannot read this host")?;
+        let text = command::experiment(&arguments.command, &machine)?;
+        let file = Path::new("the command");
+        let experiment = parse::parse(&text, file).map_err(bad_input)?;
+        return on_this_host(arguments, file, &text, &experiment, &machine);
+    }
     let Some(file) = &arguments.experiment else { return Err(bad_input("which experiment? name its file")) };
     let experiment = parse::read(file).map_err(bad_input)?;
     if let Some(on) = &arguments.on {
@@ -33,28 +41,40 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     }
     measurable(&experiment, file)?;
     let machine = topology::read::live().context("cannot read this host")?;
+    let copy =
+        topology::input::text(file, topology::input::LONGEST_TEXT).with_context(|| file.display().to_string())?;
+    on_this_host(arguments, file, &copy, &experiment, &machine)
+}
+
+/// Measures; `copy` is the experiment's text.
+fn on_this_host(
+    arguments: &EvaluateArguments,
+    file: &Path,
+    copy: &str,
+    experiment: &Experiment,
+    machine: &Machine,
+) -> anyhow::Result<()> {
     let available = linux::room::available().context("cannot read how much memory is available")?.available;
-    let accelerator = accelerator(&experiment, &machine);
+    let accelerator = accelerator(experiment, machine);
     let emulated = accelerator.as_ref().is_some_and(|accelerator| !accelerator.is_hardware());
     let running = linux::examine_this_host().context("cannot look for running VMs")?;
     crate::hidden_vms::say(&running);
-    let occupied = crate::balancer_place::occupancy(&running, &machine);
-    let planner = |specs: &[vm::VmSpec]| scheduler::plan_together(&machine, &occupied, specs);
-    let host = Host { machine: &machine, available, emulated };
-    let resolved = resolve(&experiment, &host, &planner).map_err(|error| unresolved(file, &error))?;
+    let occupied = crate::balancer_place::occupancy(&running, machine);
+    let planner = |specs: &[vm::VmSpec]| scheduler::plan_together(machine, &occupied, specs);
+    let host = Host { machine, available, emulated };
+    let resolved = resolve(experiment, &host, &planner).map_err(|error| unresolved(file, &error))?;
     if arguments.dry_run {
         return dry_run(&resolved, arguments.json);
     }
     let agent = agent_program(&resolved)?;
+    command::guest_files(&resolved)?;
     if let Some(vm) = resolved.configurations.iter().flat_map(|configuration| &configuration.vms).next() {
         qemu::locate_qemu(&vm.spec.name)?;
     }
     let described = accelerator.map_or_else(|| "none: no VM runs".to_owned(), |accelerator| accelerator.to_string());
     let command: Vec<String> = std::env::args().collect();
-    let environment = Environment::of_host(&machine, available, described, command, real::now());
-    let copy =
-        topology::input::text(file, topology::input::LONGEST_TEXT).with_context(|| file.display().to_string())?;
-    let results = Results::create(&arguments.results, &real::stamp(), &copy, &resolved, &environment)
+    let environment = Environment::of_host(machine, available, described, command, real::now());
+    let results = Results::create(&arguments.results, &real::stamp(), copy, &resolved, &environment)
         .map_err(|error| unwritable("--results: cannot make the results directory", &error))?;
     measure(arguments, &results, &resolved, &environment, &[], agent)
 }
@@ -137,7 +157,7 @@ fn measure(
     let mut view = View::new();
     view.tell(Event::Note(&format!("Results: {}", results.path().display())));
     resolved.notes.iter().for_each(|note| view.tell(Event::Note(note)));
-    let mut world = ThisHost::new(agent, Box::new(qemu::Attached));
+    let mut world = ThisHost::new(agent, Box::new(qemu::Attached)).with_guest_files(command::guest_files(resolved)?);
     let outcome = session::run(results, resolved, environment, earlier, &mut world, &mut view, &cancelled);
     view.finish();
     let again = format!("homenode evaluate --resume {}", results.path().display());

@@ -26,8 +26,11 @@ fn begin(agent: &mut Agent, job: &Job, repetitions: u32) -> FromAgent {
     agent.next()
 }
 
-/// The values of each repetition by quantity, and the verification.
-fn measure(section: &str, repetitions: u32) -> (Vec<Vec<(String, f64)>>, Verification, Vec<String>) {
+/// What a repetition measured, by quantity.
+type Values = Vec<(String, f64)>;
+
+/// The values of each repetition, and the verification.
+fn measure(section: &str, repetitions: u32) -> (Vec<Values>, Verification) {
     let mut agent = Agent::start();
     assert_eq!(begin(&mut agent, &job(section), repetitions), FromAgent::Ready { job: 1, repetition: 0 });
     let mut all = Vec::new();
@@ -40,7 +43,7 @@ fn measure(section: &str, repetitions: u32) -> (Vec<Vec<(String, f64)>>, Verific
         all.push(measured.figures.into_iter().map(|figure| (figure.quantity, figure.value)).collect());
         match agent.next() {
             FromAgent::Ready { .. } => {}
-            FromAgent::Done { verification, thread_cpus, .. } => return (all, verification, thread_cpus),
+            FromAgent::Done { verification, .. } => return (all, verification),
             other => panic!("{section}: {other:?}"),
         }
     }
@@ -94,7 +97,7 @@ fn figures_come_from_what_it_says_and_from_what_it_used() {
         directory.path().join("in.txt").display()
     );
     // That `again` is never there says that each repetition has a directory of its own.
-    let (repetitions, verification, _) = measure(&section, 2);
+    let (repetitions, verification) = measure(&section, 2);
     for figures in &repetitions {
         assert_eq!((value(figures, "rate"), value(figures, "width")), (12.5, 2.0));
         let (wall, cpu) = (value(figures, "wall time"), value(figures, "CPU time"));
@@ -143,7 +146,7 @@ fn one_that_hangs_is_ended_with_all_that_it_started() {
 #[test]
 fn what_it_leaves_behind_is_ended() {
     let length = own_sleep();
-    let (repetitions, ..) = measure(&format!("shell = '(setsid sleep {length} &); echo rate 5'\n{RATE}"), 1);
+    let (repetitions, _) = measure(&format!("shell = '(setsid sleep {length} &); echo rate 5'\n{RATE}"), 1);
     assert_eq!(value(&repetitions[0], "rate"), 5.0);
     assert!(!sleeps(&length), "it still runs");
 }
@@ -155,9 +158,9 @@ fn a_figure_that_is_not_there_or_there_twice_or_wrong_is_no_figure() {
     let twice = failure(&format!("shell = 'echo rate 1; echo rate 2'\n{RATE}"));
     assert!(twice.contains("2 times") && twice.contains("which = "), "{twice}");
     let verify = "[verify]\nvalues = [{ figure = 'rate', expected = 5.0, tolerance = 0.5 }]\n";
-    let (_, verification, _) = measure(&format!("shell = 'echo rate 7'\n{RATE}{verify}"), 1);
+    let (_, verification) = measure(&format!("shell = 'echo rate 7'\n{RATE}{verify}"), 1);
     assert_eq!(verification, Verification::Wrong { reason: "rate is 7, and must be 5 within 0.5".to_owned() });
-    let (_, verification, _) = measure(&format!("shell = 'echo rate 7'\n{RATE}"), 1);
+    let (_, verification) = measure(&format!("shell = 'echo rate 7'\n{RATE}"), 1);
     assert_eq!(verification, Verification::NotChecked);
 }
 

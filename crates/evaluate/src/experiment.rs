@@ -113,8 +113,10 @@ impl Experiment {
 
     /// Puts another section in the place of the one of its workload.
     pub fn replace_section(&mut self, section: Section) {
-        self.sections.retain(|other| other.name() != section.name());
-        self.sections.push(section);
+        match self.sections.iter_mut().find(|other| other.name() == section.name()) {
+            Some(other) => *other = section,
+            None => self.sections.push(section),
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 
 use crate::{read_or_printed, text};
 use daemon::PolicyFile;
+use evaluate::experiment::Experiment;
 use linux::Users;
 use serde::Serialize;
+use serde_json::Value;
 use simulator::traces::Trace;
 use std::path::Path;
 use topology::{NodeId, NodeSet};
@@ -31,7 +33,32 @@ pub(crate) fn manifest(input: &[u8]) {
 pub(crate) fn experiment(input: &[u8]) {
     let read = |text: &str| evaluate::parse::parse(text, Path::new("experiment.toml"));
     if let Some(experiment) = read_or_printed(read(&text(input))) {
-        assert_eq!(read(&written(&experiment)).expect("what was written"), experiment);
+        let again = read(&as_a_user_writes(&experiment)).expect("what was written");
+        assert_eq!(again, experiment);
+    }
+}
+
+/// An experiment with a table for each workload, as in a file, where records have a list of them.
+fn as_a_user_writes(experiment: &Experiment) -> String {
+    let mut value = serde_json::to_value(experiment).expect("it was read");
+    let sections = value.as_object_mut().and_then(|fields| fields.remove("sections"));
+    for section in sections.as_ref().and_then(Value::as_array).into_iter().flatten() {
+        let name = section["workload"].as_str().expect("a name");
+        value[name] = section["parameters"].clone();
+    }
+    without_null(&mut value);
+    written(&value)
+}
+
+/// TOML has no null: what is not there is left out.
+fn without_null(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(without_null);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_null),
+        _ => {}
     }
 }
 

@@ -148,5 +148,13 @@ fn doctor_says_what_each_qemu_can() {
         assert!(has("return-path") && has("virtio-mem-pci"), "{said}");
         // mapped-ram came with 9.0.
         assert_eq!(has("mapped-ram"), number[0].parse::<u32>().expect("a number") >= 9, "{said}");
+        // So did removing an empty virtio-mem device, with 8.2.
+        assert_eq!(has("virtio-md-pci"), has("mapped-ram"), "{said}");
+        assert!(has("hotpluggable-cpus") && has("query-memory-devices"), "{said}");
+        let purposes: Vec<&serde_json::Value> =
+            said["features"].as_array().into_iter().flatten().map(|feature| &feature["purpose"]).collect();
+        for purpose in ["hot-add", "suspend", "migrate"] {
+            assert!(purposes.contains(&&serde_json::json!(purpose)), "{said}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! says little: distributions leave parts out and bring others back.
 //!
 //! **Rule.** QEMU is started without a machine and asked over QMP: for its capabilities of
-//! migration, its device and object types, its machine types. Nothing is guessed from its version.
+//! migration, its device and object types, its machine types and what they can. Nothing is guessed from its version.
 //!
 //! **Example.** QEMU 7.2 has no `mapped-ram`; QEMU 10 has it. homenode does not use it yet: what a
 //! VM that is suspended has in memory goes through homenode, which writes the file.
@@ -15,6 +15,7 @@ use linux::sys::{ChildSetup, Tie};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -44,12 +45,39 @@ pub struct Features {
 /// Something that one QEMU has and another has not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Feature {
+    /// What it is for.
+    pub purpose: Purpose,
     /// QEMU's own word for it.
     pub name: &'static str,
     /// Whether this one has it.
     pub has: bool,
     /// What homenode does with it, and what happens without it.
     pub meaning: &'static str,
+}
+
+/// What a feature is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// vCPUs and memory while a VM runs.
+    HotAdd,
+    /// Memory in huge pages.
+    HugePages,
+    /// A VM in a file.
+    Suspend,
+    /// A VM that is sent.
+    Migrate,
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HotAdd => "hot-add",
+            Self::HugePages => "huge pages",
+            Self::Suspend => "suspend",
+            Self::Migrate => "migrate",
+        })
+    }
 }
 
 /// Where a feature is looked for.
@@ -60,27 +88,84 @@ enum Sought {
     Type,
     /// Among the commands of QMP.
     Command,
+    /// Of the machine type that VMs get.
+    Machine,
 }
 
-const FEATURES: [(&str, Sought, &str); 10] = [
+const FEATURES: [(Purpose, &str, Sought, &str); 13] = [
     (
-        "return-path",
-        Sought::Capability,
-        "migration: the destination tells QEMU here that it has all; without: no migration",
+        Purpose::HotAdd,
+        "hotpluggable-cpus",
+        Sought::Machine,
+        "vCPUs are added and taken away while a VM runs; without: only at its next power-on",
     ),
-    ("multifd", Sought::Capability, "migration over several connections: homenode does not use it yet"),
-    ("auto-converge", Sought::Capability, "migration slows down a guest that writes too fast; without: it may not end"),
-    ("postcopy-ram", Sought::Capability, "migration that ends after the guest has moved: homenode does not use it yet"),
-    ("mapped-ram", Sought::Capability, "suspend: QEMU writes the file itself: homenode does not use it yet"),
-    ("calc-dirty-rate", Sought::Command, "migrate --dry-run measures how fast the guest writes; without: unknown"),
-    ("virtio-mem-pci", Sought::Type, "memory is added and taken away in blocks of 2 MiB; without: added as DIMMs"),
-    ("pc-dimm", Sought::Type, "memory for guests without a driver for virtio-mem; without: none for them"),
     (
+        Purpose::HotAdd,
+        "virtio-mem-pci",
+        Sought::Type,
+        "memory is added and taken away in blocks of 2 MiB; without: added as DIMMs",
+    ),
+    (
+        Purpose::HotAdd,
+        "virtio-md-pci",
+        Sought::Type,
+        "a virtio-mem device that is empty is removed; without: it stays, empty, until the VM is stopped",
+    ),
+    (
+        Purpose::HotAdd,
+        "pc-dimm",
+        Sought::Type,
+        "memory for guests without a driver for virtio-mem; without: none for them",
+    ),
+    (
+        Purpose::HotAdd,
         "x-query-virtio-status",
         Sought::Command,
         "says whether a guest has a driver for virtio-mem; without: no DIMM for it",
     ),
-    ("memory-backend-memfd", Sought::Type, "huge pages without a mounted hugetlbfs; without: no huge pages"),
+    (
+        Purpose::HotAdd,
+        "query-memory-devices",
+        Sought::Command,
+        "says how much of its memory a guest has taken; without: nobody can wait for it",
+    ),
+    (
+        Purpose::HugePages,
+        "memory-backend-memfd",
+        Sought::Type,
+        "huge pages without a mounted hugetlbfs; without: no huge pages",
+    ),
+    (
+        Purpose::Suspend,
+        "mapped-ram",
+        Sought::Capability,
+        "QEMU writes the file itself: homenode does not use it yet, and writes the file on every QEMU",
+    ),
+    (
+        Purpose::Migrate,
+        "return-path",
+        Sought::Capability,
+        "the destination tells QEMU here that it has all; without: no migration",
+    ),
+    (
+        Purpose::Migrate,
+        "auto-converge",
+        Sought::Capability,
+        "a guest that writes too fast is slowed down; without: it may not end",
+    ),
+    (
+        Purpose::Migrate,
+        "postcopy-ram",
+        Sought::Capability,
+        "`vm migrate --postcopy`: memory follows the guest; without: it is refused",
+    ),
+    (
+        Purpose::Migrate,
+        "calc-dirty-rate",
+        Sought::Command,
+        "`vm migrate --dry-run` measures how fast the guest writes; without: unknown",
+    ),
+    (Purpose::Migrate, "multifd", Sought::Capability, "several connections: homenode does not use it yet"),
 ];
 
 /// Asks the QEMU that would be started.
@@ -110,11 +195,16 @@ fn ask(qmp: &mut Qmp, program: PathBuf) -> Result<Features, QemuError> {
     };
     let capabilities = names("query-migrate-capabilities", "capability")?;
     let commands = names("query-commands", "name")?;
+    let types = qmp.execute("query-machines", &json!({}))?;
+    let (machine, machines) = machines(&types);
+    let mut of_machine = types.as_array().into_iter().flatten().filter(|entry| entry["alias"] == "q35");
+    let ours = of_machine.next().cloned().unwrap_or_default();
     let mut features = Vec::with_capacity(FEATURES.len());
-    for (name, sought, meaning) in FEATURES {
+    for (purpose, name, sought, meaning) in FEATURES {
         let has = match sought {
             Sought::Capability => capabilities.contains(name),
             Sought::Command => commands.contains(name),
+            Sought::Machine => ours[name] == true,
             // The list of all types would load every module of QEMU's, among them ones that do not
             // fit it.
             Sought::Type => match qmp.execute("qom-list-properties", &json!({ "typename": name })) {
@@ -122,9 +212,8 @@ fn ask(qmp: &mut Qmp, program: PathBuf) -> Result<Features, QemuError> {
                 answer => answer.map(|_| true)?,
             },
         };
-        features.push(Feature { name, has, meaning });
+        features.push(Feature { purpose, name, has, meaning });
     }
-    let (machine, machines) = machines(&qmp.execute("query-machines", &json!({}))?);
     Ok(Features { program, qemu_version: qmp.version().to_owned(), machine, machines, features })
 }
 

@@ -20,10 +20,15 @@ pub(super) fn run(json: bool) -> anyhow::Result<()> {
         _ => "it has no machine type q35: homenode cannot start a VM with it".to_owned(),
     };
     output::line(machines)?;
-    let mut table = table(["QEMU's word", "Here", "What homenode does with it"], &[]);
+    let mut table = table(["For", "QEMU's word", "Here", "What homenode does with it"], &[]);
     for feature in &features.features {
         let has = if feature.has { "yes" } else { "no" };
-        table.add_row([feature.name.to_owned(), has.to_owned(), feature.meaning.to_owned()]);
+        table.add_row([
+            feature.purpose.to_string(),
+            feature.name.to_owned(),
+            has.to_owned(),
+            feature.meaning.to_owned(),
+        ]);
     }
     output::line(format_args!("\n{}", lines(&table)))
 }

@@ -32,7 +32,11 @@ pub(crate) struct Checked {
     /// vCPUs that it may have, where those are more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_vcpus: Option<u32>,
+    /// Memory that it starts with, or has.
     pub(crate) memory: Bytes,
+    /// Memory that it may have, where that is more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_memory: Option<Bytes>,
     pub(crate) virtual_nodes: usize,
     /// Where it lives once it is cured; empty where no home can be named.
     pub(crate) homes: NodeSet,
@@ -58,7 +62,8 @@ impl Checked {
             source,
             vcpus: vm.present(),
             max_vcpus: (!vm.absent.is_empty()).then_some(vm.vcpus),
-            memory: vm.memory,
+            max_memory: (vm.most_memory() > vm.present_memory()).then(|| vm.most_memory()),
+            memory: vm.present_memory(),
             virtual_nodes: if vm.vnuma { vm.nodes.len() } else { 0 },
             homes,
             wrong: judge::wrong(findings),
@@ -74,7 +79,11 @@ impl Checked {
             Some(most) => format!("{} of {}", self.vcpus, count(most as usize, "vCPU")),
             None => count(self.vcpus as usize, "vCPU"),
         };
-        format!("{} on {machine}: {cpus}, {}, {shape} ({})", self.vm, self.memory, self.source)
+        let memory = match self.max_memory {
+            Some(most) => format!("{} of {most}", self.memory),
+            None => self.memory.to_string(),
+        };
+        format!("{} on {machine}: {cpus}, {memory}, {shape} ({})", self.vm, self.source)
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn cramped(
     nodes: &[TargetNode],
 ) -> Option<Cramped> {
     let homes: Vec<&NodeSet> = nodes.iter().map(|node| &node.home).collect();
-    let memory: Vec<Bytes> = nodes.iter().map(|node| node.memory).collect();
+    let memory: Vec<Bytes> = nodes.iter().map(|node| node.memory.saturating_add(vm.plugged_of(node.id))).collect();
     if !is_held(&homes, &memory, |node| free(machine, occupancy, node)) {
         return Some(Cramped::Memory);
     }

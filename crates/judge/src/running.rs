@@ -99,6 +99,7 @@ fn node(seen: &VmObservation, client: &ClientObservation, vcpus: CpuSet, home: O
         distances: distances.cloned().unwrap_or_default(),
         resident: client.memory.clone(),
         home,
+        ..ShapedNode::default()
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn counts_threads(machine: &Machine, vm: &ShapedVm, views: &[NodeView
 
 /// Whether some node of the machine holds the virtual node.
 pub(crate) fn holds(machine: &Machine, node: &ShapedNode, by_threads: bool) -> bool {
-    machine.nodes.iter().any(|host| home::fits(machine, host.id, node.vcpus.len(), node.memory, by_threads))
+    machine.nodes.iter().any(|host| home::fits(machine, host.id, node.vcpus.len(), node.most_memory(), by_threads))
 }
 
 pub(crate) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], ideal: &Plan) -> Fit {

@@ -18,8 +18,10 @@ pub struct ShapedVm {
     /// Those of `nodes` that are plugged in later, if ever: they take no CPU time, and belong to
     /// the guest's topology. Of a VM that runs `nodes` has only what is there.
     pub absent: CpuSet,
-    /// Its memory.
+    /// Its memory, without that of devices that are plugged in.
     pub memory: Bytes,
+    /// What it may have once all is plugged in; 0: no more than it has.
+    pub most_memory: Bytes,
     /// What its guest is told of its CPUs.
     pub guest: GuestCpus,
     /// Whether the guest is told of virtual nodes.
@@ -80,8 +82,12 @@ pub struct ShapedNode {
     pub id: u32,
     /// Its vCPUs.
     pub vcpus: CpuSet,
-    /// Its memory.
+    /// Its memory; of a definition without that of memory devices.
     pub memory: Bytes,
+    /// Of a definition: memory that its devices give when it starts.
+    pub plugged: Bytes,
+    /// Memory that these devices may give beyond that.
+    pub growth: Bytes,
     /// Where its memory goes; `None`: wherever it is touched first.
     pub binding: Option<Binding>,
     /// Whether [`ShapedNode::binding`] is its own, not that of the whole VM.
@@ -138,6 +144,7 @@ pub struct HugePages {
 #[allow(missing_docs, reason = "each is the part of its name; a number tells it from others of its kind")]
 pub enum Part {
     Memory,
+    MostMemory,
     Vcpus,
     VcpuPin(u32),
     Emulator,
@@ -181,6 +188,16 @@ impl Spots {
 }
 
 impl ShapedNode {
+    /// What it has when it starts, or now: what it holds of its home.
+    pub fn present_memory(&self) -> Bytes {
+        self.memory.saturating_add(self.plugged)
+    }
+
+    /// What it may have with all that its devices may give.
+    pub fn most_memory(&self) -> Bytes {
+        self.present_memory().saturating_add(self.growth)
+    }
+
     /// Memory that was not touched yet; all of it where nobody knows.
     pub fn absent(&self) -> Bytes {
         let resident: Bytes = self.resident.iter().flatten().map(|(_, &bytes)| bytes).sum();
@@ -236,9 +253,32 @@ impl ShapedVm {
         }
     }
 
+    /// Memory that it starts with, or has.
+    pub fn present_memory(&self) -> Bytes {
+        self.nodes.iter().map(|node| node.plugged).sum::<Bytes>().saturating_add(self.memory)
+    }
+
+    /// Memory that it may have.
+    pub fn most_memory(&self) -> Bytes {
+        let growth: Bytes = self.nodes.iter().map(|node| node.growth).sum();
+        self.most_memory.max(self.present_memory().saturating_add(growth))
+    }
+
+    /// Memory that it may get and no device has yet, for each virtual node in equal parts.
+    pub(crate) fn growth_of_each(&self) -> Bytes {
+        let of_devices: Bytes = self.nodes.iter().map(|node| node.growth).sum();
+        let rest = self.most_memory().saturating_sub(self.present_memory()).saturating_sub(of_devices);
+        Bytes(rest.0 / self.nodes.len().max(1) as u64)
+    }
+
     /// vCPUs that it starts with, or has.
     pub fn present(&self) -> u32 {
         self.vcpus - self.absent.len() as u32
+    }
+
+    /// Memory that devices give to a virtual node when it starts.
+    pub(crate) fn plugged_of(&self, virtual_node: u32) -> Bytes {
+        self.nodes.iter().find(|node| node.id == virtual_node).map_or(Bytes(0), |node| node.plugged)
     }
 
     /// As many of a virtual node's.

@@ -130,19 +130,29 @@ fn blocked(vm: &ShapedVm, fit: Fit, ideal: &Plan) -> Option<String> {
 
 fn plan(machine: &Machine, occupancy: &Occupancy, spec: &Shape) -> Result<Plan, PlanError> {
     let attempt = scheduler::plan(machine, occupancy, spec);
-    // Where what runs already leaves no room, the machine by itself may still hold it.
-    attempt.or_else(|_| scheduler::plan(machine, &Occupancy::default(), spec))
+    // Where what runs already leaves no room, the machine by itself may still hold it; where it may
+    // grow beyond the machine, what it starts with.
+    let alone = attempt.or_else(|_| scheduler::plan(machine, &Occupancy::default(), spec));
+    alone.or_else(|error| match spec.max_memory {
+        Some(_) => plan(machine, occupancy, &Shape { max_memory: None, ..spec.without_growth() }),
+        None => Err(error),
+    })
 }
 
 /// The VM as a spec: sized at its largest, placed by what is there.
 fn spec(vm: &ShapedVm, prefer_ht: bool, fixed: Option<Vec<FixedNode>>, affinity: Option<NodeSet>) -> Shape {
     let (vcpus, memory) = match &fixed {
         Some(nodes) => (nodes.iter().map(|node| node.vcpus).sum(), nodes.iter().map(|node| node.memory).sum()),
-        None => (vm.present(), whole_mib(vm.memory).max(Bytes::MIB)),
+        None => (vm.present(), whole_mib(vm.present_memory()).max(Bytes::MIB)),
     };
+    let most = match &fixed {
+        Some(nodes) => nodes.iter().map(FixedNode::most_memory).sum(),
+        None => whole_mib(vm.most_memory()),
+    };
+    let max_memory = (most > memory).then_some(most);
     let policy = Policy { prefer_ht, node_affinity: affinity, virtual_nodes: fixed, ..Policy::default() };
     let max_vcpus = (!vm.absent.is_empty()).then_some(vm.vcpus);
-    Shape { name: vm.name.clone(), vcpus, max_vcpus, memory, policy, ..Shape::default() }
+    Shape { name: vm.name.clone(), vcpus, max_vcpus, memory, max_memory, policy, ..Shape::default() }
 }
 
 /// Plans count whole MiB.
@@ -158,8 +168,9 @@ fn fixed(vm: &ShapedVm) -> Result<Vec<FixedNode>, NoTarget> {
         // libvirt enables the first vCPUs, which may leave a node without any.
         vcpus: (vm.present_of(node) as u32).max(1),
         max_vcpus: (!vm.absent.is_empty()).then_some(node.vcpus.len() as u32),
-        memory: whole_mib(node.memory).max(Bytes::MIB),
-        ..FixedNode::default()
+        memory: whole_mib(node.present_memory()).max(Bytes::MIB),
+        max_memory: (vm.most_memory() > vm.present_memory())
+            .then(|| whole_mib(node.most_memory().saturating_add(vm.growth_of_each())).max(Bytes::MIB)),
     };
     Ok(vm.nodes.iter().map(node).collect())
 }
@@ -267,7 +278,7 @@ fn kept_homes(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, views: &[
     for (&home, view) in homes.iter().zip(views) {
         let (vcpus, memory, count) = held.entry(home).or_default();
         *vcpus += vm.present_of(view.node) as u64;
-        *memory = memory.saturating_add(view.node.memory);
+        *memory = memory.saturating_add(view.node.present_memory());
         *count += 1;
     }
     let holds = |(&home, &(vcpus, memory, count)): (&NodeId, &(u64, Bytes, u32))| {
@@ -348,7 +359,7 @@ fn as_good(
     if homes.iter().map(NodeSet::len).sum::<usize>() > planned {
         return None;
     }
-    let memory: Vec<Bytes> = views.iter().map(|view| view.node.memory).collect();
+    let memory: Vec<Bytes> = views.iter().map(|view| view.node.present_memory()).collect();
     let free = |node| cramped::free(machine, occupancy, node);
     let held = cramped::is_held(&homes.iter().collect::<Vec<_>>(), &memory, free);
     // Where a node lacks memory, a part lies beside it, and the vCPUs stay.

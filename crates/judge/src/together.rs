@@ -15,7 +15,7 @@ use crate::shaped::ShapedVm;
 use crate::target::{self, Target};
 use scheduler::Occupancy;
 use std::cmp::Reverse;
-use topology::{Bytes, CpuSet, Machine, NodeSet};
+use topology::{Bytes, Machine, NodeSet};
 use vm::NodeUse;
 
 /// What each of some VMs is judged beside, and where it will live; in the order of `vms`.
@@ -31,7 +31,8 @@ pub struct Beside {
 pub fn together(machine: &Machine, running: &Occupancy, vms: &[ShapedVm]) -> Vec<Beside> {
     let mut order: Vec<usize> = (0..vms.len()).collect();
     let settled = |vm: &ShapedVm| NodeView::all(machine, vm).iter().all(|view| view.bound && view.runs_on.len() == 1);
-    order.sort_by_key(|&index| (!settled(&vms[index]), Reverse((vms[index].vcpus, vms[index].memory)), index));
+    order
+        .sort_by_key(|&index| (!settled(&vms[index]), Reverse((vms[index].vcpus, vms[index].present_memory())), index));
     let mut ledger = running.clone();
     let mut all = vec![Beside::default(); vms.len()];
     for index in order {
@@ -40,7 +41,7 @@ pub fn together(machine: &Machine, running: &Occupancy, vms: &[ShapedVm]) -> Vec
         let mut homes = NodeSet::new();
         if let Ok(target) = target {
             homes = target.nodes.iter().fold(homes, |all, node| all.union(&node.home));
-            hold(&mut ledger, &target, &vm.absent);
+            hold(&mut ledger, &target, vm);
         }
         all[index] = Beside { others, homes };
     }
@@ -48,11 +49,12 @@ pub fn together(machine: &Machine, running: &Occupancy, vms: &[ShapedVm]) -> Vec
 }
 
 /// Adds what a VM will hold: memory in equal parts on the nodes of a home, and vCPUs in turn, but
-/// those that are plugged in later.
-fn hold(ledger: &mut Occupancy, target: &Target, absent: &CpuSet) {
+/// those that are plugged in later; what devices give at the start counts.
+fn hold(ledger: &mut Occupancy, target: &Target, vm: &ShapedVm) {
     for node in &target.nodes {
-        let (home, there) = (node.home.iter().collect::<Vec<_>>(), node.vcpus.difference(absent).len());
-        let part = Bytes(node.memory.0.div_ceil(home.len().max(1) as u64));
+        let (home, there) = (node.home.iter().collect::<Vec<_>>(), node.vcpus.difference(&vm.absent).len());
+        let memory = node.memory.saturating_add(vm.plugged_of(node.id));
+        let part = Bytes(memory.0.div_ceil(home.len().max(1) as u64));
         for (index, &id) in home.iter().enumerate() {
             let vcpus = (there + home.len() - 1 - index) / home.len();
             let held: &mut NodeUse = ledger.nodes.entry(id).or_default();

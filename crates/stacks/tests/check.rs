@@ -304,3 +304,65 @@ fn vcpus_stay_at_home_where_a_part_of_the_memory_lies_beside() {
     let left = judged(&checked.cured, &machine);
     assert_eq!(left.cured, checked.cured, "{:#?}", left.findings);
 }
+
+/// A domain of two cells of 2 vCPUs and 4 GiB, each at home; cell 0 has a device of so many GiB, of
+/// which 2 are requested.
+fn growing(device_gib: u32, most_gib: u32, node: u32) -> String {
+    let cell = |id: u32| format!("<cell id='{id}' cpus='{}-{}' memory='4' unit='GiB'/>", 2 * id, 2 * id + 1);
+    let pin = |vcpu: u32| format!("<vcpupin vcpu='{vcpu}' cpuset='{}'/>", if vcpu < 2 { "0-3" } else { "4-7" });
+    let pins: String = (0..4).map(pin).collect();
+    let memnode = |id: u32| format!("<memnode cellid='{id}' mode='strict' nodeset='{id}'/>");
+    let device = format!(
+        "<memory model='virtio-mem'><target><size unit='GiB'>{device_gib}</size><node>{node}</node>\
+         <block unit='MiB'>2</block><requested unit='GiB'>2</requested></target></memory>"
+    );
+    format!(
+        "<domain type='kvm'><name>web</name><maxMemory slots='8' unit='GiB'>{most_gib}</maxMemory>\
+         <memory unit='GiB'>16</memory><vcpu>4</vcpu><cputune>{pins}<emulatorpin cpuset='0-7'/></cputune>\
+         <numatune>{}{}</numatune><cpu><topology sockets='2' cores='2' threads='1'/><numa>{}{}</numa></cpu>\
+         <devices>{device}</devices></domain>",
+        memnode(0),
+        memnode(1),
+        cell(0),
+        cell(1)
+    )
+}
+
+#[test]
+fn memory_that_may_be_plugged_in_is_judged_too() {
+    let machine = read::from_synthetic("pack:2 [numa(memory=16GiB)] l3:1 core:4 pu:1").expect("a machine");
+    let said = |device: u32, most: u32| -> Vec<(&str, String)> {
+        let found = judged(&growing(device, most, 0), &machine).findings;
+        let about =
+            |what: &str| ["node_too_large", "outgrows_its_node", "grows_beyond_machine", "no_room"].contains(&what);
+        found.into_iter().filter(|found| about(found.what)).map(|found| (found.what, found.sentence)).collect()
+    };
+    let domain = domain::parse(&growing(8, 20, 0), "vm.xml").expect("a domain");
+    let vm = stacks::check::shaped(&domain, &growing(8, 20, 0));
+    // 2 x 4 + 2, and what it may have.
+    assert_eq!((vm.present_memory().mib() >> 10, vm.most_memory().mib() >> 10), (10, 20));
+    // (20 - 10 - 6) / 2 = 2 more each: 4 + 8 + 2 = 14 of 16.
+    assert_eq!(said(8, 20), []);
+    // (28 - 10 - 6) / 2 = 6 more each: 4 + 8 + 6 = 18.
+    let outgrows = "virtual node 0 may grow to 18 GiB, and nodes of";
+    assert!(
+        matches!(&said(8, 28)[..], [("outgrows_its_node", said)] if said.starts_with(outgrows)),
+        "{:?}",
+        said(8, 28)
+    );
+    let beyond = said(8, 64);
+    assert!(
+        matches!(&beyond[..], [("grows_beyond_machine", said)] if said.contains("may grow to 64 GiB")),
+        "{beyond:?}"
+    );
+    // 4 + 14 = 18: the device may give more than a node has.
+    assert!(said(14, 24).iter().any(|(what, _)| *what == "node_too_large"), "{:?}", said(14, 24));
+
+    let refused = |text: &str| domain::parse(text, "vm.xml").expect_err(text).to_string();
+    let says = refused(&growing(8, 20, 3));
+    assert!(says.ends_with("domain/devices/memory/target/node: there is no cell 3: the domain has 2"), "{says}");
+    let says = refused(&growing(1, 20, 0));
+    assert!(says.contains("2 GiB are requested of a device of 1 GiB"), "{says}");
+    let says = refused(&growing(8, 12, 0));
+    assert!(says.contains("domain/maxMemory: it is 12 GiB, and the domain has 16 GiB"), "{says}");
+}

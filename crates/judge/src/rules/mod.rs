@@ -5,6 +5,7 @@ mod caches;
 mod cores;
 mod cpuset;
 mod distances;
+mod growth;
 pub(crate) mod host;
 mod limits;
 mod locality;
@@ -27,6 +28,7 @@ pub(crate) fn all(scene: &Scene<'_>) -> Vec<Finding> {
     let rules = [
         start::findings,
         width::findings,
+        growth::findings,
         locality::findings,
         cores::findings,
         other_threads::findings,

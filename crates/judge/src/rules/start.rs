@@ -136,7 +136,8 @@ fn no_room(scene: &Scene<'_>) -> Vec<Finding> {
     for nodes in sets.into_keys() {
         let inside: Vec<_> =
             scene.views.iter().filter(|view| view.bound_nodes().is_some_and(|bound| bound.is_subset(&nodes))).collect();
-        let (needed, there) = (inside.iter().map(|view| view.node.memory).sum::<Bytes>(), scene.memory_of(&nodes));
+        let (needed, there) =
+            (inside.iter().map(|view| view.node.present_memory()).sum::<Bytes>(), scene.memory_of(&nodes));
         if needed <= there || there == Bytes(0) {
             continue;
         }
@@ -161,7 +162,7 @@ fn no_room_beside_others(scene: &Scene<'_>) -> Option<Finding> {
     for node in scene.vm.nodes.iter().filter(|_| scene.running().is_none()) {
         if let Some(binding) = node.binding.as_ref().filter(strict) {
             let sum = bound.entry(&binding.nodes).or_default();
-            *sum = sum.saturating_add(node.memory);
+            *sum = sum.saturating_add(node.present_memory());
         }
     }
     let held = |nodes: &NodeSet| nodes.iter().map(|node| scene.others.of(node).memory).sum::<Bytes>();

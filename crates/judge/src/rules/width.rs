@@ -18,10 +18,10 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
 /// More memory than the machine has: no home can be named.
 fn machine_too_small(scene: &Scene<'_>) -> Option<Finding> {
     let there = scene.memory_of(&scene.machine.node_ids());
-    if scene.vm.memory <= there || scene.target.is_ok() {
+    if scene.vm.present_memory() <= there || scene.target.is_ok() {
         return None;
     }
-    let sentence = format!("it has {} of memory, and {} has {there}", scene.vm.memory, scene.machine.name);
+    let sentence = format!("it has {} of memory, and {} has {there}", scene.vm.present_memory(), scene.machine.name);
     let because = "what is not there cannot be given: the guest's memory is swapped, or the kernel kills the VM";
     let found = Finding::new("machine_too_small", Harm::Refused, sentence, because);
     let mut found = found.at(scene.spots([Part::Memory]));
@@ -47,7 +47,7 @@ fn too_large(scene: &Scene<'_>) -> Option<Finding> {
     let (cores, threads, memory) = largest(scene.machine);
     let units = if by_threads { count(threads, "hardware thread") } else { count(cores, "core") };
     let each = |view: &&crate::scene::NodeView<'_>| {
-        format!("{}: {}, {}", view.called(vm), count(view.node.vcpus.len(), "vCPU"), view.node.memory)
+        format!("{}: {}, {}", view.called(vm), count(view.node.vcpus.len(), "vCPU"), view.node.most_memory())
     };
     let seen = format!(
         "{}; nodes of {} have {units} and {memory} at most",

@@ -4,7 +4,7 @@ use crate::domain::{self, Domain, MemoryTune};
 use judge::{Auto, Binding, Part, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
 use roxmltree::{Document, Node};
 use std::collections::BTreeMap;
-use topology::{CpuId, CpuSet};
+use topology::{Bytes, CpuId, CpuSet};
 
 /// A domain as libvirt carries it out. `text` is what it was read from: lines and what cures must
 /// keep are looked up there.
@@ -20,6 +20,7 @@ pub fn shaped(domain: &Domain, text: &str) -> ShapedVm {
         absent: domain.absent.clone(),
         // libvirt takes what the cells add up to.
         memory: nodes.iter().map(|node| node.memory).sum(),
+        most_memory: domain.most_memory.unwrap_or_default(),
         guest: domain.guest,
         vnuma: !domain.cells.is_empty(),
         nodes,
@@ -43,15 +44,21 @@ fn nodes(domain: &Domain) -> Vec<ShapedNode> {
     let own = |id: u32| domain.memory_nodes.get(&id).and_then(binding);
     if domain.cells.is_empty() {
         let vcpus = (0..domain.vcpus).map(CpuId).collect();
-        return vec![ShapedNode { vcpus, memory: domain.memory, binding: whole, ..ShapedNode::default() }];
+        let (plugged, growth) = plugged(domain, None);
+        let modules: Bytes = domain.memory_modules.iter().map(|module| module.size).sum();
+        let memory = domain.memory.saturating_sub(modules);
+        return vec![ShapedNode { vcpus, memory, plugged, growth, binding: whole, ..ShapedNode::default() }];
     }
     let mut nodes: Vec<ShapedNode> = domain
         .cells
         .iter()
-        .map(|cell| ShapedNode {
+        .map(|cell| (cell, plugged(domain, Some(cell.id))))
+        .map(|(cell, (plugged, growth))| ShapedNode {
             id: cell.id,
             vcpus: cell.vcpus.clone(),
             memory: cell.memory,
+            plugged,
+            growth,
             binding: own(cell.id).or_else(|| whole.clone()),
             own_binding: own(cell.id).is_some(),
             distances: cell.distances.clone(),
@@ -65,6 +72,13 @@ fn nodes(domain: &Domain) -> Vec<ShapedNode> {
         first.vcpus.extend(rest.iter());
     }
     nodes
+}
+
+/// What the memory devices of a cell give, and what more they may give. libvirt takes none without
+/// a cell where there are cells.
+fn plugged(domain: &Domain, cell: Option<u32>) -> (Bytes, Bytes) {
+    let own = || domain.memory_modules.iter().filter(|module| cell.is_none() || module.node == cell);
+    (own().map(|module| module.given).sum(), own().map(|module| module.size.saturating_sub(module.given)).sum())
 }
 
 fn binding(tune: &MemoryTune) -> Option<Binding> {
@@ -87,6 +101,7 @@ fn spots(root: Node<'_, '_>, domain: &Domain) -> Spots {
     };
     let single = [
         (Part::Memory, "memory"),
+        (Part::MostMemory, "maxMemory"),
         (Part::Vcpus, "vcpu"),
         (Part::Emulator, "cputune/emulatorpin"),
         (Part::MemoryTune, "numatune/memory"),

@@ -90,6 +90,14 @@ pub(crate) enum Fault {
     NameOfLines,
     #[error("it has no memory: expected <memory unit='KiB'>...</memory>")]
     NoMemory,
+    #[error("it is {most}, and the domain has {all} of memory: expected at least that")]
+    MostMemory { most: Bytes, all: Bytes },
+    #[error("it has no {0}")]
+    Without(&'static str),
+    #[error("{given} are requested of a device of {whole}: expected at most that")]
+    Requested { given: Bytes, whole: Bytes },
+    #[error("there is no cell {cell}: the domain has {cells}")]
+    NoSuchCell { cell: u32, cells: usize },
     #[error("a domain has at least 1 vCPU")]
     NoVcpu,
     #[error("there is {what} {number} already")]

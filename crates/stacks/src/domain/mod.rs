@@ -6,6 +6,7 @@ mod edit;
 mod error;
 mod order;
 mod planned;
+mod plugged;
 mod read;
 mod rehome;
 mod splice;
@@ -37,6 +38,10 @@ pub struct Domain {
     pub kind: String,
     /// `<memory>`.
     pub memory: Bytes,
+    /// `<maxMemory>`: what it may have with all that can be plugged in.
+    pub most_memory: Option<Bytes>,
+    /// `<devices><memory>`, in order.
+    pub memory_modules: Vec<MemoryModule>,
     /// `<vcpu>`: the most that it may have.
     pub vcpus: u32,
     /// Those of them that it does not start with: beyond `<vcpu current=...>`, or what `<vcpus>`
@@ -70,6 +75,17 @@ pub struct Domain {
     pub locked: bool,
     /// PCI devices of the host that are passed through: their addresses, `0000:3b:00.0`.
     pub host_devices: Vec<String>,
+}
+
+/// `<memory model='dimm'>` or `<memory model='virtio-mem'>`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryModule {
+    /// The cell that it is plugged into.
+    pub node: Option<u32>,
+    /// The most that it can give.
+    pub size: Bytes,
+    /// What it gives: of a virtio-mem device what is requested.
+    pub given: Bytes,
 }
 
 /// `<memory mode=... nodeset=... placement=...>` or `<memnode ...>`.

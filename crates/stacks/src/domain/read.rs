@@ -2,6 +2,7 @@
 
 use super::document::{all, at, is, tree};
 use super::error::{Fault, Problem, ValueError};
+use super::plugged;
 use super::values::{self, LIST_END};
 use super::{Cell, Domain, DomainError, HugePages, MemoryTune};
 use roxmltree::Node;
@@ -52,6 +53,7 @@ fn read(root: Node<'_, '_>) -> Read<Domain> {
     if domain.memory == Bytes(0) {
         return Err(Fault::NoMemory.at(root));
     }
+    plugged::read(root, &mut domain)?;
     numatune(root, &mut domain)?;
     let one_each = GuestCpus { sockets: domain.vcpus, dies: 1, cores: 1, threads: 1, ..GuestCpus::default() };
     let told = first(root, &["cpu", "topology"]).map(cpu_topology).transpose()?.unwrap_or(one_each);
@@ -61,7 +63,7 @@ fn read(root: Node<'_, '_>) -> Read<Domain> {
     Ok(domain)
 }
 
-fn first<'a, 'i>(root: Node<'a, 'i>, path: &[&str]) -> Option<Node<'a, 'i>> {
+pub(super) fn first<'a, 'i>(root: Node<'a, 'i>, path: &[&str]) -> Option<Node<'a, 'i>> {
     at(root, path).first().copied()
 }
 
@@ -70,8 +72,14 @@ fn text_of(root: Node<'_, '_>, name: &str) -> Option<String> {
 }
 
 /// All of its text: comments may stand in it.
-fn text_in(element: Node<'_, '_>) -> String {
+pub(super) fn text_in(element: Node<'_, '_>) -> String {
     element.children().filter(Node::is_text).filter_map(|text| text.text()).collect()
+}
+
+/// The text of an element that is the number of a cell.
+pub(super) fn cell_number(element: Node<'_, '_>) -> Result<u32, Problem> {
+    let text = text_in(element);
+    values::number(&text, MOST_CELLS - 1).map_err(|error| wrong(element, "", &text, error))
 }
 
 /// An attribute that must be there.
@@ -101,7 +109,7 @@ fn required_list<T: Id>(element: Node<'_, '_>, name: &str) -> Read<IdSet<T>> {
     Ok(list(element, name)?.unwrap_or_default())
 }
 
-fn amount(element: Node<'_, '_>, text: &str, name: &str) -> Read<Bytes> {
+pub(super) fn amount(element: Node<'_, '_>, text: &str, name: &str) -> Read<Bytes> {
     values::memory(text, element.attribute("unit")).map_err(|error| wrong(element, name, text, error))
 }
 

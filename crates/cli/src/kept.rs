@@ -7,7 +7,7 @@
 
 use crate::commands::libvirt_vms;
 use crate::failure::{bad_input, text, unwritable};
-use crate::{backend, kept_moves, life_words, output};
+use crate::{backend, kept_moves, kept_sizes, life_words, output};
 pub(crate) use inventory::now;
 use inventory::{Held, Inventory, InventoryError, Record};
 use qemu::{BackgroundVm, QemuError, RuntimeDir, background};
@@ -82,7 +82,8 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
     // Who is at work on it mostly has its monitor, which serves one visitor at a time.
     let vcpus_run = |name: &str| if inventory.is_held(name) { None } else { background::vcpus_run(directory, name) };
     let Some(wrong) = wrong(directory, &record, vcpus_run)? else {
-        return kept_moves::brought_up(inventory, record).map(Some);
+        let record = kept_moves::brought_up(inventory, record)?;
+        return kept_sizes::brought_up(directory, inventory, record).map(Some);
     };
     match inventory.hold_now(name) {
         // Whoever has it writes what has become of it.

@@ -25,6 +25,7 @@ mod fleet_view;
 mod hidden_vms;
 mod kept;
 mod kept_moves;
+mod kept_sizes;
 mod kept_thread;
 mod life_words;
 mod machine_choice;

@@ -194,3 +194,51 @@ fn a_vm_of_libvirt_grows_and_says_when_it_was_cut() {
     assert_eq!((vm.state().as_str(), vm.life().state), ("paused", State::Paused));
     vm.ok(&["vm", "delete", &vm.name, "--force"]);
 }
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn what_others_do_to_a_vm_of_libvirt_is_written_down_by_the_next_look() {
+    let Some(vm) = Kept::new("what_others_do_to_a_vm_of_libvirt_is_written_down_by_the_next_look", "hnlv-look") else {
+        return;
+    };
+    vm.ok(&["vm", "pause", &vm.name]);
+    let record = || inventory_in(vm.runtime.path()).read(&vm.name).expect("a record");
+    let sizes = || -> Vec<(usize, u64)> {
+        vm.ok(&["vm", "list"]);
+        record().sizes().iter().map(|size| (size.vcpus.len(), size.memory.mib())).collect()
+    };
+    assert_eq!(sizes(), [(1, 32), (1, 32)]);
+    vm.libvirtd.virsh(&["setvcpus", &vm.name, "3", "--live"]);
+    // The lowest number that is absent is virtual node 0's.
+    assert_eq!(sizes(), [(2, 32), (1, 32)]);
+    let xml = vm.libvirtd.path().join("memory.xml");
+    let source = "<source><nodemask>0</nodemask></source>";
+    let target =
+        "<size unit='MiB'>128</size><node>1</node><block unit='MiB'>2</block><requested unit='MiB'>64</requested>";
+    std::fs::write(&xml, format!("<memory model='virtio-mem'>{source}<target>{target}</target></memory>"))
+        .expect("a file");
+    let device = xml.to_str().expect("UTF-8");
+    vm.libvirtd.virsh(&["attach-device", &vm.name, device, "--live"]);
+    assert_eq!(sizes(), [(2, 32), (1, 96)]); // 32 + 64
+    vm.libvirtd.virsh(&["update-memory-device", &vm.name, "--live", "--node", "1", "--requested-size", "32MiB"]);
+    assert_eq!(sizes(), [(2, 32), (1, 64)]);
+    let shown: serde_json::Value = serde_json::from_str(&vm.ok(&["vm", "show", &vm.name, "--json"])).expect("JSON");
+    let memory = &shown["residence"]["memory"][1];
+    assert_eq!((memory["unknown"].as_str(), memory["at_home"].as_bool()), (None, Some(true)), "{shown}");
+    let now = record();
+    assert_eq!((now.spec.vcpus, now.spec.memory.mib()), (3, 96));
+    let resized = |chapter: &&vm::history::Chapter| matches!(chapter.event, vm::history::LifeEvent::Resized { .. });
+    assert_eq!(now.life.history.iter().filter(resized).count(), 3);
+    assert!(vm.ok(&["vm", "show", &vm.name]).contains("1 vCPU"));
+
+    // Sized anew, the domain that libvirt has gets other virtual nodes at its next power-on.
+    let said = vm.ok(&["vm", "resize-topology", &vm.name]);
+    assert!(said.contains("is sized anew at its next power-on, after it was stopped"), "{said}");
+    vm.ok(&["vm", "stop", &vm.name, "--force"]);
+    vm.ok(&["vm", "start", &vm.name]);
+    let xml = vm.libvirtd.virsh(&["dumpxml", "--inactive", &vm.name]);
+    let topology = record().topology.expect("a topology");
+    assert_eq!(xml.matches("<cell ").count(), topology.nodes.len(), "{xml}");
+    assert!(!record().life.topology_anew && vm.state() == "running");
+    vm.ok(&["vm", "delete", &vm.name, "--force"]);
+}

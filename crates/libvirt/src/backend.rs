@@ -8,7 +8,7 @@
 
 use crate::domains::START;
 use crate::residence::{read_back, unreachable_process};
-use crate::resize::Of;
+use crate::resize::{Of, plugged};
 use crate::run_by::run_by;
 use crate::save::{self, Restored, restore};
 use crate::send::send;
@@ -281,6 +281,11 @@ impl Backend for Domains {
         }
     }
 
+    fn plugged(&self, name: &str, topology: &VirtualTopology) -> Result<Option<Added>, BackendError> {
+        let Some((uuid, _)) = self.find(name)?.filter(|(_, state)| state.has_process()) else { return Ok(None) };
+        plugged(&self.connection, &uuid, name, topology).map(Some)
+    }
+
     fn stop(&self, name: &str, grace: Patience) -> Result<Stopped, BackendError> {
         let none = || {
             let text = format!("VM {name}: {} runs no such domain", self.connection.which());
@@ -403,7 +408,8 @@ impl Vm for Domain {
         let look = |error: linux::LinuxError| self.connection.strange("look for QEMU", error.to_string());
         let process = local_process(&self.uuid).map_err(look)?;
         let process = process.ok_or_else(|| unreachable_process(&self.connection, &self.name))?;
-        Ok(read_back(plan, &process, &self.accelerator, self.version.clone()).map_err(look)?)
+        let devices = plugged(&self.connection, &self.uuid, &self.name, &plan.topology)?.memory;
+        Ok(read_back(plan, &devices, &process, &self.accelerator, self.version.clone()).map_err(look)?)
     }
 
     fn agent(&mut self) -> Result<Option<OwnedFd>, BackendError> {

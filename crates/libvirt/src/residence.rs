@@ -1,23 +1,26 @@
 //! Where a VM of libvirt's really is: as the kernel says it of its QEMU, whose monitor libvirt
 //! holds.
 
+mod plugged;
+
 use crate::{Connection, LibvirtError};
 use linux::LinuxError;
 use linux::vm::{Region, RunningVm};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{CpuSet, NodeSet};
-use vm::{Accelerator, MemoryResidence, Plan, Residence, VcpuResidence};
+use vm::{Accelerator, MemoryDevice, MemoryResidence, Plan, Residence, VcpuResidence};
 
 /// Reads back where a VM is: affinities of its vCPU threads, pages and policy of each virtual
-/// node's memory.
+/// node's memory, that of `devices` that were plugged in too.
 pub(crate) fn read_back(
     plan: &Plan,
+    devices: &[MemoryDevice],
     process: &RunningVm,
     accelerator: &Accelerator,
     qemu_version: String,
 ) -> Result<Residence, LinuxError> {
     let vcpus = vcpus(plan, process)?;
-    let memory = memory(plan, process)?;
+    let memory = memory(plan, devices, process)?;
     let at_home =
         !vcpus.is_empty() && vcpus.iter().all(|vcpu| vcpu.at_home) && memory.iter().all(|memory| memory.at_home);
     let (vm, pid) = (plan.vm.clone(), process.key.pid);
@@ -53,7 +56,8 @@ fn vcpus(plan: &Plan, process: &RunningVm) -> Result<Vec<VcpuResidence>, LinuxEr
     process.threads.vcpus.iter().map(residence).collect()
 }
 
-fn memory(plan: &Plan, process: &RunningVm) -> Result<Vec<MemoryResidence>, LinuxError> {
+fn memory(plan: &Plan, devices: &[MemoryDevice], process: &RunningVm) -> Result<Vec<MemoryResidence>, LinuxError> {
+    let later = plugged::mappings(devices, process)?;
     let nodes: Vec<_> = plan.topology.nodes.iter().filter(|node| node.memory.0 > 0).collect();
     let mut memory = Vec::new();
     for node in &nodes {
@@ -66,7 +70,13 @@ fn memory(plan: &Plan, process: &RunningVm) -> Result<Vec<MemoryResidence>, Linu
             at_home: false,
             unknown: None,
         };
-        locate(&mut residence, process, &regions(process, node.id, nodes.len()))?;
+        let of_node = || later.iter().filter(|(device, _)| device.virtual_node == node.id);
+        let mut parts = regions(process, node.id, nodes.len());
+        parts.extend(of_node().filter_map(|(_, region)| region.as_ref().ok()));
+        locate(&mut residence, process, &parts)?;
+        if let Some(because) = of_node().find_map(|(_, region)| region.as_ref().err()) {
+            (residence.unknown, residence.at_home) = (Some(because.clone()), false);
+        }
         memory.push(residence);
     }
     Ok(memory)

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use topology::{Bytes, CpuId, CpuSet, NodeSet};
 use vm::backend::ErrorKind;
-use vm::{Added, BackendError, Client, MemoryDeviceKind, Resize, Resized, VirtualNode};
+use vm::{Added, BackendError, Client, MemoryDeviceKind, Resize, Resized, VirtualNode, VirtualTopology};
 
 /// How often libvirt is asked whether the guest got on.
 const LOOK: Duration = Duration::from_millis(200);
@@ -35,6 +35,16 @@ pub(crate) struct Of<'a> {
     pub(crate) uuid: &'a str,
     pub(crate) vm: &'a str,
     pub(crate) emulated: bool,
+}
+
+/// What is plugged into a domain that runs, whoever plugged it.
+pub(crate) fn plugged(
+    connection: &Connection,
+    uuid: &str,
+    vm: &str,
+    topology: &VirtualTopology,
+) -> Result<Added, BackendError> {
+    Ok(Live::of(connection, uuid, vm)?.added(topology))
 }
 
 /// Carries out a [`Resize`].

@@ -73,7 +73,7 @@ pub fn resident_by_node(pid: u32) -> Result<Option<BTreeMap<NodeId, Bytes>>, Lin
 
 /// The nodes that a policy names: `bind:0-1`, `prefer:2`, `interleave=static:0,2`; `None` for
 /// `default` and `local`.
-pub(crate) fn policy_nodes(policy: &str) -> Option<NodeSet> {
+pub fn policy_nodes(policy: &str) -> Option<NodeSet> {
     policy.rsplit_once(':')?.1.parse().ok()
 }
 

@@ -125,6 +125,15 @@ pub trait Backend {
     /// Nobody can say.
     fn process(&self, name: &str) -> Result<Process, BackendError>;
 
+    /// What is plugged into a VM that runs, where others than homenode may have plugged it; `None`
+    /// where nobody else can.
+    ///
+    /// # Errors
+    /// Nobody can say.
+    fn plugged(&self, _name: &str, _topology: &VirtualTopology) -> Result<Option<Added>, BackendError> {
+        Ok(None)
+    }
+
     /// As [`Vm::stop`], also of a VM that answers nobody any more.
     ///
     /// # Errors

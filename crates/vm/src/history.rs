@@ -1,8 +1,8 @@
 //! What became of a VM: its state, since when, and how it came there.
 
-use crate::Placement;
 use crate::backend::ReachedBy;
 use crate::life::{NotNow, State, Step};
+use crate::{NodeSize, Placement};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use topology::input::one_line;
@@ -151,6 +151,13 @@ pub enum LifeEvent {
 }
 
 impl LifeEvent {
+    /// That virtual nodes got more or less.
+    pub fn resized(before: &[NodeSize], after: &[NodeSize]) -> Self {
+        let vcpus = |sizes: &[NodeSize]| sizes.iter().map(|size| size.vcpus.len() as u32).sum();
+        let memory = |sizes: &[NodeSize]| sizes.iter().map(|size| size.memory).sum();
+        Self::Resized { vcpus: (vcpus(before), vcpus(after)), memory: (memory(before), memory(after)) }
+    }
+
     /// With sentences of one line: QEMU, a guest or another host may have worded them.
     fn shortened(self) -> Self {
         let sentence = |text: String| one_line(&text, LONGEST_SENTENCE);

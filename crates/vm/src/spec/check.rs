@@ -1,6 +1,7 @@
 //! What a spec must hold beyond being well-formed TOML.
 
 use super::{Boot, Console, FixedNode, Network, Policy, VmSpec};
+use crate::NodeSize;
 use std::collections::BTreeSet;
 use topology::limits::{MOST_VCPUS, MOST_VIRTUAL_NODES};
 use topology::{Bytes, TomlError};
@@ -47,6 +48,17 @@ impl VmSpec {
     /// The first thing that makes it unusable on any machine.
     pub fn check(&self) -> Result<(), SpecProblem> {
         check(self)
+    }
+
+    /// The same VM with virtual nodes of these sizes.
+    pub fn of_sizes(&self, sizes: &[NodeSize]) -> Self {
+        let mut spec = self.clone();
+        spec.shape.vcpus = sizes.iter().map(|size| size.vcpus.len() as u32).sum();
+        spec.shape.memory = sizes.iter().map(|size| size.memory).sum();
+        for (node, size) in spec.shape.policy.virtual_nodes.iter_mut().flatten().zip(sizes) {
+            (node.vcpus, node.memory) = (size.vcpus.len() as u32, size.memory);
+        }
+        spec
     }
 }
 

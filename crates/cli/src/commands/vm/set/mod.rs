@@ -76,19 +76,6 @@ fn after(now: &[NodeSize], growth: &Growth, topology: &VirtualTopology) -> Vec<N
     after
 }
 
-/// The spec of a VM of these sizes.
-fn spec_of(spec: &VmSpec, sizes: &[NodeSize]) -> anyhow::Result<VmSpec> {
-    let mut spec = spec.clone();
-    spec.shape.vcpus = sizes.iter().map(|size| size.vcpus.len() as u32).sum();
-    spec.shape.memory = sizes.iter().map(|size| size.memory).sum();
-    if let Some(nodes) = &mut spec.shape.policy.virtual_nodes {
-        for (node, size) in nodes.iter_mut().zip(sizes) {
-            (node.vcpus, node.memory) = (size.vcpus.len() as u32, size.memory);
-        }
-    }
-    checked(spec)
-}
-
 fn checked(spec: VmSpec) -> anyhow::Result<VmSpec> {
     let checked = spec.check();
     checked.map_err(|problem| bad_input(format!("VM {}: {problem}", spec.name)))?;
@@ -114,24 +101,18 @@ fn at_next_power_on(mut held: Held, arguments: &SetArguments) -> anyhow::Result<
     let now = record.sizes();
     let growth = growth(&held, topology, &now, &wanted(arguments, Bytes::MIB, BTreeMap::new()))?;
     let sizes = after(&now, &growth, topology);
-    let spec = spec_of(&record.spec, &sizes)?;
+    let spec = checked(record.spec.of_sizes(&sizes))?;
     if !arguments.dry_run {
         let write = || {
             held.set_topology(Some(topology.powered_on_with(&sizes)))?;
             let placement = record.placement.clone().map(|kept| Kept { added: Added::default(), ..kept });
             held.set_placement(placement)?;
             held.set_spec(spec)?;
-            held.change_life(|life| life.tell(resized(&now, &sizes), kept::now()))
+            held.change_life(|life| life.tell(LifeEvent::resized(&now, &sizes), kept::now()))
         };
         write().map_err(kept::failure)?;
     }
     Ok(Answer::at_rest(&arguments.name, state, arguments.dry_run, &now, &sizes))
-}
-
-fn resized(before: &[NodeSize], after: &[NodeSize]) -> LifeEvent {
-    let vcpus = |sizes: &[NodeSize]| sizes.iter().map(|size| size.vcpus.len() as u32).sum();
-    let memory = |sizes: &[NodeSize]| sizes.iter().map(|size| size.memory).sum();
-    LifeEvent::Resized { vcpus: (vcpus(before), vcpus(after)), memory: (memory(before), memory(after)) }
 }
 
 fn while_it_runs(directory: &RuntimeDir, mut held: Held, arguments: &SetArguments) -> anyhow::Result<Answer> {
@@ -151,7 +132,7 @@ fn while_it_runs(directory: &RuntimeDir, mut held: Held, arguments: &SetArgument
     let wanted = wanted(arguments, qemu::block_size(&spec.backing), added.dimms());
     let growth = growth(&held, &topology, &now, &wanted)?;
     let sizes = after(&now, &growth, &topology);
-    let new_spec = spec_of(&spec, &sizes)?;
+    let new_spec = checked(spec.of_sizes(&sizes))?;
     if spec.backing.fill == Fill::OnTouch {
         growth::is_there(&host.machine, &new_spec.shape, spec.shape.memory)?;
     }
@@ -200,10 +181,10 @@ fn while_it_runs(directory: &RuntimeDir, mut held: Held, arguments: &SetArgument
     drop(reservation);
     let Resized { added, undone, notes } = resized_now?;
     let reached = added.sizes(&resize.topology);
-    let spec = if reached == sizes { new_spec } else { spec_of(&spec, &reached)? };
+    let spec = if reached == sizes { new_spec } else { checked(spec.of_sizes(&reached))? };
     held.set_spec(spec).map_err(kept::failure)?;
     if reached != now {
-        held.change_life(|life| life.tell(resized(&now, &reached), kept::now())).map_err(kept::failure)?;
+        held.change_life(|life| life.tell(LifeEvent::resized(&now, &reached), kept::now())).map_err(kept::failure)?;
     }
     answer.is_done(&reached, &resize.placement, undone, notes);
     Ok(answer)

@@ -75,7 +75,7 @@ fn memory(plan: &Plan, devices: &[MemoryDevice], process: &RunningVm) -> Result<
         parts.extend(of_node().filter_map(|(_, region)| region.as_ref().ok()));
         locate(&mut residence, process, &parts)?;
         if let Some(because) = of_node().find_map(|(_, region)| region.as_ref().err()) {
-            (residence.unknown, residence.at_home) = (Some(because.clone()), false);
+            (residence.unknown, residence.at_home) = (Some(because.to_string()), false);
         }
         memory.push(residence);
     }

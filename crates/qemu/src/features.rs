@@ -4,7 +4,8 @@
 //! says little: distributions leave parts out and bring others back.
 //!
 //! **Rule.** QEMU is started without a machine and asked over QMP: for its capabilities of
-//! migration, its device and object types, its machine types and what they can. Nothing is guessed from its version.
+//! migration, its device and object types, its machine types and what they can. Nothing is guessed
+//! from its version.
 //!
 //! **Example.** QEMU 7.2 has no `mapped-ram`; QEMU 10 has it. homenode does not use it yet: what a
 //! VM that is suspended has in memory goes through homenode, which writes the file.

@@ -14,14 +14,41 @@ use linux::LinuxError;
 use linux::memory::policy_nodes;
 use linux::vm::{Region, RunningVm};
 use std::collections::BTreeSet;
-use topology::NodeSet;
+use topology::{Bytes, NodeSet};
 use vm::MemoryDevice;
 
 /// Memory of QEMU's own that the kernel may have merged below a block.
 const MOST_MERGED: u64 = 64 << 20;
 
+/// Why the mapping of a device cannot be told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unclear {
+    /// More or fewer mappings than devices have the size.
+    #[error(
+        "{} of {size} were plugged in, and {} of QEMU's memory look like one: which is whose cannot be told",
+        topology::words::count(*devices, "device"),
+        topology::words::count(*mappings, "part")
+    )]
+    Count {
+        /// Size of each.
+        size: Bytes,
+        /// Devices of that size.
+        devices: usize,
+        /// Mappings that may be one of them.
+        mappings: usize,
+    },
+    /// Devices of several virtual nodes are bound alike.
+    #[error(
+        "devices of {size} were plugged into several virtual nodes, all bound alike: which part of QEMU's memory is whose cannot be told"
+    )]
+    BoundAlike {
+        /// Size of each.
+        size: Bytes,
+    },
+}
+
 /// The mapping of each device, or why it cannot be told.
-pub(super) type Mapped<'a> = Vec<(&'a MemoryDevice, Result<Region, String>)>;
+pub(super) type Mapped<'a> = Vec<(&'a MemoryDevice, Result<Region, Unclear>)>;
 
 /// The mapping of each device.
 ///
@@ -57,11 +84,7 @@ fn bound_to(pid: u32, region: &Region) -> Result<Option<NodeSet>, LinuxError> {
 fn told_apart<'a>(devices: &[&'a MemoryDevice], blocks: Vec<(Region, Option<NodeSet>)>) -> Mapped<'a> {
     let size = devices.first().map(|device| device.size).unwrap_or_default();
     if blocks.len() != devices.len() {
-        let because = format!(
-            "{} of {size} were plugged in, and {} of QEMU's memory look like one: which is whose cannot be told",
-            topology::words::count(devices.len(), "device"),
-            topology::words::count(blocks.len(), "part")
-        );
+        let because = Unclear::Count { size, devices: devices.len(), mappings: blocks.len() };
         return devices.iter().map(|device| (*device, Err(because.clone()))).collect();
     }
     let mut left = blocks;
@@ -75,10 +98,7 @@ fn told_apart<'a>(devices: &[&'a MemoryDevice], blocks: Vec<(Region, Option<Node
         };
         let region = match left.iter().position(|(_, bound)| is_its(bound)) {
             Some(index) => Ok(left.remove(index).0),
-            None => Err(format!(
-                "devices of {size} were plugged into several virtual nodes, all bound alike: which part of QEMU's \
-                 memory is whose cannot be told"
-            )),
+            None => Err(Unclear::BoundAlike { size }),
         };
         mapped.push((*device, region));
     }
@@ -89,7 +109,6 @@ fn told_apart<'a>(devices: &[&'a MemoryDevice], blocks: Vec<(Region, Option<Node
 mod tests {
     use super::*;
     use linux::vm::{Given, RegionEvidence, RegionKind};
-    use topology::Bytes;
     use vm::MemoryDeviceKind;
 
     const MIB: u64 = 1 << 20;

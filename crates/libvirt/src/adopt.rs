@@ -355,7 +355,13 @@ mod tests {
             (xml("<memoryBacking><hugepages/></memoryBacking>"), "<hugepages>"),
             (xml("").replace("<name>web", "<name>a web"), "<name>"),
             (xml("").replace("file='/images/web.qcow2'", "protocol='nbd' name='web'"), "<os>"),
-            (xml("").replace("<devices>", "<devices><memory model='dimm'/>"), "<devices><memory>"),
+            (
+                xml("").replace(
+                    "<devices>",
+                    "<devices><memory model='dimm'><target><size unit='MiB'>128</size><node>0</node></target></memory>",
+                ),
+                "<devices><memory>",
+            ),
         ];
         for (xml, named) in cases {
             let refused = adopted(&xml, &machine()).expect_err(named).to_string();

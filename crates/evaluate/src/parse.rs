@@ -61,7 +61,11 @@ pub fn parse_with(text: &str, path: &Path, kinds: &[Kind]) -> Result<Experiment,
     let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
     let kind = |name: &str| kinds.iter().copied().find(|kind| kind.name == name).unwrap_or(kinds[0]);
     let (mut experiment, given): (Experiment, Vec<Section>) =
-        text.read_apart(&names, |name, section| kind(name).from_toml(section))?;
+        text.read_apart(&names, |name, section| kind(name).from_toml(section)).map_err(|error| {
+            // Sections have the names of workloads in a file.
+            let sections = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            TomlError { problem: error.problem.replace("`sections`", &sections), ..error }
+        })?;
     experiment.sections = kinds.iter().map(|kind| kind.section()).collect();
     given.into_iter().for_each(|section| experiment.replace_section(section));
     match first_fault(&experiment, kinds) {

@@ -209,13 +209,10 @@ impl Receiving<'_> {
         let (socket, carrier) = door.wait(link)?;
         incoming.listen(socket)?;
         link.say(&FromDestination::Receives)?;
-        // Written while the guest still runs there: it stands still from the last byte on.
+        self.until_told(link, &mut incoming)?;
+        self.all_here(&mut incoming)?;
         let record = self.record()?;
-        let came = self.until_told(link, &mut incoming).and_then(|()| self.all_here(&mut incoming));
-        if let Err(error) = came.and_then(|()| Ok(incoming.takes_over()?)) {
-            forget(record);
-            return Err(error);
-        }
+        incoming.takes_over()?;
         if self.receipts.decide(&self.offer.receipt, Decision::Here)? == Decision::Never {
             forget(record);
             self.receipts.forget(&self.offer.receipt)?;

@@ -132,8 +132,13 @@ vm beside 1 500 'policy.node_affinity = "1"'
 run beside
 check "another one starts beside it" 'node 1: 500 MiB +bind:1 +yes$'
 beside=$pid
-homenode vm set grows --memory "528 MiB" >/tmp/said 2>&1
-echo "exit code: $?" >>/tmp/said
+# Until its guest has booted it has no driver.
+for second in $(seq 60); do
+    homenode vm set grows --memory "528 MiB" >/tmp/said 2>&1
+    echo "exit code: $?" >>/tmp/said
+    grep -q 'no driver' /tmp/said || break
+    sleep 1
+done
 check "a home without room is refused" 'virtual node 0 is to get 400 MiB on node 1, which has .* free; this makes room'
 check "and nothing was changed" '^exit code: 1$'
 grep -o 'homenode vm move beside [^`]*' /tmp/said >/tmp/move.sh

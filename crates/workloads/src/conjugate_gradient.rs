@@ -1,6 +1,6 @@
 //! The smallest eigenvalue of a sparse matrix by inverse iteration, each step of which solves a
 //! system with 25 iterations of the conjugate gradient method: NPB's CG (Bailey et al., "The NAS
-//! Parallel Benchmarks", RNR-94-007, 1994, section 2.4).
+//! Parallel Benchmarks", RNR-94-007, 1994).
 //!
 //! Nearly all of the time goes to the product of the matrix with a vector: the matrix is streamed,
 //! the vector is gathered at random. This is what solvers on unstructured grids do; it stands for

@@ -1,5 +1,5 @@
 //! V-cycles of a multigrid solver for Poisson's equation on a periodic cube: NPB's MG (Bailey et
-//! al., "The NAS Parallel Benchmarks", RNR-94-007, 1994, section 2.3).
+//! al., "The NAS Parallel Benchmarks", RNR-94-007, 1994).
 //!
 //! The charge is +1 at ten random points and -1 at ten others. Each step is one V-cycle down to a
 //! grid of 2 x 2 x 2 points and back, and the residual after it. Most of the time is bandwidth: the

@@ -4,8 +4,7 @@
 //! and Sweet describe ("Aspects of using multiprocessors for meteorological modelling", 1988).
 //!
 //! 14 arrays, three sweeps over them in each step, nearly no arithmetic for each byte: all of it is
-//! bandwidth. It stands for swim of SPEC OMP, whose sizes are those of classes A (CPU2000), B
-//! (OMPM2001) and C (OMPL2001).
+//! bandwidth. It stands for swim of SPEC OMP.
 //!
 //! That flow is nearly at rest with itself, so a step that did nothing would hardly be seen. We add
 //! a small gravity wave, whose crests lie along the rows, and know where it must be after the run.

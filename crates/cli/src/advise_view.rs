@@ -2,7 +2,7 @@
 
 use crate::text::{lines, table_of, width, wrapped};
 use evaluate::advise::{Advice, Candidate};
-use evaluate::modelled::Unit;
+use evaluate::figure::SECONDS;
 use std::fmt::Write;
 use vm::VmSpec;
 
@@ -12,7 +12,7 @@ pub(crate) fn view(spec: &VmSpec, advice: &Advice) -> String {
         "VM {}: {} vCPUs, {}, on {}; {}\nMODELLED: no figure here was measured.\n\n",
         spec.name, spec.vcpus, spec.memory, advice.machine, advice.workload
     );
-    let unit = advice.candidates.first().map_or("", |candidate| candidate.unit.name());
+    let unit = advice.candidates.first().map_or("", |candidate| candidate.quantity.unit.as_str());
     let header = [
         "",
         "Shape",
@@ -59,11 +59,8 @@ pub(crate) fn view(spec: &VmSpec, advice: &Advice) -> String {
 }
 
 fn figure(candidate: &Candidate) -> String {
-    match candidate.unit {
-        Unit::MbPerS => format!("≈ {:.0}", candidate.modelled),
-        Unit::Seconds | Unit::Ns => format!("≈ {:.1}", candidate.modelled),
-        Unit::Ratio => format!("≈ {:.3}", candidate.modelled),
-    }
+    let digits = usize::from(candidate.quantity.unit == SECONDS);
+    format!("≈ {:.digits$}", candidate.modelled)
 }
 
 /// Of many VMs the first ones.
@@ -83,7 +80,7 @@ fn trust(advice: &Advice) -> String {
             uncertainty.figures, uncertainty.of, uncertainty.usual_percent, uncertainty.worst_percent
         )
     };
-    let seconds = advice.candidates.iter().any(|candidate| candidate.unit == Unit::Seconds);
+    let seconds = advice.candidates.iter().any(|candidate| candidate.quantity.unit == SECONDS);
     // A profile's time of computing is that of the machine that it was fitted on.
     let cores = " Compare shapes on one machine, not the seconds of two: the time of computing is that of the cores that the profile was fitted on.";
     let text = if seconds { text + cores } else { text };

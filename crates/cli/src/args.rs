@@ -1,8 +1,11 @@
 //! The command line. Help, shell completions and the man page all come from here.
 
 pub(crate) use crate::args_balance::{BalanceArguments, DoctorArguments, TopArguments, WhyArguments};
+pub(crate) use crate::args_guest::GuestArguments;
 pub(crate) use crate::args_libvirt::{CheckArguments, ConnectArguments, EmitArgument, StartThrough, Via};
-pub(crate) use crate::args_model::{AdviseArguments, CalibrateArguments, MachineCommandArguments, ValidateArguments};
+pub(crate) use crate::args_model::{
+    AdviseArguments, CalibrateArguments, CompareArguments, MachineCommandArguments, ValidateArguments,
+};
 pub(crate) use crate::args_vm::{VmArguments, VmCommand};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -31,8 +34,12 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// The life of VMs: list, start, stop, resize, suspend, resume, migrate, forget them
     Vm(VmArguments),
+    /// Systems for guests, of a distribution's packages: build, list, show, remove them
+    Guest(GuestArguments),
     /// Run an experiment natively and in VMs, or on a model; print its tables and write its report
     Evaluate(EvaluateArguments),
+    /// Set measured runs side by side, with what differs between them
+    Compare(CompareArguments),
     /// Check a machine file: what is missing or impossible in it
     Machine(MachineCommandArguments),
     /// Measure this host and write its machine file, so that it can be modelled
@@ -153,6 +160,15 @@ pub(crate) struct EvaluateArguments {
     /// numbers
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["experiment", "resume", "on"])]
     pub(crate) command: Vec<String>,
+    /// With a command: it runs in a system of these packages, by the distribution's names, with
+    /// commas between; natively and in VMs the same files. Files that it names by relative paths
+    /// are copied to where it runs
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "command",
+        conflicts_with_all = ["experiment", "resume", "on"])]
+    pub(crate) packages: Vec<String>,
+    /// With --packages: the distribution's release by its codename. Default: this host's own
+    #[arg(long, value_name = "SUITE", requires = "packages")]
+    pub(crate) suite: Option<String>,
     /// Measure nothing: compute the figures on the model of this machine, a name from machines/ or
     /// a machine file (.toml) with rates. Configurations that name a machine of their own keep it
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["resume", "dry_run"])]

@@ -3,6 +3,7 @@
 use clap::Args;
 use std::time::Duration;
 use topology::Bytes;
+use vm::sending::MOST_CONNECTIONS;
 
 #[derive(Args)]
 pub(crate) struct MigrateArguments {
@@ -36,6 +37,15 @@ pub(crate) struct MigrateArguments {
     /// faster than the link. Until all is there it is lost if either host fails
     #[arg(long)]
     pub(crate) postcopy: bool,
+    /// How many connections carry the memory, from 1 to 8: over ssh each is as fast as one CPU
+    /// ciphers
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CONNECTIONS))
+    )]
+    pub(crate) connections: u32,
     /// Call it off if it takes longer; the VM then goes on here
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
@@ -44,7 +54,7 @@ pub(crate) struct MigrateArguments {
     #[arg(
         long,
         conflicts_with_all = [
-            "to", "shared_storage", "bandwidth", "downtime", "no_auto_converge", "postcopy", "timeout",
+            "to", "shared_storage", "bandwidth", "downtime", "no_auto_converge", "postcopy", "connections", "timeout",
         ]
     )]
     pub(crate) resolve: bool,
@@ -70,6 +80,9 @@ pub(crate) struct ReceiveArguments {
     /// Carries the guest of this VM
     #[arg(long, value_name = "NAME", conflicts_with = "outcome")]
     pub(crate) data: Option<String>,
+    /// Carries one of several connections of it: which
+    #[arg(long, value_name = "NUMBER", requires = "data")]
+    pub(crate) connection: Option<u8>,
     /// Carries memory that follows the guest of this receipt
     #[arg(long, value_name = "RECEIPT", requires = "vm", conflicts_with_all = ["data", "outcome"])]
     pub(crate) memory: Option<String>,

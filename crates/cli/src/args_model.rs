@@ -46,6 +46,17 @@ pub(crate) struct CalibrateArguments {
 }
 
 #[derive(Args)]
+pub(crate) struct CompareArguments {
+    /// Results directories of measured runs (results/<time>-<name>); the others are compared with
+    /// the first
+    #[arg(value_name = "RESULTS", required = true, num_args = 2..)]
+    pub(crate) results: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
 pub(crate) struct ValidateArguments {
     /// Print every figure, not only the errors by group
     #[arg(long)]

@@ -12,6 +12,7 @@ pub(crate) struct View {
     bar: Option<ProgressBar>,
     begun: Instant,
     expected: f64,
+    is_known: bool,
     done: f64,
     rejected: u32,
 }
@@ -28,15 +29,16 @@ impl View {
             bar.enable_steady_tick(Duration::from_millis(250));
             bar
         });
-        Self { bar, begun: Instant::now(), expected: 0.0, done: 0.0, rejected: 0 }
+        Self { bar, begun: Instant::now(), expected: 0.0, is_known: true, done: 0.0, rejected: 0 }
     }
 
-    /// Time left: what remains of the expected time, at the pace so far.
-    fn left(&self) -> String {
+    /// Time left: what remains of the expected time, at the pace so far. The first visits are too
+    /// short to tell: until then as expected, where that is known.
+    fn left(&self) -> Option<String> {
         let remaining = (self.expected - self.done).max(0.0);
-        // The first visits are too short to tell.
-        let pace = if self.done > 0.1 * self.expected { self.begun.elapsed().as_secs_f64() / self.done } else { 1.0 };
-        duration(remaining * pace)
+        let has_pace = self.done > 0.1 * self.expected;
+        let pace = if has_pace { self.begun.elapsed().as_secs_f64() / self.done } else { 1.0 };
+        (has_pace || self.is_known).then(|| format!("about {} left", duration(remaining * pace)))
     }
 
     fn say(&self, text: &str) {
@@ -57,10 +59,10 @@ impl View {
 impl Progress for View {
     fn tell(&mut self, event: Event<'_>) {
         match event {
-            Event::Begin { seconds } => {
-                self.expected = seconds;
+            Event::Begin { seconds, is_known } => {
+                (self.expected, self.is_known) = (seconds, is_known);
                 if self.bar.is_none() {
-                    output::say(format_args!("This takes about {}.\n", duration(seconds)));
+                    output::say(format_args!("{}\n", expectation(seconds, is_known)));
                 }
             }
             Event::Starting { configuration, participants } => {
@@ -71,15 +73,15 @@ impl Progress for View {
             }
             Event::Visit { configuration, point, round } => {
                 let rejected = if self.rejected > 0 { format!(", {} rejected", self.rejected) } else { String::new() };
-                let left = self.left();
-                self.say(&format!("{configuration}: {point}, round {}{rejected}, about {left} left", round + 1));
+                let left = self.left().map_or_else(String::new, |left| format!(", {left}"));
+                self.say(&format!("{configuration}: {point}, round {}{rejected}{left}", round + 1));
             }
             Event::Repetition { rejected } => self.rejected += u32::from(rejected),
             Event::Advanced { seconds } => {
                 self.done += seconds;
                 if let Some(bar) = &self.bar {
                     bar.set_position((1000.0 * self.done / self.expected.max(self.done)) as u64);
-                    bar.set_prefix(format!("{} left", self.left()));
+                    bar.set_prefix(self.left().unwrap_or_default());
                 }
             }
             Event::Note(note) => match &self.bar {
@@ -87,6 +89,14 @@ impl Progress for View {
                 None => output::say(format_args!("{note}\n")),
             },
         }
+    }
+}
+
+/// How long an evaluation takes, as far as anybody knows.
+pub(crate) fn expectation(seconds: f64, is_known: bool) -> String {
+    match is_known {
+        true => format!("This takes about {}.", duration(seconds)),
+        false => "How long this takes is known when the command has run a few times.".to_owned(),
     }
 }
 

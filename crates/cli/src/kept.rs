@@ -98,6 +98,7 @@ fn brought_up(directory: &RuntimeDir, inventory: &Inventory, name: &str) -> anyh
                     if is_to_go_on(held.record(), &wrong) {
                         backend::reach(directory, held.record())?.unpause()?;
                     }
+                    say_what_file_is_too_old(held.record(), &wrong);
                     match held.mend(wrong.clone(), now()) {
                         Err(InventoryError::Io { .. }) => return Ok(shown_mended(&mut record, wrong).then_some(record)),
                         mended => mended?,
@@ -120,6 +121,17 @@ fn is_to_go_on(record: &Record, wrong: &Mend) -> bool {
         }
         _ => false,
     }
+}
+
+/// That somebody else let a VM go on that was suspended: the disks are newer than its file from
+/// then on.
+fn say_what_file_is_too_old(record: &Record, wrong: &Mend) {
+    let (Mend::Started, Some(file)) = (wrong, &record.life.suspended_in) else { return };
+    let (name, file) = (&record.spec.name, file.display());
+    output::note(format_args!(
+        "VM {name} was suspended in {file}, and runs: somebody else resumed or started it. It must not be resumed \
+        from that file again: its disks are newer"
+    ));
 }
 
 /// What of a record is not so. `vcpus_run`: asks the monitor of a VM.

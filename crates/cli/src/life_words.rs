@@ -5,6 +5,7 @@ use jiff::tz::TimeZone;
 use topology::words::{count, named};
 use topology::{Bytes, NodeSet};
 use vm::NodeSize;
+use vm::backend::BackendKind;
 use vm::history::{Chapter, Life, LifeEvent, UnixSeconds};
 use vm::life::State;
 
@@ -65,6 +66,12 @@ pub(crate) fn on_its_way(name: &str, life: &Life, is_at_work: impl Fn() -> bool)
         (State::MigratingOut, None) => {
             format!("Its migration was cut short. It was not handed over, so it is here; {resolve} lets it go on.")
         }
+        (State::MigratingOut, Some(to)) if life.backend.kind() == BackendKind::Libvirt => format!(
+            "homenode was ended while libvirt sent it to {to}, and libvirt goes on with that. {resolve} asks both \
+            where it is. If {to} is gone for good, find out whether it ran there, and add `--it-runs here` or \
+            `--it-runs there`.",
+            to = to.to
+        ),
         (State::MigratingOut, Some(to)) => format!(
             "Its migration to {to} was cut short after it was handed over, so it stands still here, and may run on \
             {to}. {resolve} asks {to}. If {to} is gone for good, find out whether it ran there, and add \

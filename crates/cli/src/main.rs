@@ -3,6 +3,7 @@
 mod advise_view;
 mod args;
 mod args_balance;
+mod args_guest;
 mod args_libvirt;
 mod args_migrate;
 mod args_model;
@@ -22,6 +23,7 @@ mod failure;
 mod findings_view;
 mod fleet_choice;
 mod fleet_view;
+mod guest_images;
 mod hidden_vms;
 mod kept;
 mod kept_moves;

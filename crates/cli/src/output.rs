@@ -99,6 +99,9 @@ fn escaped(json: &str) -> String {
     text
 }
 
+/// Commands whose JSON is not of version 1 any more: figures have one form, units are as printed.
+const RAISED: [(&str, u32); 4] = [("advise", 2), ("evaluate", 2), ("evaluate.dry_run", 2), ("validate", 2)];
+
 /// What stands before the content of every JSON object.
 #[derive(Serialize)]
 struct Envelope<'a, T: Serialize> {
@@ -110,7 +113,8 @@ struct Envelope<'a, T: Serialize> {
 
 impl<'a, T: Serialize> Envelope<'a, T> {
     fn new(command: &str, content: &'a T) -> Self {
-        Self { format: format!("homenode.{command}"), version: 1, content }
+        let raised = RAISED.iter().find(|(name, _)| *name == command);
+        Self { format: format!("homenode.{command}"), version: raised.map_or(1, |(_, version)| *version), content }
     }
 }
 

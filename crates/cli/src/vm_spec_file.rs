@@ -27,7 +27,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<VmSpec> {
 /// The current directory is gone.
 pub(crate) fn absolute(mut spec: VmSpec, kernel: Option<&Path>) -> anyhow::Result<VmSpec> {
     match (&mut spec.boot, kernel) {
-        (Boot::TinyGuest { kernel: own }, Some(kernel)) => *own = Some(kernel.to_owned()),
+        (Boot::TinyGuest { kernel: own, .. }, Some(kernel)) => *own = Some(kernel.to_owned()),
         (Boot::Kernel { kernel: own, .. }, Some(kernel)) => kernel.clone_into(own),
         _ => {}
     }
@@ -40,7 +40,7 @@ pub(crate) fn absolute(mut spec: VmSpec, kernel: Option<&Path>) -> anyhow::Resul
 fn resolve(spec: &mut VmSpec, directory: &Path) {
     let at = |path: &mut PathBuf| *path = directory.join(&path);
     match &mut spec.boot {
-        Boot::TinyGuest { kernel } => kernel.iter_mut().for_each(at),
+        Boot::TinyGuest { kernel, .. } => kernel.iter_mut().for_each(at),
         Boot::Kernel { kernel, initrd, .. } => {
             at(kernel);
             initrd.iter_mut().for_each(at);

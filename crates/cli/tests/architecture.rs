@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate and the crates of ours that it may use.
-const MAY_USE: [(&str, &[&str]); 19] = [
+const MAY_USE: [(&str, &[&str]); 20] = [
     ("properties", &[]),
     ("topology", &[]),
     ("vm", &["topology"]),
@@ -35,6 +35,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
             "workloads",
         ],
     ),
+    ("images", &["linux", "topology", "vm"]),
     ("inventory", &["linux", "topology", "vm"]),
     ("suspended", &["linux", "topology", "vm"]),
     ("qemu", &["linux", "scheduler", "topology", "vm", "workloads"]),
@@ -42,12 +43,13 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("daemon", &["linux", "scheduler", "topology", "vm"]),
     ("stacks", &["judge", "qemu", "scheduler", "topology", "vm"]),
     ("libvirt", &["linux", "qemu", "scheduler", "stacks", "topology", "vm"]),
-    ("evaluate", &["linux", "qemu", "scheduler", "simulator", "topology", "vm", "workloads"]),
+    ("evaluate", &["images", "linux", "qemu", "scheduler", "simulator", "topology", "vm", "workloads"]),
     (
         "cli",
         &[
             "daemon",
             "evaluate",
+            "images",
             "inventory",
             "judge",
             "libvirt",

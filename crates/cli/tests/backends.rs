@@ -5,12 +5,14 @@ use crate::common::libvirtd::Libvirtd;
 use crate::common::{newer_qemu, no_qemu, unique};
 use libvirt::{Connection, Domains};
 use qemu::{Attached, InBackground, RuntimeDir};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use topology::Machine;
-use vm::backend::{BackendKind, DomainOf, ErrorKind, Stopped};
+use vm::backend::{BackendKind, DomainOf, ErrorKind, Stopped, Watch};
+use vm::sending::{Route, Sending, Tuning};
 use vm::spec::{Boot, Disk, DiskFormat};
 use vm::truth::Process;
-use vm::{Backend, CallOff, ConsoleTo, Launch, Shape, VmSpec};
+use vm::{Backend, CallOff, ConsoleTo, Launch, Plan, Shape, Vm, VmSpec};
 
 /// A VM that waits in its firmware for a disk that cannot be booted.
 fn launch(name: &str, machine: &Machine, disk: &std::path::Path) -> Launch {
@@ -65,6 +67,7 @@ fn keeps_its_promises(backend: &dyn Backend, kind: BackendKind, outlives_its_val
         assert_eq!(backend.process(name).expect("an answer"), runs(false));
     }
     vm.reset().expect("reset");
+    is_sent_its_own_way_only(vm.as_mut(), managed, &launch.plan);
     let pid = vm.pid();
     drop(vm);
     if outlives_its_value {
@@ -82,6 +85,22 @@ fn keeps_its_promises(backend: &dyn Backend, kind: BackendKind, outlives_its_val
     let process = backend.process(name).expect("an answer");
     assert!(matches!(process, Process::Gone { .. } | Process::Ended), "{process:?}");
     backend.forget(name).expect("forgotten");
+}
+
+/// A guest goes by its manager where it has one, and into a stream otherwise. Who is asked for the
+/// other way refuses it, and the guest stays as it is.
+fn is_sent_its_own_way_only(vm: &mut dyn Vm, managed: bool, plan: &Plan) {
+    let (ours, _theirs) = UnixStream::pair().expect("a socket pair");
+    let route = match managed {
+        true => Route::Stream(ours.into()),
+        false => Route::Manager { uri: "qemu:///session", plan, shared_storage: true },
+    };
+    let watch: &mut Watch<'_> = &mut |_| panic!("it is on its way");
+    let error = vm.send(Sending { route, tuning: Tuning::default() }, watch).expect_err("not its way");
+    assert!(error.is_bad_input(), "{error}");
+    assert!(!vm.follows().expect("an answer"));
+    vm.stay(true).expect("it goes on");
+    assert_eq!(vm.exited(), None);
 }
 
 /// A disk that anybody may read.

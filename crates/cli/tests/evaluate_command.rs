@@ -139,3 +139,13 @@ fn a_command_without_a_file_is_planned_in_four_configurations() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && error.contains("no-such-solver"), "{error}");
 }
+
+#[test]
+fn how_long_an_unknown_command_takes_is_not_made_up() {
+    let place = Place::new("argv = ['true']", &format!("{FIGURE}{NATIVE}"));
+    let said = |arguments: &[&str]| String::from_utf8_lossy(&place.evaluate(arguments).stdout).into_owned();
+    let text = said(&["--dry-run", "cmd.toml"]);
+    assert!(text.contains("known when the command has run") && !text.contains("takes about"), "{text}");
+    let json: Value = serde_json::from_str(&said(&["--dry-run", "--json", "cmd.toml"])).expect("JSON");
+    assert!(json["estimated_seconds"].is_null() && json["visits"].is_array(), "{json}");
+}

@@ -90,7 +90,7 @@ fn a_vm_starts_again_with_the_topology_that_it_had() {
 fn a_vm_is_paused_continued_reset_and_deleted() {
     let Some(kept) = KeptVm::small("a_vm_is_paused_continued_reset_and_deleted", "kept-paused") else { return };
     let (code, _, errors) = kept.vm("show", &[]);
-    assert!(code == Some(2) && errors.contains("keeps no VM named"), "{errors}");
+    assert!(code == Some(2) && errors.contains(" is kept; `homenode vm list`"), "{errors}");
     kept.run();
     kept.vm_ok("pause", &[]);
     assert_eq!(kept.listed()["state"], "paused");
@@ -312,7 +312,7 @@ fn files_that_cannot_be_used_are_named_and_nothing_is_changed() {
     assert!(!life.exists());
     for name in ["..", "a/b", ".vms", "-x"] {
         let (code, _, errors) = kept.said(&["vm", "show", "--", name]);
-        assert!(code == Some(2) && errors.contains("keeps no VM named"), "{name}: {errors}");
+        assert!(code == Some(2) && errors.contains(" is kept; `homenode vm list`"), "{name}: {errors}");
     }
 }
 

@@ -121,11 +121,28 @@ fn a_vm_of_libvirt_goes_into_a_file_and_on_from_it() {
     let (code, _, errors) = vm.said(&["vm", "resume", &vm.name]);
     assert!(code == Some(0) && errors.contains("libvirt had written"), "{errors}");
     assert_eq!((vm.state().as_str(), vm.life().state), ("running", State::Running));
+    another_homenode_resumes_it(&vm, &suspend);
     // Forgotten, both files go.
     vm.ok(&suspend);
     vm.ok(&["vm", "stop", &vm.name, "--force"]);
     assert!(!file.exists() && !guest.exists());
     vm.ok(&["vm", "delete", &vm.name]);
+}
+
+/// One of another user's, or of another `HOMENODE_RUNTIME_DIR`: what it runs is not ended.
+fn another_homenode_resumes_it(vm: &Kept, suspend: &[&str]) {
+    vm.ok(suspend);
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let resume = ["vm", "resume", suspend[suspend.len() - 1]];
+    let (code, said, errors) = common::said(&mut common::homenode_in(elsewhere.path(), &resume));
+    assert_eq!(code, Some(0), "{said}{errors}");
+    let runs = vm.libvirtd.qemus();
+    let (code, _, errors) = vm.said(&["vm", "resume", &vm.name]);
+    assert!(code == Some(2) && errors.contains("it is running: "), "{errors}");
+    assert!(errors.contains("must not be resumed from that file again"), "{errors}");
+    assert_eq!((vm.libvirtd.qemus(), vm.state().as_str(), vm.life().state), (runs, "running", State::Running));
+    std::fs::remove_file(suspend[suspend.len() - 1]).expect("a file that is too old");
+    std::fs::remove_file(format!("{}.guest", suspend[suspend.len() - 1])).expect("its guest");
 }
 
 #[test]
@@ -147,6 +164,7 @@ fn a_vm_of_libvirt_goes_to_another_libvirt() {
     let (code, _, errors) = vm.said(&["vm", "migrate", &vm.name, "--to", nobody]);
     assert!(code == Some(1) && errors.contains("no libvirt answers"), "{errors}");
 
+    sent_by_libvirt_alone(&vm, &there, &migrate);
     // homenode is killed when libvirt has sent it: both are asked.
     vm.killed("migrate", true, &migrate);
     assert_eq!(there.virsh(&["domstate", &vm.name]).trim(), "running");
@@ -157,6 +175,34 @@ fn a_vm_of_libvirt_goes_to_another_libvirt() {
     assert!(inventory_in(vm.runtime.path()).read(&vm.name).is_err());
     assert_eq!(vm.libvirtd.virsh(&["list", "--all", "--name"]).trim(), "");
     there.virsh(&["destroy", &vm.name]);
+}
+
+/// homenode is killed while libvirt sends it: libvirt goes on, and nobody knows yet where it will
+/// be.
+fn sent_by_libvirt_alone(vm: &Kept, there: &Libvirtd, migrate: &[&str]) {
+    let slowly = [migrate, &["--bandwidth", "1 MiB"]].concat();
+    let mut homenode = common::homenode_in(vm.runtime.path(), &slowly).spawn().expect("homenode");
+    // Their QEMU takes nothing: it does not come to its end.
+    assert!(within_seconds(60, || !there.qemus().is_empty()), "{:?}", vm.life());
+    let qemu = there.qemus()[0];
+    linux::sys::send_signal(qemu, libc::SIGSTOP).expect("a signal");
+    let is_sent = || vm.libvirtd.virsh(&["domjobinfo", &vm.name]).contains("Outgoing migration");
+    assert!(within_seconds(60, is_sent), "{:?}", vm.life());
+    homenode.kill().expect("it runs");
+    homenode.wait().expect("a child");
+    assert!(vm.ok(&["vm", "list"]).contains("migrating out"));
+    for it_runs in [&[][..], &["--it-runs", "here"], &["--it-runs", "there"]] {
+        let resolve = ["vm", "migrate", &vm.name, "--resolve"];
+        let (code, said, errors) = vm.said(&[&resolve, it_runs].concat());
+        assert!(code == Some(1) && errors.contains("domjobabort"), "{it_runs:?}: {said}{errors}");
+        assert_eq!((vm.state().as_str(), vm.life().state), ("running", State::MigratingOut));
+    }
+    vm.libvirtd.virsh(&["domjobabort", &vm.name]);
+    linux::sys::send_signal(qemu, libc::SIGCONT).expect("a signal");
+    let is_over = || vm.said(&["vm", "migrate", &vm.name, "--resolve"]).1.contains("was not sent");
+    assert!(within_seconds(60, is_over), "{:?}", vm.life());
+    assert_eq!((vm.state().as_str(), vm.life().state), ("running", State::Running));
+    assert!(within_seconds(60, || there.qemus().is_empty()));
 }
 
 #[test]

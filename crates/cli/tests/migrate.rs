@@ -3,10 +3,9 @@
 
 use crate::common::kept_vm::{DISK, KeptVm, two_nodes};
 use crate::common::sshd::Sshd;
-use crate::common::{inventory_in, within_seconds, write_script};
+use crate::common::{inventory_in, newer_qemu, within_seconds, write_script};
 use inventory::Inventory;
 use qemu::RuntimeDir;
-use qemu::migration::Outgoing;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use vm::history::{HandedOver, LifeEvent, UnixSeconds};
@@ -32,6 +31,16 @@ impl Hosts {
     fn with_vm_that_has(test: &str, label: &str, lines: &str) -> Option<Self> {
         let this = Self::of(KeptVm::new(test, label)?);
         this.0.write(&two_nodes(32), &format!("boot.from = \"disk\"\n{DISK}{lines}"));
+        this.0.run();
+        Some(this)
+    }
+
+    /// A VM that runs on `a` in the newer QEMU, where there is one.
+    pub(crate) fn with_the_newer_qemu(test: &str, label: &str) -> Option<Self> {
+        let newer = newer_qemu(test)?;
+        let mut this = Self::of(KeptVm::new(test, label)?);
+        this.0.qemu = Some(newer);
+        this.0.write(&two_nodes(32), &format!("boot.from = \"disk\"\n{DISK}"));
         this.0.run();
         Some(this)
     }
@@ -86,7 +95,7 @@ impl Hosts {
     /// Whether a guest is on a host, and runs.
     pub(crate) fn runs(&self, host: &str) -> Option<bool> {
         let directory = RuntimeDir::at(self.runtime(host)).expect("a runtime directory");
-        Outgoing::connect(&directory, self.vm()).ok().and_then(|mut vm| vm.runs().ok())
+        qemu::background::vcpus_run(&directory, self.vm())
     }
 
     /// Processes whose arguments are so.
@@ -124,6 +133,8 @@ fn a_vm_gets_another_home_on_its_own_host() {
     let Some(hosts) = Hosts::with_vm("a_vm_gets_another_home_on_its_own_host", "migrate-here") else { return };
     let said = hosts.says("a", &["vm", "migrate", hosts.vm(), "--to", "unix:"], 0);
     assert!(said.contains("runs on") && said.contains("stood still for"), "{said}");
+    // Of which most is another QEMU's start.
+    assert!(said.contains("until a QEMU was ready there: ") && !said.contains("of it 0.00 s"), "{said}");
     assert_eq!((hosts.runs("a"), hosts.state("a")), (Some(true), Some(State::Running)));
     let record = hosts.inventory("a").read(hosts.vm()).expect("a record");
     let last = record.life.history.last().map(|chapter| &chapter.event);
@@ -204,12 +215,15 @@ fn what_answers_instead_of_homenode_is_shown_and_a_guest_that_is_nowhere_is_lost
     };
     let there = std::fs::read_to_string(hosts.0.place.path("to-b")).expect("a script");
     let hello = r#"{"hello":{"version":7,"homenode":"9.9","host":"b","boot":"","runtime":"/","inventory":"/"}}"#;
+    let hear = "read hello\n";
     for (script, code, words) in [
-        ("echo 'Welcome to b'".to_owned(), 1, "\"Welcome to b\""),
-        ("exit 3".to_owned(), 1, "the connection was closed"),
-        (format!("echo '{hello}'"), 2, "on both hosts"),
+        // It ends before anything was said to it.
+        ("exit 3".to_owned(), 1, "see what `ssh HOST homenode --version` prints"),
+        (format!("{hear}exit 3"), 1, "the connection was closed"),
+        (format!("{hear}echo 'Welcome to b'"), 1, "\"Welcome to b\""),
+        (format!("{hear}echo '{hello}'"), 2, "on both hosts"),
     ] {
-        write_script(&hosts.0.place.path("to-b"), &format!("read hello\n{script}"));
+        write_script(&hosts.0.place.path("to-b"), &script);
         let said = hosts.says("a", &["vm", "migrate", hosts.vm(), "--to", "b", "--shared-storage"], code);
         assert!(said.contains(words), "{said}");
         assert_eq!((hosts.runs("a"), hosts.state("a")), (Some(true), Some(State::Running)));

@@ -69,7 +69,7 @@ enum Cut {
     BothHomenodes,
     /// The connection over which the two homenodes talk.
     ControlLink,
-    /// The one over which the guest goes.
+    /// The one over which the guest goes; one of them, where it goes over several.
     DataLink,
     SourceQemu,
     DestinationQemu,
@@ -216,7 +216,7 @@ impl Hosts {
                 kill(migrate, libc::SIGKILL) & kill_all(there)
             }
             ControlLink => kill_all(taps.link()),
-            DataLink => kill_all(self.receivers(to, true)),
+            DataLink => kill_all(self.receivers(to, true).into_iter().rev().take(1).collect()),
             SourceQemu => kill_all(self.qemus_of(from)),
             DestinationQemu => kill_all(self.qemus_of(to)),
         }
@@ -271,7 +271,13 @@ impl Hosts {
     }
 
     /// Cuts one migration; says at which phase, where it was cut.
-    fn round(&self, round: &Round, taps: &Taps, at_destination_first: bool, what: &str) -> Option<Phase> {
+    fn round(
+        &self,
+        (round, more): (&Round, &[&str]),
+        taps: &Taps,
+        at_destination_first: bool,
+        what: &str,
+    ) -> Option<Phase> {
         let (from, to) = if self.state("a").is_some() { ("a", "b") } else { ("b", "a") };
         if round.paused {
             self.says(from, &["vm", "pause", self.vm()], 0);
@@ -279,8 +285,8 @@ impl Hosts {
         taps.clear();
         let hold: Option<Hold> = round.phase.word().filter(|_| round.held).map(|word| taps.hold(word));
         let seconds = TIMEOUT.as_secs_f64().to_string();
-        let more = if round.cut == Timeout { &["--timeout", &seconds][..] } else { &[] };
-        let mut migrate = self.migrate(from, more);
+        let timeout = if round.cut == Timeout { &["--timeout", &seconds][..] } else { &[] };
+        let mut migrate = self.migrate(from, &[timeout, more].concat());
         let mut was_cut = false;
         if self.comes_to(round.phase, taps, &mut migrate, from, to) || round.cut == Timeout {
             sleep(if round.cut == Timeout { TIMEOUT } else { round.after });
@@ -301,9 +307,9 @@ impl Hosts {
     }
 }
 
-/// Cuts so many migrations, and says how many at each phase.
-fn cuts(test: &str, label: &str, seed: u64, times: usize) {
-    let Some(hosts) = Hosts::with_vm(test, label) else { return };
+/// Cuts so many migrations that have these arguments too, and says how many at each phase.
+fn cuts(test: &str, hosts: Option<Hosts>, (seed, times): (u64, usize), more: &[&str]) {
+    let Some(hosts) = hosts else { return };
     let taps = hosts.taps();
     let (mut drawn, mut count, mut number) = (Drawn(seed), BTreeMap::<Phase, usize>::new(), 0);
     // Some end before they are cut.
@@ -313,7 +319,7 @@ fn cuts(test: &str, label: &str, seed: u64, times: usize) {
         let at_destination_first = drawn.below(3) == 0;
         let what = format!("HOMENODE_SEED={seed}, round {number}");
         let began = Instant::now();
-        if let Some(phase) = hosts.round(&round, &taps, at_destination_first, &what) {
+        if let Some(phase) = hosts.round((&round, more), &taps, at_destination_first, &what) {
             *count.entry(phase).or_default() += 1;
         }
         if began.elapsed() > SLOW {
@@ -334,11 +340,20 @@ fn seed(usual: u64) -> u64 {
 
 #[test]
 fn however_a_migration_is_cut_one_guest_runs() {
-    cuts("however_a_migration_is_cut_one_guest_runs", "migrate-cut", 7, 6);
+    const TEST: &str = "however_a_migration_is_cut_one_guest_runs";
+    cuts(TEST, Hosts::with_vm(TEST, "migrate-cut"), (7, 6), &[]);
 }
 
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
 fn however_200_migrations_are_cut_one_guest_runs() {
-    cuts("however_200_migrations_are_cut_one_guest_runs", "migrate-cuts", seed(20_261_123), 200);
+    const TEST: &str = "however_200_migrations_are_cut_one_guest_runs";
+    cuts(TEST, Hosts::with_vm(TEST, "migrate-cuts"), (seed(20_261_123), 200), &[]);
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn however_one_of_several_connections_is_cut_one_guest_runs() {
+    const TEST: &str = "however_one_of_several_connections_is_cut_one_guest_runs";
+    cuts(TEST, Hosts::with_the_newer_qemu(TEST, "migrate-cut-several"), (seed(3), 12), &["--connections", "3"]);
 }

@@ -66,7 +66,7 @@ fn who_types_the_wrong_thing_of_a_vm_on_its_way_changes_nothing() {
     refused(&["migrate", vm, "--to", "b", "--it-runs", "here"], "--it-runs");
     refused(&["migrate", vm, "--it-runs", "here"], "--to");
     refused(&["migrate", vm, "--resolve", "--timeout", "3"], "--timeout");
-    refused(&["migrate", "no-such-vm", "--resolve"], "keeps no VM named no-such-vm");
+    refused(&["migrate", "no-such-vm", "--resolve"], "no VM named no-such-vm is kept");
     // It was not handed over.
     let hold = taps.hold("receives");
     let mut migrate = hosts.sends();
@@ -178,8 +178,11 @@ fn a_destination_that_is_full_or_has_the_name_leaves_the_guest_where_it_is() {
     let placement = record.placement.clone().map(|kept| Kept { host: "b".to_owned(), ..kept });
     let there = inventory::Record { life, placement, ..record };
     let held = hosts.inventory("b").create(&there).expect("a VM there");
-    let said = hosts.says("a", &["vm", "migrate", hosts.vm(), "--to", "b", "--shared-storage"], 2);
-    assert!(said.contains("is kept there already"), "{said}");
+    for dry_run in [&[][..], &["--dry-run"]] {
+        let migrate = ["vm", "migrate", hosts.vm(), "--to", "b", "--shared-storage"];
+        let said = hosts.says("a", &[&migrate, dry_run].concat(), 2);
+        assert!(said.contains("is kept there already") && said.contains("vm delete"), "{said}");
+    }
     assert_eq!((hosts.runs("a"), hosts.state("b")), (Some(true), Some(State::Stopped)));
     held.delete().expect("forgotten");
     hosts.reaches_b("ulimit -v 600000; exec \"$@\"");

@@ -69,6 +69,11 @@ fn a_vm_goes_into_a_file_and_on_from_it() {
     fs::write(vm.place.path("there"), "x").unwrap();
     assert!(vm.refused(&["vm", "suspend", &vm.name, "--to", "there"]).contains("it is there already"));
     assert!(vm.refused(&["vm", "suspend", &vm.name, "--to", "none/here"]).contains("none/here"));
+    // QEMU would fail half way, with words of its own.
+    fs::rename(vm.place.path("disk.img"), vm.place.path("moved.img")).unwrap();
+    assert!(vm.refused(&["vm", "suspend", &vm.name]).contains("disk.img: it is not there any more"));
+    fs::rename(vm.place.path("moved.img"), vm.place.path("disk.img")).unwrap();
+    assert_eq!(vm.state(), State::Running);
     assert!(vm.pid().is_some());
 }
 
@@ -110,7 +115,7 @@ fn a_file_that_is_damaged_old_or_of_another_vm_starts_nothing() {
     vm.suspend();
     assert!(vm.refused(&["vm", "resume", &vm.name, "--from", "old"]).contains("has run since"));
     assert!(vm.refused(&["vm", "resume", "old"]).contains("has run since"));
-    assert!(vm.refused(&["vm", "resume", "no-such-vm"]).contains("keeps no VM named no-such-vm"));
+    assert!(vm.refused(&["vm", "resume", "no-such-vm"]).contains("no VM named no-such-vm is kept"));
     assert!(vm.refused(&["vm", "resume", "no-such-vm", "--from", "old"]).contains("not no-such-vm"));
     // Another VM's.
     other.run();

@@ -45,7 +45,7 @@ fn a_vm_gets_more_while_it_is_paused_and_while_it_is_stopped() {
         (&["--vcpus", "7"][..], "vcpus = 7: the VM may have 6 at most"),
         (&["--memory", "257 MiB"], "memory is plugged in blocks of 2 MiB"),
         (&["--memory", "2 GiB"], "memory = \"2 GiB\""),
-        (&["--vcpus", "1"], "only vCPUs that were plugged since power-on can be taken away"),
+        (&["--vcpus", "1"], "what the VM has at power-on stays"),
         (&["--vcpus", "3", "--nodes", "5"], "the VM has no virtual node 5"),
         (&["--memory", "1 GB"], "GiB"),
         (&[], "--vcpus"),
@@ -87,6 +87,11 @@ fn a_vm_gets_more_while_it_is_paused_and_while_it_is_stopped() {
 
     vm.vm_ok("stop", &["--force"]);
     vm.vm_ok("set", &["--vcpus", "6"]);
+    let (code, said, errors) = vm.vm("set", &["--vcpus", "5"]);
+    assert!(
+        code == Some(2) && errors.contains("6 is the least: ") && errors.contains("resize-topology"),
+        "{said}{errors}"
+    );
     vm.vm_ok("start", &[]);
     assert_eq!(vm.sizes(), [(3, 192), (3, 192)]);
     let topology = vm.record().topology.expect("a topology");

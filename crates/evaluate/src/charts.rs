@@ -1,13 +1,12 @@
 //! Charts. Measured: filled marks and solid lines. Modelled: open squares and dotted lines.
 //! Published: open diamonds and dashed lines, in grey.
 
-use crate::experiment::{Experiment, Published};
-use crate::modelled::{Figure, Prediction, Unit};
-use crate::resolve::Resolved;
-use crate::summary::{ConfigurationSummary, Summary};
+use crate::evaluation::{Evaluation, Shown};
+use crate::experiment::APPLICATION;
+use crate::figure::{Figure, Origin};
 use crate::tables;
 use plotly::common::{DashType, Font, Line, Marker, MarkerSymbol, Mode, Orientation, Title};
-use plotly::configuration::DisplayModeBar;
+use plotly::configuration::{DisplayModeBar, ImageButtonFormats, ToImageButtonOptions};
 use plotly::layout::{Axis, AxisType, BarMode, Legend, Margin, RangeMode};
 use plotly::{Bar, Configuration, Layout, Plot, Scatter};
 use workloads::workload::Quantity;
@@ -36,69 +35,57 @@ impl Chart {
 }
 
 /// All charts; none of pairs of nodes, whose tables say it better.
-pub(crate) fn all(resolved: &Resolved, summary: &Summary) -> Vec<Chart> {
-    let quantities = scanned(summary);
-    if quantities.is_empty() {
-        return Vec::new();
+pub(crate) fn all(evaluation: &Evaluation) -> Vec<Chart> {
+    let of_one = |shown: &Shown| evaluation.quantities(shown, |point| point.width().is_some());
+    let mut quantities: Vec<Quantity> = Vec::new();
+    for quantity in evaluation.configurations.iter().flat_map(of_one) {
+        if !quantities.iter().any(|known| known.name == quantity.name) {
+            quantities.push(quantity);
+        }
     }
-    let mut charts: Vec<Chart> = quantities.iter().map(|quantity| scan(resolved, summary, quantity)).collect();
-    charts.extend(ratios(summary));
+    let mut charts: Vec<Chart> = quantities.iter().map(|quantity| scan(evaluation, quantity)).collect();
+    if evaluation.origin == Origin::Measured && !charts.is_empty() {
+        charts.extend(ratios(evaluation, &quantities));
+    }
     charts
 }
 
-/// What was measured at numbers of threads.
-fn scanned(summary: &Summary) -> Vec<Quantity> {
-    let mut all: Vec<Quantity> = Vec::new();
-    for configuration in
-        summary.configurations.iter().filter(|one| one.cells.iter().any(|cell| cell.point.width().is_some()))
-    {
-        let of_one = tables::quantities(configuration).into_iter();
-        let new: Vec<Quantity> = of_one.filter(|one| all.iter().all(|other| other.name != one.name)).collect();
-        all.extend(new);
-    }
-    all
-}
-
-fn scan(resolved: &Resolved, summary: &Summary, quantity: &Quantity) -> Chart {
-    let mut plot = plot("threads over all VMs", &quantity.unit);
-    let mut counts = Vec::new();
-    for (index, configuration) in summary.configurations.iter().enumerate() {
+/// A quantity against the number of threads: a curve of each configuration and provenance.
+fn scan(evaluation: &Evaluation, quantity: &Quantity) -> Chart {
+    let figures: Vec<&Figure> = evaluation.figures.iter().filter(|figure| figure.is_of(&quantity.name)).collect();
+    let is_application = figures.iter().any(|figure| figure.point.workload == APPLICATION);
+    let title = if is_application { "processes over all VMs" } else { "threads over all VMs" };
+    let mut plot = plot(title, &quantity.unit);
+    let mut named = 0;
+    for (index, shown) in evaluation.configurations.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
-        let (best, every, rejected) = series(configuration, &quantity.name);
-        counts.extend(best.0.iter().copied());
-        let emulated = if summary.emulated && !configuration.native { " (emulated)" } else { "" };
-        plot.add_trace(
-            Scatter::new(every.0, every.1)
-                .mode(Mode::Markers)
-                .name(format!("{}: every repetition", configuration.name))
-                .marker(Marker::new().color(colour).size(5).opacity(0.35))
-                .show_legend(false),
-        );
-        plot.add_trace(
-            Scatter::new(rejected.0, rejected.1)
-                .mode(Mode::Markers)
-                .name(format!("{}: rejected", configuration.name))
-                .marker(Marker::new().color(colour).size(5).opacity(0.35).symbol(MarkerSymbol::XThinOpen))
-                .show_legend(false),
-        );
-        plot.add_trace(
-            Scatter::new(best.0, best.1)
-                .mode(Mode::LinesMarkers)
-                .name(format!("{}{emulated}: best", configuration.name))
-                .line(Line::new().color(colour).width(2.0))
-                .marker(Marker::new().color(colour).size(10)),
-        );
-    }
-    for published in &resolved.experiment.published {
-        if let Some(trace) = published_trace(published, &quantity.name) {
-            counts.extend(published.threads.iter().map(|&count| f64::from(count)));
-            plot.add_trace(trace);
+        let own: Vec<&Figure> = figures.iter().copied().filter(|figure| figure.configuration == shown.name).collect();
+        for origin in [Origin::Modelled, Origin::Measured] {
+            let of_origin: Vec<&Figure> = own.iter().copied().filter(|figure| figure.origin() == origin).collect();
+            if of_origin.is_empty() {
+                continue;
+            }
+            named += 1;
+            if origin == Origin::Measured {
+                repetitions(&mut plot, &shown.name, &of_origin, colour);
+            }
+            plot.add_trace(curve(evaluation, shown, &of_origin, colour));
         }
     }
-    with_counts(&mut plot, "threads over all VMs", counts);
-    // Of each configuration, every repetition and every rejected one are drawn too, without a name.
-    let named = plot.data().len() - 2 * summary.configurations.len();
-    Chart { heading: quantity.name.clone(), plot, named }
+    for published in &evaluation.published {
+        let points = points(published.figures("").iter().filter(|figure| figure.is_of(&quantity.name)));
+        if !points.0.is_empty() {
+            named += 1;
+            plot.add_trace(published_curve(&published.title, points));
+        }
+    }
+    with_counts(&mut plot, title, figures.iter().filter_map(|figure| figure.threads()).map(f64::from).collect());
+    let heading = match (evaluation.origin, figures.iter().any(|figure| figure.origin() == Origin::Measured)) {
+        (Origin::Modelled, true) => format!("{}, modelled and measured", quantity.name),
+        (Origin::Modelled, false) => format!("{}, modelled", quantity.name),
+        _ => quantity.name.clone(),
+    };
+    Chart { heading, plot, named }
 }
 
 /// Gives the horizontal axis a tick at each count.
@@ -113,32 +100,48 @@ fn with_counts(plot: &mut Plot, title: &str, mut counts: Vec<f64>) {
 
 type Points = (Vec<f64>, Vec<f64>);
 
-/// Best figure at each thread count, every repetition that counts, and every rejected one.
-fn series(configuration: &ConfigurationSummary, quantity: &str) -> (Points, Points, Points) {
-    let (mut best, mut every, mut rejected): (Points, Points, Points) = Default::default();
-    for cell in &configuration.cells {
-        let (Some(threads), Some(figures)) = (cell.point.width(), cell.of(quantity)) else { continue };
-        best.0.push(f64::from(threads));
-        best.1.push(figures.best);
-        for &repetition in &figures.repetitions {
-            every.0.push(f64::from(threads));
-            every.1.push(repetition);
-        }
-        for &repetition in &figures.rejected {
-            rejected.0.push(f64::from(threads));
-            rejected.1.push(repetition);
+fn points<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Points {
+    figures.into_iter().filter_map(|figure| Some((f64::from(figure.threads()?), figure.value))).unzip()
+}
+
+fn curve(evaluation: &Evaluation, shown: &Shown, figures: &[&Figure], colour: &'static str) -> Box<Scatter<f64, f64>> {
+    let points = points(figures.iter().copied());
+    let curve = Scatter::new(points.0, points.1).mode(Mode::LinesMarkers);
+    let emulated = if figures.iter().any(|figure| figure.is_emulated()) { " (emulated)" } else { "" };
+    let is_modelled = figures.iter().any(|figure| figure.origin() == Origin::Modelled);
+    if is_modelled {
+        return curve
+            .name(format!("MODELLED: {}", shown.name))
+            .line(Line::new().color(colour).width(1.5).dash(DashType::Dot))
+            .marker(Marker::new().color(colour).size(9).symbol(MarkerSymbol::SquareOpen));
+    }
+    let name = match evaluation.origin {
+        Origin::Modelled => format!("MEASURED: {}{emulated}", shown.name),
+        _ => format!("{}{emulated}: best", shown.name),
+    };
+    curve.name(name).line(Line::new().color(colour).width(2.0)).marker(Marker::new().color(colour).size(10))
+}
+
+/// Every repetition that counts and every rejected one, without names of their own below.
+fn repetitions(plot: &mut Plot, name: &str, figures: &[&Figure], colour: &'static str) {
+    let (mut every, mut rejected): (Points, Points) = Default::default();
+    for (figure, spread) in figures.iter().filter_map(|figure| Some((figure, figure.spread.as_ref()?))) {
+        let threads = f64::from(figure.point.threads);
+        for (points, values) in [(&mut every, &spread.repetitions), (&mut rejected, &spread.rejected)] {
+            points.0.extend(values.iter().map(|_| threads));
+            points.1.extend(values);
         }
     }
-    (best, every, rejected)
+    let dots = |points: Points, what: &str, marker: Marker| {
+        let name = format!("{name}: {what}");
+        Scatter::new(points.0, points.1).mode(Mode::Markers).name(name).marker(marker).show_legend(false)
+    };
+    let marker = Marker::new().color(colour).size(5).opacity(0.35);
+    plot.add_trace(dots(every, "every repetition", marker.clone()));
+    plot.add_trace(dots(rejected, "rejected", marker.symbol(MarkerSymbol::XThinOpen)));
 }
 
-fn published_trace(published: &Published, quantity: &str) -> Option<Box<Scatter<f64, f64>>> {
-    let figure = |&count: &u32| Some((f64::from(count), published.by_name(quantity, count)?));
-    let points: Points = published.threads.iter().filter_map(figure).unzip();
-    (!points.0.is_empty()).then(|| published_scatter(&published.title, points))
-}
-
-fn published_scatter(title: &str, points: Points) -> Box<Scatter<f64, f64>> {
+fn published_curve(title: &str, points: Points) -> Box<Scatter<f64, f64>> {
     Scatter::new(points.0, points.1)
         .mode(Mode::LinesMarkers)
         .name(format!("PUBLISHED: {title}"))
@@ -146,103 +149,28 @@ fn published_scatter(title: &str, points: Points) -> Box<Scatter<f64, f64>> {
         .marker(Marker::new().color(PUBLISHED).size(10).symbol(MarkerSymbol::DiamondOpen))
 }
 
-/// Charts of a modelled experiment: each kernel or application against threads. Open squares and
-/// dotted lines, unlike anything measured.
-pub(crate) fn modelled(experiment: &Experiment, prediction: &Prediction) -> Vec<Chart> {
-    let shows_seconds = experiment.application.as_ref().is_none_or(|section| section.shows_seconds);
-    let mut names: Vec<(&str, Unit)> = Vec::new();
-    for figure in prediction.figures.iter().filter(|figure| figure.threads.is_some() && figure.unit != Unit::Ratio) {
-        if !names.contains(&(figure.figure.as_str(), figure.unit)) && shows_seconds {
-            names.push((&figure.figure, figure.unit));
-        }
-    }
-    names.into_iter().map(|(name, unit)| modelled_chart(experiment, prediction, name, unit)).collect()
-}
-
-fn modelled_chart(experiment: &Experiment, prediction: &Prediction, name: &str, unit: Unit) -> Chart {
-    let axis_title = if unit == Unit::Seconds { "processes over all VMs" } else { "threads over all VMs" };
-    let mut plot = plot(axis_title, unit.name());
-    let mut counts = Vec::new();
-    for (index, configuration) in prediction.configurations.iter().enumerate() {
-        let colour = COLOURS[index % COLOURS.len()];
-        let own = |figure: &&Figure| figure.configuration == configuration.name && figure.figure == name;
-        let points: Points = prediction
-            .figures
-            .iter()
-            .filter(own)
-            .filter_map(|figure| Some((f64::from(figure.threads?), figure.modelled)))
-            .unzip();
-        counts.extend(points.0.iter().copied());
-        plot.add_trace(
-            Scatter::new(points.0, points.1)
-                .mode(Mode::LinesMarkers)
-                .name(format!("MODELLED: {}", configuration.name))
-                .line(Line::new().color(colour).width(1.5).dash(DashType::Dot))
-                .marker(Marker::new().color(colour).size(9).symbol(MarkerSymbol::SquareOpen)),
-        );
-        let points = measured_points(prediction, &configuration.name, name);
-        if !points.0.is_empty() {
-            counts.extend(points.0.iter().copied());
-            plot.add_trace(measured_scatter(prediction, &configuration.name, points, colour));
-        }
-    }
-    for published in &experiment.published {
-        if let Some(trace) = published_trace(published, name) {
-            counts.extend(published.threads.iter().map(|&count| f64::from(count)));
-            plot.add_trace(trace);
-        }
-    }
-    with_counts(&mut plot, axis_title, counts);
-    let measured = if prediction.beside.is_some() { " and measured" } else { "" };
-    let named = plot.data().len();
-    Chart { heading: format!("{name}, modelled{measured}"), plot, named }
-}
-
-/// Figures of a measured run beside the modelled ones, at each thread count.
-fn measured_points(prediction: &Prediction, configuration: &str, name: &str) -> Points {
-    let all = prediction.beside.iter().flat_map(|beside| &beside.figures);
-    let own = all.filter(|one| one.configuration == configuration && one.figure.eq_ignore_ascii_case(name));
-    own.filter_map(|one| Some((f64::from(one.threads?), one.measured))).unzip()
-}
-
-fn measured_scatter(
-    prediction: &Prediction,
-    configuration: &str,
-    points: Points,
-    colour: &'static str,
-) -> Box<Scatter<f64, f64>> {
-    let all = prediction.beside.iter().flat_map(|beside| &beside.figures);
-    let emulated = all.filter(|one| one.configuration == configuration).any(|one| one.emulated);
-    let suffix = if emulated { " (emulated)" } else { "" };
-    Scatter::new(points.0, points.1)
-        .mode(Mode::LinesMarkers)
-        .name(format!("MEASURED: {configuration}{suffix}"))
-        .line(Line::new().color(colour).width(2.0))
-        .marker(Marker::new().color(colour).size(10))
-}
-
-fn ratios(summary: &Summary) -> Option<Chart> {
-    let native = summary.configurations.iter().find(|configuration| configuration.native)?;
+fn ratios(evaluation: &Evaluation, quantities: &[Quantity]) -> Option<Chart> {
     let mut plot = plot("", "virtual / native");
-    for (index, configuration) in summary.configurations.iter().enumerate().filter(|(_, other)| !other.native) {
+    for (index, shown) in evaluation.configurations.iter().enumerate().filter(|(_, shown)| !shown.native) {
         let (mut labels, mut values) = (Vec::new(), Vec::new());
-        for cell in &configuration.cells {
-            for figures in &cell.figures {
-                let name = &figures.quantity.name;
-                if let Some(ratio) = tables::ratio(Some(cell), native.cell(&cell.point), name) {
-                    labels.push(format!("{name}, {}", cell.point));
-                    values.push(ratio);
+        for point in &shown.points {
+            for quantity in quantities {
+                let ratios = tables::ratios_at(evaluation, shown, point, quantity);
+                if let Some(ratio) = ratios.iter().find(|ratio| ratio.origin() == evaluation.origin) {
+                    labels.push(format!("{}, {point}", quantity.name));
+                    values.push(ratio.value);
                 }
             }
         }
         if !values.is_empty() {
             let marker = Marker::new().color(COLOURS[index % COLOURS.len()]);
-            plot.add_trace(Bar::new(labels, values).name(&configuration.name).marker(marker));
+            plot.add_trace(Bar::new(labels, values).name(&shown.name).marker(marker));
         }
     }
     let layout = plot.layout().clone().bar_mode(BarMode::Group).x_axis(axis(""));
     plot.set_layout(layout);
-    let emulated = if summary.emulated { ", EMULATED (TCG): not those of hardware virtualization" } else { "" };
+    let is_emulated = evaluation.configurations.iter().any(|shown| shown.emulated);
+    let emulated = if is_emulated { ", EMULATED (TCG): not those of hardware virtualization" } else { "" };
     let named = plot.data().len();
     (named > 0).then(|| Chart { heading: format!("Virtual / native{emulated}"), plot, named })
 }
@@ -264,7 +192,11 @@ fn plot(x: &str, y: &str) -> Plot {
             .plot_background_color("rgba(0,0,0,0)"),
     );
     plot.set_configuration(
-        Configuration::new().responsive(true).display_logo(false).display_mode_bar(DisplayModeBar::Hover),
+        Configuration::new()
+            .responsive(true)
+            .display_logo(false)
+            .display_mode_bar(DisplayModeBar::Hover)
+            .to_image_button_options(ToImageButtonOptions::new().format(ImageButtonFormats::Svg)),
     );
     plot
 }

@@ -26,6 +26,9 @@ pub enum WorldError {
         /// Why.
         problem: String,
     },
+    /// A guest of packages cannot be used.
+    #[error(transparent)]
+    Image(#[from] images::ImagesError),
     /// There is no way to a participant's agent.
     #[error("{name}: {problem}")]
     NoLink {

@@ -37,6 +37,12 @@ pub fn total_seconds(resolved: &Resolved, visits: &[Visit]) -> f64 {
     starts + visits.iter().map(|visit| visit_seconds(resolved, visit)).sum::<f64>()
 }
 
+/// Whether anybody can say before it runs how long it takes; else the seconds here are weights, by
+/// which the time left follows from the time that the first visits took.
+pub fn is_known(resolved: &Resolved) -> bool {
+    resolved.workloads.iter().all(|workload| workload.section.is_time_known())
+}
+
 /// All visits of an evaluation in their order.
 pub fn visits(resolved: &Resolved) -> Vec<Visit> {
     let points: Vec<_> = resolved.configurations.iter().map(|configuration| configuration.points.clone()).collect();

@@ -2,14 +2,19 @@
 //! machine or opens a file.
 
 use crate::applications;
+use crate::figure::{Figure, Provenance, bandwidth, seconds};
 use crate::modelled::settings::{Modelled, NativeOs};
+use crate::point::Point;
+use crate::validation::cell::Role;
 use crate::validation::statement::Statement;
+use crate::vcpus::Vcpus;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::Bytes;
-use vm::spec::Policy;
+use vm::spec::{Guest, Policy};
 use workloads::choice::Choice;
-use workloads::workload::{Over, Pinning};
+use workloads::kernel::Programs;
+use workloads::workload::{Over, Pinning, Quantity, Workload};
 use workloads::{Kind, Section, WORKLOADS};
 
 /// A workload, the configurations that it runs in, and the published figures to stand beside it.
@@ -48,6 +53,9 @@ pub struct Experiment {
     /// Where threads run.
     #[serde(default = "default_pinning")]
     pub pinning: Pinning,
+    /// The system that the workload runs in. Default: in VMs the tiny guest, natively the host's.
+    #[serde(default)]
+    pub guest: Option<GuestSystem>,
     /// All workloads that there are, with the parameters of their sections (`[stream]`, ...).
     #[serde(default = "default_sections")]
     pub sections: Vec<Section>,
@@ -83,20 +91,25 @@ pub const NUMA_MATRIX: &str = "numa_matrix";
 /// What a NUMA matrix measures at each pair.
 const OF_MATRIX: [&str; 2] = ["chase", "stream"];
 /// `workload = "application"`: programs that run to their end, at each number of threads or
-/// processes. Only the model runs them.
+/// processes. The model runs their profiles; on a host kernels run in their place.
 pub const APPLICATION: &str = "application";
 
 impl Experiment {
-    /// The workloads that are measured, and at which points; none of an application, which nobody
-    /// measures.
+    /// The workloads that are measured, and at which points; none of applications in whose place no
+    /// kernel runs.
     pub fn parts(&self) -> Vec<(&Section, Over)> {
         if self.workload == NUMA_MATRIX {
             return OF_MATRIX.iter().filter_map(|name| Some((self.section(name)?, Over::NodePairs))).collect();
         }
+        if self.is_application() {
+            let has_kernels = !self.parameters::<Programs>().programs.is_empty();
+            let kernels = self.section(Programs::NAME).filter(|_| has_kernels);
+            return kernels.map(|section| (section, section.over())).into_iter().collect();
+        }
         self.section(&self.workload).map(|section| (section, section.over())).into_iter().collect()
     }
 
-    /// Whether only the model can run it.
+    /// Whether it is of programs that run to their end.
     pub fn is_application(&self) -> bool {
         self.workload == APPLICATION
     }
@@ -107,7 +120,7 @@ impl Experiment {
     }
 
     /// The section of a workload, as its own type; its defaults where the experiment has none.
-    pub fn parameters<W: workloads::workload::Workload>(&self) -> W {
+    pub fn parameters<W: Workload>(&self) -> W {
         self.section(W::NAME).and_then(Section::get).cloned().unwrap_or_default()
     }
 
@@ -124,6 +137,38 @@ impl Experiment {
 pub(crate) fn workload_names(kinds: &[Kind]) -> String {
     let names: Vec<&str> = kinds.iter().map(|kind| kind.name).chain([NUMA_MATRIX, APPLICATION]).collect();
     names.join(", ")
+}
+
+/// The system that a workload runs in: a distribution's packages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestSystem {
+    /// Packages, by the distribution's names.
+    pub packages: Vec<String>,
+    /// The distribution's release, by its codename. Default: the host's own.
+    #[serde(default)]
+    pub suite: Option<String>,
+    /// What runs natively.
+    #[serde(default)]
+    pub native: NativeFiles,
+}
+
+impl GuestSystem {
+    /// What is built.
+    pub fn to_build(&self) -> Guest {
+        Guest { packages: self.packages.clone(), suite: self.suite.clone() }
+    }
+}
+
+/// Whose programs and libraries run natively.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NativeFiles {
+    /// The guest's own: the same bytes as in VMs.
+    #[default]
+    OfGuest,
+    /// The host's, which may be other versions.
+    Host,
 }
 
 /// Time-outs and what counts as disturbed.
@@ -171,7 +216,7 @@ pub struct Configuration {
     pub min_vms: Option<u32>,
     /// vCPUs of each VM, or `"auto"`: the host's hardware threads divided by the VMs.
     #[serde(default)]
-    pub vcpus: Choice<u32>,
+    pub vcpus: Choice<Vcpus>,
     /// Memory of each VM, or `"auto"`: what the arrays need.
     #[serde(default)]
     pub memory: Choice<Bytes>,
@@ -298,6 +343,34 @@ impl Published {
     pub fn figure(&self, kernel: usize, threads: u32) -> Option<f64> {
         let column = self.threads.iter().position(|&count| count == threads)?;
         self.mb_per_s.in_order()[kernel]?.get(column).copied()
+    }
+
+    /// All of them; `workload` is the experiment's.
+    pub(crate) fn figures(&self, workload: &str) -> Vec<Figure> {
+        let figure = |quantity: Quantity, threads: u32, value: f64| Figure {
+            configuration: self.configuration.clone(),
+            point: Point::over_threads(workload, threads),
+            provenance: Provenance::Published { title: self.title.clone(), role: self.role(&quantity.name, threads) },
+            quantity,
+            value,
+            spread: None,
+        };
+        let of = |quantity: Quantity, values: &[f64]| -> Vec<Figure> {
+            self.threads.iter().zip(values).map(|(&threads, &value)| figure(quantity.clone(), threads, value)).collect()
+        };
+        let kernels = crate::kernels::NAMES.iter().zip(self.mb_per_s.in_order());
+        let kernels = kernels.filter_map(|(name, values)| Some(of(bandwidth(name), values?)));
+        let times = self.seconds.iter().map(|(name, values)| of(seconds(name), values));
+        kernels.chain(times).flatten().collect()
+    }
+
+    /// What the model used a figure for.
+    pub(crate) fn role(&self, name: &str, threads: u32) -> Role {
+        match (Self::counts(&self.calibrated, name).contains(&threads), self.reported) {
+            (true, _) => Role::Calibrated,
+            (false, true) => Role::Reported,
+            (false, false) => Role::HeldOut,
+        }
     }
 
     /// Thread counts that a list such as `calibrated` holds for a kernel or an application.

@@ -71,6 +71,8 @@ pub struct GuestFiles {
     files: BTreeMap<PathBuf, u64>,
     looked_at: BTreeSet<PathBuf>,
     bytes: u64,
+    /// Where they are in the guest, in front of their paths.
+    below: PathBuf,
 }
 
 impl GuestFiles {
@@ -85,6 +87,28 @@ impl GuestFiles {
             files.add(&in_path(wanted, path)?, path)?;
         }
         Ok(files)
+    }
+
+    /// These files alone, for a guest of packages: below [`linux::GUEST_FILES`].
+    ///
+    /// # Errors
+    /// One is not there, or no regular file.
+    pub fn alone(wanted: &[PathBuf]) -> Result<Self, GuestFilesError> {
+        let mut files = Self { below: linux::GUEST_FILES.into(), ..Self::default() };
+        for path in wanted {
+            let failed = |source| GuestFilesError::Read { path: path.clone(), source };
+            let metadata = path.metadata().map_err(failed)?;
+            if !metadata.is_file() {
+                return Err(failed(std::io::Error::other("it is no regular file")));
+            }
+            files.take(path, metadata.len())?;
+        }
+        Ok(files)
+    }
+
+    /// Where a file is in the guest.
+    pub fn in_guest(&self, path: &Path) -> PathBuf {
+        Path::new("/").join(&self.below).join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// Paths of all files, absolute.
@@ -106,10 +130,19 @@ impl GuestFiles {
             let failed = |source| GuestFilesError::Read { path: path.clone(), source };
             let metadata = path.metadata().map_err(failed)?;
             let is_program = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0;
-            Ok(Entry { path: path.clone(), is_program, content: std::fs::read(path).map_err(failed)? })
+            Ok(Entry { path: self.in_guest(path), is_program, content: std::fs::read(path).map_err(failed)? })
         };
         let entries: Vec<Entry> = self.files.keys().map(entry).collect::<Result<_, GuestFilesError>>()?;
         archive(&entries).map_err(|source| GuestFilesError::Read { path: PathBuf::from("archive"), source })
+    }
+
+    fn take(&mut self, path: &Path, bytes: u64) -> Result<(), GuestFilesError> {
+        self.bytes += bytes;
+        if self.bytes > MOST_BYTES {
+            return Err(GuestFilesError::TooMuch { path: path.to_owned() });
+        }
+        self.files.insert(path.to_owned(), bytes);
+        Ok(())
     }
 
     fn add(&mut self, path: &Path, search: &str) -> Result<(), GuestFilesError> {
@@ -138,11 +171,7 @@ impl GuestFiles {
             // Sockets, pipes and devices of the host mean nothing in a guest.
             return Ok(());
         }
-        self.bytes += metadata.len();
-        if self.bytes > MOST_BYTES {
-            return Err(GuestFilesError::TooMuch { path: path.to_owned() });
-        }
-        self.files.insert(path.to_owned(), metadata.len());
+        self.take(path, metadata.len())?;
         let mut start = Vec::new();
         let read = std::fs::File::open(path).and_then(|file| file.take(256).read_to_end(&mut start));
         read.map_err(failed)?;
@@ -201,6 +230,16 @@ mod tests {
         let paths: Vec<&Path> = files.paths().collect();
         assert!(paths.contains(&script.as_path()) && paths.contains(&Path::new("/bin/sh")), "{paths:?}");
         assert_eq!(paths.iter().filter(|path| path.ends_with("run")).count(), 1, "{paths:?}");
+    }
+
+    #[test]
+    fn for_a_guest_of_packages_files_come_alone_and_lie_apart() {
+        let files = GuestFiles::alone(&["/bin/sh".into()]).unwrap();
+        assert_eq!(files.paths().collect::<Vec<_>>(), [Path::new("/bin/sh")]);
+        assert_eq!(files.in_guest(Path::new("/bin/sh")), Path::new("/run/homenode-files/bin/sh"));
+        let archive = files.archive().unwrap();
+        assert!(archive.windows(26).any(|bytes| bytes == b"run/homenode-files/bin/sh\0"));
+        assert!(GuestFiles::alone(&["/bin".into()]).unwrap_err().to_string().contains("no regular file"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
+use vm::spec::Guest;
 
 /// A command line as it runs: in a directory of its own, so that paths in it are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +13,9 @@ pub struct CommandLine {
     pub argv: Vec<String>,
     /// Files among the arguments: a guest needs them too.
     pub files: Vec<PathBuf>,
+    /// The system that it runs in, where it is one of packages: files are then copied to where it
+    /// runs.
+    pub guest: Option<Guest>,
 }
 
 /// The experiment's text, on a host with so many usable hardware threads and NUMA nodes.
@@ -31,10 +35,18 @@ pub fn experiment_text(command: &CommandLine, hardware_threads: u32, nodes: u32)
         toml::Value::from(title(command)),
     );
     if !files.is_empty() {
-        let _ = writeln!(text, "needs = {}", toml::Value::from(files));
+        let field = if command.guest.is_some() { "files" } else { "needs" };
+        let _ = writeln!(text, "{field} = {}", toml::Value::from(files));
     }
     text +=
         "# Its figure is the wall time. docs/command.md: figures out of its output, and when they are believed.\n\n";
+    if let Some(Guest { packages, suite }) = &command.guest {
+        let _ = writeln!(text, "[guest]\npackages = {}", toml::Value::from(packages.clone()));
+        if let Some(suite) = suite {
+            let _ = writeln!(text, "suite = {}", toml::Value::from(suite.clone()));
+        }
+        text += "\n";
+    }
     text += "[[configuration]]\nname = \"native\"\nruns = \"native\"\n\n";
     text += "[[configuration]]\nname = \"1 VM, vNUMA\"\nruns = \"vms\"\npolicy = { prefer_ht = true }\n\n";
     text += "[[configuration]]\nname = \"1 VM, no vNUMA\"\nruns = \"vms\"\n\
@@ -67,7 +79,11 @@ mod tests {
     use workloads::command::Section;
 
     fn command(argv: &[&str]) -> CommandLine {
-        CommandLine { argv: argv.iter().map(|&word| word.to_owned()).collect(), files: vec!["/in/\"in\".lj".into()] }
+        CommandLine {
+            argv: argv.iter().map(|&word| word.to_owned()).collect(),
+            files: vec!["/in/\"in\".lj".into()],
+            guest: None,
+        }
     }
 
     #[test]
@@ -84,6 +100,16 @@ mod tests {
             let section: Section = read.parameters();
             assert_eq!((section.argv.as_deref(), section.needs.len()), (Some(&command(argv).argv[..]), 1));
         }
+    }
+
+    #[test]
+    fn packages_become_a_guest_and_files_are_copied() {
+        let guest = Guest { packages: vec!["lammps".into(), "hpcc".into()], suite: Some("trixie".into()) };
+        let text = experiment_text(&CommandLine { guest: Some(guest.clone()), ..command(&["lmp"]) }, 4, 1);
+        let read = crate::parse::parse(&text, Path::new("evaluate")).expect(&text);
+        assert_eq!(read.guest.as_ref().map(crate::experiment::GuestSystem::to_build), Some(guest));
+        let section: Section = read.parameters();
+        assert_eq!((section.files.len(), section.needs.len()), (1, 0));
     }
 
     #[test]

@@ -7,7 +7,9 @@ use crate::modelled::check;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use topology::{TomlError, TomlText};
-use workloads::workload::ParameterFault;
+use workloads::command;
+use workloads::kernel::Programs;
+use workloads::workload::{ParameterFault, Workload};
 use workloads::{Kind, MAX_REPETITIONS, Section, WORKLOADS};
 
 /// Most VMs that run at the same time.
@@ -37,7 +39,19 @@ pub enum ExperimentError {
 pub fn read(path: &Path) -> Result<Experiment, ExperimentError> {
     let text = topology::input::text(path, topology::input::LONGEST_TEXT)
         .map_err(|source| ExperimentError::Read { path: path.to_owned(), source })?;
-    parse(&text, path)
+    let mut experiment = parse(&text, path)?;
+    find_files_beside(&mut experiment, path);
+    Ok(experiment)
+}
+
+/// Files that an experiment names lie beside its own.
+fn find_files_beside(experiment: &mut Experiment, path: &Path) {
+    let mut command: command::Section = experiment.parameters();
+    let Some(directory) = path.parent().filter(|_| !command.files.is_empty()) else { return };
+    for file in &mut command.files {
+        *file = directory.join(&*file);
+    }
+    experiment.replace_section(Section::new(command));
 }
 
 /// Parses and checks an experiment; `path` is for messages.
@@ -68,6 +82,9 @@ pub fn parse_with(text: &str, path: &Path, kinds: &[Kind]) -> Result<Experiment,
         })?;
     experiment.sections = kinds.iter().map(|kind| kind.section()).collect();
     given.into_iter().for_each(|section| experiment.replace_section(section));
+    if let Some(guest) = &experiment.guest {
+        guest.to_build().check().map_err(|found| text.fault(&found.field, found.problem))?;
+    }
     match first_fault(&experiment, kinds) {
         None => Ok(experiment),
         Some(Fault { field, value, valid }) => {
@@ -106,12 +123,27 @@ fn workload(experiment: &Experiment, kinds: &[Kind]) -> Option<Fault> {
         let valid = format!("one of {}", workload_names(kinds));
         return fault("workload", format!("{:?}", experiment.workload), valid);
     }
+    if experiment.workload == Programs::NAME && experiment.parameters::<Programs>().programs.is_empty() {
+        return fault("kernels.programs", "[]", "at least one { name = \"...\", kernel = \"...\" }");
+    }
     let of_section = |section: &Section| {
         let ParameterFault { field, value, problem } = section.check().err()?;
         let valid = problem.strip_prefix("expected ").map(str::to_owned).unwrap_or(problem);
         Some(Fault { field: format!("{}.{field}", section.name()), value, valid })
     };
-    experiment.sections.iter().find_map(of_section)
+    experiment.sections.iter().find_map(of_section).or_else(|| guest(experiment))
+}
+
+/// What a guest of packages has no use for.
+fn guest(experiment: &Experiment) -> Option<Fault> {
+    experiment.guest.as_ref()?;
+    if experiment.workload != command::Section::NAME {
+        let valid = format!("workload = \"{}\": all others bring their programs themselves", command::Section::NAME);
+        return fault("guest", format!("with workload = {:?}", experiment.workload), valid);
+    }
+    let needs = experiment.parameters::<command::Section>().needs;
+    let valid = "no such field beside [guest]: name packages there, and files of yours in `files`";
+    needs.first().and_then(|first| fault("command.needs", first.display(), valid))
 }
 
 fn top_level(experiment: &Experiment) -> Option<Fault> {
@@ -240,6 +272,17 @@ mod tests {
     }
 
     #[test]
+    fn files_lie_beside_the_experiment() {
+        let text =
+            SMALL.replace("stream", "command") + NATIVE + "[command]\nfiles = [\"in/a\", \"/b\"]\nargv = [\"c\"]\n";
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("small.toml");
+        std::fs::write(&path, text).expect("written");
+        let files = read(&path).expect("valid").parameters::<command::Section>().files;
+        assert_eq!(files, [directory.path().join("in/a"), "/b".into()]);
+    }
+
+    #[test]
     fn an_error_names_the_file_the_field_the_value_and_what_is_valid() {
         let cases = [
             (SMALL.replace("stream", "strem") + NATIVE, ["small.toml", "strem", "numa_matrix"]),
@@ -263,6 +306,22 @@ mod tests {
             ),
             (format!("{SMALL}{NATIVE}[chase]\nloads = 5\n"), ["small.toml:8: chase.loads", "5", "1000 or more"]),
             (format!("sections = []\n{SMALL}{NATIVE}"), ["small.toml:1: sections", "[]", "unknown field"]),
+            (
+                format!("{SMALL}{NATIVE}[guest]\npackages = [\"A\"]\n"),
+                ["small.toml:8: guest.packages[0]", "A", "lower-case"],
+            ),
+            (format!("{SMALL}{NATIVE}[guest]\npackages = [\"a\"]\n"), ["guest", "stream", "workload = \"command\""]),
+            (
+                format!(
+                    "{}{NATIVE}[guest]\npackages = [\"a\"]\nnative = \"host\"\n[command]\nargv = [\"a\"]\nneeds = [\"b\"]\n",
+                    SMALL.replace("stream", "command")
+                ),
+                ["small.toml:12: command.needs", "b", "name packages"],
+            ),
+            (
+                format!("{SMALL}{NATIVE}[guest]\npackages = [\"a\"]\nnative = \"tree\"\n"),
+                ["guest.native", "tree", "of_guest"],
+            ),
             (format!("{SMALL}{NATIVE}vms = 2\n"), ["configuration[0]", "native", "runs = \"vms\""]),
             (format!("{SMALL}{NATIVE}{NATIVE}"), ["configuration[1].name", "native", "no other"]),
             (

@@ -5,10 +5,13 @@ use crate::point::Point;
 /// Something happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
-    /// It begins; `seconds` are expected.
+    /// It begins.
     Begin {
-        /// Expected duration.
+        /// Expected duration; where that is not known, a weight, of which [`Self::Advanced`] tells
+        /// the parts.
         seconds: f64,
+        /// Whether anybody can say so before it ran.
+        is_known: bool,
     },
     /// Participants of a configuration are being started.
     Starting {

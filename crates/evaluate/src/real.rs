@@ -2,15 +2,19 @@
 
 use crate::WorldError;
 use crate::disturbance::Reading;
+use crate::experiment::NativeFiles;
 use crate::guest_files::GuestFiles;
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
 use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
+use images::{Image, Tools};
 use qemu::{AgentError, AgentLink, NativeAgent, QemuError, Reservation, RuntimeDir, TinyGuest};
+use std::cell::OnceCell;
+use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use vm::spec::Boot;
+use vm::spec::{Boot, Disk, DiskFormat};
 use vm::{Accelerator, Backend, CallOff, ConsoleTo, Launch, Plan, Residence, Vm};
 use workloads::protocol::ToAgent;
 
@@ -18,12 +22,15 @@ use workloads::protocol::ToAgent;
 const GRACE: Duration = Duration::from_secs(3);
 /// How long others may plan VMs of theirs: each takes milliseconds.
 const PLACEMENT: Duration = Duration::from_secs(120);
+/// Where the agent is in the files of a guest that run natively.
+const AGENT: &str = "/run/homenode-guest";
 
 /// This host.
 pub struct ThisHost {
     agent_program: PathBuf,
     backend: Box<dyn Backend>,
     guest_files: Option<GuestFiles>,
+    image: Option<Image>,
     /// The tiny guest with those files, once a VM needed it.
     brought: Option<Brought>,
     epoch: Instant,
@@ -39,7 +46,7 @@ impl ThisHost {
     /// A host whose native agent is `agent_program` (`homenode-guest`), and whose VMs `backend`
     /// runs.
     pub fn new(agent_program: PathBuf, backend: Box<dyn Backend>) -> Self {
-        Self { agent_program, backend, guest_files: None, brought: None, epoch: Instant::now() }
+        Self { agent_program, backend, guest_files: None, image: None, brought: None, epoch: Instant::now() }
     }
 
     /// The same, whose guests have these files of the host.
@@ -48,28 +55,70 @@ impl ThisHost {
         Self { guest_files, ..self }
     }
 
-    /// What a VM boots: the tiny guest, with the files that it needs.
-    fn boot(&mut self, vcpus: u32) -> Result<Option<Boot>, WorldError> {
-        let Some(files) = &self.guest_files else { return Ok(None) };
-        if self.brought.is_none() {
-            self.brought = Some(bring(files)?);
+    /// The same, whose guests have this system.
+    #[must_use]
+    pub fn with_image(self, image: Option<Image>) -> Self {
+        Self { image, ..self }
+    }
+
+    /// What is started for a VM: the tiny guest, with the files that it needs, on its disk.
+    fn launch(&mut self, vm: &ResolvedVm) -> Result<Launch, WorldError> {
+        let mut launch = launch(vm);
+        let spec = &mut launch.spec;
+        if let Some(image) = &self.image {
+            let disk = Disk { path: image.root(), format: DiskFormat::Raw, snapshot: true, read_only: false };
+            spec.disks.insert(0, disk);
         }
-        let Some(Brought { guest, initramfs }) = &self.brought else { return Ok(None) };
-        let line = guest.command_line(&qemu::accelerator(vcpus));
-        let command_line = line.strip_prefix("console=ttyS0 ").unwrap_or(&line).to_owned();
+        if self.guest_files.is_none() && self.image.is_none() {
+            return Ok(launch);
+        }
+        let brought = match self.brought.take() {
+            Some(brought) => brought,
+            None => bring(self.guest_files.as_ref())?,
+        };
+        let Brought { guest, initramfs } = self.brought.insert(brought);
+        let line = guest.command_line(&qemu::accelerator(spec.vcpus));
+        let mut command_line = line.strip_prefix("console=ttyS0 ").unwrap_or(&line).to_owned();
+        if self.image.is_some() {
+            command_line += &TinyGuest::first_disk_words(&spec.name);
+        }
         let initrd = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), initramfs.as_raw_fd()));
-        Ok(Some(Boot::Kernel { kernel: guest.kernel().to_owned(), initrd: Some(initrd), command_line }))
+        spec.boot = Boot::Kernel { kernel: guest.kernel().to_owned(), initrd: Some(initrd), command_line };
+        Ok(launch)
+    }
+
+    /// The agent on the host, among the guest's files where those are to run.
+    fn native(&self, files: Option<NativeFiles>) -> Result<Native, WorldError> {
+        let started = Instant::now();
+        let own_process = OnceCell::new();
+        let Some(image) = self.image.as_ref().filter(|_| files == Some(NativeFiles::OfGuest)) else {
+            return Ok(Native {
+                agent: NativeAgent::start(&self.agent_program)?,
+                started,
+                own_process,
+                wrapped: false,
+            });
+        };
+        let mut bound = vec![(self.agent_program.clone(), PathBuf::from(AGENT))];
+        if let Some(files) = &self.guest_files {
+            bound.extend(files.paths().map(|path| (path.to_owned(), files.in_guest(path))));
+        }
+        let arguments: Vec<OsString> = [AGENT].into_iter().chain(NativeAgent::ARGUMENTS).map(OsString::from).collect();
+        let command = image.native(&Tools::of_this_user(), &bound, &arguments)?;
+        Ok(Native { agent: NativeAgent::of(command)?, started, own_process, wrapped: true })
     }
 }
 
-fn bring(files: &GuestFiles) -> Result<Brought, WorldError> {
+fn bring(files: Option<&GuestFiles>) -> Result<Brought, WorldError> {
     let no_files = |problem: String| WorldError::GuestFiles { problem };
     let guest = TinyGuest::locate(None).map_err(|error| no_files(error.to_string()))?;
     let mut initramfs = std::fs::read(guest.initramfs())
         .map_err(|error| no_files(format!("{}: {error}", guest.initramfs().display())))?;
     // An archive begins at a multiple of four bytes.
     initramfs.resize(initramfs.len().next_multiple_of(4), 0);
-    initramfs.extend(files.archive().map_err(|error| no_files(error.to_string()))?);
+    if let Some(files) = files {
+        initramfs.extend(files.archive().map_err(|error| no_files(error.to_string()))?);
+    }
     let initramfs = linux::sys::memory_file(c"homenode-initramfs", &initramfs)
         .map_err(|error| no_files(format!("cannot keep them in memory: {error}")))?;
     Ok(Brought { guest, initramfs })
@@ -78,15 +127,9 @@ fn bring(files: &GuestFiles) -> Result<Brought, WorldError> {
 impl World for ThisHost {
     fn start(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<Box<dyn Participant>>, WorldError> {
         if configuration.vms.is_empty() {
-            let started = Instant::now();
-            let agent = NativeAgent::start(&self.agent_program)?;
-            return Ok(vec![Box::new(Native { agent, started })]);
+            return Ok(vec![Box::new(self.native(configuration.native_files)?)]);
         }
-        let mut launches = Vec::new();
-        for vm in &configuration.vms {
-            let boot = self.boot(vm.spec.vcpus)?;
-            launches.push(launch(vm, boot));
-        }
+        let launches: Vec<Launch> = configuration.vms.iter().map(|vm| self.launch(vm)).collect::<Result<_, _>>()?;
         let reservation = reserve(&launches)?;
         // If one fails, dropping the others ends them.
         let vms = configuration.vms.iter().zip(&launches);
@@ -155,6 +198,9 @@ fn receive(link: &AgentLink, timeout: Duration) -> Result<Said, LinkError> {
 struct Native {
     agent: NativeAgent,
     started: Instant,
+    /// Whether the process that was started has the agent as its only child (bubblewrap).
+    wrapped: bool,
+    own_process: OnceCell<u32>,
 }
 
 impl Participant for Native {
@@ -162,7 +208,16 @@ impl Participant for Native {
         "native"
     }
     fn pid(&self) -> u32 {
-        self.agent.pid()
+        let started = self.agent.pid();
+        if !self.wrapped {
+            return started;
+        }
+        if let Some(known) = self.own_process.get() {
+            return *known;
+        }
+        // The first that descends from it is its child, which becomes the agent.
+        let children = linux::process::descendants(started).unwrap_or_default();
+        children.first().map_or(started, |&child| *self.own_process.get_or_init(|| child))
     }
     fn started(&self) -> Instant {
         self.started
@@ -200,9 +255,8 @@ struct Guest {
 }
 
 /// What is started for a VM of an experiment.
-fn launch(resolved: &ResolvedVm, boot: Option<Boot>) -> Launch {
+fn launch(resolved: &ResolvedVm) -> Launch {
     let (mut spec, mut plan) = (resolved.spec.clone(), resolved.plan.clone());
-    spec.boot = boot.unwrap_or(spec.boot);
     // Two evaluations on one host must not share a name.
     spec.shape.name = format!("{}-{}", spec.name, std::process::id());
     plan.vm.clone_from(&spec.name);

@@ -2,13 +2,16 @@
 
 use crate::charts;
 use crate::environment::Environment;
+use crate::evaluation::Evaluation;
 use crate::resolve::Resolved;
 use crate::summary::Summary;
-use crate::tables::{Row, Table};
+use crate::tables::{Kind, Table};
+use crate::text::LABELS;
 use plotly::Plot;
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("report.css");
+const STYLE: &str = include_str!("report/report.css");
+const PRINTING: &str = include_str!("report/print.js");
 
 /// The page. `again` is the command that runs the experiment again.
 pub fn html(
@@ -18,7 +21,7 @@ pub fn html(
     tables: &[Table],
     again: &str,
 ) -> String {
-    let charts = charts::all(resolved, summary);
+    let charts = charts::all(&Evaluation::measured(resolved, summary));
     let title = escape(&summary.title);
     let mut page = head(&summary.title, !charts.is_empty());
     let _ = write!(
@@ -48,7 +51,7 @@ pub fn html(
 
 /// The page up to its body, with the charting library if it has charts.
 pub(crate) fn head(title: &str, has_charts: bool) -> String {
-    let mut page = String::with_capacity(6 << 20);
+    let mut page = String::with_capacity(if has_charts { 6 << 20 } else { 0 });
     let _ = write!(
         page,
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n\
@@ -56,7 +59,7 @@ pub(crate) fn head(title: &str, has_charts: bool) -> String {
         escape(title)
     );
     if has_charts {
-        page.push_str(&charting_script());
+        let _ = writeln!(page, "{}\n<script>{PRINTING}</script>", charting_script());
     }
     page.push_str("</head><body>\n");
     page
@@ -68,14 +71,18 @@ fn charting_script() -> String {
     const END: &str = "</script>";
     let sources = Plot::offline_js_sources();
     let length = sources.find(END).map_or(sources.len(), |start| start + END.len());
-    format!("{}\n", &sources[..length])
+    sources[..length].to_owned()
 }
 
 pub(crate) fn section_charts(page: &mut String, charts: &[charts::Chart], legend: &str) {
     if charts.is_empty() {
         return;
     }
-    let _ = write!(page, "<h2>Charts</h2>\n<p class=\"note\">{legend}</p>\n<div class=\"charts\">\n");
+    let _ = write!(
+        page,
+        "<h2>Charts</h2>\n<p class=\"note\">{legend}</p>\n\
+         <p class=\"note screen\">The camera above a chart keeps it as SVG.</p>\n<div class=\"charts\">\n"
+    );
     for (index, chart) in charts.iter().enumerate() {
         let inline = chart.plot.to_inline_html(Some(&format!("chart-{index}")));
         let _ = write!(
@@ -89,8 +96,10 @@ pub(crate) fn section_charts(page: &mut String, charts: &[charts::Chart], legend
 }
 
 pub(crate) fn push_table(page: &mut String, table: &Table) {
+    let class = |header: &String| if LABELS.contains(&header.as_str()) { " class=\"words\"" } else { "" };
     let cells = |tag: &str, cells: &[String]| -> String {
-        cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect()
+        let all = cells.iter().zip(&table.header);
+        all.map(|(cell, header)| format!("<{tag}{}>{}</{tag}>", class(header), escape(cell))).collect()
     };
     let _ = write!(
         page,
@@ -99,7 +108,7 @@ pub(crate) fn push_table(page: &mut String, table: &Table) {
         cells("th", &table.header)
     );
     for row in &table.rows {
-        let _ = writeln!(page, "<tr{}>{}</tr>", class(row), cells("td", &row.cells));
+        let _ = writeln!(page, "<tr{}>{}</tr>", row_class(row.kind), cells("td", &row.cells));
     }
     page.push_str("</tbody></table></div>\n");
     for note in &table.notes {
@@ -108,14 +117,12 @@ pub(crate) fn push_table(page: &mut String, table: &Table) {
 }
 
 /// Published and modelled figures never look like measured ones.
-fn class(row: &Row) -> &'static str {
-    let is_modelled = row.cells.iter().any(|cell| cell.starts_with('≈'));
-    let is_error = row.cells.iter().find(|cell| !cell.is_empty()).is_some_and(|label| label.trim() == "error");
-    match (row.published, is_modelled, is_error) {
-        (true, ..) => " class=\"published\"",
-        (_, true, _) => " class=\"modelled\"",
-        (_, _, true) => " class=\"error\"",
-        _ => "",
+fn row_class(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Measured => "",
+        Kind::Modelled => " class=\"modelled\"",
+        Kind::Published => " class=\"published\"",
+        Kind::Error => " class=\"error\"",
     }
 }
 

@@ -2,8 +2,10 @@
 //! `--dry-run` prints it, `--resume` reads it back, so that a continued evaluation measures what
 //! the first session measured.
 
-use crate::experiment::{APPLICATION, Configuration, Experiment, Runs, Vms};
+use crate::experiment::{APPLICATION, Configuration, Experiment, NativeFiles, Runs, Vms};
 use crate::point::Point;
+use images::Recipe;
+use linux::GUEST_ENVIRONMENT;
 use scheduler::PlanError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,6 +15,9 @@ use vm::{Plan, Shape, VmSpec};
 use workloads::Section;
 use workloads::choice::Choice;
 use workloads::workload::{Over, ParameterFault, Settled, Site, Workload};
+
+/// What of the controller's environment programs of this host have too.
+const HANDED_ON: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "LANG"];
 
 /// What of the host decides the sizes.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +53,9 @@ pub struct Resolved {
     /// Whether the VMs of all configurations run all the time; otherwise only those of the one that
     /// is visited.
     pub keep_running: bool,
+    /// What its VMs boot, where that is a system of packages.
+    #[serde(default)]
+    pub guest: Option<Recipe>,
 }
 
 /// A workload without any `"auto"`.
@@ -68,6 +76,9 @@ pub struct ResolvedConfiguration {
     pub vms: Vec<ResolvedVm>,
     /// What is measured.
     pub points: Vec<Point>,
+    /// Whose files run on the host, where VMs boot a system of packages.
+    #[serde(default)]
+    pub native_files: Option<NativeFiles>,
 }
 
 impl ResolvedConfiguration {
@@ -79,7 +90,11 @@ impl ResolvedConfiguration {
     /// `native`, `1 VM x 8 vCPUs`, ...
     pub fn shape(&self) -> String {
         match self.vms.as_slice() {
-            [] => "on the host".to_owned(),
+            [] => match self.native_files {
+                None => "on the host".to_owned(),
+                Some(NativeFiles::OfGuest) => "on the host, the guest's programs".to_owned(),
+                Some(NativeFiles::Host) => "on the host, its own programs".to_owned(),
+            },
             [vm] => format!("1 VM x {} vCPUs", vm.spec.vcpus),
             [vm, ..] => format!("{} VMs x {} vCPUs", self.vms.len(), vm.spec.vcpus),
         }
@@ -159,10 +174,11 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
                 Over::NodePairs => points.extend(pair_points(section.name(), host.machine, &vms)),
             }
         }
-        if experiment.is_application() {
+        if experiment.is_application() && points.is_empty() {
             points = width_points(APPLICATION, configuration, &vms, &threads)?;
         }
-        configurations.push(ResolvedConfiguration { name: configuration.name.clone(), vms, points });
+        let native_files = experiment.guest.as_ref().map(|guest| guest.native);
+        configurations.push(ResolvedConfiguration { name: configuration.name.clone(), vms, points, native_files });
     }
     let left_out = experiment.configurations.iter().filter(|configuration| configuration.modelled.only);
     let left_out: Vec<&str> = left_out.map(|configuration| configuration.name.as_str()).collect();
@@ -181,10 +197,30 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
         notes,
         configurations,
         keep_running,
+        guest: None,
     })
 }
 
 impl Resolved {
+    /// The same, with what its VMs boot.
+    #[must_use]
+    pub fn with_guest(mut self, recipe: Recipe) -> Self {
+        let native = self.experiment.guest.as_ref().map(|guest| guest.native).unwrap_or_default();
+        let whose = match native {
+            NativeFiles::OfGuest => "Natively and in VMs the same files run",
+            NativeFiles::Host => "Natively the host's own programs run, in VMs others",
+        };
+        let version = |(name, version): (&String, &Option<String>)| match version {
+            Some(version) => format!("{name} {version}"),
+            None => name.clone(),
+        };
+        let packages: Vec<String> = recipe.packages.iter().map(version).collect();
+        let (suite, key) = (&recipe.suite, recipe.key());
+        self.notes.push(format!("{whose}: {} of {suite} (guest {key}).", packages.join(", ")));
+        self.guest = Some(recipe);
+        self
+    }
+
     /// A workload that is measured.
     pub fn workload(&self, name: &str) -> Option<&Section> {
         self.workloads.iter().map(|one| &one.section).find(|section| section.name() == name)
@@ -199,7 +235,9 @@ impl Resolved {
 /// All workloads that are measured, and what to say about them.
 fn settle(experiment: &Experiment, host: &Host) -> Result<(Vec<ResolvedWorkload>, Vec<String>), ResolveError> {
     let has_vms = experiment.configurations.iter().any(|configuration| configuration.runs == Runs::Vms);
-    let site = Site { machine: host.machine, available: host.available, emulated: host.emulated && has_vms };
+    let environment = environment(experiment);
+    let (machine, available, emulated) = (host.machine, host.available, host.emulated && has_vms);
+    let site = Site { machine, available, emulated, environment: &environment };
     let (mut workloads, mut all_notes) = (Vec::new(), Vec::new());
     for (section, _) in experiment.parts() {
         let unusable = |fault| ResolveError::Workload { workload: section.name(), fault };
@@ -208,6 +246,16 @@ fn settle(experiment: &Experiment, host: &Host) -> Result<(Vec<ResolvedWorkload>
         all_notes.extend(notes);
     }
     Ok((workloads, all_notes))
+}
+
+/// What programs find in their environment: where programs and libraries are. Those of a guest of
+/// packages lie elsewhere, and natively the same must be found.
+fn environment(experiment: &Experiment) -> BTreeMap<String, String> {
+    let of_host = || HANDED_ON.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+    match experiment.guest {
+        None => of_host().collect(),
+        Some(_) => GUEST_ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+    }
 }
 
 /// Memory that one of so many participants needs for whichever workload it runs.
@@ -250,7 +298,8 @@ fn vms(
         Vms::PerNode => (homes.len() as u32).max(configuration.min_vms.unwrap_or(1)).max(1),
     };
     let hardware_threads = machine.usable_threads().count() as u32;
-    let vcpus = configuration.vcpus.fixed().copied().unwrap_or((hardware_threads / count).max(1));
+    let fixed = configuration.vcpus.fixed().map(|vcpus| vcpus.on(machine));
+    let vcpus = fixed.unwrap_or((hardware_threads / count).max(1));
     let memory = configuration.memory.fixed().copied().unwrap_or_else(|| {
         let needed = memory_of_each(workloads, count);
         vm_memory(needed, virtual_nodes(configuration, homes.len(), count), host.available)

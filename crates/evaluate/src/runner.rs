@@ -53,7 +53,8 @@ impl<'a> Runner<'a> {
     /// Something failed or `cancelled` was set; what was measured is in the journal, and no
     /// participant is left.
     pub fn run(mut self, visits: &[Visit]) -> Result<(), RunError> {
-        self.progress.tell(Event::Begin { seconds: estimate::total_seconds(self.resolved, visits) });
+        let seconds = estimate::total_seconds(self.resolved, visits);
+        self.progress.tell(Event::Begin { seconds, is_known: estimate::is_known(self.resolved) });
         let outcome = visits.iter().try_for_each(|visit| self.visit(visit));
         for (_, team) in std::mem::take(&mut self.teams) {
             team.stop();

@@ -1,5 +1,6 @@
 //! From raw records to figures: best, median, ratio, and what was rejected.
 
+use crate::figure::{Figure, Provenance, Spread};
 use crate::kernels::median;
 use crate::point::Point;
 use crate::records::{Done, Record, Repetition};
@@ -40,13 +41,6 @@ pub struct ConfigurationSummary {
     pub native: bool,
     /// By point.
     pub cells: Vec<Cell>,
-}
-
-impl ConfigurationSummary {
-    /// The cell of a point.
-    pub fn cell(&self, point: &Point) -> Option<&Cell> {
-        self.cells.iter().find(|cell| cell.point == *point)
-    }
 }
 
 /// How far a cell's figures can be trusted.
@@ -98,14 +92,33 @@ pub struct Reduced {
     /// Each participant's best repetition, taken together (the sum of bandwidths, as in the ESX 4.1
     /// article).
     pub best: f64,
-    /// Best repetition of all together: what they reached at the same time.
-    pub best_together: f64,
-    /// Median repetition of all together.
-    pub median: f64,
-    /// Every repetition that counts, of all together, in the order of time.
-    pub repetitions: Vec<f64>,
-    /// Every rejected repetition, of all together, where others count.
-    pub rejected: Vec<f64>,
+    /// How the repetitions differ.
+    #[serde(flatten)]
+    pub spread: Spread,
+}
+
+impl Summary {
+    /// Everything that was measured.
+    pub fn figures(&self) -> Vec<Figure> {
+        let of_cell = |configuration: &ConfigurationSummary, cell: &Cell| {
+            let figure = |reduced: &Reduced| Figure {
+                configuration: configuration.name.clone(),
+                point: cell.point.clone(),
+                quantity: reduced.quantity.clone(),
+                value: reduced.best,
+                spread: Some(reduced.spread.clone()),
+                provenance: Provenance::Measured {
+                    disturbed: cell.state == State::Disturbed,
+                    verified: cell.verified,
+                    emulated: self.emulated && !configuration.native,
+                },
+            };
+            cell.figures.iter().map(figure).collect::<Vec<_>>()
+        };
+        let of_one =
+            |one: &ConfigurationSummary| one.cells.iter().flat_map(|cell| of_cell(one, cell)).collect::<Vec<_>>();
+        self.configurations.iter().flat_map(of_one).collect()
+    }
 }
 
 impl Cell {
@@ -241,9 +254,11 @@ fn reduced(used: &[&Repetition], rejected: &[&Repetition], quantity: &Quantity) 
     Some(Reduced {
         quantity: quantity.clone(),
         best: quantity.together.of(&bests?)?,
-        best_together: quantity.better.best(together.iter().copied())?,
-        median: median(&together)?,
-        repetitions: together,
-        rejected: rejected.iter().filter_map(values).filter_map(|values| quantity.together.of(&values)).collect(),
+        spread: Spread {
+            best_together: quantity.better.best(together.iter().copied())?,
+            median: median(&together)?,
+            repetitions: together,
+            rejected: rejected.iter().filter_map(values).filter_map(|values| quantity.together.of(&values)).collect(),
+        },
     })
 }

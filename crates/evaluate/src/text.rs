@@ -1,6 +1,7 @@
 //! Tables for a terminal.
 
 use crate::columns::{self, Block};
+use crate::compare::Comparison;
 use crate::modelled::Prediction;
 use crate::summary::Summary;
 use crate::tables::{Row, Table};
@@ -12,7 +13,7 @@ const LINE: LineStyle = LineStyle::none().fill('─').junction('─');
 const STYLE: TableStyle = TableStyle::new().top_border(LINE).header_separator(LINE).bottom_border(LINE);
 
 /// Columns of words.
-const LABELS: [&str; 6] = ["Kernel", "Point", "On the model", "Modelled", "Expected", "Statement"];
+pub(crate) const LABELS: [&str; 7] = ["Kernel", "Figure", "Point", "On the model", "Modelled", "Expected", "Statement"];
 
 /// All tables, with what a reader has to know above them; `width`: columns of the terminal, where
 /// it is one.
@@ -40,6 +41,19 @@ pub fn render_modelled(prediction: &Prediction, tables: &[Table], width: Option<
     let mut text = format!("{}\n", prediction.title);
     for note in &prediction.notes {
         let _ = writeln!(text, "! {note}");
+    }
+    for table in tables {
+        let _ = write!(text, "\n{}", one(table, width));
+    }
+    text
+}
+
+/// Tables of measured runs side by side, with the name of each run above them; `width` as for
+/// [`render`].
+pub fn render_comparison(comparison: &Comparison, tables: &[Table], width: Option<usize>) -> String {
+    let mut text = String::new();
+    for (letter, run) in ('A'..).zip(&comparison.runs) {
+        let _ = writeln!(text, "{letter}: {run}");
     }
     for table in tables {
         let _ = write!(text, "\n{}", one(table, width));

@@ -3,9 +3,9 @@
 
 use crate::application_fits;
 use crate::application_fits::{experiment, predicted, profiles};
-use evaluate::applications;
 use evaluate::experiment::Experiment;
 use evaluate::modelled::{Inputs, Prediction, predict};
+use evaluate::tables::{self, Kind};
 use evaluate::validation::cell::{Errors, Role, ValidationCell};
 use simulator::workload::{Binding, WorkloadProfile};
 use topology::rates::Source;
@@ -125,7 +125,7 @@ fn tables_mark_modelled_published_and_unpublished_figures() {
     for name in ["namd", "spec-omp", "spec-mpi"] {
         let experiment = experiment(name);
         let prediction = predicted(&experiment, &profiles(&experiment));
-        let tables = applications::tables(&experiment, &prediction);
+        let tables = tables::modelled(&experiment, &prediction);
         let cells: Vec<&String> = tables.iter().flat_map(|table| &table.rows).flat_map(|row| &row.cells).collect();
         assert!(
             cells.iter().any(|cell| cell.starts_with("≈ ")) && cells.iter().any(|cell| cell.ends_with("(held out)"))
@@ -139,7 +139,7 @@ fn tables_mark_modelled_published_and_unpublished_figures() {
         let notes: Vec<&String> = tables.iter().flat_map(|table| &table.notes).collect();
         let in_pictures = cells.iter().chain(&notes).any(|text| text.contains("not published in text"));
         assert_eq!(in_pictures, name != "namd");
-        let published = tables.iter().flat_map(|table| &table.rows).filter(|row| row.published);
+        let published = tables.iter().flat_map(|table| &table.rows).filter(|row| row.kind == Kind::Published);
         assert!(published.into_iter().all(|row| row.cells.iter().any(|cell| cell.starts_with('['))), "{name}");
     }
 }
@@ -153,7 +153,7 @@ fn another_machine_has_no_published_figures() {
     let inputs = Inputs { experiment: &experiment, on: Some(&on), machines: &nothing, profiles: &profiles, seed: 1 };
     let prediction = predict(&inputs).expect("figures");
     assert!(prediction.cells.is_empty() && prediction.statements.is_empty());
-    let tables = applications::tables(&experiment, &prediction);
+    let tables = tables::modelled(&experiment, &prediction);
     let text: Vec<&String> = tables.iter().flat_map(|table| &table.rows).flat_map(|row| &row.cells).collect();
     assert!(!text.is_empty() && text.iter().all(|cell| !cell.contains('[') && !cell.contains("held out")));
 }

@@ -6,10 +6,10 @@ use crate::scripted::{Script, ScriptedWorld, resolved};
 use evaluate::environment::Environment;
 use evaluate::experiment::Experiment;
 use evaluate::modelled::beside::{MeasuredRun, beside};
-use evaluate::modelled::{Prediction, page, tables};
+use evaluate::modelled::{Prediction, page};
 use evaluate::progress::Silent;
 use evaluate::results::Results;
-use evaluate::tables::Table;
+use evaluate::tables::{self, Table};
 use evaluate::{parse, session, validation::shipped};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -68,7 +68,7 @@ fn predicted() -> Prediction {
     shipped::run(&experiment(), "three.toml", Some(&machine()), 1).expect("figures")
 }
 
-fn run_of(name: &str, script: Script) -> MeasuredRun {
+pub(crate) fn run_of(name: &str, script: Script) -> MeasuredRun {
     let directory = tempfile::tempdir().expect("a directory");
     Results::measured(&measured(directory.path(), name, script)).expect("a measured run")
 }
@@ -84,20 +84,20 @@ fn tables_show_all_three_with_the_errors_against_each() {
     let run = run_of("hp-dl380-g6", Script::default());
     let mut prediction = predicted();
     beside(&experiment(), &mut prediction, &run).expect("of the same experiment");
-    let tables = tables::tables(&experiment(), &prediction);
+    let tables = tables::modelled(&experiment(), &prediction);
     let native = &tables[0];
     // The script measures 1000 MB/s a thread, / 1.01 in the best repetition that counts.
     assert_eq!(row(native, "Copy", "measured")[1..], ["990", "1980"]);
     let modelled =
-        prediction.figures.iter().find(|one| one.figure == "Copy" && one.threads == Some(1)).expect("a figure");
-    let error = 100.0 * (modelled.modelled / (1000.0 / 1.01) - 1.0);
+        prediction.figures.iter().find(|one| one.is_of("Copy") && one.threads() == Some(1)).expect("a figure");
+    let error = 100.0 * (modelled.value / (1000.0 / 1.01) - 1.0);
     assert_eq!(row(native, "Copy", "error")[1], format!("{error:+.1} % (of measured)"));
     assert_eq!(row(native, "Copy", "published")[1..], ["[6388]", "[12163]"]);
     let errors: Vec<&str> =
         native.rows.iter().map(|row| row.cells[1].as_str()).filter(|cell| cell.contains('%')).collect();
     assert!(errors.len() == 5 && errors[1].ends_with("(held out)"), "{errors:?}");
     let ratios = tables.iter().find(|table| table.title.contains("virtual / native")).expect("ratios");
-    assert!(ratios.rows.iter().any(|row| row.cells[1].trim() == "measured" && row.cells[3] == "1.00"), "{ratios:?}");
+    assert!(ratios.rows.iter().any(|row| row.cells[1].trim() == "measured" && row.cells[2] == "1.00"), "{ratios:?}");
     assert!(prediction.notes[0].contains("2026-01-01") && !prediction.notes[0].contains("nothing here was measured"));
 
     let page = page::html(&experiment(), &prediction, &tables, &[], "again");
@@ -106,6 +106,10 @@ fn tables_show_all_three_with_the_errors_against_each() {
     }
     // Filled marks for the measured ones alone. The charting library, in the head, knows all marks.
     let page = page.split("<body>").last().expect("a body");
+    for kind in ["modelled", "published", "error"] {
+        assert!(page.contains(&format!("<tr class=\"{kind}\">")), "{kind}");
+    }
+    assert!(page.contains("<tr><td>  measured</td>"), "a measured row looks like no other");
     let (squares, diamonds) = (page.matches("\"square-open\"").count(), page.matches("\"diamond-open\"").count());
     assert_eq!((squares, diamonds), (8, 1), "four kernels of two configurations; one published table");
 }
@@ -118,7 +122,7 @@ fn another_machine_or_a_disturbed_run_is_said() {
     beside(&experiment(), &mut prediction, &run).expect("of the same experiment");
     let notes = prediction.notes.join("\n");
     assert!(notes.contains("not modelled on another") && notes.contains("every repetition was disturbed"), "{notes}");
-    let tables = tables::tables(&experiment(), &prediction);
+    let tables = tables::modelled(&experiment(), &prediction);
     let text: Vec<&String> = tables.iter().flat_map(|table| &table.rows).flat_map(|row| &row.cells).collect();
     assert!(text.iter().any(|cell| *cell == "990 ~") && text.iter().all(|cell| !cell.contains("of measured")));
 }

@@ -128,8 +128,8 @@ const EXPERIMENT: &str = "name = \"s\"\ntitle = \"Sums\"\nworkload = \"sum\"\nth
     [sum]\nbound = 4_000_000\n\
     [[configuration]]\nname = \"native\"\nruns = \"native\"\n[[configuration]]\nname = \"two VMs\"\nruns = \"vms\"\nvms = 2\n";
 
-#[test]
-fn a_workload_that_nothing_else_knows_is_measured_and_stands_in_the_tables() {
+/// The tables of a measurement.
+fn measured(script: Script) -> String {
     let path = Path::new("sum.toml");
     let experiment = parse_with(EXPERIMENT, path, &[SUM]).expect("an experiment");
     let machine = machine();
@@ -137,13 +137,18 @@ fn a_workload_that_nothing_else_knows_is_measured_and_stands_in_the_tables() {
     let resolved = resolve(&experiment, &host, &|specs| scheduler::plan_together(&machine, &Default::default(), specs))
         .expect("resolved");
     let run = |job: serde_json::Value, repetitions: u32| SUM.prepare(job, repetitions, &AnyHost).expect("a job");
-    let mut world = ScriptedWorld::new(Script { run: Some(run), ..Script::default() });
+    let mut world = ScriptedWorld::new(Script { run: Some(run), ..script });
     let mut journal = Journal::without_name().expect("a journal");
     let visits = estimate::visits(&resolved);
     let cancelled = AtomicBool::new(false);
     Runner::new(&resolved, &mut world, &mut journal, &mut Silent, &cancelled, 0).run(&visits).expect("it runs");
     let summary = summarise(&resolved, &journal.into_records().expect("records"));
-    let text = text::render(&summary, &tables::all(&resolved, &summary), None);
+    text::render(&summary, &tables::all(&resolved, &summary), None)
+}
+
+#[test]
+fn a_workload_that_nothing_else_knows_is_measured_and_stands_in_the_tables() {
+    let text = measured(Script::default());
     // 10^6 a second of each thread; 4 x 10^6 numbers take 4 s with one, and half of them 2 s in
     // each of two VMs with one each.
     let squeezed = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -152,6 +157,16 @@ fn a_workload_that_nothing_else_knows_is_measured_and_stands_in_the_tables() {
     {
         assert!(squeezed.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn a_wrong_result_says_so_at_each_quantity_of_the_workload() {
+    let text = measured(Script { wrong: true, ..Script::default() });
+    let squeezed = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["Native: native (on the host)", "additions, 10^6/s wrong wrong time, s wrong wrong"] {
+        assert!(squeezed.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("bandwidth"), "no table of this workload has MB/s: {text}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The experiments that come with homenode, on machines that are not here.
 
-use evaluate::experiment::Experiment;
+use evaluate::experiment::{Experiment, NativeFiles};
 use evaluate::parse;
 use evaluate::point::Point;
 use evaluate::resolve::{Host, Resolved, ResolvedConfiguration, resolve};
@@ -93,6 +93,33 @@ fn stream_scales_to_a_machine_of_four_nodes() {
 }
 
 #[test]
+fn the_articles_vms_fill_a_node_of_any_size() {
+    let machine = "pack:2 [numa(memory=256GB)] l3:1(size=105MB) core:56 pu:2";
+    let resolved = on(&shipped("stream-esx41.toml"), machine, 400, false);
+    let [native, vms] = resolved.configurations.as_slice() else { panic!("two configurations are measured") };
+    assert_eq!(threads(native), [1, 2, 4, 8, 16, 32, 64, 128, 224]);
+    assert_eq!((vms.vms[0].spec.vcpus, homes(vms)), (112, vec![vec!["0".to_owned()], vec!["1".to_owned()]]));
+}
+
+#[test]
+fn no_vm_of_stream_looks_faster_than_a_native_run_that_fills_one_socket() {
+    let machine = topology::read::shipped_described("xeon-8480-2s").expect("shipped").expect("valid");
+    let prediction =
+        evaluate::validation::shipped::run(&shipped("stream.toml"), "stream.toml", Some(&machine), 1).expect("figures");
+    let figure = |configuration: &str, threads: u32| {
+        let of = |one: &&evaluate::figure::Figure| {
+            one.configuration == configuration && one.is_of("Triad") && one.threads() == Some(threads)
+        };
+        prediction.figures.iter().find(of).expect(configuration).value
+    };
+    // With "compact" interleaved memory gave 1.87 times the native bandwidth here.
+    for threads in [16, 32, 64] {
+        let ratio = figure("1 VM, interleaved", threads) / figure("native", threads);
+        assert!(ratio <= 1.01, "{threads} threads: {ratio}");
+    }
+}
+
+#[test]
 fn stream_on_one_node_runs_two_vms_and_says_what_that_means() {
     let resolved = on(&shipped("stream.toml"), "pack:1 [numa(memory=16GB)] l3:1(size=480MB) core:2 pu:1", 12, true);
     assert_eq!(resolved.configurations[3].vms.len(), 2);
@@ -110,4 +137,31 @@ fn the_matrix_measures_every_pair() {
     // virtual nodes.
     assert_eq!(resolved.configurations[0].points.len(), 8);
     assert_eq!(resolved.configurations[1].points.len(), 8);
+}
+
+/// As LAMMPS 20220106 and 20250204 of Debian print the last step, in guest and natively.
+const THERMO: &str = "Step Temp E_pair E_mol TotEng Press \n\
+    \x20      0         1.44   -6.7733681            0   -4.6134356   -5.0197073 \n\
+    \x20    100    0.7574531   -5.7585055            0   -4.6223613   0.20726105 \n\
+    Performance: 27744.404 tau/day, 64.223 timesteps/s\n";
+
+#[test]
+fn lammps_runs_in_a_guest_and_is_believed_by_its_energy() {
+    use workloads::command::{Ended, Hearing, Section, Used, Verdict};
+    let resolved = on(&shipped("lammps.toml"), DL380, 32, false);
+    assert_eq!(resolved.configurations[0].native_files, Some(NativeFiles::OfGuest));
+    assert_eq!(resolved.configurations[0].shape(), "on the host, the guest's programs");
+    let section: &Section = resolved.parameters().expect("it is measured");
+    assert!(section.environment["PATH"].contains("/usr/bin") && section.environment["HOME"] == "/root");
+    let figures = |said: &str| {
+        let mut hearing = Hearing::of(section.figures(), None).expect("patterns");
+        hearing.stdout.hear(said.as_bytes());
+        hearing.read(&Used::default()).expect("both figures")
+    };
+    let verdict = |figures: &[f64]| section.verify.judge(Ended::Status(0), None, &section.figures(), figures);
+    assert_eq!(figures(THERMO), [-4.6223613, 64.223]);
+    assert_eq!(verdict(&figures(THERMO)), Verdict::Verified);
+    // The energy of 4000 atoms: a run of another size is not taken for this one.
+    let other = figures(&THERMO.replace("-4.6223613", "-4.6226965"));
+    assert!(matches!(verdict(&other), Verdict::Wrong(_)));
 }

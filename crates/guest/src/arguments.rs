@@ -9,6 +9,7 @@ pub(crate) const HELP: &str = "\
 homenode's agent: measures memory, natively and in guests
 
 Usage: homenode-guest --native            serve homenode over standard input and output (JSON lines)
+       homenode-guest --in-guest          serve homenode over the virtio-serial port of this guest
        homenode-guest --hello             print the machine that this program sees, as JSON
        homenode-guest --stream [OPTIONS]  run STREAM here and print its table
 
@@ -29,6 +30,7 @@ As process 1 it is init of a tiny guest and takes no arguments.
 pub(crate) enum Mode {
     Help,
     Native,
+    InGuest,
     Hello,
     /// The job, and its repetitions.
     Stream(StreamJob, u32),
@@ -40,10 +42,11 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Resu
     let mode = match arguments.next().as_deref() {
         Some("--stream") => return parse_stream(arguments),
         Some("--native") => Mode::Native,
+        Some("--in-guest") => Mode::InGuest,
         Some("--hello") => Mode::Hello,
         Some("--help" | "-h") => Mode::Help,
-        Some(other) => bail!("unknown argument `{other}`; valid are --native, --hello, --stream, --help"),
-        None => bail!("nothing to do; valid are --native, --hello, --stream, --help"),
+        Some(other) => bail!("unknown argument `{other}`; valid are --native, --in-guest, --hello, --stream, --help"),
+        None => bail!("nothing to do; valid are --native, --in-guest, --hello, --stream, --help"),
     };
     match arguments.next() {
         Some(extra) => bail!("unexpected argument `{extra}`"),

@@ -7,7 +7,9 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 use topology::Machine;
 
-const SHELL: &str = "/bin/busybox";
+/// Shells, of which the first that is there is taken: of the tiny guest, of a guest with a
+/// distribution's programs.
+const SHELLS: [&str; 2] = ["/bin/busybox", "/bin/sh"];
 const COMMANDS: &str =
     "commands: topology, hello, stream [--threads N ...], pattern MIB, shell [COMMAND], poweroff, help";
 
@@ -95,15 +97,17 @@ fn stream(options: &[&str], machine: &Machine) {
 /// An interactive shell, or one command in a shell. There this program is `/init`: `/init --stream`
 /// runs what `stream` runs.
 fn shell(command: &str) {
-    if !Path::new(SHELL).exists() {
+    let Some(program) = SHELLS.into_iter().find(|program| Path::new(program).exists()) else {
         return println!("there is no shell in this guest; `scripts/guest-image --shell` packs one");
+    };
+    let mut shell = std::process::Command::new(program);
+    if program == SHELLS[0] {
+        shell.arg("sh").env("PATH", "/bin:/");
     }
-    let mut shell = std::process::Command::new(SHELL);
-    shell.arg("sh").env("PATH", "/bin:/");
     if !command.is_empty() {
         shell.args(["-c", command]);
     }
     if let Err(error) = shell.status() {
-        println!("{SHELL}: {error}");
+        println!("{program}: {error}");
     }
 }

@@ -1,6 +1,7 @@
 //! Process 1 of the tiny guest: brings up what a workload needs, serves homenode, powers off. What
 //! is plugged in while it runs it brings up too, as udev does elsewhere.
 
+use crate::disk_root::{self, Wanted};
 use crate::{agent, console, pattern, port, power};
 use anyhow::Context;
 use linux::sys;
@@ -30,7 +31,13 @@ pub(crate) fn run() -> ! {
     power_off()
 }
 
+/// The end of the guest, or of the agent alone where another is process 1.
+fn end() -> ! {
+    if std::process::id() == 1 { power_off() } else { std::process::exit(0) }
+}
+
 fn power_off() -> ! {
+    disk_root::end_programs();
     let error = sys::power_off();
     println!("homenode-guest: cannot power off: {error}");
     // The kernel panics when init ends, and `panic=-1` ends QEMU.
@@ -52,13 +59,26 @@ fn bring_up_and_serve() -> anyhow::Result<()> {
         println!("homenode-guest: power button");
         power_off();
     });
+    let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    if let Some(wanted) = Wanted::of(&command_line) {
+        troubles.iter().for_each(|trouble| println!("homenode-guest: {trouble}"));
+        return disk_root::go_and_serve(&wanted);
+    }
+    serve(&troubles, &command_line)
+}
+
+/// The agent of a guest whose process 1 is another: when it ends, that one ends the guest.
+pub(crate) fn serve_beside() -> anyhow::Result<()> {
+    serve(&[], &std::fs::read_to_string("/proc/cmdline").unwrap_or_default())
+}
+
+fn serve(troubles: &[String], command_line: &str) -> anyhow::Result<()> {
     let machine = topology::read::live().context("this kernel's topology cannot be read")?;
     let Some(port) = port::find() else {
         for trouble in troubles {
             println!("homenode-guest: {trouble}");
         }
-        let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
-        if let Some(mib) = pattern::wanted(&command_line) {
+        if let Some(mib) = pattern::wanted(command_line) {
             pattern::start(&machine, mib);
         }
         console::serve(&machine);
@@ -67,7 +87,7 @@ fn bring_up_and_serve() -> anyhow::Result<()> {
     let (input, output) = port::open(&port).with_context(|| format!("cannot open {}", port.display()))?;
     agent::serve(&machine, input, output, true, || {
         println!("homenode-guest: homenode is gone");
-        power_off();
+        end();
     })
 }
 

@@ -5,6 +5,7 @@
 mod agent;
 mod arguments;
 mod console;
+mod disk_root;
 mod host;
 mod init;
 mod job;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
             print!("{}", arguments::HELP);
             Ok(())
         }
+        Mode::InGuest => init::serve_beside(),
         Mode::Native => agent::native(),
         Mode::Hello => agent::print_hello(),
         Mode::Stream(job, repetitions) => stream_command::run(&job, repetitions),

@@ -64,6 +64,12 @@ impl Programs for LinuxPrograms {
         Ok(path)
     }
 
+    /// In a system of packages the paths of the host are not there.
+    fn input(&self, file: &Path) -> PathBuf {
+        let brought = Path::new(linux::GUEST_FILES).join(file.strip_prefix("/").unwrap_or(file));
+        if brought.is_file() { brought } else { file.to_owned() }
+    }
+
     fn drop_caches(&self) -> Result<(), CommandError> {
         let path = "/proc/sys/vm/drop_caches";
         // What is not yet written cannot be dropped.

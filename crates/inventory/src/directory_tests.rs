@@ -145,7 +145,7 @@ fn kept(host: &str) -> Kept {
 }
 
 fn proposal(kernel: &str) -> Proposal {
-    let boot = vm::spec::Boot::TinyGuest { kernel: Some(kernel.into()) };
+    let boot = vm::spec::Boot::TinyGuest { kernel: Some(kernel.into()), root: vm::spec::GuestRoot::Initramfs };
     Proposal { spec: VmSpec { boot, ..record().spec }, topology: topology(), placement: kept(kernel) }
 }
 

@@ -9,7 +9,7 @@ use vm::life::NotNow;
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
     /// There is no such VM.
-    #[error("homenode keeps no VM named {vm}; `homenode vm list` shows those that it keeps")]
+    #[error("no VM named {vm} is kept; `homenode vm list` shows those that are")]
     NoSuchVm {
         /// The name that was asked for.
         vm: String,

@@ -141,6 +141,13 @@ impl<'a> Change<'a> {
         bindings
     }
 
+    /// Where the memory of a virtual node goes, also that of its devices; `None`: it stays.
+    pub fn home_of(&self, virtual_node: u32) -> Option<&NodeSet> {
+        let moves = self.has(&[Aspect::Shape, Aspect::Home, Aspect::Pins]);
+        let node = self.target.nodes.iter().find(|node| node.id == virtual_node).filter(|_| moves)?;
+        Some(&node.home)
+    }
+
     /// Mode of `<numatune><memory>`, where that is written.
     pub fn whole_mode(&self) -> Option<&str> {
         self.vm().xml.as_ref()?.memory_tune_mode.as_deref()

@@ -57,6 +57,13 @@ pub enum Cost {
         /// Mean latency in multiples of the local one.
         factor: f64,
     },
+    /// Accesses to memory of any virtual node, against what the guest was told of distances.
+    AgainstTold {
+        /// Share of accesses that take longer than told, 0 to 1.
+        longer_share: f64,
+        /// Mean latency in multiples of the one told; below 1 where memory is nearer.
+        factor: f64,
+    },
     /// Time on a CPU.
     CpuTime {
         /// vCPUs that compete for each hardware thread.
@@ -68,7 +75,7 @@ impl Cost {
     /// How many times longer it takes.
     pub fn factor(&self) -> f64 {
         match self {
-            Self::MemoryLatency { factor, .. } | Self::CpuTime { factor } => *factor,
+            Self::MemoryLatency { factor, .. } | Self::AgainstTold { factor, .. } | Self::CpuTime { factor } => *factor,
         }
     }
 }
@@ -80,6 +87,12 @@ impl fmt::Display for Cost {
                 f,
                 "≈ {factor:.2} times the local latency in the mean, {:.0} % of accesses remote, by the machine's distances",
                 remote_share * 100.0
+            ),
+            Self::AgainstTold { longer_share, factor } => write!(
+                f,
+                "≈ {factor:.2} times the latency that its guest was told, in the mean; {:.0} % of accesses take longer \
+                 than told, if its vCPUs touch all of its memory evenly",
+                longer_share * 100.0
             ),
             Self::CpuTime { factor } => {
                 write!(f, "≈ {factor:.2} busy vCPUs for each hardware thread that they may use")

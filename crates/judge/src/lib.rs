@@ -33,7 +33,7 @@ pub use cramped::Cramped;
 pub use finding::{Aspect, Cost, Cure, Finding, Harm, Repair, Severity};
 pub use repair::{Mending, Tried, mend};
 pub use running::{Believed, Known};
-pub use shaped::{Auto, Binding, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
+pub use shaped::{Auto, Binding, BoundDevice, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
 pub use target::{NoTarget, Target, TargetNode};
 pub use together::{Beside, together};
 

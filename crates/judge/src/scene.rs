@@ -130,11 +130,7 @@ impl Scene<'_> {
     pub(crate) fn locality<'v>(&self, views: impl IntoIterator<Item = &'v NodeView<'v>>) -> Option<Cost> {
         let (mut weights, mut remote, mut latency) = (0.0, 0.0, 0.0);
         for view in views {
-            let runs_on = self.shares(&view.cpus);
-            let memory = match view.memory_nodes() {
-                Some(nodes) => nodes.iter().map(|node| (node, 1.0 / nodes.len() as f64)).collect(),
-                None => runs_on.clone(),
-            };
+            let (runs_on, memory) = (self.shares(&view.cpus), self.memory_shares(view));
             let weight = view.node.memory.0 as f64;
             weights += weight;
             for &(from, running) in &runs_on {
@@ -147,6 +143,37 @@ impl Scene<'_> {
         }
         (weights > 0.0 && latency > 0.0)
             .then(|| Cost::MemoryLatency { remote_share: remote / weights, factor: latency / weights })
+    }
+
+    /// What an access to memory takes against what the guest was told, in the mean over vCPUs and
+    /// the memory of all virtual nodes, where they run and lie now (as in
+    /// [`locality`](Self::locality)). `told` has a row for each virtual node. Each access is
+    /// compared, not the mean of a pair: of memory in equal parts on two nodes half may be as near
+    /// as told.
+    pub(crate) fn against_told(&self, told: &[Vec<u32>]) -> Option<Cost> {
+        let (mut accesses, mut longer, mut expected, mut real) = (0.0, 0.0, 0.0, 0.0);
+        let memory: Vec<_> = self.views.iter().map(|view| (view.node.memory, self.memory_shares(view))).collect();
+        for (view, told) in self.views.iter().zip(told) {
+            let runs_on = self.shares(&view.cpus);
+            for ((bytes, lies_on), &told) in memory.iter().zip(told) {
+                let weight = view.node.vcpus.len() as f64 * bytes.0 as f64;
+                let ways = runs_on.iter().flat_map(|from| lies_on.iter().map(move |to| (*from, *to)));
+                for ((from, running), (to, lying)) in ways {
+                    let (share, distance) = (weight * running * lying, self.machine.distance(from, to));
+                    accesses += share;
+                    longer += if distance > told { share } else { 0.0 };
+                    expected += share * f64::from(told);
+                    real += share * f64::from(distance);
+                }
+            }
+        }
+        (expected > 0.0).then(|| Cost::AgainstTold { longer_share: longer / accesses, factor: real / expected })
+    }
+
+    /// Share of a virtual node's memory on each node.
+    fn memory_shares(&self, view: &NodeView<'_>) -> Vec<(NodeId, f64)> {
+        let equally = |nodes: &NodeSet| nodes.iter().map(|node| (node, 1.0 / nodes.len() as f64)).collect();
+        view.memory_nodes().map_or_else(|| self.shares(&view.cpus), equally)
     }
 
     /// Share of CPUs on each node.

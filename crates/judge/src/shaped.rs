@@ -29,6 +29,8 @@ pub struct ShapedVm {
     /// Its virtual nodes, by id; without vNUMA the one that all of it is. Never empty for a VM that
     /// was read.
     pub nodes: Vec<ShapedNode>,
+    /// Memory devices of a definition that are bound by themselves.
+    pub bound_devices: Vec<BoundDevice>,
     /// CPUs of each vCPU; one without an entry may use every CPU.
     pub pins: BTreeMap<u32, CpuSet>,
     /// CPUs of the emulator's threads; `None`: every CPU.
@@ -98,6 +100,19 @@ pub struct ShapedNode {
     pub resident: Option<BTreeMap<NodeId, Bytes>>,
     /// Where it lives and should live; `None` for a definition.
     pub home: Option<Home>,
+}
+
+/// A memory device that is bound by itself, whatever its virtual node is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundDevice {
+    /// The virtual node that it is plugged into.
+    pub virtual_node: u32,
+    /// Memory that it gives when the VM starts.
+    pub given: Bytes,
+    /// Nodes of the machine that it is bound to.
+    pub nodes: NodeSet,
+    /// Where that is written.
+    pub spot: Option<Spot>,
 }
 
 /// Where memory goes.

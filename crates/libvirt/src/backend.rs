@@ -11,7 +11,7 @@ use crate::residence::{read_back, unreachable_process};
 use crate::resize::{Of, plugged};
 use crate::run_by::run_by;
 use crate::save::{self, Restored, restore};
-use crate::send::send;
+use crate::send;
 use crate::start::{
     NewDomain, accelerator, accelerator_of, check_name, new_uuid, qemu_version, socket_of, with_mark, with_port,
     with_uuid,
@@ -22,8 +22,8 @@ use stacks::domain::{DomainError, parse, planned};
 use stacks::emit::{Emission, Kind, emit};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use vm::backend::{BackendKind, DomainOf, ErrorKind, GuestBytes, Patience, Saved, Stopped, Transfer};
-use vm::sending::{Sending, Sent};
+use vm::backend::{BackendKind, DomainOf, ErrorKind, GuestBytes, Patience, Saved, Stopped, Transfer, Watch};
+use vm::sending::{DirtyRate, Sending, Sent};
 use vm::truth::Process;
 use vm::{
     Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized,
@@ -470,8 +470,16 @@ impl Vm for Domain {
         save::save((&self.connection, &self.uuid, &self.name), &into, told)
     }
 
-    fn send(&mut self, sending: &Sending<'_>, told: &mut dyn FnMut(Transfer)) -> Result<Sent, BackendError> {
-        send((&self.connection, &self.uuid, &self.name), sending, told)
+    fn dirty_rate(&mut self, seconds: u64) -> Result<Option<DirtyRate>, BackendError> {
+        Ok(send::dirty_rate(&self.connection, &self.uuid, seconds))
+    }
+
+    fn send(&mut self, sending: Sending<'_>, watch: &mut Watch<'_>) -> Result<Sent, BackendError> {
+        send::send((&self.connection, &self.uuid, &self.name), &sending, watch)
+    }
+
+    fn stay(&mut self, runs: bool) -> Result<(), BackendError> {
+        send::stay(&self.connection, &self.uuid, runs)
     }
 
     fn stop(self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {

@@ -12,14 +12,14 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// How often libvirt is asked how far it has come.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Runs a command about a domain to its end. `called_off`: asks libvirt to give it up, as soon as
-/// it is true; the command then says itself what became of it.
+/// Runs a command about a domain to its end. `watch` is told how far it has come, as far as libvirt
+/// says. Where it says no libvirt is asked to give the command up, which then says itself what
+/// became of it.
 pub(crate) fn run(
     connection: &Connection,
     uuid: &str,
     (command, input): (Vec<String>, Option<String>),
-    called_off: &dyn Fn() -> bool,
-    told: &mut dyn FnMut(Transfer),
+    watch: &mut dyn FnMut(Option<Transfer>) -> bool,
 ) -> Result<String, LibvirtError> {
     let (say, hear) = channel();
     let long = connection.with_limit(LONGEST);
@@ -42,14 +42,22 @@ pub(crate) fn run(
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-        if !aborted && called_off() {
+        // It may have come to its end in this moment.
+        let said = connection.ask(&["domjobinfo", "--domain", uuid, "--rawstats"]);
+        if !watch(said.ok().and_then(|text| transfer(&text))) && !aborted {
             // It may not have begun: then the next look asks again.
             aborted = connection.ask(&["domjobabort", "--domain", uuid]).is_ok();
         }
-        // It may have come to its end in this moment.
-        if let Ok(text) = connection.ask(&["domjobinfo", "--domain", uuid, "--rawstats"]) {
-            transfer(&text).into_iter().for_each(&mut *told);
-        }
+    }
+}
+
+/// Whether libvirt is at work on a domain: `Job type: 0` is none.
+pub(crate) fn is_active(connection: &Connection, uuid: &str) -> Result<bool, LibvirtError> {
+    match connection.ask(&["domjobinfo", "--domain", uuid, "--rawstats"]) {
+        Ok(text) => Ok(field(&text, "Job type").is_some_and(|kind| kind != 0)),
+        // Without a process it has no job.
+        Err(LibvirtError::NoSuchDomain { .. } | LibvirtError::Refused { .. }) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

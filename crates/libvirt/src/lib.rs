@@ -38,5 +38,5 @@ pub use domains::{DomainState, ListedDomain, local_names, local_process, local_p
 pub use error::{LibvirtError, Which};
 pub use local::LocalLibvirt;
 pub use save::is_whole;
-pub use send::{dirty_rate, leave, let_go_on, where_it_is};
+pub use send::{is_over, leave, where_it_is};
 pub use start::new_uuid;

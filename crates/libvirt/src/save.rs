@@ -42,7 +42,10 @@ pub(crate) fn save(
 ) -> Result<(), BackendError> {
     let (path, called_off) = into.file(vm)?;
     let command = words(&["save", "--domain", uuid, "--file", &path.display().to_string()]);
-    let saved = job::run(connection, uuid, (command, None), &|| called_off.load(Ordering::Relaxed), told);
+    let saved = job::run(connection, uuid, (command, None), &mut |transfer| {
+        transfer.into_iter().for_each(&mut *told);
+        !called_off.load(Ordering::Relaxed)
+    });
     saved.map(drop).map_err(|error| match error {
         LibvirtError::Refused { libvirt, words, .. } if words.contains("ermission denied") => {
             let problem = format!(
@@ -125,7 +128,10 @@ pub(crate) fn restore(
     from_now_on(&uuid);
     let command = words(&["restore", "--file", &path.display().to_string(), "--xml", STDIN, "--paused"]);
     // It is called off by ending its QEMU.
-    let restored = job::run(connection, &uuid, (command, Some(xml)), &|| false, saved.told);
+    let restored = job::run(connection, &uuid, (command, Some(xml)), &mut |transfer| {
+        transfer.into_iter().for_each(&mut *saved.told);
+        true
+    });
     match restored {
         _ if call_off.is_called_off() => Err(called_off(name)),
         restored => Ok(restored.map(|_| Restored { uuid, kind, notes })?),

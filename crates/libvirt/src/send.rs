@@ -21,14 +21,13 @@
 //! does not know whether the other one let it run. It does: so it went.
 
 use crate::{Connection, DomainState, LibvirtError, job};
-use qemu::migration::DirtyRate;
 use stacks::domain::{DomainError, rehomed};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 use topology::Bytes;
 use vm::BackendError;
-use vm::backend::{ErrorKind, Transfer};
-use vm::sending::{Sending, Sent};
+use vm::backend::{ErrorKind, Transfer, Watch};
+use vm::sending::{DirtyRate, Progress, Ram, Route, Sending, Sent, Tuning};
 
 /// How much longer libvirt may take for it than it watches.
 const MEASURED: Duration = Duration::from_secs(10);
@@ -37,26 +36,47 @@ const MEASURED: Duration = Duration::from_secs(10);
 pub(crate) fn send(
     (connection, uuid, vm): (&Connection, &str, &str),
     sending: &Sending<'_>,
-    told: &mut dyn FnMut(Transfer),
+    watch: &mut Watch<'_>,
 ) -> Result<Sent, BackendError> {
-    let there = Connection::new(Some(sending.to));
+    let Route::Manager { uri, plan, shared_storage } = sending.route else { return Err(sending.route.refused(vm)) };
+    let there = Connection::new(Some(uri));
     check(&there, uuid, vm)?;
     let ran = connection.state(uuid)? != DomainState::Paused;
-    let edited = |xml: String| rehomed(&xml, &format!("the domain of VM {vm}"), sending.plan);
+    let edited = |xml: String| rehomed(&xml, &format!("the domain of VM {vm}"), plan);
     let wrong = |error: DomainError| BackendError::new(ErrorKind::Failed, error);
     let now = edited(connection.ask(&["dumpxml", "--domain", uuid, "--migratable"])?).map_err(wrong)?;
     let kept = edited(connection.ask(&["dumpxml", "--domain", uuid, "--inactive"])?).map_err(wrong)?;
     let failed = |error: std::io::Error| BackendError::new(ErrorKind::Failed, error);
     let (now, kept) = (in_memory(&now).map_err(failed)?, in_memory(&kept).map_err(failed)?);
-    connection.ask(&["migrate-setmaxdowntime", "--domain", uuid, &sending.downtime_ms.to_string()])?;
-    let command = command(uuid, sending, &path_of(&now), &path_of(&kept));
-    let said = job::run(connection, uuid, (command, None), sending.called_off, told).map_err(in_words);
+    connection.ask(&["migrate-setmaxdowntime", "--domain", uuid, &sending.tuning.downtime_ms.to_string()])?;
+    let command = command((uuid, uri), (&sending.tuning, shared_storage), (&path_of(&now), &path_of(&kept)));
+    let mut called_off = false;
+    let said = job::run(connection, uuid, (command, None), &mut |transfer| {
+        let goes_on = watch(&progress(transfer));
+        called_off |= !goes_on;
+        goes_on
+    });
+    let said = said.map_err(|error| in_words(error, called_off));
     let still_ms = job::still_ms(&there, uuid);
     Ok(settled(connection, &there, (uuid, vm), ran, said.map(|_| still_ms)))
 }
 
-fn in_words(error: LibvirtError) -> BackendError {
+fn progress(transfer: Option<Transfer>) -> Progress {
+    let ram = transfer.map(|Transfer { done, remaining }| Ram {
+        total: Bytes(done.0.saturating_add(remaining.0)),
+        remaining,
+        transferred: done,
+        ..Ram::default()
+    });
+    Progress { ram, ..Progress::default() }
+}
+
+/// `called_off`: whether we had libvirt give it up.
+fn in_words(error: LibvirtError, called_off: bool) -> BackendError {
     match error {
+        LibvirtError::Refused { words, .. } if called_off && words.contains("canceled by client") => {
+            BackendError::new(ErrorKind::CalledOff, "it was called off")
+        }
         LibvirtError::Refused { libvirt, words, .. } if words.contains("Unsafe migration") => {
             let problem = format!(
                 "{libvirt} does not take its disks for shared ones ({words}); if both hosts reach the same disks, say \
@@ -92,19 +112,27 @@ fn path_of(file: &OwnedFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 
-fn command(uuid: &str, sending: &Sending<'_>, xml: &str, kept: &str) -> Vec<String> {
-    let mut words = vec!["migrate", "--domain", uuid, "--desturi", sending.to, "--live", "--persistent"];
+fn command(
+    (uuid, to): (&str, &str),
+    (tuning, shared_storage): (&Tuning, bool),
+    (xml, kept): (&str, &str),
+) -> Vec<String> {
+    let mut words = vec!["migrate", "--domain", uuid, "--desturi", to, "--live", "--persistent"];
     words.extend(["--undefinesource", "--abort-on-error", "--xml", xml, "--persistent-xml", kept]);
-    if sending.auto_converge {
+    if tuning.auto_converge {
         words.push("--auto-converge");
     }
-    if sending.shared_storage {
+    if shared_storage {
         words.push("--unsafe");
     }
     let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-    if let Some(bandwidth) = sending.bandwidth {
+    if let Some(bandwidth) = tuning.bandwidth {
         // In MiB, and 0 is no limit.
         words.extend(["--bandwidth".to_owned(), bandwidth.0.div_ceil(Bytes::MIB.0).to_string()]);
+    }
+    if tuning.connections > 1 {
+        let connections = ["--parallel", "--parallel-connections"].map(str::to_owned);
+        words.extend(connections.into_iter().chain([tuning.connections.to_string()]));
     }
     words
 }
@@ -203,6 +231,24 @@ fn word(seen: Seen) -> &'static str {
     }
 }
 
+/// Fails where libvirt still sends a domain: it goes on with that where homenode was killed, and
+/// who has the guest in the end is not decided before.
+///
+/// # Errors
+/// It does, or libvirt does not answer.
+pub fn is_over(connection: &Connection, uuid: &str, vm: &str) -> Result<(), BackendError> {
+    if !job::is_active(connection, uuid)? {
+        return Ok(());
+    }
+    let text = format!(
+        "VM {vm}: {} still sends it, also without homenode: wait until that is over, or call it off: `{} domjobabort \
+        {uuid}`",
+        connection.which(),
+        connection.command_by_hand()
+    );
+    Err(BackendError::new(ErrorKind::Failed, text))
+}
+
 /// Where a domain is whose migration was cut short; it is let go on here if it is only here. `ran`:
 /// whether it ran before.
 pub fn where_it_is(connection: &Connection, to: &str, (uuid, vm): (&str, &str), ran: bool) -> Sent {
@@ -211,20 +257,16 @@ pub fn where_it_is(connection: &Connection, to: &str, (uuid, vm): (&str, &str), 
     settled(connection, &there, (uuid, vm), ran, Err(cut))
 }
 
-/// Lets a domain go on here that is nowhere else, as somebody knows who has seen to it.
-///
-/// # Errors
-/// It has ended here, or libvirt refuses.
-pub fn let_go_on(connection: &Connection, uuid: &str, vm: &str, ran: bool) -> Result<Sent, BackendError> {
+/// Lets a domain go on here that is nowhere else.
+pub(crate) fn stay(connection: &Connection, uuid: &str, ran: bool) -> Result<(), BackendError> {
     match connection.state(uuid)? {
-        DomainState::Paused if ran => connection.ask(&["resume", "--domain", uuid]).map(drop)?,
-        state if !state.has_process() => {
-            let text = format!("VM {vm}: {} says that it is {} here", connection.which(), state.words());
-            return Err(BackendError::new(ErrorKind::Gone, text));
+        DomainState::Paused if ran => Ok(connection.ask(&["resume", "--domain", uuid]).map(drop)?),
+        state if state.has_process() => Ok(()),
+        state => {
+            let text = format!("{} says that domain {uuid} is {} here", connection.which(), state.words());
+            Err(BackendError::new(ErrorKind::Gone, text))
         }
-        _ => {}
     }
-    Ok(Sent::Stayed(BackendError::new(ErrorKind::Failed, format!("VM {vm} goes on here"))))
 }
 
 /// Ends what is left here of a domain that runs elsewhere, as somebody knows who has seen to it.
@@ -247,7 +289,7 @@ pub fn leave(connection: &Connection, uuid: &str) -> Result<Sent, BackendError> 
 
 /// Watches for some seconds how fast the guest of a domain writes to its memory; `None` where
 /// libvirt or its QEMU cannot say.
-pub fn dirty_rate(connection: &Connection, uuid: &str, seconds: u64) -> Option<DirtyRate> {
+pub(crate) fn dirty_rate(connection: &Connection, uuid: &str, seconds: u64) -> Option<DirtyRate> {
     connection.ask(&["domdirtyrate-calc", "--domain", uuid, "--seconds", &seconds.to_string()]).ok()?;
     let deadline = Instant::now() + Duration::from_secs(seconds) + MEASURED;
     while Instant::now() < deadline {
@@ -296,23 +338,30 @@ mod tests {
 
     #[test]
     fn libvirt_is_told_how() {
-        let machine = topology::read::from_synthetic("pack:1 [numa(memory=4GiB)] core:4 pu:1").unwrap();
-        let spec = vm::VmSpec::from_toml("name = \"a\"\nvcpus = 1\nmemory = \"1 GiB\"\n", "a").unwrap();
-        let plan = scheduler::plan(&machine, &scheduler::Occupancy::default(), &spec).unwrap();
-        let sending = Sending {
-            to: "qemu+ssh://b/system",
-            plan: &plan,
-            bandwidth: Some(Bytes(3 << 19)),
-            downtime_ms: 300,
-            auto_converge: true,
-            shared_storage: true,
-            called_off: &|| false,
-        };
-        let words = command("u", &sending, "/x", "/k");
+        let tuning = Tuning { bandwidth: Some(Bytes(3 << 19)), ..Tuning::default() };
+        let words = command(("u", "qemu+ssh://b/system"), (&tuning, true), ("/x", "/k"));
         assert_eq!(words[..5], ["migrate", "--domain", "u", "--desturi", "qemu+ssh://b/system"]);
         let xml = ["--xml", "/x", "--persistent-xml", "/k"];
         assert!(words.windows(4).any(|part| part == xml), "{words:?}");
         assert!(words.ends_with(&["--auto-converge", "--unsafe", "--bandwidth", "2"].map(str::to_owned)), "{words:?}");
+        let tuning = Tuning { connections: 3, ..Tuning::default() };
+        let words = command(("u", "qemu+ssh://b/system"), (&tuning, false), ("/x", "/k"));
+        assert!(words.ends_with(&["--parallel", "--parallel-connections", "3"].map(str::to_owned)), "{words:?}");
+    }
+
+    #[test]
+    fn what_we_called_off_is_said_in_our_words() {
+        let which = crate::Which(None);
+        let said = |words: &str, called_off| {
+            in_words(LibvirtError::told(&which, "migrate", &format!("error: {words}")), called_off)
+        };
+        // virsh 9.0.
+        let canceled = "operation aborted: migration out job: canceled by client";
+        let ours = said(canceled, true);
+        assert_eq!((ours.kind(), ours.to_string().as_str()), (ErrorKind::CalledOff, "it was called off"));
+        // Somebody else's `virsh domjobabort`, and what failed by itself in that moment.
+        assert!(said(canceled, false).to_string().contains("canceled by client"));
+        assert!(said("Unable to read from monitor", true).to_string().contains("monitor"));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use topology::{Bytes, Machine};
-use vm::backend::{ErrorKind, GuestBytes, Saved};
-use vm::sending::{Sending, Sent};
+use vm::backend::{ErrorKind, GuestBytes, Saved, Watch};
+use vm::sending::{Route, Sending, Sent, Tuning};
 use vm::{Added, Backend, BackendError, CallOff, ConsoleTo, Launch, Manifest, Resize, Vm, VmSpec};
 
 /// A VM of two virtual nodes on a libvirt of its own.
@@ -135,36 +135,30 @@ fn a_domain_goes_to_another_libvirt_at_other_homes() {
     let mut vm = place.start();
     let plan = place.at_another_home().plan;
     let uri = there.uri();
-    let sending = Sending {
-        to: &uri,
-        plan: &plan,
-        bandwidth: None,
-        downtime_ms: 300,
-        auto_converge: true,
-        shared_storage: true,
-        called_off: &|| false,
+    let sending = |uri, shared_storage| Sending {
+        route: Route::Manager { uri, plan: &plan, shared_storage },
+        tuning: Tuning::default(),
     };
+    let watch: &mut Watch<'_> = &mut |_| true;
     // A domain of its name is there: nothing is sent.
     let other = "<domain type='qemu'><name>NAME</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>\
         <os><type arch='x86_64' machine='q35'>hvm</type></os></domain>";
     let xml = there.path().join("other.xml");
     std::fs::write(&xml, other.replace("NAME", place.name())).expect("a file");
     there.virsh(&["define", xml.to_str().expect("UTF-8")]);
-    let error = vm.send(&sending, &mut |_| {}).expect_err("the name is taken");
+    let error = vm.send(sending(&uri, true), watch).expect_err("the name is taken");
     assert!(error.is_bad_input() && error.to_string().contains("another domain of this name"), "{error}");
     there.virsh(&["undefine", place.name()]);
     // Nobody is there.
-    let nobody = Sending { to: "qemu+unix:///session?socket=/no/such/socket", ..sending };
-    vm.send(&nobody, &mut |_| {}).expect_err("nobody answers");
+    vm.send(sending("qemu+unix:///session?socket=/no/such/socket", true), watch).expect_err("nobody answers");
     assert_eq!(place.state(), "running");
     // libvirt itself does not believe that the disk is shared.
-    let unshared = Sending { shared_storage: false, ..sending };
-    match vm.send(&unshared, &mut |_| {}).expect("an answer") {
+    match vm.send(sending(&uri, false), watch).expect("an answer") {
         Sent::Stayed(error) => assert!(error.to_string().contains("goes on here"), "{error}"),
         other => panic!("{other:?}"),
     }
     assert_eq!(place.state(), "running");
-    let sent = vm.send(&sending, &mut |_| {}).expect("it is sent");
+    let sent = vm.send(sending(&uri, true), watch).expect("it is sent");
     assert!(matches!(sent, Sent::Went { .. }), "{sent:?}");
     assert!(vm.exited().is_some());
     assert_eq!(place.libvirtd.virsh(&["list", "--all", "--name"]).trim(), "");
@@ -266,17 +260,9 @@ fn one_of_two_runs_whenever_it_is_called_off() {
         let domains = Domains::kept(Connection::new(Some(&here.uri())));
         let mut vm = domains.adopt(place.name()).expect("an answer").expect("it runs here");
         let (begun, to) = (Instant::now(), there.uri());
-        let called_off = || begun.elapsed() >= wait;
-        let sending = Sending {
-            to: &to,
-            plan: &plan,
-            bandwidth: None,
-            downtime_ms: 300,
-            auto_converge: true,
-            shared_storage: true,
-            called_off: &called_off,
-        };
-        let sent = vm.send(&sending, &mut |_| {}).expect("it is said");
+        let route = Route::Manager { uri: &to, plan: &plan, shared_storage: true };
+        let sending = Sending { route, tuning: Tuning::default() };
+        let sent = vm.send(sending, &mut |_| begun.elapsed() < wait).expect("it is said");
         let runs = |libvirtd: &Libvirtd| {
             let said = libvirtd.try_virsh(&["domstate", place.name()]);
             String::from_utf8_lossy(&said.stdout).trim() == "running"
@@ -290,9 +276,10 @@ fn one_of_two_runs_whenever_it_is_called_off() {
             }
             Sent::Stayed(error) => {
                 assert_eq!((is_here, is_there), (true, false), "{wait:?}: {error}");
+                assert!(error.to_string().ends_with("goes on here: it was called off"), "{wait:?}: {error}");
                 stayed += 1;
             }
-            Sent::Undecided(error) => panic!("{wait:?}: {error}"),
+            sent => panic!("{wait:?}: {sent:?}"),
         }
     }
     eprintln!("went {went} times, stayed {stayed} times");

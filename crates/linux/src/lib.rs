@@ -7,6 +7,7 @@ pub mod capabilities;
 pub mod cgroup;
 pub mod counters;
 mod error;
+mod guest_environment;
 pub mod host;
 pub mod load;
 pub mod memory;
@@ -25,6 +26,7 @@ mod users;
 pub mod vm;
 
 pub use error::LinuxError;
+pub use guest_environment::{GUEST_ENVIRONMENT, GUEST_FILES};
 pub use host::{HostOptions, LinuxHost, NEWCOMERS_WITHIN, examine_this_host};
 pub use root::Root;
 pub use users::{Trusted, Users};

@@ -1,39 +1,10 @@
 //! What is refused before anything is sent.
 
 use crate::MigrationError;
-use crate::blocker::blocker;
 use crate::link::To;
 use crate::protocol::{Built, Hello};
 use crate::source::Say;
-use qemu::migration::Outgoing;
-use vm::manifest::Verdict;
-use vm::{Manifest, MemoryDeviceKind};
-
-/// What QEMU says cannot be sent.
-pub(crate) fn check_blocked(vm: &str, source: &mut Outgoing) -> Result<(), MigrationError> {
-    let blocked = source.blocked()?;
-    if blocked.is_empty() {
-        return Ok(());
-    }
-    let because = blocked.iter().map(|words| blocker(words)).collect::<Vec<_>>().join("; ");
-    Err(MigrationError::BadInput(format!("VM {vm} cannot be sent as it is: {because}")))
-}
-
-/// QEMU 10 under emulation was seen to end, by an assertion of its own
-/// (`tlb_reset_dirty_range_all`), while it sent a guest that had virtio-mem plugged in: two of
-/// three that also had vCPUs plugged in. The guest is lost then.
-pub(crate) fn check_emulated(manifest: &Manifest) -> Result<(), MigrationError> {
-    let has_virtio_mem = manifest.added.memory.iter().any(|device| device.kind == MemoryDeviceKind::VirtioMem);
-    if manifest.run_by.hardware || !has_virtio_mem {
-        return Ok(());
-    }
-    Err(MigrationError::BadInput(format!(
-        "VM {name} cannot be sent while it runs: its guest is emulated (TCG) and has memory plugged in, and \
-        QEMU may end while it sends such a guest; `homenode vm suspend {name}` and `homenode vm resume {name}` \
-        give it other homes",
-        name = manifest.spec.name
-    )))
-}
+use vm::manifest::{Manifest, Verdict};
 
 /// Refuses what QEMU would take without a word.
 pub(crate) fn compare(
@@ -51,6 +22,20 @@ pub(crate) fn compare(
     }
     let because = refuse.iter().map(|found| format!("\n  {found}")).collect();
     Err(MigrationError::Refused { vm: vm.to_owned(), host: host.to_owned(), because, bad_input: true })
+}
+
+/// Refuses more connections than the other homenode takes.
+pub(crate) fn check_connections(host: &str, wanted: u32, most: u32) -> Result<(), MigrationError> {
+    match most.max(1) {
+        1 if wanted > 1 => Err(MigrationError::BadInput(format!(
+            "--connections {wanted}: the homenode on {host} is older and takes one connection; leave it out, or use \
+            the same version of homenode on both hosts"
+        ))),
+        most if wanted > most => {
+            Err(MigrationError::BadInput(format!("--connections {wanted}: {host} takes {most} at most")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// That `unix:` leads to this place, and a host to another one.
@@ -73,16 +58,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_emulated_guest_with_virtio_mem_is_not_sent() {
-        // It has a virtio-mem device plugged in, and runs under KVM.
-        let text = include_str!("../../../fuzz/seeds/manifest/web.json");
-        let kvm = Manifest::from_text(text.trim_end()).unwrap();
-        assert!(check_emulated(&kvm).is_ok());
-        let mut emulated = kvm;
-        emulated.run_by.hardware = false;
-        let error = check_emulated(&emulated).unwrap_err();
-        assert!(error.is_bad_input() && error.to_string().contains("vm suspend web"), "{error}");
-        emulated.added.memory.clear();
-        assert!(check_emulated(&emulated).is_ok());
+    fn an_older_homenode_is_sent_one_connection() {
+        // It does not say how many it takes.
+        assert!(check_connections("b", 1, 0).is_ok() && check_connections("b", 8, 8).is_ok());
+        let refused = |wanted, most| check_connections("b", wanted, most).unwrap_err();
+        assert!(refused(2, 0).is_bad_input() && refused(2, 0).to_string().contains("homenode on b is older"));
+        assert!(refused(8, 4).is_bad_input() && refused(8, 4).to_string().contains("b takes 4 at most"));
     }
 }

@@ -8,11 +8,13 @@
 
 use crate::door::Door;
 use crate::link::{ALIVE, Link};
+use crate::parts::in_ms;
 use crate::protocol::{self, Built, FromDestination, FromSource, Hello, Offer};
 use crate::receipts::{Decision, Receipts};
+use crate::several::wait_for_all;
 use crate::{MigrationError, disks, host_name, now};
 use inventory::{Held, Inventory, Kept, Record};
-use qemu::migration::{Incoming, Tuning};
+use qemu::migration::{Incoming, connections_of};
 use qemu::{QemuError, RuntimeDir};
 use std::any::Any;
 use std::fs;
@@ -24,6 +26,7 @@ use topology::input::one_line;
 use vm::backend::ReachedBy;
 use vm::history::{Life, LifeEvent};
 use vm::life::State;
+use vm::sending::{MOST_CONNECTIONS, Tuning};
 use vm::spec::Network;
 use vm::{CallOff, Launch, Plan, VmSpec};
 
@@ -31,8 +34,8 @@ use vm::{CallOff, Launch, Plan, VmSpec};
 const NEXT: Duration = Duration::from_secs(60);
 /// How long a guest that was sent may take until it is all here.
 const ALL_HERE: Duration = Duration::from_secs(20);
-/// How often is looked for what the other side says.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often is looked for what happens beside what is waited for.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Where the VM will live, and what holds the place.
 pub struct Accepted {
@@ -110,13 +113,17 @@ fn serve(
                        it goes to another host, or with `vm suspend` and `vm resume` to another home";
         return Err(MigrationError::BadInput(problem.to_owned()));
     }
+    let name = &offer.manifest.spec.name;
+    if !same_place && inventory.names()?.contains(name) {
+        let problem = format!(
+            "a VM named {name} is kept there already; if nobody needs that one, `homenode vm delete {name}` there \
+            forgets it"
+        );
+        return Err(MigrationError::BadInput(problem));
+    }
     if offer.dry_run {
         let plan = Box::new(host.look(&offer)?);
         return link.say(&FromDestination::Planned { plan });
-    }
-    if !same_place && inventory.names()?.contains(&offer.manifest.spec.name) {
-        let problem = format!("a VM named {} is kept there already", offer.manifest.spec.name);
-        return Err(MigrationError::BadInput(problem));
     }
     let leaves = (ours.boot == theirs.boot).then_some(offer.pid);
     let accepted = host.accept(&offer, leaves)?;
@@ -168,7 +175,7 @@ impl Receiving<'_> {
         let (directory, launch) = (self.directory.clone(), self.launch.clone());
         let (receipt, of_builder) = (self.offer.receipt.clone(), call_off.clone());
         let manifest = self.offer.manifest.clone();
-        let (send, built) = channel();
+        let (began, (send, built)) = (Instant::now(), channel());
         let builder = thread::spawn(move || {
             // Nobody waits for it any more where it was called off.
             let _ = send.send(Incoming::build(&directory, &launch, &manifest, &receipt, &of_builder));
@@ -179,7 +186,7 @@ impl Receiving<'_> {
                 Err(RecvTimeoutError::Disconnected) => return Err(MigrationError::out_of_turn(&link.host)),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let heard = link.keep_alive(&FromDestination::Alive).and_then(|()| link.hear(LOOK));
+            let heard = link.keep_alive(&FromDestination::Alive).and_then(|()| link.hear(Duration::ZERO));
             let problem = match heard {
                 Ok(None | Some(FromSource::Alive)) => continue,
                 Ok(Some(FromSource::Never)) => MigrationError::called_off(&link.host),
@@ -191,13 +198,19 @@ impl Receiving<'_> {
             let _ = builder.join();
             return Err(problem);
         };
+        let took_ms = in_ms(began.elapsed());
         let built = Built {
             pid: incoming.pid(),
             manifest: Box::new(incoming.manifest(&self.offer.manifest.added)?),
             notes: incoming.notes().to_vec(),
+            took_ms,
+            most_connections: MOST_CONNECTIONS,
         };
         link.say(&FromDestination::Built(built))?;
         let FromSource::Listen { tuning } = next(link)? else { return Err(MigrationError::out_of_turn(&link.host)) };
+        if tuning.connections > MOST_CONNECTIONS {
+            return Err(MigrationError::out_of_turn(&link.host));
+        }
         incoming.prepare(&tuning, self.offer.runs).map_err(|error| self.cannot_receive(error, &tuning))?;
         Ok((incoming, tuning))
     }
@@ -206,9 +219,17 @@ impl Receiving<'_> {
     fn guest(&self, link: &mut ToSource, mut incoming: Incoming, tuning: Tuning) -> Result<(), MigrationError> {
         let door = Door::open(self.directory.door(&self.offer.manifest.spec.name))?;
         link.say(&FromDestination::Listens)?;
-        let (socket, carrier) = door.wait(link)?;
-        incoming.listen(socket)?;
-        link.say(&FromDestination::Receives)?;
+        let carrier = if tuning.connections > 1 {
+            let arriving = incoming.listen_for_several()?;
+            link.say(&FromDestination::Receives)?;
+            wait_for_all(&door, link, connections_of(&tuning), || arriving.connect())?;
+            None
+        } else {
+            let (socket, carrier) = door.wait(link)?;
+            incoming.listen(socket)?;
+            link.say(&FromDestination::Receives)?;
+            Some(carrier)
+        };
         self.until_told(link, &mut incoming)?;
         self.all_here(&mut incoming)?;
         let record = self.record()?;
@@ -226,7 +247,7 @@ impl Receiving<'_> {
         }
         let ran = Instant::now();
         // Memory may still follow.
-        let carrier = tuning.postcopy.then_some(carrier);
+        let carrier = carrier.filter(|_| tuning.postcopy);
         let told = self.runs(link, incoming, record, ran);
         drop(carrier);
         told
@@ -335,7 +356,7 @@ impl Receiving<'_> {
             let told = held.complete_as(arrived, !self.offer.runs, now());
             told.unwrap_or_else(|error| note(error.into()));
         }
-        link.say(&FromDestination::Runs { pid, problem, for_ms: ran.elapsed().as_millis() as u64 })?;
+        link.say(&FromDestination::Runs { pid, problem, for_ms: in_ms(ran.elapsed()) })?;
         loop {
             match link.hear(ALIVE)? {
                 Some(FromSource::Gone) => break,

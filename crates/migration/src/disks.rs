@@ -15,10 +15,15 @@ use vm::spec::Disk;
 /// # Errors
 /// One is not there.
 pub fn seen(spec: &VmSpec) -> Result<Vec<DiskSeen>, MigrationError> {
-    spec.disks
-        .iter()
-        .map(|disk| see(disk).map_err(MigrationError::io(format!("open {}", disk.path.display()))))
-        .collect()
+    let seen = |(index, disk): (usize, &Disk)| {
+        see(disk).map_err(|error| {
+            let (vm, path) = (&spec.name, disk.path.display());
+            MigrationError::BadInput(format!(
+                "VM {vm}: disk[{index}].path = {path}: {error}; it must be there on both hosts: put it back first"
+            ))
+        })
+    };
+    spec.disks.iter().enumerate().map(seen).collect()
 }
 
 fn see(disk: &Disk) -> std::io::Result<DiskSeen> {
@@ -89,6 +94,8 @@ mod tests {
         spec.disks[0].snapshot = false;
         std::fs::remove_file(&path).unwrap();
         assert!(problem(&spec, &there, true, true).unwrap().contains("not copied"));
+        let gone = seen(&spec).unwrap_err();
+        assert!(gone.is_bad_input() && gone.to_string().contains("disk[0].path = "), "{gone}");
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(made.is_ok_and(|made| made.success()));
         assert!(problem(&spec, &there, false, true).unwrap().contains("neither a file nor a disk"));

@@ -3,6 +3,8 @@
 use crate::protocol::ProtocolError;
 use std::io;
 use topology::Bytes;
+use vm::backend::{BackendError, ErrorKind};
+use vm::sending::Ram;
 
 /// Why a VM did not go, or is not known to have gone.
 #[derive(Debug, thiserror::Error)]
@@ -77,9 +79,12 @@ pub enum MigrationError {
     /// What the other side says is not understood.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// QEMU.
+    /// The QEMU that receives it.
     #[error(transparent)]
     Qemu(#[from] qemu::QemuError),
+    /// What runs it here.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
     /// What is kept.
     #[error(transparent)]
     Inventory(#[from] inventory::InventoryError),
@@ -100,6 +105,11 @@ impl MigrationError {
         move |source| Self::Io { action, source }
     }
 
+    pub(crate) fn just_ended(vm: &str) -> Self {
+        let text = format!("VM {vm}: its process has just ended");
+        Self::Backend(BackendError::new(ErrorKind::Gone, text))
+    }
+
     pub(crate) fn out_of_turn(host: &str) -> Self {
         Self::Link { host: host.to_owned(), because: "it sent a message that does not belong here".to_owned() }
     }
@@ -108,12 +118,25 @@ impl MigrationError {
         Self::Link { host: host.to_owned(), because: "it has called the migration off".to_owned() }
     }
 
+    /// Adds how far the guest had come to why it ends there.
+    pub(crate) fn with_progress(self, came: Option<Ram>) -> Self {
+        let (Self::Link { host, because }, Some(ram)) = (&self, came) else { return self };
+        let left = format!("{} of {} were left in round {}", ram.remaining, ram.total, ram.rounds);
+        // Known from the second round on.
+        let writes = match ram.dirty_per_second {
+            Bytes(0) => String::new(),
+            dirty => format!(", and the guest writes {dirty} in a second"),
+        };
+        Self::Link { host: host.clone(), because: format!("{because}: {left}{writes}") }
+    }
+
     /// Whether what was asked for cannot be, and nothing was changed.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::BadInput(_) | Self::Protocol(ProtocolError::Version { .. }) => true,
             Self::Refused { bad_input, .. } => *bad_input,
             Self::Qemu(error) => error.is_bad_input(),
+            Self::Backend(error) => error.is_bad_input(),
             Self::Inventory(error) => error.is_bad_input(),
             _ => false,
         }

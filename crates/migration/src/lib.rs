@@ -34,7 +34,6 @@
 //! neither can be known (the destination cannot be reached after 5) the guest stands still at the
 //! source until somebody can ask: one, or none that runs, and never two.
 
-mod blocker;
 mod checks;
 mod destination;
 pub mod disks;
@@ -43,9 +42,11 @@ mod error;
 pub mod estimate;
 mod link;
 mod outcome;
+mod parts;
 mod postcopy;
 pub mod protocol;
 pub mod receipts;
+mod several;
 mod source;
 mod stall;
 
@@ -54,7 +55,9 @@ pub use door::pass_on;
 pub use error::MigrationError;
 pub use link::{SSH_VARIABLE, To};
 pub use outcome::{Outcome, answer, resolve};
+pub use parts::Parts;
 pub use postcopy::pass_memory;
+pub use several::pass_one_on;
 pub use source::{Options, Report, Say, send};
 
 use inventory::now;

@@ -104,10 +104,15 @@ impl To {
     /// Starts homenode there, whose standard input and output are the socket's other end.
     pub(crate) fn carry(&self, arguments: &[&str]) -> Result<(Helper, OwnedFd), MigrationError> {
         let (ours, theirs) = UnixStream::pair().map_err(MigrationError::io("make a socket pair"))?;
-        let copy = theirs.try_clone().map_err(MigrationError::io("copy a socket"))?;
+        Ok((self.carry_on(arguments, theirs.into())?, ours.into()))
+    }
+
+    /// Starts homenode there, whose standard input and output are this socket.
+    pub(crate) fn carry_on(&self, arguments: &[&str], socket: OwnedFd) -> Result<Helper, MigrationError> {
+        let copy = socket.try_clone().map_err(MigrationError::io("copy a socket"))?;
         let mut command = self.command(arguments)?;
-        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::from(OwnedFd::from(copy)));
-        Ok((Helper { child: self.spawn(command)?, grace: Duration::ZERO }, ours.into()))
+        command.stdin(Stdio::from(socket)).stdout(Stdio::from(copy));
+        Ok(Helper { child: self.spawn(command)?, grace: Duration::ZERO })
     }
 }
 
@@ -282,7 +287,7 @@ impl<T: Send + 'static> Link<T> {
         line.push(b'\n');
         let written = self.out.push(line);
         self.last_said = Instant::now();
-        written.map_err(|error| self.cut(format!("the connection is cut: {error}")))
+        written.map_err(|error| self.silent(&format!("the connection is cut: {error}")))
     }
 
     /// Says that we are there, where nothing was said for a while.
@@ -309,7 +314,7 @@ impl<T: Send + 'static> Link<T> {
             }
             Err(RecvTimeoutError::Timeout) => {
                 let written = self.out.wait(Duration::ZERO);
-                written.map(|()| None).map_err(|error| self.cut(format!("the connection is cut: {error}")))
+                written.map(|()| None).map_err(|error| self.silent(&format!("the connection is cut: {error}")))
             }
         }
     }

@@ -10,18 +10,19 @@
 //! counts, and a source that comes back later learns it.
 
 use crate::link::{Link, To};
-use crate::postcopy::{follows, lost, until_all_went};
+use crate::postcopy::{end, lost, until_all_went};
 use crate::protocol::{self, FromDestination};
 use crate::receipts::{Decision, Receipts};
 use crate::{MigrationError, host_name, now};
 use inventory::{Held, Inventory, InventoryError, Kept};
-use qemu::migration::{Outgoing, came_paused, left_waiting, settle, take_name, took_over};
-use qemu::{QemuError, RuntimeDir};
+use qemu::RuntimeDir;
+use qemu::migration::{came_paused, left_waiting, settle, take_name, took_over};
 use std::io::Write;
 use std::time::{Duration, Instant};
 use vm::history::{HandedOver, LifeEvent};
 use vm::life::{State, Step};
 use vm::spec::name_problem;
+use vm::{Backend, Vm};
 
 /// How long the destination may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -102,13 +103,14 @@ pub(crate) fn ask(to: &To, vm: &str, receipt: &str) -> Result<Outcome, Migration
 /// # Errors
 /// No migration of it was cut short, or the destination cannot be asked.
 pub fn resolve(
+    backend: &dyn Backend,
     directory: &RuntimeDir,
     inventory: &Inventory,
     held: Held,
     forced: Option<Outcome>,
 ) -> Result<Outcome, MigrationError> {
     match held.record().life.state {
-        State::MigratingOut => resolve_sent(directory, held, forced),
+        State::MigratingOut => resolve_sent(backend, directory, held, forced),
         State::MigratingIn => resolve_received(directory, inventory, held, forced),
         state => {
             let vm = &held.record().spec.name;
@@ -117,17 +119,19 @@ pub fn resolve(
     }
 }
 
-fn resolve_sent(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>) -> Result<Outcome, MigrationError> {
+fn resolve_sent(
+    backend: &dyn Backend,
+    directory: &RuntimeDir,
+    mut held: Held,
+    forced: Option<Outcome>,
+) -> Result<Outcome, MigrationError> {
     let vm = held.record().spec.name.clone();
     let handed_over = held.record().life.handed_over.clone();
     if handed_over.is_none() && forced == Some(Outcome::Went) {
         let problem = "it was never handed over, so it runs nowhere else; `--resolve` alone lets it go on here";
         return Err(MigrationError::BadInput(format!("VM {vm}: {problem}")));
     }
-    let mut source = match Outgoing::connect(directory, &vm) {
-        Err(QemuError::NoSuchVm { .. }) => None,
-        source => Some(source?),
-    };
+    let mut source = backend.adopt(&vm)?;
     let outcome = match (&handed_over, forced) {
         (None, _) => Outcome::Stayed,
         (_, Some(forced)) => forced,
@@ -140,25 +144,24 @@ fn resolve_sent(directory: &RuntimeDir, mut held: Held, forced: Option<Outcome>)
             })?
         }
     };
-    let status = source.as_mut().map(|source| source.progress()).transpose()?.map(|progress| progress.status);
-    let between = status.as_ref().is_some_and(follows);
-    match outcome {
-        Outcome::Stayed if between => {
+    let follows = source.as_mut().map(|source| source.follows()).transpose()? == Some(true);
+    match (outcome, source) {
+        (Outcome::Stayed, Some(source)) if follows => {
             let host = handed_over.as_ref().map_or("the destination", |there| &there.to);
-            return Err(source.map_or_else(|| MigrationError::out_of_turn(host), |source| lost(held, source, host)));
+            return Err(lost(held, source, host));
         }
-        Outcome::Stayed => {
-            let Some(source) = source.as_mut() else {
-                let because = "it ended while it was sent".to_owned();
-                held.step(Step::Vanished, Some(LifeEvent::Lost { because }), now())?;
-                let because = "it did not arrive either: it is lost, and can be started anew".to_owned();
-                return Err(MigrationError::SourceLost { vm, because });
-            };
-            stays(&mut held, source, "homenode was ended while it was sent")?;
+        (Outcome::Stayed, Some(mut source)) => {
+            stays(&mut held, source.as_mut(), "homenode was ended while it was sent")?;
         }
-        Outcome::Went => {
-            if let (true, Some(source), Some(there)) = (between, source.as_mut(), &handed_over) {
-                until_all_went(source, &To::parse(&there.to)?, &vm, &there.receipt, |_| ())?;
+        (Outcome::Stayed, None) => {
+            let because = "it ended while it was sent".to_owned();
+            held.step(Step::Vanished, Some(LifeEvent::Lost { because }), now())?;
+            let because = "it did not arrive either: it is lost, and can be started anew".to_owned();
+            return Err(MigrationError::SourceLost { vm, because });
+        }
+        (Outcome::Went, mut source) => {
+            if let (true, Some(source), Some(there)) = (follows, source.as_mut(), &handed_over) {
+                until_all_went(source.as_mut(), &To::parse(&there.to)?, &vm, &there.receipt, |_| ())?;
             }
             went(directory, held, source, handed_over.as_ref())?;
         }
@@ -196,12 +199,9 @@ fn resolve_received(
 }
 
 /// The guest stays: lets it go on where it ran before.
-pub(crate) fn stays(held: &mut Held, source: &mut Outgoing, because: &str) -> Result<(), MigrationError> {
+pub(crate) fn stays(held: &mut Held, source: &mut dyn Vm, because: &str) -> Result<(), MigrationError> {
     let before = held.record().life.before.map_or(State::Running, |before| before.state);
-    source.cancel()?;
-    if before == State::Running {
-        source.go_on()?;
-    }
+    source.stay(before == State::Running)?;
     let event = LifeEvent::Failed { because: because.to_owned() };
     Ok(held.step(Step::Fails { back_to: before }, Some(event), now())?)
 }
@@ -210,12 +210,12 @@ pub(crate) fn stays(held: &mut Held, source: &mut Outgoing, because: &str) -> Re
 pub(crate) fn went(
     directory: &RuntimeDir,
     mut held: Held,
-    source: Option<Outgoing>,
+    source: Option<Box<dyn Vm>>,
     handed_over: Option<&HandedOver>,
 ) -> Result<(), MigrationError> {
     let vm = held.record().spec.name.clone();
     if let Some(source) = source {
-        source.end()?;
+        end(source)?;
     }
     let Some(there) = handed_over.filter(|there| there.to == To::ThisHost.name()) else { return Ok(held.delete()?) };
     take_name(directory, &vm)?;
@@ -242,6 +242,7 @@ pub(crate) fn went(
 mod tests {
     use super::*;
     use inventory::Record;
+    use qemu::InBackground;
     use std::collections::BTreeMap;
     use topology::Bytes;
     use vm::history::{Life, UnixSeconds};
@@ -284,7 +285,9 @@ mod tests {
         // Where it was received.
         std::fs::create_dir_all(directory.door("web").parent().unwrap()).unwrap();
         let held = inventory.hold("web").unwrap();
-        assert_eq!(resolve(&directory, &inventory, held, Some(Outcome::Went)).unwrap(), Outcome::Went);
+        let backend = InBackground::of(directory.clone());
+        let outcome = resolve(&backend, &directory, &inventory, held, Some(Outcome::Went));
+        assert_eq!(outcome.unwrap(), Outcome::Went);
         let record = inventory.read("web").unwrap();
         assert_eq!(
             (record.life.state, record.placement.as_ref().map(|kept| &kept.placement)),

@@ -19,21 +19,20 @@ use crate::link::To;
 use crate::now;
 use inventory::Held;
 use qemu::RuntimeDir;
-use qemu::migration::{Outgoing, Progress, Status, resume_at};
+use qemu::migration::resume_at;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use vm::Vm;
+use vm::backend::ErrorKind;
 use vm::history::LifeEvent;
 use vm::life::Step;
+use vm::sending::{Progress, Rest};
 use vm::spec::name_problem;
 
-/// How often QEMU is asked how far it has come.
-const LOOK: Duration = Duration::from_millis(50);
 /// How often a new connection is tried, one second after the other.
-const TRIED: u32 = 5;
-/// How long a new connection may take until memory goes again.
-const RESUMES: Duration = Duration::from_secs(20);
+const TRIED: u64 = 5;
 
 /// Waits until all memory has gone; where the link is cut, over another one. `look` is called all
 /// the time. Says how far it had come at the end.
@@ -42,56 +41,38 @@ const RESUMES: Duration = Duration::from_secs(20);
 /// QEMU has ended here: the guest is lost. Or the destination cannot be reached
 /// ([`MigrationError::MemoryHere`]): the guest waits there.
 pub(crate) fn until_all_went(
-    source: &mut Outgoing,
+    source: &mut dyn Vm,
     to: &To,
     vm: &str,
     receipt: &str,
     mut look: impl FnMut(&Progress),
 ) -> Result<Progress, MigrationError> {
     // The program that carries the memory ends with the value.
-    let mut carrier = None;
+    let (mut carrier, mut over) = (None, None);
     let mut tried = 0;
     loop {
-        let progress = source.next(LOOK)?;
-        look(&progress);
-        match progress.status {
-            Status::Completed => return Ok(progress),
-            Status::Interrupted if tried == TRIED => {
-                let left = progress.ram.map(|ram| ram.remaining).unwrap_or_default();
-                let (vm, host) = (vm.to_owned(), to.name().to_owned());
-                return Err(MigrationError::MemoryHere { vm, host, left });
+        let progress = match source.send_rest(over.take(), &mut look) {
+            Ok(Rest::Went(progress)) => return Ok(progress),
+            Ok(Rest::Interrupted { progress, resumed }) => {
+                tried = if resumed { 0 } else { tried };
+                progress
             }
-            Status::Interrupted => {
-                thread::sleep(Duration::from_secs(u64::from(tried)));
-                tried += 1;
-                drop(carrier.take());
-                let (program, socket) = to.carry(&["vm", "receive", "--memory", receipt, "--vm", vm])?;
-                source.resume(socket)?;
-                carrier = Some(program);
-                if resumed(source)? {
-                    tried = 0;
-                }
+            Err(error) if error.kind() == ErrorKind::Gone => {
+                return Err(MigrationError::SourceLost { vm: vm.to_owned(), because: error.to_string() });
             }
-            Status::Failed | Status::Cancelled | Status::None => {
-                let because = progress.error.unwrap_or_else(|| "QEMU does not send its memory any more".to_owned());
-                return Err(MigrationError::SourceLost { vm: vm.to_owned(), because });
-            }
-            Status::Underway | Status::Ready | Status::Follows => {}
+            Err(error) => return Err(error.into()),
+        };
+        if tried == TRIED {
+            let left = progress.ram.map(|ram| ram.remaining).unwrap_or_default();
+            let (vm, host) = (vm.to_owned(), to.name().to_owned());
+            return Err(MigrationError::MemoryHere { vm, host, left });
         }
+        thread::sleep(Duration::from_secs(tried));
+        tried += 1;
+        drop(carrier.take());
+        let (program, socket) = to.carry(&["vm", "receive", "--memory", receipt, "--vm", vm])?;
+        (carrier, over) = (Some(program), Some(socket));
     }
-}
-
-/// Whether memory goes again; if not, it is interrupted as before.
-fn resumed(source: &mut Outgoing) -> Result<bool, MigrationError> {
-    let deadline = Instant::now() + RESUMES;
-    while Instant::now() < deadline {
-        match source.next(LOOK)?.status {
-            Status::Follows | Status::Completed => return Ok(true),
-            Status::Interrupted => return Ok(false),
-            _ => {}
-        }
-    }
-    Ok(false)
 }
 
 /// `vm receive --memory`: gives the QEMU that has the guest of a receipt a new connection.
@@ -115,18 +96,22 @@ pub fn pass_memory(
 
 /// A guest that stood between both when one of them failed: it can go on at neither. Its QEMU here
 /// ends, and its record says so.
-pub(crate) fn lost(mut held: Held, source: Outgoing, host: &str) -> MigrationError {
+pub(crate) fn lost(mut held: Held, source: Box<dyn Vm>, host: &str) -> MigrationError {
     let vm = held.record().spec.name.clone();
     let because = format!("{host} failed while it was switching to it (--postcopy)");
     // Where it cannot be written, whoever looks next sees that it has ended.
     let _ = held.step(Step::Vanished, Some(LifeEvent::Lost { because: because.clone() }), now());
-    match source.end() {
+    match end(source) {
         Ok(()) => MigrationError::SourceLost { vm, because },
-        Err(error) => error.into(),
+        Err(error) => error,
     }
 }
 
-/// Whether it was on its way so that it can go on at the destination only.
-pub(crate) fn follows(status: &Status) -> bool {
-    matches!(status, Status::Follows | Status::Interrupted)
+/// Ends what is left here of a VM that runs elsewhere or nowhere, where that has not ended by
+/// itself.
+pub(crate) fn end(source: Box<dyn Vm>) -> Result<(), MigrationError> {
+    match source.stop(Duration::ZERO) {
+        Err(error) if error.kind() != ErrorKind::Gone => Err(error.into()),
+        _ => Ok(()),
+    }
 }

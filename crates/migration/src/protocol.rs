@@ -6,12 +6,12 @@
 //!
 //! **Example.** `{"go":{"receipt":"0123456789abcdef0123456789abcdef"}}`
 
-use qemu::migration::Tuning;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use topology::Bytes;
 use topology::input::one_line;
 use vm::history::Life;
+use vm::sending::Tuning;
 use vm::{Manifest, Plan};
 
 /// Of what is said after `hello`.
@@ -155,6 +155,12 @@ pub struct Built {
     pub manifest: Box<Manifest>,
     /// What its owner should know, as sentences.
     pub notes: Vec<String>,
+    /// How long it took to build it, in milliseconds.
+    #[serde(default)]
+    pub took_ms: u64,
+    /// How many connections may carry a guest's memory; an older homenode takes one.
+    #[serde(default)]
+    pub most_connections: u32,
 }
 
 /// What is wrong with what the other side said.

@@ -6,25 +6,28 @@
 //!      any failure: the guest goes on here                           └ refused: goes on here
 //! ```
 
-use crate::checks::{check_blocked, check_emulated, check_place, compare};
+use crate::checks::{check_connections, check_place, compare};
 use crate::destination::hello;
+use crate::door::give_here;
 use crate::link::{Helper, Link, SILENCE, To};
 use crate::outcome::{Outcome, ask, stays, went};
-use crate::postcopy::{follows, lost, until_all_went};
-use crate::protocol::{self, Built, FromDestination, FromSource, Offer};
+use crate::parts::{Laps, Parts, in_ms};
+use crate::postcopy::{lost, until_all_went};
+use crate::protocol::{self, Built, FromDestination, FromSource, Hello, Offer};
+use crate::several::Carriers;
 use crate::stall::Stall;
 use crate::{MigrationError, disks, now};
 use inventory::{Held, Inventory};
-use qemu::migration::{DirtyRate, Outgoing, Progress, Ram, Status, Tuning};
-use qemu::{QemuError, RuntimeDir};
+use qemu::RuntimeDir;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use topology::Bytes;
 use topology::input::one_line;
-use vm::Plan;
+use vm::backend::ErrorKind;
 use vm::history::{HandedOver, LifeEvent};
 use vm::life::{State, Step};
+use vm::sending::{DirtyRate, Progress, Ram, Route, Sending, Sent, Tuning};
+use vm::{Backend, Plan, Vm};
 
 /// How long the destination may take to say hello: ssh has to log in.
 const HELLO: Duration = Duration::from_secs(60);
@@ -36,9 +39,11 @@ const NEXT: Duration = Duration::from_secs(90);
 const RUNS: Duration = Duration::from_secs(60);
 /// How long the rest of a guest may take that stands still.
 const SWITCHES: Duration = Duration::from_secs(60);
+/// How long it may take to say why it does not receive the guest any more.
+const KNOWS_WHY: Duration = Duration::from_secs(3);
 /// How often somebody is told how far it has come.
 const TOLD: Duration = Duration::from_secs(1);
-/// How often is asked how far it has come.
+/// How often is looked for what the destination says.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often a destination is asked that does not answer.
 const ASKED: u32 = 3;
@@ -50,7 +55,7 @@ const WATCHED_SECONDS: u64 = 1;
 pub struct Options {
     /// Where to.
     pub to: To,
-    /// What QEMU is told.
+    /// How its guest goes.
     pub tuning: Tuning,
     /// Called off after this.
     pub timeout: Option<Duration>,
@@ -83,6 +88,8 @@ pub struct Report {
     pub dirty: Option<DirtyRate>,
     /// From the beginning until it ran there, in milliseconds.
     pub all_ms: u64,
+    /// What of the time went where.
+    pub parts: Parts,
     /// From the moment at which it stood still until it ran there, in milliseconds, as far as the
     /// source can tell.
     pub still_ms: u64,
@@ -93,6 +100,7 @@ pub struct Report {
 /// # Errors
 /// It is still here; or it is not known ([`MigrationError::Undecided`]), and stands still.
 pub fn send(
+    backend: &dyn Backend,
     directory: &RuntimeDir,
     inventory: &Inventory,
     mut held: Held,
@@ -102,78 +110,94 @@ pub fn send(
 ) -> Result<Report, MigrationError> {
     held.may(Step::Send)?;
     let vm = held.record().spec.name.clone();
-    let mut source = Outgoing::connect(directory, &vm)?;
-    check_blocked(&vm, &mut source)?;
+    let (began, mut laps, mut parts) = (Instant::now(), Laps::begin(), Parts::default());
+    // It starts while the offer is made.
+    let link = Link::to(&options.to, &["vm", "receive"], protocol::from_destination)?;
+    let mut source = backend.adopt(&vm)?.ok_or_else(|| MigrationError::just_ended(&vm))?;
     let receipt = new_receipt()?;
-    let offer = offer(&held, &mut source, options, &receipt)?;
-    check_emulated(&offer.manifest)?;
-    let (began, manifest) = (Instant::now(), offer.manifest.clone());
-    let mut talk = Talk::begin(directory, inventory, options, stop, began)?;
+    let offer = offer(&held, source.as_mut(), options, &receipt)?;
+    source.may_be_sent(&offer.manifest, &options.tuning)?;
+    let manifest = offer.manifest.clone();
+    let mut talk = Talk::begin(link, &hello(directory, inventory), options, stop, began)?;
     let plan = talk.offered(offer)?;
     say(&Say::Planned(&plan));
     if options.dry_run {
         let dirty = source.dirty_rate(WATCHED_SECONDS)?;
-        return Ok(Report { host: talk.host, plan, progress: None, dirty, all_ms: 0, still_ms: 0 });
+        return Ok(Report { host: talk.host, plan, progress: None, dirty, all_ms: 0, parts, still_ms: 0 });
     }
     let built = talk.built()?;
     built.notes.iter().for_each(|note| say(&Say::Note(note)));
     compare(&vm, &talk.host, &manifest, &built, say)?;
+    check_connections(&talk.host, options.tuning.connections, built.most_connections)?;
     talk.listens(options)?;
     held.step(Step::Send, None, now())?;
-    let sent = talk.send(&mut source, options, say);
-    if !matches!(&sent, Ok((progress, _)) if progress.status == Status::Follows) {
+    parts.ready_ms = laps.lap_ms();
+    parts.starts_ms = built.took_ms;
+    let sent = talk.send(directory, source.as_mut(), options, say);
+    let still = Instant::now();
+    parts.sends_ms = laps.lap_ms();
+    if !matches!(sent, Ok(Sent::Follows)) {
         talk.carrier = None;
     }
-    let (progress, still) = match sent {
-        Ok(sent) => sent,
+    // None: memory follows.
+    let all_there = match sent {
+        Ok(Sent::AllThere(progress)) => Some(progress),
+        Ok(Sent::Follows) => None,
+        Ok(sent) => {
+            let (host, because) = (talk.host, format!("what runs it sent it by itself: {sent:?}"));
+            return Err(MigrationError::Undecided { vm, host, because });
+        }
         Err(error) => {
             // The other side need not wait until it misses us.
             let _ = talk.link.say(&FromSource::Never);
-            if source.progress().is_ok_and(|progress| follows(&progress.status)) {
+            if source.follows().is_ok_and(|follows| follows) {
                 return Err(lost(held, source, &talk.host));
             }
-            return Err(stayed(&vm, &talk.host, held, &mut source, &error));
+            return Err(stayed(&vm, &talk.host, held, source.as_mut(), &error));
         }
     };
     let placement = talk.same_place.then(|| plan.placement.clone());
     let handed_over = HandedOver { to: options.to.name().to_owned(), receipt, placement };
     if let Err(error) = held.change_life(|life| life.handed_over = Some(handed_over.clone())) {
-        return Err(stayed(&vm, &talk.host, held, &mut source, &error.into()));
+        return Err(stayed(&vm, &talk.host, held, source.as_mut(), &error.into()));
     }
-    if progress.status == Status::Follows {
+    if all_there.is_none() {
         say(&Say::Note("the guest goes; until its memory has followed it needs both hosts, and is lost if one fails"));
     }
     match talk.hand_over(options, &handed_over.receipt, say) {
         Ok(None) => {}
-        Ok(Some(_)) if progress.status == Status::Follows => return Err(lost(held, source, &talk.host)),
-        Ok(Some(error)) => return Err(stayed(&vm, &talk.host, held, &mut source, &error)),
+        Ok(Some(_)) if all_there.is_none() => return Err(lost(held, source, &talk.host)),
+        Ok(Some(error)) => return Err(stayed(&vm, &talk.host, held, source.as_mut(), &error)),
         Err(error) => {
             let (host, because) = (options.to.name().to_owned(), error.to_string());
             return Err(MigrationError::Undecided { vm, host, because });
         }
     }
     let since_sent_there = still.elapsed();
-    let progress = match progress.status {
-        Status::Follows => talk.follows(&mut source, options, &handed_over.receipt, say)?,
-        _ => progress,
+    parts.hands_over_ms = laps.lap_ms();
+    let progress = match all_there {
+        None => talk.follows(source.as_mut(), options, &handed_over.receipt, say)?,
+        Some(progress) => progress,
     };
-    let since_sent = since_sent_there.saturating_sub(talk.ran).as_millis() as u64;
-    let still_ms = since_sent + progress.downtime_ms.unwrap_or(0);
-    let all_ms = began.elapsed().as_millis() as u64;
+    parts.follows_ms = laps.lap_ms();
+    let still_ms = in_ms(since_sent_there.saturating_sub(talk.ran)) + progress.downtime_ms.unwrap_or(0);
+    let all_ms = in_ms(began.elapsed());
     went(directory, held, Some(source), Some(&handed_over))?;
     talk.gone(say);
-    Ok(Report { host: talk.host, plan, progress: Some(progress), dirty: None, all_ms, still_ms })
+    parts.ends_ms = laps.lap_ms();
+    Ok(Report { host: talk.host, plan, progress: Some(progress), dirty: None, all_ms, parts, still_ms })
 }
 
 /// The guest stays, whatever came between: it is let go on, and its record says so.
-fn stayed(vm: &str, host: &str, mut held: Held, source: &mut Outgoing, error: &MigrationError) -> MigrationError {
+fn stayed(vm: &str, host: &str, mut held: Held, source: &mut dyn Vm, error: &MigrationError) -> MigrationError {
     let because = match error {
         MigrationError::Refused { because, .. } => because.clone(),
-        error => error.to_string(),
+        // What its errors begin with is said once.
+        error => error.to_string().trim_start_matches(&format!("VM {vm}: ")).to_owned(),
     };
     match stays(&mut held, source, &because) {
         Ok(()) => MigrationError::Stayed { vm: vm.to_owned(), host: host.to_owned(), because },
-        Err(MigrationError::Qemu(QemuError::Closed { .. } | QemuError::Ended { .. })) => {
+        Err(MigrationError::Backend(gone)) if gone.kind() == ErrorKind::Gone => {
             let lost = LifeEvent::Lost { because: because.clone() };
             // Where it cannot be written, whoever looks next sees the same.
             let _ = held.step(Step::Vanished, Some(lost), now());
@@ -187,7 +211,7 @@ fn new_receipt() -> Result<String, MigrationError> {
     linux::unique::word().map_err(MigrationError::io("read /dev/urandom"))
 }
 
-fn offer(held: &Held, source: &mut Outgoing, options: &Options, receipt: &str) -> Result<Offer, MigrationError> {
+fn offer(held: &Held, source: &mut dyn Vm, options: &Options, receipt: &str) -> Result<Offer, MigrationError> {
     let record = held.record();
     let vm = &record.spec.name;
     let no_topology = || MigrationError::BadInput(format!("VM {vm}: nothing is known of its virtual topology"));
@@ -215,20 +239,18 @@ struct Talk<'a> {
     vm: String,
     /// For how long it had run there when that was said.
     ran: Duration,
-    /// The program that carries the guest, which ends with the value.
+    /// The program that carries the guest to another host, which ends with the value.
     carrier: Option<Helper>,
 }
 
 impl<'a> Talk<'a> {
     fn begin(
-        directory: &RuntimeDir,
-        inventory: &Inventory,
+        mut link: Link<FromDestination>,
+        ours: &Hello,
         options: &Options,
         stop: &'a AtomicBool,
         began: Instant,
     ) -> Result<Self, MigrationError> {
-        let mut link = Link::to(&options.to, &["vm", "receive"], protocol::from_destination)?;
-        let ours = hello(directory, inventory);
         link.say(&FromSource::Hello(ours.clone()))?;
         let deadline = options.timeout.map(|timeout| began + timeout);
         let host = options.to.name().to_owned();
@@ -246,7 +268,7 @@ impl<'a> Talk<'a> {
         let FromDestination::Hello(theirs) = said else { return Err(talk.out_of_turn()) };
         theirs.check()?;
         talk.same_place = ours.is_same_place(&theirs);
-        check_place(&options.to, &ours, &theirs)?;
+        check_place(&options.to, ours, &theirs)?;
         talk.host = one_line(&theirs.host, 64);
         Ok(talk)
     }
@@ -289,7 +311,7 @@ impl<'a> Talk<'a> {
             None | Some(FromDestination::Alive) => Ok(None),
             Some(FromDestination::Refused { because, bad_input }) => {
                 let (vm, host) = (self.vm.clone(), self.host.clone());
-                // What QEMU's errors begin with is said once.
+                // What its errors begin with is said once.
                 let because = because.strip_prefix(&format!("VM {vm}: ")).unwrap_or(&because).to_owned();
                 Err(MigrationError::Refused { vm, host, because, bad_input })
             }
@@ -322,66 +344,69 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Sends the guest until all of it is there. Says when it was seen to be.
+    /// Sends the guest until all of it is there.
     fn send(
         &mut self,
-        source: &mut Outgoing,
+        directory: &RuntimeDir,
+        source: &mut dyn Vm,
         options: &Options,
         say: &mut dyn FnMut(&Say<'_>),
-    ) -> Result<(Progress, Instant), MigrationError> {
-        let vm = self.vm.clone();
-        let (carrier, socket) = options.to.carry(&["vm", "receive", "--data", vm.as_str()])?;
-        self.carrier = Some(carrier);
-        let FromDestination::Receives = self.next(NEXT)? else { return Err(self.out_of_turn()) };
-        source.prepare(&options.tuning)?;
-        source.send(socket)?;
-        let mut stall = Stall::new(Instant::now());
-        let (mut told, mut switched, mut came) = (Instant::now(), None::<Instant>, None::<Ram>);
-        let mut asked = false;
-        loop {
-            match switched {
-                None => self.check().map_err(|error| how_far(error, came))?,
-                Some(at) if at.elapsed() > SWITCHES => {
-                    return Err(self.link_error("the rest of the guest did not arrive in time"));
-                }
-                Some(_) => {}
+    ) -> Result<Sent, MigrationError> {
+        let (tuning, vm) = (options.tuning, self.vm.clone());
+        let mut carriers = Carriers::of(&vm, &options.to);
+        let mut carry = |socket| carriers.carry(socket);
+        let route = match &options.to {
+            _ if tuning.connections > 1 => Route::Streams(&mut carry),
+            To::ThisHost => Route::Stream(give_here(directory, &vm)?),
+            to => {
+                let (carrier, socket) = to.carry(&["vm", "receive", "--data", &vm])?;
+                self.carrier = Some(carrier);
+                Route::Stream(socket)
             }
-            let progress = source.next(LOOK)?;
-            if switched.is_none() && stall.stands_still(&progress, Instant::now()) {
+        };
+        let FromDestination::Receives = self.next(NEXT)? else { return Err(self.out_of_turn()) };
+        let (mut watched, mut wrong) = (Watched::new(Instant::now()), None);
+        let sent = source.send(Sending { route, tuning }, &mut |progress| {
+            wrong = self.watch(&mut watched, progress, say).err();
+            wrong.is_none()
+        });
+        match (sent, wrong) {
+            (Err(_), Some(error)) => Err(error),
+            (Err(error), None) if error.kind() == ErrorKind::Failed => {
+                // The destination knows more of why.
+                let said = self.next(KNOWS_WHY);
+                Err(said.err().filter(|said| matches!(said, MigrationError::Refused { .. })).unwrap_or(error.into()))
+            }
+            (sent, _) => Ok(sent?),
+        }
+    }
+
+    /// Looks whether it still goes, and tells how far it has come.
+    fn watch(
+        &mut self,
+        watched: &mut Watched,
+        progress: &Progress,
+        say: &mut dyn FnMut(&Say<'_>),
+    ) -> Result<(), MigrationError> {
+        let now = Instant::now();
+        watched.came = progress.ram.or(watched.came);
+        if progress.switches {
+            if now.duration_since(*watched.switched.get_or_insert(now)) > SWITCHES {
+                return Err(self.link_error("the rest of the guest did not arrive in time"));
+            }
+        } else {
+            self.check().map_err(|error| error.with_progress(watched.came))?;
+            if watched.stall.stands_still(progress, now) {
                 return Err(self.link_error(format!("nothing of the guest has gone for {} s", SILENCE.as_secs())));
             }
-            came = progress.ram.or(came);
-            if options.tuning.postcopy && !asked && progress.sent_all_once() {
-                source.follow_later()?;
-                asked = true;
-            }
-            match progress.status {
-                Status::Ready if switched.is_none() => {
-                    self.check()?;
-                    source.switch_over()?;
-                    switched = Some(Instant::now());
-                    continue;
-                }
-                Status::Completed | Status::Follows => return Ok((progress, Instant::now())),
-                Status::Interrupted => return Err(self.link_error("the link was cut")),
-                Status::Failed | Status::Cancelled => {
-                    // The destination knows more of why.
-                    let said = self.next(Duration::from_secs(3));
-                    let because = progress.error.unwrap_or_else(|| "QEMU says that it failed".to_owned());
-                    return Err(match said {
-                        Err(error @ MigrationError::Refused { .. }) => error,
-                        _ => self.link_error(because),
-                    });
-                }
-                _ => {}
-            }
-            if told.elapsed() > TOLD {
-                say(&Say::Progress(&progress));
-                told = Instant::now();
-            }
-            if self.hear(Duration::ZERO)?.is_some() {
-                return Err(self.out_of_turn());
-            }
+        }
+        if watched.told.elapsed() > TOLD {
+            say(&Say::Progress(progress));
+            watched.told = now;
+        }
+        match self.hear(Duration::ZERO)? {
+            Some(_) => Err(self.out_of_turn()),
+            None => Ok(()),
         }
     }
 
@@ -424,7 +449,7 @@ impl<'a> Talk<'a> {
     /// Waits until the memory has gone after a guest that runs there.
     fn follows(
         &mut self,
-        source: &mut Outgoing,
+        source: &mut dyn Vm,
         options: &Options,
         receipt: &str,
         say: &mut dyn FnMut(&Say<'_>),
@@ -458,14 +483,17 @@ impl<'a> Talk<'a> {
     }
 }
 
-/// Adds how far it had come to why it ends there.
-fn how_far(error: MigrationError, came: Option<Ram>) -> MigrationError {
-    let (MigrationError::Link { host, because }, Some(ram)) = (&error, came) else { return error };
-    let left = format!("{} of {} were left in round {}", ram.remaining, ram.total, ram.rounds);
-    // Known from the second round on.
-    let writes = match ram.dirty_per_second {
-        Bytes(0) => String::new(),
-        dirty => format!(", and the guest writes {dirty} in a second"),
-    };
-    MigrationError::Link { host: host.clone(), because: format!("{because}: {left}{writes}") }
+/// What was seen of a guest on its way.
+struct Watched {
+    stall: Stall,
+    told: Instant,
+    /// Since when the rest of it goes.
+    switched: Option<Instant>,
+    came: Option<Ram>,
+}
+
+impl Watched {
+    fn new(now: Instant) -> Self {
+        Self { stall: Stall::new(now), told: now, switched: None, came: None }
+    }
 }

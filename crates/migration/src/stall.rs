@@ -1,15 +1,15 @@
 //! Whether a guest that is sent comes no further: pure.
 //!
-//! **Rule.** QEMU counts the bytes that have gone. Where that number stays the same for
+//! **Rule.** What sends it counts the bytes that have gone. Where that number stays the same for
 //! [`SILENCE`], the connection that the guest goes over carries nothing any more, though the one
 //! that both homenodes talk over may be well: an ssh that was stopped, for example.
 //!
 //! **Example.** 10 MiB have gone at 0 s, at 29 s 10 MiB, at 31 s 10 MiB: it stands still.
 
 use crate::link::SILENCE;
-use qemu::migration::Progress;
 use std::time::Instant;
 use topology::Bytes;
+use vm::sending::Progress;
 
 /// What has gone, and since when it is so much.
 #[derive(Debug)]
@@ -38,17 +38,14 @@ impl Stall {
 mod tests {
     use super::*;
     use std::time::Duration;
+    use vm::sending::Ram;
 
     /// A guest whose ssh was stopped was sent for ever.
     #[test]
     fn a_guest_of_which_nothing_goes_stands_still() {
         let progress = |transferred: Option<u64>| {
-            let ram = transferred.map(|bytes| {
-                serde_json::json!({ "total": 1, "remaining": 1, "transferred": bytes, "dirty_per_second": 0,
-                    "rounds": 1, "mbps": 0.0 })
-            });
-            let text = serde_json::json!({ "status": "underway", "ram": ram, "throttle_percent": 0, "blocked": [] });
-            serde_json::from_value::<Progress>(text).unwrap()
+            let ram = transferred.map(|bytes| Ram { transferred: Bytes(bytes), ..Ram::default() });
+            Progress { ram, ..Progress::default() }
         };
         let began = Instant::now();
         let mut stall = Stall::new(began);

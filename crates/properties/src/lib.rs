@@ -3,7 +3,7 @@
 //! A property that draws new cases in each run comes and goes: a change that is right fails, and
 //! the next run of the same change passes. So the cases follow from the name of the property. New
 //! ones are drawn on purpose: `make explore` runs all properties again and again with other numbers
-//! in `HOMENODE_SEED`.
+//! in `HOMENODE_SEED`, and `HOMENODE_CASES_TIMES=100` draws 100 times as many in one run.
 //!
 //! ```text
 //! properties::properties! {
@@ -29,6 +29,9 @@ pub use proptest;
 
 /// The environment variable whose number draws other cases; without it, the number is 0.
 const OTHER_CASES: &str = "HOMENODE_SEED";
+
+/// The environment variable whose number says how many times as many cases a run draws.
+const MORE_CASES: &str = "HOMENODE_CASES_TIMES";
 
 /// How the files beside the sources are called that keep what once failed.
 const REGRESSIONS: &str = "proptest-regressions";
@@ -81,20 +84,22 @@ impl Seed {
     /// The seed of the property in the module of that path, in this run.
     ///
     /// # Panics
-    /// Where the environment variable `HOMENODE_SEED` is no number.
+    /// Where the environment variable `HOMENODE_SEED` is no number. [`Seed::config`] does the same
+    /// with `HOMENODE_CASES_TIMES`, which is 1 at least.
     #[must_use]
     pub fn of(property: &'static str) -> Self {
-        let number = std::env::var(OTHER_CASES).map_or(0, |text| {
-            text.parse().unwrap_or_else(|_| panic!("{OTHER_CASES}={text}: expected a number from 0 to {}", u64::MAX))
-        });
-        Self { property, number }
+        Self { property, number: number_of(OTHER_CASES, 0).unwrap_or(0) }
     }
 
     /// What proptest needs to know of it.
     #[must_use]
     pub fn config(&self, cases: u32) -> Config {
-        let seed = RngSeed::Fixed(fnv1a(self.property) ^ self.number);
-        Config { cases, rng_seed: seed, failure_persistence: Some(Box::new(Kept)), ..Config::default() }
+        let rng_seed = RngSeed::Fixed(fnv1a(self.property) ^ self.number);
+        let default = Config::default();
+        let times = number_of(MORE_CASES, 1).unwrap_or(1);
+        let more = |count: u32| u32::try_from(u64::from(count).saturating_mul(times)).unwrap_or(u32::MAX);
+        let (cases, max_global_rejects) = (more(cases), more(default.max_global_rejects));
+        Config { cases, max_global_rejects, rng_seed, failure_persistence: Some(Box::new(Kept)), ..default }
     }
 }
 
@@ -104,10 +109,20 @@ pub fn runner(test: &'static str) -> TestRunner {
     TestRunner::new(Seed::of(test).config(CASES))
 }
 
+/// What a variable says; `None` where there is none.
+fn number_of(variable: &str, least: u64) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| match text.parse() {
+        Ok(number) if number >= least => number,
+        _ => panic!("{variable}={text}: expected a number from {least} to {}", u64::MAX),
+    })
+}
+
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("The same cases again: {OTHER_CASES}={} cargo test {}", self.number, self.filter());
+            let times =
+                std::env::var(MORE_CASES).map_or_else(|_| String::new(), |times| format!("{MORE_CASES}={times} "));
+            eprintln!("The same cases again: {times}{OTHER_CASES}={} cargo test {}", self.number, self.filter());
         }
     }
 }

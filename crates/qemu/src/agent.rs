@@ -160,15 +160,21 @@ pub struct NativeAgent {
 impl NativeAgent {
     /// Starts `program` (`homenode-guest`).
     pub fn start(program: &Path) -> Result<NativeAgent, AgentError> {
-        let mut child = Command::new(program)
-            .arg("--native")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|source| AgentError::Start { program: program.to_owned(), source })?;
+        let mut command = Command::new(program);
+        command.args(NativeAgent::ARGUMENTS);
+        NativeAgent::of(command)
+    }
+
+    /// What `homenode-guest` is told to be such an agent.
+    pub const ARGUMENTS: [&str; 1] = ["--native"];
+
+    /// Starts it by a command that becomes it, or starts nothing else.
+    pub fn of(mut command: Command) -> Result<NativeAgent, AgentError> {
+        let program = PathBuf::from(command.get_program());
+        let failed = |source| AgentError::Start { program: program.clone(), source };
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            let source = std::io::Error::other("its pipes are missing");
-            return Err(AgentError::Start { program: program.to_owned(), source });
+            return Err(failed(std::io::Error::other("its pipes are missing")));
         };
         Ok(NativeAgent { child, link: AgentLink::over("native", output, input) })
     }

@@ -8,14 +8,17 @@
 use crate::at_home::read_back;
 use crate::background::{self, Started, connect, find};
 use crate::hot_add;
+use crate::migration::Over;
+use crate::migration::channels::Leaving;
 use crate::qmp::Qmp;
 use crate::runtime_dir::{MONITOR, RuntimeDir};
 use crate::state::BackgroundVm;
-use crate::{AttachedVm, QemuError, process, saved};
+use crate::{AttachedVm, QemuError, migration, process, saved};
 use serde_json::json;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use vm::backend::{BackendKind, ErrorKind, GuestBytes, Patience, Saved, Stopped, Transfer};
+use vm::backend::{BackendKind, ErrorKind, GuestBytes, Patience, Saved, Stopped, Transfer, Watch};
+use vm::sending::{DirtyRate, Progress, Rest, Route, Sending, Sent, Tuning};
 use vm::truth::Process;
 use vm::{
     Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized,
@@ -48,7 +51,7 @@ impl Backend for InBackground {
 
     fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
         let Started { state, pid, qmp, notes } = background::start(&self.0, launch, call_off)?;
-        Ok(Box::new(Adopted { directory: self.0.clone(), state, pid, qmp, notes }))
+        Ok(Box::new(Adopted { directory: self.0.clone(), state, pid, qmp, notes, switched_over: false }))
     }
 
     fn resume(&self, launch: &Launch, guest: Saved<'_>, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
@@ -121,6 +124,8 @@ struct Adopted {
     pid: u32,
     qmp: Qmp,
     notes: Vec<String>,
+    /// Whether it was told to send the rest of a guest that stands still.
+    switched_over: bool,
 }
 
 impl Adopted {
@@ -129,7 +134,8 @@ impl Adopted {
         let missing = || QemuError::NoSuchVm { vm: name.to_owned(), cleaned: None };
         let qemu = state.qemu.filter(|qemu| qemu.is_alive()).ok_or_else(missing)?;
         let qmp = Qmp::handshake(name, connect(name, &path.join(MONITOR))?, GREETING)?;
-        Ok(Self { directory: directory.clone(), state, pid: qemu.pid, qmp, notes: Vec::new() })
+        let (directory, pid) = (directory.clone(), qemu.pid);
+        Ok(Self { directory, state, pid, qmp, notes: Vec::new(), switched_over: false })
     }
 
     fn tell(&mut self, command: &str) -> Result<(), BackendError> {
@@ -214,6 +220,37 @@ impl Vm for Adopted {
     fn save(&mut self, into: GuestBytes<'_>, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
         let into = into.stream(&self.state.name)?;
         Ok(saved::save(&mut self.qmp, into, told)?)
+    }
+
+    fn may_be_sent(&mut self, manifest: &Manifest, tuning: &Tuning) -> Result<(), BackendError> {
+        migration::check_connections(&self.state.name, self.qmp.version(), tuning)?;
+        migration::check(&mut self.qmp, manifest)
+    }
+
+    fn dirty_rate(&mut self, seconds: u64) -> Result<Option<DirtyRate>, BackendError> {
+        Ok(migration::dirty_rate(&mut self.qmp, seconds)?)
+    }
+
+    fn send(&mut self, sending: Sending<'_>, watch: &mut Watch<'_>) -> Result<Sent, BackendError> {
+        let name = &self.state.name;
+        let over = match sending.route {
+            Route::Stream(socket) => Over::One(socket),
+            Route::Streams(give) => Over::Several(Leaving::listen(name, &self.directory.of_vm(name))?, give),
+            Route::Manager { .. } => return Err(sending.route.refused(name)),
+        };
+        migration::send(&mut self.qmp, (over, &sending.tuning), &mut self.switched_over, watch)
+    }
+
+    fn send_rest(&mut self, over: Option<OwnedFd>, watch: &mut dyn FnMut(&Progress)) -> Result<Rest, BackendError> {
+        migration::send_rest(&mut self.qmp, over, watch)
+    }
+
+    fn follows(&mut self) -> Result<bool, BackendError> {
+        Ok(migration::follows(&mut self.qmp)?)
+    }
+
+    fn stay(&mut self, runs: bool) -> Result<(), BackendError> {
+        Ok(migration::stay(&mut self.qmp, self.switched_over, runs)?)
     }
 
     fn stop(self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {

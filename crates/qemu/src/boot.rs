@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use vm::Accelerator;
-use vm::spec::Boot;
+use vm::spec::{Boot, GuestRoot};
 use vm::{ConsoleTo, Launch};
 
 /// Files to boot, and the descriptors that some of their paths stand for.
@@ -44,7 +44,7 @@ pub(crate) fn for_qemu(launch: &Launch, prepared: &Prepared) -> Result<Handed, Q
 pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator, user: &QemuUser) -> Result<BootFiles, QemuError> {
     check_disks(launch, user)?;
     match &launch.spec.boot {
-        Boot::TinyGuest { kernel } => {
+        Boot::TinyGuest { kernel, .. } => {
             let field = if launch.kernel.is_some() { "--kernel" } else { "boot.kernel" };
             let kernel = launch.kernel.as_deref().or(kernel.as_deref());
             kernel.map_or(Ok(()), |kernel| readable(launch, field, kernel))?;
@@ -64,7 +64,7 @@ pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator, user: &QemuUse
 /// those of the tiny guest lie here.
 pub(crate) fn elsewhere(launch: &Launch, accelerator: &Accelerator) -> Result<BootFiles, QemuError> {
     match &launch.spec.boot {
-        Boot::TinyGuest { kernel } => tiny_guest(launch, accelerator, kernel.as_deref()),
+        Boot::TinyGuest { kernel, .. } => tiny_guest(launch, accelerator, kernel.as_deref()),
         Boot::Kernel { kernel, initrd, command_line } => Ok(of_kernel(kernel, initrd.as_deref(), command_line)),
         Boot::Disk => Ok(BootFiles::default()),
     }
@@ -99,8 +99,16 @@ fn tiny_guest(launch: &Launch, accelerator: &Accelerator, kernel: Option<&Path>)
     Ok(BootFiles {
         kernel: Some(guest.kernel().to_owned()),
         initrd: Some(guest.initramfs().to_owned()),
-        command_line: guest.command_line(accelerator),
+        command_line: guest.command_line(accelerator) + &root_words(launch),
     })
+}
+
+/// What stands behind the tiny guest's own words on the kernel's command line.
+fn root_words(launch: &Launch) -> String {
+    match &launch.spec.boot {
+        Boot::TinyGuest { root: GuestRoot::FirstDisk, .. } => TinyGuest::first_disk_words(&launch.spec.name),
+        _ => String::new(),
+    }
 }
 
 fn check_disks(launch: &Launch, user: &QemuUser) -> Result<(), QemuError> {
@@ -161,6 +169,13 @@ mod tests {
         let error = resolved(&launch(boot)).unwrap_err();
         assert!(error.is_bad_input());
         assert!(error.to_string().starts_with("VM a: boot.kernel = /no/kernel: No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_guest_on_its_first_disk_is_told_of_it_and_of_its_name() {
+        let told = |root| root_words(&launch(Boot::TinyGuest { kernel: None, root }));
+        assert_eq!(told(GuestRoot::FirstDisk), " homenode.root=/dev/vda homenode.name=a");
+        assert_eq!(told(GuestRoot::Initramfs), "");
     }
 
     #[test]

@@ -166,7 +166,12 @@ const FEATURES: [(Purpose, &str, Sought, &str); 13] = [
         Sought::Command,
         "`vm migrate --dry-run` measures how fast the guest writes; without: unknown",
     ),
-    (Purpose::Migrate, "multifd", Sought::Capability, "several connections: homenode does not use it yet"),
+    (
+        Purpose::Migrate,
+        "multifd",
+        Sought::Capability,
+        "`vm migrate --connections` (QEMU 10 or newer): several carry the memory",
+    ),
 ];
 
 /// Asks the QEMU that would be started.

@@ -110,6 +110,12 @@ impl Qmp {
         self.execute_with("getfd", &json!({ "fdname": name }), Some(descriptor)).map(drop)
     }
 
+    /// Gives QEMU a descriptor that it closes with this connection: says its number there.
+    pub(crate) fn lend(&mut self, descriptor: BorrowedFd<'_>) -> Result<u64, QemuError> {
+        let answer = self.execute_with("add-fd", &json!({}), Some(descriptor))?;
+        answer["fd"].as_u64().ok_or_else(|| QemuError::Closed { vm: self.vm.clone() })
+    }
+
     fn execute_with(
         &mut self,
         command: &str,

@@ -17,6 +17,7 @@
 //! **Example.** `HOMENODE_RUNTIME_DIR=$HOME homenode vm list` is refused: the home directory has
 //! files and no mark.
 
+use crate::migration::channels;
 use crate::reservation::{self, Reservation, Reserved};
 use crate::{QemuError, footprint, state};
 use linux::sys::OPEN_NO_LINK;
@@ -45,6 +46,10 @@ pub(crate) const MONITOR: &str = "monitor";
 pub(crate) const CONSOLE: &str = "console";
 /// Where the program comes in that carries a guest, a socket.
 const DOOR: &str = "door";
+/// The directory for the connections of a guest that goes over several.
+pub(crate) const CHANNELS: &str = "channels";
+/// The socket in it.
+pub(crate) const CHANNELS_SOCKET: &str = "guest";
 /// What QEMU wrote to its standard error.
 pub(crate) const MESSAGES: &str = "messages";
 
@@ -284,6 +289,11 @@ impl VmDirectory {
     /// Removes what homenode wrote there, and the directory if nothing else is in it: says whether
     /// it has gone.
     pub(crate) fn remove(self) -> io::Result<bool> {
+        match channels::remove(&self.path.join(CHANNELS)) {
+            // What else is in it stays, and the directory with it.
+            Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => return Err(error),
+            _ => {}
+        }
         for name in FILES_OF_A_VM {
             match std::fs::remove_file(self.path.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

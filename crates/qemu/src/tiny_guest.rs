@@ -93,6 +93,12 @@ impl TinyGuest {
         format!("{COMMAND_LINE}{}", if on_one_vcpu { " maxcpus=1" } else { "" })
     }
 
+    /// The words behind it that send init to the VM's first disk (`guest`'s `disk_root`), and name
+    /// the guest.
+    pub fn first_disk_words(name: &str) -> String {
+        format!(" homenode.root=/dev/vda homenode.name={name}")
+    }
+
     /// The initramfs for `-initrd`: init, modules, a console. The same for every VM, made once by
     /// `scripts/guest-image`: a file of each VM's own would have to lie somewhere, and to go.
     pub fn initramfs(&self) -> &Path {

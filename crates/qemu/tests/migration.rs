@@ -2,12 +2,14 @@
 //! while they run without KVM. No guest is booted: the firmware finds nothing to boot, and waits.
 
 use crate::common::{Place, again_with_the_newer_qemu, no_qemu};
-use qemu::QemuError;
-use qemu::migration::{Incoming, Outgoing, Status, Tuning, settle, take_name};
+use qemu::migration::{Incoming, connections_of, settle, take_name};
+use qemu::{QemuError, background};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
-use vm::{Added, Backend, CallOff, Launch};
+use std::time::Duration;
+use vm::backend::ErrorKind;
+use vm::sending::{Route, Sending, Sent, Tuning};
+use vm::{Added, Backend, BackendError, CallOff, Launch, Vm};
 
 impl Place {
     /// With its VM running, paused.
@@ -18,13 +20,22 @@ impl Place {
     }
 
     /// A QEMU that waits, and the one that it waits for.
-    fn ends(&self, launch: &Launch) -> (Outgoing, Incoming) {
-        let mut source = Outgoing::connect(&self.directory, self.name()).expect("the VM");
-        let destination = self.waits(&mut source, launch, "r1").expect("a destination");
+    fn ends(&self, launch: &Launch) -> (Box<dyn Vm>, Incoming) {
+        let mut source = self.source();
+        let destination = self.waits(source.as_mut(), launch, "r1").expect("a destination");
         (source, destination)
     }
 
-    fn waits(&self, source: &mut Outgoing, launch: &Launch, receipt: &str) -> Result<Incoming, QemuError> {
+    fn source(&self) -> Box<dyn Vm> {
+        self.backend().adopt(self.name()).expect("an answer").expect("the VM")
+    }
+
+    /// Asked over another connection: nobody else may have one.
+    fn runs(&self) -> bool {
+        background::vcpus_run(&self.directory, self.name()).expect("an answer")
+    }
+
+    fn waits(&self, source: &mut dyn Vm, launch: &Launch, receipt: &str) -> Result<Incoming, QemuError> {
         let (spec, topology) = (&self.launch.spec, &self.launch.plan.topology);
         let manifest = source.manifest(spec, topology, &Added::default()).expect("a manifest");
         Incoming::build(&self.directory, launch, &manifest, receipt, &CallOff::default())
@@ -44,26 +55,16 @@ fn pair() -> (OwnedFd, OwnedFd) {
     (one.into(), other.into())
 }
 
-/// The state in which a migration ends.
-fn sent(source: &mut Outgoing) -> Status {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let progress = source.next(Duration::from_millis(200)).expect("the source lives");
-        match progress.status {
-            Status::Ready => source.switch_over().expect("it goes on"),
-            status if status.is_over() => return status,
-            _ => {}
-        }
-        assert!(Instant::now() < deadline, "it does not end");
-    }
+fn send(source: &mut dyn Vm, destination: &mut Incoming, runs: bool) -> Result<Sent, BackendError> {
+    let (ours, theirs) = pair();
+    let tuning = Tuning::default();
+    destination.prepare(&tuning, runs).expect("it can receive it");
+    destination.listen(theirs).expect("it listens");
+    source.send(Sending { route: Route::Stream(ours), tuning }, &mut |_| true)
 }
 
-fn begin(source: &mut Outgoing, destination: &mut Incoming, runs: bool) {
-    let (ours, theirs) = pair();
-    destination.prepare(&Tuning::default(), runs).expect("it can receive it");
-    destination.listen(theirs).expect("it listens");
-    source.prepare(&Tuning::default()).expect("it is prepared");
-    source.send(ours).expect("it sends");
+fn all_there(sent: &Result<Sent, BackendError>) {
+    assert!(matches!(sent, Ok(Sent::AllThere(_))), "{sent:?}");
 }
 
 #[test]
@@ -73,26 +74,24 @@ fn a_guest_that_arrived_runs_when_it_is_let_and_takes_its_name() {
     }
     let place = Place::with_paused_vm("test-arrives");
     let (mut source, mut destination) = place.ends(&place.launch);
-    assert_eq!(source.blocked().unwrap(), [""; 0]);
-    let manifest = |vm: &mut Outgoing| vm.manifest(&place.launch.spec, &place.launch.plan.topology, &Added::default());
-    let differences = manifest(&mut source).unwrap().differences(&destination.manifest(&Added::default()).unwrap());
+    let (spec, topology) = (&place.launch.spec, &place.launch.plan.topology);
+    let manifest = source.manifest(spec, topology, &Added::default()).unwrap();
+    source.may_be_sent(&manifest, &Tuning::default()).unwrap();
+    let differences = manifest.differences(&destination.manifest(&Added::default()).unwrap());
     assert!(differences.is_empty(), "{differences:?}");
-    begin(&mut source, &mut destination, true);
-    assert_eq!(sent(&mut source), Status::Completed);
-    assert!(!source.runs().unwrap());
+    all_there(&send(source.as_mut(), &mut destination, true));
     destination.takes_over().unwrap();
     destination.run().unwrap();
     let pid = destination.pid();
     let arrived = destination.keep().unwrap();
-    source.end().unwrap();
+    source.stop(Duration::ZERO).unwrap();
     assert_eq!(place.left(), [format!("{}+arriving", place.name())]);
     arrived.take_name().unwrap();
     take_name(&place.directory, place.name()).unwrap(); // once more changes nothing
     assert_eq!(place.left(), [place.name()]);
-    let mut there = Outgoing::connect(&place.directory, place.name()).unwrap();
-    assert_eq!((there.pid(), there.runs().unwrap()), (pid, true));
-    drop(there);
-    let mut there = place.backend().adopt(place.name()).expect("an answer").expect("the VM");
+    assert!(place.runs());
+    let mut there = place.source();
+    assert_eq!(there.pid(), pid);
     let residence = there.residence(&place.launch.plan).expect("a residence");
     assert!(residence.vcpus.iter().all(|vcpu| vcpu.at_home), "{residence:?}");
 }
@@ -104,24 +103,62 @@ fn a_paused_guest_goes_as_often_as_one_likes() {
     }
     let place = Place::with_paused_vm("test-paused");
     let (mut source, mut destination) = place.ends(&place.launch);
-    begin(&mut source, &mut destination, false);
-    assert_eq!(sent(&mut source), Status::Completed);
+    all_there(&send(source.as_mut(), &mut destination, false));
     // Nobody takes it: it stays where it is, paused, and goes once more.
     drop(destination);
     for receipt in ["r2", "r3"] {
-        let mut destination = place.waits(&mut source, &place.launch, receipt).expect("a destination");
-        begin(&mut source, &mut destination, false);
-        assert_eq!(sent(&mut source), Status::Completed);
+        let mut destination = place.waits(source.as_mut(), &place.launch, receipt).expect("a destination");
+        all_there(&send(source.as_mut(), &mut destination, false));
         let arrived = destination.keep().unwrap();
-        source.end().unwrap();
+        source.stop(Duration::ZERO).unwrap();
         arrived.take_name().unwrap();
-        source = Outgoing::connect(&place.directory, place.name()).unwrap();
-        assert!(!source.runs().unwrap());
+        assert!(!place.runs());
+        source = place.source();
     }
     // A QEMU that has ended by itself is ended.
     linux::sys::send_signal(source.pid(), 9).unwrap();
-    source.end().unwrap();
+    source.stop(Duration::ZERO).map_or_else(|error| assert_eq!(error.kind(), ErrorKind::Gone, "{error}"), drop);
     assert_eq!(place.left(), [""; 0]);
+}
+
+/// The order matters to QEMU 7.2. Each connection is copied, as ssh would.
+#[test]
+fn a_guest_goes_over_connections_that_both_qemus_make() {
+    if no_qemu("a_guest_goes_over_connections_that_both_qemus_make") {
+        return;
+    }
+    let place = Place::with_paused_vm("test-several");
+    let (mut source, mut destination) = place.ends(&place.launch);
+    let tuning = Tuning { connections: 3, ..Tuning::default() };
+    destination.prepare(&tuning, true).expect("it can receive it");
+    let arriving = destination.listen_for_several().expect("it listens");
+    let mut made = 0;
+    let mut give = |socket: OwnedFd| {
+        let (here, there) = (UnixStream::from(socket), arriving.connect()?);
+        let copies = |stream: &UnixStream| stream.try_clone().expect("a copy");
+        for (mut from, mut to) in [(copies(&here), copies(&there)), (there, here)] {
+            std::thread::spawn(move || {
+                // It ends with either end.
+                let _ = std::io::copy(&mut from, &mut to);
+                let _ = to.shutdown(std::net::Shutdown::Write);
+            });
+        }
+        made += 1;
+        Ok(())
+    };
+    let sent = source.send(Sending { route: Route::Streams(&mut give), tuning }, &mut |_| true);
+    all_there(&sent);
+    assert_eq!((made, connections_of(&tuning)), (4, 4));
+    drop(arriving);
+    destination.takes_over().unwrap();
+    destination.run().unwrap();
+    destination.keep().unwrap();
+    source.stop(Duration::ZERO).unwrap();
+    take_name(&place.directory, place.name()).unwrap();
+    assert!(place.runs());
+    // What goes over one after it is one again: its settings are gone.
+    let (mut source, mut destination) = place.ends(&place.launch);
+    all_there(&send(source.as_mut(), &mut destination, true));
 }
 
 #[test]
@@ -133,14 +170,14 @@ fn a_guest_that_does_not_fit_stays_where_it_is() {
     let mut wider = place.launch.clone();
     wider.plan.topology.nodes.iter_mut().for_each(|node| node.memory = topology::Bytes::from_mib(48));
     let (mut source, mut destination) = place.ends(&wider);
-    begin(&mut source, &mut destination, true);
-    assert_eq!(sent(&mut source), Status::Failed);
+    send(source.as_mut(), &mut destination, true).expect_err("it does not fit");
     let error = (0..100).find_map(|_| destination.next(Duration::from_millis(50)).err()).expect("it ends");
     assert!(error.to_string().contains("Size mismatch"), "{error}");
     drop(destination);
     assert_eq!(place.left(), [place.name()]);
-    source.go_on().unwrap();
-    assert!(source.runs().unwrap());
+    source.stay(true).unwrap();
+    drop(source);
+    assert!(place.runs());
 }
 
 #[test]
@@ -155,19 +192,22 @@ fn what_is_called_off_runs_at_the_source_and_a_receipt_is_settled_by_its_number(
     let (ours, theirs) = pair();
     destination.prepare(&slow, true).unwrap();
     destination.listen(theirs).unwrap();
-    source.prepare(&slow).unwrap();
-    source.send(ours).unwrap();
-    source.cancel().unwrap();
-    source.go_on().unwrap();
-    assert!(source.runs().unwrap());
-    let error = place.waits(&mut source, &place.launch, "r2").unwrap_err();
+    let sending = Sending { route: Route::Stream(ours), tuning: slow };
+    let error = source.send(sending, &mut |_| false).expect_err("it was called off");
+    assert_eq!(error.kind(), ErrorKind::CalledOff, "{error}");
+    source.stay(true).unwrap();
+    drop(source);
+    assert!(place.runs());
+    let mut source = place.source();
+    let error = place.waits(source.as_mut(), &place.launch, "r2").unwrap_err();
     assert!(matches!(error, QemuError::NameTaken { .. }), "{error}");
     drop(destination);
-    let waits = place.waits(&mut source, &place.launch, "r2").unwrap();
+    let waits = place.waits(source.as_mut(), &place.launch, "r2").unwrap();
     let is_there = |pid: u32| linux::process::Identity::of(pid).is_ok();
     assert!(!settle(&place.directory, place.name(), "r1", false).unwrap() && is_there(waits.pid()));
     assert!(settle(&place.directory, place.name(), "r2", false).unwrap());
-    assert!(source.runs().unwrap(), "the one that is there");
+    drop(source);
+    assert!(place.runs(), "the one that is there");
     drop(waits);
     assert_eq!(place.left(), [place.name()]);
 }
@@ -190,7 +230,7 @@ fn a_receipt_that_is_settled_lets_no_guest_run_that_its_owner_had_paused() {
     };
     let settled = || {
         assert!(settle(&place.directory, place.name(), "r1", true).unwrap());
-        Outgoing::connect(&place.directory, place.name()).unwrap().runs().unwrap()
+        place.runs()
     };
     taking_over(true);
     assert!(!settled(), "it was paused when it came");
@@ -202,5 +242,5 @@ fn a_receipt_that_is_settled_lets_no_guest_run_that_its_owner_had_paused() {
 
 #[test]
 fn the_newer_qemu_does_all_of_it_too() {
-    again_with_the_newer_qemu("migration", 5);
+    again_with_the_newer_qemu("migration", 6);
 }

@@ -20,13 +20,13 @@
 use crate::host::{Host, HostNode, RESERVED_PART};
 use crate::placement::Home;
 use crate::{Occupancy, PlanError};
-use topology::{Bytes, Machine};
+use topology::{Bytes, Machine, NodeId};
 use vm::{MemoryPolicy, Plan, Shape};
 
 /// The nodes of a client's home: with a preferred node those where it lives, since what does not
 /// fit there goes where the kernel likes.
 pub(crate) fn nodes_of(home: &Home, policy: MemoryPolicy) -> Vec<usize> {
-    let lives = |position: &usize| policy != MemoryPolicy::Preferred || home.milli[*position] > 0;
+    let lives = |position: &usize| policy != MemoryPolicy::Preferred || home.micro[*position] > 0;
     (0..home.nodes.len()).filter(lives).map(|position| home.nodes[position]).collect()
 }
 
@@ -53,23 +53,43 @@ pub(crate) fn with_larger_pools(host: &Host, machine: &Machine, occupancy: &Occu
     host
 }
 
+/// What gives each node its pool while the host runs.
+fn commands(pools: &[(NodeId, u64)], page: Bytes) -> String {
+    let file = format!("hugepages-{}kB/nr_hugepages", page.0 >> 10);
+    let command =
+        |(node, pages): &(NodeId, u64)| format!("echo {pages} > /sys/devices/system/node/node{node}/hugepages/{file}");
+    pools.iter().map(command).collect::<Vec<_>>().join(" && ")
+}
+
+/// That nothing tells beforehand whether a node can still make pages of this size, and what does
+/// make them: its memory must be free in whole pieces.
+fn in_one_piece(pools: &[(NodeId, u64)], page: Bytes) -> String {
+    if page < Bytes::GIB {
+        return String::new();
+    }
+    let at_boot: Vec<String> = pools.iter().map(|(node, pages)| format!("{node}:{pages}")).collect();
+    let (gib, at_boot) = (page.0 >> 30, at_boot.join(","));
+    format!(
+        ". A node makes such a page only where {page} of it is free in one piece, which nothing tells beforehand: look \
+        at nr_hugepages afterwards, and try another node where it stays as it was; on the kernel's command line \
+        `hugepagesz={gib}G hugepages={at_boot}` makes them"
+    )
+}
+
 /// Which node has how many pages, and what would make enough of them where `would_be` has the VM.
 pub(crate) fn lacks_huge_pages(host: &Host, shape: &Shape, page: Bytes, would_be: Option<&Plan>) -> PlanError {
     let total = |node: &HostNode| node.memory / page.0;
     let of = |node: &HostNode| format!("node {}: {} of {}", node.id, node.free / page.0, total(node));
     let wanted = |node: &HostNode| would_be.and_then(|plan| plan.holdings.get(&node.id)).map(|held| held.memory);
-    let command = |node: &HostNode| {
+    // How many pages a node should have that has too few.
+    let pool = |node: &HostNode| {
         let lacking = (wanted(node)?.0 / page.0).saturating_sub(node.free / page.0);
-        (lacking > 0).then(|| {
-            let file = format!("hugepages-{}kB/nr_hugepages", page.0 >> 10);
-            format!("echo {} > /sys/devices/system/node/node{}/hugepages/{file}", total(node) + lacking, node.id)
-        })
+        (lacking > 0).then(|| (node.id, total(node) + lacking))
     };
-    let commands: Vec<String> = host.nodes.iter().filter_map(command).collect();
-    let remedy = if commands.is_empty() {
-        "stop a VM, or make this one smaller: the nodes lack the memory to make more".to_owned()
-    } else {
-        format!("as root, {}, or make it smaller", commands.join(" && "))
+    let pools: Vec<(NodeId, u64)> = host.nodes.iter().filter_map(pool).collect();
+    let remedy = match pools.is_empty() {
+        true => "stop a VM, or make this one smaller: the nodes lack the memory to make more".to_owned(),
+        false => format!("as root, {}, or make it smaller{}", commands(&pools, page), in_one_piece(&pools, page)),
     };
     PlanError::HugePages {
         vm: shape.name.clone(),

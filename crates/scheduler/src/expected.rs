@@ -28,13 +28,13 @@ fn parts(amounts: &[u64]) -> Vec<f64> {
 }
 
 fn local_permille(home: &Home) -> u32 {
-    let local: f64 = parts(&home.milli).iter().zip(parts(&home.bytes)).map(|(cpus, memory)| cpus * memory).sum();
+    let local: f64 = parts(&home.micro).iter().zip(parts(&home.bytes)).map(|(cpus, memory)| cpus * memory).sum();
     (local * 1000.0).round() as u32
 }
 
 fn mean_distance(host: &Host, one: &Home, other: &Home) -> u32 {
     let mut sum = 0.0;
-    for (&from, cpus) in one.nodes.iter().zip(parts(&one.milli)) {
+    for (&from, cpus) in one.nodes.iter().zip(parts(&one.micro)) {
         for (&to, memory) in other.nodes.iter().zip(parts(&other.bytes)) {
             sum += cpus * memory * f64::from(host.distances[from][to]);
         }

@@ -1,7 +1,7 @@
 //! From machine, occupancy and shape to a plan.
 
 use crate::host::Host;
-use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed, Told};
+use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed, Told, VCPU};
 use crate::sizing::{self, Sizing};
 use crate::{Occupancy, PlanError, backing, claims, cores, expected, explain};
 use std::collections::BTreeMap;
@@ -262,18 +262,18 @@ fn guest_distances(host: &Host, homes: &[Home]) -> Vec<Vec<u32>> {
 /// What the plan takes of each node, in whole vCPUs: those of homes with several nodes in
 /// proportion to what lives on each.
 fn holdings(host: &Host, best: &Candidate) -> BTreeMap<NodeId, NodeUse> {
-    let mut milli = vec![0u64; host.nodes.len()];
+    let mut micro = vec![0u64; host.nodes.len()];
     let mut held: BTreeMap<usize, Bytes> = BTreeMap::new();
     for home in &best.homes {
         for (position, &node) in home.nodes.iter().enumerate() {
-            milli[node] += if home.has_vcpus() { home.milli[position] } else { 0 };
+            micro[node] += if home.has_vcpus() { home.micro[position] } else { 0 };
             let memory = held.entry(node).or_default();
             *memory = memory.saturating_add(Bytes(home.bytes[position]));
         }
     }
-    let limits: Vec<u64> = milli.iter().map(|milli| milli.div_ceil(1000)).collect();
-    let vcpus = milli.iter().sum::<u64>().div_ceil(1000);
-    let whole = crate::divide::in_proportion(vcpus, &milli, &limits).unwrap_or(limits);
+    let limits: Vec<u64> = micro.iter().map(|micro| micro.div_ceil(VCPU)).collect();
+    let vcpus = micro.iter().sum::<u64>().div_ceil(VCPU);
+    let whole = crate::divide::in_proportion(vcpus, &micro, &limits).unwrap_or(limits);
     let of = |(node, memory): (usize, Bytes)| {
         // Pools of huge pages are missing from free memory already.
         let resident = if host.page.is_some() { memory } else { Bytes(0) };

@@ -76,6 +76,7 @@ golden! {
     a_guide_pins_siblings: "guide-siblings" on "xeon-8480-2s-snc4",
     a_guide_that_tells_of_threads_means_it: "guide-threads" on "xeon-8480-2s-snc4",
     memory_away: "memory-away" on "hp-dl380-g6",
+    a_memory_device_away_from_its_cell: "memory-devices" on "hp-dl380-g6",
     proxmox_gives_nodes_no_home: "proxmox-numa-1" on "hp-dl380-g6",
     one_socket_over_two_cells: "one-socket-two-cells" on "hp-dl380-g6",
     automatic_memory_with_memnode: "auto-with-memnode" on "hp-dl380-g6",

@@ -11,7 +11,7 @@
 //! **Example.** A third one (cloud-hypervisor, say) is a crate with these two implementations, a
 //! name in [`BackendKind`], and a line where the program chooses.
 
-use crate::sending::{Sending, Sent};
+use crate::sending::{DirtyRate, Progress, Rest, Sending, Sent, Tuning};
 use crate::truth::Process;
 use crate::{Accelerator, Added, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized};
 use crate::{VirtualTopology, VmSpec};
@@ -217,6 +217,9 @@ pub struct Saved<'a> {
     pub told: &'a mut dyn FnMut(Transfer),
 }
 
+/// Who watches a guest that is sent: says whether it shall go on.
+pub type Watch<'a> = dyn FnMut(&Progress) -> bool + 'a;
+
 /// A VM that has a process. Dropping it leaves the VM as its backend promises: one that is tied to
 /// its starter ends, any other goes on.
 pub trait Vm {
@@ -298,14 +301,58 @@ pub trait Vm {
     /// It has ended, its vCPUs run, or its guest cannot be saved. Its vCPUs still wait.
     fn save(&mut self, into: GuestBytes<'_>, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError>;
 
-    /// Sends it to another host while it runs. It ends here once it runs there; whatever fails, one
-    /// guest runs, and what is returned says which.
+    /// That its guest can be sent while it runs, as it is, in this way.
     ///
     /// # Errors
-    /// Nothing was sent: it cannot be, or not there.
-    fn send(&mut self, _: &Sending<'_>, _: &mut dyn FnMut(Transfer)) -> Result<Sent, BackendError> {
-        let problem = format!("VM {}: homenode cannot send it to another host while it runs in this way", self.name());
-        Err(BackendError::new(ErrorKind::BadInput, problem))
+    /// It cannot be, and what would mend that; or it has ended.
+    fn may_be_sent(&mut self, _: &Manifest, _: &Tuning) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Watches for some seconds how fast its guest writes to its memory; `None` where nobody can
+    /// say.
+    ///
+    /// # Errors
+    /// It has ended.
+    fn dirty_rate(&mut self, _seconds: u64) -> Result<Option<DirtyRate>, BackendError> {
+        Ok(None)
+    }
+
+    /// Sends it to another host while it runs. `watch` is told all the time how far it has come; it
+    /// calls it off by saying no.
+    ///
+    /// # Errors
+    /// It did not go. Of a stream, some of it may be on its way: [`Vm::stay`] has it go on here.
+    fn send(&mut self, sending: Sending<'_>, _: &mut Watch<'_>) -> Result<Sent, BackendError> {
+        Err(sending.route.refused(self.name()))
+    }
+
+    /// Waits until the memory has gone that follows its guest ([`Sent::Follows`]), over this stream
+    /// where an earlier one was cut. `watch` is told all the time how far it has come: nothing
+    /// calls it off.
+    ///
+    /// # Errors
+    /// It does not go any more: the guest is lost.
+    fn send_rest(&mut self, _: Option<OwnedFd>, _: &mut dyn FnMut(&Progress)) -> Result<Rest, BackendError> {
+        let problem = format!("VM {}: no memory of it follows it to another host", self.name());
+        Err(BackendError::new(ErrorKind::Failed, problem))
+    }
+
+    /// Whether memory follows its guest: it can go on at the destination only.
+    ///
+    /// # Errors
+    /// It has ended.
+    fn follows(&mut self) -> Result<bool, BackendError> {
+        Ok(false)
+    }
+
+    /// Its guest stays here, whatever was sent of it: calls that off, and lets its vCPUs go on
+    /// where `runs`. Only where it is known that nobody lets it run elsewhere.
+    ///
+    /// # Errors
+    /// It has ended, or refuses.
+    fn stay(&mut self, runs: bool) -> Result<(), BackendError> {
+        if runs { self.unpause() } else { Ok(()) }
     }
 
     /// Presses its power button and waits up to `grace` for it to power off; then, or at once

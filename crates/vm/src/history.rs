@@ -247,7 +247,8 @@ impl Life {
     /// It runs, or is being worked on; nothing has changed.
     pub fn started_elsewhere(&mut self, homes: Vec<NodeSet>, at: UnixSeconds) -> Result<(), NotNow> {
         let mut life = self.clone();
-        life.step(Step::Start, None, at)?;
+        let begun = if life.state == State::Suspended { Step::Resume } else { Step::Start };
+        life.step(begun, None, at)?;
         life.step(Step::Runs, Some(LifeEvent::Started { homes }), at)?;
         *self = life;
         Ok(())

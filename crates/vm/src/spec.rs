@@ -3,11 +3,13 @@
 
 mod backing;
 mod check;
+mod guest;
 mod read;
 mod written;
 
 pub use backing::{Backing, Fill, HUGE_PAGE_SIZES, VcpuBinding};
 pub use check::{LEAST_MEMORY_BLOCK, LONGEST_NAME, SpecProblem, name_problem};
+pub use guest::Guest;
 
 use serde::{Deserialize, Serialize};
 use std::ops::Deref;
@@ -79,6 +81,9 @@ pub struct VmSpec {
     pub shape: Shape,
     /// What it boots. Default: homenode's tiny guest.
     pub boot: Boot,
+    /// The system that is to be built for it. Once that is built, `boot` and the first disk are it,
+    /// and this is `None`.
+    pub guest: Option<Guest>,
     /// Disks, in order.
     pub disks: Vec<Disk>,
     /// Network cards, in order.
@@ -194,6 +199,9 @@ pub enum Boot {
         /// Another kernel than the one that `make` fetched.
         #[serde(default)]
         kernel: Option<PathBuf>,
+        /// Where its programs are.
+        #[serde(default, skip_serializing_if = "GuestRoot::is_initramfs")]
+        root: GuestRoot,
     },
     /// A kernel, with an initrd and a command line of its own.
     Kernel {
@@ -212,7 +220,25 @@ pub enum Boot {
 
 impl Default for Boot {
     fn default() -> Self {
-        Self::TinyGuest { kernel: None }
+        Self::TinyGuest { kernel: None, root: GuestRoot::Initramfs }
+    }
+}
+
+/// The root file system of the tiny guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestRoot {
+    /// Its initial RAM disk, which holds the agent alone.
+    #[default]
+    Initramfs,
+    /// The VM's first disk, an ext4 file system without partitions: the agent goes there.
+    FirstDisk,
+}
+
+impl GuestRoot {
+    /// Whether it has no disk of its own.
+    pub fn is_initramfs(&self) -> bool {
+        *self == Self::Initramfs
     }
 }
 

@@ -25,6 +25,8 @@
 //!
 //! ```text
 //! stopped, lost, planned         is there        running: somebody started it through its manager
+//! suspended                      is there        running: somebody let it go on from its file, or
+//!                                                started it anew; the file is too old for it
 //! running, paused                was ended       stopped: its guest powered off, or it was stopped
 //! paused, and in which file      is in the file  suspended
 //! ```
@@ -96,7 +98,9 @@ pub fn mend(life: &Life, process: &Process) -> Option<Mend> {
             Some(Mend::CallBack)
         }
         (State::Running | State::Paused, Process::Managed { paused }) => mend_vcpus(life, !paused),
-        (State::Planned | State::Stopped | State::Lost, Process::Managed { .. }) => Some(Mend::Started),
+        (State::Planned | State::Stopped | State::Lost | State::Suspended, Process::Managed { .. }) => {
+            Some(Mend::Started)
+        }
         (State::Paused, Process::InFile) => {
             let file = life.suspended_in.clone().unwrap_or_default();
             Some(Mend::Step(Step::Suspend, LifeEvent::Suspended { file, id: String::new() }))
@@ -161,6 +165,8 @@ mod tests {
         assert_eq!(mend(&life(State::Paused, false), &runs), Some(Mend::Step(Step::Continue, LifeEvent::Continued)));
         // `virsh start`, of a VM that was stopped; `virsh shutdown`, of one that ran.
         assert_eq!(mend(&life(State::Stopped, false), &runs), Some(Mend::Started));
+        // `virsh restore`, of one that is in a file.
+        assert_eq!(mend(&life(State::Suspended, false), &waits), Some(Mend::Started));
         assert_eq!(
             mend(&life(State::Running, false), &Process::Ended),
             Some(Mend::Step(Step::Stop, LifeEvent::Stopped))

@@ -56,6 +56,43 @@ fn unusable_backings_are_refused() {
 }
 
 #[test]
+fn unusable_guests_are_refused() {
+    let errors = [
+        "[guest]\npackages = []",
+        "[guest]\npackages = [\"hpcc\", \"LAMMPS\"]",
+        "[guest]\npackages = [\"--mode=root\"]",
+        "[guest]\npackages = [\"lammps\"]\nsuite = \"../x\"",
+        "[guest]\npackages = [\"lammps\"]\nimage = \"x\"",
+        "[guest]\npackages = [\"lammps\"]\n[boot]\nfrom = \"kernel\"\nkernel = \"bzImage\"",
+        "[boot]\nfrom = \"tiny_guest\"\nroot = \"first_disk\"",
+        "[boot]\nfrom = \"tiny_guest\"\nroot = \"/dev/vda\"",
+    ];
+    insta::assert_snapshot!(errors.map(with_lines).join("\n"));
+}
+
+#[test]
+fn a_guest_is_read_and_written_again() {
+    use vm::spec::{Boot, Guest, GuestRoot};
+    let text = "name = \"vm\"\nvcpus = 8\nmemory = \"4 GiB\"\n[guest]\npackages = [\"lammps\", \"hpcc\"]\n";
+    let mut spec = VmSpec::from_toml(text, "vm.toml").expect("valid");
+    assert_eq!(spec.guest, Some(Guest { packages: vec!["lammps".into(), "hpcc".into()], suite: None }));
+    let again =
+        |spec: &VmSpec| serde_json::from_str::<VmSpec>(&serde_json::to_string(spec).expect("JSON")).expect("valid");
+    assert_eq!(again(&spec), spec);
+    // What becomes of it once it is built.
+    spec.guest = None;
+    spec.boot = Boot::TinyGuest { kernel: None, root: GuestRoot::FirstDisk };
+    let disk = vm::spec::Disk {
+        path: "/root.ext4".into(),
+        format: vm::spec::DiskFormat::Raw,
+        snapshot: true,
+        read_only: false,
+    };
+    spec.disks = vec![disk];
+    assert_eq!(again(&spec), spec);
+}
+
+#[test]
 fn a_backing_is_read_and_written_again() {
     use vm::spec::{Backing, Fill};
     let text = "name = \"vm\"\nvcpus = 8\nmemory = \"4 GiB\"\n[backing]\nhuge_pages = \"1 GiB\"\n";

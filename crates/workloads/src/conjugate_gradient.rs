@@ -10,13 +10,13 @@ mod matrix;
 
 use crate::WorkloadError;
 use crate::crew::{Crew, cut};
-use crate::kernel::{Class, Description, Kernel, Verification, memory_of};
+use crate::kernel::{Class, Demand, Description, Kernel, Verification, memory_of};
 use matrix::Rows;
 use multiversion::multiversion;
 use std::ops::Range;
 
 pub(crate) const DESCRIPTION: Description =
-    Description { name: "conjugate_gradient", stands_for: "equake (SPEC OMP)", start };
+    Description { name: "conjugate_gradient", stands_for: "equake (SPEC OMP)", demand, start };
 
 /// Iterations of the conjugate gradient method in each step.
 const ITERATIONS: u32 = 25;
@@ -59,6 +59,22 @@ struct ConjugateGradient {
     zeta: f64,
 }
 
+fn demand(class: Class) -> Demand {
+    let problem = problem(class);
+    let Problem { order, nonzeros, .. } = problem;
+    // 12 bytes for each element of the matrix, and five vectors; 20 for each element of the sparse
+    // vectors while it is made.
+    let each = 12 * (nonzeros + 1).pow(2) + 5 * 8 + 20 * (nonzeros + 1);
+    Demand::of(order * each / 8, operations(&problem))
+}
+
+/// NPB's count.
+fn operations(problem: &Problem) -> f64 {
+    let Problem { order, nonzeros, steps, .. } = *problem;
+    let elements = (nonzeros * (nonzeros + 1)) as f64;
+    2.0 * f64::from(steps) * order as f64 * (3.0 + elements + 25.0 * (5.0 + elements) + 3.0)
+}
+
 fn start(class: Class, crew: &Crew) -> Result<Box<dyn Kernel>, WorkloadError> {
     let problem = problem(class);
     let shares = crew.shares(problem.order);
@@ -73,11 +89,8 @@ impl Kernel for ConjugateGradient {
         self.problem.steps
     }
 
-    /// NPB's count.
     fn operations(&self) -> f64 {
-        let Problem { order, nonzeros, steps, .. } = self.problem;
-        let elements = (nonzeros * (nonzeros + 1)) as f64;
-        2.0 * f64::from(steps) * order as f64 * (3.0 + elements + 25.0 * (5.0 + elements) + 3.0)
+        operations(&self.problem)
     }
 
     fn reset(&mut self, crew: &Crew) {

@@ -8,46 +8,56 @@
 //!
 //! A new kernel is a module with a `DESCRIPTION`, and a line in [`KERNELS`].
 
+mod class;
+mod programs;
 mod random;
 mod run;
+mod running;
+mod workload;
 
+pub use class::Class;
+pub use programs::{Program, Programs};
 pub(crate) use random::Random;
 pub use run::{KernelOutcome, KernelRun, Repetition};
+pub use workload::{KernelJob, KernelSection};
 
 use crate::WorkloadError;
 use crate::crew::Crew;
+use topology::Bytes;
 
 /// All of them.
-pub const KERNELS: [&Description; 3] =
-    [&crate::conjugate_gradient::DESCRIPTION, &crate::multigrid::DESCRIPTION, &crate::shallow_water::DESCRIPTION];
+pub const KERNELS: [&Description; 9] = [
+    &crate::adaptive_resonance::DESCRIPTION,
+    &crate::barotropic::DESCRIPTION,
+    &crate::conjugate_gradient::DESCRIPTION,
+    &crate::explicit_elements::DESCRIPTION,
+    &crate::fft3d::DESCRIPTION,
+    &crate::lattice_dslash::DESCRIPTION,
+    &crate::multigrid::DESCRIPTION,
+    &crate::shallow_water::DESCRIPTION,
+    &crate::ssor_wavefront::DESCRIPTION,
+];
 
-/// How large a problem is. S is for tests; W fits the caches of one core or so; A to C are for
-/// machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)] // NPB's names.
-pub enum Class {
-    S,
-    W,
-    A,
-    B,
-    C,
+/// What a kernel of a class needs, as known before it runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Demand {
+    /// Its arrays.
+    pub memory: Bytes,
+    /// Floating-point operations of a run, roughly.
+    pub operations: f64,
 }
 
-impl Class {
-    /// All of them, the smallest first.
-    pub const ALL: [Class; 5] = [Class::S, Class::W, Class::A, Class::B, Class::C];
-
-    /// Its letter.
-    pub fn name(self) -> &'static str {
-        ["S", "W", "A", "B", "C"][self as usize]
-    }
-
-    /// The class of this letter.
-    pub fn named(name: &str) -> Result<Class, WorkloadError> {
-        let class = Class::ALL.into_iter().find(|class| class.name() == name);
-        class.ok_or_else(|| WorkloadError::BadJob(format!("`class` is `{name}`; valid are S, W, A, B, C")))
+impl Demand {
+    /// Of arrays of so many doubles together.
+    pub(crate) fn of(doubles: usize, operations: f64) -> Demand {
+        Demand { memory: Bytes(8 * doubles as u64), operations }
     }
 }
+
+/// Operations a second of one thread, and of any number, on the host or under KVM.
+const HARDWARE: (f64, f64) = (1e9, 50e9);
+/// The same under software emulation.
+const EMULATED: (f64, f64) = (0.05e9, 5e9);
 
 /// Makes a kernel ready on a crew.
 pub type Start = fn(Class, &Crew) -> Result<Box<dyn Kernel>, WorkloadError>;
@@ -58,6 +68,8 @@ pub struct Description {
     pub name: &'static str,
     /// The programs that it stands for.
     pub stands_for: &'static str,
+    /// What it needs.
+    pub demand: fn(Class) -> Demand,
     /// Reserves and first-touches its arrays, each part by its thread.
     pub start: Start,
 }
@@ -69,6 +81,12 @@ impl Description {
             let valid = KERNELS.map(|kernel| kernel.name).join(", ");
             WorkloadError::BadJob(format!("`kernel` is `{name}`; valid are {valid}"))
         })
+    }
+
+    /// Roughly how many seconds a run takes.
+    pub fn seconds(&self, class: Class, threads: u32, emulated: bool) -> f64 {
+        let (one, all) = if emulated { EMULATED } else { HARDWARE };
+        (self.demand)(class).operations / (one * f64::from(threads)).min(all)
     }
 }
 
@@ -124,6 +142,27 @@ pub(crate) mod tests {
     use super::*;
     use crate::{Anywhere, Placement};
     use std::sync::Arc;
+
+    #[test]
+    fn arrays_have_room_in_what_a_kernel_is_said_to_need() {
+        let anywhere: Arc<dyn Placement> = Arc::new(Anywhere);
+        let crew = Crew::start(2, &anywhere).unwrap();
+        for (kernel, class) in KERNELS.into_iter().flat_map(|kernel| [(kernel, Class::S), (kernel, Class::W)]) {
+            let started = (kernel.start)(class, &crew).unwrap();
+            let held: usize = started.memory().iter().map(|(_, bytes)| bytes).sum();
+            let said = (kernel.demand)(class).memory.0 as f64 / held as f64;
+            assert!((1.0..1.6).contains(&said), "{} {class:?}: said {said} times what it holds", kernel.name);
+        }
+    }
+
+    #[test]
+    fn operations_are_about_those_that_a_kernel_is_said_to_need() {
+        for kernel in KERNELS {
+            let ran = prepared(kernel.name, Class::S, 2).repeat().unwrap().operations;
+            let said = (kernel.demand)(Class::S).operations / ran;
+            assert!((0.5..2.0).contains(&said), "{}: said {said} times what it needs", kernel.name);
+        }
+    }
 
     /// Runs a kernel once with each number of threads; all must be right.
     pub(crate) fn verifies(name: &str, class: Class, threads: &[usize]) {

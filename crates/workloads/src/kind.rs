@@ -164,12 +164,16 @@ pub trait Parameters: Send + Sync {
     fn memory(&self, participants: u32) -> Bytes;
     /// [`Workload::seconds`].
     fn seconds(&self, threads: u32, emulated: bool) -> f64;
+    /// [`Workload::is_time_known`].
+    fn is_time_known(&self) -> bool;
     /// [`Workload::suits`].
     fn suits(&self, threads: u32) -> bool;
     /// [`Workload::patience`].
     fn patience(&self) -> u32;
     /// [`Workload::guest_needs`].
     fn guest_needs(&self) -> Vec<PathBuf>;
+    /// [`Workload::input_files`].
+    fn input_files(&self) -> Vec<PathBuf>;
     /// [`Workload::job`], as JSON.
     ///
     /// # Errors
@@ -204,6 +208,9 @@ impl<W: Workload> Parameters for W {
     fn seconds(&self, threads: u32, emulated: bool) -> f64 {
         W::seconds(self, threads, emulated)
     }
+    fn is_time_known(&self) -> bool {
+        W::is_time_known(self)
+    }
     fn suits(&self, threads: u32) -> bool {
         W::suits(self, threads)
     }
@@ -212,6 +219,9 @@ impl<W: Workload> Parameters for W {
     }
     fn guest_needs(&self) -> Vec<PathBuf> {
         W::guest_needs(self)
+    }
+    fn input_files(&self) -> Vec<PathBuf> {
+        W::input_files(self)
     }
     fn job(&self, share: &Share) -> Result<Value, serde_json::Error> {
         serde_json::to_value(W::job(self, share))

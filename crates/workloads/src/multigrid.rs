@@ -11,10 +11,11 @@ mod grid;
 
 use crate::WorkloadError;
 use crate::crew::Crew;
-use crate::kernel::{Class, Description, Kernel, Verification, memory_of};
+use crate::kernel::{Class, Demand, Description, Kernel, Verification, memory_of};
 use grid::{Grid, Stencil};
 
-pub(crate) const DESCRIPTION: Description = Description { name: "multigrid", stands_for: "mgrid (SPEC OMP)", start };
+pub(crate) const DESCRIPTION: Description =
+    Description { name: "multigrid", stands_for: "mgrid (SPEC OMP)", demand, start };
 
 /// The operator A by the distance of a point from the centre: itself, faces, edges, corners.
 const OPERATOR: Stencil = [-8.0 / 3.0, 0.0, 1.0 / 6.0, 1.0 / 12.0];
@@ -51,6 +52,19 @@ struct Multigrid {
     residual: Vec<Grid>,
 }
 
+fn demand(class: Class) -> Demand {
+    let problem = problem(class);
+    // Three grids with borders; two of them have coarser ones, of together a seventh or so.
+    let grid = |levels: u32| (1_usize << levels) * ((1 << levels) + 2_usize).pow(2);
+    let coarser: usize = (1..problem.levels).map(grid).sum();
+    Demand::of(3 * grid(problem.levels) + 2 * coarser, operations(&problem))
+}
+
+/// NPB's count.
+fn operations(problem: &Problem) -> f64 {
+    58.0 * f64::from(problem.steps) * (1_u64 << (3 * problem.levels)) as f64
+}
+
 fn start(class: Class, crew: &Crew) -> Result<Box<dyn Kernel>, WorkloadError> {
     let problem = problem(class);
     let finest = 1 << problem.levels;
@@ -65,9 +79,8 @@ impl Kernel for Multigrid {
         self.problem.steps
     }
 
-    /// NPB's count.
     fn operations(&self) -> f64 {
-        58.0 * f64::from(self.problem.steps) * (1_u64 << (3 * self.problem.levels)) as f64
+        operations(&self.problem)
     }
 
     fn reset(&mut self, crew: &Crew) {

@@ -15,12 +15,13 @@ mod sweeps;
 
 use crate::WorkloadError;
 use crate::crew::{Crew, cut, scaled};
-use crate::kernel::{Class, Description, Kernel, Verification, memory_of};
+use crate::kernel::{Class, Demand, Description, Kernel, Verification, memory_of};
 use std::f64::consts::PI;
 use std::ops::Range;
 use sweeps::{DX, DY, Row, fluxes, smooth, update};
 
-pub(crate) const DESCRIPTION: Description = Description { name: "shallow_water", stands_for: "swim (SPEC OMP)", start };
+pub(crate) const DESCRIPTION: Description =
+    Description { name: "shallow_water", stands_for: "swim (SPEC OMP)", demand, start };
 
 /// Steps of a run.
 const STEPS: u32 = 100;
@@ -72,6 +73,16 @@ struct ShallowWater {
     at_start: [f64; 3],
 }
 
+fn demand(class: Class) -> Demand {
+    let n = size(class);
+    Demand::of(14 * n * (n + 2), operations(n))
+}
+
+/// Counted in the three sweeps: 24, 26 and 15 for each point.
+fn operations(n: usize) -> f64 {
+    65.0 * f64::from(STEPS) * (n * n) as f64
+}
+
 fn start(class: Class, crew: &Crew) -> Result<Box<dyn Kernel>, WorkloadError> {
     let n = size(class);
     let rows = crew.shares(n);
@@ -88,9 +99,8 @@ impl Kernel for ShallowWater {
         STEPS
     }
 
-    /// Counted in the three sweeps: 24, 26 and 15 for each point.
     fn operations(&self) -> f64 {
-        65.0 * f64::from(STEPS) * (self.n * self.n) as f64
+        operations(self.n)
     }
 
     fn reset(&mut self, crew: &Crew) {

@@ -15,6 +15,7 @@ use crate::{Placement, WorkloadError};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,6 +59,11 @@ pub trait Workload: Clone + Serialize + DeserializeOwned + Default + Send + Sync
     /// Roughly how many seconds a repetition takes with `threads` over all participants.
     fn seconds(&self, threads: u32, emulated: bool) -> f64;
 
+    /// Whether [`Self::seconds`] is more than a guess: of a program of the user's nobody knows it.
+    fn is_time_known(&self) -> bool {
+        true
+    }
+
     /// Whether one participant can run it with so many threads.
     fn suits(&self, threads: u32) -> bool {
         threads > 0
@@ -72,6 +78,12 @@ pub trait Workload: Clone + Serialize + DeserializeOwned + Default + Send + Sync
     /// Programs, files and directories of the host that the tiny guest needs too. A name without
     /// `/` is a program in `PATH`.
     fn guest_needs(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// Of these, the files that it reads and that no distribution has: a system of packages needs
+    /// them too.
+    fn input_files(&self) -> Vec<PathBuf> {
         Vec::new()
     }
 
@@ -271,6 +283,8 @@ pub struct Site<'a> {
     pub available: Bytes,
     /// Whether a part of it runs by software emulation.
     pub emulated: bool,
+    /// What programs find in their environment, where the workload says nothing else.
+    pub environment: &'a BTreeMap<String, String>,
 }
 
 /// Parameters without any `"auto"`.

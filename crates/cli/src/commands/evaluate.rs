@@ -4,13 +4,13 @@ mod command;
 mod modelled;
 
 use crate::args::EvaluateArguments;
-use crate::evaluation_view::{View, duration};
+use crate::evaluation_view::{View, expectation};
 use crate::failure::{bad_input, unwritable};
 use crate::text::terminal_width;
-use crate::{measuring, output};
+use crate::{guest_images, measuring, output};
 use anyhow::{Context, anyhow};
 use evaluate::environment::Environment;
-use evaluate::experiment::{Experiment, Runs};
+use evaluate::experiment::{Experiment, GuestSystem, Runs};
 use evaluate::progress::{Event, Progress};
 use evaluate::real::{self, ThisHost};
 use evaluate::records::Record;
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     }
     if !arguments.command.is_empty() {
         let machine = topology::read::live().context("cannot read this host")?;
-        let text = command::experiment(&arguments.command, &machine)?;
+        let text = command::experiment(arguments, &machine)?;
         let file = Path::new("the command");
         let experiment = parse::parse(&text, file).map_err(bad_input)?;
         return on_this_host(arguments, file, &text, &experiment, &machine);
@@ -62,11 +62,19 @@ fn on_this_host(
     let occupied = crate::balancer_place::occupancy(&running, machine);
     let planner = |specs: &[vm::VmSpec]| scheduler::plan_together(machine, &occupied, specs);
     let host = Host { machine, available, emulated };
-    let resolved = resolve(experiment, &host, &planner).map_err(|error| unresolved(file, &error))?;
+    let (narrowed, left_out) = evaluate::applications::narrowed(experiment, machine, available);
+    let mut resolved = resolve(&narrowed, &host, &planner).map_err(|error| unresolved(file, &error))?;
+    resolved.notes.extend(left_out);
+    let whose = file.display().to_string();
+    let guest = experiment.guest.as_ref().map(GuestSystem::to_build);
+    if let Some(guest) = &guest {
+        resolved = resolved.with_guest(guest_images::recipe(guest, &whose)?);
+    }
     if arguments.dry_run {
         return dry_run(&resolved, arguments.json);
     }
     let agent = agent_program(&resolved)?;
+    guest.map(|guest| guest_images::built(&guest, &whose)).transpose()?;
     command::guest_files(&resolved)?;
     if let Some(vm) = resolved.configurations.iter().flat_map(|configuration| &configuration.vms).next() {
         qemu::locate_qemu(&vm.spec.name)?;
@@ -76,6 +84,7 @@ fn on_this_host(
     let environment = Environment::of_host(machine, available, described, command, real::now());
     let results = Results::create(&arguments.results, &real::stamp(), copy, &resolved, &environment)
         .map_err(|error| unwritable("--results: cannot make the results directory", &error))?;
+    command::keep_files(&results, experiment, file).context("cannot keep the experiment's files")?;
     measure(arguments, &results, &resolved, &environment, &[], agent)
 }
 
@@ -93,8 +102,8 @@ fn only_modelled(arguments: &EvaluateArguments) -> anyhow::Result<()> {
 
 /// Refuses what only the model runs.
 fn measurable(experiment: &Experiment, file: &Path) -> anyhow::Result<()> {
-    let why = if experiment.is_application() {
-        "workload = \"application\": homenode does not run applications"
+    let why = if experiment.parts().is_empty() {
+        "workload = \"application\": homenode does not run these programs, and [kernels] names nothing in their place"
     } else if experiment.configurations.iter().all(|configuration| configuration.modelled.only) {
         "configuration: each says modelled = { only = true }"
     } else {
@@ -157,7 +166,8 @@ fn measure(
     let mut view = View::new();
     view.tell(Event::Note(&format!("Results: {}", results.path().display())));
     resolved.notes.iter().for_each(|note| view.tell(Event::Note(note)));
-    let mut world = ThisHost::new(agent, Box::new(qemu::Attached)).with_guest_files(command::guest_files(resolved)?);
+    let world = ThisHost::new(agent, Box::new(qemu::Attached)).with_guest_files(command::guest_files(resolved)?);
+    let mut world = world.with_image(command::guest_image(resolved)?);
     let outcome = session::run(results, resolved, environment, earlier, &mut world, &mut view, &cancelled);
     view.finish();
     let again = format!("homenode evaluate --resume {}", results.path().display());
@@ -181,7 +191,8 @@ fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
     let visits = estimate::visits(resolved);
     let seconds = estimate::total_seconds(resolved, &visits);
     if json {
-        let value = serde_json::json!({ "resolved": resolved, "visits": visits, "estimated_seconds": seconds });
+        let known = estimate::is_known(resolved).then_some(seconds);
+        let value = serde_json::json!({ "resolved": resolved, "visits": visits, "estimated_seconds": known });
         return output::json("evaluate.dry_run", &value);
     }
     output::line(&resolved.experiment.title)?;
@@ -189,6 +200,11 @@ fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
         output::line(format_args!("{}: {}", workload.section.name(), workload.about))?;
     }
     resolved.notes.iter().try_for_each(|note| output::line(format_args!("! {note}")))?;
+    if let Some(recipe) = &resolved.guest
+        && guest_images::of(recipe)?.is_none()
+    {
+        output::line("! That guest is not built yet: it is built first, which takes minutes.")?;
+    }
     for configuration in &resolved.configurations {
         output::line(format_args!("{}: {}", configuration.name, configuration.shape()))?;
         for vm in &configuration.vms {
@@ -212,6 +228,6 @@ fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
         visits.len(),
         resolved.experiment.repetitions
     ))?;
-    output::line(format_args!("This takes about {}.", duration(seconds)))?;
+    output::line(expectation(seconds, estimate::is_known(resolved)))?;
     Ok(())
 }

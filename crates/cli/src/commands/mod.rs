@@ -6,9 +6,11 @@ mod balance_replay;
 pub(crate) mod balance_trace;
 mod calibrate;
 mod check;
+mod compare;
 mod doctor;
 mod doctor_qemu;
 mod evaluate;
+mod guest;
 mod help;
 pub(crate) mod libvirt_vms;
 mod machine;
@@ -35,11 +37,13 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Vm(arguments) => vm::run(&arguments.command),
+        Command::Guest(arguments) => guest::run(&arguments),
         Command::Evaluate(arguments) => evaluate::run(&arguments),
         Command::Machine(arguments) => machine::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Advise(arguments) => advise::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Balance(arguments) => balance::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Why(arguments) => why::run(&arguments),

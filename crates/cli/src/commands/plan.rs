@@ -4,6 +4,7 @@ use crate::args::{EmitArgument, PlanArguments};
 use crate::check_subjects::proxmox_definition;
 use crate::commands::{plan_emit, plan_fleet};
 use crate::failure::bad_input;
+use crate::guest_images::{self, Missing};
 use crate::output;
 use crate::text::count;
 use crate::{balancer_host, balancer_place, fleet_choice, hidden_vms, occupied, plan_view, remote_host};
@@ -52,7 +53,8 @@ fn place(arguments: &PlanArguments, hidden: &mut bool) -> anyhow::Result<()> {
     let plan = scheduler::plan(machine, occupancy, &shape).map_err(|error| failure(&error, file))?;
     if let Some(stack) = arguments.emit {
         let elsewhere = !arguments.on.is_empty() || arguments.connect.connect.is_some();
-        return plan_emit::print(stack, machine, spec, &plan, file, elsewhere);
+        let spec = guest_images::realized(spec.clone(), file, Missing::Refuse)?;
+        return plan_emit::print(stack, machine, &spec, &plan, file, elsewhere);
     }
     if arguments.json {
         return output::json("plan", &Report { machine: &machine.name, occupancy, plan: &plan });

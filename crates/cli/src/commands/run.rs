@@ -4,6 +4,7 @@ use crate::args::{RunArguments, Via};
 use crate::commands::power_on::{PowerOn, power_on};
 use crate::commands::{run_check, run_via_libvirt};
 use crate::failure::bad_input;
+use crate::guest_images::{self, Missing};
 use crate::output;
 use crate::{balancer_host, balancer_place, hidden_vms, kept, residence_view, vm_spec_file};
 use anyhow::{Context, bail};
@@ -31,7 +32,8 @@ const CONSOLE_LINES: usize = 12;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
-    let spec = vm_spec_file::read(&arguments.spec)?;
+    let missing = if arguments.dry_run { Missing::Refuse } else { Missing::Build };
+    let spec = guest_images::realized(vm_spec_file::read(&arguments.spec)?, &arguments.spec, missing)?;
     if let Some(Via::Libvirt) = arguments.through.via {
         return run_via_libvirt::run(spec, arguments);
     }

@@ -7,7 +7,7 @@ use qemu::{AgentLink, guest_check};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use topology::Bytes;
-use vm::spec::Boot;
+use vm::spec::{Boot, GuestRoot};
 use vm::{Plan, Vm, VmSpec};
 use workloads::protocol::{FromAgent, Hello, ToAgent};
 
@@ -19,8 +19,12 @@ pub(crate) const POWER_OFF: Duration = Duration::from_secs(10);
 /// Lines of the console that are shown of a guest that hangs.
 const CONSOLE_LINES: usize = 20;
 
-/// The spec's own system has no agent: the tiny guest stands in for it, without its disks.
+/// The spec's own system has no agent: the tiny guest stands in for it, without its disks. A guest
+/// on its first disk has one.
 pub(crate) fn boot_tiny_guest(spec: &mut VmSpec) {
+    if matches!(spec.boot, Boot::TinyGuest { root: GuestRoot::FirstDisk, .. }) {
+        return;
+    }
     if !matches!(spec.boot, Boot::TinyGuest { .. }) {
         spec.boot = Boot::default();
     }

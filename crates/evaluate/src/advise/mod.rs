@@ -9,12 +9,13 @@ pub use shapes::Shape;
 pub use uncertainty::Uncertainty;
 
 use crate::experiment::Experiment;
-use crate::modelled::{Inputs, ModelledError, Prediction, REMOTE_SHARE, Unit, predict};
+use crate::modelled::{Inputs, ModelledError, Prediction, REMOTE_SHARE, predict};
 use crate::validation::cell::ValidationCell;
 use serde::Serialize;
 use simulator::workload::WorkloadProfile;
 use topology::read::Described;
 use vm::VmSpec;
+use workloads::workload::Quantity;
 
 /// A shape with its expected figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -27,8 +28,8 @@ pub struct Candidate {
     pub homes: Vec<String>,
     /// The figure: of the last kernel, or of the application.
     pub modelled: f64,
-    /// Of the figure.
-    pub unit: Unit,
+    /// What the figure counts.
+    pub quantity: Quantity,
     /// How much of the best candidate's performance it reaches: 1 for the best.
     pub relative: f64,
     /// Share of memory traffic to other nodes than the thread's; `None` where the model does not
@@ -131,7 +132,7 @@ fn one(
     let machines = |_: &str| None;
     let inputs = Inputs { experiment: &experiment, on: Some(described), machines: &machines, profiles, seed: 0 };
     let prediction = predict(&inputs)?;
-    let of = |name: &str| prediction.figures.iter().find(|other| other.figure == name);
+    let of = |name: &str| prediction.figures.iter().find(|other| other.quantity.name == name);
     let Some(found) = of(figure) else {
         let problem = format!("{} threads over {} VMs give no figure", shape.threads, shape.vms);
         return Err(ModelledError::Field { field: shape.name.clone(), problem });
@@ -141,10 +142,10 @@ fn one(
         shape: shape.clone(),
         same_as: Vec::new(),
         homes: homes.clone(),
-        modelled: found.modelled,
-        unit: found.unit,
+        modelled: found.value,
+        quantity: found.quantity.clone(),
         relative: 1.0,
-        remote_share: of(REMOTE_SHARE).map(|share| share.modelled),
+        remote_share: of(REMOTE_SHARE).map(|share| share.value),
         binds: binding::binds(described, &prediction)?,
     };
     Ok((candidate, Key { homes, threads: shape.threads }))
@@ -156,10 +157,7 @@ fn homes(prediction: &Prediction) -> Vec<String> {
 
 /// Best first; shapes as good as each other stay in the order in which they were proposed.
 fn rank(candidates: &mut [Candidate]) {
-    let performance = |candidate: &Candidate| match candidate.unit {
-        Unit::Seconds | Unit::Ns => 1.0 / candidate.modelled,
-        Unit::MbPerS | Unit::Ratio => candidate.modelled,
-    };
+    let performance = |candidate: &Candidate| candidate.quantity.better.ratio(candidate.modelled, 1.0);
     candidates.sort_by(|one, other| performance(other).total_cmp(&performance(one)));
     let best = candidates.first().map_or(1.0, performance);
     for candidate in candidates {

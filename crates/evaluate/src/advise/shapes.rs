@@ -3,6 +3,7 @@
 use crate::applications;
 use crate::experiment::{Configuration, Experiment, Runs, Vms};
 use crate::modelled::ModelledError;
+use crate::vcpus::Vcpus;
 use serde::Serialize;
 use simulator::workload::WorkloadProfile;
 use std::collections::BTreeSet;
@@ -58,7 +59,7 @@ impl Shape {
             runs: Runs::Vms,
             vms: Vms::Count(self.vms),
             min_vms: None,
-            vcpus: Choice::Fixed(self.vcpus),
+            vcpus: Choice::Fixed(Vcpus::Count(self.vcpus)),
             memory: Choice::Fixed(self.memory),
             policy: self.policy.clone(),
             machine: None,

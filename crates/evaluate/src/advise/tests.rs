@@ -1,4 +1,5 @@
 use super::*;
+use crate::figure::{MB_PER_S, SECONDS};
 use crate::profiles;
 use crate::validation::cell::Role;
 
@@ -38,7 +39,7 @@ fn of_two_nodes_with_free_controllers_more_is_better_for_a_program_that_streams(
     let advice = advice(16, "hp-dl980-g7", "swim");
     assert_eq!(advice.candidates[0].shape.name, "one VM, most_virtual_nodes");
     assert!(of(&advice, "one VM, prefer_ht").relative < of(&advice, "one VM, vNUMA").relative);
-    assert_eq!(advice.candidates[0].unit, Unit::Seconds);
+    assert_eq!(advice.candidates[0].quantity.unit, SECONDS);
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn the_usual_error_decides_what_is_told_apart() {
         configuration: "c".to_owned(),
         figure: "copy".to_owned(),
         threads: None,
-        unit: Unit::MbPerS,
+        unit: MB_PER_S.to_owned(),
         published: Some(published),
         modelled: 100.0,
         cross_check: None,

@@ -1,7 +1,7 @@
 //! How far an advice can be trusted: the model's errors on published figures of the same kind that
 //! it never saw.
 
-use crate::modelled::Unit;
+use crate::figure::{MB_PER_S, RATIO, SECONDS};
 use crate::validation::cell::{Errors, Role, ValidationCell};
 use serde::Serialize;
 use simulator::workload::{Class, WorkloadProfile};
@@ -24,9 +24,9 @@ impl Uncertainty {
     /// vNUMA for programs that memory binds.
     pub(super) fn of(profile: &WorkloadProfile, cells: &[ValidationCell]) -> Self {
         let (unit, of) = match profile.application.as_ref().map(|application| application.class) {
-            None => (Unit::MbPerS, "published bandwidths"),
-            Some(Class::Compute) => (Unit::Seconds, "published run times"),
-            Some(_) => (Unit::Ratio, "published ratios of run times"),
+            None => (MB_PER_S, "published bandwidths"),
+            Some(Class::Compute) => (SECONDS, "published run times"),
+            Some(_) => (RATIO, "published ratios of run times"),
         };
         // A figure that is known not to be covered is part of what can go wrong.
         let counts = |cell: &&ValidationCell| cell.unit == unit && cell.role != Role::Calibrated;

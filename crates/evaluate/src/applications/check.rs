@@ -2,6 +2,7 @@
 
 use super::section::{Comparison, RatioTable, Section};
 use crate::experiment::Experiment;
+use workloads::kernel::Programs;
 
 /// Field, value, what would be valid.
 type Fault = Option<(String, String, String)>;
@@ -11,6 +12,11 @@ pub(crate) fn first_fault(experiment: &Experiment, section: &Section) -> Fault {
     if section.profiles.is_empty() {
         let valid = "at least one name of a workload profile, or a file that ends in .toml";
         return Some(("application.profiles".to_owned(), "[]".to_owned(), valid.to_owned()));
+    }
+    let kernels = experiment.parameters::<Programs>();
+    let unknown_program = figures(section, "kernels.programs".to_owned(), kernels.programs.iter().map(|one| &one.name));
+    if unknown_program.is_some() {
+        return unknown_program;
     }
     let mut ratios = section.ratios.iter().enumerate();
     let mut comparisons = section.comparisons.iter().enumerate();

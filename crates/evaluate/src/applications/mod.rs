@@ -1,18 +1,21 @@
-//! Applications on the model: programs whose figure is the time of a run.
+//! Applications: programs whose figure is the time of a run. The model runs their profiles; on a
+//! host run kernels in their place, where `[kernels]` names some.
 
 mod check;
+mod narrow;
 mod ratios;
 mod section;
-mod tables;
 mod team;
 
+pub use narrow::narrowed;
+pub(crate) use ratios::times;
 pub use ratios::{Outcome, Ratio, cells, outcomes, ratios};
 pub use section::{Comparison, PublishedRatio, RatioTable, Section, Shows};
-pub use tables::tables;
 
 pub(crate) use check::first_fault;
 
-use crate::modelled::{Figure, Load, ModelledError, REMOTE_SHARE, Setting, Unit, threads_by_node};
+use crate::figure::{Figure, seconds, share};
+use crate::modelled::{Load, ModelledError, REMOTE_SHARE, Setting, threads_by_node};
 use simulator::RateSolver;
 use simulator::application::{time, utilisation};
 use std::collections::BTreeMap;
@@ -44,18 +47,10 @@ pub(crate) fn predict(
             let team = team::team(setting, application, threads)?;
             let unsolved = |reason| setting.unsolved(&format!("{} with {threads} processes", profile.name), reason);
             let time = time(application, setting.model, &team, solver).map_err(unsolved)?;
-            let figure = |figure: &str, unit, modelled| Figure {
-                configuration: setting.configuration.name.clone(),
-                figure: figure.to_owned(),
-                threads: Some(threads),
-                unit,
-                modelled,
-                cross_check: None,
-            };
-            figures.push(figure(&profile.name, Unit::Seconds, time.seconds()));
+            figures.push(setting.figure(point, seconds(&profile.name), time.seconds()));
             let is_first = setting.profiles.first().is_some_and(|first| first.name == profile.name);
             if is_first && application.memory.is_some() {
-                figures.push(figure(REMOTE_SHARE, Unit::Ratio, team.remote_share()));
+                figures.push(setting.figure(point, share(REMOTE_SHARE), team.remote_share()));
                 let busy = utilisation(application, setting.model, &team, solver).map_err(unsolved)?;
                 let mut by_node = BTreeMap::new();
                 threads_by_node(&team.works, 1.0, &mut by_node);

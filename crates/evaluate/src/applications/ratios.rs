@@ -1,8 +1,9 @@
 //! Ratios of modelled times, beside the published ones.
 
 use super::section::{Comparison, RatioTable, Section, Shows};
+use crate::evaluation::unique;
 use crate::experiment::Experiment;
-use crate::modelled::{Figure, Unit};
+use crate::figure::{Figure, Origin, RATIO, SECONDS};
 use crate::validation::cell::{Role, ValidationCell};
 
 /// More ratios than these are shown as a range.
@@ -53,12 +54,9 @@ impl Shows {
 /// All ratios of an experiment, by table, application and processes. Where a configuration does not
 /// run with a number of processes, there is none.
 pub fn ratios<'a>(section: &'a Section, figures: &'a [Figure]) -> Vec<Ratio<'a>> {
-    let mut names: Vec<&str> = Vec::new();
-    for figure in figures.iter().filter(|figure| figure.unit == Unit::Seconds) {
-        if !names.contains(&figure.figure.as_str()) {
-            names.push(&figure.figure);
-        }
-    }
+    let modelled = figures.iter().filter(|figure| figure.origin() == Origin::Modelled);
+    let times = modelled.filter(|figure| figure.quantity.unit == SECONDS);
+    let names = unique(times.map(|figure| figure.quantity.name.as_str()));
     let mut all = Vec::new();
     for table in &section.ratios {
         let shown = |name: &&&str| table.figures.is_empty() || table.figures.iter().any(|wanted| wanted == *name);
@@ -70,24 +68,35 @@ pub fn ratios<'a>(section: &'a Section, figures: &'a [Figure]) -> Vec<Ratio<'a>>
 }
 
 fn ratio<'a>(table: &'a RatioTable, figures: &'a [Figure], name: &'a str, processes: u32) -> Option<Ratio<'a>> {
-    let time = |configurations: &[String], processes: u32| {
-        configurations.iter().find_map(|configuration| {
-            figures.iter().find(|figure| {
-                figure.configuration == *configuration && figure.figure == name && figure.threads == Some(processes)
-            })
-        })
-    };
-    let over = time(&table.time_of, table.base.unwrap_or(processes))?;
-    let of = time(&table.divided_by, processes)?;
+    let (over, of) = times(table, figures, Origin::Modelled, name, processes)?;
     let published = table.published.iter().find(|known| known.figure == name && known.processes == processes);
     Some(Ratio {
         table,
         figure: name,
         processes,
-        modelled: over.modelled / of.modelled,
-        cross_check: over.cross_check.zip(of.cross_check).map(|(over, of)| over / of),
+        modelled: over.value / of.value,
+        cross_check: over.cross_check().zip(of.cross_check()).map(|(over, of)| over / of),
         published: published.map(|known| (table.shows.ratio(known.value), known.role)),
     })
+}
+
+/// The times of which a ratio is made: of the first configurations that run with the number of
+/// processes, or with the base of a table of scaling.
+pub(crate) fn times<'a>(
+    table: &RatioTable,
+    figures: &'a [Figure],
+    origin: Origin,
+    name: &str,
+    processes: u32,
+) -> Option<(&'a Figure, &'a Figure)> {
+    let time = |configurations: &[String], processes: u32| {
+        configurations.iter().find_map(|configuration| {
+            let mut own =
+                figures.iter().filter(|figure| figure.origin() == origin && figure.configuration == *configuration);
+            own.find(|figure| figure.quantity.name == name && figure.threads() == Some(processes))
+        })
+    };
+    time(&table.time_of, table.base.unwrap_or(processes)).zip(time(&table.divided_by, processes))
 }
 
 /// Ratios as cells of the validation.
@@ -99,7 +108,7 @@ pub fn cells(experiment: &Experiment, figures: &[Figure]) -> Vec<ValidationCell>
         configuration: format!("{} / {}", ratio.table.time_of.join(", "), ratio.table.divided_by.join(", ")),
         figure: ratio.figure.to_owned(),
         threads: Some(ratio.processes),
-        unit: Unit::Ratio,
+        unit: RATIO.to_owned(),
         published: ratio.published.map(|(value, _)| value),
         modelled: ratio.modelled,
         cross_check: ratio.cross_check,

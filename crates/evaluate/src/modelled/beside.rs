@@ -1,10 +1,11 @@
 //! Figures that were measured in a run of the same experiment, to stand beside the modelled ones:
 //! their rows and points never look like those of the model.
 
-use super::{Prediction, Unit};
+use super::{PredictedConfiguration, Prediction};
 use crate::environment::Environment;
 use crate::experiment::Experiment;
-use crate::summary::{Cell, Reduced, State, Summary};
+use crate::figure::{Figure, Provenance};
+use crate::summary::Summary;
 use serde::{Deserialize, Serialize};
 
 /// A measured run.
@@ -29,43 +30,11 @@ pub struct Beside {
     pub machine: String,
     /// When, in UTC, RFC 3339.
     pub at: String,
+    /// Configurations that ran on the machine and in the shape that were modelled, so that an error
+    /// against their measured figures means something.
+    pub compared: Vec<String>,
     /// Every measured figure of a configuration that the model has too.
-    pub figures: Vec<MeasuredFigure>,
-}
-
-/// A measured figure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MeasuredFigure {
-    /// The configuration.
-    pub configuration: String,
-    /// As [`super::Figure::figure`].
-    pub figure: String,
-    /// As [`super::Figure::threads`].
-    pub threads: Option<u32>,
-    /// Of both figures.
-    pub unit: Unit,
-    /// The best of the repetitions that count.
-    pub measured: f64,
-    /// Whether other processes disturbed every repetition.
-    pub disturbed: bool,
-    /// Whether VMs ran by software emulation, which no machine's model covers.
-    pub emulated: bool,
-    /// The modelled figure, where the model has one.
-    pub modelled: Option<f64>,
-    /// Modelled divided by measured, less one. `None` of another machine or shape, and of
-    /// emulation, where it would mean nothing.
-    pub error: Option<f64>,
-}
-
-impl Beside {
-    /// The figure of a configuration, by its name and threads.
-    pub fn figure(&self, configuration: &str, name: &str, threads: Option<u32>) -> Option<&MeasuredFigure> {
-        self.figures.iter().find(|figure| {
-            figure.configuration == configuration
-                && figure.figure.eq_ignore_ascii_case(name)
-                && figure.threads == threads
-        })
-    }
+    pub figures: Vec<Figure>,
 }
 
 /// A measured run that cannot stand beside a prediction, without its directory.
@@ -108,68 +77,26 @@ pub fn beside(experiment: &Experiment, prediction: &mut Prediction, run: &Measur
     }
     let machine = run.environment.machine.name.clone();
     prediction.notes = notes(experiment, prediction, run, &figures);
-    prediction.beside =
-        Some(Beside { directory: run.directory.clone(), machine, at: run.environment.at.clone(), figures });
+    let (directory, at) = (run.directory.clone(), run.environment.at.clone());
+    prediction.beside = Some(Beside { directory, compared: compared(prediction, run), machine, at, figures });
     Ok(())
 }
 
-fn figures(prediction: &Prediction, run: &MeasuredRun) -> Vec<MeasuredFigure> {
-    let mut all = Vec::new();
-    for configuration in &run.summary.configurations {
-        let Some(predicted) = prediction.configurations.iter().find(|one| one.name == configuration.name) else {
-            continue;
-        };
-        let emulated = run.summary.emulated && !configuration.native;
-        let comparable = predicted.machine == run.environment.machine.name && predicted.shape == configuration.shape;
-        for cell in &configuration.cells {
-            for (figure, threads, unit, measured) in of_cell(cell) {
-                let same = |one: &&super::Figure| {
-                    one.configuration == configuration.name
-                        && one.figure.eq_ignore_ascii_case(&figure)
-                        && one.threads == threads
-                };
-                let modelled = prediction.figures.iter().find(same).map(|one| one.modelled);
-                all.push(MeasuredFigure {
-                    configuration: configuration.name.clone(),
-                    figure,
-                    threads,
-                    unit,
-                    measured,
-                    disturbed: cell.state == State::Disturbed,
-                    emulated,
-                    modelled,
-                    error: modelled.filter(|_| comparable && !emulated).map(|modelled| modelled / measured - 1.0),
-                });
-            }
-        }
-    }
-    all
+fn figures(prediction: &Prediction, run: &MeasuredRun) -> Vec<Figure> {
+    let is_known = |figure: &Figure| prediction.configurations.iter().any(|one| one.name == figure.configuration);
+    run.summary.figures().into_iter().filter(is_known).collect()
 }
 
-/// Name, threads, unit and value of each figure of a cell, named as the model names them.
-fn of_cell(cell: &Cell) -> Vec<(String, Option<u32>, Unit, f64)> {
-    let unit = |figures: &Reduced| match figures.quantity.unit.as_str() {
-        "MB/s" => Some(Unit::MbPerS),
-        "ns" => Some(Unit::Ns),
-        "s" => Some(Unit::Seconds),
-        _ => None,
+fn compared(prediction: &Prediction, run: &MeasuredRun) -> Vec<String> {
+    let is_same = |one: &&PredictedConfiguration| {
+        let mut measured = run.summary.configurations.iter().filter(|measured| measured.name == one.name);
+        one.machine == run.environment.machine.name && measured.any(|measured| measured.shape == one.shape)
     };
-    let named =
-        |figures: &Reduced| Some((figures.quantity.name.clone(), cell.point.width(), unit(figures)?, figures.best));
-    let Some((from, to)) = cell.point.pair() else { return cell.figures.iter().filter_map(named).collect() };
-    // Of a pair the model gives one figure only.
-    let last = cell.figures.last().and_then(named);
-    let kind = |unit: Unit| if unit == Unit::Ns { "latency" } else { "bandwidth" };
-    last.map(|(_, _, unit, value)| (format!("{} {from} to {to}", kind(unit)), None, unit, value)).into_iter().collect()
+    prediction.configurations.iter().filter(is_same).map(|one| one.name.clone()).collect()
 }
 
 /// What a reader has to know, instead of the note that nothing was measured.
-fn notes(
-    experiment: &Experiment,
-    prediction: &Prediction,
-    run: &MeasuredRun,
-    figures: &[MeasuredFigure],
-) -> Vec<String> {
+fn notes(experiment: &Experiment, prediction: &Prediction, run: &MeasuredRun, figures: &[Figure]) -> Vec<String> {
     let machine = &run.environment.machine.name;
     let mut notes = vec![format!(
         "MODELLED: every modelled figure carries the mark ≈. Rows \"measured\" were measured on {machine} at {}: {}.",
@@ -204,15 +131,18 @@ fn notes(
         }
     }
     notes.extend(run.summary.notes.iter().map(|note| format!("Of what was measured: {note}")));
-    if figures.iter().any(|figure| figure.emulated) {
+    if figures.iter().any(Figure::is_emulated) {
         notes.push(
             "VMs were measured EMULATED (TCG), which the model does not cover: no error is given for them.".to_owned(),
         );
     }
-    if figures.iter().any(|figure| figure.disturbed) {
+    if figures.iter().any(Figure::is_disturbed) {
         notes.push(
             "~ every repetition was disturbed: the measured figure is the best of the disturbed ones.".to_owned(),
         );
+    }
+    if figures.iter().any(|figure| matches!(figure.provenance, Provenance::Measured { verified: false, .. })) {
+        notes.push("? not verified: nobody said how to check that the measured result is right.".to_owned());
     }
     if !run.summary.complete {
         notes.push("The measured evaluation is not complete.".to_owned());

@@ -1,9 +1,9 @@
 //! Published figures beside the modelled ones.
 
-use super::{Figure, Prediction};
+use super::Prediction;
 use crate::experiment::{Experiment, Published};
-use crate::validation::cell::{Role, ValidationCell};
-use std::collections::BTreeMap;
+use crate::figure::Figure;
+use crate::validation::cell::ValidationCell;
 
 /// A cell for each published figure that has a modelled one, and for each modelled one that the
 /// source shows only as a picture. None for configurations that ran on another machine than that of
@@ -21,32 +21,21 @@ pub(crate) fn cells(experiment: &Experiment, prediction: &Prediction) -> Vec<Val
 }
 
 fn cell(experiment: &Experiment, published: &Published, figure: &Figure) -> Option<ValidationCell> {
-    let threads = figure.threads?;
-    let value = published.by_name(&figure.figure, threads);
-    let lists = |list: &BTreeMap<String, Vec<u32>>| Published::counts(list, &figure.figure).contains(&threads);
-    if value.is_none() && !lists(&published.only_pictures) {
+    let (name, threads) = (&figure.quantity.name, figure.threads()?);
+    let value = published.by_name(name, threads);
+    if value.is_none() && !Published::counts(&published.only_pictures, name).contains(&threads) {
         return None;
     }
-    let role = match (lists(&published.calibrated), published.reported) {
-        (true, _) => Role::Calibrated,
-        (false, true) => Role::Reported,
-        (false, false) => Role::HeldOut,
-    };
     Some(ValidationCell {
         experiment: experiment.name.clone(),
         group: published.group.clone().unwrap_or_else(|| experiment.name.clone()),
         configuration: figure.configuration.clone(),
-        figure: figure.figure.clone(),
+        figure: name.clone(),
         threads: Some(threads),
-        unit: figure.unit,
+        unit: figure.quantity.unit.clone(),
         published: value,
-        modelled: figure.modelled,
-        cross_check: figure.cross_check,
-        role,
+        modelled: figure.value,
+        cross_check: figure.cross_check(),
+        role: published.role(name, threads),
     })
-}
-
-/// Kernels are `copy` in files and `Copy` in tables.
-pub(crate) fn same_name(one: &str, other: &str) -> bool {
-    one.eq_ignore_ascii_case(other)
 }

@@ -3,6 +3,7 @@
 
 use super::Prediction;
 use crate::charts::{self, Chart};
+use crate::evaluation::Evaluation;
 use crate::experiment::Experiment;
 use crate::report::{self, escape};
 use crate::tables::Table;
@@ -17,7 +18,9 @@ pub fn html(
     pictures: &[(String, String)],
     again: &str,
 ) -> String {
-    let charts: Vec<Chart> = charts::modelled(experiment, prediction);
+    let shows_seconds = experiment.application.as_ref().is_none_or(|section| section.shows_seconds);
+    let mut charts: Vec<Chart> = charts::all(&Evaluation::modelled(experiment, prediction));
+    charts.retain(|_| shows_seconds);
     let title = format!("MODELLED: {}", prediction.title);
     let mut page = report::head(&title, !charts.is_empty());
     let mut machines: Vec<&str> = prediction.configurations.iter().map(|one| one.machine.as_str()).collect();

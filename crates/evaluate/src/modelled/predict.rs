@@ -3,9 +3,10 @@
 use super::beside::Beside;
 use super::fit::{self, Fitted};
 use super::stream::{self, Load};
-use super::{Figure, ModelledError, Setting};
+use super::{ModelledError, Setting};
 use crate::applications;
 use crate::experiment::{APPLICATION, Configuration, Experiment, NUMA_MATRIX};
+use crate::figure::{Figure, Provenance};
 use crate::resolve::{Host, ResolvedConfiguration, ResolvedVm, resolve};
 use crate::validation::cell::ValidationCell;
 use crate::validation::outcome::{StatementOutcome, outcomes};
@@ -273,8 +274,8 @@ fn both(ground: &Ground, fitted: Option<&Fitted>) -> Result<(Vec<Figure>, Option
     };
     let (others, _) = one(&Setting { profiles: &profiles, ..ground.setting(&model) }, &mut MaxMin::default())?;
     for figure in &mut figures {
-        let same = others.iter().find(|other| other.figure == figure.figure && other.threads == figure.threads);
-        figure.cross_check = same.map(|other| other.modelled);
+        let cross_check = others.iter().find(|other| other.is_beside(figure)).map(|other| other.value);
+        figure.provenance = Provenance::Modelled { cross_check };
     }
     Ok((figures, load))
 }

@@ -1,8 +1,10 @@
 //! One configuration on one modelled machine: where its threads run and whose memory they use.
 
+use super::ModelledError;
 use super::settings::ModelledMemory;
-use super::{Figure, ModelledError, Unit};
 use crate::experiment::{Configuration, Experiment};
+use crate::figure::{Figure, Provenance};
+use crate::point::Point;
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
 use simulator::events::RunError;
 use simulator::threads::memory::{Memory, shares};
@@ -12,7 +14,7 @@ use simulator::workload::WorkloadProfile;
 use simulator::{MachineModel, SolveError};
 use topology::{Machine, NodeId, NodeSet};
 use vm::{Client, MemoryPolicy};
-use workloads::workload::Pinning;
+use workloads::workload::{Pinning, Quantity};
 
 /// Ways in which the threads of flat guests may lie that are enumerated; above, each guest spreads
 /// them evenly.
@@ -194,9 +196,10 @@ impl Setting<'_> {
     }
 
     /// A figure of this configuration, without its cross-check yet.
-    pub fn figure(&self, name: &str, threads: Option<u32>, unit: Unit, modelled: f64) -> Figure {
-        let configuration = self.configuration.name.clone();
-        Figure { configuration, figure: name.to_owned(), threads, unit, modelled, cross_check: None }
+    pub(crate) fn figure(&self, point: &Point, quantity: Quantity, value: f64) -> Figure {
+        let (configuration, point) = (self.configuration.name.clone(), point.clone());
+        let provenance = Provenance::Modelled { cross_check: None };
+        Figure { configuration, point, quantity, value, spread: None, provenance }
     }
 
     /// That `figure` cannot be computed.

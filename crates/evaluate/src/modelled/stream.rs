@@ -1,7 +1,8 @@
 //! STREAM and the NUMA matrix on the model.
 
 use super::settings::ModelledMemory;
-use super::{Figure, ModelledError, Setting, Unit, pages};
+use super::{ModelledError, Setting, pages};
+use crate::figure::{Figure, bandwidth, latency, share};
 use crate::resolve::ResolvedVm;
 use simulator::threads::memory::{Memory, shares};
 use simulator::threads::streams::groups;
@@ -9,6 +10,7 @@ use simulator::threads::{Arrangement, Thread, ThreadPolicy, works};
 use simulator::{CoreWork, Profile, RateSolver, SolveError};
 use std::collections::BTreeMap;
 use topology::{NodeId, NodeSet};
+use workloads::chase::LATENCY;
 
 /// Name of the figure that says how much of the memory traffic is remote.
 pub const REMOTE_SHARE: &str = "remote share";
@@ -57,7 +59,7 @@ pub(crate) fn stream(
                 mb_per_s = pages::rate(setting, solver, &arrangements, &kernel.profile())
                     .map_err(|reason| setting.unfinished(&kernel.name, reason))?;
             }
-            figures.push(setting.figure(&kernel.name, Some(threads), Unit::MbPerS, mb_per_s));
+            figures.push(setting.figure(point, bandwidth(&kernel.name), mb_per_s));
             if index == 0 {
                 let configuration = setting.configuration.name.clone();
                 let mut by_node = BTreeMap::new();
@@ -68,7 +70,7 @@ pub(crate) fn stream(
                 load = Some(Load { configuration, figure, threads, utilisation, threads_by_node: by_node });
             }
         }
-        figures.push(setting.figure(REMOTE_SHARE, Some(threads), Unit::Ratio, remote_share(&arrangements)));
+        figures.push(setting.figure(point, share(REMOTE_SHARE), remote_share(&arrangements)));
     }
     Ok((figures, load))
 }
@@ -123,16 +125,15 @@ pub(crate) fn matrix(setting: &Setting, solver: &mut dyn RateSolver) -> Result<V
                 let pairs = from.iter().flat_map(|cpu| to.iter().map(move |memory| (cpu, memory)));
                 let all: Vec<f64> = pairs.map(|(cpu, memory)| setting.model.latency_ns(cpu, memory)).collect();
                 let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
-                figures.push(setting.figure(&format!("latency {cpu_node} to {memory_node}"), None, Unit::Ns, mean));
+                figures.push(setting.figure(point, latency(LATENCY), mean));
             }
             "stream" => {
-                let name = format!("bandwidth {cpu_node} to {memory_node}");
                 let memory: Vec<NodeId> = home(vm, memory_node).iter().collect();
                 let arrangement = node_at_work(setting, &home(vm, cpu_node), &memory, point.threads)?;
                 let Some(kernel) = setting.profiles[0].kernels.last() else { continue };
                 let (mb_per_s, _) = rate(setting, solver, &[arrangement], &kernel.profile())
-                    .map_err(|reason| setting.unsolved(&name, reason))?;
-                figures.push(setting.figure(&name, None, Unit::MbPerS, mb_per_s));
+                    .map_err(|reason| setting.unsolved(&format!("{}, {point}", kernel.name), reason))?;
+                figures.push(setting.figure(point, bandwidth(&kernel.name), mb_per_s));
             }
             _ => {}
         }

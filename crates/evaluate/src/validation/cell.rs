@@ -1,6 +1,5 @@
 //! A modelled figure and the published one.
 
-use crate::modelled::Unit;
 use serde::{Deserialize, Serialize};
 
 /// What a published figure was used for.
@@ -28,8 +27,8 @@ pub struct ValidationCell {
     pub figure: String,
     /// Threads or processes over all VMs; `None` where it has no number of them.
     pub threads: Option<u32>,
-    /// Of all figures here.
-    pub unit: Unit,
+    /// Of all figures here: `MB/s`; empty for a ratio.
+    pub unit: String,
     /// The published figure; `None`: not published in text.
     pub published: Option<f64>,
     /// The modelled figure, by the closed queueing network.
@@ -86,7 +85,7 @@ mod tests {
             configuration: "native".to_owned(),
             figure: "copy".to_owned(),
             threads: Some(4),
-            unit: Unit::MbPerS,
+            unit: crate::figure::MB_PER_S.to_owned(),
             published: Some(20_000.0),
             modelled: 21_000.0,
             cross_check: Some(18_000.0),

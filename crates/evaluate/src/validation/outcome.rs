@@ -4,8 +4,8 @@ use super::cell::{Role, ValidationCell};
 use super::statement::{Kind, Selection, Statement};
 use crate::applications;
 use crate::experiment::Experiment;
-use crate::modelled::cells::same_name;
-use crate::modelled::{ModelledError, Prediction, Unit};
+use crate::figure::{Figure, RATIO};
+use crate::modelled::{ModelledError, Prediction};
 use serde::{Deserialize, Serialize};
 
 /// Figures that differ by less are equal: run-to-run variation of the sources is 1 to 2 %, and the
@@ -50,7 +50,7 @@ impl StatementOutcome {
             configuration: self.text.clone(),
             figure: self.id.clone(),
             threads: None,
-            unit: Unit::Ratio,
+            unit: RATIO.to_owned(),
             published: self.published,
             modelled,
             cross_check: self.cross_check.first().copied(),
@@ -130,15 +130,15 @@ fn outcome(
 
 /// Geometric means of the selected figures, by both solvers.
 fn mean(selection: &Selection, prediction: &Prediction, field: &str) -> Result<(f64, f64), ModelledError> {
-    let is_named = |name: &str| match selection.figures.is_empty() {
-        true => name != crate::modelled::REMOTE_SHARE,
-        false => selection.figures.iter().any(|figure| same_name(figure, name)),
+    let is_named = |figure: &Figure| match selection.figures.is_empty() {
+        true => !figure.is_of(crate::modelled::REMOTE_SHARE),
+        false => selection.figures.iter().any(|name| figure.is_of(name)),
     };
     let of_count = |threads: Option<u32>| {
         selection.threads.is_empty() || threads.is_some_and(|threads| selection.threads.contains(&threads))
     };
     let all = prediction.figures.iter().filter(|figure| figure.configuration == selection.configuration);
-    let chosen: Vec<_> = all.filter(|figure| is_named(&figure.figure) && of_count(figure.threads)).collect();
+    let chosen: Vec<_> = all.filter(|figure| is_named(figure) && of_count(figure.threads())).collect();
     if chosen.is_empty() {
         return Err(ModelledError::Field {
             field: field.to_owned(),
@@ -148,10 +148,9 @@ fn mean(selection: &Selection, prediction: &Prediction, field: &str) -> Result<(
             ),
         });
     }
-    let mean = |of: fn(&crate::modelled::Figure) -> f64| {
-        (chosen.iter().map(|figure| of(figure).ln()).sum::<f64>() / chosen.len() as f64).exp()
-    };
-    Ok((mean(|figure| figure.modelled), mean(|figure| figure.cross_check.unwrap_or(figure.modelled))))
+    let mean =
+        |of: fn(&Figure) -> f64| (chosen.iter().map(|figure| of(figure).ln()).sum::<f64>() / chosen.len() as f64).exp();
+    Ok((mean(|figure| figure.value), mean(|figure| figure.cross_check().unwrap_or(figure.value))))
 }
 
 fn holds(statement: &Statement, modelled: &[f64]) -> bool {

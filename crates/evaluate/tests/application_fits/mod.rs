@@ -1,7 +1,8 @@
 //! Fitting again what is stored as calibrated, each value from the figure that its file names.
 
 use evaluate::experiment::Experiment;
-use evaluate::modelled::{Inputs, Prediction, Unit, predict};
+use evaluate::figure::SECONDS;
+use evaluate::modelled::{Inputs, Prediction, predict};
 use simulator::workload::{Application, WorkloadProfile};
 use std::path::Path;
 use topology::read::Described;
@@ -67,8 +68,8 @@ impl Bench {
             seed: 1,
         };
         let figures = predict(&inputs).expect("figures").figures;
-        let times = figures.iter().filter(|figure| figure.unit == Unit::Seconds);
-        times.map(|figure| figure.modelled).collect()
+        let times = figures.iter().filter(|figure| figure.quantity.unit == SECONDS);
+        times.map(|figure| figure.value).collect()
     }
 
     /// Time of the first configuration, or, of two, their ratio.

@@ -53,6 +53,7 @@ pub(crate) fn findings(scene: &Scene<'_>, found: &[Finding]) -> Option<Finding> 
     let sentence = format!("`homenode balance` would bring {}", list(&goes));
     let because = "nothing is wrong with where it lives; the balancer also weighs what else runs on the host";
     let mut finding = Finding::new("balancer_moves", Harm::Waits, sentence, because).note().seen(reasons.join("; "));
+    finding.cost = super::distances::misled(scene);
     finding.vm = Some(scene.vm.name.clone());
     finding.process = Some(running.seen.vm.pid);
     finding.cure.advice = "start `homenode balance`, where none runs".to_owned();

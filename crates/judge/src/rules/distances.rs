@@ -1,6 +1,6 @@
 //! Distances between virtual nodes that are not those of their homes.
 
-use crate::finding::{Aspect, Finding, Harm};
+use crate::finding::{Aspect, Cost, Finding, Harm};
 use crate::scene::Scene;
 use crate::shaped::Part;
 use scheduler::told::{self, Pair};
@@ -16,7 +16,7 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let told = told(scene);
-    let written = vm.nodes.iter().any(|node| !node.distances.is_empty());
+    let written = written(scene);
     let spots = scene.spots(vm.nodes.iter().map(|node| Part::Distances(node.id)));
     let rows = |table: &[Vec<u32>]| {
         let row = |row: &Vec<u32>| row.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
@@ -27,7 +27,7 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     if asymmetric(&told) && !asymmetric(&target.distances) {
         let sentence = "the way between two of its virtual nodes has one length there and another one back".to_owned();
         let found = Finding::new("asymmetric_distances", Harm::Misled, sentence, BECAUSE).seen(seen).at(spots);
-        return vec![found.cure("tell it the machine's", changes)];
+        return vec![costing(scene, found).cure("tell it the machine's", changes)];
     }
     // Where the homes are left to chance the distances are cured with them.
     let placed = scene.views.iter().zip(&target.nodes).all(|(view, node)| view.runs_on.is_subset(&node.home));
@@ -42,7 +42,7 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let misleading = misleading(scene, &told).filter(|_| written);
     let seen = misleading.as_ref().map_or(seen.clone(), |pairs| format!("{pairs} ({seen})"));
     let cells = scene.spots(vm.nodes.iter().map(|node| Part::Cell(node.id)));
-    let found = Finding::new(what, Harm::Misled, sentence, BECAUSE).seen(seen);
+    let found = costing(scene, Finding::new(what, Harm::Misled, sentence, BECAUSE).seen(seen));
     let cure = match (misleading, scene.running()) {
         (Some(_), Some(_)) => {
             "tell it the machine's, or bring it to homes that are as far apart as it was told: `homenode balance` does \
@@ -52,6 +52,25 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
         (None, _) => "tell it the machine's",
     };
     vec![found.at(if written { spots } else { cells }).cure(cure, changes)]
+}
+
+/// A finding with what the distances cost where the VM lives now.
+fn costing(scene: &Scene<'_>, found: Finding) -> Finding {
+    match scene.against_told(&told(scene)) {
+        Some(cost) => found.costs(cost),
+        None => found,
+    }
+}
+
+/// What it costs now that the guest is misled; `None` where it is told nothing, or nothing is
+/// farther than told.
+pub(crate) fn misled(scene: &Scene<'_>) -> Option<Cost> {
+    let cost = scene.against_told(&told(scene)).filter(|_| scene.vm.vnuma && written(scene))?;
+    matches!(cost, Cost::AgainstTold { longer_share, .. } if longer_share > 0.0).then_some(cost)
+}
+
+fn written(scene: &Scene<'_>) -> bool {
+    scene.vm.nodes.iter().any(|node| !node.distances.is_empty())
 }
 
 /// The pairs that are farther than the guest is told.

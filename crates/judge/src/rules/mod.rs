@@ -4,6 +4,7 @@ pub(crate) mod balancer;
 mod caches;
 mod cores;
 mod cpuset;
+mod devices;
 mod distances;
 mod growth;
 pub(crate) mod host;
@@ -30,6 +31,7 @@ pub(crate) fn all(scene: &Scene<'_>) -> Vec<Finding> {
         width::findings,
         growth::findings,
         locality::findings,
+        devices::findings,
         cores::findings,
         other_threads::findings,
         caches::findings,

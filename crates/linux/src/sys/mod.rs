@@ -6,6 +6,7 @@ mod affinity;
 mod clock;
 mod descriptors;
 mod files;
+mod guest_root;
 mod init;
 mod mask;
 mod move_pages;
@@ -28,6 +29,7 @@ pub use files::{
     OPEN_NO_LINK, OPEN_NO_WAIT, device_numbers, free_space, memory_file, raise_open_files, try_lock, wait_readable,
     wide_pipe, write_back_all,
 };
+pub use guest_root::{ask_all_to_end, bring_up_loopback, go_to_root, mount_disk, set_host_name, show_directory};
 pub use init::{load_module, map_allocations_of, mount, power_off};
 pub use move_pages::{MoveOutcome, Sharing, move_pages};
 pub use numa::{MemoryBinding, PageLocation, bind_memory, locate_pages, set_thread_memory, thread_memory};

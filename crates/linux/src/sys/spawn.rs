@@ -15,6 +15,9 @@ use topology::CpuSet;
 pub enum Tie {
     /// The kernel kills it when we end, however we end.
     DiesWithUs,
+    /// The kernel asks it to end (SIGTERM) when we end, however we end: it has something to clean
+    /// up.
+    EndsWithUs,
     /// It outlives us and our terminal.
     Outlives,
 }
@@ -88,11 +91,13 @@ fn spawn_here(mut command: Command, setup: ChildSetup) -> io::Result<Child> {
 fn set_tie(tie: Tie, parent: u32) -> io::Result<()> {
     // SAFETY: setsid takes no argument and touches no memory.
     super::checked(libc::c_long::from(unsafe { libc::setsid() }))?;
-    if tie == Tie::Outlives {
-        return Ok(());
-    }
+    let signal = match tie {
+        Tie::Outlives => return Ok(()),
+        Tie::EndsWithUs => libc::SIGTERM,
+        Tie::DiesWithUs => libc::SIGKILL,
+    };
     // SAFETY: this prctl takes a number and touches no memory.
-    super::checked(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }))?;
+    super::checked(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) }))?;
     // SAFETY: getppid takes no argument and cannot fail.
     let now = unsafe { libc::getppid() } as u32;
     // The parent ended before the signal was set: it will never come.

@@ -20,6 +20,12 @@ enum Taken {
     NoDriver,
 }
 
+/// Whether a device takes no request because its guest was asked to let it go, and has not: it had
+/// no driver for it. QEMU since 8.2 refuses such requests.
+fn is_leaving(error: &QemuError) -> bool {
+    matches!(error, QemuError::Refused { .. }) && error.to_string().contains("process of unplug")
+}
+
 impl Work<'_> {
     fn node(&self, id: u32) -> Option<&VirtualNode> {
         self.resize.topology.nodes.iter().find(|node| node.id == id)
@@ -74,8 +80,14 @@ impl Work<'_> {
             if is_here && device.kind == MemoryDeviceKind::VirtioMem && left.0 > 0 {
                 let before = device.requested;
                 rest = rest.saturating_sub(left);
-                if self.request_and_wait(index, before.saturating_add(left))? == Taken::NoDriver {
-                    self.request(index, before)?;
+                let taken = match self.request_and_wait(index, before.saturating_add(left)) {
+                    Err(error) if is_leaving(&error) => Taken::NoDriver,
+                    taken => taken?,
+                };
+                if taken == Taken::NoDriver {
+                    if self.resized.added.memory[index].requested != before {
+                        self.request(index, before)?;
+                    }
                     self.plug_dimm(node.id, left)?;
                 }
             }
@@ -188,7 +200,8 @@ impl Work<'_> {
         if !size.0.is_multiple_of(DIMM_BLOCK.0) {
             return Err(self.bad_input(format!(
                 "virtual node {virtual_node}: its guest has no driver for virtio-mem, and a DIMM has a \
-                multiple of {DIMM_BLOCK}, not {size}"
+                multiple of {DIMM_BLOCK}, not {size}: ask for a multiple of {DIMM_BLOCK} more for each \
+                virtual node (`--nodes {virtual_node}`: for this one alone)"
             )));
         }
         self.resized.notes.push(format!(

@@ -1,6 +1,6 @@
 //! The destination: a QEMU that waits for a guest.
 
-use super::{CONNECTION, End, Progress, Status, Tuning, next, progress, run_state};
+use super::{Arriving, CONNECTION, End, Status, look, next, run_state, tune};
 use crate::at_home::bind_vcpus;
 use crate::attached::{Prepared, explain, with_or_without_sandbox};
 use crate::background::{Awaits, Built, build, claim, connect, remove, wait_released};
@@ -14,6 +14,7 @@ use serde_json::json;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use vm::sending::Tuning;
 use vm::{Added, CallOff, Launch, Manifest};
 
 const SIGKILL: i32 = 9;
@@ -31,6 +32,8 @@ pub struct Incoming {
     launch: Launch,
     call_off: CallOff,
     notes: Vec<String>,
+    /// Whom QEMU runs as, where that is somebody else.
+    user: Option<u32>,
     // `None` once it is kept or ended.
     parts: Option<(VmDirectory, Built)>,
 }
@@ -63,8 +66,9 @@ impl Incoming {
         match built {
             Ok((built, note)) => {
                 let notes = prepared.user.note().map(str::to_owned).into_iter().chain(note).collect();
-                let (directory, launch) = (directory.clone(), launch.clone());
-                Ok(Self { directory, launch, call_off: call_off.clone(), notes, parts: Some((place, built)) })
+                let (directory, launch, call_off) = (directory.clone(), launch.clone(), call_off.clone());
+                let user = prepared.user.credentials().map(|credentials| credentials.user);
+                Ok(Self { directory, launch, call_off, notes, user, parts: Some((place, built)) })
             }
             Err(error) => {
                 remove(place, vm)?;
@@ -108,7 +112,7 @@ impl Incoming {
     /// QEMU cannot receive it so, and says why.
     pub fn prepare(&mut self, tuning: &Tuning, runs: bool) -> Result<(), QemuError> {
         self.parts.iter_mut().for_each(|(_, built)| built.state.came_paused = !runs);
-        self.with(|qmp| tuning.set(qmp, End::Receives { runs }))
+        self.with(|qmp| tune(qmp, tuning, End::Receives { runs }))
     }
 
     /// Receives a guest from a connected socket, in the background.
@@ -123,12 +127,23 @@ impl Incoming {
         })
     }
 
-    /// Waits up to `within` until it has come further, and says how far.
+    /// Receives a guest over several connections, in the background: all that
+    /// [`Incoming::prepare`] was told of are to be made.
+    ///
+    /// # Errors
+    /// QEMU refuses, and says why.
+    pub fn listen_for_several(&mut self) -> Result<Arriving, QemuError> {
+        let (place, user) = (self.directory.of_arriving(&self.launch.spec.name), self.user);
+        let pid = self.pid();
+        self.with(|qmp| Arriving::listen(qmp, (&place, pid), user))
+    }
+
+    /// Waits up to `within` until it has come further.
     ///
     /// # Errors
     /// QEMU has ended: what it received does not fit, or was cut. Its last words are in the error.
-    pub fn next(&mut self, within: Duration) -> Result<Progress, QemuError> {
-        self.with(|qmp| next(qmp, within))
+    pub fn next(&mut self, within: Duration) -> Result<(), QemuError> {
+        self.with(|qmp| next(qmp, within).map(drop))
     }
 
     /// Whether the guest can run here: all of it has come, or all but memory that follows.
@@ -262,7 +277,7 @@ pub fn resume_at(directory: &RuntimeDir, vm: &str, receipt: &str, socket: OwnedF
     state.qemu.filter(|qemu| qemu.is_alive()).ok_or_else(missing)?;
     let mut qmp = Qmp::handshake(vm, connect(vm, &path.join(MONITOR))?, GREETING)?;
     let deadline = Instant::now() + NOTICES;
-    while progress(&mut qmp)?.status == Status::Follows && Instant::now() < deadline {
+    while look(&mut qmp)?.status == Status::Follows && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
     }
     qmp.give(CONNECTION, socket.as_fd())?;

@@ -4,7 +4,7 @@
 //! the other end has died (without `return-path`), and lets the guest run at the destination as
 //! soon as it has it, which is before anybody could say that it should not.
 //!
-//! **Rule.** Both QEMUs are given one connected socket ([`Outgoing::send`], [`Incoming::listen`]):
+//! **Rule.** Both QEMUs are given one connected socket (`Vm::send`, [`Incoming::listen`]):
 //! nothing listens, and QEMU needs no right to open anything. `return-path` is always on. The
 //! destination's vCPU threads are bound before the first byte, and wait until somebody lets them go
 //! ([`Incoming::run`]): a guest that has arrived does not run by itself.
@@ -12,35 +12,38 @@
 //! ```text
 //! source:       running ── send ──> running, its memory goes ──> stopped, completed ── quit
 //!                  ^                        │ fails, cancelled            │
-//!                  └────────────────────────┴────── go_on <───────────────┘  (the other never ran)
+//!                  └────────────────────────┴────── stay <────────────────┘  (the other never ran)
 //! destination:  built, waiting ── listen ──> receives ──> has it, waiting ── run ──> running
 //! ```
 //!
-//! **Postcopy** ([`Tuning::postcopy`], [`Outgoing::follow_later`]): the guest's devices go, and it
-//! may be let run, while memory that it has written since is still at the source
-//! ([`Status::Follows`]). From then on it needs both QEMUs. A cut link interrupts it
-//! ([`Status::Interrupted`]) until both are given another one ([`Outgoing::resume`],
-//! [`resume_at`]).
+//! A guest that goes over several connections is the exception: [`channels`].
+//!
+//! **Postcopy** ([`Tuning::postcopy`]): the guest's devices go, and it may be let run, while memory
+//! that it has written since is still at the source ([`Status::Follows`]). From then on it needs
+//! both QEMUs. A cut link interrupts it ([`Status::Interrupted`]) until both are given another one
+//! (`Vm::send_rest`, [`resume_at`]).
 //!
 //! **Properties.** A guest runs at no more than one end as long as nobody calls both
-//! [`Incoming::run`] and [`Outgoing::go_on`]: who may call which is not decided here.
+//! [`Incoming::run`] and `Vm::stay`: who may call which is not decided here.
 //!
 //! **Example.** 256 MiB that are empty take 30 ms over a socket pair (QEMU 7.2, TCG).
 
+mod blocker;
+pub(crate) mod channels;
 mod incoming;
 mod outgoing;
 mod progress;
 
+pub use channels::{Arriving, check as check_connections, of as connections_of};
 pub use incoming::{Arrived, Incoming, came_paused, left_waiting, resume_at, settle, take_name, took_over};
-pub use outgoing::{DirtyRate, Outgoing};
-pub use progress::{Progress, Ram, Status};
+pub(crate) use outgoing::{Over, check, dirty_rate, follows, send, send_rest, stay};
+pub(crate) use progress::{Look, Status};
 
 use crate::QemuError;
 use crate::qmp::Qmp;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use topology::Bytes;
+use vm::sending::Tuning;
 
 /// What QEMU calls the connection that it was given.
 const CONNECTION: &str = "migration";
@@ -48,26 +51,8 @@ const CONNECTION: &str = "migration";
 /// Bytes a second that no link has: QEMU would otherwise send 128 MiB in a second at most.
 const NO_LIMIT: u64 = 1 << 40;
 
-/// How a guest is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tuning {
-    /// Bytes in a second, at most. Default: as many as the link takes.
-    pub bandwidth: Option<Bytes>,
-    /// For how long the guest may stand still at the end, in milliseconds: QEMU goes on copying
-    /// until it expects no more.
-    pub downtime_ms: u64,
-    /// Slows the guest down where it writes memory faster than the link takes it.
-    pub auto_converge: bool,
-    /// The rest of the memory goes after the guest, once all of it was sent once.
-    #[serde(default)]
-    pub postcopy: bool,
-}
-
-impl Default for Tuning {
-    fn default() -> Self {
-        Self { bandwidth: None, downtime_ms: 300, auto_converge: true, postcopy: false }
-    }
-}
+/// How long QEMU may take to tidy up a migration that failed.
+const TIDIES_UP: Duration = Duration::from_secs(20);
 
 /// An end of a migration.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,32 +64,54 @@ enum End {
     },
 }
 
-impl Tuning {
-    /// Tells one end.
-    fn set(&self, qmp: &mut Qmp, end: End) -> Result<(), QemuError> {
-        let sends = end == End::Sends;
-        let capability = |name: &str, state: bool| json!({ "capability": name, "state": state });
-        let capabilities = [
-            capability("return-path", true),
-            capability("events", true),
-            // The disks of a guest that waits stay the source's until `cont`. A paused guest gets
-            // none, and QEMU 7.2 ends where a guest leaves whose disks it never took.
-            capability("late-block-activate", end != (End::Receives { runs: false })),
-            // It can be called off safely until it is let go on, and no later: QEMU 7.2 was seen to
-            // end where it is called off while it hands its devices over.
-            capability("pause-before-switchover", sends),
-            capability("auto-converge", sends && self.auto_converge),
-            capability("postcopy-ram", self.postcopy),
-        ];
-        qmp.execute("migrate-set-capabilities", &json!({ "capabilities": capabilities }))?;
-        let bandwidth = self.bandwidth.map_or(NO_LIMIT, |bandwidth| bandwidth.0);
-        let mut parameters = json!({ "max-bandwidth": bandwidth, "downtime-limit": self.downtime_ms });
-        if let (true, Some(limit)) = (self.postcopy, self.bandwidth) {
-            // Without it what follows takes all of the link.
-            parameters["max-postcopy-bandwidth"] = json!(limit.0);
-        }
-        qmp.execute("migrate-set-parameters", &parameters).map(drop)
+/// Tells one end how.
+fn tune(qmp: &mut Qmp, tuning: &Tuning, end: End) -> Result<(), QemuError> {
+    let sends = end == End::Sends;
+    let capability = |name: &str, state: bool| json!({ "capability": name, "state": state });
+    let capabilities = [
+        capability("return-path", true),
+        capability("events", true),
+        // The disks of a guest that waits stay the source's until `cont`. A paused guest gets
+        // none, and QEMU 7.2 ends where a guest leaves whose disks it never took.
+        capability("late-block-activate", end != (End::Receives { runs: false })),
+        // It can be called off safely until it is let go on, and no later: QEMU 7.2 was seen to
+        // end where it is called off while it hands its devices over.
+        capability("pause-before-switchover", sends),
+        capability("auto-converge", sends && tuning.auto_converge),
+        capability("postcopy-ram", tuning.postcopy),
+        capability("multifd", tuning.connections > 1),
+    ];
+    qmp.execute("migrate-set-capabilities", &json!({ "capabilities": capabilities }))?;
+    let bandwidth = tuning.bandwidth.map_or(NO_LIMIT, |bandwidth| bandwidth.0);
+    let mut parameters = json!({ "max-bandwidth": bandwidth, "downtime-limit": tuning.downtime_ms });
+    if let (true, Some(limit)) = (tuning.postcopy, tuning.bandwidth) {
+        // Without it what follows takes all of the link.
+        parameters["max-postcopy-bandwidth"] = json!(limit.0);
     }
+    if tuning.connections > 1 {
+        parameters["multifd-channels"] = json!(tuning.connections);
+    }
+    qmp.execute("migrate-set-parameters", &parameters).map(drop)
+}
+
+/// Has QEMU carry out a command that it refuses as long as an earlier migration is not tidied up.
+/// One that failed is not in the moment in which QEMU says so: QEMU 10 was seen to refuse another,
+/// and to let the guest go on, until then.
+pub(crate) fn once_tidied_up(qmp: &mut Qmp, command: &str, arguments: &Value) -> Result<(), QemuError> {
+    let deadline = Instant::now() + TIDIES_UP;
+    loop {
+        match qmp.execute(command, arguments) {
+            Err(QemuError::Refused { message, .. }) if is_not_tidied_up(&message) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            begun => return begun.map(drop),
+        }
+    }
+}
+
+/// In words of QEMU's, to `migrate` and to `cont`.
+fn is_not_tidied_up(words: &str) -> bool {
+    words.contains("duplicate yank instance") || words.contains("Migration is not finalized yet")
 }
 
 /// Takes the disks back for a paused guest that was sent and that nobody took: only `cont` does
@@ -118,19 +125,19 @@ pub(crate) fn take_disks_back(qmp: &mut Qmp) -> Result<(), QemuError> {
 }
 
 /// Waits up to `within` until QEMU says that its migration has come further, and asks it how far.
-pub(crate) fn next(qmp: &mut Qmp, within: Duration) -> Result<Progress, QemuError> {
+pub(crate) fn next(qmp: &mut Qmp, within: Duration) -> Result<Look, QemuError> {
     let deadline = Instant::now() + within;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match qmp.event(left)? {
             Some(event) if event["event"] != "MIGRATION" => {}
-            _ => return progress(qmp),
+            _ => return look(qmp),
         }
     }
 }
 
-pub(crate) fn progress(qmp: &mut Qmp) -> Result<Progress, QemuError> {
-    Ok(Progress::of(&qmp.execute("query-migrate", &json!({}))?))
+pub(crate) fn look(qmp: &mut Qmp) -> Result<Look, QemuError> {
+    Ok(Look::of(&qmp.execute("query-migrate", &json!({}))?))
 }
 
 /// Whether its vCPUs run, and QEMU's word for what it does (`RunState`).

@@ -1,238 +1,243 @@
 //! The source: a QEMU whose guest leaves.
 
-use super::{CONNECTION, End, Progress, Status, Tuning, next, progress, run_state, take_disks_back};
-use crate::background::{connect, find, stop};
+use super::blocker::blocker;
+use super::channels::Leaving;
+use super::{CONNECTION, End, Look, Status, look, next, once_tidied_up, run_state, take_disks_back, tune};
+use crate::QemuError;
 use crate::qmp::Qmp;
-use crate::runtime_dir::{MONITOR, RuntimeDir};
-use crate::saved::run_by;
-use crate::{BackgroundVm, QemuError};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use topology::Bytes;
-use vm::{Added, Manifest, VirtualTopology, VmSpec};
+use vm::backend::{BackendError, ErrorKind, Watch};
+use vm::sending::{DirtyRate, Progress, Rest, Sent, Tuning};
+use vm::{Manifest, MemoryDeviceKind};
 
-/// How long the monitor of a VM that runs may take to greet.
-const GREETING: Duration = Duration::from_secs(10);
+/// How often is asked how far it has come.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often is asked how much memory has followed.
+const LOOK_AT_REST: Duration = Duration::from_millis(50);
 /// How long a migration that is called off may take to say so.
 const CANCELLED: Duration = Duration::from_secs(20);
 /// For so long before the end of that time it is called off after all where its devices are on
 /// their way.
 const LEFT_ALONE: Duration = Duration::from_secs(10);
 
-/// A VM in the background that may be sent, with a connection to its monitor.
-#[derive(Debug)]
-pub struct Outgoing {
-    directory: RuntimeDir,
-    state: BackgroundVm,
-    pid: u32,
-    qmp: Qmp,
-    switched_over: bool,
+/// That QEMU sends its guest. QEMU before 6.0 does not say what keeps it from that.
+pub(crate) fn check(qmp: &mut Qmp, manifest: &Manifest) -> Result<(), BackendError> {
+    let name = &manifest.spec.name;
+    let blocked = look(qmp)?.blocked;
+    if !blocked.is_empty() {
+        let because = blocked.iter().map(|words| blocker(words)).collect::<Vec<_>>().join("; ");
+        let problem = format!("VM {name} cannot be sent as it is: {because}");
+        return Err(BackendError::new(ErrorKind::BadInput, problem));
+    }
+    check_emulated(manifest)
 }
 
-/// How fast a guest writes to its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirtyRate {
-    /// Bytes in a second, each page counted once.
-    pub per_second: Bytes,
-    /// Seconds that it was watched.
-    pub seconds: u64,
+/// QEMU 10 under emulation was seen to end, by an assertion of its own
+/// (`tlb_reset_dirty_range_all`), while it sent a guest that had virtio-mem plugged in: two of
+/// three that also had vCPUs plugged in. The guest is lost then.
+fn check_emulated(manifest: &Manifest) -> Result<(), BackendError> {
+    let has_virtio_mem = manifest.added.memory.iter().any(|device| device.kind == MemoryDeviceKind::VirtioMem);
+    if manifest.run_by.hardware || !has_virtio_mem {
+        return Ok(());
+    }
+    let problem = format!(
+        "VM {name} cannot be sent while it runs: its guest is emulated (TCG) and has memory plugged in, and \
+        QEMU may end while it sends such a guest; `homenode vm suspend {name}` and `homenode vm resume {name}` \
+        give it other homes",
+        name = manifest.spec.name
+    );
+    Err(BackendError::new(ErrorKind::BadInput, problem))
 }
 
-impl Outgoing {
-    /// Connects to the monitor of a VM in the background.
-    ///
-    /// # Errors
-    /// There is no such VM, or it does not answer.
-    pub fn connect(directory: &RuntimeDir, name: &str) -> Result<Self, QemuError> {
-        let (path, state) = find(directory, name)?;
-        let missing = || QemuError::NoSuchVm { vm: name.to_owned(), cleaned: None };
-        let qemu = state.qemu.filter(|qemu| qemu.is_alive()).ok_or_else(missing)?;
-        let qmp = Qmp::handshake(name, connect(name, &path.join(MONITOR))?, GREETING)?;
-        Ok(Self { directory: directory.clone(), state, pid: qemu.pid, qmp, switched_over: false })
+/// Watches for some seconds how fast its guest writes to its memory; `None` where QEMU cannot say.
+pub(crate) fn dirty_rate(qmp: &mut Qmp, seconds: u64) -> Result<Option<DirtyRate>, QemuError> {
+    if !run_state(qmp)?.0 {
+        return Ok(Some(DirtyRate { per_second: Bytes(0), seconds: 0 }));
     }
-
-    /// QEMU's process.
-    pub fn pid(&self) -> u32 {
-        self.pid
+    if let Err(error) = qmp.execute("calc-dirty-rate", &json!({ "calc-time": seconds })) {
+        return if matches!(error, QemuError::Refused { .. }) { Ok(None) } else { Err(error) };
     }
-
-    /// What another QEMU must agree on to take its guest over.
-    ///
-    /// # Errors
-    /// It has ended, or does not say.
-    pub fn manifest(
-        &mut self,
-        spec: &VmSpec,
-        topology: &VirtualTopology,
-        added: &Added,
-    ) -> Result<Manifest, QemuError> {
-        let hardware = self.state.accelerator.is_hardware();
-        Ok(Manifest::of(spec, topology, added, run_by(&mut self.qmp, self.pid, spec, hardware)?))
-    }
-
-    /// Whether its vCPUs run.
-    ///
-    /// # Errors
-    /// It has ended.
-    pub fn runs(&mut self) -> Result<bool, QemuError> {
-        run_state(&mut self.qmp).map(|(runs, _)| runs)
-    }
-
-    /// Why it cannot be sent, in QEMU's words; empty where it can. QEMU before 6.0 does not say.
-    ///
-    /// # Errors
-    /// It has ended.
-    pub fn blocked(&mut self) -> Result<Vec<String>, QemuError> {
-        progress(&mut self.qmp).map(|progress| progress.blocked)
-    }
-
-    /// Watches for some seconds how fast its guest writes to its memory; `None` where QEMU cannot
-    /// say.
-    ///
-    /// # Errors
-    /// It has ended.
-    pub fn dirty_rate(&mut self, seconds: u64) -> Result<Option<DirtyRate>, QemuError> {
-        if !self.runs()? {
-            return Ok(Some(DirtyRate { per_second: Bytes(0), seconds: 0 }));
+    let deadline = Instant::now() + Duration::from_secs(seconds + 10);
+    while Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(100));
+        let answer = qmp.execute("query-dirty-rate", &json!({}))?;
+        // In MiB; without the field it is still at it.
+        if let (Some("measured"), Some(mib)) = (answer["status"].as_str(), answer["dirty-rate"].as_u64()) {
+            return Ok(Some(DirtyRate { per_second: Bytes::from_mib(mib), seconds }));
         }
-        if let Err(error) = self.qmp.execute("calc-dirty-rate", &json!({ "calc-time": seconds })) {
-            return if matches!(error, QemuError::Refused { .. }) { Ok(None) } else { Err(error) };
+    }
+    Ok(None)
+}
+
+/// What a guest goes over.
+pub(crate) enum Over<'a> {
+    /// A connected socket.
+    One(OwnedFd),
+    /// Connections that QEMU makes, each of which is given away.
+    Several(Leaving, &'a mut dyn FnMut(OwnedFd) -> Result<(), BackendError>),
+}
+
+/// Sends the guest until all of it is there, or follows it.
+/// `switched_over`: whether it was told to send the rest of a guest that stands still.
+pub(crate) fn send(
+    qmp: &mut Qmp,
+    (over, tuning): (Over<'_>, &Tuning),
+    switched_over: &mut bool,
+    watch: &mut Watch<'_>,
+) -> Result<Sent, BackendError> {
+    *switched_over = false;
+    take_disks_back(qmp)?;
+    tune(qmp, tuning, End::Sends)?;
+    match over {
+        Over::One(socket) => begin(qmp, socket, false)?,
+        Over::Several(leaving, give) => begin_over_several(qmp, leaving, tuning, give)?,
+    }
+    let mut may_follow = tuning.postcopy;
+    loop {
+        let mut look = next(qmp, LOOK)?;
+        match look.status {
+            Status::Completed => return Ok(Sent::AllThere(look.progress)),
+            Status::Follows => return Ok(Sent::Follows),
+            Status::Interrupted => return Err(failed("the link was cut".to_owned())),
+            Status::Failed | Status::Cancelled => return Err(failed(why(look))),
+            Status::None | Status::Underway | Status::Ready => {}
         }
-        let deadline = Instant::now() + Duration::from_secs(seconds + 10);
-        while Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(100));
-            let answer = self.qmp.execute("query-dirty-rate", &json!({}))?;
-            // In MiB; without the field it is still at it.
-            if let (Some("measured"), Some(mib)) = (answer["status"].as_str(), answer["dirty-rate"].as_u64()) {
-                return Ok(Some(DirtyRate { per_second: Bytes::from_mib(mib), seconds }));
+        if may_follow && look.sent_all_once() {
+            qmp.execute("migrate-start-postcopy", &json!({}))?;
+            may_follow = false;
+        }
+        look.progress.switches = *switched_over;
+        if !watch(&look.progress) {
+            return Err(BackendError::new(ErrorKind::CalledOff, "it was called off"));
+        }
+        if look.status == Status::Ready && !*switched_over {
+            *switched_over = true;
+            qmp.execute("migrate-continue", &json!({ "state": "pre-switchover" }))?;
+        }
+    }
+}
+
+fn failed(because: String) -> BackendError {
+    BackendError::new(ErrorKind::Failed, because)
+}
+
+fn why(look: Look) -> String {
+    look.error.unwrap_or_else(|| "QEMU says that it failed".to_owned())
+}
+
+/// Gives QEMU the socket and begins; or goes on where another one was cut (`resume`).
+fn begin(qmp: &mut Qmp, socket: OwnedFd, resume: bool) -> Result<(), QemuError> {
+    qmp.give(CONNECTION, socket.as_fd())?;
+    drop(socket);
+    let mut arguments = json!({ "uri": format!("fd:{CONNECTION}") });
+    if resume {
+        arguments["resume"] = json!(true);
+    }
+    once_tidied_up(qmp, "migrate", &arguments)
+}
+
+fn begin_over_several(
+    qmp: &mut Qmp,
+    leaving: Leaving,
+    tuning: &Tuning,
+    give: &mut dyn FnMut(OwnedFd) -> Result<(), BackendError>,
+) -> Result<(), BackendError> {
+    let uri = leaving.uri(qmp)?;
+    once_tidied_up(qmp, "migrate", &json!({ "uri": uri }))?;
+    match leaving.all(qmp, tuning)? {
+        Some(all) => all.into_iter().try_for_each(give),
+        None => Err(failed(look(qmp)?.error.unwrap_or_else(|| "QEMU does not make its connections".to_owned()))),
+    }
+}
+
+/// Waits until the memory has gone that follows its guest, over this socket where the last one was
+/// cut.
+pub(crate) fn send_rest(
+    qmp: &mut Qmp,
+    over: Option<OwnedFd>,
+    watch: &mut dyn FnMut(&Progress),
+) -> Result<Rest, BackendError> {
+    over.map(|socket| begin(qmp, socket, true)).transpose()?;
+    let mut resumed = false;
+    loop {
+        let look = next(qmp, LOOK_AT_REST)?;
+        watch(&look.progress);
+        match look.status {
+            Status::Completed => return Ok(Rest::Went(look.progress)),
+            Status::Interrupted => return Ok(Rest::Interrupted { progress: look.progress, resumed }),
+            Status::Failed | Status::Cancelled | Status::None => {
+                return Err(BackendError::new(ErrorKind::Gone, why(look)));
             }
-        }
-        Ok(None)
-    }
-
-    /// Tells QEMU how to send.
-    ///
-    /// # Errors
-    /// QEMU refuses.
-    pub fn prepare(&mut self, tuning: &Tuning) -> Result<(), QemuError> {
-        take_disks_back(&mut self.qmp)?;
-        tuning.set(&mut self.qmp, End::Sends)
-    }
-
-    /// Begins to send the guest into a connected socket.
-    ///
-    /// # Errors
-    /// QEMU refuses, and says why.
-    pub fn send(&mut self, socket: OwnedFd) -> Result<(), QemuError> {
-        self.qmp.give(CONNECTION, socket.as_fd())?;
-        drop(socket);
-        self.qmp.execute("migrate", &json!({ "uri": format!("fd:{CONNECTION}") })).map(drop)
-    }
-
-    /// Lets the rest of a guest go that stands still ([`Status::Ready`]).
-    ///
-    /// # Errors
-    /// QEMU refuses.
-    pub fn switch_over(&mut self) -> Result<(), QemuError> {
-        self.switched_over = true;
-        self.qmp.execute("migrate-continue", &json!({ "state": "pre-switchover" })).map(drop)
-    }
-
-    /// Lets the memory that was not sent yet follow after the guest, which goes now.
-    ///
-    /// # Errors
-    /// QEMU refuses.
-    pub fn follow_later(&mut self) -> Result<(), QemuError> {
-        self.qmp.execute("migrate-start-postcopy", &json!({})).map(drop)
-    }
-
-    /// Goes on over another connected socket where it was interrupted ([`Status::Interrupted`]).
-    ///
-    /// # Errors
-    /// QEMU refuses, and says why.
-    pub fn resume(&mut self, socket: OwnedFd) -> Result<(), QemuError> {
-        self.qmp.give(CONNECTION, socket.as_fd())?;
-        drop(socket);
-        let arguments = json!({ "uri": format!("fd:{CONNECTION}"), "resume": true });
-        self.qmp.execute("migrate", &arguments).map(drop)
-    }
-
-    /// How far it has come.
-    ///
-    /// # Errors
-    /// QEMU has ended.
-    pub fn progress(&mut self) -> Result<Progress, QemuError> {
-        progress(&mut self.qmp)
-    }
-
-    /// Waits up to `within` until it has come further, and says how far.
-    ///
-    /// # Errors
-    /// QEMU has ended.
-    pub fn next(&mut self, within: Duration) -> Result<Progress, QemuError> {
-        next(&mut self.qmp, within)
-    }
-
-    /// Calls it off, and waits until it is over. It may have come to its end before.
-    ///
-    /// # Errors
-    /// QEMU has ended, or does not get to an end.
-    pub fn cancel(&mut self) -> Result<(), QemuError> {
-        let deadline = Instant::now() + CANCELLED;
-        loop {
-            let status = progress(&mut self.qmp)?.status;
-            if status == Status::None || status.is_over() {
-                return Ok(());
-            }
-            // Once switched over it comes to its end by itself, whether the other one lives or not.
-            let left_alone = self.switched_over && Instant::now() + LEFT_ALONE < deadline;
-            if !left_alone {
-                self.qmp.execute("migrate_cancel", &json!({}))?;
-            }
-            if !next(&mut self.qmp, Duration::from_millis(100))?.status.is_over() && !left_alone {
-                self.release()?;
-            }
-            if Instant::now() > deadline {
-                let what = "calling its migration off".to_owned();
-                return Err(QemuError::Timeout { vm: self.state.name.clone(), what, seconds: CANCELLED.as_secs() });
-            }
+            Status::Follows => resumed = true,
+            Status::Underway | Status::Ready => {}
         }
     }
+}
 
-    /// Where it was called off in the very moment in which it began to wait for
-    /// [`Outgoing::switch_over`], QEMU waits on for ever, and its guest stands still (seen with 7.2
-    /// on a busy machine, 1 of 12). Elsewhere this changes nothing.
-    fn release(&mut self) -> Result<(), QemuError> {
-        match self.qmp.execute("migrate-continue", &json!({ "state": "cancelling" })) {
-            // It is not being called off any more.
-            Err(QemuError::Refused { .. }) => Ok(()),
-            released => released.map(drop),
+/// Whether memory follows its guest.
+pub(crate) fn follows(qmp: &mut Qmp) -> Result<bool, QemuError> {
+    Ok(matches!(look(qmp)?.status, Status::Follows | Status::Interrupted))
+}
+
+/// Calls off what was begun, and lets the guest go on where `runs`. One that runs already may be
+/// told too: it takes back disks that are not its own.
+pub(crate) fn stay(qmp: &mut Qmp, switched_over: bool, runs: bool) -> Result<(), QemuError> {
+    cancel(qmp, switched_over)?;
+    if runs { once_tidied_up(qmp, "cont", &json!({})) } else { Ok(()) }
+}
+
+/// Calls it off, and waits until it is over. It may have come to its end before.
+fn cancel(qmp: &mut Qmp, switched_over: bool) -> Result<(), QemuError> {
+    let deadline = Instant::now() + CANCELLED;
+    loop {
+        let status = look(qmp)?.status;
+        if status == Status::None || status.is_over() {
+            return Ok(());
+        }
+        // Once switched over it comes to its end by itself, whether the other one lives or not.
+        let left_alone = switched_over && Instant::now() + LEFT_ALONE < deadline;
+        if !left_alone {
+            qmp.execute("migrate_cancel", &json!({}))?;
+        }
+        if !next(qmp, Duration::from_millis(100))?.status.is_over() && !left_alone {
+            release(qmp)?;
+        }
+        if Instant::now() > deadline {
+            let (vm, what) = (qmp.vm().to_owned(), "calling its migration off".to_owned());
+            return Err(QemuError::Timeout { vm, what, seconds: CANCELLED.as_secs() });
         }
     }
+}
 
-    /// Lets a guest go on that has been sent, or was about to be. Only where nobody has it
-    /// elsewhere. One that runs already may be told too: it takes back disks that are not its own.
-    ///
-    /// # Errors
-    /// QEMU has ended, or refuses.
-    pub fn go_on(&mut self) -> Result<(), QemuError> {
-        self.qmp.execute("cont", &json!({})).map(drop)
+/// Where it was called off in the very moment in which it began to wait for `migrate-continue`,
+/// QEMU waits on for ever, and its guest stands still (seen with 7.2 on a busy machine, 1 of 12).
+/// Elsewhere this changes nothing.
+fn release(qmp: &mut Qmp) -> Result<(), QemuError> {
+    match qmp.execute("migrate-continue", &json!({ "state": "cancelling" })) {
+        // It is not being called off any more.
+        Err(QemuError::Refused { .. }) => Ok(()),
+        released => released.map(drop),
     }
+}
 
-    /// Ends its process, where it has not ended by itself, and removes what it left: it runs
-    /// elsewhere.
-    ///
-    /// # Errors
-    /// The process cannot be ended.
-    pub fn end(self) -> Result<(), QemuError> {
-        let Self { directory, state, qmp, .. } = self;
-        // QEMU serves one visitor at a time.
-        drop(qmp);
-        match stop(&directory, &state.name, Duration::ZERO) {
-            Err(QemuError::NoSuchVm { .. }) => Ok(()),
-            ended => ended.map(drop),
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulated_guest_with_virtio_mem_is_not_sent() {
+        // It has a virtio-mem device plugged in, and runs under KVM.
+        let text = include_str!("../../../../fuzz/seeds/manifest/web.json");
+        let kvm = Manifest::from_text(text.trim_end()).unwrap();
+        assert!(check_emulated(&kvm).is_ok());
+        let mut emulated = kvm;
+        emulated.run_by.hardware = false;
+        let error = check_emulated(&emulated).unwrap_err();
+        assert!(error.is_bad_input() && error.to_string().contains("vm suspend web"), "{error}");
+        emulated.added.memory.clear();
+        assert!(check_emulated(&emulated).is_ok());
     }
 }

@@ -1,23 +1,22 @@
 //! How far a migration has come, in QEMU's words (`query-migrate`): pure.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use topology::Bytes;
 use topology::input::cut;
+use vm::sending::{Progress, Ram};
 
 /// Longest part of an error of QEMU's that is kept.
 const LONGEST_WORDS: usize = 500;
 
 /// What a migration is doing (`MigrationStatus`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
     /// Nothing yet.
     None,
     /// It copies memory, or is about to; a newer QEMU has many words for it.
     Underway,
     /// The guest stands still, and the rest of it goes when somebody says so
-    /// ([`super::Outgoing::switch_over`]).
+    /// (`migrate-continue`).
     Ready,
     /// The guest is at the destination, and memory of it still follows (postcopy).
     Follows,
@@ -48,53 +47,28 @@ impl Status {
     }
 
     /// Whether nothing more will come.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 }
 
-/// How far a migration has come.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+/// What QEMU says of its migration.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
     /// What it is doing.
-    pub status: Status,
-    /// Its memory; `None` where QEMU says nothing of it.
-    pub ram: Option<Ram>,
-    /// Since its begin, in milliseconds.
-    pub total_ms: Option<u64>,
-    /// How long the guest stood still, in milliseconds; once it is over.
-    pub downtime_ms: Option<u64>,
-    /// How long it would stand still now, in milliseconds.
-    pub expected_downtime_ms: Option<u64>,
-    /// CPU time that is taken from the guest so that it writes less, in percent.
-    pub throttle_percent: u64,
+    pub(crate) status: Status,
+    /// How far it has come.
+    pub(crate) progress: Progress,
     /// Why it failed, in QEMU's words.
-    pub error: Option<String>,
+    pub(crate) error: Option<String>,
     /// Why it cannot be, in QEMU's words.
-    pub blocked: Vec<String>,
+    pub(crate) blocked: Vec<String>,
 }
 
-/// The memory of a migration.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ram {
-    /// All of the guest's.
-    pub total: Bytes,
-    /// Not there yet.
-    pub remaining: Bytes,
-    /// Sent so far.
-    pub transferred: Bytes,
-    /// What the guest writes anew in a second.
-    pub dirty_per_second: Bytes,
-    /// Rounds over its memory.
-    pub rounds: u64,
-    /// Millions of bits in a second, now.
-    pub mbps: f64,
-}
-
-impl Progress {
+impl Look {
     /// Whether all memory was sent once, and what was written since goes now.
-    pub fn sent_all_once(&self) -> bool {
-        self.status == Status::Underway && self.ram.is_some_and(|ram| ram.rounds > 1)
+    pub(super) fn sent_all_once(&self) -> bool {
+        self.status == Status::Underway && self.progress.ram.is_some_and(|ram| ram.rounds > 1)
     }
 
     /// From the answer of `query-migrate`. What it does not say is not known.
@@ -102,32 +76,34 @@ impl Progress {
         let number = |name: &str| answer[name].as_u64();
         let words = |value: &Value| value.as_str().map(|text| cut(text, LONGEST_WORDS));
         let blocked = answer["blocked-reasons"].as_array().into_iter().flatten().filter_map(words).collect();
-        Self {
-            status: Status::of(answer["status"].as_str().unwrap_or_default()),
-            ram: answer.get("ram").map(Ram::of),
+        let progress = Progress {
+            ram: answer.get("ram").map(ram),
             total_ms: number("total-time"),
             downtime_ms: number("downtime"),
             expected_downtime_ms: number("expected-downtime"),
             throttle_percent: number("cpu-throttle-percentage").unwrap_or(0),
+            switches: false,
+        };
+        Self {
+            status: Status::of(answer["status"].as_str().unwrap_or_default()),
+            progress,
             error: words(&answer["error-desc"]),
             blocked,
         }
     }
 }
 
-impl Ram {
-    fn of(ram: &Value) -> Self {
-        let number = |name: &str| ram[name].as_u64().unwrap_or(0);
-        // Pages of the guest have 4 KiB on x86; older ones do not say.
-        let page = ram["page-size"].as_u64().unwrap_or(4096);
-        Self {
-            total: Bytes(number("total")),
-            remaining: Bytes(number("remaining")),
-            transferred: Bytes(number("transferred")),
-            dirty_per_second: Bytes(number("dirty-pages-rate").saturating_mul(page)),
-            rounds: number("dirty-sync-count"),
-            mbps: ram["mbps"].as_f64().filter(|mbps| mbps.is_finite()).unwrap_or(0.0),
-        }
+fn ram(ram: &Value) -> Ram {
+    let number = |name: &str| ram[name].as_u64().unwrap_or(0);
+    // Pages of the guest have 4 KiB on x86; older ones do not say.
+    let page = ram["page-size"].as_u64().unwrap_or(4096);
+    Ram {
+        total: Bytes(number("total")),
+        remaining: Bytes(number("remaining")),
+        transferred: Bytes(number("transferred")),
+        dirty_per_second: Bytes(number("dirty-pages-rate").saturating_mul(page)),
+        rounds: number("dirty-sync-count"),
+        mbps: ram["mbps"].as_f64().filter(|mbps| mbps.is_finite()).unwrap_or(0.0),
     }
 }
 
@@ -144,8 +120,8 @@ mod tests {
             "ram": { "total": 270_000_000, "remaining": 4096, "transferred": 99, "dirty-pages-rate": 10,
                      "page-size": 4096, "dirty-sync-count": 2, "mbps": 800.5 }
         });
-        let progress = Progress::of(&answer);
-        assert_eq!((progress.status, progress.total_ms, progress.throttle_percent), (Status::Underway, Some(1200), 20));
+        let Look { status, progress, .. } = Look::of(&answer);
+        assert_eq!((status, progress.total_ms, progress.throttle_percent), (Status::Underway, Some(1200), 20));
         let ram = progress.ram.unwrap();
         assert_eq!(ram.dirty_per_second, Bytes(40_960)); // 10 pages of 4096
         assert_eq!((ram.remaining, ram.rounds), (Bytes(4096), 2));
@@ -156,10 +132,10 @@ mod tests {
         for word in ["setup", "active", "device", "failing", "postcopy-recover-setup", "something-new"] {
             assert!(!Status::of(word).is_over(), "{word}");
         }
-        assert_eq!(Progress::of(&json!({})).status, Status::None);
+        assert_eq!(Look::of(&json!({})).status, Status::None);
         let blocked = json!({ "blocked-reasons": ["a", 7, "b"], "status": "failed", "error-desc": "no" });
-        let progress = Progress::of(&blocked);
-        assert_eq!((progress.blocked.len(), progress.error.as_deref()), (2, Some("no")));
-        assert!(progress.status.is_over());
+        let look = Look::of(&blocked);
+        assert_eq!((look.blocked.len(), look.error.as_deref()), (2, Some("no")));
+        assert!(look.status.is_over());
     }
 }

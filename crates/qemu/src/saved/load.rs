@@ -98,14 +98,14 @@ fn take(built: &mut Built, launch: &Launch, from: OwnedFd, told: &mut dyn FnMut(
     bind_vcpus(&launch.plan, &threads)?;
     begin(qmp, "migrate-incoming", from)?;
     loop {
-        let progress = next(qmp, TELL)?;
-        if let Some(ram) = progress.ram {
+        let look = next(qmp, TELL)?;
+        if let Some(ram) = look.progress.ram {
             told(ram.remaining);
         }
-        match progress.status {
+        match look.status {
             Status::Completed => return Ok(()),
             status if status.is_over() => {
-                let message = progress.error.unwrap_or_else(|| "its guest could not be read".to_owned());
+                let message = look.error.unwrap_or_else(|| "its guest could not be read".to_owned());
                 let (vm, command) = (launch.spec.name.clone(), "migrate-incoming".to_owned());
                 return Err(QemuError::Refused { vm, command, message });
             }

@@ -52,5 +52,5 @@ fn begin(qmp: &mut Qmp, command: &str, pipe: OwnedFd) -> Result<(), QemuError> {
     qmp.give(PIPE, pipe.as_fd())?;
     // QEMU's copy is the only one: where it closes it, the other end sees that.
     drop(pipe);
-    qmp.execute(command, &json!({ "uri": format!("fd:{PIPE}") })).map(drop)
+    crate::migration::once_tidied_up(qmp, command, &json!({ "uri": format!("fd:{PIPE}") }))
 }

@@ -2,11 +2,10 @@
 
 use super::begin;
 use crate::QemuError;
-use crate::migration::{Status, next, progress, run_state, take_disks_back};
+use crate::migration::{Status, look, next, run_state, take_disks_back};
 use crate::qmp::Qmp;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use topology::Bytes;
 use vm::backend::Transfer;
 
 /// How often somebody is told how far it has come.
@@ -20,20 +19,20 @@ pub(crate) fn save(qmp: &mut Qmp, into: OwnedFd, told: &mut dyn FnMut(Transfer))
         return Err(refused("its vCPUs run".to_owned()));
     }
     take_disks_back(qmp)?;
-    let blocked = progress(qmp)?.blocked;
+    let blocked = look(qmp)?.blocked;
     if !blocked.is_empty() {
         return Err(refused(blocked.join("; ")));
     }
     begin(qmp, "migrate", into)?;
     loop {
-        let progress = next(qmp, TELL)?;
-        if let Some(ram) = progress.ram {
-            told(Transfer { done: Bytes(ram.total.0.saturating_sub(ram.remaining.0)), remaining: ram.remaining });
+        let look = next(qmp, TELL)?;
+        if let Some(ram) = look.progress.ram {
+            told(ram.into());
         }
-        match progress.status {
+        match look.status {
             Status::Completed => return Ok(()),
             status if status.is_over() => {
-                let why = progress.error.unwrap_or_else(|| "its guest could not be written".to_owned());
+                let why = look.error.unwrap_or_else(|| "its guest could not be written".to_owned());
                 return Err(refused(why));
             }
             _ => {}

@@ -94,7 +94,7 @@ pub(super) fn told_difference(scene: &Scene<'_>, client: usize, home: &[usize], 
 fn charged(scene: &Scene<'_>, (one, home): (usize, &[usize]), (other, there): (usize, &[usize])) -> f64 {
     let Some(told) = scene.told(one).filter(|_| home != there) else { return 0.0 };
     let first = scene.clients[one].family.0;
-    let real = (extra_between(scene, home, there) * 1000.0).round() as u64;
+    let real = (extra_between(scene, home, there) * 1000.0).round() as u128;
     told.charge((one - first, other - first), 1, real) as f64 / 1000.0
 }
 

@@ -4,7 +4,7 @@ pub(crate) mod mapping;
 
 use crate::host::Host;
 use crate::host::RESERVED_PART;
-use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS};
+use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS, VCPU};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::Bytes;
 use vm::spec::{Fill, Spread};
@@ -131,7 +131,7 @@ pub(crate) fn sized_by_free(by_size: &Candidate, by_free: &Candidate) -> Reason 
 /// Why a client has several nodes.
 fn straddle(host: &Host, shape: &Shape, client: usize, home: &Home) -> Reason {
     let lives: Vec<usize> =
-        home.nodes.iter().zip(&home.milli).filter(|(_, milli)| **milli > 0).map(|(&node, _)| node).collect();
+        home.nodes.iter().zip(&home.micro).filter(|(_, micro)| **micro > 0).map(|(&node, _)| node).collect();
     let because = if home.equal {
         let memory = match shape.policy.memory {
             None | Some(MemoryPolicy::Interleave) => "is interleaved in equal parts".to_owned(),
@@ -232,16 +232,16 @@ pub(crate) fn cramped(host: &Host, shape: &Shape, most: &[crate::sizing::Share],
 
 /// Nodes with more vCPUs than hardware threads, counting what runs there already.
 fn crowded(host: &Host, best: &Candidate) -> Vec<String> {
-    let mut milli: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut micro: BTreeMap<usize, u64> = BTreeMap::new();
     for home in &best.homes {
-        for (&node, amount) in home.nodes.iter().zip(&home.milli) {
-            *milli.entry(node).or_default() += amount;
+        for (&node, amount) in home.nodes.iter().zip(&home.micro) {
+            *micro.entry(node).or_default() += amount;
         }
     }
-    let over = milli.into_iter().filter_map(|(index, milli)| {
+    let over = micro.into_iter().filter_map(|(index, micro)| {
         let node = &host.nodes[index];
-        let vcpus = u64::from(node.vcpus_held) + milli.div_ceil(1000);
-        (vcpus > u64::from(node.threads) && milli > 0)
+        let vcpus = u64::from(node.vcpus_held) + micro.div_ceil(VCPU);
+        (vcpus > u64::from(node.threads) && micro > 0)
             .then(|| format!("node {} will have {vcpus} vCPUs on {} hardware threads", node.id, node.threads))
     });
     over.collect()

@@ -2,6 +2,14 @@
 
 use topology::Bytes;
 
+/// Of a VM that runs, and of one that is stopped: what it is powered on with next.
+const STAYS: &str = "what the VM has at power-on stays until `homenode vm resize-topology` sizes it \
+    anew; only what was plugged in since can be taken away";
+
+/// How a VM may grow further than it was first powered on for.
+const MORE: &str = "; for more raise it in the file of its spec, `homenode vm resize-topology`, and `homenode run` \
+    that file once the VM is stopped";
+
 /// Why a VM that runs cannot get the size that is wanted. Each names the field, the value and what
 /// would be valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,10 +25,7 @@ pub enum GrowthError {
         named: bool,
     },
     /// Fewer vCPUs than there were at power-on, or than unplugging from the named nodes leaves.
-    #[error(
-        "vcpus = {wanted}: {least} is the least{}: only vCPUs that were plugged since power-on can be taken away",
-        by_named(*named)
-    )]
+    #[error("vcpus = {wanted}: {least} is the least{}: {STAYS}", by_named(*named))]
     TooFewVcpus {
         /// vCPUs in all that are wanted.
         wanted: u32,
@@ -43,7 +48,7 @@ pub enum GrowthError {
     },
     /// Less memory than there was at power-on, or than taking from the named nodes leaves.
     #[error(
-        "memory = {}: {} is the least{}: only memory that was plugged since power-on can be taken away{}",
+        "memory = {}: {} is the least{}: {STAYS}{}",
         exactly(*wanted), exactly(*least), by_named(*named), but_dimms(*dimms)
     )]
     TooLittleMemory {
@@ -92,7 +97,9 @@ fn most_vcpus(most: u32, named: bool) -> String {
     match named {
         true => format!("with the named virtual nodes at their largest the VM has {most}"),
         false => {
-            format!("the VM may have {most} at most (max_vcpus of its spec, as it was when it was first powered on)")
+            format!(
+                "the VM may have {most} at most (max_vcpus of its spec, as it was when it was first powered on){MORE}"
+            )
         }
     }
 }
@@ -102,7 +109,7 @@ fn most_memory(most: Bytes, block: Bytes, named: bool) -> String {
     match named {
         true => format!("with the named virtual nodes at their largest, {blocks}, the VM has {most}"),
         false => format!(
-            "the VM may have {most} at most, {blocks} (max_memory of its spec, as it was when it was first powered on)"
+            "the VM may have {most} at most, {blocks} (max_memory of its spec, as it was when it was first powered on){MORE}"
         ),
     }
 }

@@ -101,9 +101,8 @@ fn with_a_dimm(mib: u64, block: u64) -> Result<Growth, String> {
 fn a_dimm_is_never_taken_away() {
     // 2 and 1 GiB now, 1 and 1 at power-on; the GiB between is the DIMM.
     let error = with_a_dimm(2560, 2).expect_err("it stays");
-    let says = "memory = \"2560 MiB\": \"3 GiB\" is the least: only memory that was plugged since power-on can be \
-                taken away, and no DIMM: of those it has \"1 GiB\"";
-    assert_eq!(error, says);
+    assert!(error.starts_with("memory = \"2560 MiB\": \"3 GiB\" is the least: "), "{error}");
+    assert!(error.ends_with("can be taken away, and no DIMM: of those it has \"1 GiB\""), "{error}");
     // What is in virtio-mem beside it goes, and in its own blocks.
     let (topology, mut now) = two();
     now[1].memory = mib(1536);

@@ -1,6 +1,7 @@
 //! What a placement costs: CPU time that is lost, in CPUs, by the same figures as the balancer's
 //! ([`crate::balance::BalancePolicy`]).
 
+use super::homes::VCPU;
 use crate::balance::BalancePolicy;
 use crate::host::HostNode;
 use topology::Bytes;
@@ -29,25 +30,26 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Millionths of CPUs that are lost to memory, from thousandths of vCPUs times thousandths of
+    /// Millionths of CPUs that are lost to memory, from millionths of vCPUs times thousandths of
     /// extra distance.
-    pub(crate) fn memory(&self, milli_by_extra: u64) -> u64 {
-        milli_by_extra.saturating_mul(self.stall) / 100
+    pub(crate) fn memory(&self, micro_by_extra: u64) -> u64 {
+        micro_by_extra.saturating_mul(self.stall) / 100_000
     }
 
     /// The same for memory of the VM's other clients, from a sum over pairs of clients.
-    pub(crate) fn siblings(&self, milli_by_extra: u64, whole: u64, clients: usize) -> u64 {
+    pub(crate) fn siblings(&self, micro_by_extra: u128, whole: u64, clients: usize) -> u64 {
         let others = (clients as u64).saturating_sub(1).max(1);
-        (milli_by_extra / (whole * others)).saturating_mul(self.stall * self.sibling) / 10_000
+        let mean = u64::try_from(micro_by_extra / u128::from(whole * others)).unwrap_or(u64::MAX);
+        mean.saturating_mul(self.stall * self.sibling) / 10_000_000
     }
 
-    /// Millionths of CPUs that `milli` thousandths of vCPUs lose on a node beside `held` of others:
+    /// Millionths of CPUs that as many (`micro`) of vCPUs lose on a node beside `held` of others:
     /// one that finds no hardware thread loses all, one that shares a core a part.
-    fn cpu(&self, node: &HostNode, count_cores: bool, held: u64, milli: u64) -> u64 {
-        let beyond = |limit: u32| (held + milli).saturating_sub(u64::from(limit) * 1000).min(milli);
+    fn cpu(&self, node: &HostNode, count_cores: bool, held: u64, micro: u64) -> u64 {
+        let beyond = |limit: u32| (held + micro).saturating_sub(u64::from(limit) * VCPU).min(micro);
         let waiting = beyond(node.threads);
         let sharing = if count_cores { beyond(node.cores) - waiting } else { 0 };
-        waiting * 1000 + sharing * self.shared_core * 10
+        waiting + sharing * self.shared_core / 100
     }
 }
 
@@ -76,7 +78,7 @@ impl Lost {
 /// numbering of nodes can change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
-    /// vCPUs of this VM beyond the hardware threads of their node, in thousandths: they never run
+    /// vCPUs of this VM beyond the hardware threads of their node, in millionths: they never run
     /// all at once, whatever else runs, so that no saving elsewhere pays for it.
     pub(crate) stacked: u64,
     /// CPU time that is lost, in millionths of CPUs, with what is charged for distances that the
@@ -114,7 +116,7 @@ impl Cost {
         // The offsets keep the common fractions away from the edges of a step.
         let hundredths = |micro: u64| micro.saturating_add(3_700) / LOST_STEP;
         Self {
-            stacked: (self.stacked + 37) * STACKED_PARTS / 1000,
+            stacked: (self.stacked + 37_000) * STACKED_PARTS / VCPU,
             lost: hundredths(self.lost),
             apart: hundredths(self.apart),
             misled: (self.misled + 370) / 1000,
@@ -134,18 +136,19 @@ pub(crate) struct NodeCost {
 }
 
 impl NodeCost {
-    /// For `milli` thousandths of vCPUs of this VM. What other VMs do is not known: half is counted
+    /// For `micro` millionths of vCPUs of this VM. What other VMs do is not known: half is counted
     /// as if their vCPUs were all busy, half as if they idled.
-    pub(crate) fn of(node: &HostNode, prefer_ht: bool, rates: &Rates, milli: u64) -> Self {
-        if milli == 0 {
+    pub(crate) fn of(node: &HostNode, prefer_ht: bool, rates: &Rates, micro: u64) -> Self {
+        if micro == 0 {
             return Self::default();
         }
-        let held = u64::from(node.vcpus_held) * 1000;
-        let cpu = |held: u64| rates.cpu(node, !prefer_ht, held, milli);
+        let held = u64::from(node.vcpus_held) * VCPU;
+        let cpu = |held: u64| rates.cpu(node, !prefer_ht, held, micro);
         Self {
-            stacked: milli.saturating_sub(u64::from(node.threads) * 1000),
+            stacked: micro.saturating_sub(u64::from(node.threads) * VCPU),
             cpu_twice: cpu(held) + cpu(0),
-            crowding: growth(held, held + milli, node.units(prefer_ht).into()),
+            // Of thousandths squared.
+            crowding: growth(held, held + micro, node.units(prefer_ht).into()) / (VCPU / 1000).pow(2),
         }
     }
 }
@@ -157,9 +160,9 @@ pub(crate) fn fullness(node: &HostNode, bytes: u64) -> u64 {
     growth(mib(used), mib(used.saturating_add(bytes)), mib(node.memory))
 }
 
-/// (after^2 - before^2) / size: what is added to a fuller node costs more. Amounts stop at 2^31,
-/// far beyond any machine.
+/// (after^2 - before^2) / size: what is added to a fuller node costs more. Amounts stop at 2^32:
+/// 4294 vCPUs on a node, 4 PiB.
 fn growth(before: u64, after: u64, size: u64) -> u64 {
-    let square = |amount: u64| amount.min(1 << 31).pow(2);
+    let square = |amount: u64| amount.min(u32::MAX.into()).pow(2);
     (square(after) - square(before)) / size.max(1)
 }

@@ -26,9 +26,9 @@ impl Demand {
 pub(crate) struct CpuHome {
     /// Indices of nodes, rising.
     pub(crate) nodes: Vec<usize>,
-    /// Thousandths of vCPUs on each: the client's vCPUs in proportion to the nodes' cores. A client
+    /// Millionths of vCPUs on each: the client's vCPUs in proportion to the nodes' cores. A client
     /// without vCPUs has [`NO_VCPU`] of one.
-    pub(crate) milli: Vec<u64>,
+    pub(crate) micro: Vec<u64>,
     /// The part of the client on each, of [`WHOLE`].
     pub(crate) part: Vec<u64>,
 }
@@ -38,8 +38,8 @@ pub(crate) struct CpuHome {
 pub(crate) struct Home {
     /// Indices of nodes, rising.
     pub(crate) nodes: Vec<usize>,
-    /// Thousandths of vCPUs on each; 0 where only memory lies.
-    pub(crate) milli: Vec<u64>,
+    /// Millionths of vCPUs on each; 0 where only memory lies.
+    pub(crate) micro: Vec<u64>,
     /// Bytes on each.
     pub(crate) bytes: Vec<u64>,
     /// Whether the bytes lie in equal parts (interleaved), not as the nodes have room.
@@ -49,12 +49,12 @@ pub(crate) struct Home {
 impl Home {
     /// Indices of the nodes where its vCPUs live, or will once it has any.
     pub(crate) fn with_cpus(&self) -> Vec<usize> {
-        self.nodes.iter().zip(&self.milli).filter(|(_, milli)| **milli > 0).map(|(&node, _)| node).collect()
+        self.nodes.iter().zip(&self.micro).filter(|(_, micro)| **micro > 0).map(|(&node, _)| node).collect()
     }
 
     /// Whether it has a vCPU.
     pub(crate) fn has_vcpus(&self) -> bool {
-        self.milli.iter().sum::<u64>() > NO_VCPU
+        self.micro.iter().sum::<u64>() > NO_VCPU
     }
 
     /// Whether all of it is one node.
@@ -63,12 +63,17 @@ impl Home {
     }
 }
 
-/// Thousandths of a vCPU that stand for none: so little that only its memory counts, which then
+/// Millionths of a vCPU that stand for none: so little that only its memory counts, which then
 /// lies near the CPUs that its vCPUs to come will have.
-pub(super) const NO_VCPU: u64 = 1;
+pub(super) const NO_VCPU: u64 = VCPU / 1000;
 
-/// A number that every number up to 10 divides, so that the parts of most homes are whole.
-pub(crate) const WHOLE: u64 = 2520;
+/// A vCPU, in the parts that homes divide it into. What is rounded must stay far below the steps in
+/// which costs are compared ([`LOST_STEP`](super::LOST_STEP)): else of two homes that cost the same
+/// one seems to cost more.
+pub(crate) const VCPU: u64 = 1_000_000;
+
+/// A number that every number up to 16 divides, so that the parts of most homes are whole.
+pub(crate) const WHOLE: u64 = 720_720;
 
 /// Sets of nodes of one size are all listed up to this many; beyond, only each node's nearest
 /// neighbours.
@@ -101,22 +106,16 @@ fn cpu_nodes(host: &Host) -> Vec<usize> {
 /// A home of these nodes.
 pub(super) fn cpu_home(host: &Host, demand: &Demand, nodes: Vec<usize>) -> CpuHome {
     let units: Vec<u64> = nodes.iter().map(|&node| host.units(node).into()).collect();
-    let milli = in_parts((u64::from(demand.vcpus) * 1000).max(NO_VCPU), &units);
+    let micro = in_parts((u64::from(demand.vcpus) * VCPU).max(NO_VCPU), &units);
     let part = in_parts(WHOLE, &units);
-    CpuHome { nodes, milli, part }
+    CpuHome { nodes, micro, part }
 }
 
-/// `amount` in proportion to `weights`, each part rounded so that the sum stays whole.
+/// `amount` in proportion to `weights`, each part rounded down by itself, so that it does not
+/// depend on the order of the nodes.
 fn in_parts(amount: u64, weights: &[u64]) -> Vec<u64> {
     let total: u64 = weights.iter().sum::<u64>().max(1);
-    let up_to = |sum: u64| u128::from(amount) * u128::from(sum) / u128::from(total);
-    let mut sum = 0;
-    let part = |weight: &u64| {
-        let before = up_to(sum);
-        sum += weight;
-        (up_to(sum) - before) as u64
-    };
-    weights.iter().map(part).collect()
+    weights.iter().map(|&weight| (u128::from(amount) * u128::from(weight) / u128::from(total)) as u64).collect()
 }
 
 /// Number of sets of `size` out of `total`, stopping at a large number.

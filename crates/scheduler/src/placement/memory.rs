@@ -42,7 +42,7 @@ pub(super) fn divide(problem: &Problem<'_>, homes: &[&CpuHome]) -> (Vec<Home>, u
     let rest: Vec<usize> = (0..homes.len()).filter(|&client| parts[client].is_none()).collect();
     let elsewhere = by_distance(problem, homes, &rest, &room);
     let built = homes.iter().enumerate().map(|(client, home)| match &parts[client] {
-        Some(bytes) => Home { nodes: home.nodes.clone(), milli: home.milli.clone(), bytes: bytes.clone(), equal: true },
+        Some(bytes) => Home { nodes: home.nodes.clone(), micro: home.micro.clone(), bytes: bytes.clone(), equal: true },
         None => spread_out(home, &elsewhere[client]),
     });
     let built: Vec<Home> = built.collect();
@@ -60,12 +60,12 @@ fn page_by_page(problem: &Problem<'_>, memory: u64, home: &CpuHome) -> Vec<u64> 
 fn spread_out(home: &CpuHome, bytes: &[u64]) -> Home {
     let of_cpu = |node: usize| home.nodes.iter().position(|&other| other == node);
     let nodes: Vec<usize> = (0..bytes.len()).filter(|&node| bytes[node] > 0 || of_cpu(node).is_some()).collect();
-    let milli = nodes.iter().map(|&node| of_cpu(node).map_or(0, |position| home.milli[position])).collect();
+    let micro = nodes.iter().map(|&node| of_cpu(node).map_or(0, |position| home.micro[position])).collect();
     let bytes = nodes.iter().map(|&node| bytes[node]).collect();
-    Home { nodes, milli, bytes, equal: false }
+    Home { nodes, micro, bytes, equal: false }
 }
 
-/// vCPUs times the extra distance to their memory, both in thousandths.
+/// vCPUs, in millionths, times the extra distance to their memory, in thousandths.
 fn remote(problem: &Problem<'_>, cpus: &CpuHome, home: &Home) -> u64 {
     let all: u128 = home.bytes.iter().map(|&bytes| u128::from(bytes)).sum();
     let on = |(&node, &bytes): (&usize, &u64)| u128::from(bytes) * u128::from(problem.extra_to(cpus, node));
@@ -84,7 +84,7 @@ fn by_distance(problem: &Problem<'_>, homes: &[&CpuHome], rest: &[usize], room: 
     let supply: Vec<u64> = rest.iter().map(|&client| demand(client) / unit).collect();
     // Scaled up, so that the cost of one unit keeps its digits.
     let of_unit = |&client: &usize, node: usize| {
-        let scaled = u128::from(problem.extra_to(homes[client], node)) << 20;
+        let scaled = u128::from(problem.extra_to(homes[client], node)) << 10;
         (scaled / u128::from((demand(client) / unit).max(1))).min(1 << 50) as i64
     };
     let cost: Vec<Vec<i64>> =

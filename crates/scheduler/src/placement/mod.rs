@@ -39,7 +39,7 @@ mod transport;
 
 pub(crate) use cost::{LOST_STEP, Lost, STACKED_PARTS};
 pub(crate) use exact::Candidate;
-pub(crate) use homes::{Demand, Home};
+pub(crate) use homes::{Demand, Home, VCPU};
 pub(crate) use told::Told;
 
 use crate::host::Host;
@@ -142,12 +142,12 @@ pub(crate) struct Problem<'a> {
     cpus_fit: bool,
     /// Extra distance from each node to the nearest other one that has memory to give.
     nearest: Vec<u64>,
-    /// The client that loses least by remote memory: thousandths of vCPUs, bytes.
+    /// The client that loses least by remote memory: millionths of vCPUs, bytes.
     least_rate: (u64, u64),
     /// Whether every home is one node.
     one_node_each: bool,
     /// Where the guest was told distances: what each pair of clients costs at least by distance.
-    least_of_pairs: Vec<Vec<u64>>,
+    least_of_pairs: Vec<Vec<u128>>,
 }
 
 impl<'a> Problem<'a> {
@@ -157,8 +157,9 @@ impl<'a> Problem<'a> {
             let others = nodes.clone().filter(|&to| to != from && host.nodes[to].available > 0);
             others.map(|to| host.extra[from][to]).min().unwrap_or(0)
         };
-        let rates =
-            demands.iter().map(|demand| ((u64::from(demand.vcpus) * 1000).max(homes::NO_VCPU), demand.memory.max(1)));
+        let rates = demands
+            .iter()
+            .map(|demand| ((u64::from(demand.vcpus) * homes::VCPU).max(homes::NO_VCPU), demand.memory.max(1)));
         let least_rate =
             rates.min_by(|a, b| (u128::from(a.0) * u128::from(b.1)).cmp(&(u128::from(b.0) * u128::from(a.1))));
         let vcpus: u32 = demands.iter().map(|demand| demand.vcpus).sum();
@@ -253,9 +254,9 @@ impl<'a> Problem<'a> {
         groups.map(ways).product()
     }
 
-    /// vCPUs of a home times the extra distance to `node`, both in thousandths.
+    /// vCPUs of a home, in millionths, times the extra distance to `node`, in thousandths.
     fn extra_to(&self, home: &CpuHome, node: usize) -> u64 {
-        home.nodes.iter().zip(&home.milli).map(|(&own, milli)| milli * self.host.extra[own][node]).sum()
+        home.nodes.iter().zip(&home.micro).map(|(&own, micro)| micro * self.host.extra[own][node]).sum()
     }
 
     /// vCPUs of a home times the mean extra distance to its own nodes.
@@ -267,7 +268,7 @@ impl<'a> Problem<'a> {
     }
 
     /// vCPUs times extra distance that bytes times extra distance cost at least.
-    fn short_milli(&self, short: u128) -> u64 {
+    fn short_micro(&self, short: u128) -> u64 {
         if short == 0 { 0 } else { (short as f64 * self.least_rate.0 as f64 / self.least_rate.1 as f64) as u64 }
     }
 }

@@ -11,13 +11,13 @@ use super::homes::{CpuHome, WHOLE};
 pub(crate) struct State<'a> {
     problem: &'a Problem<'a>,
     homes: Vec<Option<&'a CpuHome>>,
-    milli: Vec<u64>,
+    micro: Vec<u64>,
     bytes: Vec<u64>,
     clients: Vec<u32>,
     costs: Vec<NodeCost>,
     sums: Sums,
     /// What pairs that are not both placed cost at least by distance.
-    rest: u64,
+    rest: u128,
     /// Of all that is placed: parts times extra distance from each node.
     to: Vec<u64>,
     /// Of all that is placed: vCPUs times extra distance to each node.
@@ -35,9 +35,9 @@ struct Sums {
     /// vCPUs times extra distance to memory in equal parts, inside homes of several nodes.
     inner: u64,
     /// vCPUs times parts of other clients times extra distance.
-    siblings: u64,
+    siblings: u128,
     /// The same, for the difference from what the guest was told.
-    misled: u64,
+    misled: u128,
     /// Nodes in use.
     used: u32,
 }
@@ -49,12 +49,12 @@ impl<'a> State<'a> {
         Self {
             problem,
             homes: vec![None; clients],
-            milli: vec![0; nodes],
+            micro: vec![0; nodes],
             bytes: vec![0; nodes],
             clients: vec![0; nodes],
             costs: vec![NodeCost::default(); nodes],
             sums: Sums::default(),
-            rest: problem.least_of_pairs.iter().flatten().sum::<u64>() / 2,
+            rest: problem.least_of_pairs.iter().flatten().sum::<u128>() / 2,
             to: vec![0; nodes],
             from: vec![0; nodes],
         }
@@ -65,10 +65,10 @@ impl<'a> State<'a> {
         &self.homes
     }
 
-    /// Thousandths of vCPUs and bytes by node: where they are equal, so is the placement but for
+    /// Millionths of vCPUs and bytes by node: where they are equal, so is the placement but for
     /// the names of its clients.
     pub(crate) fn loads(&self) -> (&[u64], &[u64]) {
-        (&self.milli, &self.bytes)
+        (&self.micro, &self.bytes)
     }
 
     /// The cost of what is placed so far; the last of its fields is left to the division of memory.
@@ -79,7 +79,7 @@ impl<'a> State<'a> {
     /// A cost that no completion of this placement can beat.
     pub(crate) fn bound(&self) -> Cost {
         let lost = self.lost_of(&self.sums, self.problem.one_node_each);
-        let by_distance = |sum: u64| self.problem.rates.siblings(sum, WHOLE, self.problem.demands.len());
+        let by_distance = |sum: u128| self.problem.rates.siblings(sum, WHOLE, self.problem.demands.len());
         let misled = by_distance(self.sums.misled);
         let siblings = by_distance(self.sums.siblings + self.rest + self.sums.misled) - misled;
         let cost = self.cost_from(&self.sums, &Lost { siblings, misled, ..lost });
@@ -90,8 +90,8 @@ impl<'a> State<'a> {
     pub(crate) fn estimate_with(&self, client: usize, home: &CpuHome) -> Cost {
         let mut sums = self.sums;
         let share = self.problem.demands[client].memory / home.nodes.len() as u64;
-        for (&node, &milli) in home.nodes.iter().zip(&home.milli) {
-            self.change(&mut sums, node, (self.milli[node] + milli, self.bytes[node] + share, self.clients[node] + 1));
+        for (&node, &micro) in home.nodes.iter().zip(&home.micro) {
+            self.change(&mut sums, node, (self.micro[node] + micro, self.bytes[node] + share, self.clients[node] + 1));
         }
         sums.siblings += self.siblings(home);
         sums.misled += self.misled(client, home);
@@ -107,8 +107,8 @@ impl<'a> State<'a> {
     /// Gives `client` a home; it must have none.
     pub(crate) fn give(&mut self, client: usize, home: &'a CpuHome) {
         let share = self.problem.demands[client].memory / home.nodes.len() as u64;
-        for (&node, &milli) in home.nodes.iter().zip(&home.milli) {
-            self.load(node, self.milli[node] + milli, self.bytes[node] + share, self.clients[node] + 1);
+        for (&node, &micro) in home.nodes.iter().zip(&home.micro) {
+            self.load(node, self.micro[node] + micro, self.bytes[node] + share, self.clients[node] + 1);
         }
         self.sums.siblings += self.siblings(home);
         self.sums.misled += self.misled(client, home);
@@ -122,8 +122,8 @@ impl<'a> State<'a> {
     pub(crate) fn take(&mut self, client: usize) -> Option<&'a CpuHome> {
         let home = self.homes[client].take()?;
         let share = self.problem.demands[client].memory / home.nodes.len() as u64;
-        for (&node, &milli) in home.nodes.iter().zip(&home.milli) {
-            self.load(node, self.milli[node] - milli, self.bytes[node] - share, self.clients[node] - 1);
+        for (&node, &micro) in home.nodes.iter().zip(&home.micro) {
+            self.load(node, self.micro[node] - micro, self.bytes[node] - share, self.clients[node] - 1);
         }
         self.add_distances(home, false);
         self.rest += self.least_with_placed(client);
@@ -157,28 +157,28 @@ impl<'a> State<'a> {
         let problem = self.problem;
         // Without the division, memory inside a home of several nodes may also lie better than in
         // equal parts.
-        let memory = if with_short { problem.rates.memory(sums.inner + problem.short_milli(sums.short)) } else { 0 };
-        let by_distance = |sum: u64| problem.rates.siblings(sum, WHOLE, problem.demands.len());
+        let memory = if with_short { problem.rates.memory(sums.inner + problem.short_micro(sums.short)) } else { 0 };
+        let by_distance = |sum: u128| problem.rates.siblings(sum, WHOLE, problem.demands.len());
         let siblings = by_distance(sums.siblings);
         // Rounded as one sum: what is saved by nearness and charged as difference is the same.
         let misled = by_distance(sums.siblings + sums.misled) - siblings;
         Lost { cpu: sums.cpu_twice / 2, memory, siblings, misled }
     }
 
-    fn load(&mut self, node: usize, milli: u64, bytes: u64, clients: u32) {
+    fn load(&mut self, node: usize, micro: u64, bytes: u64, clients: u32) {
         let mut sums = self.sums;
-        self.costs[node] = self.change(&mut sums, node, (milli, bytes, clients));
+        self.costs[node] = self.change(&mut sums, node, (micro, bytes, clients));
         self.sums = sums;
-        (self.milli[node], self.bytes[node], self.clients[node]) = (milli, bytes, clients);
+        (self.micro[node], self.bytes[node], self.clients[node]) = (micro, bytes, clients);
     }
 
-    /// What the sums are when a node has these thousandths of vCPUs, bytes and clients instead of
+    /// What the sums are when a node has these millionths of vCPUs, bytes and clients instead of
     /// its own; the node's new cost.
-    fn change(&self, sums: &mut Sums, node: usize, (milli, bytes, clients): (u64, u64, u32)) -> NodeCost {
+    fn change(&self, sums: &mut Sums, node: usize, (micro, bytes, clients): (u64, u64, u32)) -> NodeCost {
         let problem = self.problem;
         let own = &problem.host.nodes[node];
         let before = self.costs[node];
-        let after = NodeCost::of(own, problem.host.prefer_ht, &problem.rates, milli);
+        let after = NodeCost::of(own, problem.host.prefer_ht, &problem.rates, micro);
         sums.stacked = sums.stacked + after.stacked - before.stacked;
         sums.cpu_twice = sums.cpu_twice + after.cpu_twice - before.cpu_twice;
         sums.crowding = sums.crowding + after.crowding - before.crowding;
@@ -189,14 +189,17 @@ impl<'a> State<'a> {
     }
 
     /// Distances between `home` and the home of every client that has one, both ways.
-    fn siblings(&self, home: &CpuHome) -> u64 {
-        let on = |((&node, &milli), &part): ((&usize, &u64), &u64)| milli * self.to[node] + part * self.from[node];
-        home.nodes.iter().zip(&home.milli).zip(&home.part).map(on).sum()
+    fn siblings(&self, home: &CpuHome) -> u128 {
+        let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
+        let on = |((&node, &micro), &part): ((&usize, &u64), &u64)| {
+            product(micro, self.to[node]) + product(part, self.from[node])
+        };
+        home.nodes.iter().zip(&home.micro).zip(&home.part).map(on).sum()
     }
 
     /// What `client` at `home` and every client that has a home are charged for the difference from
     /// what the guest was told of each other.
-    fn misled(&self, client: usize, home: &CpuHome) -> u64 {
+    fn misled(&self, client: usize, home: &CpuHome) -> u128 {
         let Some(told) = self.problem.told else { return 0 };
         let real = &self.problem.host.extra;
         let with = |(other, there): (usize, &Option<&CpuHome>)| {
@@ -207,7 +210,7 @@ impl<'a> State<'a> {
     }
 
     /// What `client` and every client that has a home cost at least by distance.
-    fn least_with_placed(&self, client: usize) -> u64 {
+    fn least_with_placed(&self, client: usize) -> u128 {
         let Some(row) = self.problem.least_of_pairs.get(client) else { return 0 };
         self.homes.iter().zip(row).filter(|(home, _)| home.is_some()).map(|(_, least)| least).sum()
     }
@@ -215,10 +218,10 @@ impl<'a> State<'a> {
     fn add_distances(&mut self, home: &CpuHome, add: bool) {
         let signed = |sum: u64, amount: u64| if add { sum + amount } else { sum - amount };
         let extra = &self.problem.host.extra;
-        for ((&own, &milli), &part) in home.nodes.iter().zip(&home.milli).zip(&home.part) {
+        for ((&own, &micro), &part) in home.nodes.iter().zip(&home.micro).zip(&home.part) {
             for (node, (to, from)) in self.to.iter_mut().zip(&mut self.from).enumerate() {
                 *to = signed(*to, part * extra[node][own]);
-                *from = signed(*from, milli * extra[own][node]);
+                *from = signed(*from, micro * extra[own][node]);
             }
         }
     }

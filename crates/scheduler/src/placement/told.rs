@@ -18,7 +18,7 @@
 //!
 //! The balancer charges a VM that runs by the same measure (`balance::loss`).
 
-use super::homes::{CpuHome, Demand, WHOLE};
+use super::homes::{CpuHome, Demand, VCPU, WHOLE};
 use crate::host::Host;
 use topology::Distances;
 
@@ -37,20 +37,21 @@ impl Told {
         Self { extra: distances.iter().map(|row| row.iter().map(of).collect()).collect() }
     }
 
-    /// What client `one` at `home` is charged for client `other` at `there`: thousandths of vCPUs
+    /// What client `one` at `home` is charged for client `other` at `there`: millionths of vCPUs
     /// times parts of [`WHOLE`] times thousandths of extra distance.
-    pub(super) fn difference(&self, real: &[Vec<u64>], one: (usize, &CpuHome), other: (usize, &CpuHome)) -> u64 {
+    pub(super) fn difference(&self, real: &[Vec<u64>], one: (usize, &CpuHome), other: (usize, &CpuHome)) -> u128 {
         let ((one, home), (other, there)) = (one, other);
         if home.nodes == there.nodes {
             return 0;
         }
-        let mut sum = 0;
-        for (&from, milli) in home.nodes.iter().zip(&home.milli) {
+        let mut sum = 0u128;
+        for (&from, micro) in home.nodes.iter().zip(&home.micro) {
             for (&to, part) in there.nodes.iter().zip(&there.part) {
-                sum += milli * part * real[from][to];
+                sum += u128::from(micro * part) * u128::from(real[from][to]);
             }
         }
-        self.charge((one, other), home.milli.iter().sum::<u64>() * WHOLE, sum)
+        let weight = home.micro.iter().sum::<u64>() * there.part.iter().sum::<u64>();
+        self.charge((one, other), weight.into(), sum)
     }
 
     /// The SLIT value that a pair was told.
@@ -60,8 +61,8 @@ impl Told {
 
     /// What a pair on different homes is charged: `weight` times the difference, in thousandths,
     /// between the extra distance told and the real one. `real` is `weight` times the latter.
-    pub(crate) fn charge(&self, (one, other): (usize, usize), weight: u64, real: u64) -> u64 {
-        real.abs_diff(weight * self.extra[one][other])
+    pub(crate) fn charge(&self, (one, other): (usize, usize), weight: u128, real: u128) -> u128 {
+        real.abs_diff(weight * u128::from(self.extra[one][other]))
     }
 
     /// Whether two clients may change places unseen: every other one was told to be as far from the
@@ -80,13 +81,16 @@ impl Told {
 /// What each pair of clients costs at least, by distance and by difference, in the units of
 /// [`Told::difference`]: what it loses where it is as far apart as told. 0 for a pair that may
 /// share a home, one that has a hardware thread for each vCPU of both.
-pub(super) fn least_of_pairs(host: &Host, demands: &[Demand], homes: &[Vec<CpuHome>], told: &Told) -> Vec<Vec<u64>> {
+pub(super) fn least_of_pairs(host: &Host, demands: &[Demand], homes: &[Vec<CpuHome>], told: &Told) -> Vec<Vec<u128>> {
     let threads = |home: &CpuHome| home.nodes.iter().map(|&node| host.nodes[node].threads).sum::<u32>();
     let widest: Vec<u32> = homes.iter().map(|homes| homes.iter().map(threads).max().unwrap_or(0)).collect();
     let apart = |one: usize, other: usize| {
         one != other && demands[one].vcpus + demands[other].vcpus > widest[one].min(widest[other])
     };
-    let way = |one: usize, other: usize| u64::from(demands[one].vcpus) * 1000 * WHOLE * told.extra[one][other];
+    // Each part of a home is rounded down.
+    let rounded = |amount: u64| amount.saturating_sub(host.nodes.len() as u64);
+    let weight = |one: usize| u128::from(rounded(u64::from(demands[one].vcpus) * VCPU) * rounded(WHOLE));
+    let way = |one: usize, other: usize| weight(one) * u128::from(told.extra[one][other]);
     let least = |one, other| if apart(one, other) { way(one, other) + way(other, one) } else { 0 };
     let clients = 0..demands.len();
     clients.clone().map(|one| clients.clone().map(|other| least(one, other)).collect()).collect()
@@ -123,12 +127,13 @@ mod tests {
 
     #[test]
     fn a_pair_is_charged_by_the_difference_either_way() {
-        let home = |node: usize| CpuHome { nodes: vec![node], milli: vec![2000], part: vec![WHOLE] };
+        let home = |node: usize| CpuHome { nodes: vec![node], micro: vec![2 * VCPU], part: vec![WHOLE] };
         let told = Told::of(&[vec![10, 12], vec![12, 10]]);
         let real = |extra: u64| vec![vec![0, extra], vec![extra, 0]];
         let charged = |extra: u64| told.difference(&real(extra), (0, &home(0)), (1, &home(1)));
         // 2 vCPUs, told 200 thousandths more than local; really 1200, 200, 100.
-        assert_eq!([charged(1200), charged(200), charged(100)], [2000 * WHOLE * 1000, 0, 2000 * WHOLE * 100]);
+        let of = |extra: u64| u128::from(2 * VCPU * WHOLE * extra);
+        assert_eq!([charged(1200), charged(200), charged(100)], [of(1000), 0, of(100)]);
         assert_eq!(told.difference(&real(0), (0, &home(0)), (1, &home(0))), 0);
     }
 }

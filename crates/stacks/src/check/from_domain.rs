@@ -1,7 +1,7 @@
 //! A libvirt domain as a VM that somebody shaped.
 
-use crate::domain::{self, Domain, MemoryTune};
-use judge::{Auto, Binding, Part, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
+use crate::domain::{self, Domain, MemoryModule, MemoryTune};
+use judge::{Auto, Binding, BoundDevice, Part, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
 use roxmltree::{Document, Node};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet};
@@ -26,6 +26,7 @@ pub fn shaped(domain: &Domain, text: &str) -> ShapedVm {
         nodes,
         pins: (0..domain.vcpus).filter_map(|vcpu| Some((vcpu, pin(vcpu)?))).collect(),
         emulator: domain.emulator_pin.clone().or_else(|| domain.vcpu_cpuset.clone()),
+        bound_devices: bound_devices(domain, root),
         iothreads: domain.iothreads.iter().map(|&id| (id, iothread(id))).collect(),
         auto: Auto {
             vcpus: domain.vcpu_placement_auto,
@@ -74,6 +75,24 @@ fn nodes(domain: &Domain) -> Vec<ShapedNode> {
     nodes
 }
 
+/// Memory devices with a `<nodemask>`. Without cells all there is belongs to the one virtual node.
+fn bound_devices(domain: &Domain, root: Option<Node<'_, '_>>) -> Vec<BoundDevice> {
+    let Some(root) = root else { return Vec::new() };
+    let is_memory = |device: &Node<'_, '_>| matches!(device.attribute("model"), Some("dimm" | "virtio-mem"));
+    let devices = at(root, "devices/memory").into_iter().filter(is_memory);
+    let (line, path) = (lines(root), "source/nodemask");
+    let spot = |device| {
+        let mask = at(device, path).first().copied();
+        mask.map(|mask| Spot { at: format!("devices/memory/{path}"), line: Some(line(mask)) })
+    };
+    let bound = |(module, device): (&MemoryModule, _)| {
+        let nodes = module.nodeset.clone()?;
+        let (virtual_node, given) = (module.node.unwrap_or_default(), module.given);
+        Some(BoundDevice { virtual_node, given, nodes, spot: spot(device) })
+    };
+    domain.memory_modules.iter().zip(devices).filter_map(bound).collect()
+}
+
 /// What the memory devices of a cell give, and what more they may give. libvirt takes none without
 /// a cell where there are cells.
 fn plugged(domain: &Domain, cell: Option<u32>) -> (Bytes, Bytes) {
@@ -90,12 +109,17 @@ fn at<'a, 'i>(root: Node<'a, 'i>, path: &str) -> Vec<Node<'a, 'i>> {
     domain::at(root, &path.split('/').collect::<Vec<_>>())
 }
 
+/// The line of an element. A domain has thousands of pins: each of `text_pos_at` looks through the
+/// text up to its own.
+fn lines(root: Node<'_, '_>) -> impl Fn(Node<'_, '_>) -> u32 {
+    let ends: Vec<usize> = root.document().input_text().match_indices('\n').map(|(end, _)| end).collect();
+    move |element| ends.partition_point(|&end| end < element.range().start) as u32 + 1
+}
+
 /// The place of every part that is written.
 fn spots(root: Node<'_, '_>, domain: &Domain) -> Spots {
     let mut found = BTreeMap::new();
-    // A domain has thousands of pins: each of `text_pos_at` looks through the text up to its own.
-    let ends: Vec<usize> = root.document().input_text().match_indices('\n').map(|(end, _)| end).collect();
-    let line = |element: Node<'_, '_>| ends.partition_point(|&end| end < element.range().start) as u32 + 1;
+    let line = lines(root);
     let mut add = |part: Part, path: String, element: Node<'_, '_>| {
         found.entry(part).or_insert_with(|| Spot { at: path, line: Some(line(element)) });
     };

@@ -47,7 +47,7 @@ impl CheckedDomain {
         let vm = shaped(&domain::parse(text, file)?, text);
         let judgement = judge::definition(machine, occupancy, &vm);
         let mut findings = judgement.findings.clone();
-        let cured = |changes: &BTreeSet<Aspect>| domain::apply(text, file, &edits_of(&judgement, changes));
+        let cured = |changes: &BTreeSet<Aspect>| cured(&judgement, changes, text, file);
         let mut all = BTreeSet::new();
         // Findings often have one cure.
         let mut patches: BTreeMap<BTreeSet<Aspect>, Option<String>> = BTreeMap::new();
@@ -76,9 +76,11 @@ impl CheckedDomain {
     }
 }
 
-/// The edits of some changes.
-fn edits_of(judgement: &Judgement<'_>, changes: &BTreeSet<Aspect>) -> Vec<domain::Edit> {
-    judgement.change(changes).map(|change| edits(&change)).unwrap_or_default()
+/// The text with some changes.
+fn cured(judgement: &Judgement<'_>, changes: &BTreeSet<Aspect>, text: &str, file: &str) -> Result<String, DomainError> {
+    let Some(change) = judgement.change(changes) else { return Ok(text.to_owned()) };
+    let edited = domain::apply(text, file, &edits(&change))?;
+    domain::with_devices_at_home(&edited, file, |node| change.home_of(node).cloned())
 }
 
 /// Other virtual nodes bring homes, sockets and distances of their own.

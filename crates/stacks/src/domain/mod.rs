@@ -19,6 +19,7 @@ pub use error::DomainError;
 pub(crate) use error::Problem;
 pub use planned::planned;
 pub use read::parse;
+pub(crate) use rehome::with_devices_at_home;
 pub use rehome::{memory_mode, rehomed};
 
 use judge::HugePages;
@@ -86,6 +87,8 @@ pub struct MemoryModule {
     pub size: Bytes,
     /// What it gives: of a virtio-mem device what is requested.
     pub given: Bytes,
+    /// Nodes of the machine that it is bound to by itself (`<source><nodemask>`).
+    pub nodeset: Option<NodeSet>,
 }
 
 /// `<memory mode=... nodeset=... placement=...>` or `<memnode ...>`.

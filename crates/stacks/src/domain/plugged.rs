@@ -6,7 +6,7 @@
 
 use super::document::at;
 use super::error::{Fault, Problem};
-use super::read::{amount, cell_number, first, text_in};
+use super::read::{amount, cell_number, first, node_list, text_in};
 use super::{Domain, MemoryModule};
 use roxmltree::Node;
 use topology::Bytes;
@@ -49,5 +49,6 @@ fn module(element: Node<'_, '_>, domain: &Domain) -> Result<Option<MemoryModule>
     if let Some((node, id)) = node.filter(|(_, id)| !is_there(*id)) {
         return Err(Fault::NoSuchCell { cell: id, cells: domain.cells.len() }.at(node));
     }
-    Ok(Some(MemoryModule { node: node.map(|(_, id)| id), size: whole, given: given.unwrap_or(whole) }))
+    let nodeset = first(element, &["source", "nodemask"]).map(node_list).transpose()?;
+    Ok(Some(MemoryModule { node: node.map(|(_, id)| id), size: whole, given: given.unwrap_or(whole), nodeset }))
 }

@@ -9,7 +9,7 @@ use roxmltree::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::input::excerpt;
 use topology::limits::{MOST_IOTHREADS, MOST_VCPUS};
-use topology::{Bytes, CpuId, CpuSet, Id, IdSet};
+use topology::{Bytes, CpuId, CpuSet, Id, IdSet, NodeSet};
 use vm::qemu::{GuestCaches, GuestCpus};
 
 /// Most virtual nodes: QEMU's `MAX_NODES`.
@@ -80,6 +80,12 @@ pub(super) fn text_in(element: Node<'_, '_>) -> String {
 pub(super) fn cell_number(element: Node<'_, '_>) -> Result<u32, Problem> {
     let text = text_in(element);
     values::number(&text, MOST_CELLS - 1).map_err(|error| wrong(element, "", &text, error))
+}
+
+/// The text of an element that is a list of nodes.
+pub(super) fn node_list(element: Node<'_, '_>) -> Result<NodeSet, Problem> {
+    let text = text_in(element);
+    values::list(&text).map_err(|error| wrong(element, "", &text, error))
 }
 
 /// An attribute that must be there.

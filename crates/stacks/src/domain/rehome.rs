@@ -15,6 +15,7 @@
 use super::document::{at, tree};
 use super::edit::{Edit, Step, apply};
 use super::{Domain, DomainError, parse, splice};
+use topology::NodeSet;
 use vm::{Client, MemoryPolicy, Plan};
 
 /// libvirt's word for a client's policy; none where it has none.
@@ -35,7 +36,8 @@ pub fn rehomed(text: &str, file: &str, plan: &Plan) -> Result<String, DomainErro
     let domain = parse(text, file)?;
     let edits: Vec<Edit> =
         unbound(&domain).into_iter().chain(pinned(&domain, plan)).chain(bound(&domain, plan)).collect();
-    with_devices_at_home(&apply(text, file, &edits)?, file, plan)
+    let home = |node| plan.client_of(node).map(Client::bound_to);
+    with_devices_at_home(&apply(text, file, &edits)?, file, home)
 }
 
 fn path<const STEPS: usize>(names: [&str; STEPS]) -> Vec<Step> {
@@ -103,13 +105,18 @@ fn bound(domain: &Domain, plan: &Plan) -> Vec<Edit> {
     edits
 }
 
-/// Memory devices that are bound by themselves: bound where their virtual node lives.
-fn with_devices_at_home(text: &str, file: &str, plan: &Plan) -> Result<String, DomainError> {
+/// Memory devices that are bound by themselves: bound where their virtual node lives; `home` says
+/// where that is.
+pub(crate) fn with_devices_at_home(
+    text: &str,
+    file: &str,
+    home: impl Fn(u32) -> Option<NodeSet>,
+) -> Result<String, DomainError> {
     let document = tree(text, file)?;
     let mut splices = Vec::new();
     for device in at(document.root_element(), &["devices", "memory"]) {
         let node = at(device, &["target", "node"]).first().and_then(|node| node.text()?.trim().parse::<u32>().ok());
-        let home = node.and_then(|node| plan.client_of(node)).map(Client::bound_to).filter(|home| !home.is_empty());
+        let home = node.and_then(&home).filter(|home| !home.is_empty());
         let mask = at(device, &["source", "nodemask"]).first().copied();
         if let (Some(home), Some(mask)) = (home, mask) {
             splices.extend(splice::set_text(text, mask, &home.to_string()));

@@ -1,7 +1,7 @@
 //! Where two manifests differ, in words, and what follows.
 
 use super::{DevicePlace, Manifest, MemoryBlock, RunBy};
-use crate::spec::{Boot, Disk, Network};
+use crate::spec::{Boot, Disk, GuestRoot, Network};
 use crate::{Added, MemoryDevice, VirtualNode, VirtualTopology, VmSpec};
 use serde::Serialize;
 use std::fmt;
@@ -135,7 +135,7 @@ impl Found {
 
     fn spec(&mut self, was: &VmSpec, other: &VmSpec) {
         // Policy, console, user, vCPUs and memory are the host's matter, or follow in the topology.
-        let VmSpec { shape, boot, disks, networks, console: _, run_as: _ } = was;
+        let VmSpec { shape, boot, disks, networks, guest: _, console: _, run_as: _ } = was;
         self.refuses("name", &shape.name, &other.shape.name, OTHER_VM);
         self.refuses("what it boots from", kind(boot), kind(&other.boot), DEVICES);
         if kind(boot) == kind(&other.boot) {
@@ -224,7 +224,8 @@ fn writes(thrown_away: bool) -> &'static str {
 
 fn kind(boot: &Boot) -> &'static str {
     match boot {
-        Boot::TinyGuest { .. } => "homenode's tiny guest",
+        Boot::TinyGuest { root: GuestRoot::Initramfs, .. } => "homenode's tiny guest",
+        Boot::TinyGuest { root: GuestRoot::FirstDisk, .. } => "homenode's guest on its first disk",
         Boot::Kernel { .. } => "a kernel",
         Boot::Disk => "a disk",
     }
@@ -232,7 +233,7 @@ fn kind(boot: &Boot) -> &'static str {
 
 fn boots(boot: &Boot) -> String {
     match boot {
-        Boot::TinyGuest { kernel } => {
+        Boot::TinyGuest { kernel, .. } => {
             kernel.as_ref().map_or_else(|| "its own kernel".into(), |it| it.display().to_string())
         }
         Boot::Kernel { kernel, initrd, command_line } => {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::qemu::memory_id;
-use crate::spec::{Boot, Disk, DiskFormat, Network, PortForward};
+use crate::spec::{Boot, Disk, DiskFormat, GuestRoot, Network, PortForward};
 use crate::{MemoryDeviceKind, Shape, samples};
 use proptest::prelude::*;
 
@@ -48,7 +48,9 @@ const CHANGES: &[(&str, bool, Change)] = &[
     ("port of homenode's agent", true, |it, _| it.run_by.agent = true),
     ("name", true, |it, _| it.spec.shape.name += "x"),
     ("what it boots from", true, |it, _| it.spec.boot = Boot::Disk),
-    ("what it boots", false, |it, _| it.spec.boot = Boot::TinyGuest { kernel: Some("/k".into()) }),
+    ("what it boots", false, |it, _| {
+        it.spec.boot = Boot::TinyGuest { kernel: Some("/k".into()), root: GuestRoot::Initramfs }
+    }),
     ("path of disk 0", true, |it, _| it.spec.disks[0].path = "/d/other.img".into()),
     ("format of disk 0", true, |it, _| it.spec.disks[0].format = DiskFormat::Qcow2),
     ("writes to disk 0", true, |it, _| it.spec.disks[0].snapshot = true),

@@ -1,6 +1,6 @@
 //! What a spec must hold beyond being well-formed TOML.
 
-use super::{Boot, Console, FixedNode, Network, Policy, VmSpec};
+use super::{Boot, Console, FixedNode, GuestRoot, Network, Policy, VmSpec};
 use crate::NodeSize;
 use std::collections::BTreeSet;
 use topology::limits::{MOST_VCPUS, MOST_VIRTUAL_NODES};
@@ -69,6 +69,7 @@ fn check(spec: &VmSpec) -> Checked {
     check_growth(spec)?;
     check_policy(spec)?;
     super::backing::check(spec)?;
+    super::guest::check(spec)?;
     check_run_as(spec)?;
     check_devices(spec)
 }
@@ -226,6 +227,10 @@ fn check_growth_of_nodes(spec: &VmSpec, nodes: &[FixedNode]) -> Checked {
 
 fn check_devices(spec: &VmSpec) -> Checked {
     let bootable = !matches!(spec.boot, Boot::Disk) || !spec.disks.is_empty();
+    let rooted = !matches!(spec.boot, Boot::TinyGuest { root: GuestRoot::FirstDisk, .. }) || !spec.disks.is_empty();
+    ensure(rooted, "boot.root", || {
+        "the VM has no disk that could hold its root file system: add a [[disk]] with path and format".to_owned()
+    })?;
     ensure(bootable, "boot.from", || "the VM has no disk to boot: add a [[disk]] with path and format".to_owned())?;
     if let Boot::Kernel { kernel, .. } = &spec.boot {
         ensure(!kernel.as_os_str().is_empty(), "boot.kernel", || "the path is empty".to_owned())?;

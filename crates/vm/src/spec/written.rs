@@ -1,6 +1,6 @@
 //! A spec as it is written: one table, in which the shape's fields stand beside the others.
 
-use super::{Backing, Boot, Console, Disk, Network, Policy, Shape, VmSpec};
+use super::{Backing, Boot, Console, Disk, Guest, Network, Policy, Shape, VmSpec};
 use serde::{Deserialize, Serialize};
 use topology::Bytes;
 
@@ -22,6 +22,8 @@ pub(super) struct Written {
     backing: Backing,
     #[serde(default)]
     boot: Boot,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guest: Option<Guest>,
     #[serde(default)]
     console: Console,
     #[serde(default, rename = "disk")]
@@ -33,16 +35,30 @@ pub(super) struct Written {
 impl From<Written> for VmSpec {
     fn from(written: Written) -> Self {
         let Written { name, vcpus, memory, max_vcpus, max_memory, policy, backing, .. } = written;
-        let Written { boot, disks, networks, console, run_as, .. } = written;
+        let Written { boot, guest, disks, networks, console, run_as, .. } = written;
         let shape = Shape { name, vcpus, memory, max_vcpus, max_memory, policy, backing };
-        Self { shape, boot, disks, networks, console, run_as }
+        Self { shape, boot, guest, disks, networks, console, run_as }
     }
 }
 
 impl From<VmSpec> for Written {
     fn from(spec: VmSpec) -> Self {
-        let VmSpec { shape, boot, disks, networks, console, run_as } = spec;
+        let VmSpec { shape, boot, guest, disks, networks, console, run_as } = spec;
         let Shape { name, vcpus, memory, max_vcpus, max_memory, policy, backing } = shape;
-        Self { name, vcpus, memory, max_vcpus, max_memory, run_as, policy, backing, boot, console, disks, networks }
+        Self {
+            name,
+            vcpus,
+            memory,
+            max_vcpus,
+            max_memory,
+            run_as,
+            policy,
+            backing,
+            boot,
+            guest,
+            console,
+            disks,
+            networks,
+        }
     }
 }

@@ -18,7 +18,8 @@ use topology::Bytes;
 /// Bytes of a cache line, on every machine that homenode measures.
 pub const LINE_BYTES: u64 = 64;
 /// The name of what is measured.
-const LATENCY: &str = "latency";
+/// Name of what it measures.
+pub const LATENCY: &str = "latency";
 /// Stands in for a buffer that no host has decided on.
 const ASSUMED_BUFFER: Bytes = Bytes::from_mib(128);
 

@@ -11,6 +11,11 @@ pub trait Programs: Send + Sync {
     /// The system refuses it.
     fn new_directory(&self) -> Result<PathBuf, CommandError>;
 
+    /// Where this machine has a file of the controller's host.
+    fn input(&self, file: &Path) -> PathBuf {
+        file.to_owned()
+    }
+
     /// Empties the page cache.
     ///
     /// # Errors

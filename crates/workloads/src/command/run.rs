@@ -52,9 +52,11 @@ impl CommandRun {
     pub fn repeat(&mut self) -> Result<Measured, CommandError> {
         let directory = self.programs.new_directory()?;
         for file in &self.job.files {
-            std::fs::copy(&file.from, directory.join(&file.name)).map_err(|error| CommandError::Run {
-                program: format!("files: {}", file.from.display()),
-                reason: format!("it cannot be copied to where the command runs: {error}"),
+            std::fs::copy(self.programs.input(&file.from), directory.join(&file.name)).map_err(|error| {
+                CommandError::Run {
+                    program: format!("files: {}", file.from.display()),
+                    reason: format!("it cannot be copied to where the command runs: {error}"),
+                }
             })?;
         }
         if self.job.drop_caches {

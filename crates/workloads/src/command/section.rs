@@ -19,7 +19,7 @@ pub struct Section {
     /// Instead of both: commands that run one after the other in each repetition.
     #[serde(rename = "phase")]
     pub phases: Vec<Phase>,
-    /// Added to the environment, which is else only `PATH`, `HOME`, `LANG` and `TMPDIR`.
+    /// Added to the environment, which is else that of [`crate::workload::Site::environment`].
     pub environment: BTreeMap<String, String>,
     /// Files that it reads, relative to the experiment's file. Each repetition runs in a new
     /// directory with a copy of them, under their last names.

@@ -15,8 +15,6 @@ use topology::Bytes;
 const MOST_MEMORY: Bytes = Bytes(8 << 30);
 /// The same under software emulation, where to fill it takes long.
 const MOST_MEMORY_EMULATED: Bytes = Bytes::GIB;
-/// What of the controller's environment a command has too: where programs and libraries are.
-const HANDED_ON: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "LANG"];
 
 impl Workload for Section {
     const NAME: &'static str = "command";
@@ -41,10 +39,8 @@ impl Workload for Section {
             *file = std::path::absolute(&*file).map_err(missing)?;
             std::fs::File::open(&*file).map_err(missing)?;
         }
-        for name in HANDED_ON {
-            if let Ok(value) = std::env::var(name) {
-                self.environment.entry(name.to_owned()).or_insert(value);
-            }
+        for (name, value) in site.environment {
+            self.environment.entry(name.clone()).or_insert_with(|| value.clone());
         }
         let most = if site.emulated { MOST_MEMORY_EMULATED } else { MOST_MEMORY };
         let automatic = Bytes((site.available.0 / 4).min(most.0));
@@ -67,9 +63,13 @@ impl Workload for Section {
         Bytes(all.0 / u64::from(participants.max(1)) + brought)
     }
 
+    /// A weight: an emulated run takes some ten times as long as a native one.
     fn seconds(&self, _: u32, emulated: bool) -> f64 {
-        // Nobody knows before it ran.
         if emulated { 10.0 } else { 1.0 }
+    }
+
+    fn is_time_known(&self) -> bool {
+        false
     }
 
     fn suits(&self, threads: u32) -> bool {
@@ -93,7 +93,11 @@ impl Workload for Section {
             program.is_relative() && names.into_iter().any(|name| Some(name) == program.file_name())
         };
         let own = own.filter(|program| !is_brought(program));
-        own.chain(self.needs.iter().cloned()).chain(self.files.iter().cloned()).collect()
+        own.chain(self.needs.iter().cloned()).chain(self.input_files()).collect()
+    }
+
+    fn input_files(&self) -> Vec<PathBuf> {
+        self.files.clone()
     }
 
     fn job(&self, share: &Share) -> Job {

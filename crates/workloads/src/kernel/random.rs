@@ -1,6 +1,6 @@
 //! The random numbers of NPB: a linear congruential generator modulo 2^46.
 
-/// `x' = 5^13 x mod 2^46`, as NPB's report has it (Bailey et al., RNR-94-007, section 2.3).
+/// `x' = 5^13 x mod 2^46`, as NPB's report has it (Bailey et al., RNR-94-007).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Random(u64);
 

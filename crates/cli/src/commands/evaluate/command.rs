@@ -1,17 +1,26 @@
-//! `homenode evaluate -- COMMAND`, and what the tiny guest needs to run one.
+//! `homenode evaluate -- COMMAND`, and what guests need to run one.
 
+use crate::args::EvaluateArguments;
 use crate::failure::bad_input;
+use crate::guest_images;
 use anyhow::Context;
+use evaluate::experiment::Experiment;
 use evaluate::guest_files::GuestFiles;
 use evaluate::of_command::{CommandLine, experiment_text};
 use evaluate::resolve::Resolved;
-use std::path::{Path, PathBuf};
+use evaluate::results::Results;
+use images::Image;
+use std::path::{Component, Path, PathBuf};
 use topology::Machine;
+use vm::spec::Guest;
 
 /// The experiment of a command on this host.
-pub(crate) fn experiment(command: &[String], machine: &Machine) -> anyhow::Result<String> {
+pub(crate) fn experiment(arguments: &EvaluateArguments, machine: &Machine) -> anyhow::Result<String> {
     let nodes = machine.nodes.iter().filter(|node| !machine.usable_cpus(node.id).is_empty()).count();
-    let line = absolute(command)?;
+    let line = match arguments.packages.is_empty() {
+        true => absolute(&arguments.command)?,
+        false => with_copies(arguments)?,
+    };
     let hardware_threads = machine.usable_threads().count() as u32;
     Ok(experiment_text(&line, hardware_threads, nodes as u32))
 }
@@ -32,12 +41,61 @@ fn absolute(command: &[String]) -> anyhow::Result<CommandLine> {
         let text = absolute.into_os_string().into_string();
         *argument = text.map_err(|path| bad_input(format!("{}: a path that is no text", path.display())))?;
     }
-    Ok(CommandLine { argv, files })
+    Ok(CommandLine { argv, files, guest: None })
+}
+
+/// The command with copies of its files beside it: in a guest of packages paths of this host are
+/// not there. Relative paths are meant to be this host's, absolute ones the guest's.
+fn with_copies(arguments: &EvaluateArguments) -> anyhow::Result<CommandLine> {
+    let (mut argv, mut files) = (arguments.command.clone(), Vec::new());
+    for (index, argument) in argv.iter_mut().enumerate() {
+        let path = Path::new(argument);
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let is_program = index == 0;
+        if path.is_absolute() || !path.is_file() || (is_program && !argument.contains('/')) {
+            continue;
+        }
+        files.push(std::path::absolute(path).with_context(|| argument.clone())?);
+        *argument = if is_program { format!("./{name}") } else { name.to_owned() };
+    }
+    let guest = Guest { packages: arguments.packages.clone(), suite: arguments.suite.clone() };
+    Ok(CommandLine { argv, files, guest: Some(guest) })
+}
+
+/// Keeps the files of an experiment beside the results' copy of it, so that the copy can be run
+/// again. Those that it names by absolute paths stay where they are.
+pub(crate) fn keep_files(results: &Results, experiment: &Experiment, file: &Path) -> std::io::Result<()> {
+    let directory = file.parent().unwrap_or(Path::new(""));
+    for path in experiment.parts().iter().flat_map(|(section, _)| section.input_files()) {
+        let Ok(name) = path.strip_prefix(directory) else { continue };
+        let kept = results.path().join(name);
+        if !name.components().all(|part| matches!(part, Component::Normal(_))) || kept.exists() {
+            continue;
+        }
+        kept.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::copy(&path, kept)?;
+    }
+    Ok(())
+}
+
+/// The guest of packages that VMs boot.
+pub(crate) fn guest_image(resolved: &Resolved) -> anyhow::Result<Option<Image>> {
+    let Some(recipe) = &resolved.guest else { return Ok(None) };
+    let gone = || {
+        let (what, key) = (recipe.summary(), recipe.key());
+        bad_input(format!("the guest {key} ({what}), which it was measured with, is removed: start it anew"))
+    };
+    guest_images::of(recipe)?.map(Some).ok_or_else(gone)
 }
 
 /// Programs and files of this host that VMs need; `None` where none does.
 pub(crate) fn guest_files(resolved: &Resolved) -> anyhow::Result<Option<GuestFiles>> {
-    let wanted: Vec<PathBuf> = resolved.workloads.iter().flat_map(|workload| workload.section.guest_needs()).collect();
+    let sections = || resolved.workloads.iter().map(|workload| &workload.section);
+    if resolved.guest.is_some() {
+        let wanted: Vec<PathBuf> = sections().flat_map(|section| section.input_files()).collect();
+        return GuestFiles::alone(&wanted).map(Some).map_err(|error| bad_input(format!("for the guest: {error}")));
+    }
+    let wanted: Vec<PathBuf> = sections().flat_map(|section| section.guest_needs()).collect();
     let has_vms = resolved.configurations.iter().any(|configuration| !configuration.vms.is_empty());
     if wanted.is_empty() || !has_vms {
         return Ok(None);

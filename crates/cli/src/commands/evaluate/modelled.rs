@@ -8,10 +8,10 @@ use crate::text::terminal_width;
 use anyhow::{Context, anyhow};
 use evaluate::experiment::Experiment;
 use evaluate::modelled::beside::{MeasuredRun, beside};
-use evaluate::modelled::{ModelledError, Prediction, page, tables};
+use evaluate::modelled::{ModelledError, Prediction, page};
 use evaluate::results::{ModelledMachine, Results};
 use evaluate::validation::shipped::{self, PredictionError};
-use evaluate::{machine_picture, real, text};
+use evaluate::{machine_picture, real, tables, text};
 use std::path::Path;
 use topology::read::{self, Described};
 
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &EvaluateArguments, file: &Path, experiment: &Exper
         beside(experiment, &mut prediction, run)
             .map_err(|reason| bad_input(format!("--beside {}: {reason}", run.directory)))?;
     }
-    let tables = tables::tables(experiment, &prediction);
+    let tables = tables::modelled(experiment, &prediction);
     let copy = topology::input::text(file, topology::input::LONGEST_TEXT).with_context(|| name.clone())?;
     let machines = machines(&prediction, &on_machine);
     let results = Results::create_modelled(&arguments.results, &real::stamp(), &copy, &prediction, &machines)

@@ -76,7 +76,7 @@ fn row(group: &GroupErrors) -> Vec<String> {
 
 fn worst(cell: &ValidationCell) -> String {
     let (digits, published) = (digits(cell), cell.published.unwrap_or_default());
-    let unit = if cell.unit.name().is_empty() { String::new() } else { format!(" {}", cell.unit.name()) };
+    let unit = if cell.unit.is_empty() { String::new() } else { format!(" {}", cell.unit) };
     format!("{}: \u{2248}{:.digits$} [{published:.digits$}]{unit}", place(cell), cell.modelled)
 }
 

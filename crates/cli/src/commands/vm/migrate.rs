@@ -4,17 +4,18 @@ use crate::args_migrate::{ItRuns, MigrateArguments};
 use crate::commands::vm::migrate_libvirt;
 use crate::failure::bad_input;
 use crate::measuring::stop_wanted;
-use crate::{kept, output};
+use crate::{backend, kept, output};
 use inventory::Held;
 use migration::estimate::{Estimate, estimate};
-use migration::{MigrationError, Options, Outcome, Report, Say, To};
+use migration::{MigrationError, Options, Outcome, Parts, Report, Say, To};
 use qemu::RuntimeDir;
-use qemu::migration::{Progress, Tuning};
 use serde_json::json;
 use topology::Bytes;
+use topology::words::named;
 use vm::Plan;
 use vm::backend::ReachedBy;
 use vm::life::State;
+use vm::sending::{Progress, Tuning};
 
 /// The link that is assumed where nobody says how fast it is: 10 Gbit/s.
 const ASSUMED_LINK: Bytes = Bytes(1_250_000_000);
@@ -28,6 +29,11 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &MigrateArguments) -> anyho
              this host; or `--resolve`, where an earlier migration of it was cut short"
         )));
     }
+    if arguments.postcopy && arguments.connections > 1 {
+        return Err(bad_input(
+            "--postcopy and --connections: memory follows its guest over one connection only; leave one of them out",
+        ));
+    }
     let held = kept::hold(directory, name)?;
     if arguments.postcopy && matches!(held.record().life.backend, ReachedBy::Libvirt(_)) {
         return Err(bad_input(format!("--postcopy: VM {name} is libvirt's, and homenode sends such a VM without it")));
@@ -37,7 +43,7 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &MigrateArguments) -> anyho
         (Some(to), ReachedBy::Qemu) => send(directory, held, to, arguments),
         (None, ReachedBy::Qemu) => resolve(directory, held, arguments),
         (Some(to), ReachedBy::Libvirt(domain)) => migrate_libvirt::send(directory, held, domain, to, arguments),
-        (None, ReachedBy::Libvirt(domain)) => migrate_libvirt::resolve(held, domain, arguments),
+        (None, ReachedBy::Libvirt(domain)) => migrate_libvirt::resolve(directory, held, domain, arguments),
     }
 }
 
@@ -46,40 +52,60 @@ pub(super) fn failure(error: MigrationError) -> anyhow::Error {
     if error.is_bad_input() { bad_input(error) } else { error.into() }
 }
 
-fn send(directory: &RuntimeDir, held: Held, to: &str, arguments: &MigrateArguments) -> anyhow::Result<()> {
-    let tuning = Tuning {
+/// How its guest is sent.
+pub(super) fn tuning(arguments: &MigrateArguments) -> Tuning {
+    Tuning {
         bandwidth: arguments.bandwidth,
         downtime_ms: arguments.downtime,
         auto_converge: !arguments.no_auto_converge,
         postcopy: arguments.postcopy,
-    };
+        connections: arguments.connections,
+    }
+}
+
+fn send(directory: &RuntimeDir, held: Held, to: &str, arguments: &MigrateArguments) -> anyhow::Result<()> {
     let options = Options {
         to: To::parse(to).map_err(failure)?,
-        tuning,
+        tuning: tuning(arguments),
         timeout: arguments.timeout,
         shared_storage: arguments.shared_storage,
         dry_run: arguments.dry_run,
     };
     let memory: Bytes = held.record().sizes().iter().map(|size| size.memory).sum();
     let stop = stop_wanted()?;
-    let report = migration::send(directory, &kept::inventory(), held, &options, &stop, &mut say).map_err(failure)?;
+    let (backend, inventory) = (backend::of(directory, &held.record().life.backend), kept::inventory());
+    let sent = migration::send(backend.as_ref(), directory, &inventory, held, &options, &stop, &mut say);
+    let report = sent.map_err(failure)?;
     if arguments.dry_run {
         return dry_run(&report, memory, arguments);
     }
     if arguments.json {
         let content = json!({
             "vm": arguments.name, "host": report.host, "homes": report.plan.placement, "progress": report.progress,
-            "all_ms": report.all_ms, "still_ms": report.still_ms,
+            "all_ms": report.all_ms, "parts": report.parts, "still_ms": report.still_ms,
         });
         return output::json("vm.migrate", &content);
     }
     let sent = report.progress.and_then(|progress| progress.ram).map_or(Bytes(0), |ram| ram.transferred);
     let (name, seconds) = (&arguments.name, report.all_ms as f64 / 1000.0);
-    let homes = report.plan.homes();
+    let homes = named("node", &report.plan.homes());
     output::line(format_args!(
-        "VM {name} runs on {}, nodes {homes}: {seconds:.1} s, {sent} sent; it stood still for {} ms",
+        "VM {name} runs on {}, {homes}: {seconds:.1} s, {sent} sent; it stood still for {} ms",
         report.host, report.still_ms
-    ))
+    ))?;
+    let Parts { ready_ms, starts_ms, sends_ms, hands_over_ms, follows_ms, ends_ms } = report.parts;
+    let [ready, starts, sends] = [ready_ms, starts_ms, sends_ms].map(in_seconds);
+    let [hands_over, follows, ends] = [hands_over_ms, follows_ms, ends_ms].map(in_seconds);
+    output::line(format_args!(
+        "  until a QEMU was ready there: {ready}, of it {starts} to start it and to fill its memory"
+    ))?;
+    let follows =
+        if arguments.postcopy { format!(", until its memory had followed: {follows}") } else { String::new() };
+    output::line(format_args!("  to send: {sends}, to hand over: {hands_over}{follows}, to end the old QEMU: {ends}"))
+}
+
+fn in_seconds(milliseconds: u64) -> String {
+    format!("{:.2} s", milliseconds as f64 / 1000.0)
 }
 
 fn resolve(directory: &RuntimeDir, held: Held, arguments: &MigrateArguments) -> anyhow::Result<()> {
@@ -89,7 +115,8 @@ fn resolve(directory: &RuntimeDir, held: Held, arguments: &MigrateArguments) -> 
         (ItRuns::There, false) | (ItRuns::Here, true) => Outcome::Went,
     });
     let name = &arguments.name;
-    let outcome = migration::resolve(directory, &kept::inventory(), held, forced).map_err(failure)?;
+    let backend = backend::of(directory, &held.record().life.backend);
+    let outcome = migration::resolve(backend.as_ref(), directory, &kept::inventory(), held, forced).map_err(failure)?;
     let is_here = (outcome == Outcome::Went) == receives;
     if arguments.json {
         return output::json("vm.resolve", &json!({ "vm": name, "is_here": is_here }));
@@ -116,7 +143,7 @@ fn say(what: &Say<'_>) {
 
 fn planned(plan: &Plan) -> String {
     let because = plan.reasons.last().map(|reason| format!(": {}", reason.because)).unwrap_or_default();
-    format!("VM {} will live on nodes {}{because}", plan.vm, plan.homes())
+    format!("VM {} will live on {}{because}", plan.vm, named("node", &plan.homes()))
 }
 
 fn came(progress: &Progress) -> String {
@@ -139,12 +166,17 @@ pub(super) fn dry_run(report: &Report, memory: Bytes, arguments: &MigrateArgumen
     if arguments.json {
         let content = json!({
             "vm": arguments.name, "host": report.host, "memory_bytes": memory, "dirty_bytes_per_second": dirty,
-            "assumed_bytes_per_second": link, "expected_seconds": expected.seconds,
+            "connections": arguments.connections, "assumed_bytes_per_second": link, "expected_seconds": expected.seconds,
             "expected_downtime_ms": expected.downtime_ms, "expected_bytes": expected.bytes, "plan": report.plan,
         });
         return output::json("vm.migrate", &content);
     }
-    output::line(format_args!("VM {} would live on {}, nodes {}", arguments.name, report.host, report.plan.homes()))?;
+    output::line(format_args!(
+        "VM {} would live on {}, {}",
+        arguments.name,
+        report.host,
+        named("node", &report.plan.homes())
+    ))?;
     for reason in &report.plan.reasons {
         output::line(format_args!("  {}: {}", reason.choice, reason.because))?;
     }
@@ -160,7 +192,11 @@ pub(super) fn dry_run(report: &Report, memory: Bytes, arguments: &MigrateArgumen
              hosts, and is lost if one of them fails"
         ))?;
     }
-    output::line(format_args!("over a link of {link}/s{assumed}: {}", in_words(&expected)))
+    let connections = match arguments.connections {
+        1 => String::new(),
+        several => format!(", by {several} connections"),
+    };
+    output::line(format_args!("over a link of {link}/s{assumed}{connections}: {}", in_words(&expected)))
 }
 
 fn in_words(expected: &Estimate) -> String {

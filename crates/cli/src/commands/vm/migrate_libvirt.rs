@@ -6,7 +6,8 @@
 //! between leaves a record that says to whom it was being sent: `vm migrate --resolve` asks both.
 
 use crate::args_migrate::{ItRuns, MigrateArguments};
-use crate::commands::vm::migrate::dry_run;
+use crate::commands::vm::disks;
+use crate::commands::vm::migrate::{dry_run, tuning};
 use crate::failure::bad_input;
 use crate::measuring::stop_wanted;
 use crate::transfer_view::TransferView;
@@ -14,18 +15,19 @@ use crate::{backend, kept, output, remote_host};
 use anyhow::anyhow;
 use inventory::Held;
 use libvirt::Connection;
-use migration::{Report, To};
+use migration::{Parts, Report, To};
 use qemu::RuntimeDir;
 use scheduler::PlanError;
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use topology::Bytes;
-use vm::backend::DomainOf;
+use topology::words::named;
+use vm::backend::{DomainOf, ErrorKind};
 use vm::history::{HandedOver, LifeEvent};
 use vm::life::{State, Step};
-use vm::sending::{Sending, Sent};
-use vm::{BackendError, Plan, VmSpec};
+use vm::sending::{Route, Sending, Sent};
+use vm::{BackendError, Plan};
 
 /// Seconds that a guest is watched for how fast it writes.
 const WATCHED_SECONDS: u64 = 1;
@@ -41,40 +43,51 @@ pub(super) fn send(
     held.may(Step::Send).map_err(kept::failure)?;
     let uri = uri_of(to)?;
     let spec = held.record().spec.clone();
-    check_disks(&spec)?;
+    disks::check(&spec, "what it wrote to that disk is not sent; it cannot be sent")?;
     let plan = plan(&held, &uri)?;
     let memory: Bytes = held.record().sizes().iter().map(|size| size.memory).sum();
     let began = Instant::now();
+    let mut vm = backend::reach(directory, held.record())?;
+    qemu::migration::check_connections(vm.name(), vm.version(), &tuning(arguments)).map_err(failure)?;
     if arguments.dry_run {
-        let dirty = libvirt::dirty_rate(&Connection::new(Some(&domain.uri)), &domain.uuid, WATCHED_SECONDS);
-        let report = Report { host: to.to_owned(), plan, progress: None, dirty, all_ms: 0, still_ms: 0 };
+        let dirty = vm.dirty_rate(WATCHED_SECONDS).map_err(failure)?;
+        let report = Report {
+            host: to.to_owned(),
+            plan,
+            progress: None,
+            dirty,
+            all_ms: 0,
+            parts: Parts::default(),
+            still_ms: 0,
+        };
         return dry_run(&report, memory, arguments);
     }
-    output::note(format_args!("VM {} will live on {to}, nodes {}", spec.name, plan.homes()));
-    let mut vm = backend::reach(directory, held.record())?;
+    output::note(format_args!("VM {} will live on {to}, {}", spec.name, named("node", &plan.homes())));
     let stop = stop_wanted()?;
     let deadline = arguments.timeout.map(|timeout| began + timeout);
-    let called_off = || stop.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| Instant::now() > deadline);
-    let sending = Sending {
-        to: &uri,
-        plan: &plan,
-        bandwidth: arguments.bandwidth,
-        downtime_ms: arguments.downtime,
-        auto_converge: !arguments.no_auto_converge,
-        shared_storage: arguments.shared_storage,
-        called_off: &called_off,
-    };
+    let is_over_time = || deadline.is_some_and(|deadline| Instant::now() > deadline);
+    let is_stopped = || stop.load(Ordering::Relaxed);
+    let route = Route::Manager { uri: &uri, plan: &plan, shared_storage: arguments.shared_storage };
+    let sending = Sending { route, tuning: tuning(arguments) };
     held.step(Step::Send, None, kept::now()).map_err(kept::failure)?;
     // libvirt hands it over by itself.
     let handed_over = HandedOver { to: uri.clone(), receipt: domain.uuid.clone(), placement: None };
     held.change_life(|life| life.handed_over = Some(handed_over)).map_err(kept::failure)?;
     let view = TransferView::new(memory);
-    let sent = vm.send(&sending, &mut |transfer| view.tell(transfer));
+    let sent = vm.send(sending, &mut |progress| {
+        progress.ram.iter().for_each(|&ram| view.tell(ram.into()));
+        !is_stopped() && !is_over_time()
+    });
     view.finish();
     let still_ms = match sent {
         Ok(Sent::Went { still_ms }) => still_ms,
+        Ok(Sent::Stayed(error)) if error.kind() == ErrorKind::CalledOff && !is_stopped() => {
+            let said = BackendError::new(ErrorKind::CalledOff, format!("{error}: it took longer than --timeout"));
+            return Err(stays(held, said));
+        }
         Ok(Sent::Stayed(error)) => return Err(stays(held, error)),
         Ok(Sent::Undecided(error)) => return Err(undecided(&spec.name, &error)),
+        Ok(sent @ (Sent::AllThere(_) | Sent::Follows)) => return Err(anyhow!("VM {}: {sent:?}", spec.name)),
         // Nothing was begun.
         Err(error) => return Err(stays(held, error)),
     };
@@ -95,14 +108,6 @@ fn uri_of(to: &str) -> anyhow::Result<String> {
             `homenode vm resume` give it another home here",
         )),
     }
-}
-
-fn check_disks(spec: &VmSpec) -> anyhow::Result<()> {
-    let Some(index) = spec.disks.iter().position(|disk| disk.snapshot) else { return Ok(()) };
-    let name = &spec.name;
-    Err(bad_input(format!(
-        "VM {name}: disk[{index}].snapshot = true: what it wrote to that disk is not sent; it cannot be sent"
-    )))
 }
 
 /// Its homes there, for the virtual topology that it has for life.
@@ -161,37 +166,48 @@ fn say(
     }
     let still = still_ms.map_or_else(String::new, |still| format!("; it stood still for {still} ms"));
     output::line(format_args!(
-        "VM {vm} runs on {to}, nodes {}: {:.1} s{still}\nlibvirt keeps it there; `homenode vm adopt {vm}` over \
+        "VM {vm} runs on {to}, {}: {:.1} s{still}\nlibvirt keeps it there; `homenode vm adopt {vm}` over \
         there has homenode keep it too",
-        plan.homes(),
+        named("node", &plan.homes()),
         all_ms as f64 / 1000.0
     ))
 }
 
 /// Finds out where a domain is whose migration was cut short.
-pub(super) fn resolve(mut held: Held, domain: &DomainOf, arguments: &MigrateArguments) -> anyhow::Result<()> {
+pub(super) fn resolve(
+    directory: &RuntimeDir,
+    held: Held,
+    domain: &DomainOf,
+    arguments: &MigrateArguments,
+) -> anyhow::Result<()> {
     let life = held.record().life.clone();
     let (name, state) = (&arguments.name, life.state);
     if state != State::MigratingOut {
         return Err(bad_input(format!("VM {name} is {state}: no migration of it was cut short")));
     }
     let connection = Connection::new(Some(&domain.uri));
+    libvirt::is_over(&connection, &domain.uuid, name).map_err(failure)?;
     let ran = life.before.is_none_or(|before| before.state == State::Running);
     let sent = match (&arguments.it_runs, &life.handed_over) {
-        (Some(ItRuns::Here), _) => libvirt::let_go_on(&connection, &domain.uuid, name, ran).map_err(failure)?,
         (Some(ItRuns::There), _) => libvirt::leave(&connection, &domain.uuid).map_err(failure)?,
         (None, Some(to)) => libvirt::where_it_is(&connection, &to.to, (&domain.uuid, name), ran),
-        (None, None) => libvirt::let_go_on(&connection, &domain.uuid, name, ran).map_err(failure)?,
+        (Some(ItRuns::Here), _) | (None, None) => {
+            backend::reach(directory, held.record())?.stay(ran).map_err(failure)?;
+            return stayed(held, name);
+        }
     };
     match sent {
+        Sent::Stayed(_) => stayed(held, name),
         Sent::Went { .. } => {
             held.delete().map_err(kept::failure)?;
             output::line(format_args!("VM {name} runs at the destination; what was left of it here was removed"))
         }
-        Sent::Stayed(_) => {
-            written_as_stayed(&mut held, "homenode was ended while it was sent".to_owned())?;
-            output::line(format_args!("VM {name} was not sent; it goes on here"))
-        }
+        Sent::AllThere(_) | Sent::Follows => Err(anyhow!("VM {name}: {sent:?}")),
         Sent::Undecided(error) => Err(undecided(name, &error)),
     }
+}
+
+fn stayed(mut held: Held, name: &str) -> anyhow::Result<()> {
+    written_as_stayed(&mut held, "homenode was ended while it was sent".to_owned())?;
+    output::line(format_args!("VM {name} was not sent; it goes on here"))
 }

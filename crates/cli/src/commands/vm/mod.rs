@@ -4,6 +4,7 @@ mod adopt;
 mod beside;
 mod console;
 mod delete;
+mod disks;
 mod list;
 mod migrate;
 mod migrate_libvirt;

@@ -23,6 +23,9 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ReceiveArguments) -> anyho
     if let (Some(receipt), Some(vm)) = (&arguments.memory, &arguments.vm) {
         return migration::pass_memory(directory, vm, receipt, input, output).map_err(failure);
     }
+    if let (Some(vm), Some(number)) = (&arguments.data, arguments.connection) {
+        return migration::pass_one_on(directory, vm, number, input, output).map_err(failure);
+    }
     let done = match (&arguments.data, &arguments.outcome, &arguments.vm) {
         (Some(vm), ..) => migration::pass_on(directory, vm, input, output, close),
         (None, Some(receipt), Some(vm)) => migration::answer(directory, &inventory, vm, receipt, stdout()),

@@ -8,8 +8,8 @@
 
 use crate::args_vm::ResumeArguments;
 use crate::commands::run::{self, Output, Placed, Start};
-use crate::commands::vm::beside;
 use crate::commands::vm::suspend::failure;
+use crate::commands::vm::{beside, stop};
 use crate::failure::bad_input;
 use crate::transfer_view::TransferView;
 use crate::{backend, kept, output, plan_view};
@@ -19,7 +19,6 @@ use qemu::{Reservation, RuntimeDir};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use suspended::{About, FileError, Opened, Pouring};
 use vm::backend::{BackendError, ErrorKind, GuestBytes, ReachedBy, Saved};
 use vm::history::{Life, LifeEvent};
@@ -43,7 +42,7 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow
     let held = its_record(directory, held, &about, &path)?;
     let spec = about.manifest.spec.clone();
     if let Some(held) = &held {
-        end_what_was_left(directory, held.record())?;
+        stop::end_what_was_left(directory, held.record())?;
     }
     let lock = run::lock(directory)?;
     kept::look(directory)?;
@@ -96,7 +95,7 @@ fn find(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow::Result<(
         ))),
         (None, None, None) if said.exists() => Ok((None, said.to_owned())),
         (None, None, None) => Err(bad_input(format!(
-            "homenode keeps no VM named {}, and there is no file of that name; `homenode vm list` shows the VMs",
+            "no VM named {} is kept, and there is no file of that name; `homenode vm list` shows the VMs",
             arguments.vm
         ))),
     }
@@ -123,14 +122,6 @@ fn its_record(directory: &RuntimeDir, named: Option<Held>, about: &About, path: 
         ));
     }
     Ok(Some(held))
-}
-
-/// A homenode that was killed after it had written down that the VM is suspended left its process.
-fn end_what_was_left(directory: &RuntimeDir, record: &Record) -> anyhow::Result<()> {
-    match backend::of(directory, &record.life.backend).stop(&record.spec.name, Duration::ZERO) {
-        Err(error) if error.kind() != ErrorKind::Gone => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 /// Where it would live, and why; and what a file says that nobody here wrote.

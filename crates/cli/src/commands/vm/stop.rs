@@ -133,6 +133,19 @@ fn end(directory: &RuntimeDir, by: &ReachedBy, name: &str, force: bool) -> Resul
     backend::of(directory, by).stop(name, if force { Duration::ZERO } else { GRACE })
 }
 
+/// Ends what a homenode left that was killed after it had written down that the VM is suspended.
+/// What writes the file itself (libvirt) ends the process with it: one that runs is somebody
+/// else's, who resumed or started the VM.
+pub(super) fn end_what_was_left(directory: &RuntimeDir, record: &Record) -> anyhow::Result<()> {
+    if record.life.backend.kind().saves_files() {
+        return Ok(());
+    }
+    match process(directory, record, true) {
+        Err(error) if error.kind() != ErrorKind::Gone => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 /// A VM that is suspended stops by losing its memory.
 pub(super) fn forget_memory(directory: &RuntimeDir, held: &mut Held, force: bool) -> anyhow::Result<()> {
     let name = held.record().spec.name.clone();
@@ -144,11 +157,7 @@ pub(super) fn forget_memory(directory: &RuntimeDir, held: &mut Held, force: bool
             on; --force forgets its memory"
         )));
     }
-    // One whose suspension was cut short may still be there, paused.
-    match process(directory, held.record(), true) {
-        Err(error) if error.kind() == ErrorKind::Gone => {}
-        ended => _ = ended?,
-    }
+    end_what_was_left(directory, held.record())?;
     let step = held.step(Step::Stop, Some(LifeEvent::Stopped), kept::now());
     step.map_err(kept::failure)?;
     if let Some(file) = file {

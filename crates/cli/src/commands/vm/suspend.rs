@@ -9,6 +9,7 @@
 use crate::args_vm::SuspendArguments;
 use crate::commands::run::Start;
 use crate::commands::vm::beside::{self, Place};
+use crate::commands::vm::disks;
 use crate::failure::{bad_input, unwritable};
 use crate::transfer_view::{TransferView, rate};
 use crate::{backend, kept, output};
@@ -41,7 +42,8 @@ struct Suspended<'a> {
 pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyhow::Result<()> {
     let mut held = kept::hold(directory, &arguments.name)?;
     held.may(Step::Suspend).map_err(kept::failure)?;
-    check_disks(&held)?;
+    let lost = "what it wrote to that disk is lost when its process ends; it cannot be suspended";
+    disks::check(&held.record().spec, lost)?;
     let name = &arguments.name;
     let path = place(arguments)?;
     let mut vm = backend::reach(directory, held.record())?;
@@ -94,17 +96,6 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
         ));
     }
     say(arguments, &path, &written, seconds)
-}
-
-/// What its disks threw away would be missing when it goes on.
-fn check_disks(held: &Held) -> anyhow::Result<()> {
-    let spec = &held.record().spec;
-    let Some(index) = spec.disks.iter().position(|disk| disk.snapshot) else { return Ok(()) };
-    Err(bad_input(format!(
-        "VM {}: disk[{index}].snapshot = true: what it wrote to that disk is lost when its process ends; \
-        it cannot be suspended",
-        spec.name
-    )))
 }
 
 /// Where its file goes. The place beside its record is free: whoever holds a VM that is in no file

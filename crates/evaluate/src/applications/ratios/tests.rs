@@ -1,6 +1,8 @@
 //! Ratios of made-up times.
 
 use super::*;
+use crate::figure::Provenance;
+use crate::point::Point;
 
 const SECTION: &str = r#"
 profiles = ["one", "two"]
@@ -40,11 +42,11 @@ below_figures = ["two"]
 fn figure(configuration: &str, name: &str, threads: u32, seconds: f64) -> Figure {
     Figure {
         configuration: configuration.to_owned(),
-        figure: name.to_owned(),
-        threads: Some(threads),
-        unit: Unit::Seconds,
-        modelled: seconds,
-        cross_check: Some(2.0 * seconds),
+        point: Point::over_threads("application", threads),
+        quantity: crate::figure::seconds(name),
+        value: seconds,
+        spread: None,
+        provenance: Provenance::Modelled { cross_check: Some(2.0 * seconds) },
     }
 }
 

@@ -82,7 +82,7 @@ prop_compose! {
         mib in 16u64..=65_536,
         boot in prop_oneof![
             Just(Boot::Disk),
-            Just(Boot::TinyGuest { kernel: None }),
+            Just(Boot::default()),
             ("[^\\p{Cc}]{1,40}", "[^\\p{Cc}]{0,80}").prop_map(|(kernel, command_line)| Boot::Kernel { kernel: kernel.into(), initrd: None, command_line }),
         ],
         disks in prop::collection::vec(disk(), 0..4),

@@ -1,0 +1,41 @@
+//! An experiment of applications is written for the machine of its published figures. On a host
+//! with fewer hardware threads, or less memory, it runs as far as the host goes.
+
+use crate::experiment::{Configuration, Experiment};
+use crate::vcpus::Vcpus;
+use topology::{Bytes, Machine};
+use workloads::choice::Choice;
+
+/// The experiment without what the host is too small for, and what was left out, for people.
+pub fn narrowed(experiment: &Experiment, machine: &Machine, available: Bytes) -> (Experiment, Vec<String>) {
+    let mut narrow = experiment.clone();
+    if !experiment.is_application() {
+        return (narrow, Vec::new());
+    }
+    let has = machine.usable_threads().count() as u32;
+    let mut notes = Vec::new();
+    let fits = |configuration: &Configuration| {
+        let wide = matches!(configuration.vcpus.fixed(), Some(Vcpus::Count(count)) if *count > has);
+        let large = configuration.memory.fixed().is_some_and(|memory| memory.0 > available.0 / 10 * 9);
+        configuration.modelled.only || !(wide || large)
+    };
+    narrow.configurations.retain(fits);
+    let left_out = experiment.configurations.iter().filter(|configuration| !fits(configuration));
+    let names: Vec<&str> = left_out.map(|configuration| configuration.name.as_str()).collect();
+    if !names.is_empty() {
+        notes.push(format!(
+            "Left out: {}. This host is too small: it has {has} hardware threads, and {available} of memory is available.",
+            names.join("; ")
+        ));
+    }
+    if let Choice::Fixed(counts) = &experiment.threads {
+        let few: Vec<u32> = counts.iter().copied().filter(|&count| count <= has).collect();
+        if few.len() < counts.len() {
+            let runs =
+                if few.is_empty() { "1, 2, 4, ... and all of them are measured" } else { "more are not measured" };
+            notes.push(format!("threads = {counts:?}: this host has {has} hardware threads; {runs}."));
+        }
+        narrow.threads = if few.is_empty() { Choice::Auto } else { Choice::Fixed(few) };
+    }
+    (narrow, notes)
+}

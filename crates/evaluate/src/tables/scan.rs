@@ -1,0 +1,189 @@
+//! What was run at several numbers of threads: for each configuration a table, and one of all
+//! compared with native. Laid out like Tables 1 and 2 of the ESX 4.1 STREAM article.
+
+use super::subject::Subject;
+use super::words::{NONE, NOT_IN_TEXT};
+use super::{Row, Table, header, not_published};
+use crate::evaluation::{Evaluation, Shown, unique, widths};
+use crate::figure::{Figure, MB_PER_S, Origin, share};
+use crate::modelled::REMOTE_SHARE;
+use crate::point::Point;
+use workloads::workload::Quantity;
+
+/// A table of each configuration that has points at numbers of threads, and the ratios to native.
+pub(super) fn tables(evaluation: &Evaluation) -> Vec<Table> {
+    let is_scan = |shown: &&Shown| shown.points.iter().any(|point| point.width().is_some());
+    let all = evaluation.configurations.iter().filter(is_scan);
+    let mut tables: Vec<Table> = all.map(|shown| of_configuration(evaluation, shown)).collect();
+    tables.extend(ratios(evaluation));
+    tables
+}
+
+/// One point for each number of threads.
+fn points(evaluation: &Evaluation, shown: &Shown) -> Vec<Point> {
+    let published = evaluation.figures.iter().filter(|figure| {
+        // Columns that nobody modelled would only be wide.
+        evaluation.origin == Origin::Measured
+            && figure.origin() == Origin::Published
+            && figure.configuration == shown.name
+    });
+    let all: Vec<&Point> = shown.points.iter().chain(published.map(|figure| &figure.point)).collect();
+    let counts = widths(all.iter().copied());
+    counts.iter().filter_map(|&count| all.iter().find(|point| point.width() == Some(count)).copied().cloned()).collect()
+}
+
+fn of_configuration(evaluation: &Evaluation, shown: &Shown) -> Table {
+    let points = points(evaluation, shown);
+    let quantities = evaluation.quantities(shown, |point| point.width().is_some());
+    let subject = |label: String, quantity| subject(evaluation, shown, &points, quantity, label);
+    let of_quantity = |quantity| subject(labelled(quantity, &quantities), quantity).rows();
+    let mut rows: Vec<Row> = quantities.iter().flat_map(of_quantity).collect();
+    let remote = share(REMOTE_SHARE);
+    let remote = subject("Remote accesses".to_owned(), &remote);
+    if remote.columns.iter().flatten().any(|figure| figure.value > 0.0) {
+        rows.extend(remote.rows());
+    }
+    let published = evaluation.published.iter().filter(|one| one.configuration == shown.name);
+    let sources = published.map(|table| format!("[ ] published: {}. {}", table.title, table.source));
+    Table {
+        title: title(evaluation, shown, &quantities),
+        header: header(&[label(evaluation.origin, shown)], &points),
+        notes: sources.chain(only_pictures(evaluation, shown, &points, &quantities)).collect(),
+        rows,
+    }
+}
+
+fn subject<'a>(
+    evaluation: &Evaluation,
+    shown: &Shown,
+    points: &[Point],
+    quantity: &'a Quantity,
+    label: String,
+) -> Subject<'a> {
+    let at = |point| evaluation.at(&shown.name, point, &quantity.name).cloned().collect();
+    let empty = |point: &Point| if shown.wrong.contains(point) { "wrong" } else { NONE }.to_owned();
+    let is_picture = |point: &Point| evaluation.is_only_picture(&shown.name, &quantity.name, point.threads);
+    let unpublished = |point: &Point| if is_picture(point) { NOT_IN_TEXT } else { NONE }.to_owned();
+    Subject {
+        origin: evaluation.origin,
+        labels: vec![label],
+        quantity,
+        columns: points.iter().map(at).collect(),
+        empty: points.iter().map(empty).collect(),
+        unpublished: points.iter().map(unpublished).collect(),
+        compares_published: shown.compares_published,
+        compares_measured: shown.compares_measured,
+    }
+}
+
+/// What the source shows only as a picture at each number of threads.
+fn only_pictures(evaluation: &Evaluation, shown: &Shown, points: &[Point], quantities: &[Quantity]) -> Option<String> {
+    if evaluation.origin == Origin::Measured || !shown.compares_published {
+        return None;
+    }
+    let is_missing = |quantity: &&Quantity| {
+        let in_text = |point| {
+            let mut all = evaluation.at(&shown.name, point, &quantity.name);
+            all.any(|figure| figure.origin() == Origin::Published)
+        };
+        let is_picture = |point: &Point| evaluation.is_only_picture(&shown.name, &quantity.name, point.threads);
+        points.iter().any(is_picture) && !points.iter().any(in_text)
+    };
+    let names: Vec<&str> = quantities.iter().filter(is_missing).map(|quantity| quantity.name.as_str()).collect();
+    not_published(&names)
+}
+
+fn is_bandwidth(quantities: &[Quantity]) -> bool {
+    quantities.iter().all(|quantity| quantity.unit == MB_PER_S)
+}
+
+fn title(evaluation: &Evaluation, shown: &Shown, quantities: &[Quantity]) -> String {
+    let what = match (evaluation.origin, is_bandwidth(quantities), shown.native) {
+        (Origin::Modelled, true, _) => "MODELLED memory bandwidth, MB/s",
+        (Origin::Modelled, false, _) => "MODELLED",
+        (_, true, true) => "Native memory bandwidth, MB/s",
+        (_, true, false) => "Virtualized total memory bandwidth, MB/s",
+        (_, false, true) => "Native",
+        (_, false, false) => "Virtualized",
+    };
+    format!("{what}: {}", shown.about())
+}
+
+/// A quantity, with its unit where not all of the table are MB/s.
+fn labelled(quantity: &Quantity, all: &[Quantity]) -> String {
+    if is_bandwidth(all) { quantity.name.clone() } else { format!("{}, {}", quantity.name, quantity.unit) }
+}
+
+fn label(origin: Origin, shown: &Shown) -> &'static str {
+    if shown.native || origin == Origin::Modelled { "Threads" } else { "Total threads" }
+}
+
+/// Virtual compared with native, of figures of each provenance; columns where nothing can be
+/// compared are left out.
+fn ratios(evaluation: &Evaluation) -> Option<Table> {
+    let native = evaluation.native()?;
+    let quantities = evaluation.quantities(native, |point| point.width().is_some());
+    let virtuals: Vec<&Shown> = evaluation.configurations.iter().filter(|shown| !shown.native).collect();
+    let all: Vec<Point> = unique(std::iter::once(&native).chain(&virtuals).flat_map(|shown| points(evaluation, shown)));
+    let counts = widths(&all);
+    let point = |count: &u32| all.iter().find(|point| point.width() == Some(*count));
+    let has_any = |point: &&Point| {
+        let mut pairs = virtuals.iter().flat_map(|shown| quantities.iter().map(move |quantity| (shown, quantity)));
+        pairs.any(|(shown, quantity)| !ratios_at(evaluation, shown, point, quantity).is_empty())
+    };
+    let columns: Vec<Point> = counts.iter().filter_map(point).filter(has_any).cloned().collect();
+    let of_quantity = |shown: &Shown, index: usize, quantity: &Quantity| {
+        let first = if index == 0 { shown.name.clone() } else { String::new() };
+        let printed = Quantity { decimals: 2, unit: String::new(), ..quantity.clone() };
+        let none = vec![NONE.to_owned(); columns.len()];
+        Subject {
+            origin: evaluation.origin,
+            labels: vec![first, quantity.name.clone()],
+            quantity: &printed,
+            columns: columns.iter().map(|point| ratios_at(evaluation, shown, point, quantity)).collect(),
+            empty: none.clone(),
+            unpublished: none,
+            compares_published: false,
+            compares_measured: false,
+        }
+        .rows()
+    };
+    let of_configuration = |shown: &&Shown| {
+        let all = quantities.iter().enumerate();
+        all.flat_map(|(index, quantity)| of_quantity(shown, index, quantity)).collect::<Vec<_>>()
+    };
+    let rows: Vec<Row> = virtuals.iter().flat_map(of_configuration).collect();
+    if rows.is_empty() || columns.is_empty() {
+        return None;
+    }
+    let (what, notes) = match (evaluation.origin, virtuals.iter().any(|shown| shown.emulated)) {
+        (Origin::Modelled, _) => ("MODELLED virtual", Vec::new()),
+        (_, false) => ("Virtual", Vec::new()),
+        (_, true) => ("Virtual", vec![EMULATED.to_owned()]),
+    };
+    let figure = if is_bandwidth(&quantities) { "Kernel" } else { "Figure" };
+    Some(Table {
+        title: format!("{what} / native: 1.00 = as fast as native"),
+        header: header(&["Configuration", figure], &columns),
+        rows,
+        notes,
+    })
+}
+
+const EMULATED: &str = "EMULATED (TCG): these ratios are those of software emulation, not of hardware virtualization.";
+
+/// A ratio of each provenance of which both have a figure: over 1 is better than natively.
+pub(crate) fn ratios_at(evaluation: &Evaluation, shown: &Shown, point: &Point, quantity: &Quantity) -> Vec<Figure> {
+    let Some(native) = evaluation.native() else { return Vec::new() };
+    let ratio = |own: &Figure| {
+        let mut natives = evaluation.at(&native.name, point, &quantity.name);
+        natives.find(|other| other.origin() == own.origin()).map(|other| own.ratio(other))
+    };
+    let mut all: Vec<Figure> = Vec::new();
+    for own in evaluation.at(&shown.name, point, &quantity.name) {
+        if all.iter().all(|known| known.origin() != own.origin()) {
+            all.extend(ratio(own));
+        }
+    }
+    all
+}

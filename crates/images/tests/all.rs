@@ -1,0 +1,3 @@
+//! The tests of images, as one test program.
+
+mod build;

@@ -1,0 +1,222 @@
+//! The operator, and the vector operations of the iteration, on blocks of four sites.
+//!
+//! ```text
+//! M psi(x) = psi(x) - kappa sum over mu of (1 - gamma_mu) U_mu(x) psi(x + mu)
+//!                                        + (1 + gamma_mu) U_mu(x - mu)^+ psi(x - mu)
+//! ```
+//!
+//! `M^+` has the other signs of gamma. The lower half of `(1 +- gamma_mu) psi` follows from the
+//! upper half, so only half spinors are multiplied by matrices.
+
+use super::lattice::Lattice;
+use multiversion::multiversion;
+use std::ops::Range;
+
+/// Sites of a block.
+pub(super) const LANES: usize = 4;
+
+/// One number of each site: real and imaginary parts.
+type Complex = [[f64; LANES]; 2];
+/// Four spins of three colours.
+pub(super) type Spinor = [Complex; 12];
+/// The matrices that lead forward in each direction, by rows.
+pub(super) type Links = [[Complex; 9]; 4];
+/// Two spins of three colours.
+type Half = [[Complex; 3]; 2];
+
+pub(super) const ZERO: Spinor = [[[0.0; LANES]; 2]; 12];
+
+/// A factor 1, i, -1 or -i.
+#[derive(Clone, Copy)]
+enum Turn {
+    One,
+    I,
+    MinusOne,
+    MinusI,
+}
+
+/// A gamma matrix: for each of the four rows, the column of its one element and the element. The
+/// upper rows have theirs in the lower columns, and the other way round (the chiral basis).
+const GAMMA: [[(usize, Turn); 4]; 4] = [
+    [(3, Turn::I), (2, Turn::I), (1, Turn::MinusI), (0, Turn::MinusI)],
+    [(3, Turn::MinusOne), (2, Turn::One), (1, Turn::One), (0, Turn::MinusOne)],
+    [(2, Turn::I), (3, Turn::MinusI), (0, Turn::MinusI), (1, Turn::I)],
+    [(2, Turn::One), (3, Turn::One), (0, Turn::One), (1, Turn::One)],
+];
+
+#[inline(always)]
+fn turned(turn: Turn, plus: bool, a: &Complex) -> Complex {
+    let minus = |part: [f64; LANES]| part.map(|value| -value);
+    match (turn, plus) {
+        (Turn::One, true) | (Turn::MinusOne, false) => *a,
+        (Turn::One, false) | (Turn::MinusOne, true) => [minus(a[0]), minus(a[1])],
+        (Turn::I, true) | (Turn::MinusI, false) => [minus(a[1]), a[0]],
+        (Turn::I, false) | (Turn::MinusI, true) => [a[1], minus(a[0])],
+    }
+}
+
+#[inline(always)]
+fn add(a: &Complex, b: &Complex) -> Complex {
+    std::array::from_fn(|part| std::array::from_fn(|lane| a[part][lane] + b[part][lane]))
+}
+
+/// The upper half of `(1 +- gamma) psi`.
+#[inline(always)]
+fn project(gamma: &[(usize, Turn); 4], plus: bool, psi: &Spinor) -> Half {
+    std::array::from_fn(|spin| {
+        let (column, turn) = gamma[spin];
+        std::array::from_fn(|colour| add(&psi[3 * spin + colour], &turned(turn, plus, &psi[3 * column + colour])))
+    })
+}
+
+/// Adds a projected spinor of which this is the upper half.
+#[inline(always)]
+fn reconstruct(gamma: &[(usize, Turn); 4], plus: bool, half: &Half, sum: &mut Spinor) {
+    for colour in 0..3 {
+        for spin in 0..2 {
+            sum[3 * spin + colour] = add(&sum[3 * spin + colour], &half[spin][colour]);
+            let (column, turn) = gamma[spin + 2];
+            let at = 3 * (spin + 2) + colour;
+            sum[at] = add(&sum[at], &turned(turn, plus, &half[column][colour]));
+        }
+    }
+}
+
+/// The matrix, or its adjoint, times each spin.
+#[inline(always)]
+fn multiply<const ADJOINT: bool>(link: &[Complex; 9], half: &Half) -> Half {
+    std::array::from_fn(|spin| {
+        std::array::from_fn(|row| {
+            let mut sum: Complex = [[0.0; LANES]; 2];
+            for column in 0..3 {
+                let a = &link[if ADJOINT { 3 * column + row } else { 3 * row + column }];
+                let b = &half[spin][column];
+                for lane in 0..LANES {
+                    let imaginary = if ADJOINT { -a[1][lane] } else { a[1][lane] };
+                    sum[0][lane] += a[0][lane] * b[0][lane] - imaginary * b[1][lane];
+                    sum[1][lane] += a[0][lane] * b[1][lane] + imaginary * b[0][lane];
+                }
+            }
+            sum
+        })
+    })
+}
+
+/// Each lane gets what the lane so many further on has.
+#[inline(always)]
+fn rotated<const N: usize>(values: &[Complex; N], by: usize) -> [Complex; N] {
+    values.map(|value| value.map(|part| std::array::from_fn(|lane| part[(lane + by) % LANES])))
+}
+
+/// One direction, forward and back.
+#[inline(always)]
+fn hop<const DIRECTION: usize, const ADJOINT: bool>(
+    lattice: &Lattice,
+    links: &[Links],
+    from: &[Spinor],
+    block: usize,
+    place: [usize; 4],
+    sum: &mut Spinor,
+) {
+    let gamma = const { &GAMMA[DIRECTION] };
+    let there = lattice.forward(block, place, DIRECTION);
+    let half = if there.turned {
+        project(gamma, ADJOINT, &rotated(&from[there.block], 1))
+    } else {
+        project(gamma, ADJOINT, &from[there.block])
+    };
+    reconstruct(gamma, ADJOINT, &multiply::<false>(&links[block][DIRECTION], &half), sum);
+    let there = lattice.backward(block, place, DIRECTION);
+    let half = project(gamma, !ADJOINT, &from[there.block]);
+    let mut half = multiply::<true>(&links[there.block][DIRECTION], &half);
+    if there.turned {
+        half = half.map(|spin| rotated(&spin, LANES - 1));
+    }
+    reconstruct(gamma, !ADJOINT, &half, sum);
+}
+
+/// `to = M from`, or `to = M^+ from`, for some blocks.
+pub(super) fn apply<const ADJOINT: bool>(
+    lattice: &Lattice,
+    kappa: f64,
+    links: &[Links],
+    from: &[Spinor],
+    blocks: Range<usize>,
+    to: &mut [Spinor],
+) {
+    if ADJOINT {
+        adjoint(lattice, kappa, links, from, blocks, to);
+    } else {
+        forward(lattice, kappa, links, from, blocks, to);
+    }
+}
+
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+fn forward(l: &Lattice, kappa: f64, links: &[Links], from: &[Spinor], blocks: Range<usize>, to: &mut [Spinor]) {
+    operator::<false>(l, kappa, links, from, blocks, to);
+}
+
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+fn adjoint(l: &Lattice, kappa: f64, links: &[Links], from: &[Spinor], blocks: Range<usize>, to: &mut [Spinor]) {
+    operator::<true>(l, kappa, links, from, blocks, to);
+}
+
+#[inline(always)]
+fn operator<const ADJOINT: bool>(
+    lattice: &Lattice,
+    kappa: f64,
+    links: &[Links],
+    from: &[Spinor],
+    blocks: Range<usize>,
+    to: &mut [Spinor],
+) {
+    for (block, to) in blocks.zip(to) {
+        let place = lattice.place(block);
+        let mut sum = ZERO;
+        hop::<0, ADJOINT>(lattice, links, from, block, place, &mut sum);
+        hop::<1, ADJOINT>(lattice, links, from, block, place, &mut sum);
+        hop::<2, ADJOINT>(lattice, links, from, block, place, &mut sum);
+        hop::<3, ADJOINT>(lattice, links, from, block, place, &mut sum);
+        for ((to, here), sum) in to.iter_mut().zip(&from[block]).zip(&sum) {
+            for part in 0..2 {
+                for lane in 0..LANES {
+                    to[part][lane] = here[part][lane] - kappa * sum[part][lane];
+                }
+            }
+        }
+    }
+}
+
+/// The real part of the inner product.
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+pub(super) fn product(a: &[Spinor], b: &[Spinor]) -> f64 {
+    let mut sums = [[0.0; LANES]; 2];
+    for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
+        for part in 0..2 {
+            for lane in 0..LANES {
+                sums[part][lane] += a[part][lane] * b[part][lane];
+            }
+        }
+    }
+    sums.iter().flatten().sum()
+}
+
+/// `to += factor from`
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+pub(super) fn add_scaled(factor: f64, from: &[Spinor], to: &mut [Spinor]) {
+    for (to, from) in to.as_flattened_mut().as_flattened_mut().iter_mut().zip(from.as_flattened().as_flattened()) {
+        for lane in 0..LANES {
+            to[lane] += factor * from[lane];
+        }
+    }
+}
+
+/// `to = factor to + from`
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+pub(super) fn scale_add(factor: f64, to: &mut [Spinor], from: &[Spinor]) {
+    for (to, from) in to.as_flattened_mut().as_flattened_mut().iter_mut().zip(from.as_flattened().as_flattened()) {
+        for lane in 0..LANES {
+            to[lane] = factor * to[lane] + from[lane];
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The two triangular solves of an iteration. A point needs its neighbours before it along x, y and
+//! z, so the work goes through the cube as a wave: in each stage a thread does one plane of its
+//! part, one plane behind the thread before it, of which it gets the last row.
+
+use super::cube::Cube;
+use super::flow::{DIFFUSION, State, inviscid_change, solve_point, viscous_change};
+use crate::crew::{Crew, cut};
+use multiversion::multiversion;
+use std::ops::Range;
+
+/// NPB's factor of over-relaxation.
+pub(super) const OMEGA: f64 = 1.2;
+
+/// Which way the wave goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wave {
+    /// From the first point to the last: the lower triangle.
+    Up,
+    /// From the last point to the first: the upper triangle.
+    Down,
+}
+
+/// What a sweep needs besides what it changes.
+#[derive(Clone, Copy)]
+struct Sweep<'a> {
+    cube: Cube,
+    wave: Wave,
+    /// The length of a time step.
+    dt: f64,
+    u: &'a [State],
+}
+
+/// The last row that each thread did, for the one behind it; one for reading, one for writing.
+pub(super) struct Edges([Vec<Vec<State>>; 2]);
+
+impl Edges {
+    pub(super) fn new(cube: Cube, threads: usize) -> Edges {
+        let rows = || vec![vec![[0.0; 5]; cube.0]; threads];
+        Edges([rows(), rows()])
+    }
+}
+
+/// Solves with one triangle, in place. `places` are those along y of each thread.
+pub(super) fn solve(
+    (cube, dt, wave): (Cube, f64, Wave),
+    u: &[State],
+    change: &mut [State],
+    (places, edges): (&[Range<usize>], &mut Edges),
+    crew: &Crew,
+) {
+    let (threads, planes) = (crew.threads(), cube.0 - 2);
+    let sweep = Sweep { cube, wave, dt, u };
+    let shares: Vec<Range<usize>> = places.iter().map(|share| elements(cube, share)).collect();
+    let none = vec![[0.0; 5]; cube.0];
+    for stage in 0..planes + threads - 1 {
+        let [before, after] = &mut edges.0;
+        let parts = cut(change, &shares).into_iter().zip(after.iter_mut());
+        crew.each(parts, |thread, (part, after)| {
+            let turn = if wave == Wave::Up { thread } else { threads - 1 - thread };
+            let Some(plane) = stage.checked_sub(turn).filter(|plane| *plane < planes) else { return };
+            let plane = if wave == Wave::Up { 1 + plane } else { cube.0 - 2 - plane };
+            let from = if turn == 0 {
+                &none
+            } else if wave == Wave::Up {
+                &before[thread - 1]
+            } else {
+                &before[thread + 1]
+            };
+            // A thread without a place hands on what it gets.
+            after.copy_from_slice(from);
+            do_plane(sweep, places[thread].clone(), plane, part, after);
+        });
+        edges.0.swap(0, 1);
+    }
+}
+
+/// The elements of some places along y.
+pub(super) fn elements(cube: Cube, places: &Range<usize>) -> Range<usize> {
+    let slice = cube.0 * cube.0;
+    places.start * slice..places.end * slice
+}
+
+/// One plane of a part; `row` is the row before it, and then its last.
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+fn do_plane(sweep: Sweep<'_>, places: Range<usize>, plane: usize, part: &mut [State], row: &mut [State]) {
+    let n = sweep.cube.0;
+    let first = sweep.cube.index([0, places.start, 0]);
+    let inside = places.start.max(1)..places.end.min(n - 1);
+    let up = sweep.wave == Wave::Up;
+    for at in 0..inside.len() {
+        let y = if up { inside.start + at } else { inside.end - 1 - at };
+        for step in 1..n - 1 {
+            let x = if up { step } else { n - 1 - step };
+            let index = sweep.cube.index([x, y, plane]);
+            let own = index - first;
+            let along_x = part[if up { own - 1 } else { own + 1 }];
+            let along_z = part[if up { own - n } else { own + n }];
+            part[own] = sweep.point(index, &part[own], [&along_x, &row[x], &along_z]);
+            row[x] = part[own];
+        }
+    }
+}
+
+impl Sweep<'_> {
+    /// What a point becomes, from what its neighbours before it along x, y and z became.
+    #[inline(always)]
+    fn point(&self, index: usize, own: &State, before: [&State; 3]) -> State {
+        let per_step = self.cube.per_step();
+        let (square, half) = (self.dt * per_step * per_step, 0.5 * self.dt * per_step);
+        let mut sum = [0.0; 5];
+        for (axis, (stride, change)) in self.cube.strides().into_iter().zip(before).enumerate() {
+            let u = &self.u[if self.wave == Wave::Up { index - stride } else { index + stride }];
+            let (inviscid, viscous) = (inviscid_change(u, axis, change), viscous_change(u, axis, change));
+            let half = if self.wave == Wave::Up { -half } else { half };
+            for m in 0..5 {
+                sum[m] += half * inviscid[m] - square * (viscous[m] + DIFFUSION[axis] * change[m]);
+            }
+        }
+        let u = &self.u[index];
+        match self.wave {
+            Wave::Up => {
+                let right = std::array::from_fn(|m| own[m] - OMEGA * sum[m]);
+                solve_point(u, &[2.0 * square; 3], &right)
+            }
+            Wave::Down => {
+                let part = solve_point(u, &[2.0 * square; 3], &sum.map(|value| OMEGA * value));
+                std::array::from_fn(|m| own[m] - part[m])
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Anywhere, Placement};
+    use std::sync::Arc;
+
+    #[test]
+    fn more_threads_than_places_give_the_same() {
+        let cube = Cube(5);
+        let u: Vec<State> = (0..125).map(|index| cube.start(cube.place(index))).collect();
+        let of = |threads| {
+            let anywhere: Arc<dyn Placement> = Arc::new(Anywhere);
+            let crew = Crew::start(threads, &anywhere).unwrap();
+            let inside = |index| if cube.is_inside(cube.place(index)) { index as f64 } else { 0.0 };
+            let mut change: Vec<State> = (0..125).map(|index| [inside(index); 5]).collect();
+            let (places, mut edges) = (crew.shares(5), Edges::new(cube, threads));
+            for wave in [Wave::Up, Wave::Down] {
+                solve((cube, 0.1, wave), &u, &mut change, (&places, &mut edges), &crew);
+            }
+            change
+        };
+        let one = of(1);
+        assert!(one.iter().flatten().all(|value| value.is_finite()) && one[31] != [31.0; 5]);
+        assert!([2, 3, 7].into_iter().all(|threads| of(threads) == one));
+    }
+}

@@ -6,6 +6,7 @@ pub(crate) use crate::args_libvirt::{CheckArguments, ConnectArguments, EmitArgum
 pub(crate) use crate::args_model::{
     AdviseArguments, CalibrateArguments, CompareArguments, MachineCommandArguments, ValidateArguments,
 };
+pub(crate) use crate::args_switch::SwitchArguments;
 pub(crate) use crate::args_vm::{VmArguments, VmCommand};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Vm(VmArguments),
     /// Systems for guests, of a distribution's packages: build, list, show, remove them
     Guest(GuestArguments),
+    /// Virtual switches between VMs: create, list, show, delete them
+    Switch(SwitchArguments),
     /// Run an experiment natively and in VMs, or on a model; print its tables and write its report
     Evaluate(EvaluateArguments),
     /// Set measured runs side by side, with what differs between them

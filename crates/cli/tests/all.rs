@@ -36,6 +36,7 @@ mod service_unit;
 mod shown;
 mod suspend;
 mod suspend_faults;
+mod switch;
 mod topology;
 mod unseen;
 mod validate;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate and the crates of ours that it may use.
-const MAY_USE: [(&str, &[&str]); 20] = [
+const MAY_USE: [(&str, &[&str]); 21] = [
     ("properties", &[]),
     ("topology", &[]),
     ("vm", &["topology"]),
@@ -36,6 +36,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
         ],
     ),
     ("images", &["linux", "topology", "vm"]),
+    ("network", &["linux", "vm"]),
     ("inventory", &["linux", "topology", "vm"]),
     ("suspended", &["linux", "topology", "vm"]),
     ("qemu", &["linux", "scheduler", "topology", "vm", "workloads"]),
@@ -55,6 +56,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
             "libvirt",
             "linux",
             "migration",
+            "network",
             "qemu",
             "scheduler",
             "simulator",

@@ -21,7 +21,7 @@ fn launch(name: &str, machine: &Machine, disk: &std::path::Path) -> Launch {
     let disk = Disk { path: disk.to_owned(), format: DiskFormat::Raw, snapshot: false, read_only: true };
     let spec = VmSpec { shape, boot: Boot::Disk, disks: vec![disk], ..VmSpec::default() };
     let plan = scheduler::plan(machine, &scheduler::Occupancy::default(), &spec).expect("a plan");
-    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false }
+    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false, taps: vm::Taps::new() }
 }
 
 fn has_ended(pid: u32) -> bool {

@@ -260,7 +260,7 @@ fn launch(resolved: &ResolvedVm) -> Launch {
     // Two evaluations on one host must not share a name.
     spec.shape.name = format!("{}-{}", spec.name, std::process::id());
     plan.vm.clone_from(&spec.name);
-    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true }
+    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true, taps: vm::Taps::new() }
 }
 
 impl Guest {

@@ -27,7 +27,6 @@ use vm::backend::ReachedBy;
 use vm::history::{Life, LifeEvent};
 use vm::life::State;
 use vm::sending::{MOST_CONNECTIONS, Tuning};
-use vm::spec::Network;
 use vm::{CallOff, Launch, Plan, VmSpec};
 
 /// How long the other side may take to say what comes next, where that takes no work.
@@ -138,7 +137,7 @@ fn serve(
 }
 
 fn has_forwards(spec: &VmSpec) -> bool {
-    spec.networks.iter().any(|Network::User { forward }| !forward.is_empty())
+    spec.networks.iter().any(|network| !network.forwards().is_empty())
 }
 
 fn next(link: &mut ToSource) -> Result<FromSource, MigrationError> {

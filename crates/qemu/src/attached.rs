@@ -8,6 +8,7 @@ use crate::console::{Sink, Tail, pump};
 use crate::hot_add;
 use crate::process::{ErrorsTo, ExitWatch, Process};
 use crate::qmp::Qmp;
+use crate::taps::Inherited;
 use crate::user::QemuUser;
 use crate::{QemuError, accelerator, binary, saved};
 use linux::sys::{ChildSetup, Tie};
@@ -63,12 +64,14 @@ impl AttachedVm {
     ) -> Result<Self, QemuError> {
         let vm = &launch.spec.name;
         let pair = || UnixStream::pair().map_err(QemuError::io(vm, "make a socket pair"));
+        let taps = Inherited::of(launch)?;
         let (monitor, console, agent) = (pair()?, pair()?, launch.agent.then(pair).transpose()?);
         let wiring = Wiring {
             monitor: Some(Channel::Descriptor(monitor.1.as_raw_fd())),
             console: Channel::Descriptor(console.1.as_raw_fd()),
             console_log: None,
             agent: agent.as_ref().map(|agent| Channel::Descriptor(agent.1.as_raw_fd())),
+            taps: taps.numbers(),
             paused: true,
         };
         let sink = Sink::open(&launch.console).map_err(QemuError::io(vm, "open the console's file"))?;
@@ -79,6 +82,7 @@ impl AttachedVm {
         inherited.extend([monitor.1.into(), console.1.into()]);
         let (agent, agent_of_qemu) = agent.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));
         inherited.extend(agent_of_qemu.map(OwnedFd::from));
+        inherited.extend(taps.descriptors());
         let setup = ChildSetup {
             tie: Tie::DiesWithUs,
             inherited,
@@ -323,7 +327,8 @@ pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {
     let binary = binary::locate(&launch.spec.name)?;
     let host = host_traits(launch.spec.most_vcpus());
     let boot = boot::resolve(launch, &host.accelerator, &QemuUser::Ourselves(None))?;
-    let wiring = Wiring { monitor: None, console: Channel::Stdio, console_log: None, agent: None, paused: false };
+    let taps = std::collections::BTreeMap::new();
+    let wiring = Wiring { monitor: None, console: Channel::Stdio, console_log: None, agent: None, taps, paused: false };
     let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot, &wiring, &host);
     Ok(command_line::as_shell(&binary, &arguments))
 }
@@ -391,7 +396,7 @@ mod tests {
 
     fn launch(vcpus: u32, memory_mib: u64) -> Launch {
         let (spec, plan) = (samples::spec("a", vcpus, memory_mib), samples::plan("a", 1, vcpus, memory_mib));
-        Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false }
+        Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false, taps: vm::Taps::new() }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::process::{ErrorsTo, Process, last_messages};
 use crate::qmp::Qmp;
 use crate::runtime_dir::{ARRIVING, CONSOLE, MESSAGES, MONITOR, RuntimeDir, VmDirectory};
 use crate::state::{BackgroundVm, Phase};
+use crate::taps::Inherited;
 use linux::process::Identity;
 use linux::sys::{ChildSetup, ProcessHandle, Tie};
 use serde_json::json;
@@ -137,11 +138,13 @@ pub(crate) fn build(
         ConsoleTo::File(path) => Some(boot::open_console(path).map_err(QemuError::io(vm, "open the console's file"))?),
         ConsoleTo::Terminal | ConsoleTo::Kept => None,
     };
+    let taps = Inherited::of(launch)?;
     let wiring = Wiring {
         monitor: Some(Channel::Listening(monitor.as_raw_fd())),
         console: Channel::Listening(console.as_raw_fd()),
         console_log: log.as_ref().map(|log| ConsoleLog::Descriptor(log.as_raw_fd())),
         agent: None,
+        taps: taps.numbers(),
         paused: true,
     };
     let boot = boot::for_qemu(launch, prepared)?;
@@ -155,6 +158,7 @@ pub(crate) fn build(
     let mut inherited = boot.open;
     inherited.extend([OwnedFd::from(lock), monitor.into(), console.into()]);
     inherited.extend(log.map(OwnedFd::from));
+    inherited.extend(taps.descriptors());
     let setup =
         ChildSetup { tie: Tie::Outlives, inherited, cpus: Some(launch.plan.cpus()), user: prepared.user.credentials() };
     let errors = ErrorsTo::File(place.path.join(MESSAGES));

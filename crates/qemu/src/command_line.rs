@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vm::Accelerator;
 use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, escape, memory_id, policy_word};
-use vm::spec::{Boot, Disk, DiskFormat, Fill, Network};
+use vm::spec::{Boot, CardModel, Disk, DiskFormat, Fill, MacAddress, Network};
 use vm::{Manifest, Plan, VirtualNode, VmSpec};
 use workloads::protocol::PORT_NAME;
 
@@ -43,6 +43,9 @@ pub struct Wiring {
     pub console_log: Option<ConsoleLog>,
     /// The port of homenode's agent.
     pub agent: Option<Channel>,
+    /// Tap devices that QEMU inherits, by card; each number is one queue. Cards on switches that
+    /// have none are plugged into a bridge by QEMU's own helper.
+    pub taps: BTreeMap<usize, Vec<i32>>,
     /// vCPUs wait for `cont`.
     pub paused: bool,
 }
@@ -95,7 +98,7 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
     memory(&mut line, plan, host);
     growth::ports(&plan.topology).for_each(|port| line.add("-device", port));
     wires(&mut line, wiring);
-    devices(&mut line, spec);
+    devices(&mut line, spec, wiring);
     kernel(&mut line, boot);
     if wiring.paused {
         line.0.push("-S".to_owned());
@@ -233,22 +236,49 @@ fn channel(id: &str, channel: &Channel) -> String {
     }
 }
 
-fn devices(line: &mut Line, spec: &VmSpec) {
+fn devices(line: &mut Line, spec: &VmSpec, wiring: &Wiring) {
     for (index, disk) in spec.disks.iter().enumerate() {
         line.add("-drive", drive(index, disk));
         let boots = if index == 0 && spec.boot == Boot::Disk { ",bootindex=0" } else { "" };
         line.add("-device", format!("virtio-blk-pci,drive=disk{index}{boots}"));
     }
     for (index, network) in spec.networks.iter().enumerate() {
-        let Network::User { forward } = network;
-        let mut netdev = format!("user,id=net{index}");
-        for port in forward {
-            netdev += &format!(",hostfwd=tcp:127.0.0.1:{}-:{}", port.host, port.guest);
-        }
-        line.add("-netdev", netdev);
-        // Nothing boots from the network: without its boot ROM the firmware starts sooner.
-        line.add("-device", format!("virtio-net-pci,netdev=net{index},romfile="));
+        let taps = wiring.taps.get(&index).map_or(&[][..], Vec::as_slice);
+        line.add("-netdev", netdev(index, network, taps));
+        line.add("-device", card(spec, index, network));
     }
+}
+
+fn netdev(index: usize, network: &Network, taps: &[i32]) -> String {
+    match network {
+        Network::User { forward } => {
+            let ports = forward.iter().map(|port| format!(",hostfwd=tcp:127.0.0.1:{}-:{}", port.host, port.guest));
+            format!("user,id=net{index}{}", ports.collect::<String>())
+        }
+        // By hand: QEMU's own helper plugs it into a bridge of that name.
+        Network::Switch { switch, .. } if taps.is_empty() => format!("bridge,id=net{index},br={switch}"),
+        Network::Switch { .. } => {
+            let taps: Vec<String> = taps.iter().map(i32::to_string).collect();
+            let word = if taps.len() > 1 { "fds" } else { "fd" };
+            format!("tap,id=net{index},{word}={}", taps.join(":"))
+        }
+    }
+}
+
+/// Nothing boots from the network: without its boot ROM the firmware starts sooner.
+fn card(spec: &VmSpec, index: usize, network: &Network) -> String {
+    let Network::Switch { model, queues, mac, .. } = network else {
+        return format!("virtio-net-pci,netdev=net{index},romfile=");
+    };
+    let device = match model {
+        CardModel::Virtio => "virtio-net-pci",
+        CardModel::E1000 => "e1000",
+        CardModel::E1000e => "e1000e",
+    };
+    let mac = mac.unwrap_or_else(|| MacAddress::of_card(&spec.name, index));
+    // An interrupt for each queue, one for the settings, and one for what controls them.
+    let several = if *queues > 1 { format!(",mq=on,vectors={}", 2 * queues + 2) } else { String::new() };
+    format!("{device},netdev=net{index},mac={mac},romfile={several}")
 }
 
 fn drive(index: usize, disk: &Disk) -> String {

@@ -13,6 +13,7 @@ fn wiring() -> Wiring {
         console: Channel::Descriptor(4),
         console_log: None,
         agent: None,
+        taps: BTreeMap::new(),
         paused: true,
     }
 }
@@ -96,6 +97,24 @@ fn huge_pages_need_no_mount_and_are_filled_whatever_the_policy() {
 fn vcpus_that_are_not_neighbours_are_listed_in_ranges() {
     let node = VirtualNode { id: 1, vcpus: vec![0, 1, 4, 6, 7], ..VirtualNode::default() };
     assert_eq!(numa_node(&node, BTreeMap::new()).option(), "node,nodeid=1,cpus=0-1,cpus=4,cpus=6-7"); // and no memdev: the node has no memory
+}
+
+#[test]
+fn a_card_on_a_switch_is_a_tap_that_qemu_inherits() {
+    let mut spec =
+        VmSpec { shape: vm::spec::Shape { name: "vm".to_owned(), ..Default::default() }, ..VmSpec::default() };
+    let card = |model, queues| Network::Switch { switch: "lan".parse().unwrap(), model, queues, mac: None };
+    spec.networks = vec![card(CardModel::Virtio, 2), card(CardModel::E1000, 1), card(CardModel::E1000e, 1)];
+    let taps = BTreeMap::from([(0, vec![7, 8]), (1, vec![9])]);
+    let netdevs: Vec<String> =
+        (0..3).map(|card| netdev(card, &spec.networks[card], taps.get(&card).map_or(&[][..], Vec::as_slice))).collect();
+    // The third has no tap: a command that a person starts.
+    assert_eq!(netdevs, ["tap,id=net0,fds=7:8", "tap,id=net1,fd=9", "bridge,id=net2,br=lan"]);
+    let mac = |card| MacAddress::of_card("vm", card);
+    // 2 x 2 + 2 = 6 interrupts.
+    let expected = format!("virtio-net-pci,netdev=net0,mac={},romfile=,mq=on,vectors=6", mac(0));
+    assert_eq!(super::card(&spec, 0, &spec.networks[0]), expected);
+    assert_eq!(super::card(&spec, 1, &spec.networks[1]), format!("e1000,netdev=net1,mac={},romfile=", mac(1)));
 }
 
 #[test]

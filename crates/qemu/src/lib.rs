@@ -26,6 +26,7 @@ mod runtime_dir;
 mod samples;
 mod saved;
 mod state;
+mod taps;
 mod terminal;
 pub mod tiny_guest;
 mod user;

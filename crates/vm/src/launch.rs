@@ -1,7 +1,10 @@
 //! What to start.
 
 use crate::{Plan, VmSpec};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A VM that is to be started, and how.
 #[derive(Clone, Debug)]
@@ -16,7 +19,13 @@ pub struct Launch {
     pub console: ConsoleTo,
     /// Whether it has the virtio-serial port of homenode's agent.
     pub agent: bool,
+    /// Its cards on switches.
+    pub taps: Taps,
 }
+
+/// Tap devices by the number of the card that each is, with a descriptor for each queue. Cards of
+/// other kinds have none.
+pub type Taps = BTreeMap<usize, Vec<Arc<OwnedFd>>>;
 
 /// Where a serial console goes. The last lines are kept in memory in every case.
 #[derive(Clone, Debug, PartialEq, Eq)]

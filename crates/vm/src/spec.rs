@@ -4,12 +4,14 @@
 mod backing;
 mod check;
 mod guest;
+mod network;
 mod read;
 mod written;
 
 pub use backing::{Backing, Fill, HUGE_PAGE_SIZES, VcpuBinding};
 pub use check::{LEAST_MEMORY_BLOCK, LONGEST_NAME, SpecProblem, name_problem};
 pub use guest::Guest;
+pub use network::{CardModel, MacAddress, Network, NoMacAddress, NoSwitchName, PortForward, SwitchName};
 
 use serde::{Deserialize, Serialize};
 use std::ops::Deref;
@@ -267,28 +269,6 @@ pub enum DiskFormat {
     Qcow2,
     /// Plain bytes.
     Raw,
-}
-
-/// A network card.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
-pub enum Network {
-    /// QEMU's user-mode network: outgoing connections, no privilege.
-    User {
-        /// Ports of the host's loopback that lead into the guest.
-        #[serde(default)]
-        forward: Vec<PortForward>,
-    },
-}
-
-/// A TCP port of the host's loopback address that leads into the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PortForward {
-    /// Port on 127.0.0.1.
-    pub host: u16,
-    /// Port in the guest.
-    pub guest: u16,
 }
 
 /// Where the serial console goes.

@@ -22,6 +22,7 @@ mod run;
 mod run_check;
 mod run_via_libvirt;
 mod shell;
+mod switch;
 mod top;
 mod topology;
 mod validate;
@@ -38,6 +39,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Vm(arguments) => vm::run(&arguments.command),
         Command::Guest(arguments) => guest::run(&arguments),
+        Command::Switch(arguments) => switch::run(&arguments),
         Command::Evaluate(arguments) => evaluate::run(&arguments),
         Command::Machine(arguments) => machine::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),

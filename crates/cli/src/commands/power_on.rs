@@ -6,7 +6,7 @@
 
 use crate::commands::run::{self, Output, Placed, Start};
 use crate::failure::bad_input;
-use crate::{backend, kept, output};
+use crate::{backend, kept, output, switches};
 use anyhow::Context;
 use inventory::{Held, Kept, Proposal, Record};
 use qemu::{QemuError, RuntimeDir};
@@ -46,10 +46,13 @@ pub(super) fn power_on(directory: &RuntimeDir, wanted: PowerOn, json: bool) -> a
     let named = run::free_name(&placed, &lock);
     let Placed { machine, plan, running, .. } = placed;
     let console = run::console(&launch_spec);
-    let launch = Launch { spec: launch_spec, plan, kernel, console, agent: false };
+    let mut launch = Launch { spec: launch_spec, plan, kernel, console, agent: false, taps: vm::Taps::new() };
     // It may know better whose the name is.
     let accelerator = backend.check(&launch).map_err(|error| unfit(error, &whose))?;
     named?;
+    if by == ReachedBy::Qemu {
+        switches::plug(directory, &mut launch)?;
+    }
     // From here on a signal must take back what is reserved, written and started.
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;

@@ -6,7 +6,7 @@ use crate::commands::{run_check, run_via_libvirt};
 use crate::failure::bad_input;
 use crate::guest_images::{self, Missing};
 use crate::output;
-use crate::{balancer_host, balancer_place, hidden_vms, kept, residence_view, vm_spec_file};
+use crate::{balancer_host, balancer_place, hidden_vms, kept, residence_view, switches, vm_spec_file};
 use anyhow::{Context, bail};
 use inventory::{Held, Record};
 use linux::sys::CtrlC;
@@ -51,8 +51,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let placed = plan(&spec, &whose(arguments), None)?;
     free_name(&placed, &lock)?;
     let Placed { plan, running, .. } = placed;
-    let launch = launch(spec, plan, arguments);
+    let mut launch = launch(spec, plan, arguments);
     qemu::check(&launch).map_err(failure)?;
+    switches::plug(&directory, &mut launch)?;
     // From here on a signal must take back what is reserved and started.
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;
@@ -131,7 +132,7 @@ pub(super) fn launch(mut spec: VmSpec, plan: Plan, arguments: &RunArguments) -> 
         run_check::boot_tiny_guest(&mut spec);
     }
     let console = if arguments.check { ConsoleTo::Kept } else { console(&spec) };
-    Launch { spec, plan, kernel: arguments.kernel.clone(), console, agent: arguments.check }
+    Launch { spec, plan, kernel: arguments.kernel.clone(), console, agent: arguments.check, taps: vm::Taps::new() }
 }
 
 /// Where the spec has the console go.

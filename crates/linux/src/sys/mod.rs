@@ -10,6 +10,7 @@ mod guest_root;
 mod init;
 mod mask;
 mod move_pages;
+mod network;
 mod numa;
 #[cfg(test)]
 mod pinned;
@@ -32,6 +33,7 @@ pub use files::{
 pub use guest_root::{ask_all_to_end, bring_up_loopback, go_to_root, mount_disk, set_host_name, show_directory};
 pub use init::{load_module, map_allocations_of, mount, power_off};
 pub use move_pages::{MoveOutcome, Sharing, move_pages};
+pub use network::{leave_network, tap};
 pub use numa::{MemoryBinding, PageLocation, bind_memory, locate_pages, set_thread_memory, thread_memory};
 #[cfg(test)]
 pub(crate) use pinned::pin;

@@ -5,7 +5,7 @@ use super::comment::{Loss, lines};
 use super::{BootFiles, Emission, EmitError};
 use std::path::Path;
 use topology::{Bytes, CpuId, CpuSet};
-use vm::spec::{Console, DiskFormat};
+use vm::spec::{Console, DiskFormat, SwitchName};
 use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
 /// The comments that begin a text: what it is, where the VM lives, warnings of the plan, and what
@@ -137,6 +137,14 @@ pub(super) fn disk_format(format: DiskFormat) -> &'static str {
         DiskFormat::Qcow2 => "qcow2",
         DiskFormat::Raw => "raw",
     }
+}
+
+/// A switch is in no network of the host's, so no other stack can plug a card into it.
+pub(super) fn switch_of_ours(stack: &str, switch: &SwitchName) -> Loss {
+    Loss::new(
+        format!("{stack} knows no switch of homenode's ({switch}), which is in a network namespace of its own."),
+        "make a bridge or a network for it there, and name that in this text.",
+    )
 }
 
 /// The path as text.

@@ -1,9 +1,9 @@
 //! Disks, networks and the console of a Proxmox VM.
 
-use super::common::{disk_format, path};
+use super::common::{disk_format, path, switch_of_ours};
 use super::{Emission, EmitError, Loss};
 use topology::words::quoted;
-use vm::spec::{Boot, Console, Disk, Network};
+use vm::spec::{Boot, Console, Disk, MacAddress, Network};
 
 /// qemu-server's `$MAX_VIRTIO_DISKS` and `$MAX_NETS`.
 const MOST_DISKS: usize = 16;
@@ -42,8 +42,10 @@ pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, EmitError> {
     for (index, disk) in spec.disks.iter().enumerate() {
         add_disk(&mut devices, index, disk)?;
     }
-    for (index, Network::User { forward }) in spec.networks.iter().enumerate() {
-        devices.lines.push(format!("net{index}: virtio={}", mac(&spec.name, index)));
+    for (index, network) in spec.networks.iter().enumerate() {
+        devices.lines.push(card(&spec.name, index, network));
+        devices.losses.extend(network.switch().map(|switch| switch_of_ours("Proxmox", switch)));
+        let forward = network.forwards();
         if !forward.is_empty() {
             let ports: Vec<String> = forward.iter().map(|port| port.host.to_string()).collect();
             devices.losses.push(Loss::new(
@@ -63,6 +65,17 @@ pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, EmitError> {
         ));
     }
     Ok(devices)
+}
+
+fn card(vm: &str, index: usize, network: &Network) -> String {
+    let own = MacAddress::of_card(vm, index);
+    match network {
+        Network::User { .. } => format!("net{index}: virtio={own}"),
+        Network::Switch { switch, model, queues, mac } => {
+            let queues = if *queues > 1 { format!(",queues={queues}") } else { String::new() };
+            format!("net{index}: {model}={},bridge={switch}{queues}", mac.unwrap_or(own))
+        }
+    }
 }
 
 /// A block device is used where it is; a file must be imported into a storage, since a
@@ -94,14 +107,4 @@ fn add_disk(devices: &mut Devices, index: usize, disk: &Disk) -> Result<(), Emit
         "The VM has no such disk until the `qm set` above has copied it; what the VM writes then is not in that file.",
     ));
     Ok(())
-}
-
-/// An address of our own (locally administered) for each card: the same at every start, other for
-/// other VMs. FNV-1a of name and index.
-fn mac(name: &str, index: usize) -> String {
-    let bytes = name.bytes().chain((index as u64).to_le_bytes());
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    let [a, b, c, d, e, ..] = hash.to_be_bytes();
-    format!("02:{a:02X}:{b:02X}:{c:02X}:{d:02X}:{e:02X}")
 }

@@ -20,6 +20,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
             Console::File { path } => Some(ConsoleLog::Path(path.clone())),
         },
         agent: None,
+        taps: std::collections::BTreeMap::new(),
         paused: false,
     };
     let host = host_traits(emission);

@@ -147,6 +147,7 @@ impl Found {
         }
         self.refuses("network cards", networks.len(), other.networks.len(), DEVICES);
         for (index, (was, other)) in networks.iter().zip(&other.networks).enumerate() {
+            self.refuses(&format!("model of network card {index}"), card(was), card(other), DEVICES);
             self.warns(&format!("ports into network card {index}"), ports(was), ports(other), PORTS);
         }
     }
@@ -244,9 +245,19 @@ fn boots(boot: &Boot) -> String {
     }
 }
 
+/// What the guest sees of a card.
+fn card(network: &Network) -> String {
+    match network {
+        Network::User { .. } => "virtio".to_owned(),
+        Network::Switch { model, queues, mac, .. } => {
+            let mac = mac.map(|mac| format!(" with address {mac}")).unwrap_or_default();
+            format!("{model} of {queues} queues{mac}")
+        }
+    }
+}
+
 fn ports(network: &Network) -> String {
-    let Network::User { forward } = network;
-    names(forward.iter().map(|port| format!("{} to {}", port.host, port.guest)))
+    names(network.forwards().iter().map(|port| format!("{} to {}", port.host, port.guest)))
 }
 
 fn list(vcpus: &[u32]) -> String {

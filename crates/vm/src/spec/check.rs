@@ -1,6 +1,6 @@
 //! What a spec must hold beyond being well-formed TOML.
 
-use super::{Boot, Console, FixedNode, GuestRoot, Network, Policy, VmSpec};
+use super::{Boot, CardModel, Console, FixedNode, GuestRoot, Network, Policy, VmSpec};
 use crate::NodeSize;
 use std::collections::BTreeSet;
 use topology::limits::{MOST_VCPUS, MOST_VIRTUAL_NODES};
@@ -8,6 +8,8 @@ use topology::{Bytes, TomlError};
 
 /// Most disks of a VM: what a machine of QEMU has room for, with bridges, is far less.
 const MOST_DISKS: usize = 256;
+/// Most pairs of queues of a card: what QEMU takes.
+const MOST_QUEUES: u32 = 256;
 /// Longest name: a name becomes part of socket paths, which Linux limits to 107 bytes.
 pub const LONGEST_NAME: usize = 64;
 
@@ -248,18 +250,37 @@ fn check_devices(spec: &VmSpec) -> Checked {
     if let Console::File { path } = &spec.console {
         ensure(!path.as_os_str().is_empty(), "console.path", || "the path is empty".to_owned())?;
     }
-    check_forwards(&spec.networks)
+    check_forwards(&spec.networks)?;
+    check_cards(&spec.networks)
 }
 
 fn check_forwards(networks: &[Network]) -> Checked {
     let mut taken = BTreeSet::new();
-    for (card, Network::User { forward }) in networks.iter().enumerate() {
-        for (index, port) in forward.iter().enumerate() {
+    for (card, network) in networks.iter().enumerate() {
+        for (index, port) in network.forwards().iter().enumerate() {
             let field = |end: &str| format!("network[{card}].forward[{index}].{end}");
             ensure(port.host > 0, &field("host"), || "a port is 1 to 65535".to_owned())?;
             ensure(port.guest > 0, &field("guest"), || "a port is 1 to 65535".to_owned())?;
             ensure(taken.insert(port.host), &field("host"), || "the port is forwarded twice".to_owned())?;
         }
+    }
+    Ok(())
+}
+
+fn check_cards(networks: &[Network]) -> Checked {
+    let mut taken = BTreeSet::new();
+    for (card, network) in networks.iter().enumerate() {
+        let Network::Switch { model, queues, mac, .. } = network else { continue };
+        let field = |end: &str| format!("network[{card}].{end}");
+        let most = if *model == CardModel::Virtio { MOST_QUEUES } else { 1 };
+        ensure((1..=most).contains(queues), &field("queues"), || match model {
+            CardModel::Virtio => format!("a card has 1 to {MOST_QUEUES} pairs of queues"),
+            model => {
+                format!("a card of the model {model} has 1 pair of queues: remove it, or write model = \"virtio\"")
+            }
+        })?;
+        let other = mac.is_none_or(|mac| taken.insert(mac));
+        ensure(other, &field("mac"), || "two cards of one address: frames find neither".to_owned())?;
     }
     Ok(())
 }

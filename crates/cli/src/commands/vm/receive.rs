@@ -3,7 +3,7 @@
 use crate::args_migrate::ReceiveArguments;
 use crate::commands::run::console;
 use crate::commands::vm::migrate::failure;
-use crate::{balancer_host, balancer_place, kept};
+use crate::{balancer_host, balancer_place, kept, switches};
 use migration::protocol::Offer;
 use migration::{Accepted, Destination, MigrationError};
 use qemu::RuntimeDir;
@@ -82,8 +82,10 @@ impl Destination for ThisHost<'_> {
             return Err(refused(format_args!("a VM named {name} runs there already")));
         }
         let console = console(spec);
-        let launch = Launch { spec: spec.clone(), plan, kernel: None, console, agent: false };
+        let mut launch =
+            Launch { spec: spec.clone(), plan, kernel: None, console, agent: false, taps: vm::Taps::new() };
         qemu::check(&launch)?;
+        switches::plug(self.0, &mut launch).map_err(|error| refused(format_args!("{error:#}")))?;
         // Where there is no room for it, too, another host is what helps.
         let reservation = Box::new(lock.reserve(&[&launch.plan], &running).map_err(|error| match error {
             qemu::QemuError::Memory { .. } => refused(error),

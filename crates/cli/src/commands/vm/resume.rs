@@ -12,7 +12,7 @@ use crate::commands::vm::suspend::failure;
 use crate::commands::vm::{beside, stop};
 use crate::failure::bad_input;
 use crate::transfer_view::TransferView;
-use crate::{backend, kept, output, plan_view};
+use crate::{backend, kept, output, plan_view, switches};
 use anyhow::{Context, anyhow};
 use inventory::{Held, Kept, Proposal, Record};
 use qemu::{Reservation, RuntimeDir};
@@ -54,8 +54,10 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow
         return show(&placed, held.is_none().then_some(&spec), arguments.json);
     }
     let Placed { machine, plan, running, .. } = placed;
-    let launch = Launch { console: run::console(&spec), spec, plan, kernel: None, agent: false };
+    let mut launch =
+        Launch { console: run::console(&spec), spec, plan, kernel: None, agent: false, taps: vm::Taps::new() };
     qemu::check(&launch).map_err(run::failure)?;
+    switches::plug(directory, &mut launch)?;
     // From here on a signal must take back what is reserved, written and started.
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;

@@ -120,8 +120,7 @@ fn firmware(emission: &Emission<'_>, name: &str) -> Result<Option<Firmware>, Emi
 }
 
 fn interface(card: &Card) -> Interface {
-    let Card::User { forward } = card;
-    let ports: BTreeSet<u16> = forward.iter().map(|forward| forward.guest).collect();
+    let ports: BTreeSet<u16> = card.forwards().iter().map(|forward| forward.guest).collect();
     let ports = ports.into_iter().map(|port| Port { port, protocol: "TCP".to_owned() }).collect();
     Interface { name: "default".to_owned(), model: "virtio".to_owned(), masquerade: Empty {}, ports }
 }

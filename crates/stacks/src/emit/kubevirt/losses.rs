@@ -1,12 +1,12 @@
 //! What of a plan and a spec KubeVirt cannot be told.
 
-use super::super::common::{one_cpu_each, one_line, policy_word, vcpus_of};
+use super::super::common::{one_cpu_each, one_line, policy_word, switch_of_ours, vcpus_of};
 use super::super::{Emission, Loss};
 use super::binding::Binding;
 use super::build::{boot_claim, quantity};
 use topology::Bytes;
 use vm::MemoryPolicy;
-use vm::spec::{Boot, Console, Fill, Network};
+use vm::spec::{Boot, Console, Fill};
 
 /// Of the virtual topology and the placement.
 pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Loss> {
@@ -248,8 +248,11 @@ fn files(emission: &Emission<'_>) -> Option<Loss> {
 
 fn network(emission: &Emission<'_>) -> Vec<Loss> {
     let mut losses = Vec::new();
-    let Some(Network::User { forward }) = emission.spec.networks.first() else { return losses };
-    if forward.is_empty() {
+    let Some(first) = emission.spec.networks.first() else { return losses };
+    let forward = first.forwards();
+    if let Some(switch) = first.switch() {
+        losses.push(switch_of_ours("KubeVirt", switch));
+    } else if forward.is_empty() {
         losses.push(Loss::new(
             "KubeVirt's pod network lets the cluster in.",
             "other pods reach every port of the guest, where QEMU's user network lets nobody in; a NetworkPolicy keeps them out.",
@@ -264,7 +267,7 @@ fn network(emission: &Emission<'_>) -> Vec<Loss> {
     }
     if emission.spec.networks.len() > 1 {
         losses.push(Loss::new(
-            format!("A pod has one pod network; the spec has {} user networks.", emission.spec.networks.len()),
+            format!("A pod has one pod network; the spec has {} networks.", emission.spec.networks.len()),
             "only the first network card is there; further ones need a network of Multus.",
         ));
     }

@@ -2,7 +2,7 @@
 
 use super::super::common::disk_format;
 use super::xml::Element;
-use vm::spec::{Boot, Console, Disk, Network};
+use vm::spec::{Boot, Console, Disk, MacAddress, Network};
 use vm::{Plan, VmSpec};
 
 /// `iothreads`: how many I/O threads there are for the disks to share.
@@ -11,7 +11,7 @@ pub(super) fn devices(spec: &VmSpec, plan: &Plan, iothreads: usize) -> Element {
         spec.disks.iter().enumerate().map(|(index, disk)| self::disk(spec, index, disk, iothreads)).collect();
     elements.push(Element::new("controller").with("type", "usb").with("model", "none"));
     elements.extend(super::growth::ports(spec, plan));
-    elements.extend(spec.networks.iter().map(network));
+    elements.extend(spec.networks.iter().enumerate().map(|(index, card)| network(&spec.name, index, card)));
     elements.extend(console(&spec.console));
     elements.push(Element::new("memballoon").with("model", "none"));
     if spec.most_vcpus() >= super::IOMMU_FROM_VCPUS {
@@ -61,10 +61,27 @@ fn disk_name(index: usize) -> String {
 }
 
 /// Nothing boots from the network: without its boot ROM the firmware starts sooner.
-fn network(Network::User { .. }: &Network) -> Element {
-    let model = Element::new("model").with("type", "virtio");
+fn network(vm: &str, index: usize, network: &Network) -> Element {
     let rom = Element::new("rom").with("enabled", "no");
-    Element::holding("interface", [model, rom]).with("type", "user")
+    match network {
+        Network::User { .. } => {
+            let model = Element::new("model").with("type", "virtio");
+            Element::holding("interface", [model, rom]).with("type", "user")
+        }
+        Network::Switch { switch, model, queues, mac } => {
+            let mac = mac.unwrap_or_else(|| MacAddress::of_card(vm, index));
+            let mut elements = vec![
+                Element::new("mac").with("address", mac.to_string().to_lowercase()),
+                Element::new("source").with("bridge", switch),
+                Element::new("model").with("type", model),
+            ];
+            if *queues > 1 {
+                elements.push(Element::new("driver").with("queues", queues));
+            }
+            elements.push(rom);
+            Element::holding("interface", elements).with("type", "bridge")
+        }
+    }
 }
 
 /// The serial console: `virsh console` reaches it, and a file gets a copy where the spec says so.

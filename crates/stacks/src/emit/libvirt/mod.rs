@@ -7,7 +7,7 @@ mod xml;
 
 pub(crate) use growth::MEMORY_SLOTS;
 
-use super::common::{check_words, heading, memory};
+use super::common::{check_words, heading, memory, switch_of_ours};
 use super::{Emission, EmitError, Loss};
 use std::path::Path;
 use topology::Bytes;
@@ -151,7 +151,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         ));
     }
     losses.extend(growth::loss(emission));
-    let forwards = emission.spec.networks.iter().flat_map(|Network::User { forward }| forward);
+    let forwards = emission.spec.networks.iter().flat_map(Network::forwards);
     let ports: Vec<String> = forwards.map(|port| format!("127.0.0.1:{} to {}", port.host, port.guest)).collect();
     if !ports.is_empty() {
         losses.push(Loss::new(
@@ -159,5 +159,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             "Nobody reaches the guest from outside. Where passt is installed, <backend type='passt'/> and <portForward> do it.",
         ));
     }
+    let switches = emission.spec.networks.iter().filter_map(Network::switch);
+    losses.extend(switches.map(|switch| switch_of_ours("libvirt", switch)));
     losses
 }

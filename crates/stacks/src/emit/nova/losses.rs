@@ -1,6 +1,6 @@
 //! What of a plan and a spec Nova cannot be told.
 
-use super::super::common::{one_cpu_each, policy_word};
+use super::super::common::{one_cpu_each, policy_word, switch_of_ours};
 use super::super::{Emission, Loss};
 use super::flavor::Shape;
 use vm::MemoryPolicy;
@@ -174,7 +174,10 @@ fn disks(emission: &Emission<'_>) -> Option<Loss> {
 }
 
 fn network(emission: &Emission<'_>) -> Option<Loss> {
-    let Some(Network::User { forward }) = emission.spec.networks.first() else { return None };
+    let forward = match emission.spec.networks.first()? {
+        Network::User { forward } => forward,
+        Network::Switch { switch, .. } => return Some(switch_of_ours("Nova", switch)),
+    };
     let ports: Vec<String> = forward.iter().map(|forward| format!("{} to {}", forward.host, forward.guest)).collect();
     let ports =
         if ports.is_empty() { String::new() } else { format!(" and its forwarded ports ({})", ports.join(", ")) };

@@ -1,0 +1,57 @@
+//! Arguments of `homenode switch`.
+
+use clap::{Args, Subcommand};
+use network::{Delay, Rate, SwitchName};
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub(crate) struct SwitchArguments {
+    #[command(subcommand)]
+    pub(crate) command: SwitchCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum SwitchCommand {
+    /// Make a switch for VMs, which stays until it is deleted or the host stops
+    Create(CreateArguments),
+    /// List the switches
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what is plugged into a switch, and how much went through
+    Show {
+        /// Name of the switch
+        switch: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a switch that nothing is plugged into
+    Delete {
+        /// Name of the switch
+        switch: String,
+    },
+    /// Keep switches, for whoever holds standard input: homenode starts this itself
+    #[command(hide = true)]
+    Keep {
+        /// Where standard input listens
+        path: Option<PathBuf>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct CreateArguments {
+    /// Name of the switch: 1 to 15 small letters, digits and hyphens
+    pub(crate) name: SwitchName,
+    /// Join it to another switch, as by a physical link; several times for several
+    #[arg(long, value_name = "SWITCH")]
+    pub(crate) uplink: Vec<SwitchName>,
+    /// Bits a second of the links, in each direction, such as '1 Gbit/s'. Default: as fast as memory
+    #[arg(long, requires = "uplink")]
+    pub(crate) rate: Option<Rate>,
+    /// Time that a frame takes over the links, such as '50 us'. Default: none of ours
+    #[arg(long, requires = "uplink")]
+    pub(crate) delay: Option<Delay>,
+}

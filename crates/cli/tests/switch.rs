@@ -1,0 +1,152 @@
+//! `homenode switch`, and cards of VMs in switches: in namespaces of our own.
+
+use crate::common::{Place, said_in};
+use network::{Fabric, Switch, SwitchSeen};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What virtio-net puts before each frame: nothing to say.
+const HEADER: [u8; 10] = [0; 10];
+const FRAME_BYTES: usize = 1514;
+
+fn fabric(test: &str) -> Option<Fabric> {
+    match Fabric::of_our_own(Path::new(env!("CARGO_BIN_EXE_homenode"))) {
+        Ok(fabric) => Some(fabric),
+        Err(error) => {
+            eprintln!("SKIPPED {test}: {error}");
+            None
+        }
+    }
+}
+
+fn switch(text: &str) -> Switch {
+    serde_json::from_str(text).expect("a switch")
+}
+
+fn tap(fabric: &mut Fabric, switch: &str, port: &str) -> File {
+    let mut taps = fabric.tap(&switch.parse().expect("a name"), port, 1).expect("a tap");
+    File::from(taps.remove(0))
+}
+
+/// An Ethernet frame from card 1 to card 2, of a protocol for experiments (IEEE 802: 0x88B5).
+fn frame() -> Vec<u8> {
+    let mut frame = HEADER.to_vec();
+    frame.extend([0x02, 0, 0, 0, 0, 2, 0x02, 0, 0, 0, 0, 1, 0x88, 0xB5]);
+    frame.resize(HEADER.len() + FRAME_BYTES, 0x5A);
+    frame
+}
+
+/// Sends as fast as the switch takes it, and says how many bits a second arrived between the first
+/// frame and the last.
+fn rate(from: &mut File, to: &mut File, time: Duration) -> f64 {
+    let (frame, begin) = (frame(), Instant::now());
+    let (mut first, mut last, mut arrived) = (None, begin, 0u32);
+    let mut buffer = [0u8; 4096];
+    while begin.elapsed() < time {
+        for _ in 0..16 {
+            // A full queue: the switch drops what comes.
+            let _ = from.write(&frame);
+        }
+        while linux::sys::wait_readable(to, Duration::ZERO).expect("a tap that is open") {
+            let bytes = to.read(&mut buffer).expect("a frame");
+            // The kernel speaks of its own addresses now and then.
+            if bytes == frame.len() && buffer[22..24] == [0x88, 0xB5] {
+                last = Instant::now();
+                first.get_or_insert(last);
+                arrived += 1;
+            }
+        }
+    }
+    let seconds = (last - first.expect("frames arrive")).as_secs_f64();
+    f64::from(arrived) * FRAME_BYTES as f64 * 8.0 / seconds
+}
+
+#[test]
+fn a_link_has_the_rate_that_it_was_given_and_what_it_refuses_is_counted() {
+    let Some(mut fabric) = fabric("a_link_has_the_rate_that_it_was_given_and_what_it_refuses_is_counted") else {
+        return;
+    };
+    fabric.add(&switch(r#"{"name":"core"}"#)).expect("a switch");
+    fabric.add(&switch(r#"{"name":"lan","uplink":[{"to":"core","rate":"50 Mbit/s"}]}"#)).expect("a switch");
+    let (mut here, mut there) = (tap(&mut fabric, "lan", "a/0"), tap(&mut fabric, "core", "b/0"));
+    // Beside other tests the sender may have to wait: the best of five.
+    let mut best = 0.0f64;
+    for _ in 0..5 {
+        let seen = rate(&mut here, &mut there, Duration::from_millis(500));
+        // 1 ms of the rate may go at once: 0.2 % of half a second.
+        assert!(seen < 52.5e6, "{seen} bits a second");
+        best = best.max(seen);
+        if best > 47.5e6 {
+            break;
+        }
+    }
+    assert!(best > 47.5e6, "{best} bits a second");
+    let seen = fabric.seen().expect("what there is");
+    let [core, lan] = &seen[..] else { panic!("{seen:?}") };
+    let (sent, arrived) = (lan.links[0].sent, core.ports[0].to_vm);
+    assert!(sent.dropped > 0 && lan.links[0].waits > 0, "{lan:?}");
+    assert_eq!(lan.ports[0].from_vm.bytes / FRAME_BYTES as u64, lan.ports[0].from_vm.frames);
+    // What the link let through arrived, or the reader was too slow for it.
+    assert!(arrived.frames + arrived.dropped <= sent.frames, "{seen:?}");
+    assert_eq!((core.links[0].to.as_str(), lan.links[0].to.as_str()), ("lan", "core"));
+}
+
+#[test]
+fn switches_go_with_who_has_them_and_nothing_of_the_hosts_network_changes() {
+    let test = "switches_go_with_who_has_them_and_nothing_of_the_hosts_network_changes";
+    let interfaces = || {
+        let names = fs::read_dir("/sys/class/net").expect("interfaces").map(|entry| entry.expect("one").file_name());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = interfaces();
+    let Some(mut fabric) = fabric(test) else { return };
+    fabric.add(&switch(r#"{"name":"lan"}"#)).expect("a switch");
+    let card = tap(&mut fabric, "lan", "vm/0");
+    assert!(fabric.remove("lan").expect_err("in use").to_string().contains("VM vm/0"));
+    drop(card);
+    let ports = |fabric: &mut Fabric| fabric.seen().expect("what there is")[0].ports.len();
+    let end = Instant::now() + Duration::from_secs(5);
+    while ports(&mut fabric) > 0 {
+        assert!(Instant::now() < end, "a card that was closed stays");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fabric.remove("lan").expect("nobody is plugged in");
+    assert_eq!(fabric.seen().expect("what there is"), Vec::<SwitchSeen>::new());
+    assert_eq!(interfaces(), before);
+}
+
+fn says(place: &Place, arguments: &[&str], code: i32) -> String {
+    let (status, output, errors) = said_in(&place.runtime(), arguments);
+    let said = output + &errors;
+    assert_eq!(status, Some(code), "{arguments:?}: {said}");
+    said
+}
+
+#[test]
+fn kept_switches_are_made_listed_used_and_deleted() {
+    if fabric("kept_switches_are_made_listed_used_and_deleted").is_none() {
+        return;
+    }
+    let place = Place::new();
+    assert!(says(&place, &["switch", "list"], 0).starts_with("There is no switch."));
+    says(&place, &["switch", "create", "core"], 0);
+    says(&place, &["switch", "create", "lan", "--uplink", "core", "--rate", "1 Gbit/s"], 0);
+    let said = says(&place, &["switch", "create", "lan"], 2);
+    assert!(said.contains("switch lan is there already"), "{said}");
+    let said = says(&place, &["switch", "create", "x", "--uplink", "core", "--rate", "1 GB/s"], 2);
+    assert!(said.contains("`1 GB/s` is no rate: expected 64 kbit/s to 400 Gbit/s"), "{said}");
+    let said = says(&place, &["switch", "create", "ring", "--uplink", "core", "--uplink", "lan"], 2);
+    assert!(said.contains("would make a ring"), "{said}");
+    let listed = says(&place, &["switch", "list"], 0);
+    assert!(listed.contains("core    0  lan 1 Gbit/s"), "{listed}");
+    let said = says(&place, &["switch", "delete", "core"], 2);
+    assert!(said.contains("in use by switch lan"), "{said}");
+    let said = says(&place, &["switch", "show", "wan"], 2);
+    assert!(said.contains("there is no such switch; there is core, lan"), "{said}");
+    says(&place, &["switch", "delete", "lan"], 0);
+    says(&place, &["switch", "delete", "core"], 0);
+    says(&place, &["switch", "delete", "core"], 2);
+    assert!(says(&place, &["switch", "list"], 0).starts_with("There is no switch."));
+}

@@ -1,0 +1,88 @@
+//! What can go wrong with switches.
+
+use crate::switch::SwitchFault;
+use std::io;
+
+/// Why something about switches was not done. Nothing changed.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// The switch does not fit beside the others.
+    #[error(transparent)]
+    Switch(#[from] SwitchFault),
+    /// No switch has that name.
+    #[error("switch {name}: there is no such switch; there is {there}")]
+    NoSuchSwitch {
+        /// The name that was asked for.
+        name: String,
+        /// The switches that there are, as text.
+        there: String,
+    },
+    /// A switch is in use.
+    #[error("switch {name} is in use by {by}: stop or delete that first")]
+    InUse {
+        /// The switch.
+        name: String,
+        /// What is plugged in, as text.
+        by: String,
+    },
+    /// This process may not have a network namespace.
+    #[error(
+        "cannot make a network namespace: {source}. Root needs CAP_SYS_ADMIN and CAP_NET_ADMIN; other users need \
+        user namespaces (sysctl kernel.unprivileged_userns_clone=1, and no AppArmor rule against them)"
+    )]
+    NoNamespace {
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// No tap device.
+    #[error("cannot make a tap device for {port}: /dev/net/tun: {source}{cure}")]
+    NoTap {
+        /// What it was for.
+        port: String,
+        /// The kernel's answer.
+        source: io::Error,
+        /// What helps, as a sentence; empty where nothing is known.
+        cure: &'static str,
+    },
+    /// A program that is needed does not run.
+    #[error("cannot run `{program}`: {source}. It is of Debian's package iproute2")]
+    NoProgram {
+        /// The program.
+        program: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel refuses what a program asked for.
+    #[error("`{program}` says: {said}{cure}")]
+    Refused {
+        /// The program.
+        program: &'static str,
+        /// Its words.
+        said: String,
+        /// What helps, as a sentence; empty where nothing is known.
+        cure: &'static str,
+    },
+    /// The process that keeps switches is not there, or does not answer.
+    #[error("the process that keeps the switches {problem}")]
+    Keeper {
+        /// What it does or does not.
+        problem: String,
+    },
+    /// What the keeper says of what it was asked for.
+    #[error("{0}")]
+    Input(String),
+    /// What the keeper says of this host.
+    #[error("{0}")]
+    Told(String),
+}
+
+impl NetworkError {
+    /// Whether it is the asker's input that is wrong, rather than the host.
+    pub fn is_input(&self) -> bool {
+        matches!(self, Self::Input(_) | Self::Switch(_) | Self::NoSuchSwitch { .. } | Self::InUse { .. })
+    }
+
+    pub(crate) fn keeper(problem: impl Into<String>) -> Self {
+        Self::Keeper { problem: problem.into() }
+    }
+}

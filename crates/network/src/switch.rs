@@ -1,0 +1,132 @@
+//! What a switch is: plain data, and the rule that switches form no ring.
+
+use crate::rate::{Delay, Rate};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use vm::spec::SwitchName;
+
+/// A switch, and what joins it to others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Switch {
+    /// Its name.
+    pub name: SwitchName,
+    /// Links to other switches, which must be there before.
+    #[serde(default, rename = "uplink", skip_serializing_if = "Vec::is_empty")]
+    pub uplinks: Vec<Uplink>,
+}
+
+/// A modelled physical link to another switch. Rate and delay hold for each direction alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Uplink {
+    /// The other switch.
+    pub to: SwitchName,
+    /// Bits a second. Default: as fast as memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Time that a frame takes. Default: none of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Delay>,
+}
+
+/// Why a switch cannot be made beside those that are there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SwitchFault {
+    /// Its name is taken.
+    #[error("switch {0} is there already: choose another name, or delete it first")]
+    Taken(SwitchName),
+    /// An uplink leads to nothing.
+    #[error("switch {name}: uplink to `{to}`: no such switch; there is {there}")]
+    NoSuchSwitch {
+        /// The new switch.
+        name: SwitchName,
+        /// Where its uplink leads.
+        to: SwitchName,
+        /// The switches that there are, as text.
+        there: String,
+    },
+    /// Frames would go round for ever.
+    #[error(
+        "switch {name}: its uplinks to {first} and {second} would make a ring, in which frames go round for ever: \
+        {first} and {second} are joined already, so one of the two uplinks is enough"
+    )]
+    Ring {
+        /// The new switch.
+        name: SwitchName,
+        /// Where one uplink leads.
+        first: SwitchName,
+        /// Where the other one leads.
+        second: SwitchName,
+    },
+}
+
+/// Names with commas between, or `none`.
+pub fn listed<'a>(names: impl Iterator<Item = &'a SwitchName>) -> String {
+    let names: Vec<&str> = names.map(AsRef::as_ref).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Whether a switch may be made beside those that are there. Bridges here learn addresses and know
+/// no spanning tree, so switches must form trees: a new switch may join trees, and reach each of
+/// them by one uplink only.
+///
+/// # Errors
+/// The first reason against it.
+pub fn check(switch: &Switch, there: &[Switch]) -> Result<(), SwitchFault> {
+    let name = || switch.name.clone();
+    if there.iter().any(|other| other.name == switch.name) {
+        return Err(SwitchFault::Taken(name()));
+    }
+    for (index, uplink) in switch.uplinks.iter().enumerate() {
+        if !there.iter().any(|other| other.name == uplink.to) {
+            let there = listed(there.iter().map(|other| &other.name));
+            return Err(SwitchFault::NoSuchSwitch { name: name(), to: uplink.to.clone(), there });
+        }
+        let tree = tree_of(&uplink.to, there);
+        if let Some(first) = switch.uplinks[..index].iter().find(|before| tree.contains(&before.to)) {
+            let (first, second) = (first.to.clone(), uplink.to.clone());
+            return Err(SwitchFault::Ring { name: name(), first, second });
+        }
+    }
+    Ok(())
+}
+
+/// All switches that frames of one reach.
+fn tree_of<'a>(name: &'a SwitchName, there: &'a [Switch]) -> BTreeSet<&'a SwitchName> {
+    let (mut tree, mut next) = (BTreeSet::new(), vec![name]);
+    while let Some(at) = next.pop() {
+        if tree.insert(at) {
+            let up = there.iter().filter(|switch| switch.name == *at).flat_map(|switch| &switch.uplinks);
+            next.extend(up.map(|uplink| &uplink.to));
+            let down = there.iter().filter(|switch| switch.uplinks.iter().any(|uplink| uplink.to == *at));
+            next.extend(down.map(|switch| &switch.name));
+        }
+    }
+    tree
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switch(name: &str, to: &[&str]) -> Switch {
+        let uplink = |to: &&str| Uplink { to: to.parse().unwrap(), rate: None, delay: None };
+        Switch { name: name.parse().unwrap(), uplinks: to.iter().map(uplink).collect() }
+    }
+
+    #[test]
+    fn a_star_is_a_tree_and_two_ways_are_a_ring() {
+        let there = [switch("core", &[]), switch("a", &["core"]), switch("b", &["core"]), switch("alone", &[])];
+        assert_eq!(check(&switch("c", &["core"]), &there), Ok(()));
+        assert_eq!(check(&switch("c", &["a", "alone"]), &there), Ok(()), "it joins two trees");
+        let ring = check(&switch("c", &["a", "b"]), &there).unwrap_err();
+        let expected = "switch c: its uplinks to a and b would make a ring";
+        assert!(ring.to_string().starts_with(expected), "{ring}");
+        assert!(matches!(check(&switch("c", &["a", "a"]), &there), Err(SwitchFault::Ring { .. })), "two cables");
+        assert!(matches!(check(&switch("a", &[]), &there), Err(SwitchFault::Taken(_))));
+        let error = check(&switch("c", &["d"]), &there).unwrap_err().to_string();
+        assert_eq!(error, "switch c: uplink to `d`: no such switch; there is core, a, b, alone");
+        assert!(check(&switch("c", &["c"]), &there).is_err(), "to itself");
+    }
+}

@@ -1,0 +1,35 @@
+//! What is said between a [`Fabric`](crate::Fabric) and the keeper: one line of JSON each way.
+//! Behind [`Answer::Tap`] come as many bytes as the tap has queues, each with a descriptor.
+
+use crate::seen::SwitchSeen;
+use crate::switch::Switch;
+use serde::{Deserialize, Serialize};
+use vm::spec::SwitchName;
+
+/// What is asked of the keeper.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// Make a switch.
+    Add(Switch),
+    /// Remove one that nothing is plugged into.
+    Remove(String),
+    /// Make a tap device on a switch.
+    Tap { switch: SwitchName, port: String, queues: u32 },
+    /// Tell what there is.
+    Show,
+}
+
+/// What the keeper answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// It is done; the first word of a keeper that has its namespace.
+    Done,
+    /// Descriptors follow.
+    Tap { queues: u32 },
+    /// What there is.
+    Switches(Vec<SwitchSeen>),
+    /// Nothing was done.
+    Refused { input: bool, why: String },
+}

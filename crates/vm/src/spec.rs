@@ -64,6 +64,16 @@ impl Shape {
         fixed
     }
 
+    /// The same VM as one whose memory does not grow.
+    #[must_use]
+    pub fn without_memory_growth(&self) -> Self {
+        let mut fixed = Self { max_memory: None, ..self.clone() };
+        for node in fixed.policy.virtual_nodes.iter_mut().flatten() {
+            node.max_memory = None;
+        }
+        fixed
+    }
+
     /// The same VM, started with all that it may ever have.
     pub fn at_its_largest(&self) -> Self {
         let mut largest = self.clone();

@@ -14,8 +14,7 @@ use vm::{ConsoleTo, Launch, MemoryPolicy, Plan, Shape, VmSpec};
 
 /// What is planned: for a stack that cannot be told how a VM grows, the VM as it starts.
 pub(crate) fn planned_shape(argument: Option<EmitArgument>, spec: &VmSpec) -> Shape {
-    let carried = argument.is_none_or(|argument| kind(argument).carries_growth());
-    if carried { spec.shape.clone() } else { spec.without_growth() }
+    argument.map_or_else(|| spec.shape.clone(), |argument| kind(argument).planned(&spec.shape))
 }
 
 /// Prints the plan in the language of a stack.

@@ -1,9 +1,11 @@
 //! A cloud-hypervisor command, as its documentation and its option parser have it (docs/cpu.md,
 //! docs/memory.md of v53).
 
-use super::common::{check_words, heading, path, vcpus};
+use super::common::{check_words, heading, may_grow, path, vcpus};
+use super::in_order::{self, in_order};
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::as_shell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use topology::words::quoted;
 use topology::{Bytes, NodeId};
@@ -13,18 +15,26 @@ use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 const PROGRAM: &str = "cloud-hypervisor";
 /// Versions before 48 hold vCPU numbers in a byte.
 const MOST_VCPUS_BEFORE_48: u32 = 254;
+/// What memory that comes is a multiple of (`VIRTIO_MEM_ALIGN_SIZE`).
+const GROWS_BY_MIB: u64 = 128;
 /// The largest in a SLIT's byte: 255 means "unreachable".
 const LARGEST_DISTANCE: u32 = 254;
 
 pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;
     check(emission)?;
-    let plan = emission.plan;
+    let ordered = in_order(emission.plan);
+    let plan = ordered.as_ref().unwrap_or(emission.plan);
+    let mut losses = losses(&Emission { plan, ..*emission });
+    losses.extend(ordered.is_some().then(|| in_order::loss("cloud-hypervisor")));
+    let emission = &Emission { plan, ..*emission };
     let mut line = Line(Vec::new());
     line.add("--cpus", processor(plan));
     // Zones describe all of it.
-    line.add("--memory", "size=0");
-    for zone in plan.topology.nodes.iter().flat_map(|node| zones(plan, node)) {
+    let zones: Vec<Zone> = plan.topology.nodes.iter().flat_map(|node| zones(plan, node)).collect();
+    let grows = zones.iter().any(|zone| zone.more_mib > 0);
+    line.add("--memory", if grows { "size=0,hotplug_method=virtio-mem" } else { "size=0" });
+    for zone in zones {
         line.add("--memory-zone", zone.argument());
     }
     if plan.topology.exposed {
@@ -40,7 +50,10 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
         Console::File { path: log } => line.add("--serial", format!("file={}", value("console.path", log)?)),
     }
     line.add("--console", "off");
-    let (comments, command) = (comments(emission), as_shell(Path::new(PROGRAM), &line.0));
+    if may_grow(plan) {
+        line.add("--api-socket", format!("path={}", socket(plan)));
+    }
+    let (comments, command) = (comments(emission, &losses), as_shell(Path::new(PROGRAM), &line.0));
     Ok(format!("{comments}\ntaskset -c {} {command}{}\n", plan.cpus(), payload(emission)))
 }
 
@@ -68,11 +81,17 @@ fn check(emission: &Emission<'_>) -> Result<(), EmitError> {
     Ok(())
 }
 
+/// Where it is told to grow, in the directory in which it was started.
+fn socket(plan: &Plan) -> String {
+    format!("{}.sock", plan.vm)
+}
+
 /// `boot=8,topology=1:4:1:2,affinity=[0@[0-3],...]`: each vCPU may use all CPUs of its home, or the
-/// one that it is bound to.
+/// one that it is bound to; so may those that come later (`max=`).
 fn processor(plan: &Plan) -> String {
     let topology = &plan.topology;
-    let count: usize = topology.nodes.iter().map(|node| node.vcpus.len()).sum();
+    let (boot, most) = (topology.vcpus(), topology.max_vcpus());
+    let count = if most > boot { format!("{boot},max={most}") } else { boot.to_string() };
     let mut affinity = Vec::new();
     for node in &topology.nodes {
         let Some(client) = plan.client_of(node.id) else { continue };
@@ -86,6 +105,8 @@ fn processor(plan: &Plan) -> String {
 struct Zone {
     id: String,
     mib: u64,
+    /// What may come later.
+    more_mib: u64,
     host_node: Option<NodeId>,
     page: Option<Bytes>,
     filled: bool,
@@ -100,6 +121,9 @@ impl Zone {
         if let Some(page) = self.page {
             text += &format!(",hugepages=on,hugepage_size={}M", page.mib());
         }
+        if self.more_mib > 0 {
+            text += &format!(",hotplug_size={}M", self.more_mib);
+        }
         if self.filled { text + ",prefault=on" } else { text }
     }
 }
@@ -108,25 +132,35 @@ impl Zone {
 /// as the plan holds it there.
 fn zones(plan: &Plan, node: &VirtualNode) -> Vec<Zone> {
     let (mib, page) = (node.memory.mib(), plan.backing.huge_pages);
+    let unit = page.map_or(1, Bytes::mib);
+    let grows_by = unit.max(GROWS_BY_MIB);
     let client = plan.client_of(node.id).filter(|client| client.memory_policy != MemoryPolicy::Default);
     let Some(client) = client.filter(|client| !client.home.is_empty()) else {
-        return vec![Zone { id: format!("vnode{}", node.id), mib, host_node: None, page, filled: page.is_some() }];
+        let more_mib = node.growth.mib() / grows_by * grows_by;
+        let filled = page.is_some() && more_mib == 0;
+        return vec![Zone { id: format!("vnode{}", node.id), mib, more_mib, host_node: None, page, filled }];
     };
-    let shares = shares(plan, client, mib);
+    let more: BTreeMap<NodeId, u64> = shares(plan, client, node.growth.mib(), grows_by).into_iter().collect();
+    let shares = shares(plan, client, mib, unit);
     let single = shares.len() == 1;
     let id = |host: NodeId| if single { format!("vnode{}", node.id) } else { format!("vnode{}at{host}", node.id) };
-    let filled = page.is_some() || plan.backing.fill == Fill::AtStart;
-    shares.into_iter().map(|(host, mib)| Zone { id: id(host), mib, host_node: Some(host), page, filled }).collect()
+    let fills = page.is_some() || plan.backing.fill == Fill::AtStart;
+    let zone = |(host, mib): (NodeId, u64)| {
+        let more_mib = more.get(&host).copied().unwrap_or_default();
+        // It would be filled to its largest.
+        let filled = fills && more_mib == 0;
+        Zone { id: id(host), mib, more_mib, host_node: Some(host), page, filled }
+    };
+    shares.into_iter().map(zone).collect()
 }
 
 /// MiB on each host node of a client's home, in proportion to what the VM holds of them, in whole
-/// pages; none is empty.
-fn shares(plan: &Plan, client: &Client, mib: u64) -> Vec<(NodeId, u64)> {
+/// units of so many MiB; none is empty.
+fn shares(plan: &Plan, client: &Client, mib: u64, unit: u64) -> Vec<(NodeId, u64)> {
     let held = |node: NodeId| plan.holdings.get(&node).map_or(0, |held| held.memory.mib());
     let known = client.home.iter().all(|node| held(node) > 0);
     let weight = |node: NodeId| if known { held(node) } else { 1 };
     let total: u64 = client.home.iter().map(weight).sum();
-    let unit = plan.backing.huge_pages.map_or(1, Bytes::mib);
     let (mut shares, mut given, mut before) = (Vec::new(), 0, 0);
     for node in client.home.iter() {
         before += weight(node);
@@ -197,8 +231,9 @@ fn payload(emission: &Emission<'_>) -> String {
     text + &format!(" \\\n  --cmdline {}", quoted(&boot.command_line))
 }
 
-fn comments(emission: &Emission<'_>) -> String {
-    let oldest = match (emission.spec.vcpus > MOST_VCPUS_BEFORE_48, emission.spec.disks.is_empty()) {
+fn comments(emission: &Emission<'_>, losses: &[Loss]) -> String {
+    let plan = emission.plan;
+    let oldest = match (plan.topology.max_vcpus() > MOST_VCPUS_BEFORE_48, emission.spec.disks.is_empty()) {
         (_, false) => "51 or newer (image_type of disks)",
         (true, true) => "48 or newer (more than 254 vCPUs)",
         (false, true) => "39 or newer (kernels as distributions ship them)",
@@ -218,7 +253,21 @@ fn comments(emission: &Emission<'_>) -> String {
     if !emission.accelerator.is_hardware() {
         usage.push("This host has no hardware virtualization, which cloud-hypervisor needs.".to_owned());
     }
-    heading(emission, &usage, &losses(emission))
+    if may_grow(plan) {
+        let (socket, most) = (socket(plan), plan.topology.max_vcpus());
+        let zone = plan.topology.nodes.iter().flat_map(|node| zones(plan, node)).find(|zone| zone.more_mib > 0);
+        let zone = zone.map(|Zone { id, mib, more_mib, .. }| {
+            let all = mib + more_mib;
+            format!(
+                "; `ch-remote --api-socket {socket} resize-zone --id {id} --size {all}M` gives a zone all of its memory"
+            )
+        });
+        usage.push(format!(
+            "It grows while it runs: `ch-remote --api-socket {socket} resize --cpus {most}` gives it all vCPUs{}. The guest must bring both online.",
+            zone.unwrap_or_default()
+        ));
+    }
+    heading(emission, &usage, losses)
 }
 
 fn losses(emission: &Emission<'_>) -> Vec<Loss> {
@@ -238,6 +287,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             "A guest that touches memory when its node is full is killed, while other nodes have room.",
         ));
     }
+    losses.extend(growing(plan));
     if plan.topology.exposed && is_asymmetric(plan) {
         losses.push(Loss::new(
             "cloud-hypervisor makes distances symmetric, and some of these differ by direction.",
@@ -254,6 +304,28 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         "cloud-hypervisor's own threads (devices, signals) get no CPUs of their own.",
         "They run on the CPUs of the VM's homes, beside its vCPUs.",
     ));
+    losses
+}
+
+/// What of memory that may come later it cannot be told.
+fn growing(plan: &Plan) -> Vec<Loss> {
+    let mut losses = Vec::new();
+    let zones: Vec<Zone> = plan.topology.nodes.iter().flat_map(|node| zones(plan, node)).collect();
+    let filled = plan.backing.huge_pages.is_some() || plan.backing.fill == Fill::AtStart;
+    if filled && zones.iter().any(|zone| zone.more_mib > 0) {
+        losses.push(Loss::new(
+            "cloud-hypervisor fills a zone that may grow to its largest (`prefault`), or not at all.",
+            "Such a zone is not filled: a home that is full shows only when the guest touches its memory.",
+        ));
+    }
+    let planned: Bytes = plan.topology.nodes.iter().map(|node| node.growth).sum();
+    let told = Bytes::from_mib(zones.iter().map(|zone| zone.more_mib).sum());
+    if told < planned {
+        losses.push(Loss::new(
+            format!("Memory that comes is a multiple of {GROWS_BY_MIB} MiB, and of a huge page, on each host node."),
+            format!("Of {planned} that may come the text holds {told}."),
+        ));
+    }
     losses
 }
 

@@ -45,19 +45,37 @@ pub(super) fn may_grow(plan: &Plan) -> bool {
     plan.topology.nodes.iter().any(|node| !node.absent.is_empty() || node.growth.0 > 0)
 }
 
-/// What a stack loses that holds only what the VM starts with.
+/// That a plan leaves no room to grow of which a stack cannot be told.
+///
+/// # Errors
+/// The fields that it cannot be told of.
+pub(super) fn check_growth(plan: &Plan, carries_vcpus: bool, carries_memory: bool) -> Result<(), EmitError> {
+    let vcpus = !carries_vcpus && plan.topology.nodes.iter().any(|node| !node.absent.is_empty());
+    let memory = !carries_memory && plan.topology.nodes.iter().any(|node| node.growth.0 > 0);
+    let fields = match (vcpus, memory) {
+        (false, false) => return Ok(()),
+        (true, false) => "max_vcpus",
+        (false, true) => "max_memory",
+        (true, true) => "max_vcpus, max_memory",
+    };
+    Err(EmitError(format!("{fields}: this stack cannot be told of it: plan the VM without")))
+}
+
+/// What a stack loses whose text holds less than the VM may grow to.
 fn growth_loss(emission: &Emission<'_>) -> Option<Loss> {
     let Emission { spec, plan, .. } = *emission;
-    (spec.may_grow() && !may_grow(plan)).then(|| {
-        Loss::new(
-            format!(
-                "The VM may grow to {} vCPUs and {} (max_vcpus, max_memory): growth is not carried over.",
-                spec.most_vcpus(),
-                spec.most_memory()
-            ),
-            "This text is planned for what the VM starts with. To have more it is planned anew and powered on again.",
-        )
-    })
+    let vcpus = spec.most_vcpus() > plan.topology.max_vcpus();
+    let memory = spec.most_memory() > plan.topology.max_memory();
+    let (most, fields) = match (vcpus, memory) {
+        (false, false) => return None,
+        (true, false) => (format!("{} vCPUs", spec.most_vcpus()), "max_vcpus"),
+        (false, true) => (spec.most_memory().to_string(), "max_memory"),
+        (true, true) => (format!("{} vCPUs and {}", spec.most_vcpus(), spec.most_memory()), "max_vcpus, max_memory"),
+    };
+    Some(Loss::new(
+        format!("The VM may grow to {most} ({fields}): growth is not carried over."),
+        "This text is planned for what the VM starts with. To have more it is planned anew and powered on again.",
+    ))
 }
 
 /// `Client 0: virtual node 0 with vCPUs 0-7 and 8 GiB lives on node 0, CPUs 0-7.`

@@ -4,6 +4,7 @@
 mod cloud_hypervisor;
 mod comment;
 mod common;
+mod in_order;
 mod kubevirt;
 mod libvirt;
 mod nova;
@@ -18,7 +19,7 @@ pub(crate) use libvirt::MEMORY_SLOTS;
 
 use ::qemu::command_line::BootFiles;
 use topology::Machine;
-use vm::{Accelerator, Plan, VmSpec};
+use vm::{Accelerator, Plan, Shape, VmSpec};
 
 /// A stack that a plan can be written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +63,24 @@ pub struct Emission<'a> {
 pub struct EmitError(pub(crate) String);
 
 impl Kind {
-    /// Whether the text holds what a VM may grow to. For others the VM is planned as it starts
-    /// ([`Shape::without_growth`](vm::Shape::without_growth)).
-    pub fn carries_growth(self) -> bool {
-        matches!(self, Self::Qemu | Self::Libvirt | Self::Systemd)
+    /// What of a VM is planned for this stack: without the growth that its text cannot hold.
+    pub fn planned(self, shape: &Shape) -> Shape {
+        match (self.carries_vcpus(), self.carries_memory()) {
+            (true, true) => shape.clone(),
+            (true, false) => shape.without_memory_growth(),
+            (false, _) => shape.without_growth(),
+        }
+    }
+
+    /// Whether the text holds vCPUs that may come.
+    fn carries_vcpus(self) -> bool {
+        !matches!(self, Self::Nova | Self::Kubevirt)
+    }
+
+    /// Whether the text holds memory that may come. Memory hot-plug of Proxmox and its `numaN`
+    /// lines, which say the homes, exclude each other.
+    fn carries_memory(self) -> bool {
+        self.carries_vcpus() && self != Self::Proxmox
     }
 
     /// Whether the text names the files that are booted.
@@ -79,11 +94,7 @@ impl Kind {
 /// # Errors
 /// What of the spec or the plan this stack cannot be told at all.
 pub fn emit(kind: Kind, emission: &Emission<'_>) -> Result<String, EmitError> {
-    if !kind.carries_growth() && common::may_grow(emission.plan) {
-        return Err(EmitError(
-            "max_vcpus, max_memory: this stack cannot be told of them: plan the VM without them".to_owned(),
-        ));
-    }
+    common::check_growth(emission.plan, kind.carries_vcpus(), kind.carries_memory())?;
     match kind {
         Kind::Qemu => qemu_command::text(emission),
         Kind::Libvirt => libvirt::text(emission),

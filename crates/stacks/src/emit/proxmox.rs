@@ -2,6 +2,7 @@
 //! them.
 
 use super::common::{check_words, heading, memory, one_cpu_each, one_set_of_cpus, several_cpu_sets, vcpus};
+use super::in_order::{self, in_order};
 use super::{Emission, EmitError, Loss};
 use crate::emit::proxmox_devices;
 use topology::words::quoted;
@@ -19,10 +20,13 @@ const ASSUMED_DISTANCE: u32 = 20;
 pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;
     check(emission)?;
+    let ordered = in_order(emission.plan);
+    let emission = &Emission { plan: ordered.as_ref().unwrap_or(emission.plan), ..*emission };
     let Emission { spec, plan, .. } = *emission;
     let devices = proxmox_devices::devices(emission)?;
     let mut losses = losses(emission);
     losses.extend(devices.losses);
+    losses.extend(ordered.is_some().then(|| in_order::loss("Proxmox")));
     let topology = &plan.topology;
     let mut lines = Vec::new();
     if is_dns_name(&spec.name) {
@@ -31,6 +35,13 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     lines.extend(["ostype: l26", "machine: q35", "cpu: host"].map(str::to_owned));
     lines.push(format!("sockets: {}", topology.sockets));
     lines.push(format!("cores: {}", topology.cores_per_socket));
+    let (present, most) = (topology.vcpus(), topology.max_vcpus());
+    let grows = present < most;
+    if grows {
+        // The others are its default.
+        lines.push(format!("vcpus: {present}"));
+        lines.push("hotplug: network,disk,usb,cpu".to_owned());
+    }
     lines.push("numa: 1".to_owned());
     lines.extend(topology.nodes.iter().map(|node| numa_line(plan, node)));
     lines.push(format!("memory: {}", memory(plan).mib()));
@@ -43,6 +54,11 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
         "Lines of /etc/pve/qemu-server/ID.conf. Create the VM first (`qm create ID`), append them as root, and start it (`qm start ID`).".to_owned(),
         "`hotplug` of the VM must not hold `memory`: Proxmox refuses it beside a NUMA topology of its own.".to_owned(),
     ];
+    if grows {
+        usage.push(format!(
+            "`qm set ID --vcpus N` gives it N vCPUs while it runs, {most} at most; the guest must bring them online."
+        ));
+    }
     usage.extend(devices.usage);
     let comments = description(&heading(emission, &usage, &losses));
     Ok(format!("{comments}{}\n", lines.join("\n")))
@@ -80,10 +96,12 @@ fn check(emission: &Emission<'_>) -> Result<(), EmitError> {
         )));
     }
     let cpus = online_cpus(machine);
-    if spec.vcpus as usize > cpus {
+    let most = plan.topology.max_vcpus();
+    if most as usize > cpus {
+        let field = if most > spec.vcpus { "max_vcpus" } else { "vcpus" };
         return Err(EmitError(format!(
-            "vcpus = {}: Proxmox starts no VM with more vCPUs than its host has CPUs: {cpus} on {}",
-            spec.vcpus, machine.name
+            "{field} = {most}: Proxmox starts no VM with more vCPUs than its host has CPUs: {cpus} on {}",
+            machine.name
         )));
     }
     Ok(())

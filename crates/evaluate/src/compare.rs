@@ -1,14 +1,17 @@
 //! Measured runs side by side: of two hosts, two kernels, two versions of homenode.
 //!
 //! **Rule.** Figures of the same configuration, point and quantity are compared with those of the
-//! first run. What differs between the runs stands above them: a ratio means little where more than
-//! one thing does. Where the repetitions of two runs overlap, the runs are not told apart.
+//! first run: the geometric means of their rounds, with an interval that draws the rounds of each
+//! run for itself. What differs between the runs stands above them: a ratio means little where more
+//! than one thing does. Where the interval holds 1, the runs are not told apart; where there is none,
+//! if their repetitions overlap.
 //!
 //! **Example.** `A` on kernel 6.1 and `B` on 6.12: one row, `Kernel`, says what differs; `Copy` at
 //! 4 threads is 20 000 and 21 000 MB/s, and `B / A` is 1.05.
 
 use crate::evaluation::unique;
 use crate::figure::{Figure, Spread};
+use crate::interval::Interval;
 use crate::modelled::beside::MeasuredRun;
 use crate::point::Point;
 use serde::Serialize;
@@ -54,7 +57,9 @@ pub struct Compared {
     pub figures: Vec<Option<Figure>>,
     /// How many times as good as in the first run; over 1 is better.
     pub ratios: Vec<Option<f64>>,
-    /// Whether no repetition of the run reaches into those of the first.
+    /// Where each ratio is, with a confidence of 95 %; `None` of too few rounds.
+    pub intervals: Vec<Option<Interval>>,
+    /// Whether the run differs from the first by more than chance.
     pub told_apart: Vec<bool>,
 }
 
@@ -99,18 +104,24 @@ fn compared(figure: &Figure, runs: &[Vec<Figure>]) -> Compared {
     let of_run = |run: &Vec<Figure>| run.iter().find(|other| other.is_beside(figure)).cloned();
     let figures: Vec<Option<Figure>> = runs.iter().map(of_run).collect();
     let first = figures.first().cloned().flatten();
-    let ratio = |other: &Option<Figure>| Some(other.as_ref()?.ratio(first.as_ref()?).value);
-    let apart = |other: &Option<Figure>| {
-        let both =
-            first.as_ref().zip(other.as_ref()).and_then(|(one, other)| one.spread.as_ref().zip(other.spread.as_ref()));
-        both.is_some_and(|(one, other)| are_apart(one, other))
+    let against = |other: &Option<Figure>| Some(other.as_ref()?.ratio_of_runs(first.as_ref()?));
+    let ratios: Vec<Option<(f64, Option<Interval>)>> = figures.iter().map(against).collect();
+    let intervals: Vec<Option<Interval>> =
+        ratios.iter().map(|ratio| ratio.and_then(|(_, interval)| interval)).collect();
+    let apart = |(other, interval): (&Option<Figure>, &Option<Interval>)| {
+        let spread = |figure: &Option<Figure>| figure.as_ref().and_then(|figure| figure.spread.clone());
+        match interval {
+            Some(interval) => !interval.holds(1.0),
+            None => spread(&first).zip(spread(other)).is_some_and(|(one, other)| are_apart(&one, &other)),
+        }
     };
     Compared {
         configuration: figure.configuration.clone(),
         point: figure.point.clone(),
         quantity: figure.quantity.clone(),
-        ratios: figures.iter().map(ratio).collect(),
-        told_apart: figures.iter().map(apart).collect(),
+        ratios: ratios.iter().map(|ratio| ratio.map(|(ratio, _)| ratio)).collect(),
+        told_apart: figures.iter().zip(&intervals).map(apart).collect(),
+        intervals,
         figures,
     }
 }

@@ -22,6 +22,8 @@ pub struct Evaluation {
     pub configurations: Vec<Shown>,
     /// Of every provenance.
     pub figures: Vec<Figure>,
+    /// How many times as good each is as the native one of its provenance.
+    pub ratios: Vec<Figure>,
     /// Where the published ones stand.
     pub published: Vec<Published>,
 }
@@ -87,8 +89,12 @@ impl Evaluation {
             }
         });
         let configurations = configurations.collect();
-        let figures = summary.figures().into_iter().chain(published(&resolved.experiment)).collect();
-        Self { origin: Origin::Measured, configurations, figures, published: resolved.experiment.published.clone() }
+        let others = published(&resolved.experiment);
+        let mut ratios = summary.ratios.clone();
+        ratios.extend(summary.native().map(|native| ratios_to(&native.name, &others)).unwrap_or_default());
+        let figures = summary.figures().into_iter().chain(others).collect();
+        let published = resolved.experiment.published.clone();
+        Self { origin: Origin::Measured, configurations, figures, ratios, published }
     }
 
     /// Of a prediction, with the measured run beside it, where there is one. Where an application's
@@ -118,13 +124,15 @@ impl Evaluation {
                 compares_measured: prediction.beside.iter().any(|beside| beside.compared.contains(&one.name)),
             }
         });
-        let configurations = configurations.collect();
+        let configurations: Vec<Shown> = configurations.collect();
         let (others, published) = match foreign {
             true => (Vec::new(), Vec::new()),
             false => (published(experiment), experiment.published.clone()),
         };
-        let figures = own.into_iter().chain(others).collect();
-        Self { origin: Origin::Modelled, configurations, figures, published }
+        let figures: Vec<Figure> = own.into_iter().chain(others).collect();
+        let native = configurations.iter().find(|shown| shown.native);
+        let ratios = native.map(|native| ratios_to(&native.name, &figures)).unwrap_or_default();
+        Self { origin: Origin::Modelled, configurations, figures, ratios, published }
     }
 
     /// Figures of every provenance, of one configuration, point and quantity.
@@ -169,6 +177,19 @@ impl Evaluation {
     pub(crate) fn native(&self) -> Option<&Shown> {
         self.configurations.iter().find(|shown| shown.native)
     }
+}
+
+/// How many times as good figures are as those of a configuration, each compared with the one of
+/// its own provenance.
+pub(crate) fn ratios_to(base: &str, figures: &[Figure]) -> Vec<Figure> {
+    let bases: Vec<&Figure> = figures.iter().filter(|figure| figure.configuration == base).collect();
+    let ratio = |own: &Figure| {
+        let is_base = |other: &&&Figure| {
+            other.origin() == own.origin() && other.point.is_beside(&own.point) && own.is_of(&other.quantity.name)
+        };
+        Some(own.ratio(bases.iter().find(is_base)?))
+    };
+    figures.iter().filter(|figure| figure.configuration != base).filter_map(ratio).collect()
 }
 
 fn published(experiment: &Experiment) -> Vec<Figure> {

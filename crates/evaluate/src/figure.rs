@@ -8,6 +8,8 @@
 //! **Example.** `native`, 4 threads, `Copy`: measured 19 800 MB/s, modelled 20 100 MB/s (1.5 %
 //! more), published 20 473 MB/s.
 
+use crate::interval::{self, Interval};
+use crate::kernels::median;
 use crate::point::Point;
 use crate::validation::cell::Role;
 use serde::{Deserialize, Serialize};
@@ -37,24 +39,64 @@ pub struct Figure {
     pub quantity: Quantity,
     /// In the quantity's unit. Measured: each participant's best repetition, taken together.
     pub value: f64,
-    /// How the repetitions differ, of measured figures.
+    /// How the repetitions differ, of measured figures; of their ratios, how the rounds do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
     /// Where it comes from.
     pub provenance: Provenance,
 }
 
-/// How the repetitions of a measured figure differ, in its unit.
+/// How the repetitions of a measured figure differ, in its unit; or, of a ratio, how the rounds do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Best repetition of all participants together: what they reached at the same time.
     pub best_together: f64,
     /// Median repetition of all together.
     pub median: f64,
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation; `None` of one repetition.
+    pub standard_deviation: Option<f64>,
     /// Every repetition that counts, of all together, in the order of time.
     pub repetitions: Vec<f64>,
     /// Every rejected repetition, of all together, where others count.
     pub rejected: Vec<f64>,
+    /// The figure of each round that has one.
+    pub rounds: Vec<OfRound>,
+    /// Of a ratio of figures that were measured in turns: where it is, with a confidence of 95 %.
+    /// `None` of too few rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
+}
+
+/// The figure of one round: each participant's best repetition of it, taken together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OfRound {
+    /// From 0.
+    pub round: u32,
+    /// In the figure's unit.
+    pub value: f64,
+}
+
+impl Spread {
+    /// Of some repetitions; `None` of none.
+    pub(crate) fn of(better: Better, repetitions: Vec<f64>, rejected: Vec<f64>, rounds: Vec<OfRound>) -> Option<Self> {
+        Some(Self {
+            best_together: better.best(repetitions.iter().copied())?,
+            median: median(&repetitions)?,
+            mean: interval::mean(&repetitions)?,
+            standard_deviation: interval::standard_deviation(&repetitions),
+            repetitions,
+            rejected,
+            rounds,
+            interval: None,
+        })
+    }
+
+    /// The figures of its rounds.
+    pub fn of_rounds(&self) -> Vec<f64> {
+        self.rounds.iter().map(|one| one.value).collect()
+    }
 }
 
 /// Where a figure comes from, and what belongs to figures from there.
@@ -142,11 +184,19 @@ impl Figure {
 
     /// How many times as good it is as another of its quantity: over 1 if it is better. A figure of
     /// the same provenance.
+    ///
+    /// Where both were measured in the same rounds it is the geometric mean of the rounds' ratios:
+    /// what is compared was measured within the same minutes.
     pub(crate) fn ratio(&self, other: &Self) -> Self {
+        let rounds = self.paired(other);
+        let of_rounds: Vec<f64> = rounds.iter().map(|one| one.value).collect();
+        let interval = interval::of_pairs(&of_rounds);
+        let mean = interval::geometric_mean(&of_rounds);
+        let spread = Spread::of(Better::More, of_rounds, Vec::new(), rounds);
         Self {
             quantity: Quantity { decimals: 2, ..quantity(&self.quantity.name, RATIO, Better::More) },
-            value: self.quantity.better.ratio(self.value, other.value),
-            spread: None,
+            value: mean.unwrap_or_else(|| self.quantity.better.ratio(self.value, other.value)),
+            spread: spread.map(|spread| Spread { interval, ..spread }),
             provenance: match &self.provenance {
                 Provenance::Measured { emulated, .. } => Provenance::Measured {
                     disturbed: false,
@@ -157,6 +207,33 @@ impl Figure {
             },
             ..self.clone()
         }
+    }
+
+    /// How many times as good it is as that of another run, whose rounds are others, and where that
+    /// ratio is: of the geometric means of both runs' rounds.
+    pub(crate) fn ratio_of_runs(&self, other: &Self) -> (f64, Option<Interval>) {
+        let rounds = |figure: &Self| figure.spread.as_ref().map(Spread::of_rounds).unwrap_or_default();
+        let (own, others) = (rounds(self), rounds(other));
+        let better = self.quantity.better;
+        let (over, of) = if better == Better::More { (&own, &others) } else { (&others, &own) };
+        let means = interval::geometric_mean(&own).zip(interval::geometric_mean(&others));
+        let (value, against) = means.unwrap_or((self.value, other.value));
+        (better.ratio(value, against), interval::of_runs(over, of))
+    }
+
+    /// The ratio to another in each round that both have.
+    fn paired(&self, other: &Self) -> Vec<OfRound> {
+        let Some((own, other)) = self.spread.as_ref().zip(other.spread.as_ref()) else { return Vec::new() };
+        let pair = |one: &OfRound| {
+            let against = other.rounds.iter().find(|against| against.round == one.round)?;
+            Some(OfRound { round: one.round, value: self.quantity.better.ratio(one.value, against.value) })
+        };
+        own.rounds.iter().filter_map(pair).collect()
+    }
+
+    /// Where a ratio is, with a confidence of 95 %; `None` of anything else, and of too few rounds.
+    pub fn interval(&self) -> Option<Interval> {
+        self.spread.as_ref()?.interval
     }
 }
 
@@ -217,6 +294,26 @@ mod tests {
         };
         assert!((of(bandwidth).value - 2.0).abs() < 1e-12 && (of(seconds).value - 0.5).abs() < 1e-12);
         assert!(of(bandwidth).is_emulated() && of(bandwidth).quantity.unit == RATIO);
+    }
+
+    #[test]
+    fn a_measured_ratio_is_that_of_the_pairs() {
+        let of = |values: &[(u32, f64)]| {
+            let rounds: Vec<OfRound> = values.iter().map(|&(round, value)| OfRound { round, value }).collect();
+            let repetitions = values.iter().map(|(_, value)| *value).collect();
+            let best = values.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+            let spread = Spread::of(Better::More, repetitions, Vec::new(), rounds);
+            Figure { spread, ..figure(bandwidth("Copy"), best, false) }
+        };
+        // The machine is twice as fast in round 1: the pairs say 0.5, 0.5; the bests 20 / 20.
+        let ratio = of(&[(0, 5.0), (1, 10.0), (3, 20.0)]).ratio(&of(&[(1, 20.0), (0, 10.0), (2, 7.0)]));
+        assert!((ratio.value - 0.5).abs() < 1e-12, "{ratio:?}");
+        assert_eq!(ratio.spread.as_ref().map(|spread| spread.rounds.len()), Some(2));
+        assert_eq!(ratio.interval(), None, "two pairs");
+        let steady: Vec<(u32, f64)> =
+            [1.0, 1.1, 1.05, 1.02].into_iter().zip(0..).map(|(value, round)| (round, value)).collect();
+        let base = of(&(0..4).map(|round| (round, 1.0)).collect::<Vec<_>>());
+        assert!(of(&steady).ratio(&base).interval().is_some_and(|interval| interval.holds(1.04)));
     }
 
     #[test]

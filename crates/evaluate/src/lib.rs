@@ -18,6 +18,7 @@ pub mod evaluation;
 pub mod experiment;
 pub mod figure;
 pub mod guest_files;
+pub mod interval;
 mod job;
 pub mod journal;
 pub mod kernels;

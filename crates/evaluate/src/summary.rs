@@ -1,6 +1,7 @@
 //! From raw records to figures: best, median, ratio, and what was rejected.
 
-use crate::figure::{Figure, Provenance, Spread};
+use crate::evaluation;
+use crate::figure::{Figure, OfRound, Provenance, Spread};
 use crate::kernels::median;
 use crate::point::Point;
 use crate::records::{Done, Record, Repetition};
@@ -28,6 +29,8 @@ pub struct Summary {
     pub notes: Vec<String>,
     /// In the order of the experiment.
     pub configurations: Vec<ConfigurationSummary>,
+    /// How many times as good each figure is as the native one.
+    pub ratios: Vec<Figure>,
 }
 
 /// Figures of a configuration.
@@ -98,6 +101,11 @@ pub struct Reduced {
 }
 
 impl Summary {
+    /// The configuration that the others are compared with.
+    pub fn native(&self) -> Option<&ConfigurationSummary> {
+        self.configurations.iter().find(|configuration| configuration.native)
+    }
+
     /// Everything that was measured.
     pub fn figures(&self) -> Vec<Figure> {
         let of_cell = |configuration: &ConfigurationSummary, cell: &Cell| {
@@ -153,7 +161,7 @@ pub fn summarise(resolved: &Resolved, records: &[Record]) -> Summary {
                 .collect(),
         })
         .collect();
-    Summary {
+    let mut summary = Summary {
         name: resolved.experiment.name.clone(),
         title: resolved.experiment.title.clone(),
         workloads: resolved.workloads.iter().map(|one| one.about.clone()).filter(|about| !about.is_empty()).collect(),
@@ -165,7 +173,12 @@ pub fn summarise(resolved: &Resolved, records: &[Record]) -> Summary {
         complete: crate::results::remaining(resolved, records).is_empty(),
         notes: resolved.notes.clone(),
         configurations,
+        ratios: Vec::new(),
+    };
+    if let Some(native) = summary.native() {
+        summary.ratios = evaluation::ratios_to(&native.name, &summary.figures());
     }
+    summary
 }
 
 /// Records, by what they belong to.
@@ -244,21 +257,28 @@ fn values(repetition: &Repetition, quantity: &Quantity) -> Option<Vec<f64>> {
     repetition.participants.iter().map(of_one).collect()
 }
 
-fn reduced(used: &[&Repetition], rejected: &[&Repetition], quantity: &Quantity) -> Option<Reduced> {
-    let values = |repetition: &&Repetition| self::values(repetition, quantity);
-    let of_each: Vec<Vec<f64>> = used.iter().filter_map(values).collect();
+/// Each participant's best repetition, taken together; `None` unless each has one.
+fn best(used: &[&Repetition], quantity: &Quantity) -> Option<f64> {
+    let of_each: Vec<Vec<f64>> = used.iter().filter_map(|repetition| values(repetition, quantity)).collect();
     let participants = 0..of_each.first()?.len();
     let best_of = |participant: usize| quantity.better.best(of_each.iter().map(|values| values[participant]));
-    let bests: Option<Vec<f64>> = participants.map(best_of).collect();
-    let together: Vec<f64> = of_each.iter().filter_map(|values| quantity.together.of(values)).collect();
+    quantity.together.of(&participants.map(best_of).collect::<Option<Vec<f64>>>()?)
+}
+
+fn reduced(used: &[&Repetition], rejected: &[&Repetition], quantity: &Quantity) -> Option<Reduced> {
+    let together = |all: &[&Repetition]| -> Vec<f64> {
+        let values = all.iter().filter_map(|repetition| values(repetition, quantity));
+        values.filter_map(|values| quantity.together.of(&values)).collect()
+    };
+    let rounds: BTreeSet<u32> = used.iter().map(|repetition| repetition.round).collect();
+    let of_round = |round: u32| {
+        let own: Vec<&Repetition> = used.iter().copied().filter(|repetition| repetition.round == round).collect();
+        Some(OfRound { round, value: best(&own, quantity)? })
+    };
+    let rounds = rounds.into_iter().filter_map(of_round).collect();
     Some(Reduced {
         quantity: quantity.clone(),
-        best: quantity.together.of(&bests?)?,
-        spread: Spread {
-            best_together: quantity.better.best(together.iter().copied())?,
-            median: median(&together)?,
-            repetitions: together,
-            rejected: rejected.iter().filter_map(values).filter_map(|values| quantity.together.of(&values)).collect(),
-        },
+        best: best(used, quantity)?,
+        spread: Spread::of(quantity.better, together(used), together(rejected), rounds)?,
     })
 }

@@ -113,20 +113,18 @@ fn ratio_figures(ratio: &Ratio, quantity: &Quantity, compares: bool) -> Vec<Figu
     std::iter::once(modelled).chain(published).collect()
 }
 
-/// The ratio of two measured times.
+/// The ratio of two measured times: how many times as good the second is.
 fn measured_ratio(table: &RatioTable, figures: &[Figure], quantity: &Quantity, processes: u32) -> Option<Figure> {
     let (over, of) = times_of(table, figures, Origin::Measured, &quantity.name, processes)?;
     let is_verified = |figure: &Figure| matches!(figure.provenance, Provenance::Measured { verified: true, .. });
     Some(Figure {
         quantity: quantity.clone(),
-        value: over.value / of.value,
-        spread: None,
         provenance: Provenance::Measured {
             disturbed: over.is_disturbed() || of.is_disturbed(),
             verified: is_verified(over) && is_verified(of),
             emulated: over.is_emulated() || of.is_emulated(),
         },
-        ..of.clone()
+        ..of.ratio(over)
     })
 }
 

@@ -6,6 +6,7 @@ use super::words::{NONE, NOT_IN_TEXT};
 use super::{Row, Table, header, not_published};
 use crate::evaluation::{Evaluation, Shown, unique, widths};
 use crate::figure::{Figure, MB_PER_S, Origin, share};
+use crate::interval::FEWEST_PAIRS;
 use crate::modelled::REMOTE_SHARE;
 use crate::point::Point;
 use workloads::workload::Quantity;
@@ -156,11 +157,10 @@ fn ratios(evaluation: &Evaluation) -> Option<Table> {
     if rows.is_empty() || columns.is_empty() {
         return None;
     }
-    let (what, notes) = match (evaluation.origin, virtuals.iter().any(|shown| shown.emulated)) {
-        (Origin::Modelled, _) => ("MODELLED virtual", Vec::new()),
-        (_, false) => ("Virtual", Vec::new()),
-        (_, true) => ("Virtual", vec![EMULATED.to_owned()]),
-    };
+    let what = if evaluation.origin == Origin::Modelled { "MODELLED virtual" } else { "Virtual" };
+    let is_emulated = evaluation.origin == Origin::Measured && virtuals.iter().any(|shown| shown.emulated);
+    let emulated = is_emulated.then(|| EMULATED.to_owned());
+    let notes = emulated.into_iter().chain(intervals(&evaluation.ratios)).collect();
     let figure = if is_bandwidth(&quantities) { "Kernel" } else { "Figure" };
     Some(Table {
         title: format!("{what} / native: 1.00 = as fast as native"),
@@ -170,19 +170,40 @@ fn ratios(evaluation: &Evaluation) -> Option<Table> {
     })
 }
 
+/// What the rows of intervals say, and why some have none.
+fn intervals(ratios: &[Figure]) -> Vec<String> {
+    let mut measured = ratios.iter().filter(|ratio| ratio.origin() == Origin::Measured).peekable();
+    if measured.peek().is_none() {
+        return Vec::new();
+    }
+    let (with, without): (Vec<&Figure>, Vec<&Figure>) = measured.partition(|ratio| ratio.interval().is_some());
+    let rounds = |ratio: &Figure| ratio.spread.as_ref().map_or(0, |spread| spread.rounds.len());
+    let most = with.iter().map(|ratio| rounds(ratio)).max();
+    let said = most.map(|most| {
+        format!(
+            "95 %: where the ratio is, with that confidence: pairs of the same round, up to {most}, drawn again and again."
+        )
+    });
+    let few = (!without.is_empty()).then(|| {
+        let whose = if with.is_empty() { String::new() } else { format!(" for {} of the ratios", without.len()) };
+        format!(
+            "Too few runs for an interval{whose}: it takes {FEWEST_PAIRS} rounds that both have and that differ (rounds, or [until], in the experiment)."
+        )
+    });
+    said.into_iter().chain(few).collect()
+}
+
 const EMULATED: &str = "EMULATED (TCG): these ratios are those of software emulation, not of hardware virtualization.";
 
 /// A ratio of each provenance of which both have a figure: over 1 is better than natively.
 pub(crate) fn ratios_at(evaluation: &Evaluation, shown: &Shown, point: &Point, quantity: &Quantity) -> Vec<Figure> {
-    let Some(native) = evaluation.native() else { return Vec::new() };
-    let ratio = |own: &Figure| {
-        let mut natives = evaluation.at(&native.name, point, &quantity.name);
-        natives.find(|other| other.origin() == own.origin()).map(|other| own.ratio(other))
+    let is_here = |ratio: &&Figure| {
+        ratio.configuration == shown.name && ratio.point.is_beside(point) && ratio.is_of(&quantity.name)
     };
     let mut all: Vec<Figure> = Vec::new();
-    for own in evaluation.at(&shown.name, point, &quantity.name) {
-        if all.iter().all(|known| known.origin() != own.origin()) {
-            all.extend(ratio(own));
+    for ratio in evaluation.ratios.iter().filter(is_here) {
+        if all.iter().all(|known| known.origin() != ratio.origin()) {
+            all.push(ratio.clone());
         }
     }
     all

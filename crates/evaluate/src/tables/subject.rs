@@ -38,6 +38,7 @@ impl Subject<'_> {
         let own = |index: usize| self.own(index).map_or_else(|| self.empty[index].clone(), |one| self.text(one));
         let kind = if self.origin == Origin::Modelled { Kind::Modelled } else { Kind::Measured };
         let mut rows = vec![self.row(&self.labels, kind, own)];
+        rows.extend(self.intervals(|index| self.own(index)));
         if self.origin != Origin::Measured {
             rows.extend(self.measured());
         }
@@ -63,10 +64,19 @@ impl Subject<'_> {
         let find = |index: usize| self.columns[index].iter().find(|figure| figure.origin() == Origin::Measured);
         let text = |index| find(index).map_or_else(|| NONE.to_owned(), |figure| self.text(figure));
         let mut rows = vec![self.below(label, Kind::Measured, text)];
+        rows.extend(self.intervals(find));
         if self.compares_measured {
             rows.extend(self.errors(|index| find(index).filter(|figure| !figure.is_emulated())));
         }
         rows
+    }
+
+    /// Where ratios are, if it is known of any.
+    fn intervals<'a>(&'a self, of: impl Fn(usize) -> Option<&'a Figure>) -> Option<Row> {
+        let text = |index: usize| of(index).and_then(|one| words::interval(one, self.quantity));
+        let all: Vec<Option<String>> = (0..self.columns.len()).map(text).collect();
+        let text = |index: usize| all[index].clone().unwrap_or_else(|| NONE.to_owned());
+        all.iter().any(Option::is_some).then(|| self.below("  95 %", Kind::Measured, text))
     }
 
     /// A row for each table that it was published in.

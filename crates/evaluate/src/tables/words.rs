@@ -1,6 +1,7 @@
 //! Figures as text: the only place where marks are made.
 
 use crate::figure::{Figure, GAIN, Provenance, SHARE};
+use crate::interval::Interval;
 use crate::validation::cell::Role;
 use workloads::workload::Quantity;
 
@@ -21,6 +22,12 @@ pub(crate) fn figure(figure: &Figure, quantity: &Quantity) -> String {
         Provenance::Modelled { .. } => format!("≈ {number}"),
         Provenance::Published { .. } => format!("[{number}]"),
     }
+}
+
+/// Where a ratio is: `0.91-0.95`.
+pub(crate) fn interval(figure: &Figure, quantity: &Quantity) -> Option<String> {
+    let Interval { low, high } = figure.interval()?;
+    Some(format!("{}-{}", number(low, quantity), number(high, quantity)))
 }
 
 fn number(value: f64, quantity: &Quantity) -> String {

@@ -7,6 +7,7 @@ pub(crate) use crate::args_model::{
     AdviseArguments, CalibrateArguments, CompareArguments, MachineCommandArguments, ValidateArguments,
 };
 pub(crate) use crate::args_switch::SwitchArguments;
+pub(crate) use crate::args_results::ResultsArguments;
 pub(crate) use crate::args_vm::{VmArguments, VmCommand};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Switch(SwitchArguments),
     /// Run an experiment natively and in VMs, or on a model; print its tables and write its report
     Evaluate(EvaluateArguments),
+    /// What was measured and modelled before: list it, print its tables again, write them as files
+    Results(ResultsArguments),
     /// Set measured runs side by side, with what differs between them
     Compare(CompareArguments),
     /// Check a machine file: what is missing or impossible in it

@@ -2,7 +2,7 @@
 //! elsewhere. All on standard error.
 
 use crate::output;
-use evaluate::progress::{Event, Progress};
+use evaluate::progress::{Event, Expectation, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ pub(crate) struct View {
     bar: Option<ProgressBar>,
     begun: Instant,
     expected: f64,
-    is_known: bool,
+    expectation: Expectation,
     done: f64,
     rejected: u32,
 }
@@ -29,7 +29,7 @@ impl View {
             bar.enable_steady_tick(Duration::from_millis(250));
             bar
         });
-        Self { bar, begun: Instant::now(), expected: 0.0, is_known: true, done: 0.0, rejected: 0 }
+        Self { bar, begun: Instant::now(), expected: 0.0, expectation: Expectation::About, done: 0.0, rejected: 0 }
     }
 
     /// Time left: what remains of the expected time, at the pace so far. The first visits are too
@@ -38,7 +38,8 @@ impl View {
         let remaining = (self.expected - self.done).max(0.0);
         let has_pace = self.done > 0.1 * self.expected;
         let pace = if has_pace { self.begun.elapsed().as_secs_f64() / self.done } else { 1.0 };
-        (has_pace || self.is_known).then(|| format!("about {} left", duration(remaining * pace)))
+        (has_pace || self.expectation != Expectation::Unknown)
+            .then(|| format!("about {} left", duration(remaining * pace)))
     }
 
     fn say(&self, text: &str) {
@@ -59,10 +60,10 @@ impl View {
 impl Progress for View {
     fn tell(&mut self, event: Event<'_>) {
         match event {
-            Event::Begin { seconds, is_known } => {
-                (self.expected, self.is_known) = (seconds, is_known);
+            Event::Begin { seconds, expectation: how } => {
+                (self.expected, self.expectation) = (seconds, how);
                 if self.bar.is_none() {
-                    output::say(format_args!("{}\n", expectation(seconds, is_known)));
+                    output::say(format_args!("{}\n", expectation(seconds, how)));
                 }
             }
             Event::Starting { configuration, participants } => {
@@ -93,10 +94,11 @@ impl Progress for View {
 }
 
 /// How long an evaluation takes, as far as anybody knows.
-pub(crate) fn expectation(seconds: f64, is_known: bool) -> String {
-    match is_known {
-        true => format!("This takes about {}.", duration(seconds)),
-        false => "How long this takes is known when the command has run a few times.".to_owned(),
+pub(crate) fn expectation(seconds: f64, how: Expectation) -> String {
+    match how {
+        Expectation::About => format!("This takes about {}.", duration(seconds)),
+        Expectation::AtMost => format!("This takes {} at most, or the first round.", duration(seconds)),
+        Expectation::Unknown => "How long this takes is known when the command has run a few times.".to_owned(),
     }
 }
 

@@ -7,6 +7,7 @@ mod args_guest;
 mod args_libvirt;
 mod args_migrate;
 mod args_model;
+mod args_results;
 mod args_source;
 mod args_switch;
 mod args_vm;

@@ -58,7 +58,15 @@ pub(crate) fn exact(document: impl AsRef<str>) -> anyhow::Result<()> {
 /// # Errors
 /// As [`print()`], and where the value cannot be written as a JSON object.
 pub(crate) fn json(command: &str, content: &impl Serialize) -> anyhow::Result<()> {
-    exact(escaped(&serde_json::to_string_pretty(&Envelope::new(command, content))?) + "\n")
+    exact(json_document(command, content)?)
+}
+
+/// What [`json`] writes, for where it goes elsewhere.
+///
+/// # Errors
+/// As [`json_text`].
+pub(crate) fn json_document(command: &str, content: &impl Serialize) -> anyhow::Result<String> {
+    Ok(escaped(&serde_json::to_string_pretty(&Envelope::new(command, content))?) + "\n")
 }
 
 /// As [`json`], in one line: for commands that go on telling.

@@ -29,6 +29,7 @@ mod migrate_several;
 mod migrate_writes;
 mod on_touch;
 mod plan;
+mod results;
 mod run;
 mod run_as;
 mod run_starts;

@@ -144,7 +144,8 @@ fn beside_wants_a_measured_run() {
         std::fs::read_dir(directory.path().join("results")).expect("results").next().expect("one").expect("one");
     let of_model = results.path().display().to_string();
     let empty = directory.path().display().to_string();
-    for (beside, part) in [("/no/such", "no such directory"), (&of_model, "modelled figures"), (&empty, "tables.json")]
+    for (beside, part) in
+        [("/no/such", "no such directory"), (&of_model, "modelled figures"), (&empty, "records.jsonl")]
     {
         let more = ["--beside", beside];
         let output = evaluate(&experiment("stream.toml"), "hp-dl380-g6", &directory.path().join("none"), &more);

@@ -163,6 +163,10 @@ fn surroundings(run: &MeasuredRun) -> Vec<(String, String)> {
         ("CPU", environment.cpu_model.clone()),
         ("Kernel", Some(environment.kernel.clone())),
         ("Governors", Some(governors.join(", "))),
+        ("Kernel parameters", environment.kernel_parameters.clone()),
+        ("SMT", environment.smt.clone()),
+        ("Boost", environment.boost.map(|boost| if boost { "on" } else { "off" }.to_owned())),
+        ("Microcode", environment.microcode.clone()),
         ("Huge pages", environment.transparent_huge_pages.clone()),
         ("NUMA balancing", environment.numa_balancing.clone()),
         ("Accelerator", Some(environment.accelerator.clone())),
@@ -172,7 +176,10 @@ fn surroundings(run: &MeasuredRun) -> Vec<(String, String)> {
         ("Workload", Some(run.summary.workloads.join("; "))),
     ];
     let shapes = run.summary.configurations.iter().map(|one| (format!("Shape of {}", one.name), one.shape.clone()));
-    known.into_iter().filter_map(|(what, value)| Some((what.to_owned(), value?))).chain(shapes).collect()
+    let mitigations =
+        environment.mitigations.iter().map(|(fault, how)| (format!("Mitigation of {fault}"), how.clone()));
+    let known = known.into_iter().filter_map(|(what, value)| Some((what.to_owned(), value?)));
+    known.chain(mitigations).chain(shapes).collect()
 }
 
 /// Every setting of the experiment, by its place in the file.

@@ -27,6 +27,8 @@ pub struct Disturbance {
     pub other_cpu_percent: f64,
     /// CPU time stolen by a hypervisor below, in per cent of one CPU.
     pub steal_percent: f64,
+    /// CPU time of homenode, its VMs and its agents, in per cent of one CPU.
+    pub own_cpu_percent: f64,
 }
 
 impl Disturbance {
@@ -38,6 +40,7 @@ impl Disturbance {
         Self {
             other_cpu_percent: 100.0 * sure / wall,
             steal_percent: 100.0 * (after.steal - before.steal).max(0.0) / wall,
+            own_cpu_percent: 100.0 * (after.own - before.own).max(0.0) / wall,
         }
     }
 
@@ -60,6 +63,7 @@ mod tests {
         let seen = Disturbance::between(&before, &after);
         assert!((seen.other_cpu_percent - 24.0).abs() < 1e-6, "{seen:?}");
         assert!((seen.steal_percent - 5.0).abs() < 1e-6, "{seen:?}");
+        assert!((seen.own_cpu_percent - 175.0).abs() < 1e-6, "{seen:?}");
         assert!(seen.rejects(8.0) && !seen.rejects(24.5));
     }
 

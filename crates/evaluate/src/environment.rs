@@ -27,6 +27,21 @@ pub struct Environment {
     pub transparent_huge_pages: Option<String>,
     /// The kernel's automatic NUMA balancing.
     pub numa_balancing: Option<String>,
+    /// What the kernel was booted with.
+    #[serde(default)]
+    pub kernel_parameters: Option<String>,
+    /// Whether cores run two threads: the kernel's word for it.
+    #[serde(default)]
+    pub smt: Option<String>,
+    /// Whether cores may go faster than their nominal frequency.
+    #[serde(default)]
+    pub boost: Option<bool>,
+    /// Version of the CPU's microcode.
+    #[serde(default)]
+    pub microcode: Option<String>,
+    /// What the kernel does about each known fault of the CPU.
+    #[serde(default)]
+    pub mitigations: BTreeMap<String, String>,
     /// Load average over one minute at the start.
     pub load_average: Option<f64>,
     /// Memory that could be taken at the start.
@@ -51,6 +66,11 @@ impl Environment {
             transparent_huge_pages: first_line("/sys/kernel/mm/transparent_hugepage/enabled")
                 .and_then(|line| chosen(&line)),
             numa_balancing: first_line("/proc/sys/kernel/numa_balancing"),
+            kernel_parameters: first_line("/proc/cmdline"),
+            smt: first_line("/sys/devices/system/cpu/smt/control"),
+            boost: boost(),
+            microcode: microcode(),
+            mitigations: mitigations(),
             load_average: first_line("/proc/loadavg").and_then(|line| line.split(' ').next()?.parse().ok()),
             available,
             accelerator,
@@ -78,6 +98,24 @@ fn governors(machine: &Machine) -> BTreeMap<String, usize> {
         }
     }
     counts
+}
+
+/// The general switch, or that of Intel's driver, which says the opposite.
+fn boost() -> Option<bool> {
+    let general = first_line("/sys/devices/system/cpu/cpufreq/boost").map(|line| line == "1");
+    general.or_else(|| first_line("/sys/devices/system/cpu/intel_pstate/no_turbo").map(|line| line == "0"))
+}
+
+fn microcode() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("microcode"))?;
+    line.split_once(':').map(|(_, version)| version.trim().to_owned())
+}
+
+fn mitigations() -> BTreeMap<String, String> {
+    let entries = fs::read_dir("/sys/devices/system/cpu/vulnerabilities").into_iter().flatten().flatten();
+    let one = |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, first_line(entry.path().to_str()?)?));
+    entries.filter_map(one).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! How long an evaluation will take, roughly: for `--dry-run` and the first minutes of the progress
 //! bar.
 
+use crate::progress::Expectation;
 use crate::resolve::Resolved;
 use crate::schedule::{self, Visit};
+use crate::until;
 
 /// First touch and verification, in repetitions.
 const PREPARATION: f64 = 3.0;
@@ -37,14 +39,23 @@ pub fn total_seconds(resolved: &Resolved, visits: &[Visit]) -> f64 {
     starts + visits.iter().map(|visit| visit_seconds(resolved, visit)).sum::<f64>()
 }
 
-/// Whether anybody can say before it runs how long it takes; else the seconds here are weights, by
-/// which the time left follows from the time that the first visits took.
-pub fn is_known(resolved: &Resolved) -> bool {
-    resolved.workloads.iter().all(|workload| workload.section.is_time_known())
+/// How many seconds visits take and how well that is known. Where it is not, the seconds are
+/// weights, by which the time left follows from the time that the first visits took.
+pub fn expected(resolved: &Resolved, visits: &[Visit]) -> (f64, Expectation) {
+    let is_known = resolved.workloads.iter().all(|workload| workload.section.is_time_known());
+    match (&resolved.experiment.until, is_known) {
+        (Some(until), _) => (60.0 * until.at_most_minutes, Expectation::AtMost),
+        (None, true) => (total_seconds(resolved, visits), Expectation::About),
+        (None, false) => (total_seconds(resolved, visits), Expectation::Unknown),
+    }
 }
 
-/// All visits of an evaluation in their order.
+/// All visits of an evaluation in their order; with `[until]`, those of its fewest rounds.
 pub fn visits(resolved: &Resolved) -> Vec<Visit> {
     let points: Vec<_> = resolved.configurations.iter().map(|configuration| configuration.points.clone()).collect();
-    schedule::interleaved(&points, resolved.experiment.rounds)
+    let rounds = match resolved.experiment.until {
+        Some(_) => until::fewest_rounds(resolved),
+        None => resolved.experiment.rounds,
+    };
+    schedule::interleaved(&points, rounds)
 }

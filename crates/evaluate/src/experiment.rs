@@ -41,9 +41,13 @@ pub struct Experiment {
     /// The native operating system on the model.
     #[serde(default)]
     pub native_os: NativeOs,
-    /// Visits of each configuration at each thread count, in the order A B, B A, A B, ...
+    /// Visits of each configuration at each thread count, in the order A B, B A, A B, ...; with
+    /// `until`, the fewest.
     #[serde(default = "default_rounds")]
     pub rounds: u32,
+    /// How well ratios are to be known, and how long that may take. Default: `rounds` is all.
+    #[serde(default)]
+    pub until: Option<Until>,
     /// Repetitions in one visit; the first is not counted, as in STREAM.
     #[serde(default = "default_repetitions")]
     pub repetitions: u32,
@@ -169,6 +173,16 @@ pub enum NativeFiles {
     OfGuest,
     /// The host's, which may be other versions.
     Host,
+}
+
+/// When rounds end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Until {
+    /// Widest interval (95 %) of a ratio, from end to end, in per cent of it.
+    pub interval_percent: f64,
+    /// Longest time of measuring.
+    pub at_most_minutes: f64,
 }
 
 /// Time-outs and what counts as disturbed.

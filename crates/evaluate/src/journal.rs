@@ -41,6 +41,7 @@ pub enum JournalError {
 pub struct Journal {
     path: PathBuf,
     file: File,
+    appended: Vec<Record>,
 }
 
 impl Journal {
@@ -52,7 +53,7 @@ impl Journal {
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let file = linux::named_file::append(path, &[]).map_err(|source| io_error(path, source))?;
         lock(&file, path)?;
-        Ok(Self { path: path.to_owned(), file })
+        Ok(Self { path: path.to_owned(), file, appended: Vec::new() })
     }
 
     /// One without a name on disk: nothing is left of it, however this process ends.
@@ -62,7 +63,7 @@ impl Journal {
     pub fn without_name() -> Result<Self, JournalError> {
         let path = std::env::temp_dir();
         let file = tempfile::tempfile().map_err(|source| io_error(&path, source))?;
-        Ok(Self { path, file })
+        Ok(Self { path, file, appended: Vec::new() })
     }
 
     /// All its records.
@@ -80,10 +81,17 @@ impl Journal {
     /// # Errors
     /// The file cannot be written, for example because the disk is full.
     pub fn append(&mut self, record: Record) -> Result<(), JournalError> {
-        let mut text = serde_json::to_string(&Line { schema: SCHEMA, record })
-            .map_err(|error| io_error(&self.path, error.into()))?;
+        let line = Line { schema: SCHEMA, record };
+        let mut text = serde_json::to_string(&line).map_err(|error| io_error(&self.path, error.into()))?;
         text.push('\n');
-        self.file.write_all(text.as_bytes()).map_err(|source| io_error(&self.path, source))
+        self.file.write_all(text.as_bytes()).map_err(|source| io_error(&self.path, source))?;
+        self.appended.push(line.record);
+        Ok(())
+    }
+
+    /// What was appended since it was opened.
+    pub fn appended(&self) -> &[Record] {
+        &self.appended
     }
 }
 
@@ -111,6 +119,15 @@ pub struct Recovered {
     pub records: Vec<Record>,
     /// Whether the file ended in the middle of a line.
     pub cut: bool,
+}
+
+/// All whole lines of a file, of which nothing is changed.
+///
+/// # Errors
+/// The file cannot be read, or a whole line is not a record of this schema.
+pub fn look(path: &Path) -> Result<Vec<Record>, JournalError> {
+    let file = File::open(path).map_err(|source| io_error(path, source))?;
+    Ok(read(BufReader::new(file), path)?.0)
 }
 
 /// Reads all records. A last line without its end is cut off the file: it was being written when
@@ -162,7 +179,12 @@ mod tests {
     use crate::point::Point;
 
     fn visit(round: u32) -> Record {
-        Record::Visit { configuration: "native".to_owned(), point: Point::over_threads("stream", 2), round }
+        Record::Visit {
+            configuration: "native".to_owned(),
+            point: Point::over_threads("stream", 2),
+            round,
+            seconds: 1.5,
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub fn experiment_text(command: &CommandLine, hardware_threads: u32, nodes: u32)
     let files: Vec<String> = command.files.iter().map(|file| file.display().to_string()).collect();
     let mut text = format!(
         "name = \"{}\"\ntitle = {}\nworkload = \"command\"\nthreads = {threads}\npinning = \"none\"\n\
-         repetitions = 3 # in each round, the first of them to warm up\nrounds = 2\n\n\
+         repetitions = 2 # in each round, the first of them to warm up\nrounds = 4\n\n\
          [command]\nargv = {argv}\n",
         name(command),
         toml::Value::from(title(command)),

@@ -106,6 +106,7 @@ fn fault(field: impl Into<String>, value: impl std::fmt::Display, valid: impl In
 fn first_fault(experiment: &Experiment, kinds: &[Kind]) -> Option<Fault> {
     workload(experiment, kinds)
         .or_else(|| top_level(experiment))
+        .or_else(|| until(experiment))
         .or_else(|| limits(experiment))
         .or_else(|| configurations(experiment))
         .or_else(|| {
@@ -172,6 +173,21 @@ fn top_level(experiment: &Experiment) -> Option<Fault> {
         }
     }
     None
+}
+
+fn until(experiment: &Experiment) -> Option<Fault> {
+    let until = experiment.until.as_ref()?;
+    if !(until.interval_percent > 0.0 && until.interval_percent <= 100.0) {
+        let valid = "more than 0 and at most 100 (per cent of a ratio, from end to end of its interval)";
+        return fault("until.interval_percent", until.interval_percent, valid);
+    }
+    if !(until.at_most_minutes > 0.0 && until.at_most_minutes <= 10_080.0) {
+        return fault("until.at_most_minutes", until.at_most_minutes, "more than 0 and at most 10080: a week");
+    }
+    let runs = |runs| experiment.configurations.iter().any(|one| one.runs == runs && !one.modelled.only);
+    let valid =
+        "a configuration with runs = \"native\" and one with runs = \"vms\": intervals are those of their ratios";
+    if runs(Runs::Native) && runs(Runs::Vms) { None } else { fault("until", "[until]", valid) }
 }
 
 fn limits(experiment: &Experiment) -> Option<Fault> {
@@ -290,6 +306,22 @@ mod tests {
             (format!("{SMALL}threads = [2, 1]\n{NATIVE}"), ["threads", "[2, 1]", "rising"]),
             (format!("{SMALL}threads = \"all\"\n{NATIVE}"), ["threads", "all", "auto"]),
             (format!("{SMALL}threads = [-1]\n{NATIVE}"), ["threads", "-1", "whole numbers"]),
+            (
+                format!("{SMALL}{NATIVE}[until]\ninterval_percent = 3\n"),
+                ["small.toml:7: until", "at_most_minutes", "missing"],
+            ),
+            (
+                format!("{SMALL}{NATIVE}[until]\ninterval_percent = 0\nat_most_minutes = 1\n"),
+                ["small.toml:8: until.interval_percent", "0", "more than 0 and at most 100"],
+            ),
+            (
+                format!("{SMALL}{NATIVE}[until]\ninterval_percent = 3\nat_most_minutes = inf\n"),
+                ["small.toml:9: until.at_most_minutes", "inf", "a week"],
+            ),
+            (
+                format!("{SMALL}{NATIVE}[until]\ninterval_percent = 3\nat_most_minutes = 1\n"),
+                ["until", "runs = \"native\"", "runs = \"vms\""],
+            ),
             (format!("{SMALL}repetitions = 1\n{NATIVE}"), ["repetitions", "= 1", "first is not counted"]),
             (
                 format!("{SMALL}{NATIVE}[stream]\nstores = \"wide\"\n"),

@@ -10,8 +10,8 @@ pub enum Event<'a> {
         /// Expected duration; where that is not known, a weight, of which [`Self::Advanced`] tells
         /// the parts.
         seconds: f64,
-        /// Whether anybody can say so before it ran.
-        is_known: bool,
+        /// How well anybody knows that.
+        expectation: Expectation,
     },
     /// Participants of a configuration are being started.
     Starting {
@@ -48,6 +48,17 @@ pub enum Event<'a> {
     },
     /// Something to know.
     Note(&'a str),
+}
+
+/// How well it is known beforehand how long an evaluation takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expectation {
+    /// Roughly so long.
+    About,
+    /// So long, or shorter: rounds go on until intervals are narrow enough.
+    AtMost,
+    /// Not before it ran for a while.
+    Unknown,
 }
 
 /// Who is told.

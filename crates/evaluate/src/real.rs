@@ -232,7 +232,7 @@ impl Participant for Native {
         receive(self.agent.link(), timeout)
     }
     fn whereabouts(&mut self) -> Whereabouts {
-        Whereabouts::default()
+        Whereabouts { large_page_share: linux::large_pages::share(self.pid()), ..Whereabouts::default() }
     }
     fn exited(&mut self) -> Option<String> {
         None
@@ -304,13 +304,18 @@ impl Participant for Guest {
         receive(&self.link, timeout)
     }
     fn whereabouts(&mut self) -> Whereabouts {
+        let large_page_share = linux::large_pages::share(self.vm.pid());
         match self.vm.residence(&self.plan) {
-            Ok(residence) => {
-                Whereabouts { local_share: local_share(&residence), residence: serde_json::to_value(&residence).ok() }
-            }
-            Err(error) => {
-                Whereabouts { local_share: None, residence: Some(serde_json::json!({ "unknown": error.to_string() })) }
-            }
+            Ok(residence) => Whereabouts {
+                local_share: local_share(&residence),
+                large_page_share,
+                residence: serde_json::to_value(&residence).ok(),
+            },
+            Err(error) => Whereabouts {
+                local_share: None,
+                large_page_share,
+                residence: Some(serde_json::json!({ "unknown": error.to_string() })),
+            },
         }
     }
     fn exited(&mut self) -> Option<String> {

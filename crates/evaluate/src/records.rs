@@ -48,6 +48,9 @@ pub enum Record {
         point: Point,
         /// From 0.
         round: u32,
+        /// How long it took, with the start of what had to be started.
+        #[serde(default)]
+        seconds: f64,
     },
     /// The session ended.
     End {
@@ -104,6 +107,10 @@ pub struct Repetition {
     pub other_cpu_percent: f64,
     /// CPU time stolen by a hypervisor below, in per cent of one CPU.
     pub steal_percent: f64,
+    /// CPU time of homenode, its VMs and its agents meanwhile, in per cent of one CPU; `None` in
+    /// older records.
+    #[serde(default)]
+    pub own_cpu_percent: Option<f64>,
     /// Whether other processes took too much: not counted, and made again.
     pub rejected: bool,
 }
@@ -126,6 +133,10 @@ pub struct Done {
     /// Share of the VM's memory that lies on its home nodes, read back from the host; `None` where
     /// nobody can say.
     pub local_share: Option<f64>,
+    /// Share of the VM's memory, or of the agent's, that the host maps by pages larger than the
+    /// smallest; `None` where nobody can say.
+    #[serde(default)]
+    pub large_page_share: Option<f64>,
     /// Where the VM really is after the job, read back; `None` on the host.
     pub residence: Option<serde_json::Value>,
 }

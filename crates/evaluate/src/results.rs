@@ -1,5 +1,7 @@
 //! The results directory: `results/<time>-<name>/`.
 
+pub mod held;
+
 use crate::environment::Environment;
 use crate::estimate;
 use crate::journal::{self, Journal, JournalError};
@@ -8,6 +10,8 @@ use crate::modelled::beside::MeasuredRun;
 use crate::records::Record;
 use crate::resolve::Resolved;
 use crate::schedule::Visit;
+use crate::summary;
+use crate::until;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -49,7 +53,7 @@ pub enum ResultsError {
 }
 
 /// A machine that a prediction was made on, as it stands in `machines.json`.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ModelledMachine {
     /// The machine.
     pub machine: Machine,
@@ -140,7 +144,7 @@ impl Results {
     /// changed.
     ///
     /// # Errors
-    /// It does not hold an evaluation that was measured and came to its tables.
+    /// It does not hold an evaluation that was measured.
     pub fn measured(path: &Path) -> Result<MeasuredRun, ResultsError> {
         let results = Self { path: path.to_owned() };
         let unfit = |reason: &str| ResultsError::NotMeasured { path: path.to_owned(), reason: reason.to_owned() };
@@ -150,14 +154,16 @@ impl Results {
         if path.join("predictions.json").exists() {
             return Err(unfit("it holds modelled figures"));
         }
-        if !path.join("tables.json").exists() {
-            return Err(unfit(
-                "it has no tables.json; `homenode evaluate --resume` completes an evaluation that was cut short",
-            ));
+        let records = results.records_path();
+        if !records.exists() {
+            return Err(unfit("it has no records.jsonl, so that nothing was measured"));
         }
+        let resolved: Resolved = results.read_json("resolved.json")?;
+        // What it has in tables.json may be of an older homenode.
         Ok(MeasuredRun {
             directory: path.display().to_string(),
-            summary: results.read_json("tables.json")?,
+            summary: summary::summarise(&resolved, &journal::look(&records)?),
+            resolved,
             experiment: crate::parse::read(&path.join("experiment.toml")).ok(),
             environment: results.read_json("environment.json")?,
         })
@@ -224,12 +230,16 @@ fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, ResultsError> {
     Ok(text)
 }
 
-/// Visits that are not complete, in their order.
+/// Visits that are not complete, in their order; with `[until]`, those that come next.
 pub fn remaining(resolved: &Resolved, records: &[Record]) -> Vec<Visit> {
+    if let Some(until) = &resolved.experiment.until {
+        let ratios = summary::reduce(resolved, records).ratios;
+        return until::next(resolved, until, records, &ratios).unwrap_or_default();
+    }
     let complete: BTreeSet<_> = records
         .iter()
         .filter_map(|record| match record {
-            Record::Visit { configuration, point, round } => Some((configuration.as_str(), point, *round)),
+            Record::Visit { configuration, point, round, .. } => Some((configuration.as_str(), point, *round)),
             _ => None,
         })
         .collect();

@@ -52,10 +52,25 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// Something failed or `cancelled` was set; what was measured is in the journal, and no
     /// participant is left.
-    pub fn run(mut self, visits: &[Visit]) -> Result<(), RunError> {
-        let seconds = estimate::total_seconds(self.resolved, visits);
-        self.progress.tell(Event::Begin { seconds, is_known: estimate::is_known(self.resolved) });
-        let outcome = visits.iter().try_for_each(|visit| self.visit(visit));
+    pub fn run(self, visits: &[Visit]) -> Result<(), RunError> {
+        let mut left = Some(visits.to_vec());
+        self.run_while(|_| left.take().unwrap_or_default())
+    }
+
+    /// The same, of the visits that `next` says, again and again until it says none. It is told what
+    /// was recorded since the journal was opened.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_while(mut self, mut next: impl FnMut(&[Record]) -> Vec<Visit>) -> Result<(), RunError> {
+        let mut visits = next(self.journal.appended());
+        let (seconds, expectation) = estimate::expected(self.resolved, &visits);
+        self.progress.tell(Event::Begin { seconds, expectation });
+        let mut outcome = Ok(());
+        while outcome.is_ok() && !visits.is_empty() {
+            outcome = visits.iter().try_for_each(|visit| self.visit(visit));
+            visits = next(self.journal.appended());
+        }
         for (_, team) in std::mem::take(&mut self.teams) {
             team.stop();
         }
@@ -63,6 +78,7 @@ impl<'a> Runner<'a> {
     }
 
     fn visit(&mut self, visit: &Visit) -> Result<(), RunError> {
+        let begun = Instant::now();
         self.ensure_team(visit.configuration)?;
         let configuration = self.resolved.configurations[visit.configuration].name.clone();
         self.progress.tell(Event::Visit { configuration: &configuration, point: &visit.point, round: visit.round });
@@ -78,8 +94,18 @@ impl<'a> Runner<'a> {
             // The first of a job is never counted.
             repetitions = rejected + 1;
         }
-        self.journal.append(Record::Visit { configuration, point: visit.point.clone(), round: visit.round })?;
-        self.progress.tell(Event::Advanced { seconds: estimate::visit_seconds(self.resolved, visit) });
+        let seconds = begun.elapsed().as_secs_f64();
+        self.journal.append(Record::Visit {
+            configuration,
+            point: visit.point.clone(),
+            round: visit.round,
+            seconds,
+        })?;
+        let advanced = match self.resolved.experiment.until {
+            Some(_) => seconds,
+            None => estimate::visit_seconds(self.resolved, visit),
+        };
+        self.progress.tell(Event::Advanced { seconds: advanced });
         Ok(())
     }
 
@@ -126,7 +152,9 @@ impl<'a> Runner<'a> {
         self.teams.insert(index, Team { members, cancelled: self.cancelled });
         self.greet(index)?;
         self.progress.tell(Event::Started { configuration: name, seconds: begun.elapsed().as_secs_f64() });
-        self.progress.tell(Event::Advanced { seconds: estimate::start_seconds(self.resolved, index) });
+        if self.resolved.experiment.until.is_none() {
+            self.progress.tell(Event::Advanced { seconds: estimate::start_seconds(self.resolved, index) });
+        }
         Ok(())
     }
 
@@ -216,6 +244,7 @@ impl<'a> Runner<'a> {
                 overlap: overlap::overlap(&intervals).unwrap_or(1.0),
                 other_cpu_percent: disturbance.other_cpu_percent,
                 steal_percent: disturbance.steal_percent,
+                own_cpu_percent: Some(disturbance.own_cpu_percent),
                 rejected: is_rejected,
             }))?;
             self.progress.tell(Event::Repetition { rejected: is_rejected });
@@ -245,6 +274,7 @@ impl<'a> Runner<'a> {
                 thread_cpus,
                 pages_by_node,
                 local_share: whereabouts.local_share,
+                large_page_share: whereabouts.large_page_share,
                 residence: whereabouts.residence,
             }))?;
         }

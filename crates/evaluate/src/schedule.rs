@@ -20,20 +20,25 @@ pub struct Visit {
 /// All visits: point by point, each round in the opposite order of the one before. `points[c]` are
 /// those of configuration `c`.
 pub fn interleaved(points: &[Vec<Point>], rounds: u32) -> Vec<Visit> {
+    let of_point = |point: &Point| (0..rounds).flat_map(|round| turn(points, point, round)).collect::<Vec<_>>();
+    all_points(points).iter().flat_map(of_point).collect()
+}
+
+/// Every point of any configuration, each once, in the order in which they are visited.
+pub fn all_points(points: &[Vec<Point>]) -> Vec<Point> {
     let mut all: Vec<Point> = points.iter().flatten().cloned().collect();
     all.sort_unstable();
     all.dedup();
-    let mut visits = Vec::new();
-    for point in all {
-        let measured: Vec<usize> = (0..points.len()).filter(|&index| points[index].contains(&point)).collect();
-        for round in 0..rounds {
-            let visit = |configuration| Visit { configuration, point: point.clone(), round };
-            if round % 2 == 0 {
-                visits.extend(measured.iter().copied().map(visit));
-            } else {
-                visits.extend(measured.iter().rev().copied().map(visit));
-            }
-        }
+    all
+}
+
+/// The visits of one point in one round.
+pub fn turn(points: &[Vec<Point>], point: &Point, round: u32) -> Vec<Visit> {
+    let measured = (0..points.len()).filter(|&index| points[index].contains(point));
+    let mut visits: Vec<Visit> =
+        measured.map(|configuration| Visit { configuration, point: point.clone(), round }).collect();
+    if round % 2 == 1 {
+        visits.reverse();
     }
     visits
 }

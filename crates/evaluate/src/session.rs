@@ -43,9 +43,14 @@ pub fn run(
     let mut journal = results.journal()?;
     let homenode = env!("CARGO_PKG_VERSION").to_owned();
     journal.append(Record::Session { homenode, at: world.timestamp(), resumed: !earlier.is_empty() })?;
-    let visits = results::remaining(resolved, earlier);
+    let mut all = earlier.to_vec();
+    let next = |fresh: &[Record]| {
+        all.truncate(earlier.len());
+        all.extend_from_slice(fresh);
+        results::remaining(resolved, &all)
+    };
     let runner = Runner::new(resolved, world, &mut journal, progress, cancelled, results::next_job(earlier));
-    let stopped = runner.run(&visits).err();
+    let stopped = runner.run_while(next).err();
     if let Some(RunError::Journal(error)) = stopped {
         return Err(error.into());
     }

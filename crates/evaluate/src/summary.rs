@@ -6,6 +6,7 @@ use crate::kernels::median;
 use crate::point::Point;
 use crate::records::{Done, Record, Repetition};
 use crate::resolve::Resolved;
+use crate::until::{self, Reached};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use workloads::workload::{Quantity, Verification};
@@ -31,6 +32,9 @@ pub struct Summary {
     pub configurations: Vec<ConfigurationSummary>,
     /// How many times as good each figure is as the native one.
     pub ratios: Vec<Figure>,
+    /// How far `[until]` came, of an experiment that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<Reached>,
 }
 
 /// Figures of a configuration.
@@ -83,8 +87,15 @@ pub struct Cell {
     pub other_cpu_percent: f64,
     /// Largest share of a CPU that was stolen in a repetition that counts, in per cent.
     pub steal_percent: f64,
+    /// Median share of a CPU that homenode, its VMs and its agents took, in per cent.
+    #[serde(default)]
+    pub own_cpu_percent: Option<f64>,
     /// Smallest share of a VM's memory on its home nodes; `None` where nobody can say.
     pub local_share: Option<f64>,
+    /// Smallest share of memory that the host maps by pages larger than the smallest; `None` where
+    /// nobody can say.
+    #[serde(default)]
+    pub large_page_share: Option<f64>,
 }
 
 /// Figures of one quantity, in its unit.
@@ -146,6 +157,17 @@ fn is_wrong(done: &Done) -> bool {
 
 /// Reduces the records of an evaluation.
 pub fn summarise(resolved: &Resolved, records: &[Record]) -> Summary {
+    let summary = reduce(resolved, records);
+    let reached = until::reached(resolved, records, &summary.ratios);
+    let complete = match &reached {
+        Some(reached) => reached.ended_by.is_some(),
+        None => crate::results::remaining(resolved, records).is_empty(),
+    };
+    Summary { complete, reached, ..summary }
+}
+
+/// The same, before anybody knows whether it is complete.
+pub(crate) fn reduce(resolved: &Resolved, records: &[Record]) -> Summary {
     let raw = Raw::of(records);
     let configurations: Vec<ConfigurationSummary> = resolved
         .configurations
@@ -170,10 +192,11 @@ pub fn summarise(resolved: &Resolved, records: &[Record]) -> Summary {
             Record::Start(start) => start.qemu.clone(),
             _ => None,
         }),
-        complete: crate::results::remaining(resolved, records).is_empty(),
+        complete: false,
         notes: resolved.notes.clone(),
         configurations,
         ratios: Vec::new(),
+        reached: None,
     };
     if let Some(native) = summary.native() {
         summary.ratios = evaluation::ratios_to(&native.name, &summary.figures());
@@ -229,6 +252,7 @@ impl<'a> Raw<'a> {
         let together = used.iter().filter(|repetition| repetition.participants.len() > 1);
         let overlaps: Vec<f64> = together.map(|repetition| repetition.overlap).collect();
         let worst = overlaps.iter().copied().min_by(f64::total_cmp);
+        let own_cpu: Vec<f64> = used.iter().filter_map(|repetition| repetition.own_cpu_percent).collect();
         let largest = |of: fn(&Repetition) -> f64| used.iter().map(|repetition| of(repetition)).fold(0.0, f64::max);
         Cell {
             point: point.clone(),
@@ -244,6 +268,8 @@ impl<'a> Raw<'a> {
             overlap: median(&overlaps).zip(worst),
             other_cpu_percent: largest(|repetition| repetition.other_cpu_percent),
             steal_percent: largest(|repetition| repetition.steal_percent),
+            own_cpu_percent: median(&own_cpu),
+            large_page_share: done.iter().filter_map(|done| done.large_page_share).min_by(f64::total_cmp),
             local_share: done.iter().filter_map(|done| done.local_share).min_by(f64::total_cmp),
         }
     }

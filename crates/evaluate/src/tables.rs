@@ -61,7 +61,7 @@ pub fn all(resolved: &Resolved, summary: &Summary) -> Vec<Table> {
     let evaluation = Evaluation::measured(resolved, summary);
     let mut tables = figures(&evaluation);
     tables.extend(applications::measured(&resolved.experiment, &evaluation));
-    tables.push(quality::table(summary));
+    tables.extend(quality::tables(summary));
     tables
 }
 

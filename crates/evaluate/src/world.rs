@@ -42,6 +42,8 @@ pub struct StartedAs {
 pub struct Whereabouts {
     /// Share of its memory that lies on its home nodes.
     pub local_share: Option<f64>,
+    /// Share of its memory that the host maps by pages larger than the smallest.
+    pub large_page_share: Option<f64>,
     /// All that was read, as JSON.
     pub residence: Option<serde_json::Value>,
 }

@@ -11,4 +11,5 @@ mod kernels_in_place;
 mod orchestration;
 mod schema;
 mod scripted;
+mod until;
 mod validation;

@@ -132,7 +132,7 @@ fn what_is_not_a_measured_run_of_the_experiment_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let reason = |path: &Path| Results::measured(path).expect_err("unfit").to_string();
     assert!(reason(&directory.path().join("none")).contains("no such directory"));
-    assert!(reason(directory.path()).contains("tables.json"));
+    assert!(reason(directory.path()).contains("records.jsonl"));
     std::fs::write(directory.path().join("predictions.json"), "{}").expect("written");
     assert!(reason(directory.path()).contains("modelled figures"));
     let mut run = run_of("hp-dl380-g6", Script::default());

@@ -59,7 +59,7 @@ fn session(resolved: &Resolved, world: &mut ScriptedWorld, path: &Path) -> (Resu
 
 fn visits_in(records: &[Record]) -> Vec<(String, String, u32)> {
     let visit = |record: &Record| match record {
-        Record::Visit { configuration, point, round } => Some((configuration.clone(), point.to_string(), *round)),
+        Record::Visit { configuration, point, round, .. } => Some((configuration.clone(), point.to_string(), *round)),
         _ => None,
     };
     records.iter().filter_map(visit).collect()

@@ -9,6 +9,7 @@ pub mod counters;
 mod error;
 mod guest_environment;
 pub mod host;
+pub mod large_pages;
 pub mod load;
 pub mod memory;
 pub mod moving;

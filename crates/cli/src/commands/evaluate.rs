@@ -11,7 +11,7 @@ use crate::{guest_images, measuring, output};
 use anyhow::{Context, anyhow};
 use evaluate::environment::Environment;
 use evaluate::experiment::{Experiment, GuestSystem, Runs};
-use evaluate::progress::{Event, Progress};
+use evaluate::progress::{Event, Expectation, Progress};
 use evaluate::real::{self, ThisHost};
 use evaluate::records::Record;
 use evaluate::resolve::{Host, ResolveError, Resolved, resolve};
@@ -189,9 +189,9 @@ fn measure(
 
 fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
     let visits = estimate::visits(resolved);
-    let seconds = estimate::total_seconds(resolved, &visits);
+    let (seconds, how) = estimate::expected(resolved, &visits);
     if json {
-        let known = estimate::is_known(resolved).then_some(seconds);
+        let known = (how == Expectation::About).then_some(seconds);
         let value = serde_json::json!({ "resolved": resolved, "visits": visits, "estimated_seconds": known });
         return output::json("evaluate.dry_run", &value);
     }
@@ -228,6 +228,12 @@ fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
         visits.len(),
         resolved.experiment.repetitions
     ))?;
-    output::line(expectation(seconds, estimate::is_known(resolved)))?;
+    if let Some(until) = &resolved.experiment.until {
+        output::line(format_args!(
+            "further rounds until the interval of each ratio is at most {} % of it wide, for at most {} min",
+            until.interval_percent, until.at_most_minutes
+        ))?;
+    }
+    output::line(expectation(seconds, how))?;
     Ok(())
 }

@@ -18,6 +18,7 @@ mod plan;
 mod plan_emit;
 mod plan_fleet;
 mod power_on;
+mod results;
 mod run;
 mod run_check;
 mod run_via_libvirt;
@@ -45,6 +46,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Advise(arguments) => advise::run(&arguments),
+        Command::Results(arguments) => results::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Balance(arguments) => balance::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),

@@ -5,6 +5,7 @@ use super::{PredictedConfiguration, Prediction};
 use crate::environment::Environment;
 use crate::experiment::Experiment;
 use crate::figure::{Figure, Provenance};
+use crate::resolve::Resolved;
 use crate::summary::Summary;
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +14,10 @@ use serde::{Deserialize, Serialize};
 pub struct MeasuredRun {
     /// Its results directory, as the user wrote it.
     pub directory: String,
-    /// What was measured (`tables.json`).
+    /// What was measured.
     pub summary: Summary,
+    /// What was decided on its host.
+    pub resolved: Resolved,
     /// The experiment as it was then; `None` where its copy cannot be read any more.
     pub experiment: Option<Experiment>,
     /// Where and when (`environment.json`).

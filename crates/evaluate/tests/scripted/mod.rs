@@ -30,6 +30,8 @@ pub(crate) struct Script {
     pub(crate) floods: Option<String>,
     /// Runs jobs of a workload of the test's own.
     pub(crate) run: Option<RunsJob>,
+    /// How fast a job of this number is, against one that nothing slows down.
+    pub(crate) speed: Option<fn(u64) -> f64>,
     /// Whether results are right.
     pub(crate) wrong: bool,
     /// Busy seconds of others in the next repetitions, one for each.
@@ -140,7 +142,10 @@ impl Agent {
         }
         let (id, next) = (job.id, job.next + 1);
         let own = self.script.borrow().run.map(|run| run(job.parameters.clone(), job.repetitions));
-        let measured = own.map_or_else(|| job.measured(), |mut own| own.repetition().expect("it runs"));
+        let mut measured = own.map_or_else(|| job.measured(), |mut own| own.repetition().expect("it runs"));
+        if let Some(speed) = self.script.borrow().speed {
+            measured.figures.iter_mut().for_each(|figure| figure.value *= speed(id));
+        }
         self.inbox.push_back(FromAgent::Repetition { job: id, repetition: job.next, measured });
         if next < job.repetitions {
             self.inbox.push_back(FromAgent::Ready { job: id, repetition: next });
@@ -196,7 +201,7 @@ impl Participant for Agent {
         }
     }
     fn whereabouts(&mut self) -> Whereabouts {
-        Whereabouts { local_share: Some(0.75), residence: None }
+        Whereabouts { local_share: Some(0.75), large_page_share: Some(0.5), residence: None }
     }
     fn exited(&mut self) -> Option<String> {
         self.dead.then(|| "qemu: killed by signal 9".to_owned())

@@ -47,6 +47,7 @@ fn resolve(spec: &mut VmSpec, directory: &Path) {
         }
         Boot::Disk => {}
     }
+    spec.guest.iter_mut().filter_map(|guest| guest.image.as_mut()).for_each(at);
     spec.disks.iter_mut().for_each(|disk| at(&mut disk.path));
     if let Console::File { path } = &mut spec.console {
         at(path);

@@ -1,4 +1,5 @@
-//! Systems for guests: a distribution's base with the packages that somebody wants, built once.
+//! Systems for guests: a distribution's base with the packages that somebody wants, built once; and
+//! what a disk image that somebody has needs to be one ([`OwnDisk`], [`seed`]).
 //!
 //! **Problem.** A program to be measured needs its libraries, natively and in a guest the same
 //! ones. To install them takes minutes; root, and the host's own system, should not be needed.
@@ -29,7 +30,9 @@ mod apt;
 mod build;
 mod error;
 mod native;
+mod own_disk;
 mod recipe;
+mod seed;
 mod sources;
 mod store;
 mod tools;
@@ -37,6 +40,8 @@ mod tools;
 pub use apt::recipe_of;
 pub use build::Progress;
 pub use error::ImagesError;
+pub use own_disk::OwnDisk;
 pub use recipe::Recipe;
+pub use seed::{SeedFile, seed};
 pub use store::{CACHE_VARIABLE, Image, Images};
 pub use tools::Tools;

@@ -77,7 +77,7 @@ impl AttachedVm {
         let sink = Sink::open(&launch.console).map_err(QemuError::io(vm, "open the console's file"))?;
         let boot = boot::for_qemu(launch, prepared)?;
         let host = HostTraits { sandbox, ..prepared.host.clone() };
-        let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
+        let arguments = command_line::arguments(&boot.spec, &launch.plan, &boot.files, &wiring, &host);
         let mut inherited: Vec<OwnedFd> = boot.open;
         inherited.extend([monitor.1.into(), console.1.into()]);
         let (agent, agent_of_qemu) = agent.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));

@@ -149,7 +149,7 @@ pub(crate) fn build(
     };
     let boot = boot::for_qemu(launch, prepared)?;
     let host = HostTraits { sandbox, ..prepared.host.clone() };
-    let mut arguments = command_line::arguments(&launch.spec, &launch.plan, &boot.files, &wiring, &host);
+    let mut arguments = command_line::arguments(&boot.spec, &launch.plan, &boot.files, &wiring, &host);
     match awaits {
         Awaits::Us => {}
         Awaits::GuestOf(manifest) => arguments.extend(command_line::waiting_for_a_guest(manifest, &launch.plan, &host)),

@@ -10,18 +10,21 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use vm::Accelerator;
 use vm::spec::{Boot, GuestRoot};
-use vm::{ConsoleTo, Launch};
+use vm::{ConsoleTo, Launch, VmSpec};
 
-/// Files to boot, and the descriptors that some of their paths stand for.
+/// Files to boot, the spec with its disks as QEMU opens them, and the descriptors that some of
+/// their paths stand for.
 #[derive(Debug)]
 pub(crate) struct Handed {
+    pub(crate) spec: VmSpec,
     pub(crate) files: BootFiles,
     pub(crate) open: Vec<OwnedFd>,
 }
 
 /// What `launch` boots, so that its QEMU can read it: a kernel or an initrd that its user may not
 /// read (in the directory of whoever starts it, say) is handed over as a file in memory. They are
-/// read once, and the guest gets them whole; a disk stays what it is, and must be open to it.
+/// read once, and the guest gets them whole. A disk stays what it is, and must be open to it; one
+/// that this process has in memory is handed over as it is.
 pub(crate) fn for_qemu(launch: &Launch, prepared: &Prepared) -> Result<Handed, QemuError> {
     let mut files = resolve(launch, &prepared.host.accelerator, &prepared.user)?;
     let mut open = Vec::new();
@@ -33,10 +36,31 @@ pub(crate) fn for_qemu(launch: &Launch, prepared: &Prepared) -> Result<Handed, Q
         }
         let hand_over = || linux::sys::memory_file(c"homenode-boot", &std::fs::read(&*path)?);
         let handed = hand_over().map_err(QemuError::file(launch, field, path))?;
-        *path = PathBuf::from(format!("/proc/self/fd/{}", handed.as_raw_fd()));
+        *path = of_descriptor(&handed);
         open.push(handed);
     }
-    Ok(Handed { files, open })
+    let mut spec = launch.spec.clone();
+    for (index, disk) in spec.disks.iter_mut().enumerate().filter(|(_, disk)| is_in_memory(&disk.path)) {
+        let handed = File::open(&disk.path).map_err(QemuError::file(launch, &disk_field(index), &disk.path))?;
+        let handed = OwnedFd::from(handed);
+        disk.path = of_descriptor(&handed);
+        open.push(handed);
+    }
+    Ok(Handed { spec, files, open })
+}
+
+/// Where QEMU finds what it inherits.
+fn of_descriptor(handed: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", handed.as_raw_fd()))
+}
+
+/// Whether a path leads to a descriptor of this process.
+fn is_in_memory(path: &Path) -> bool {
+    path.starts_with(format!("/proc/{}/fd", std::process::id()))
+}
+
+fn disk_field(index: usize) -> String {
+    format!("disk[{index}].path")
 }
 
 /// Finds what `launch` boots. Every file that the spec names must be readable, and every disk open
@@ -113,8 +137,11 @@ fn root_words(launch: &Launch) -> String {
 
 fn check_disks(launch: &Launch, user: &QemuUser) -> Result<(), QemuError> {
     for (index, disk) in launch.spec.disks.iter().enumerate() {
-        let field = format!("disk[{index}].path");
+        let field = disk_field(index);
         readable(launch, &field, &disk.path)?;
+        if is_in_memory(&disk.path) {
+            continue;
+        }
         let write = !disk.read_only && !disk.snapshot;
         user.opens(&disk.path, write).map_err(QemuError::file(launch, &field, &disk.path))?;
     }

@@ -94,7 +94,7 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
     if host.sandbox {
         line.add("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny");
     }
-    processor(&mut line, plan, host);
+    processor(&mut line, &spec.boot, plan, host);
     memory(&mut line, plan, host);
     growth::ports(&plan.topology).for_each(|port| line.add("-device", port));
     wires(&mut line, wiring);
@@ -138,9 +138,14 @@ fn path_value(path: &Path) -> String {
     escape(&format!("{here}{text}"))
 }
 
-fn processor(line: &mut Line, plan: &Plan, host: &HostTraits) {
+fn processor(line: &mut Line, boot: &Boot, plan: &Plan, host: &HostTraits) {
     let topology = &plan.topology;
     let mut machine = "q35".to_owned();
+    if *boot == Boot::Disk {
+        // There is no screen: the firmware and the boot loader then speak on the serial console,
+        // which tells why a disk does not boot.
+        machine += ",graphics=off";
+    }
     if !topology.exposed {
         machine += &format!(",memory-backend={}", memory_id(0));
     }

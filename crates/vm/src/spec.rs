@@ -10,7 +10,7 @@ mod written;
 
 pub use backing::{Backing, Fill, HUGE_PAGE_SIZES, VcpuBinding};
 pub use check::{LEAST_MEMORY_BLOCK, LONGEST_NAME, SpecProblem, name_problem};
-pub use guest::Guest;
+pub use guest::{Guest, GuestImage};
 pub use network::{CardModel, MacAddress, Network, NoMacAddress, NoSwitchName, PortForward, SwitchName};
 
 use serde::{Deserialize, Serialize};

@@ -172,6 +172,11 @@ pub(crate) struct EvaluateArguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "command",
         conflicts_with_all = ["experiment", "resume", "on"])]
     pub(crate) packages: Vec<String>,
+    /// With a command: VMs boot this disk image (qcow2), which is never written and has cloud-init;
+    /// natively the host's own program runs
+    #[arg(long, value_name = "FILE", requires = "command",
+        conflicts_with_all = ["packages", "experiment", "resume", "on"])]
+    pub(crate) image: Option<PathBuf>,
     /// With --packages: the distribution's release by its codename. Default: this host's own
     #[arg(long, value_name = "SUITE", requires = "packages")]
     pub(crate) suite: Option<String>,

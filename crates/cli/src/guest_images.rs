@@ -1,11 +1,15 @@
-//! Specs whose guest is to be built: `[guest]` becomes what a VM can boot.
+//! Specs whose guest is to be built, or is an image: `[guest]` becomes what a VM can boot.
 
 use crate::failure::bad_input;
 use crate::output;
-use images::{Image, Images, ImagesError, Progress, Recipe, Tools};
-use std::path::Path;
+use anyhow::Context;
+use evaluate::resolve::ResolvedGuest;
+use images::{Image, Images, ImagesError, OwnDisk, Progress, Recipe, Tools};
+use qemu::TinyGuest;
+use std::path::{Path, PathBuf};
 use vm::VmSpec;
-use vm::spec::{Boot, Disk, DiskFormat, Guest, GuestRoot};
+use vm::spec::{Boot, Disk, DiskFormat, Guest, GuestImage, GuestRoot};
+use workloads::protocol::PORT_NAME;
 
 /// What may be done for an image that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +28,9 @@ pub(crate) enum Missing {
 /// cannot be built.
 pub(crate) fn realized(mut spec: VmSpec, file: &Path, missing: Missing) -> anyhow::Result<VmSpec> {
     let Some(guest) = spec.guest.take() else { return Ok(spec) };
+    if let Some(image) = guest.image() {
+        return of_image(spec, &image, file, missing);
+    }
     let (images, tools) = (Images::of_this_user(), Tools::of_this_user());
     let fail = |error: ImagesError| failure(&file.display().to_string(), error);
     let recipe = images::recipe_of(&guest, &tools).map_err(fail)?;
@@ -43,6 +50,55 @@ pub(crate) fn realized(mut spec: VmSpec, file: &Path, missing: Missing) -> anyho
     Ok(spec)
 }
 
+/// A spec that boots an image, and behind it the seed disk that brings the agent.
+fn of_image(mut spec: VmSpec, image: &GuestImage, file: &Path, missing: Missing) -> anyhow::Result<VmSpec> {
+    let whose = file.display().to_string();
+    let seed = match missing {
+        Missing::Build => seed_of(image, &whose)?,
+        Missing::Refuse => {
+            OwnDisk::look(image).map_err(|error| failure(&whose, error))?;
+            let seed = Images::of_this_user().seed(&seed_bytes()?);
+            if !seed.is_file() {
+                let problem =
+                    format!("the guest's seed disk is not there yet: `homenode guest build {whose}` makes it");
+                return Err(bad_input(format!("{whose}: {problem}")));
+            }
+            seed
+        }
+    };
+    let image = Disk { path: image.path.clone(), format: image.format, snapshot: true, read_only: false };
+    let seed = Disk { path: seed, format: DiskFormat::Raw, snapshot: false, read_only: true };
+    spec.disks.splice(0..0, [image, seed]);
+    spec.boot = Boot::Disk;
+    Ok(spec)
+}
+
+/// The seed disk of an image, which is looked at first; made where it is not there.
+///
+/// # Errors
+/// Bad input: no image. The seed cannot be written.
+pub(crate) fn seed_of(image: &GuestImage, whose: &str) -> anyhow::Result<PathBuf> {
+    OwnDisk::look(image).map_err(|error| failure(whose, error))?;
+    Images::of_this_user().keep_seed(&seed_bytes()?).map_err(|error| failure(whose, error))
+}
+
+fn seed_bytes() -> anyhow::Result<Vec<u8>> {
+    let agent = TinyGuest::locate(None)?.agent_program().to_owned();
+    let program = std::fs::read(&agent).with_context(|| format!("cannot read {}", agent.display()))?;
+    images::seed(&program, PORT_NAME, &[]).context("cannot make the guest's seed disk")
+}
+
+/// What a guest is on this host: an image as it is now, or what would be built.
+///
+/// # Errors
+/// Bad input: packages that cannot be had, a tool that is missing, no image.
+pub(crate) fn resolved(guest: &Guest, whose: &str) -> anyhow::Result<ResolvedGuest> {
+    let Some(mut image) = guest.image() else { return recipe(guest, whose).map(ResolvedGuest::Packages) };
+    // Whoever resumes may stand elsewhere.
+    image.path = std::path::absolute(&image.path).context("the current directory cannot be found")?;
+    OwnDisk::look(&image).map(ResolvedGuest::Image).map_err(|error| failure(whose, error))
+}
+
 /// The image of a guest, built where it is not there.
 ///
 /// # Errors
@@ -56,7 +112,7 @@ pub(crate) fn built(guest: &Guest, whose: &str) -> anyhow::Result<Image> {
 ///
 /// # Errors
 /// Bad input: packages that cannot be had, a tool that is missing.
-pub(crate) fn recipe(guest: &Guest, whose: &str) -> anyhow::Result<Recipe> {
+fn recipe(guest: &Guest, whose: &str) -> anyhow::Result<Recipe> {
     images::recipe_of(guest, &Tools::of_this_user()).map_err(|error| failure(whose, error))
 }
 

@@ -1,5 +1,6 @@
 //! Why an evaluation stopped. Everything measured so far is kept in each case.
 
+use crate::image_boot;
 use crate::journal::JournalError;
 use linux::LinuxError;
 use qemu::{AgentError, QemuError};
@@ -26,7 +27,7 @@ pub enum WorldError {
         /// Why.
         problem: String,
     },
-    /// A guest of packages cannot be used.
+    /// A guest of packages, or of an image, cannot be used.
     #[error(transparent)]
     Image(#[from] images::ImagesError),
     /// There is no way to a participant's agent.
@@ -54,7 +55,7 @@ pub enum RunError {
         reason: Box<WorldError>,
     },
     /// A participant said nothing in time.
-    #[error("{name}: no {awaited} within {seconds} s{}", console_end(.console))]
+    #[error("{name}: no {awaited} within {seconds} s{advice}{}", console_end(.console))]
     Silent {
         /// The participant.
         name: String,
@@ -62,6 +63,8 @@ pub enum RunError {
         awaited: &'static str,
         /// How long, in seconds.
         seconds: u32,
+        /// What may mend it; may be empty.
+        advice: &'static str,
         /// Last lines of its console.
         console: Vec<String>,
     },
@@ -99,6 +102,18 @@ pub enum RunError {
     /// Results cannot be written or read.
     #[error("cannot keep results: {0}")]
     Journal(#[from] JournalError),
+}
+
+impl RunError {
+    /// The same where guests boot a disk image of somebody's own.
+    pub(crate) fn of_image(self) -> Self {
+        match self {
+            Self::Silent { name, awaited, seconds, console, .. } => {
+                Self::Silent { name, awaited, seconds, advice: image_boot::advice(&console), console }
+            }
+            other => other,
+        }
+    }
 }
 
 fn console_end(lines: &[String]) -> String {

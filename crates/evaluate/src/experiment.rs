@@ -10,8 +10,9 @@ use crate::validation::statement::Statement;
 use crate::vcpus::Vcpus;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use topology::Bytes;
-use vm::spec::{Guest, Policy};
+use vm::spec::{DiskFormat, Guest, Policy};
 use workloads::choice::Choice;
 use workloads::kernel::Programs;
 use workloads::workload::{Over, Pinning, Quantity, Workload};
@@ -143,33 +144,47 @@ pub(crate) fn workload_names(kinds: &[Kind]) -> String {
     names.join(", ")
 }
 
-/// The system that a workload runs in: a distribution's packages.
+/// The system that a workload runs in: a distribution's packages, or a disk image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestSystem {
     /// Packages, by the distribution's names.
+    #[serde(default)]
     pub packages: Vec<String>,
     /// The distribution's release, by its codename. Default: the host's own.
     #[serde(default)]
     pub suite: Option<String>,
-    /// What runs natively.
+    /// In place of packages: a disk image with a system of its own.
     #[serde(default)]
-    pub native: NativeFiles,
+    pub image: Option<PathBuf>,
+    /// The image's format. Default: qcow2.
+    #[serde(default)]
+    pub format: Option<DiskFormat>,
+    /// What runs natively. Default: the files of the packages; the host's where there is an image,
+    /// whose files are out of reach.
+    #[serde(default)]
+    pub native: Option<NativeFiles>,
 }
 
 impl GuestSystem {
-    /// What is built.
-    pub fn to_build(&self) -> Guest {
-        Guest { packages: self.packages.clone(), suite: self.suite.clone() }
+    /// The system itself.
+    pub fn guest(&self) -> Guest {
+        let Self { packages, suite, image, format, native: _ } = self.clone();
+        Guest { packages, suite, image, format }
+    }
+
+    /// Whose files run natively.
+    pub fn native_files(&self) -> NativeFiles {
+        let default = if self.image.is_some() { NativeFiles::Host } else { NativeFiles::OfGuest };
+        self.native.unwrap_or(default)
     }
 }
 
 /// Whose programs and libraries run natively.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NativeFiles {
     /// The guest's own: the same bytes as in VMs.
-    #[default]
     OfGuest,
     /// The host's, which may be other versions.
     Host,
@@ -189,8 +204,9 @@ pub struct Until {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Longest wait for a guest's first line, in seconds.
-    pub boot_seconds: u32,
+    /// Longest wait for a guest's first line, in seconds. Default: by what it boots
+    /// ([`Limits::boot_seconds`]).
+    pub boot_seconds: Option<u32>,
     /// Longest wait for one answer of an agent, in seconds.
     pub repetition_seconds: u32,
     /// A repetition is rejected if other processes took more than this share of one CPU meanwhile,
@@ -205,7 +221,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            boot_seconds: 120,
+            boot_seconds: None,
             repetition_seconds: 300,
             other_cpu_percent: 8.0,
             repeat_disturbed: 2,

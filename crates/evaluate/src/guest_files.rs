@@ -126,14 +126,21 @@ impl GuestFiles {
     /// # Errors
     /// A file cannot be read any more.
     pub fn archive(&self) -> Result<Vec<u8>, GuestFilesError> {
+        archive(&self.entries()?).map_err(|source| GuestFilesError::Read { path: PathBuf::from("archive"), source })
+    }
+
+    /// All of it, with what is in it.
+    ///
+    /// # Errors
+    /// A file cannot be read any more.
+    pub fn entries(&self) -> Result<Vec<Entry>, GuestFilesError> {
         let entry = |path: &PathBuf| {
             let failed = |source| GuestFilesError::Read { path: path.clone(), source };
             let metadata = path.metadata().map_err(failed)?;
             let is_program = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0;
             Ok(Entry { path: self.in_guest(path), is_program, content: std::fs::read(path).map_err(failed)? })
         };
-        let entries: Vec<Entry> = self.files.keys().map(entry).collect::<Result<_, GuestFilesError>>()?;
-        archive(&entries).map_err(|source| GuestFilesError::Read { path: PathBuf::from("archive"), source })
+        self.files.keys().map(entry).collect()
     }
 
     fn take(&mut self, path: &Path, bytes: u64) -> Result<(), GuestFilesError> {

@@ -20,6 +20,7 @@ pub mod export;
 pub mod figure;
 pub mod guest_files;
 pub mod interval;
+mod image_boot;
 mod job;
 pub mod journal;
 pub mod kernels;

@@ -13,8 +13,8 @@ pub struct CommandLine {
     pub argv: Vec<String>,
     /// Files among the arguments: a guest needs them too.
     pub files: Vec<PathBuf>,
-    /// The system that it runs in, where it is one of packages: files are then copied to where it
-    /// runs.
+    /// The system that it runs in, where that is not the tiny guest: files are then copied to where
+    /// it runs.
     pub guest: Option<Guest>,
 }
 
@@ -40,10 +40,16 @@ pub fn experiment_text(command: &CommandLine, hardware_threads: u32, nodes: u32)
     }
     text +=
         "# Its figure is the wall time. docs/command.md: figures out of its output, and when they are believed.\n\n";
-    if let Some(Guest { packages, suite }) = &command.guest {
-        let _ = writeln!(text, "[guest]\npackages = {}", toml::Value::from(packages.clone()));
+    if let Some(Guest { packages, suite, image, .. }) = &command.guest {
+        text += "[guest]\n";
+        if !packages.is_empty() {
+            let _ = writeln!(text, "packages = {}", toml::Value::from(packages.clone()));
+        }
         if let Some(suite) = suite {
             let _ = writeln!(text, "suite = {}", toml::Value::from(suite.clone()));
+        }
+        if let Some(image) = image {
+            let _ = writeln!(text, "image = {}", toml::Value::from(image.display().to_string()));
         }
         text += "\n";
     }
@@ -104,10 +110,11 @@ mod tests {
 
     #[test]
     fn packages_become_a_guest_and_files_are_copied() {
-        let guest = Guest { packages: vec!["lammps".into(), "hpcc".into()], suite: Some("trixie".into()) };
+        let guest =
+            Guest { packages: vec!["lammps".into(), "hpcc".into()], suite: Some("trixie".into()), ..Guest::default() };
         let text = experiment_text(&CommandLine { guest: Some(guest.clone()), ..command(&["lmp"]) }, 4, 1);
         let read = crate::parse::parse(&text, Path::new("evaluate")).expect(&text);
-        assert_eq!(read.guest.as_ref().map(crate::experiment::GuestSystem::to_build), Some(guest));
+        assert_eq!(read.guest.as_ref().map(crate::experiment::GuestSystem::guest), Some(guest));
         let section: Section = read.parameters();
         assert_eq!((section.files.len(), section.needs.len()), (1, 0));
     }

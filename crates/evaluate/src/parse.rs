@@ -1,7 +1,7 @@
 //! Reading an experiment file. Every error names the file, the field, the value, and what would be
 //! valid.
 
-use crate::experiment::{Experiment, Published, Runs, Vms, workload_names};
+use crate::experiment::{Experiment, NativeFiles, Published, Runs, Vms, workload_names};
 use crate::kernels;
 use crate::modelled::check;
 use std::collections::BTreeSet;
@@ -46,8 +46,14 @@ pub fn read(path: &Path) -> Result<Experiment, ExperimentError> {
 
 /// Files that an experiment names lie beside its own.
 fn find_files_beside(experiment: &mut Experiment, path: &Path) {
+    let Some(directory) = path.parent() else { return };
+    if let Some(image) = experiment.guest.as_mut().and_then(|guest| guest.image.as_mut()) {
+        *image = directory.join(&*image);
+    }
     let mut command: command::Section = experiment.parameters();
-    let Some(directory) = path.parent().filter(|_| !command.files.is_empty()) else { return };
+    if command.files.is_empty() {
+        return;
+    }
     for file in &mut command.files {
         *file = directory.join(&*file);
     }
@@ -83,7 +89,7 @@ pub fn parse_with(text: &str, path: &Path, kinds: &[Kind]) -> Result<Experiment,
     experiment.sections = kinds.iter().map(|kind| kind.section()).collect();
     given.into_iter().for_each(|section| experiment.replace_section(section));
     if let Some(guest) = &experiment.guest {
-        guest.to_build().check().map_err(|found| text.fault(&found.field, found.problem))?;
+        guest.guest().check().map_err(|found| text.fault(&found.field, found.problem))?;
     }
     match first_fault(&experiment, kinds) {
         None => Ok(experiment),
@@ -135,15 +141,20 @@ fn workload(experiment: &Experiment, kinds: &[Kind]) -> Option<Fault> {
     experiment.sections.iter().find_map(of_section).or_else(|| guest(experiment))
 }
 
-/// What a guest of packages has no use for.
+/// What a guest of packages, or of an image, has no use for.
 fn guest(experiment: &Experiment) -> Option<Fault> {
-    experiment.guest.as_ref()?;
+    let guest = experiment.guest.as_ref()?;
     if experiment.workload != command::Section::NAME {
         let valid = format!("workload = \"{}\": all others bring their programs themselves", command::Section::NAME);
         return fault("guest", format!("with workload = {:?}", experiment.workload), valid);
     }
+    if guest.image.is_some() && guest.native == Some(NativeFiles::OfGuest) {
+        let valid = "\"host\" beside `image`: its files are inside its own file system; packages can run natively too";
+        return fault("guest.native", "\"of_guest\"", valid);
+    }
     let needs = experiment.parameters::<command::Section>().needs;
-    let valid = "no such field beside [guest]: name packages there, and files of yours in `files`";
+    let valid =
+        "no such field beside [guest]: name packages there (an image has its own), and files of yours in `files`";
     needs.first().and_then(|first| fault("command.needs", first.display(), valid))
 }
 
@@ -192,7 +203,7 @@ fn until(experiment: &Experiment) -> Option<Fault> {
 
 fn limits(experiment: &Experiment) -> Option<Fault> {
     let limits = &experiment.limits;
-    if limits.boot_seconds == 0 {
+    if limits.boot_seconds == Some(0) {
         return fault("limits.boot_seconds", 0, "1 or more");
     }
     if limits.repetition_seconds == 0 {

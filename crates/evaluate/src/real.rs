@@ -3,10 +3,10 @@
 use crate::WorldError;
 use crate::disturbance::Reading;
 use crate::experiment::NativeFiles;
-use crate::guest_files::GuestFiles;
+use crate::guest_files::{Entry, GuestFiles};
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
 use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
-use images::{Image, Tools};
+use images::{Image, SeedFile, Tools};
 use qemu::{AgentError, AgentLink, NativeAgent, QemuError, Reservation, RuntimeDir, TinyGuest};
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -14,12 +14,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use vm::spec::{Boot, Disk, DiskFormat};
+use vm::spec::{Boot, Disk, DiskFormat, GuestImage};
 use vm::{Accelerator, Backend, CallOff, ConsoleTo, Launch, Plan, Residence, Vm};
-use workloads::protocol::ToAgent;
+use workloads::protocol::{PORT_NAME, ToAgent};
 
-/// How long a guest may take to power off when it is asked to.
+/// How long the tiny guest may take to power off when it is asked to.
 const GRACE: Duration = Duration::from_secs(3);
+/// How long a guest with an init of its own may take. What it writes is thrown away, so that nothing
+/// is lost where it takes longer.
+const GRACE_OF_INIT: Duration = Duration::from_secs(20);
 /// How long others may plan VMs of theirs: each takes milliseconds.
 const PLACEMENT: Duration = Duration::from_secs(120);
 /// Where the agent is in the files of a guest that run natively.
@@ -30,10 +33,21 @@ pub struct ThisHost {
     agent_program: PathBuf,
     backend: Box<dyn Backend>,
     guest_files: Option<GuestFiles>,
-    image: Option<Image>,
+    system: Option<System>,
     /// The tiny guest with those files, once a VM needed it.
     brought: Option<Brought>,
+    /// The seed disk of a disk image, in memory, once a VM needed it.
+    seed: Option<OwnedFd>,
     epoch: Instant,
+}
+
+/// What guests boot beyond the tiny guest.
+#[derive(Debug)]
+pub enum System {
+    /// A system of packages, to which the tiny guest goes.
+    Packages(Image),
+    /// A disk image with a system of its own.
+    Image(GuestImage),
 }
 
 /// The tiny guest's initramfs with files behind it, in memory: it goes with this process.
@@ -46,7 +60,8 @@ impl ThisHost {
     /// A host whose native agent is `agent_program` (`homenode-guest`), and whose VMs `backend`
     /// runs.
     pub fn new(agent_program: PathBuf, backend: Box<dyn Backend>) -> Self {
-        Self { agent_program, backend, guest_files: None, image: None, brought: None, epoch: Instant::now() }
+        let (guest_files, system, brought, seed) = (None, None, None, None);
+        Self { agent_program, backend, guest_files, system, brought, seed, epoch: Instant::now() }
     }
 
     /// The same, whose guests have these files of the host.
@@ -57,21 +72,32 @@ impl ThisHost {
 
     /// The same, whose guests have this system.
     #[must_use]
-    pub fn with_image(self, image: Option<Image>) -> Self {
-        Self { image, ..self }
+    pub fn with_system(self, system: Option<System>) -> Self {
+        Self { system, ..self }
     }
 
-    /// What is started for a VM: the tiny guest, with the files that it needs, on its disk.
+    /// What is started for a VM: a disk image with its seed; or the tiny guest, with the files that
+    /// it needs, on its disk.
     fn launch(&mut self, vm: &ResolvedVm) -> Result<Launch, WorldError> {
         let mut launch = launch(vm);
         let spec = &mut launch.spec;
-        if let Some(image) = &self.image {
-            let disk = Disk { path: image.root(), format: DiskFormat::Raw, snapshot: true, read_only: false };
-            spec.disks.insert(0, disk);
-        }
-        if self.guest_files.is_none() && self.image.is_none() {
-            return Ok(launch);
-        }
+        let on_disk = match &self.system {
+            None if self.guest_files.is_none() => return Ok(launch),
+            None => false,
+            Some(System::Packages(image)) => {
+                spec.disks.insert(0, never_written(image.root(), DiskFormat::Raw));
+                true
+            }
+            Some(System::Image(image)) => {
+                let disks = [
+                    never_written(image.path.clone(), image.format),
+                    Disk { path: self.seed()?, format: DiskFormat::Raw, snapshot: false, read_only: true },
+                ];
+                spec.disks.splice(0..0, disks);
+                spec.boot = Boot::Disk;
+                return Ok(launch);
+            }
+        };
         let brought = match self.brought.take() {
             Some(brought) => brought,
             None => bring(self.guest_files.as_ref())?,
@@ -79,19 +105,37 @@ impl ThisHost {
         let Brought { guest, initramfs } = self.brought.insert(brought);
         let line = guest.command_line(&qemu::accelerator(spec.vcpus));
         let mut command_line = line.strip_prefix("console=ttyS0 ").unwrap_or(&line).to_owned();
-        if self.image.is_some() {
+        if on_disk {
             command_line += &TinyGuest::first_disk_words(&spec.name);
         }
-        let initrd = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), initramfs.as_raw_fd()));
+        let initrd = in_memory(initramfs);
         spec.boot = Boot::Kernel { kernel: guest.kernel().to_owned(), initrd: Some(initrd), command_line };
         Ok(launch)
+    }
+
+    /// Where the seed disk is that brings agent and files into a disk image.
+    fn seed(&mut self) -> Result<PathBuf, WorldError> {
+        if let Some(seed) = &self.seed {
+            return Ok(in_memory(seed));
+        }
+        let fail = |problem: String| WorldError::GuestFiles { problem };
+        let agent = std::fs::read(&self.agent_program)
+            .map_err(|error| fail(format!("{}: {error}", self.agent_program.display())))?;
+        let entries = self.guest_files.as_ref().map(GuestFiles::entries).transpose();
+        let entries = entries.map_err(|error| fail(error.to_string()))?.unwrap_or_default();
+        let file = |Entry { path, is_program, content }| SeedFile { path, is_program, content };
+        let files: Vec<SeedFile> = entries.into_iter().map(file).collect();
+        let seed = images::seed(&agent, PORT_NAME, &files)
+            .and_then(|seed| linux::sys::memory_file(c"homenode-seed", &seed))
+            .map_err(|error| fail(format!("cannot make the seed disk in memory: {error}")))?;
+        Ok(in_memory(self.seed.insert(seed)))
     }
 
     /// The agent on the host, among the guest's files where those are to run.
     fn native(&self, files: Option<NativeFiles>) -> Result<Native, WorldError> {
         let started = Instant::now();
         let own_process = OnceCell::new();
-        let Some(image) = self.image.as_ref().filter(|_| files == Some(NativeFiles::OfGuest)) else {
+        let Some(System::Packages(image)) = self.system.as_ref().filter(|_| files == Some(NativeFiles::OfGuest)) else {
             return Ok(Native {
                 agent: NativeAgent::start(&self.agent_program)?,
                 started,
@@ -107,6 +151,16 @@ impl ThisHost {
         let command = image.native(&Tools::of_this_user(), &bound, &arguments)?;
         Ok(Native { agent: NativeAgent::of(command)?, started, own_process, wrapped: true })
     }
+}
+
+/// A disk whose writes go with the VM.
+fn never_written(path: PathBuf, format: DiskFormat) -> Disk {
+    Disk { path, format, snapshot: true, read_only: false }
+}
+
+/// A path to a descriptor of ours, for as long as we live.
+fn in_memory(file: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()))
 }
 
 fn bring(files: Option<&GuestFiles>) -> Result<Brought, WorldError> {
@@ -252,6 +306,7 @@ struct Guest {
     link: AgentLink,
     plan: Plan,
     started: Instant,
+    grace: Duration,
 }
 
 /// What is started for a VM of an experiment.
@@ -272,7 +327,8 @@ impl Guest {
         let stream = UnixStream::from(port);
         let reader = stream.try_clone().map_err(|error| no_link(format!("cannot listen to its agent: {error}")))?;
         let link = AgentLink::over(name, reader, stream);
-        Ok(Self { vm, name: name.to_owned(), link, plan: launch.plan.clone(), started })
+        let grace = if launch.spec.boot == Boot::Disk { GRACE_OF_INIT } else { GRACE };
+        Ok(Self { vm, name: name.to_owned(), link, plan: launch.plan.clone(), started, grace })
     }
 }
 
@@ -327,7 +383,7 @@ impl Participant for Guest {
     fn stop(mut self: Box<Self>) {
         // A guest that is gone cannot be told; `stop` ends what is left.
         let _ = self.link.send(&ToAgent::Finish);
-        let _ = self.vm.stop(GRACE);
+        let _ = self.vm.stop(self.grace);
     }
 }
 

@@ -2,9 +2,9 @@
 //! `--dry-run` prints it, `--resume` reads it back, so that a continued evaluation measures what
 //! the first session measured.
 
-use crate::experiment::{APPLICATION, Configuration, Experiment, NativeFiles, Runs, Vms};
+use crate::experiment::{APPLICATION, Configuration, Experiment, GuestSystem, NativeFiles, Runs, Vms};
 use crate::point::Point;
-use images::Recipe;
+use images::{OwnDisk, Recipe};
 use linux::GUEST_ENVIRONMENT;
 use scheduler::PlanError;
 use serde::{Deserialize, Serialize};
@@ -53,9 +53,19 @@ pub struct Resolved {
     /// Whether the VMs of all configurations run all the time; otherwise only those of the one that
     /// is visited.
     pub keep_running: bool,
-    /// What its VMs boot, where that is a system of packages.
+    /// What its VMs boot, where that is not the tiny guest alone.
     #[serde(default)]
-    pub guest: Option<Recipe>,
+    pub guest: Option<ResolvedGuest>,
+}
+
+/// A system that VMs boot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ResolvedGuest {
+    /// A distribution's packages.
+    Packages(Recipe),
+    /// A disk image.
+    Image(OwnDisk),
 }
 
 /// A workload without any `"auto"`.
@@ -76,7 +86,7 @@ pub struct ResolvedConfiguration {
     pub vms: Vec<ResolvedVm>,
     /// What is measured.
     pub points: Vec<Point>,
-    /// Whose files run on the host, where VMs boot a system of packages.
+    /// Whose files run on the host, where VMs boot a system of packages or an image.
     #[serde(default)]
     pub native_files: Option<NativeFiles>,
 }
@@ -177,7 +187,7 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
         if experiment.is_application() && points.is_empty() {
             points = width_points(APPLICATION, configuration, &vms, &threads)?;
         }
-        let native_files = experiment.guest.as_ref().map(|guest| guest.native);
+        let native_files = experiment.guest.as_ref().map(GuestSystem::native_files);
         configurations.push(ResolvedConfiguration { name: configuration.name.clone(), vms, points, native_files });
     }
     let left_out = experiment.configurations.iter().filter(|configuration| configuration.modelled.only);
@@ -204,21 +214,30 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
 impl Resolved {
     /// The same, with what its VMs boot.
     #[must_use]
-    pub fn with_guest(mut self, recipe: Recipe) -> Self {
-        let native = self.experiment.guest.as_ref().map(|guest| guest.native).unwrap_or_default();
-        let whose = match native {
-            NativeFiles::OfGuest => "Natively and in VMs the same files run",
-            NativeFiles::Host => "Natively the host's own programs run, in VMs others",
+    pub fn with_guest(mut self, guest: ResolvedGuest) -> Self {
+        let whose = match self.experiment.guest.as_ref().map(GuestSystem::native_files) {
+            Some(NativeFiles::Host) => "Natively the host's own programs run, in VMs others",
+            Some(NativeFiles::OfGuest) | None => "Natively and in VMs the same files run",
         };
-        let version = |(name, version): (&String, &Option<String>)| match version {
-            Some(version) => format!("{name} {version}"),
-            None => name.clone(),
+        let what = match &guest {
+            ResolvedGuest::Packages(recipe) => packages(recipe),
+            ResolvedGuest::Image(image) => format!("the disk image {}", image.disk.path.display()),
         };
-        let packages: Vec<String> = recipe.packages.iter().map(version).collect();
-        let (suite, key) = (&recipe.suite, recipe.key());
-        self.notes.push(format!("{whose}: {} of {suite} (guest {key}).", packages.join(", ")));
-        self.guest = Some(recipe);
+        self.notes.push(format!("{whose}: {what}."));
+        self.guest = Some(guest);
         self
+    }
+
+    /// Longest wait for a guest's first line, in seconds: what the experiment says, or what a guest
+    /// of its kind takes on a slow and busy host. One with an init and a cloud-init of its own
+    /// takes minutes under emulation.
+    pub fn boot_seconds(&self) -> u32 {
+        let image = matches!(self.guest, Some(ResolvedGuest::Image(_)));
+        self.experiment.limits.boot_seconds.unwrap_or(match (image, self.emulated) {
+            (false, _) => 120,
+            (true, false) => 300,
+            (true, true) => 900,
+        })
     }
 
     /// A workload that is measured.
@@ -230,6 +249,16 @@ impl Resolved {
     pub fn parameters<W: Workload>(&self) -> Option<&W> {
         self.workload(W::NAME).and_then(Section::get)
     }
+}
+
+/// `lammps 1.2-3 of bookworm (guest 0123456789abcdef)`.
+fn packages(recipe: &Recipe) -> String {
+    let version = |(name, version): (&String, &Option<String>)| match version {
+        Some(version) => format!("{name} {version}"),
+        None => name.clone(),
+    };
+    let packages: Vec<String> = recipe.packages.iter().map(version).collect();
+    format!("{} of {} (guest {})", packages.join(", "), recipe.suite, recipe.key())
 }
 
 /// All workloads that are measured, and what to say about them.

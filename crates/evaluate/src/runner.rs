@@ -9,7 +9,7 @@ use crate::journal::Journal;
 use crate::overlap::{self, Interval};
 use crate::progress::{Event, Progress};
 use crate::records::{Done, Record, Repetition, Start};
-use crate::resolve::Resolved;
+use crate::resolve::{Resolved, ResolvedGuest};
 use crate::schedule::Visit;
 use crate::team::Team;
 use crate::world::World;
@@ -166,7 +166,11 @@ impl<'a> Runner<'a> {
             FromAgent::Hello(hello) => Some(hello),
             _ => None,
         };
-        let heard = team.await_all("first line", self.resolved.experiment.limits.boot_seconds, hello)?;
+        let heard = team.await_all("first line", self.resolved.boot_seconds(), hello);
+        let heard = heard.map_err(|error| match self.resolved.guest {
+            Some(ResolvedGuest::Image(_)) => error.of_image(),
+            _ => error,
+        })?;
         for (participant, (at, hello)) in heard.into_iter().enumerate() {
             let member = &mut team.members[participant];
             if hello.protocol != PROTOCOL_VERSION {

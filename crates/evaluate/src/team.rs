@@ -80,7 +80,8 @@ impl Team<'_> {
                 Ok(_) | Err(LinkError::Timeout) => {
                     let member = &self.members[index];
                     let console = member.console_tail(CONSOLE_LINES);
-                    return Err(RunError::Silent { name: member.name().to_owned(), awaited, seconds, console });
+                    let name = member.name().to_owned();
+                    return Err(RunError::Silent { name, awaited, seconds, advice: "", console });
                 }
                 Err(error) => return Err(self.gone(index, awaited, &error)),
             }

@@ -109,7 +109,6 @@ fn script() -> String {
          tar -xf /run/homenode-seed/{ARCHIVE} -C /\n\
          ! command -v restorecon >/dev/null || restorecon -R /{AGENT} /{FILES} || true\n\
          ln -sfn /{FILES} {GUEST_FILES}\n\
-         umount /run/homenode-seed\n\
          systemctl daemon-reload\n\
          systemctl stop --no-block cloud-config.service cloud-final.service || true\n\
          systemctl start --no-block homenode-agent.service\n"

@@ -99,6 +99,28 @@ impl Images {
         if self.0.join(&name).is_dir() { self.image(&name).map(Some) } else { Ok(None) }
     }
 
+    /// Where a seed disk of this content is kept, by its checksum.
+    pub fn seed(&self, seed: &[u8]) -> PathBuf {
+        self.0.join(format!("seed-{:016x}.img", twox_hash::XxHash3_128::oneshot(seed) >> 64))
+    }
+
+    /// Writes a seed disk where it is not there. It stays: a VM that is kept boots from it again.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn keep_seed(&self, seed: &[u8]) -> Result<PathBuf, ImagesError> {
+        let path = self.seed(seed);
+        if !path.is_file() {
+            let make = DirBuilder::new().recursive(true).mode(0o755).create(&self.0);
+            make.map_err(ImagesError::io(format!("make {}", self.0.display())))?;
+            named_file::replace(&path, seed).map_err(|error| match error.kind() {
+                ErrorKind::StorageFull => ImagesError::NoSpace { directory: self.0.clone(), variable: CACHE_VARIABLE },
+                _ => ImagesError::Io { action: format!("write {}", path.display()), source: error },
+            })?;
+        }
+        Ok(path)
+    }
+
     /// The image whose name begins so.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use evaluate::experiment::{Experiment, GuestSystem, Runs};
 use evaluate::progress::{Event, Expectation, Progress};
 use evaluate::real::{self, ThisHost};
 use evaluate::records::Record;
-use evaluate::resolve::{Host, ResolveError, Resolved, resolve};
+use evaluate::resolve::{Host, ResolveError, Resolved, ResolvedGuest, resolve};
 use evaluate::results::Results;
 use evaluate::{RunError, estimate, parse, session, text};
 use std::path::{Path, PathBuf};
@@ -66,15 +66,17 @@ fn on_this_host(
     let mut resolved = resolve(&narrowed, &host, &planner).map_err(|error| unresolved(file, &error))?;
     resolved.notes.extend(left_out);
     let whose = file.display().to_string();
-    let guest = experiment.guest.as_ref().map(GuestSystem::to_build);
+    let guest = experiment.guest.as_ref().map(GuestSystem::guest);
     if let Some(guest) = &guest {
-        resolved = resolved.with_guest(guest_images::recipe(guest, &whose)?);
+        resolved = resolved.with_guest(guest_images::resolved(guest, &whose)?);
     }
     if arguments.dry_run {
         return dry_run(&resolved, arguments.json);
     }
     let agent = agent_program(&resolved)?;
-    guest.map(|guest| guest_images::built(&guest, &whose)).transpose()?;
+    if let Some(guest) = guest.filter(|guest| guest.image.is_none()) {
+        guest_images::built(&guest, &whose)?;
+    }
     command::guest_files(&resolved)?;
     if let Some(vm) = resolved.configurations.iter().flat_map(|configuration| &configuration.vms).next() {
         qemu::locate_qemu(&vm.spec.name)?;
@@ -167,7 +169,7 @@ fn measure(
     view.tell(Event::Note(&format!("Results: {}", results.path().display())));
     resolved.notes.iter().for_each(|note| view.tell(Event::Note(note)));
     let world = ThisHost::new(agent, Box::new(qemu::Attached)).with_guest_files(command::guest_files(resolved)?);
-    let mut world = world.with_image(command::guest_image(resolved)?);
+    let mut world = world.with_system(command::system(resolved)?);
     let outcome = session::run(results, resolved, environment, earlier, &mut world, &mut view, &cancelled);
     view.finish();
     let again = format!("homenode evaluate --resume {}", results.path().display());
@@ -200,7 +202,7 @@ fn dry_run(resolved: &Resolved, json: bool) -> anyhow::Result<()> {
         output::line(format_args!("{}: {}", workload.section.name(), workload.about))?;
     }
     resolved.notes.iter().try_for_each(|note| output::line(format_args!("! {note}")))?;
-    if let Some(recipe) = &resolved.guest
+    if let Some(ResolvedGuest::Packages(recipe)) = &resolved.guest
         && guest_images::of(recipe)?.is_none()
     {
         output::line("! That guest is not built yet: it is built first, which takes minutes.")?;

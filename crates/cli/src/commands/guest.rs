@@ -9,11 +9,11 @@ use images::{Image, Images, ImagesError, Recipe, Tools};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 use topology::Bytes;
 use vm::history::UnixSeconds;
-use vm::spec::Guest;
+use vm::spec::{Guest, GuestImage};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &GuestArguments) -> anyhow::Result<()> {
@@ -58,14 +58,26 @@ fn build(arguments: &BuildArguments) -> anyhow::Result<()> {
             let guest = vm_spec_file::read(file)?.guest;
             let none =
                 || bad_input(format!("{}: guest: there is no such table, so nothing is to be built", file.display()));
-            (guest.ok_or_else(none)?, file.display().to_string())
+            let (guest, whose) = (guest.ok_or_else(none)?, file.display().to_string());
+            if let Some(image) = guest.image() {
+                return show_image(&image, &guest_images::seed_of(&image, &whose)?, arguments.json);
+            }
+            (guest, whose)
         }
         None => {
             let (packages, suite) = (arguments.packages.clone(), arguments.suite.clone());
-            (Guest { packages, suite }, "--packages".to_owned())
+            (Guest { packages, suite, ..Guest::default() }, "--packages".to_owned())
         }
     };
     show(&guest_images::built(&guest, &whose)?, arguments.json)
+}
+
+/// An image of the user's own: there is nothing to build but the seed disk that brings the agent.
+fn show_image(image: &GuestImage, seed: &Path, json: bool) -> anyhow::Result<()> {
+    if json {
+        return output::json("guest.image", &serde_json::json!({ "image": image, "seed": seed }));
+    }
+    output::line(format_args!("guest of the image {}\n  seed disk {}", image.path.display(), seed.display()))
 }
 
 fn list(json: bool) -> anyhow::Result<()> {

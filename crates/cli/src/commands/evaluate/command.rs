@@ -7,9 +7,9 @@ use anyhow::Context;
 use evaluate::experiment::Experiment;
 use evaluate::guest_files::GuestFiles;
 use evaluate::of_command::{CommandLine, experiment_text};
-use evaluate::resolve::Resolved;
+use evaluate::real::System;
+use evaluate::resolve::{Resolved, ResolvedGuest};
 use evaluate::results::Results;
-use images::Image;
 use std::path::{Component, Path, PathBuf};
 use topology::Machine;
 use vm::spec::Guest;
@@ -17,9 +17,9 @@ use vm::spec::Guest;
 /// The experiment of a command on this host.
 pub(crate) fn experiment(arguments: &EvaluateArguments, machine: &Machine) -> anyhow::Result<String> {
     let nodes = machine.nodes.iter().filter(|node| !machine.usable_cpus(node.id).is_empty()).count();
-    let line = match arguments.packages.is_empty() {
-        true => absolute(&arguments.command)?,
-        false => with_copies(arguments)?,
+    let line = match (arguments.packages.is_empty(), &arguments.image) {
+        (true, None) => absolute(&arguments.command)?,
+        _ => with_copies(arguments)?,
     };
     let hardware_threads = machine.usable_threads().count() as u32;
     Ok(experiment_text(&line, hardware_threads, nodes as u32))
@@ -44,8 +44,8 @@ fn absolute(command: &[String]) -> anyhow::Result<CommandLine> {
     Ok(CommandLine { argv, files, guest: None })
 }
 
-/// The command with copies of its files beside it: in a guest of packages paths of this host are
-/// not there. Relative paths are meant to be this host's, absolute ones the guest's.
+/// The command with copies of its files beside it: in a guest of packages or of an image paths of
+/// this host are not there. Relative paths are meant to be this host's, absolute ones the guest's.
 fn with_copies(arguments: &EvaluateArguments) -> anyhow::Result<CommandLine> {
     let (mut argv, mut files) = (arguments.command.clone(), Vec::new());
     for (index, argument) in argv.iter_mut().enumerate() {
@@ -58,7 +58,9 @@ fn with_copies(arguments: &EvaluateArguments) -> anyhow::Result<CommandLine> {
         files.push(std::path::absolute(path).with_context(|| argument.clone())?);
         *argument = if is_program { format!("./{name}") } else { name.to_owned() };
     }
-    let guest = Guest { packages: arguments.packages.clone(), suite: arguments.suite.clone() };
+    let image = arguments.image.as_ref().map(std::path::absolute).transpose().context("--image")?;
+    let guest =
+        Guest { packages: arguments.packages.clone(), suite: arguments.suite.clone(), image, ..Guest::default() };
     Ok(CommandLine { argv, files, guest: Some(guest) })
 }
 
@@ -75,17 +77,37 @@ pub(crate) fn keep_files(results: &Results, experiment: &Experiment, file: &Path
         kept.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         std::fs::copy(&path, kept)?;
     }
+    // An image is too large to copy: the copy of the experiment finds it by a link.
+    let image = experiment.guest.as_ref().and_then(|guest| guest.image.as_deref());
+    if let Some(name) = image.and_then(|image| image.strip_prefix(directory).ok())
+        && let (Some(image), kept) = (image, results.path().join(name))
+        && name.is_relative()
+        && name.components().all(|part| matches!(part, Component::Normal(_)))
+    {
+        kept.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::os::unix::fs::symlink(std::path::absolute(image)?, kept)?;
+    }
     Ok(())
 }
 
-/// The guest of packages that VMs boot.
-pub(crate) fn guest_image(resolved: &Resolved) -> anyhow::Result<Option<Image>> {
-    let Some(recipe) = &resolved.guest else { return Ok(None) };
-    let gone = || {
-        let (what, key) = (recipe.summary(), recipe.key());
-        bad_input(format!("the guest {key} ({what}), which it was measured with, is removed: start it anew"))
-    };
-    guest_images::of(recipe)?.map(Some).ok_or_else(gone)
+/// The system that VMs boot.
+pub(crate) fn system(resolved: &Resolved) -> anyhow::Result<Option<System>> {
+    match &resolved.guest {
+        None => Ok(None),
+        Some(ResolvedGuest::Packages(recipe)) => {
+            let gone = || {
+                let (what, key) = (recipe.summary(), recipe.key());
+                bad_input(format!("the guest {key} ({what}), which it was measured with, is removed: start it anew"))
+            };
+            guest_images::of(recipe)?.map(|image| Some(System::Packages(image))).ok_or_else(gone)
+        }
+        Some(ResolvedGuest::Image(image)) => match image.changed() {
+            None => Ok(Some(System::Image(image.disk.clone()))),
+            Some(how) => Err(bad_input(format!(
+                "the guest's image is not the one that it was measured with: {how}; start it anew"
+            ))),
+        },
+    }
 }
 
 /// Programs and files of this host that VMs need; `None` where none does.

@@ -17,6 +17,7 @@ mod emit_qemu;
 mod evaluate;
 mod evaluate_command;
 mod guest;
+mod guest_image;
 mod kept;
 mod libvirt_life;
 mod libvirt_run;

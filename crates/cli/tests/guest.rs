@@ -3,7 +3,8 @@
 
 use crate::common::{lacks, open_directory, tiny_guest, unique, write_script};
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
@@ -11,11 +12,14 @@ use tempfile::TempDir;
 struct World {
     directory: TempDir,
     vm: String,
+    cache: PathBuf,
 }
 
 impl World {
     fn new(packages: &str) -> Self {
-        let world = Self { directory: open_directory(), vm: unique("guest") };
+        let directory = open_directory();
+        let cache = directory.path().join("cache");
+        let world = Self { directory, vm: unique("guest"), cache };
         fs::create_dir(world.at("programs")).expect("a directory");
         let vm = &world.vm;
         let spec = format!("name = \"{vm}\"\nvcpus = 1\nmemory = \"512 MiB\"\n[guest]\npackages = [\"{packages}\"]\n");
@@ -52,7 +56,7 @@ impl World {
         Command::new(env!("CARGO_BIN_EXE_homenode"))
             .args(arguments)
             .env("PATH", path)
-            .env("HOMENODE_CACHE_DIR", self.at("cache"))
+            .env("HOMENODE_CACHE_DIR", &self.cache)
             .env("HOMENODE_STATE_DIR", self.at("state"))
             .current_dir(self.directory.path())
             .output()
@@ -138,6 +142,15 @@ fn an_experiment_in_a_guest_says_what_it_would_build_and_refuses_what_it_cannot(
     assert!(!world.at("results").exists());
 }
 
+/// Where guests that tests build are kept from one run to the next, so that only the first takes
+/// minutes. `None` where other users, as whom QEMU runs, have no way there.
+fn kept_cache() -> Option<PathBuf> {
+    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guests");
+    fs::create_dir_all(&cache).expect("a directory");
+    let is_open = |directory: &Path| directory.metadata().is_ok_and(|seen| seen.permissions().mode() & 0o001 != 0);
+    cache.ancestors().all(is_open).then_some(cache)
+}
+
 /// The experiment that comes with homenode, of a size for software emulation: 4000 atoms, whose
 /// energy after 100 steps is this (the same natively and in guests on three hosts).
 fn small_lammps() -> String {
@@ -170,7 +183,10 @@ fn lammps_gives_its_check_value_natively_and_in_a_guest() {
     {
         return;
     }
-    let world = World::new("lammps");
+    let mut world = World::new("lammps");
+    if let Some(cache) = kept_cache() {
+        world.cache = cache;
+    }
     fs::write(world.at("lammps.toml"), small_lammps()).expect("an experiment");
     fs::create_dir(world.at("inputs")).expect("a directory");
     let input = include_str!("../../../experiments/inputs/lammps.in");

@@ -219,7 +219,7 @@ fn total<const N: usize>(lanes: [f64; N]) -> f64 {
 }
 
 /// `(u, u)`, `(p, p)` and `(u + c p, u + c p)`.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn matching(u: &[f64], weights: &[f64]) -> [f64; 3] {
     let mut sums = [0.0; 3];
     for (u, weight) in u.iter().zip(weights) {
@@ -230,7 +230,7 @@ fn matching(u: &[f64], weights: &[f64]) -> [f64; 3] {
     sums
 }
 
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
@@ -242,7 +242,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     total(sums) + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f64>()
 }
 
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn squares_of_w(image: &[f64], u: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     let ((image, image_rest), (u, u_rest)) = (image.as_chunks::<8>(), u.as_chunks::<8>());
@@ -262,7 +262,7 @@ fn f(threshold: f64, value: f64) -> f64 {
 }
 
 /// `v = f(w / |w|) + b f(q)`; the sum of its squares.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn filter([by_w, threshold]: [f64; 2], image: &[f64], u: &[f64], q: &[f64], v: &mut [f64]) -> f64 {
     let (image, u, q) = (&image[..v.len()], &u[..v.len()], &q[..v.len()]);
     for at in 0..v.len() {
@@ -272,7 +272,7 @@ fn filter([by_w, threshold]: [f64; 2], image: &[f64], u: &[f64], q: &[f64], v: &
 }
 
 /// `u = v / |v|` and `p = u`; the sum of the squares of p.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn normalize(by_v: f64, v: &[f64], u: &mut [f64], p: &mut [f64]) -> f64 {
     for ((v, u), p) in v.iter().zip(u.iter_mut()).zip(p.iter_mut()) {
         *u = by_v * v;
@@ -281,7 +281,7 @@ fn normalize(by_v: f64, v: &[f64], u: &mut [f64], p: &mut [f64]) -> f64 {
     dot(p, p)
 }
 
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn scale(by: f64, from: &[f64], to: &mut [f64]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = by * from;

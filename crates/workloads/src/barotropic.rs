@@ -15,7 +15,7 @@ mod grid;
 use crate::WorkloadError;
 use crate::crew::{Crew, cut, scaled};
 use crate::kernel::{Class, Demand, Description, Kernel, Verification, memory_of};
-use grid::{Coefficients, advance, apply};
+use grid::{Coefficients, Vectors, advance, apply, apply_and_sum};
 use std::f64::consts::PI;
 use std::ops::Range;
 
@@ -196,8 +196,7 @@ impl Barotropic {
         for _ in 0..MOST_ITERATIONS {
             let sums = crew.each(cut(product, shares), |thread, part| {
                 let share = shares[thread].clone();
-                apply(coefficients, rows[thread].clone(), scaled, part);
-                grid::sums(&r[share.clone()], &scaled[share], part)
+                apply_and_sum(coefficients, rows[thread].clone(), &r[share], scaled, part)
             });
             let [rho, delta, residual] =
                 sums.into_iter().fold([0.0; 3], |sum, part| std::array::from_fn(|at| sum[at] + part[at]));
@@ -213,7 +212,7 @@ impl Barotropic {
             crew.each(parts, |thread, ((((surface, r), scaled), s), p)| {
                 let share = shares[thread].clone();
                 let (product, inverse) = (&product[share.clone()], &coefficients.inverse[share]);
-                advance([alpha, beta], product, inverse, [surface, r, scaled, s, p]);
+                advance([alpha, beta], product, inverse, Vectors { surface, r, scaled, s, p });
             });
             self.iterations += 1;
         }

@@ -160,7 +160,7 @@ impl ConjugateGradient {
 }
 
 /// `q = A p`, for the rows of one thread.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn multiply(rows: &Rows, p: &[f64], q: &mut [f64]) {
     for (q, ends) in q.iter_mut().zip(rows.starts.windows(2)) {
         let range = ends[0] as usize..ends[1] as usize;
@@ -180,7 +180,7 @@ fn multiply(rows: &Rows, p: &[f64], q: &mut [f64]) {
 }
 
 /// `z += alpha p; r -= alpha q`; the sum of the squares of r.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn descend(alpha: f64, p: &[f64], q: &[f64], z: &mut [f64], r: &mut [f64]) -> f64 {
     for (((z, p), q), r) in z.iter_mut().zip(p).zip(q).zip(r.iter_mut()) {
         *z += alpha * p;
@@ -190,7 +190,7 @@ fn descend(alpha: f64, p: &[f64], q: &[f64], z: &mut [f64], r: &mut [f64]) -> f6
 }
 
 /// The inner product, in eight sums that are added at the end.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     let (a, a_rest) = a.as_chunks::<8>();

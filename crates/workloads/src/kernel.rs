@@ -9,6 +9,7 @@
 //! A new kernel is a module with a `DESCRIPTION`, and a line in [`KERNELS`].
 
 mod class;
+mod fused;
 mod programs;
 mod random;
 mod run;
@@ -16,6 +17,7 @@ mod running;
 mod workload;
 
 pub use class::Class;
+pub(crate) use fused::fused;
 pub use programs::{Program, Programs};
 pub(crate) use random::Random;
 pub use run::{KernelOutcome, KernelRun, Repetition};

@@ -109,7 +109,8 @@ pub(crate) struct Barrier {
     round: AtomicU32,
     released_ns: AtomicU64,
     epoch: Instant,
-    sleepers: Mutex<()>,
+    /// How many threads sleep until `released`.
+    sleepers: Mutex<usize>,
     released: Condvar,
 }
 
@@ -122,7 +123,7 @@ impl Barrier {
             round: AtomicU32::new(0),
             released_ns: AtomicU64::new(0),
             epoch: Instant::now(),
-            sleepers: Mutex::new(()),
+            sleepers: Mutex::new(0),
             released: Condvar::new(),
         }
     }
@@ -145,8 +146,10 @@ impl Barrier {
         self.arrived.store(0, Ordering::Relaxed);
         let sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         self.round.store(round.wrapping_add(1), Ordering::Release);
-        drop(sleepers);
-        self.released.notify_all();
+        // To wake is a call of the kernel, even where nobody sleeps.
+        if *sleepers > 0 {
+            self.released.notify_all();
+        }
     }
 
     fn wait_for_release(&self, round: u32) {
@@ -162,9 +165,11 @@ impl Barrier {
                 std::thread::yield_now();
             } else {
                 let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+                *sleepers += 1;
                 while waiting() {
                     sleepers = self.released.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
                 }
+                *sleepers -= 1;
             }
         }
     }

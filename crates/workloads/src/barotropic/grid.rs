@@ -5,13 +5,19 @@
 
 use crate::WorkloadError;
 use crate::crew::Crew;
-use multiversion::multiversion;
+use crate::kernel::fused;
+use multiversion::{multiversion, target::target_cfg_f};
 use std::f64::consts::PI;
 use std::ops::Range;
 
 /// What holds the surface back where it is; depths are about 1, so the operator's condition is
 /// about 8 / 0.1.
 const INERTIA: f64 = 0.1;
+
+/// Elements that are added up side by side.
+const LANES: usize = 8;
+/// Elements of each vector in a piece: seven of them fit the first-level cache.
+const PIECE: usize = 512;
 
 /// The operator's coefficients at each point.
 pub(super) struct Coefficients {
@@ -69,64 +75,100 @@ impl Coefficients {
 }
 
 /// `to = A x` for some rows.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 pub(super) fn apply(a: &Coefficients, rows: Range<usize>, x: &[f64], to: &mut [f64]) {
-    let line = a.line;
-    let last = x.len() / line - 1;
-    for (row, to) in rows.zip(to.chunks_exact_mut(line)) {
-        let at = |row: usize| row * line..(row + 1) * line;
-        // Where no row stands the depth between is 0, or is taken for 0.
-        let (south_row, north_row) = (row.saturating_sub(1), (row + 1).min(last));
-        let (south, here, north) = (&x[at(south_row)], &x[at(row)], &x[at(north_row)]);
-        let (depth_east, depth_north) = (&a.east[at(row)], &a.north[at(row)]);
-        let diagonal = &a.diagonal[at(row)];
-        let (depth_south, has_south) = (&a.north[at(south_row)], if row == 0 { 0.0 } else { 1.0 });
-        for j in 1..line - 1 {
-            to[j] = diagonal[j] * here[j]
-                - depth_east[j] * here[j + 1]
-                - depth_east[j - 1] * here[j - 1]
-                - depth_north[j] * north[j]
-                - has_south * depth_south[j] * south[j];
-        }
+    for (row, to) in rows.zip(to.chunks_exact_mut(a.line)) {
+        apply_row::<{ target_cfg_f!(target_feature = "fma") }>(a, row, x, to);
     }
 }
 
-/// `(r, scaled)`, `(product, scaled)` and `(r, r)`.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
-pub(super) fn sums(r: &[f64], scaled: &[f64], product: &[f64]) -> [f64; 3] {
-    let mut sums = [[0.0; 4]; 3];
-    let (r, r_rest) = r.as_chunks::<4>();
-    let (scaled, scaled_rest) = scaled.as_chunks::<4>();
-    let (product, product_rest) = product.as_chunks::<4>();
-    for ((r, scaled), product) in r.iter().zip(scaled).zip(product) {
-        for lane in 0..4 {
-            sums[0][lane] += r[lane] * scaled[lane];
-            sums[1][lane] += product[lane] * scaled[lane];
-            sums[2][lane] += r[lane] * r[lane];
-        }
+#[inline(always)]
+fn apply_row<const FUSES: bool>(a: &Coefficients, row: usize, x: &[f64], to: &mut [f64]) {
+    let line = a.line;
+    let last = x.len() / line - 1;
+    let at = |row: usize| row * line..(row + 1) * line;
+    // Where no row stands the depth between is 0, or is taken for 0.
+    let (south_row, north_row) = (row.saturating_sub(1), (row + 1).min(last));
+    let (south, here, north) = (&x[at(south_row)], &x[at(row)], &x[at(north_row)]);
+    let (depth_east, depth_north) = (&a.east[at(row)], &a.north[at(row)]);
+    let diagonal = &a.diagonal[at(row)];
+    let (depth_south, has_south) = (&a.north[at(south_row)], if row == 0 { 0.0 } else { 1.0 });
+    let to = &mut to[..line];
+    for j in 1..line - 1 {
+        let along = fused::<FUSES>(-depth_east[j], here[j + 1], diagonal[j] * here[j]);
+        let along = fused::<FUSES>(-depth_east[j - 1], here[j - 1], along);
+        let across = fused::<FUSES>(-depth_north[j], north[j], along);
+        to[j] = fused::<FUSES>(-has_south * depth_south[j], south[j], across);
     }
-    for ((r, scaled), product) in r_rest.iter().zip(scaled_rest).zip(product_rest) {
-        sums[0][0] += r * scaled;
-        sums[1][0] += product * scaled;
-        sums[2][0] += r * r;
+}
+
+/// `product = A scaled` for some rows, and the sums of `(r, scaled)`, `(product, scaled)` and `(r,
+/// r)` over them, row by row, so that each comes from memory once.
+#[multiversion(targets = "simd")]
+pub(super) fn apply_and_sum(
+    a: &Coefficients,
+    rows: Range<usize>,
+    r: &[f64],
+    scaled: &[f64],
+    product: &mut [f64],
+) -> [f64; 3] {
+    const FUSES: bool = target_cfg_f!(target_feature = "fma");
+    let line = a.line;
+    let mut sums = [[0.0; LANES]; 3];
+    for ((row, r), product) in rows.zip(r.chunks_exact(line)).zip(product.chunks_exact_mut(line)) {
+        apply_row::<FUSES>(a, row, scaled, product);
+        let scaled = &scaled[row * line..][..line];
+        let (r, r_rest) = r.as_chunks::<LANES>();
+        let (scaled, scaled_rest) = scaled.as_chunks::<LANES>();
+        let (product, product_rest) = product.as_chunks::<LANES>();
+        for ((r, scaled), product) in r.iter().zip(scaled).zip(product) {
+            for lane in 0..LANES {
+                sums[0][lane] = fused::<FUSES>(r[lane], scaled[lane], sums[0][lane]);
+                sums[1][lane] = fused::<FUSES>(product[lane], scaled[lane], sums[1][lane]);
+                sums[2][lane] = fused::<FUSES>(r[lane], r[lane], sums[2][lane]);
+            }
+        }
+        for (lane, ((r, scaled), product)) in r_rest.iter().zip(scaled_rest).zip(product_rest).enumerate() {
+            sums[0][lane] += r * scaled;
+            sums[1][lane] += product * scaled;
+            sums[2][lane] += r * r;
+        }
     }
     sums.map(|sum| sum.iter().sum())
 }
 
-/// One step of the iteration: `s = scaled + beta s`, `p = product + beta p`, `x += alpha s`,
-/// `r -= alpha p`, `scaled = inverse r`.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
-pub(super) fn advance([alpha, beta]: [f64; 2], product: &[f64], inverse: &[f64], vectors: [&mut [f64]; 5]) {
-    let [x, r, scaled, s, p] = vectors;
-    let length = product.len();
-    let (x, r, scaled, s, p) =
-        (&mut x[..length], &mut r[..length], &mut scaled[..length], &mut s[..length], &mut p[..length]);
-    let inverse = &inverse[..length];
-    for at in 0..length {
-        s[at] = scaled[at] + beta * s[at];
-        p[at] = product[at] + beta * p[at];
-        x[at] += alpha * s[at];
-        r[at] -= alpha * p[at];
-        scaled[at] = inverse[at] * r[at];
+/// The vectors that a step of the iteration changes, of some rows.
+pub(super) struct Vectors<'a> {
+    pub(super) surface: &'a mut [f64],
+    pub(super) r: &'a mut [f64],
+    pub(super) scaled: &'a mut [f64],
+    pub(super) s: &'a mut [f64],
+    pub(super) p: &'a mut [f64],
+}
+
+/// One step of the iteration: `s = scaled + beta s`, `p = product + beta p`, `surface += alpha s`,
+/// `r -= alpha p`, `scaled = inverse r`. In pieces that stay in the cache from one loop to the
+/// next: a loop over all of them at once would have to look whether they overlap.
+#[multiversion(targets = "simd")]
+pub(super) fn advance([alpha, beta]: [f64; 2], product: &[f64], inverse: &[f64], vectors: Vectors<'_>) {
+    const FUSES: bool = target_cfg_f!(target_feature = "fma");
+    let Vectors { surface, r, scaled, s, p } = vectors;
+    let pieces = surface.chunks_mut(PIECE).zip(r.chunks_mut(PIECE)).zip(scaled.chunks_mut(PIECE));
+    let pieces = pieces.zip(s.chunks_mut(PIECE).zip(p.chunks_mut(PIECE)));
+    for (((surface, r), scaled), (s, p), product, inverse) in pieces
+        .zip(product.chunks(PIECE).zip(inverse.chunks(PIECE)))
+        .map(|((first, second), (product, inverse))| (first, second, product, inverse))
+    {
+        for ((s, surface), scaled) in s.iter_mut().zip(surface).zip(scaled.iter()) {
+            *s = fused::<FUSES>(beta, *s, *scaled);
+            *surface = fused::<FUSES>(alpha, *s, *surface);
+        }
+        for ((p, r), product) in p.iter_mut().zip(r.iter_mut()).zip(product) {
+            *p = fused::<FUSES>(beta, *p, *product);
+            *r = fused::<FUSES>(-alpha, *p, *r);
+        }
+        for ((scaled, r), inverse) in scaled.iter_mut().zip(r.iter()).zip(inverse) {
+            *scaled = inverse * r;
+        }
     }
 }

@@ -14,7 +14,7 @@ const LAMBDA: f64 = 2.0;
 const MU: f64 = 1.0;
 
 /// The forces of some elements on their nodes.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 pub(super) fn forces(elements: &[Element], positions: &[Vector], displacement: &[Vector], to: &mut [Forces]) {
     for (element, to) in elements.iter().zip(to) {
         let at = element.map(|node| positions[node as usize]);
@@ -44,7 +44,9 @@ fn one(at: &[Vector; 4], moved: &[Vector; 4]) -> Forces {
         std::array::from_fn(|j| MU * (gradient[i][j] + gradient[j][i]) + if i == j { pressure } else { 0.0 })
     });
     let force = |area: &Vector| -> Vector {
-        std::array::from_fn(|i| -(stress[i][0] * area[0] + stress[i][1] * area[1] + stress[i][2] * area[2]) / 6.0)
+        std::array::from_fn(|i| {
+            (stress[i][0] * area[0] + stress[i][1] * area[1] + stress[i][2] * area[2]) * (-1.0 / 6.0)
+        })
     };
     let [f1, f2, f3] = [force(&areas[0]), force(&areas[1]), force(&areas[2])];
     // Forces within an element cancel.

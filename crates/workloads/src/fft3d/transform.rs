@@ -1,7 +1,8 @@
 //! Complex Fourier transforms of lengths that are powers of two: Stockham's algorithm, eight
 //! transforms at a time, so that each vector register holds the same element of several.
 
-use multiversion::multiversion;
+use crate::kernel::fused;
+use multiversion::{multiversion, target::target_cfg_f};
 
 /// Real and imaginary part.
 pub(super) type Complex = [f64; 2];
@@ -52,7 +53,7 @@ impl Scratch {
     }
 }
 
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn rows_at_once(sign: f64, roots: &Roots, rows: &mut [Complex], from: &mut [Block], to: &mut [Block]) {
     let n = rows.len() / LANES;
     let (from, to) = (&mut from[..n], &mut to[..n]);
@@ -62,7 +63,7 @@ fn rows_at_once(sign: f64, roots: &Roots, rows: &mut [Complex], from: &mut [Bloc
             block[1][lane] = value[1];
         }
     }
-    let done = stages(sign, roots, from, to);
+    let done = stages::<{ target_cfg_f!(target_feature = "fma") }>(sign, roots, from, to);
     for (lane, row) in rows.chunks_exact_mut(n).enumerate() {
         for (block, value) in done.iter().zip(row) {
             *value = [block[0][lane], block[1][lane]];
@@ -70,26 +71,36 @@ fn rows_at_once(sign: f64, roots: &Roots, rows: &mut [Complex], from: &mut [Bloc
     }
 }
 
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn columns_at_once(sign: f64, roots: &Roots, rows: &mut [&mut [Complex]], from: &mut [Block], to: &mut [Block]) {
     let n = rows.len();
     let (from, to) = (&mut from[..n], &mut to[..n]);
     for at in (0..rows[0].len()).step_by(LANES) {
         for (block, row) in from.iter_mut().zip(rows.iter()) {
             let values = row[at..].first_chunk::<LANES>().expect("rows are as long as whole blocks");
-            *block = [values.map(|value| value[0]), values.map(|value| value[1])];
+            for lane in 0..LANES {
+                block[0][lane] = values[lane][0];
+                block[1][lane] = values[lane][1];
+            }
         }
-        let done = stages(sign, roots, from, to);
+        let done = stages::<{ target_cfg_f!(target_feature = "fma") }>(sign, roots, from, to);
         for (block, row) in done.iter().zip(rows.iter_mut()) {
             let values = row[at..].first_chunk_mut::<LANES>().expect("rows are as long as whole blocks");
-            *values = std::array::from_fn(|lane| [block[0][lane], block[1][lane]]);
+            for lane in 0..LANES {
+                values[lane] = [block[0][lane], block[1][lane]];
+            }
         }
     }
 }
 
 /// All stages; the result lies in one of the two.
 #[inline(always)]
-fn stages<'a>(sign: f64, roots: &Roots, mut from: &'a mut [Block], mut to: &'a mut [Block]) -> &'a [Block] {
+fn stages<'a, const FUSES: bool>(
+    sign: f64,
+    roots: &Roots,
+    mut from: &'a mut [Block],
+    mut to: &'a mut [Block],
+) -> &'a [Block] {
     let half = from.len() / 2;
     for (stage, roots) in roots.iter().enumerate() {
         let width = 1 << stage;
@@ -103,8 +114,8 @@ fn stages<'a>(sign: f64, roots: &Roots, mut from: &'a mut [Block], mut to: &'a m
                     sum[0][lane] = a[0][lane] + b[0][lane];
                     sum[1][lane] = a[1][lane] + b[1][lane];
                     let (re, im) = (a[0][lane] - b[0][lane], a[1][lane] - b[1][lane]);
-                    difference[0][lane] = root[0] * re - root[1] * im;
-                    difference[1][lane] = root[0] * im + root[1] * re;
+                    difference[0][lane] = fused::<FUSES>(root[0], re, -root[1] * im);
+                    difference[1][lane] = fused::<FUSES>(root[0], im, root[1] * re);
                 }
             }
         }
@@ -114,7 +125,7 @@ fn stages<'a>(sign: f64, roots: &Roots, mut from: &'a mut [Block], mut to: &'a m
 }
 
 /// Lets all frequencies decay by one step, and copies them.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 pub(super) fn evolve(frequencies: &mut [Complex], values: &mut [Complex], decay: &[f64]) {
     for ((frequency, value), decay) in frequencies.iter_mut().zip(values).zip(decay) {
         *frequency = [frequency[0] * decay, frequency[1] * decay];

@@ -9,7 +9,8 @@
 //! upper half, so only half spinors are multiplied by matrices.
 
 use super::lattice::Lattice;
-use multiversion::multiversion;
+use crate::kernel::fused;
+use multiversion::{multiversion, target::target_cfg_f};
 use std::ops::Range;
 
 /// Sites of a block.
@@ -44,29 +45,36 @@ const GAMMA: [[(usize, Turn); 4]; 4] = [
     [(2, Turn::One), (3, Turn::One), (0, Turn::One), (1, Turn::One)],
 ];
 
-#[inline(always)]
-fn turned(turn: Turn, plus: bool, a: &Complex) -> Complex {
-    let minus = |part: [f64; LANES]| part.map(|value| -value);
-    match (turn, plus) {
-        (Turn::One, true) | (Turn::MinusOne, false) => *a,
-        (Turn::One, false) | (Turn::MinusOne, true) => [minus(a[0]), minus(a[1])],
-        (Turn::I, true) | (Turn::MinusI, false) => [minus(a[1]), a[0]],
-        (Turn::I, false) | (Turn::MinusI, true) => [a[1], minus(a[0])],
-    }
-}
+const NONE: Complex = [[0.0; LANES]; 2];
 
+/// `sum += turn a`, or `sum -= turn a`.
 #[inline(always)]
-fn add(a: &Complex, b: &Complex) -> Complex {
-    std::array::from_fn(|part| std::array::from_fn(|lane| a[part][lane] + b[part][lane]))
+fn add_turned(turn: Turn, plus: bool, a: &Complex, sum: &mut Complex) {
+    let [re, im] = a;
+    for lane in 0..LANES {
+        let (re, im) = match (turn, plus) {
+            (Turn::One, true) | (Turn::MinusOne, false) => (re[lane], im[lane]),
+            (Turn::One, false) | (Turn::MinusOne, true) => (-re[lane], -im[lane]),
+            (Turn::I, true) | (Turn::MinusI, false) => (-im[lane], re[lane]),
+            (Turn::I, false) | (Turn::MinusI, true) => (im[lane], -re[lane]),
+        };
+        sum[0][lane] += re;
+        sum[1][lane] += im;
+    }
 }
 
 /// The upper half of `(1 +- gamma) psi`.
 #[inline(always)]
 fn project(gamma: &[(usize, Turn); 4], plus: bool, psi: &Spinor) -> Half {
-    std::array::from_fn(|spin| {
+    let mut half = [[NONE; 3]; 2];
+    for spin in 0..2 {
         let (column, turn) = gamma[spin];
-        std::array::from_fn(|colour| add(&psi[3 * spin + colour], &turned(turn, plus, &psi[3 * column + colour])))
-    })
+        for colour in 0..3 {
+            half[spin][colour] = psi[3 * spin + colour];
+            add_turned(turn, plus, &psi[3 * column + colour], &mut half[spin][colour]);
+        }
+    }
+    half
 }
 
 /// Adds a projected spinor of which this is the upper half.
@@ -74,43 +82,47 @@ fn project(gamma: &[(usize, Turn); 4], plus: bool, psi: &Spinor) -> Half {
 fn reconstruct(gamma: &[(usize, Turn); 4], plus: bool, half: &Half, sum: &mut Spinor) {
     for colour in 0..3 {
         for spin in 0..2 {
-            sum[3 * spin + colour] = add(&sum[3 * spin + colour], &half[spin][colour]);
+            add_turned(Turn::One, true, &half[spin][colour], &mut sum[3 * spin + colour]);
             let (column, turn) = gamma[spin + 2];
-            let at = 3 * (spin + 2) + colour;
-            sum[at] = add(&sum[at], &turned(turn, plus, &half[column][colour]));
+            add_turned(turn, plus, &half[column][colour], &mut sum[3 * (spin + 2) + colour]);
         }
     }
 }
 
 /// The matrix, or its adjoint, times each spin.
 #[inline(always)]
-fn multiply<const ADJOINT: bool>(link: &[Complex; 9], half: &Half) -> Half {
-    std::array::from_fn(|spin| {
-        std::array::from_fn(|row| {
-            let mut sum: Complex = [[0.0; LANES]; 2];
+fn multiply<const ADJOINT: bool, const FUSES: bool>(link: &[Complex; 9], half: &Half) -> Half {
+    let mut product = [[NONE; 3]; 2];
+    for spin in 0..2 {
+        for row in 0..3 {
+            let sum = &mut product[spin][row];
             for column in 0..3 {
                 let a = &link[if ADJOINT { 3 * column + row } else { 3 * row + column }];
                 let b = &half[spin][column];
                 for lane in 0..LANES {
                     let imaginary = if ADJOINT { -a[1][lane] } else { a[1][lane] };
-                    sum[0][lane] += a[0][lane] * b[0][lane] - imaginary * b[1][lane];
-                    sum[1][lane] += a[0][lane] * b[1][lane] + imaginary * b[0][lane];
+                    let re = fused::<FUSES>(a[0][lane], b[0][lane], sum[0][lane]);
+                    let im = fused::<FUSES>(a[0][lane], b[1][lane], sum[1][lane]);
+                    sum[0][lane] = fused::<FUSES>(-imaginary, b[1][lane], re);
+                    sum[1][lane] = fused::<FUSES>(imaginary, b[0][lane], im);
                 }
             }
-            sum
-        })
-    })
+        }
+    }
+    product
 }
 
 /// Each lane gets what the lane so many further on has.
 #[inline(always)]
-fn rotated<const N: usize>(values: &[Complex; N], by: usize) -> [Complex; N] {
-    values.map(|value| value.map(|part| std::array::from_fn(|lane| part[(lane + by) % LANES])))
+fn rotate<const N: usize>(values: &mut [Complex; N], by: usize) {
+    for value in values.as_flattened_mut() {
+        value.rotate_left(by);
+    }
 }
 
 /// One direction, forward and back.
 #[inline(always)]
-fn hop<const DIRECTION: usize, const ADJOINT: bool>(
+fn hop<const DIRECTION: usize, const ADJOINT: bool, const FUSES: bool>(
     lattice: &Lattice,
     links: &[Links],
     from: &[Spinor],
@@ -120,17 +132,16 @@ fn hop<const DIRECTION: usize, const ADJOINT: bool>(
 ) {
     let gamma = const { &GAMMA[DIRECTION] };
     let there = lattice.forward(block, place, DIRECTION);
-    let half = if there.turned {
-        project(gamma, ADJOINT, &rotated(&from[there.block], 1))
-    } else {
-        project(gamma, ADJOINT, &from[there.block])
-    };
-    reconstruct(gamma, ADJOINT, &multiply::<false>(&links[block][DIRECTION], &half), sum);
+    let mut half = project(gamma, ADJOINT, &from[there.block]);
+    if DIRECTION == 0 && there.turned {
+        half.iter_mut().for_each(|spin| rotate(spin, 1));
+    }
+    reconstruct(gamma, ADJOINT, &multiply::<false, FUSES>(&links[block][DIRECTION], &half), sum);
     let there = lattice.backward(block, place, DIRECTION);
     let half = project(gamma, !ADJOINT, &from[there.block]);
-    let mut half = multiply::<true>(&links[there.block][DIRECTION], &half);
-    if there.turned {
-        half = half.map(|spin| rotated(&spin, LANES - 1));
+    let mut half = multiply::<true, FUSES>(&links[there.block][DIRECTION], &half);
+    if DIRECTION == 0 && there.turned {
+        half.iter_mut().for_each(|spin| rotate(spin, LANES - 1));
     }
     reconstruct(gamma, !ADJOINT, &half, sum);
 }
@@ -151,18 +162,18 @@ pub(super) fn apply<const ADJOINT: bool>(
     }
 }
 
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn forward(l: &Lattice, kappa: f64, links: &[Links], from: &[Spinor], blocks: Range<usize>, to: &mut [Spinor]) {
-    operator::<false>(l, kappa, links, from, blocks, to);
+    operator::<false, { target_cfg_f!(target_feature = "fma") }>(l, kappa, links, from, blocks, to);
 }
 
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn adjoint(l: &Lattice, kappa: f64, links: &[Links], from: &[Spinor], blocks: Range<usize>, to: &mut [Spinor]) {
-    operator::<true>(l, kappa, links, from, blocks, to);
+    operator::<true, { target_cfg_f!(target_feature = "fma") }>(l, kappa, links, from, blocks, to);
 }
 
 #[inline(always)]
-fn operator<const ADJOINT: bool>(
+fn operator<const ADJOINT: bool, const FUSES: bool>(
     lattice: &Lattice,
     kappa: f64,
     links: &[Links],
@@ -173,10 +184,10 @@ fn operator<const ADJOINT: bool>(
     for (block, to) in blocks.zip(to) {
         let place = lattice.place(block);
         let mut sum = ZERO;
-        hop::<0, ADJOINT>(lattice, links, from, block, place, &mut sum);
-        hop::<1, ADJOINT>(lattice, links, from, block, place, &mut sum);
-        hop::<2, ADJOINT>(lattice, links, from, block, place, &mut sum);
-        hop::<3, ADJOINT>(lattice, links, from, block, place, &mut sum);
+        hop::<0, ADJOINT, FUSES>(lattice, links, from, block, place, &mut sum);
+        hop::<1, ADJOINT, FUSES>(lattice, links, from, block, place, &mut sum);
+        hop::<2, ADJOINT, FUSES>(lattice, links, from, block, place, &mut sum);
+        hop::<3, ADJOINT, FUSES>(lattice, links, from, block, place, &mut sum);
         for ((to, here), sum) in to.iter_mut().zip(&from[block]).zip(&sum) {
             for part in 0..2 {
                 for lane in 0..LANES {
@@ -188,7 +199,7 @@ fn operator<const ADJOINT: bool>(
 }
 
 /// The real part of the inner product.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 pub(super) fn product(a: &[Spinor], b: &[Spinor]) -> f64 {
     let mut sums = [[0.0; LANES]; 2];
     for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
@@ -202,7 +213,7 @@ pub(super) fn product(a: &[Spinor], b: &[Spinor]) -> f64 {
 }
 
 /// `to += factor from`
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 pub(super) fn add_scaled(factor: f64, from: &[Spinor], to: &mut [Spinor]) {
     for (to, from) in to.as_flattened_mut().as_flattened_mut().iter_mut().zip(from.as_flattened().as_flattened()) {
         for lane in 0..LANES {
@@ -212,7 +223,7 @@ pub(super) fn add_scaled(factor: f64, from: &[Spinor], to: &mut [Spinor]) {
 }
 
 /// `to = factor to + from`
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 pub(super) fn scale_add(factor: f64, to: &mut [Spinor], from: &[Spinor]) {
     for (to, from) in to.as_flattened_mut().as_flattened_mut().iter_mut().zip(from.as_flattened().as_flattened()) {
         for lane in 0..LANES {

@@ -6,7 +6,8 @@
 
 use crate::WorkloadError;
 use crate::crew::{Crew, cut, scaled};
-use multiversion::multiversion;
+use crate::kernel::fused;
+use multiversion::{multiversion, target::target_cfg_f};
 use std::ops::Range;
 
 /// Weights by distance: the point itself, its faces, edges and corners.
@@ -163,9 +164,15 @@ fn columns([before, here, behind]: Around<'_>, row: usize, line: usize, faces: &
 }
 
 /// One plane of `r = v - A u`, or of `r -= A u`. The weight of the faces is 0 in NPB's operator.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn residual(n: usize, a: &Stencil, u: Around<'_>, v: Option<&[f64]>, r: &mut [f64], scratch: &mut [f64]) {
+    const FUSES: bool = target_cfg_f!(target_feature = "fma");
     let line = n + 2;
+    let at = |i: usize, of: f64, here: &[f64], faces: &[f64], edges: &[f64]| {
+        let of = fused::<FUSES>(-a[0], here[i], of);
+        let of = fused::<FUSES>(-a[2], edges[i] + faces[i - 1] + faces[i + 1], of);
+        fused::<FUSES>(-a[3], edges[i - 1] + edges[i + 1], of)
+    };
     let (faces, edges) = scratch.split_at_mut(line);
     for row in 1..=n {
         columns(u, row, line, faces, edges);
@@ -175,17 +182,11 @@ fn residual(n: usize, a: &Stencil, u: Around<'_>, v: Option<&[f64]>, r: &mut [f6
         if let Some(v) = v {
             let v = &v[row * line..][..line];
             for i in 1..line - 1 {
-                to[i] = v[i]
-                    - a[0] * here[i]
-                    - a[2] * (edges[i] + faces[i - 1] + faces[i + 1])
-                    - a[3] * (edges[i - 1] + edges[i + 1]);
+                to[i] = at(i, v[i], here, faces, edges);
             }
         } else {
             for i in 1..line - 1 {
-                to[i] = to[i]
-                    - a[0] * here[i]
-                    - a[2] * (edges[i] + faces[i - 1] + faces[i + 1])
-                    - a[3] * (edges[i - 1] + edges[i + 1]);
+                to[i] = at(i, to[i], here, faces, edges);
             }
         }
         wrap_row(row, r, n);
@@ -194,8 +195,9 @@ fn residual(n: usize, a: &Stencil, u: Around<'_>, v: Option<&[f64]>, r: &mut [f6
 }
 
 /// One plane of `u += S r`. The weight of the corners is 0 in NPB's smoothers.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn smooth(n: usize, s: &Stencil, r: Around<'_>, u: &mut [f64], scratch: &mut [f64]) {
+    const FUSES: bool = target_cfg_f!(target_feature = "fma");
     let line = n + 2;
     let (faces, edges) = scratch.split_at_mut(line);
     for row in 1..=n {
@@ -204,10 +206,9 @@ fn smooth(n: usize, s: &Stencil, r: Around<'_>, u: &mut [f64], scratch: &mut [f6
         let (faces, edges) = (&faces[..line], &edges[..line]);
         let to = &mut u[row * line..][..line];
         for i in 1..line - 1 {
-            to[i] = to[i]
-                + s[0] * here[i]
-                + s[1] * (here[i - 1] + here[i + 1] + faces[i])
-                + s[2] * (edges[i] + faces[i - 1] + faces[i + 1]);
+            let sum = fused::<FUSES>(s[0], here[i], to[i]);
+            let sum = fused::<FUSES>(s[1], here[i - 1] + here[i + 1] + faces[i], sum);
+            to[i] = fused::<FUSES>(s[2], edges[i] + faces[i - 1] + faces[i + 1], sum);
         }
         wrap_row(row, u, n);
     }
@@ -216,7 +217,7 @@ fn smooth(n: usize, s: &Stencil, r: Around<'_>, u: &mut [f64], scratch: &mut [f6
 
 /// One plane of a coarse grid of n points: weights 1/2, 1/4, 1/8, 1/16 by distance around the fine
 /// point that is there. `fine` is the fine plane there, with those around it.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn restrict(n: usize, fine: Around<'_>, coarse: &mut [f64], scratch: &mut [f64]) {
     let fine_line = 2 * n + 2;
     let (faces, edges) = scratch.split_at_mut(fine_line);
@@ -238,7 +239,7 @@ fn restrict(n: usize, fine: Around<'_>, coarse: &mut [f64], scratch: &mut [f64])
 
 /// Adds one plane, interpolated from a coarse grid of `half` points: from the plane that lies
 /// there, or from the two that it lies between. Borders are points as all others.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 fn interpolate(half: usize, here: &[f64], other: Option<&[f64]>, fine: &mut [f64], scratch: &mut [f64]) {
     let (line, fine_line) = (half + 2, 2 * half + 2);
     let (a, b) = scratch.split_at_mut(fine_line);

@@ -46,7 +46,7 @@ impl Row {
 }
 
 /// Mass fluxes, potential vorticity and head, of velocities and pressure.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 pub(super) fn fluxes(row: Row, rows: Range<usize>, [u, v, p]: [&[f64]; 3], to: [&mut [f64]; 4]) {
     let (n, line) = (row.n, row.n + 2);
     let (four_over_dx, four_over_dy) = (4.0 / DX, 4.0 / DY);
@@ -69,7 +69,7 @@ pub(super) fn fluxes(row: Row, rows: Range<usize>, [u, v, p]: [&[f64]; 3], to: [
 }
 
 /// New velocities and pressure, from those of the step before.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 pub(super) fn update(
     row: Row,
     rows: Range<usize>,
@@ -103,7 +103,7 @@ pub(super) fn update(
 
 /// Moves on in time: what is now becomes old, smoothed with what was and will be; what is new is
 /// now. Borders are points as all others. Behind the first step nothing is smoothed.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 pub(super) fn smooth(first: bool, now: &mut [f64], old: &mut [f64], new: &[f64]) {
     let alpha = if first { 0.0 } else { ALPHA };
     for ((now, old), new) in now.iter_mut().zip(old).zip(new) {

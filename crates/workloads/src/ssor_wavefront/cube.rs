@@ -59,7 +59,7 @@ impl Cube {
 }
 
 /// `to = R(u) - forcing` for the points of a part that begins at `points.start`; 0 on the faces.
-#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
+#[multiversion(targets = "simd")]
 pub(super) fn residual(cube: Cube, u: &[State], forcing: &[State], points: Range<usize>, to: &mut [State]) {
     for (index, (to, forcing)) in points.zip(to.iter_mut().zip(forcing)) {
         let place = cube.place(index);

@@ -53,7 +53,8 @@ fn kinetic(u: &State) -> f64 {
 /// The inviscid flux along an axis.
 #[inline(always)]
 pub(super) fn inviscid(u: &State, axis: usize) -> State {
-    let (speed, kinetic) = (u[1 + axis] / u[0], kinetic(u));
+    let inverse = 1.0 / u[0];
+    let (speed, kinetic) = (u[1 + axis] * inverse, 0.5 * (u[1] * u[1] + u[2] * u[2] + u[3] * u[3]) * inverse);
     let mut flux = [u[1 + axis], u[1] * speed, u[2] * speed, u[3] * speed, (GAMMA * u[4] - C2 * kinetic) * speed];
     flux[1 + axis] += C2 * (u[4] - kinetic);
     flux
@@ -62,7 +63,10 @@ pub(super) fn inviscid(u: &State, axis: usize) -> State {
 /// The viscous flux between two neighbours, without the factors 1 / dx.
 #[inline(always)]
 pub(super) fn viscous(below: &State, above: &State, axis: usize) -> State {
-    let over_density = |u: &State| [u[1] / u[0], u[2] / u[0], u[3] / u[0], u[4] / u[0]];
+    let over_density = |u: &State| {
+        let inverse = 1.0 / u[0];
+        [u[1] * inverse, u[2] * inverse, u[3] * inverse, u[4] * inverse]
+    };
     let (a, b) = (over_density(above), over_density(below));
     let square = |v: &[f64; 4]| v[0] * v[0] + v[1] * v[1] + v[2] * v[2];
     let mut flux = [0.0, a[0] - b[0], a[1] - b[1], a[2] - b[2], 0.0];
@@ -115,14 +119,18 @@ pub(super) fn solve_point(u: &State, factors: &[f64; 3], b: &State) -> State {
     let inverse = 1.0 / u[0];
     let sum = factors[0] + factors[1] + factors[2];
     let diagonal = 1.0 + (0..3).map(|axis| factors[axis] * DIFFUSION[axis]).sum::<f64>();
-    let mut x = [b[0] / diagonal, 0.0, 0.0, 0.0, 0.0];
+    // Divisions of what is known without `b`: it is the last that is known, and all wait for it.
+    let by_diagonal = 1.0 / diagonal;
+    let by_energy = 1.0 / (diagonal + sum * CONDUCTION * inverse);
+    let mut x = [b[0] * by_diagonal, 0.0, 0.0, 0.0, 0.0];
     let mut energy = b[4] + sum * CONDUCTION * u[4] * inverse * inverse * x[0];
     for at in 0..3 {
         let (w, viscosity) = (u[1 + at] * inverse, VISCOSITY * (sum + factors[at] / 3.0));
-        x[1 + at] = (b[1 + at] + viscosity * inverse * w * x[0]) / (diagonal + viscosity * inverse);
+        let by_momentum = 1.0 / (diagonal + viscosity * inverse);
+        x[1 + at] = (b[1 + at] + viscosity * inverse * w * x[0]) * by_momentum;
         energy -= (viscosity - CONDUCTION * sum) * w * (x[1 + at] - w * x[0]) * inverse;
     }
-    x[4] = energy / (diagonal + sum * CONDUCTION * inverse);
+    x[4] = energy * by_energy;
     x
 }
 

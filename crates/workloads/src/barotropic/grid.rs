@@ -75,7 +75,7 @@ impl Coefficients {
 }
 
 /// `to = A x` for some rows.
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 pub(super) fn apply(a: &Coefficients, rows: Range<usize>, x: &[f64], to: &mut [f64]) {
     for (row, to) in rows.zip(to.chunks_exact_mut(a.line)) {
         apply_row::<{ target_cfg_f!(target_feature = "fma") }>(a, row, x, to);
@@ -104,7 +104,7 @@ fn apply_row<const FUSES: bool>(a: &Coefficients, row: usize, x: &[f64], to: &mu
 
 /// `product = A scaled` for some rows, and the sums of `(r, scaled)`, `(product, scaled)` and `(r,
 /// r)` over them, row by row, so that each comes from memory once.
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 pub(super) fn apply_and_sum(
     a: &Coefficients,
     rows: Range<usize>,
@@ -149,7 +149,7 @@ pub(super) struct Vectors<'a> {
 /// One step of the iteration: `s = scaled + beta s`, `p = product + beta p`, `surface += alpha s`,
 /// `r -= alpha p`, `scaled = inverse r`. In pieces that stay in the cache from one loop to the
 /// next: a loop over all of them at once would have to look whether they overlap.
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 pub(super) fn advance([alpha, beta]: [f64; 2], product: &[f64], inverse: &[f64], vectors: Vectors<'_>) {
     const FUSES: bool = target_cfg_f!(target_feature = "fma");
     let Vectors { surface, r, scaled, s, p } = vectors;

@@ -78,17 +78,14 @@ fn columns_at_once(sign: f64, roots: &Roots, rows: &mut [&mut [Complex]], from: 
     for at in (0..rows[0].len()).step_by(LANES) {
         for (block, row) in from.iter_mut().zip(rows.iter()) {
             let values = row[at..].first_chunk::<LANES>().expect("rows are as long as whole blocks");
-            for lane in 0..LANES {
-                block[0][lane] = values[lane][0];
-                block[1][lane] = values[lane][1];
-            }
+            let values = *values;
+            *block = [values.map(|value| value[0]), values.map(|value| value[1])];
         }
         let done = stages::<{ target_cfg_f!(target_feature = "fma") }>(sign, roots, from, to);
         for (block, row) in done.iter().zip(rows.iter_mut()) {
             let values = row[at..].first_chunk_mut::<LANES>().expect("rows are as long as whole blocks");
-            for lane in 0..LANES {
-                values[lane] = [block[0][lane], block[1][lane]];
-            }
+            let block = *block;
+            *values = std::array::from_fn(|lane| [block[0][lane], block[1][lane]]);
         }
     }
 }
@@ -110,13 +107,18 @@ fn stages<'a, const FUSES: bool>(
             let (sums, differences) = out.split_at_mut(width);
             let root = [root[0], sign * root[1]];
             for (((a, b), sum), difference) in a.iter().zip(b).zip(sums).zip(differences) {
+                // Whole blocks are read before any is written: the compiler does not see that they
+                // are different ones.
+                let (a, b) = (*a, *b);
+                let (mut added, mut turned) = ([[0.0; LANES]; 2], [[0.0; LANES]; 2]);
                 for lane in 0..LANES {
-                    sum[0][lane] = a[0][lane] + b[0][lane];
-                    sum[1][lane] = a[1][lane] + b[1][lane];
+                    added[0][lane] = a[0][lane] + b[0][lane];
+                    added[1][lane] = a[1][lane] + b[1][lane];
                     let (re, im) = (a[0][lane] - b[0][lane], a[1][lane] - b[1][lane]);
-                    difference[0][lane] = fused::<FUSES>(root[0], re, -root[1] * im);
-                    difference[1][lane] = fused::<FUSES>(root[0], im, root[1] * re);
+                    turned[0][lane] = fused::<FUSES>(root[0], re, -root[1] * im);
+                    turned[1][lane] = fused::<FUSES>(root[0], im, root[1] * re);
                 }
+                (*sum, *difference) = (added, turned);
             }
         }
         std::mem::swap(&mut from, &mut to);

@@ -162,12 +162,12 @@ pub(super) fn apply<const ADJOINT: bool>(
     }
 }
 
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 fn forward(l: &Lattice, kappa: f64, links: &[Links], from: &[Spinor], blocks: Range<usize>, to: &mut [Spinor]) {
     operator::<false, { target_cfg_f!(target_feature = "fma") }>(l, kappa, links, from, blocks, to);
 }
 
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 fn adjoint(l: &Lattice, kappa: f64, links: &[Links], from: &[Spinor], blocks: Range<usize>, to: &mut [Spinor]) {
     operator::<true, { target_cfg_f!(target_feature = "fma") }>(l, kappa, links, from, blocks, to);
 }
@@ -199,7 +199,7 @@ fn operator<const ADJOINT: bool, const FUSES: bool>(
 }
 
 /// The real part of the inner product.
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 pub(super) fn product(a: &[Spinor], b: &[Spinor]) -> f64 {
     let mut sums = [[0.0; LANES]; 2];
     for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
@@ -213,7 +213,7 @@ pub(super) fn product(a: &[Spinor], b: &[Spinor]) -> f64 {
 }
 
 /// `to += factor from`
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 pub(super) fn add_scaled(factor: f64, from: &[Spinor], to: &mut [Spinor]) {
     for (to, from) in to.as_flattened_mut().as_flattened_mut().iter_mut().zip(from.as_flattened().as_flattened()) {
         for lane in 0..LANES {
@@ -223,7 +223,7 @@ pub(super) fn add_scaled(factor: f64, from: &[Spinor], to: &mut [Spinor]) {
 }
 
 /// `to = factor to + from`
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 pub(super) fn scale_add(factor: f64, to: &mut [Spinor], from: &[Spinor]) {
     for (to, from) in to.as_flattened_mut().as_flattened_mut().iter_mut().zip(from.as_flattened().as_flattened()) {
         for lane in 0..LANES {

@@ -164,7 +164,7 @@ fn columns([before, here, behind]: Around<'_>, row: usize, line: usize, faces: &
 }
 
 /// One plane of `r = v - A u`, or of `r -= A u`. The weight of the faces is 0 in NPB's operator.
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 fn residual(n: usize, a: &Stencil, u: Around<'_>, v: Option<&[f64]>, r: &mut [f64], scratch: &mut [f64]) {
     const FUSES: bool = target_cfg_f!(target_feature = "fma");
     let line = n + 2;
@@ -195,7 +195,7 @@ fn residual(n: usize, a: &Stencil, u: Around<'_>, v: Option<&[f64]>, r: &mut [f6
 }
 
 /// One plane of `u += S r`. The weight of the corners is 0 in NPB's smoothers.
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 fn smooth(n: usize, s: &Stencil, r: Around<'_>, u: &mut [f64], scratch: &mut [f64]) {
     const FUSES: bool = target_cfg_f!(target_feature = "fma");
     let line = n + 2;
@@ -217,7 +217,7 @@ fn smooth(n: usize, s: &Stencil, r: Around<'_>, u: &mut [f64], scratch: &mut [f6
 
 /// One plane of a coarse grid of n points: weights 1/2, 1/4, 1/8, 1/16 by distance around the fine
 /// point that is there. `fine` is the fine plane there, with those around it.
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 fn restrict(n: usize, fine: Around<'_>, coarse: &mut [f64], scratch: &mut [f64]) {
     let fine_line = 2 * n + 2;
     let (faces, edges) = scratch.split_at_mut(fine_line);
@@ -239,7 +239,7 @@ fn restrict(n: usize, fine: Around<'_>, coarse: &mut [f64], scratch: &mut [f64])
 
 /// Adds one plane, interpolated from a coarse grid of `half` points: from the plane that lies
 /// there, or from the two that it lies between. Borders are points as all others.
-#[multiversion(targets = "simd")]
+#[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 fn interpolate(half: usize, here: &[f64], other: Option<&[f64]>, fine: &mut [f64], scratch: &mut [f64]) {
     let (line, fine_line) = (half + 2, 2 * half + 2);
     let (a, b) = scratch.split_at_mut(fine_line);

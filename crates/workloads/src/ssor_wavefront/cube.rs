@@ -2,7 +2,8 @@
 //! along z, then y: each thread has consecutive places along y.
 
 use super::flow::{DIFFUSION, DISSIPATION, State, inviscid, solution, viscous};
-use multiversion::multiversion;
+use crate::kernel::fused;
+use multiversion::{multiversion, target::target_cfg_f};
 use std::ops::Range;
 
 /// Points along each side.
@@ -65,44 +66,41 @@ pub(super) fn residual(cube: Cube, u: &[State], forcing: &[State], points: Range
         let place = cube.place(index);
         *to = [0.0; 5];
         if cube.is_inside(place) {
-            *to = right_hand_side(cube, u, place, index);
+            *to = right_hand_side::<{ target_cfg_f!(target_feature = "fma") }>(cube, u, place, index);
             (0..5).for_each(|m| to[m] -= forcing[m]);
         }
     }
 }
 
 #[inline(always)]
-fn right_hand_side(cube: Cube, u: &[State], place: [usize; 3], index: usize) -> State {
-    let (n, per_step) = (cube.0, cube.per_step());
+fn right_hand_side<const FUSES: bool>(cube: Cube, u: &[State], place: [usize; 3], index: usize) -> State {
     let mut sum = [0.0; 5];
-    for (axis, stride) in cube.strides().into_iter().enumerate() {
-        let (below, here, above) = (&u[index - stride], &u[index], &u[index + stride]);
-        let (flux_below, flux_above) = (inviscid(below, axis), inviscid(above, axis));
-        let (viscous_below, viscous_above) = (viscous(below, here, axis), viscous(here, above, axis));
-        for m in 0..5 {
-            sum[m] -= 0.5 * per_step * (flux_above[m] - flux_below[m]);
-            sum[m] += per_step * per_step * (viscous_above[m] - viscous_below[m]);
-            sum[m] += DIFFUSION[axis] * per_step * per_step * (below[m] - 2.0 * here[m] + above[m]);
-        }
-        // One-sided beside the faces.
-        let at = place[axis];
-        for m in 0..5 {
-            let centre = if at == 1 || at == n - 2 { 5.0 } else { 6.0 };
-            let mut fourth = centre * here[m];
-            if at > 1 {
-                fourth += -4.0 * below[m];
-            }
-            if at > 2 {
-                fourth += u[index - 2 * stride][m];
-            }
-            if at < n - 2 {
-                fourth += -4.0 * above[m];
-            }
-            if at < n - 3 {
-                fourth += u[index + 2 * stride][m];
-            }
-            sum[m] -= DISSIPATION * fourth;
-        }
-    }
+    // Not a loop: what is known of an axis is known when this is compiled.
+    add_along::<FUSES>(0, cube, u, place[0], index, &mut sum);
+    add_along::<FUSES>(1, cube, u, place[1], index, &mut sum);
+    add_along::<FUSES>(2, cube, u, place[2], index, &mut sum);
     sum
+}
+
+/// Adds what an axis contributes, on which the point is at `at`.
+#[inline(always)]
+fn add_along<const FUSES: bool>(axis: usize, cube: Cube, u: &[State], at: usize, index: usize, sum: &mut State) {
+    let (n, per_step, stride) = (cube.0, cube.per_step(), cube.strides()[axis]);
+    let (below, here, above) = (&u[index - stride], &u[index], &u[index + stride]);
+    let (flux_below, flux_above) = (inviscid::<FUSES>(below, axis), inviscid::<FUSES>(above, axis));
+    let (viscous_below, viscous_above) = (viscous::<FUSES>(below, here, axis), viscous::<FUSES>(here, above, axis));
+    // The dissipation is one-sided beside the faces.
+    let centre = if at == 1 || at == n - 2 { 5.0 } else { 6.0 };
+    let (near_below, near_above) = (if at > 1 { 4.0 } else { 0.0 }, if at < n - 2 { 4.0 } else { 0.0 });
+    let far_below = if at > 2 { &u[index - 2 * stride] } else { &[0.0; 5] };
+    let far_above = if at < n - 3 { &u[index + 2 * stride] } else { &[0.0; 5] };
+    let (half, square) = (0.5 * per_step, per_step * per_step);
+    for m in 0..5 {
+        let fluxes = fused::<FUSES>(-half, flux_above[m] - flux_below[m], sum[m]);
+        let viscous = fused::<FUSES>(square, viscous_above[m] - viscous_below[m], fluxes);
+        let second = fused::<FUSES>(-2.0, here[m], below[m] + above[m]);
+        let far = fused::<FUSES>(centre, here[m], far_below[m] + far_above[m]);
+        let fourth = fused::<FUSES>(-near_below, below[m], fused::<FUSES>(-near_above, above[m], far));
+        sum[m] = fused::<FUSES>(-DISSIPATION, fourth, fused::<FUSES>(DIFFUSION[axis] * square, second, viscous));
+    }
 }

@@ -5,6 +5,8 @@
 //! Along each direction: `du/dt = - dF/dx + dV/dx + d2u/dx2`, with the inviscid fluxes `F`, the
 //! viscous ones `V`, and numerical dissipation.
 
+use crate::kernel::fused;
+
 /// Density, momentum along x, y and z, energy.
 pub(super) type State = [f64; 5];
 
@@ -52,83 +54,85 @@ fn kinetic(u: &State) -> f64 {
 
 /// The inviscid flux along an axis.
 #[inline(always)]
-pub(super) fn inviscid(u: &State, axis: usize) -> State {
+pub(super) fn inviscid<const FUSES: bool>(u: &State, axis: usize) -> State {
     let inverse = 1.0 / u[0];
-    let (speed, kinetic) = (u[1 + axis] * inverse, 0.5 * (u[1] * u[1] + u[2] * u[2] + u[3] * u[3]) * inverse);
-    let mut flux = [u[1 + axis], u[1] * speed, u[2] * speed, u[3] * speed, (GAMMA * u[4] - C2 * kinetic) * speed];
-    flux[1 + axis] += C2 * (u[4] - kinetic);
+    let square = fused::<FUSES>(u[3], u[3], fused::<FUSES>(u[2], u[2], u[1] * u[1]));
+    let (speed, kinetic) = (u[1 + axis] * inverse, 0.5 * square * inverse);
+    let energy = fused::<FUSES>(-C2, kinetic, GAMMA * u[4]);
+    let mut flux = [u[1 + axis], u[1] * speed, u[2] * speed, u[3] * speed, energy * speed];
+    flux[1 + axis] = fused::<FUSES>(C2, u[4] - kinetic, flux[1 + axis]);
     flux
 }
 
 /// The viscous flux between two neighbours, without the factors 1 / dx.
 #[inline(always)]
-pub(super) fn viscous(below: &State, above: &State, axis: usize) -> State {
+pub(super) fn viscous<const FUSES: bool>(below: &State, above: &State, axis: usize) -> State {
     let over_density = |u: &State| {
         let inverse = 1.0 / u[0];
         [u[1] * inverse, u[2] * inverse, u[3] * inverse, u[4] * inverse]
     };
     let (a, b) = (over_density(above), over_density(below));
-    let square = |v: &[f64; 4]| v[0] * v[0] + v[1] * v[1] + v[2] * v[2];
-    let mut flux = [0.0, a[0] - b[0], a[1] - b[1], a[2] - b[2], 0.0];
+    let square = |v: &[f64; 4]| fused::<FUSES>(v[2], v[2], fused::<FUSES>(v[1], v[1], v[0] * v[0]));
+    let mut flux = [0.0, VISCOSITY * (a[0] - b[0]), VISCOSITY * (a[1] - b[1]), VISCOSITY * (a[2] - b[2]), 0.0];
     flux[1 + axis] *= 4.0 / 3.0;
-    flux[4] = 0.5 * (1.0 - GAMMA * GAMMA) * (square(&a) - square(&b))
-        + (a[axis] * a[axis] - b[axis] * b[axis]) / 6.0
-        + GAMMA * GAMMA * (a[3] - b[3]);
-    flux.map(|value| VISCOSITY * value)
+    let along = fused::<FUSES>(a[axis], a[axis], -b[axis] * b[axis]);
+    let conducted = VISCOSITY * GAMMA * GAMMA * (a[3] - b[3]);
+    let energy = fused::<FUSES>(0.5 * VISCOSITY * (1.0 - GAMMA * GAMMA), square(&a) - square(&b), conducted);
+    flux[4] = fused::<FUSES>(VISCOSITY / 6.0, along, energy);
+    flux
 }
 
 /// The Jacobian of [`inviscid`], times a vector.
 #[inline(always)]
-pub(super) fn inviscid_change(u: &State, axis: usize, change: &State) -> State {
+pub(super) fn inviscid_change<const FUSES: bool>(u: &State, axis: usize, change: &State) -> State {
     let inverse = 1.0 / u[0];
     let w = [u[1] * inverse, u[2] * inverse, u[3] * inverse];
-    let (half_square, m) = (0.5 * (w[0] * w[0] + w[1] * w[1] + w[2] * w[2]), &change[1..4]);
-    let kinetic = w[0] * m[0] + w[1] * m[1] + w[2] * m[2] - half_square * change[0];
-    let speed = (m[axis] - w[axis] * change[0]) * inverse;
-    let momentum = |at: usize| w[axis] * (m[at] - w[at] * change[0]) + w[at] * m[axis];
-    let mut product = [
-        m[axis],
-        momentum(0),
-        momentum(1),
-        momentum(2),
-        (GAMMA * change[4] - C2 * kinetic) * w[axis] + (GAMMA * u[4] - C2 * half_square * u[0]) * speed,
-    ];
-    product[1 + axis] += C2 * (change[4] - kinetic);
+    let half_square = 0.5 * fused::<FUSES>(w[2], w[2], fused::<FUSES>(w[1], w[1], w[0] * w[0]));
+    let m = [change[1], change[2], change[3]];
+    let along = fused::<FUSES>(w[1], m[1], w[0] * m[0]);
+    let kinetic = fused::<FUSES>(w[2], m[2], fused::<FUSES>(-half_square, change[0], along));
+    let speed = fused::<FUSES>(-w[axis], change[0], m[axis]) * inverse;
+    let momentum = |at: usize| fused::<FUSES>(w[axis], fused::<FUSES>(-w[at], change[0], m[at]), w[at] * m[axis]);
+    let carried = fused::<FUSES>(-C2, kinetic, GAMMA * change[4]) * w[axis];
+    let energy = fused::<FUSES>(fused::<FUSES>(-C2 * half_square, u[0], GAMMA * u[4]), speed, carried);
+    let mut product = [m[axis], momentum(0), momentum(1), momentum(2), energy];
+    product[1 + axis] = fused::<FUSES>(C2, change[4] - kinetic, product[1 + axis]);
     product
 }
 
 /// The Jacobian of one side of [`viscous`], times a vector.
 #[inline(always)]
-pub(super) fn viscous_change(u: &State, axis: usize, change: &State) -> State {
+pub(super) fn viscous_change<const FUSES: bool>(u: &State, axis: usize, change: &State) -> State {
     let inverse = 1.0 / u[0];
     let mut product = [0.0; 5];
+    product[4] = CONDUCTION * inverse * fused::<FUSES>(-u[4] * inverse, change[0], change[4]);
     for at in 0..3 {
         let w = u[1 + at] * inverse;
-        let speed = (change[1 + at] - w * change[0]) * inverse;
+        let relative = fused::<FUSES>(-w, change[0], change[1 + at]);
         let viscosity = VISCOSITY * if at == axis { 4.0 / 3.0 } else { 1.0 };
-        product[1 + at] = viscosity * speed;
-        product[4] += (viscosity - CONDUCTION) * w * speed;
+        product[1 + at] = viscosity * inverse * relative;
+        product[4] = fused::<FUSES>((viscosity - CONDUCTION) * w * inverse, relative, product[4]);
     }
-    product[4] += CONDUCTION * (change[4] - u[4] * inverse * change[0]) * inverse;
     product
 }
 
 /// Solves `x + sum over axes of factor (viscous_change x + diffusion x) = b`, a lower triangle.
 #[inline(always)]
-pub(super) fn solve_point(u: &State, factors: &[f64; 3], b: &State) -> State {
+pub(super) fn solve_point<const FUSES: bool>(u: &State, factors: &[f64; 3], b: &State) -> State {
     let inverse = 1.0 / u[0];
     let sum = factors[0] + factors[1] + factors[2];
     let diagonal = 1.0 + (0..3).map(|axis| factors[axis] * DIFFUSION[axis]).sum::<f64>();
-    // Divisions of what is known without `b`: it is the last that is known, and all wait for it.
+    // `b` is known last: the divisions do not wait for it.
     let by_diagonal = 1.0 / diagonal;
     let by_energy = 1.0 / (diagonal + sum * CONDUCTION * inverse);
     let mut x = [b[0] * by_diagonal, 0.0, 0.0, 0.0, 0.0];
-    let mut energy = b[4] + sum * CONDUCTION * u[4] * inverse * inverse * x[0];
+    let mut energy = fused::<FUSES>(sum * CONDUCTION * u[4] * inverse * inverse, x[0], b[4]);
     for at in 0..3 {
-        let (w, viscosity) = (u[1 + at] * inverse, VISCOSITY * (sum + factors[at] / 3.0));
+        let (w, viscosity) = (u[1 + at] * inverse, VISCOSITY * (sum + factors[at] * (1.0 / 3.0)));
         let by_momentum = 1.0 / (diagonal + viscosity * inverse);
-        x[1 + at] = (b[1 + at] + viscosity * inverse * w * x[0]) * by_momentum;
-        energy -= (viscosity - CONDUCTION * sum) * w * (x[1 + at] - w * x[0]) * inverse;
+        x[1 + at] = fused::<FUSES>(viscosity * inverse * w, x[0], b[1 + at]) * by_momentum;
+        let factor = (viscosity - CONDUCTION * sum) * w * inverse;
+        energy = fused::<FUSES>(-factor, fused::<FUSES>(-w, x[0], x[1 + at]), energy);
     }
     x[4] = energy * by_energy;
     x
@@ -157,8 +161,8 @@ mod tests {
                 let (above, below) = (f(&moved(step)), f(&moved(-step)));
                 std::array::from_fn(|at| (above[at] - below[at]) / (2.0 * step))
             };
-            is_near(inviscid_change(&U, axis, &CHANGE), difference(&|u| inviscid(u, axis)));
-            is_near(viscous_change(&U, axis, &CHANGE), difference(&|u| viscous(&U, u, axis)));
+            is_near(inviscid_change::<false>(&U, axis, &CHANGE), difference(&|u| inviscid::<false>(u, axis)));
+            is_near(viscous_change::<false>(&U, axis, &CHANGE), difference(&|u| viscous::<false>(&U, u, axis)));
         }
     }
 
@@ -167,12 +171,12 @@ mod tests {
         let factors = [0.3, 0.5, 0.7];
         let mut b = CHANGE;
         for (axis, factor) in factors.into_iter().enumerate() {
-            let change = viscous_change(&U, axis, &CHANGE);
+            let change = viscous_change::<false>(&U, axis, &CHANGE);
             for at in 0..5 {
                 b[at] += factor * (change[at] + DIFFUSION[axis] * CHANGE[at]);
             }
         }
-        is_near(solve_point(&U, &factors, &b), CHANGE);
+        is_near(solve_point::<false>(&U, &factors, &b), CHANGE);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 use super::cube::Cube;
 use super::flow::{DIFFUSION, State, inviscid_change, solve_point, viscous_change};
 use crate::crew::{Crew, cut};
-use multiversion::multiversion;
+use crate::kernel::fused;
+use multiversion::{multiversion, target::target_cfg_f};
 use std::ops::Range;
 
 /// NPB's factor of over-relaxation.
@@ -96,7 +97,11 @@ fn do_plane(sweep: Sweep<'_>, places: Range<usize>, plane: usize, part: &mut [St
             let index = sweep.cube.index([x, y, plane]);
             let own = index - first;
             let along_z = part[if up { own - n } else { own + n }];
-            along_x = sweep.point(index, &part[own], [&along_x, &row[x], &along_z]);
+            along_x = sweep.point::<{ target_cfg_f!(target_feature = "fma") }>(
+                index,
+                &part[own],
+                [&along_x, &row[x], &along_z],
+            );
             part[own] = along_x;
             row[x] = along_x;
         }
@@ -106,30 +111,39 @@ fn do_plane(sweep: Sweep<'_>, places: Range<usize>, plane: usize, part: &mut [St
 impl Sweep<'_> {
     /// What a point becomes, from what its neighbours before it along x, y and z became.
     #[inline(always)]
-    fn point(&self, index: usize, own: &State, before: [&State; 3]) -> State {
+    fn point<const FUSES: bool>(&self, index: usize, own: &State, [x, y, z]: [&State; 3]) -> State {
         let per_step = self.cube.per_step();
-        let (square, half) = (self.dt * per_step * per_step, 0.5 * self.dt * per_step);
+        let square = self.dt * per_step * per_step;
         let mut sum = [0.0; 5];
         // The neighbour along x was done just now: what does not need it goes first.
-        for axis in [1, 2, 0] {
-            let (stride, change) = (self.cube.strides()[axis], before[axis]);
-            let u = &self.u[if self.wave == Wave::Up { index - stride } else { index + stride }];
-            let (inviscid, viscous) = (inviscid_change(u, axis, change), viscous_change(u, axis, change));
-            let half = if self.wave == Wave::Up { -half } else { half };
-            for m in 0..5 {
-                sum[m] += half * inviscid[m] - square * (viscous[m] + DIFFUSION[axis] * change[m]);
-            }
-        }
+        self.add_change::<FUSES>(1, index, y, &mut sum);
+        self.add_change::<FUSES>(2, index, z, &mut sum);
+        self.add_change::<FUSES>(0, index, x, &mut sum);
         let u = &self.u[index];
         match self.wave {
             Wave::Up => {
-                let right = std::array::from_fn(|m| own[m] - OMEGA * sum[m]);
-                solve_point(u, &[2.0 * square; 3], &right)
+                let right = std::array::from_fn(|m| fused::<FUSES>(-OMEGA, sum[m], own[m]));
+                solve_point::<FUSES>(u, &[2.0 * square; 3], &right)
             }
             Wave::Down => {
-                let part = solve_point(u, &[2.0 * square; 3], &sum.map(|value| OMEGA * value));
+                let part = solve_point::<FUSES>(u, &[2.0 * square; 3], &sum.map(|value| OMEGA * value));
                 std::array::from_fn(|m| own[m] - part[m])
             }
+        }
+    }
+
+    /// Adds the Jacobians along an axis, times the change of the neighbour there.
+    #[inline(always)]
+    fn add_change<const FUSES: bool>(&self, axis: usize, index: usize, change: &State, sum: &mut State) {
+        let (stride, per_step) = (self.cube.strides()[axis], self.cube.per_step());
+        let (square, half) = (self.dt * per_step * per_step, 0.5 * self.dt * per_step);
+        let (neighbour, half) = if self.wave == Wave::Up { (index - stride, -half) } else { (index + stride, half) };
+        let u = &self.u[neighbour];
+        let inviscid = inviscid_change::<FUSES>(u, axis, change);
+        let viscous = viscous_change::<FUSES>(u, axis, change);
+        for m in 0..5 {
+            let friction = fused::<FUSES>(DIFFUSION[axis], change[m], viscous[m]);
+            sum[m] = fused::<FUSES>(half, inviscid[m], fused::<FUSES>(-square, friction, sum[m]));
         }
     }
 }

@@ -114,7 +114,7 @@ pub(super) fn apply_and_sum(
 ) -> [f64; 3] {
     const FUSES: bool = target_cfg_f!(target_feature = "fma");
     let line = a.line;
-    let mut sums = [[0.0; LANES]; 3];
+    let (mut sums, mut rest) = ([[0.0; LANES]; 3], [0.0; 3]);
     for ((row, r), product) in rows.zip(r.chunks_exact(line)).zip(product.chunks_exact_mut(line)) {
         apply_row::<FUSES>(a, row, scaled, product);
         let scaled = &scaled[row * line..][..line];
@@ -128,13 +128,11 @@ pub(super) fn apply_and_sum(
                 sums[2][lane] = fused::<FUSES>(r[lane], r[lane], sums[2][lane]);
             }
         }
-        for (lane, ((r, scaled), product)) in r_rest.iter().zip(scaled_rest).zip(product_rest).enumerate() {
-            sums[0][lane] += r * scaled;
-            sums[1][lane] += product * scaled;
-            sums[2][lane] += r * r;
+        for ((r, scaled), product) in r_rest.iter().zip(scaled_rest).zip(product_rest) {
+            rest = [rest[0] + r * scaled, rest[1] + product * scaled, rest[2] + r * r];
         }
     }
-    sums.map(|sum| sum.iter().sum())
+    std::array::from_fn(|at| rest[at] + sums[at].iter().sum::<f64>())
 }
 
 /// The vectors that a step of the iteration changes, of some rows.

@@ -8,7 +8,7 @@
 //! `M^+` has the other signs of gamma. The lower half of `(1 +- gamma_mu) psi` follows from the
 //! upper half, so only half spinors are multiplied by matrices.
 
-use super::lattice::Lattice;
+use super::lattice::{Lattice, Neighbour};
 use crate::kernel::fused;
 use multiversion::{multiversion, target::target_cfg_f};
 use std::ops::Range;
@@ -22,8 +22,6 @@ type Complex = [[f64; LANES]; 2];
 pub(super) type Spinor = [Complex; 12];
 /// The matrices that lead forward in each direction, by rows.
 pub(super) type Links = [[Complex; 9]; 4];
-/// Two spins of three colours.
-type Half = [[Complex; 3]; 2];
 
 pub(super) const ZERO: Spinor = [[[0.0; LANES]; 2]; 12];
 
@@ -63,60 +61,67 @@ fn add_turned(turn: Turn, plus: bool, a: &Complex, sum: &mut Complex) {
     }
 }
 
-/// The upper half of `(1 +- gamma) psi`.
-#[inline(always)]
-fn project(gamma: &[(usize, Turn); 4], plus: bool, psi: &Spinor) -> Half {
-    let mut half = [[NONE; 3]; 2];
-    for spin in 0..2 {
-        let (column, turn) = gamma[spin];
-        for colour in 0..3 {
-            half[spin][colour] = psi[3 * spin + colour];
-            add_turned(turn, plus, &psi[3 * column + colour], &mut half[spin][colour]);
-        }
-    }
-    half
-}
-
-/// Adds a projected spinor of which this is the upper half.
-#[inline(always)]
-fn reconstruct(gamma: &[(usize, Turn); 4], plus: bool, half: &Half, sum: &mut Spinor) {
-    for colour in 0..3 {
-        for spin in 0..2 {
-            add_turned(Turn::One, true, &half[spin][colour], &mut sum[3 * spin + colour]);
-            let (column, turn) = gamma[spin + 2];
-            add_turned(turn, plus, &half[column][colour], &mut sum[3 * (spin + 2) + colour]);
-        }
-    }
-}
-
-/// The matrix, or its adjoint, times each spin.
-#[inline(always)]
-fn multiply<const ADJOINT: bool, const FUSES: bool>(link: &[Complex; 9], half: &Half) -> Half {
-    let mut product = [[NONE; 3]; 2];
-    for spin in 0..2 {
-        for row in 0..3 {
-            let sum = &mut product[spin][row];
-            for column in 0..3 {
-                let a = &link[if ADJOINT { 3 * column + row } else { 3 * row + column }];
-                let b = &half[spin][column];
-                for lane in 0..LANES {
-                    let imaginary = if ADJOINT { -a[1][lane] } else { a[1][lane] };
-                    let re = fused::<FUSES>(a[0][lane], b[0][lane], sum[0][lane]);
-                    let im = fused::<FUSES>(a[0][lane], b[1][lane], sum[1][lane]);
-                    sum[0][lane] = fused::<FUSES>(-imaginary, b[1][lane], re);
-                    sum[1][lane] = fused::<FUSES>(imaginary, b[0][lane], im);
-                }
-            }
-        }
-    }
-    product
-}
-
 /// Each lane gets what the lane so many further on has.
 #[inline(always)]
-fn rotate<const N: usize>(values: &mut [Complex; N], by: usize) {
-    for value in values.as_flattened_mut() {
-        value.rotate_left(by);
+fn rotate(value: &mut Complex, by: usize) {
+    for part in value {
+        *part = [part[by % LANES], part[(by + 1) % LANES], part[(by + 2) % LANES], part[(by + 3) % LANES]];
+    }
+}
+
+/// A passage along a link.
+struct Passage<'a> {
+    gamma: &'a [(usize, Turn); 4],
+    plus: bool,
+    link: &'a [Complex; 9],
+    /// Whether sites and their neighbours are in lanes beside each other.
+    turned: bool,
+}
+
+/// Adds `(1 +- gamma) U psi`, or that with the adjoint of `U`.
+#[inline(always)]
+fn add_passage<const ADJOINT: bool, const FUSES: bool>(passage: &Passage<'_>, psi: &Spinor, sum: &mut Spinor) {
+    add_spin::<0, ADJOINT, FUSES>(passage, psi, sum);
+    add_spin::<1, ADJOINT, FUSES>(passage, psi, sum);
+}
+
+/// What follows from one of the upper spins of the projected half: so little at once stays in
+/// registers. The lower half of the product follows from the upper.
+#[inline(always)]
+fn add_spin<const SPIN: usize, const ADJOINT: bool, const FUSES: bool>(
+    passage: &Passage<'_>,
+    psi: &Spinor,
+    sum: &mut Spinor,
+) {
+    let Passage { gamma, plus, link, turned } = *passage;
+    let (column, turn) = gamma[SPIN];
+    let lower = if gamma[2].0 == SPIN { 2 } else { 3 };
+    let mut half = [NONE; 3];
+    for colour in 0..3 {
+        half[colour] = psi[3 * SPIN + colour];
+        add_turned(turn, plus, &psi[3 * column + colour], &mut half[colour]);
+        if turned && !ADJOINT {
+            rotate(&mut half[colour], 1);
+        }
+    }
+    for row in 0..3 {
+        let mut product = NONE;
+        for column in 0..3 {
+            let a = &link[if ADJOINT { 3 * column + row } else { 3 * row + column }];
+            for lane in 0..LANES {
+                let imaginary = if ADJOINT { -a[1][lane] } else { a[1][lane] };
+                let (b, [re, im]) = (&half[column], product);
+                let re = fused::<FUSES>(a[0][lane], b[0][lane], re[lane]);
+                let im = fused::<FUSES>(a[0][lane], b[1][lane], im[lane]);
+                product[0][lane] = fused::<FUSES>(-imaginary, b[1][lane], re);
+                product[1][lane] = fused::<FUSES>(imaginary, b[0][lane], im);
+            }
+        }
+        if turned && ADJOINT {
+            rotate(&mut product, LANES - 1);
+        }
+        add_turned(Turn::One, true, &product, &mut sum[3 * SPIN + row]);
+        add_turned(gamma[lower].1, plus, &product, &mut sum[3 * lower + row]);
     }
 }
 
@@ -131,19 +136,13 @@ fn hop<const DIRECTION: usize, const ADJOINT: bool, const FUSES: bool>(
     sum: &mut Spinor,
 ) {
     let gamma = const { &GAMMA[DIRECTION] };
+    let turned = |there: Neighbour| DIRECTION == 0 && there.turned;
     let there = lattice.forward(block, place, DIRECTION);
-    let mut half = project(gamma, ADJOINT, &from[there.block]);
-    if DIRECTION == 0 && there.turned {
-        half.iter_mut().for_each(|spin| rotate(spin, 1));
-    }
-    reconstruct(gamma, ADJOINT, &multiply::<false, FUSES>(&links[block][DIRECTION], &half), sum);
+    let passage = Passage { gamma, plus: ADJOINT, link: &links[block][DIRECTION], turned: turned(there) };
+    add_passage::<false, FUSES>(&passage, &from[there.block], sum);
     let there = lattice.backward(block, place, DIRECTION);
-    let half = project(gamma, !ADJOINT, &from[there.block]);
-    let mut half = multiply::<true, FUSES>(&links[there.block][DIRECTION], &half);
-    if DIRECTION == 0 && there.turned {
-        half.iter_mut().for_each(|spin| rotate(spin, LANES - 1));
-    }
-    reconstruct(gamma, !ADJOINT, &half, sum);
+    let passage = Passage { gamma, plus: !ADJOINT, link: &links[there.block][DIRECTION], turned: turned(there) };
+    add_passage::<true, FUSES>(&passage, &from[there.block], sum);
 }
 
 /// `to = M from`, or `to = M^+ from`, for some blocks.

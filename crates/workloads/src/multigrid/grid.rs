@@ -219,18 +219,19 @@ fn smooth(n: usize, s: &Stencil, r: Around<'_>, u: &mut [f64], scratch: &mut [f6
 /// point that is there. `fine` is the fine plane there, with those around it.
 #[multiversion(targets("x86_64+avx2+fma+bmi2"))]
 fn restrict(n: usize, fine: Around<'_>, coarse: &mut [f64], scratch: &mut [f64]) {
-    let fine_line = 2 * n + 2;
+    let (line, fine_line) = (n + 2, 2 * n + 2);
     let (faces, edges) = scratch.split_at_mut(fine_line);
     for row in 1..=n {
         columns(fine, 2 * row, fine_line, faces, edges);
         let here = &fine[1][2 * row * fine_line..][..fine_line];
-        let to = &mut coarse[row * (n + 2)..][1..=n];
-        let windows = faces.windows(3).zip(edges.windows(3)).zip(here.windows(3)).skip(1).step_by(2);
-        for (to, ((faces, edges), here)) in to.iter_mut().zip(windows) {
-            *to = 0.5 * here[1]
-                + 0.25 * (here[0] + here[2] + faces[1])
-                + 0.125 * (faces[0] + faces[2] + edges[1])
-                + 0.0625 * (edges[0] + edges[2]);
+        // Two fine points for each coarse one: a pair has the point itself and the next.
+        let [here, faces, edges] = [here, &faces[..], &edges[..]].map(|row| &row.as_chunks::<2>().0[..line - 1]);
+        let to = &mut coarse[row * line..][..line];
+        for i in 1..line - 1 {
+            to[i] = 0.5 * here[i][0]
+                + 0.25 * (here[i - 1][1] + here[i][1] + faces[i][0])
+                + 0.125 * (faces[i - 1][1] + faces[i][1] + edges[i][0])
+                + 0.0625 * (edges[i - 1][1] + edges[i][1]);
         }
         wrap_row(row, coarse, n);
     }
@@ -243,7 +244,7 @@ fn restrict(n: usize, fine: Around<'_>, coarse: &mut [f64], scratch: &mut [f64])
 fn interpolate(half: usize, here: &[f64], other: Option<&[f64]>, fine: &mut [f64], scratch: &mut [f64]) {
     let (line, fine_line) = (half + 2, 2 * half + 2);
     let (a, b) = scratch.split_at_mut(fine_line);
-    let (a, b) = (&mut a[..line], &mut b[..line]);
+    let (mut a, mut b) = (&mut a[..line], &mut b[..line]);
     let load = |row: usize, to: &mut [f64]| match other {
         Some(other) => {
             let rows = here[row * line..][..line].iter().zip(&other[row * line..][..line]);
@@ -257,13 +258,14 @@ fn interpolate(half: usize, here: &[f64], other: Option<&[f64]>, fine: &mut [f64
     for (row, pair) in fine.chunks_exact_mut(2 * fine_line).enumerate() {
         load(row + 1, b);
         let (upper, lower) = pair.split_at_mut(fine_line);
-        let (upper, lower) = (upper.as_chunks_mut::<2>().0, lower.as_chunks_mut::<2>().0);
-        for i in 0..=half {
-            upper[i][0] += a[i];
-            upper[i][1] += 0.5 * (a[i] + a[i + 1]);
-            lower[i][0] += 0.5 * (a[i] + b[i]);
-            lower[i][1] += 0.25 * (a[i] + a[i + 1] + b[i] + b[i + 1]);
+        let (upper, lower) =
+            (&mut upper.as_chunks_mut::<2>().0[..line - 1], &mut lower.as_chunks_mut::<2>().0[..line - 1]);
+        let (above, below) = (&a[..line], &b[..line]);
+        for i in 0..line - 1 {
+            let (here, next) = (above[i] + below[i], above[i + 1] + below[i + 1]);
+            upper[i] = [upper[i][0] + above[i], upper[i][1] + 0.5 * (above[i] + above[i + 1])];
+            lower[i] = [lower[i][0] + 0.5 * here, lower[i][1] + 0.25 * (here + next)];
         }
-        a.copy_from_slice(b);
+        std::mem::swap(&mut a, &mut b);
     }
 }

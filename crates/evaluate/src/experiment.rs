@@ -9,6 +9,7 @@ use crate::validation::cell::Role;
 use crate::validation::statement::Statement;
 use crate::vcpus::Vcpus;
 use serde::{Deserialize, Serialize};
+use simulator::workload::WorkloadProfile;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use topology::Bytes;
@@ -127,6 +128,22 @@ impl Experiment {
     /// The section of a workload, as its own type; its defaults where the experiment has none.
     pub fn parameters<W: Workload>(&self) -> W {
         self.section(W::NAME).and_then(Section::get).cloned().unwrap_or_default()
+    }
+
+    /// The same configurations with the work of a profile: of an application, in the place of
+    /// whatever is measured; of kernels, in that of STREAM's.
+    #[must_use]
+    pub fn with_profile(&self, profile: &WorkloadProfile) -> Self {
+        let mut experiment = self.clone();
+        if profile.application.is_some() {
+            experiment.workload = APPLICATION.to_owned();
+            experiment.application =
+                Some(applications::Section { profiles: vec![profile.name.clone()], ..applications::Section::default() });
+            experiment.replace_section(Section::new(Programs::default()));
+        } else {
+            experiment.profile = Some(profile.name.clone());
+        }
+        experiment
     }
 
     /// Puts another section in the place of the one of its workload.

@@ -18,6 +18,7 @@ pub mod evaluation;
 pub mod experiment;
 pub mod export;
 pub mod figure;
+pub mod fitted_profile;
 pub mod guest_files;
 pub mod interval;
 mod image_boot;

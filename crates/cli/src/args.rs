@@ -4,7 +4,7 @@ pub(crate) use crate::args_balance::{BalanceArguments, DoctorArguments, TopArgum
 pub(crate) use crate::args_guest::GuestArguments;
 pub(crate) use crate::args_libvirt::{CheckArguments, ConnectArguments, EmitArgument, StartThrough, Via};
 pub(crate) use crate::args_model::{
-    AdviseArguments, CalibrateArguments, CompareArguments, MachineCommandArguments, ValidateArguments,
+    AdviseArguments, CalibrateArguments, CompareArguments, MachineCommandArguments, ProfileArguments, ValidateArguments,
 };
 pub(crate) use crate::args_switch::SwitchArguments;
 pub(crate) use crate::args_results::ResultsArguments;
@@ -52,6 +52,9 @@ pub(crate) enum Command {
     Calibrate(CalibrateArguments),
     /// Run every published experiment on the model and print how wrong it is
     Validate(ValidateArguments),
+    /// Fit a workload profile to a measured run, so that the model can say what the program would do
+    /// on another machine
+    Profile(ProfileArguments),
     /// Compare shapes of a VM on the model of a machine, and rank them
     Advise(AdviseArguments),
     /// Keep every VM of this host at its NUMA home
@@ -184,6 +187,10 @@ pub(crate) struct EvaluateArguments {
     /// a machine file (.toml) with rates. Configurations that name a machine of their own keep it
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["resume", "dry_run"])]
     pub(crate) on: Option<String>,
+    /// With --on: model this work in the experiment's configurations: a profile that `homenode
+    /// profile` wrote, or the name of one that comes with homenode
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) profile: Option<String>,
     /// With --on: the results directory of a measured run of the same experiment, whose figures
     /// stand beside the modelled ones
     #[arg(long, value_name = "RESULTS")]

@@ -1,6 +1,7 @@
 //! Arguments of the commands that are about the modelled machine.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use simulator::workload::Class;
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -41,6 +42,64 @@ pub(crate) struct CalibrateArguments {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print the rates and the residuals of the fit as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What binds a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClassArgument {
+    /// Its cores: it works in caches
+    Compute,
+    /// Memory bandwidth: it streams, and computes before or after
+    Bandwidth,
+    /// It streams, and computes on each line meanwhile
+    Overlap,
+    /// Single misses, each of which waits for the one before
+    Latency,
+    /// It streams, beside a serial part that no thread shortens
+    Serial,
+}
+
+impl From<ClassArgument> for Class {
+    fn from(argument: ClassArgument) -> Self {
+        match argument {
+            ClassArgument::Compute => Self::Compute,
+            ClassArgument::Bandwidth => Self::Bandwidth,
+            ClassArgument::Overlap => Self::Overlap,
+            ClassArgument::Latency => Self::Latency,
+            ClassArgument::Serial => Self::Serial,
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct ProfileArguments {
+    /// Results directory of a measured run (results/<time>-<name>) with a native configuration at
+    /// several numbers of threads
+    #[arg(value_name = "RESULTS")]
+    pub(crate) results: PathBuf,
+    /// The machine file that `homenode calibrate` wrote where the run was measured. Default: the
+    /// host's name with .toml, in this directory
+    #[arg(long, value_name = "MACHINE")]
+    pub(crate) on: Option<String>,
+    /// The figure to fit, where the run has several: a time, or a rate of work
+    #[arg(long, value_name = "NAME")]
+    pub(crate) figure: Option<String>,
+    /// What binds the program, where you know. Default: what fits the scan
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) class: Option<ClassArgument>,
+    /// Fit on these numbers of threads; the others test the profile. Default: all that leave each
+    /// core with one busy thread
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) fit_threads: Vec<u32>,
+    /// Write the profile into FILE (.toml)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Overwrite FILE if it exists
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
+    /// Print the profile and its residuals as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -40,6 +40,7 @@ mod named_file;
 mod occupied;
 mod output;
 mod plan_view;
+mod profile_view;
 mod remote_host;
 mod residence_view;
 mod source;

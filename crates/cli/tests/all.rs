@@ -31,6 +31,7 @@ mod migrate_writes;
 mod on_touch;
 mod plan;
 mod results;
+mod profile;
 mod run;
 mod run_as;
 mod run_starts;

@@ -29,8 +29,8 @@ pub struct Experiment {
     pub title: String,
     /// What is measured: the name of a workload, [`NUMA_MATRIX`] or [`APPLICATION`].
     pub workload: String,
-    /// The machine that it is modelled on, where `--on` names none: a name that comes with
-    /// homenode.
+    /// The machine of its published figures, on which it is modelled where `--on` names none: a name
+    /// that comes with homenode, or a machine file.
     #[serde(default)]
     pub machine: Option<String>,
     /// Profile of the kernels on the model: a name that comes with homenode, or a file. Default:
@@ -137,8 +137,10 @@ impl Experiment {
         let mut experiment = self.clone();
         if profile.application.is_some() {
             experiment.workload = APPLICATION.to_owned();
-            experiment.application =
-                Some(applications::Section { profiles: vec![profile.name.clone()], ..applications::Section::default() });
+            experiment.application = Some(applications::Section {
+                profiles: vec![profile.name.clone()],
+                ..applications::Section::default()
+            });
             experiment.replace_section(Section::new(Programs::default()));
         } else {
             experiment.profile = Some(profile.name.clone());
@@ -271,7 +273,7 @@ pub struct Configuration {
     #[serde(default)]
     pub policy: Policy,
     /// The machine that this configuration is modelled on, whatever `--on` says: a name that comes
-    /// with homenode.
+    /// with homenode, or a machine file.
     #[serde(default)]
     pub machine: Option<String>,
     /// What the model alone needs to know.

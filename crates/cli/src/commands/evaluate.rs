@@ -93,7 +93,11 @@ fn on_this_host(
 /// Refuses arguments that a measurement has no use for. clap lets them pass where another argument
 /// excludes `--on`.
 fn only_modelled(arguments: &EvaluateArguments) -> anyhow::Result<()> {
-    let given = [("--seed", arguments.seed.is_some()), ("--beside", arguments.beside.is_some())];
+    let given = [
+        ("--seed", arguments.seed.is_some()),
+        ("--beside", arguments.beside.is_some()),
+        ("--profile", arguments.profile.is_some()),
+    ];
     match given.into_iter().find(|(_, given)| *given && arguments.on.is_none()) {
         Some((argument, _)) => {
             Err(bad_input(format!("{argument}: it belongs to --on MACHINE, which models and measures nothing")))

@@ -19,6 +19,7 @@ mod plan_emit;
 mod plan_fleet;
 mod power_on;
 mod results;
+mod profile;
 mod run;
 mod run_check;
 mod run_via_libvirt;
@@ -45,6 +46,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Machine(arguments) => machine::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
         Command::Advise(arguments) => advise::run(&arguments),
         Command::Results(arguments) => results::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),

@@ -82,7 +82,9 @@ impl<'a> Bench<'a> {
             return Ok(fitted);
         }
         let because = match all.len() > fitted.len() && wanted.fit_threads.is_empty() {
-            true => ". With more threads two share a core, and what that is worth was not measured; --fit-threads takes them all the same",
+            true => {
+                ". With more threads two share a core, and what that is worth was not measured; --fit-threads takes them all the same"
+            }
             false => "",
         };
         Err(FitError::OneCount {
@@ -95,8 +97,7 @@ impl<'a> Bench<'a> {
     /// What of the fit a reader has to know.
     pub(super) fn notes(&self, scan: &Scan, fitted: &[u32], wanted: &Wanted) -> Vec<String> {
         let mut notes = Vec::new();
-        let shared: Vec<u32> =
-            self.counts.iter().filter(|one| one.shares_cores()).map(|one| one.threads).collect();
+        let shared: Vec<u32> = self.counts.iter().filter(|one| one.shares_cores()).map(|one| one.threads).collect();
         if !shared.is_empty() && wanted.fit_threads.is_empty() {
             notes.push(format!(
                 "Not fitted on {}: there two threads share a core, and what that is worth to this program was not measured.",

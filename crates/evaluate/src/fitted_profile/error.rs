@@ -10,7 +10,7 @@ use topology::TomlError;
 pub enum FitError {
     /// No native configuration.
     #[error(
-        "{directory}: no native scan: its configurations are {has}, none of which runs on the host itself with all of its memory. Add one with runs = \"native\" and measure again"
+        "{directory}: no native scan: its configurations are {has}, none of which runs on the host itself. Add one with runs = \"native\" and measure again"
     )]
     NoNative {
         /// Results directory.

@@ -99,7 +99,8 @@ fn rounded(value: f64) -> String {
 
 /// How well it fits, as comments: a reader is to see them, and nothing is to use them.
 fn residuals(fitted: &FittedProfile) -> String {
-    let mut text = "\n# The model with this profile against what was measured. A star: the profile was fitted on it.\n".to_owned();
+    let mut text =
+        "\n# The model with this profile against what was measured. A star: the profile was fitted on it.\n".to_owned();
     for one in &fitted.residuals {
         let _ = writeln!(
             text,

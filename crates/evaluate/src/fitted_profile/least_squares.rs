@@ -77,7 +77,8 @@ mod tests {
     #[test]
     fn coefficients_that_made_the_rows_come_back() {
         // T(n) = 2 + 12 / n: 14, 8, 5. Rows are divided by T.
-        let rows: Vec<[f64; 3]> = [1.0, 2.0, 4.0].map(|n: f64| (n, 2.0 + 12.0 / n)).map(|(n, t)| [1.0 / t, 1.0 / n / t, 0.0]).to_vec();
+        let rows: Vec<[f64; 3]> =
+            [1.0, 2.0, 4.0].map(|n: f64| (n, 2.0 + 12.0 / n)).map(|(n, t)| [1.0 / t, 1.0 / n / t, 0.0]).to_vec();
         let [serial, compute, memory] = solve(&rows, [true, true, false]);
         assert!((serial - 2.0).abs() < 1e-9 && (compute - 12.0).abs() < 1e-9 && memory == 0.0);
     }
@@ -85,7 +86,8 @@ mod tests {
     #[test]
     fn what_would_be_negative_is_zero_and_the_rest_is_fitted_again() {
         // Faster than linear: T = 10 / n - 1 would need a negative serial part.
-        let rows: Vec<[f64; 3]> = [1.0, 2.0, 4.0].map(|n: f64| (n, 10.0 / n - 1.0)).map(|(n, t)| [1.0 / t, 1.0 / n / t, 0.0]).to_vec();
+        let rows: Vec<[f64; 3]> =
+            [1.0, 2.0, 4.0].map(|n: f64| (n, 10.0 / n - 1.0)).map(|(n, t)| [1.0 / t, 1.0 / n / t, 0.0]).to_vec();
         let found = solve(&rows, [true, true, false]);
         let best = (1..2000).map(|step| 0.01 * f64::from(step)).map(|compute| squares(&rows, &[0.0, compute, 0.0]));
         assert!(found[0] == 0.0 && squares(&rows, &found) <= best.fold(f64::INFINITY, f64::min) + 1e-9, "{found:?}");

@@ -15,7 +15,7 @@ mod streams;
 mod vms;
 
 pub use error::FitError;
-pub use shapes::{Candidate, Parts};
+pub use shapes::{Candidate, Parts, word};
 pub use vms::VmResidual;
 
 use crate::modelled::beside::MeasuredRun;

@@ -78,8 +78,8 @@ struct Fit {
     error: f64,
 }
 
-/// Seconds at each number of threads.
-type Times = Vec<(u32, f64)>;
+/// A number of threads, and seconds with it.
+type Time = (u32, f64);
 
 impl Form {
     /// Of a class, with no more values than there are figures; `None` where these are too few.
@@ -114,18 +114,13 @@ impl Form {
     }
 
     /// Unit work, and what it takes at each number of threads.
-    fn units(&self, bench: &Bench, times: &Times, core_ns: f64) -> Result<Vec<[f64; COLUMNS]>, SolveError> {
+    fn units(&self, bench: &Bench, times: &[Time], core_ns: f64) -> Result<Vec<[f64; COLUMNS]>, SolveError> {
         let empty = program(self.class, String::new(), workloads::workload::Pinning::Compact);
-        let compute = Application {
-            compute_core_s: Some(sourced(1.0, Source::Calibrated, "")),
-            memory: None,
-            ..empty.clone()
-        };
-        let moving = Application {
-            memory: Some(memory(UNIT_LINES, self.lines_in_flight(bench), core_ns, "")),
-            ..empty
-        };
-        let row = |&(threads, seconds): &(u32, f64)| {
+        let compute =
+            Application { compute_core_s: Some(sourced(1.0, Source::Calibrated, "")), memory: None, ..empty.clone() };
+        let moving =
+            Application { memory: Some(memory(UNIT_LINES, self.lines_in_flight(bench), core_ns, "")), ..empty };
+        let row = |&(threads, seconds): &Time| {
             let of_compute = if self.columns[1] { bench.seconds(&compute, threads)? } else { 0.0 };
             let of_memory = if self.columns[2] { bench.seconds(&moving, threads)? } else { 0.0 };
             Ok([1.0 / seconds, of_compute / seconds, of_memory / seconds])
@@ -134,7 +129,7 @@ impl Form {
     }
 
     /// With this core time of a line.
-    fn fit_at(self, bench: &Bench, times: &Times, core_ns_per_line: f64) -> Result<Fit, SolveError> {
+    fn fit_at(self, bench: &Bench, times: &[Time], core_ns_per_line: f64) -> Result<Fit, SolveError> {
         let rows = self.units(bench, times, core_ns_per_line)?;
         let values = least_squares::solve(&rows, self.columns);
         let error = (least_squares::squares(&rows, &values) / rows.len().max(1) as f64).sqrt();
@@ -142,7 +137,7 @@ impl Form {
     }
 
     /// The best; the core time of a line by a grid and, around its best point, the golden section.
-    fn fit(self, bench: &Bench, times: &Times) -> Result<Fit, SolveError> {
+    fn fit(self, bench: &Bench, times: &[Time]) -> Result<Fit, SolveError> {
         if !self.overlaps {
             return self.fit_at(bench, times, 0.0);
         }
@@ -161,7 +156,11 @@ impl Form {
         for _ in 0..REFINED {
             let inner = (high - golden * (high - low), low + golden * (high - low));
             let (one, other) = (self.fit_at(bench, times, inner.0)?, self.fit_at(bench, times, inner.1)?);
-            if one.error < other.error { high = inner.1 } else { low = inner.0 }
+            if one.error < other.error {
+                high = inner.1
+            } else {
+                low = inner.0
+            }
             for fit in [one, other] {
                 if fit.error < best.error {
                     best = fit;
@@ -205,8 +204,8 @@ impl Fit {
 /// Fits each kind and takes one.
 pub(super) fn fit(scan: &Scan, bench: &Bench, counts: &[u32], wanted: &Wanted) -> Result<FittedProfile, FitError> {
     let Some(figure) = scan.figures.first() else { return Err(FitError::Impossible("no figure".to_owned())) };
-    let all: Times = figure.cells.iter().map(|cell| (cell.threads, figure.work.seconds(cell.measured))).collect();
-    let fitted: Times = all.iter().copied().filter(|(threads, _)| counts.contains(threads)).collect();
+    let all: Vec<Time> = figure.cells.iter().map(|cell| (cell.threads, figure.work.seconds(cell.measured))).collect();
+    let fitted: Vec<Time> = all.iter().copied().filter(|(threads, _)| counts.contains(threads)).collect();
     let classes = match wanted.class {
         Some(class) => vec![class],
         None => vec![Class::Compute, Class::Overlap, Class::Bandwidth],
@@ -214,7 +213,9 @@ pub(super) fn fit(scan: &Scan, bench: &Bench, counts: &[u32], wanted: &Wanted) -
     let mut tried = Vec::new();
     for class in classes {
         let Some(form) = Form::of(class, fitted.len()) else {
-            return Err(FitError::Class("this class has two values of its own: fit it on two numbers of threads or more"));
+            return Err(FitError::Class(
+                "this class has two values of its own: fit it on two numbers of threads or more",
+            ));
         };
         let fit = form.fit(bench, &fitted)?;
         if fit.is_of_its_class() {
@@ -257,13 +258,13 @@ pub(super) fn fit(scan: &Scan, bench: &Bench, counts: &[u32], wanted: &Wanted) -
 }
 
 /// What a fit without each number of threads says there, where enough others are left.
-fn left_out(form: Form, bench: &Bench, times: &Times) -> Result<Times, FitError> {
+fn left_out(form: Form, bench: &Bench, times: &[Time]) -> Result<Vec<Time>, FitError> {
     let mut left_out = Vec::new();
     if times.len() <= form.values() {
         return Ok(left_out);
     }
     for &(threads, seconds) in times {
-        let others: Times = times.iter().copied().filter(|(other, _)| *other != threads).collect();
+        let others: Vec<Time> = times.iter().copied().filter(|(other, _)| *other != threads).collect();
         let fit = form.fit(bench, &others)?;
         let here = vec![(threads, seconds)];
         let rows = form.units(bench, &here, fit.core_ns_per_line)?;
@@ -274,7 +275,7 @@ fn left_out(form: Form, bench: &Bench, times: &Times) -> Result<Times, FitError>
 }
 
 /// Which fit is taken: docs/profile.md says the rule.
-fn chosen(tried: &[(Fit, Times)], times: &Times) -> Option<usize> {
+fn chosen(tried: &[(Fit, Vec<Time>)], times: &[Time]) -> Option<usize> {
     let as_good = as_good(tried);
     let index = |class: Class| tried.iter().position(|(fit, _)| fit.form.class == class).filter(|&at| as_good[at]);
     if let Some(compute) = index(Class::Compute) {
@@ -292,14 +293,14 @@ fn chosen(tried: &[(Fit, Times)], times: &Times) -> Option<usize> {
 }
 
 /// Which fits the scan cannot tell from the best.
-fn as_good(tried: &[(Fit, Times)]) -> Vec<bool> {
+fn as_good(tried: &[(Fit, Vec<Time>)]) -> Vec<bool> {
     let best = tried.iter().map(|(fit, _)| fit.error).fold(f64::INFINITY, f64::min);
     tried.iter().map(|(fit, _)| fit.error <= (AS_GOOD * best).max(UNSURE)).collect()
 }
 
-fn candidates(tried: &[(Fit, Times)], times: &Times, one_thread_s: f64) -> Vec<Candidate> {
+fn candidates(tried: &[(Fit, Vec<Time>)], times: &[Time], one_thread_s: f64) -> Vec<Candidate> {
     let as_good = as_good(tried);
-    let candidate = |((fit, without), fits_as_well): (&(Fit, Times), bool)| Candidate {
+    let candidate = |((fit, without), fits_as_well): (&(Fit, Vec<Time>), bool)| Candidate {
         class: fit.form.class,
         fit_percent: 100.0 * fit.error,
         left_out_percent: left_out_percent(without, times),
@@ -310,8 +311,8 @@ fn candidates(tried: &[(Fit, Times)], times: &Times, one_thread_s: f64) -> Vec<C
 }
 
 /// Root of the mean square of the relative errors at what was left out.
-fn left_out_percent(without: &Times, times: &Times) -> Option<f64> {
-    let error = |&(threads, modelled): &(u32, f64)| {
+fn left_out_percent(without: &[Time], times: &[Time]) -> Option<f64> {
+    let error = |&(threads, modelled): &Time| {
         times.iter().find(|(other, _)| *other == threads).map(|(_, measured)| (modelled / measured - 1.0).powi(2))
     };
     let squares: Vec<f64> = without.iter().filter_map(error).collect();
@@ -330,7 +331,7 @@ fn residuals(
     bench: &Bench,
     application: &Application,
     counts: &[u32],
-    left_out: &Times,
+    left_out: &[Time],
 ) -> Result<Vec<Residual>, FitError> {
     let residual = |cell: &super::scan::ScanCell| {
         let without = left_out.iter().find(|(threads, _)| *threads == cell.threads);
@@ -349,7 +350,7 @@ fn residuals(
 }
 
 /// The class in words.
-pub(super) fn word(class: Class) -> &'static str {
+pub fn word(class: Class) -> &'static str {
     match class {
         Class::Bandwidth => "bandwidth",
         Class::Overlap => "overlap",
@@ -399,9 +400,7 @@ fn notes(candidates: &[Candidate], chosen: usize, named: bool) -> Vec<String> {
     };
     notes.extend(unseen.map(str::to_owned));
     if taken.class != Class::Compute {
-        notes.push(
-            "Memory traffic is fitted to the scaling alone; no hardware counter was read.".to_owned(),
-        );
+        notes.push("Memory traffic is fitted to the scaling alone; no hardware counter was read.".to_owned());
     }
     notes
 }

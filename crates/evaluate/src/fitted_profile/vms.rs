@@ -99,9 +99,8 @@ pub(super) fn predicted(
 /// Of a program that every VM runs whole, the names of the configurations with several VMs.
 fn leave_several_out(scan: &Scan, experiment: &mut Experiment) -> Vec<String> {
     let shapes = &scan.run.summary.configurations;
-    let is_several = |name: &str| {
-        !scan.is_stream() && shapes.iter().any(|one| one.name == name && !one.shape.starts_with("1 VM "))
-    };
+    let is_several =
+        |name: &str| !scan.is_stream() && shapes.iter().any(|one| one.name == name && !one.shape.starts_with("1 VM "));
     let all = experiment.configurations.iter();
     let names = all.filter(|one| is_several(&one.name)).map(|one| one.name.clone()).collect();
     experiment.configurations.retain(|one| !is_several(&one.name));

@@ -29,8 +29,14 @@ fn machines(experiment: &Experiment) -> Fault {
     });
     let known: Vec<&str> = topology::read::shipped_names().collect();
     let mut all = own.chain(of_configurations);
-    let (field, name) = all.find(|(_, name)| !known.contains(&name.as_str()))?;
-    fault(field, format!("{name:?}"), format!("a machine that comes with homenode: {}", known.join(", ")))
+    let (field, name) = all.find(|(_, name)| !known.contains(&name.as_str()) && !is_file(name))?;
+    let valid = format!("a machine file (.toml), or a machine that comes with homenode: {}", known.join(", "));
+    fault(field, format!("{name:?}"), valid)
+}
+
+/// Whether a machine is named by its file.
+pub(crate) fn is_file(name: &str) -> bool {
+    std::path::Path::new(name).extension().is_some_and(|extension| extension == "toml")
 }
 
 fn workload(experiment: &Experiment) -> Fault {

@@ -15,6 +15,7 @@ mod setting;
 pub mod settings;
 mod stream;
 
+pub(crate) use check::is_file;
 pub use error::ModelledError;
 pub use fit::Fitted;
 pub use predict::{Inputs, PredictedConfiguration, Prediction, predict, refit};

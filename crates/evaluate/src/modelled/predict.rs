@@ -137,7 +137,7 @@ pub fn predict(inputs: &Inputs) -> Result<Prediction, ModelledError> {
             seed: inputs.seed,
         };
         let published_on = configuration.machine.as_ref().or(experiment.machine.as_ref());
-        let is_published_machine = published_on.is_some_and(|name| *name == machine.name);
+        let is_published_machine = published_on.is_some_and(|name| is_of(inputs, name, machine));
         let fitted = cross_fit.as_ref().filter(|(name, _)| *name == machine.name).map(|(_, fitted)| fitted);
         let (figures, load) = both(&ground, fitted)?;
         prediction.figures.extend(figures);
@@ -170,7 +170,12 @@ fn homes(vm: &ResolvedVm) -> String {
 /// on.
 fn on_published_machine(inputs: &Inputs) -> bool {
     let own = inputs.experiment.machine.as_deref();
-    own.is_some_and(|own| inputs.on.is_none_or(|on| on.machine.name == own))
+    own.is_some_and(|own| inputs.on.is_none_or(|on| is_of(inputs, own, &on.machine)))
+}
+
+/// Whether an experiment's name of a machine, or its file, is that of this one.
+fn is_of(inputs: &Inputs, named: &str, machine: &Machine) -> bool {
+    machine.name == named || (inputs.machines)(named).is_some_and(|described| described.machine.name == machine.name)
 }
 
 /// Fits anew what is calibrated on the figures that the experiment names, with a solver: the

@@ -1,10 +1,11 @@
 //! The experiments with published figures that come with homenode, inside the program.
 
 use crate::experiment::Experiment;
-use crate::modelled::{Inputs, ModelledError, Prediction, predict};
+use crate::modelled::{Inputs, ModelledError, Prediction, is_file, predict};
 use crate::parse::{self, ExperimentError};
 use crate::profiles::{self, ProfileError};
 use simulator::workload::WorkloadProfile;
+use std::collections::BTreeMap;
 use std::path::Path;
 use topology::read::Described;
 use workloads::stream::{Stores, Stream};
@@ -32,6 +33,16 @@ pub enum PredictionError {
         file: String,
         /// What is wrong with the profile.
         source: Box<ProfileError>,
+    },
+    /// A machine file.
+    #[error("{file}: machine = \"{name}\": {problem}")]
+    Machine {
+        /// File of the experiment.
+        file: String,
+        /// The machine file.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
     },
     /// The prediction.
     #[error("{file}: {source}")]
@@ -69,9 +80,30 @@ pub fn run(
 ) -> Result<Prediction, PredictionError> {
     let profiles = profiles_of(experiment)
         .map_err(|source| PredictionError::Profile { file: file.to_owned(), source: Box::new(source) })?;
-    let machines = |name: &str| topology::read::shipped_described(name)?.ok();
-    let inputs = Inputs { experiment, on, machines: &machines, profiles: &profiles, seed };
+    let machines = machines_of(experiment).map_err(|(name, problem)| PredictionError::Machine {
+        file: file.to_owned(),
+        name,
+        problem,
+    })?;
+    let machine = |name: &str| machines.get(name).cloned().or_else(|| topology::read::shipped_described(name)?.ok());
+    let inputs = Inputs { experiment, on, machines: &machine, profiles: &profiles, seed };
     predict(&inputs).map_err(|source| PredictionError::Modelled { file: file.to_owned(), source })
+}
+
+/// The machines that an experiment names by their files, by what it calls them.
+///
+/// # Errors
+/// The name of the first that cannot be read, and why.
+pub fn machines_of(experiment: &Experiment) -> Result<BTreeMap<String, Described>, (String, String)> {
+    let own = experiment.configurations.iter().filter_map(|configuration| configuration.machine.as_ref());
+    let files = experiment.machine.iter().chain(own).filter(|name| is_file(name));
+    let read = |name: &String| {
+        let text = topology::input::text(name, topology::input::LONGEST_TEXT)
+            .map_err(|error| (name.clone(), format!("cannot read this machine file: {error}")))?;
+        let described = topology::read::described(&text, name).map_err(|error| (name.clone(), error.to_string()))?;
+        Ok((name.clone(), described))
+    };
+    files.map(read).collect()
 }
 
 /// Profiles of an experiment: of its applications, or of its kernels; without a name those that

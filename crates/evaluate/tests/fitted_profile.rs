@@ -8,6 +8,7 @@ use evaluate::fitted_profile::{FittedProfile, Wanted, fit};
 use evaluate::modelled::beside::MeasuredRun;
 use evaluate::modelled::{Inputs, predict};
 use evaluate::point::Point;
+use evaluate::resolve::Resolved;
 use evaluate::summary::{Cell, ConfigurationSummary, Reduced, State, Summary};
 use evaluate::{parse, profiles};
 use properties::properties;
@@ -98,7 +99,16 @@ fn measured(on: &Described, text: &str, truth: &WorkloadProfile, mut noise: impl
                 let (better, together) = (Better::Less, Together::Largest);
                 Quantity { name, unit: "s".to_owned(), better, together, decimals: 3 }
             };
-            let spread = Spread { best_together: value, median: value, repetitions: vec![value], rejected: Vec::new() };
+            let spread = Spread {
+                best_together: value,
+                median: value,
+                mean: value,
+                standard_deviation: None,
+                repetitions: vec![value],
+                rejected: Vec::new(),
+                rounds: Vec::new(),
+                interval: None,
+            };
             let reduced = Reduced { quantity, best: value, spread };
             match cells.iter_mut().find(|cell| cell.point.threads == threads) {
                 Some(cell) => cell.figures.push(reduced),
@@ -113,7 +123,9 @@ fn measured(on: &Described, text: &str, truth: &WorkloadProfile, mut noise: impl
                     overlap: None,
                     other_cpu_percent: 0.0,
                     steal_percent: 0.0,
+                    own_cpu_percent: None,
                     local_share: None,
+                    large_page_share: None,
                 }),
             }
         }
@@ -136,6 +148,20 @@ fn measured(on: &Described, text: &str, truth: &WorkloadProfile, mut noise: impl
             complete: true,
             notes: Vec::new(),
             configurations,
+            ratios: Vec::new(),
+            reached: None,
+        },
+        // Nothing of a fit looks at it.
+        resolved: Resolved {
+            experiment: experiment.clone(),
+            machine: on.machine.name.clone(),
+            hardware_threads: 0,
+            emulated: false,
+            workloads: Vec::new(),
+            notes: Vec::new(),
+            configurations: Vec::new(),
+            keep_running: false,
+            guest: None,
         },
         experiment: Some(experiment),
         environment: Environment::of_host(&on.machine, topology::Bytes(1 << 36), "kvm".to_owned(), Vec::new(), at),

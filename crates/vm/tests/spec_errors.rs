@@ -75,7 +75,7 @@ fn a_guest_is_read_and_written_again() {
     use vm::spec::{Boot, Guest, GuestRoot};
     let text = "name = \"vm\"\nvcpus = 8\nmemory = \"4 GiB\"\n[guest]\npackages = [\"lammps\", \"hpcc\"]\n";
     let mut spec = VmSpec::from_toml(text, "vm.toml").expect("valid");
-    assert_eq!(spec.guest, Some(Guest { packages: vec!["lammps".into(), "hpcc".into()], suite: None }));
+    assert_eq!(spec.guest, Some(Guest { packages: vec!["lammps".into(), "hpcc".into()], suite: None, ..Guest::default() }));
     let again =
         |spec: &VmSpec| serde_json::from_str::<VmSpec>(&serde_json::to_string(spec).expect("JSON")).expect("valid");
     assert_eq!(again(&spec), spec);

@@ -114,9 +114,14 @@ fn a_modelled_evaluation_never_looks_measured_and_replays_bit_for_bit() {
     let machines: Value = serde_json::from_slice(&read(&made[0], "machines.json")).expect("JSON");
     assert_eq!(machines[0]["rates"]["local_latency_ns"]["source"], "calibrated");
     let report = text(&read(&made[0], "report.html"));
-    for part in
-        ["<title>MODELLED: ", "class=\"modelled\"", "class=\"published\"", "square-open", "diamond-open", "--seed 1"]
-    {
+    for part in [
+        "<title>MODELLED: ",
+        "class=\"modelled\"",
+        "class=\"published\"",
+        "MODELLED: native",
+        "PUBLISHED: ",
+        "--seed 1",
+    ] {
         assert!(report.contains(part), "{part}");
     }
     let again = homenode(&["evaluate", "--resume", &made[0].display().to_string()]);

@@ -5,9 +5,10 @@
 //! measures in a [`world`], [`records`], [`journal`] and [`results`] keep, [`summary`] reduces.
 
 pub mod advise;
+mod answer;
 pub mod applications;
 pub mod calibrate;
-mod charts;
+pub mod charts;
 pub mod columns;
 pub mod compare;
 pub mod disturbance;

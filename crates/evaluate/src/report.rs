@@ -1,17 +1,17 @@
 //! `report.html`: everything in one file that opens from disk, without a network.
 
-use crate::charts;
+use crate::answer;
+use crate::charts::{self, Chart};
 use crate::environment::Environment;
 use crate::evaluation::Evaluation;
 use crate::resolve::Resolved;
 use crate::summary::Summary;
 use crate::tables::{Kind, Table};
 use crate::text::LABELS;
-use plotly::Plot;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("report/report.css");
-const PRINTING: &str = include_str!("report/print.js");
+const KEEPING: &str = include_str!("report/keep.js");
 
 /// The page. `again` is the command that runs the experiment again.
 pub fn html(
@@ -21,78 +21,101 @@ pub fn html(
     tables: &[Table],
     again: &str,
 ) -> String {
-    let charts = charts::all(&Evaluation::measured(resolved, summary));
-    let title = escape(&summary.title);
-    let mut page = head(&summary.title, !charts.is_empty());
-    let _ = write!(
-        page,
-        "<h1>{title}</h1>\n<p class=\"about\">{} &middot; {} &middot; homenode {}</p>\n",
-        escape(&environment.machine.name),
-        escape(&environment.at),
-        escape(&environment.homenode)
-    );
-    for note in &summary.notes {
-        let _ = writeln!(page, "<p class=\"warning\">{}</p>", escape(note));
-    }
+    let evaluation = Evaluation::measured(resolved, summary);
+    let application = resolved.experiment.application.as_ref();
+    let about = [environment.machine.name.clone(), environment.at.clone(), homenode(&environment.homenode)];
+    let mut page = head(&summary.title, &about);
+    let sentences = answer::sentences(&evaluation, application, answer::of_measured(summary));
+    let mut warnings = summary.notes.clone();
     if !summary.complete {
-        page.push_str("<p class=\"warning\">This evaluation is not complete.</p>\n");
+        warnings.push("This evaluation is not complete.".to_owned());
     }
-    let legend = "Measured: filled marks, solid lines; each small dot is one repetition, each small cross a rejected one. \
-                  Published: open grey diamonds, dashed lines.";
-    section_charts(&mut page, &charts, legend);
+    section_answer(&mut page, &sentences, &charts::all(&evaluation, application), &warnings, MEASURED);
     page.push_str("<h2>Tables</h2>\n");
     for table in tables {
         push_table(&mut page, table);
     }
     section_environment(&mut page, resolved, summary, environment);
-    let _ = write!(page, "<h2>Run it again</h2>\n<pre>{}</pre>\n</body></html>\n", escape(again));
+    foot(&mut page, again);
     page
 }
 
-/// The page up to its body, with the charting library if it has charts.
-pub(crate) fn head(title: &str, has_charts: bool) -> String {
-    let mut page = String::with_capacity(if has_charts { 6 << 20 } else { 0 });
-    let _ = write!(
-        page,
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<style>{STYLE}</style>\n",
-        escape(title)
-    );
-    if has_charts {
-        let _ = writeln!(page, "{}\n<script>{PRINTING}</script>", charting_script());
-    }
-    page.push_str("</head><body>\n");
-    page
+/// What the marks of a measured run's charts mean.
+const MEASURED: &str = "Measured: filled circles, solid lines; each small dot is one repetition, each small cross \
+                        a rejected one. Brackets and whiskers of a ratio: the worst repetition against the best, and \
+                        the best against the worst. Published: open grey diamonds, dashed lines. A mouse on a mark \
+                        shows its value.";
+
+/// The page up to its heading; `about`: what stands below that, in one line.
+pub(crate) fn head(title: &str, about: &[String]) -> String {
+    let (title, about) = (escape(title), about.iter().map(|part| escape(part)).collect::<Vec<_>>());
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<style>{STYLE}</style>\n\
+         </head><body>\n<h1>{title}</h1>\n<p class=\"about\">{}</p>\n",
+        about.join(" &middot; ")
+    )
 }
 
-/// The charting library, once. The crate offers it together with a formula renderer, which our
-/// charts do not use.
-fn charting_script() -> String {
-    const END: &str = "</script>";
-    let sources = Plot::offline_js_sources();
-    let length = sources.find(END).map_or(sources.len(), |start| start + END.len());
-    sources[..length].to_owned()
+/// `homenode 0.1.0`.
+pub(crate) fn homenode(version: &str) -> String {
+    format!("homenode {version}")
 }
 
-pub(crate) fn section_charts(page: &mut String, charts: &[charts::Chart], legend: &str) {
-    if charts.is_empty() {
-        return;
-    }
+/// The end of the page.
+pub(crate) fn foot(page: &mut String, again: &str) {
     let _ = write!(
         page,
-        "<h2>Charts</h2>\n<p class=\"note\">{legend}</p>\n\
-         <p class=\"note screen\">The camera above a chart keeps it as SVG.</p>\n<div class=\"charts\">\n"
+        "<h2>Run it again</h2>\n<pre>{}</pre>\n<script>{KEEPING}</script>\n</body></html>\n",
+        escape(again)
     );
-    for (index, chart) in charts.iter().enumerate() {
-        let inline = chart.plot.to_inline_html(Some(&format!("chart-{index}")));
-        let _ = write!(
-            page,
-            "<section><h3>{}</h3>\n<div class=\"chart\" style=\"height:{}rem\">{inline}</div></section>\n",
-            escape(&chart.heading),
-            chart.height_rem()
-        );
+}
+
+/// The first screen, a picture with three sentences; below it warnings, once; then all other
+/// charts.
+pub(crate) fn section_answer(
+    page: &mut String,
+    sentences: &[String],
+    charts: &[Chart],
+    warnings: &[String],
+    legend: &str,
+) {
+    let (first, others) = match charts {
+        [first, others @ ..] => (Some(first), others),
+        [] => (None, charts),
+    };
+    page.push_str("<div class=\"answer\">\n");
+    if let Some(chart) = first {
+        push_figure(page, &chart.name, &chart.svg());
     }
-    page.push_str("</div>\n");
+    page.push_str("<div class=\"sentences\">\n");
+    for sentence in sentences {
+        let _ = writeln!(page, "<p>{}</p>", escape(sentence));
+    }
+    page.push_str("</div></div>\n");
+    if !warnings.is_empty() {
+        let items = warnings.iter().map(|warning| format!("<li>{}</li>\n", escape(warning))).collect::<String>();
+        let _ = write!(page, "<ul class=\"warning\">\n{items}</ul>\n");
+    }
+    if first.is_some() {
+        let _ = writeln!(page, "<p class=\"note\">{legend}</p>");
+    }
+    if !others.is_empty() {
+        page.push_str("<h2>Charts</h2>\n<div class=\"charts\">\n");
+        for chart in others {
+            push_figure(page, &chart.name, &chart.svg());
+        }
+        page.push_str("</div>\n");
+    }
+}
+
+/// A drawing, and below it a link that keeps it as a file.
+pub(crate) fn push_figure(page: &mut String, name: &str, svg: &str) {
+    let _ = writeln!(
+        page,
+        "<figure>{svg}\n<figcaption class=\"screen\">\
+         <a class=\"svg\" href=\"#\" download=\"{name}.svg\">SVG</a></figcaption></figure>"
+    );
 }
 
 pub(crate) fn push_table(page: &mut String, table: &Table) {
@@ -103,8 +126,10 @@ pub(crate) fn push_table(page: &mut String, table: &Table) {
     };
     let _ = write!(
         page,
-        "<h3>{}</h3>\n<div class=\"scroll\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n",
+        "<section><h3>{} <a class=\"csv screen\" href=\"#\" download=\"{}.csv\">CSV</a></h3>\n\
+         <div class=\"scroll\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n",
         escape(&table.title),
+        charts::file_name(&table.title),
         cells("th", &table.header)
     );
     for row in &table.rows {
@@ -114,6 +139,7 @@ pub(crate) fn push_table(page: &mut String, table: &Table) {
     for note in &table.notes {
         let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(note));
     }
+    page.push_str("</section>\n");
 }
 
 /// Published and modelled figures never look like measured ones.

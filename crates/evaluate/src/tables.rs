@@ -8,7 +8,7 @@ mod runs;
 mod scan;
 mod statements;
 mod subject;
-mod words;
+pub(crate) mod words;
 
 pub(crate) use scan::ratios_at;
 

@@ -11,6 +11,7 @@ mod fitted_profile;
 mod kernels_in_place;
 mod machine_files;
 mod orchestration;
+mod report;
 mod schema;
 mod scripted;
 mod until;

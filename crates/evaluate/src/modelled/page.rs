@@ -2,7 +2,8 @@
 //! for a measurement.
 
 use super::Prediction;
-use crate::charts::{self, Chart};
+use crate::answer;
+use crate::charts;
 use crate::evaluation::Evaluation;
 use crate::experiment::Experiment;
 use crate::report::{self, escape};
@@ -18,25 +19,15 @@ pub fn html(
     pictures: &[(String, String)],
     again: &str,
 ) -> String {
-    let shows_seconds = experiment.application.as_ref().is_none_or(|section| section.shows_seconds);
-    let mut charts: Vec<Chart> = charts::all(&Evaluation::modelled(experiment, prediction));
-    charts.retain(|_| shows_seconds);
-    let title = format!("MODELLED: {}", prediction.title);
-    let mut page = report::head(&title, !charts.is_empty());
+    let evaluation = Evaluation::modelled(experiment, prediction);
+    let application = experiment.application.as_ref();
     let mut machines: Vec<&str> = prediction.configurations.iter().map(|one| one.machine.as_str()).collect();
     machines.dedup();
-    let _ = writeln!(
-        page,
-        "<h1>{}</h1>\n<p class=\"about\">{} &middot; homenode {}</p>",
-        escape(&title),
-        escape(&machines.join(", ")),
-        escape(&prediction.homenode)
-    );
-    for note in &prediction.notes {
-        let _ = writeln!(page, "<p class=\"warning\">{}</p>", escape(note));
-    }
-    let legend = "Modelled: open squares, dotted lines. Published: open grey diamonds, dashed lines. Measured, where there is any: filled marks, solid lines.";
-    report::section_charts(&mut page, &charts, legend);
+    let about = [machines.join(", "), report::homenode(&prediction.homenode)];
+    let mut page = report::head(&format!("MODELLED: {}", prediction.title), &about);
+    let sentences = answer::sentences(&evaluation, application, answer::of_modelled(prediction));
+    let charts = charts::all(&evaluation, application);
+    report::section_answer(&mut page, &sentences, &charts, &prediction.notes, MODELLED);
     section_pictures(&mut page, pictures);
     page.push_str("<h2>Tables</h2>\n");
     for table in tables {
@@ -55,12 +46,15 @@ pub fn html(
     }
     let _ = write!(
         page,
-        "</tbody></table></div>\n<p class=\"note\">Machines with the source of each value: machines.json. Every figure, with its cross-check: predictions.json.</p>\n\
-         <h2>Run it again</h2>\n<pre>{}</pre>\n</body></html>\n",
-        escape(again)
+        "</tbody></table></div>\n<p class=\"note\">Machines with the source of each value: machines.json. Every figure, with its cross-check: predictions.json.</p>\n",
     );
+    report::foot(&mut page, again);
     page
 }
+
+/// What the marks of its charts mean.
+const MODELLED: &str = "Modelled: open squares, dotted lines. Published: open grey diamonds, dashed lines. \
+                        Measured, where there is any: filled circles, solid lines. A mouse on a mark shows its value.";
 
 /// The machine under each configuration; the first is open.
 fn section_pictures(page: &mut String, pictures: &[(String, String)]) {
@@ -72,8 +66,10 @@ fn section_pictures(page: &mut String, pictures: &[(String, String)]) {
         let open = if index == 0 { " open" } else { "" };
         let _ = writeln!(
             page,
-            "<details{open}><summary>{}</summary>\n<div class=\"scroll\">{svg}</div></details>",
-            escape(heading)
+            "<details{open}><summary>{}</summary>\n<figure class=\"scroll\">{svg}\n<figcaption class=\"screen\">\
+             <a class=\"svg\" href=\"#\" download=\"{}.svg\">SVG</a></figcaption></figure></details>",
+            escape(heading),
+            charts::file_name(heading)
         );
     }
 }

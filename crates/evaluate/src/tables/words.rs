@@ -30,7 +30,7 @@ pub(crate) fn interval(figure: &Figure, quantity: &Quantity) -> Option<String> {
     Some(format!("{}-{}", number(low, quantity), number(high, quantity)))
 }
 
-fn number(value: f64, quantity: &Quantity) -> String {
+pub(crate) fn number(value: f64, quantity: &Quantity) -> String {
     match quantity.unit.as_str() {
         SHARE => format!("{:.0} %", 100.0 * value),
         GAIN => format!("{:.1} %", 100.0 * (value - 1.0)),

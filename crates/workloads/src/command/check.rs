@@ -1,8 +1,8 @@
 //! Whether a section can be used, beyond what its types say.
 
 use super::hearing::Hearing;
-use super::section::{Figure, Phase, Section, Taken};
-use super::variables::nearly;
+use super::section::{Figure, Phase, Section, Taken, Value};
+use super::variables::{Variables, nearly};
 use super::{check_unit, lines};
 use crate::workload::ParameterFault;
 use std::collections::BTreeSet;
@@ -52,7 +52,8 @@ impl Section {
             return fault("warm_up", self.warm_up.to_string(), "0 to 100");
         }
         self.check_figures()?;
-        self.check_verification()
+        self.check_verification()?;
+        self.check_problems()
     }
 
     fn check_programs(&self) -> Result<(), ParameterFault> {
@@ -116,9 +117,14 @@ impl Section {
         {
             return fault("verify.pattern", pattern, error.to_string());
         }
+        self.check_values("verify.values", &self.verify.values)
+    }
+
+    /// Figures whose values are known.
+    fn check_values(&self, at: &str, values: &[Value]) -> Result<(), ParameterFault> {
         let figures = self.figures();
-        for (index, value) in self.verify.values.iter().enumerate() {
-            let field = |name: &str| format!("verify.values[{index}].{name}");
+        for (index, value) in values.iter().enumerate() {
+            let field = |name: &str| format!("{at}[{index}].{name}");
             if !figures.iter().any(|figure| figure.name == value.figure) {
                 let known: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
                 return fault(field("figure"), &value.figure, format!("one of the figures: {}", known.join(", ")));
@@ -131,6 +137,43 @@ impl Section {
             }
         }
         Ok(())
+    }
+}
+
+impl Section {
+    /// Problems: each has another name, the same variables, and values of figures that are there.
+    fn check_problems(&self) -> Result<(), ParameterFault> {
+        let mut names = BTreeSet::new();
+        let first: Vec<&String> = self.problems.first().into_iter().flat_map(|one| one.variables.keys()).collect();
+        for (index, problem) in self.problems.iter().enumerate() {
+            let field = |name: &str| format!("problem[{index}].{name}");
+            if problem.name.trim().is_empty() || !names.insert(&problem.name) {
+                return fault(field("name"), &problem.name, "a name that no other problem has");
+            }
+            if problem.from_threads == 0 {
+                return fault(field("from_threads"), "0", "a number from 1: hardware threads of the host");
+            }
+            for name in problem.variables.keys() {
+                let is_word =
+                    !name.is_empty() && name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
+                if !is_word || Variables::NAMES.contains(&name.as_str()) {
+                    let valid = format!("a word of a to z and _, and none of {}", Variables::NAMES.join(", "));
+                    return fault(field("variables"), name, valid);
+                }
+            }
+            if problem.variables.keys().collect::<Vec<_>>() != first {
+                let named: Vec<&str> = problem.variables.keys().map(String::as_str).collect();
+                return fault(field("variables"), named.join(", "), "the same names in each problem");
+            }
+            self.check_values(&field("values"), &problem.values)?;
+        }
+        let Some(size) = self.size.as_ref().filter(|size| !names.contains(size)) else { return Ok(()) };
+        let known: Vec<&str> = self.problems.iter().map(|problem| problem.name.as_str()).collect();
+        let valid = match known.as_slice() {
+            [] => "nothing: there is no [[command.problem]] that it could name".to_owned(),
+            known => format!("the name of a [[command.problem]]: {}", known.join(", ")),
+        };
+        fault("size", size, valid)
     }
 }
 
@@ -157,7 +200,11 @@ fn check_program(at: &str, argv: Option<&[String]>, shell: Option<&str>) -> Resu
 fn check_variables(field: &str, text: &str) -> Result<(), ParameterFault> {
     match nearly(text) {
         None => Ok(()),
-        Some(word) => fault(field, text, format!("{word} is no variable; the variables are {{threads}} and {{ranks}}")),
+        Some(word) => fault(
+            field,
+            text,
+            format!("{word} is no variable; the variables are {{threads}}, {{ranks}} and {{memory_mib}}"),
+        ),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What one participant is told to run: a [`Section`] with its variables filled in.
 
-use super::Width;
 use super::section::{Figure, Phase, Section, Verify};
+use super::variables::Variables;
 use crate::workload::Threads;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -50,11 +50,11 @@ pub struct InputFile {
 
 impl Job {
     /// The job of a section without a fault.
-    pub fn of(section: &Section, width: Width, threads: Threads) -> Self {
-        let fill = |text: &String| width.fill(text);
+    pub(super) fn of(section: &Section, variables: Variables, threads: Threads) -> Self {
+        let fill = |text: &String| variables.fill(text);
         let name = |from: &PathBuf| from.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Self {
-            programs: section.programs_in_order().iter().map(|phase| program(phase, width)).collect(),
+            programs: section.programs_in_order().iter().map(|phase| program(phase, variables)).collect(),
             environment: section.environment.iter().map(|(name, value)| (name.clone(), fill(value))).collect(),
             files: section.files.iter().map(|from| InputFile { from: from.clone(), name: name(from) }).collect(),
             time_limit_seconds: section.time_limit(),
@@ -67,11 +67,11 @@ impl Job {
     }
 }
 
-fn program(phase: &Phase, width: Width) -> Program {
+fn program(phase: &Phase, variables: Variables) -> Program {
     let argv = match (&phase.argv, &phase.shell) {
-        (Some(argv), _) => argv.iter().map(|argument| width.fill(argument)).collect(),
+        (Some(argv), _) => argv.iter().map(|argument| variables.fill(argument)).collect(),
         (None, shell) => {
-            vec!["/bin/sh".to_owned(), "-c".to_owned(), width.fill(shell.as_deref().unwrap_or_default())]
+            vec!["/bin/sh".to_owned(), "-c".to_owned(), variables.fill(shell.as_deref().unwrap_or_default())]
         }
     };
     Program { phase: phase.name.clone(), argv }
@@ -80,19 +80,22 @@ fn program(phase: &Phase, width: Width) -> Program {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Width;
     use crate::workload::Pinning;
+    use topology::Bytes;
 
     #[test]
     fn numbers_stand_where_variables_were() {
         let threads = Threads { count: 8, pinning: Pinning::None, cpu_node: None, memory_node: None };
         let section = Section {
-            shell: Some("mpirun -np {ranks} solve ${X}".to_owned()),
+            shell: Some("mpirun -np {ranks} solve {memory_mib} ${X}".to_owned()),
             environment: [("OMP_NUM_THREADS".to_owned(), "{threads}".to_owned())].into(),
             files: vec!["input/in.lj".into()],
             ..Section::default()
         };
-        let job = Job::of(&section, Width::of(8, Some(4)).unwrap(), threads);
-        assert_eq!(job.programs[0].argv, ["/bin/sh", "-c", "mpirun -np 2 solve ${X}"]);
+        let variables = Variables { width: Width::of(8, Some(4)).unwrap(), memory: Bytes::GIB };
+        let job = Job::of(&section, variables, threads);
+        assert_eq!(job.programs[0].argv, ["/bin/sh", "-c", "mpirun -np 2 solve 1024 ${X}"]);
         assert_eq!(job.environment["OMP_NUM_THREADS"], "4");
         assert_eq!((job.files[0].name.as_str(), job.time_limit_seconds), ("in.lj", 300));
         assert_eq!(job.figures, [Figure::wall_time()]);

@@ -1,6 +1,7 @@
 //! The section `[command]` of an experiment, as it is written.
 
 use super::ended::Used;
+use super::problem::Problem;
 use crate::choice::Choice;
 use crate::workload::Better;
 use serde::{Deserialize, Serialize};
@@ -12,10 +13,16 @@ use topology::Bytes;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Section {
-    /// The program and its arguments. `{threads}` and `{ranks}` stand for numbers.
+    /// The program and its arguments. `{threads}`, `{ranks}` and `{memory_mib}` stand for numbers,
+    /// and so do the variables of a problem.
     pub argv: Option<Vec<String>>,
     /// Instead of `argv`: a line for `/bin/sh -c`.
     pub shell: Option<String>,
+    /// Name of the problem that is solved. Default: the largest that suits the host.
+    pub size: Option<String>,
+    /// The same problem in several sizes, the smallest first.
+    #[serde(rename = "problem")]
+    pub problems: Vec<Problem>,
     /// Instead of both: commands that run one after the other in each repetition.
     #[serde(rename = "phase")]
     pub phases: Vec<Phase>,

@@ -3,8 +3,8 @@
 /// Units that take no prefix.
 const WHOLE: [&str; 9] = ["1", "%", "min", "h", "d", "day", "year", "K", "FLOP"];
 /// Units that take a decimal prefix.
-const WITH_PREFIX: [&str; 16] =
-    ["s", "B", "bit", "Hz", "flop", "FLOPS", "flops", "FLOP", "W", "J", "m", "g", "op", "OP", "V", "A"];
+const WITH_PREFIX: [&str; 18] =
+    ["s", "B", "bit", "Hz", "flop", "FLOPS", "flops", "FLOP", "W", "J", "m", "g", "op", "OP", "V", "A", "mol", "cal"];
 /// Units that take a binary prefix.
 const WITH_BINARY_PREFIX: [&str; 2] = ["B", "bit"];
 const PREFIXES: [&str; 12] = ["f", "p", "n", "u", "µ", "m", "k", "M", "G", "T", "P", "E"];
@@ -27,7 +27,7 @@ pub fn check_unit(unit: &str) -> Result<(), UnknownUnit> {
 /// A word that is no unit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a unit: `{word}` is not known. Known are s, ms, us, min, h, d, B, MB, GiB, bit, Hz, flop, op, J, W, K, % and 1 with the usual prefixes, joined by / or *; write what is counted in braces, for example {{step}}/s"
+    "a unit: `{word}` is not known. Known are s, ms, us, min, h, d, B, MB, GiB, bit, Hz, flop, op, J, cal, mol, W, K, % and 1 with the usual prefixes, joined by / or *; write what is counted in braces, for example {{step}}/s"
 )]
 pub struct UnknownUnit {
     word: String,
@@ -71,6 +71,7 @@ mod tests {
             "%",
             "J",
             "s*K",
+            "kcal/mol",
             "kbit/s",
             "{timestep}/day",
         ] {

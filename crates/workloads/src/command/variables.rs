@@ -1,4 +1,6 @@
-//! `{threads}` and `{ranks}` in arguments and in the environment.
+//! `{threads}`, `{ranks}` and `{memory_mib}` in arguments and in the environment.
+
+use topology::Bytes;
 
 /// Widths at which one participant runs its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,17 +23,47 @@ impl Width {
             Some(_) => None,
         }
     }
+}
+
+/// What stands for the variables of one participant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Variables {
+    /// `{threads}` and `{ranks}`.
+    pub(super) width: Width,
+    /// The memory that it may use: `{memory_mib}`, rounded down.
+    pub(super) memory: Bytes,
+}
+
+impl Variables {
+    /// Their names.
+    pub(super) const NAMES: [&str; 3] = ["threads", "ranks", "memory_mib"];
 
     /// `text` with the numbers in place of the variables. Other braces stay: shells and awk use
     /// them.
     pub(super) fn fill(self, text: &str) -> String {
-        text.replace("{threads}", &self.threads.to_string()).replace("{ranks}", &self.ranks.to_string())
+        let memory_mib = self.memory.0 >> 20;
+        text.replace("{threads}", &self.width.threads.to_string())
+            .replace("{ranks}", &self.width.ranks.to_string())
+            .replace("{memory_mib}", &memory_mib.to_string())
     }
 }
 
 /// Words that are meant as a variable and are none.
-const NEARLY: [&str; 10] =
-    ["{thread}", "{rank}", "{THREADS}", "{RANKS}", "{Threads}", "{Ranks}", "{nthreads}", "{nranks}", "{np}", "{width}"];
+const NEARLY: [&str; 13] = [
+    "{thread}",
+    "{rank}",
+    "{THREADS}",
+    "{RANKS}",
+    "{Threads}",
+    "{Ranks}",
+    "{nthreads}",
+    "{nranks}",
+    "{np}",
+    "{width}",
+    "{memory}",
+    "{memory_mb}",
+    "{MEMORY_MIB}",
+];
 
 /// What is meant as a variable in `text` and is none.
 pub(super) fn nearly(text: &str) -> Option<&'static str> {
@@ -53,8 +85,9 @@ mod tests {
 
     #[test]
     fn only_variables_are_filled_in() {
-        let width = Width { threads: 4, ranks: 2 };
-        assert_eq!(width.fill("-np {ranks} -t {threads} ${HOME} {print $1}"), "-np 2 -t 4 ${HOME} {print $1}");
+        let variables = Variables { width: Width { threads: 4, ranks: 2 }, memory: Bytes((3 << 20) + 5) };
+        let filled = variables.fill("-np {ranks} -t {threads} -m {memory_mib} ${HOME} {print $1}");
+        assert_eq!(filled, "-np 2 -t 4 -m 3 ${HOME} {print $1}");
         assert_eq!(nearly("-np {rank}"), Some("{rank}"));
         assert_eq!(nearly("-np ${np} {ranks}"), None);
     }

@@ -1,6 +1,7 @@
 //! A command as one of the workloads.
 
 use super::section::{Figure, Section, Taken};
+use super::variables::Variables;
 use super::{CommandRun, Job, Verdict, Width};
 use crate::WorkloadError;
 use crate::choice::Choice;
@@ -33,6 +34,7 @@ impl Workload for Section {
 
     fn settle(mut self, site: &Site) -> Result<Settled<Self>, ParameterFault> {
         self.first_fault()?;
+        self.choose_problem(site);
         for file in &mut self.files {
             let written = file.display().to_string();
             let missing = |error| ParameterFault::new("files", &written, format!("it cannot be read: {error}"));
@@ -46,6 +48,7 @@ impl Workload for Section {
         let automatic = Bytes((site.available.0 / 4).min(most.0));
         self.memory = Choice::Fixed(self.memory.fixed().copied().unwrap_or(automatic));
         let programs: Vec<String> = self.programs_in_order().into_iter().map(|phase| phase.line()).collect();
+        let solved = self.size.as_ref().map(|size| format!("the {size} problem: "));
         let mut notes = Vec::new();
         if self.verify.is_empty() {
             let how = "command.verify says how (docs/command.md)";
@@ -53,14 +56,14 @@ impl Workload for Section {
                 "Nobody checks that the command's result is right: its figures are \"not verified\"; {how}."
             ));
         }
-        Ok(Settled { about: programs.join("; then "), parameters: self, notes })
+        let about = solved.unwrap_or_default() + &programs.join("; then ");
+        Ok(Settled { about, parameters: self, notes })
     }
 
     fn memory(&self, participants: u32) -> Bytes {
-        let all = self.memory.fixed().copied().unwrap_or(MOST_MEMORY_EMULATED);
         // What is brought into a guest lies in its memory too, packed and unpacked while it boots.
         let brought: u64 = self.files.iter().filter_map(|file| file.metadata().ok()).map(|file| 2 * file.len()).sum();
-        Bytes(all.0 / u64::from(participants.max(1)) + brought)
+        Bytes(self.share_of_memory(participants).0 + brought)
     }
 
     /// A weight: an emulated run takes some ten times as long as a native one.
@@ -103,7 +106,8 @@ impl Workload for Section {
     fn job(&self, share: &Share) -> Job {
         let one = Width { threads: 1, ranks: 1 };
         let width = Width::of(share.threads.count, self.threads_per_rank).unwrap_or(one);
-        Job::of(self, width, share.threads)
+        let variables = Variables { width, memory: self.share_of_memory(share.participants) };
+        Job::of(self, variables, share.threads)
     }
 
     fn prepare(job: &Job, _: u32, host: &dyn Host) -> Result<Box<dyn Prepared>, WorkloadError> {
@@ -116,6 +120,12 @@ impl Workload for Section {
 }
 
 impl Section {
+    /// What each of so many may use.
+    fn share_of_memory(&self, participants: u32) -> Bytes {
+        let all = self.memory.fixed().copied().unwrap_or(MOST_MEMORY_EMULATED);
+        Bytes(all.0 / u64::from(participants.max(1)))
+    }
+
     fn used(&self) -> impl Iterator<Item = (Taken, Quantity)> + use<> {
         used_of(&self.figures()).into_iter()
     }

@@ -34,11 +34,25 @@ fn the_section_of_a_solver_can_be_used() {
 #[test]
 fn a_fault_names_the_field_the_value_and_what_would_be_valid() {
     let figure = |rest: &str| format!("argv = [\"a\"]\n[[figure]]\nname = \"f\"\nunit = \"s\"\n{rest}\n");
+    let problems =
+        |of: &str, first: &str| format!("argv = ['a']\n{of}\n[[problem]]\n{first}\n[[problem]]\nname = 'big'");
     for (text, field, problem) in [
         (String::new(), "argv", "shell"),
         ("argv = []".to_owned(), "argv", "a program"),
         ("argv = [\"a\"]\nshell = \"a\"".to_owned(), "shell", "one of"),
         ("argv = [\"a\", \"{rank}\"]".to_owned(), "argv", "{ranks}"),
+        ("argv = [\"a\", \"{memory}\"]".to_owned(), "argv", "{memory_mib}"),
+        ("argv = [\"a\"]\nsize = 'small'".to_owned(), "size", "[[command.problem]]"),
+        (problems("size = 'large'", "name = 'small'"), "size", "small, big"),
+        (problems("", "name = 'big'"), "problem[1].name", "no other problem"),
+        (problems("", "name = 'small'\nfrom_threads = 0"), "problem[0].from_threads", "from 1"),
+        (problems("", "name = 'small'\nvariables = { ranks = '2' }"), "problem[0].variables", "none of threads"),
+        (problems("", "name = 'small'\nvariables = { n = '2' }"), "problem[1].variables", "the same names"),
+        (
+            problems("", "name = 'small'\nvalues = [{ figure = 'x', expected = 1.0, tolerance = 0.1 }]"),
+            "problem[0].values[0].figure",
+            "wall time",
+        ),
         ("argv = [\"a\"]\nthreads_per_rank = 0".to_owned(), "threads_per_rank", "from 1"),
         ("argv = [\"a\"]\nfiles = [\"x/in\", \"y/in\"]".to_owned(), "files", "last name"),
         ("argv = [\"a\"]\nfiles = [\"..\"]".to_owned(), "files", "no file"),

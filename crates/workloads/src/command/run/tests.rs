@@ -1,8 +1,10 @@
 use super::*;
+use crate::command::variables::Variables;
 use crate::command::{Figure, Run, Section, Width};
 use crate::workload::{Pinning, Threads};
 use std::path::PathBuf;
 use std::sync::Mutex;
+use topology::Bytes;
 
 /// Programs that are not run: each says what its arguments say, after a status.
 struct Scripted {
@@ -36,7 +38,7 @@ fn run(section: &str) -> (CommandRun, Arc<Scripted>) {
     let section: Section = toml::from_str(section).expect(section);
     section.first_fault().expect("a section that can be used");
     let scripted = Arc::new(Scripted { directory: tempfile::tempdir().unwrap(), ran: Mutex::default() });
-    let job = Job::of(&section, Width::of(2, None).unwrap(), threads());
+    let job = Job::of(&section, Variables { width: Width::of(2, None).unwrap(), memory: Bytes::GIB }, threads());
     (CommandRun::prepare(job, Arc::clone(&scripted) as Arc<dyn Programs>).unwrap(), scripted)
 }
 

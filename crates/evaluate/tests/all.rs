@@ -4,6 +4,7 @@ mod application_fits;
 mod applications;
 mod beside;
 mod calibrate;
+mod codes;
 mod compare;
 mod example_workload;
 mod experiments;

@@ -1,0 +1,130 @@
+//! The codes that come with homenode: which problem a host gets, and that what they print is read
+//! and judged. The texts are what Debian 12's packages printed.
+
+use evaluate::parse;
+use evaluate::resolve::{Host, Resolved, resolve};
+use std::path::Path;
+use topology::Bytes;
+use workloads::command::{Ended, Hearing, Section, Used, Verdict};
+
+const CODES: [&str; 4] = ["hpcc.toml", "gromacs.toml", "lammps-peptide.toml", "openfoam.toml"];
+
+fn on(name: &str, machine: &str, available_gib: u64, emulated: bool) -> Resolved {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name);
+    let experiment = parse::read(&path).expect("a shipped experiment is valid");
+    let machine = topology::read::from_synthetic(machine).expect("a machine");
+    let host = Host { machine: &machine, available: Bytes(available_gib << 30), emulated };
+    resolve(&experiment, &host, &|specs| scheduler::plan_together(&machine, &Default::default(), specs))
+        .expect("resolved")
+}
+
+fn small(name: &str) -> Section {
+    on(name, "pack:1 [numa(memory=16GB)] core:2 pu:1", 12, true).parameters().expect("it is measured")
+}
+
+/// What is read where the command said this, and whether it is believed.
+fn judged(section: &Section, files: &[(&str, &str)], stdout: &str) -> (Vec<f64>, Verdict) {
+    let mut hearing = Hearing::of(section.figures(), None).expect("patterns");
+    hearing.stdout.hear(stdout.as_bytes());
+    for (name, listener) in hearing.files() {
+        let text = files.iter().find(|(file, _)| Path::new(file) == name).expect("a file that it writes").1;
+        listener.hear(text.as_bytes());
+    }
+    let figures = hearing.read(&Used { wall_seconds: 2.5, ..Used::default() }).expect("all figures");
+    let verdict = section.verify.judge(Ended::Status(0), None, &section.figures(), &figures);
+    (figures, verdict)
+}
+
+#[test]
+fn the_problem_suits_the_host() {
+    let size = |name: &str, machine: &str, gib, emulated| {
+        let section: Section = on(name, machine, gib, emulated).parameters().expect("it is measured");
+        section.size.expect("a problem")
+    };
+    let large = "pack:2 [numa(memory=256GB)] core:32 pu:1";
+    let two = "pack:1 [numa(memory=16GB)] core:2 pu:1";
+    for (name, largest) in CODES.iter().zip(["huge", "huge", "huge", "middle"]) {
+        assert_eq!(size(name, large, 400, false), largest, "{name}");
+        assert_eq!(size(name, large, 400, true), "small", "{name}: nobody waits for an emulated machine");
+        assert_eq!(size(name, two, 12, false), "middle", "{name}");
+        assert_eq!(size(name, two, 1, false), "small", "{name}: half of 1 GiB is left for it");
+    }
+}
+
+#[test]
+fn nothing_is_left_to_fill_in_and_vms_have_room() {
+    for name in CODES {
+        let resolved = on(name, "pack:2 [numa(memory=256GB)] core:32 pu:1", 400, false);
+        let section: Section = resolved.parameters().expect("it is measured");
+        for program in section.programs_in_order() {
+            let line = program.line().replace("{ranks}", "").replace("{memory_mib}", "");
+            let left =
+                line.split('{').skip(1).find(|rest| rest.starts_with(|letter: char| letter.is_ascii_lowercase()));
+            assert_eq!(left, None, "{name}: {line}");
+        }
+        let memory = section.memory.fixed().expect("it is settled").0;
+        let has_room =
+            |one: &evaluate::resolve::ResolvedConfiguration| one.vms.iter().all(|vm| vm.spec.memory.0 > memory);
+        assert!(resolved.configurations.iter().all(has_room), "{name}");
+        assert!(!section.verify.is_empty(), "{name}: nobody would check it");
+    }
+}
+
+#[test]
+fn hpcc_is_believed_by_its_own_checks() {
+    let said = "    5 tests completed and passed residual checks.\n\
+        \x20   0 tests completed and failed residual checks.\n\
+        \x20             1 tests completed and passed residual checks,\n\
+        \x20             0 tests completed and failed residual checks,\n\
+        HPL_Tflops=0.00421701\nMPIRandomAccess_ErrorsFraction=0\nMPIRandomAccess_GUPs=0.000581234\n\
+        StarSTREAM_Triad=42.4616\nAvgPingPongLatency_usec=0.35775\n";
+    let section = small("hpcc.toml");
+    let (figures, verdict) = judged(&section, &[("hpccoutf.txt", said)], "");
+    assert_eq!(figures, [1.0, 0.0, 0.0, 0.0, 0.35775, 0.000581234, 42.4616, 0.00421701]);
+    assert_eq!(verdict, Verdict::Verified);
+    for (right, wrong) in [
+        ("1 tests completed and passed residual checks,", "0 tests completed and passed residual checks,"),
+        ("0 tests completed and failed residual checks.", "2 tests completed and failed residual checks."),
+        ("ErrorsFraction=0", "ErrorsFraction=0.02"),
+    ] {
+        let (_, verdict) = judged(&section, &[("hpccoutf.txt", &said.replace(right, wrong))], "");
+        assert!(matches!(verdict, Verdict::Wrong(_)), "{wrong}");
+    }
+}
+
+#[test]
+fn gromacs_is_believed_by_its_total_energy() {
+    let section = small("gromacs.toml");
+    let log = "               Core t (s)   Wall t (s)        (%)\n       Time:       40.204       20.102      200.0\n\
+        \x20                (ns/day)    (hour/ns)\nPerformance:        0.868       27.643\n";
+    let energies = |last: &str| format!("    0.000000  -38.780563\n    0.100000  -38.775959\n    0.200000  {last}\n");
+    let said = "in messages: 72.8\n";
+    let (figures, verdict) = judged(&section, &[("energy.xvg", &energies("-38.776295")), ("md.log", log)], said);
+    assert_eq!((figures, verdict), (vec![-38.776295, 72.8, 0.868], Verdict::Verified));
+    let (_, verdict) = judged(&section, &[("energy.xvg", &energies("-38.9")), ("md.log", log)], said);
+    assert!(matches!(verdict, Verdict::Wrong(_)));
+}
+
+#[test]
+fn lammps_s_peptide_is_believed_by_its_energy() {
+    let section = small("lammps-peptide.toml");
+    let said = "Performance: 0.380 ns/day, 63.077 hours/ns, 2.202 timesteps/s\n\
+        Comm    | 2.0465     | 2.1198     | 2.1932     |   5.0 |  9.34\n\
+        Energy a copy after 50 steps: -5248.473297 kcal/mol\n";
+    let (figures, verdict) = judged(&section, &[], said);
+    assert_eq!((figures, verdict), (vec![-5248.473297, 9.34, 2.202], Verdict::Verified));
+    let (_, verdict) = judged(&section, &[], &said.replace("-5248.473297", "-5248.490000"));
+    assert!(matches!(verdict, Verdict::Wrong(_)));
+}
+
+#[test]
+fn openfoam_is_believed_by_its_velocity() {
+    let section = small("openfoam.toml");
+    let said = "# Probe 0 (0.0501 0.0751 0.0501)\n#          Probe                0\n#           Time\n\
+        \x20          0.025                (-0.0565709482 -0.00733550727 -0.000506935181)\n";
+    let probes = "postProcessing/probes/0/U";
+    let (figures, verdict) = judged(&section, &[(probes, said)], "");
+    assert_eq!((figures, verdict), (vec![-0.0565709482, 2.5], Verdict::Verified));
+    let (_, verdict) = judged(&section, &[(probes, &said.replace("-0.0565", "-0.0566"))], "");
+    assert!(matches!(verdict, Verdict::Wrong(_)));
+}

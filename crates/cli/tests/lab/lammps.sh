@@ -5,7 +5,7 @@
 
 export HOMENODE_CACHE_DIR=/tmp/lab-images
 recipe=$(ls -d /tmp/lab-images/images/*)/recipe.json
-mkdir -p /etc
+mkdir -p /etc /var/tmp
 echo "VERSION_CODENAME=$(sed -n 's/.*"suite": "\(.*\)",/\1/p' "$recipe")" >/etc/os-release
 # Busybox has one.
 rm -f /bin/dpkg

@@ -5,7 +5,9 @@
 
 export HOMENODE_CACHE_DIR=/tmp/lab-images
 recipe=$(ls -d /tmp/lab-images/images/*)/recipe.json
+# QEMU keeps there what the guest writes, as a user of its own.
 mkdir -p /etc /var/tmp
+chmod 1777 /var/tmp
 echo "VERSION_CODENAME=$(sed -n 's/.*"suite": "\(.*\)",/\1/p' "$recipe")" >/etc/os-release
 # Busybox has one.
 rm -f /bin/dpkg

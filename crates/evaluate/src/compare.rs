@@ -3,8 +3,8 @@
 //! **Rule.** Figures of the same configuration, point and quantity are compared with those of the
 //! first run: the geometric means of their rounds, with an interval that draws the rounds of each
 //! run for itself. What differs between the runs stands above them: a ratio means little where more
-//! than one thing does. Where the interval holds 1, the runs are not told apart; where there is none,
-//! if their repetitions overlap.
+//! than one thing does. Where the interval holds 1, the runs are not told apart; where there is no
+//! interval, if their repetitions overlap.
 //!
 //! **Example.** `A` on kernel 6.1 and `B` on 6.12: one row, `Kernel`, says what differs; `Copy` at
 //! 4 threads is 20 000 and 21 000 MB/s, and `B / A` is 1.05.

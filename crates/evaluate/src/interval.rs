@@ -3,17 +3,17 @@
 //! **Rule.** What is compared is measured in turns, so that a round of both makes a pair: what the
 //! machine did to one it mostly did to the other. Pairs are drawn with replacement, each whole, and
 //! their geometric mean is taken again and again. The interval follows from how far the means of
-//! the draws are from the mean of the pairs, in standard errors of their own (bootstrap-t; Efron and
-//! Tibshirani 1993, chapter 12). Draws come from a fixed seed: the same figures give the same
+//! the draws are from the mean of the pairs, in standard errors of their own (bootstrap-t; Efron
+//! and Tibshirani 1993, chapter 12). Draws come from a fixed seed: the same figures give the same
 //! interval.
 //!
 //! **Why so.** Of a few pairs the percentiles of the means are too narrow: on normally distributed
 //! pairs they hold the true ratio 74 times in 100 with three pairs, 83 with five. Bootstrap-t holds
-//! it 94 to 95 times from four pairs on. Of three, one draw in nine repeats a single pair, and it
+//! it about 95 times from four pairs on. Of three, one draw in nine repeats a single pair, and it
 //! has no end: then there is no interval.
 //!
-//! **Example.** Pairs 0.90, 0.92, 0.94, 0.96, 0.98: their geometric mean is 0.940, the interval 0.89
-//! to 0.98.
+//! **Example.** Pairs 0.90, 0.92, 0.94, 0.96, 0.98: their geometric mean is 0.940, the interval
+//! 0.89 to 0.98.
 
 use serde::{Deserialize, Serialize};
 use simulator::traces::Random;

@@ -57,8 +57,8 @@ impl<'a> Runner<'a> {
         self.run_while(|_| left.take().unwrap_or_default())
     }
 
-    /// The same, of the visits that `next` says, again and again until it says none. It is told what
-    /// was recorded since the journal was opened.
+    /// The same, of the visits that `next` says, again and again until it says none. It is told
+    /// what was recorded since the journal was opened.
     ///
     /// # Errors
     /// As [`Self::run`].

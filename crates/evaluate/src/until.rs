@@ -3,14 +3,13 @@
 //!
 //! **Rule.** First everything is visited in `rounds` rounds, four at least: of fewer there is no
 //! interval. Then each round visits the points where an interval is still wider than asked, those
-//! first that were visited least. After the first, a round of a point begins only if, at the pace of
-//! its last one, it ends in time. Time counts while something is measured, over all sessions.
+//! first that were visited least. After the first, a round of a point begins only if, at the pace
+//! of its last one, it ends in time. Time counts while something is measured, over all sessions.
 //!
-//! **Example.** `interval_percent = 3`, `at_most_minutes = 20`; native and one VM at 1 and 2 threads.
-//! After four rounds of both, 0.93 (0.925 to 0.935) at 1 thread is 1.1 % wide and done;
+//! **Example.** `interval_percent = 3`, `at_most_minutes = 20`; native and one VM at 1 and 2
+//! threads. After four rounds of both, 0.93 (0.925 to 0.935) at 1 thread is 1.1 % wide and done;
 //! 0.95 (0.92 to 0.99) at 2 threads is 7.4 % wide: a fifth round visits 2 threads alone.
 
-use crate::evaluation::unique;
 use crate::experiment::Until;
 use crate::figure::Figure;
 use crate::interval::FEWEST_PAIRS;
@@ -166,10 +165,6 @@ impl<'a> Made<'a> {
     fn pace(&self, point: &Point) -> f64 {
         let own = || self.visits.iter().filter(|((of, _, _), _)| *of == point);
         let last = own().map(|((_, _, round), _)| *round).max();
-        unique(last)
-            .iter()
-            .flat_map(|last| own().filter(move |((_, _, round), _)| round == last))
-            .map(|(_, seconds)| seconds)
-            .sum()
+        own().filter(|((_, _, round), _)| Some(*round) == last).map(|(_, seconds)| seconds).sum()
     }
 }

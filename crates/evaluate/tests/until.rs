@@ -1,5 +1,5 @@
-//! `[until]`: rounds that go on until intervals are narrow, or the time is spent, against a scripted
-//! host.
+//! `[until]`: rounds that go on until intervals are narrow, or the time is spent, against a
+//! scripted host.
 
 use crate::scripted::{Script, ScriptedWorld, resolved};
 use evaluate::RunError;

@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn transparent_ones_and_those_of_a_pool_count() {
-        // 64 MiB resident and 64 MiB of a pool; 16 MiB of the former and all of the latter are large.
+        // 64 MiB resident and 64 MiB of a pool; 16 MiB of the former, all of the latter are large.
         assert_eq!(share_in(TEXT), Some(80.0 / 128.0));
         assert_eq!(share_in("Rss:  4096 kB\nAnonHugePages:  4096 kB\n"), None);
         assert_eq!(share_in("Pss:  4096 kB\n"), None);

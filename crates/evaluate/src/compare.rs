@@ -187,7 +187,13 @@ fn settings(run: &MeasuredRun) -> Vec<(String, String)> {
     let mut all = BTreeMap::new();
     if let Some(Ok(Value::Object(fields))) = run.experiment.as_ref().map(serde_json::to_value) {
         for (name, value) in fields.iter().filter(|(name, _)| !NOT_MEASURED.contains(&name.as_str())) {
-            flatten(name, value, &mut all);
+            match value {
+                // By the name of the workload, as in the file.
+                Value::Array(sections) if name == "sections" => sections.iter().for_each(|section| {
+                    flatten(section["workload"].as_str().unwrap_or(name), &section["parameters"], &mut all);
+                }),
+                value => flatten(name, value, &mut all),
+            }
         }
     }
     all.into_iter().collect()

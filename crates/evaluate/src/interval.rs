@@ -24,6 +24,8 @@ pub const FEWEST_PAIRS: usize = 4;
 const DRAWS: usize = 10_000;
 /// Of all draws, what lies beyond either end.
 const BEYOND: usize = DRAWS / 40;
+/// An interval whose upper end is more times its lower one says nothing of the ratio.
+const WIDEST: f64 = 10.0;
 const SEED: u64 = 1;
 
 /// Where a ratio is, with a confidence of 95 %.
@@ -69,8 +71,8 @@ pub fn standard_deviation(values: &[f64]) -> Option<f64> {
     Some((squares / (values.len() - 1) as f64).sqrt())
 }
 
-/// The interval of the geometric mean of ratios of pairs; `None` where they are too few, or too
-/// many of few are the same.
+/// The interval of the geometric mean of ratios of pairs; `None` where they are too few, too many
+/// of few are the same, or they differ so much that it says nothing.
 pub fn of_pairs(ratios: &[f64]) -> Option<Interval> {
     of_samples(&[logarithms(ratios)?])
 }
@@ -122,7 +124,8 @@ fn of_samples(samples: &[Vec<f64>]) -> Option<Interval> {
     distances.sort_by(f64::total_cmp);
     let (least, most) = (distances[BEYOND].min(0.0), distances[DRAWS - 1 - BEYOND].max(0.0));
     let interval = Interval { low: (at - most * error).exp(), high: (at - least * error).exp() };
-    (least.is_finite() && most.is_finite() && interval.high.is_finite()).then_some(interval)
+    // Not where an end is nowhere.
+    (interval.high <= WIDEST * interval.low).then_some(interval).filter(|interval| interval.low > 0.0)
 }
 
 #[cfg(test)]
@@ -169,6 +172,7 @@ mod tests {
         assert!(of_pairs(&[0.9, 1.0, 1.1, 1.05]).is_some());
         assert_eq!(of_pairs(&[1.0, 1.0, 1.0, 1.1]), None, "three that are the same say little");
         assert_eq!(of_pairs(&[1.0, 1.0, 1.0, 0.0]), None, "no ratio");
+        assert_eq!(of_pairs(&[1.0, 1.1, 0.9, 90.0]), None, "so wide that it says nothing");
         assert_eq!(of_runs(&[1.0, 1.1, 1.2, 1.3], &[1.0, 1.1, 1.2]), None);
         assert_eq!(of_pairs(&[2.0; 4]).map(|one| one.low), Some(2.0));
         assert_eq!(geometric_mean(&[]), None);

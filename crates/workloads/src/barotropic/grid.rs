@@ -82,17 +82,22 @@ pub(super) fn apply(a: &Coefficients, rows: Range<usize>, x: &[f64], to: &mut [f
     }
 }
 
+/// A row, of a length that the compiler sees: so the loop over it needs no checks.
+#[inline(always)]
+fn row_of(array: &[f64], row: usize, line: usize) -> &[f64] {
+    &array[row * line..][..line]
+}
+
 #[inline(always)]
 fn apply_row<const FUSES: bool>(a: &Coefficients, row: usize, x: &[f64], to: &mut [f64]) {
     let line = a.line;
     let last = x.len() / line - 1;
-    let at = |row: usize| row * line..(row + 1) * line;
     // Where no row stands the depth between is 0, or is taken for 0.
     let (south_row, north_row) = (row.saturating_sub(1), (row + 1).min(last));
-    let (south, here, north) = (&x[at(south_row)], &x[at(row)], &x[at(north_row)]);
-    let (depth_east, depth_north) = (&a.east[at(row)], &a.north[at(row)]);
-    let diagonal = &a.diagonal[at(row)];
-    let (depth_south, has_south) = (&a.north[at(south_row)], if row == 0 { 0.0 } else { 1.0 });
+    let (south, here, north) = (row_of(x, south_row, line), row_of(x, row, line), row_of(x, north_row, line));
+    let (depth_east, depth_north) = (row_of(&a.east, row, line), row_of(&a.north, row, line));
+    let diagonal = row_of(&a.diagonal, row, line);
+    let (depth_south, has_south) = (row_of(&a.north, south_row, line), if row == 0 { 0.0 } else { 1.0 });
     let to = &mut to[..line];
     for j in 1..line - 1 {
         let along = fused::<FUSES>(-depth_east[j], here[j + 1], diagonal[j] * here[j]);
@@ -114,25 +119,34 @@ pub(super) fn apply_and_sum(
 ) -> [f64; 3] {
     const FUSES: bool = target_cfg_f!(target_feature = "fma");
     let line = a.line;
-    let (mut sums, mut rest) = ([[0.0; LANES]; 3], [0.0; 3]);
+    let (mut rho, mut delta, mut residual) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    let mut rest = [0.0; 3];
     for ((row, r), product) in rows.zip(r.chunks_exact(line)).zip(product.chunks_exact_mut(line)) {
         apply_row::<FUSES>(a, row, scaled, product);
-        let scaled = &scaled[row * line..][..line];
         let (r, r_rest) = r.as_chunks::<LANES>();
-        let (scaled, scaled_rest) = scaled.as_chunks::<LANES>();
+        let (scaled, scaled_rest) = row_of(scaled, row, line).as_chunks::<LANES>();
         let (product, product_rest) = product.as_chunks::<LANES>();
-        for ((r, scaled), product) in r.iter().zip(scaled).zip(product) {
-            for lane in 0..LANES {
-                sums[0][lane] = fused::<FUSES>(r[lane], scaled[lane], sums[0][lane]);
-                sums[1][lane] = fused::<FUSES>(product[lane], scaled[lane], sums[1][lane]);
-                sums[2][lane] = fused::<FUSES>(r[lane], r[lane], sums[2][lane]);
-            }
-        }
+        // One after the other: together the compiler would pair sums that share a factor.
+        add_products::<FUSES>(&mut rho, r, scaled);
+        add_products::<FUSES>(&mut delta, product, scaled);
+        add_products::<FUSES>(&mut residual, r, r);
         for ((r, scaled), product) in r_rest.iter().zip(scaled_rest).zip(product_rest) {
             rest = [rest[0] + r * scaled, rest[1] + product * scaled, rest[2] + r * r];
         }
     }
-    std::array::from_fn(|at| rest[at] + sums[at].iter().sum::<f64>())
+    let total = |lanes: [f64; LANES]| lanes.iter().sum::<f64>();
+    [rest[0] + total(rho), rest[1] + total(delta), rest[2] + total(residual)]
+}
+
+#[inline(always)]
+fn add_products<const FUSES: bool>(sums: &mut [f64; LANES], a: &[[f64; LANES]], b: &[[f64; LANES]]) {
+    let mut all = *sums;
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            all[lane] = fused::<FUSES>(a[lane], b[lane], all[lane]);
+        }
+    }
+    *sums = all;
 }
 
 /// The vectors that a step of the iteration changes, of some rows.

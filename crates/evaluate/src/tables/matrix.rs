@@ -7,14 +7,16 @@ use crate::evaluation::{Evaluation, Shown};
 use crate::figure::{MB_PER_S, NS, Origin};
 use crate::point::Point;
 use std::collections::BTreeSet;
+use workloads::chase::LOADED_LATENCY;
 use workloads::workload::Quantity;
 
-/// For each configuration and workload, the quantity that stands for it: its last one.
+/// For each configuration and workload its latencies, else the quantity that stands for it: its last
+/// one.
 pub(super) fn tables(evaluation: &Evaluation) -> Vec<Table> {
     let of_one = |shown: &Shown| {
         let pairs = shown.points.iter().filter(|point| point.pair().is_some());
         let workloads: BTreeSet<String> = pairs.map(|point| point.workload.clone()).collect();
-        workloads.into_iter().filter_map(|workload| matrix(evaluation, shown, &workload)).collect::<Vec<_>>()
+        workloads.into_iter().flat_map(|workload| of_workload(evaluation, shown, &workload)).collect::<Vec<_>>()
     };
     evaluation.configurations.iter().flat_map(of_one).collect()
 }
@@ -25,15 +27,26 @@ fn title(origin: Origin, quantity: &Quantity) -> String {
         _ => ("", "Latency"),
     };
     match quantity.unit.as_str() {
+        NS if quantity.name == LOADED_LATENCY => {
+            format!("{mark}{latency} of a dependent load while the node's other CPUs stream, ns")
+        }
         NS => format!("{mark}{latency} of a dependent load, ns"),
         MB_PER_S => format!("{mark}{} bandwidth of all CPUs of a node, MB/s", quantity.name),
         unit => format!("{mark}{}, {unit}", quantity.name),
     }
 }
 
-fn matrix(evaluation: &Evaluation, shown: &Shown, workload: &str) -> Option<Table> {
+fn of_workload(evaluation: &Evaluation, shown: &Shown, workload: &str) -> Vec<Table> {
     let is_in = |point: &Point| point.workload == workload && point.pair().is_some();
-    let quantity = evaluation.quantities(shown, is_in).pop()?;
+    let mut quantities = evaluation.quantities(shown, is_in);
+    if quantities.iter().any(|quantity| quantity.unit != NS) {
+        quantities = quantities.pop().into_iter().collect();
+    }
+    quantities.iter().map(|quantity| matrix(evaluation, shown, workload, quantity)).collect()
+}
+
+fn matrix(evaluation: &Evaluation, shown: &Shown, workload: &str, quantity: &Quantity) -> Table {
+    let is_in = |point: &Point| point.workload == workload && point.pair().is_some();
     let points: Vec<&Point> = shown.points.iter().filter(|point| is_in(point)).collect();
     let (cpu_nodes, memory_nodes): (BTreeSet<u32>, BTreeSet<u32>) =
         points.iter().filter_map(|point| point.pair()).unzip();
@@ -48,7 +61,7 @@ fn matrix(evaluation: &Evaluation, shown: &Shown, workload: &str) -> Option<Tabl
         let subject = Subject {
             origin: evaluation.origin,
             labels: vec![format!("CPUs of {from}")],
-            quantity: &quantity,
+            quantity,
             columns: row.iter().map(figures).collect(),
             empty: row.iter().map(empty).collect(),
             unpublished: vec![NONE.to_owned(); row.len()],
@@ -58,12 +71,12 @@ fn matrix(evaluation: &Evaluation, shown: &Shown, workload: &str) -> Option<Tabl
         subject.rows()
     };
     let rows: Vec<Row> = cpu_nodes.iter().flat_map(rows).collect();
-    Some(Table {
-        title: format!("{}: {}", title(evaluation.origin, &quantity), shown.about()),
+    Table {
+        title: format!("{}: {}", title(evaluation.origin, quantity), shown.about()),
         header: std::iter::once("Node".to_owned())
             .chain(memory_nodes.iter().map(|node| format!("memory {node}")))
             .collect(),
         rows,
         notes: Vec::new(),
-    })
+    }
 }

@@ -2,14 +2,18 @@
 //! is the latency of memory. The path is one random cycle over all cache lines of a buffer, so no
 //! prefetcher sees a pattern. With 4 KiB pages a load also misses the TLB, natively as in a guest;
 //! the figure includes the walk of the page table.
+//!
+//! It is taken twice: alone, and while the other threads of the job stream through arrays of their
+//! own, which is what a load costs where all CPUs of a node are at work.
 
+mod load;
 mod run;
 
 use crate::WorkloadError;
 use crate::choice::Choice;
 use crate::stream::arrays::llc_sum;
 use crate::workload::{
-    Better, Host, Over, ParameterFault, Pinning, Prepared, Quantity, Settled, Share, Site, Threads, Together, Workload,
+    Better, Host, Over, ParameterFault, Prepared, Quantity, Settled, Share, Site, Threads, Together, Workload,
 };
 use run::ChaseRun;
 use serde::{Deserialize, Serialize};
@@ -17,9 +21,10 @@ use topology::Bytes;
 
 /// Bytes of a cache line, on every machine that homenode measures.
 pub const LINE_BYTES: u64 = 64;
-/// The name of what is measured.
-/// Name of what it measures.
+/// The time of a load while no other thread of the job works.
 pub const LATENCY: &str = "latency";
+/// The time of a load while all others stream. A job of one thread does not measure it.
+pub const LOADED_LATENCY: &str = "loaded_latency";
 /// Stands in for a buffer that no host has decided on.
 const ASSUMED_BUFFER: Bytes = Bytes::from_mib(128);
 
@@ -41,7 +46,7 @@ impl Default for Chase {
     }
 }
 
-/// A chase of one participant, always with one thread.
+/// A chase of one participant: the first thread chases, the others are the load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChaseJob {
@@ -49,7 +54,7 @@ pub struct ChaseJob {
     pub buffer_bytes: u64,
     /// Loads in one repetition.
     pub loads: u64,
-    /// Where the thread and the buffer are.
+    /// Where the threads and their memory are.
     pub threads: Threads,
 }
 
@@ -73,13 +78,14 @@ impl Workload for Chase {
     }
 
     fn quantities(&self) -> Vec<Quantity> {
-        vec![Quantity {
-            name: LATENCY.to_owned(),
+        let quantity = |name: &str| Quantity {
+            name: name.to_owned(),
             unit: "ns".to_owned(),
             better: Better::Less,
             together: Together::Mean,
             decimals: 1,
-        }]
+        };
+        vec![quantity(LATENCY), quantity(LOADED_LATENCY)]
     }
 
     fn settle(mut self, site: &Site) -> Result<Settled<Self>, ParameterFault> {
@@ -93,21 +99,24 @@ impl Workload for Chase {
         Ok(Settled { parameters: self, about, notes: Vec::new() })
     }
 
-    fn memory(&self, _: u32) -> Bytes {
-        self.buffer_bytes()
+    fn memory(&self, threads: u32) -> Bytes {
+        let buffer = self.buffer_bytes();
+        if threads > 1 { Bytes(2 * buffer.0) } else { buffer }
     }
 
-    fn seconds(&self, _: u32, emulated: bool) -> f64 {
-        self.loads as f64 * if emulated { 400e-9 } else { 150e-9 }
+    /// A loaded load takes about twice as long.
+    fn seconds(&self, threads: u32, emulated: bool) -> f64 {
+        let alone = self.loads as f64 * if emulated { 400e-9 } else { 150e-9 };
+        if threads > 1 { 3.0 * alone } else { alone }
     }
 
     fn job(&self, share: &Share) -> ChaseJob {
-        let threads = Threads { count: 1, pinning: Pinning::None, ..share.threads };
-        ChaseJob { buffer_bytes: self.buffer_bytes().0, loads: self.loads, threads }
+        ChaseJob { buffer_bytes: self.buffer_bytes().0, loads: self.loads, threads: share.threads }
     }
 
     fn prepare(job: &ChaseJob, repetitions: u32, host: &dyn Host) -> Result<Box<dyn Prepared>, WorkloadError> {
-        host.check_memory("buffer_bytes", Bytes(job.buffer_bytes), job.threads.memory_node)?;
+        let arrays = if job.threads.count > 1 { job.buffer_bytes } else { 0 };
+        host.check_memory("buffer_bytes", Bytes(job.buffer_bytes.saturating_add(arrays)), job.threads.memory_node)?;
         Ok(Box::new(ChaseRun::prepare(job, repetitions, &host.place(&job.threads)?)?))
     }
 }

@@ -1,10 +1,12 @@
 //! The chase itself: its buffer, its path, its verification.
 
-use super::{ChaseJob, LATENCY, LINE_BYTES};
-use crate::team::{Member, Team};
+use super::load::Load;
+use super::{ChaseJob, LATENCY, LINE_BYTES, LOADED_LATENCY};
+use crate::team::{Barrier, Member, Team};
 use crate::workload::{Measured, Outcome, Prepared, Repetition, Verification};
 use crate::{MAX_REPETITIONS, Placement, WorkloadError, count_pages};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// The same cycle on every run.
@@ -17,24 +19,32 @@ struct Line {
     next: usize,
 }
 
+#[derive(Clone, Copy)]
 enum Order {
-    Repeat,
+    /// The first thread chases, the others sleep.
+    Alone,
+    /// The first thread chases while the others stream.
+    Loaded,
     Inspect,
 }
 
 enum Answer {
     Seconds(f64),
-    State(Outcome),
+    /// What a thread that is the load has to say: nothing.
+    Streamed,
+    Chaser(Outcome),
+    Load(String, Vec<(u32, u64)>),
 }
 
-/// A chase whose buffer is placed and filled.
+/// A chase whose buffer is placed and filled, and its load.
 pub(super) struct ChaseRun {
     team: Team<Order, Answer>,
+    threads: u32,
     loads: u64,
 }
 
 impl ChaseRun {
-    /// Starts the thread, places it, places and fills the buffer.
+    /// Starts the threads, places them, places and fills the buffer and the arrays.
     pub(super) fn prepare(
         job: &ChaseJob,
         repetitions: u32,
@@ -42,30 +52,50 @@ impl ChaseRun {
     ) -> Result<ChaseRun, WorkloadError> {
         check_job(job, repetitions)?;
         let (lines, loads) = ((job.buffer_bytes / LINE_BYTES) as usize, job.loads);
-        let placement = Arc::clone(placement);
-        let team = Team::start(1, move |index| {
+        let (placement, threads) = (Arc::clone(placement), job.threads.count);
+        let arrays = job.buffer_bytes / u64::from(threads.max(2) - 1);
+        let meeting = Arc::new(Meeting { start: Barrier::new(threads as usize), is_over: AtomicBool::new(false) });
+        let team = Team::start(threads as usize, move |index| {
             placement.place_thread(index)?;
-            Chaser::new(lines, loads, Arc::clone(&placement))
+            let role = if index == 0 {
+                Role::Chaser(Chaser::new(lines, loads, Arc::clone(&placement))?)
+            } else {
+                Role::Load(Load::new(arrays, Arc::clone(&placement))?)
+            };
+            Ok(Worker { role, meeting: Arc::clone(&meeting) })
         })?;
-        Ok(ChaseRun { team, loads })
+        Ok(ChaseRun { team, threads, loads })
     }
 }
 
 impl Prepared for ChaseRun {
     fn repetition(&mut self) -> Result<Repetition, WorkloadError> {
-        let Some(Answer::Seconds(seconds)) = self.team.all(|| Order::Repeat)?.pop() else {
-            return Err(WorkloadError::ThreadLost);
-        };
-        let latency = Measured { quantity: LATENCY.to_owned(), value: seconds / self.loads as f64 * 1e9 };
-        Ok(Repetition { figures: vec![latency], phases: vec![seconds] })
+        let mut repetition = Repetition { figures: Vec::new(), phases: Vec::new() };
+        for (order, quantity) in [(Order::Alone, LATENCY), (Order::Loaded, LOADED_LATENCY)] {
+            if matches!(order, Order::Loaded) && self.threads == 1 {
+                break;
+            }
+            let Some(Answer::Seconds(seconds)) = self.team.all(|| order)?.into_iter().next() else {
+                return Err(WorkloadError::ThreadLost);
+            };
+            let value = seconds / self.loads as f64 * 1e9;
+            repetition.figures.push(Measured { quantity: quantity.to_owned(), value });
+            repetition.phases.push(seconds);
+        }
+        Ok(repetition)
     }
 
     /// Walks the cycle once.
     fn finish(&mut self) -> Result<Outcome, WorkloadError> {
-        match self.team.all(|| Order::Inspect)?.pop() {
-            Some(Answer::State(outcome)) => Ok(outcome),
-            _ => Err(WorkloadError::ThreadLost),
+        let mut answers = self.team.all(|| Order::Inspect)?.into_iter();
+        let Some(Answer::Chaser(mut outcome)) = answers.next() else { return Err(WorkloadError::ThreadLost) };
+        for answer in answers {
+            let Answer::Load(cpus, pages) = answer else { return Err(WorkloadError::ThreadLost) };
+            outcome.thread_cpus.push(cpus);
+            outcome.pages_by_node.extend(pages);
         }
+        outcome.pages_by_node = count_pages(outcome.pages_by_node);
+        Ok(outcome)
     }
 }
 
@@ -81,10 +111,57 @@ fn check_job(job: &ChaseJob, repetitions: u32) -> Result<(), WorkloadError> {
     if job.loads == 0 {
         return bad("`loads` is 0; at least 1 is needed".into());
     }
+    if job.threads.count == 0 {
+        return bad("`threads.count` is 0; at least 1 is needed".into());
+    }
     if !(1..=MAX_REPETITIONS).contains(&repetitions) {
         return bad(format!("`repetitions` is {repetitions}; valid are 1 to {MAX_REPETITIONS}"));
     }
     Ok(())
+}
+
+/// Where the threads of a loaded chase meet, and how its load hears that it is over.
+struct Meeting {
+    start: Barrier,
+    is_over: AtomicBool,
+}
+
+enum Role {
+    Chaser(Chaser),
+    Load(Load),
+}
+
+struct Worker {
+    role: Role,
+    meeting: Arc<Meeting>,
+}
+
+impl Member<Order, Answer> for Worker {
+    fn carry_out(&mut self, order: Order) -> Answer {
+        let Meeting { start, is_over } = &*self.meeting;
+        match (&mut self.role, order) {
+            (Role::Chaser(chaser), Order::Alone) => Answer::Seconds(chaser.chase()),
+            (Role::Chaser(chaser), Order::Loaded) => {
+                // Before the others come: they look only behind the barrier.
+                is_over.store(false, Ordering::Relaxed);
+                start.wait();
+                let seconds = chaser.chase();
+                is_over.store(true, Ordering::Relaxed);
+                Answer::Seconds(seconds)
+            }
+            (Role::Chaser(chaser), Order::Inspect) => Answer::Chaser(chaser.inspect()),
+            (Role::Load(_), Order::Alone) => Answer::Streamed,
+            (Role::Load(load), Order::Loaded) => {
+                start.wait();
+                load.stream(is_over);
+                Answer::Streamed
+            }
+            (Role::Load(load), Order::Inspect) => {
+                let (cpus, pages) = load.inspect();
+                Answer::Load(cpus, pages)
+            }
+        }
+    }
 }
 
 struct Chaser {
@@ -116,23 +193,17 @@ impl Chaser {
         Outcome {
             verification,
             thread_cpus: vec![self.placement.thread_cpus()],
-            pages_by_node: count_pages(self.placement.pages_by_node(start, size_of_val(self.lines.as_slice()))),
+            pages_by_node: self.placement.pages_by_node(start, size_of_val(self.lines.as_slice())),
         }
     }
-}
 
-impl Member<Order, Answer> for Chaser {
-    fn carry_out(&mut self, order: Order) -> Answer {
-        match order {
-            Order::Repeat => {
-                let started = Instant::now();
-                self.position = follow(&self.lines, self.position, self.loads);
-                let seconds = started.elapsed().as_secs_f64();
-                self.loads_done += self.loads;
-                Answer::Seconds(seconds)
-            }
-            Order::Inspect => Answer::State(self.inspect()),
-        }
+    /// Seconds of all loads of a repetition.
+    fn chase(&mut self) -> f64 {
+        let started = Instant::now();
+        self.position = follow(&self.lines, self.position, self.loads);
+        let seconds = started.elapsed().as_secs_f64();
+        self.loads_done += self.loads;
+        seconds
     }
 }
 
@@ -238,23 +309,42 @@ mod tests {
     fn a_chase_verifies_and_one_load_too_few_does_not() {
         let placement: Arc<dyn Placement> = Arc::new(Anywhere);
         let mut chaser = Chaser::new(1000, 12_345, Arc::clone(&placement)).unwrap();
-        chaser.carry_out(Order::Repeat);
-        chaser.carry_out(Order::Repeat);
+        chaser.chase();
+        chaser.chase();
         assert_eq!(chaser.inspect().verification, Verification::Verified);
         chaser.loads_done -= 1;
         assert!(matches!(chaser.inspect().verification, Verification::Wrong { .. }));
     }
 
     #[test]
-    fn a_job_runs_on_its_own_thread() {
+    fn a_job_of_one_thread_is_not_loaded() {
         let placement: Arc<dyn Placement> = Arc::new(Anywhere);
         let threads = Threads { count: 1, pinning: Pinning::None, cpu_node: None, memory_node: None };
         let job = ChaseJob { buffer_bytes: 1 << 20, loads: 50_000, threads };
         let mut run = ChaseRun::prepare(&job, 2, &placement).unwrap();
         let repetition = run.repetition().unwrap();
         assert_eq!(repetition.figures[0].value, repetition.phases[0] / 50_000.0 * 1e9);
+        assert_eq!((repetition.figures.len(), repetition.phases.len()), (1, 1));
         assert_eq!(run.finish().unwrap().verification, Verification::Verified);
         let error = ChaseRun::prepare(&ChaseJob { buffer_bytes: 64, ..job }, 2, &placement).err().unwrap().to_string();
         assert!(error.contains("buffer_bytes"), "{error}");
+    }
+    #[test]
+    fn a_job_of_three_threads_says_what_a_load_takes_beside_the_others() {
+        let placement: Arc<dyn Placement> = Arc::new(Anywhere);
+        let threads = Threads { count: 3, pinning: Pinning::None, cpu_node: None, memory_node: None };
+        let job = ChaseJob { buffer_bytes: 1 << 20, loads: 50_000, threads };
+        let mut run = ChaseRun::prepare(&job, 2, &placement).unwrap();
+        for _ in 0..2 {
+            let repetition = run.repetition().unwrap();
+            let names: Vec<&str> = repetition.figures.iter().map(|figure| figure.quantity.as_str()).collect();
+            assert_eq!(names, ["latency", "loaded_latency"]);
+            assert!(repetition.figures.iter().all(|figure| figure.value > 0.0), "{repetition:?}");
+        }
+        let outcome = run.finish().unwrap();
+        assert_eq!((outcome.verification, outcome.thread_cpus.len()), (Verification::Verified, 3));
+        let none = ChaseJob { threads: Threads { count: 0, ..threads }, ..job };
+        let error = ChaseRun::prepare(&none, 2, &placement).err().unwrap().to_string();
+        assert!(error.contains("threads.count"), "{error}");
     }
 }

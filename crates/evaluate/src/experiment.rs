@@ -29,8 +29,8 @@ pub struct Experiment {
     pub title: String,
     /// What is measured: the name of a workload, [`NUMA_MATRIX`] or [`APPLICATION`].
     pub workload: String,
-    /// The machine of its published figures, on which it is modelled where `--on` names none: a name
-    /// that comes with homenode, or a machine file.
+    /// The machine of its published figures, on which it is modelled where `--on` names none: a
+    /// name that comes with homenode, or a machine file.
     #[serde(default)]
     pub machine: Option<String>,
     /// Profile of the kernels on the model: a name that comes with homenode, or a file. Default:

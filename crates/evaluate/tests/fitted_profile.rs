@@ -234,9 +234,11 @@ properties! {
         let run = measured(&on, EXPERIMENT, &truth, || noise.next().unwrap_or(1.0));
         let fitted = fitted(&run, &on, &SEEN);
         let (native, vms) = worst(&fitted);
-        println!("native {native:.1} % VMs {vms:.1} % {:?} truth overlap {overlaps} core {core:.2}", application(&fitted).class);
-        prop_assert!(native < 6.0, "held out: {native:.1} %, {:?}", fitted.candidates);
-        prop_assert!(vms < 15.0, "VMs: {vms:.1} %, {:?}", fitted.vms);
+        println!("held out natively {native:.1} %, VMs {vms:.1} %");
+        prop_assert!(native < 8.0, "held out: {native:.1} %, {:?}", fitted.candidates);
+        prop_assert!(vms < 12.0, "VMs: {vms:.1} %, {:?}", fitted.vms);
+        let found = application(&fitted).memory.as_ref().map_or(0.0, |memory| memory.lines.value);
+        prop_assert!((found / lines - 1.0).abs() < 0.3, "{found:e} lines, not {lines:e}: {:?}", fitted.candidates);
     }
 }
 

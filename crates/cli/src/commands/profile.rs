@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &ProfileArguments) -> anyhow::Result<()> {
     let name = &run.environment.machine.name;
     let choice = match &arguments.on {
         Some(choice) => choice.clone(),
-        None => calibrated(name).map_err(bad_input)?,
+        None => calibrated(name)?,
     };
     let (machine, rates) = machine_choice::described(&choice)?;
     let described = Described { machine, rates: Some(rates) };
@@ -48,14 +48,14 @@ pub(crate) fn run(arguments: &ProfileArguments) -> anyhow::Result<()> {
 }
 
 /// The file that `homenode calibrate` writes by itself.
-fn calibrated(machine: &str) -> Result<String, String> {
+fn calibrated(machine: &str) -> anyhow::Result<String> {
     let file = format!("{machine}.toml");
     if Path::new(&file).is_file() {
         return Ok(file);
     }
-    Err(format!(
+    Err(bad_input(format!(
         "the run was measured on {machine}, and there is no {file} here: calibrate it there with `homenode calibrate`, and name its machine file with --on"
-    ))
+    )))
 }
 
 fn check_target(file: &Path, force: bool) -> anyhow::Result<()> {

@@ -50,7 +50,7 @@ pub enum FitError {
     },
     /// A native figure that nobody checked.
     #[error(
-        "{directory}: {figure} with {threads} threads is not verified: a wrong result can be quick. Say in the experiment how to check it ([command] verify, docs/command.md) and measure again"
+        "{directory}: {figure} with {threads} threads is not verified: a wrong result can be quick. Say in the experiment how to check it ([command.verify], docs/command.md) and measure again"
     )]
     NotVerified {
         /// Results directory.

@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn values_keep_five_digits() {
-        let cases = [(0.0, "0"), (1234.567_8, "1234.6"), (0.012, "0.012"), (0.000_012_345_67, "1.2346e-5")];
+        let cases = [(0.0, "0"), (1234.5678, "1234.6"), (0.012, "0.012"), (1.234_567e-5, "1.2346e-5")];
         for (value, written) in cases {
             assert_eq!(rounded(value), written);
         }

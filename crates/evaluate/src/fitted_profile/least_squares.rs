@@ -44,11 +44,11 @@ fn normal(rows: &[[f64; COLUMNS]], columns: &[usize]) -> Option<[f64; COLUMNS]> 
     let count = columns.len();
     let mut matrix = vec![vec![0.0; count + 1]; count];
     for row in rows {
-        for i in 0..count {
-            for j in 0..count {
-                matrix[i][j] += of(row, i) * of(row, j);
+        for (i, sums) in matrix.iter_mut().enumerate() {
+            // Each row of figures should give 1.
+            for (j, sum) in sums.iter_mut().enumerate() {
+                *sum += of(row, i) * if j < count { of(row, j) } else { 1.0 };
             }
-            matrix[i][count] += of(row, i);
         }
     }
     for i in 0..count {

@@ -24,6 +24,8 @@ const NEXT_TO_NOTHING: f64 = 0.02;
 const TELLING: usize = 4;
 /// Core times of a line that are tried, in multiples of the unloaded time of a line of one thread.
 const CORE_TIMES: (f64, f64, u32) = (0.02, 200.0, 40);
+/// A fit with errors above this, in per cent, is of no use.
+const POOR_PERCENT: f64 = 10.0;
 /// Steps of the search between two of them.
 const REFINED: u32 = 20;
 
@@ -285,11 +287,14 @@ fn chosen(tried: &[(Fit, Vec<Time>)], times: &[Time]) -> Option<usize> {
             return Some(compute);
         }
     }
-    let best = || {
-        let all = tried.iter().enumerate();
-        all.min_by(|(_, one), (_, other)| one.0.error.total_cmp(&other.0.error)).map(|(at, _)| at)
-    };
-    index(Class::Overlap).or_else(|| index(Class::Bandwidth)).or_else(best)
+    // Of those that fit as well, the one that says best what it never saw.
+    let rivals: Vec<usize> = (0..tried.len()).filter(|&at| as_good[at]).collect();
+    let unseen: Option<Vec<(usize, f64)>> =
+        rivals.iter().map(|&at| Some((at, left_out_percent(&tried[at].1, times)?))).collect();
+    if let Some(unseen) = unseen {
+        return unseen.into_iter().min_by(|one, other| one.1.total_cmp(&other.1)).map(|(at, _)| at);
+    }
+    index(Class::Overlap).or_else(|| index(Class::Bandwidth)).or_else(|| rivals.first().copied())
 }
 
 /// Which fits the scan cannot tell from the best.
@@ -380,6 +385,12 @@ fn why(candidates: &[Candidate], chosen: usize, named: bool, counts: &[u32]) -> 
 fn notes(candidates: &[Candidate], chosen: usize, named: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let taken = &candidates[chosen];
+    if taken.fit_percent > POOR_PERCENT {
+        notes.push(format!(
+            "POOR FIT: off by {:.0} % where it was fitted. The model knows no such program, or the host was not quiet: do not trust what it predicts.",
+            taken.fit_percent
+        ));
+    }
     let rivals = candidates.iter().enumerate().filter(|(at, one)| *at != chosen && one.fits_as_well);
     let rivals: Vec<&str> = rivals.map(|(_, one)| word(one.class)).collect();
     if !named && !rivals.is_empty() {

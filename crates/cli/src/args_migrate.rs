@@ -20,7 +20,7 @@ pub(crate) struct MigrateArguments {
     #[arg(long)]
     pub(crate) shared_storage: bool,
     /// Send at most so much in a second, for example "500 MiB". Default: as much as the link takes
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = bandwidth)]
     pub(crate) bandwidth: Option<Bytes>,
     /// For how long the guest may stand still, in milliseconds
     #[arg(
@@ -100,4 +100,24 @@ fn seconds(text: &str) -> Result<Duration, clap::Error> {
     number
         .map(Duration::from_secs_f64)
         .ok_or_else(|| clap::Error::raw(clap::error::ErrorKind::ValueValidation, message))
+}
+
+/// For QEMU a bandwidth of 0 is none that it keeps to.
+fn bandwidth(text: &str) -> anyhow::Result<Bytes> {
+    let bandwidth: Bytes = text.parse()?;
+    anyhow::ensure!(bandwidth > Bytes(0), "nothing would be sent; leave it out to take all of the link");
+    Ok(bandwidth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bandwidth_of_nothing_is_not_taken_for_no_limit() {
+        assert_eq!(bandwidth("500 MiB").unwrap(), Bytes::from_mib(500));
+        for bad in ["0 MiB", "0GiB", "500", "fast"] {
+            assert!(bandwidth(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use crate::MigrationError;
 use crate::link::To;
 use crate::protocol::{Built, Hello};
 use crate::source::Say;
+use inventory::Record;
 use vm::manifest::{Manifest, Verdict};
 
 /// Refuses what QEMU would take without a word.
@@ -22,6 +23,15 @@ pub(crate) fn compare(
     }
     let because = refuse.iter().map(|found| format!("\n  {found}")).collect();
     Err(MigrationError::Refused { vm: vm.to_owned(), host: host.to_owned(), because, bad_input: true })
+}
+
+/// Refuses a guest that its QEMU cannot write.
+pub(crate) fn check_vcpus_gone(record: &Record, ours: &Manifest) -> Result<(), MigrationError> {
+    let added = record.placement.as_ref().map(|kept| &kept.added);
+    match added.and_then(|added| added.keeps_guest_here(ours.run_by.hardware)) {
+        Some(why) => Err(MigrationError::BadInput(format!("VM {} cannot be sent: {why}", record.spec.name))),
+        None => Ok(()),
+    }
 }
 
 /// Refuses more connections than the other homenode takes.

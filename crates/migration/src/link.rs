@@ -50,7 +50,7 @@ impl To {
         let odd = |letter: char| letter.is_control() || letter.is_whitespace();
         if text == "unix:" {
             Ok(Self::ThisHost)
-        } else if text.is_empty() || text.starts_with('-') || text.contains(odd) {
+        } else if text.is_empty() || text.starts_with('-') || text.contains(odd) || text.contains('/') {
             let problem =
                 format!("--to {text:?}: name a host as ssh knows it (`host`, `user@host`), or `unix:` for this one");
             Err(MigrationError::BadInput(problem))
@@ -344,7 +344,7 @@ mod tests {
     fn a_destination_is_this_host_or_one_that_ssh_knows() {
         assert_eq!(To::parse("unix:").unwrap(), To::ThisHost);
         assert_eq!(To::parse("root@b").unwrap(), To::Host("root@b".to_owned()));
-        for bad in ["", "-oProxyCommand=x", "a b", "a\nb"] {
+        for bad in ["", "-oProxyCommand=x", "a b", "a\nb", "unix:/run/a.sock", "ssh://b"] {
             assert!(To::parse(bad).is_err_and(|error| error.is_bad_input()), "{bad}");
         }
     }

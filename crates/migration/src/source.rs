@@ -6,7 +6,7 @@
 //!      any failure: the guest goes on here                           └ refused: goes on here
 //! ```
 
-use crate::checks::{check_connections, check_place, compare};
+use crate::checks::{check_connections, check_place, check_vcpus_gone, compare};
 use crate::destination::hello;
 use crate::door::give_here;
 use crate::link::{Helper, Link, SILENCE, To};
@@ -116,6 +116,7 @@ pub fn send(
     let mut source = backend.adopt(&vm)?.ok_or_else(|| MigrationError::just_ended(&vm))?;
     let receipt = new_receipt()?;
     let offer = offer(&held, source.as_mut(), options, &receipt)?;
+    check_vcpus_gone(held.record(), &offer.manifest)?;
     source.may_be_sent(&offer.manifest, &options.tuning)?;
     let manifest = offer.manifest.clone();
     let mut talk = Talk::begin(link, &hello(directory, inventory), options, stop, began)?;

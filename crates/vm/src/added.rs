@@ -104,12 +104,36 @@ impl Added {
         }
         dimms
     }
+
+    /// Why its QEMU cannot write its guest, neither into a file nor to another host; `None` where it
+    /// can. Under emulation QEMU waits for the thread of each vCPU that was ever there, also of one
+    /// that was taken away: 10.0 waits for ever, 7.2 ends (`tcg_log_global_after_sync`).
+    pub fn keeps_guest_here(&self, hardware: bool) -> Option<String> {
+        let gone = match self.taken_away {
+            0 => return None,
+            _ if hardware => return None,
+            1 => "1 vCPU was".to_owned(),
+            several => format!("{several} vCPUs were"),
+        };
+        Some(format!(
+            "its guest is emulated (TCG), and {gone} taken away from it: QEMU hangs or ends where it writes such a \
+            guest. Once it was stopped and started, it can"
+        ))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::samples;
+
+    #[test]
+    fn only_an_emulated_guest_that_lost_vcpus_stays() {
+        let lost = Added { taken_away: 2, ..Added::default() };
+        assert!(lost.keeps_guest_here(false).is_some_and(|why| why.contains("2 vCPUs were taken away")));
+        assert_eq!(lost.keeps_guest_here(true), None);
+        assert_eq!(Added { vcpus: vec![1], ..Added::default() }.keeps_guest_here(false), None);
+    }
 
     #[test]
     fn a_node_has_what_it_began_with_and_what_was_plugged() {

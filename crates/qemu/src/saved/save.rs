@@ -5,11 +5,14 @@ use crate::QemuError;
 use crate::migration::{Status, look, next, run_state, take_disks_back};
 use crate::qmp::Qmp;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vm::backend::Transfer;
 
 /// How often somebody is told how far it has come.
 const TELL: Duration = Duration::from_millis(100);
+/// After so long without a byte it is given up: a QEMU that hangs would keep the guest paused for
+/// good. No disk is taken for that slow.
+const SILENT: Duration = Duration::from_secs(60);
 
 /// Writes the guest of a QEMU whose vCPUs wait into a pipe.
 pub(crate) fn save(qmp: &mut Qmp, into: OwnedFd, told: &mut dyn FnMut(Transfer)) -> Result<(), QemuError> {
@@ -24,10 +27,17 @@ pub(crate) fn save(qmp: &mut Qmp, into: OwnedFd, told: &mut dyn FnMut(Transfer))
         return Err(refused(blocked.join("; ")));
     }
     begin(qmp, "migrate", into)?;
+    let (mut sent, mut got_on) = (None, Instant::now());
     loop {
         let look = next(qmp, TELL)?;
         if let Some(ram) = look.progress.ram {
             told(ram.into());
+            if sent.replace(ram.transferred) != Some(ram.transferred) {
+                got_on = Instant::now();
+            }
+        }
+        if got_on.elapsed() > SILENT {
+            return Err(QemuError::Timeout { vm, what: "writing its guest".to_owned(), seconds: SILENT.as_secs() });
         }
         match look.status {
             Status::Completed => return Ok(()),

@@ -111,6 +111,7 @@ impl<'a> Shown<'a> {
         if let Some(residence) = &self.residence {
             let _ = write!(text, "\n{}", residence_view::view(residence));
             self.add_taken(&mut text);
+            self.add_kept(&mut text, residence);
         }
         if let Some(unseen) = &self.unseen {
             let _ = writeln!(text, "\nWhere it is now cannot be seen: {unseen}");
@@ -127,6 +128,20 @@ impl<'a> Shown<'a> {
         if let (Fill::OnTouch, Some(taken)) = (self.spec.backing.fill, self.taken) {
             let promised: Bytes = self.nodes.iter().map(|size| size.memory).sum();
             let _ = writeln!(text, "Memory is taken when its guest touches it: {taken} of {promised} so far.");
+        }
+    }
+
+    /// Memory that its guest was asked to give back, and has not.
+    fn add_kept(&self, text: &mut String, residence: &Residence) {
+        for memory in residence.memory.iter().filter(|memory| memory.unknown.is_none()) {
+            let there: Bytes = Residence::bytes_by_node(memory).into_values().sum();
+            let asked = self.nodes.iter().find(|size| size.virtual_node == memory.virtual_node);
+            let kept = asked.map_or(Bytes(0), |size| there.saturating_sub(size.memory));
+            if kept.0 > 0 {
+                let node = memory.virtual_node;
+                let _ =
+                    writeln!(text, "Virtual node {node}: its guest has not given back {kept} that it was asked for.");
+            }
         }
     }
 

@@ -112,7 +112,11 @@ fn manifest(vm: &mut dyn Vm, held: &Held) -> anyhow::Result<Manifest> {
     let missing = || anyhow!("VM {}: nothing is kept of its virtual topology", record.spec.name);
     let topology = record.topology.as_ref().ok_or_else(missing)?;
     let added = record.placement.as_ref().map(|kept| kept.added.clone()).unwrap_or_default();
-    Ok(vm.manifest(&record.spec, topology, &added)?)
+    let manifest = vm.manifest(&record.spec, topology, &added)?;
+    match added.keeps_guest_here(manifest.run_by.hardware) {
+        None => Ok(manifest),
+        Some(why) => Err(bad_input(format!("VM {} cannot be suspended: {why}", record.spec.name))),
+    }
 }
 
 /// Memory of the guest that there is: no more of it is written.

@@ -8,8 +8,8 @@
 //! **Rule.** Those of power-on come first, node by node. Then one for each virtual node in turn, so
 //! that the topology stays even, whatever number the VM is set to.
 //!
-//! **Example.** 2 of 6 vCPUs on each of two nodes: node 0 has 0, 1, 4, 6, 8, 10 and node 1 has 2, 3,
-//! 5, 7, 9, 11.
+//! **Example.** 2 of 6 vCPUs on each of two nodes: node 0 has 0, 1, 4, 6, 8, 10 and node 1 has 2,
+//! 3, 5, 7, 9, 11.
 //!
 //! Sockets are ranges of numbers, and none may hold vCPUs of two virtual nodes: each vCPU then is a
 //! socket of its own.

@@ -224,7 +224,7 @@ pub struct Until {
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Longest wait for a guest's first line, in seconds. Default: by what it boots
-    /// ([`Limits::boot_seconds`]).
+    /// ([`crate::resolve::Resolved::boot_seconds`]).
     pub boot_seconds: Option<u32>,
     /// Longest wait for one answer of an agent, in seconds.
     pub repetition_seconds: u32,

@@ -20,8 +20,8 @@ use workloads::protocol::{PORT_NAME, ToAgent};
 
 /// How long the tiny guest may take to power off when it is asked to.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long a guest with an init of its own may take. What it writes is thrown away, so that nothing
-/// is lost where it takes longer.
+/// How long a guest with an init of its own may take. What it writes is thrown away, so that
+/// nothing is lost where it takes longer.
 const GRACE_OF_INIT: Duration = Duration::from_secs(20);
 /// How long others may plan VMs of theirs: each takes milliseconds.
 const PLACEMENT: Duration = Duration::from_secs(120);

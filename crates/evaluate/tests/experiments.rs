@@ -3,9 +3,10 @@
 use evaluate::experiment::{Experiment, NativeFiles};
 use evaluate::parse;
 use evaluate::point::Point;
-use evaluate::resolve::{Host, Resolved, ResolvedConfiguration, resolve};
+use evaluate::resolve::{Host, Resolved, ResolvedConfiguration, ResolvedGuest, resolve};
 use std::path::{Path, PathBuf};
 use topology::Bytes;
+use vm::spec::{DiskFormat, GuestImage};
 use workloads::stream::Stream;
 
 /// Two Xeon X5570: four cores with two hardware threads on each of two nodes.
@@ -164,4 +165,28 @@ fn lammps_runs_in_a_guest_and_is_believed_by_its_energy() {
     // The energy of 4000 atoms: a run of another size is not taken for this one.
     let other = figures(&THERMO.replace("-4.6223613", "-4.6226965"));
     assert!(matches!(verdict(&other), Verdict::Wrong(_)));
+}
+
+#[test]
+fn in_an_image_natively_the_hosts_programs_run_and_a_boot_may_take_longer() {
+    let mut experiment = shipped("lammps.toml");
+    let guest = experiment.guest.as_mut().expect("a guest");
+    (guest.packages, guest.image) = (Vec::new(), Some("cloud.qcow2".into()));
+    let disk = images::OwnDisk {
+        disk: GuestImage { path: "/cloud.qcow2".into(), format: DiskFormat::Qcow2 },
+        length: Bytes(1),
+        modified: 0,
+    };
+    let resolved = |emulated| on(&experiment, DL380, 32, emulated).with_guest(ResolvedGuest::Image(disk.clone()));
+    assert_eq!(resolved(false).configurations[0].shape(), "on the host, its own programs");
+    assert_eq!((resolved(false).boot_seconds(), resolved(true).boot_seconds()), (300, 900));
+    assert_eq!(on(&experiment, DL380, 32, true).boot_seconds(), 120);
+    let notes = resolved(false).notes.join("\n");
+    assert!(notes.contains("the host's own programs run, in VMs others: the disk image /cloud.qcow2"), "{notes}");
+    // What is kept with results is read again.
+    let kept = serde_json::to_string(&resolved(false)).expect("JSON");
+    assert_eq!(
+        serde_json::from_str::<Resolved>(&kept).expect("the same").guest,
+        Some(ResolvedGuest::Image(disk.clone()))
+    );
 }

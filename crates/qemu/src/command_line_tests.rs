@@ -55,6 +55,16 @@ fn a_guest_without_vnuma_has_one_memory_over_all_its_homes() {
     assert_eq!(values(&line, "-object"), [object]);
 }
 
+/// Without it nobody learns why a disk does not boot: firmware and boot loader would write on a
+/// screen that is not there.
+#[test]
+fn where_a_disk_boots_the_firmware_speaks_on_the_serial_console() {
+    let mut spec = spec("own", 1, 64);
+    assert_eq!(values(&line_of(&spec, &plan("own", 1, 1, 64)), "-machine"), ["q35"]);
+    spec.boot = Boot::Disk;
+    assert_eq!(values(&line_of(&spec, &plan("own", 1, 1, 64)), "-machine"), ["q35,graphics=off"]);
+}
+
 #[test]
 fn a_kernel_without_numa_is_not_asked_for_a_policy() {
     let host = HostTraits { numa: false, sandbox: false, ..host() };

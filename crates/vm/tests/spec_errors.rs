@@ -63,6 +63,10 @@ fn unusable_guests_are_refused() {
         "[guest]\npackages = [\"--mode=root\"]",
         "[guest]\npackages = [\"lammps\"]\nsuite = \"../x\"",
         "[guest]\npackages = [\"lammps\"]\nimage = \"x\"",
+        "[guest]\nimage = \"x\"\nsuite = \"bookworm\"",
+        "[guest]\npackages = [\"lammps\"]\nformat = \"raw\"",
+        "[guest]\nimage = \"x\"\nformat = \"vmdk\"",
+        "[guest]\nimages = \"x\"",
         "[guest]\npackages = [\"lammps\"]\n[boot]\nfrom = \"kernel\"\nkernel = \"bzImage\"",
         "[boot]\nfrom = \"tiny_guest\"\nroot = \"first_disk\"",
         "[boot]\nfrom = \"tiny_guest\"\nroot = \"/dev/vda\"",
@@ -75,7 +79,8 @@ fn a_guest_is_read_and_written_again() {
     use vm::spec::{Boot, Guest, GuestRoot};
     let text = "name = \"vm\"\nvcpus = 8\nmemory = \"4 GiB\"\n[guest]\npackages = [\"lammps\", \"hpcc\"]\n";
     let mut spec = VmSpec::from_toml(text, "vm.toml").expect("valid");
-    assert_eq!(spec.guest, Some(Guest { packages: vec!["lammps".into(), "hpcc".into()], suite: None, ..Guest::default() }));
+    let packages = vec!["lammps".into(), "hpcc".into()];
+    assert_eq!(spec.guest, Some(Guest { packages, ..Guest::default() }));
     let again =
         |spec: &VmSpec| serde_json::from_str::<VmSpec>(&serde_json::to_string(spec).expect("JSON")).expect("valid");
     assert_eq!(again(&spec), spec);
@@ -90,6 +95,11 @@ fn a_guest_is_read_and_written_again() {
     };
     spec.disks = vec![disk];
     assert_eq!(again(&spec), spec);
+    let text = "name = \"vm\"\nvcpus = 8\nmemory = \"4 GiB\"\n[guest]\nimage = \"cloud.qcow2\"\n";
+    let spec = VmSpec::from_toml(text, "vm.toml").expect("valid");
+    assert_eq!(again(&spec), spec);
+    let image = spec.guest.and_then(|guest| guest.image()).expect("an image");
+    assert_eq!((image.path.to_str(), image.format), (Some("cloud.qcow2"), vm::spec::DiskFormat::Qcow2));
 }
 
 #[test]

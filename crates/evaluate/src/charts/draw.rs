@@ -91,8 +91,8 @@ impl Chart {
                 let labels: Vec<String> = counts.iter().map(u32::to_string).collect();
                 layout
                     .with_height(CURVES_HEIGHT)
-                    .with_x_label(title)
-                    .with_y_label(&self.value)
+                    .with_x_label(words::literal(title))
+                    .with_y_label(words::literal(&self.value))
                     .with_x_axis_min(-0.4)
                     .with_x_axis_max(last + 0.4)
                     .with_y_axis_min(0.0)
@@ -104,7 +104,7 @@ impl Chart {
                 .with_height(AXIS_HEIGHT + self.row_height() * self.over.len() as f64)
                 .with_force_margins(INDENT, self.right_margin())
                 .with_ticks(4)
-                .with_x_label(&self.value)
+                .with_x_label(words::literal(&self.value))
                 .with_x_axis_min(0.0)
                 .with_y_axis_min(-0.4)
                 .with_y_axis_max(last + 0.6)

@@ -118,6 +118,12 @@ fn provenance_is_seen_and_values_are_said() {
 }
 
 #[test]
+fn words_are_no_formulas() {
+    let svg = rows(vec!["run $HOME/a_b and $x^2".to_owned()], &[1.0]).svg();
+    assert!(svg.contains(">run $HOME/a_b and $x^2<"), "{svg}");
+}
+
+#[test]
 fn names_are_fit_for_files() {
     assert_eq!(file_name("Virtual / native: 1.00 = as fast"), "virtual-native-1-00-as-fast");
     assert_eq!(file_name("../Triad"), "triad");

@@ -26,13 +26,18 @@ pub(super) fn text(line: Line) -> Primitive {
     Primitive::Text {
         x: line.x,
         y: line.y,
-        content: line.content,
+        content: literal(&line.content),
         size: line.size,
         anchor: TextAnchor::Start,
         rotate: None,
         bold: line.bold,
         color: Some("#1d2329".into()),
     }
+}
+
+/// Words as they are: between two dollars kuva reads a formula.
+pub(super) fn literal(words: &str) -> String {
+    words.replace('$', "\\$")
 }
 
 /// Paper below a line, so that no line of the grid goes through its letters.

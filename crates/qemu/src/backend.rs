@@ -254,7 +254,10 @@ impl Vm for Adopted {
     }
 
     fn stop(self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {
-        let Self { directory, state, qmp, .. } = *self;
+        let Self { directory, state, mut qmp, .. } = *self;
+        if grace.is_zero() && migration::was_sent(&mut qmp).unwrap_or(false) {
+            return Ok(background::end_sent(&directory, &state.name)?);
+        }
         // QEMU serves one visitor at a time.
         drop(qmp);
         Ok(background::stop(&directory, &state.name, grace)?)

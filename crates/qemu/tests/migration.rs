@@ -2,12 +2,15 @@
 //! while they run without KVM. No guest is booted: the firmware finds nothing to boot, and waits.
 
 use crate::common::{Place, again_with_the_newer_qemu, no_qemu};
-use qemu::migration::{Incoming, connections_of, settle, take_name};
+use qemu::migration::{Arriving, Incoming, connections_of, settle, take_name};
 use qemu::{QemuError, background};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use vm::backend::ErrorKind;
+use topology::Bytes;
+use vm::backend::{ErrorKind, Watch};
 use vm::sending::{Route, Sending, Sent, Tuning};
 use vm::{Added, Backend, BackendError, CallOff, Launch, Vm};
 
@@ -39,6 +42,20 @@ impl Place {
         let (spec, topology) = (&self.launch.spec, &self.launch.plan.topology);
         let manifest = source.manifest(spec, topology, &Added::default()).expect("a manifest");
         Incoming::build(&self.directory, launch, &manifest, receipt, &CallOff::default())
+    }
+
+    /// What its QEMU was told of migrations, asked over another connection: nobody else may have one.
+    fn told(&self, source: Box<dyn Vm>) -> Vec<Value> {
+        drop(source);
+        let socket = self.directory.path().join(self.name()).join("monitor");
+        let mut monitor = UnixStream::connect(socket).expect("a monitor");
+        let asked = ["qmp_capabilities", "query-migrate-capabilities", "query-migrate-parameters"];
+        for command in asked {
+            writeln!(monitor, "{}", serde_json::json!({ "execute": command })).expect("it listens");
+        }
+        let answers = BufReader::new(monitor).lines().map(|line| line.expect("a line"));
+        let answers = answers.filter_map(|line| serde_json::from_str::<Value>(&line).ok()?.get("return").cloned());
+        answers.take(asked.len()).collect()
     }
 
     fn left(&self) -> Vec<String> {
@@ -121,6 +138,76 @@ fn a_paused_guest_goes_as_often_as_one_likes() {
     assert_eq!(place.left(), [""; 0]);
 }
 
+/// Copies between a connection that QEMU made and one to the QEMU that waits, as ssh would.
+fn carried(socket: OwnedFd, arriving: &Arriving) -> Result<(), BackendError> {
+    let (here, there) = (UnixStream::from(socket), arriving.connect()?);
+    let copies = |stream: &UnixStream| stream.try_clone().expect("a copy");
+    for (mut from, mut to) in [(copies(&here), copies(&there)), (there, here)] {
+        std::thread::spawn(move || {
+            // It ends with either end.
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(std::net::Shutdown::Write);
+        });
+    }
+    Ok(())
+}
+
+/// What a QEMU is told that sends a guest over several connections, and what it sent.
+fn send_over_several(
+    source: &mut dyn Vm,
+    destination: &mut Incoming,
+    tuning: Tuning,
+    watch: &mut Watch<'_>,
+) -> Result<Sent, BackendError> {
+    destination.prepare(&tuning, false).expect("it can receive it");
+    let arriving = destination.listen_for_several().expect("it listens");
+    let mut give = |socket: OwnedFd| carried(socket, &arriving);
+    source.send(Sending { route: Route::Streams(&mut give), tuning }, watch)
+}
+
+/// The destination's QEMU is killed while the memory goes over several connections: the guest goes
+/// on, its QEMU is as it was before, and sends it later, over several and over one.
+#[test]
+fn a_guest_that_several_connections_failed_to_send_goes_later() {
+    if no_qemu("a_guest_that_several_connections_failed_to_send_goes_later") {
+        return;
+    }
+    let place = Place::with_paused_vm("test-again");
+    let (mut source, mut destination) = place.ends(&place.launch);
+    let (spec, topology) = (&place.launch.spec, &place.launch.plan.topology);
+    let manifest = source.manifest(spec, topology, &Added::default()).unwrap();
+    let tuning = Tuning { connections: 3, ..Tuning::default() };
+    if let Err(refused) = source.may_be_sent(&manifest, &tuning) {
+        // An old one could stand still for good.
+        assert!(refused.to_string().contains("QEMU 10 or newer"), "{refused}");
+        return;
+    }
+    let before = place.told(source);
+    source = place.source();
+    // What is not empty of it takes seconds.
+    let slow = Tuning { bandwidth: Some(Bytes(300 << 10)), ..tuning };
+    let (pid, mut was_killed) = (destination.pid(), false);
+    let sent = send_over_several(source.as_mut(), &mut destination, slow, &mut |_| {
+        was_killed = was_killed || linux::sys::send_signal(pid, 9).is_ok();
+        true
+    });
+    assert!(was_killed && sent.is_err(), "{sent:?}");
+    drop(destination);
+    source.stay(true).unwrap();
+    assert_eq!(place.told(source), before, "nothing is left of several connections");
+    assert!(place.runs());
+    source = place.source();
+    source.pause().unwrap();
+    let mut destination = place.waits(source.as_mut(), &place.launch, "r2").expect("a destination");
+    all_there(&send_over_several(source.as_mut(), &mut destination, tuning, &mut |_| true));
+    // Nobody takes it.
+    drop(destination);
+    source.stay(true).unwrap();
+    source.pause().unwrap();
+    let mut destination = place.waits(source.as_mut(), &place.launch, "r3").expect("a destination");
+    all_there(&send(source.as_mut(), &mut destination, false));
+}
+
 /// The order matters to QEMU 7.2. Each connection is copied, as ssh would.
 #[test]
 fn a_guest_goes_over_connections_that_both_qemus_make() {
@@ -134,15 +221,7 @@ fn a_guest_goes_over_connections_that_both_qemus_make() {
     let arriving = destination.listen_for_several().expect("it listens");
     let mut made = 0;
     let mut give = |socket: OwnedFd| {
-        let (here, there) = (UnixStream::from(socket), arriving.connect()?);
-        let copies = |stream: &UnixStream| stream.try_clone().expect("a copy");
-        for (mut from, mut to) in [(copies(&here), copies(&there)), (there, here)] {
-            std::thread::spawn(move || {
-                // It ends with either end.
-                let _ = std::io::copy(&mut from, &mut to);
-                let _ = to.shutdown(std::net::Shutdown::Write);
-            });
-        }
+        carried(socket, &arriving)?;
         made += 1;
         Ok(())
     };
@@ -242,5 +321,5 @@ fn a_receipt_that_is_settled_lets_no_guest_run_that_its_owner_had_paused() {
 
 #[test]
 fn the_newer_qemu_does_all_of_it_too() {
-    again_with_the_newer_qemu("migration", 6);
+    again_with_the_newer_qemu("migration", 7);
 }

@@ -43,6 +43,7 @@ use crate::QemuError;
 use crate::qmp::Qmp;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use topology::Bytes;
 use vm::sending::Tuning;
 
 /// What QEMU calls the connection that it was given.
@@ -50,6 +51,17 @@ const CONNECTION: &str = "migration";
 
 /// Bytes a second that no link has: QEMU would otherwise send 128 MiB in a second at most.
 const NO_LIMIT: u64 = 1 << 40;
+
+/// What [`tune`] sets at either end.
+const OF_ENDS: [&str; 7] = [
+    "return-path",
+    "events",
+    "late-block-activate",
+    "pause-before-switchover",
+    "auto-converge",
+    "postcopy-ram",
+    "multifd",
+];
 
 /// How long QEMU may take to tidy up a migration that failed.
 const TIDIES_UP: Duration = Duration::from_secs(20);
@@ -62,6 +74,24 @@ enum End {
     Receives {
         runs: bool,
     },
+}
+
+/// QEMU's own settings, with which it begins; of its two channels none is used until it is told to.
+const USUAL: Tuning = Tuning {
+    bandwidth: Some(Bytes::from_mib(128)),
+    downtime_ms: 300,
+    auto_converge: false,
+    postcopy: false,
+    connections: 2,
+};
+
+/// Takes back what [`tune`] told one end: QEMU leaves it as it is where a guest was not sent, and
+/// whoever asks its monitor to send the guest next would send it so. Refused as long as QEMU is
+/// not done with the last one.
+fn untune(qmp: &mut Qmp) -> Result<(), QemuError> {
+    let off = OF_ENDS.map(|name| json!({ "capability": name, "state": false }));
+    once_tidied_up(qmp, "migrate-set-capabilities", &json!({ "capabilities": off }))?;
+    qmp.execute("migrate-set-parameters", &limits(&USUAL)).map(drop)
 }
 
 /// Tells one end how.
@@ -82,6 +112,10 @@ fn tune(qmp: &mut Qmp, tuning: &Tuning, end: End) -> Result<(), QemuError> {
         capability("multifd", tuning.connections > 1),
     ];
     qmp.execute("migrate-set-capabilities", &json!({ "capabilities": capabilities }))?;
+    qmp.execute("migrate-set-parameters", &limits(tuning)).map(drop)
+}
+
+fn limits(tuning: &Tuning) -> Value {
     let bandwidth = tuning.bandwidth.map_or(NO_LIMIT, |bandwidth| bandwidth.0);
     let mut parameters = json!({ "max-bandwidth": bandwidth, "downtime-limit": tuning.downtime_ms });
     if let (true, Some(limit)) = (tuning.postcopy, tuning.bandwidth) {
@@ -91,7 +125,7 @@ fn tune(qmp: &mut Qmp, tuning: &Tuning, end: End) -> Result<(), QemuError> {
     if tuning.connections > 1 {
         parameters["multifd-channels"] = json!(tuning.connections);
     }
-    qmp.execute("migrate-set-parameters", &parameters).map(drop)
+    parameters
 }
 
 /// Has QEMU carry out a command that it refuses as long as an earlier migration is not tidied up.
@@ -109,9 +143,16 @@ pub(crate) fn once_tidied_up(qmp: &mut Qmp, command: &str, arguments: &Value) ->
     }
 }
 
-/// In words of QEMU's, to `migrate` and to `cont`.
+/// In words of QEMU's, to `migrate`, to `cont`, and to new settings.
 fn is_not_tidied_up(words: &str) -> bool {
-    words.contains("duplicate yank instance") || words.contains("Migration is not finalized yet")
+    const SIGNS: [&str; 3] =
+        ["duplicate yank instance", "Migration is not finalized yet", "There's a migration process in progress"];
+    SIGNS.iter().any(|sign| words.contains(sign))
+}
+
+/// Whether its guest is all at the other end, and its disks with it.
+pub(crate) fn was_sent(qmp: &mut Qmp) -> Result<bool, QemuError> {
+    Ok(look(qmp)?.status == Status::Completed && run_state(qmp)?.1 == "postmigrate")
 }
 
 /// Takes the disks back for a paused guest that was sent and that nobody took: only `cont` does

@@ -2,7 +2,7 @@
 
 use super::blocker::blocker;
 use super::channels::Leaving;
-use super::{CONNECTION, End, Look, Status, look, next, once_tidied_up, run_state, take_disks_back, tune};
+use super::{CONNECTION, End, Look, Status, look, next, once_tidied_up, run_state, take_disks_back, tune, untune};
 use crate::QemuError;
 use crate::qmp::Qmp;
 use serde_json::json;
@@ -13,8 +13,8 @@ use vm::backend::{BackendError, ErrorKind, Watch};
 use vm::sending::{DirtyRate, Progress, Rest, Sent, Tuning};
 use vm::{Manifest, MemoryDeviceKind};
 
-/// How often is asked how far it has come.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often is asked how far it has come; that it is ready or over QEMU says at once.
+const LOOK: Duration = Duration::from_millis(50);
 /// How often is asked how much memory has followed.
 const LOOK_AT_REST: Duration = Duration::from_millis(50);
 /// How long a migration that is called off may take to say so.
@@ -182,11 +182,18 @@ pub(crate) fn follows(qmp: &mut Qmp) -> Result<bool, QemuError> {
     Ok(matches!(look(qmp)?.status, Status::Follows | Status::Interrupted))
 }
 
-/// Calls off what was begun, and lets the guest go on where `runs`. One that runs already may be
-/// told too: it takes back disks that are not its own.
+/// Calls off what was begun, lets the guest go on where `runs`, and takes back how it was sent. One
+/// that runs already may be told too: it takes back disks that are not its own.
 pub(crate) fn stay(qmp: &mut Qmp, switched_over: bool, runs: bool) -> Result<(), QemuError> {
     cancel(qmp, switched_over)?;
-    if runs { once_tidied_up(qmp, "cont", &json!({})) } else { Ok(()) }
+    if runs {
+        once_tidied_up(qmp, "cont", &json!({}))?;
+    }
+    match untune(qmp) {
+        // The guest goes on all the same, and the next one that is sent is told how.
+        Err(QemuError::Refused { .. }) => Ok(()),
+        untuned => untuned,
+    }
 }
 
 /// Calls it off, and waits until it is over. It may have come to its end before.

@@ -44,7 +44,7 @@ impl Place {
         Incoming::build(&self.directory, launch, &manifest, receipt, &CallOff::default())
     }
 
-    /// What its QEMU was told of migrations, asked over another connection: nobody else may have one.
+    /// What its QEMU was told of migrations. Asked over another connection: nobody may have one.
     fn told(&self, source: Box<dyn Vm>) -> Vec<Value> {
         drop(source);
         let socket = self.directory.path().join(self.name()).join("monitor");

@@ -1,6 +1,8 @@
 # LAMMPS in a guest of packages under KVM, on two nodes: its check value, and where its memory is.
 # The lab has no network and no apt: the image comes with --with /tmp/lab-images, a cache that
 # scripts/lab-image makes; what apt would say of its packages is in its recipe. Runs inside the lab.
+# Not passing yet: memory and vCPUs are where they must be, but LAMMPS ends with an illegal
+# instruction, since the emulated CPU promises more than QEMU 7.2 emulates.
 . /lab/functions
 
 export HOMENODE_CACHE_DIR=/tmp/lab-images
@@ -40,7 +42,7 @@ argv = [
     "mpirun", "--oversubscribe", "--map-by", "numa", "--bind-to", "numa", "-np", "{ranks}",
     "lmp", "-in", "lammps.in", "-log", "none", "-var", "cells", "10",
 ]
-environment = { OMP_NUM_THREADS = "1" }
+environment = { OMP_NUM_THREADS = "1", OMPI_MCA_pml = "ob1", OMPI_MCA_btl = "self,vader" }
 files = ["/tmp/lab-images/lammps.in"]
 memory = "256 MiB"
 time_limit_seconds = 600
@@ -74,7 +76,8 @@ cd /tmp || exit 1
             grep -aq lab-lammps "/proc/$pid/cmdline" && echo "$pid"
         done | head -n 1)
         [ -n "$vm" ] && grep -E 'bind:|prefer' "/proc/$vm/numa_maps" >/tmp/maps.now && [ -s /tmp/maps.now ] &&
-            cp /tmp/maps.now /tmp/maps && affinity "$vm" >/tmp/cpus
+            affinity "$vm" >/tmp/cpus.now 2>/dev/null && [ "$(wc -l </tmp/cpus.now)" = 4 ] &&
+            cp /tmp/maps.now /tmp/maps && cp /tmp/cpus.now /tmp/cpus
         sleep 1
     done
 ) &
@@ -90,8 +93,8 @@ cat /tmp/cpus >>/tmp/said
 cat /tmp/said
 check "the kernel has memory of a virtual node on node 0 alone" "bind:0 .* N0=[0-9]+ kernel"
 check "the kernel has memory of a virtual node on node 1 alone" "bind:1 .* N1=[0-9]+ kernel"
-check "vCPUs run on the CPUs of the first node" "CPU .* 0-1$"
-check "vCPUs run on the CPUs of the second node" "CPU .* 2-3$"
+check "vCPUs run on the CPUs of the first node" "CPU .*[[:space:]]0-1$"
+check "vCPUs run on the CPUs of the second node" "CPU .*[[:space:]]2-3$"
 cp results/*/records.jsonl /tmp/said
 check "homenode read back that all of it is at home" '"local_share":1\.0'
 grep '"record":"done"' /tmp/said

@@ -3,6 +3,7 @@
 //! **Rule.** `figures.csv` has a row for each figure, in plain numbers; the other CSV files are the
 //! tables as they are printed, one file each, with their marks.
 
+use crate::charts;
 use crate::evaluation;
 use crate::figure::{Figure, Origin, Provenance};
 use crate::machine_picture;
@@ -108,15 +109,22 @@ pub fn csv(held: &Held) -> Result<Vec<ExportFile>, ExportError> {
     Ok(files)
 }
 
-/// A picture of each configuration's machine under load, of what was modelled.
+/// All charts of the report, and of what was modelled a picture of each configuration's machine
+/// under load.
 pub fn svg(held: &Held) -> Vec<ExportFile> {
-    let Held::Modelled(one) = held else { return Vec::new() };
-    let pictures = machine_picture::pictures(&one.prediction, &one.machines);
-    let file = |((heading, svg), number): ((String, String), usize)| ExportFile {
-        name: format!("machine-{number:02}-{}.svg", file_name(&heading)),
-        content: svg,
+    let (charts, pictures) = match held {
+        Held::Measured(run) => (charts::measured(&run.resolved, &run.summary), Vec::new()),
+        Held::Modelled(one) => (
+            charts::modelled(&one.experiment, &one.prediction),
+            machine_picture::pictures(&one.prediction, &one.machines),
+        ),
     };
-    pictures.into_iter().zip(1..).map(file).collect()
+    let file = |((heading, content), number): ((String, String), usize)| ExportFile {
+        name: format!("machine-{number:02}-{}.svg", file_name(&heading)),
+        content,
+    };
+    let charts = charts::files(&charts).into_iter().map(|(name, content)| ExportFile { name, content });
+    charts.chain(pictures.into_iter().zip(1..).map(file)).collect()
 }
 
 fn of_table(table: &Table) -> Result<String, ExportError> {

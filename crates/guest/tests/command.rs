@@ -5,8 +5,8 @@ use crate::agent::Agent;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use topology::CpuSet;
-use workloads::command::{Job, Section, Width};
+use topology::{Bytes, CpuSet};
+use workloads::command::{Job, Section, Variables, Width};
 use workloads::protocol::{FromAgent, ToAgent};
 use workloads::workload::{Pinning, Threads, Verification};
 
@@ -17,7 +17,8 @@ fn job(section: &str) -> Job {
     let mut section: Section = toml::from_str(section).expect(section);
     section.environment.insert("PATH".to_owned(), std::env::var("PATH").expect("PATH"));
     let threads = Threads { count: 2, pinning: Pinning::None, cpu_node: None, memory_node: None };
-    Job::of(&section, Width::of(2, None).expect("two threads"), threads)
+    let variables = Variables { width: Width::of(2, None).expect("two threads"), memory: Bytes::GIB };
+    Job::of(&section, variables, threads)
 }
 
 fn begin(agent: &mut Agent, job: &Job, repetitions: u32) -> FromAgent {

@@ -50,7 +50,7 @@ pub struct InputFile {
 
 impl Job {
     /// The job of a section without a fault.
-    pub(super) fn of(section: &Section, variables: Variables, threads: Threads) -> Self {
+    pub fn of(section: &Section, variables: Variables, threads: Threads) -> Self {
         let fill = |text: &String| variables.fill(text);
         let name = |from: &PathBuf| from.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Self {

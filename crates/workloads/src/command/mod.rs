@@ -56,7 +56,7 @@ pub use programs::{Programs, Run};
 pub use run::{CommandRun, Measured};
 pub use section::{Figure, Phase, Section, Source, Taken, Value, Verify, Which};
 pub use unit::check_unit;
-pub use variables::Width;
+pub use variables::{Variables, Width};
 pub use verify::Verdict;
 
 /// Longest pattern, in bytes.

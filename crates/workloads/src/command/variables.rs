@@ -27,11 +27,11 @@ impl Width {
 
 /// What stands for the variables of one participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Variables {
+pub struct Variables {
     /// `{threads}` and `{ranks}`.
-    pub(super) width: Width,
+    pub width: Width,
     /// The memory that it may use: `{memory_mib}`, rounded down.
-    pub(super) memory: Bytes,
+    pub memory: Bytes,
 }
 
 impl Variables {

@@ -9,11 +9,14 @@ use crate::figure::{Origin, SECONDS};
 /// What is printed as no difference.
 const SAME: f64 = 0.005;
 
+/// Where a ratio comes from, its value, and how far it reaches.
+type Ratio = (Origin, f64, Option<(f64, f64)>);
+
 /// A program's ratios at the most processes.
 struct Program {
     name: String,
     processes: u32,
-    ratios: Vec<(Origin, f64, Option<(f64, f64)>)>,
+    ratios: Vec<Ratio>,
 }
 
 pub(super) fn found(evaluation: &Evaluation, section: &Section) -> Option<Found> {

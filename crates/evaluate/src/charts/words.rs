@@ -26,7 +26,7 @@ pub(super) fn text(line: Line) -> Primitive {
     Primitive::Text {
         x: line.x,
         y: line.y,
-        content: literal(&line.content),
+        content: literal(line.content),
         size: line.size,
         anchor: TextAnchor::Start,
         rotate: None,
@@ -36,8 +36,8 @@ pub(super) fn text(line: Line) -> Primitive {
 }
 
 /// Words as they are: between two dollars kuva reads a formula.
-pub(super) fn literal(words: &str) -> String {
-    words.replace('$', "\\$")
+pub(super) fn literal(words: impl Into<String>) -> String {
+    words.into().replace('$', "\\$")
 }
 
 /// Paper below a line, so that no line of the grid goes through its letters.

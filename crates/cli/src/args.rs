@@ -6,8 +6,8 @@ pub(crate) use crate::args_libvirt::{CheckArguments, ConnectArguments, EmitArgum
 pub(crate) use crate::args_model::{
     AdviseArguments, CalibrateArguments, CompareArguments, MachineCommandArguments, ProfileArguments, ValidateArguments,
 };
-pub(crate) use crate::args_switch::SwitchArguments;
 pub(crate) use crate::args_results::ResultsArguments;
+pub(crate) use crate::args_switch::SwitchArguments;
 pub(crate) use crate::args_vm::{VmArguments, VmCommand};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;

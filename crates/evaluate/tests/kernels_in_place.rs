@@ -140,13 +140,8 @@ fn measured_ratios_stand_beside_the_modelled_ones() {
     let mut prediction = shipped::run(&experiment, "spec-omp.toml", Some(&machine), 1).expect("figures");
     let (none, at) = ("none".to_owned(), "2026-01-01T00:00:00Z".to_owned());
     let environment = Environment::of_host(&crate::scripted::machine(), Bytes(1 << 30), none, Vec::new(), at);
-    let run = MeasuredRun {
-        directory: "run".into(),
-        summary,
-        resolved: resolved.clone(),
-        experiment: Some(experiment.clone()),
-        environment,
-    };
+    let run =
+        MeasuredRun { directory: "run".into(), summary, resolved, experiment: Some(experiment.clone()), environment };
     beside(&experiment, &mut prediction, &run).expect("of the same experiment");
     let tables = tables::modelled(&experiment, &prediction);
     let gain = "MODELLED Gain of vNUMA over interleaved memory";

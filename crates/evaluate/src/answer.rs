@@ -2,7 +2,7 @@
 //! its report.
 //!
 //! **Rule.** The first sentence says what was compared, the second the answer with its ratio and
-//! how far that reaches, the third how sure it is. Three kinds of experiments have three questions:
+//! its interval, the third how sure it is. Three kinds of experiments have three questions:
 //! what a VM's shape is worth at most threads (`scan`), what the sources' ratios of times come to
 //! (`application`), and how much farther remote memory is (`matrix`).
 //!
@@ -17,7 +17,7 @@ mod scan;
 use crate::applications::Section;
 use crate::charts::Chart;
 use crate::evaluation::Evaluation;
-use crate::figure::{Figure, Origin, Spread};
+use crate::figure::{Figure, Origin};
 use workloads::workload::Quantity;
 
 pub(crate) use certainty::{of_measured, of_modelled};
@@ -84,17 +84,7 @@ fn plain(value: f64) -> String {
     if value < 0.095 { format!("{value:.4}") } else { format!("{value:.2}") }
 }
 
-/// How far the ratio of two measured figures reaches: the worst repetition of one against the best
-/// of the other, and the other way round. The figures themselves are between, whatever they are
-/// made of.
-fn reach(own: &Figure, other: &Figure) -> Option<(f64, f64)> {
-    let ends = |spread: &Spread, value: f64| {
-        let all = || spread.repetitions.iter().copied().chain([value]);
-        (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max))
-    };
-    let (own_ends, other_ends) = (ends(own.spread.as_ref()?, own.value), ends(other.spread.as_ref()?, other.value));
-    let better = own.quantity.better;
-    let one = better.ratio(own_ends.0, other_ends.1);
-    let two = better.ratio(own_ends.1, other_ends.0);
-    Some((one.min(two), one.max(two)))
+/// The ends of a ratio's interval.
+fn ends(ratio: &Figure) -> Option<(f64, f64)> {
+    ratio.interval().map(|interval| (interval.low, interval.high))
 }

@@ -42,8 +42,8 @@ pub fn html(
 
 /// What the marks of a measured run's charts mean.
 const MEASURED: &str = "Measured: filled circles, solid lines; each small dot is one repetition, each small cross \
-                        a rejected one. Brackets and whiskers of a ratio: the worst repetition against the best, and \
-                        the best against the worst. Published: open grey diamonds, dashed lines. A mouse on a mark \
+                        a rejected one. Brackets and whiskers of a ratio: its 95 % interval, from pairs of rounds. \
+                        Published: open grey diamonds, dashed lines. A mouse on a mark \
                         shows its value.";
 
 /// The page up to its heading; `about`: what stands below that, in one line.

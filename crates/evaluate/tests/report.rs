@@ -29,15 +29,12 @@ fn a_measured_run_is_answered_by_a_picture_and_three_sentences() {
     let directory = tempfile::tempdir().expect("a directory");
     let results = measured(directory.path(), "host", Script::default());
     let page = std::fs::read_to_string(results.join("report.html")).expect("a report");
-    // The script measures the same everywhere: 1000 MB/s a thread / 1.01, / 1.02, ... so that the
-    // ratio is 1, and no repetition of one is apart from those of the other.
+    // The script measures the same everywhere, in two rounds.
     let sentences = sentences(&page);
     assert_eq!(sentences.len(), 3, "{sentences:?}");
     assert_eq!(sentences[0], "Compared with native: Triad (MB/s, more is better) in one VM per node, at 2 threads.");
-    assert!(
-        sentences[1].starts_with("one VM per node reaches 1.00 (0.9") && sentences[1].ends_with(") times native."),
-        "{sentences:?}"
-    );
+    let expected = "one VM per node reaches 1.00 times native; too few rounds for an interval.";
+    assert_eq!(sentences[1], expected);
     assert!(sentences[2].contains("0 were rejected"), "{sentences:?}");
     // One picture, then four kernels. Of the ratio to native there is one number of threads only.
     assert_eq!(page.matches("<figure>").count(), 5);

@@ -1,6 +1,6 @@
 //! What the ratios of programs' times come to: the first table of ratios that the sources print.
 
-use super::{Found, ratio_text, reach};
+use super::{Found, ends, ratio_text};
 use crate::applications::{RatioTable, Section, times};
 use crate::charts::{Chart, Mark, Over, Series};
 use crate::evaluation::{Evaluation, unique};
@@ -9,7 +9,7 @@ use crate::figure::{Origin, SECONDS};
 /// What is printed as no difference.
 const SAME: f64 = 0.005;
 
-/// Where a ratio comes from, its value, and how far it reaches.
+/// Where a ratio comes from, its value, and its interval.
 type Ratio = (Origin, f64, Option<(f64, f64)>);
 
 /// A program's ratios at the most processes.
@@ -71,7 +71,8 @@ fn programs(evaluation: &Evaluation, table: &RatioTable) -> Vec<Program> {
         let processes = counts.into_iter().rev().find(|&count| at(evaluation.origin, count).is_some())?;
         let ratio = |origin: Origin| {
             let (over, of) = at(origin, processes)?;
-            Some((origin, over.value / of.value, reach(of, over)))
+            let ratio = of.ratio(over);
+            Some((origin, ratio.value, ends(&ratio)))
         };
         let published = table.published.iter().find(|one| one.figure == name && one.processes == processes);
         let published = published.filter(|_| evaluation.configurations.iter().all(|shown| shown.compares_published));

@@ -1,7 +1,7 @@
 //! What a VM's shape is worth: each configuration against native, at the most threads that both
 //! ran with.
 
-use super::{Found, counted, headline, list, plain, ratio_text, reach};
+use super::{Found, counted, ends, headline, list, plain, ratio_text};
 use crate::charts::{Chart, Mark, Over, Series, quantities};
 use crate::evaluation::{Evaluation, Shown};
 use crate::figure::{Figure, Origin};
@@ -16,10 +16,13 @@ struct Compared<'a> {
     ratios: Vec<Ratio>,
 }
 
+/// Modelled ratios that are nearer to each other than this are the same: the model is off by more.
+const SAME: f64 = 1.005;
+
 struct Ratio {
     origin: Origin,
     value: f64,
-    reach: Option<(f64, f64)>,
+    interval: Option<(f64, f64)>,
 }
 
 pub(super) fn found(evaluation: &Evaluation) -> Option<Found> {
@@ -77,7 +80,8 @@ fn ratios(evaluation: &Evaluation, shown: &Shown, base: &Shown, point: &Point, q
     };
     let ratio = |origin: Origin| {
         let (own, other) = at(shown, origin).zip(at(base, origin))?;
-        Some(Ratio { origin, value: own.ratio(&other).value, reach: reach(&own, &other) })
+        let ratio = own.ratio(&other);
+        Some(Ratio { origin, value: ratio.value, interval: ends(&ratio) })
     };
     let mut all: Vec<Ratio> =
         [Origin::Measured, Origin::Modelled, Origin::Published].into_iter().filter_map(ratio).collect();
@@ -103,29 +107,38 @@ fn alone(evaluation: &Evaluation, shown: &Shown, point: &Point, quantity: &Quant
     }
 }
 
+/// Why the best and the worst may be the same, if they may.
+fn doubt(ends: Option<(&Ratio, &Ratio)>) -> &'static str {
+    let Some((best, worst)) = ends else { return "" };
+    match (best.interval, worst.interval) {
+        (Some(one), Some(other)) if best.value > worst.value && one.0 <= other.1 => {
+            "; their intervals overlap, so that these two are not told apart"
+        }
+        (Some(_), Some(_)) => "",
+        _ if best.origin == Origin::Measured => "; too few rounds for an interval",
+        _ if best.value > worst.value && best.value / worst.value < SAME => "; the two are as good as the same",
+        _ => "",
+    }
+}
+
 fn answer(compared: &[Compared], base: &Shown) -> String {
     let value = |one: &&Compared| one.ratios.first().map_or(0.0, |ratio| ratio.value);
     let text = |one: &Compared| {
         let Some(ratio) = one.ratios.first() else { return String::new() };
-        let reach =
-            ratio.reach.map_or_else(String::new, |(least, most)| format!(" ({} to {})", plain(least), plain(most)));
-        format!("{}{reach}", ratio_text(ratio.value, ratio.origin))
+        let interval =
+            ratio.interval.map_or_else(String::new, |(least, most)| format!(" ({} to {})", plain(least), plain(most)));
+        format!("{}{interval}", ratio_text(ratio.value, ratio.origin))
     };
     let by_value = |one: &&Compared, other: &&Compared| value(one).total_cmp(&value(other));
     let Some((best, worst)) = compared.iter().max_by(by_value).zip(compared.iter().min_by(by_value)) else {
         return String::new();
     };
+    let doubt = doubt(best.ratios.first().zip(worst.ratios.first()));
     if compared.len() == 1 {
-        return format!("{} reaches {} times {}.", best.shown.name, text(best), base.name);
+        return format!("{} reaches {} times {}{doubt}.", best.shown.name, text(best), base.name);
     }
-    let apart = best.ratios.first().zip(worst.ratios.first()).map(|(best, worst)| match (best.reach, worst.reach) {
-        (Some(best), Some(worst)) => best.0 > worst.1,
-        _ => best.value / worst.value > 1.005,
-    });
-    let not_apart =
-        if apart == Some(false) { "; their repetitions overlap, so that these two are not told apart" } else { "" };
     format!(
-        "{} comes out best, with {} times {}; {} worst, with {}{not_apart}.",
+        "{} comes out best, with {} times {}; {} worst, with {}{doubt}.",
         best.shown.name,
         text(best),
         base.name,
@@ -143,10 +156,11 @@ fn picture(evaluation: &Evaluation, compared: &[Compared], base: &Shown, point: 
     let series = |(origin, name): (Origin, &str)| {
         let mark = |(place, one): (usize, &Compared)| {
             let ratio = one.ratios.iter().find(|ratio| ratio.origin == origin)?;
-            let reach =
-                ratio.reach.map_or_else(String::new, |(least, most)| format!(" ({} to {})", plain(least), plain(most)));
-            let says = format!("{}, {name}: {:.3} times {}{reach}", one.shown.name, ratio.value, base.name);
-            Some(Mark { place, value: ratio.value, spread: ratio.reach, says })
+            let interval = ratio
+                .interval
+                .map_or_else(String::new, |(least, most)| format!(" ({} to {})", plain(least), plain(most)));
+            let says = format!("{}, {name}: {:.3} times {}{interval}", one.shown.name, ratio.value, base.name);
+            Some(Mark { place, value: ratio.value, spread: ratio.interval, says })
         };
         let marks: Vec<Mark> = compared.iter().enumerate().filter_map(mark).collect();
         let (repetitions, rejected) = (Vec::new(), Vec::new());

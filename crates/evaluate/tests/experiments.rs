@@ -172,6 +172,7 @@ fn in_an_image_natively_the_hosts_programs_run_and_a_boot_may_take_longer() {
     let mut experiment = shipped("lammps.toml");
     let guest = experiment.guest.as_mut().expect("a guest");
     (guest.packages, guest.image) = (Vec::new(), Some("cloud.qcow2".into()));
+    experiment.limits.boot_seconds = None;
     let disk = images::OwnDisk {
         disk: GuestImage { path: "/cloud.qcow2".into(), format: DiskFormat::Qcow2 },
         length: Bytes(1),

@@ -18,12 +18,13 @@ fn schema() -> Value {
 }
 
 /// The words of JSON schema that ours uses.
-const KNOWN: [&str; 18] = [
+const KNOWN: [&str; 19] = [
     "$schema",
     "$defs",
     "$ref",
     "title",
     "description",
+    "default",
     "oneOf",
     "anyOf",
     "const",

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use workloads::chase::LOADED_LATENCY;
 use workloads::workload::Quantity;
 
-/// For each configuration and workload its latencies, else the quantity that stands for it: its last
-/// one.
+/// For each configuration and workload its latencies, else the quantity that stands for it: its
+/// last one.
 pub(super) fn tables(evaluation: &Evaluation) -> Vec<Table> {
     let of_one = |shown: &Shown| {
         let pairs = shown.points.iter().filter(|point| point.pair().is_some());

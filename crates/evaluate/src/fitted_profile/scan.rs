@@ -296,7 +296,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_the_time_of_a_fixed_amount_of_work() {
-        // 250 steps a second at the slowest: 10 s are 2500, and the next power of ten is 10,000, in 40 s.
+        // 250 steps a second at the slowest: 10 s are 2500, and the next power of ten is 10,000, in
+        // 40 s.
         let rate = Quantity { unit: "{step}/s".to_owned(), ..bandwidth("speed") };
         let work = Work::of(&rate, [500.0, 250.0].into_iter()).unwrap();
         assert_eq!((work, work.seconds(250.0)), (Work::Rate(1.0, 10_000.0), 40.0));

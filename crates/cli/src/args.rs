@@ -52,8 +52,8 @@ pub(crate) enum Command {
     Calibrate(CalibrateArguments),
     /// Run every published experiment on the model and print how wrong it is
     Validate(ValidateArguments),
-    /// Fit a workload profile to a measured run, so that the model can say what the program would do
-    /// on another machine
+    /// Fit a workload profile to a measured run, so that the model can say what the program would
+    /// do on another machine
     Profile(ProfileArguments),
     /// Compare shapes of a VM on the model of a machine, and rank them
     Advise(AdviseArguments),

@@ -48,7 +48,7 @@ pub(crate) struct CreateArguments {
     /// Join it to another switch, as by a physical link; several times for several
     #[arg(long, value_name = "SWITCH")]
     pub(crate) uplink: Vec<SwitchName>,
-    /// Bits a second of the links, in each direction, such as '1 Gbit/s'. Default: as fast as memory
+    /// Bits a second of the links, each way, such as '1 Gbit/s'. Default: as fast as memory
     #[arg(long, requires = "uplink")]
     pub(crate) rate: Option<Rate>,
     /// Time that a frame takes over the links, such as '50 us'. Default: none of ours

@@ -13,8 +13,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A machine file of this host's name. Its rates are those of a shipped machine: what is fitted here
-/// is not looked at.
+/// A machine file of this host's name. Its rates are those of a shipped machine: what is fitted
+/// here is not looked at.
 fn machine_file(directory: &Path, name: &str) {
     let machine = include_str!("../../../machines/hp-dl380-g6.toml");
     std::fs::write(directory.join("host.toml"), format!("name = {name:?}\n{machine}")).expect("written");

@@ -106,8 +106,8 @@ impl Added {
     }
 
     /// Why its QEMU cannot write its guest, neither into a file nor to another host; `None` where
-    /// it can. Under emulation QEMU waits for the thread of each vCPU that was ever there, also of one
-    /// that was taken away: 10.0 waits for ever, 7.2 ends (`tcg_log_global_after_sync`).
+    /// it can. Under emulation QEMU waits for the thread of each vCPU that was ever there, also of
+    /// one that was taken away: 10.0 waits for ever, 7.2 ends (`tcg_log_global_after_sync`).
     pub fn keeps_guest_here(&self, hardware: bool) -> Option<String> {
         let gone = match self.taken_away {
             0 => return None,

@@ -178,11 +178,11 @@ mod tests {
         assert_eq!(geometric_mean(&[]), None);
     }
 
-    /// How many of so many intervals hold the ratio that the pairs were drawn around.
+    /// What share of the intervals that are given hold the ratio that the pairs were drawn around.
     fn held(times: usize, pairs: usize, interval: impl Fn(&mut Random, usize) -> Option<Interval>) -> f64 {
         let mut random = Random::new(pairs as u64);
-        let inside = (0..times).filter(|_| interval(&mut random, pairs).is_some_and(|interval| interval.holds(0.9)));
-        inside.count() as f64 / times as f64
+        let given: Vec<Interval> = (0..times).filter_map(|_| interval(&mut random, pairs)).collect();
+        given.iter().filter(|interval| interval.holds(0.9)).count() as f64 / given.len() as f64
     }
 
     /// Values whose noise is normally distributed.
@@ -211,10 +211,11 @@ mod tests {
     #[ignore = "takes long: make test-long and .ci/run run it"]
     fn the_true_ratio_is_inside_95_times_in_100() {
         for pairs in [4, 5, 8, 20] {
-            let inside = held(2000, pairs, of_noisy_pairs);
-            assert!((0.935..0.97).contains(&inside), "{pairs} pairs: {inside}");
-            let inside = held(2000, pairs, of_noisy_runs);
-            assert!((0.93..0.98).contains(&inside), "two runs of {pairs} rounds: {inside}");
+            // 0.95 by right; by chance 0.03 more or less in one of 150 such tests.
+            let inside = held(400, pairs, of_noisy_pairs);
+            assert!((0.92..0.98).contains(&inside), "{pairs} pairs: {inside}");
+            let inside = held(400, pairs, of_noisy_runs);
+            assert!((0.92..0.99).contains(&inside), "two runs of {pairs} rounds: {inside}");
         }
     }
 

@@ -128,9 +128,9 @@ boot = { from = "kernel", kernel = "/guest/vmlinux", initrd = "/guest/initramfs"
 run grows
 check "a VM that may grow starts on node 1" 'node 1: 128 MiB +bind:1 +yes$'
 grows=$pid
-vm beside 1 500 'policy.node_affinity = "1"'
+vm beside 1 450 'policy.node_affinity = "1"'
 run beside
-check "another one starts beside it" 'node 1: 500 MiB +bind:1 +yes$'
+check "another one starts beside it" 'node 1: 450 MiB +bind:1 +yes$'
 beside=$pid
 # Until its guest has booted it has no driver.
 for second in $(seq 60); do
@@ -150,7 +150,7 @@ sh /tmp/move.sh >/tmp/said 2>&1
 check "the command that is named moves the other VM" '^VM beside: client 0 lives on node [023]; [45][0-9.]+ MiB of its memory came with it$'
 homenode vm show beside >/tmp/said 2>&1
 check "its record says where it lives" 'client 0 moved from node 1 to node [023]$'
-check "and so does the kernel" ' +node [023]: 500 MiB +bind:1 +yes$'
+check "and so does the kernel" ' +node [023]: 450 MiB +bind:1 +yes$'
 homenode vm set grows --memory "528 MiB" >/tmp/said 2>&1
 echo "exit code: $?" >>/tmp/said
 check "then there is room" '^exit code: 0$'

@@ -25,19 +25,15 @@ pub(crate) fn plug(directory: &RuntimeDir, launch: &mut Launch) -> anyhow::Resul
         if fabric.is_none() {
             fabric = Fabric::kept(&place(directory))?;
         }
-        let missing = |there: String| {
-            bad_input(format!(
-                "VM {vm}: network[{index}].switch: `{switch}`: there is no such switch; there is {there}: `homenode switch \
-                 create {switch}` makes it"
-            ))
+        let missing = |why: NetworkError| match why.is_input() {
+            true => bad_input(format!(
+                "VM {vm}: network[{index}].switch: {why}: `homenode switch create {switch}` makes it"
+            )),
+            false => why.into(),
         };
-        let Some(fabric) = &mut fabric else { return Err(missing(listed([].iter()))) };
-        let there = fabric.seen()?;
-        if !there.iter().any(|known| known.name == switch.as_ref()) {
-            let names: Vec<&str> = there.iter().map(|known| known.name.as_str()).collect();
-            return Err(missing(names.join(", ")));
-        }
-        let taps = fabric.tap(switch, &format!("{vm}/{index}"), *queues)?;
+        let none = || NetworkError::NoSuchSwitch { name: switch.to_string(), there: listed([].iter()) };
+        let fabric = fabric.as_mut().ok_or_else(|| missing(none()))?;
+        let taps = fabric.tap(switch, &format!("{vm}/{index}"), *queues).map_err(missing)?;
         launch.taps.insert(index, taps.into_iter().map(Arc::new).collect());
     }
     Ok(())

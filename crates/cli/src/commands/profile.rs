@@ -40,7 +40,8 @@ pub(crate) fn run(arguments: &ProfileArguments) -> anyhow::Result<()> {
     output::print(profile_view::view(&fitted))?;
     match &arguments.output {
         Some(file) => output::line(format_args!(
-            "\nWritten: {0}. homenode advise VM.toml --on MACHINE --workload {0}, or homenode evaluate EXPERIMENT.toml --on MACHINE --profile {0}.",
+            "\nWritten: {0}. homenode advise VM.toml --on MACHINE --workload {0}, or homenode evaluate \
+             EXPERIMENT.toml --on MACHINE --profile {0}.",
             file.display()
         )),
         None => output::line("\nNothing is written; --output FILE.toml keeps the profile."),
@@ -54,7 +55,8 @@ fn calibrated(machine: &str) -> anyhow::Result<String> {
         return Ok(file);
     }
     Err(bad_input(format!(
-        "the run was measured on {machine}, and there is no {file} here: calibrate it there with `homenode calibrate`, and name its machine file with --on"
+        "the run was measured on {machine}, and there is no {file} here: calibrate it there with `homenode \
+         calibrate`, and name its machine file with --on"
     )))
 }
 

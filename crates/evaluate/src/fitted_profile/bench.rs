@@ -83,7 +83,8 @@ impl<'a> Bench<'a> {
         }
         let because = match all.len() > fitted.len() && wanted.fit_threads.is_empty() {
             true => {
-                ". With more threads two share a core, and what that is worth was not measured; --fit-threads takes them all the same"
+                ". With more threads two share a core, and what that is worth was not measured; --fit-threads \
+                 takes them all the same"
             }
             false => "",
         };
@@ -100,7 +101,8 @@ impl<'a> Bench<'a> {
         let shared: Vec<u32> = self.counts.iter().filter(|one| one.shares_cores()).map(|one| one.threads).collect();
         if !shared.is_empty() && wanted.fit_threads.is_empty() {
             notes.push(format!(
-                "Not fitted on {}: there two threads share a core, and what that is worth to this program was not measured.",
+                "Not fitted on {}: there two threads share a core, and what that is worth to this program was \
+                 not measured.",
                 threads(&shared)
             ));
         }

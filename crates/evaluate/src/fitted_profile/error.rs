@@ -10,7 +10,8 @@ use topology::TomlError;
 pub enum FitError {
     /// No native configuration.
     #[error(
-        "{directory}: no native scan: its configurations are {has}, none of which runs on the host itself. Add one with runs = \"native\" and measure again"
+        "{directory}: no native scan: its configurations are {has}, none of which runs on the host itself. \
+         Add one with runs = \"native\" and measure again"
     )]
     NoNative {
         /// Results directory.
@@ -20,7 +21,8 @@ pub enum FitError {
     },
     /// The copy of the experiment is gone.
     #[error(
-        "{directory}: experiment.toml cannot be read, which says how the threads were placed: give a results directory as `homenode evaluate` left it"
+        "{directory}: experiment.toml cannot be read, which says how the threads were placed: give a results \
+         directory as `homenode evaluate` left it"
     )]
     NoExperiment {
         /// Results directory.
@@ -38,7 +40,9 @@ pub enum FitError {
     },
     /// A figure that is neither a time nor a rate.
     #[error(
-        "{directory}: {figure} is in {unit}, which is neither a time (s, ms, min, ...) nor a rate of work (.../s, .../d with better = \"more\"): the time of a run cannot be told from it. Measure the wall time, or name another figure with --figure"
+        "{directory}: {figure} is in {unit}, which is neither a time (s, ms, min, ...) nor a rate of work \
+         (.../s, .../d with better = \"more\"): the time of a run cannot be told from it. Measure the wall \
+         time, or name another figure with --figure"
     )]
     NoTime {
         /// Results directory.
@@ -50,7 +54,8 @@ pub enum FitError {
     },
     /// A native figure that nobody checked.
     #[error(
-        "{directory}: {figure} with {threads} threads is not verified: a wrong result can be quick. Say in the experiment how to check it ([command.verify], docs/command.md) and measure again"
+        "{directory}: {figure} with {threads} threads is not verified: a wrong result can be quick. Say in \
+         the experiment how to check it ([command.verify], docs/command.md) and measure again"
     )]
     NotVerified {
         /// Results directory.
@@ -62,7 +67,8 @@ pub enum FitError {
     },
     /// A native figure that is missing or wrong.
     #[error(
-        "{directory}: the native {figure} with {threads} threads has no figure ({why}): complete it with `homenode evaluate --resume {directory}`, or measure again"
+        "{directory}: the native {figure} with {threads} threads has no figure ({why}): complete it with \
+         `homenode evaluate --resume {directory}`, or measure again"
     )]
     NoFigure {
         /// Results directory.
@@ -76,7 +82,9 @@ pub enum FitError {
     },
     /// Too few numbers of threads.
     #[error(
-        "{directory}: the native scan has {has} to fit on, and one number of threads does not tell computing from waiting for memory. Measure with threads = [1, 2, 4, ...], or say what binds the program with --class{because}"
+        "{directory}: the native scan has {has} to fit on, and one number of threads does not tell computing \
+         from waiting for memory. Measure with threads = [1, 2, 4, ...], or say what binds the program with \
+         --class{because}"
     )]
     OneCount {
         /// Results directory.
@@ -99,7 +107,8 @@ pub enum FitError {
     Class(&'static str),
     /// The machine file has no rates.
     #[error(
-        "{machine}: it has no [rates], so that nothing can be fitted: calibrate it, where the run was measured, with `homenode calibrate --out FILE`, and give that file with --on"
+        "{machine}: it has no [rates], so that nothing can be fitted: calibrate it, where the run was \
+         measured, with `homenode calibrate --out FILE`, and give that file with --on"
     )]
     NotCalibrated {
         /// The machine.
@@ -107,7 +116,8 @@ pub enum FitError {
     },
     /// The machine file is of another machine.
     #[error(
-        "the run was measured on {measured}, and --on is {given}: give the file that `homenode calibrate` wrote on {measured}"
+        "the run was measured on {measured}, and --on is {given}: give the file that `homenode calibrate` \
+         wrote on {measured}"
     )]
     OtherMachine {
         /// Where it was measured.

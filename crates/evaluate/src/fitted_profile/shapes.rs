@@ -387,7 +387,8 @@ fn notes(candidates: &[Candidate], chosen: usize, named: bool) -> Vec<String> {
     let taken = &candidates[chosen];
     if taken.fit_percent > POOR_PERCENT {
         notes.push(format!(
-            "POOR FIT: off by {:.0} % where it was fitted. The model knows no such program, or the host was not quiet: do not trust what it predicts.",
+            "POOR FIT: off by {:.0} % where it was fitted. The model knows no such program, or the host was \
+             not quiet: do not trust what it predicts.",
             taken.fit_percent
         ));
     }
@@ -395,17 +396,21 @@ fn notes(candidates: &[Candidate], chosen: usize, named: bool) -> Vec<String> {
     let rivals: Vec<&str> = rivals.map(|(_, one)| word(one.class)).collect();
     if !named && !rivals.is_empty() {
         notes.push(format!(
-            "This scan cannot tell {} from {}; they differ in what they predict. Measure more numbers of threads, or say which with --class.",
+            "This scan cannot tell {} from {}; they differ in what they predict. Measure more numbers of \
+             threads, or say which with --class.",
             word(taken.class),
             rivals.join(" and ")
         ));
     }
     let unseen = match taken.class {
         Class::Compute => Some(
-            "Memory did not bind at any of these numbers of threads, so that the scan says nothing of memory: the profile has none, and gains nothing from locality. A program that waits for single misses scales as well; --class latency says what it would gain at most.",
+            "Memory did not bind at any of these numbers of threads, so that the scan says nothing of memory: \
+             the profile has none, and gains nothing from locality. A program that waits for single misses \
+             scales as well; --class latency says what it would gain at most.",
         ),
         Class::Latency => Some(
-            "Class latency takes all parallel time as waiting for single misses: what locality is worth is an upper bound.",
+            "Class latency takes all parallel time as waiting for single misses: what locality is worth is an \
+             upper bound.",
         ),
         _ => None,
     };

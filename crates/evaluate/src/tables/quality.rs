@@ -41,7 +41,8 @@ fn repetitions(summary: &Summary) -> Table {
     let counted: usize = all().map(|cell| cell.counted).sum();
     let mut notes: Vec<String> = summary.reached.iter().map(ended).collect();
     notes.push(format!(
-        "{rejected} repetitions were rejected because other processes used the CPUs; {counted} count. Median and mean of the repetitions \
+        "{rejected} repetitions were rejected because other processes used the CPUs; {counted} count. Median \
+         and mean of the repetitions \
          against the best, and their standard deviation in per cent of the mean: of the worst kernel. \
          Overlap: share of the time in which all VMs ran the same kernel, median (worst)."
     ));
@@ -104,12 +105,14 @@ fn ended(reached: &Reached) -> String {
             format!("Rounds ended because the interval of each ratio is {wanted}, after {spent}.{widest}")
         }
         Some(EndedBy::Time) => format!(
-            "Rounds ended because {} min were spent: not each ratio has an interval {wanted}, after {spent}.{widest}{without}",
+            "Rounds ended because {} min were spent: not each ratio has an interval {wanted}, after \
+             {spent}.{widest}{without}",
             asked.at_most_minutes
         ),
         Some(EndedBy::Rounds) => {
             format!(
-                "Rounds ended because there were too many: not each ratio has an interval {wanted}, after {spent}.{widest}{without}"
+                "Rounds ended because there were too many: not each ratio has an interval {wanted}, after \
+                 {spent}.{widest}{without}"
             )
         }
         None => format!("Rounds go on until the interval of each ratio is {wanted}; so far {spent}.{widest}{without}"),
@@ -119,8 +122,10 @@ fn ended(reached: &Reached) -> String {
 fn surroundings(summary: &Summary) -> Table {
     let header = ["CPU use", "Others' CPU", "Steal", "Memory at home", "Large pages"];
     let notes = vec![
-        "CPU use: of homenode, its VMs and its agents, in CPUs, median. Others' CPU and steal: the most in a repetition that counts, in per cent \
-         of one CPU. Memory at home and large pages (over 4 KiB, as the host maps them): the least, read back after each job."
+        "CPU use: of homenode, its VMs and its agents, in CPUs, median. Others' CPU and steal: the most in a \
+         repetition that counts, in per cent \
+         of one CPU. Memory at home and large pages (over 4 KiB, as the host maps them): the least, read back \
+         after each job."
             .to_owned(),
     ];
     of_each(summary, "Where it ran", &header, surroundings_of, notes)

@@ -181,13 +181,15 @@ fn intervals(ratios: &[Figure]) -> Vec<String> {
     let most = with.iter().map(|ratio| rounds(ratio)).max();
     let said = most.map(|most| {
         format!(
-            "95 %: where the ratio is, with that confidence: pairs of the same round, up to {most}, drawn again and again."
+            "95 %: where the ratio is, with that confidence: pairs of the same round, up to {most}, drawn \
+             again and again."
         )
     });
     let few = (!without.is_empty()).then(|| {
         let whose = if with.is_empty() { String::new() } else { format!(" for {} of the ratios", without.len()) };
         format!(
-            "Too few runs for an interval{whose}: it takes {FEWEST_PAIRS} rounds that both have and that differ (rounds, or [until], in the experiment)."
+            "Too few runs for an interval{whose}: it takes {FEWEST_PAIRS} rounds that both have and that \
+             differ (rounds, or [until], in the experiment)."
         )
     });
     said.into_iter().chain(few).collect()

@@ -221,13 +221,24 @@ fn total<const N: usize>(lanes: [f64; N]) -> f64 {
 /// `(u, u)`, `(p, p)` and `(u + c p, u + c p)`.
 #[multiversion(targets = "simd")]
 fn matching(u: &[f64], weights: &[f64]) -> [f64; 3] {
-    let mut sums = [0.0; 3];
-    for (u, weight) in u.iter().zip(weights) {
-        let p = u + D * weight;
-        let both = u + C * p;
-        sums = [sums[0] + u * u, sums[1] + p * p, sums[2] + both * both];
+    let mut sums = [[0.0; 8]; 3];
+    let ((u, u_rest), (weights, weights_rest)) = (u.as_chunks::<8>(), weights.as_chunks::<8>());
+    for (u, weights) in u.iter().zip(weights) {
+        for lane in 0..8 {
+            let squares = squares_of_match(u[lane], weights[lane]);
+            for (sums, square) in sums.iter_mut().zip(squares) {
+                sums[lane] += square;
+            }
+        }
     }
-    sums
+    let rest = u_rest.iter().zip(weights_rest).map(|(u, weight)| squares_of_match(*u, *weight));
+    rest.fold(sums.map(total), |sums, squares| std::array::from_fn(|at| sums[at] + squares[at]))
+}
+
+#[inline(always)]
+fn squares_of_match(u: f64, weight: f64) -> [f64; 3] {
+    let p = u + D * weight;
+    [u, p, u + C * p].map(|value| value * value)
 }
 
 #[multiversion(targets = "simd")]
@@ -264,21 +275,40 @@ fn f(threshold: f64, value: f64) -> f64 {
 /// `v = f(w / |w|) + b f(q)`; the sum of its squares.
 #[multiversion(targets = "simd")]
 fn filter([by_w, threshold]: [f64; 2], image: &[f64], u: &[f64], q: &[f64], v: &mut [f64]) -> f64 {
-    let (image, u, q) = (&image[..v.len()], &u[..v.len()], &q[..v.len()]);
-    for at in 0..v.len() {
-        v[at] = f(threshold, by_w * (image[at] + A * u[at])) + B * f(threshold, q[at]);
+    let filtered = |image: f64, u: f64, q: f64| f(threshold, by_w * (image + A * u)) + B * f(threshold, q);
+    let mut sums = [0.0; 8];
+    let ((image, image_rest), (u, u_rest)) = (image.as_chunks::<8>(), u.as_chunks::<8>());
+    let ((q, q_rest), (v, v_rest)) = (q.as_chunks::<8>(), v.as_chunks_mut::<8>());
+    for (((v, image), u), q) in v.iter_mut().zip(image).zip(u).zip(q) {
+        for lane in 0..8 {
+            v[lane] = filtered(image[lane], u[lane], q[lane]);
+            sums[lane] += v[lane] * v[lane];
+        }
     }
-    dot(v, v)
+    for (((v, image), u), q) in v_rest.iter_mut().zip(image_rest).zip(u_rest).zip(q_rest) {
+        *v = filtered(*image, *u, *q);
+    }
+    total(sums) + v_rest.iter().map(|v| v * v).sum::<f64>()
 }
 
 /// `u = v / |v|` and `p = u`; the sum of the squares of p.
 #[multiversion(targets = "simd")]
 fn normalize(by_v: f64, v: &[f64], u: &mut [f64], p: &mut [f64]) -> f64 {
-    for ((v, u), p) in v.iter().zip(u.iter_mut()).zip(p.iter_mut()) {
+    let mut sums = [0.0; 8];
+    let ((v, v_rest), (u, u_rest)) = (v.as_chunks::<8>(), u.as_chunks_mut::<8>());
+    let (p, p_rest) = p.as_chunks_mut::<8>();
+    for ((v, u), p) in v.iter().zip(u).zip(p) {
+        for lane in 0..8 {
+            u[lane] = by_v * v[lane];
+            p[lane] = u[lane];
+            sums[lane] += p[lane] * p[lane];
+        }
+    }
+    for ((v, u), p) in v_rest.iter().zip(u_rest).zip(p_rest.iter_mut()) {
         *u = by_v * v;
         *p = *u;
     }
-    dot(p, p)
+    total(sums) + p_rest.iter().map(|p| p * p).sum::<f64>()
 }
 
 #[multiversion(targets = "simd")]

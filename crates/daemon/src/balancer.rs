@@ -6,7 +6,9 @@ use crate::{
     DaemonError, Event, Ledger, Outcome, Period, PolicyFile, PutRight, Recorder, Restored, Rules, Saved, SavedFile,
 };
 use scheduler::balance::{BalancePolicy, Decision, record, step};
-use scheduler::{Action, ActionError, ClientId, Host, Moment, Observation, ObserveError, VmKey, VmObservation, home};
+use scheduler::{
+    Action, ActionError, ClientId, Host, Moment, Observation, Observe, ObserveError, VmKey, VmObservation, home,
+};
 use std::collections::BTreeMap;
 use topology::{CpuSet, Machine};
 
@@ -122,14 +124,14 @@ impl<H: Host> Balancer<H> {
         let acted: Vec<Event> = decisions.into_iter().map(|decision| self.act(decision, &observation)).collect();
         self.write_recording(&mut events, |recorder| recorder.decided(&acted));
         events.extend(acted);
-        self.saved.keep_only(&observation);
+        self.saved.forget_ended(|vm| runs(&self.host, &observation, vm));
         self.save_if_due(&observation, &mut events);
         Ok(Period { at: observation.at, nodes: observation.nodes.len(), vms: observation.vms.len(), events })
     }
 
     /// VMs that came and went since the last period.
     fn changes(&mut self, observation: &Observation) -> Vec<Event> {
-        let is_there = |vm: &VmKey| observation.vms.iter().any(|seen| seen.vm == *vm);
+        let is_there = |vm: &VmKey| runs(&self.host, observation, vm);
         let mut events: Vec<Event> =
             self.known.iter().filter(|vm| !is_there(vm)).map(|vm| Event::Ended { vm: vm.clone() }).collect();
         self.known.retain(is_there);
@@ -161,8 +163,8 @@ impl<H: Host> Balancer<H> {
     /// Shows a dry run its own plans as done, so that it plans on from them instead of planning the
     /// same again.
     fn pretend(&mut self, observation: &mut Observation) {
-        let pretended = &mut self.pretended;
-        pretended.retain(|(vm, _), _| observation.vms.iter().any(|seen| seen.vm == *vm));
+        let Self { host, pretended, .. } = self;
+        pretended.retain(|(vm, _), _| runs(host, observation, vm));
         for seen in &mut observation.vms {
             for client in &mut seen.clients {
                 match pretended.get(&(seen.vm.clone(), client.id)) {
@@ -260,6 +262,11 @@ impl<H: Host> Balancer<H> {
     pub fn save(&self) -> Result<(), DaemonError> {
         self.file.save(&self.saved)
     }
+}
+
+/// Whether a VM is there still: it was seen, or is not known to have ended.
+pub(crate) fn runs(host: &impl Observe, observation: &Observation, vm: &VmKey) -> bool {
+    observation.vms.iter().any(|seen| seen.vm == *vm) || !host.has_ended(vm)
 }
 
 #[cfg(test)]

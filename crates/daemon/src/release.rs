@@ -9,6 +9,9 @@
 //! client with a thread that has anything else is somebody's choice. A thread that went along with
 //! the client (`vhost-*`) is judged by itself, and gets back what it had itself.
 //!
+//! A look at the host may leave out a VM that runs, where there was no time for it or it could not
+//! be read. So looks go on until every VM of the record was seen or is known to have ended.
+//!
 //! **Properties.** Killed at any moment, all is undone. Undoing twice changes nothing. What failed
 //! stays known, so that the next release tries again. Memory stays where it is: it has no "before"
 //! that would be better.
@@ -17,12 +20,21 @@
 //! on 0-3 and on 0-7 get 0-7 again. Had somebody put one of them on CPU 5 since, the client would
 //! be left alone, and the release would say so.
 
+use crate::balancer::runs;
 use crate::record::{ClientRecord, seen};
 use crate::{Balancer, DaemonError};
 use scheduler::balance::BalanceState;
-use scheduler::{Action, ActionError, ClientId, ClientObservation, Host, Observation, VmKey};
+use scheduler::{Action, ActionError, ClientId, ClientObservation, Host, Observation, ObserveError, VmKey};
 use serde::Serialize;
+use std::thread;
+use std::time::Duration;
 use topology::{CpuSet, NodeSet};
+
+/// Looks one after the other that show nothing new, after which a VM is not waited for: a process is
+/// taken up again within 16 (`linux::host::scan`).
+const LOOKS_IN_VAIN: u32 = 32;
+/// Between two of them.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// What became of one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -68,15 +80,18 @@ impl<H: Host> Balancer<H> {
     /// # Errors
     /// Nothing at all can be read of the host, or the memory cannot be written.
     pub fn release(&mut self) -> Result<Vec<Released>, DaemonError> {
-        let observation = self.host.observe()?;
-        self.saved.keep_only(&observation);
+        let observation = self.look_until_all_are_seen()?;
+        self.saved.forget_ended(|vm| runs(&self.host, &observation, vm));
         let mut all = Vec::new();
         let mut records = std::mem::take(&mut self.saved.vms);
         for record in &mut records {
             let vm = record.vm.clone();
             record.clients.retain(|client| {
                 let released = self.release_client(&vm, client, &observation);
-                let keep = matches!(&released, Some(Released::Failed { error, .. }) if !matches!(error, ActionError::Gone { .. }));
+                let keep = match &released {
+                    Some(Released::Failed { error: ActionError::Gone { .. }, .. }) => !self.host.has_ended(&vm),
+                    released => matches!(released, Some(Released::Failed { .. })),
+                };
                 all.extend(released);
                 keep
             });
@@ -88,9 +103,40 @@ impl<H: Host> Balancer<H> {
         Ok(all)
     }
 
+    /// One look may leave out VMs, for want of time for example: looks until each VM and client that
+    /// has something to be undone was seen, or has ended, and takes what was seen together.
+    fn look_until_all_are_seen(&mut self) -> Result<Observation, ObserveError> {
+        let mut all = self.host.observe()?;
+        let (mut unseen, mut in_vain) = (self.unseen(&all), 1);
+        while unseen > 0 && in_vain < LOOKS_IN_VAIN {
+            thread::sleep(BETWEEN_LOOKS);
+            for seen in self.host.observe()?.vms {
+                match all.vms.iter_mut().find(|known| known.vm == seen.vm) {
+                    Some(known) => *known = seen,
+                    None => all.vms.push(seen),
+                }
+            }
+            let left = self.unseen(&all);
+            in_vain = if left < unseen { 1 } else { in_vain + 1 };
+            unseen = left;
+        }
+        Ok(all)
+    }
+
+    /// Clients that have something to be undone, and were not seen.
+    fn unseen(&self, observation: &Observation) -> usize {
+        let recorded = self.saved.vms.iter().filter(|record| runs(&self.host, observation, &record.vm));
+        let clients = recorded.flat_map(|record| record.clients.iter().map(|client| (&record.vm, client.client)));
+        clients.filter(|&(vm, client)| legible(observation, vm, client).is_none()).count()
+    }
+
     fn release_client(&mut self, vm: &VmKey, record: &ClientRecord, observation: &Observation) -> Option<Released> {
         let (vm, client) = (vm.clone(), record.client);
-        let seen = seen(observation, &vm, client)?;
+        let Some(seen) = legible(observation, &vm, client) else {
+            let reason = format!("it runs, and was not seen by the last {LOOKS_IN_VAIN} looks at this host");
+            let error = ActionError::Failed { vm: vm.name.clone(), operation: "look at it".to_owned(), reason };
+            return Some(Released::Failed { vm, client, error });
+        };
         let of_vcpus = match standing(record, seen, observation) {
             Standing::AsBefore => None,
             Standing::Foreign => {
@@ -138,6 +184,11 @@ impl<H: Host> Balancer<H> {
         }
         Ok(given_back)
     }
+}
+
+/// What is seen of a client whose threads could be read.
+fn legible<'a>(observation: &'a Observation, vm: &VmKey, client: ClientId) -> Option<&'a ClientObservation> {
+    seen(observation, vm, client).filter(|seen| !seen.cpus.is_empty())
 }
 
 /// Whose a client's affinity is now.
@@ -196,7 +247,7 @@ fn standing(record: &ClientRecord, seen: &ClientObservation, observation: &Obser
 mod tests {
     use super::*;
     use crate::testing::{Killed, ScriptedHost, balancer, bind, vm};
-    use crate::{Mode, Watched};
+    use crate::{Event, Mode, Watched};
     use scheduler::Observe;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use topology::Bytes;
@@ -281,6 +332,40 @@ mod tests {
         }
         // Three clients of three steps each, and their vhost threads.
         assert_eq!(kills, 12);
+    }
+
+    #[test]
+    fn a_vm_that_a_look_left_out_is_released_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut first = balancer(ScriptedHost::two_nodes(&[vm(1), vm(2)]), Mode::Act, directory.path());
+        first.period().unwrap();
+        // A period in which there was no time for one of them, told and saved.
+        first.host.left_out.insert(vm(1), 1);
+        let told = first.period().unwrap().events;
+        assert!(!told.contains(&Event::Ended { vm: vm(1) }), "{told:?}");
+        first.save().unwrap();
+        let mut host = first.host;
+        host.left_out.extend([(vm(1), 3), (vm(2), 1)]);
+        let mut second = balancer(host, Mode::Act, directory.path());
+        let released = second.release().unwrap();
+        assert!(matches!(&released[..], [Released::Undone { .. }, Released::Undone { .. }]), "{released:?}");
+        assert_eq!([1, 2].map(|number| second.host.affinity_of(&vm(number)).to_string()), ["0-3", "0-3"]);
+        assert_eq!(second.saved().vms, []);
+    }
+
+    #[test]
+    fn a_vm_that_cannot_be_seen_stays_known_until_it_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1), vm(2)]), Mode::Act, directory.path());
+        balancer.period().unwrap();
+        balancer.host.left_out.insert(vm(1), u32::MAX);
+        let released = balancer.release().unwrap();
+        let [Released::Failed { error, .. }, Released::Undone { .. }] = &released[..] else { panic!("{released:?}") };
+        assert!(error.to_string().starts_with("vm1: look at it: it runs, and was not seen"), "{error}");
+        let known: Vec<VmKey> = balancer.saved().vms.iter().map(|record| record.vm.clone()).collect();
+        assert_eq!(known, [vm(1)]);
+        balancer.host.vms.clear();
+        assert_eq!((balancer.release().unwrap(), balancer.saved().vms.len()), (Vec::new(), 0));
     }
 
     #[test]

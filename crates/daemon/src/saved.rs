@@ -24,7 +24,7 @@ use crate::record::Followers;
 use crate::{DaemonError, PolicyFile, VmRecord};
 use linux::named_file::{self, NewFile};
 use scheduler::balance::{BalanceState, Decision};
-use scheduler::{Action, Observation};
+use scheduler::{Action, VmKey};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -99,7 +99,7 @@ impl Saved {
     }
 
     /// What was done to a VM.
-    pub(crate) fn record_of(&mut self, vm: &scheduler::VmKey) -> &mut VmRecord {
+    pub(crate) fn record_of(&mut self, vm: &VmKey) -> &mut VmRecord {
         let known = self.vms.iter().position(|record| record.vm == *vm);
         let index = known.unwrap_or_else(|| {
             self.vms.push(VmRecord::new(vm.clone()));
@@ -108,9 +108,10 @@ impl Saved {
         &mut self.vms[index]
     }
 
-    /// Forgets VMs that are not there any more.
-    pub(crate) fn keep_only(&mut self, observation: &Observation) {
-        self.vms.retain(|record| observation.vms.iter().any(|seen| seen.vm == record.vm));
+    /// Forgets VMs that are known to have ended. One that a look only left out has bindings that
+    /// are still to be undone.
+    pub(crate) fn forget_ended(&mut self, runs: impl Fn(&VmKey) -> bool) {
+        self.vms.retain(|record| runs(&record.vm));
     }
 }
 

@@ -43,6 +43,8 @@ pub(crate) struct ScriptedHost {
     vhosts: BTreeMap<VmKey, CpuSet>,
     /// The VMs that run now.
     pub(crate) vms: Vec<VmKey>,
+    /// VMs that so many of the next looks leave out.
+    pub(crate) left_out: BTreeMap<VmKey, u32>,
     /// Whether every action fails for want of a capability.
     pub(crate) refuses: bool,
     /// What was asked of it.
@@ -74,6 +76,7 @@ impl ScriptedHost {
             bound: BTreeMap::new(),
             vhosts: BTreeMap::new(),
             vms: vms.to_vec(),
+            left_out: BTreeMap::new(),
             refuses: false,
             carried_out: Vec::new(),
             steps_left: None,
@@ -154,12 +157,22 @@ impl Observe for ScriptedHost {
             memory_free: Some(Bytes::GIB),
             huge_pages_free: BTreeMap::new(),
         };
+        let shown = self.vms.iter().filter(|vm| !self.left_out.contains_key(vm));
+        let vms = shown.map(|vm| self.seen(vm)).collect();
+        self.left_out.retain(|_, looks| {
+            *looks -= 1;
+            *looks > 0
+        });
         Ok(Observation {
             at: self.now,
             nodes: self.machine.node_ids().iter().map(|id| (id, node(id))).collect(),
-            vms: self.vms.iter().map(|vm| self.seen(vm)).collect(),
+            vms,
             ..Observation::default()
         })
+    }
+
+    fn has_ended(&self, vm: &VmKey) -> bool {
+        !self.vms.contains(vm)
     }
 }
 

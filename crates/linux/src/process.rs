@@ -29,6 +29,16 @@ impl Identity {
         Self::of(self.pid).is_ok_and(|now| now == self) && run_state(self.pid) != Some('Z')
     }
 
+    /// Whether it is known to have ended. Of a process that may not be read (`hidepid`), or could
+    /// not be for a moment, neither this nor [`is_alive`](Self::is_alive) is true.
+    pub fn has_ended(self) -> bool {
+        match Self::of(self.pid) {
+            Ok(now) => now != self || run_state(self.pid) == Some('Z'),
+            // The kernel says so also of a process that is hidden.
+            Err(_) => crate::sys::send_signal(self.pid, 0).is_err_and(|why| why.raw_os_error() == Some(libc::ESRCH)),
+        }
+    }
+
     /// Seconds that it has been running.
     pub fn age_seconds(self) -> Result<f64, LinuxError> {
         let path = Path::new("/proc/uptime");
@@ -133,7 +143,21 @@ mod tests {
         assert!(ours.is_alive());
         assert!(ours.age_seconds().unwrap() < 3600.0);
         let earlier = Identity { started_ticks: ours.started_ticks - 1, ..ours };
-        assert!(!earlier.is_alive());
+        assert!(!earlier.is_alive() && earlier.has_ended() && !ours.has_ended());
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let of_child = Identity::of(child.id()).unwrap();
+        assert!(!of_child.has_ended());
+        child.kill().unwrap();
+        // Nobody has waited for it yet: it is a zombie.
+        let ends = || {
+            (0..2000).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                of_child.has_ended()
+            })
+        };
+        assert!(ends());
+        child.wait().unwrap();
+        assert!(of_child.has_ended());
     }
 
     #[test]

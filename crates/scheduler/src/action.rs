@@ -135,6 +135,11 @@ pub trait Observe {
     fn examine(&mut self) -> Result<Observation, ObserveError> {
         self.observe()
     }
+    /// Whether a VM that a look did not show is known to have ended. A look may leave out one that
+    /// runs, for want of time for example; a source that never does so knows it by the look alone.
+    fn has_ended(&self, _vm: &VmKey) -> bool {
+        true
+    }
 }
 
 /// Something that carries decisions out: this host, or a modelled one.

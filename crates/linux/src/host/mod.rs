@@ -20,6 +20,7 @@ mod turns;
 use crate::capabilities::Rights;
 use crate::error::LinuxError;
 use crate::moving::Pace;
+use crate::process::Identity;
 use crate::resctrl::Monitors;
 use crate::root::Root;
 use crate::vm::RunningVm;
@@ -329,6 +330,11 @@ impl Observe for LinuxHost {
 
     fn observe(&mut self) -> Result<Observation, ObserveError> {
         self.look(self.options.newcomers_within, Depth::Usual)
+    }
+
+    fn has_ended(&self, vm: &VmKey) -> bool {
+        let process = Identity { pid: vm.pid, started_ticks: vm.started };
+        !self.options.root.is_live() || process.has_ended()
     }
 
     fn examine(&mut self) -> Result<Observation, ObserveError> {

@@ -210,7 +210,7 @@ impl Vm for AttachedVm {
 
     fn save(&mut self, into: GuestBytes<'_>, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
         let into = into.stream(self.qmp.vm())?;
-        Ok(saved::save(&mut self.qmp, into, told)?)
+        Ok(saved::save(&mut self.qmp, into, saved::SILENCE, told)?)
     }
 
     fn stop(mut self: Box<Self>, grace: Patience) -> Result<Stopped, BackendError> {

@@ -30,12 +30,33 @@ const GREETING: Duration = Duration::from_secs(10);
 
 /// QEMU, for VMs that outlive the command that started them.
 #[derive(Clone, Debug)]
-pub struct InBackground(RuntimeDir);
+pub struct InBackground {
+    directory: RuntimeDir,
+    silence: Duration,
+}
 
 impl InBackground {
     /// Those of a runtime directory.
     pub fn of(directory: RuntimeDir) -> Self {
-        Self(directory)
+        Self { directory, silence: saved::SILENCE }
+    }
+
+    /// The same, whose saving is given up after so long without a byte; a minute otherwise.
+    pub fn given_up_after(self, silence: Duration) -> Self {
+        Self { silence, ..self }
+    }
+
+    fn connect(&self, name: &str) -> Result<Adopted, QemuError> {
+        let (path, state) = find(&self.directory, name)?;
+        let missing = || QemuError::NoSuchVm { vm: name.to_owned(), cleaned: None };
+        let qemu = state.qemu.filter(|qemu| qemu.is_alive()).ok_or_else(missing)?;
+        let qmp = Qmp::handshake(name, connect(name, &path.join(MONITOR))?, GREETING)?;
+        Ok(self.adopted(state, qemu.pid, qmp, Vec::new()))
+    }
+
+    fn adopted(&self, state: BackgroundVm, pid: u32, qmp: Qmp, notes: Vec<String>) -> Adopted {
+        let Self { directory, silence } = self.clone();
+        Adopted { directory, state, pid, qmp, notes, switched_over: false, silence }
     }
 }
 
@@ -50,19 +71,19 @@ impl Backend for InBackground {
     }
 
     fn start(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
-        let Started { state, pid, qmp, notes } = background::start(&self.0, launch, call_off)?;
-        Ok(Box::new(Adopted { directory: self.0.clone(), state, pid, qmp, notes, switched_over: false }))
+        let Started { state, pid, qmp, notes } = background::start(&self.directory, launch, call_off)?;
+        Ok(Box::new(self.adopted(state, pid, qmp, notes)))
     }
 
     fn resume(&self, launch: &Launch, guest: Saved<'_>, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
-        let notes = saved::resume(&self.0, launch, guest, call_off)?;
-        let mut vm = Adopted::connect(&self.0, &launch.spec.name)?;
+        let notes = saved::resume(&self.directory, launch, guest, call_off)?;
+        let mut vm = self.connect(&launch.spec.name)?;
         vm.notes = notes;
         Ok(Box::new(vm))
     }
 
     fn adopt(&self, name: &str) -> Result<Option<Box<dyn Vm>>, BackendError> {
-        match Adopted::connect(&self.0, name) {
+        match self.connect(name) {
             Ok(vm) => Ok(Some(Box::new(vm))),
             Err(QemuError::NoSuchVm { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -70,11 +91,11 @@ impl Backend for InBackground {
     }
 
     fn process(&self, name: &str) -> Result<Process, BackendError> {
-        Ok(background::process(&self.0, name)?)
+        Ok(background::process(&self.directory, name)?)
     }
 
     fn stop(&self, name: &str, grace: Patience) -> Result<Stopped, BackendError> {
-        Ok(background::stop(&self.0, name, grace)?)
+        Ok(background::stop(&self.directory, name, grace)?)
     }
 }
 
@@ -126,18 +147,11 @@ struct Adopted {
     notes: Vec<String>,
     /// Whether it was told to send the rest of a guest that stands still.
     switched_over: bool,
+    /// After so long without a byte saving is given up.
+    silence: Duration,
 }
 
 impl Adopted {
-    fn connect(directory: &RuntimeDir, name: &str) -> Result<Self, QemuError> {
-        let (path, state) = find(directory, name)?;
-        let missing = || QemuError::NoSuchVm { vm: name.to_owned(), cleaned: None };
-        let qemu = state.qemu.filter(|qemu| qemu.is_alive()).ok_or_else(missing)?;
-        let qmp = Qmp::handshake(name, connect(name, &path.join(MONITOR))?, GREETING)?;
-        let (directory, pid) = (directory.clone(), qemu.pid);
-        Ok(Self { directory, state, pid, qmp, notes: Vec::new(), switched_over: false })
-    }
-
     fn tell(&mut self, command: &str) -> Result<(), BackendError> {
         self.qmp.execute(command, &json!({}))?;
         Ok(())
@@ -219,7 +233,7 @@ impl Vm for Adopted {
 
     fn save(&mut self, into: GuestBytes<'_>, told: &mut dyn FnMut(Transfer)) -> Result<(), BackendError> {
         let into = into.stream(&self.state.name)?;
-        Ok(saved::save(&mut self.qmp, into, told)?)
+        Ok(saved::save(&mut self.qmp, into, self.silence, told)?)
     }
 
     fn may_be_sent(&mut self, manifest: &Manifest, tuning: &Tuning) -> Result<(), BackendError> {

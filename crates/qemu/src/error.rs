@@ -109,6 +109,14 @@ pub enum QemuError {
         /// How long.
         seconds: u64,
     },
+    /// Nothing came of a guest that is written.
+    #[error("VM {vm}: nothing of its guest was written for {seconds} s: its QEMU or the disk hangs")]
+    Silent {
+        /// The VM.
+        vm: String,
+        /// For how long.
+        seconds: u64,
+    },
     /// QEMU closed the connection.
     #[error("VM {vm}: QEMU closed its monitor")]
     Closed {

@@ -88,6 +88,19 @@ impl Qmp {
         Ok(this)
     }
 
+    /// Asks, and has all of it over at a moment.
+    pub(crate) fn until<T>(
+        &mut self,
+        moment: Instant,
+        ask: impl FnOnce(&mut Self) -> Result<T, QemuError>,
+    ) -> Result<T, QemuError> {
+        let before = self.until;
+        self.until = Some(before.map_or(moment, |before| before.min(moment)));
+        let answer = ask(self);
+        self.until = before;
+        answer
+    }
+
     /// The VM that it is asked about.
     pub(crate) fn vm(&self) -> &str {
         &self.vm

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vm::backend::{ErrorKind, GuestBytes, Saved};
 use vm::manifest::DevicePlace;
 use vm::{Added, Backend, BackendError, CallOff, Manifest, Vm};
@@ -187,7 +187,47 @@ fn what_was_plugged_in_is_at_its_place_again_behind_what_was_taken_away() {
     vm.stop(Duration::ZERO).unwrap();
 }
 
+/// Nothing more is written: by a QEMU that was stopped, and to a disk that hangs, which here is a
+/// pipe that nobody reads.
+#[test]
+fn a_guest_of_which_nothing_more_comes_is_given_up_and_goes_on() {
+    const SIGCONT: i32 = 18;
+    const SIGSTOP: i32 = 19;
+    if no_qemu("a_guest_of_which_nothing_more_comes_is_given_up_and_goes_on") {
+        return;
+    }
+    let place = Place::new("test-silent");
+    drop(place.start());
+    let silent = place.backend().given_up_after(Duration::from_secs(2));
+    for stopped in [false, true] {
+        let mut vm = silent.adopt(place.name()).unwrap().expect("it runs");
+        let pid = vm.pid();
+        vm.pause().unwrap();
+        let (unread, into) = std::io::pipe().expect("a pipe");
+        let mut tell = |_| {
+            if stopped {
+                linux::sys::send_signal(pid, SIGSTOP).expect("a signal");
+            }
+        };
+        let began = Instant::now();
+        let error = vm.save(GuestBytes::Stream(into.into()), &mut tell).expect_err("nobody reads");
+        let said = error.to_string();
+        assert!(said.contains("nothing of its guest was written for 2 s"), "{stopped}: {said}");
+        assert!(began.elapsed() >= Duration::from_secs(2), "{stopped}: {said}");
+        drop(unread);
+        linux::sys::send_signal(pid, SIGCONT).expect("a signal");
+        // Answers that came too late are another connection's.
+        drop(vm);
+        let mut vm = silent.adopt(place.name()).unwrap().expect("it is there");
+        vm.unpause().unwrap();
+        assert!(save(vm.as_mut()).err().unwrap().to_string().contains("its vCPUs run"), "{stopped}");
+        vm.pause().unwrap();
+        save(vm.as_mut()).unwrap();
+        vm.unpause().unwrap();
+    }
+}
+
 #[test]
 fn the_newer_qemu_does_all_of_it_too() {
-    again_with_the_newer_qemu("saved", 4);
+    again_with_the_newer_qemu("saved", 5);
 }

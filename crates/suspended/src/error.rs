@@ -53,6 +53,12 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
+    /// Its disk does not take what is written.
+    #[error("cannot write {}: its disk hangs", path.display())]
+    Hangs {
+        /// The file.
+        path: PathBuf,
+    },
     /// The system refuses.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -74,7 +80,7 @@ impl FileError {
             | Self::Other { .. }
             | Self::Damaged { .. }
             | Self::NoRoom { .. } => true,
-            Self::CalledOff { .. } => false,
+            Self::CalledOff { .. } | Self::Hangs { .. } => false,
             Self::Io { source, .. } => matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput),
         }
     }

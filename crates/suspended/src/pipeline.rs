@@ -4,11 +4,15 @@
 //! same turn: no number is compared, and no more than a few pieces for each worker are on the way.
 
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 /// Pieces that wait for one worker, and results of it that wait to be taken.
 const WAITING: usize = 2;
+/// Between two looks at a worker that has enough: others of its pieces keep it at work meanwhile.
+const FULL: Duration = Duration::from_millis(1);
 /// Most workers: one does some 500 MB in a second.
 const MOST_WORKERS: usize = 8;
 
@@ -55,9 +59,31 @@ where
 impl<T> Into<T> {
     /// The next piece; false where nobody takes results any more.
     pub(crate) fn put(&mut self, piece: T) -> bool {
+        let worker = self.worker();
+        self.workers[worker].send((self.next - 1, piece)).is_ok()
+    }
+
+    /// The same, which also waits no longer once it was called off; false then.
+    pub(crate) fn put_unless(&mut self, piece: T, called_off: &AtomicBool) -> bool {
+        let worker = self.worker();
+        let mut piece = (self.next - 1, piece);
+        loop {
+            piece = match self.workers[worker].try_send(piece) {
+                Ok(()) => return true,
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(piece)) => piece,
+            };
+            if called_off.load(Ordering::Relaxed) {
+                return false;
+            }
+            thread::sleep(FULL);
+        }
+    }
+
+    fn worker(&mut self) -> usize {
         let worker = (self.next % self.workers.len() as u64) as usize;
         self.next += 1;
-        self.workers[worker].send((self.next - 1, piece)).is_ok()
+        worker
     }
 }
 

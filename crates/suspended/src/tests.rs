@@ -1,9 +1,10 @@
 use crate::{About, FileError, Opened, Unfinished, Written};
 use proptest::prelude::*;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write, pipe};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 use topology::Bytes;
 use vm::history::UnixSeconds;
 
@@ -158,6 +159,31 @@ fn whoever_calls_it_off_waits_for_nobody() {
     assert!(matches!(filling.all(), Err(FileError::CalledOff { .. })));
     drop((into, file));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// A disk that hangs, played by a pipe that nobody reads: neither QEMU nor whoever calls it off
+/// waits for it.
+#[test]
+fn a_disk_that_hangs_keeps_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("web");
+    let (_unread, full) = pipe().unwrap();
+    let file = Unfinished::of(File::from(std::os::fd::OwnedFd::from(full)), &path);
+    let (from, mut into) = pipe().unwrap();
+    let called_off = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let filling = file.fill_from(from.into(), Bytes::GIB, called_off.clone()).unwrap();
+    let qemu = std::thread::spawn(move || {
+        // More than all that waits on the way.
+        let piece = guest(1 << 20, 1);
+        (0..200).find_map(|_| into.write_all(&piece).err())
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!qemu.is_finished(), "it was taken by nobody");
+    called_off.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(qemu.join().unwrap().map(|error| error.kind()), Some(std::io::ErrorKind::BrokenPipe));
+    let error = filling.all_within(Duration::from_millis(200)).unwrap_err();
+    assert!(matches!(error, FileError::Hangs { .. }), "{error}");
+    file.leave();
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use topology::Bytes;
 use zstd::bulk::Compressor;
 
@@ -25,6 +25,8 @@ const MODE: u32 = 0o600;
 const DEVICES: Bytes = Bytes::from_mib(256);
 /// How often somebody who waits for more looks whether it was called off.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often is looked whether all is in the file.
+const FINISHED: Duration = Duration::from_millis(2);
 /// What the file takes beside the guest: head, and what each piece adds.
 const OWN: Bytes = Bytes::from_mib(16);
 
@@ -80,6 +82,12 @@ impl Unfinished {
         Ok(this)
     }
 
+    /// One whose bytes go somewhere else.
+    #[cfg(test)]
+    pub(crate) fn of(file: File, path: &Path) -> Self {
+        Self { file, path: path.to_owned(), unfinished: unfinished(path) }
+    }
+
     /// Whether there is room for a guest.
     ///
     /// # Errors
@@ -106,6 +114,8 @@ impl Unfinished {
         let all = std::thread::spawn(move || {
             let (pieces, behind) = compressed_into(file);
             let given = give(pieces, &mut pipe, most, &called_off);
+            // A disk that hangs keeps what is behind, and not whoever writes into the pipe.
+            drop(pipe);
             let io = || FileError::io("write", &path);
             let head = behind.join().unwrap_or_else(|_| Err(thread_ended())).map_err(io())?;
             match given.map_err(io())? {
@@ -124,6 +134,12 @@ impl Unfinished {
     /// It cannot be written; then it is not there.
     pub fn finish(self, about: &str, written: &Written) -> Result<(), FileError> {
         self.finish_with(about, written.0)
+    }
+
+    /// Leaves what there is of it, unlocked once this process has ended: on a disk that hangs its
+    /// removal would hang, too. The next one of this name replaces it.
+    pub fn leave(self) {
+        std::mem::forget(self);
     }
 
     /// Where it will be.
@@ -165,6 +181,22 @@ pub struct Filling {
 }
 
 impl Filling {
+    /// The same as [`all`](Self::all) where the pipe is at its end or it was called off: only the
+    /// disk is waited for then, and not for longer than that.
+    ///
+    /// # Errors
+    /// It could not be written, or the disk hangs.
+    pub fn all_within(self, limit: Duration) -> Result<Written, FileError> {
+        let deadline = Instant::now() + limit;
+        while !self.all.is_finished() {
+            if Instant::now() > deadline {
+                return Err(FileError::Hangs { path: self.path });
+            }
+            std::thread::sleep(FINISHED);
+        }
+        self.all()
+    }
+
     /// Waits until the pipe is at its end and all is in the file.
     ///
     /// # Errors
@@ -248,8 +280,8 @@ fn give(mut pieces: Into<Vec<u8>>, from: &mut File, most: Bytes, called_off: &At
             if given.guest > most.0 {
                 return Err(io::Error::other(format!("its QEMU sends more than the {most} that it may have")));
             }
-            if !pieces.put(piece) {
-                return Ok(Some(given));
+            if !pieces.put_unless(piece, called_off) {
+                return Ok((!called_off.load(Ordering::Relaxed)).then_some(given));
             }
         }
         if count < piece::LARGEST {

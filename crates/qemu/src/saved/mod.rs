@@ -22,7 +22,7 @@ mod save;
 pub(crate) use load::resume;
 pub use run_by::host_cpu;
 pub(crate) use run_by::run_by;
-pub(crate) use save::save;
+pub(crate) use save::{SILENCE, save};
 
 use crate::QemuError;
 use crate::qmp::Qmp;

@@ -20,13 +20,20 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use suspended::{About, FileError, Unfinished, Written};
 use topology::Bytes;
-use vm::backend::GuestBytes;
+use vm::backend::{ErrorKind, GuestBytes};
 use vm::history::LifeEvent;
 use vm::life::{State, Step};
-use vm::{Manifest, Vm};
+use vm::{BackendError, Manifest, Vm};
+
+/// How long the disk may take for what was on its way to it: some 40 MiB.
+const LAST_BYTES: Duration = Duration::from_secs(60);
+/// The same where nobody wants the file any more.
+const CLOSES: Duration = Duration::from_secs(5);
+/// How long a QEMU whose monitor is closed may take to end.
+const ENDS: Duration = Duration::from_secs(10);
 
 /// What is said of it, in JSON.
 #[derive(Serialize)]
@@ -72,6 +79,11 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &SuspendArguments) -> anyho
     let written = match written {
         Ok(written) => written,
         Err(error) => {
+            if let Some(ended) = ended(vm_mut.as_mut(), &error) {
+                return Err(anyhow!(
+                    "{ended}; it was not suspended, and is lost: `homenode vm start {name}` starts it anew"
+                ));
+            }
             let became = match go_on(vm_mut.as_mut(), &mut held, ran) {
                 Ok(()) if ran => "and goes on".to_owned(),
                 Ok(()) => "and stays paused".to_owned(),
@@ -135,6 +147,20 @@ fn begin(held: &mut Held) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// How its process ended, where it did while its guest was written.
+fn ended(vm: &mut dyn Vm, error: &anyhow::Error) -> Option<String> {
+    error.downcast_ref::<BackendError>().filter(|error| error.kind() == ErrorKind::Gone)?;
+    let deadline = Instant::now() + ENDS;
+    loop {
+        let ended = vm.exited();
+        if ended.is_some() || Instant::now() > deadline {
+            return ended;
+        }
+        // Its monitor is closed before it is gone.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Lets a VM go on that ran.
 fn go_on(vm: &mut dyn Vm, held: &mut Held, ran: bool) -> anyhow::Result<()> {
     if ran {
@@ -157,7 +183,12 @@ fn write(
     // A QEMU that says nothing more may never close its end.
     let by_signal = called_off.load(Ordering::Relaxed);
     called_off.fetch_or(saved.is_err(), Ordering::Relaxed);
-    let written = match (filling.all(), saved) {
+    let limit = if saved.is_ok() { LAST_BYTES } else { CLOSES };
+    let written = match (filling.all_within(limit), saved) {
+        (Err(error @ FileError::Hangs { .. }), _) => {
+            file.leave();
+            return Err(failure(error));
+        }
         (Err(FileError::CalledOff { .. }), Err(error)) if !by_signal => return Err(error.into()),
         // What went wrong with the file is why QEMU could not write.
         (Err(error), _) => return Err(failure(error)),

@@ -271,6 +271,51 @@ fn printed_plans_make_vms_that_are_at_home() {
     lab.passes("printed_plans_make_vms_that_are_at_home");
 }
 
+/// LAMMPS's guest, small enough for the lab: what scripts/lab-image makes of the guest that
+/// `lammps_gives_its_check_value_natively_and_in_a_guest` boots too.
+fn lammps_guest(test: &str) -> Option<tempfile::TempDir> {
+    for tool in ["mmdebstrap", "fakeroot", "mke2fs", "apt-get"] {
+        let found = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].iter().any(|at| Path::new(at).join(tool).exists());
+        if !found {
+            eprintln!("SKIPPED {test}: no {tool}");
+            return None;
+        }
+    }
+    if linux::sys::effective_user_id() != 0 {
+        eprintln!("SKIPPED {test}: scripts/lab-image needs root");
+        return None;
+    }
+    let mut build = Command::new(env!("CARGO_BIN_EXE_homenode"));
+    build.args(["guest", "build", "--packages", "lammps,openmpi-bin"]);
+    build.env("HOMENODE_CACHE_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests"));
+    let built = build.output().expect("homenode");
+    let (said, complained) = (String::from_utf8_lossy(&built.stdout), String::from_utf8_lossy(&built.stderr));
+    assert!(built.status.success(), "{complained}");
+    let root = said.split_whitespace().find(|word| word.ends_with("/root.ext4")).expect("its root file system");
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut image = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/lab-image"));
+    image.arg(Path::new(root).with_file_name("")).arg(directory.path().join("cache"));
+    let image = image.output().expect("scripts/lab-image");
+    assert!(image.status.success(), "{}", String::from_utf8_lossy(&image.stderr));
+    Some(directory)
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn lammps_gives_its_check_value_under_kvm_on_two_nodes() {
+    let test = "lammps_gives_its_check_value_under_kvm_on_two_nodes";
+    let Some(guest) = lammps_guest(test) else { return };
+    let cache = guest.path().join("cache");
+    let lab = Lab {
+        script: Some("crates/cli/tests/lab/lammps.sh"),
+        files: &[&cache],
+        shape: &["--nodes", "2", "--node-gib", "2"],
+        least_checks: 7,
+        ..Lab::default()
+    };
+    lab.passes(test);
+}
+
 /// bench/compare-in-lab runs the balancer under this file and calls it ESXi's defaults.
 #[test]
 fn the_policy_file_of_esxis_defaults_is_what_the_balancer_calls_so() {

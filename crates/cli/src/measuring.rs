@@ -2,6 +2,7 @@
 //! stopped.
 
 use anyhow::Context;
+use evaluate::real::ThisHost;
 use qemu::TinyGuest;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::PathBuf;
@@ -17,6 +18,12 @@ pub(crate) fn agent_program(runs_vms: bool) -> anyhow::Result<PathBuf> {
             beside.filter(|program| !runs_vms && program.is_file()).ok_or_else(|| error.into())
         }
     }
+}
+
+/// This host, with VMs of QEMU.
+pub(crate) fn this_host(agent: PathBuf) -> anyhow::Result<ThisHost> {
+    let homenode = std::env::current_exe().context("find this program")?;
+    Ok(ThisHost::new(agent, homenode, Box::new(qemu::Attached)))
 }
 
 /// Becomes true when somebody wants homenode to stop.

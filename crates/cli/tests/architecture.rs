@@ -44,7 +44,7 @@ const MAY_USE: [(&str, &[&str]); 21] = [
     ("daemon", &["linux", "scheduler", "topology", "vm"]),
     ("stacks", &["judge", "qemu", "scheduler", "topology", "vm"]),
     ("libvirt", &["linux", "qemu", "scheduler", "stacks", "topology", "vm"]),
-    ("evaluate", &["images", "linux", "qemu", "scheduler", "simulator", "topology", "vm", "workloads"]),
+    ("evaluate", &["images", "linux", "network", "qemu", "scheduler", "simulator", "topology", "vm", "workloads"]),
     (
         "cli",
         &[

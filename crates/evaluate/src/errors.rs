@@ -18,6 +18,9 @@ pub enum WorldError {
     /// An agent on the host could not be started.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// Switches cannot be made, or a card cannot be plugged in.
+    #[error(transparent)]
+    Network(#[from] network::NetworkError),
     /// The host did not answer.
     #[error(transparent)]
     Host(#[from] LinuxError),

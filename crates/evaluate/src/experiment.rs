@@ -5,6 +5,7 @@ use crate::applications;
 use crate::figure::{Figure, Provenance, bandwidth, seconds};
 use crate::modelled::settings::{Modelled, NativeOs};
 use crate::point::Point;
+use crate::switching::{Card, SwitchSection, Switches};
 use crate::validation::cell::Role;
 use crate::validation::statement::Statement;
 use crate::vcpus::Vcpus;
@@ -68,6 +69,9 @@ pub struct Experiment {
     /// Time-outs and what counts as disturbed.
     #[serde(default)]
     pub limits: Limits,
+    /// Virtual switches that VMs are plugged into.
+    #[serde(default, rename = "switch", skip_serializing_if = "Vec::is_empty")]
+    pub switches: Vec<SwitchSection>,
     /// In what the workload runs, in the order of the tables.
     #[serde(rename = "configuration")]
     pub configurations: Vec<Configuration>,
@@ -272,6 +276,12 @@ pub struct Configuration {
     /// How the VMs are sized and placed.
     #[serde(default)]
     pub policy: Policy,
+    /// The switches that its VMs are plugged into: how many, or which. On the model as on a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switches: Option<Switches>,
+    /// Its VMs' cards in switches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<Card>,
     /// The machine that this configuration is modelled on, whatever `--on` says: a name that comes
     /// with homenode, or a machine file.
     #[serde(default)]

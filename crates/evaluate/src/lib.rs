@@ -43,12 +43,14 @@ pub mod runner;
 pub mod schedule;
 pub mod session;
 pub mod summary;
+pub mod switching;
 pub mod tables;
 mod team;
 pub mod text;
 pub mod until;
 pub mod validation;
 pub mod vcpus;
+mod wiring;
 pub mod world;
 
 pub use errors::{RunError, WorldError};

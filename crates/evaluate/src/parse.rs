@@ -4,6 +4,7 @@
 use crate::experiment::{Experiment, NativeFiles, Published, Runs, Vms, workload_names};
 use crate::kernels;
 use crate::modelled::check;
+use crate::switching;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use topology::{TomlError, TomlText};
@@ -226,6 +227,10 @@ fn configurations(experiment: &Experiment) -> Option<Fault> {
     if experiment.configurations.is_empty() {
         return fault("configuration", "[]", "at least one [[configuration]] with a name and runs");
     }
+    let of_tuple = |(field, value, valid)| Fault { field, value, valid };
+    if let Some(found) = switching::of_sections(&experiment.switches) {
+        return Some(of_tuple(found));
+    }
     let mut names = BTreeSet::new();
     for (index, configuration) in experiment.configurations.iter().enumerate() {
         let field = |name: &str| format!("configuration[{index}].{name}");
@@ -247,9 +252,22 @@ fn configurations(experiment: &Experiment) -> Option<Fault> {
         let is_vm_field = configuration.vms != Vms::default()
             || configuration.vcpus.fixed().is_some()
             || configuration.memory.fixed().is_some()
+            || configuration.switches.is_some()
+            || configuration.card.is_some()
             || configuration.policy != Default::default();
         if configuration.runs == Runs::Native && is_vm_field {
-            return fault(field("runs"), "\"native\"", "runs = \"vms\", to which vms, vcpus, memory and policy belong");
+            let valid = "runs = \"vms\", to which vms, vcpus, memory, policy, switches and card belong";
+            return fault(field("runs"), "\"native\"", valid);
+        }
+        let Some(switches) = &configuration.switches else {
+            if configuration.card.is_some() {
+                return fault(field("card"), "without switches", "switches too: the card is plugged into them");
+            }
+            continue;
+        };
+        let vms = if let Vms::Count(count) = configuration.vms { Some(count) } else { None };
+        if let Some((name, value, valid)) = switching::of_configuration(switches, vms, &experiment.switches) {
+            return fault(field(&name), value, valid);
         }
     }
     None
@@ -285,6 +303,8 @@ mod tests {
 
     const SMALL: &str = "name = \"small\"\ntitle = \"Small\"\nworkload = \"stream\"\n";
     const NATIVE: &str = "[[configuration]]\nname = \"native\"\nruns = \"native\"\n";
+
+    const VMS: &str = "[[configuration]]\nname = \"vms\"\nruns = \"vms\"\nvms = 2\n";
 
     fn error(text: &str) -> String {
         parse(text, Path::new("small.toml")).expect_err(text).to_string()
@@ -364,6 +384,24 @@ mod tests {
             (
                 format!("{SMALL}{NATIVE}[guest]\npackages = [\"a\"]\nnative = \"tree\"\n"),
                 ["guest.native", "tree", "of_guest"],
+            ),
+            (format!("{SMALL}{NATIVE}switches = 1\n"), ["configuration[0]", "native", "switches"]),
+            (format!("{SMALL}{VMS}switches = 3\n"), ["configuration[0].switches", "3", "1 to 2"]),
+            (format!("{SMALL}{VMS}switches = \"lan\"\n"), ["switches", "lan", "a number from 1"]),
+            (format!("{SMALL}{VMS}switches = [\"lan\"]\n"), ["configuration[0].switches", "lan", "there is none"]),
+            (format!("{SMALL}{VMS}card = {{ model = \"e1000\" }}\n"), ["configuration[0].card", "switches", "too"]),
+            (format!("{SMALL}{VMS}switches = 1\ncard = {{ model = \"e100\" }}\n"), ["small.toml:9", "e100", "virtio"]),
+            (
+                format!("{SMALL}{VMS}[[switch]]\nname = \"lan\"\nrate = \"1 GB/s\"\n"),
+                ["small.toml:10", "1 GB/s", "Gbit/s"],
+            ),
+            (
+                format!("{SMALL}{VMS}[[switch]]\nname = \"lan\"\nrate = \"1 Gbit/s\"\n"),
+                ["switch[0].rate", "without uplink", "an uplink too"],
+            ),
+            (
+                format!("{SMALL}{VMS}[[switch]]\nname = \"lan\"\nuplink = \"core\"\n"),
+                ["switch[0]", "core", "there is none"],
             ),
             (format!("{SMALL}{NATIVE}vms = 2\n"), ["configuration[0]", "native", "runs = \"vms\""]),
             (format!("{SMALL}{NATIVE}{NATIVE}"), ["configuration[1].name", "native", "no other"]),

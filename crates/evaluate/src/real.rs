@@ -5,10 +5,12 @@ use crate::disturbance::Reading;
 use crate::experiment::NativeFiles;
 use crate::guest_files::{Entry, GuestFiles};
 use crate::resolve::{ResolvedConfiguration, ResolvedVm};
+use crate::wiring::Wiring;
 use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
 use images::{Image, SeedFile, Tools};
 use qemu::{AgentError, AgentLink, NativeAgent, QemuError, Reservation, RuntimeDir, TinyGuest};
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -38,6 +40,10 @@ pub struct ThisHost {
     brought: Option<Brought>,
     /// The seed disk of a disk image, in memory, once a VM needed it.
     seed: Option<OwnedFd>,
+    /// The program whose `switch keep` keeps switches.
+    homenode: PathBuf,
+    /// The switches of each configuration, by its name.
+    wirings: BTreeMap<String, Wiring>,
     epoch: Instant,
 }
 
@@ -57,11 +63,12 @@ struct Brought {
 }
 
 impl ThisHost {
-    /// A host whose native agent is `agent_program` (`homenode-guest`), and whose VMs `backend`
-    /// runs.
-    pub fn new(agent_program: PathBuf, backend: Box<dyn Backend>) -> Self {
+    /// A host whose native agent is `agent_program` (`homenode-guest`), whose VMs `backend` runs,
+    /// and whose switches the program `homenode` keeps.
+    pub fn new(agent_program: PathBuf, homenode: PathBuf, backend: Box<dyn Backend>) -> Self {
         let (guest_files, system, brought, seed) = (None, None, None, None);
-        Self { agent_program, backend, guest_files, system, brought, seed, epoch: Instant::now() }
+        let (wirings, epoch) = (BTreeMap::new(), Instant::now());
+        Self { agent_program, backend, guest_files, system, brought, seed, homenode, wirings, epoch }
     }
 
     /// The same, whose guests have these files of the host.
@@ -183,7 +190,14 @@ impl World for ThisHost {
         if configuration.vms.is_empty() {
             return Ok(vec![Box::new(self.native(configuration.native_files)?)]);
         }
-        let launches: Vec<Launch> = configuration.vms.iter().map(|vm| self.launch(vm)).collect::<Result<_, _>>()?;
+        let mut launches: Vec<Launch> = configuration.vms.iter().map(|vm| self.launch(vm)).collect::<Result<_, _>>()?;
+        // Those of an earlier visit have gone with its VMs.
+        self.wirings.remove(&configuration.name);
+        if !configuration.switches.is_empty() {
+            let mut wiring = Wiring::of(&self.homenode, &configuration.switches)?;
+            launches.iter_mut().try_for_each(|launch| wiring.plug(launch))?;
+            self.wirings.insert(configuration.name.clone(), wiring);
+        }
         let reservation = reserve(&launches)?;
         // If one fails, dropping the others ends them.
         let vms = configuration.vms.iter().zip(&launches);

@@ -4,16 +4,19 @@
 
 use crate::experiment::{APPLICATION, Configuration, Experiment, GuestSystem, NativeFiles, Runs, Vms};
 use crate::point::Point;
+use crate::switching;
 use images::{OwnDisk, Recipe};
 use linux::GUEST_ENVIRONMENT;
+use network::Switch;
 use scheduler::PlanError;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, Machine};
-use vm::spec::SpecProblem;
+use vm::spec::{Network, SpecProblem};
 use vm::{Plan, Shape, VmSpec};
 use workloads::Section;
 use workloads::choice::Choice;
+use workloads::protocol::Join;
 use workloads::workload::{Over, ParameterFault, Settled, Site, Workload};
 
 /// What of the controller's environment programs of this host have too.
@@ -89,6 +92,9 @@ pub struct ResolvedConfiguration {
     /// Whose files run on the host, where VMs boot a system of packages or an image.
     #[serde(default)]
     pub native_files: Option<NativeFiles>,
+    /// The switches of its own that its VMs are plugged into, in the order in which they are made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub switches: Vec<Switch>,
 }
 
 impl ResolvedConfiguration {
@@ -106,8 +112,23 @@ impl ResolvedConfiguration {
                 Some(NativeFiles::Host) => "on the host, its own programs".to_owned(),
             },
             [vm] => format!("1 VM x {} vCPUs", vm.spec.vcpus),
-            [vm, ..] => format!("{} VMs x {} vCPUs", self.vms.len(), vm.spec.vcpus),
+            [vm, ..] => format!("{} VMs x {} vCPUs{}", self.vms.len(), vm.spec.vcpus, self.plugged()),
         }
+    }
+
+    /// How many switches VMs are plugged into, in words.
+    fn plugged(&self) -> String {
+        let first = self.vms.iter().filter_map(|vm| vm.spec.networks.iter().find_map(Network::switch));
+        match first.collect::<BTreeSet<_>>().len() {
+            0 => String::new(),
+            1 => " on 1 switch".to_owned(),
+            several => format!(" on {several} switches"),
+        }
+    }
+
+    /// What the guest of each VM is told of the others; `None` where they are not plugged in.
+    pub(crate) fn joins(&self) -> Option<Vec<Join>> {
+        switching::joins(&self.vms.iter().map(|vm| vm.spec.networks.as_slice()).collect::<Vec<_>>())
     }
 }
 
@@ -188,7 +209,10 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
             points = width_points(APPLICATION, configuration, &vms, &threads)?;
         }
         let native_files = experiment.guest.as_ref().map(GuestSystem::native_files);
-        configurations.push(ResolvedConfiguration { name: configuration.name.clone(), vms, points, native_files });
+        let name = configuration.name.clone();
+        let switches = configuration.switches.as_ref().map(|switches| switches.made(&experiment.switches));
+        let switches = switches.unwrap_or_default();
+        configurations.push(ResolvedConfiguration { name, vms, points, native_files, switches });
     }
     let left_out = experiment.configurations.iter().filter(|configuration| configuration.modelled.only);
     let left_out: Vec<&str> = left_out.map(|configuration| configuration.name.as_str()).collect();
@@ -339,7 +363,10 @@ fn vms(
             policy.node_affinity = Some([homes[vm as usize % homes.len()]].into_iter().collect());
         }
         let name = format!("{}-{index}-{vm}", experiment.name);
-        VmSpec { shape: Shape { name, vcpus, memory, policy, ..Shape::default() }, ..VmSpec::default() }
+        let card = configuration.card.clone().unwrap_or_default();
+        let networks = configuration.switches.as_ref().map(|switches| switches.cards(&card, &name, vm));
+        let networks = networks.unwrap_or_default();
+        VmSpec { shape: Shape { name, vcpus, memory, policy, ..Shape::default() }, networks, ..VmSpec::default() }
     };
     let specs: Vec<VmSpec> = (0..count).map(spec).collect();
     let unusable = |problem| ResolveError::Spec { configuration: configuration.name.clone(), problem };

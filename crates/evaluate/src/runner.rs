@@ -194,7 +194,19 @@ impl<'a> Runner<'a> {
                 residence: member.whereabouts().residence,
             })))?;
         }
-        Ok(())
+        self.join(index)
+    }
+
+    /// Tells guests with cards in switches their addresses, and waits until the cards are up.
+    fn join(&mut self, index: usize) -> Result<(), RunError> {
+        let configuration = &self.resolved.configurations[index];
+        let (Some(team), Some(joins)) = (self.teams.get_mut(&index), configuration.joins()) else { return Ok(()) };
+        let awaited = "network cards";
+        for (member, join) in joins.into_iter().enumerate() {
+            team.send(member, &ToAgent::Join(join), awaited)?;
+        }
+        let joined = |message| matches!(message, FromAgent::Joined).then_some(());
+        team.await_all(awaited, self.resolved.boot_seconds(), joined).map(drop)
     }
 
     /// One job of all participants; how many counted repetitions were rejected.

@@ -22,12 +22,12 @@ pub(crate) struct Team<'a> {
 impl Team<'_> {
     /// Sends a message to all, one straight after the other.
     pub(crate) fn send_all(&mut self, message: &ToAgent, awaited: &'static str) -> Result<(), RunError> {
-        for index in 0..self.members.len() {
-            if let Err(error) = self.members[index].send(message) {
-                return Err(self.gone(index, awaited, &error));
-            }
-        }
-        Ok(())
+        (0..self.members.len()).try_for_each(|index| self.send(index, message, awaited))
+    }
+
+    /// Sends a message to one.
+    pub(crate) fn send(&mut self, index: usize, message: &ToAgent, awaited: &'static str) -> Result<(), RunError> {
+        self.members[index].send(message).map_err(|error| self.gone(index, awaited, &error))
     }
 
     /// Waits until each has said what `wanted` accepts; other messages are passed over, except a

@@ -5,6 +5,7 @@ use crate::application_fits;
 use crate::application_fits::{experiment, predicted, profiles};
 use evaluate::experiment::Experiment;
 use evaluate::modelled::{Inputs, Prediction, predict};
+use evaluate::switching::Switches;
 use evaluate::tables::{self, Kind};
 use evaluate::validation::cell::{Errors, Role, ValidationCell};
 use simulator::workload::{Binding, WorkloadProfile};
@@ -170,8 +171,8 @@ fn what_cannot_be_modelled_has_no_figure_and_says_why() {
     };
     let too_many = refused(|experiment, _| experiment.threads = Choice::Fixed(vec![4, 64]));
     assert!(too_many.contains("\"Native\"") && too_many.contains("64") && too_many.contains("16"), "{too_many}");
-    let no_network = refused(|experiment, _| experiment.configurations[4].modelled.switches = Some(3));
-    assert!(no_network.contains("modelled.switches") && no_network.contains("2 VMs on 3"), "{no_network}");
+    let no_network = refused(|experiment, _| experiment.configurations[4].switches = Some(Switches::Count(3)));
+    assert!(no_network.contains("2 VMs, 1 vSwitch\": switches") && no_network.contains("2 VMs on 3"), "{no_network}");
     let kernels =
         refused(|_, profiles| *profiles = vec![evaluate::profiles::find("stream-ordinary").expect("shipped")]);
     assert!(kernels.contains("application.profiles = \"stream-ordinary\"") && kernels.contains("rates"), "{kernels}");

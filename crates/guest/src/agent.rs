@@ -64,6 +64,10 @@ fn answer(message: ToAgent, job: &mut Option<Job>, machine: &Machine, output: &m
     };
     match message {
         ToAgent::Finish => {}
+        ToAgent::Join(join) => match crate::join::join(&join) {
+            Ok(()) => send(output, &FromAgent::Joined)?,
+            Err(error) => send(output, &FromAgent::Failed { job: None, message: format!("{error:#}") })?,
+        },
         ToAgent::Run { job: id, workload, repetitions, parameters } => {
             // A new job ends the old one; its memory is given back first.
             *job = None;

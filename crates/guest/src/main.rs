@@ -9,6 +9,7 @@ mod disk_root;
 mod host;
 mod init;
 mod job;
+mod join;
 mod pattern;
 mod pinning;
 mod place;

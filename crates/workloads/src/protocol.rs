@@ -5,6 +5,8 @@
 //! ```text
 //! agent       controller
 //! hello    ->
+//!          <- join             in a VM with cards in switches: names and addresses
+//! joined   ->
 //!          <- run {job}
 //! ready    ->               memory allocated and first-touched, threads placed
 //!          <- go {job}      to all agents at once: the barrier before each repetition
@@ -17,9 +19,10 @@ use crate::workload::{Repetition, Verification};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::net::Ipv4Addr;
 
 /// Version of this protocol; a controller refuses an agent of another version.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 /// Name of the virtio-serial port.
 pub const PORT_NAME: &str = "org.homenode.agent";
 
@@ -27,6 +30,8 @@ pub const PORT_NAME: &str = "org.homenode.agent";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToAgent {
+    /// Bring up your cards, and know these others.
+    Join(Join),
     /// Prepare this workload.
     Run {
         /// Chosen by the controller; every answer carries it.
@@ -53,6 +58,8 @@ pub enum ToAgent {
 pub enum FromAgent {
     /// The first line.
     Hello(Hello),
+    /// The cards are up.
+    Joined,
     /// The next repetition waits for `go`.
     Ready {
         /// The job.
@@ -89,6 +96,39 @@ pub enum FromAgent {
         /// Why, for people.
         message: String,
     },
+}
+
+/// What a guest is told of the network that it is in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// What it is called.
+    pub name: String,
+    /// Its cards.
+    pub cards: Vec<Address>,
+    /// All guests, itself too, by their first cards.
+    pub hosts: Vec<NamedAddress>,
+}
+
+/// The address of a card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// The card, by its Ethernet address, such as `02:00:00:00:00:01`.
+    pub mac: String,
+    /// What kind of card it is, for an error.
+    pub model: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Bits of it that name the network.
+    pub prefix: u8,
+}
+
+/// A guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedAddress {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
 }
 
 /// Who the agent is and what machine it sees.

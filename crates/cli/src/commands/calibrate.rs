@@ -8,7 +8,6 @@ use crate::{measuring, named_file, output};
 use anyhow::{Context, anyhow};
 use evaluate::calibrate::{CalibrateError, Calibration, Plan};
 use evaluate::progress::{Event, Progress};
-use evaluate::real::ThisHost;
 use std::path::{Path, PathBuf};
 use topology::rates::{Rates, Sourced};
 
@@ -25,7 +24,7 @@ pub(crate) fn run(arguments: &CalibrateArguments) -> anyhow::Result<()> {
     if arguments.quick {
         view.tell(Event::Note("Quick: small arrays and few repetitions. The rates are rough."));
     }
-    let calibrated = plan.calibrate(&mut ThisHost::new(agent, Box::new(qemu::Attached)), &mut view, &cancelled);
+    let calibrated = plan.calibrate(&mut measuring::this_host(agent)?, &mut view, &cancelled);
     view.finish();
     let calibration = calibrated.map_err(|error| match error {
         CalibrateError::Run(evaluate::RunError::Interrupted) => anyhow!("interrupted; nothing is written"),

@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use evaluate::environment::Environment;
 use evaluate::experiment::{Experiment, GuestSystem, Runs};
 use evaluate::progress::{Event, Expectation, Progress};
-use evaluate::real::{self, ThisHost};
+use evaluate::real;
 use evaluate::records::Record;
 use evaluate::resolve::{Host, ResolveError, Resolved, ResolvedGuest, resolve};
 use evaluate::results::Results;
@@ -172,7 +172,7 @@ fn measure(
     let mut view = View::new();
     view.tell(Event::Note(&format!("Results: {}", results.path().display())));
     resolved.notes.iter().for_each(|note| view.tell(Event::Note(note)));
-    let world = ThisHost::new(agent, Box::new(qemu::Attached)).with_guest_files(command::guest_files(resolved)?);
+    let world = measuring::this_host(agent)?.with_guest_files(command::guest_files(resolved)?);
     let mut world = world.with_system(command::system(resolved)?);
     let outcome = session::run(results, resolved, environment, earlier, &mut world, &mut view, &cancelled);
     view.finish();

@@ -62,6 +62,8 @@ impl Shape {
             vcpus: Choice::Fixed(Vcpus::Count(self.vcpus)),
             memory: Choice::Fixed(self.memory),
             policy: self.policy.clone(),
+            switches: None,
+            card: None,
             machine: None,
             modelled: Default::default(),
         }];

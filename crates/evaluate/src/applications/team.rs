@@ -145,14 +145,14 @@ fn levelled(vm: &ResolvedVm, processes: u32) -> Vec<u32> {
 fn network(setting: &Setting, application: &Application) -> Result<Option<(u32, u32)>, ModelledError> {
     let vms = setting.resolved.vms.len() as u32;
     let Some(messages) = application.messages.as_ref().filter(|_| vms > 1) else { return Ok(None) };
-    let switches = setting.configuration.modelled.switches.unwrap_or(1);
+    let switches = setting.configuration.switches.as_ref().map_or(1, |switches| switches.among(vms));
     if messages.networks.iter().any(|known| known.vms == vms && known.switches == switches) {
         return Ok(Some((vms, switches)));
     }
     let known: Vec<String> =
         messages.networks.iter().map(|network| format!("{} VMs on {}", network.vms, network.switches)).collect();
     Err(ModelledError::Field {
-        field: format!("configuration \"{}\": modelled.switches", setting.configuration.name),
+        field: format!("configuration \"{}\": switches", setting.configuration.name),
         problem: format!(
             "the workload profile has no wait for {vms} VMs on {switches} virtual switches; it has {}: add one to application.messages.network",
             known.join(", ")

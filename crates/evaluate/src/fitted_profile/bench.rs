@@ -42,6 +42,7 @@ impl<'a> Bench<'a> {
             vms: Vec::new(),
             points: Vec::new(),
             native_files: None,
+            switches: Vec::new(),
         };
         let setting = Setting {
             experiment: &scan.experiment,

@@ -61,10 +61,7 @@ fn settings(experiment: &Experiment) -> Fault {
         if let Some(droop) = modelled.row_conflict_droop.as_ref().filter(|droop| !(0.0..=0.2).contains(&droop.value)) {
             return fault(field("row_conflict_droop.value"), droop.value, "a share from 0 to 0.2");
         }
-        match modelled.switches {
-            Some(0) => fault(field("switches"), 0, "a number from 1: one virtual switch joins all VMs"),
-            _ => None,
-        }
+        None
     })
 }
 

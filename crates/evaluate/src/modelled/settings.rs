@@ -23,9 +23,6 @@ pub struct Modelled {
     /// Overrides the machine file's: what each doubling of the threads that stream through a
     /// controller costs of its bandwidth.
     pub row_conflict_droop: Option<Sourced<f64>>,
-    /// Virtual switches that join the VMs: with one, messages stay in the machine's memory; with
-    /// several, they leave it. Default: 1.
-    pub switches: Option<u32>,
     /// Whether native threads may use both hardware threads of a core. Default: true.
     pub smt: Option<bool>,
 }

@@ -183,6 +183,7 @@ impl Participant for Agent {
                 self.inbox.push_back(FromAgent::Ready { job: *id, repetition: 0 });
             }
             ToAgent::Go { .. } => self.go(),
+            ToAgent::Join(_) => self.inbox.push_back(FromAgent::Joined),
             ToAgent::Finish => {}
         }
         Ok(())

@@ -4,7 +4,6 @@
 use super::checked;
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Mounts the ext4 file system of a disk on a directory.
 ///
@@ -50,23 +49,6 @@ fn mount(source: &CStr, on: &CStr, kind: &CStr, flags: libc::c_ulong) -> io::Res
 pub fn set_host_name(name: &str) -> io::Result<()> {
     // SAFETY: the kernel reads as many bytes as the name has.
     let result = unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) };
-    checked(libc::c_long::from(result)).map(drop)
-}
-
-/// Switches the loopback interface on: programs of one machine that talk over sockets need it.
-pub fn bring_up_loopback() -> io::Result<()> {
-    // SAFETY: socket takes three numbers.
-    let socket = checked(libc::c_long::from(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0) }))?;
-    // SAFETY: the descriptor was just opened and belongs to nobody else.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket as i32) };
-    // SAFETY: ifreq is numbers only, of which each may be zero.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(c"lo".to_bytes_with_nul()) {
-        *to = *from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: the request is a whole `ifreq` with a name that ends; the kernel only reads it.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
     checked(libc::c_long::from(result)).map(drop)
 }
 

@@ -30,10 +30,10 @@ pub use files::{
     OPEN_NO_LINK, OPEN_NO_WAIT, device_numbers, free_space, memory_file, raise_open_files, try_lock, wait_readable,
     wide_pipe, write_back_all,
 };
-pub use guest_root::{ask_all_to_end, bring_up_loopback, go_to_root, mount_disk, set_host_name, show_directory};
+pub use guest_root::{ask_all_to_end, go_to_root, mount_disk, set_host_name, show_directory};
 pub use init::{load_module, map_allocations_of, mount, power_off};
 pub use move_pages::{MoveOutcome, Sharing, move_pages};
-pub use network::{leave_network, tap};
+pub use network::{bring_up_loopback, leave_network, set_address, tap};
 pub use numa::{MemoryBinding, PageLocation, bind_memory, locate_pages, set_thread_memory, thread_memory};
 #[cfg(test)]
 pub(crate) use pinned::pin;

@@ -1,0 +1,35 @@
+//! The switches of a configuration, in a network namespace of their own that goes with this value,
+//! and with this process however it ends.
+
+use network::{Fabric, NetworkError, Switch};
+use std::path::Path;
+use std::sync::Arc;
+use vm::Launch;
+use vm::spec::Network;
+
+pub(crate) struct Wiring(Fabric);
+
+impl Wiring {
+    /// Makes the switches. `homenode`: the program whose `switch keep` keeps them.
+    ///
+    /// # Errors
+    /// This user may not have a network namespace, or this kernel has no such switch.
+    pub(crate) fn of(homenode: &Path, switches: &[Switch]) -> Result<Self, NetworkError> {
+        let mut fabric = Fabric::of_our_own(homenode)?;
+        switches.iter().try_for_each(|switch| fabric.add(switch))?;
+        Ok(Self(fabric))
+    }
+
+    /// Plugs the cards of a VM in, before it starts.
+    ///
+    /// # Errors
+    /// This user may have no tap device.
+    pub(crate) fn plug(&mut self, launch: &mut Launch) -> Result<(), NetworkError> {
+        for (index, card) in launch.spec.networks.iter().enumerate() {
+            let Network::Switch { switch, queues, .. } = card else { continue };
+            let taps = self.0.tap(switch, &format!("{}/{index}", launch.spec.name), *queues)?;
+            launch.taps.insert(index, taps.into_iter().map(Arc::new).collect());
+        }
+        Ok(())
+    }
+}

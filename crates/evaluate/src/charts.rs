@@ -2,10 +2,12 @@
 //!
 //! **Rule.** First stands the picture of the answer (`answer`); then each quantity over the numbers
 //! of threads, with a curve of each configuration and provenance; then, where several numbers of
-//! threads were measured, the headline's ratio to native over them.
+//! threads were measured, the headline's ratio to native over them. Series over sizes or loads have
+//! charts with two logarithmic axes (`sizes`).
 
 mod chart;
 mod draw;
+mod sizes;
 mod words;
 
 pub(crate) use chart::file_name;
@@ -44,6 +46,7 @@ pub(crate) fn all(evaluation: &Evaluation, application: Option<&Section>) -> Vec
     if application.is_none_or(|section| section.shows_seconds) {
         let quantities = quantities(evaluation);
         charts.extend(quantities.iter().filter_map(|quantity| scan(evaluation, quantity)));
+        charts.extend(sizes::charts(evaluation));
         charts.extend(answer::headline(&quantities).and_then(|quantity| ratios(evaluation, quantity)));
     }
     for index in 1..charts.len() {
@@ -54,11 +57,12 @@ pub(crate) fn all(evaluation: &Evaluation, application: Option<&Section>) -> Vec
     charts
 }
 
-/// What was run at several numbers of threads, each quantity once.
+/// What was run at several numbers of threads, each quantity once; without those of a series.
 pub(crate) fn quantities(evaluation: &Evaluation) -> Vec<Quantity> {
     let of_one = |shown: &Shown| evaluation.quantities(shown, |point| point.width().is_some());
     let mut quantities: Vec<Quantity> = Vec::new();
-    for quantity in evaluation.configurations.iter().flat_map(of_one) {
+    let all = evaluation.configurations.iter().flat_map(of_one).filter(|quantity| quantity.at.is_none());
+    for quantity in all {
         if !quantities.iter().any(|known| known.name == quantity.name) {
             quantities.push(quantity);
         }
@@ -120,6 +124,17 @@ fn name(evaluation: &Evaluation, shown: &Shown, figures: &[&Figure]) -> String {
 
 fn curve(name: &str, origin: Origin, colour: usize, figures: &[&Figure], counts: &[u32]) -> Option<Series> {
     let place = |figure: &Figure| counts.iter().position(|&count| figure.threads() == Some(count));
+    curve_at(name, origin, colour, figures, place)
+}
+
+/// The same, with any place of a figure.
+fn curve_at(
+    name: &str,
+    origin: Origin,
+    colour: usize,
+    figures: &[&Figure],
+    place: impl Fn(&Figure) -> Option<usize>,
+) -> Option<Series> {
     let mark = |figure: &&Figure| {
         Some(Mark { place: place(figure)?, value: figure.value, spread: None, says: says(name, figure) })
     };
@@ -146,7 +161,9 @@ fn says(name: &str, figure: &Figure) -> String {
         let median = marks::number(spread.median, &figure.quantity);
         format!("; median {median} of {} repetitions", spread.repetitions.len())
     });
-    format!("{name}, {}: {value} {}{repetitions}", figure.point, figure.quantity.unit).replace(" ;", ";")
+    let at =
+        figure.quantity.at.as_ref().map_or_else(|| figure.point.to_string(), |at| format!("{} {}", at.value, at.unit));
+    format!("{name}, {at}: {value} {}{repetitions}", figure.quantity.unit).replace(" ;", ";")
 }
 
 /// The ratio of a quantity to native over the numbers of threads, where there are several.

@@ -28,6 +28,21 @@ pub struct Evaluation {
     pub published: Vec<Published>,
 }
 
+/// A series: a quantity that was counted at several sizes or loads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Set {
+    /// The quantity.
+    pub(crate) name: String,
+    /// Its unit.
+    pub(crate) unit: String,
+    /// What rises.
+    pub(crate) parameter: String,
+    /// Its unit.
+    pub(crate) parameter_unit: String,
+    /// Rising, each once.
+    pub(crate) values: Vec<u64>,
+}
+
 /// A configuration.
 #[derive(Clone, Debug)]
 pub struct Shown {
@@ -165,6 +180,25 @@ impl Evaluation {
             all = expected.flat_map(|(_, quantities)| quantities.clone()).collect();
         }
         all
+    }
+
+    /// The series that any configuration has, in order, each with all values that it was counted at.
+    pub(crate) fn series(&self) -> Vec<Set> {
+        let mut sets: Vec<Set> = Vec::new();
+        let of_one = |shown| self.quantities(shown, |point| point.width().is_some());
+        for quantity in self.configurations.iter().flat_map(of_one) {
+            let Some(at) = quantity.at.clone() else { continue };
+            let known = sets.iter().position(|set| set.name == at.series);
+            let index = known.unwrap_or_else(|| {
+                let (name, parameter, parameter_unit) = (at.series.clone(), at.parameter.clone(), at.unit.clone());
+                sets.push(Set { name, unit: quantity.unit.clone(), parameter, parameter_unit, values: Vec::new() });
+                sets.len() - 1
+            });
+            if let Err(place) = sets[index].values.binary_search(&at.value) {
+                sets[index].values.insert(place, at.value);
+            }
+        }
+        sets
     }
 
     /// What a source shows only as a picture.

@@ -194,7 +194,11 @@ impl Figure {
         let mean = interval::geometric_mean(&of_rounds);
         let spread = Spread::of(Better::More, of_rounds, Vec::new(), rounds);
         Self {
-            quantity: Quantity { decimals: 2, ..quantity(&self.quantity.name, RATIO, Better::More) },
+            quantity: Quantity {
+                decimals: 2,
+                at: self.quantity.at.clone(),
+                ..quantity(&self.quantity.name, RATIO, Better::More)
+            },
             value: mean.unwrap_or_else(|| self.quantity.better.ratio(self.value, other.value)),
             spread: spread.map(|spread| Spread { interval, ..spread }),
             provenance: match &self.provenance {
@@ -243,7 +247,7 @@ pub(crate) fn same_name(one: &str, other: &str) -> bool {
 }
 
 fn quantity(name: &str, unit: &str, better: Better) -> Quantity {
-    Quantity { name: name.to_owned(), unit: unit.to_owned(), better, together: Together::Mean, decimals: 0 }
+    Quantity { name: name.to_owned(), unit: unit.to_owned(), better, together: Together::Mean, decimals: 0, at: None }
 }
 
 /// A bandwidth.

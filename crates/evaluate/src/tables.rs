@@ -6,6 +6,7 @@ mod matrix;
 mod quality;
 mod runs;
 mod scan;
+mod series;
 mod statements;
 mod subject;
 pub(crate) mod words;
@@ -82,7 +83,8 @@ pub fn compared(comparison: &Comparison) -> Vec<Table> {
 }
 
 fn figures(evaluation: &Evaluation) -> Vec<Table> {
-    scan::tables(evaluation).into_iter().chain(matrix::tables(evaluation)).collect()
+    let over_threads = scan::tables(evaluation).into_iter().chain(series::tables(evaluation));
+    over_threads.chain(matrix::tables(evaluation)).collect()
 }
 
 fn header(labels: &[&str], points: &[Point]) -> Vec<String> {

@@ -58,6 +58,7 @@ impl Workload for Sum {
             better,
             together,
             decimals: 1,
+            at: None,
         };
         vec![
             quantity("additions", "10^6/s", Better::More, Together::Sum),

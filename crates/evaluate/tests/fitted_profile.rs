@@ -97,7 +97,7 @@ fn measured(on: &Described, text: &str, truth: &WorkloadProfile, mut noise: impl
             } else {
                 let name = figure.quantity.name.clone();
                 let (better, together) = (Better::Less, Together::Largest);
-                Quantity { name, unit: "s".to_owned(), better, together, decimals: 3 }
+                Quantity { name, unit: "s".to_owned(), better, together, decimals: 3, at: None }
             };
             let spread = Spread {
                 best_together: value,

@@ -136,6 +136,23 @@ pub struct Quantity {
     pub together: Together,
     /// Digits after the point in tables.
     pub decimals: usize,
+    /// Of a series: what it was counted at. Its name then says that too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<At>,
+}
+
+/// Where in a series a quantity stands: `bandwidth` at a `message size` of 64 `B`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct At {
+    /// The quantity, without where.
+    pub series: String,
+    /// What rises along the series.
+    pub parameter: String,
+    /// Its unit.
+    pub unit: String,
+    /// Its value here.
+    pub value: u64,
 }
 
 /// Which of two values is the better one.

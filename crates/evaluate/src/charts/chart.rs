@@ -35,6 +35,14 @@ pub enum Over {
         /// Each once.
         counts: Vec<u32>,
     },
+    /// Sizes or loads over several powers of ten, and values that are as far apart: both axes are
+    /// logarithmic.
+    Sizes {
+        /// What rises, with its unit.
+        title: String,
+        /// Rising, each over 0.
+        sizes: Vec<u64>,
+    },
     /// Rows, from the top, with words of any length above each.
     Rows(Vec<String>),
 }
@@ -74,8 +82,14 @@ impl Over {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Counts { counts, .. } => counts.len(),
+            Self::Sizes { sizes, .. } => sizes.len(),
             Self::Rows(rows) => rows.len(),
         }
+    }
+
+    /// Whether its values are joined by lines.
+    pub(super) fn has_curves(&self) -> bool {
+        !matches!(self, Self::Rows(_))
     }
 }
 

@@ -78,7 +78,7 @@ impl Chart {
     fn plots(&self) -> (Vec<Plot>, Layout) {
         let mut plots: Vec<Plot> = self.series.iter().flat_map(|series| self.of_series(series)).collect();
         // Marks are drawn later, and the axes have to hold them and how far they reach.
-        plots.push(self.invisible(self.extent()).into());
+        plots.push(self.invisible().into());
         let layout = Layout::auto_from_plots(&plots)
             .with_width(WIDTH)
             .with_tick_size(13)
@@ -100,6 +100,13 @@ impl Chart {
                     .with_x_tick_format(TickFormat::Custom(Arc::new(move |at| at_place(&labels, at))))
                     .with_y_tick_format(TickFormat::Custom(Arc::new(words::number)))
             }
+            Over::Sizes { title, .. } => layout
+                .with_height(CURVES_HEIGHT)
+                .with_log_scale()
+                .with_x_label(words::literal(title))
+                .with_y_label(words::literal(&self.value))
+                .with_x_tick_format(TickFormat::Custom(Arc::new(words::short)))
+                .with_y_tick_format(TickFormat::Custom(Arc::new(words::short))),
             Over::Rows(_) => layout
                 .with_height(AXIS_HEIGHT + self.row_height() * self.over.len() as f64)
                 .with_force_margins(INDENT, self.right_margin())
@@ -113,10 +120,8 @@ impl Chart {
                 .with_y_tick_format(TickFormat::Custom(Arc::new(|_| String::new()))),
         };
         let layout = match (self.reference, &self.over) {
-            (Some(value), Over::Counts { .. }) => {
-                layout.with_reference_line(reference(ReferenceLine::horizontal(value)))
-            }
             (Some(value), Over::Rows(_)) => layout.with_reference_line(reference(ReferenceLine::vertical(value))),
+            (Some(value), _) => layout.with_reference_line(reference(ReferenceLine::horizontal(value))),
             (None, _) => layout,
         };
         (plots, layout)
@@ -125,7 +130,7 @@ impl Chart {
     fn of_series(&self, series: &Series) -> Vec<Plot> {
         let mut plots: Vec<Plot> = Vec::new();
         let colour = colour(series);
-        if matches!(self.over, Over::Counts { .. }) && series.marks.len() > 1 {
+        if self.over.has_curves() && series.marks.len() > 1 {
             let points = series.marks.iter().map(|mark| self.point(mark.place, mark.value));
             plots.push(
                 LinePlot::new()
@@ -149,6 +154,7 @@ impl Chart {
     fn point(&self, place: usize, value: f64) -> (f64, f64) {
         match self.over {
             Over::Counts { .. } => (place as f64, value),
+            Over::Sizes { ref sizes, .. } => (sizes[place] as f64, value),
             Over::Rows(ref rows) => (value, (rows.len() - 1 - place) as f64),
         }
     }
@@ -167,8 +173,11 @@ impl Chart {
         (words::width(longest, 13.0) / 2.0 + 4.0).max(2.0 * INDENT)
     }
 
-    fn invisible(&self, value: f64) -> ScatterPlot {
-        let ends = [self.point(0, 0.0), self.point(self.over.len().saturating_sub(1), value)];
+    /// What the axes have to hold: from zero, or from the smallest where zero has no place.
+    fn invisible(&self) -> ScatterPlot {
+        let values = self.series.iter().flat_map(|series| &series.marks).map(|mark| mark.value);
+        let least = if matches!(self.over, Over::Sizes { .. }) { values.fold(f64::INFINITY, f64::min) } else { 0.0 };
+        let ends = [self.point(0, least), self.point(self.over.len().saturating_sub(1), self.extent())];
         ScatterPlot::new().with_data(ends).with_color("none").with_size(0.0)
     }
 
@@ -181,7 +190,7 @@ impl Chart {
         scene.has_tooltips = true;
         if let Some((least, most)) = mark.spread {
             let (from, to) = (at(least), at(most));
-            let cap = if matches!(self.over, Over::Counts { .. }) { (4.0, 0.0) } else { (0.0, 4.0) };
+            let cap = if self.over.has_curves() { (4.0, 0.0) } else { (0.0, 4.0) };
             scene.add(line(from, to, colour(series), 1.5, None));
             for end in [from, to] {
                 let (begin, end) = ((end.0 - cap.0, end.1 - cap.1), (end.0 + cap.0, end.1 + cap.1));
@@ -239,7 +248,7 @@ impl Chart {
     fn legend(&self, scene: &mut Scene, mut top: f64) -> f64 {
         for series in self.series.iter().filter(|series| !series.name.is_empty()) {
             let middle = (INDENT + SAMPLE_WIDTH / 2.0 - 5.0, top + LINE / 2.0);
-            if matches!(self.over, Over::Counts { .. }) {
+            if self.over.has_curves() {
                 let reach = SAMPLE_WIDTH / 2.0 - 7.0;
                 let (begin, end) = ((middle.0 - reach, middle.1), (middle.0 + reach, middle.1));
                 scene.add(line(begin, end, colour(series), 2.0, line_style(series.origin).dasharray()));

@@ -93,6 +93,13 @@ pub(super) fn number(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
+/// A value beside a logarithmic axis: `10`, `1 k`, `10 M`.
+pub(super) fn short(value: f64) -> String {
+    let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let prefix = prefixes.into_iter().find(|(from, _)| value >= *from);
+    prefix.map_or_else(|| number(value), |(from, letter)| format!("{} {letter}", number(value / from)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +111,7 @@ mod tests {
         assert_eq!(all.map(number), ["0", "0.25", "1", "1.5", "12.125", "50000", "1250000"]);
         // A step of 0.1 that was added three times.
         assert_eq!(number(0.1 + 0.1 + 0.1), "0.3");
+        assert_eq!([0.01, 100.0, 1e3, 1e7, 2e9].map(short), ["0.01", "100", "1 k", "10 M", "2 G"]);
     }
 
     properties::properties! {

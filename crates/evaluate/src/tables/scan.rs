@@ -35,7 +35,7 @@ fn points(evaluation: &Evaluation, shown: &Shown) -> Vec<Point> {
 
 fn of_configuration(evaluation: &Evaluation, shown: &Shown) -> Table {
     let points = points(evaluation, shown);
-    let quantities = evaluation.quantities(shown, |point| point.width().is_some());
+    let quantities = own_quantities(evaluation, shown);
     let subject = |label: String, quantity| subject(evaluation, shown, &points, quantity, label);
     let of_quantity = |quantity| subject(labelled(quantity, &quantities), quantity).rows();
     let mut rows: Vec<Row> = quantities.iter().flat_map(of_quantity).collect();
@@ -52,6 +52,12 @@ fn of_configuration(evaluation: &Evaluation, shown: &Shown) -> Table {
         notes: sources.chain(only_pictures(evaluation, shown, &points, &quantities)).collect(),
         rows,
     }
+}
+
+/// What a configuration has at numbers of threads, but for series: those have tables of their own.
+fn own_quantities(evaluation: &Evaluation, shown: &Shown) -> Vec<Quantity> {
+    let all = evaluation.quantities(shown, |point| point.width().is_some());
+    all.into_iter().filter(|quantity| quantity.at.is_none()).collect()
 }
 
 fn subject<'a>(
@@ -123,7 +129,7 @@ fn label(origin: Origin, shown: &Shown) -> &'static str {
 /// compared are left out.
 fn ratios(evaluation: &Evaluation) -> Option<Table> {
     let native = evaluation.native()?;
-    let quantities = evaluation.quantities(native, |point| point.width().is_some());
+    let quantities = own_quantities(evaluation, native);
     let virtuals: Vec<&Shown> = evaluation.configurations.iter().filter(|shown| !shown.native).collect();
     let all: Vec<Point> = unique(std::iter::once(&native).chain(&virtuals).flat_map(|shown| points(evaluation, shown)));
     let counts = widths(&all);
@@ -195,7 +201,8 @@ fn intervals(ratios: &[Figure]) -> Vec<String> {
     said.into_iter().chain(few).collect()
 }
 
-const EMULATED: &str = "EMULATED (TCG): these ratios are those of software emulation, not of hardware virtualization.";
+pub(super) const EMULATED: &str =
+    "EMULATED (TCG): these ratios are those of software emulation, not of hardware virtualization.";
 
 /// A ratio of each provenance of which both have a figure: over 1 is better than natively.
 pub(crate) fn ratios_at(evaluation: &Evaluation, shown: &Shown, point: &Point, quantity: &Quantity) -> Vec<Figure> {

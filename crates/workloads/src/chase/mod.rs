@@ -84,6 +84,7 @@ impl Workload for Chase {
             better: Better::Less,
             together: Together::Mean,
             decimals: 1,
+            at: None,
         };
         vec![quantity(LATENCY), quantity(LOADED_LATENCY)]
     }

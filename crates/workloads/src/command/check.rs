@@ -97,6 +97,7 @@ impl Section {
                 return fault(field("phase"), phase, format!("one of the phases: {}", known.join(", ")));
             }
             check_where(figure, &field)?;
+            figure.check_series(&field)?;
             let kernels_unit = figure.taken.map(Taken::unit);
             if let Some(unit) = kernels_unit.filter(|unit| *unit != figure.unit) {
                 return fault(field("unit"), &figure.unit, format!("\"{unit}\": what the kernel says has this unit"));
@@ -104,7 +105,7 @@ impl Section {
             if figure.decimals > 12 {
                 return fault(field("decimals"), figure.decimals.to_string(), "0 to 12");
             }
-            if let Err(error) = Hearing::of(vec![figure.clone()], None) {
+            if let Err(error) = Hearing::of(figure.each(), None) {
                 return fault(field("regex"), figure.regex.clone().unwrap_or_default(), error.to_string());
             }
         }

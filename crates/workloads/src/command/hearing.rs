@@ -72,12 +72,14 @@ impl Hearing {
             let listener = hearing.listener(figure);
             if let Some(expression) = &figure.regex {
                 let regex = pattern(expression)?;
-                let group = figure.group.unwrap_or(usize::from(regex.captures_len() > 1));
-                if group >= regex.captures_len() {
+                let group = figure.number_group(regex.captures_len() > 1);
+                let only_at = figure.only_at();
+                let groups = [Some(group), only_at.map(|(group, _)| group)];
+                if let Some(group) = groups.into_iter().flatten().find(|group| *group >= regex.captures_len()) {
                     let reason = format!("it has no group {group}; its groups are 0 to {}", regex.captures_len() - 1);
                     return Err(CommandError::Pattern { pattern: expression.clone(), reason });
                 }
-                listener.finders.push((index, Finder::new(regex, group, figure.which)));
+                listener.finders.push((index, Finder::new(regex, group, figure.which).only_at(only_at)));
             } else if figure.taken.is_none() {
                 listener.document.get_or_insert_default();
             }
@@ -148,8 +150,9 @@ impl Hearing {
     }
 
     fn matched(&self, figure: &Figure, index: usize, listener: &Listener, place: &str) -> Result<f64, CommandError> {
-        let (name, sought) =
-            (figure.name.clone(), format!("the pattern `{}`", figure.regex.as_deref().unwrap_or_default()));
+        let at = figure.only_at().map_or_else(String::new, |(group, value)| format!(" with group {group} = {value}"));
+        let sought = format!("the pattern `{}`{at}", figure.regex.as_deref().unwrap_or_default());
+        let name = figure.name.clone();
         let finder = listener.finder(index);
         let Some((finder, found)) = finder.and_then(|finder| finder.found.as_ref().map(|found| (finder, found))) else {
             let hint = self.elsewhere(index);

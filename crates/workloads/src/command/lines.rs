@@ -1,6 +1,7 @@
 //! A pattern in a stream of lines. The stream comes in pieces and is never kept.
 
 use super::error::CommandError;
+use super::number;
 use super::{LONGEST_PATTERN, Which};
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -86,6 +87,8 @@ pub(super) struct Finder {
     regex: Regex,
     group: usize,
     which: Which,
+    /// A group that must be this number: other matches do not count.
+    only_at: Option<(usize, u64)>,
     /// The match that counts, so far.
     pub(super) found: Option<Match>,
     /// Line of the last match.
@@ -96,7 +99,11 @@ pub(super) struct Finder {
 
 impl Finder {
     pub(super) fn new(regex: Regex, group: usize, which: Which) -> Self {
-        Self { regex, group, which, found: None, last_line: 0, count: 0 }
+        Self { regex, group, which, only_at: None, found: None, last_line: 0, count: 0 }
+    }
+
+    pub(super) fn only_at(self, only_at: Option<(usize, u64)>) -> Self {
+        Self { only_at, ..self }
     }
 
     /// Looks through whole lines, before which `before` lines were.
@@ -125,6 +132,13 @@ impl Finder {
     fn look_at(&mut self, line: &[u8], number: u64) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let Some(captures) = self.regex.captures(line) else { return };
+        let is_there = |(group, value): (usize, u64)| {
+            let text = captures.get(group).map(|group| String::from_utf8_lossy(group.as_bytes()));
+            text.and_then(|text| number::read(&text)) == Some(value as f64)
+        };
+        if !self.only_at.is_none_or(is_there) {
+            return;
+        }
         self.count += 1;
         self.last_line = number;
         if self.found.is_none() || self.which == Which::Last {

@@ -2,6 +2,7 @@
 
 use super::ended::Used;
 use super::problem::Problem;
+use super::series::Over;
 use crate::choice::Choice;
 use crate::workload::Better;
 use serde::{Deserialize, Serialize};
@@ -75,9 +76,12 @@ impl Section {
         vec![Phase { name: "command".to_owned(), argv: self.argv.clone(), shell: self.shell.clone() }]
     }
 
-    /// The figures; the wall time where none is named.
+    /// The figures, those of a series one by one; the wall time where none is named.
     pub fn figures(&self) -> Vec<Figure> {
-        if self.figures.is_empty() { vec![Figure::wall_time()] } else { self.figures.clone() }
+        if self.figures.is_empty() {
+            return vec![Figure::wall_time()];
+        }
+        self.figures.iter().flat_map(Figure::each).collect()
     }
 }
 
@@ -134,6 +138,9 @@ pub struct Figure {
     pub taken: Option<Taken>,
     /// Which of several matches counts.
     pub which: Which,
+    /// It is said once for each of several sizes or loads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub over: Option<Over>,
     /// Digits after the point in tables.
     pub decimals: usize,
 }
@@ -154,6 +161,7 @@ impl Default for Figure {
             row: None,
             taken: None,
             which: Which::Only,
+            over: None,
             decimals: 3,
         }
     }

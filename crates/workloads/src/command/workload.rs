@@ -135,7 +135,7 @@ impl Section {
 fn used_of(figures: &[Figure]) -> Vec<(Taken, Quantity)> {
     let quantity = |name: &str, taken: Taken, together, decimals| {
         let (name, unit) = (name.to_owned(), taken.unit().to_owned());
-        (taken, Quantity { name, unit, better: Better::Less, together, decimals })
+        (taken, Quantity { name, unit, better: Better::Less, together, decimals, at: None })
     };
     let all = [
         quantity("peak memory", Taken::PeakMemory, Together::Sum, 1),
@@ -155,7 +155,7 @@ fn quantity(figure: &Figure) -> Quantity {
         (_, Better::Less) => Together::Largest,
     };
     let Figure { name, unit, better, decimals, .. } = figure.clone();
-    Quantity { name, unit, better, together, decimals }
+    Quantity { name, unit, better, together, decimals, at: figure.place() }
 }
 
 /// A job in an agent.

@@ -101,6 +101,7 @@ impl Workload for Programs {
             better: Better::Less,
             together: Together::Largest,
             decimals: 3,
+            at: None,
         };
         self.programs.iter().map(quantity).collect()
     }

@@ -62,7 +62,7 @@ impl<const INDEX: usize> Workload for KernelSection<INDEX> {
     fn quantities(&self) -> Vec<Quantity> {
         let quantity = |name: &str, unit: &str, better, together, decimals| {
             let (name, unit) = (name.to_owned(), unit.to_owned());
-            Quantity { name, unit, better, together, decimals }
+            Quantity { name, unit, better, together, decimals, at: None }
         };
         vec![
             quantity(TIME, "s", Better::Less, Together::Largest, 3),

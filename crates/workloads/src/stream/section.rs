@@ -93,6 +93,7 @@ impl Workload for Stream {
             better: Better::More,
             together: Together::Sum,
             decimals: 0,
+            at: None,
         };
         Kernel::ALL.map(quantity).to_vec()
     }

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Both ends of a measurement on this system's loopback: `netpipe ARGUMENTS...` runs NetPIPE over TCP,
+# `sockperf RATES...` sends so many messages of 64 bytes a second over TCP whether or not answers have
+# come (an open loop), and says how long a message takes one way.
+set -u
+what=$1
+shift
+# A port of this run: others may measure beside it.
+port=$((20000 + $$ % 12000))
+server=
+trap 'kill $server 2>/dev/null' EXIT
+
+# Runs the client, again until the server listens.
+client() {
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        if [ $tries -ge 100 ] || ! kill -0 "$server" 2>/dev/null; then
+            echo "network.sh: $1 cannot reach its other end" >&2
+            exit 1
+        fi
+        sleep 0.1
+    done
+}
+
+case $what in
+netpipe)
+    NPtcp -P $port "$@" -o /dev/null >/dev/null 2>&1 &
+    server=$!
+    client NPtcp -h 127.0.0.1 -P $port "$@" -o /dev/null 2>&1
+    ;;
+sockperf)
+    sockperf server --tcp -i 127.0.0.1 -p $port >/dev/null 2>&1 &
+    server=$!
+    for rate in "$@"; do
+        said=$(client sockperf under-load --tcp -i 127.0.0.1 -p $port --mps "$rate" --reply-every 10 \
+            --msg-size 64 --no-rdtsc -t 2 2>&1) || exit 1
+        if ! echo "$said" | grep -q '# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0'; then
+            echo "$said"
+            exit 1
+        fi
+        half=$(echo "$said" | sed -n 's/.*percentile 50.000 = *\([0-9.]*\).*/\1/p')
+        most=$(echo "$said" | sed -n 's/.*percentile 99.000 = *\([0-9.]*\).*/\1/p')
+        echo "at $rate messages a second: 50 % within $half us, 99 % within $most us"
+    done
+    ;;
+*)
+    echo "network.sh: $what: write netpipe or sockperf" >&2
+    exit 2
+    ;;
+esac

@@ -159,21 +159,9 @@ fn message_fault(application: &Application) -> Fault {
     if messages.at_processes == 0 {
         return Some((field("at_processes"), "expected a whole number from 1".to_owned()));
     }
-    from_zero(field("exponent"), &messages.exponent).or_else(|| {
-        messages.networks.iter().enumerate().find_map(|(index, network)| {
-            let field = |name: &str| format!("application.messages.network[{index}].{name}");
-            if network.vms < 2 {
-                return Some((
-                    field("vms"),
-                    "expected a whole number from 2: one VM has no network between".to_owned(),
-                ));
-            }
-            if !(1..=network.vms).contains(&network.switches) {
-                return Some((field("switches"), format!("expected 1 to {}, the number of VMs", network.vms)));
-            }
-            from_zero(field("wait_s"), &network.wait_s)
-        })
-    })
+    from_zero(field("exponent"), &messages.exponent)
+        .or_else(|| from_zero(field("count"), &messages.count))
+        .or_else(|| from_zero(field("gb"), &messages.gb))
 }
 
 fn above_zero(field: String, value: &Sourced<f64>) -> Fault {

@@ -36,7 +36,7 @@ fn namd_held_out(prediction: &Prediction) -> Errors {
 #[test]
 fn namd_is_within_its_gates_and_waits_grow_with_the_surface() {
     let errors = namd_held_out(&on_its_machine("namd", |_| {}));
-    assert_eq!(errors.cells, 13);
+    assert_eq!(errors.cells, 14);
     assert!(errors.mape_percent <= 2.5 && errors.max_percent <= 8.0, "{errors:?}");
     // The exponent 1/3 was chosen after looking at both; it must stay the better one.
     let other = namd_held_out(&on_its_machine("namd", |profile| {
@@ -172,7 +172,7 @@ fn what_cannot_be_modelled_has_no_figure_and_says_why() {
     let too_many = refused(|experiment, _| experiment.threads = Choice::Fixed(vec![4, 64]));
     assert!(too_many.contains("\"Native\"") && too_many.contains("64") && too_many.contains("16"), "{too_many}");
     let no_network = refused(|experiment, _| experiment.configurations[4].switches = Some(Switches::Count(3)));
-    assert!(no_network.contains("2 VMs, 1 vSwitch\": switches") && no_network.contains("2 VMs on 3"), "{no_network}");
+    assert!(no_network.contains("2 VMs, 1 vSwitch\": switches") && no_network.contains("1 to 2"), "{no_network}");
     let kernels =
         refused(|_, profiles| *profiles = vec![evaluate::profiles::find("stream-ordinary").expect("shipped")]);
     assert!(kernels.contains("application.profiles = \"stream-ordinary\"") && kernels.contains("rates"), "{kernels}");

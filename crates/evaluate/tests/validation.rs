@@ -44,10 +44,10 @@ fn a_gate_that_is_exceeded_does_not_hold() {
 
 #[test]
 fn no_published_figure_is_left_out() {
-    // Table 1: 20 cells, 5 of them calibrate. Table 2: 16. NAMD: 21, 8 of them calibrate.
+    // Table 1: 20 cells, 5 of them calibrate. Table 2: 16. NAMD: 21, 7 of them calibrate.
     assert_eq!((count("STREAM Table 1", Role::HeldOut), count("STREAM Table 1", Role::Calibrated)), (15, 5));
     assert_eq!((count("STREAM Table 2", Role::HeldOut), count("STREAM Table 2", Role::Calibrated)), (16, 0));
-    assert_eq!((count("NAMD", Role::HeldOut), count("NAMD", Role::Calibrated)), (13, 8));
+    assert_eq!((count("NAMD", Role::HeldOut), count("NAMD", Role::Calibrated)), (14, 7));
     assert_eq!((count("Rome STREAM", Role::HeldOut), count("Rome STREAM", Role::Calibrated)), (1, 1));
     assert_eq!(count(KNEE, Role::HeldOut), 8);
 }

@@ -140,28 +140,20 @@ impl MemoryWork {
     }
 }
 
-/// Waits on messages: `wait = K (n / at_processes)^exponent` for n processes; K depends on what the
-/// messages pass.
+/// Messages between the processes of a program: what each waits for from each other VM. What a
+/// message costs is the machine's ([`topology::rates::NetworkRates`]).
+///
+/// `wait = (n / at_processes)^exponent x sum over the other VMs of (count x latency + gb /
+/// bandwidth)` for n processes, of the way to each VM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Messages {
-    /// Number of processes at which the waits are stated.
+    /// Number of processes at which `count` and `gb` are stated.
     pub at_processes: u32,
     /// Growth of a process's wait with the number of processes.
     pub exponent: Sourced<f64>,
-    /// Waits by network. Where processes share one machine or VM, there are none.
-    #[serde(rename = "network")]
-    pub networks: Vec<Network>,
-}
-
-/// One way in which VMs are joined.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Network {
-    /// VMs.
-    pub vms: u32,
-    /// Virtual switches; with more than one, messages leave the machine and pass a physical switch.
-    pub switches: u32,
-    /// Seconds that each process waits, at [`Messages::at_processes`].
-    pub wait_s: Sourced<f64>,
+    /// Messages of each other VM that a process waits for in the whole run, one after the other.
+    pub count: Sourced<f64>,
+    /// What they hold, together, in GB (10^9 bytes).
+    pub gb: Sourced<f64>,
 }

@@ -51,7 +51,7 @@ fn team(model: &MachineModel, processes: u32, memory: Memory) -> Team {
         works: works(&cores, &threads),
         llc_share: 1.0,
         is_virtual: false,
-        network: None,
+        others: Default::default(),
     }
 }
 

@@ -50,6 +50,7 @@ fn rates(machine: &Machine) -> Rates {
         latencies: None,
         links: pairs.map(link).collect(),
         routes: Vec::new(),
+        network: None,
     }
 }
 

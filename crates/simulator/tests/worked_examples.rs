@@ -30,6 +30,7 @@ fn dl380(local_latency_ns: f64, node_bandwidth: f64) -> MachineModel {
             from: "test".to_owned(),
         }],
         routes: Vec::new(),
+        network: None,
     };
     MachineModel::new(&machine, &rates).expect("a model")
 }

@@ -151,6 +151,37 @@ pub struct Rates {
     /// Routes that are not those of least latency.
     #[serde(default, rename = "route")]
     pub routes: Vec<Route>,
+    /// What a message between VMs costs. Absent: programs over several VMs that exchange messages
+    /// are not modelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkRates>,
+}
+
+/// What a message between VMs costs, by what it passes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkRates {
+    /// One virtual switch, in the machine's memory.
+    pub switch: Way,
+    /// From one virtual switch over its uplink to another.
+    pub uplink: Way,
+}
+
+/// A way that messages take: one costs `latency + bytes / bandwidth`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Way {
+    /// Of a small message, one way, in microseconds.
+    pub latency_us: Sourced<f64>,
+    /// Of large messages, in GB/s.
+    pub gb_per_s: Sourced<f64>,
+}
+
+impl Way {
+    /// Seconds of so many messages, one after the other, of so many GB together.
+    pub fn seconds(&self, messages: f64, gb: f64) -> f64 {
+        messages * self.latency_us.value / 1e6 + gb / self.gb_per_s.value
+    }
 }
 
 impl Rates {
@@ -170,7 +201,9 @@ impl Rates {
         let flits = self.flits.as_ref().map(|sourced| sourced.source);
         let latencies = self.latencies.as_ref().map(|latencies| latencies.source);
         let links = self.links.iter().map(|link| link.source);
-        numbers.chain(channels).chain(flits).chain(latencies).chain(links).collect()
+        let ways = self.network.iter().flat_map(|network| [&network.switch, &network.uplink]);
+        let ways = ways.flat_map(|way| [way.latency_us.source, way.gb_per_s.source]);
+        numbers.chain(channels).chain(flits).chain(latencies).chain(links).chain(ways).collect()
     }
 }
 

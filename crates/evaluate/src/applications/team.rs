@@ -2,7 +2,7 @@
 
 use crate::modelled::{ModelledError, Setting};
 use crate::resolve::ResolvedVm;
-use simulator::application::{BusyCores, Team, local_share};
+use simulator::application::{BusyCores, OtherVms, Team, local_share};
 use simulator::threads::memory::{Memory, shares};
 use simulator::threads::{Cores, Thread, ThreadPolicy, works};
 use simulator::workload::{Application, Binding};
@@ -13,7 +13,7 @@ use vm::{Client, MemoryPolicy};
 /// The team of `processes` processes over all VMs, or natively.
 ///
 /// # Errors
-/// There are too few hardware threads, or the profile knows no such network.
+/// There are too few hardware threads, or nobody knows what a message between VMs costs.
 pub(super) fn team(setting: &Setting, application: &Application, processes: u32) -> Result<Team, ModelledError> {
     let cores = Cores::of(setting.machine);
     let threads = match setting.resolved.vms.as_slice() {
@@ -35,7 +35,7 @@ pub(super) fn team(setting: &Setting, application: &Application, processes: u32)
         works,
         llc_share: caches.len() as f64 / all.len().max(1) as f64,
         is_virtual: !setting.resolved.vms.is_empty(),
-        network: network(setting, application)?,
+        others: others(setting, application)?,
     })
 }
 
@@ -142,20 +142,25 @@ fn levelled(vm: &ResolvedVm, processes: u32) -> Vec<u32> {
     each
 }
 
-fn network(setting: &Setting, application: &Application) -> Result<Option<(u32, u32)>, ModelledError> {
+/// Where the other VMs are that each process exchanges messages with.
+fn others(setting: &Setting, application: &Application) -> Result<OtherVms, ModelledError> {
     let vms = setting.resolved.vms.len() as u32;
-    let Some(messages) = application.messages.as_ref().filter(|_| vms > 1) else { return Ok(None) };
-    let switches = setting.configuration.switches.as_ref().map_or(1, |switches| switches.among(vms));
-    if messages.networks.iter().any(|known| known.vms == vms && known.switches == switches) {
-        return Ok(Some((vms, switches)));
+    if application.messages.is_none() || vms < 2 {
+        return Ok(OtherVms::default());
     }
-    let known: Vec<String> =
-        messages.networks.iter().map(|network| format!("{} VMs on {}", network.vms, network.switches)).collect();
-    Err(ModelledError::Field {
-        field: format!("configuration \"{}\": switches", setting.configuration.name),
-        problem: format!(
-            "the workload profile has no wait for {vms} VMs on {switches} virtual switches; it has {}: add one to application.messages.network",
-            known.join(", ")
-        ),
-    })
+    let switches = setting.configuration.switches.as_ref().map_or(1, |switches| switches.among(vms));
+    let field = |name: &str| format!("configuration \"{}\": {name}", setting.configuration.name);
+    if switches > vms {
+        let problem = format!("it is {switches}, and there are {vms} VMs: write 1 to {vms}");
+        return Err(ModelledError::Field { field: field("switches"), problem });
+    }
+    if setting.model.rates().network.is_none() {
+        let problem = format!(
+            "its {vms} VMs exchange messages, and the machine file of {} has no [rates.network]: add one \
+             (docs/machine-file.md), or measure it with homenode calibrate --network",
+            setting.machine.name
+        );
+        return Err(ModelledError::Field { field: field("vms"), problem });
+    }
+    Ok(OtherVms::of(vms, switches))
 }

@@ -113,6 +113,7 @@ fn start(regular: &Regular, measured: &Measured) -> Rates {
         latencies: None,
         links: Vec::new(),
         routes: Vec::new(),
+        network: None,
     }
 }
 

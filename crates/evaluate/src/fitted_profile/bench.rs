@@ -4,7 +4,7 @@ use super::scan::{Scan, threads};
 use super::{FitError, Wanted};
 use crate::modelled::{ModelledError, Setting};
 use crate::resolve::ResolvedConfiguration;
-use simulator::application::{BusyCores, Team, time};
+use simulator::application::{BusyCores, OtherVms, Team, time};
 use simulator::threads::streams::groups;
 use simulator::threads::{Arrangement, Cores};
 use simulator::workload::{Application, Binding, Class, MemoryWork};
@@ -160,7 +160,7 @@ fn team(cores: &Cores, way: Arrangement, processes: u32) -> Team {
         llc_share: used.len() as f64 / all.len().max(1) as f64,
         works: way.works,
         is_virtual: false,
-        network: None,
+        others: OtherVms::default(),
     }
 }
 

@@ -24,8 +24,8 @@ fn an_error_names_file_line_field_and_what_is_valid() {
         (text.replace("compute_core_s", "compute_s"), "compute_s", "compute_core_s"),
         (text.replace("value = 0.012", "value = -0.012"), "application.virtual_overhead", "from 0"),
         (text.replace("class = \"compute\"", "class = \"latency\""), "application.class", "`memory`"),
-        (text.replace("switches = 2", "switches = 3"), "application.messages.network[1].switches = 3", "1 to 2"),
-        (text.replace("vms = 2", "vms = 1"), "network[0].vms = 1", "from 2"),
+        (text.replace("value = 63758", "value = -1"), "application.messages.count", "from 0"),
+        (text.replace("gb = {", "mb = {"), "mb", "gb"),
         (text.replace("source = \"calibrated\", ", ""), "application", "source"),
     ];
     for (text, field, valid) in cases {

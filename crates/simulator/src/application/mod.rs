@@ -10,4 +10,4 @@ mod time;
 
 pub use busy_cores::BusyCores;
 pub use drift::local_share;
-pub use time::{Team, Time, time, utilisation};
+pub use time::{OtherVms, Team, Time, time, utilisation};

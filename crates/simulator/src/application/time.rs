@@ -4,6 +4,7 @@ use super::BusyCores;
 use crate::workload::{Application, Class, MemoryWork};
 use crate::{CoreWork, Group, MachineModel, RateSolver, SolveError};
 use serde::{Deserialize, Serialize};
+use topology::rates::Way;
 
 /// Steps after which the share of time spent waiting is taken as found; each step shrinks its error
 /// at least by half.
@@ -23,9 +24,34 @@ pub struct Team {
     pub llc_share: f64,
     /// Whether it runs in VMs.
     pub is_virtual: bool,
-    /// VMs that exchange messages, and the virtual switches between them; `None` where all
-    /// processes share a machine or a VM.
-    pub network: Option<(u32, u32)>,
+    /// Where the other VMs are that a process exchanges messages with.
+    pub others: OtherVms,
+}
+
+/// The VMs that a process exchanges messages with, by the way to them; none where all processes
+/// share a machine or a VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OtherVms {
+    /// On the same virtual switch.
+    pub on_switch: f64,
+    /// On another one, behind its uplink.
+    pub over_uplinks: f64,
+}
+
+impl OtherVms {
+    /// Of one of `vms` VMs on `switches` switches, VM i on switch i modulo `switches`; the mean over
+    /// the VMs. 4 VMs on 2 switches: 1 beside it, 2 behind uplinks.
+    pub fn of(vms: u32, switches: u32) -> Self {
+        let switches = switches.clamp(1, vms.max(1));
+        let on = |switch: u32| f64::from(vms / switches + u32::from(switch < vms % switches));
+        let beside: f64 = (0..switches).map(|switch| on(switch) * (on(switch) - 1.0)).sum();
+        let on_switch = beside / f64::from(vms.max(1));
+        Self { on_switch, over_uplinks: f64::from(vms.saturating_sub(1)) - on_switch }
+    }
+
+    fn is_none(self) -> bool {
+        self.on_switch + self.over_uplinks <= 0.0
+    }
 }
 
 impl Team {
@@ -72,7 +98,7 @@ pub fn time(
 ) -> Result<Time, SolveError> {
     let overhead = application.virtual_overhead.as_ref().filter(|_| team.is_virtual);
     let prolonged = 1.0 + overhead.map_or(0.0, |overhead| overhead.value);
-    let waits_s = waits(application, team);
+    let waits_s = waits(application, model, team);
     let serial_s = prolonged * application.serial_s.as_ref().map_or(0.0, |serial| serial.value);
     let memory_s = match &application.memory {
         Some(memory) => prolonged * memory_seconds(application.class, memory, model, team, solver)?,
@@ -83,12 +109,17 @@ pub fn time(
     Ok(Time { serial_s, compute_s, memory_s, waits_s })
 }
 
-/// Seconds that each process waits on messages.
-fn waits(application: &Application, team: &Team) -> f64 {
-    let Some((messages, (vms, switches))) = application.messages.as_ref().zip(team.network) else { return 0.0 };
+/// Seconds that each process waits on messages; none on a machine whose network is not known.
+fn waits(application: &Application, model: &MachineModel, team: &Team) -> f64 {
+    let Some((messages, network)) = application.messages.as_ref().zip(model.rates().network.as_ref()) else {
+        return 0.0;
+    };
+    if team.others.is_none() {
+        return 0.0;
+    }
     let growth = (f64::from(team.processes) / f64::from(messages.at_processes)).powf(messages.exponent.value);
-    let network = messages.networks.iter().find(|network| network.vms == vms && network.switches == switches);
-    network.map_or(0.0, |network| network.wait_s.value * growth)
+    let of_one = |way: &Way| way.seconds(messages.count.value, messages.gb.value);
+    growth * (team.others.on_switch * of_one(&network.switch) + team.others.over_uplinks * of_one(&network.uplink))
 }
 
 /// While a process waits, the one on the other hardware thread of its core has the whole core: it

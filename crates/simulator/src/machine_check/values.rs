@@ -10,6 +10,8 @@ use topology::rates::{Flits, Rates, Source, Sourced};
 pub(super) const LATENCY_NS: RangeInclusive<f64> = 1.0..=1e6;
 /// GB/s of a memory or a link: outside of it, a unit is mistaken.
 pub(super) const GB_PER_S: RangeInclusive<f64> = 0.001..=1e6;
+/// Microseconds of a message between VMs that a file may state.
+const MESSAGE_US: RangeInclusive<f64> = 0.1..=1e6;
 /// Lines that a core may have in flight: hundreds where a cache prefetches, not more.
 const LINES: RangeInclusive<f64> = 1.0..=10_000.0;
 /// Bytes that a channel moves in a transfer.
@@ -63,6 +65,15 @@ pub(super) fn check(machine: &Machine, rates: &Rates, findings: &mut Findings) {
     }
     if let Some(flits) = &rates.flits {
         check_flits(flits, findings);
+    }
+    if let Some(network) = &rates.network {
+        for (name, way) in [("switch", &network.switch), ("uplink", &network.uplink)] {
+            let field = |value: &str| format!("rates.network.{name}.{value}");
+            let cure = "a number from 0.1 to 1000000 us: one way, half of a round trip";
+            number(findings, &field("latency_us"), &way.latency_us, |value| MESSAGE_US.contains(&value), cure);
+            let cure = "a number from 0.001 to 1000000 GB/s; 1 Gbit/s is 0.125";
+            number(findings, &field("gb_per_s"), &way.gb_per_s, possible, cure);
+        }
     }
     peak(rates, findings);
 }

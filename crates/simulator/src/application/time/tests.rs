@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::events::{Actor, Phase};
-use crate::workload::{Binding, Messages, Network};
+use crate::workload::{Binding, Messages};
 use crate::{Amva, MaxMin};
 use topology::NodeId;
 use topology::rates::{Source, Sourced};
@@ -50,17 +50,24 @@ fn team(cores_on_each: u32, nodes: u32, threads: u32) -> Team {
         works: (0..nodes).map(|node| (work(node), cores)).collect(),
         llc_share: 1.0,
         is_virtual: false,
-        network: None,
+        others: OtherVms::default(),
     }
 }
 
 fn namd() -> Application {
-    let network = Network { vms: 4, switches: 4, wait_s: assumed(187.0) };
+    // Over the DL380's uplink each of three other VMs costs 187 / 3 s.
+    let network = model("hp-dl380-g6").rates().network.clone().expect("a network");
+    let gb = (187.0 / 3.0 - 1e5 * network.uplink.latency_us.value / 1e6) * network.uplink.gb_per_s.value;
     Application {
         serial_s: Some(assumed(82.0)),
         compute_core_s: Some(assumed(6664.0)),
         virtual_overhead: Some(assumed(0.012)),
-        messages: Some(Messages { at_processes: 8, exponent: assumed(2.0 / 3.0), networks: vec![network] }),
+        messages: Some(Messages {
+            at_processes: 8,
+            exponent: assumed(2.0 / 3.0),
+            count: assumed(1e5),
+            gb: assumed(gb),
+        }),
         ..application(Class::Compute)
     }
 }
@@ -79,7 +86,7 @@ fn a_compute_application_is_serial_plus_work_over_capacity() {
 
 #[test]
 fn a_sibling_runs_at_full_speed_while_the_other_waits() {
-    let on_switches = |team: Team| Team { is_virtual: true, network: Some((4, 4)), ..team };
+    let on_switches = |team: Team| Team { is_virtual: true, others: OtherVms::of(4, 4), ..team };
     let run = |team: &Team| time(&namd(), &model("hp-dl380-g6"), team, &mut MaxMin::default()).expect("a time");
     // One thread a core: the whole wait is added. 8 processes: 925.98 + 187 = 1112.98.
     assert!((run(&on_switches(team(4, 2, 1))).seconds() - 1112.98).abs() < 1e-6);
@@ -90,6 +97,30 @@ fn a_sibling_runs_at_full_speed_while_the_other_waits() {
     assert!((sixteen.waits_s - 296.84).abs() < 0.01);
     assert!((sixteen.compute_s - 582.1).abs() < 0.5, "{sixteen:?}");
     assert!((sixteen.seconds() - 961.9).abs() < 0.5);
+}
+
+#[test]
+fn a_message_waits_for_the_way_between_its_vms() {
+    let of = |vms, switches| OtherVms::of(vms, switches);
+    assert_eq!(of(4, 1), OtherVms { on_switch: 3.0, over_uplinks: 0.0 });
+    assert_eq!(of(4, 2), OtherVms { on_switch: 1.0, over_uplinks: 2.0 });
+    assert_eq!(of(4, 4), OtherVms { on_switch: 0.0, over_uplinks: 3.0 });
+    // 2 VMs on the first switch see 1 beside them, the third none: 2/3 in the mean.
+    assert!((of(3, 2).on_switch - 2.0 / 3.0).abs() < 1e-12 && (of(3, 2).over_uplinks - 4.0 / 3.0).abs() < 1e-12);
+    assert_eq!([of(1, 1), of(0, 1)], [OtherVms::default(); 2]);
+    let way = |latency_us, gb_per_s| Way { latency_us: assumed(latency_us), gb_per_s: assumed(gb_per_s) };
+    let mut rates = model("hp-dl380-g6").rates().clone();
+    rates.network = Some(topology::rates::NetworkRates { switch: way(20.0, 2.0), uplink: way(100.0, 0.125) });
+    let described = topology::read::shipped_described("hp-dl380-g6").expect("shipped").expect("valid");
+    let machine = MachineModel::new(&described.machine, &rates).expect("a model");
+    let messages = Messages { at_processes: 8, exponent: assumed(1.0), count: assumed(1e5), gb: assumed(4.0) };
+    let application = Application { messages: Some(messages), ..application(Class::Compute) };
+    let waits = |others| {
+        let team = Team { others, ..team(4, 2, 1) };
+        time(&application, &machine, &team, &mut MaxMin::default()).expect("a time").waits_s
+    };
+    // A VM on the same switch: 1e5 x 20 us + 4 / 2 = 4 s; behind uplinks 1e5 x 100 us + 4 / 0.125 = 42.
+    assert!((waits(of(4, 1)) - 12.0).abs() < 1e-9 && (waits(of(4, 2)) - 88.0).abs() < 1e-9);
 }
 
 #[test]

@@ -41,6 +41,10 @@ pub(crate) struct CalibrateArguments {
     /// Small arrays and few repetitions: seconds instead of minutes, and a rougher result
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Fit what messages between VMs cost to a measured scan: the results of
+    /// experiments/network-switches.toml
+    #[arg(long, value_name = "RESULTS")]
+    pub(crate) network: Option<PathBuf>,
     /// Print the rates and the residuals of the fit as JSON
     #[arg(long)]
     pub(crate) json: bool,

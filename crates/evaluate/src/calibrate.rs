@@ -2,11 +2,12 @@
 //! model gives the figures again.
 //!
 //! [`regular`] is the machine as a machine file can say it, [`measure`] what is measured, [`fit`]
-//! the rates, [`file`] the text.
+//! the rates, [`network`] those of messages between VMs, [`file`] the text.
 
 pub mod file;
 pub mod fit;
 pub mod measure;
+pub mod network;
 pub mod regular;
 
 use crate::RunError;
@@ -15,6 +16,7 @@ use crate::world::World;
 use file::Described;
 use fit::Fitted;
 use measure::Measured;
+use network::FittedNetwork;
 use regular::{Irregularity, Regular};
 use std::sync::atomic::AtomicBool;
 use topology::{Bytes, Machine};
@@ -75,6 +77,7 @@ pub struct Plan {
     pub regular: Regular,
     resolved: crate::resolve::Resolved,
     quick: bool,
+    network: Option<FittedNetwork>,
 }
 
 impl Plan {
@@ -86,7 +89,12 @@ impl Plan {
         let irregular = |reason| CalibrateError::Irregular { machine: machine.name.clone(), reason };
         let regular = Regular::of(machine).map_err(irregular)?;
         let resolved = measure::resolved(machine, available, quick)?;
-        Ok(Self { regular, resolved, quick })
+        Ok(Self { regular, resolved, quick, network: None })
+    }
+
+    /// With the network of a measured scan.
+    pub fn with_network(self, network: Option<FittedNetwork>) -> Self {
+        Self { network, ..self }
     }
 
     /// Measures, fits and describes.
@@ -102,7 +110,12 @@ impl Plan {
     ) -> Result<Calibration, CalibrateError> {
         let summary = measure::run(&self.resolved, world, progress, cancelled)?;
         let measured = Measured::of(&summary, &self.regular)?;
-        let fitted = fit::fit(&self.regular, &measured)?;
+        let mut fitted = fit::fit(&self.regular, &measured)?;
+        if let Some(network) = &self.network {
+            fitted.rates.network = Some(network.rates.clone());
+            fitted.residuals.extend(network.residuals.iter().cloned());
+            fitted.notes.extend(network.notes.iter().cloned());
+        }
         let lost = self.regular.lost.iter().cloned();
         let notes: Vec<String> =
             lost.chain(summary.notes).chain(measured.notes.clone()).chain(fitted.notes.clone()).collect();

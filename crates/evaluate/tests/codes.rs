@@ -130,3 +130,20 @@ fn openfoam_is_believed_by_its_velocity() {
     let (_, verdict) = judged(&section, &[(probes, &said.replace("-0.0565", "-0.0566"))], "");
     assert!(matches!(verdict, Verdict::Wrong(_)));
 }
+
+#[test]
+fn netpipe_gives_a_time_and_a_rate_at_each_size() {
+    let section = small("network-switches.toml");
+    // NetPIPE 3.7.2 of Debian 12 prints some 46 sizes; `B` and the size are what is looked for.
+    let line = |bytes: u64| {
+        format!("  0: {bytes:>7} bytes  14915 times --> {:>9}.50 Mbps in {:>8}.89 usec\n", 2 * bytes, bytes + 6)
+    };
+    let said: String = (0..=20).map(|power| line(1 << power)).collect();
+    let (figures, _) = judged(&section, &[], &said);
+    let figure = |name: &str| {
+        let index = section.figures().iter().position(|figure| figure.name == name).expect(name);
+        figures[index]
+    };
+    assert_eq!((figure("TCP latency at 1 B"), figure("TCP latency at 65536 B")), (7.89, 65542.89));
+    assert_eq!(figure("TCP bandwidth at 1048576 B"), 2_097_152.5);
+}

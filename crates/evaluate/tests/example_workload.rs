@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use topology::Bytes;
 use workloads::workload::{
-    Better, Host, Measured, Outcome, ParameterFault, Prepared, Quantity, Repetition, Share, Threads, Together,
+    At, Better, Host, Measured, Outcome, ParameterFault, Prepared, Quantity, Repetition, Share, Threads, Together,
     Verification, Workload,
 };
 use workloads::{Anywhere, Kind, Placement, WorkloadError};
@@ -52,6 +52,10 @@ impl Workload for Sum {
     }
 
     fn quantities(&self) -> Vec<Quantity> {
+        let at = |value| {
+            let (series, parameter, unit) = ("cost".to_owned(), "size".to_owned(), "B".to_owned());
+            At { series, parameter, unit, value }
+        };
         let quantity = |name: &str, unit: &str, better, together| Quantity {
             name: name.to_owned(),
             unit: unit.to_owned(),
@@ -63,6 +67,8 @@ impl Workload for Sum {
         vec![
             quantity("additions", "10^6/s", Better::More, Together::Sum),
             quantity("time", "s", Better::Less, Together::Largest),
+            Quantity { at: Some(at(8)), ..quantity("cost at 8 B", "us", Better::Less, Together::Mean) },
+            Quantity { at: Some(at(4096)), ..quantity("cost at 4096 B", "us", Better::Less, Together::Mean) },
         ]
     }
 
@@ -96,7 +102,13 @@ impl Prepared for Adding {
         self.found = (0..self.bound).sum();
         let seconds = self.bound as f64 * 1e-6 / f64::from(self.threads);
         let figure = |quantity: &str, value| Measured { quantity: quantity.to_owned(), value };
-        let figures = vec![figure("additions", self.bound as f64 / seconds / 1e6), figure("time", seconds)];
+        let cost = |name, bytes: f64| figure(name, bytes * seconds);
+        let figures = vec![
+            figure("additions", self.bound as f64 / seconds / 1e6),
+            figure("time", seconds),
+            cost("cost at 8 B", 8.0),
+            cost("cost at 4096 B", 4096.0),
+        ];
         Ok(Repetition { figures, phases: vec![seconds] })
     }
 
@@ -158,6 +170,21 @@ fn a_workload_that_nothing_else_knows_is_measured_and_stands_in_the_tables() {
     {
         assert!(squeezed.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn a_series_has_a_row_for_each_size_and_a_column_for_each_configuration() {
+    let text = measured(Script::default());
+    let squeezed = text.split(|letter: char| letter.is_whitespace() || letter == '─').collect::<Vec<_>>();
+    let squeezed = squeezed.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    // With 2 threads 4 x 10^6 numbers take 2 s natively, and as long in two VMs with one each.
+    for part in [
+        "cost, us, over size, 2 threads size, B native two VMs 8 16.0 16.0 4096 8192.0 8192.0",
+        "cost: virtual / native, over size, 2 threads size, B two VMs 8 1.00",
+    ] {
+        assert!(squeezed.contains(part), "{part}: {squeezed}");
+    }
+    assert!(!squeezed.contains("cost at 8 B"), "no other table has it: {squeezed}");
 }
 
 #[test]

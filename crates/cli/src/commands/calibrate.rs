@@ -6,8 +6,10 @@ use crate::failure::bad_input;
 use crate::text::{Table, lines, table, width, wrapped};
 use crate::{measuring, named_file, output};
 use anyhow::{Context, anyhow};
+use evaluate::calibrate::network::{self, FittedNetwork};
 use evaluate::calibrate::{CalibrateError, Calibration, Plan};
 use evaluate::progress::{Event, Progress};
+use evaluate::results::Results;
 use std::path::{Path, PathBuf};
 use topology::rates::{Rates, Sourced};
 
@@ -17,7 +19,8 @@ pub(crate) fn run(arguments: &CalibrateArguments) -> anyhow::Result<()> {
     let out = arguments.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.toml", machine.name)));
     check_target(&out, arguments.force)?;
     let available = linux::room::available().context("cannot read how much memory is available")?.available;
-    let plan = Plan::new(&machine, available, arguments.quick)?;
+    let scanned = arguments.network.as_deref().map(network_of).transpose()?;
+    let plan = Plan::new(&machine, available, arguments.quick)?.with_network(scanned);
     let agent = measuring::agent_program(false)?;
     let cancelled = measuring::stop_wanted()?;
     let mut view = View::new();
@@ -41,6 +44,11 @@ pub(crate) fn run(arguments: &CalibrateArguments) -> anyhow::Result<()> {
         ))?;
     }
     Ok(())
+}
+
+/// The network that a results directory holds a scan of.
+fn network_of(results: &Path) -> anyhow::Result<FittedNetwork> {
+    network::of_run(&Results::measured(results).map_err(bad_input)?).map_err(bad_input)
 }
 
 /// Refuses before anything is measured.
@@ -109,6 +117,12 @@ fn rates(rates: &Rates) -> Table {
         let (one, other) = &link.between;
         let source = format!("{:?}", link.source).to_lowercase();
         rows.add_row([format!("link {one}-{other}"), format!("{:.2}", link.gb_per_s), "GB/s".to_owned(), source]);
+    }
+    for (name, way) in rates.network.iter().flat_map(|all| [("switch", &all.switch), ("uplink", &all.uplink)]) {
+        for (what, sourced, unit) in [("latency", &way.latency_us, "us"), ("bandwidth", &way.gb_per_s, "GB/s")] {
+            let source = format!("{:?}", sourced.source).to_lowercase();
+            rows.add_row([format!("{what} over a {name}"), format!("{:.4}", sourced.value), unit.to_owned(), source]);
+        }
     }
     rows
 }

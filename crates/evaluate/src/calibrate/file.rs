@@ -122,6 +122,13 @@ fn rates(rates: &Rates) -> String {
             quoted(&link.from)
         );
     }
+    if let Some(network) = &rates.network {
+        for (name, way) in [("switch", &network.switch), ("uplink", &network.uplink)] {
+            let _ = writeln!(text, "\n[rates.network.{name}]");
+            value(&mut text, "latency_us", Some(&way.latency_us));
+            value(&mut text, "gb_per_s", Some(&way.gb_per_s));
+        }
+    }
     text
 }
 

@@ -42,7 +42,7 @@ pub struct Residual {
     pub measured: f64,
     /// Modelled with the fitted rates.
     pub modelled: f64,
-    /// `MB/s` or `ns`.
+    /// `MB/s`, `ns`, or `us`.
     pub unit: &'static str,
     /// Whether a rate was fitted on it (for a bandwidth: on the mean of the kernels).
     pub fitted: bool,

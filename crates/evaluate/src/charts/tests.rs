@@ -118,6 +118,26 @@ fn provenance_is_seen_and_values_are_said() {
 }
 
 #[test]
+fn sizes_and_their_values_stand_at_distances_of_their_logarithms() {
+    let over = Over::Sizes { title: "message size, B".to_owned(), sizes: vec![1, 1000, 1_000_000] };
+    let chart = Chart { over, ..curves(&[], vec![series(Origin::Measured, 0, "loopback", &[10.0, 100.0, 1000.0])]) };
+    let svg = chart.svg();
+    assert_eq!(faults(&svg), Vec::<String>::new());
+    let document = Document::parse(&svg).expect("XML");
+    let is_mark = |node: &Node| node.has_tag_name("circle") && node.attribute("r") == Some("5");
+    let number = |node: Node, name: &str| node.attribute(name).and_then(|text| text.parse::<f64>().ok());
+    let at: Vec<(f64, f64)> = document
+        .descendants()
+        .filter(is_mark)
+        .filter_map(|node| Some((number(node, "cx")?, number(node, "cy")?)))
+        .collect();
+    // The last circle is that of the legend. Three decades to the right and one up, twice.
+    let [first, second, third, ..] = at[..] else { panic!("three marks: {at:?}") };
+    assert!((2.0 * second.0 - first.0 - third.0).abs() < 0.1, "{at:?}");
+    assert!((2.0 * second.1 - first.1 - third.1).abs() < 0.1 && third.1 < first.1 - 10.0, "{at:?}");
+}
+
+#[test]
 fn words_are_no_formulas() {
     let svg = rows(vec!["run $HOME/a_b and $x^2".to_owned()], &[1.0]).svg();
     assert!(svg.contains(">run $HOME/a_b and $x^2<"), "{svg}");

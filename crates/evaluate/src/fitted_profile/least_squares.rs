@@ -2,11 +2,11 @@
 //! of columns is tried, which is exact; a library's iteration would need more lines to call.
 
 /// The most columns.
-pub(super) const COLUMNS: usize = 3;
+pub(crate) const COLUMNS: usize = 3;
 
 /// The coefficients from zero that make `sum (1 - row . coefficients)^2` smallest; rows are divided
 /// by what they should give, so that errors are relative.
-pub(super) fn solve(rows: &[[f64; COLUMNS]], used: [bool; COLUMNS]) -> [f64; COLUMNS] {
+pub(crate) fn solve(rows: &[[f64; COLUMNS]], used: [bool; COLUMNS]) -> [f64; COLUMNS] {
     let mut best = ([0.0; COLUMNS], f64::INFINITY);
     for set in 1..1usize << COLUMNS {
         let columns: Vec<usize> = (0..COLUMNS).filter(|column| set & (1 << column) != 0).collect();

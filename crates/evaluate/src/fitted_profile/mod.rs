@@ -8,7 +8,7 @@
 mod bench;
 mod error;
 mod file;
-mod least_squares;
+pub(crate) mod least_squares;
 pub mod scan;
 mod shapes;
 mod streams;

@@ -32,6 +32,14 @@ pub(crate) fn notes(
     notes
 }
 
+/// Messages between VMs on a machine whose network is not known.
+pub(crate) fn lent_network(machine: &str, own: &str) -> String {
+    format!(
+        "Messages between VMs cost on {machine} what they cost on {own}: its machine file has no [rates.network] \
+         (homenode calibrate --network measures it)."
+    )
+}
+
 /// A profile that was fitted to one machine has its cores in it.
 fn cores_of_another(experiment: &Experiment, configurations: &[PredictedConfiguration]) -> Option<String> {
     let own = experiment.machine.as_ref()?;

@@ -13,6 +13,7 @@ use crate::validation::outcome::{StatementOutcome, outcomes};
 use serde::{Deserialize, Serialize};
 use simulator::workload::WorkloadProfile;
 use simulator::{Amva, MachineModel, MaxMin, RateSolver};
+use std::collections::BTreeSet;
 use topology::rates::Rates;
 use topology::read::Described;
 use topology::{Bytes, Machine};
@@ -117,16 +118,21 @@ impl<'a> Ground<'a> {
 pub fn predict(inputs: &Inputs) -> Result<Prediction, ModelledError> {
     let experiment = inputs.experiment;
     let mut prediction = empty(inputs);
+    let mut without_network = BTreeSet::new();
     let cross_fit = match on_published_machine(inputs) {
         true => refit(inputs, &mut MaxMin::default())?,
         false => None,
     };
     for configuration in &experiment.configurations {
-        let described = machine_of(inputs, configuration)?;
+        let mut described = machine_of(inputs, configuration)?;
+        let lent = lend_network(inputs, &mut described);
         let machine = &described.machine;
         let no_rates = || ModelledError::NoRates { machine: machine.name.clone() };
         let rates = described.rates.as_ref().ok_or_else(no_rates)?;
         let resolved = resolved(experiment, configuration, machine)?;
+        if lent && resolved.vms.len() > 1 {
+            without_network.insert(machine.name.clone());
+        }
         let ground = Ground {
             experiment,
             configuration,
@@ -153,12 +159,28 @@ pub fn predict(inputs: &Inputs) -> Result<Prediction, ModelledError> {
     }
     prediction.notes =
         super::notes::notes(experiment, &prediction.configurations, inputs.on.map(|on| on.machine.name.as_str()));
+    let own = experiment.machine.as_deref().unwrap_or_default();
+    let lent = without_network.iter().map(|machine| super::notes::lent_network(machine, own));
+    prediction.notes.extend(lent);
     prediction.cells = super::cells::cells(experiment, &prediction);
     if prediction.configurations.iter().all(|configuration| configuration.is_published_machine) {
         prediction.cells.extend(applications::cells(experiment, &prediction.figures));
     }
     prediction.statements = outcomes(experiment, &prediction)?;
     Ok(prediction)
+}
+
+/// Gives a machine whose network nobody knows that of the experiment's own machine, where the
+/// workload sends messages; whether it did.
+fn lend_network(inputs: &Inputs, described: &mut Described) -> bool {
+    let sends = |profile: &WorkloadProfile| profile.application.as_ref().is_some_and(|one| one.messages.is_some());
+    let Some(rates) = described.rates.as_mut().filter(|_| inputs.profiles.iter().any(sends)) else { return false };
+    if rates.network.is_some() {
+        return false;
+    }
+    let own = inputs.experiment.machine.as_ref().and_then(|name| (inputs.machines)(name));
+    rates.network = own.and_then(|own| own.rates?.network);
+    rates.network.is_some()
 }
 
 fn homes(vm: &ResolvedVm) -> String {

@@ -4,7 +4,7 @@ use super::ended::Used;
 use super::problem::Problem;
 use super::series::Over;
 use crate::choice::Choice;
-use crate::workload::Better;
+use crate::workload::{Better, Together};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -138,6 +138,10 @@ pub struct Figure {
     pub taken: Option<Taken>,
     /// Which of several matches counts.
     pub which: Which,
+    /// What the values of VMs that run at the same time make. Default: the sum of rates and of what
+    /// is used, the largest of times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub together: Option<Together>,
     /// It is said once for each of several sizes or loads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<Over>,
@@ -161,6 +165,7 @@ impl Default for Figure {
             row: None,
             taken: None,
             which: Which::Only,
+            together: None,
             over: None,
             decimals: 3,
         }

@@ -154,6 +154,7 @@ fn quantity(figure: &Figure) -> Quantity {
         (Some(Taken::CpuTime | Taken::PeakMemory), _) | (_, Better::More) => Together::Sum,
         (_, Better::Less) => Together::Largest,
     };
+    let together = figure.together.unwrap_or(together);
     let Figure { name, unit, better, decimals, .. } = figure.clone();
     Quantity { name, unit, better, together, decimals, at: figure.place() }
 }
@@ -196,6 +197,8 @@ mod tests {
         section.figures = vec![Figure { name: "rate".to_owned(), better: Better::More, ..Figure::default() }];
         assert_eq!(names(&section), ["peak memory", "CPU time", "wall time", "rate"]);
         assert_eq!(section.quantities()[3].together, Together::Sum);
+        section.figures[0].together = Some(Together::Mean);
+        assert_eq!(section.quantities()[3].together, Together::Mean);
     }
 
     #[test]

@@ -139,6 +139,11 @@ fn cut(vm: &KeptVm, phase: Phase, fault: Fault, later: Duration) -> bool {
         let expected = if vm.pid().is_some() { State::Running } else { State::Suspended };
         assert_eq!(vm.state(), expected, "{told}");
     }
+    if suspends && fault == Fault::KilledQemu {
+        // Once, and not in the words of whoever had talked to it.
+        let times = said.matches("QEMU has ended").count();
+        assert!(times == usize::from(said.contains("is lost")) && !said.contains("its monitor"), "{told}");
+    }
     vm.ok(&["vm", "list"]);
     settle(vm, fault, &format!("{told}, then {:?}", vm.state()));
     // It went on and not only its record.

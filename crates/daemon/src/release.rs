@@ -30,8 +30,8 @@ use std::thread;
 use std::time::Duration;
 use topology::{CpuSet, NodeSet};
 
-/// Looks one after the other that show nothing new, after which a VM is not waited for: a process is
-/// taken up again within 16 (`linux::host::scan`).
+/// Looks one after the other that show nothing new, after which a VM is not waited for: a process
+/// is taken up again within 16 (`linux::host::scan`).
 const LOOKS_IN_VAIN: u32 = 32;
 /// Between two of them.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
@@ -103,8 +103,8 @@ impl<H: Host> Balancer<H> {
         Ok(all)
     }
 
-    /// One look may leave out VMs, for want of time for example: looks until each VM and client that
-    /// has something to be undone was seen, or has ended, and takes what was seen together.
+    /// One look may leave out VMs, for want of time for example: looks until each VM and client
+    /// that has something to be undone was seen, or has ended, and takes what was seen together.
     fn look_until_all_are_seen(&mut self) -> Result<Observation, ObserveError> {
         let mut all = self.host.observe()?;
         let (mut unseen, mut in_vain) = (self.unseen(&all), 1);

@@ -204,7 +204,9 @@ impl Vm for Adopted {
         ended.then(|| {
             let words =
                 process::last_messages(&self.directory.of_vm(&self.state.name).join(crate::runtime_dir::MESSAGES));
-            let last = words.lines().next_back().map(|line| format!(": {line}")).unwrap_or_default();
+            // It says so where whoever saved its guest gave that up, however long ago.
+            let last = words.lines().rfind(|line| !line.ends_with("Broken pipe"));
+            let last = last.map(|line| format!(": {line}")).unwrap_or_default();
             format!("VM {}: QEMU has ended{last}", self.state.name)
         })
     }

@@ -117,6 +117,9 @@ pub(crate) struct DoctorArguments {
     /// Only say what this host's QEMU can do: what differs between its versions
     #[arg(long, conflicts_with_all = ["vm", "fix", "connect", "on", "trace", "replay"])]
     pub(crate) qemu: bool,
+    /// Only say which kinds of network this host has for this user, and what each needs and costs
+    #[arg(long, conflicts_with_all = ["vm", "fix", "qemu", "connect", "on", "trace", "replay"])]
+    pub(crate) network: bool,
     #[command(flatten)]
     pub(crate) source: SourceArguments,
     /// Seconds to watch the host for rates

@@ -1,7 +1,7 @@
 //! Arguments of `homenode switch`.
 
 use clap::{Args, Subcommand};
-use network::{Delay, Rate, SwitchName};
+use network::{Delay, InterfaceName, Rate, SwitchName};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -48,6 +48,12 @@ pub(crate) struct CreateArguments {
     /// Join it to another switch, as by a physical link; several times for several
     #[arg(long, value_name = "SWITCH")]
     pub(crate) uplink: Vec<SwitchName>,
+    /// Join it to a bridge of the host's own network; needs root
+    #[arg(long, value_name = "BRIDGE")]
+    pub(crate) bridge: Vec<InterfaceName>,
+    /// Join it to a card of the host that the host itself does not use; needs root
+    #[arg(long, value_name = "CARD")]
+    pub(crate) card: Vec<InterfaceName>,
     /// Bits a second of the links, each way, such as '1 Gbit/s'. Default: as fast as memory
     #[arg(long, requires = "uplink")]
     pub(crate) rate: Option<Rate>,

@@ -7,7 +7,7 @@
 
 use crate::commands::libvirt_vms;
 use crate::failure::{bad_input, text, unwritable};
-use crate::{backend, kept_moves, kept_sizes, life_words, output};
+use crate::{backend, kept_moves, kept_sizes, life_words, output, switches};
 pub(crate) use inventory::now;
 use inventory::{Held, Inventory, InventoryError, Record};
 use qemu::{BackgroundVm, QemuError, RuntimeDir, background};
@@ -61,6 +61,7 @@ pub(crate) fn look(directory: &RuntimeDir) -> anyhow::Result<BTreeMap<String, Kn
             Err(error) => output::note(format_args!("VM {name} cannot be shown: {}", text(&error))),
         }
     }
+    switches::sweep(directory);
     let listing = background::list(directory)?;
     for cleaned in &listing.cleaned {
         output::note(cleaned);

@@ -19,6 +19,7 @@ mod evaluate_command;
 mod evaluate_switches;
 mod guest;
 mod guest_image;
+mod host_network;
 mod kept;
 mod libvirt_life;
 mod libvirt_run;

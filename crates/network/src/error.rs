@@ -2,6 +2,7 @@
 
 use crate::switch::SwitchFault;
 use std::io;
+use std::path::PathBuf;
 
 /// Why something about switches was not done. Nothing changed.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,63 @@ pub enum NetworkError {
         /// What helps, as a sentence; empty where nothing is known.
         cure: &'static str,
     },
+    /// An interface of the host's is not there.
+    #[error("{what} {name}: this host has no such {what}; it has {there}")]
+    NoSuchInterface {
+        /// What it should be.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// Those that there are, as text.
+        there: String,
+    },
+    /// This user may plug nothing into a bridge of the host's.
+    #[error(
+        "cannot plug {port} into the bridge {bridge}: that needs CAP_NET_ADMIN, or QEMU's helper ({said}). Root makes \
+         the helper ready: echo 'allow {bridge}' >>/etc/qemu/bridge.conf, chmod u+s qemu-bridge-helper. \
+         `kind = \"switch\"` and `kind = \"user\"` need neither"
+    )]
+    NoBridgeRight {
+        /// What it was for.
+        port: String,
+        /// The bridge.
+        bridge: String,
+        /// What the helper says.
+        said: String,
+    },
+    /// A device that was made could not be plugged in; it is gone again.
+    #[error("cannot plug {port} in: {why}")]
+    Unplugged {
+        /// What it was for.
+        port: String,
+        /// Why, as text.
+        why: String,
+    },
+    /// This user may join nothing to the host's own network.
+    #[error("cannot join a switch to the host's network: {source}. That needs CAP_SYS_ADMIN and CAP_NET_ADMIN there")]
+    NoHostRight {
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The host would lose what it uses a card for.
+    #[error(
+        "card {card}: {problem}, and a switch takes the card for itself. Make a bridge with that card as a port, and \
+         join the switch to the bridge (--bridge)"
+    )]
+    CardInUse {
+        /// The card.
+        card: String,
+        /// What it is used for.
+        problem: String,
+    },
+    /// No place for locks.
+    #[error("{place}: {source}", place = place.display())]
+    NoPlace {
+        /// A directory or a file.
+        place: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// A program that is needed does not run.
     #[error("cannot run `{program}`: {source}. It is of Debian's package iproute2")]
     NoProgram {
@@ -79,7 +137,24 @@ pub enum NetworkError {
 impl NetworkError {
     /// Whether it is the asker's input that is wrong, rather than the host.
     pub fn is_input(&self) -> bool {
-        matches!(self, Self::Input(_) | Self::Switch(_) | Self::NoSuchSwitch { .. } | Self::InUse { .. })
+        matches!(
+            self,
+            Self::Input(_)
+                | Self::Switch(_)
+                | Self::NoSuchSwitch { .. }
+                | Self::NoSuchInterface { .. }
+                | Self::CardInUse { .. }
+                | Self::InUse { .. }
+        )
+    }
+
+    pub(crate) fn no_tap(port: String, source: io::Error) -> Self {
+        let cure = match source.kind() {
+            io::ErrorKind::NotFound => ". `modprobe tun` makes it",
+            io::ErrorKind::PermissionDenied => ". Your user must be allowed to open it, or start the VM as root",
+            _ => "",
+        };
+        Self::NoTap { port, source, cure }
     }
 
     pub(crate) fn keeper(problem: impl Into<String>) -> Self {

@@ -160,6 +160,14 @@ impl Fabric {
         }
     }
 
+    /// Whether the kernel has macvtap devices.
+    ///
+    /// # Errors
+    /// It has none.
+    pub(crate) fn try_macvtap(&mut self) -> Result<(), NetworkError> {
+        self.done(&Request::TryMacvtap)
+    }
+
     fn greeted(&mut self) -> Result<(), NetworkError> {
         self.stream.set_read_timeout(Some(PATIENCE)).map_err(gone)?;
         self.stream.set_write_timeout(Some(PATIENCE)).map_err(gone)?;

@@ -4,6 +4,7 @@
 //! that runs it, for `homenode switch create` a socket that it listens on until the last switch is
 //! removed. Nobody but its own user reaches either.
 
+use crate::home::Home;
 use crate::kernel::{self, Interface};
 use crate::seen::{LinkSeen, PortSeen, SwitchSeen};
 use crate::switch::{Switch, Uplink, check, listed};
@@ -34,17 +35,20 @@ const LONGEST_PORT: usize = 120;
 /// # Errors
 /// There can be no namespace, which the asker is told too, or `control` is no socket of ours.
 pub fn keep(control: OwnedFd, listens_at: Option<&Path>) -> Result<(), NetworkError> {
+    let home = linux::sys::own_network().map_err(broken)?;
     let entered = enter();
+    let keeper = Keeper::new(Home::new(home).map_err(broken)?);
     let Some(path) = listens_at else {
         let stream = UnixStream::from(control);
         let greeting = entered.as_ref().map_or_else(refusal, |()| Answer::Done);
         say(&stream, &greeting).map_err(broken)?;
         entered?;
-        return Keeper::default().serve(&stream).map_err(broken);
+        let mut keeper = keeper;
+        return keeper.serve(&stream).map_err(broken);
     };
     entered?;
     let listener = UnixListener::from(control);
-    let mut keeper = Keeper::default();
+    let mut keeper = keeper;
     let mut had_some = false;
     while !(had_some && keeper.switches.is_empty()) {
         if !linux::sys::wait_readable(&listener, LOOK_AGAIN).map_err(broken)? {
@@ -91,8 +95,9 @@ fn refusal(error: &NetworkError) -> Answer {
 }
 
 /// What is made, other than by QEMUs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Keeper {
+    home: Home,
     switches: Vec<Linked>,
     /// Numbers of interfaces, each used once.
     next: u32,
@@ -103,9 +108,15 @@ struct Keeper {
 struct Linked {
     switch: Switch,
     ends: Vec<[String; 2]>,
+    /// Ends of what leads outside.
+    outside: Vec<String>,
 }
 
 impl Keeper {
+    fn new(home: Home) -> Self {
+        Self { home, switches: Vec::new(), next: 0 }
+    }
+
     fn serve(&mut self, stream: &UnixStream) -> io::Result<()> {
         let mut reader = BufReader::new(stream);
         loop {
@@ -131,6 +142,7 @@ impl Keeper {
         match request {
             Request::Add(switch) => self.add(switch).map(|()| (Answer::Done, Vec::new())),
             Request::Remove(name) => self.remove(&name).map(|()| (Answer::Done, Vec::new())),
+            Request::TryMacvtap => kernel::try_macvtap().map(|()| (Answer::Done, Vec::new())),
             Request::Show => Ok((Answer::Switches(self.seen()?), Vec::new())),
             Request::Tap { switch, port, queues } => {
                 let taps = self.tap(&switch, &port, queues)?;
@@ -160,12 +172,24 @@ impl Keeper {
                 outlets += &kernel::outlet_lines(end, uplink.rate, uplink.delay);
             }
         }
-        let linked = Linked { switch, ends };
-        if let Err(error) = kernel::batch("ip", &links).and_then(|()| kernel::batch("tc", &outlets)) {
+        let outside = switch.outside.iter().map(|_| self.number('u')).collect();
+        let linked = Linked { switch, ends, outside };
+        let made = kernel::batch("ip", &links).and_then(|()| kernel::batch("tc", &outlets));
+        if let Err(error) = made.and_then(|()| self.join(&linked)) {
             linked.unmake();
             return Err(error);
         }
         self.switches.push(linked);
+        Ok(())
+    }
+
+    /// Joins a switch to what is outside.
+    fn join(&self, linked: &Linked) -> Result<(), NetworkError> {
+        let name = linked.switch.name.as_ref();
+        for (outside, here) in linked.switch.outside.iter().zip(&linked.outside) {
+            self.home.join(outside, here, name)?;
+            kernel::batch("ip", &format!("link set dev {here} addrgenmode none master {name} up\n"))?;
+        }
         Ok(())
     }
 
@@ -194,15 +218,8 @@ impl Keeper {
             return Err(NetworkError::keeper(format!("was asked for a port that there cannot be: {port:?}")));
         }
         let name = self.number('p');
-        let failed = |source: io::Error| {
-            let cure = match source.kind() {
-                io::ErrorKind::NotFound => ". `modprobe tun` makes it",
-                io::ErrorKind::PermissionDenied => ". Your user must be allowed to open it, or start the VM as root",
-                _ => "",
-            };
-            NetworkError::NoTap { port: port.to_owned(), source, cure }
-        };
-        let taps = linux::sys::tap(&name, queues).map_err(failed)?;
+        let failed = |source| NetworkError::no_tap(port.to_owned(), source);
+        let taps = linux::sys::tap(&name, queues).map_err(failed)?.queues;
         // Where this fails the tap goes with its descriptors.
         let plugged = format!("link set dev {name} alias {port} addrgenmode none master {switch} up\n");
         kernel::batch("ip", &plugged)?;
@@ -211,11 +228,12 @@ impl Keeper {
 
     fn seen(&self) -> Result<Vec<SwitchSeen>, NetworkError> {
         let (interfaces, queues) = (kernel::interfaces()?, kernel::queues()?);
+        let sent = |end: &str| {
+            let found = interfaces.iter().find(|interface| interface.ifname == end);
+            found.map_or_else(Traffic::default, Interface::sent)
+        };
         let link = |to: &SwitchName, uplink: &Uplink, end: &str| {
-            let sent = interfaces
-                .iter()
-                .find(|interface| interface.ifname == end)
-                .map_or_else(Traffic::default, Interface::sent);
+            let sent = sent(end);
             let queue = queues.get(end).copied().unwrap_or_default();
             // What the queue refuses never reaches the interface.
             let sent = Traffic { dropped: sent.dropped + queue.drops, ..sent };
@@ -230,9 +248,21 @@ impl Keeper {
             });
             let own = linked.switch.uplinks.iter().zip(&linked.ends);
             let own = own.map(|(uplink, [end, _])| link(&uplink.to, uplink, end));
+            let outside = linked.switch.outside.iter().zip(&linked.outside);
+            let outside = outside.map(|(outside, end)| LinkSeen {
+                to: outside.to_string(),
+                rate: None,
+                delay: None,
+                sent: sent(end),
+                waits: 0,
+            });
             let theirs = self.switches.iter().filter_map(|other| Some((other, leads_to(other, name.as_ref())?)));
             let theirs = theirs.map(|(other, (uplink, end))| link(&other.switch.name, uplink, end));
-            SwitchSeen { name: name.to_string(), ports: ports.collect(), links: own.chain(theirs).collect() }
+            SwitchSeen {
+                name: name.to_string(),
+                ports: ports.collect(),
+                links: own.chain(theirs).chain(outside).collect(),
+            }
         };
         Ok(self.switches.iter().map(seen).collect())
     }
@@ -241,7 +271,14 @@ impl Keeper {
 impl Linked {
     /// Takes away what was made of it: a bridge frees its ports, a cable goes with one end.
     fn unmake(&self) {
-        for interface in self.ends.iter().map(|[here, _]| here.as_str()).chain([self.switch.name.as_ref()]) {
+        for interface in self
+            .ends
+            .iter()
+            .map(|[here, _]| here)
+            .chain(&self.outside)
+            .map(String::as_str)
+            .chain([self.switch.name.as_ref()])
+        {
             // It may not have come to be.
             let _ = kernel::batch("ip", &format!("link delete dev {interface}\n"));
         }

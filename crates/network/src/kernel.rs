@@ -22,14 +22,39 @@ const LEAST_QUEUE_BYTES: u64 = 64 << 10;
 pub(crate) struct Interface {
     pub(crate) ifname: String,
     #[serde(default)]
+    pub(crate) ifindex: u32,
+    #[serde(default)]
+    pub(crate) mtu: u32,
+    #[serde(default)]
     pub(crate) master: Option<String>,
     #[serde(default)]
     pub(crate) ifalias: Option<String>,
     #[serde(default)]
+    flags: Vec<String>,
+    #[serde(default)]
+    addr_info: Vec<Address>,
+    #[serde(default)]
     stats64: Counters,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    local: String,
+    scope: String,
+}
+
 impl Interface {
+    /// Addresses of IP that somebody gave it; the kernel makes those of the scope `link` itself.
+    pub(crate) fn addresses(&self) -> Vec<&str> {
+        let given = self.addr_info.iter().filter(|address| address.scope != "link");
+        given.map(|address| address.local.as_str()).collect()
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.flags.iter().any(|flag| flag == "UP")
+    }
+
     /// What came in from its other side.
     pub(crate) fn received(&self) -> Traffic {
         self.stats64.rx.traffic()
@@ -84,6 +109,16 @@ pub(crate) fn interfaces() -> Result<Vec<Interface>, NetworkError> {
     read("ip", &["-json", "-statistics", "link", "show"])
 }
 
+/// Interfaces of this namespace with their addresses of IP.
+pub(crate) fn addresses() -> Result<Vec<Interface>, NetworkError> {
+    read("ip", &["-json", "address", "show"])
+}
+
+/// Interfaces of this namespace of one kind, such as `bridge`.
+pub(crate) fn of_kind(kind: &str) -> Result<Vec<Interface>, NetworkError> {
+    read("ip", &["-json", "link", "show", "type", kind])
+}
+
 /// The outermost queue of each interface that has one.
 pub(crate) fn queues() -> Result<BTreeMap<String, Queue>, NetworkError> {
     let queues: Vec<NamedQueue> = read("tc", &["-json", "-statistics", "qdisc", "show"])?;
@@ -126,6 +161,15 @@ pub(crate) fn outlet_lines(interface: &str, rate: Option<Rate>, delay: Option<De
     lines
 }
 
+/// Makes a macvtap device on a virtual card of this namespace, and removes both.
+pub(crate) fn try_macvtap() -> Result<(), NetworkError> {
+    // No port is called `t`.
+    let made =
+        batch("ip", "link add name t0 type veth peer name t1\nlink add link t0 name t2 type macvtap mode bridge\n");
+    let removed = batch("ip", "link delete dev t0\n");
+    made.and(removed)
+}
+
 /// Gives a program lines, and says what it did not like.
 pub(crate) fn batch(program: &'static str, lines: &str) -> Result<(), NetworkError> {
     if lines.is_empty() {
@@ -165,8 +209,10 @@ fn refused(program: &'static str, stderr: &[u8]) -> NetworkError {
     let cure = if said.contains("Specified qdisc kind is unknown") || said.contains("qdisc not found") {
         ". This kernel lacks that queue: `modprobe sch_netem` for delays, `modprobe sch_tbf` for rates; without them \
         leave `delay` or `rate` out"
+    } else if said.contains("Operation not permitted") {
+        ". That needs CAP_NET_ADMIN: root has it"
     } else if said.contains("Unknown device type") || said.contains("Operation not supported") {
-        ". This kernel lacks bridges or veth: `modprobe bridge`, `modprobe veth`"
+        ". This kernel lacks such devices: `modprobe bridge`, `modprobe veth`, `modprobe macvtap`"
     } else {
         ""
     };

@@ -26,10 +26,13 @@
 
 mod error;
 mod fabric;
+mod home;
+pub mod host;
 mod keeper;
 mod kernel;
 mod rate;
 mod seen;
+mod survey;
 mod switch;
 mod words;
 
@@ -38,5 +41,6 @@ pub use fabric::Fabric;
 pub use keeper::keep;
 pub use rate::{Delay, NoMeasure, Rate};
 pub use seen::{LinkSeen, PortSeen, SwitchSeen, Traffic};
-pub use switch::{Switch, SwitchFault, Uplink, check, listed};
-pub use vm::spec::{NoSwitchName, SwitchName};
+pub use survey::{Kind, survey};
+pub use switch::{Outside, Switch, SwitchFault, Uplink, check, listed};
+pub use vm::spec::{InterfaceName, NoSwitchName, SwitchName};

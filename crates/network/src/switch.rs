@@ -3,7 +3,8 @@
 use crate::rate::{Delay, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use vm::spec::SwitchName;
+use std::fmt;
+use vm::spec::{InterfaceName, SwitchName};
 
 /// A switch, and what joins it to others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +15,28 @@ pub struct Switch {
     /// Links to other switches, which must be there before.
     #[serde(default, rename = "uplink", skip_serializing_if = "Vec::is_empty")]
     pub uplinks: Vec<Uplink>,
+    /// What of the host's own network it is joined to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<Outside>,
+}
+
+/// Something of the host's own network.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outside {
+    /// A bridge. The host and whoever is on it reach the VMs.
+    Bridge(InterfaceName),
+    /// A card, which the host itself does not use meanwhile.
+    Card(InterfaceName),
+}
+
+impl fmt::Display for Outside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bridge(name) => write!(f, "bridge {name}"),
+            Self::Card(name) => write!(f, "card {name}"),
+        }
+    }
 }
 
 /// A modelled physical link to another switch. Rate and delay hold for each direction alone.
@@ -55,9 +78,9 @@ pub enum SwitchFault {
         /// The new switch.
         name: SwitchName,
         /// Where one uplink leads.
-        first: SwitchName,
+        first: String,
         /// Where the other one leads.
-        second: SwitchName,
+        second: String,
     },
 }
 
@@ -78,29 +101,51 @@ pub fn check(switch: &Switch, there: &[Switch]) -> Result<(), SwitchFault> {
     if there.iter().any(|other| other.name == switch.name) {
         return Err(SwitchFault::Taken(name()));
     }
-    for (index, uplink) in switch.uplinks.iter().enumerate() {
+    for uplink in &switch.uplinks {
         if !there.iter().any(|other| other.name == uplink.to) {
             let there = listed(there.iter().map(|other| &other.name));
             return Err(SwitchFault::NoSuchSwitch { name: name(), to: uplink.to.clone(), there });
         }
-        let tree = tree_of(&uplink.to, there);
-        if let Some(first) = switch.uplinks[..index].iter().find(|before| tree.contains(&before.to)) {
-            let (first, second) = (first.to.clone(), uplink.to.clone());
-            return Err(SwitchFault::Ring { name: name(), first, second });
+    }
+    let ends: Vec<End<'_>> = ends(switch).collect();
+    for (index, end) in ends.iter().enumerate() {
+        let tree = tree_of(*end, there);
+        if let Some(first) = ends[..index].iter().find(|before| tree.contains(before)) {
+            return Err(SwitchFault::Ring { name: name(), first: first.to_string(), second: end.to_string() });
         }
     }
     Ok(())
 }
 
-/// All switches that frames of one reach.
-fn tree_of<'a>(name: &'a SwitchName, there: &'a [Switch]) -> BTreeSet<&'a SwitchName> {
-    let (mut tree, mut next) = (BTreeSet::new(), vec![name]);
+/// What frames may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End<'a> {
+    Switch(&'a SwitchName),
+    Outside(&'a Outside),
+}
+
+impl fmt::Display for End<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Switch(name) => name.fmt(f),
+            Self::Outside(outside) => outside.fmt(f),
+        }
+    }
+}
+
+fn ends(switch: &Switch) -> impl Iterator<Item = End<'_>> {
+    let switches = switch.uplinks.iter().map(|uplink| End::Switch(&uplink.to));
+    switches.chain(switch.outside.iter().map(End::Outside))
+}
+
+/// All that frames of one end reach.
+fn tree_of<'a>(end: End<'a>, there: &'a [Switch]) -> BTreeSet<End<'a>> {
+    let (mut tree, mut next) = (BTreeSet::new(), vec![end]);
     while let Some(at) = next.pop() {
         if tree.insert(at) {
-            let up = there.iter().filter(|switch| switch.name == *at).flat_map(|switch| &switch.uplinks);
-            next.extend(up.map(|uplink| &uplink.to));
-            let down = there.iter().filter(|switch| switch.uplinks.iter().any(|uplink| uplink.to == *at));
-            next.extend(down.map(|switch| &switch.name));
+            next.extend(there.iter().filter(|switch| End::Switch(&switch.name) == at).flat_map(ends));
+            let down = there.iter().filter(|switch| ends(switch).any(|end| end == at));
+            next.extend(down.map(|switch| End::Switch(&switch.name)));
         }
     }
     tree
@@ -112,7 +157,20 @@ mod tests {
 
     fn switch(name: &str, to: &[&str]) -> Switch {
         let uplink = |to: &&str| Uplink { to: to.parse().unwrap(), rate: None, delay: None };
-        Switch { name: name.parse().unwrap(), uplinks: to.iter().map(uplink).collect() }
+        Switch { name: name.parse().unwrap(), uplinks: to.iter().map(uplink).collect(), outside: Vec::new() }
+    }
+
+    fn joined(name: &str, to: &[&str], bridge: &str) -> Switch {
+        Switch { outside: vec![Outside::Bridge(bridge.parse().unwrap())], ..switch(name, to) }
+    }
+
+    #[test]
+    fn a_bridge_of_the_host_may_close_a_ring_too() {
+        let there = [joined("a", &[], "br0"), switch("b", &["a"]), switch("alone", &[])];
+        assert_eq!(check(&joined("c", &["alone"], "br0"), &there), Ok(()));
+        assert_eq!(check(&joined("c", &["b"], "br1"), &there), Ok(()), "the first way to br1");
+        let ring = check(&joined("c", &["b"], "br0"), &there).unwrap_err().to_string();
+        assert!(ring.starts_with("switch c: its uplinks to b and bridge br0 would make a ring"), "{ring}");
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) enum Request {
     Remove(String),
     /// Make a tap device on a switch.
     Tap { switch: SwitchName, port: String, queues: u32 },
+    /// Make a macvtap device, and remove it.
+    TryMacvtap,
     /// Tell what there is.
     Show,
 }

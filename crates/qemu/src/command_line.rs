@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vm::Accelerator;
 use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, escape, memory_id, policy_word};
-use vm::spec::{Boot, CardModel, Disk, DiskFormat, Fill, MacAddress, Network};
+use vm::spec::{Boot, CardModel, Disk, DiskFormat, Fill, Network, Outlet};
 use vm::{Manifest, Plan, VirtualNode, VmSpec};
 use workloads::protocol::PORT_NAME;
 
@@ -32,6 +32,18 @@ pub enum ConsoleLog {
     Descriptor(i32),
 }
 
+/// A tap device that QEMU inherits, as numbers of descriptors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TapNumbers {
+    /// One for each queue.
+    pub queues: Vec<i32>,
+    /// The kernel's server of each queue; none where QEMU itself serves them.
+    pub vhost: Vec<i32>,
+}
+
+/// The first descriptor that a person opens for a command that is started by hand.
+const HAND_OPENED: usize = 3;
+
 /// How QEMU and homenode are connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
@@ -43,9 +55,9 @@ pub struct Wiring {
     pub console_log: Option<ConsoleLog>,
     /// The port of homenode's agent.
     pub agent: Option<Channel>,
-    /// Tap devices that QEMU inherits, by card; each number is one queue. Cards on switches that
-    /// have none are plugged into a bridge by QEMU's own helper.
-    pub taps: BTreeMap<usize, Vec<i32>>,
+    /// Tap devices that QEMU inherits, by card. Cards on bridges that have none are plugged in by
+    /// QEMU's own helper.
+    pub taps: BTreeMap<usize, TapNumbers>,
     /// vCPUs wait for `cont`.
     pub paused: bool,
 }
@@ -248,41 +260,53 @@ fn devices(line: &mut Line, spec: &VmSpec, wiring: &Wiring) {
         line.add("-device", format!("virtio-blk-pci,drive=disk{index}{boots}"));
     }
     for (index, network) in spec.networks.iter().enumerate() {
-        let taps = wiring.taps.get(&index).map_or(&[][..], Vec::as_slice);
-        line.add("-netdev", netdev(index, network, taps));
+        line.add("-netdev", netdev(index, network, wiring.taps.get(&index)));
         line.add("-device", card(spec, index, network));
     }
 }
 
-fn netdev(index: usize, network: &Network, taps: &[i32]) -> String {
-    match network {
+fn netdev(index: usize, network: &Network, tap: Option<&TapNumbers>) -> String {
+    let into = match network {
         Network::User { forward } => {
             let ports = forward.iter().map(|port| format!(",hostfwd=tcp:127.0.0.1:{}-:{}", port.host, port.guest));
-            format!("user,id=net{index}{}", ports.collect::<String>())
+            return format!("user,id=net{index}{}", ports.collect::<String>());
+        }
+        Network::Plugged { into, .. } => into,
+    };
+    match (tap, into) {
+        (Some(TapNumbers { queues, vhost }), _) => {
+            let listed = |word: &str, numbers: &[i32]| {
+                let several = if numbers.len() > 1 { "s" } else { "" };
+                let numbers: Vec<String> = numbers.iter().map(i32::to_string).collect();
+                format!(",{word}{several}={}", numbers.join(":"))
+            };
+            let served =
+                if vhost.is_empty() { String::new() } else { ",vhost=on".to_owned() + &listed("vhostfd", vhost) };
+            format!("tap,id=net{index}{}{served}", listed("fd", queues))
         }
         // By hand: QEMU's own helper plugs it into a bridge of that name.
-        Network::Switch { switch, .. } if taps.is_empty() => format!("bridge,id=net{index},br={switch}"),
-        Network::Switch { .. } => {
-            let taps: Vec<String> = taps.iter().map(i32::to_string).collect();
-            let word = if taps.len() > 1 { "fds" } else { "fd" };
-            format!("tap,id=net{index},{word}={}", taps.join(":"))
-        }
+        (None, Outlet::Switch(switch)) => format!("bridge,id=net{index},br={switch}"),
+        (None, Outlet::Bridge(bridge)) => format!("bridge,id=net{index},br={bridge}"),
+        // libvirt's own default network has this bridge; the losses say so of others.
+        (None, Outlet::LibvirtNetwork(_)) => format!("bridge,id=net{index},br=virbr0"),
+        // Whoever starts it by hand opens the device as descriptor 3 and more.
+        (None, Outlet::Macvtap(_)) => format!("tap,id=net{index},fd={}", HAND_OPENED + index),
     }
 }
 
 /// Nothing boots from the network: without its boot ROM the firmware starts sooner.
 fn card(spec: &VmSpec, index: usize, network: &Network) -> String {
-    let Network::Switch { model, queues, mac, .. } = network else {
+    let Network::Plugged { card, .. } = network else {
         return format!("virtio-net-pci,netdev=net{index},romfile=");
     };
+    let (model, queues, mac) = (card.model, card.queues, card.address(&spec.name, index));
     let device = match model {
         CardModel::Virtio => "virtio-net-pci",
         CardModel::E1000 => "e1000",
         CardModel::E1000e => "e1000e",
     };
-    let mac = mac.unwrap_or_else(|| MacAddress::of_card(&spec.name, index));
     // An interrupt for each queue, one for the settings, and one for what controls them.
-    let several = if *queues > 1 { format!(",mq=on,vectors={}", 2 * queues + 2) } else { String::new() };
+    let several = if queues > 1 { format!(",mq=on,vectors={}", 2 * queues + 2) } else { String::new() };
     format!("{device},netdev=net{index},mac={mac},romfile={several}")
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::samples::{plan, spec};
+use vm::spec::{Card, MacAddress};
 use vm::{MemoryPolicy, TcgThreads};
 
 fn host() -> HostTraits {
@@ -113,13 +114,17 @@ fn vcpus_that_are_not_neighbours_are_listed_in_ranges() {
 fn a_card_on_a_switch_is_a_tap_that_qemu_inherits() {
     let mut spec =
         VmSpec { shape: vm::spec::Shape { name: "vm".to_owned(), ..Default::default() }, ..VmSpec::default() };
-    let card = |model, queues| Network::Switch { switch: "lan".parse().unwrap(), model, queues, mac: None };
+    let card = |model, queues| Network::Plugged {
+        into: Outlet::Switch("lan".parse().unwrap()),
+        card: Card { model, queues, ..Card::default() },
+    };
     spec.networks = vec![card(CardModel::Virtio, 2), card(CardModel::E1000, 1), card(CardModel::E1000e, 1)];
-    let taps = BTreeMap::from([(0, vec![7, 8]), (1, vec![9])]);
-    let netdevs: Vec<String> =
-        (0..3).map(|card| netdev(card, &spec.networks[card], taps.get(&card).map_or(&[][..], Vec::as_slice))).collect();
+    let tap = |queues: &[i32], vhost: &[i32]| TapNumbers { queues: queues.to_vec(), vhost: vhost.to_vec() };
+    let taps = BTreeMap::from([(0, tap(&[7, 8], &[10, 11])), (1, tap(&[9], &[]))]);
+    let netdevs: Vec<String> = (0..3).map(|card| netdev(card, &spec.networks[card], taps.get(&card))).collect();
     // The third has no tap: a command that a person starts.
-    assert_eq!(netdevs, ["tap,id=net0,fds=7:8", "tap,id=net1,fd=9", "bridge,id=net2,br=lan"]);
+    let expected = ["tap,id=net0,fds=7:8,vhost=on,vhostfds=10:11", "tap,id=net1,fd=9", "bridge,id=net2,br=lan"];
+    assert_eq!(netdevs, expected);
     let mac = |card| MacAddress::of_card("vm", card);
     // 2 x 2 + 2 = 6 interrupts.
     let expected = format!("virtio-net-pci,netdev=net0,mac={},romfile=,mq=on,vectors=6", mac(0));

@@ -1,33 +1,72 @@
 //! Tap devices that a QEMU inherits: copies of the caller's, so that a start that failed may be
-//! tried again.
+//! tried again. With each queue of a virtio card goes the kernel's own server of it (vhost-net),
+//! where there is one: homenode opens it, so that QEMU's user need not be allowed to.
 
 use crate::QemuError;
+use crate::command_line::TapNumbers;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
-use vm::Launch;
+use vm::spec::{Card, CardModel, Network, Vhost};
+use vm::{Launch, Tap};
 
-/// By card, a descriptor for each queue.
-pub(crate) struct Inherited(BTreeMap<usize, Vec<OwnedFd>>);
+const VHOST_NET: &str = "/dev/vhost-net";
+
+/// By card.
+pub(crate) struct Inherited(BTreeMap<usize, Copied>);
+
+struct Copied {
+    queues: Vec<OwnedFd>,
+    vhost: Vec<OwnedFd>,
+    lock: Option<OwnedFd>,
+}
 
 impl Inherited {
     /// # Errors
-    /// Too many files are open.
+    /// Too many files are open, or a card is to be served by a kernel that does not.
     pub(crate) fn of(launch: &Launch) -> Result<Self, QemuError> {
-        let copy = |(card, taps): (&usize, &Vec<std::sync::Arc<OwnedFd>>)| {
-            let copies = taps.iter().map(|tap| tap.try_clone()).collect::<Result<Vec<_>, _>>();
-            copies.map(|copies| (*card, copies))
+        let vm = &launch.spec.name;
+        let copy = |(index, tap): (&usize, &Tap)| {
+            let queues = tap.queues.iter().map(|queue| queue.try_clone()).collect::<Result<Vec<_>, _>>();
+            let queues = queues.map_err(QemuError::io(vm, "copy a tap device"))?;
+            let lock = tap.lock.as_ref().map(|lock| lock.try_clone()).transpose();
+            let lock = lock.map_err(QemuError::io(vm, "copy a tap device's lock"))?;
+            let vhost = match launch.spec.networks.get(*index) {
+                Some(Network::Plugged { card, .. }) => servers(vm, *index, card)?,
+                _ => Vec::new(),
+            };
+            Ok((*index, Copied { queues, vhost, lock }))
         };
-        let copies = launch.taps.iter().map(copy).collect::<Result<_, _>>();
-        copies.map(Self).map_err(QemuError::io(&launch.spec.name, "copy a tap device"))
+        launch.taps.iter().map(copy).collect::<Result<_, _>>().map(Self)
     }
 
     /// Their numbers, which QEMU's command line says.
-    pub(crate) fn numbers(&self) -> BTreeMap<usize, Vec<i32>> {
-        let numbers = |taps: &Vec<OwnedFd>| taps.iter().map(AsRawFd::as_raw_fd).collect();
-        self.0.iter().map(|(card, taps)| (*card, numbers(taps))).collect()
+    pub(crate) fn numbers(&self) -> BTreeMap<usize, TapNumbers> {
+        let numbers = |files: &[OwnedFd]| files.iter().map(AsRawFd::as_raw_fd).collect();
+        let of = |copied: &Copied| TapNumbers { queues: numbers(&copied.queues), vhost: numbers(&copied.vhost) };
+        self.0.iter().map(|(card, copied)| (*card, of(copied))).collect()
     }
 
     pub(crate) fn descriptors(self) -> impl Iterator<Item = OwnedFd> {
-        self.0.into_values().flatten()
+        self.0.into_values().flat_map(|copied| copied.queues.into_iter().chain(copied.vhost).chain(copied.lock))
+    }
+}
+
+/// The kernel's servers of a card, one for each queue; none where QEMU serves it.
+fn servers(vm: &str, index: usize, card: &Card) -> Result<Vec<OwnedFd>, QemuError> {
+    if card.vhost == Vhost::Off || card.model != CardModel::Virtio {
+        return Ok(Vec::new());
+    }
+    let open = |_| File::options().read(true).write(true).open(VHOST_NET).map(OwnedFd::from);
+    match (0..card.queues).map(open).collect::<Result<Vec<_>, _>>() {
+        Ok(servers) => Ok(servers),
+        Err(_) if card.vhost == Vhost::Auto => Ok(Vec::new()),
+        Err(error) => Err(QemuError::Spec {
+            vm: vm.to_owned(),
+            problem: format!(
+                "network[{index}].vhost = \"on\": {VHOST_NET}: {error}. `modprobe vhost_net` makes it, and who starts \
+                 the VM must be allowed to open it (Debian: the group kvm); \"auto\" does without"
+            ),
+        }),
     }
 }

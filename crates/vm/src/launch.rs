@@ -23,9 +23,23 @@ pub struct Launch {
     pub taps: Taps,
 }
 
-/// Tap devices by the number of the card that each is, with a descriptor for each queue. Cards of
-/// other kinds have none.
-pub type Taps = BTreeMap<usize, Vec<Arc<OwnedFd>>>;
+/// Tap devices by the number of the card that each is. Cards of other kinds have none.
+pub type Taps = BTreeMap<usize, Tap>;
+
+/// A tap device that QEMU inherits.
+#[derive(Clone, Debug, Default)]
+pub struct Tap {
+    /// A descriptor for each queue.
+    pub queues: Vec<Arc<OwnedFd>>,
+    /// What is to stay open as long as the device is used: it tells others that it is.
+    pub lock: Option<Arc<OwnedFd>>,
+}
+
+impl From<Vec<OwnedFd>> for Tap {
+    fn from(queues: Vec<OwnedFd>) -> Self {
+        Self { queues: queues.into_iter().map(Arc::new).collect(), lock: None }
+    }
+}
 
 /// Where a serial console goes. The last lines are kept in memory in every case.
 #[derive(Clone, Debug, PartialEq, Eq)]

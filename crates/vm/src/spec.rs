@@ -4,6 +4,7 @@
 mod backing;
 mod check;
 mod guest;
+mod names;
 mod network;
 mod read;
 mod written;
@@ -11,7 +12,8 @@ mod written;
 pub use backing::{Backing, Fill, HUGE_PAGE_SIZES, VcpuBinding};
 pub use check::{LEAST_MEMORY_BLOCK, LONGEST_NAME, SpecProblem, name_problem};
 pub use guest::{Guest, GuestImage};
-pub use network::{CardModel, MacAddress, Network, NoMacAddress, NoSwitchName, PortForward, SwitchName};
+pub use names::{InterfaceName, LibvirtNetworkName, NoInterfaceName, NoLibvirtNetworkName, NoSwitchName, SwitchName};
+pub use network::{Card, CardModel, MacAddress, Network, NoCard, NoMacAddress, Outlet, PortForward, Vhost};
 
 use serde::{Deserialize, Serialize};
 use std::ops::Deref;

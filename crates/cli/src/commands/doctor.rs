@@ -3,7 +3,7 @@
 use crate::args::DoctorArguments;
 use crate::args_source::SourceArguments;
 use crate::balancer_host::open;
-use crate::commands::doctor_qemu;
+use crate::commands::{doctor_network, doctor_qemu};
 use crate::doctor_view::{self, View};
 use crate::failure::NotAllSeen;
 use crate::findings_view::{Reach, tally};
@@ -21,6 +21,9 @@ use topology::Machine;
 pub(crate) fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
     if arguments.qemu {
         return doctor_qemu::run(arguments.json);
+    }
+    if arguments.network {
+        return doctor_network::run(arguments.json);
     }
     if arguments.source != SourceArguments::default() {
         return elsewhere(arguments);

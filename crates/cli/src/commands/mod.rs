@@ -8,6 +8,7 @@ mod calibrate;
 mod check;
 mod compare;
 mod doctor;
+mod doctor_network;
 mod doctor_qemu;
 mod evaluate;
 mod guest;

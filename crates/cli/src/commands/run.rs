@@ -68,7 +68,11 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     }
     start.also_watch(&vm);
     print(&vm.residence(&launch.plan)?, arguments.json, Output::Error)?;
-    attend(vm, &launch, &start)
+    let attended = attend(vm, &launch, &start);
+    // What it held open says that its devices are used.
+    drop(launch);
+    switches::sweep(&directory);
+    attended
 }
 
 /// Starts a VM that outlives this command and keeps it; one that is kept starts again. `by`: what

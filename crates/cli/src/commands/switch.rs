@@ -3,10 +3,10 @@
 use crate::args_switch::{CreateArguments, SwitchArguments, SwitchCommand};
 use crate::failure::bad_input;
 use crate::output;
-use crate::switches::{failure, place};
+use crate::switches::{self, failure, place};
 use crate::text::{lines, table};
 use anyhow::Context;
-use network::{Fabric, LinkSeen, NetworkError, Switch, SwitchSeen, Traffic, Uplink};
+use network::{Fabric, LinkSeen, NetworkError, Outside, Switch, SwitchSeen, Traffic, Uplink};
 use qemu::RuntimeDir;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -28,7 +28,12 @@ pub(crate) fn run(arguments: &SwitchArguments) -> anyhow::Result<()> {
 fn create(arguments: &CreateArguments) -> anyhow::Result<()> {
     let (rate, delay) = (arguments.rate, arguments.delay);
     let uplink = |to: &network::SwitchName| Uplink { to: to.clone(), rate, delay };
-    let switch = Switch { name: arguments.name.clone(), uplinks: arguments.uplink.iter().map(uplink).collect() };
+    let bridges = arguments.bridge.iter().cloned().map(Outside::Bridge);
+    let switch = Switch {
+        name: arguments.name.clone(),
+        uplinks: arguments.uplink.iter().map(uplink).collect(),
+        outside: bridges.chain(arguments.card.iter().cloned().map(Outside::Card)).collect(),
+    };
     let homenode = std::env::current_exe().context("find this program")?;
     Fabric::add_kept(&place(&RuntimeDir::open()?), &homenode, &switch).map_err(failure)?;
     let name = &switch.name;
@@ -43,7 +48,9 @@ fn keep(path: Option<&Path>) -> anyhow::Result<()> {
 }
 
 fn seen() -> anyhow::Result<Vec<SwitchSeen>> {
-    let fabric = Fabric::kept(&place(&RuntimeDir::open()?)).map_err(failure)?;
+    let directory = RuntimeDir::open()?;
+    switches::sweep(&directory);
+    let fabric = Fabric::kept(&place(&directory)).map_err(failure)?;
     fabric.map_or(Ok(Vec::new()), |mut fabric| fabric.seen()).map_err(failure)
 }
 
@@ -100,7 +107,7 @@ fn show(name: &str, json: bool) -> anyhow::Result<()> {
         row("", "to the VM", port.to_vm, "-".to_owned());
     }
     for one in &switch.links {
-        row(&format!("switch {}", link(one)), "sent", one.sent, one.waits.to_string());
+        row(&format!("link to {}", link(one)), "sent", one.sent, one.waits.to_string());
     }
     if switch.ports.is_empty() && switch.links.is_empty() {
         return output::line(format_args!("Nothing is plugged into switch {name}."));

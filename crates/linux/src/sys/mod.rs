@@ -33,7 +33,9 @@ pub use files::{
 pub use guest_root::{ask_all_to_end, go_to_root, mount_disk, set_host_name, show_directory};
 pub use init::{load_module, map_allocations_of, mount, power_off};
 pub use move_pages::{MoveOutcome, Sharing, move_pages};
-pub use network::{bring_up_loopback, leave_network, set_address, tap};
+pub use network::{
+    TapDevice, bring_up_loopback, enter_network, leave_network, own_network, set_address, tap, tap_name,
+};
 pub use numa::{MemoryBinding, PageLocation, bind_memory, locate_pages, set_thread_memory, thread_memory};
 #[cfg(test)]
 pub(crate) use pinned::pin;

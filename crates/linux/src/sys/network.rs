@@ -36,17 +36,65 @@ fn effective_group_id() -> u32 {
     unsafe { libc::getegid() }
 }
 
+/// A tap device.
+#[derive(Debug)]
+pub struct TapDevice {
+    /// Its name in its namespace.
+    pub name: String,
+    /// A descriptor for each of its queues.
+    pub queues: Vec<OwnedFd>,
+}
+
+/// The network namespace that this process is in, to come back to.
+pub fn own_network() -> io::Result<File> {
+    File::open("/proc/self/ns/net")
+}
+
+/// Moves this thread into the network namespace of a descriptor of [`own_network`].
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_ADMIN over both.
+pub fn enter_network(namespace: &File) -> io::Result<()> {
+    // SAFETY: setns takes two numbers and touches no memory of ours; the descriptor is open.
+    checked(libc::c_long::from(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })).map(drop)
+}
+
 /// Makes a tap device in this process's network namespace: Ethernet frames, each behind the header
-/// that virtio-net knows. One descriptor for each of its queues. It goes when the last one is
-/// closed, however that happens.
+/// that virtio-net knows. It goes when the last descriptor is closed, however that happens. Of a
+/// name with `%d` the kernel makes the first one that is free.
 ///
 /// # Errors
 /// `/dev/net/tun` cannot be opened, the name is taken (`EBUSY`), or CAP_NET_ADMIN lacks (`EPERM`).
-pub fn tap(name: &str, queues: u32) -> io::Result<Vec<OwnedFd>> {
-    (0..queues.max(1)).map(|_| queue(name, queues > 1)).collect()
+pub fn tap(name: &str, queues: u32) -> io::Result<TapDevice> {
+    if name.is_empty() || name.len() >= NAME_BYTES {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let (name, first) = queue(name, queues > 1)?;
+    let more = (1..queues).map(|_| queue(&name, true).map(|(_, queue)| queue));
+    let queues = std::iter::once(Ok(first)).chain(more).collect::<io::Result<_>>()?;
+    Ok(TapDevice { name, queues })
 }
 
-fn queue(name: &str, one_of_several: bool) -> io::Result<OwnedFd> {
+/// The name of the device that a descriptor of a tap or macvtap device belongs to.
+///
+/// # Errors
+/// It is of no such device.
+pub fn tap_name(tap: &OwnedFd) -> io::Result<String> {
+    // SAFETY: ifreq is numbers only, of which each may be zero.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one `ifreq`, which lives through the call.
+    let result = unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) };
+    checked(libc::c_long::from(result))?;
+    Ok(name_in(&request))
+}
+
+fn name_in(request: &libc::ifreq) -> String {
+    let letters = request.ifr_name.iter().map(|&letter| letter as u8);
+    letters.take_while(|&letter| letter != 0).map(char::from).collect()
+}
+
+/// A queue of a tap device, and the device's name.
+fn queue(name: &str, one_of_several: bool) -> io::Result<(String, OwnedFd)> {
     let device = File::options().read(true).write(true).open("/dev/net/tun")?;
     let mut request = named_request(name)?;
     let several = if one_of_several { libc::IFF_MULTI_QUEUE } else { 0 };
@@ -55,7 +103,7 @@ fn queue(name: &str, one_of_several: bool) -> io::Result<OwnedFd> {
     // SAFETY: the request is a whole `ifreq` with a name that ends, and lives through the call.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
     checked(libc::c_long::from(result))?;
-    Ok(device.into())
+    Ok((name_in(&request), device.into()))
 }
 
 /// Gives an interface of this network namespace an address, and switches it on (netdevice(7)).

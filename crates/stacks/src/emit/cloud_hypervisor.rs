@@ -296,8 +296,8 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     }
     if !spec.networks.is_empty() {
         losses.push(Loss::new(
-            "cloud-hypervisor has no user network, and joins no switch of homenode's.",
-            "The guest has no network and no forwarded port; with a tap device, add --net tap=NAME.",
+            "cloud-hypervisor has no user network, and is given no tap device here.",
+            "The guest has no network and no forwarded port; with a tap device on a bridge, add --net tap=NAME.",
         ));
     }
     losses.push(Loss::new(

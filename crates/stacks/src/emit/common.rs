@@ -5,7 +5,7 @@ use super::comment::{Loss, lines};
 use super::{BootFiles, Emission, EmitError};
 use std::path::Path;
 use topology::{Bytes, CpuId, CpuSet};
-use vm::spec::{Console, DiskFormat, SwitchName};
+use vm::spec::{Console, DiskFormat, Outlet, SwitchName};
 use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
 /// The comments that begin a text: what it is, where the VM lives, warnings of the plan, and what
@@ -162,6 +162,21 @@ pub(super) fn switch_of_ours(stack: &str, switch: &SwitchName) -> Loss {
     Loss::new(
         format!("{stack} knows no switch of homenode's ({switch}), which is in a network namespace of its own."),
         "make a bridge or a network for it there, and name that in this text.",
+    )
+}
+
+/// What a stack whose networks are a cloud's own says of a card that is plugged into something of
+/// one host.
+pub(super) fn of_one_host(stack: &str, into: &Outlet) -> Loss {
+    let what = match into {
+        Outlet::Switch(switch) => return switch_of_ours(stack, switch),
+        Outlet::Bridge(bridge) => format!("the bridge {bridge}"),
+        Outlet::LibvirtNetwork(network) => format!("libvirt's network {network}"),
+        Outlet::Macvtap(card) => format!("the card {card}"),
+    };
+    Loss::new(
+        format!("{stack} plugs nothing into {what} of one host: its networks are its own."),
+        "choose a network of it that leads there.",
     )
 }
 

@@ -3,7 +3,7 @@
 use super::common::{disk_format, path, switch_of_ours};
 use super::{Emission, EmitError, Loss};
 use topology::words::quoted;
-use vm::spec::{Boot, Console, Disk, MacAddress, Network};
+use vm::spec::{Boot, Console, Disk, MacAddress, Network, Outlet};
 
 /// qemu-server's `$MAX_VIRTIO_DISKS` and `$MAX_NETS`.
 const MOST_DISKS: usize = 16;
@@ -44,7 +44,7 @@ pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, EmitError> {
     }
     for (index, network) in spec.networks.iter().enumerate() {
         devices.lines.push(card(&spec.name, index, network));
-        devices.losses.extend(network.switch().map(|switch| switch_of_ours("Proxmox", switch)));
+        devices.losses.extend(unknown_to_it(network));
         let forward = network.forwards();
         if !forward.is_empty() {
             let ports: Vec<String> = forward.iter().map(|port| port.host.to_string()).collect();
@@ -71,10 +71,31 @@ fn card(vm: &str, index: usize, network: &Network) -> String {
     let own = MacAddress::of_card(vm, index);
     match network {
         Network::User { .. } => format!("net{index}: virtio={own}"),
-        Network::Switch { switch, model, queues, mac } => {
-            let queues = if *queues > 1 { format!(",queues={queues}") } else { String::new() };
-            format!("net{index}: {model}={},bridge={switch}{queues}", mac.unwrap_or(own))
+        Network::Plugged { into, card } => {
+            let queues = if card.queues > 1 { format!(",queues={}", card.queues) } else { String::new() };
+            let bridge = match into {
+                Outlet::Switch(switch) => format!(",bridge={switch}"),
+                Outlet::Bridge(bridge) => format!(",bridge={bridge}"),
+                Outlet::LibvirtNetwork(_) | Outlet::Macvtap(_) => ",bridge=vmbr0".to_owned(),
+            };
+            format!("net{index}: {}={}{bridge}{queues}", card.model, card.address(vm, index))
         }
+    }
+}
+
+fn unknown_to_it(network: &Network) -> Option<Loss> {
+    let Network::Plugged { into, .. } = network else { return None };
+    match into {
+        Outlet::Bridge(_) => None,
+        Outlet::Switch(switch) => Some(switch_of_ours("Proxmox", switch)),
+        Outlet::LibvirtNetwork(network) => Some(Loss::new(
+            format!("Proxmox has no networks of libvirt ({network})."),
+            "The card is on the bridge vmbr0, which Proxmox's installer made; write another one there.",
+        )),
+        Outlet::Macvtap(card) => Some(Loss::new(
+            format!("Proxmox makes no macvtap device on a card of the host ({card})."),
+            "The card is on the bridge vmbr0, which Proxmox's installer made: see that it has that card as a port.",
+        )),
     }
 }
 

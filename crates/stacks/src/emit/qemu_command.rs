@@ -1,10 +1,10 @@
 //! A shell text that starts QEMU.
 
-use super::common::{check_words, heading, may_grow, memory, one_cpu_each, several_cpu_sets, vcpus_of};
+use super::common::{check_words, heading, may_grow, memory, one_cpu_each, several_cpu_sets, switch_of_ours, vcpus_of};
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{Channel, ConsoleLog, HostTraits, Wiring, arguments, as_shell};
 use std::path::Path;
-use vm::spec::{Boot, Console};
+use vm::spec::{Boot, Console, Network, Outlet};
 use vm::{Accelerator, Client, Plan, TcgThreads};
 
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -85,11 +85,47 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             it for VMs that homenode keeps.",
         ));
     }
+    losses.extend(
+        emission
+            .spec
+            .networks
+            .iter()
+            .enumerate()
+            .filter_map(|(index, card)| plugged_in(&emission.spec.name, index, card)),
+    );
     losses.push(Loss::new(
         "A command line fixes homes once, and nobody reads back where the VM is.",
         "When a node fills up, the VM stays where it is. `homenode balance` moves it; `homenode doctor` reads back.",
     ));
     losses
+}
+
+/// Who must plug a card in that a command line has no device for.
+fn plugged_in(vm: &str, index: usize, network: &Network) -> Option<Loss> {
+    let Network::Plugged { into, card } = network else { return None };
+    Some(match into {
+        Outlet::Switch(switch) => switch_of_ours("QEMU", switch),
+        Outlet::Bridge(bridge) => Loss::new(
+            format!("QEMU's own helper plugs card {index} into the bridge {bridge}."),
+            format!("Without root /etc/qemu/bridge.conf must say: allow {bridge}, and the helper be root's (setuid)."),
+        ),
+        Outlet::LibvirtNetwork(network) => Loss::new(
+            format!("QEMU knows no network of libvirt ({network}): card {index} is plugged into the bridge virbr0."),
+            format!("That is the bridge of the network default; `virsh net-info {network}` says which this one has."),
+        ),
+        Outlet::Macvtap(host) => Loss::new(
+            format!(
+                "QEMU makes no macvtap device: card {index} is descriptor {} of whoever runs this text.",
+                3 + index
+            ),
+            format!(
+                "Before: ip link add link {host} name tap-{index} address {} up type macvtap mode bridge; then sh TEXT \
+                 {}<>/dev/tapN, N from /sys/class/net/tap-{index}/ifindex. It stays until: ip link delete tap-{index}.",
+                card.address(vm, index),
+                3 + index
+            ),
+        ),
+    })
 }
 
 /// Seconds that the loop waits for QEMU's threads: QEMU fills the VM's memory first, at 100 MiB/s

@@ -1,7 +1,7 @@
 //! Where two manifests differ, in words, and what follows.
 
 use super::{DevicePlace, Manifest, MemoryBlock, RunBy};
-use crate::spec::{Boot, Disk, GuestRoot, Network};
+use crate::spec::{Boot, Card, Disk, GuestRoot, Network};
 use crate::{Added, MemoryDevice, VirtualNode, VirtualTopology, VmSpec};
 use serde::Serialize;
 use std::fmt;
@@ -249,7 +249,7 @@ fn boots(boot: &Boot) -> String {
 fn card(network: &Network) -> String {
     match network {
         Network::User { .. } => "virtio".to_owned(),
-        Network::Switch { model, queues, mac, .. } => {
+        Network::Plugged { card: Card { model, queues, mac, vhost: _ }, .. } => {
             let mac = mac.map(|mac| format!(" with address {mac}")).unwrap_or_default();
             format!("{model} of {queues} queues{mac}")
         }

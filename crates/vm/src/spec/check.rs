@@ -1,6 +1,6 @@
 //! What a spec must hold beyond being well-formed TOML.
 
-use super::{Boot, CardModel, Console, FixedNode, GuestRoot, Network, Policy, VmSpec};
+use super::{Boot, Card, CardModel, Console, FixedNode, GuestRoot, Network, Outlet, Policy, Vhost, VmSpec};
 use crate::NodeSize;
 use std::collections::BTreeSet;
 use topology::limits::{MOST_VCPUS, MOST_VIRTUAL_NODES};
@@ -270,7 +270,8 @@ fn check_forwards(networks: &[Network]) -> Checked {
 fn check_cards(networks: &[Network]) -> Checked {
     let mut taken = BTreeSet::new();
     for (card, network) in networks.iter().enumerate() {
-        let Network::Switch { model, queues, mac, .. } = network else { continue };
+        let Network::Plugged { card: it, into } = network else { continue };
+        let Card { model, queues, mac, vhost } = it;
         let field = |end: &str| format!("network[{card}].{end}");
         let most = if *model == CardModel::Virtio { MOST_QUEUES } else { 1 };
         ensure((1..=most).contains(queues), &field("queues"), || match model {
@@ -278,6 +279,12 @@ fn check_cards(networks: &[Network]) -> Checked {
             model => {
                 format!("a card of the model {model} has 1 pair of queues: remove it, or write model = \"virtio\"")
             }
+        })?;
+        let one = *queues == 1 || !matches!(into, Outlet::Macvtap(_));
+        ensure(one, &field("queues"), || "a card of the kind macvtap has 1 pair of queues: remove it".to_owned())?;
+        let served = *vhost != Vhost::On || *model == CardModel::Virtio;
+        ensure(served, &field("vhost"), || {
+            format!("the kernel serves no card of the model {model}: remove it, or write model = \"virtio\"")
         })?;
         let other = mac.is_none_or(|mac| taken.insert(mac));
         ensure(other, &field("mac"), || "two cards of one address: frames find neither".to_owned())?;

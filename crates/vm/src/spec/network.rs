@@ -1,55 +1,266 @@
 //! Network cards.
 
+use super::names::{InterfaceName, LibvirtNetworkName, SwitchName};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// A network card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+#[serde(try_from = "Written", into = "Written")]
 pub enum Network {
     /// QEMU's user-mode network: outgoing connections, no privilege.
     User {
         /// Ports of the host's loopback that lead into the guest.
-        #[serde(default)]
         forward: Vec<PortForward>,
     },
-    /// A port of a switch that homenode keeps (`homenode switch create`).
-    Switch {
-        /// The switch.
-        switch: SwitchName,
+    /// A card that others reach.
+    Plugged {
+        /// Where its cable ends.
+        into: Outlet,
         /// What the guest sees.
-        #[serde(default)]
-        model: CardModel,
-        /// Pairs of queues, for vCPUs that send and receive at once; virtio only.
-        #[serde(default = "one_queue")]
-        queues: u32,
-        /// Its address. Default: one that follows from the VM's name.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        mac: Option<MacAddress>,
+        card: Card,
     },
 }
 
+/// Where the cable of a card ends.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outlet {
+    /// A switch that homenode keeps (`homenode switch create`).
+    Switch(SwitchName),
+    /// A bridge in the host's own network.
+    Bridge(InterfaceName),
+    /// The bridge of a network of the host's libvirt.
+    LibvirtNetwork(LibvirtNetworkName),
+    /// A card of the host, which the VM shares with it.
+    Macvtap(InterfaceName),
+}
+
+/// What the guest sees of a card that is plugged in somewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// What kind it is.
+    pub model: CardModel,
+    /// Pairs of queues, for vCPUs that send and receive at once; virtio only.
+    pub queues: u32,
+    /// Its address. `None`: one that follows from the VM's name.
+    pub mac: Option<MacAddress>,
+    /// Whether the host's kernel serves it.
+    pub vhost: Vhost,
+}
+
+impl Default for Card {
+    fn default() -> Self {
+        Self { model: CardModel::default(), queues: 1, mac: None, vhost: Vhost::default() }
+    }
+}
+
+impl Card {
+    /// Its address; `vm` and `index` say whose card it is.
+    pub fn address(&self, vm: &str, index: usize) -> MacAddress {
+        self.mac.unwrap_or_else(|| MacAddress::of_card(vm, index))
+    }
+}
+
+/// Whether the host's kernel serves a virtio card (vhost-net), rather than QEMU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Vhost {
+    /// Where it can.
+    #[default]
+    Auto,
+    /// A host where it cannot starts no such VM.
+    On,
+    /// Never.
+    Off,
+}
+
+impl Vhost {
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+}
+
 impl Network {
+    /// A card of the usual kind in a switch.
+    pub fn in_switch(switch: SwitchName) -> Self {
+        Self::Plugged { into: Outlet::Switch(switch), card: Card::default() }
+    }
+
     /// Ports of the host that lead into the guest by this card.
     pub fn forwards(&self) -> &[PortForward] {
         match self {
             Self::User { forward } => forward,
-            Self::Switch { .. } => &[],
+            Self::Plugged { .. } => &[],
         }
     }
 
     /// The switch that it is plugged into.
     pub fn switch(&self) -> Option<&SwitchName> {
         match self {
-            Self::User { .. } => None,
-            Self::Switch { switch, .. } => Some(switch),
+            Self::Plugged { into: Outlet::Switch(switch), .. } => Some(switch),
+            _ => None,
         }
     }
 }
 
-fn one_queue() -> u32 {
-    1
+/// A card as it is written: one table, of which each kind takes a part.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    kind: Kind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forward: Option<Vec<PortForward>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    switch: Option<SwitchName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bridge: Option<InterfaceName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network: Option<LibvirtNetworkName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    card: Option<InterfaceName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model: Option<CardModel>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queues: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mac: Option<MacAddress>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vhost: Option<Vhost>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    #[default]
+    User,
+    Switch,
+    Bridge,
+    Macvtap,
+}
+
+/// A card that is written as none can be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoCard {
+    /// What its kind must have is missing.
+    #[error("kind = \"{kind}\" needs {needed}")]
+    Lacks {
+        /// The kind.
+        kind: &'static str,
+        /// What it must have, with an example.
+        needed: &'static str,
+    },
+    /// It has what another kind has.
+    #[error("kind = \"{kind}\" takes no `{field}`; it takes {takes}")]
+    Strange {
+        /// The kind.
+        kind: &'static str,
+        /// What is written.
+        field: &'static str,
+        /// What could be.
+        takes: &'static str,
+    },
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Switch => "switch",
+            Self::Bridge => "bridge",
+            Self::Macvtap => "macvtap",
+        }
+    }
+
+    /// What may be written for it.
+    fn fields(self) -> &'static [&'static str] {
+        match self {
+            Self::User => &["forward"],
+            Self::Switch => &["switch", "model", "queues", "mac", "vhost"],
+            Self::Bridge => &["bridge", "network", "model", "queues", "mac", "vhost"],
+            Self::Macvtap => &["card", "model", "queues", "mac", "vhost"],
+        }
+    }
+
+    fn takes(self) -> &'static str {
+        match self {
+            Self::User => "`forward`",
+            Self::Switch => "`switch`, `model`, `queues`, `mac` and `vhost`",
+            Self::Bridge => "`bridge` or `network`, `model`, `queues`, `mac` and `vhost`",
+            Self::Macvtap => "`card`, `model`, `queues`, `mac` and `vhost`",
+        }
+    }
+
+    fn needs(self) -> &'static str {
+        match self {
+            Self::User => "nothing",
+            Self::Switch => "a switch, as in switch = \"lan\"",
+            Self::Bridge => {
+                "one of a bridge, as in bridge = \"br0\", and a network of libvirt, as in network = \"default\""
+            }
+            Self::Macvtap => "a card of the host, as in card = \"enp1s0\"",
+        }
+    }
+}
+
+impl TryFrom<Written> for Network {
+    type Error = NoCard;
+
+    fn try_from(written: Written) -> Result<Self, NoCard> {
+        let kind = written.kind;
+        let there = [
+            ("forward", written.forward.is_some()),
+            ("switch", written.switch.is_some()),
+            ("bridge", written.bridge.is_some()),
+            ("network", written.network.is_some()),
+            ("card", written.card.is_some()),
+            ("model", written.model.is_some()),
+            ("queues", written.queues.is_some()),
+            ("mac", written.mac.is_some()),
+            ("vhost", written.vhost.is_some()),
+        ];
+        let strange = there.into_iter().find(|(field, there)| *there && !kind.fields().contains(field));
+        if let Some((field, _)) = strange {
+            return Err(NoCard::Strange { kind: kind.word(), field, takes: kind.takes() });
+        }
+        let lacks = NoCard::Lacks { kind: kind.word(), needed: kind.needs() };
+        let into = match kind {
+            Kind::User => return Ok(Self::User { forward: written.forward.unwrap_or_default() }),
+            Kind::Switch => written.switch.map(Outlet::Switch),
+            Kind::Bridge => match (written.bridge, written.network) {
+                (Some(bridge), None) => Some(Outlet::Bridge(bridge)),
+                (None, Some(network)) => Some(Outlet::LibvirtNetwork(network)),
+                _ => None,
+            },
+            Kind::Macvtap => written.card.map(Outlet::Macvtap),
+        };
+        let usual = Card::default();
+        let card = Card {
+            model: written.model.unwrap_or(usual.model),
+            queues: written.queues.unwrap_or(usual.queues),
+            mac: written.mac,
+            vhost: written.vhost.unwrap_or(usual.vhost),
+        };
+        Ok(Self::Plugged { into: into.ok_or(lacks)?, card })
+    }
+}
+
+impl From<Network> for Written {
+    fn from(network: Network) -> Self {
+        let (into, card) = match network {
+            Network::User { forward } => return Self { forward: Some(forward), ..Self::default() },
+            Network::Plugged { into, card } => (into, card),
+        };
+        let Card { model, queues, mac, vhost } = card;
+        let vhost = Some(vhost).filter(|vhost| !vhost.is_auto());
+        let card = Self { model: Some(model), queues: Some(queues), mac, vhost, ..Self::default() };
+        match into {
+            Outlet::Switch(switch) => Self { kind: Kind::Switch, switch: Some(switch), ..card },
+            Outlet::Bridge(bridge) => Self { kind: Kind::Bridge, bridge: Some(bridge), ..card },
+            Outlet::LibvirtNetwork(network) => Self { kind: Kind::Bridge, network: Some(network), ..card },
+            Outlet::Macvtap(host) => Self { kind: Kind::Macvtap, card: Some(host), ..card },
+        }
+    }
 }
 
 /// A TCP port of the host's loopback address that leads into the guest.
@@ -146,79 +357,41 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// Most letters of a switch's name: its bridge has the same, and the kernel takes 15 bytes.
-const LONGEST_NAME: usize = 15;
-
-/// The name of a switch: 1 to 15 small letters, digits and hyphens, of which the first is a letter.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct SwitchName(String);
-
-/// A name that no switch can have.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no name of a switch: expected 1 to 15 small letters, digits and hyphens, a letter first, other than \
-    `lo`, `p` or `u` with a number behind it"
-)]
-pub struct NoSwitchName(String);
-
-impl FromStr for SwitchName {
-    type Err = NoSwitchName;
-
-    fn from_str(text: &str) -> Result<Self, NoSwitchName> {
-        let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let valid = (1..=LONGEST_NAME).contains(&text.len())
-            && text.bytes().all(letters)
-            && text.as_bytes()[0].is_ascii_lowercase()
-            && text != "lo"
-            && !is_of_a_port(text);
-        if valid { Ok(Self(text.to_owned())) } else { Err(NoSwitchName(text.to_owned())) }
-    }
-}
-
-/// Ports are called `p` and a number, ends of uplinks `u` and a number.
-fn is_of_a_port(name: &str) -> bool {
-    let number = name.strip_prefix(['p', 'u']);
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-impl TryFrom<String> for SwitchName {
-    type Error = NoSwitchName;
-
-    fn try_from(text: String) -> Result<Self, NoSwitchName> {
-        text.parse()
-    }
-}
-
-impl From<SwitchName> for String {
-    fn from(name: SwitchName) -> Self {
-        name.0
-    }
-}
-
-impl fmt::Display for SwitchName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl AsRef<str> for SwitchName {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> Result<Network, String> {
+        toml::from_str(text).map_err(|error| error.to_string())
+    }
+
     #[test]
-    fn names_are_those_of_interfaces() {
-        for name in ["lan", "l", "rack-7", "p", "p7x", "abcdefghijklmno"] {
-            assert!(name.parse::<SwitchName>().is_ok(), "{name}");
-        }
-        for name in ["", "lo", "p7", "u12", "7lan", "LAN", "a b", "a/b", "-a", "abcdefghijklmnop", "län"] {
-            assert!(name.parse::<SwitchName>().is_err(), "{name}");
+    fn each_kind_takes_its_own_and_says_what_it_lacks() {
+        let read_again = |text: &str| {
+            let network = read(text).unwrap();
+            assert_eq!(toml::from_str::<Network>(&toml::to_string(&network).unwrap()).unwrap(), network, "{text}");
+            network
+        };
+        let plugged = |into| Network::Plugged { into, card: Card::default() };
+        let bridge = read_again("kind = 'bridge'\nbridge = 'br0'");
+        assert_eq!(bridge, plugged(Outlet::Bridge("br0".parse().unwrap())));
+        let network = read_again("kind = 'bridge'\nnetwork = 'default'");
+        assert_eq!(network, plugged(Outlet::LibvirtNetwork("default".parse().unwrap())));
+        read_again("kind = 'macvtap'\ncard = 'enp1s0'\nvhost = 'off'\nmac = '52:54:00:00:00:01'");
+        read_again("kind = 'user'\nforward = [{ host = 1, guest = 2 }]");
+        for (text, says) in [
+            ("kind = 'bridge'", "needs one of a bridge"),
+            ("kind = 'bridge'\nbridge = 'br0'\nnetwork = 'default'", "needs one of a bridge"),
+            ("kind = 'user'\nswitch = 'lan'", "kind = \"user\" takes no `switch`; it takes `forward`"),
+            ("kind = 'switch'\nswitch = 'lan'\nforward = []", "takes no `forward`"),
+            ("kind = 'macvtap'", "needs a card of the host"),
+            ("kind = 'bridge'\nbridge = 'a/b'", "`a/b` is no name of an interface"),
+            ("kind = 'bridge'\nnetwork = 'a<b'", "`a<b` is no name of a network of libvirt"),
+            ("kind = 'switch'\nswitch = 'lan'\nvhost = 'yes'", "unknown variant `yes`"),
+            ("kind = 'switch'\nswitch = 'lan'\nspeed = 1", "unknown field `speed`"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
         }
     }
 

@@ -1,12 +1,12 @@
 //! What of a plan and a spec KubeVirt cannot be told.
 
-use super::super::common::{one_cpu_each, one_line, policy_word, switch_of_ours, vcpus_of};
+use super::super::common::{of_one_host, one_cpu_each, one_line, policy_word, vcpus_of};
 use super::super::{Emission, Loss};
 use super::binding::Binding;
 use super::build::{boot_claim, quantity};
 use topology::Bytes;
 use vm::MemoryPolicy;
-use vm::spec::{Boot, Console, Fill};
+use vm::spec::{Boot, Console, Fill, Network};
 
 /// Of the virtual topology and the placement.
 pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Loss> {
@@ -250,8 +250,8 @@ fn network(emission: &Emission<'_>) -> Vec<Loss> {
     let mut losses = Vec::new();
     let Some(first) = emission.spec.networks.first() else { return losses };
     let forward = first.forwards();
-    if let Some(switch) = first.switch() {
-        losses.push(switch_of_ours("KubeVirt", switch));
+    if let Network::Plugged { into, .. } = first {
+        losses.push(of_one_host("KubeVirt", into));
     } else if forward.is_empty() {
         losses.push(Loss::new(
             "KubeVirt's pod network lets the cluster in.",

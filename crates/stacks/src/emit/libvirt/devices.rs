@@ -2,7 +2,7 @@
 
 use super::super::common::disk_format;
 use super::xml::Element;
-use vm::spec::{Boot, Console, Disk, MacAddress, Network};
+use vm::spec::{Boot, Card, CardModel, Console, Disk, Network, Outlet, Vhost};
 use vm::{Plan, VmSpec};
 
 /// `iothreads`: how many I/O threads there are for the disks to share.
@@ -68,20 +68,34 @@ fn network(vm: &str, index: usize, network: &Network) -> Element {
             let model = Element::new("model").with("type", "virtio");
             Element::holding("interface", [model, rom]).with("type", "user")
         }
-        Network::Switch { switch, model, queues, mac } => {
-            let mac = mac.unwrap_or_else(|| MacAddress::of_card(vm, index));
-            let mut elements = vec![
-                Element::new("mac").with("address", mac.to_string().to_lowercase()),
-                Element::new("source").with("bridge", switch),
-                Element::new("model").with("type", model),
-            ];
-            if *queues > 1 {
-                elements.push(Element::new("driver").with("queues", queues));
-            }
+        Network::Plugged { into, card } => {
+            let source = Element::new("source");
+            let (kind, source) = match into {
+                Outlet::Switch(switch) => ("bridge", source.with("bridge", switch)),
+                Outlet::Bridge(bridge) => ("bridge", source.with("bridge", bridge)),
+                Outlet::LibvirtNetwork(network) => ("network", source.with("network", network)),
+                Outlet::Macvtap(of_host) => ("direct", source.with("dev", of_host).with("mode", "bridge")),
+            };
+            let mac = card.address(vm, index).to_string().to_lowercase();
+            let mut elements =
+                vec![Element::new("mac").with("address", mac), source, Element::new("model").with("type", card.model)];
+            elements.extend(driver(card));
             elements.push(rom);
-            Element::holding("interface", elements).with("type", "bridge")
+            Element::holding("interface", elements).with("type", kind)
         }
     }
+}
+
+/// What serves a card, where that is not libvirt's choice.
+fn driver(card: &Card) -> Option<Element> {
+    let mut driver = Element::new("driver");
+    match (card.model, card.vhost) {
+        (CardModel::Virtio, Vhost::On) => driver = driver.with("name", "vhost"),
+        (CardModel::Virtio, Vhost::Off) => driver = driver.with("name", "qemu"),
+        _ if card.queues == 1 => return None,
+        _ => {}
+    }
+    Some(if card.queues > 1 { driver.with("queues", card.queues) } else { driver })
 }
 
 /// The serial console: `virsh console` reaches it, and a file gets a copy where the spec says so.

@@ -1,6 +1,6 @@
 //! What of a plan and a spec Nova cannot be told.
 
-use super::super::common::{one_cpu_each, policy_word, switch_of_ours};
+use super::super::common::{of_one_host, one_cpu_each, policy_word};
 use super::super::{Emission, Loss};
 use super::flavor::Shape;
 use vm::MemoryPolicy;
@@ -176,7 +176,7 @@ fn disks(emission: &Emission<'_>) -> Option<Loss> {
 fn network(emission: &Emission<'_>) -> Option<Loss> {
     let forward = match emission.spec.networks.first()? {
         Network::User { forward } => forward,
-        Network::Switch { switch, .. } => return Some(switch_of_ours("Nova", switch)),
+        Network::Plugged { into, .. } => return Some(of_one_host("Nova", into)),
     };
     let ports: Vec<String> = forward.iter().map(|forward| format!("{} to {}", forward.host, forward.guest)).collect();
     let ports =

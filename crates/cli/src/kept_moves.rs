@@ -84,7 +84,7 @@ fn moves(record: &Record, done: &VmRecord) -> Vec<Move> {
         let event = LifeEvent::Moved { client: client.id, from: client.home.clone(), to: known.home.clone() };
         let (home, cpus) = (known.home.clone(), known.set.clone());
         // The balancer binds a client's threads to all CPUs of its home.
-        let to = Client { home, cpus, vcpu_cpus: Default::default(), ..client.clone() };
+        let to = Client { home, cpus, vcpu_cpus: Default::default(), groups: Vec::new(), ..client.clone() };
         Some(Move { client: client.id, to, event })
     };
     clients.iter().filter_map(of).collect()
@@ -112,7 +112,15 @@ mod tests {
 
     fn client(id: u32, virtual_nodes: Vec<u32>, home: &str) -> Client {
         let (home, cpus) = (home.parse().unwrap(), "0-3".parse().unwrap());
-        Client { id, virtual_nodes, home, cpus, vcpu_cpus: Default::default(), memory_policy: MemoryPolicy::Bind }
+        Client {
+            id,
+            virtual_nodes,
+            home,
+            cpus,
+            vcpu_cpus: Default::default(),
+            groups: Vec::new(),
+            memory_policy: MemoryPolicy::Bind,
+        }
     }
 
     #[test]

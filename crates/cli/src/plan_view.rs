@@ -1,9 +1,10 @@
 //! A plan as tables for people.
 
+use crate::machine_view;
 use crate::text::{Table, count, lines, table, table_of, width, wrapped};
 use scheduler::Occupancy;
 use std::fmt::Write;
-use topology::{Bytes, CpuSet, Machine};
+use topology::{Bytes, CpuId, CpuSet, Machine};
 use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
 /// The virtual topology, the placement, and the reasons for both.
@@ -19,6 +20,9 @@ pub(crate) fn view(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> Str
         count(topology.cores_per_socket as usize, "vCPU"),
     );
     section(&mut text, "Placement", &placement(plan));
+    if plan.placement.clients.iter().any(|client| !client.groups.is_empty()) {
+        section(&mut text, "Groups, each under one last-level cache", &groups(machine, occupancy, plan));
+    }
     if topology.exposed && topology.nodes.len() > 1 {
         section(&mut text, "Distances that the guest sees", &distances(plan));
     }
@@ -51,6 +55,21 @@ fn placement(plan: &Plan) -> Table {
                 policy(client.memory_policy).to_owned(),
             ]);
         }
+    }
+    table
+}
+
+fn groups(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> Table {
+    let mut table = table(["vCPUs", "Cache", "CPUs", "Bound vCPUs of other VMs"], &[3]);
+    for group in plan.placement.clients.iter().flat_map(|client| &client.groups) {
+        let cache = machine.llcs.iter().find(|llc| llc.id == group.llc);
+        let kind = cache.map_or_else(|| "cache".to_owned(), machine_view::cache_name);
+        table.add_row([
+            group.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect::<CpuSet>().to_string(),
+            format!("{} ({kind})", group.llc),
+            group.cpus.to_string(),
+            occupancy.caches.get(&group.llc).copied().unwrap_or(0).to_string(),
+        ]);
     }
     table
 }

@@ -209,6 +209,7 @@ fn client(domain: &Domain, node: &VirtualNode, machine: &Machine, bound: bool) -
         cpus,
         memory_policy,
         vcpu_cpus: if bound { pins.iter().filter_map(single).collect() } else { BTreeMap::new() },
+        groups: Vec::new(),
     })
 }
 

@@ -251,7 +251,15 @@ mod tests {
     fn on(node: &str) -> Placement {
         let (home, cpus) = (node.parse().unwrap(), "0-3".parse().unwrap());
         let memory_policy = MemoryPolicy::Bind;
-        let client = Client { id: 0, virtual_nodes: vec![0], home, cpus, vcpu_cpus: BTreeMap::new(), memory_policy };
+        let client = Client {
+            id: 0,
+            virtual_nodes: vec![0],
+            home,
+            cpus,
+            vcpu_cpus: BTreeMap::new(),
+            groups: Vec::new(),
+            memory_policy,
+        };
         Placement { clients: vec![client] }
     }
 

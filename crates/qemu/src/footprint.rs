@@ -85,6 +85,7 @@ pub(crate) fn reserved(plan: &Plan) -> Reserved {
         taken: Some(filled.saturating_add(own)),
         huge_pages: plan.backing.huge_pages,
         bound_cpus: plan.bound_cpus(),
+        caches: plan.vcpus_by_cache(),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Whether a guest sees the machine that was planned for it: a wrong SRAT or SLIT shows only there.
 //! Pure.
 
+use std::collections::BTreeSet;
 use topology::input::{cut, excerpt};
-use topology::{Bytes, CpuSet};
+use topology::{Bytes, CpuId, CpuSet};
 use vm::{Plan, VirtualNode};
 use workloads::protocol::{SeenMachine, SeenNode};
 
@@ -80,7 +81,27 @@ fn compare_caches(plan: &Plan, seen: &SeenMachine, found: &mut Vec<String>) {
         if let Some(nodes) = spanned(plan, llc, seen) {
             found.push(format!("the last-level cache of CPUs {} spans nodes {nodes}", excerpt(llc)));
         }
+        if let Some(groups) = groups_of(plan, llc) {
+            found.push(format!("the last-level cache of CPUs {} spans the groups of vCPUs {groups}", excerpt(llc)));
+        }
     }
+}
+
+/// The vCPUs of each socket that a cache of the guest lies in, if those are bound to several caches
+/// of the machine.
+fn groups_of(plan: &Plan, cpus: &str) -> Option<String> {
+    let cpus = parse(cpus)?;
+    let present: BTreeSet<u32> = plan.topology.nodes.iter().flat_map(|node| node.present()).collect();
+    let vcpus: BTreeSet<u32> =
+        (0..).zip(&present).filter(|(number, _)| cpus.contains(CpuId(*number))).map(|(_, &vcpu)| vcpu).collect();
+    let size = plan.topology.cores_per_socket * plan.topology.threads_per_core;
+    let groups = plan.placement.clients.iter().flat_map(|client| &client.groups);
+    // Groups that are not sockets are none that the guest is told of; the plan says so.
+    let told = groups.filter(|group| group.vcpus.len() as u32 == size);
+    let of = told.filter(|group| group.vcpus.iter().any(|vcpu| vcpus.contains(vcpu)));
+    let names: Vec<String> =
+        of.map(|group| group.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect::<CpuSet>().to_string()).collect();
+    (names.len() > 1).then(|| names.join(" and "))
 }
 
 /// The nodes that a list of CPUs lies in, if more than one. A guest may say of any number of nodes,
@@ -162,5 +183,25 @@ mod tests {
         let mut other = seen();
         other.complaints = vec!["x".into()];
         assert_eq!(found(&other), "the guest says: x");
+    }
+
+    #[test]
+    fn a_guest_knows_the_caches_of_its_groups() {
+        // One node of 4 vCPUs, a socket for each group of 2.
+        let mut plan = samples::plan("vm", 1, 4, 512);
+        (plan.topology.sockets, plan.topology.cores_per_socket) = (2, 2);
+        let group = |first: u32| vm::CacheGroup {
+            vcpus: vec![first, first + 1],
+            llc: topology::LlcId(first),
+            cpus: "0-1".parse().expect("a set"),
+        };
+        plan.placement.clients[0].groups = vec![group(0), group(2)];
+        let mut other = seen();
+        other.nodes.pop();
+        (other.nodes[0].cpus, other.nodes[0].distances) = ("0-3".into(), vec![10]);
+        assert_eq!(differences(&plan, &other), Vec::<String>::new());
+        other.llcs = vec!["0-3".into()];
+        let found = differences(&plan, &other).join("; ");
+        assert_eq!(found, "the last-level cache of CPUs 0-3 spans the groups of vCPUs 0-1 and 2-3");
     }
 }

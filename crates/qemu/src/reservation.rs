@@ -33,7 +33,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use topology::{Bytes, CpuSet, Machine, NodeId};
+use topology::{Bytes, CpuSet, LlcId, Machine, NodeId};
 use vm::NodeUse;
 
 /// Files of reservations begin with it; no VM's name begins with a dot.
@@ -57,6 +57,9 @@ pub struct Reserved {
     /// Hardware threads that its vCPUs are bound to 1:1.
     #[serde(default)]
     pub bound_cpus: CpuSet,
+    /// vCPUs that will be bound to last-level caches, by cache.
+    #[serde(default)]
+    pub caches: BTreeMap<LlcId, u32>,
 }
 
 impl Reserved {
@@ -175,6 +178,7 @@ pub fn occupancy(starting: &[Reserved], running: &Observation, machine: &Machine
         }
         occupancy.hold(&holdings);
         occupancy.bound_cpus = occupancy.bound_cpus.union(&reserved.bound_cpus);
+        occupancy.hold_caches(&reserved.caches);
     }
     occupancy
 }
@@ -205,6 +209,7 @@ mod tests {
             taken: None,
             huge_pages: None,
             bound_cpus: CpuSet::new(),
+            caches: BTreeMap::new(),
         }
     }
 
@@ -272,6 +277,7 @@ mod tests {
             taken: Some(mib(100)),
             huge_pages: Some(mib(2)),
             bound_cpus: "0-1".parse().unwrap(),
+            caches: BTreeMap::from([(LlcId(0), 2)]),
             ..reserved_vm("a", 0)
         }];
         // Of 1000 MiB of its pages 300 are filled: 700 are still to come from the pool.
@@ -280,6 +286,7 @@ mod tests {
         assert_eq!(used.pools[&mib(2).0], BTreeMap::from([(NodeId(0), mib(700))]));
         assert_eq!(used.of(NodeId(0)), held);
         assert_eq!(used.bound_cpus.to_string(), "0-1");
+        assert_eq!(used.caches, BTreeMap::from([(LlcId(0), 2)]));
     }
 
     #[test]

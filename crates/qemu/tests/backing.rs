@@ -4,9 +4,9 @@
 use crate::common::{empty_disk, launch, machine, no_qemu, start, unique};
 use std::path::Path;
 use std::time::Duration;
-use topology::Bytes;
+use topology::{Bytes, CpuId, LlcId};
 use vm::spec::{Backing, Fill, VcpuBinding};
-use vm::{Accelerator, Backend, Launch, MemoryResidence, Residence, TcgThreads, Vm, VmSpec};
+use vm::{Accelerator, Backend, CacheGroup, Launch, MemoryResidence, Residence, TcgThreads, Vm, VmSpec};
 
 /// Where a VM of two virtual nodes of one vCPU and 32 MiB is, once it runs; `change` changes its
 /// spec before it is planned.
@@ -62,6 +62,35 @@ fn each_vcpu_has_a_cpu_of_its_own() {
         assert_eq!((vcpu.affinity.clone(), vcpu.at_home), (cpu, true));
     }
     assert_eq!(residence.vcpus.iter().fold(topology::CpuSet::new(), |all, vcpu| all.union(&vcpu.affinity)), bound);
+}
+
+/// This machine may have one cache: the groups are written into the plan, a CPU for each.
+#[test]
+fn the_threads_of_a_group_keep_to_the_cpus_of_its_cache() {
+    const TEST: &str = "the_threads_of_a_group_keep_to_the_cpus_of_its_cache";
+    if no_qemu(TEST) {
+        return;
+    }
+    let cpus: Vec<CpuId> = machine().usable_threads().map(|thread| thread.id).collect();
+    let [first, second, ..] = cpus[..] else { return eprintln!("SKIPPED {TEST}: this machine has one usable CPU") };
+    let directory = tempfile::tempdir().expect("a directory");
+    let one_node = |spec: &mut VmSpec| spec.shape.policy.virtual_nodes = None;
+    let mut launch = planned("test-groups", &empty_disk(directory.path()), one_node);
+    let client = &mut launch.plan.placement.clients[0];
+    let group = |vcpu: u32, cpu| CacheGroup { vcpus: vec![vcpu], llc: LlcId(vcpu), cpus: [cpu].into_iter().collect() };
+    client.groups = vec![group(0, second), group(1, first)];
+    let mut vm = start(&launch).expect("a VM");
+    let residence = vm.residence(&launch.plan).expect("a residence");
+    let affinities: Vec<String> = residence.vcpus.iter().map(|vcpu| vcpu.affinity.to_string()).collect();
+    assert_eq!(affinities, [second.to_string(), first.to_string()]);
+    assert!(residence.vcpus.iter().all(|vcpu| vcpu.at_home));
+    // Who is bound to the other's CPU is not at home.
+    let client = &mut launch.plan.placement.clients[0];
+    client.groups = vec![group(0, first), group(1, first)];
+    let residence = vm.residence(&launch.plan).expect("a residence");
+    assert_eq!(residence.vcpus.iter().map(|vcpu| vcpu.at_home).collect::<Vec<_>>(), [false, true]);
+    assert!(!residence.at_home);
+    Box::new(vm).stop(Duration::ZERO).expect("an end");
 }
 
 #[test]

@@ -14,10 +14,10 @@
 //! **Example.** A client of two vCPUs on node 1 that may have 4 GiB and has 1 GiB on node 0,
 //! unbound: 2 vCPUs and 3 GiB of node 1, 1 GiB of node 0.
 
-use crate::{ClientObservation, Observation, Occupancy, VmObservation, claims};
+use crate::{ClientObservation, Observation, Occupancy, VmObservation, caches, claims};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::{Bytes, CpuId, CpuSet, Machine, NodeId};
+use topology::{Bytes, CpuId, CpuSet, LlcId, Machine, NodeId};
 use vm::NodeUse;
 
 /// A client that runs, as far as it takes something away from others.
@@ -87,11 +87,15 @@ impl Occupancy {
     /// As [`of_observation`](Self::of_observation), from what each client holds.
     pub fn of_running(vms: impl IntoIterator<Item = Holding>, machine: &Machine) -> Self {
         let node_of: BTreeMap<CpuId, NodeId> = machine.threads.iter().map(|thread| (thread.id, thread.node)).collect();
+        let llc_of = caches::smaller_than_nodes(machine);
         let mut occupancy = Self::default();
         let mut turn = 0;
         for vm in vms {
             let mut vcpus_on = BTreeMap::<NodeId, u64>::new();
             for vcpu in &vm.vcpus {
+                if let Some(llc) = one_cache(vcpu, &llc_of) {
+                    *occupancy.caches.entry(llc).or_default() += 1;
+                }
                 let candidates = nodes_of(vcpu, &node_of);
                 if candidates.is_empty() {
                     continue;
@@ -171,6 +175,13 @@ fn divided(amount: Bytes, weights: &BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, B
     let total: u128 = weights.values().map(|&weight| u128::from(weight)).sum();
     let part = |weight: u64| Bytes((u128::from(amount.0) * u128::from(weight) / total.max(1)) as u64);
     weights.iter().map(|(&node, &weight)| (node, part(weight))).collect()
+}
+
+/// The cache of all CPUs of a set, where it is one.
+fn one_cache(cpus: &CpuSet, llc_of: &BTreeMap<CpuId, LlcId>) -> Option<LlcId> {
+    let mut caches = cpus.iter().map(|cpu| llc_of.get(&cpu).copied());
+    let first = caches.next()??;
+    caches.all(|llc| llc == Some(first)).then_some(first)
 }
 
 /// Nodes of the CPUs of a set, rising.

@@ -1,11 +1,11 @@
 //! The machine as sizing and placement look at it: for each candidate node what it has and what is
 //! free, computed once.
 
-use crate::{Occupancy, PlanError};
+use crate::{Occupancy, PlanError, caches};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, Machine, Node, NodeId, NodeSet};
 use vm::Shape;
-use vm::spec::VcpuBinding;
+use vm::spec::{CachePolicy, VcpuBinding};
 
 /// A node on which the VM may live.
 #[derive(Clone, Debug)]
@@ -17,6 +17,9 @@ pub(crate) struct HostNode {
     pub(crate) cores: u32,
     /// Usable hardware threads.
     pub(crate) threads: u32,
+    /// Cores (hardware threads with `prefer_ht`) under each of its last-level caches; fewer than two
+    /// where there is nothing to divide.
+    pub(crate) caches: Vec<u32>,
     /// Memory of the node.
     pub(crate) memory: u64,
     /// Memory that nobody uses or was promised, in bytes.
@@ -56,6 +59,7 @@ impl Host {
     pub(crate) fn new(machine: &Machine, occupancy: &Occupancy, shape: &Shape) -> Result<Self, PlanError> {
         let allowed = allowed_nodes(machine, shape)?;
         let mut cpus: BTreeMap<NodeId, (CpuSet, BTreeSet<u32>)> = BTreeMap::new();
+        let divides = matches!(shape.policy.cache, CachePolicy::Pack | CachePolicy::Own);
         // Who binds each vCPU to one hardware thread has no use for those that others have so.
         let bound_alone = shape.policy.vcpu_binding == VcpuBinding::Core;
         let taken = if bound_alone { occupancy.bound_cpus.clone() } else { CpuSet::new() };
@@ -73,7 +77,10 @@ impl Host {
             let memory = page.map_or(node.memory.0, |page| pool(node, page).0);
             let bound = taken.iter().filter(|cpu| machine.thread(*cpu).is_some_and(|on| on.node == node.id)).count();
             let vcpus_held = occupancy.of(node.id).vcpus.saturating_sub(bound as u32);
-            nodes.push(HostNode { id: node.id, cpus, cores, threads, memory, free, available: free, vcpus_held });
+            let of_node = || machine.usable_threads().filter(|thread| thread.node == node.id);
+            let caches = if divides { caches::sizes(of_node(), shape.policy.prefer_ht) } else { Vec::new() };
+            let id = node.id;
+            nodes.push(HostNode { id, cpus, cores, threads, caches, memory, free, available: free, vcpus_held });
         }
         nodes.sort_by_key(|node| node.id);
         if nodes.iter().all(|node| node.threads == 0) {
@@ -128,6 +135,20 @@ impl Host {
     /// Cores or hardware threads of all candidate nodes.
     pub(crate) fn all_units(&self) -> u32 {
         (0..self.nodes.len()).map(|index| self.units(index)).sum()
+    }
+
+    /// The caches that a home of one node has at least; `None` where a node with CPUs has nothing to
+    /// divide.
+    pub(crate) fn caches_of_a_node(&self) -> Option<caches::Caches> {
+        let of = |node: &HostNode| {
+            let units = node.caches.iter().copied().max()?;
+            (node.caches.len() > 1).then_some(caches::Caches { count: node.caches.len() as u32, units })
+        };
+        let all: Option<Vec<_>> = self.nodes.iter().filter(|node| node.threads > 0).map(of).collect();
+        all?.into_iter().reduce(|one, other| caches::Caches {
+            count: one.count.min(other.count),
+            units: one.units.min(other.units),
+        })
     }
 
     /// `core` or `hardware thread`: the word for what vCPUs are counted against.

@@ -4,6 +4,7 @@
 mod action;
 mod backing;
 pub mod balance;
+mod caches;
 mod claims;
 mod cores;
 mod divide;

@@ -3,7 +3,7 @@
 use crate::Claims;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::{Bytes, CpuSet, Node, NodeId};
+use topology::{Bytes, CpuSet, LlcId, Node, NodeId};
 use vm::spec::Backing;
 use vm::{NodeUse, Plan};
 
@@ -23,6 +23,9 @@ pub struct Occupancy {
     /// bound to one of these alone.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub bound_cpus: CpuSet,
+    /// vCPUs that may use one last-level cache only, of a node that has several.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub caches: BTreeMap<LlcId, u32>,
 }
 
 impl Occupancy {
@@ -55,6 +58,7 @@ impl Occupancy {
     pub fn reserve(&mut self, plan: &Plan) {
         self.hold(&plan.holdings);
         self.bound_cpus = self.bound_cpus.union(&plan.bound_cpus());
+        self.hold_caches(&plan.vcpus_by_cache());
         if let Some(page) = plan.backing.huge_pages {
             self.promise_pages(page, plan.holdings.iter().map(|(&node, held)| (node, held.memory)));
         }
@@ -64,6 +68,13 @@ impl Occupancy {
         for (node, bytes) in by_node {
             let promised = self.pools.entry(page.0).or_default().entry(node).or_default();
             *promised = promised.saturating_add(bytes);
+        }
+    }
+    /// Adds vCPUs that are bound to caches.
+    pub fn hold_caches(&mut self, vcpus: &BTreeMap<LlcId, u32>) {
+        for (&llc, &vcpus) in vcpus {
+            let held = self.caches.entry(llc).or_default();
+            *held = held.saturating_add(vcpus);
         }
     }
     /// Adds what somebody holds of each node.

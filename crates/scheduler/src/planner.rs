@@ -3,7 +3,7 @@
 use crate::host::Host;
 use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed, Told, VCPU};
 use crate::sizing::{self, Sizing};
-use crate::{Occupancy, PlanError, backing, claims, cores, expected, explain};
+use crate::{Occupancy, PlanError, backing, caches, claims, cores, expected, explain};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
 use vm::spec::{Fill, VcpuBinding};
@@ -81,7 +81,7 @@ pub(crate) fn beside(
         plan => plan?,
     };
     match shape.policy.vcpu_binding {
-        VcpuBinding::Node => Ok(plan),
+        VcpuBinding::Node => Ok(caches::bind(machine, occupancy, shape, plan)),
         VcpuBinding::Core => cores::bind(machine, plan, sizes),
     }
 }
@@ -183,6 +183,7 @@ pub(crate) fn assemble(host: &Host, shape: &Shape, topology: &VirtualTopology, p
             cpus: cpus(host, home),
             memory_policy,
             vcpu_cpus: BTreeMap::new(),
+            groups: Vec::new(),
         }
     };
     Plan {

@@ -30,10 +30,10 @@ fn present(machine: &Machine, seen: &VmObservation, client: &Client) -> Client {
     let cpus = own.fold(CpuSet::new(), |all, seen| all.union(&seen.cpus));
     let home = home::nodes_of(machine, &cpus);
     let of_placement = home::nodes_of(machine, &client.cpus);
-    if home.is_empty() || cpus == client.cpus || (home == of_placement && !client.vcpu_cpus.is_empty()) {
+    if home.is_empty() || cpus == client.cpus || (home == of_placement && client.divides_its_cpus()) {
         return client.clone();
     }
-    Client { home, cpus, vcpu_cpus: BTreeMap::new(), ..client.clone() }
+    Client { home, cpus, vcpu_cpus: BTreeMap::new(), groups: Vec::new(), ..client.clone() }
 }
 
 #[cfg(test)]
@@ -54,6 +54,7 @@ mod tests {
             cpus: cpus.parse().unwrap(),
             memory_policy: MemoryPolicy::Bind,
             vcpu_cpus: BTreeMap::new(),
+            groups: Vec::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 mod backing;
 mod balance;
 mod brute_force;
+mod caches;
 mod claims;
 mod fleet;
 mod growing;

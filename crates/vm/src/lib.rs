@@ -30,7 +30,7 @@ pub use call_off::{CallOff, End};
 pub use launch::{ConsoleTo, Launch, Tap, Taps};
 pub use manager::{Manager, Origin};
 pub use manifest::Manifest;
-pub use placement::{Client, MemoryPolicy, NodeUse, Placement};
+pub use placement::{CacheGroup, Client, MemoryPolicy, NodeUse, Placement};
 pub use plan::{Expected, Plan, Reason};
 pub use residence::{MemoryResidence, Residence, VcpuResidence};
 pub use resize::{NoSuchMemory, Resize, Resized};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::{Bytes, CpuId, CpuSet, NodeSet};
+use topology::{Bytes, CpuId, CpuSet, LlcId, NodeSet};
 
 /// How a client's memory is bound to its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,17 @@ pub enum MemoryPolicy {
     Preferred,
     /// Where the kernel likes (no policy).
     Default,
+}
+
+/// vCPUs of a client that share one last-level cache of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheGroup {
+    /// All vCPUs that it has or may get, rising.
+    pub vcpus: Vec<u32>,
+    /// The cache.
+    pub llc: LlcId,
+    /// The client's CPUs under that cache: the only ones that these vCPUs may use.
+    pub cpus: CpuSet,
 }
 
 /// The unit of placement: the vCPUs and the memory that always move together.
@@ -39,6 +50,10 @@ pub struct Client {
     /// of [`cpus`](Self::cpus).
     #[serde(default, with = "pairs", skip_serializing_if = "BTreeMap::is_empty")]
     pub vcpu_cpus: BTreeMap<u32, CpuId>,
+    /// Its vCPUs by the last-level cache that they are bound to. Empty: none is bound to a cache;
+    /// else each vCPU is in exactly one group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<CacheGroup>,
 }
 
 impl Client {
@@ -53,7 +68,20 @@ impl Client {
 
     /// CPUs that a vCPU of this client may use.
     pub fn cpus_of(&self, vcpu: u32) -> CpuSet {
-        self.vcpu_cpus.get(&vcpu).map_or_else(|| self.cpus.clone(), |&cpu| [cpu].into_iter().collect())
+        if let Some(&cpu) = self.vcpu_cpus.get(&vcpu) {
+            return CpuSet::from_iter([cpu]);
+        }
+        self.group_of(vcpu).map_or(&self.cpus, |group| &group.cpus).clone()
+    }
+
+    /// Whether some of its vCPUs may use a part of its CPUs only.
+    pub fn divides_its_cpus(&self) -> bool {
+        !self.vcpu_cpus.is_empty() || !self.groups.is_empty()
+    }
+
+    /// The group of a vCPU that is bound to a cache.
+    pub fn group_of(&self, vcpu: u32) -> Option<&CacheGroup> {
+        self.groups.iter().find(|group| group.vcpus.contains(&vcpu))
     }
 }
 
@@ -65,10 +93,12 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The CPUs of each client, and those of each vCPU that has one of its own.
+    /// The CPUs of each client, those of its groups, and those of each vCPU that has one of its own.
     pub fn cpus_apart(&self) -> Vec<CpuSet> {
         let own = |client: &Client| client.vcpu_cpus.values().map(|&cpu| CpuSet::from_iter([cpu])).collect::<Vec<_>>();
-        self.clients.iter().flat_map(|client| std::iter::once(client.cpus.clone()).chain(own(client))).collect()
+        let groups = |client: &Client| client.groups.iter().map(|group| group.cpus.clone()).collect::<Vec<_>>();
+        let apart = |client: &Client| std::iter::once(client.cpus.clone()).chain(groups(client)).chain(own(client));
+        self.clients.iter().flat_map(|client| apart(client).collect::<Vec<_>>()).collect()
     }
 }
 
@@ -117,6 +147,7 @@ mod tests {
             cpus: "6-7".parse().expect("a set"),
             memory_policy: MemoryPolicy::Bind,
             vcpu_cpus: BTreeMap::from([(0, CpuId(6)), (1, CpuId(7))]),
+            groups: Vec::new(),
         };
         let text =
             serde_json::to_string(&File { placement: Placement { clients: vec![client.clone()] } }).expect("JSON");
@@ -125,5 +156,28 @@ mod tests {
         assert_eq!(read.placement.clients, std::slice::from_ref(&client));
         // A vCPU that was plugged later has none of its own.
         assert_eq!((client.cpus_of(1).to_string(), client.cpus_of(2).to_string()), ("7".to_owned(), "6-7".to_owned()));
+    }
+
+    #[test]
+    fn a_vcpu_may_use_the_cpus_of_its_groups_cache() {
+        let group = |vcpus: &[u32], llc: u32, cpus: &str| CacheGroup {
+            vcpus: vcpus.to_vec(),
+            llc: LlcId(llc),
+            cpus: cpus.parse().expect("a set"),
+        };
+        let client = Client {
+            id: 0,
+            virtual_nodes: vec![0],
+            home: "0".parse().expect("a set"),
+            cpus: "0-7".parse().expect("a set"),
+            memory_policy: MemoryPolicy::Bind,
+            vcpu_cpus: BTreeMap::new(),
+            groups: vec![group(&[0, 1], 0, "0-3"), group(&[2, 3], 4, "4-7")],
+        };
+        assert_eq!([1, 2, 9].map(|vcpu| client.cpus_of(vcpu).to_string()), ["0-3", "4-7", "0-7"]);
+        let apart = Placement { clients: vec![client.clone()] }.cpus_apart();
+        assert_eq!(apart.iter().map(CpuSet::to_string).collect::<Vec<_>>(), ["0-7", "0-3", "4-7"]);
+        let text = serde_json::to_string(&client).expect("JSON");
+        assert_eq!(serde_json::from_str::<Client>(&text).expect("a client"), client);
     }
 }

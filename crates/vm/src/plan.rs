@@ -4,7 +4,7 @@ use crate::spec::Backing;
 use crate::{Client, NodeUse, Placement, VirtualTopology};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::{CpuSet, NodeId, NodeSet};
+use topology::{CpuSet, LlcId, NodeId, NodeSet};
 
 /// One choice and why it was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +82,16 @@ impl Plan {
     /// Hardware threads that its vCPUs are bound to 1:1.
     pub fn bound_cpus(&self) -> CpuSet {
         self.placement.clients.iter().flat_map(|client| client.vcpu_cpus.values().copied()).collect()
+    }
+
+    /// vCPUs that are there at power-on and bound to a cache, by cache.
+    pub fn vcpus_by_cache(&self) -> BTreeMap<LlcId, u32> {
+        let absent = |vcpu: &u32| self.topology.nodes.iter().any(|node| node.absent.contains(vcpu));
+        let mut vcpus = BTreeMap::new();
+        for group in self.placement.clients.iter().flat_map(|client| &client.groups) {
+            *vcpus.entry(group.llc).or_default() += group.vcpus.iter().filter(|vcpu| !absent(vcpu)).count() as u32;
+        }
+        vcpus
     }
 
     /// Nodes of all homes.

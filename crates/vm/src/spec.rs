@@ -2,6 +2,7 @@
 //! opens a file.
 
 mod backing;
+mod cache;
 mod check;
 mod guest;
 mod names;
@@ -10,6 +11,7 @@ mod read;
 mod written;
 
 pub use backing::{Backing, Fill, HUGE_PAGE_SIZES, VcpuBinding};
+pub use cache::CachePolicy;
 pub use check::{LEAST_MEMORY_BLOCK, LONGEST_NAME, SpecProblem, name_problem};
 pub use guest::{Guest, GuestImage};
 pub use names::{InterfaceName, LibvirtNetworkName, NoInterfaceName, NoLibvirtNetworkName, NoSwitchName, SwitchName};
@@ -159,6 +161,9 @@ pub struct Policy {
     pub memory: Option<crate::MemoryPolicy>,
     /// Which CPUs of its home a vCPU may use. Default: all.
     pub vcpu_binding: VcpuBinding,
+    /// How its vCPUs share last-level caches where a home has several.
+    #[serde(skip_serializing_if = "CachePolicy::is_auto")]
+    pub cache: CachePolicy,
 }
 
 /// How far a VM is spread over a machine's nodes.

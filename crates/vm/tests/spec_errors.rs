@@ -179,6 +179,8 @@ fn unusable_policies_are_refused() {
         "[policy]\nnode_affinity = [0, 1]",
         "[policy]\nplacement = \"pack\"",
         "[policy]\nmemory = \"local\"",
+        "[policy]\ncache = \"near\"",
+        "[policy]\nvcpu_binding = \"core\"\ncache = \"own\"",
     ]
     .map(with_lines);
     insta::assert_snapshot!(errors.join("\n"));

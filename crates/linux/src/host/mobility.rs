@@ -48,7 +48,7 @@ pub fn part_of_a_node(cpus: &CpuSet, machine: &Machine) -> Option<String> {
     (!whole.is_subset(cpus)).then(|| {
         format!(
             "its threads may use only CPUs {cpus} of nodes {nodes}: bound so by policy.vcpu_binding = \
-            \"core\", by another program or by its cpuset"
+            \"core\", by policy.cache, by another program or by its cpuset"
         )
     })
 }

@@ -328,6 +328,7 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
             cpus: scene.cpus(&[node]),
             cores: scene.nodes[node].cores as u32,
             threads: scene.nodes[node].threads as u32,
+            caches: Vec::new(),
             memory: scene.nodes[node].size,
             free: available,
             available,

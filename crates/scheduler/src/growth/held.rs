@@ -50,6 +50,7 @@ mod tests {
             cpus: "0".parse().unwrap(),
             memory_policy: MemoryPolicy::Bind,
             vcpu_cpus: BTreeMap::new(),
+            groups: Vec::new(),
         }
     }
 

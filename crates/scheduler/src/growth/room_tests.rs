@@ -54,6 +54,7 @@ fn db() -> Db {
         cpus: "0-3".parse().expect("CPUs"),
         memory_policy: MemoryPolicy::Bind,
         vcpu_cpus: BTreeMap::new(),
+        groups: Vec::new(),
     };
     let now = vm::Added::default().sizes(&topology);
     Db { topology, placement: Placement { clients: vec![client] }, now }

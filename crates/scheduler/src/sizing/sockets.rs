@@ -1,7 +1,8 @@
 //! Virtual sockets: each lies in one virtual node, because a guest kernel believes that a socket
-//! shares a cache.
+//! shares a cache. Where `policy.cache` divides the vCPUs, each group is a socket.
 
 use super::shares::{self, Share};
+use crate::caches;
 use crate::divide::{common_divisor, evenly};
 use crate::host::Host;
 use vm::{Reason, Shape};
@@ -18,6 +19,11 @@ pub(super) struct Sockets {
 /// for if it can be had.
 pub(super) fn choose(host: &Host, shape: &Shape, shares: Vec<Share>) -> Sockets {
     let largest = common_divisor(shares.iter().map(|share| share.vcpus)).max(1);
+    let caches = host.caches_of_a_node();
+    if let Some(group) = caches::per_socket(shape, shares.iter().map(|share| share.vcpus), caches) {
+        let because = format!("policy.cache = \"{}\": one for each group", shape.policy.cache.word());
+        return sockets(shares, group, because, None);
+    }
     let Some(asked) = shape.policy.cores_per_socket else {
         let because = by_default(&shares, largest);
         return sockets(shares, largest, because, None);

@@ -103,6 +103,7 @@ fn reserved(observation: &Observation, moving: &Moving<'_>, to: NodeId) -> Reser
         taken: Some(Bytes(0)),
         huge_pages: moving.client.huge_page_size,
         bound_cpus: holds.bound_cpus,
+        caches: holds.caches,
     }
 }
 

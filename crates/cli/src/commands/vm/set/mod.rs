@@ -274,6 +274,7 @@ impl Host {
             taken: (spec.backing.fill == Fill::OnTouch).then_some(Bytes(0)),
             huge_pages: spec.backing.huge_pages,
             bound_cpus: held.bound_cpus,
+            caches: held.caches,
         }
     }
 }

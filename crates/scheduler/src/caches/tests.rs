@@ -1,0 +1,147 @@
+use crate::{Occupancy, plan, rehome};
+use topology::{Bytes, LlcId, Machine};
+use vm::spec::CachePolicy;
+use vm::{Plan, Shape};
+
+fn shape(vcpus: u32, cache: CachePolicy) -> Shape {
+    let mut shape = Shape { name: "a".to_owned(), vcpus, memory: Bytes::from_mib(256), ..Shape::default() };
+    shape.policy.cache = cache;
+    shape
+}
+
+/// A socket of Rome, NPS 1: four caches of 4 cores, two hardware threads each.
+fn rome() -> Machine {
+    machine("numa:1(memory=4GiB) l3:4 core:4 pu:2")
+}
+
+fn machine(synthetic: &str) -> Machine {
+    topology::read::from_synthetic(synthetic).expect("a machine")
+}
+
+fn planned(machine: &Machine, occupancy: &Occupancy, shape: &Shape) -> Plan {
+    plan(machine, occupancy, shape).expect("a plan")
+}
+
+/// `vCPUs@CPUs` of each group.
+fn groups(plan: &Plan) -> Vec<String> {
+    let clients = plan.placement.clients.iter();
+    let each = clients.flat_map(|client| &client.groups);
+    each.map(|group| format!("{}@{}", group.vcpus.len(), group.cpus)).collect()
+}
+
+#[test]
+fn packed_vcpus_take_the_fewest_caches_that_are_idle_and_tell_the_guest() {
+    let (machine, mut occupancy) = (rome(), Occupancy::default());
+    let first = planned(&machine, &occupancy, &shape(4, CachePolicy::Pack));
+    assert_eq!(groups(&first), ["4@0-7"]);
+    occupancy.reserve(&first);
+    assert_eq!(occupancy.caches[&LlcId(0)], 4);
+    // 8 vCPUs on 4 cores a cache: two groups; cache 0 has 4 vCPUs already.
+    let second = planned(&machine, &occupancy, &shape(8, CachePolicy::Pack));
+    assert_eq!(groups(&second), ["4@8-15", "4@16-23"]);
+    assert_eq!((second.topology.sockets, second.topology.cores_per_socket), (2, 4));
+    assert!(second.reasons.iter().any(|reason| reason.choice == "cache groups: 2 of 4 vCPUs, on 2 caches"));
+    assert!(second.warnings.is_empty(), "{:?}", second.warnings);
+    occupancy.reserve(&second);
+    // Cache 3 is idle.
+    assert_eq!(groups(&planned(&machine, &occupancy, &shape(3, CachePolicy::Pack))), ["3@24-31"]);
+}
+
+#[test]
+fn each_has_a_cache_of_its_own_as_far_as_there_are() {
+    let (machine, empty) = (rome(), Occupancy::default());
+    let four = planned(&machine, &empty, &shape(4, CachePolicy::Own));
+    assert_eq!(groups(&four), ["1@0-7", "1@8-15", "1@16-23", "1@24-31"]);
+    assert_eq!((four.topology.sockets, four.topology.cores_per_socket), (4, 1));
+    let sixteen = planned(&machine, &empty, &shape(16, CachePolicy::Own));
+    assert_eq!(groups(&sixteen), ["4@0-7", "4@8-15", "4@16-23", "4@24-31"]);
+    // 7 = 2 + 2 + 2 + 1: no socket is that of all, and the plan says so.
+    let seven = planned(&machine, &empty, &shape(7, CachePolicy::Own));
+    assert_eq!(groups(&seven), ["2@0-7", "2@8-15", "2@16-23", "1@24-31"]);
+    assert_eq!(seven.topology.sockets, 1);
+    assert!(seven.warnings[0].contains("is not told of these groups"), "{:?}", seven.warnings);
+}
+
+#[test]
+fn sockets_that_the_policy_states_are_groups_by_default() {
+    let mut stated = shape(16, CachePolicy::Auto);
+    let machine = machine("pack:2 [numa(memory=4GiB)] l3:4 core:4 pu:1");
+    let float = planned(&machine, &Occupancy::default(), &stated);
+    assert!(groups(&float).is_empty() && float.reasons.iter().all(|reason| !reason.choice.contains("cache")));
+    stated.policy.cores_per_socket = Some(4);
+    let bound = planned(&machine, &Occupancy::default(), &stated);
+    assert_eq!(groups(&bound), ["4@0-3", "4@4-7", "4@8-11", "4@12-15"]);
+    // No cache has 8 cores.
+    stated.policy.cores_per_socket = Some(8);
+    assert!(groups(&planned(&machine, &Occupancy::default(), &stated)).is_empty());
+    stated.policy.cores_per_socket = Some(4);
+    stated.policy.cache = CachePolicy::Ignore;
+    let ignored = planned(&machine, &Occupancy::default(), &stated);
+    assert!(groups(&ignored).is_empty() && ignored.topology == bound.topology);
+}
+
+#[test]
+fn the_article_of_rome_has_its_vm() {
+    // 2 sockets of NPS 4: 8 nodes of 4 caches of 4 cores; 128 vCPUs, 4 to a socket.
+    let machine = machine("pack:2 group:4 [numa(memory=64GiB)] l3:4 core:4 pu:2");
+    let mut shape = shape(128, CachePolicy::Auto);
+    shape.policy.cores_per_socket = Some(4);
+    let plan = planned(&machine, &Occupancy::default(), &shape);
+    assert_eq!(plan.placement.clients.len(), 8);
+    let caches = plan.vcpus_by_cache();
+    assert!(caches.len() == 32 && caches.values().all(|&vcpus| vcpus == 4), "{caches:?}");
+}
+
+#[test]
+fn unlike_caches_take_what_they_have_cores_for() {
+    // A cache of 6 cores and one of 2, as hybrid parts have them.
+    let mut machine = machine("numa:1(memory=4GiB) l3:2 core:4 pu:1");
+    for thread in &mut machine.threads[4..6] {
+        thread.llc = Some(LlcId(0));
+    }
+    let mut stated = shape(8, CachePolicy::Auto);
+    stated.policy.cores_per_socket = Some(2);
+    let plan = planned(&machine, &Occupancy::default(), &stated);
+    assert_eq!(groups(&plan), ["2@0-5", "2@0-5", "2@0-5", "2@6-7"]);
+    // 6 vCPUs fit into one.
+    assert_eq!(groups(&planned(&machine, &Occupancy::default(), &shape(6, CachePolicy::Pack))), ["6@0-5"]);
+}
+
+#[test]
+fn caches_that_nobody_knows_and_one_for_a_node_divide_nothing() {
+    let one = machine("numa:1(memory=4GiB) l3:1 core:8 pu:1");
+    let private = machine("numa:1(memory=4GiB) core:8 l3:1 pu:1");
+    let mut none = one.clone();
+    none.threads.iter_mut().for_each(|thread| thread.llc = None);
+    for machine in [one, private, none] {
+        let plan = planned(&machine, &Occupancy::default(), &shape(8, CachePolicy::Own));
+        assert!(groups(&plan).is_empty() && plan.topology.sockets == 1);
+        assert!(plan.warnings[0].contains("divides nothing"), "{:?}", plan.warnings);
+        let mut stated = shape(8, CachePolicy::Auto);
+        stated.policy.cores_per_socket = Some(2);
+        let plan = planned(&machine, &Occupancy::default(), &stated);
+        assert!(groups(&plan).is_empty() && plan.warnings.is_empty());
+    }
+}
+
+#[test]
+fn a_guest_keeps_its_sockets_on_a_machine_of_smaller_caches() {
+    let milan = machine("numa:1(memory=4GiB) l3:2 core:8 pu:1");
+    let pack = shape(16, CachePolicy::Pack);
+    let first = planned(&milan, &Occupancy::default(), &pack);
+    assert_eq!(groups(&first), ["8@0-7", "8@8-15"]);
+    let moved = rehome(&rome(), &Occupancy::default(), &pack, &first.topology, &[]).expect("a plan");
+    assert_eq!(moved.topology, first.topology);
+    assert_eq!(groups(&moved), ["4@0-7", "4@8-15", "4@16-23", "4@24-31"]);
+    assert!(moved.warnings.iter().any(|warning| warning.contains("sockets of 8 vCPUs")), "{:?}", moved.warnings);
+}
+
+#[test]
+fn vcpus_that_may_come_have_a_group() {
+    let mut growing = shape(2, CachePolicy::Pack);
+    growing.max_vcpus = Some(8);
+    let plan = planned(&rome(), &Occupancy::default(), &growing);
+    assert_eq!(groups(&plan), ["4@0-7", "4@8-15"]);
+    assert_eq!(plan.vcpus_by_cache().values().sum::<u32>(), 2);
+    assert_eq!(plan.placement.clients[0].cpus_of(7).to_string(), "8-15");
+}

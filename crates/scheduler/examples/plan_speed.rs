@@ -1,5 +1,5 @@
 //! Time and quality of plans on machines of 8 to 128 nodes: `cargo run --release -p scheduler
-//! --example plan_speed`.
+//! --example plan_speed`, or `-- caches` for the machines with that in their names.
 //!
 //! Quality: what the plan loses, and what the slow search loses that has 100 times as many steps;
 //! their ratio is 1 where no better plan was found. Arrivals (`scheduler::rehome`): the map costs
@@ -24,7 +24,19 @@ const REPETITIONS: u32 = 5;
 /// Arrivals are short, so that another program that runs now and then shows more.
 const ARRIVAL_REPETITIONS: u32 = 20;
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 6] = [
+    Case {
+        name: "2 x NPS 4, 32 caches of 4 cores",
+        synthetic: "pack:2 numa:4(memory=128GiB) l3:4 core:4 pu:2",
+        uneven: false,
+        vms: &[
+            (128, 512, "cache = \"ignore\""),
+            (128, 512, "cores_per_socket = 4"),
+            (128, 512, "cache = \"pack\""),
+            (128, 512, "cache = \"own\""),
+            (32, 64, "cache = \"own\"\nplacement = \"most_virtual_nodes\""),
+        ],
+    },
     Case {
         name: "8 nodes, 512 threads",
         synthetic: "pack:2 numa:4(memory=128GiB) l3:4 core:8 pu:2",
@@ -82,14 +94,19 @@ const CASES: [Case; 5] = [
     },
 ];
 
+/// With an argument: only the machines whose names contain it, without arrivals.
 fn main() {
-    for case in &CASES {
+    let only = std::env::args().nth(1);
+    for case in CASES.iter().filter(|case| only.as_ref().is_none_or(|only| case.name.contains(only))) {
         let machine = machine(case);
         println!("{}: {}", case.name, case.synthetic);
         for (vcpus, memory_gib, policy) in case.vms {
             let text = format!("name = \"vm\"\nvcpus = {vcpus}\nmemory = \"{memory_gib} GiB\"\n[policy]\n{policy}\n");
             measure(&machine, &VmSpec::from_toml(&text, "vm.toml").expect("a spec"), policy);
         }
+    }
+    if only.is_some() {
+        return;
     }
     for case in CASES.iter().filter(|case| case.name.starts_with("8 nodes")) {
         println!("arrival on {}", case.name);

@@ -104,7 +104,11 @@ fn home_of(plan: &Plan, client: &Client) -> String {
         ids.join(", "),
         nodes.iter().flat_map(|node| node.present()).map(CpuId).collect::<CpuSet>(),
         client.home,
-        if client.vcpu_cpus.is_empty() { client.cpus.to_string() } else { format!("{}, one each", bound_cpus(client)) }
+        match (client.vcpu_cpus.is_empty(), client.groups.len()) {
+            (false, _) => format!("{}, one each", bound_cpus(client)),
+            (true, 0) => client.cpus.to_string(),
+            (true, groups) => format!("{} in {groups} groups by cache", client.cpus),
+        }
     )
 }
 
@@ -116,6 +120,22 @@ fn bound_cpus(client: &Client) -> CpuSet {
 /// Whether vCPUs are bound 1:1.
 pub(super) fn one_cpu_each(plan: &Plan) -> bool {
     plan.placement.clients.iter().any(|client| !client.vcpu_cpus.is_empty())
+}
+
+/// Whether vCPUs of a client have different CPUs.
+pub(super) fn divides_clients(plan: &Plan) -> bool {
+    plan.placement.clients.iter().any(Client::divides_its_cpus)
+}
+
+/// What is lost of groups that are bound to caches, where a stack binds no single vCPU.
+pub(super) fn groups_lost(plan: &Plan, stack: &str) -> Option<Loss> {
+    let groups: usize = plan.placement.clients.iter().map(|client| client.groups.len()).sum();
+    (groups > 0).then(|| {
+        Loss::new(
+            format!("{stack} binds no vCPUs to a last-level cache, and the plan has {groups} groups that are."),
+            "The guest is told of caches by its sockets, and its vCPUs change places between those of their homes.",
+        )
+    })
 }
 
 /// Where a stack has one set of CPUs for the whole VM: that.

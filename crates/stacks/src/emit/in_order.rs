@@ -39,6 +39,10 @@ pub(super) fn in_order(plan: &Plan) -> Option<Plan> {
     }
     for client in &mut plan.placement.clients {
         client.vcpu_cpus = client.vcpu_cpus.iter().map(|(vcpu, &cpu)| (number(vcpu), cpu)).collect();
+        for group in &mut client.groups {
+            group.vcpus = group.vcpus.iter().map(number).collect();
+            group.vcpus.sort_unstable();
+        }
     }
     let topology = &mut plan.topology;
     (topology.sockets, topology.cores_per_socket, topology.threads_per_core) = (topology.max_vcpus(), 1, 1);

@@ -1,7 +1,9 @@
 //! Lines of a Proxmox VE configuration (`/etc/pve/qemu-server/ID.conf`), as qemu-server 9.2 reads
 //! them.
 
-use super::common::{check_words, heading, memory, one_cpu_each, one_set_of_cpus, several_cpu_sets, vcpus};
+use super::common::{
+    check_words, groups_lost, heading, memory, one_cpu_each, one_set_of_cpus, several_cpu_sets, vcpus,
+};
 use super::in_order::{self, in_order};
 use super::{Emission, EmitError, Loss};
 use crate::emit::proxmox_devices;
@@ -205,6 +207,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             "vCPUs change places among them, and QEMU's own threads run there too.",
         ));
     }
+    losses.extend(groups_lost(plan, "Proxmox"));
     losses.extend(filling(plan));
     let distances = (!told_distances(plan).is_empty()).then_some("the distances between virtual nodes");
     let kernel = emission.boot.kernel.as_ref().map(|_| "the kernel to boot");

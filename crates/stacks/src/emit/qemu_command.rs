@@ -1,10 +1,19 @@
 //! A shell text that starts QEMU.
 
+<<<<<<< HEAD
 use super::common::{check_words, heading, may_grow, memory, one_cpu_each, several_cpu_sets, switch_of_ours, vcpus_of};
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{Channel, ConsoleLog, HostTraits, Wiring, arguments, as_shell};
 use std::path::Path;
 use vm::spec::{Boot, Console, Network, Outlet};
+=======
+use super::common::{check_words, divides_clients, heading, may_grow, memory, several_cpu_sets, vcpus_of};
+use super::{Emission, EmitError, Loss};
+use ::qemu::command_line::{Channel, ConsoleLog, HostTraits, Wiring, arguments, as_shell};
+use std::path::Path;
+use topology::{CpuId, CpuSet};
+use vm::spec::{Boot, Console};
+>>>>>>> 7814791 (stacks: texts say groups by cache, or what is lost of them)
 use vm::{Accelerator, Client, Plan, TcgThreads};
 
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -38,7 +47,7 @@ fn host_traits(emission: &Emission<'_>) -> HostTraits {
 
 /// Whether vCPUs have homes of their own and threads of their own.
 fn binds_threads(plan: &Plan, accelerator: &Accelerator) -> bool {
-    (several_cpu_sets(plan) || one_cpu_each(plan)) && !shares_a_thread(accelerator)
+    (several_cpu_sets(plan) || divides_clients(plan)) && !shares_a_thread(accelerator)
 }
 
 fn shares_a_thread(accelerator: &Accelerator) -> bool {
@@ -61,7 +70,7 @@ fn comments(emission: &Emission<'_>) -> String {
 fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     let mut losses = Vec::new();
     let plan = emission.plan;
-    if several_cpu_sets(plan) || one_cpu_each(plan) {
+    if several_cpu_sets(plan) || divides_clients(plan) {
         losses.push(if shares_a_thread(emission.accelerator) {
             Loss::new(
                 "Under emulation one thread runs all vCPUs of a VM of this width.",
@@ -168,19 +177,25 @@ bind_vcpus() {{
     )
 }
 
-/// The lines that choose the CPUs of a client's vCPUs; of those that have one, after the others.
+/// The lines that choose the CPUs of a client's vCPUs; of groups, and of those that have one CPU,
+/// after the others.
 fn ranges(plan: &Plan, client: &Client) -> String {
-    let vcpus = vcpus_of(plan, client).to_string();
-    let mut lines = String::new();
-    for range in vcpus.split(',').filter(|range| !range.is_empty()) {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        lines += &format!(
-            "        if [ \"$vcpu\" -ge {first} ] && [ \"$vcpu\" -le {last} ]; then cpus={}; fi\n",
-            client.cpus
-        );
+    let mut lines = chosen(&vcpus_of(plan, client), &client.cpus);
+    for group in &client.groups {
+        lines += &chosen(&group.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect(), &group.cpus);
     }
     for (vcpu, cpu) in &client.vcpu_cpus {
         lines += &format!("        if [ \"$vcpu\" -eq {vcpu} ]; then cpus={cpu}; fi\n");
     }
     lines
+}
+
+fn chosen(vcpus: &CpuSet, cpus: &CpuSet) -> String {
+    let vcpus = vcpus.to_string();
+    let ranges = vcpus.split(',').filter(|range| !range.is_empty());
+    let line = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        format!("        if [ \"$vcpu\" -ge {first} ] && [ \"$vcpu\" -le {last} ]; then cpus={cpus}; fi\n")
+    };
+    ranges.map(line).collect()
 }

@@ -1,6 +1,6 @@
 //! A systemd slice that holds a QEMU process at its home (systemd.resource-control(5)).
 
-use super::common::{heading, one_cpu_each, one_set_of_cpus, several_cpu_sets};
+use super::common::{groups_lost, heading, one_cpu_each, one_set_of_cpus, several_cpu_sets};
 use super::{Emission, EmitError, Loss};
 use topology::words::quoted;
 use vm::{MemoryPolicy, Plan};
@@ -70,6 +70,7 @@ fn losses(plan: &Plan) -> Vec<Loss> {
             "vCPUs change places among these CPUs, and QEMU's own threads run there too.",
         ));
     }
+    losses.extend(groups_lost(plan, "A slice"));
     if is_interleaved(plan) {
         losses.push(Loss::new(
             "Slices and scopes have no memory policy: NUMAPolicy= and NUMAMask= are settings of services.",

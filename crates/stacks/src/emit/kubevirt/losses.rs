@@ -1,6 +1,10 @@
 //! What of a plan and a spec KubeVirt cannot be told.
 
+<<<<<<< HEAD
 use super::super::common::{of_one_host, one_cpu_each, one_line, policy_word, vcpus_of};
+=======
+use super::super::common::{groups_lost, one_cpu_each, one_line, policy_word, switch_of_ours, vcpus_of};
+>>>>>>> 7814791 (stacks: texts say groups by cache, or what is lost of them)
 use super::super::{Emission, Loss};
 use super::binding::Binding;
 use super::build::{boot_claim, quantity};
@@ -11,12 +15,14 @@ use vm::spec::{Boot, Console, Fill, Network};
 /// Of the virtual topology and the placement.
 pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Loss> {
     if !binding.passthrough {
-        return [Some(floating(emission)), no_cpu_each(emission)].into_iter().flatten().collect();
+        let groups = groups_lost(emission.plan, "KubeVirt");
+        return [Some(floating(emission)), no_cpu_each(emission), groups].into_iter().flatten().collect();
     }
     let mut losses = vec![homes(emission)];
     losses.extend(full_nodes(emission));
     losses.extend(count_of_nodes(emission, binding));
     losses.extend(shares(emission, binding));
+    losses.extend(groups_lost(emission.plan, "KubeVirt"));
     losses.extend(policy(emission));
     losses.extend(distances(emission));
     losses.push(pins(emission, binding));

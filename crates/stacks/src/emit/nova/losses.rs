@@ -1,13 +1,17 @@
 //! What of a plan and a spec Nova cannot be told.
 
+<<<<<<< HEAD
 use super::super::common::{of_one_host, one_cpu_each, policy_word};
+=======
+use super::super::common::{groups_lost, one_cpu_each, policy_word, switch_of_ours};
+>>>>>>> 7814791 (stacks: texts say groups by cache, or what is lost of them)
 use super::super::{Emission, Loss};
 use super::flavor::Shape;
 use vm::MemoryPolicy;
 use vm::spec::{Boot, Console, Fill, Network};
 
 pub(super) fn losses(emission: &Emission<'_>, shape: Shape) -> Vec<Loss> {
-    let mut losses = Vec::new();
+    let mut losses: Vec<Loss> = groups_lost(emission.plan, "Nova").into_iter().collect();
     match shape {
         Shape::Floating => {
             losses.push(floating(emission));

@@ -17,7 +17,7 @@ use network::{Delay, Rate, Switch, SwitchName, Uplink};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use vm::spec::{CardModel, MacAddress, Network};
+use vm::spec::{self, CardModel, MacAddress, Network, Outlet, Vhost};
 use workloads::protocol::{Address, Join, NamedAddress};
 
 /// Most switches of a configuration that are only counted.
@@ -52,7 +52,7 @@ pub struct SwitchSection {
 impl SwitchSection {
     fn switch(&self) -> Switch {
         let uplink = |to: &SwitchName| Uplink { to: to.clone(), rate: self.rate, delay: self.delay };
-        Switch { name: self.name.clone(), uplinks: self.uplink.iter().map(uplink).collect() }
+        Switch { name: self.name.clone(), uplinks: self.uplink.iter().map(uplink).collect(), outside: Vec::new() }
     }
 }
 
@@ -94,27 +94,30 @@ impl Switches {
     pub(crate) fn made(&self, sections: &[SwitchSection]) -> Vec<Switch> {
         match self {
             Self::Named(_) => sections.iter().map(SwitchSection::switch).collect(),
-            Self::Count(1) => counted(0).map(|name| Switch { name, uplinks: Vec::new() }).into_iter().collect(),
+            Self::Count(1) => counted(0).map(|name| joined(name, Vec::new())).into_iter().collect(),
             Self::Count(count) => {
                 let Ok(physical) = PHYSICAL.parse::<SwitchName>() else { return Vec::new() };
                 let cable = Uplink { to: physical.clone(), rate: GIGABIT.parse().ok(), delay: None };
-                let joined = (0..*count).filter_map(counted);
-                let joined = joined.map(|name| Switch { name, uplinks: vec![cable.clone()] });
-                [Switch { name: physical, uplinks: Vec::new() }].into_iter().chain(joined).collect()
+                let below = (0..*count).filter_map(counted);
+                let below = below.map(|name| joined(name, vec![cable.clone()]));
+                [joined(physical, Vec::new())].into_iter().chain(below).collect()
             }
         }
     }
 
     /// The cards of a VM called `name`, whose addresses are the same in each run.
     pub(crate) fn cards(&self, card: &Card, name: &str, vm: u32) -> Vec<Network> {
-        let plugged = |(index, switch): (usize, SwitchName)| Network::Switch {
-            switch,
-            model: card.model,
-            queues: card.queues,
-            mac: Some(MacAddress::of_card(name, index)),
+        let Card { model, queues, vhost } = *card;
+        let plugged = |(index, switch): (usize, SwitchName)| Network::Plugged {
+            into: Outlet::Switch(switch),
+            card: spec::Card { model, queues, vhost, mac: Some(MacAddress::of_card(name, index)) },
         };
         self.of_vm(vm).into_iter().enumerate().map(plugged).collect()
     }
+}
+
+fn joined(name: SwitchName, uplinks: Vec<Uplink>) -> Switch {
+    Switch { name, uplinks, outside: Vec::new() }
 }
 
 /// The name of a counted switch.
@@ -165,11 +168,13 @@ pub struct Card {
     pub model: CardModel,
     /// Pairs of queues; virtio only.
     pub queues: u32,
+    /// Whether the host's kernel serves them.
+    pub vhost: Vhost,
 }
 
 impl Default for Card {
     fn default() -> Self {
-        Self { model: CardModel::default(), queues: 1 }
+        Self { model: CardModel::default(), queues: 1, vhost: Vhost::default() }
     }
 }
 
@@ -196,7 +201,7 @@ pub(crate) fn joins(of_vms: &[&[Network]]) -> Option<Vec<Join>> {
     let hosts = || (0..of_vms.len() as u32).map(|vm| NamedAddress { name: host_name(vm), address: address(vm, 0) });
     let join = |(vm, cards): (usize, &&[Network])| {
         let card = |(index, card): (usize, &Network)| match card {
-            Network::Switch { mac: Some(mac), model, .. } => Some(Address {
+            Network::Plugged { card: spec::Card { mac: Some(mac), model, .. }, .. } => Some(Address {
                 mac: mac.to_string(),
                 model: model.to_string(),
                 address: address(vm as u32, index as u32),

@@ -3,9 +3,8 @@
 
 use network::{Fabric, NetworkError, Switch};
 use std::path::Path;
-use std::sync::Arc;
 use vm::Launch;
-use vm::spec::Network;
+use vm::spec::{Network, Outlet};
 
 pub(crate) struct Wiring(Fabric);
 
@@ -25,10 +24,10 @@ impl Wiring {
     /// # Errors
     /// This user may have no tap device.
     pub(crate) fn plug(&mut self, launch: &mut Launch) -> Result<(), NetworkError> {
-        for (index, card) in launch.spec.networks.iter().enumerate() {
-            let Network::Switch { switch, queues, .. } = card else { continue };
-            let taps = self.0.tap(switch, &format!("{}/{index}", launch.spec.name), *queues)?;
-            launch.taps.insert(index, taps.into_iter().map(Arc::new).collect());
+        for (index, network) in launch.spec.networks.iter().enumerate() {
+            let Network::Plugged { into: Outlet::Switch(switch), card } = network else { continue };
+            let taps = self.0.tap(switch, &format!("{}/{index}", launch.spec.name), card.queues)?;
+            launch.taps.insert(index, taps.into());
         }
         Ok(())
     }

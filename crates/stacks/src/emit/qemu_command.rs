@@ -1,19 +1,13 @@
 //! A shell text that starts QEMU.
 
-<<<<<<< HEAD
-use super::common::{check_words, heading, may_grow, memory, one_cpu_each, several_cpu_sets, switch_of_ours, vcpus_of};
-use super::{Emission, EmitError, Loss};
-use ::qemu::command_line::{Channel, ConsoleLog, HostTraits, Wiring, arguments, as_shell};
-use std::path::Path;
-use vm::spec::{Boot, Console, Network, Outlet};
-=======
-use super::common::{check_words, divides_clients, heading, may_grow, memory, several_cpu_sets, vcpus_of};
+use super::common::{
+    check_words, divides_clients, heading, may_grow, memory, several_cpu_sets, switch_of_ours, vcpus_of,
+};
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{Channel, ConsoleLog, HostTraits, Wiring, arguments, as_shell};
 use std::path::Path;
 use topology::{CpuId, CpuSet};
-use vm::spec::{Boot, Console};
->>>>>>> 7814791 (stacks: texts say groups by cache, or what is lost of them)
+use vm::spec::{Boot, Console, Network, Outlet};
 use vm::{Accelerator, Client, Plan, TcgThreads};
 
 const PROGRAM: &str = "qemu-system-x86_64";

@@ -1,10 +1,6 @@
 //! What of a plan and a spec KubeVirt cannot be told.
 
-<<<<<<< HEAD
-use super::super::common::{of_one_host, one_cpu_each, one_line, policy_word, vcpus_of};
-=======
-use super::super::common::{groups_lost, one_cpu_each, one_line, policy_word, switch_of_ours, vcpus_of};
->>>>>>> 7814791 (stacks: texts say groups by cache, or what is lost of them)
+use super::super::common::{groups_lost, of_one_host, one_cpu_each, one_line, policy_word, vcpus_of};
 use super::super::{Emission, Loss};
 use super::binding::Binding;
 use super::build::{boot_claim, quantity};

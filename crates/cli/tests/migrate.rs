@@ -95,7 +95,13 @@ impl Hosts {
     /// Whether a guest is on a host, and runs.
     pub(crate) fn runs(&self, host: &str) -> Option<bool> {
         let directory = RuntimeDir::at(self.runtime(host)).expect("a runtime directory");
-        qemu::background::vcpus_run(&directory, self.vm())
+        let mut said = None;
+        // On a busy machine a monitor that is there may take longer than a look waits.
+        within_seconds(30, || {
+            said = qemu::background::vcpus_run(&directory, self.vm());
+            said.is_some() || qemu::background::pid(&directory, self.vm()).is_none()
+        });
+        said
     }
 
     /// Processes whose arguments are so.

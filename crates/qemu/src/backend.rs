@@ -202,11 +202,8 @@ impl Vm for Adopted {
     fn exited(&mut self) -> Option<String> {
         let ended = !self.state.qemu.is_some_and(|qemu| qemu.is_alive());
         ended.then(|| {
-            let words =
-                process::last_messages(&self.directory.of_vm(&self.state.name).join(crate::runtime_dir::MESSAGES));
-            // It says so where whoever saved its guest gave that up, however long ago.
-            let last = words.lines().rfind(|line| !line.ends_with("Broken pipe"));
-            let last = last.map(|line| format!(": {line}")).unwrap_or_default();
+            let messages = self.directory.of_vm(&self.state.name).join(crate::runtime_dir::MESSAGES);
+            let last = process::last_line(&messages).map(|line| format!(": {line}")).unwrap_or_default();
             format!("VM {}: QEMU has ended{last}", self.state.name)
         })
     }

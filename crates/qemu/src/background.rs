@@ -5,7 +5,7 @@ use crate::attached::{Prepared, bring_home, explain, greeted, with_or_without_sa
 use crate::boot;
 use crate::command_line::{self, Channel, ConsoleLog, HostTraits, Wiring};
 use crate::migration::run_state;
-use crate::process::{ErrorsTo, Process, last_messages};
+use crate::process::{ErrorsTo, Process, last_line};
 use crate::qmp::Qmp;
 use crate::runtime_dir::{ARRIVING, CONSOLE, MESSAGES, MONITOR, RuntimeDir, VmDirectory};
 use crate::state::{BackgroundVm, Phase};
@@ -265,8 +265,7 @@ pub fn pid_in(runtime: &Path, name: &str) -> Option<u32> {
 
 /// What a QEMU that has ended said, or who else may have ended it.
 fn last_words(path: &Path, state: &BackgroundVm) -> Option<String> {
-    let words = last_messages(&path.join(MESSAGES));
-    let last = words.lines().next_back().map(|line| format!("QEMU's last words: {line}"));
+    let last = last_line(&path.join(MESSAGES)).map(|line| format!("QEMU's last words: {line}"));
     last.or_else(|| state.oom_kills.since().map(|why| format!("QEMU said nothing; since its start {why}.")))
 }
 

@@ -203,7 +203,7 @@ impl Errors {
 }
 
 /// The end of what a QEMU wrote to its standard error: it may have written any amount.
-pub(crate) fn last_messages(path: &Path) -> String {
+fn last_messages(path: &Path) -> String {
     let read = || {
         let mut file = File::options().read(true).custom_flags(linux::sys::OPEN_NO_LINK).open(path)?;
         let end = file.seek(SeekFrom::End(0))?;
@@ -213,6 +213,16 @@ pub(crate) fn last_messages(path: &Path) -> String {
         Ok::<_, io::Error>(bytes)
     };
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+/// The last line of them that may say why it ended. A pipe that was closed does not end it: it says
+/// so whenever somebody gave up saving or sending its guest, however long ago.
+pub(crate) fn last_line(path: &Path) -> Option<String> {
+    last_line_of(&last_messages(path)).map(str::to_owned)
+}
+
+fn last_line_of(messages: &str) -> Option<&str> {
+    messages.lines().rfind(|line| !line.ends_with("Broken pipe"))
 }
 
 fn watch(mut child: Child, exit: ExitWatch) {
@@ -271,6 +281,13 @@ mod tests {
     fn run(script: &str) -> Process {
         let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None, user: None };
         Process::start("a", Path::new("/bin/sh"), &["-c".to_owned(), script.to_owned()], &ErrorsTo::Us, setup).unwrap()
+    }
+
+    #[test]
+    fn what_was_said_of_a_save_that_was_given_up_is_no_cause_of_an_end() {
+        let gave_up = "qemu-system-x86_64: Unable to write to file: Broken pipe\n";
+        assert_eq!(last_line_of(gave_up), None);
+        assert_eq!(last_line_of(&format!("q: out of memory\n{gave_up}")), Some("q: out of memory"));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod evaluate;
 mod evaluate_command;
 mod evaluate_switches;
 mod guest;
+mod guest_faults;
 mod guest_image;
 mod host_network;
 mod kept;

@@ -83,6 +83,18 @@ pub enum RunError {
         /// Last lines of its console.
         console: Vec<String>,
     },
+    /// A participant runs, and its guest does not go on.
+    #[error("{name}: it stands still while homenode waits for {awaited}: {reason}{}", console_end(.console))]
+    Stalled {
+        /// The participant.
+        name: String,
+        /// What was waited for.
+        awaited: &'static str,
+        /// Why.
+        reason: String,
+        /// Last lines of its console.
+        console: Vec<String>,
+    },
     /// A participant could not carry out a job.
     #[error("{name}: {message}")]
     Failed {

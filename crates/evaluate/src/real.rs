@@ -25,6 +25,10 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long a guest with an init of its own may take. What it writes is thrown away, so that
 /// nothing is lost where it takes longer.
 const GRACE_OF_INIT: Duration = Duration::from_secs(20);
+/// How Linux says that it does not go on, and in how many last lines of a console that is looked
+/// for: what it says of where it was stands behind it.
+const PANIC: &str = "Kernel panic - not syncing:";
+const PANIC_LINES: usize = 80;
 /// How long others may plan VMs of theirs: each takes milliseconds.
 const PLACEMENT: Duration = Duration::from_secs(120);
 /// Where the agent is in the files of a guest that run natively.
@@ -391,6 +395,9 @@ impl Participant for Guest {
     fn exited(&mut self) -> Option<String> {
         self.vm.exited()
     }
+    fn stalled(&mut self) -> Option<String> {
+        self.vm.stalled().or_else(|| panicked(&self.vm.console_tail(PANIC_LINES)))
+    }
     fn console_tail(&self, lines: usize) -> Vec<String> {
         self.vm.console_tail(lines)
     }
@@ -399,6 +406,13 @@ impl Participant for Guest {
         let _ = self.link.send(&ToAgent::Finish);
         let _ = self.vm.stop(self.grace);
     }
+}
+
+/// What a console says of a kernel that has panicked.
+fn panicked(console: &[String]) -> Option<String> {
+    let line = console.iter().find(|line| line.contains(PANIC))?;
+    let cause = line.split_once(PANIC).map(|(_, cause)| cause.trim()).filter(|cause| !cause.is_empty());
+    Some(format!("the guest's kernel has panicked: {}", cause.unwrap_or("its console says no cause")))
 }
 
 /// Share of a VM's resident memory that lies on the home of its virtual node; `None` where the

@@ -111,6 +111,10 @@ pub struct Repetition {
     /// older records.
     #[serde(default)]
     pub own_cpu_percent: Option<f64>,
+    /// Seconds by the host's clock from the word to begin to the last participant's result; `None`
+    /// in older records.
+    #[serde(default)]
+    pub host_seconds: Option<f64>,
     /// Whether other processes took too much: not counted, and made again.
     pub rejected: bool,
 }

@@ -236,6 +236,7 @@ impl<'a> Runner<'a> {
             };
             team.await_all("readiness for the next repetition", patience, ready)?;
             let before = self.world.cpu_reading(&pids).map_err(|error| RunError::Load(error.into()))?;
+            let begun = Instant::now();
             team.send_all(&ToAgent::Go { job }, "a repetition")?;
             let over = move |message| match message {
                 FromAgent::Repetition { job: of, repetition: this, measured } if of == job && this == repetition => {
@@ -245,6 +246,8 @@ impl<'a> Runner<'a> {
             };
             let heard = team.await_all("result of a repetition", patience, over)?;
             let after = self.world.cpu_reading(&pids).map_err(|error| RunError::Load(error.into()))?;
+            let last = heard.iter().map(|(at, _)| *at).max();
+            let host_seconds = last.map(|last| last.saturating_duration_since(begun).as_secs_f64());
             let disturbance = Disturbance::between(&before, &after);
             let is_rejected = disturbance.rejects(limits.other_cpu_percent);
             rejected += u32::from(is_rejected && repetition > 0);
@@ -261,6 +264,7 @@ impl<'a> Runner<'a> {
                 other_cpu_percent: disturbance.other_cpu_percent,
                 steal_percent: disturbance.steal_percent,
                 own_cpu_percent: Some(disturbance.own_cpu_percent),
+                host_seconds,
                 rejected: is_rejected,
             }))?;
             self.progress.tell(Event::Repetition { rejected: is_rejected });

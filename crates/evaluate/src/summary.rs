@@ -96,6 +96,10 @@ pub struct Cell {
     /// nobody can say.
     #[serde(default)]
     pub large_page_share: Option<f64>,
+    /// How fast the clock of an emulated guest ran, as a multiple of the host's: at least that, in
+    /// the worst repetition that counts. `None` elsewhere, where clocks are the host's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_clock: Option<f64>,
 }
 
 /// Figures of one quantity, in its unit.
@@ -179,7 +183,11 @@ pub(crate) fn reduce(resolved: &Resolved, records: &[Record]) -> Summary {
             cells: configuration
                 .points
                 .iter()
-                .map(|point| raw.cell(&configuration.name, point, &quantities(resolved, point)))
+                .map(|point| {
+                    let cell = raw.cell(&configuration.name, point, &quantities(resolved, point));
+                    let emulated = resolved.emulated && !configuration.vms.is_empty();
+                    Cell { guest_clock: cell.guest_clock.filter(|_| emulated), ..cell }
+                })
                 .collect(),
         })
         .collect();
@@ -271,8 +279,19 @@ impl<'a> Raw<'a> {
             own_cpu_percent: median(&own_cpu),
             large_page_share: done.iter().filter_map(|done| done.large_page_share).min_by(f64::total_cmp),
             local_share: done.iter().filter_map(|done| done.local_share).min_by(f64::total_cmp),
+            guest_clock: used.iter().filter_map(|repetition| guest_clock(repetition)).max_by(f64::total_cmp),
         }
     }
+}
+
+/// How long a repetition took by the participants' clocks, the longest, as a multiple of the time
+/// in which the host waited for it. That is never shorter: it has the way of the words in it, and
+/// what a participant prepares. So a result above 1 is a clock that runs fast, and one below says
+/// nothing.
+fn guest_clock(repetition: &Repetition) -> Option<f64> {
+    let waited = repetition.host_seconds.filter(|seconds| *seconds > 0.0)?;
+    let own = repetition.participants.iter().map(|measured| measured.phases.iter().sum::<f64>());
+    own.max_by(f64::total_cmp).map(|own| own / waited)
 }
 
 /// The value of each participant in a repetition; `None` unless all have one.

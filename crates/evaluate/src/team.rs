@@ -8,6 +8,9 @@ use workloads::protocol::{FromAgent, ToAgent};
 
 /// How often a wait looks whether it is still wanted.
 const SLICE: Duration = Duration::from_millis(100);
+/// How often a wait looks whether guests stand still: a look at a console's last lines and at what
+/// QEMU has said by itself.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long a process may take to end after its connection is gone.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Lines of a console in an error.
@@ -46,9 +49,13 @@ impl Team<'_> {
                 if let FromAgent::Failed { message, .. } = message {
                     return Err(RunError::Failed { name: self.members[index].name().to_owned(), message });
                 }
+                let greets = matches!(message, FromAgent::Hello(_));
                 if let Some(value) = wanted(message) {
                     heard.push((at, value));
                     break;
+                }
+                if greets {
+                    return Err(self.started_again(index, awaited));
                 }
             }
         }
@@ -62,6 +69,7 @@ impl Team<'_> {
         seconds: u32,
         deadline: Instant,
     ) -> Result<Said, RunError> {
+        let mut looked = Instant::now();
         loop {
             if self.cancelled.load(Ordering::Relaxed) {
                 return Err(RunError::Interrupted);
@@ -76,6 +84,10 @@ impl Team<'_> {
                     if let Some(dead) = (0..self.members.len()).find(|&other| self.members[other].exited().is_some()) {
                         return Err(self.gone(dead, awaited, &LinkError::Timeout));
                     }
+                    if looked.elapsed() >= LOOK {
+                        looked = Instant::now();
+                        self.find_stalled(awaited)?;
+                    }
                 }
                 Ok(_) | Err(LinkError::Timeout) => {
                     let member = &self.members[index];
@@ -86,6 +98,25 @@ impl Team<'_> {
                 Err(error) => return Err(self.gone(index, awaited, &error)),
             }
         }
+    }
+
+    /// Fails where a guest stands still that will never answer.
+    fn find_stalled(&mut self, awaited: &'static str) -> Result<(), RunError> {
+        for member in &mut self.members {
+            if let Some(reason) = member.stalled() {
+                let console = member.console_tail(CONSOLE_LINES);
+                return Err(RunError::Stalled { name: member.name().to_owned(), awaited, reason, console });
+            }
+        }
+        Ok(())
+    }
+
+    /// The error for a participant that greets a second time.
+    fn started_again(&self, index: usize, awaited: &'static str) -> RunError {
+        let member = &self.members[index];
+        let reason = "its guest, or the agent in it, has started again, and knows nothing of the job".to_owned();
+        let console = member.console_tail(CONSOLE_LINES);
+        RunError::Died { name: member.name().to_owned(), awaited, reason, console }
     }
 
     /// The error for a participant whose connection is gone: with its process's own last words, if

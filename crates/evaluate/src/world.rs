@@ -72,6 +72,10 @@ pub trait Participant {
     fn whereabouts(&mut self) -> Whereabouts;
     /// Why its process ended; `None` while it runs.
     fn exited(&mut self) -> Option<String>;
+    /// Why it stands still though its process runs; `None` where nothing says so. Does not wait.
+    fn stalled(&mut self) -> Option<String> {
+        None
+    }
     /// The last lines of its console.
     fn console_tail(&self, lines: usize) -> Vec<String>;
     /// Ends it.

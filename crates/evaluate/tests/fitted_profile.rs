@@ -126,6 +126,7 @@ fn measured(on: &Described, text: &str, truth: &WorkloadProfile, mut noise: impl
                     own_cpu_percent: None,
                     local_share: None,
                     large_page_share: None,
+                    guest_clock: None,
                 }),
             }
         }

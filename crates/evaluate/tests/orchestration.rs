@@ -178,6 +178,33 @@ fn a_vm_that_dies_ends_all_others_and_resuming_repeats_only_what_is_missing() {
 }
 
 #[test]
+fn a_guest_that_starts_again_is_not_waited_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = Script { restarts: Some(("test-1-1".to_owned(), 2)), ..Script::default() };
+    let mut world = ScriptedWorld::new(script);
+    let path = directory.path().join("records.jsonl");
+    let message = session(&resolved(EXPERIMENT), &mut world, &path).0.expect_err("it knows of no job").to_string();
+    assert!(message.contains("test-1-1: it ended") && message.contains("has started again"), "{message}");
+}
+
+#[test]
+fn a_guests_clock_that_runs_fast_is_told_under_emulation_alone() {
+    // The script's participants say that they took seconds, and answer at once.
+    for emulated in [true, false] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut resolved = resolved(EXPERIMENT);
+        resolved.emulated = emulated;
+        let mut world = ScriptedWorld::new(Script::default());
+        let (outcome, records) = session(&resolved, &mut world, &directory.path().join("records.jsonl"));
+        outcome.expect("it runs");
+        let summary = summarise(&resolved, &records);
+        let text = text::render(&summary, &tables::all(&resolved, &summary), None);
+        assert_eq!(text.matches("WRONG TIMES").count(), usize::from(emulated), "{text}");
+        assert!(summary.native().is_none_or(|native| native.cells.iter().all(|cell| cell.guest_clock.is_none())));
+    }
+}
+
+#[test]
 fn a_vm_that_hangs_in_boot_is_ended_after_a_time_out_with_its_console() {
     let directory = tempfile::tempdir().expect("a directory");
     let resolved = resolved(EXPERIMENT);

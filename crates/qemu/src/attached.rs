@@ -39,6 +39,8 @@ pub struct AttachedVm {
     console_input: UnixStream,
     agent: Option<UnixStream>,
     notes: Vec<String>,
+    /// What helps where the host has no room for what its guest writes.
+    where_writes_go: String,
 }
 
 impl AttachedVm {
@@ -105,6 +107,7 @@ impl AttachedVm {
             console_input: console.0,
             agent,
             notes: Vec::new(),
+            where_writes_go: prepared.user.where_writes_go(),
         })
     }
 
@@ -183,6 +186,16 @@ impl Vm for AttachedVm {
             Ending::Reset => format!("VM {vm}: the guest reset itself: a kernel panic, or a reboot"),
             Ending::Failed(words) => words,
         })
+    }
+
+    fn stalled(&mut self) -> Option<String> {
+        let error = self.qmp.has_come("BLOCK_IO_ERROR").filter(|error| error["data"]["action"] == "stop")?;
+        let what = error["data"]["operation"].as_str().unwrap_or("reach").to_owned();
+        let reason = error["data"]["reason"].as_str().unwrap_or("QEMU says no reason").to_owned();
+        let advice =
+            if error["data"]["nospace"] == true { format!(". {}", self.where_writes_go) } else { String::new() };
+        let vm = &self.plan.vm;
+        Some(format!("VM {vm}: QEMU stopped the guest, since it cannot {what} a disk of it: {reason}{advice}"))
     }
 
     fn pause(&mut self) -> Result<(), BackendError> {

@@ -98,8 +98,9 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
     for option in ["-nodefaults", "-no-user-config"] {
         line.0.push(option.to_owned());
     }
-    if matches!(spec.boot, Boot::TinyGuest { .. }) {
-        // It never reboots by itself: a reset is a kernel panic.
+    let is_ours = matches!(spec.boot, Boot::TinyGuest { .. });
+    if is_ours || (wiring.agent.is_some() && matches!(spec.boot, Boot::Kernel { .. })) {
+        // A guest whose init is ours never reboots by itself: a reset is a kernel panic.
         line.0.push("-no-reboot".to_owned());
     }
     line.add("-display", "none");

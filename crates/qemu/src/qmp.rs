@@ -16,6 +16,9 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(30);
 /// How long the events of a QEMU that has ended may take: they lie in the socket already.
 const LAST_EVENTS: Duration = Duration::from_millis(100);
 
+/// How long a look takes at what has come.
+const GLANCE: Duration = Duration::from_millis(1);
+
 /// Events that are kept for whoever asks for them: the last ones.
 const MOST_EVENTS: usize = 64;
 
@@ -176,6 +179,16 @@ impl Qmp {
         }
     }
 
+    /// The last such event of those that have come, which are kept for [`Qmp::event`]. Does not
+    /// wait.
+    pub(crate) fn has_come(&mut self, event: &str) -> Option<&Value> {
+        // A connection that is gone brings no more; who talks over it next is told.
+        while let Ok(message) = self.receive("its events", Instant::now() + GLANCE, GLANCE) {
+            self.keep(message);
+        }
+        self.events.iter().rev().find(|message| message["event"] == event)
+    }
+
     /// A command of the human monitor, for what QMP cannot ask.
     pub(crate) fn human(&mut self, line: &str) -> Result<String, QemuError> {
         let answer = self.execute("human-monitor-command", &json!({ "command-line": line }))?;
@@ -333,6 +346,19 @@ mod tests {
         let mut qmp = Qmp::handshake("a", monitor(answers), ANSWER).unwrap();
         assert_eq!(qmp.shutdown_reason().as_deref(), Some("guest-reset"));
         assert_eq!(qmp.shutdown_reason(), None);
+    }
+
+    #[test]
+    fn an_event_that_has_come_is_found_and_kept() {
+        let answers =
+            &["{\"return\": {}}\n{\"event\": \"STOP\"}\n{\"event\": \"SHUTDOWN\", \"data\": {\"reason\": \"a\"}}\n"];
+        let mut qmp = Qmp::handshake("a", monitor(answers), ANSWER).unwrap();
+        let deadline = Instant::now() + ANSWER;
+        while qmp.has_come("STOP").is_none() {
+            assert!(Instant::now() < deadline);
+        }
+        assert!(qmp.has_come("RESUME").is_none());
+        assert_eq!(qmp.shutdown_reason().as_deref(), Some("a"));
     }
 
     #[test]

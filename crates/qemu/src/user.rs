@@ -17,7 +17,7 @@ use linux::sys::{Account, Credentials, account_named, account_of, group_exists, 
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use vm::Launch;
 use vm::qemu_user::{ACCOUNT, of_its_own};
 use vm::spec::ROOT;
@@ -72,6 +72,21 @@ impl QemuUser {
             Self::Ourselves(note) => note.as_deref(),
             Self::Other { .. } => None,
         }
+    }
+
+    /// Where QEMU keeps what is written to disks with `snapshot=on`, and what helps where that is
+    /// full, as sentences. Another user's QEMU is started without our TMPDIR.
+    pub(crate) fn where_writes_go(&self) -> String {
+        let own = match self {
+            Self::Ourselves(_) => std::env::var_os("TMPDIR"),
+            Self::Other { .. } => None,
+        };
+        let directory = own.map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+        let cure = match self {
+            Self::Ourselves(_) => "free some space there, or name another directory by TMPDIR",
+            Self::Other { .. } => "free some space there",
+        };
+        format!("Writes that are thrown away lie in {} until then: {cure}", directory.display())
     }
 
     /// Whether QEMU may open a file.

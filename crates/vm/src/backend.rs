@@ -257,6 +257,12 @@ pub trait Vm {
     /// Why it has ended, as a sentence; `None` while it runs.
     fn exited(&mut self) -> Option<String>;
 
+    /// Why its guest stands still though nobody paused it, as a sentence; `None` where it runs, and
+    /// where nobody can say. Does not wait.
+    fn stalled(&mut self) -> Option<String> {
+        None
+    }
+
     /// Stops its vCPUs.
     ///
     /// # Errors

@@ -5,6 +5,9 @@ use super::{Kind, Row, Table};
 use crate::summary::{Cell, ConfigurationSummary, Reduced, State, Summary};
 use crate::until::{EndedBy, Reached, Widest};
 
+/// A guest's clock that runs faster than this, as a multiple of the host's, is told.
+const MOST_GUEST_CLOCK: f64 = 1.1;
+
 /// A row of each configuration at each point.
 pub(super) fn tables(summary: &Summary) -> [Table; 2] {
     [repetitions(summary), surroundings(summary)]
@@ -60,8 +63,22 @@ fn repetitions(summary: &Summary) -> Table {
     if all().any(|cell| !cell.figures.is_empty() && !cell.verified) {
         notes.push("? not verified: nobody said how to check that the result is right.".to_owned());
     }
+    notes.extend(fast_clock(summary));
     let header = ["Counted", "Rejected", "Rounds", "Median/best", "Mean/best", "Deviation", "Overlap"];
     of_each(summary, "How well it was measured", &header, repetitions_of, notes)
+}
+
+/// That times of an emulated guest are wrong, where its clock was seen to run fast.
+fn fast_clock(summary: &Summary) -> Option<String> {
+    let fast = |cell: &&Cell| cell.guest_clock.is_some_and(|clock| clock > MOST_GUEST_CLOCK);
+    let of_one = |one: &ConfigurationSummary| one.cells.iter().any(|cell| fast(&cell)).then(|| one.name.clone());
+    let names: Vec<String> = summary.configurations.iter().filter_map(of_one).collect();
+    let worst = cells(summary).filter(fast).filter_map(|cell| cell.guest_clock).max_by(f64::total_cmp)?;
+    Some(format!(
+        "WRONG TIMES: the clock of an emulated guest ran up to {worst:.1} times as fast as this host's, which is too \
+         busy for it ({}). Times and rates there are wrong; check values are not.",
+        names.join(", ")
+    ))
 }
 
 fn repetitions_of(cell: &Cell) -> Vec<String> {

@@ -24,6 +24,8 @@ pub(crate) type RunsJob = fn(serde_json::Value, u32) -> Box<dyn Prepared>;
 pub(crate) struct Script {
     /// A participant with this name dies at its n-th repetition.
     pub(crate) dies: Option<(String, u32)>,
+    /// A participant with this name starts anew at its n-th repetition, as a guest that resets.
+    pub(crate) restarts: Option<(String, u32)>,
     /// A participant with this name never says hello.
     pub(crate) hangs: Option<String>,
     /// A participant with this name says without end what nobody asked for.
@@ -138,6 +140,11 @@ impl Agent {
         let Some(job) = self.job.clone() else { return };
         if self.script.borrow().dies.as_ref().is_some_and(|(name, at)| *name == self.name && *at == self.repetitions) {
             self.dead = true;
+            return;
+        }
+        let restarts = self.script.borrow().restarts.clone();
+        if restarts.is_some_and(|(name, at)| name == self.name && at == self.repetitions) {
+            self.inbox.push_back(FromAgent::Hello(hello()));
             return;
         }
         let (id, next) = (job.id, job.next + 1);

@@ -93,7 +93,6 @@ impl Figure {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::command::Section;
 
     fn section(over: &str) -> Section {

@@ -258,6 +258,14 @@ fn huge_pages_overcommitted_memory_and_one_cpu_each_are_what_the_kernel_says() {
 
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
+fn groups_of_vcpus_keep_to_one_last_level_cache_each() {
+    let script = Some("crates/cli/tests/lab/caches.sh");
+    let lab = Lab { script, shape: &["--nodes", "2", "--caches", "2"], least_checks: 15, ..Lab::default() };
+    lab.passes("groups_of_vcpus_keep_to_one_last_level_cache_each");
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn pages_of_1_gib_are_those_of_the_nodes_pools() {
     let script = Some("crates/cli/tests/lab/memory_1g.sh");
     let lab = Lab { script, shape: &["--nodes", "3", "--node-gib", "3"], least_checks: 9, ..Lab::default() };

@@ -17,8 +17,8 @@ pub(crate) struct HostNode {
     pub(crate) cores: u32,
     /// Usable hardware threads.
     pub(crate) threads: u32,
-    /// Cores (hardware threads with `prefer_ht`) under each of its last-level caches; fewer than two
-    /// where there is nothing to divide.
+    /// Cores (hardware threads with `prefer_ht`) under each of its last-level caches; fewer than
+    /// two where there is nothing to divide.
     pub(crate) caches: Vec<u32>,
     /// Memory of the node.
     pub(crate) memory: u64,
@@ -137,8 +137,8 @@ impl Host {
         (0..self.nodes.len()).map(|index| self.units(index)).sum()
     }
 
-    /// The caches that a home of one node has at least; `None` where a node with CPUs has nothing to
-    /// divide.
+    /// The caches that a home of one node has at least; `None` where a node with CPUs has nothing
+    /// to divide.
     pub(crate) fn caches_of_a_node(&self) -> Option<caches::Caches> {
         let of = |node: &HostNode| {
             let units = node.caches.iter().copied().max()?;

@@ -93,7 +93,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The CPUs of each client, those of its groups, and those of each vCPU that has one of its own.
+    /// The CPUs of each client, those of its groups, and those of each vCPU that has its own.
     pub fn cpus_apart(&self) -> Vec<CpuSet> {
         let own = |client: &Client| client.vcpu_cpus.values().map(|&cpu| CpuSet::from_iter([cpu])).collect::<Vec<_>>();
         let groups = |client: &Client| client.groups.iter().map(|group| group.cpus.clone()).collect::<Vec<_>>();

@@ -1,7 +1,7 @@
 //! Groups of one size to caches, exactly.
 //!
-//! **Rule.** Cache j with `load` vCPUs bound already and `units` cores gets k groups of `size` for a
-//! cost of ((load + k size)^2 - load^2) / units. The sum is least; with `fewest` the number of
+//! **Rule.** Cache j with `load` vCPUs bound already and `units` cores gets k groups of `size` for
+//! a cost of ((load + k size)^2 - load^2) / units. The sum is least; with `fewest` the number of
 //! caches that get any is least first. Between equals the lower caches get more.
 //!
 //! **How.** From the last cache to the first: the least cost of p groups on the caches from j on is
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn groups_go_where_the_fewest_vcpus_are_a_core() {
-        // 4 cores each. 4 vCPUs more on a load of 4: 8^2 - 4^2 = 48; on 0: 16; on 2: 6^2 - 2^2 = 32.
+        // 4 cores each. 4 vCPUs more on a load of 4: 8^2 - 4^2 = 48; on 0: 16; on 2: 6^2 - 2^2.
         let rooms = [room(4, 4, 9), room(4, 0, 9), room(4, 2, 9), room(4, 0, 9)];
         assert_eq!(assign(&rooms, 4, 2, false), [0, 1, 0, 1]);
         assert_eq!(assign(&rooms, 4, 3, false), [0, 1, 1, 1]);

@@ -6,8 +6,8 @@
 //!
 //! **Rule.** vCPUs that the guest is told share a cache (a virtual socket) are a *group*, which is
 //! bound to the CPUs of one cache of the home. `policy.cache` says whether, and how many caches:
-//! `own` takes one for each group as far as there are, `pack` the fewest that hold them, `auto` any.
-//! Of all choices with that number of caches the one is taken where bound vCPUs are fewest a core:
+//! `own` takes one for each group as far as there are, `pack` the fewest that hold them, `auto`
+//! any. Of all choices with that number of caches the one is taken where bound vCPUs are fewest a core:
 //! the sum over the caches of (bound vCPUs)^2 / cores is least ([`assign`]). vCPUs that may use the
 //! whole node weigh the same on each of its cores, and so do not count. Cores count, hardware
 //! threads with `prefer_ht`.
@@ -31,6 +31,7 @@ pub(crate) use divide::{Caches, per_socket};
 use crate::{Occupancy, divide as parts};
 use assign::{Room, assign};
 use std::collections::{BTreeMap, BTreeSet};
+use topology::words::count;
 use topology::{CoreId, CpuId, CpuSet, HardwareThread, LlcId, Machine};
 use vm::spec::CachePolicy;
 use vm::{CacheGroup, Client, Plan, Reason, Shape};
@@ -88,8 +89,7 @@ pub(crate) fn bind(machine: &Machine, occupancy: &Occupancy, shape: &Shape, mut 
     let mut load = occupancy.caches.clone();
     let (mut taken, mut untold) = (BTreeSet::new(), false);
     let mut undivided = Vec::new();
-    let clients: Vec<Client> = plan.placement.clients.clone();
-    for (client, grouped) in clients.iter().zip(&mut plan.placement.clients) {
+    for client in &mut plan.placement.clients {
         let threads = machine.usable_threads().filter(|thread| client.cpus.contains(thread.id));
         let caches = of_threads(threads, shape.policy.prefer_ht);
         if caches.len() < 2 {
@@ -103,7 +103,7 @@ pub(crate) fn bind(machine: &Machine, occupancy: &Occupancy, shape: &Shape, mut 
             let cache = &caches[place];
             *load.entry(cache.id).or_default() += vcpus.len() as u32;
             taken.insert(cache.id);
-            grouped.groups.push(CacheGroup { vcpus, llc: cache.id, cpus: cache.cpus.clone() });
+            client.groups.push(CacheGroup { vcpus, llc: cache.id, cpus: cache.cpus.clone() });
         }
     }
     explain(shape, &mut plan, taken.len(), untold, &undivided);
@@ -166,7 +166,7 @@ fn explain(shape: &Shape, plan: &mut Plan, taken: usize, untold: bool, undivided
             CachePolicy::Own => "policy.cache = \"own\": a last-level cache for each as far as there are",
             _ => "policy.cores_per_socket tells the guest of caches, and each of its sockets keeps to one",
         };
-        let choice = format!("cache groups: {} of {size} vCPUs, on {taken} caches", groups.len());
+        let choice = format!("cache groups: {} of {size} vCPUs, on {}", groups.len(), count(taken, "cache"));
         let because = format!("{which}; of those choices the one with the fewest bound vCPUs a core");
         plan.reasons.push(Reason { choice, because });
     }

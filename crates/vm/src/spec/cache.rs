@@ -23,8 +23,8 @@ pub enum CachePolicy {
     Auto,
     /// As few caches as hold the vCPUs: data that they share is near.
     Pack,
-    /// Each virtual socket, or else each vCPU, has a cache for itself as far as there are: cache and
-    /// bandwidth.
+    /// Each virtual socket, or else each vCPU, has a cache for itself as far as there are: cache
+    /// and bandwidth.
     Own,
     /// No groups: each vCPU may use all CPUs of its home.
     Ignore,

@@ -57,10 +57,10 @@ properties::properties! {
     #[test]
     fn groups_do_not_change_homes_and_ignore_changes_nothing(case in with_caches()) {
         let Some(plan) = planned(&case) else { return Ok(()) };
-        let mut ignoring = case.clone();
+        let mut ignoring = case;
         ignoring.spec.shape.policy.cache = CachePolicy::Ignore;
         let ignored = planned(&ignoring).expect("the same homes");
-        let mut without = ignoring.clone();
+        let mut without = ignoring;
         without.machine.threads.iter_mut().for_each(|thread| thread.llc = None);
         without.occupancy.caches.clear();
         prop_assert_eq!(&ignored, &planned(&without).expect("the same homes"));
@@ -73,7 +73,7 @@ properties::properties! {
 
     #[test]
     fn a_cache_has_no_more_vcpus_than_cores_where_that_can_be(case in with_caches()) {
-        let mut alone = case.clone();
+        let mut alone = case;
         alone.occupancy = scheduler::Occupancy::default();
         let Some(plan) = planned(&alone) else { return Ok(()) };
         let units = |llc: LlcId| {
@@ -102,7 +102,7 @@ properties::properties! {
 
     #[test]
     fn own_groups_share_no_cache_where_each_can_have_one(case in with_caches()) {
-        let mut own = case.clone();
+        let mut own = case;
         own.spec.shape.policy.cache = CachePolicy::Own;
         let Some(plan) = planned(&own) else { return Ok(()) };
         for client in &plan.placement.clients {

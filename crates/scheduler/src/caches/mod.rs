@@ -7,10 +7,10 @@
 //! **Rule.** vCPUs that the guest is told share a cache (a virtual socket) are a *group*, which is
 //! bound to the CPUs of one cache of the home. `policy.cache` says whether, and how many caches:
 //! `own` takes one for each group as far as there are, `pack` the fewest that hold them, `auto`
-//! any. Of all choices with that number of caches the one is taken where bound vCPUs are fewest a core:
-//! the sum over the caches of (bound vCPUs)^2 / cores is least ([`assign`]). vCPUs that may use the
-//! whole node weigh the same on each of its cores, and so do not count. Cores count, hardware
-//! threads with `prefer_ht`.
+//! any. Of all choices with that number of caches the one is taken where bound vCPUs are fewest
+//! a core: the sum over the caches of (bound vCPUs)^2 / cores is least ([`assign`]). vCPUs that
+//! may use the whole node weigh the same on each of its cores, and so do not count. Cores
+//! count, hardware threads with `prefer_ht`.
 //!
 //! **Properties.** Each vCPU of a client, those that may come too, is in exactly one group, or the
 //! client has no groups. A group's CPUs are those of one cache, within the client's. Where the

@@ -34,7 +34,7 @@ const CASES: [Case; 6] = [
             (128, 512, "cores_per_socket = 4"),
             (128, 512, "cache = \"pack\""),
             (128, 512, "cache = \"own\""),
-            (32, 64, "cache = \"own\"\nplacement = \"most_virtual_nodes\""),
+            (32, 64, "cache = \"own\""),
         ],
     },
     Case {

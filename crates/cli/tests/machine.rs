@@ -31,9 +31,9 @@ fn the_catalogue_names_every_machine_and_how_much_of_it_is_assumed() {
     let json: serde_json::Value = serde_json::from_slice(&homenode(&["list", "--json"]).stdout).expect("JSON");
     let machines = json["machines"].as_array().expect("machines");
     let dl380 = machines.iter().find(|machine| machine["name"] == "hp-dl380-g6").expect("hp-dl380-g6");
-    // Lines in flight, yield, latency, bandwidth, channels, their speed, one link; the speed is
-    // assumed.
-    assert_eq!((&dl380["values"], &dl380["values_assumed"]), (&7.into(), &1.into()));
+    // Lines in flight, yield, latency, bandwidth, channels, their speed, one link, two ways of
+    // messages; the speed is assumed, and all of the ways but the uplink's bandwidth.
+    assert_eq!((&dl380["values"], &dl380["values_assumed"]), (&11.into(), &4.into()));
     assert!(machines.iter().all(|machine| machine["has_rates"] == true));
 }
 

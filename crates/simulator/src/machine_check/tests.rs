@@ -128,6 +128,20 @@ fn a_table_may_be_asymmetric_for_a_reason() {
 }
 
 #[test]
+fn a_network_in_a_wrong_unit_is_refused() {
+    let way = |name: &str, latency_us: f64, gb_per_s: f64| {
+        let value = |value: f64| format!("{{ value = {value}, source = \"measured\", from = \"here\" }}");
+        format!("[rates.network.{name}]\nlatency_us = {}\ngb_per_s = {}\n", value(latency_us), value(gb_per_s))
+    };
+    let right = format!("{TWO_NODES}{}{}", way("switch", 30.0, 2.5), way("uplink", 60.0, 0.125));
+    assert!(!findings(&right).iter().any(Finding::refuses));
+    // Seconds, and bits.
+    let wrong = format!("{TWO_NODES}{}{}", way("switch", 3e-5, 2.5), way("uplink", 60.0, 1e9));
+    let refused: Vec<String> = findings(&wrong).into_iter().filter(Finding::refuses).map(|one| one.field).collect();
+    assert_eq!(refused, ["rates.network.switch.latency_us", "rates.network.uplink.gb_per_s"]);
+}
+
+#[test]
 fn what_contradicts_or_is_assumed_is_said_and_does_not_refuse() {
     let three = TWO_NODES
         .replace("sockets = 2", "sockets = 3")

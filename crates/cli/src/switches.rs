@@ -1,4 +1,5 @@
-//! Cards of VMs in switches that `homenode switch create` made, on bridges and on cards of the host.
+//! Cards of VMs: in switches that `homenode switch create` made, on bridges and on cards of the
+//! host.
 
 use crate::failure::bad_input;
 use crate::output;
@@ -19,7 +20,7 @@ fn macvtaps(directory: &RuntimeDir) -> PathBuf {
     directory.path().join(".macvtaps")
 }
 
-/// Takes away what VMs that have ended left in the host's network.
+/// Takes away what VMs and keepers left that were killed.
 pub(crate) fn sweep(directory: &RuntimeDir) {
     match host::sweep(&macvtaps(directory)) {
         Ok(of) => {
@@ -28,6 +29,9 @@ pub(crate) fn sweep(directory: &RuntimeDir) {
             }
         }
         Err(error) => output::note(format_args!("devices on cards of the host may be left over: {error}")),
+    }
+    if let Err(error) = Fabric::forget_dead(&place(directory)) {
+        output::note(error);
     }
 }
 

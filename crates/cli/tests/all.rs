@@ -43,6 +43,7 @@ mod shown;
 mod suspend;
 mod suspend_faults;
 mod switch;
+mod switch_kills;
 mod topology;
 mod unseen;
 mod validate;

@@ -13,15 +13,15 @@ use std::time::Duration;
 const END: &str = "=of-the-command=";
 
 /// A shell in a network namespace with a bridge `br0` and a cable from `c0` to `c1`.
-struct Host {
+pub(crate) struct Host {
     shell: Child,
     asks: ChildStdin,
     says: BufReader<ChildStdout>,
-    place: Place,
+    pub(crate) place: Place,
 }
 
 impl Host {
-    fn new(test: &str) -> Option<Self> {
+    pub(crate) fn new(test: &str) -> Option<Self> {
         if ["unshare", "ip", "pkill", "bash"].iter().any(|program| lacks(test, program)) {
             return None;
         }
@@ -46,7 +46,7 @@ impl Host {
     }
 
     /// The exit code of a command in there, and what it said.
-    fn says(&mut self, command: &str) -> (i32, String) {
+    pub(crate) fn says(&mut self, command: &str) -> (i32, String) {
         // A shell that has ended says nothing more.
         let _ = writeln!(self.asks, "{{ {command}; }} 2>&1 </dev/null; echo {END}$?");
         let (mut said, mut line) = (String::new(), String::new());
@@ -63,23 +63,23 @@ impl Host {
         }
     }
 
-    fn ok(&mut self, command: &str) -> String {
+    pub(crate) fn ok(&mut self, command: &str) -> String {
         let (code, said) = self.says(command);
         assert_eq!(code, 0, "{command}: {said}");
         said
     }
 
-    fn refused(&mut self, command: &str, says: &str) {
+    pub(crate) fn refused(&mut self, command: &str, says: &str) {
         let (code, said) = self.says(command);
         assert!(code == 2 && said.contains(says), "{command}: {code}: {said}");
     }
 
-    /// What `ip` says of all interfaces, without what counts and what is drawn anew.
-    fn interfaces(&mut self) -> String {
-        self.ok("ip -br link show | awk '{print $1, $2}' | sort")
+    /// All interfaces. A bridge without ports is up or down by what it had before.
+    pub(crate) fn interfaces(&mut self) -> String {
+        self.ok("ip -br link show | awk '{print $1}' | sort")
     }
 
-    fn spec(&self, vm: &str, lines: &str) -> PathBuf {
+    pub(crate) fn spec(&self, vm: &str, lines: &str) -> PathBuf {
         let path = self.place.path(&format!("{vm}.toml"));
         let text = format!("name = \"{vm}\"\nvcpus = 1\nmemory = \"128 MiB\"\n\n[[network]]\n{lines}\n");
         std::fs::write(&path, text).expect("a file");

@@ -68,6 +68,29 @@ impl Fabric {
         }
     }
 
+    /// Removes the socket in `directory` of a keeper that was killed.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn forget_dead(directory: &Path) -> Result<(), NetworkError> {
+        let socket = socket(directory);
+        let dead = || {
+            let connected = UnixStream::connect(&socket);
+            connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        };
+        if !dead() {
+            return Ok(());
+        }
+        // Whoever starts a keeper holds the lock.
+        let _lock = Lock::of(directory)?;
+        match dead().then(|| std::fs::remove_file(&socket)) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+                Err(NetworkError::keeper(format!("was killed, and {} stays: {error}", socket.display())))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Makes a switch that stays until it is removed, beside those in `directory`.
     ///
     /// # Errors

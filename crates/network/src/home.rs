@@ -37,13 +37,11 @@ impl Home {
                 let there = format!("hn{us}-{}", &here[1..]);
                 // A bridge takes the lowest address of its ports: never this one.
                 let address = above_all(MacAddress::of_card(&there, 0));
-                let made = kernel::batch(
-                    "ip",
-                    &format!(
-                        "link add name {there} address {address} mtu {mtu} type veth peer name {here} mtu {mtu} {ours}\n\
-                         link set dev {there} alias homenode:{label} addrgenmode none master {bridge} up\n"
-                    ),
+                let lines = format!(
+                    "link add name {there} address {address} mtu {mtu} type veth peer name {here} mtu {mtu} {ours}\n\
+                     link set dev {there} alias homenode:{label} addrgenmode none master {bridge} up\n"
                 );
+                let made = kernel::batch("ip", &lines);
                 if made.is_err() {
                     // It may not have come to be.
                     let _ = kernel::batch("ip", &format!("link delete dev {there}\n"));

@@ -144,7 +144,7 @@ impl Tried {
             }
         };
         let mut link = |switch: &str, uplink: Uplink| {
-            let Some(name) = name(switch) else { return None };
+            let name = name(switch)?;
             fabric.add(&Switch { name, uplinks: vec![uplink], outside: Vec::new() }).err().and_then(why)
         };
         let plain = Uplink { to: core, rate: None, delay: None };

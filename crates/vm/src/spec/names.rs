@@ -75,8 +75,8 @@ fn is_of_a_port(name: &str) -> bool {
 
 as_text!(SwitchName, NoSwitchName);
 
-/// The name of an interface of the host's, such as a bridge or a card: 1 to 15 letters, digits, dots,
-/// hyphens and underscores, of which the first is a letter or a digit.
+/// The name of an interface of the host's, such as a bridge or a card: 1 to 15 letters, digits,
+/// dots, hyphens and underscores, of which the first is a letter or a digit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct InterfaceName(String);

@@ -182,7 +182,7 @@ impl Evaluation {
         all
     }
 
-    /// The series that any configuration has, in order, each with all values that it was counted at.
+    /// The series that any configuration has, in order, each with all values where it was counted.
     pub(crate) fn series(&self) -> Vec<Set> {
         let mut sets: Vec<Set> = Vec::new();
         let of_one = |shown| self.quantities(shown, |point| point.width().is_some());

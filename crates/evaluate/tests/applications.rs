@@ -53,8 +53,8 @@ fn a_process_waits_for_the_other_vms_in_turn() {
         Errors::of(cells.filter(|cell| cell.role == Role::HeldOut).filter_map(ValidationCell::error))
     };
     let in_turn = of_two_vms(&on_its_machine("namd", |_| {}));
-    // Were it for the share (V - 1) / V of its messages, 1/2 for 2 VMs and 3/4 for 4, which its values
-    // were fitted to, then 2 VMs would have 2/3 of the waits of 4 instead of 1/3: twice as long ones.
+    // Were it for the share (V - 1) / V of its messages, 1/2 for 2 VMs and 3/4 for 4, to which its
+    // values were fitted, then 2 VMs would wait 2/3 as long as 4 instead of 1/3: twice as long.
     let by_share = of_two_vms(&on_its_machine("namd", |profile| {
         let application = profile.application.as_mut().expect("an application");
         let messages = application.messages.as_mut().expect("messages");

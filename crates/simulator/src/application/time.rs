@@ -39,8 +39,8 @@ pub struct OtherVms {
 }
 
 impl OtherVms {
-    /// Of one of `vms` VMs on `switches` switches, VM i on switch i modulo `switches`; the mean over
-    /// the VMs. 4 VMs on 2 switches: 1 beside it, 2 behind uplinks.
+    /// Of one of `vms` VMs on `switches` switches, VM i on switch i modulo `switches`; the mean
+    /// over the VMs. 4 VMs on 2 switches: 1 beside it, 2 behind uplinks.
     pub fn of(vms: u32, switches: u32) -> Self {
         let switches = switches.clamp(1, vms.max(1));
         let on = |switch: u32| f64::from(vms / switches + u32::from(switch < vms % switches));

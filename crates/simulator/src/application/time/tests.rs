@@ -119,7 +119,7 @@ fn a_message_waits_for_the_way_between_its_vms() {
         let team = Team { others, ..team(4, 2, 1) };
         time(&application, &machine, &team, &mut MaxMin::default()).expect("a time").waits_s
     };
-    // A VM on the same switch: 1e5 x 20 us + 4 / 2 = 4 s; behind uplinks 1e5 x 100 us + 4 / 0.125 = 42.
+    // On the same switch 1e5 x 20 us + 4 / 2 = 4 s; behind uplinks 1e5 x 100 us + 4 / 0.125 = 42.
     assert!((waits(of(4, 1)) - 12.0).abs() < 1e-9 && (waits(of(4, 2)) - 88.0).abs() < 1e-9);
 }
 

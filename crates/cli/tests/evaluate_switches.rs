@@ -56,3 +56,44 @@ fn vms_of_an_experiment_find_each_other_over_switches_with_a_link() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((cell["state"].as_str(), cell["verified"].as_bool()), (Some("measured"), Some(true)), "{cell} {errors}");
 }
+
+/// LAMMPS's Lennard-Jones melt, 4000 atoms: its energy after 100 steps is the check value.
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn ranks_in_two_vms_give_the_energy_of_the_same_ranks_natively() {
+    let test = "ranks_in_two_vms_give_the_energy_of_the_same_ranks_natively";
+    if guest_files(test, true).is_none() || !has_switches_and_busybox(test) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/inputs/lammps.in");
+    fs::copy(input, directory.path().join("lammps.in")).expect("LAMMPS's input");
+    let text = format!(
+        "name = '{}'\ntitle = 'Ranks in VMs'\nworkload = 'command'\nthreads = [2]\npinning = 'none'\n\
+         repetitions = 2\nrounds = 1\n[limits]\nother_cpu_percent = 10000\nboot_seconds = 400\n\
+         [guest]\npackages = ['lammps', 'openmpi-bin', 'openssh-server', 'openssh-client']\n\
+         [command]\nargv = ['mpirun', '--oversubscribe', '-np', '{{ranks}}', 'lmp', '-in', 'lammps.in', '-log', 'none', \
+         '-var', 'cells', '10']\nenvironment = {{ OMP_NUM_THREADS = '1' }}\nfiles = ['lammps.in']\nmemory = '512 MiB'\n\
+         [[command.figure]]\nname = 'energy'\nunit = '1'\nregex = '^ *100 +[-0-9.e+]+ +[-0-9.e+]+ +[-0-9.e+]+ +(-[0-9.]+) '\n\
+         [command.verify]\nvalues = [{{ figure = 'energy', expected = -4.6226965, tolerance = 0.00000001 }}]\n\
+         [[configuration]]\nname = 'native'\nruns = 'native'\n\
+         [[configuration]]\nname = '2 VMs'\nruns = 'vms'\nvms = 2\nvcpus = 1\nswitches = 1\nranks_per_vm = 'auto'\n",
+        unique("ranks")
+    );
+    fs::write(directory.path().join("ranks.toml"), text).expect("written");
+    let output = Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .args(["evaluate", "--json", "ranks.toml"])
+        .current_dir(directory.path())
+        .output()
+        .expect("homenode runs");
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let energy = |index: usize| {
+        let cell = &said["configurations"][index]["cells"][0];
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(cell["verified"].as_bool(), Some(true), "{cell} {errors}");
+        let figures = cell["figures"].as_array().expect("figures");
+        figures.iter().find(|figure| figure["quantity"]["name"] == "energy").and_then(|figure| figure["best"].as_f64())
+    };
+    assert_eq!(energy(0), energy(1));
+    assert!(energy(0).is_some());
+}

@@ -282,6 +282,10 @@ pub struct Configuration {
     /// Its VMs' cards in switches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<Card>,
+    /// Ranks in each VM of one program that spans them all, or `"auto"`: the threads divided by the
+    /// VMs. Default: each VM runs the program for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks_per_vm: Option<Choice<u32>>,
     /// The machine that this configuration is modelled on, whatever `--on` says: a name that comes
     /// with homenode, or a machine file.
     #[serde(default)]

@@ -24,6 +24,7 @@ pub mod guest_files;
 mod image_boot;
 pub mod interval;
 mod job;
+mod join;
 pub mod journal;
 pub mod kernels;
 pub mod machine_picture;

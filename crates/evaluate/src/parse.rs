@@ -1,7 +1,7 @@
 //! Reading an experiment file. Every error names the file, the field, the value, and what would be
 //! valid.
 
-use crate::experiment::{Experiment, NativeFiles, Published, Runs, Vms, workload_names};
+use crate::experiment::{Configuration, Experiment, NativeFiles, Published, Runs, Vms, workload_names};
 use crate::kernels;
 use crate::modelled::check;
 use crate::switching;
@@ -254,10 +254,14 @@ fn configurations(experiment: &Experiment) -> Option<Fault> {
             || configuration.memory.fixed().is_some()
             || configuration.switches.is_some()
             || configuration.card.is_some()
+            || configuration.ranks_per_vm.is_some()
             || configuration.policy != Default::default();
         if configuration.runs == Runs::Native && is_vm_field {
-            let valid = "runs = \"vms\", to which vms, vcpus, memory, policy, switches and card belong";
+            let valid = "runs = \"vms\", to which vms, vcpus, memory, policy, switches, card and ranks_per_vm belong";
             return fault(field("runs"), "\"native\"", valid);
+        }
+        if let Some(Fault { field: name, value, valid }) = span(experiment, configuration) {
+            return fault(field(&name), value, valid);
         }
         let Some(switches) = &configuration.switches else {
             if configuration.card.is_some() {
@@ -269,6 +273,26 @@ fn configurations(experiment: &Experiment) -> Option<Fault> {
         if let Some((name, value, valid)) = switching::of_configuration(switches, vms, &experiment.switches) {
             return fault(field(&name), value, valid);
         }
+    }
+    None
+}
+
+/// Packages of a guest in which MPI logs in from one VM to another.
+const OF_LOGINS: [&str; 2] = ["openssh-server", "openssh-client"];
+
+/// What a program that spans VMs lacks.
+fn span(experiment: &Experiment, configuration: &Configuration) -> Option<Fault> {
+    let ranks = configuration.ranks_per_vm?;
+    let name = "ranks_per_vm";
+    let value = ranks.fixed().map_or_else(|| "\"auto\"".to_owned(), u32::to_string);
+    if configuration.switches.is_none() && configuration.vms != Vms::Count(1) {
+        return fault(name, value, "switches too: ranks of several VMs talk over them");
+    }
+    let packages = experiment.guest.as_ref().filter(|guest| guest.image.is_none()).map(|guest| &guest.packages);
+    let lacks = |package: &&&str| packages.is_some_and(|there| !there.iter().any(|known| known == **package));
+    if experiment.guest.is_none() || OF_LOGINS.iter().any(|package| lacks(&package)) {
+        let valid = format!("{} in [guest] packages: ranks of other VMs are started by ssh", OF_LOGINS.join(" and "));
+        return fault(name, value, valid);
     }
     None
 }
@@ -402,6 +426,11 @@ mod tests {
             (
                 format!("{SMALL}{VMS}[[switch]]\nname = \"lan\"\nuplink = \"core\"\n"),
                 ["switch[0]", "core", "there is none"],
+            ),
+            (format!("{SMALL}{VMS}ranks_per_vm = \"auto\"\n"), ["configuration[0].ranks_per_vm", "auto", "switches"]),
+            (
+                format!("{SMALL}{VMS}switches = 1\nranks_per_vm = 2\n"),
+                ["configuration[0].ranks_per_vm", "2", "openssh-server"],
             ),
             (format!("{SMALL}{NATIVE}vms = 2\n"), ["configuration[0]", "native", "runs = \"vms\""]),
             (format!("{SMALL}{NATIVE}{NATIVE}"), ["configuration[1].name", "native", "no other"]),

@@ -10,12 +10,13 @@ use linux::GUEST_ENVIRONMENT;
 use network::Switch;
 use scheduler::PlanError;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use topology::{Bytes, Machine};
 use vm::spec::{Network, SpecProblem};
 use vm::{Plan, Shape, VmSpec};
 use workloads::Section;
 use workloads::choice::Choice;
+use workloads::command;
 use workloads::protocol::Join;
 use workloads::workload::{Over, ParameterFault, Settled, Site, Workload};
 
@@ -95,6 +96,9 @@ pub struct ResolvedConfiguration {
     /// The switches of its own that its VMs are plugged into, in the order in which they are made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub switches: Vec<Switch>,
+    /// Whether one program spans all VMs.
+    #[serde(default)]
+    pub is_span: bool,
 }
 
 impl ResolvedConfiguration {
@@ -112,23 +116,19 @@ impl ResolvedConfiguration {
                 Some(NativeFiles::Host) => "on the host, its own programs".to_owned(),
             },
             [vm] => format!("1 VM x {} vCPUs", vm.spec.vcpus),
-            [vm, ..] => format!("{} VMs x {} vCPUs{}", self.vms.len(), vm.spec.vcpus, self.plugged()),
+            [vm, ..] => {
+                format!("{} VMs x {} vCPUs{}", self.vms.len(), vm.spec.vcpus, switching::plugged(&self.cards()))
+            }
         }
     }
 
-    /// How many switches VMs are plugged into, in words.
-    fn plugged(&self) -> String {
-        let first = self.vms.iter().filter_map(|vm| vm.spec.networks.iter().find_map(Network::switch));
-        match first.collect::<BTreeSet<_>>().len() {
-            0 => String::new(),
-            1 => " on 1 switch".to_owned(),
-            several => format!(" on {several} switches"),
-        }
+    fn cards(&self) -> Vec<&[Network]> {
+        self.vms.iter().map(|vm| vm.spec.networks.as_slice()).collect()
     }
 
     /// What the guest of each VM is told of the others; `None` where they are not plugged in.
     pub(crate) fn joins(&self) -> Option<Vec<Join>> {
-        switching::joins(&self.vms.iter().map(|vm| vm.spec.networks.as_slice()).collect::<Vec<_>>())
+        switching::joins(&self.cards(), self.is_span)
     }
 }
 
@@ -196,7 +196,12 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
         let vms = vms(experiment, configuration, index, host, &workloads, planner)?;
         let mut points = Vec::new();
         let suitable = |section: &Section| {
-            let suits = |count: &&u32| section.suits(**count / vms.len().max(1) as u32);
+            let ranks = configuration.ranks_per_vm.and_then(|ranks| ranks.fixed().copied());
+            let of_rank = experiment.parameters::<command::Section>().threads_per_rank.unwrap_or(1);
+            let suits = |count: &&u32| {
+                let each = **count / vms.len().max(1) as u32;
+                section.suits(each) && ranks.is_none_or(|ranks| each == ranks * of_rank)
+            };
             threads.iter().filter(suits).copied().collect::<Vec<u32>>()
         };
         for (section, over) in experiment.parts() {
@@ -211,8 +216,8 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
         let native_files = experiment.guest.as_ref().map(GuestSystem::native_files);
         let name = configuration.name.clone();
         let switches = configuration.switches.as_ref().map(|switches| switches.made(&experiment.switches));
-        let switches = switches.unwrap_or_default();
-        configurations.push(ResolvedConfiguration { name, vms, points, native_files, switches });
+        let (switches, is_span) = (switches.unwrap_or_default(), configuration.ranks_per_vm.is_some());
+        configurations.push(ResolvedConfiguration { name, vms, points, native_files, switches, is_span });
     }
     let left_out = experiment.configurations.iter().filter(|configuration| configuration.modelled.only);
     let left_out: Vec<&str> = left_out.map(|configuration| configuration.name.as_str()).collect();

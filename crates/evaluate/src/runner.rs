@@ -5,6 +5,7 @@ use crate::disturbance::Disturbance;
 use crate::errors::RunError;
 use crate::estimate;
 use crate::job;
+use crate::join;
 use crate::journal::Journal;
 use crate::overlap::{self, Interval};
 use crate::progress::{Event, Progress};
@@ -14,6 +15,7 @@ use crate::schedule::Visit;
 use crate::team::Team;
 use crate::world::World;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use workloads::protocol::{FromAgent, PROTOCOL_VERSION, ToAgent};
@@ -194,19 +196,9 @@ impl<'a> Runner<'a> {
                 residence: member.whereabouts().residence,
             })))?;
         }
-        self.join(index)
-    }
-
-    /// Tells guests with cards in switches their addresses, and waits until the cards are up.
-    fn join(&mut self, index: usize) -> Result<(), RunError> {
         let configuration = &self.resolved.configurations[index];
-        let (Some(team), Some(joins)) = (self.teams.get_mut(&index), configuration.joins()) else { return Ok(()) };
-        let awaited = "network cards";
-        for (member, join) in joins.into_iter().enumerate() {
-            team.send(member, &ToAgent::Join(join), awaited)?;
-        }
-        let joined = |message| matches!(message, FromAgent::Joined).then_some(());
-        team.await_all(awaited, self.resolved.boot_seconds(), joined).map(drop)
+        let Some(team) = self.teams.get_mut(&index) else { return Ok(()) };
+        join::join(team, configuration, self.resolved.boot_seconds())
     }
 
     /// One job of all participants; how many counted repetitions were rejected.
@@ -217,34 +209,42 @@ impl<'a> Runner<'a> {
         let configuration = &self.resolved.configurations[visit.configuration];
         let participants = configuration.participants();
         let name = visit.point.workload.as_str();
-        let share = job::share(self.resolved, &visit.point, participants);
+        // Of a program that spans all, the first alone starts it and says what it measured.
+        let workers = if configuration.is_span { 0..1 } else { 0..participants as usize };
+        let of_span = |index: u32| configuration.is_span.then_some(index);
         let unknown = || RunError::Job { workload: name.to_owned(), reason: "nobody settled it".to_owned() };
         let section = self.resolved.workload(name).ok_or_else(unknown)?;
         let patience = limits.repetition_seconds.saturating_add(section.patience());
-        let parameters = section
-            .job(&share)
-            .map_err(|error| RunError::Job { workload: name.to_owned(), reason: error.to_string() })?;
+        let parameters = |index: u32| {
+            let share = job::share(self.resolved, &visit.point, participants, of_span(index));
+            let failed = |reason: String| RunError::Job { workload: name.to_owned(), reason };
+            section.job(&share).map_err(|error| failed(error.to_string()))
+        };
+        let parameters = (0..participants).map(parameters).collect::<Result<Vec<_>, _>>()?;
         let pids = self.pids();
         let Some(team) = self.teams.get_mut(&visit.configuration) else { return Ok(0) };
-        let workload = name.to_owned();
-        team.send_all(&ToAgent::Run { job, workload, repetitions, parameters }, "the job's start")?;
+        for (member, parameters) in parameters.into_iter().enumerate() {
+            let workload = name.to_owned();
+            team.send(member, &ToAgent::Run { job, workload, repetitions, parameters }, "the job's start")?;
+        }
         let mut rejected = 0;
         for repetition in 0..repetitions {
             let ready = move |message| match message {
                 FromAgent::Ready { job: of, repetition: next } if of == job && next == repetition => Some(()),
                 _ => None,
             };
-            team.await_all("readiness for the next repetition", patience, ready)?;
+            let readying = if repetition == 0 { 0..team.members.len() } else { workers.clone() };
+            team.await_of(readying, "readiness for the next repetition", patience, ready)?;
             let before = self.world.cpu_reading(&pids).map_err(|error| RunError::Load(error.into()))?;
             let begun = Instant::now();
-            team.send_all(&ToAgent::Go { job }, "a repetition")?;
+            workers.clone().try_for_each(|member| team.send(member, &ToAgent::Go { job }, "a repetition"))?;
             let over = move |message| match message {
                 FromAgent::Repetition { job: of, repetition: this, measured } if of == job && this == repetition => {
                     Some(measured)
                 }
                 _ => None,
             };
-            let heard = team.await_all("result of a repetition", patience, over)?;
+            let heard = team.await_of(workers.clone(), "result of a repetition", patience, over)?;
             let after = self.world.cpu_reading(&pids).map_err(|error| RunError::Load(error.into()))?;
             let last = heard.iter().map(|(at, _)| *at).max();
             let host_seconds = last.map(|last| last.saturating_duration_since(begun).as_secs_f64());
@@ -269,12 +269,12 @@ impl<'a> Runner<'a> {
             }))?;
             self.progress.tell(Event::Repetition { rejected: is_rejected });
         }
-        self.finish_job(visit.configuration, job)?;
+        self.finish_job(visit.configuration, job, workers)?;
         Ok(rejected)
     }
 
     /// Waits until each has verified its result, and reads back where it is.
-    fn finish_job(&mut self, index: usize, job: u64) -> Result<(), RunError> {
+    fn finish_job(&mut self, index: usize, job: u64, workers: Range<usize>) -> Result<(), RunError> {
         let configuration = self.resolved.configurations[index].name.as_str();
         let Some(team) = self.teams.get_mut(&index) else { return Ok(()) };
         let done = move |message| match message {
@@ -283,7 +283,8 @@ impl<'a> Runner<'a> {
             }
             _ => None,
         };
-        let heard = team.await_all("end of the job", self.resolved.experiment.limits.repetition_seconds, done)?;
+        let heard =
+            team.await_of(workers, "end of the job", self.resolved.experiment.limits.repetition_seconds, done)?;
         for (participant, (_, (verification, thread_cpus, pages_by_node))) in heard.into_iter().enumerate() {
             let whereabouts = team.members[participant].whereabouts();
             self.journal.append(Record::Done(Done {

@@ -194,9 +194,19 @@ pub fn host_name(vm: u32) -> String {
     format!("vm{}", vm + 1)
 }
 
+/// How many switches the first cards of VMs are plugged into, in words.
+pub(crate) fn plugged(of_vms: &[&[Network]]) -> String {
+    let first = of_vms.iter().filter_map(|cards| cards.iter().find_map(Network::switch));
+    match first.collect::<BTreeSet<_>>().len() {
+        0 => String::new(),
+        1 => " on 1 switch".to_owned(),
+        several => format!(" on {several} switches"),
+    }
+}
+
 /// What each guest of a configuration is told, from the cards of all of them; `None` where they
 /// have none.
-pub(crate) fn joins(of_vms: &[&[Network]]) -> Option<Vec<Join>> {
+pub(crate) fn joins(of_vms: &[&[Network]], makes_keys: bool) -> Option<Vec<Join>> {
     let plugged = of_vms.iter().any(|cards| cards.iter().any(|card| card.switch().is_some()));
     let hosts = || (0..of_vms.len() as u32).map(|vm| NamedAddress { name: host_name(vm), address: address(vm, 0) });
     let join = |(vm, cards): (usize, &&[Network])| {
@@ -210,7 +220,7 @@ pub(crate) fn joins(of_vms: &[&[Network]]) -> Option<Vec<Join>> {
             _ => None,
         };
         let cards = cards.iter().enumerate().filter_map(card).collect();
-        Join { name: host_name(vm as u32), cards, hosts: hosts().collect() }
+        Join { name: host_name(vm as u32), cards, hosts: hosts().collect(), makes_keys }
     };
     plugged.then(|| of_vms.iter().enumerate().map(join).collect())
 }
@@ -301,10 +311,10 @@ mod tests {
         let cards: Vec<Vec<Network>> =
             (0..2).map(|vm| switches("1").cards(&Card::default(), &format!("a-{vm}"), vm)).collect();
         let all: Vec<&[Network]> = cards.iter().map(Vec::as_slice).collect();
-        let joins = joins(&all).expect("switches");
+        let joins = joins(&all, true).expect("switches");
         assert_eq!((joins[1].name.as_str(), joins[1].cards[0].address.to_string()), ("vm2", "10.77.0.2".to_owned()));
         assert_eq!(joins[1].hosts[0], NamedAddress { name: "vm1".to_owned(), address: address(0, 0) });
         assert_ne!(joins[0].cards[0].mac, joins[1].cards[0].mac);
-        assert_eq!(super::joins(&[&[]]), None);
+        assert_eq!(super::joins(&[&[]], false), None);
     }
 }

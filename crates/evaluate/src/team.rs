@@ -2,6 +2,7 @@
 
 use crate::errors::RunError;
 use crate::world::{LinkError, Participant, Said};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use workloads::protocol::{FromAgent, ToAgent};
@@ -23,11 +24,6 @@ pub(crate) struct Team<'a> {
 }
 
 impl Team<'_> {
-    /// Sends a message to all, one straight after the other.
-    pub(crate) fn send_all(&mut self, message: &ToAgent, awaited: &'static str) -> Result<(), RunError> {
-        (0..self.members.len()).try_for_each(|index| self.send(index, message, awaited))
-    }
-
     /// Sends a message to one.
     pub(crate) fn send(&mut self, index: usize, message: &ToAgent, awaited: &'static str) -> Result<(), RunError> {
         self.members[index].send(message).map_err(|error| self.gone(index, awaited, &error))
@@ -41,9 +37,20 @@ impl Team<'_> {
         seconds: u32,
         wanted: impl Fn(FromAgent) -> Option<T>,
     ) -> Result<Vec<(Instant, T)>, RunError> {
+        self.await_of(0..self.members.len(), awaited, seconds, wanted)
+    }
+
+    /// The same of some of them; that another one dies is noticed all the same.
+    pub(crate) fn await_of<T>(
+        &mut self,
+        members: Range<usize>,
+        awaited: &'static str,
+        seconds: u32,
+        wanted: impl Fn(FromAgent) -> Option<T>,
+    ) -> Result<Vec<(Instant, T)>, RunError> {
         let deadline = Instant::now() + Duration::from_secs(u64::from(seconds));
-        let mut heard = Vec::with_capacity(self.members.len());
-        for index in 0..self.members.len() {
+        let mut heard = Vec::with_capacity(members.len());
+        for index in members {
             loop {
                 let Said { at, message } = self.next_message(index, awaited, seconds, deadline)?;
                 if let FromAgent::Failed { message, .. } = message {

@@ -65,7 +65,11 @@ fn answer(message: ToAgent, job: &mut Option<Job>, machine: &Machine, output: &m
     match message {
         ToAgent::Finish => {}
         ToAgent::Join(join) => match crate::join::join(&join) {
-            Ok(()) => send(output, &FromAgent::Joined)?,
+            Ok(keys) => send(output, &FromAgent::Joined { keys })?,
+            Err(error) => send(output, &FromAgent::Failed { job: None, message: format!("{error:#}") })?,
+        },
+        ToAgent::Trust(trust) => match crate::logins::trust(&trust) {
+            Ok(()) => send(output, &FromAgent::Trusted)?,
             Err(error) => send(output, &FromAgent::Failed { job: None, message: format!("{error:#}") })?,
         },
         ToAgent::Run { job: id, workload, repetitions, parameters } => {

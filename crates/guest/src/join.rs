@@ -5,15 +5,16 @@ use linux::sys;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use workloads::protocol::{Address, Join, NamedAddress};
+use workloads::protocol::{Address, Join, NamedAddress, PublicKeys};
 
 const INTERFACES: &str = "/sys/class/net";
 const HOSTS: &str = "/etc/hosts";
 /// How long the driver of a card may take to announce it: a guest under TCG is slow.
 const CARD_WITHIN: Duration = Duration::from_secs(20);
 
-/// Brings up the cards, and makes the names known.
-pub(crate) fn join(join: &Join) -> anyhow::Result<()> {
+/// Brings up the cards, makes the names known, and keys where they are asked for.
+pub(crate) fn join(join: &Join) -> anyhow::Result<Option<PublicKeys>> {
+    sys::bring_up_loopback().context("cannot bring up the loopback interface")?;
     for card in &join.cards {
         let interface = interface(card)?;
         sys::set_address(&interface, card.address, card.prefix)
@@ -24,7 +25,7 @@ pub(crate) fn join(join: &Join) -> anyhow::Result<()> {
     if let Ok(known) = fs::read_to_string(HOSTS) {
         fs::write(HOSTS, with_hosts(&known, &join.hosts)).context("cannot write /etc/hosts")?;
     }
-    Ok(())
+    join.makes_keys.then(crate::logins::make_keys).transpose()
 }
 
 /// The interface with the card's Ethernet address, as soon as there is one.

@@ -10,6 +10,7 @@ mod host;
 mod init;
 mod job;
 mod join;
+mod logins;
 mod pattern;
 mod pinning;
 mod place;

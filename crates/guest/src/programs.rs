@@ -49,10 +49,11 @@ impl Drop for LinuxPrograms {
 }
 
 impl Programs for LinuxPrograms {
-    fn new_directory(&self) -> Result<PathBuf, CommandError> {
+    fn new_directory(&self, name: Option<&str>) -> Result<PathBuf, CommandError> {
         forget_directory();
         let number = NEXT_DIRECTORY.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("homenode-command-{}-{number}", std::process::id()));
+        let new = || format!("homenode-command-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name.map_or_else(new, str::to_owned));
         // It must be new: another user's directory or link of this name is refused.
         DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
             failed(

@@ -7,6 +7,8 @@
 //! hello    ->
 //!          <- join             in a VM with cards in switches: names and addresses
 //! joined   ->
+//!          <- trust            where a program spans VMs: keys of all guests
+//! trusted  ->
 //!          <- run {job}
 //! ready    ->               memory allocated and first-touched, threads placed
 //!          <- go {job}      to all agents at once: the barrier before each repetition
@@ -32,6 +34,8 @@ pub const PORT_NAME: &str = "org.homenode.agent";
 pub enum ToAgent {
     /// Bring up your cards, and know these others.
     Join(Join),
+    /// Let the first guest log in, and answer when it can.
+    Trust(Trust),
     /// Prepare this workload.
     Run {
         /// Chosen by the controller; every answer carries it.
@@ -59,7 +63,12 @@ pub enum FromAgent {
     /// The first line.
     Hello(Hello),
     /// The cards are up.
-    Joined,
+    Joined {
+        /// Keys that were made for this run, where they were asked for.
+        keys: Option<PublicKeys>,
+    },
+    /// The guest can be logged in to; of the first one: it can log in everywhere.
+    Trusted,
     /// The next repetition waits for `go`.
     Ready {
         /// The job.
@@ -107,6 +116,30 @@ pub struct Join {
     pub cards: Vec<Address>,
     /// All guests, itself too, by their first cards.
     pub hosts: Vec<NamedAddress>,
+    /// Whether to make keys, for programs that log in from one guest to another.
+    pub makes_keys: bool,
+}
+
+/// Keys of a guest, as ssh writes them. The other halves never leave it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublicKeys {
+    /// Of its user.
+    pub user: String,
+    /// Of itself.
+    pub host: String,
+}
+
+/// What a guest needs for logins from the first one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trust {
+    /// The key of the first guest's user.
+    pub user: String,
+    /// Name and key of each guest.
+    pub hosts: Vec<(String, String)>,
+    /// The network that programs talk over, such as `10.77.0.0/16`.
+    pub network: String,
+    /// Whether to try a login to each guest: of the first one, when all others can be reached.
+    pub tries: bool,
 }
 
 /// The address of a card.

@@ -64,6 +64,7 @@ impl Shape {
             policy: self.policy.clone(),
             switches: None,
             card: None,
+            ranks_per_vm: None,
             machine: None,
             modelled: Default::default(),
         }];

@@ -43,6 +43,7 @@ impl<'a> Bench<'a> {
             points: Vec::new(),
             native_files: None,
             switches: Vec::new(),
+            is_span: false,
         };
         let setting = Setting {
             experiment: &scan.experiment,

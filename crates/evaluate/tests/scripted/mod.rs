@@ -190,7 +190,8 @@ impl Participant for Agent {
                 self.inbox.push_back(FromAgent::Ready { job: *id, repetition: 0 });
             }
             ToAgent::Go { .. } => self.go(),
-            ToAgent::Join(_) => self.inbox.push_back(FromAgent::Joined),
+            ToAgent::Join(_) => self.inbox.push_back(FromAgent::Joined { keys: None }),
+            ToAgent::Trust(_) => self.inbox.push_back(FromAgent::Trusted),
             ToAgent::Finish => {}
         }
         Ok(())

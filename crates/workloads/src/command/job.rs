@@ -28,6 +28,10 @@ pub struct Job {
     pub verify: Verify,
     /// Where its threads are.
     pub threads: Threads,
+    /// Whether it is a part of a program that spans guests: it runs in the same directory in each,
+    /// and only the first guest has programs.
+    #[serde(default)]
+    pub is_of_span: bool,
 }
 
 /// A program with its arguments.
@@ -63,7 +67,22 @@ impl Job {
             figures: section.figures(),
             verify: section.verify.clone(),
             threads,
+            is_of_span: false,
         }
+    }
+
+    /// The same for one of several guests that a program spans: MPI, started in the first one, has
+    /// so many ranks in each.
+    #[must_use]
+    pub fn of_span(mut self, index: u32, ranks_each: u32) -> Self {
+        self.is_of_span = true;
+        if index > 0 {
+            self.programs.clear();
+            self.figures.clear();
+        }
+        let mapped = ("OMPI_MCA_rmaps_base_mapping_policy".to_owned(), format!("ppr:{ranks_each}:node"));
+        self.environment.extend([mapped]);
+        self
     }
 }
 

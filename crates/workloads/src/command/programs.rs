@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 /// Runs programs.
 pub trait Programs: Send + Sync {
-    /// A new, empty directory for a repetition. The one before is removed.
+    /// A new, empty directory for a repetition, with this name where one is given. The one before
+    /// is removed.
     ///
     /// # Errors
     /// The system refuses it.
-    fn new_directory(&self) -> Result<PathBuf, CommandError>;
+    fn new_directory(&self, name: Option<&str>) -> Result<PathBuf, CommandError>;
 
     /// Where this machine has a file of the controller's host.
     fn input(&self, file: &Path) -> PathBuf {

@@ -4,13 +4,16 @@
 use super::verify::Verdict;
 use super::{CommandError, Ended, Hearing, Job, Listener, Program, Programs, Used};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Lines of a program that an error quotes.
 const QUOTED_LINES: usize = 6;
 /// Bytes of a file that are read at once.
 const PIECE_BYTES: usize = 1 << 16;
+
+/// The name of the directory where a program runs that spans guests: the same in each.
+const SPAN_DIRECTORY: &str = "homenode-span";
 
 /// What one repetition measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +45,9 @@ impl CommandRun {
             run.repeat()?;
         }
         run.verdict = None;
+        if run.job.programs.is_empty() {
+            run.new_directory()?;
+        }
         Ok(run)
     }
 
@@ -50,15 +56,7 @@ impl CommandRun {
     /// # Errors
     /// One could not be run, ended otherwise than it must, or a figure is not there.
     pub fn repeat(&mut self) -> Result<Measured, CommandError> {
-        let directory = self.programs.new_directory()?;
-        for file in &self.job.files {
-            std::fs::copy(self.programs.input(&file.from), directory.join(&file.name)).map_err(|error| {
-                CommandError::Run {
-                    program: format!("files: {}", file.from.display()),
-                    reason: format!("it cannot be copied to where the command runs: {error}"),
-                }
-            })?;
-        }
+        let directory = self.new_directory()?;
         if self.job.drop_caches {
             self.programs.drop_caches()?;
         }
@@ -90,6 +88,20 @@ impl CommandRun {
             self.verdict = Some(verdict);
         }
         Ok(Measured { figures: values.into_iter().flatten().collect(), used, phases })
+    }
+
+    /// A new directory with the command's files.
+    fn new_directory(&self) -> Result<PathBuf, CommandError> {
+        let directory = self.programs.new_directory(self.job.is_of_span.then_some(SPAN_DIRECTORY))?;
+        for file in &self.job.files {
+            std::fs::copy(self.programs.input(&file.from), directory.join(&file.name)).map_err(|error| {
+                CommandError::Run {
+                    program: format!("files: {}", file.from.display()),
+                    reason: format!("it cannot be copied to where the command runs: {error}"),
+                }
+            })?;
+        }
+        Ok(directory)
     }
 
     /// Whether the results were right: wrong if one of them was.

@@ -106,8 +106,12 @@ impl Workload for Section {
     fn job(&self, share: &Share) -> Job {
         let one = Width { threads: 1, ranks: 1 };
         let width = Width::of(share.threads.count, self.threads_per_rank).unwrap_or(one);
-        let variables = Variables { width, memory: self.share_of_memory(share.participants) };
-        Job::of(self, variables, share.threads)
+        let memory = self.share_of_memory(share.participants);
+        let Some(index) = share.of_span else {
+            return Job::of(self, Variables { width, memory }, share.threads);
+        };
+        let all = Width { ranks: width.ranks * share.participants, ..width };
+        Job::of(self, Variables { width: all, memory }, share.threads).of_span(index, width.ranks)
     }
 
     fn prepare(job: &Job, _: u32, host: &dyn Host) -> Result<Box<dyn Prepared>, WorkloadError> {

@@ -162,6 +162,7 @@ mod tests {
     }
 
     const SHARE: Share = Share {
+        of_span: None,
         participants: 1,
         threads: Threads { count: 2, pinning: Pinning::None, cpu_node: None, memory_node: None },
     };

@@ -13,7 +13,7 @@ struct Scripted {
 }
 
 impl Programs for Scripted {
-    fn new_directory(&self) -> Result<PathBuf, CommandError> {
+    fn new_directory(&self, _: Option<&str>) -> Result<PathBuf, CommandError> {
         Ok(self.directory.path().to_owned())
     }
     fn drop_caches(&self) -> Result<(), CommandError> {

@@ -162,7 +162,7 @@ pub struct Policy {
     /// Which CPUs of its home a vCPU may use. Default: all.
     pub vcpu_binding: VcpuBinding,
     /// How its vCPUs share last-level caches where a home has several.
-    #[serde(skip_serializing_if = "CachePolicy::is_auto")]
+    #[serde(skip_serializing_if = "CachePolicy::is_default")]
     pub cache: CachePolicy,
 }
 

@@ -53,11 +53,11 @@ check "each vCPU has a cache to itself" '^ +0 +0-1 +0-1 [|] 2-3 +0 '
 end own
 
 # --- By default sockets that the policy states are groups, and with ignore they are none.
-vm stated 4 'policy = { cores_per_socket = 2, node_affinity = "0" }'
+vm stated 4 'policy = { cores_per_socket = 2, cache = "auto", node_affinity = "0" }'
 run stated
 check "each socket that is stated keeps to one cache" '^ +0 +0-3 +0-1 [|] 2-3 +0 '
 end stated
-vm ignored 4 'policy = { cores_per_socket = 2, cache = "ignore", node_affinity = "0" }'
+vm ignored 4 'policy = { cores_per_socket = 2, node_affinity = "0" }'
 run ignored
 check "with ignore all CPUs of the home are for all" '^ +0 +0-3 +0-3 +0 '
 end ignored

@@ -19,21 +19,22 @@ use serde::{Deserialize, Serialize};
 pub enum CachePolicy {
     /// A group for each virtual socket where the policy says `cores_per_socket`, so that its guest
     /// is told of caches, and a cache has that many cores. Else as `ignore`.
-    #[default]
     Auto,
     /// As few caches as hold the vCPUs: data that they share is near.
     Pack,
     /// Each virtual socket, or else each vCPU, has a cache for itself as far as there are: cache
     /// and bandwidth.
     Own,
-    /// No groups: each vCPU may use all CPUs of its home.
+    /// No groups: each vCPU may use all CPUs of its home. The default, because the balancer moves
+    /// no VM that has groups.
+    #[default]
     Ignore,
 }
 
 impl CachePolicy {
     /// Whether it is the default.
-    pub fn is_auto(&self) -> bool {
-        *self == Self::Auto
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 
     /// As it is written in a policy.

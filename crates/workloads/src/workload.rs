@@ -261,7 +261,7 @@ pub struct Share {
     pub participants: u32,
     /// Threads and memory of this one.
     pub threads: Threads,
-    /// Where one program spans all participants: which of them this is, from 0. The first starts it.
+    /// Where one program spans all participants: which this is, from 0. The first starts it.
     pub of_span: Option<u32>,
 }
 

@@ -131,6 +131,7 @@ fn a_guest_whose_kernel_panics_in_a_command_is_told_at_once_with_its_console() {
 }
 
 #[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn a_guest_whose_agent_is_killed_is_told_at_once() {
     let Some(world) = World::new("a_guest_whose_agent_is_killed_is_told_at_once") else { return };
     let killed = "kill -9 $PPID; sleep 1000";
@@ -138,6 +139,7 @@ fn a_guest_whose_agent_is_killed_is_told_at_once() {
 }
 
 #[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn a_command_that_fills_its_guests_disk_says_so() {
     let Some(world) = World::new("a_command_that_fills_its_guests_disk_says_so") else { return };
     let fills = "dd if=/dev/zero of=/tmp/large bs=1M count=64 || exit 9";

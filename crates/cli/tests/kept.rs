@@ -324,8 +324,12 @@ fn cut_at(kept: &KeptVm, arguments: &[&str], microseconds: u64) -> Option<State>
     // It may have ended already.
     let _ = child.kill();
     child.wait().expect("the end");
-    let state = kept.listed()["state"].as_str().map(str::to_owned);
-    let runs = kept.pid().is_some();
+    let look = || (kept.listed()["state"].as_str().map(str::to_owned), kept.pid().is_some());
+    let (mut state, mut runs) = look();
+    if state.as_deref() == Some("running") && !runs {
+        // It had been told to end, and did so behind the look.
+        (state, runs) = look();
+    }
     match state.as_deref() {
         Some("running") => assert!(runs, "{arguments:?} after {microseconds} us: listed as running, and no QEMU"),
         Some("stopped" | "lost") | None => {

@@ -184,6 +184,7 @@ mod tests {
             point: Point::over_threads("stream", 2),
             round,
             seconds: 1.5,
+            carried: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@ pub mod advise;
 mod answer;
 pub mod applications;
 pub mod calibrate;
+mod carried;
 pub mod charts;
 pub mod columns;
 pub mod compare;

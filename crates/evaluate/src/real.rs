@@ -8,6 +8,7 @@ use crate::resolve::{ResolvedConfiguration, ResolvedVm};
 use crate::wiring::Wiring;
 use crate::world::{LinkError, Participant, Said, StartedAs, Whereabouts, World};
 use images::{Image, SeedFile, Tools};
+use network::SwitchSeen;
 use qemu::{AgentError, AgentLink, NativeAgent, QemuError, Reservation, RuntimeDir, TinyGuest};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -212,6 +213,11 @@ impl World for ThisHost {
             .collect();
         drop(reservation);
         started
+    }
+
+    fn switches(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<SwitchSeen>, WorldError> {
+        let Some(wiring) = self.wirings.get_mut(&configuration.name) else { return Ok(Vec::new()) };
+        Ok(wiring.seen()?)
     }
 
     fn cpu_reading(&mut self, pids: &[u32]) -> Result<Reading, WorldError> {

@@ -1,6 +1,7 @@
 //! The lines of `records.jsonl`: everything that was measured, raw. `schema/records-2.json` is the
 //! JSON schema of these types.
 
+use crate::carried::Carried;
 use crate::point::Point;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,9 @@ pub enum Record {
         /// How long it took, with the start of what had to be started.
         #[serde(default)]
         seconds: f64,
+        /// What the configuration's switches carried meanwhile.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        carried: Vec<Carried>,
     },
     /// The session ended.
     End {

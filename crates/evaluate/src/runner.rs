@@ -1,6 +1,7 @@
 //! Measures: visits configurations in turns, starts all participants' repetitions together, rejects
 //! disturbed ones, keeps everything.
 
+use crate::carried::{self, Carried};
 use crate::disturbance::Disturbance;
 use crate::errors::RunError;
 use crate::estimate;
@@ -84,6 +85,7 @@ impl<'a> Runner<'a> {
         self.ensure_team(visit.configuration)?;
         let configuration = self.resolved.configurations[visit.configuration].name.clone();
         self.progress.tell(Event::Visit { configuration: &configuration, point: &visit.point, round: visit.round });
+        let before = self.carried(visit.configuration);
         let mut repetitions = self.resolved.experiment.repetitions;
         for attempt in 0..=self.resolved.experiment.limits.repeat_disturbed {
             if attempt > 0 {
@@ -96,12 +98,14 @@ impl<'a> Runner<'a> {
             // The first of a job is never counted.
             repetitions = rejected + 1;
         }
+        let carried = carried::since(&before, self.carried(visit.configuration));
         let seconds = begun.elapsed().as_secs_f64();
         self.journal.append(Record::Visit {
             configuration,
             point: visit.point.clone(),
             round: visit.round,
             seconds,
+            carried,
         })?;
         let advanced = match self.resolved.experiment.until {
             Some(_) => seconds,
@@ -126,6 +130,13 @@ impl<'a> Runner<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What the switches of a configuration have carried; nothing where there are none, or where
+    /// nobody counts any more.
+    fn carried(&mut self, configuration: usize) -> Vec<Carried> {
+        let configuration = &self.resolved.configurations[configuration];
+        carried::counted(&self.world.switches(configuration).unwrap_or_default())
     }
 
     /// Processes of all participants, also of configurations that wait for their turn.

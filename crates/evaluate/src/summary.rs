@@ -1,5 +1,6 @@
 //! From raw records to figures: best, median, ratio, and what was rejected.
 
+use crate::carried::{self, Carried};
 use crate::evaluation;
 use crate::figure::{Figure, OfRound, Provenance, Spread};
 use crate::kernels::median;
@@ -100,6 +101,9 @@ pub struct Cell {
     /// the worst repetition that counts. `None` elsewhere, where clocks are the host's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_clock: Option<f64>,
+    /// What the configuration's switches carried in all visits of the point.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carried: Vec<Carried>,
 }
 
 /// Figures of one quantity, in its unit.
@@ -216,15 +220,19 @@ pub(crate) fn reduce(resolved: &Resolved, records: &[Record]) -> Summary {
 struct Raw<'a> {
     repetitions: Vec<&'a Repetition>,
     done: BTreeMap<u64, Vec<&'a Done>>,
+    carried: BTreeMap<(&'a str, &'a Point), Vec<&'a Carried>>,
 }
 
 impl<'a> Raw<'a> {
     fn of(records: &'a [Record]) -> Self {
-        let mut raw = Self { repetitions: Vec::new(), done: BTreeMap::new() };
+        let mut raw = Self { repetitions: Vec::new(), done: BTreeMap::new(), carried: BTreeMap::new() };
         for record in records {
             match record {
                 Record::Repetition(repetition) => raw.repetitions.push(repetition),
                 Record::Done(done) => raw.done.entry(done.job).or_default().push(done),
+                Record::Visit { configuration, point, carried, .. } => {
+                    raw.carried.entry((configuration.as_str(), point)).or_default().extend(carried);
+                }
                 _ => {}
             }
         }
@@ -280,6 +288,7 @@ impl<'a> Raw<'a> {
             large_page_share: done.iter().filter_map(|done| done.large_page_share).min_by(f64::total_cmp),
             local_share: done.iter().filter_map(|done| done.local_share).min_by(f64::total_cmp),
             guest_clock: used.iter().filter_map(|repetition| guest_clock(repetition)).max_by(f64::total_cmp),
+            carried: carried::sum(self.carried.get(&(configuration, point)).into_iter().flatten().copied()),
         }
     }
 }

@@ -9,6 +9,7 @@ mod scan;
 mod series;
 mod statements;
 mod subject;
+mod switches;
 pub(crate) mod words;
 
 pub(crate) use scan::ratios_at;
@@ -63,6 +64,7 @@ pub fn all(resolved: &Resolved, summary: &Summary) -> Vec<Table> {
     let mut tables = figures(&evaluation);
     tables.extend(applications::measured(&resolved.experiment, &evaluation));
     tables.extend(quality::tables(summary));
+    tables.extend(switches::table(summary));
     tables
 }
 

@@ -144,7 +144,7 @@ struct Made<'a> {
 impl<'a> Made<'a> {
     fn of(records: &'a [Record]) -> Self {
         let visit = |record: &'a Record| match record {
-            Record::Visit { configuration, point, round, seconds } => {
+            Record::Visit { configuration, point, round, seconds, .. } => {
                 Some(((point, configuration.as_str(), *round), *seconds))
             }
             _ => None,

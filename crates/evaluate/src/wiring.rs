@@ -1,7 +1,7 @@
 //! The switches of a configuration, in a network namespace of their own that goes with this value,
 //! and with this process however it ends.
 
-use network::{Fabric, NetworkError, Switch};
+use network::{Fabric, NetworkError, Switch, SwitchSeen};
 use std::path::Path;
 use vm::Launch;
 use vm::spec::{Network, Outlet};
@@ -30,5 +30,13 @@ impl Wiring {
             launch.taps.insert(index, taps.into());
         }
         Ok(())
+    }
+
+    /// What went through them.
+    ///
+    /// # Errors
+    /// Who keeps them is gone.
+    pub(crate) fn seen(&mut self) -> Result<Vec<SwitchSeen>, NetworkError> {
+        self.0.seen()
     }
 }

@@ -3,6 +3,7 @@
 use crate::WorldError;
 use crate::disturbance::Reading;
 use crate::resolve::ResolvedConfiguration;
+use network::SwitchSeen;
 use std::time::{Duration, Instant};
 use workloads::protocol::{FromAgent, ToAgent};
 
@@ -89,6 +90,13 @@ pub trait World {
     /// # Errors
     /// One could not be started; none is left running.
     fn start(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<Box<dyn Participant>>, WorldError>;
+    /// What the switches of a configuration that runs have carried up to now.
+    ///
+    /// # Errors
+    /// Who keeps them is gone.
+    fn switches(&mut self, _: &ResolvedConfiguration) -> Result<Vec<SwitchSeen>, WorldError> {
+        Ok(Vec::new())
+    }
     /// CPU time up to now; `own` is that of homenode and of the processes `pids`.
     ///
     /// # Errors

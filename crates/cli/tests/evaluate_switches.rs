@@ -55,8 +55,8 @@ fn vms_of_an_experiment_find_each_other_over_switches_with_a_link() {
     let cell = &said["configurations"][0]["cells"][0];
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((cell["state"].as_str(), cell["verified"].as_bool()), (Some("measured"), Some(true)), "{cell} {errors}");
-    // Two VMs ask twice in each of two repetitions: at least 8 requests and 8 answers of 98 bytes cross
-    // the link, half of them each way.
+    // Two VMs ask twice in each of two repetitions: at least 8 requests and 8 answers of 98 bytes
+    // cross the link, half of them each way.
     let carried = cell["carried"].as_array().expect("what the switches carried");
     let link = carried.iter().find(|one| one["switch"] == "lan" && one["to"] == "core").expect("a link");
     assert!(link["frames"].as_u64() >= Some(8) && link["bytes"].as_u64() >= Some(8 * 98), "{carried:?}");

@@ -110,7 +110,8 @@ mod tests {
     #[test]
     fn a_visit_carried_what_the_counters_say_after_it_less_before_it() {
         let carried = since(&counted(&[lan(100, 5)]), counted(&[lan(350, 9)]));
-        // Two VMs sent 250 frames of 60 bytes each; the link 500 of them; what was dropped was before.
+        // Two VMs sent 250 frames of 60 bytes each, the link 500 of them; what was dropped was
+        // before.
         let vms = Carried { switch: "lan".to_owned(), bytes: 30_000, frames: 500, ..Carried::default() };
         let link = Carried { to: Some("core".to_owned()), waits: 4, ..vms.clone() };
         assert_eq!(carried, [vms, link]);

@@ -2,7 +2,7 @@
 //! `--dry-run` prints it, `--resume` reads it back, so that a continued evaluation measures what
 //! the first session measured.
 
-use crate::experiment::{APPLICATION, Configuration, Experiment, GuestSystem, NativeFiles, Runs, Vms};
+use crate::experiment::{Configuration, Experiment, GuestSystem, NativeFiles, Runs, Vms};
 use crate::point::Point;
 use crate::switching;
 use images::{OwnDisk, Recipe};
@@ -16,9 +16,10 @@ use vm::spec::{Network, SpecProblem};
 use vm::{Plan, Shape, VmSpec};
 use workloads::Section;
 use workloads::choice::Choice;
-use workloads::command;
 use workloads::protocol::Join;
-use workloads::workload::{Over, ParameterFault, Settled, Site, Workload};
+use workloads::workload::{ParameterFault, Settled, Site, Workload};
+
+mod widths;
 
 /// What of the controller's environment programs of this host have too.
 const HANDED_ON: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "LANG"];
@@ -187,32 +188,21 @@ pub enum ResolveError {
 pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Result<Resolved, ResolveError> {
     let hardware_threads = host.machine.usable_threads().count().max(1) as u32;
     let (workloads, mut notes) = settle(experiment, host)?;
-    let threads = thread_counts(&experiment.threads, hardware_threads);
-    let mut configurations = Vec::new();
+    let threads = widths::counts(&experiment.threads, hardware_threads);
+    let (mut configurations, mut too_narrow) = (Vec::new(), Vec::new());
     for (index, configuration) in experiment.configurations.iter().enumerate() {
         if configuration.modelled.only {
             continue;
         }
         let vms = vms(experiment, configuration, index, host, &workloads, planner)?;
-        let mut points = Vec::new();
-        let suitable = |section: &Section| {
-            let ranks = configuration.ranks_per_vm.and_then(|ranks| ranks.fixed().copied());
-            let of_rank = experiment.parameters::<command::Section>().threads_per_rank.unwrap_or(1);
-            let suits = |count: &&u32| {
-                let each = **count / vms.len().max(1) as u32;
-                section.suits(each) && ranks.is_none_or(|ranks| each == ranks * of_rank)
-            };
-            threads.iter().filter(suits).copied().collect::<Vec<u32>>()
-        };
-        for (section, over) in experiment.parts() {
-            match over {
-                Over::Threads => points.extend(width_points(section.name(), configuration, &vms, &suitable(section))?),
-                Over::NodePairs => points.extend(pair_points(section.name(), host.machine, &vms)),
+        let points = match widths::points(experiment, configuration, &vms, &threads, host.machine) {
+            // Widths that nobody chose are no reason to measure nothing at all.
+            Err(narrow @ ResolveError::NoPoint { .. }) if experiment.threads == Choice::Auto => {
+                too_narrow.push(narrow);
+                continue;
             }
-        }
-        if experiment.is_application() && points.is_empty() {
-            points = width_points(APPLICATION, configuration, &vms, &threads)?;
-        }
+            points => points?,
+        };
         let native_files = experiment.guest.as_ref().map(GuestSystem::native_files);
         let name = configuration.name.clone();
         let switches = configuration.switches.as_ref().map(|switches| switches.made(&experiment.switches));
@@ -224,6 +214,12 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
     if !left_out.is_empty() {
         notes.push(format!("Left out, only the model runs it (--on): {}.", left_out.join("; ")));
     }
+    if configurations.is_empty()
+        && let Some(narrow) = too_narrow.pop()
+    {
+        return Err(narrow);
+    }
+    notes.extend(too_narrow.iter().map(|narrow| format!("Left out, this host is too narrow: {narrow}.")));
     notes.extend(shape_notes(host, &configurations));
     let held: Bytes = configurations.iter().flat_map(|c| &c.vms).map(|vm| vm.spec.memory).sum();
     let keep_running = held.saturating_add(memory_of_each(&workloads, 1)).0 <= host.available.0 / 10 * 7;
@@ -321,17 +317,6 @@ fn memory_of_each(workloads: &[ResolvedWorkload], participants: u32) -> Bytes {
     workloads.iter().map(|one| one.section.memory(participants)).max().unwrap_or_default()
 }
 
-/// The list, or 1, 2, 4, ... and all hardware threads.
-fn thread_counts(threads: &Choice<Vec<u32>>, hardware_threads: u32) -> Vec<u32> {
-    match threads {
-        Choice::Fixed(threads) => threads.clone(),
-        Choice::Auto => {
-            let powers = (0..31).map(|power| 1u32 << power).take_while(|&count| count < hardware_threads);
-            powers.chain([hardware_threads]).collect()
-        }
-    }
-}
-
 fn vms(
     experiment: &Experiment,
     configuration: &Configuration,
@@ -404,53 +389,6 @@ fn vm_memory(needed: Bytes, virtual_nodes: u64, available: Bytes) -> Bytes {
     if roomy.0 <= available.0 / 2 { roomy } else { round(needed + needed / 8 + kernel) }
 }
 
-fn width_points(
-    workload: &str,
-    configuration: &Configuration,
-    vms: &[ResolvedVm],
-    threads: &[u32],
-) -> Result<Vec<Point>, ResolveError> {
-    let participants = vms.len().max(1) as u32;
-    let vcpus: Option<u32> = vms.iter().map(|vm| vm.spec.vcpus).min();
-    let fits =
-        |&&count: &&u32| count.is_multiple_of(participants) && vcpus.is_none_or(|vcpus| count / participants <= vcpus);
-    let points: Vec<Point> =
-        threads.iter().filter(fits).map(|&threads| Point::over_threads(workload, threads)).collect();
-    if points.is_empty() {
-        return Err(ResolveError::NoPoint {
-            configuration: configuration.name.clone(),
-            threads: format!("{threads:?}"),
-            reason: format!(
-                "{participants} VMs of {} vCPUs each need a multiple of {participants}",
-                vcpus.unwrap_or(0)
-            ),
-        });
-    }
-    Ok(points)
-}
-
-/// Each (CPU node, memory node) pair, as the participant numbers its nodes.
-fn pair_points(workload: &str, machine: &Machine, vms: &[ResolvedVm]) -> Vec<Point> {
-    let nodes: Vec<(u32, u32, bool)> = match vms.first() {
-        None => machine
-            .nodes
-            .iter()
-            .map(|node| (node.id.0, machine.usable_cpus(node.id).len() as u32, node.memory > Bytes(0) && node.allowed))
-            .collect(),
-        Some(vm) => {
-            let virtual_nodes = vm.plan.topology.nodes.iter();
-            virtual_nodes.map(|node| (node.id, node.present().count() as u32, node.memory > Bytes(0))).collect()
-        }
-    };
-    let mut points = Vec::new();
-    for &(cpu_node, threads, _) in nodes.iter().filter(|node| node.1 > 0) {
-        for &(memory_node, _, _) in nodes.iter().filter(|node| node.2) {
-            points.push(Point::of_pair(workload, cpu_node, memory_node, threads));
-        }
-    }
-    points
-}
-
 fn shape_notes(host: &Host, configurations: &[ResolvedConfiguration]) -> Vec<String> {
     let has_vms = configurations.iter().any(|configuration| !configuration.vms.is_empty());
     let nodes = host.machine.nodes.iter().filter(|node| !host.machine.usable_cpus(node.id).is_empty()).count();
@@ -480,14 +418,6 @@ fn shape_notes(host: &Host, configurations: &[ResolvedConfiguration]) -> Vec<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn automatic_thread_counts_end_with_all_hardware_threads() {
-        assert_eq!(thread_counts(&Choice::Auto, 16), [1, 2, 4, 8, 16]);
-        assert_eq!(thread_counts(&Choice::Auto, 12), [1, 2, 4, 8, 12]);
-        assert_eq!(thread_counts(&Choice::Auto, 1), [1]);
-        assert_eq!(thread_counts(&Choice::Fixed(vec![3]), 16), [3]);
-    }
 
     #[test]
     fn a_vm_with_two_nodes_can_hold_its_arrays_on_either() {

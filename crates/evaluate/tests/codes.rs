@@ -132,6 +132,33 @@ fn openfoam_is_believed_by_its_velocity() {
 }
 
 #[test]
+fn a_host_that_is_too_narrow_for_four_vms_measures_the_others() {
+    let names = |resolved: &Resolved| resolved.configurations.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
+    let narrow = on("lammps-switches.toml", "pack:1 [numa(memory=16GB)] core:2 pu:1", 12, true);
+    assert_eq!(names(&narrow), ["native", "1 VM", "2 VMs, 1 switch", "2 VMs, 2 switches"]);
+    let said = narrow.notes.join("\n");
+    for left_out in ["4 VMs, 1 switch", "4 VMs, 4 switches"] {
+        assert!(said.contains(&format!("too narrow: configuration \"{left_out}\"")), "{said}");
+    }
+    let wide = on("lammps-switches.toml", "pack:2 [numa(memory=256GB)] core:32 pu:1", 400, false);
+    assert_eq!(names(&wide).len(), 6);
+    let last = wide.configurations.last().expect("four VMs");
+    assert_eq!(last.points.iter().filter_map(|point| point.width()).collect::<Vec<_>>(), [4, 8, 16, 32, 64]);
+}
+
+#[test]
+fn lammps_over_several_vms_is_believed_by_its_energy() {
+    let section = small("lammps-switches.toml");
+    let said = "   100   0.75785341 -5.759087            0   -4.6226965    0.20840212\n\
+        Performance: 3423.456 tau/day, 7.925 timesteps/s\n\
+        Comm    | 2.0465     | 2.1198     | 2.1932     |   5.0 |  9.34\n";
+    let (figures, verdict) = judged(&section, &[], said);
+    assert_eq!((figures, verdict), (vec![-4.6226965, 9.34, 7.925], Verdict::Verified));
+    let (_, verdict) = judged(&section, &[], &said.replace("-4.6226965", "-4.6229"));
+    assert!(matches!(verdict, Verdict::Wrong(_)));
+}
+
+#[test]
 fn netpipe_gives_a_time_and_a_rate_at_each_size() {
     let section = small("network-switches.toml");
     // NetPIPE 3.7.2 of Debian 12 prints some 46 sizes; `B` and the size are what is looked for.

@@ -111,7 +111,8 @@ pub struct LibvirtNetworkName(String);
 /// A name that no network of libvirt has here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no name of a network of libvirt: expected 1 to 50 letters, digits, `.`, `-` and `_`, a letter or digit first"
+    "`{0}` is no name of a network of libvirt: expected 1 to 50 \
+     letters, digits, `.`, `-` and `_`, a letter or digit first"
 )]
 pub struct NoLibvirtNetworkName(String);
 

@@ -30,6 +30,18 @@ fn has_switches_and_busybox(test: &str) -> bool {
     }
 }
 
+/// The summary of an experiment that runs there, and what was said beside it.
+fn evaluated(directory: &Path, experiment: &str) -> (Value, String) {
+    fs::write(directory.join("experiment.toml"), experiment).expect("written");
+    let output = Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .args(["evaluate", "--json", "experiment.toml"])
+        .current_dir(directory)
+        .output()
+        .expect("homenode runs");
+    let said = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (said, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
 #[test]
 fn vms_of_an_experiment_find_each_other_over_switches_with_a_link() {
     let test = "vms_of_an_experiment_find_each_other_over_switches_with_a_link";
@@ -45,15 +57,8 @@ fn vms_of_an_experiment_find_each_other_over_switches_with_a_link() {
          switches = ['core', 'lan']\n",
         unique("meet")
     );
-    fs::write(directory.path().join("meet.toml"), text).expect("written");
-    let output = Command::new(env!("CARGO_BIN_EXE_homenode"))
-        .args(["evaluate", "--json", "meet.toml"])
-        .current_dir(directory.path())
-        .output()
-        .expect("homenode runs");
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let (said, errors) = evaluated(directory.path(), &text);
     let cell = &said["configurations"][0]["cells"][0];
-    let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((cell["state"].as_str(), cell["verified"].as_bool()), (Some("measured"), Some(true)), "{cell} {errors}");
     // Two VMs ask twice in each of two repetitions: at least 8 requests and 8 answers of 98 bytes
     // cross the link, half of them each way.
@@ -78,24 +83,18 @@ fn ranks_in_two_vms_give_the_energy_of_the_same_ranks_natively() {
         "name = '{}'\ntitle = 'Ranks in VMs'\nworkload = 'command'\nthreads = [2]\npinning = 'none'\n\
          repetitions = 2\nrounds = 1\n[limits]\nother_cpu_percent = 10000\nboot_seconds = 400\n\
          [guest]\npackages = ['lammps', 'openmpi-bin', 'openssh-server', 'openssh-client']\n\
-         [command]\nargv = ['mpirun', '--oversubscribe', '-np', '{{ranks}}', 'lmp', '-in', 'lammps.in', '-log', 'none', \
-         '-var', 'cells', '10']\nenvironment = {{ OMP_NUM_THREADS = '1' }}\nfiles = ['lammps.in']\nmemory = '512 MiB'\n\
-         [[command.figure]]\nname = 'energy'\nunit = '1'\nregex = '^ *100 +[-0-9.e+]+ +[-0-9.e+]+ +[-0-9.e+]+ +(-[0-9.]+) '\n\
+         [command]\nargv = ['mpirun', '--oversubscribe', '-np', '{{ranks}}', 'lmp', '-in', 'lammps.in', \
+         '-log', 'none', '-var', 'cells', '10']\nenvironment = {{ OMP_NUM_THREADS = '1' }}\nfiles = ['lammps.in']\nmemory = '512 MiB'\n\
+         [[command.figure]]\nname = 'energy'\nunit = '1'\n\
+         regex = '^ *100 +[-0-9.e+]+ +[-0-9.e+]+ +[-0-9.e+]+ +(-[0-9.]+) '\n\
          [command.verify]\nvalues = [{{ figure = 'energy', expected = -4.6226965, tolerance = 0.00000001 }}]\n\
          [[configuration]]\nname = 'native'\nruns = 'native'\n\
          [[configuration]]\nname = '2 VMs'\nruns = 'vms'\nvms = 2\nvcpus = 1\nswitches = 1\nranks_per_vm = 'auto'\n",
         unique("ranks")
     );
-    fs::write(directory.path().join("ranks.toml"), text).expect("written");
-    let output = Command::new(env!("CARGO_BIN_EXE_homenode"))
-        .args(["evaluate", "--json", "ranks.toml"])
-        .current_dir(directory.path())
-        .output()
-        .expect("homenode runs");
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let (said, errors) = evaluated(directory.path(), &text);
     let energy = |index: usize| {
         let cell = &said["configurations"][index]["cells"][0];
-        let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(cell["verified"].as_bool(), Some(true), "{cell} {errors}");
         let figures = cell["figures"].as_array().expect("figures");
         figures.iter().find(|figure| figure["quantity"]["name"] == "energy").and_then(|figure| figure["best"].as_f64())

@@ -92,15 +92,17 @@ impl FromStr for InterfaceName {
     type Err = NoInterfaceName;
 
     fn from_str(text: &str) -> Result<Self, NoInterfaceName> {
-        let letters = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-        let valid = (1..=LONGEST_NAME).contains(&text.len())
-            && text.bytes().all(letters)
-            && text.as_bytes()[0].is_ascii_alphanumeric();
-        if valid { Ok(Self(text.to_owned())) } else { Err(NoInterfaceName(text.to_owned())) }
+        if is_name(text, LONGEST_NAME) { Ok(Self(text.to_owned())) } else { Err(NoInterfaceName(text.to_owned())) }
     }
 }
 
 as_text!(InterfaceName, NoInterfaceName);
+
+/// Letters, digits, dots, hyphens and underscores, of which the first is a letter or a digit.
+fn is_name(text: &str, longest: usize) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    (1..=longest).contains(&text.len()) && text.bytes().all(allowed) && text.as_bytes()[0].is_ascii_alphanumeric()
+}
 
 /// The name of a network of libvirt's: 1 to 50 letters, digits, dots, hyphens and underscores, of
 /// which the first is a letter or a digit.
@@ -120,11 +122,11 @@ impl FromStr for LibvirtNetworkName {
     type Err = NoLibvirtNetworkName;
 
     fn from_str(text: &str) -> Result<Self, NoLibvirtNetworkName> {
-        let letters = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-        let valid = (1..=LONGEST_NETWORK).contains(&text.len())
-            && text.bytes().all(letters)
-            && text.as_bytes()[0].is_ascii_alphanumeric();
-        if valid { Ok(Self(text.to_owned())) } else { Err(NoLibvirtNetworkName(text.to_owned())) }
+        if is_name(text, LONGEST_NETWORK) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NoLibvirtNetworkName(text.to_owned()))
+        }
     }
 }
 

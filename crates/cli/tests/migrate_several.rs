@@ -60,7 +60,15 @@ fn a_guest_of_which_one_connection_is_cut_stays() {
     assert!(said.contains("goes on here"), "{said}");
     assert_eq!((hosts.runs("a"), hosts.state("a"), hosts.state("b")), (Some(true), Some(State::Running), None));
     hosts.nothing_else_is_left();
-    hosts.says("a", &sent[..sent.len() - 2], 0);
-    assert_eq!((hosts.runs("a"), hosts.runs("b")), (None, Some(true)), "over one it goes");
+    let output = hosts.homenode("a", &sent[..sent.len() - 2]).output().expect("homenode");
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(0) => assert_eq!((hosts.runs("a"), hosts.runs("b")), (None, Some(true)), "over one it goes"),
+        // QEMU 10.0 may never be done with the one that was cut.
+        Some(_) if said.contains("did not tidy up an earlier migration") => {
+            assert_eq!((hosts.runs("a"), hosts.runs("b")), (Some(true), None));
+        }
+        code => panic!("{code:?}: {said}"),
+    }
     hosts.nothing_else_is_left();
 }

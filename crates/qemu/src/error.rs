@@ -117,6 +117,18 @@ pub enum QemuError {
         /// For how long.
         seconds: u64,
     },
+    /// QEMU still has an earlier migration, which failed, and begins no other.
+    #[error(
+        "VM {vm}: its QEMU did not tidy up an earlier migration that failed, for {seconds} s, and cannot send its guest \
+        until it has. QEMU 10.0 may stay so for good where one of several connections was cut; the guest runs on all \
+        the same, and `homenode vm stop {vm}` and `vm start {vm}` give it a new QEMU"
+    )]
+    NotTidiedUp {
+        /// The VM.
+        vm: String,
+        /// How long was waited for.
+        seconds: u64,
+    },
     /// QEMU closed the connection.
     #[error("VM {vm}: QEMU closed its monitor")]
     Closed {

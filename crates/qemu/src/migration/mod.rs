@@ -63,8 +63,10 @@ const OF_ENDS: [&str; 7] = [
     "multifd",
 ];
 
-/// How long QEMU may take to tidy up a migration that failed.
-const TIDIES_UP: Duration = Duration::from_secs(20);
+/// How long QEMU may take to tidy up a migration that failed: 0.2 s were seen.
+const TIDIES_UP: Duration = Duration::from_secs(5);
+/// How often it is asked again.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// An end of a migration.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,22 +130,50 @@ fn limits(tuning: &Tuning) -> Value {
     parameters
 }
 
+/// Waits until an earlier migration is tidied up, which it is not yet when QEMU says that it failed.
+///
+/// Until then QEMU must be told nothing of another. 7.2 and 10.0 were seen to refuse `migrate`
+/// (`duplicate yank instance`) and to be in `setup` from there on: they refuse each further one, and
+/// 7.2 does not even call it off. 10.0 was seen to end where `multifd` was taken back. What can be cut
+/// (`query-yank`) says when the earlier one is gone. It may never be: in 10.0
+/// `multifd_send_sync_main` was seen to wait for good for a thread whose connection was cut (one of
+/// three cuts at the start).
+pub(crate) fn tidied_up(qmp: &mut Qmp) -> Result<(), QemuError> {
+    let deadline = Instant::now() + TIDIES_UP;
+    while has_a_migration(qmp)? {
+        if Instant::now() > deadline {
+            return Err(QemuError::NotTidiedUp { vm: qmp.vm().to_owned(), seconds: TIDIES_UP.as_secs() });
+        }
+        std::thread::sleep(AGAIN);
+    }
+    Ok(())
+}
+
+fn has_a_migration(qmp: &mut Qmp) -> Result<bool, QemuError> {
+    match qmp.execute("query-yank", &json!({})) {
+        Ok(all) => Ok(all.as_array().into_iter().flatten().any(|one| one["type"] == "migration")),
+        // QEMU before 6.0 does not have it.
+        Err(QemuError::Refused { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Has QEMU carry out a command that it refuses as long as an earlier migration is not tidied up.
-/// One that failed is not in the moment in which QEMU says so: QEMU 10 was seen to refuse another,
-/// and to let the guest go on, until then.
+/// One that failed is not in the moment in which QEMU says so: QEMU 10 was seen to refuse to let the
+/// guest go on until then.
 pub(crate) fn once_tidied_up(qmp: &mut Qmp, command: &str, arguments: &Value) -> Result<(), QemuError> {
     let deadline = Instant::now() + TIDIES_UP;
     loop {
         match qmp.execute(command, arguments) {
             Err(QemuError::Refused { message, .. }) if is_not_tidied_up(&message) && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(20));
+                std::thread::sleep(AGAIN);
             }
             begun => return begun.map(drop),
         }
     }
 }
 
-/// In words of QEMU's, to `migrate`, to `cont`, and to new settings.
+/// In words of QEMU's, to `cont`, to `migrate-incoming`, and to new settings.
 fn is_not_tidied_up(words: &str) -> bool {
     const SIGNS: [&str; 3] =
         ["duplicate yank instance", "Migration is not finalized yet", "There's a migration process in progress"];

@@ -2,7 +2,9 @@
 
 use super::blocker::blocker;
 use super::channels::Leaving;
-use super::{CONNECTION, End, Look, Status, look, next, once_tidied_up, run_state, take_disks_back, tune, untune};
+use super::{
+    CONNECTION, End, Look, Status, look, next, once_tidied_up, run_state, take_disks_back, tidied_up, tune, untune,
+};
 use crate::QemuError;
 use crate::qmp::Qmp;
 use serde_json::json;
@@ -25,6 +27,8 @@ const LEFT_ALONE: Duration = Duration::from_secs(10);
 
 /// That QEMU sends its guest. QEMU before 6.0 does not say what keeps it from that.
 pub(crate) fn check(qmp: &mut Qmp, manifest: &Manifest) -> Result<(), BackendError> {
+    // Before anything is made at the other end for it.
+    tidied_up(qmp)?;
     let name = &manifest.spec.name;
     let blocked = look(qmp)?.blocked;
     if !blocked.is_empty() {
@@ -89,6 +93,7 @@ pub(crate) fn send(
     watch: &mut Watch<'_>,
 ) -> Result<Sent, BackendError> {
     *switched_over = false;
+    tidied_up(qmp)?;
     take_disks_back(qmp)?;
     tune(qmp, tuning, End::Sends)?;
     match over {
@@ -146,7 +151,7 @@ fn begin_over_several(
     give: &mut dyn FnMut(OwnedFd) -> Result<(), BackendError>,
 ) -> Result<(), BackendError> {
     let uri = leaving.uri(qmp)?;
-    once_tidied_up(qmp, "migrate", &json!({ "uri": uri }))?;
+    qmp.execute("migrate", &json!({ "uri": uri }))?;
     match leaving.all(qmp, tuning)? {
         Some(all) => all.into_iter().try_for_each(give),
         None => Err(failed(look(qmp)?.error.unwrap_or_else(|| "QEMU does not make its connections".to_owned()))),
@@ -189,9 +194,9 @@ pub(crate) fn stay(qmp: &mut Qmp, switched_over: bool, runs: bool) -> Result<(),
     if runs {
         once_tidied_up(qmp, "cont", &json!({}))?;
     }
-    match untune(qmp) {
+    match tidied_up(qmp).and_then(|()| untune(qmp)) {
         // The guest goes on all the same, and the next one that is sent is told how.
-        Err(QemuError::Refused { .. }) => Ok(()),
+        Err(QemuError::Refused { .. } | QemuError::NotTidiedUp { .. }) => Ok(()),
         untuned => untuned,
     }
 }

@@ -25,6 +25,7 @@ pub(crate) use run_by::run_by;
 pub(crate) use save::{SILENCE, save};
 
 use crate::QemuError;
+use crate::migration::tidied_up;
 use crate::qmp::Qmp;
 use serde_json::json;
 use std::os::fd::{AsFd, OwnedFd};
@@ -48,9 +49,10 @@ fn prepare(qmp: &mut Qmp) -> Result<(), QemuError> {
 
 /// Gives QEMU the pipe and begins.
 fn begin(qmp: &mut Qmp, command: &str, pipe: OwnedFd) -> Result<(), QemuError> {
+    tidied_up(qmp)?;
     prepare(qmp)?;
     qmp.give(PIPE, pipe.as_fd())?;
     // QEMU's copy is the only one: where it closes it, the other end sees that.
     drop(pipe);
-    crate::migration::once_tidied_up(qmp, command, &json!({ "uri": format!("fd:{PIPE}") }))
+    qmp.execute(command, &json!({ "uri": format!("fd:{PIPE}") })).map(drop)
 }

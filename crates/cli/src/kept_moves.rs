@@ -58,7 +58,7 @@ pub(crate) fn brought_up(inventory: &Inventory, record: Record) -> anyhow::Resul
 fn keep_true(done: &mut VmRecord, seen: &Observation) {
     let Some(vm) = seen.vms.iter().find(|seen| seen.vm == done.vm) else { return };
     let is_so = |known: &ClientRecord| {
-        vm.clients.iter().find(|client| client.id == known.client).is_none_or(|client| client.cpus == known.set)
+        vm.clients.iter().find(|client| client.id == known.client).is_none_or(|client| client.cpus == known.may_use())
     };
     done.clients.retain(is_so);
 }
@@ -135,6 +135,9 @@ mod tests {
             before: "0-3".parse().unwrap(),
             set: "4-7".parse().unwrap(),
             pending: None,
+            before_groups: Vec::new(),
+            set_groups: Vec::new(),
+            pending_groups: Vec::new(),
             home: home.parse().unwrap(),
             followers: BTreeMap::new(),
         };

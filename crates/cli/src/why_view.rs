@@ -5,11 +5,13 @@ use crate::life_words::{event, moment};
 use crate::text::{Table, lines, table, width, wrapped};
 use daemon::sentence;
 use scheduler::Action;
-use scheduler::balance::{Candidate, ClientExplanation, Decision, Explanation, Home, Next, Refusal, decimal};
+use scheduler::balance::{
+    Candidate, ClientExplanation, Decision, Explanation, GroupExplanation, Home, Next, Refusal, decimal,
+};
 use serde::Serialize;
 use std::fmt::Write;
-use topology::NodeSet;
 use topology::words::named;
+use topology::{CpuId, CpuSet, NodeSet};
 use vm::Manager;
 use vm::history::Life;
 
@@ -89,6 +91,9 @@ fn add_client(text: &mut String, client: &ClientExplanation, decisions: &[Decisi
         add_wrapped(text, &format!("Next: {}.", sentence(decision)));
     }
     add_wrapped(text, &facts(client));
+    for group in &client.groups {
+        add_wrapped(text, &caches(group));
+    }
     if let Some(pairs) = &client.misled {
         add_wrapped(text, &format!("Its guest was told other distances than those between its homes: {pairs}."));
     }
@@ -100,6 +105,16 @@ fn add_client(text: &mut String, client: &ClientExplanation, decisions: &[Decisi
     for trouble in &client.troubles {
         add_wrapped(text, &format!("Trouble: {trouble}"));
     }
+}
+
+/// How loaded the cache of a group is, and why it does not go to another.
+fn caches(group: &GroupExplanation) -> String {
+    let vcpus: CpuSet = group.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect();
+    let load = |percent: f64| decimal(percent, 0);
+    let here = format!("vCPUs {vcpus} keep to the cache of CPUs {}, loaded {} %", group.cpus, load(group.load_percent));
+    let Some(other) = &group.other else { return format!("{here}.") };
+    let because = other.refused.first().map_or("nothing refuses it", |refusal| &refusal.because);
+    format!("{here}; that of CPUs {} is loaded {} %: {because}.", other.cpus, load(other.load_percent))
 }
 
 /// Why a client for which no home is planned is where it is.
@@ -292,6 +307,15 @@ mod tests {
             rested_seconds: Some(12.0),
             candidates: vec![candidate(0, Vec::new()), candidate(1, vec![refusal, never, affinity])],
             refused: Vec::new(),
+            groups: vec![GroupExplanation {
+                vcpus: vec![0, 1],
+                llc: topology::LlcId(0),
+                cpus: "0-3".parse().unwrap(),
+                capacity: None,
+                load_percent: 61.6,
+                demand: Some(1.0),
+                other: None,
+            }],
             troubles: vec!["2 MiB are pinned".into()],
         };
         let vm = VmKey { name: "web".into(), pid: 7, started: 1 };
@@ -310,6 +334,7 @@ VM web, process 7, started by libvirt; no balancer runs: judged as one would
 Not seen: where its memory is.
 It stays at home on node 0: going anywhere else is refused.
 It wants 1.00 CPUs, has 3 MiB of its memory elsewhere and was moved 12 s ago.
+vCPUs 0-1 keep to the cache of CPUs 0-3, loaded 62 %.
 
 Node  Load  with it   Free  Local  Distance   Gain   Cost
 0     80 %    120 %  1 GiB  100 %      21.0  -0.25  1.5 s  home

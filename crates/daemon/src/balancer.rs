@@ -1,16 +1,17 @@
 //! One period: look, apply the administrator's rules, decide, act, remember.
 
 use crate::ledger::enter;
-use crate::record::affinity;
+use crate::record::{Affinity, affinity};
 use crate::{
     DaemonError, Event, Ledger, Outcome, Period, PolicyFile, PutRight, Recorder, Restored, Rules, Saved, SavedFile,
 };
 use scheduler::balance::{BalancePolicy, Decision, record, step};
 use scheduler::{
-    Action, ActionError, ClientId, Host, Moment, Observation, Observe, ObserveError, VmKey, VmObservation, home,
+    Action, ActionError, ClientId, GroupObservation, Host, Moment, Observation, Observe, ObserveError, VcpuGroup,
+    VmKey, VmObservation, home,
 };
 use std::collections::BTreeMap;
-use topology::{CpuSet, Machine};
+use topology::Machine;
 
 /// Longest time that what is remembered may be older on disk than in memory, in milliseconds.
 const SAVE_EVERY_MS: u64 = 30_000;
@@ -42,8 +43,18 @@ pub struct Balancer<H> {
 
 /// An affinity that a dry run did not set.
 struct Pretended {
-    real: CpuSet,
-    planned: CpuSet,
+    real: Affinity,
+    planned: Affinity,
+}
+
+/// Groups as a look would show them after a bind: figures stay those of the vCPUs.
+fn divided(planned: &Affinity, seen: &[GroupObservation]) -> Vec<GroupObservation> {
+    let figures = |vcpus: &[u32]| seen.iter().find(|seen| vcpus.iter().all(|vcpu| seen.group.vcpus.contains(vcpu)));
+    let group = |group: &VcpuGroup| {
+        let known = figures(&group.vcpus).cloned().unwrap_or_default();
+        GroupObservation { group: group.clone(), ..known }
+    };
+    planned.groups.iter().map(group).collect()
 }
 
 impl<H: Host> Balancer<H> {
@@ -168,7 +179,10 @@ impl<H: Host> Balancer<H> {
         for seen in &mut observation.vms {
             for client in &mut seen.clients {
                 match pretended.get(&(seen.vm.clone(), client.id)) {
-                    Some(Pretended { real, planned }) if *real == client.cpus => client.cpus.clone_from(planned),
+                    Some(Pretended { real, planned }) if *real == Affinity::from(&*client) => {
+                        client.cpus = planned.all();
+                        client.groups = divided(planned, &client.groups);
+                    }
                     _ => {}
                 }
             }
@@ -178,26 +192,26 @@ impl<H: Host> Balancer<H> {
     pub(crate) fn act(&mut self, decision: Decision, observation: &Observation) -> Event {
         let (vm, client) = (decision.action.vm(), decision.action.client());
         let seen = affinity(observation, vm, client);
-        let before = seen.cloned().unwrap_or_default();
+        let before = seen.clone().unwrap_or_default();
         let clients = observation.vms.iter().find(|seen| seen.vm == *vm).map_or(1, |seen| seen.clients.len());
         let outcome = match self.mode {
             Mode::DryRun => self.plan(&decision, &before),
-            Mode::Act => self.carry_out(&decision, seen),
+            Mode::Act => self.carry_out(&decision, seen.as_ref()),
         };
-        Event::Acted { from: home::nodes_of(self.host.machine(), &before), decision, wide: clients > 1, outcome }
+        Event::Acted { from: home::nodes_of(self.host.machine(), &before.cpus), decision, wide: clients > 1, outcome }
     }
 
-    fn plan(&mut self, decision: &Decision, before: &CpuSet) -> Outcome {
-        if let Action::Bind { vm, client, cpus, .. } = &decision.action {
+    fn plan(&mut self, decision: &Decision, before: &Affinity) -> Outcome {
+        if let Action::Bind { vm, client, cpus, groups, .. } = &decision.action {
             let entry = self.pretended.entry((vm.clone(), *client));
-            let pretended = entry.or_insert_with(|| Pretended { real: before.clone(), planned: CpuSet::new() });
-            pretended.planned = cpus.clone();
+            let pretended = entry.or_insert_with(|| Pretended { real: before.clone(), planned: Affinity::default() });
+            pretended.planned = Affinity { cpus: cpus.clone(), groups: groups.clone() };
         }
         Outcome::Planned
     }
 
     /// Writes down what begins, does it, and remembers what became of it.
-    fn carry_out(&mut self, decision: &Decision, before: Option<&CpuSet>) -> Outcome {
+    fn carry_out(&mut self, decision: &Decision, before: Option<&Affinity>) -> Outcome {
         let followers = match &decision.action {
             Action::Bind { vm, client, .. } => self.host.followers(vm, *client),
             Action::MoveMemory { .. } => BTreeMap::new(),

@@ -2,6 +2,7 @@
 //! before the action begins.
 
 use crate::record::Followers;
+use scheduler::VcpuGroup;
 use scheduler::balance::Decision;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,6 +17,9 @@ pub(crate) struct Begun {
     pub(crate) boot: String,
     /// CPUs that the client may run on before it; `None` where it binds nothing.
     pub(crate) before: Option<CpuSet>,
+    /// Groups of its vCPUs that may use fewer before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) before_groups: Vec<VcpuGroup>,
     /// Threads that go along with a bind, and the CPUs that each may use before it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) followers: Followers,

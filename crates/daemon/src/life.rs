@@ -105,7 +105,7 @@ mod tests {
         let watched = Watched::look(&file).unwrap();
         assert_eq!((watched.life, watched.pid, watched.doing), (Life::Running, Some(std::process::id()), None));
         let decision = bind(vm(1), "0", "0-1");
-        file.begin(&decision, Some(&"0-3".parse().unwrap()), &Default::default()).unwrap();
+        file.begin(&decision, Some(&"0-3".parse::<topology::CpuSet>().unwrap().into()), &Default::default()).unwrap();
         let watched = Watched::look(&file).unwrap();
         assert_eq!(watched.doing.map(|doing| doing.decision), Some(decision));
         assert_eq!(watched.saved.vms[0].clients[0].pending.as_ref().map(ToString::to_string), Some("0-1".into()));

@@ -21,11 +21,12 @@
 //! be left alone, and the release would say so.
 
 use crate::balancer::runs;
-use crate::record::{ClientRecord, seen};
+use crate::record::{Affinity, ClientRecord, seen};
 use crate::{Balancer, DaemonError};
 use scheduler::balance::BalanceState;
 use scheduler::{Action, ActionError, ClientId, ClientObservation, Host, Observation, ObserveError, VmKey};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 use topology::{CpuSet, NodeSet};
@@ -154,7 +155,13 @@ impl<H: Host> Balancer<H> {
     fn release_vcpus(&mut self, vm: &VmKey, record: &ClientRecord) -> Released {
         let (vm, client, to) = (vm.clone(), record.client, record.before.clone());
         // It had this affinity before, whatever its memory may do.
-        let action = Action::Bind { vm: vm.clone(), client, home: NodeSet::new(), cpus: to.clone() };
+        let action = Action::Bind {
+            vm: vm.clone(),
+            client,
+            home: NodeSet::new(),
+            cpus: to.clone(),
+            groups: record.before_groups.clone(),
+        };
         match self.host.carry_out(&action) {
             Ok(done) => Released::Undone { vm, client, to, because: done.because },
             Err(error) => Released::Failed { vm, client, error },
@@ -218,25 +225,45 @@ fn sets_of(record: &ClientRecord, before: &CpuSet) -> Vec<CpuSet> {
     set.flat_map(narrowed).filter(|set| !set.is_empty()).collect()
 }
 
+/// What each vCPU may use, where that is known one by one.
+fn by_vcpu(seen: &ClientObservation) -> Option<BTreeMap<u32, CpuSet>> {
+    let of_groups = || {
+        let groups = seen.groups.iter().map(|seen| &seen.group);
+        groups.flat_map(|group| group.vcpus.iter().map(|&vcpu| (vcpu, group.cpus.clone()))).collect()
+    };
+    let known: BTreeMap<u32, CpuSet> = if seen.vcpu_cpus.is_empty() { of_groups() } else { seen.vcpu_cpus.clone() };
+    (known.len() == seen.vcpus as usize).then_some(known)
+}
+
 /// A balancer that is killed within a bind leaves some threads bound and others not: each thread is
 /// looked at, where they are known one by one.
 fn standing(record: &ClientRecord, seen: &ClientObservation, observation: &Observation) -> Standing {
     let online = online(observation);
     let same = |one: &CpuSet, other: &CpuSet| same(one, other, &online);
-    let sets = sets_of(record, &record.before);
-    let ours = || sets.iter().chain([&record.before]);
-    if seen.vcpu_cpus.len() == seen.vcpus as usize {
-        let each = |is: &dyn Fn(&CpuSet) -> bool| seen.vcpu_cpus.values().all(is);
-        return match each(&|cpus| same(cpus, &record.before)) {
+    let (had, got, gets) = (record.had(), record.got(), record.gets());
+    if let Some(each) = by_vcpu(seen) {
+        let as_before = |(&vcpu, cpus): (&u32, &CpuSet)| same(cpus, had.of(vcpu));
+        let ours = |(&vcpu, cpus): (&u32, &CpuSet)| {
+            let before = had.of(vcpu);
+            let sets = [Some(&got), gets.as_ref()].into_iter().flatten().map(|set| set.of(vcpu));
+            let narrowed = sets.flat_map(|set| [set.clone(), set.intersection(before)]);
+            same(cpus, before) || narrowed.filter(|set| !set.is_empty()).any(|set| same(cpus, &set))
+        };
+        return match each.iter().all(as_before) {
             true => Standing::AsBefore,
-            false if each(&|cpus| ours().any(|known| same(cpus, known))) => Standing::Ours,
+            false if each.iter().all(ours) => Standing::Ours,
             false => Standing::Foreign,
         };
     }
     // Only the union is known. Within a bind it may be that of two of ours.
+    let before = had.all();
+    let all = [Some(got.all()), gets.as_ref().map(Affinity::all)].into_iter().flatten();
+    let sets: Vec<CpuSet> =
+        all.flat_map(|set| [set.intersection(&before), set]).filter(|set| !set.is_empty()).collect();
+    let ours = || sets.iter().chain([&before]);
     let mixed = || ours().flat_map(|one| ours().map(move |other| one.union(other)));
     match record.pending {
-        None if same(&seen.cpus, &record.before) => Standing::AsBefore,
+        None if same(&seen.cpus, &before) => Standing::AsBefore,
         None if sets.iter().any(|set| same(&seen.cpus, set)) => Standing::Ours,
         Some(_) if mixed().any(|known| same(&seen.cpus, &known)) => Standing::Ours,
         _ => Standing::Foreign,
@@ -248,7 +275,7 @@ mod tests {
     use super::*;
     use crate::testing::{Killed, ScriptedHost, balancer, bind, vm};
     use crate::{Event, Mode, Watched};
-    use scheduler::Observe;
+    use scheduler::{Observe, VcpuGroup};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use topology::Bytes;
 
@@ -310,6 +337,42 @@ mod tests {
             // Its vhost thread had other CPUs than its vCPUs.
             assert_eq!(host.vhost_of(&vm(number)).to_string(), "1-2", "{when}: the vhost thread of VM {number}");
         }
+    }
+
+    #[test]
+    fn groups_get_back_what_each_had_after_a_kill_at_any_step() {
+        let mut kills = 0;
+        for steps in 0.. {
+            let directory = tempfile::tempdir().unwrap();
+            let mut host = ScriptedHost::two_nodes(&[vm(1)]);
+            (0..2).for_each(|vcpu| host.bind_thread(&vm(1), vcpu, &vcpu.to_string()));
+            host.steps_left = Some(steps);
+            let mut first = balancer(host, Mode::Act, directory.path());
+            let work = catch_unwind(AssertUnwindSafe(|| {
+                let observation = first.host.observe().unwrap();
+                let mut decision = bind(vm(1), "1", "2-3");
+                let own = |vcpu: u32| VcpuGroup { vcpus: vec![vcpu], cpus: (vcpu + 2).to_string().parse().unwrap() };
+                if let Action::Bind { groups, .. } = &mut decision.action {
+                    *groups = vec![own(0), own(1)];
+                }
+                first.act(decision, &observation);
+            }));
+            let killed = work.is_err_and(|why| why.is::<Killed>());
+            first.host.steps_left = None;
+            let mut second = balancer(first.host, Mode::Act, directory.path());
+            second.release().unwrap();
+            let seen = second.host.observe().unwrap();
+            let has = &seen.vms[0].clients[0].vcpu_cpus;
+            let as_before = has.iter().all(|(vcpu, cpus)| cpus.to_string() == vcpu.to_string());
+            assert!(as_before, "killed after {steps} steps: {has:?}");
+            assert_eq!(second.release().unwrap(), [], "killed after {steps} steps");
+            kills += u32::from(killed);
+            if !killed {
+                break;
+            }
+        }
+        // It begins, binds two threads and its vhost thread.
+        assert_eq!(kills, 4);
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //! finds some threads on 0-3, or all, or none, and gives 0-7 to all of them.
 
 use crate::journal::{self, Begun};
-use crate::record::Followers;
+use crate::record::{Affinity, Followers};
 use crate::{DaemonError, PolicyFile, VmRecord};
 use linux::named_file::{self, NewFile};
 use scheduler::balance::{BalanceState, Decision};
@@ -30,7 +30,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use topology::CpuSet;
 
 /// The format of the file.
 const VERSION: u32 = 1;
@@ -92,9 +91,10 @@ impl Saved {
     }
 
     /// Remembers that an action begins: what will be to undo.
-    pub(crate) fn begin(&mut self, action: &Action, before: Option<&CpuSet>, followers: &Followers) {
-        if let (Action::Bind { vm, client, cpus, .. }, Some(before)) = (action, before) {
-            self.record_of(vm).begin(*client, before, followers, cpus);
+    pub(crate) fn begin(&mut self, action: &Action, before: Option<&Affinity>, followers: &Followers) {
+        if let (Action::Bind { vm, client, cpus, groups, .. }, Some(before)) = (action, before) {
+            let next = Affinity { cpus: cpus.clone(), groups: groups.clone() };
+            self.record_of(vm).begin(*client, before, followers, &next);
         }
     }
 
@@ -215,11 +215,13 @@ impl SavedFile {
     pub(crate) fn begin(
         &self,
         decision: &Decision,
-        before: Option<&CpuSet>,
+        before: Option<&Affinity>,
         followers: &Followers,
     ) -> Result<(), DaemonError> {
-        let (boot, before, followers) = (self.boot.clone(), before.cloned(), followers.clone());
-        let line = Begun { boot, before, followers, decision: decision.clone() };
+        let (boot, followers) = (self.boot.clone(), followers.clone());
+        let before_groups = before.map_or_else(Vec::new, |before| before.groups.clone());
+        let before = before.map(|before| before.cpus.clone());
+        let line = Begun { boot, before, before_groups, followers, decision: decision.clone() };
         journal::append(&self.journal(), &line)
             .map_err(|error| DaemonError::file(self.journal(), "write down what is to be undone", error))
     }
@@ -231,7 +233,8 @@ impl SavedFile {
             return saved;
         }
         let mut saved = saved.unwrap_or_else(|| self.fresh());
-        for Begun { before, followers, decision, .. } in begun {
+        for Begun { before, before_groups: groups, followers, decision, .. } in begun {
+            let before = before.map(|cpus| Affinity { cpus, groups });
             saved.begin(&decision.action, before.as_ref(), &followers);
         }
         Some(saved)
@@ -341,7 +344,7 @@ mod tests {
     fn what_was_begun_is_read_with_the_state_and_enters_it_once() {
         let directory = tempfile::tempdir().unwrap();
         let file = file(directory.path());
-        let before: CpuSet = "0-3".parse().unwrap();
+        let before = Affinity::from("0-3".parse::<topology::CpuSet>().unwrap());
         let first = bind(vm(1), "0", "0-1");
         file.begin(&first, Some(&before), &Followers::new()).unwrap();
         // Killed now: there is no state at all, and what is to be undone is known.
@@ -351,11 +354,11 @@ mod tests {
         file.save(&saved).unwrap();
         assert_eq!(file.doing(), None, "the state says it now");
         let second = bind(vm(1), "1", "2-3");
-        file.begin(&second, Some(&"0-1".parse().unwrap()), &Followers::new()).unwrap();
+        file.begin(&second, Some(&"0-1".parse::<topology::CpuSet>().unwrap().into()), &Followers::new()).unwrap();
         let journal = std::fs::read(file.journal()).unwrap();
         let twice = file.peek().unwrap();
         // What it had at the very first counts, not what it had before the second bind.
-        assert_eq!(twice.vms[0].clients[0].before, before);
+        assert_eq!(twice.vms[0].clients[0].had(), before);
         // Killed between the new state and the end of the journal: the lines are entered again and
         // change nothing.
         file.save(&twice).unwrap();

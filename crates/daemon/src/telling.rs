@@ -233,7 +233,10 @@ fn who(decision: &Decision, wide: bool) -> String {
 
 fn essence(decision: &Decision) -> String {
     match &decision.action {
-        Action::Bind { home, .. } => format!("{:?} {home}", decision.kind),
+        Action::Bind { home, groups, .. } => {
+            let groups: String = groups.iter().map(|group| format!(" {}", group.cpus)).collect();
+            format!("{:?} {home}{groups}", decision.kind)
+        }
         Action::MoveMemory { from, to, .. } => format!("{:?} {from} {to}", decision.kind),
     }
 }
@@ -248,6 +251,7 @@ fn words(kind: MoveKind) -> &'static str {
         MoveKind::LocalitySwap => "locality swap",
         MoveKind::Fairness => "fairness move",
         MoveKind::Evacuate => "evacuation",
+        MoveKind::Cache => "cache move",
         MoveKind::Follow => "memory follows",
     }
 }
@@ -255,6 +259,9 @@ fn words(kind: MoveKind) -> &'static str {
 fn did(decision: &Decision, from: &NodeSet) -> String {
     let Decision { action, kind, because } = decision;
     match action {
+        Action::Bind { home, .. } if *kind == MoveKind::Cache => {
+            format!("{} on {}: {because}", words(*kind), named("node", home))
+        }
         Action::Bind { home, .. } => {
             format!("{}, {} -> {}: {because}", words(*kind), named("node", from), named("node", home))
         }
@@ -267,6 +274,7 @@ pub fn sentence(decision: &Decision) -> String {
     let Decision { action, kind, because } = decision;
     let who = who(decision, action.client() != ClientId(0));
     match action {
+        Action::Bind { .. } if *kind == MoveKind::Cache => format!("{who}: {}", did(decision, &NodeSet::new())),
         Action::Bind { home, .. } => format!("{who}: {}, -> {}: {because}", words(*kind), named("node", home)),
         Action::MoveMemory { .. } => format!("{who}: {}", did(decision, &NodeSet::new())),
     }

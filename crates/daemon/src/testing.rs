@@ -3,8 +3,8 @@
 use crate::{Balancer, Mode, PolicyFile, Rules, SavedFile};
 use scheduler::balance::{Decision, MoveKind};
 use scheduler::{
-    Act, Action, ActionError, ClientId, ClientObservation, Done, Moment, NodeObservation, Observation, Observe,
-    ObserveError, VmKey, VmObservation,
+    Act, Action, ActionError, ClientId, ClientObservation, Done, GroupObservation, Moment, NodeObservation,
+    Observation, Observe, ObserveError, VcpuGroup, VmKey, VmObservation,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(crate) fn vm(number: u32) -> VmKey {
 pub(crate) fn bind(vm: VmKey, home: &str, cpus: &str) -> Decision {
     let (home, cpus) = (home.parse().unwrap(), cpus.parse().unwrap());
     Decision {
-        action: Action::Bind { vm, client: ClientId(0), home, cpus },
+        action: Action::Bind { vm, client: ClientId(0), home, cpus, groups: Vec::new() },
         kind: MoveKind::Adopt,
         because: "it is new".into(),
     }
@@ -125,7 +125,11 @@ impl ScriptedHost {
     }
 
     fn seen(&self, vm: &VmKey) -> VmObservation {
+        let own = |vcpu: u32| VcpuGroup { vcpus: vec![vcpu], cpus: self.thread(vm, vcpu) };
+        let groups = (0..2).map(|vcpu| GroupObservation { group: own(vcpu), ..GroupObservation::default() });
+        let divided = self.thread(vm, 0) != self.thread(vm, 1);
         let client = ClientObservation {
+            groups: groups.filter(|_| divided).collect(),
             id: ClientId(0),
             vcpus: 2,
             cpus: self.affinity_of(vm),
@@ -187,9 +191,10 @@ impl Act for ScriptedHost {
                 needs: "CAP_SYS_NICE".into(),
             });
         }
-        if let Action::Bind { vm, cpus, home, .. } = action {
+        if let Action::Bind { vm, cpus, home, groups, .. } = action {
             for vcpu in 0..2 {
-                self.bound.insert((vm.clone(), vcpu), cpus.clone());
+                let own = groups.iter().find(|group| group.vcpus.contains(&vcpu)).map_or(cpus, |group| &group.cpus);
+                self.bound.insert((vm.clone(), vcpu), own.clone());
                 self.step();
             }
             if !home.is_empty() {

@@ -12,7 +12,8 @@ use crate::change::Change;
 use crate::finding::{Finding, Repair, Severity};
 use crate::shaped::Running;
 use scheduler::{
-    Act, Action, ActionError, ClientId, ClientObservation, Done, Host, Mobility, Observation, ObserveError, VmKey, home,
+    Action, ActionError, ClientId, ClientObservation, Done, Host, Mobility, Observation, ObserveError, VmKey, home,
+    with_groups,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +37,9 @@ pub(crate) fn of_change(change: &Change<'_>, running: &Running) -> Vec<Repair> {
         let (vm, id) = (running.seen.vm.clone(), client.id);
         if pins.vcpus.iter().any(|(vcpus, _)| !vcpus.intersection(&node.vcpus).is_empty()) {
             let (home, cpus) = (node.home.clone(), node.cpus.clone());
-            repairs.push(Repair::Act { action: Action::Bind { vm: vm.clone(), client: id, home, cpus } });
+            repairs.push(Repair::Act {
+                action: Action::Bind { vm: vm.clone(), client: id, home, cpus, groups: Vec::new() },
+            });
         }
         let moves = running.seen.mobility == Mobility::Movable && change.moves_memory();
         for (&from, &at_most) in client.memory.iter().flatten().filter(|_| moves) {
@@ -94,7 +97,7 @@ pub fn mend<H: Host>(host: &mut H, judge: impl Fn(&H, &Observation) -> Vec<Findi
         for (vm, repairs) in by_vm(&findings) {
             let before = remote(host.machine(), &observation, &vm);
             let foreseen = remote(host.machine(), &foreseen(&observation, &repairs), &vm);
-            tried |= carry_out(host, &repairs, &mut mending.tried);
+            tried |= carry_out(host, &observation, &repairs, &mut mending.tried);
             observation = host.examine()?;
             let after = remote(host.machine(), &observation, &vm);
             if after.0 > before.max(foreseen).0.saturating_add(NEGLIGIBLE.0) {
@@ -134,7 +137,7 @@ fn by_vm(findings: &[Finding]) -> BTreeMap<VmKey, Wanted<'_>> {
 }
 
 /// Whether anything was tried.
-fn carry_out(host: &mut impl Act, wanted: &Wanted<'_>, tried: &mut Vec<Tried>) -> bool {
+fn carry_out<H: Host>(host: &mut H, seen: &Observation, wanted: &Wanted<'_>, tried: &mut Vec<Tried>) -> bool {
     let mut unbound = BTreeSet::new();
     let (mut failed, mut any) = (false, false);
     for &(repair, finding) in wanted {
@@ -154,7 +157,10 @@ fn carry_out(host: &mut impl Act, wanted: &Wanted<'_>, tried: &mut Vec<Tried>) -
         };
         if one.skipped.is_none() {
             let result = match repair {
-                Repair::Act { action } => host.carry_out(action),
+                Repair::Act { action } => {
+                    let action = with_groups(host.machine(), seen, action);
+                    host.carry_out(&action)
+                }
                 Repair::Confine { vm, nodes } => host.confine(vm, nodes),
             };
             match result {

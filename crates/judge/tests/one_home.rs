@@ -112,7 +112,7 @@ fn put(host: &mut SimulatedHost, vm: &VmKey, client: usize, on: Option<(u32, u32
         None => host.machine().node_ids(),
     };
     let cpus: CpuSet = home.iter().fold(CpuSet::new(), |all, node| all.union(&host.machine().usable_cpus(node)));
-    let action = Action::Bind { vm: vm.clone(), client: ClientId(client as u32), home, cpus };
+    let action = Action::Bind { vm: vm.clone(), client: ClientId(client as u32), home, cpus, groups: Vec::new() };
     host.carry_out(&action).expect("a bind");
 }
 

@@ -70,7 +70,13 @@ fn virsh_and_the_kernel_agree_and_without_libvirt_it_is_said() {
     let all = seen(&libvirtd, &host, &vm).1.remove(0);
     let one: CpuSet = all.iter().take(1).collect();
     let bind = |host: &mut LinuxHost, cpus: &CpuSet| {
-        let action = Action::Bind { vm: vm.clone(), client: ClientId(0), home: home.clone(), cpus: cpus.clone() };
+        let action = Action::Bind {
+            vm: vm.clone(),
+            client: ClientId(0),
+            home: home.clone(),
+            cpus: cpus.clone(),
+            groups: Vec::new(),
+        };
         host.carry_out(&action).unwrap()
     };
     let both = |cpus: &CpuSet| vec![cpus.clone(), cpus.clone()];

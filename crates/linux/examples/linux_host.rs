@@ -26,7 +26,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["bind", pid, client, nodes] => {
             let home: NodeSet = nodes.parse()?;
             let cpus = home.iter().fold(CpuSet::new(), |all, node| all.union(&host.machine().usable_cpus(node)));
-            let action = Action::Bind { vm: key(&host, pid)?, client: ClientId(client.parse()?), home, cpus };
+            let action = Action::Bind {
+                vm: key(&host, pid)?,
+                client: ClientId(client.parse()?),
+                home,
+                cpus,
+                groups: Vec::new(),
+            };
             report(host.carry_out(&action))
         }
         ["move", pid, client, from, to, mib, ..] => {

@@ -76,7 +76,7 @@ fn one_cpu() -> CpuSet {
 
 fn bind(vm: &VmKey, client: u32, cpus: &CpuSet) -> Action {
     let home = std::iter::once(NodeId(0)).collect();
-    Action::Bind { vm: vm.clone(), client: ClientId(client), home, cpus: cpus.clone() }
+    Action::Bind { vm: vm.clone(), client: ClientId(client), home, cpus: cpus.clone(), groups: Vec::new() }
 }
 
 fn move_memory(vm: &VmKey) -> Action {

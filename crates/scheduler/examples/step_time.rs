@@ -4,13 +4,16 @@
 
 use scheduler::balance::{BalancePolicy, BalanceState, step};
 use scheduler::{
-    ClientId, ClientObservation, GuestMachine, Moment, NodeObservation, Observation, VmKey, VmObservation,
+    ClientId, ClientObservation, GroupObservation, GuestMachine, Moment, NodeObservation, Observation, VcpuGroup,
+    VmKey, VmObservation,
 };
 use std::collections::BTreeMap;
 use std::time::Instant;
-use topology::{Bytes, CpuSet, Machine, NodeId, read};
+use topology::{Bytes, CpuSet, LlcId, Machine, NodeId, read};
 
 const MACHINE: &str = "pack:4 numa:4(memory=512GiB) core:16 pu:2";
+/// The same with 8 caches a node.
+const CACHES: &str = "pack:4 numa:4(memory=512GiB) l3:8(size=16MiB) core:4 pu:1";
 /// Clients in all: so many VMs of one client.
 const CLIENTS: u32 = 1000;
 /// Periods, and turns of each, where no argument says so.
@@ -41,6 +44,7 @@ fn main() {
         machine.threads.len()
     );
     println!("{:<36} {:>9} {:>9} {:>9} {:>10}", "", "median ms", "99 % ms", "worst ms", "decisions");
+    measured_with_caches(periods, turns);
     for (name, load, placed, wide) in [
         ("even load", Load::Even, true, 1),
         ("every period another load", Load::Restless, true, 1),
@@ -50,14 +54,44 @@ fn main() {
         ("VMs of 4 clients, not where told", Load::Restless, true, 4),
         ("VMs of 8 clients, not where told", Load::Overcommitted, true, 8),
     ] {
-        measure(&machine, name, (load, placed, wide), (periods, turns));
+        measure(&machine, name, observation(&machine, load, placed, wide), load, (periods, turns));
     }
 }
 
-fn measure(machine: &Machine, name: &str, (load, placed, wide): (Load, bool, u32), (periods, turns): (u32, u32)) {
+/// The same where each VM of 8 vCPUs has two groups, each under one of its node's 8 caches.
+fn measured_with_caches(periods: u32, turns: u32) {
+    let machine = read::from_synthetic(CACHES).expect("a machine");
+    println!("{CACHES}:");
+    for (name, load) in [("groups, even load", Load::Even), ("groups, every period another", Load::Restless)] {
+        let mut observation = observation(&machine, load, true, 1);
+        for (number, client) in observation.vms.iter_mut().flat_map(|vm| &mut vm.clients).enumerate() {
+            divide(&machine, client, number);
+        }
+        measure(&machine, name, observation, load, (periods, turns));
+    }
+    println!("{MACHINE}:");
+}
+
+fn divide(machine: &Machine, client: &mut ClientObservation, number: usize) {
+    let mut caches: BTreeMap<LlcId, CpuSet> = BTreeMap::new();
+    for thread in machine.usable_threads().filter(|thread| client.cpus.contains(thread.id)) {
+        caches.entry(thread.llc.expect("a cache")).or_default().insert(thread.id);
+    }
+    let caches: Vec<CpuSet> = caches.into_values().collect();
+    client.vcpus = 8;
+    let group = |half: usize| {
+        let cpus = caches[(number / 16 * 3 + half) % caches.len()].clone();
+        let vcpus = (half as u32 * 4..half as u32 * 4 + 4).collect();
+        let figures = (client.cpu_used.map(|used| used / 2.0), client.cpu_waited.map(|waited| waited / 2.0));
+        GroupObservation { group: VcpuGroup { vcpus, cpus }, cpu_used: figures.0, cpu_waited: figures.1 }
+    };
+    client.groups = vec![group(0), group(1)];
+    client.cpus = client.groups.iter().fold(CpuSet::new(), |all, seen| all.union(&seen.group.cpus));
+}
+
+fn measure(machine: &Machine, name: &str, mut observation: Observation, load: Load, (periods, turns): (u32, u32)) {
     let policy = BalancePolicy::default();
     let mut state = BalanceState::default();
-    let mut observation = observation(machine, load, placed, wide);
     let mut times = Vec::new();
     let mut decisions = 0;
     for period in 0..periods {
@@ -147,6 +181,11 @@ fn set_demand(observation: &mut Observation, load: Load, period: u32) {
             Load::Overcommitted => (0.5, f64::from(mixed) / 400.0),
         };
         (client.cpu_used, client.cpu_waited) = (Some(used), Some(waited));
+        for (half, group) in client.groups.iter_mut().enumerate() {
+            // One half of a VM works more than the other.
+            let part = [0.7, 0.3][half];
+            (group.cpu_used, group.cpu_waited) = (Some(used * part), Some(waited * part));
+        }
     }
 }
 
@@ -154,7 +193,15 @@ fn carry_out(observation: &mut Observation, action: &scheduler::Action) {
     let Some(vm) = observation.vms.iter_mut().find(|vm| vm.vm == *action.vm()) else { return };
     let client = &mut vm.clients[action.client().0 as usize];
     match action {
-        scheduler::Action::Bind { cpus, .. } => client.cpus = cpus.clone(),
+        scheduler::Action::Bind { cpus, groups, .. } => {
+            client.cpus = cpus.clone();
+            for (seen, group) in client.groups.iter_mut().zip(groups) {
+                seen.group = group.clone();
+            }
+            if !groups.is_empty() {
+                client.cpus = groups.iter().fold(CpuSet::new(), |all, group| all.union(&group.cpus));
+            }
+        }
         scheduler::Action::MoveMemory { from, to, at_most, .. } => {
             let Some(memory) = &mut client.memory else { return };
             let here = memory.get(from).copied().unwrap_or_default();

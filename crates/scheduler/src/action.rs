@@ -5,6 +5,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 
+/// vCPUs that may use CPUs of their own only: those under one last-level cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VcpuGroup {
+    /// By rising number.
+    pub vcpus: Vec<u32>,
+    /// The CPUs.
+    pub cpus: CpuSet,
+}
+
 /// A change of one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
@@ -22,6 +31,9 @@ pub enum Action {
         home: NodeSet,
         /// The CPUs.
         cpus: CpuSet,
+        /// vCPUs that may use a part of these only. Empty: all may use all; else each is in one.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        groups: Vec<VcpuGroup>,
     },
     /// Moves resident memory of the client from one node to another: at most so much, now.
     MoveMemory {

@@ -136,8 +136,12 @@ impl Holding {
         let count = claims::vcpus(vm, client, machine.threads.len()) as usize;
         let vcpus = if client.vcpu_cpus.len() == client.vcpus as usize {
             client.vcpu_cpus.values().take(count).cloned().collect()
-        } else {
+        } else if client.groups.is_empty() {
             vec![client.cpus.clone(); count]
+        } else {
+            let groups = client.groups.iter().map(|seen| &seen.group);
+            let each = groups.flat_map(|group| std::iter::repeat_n(group.cpus.clone(), group.vcpus.len()));
+            each.take(count).collect()
         };
         let memory = claims::memory(vm, client, machine);
         let resident = match &client.memory {

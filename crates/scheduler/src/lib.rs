@@ -28,7 +28,8 @@ mod sizing;
 pub mod told;
 mod topology_difference;
 
-pub use action::{Act, Action, ActionError, Done, Host, Observe, ObserveError};
+pub use action::{Act, Action, ActionError, Done, Host, Observe, ObserveError, VcpuGroup};
+pub use caches::{vcpu_groups, with_groups};
 pub use claims::Claims;
 pub use divide::common_divisor;
 pub use error::PlanError;
@@ -36,8 +37,8 @@ pub use examination::{HostSettings, OtherThread, OtherThreadKind, SchedulingClas
 pub use fleet::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, plan_fleet};
 pub use holding::{Holding, Resident};
 pub use observation::{
-    Backing, ClientId, ClientObservation, GuestMachine, Mobility, Moment, NodeObservation, Observation, PolicyOfMemory,
-    RunState, Traffic, USUAL_SHARES, Unseen, VmKey, VmObservation,
+    Backing, ClientId, ClientObservation, GroupObservation, GuestMachine, Mobility, Moment, NodeObservation,
+    Observation, PolicyOfMemory, RunState, Traffic, USUAL_SHARES, Unseen, VmKey, VmObservation,
 };
 pub use occupancy::Occupancy;
 pub use placement::EXACT_STEPS;

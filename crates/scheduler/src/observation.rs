@@ -17,6 +17,7 @@
 //! | `simulator::host::VmShape` | it runs on a modelled host |
 //! | `daemon::VmRecord`, [`VmMemory`](crate::balance::VmMemory) | what a balancer did to it, and remembers of it |
 
+use crate::VcpuGroup;
 use crate::examination::{HostSettings, OtherThread, VmLimits};
 use crate::{home, told};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -73,6 +74,10 @@ pub struct ClientObservation {
     /// one by one. Only [`Observe::examine`](crate::Observe::examine) asks.
     #[serde(default)]
     pub vcpu_cpus: BTreeMap<u32, CpuSet>,
+    /// Its vCPUs by the last-level cache whose CPUs are all that they may use, where homenode
+    /// divided them so (`policy.cache`); each vCPU is in one group then. Empty: they are not divided.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupObservation>,
     /// CPU time that its vCPUs used since the last observation, in CPUs (2.5 = two and a half CPUs
     /// busy). `None` at first sight.
     pub cpu_used: Option<f64>,
@@ -103,6 +108,18 @@ pub struct ClientObservation {
     /// Memory traffic since the last observation to its own home and to other nodes, in bytes a
     /// second, where hardware counts it.
     pub traffic: Option<Traffic>,
+}
+
+/// vCPUs of a client that keep to one last-level cache.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupObservation {
+    /// They, and the CPUs under that cache.
+    #[serde(flatten)]
+    pub group: VcpuGroup,
+    /// As [`ClientObservation::cpu_used`], of these vCPUs.
+    pub cpu_used: Option<f64>,
+    /// As [`ClientObservation::cpu_waited`], of these vCPUs.
+    pub cpu_waited: Option<f64>,
 }
 
 /// A range of a client's memory and the kernel's policy for it.
@@ -231,6 +248,11 @@ pub struct VmObservation {
 }
 
 impl ClientObservation {
+    /// Its groups, without figures.
+    pub fn vcpu_groups(&self) -> Vec<VcpuGroup> {
+        self.groups.iter().map(|seen| seen.group.clone()).collect()
+    }
+
     /// Resident memory, as a whole; `None` where nobody says.
     pub fn resident(&self) -> Option<Bytes> {
         self.memory.as_ref().map(|by_node| by_node.values().copied().sum()).or(self.resident)

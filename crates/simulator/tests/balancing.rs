@@ -175,7 +175,7 @@ fn bind_all(host: &mut SimulatedHost, seen: &Observation, node: u32) -> Vec<(Opt
     let clients = seen.vms.iter().flat_map(|vm| vm.clients.iter().map(|client| (vm.vm.clone(), client.id)));
     let bind = |(vm, client): (VmKey, _)| {
         let home: NodeSet = [NodeId(node)].into_iter().collect();
-        let action = Action::Bind { vm, client, home, cpus: cpus.clone() };
+        let action = Action::Bind { vm, client, home, cpus: cpus.clone(), groups: Vec::new() };
         let outcome = host.carry_out(&action);
         (None, (action, outcome))
     };

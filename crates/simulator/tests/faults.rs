@@ -160,7 +160,7 @@ fn run_crowded(seed: u64) -> Vec<String> {
         for vm in &observation.vms {
             for client in vm.clients.iter().filter(|client| client.cpus != first.cpus) {
                 let (vm, client, cpus) = (vm.vm.clone(), client.id, first.cpus.clone());
-                let action = Action::Bind { vm, client, home: [node].into_iter().collect(), cpus };
+                let action = Action::Bind { vm, client, home: [node].into_iter().collect(), cpus, groups: Vec::new() };
                 let outcome = host.carry_out(&action);
                 actions.push((None, (action, outcome)));
             }

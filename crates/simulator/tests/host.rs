@@ -15,7 +15,7 @@ const MACHINE: &str = "dell-r910";
 fn bind(host: &mut SimulatedHost, vm: &VmKey, nodes: &[u32]) -> Result<Done, ActionError> {
     let home: NodeSet = nodes.iter().copied().map(NodeId).collect();
     let cpus = cpus(host, nodes);
-    host.carry_out(&Action::Bind { vm: vm.clone(), client: ClientId(0), home, cpus })
+    host.carry_out(&Action::Bind { vm: vm.clone(), client: ClientId(0), home, cpus, groups: Vec::new() })
 }
 
 fn move_memory(host: &mut SimulatedHost, vm: &VmKey, from: u32, to: u32, at_most: Bytes) -> Result<Done, ActionError> {
@@ -166,9 +166,21 @@ fn actions_that_cannot_be_carried_out_say_why_and_change_nothing() {
     assert!(error.to_string().contains("its administrator opted out"), "{error}");
     assert_eq!(bind(&mut host, &gone, &[0]), Err(ActionError::Gone { vm: "gone".to_owned() }));
     let other = host.start(&vm("other", 2, 2, 2.0));
-    let nowhere = Action::Bind { vm: other.clone(), client: ClientId(0), home: NodeSet::new(), cpus: CpuSet::new() };
+    let nowhere = Action::Bind {
+        vm: other.clone(),
+        client: ClientId(0),
+        home: NodeSet::new(),
+        cpus: CpuSet::new(),
+        groups: Vec::new(),
+    };
     assert!(host.carry_out(&nowhere).is_err());
-    let second = Action::Bind { vm: other.clone(), client: ClientId(1), home: NodeSet::new(), cpus: CpuSet::new() };
+    let second = Action::Bind {
+        vm: other.clone(),
+        client: ClientId(1),
+        home: NodeSet::new(),
+        cpus: CpuSet::new(),
+        groups: Vec::new(),
+    };
     assert!(host.carry_out(&second).expect_err("one client").to_string().contains("client 1 of 1"));
     assert!(host.end(&other));
     assert_eq!(host.peek(), before);

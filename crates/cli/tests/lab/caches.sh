@@ -6,14 +6,6 @@
 vm() {
     printf 'name = "%s"\nvcpus = %s\nmemory = "128 MiB"\n%s\n' "$1" "$2" "$3" >"/tmp/$1.toml"
 }
-run() {
-    homenode run "/tmp/$1.toml" --daemonize >/tmp/said 2>&1
-    echo "exit code: $?" >>/tmp/said
-    pid=$(sed -n 's/^VM .*, process \([0-9]*\), .*/\1/p' /tmp/said)
-}
-end() {
-    homenode vm stop "$1" --force >/dev/null 2>&1
-}
 
 homenode topology >/tmp/said 2>&1
 check "the machine has two caches a node" '^2 sockets, 2 NUMA nodes, 4 LLCs '
@@ -32,6 +24,16 @@ check "the kernel lets vCPU 2 run under the second" '^CPU 2/KVM Cpus_allowed_lis
 homenode balance --once >/tmp/said 2>&1
 affinity "$packed" >/tmp/said
 check "a balancer leaves them there" '^CPU 2/KVM Cpus_allowed_list:[[:space:]]+6-7$'
+homenode why packed --interval 0.5 >/tmp/said 2>&1
+check "why says how loaded its caches are" '^vCPUs 0-1 keep to the cache of CPUs 4-5, loaded [0-9]+ %; that of CPUs 6-7'
+homenode vm move packed --client 0 --to 0 >/tmp/said 2>&1
+check "it is moved to the other node" 'VM packed: client 0 lives on node 0'
+affinity "$packed" >/tmp/said
+check "its first group goes along" '^CPU 1/KVM Cpus_allowed_list:[[:space:]]+(0-1|2-3)$'
+one=$(sed -n 's,^CPU 0/KVM .*:[[:space:]]*,,p' /tmp/said)
+two=$(sed -n 's,^CPU 3/KVM .*:[[:space:]]*,,p' /tmp/said)
+echo "apart: $one $two" >/tmp/said
+check "the second to the other cache" '^apart: (0-1 2-3|2-3 0-1)$'
 end packed
 
 # --- Who comes second gets the cache with fewer vCPUs, as the kernel shows them.
@@ -65,3 +67,45 @@ vm both 2 'policy = { cache = "own", vcpu_binding = "core" }'
 run both
 check "one CPU each and a cache each are refused together" 'policy.cache = "own": it does not go with vcpu_binding'
 check "as bad input" '^exit code: 2$'
+
+# --- Two VMs with a busy vCPU each under one cache: a balancer brings one of them under the other, and
+# gives back what it had. Their firmware is one jump to itself, where a processor begins; by its memory
+# and its monitor each looks like a VM of homenode's.
+{ head -c 65520 /dev/zero; printf '\353\376'; head -c 14 /dev/zero; } >/tmp/spin
+busy() {
+    qemu-system-x86_64 -accel kvm -cpu host -bios /tmp/spin -display none -nodefaults -no-user-config -daemonize \
+        -name "$1,debug-threads=on" -pidfile "/tmp/$1.pid" -machine q35,memory-backend=vnode0 -m 16 -smp 1 \
+        -object memory-backend-ram,id=vnode0,size=16M,prealloc=on,host-nodes=1,policy=preferred \
+        -chardev null,id=monitor || echo "FAIL $1 starts"
+    for task in /proc/"$(cat "/tmp/$1.pid")"/task/*; do
+        case $(cat "$task/comm") in CPU*) taskset -p 30 "${task##*/}" >/dev/null ;; esac
+    done
+}
+# caches: those that the two may use, in order.
+caches() {
+    for name in left right; do
+        affinity "$(cat /tmp/$name.pid)" | sed -n 's,^CPU 0/KVM .*:[[:space:]]*,,p'
+    done | sort | tr '\n' ' ' >/tmp/said
+}
+busy left
+busy right
+printf '[balance]\nperiod_ms = 300\n' >/tmp/quick.toml
+homenode balance --policy /tmp/quick.toml >/tmp/log 2>&1 &
+balancer=$!
+for _ in $(seq 60); do
+    caches
+    grep -q '^4-5 6-7 ' /tmp/said && break
+    sleep 0.5
+done
+check "a balancer brings one of two busy groups under the other cache" '^4-5 6-7 '
+cp /tmp/log /tmp/said
+check "and says why" 'VM (left|right): cache move on node 1: vCPUs 0 from the cache of CPUs 4-5, loaded [0-9]+ %'
+sleep 4
+kill "$balancer"
+wait "$balancer" 2>/dev/null
+caches
+check "there they stay" '^4-5 6-7 '
+homenode balance --release >/tmp/said 2>&1
+caches
+check "what was done to them is given back" '^4-5 4-5 '
+for name in left right; do kill "$(cat /tmp/$name.pid)"; done

@@ -7,14 +7,6 @@
 vm() {
     printf 'name = "%s"\nvcpus = %s\nmemory = "%s MiB"\n%s\n' "$1" "$2" "$3" "$4" >"/tmp/$1.toml"
 }
-run() {
-    homenode run "/tmp/$1.toml" --daemonize >/tmp/said 2>&1
-    echo "exit code: $?" >>/tmp/said
-    pid=$(sed -n 's/^VM .*, process \([0-9]*\), .*/\1/p' /tmp/said)
-}
-end() {
-    homenode vm stop "$1" --force >/dev/null 2>&1
-}
 # free NODE: free huge pages of its pool.
 free() {
     cat "/sys/devices/system/node/node$1/hugepages/hugepages-2048kB/free_hugepages"

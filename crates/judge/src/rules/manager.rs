@@ -30,7 +30,7 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
         found.cure.advice = format!("tell it: virsh vcpupin --live, {}", cpus(does));
         let same = client.vcpu_cpus.values().all(|other| other == does);
         let (vm, home) = (running.seen.vm.clone(), home::nodes_of(scene.machine, does));
-        let action = Action::Bind { vm, client: client.id, home, cpus: does.clone() };
+        let action = Action::Bind { vm, client: client.id, home, cpus: does.clone(), groups: Vec::new() };
         found.cure.repairs.extend(same.then_some(Repair::Act { action }));
         Some(found)
     };

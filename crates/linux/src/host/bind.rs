@@ -6,16 +6,22 @@ use super::act::Actor;
 use crate::binding::{self, Bound};
 use crate::capabilities::NEEDS_NICE;
 use crate::sys;
-use crate::vm::{VmClient, main_thread, vhost};
+use crate::vm::{VmClient, VmThreads, main_thread, vhost};
 use ::vm::Manager;
-use scheduler::{ActionError, ClientId, Done};
+use scheduler::{ActionError, ClientId, Done, VcpuGroup};
 use std::collections::BTreeMap;
 use std::io;
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
 impl Actor<'_> {
     /// Lets the client's threads run on `cpus`, those of its home, only.
-    pub(super) fn bind(&mut self, client: ClientId, home: &NodeSet, cpus: &CpuSet) -> Result<Done, ActionError> {
+    pub(super) fn bind(
+        &mut self,
+        client: ClientId,
+        home: &NodeSet,
+        cpus: &CpuSet,
+        groups: &[VcpuGroup],
+    ) -> Result<Done, ActionError> {
         let operation = || format!("bind client {} to CPUs {cpus}", client.0);
         let has_memory = |node: &NodeId| self.machine.node(*node).is_some_and(|node| node.memory > Bytes(0));
         let memory_nodes: NodeSet = home.iter().filter(has_memory).collect();
@@ -28,7 +34,7 @@ impl Actor<'_> {
                 format!("its cgroup's cpuset allows memory of nodes {allowed} only, and its home would be {home}");
             return Err(self.failed(operation(), reason));
         }
-        let mut done = self.bind_vcpus(client, cpus)?;
+        let mut done = self.bind_vcpus(client, cpus, groups)?;
         if !home.is_empty() {
             let stays = |thread: &&u32| binding::bind_any(**thread, cpus).is_err();
             let left = self.vhosts(client).iter().filter(stays).count();
@@ -82,7 +88,7 @@ impl Actor<'_> {
         if vm.vhost_client == Some(client) { vhost::threads(self.root, vm) } else { Vec::new() }
     }
 
-    fn bind_vcpus(&self, client: ClientId, cpus: &CpuSet) -> Result<Done, ActionError> {
+    fn bind_vcpus(&self, client: ClientId, cpus: &CpuSet, groups: &[VcpuGroup]) -> Result<Done, ActionError> {
         let operation = format!("bind client {} to CPUs {cpus}", client.0);
         let vm = &self.tracked.vm;
         let Some(found) = vm.client(client) else {
@@ -91,9 +97,36 @@ impl Actor<'_> {
         if found.thread_ids.is_empty() && !found.vcpus.is_empty() {
             return Err(self.failed(operation, "its vCPU threads cannot be told from its other threads"));
         }
-        let (pid, threads) = (self.key().pid, &found.thread_ids);
+        if groups.is_empty() {
+            return self.bind_threads(&operation, &found.vcpus, &found.thread_ids, cpus);
+        }
+        let (pid, all) = (self.key().pid, &found.thread_ids);
+        let before = binding::affinities(pid, all);
+        let mut said: Vec<String> = Vec::new();
+        for part in parts(found, &vm.threads, cpus, groups) {
+            let operation = format!("bind vCPUs of client {} to CPUs {}", client.0, part.cpus);
+            match self.bind_threads(&operation, &part.vcpus, &part.threads, part.cpus) {
+                Ok(done) => said.extend(done.because.filter(|because| !said.contains(because))),
+                Err(error) => {
+                    binding::give_back(pid, all, &before.unwrap_or_default());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Done { because: (!said.is_empty()).then(|| said.join("; ")), ..Done::default() })
+    }
+
+    /// Binds threads that may all use the same CPUs.
+    fn bind_threads(
+        &self,
+        operation: &str,
+        vcpus: &[u32],
+        threads: &[u32],
+        cpus: &CpuSet,
+    ) -> Result<Done, ActionError> {
+        let pid = self.key().pid;
         let before = binding::affinities(pid, threads);
-        let managed = self.affinity_manager.and_then(|manager| manager(vm, &found.vcpus, cpus));
+        let managed = self.affinity_manager.and_then(|manager| manager(&self.tracked.vm, vcpus, cpus));
         let refused = match managed {
             None => None,
             Some(Ok(())) => match binding::bound_by_other(pid, threads, cpus) {
@@ -109,7 +142,7 @@ impl Actor<'_> {
                 self.failed(operation, reason)
             }
             (Ok(bound), _) => return Ok(done(&bound, cpus, refused)),
-            (Err(error), _) => self.not_bound(operation, &error, refused.as_deref()),
+            (Err(error), _) => self.not_bound(operation.to_owned(), &error, refused.as_deref()),
         };
         if refused.is_some() {
             // The manager may have done a part.
@@ -134,6 +167,27 @@ impl Actor<'_> {
             _ => self.failed(operation, format!("{error}{also}")),
         }
     }
+}
+
+/// Threads of a client that are bound to the same CPUs, with the vCPUs that they run.
+struct Part<'a> {
+    vcpus: Vec<u32>,
+    threads: Vec<u32>,
+    cpus: &'a CpuSet,
+}
+
+/// A client by its groups; vCPUs that are in none may use all of `cpus`.
+fn parts<'a>(client: &VmClient, threads: &VmThreads, cpus: &'a CpuSet, groups: &'a [VcpuGroup]) -> Vec<Part<'a>> {
+    let thread = |vcpu: &u32| threads.vcpus.iter().find(|one| one.index == *vcpu).map(|one| one.thread_id);
+    let part = |vcpus: Vec<u32>, cpus: &'a CpuSet| {
+        let threads = vcpus.iter().filter_map(thread).filter(|thread| client.thread_ids.contains(thread)).collect();
+        Part { vcpus, threads, cpus }
+    };
+    let own = |vcpus: &[u32]| vcpus.iter().copied().filter(|vcpu| client.vcpus.contains(vcpu)).collect();
+    let in_none = |vcpu: &&u32| !groups.iter().any(|group| group.vcpus.contains(vcpu));
+    let rest: Vec<u32> = client.vcpus.iter().filter(in_none).copied().collect();
+    let all = groups.iter().map(|group| part(own(&group.vcpus), &group.cpus));
+    all.chain([part(rest, cpus)]).filter(|part| !part.vcpus.is_empty()).collect()
 }
 
 /// Why its manager did not do it either.

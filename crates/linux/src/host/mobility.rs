@@ -5,7 +5,8 @@ use crate::capabilities::NEEDS_NICE;
 use crate::pins;
 use crate::root::Root;
 use crate::sys;
-use scheduler::Mobility;
+use crate::vm::{RunningVm, VmClient};
+use scheduler::{Mobility, VcpuGroup};
 use topology::{CpuSet, Machine, NodeSet};
 
 pub(super) fn of(root: &Root, tracked: &Tracked, around: &Around<'_>) -> Mobility {
@@ -36,19 +37,37 @@ fn threads_fixed(root: &Root, tracked: &Tracked, around: &Around<'_>) -> Option<
     if !around.rights.nice && vm.owner_uid.is_some_and(|owner| owner != around.rights.user) {
         return Some(format!("missing: {NEEDS_NICE}"));
     }
-    let threads = vm.clients.iter().flat_map(|client| &client.thread_ids);
-    threads.filter_map(|&thread| sys::affinity(thread).ok()).find_map(|cpus| part_of_a_node(&cpus, around.machine))
+    vm.clients.iter().find_map(|client| {
+        let each = client.thread_ids.iter().map(|&thread| sys::affinity(thread));
+        let each: Vec<CpuSet> = each.filter_map(Result::ok).collect();
+        let divided = || vm.origin.by_homenode && !groups(vm, client, &each, around.machine).is_empty();
+        let part = each.iter().find_map(|cpus| part_of_a_node(cpus, around.machine));
+        part.filter(|_| !divided())
+    })
 }
 
-/// Why threads with these CPUs stay where they are: the balancer only ever binds to whole nodes;
-/// who bound to less had a reason.
+/// The groups of a client whose threads may use these CPUs, thread by thread; empty where they are
+/// not divided, or not all known.
+pub(super) fn groups(vm: &RunningVm, client: &VmClient, each: &[CpuSet], machine: &Machine) -> Vec<VcpuGroup> {
+    if each.len() != client.thread_ids.len() || each.len() != client.vcpus.len() {
+        return Vec::new();
+    }
+    let vcpu = |thread: u32| vm.threads.vcpus.iter().find(|one| one.thread_id == thread).map(|one| one.index);
+    let known = client.thread_ids.iter().zip(each).map(|(&thread, cpus)| Some((vcpu(thread)?, cpus.clone())));
+    let guest = &vm.guest.cpus;
+    let die = guest.cores.saturating_mul(guest.threads);
+    known.collect::<Option<_>>().map_or_else(Vec::new, |cpus| scheduler::vcpu_groups(machine, &cpus, die))
+}
+
+/// Why threads with these CPUs stay where they are: the balancer binds to whole nodes, and to whole
+/// caches only what homenode divided so; who bound to less had a reason.
 pub fn part_of_a_node(cpus: &CpuSet, machine: &Machine) -> Option<String> {
     let nodes: NodeSet = cpus.iter().filter_map(|cpu| Some(machine.thread(cpu)?.node)).collect();
     let whole = nodes.iter().fold(CpuSet::new(), |all, node| all.union(&machine.usable_cpus(node)));
     (!whole.is_subset(cpus)).then(|| {
         format!(
             "its threads may use only CPUs {cpus} of nodes {nodes}: bound so by policy.vcpu_binding = \
-            \"core\", by policy.cache, by another program or by its cpuset"
+            \"core\", by another program or by its cpuset"
         )
     })
 }

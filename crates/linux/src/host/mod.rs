@@ -434,7 +434,7 @@ impl Act for LinuxHost {
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError> {
         let (mut actor, pace) = self.actor(action.vm())?;
         match action {
-            Action::Bind { client, home, cpus, .. } => actor.bind(*client, home, cpus),
+            Action::Bind { client, home, cpus, groups, .. } => actor.bind(*client, home, cpus, groups),
             Action::MoveMemory { client, from, to, at_most, .. } => {
                 actor.move_memory(*client, *from, *to, *at_most, pace)
             }

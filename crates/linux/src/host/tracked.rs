@@ -10,7 +10,7 @@ use crate::proc_text::status_field;
 use crate::root::Root;
 use crate::sys::{AffinityOfThreads, ProcessHandle};
 use crate::vm::{Region, RunningVm, VcpuEvidence, VmClient, VmThreads};
-use scheduler::{ClientId, ClientObservation, Mobility, RunState, Traffic, VmObservation};
+use scheduler::{ClientId, ClientObservation, GroupObservation, Mobility, RunState, Traffic, VcpuGroup, VmObservation};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub(super) struct Tracked {
     pub(super) mobility: Mobility,
     accounts: Accounts,
     affinities: BTreeMap<ClientId, AffinityOfThreads>,
+    /// Groups of vCPUs that keep to one last-level cache each, of clients that are divided so.
+    groups: BTreeMap<ClientId, Vec<VcpuGroup>>,
     residences: BTreeMap<ClientId, Residence>,
     /// The summary of the process at the last full look, and whether a thread's CPUs changed since.
     summary: String,
@@ -81,6 +83,7 @@ impl Tracked {
             mobility: Mobility::Movable,
             accounts: Accounts::default(),
             affinities: BTreeMap::new(),
+            groups: BTreeMap::new(),
             residences: BTreeMap::new(),
             summary: String::new(),
             bound_anew: false,
@@ -273,7 +276,7 @@ impl Tracked {
         // Lent out, since all else of the VM is needed beside it.
         let clients = std::mem::take(&mut self.vm.clients);
         let memory: Vec<_> = clients.iter().map(|client| self.memory(root, client, clients.len(), around)).collect();
-        let cpus: Vec<CpuSet> = clients.iter().map(|client| self.affinity_of(root, client)).collect();
+        let cpus: Vec<CpuSet> = clients.iter().map(|client| self.affinity_of(root, client, around.machine)).collect();
         self.vm.clients = clients;
         let observe = |((client, (memory, memory_size)), cpus): ((&VmClient, _), _)| {
             let (cpu_used, cpu_waited) = self.accounts.used(&client.thread_ids);
@@ -282,6 +285,7 @@ impl Tracked {
                 vcpus: client.vcpus.len() as u32,
                 vcpu_threads: Some(client.thread_ids.len() as u32),
                 cpus,
+                groups: self.groups_of(client),
                 cpu_used,
                 cpu_waited,
                 memory_unknown_because: match (&memory, &client.memory_unknown_because) {
@@ -360,18 +364,35 @@ impl Tracked {
 
     /// CPUs that any of a client's threads may use. Threads that cannot be told apart run where the
     /// process may.
-    fn affinity_of(&mut self, root: &Root, client: &VmClient) -> CpuSet {
+    fn affinity_of(&mut self, root: &Root, client: &VmClient, machine: &Machine) -> CpuSet {
         let process = [self.vm.key.pid];
         let threads = if client.thread_ids.is_empty() { &process[..] } else { &client.thread_ids };
         if root.is_live() {
-            let (cpus, changed) = self.affinities.entry(client.id).or_default().read(threads);
+            let affinities = self.affinities.entry(client.id).or_default();
+            let (cpus, changed) = affinities.read(threads);
+            let cpus = cpus.clone();
             self.bound_anew |= changed;
-            return cpus.clone();
+            if changed && self.vm.origin.by_homenode {
+                let each: Vec<CpuSet> = affinities.by_thread().collect();
+                self.groups.insert(client.id, mobility::groups(&self.vm, client, &each, machine));
+            }
+            return cpus;
         }
         let of = |&thread: &u32| {
             status_field(&read_text(&root.thread(self.vm.key.pid, thread, "status")).ok()?, "Cpus_allowed_list:")
         };
         threads.iter().filter_map(of).fold(CpuSet::new(), |all, cpus| all.union(&cpus))
+    }
+
+    /// The groups of a client, with their CPU time.
+    fn groups_of(&self, client: &VmClient) -> Vec<GroupObservation> {
+        let thread = |vcpu: &u32| self.vm.threads.vcpus.iter().find(|one| one.index == *vcpu).map(|one| one.thread_id);
+        let observe = |group: &VcpuGroup| {
+            let threads: Vec<u32> = group.vcpus.iter().filter_map(thread).collect();
+            let (cpu_used, cpu_waited) = self.accounts.used(&threads);
+            GroupObservation { group: group.clone(), cpu_used, cpu_waited }
+        };
+        self.groups.get(&client.id).into_iter().flatten().map(observe).collect()
     }
 
     /// Resident memory of a client by node, and what it may have in all: an estimate that is

@@ -33,9 +33,17 @@ pub struct AffinityOfThreads {
     words: Vec<u64>,
     scratch: Vec<u64>,
     cpus: CpuSet,
+    /// Words of each thread.
+    length: usize,
 }
 
 impl AffinityOfThreads {
+    /// What each thread might use when they were last [`read`](Self::read), those left out that had
+    /// ended.
+    pub fn by_thread(&self) -> impl Iterator<Item = CpuSet> + '_ {
+        self.words.chunks(self.length.max(1)).map(Mask::set_of)
+    }
+
     /// Asks for each thread; those that ended are left out. The second is whether any thread's CPUs
     /// are others than the last time.
     pub fn read(&mut self, threads: &[u32]) -> (&CpuSet, bool) {
@@ -51,6 +59,7 @@ impl AffinityOfThreads {
         let changed = self.scratch != self.words;
         if changed {
             std::mem::swap(&mut self.scratch, &mut self.words);
+            self.length = length;
             let mut all = [0; QUERY_WORDS];
             let by_thread = self.words.chunks(length.max(1));
             by_thread.for_each(|words| all.iter_mut().zip(words).for_each(|(all, word)| *all |= word));
@@ -106,6 +115,7 @@ mod tests {
         let own = affinity(0).unwrap();
         let me = thread_id();
         assert_eq!(together.read(&[me, me]), (&own, true));
+        assert_eq!(together.by_thread().collect::<Vec<_>>(), [own.clone(), own.clone()]);
         assert_eq!(together.read(&[me, me]), (&own, false));
         assert_eq!(together.read(&[u32::MAX >> 1]), (&CpuSet::new(), true)); // it ended
     }

@@ -33,6 +33,7 @@ impl BalancePolicy {
             ("fairness_percent", self.fairness_percent),
             ("core_cap_percent", self.core_cap_percent),
             ("idle_vcpu_percent", self.idle_vcpu_percent),
+            ("cache_imbalance_percent", self.cache_imbalance_percent),
             ("shared_loss_percent", self.shared_loss_percent),
             ("smt_yield_percent", self.smt_yield_percent),
             ("stall_percent", self.stall_percent),
@@ -53,6 +54,7 @@ impl BalancePolicy {
         let not_negative = [
             ("locality_weight", self.locality_weight),
             ("least_gain_cpus", self.least_gain_cpus),
+            ("cache_gain_cpus", self.cache_gain_cpus),
             ("backlog_seconds", self.backlog_seconds),
             ("payback_seconds", self.payback_seconds),
             ("local_latency_ns", self.local_latency_ns),

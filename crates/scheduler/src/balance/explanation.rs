@@ -4,7 +4,7 @@
 use super::{Decision, Home};
 use crate::{ClientId, VmKey};
 use serde::{Deserialize, Serialize};
-use topology::{Bytes, NodeId};
+use topology::{Bytes, CpuSet, LlcId, NodeId};
 
 /// A threshold that refuses a move.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +65,40 @@ pub struct Candidate {
     pub refused: Vec<Refusal>,
 }
 
+/// A last-level cache that a group of vCPUs could go to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CacheCandidate {
+    /// The cache.
+    pub llc: LlcId,
+    /// The CPUs under it.
+    pub cpus: CpuSet,
+    /// Load of groups under it, in percent of its cores.
+    pub load_percent: f64,
+    /// CPU time won for each second there, in CPUs; `None` where the demand is not known.
+    pub gain: Option<f64>,
+    /// What refuses the move; empty: nothing does.
+    pub refused: Vec<Refusal>,
+}
+
+/// vCPUs of a client that keep to one last-level cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupExplanation {
+    /// By rising number.
+    pub vcpus: Vec<u32>,
+    /// The cache.
+    pub llc: LlcId,
+    /// The CPUs under it.
+    pub cpus: CpuSet,
+    /// Its capacity, where known.
+    pub capacity: Option<Bytes>,
+    /// Load of groups under it, in percent of its cores.
+    pub load_percent: f64,
+    /// CPUs that the group is entitled to.
+    pub demand: Option<f64>,
+    /// The least loaded other cache of the node.
+    pub other: Option<CacheCandidate>,
+}
+
 /// One client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientExplanation {
@@ -89,6 +123,9 @@ pub struct ClientExplanation {
     pub rested_seconds: Option<f64>,
     /// Every node, by id.
     pub candidates: Vec<Candidate>,
+    /// Its vCPUs by the last-level cache that they keep to; empty where they are not divided.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupExplanation>,
     /// What speaks against any move of it.
     pub refused: Vec<Refusal>,
     /// Memory that would not move, and failed actions, as sentences.

@@ -181,9 +181,10 @@ fn newcomer(scene: &Scene<'_>, client: usize, affinity: Affinity, waits: bool) -
         return Need::InPlace(affinity.nodes);
     }
     let bound = allowed && affinity.full && !everywhere && !affinity.nodes.is_empty();
-    // All CPUs of some nodes: what no single node held when it was bound. A locality move brings it
-    // to one when that is worth it.
-    if bound {
+    let by_caches = allowed && !scene.clients[client].seen.groups.is_empty();
+    // All CPUs of some nodes, or of caches of some: what no single node held when it was bound. A
+    // locality move brings it to one when that is worth it.
+    if bound || by_caches {
         return Need::InPlace(affinity.nodes);
     }
     match (waits, affinity.nodes.is_empty()) {

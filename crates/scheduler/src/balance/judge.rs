@@ -216,11 +216,18 @@ pub(super) fn may_go(
         let mib = |bytes: u64| bytes as f64 / Bytes::MIB.0 as f64;
         Refusal { value: room.map(mib), ..refusal("memory", 0.0, mib(needed), "MiB", text) }
     };
+    let small_cache = super::cache_scene::too_small(scene, client, to);
+    let caches = || {
+        let vcpus = small_cache.unwrap_or_default();
+        let text = format!("{vcpus} of its vCPUs keep to one last-level cache, and node {} has none as large", node.id);
+        rule("caches", text)
+    };
     let full = policy.memory_aware && !scene.room.holds_with(this, to, freed);
     let _all_heard = refuse(!scene.has_cpus(to), &no_cpus)
         && refuse(scene.has_cpus(to) && !scene.may_live(client, to), &affinity)
         && refuse(scene.may_live(client, to) && !scene.may_choose(client, to), &chosen)
         && refuse(node.cores < f64::from(policy.least_cores_node), &small)
+        && refuse(small_cache.is_some(), &caches)
         && refuse(returns, &back)
         && refuse(full, &short);
     may

@@ -1,8 +1,8 @@
 //! CPU time that is lost to crowded nodes and to remote memory, and what going somewhere costs
 //! once. All in CPUs and CPU seconds.
 
-use super::queue;
 use super::scene::{ClientScene, Scene};
+use super::{BalancePolicy, queue};
 
 /// Bytes that one load of a cache line brings.
 const CACHE_LINE: f64 = 64.0;
@@ -12,10 +12,16 @@ const UNKNOWN_EXTRA: f64 = 1.0;
 /// What `node` loses at this load: shared caches and bandwidth (growing with the square), hardware
 /// threads that share a core, and clients that wait. Convex, so that an even load loses least.
 pub(super) fn crowding(scene: &Scene<'_>, node: usize, load: f64) -> f64 {
-    let (cores, threads) = (scene.nodes[node].cores.max(1.0), scene.nodes[node].threads);
-    let shared = scene.policy.shared_loss_percent / 100.0 * load * load / cores;
+    crowding_of(scene.policy, scene.nodes[node].cores, scene.nodes[node].threads, load)
+}
+
+/// The same of so many cores and hardware threads: those of a node, or under a cache.
+pub(super) fn crowding_of(policy: &BalancePolicy, cores: f64, threads: f64, load: f64) -> f64 {
+    let cores = cores.max(1.0);
+    let shared = policy.shared_loss_percent / 100.0 * load * load / cores;
     let second_threads = (load.min(threads) - cores).max(0.0);
-    shared + second_threads * (1.0 - scene.policy.smt_yield_percent / 100.0) + waiting(scene, node, load)
+    let waiting = (load - threads).max(0.0);
+    shared + second_threads * (1.0 - policy.smt_yield_percent / 100.0) + waiting
 }
 
 /// CPUs that clients of the node are entitled to and it does not have.

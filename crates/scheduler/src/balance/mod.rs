@@ -7,8 +7,9 @@
 //!
 //! **Rule.** Each period: clients without a home get one (`homes`); at their own pace moves and
 //! swaps for load (`load`, `swaps`), then for locality (`locality`, `siblings`), at the end of its
-//! window one for fairness (`fairness`); memory follows what was decided (`follow`). All are judged
-//! by the same thresholds (`judge`), and worth is counted in CPUs (`loss`).
+//! window one for fairness (`fairness`); inside homes groups of vCPUs go from one last-level cache
+//! to another (`caches`); memory follows what was decided (`follow`). All are judged by the same
+//! thresholds (`judge`), and worth is counted in CPUs (`loss`).
 //!
 //! **Properties.** A function of state and observation: the same in, the same out. What is unknown
 //! leads to no move. A client moves once a period, and rests then. Under constant load moves come
@@ -18,6 +19,8 @@
 //! gets node 1 as its home: one decision binds its vCPUs now, and its memory follows in chunks,
 //! period by period.
 
+mod cache_scene;
+mod caches;
 mod check;
 mod decimal;
 mod explanation;
@@ -44,11 +47,11 @@ mod why;
 
 pub use check::PolicyError;
 pub use decimal::decimal;
-pub use explanation::{Candidate, ClientExplanation, Explanation, Refusal};
+pub use explanation::{CacheCandidate, Candidate, ClientExplanation, Explanation, GroupExplanation, Refusal};
 pub use home::{Home, Homes, Next, homes};
 pub use policy::BalancePolicy;
 pub use record::record;
-pub use state::{BalanceState, ClientMemory, Stuck, Trouble, VmMemory};
+pub use state::{BalanceState, ClientMemory, GroupMemory, Stuck, Trouble, VmMemory};
 pub use why::why;
 
 use crate::{Action, Observation};
@@ -75,6 +78,8 @@ pub enum MoveKind {
     Fairness,
     /// Its node has no CPU or memory left: offline, or taken away.
     Evacuate,
+    /// vCPUs from one last-level cache of their home to another.
+    Cache,
     /// Memory follows its client.
     Follow,
 }
@@ -129,6 +134,7 @@ fn decide(scene: &mut Scene<'_>, due: Due) -> (Vec<Decision>, Changes) {
     first_homes::settle(scene, &mut planned);
     let owed = fairness::accrue(scene);
     rebalance(scene, due, &mut planned);
+    caches::pass(scene, due, &mut planned);
     let chunks = follow::chunks(scene);
     let (decisions, mut changes) = plan::write_down(scene, planned, chunks);
     (changes.owed, changes.window_ends) = (owed, fairness::window_ends(scene));

@@ -3,7 +3,7 @@
 
 use super::scene::Scene;
 use super::state::BalanceState;
-use super::{Decision, MoveKind, first_homes};
+use super::{Decision, MoveKind, cache_scene, first_homes};
 use crate::Action;
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
@@ -15,6 +15,8 @@ pub(super) struct Planned {
     pub(super) kind: Option<MoveKind>,
     /// The home stays, only the affinity is set again.
     pub(super) rebind: bool,
+    /// The home stays, this group gets another cache of it.
+    pub(super) group: Option<usize>,
     pub(super) because: String,
 }
 
@@ -29,11 +31,11 @@ pub(super) struct Chunk {
 
 impl Planned {
     pub(super) fn in_place(client: usize, home: Vec<usize>) -> Self {
-        Self { client, home, kind: None, rebind: false, because: String::new() }
+        Self { client, home, kind: None, rebind: false, group: None, because: String::new() }
     }
 
     pub(super) fn bind(client: usize, home: Vec<usize>, kind: MoveKind, because: String) -> Self {
-        Self { client, home, kind: Some(kind), rebind: false, because }
+        Self { client, home, kind: Some(kind), rebind: false, group: None, because }
     }
 }
 
@@ -43,6 +45,8 @@ pub(super) struct Change {
     home: NodeSet,
     kind: Option<MoveKind>,
     rebind: bool,
+    /// Groups that got another cache.
+    groups: Vec<usize>,
     cpus: CpuSet,
 }
 
@@ -68,10 +72,23 @@ pub(super) fn write_down(scene: &Scene<'_>, planned: Vec<Planned>, chunks: Vec<C
         let cpus = if planned.kind.is_some() { scene.cpus(&planned.home) } else { CpuSet::new() };
         if let Some(kind) = planned.kind {
             let (vm, id) = (client.vm.vm.clone(), client.seen.id);
-            let action = Action::Bind { vm, client: id, home: home.clone(), cpus: cpus.clone() };
+            let groups = cache_scene::groups(scene, planned.client);
+            let action = Action::Bind { vm, client: id, home: home.clone(), cpus: cpus.clone(), groups };
             decisions.push(Decision { action, kind, because: planned.because });
         }
-        changes.homes.push(Change { slot: client.slot, home, kind: planned.kind, rebind: planned.rebind, cpus });
+        let groups = match planned.group {
+            Some(group) => vec![group],
+            None if planned.kind.is_some() && !planned.rebind => (0..client.known.groups.len()).collect(),
+            None => Vec::new(),
+        };
+        changes.homes.push(Change {
+            slot: client.slot,
+            home,
+            kind: planned.kind,
+            rebind: planned.rebind,
+            groups,
+            cpus,
+        });
     }
     for chunk in chunks {
         let client = &scene.clients[chunk.client];
@@ -105,6 +122,11 @@ pub(super) fn apply(state: &mut BalanceState, changes: Changes) {
         let known = &mut state.vms[change.slot.0].clients[change.slot.1];
         if change.rebind {
             (known.rebound_at, known.rebinds) = (Some(at), known.rebinds + 1);
+            (known.bound, known.pending) = (Some(change.cpus), Some(known.home.clone()));
+            continue;
+        }
+        change.groups.iter().for_each(|&group| known.groups[group].moved_at = Some(at));
+        if change.kind == Some(MoveKind::Cache) {
             (known.bound, known.pending) = (Some(change.cpus), Some(known.home.clone()));
             continue;
         }

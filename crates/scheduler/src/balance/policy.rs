@@ -94,6 +94,18 @@ pub struct BalancePolicy {
     /// percent.
     pub idle_vcpu_percent: f64,
 
+    /// Whether vCPUs that keep to one last-level cache go to another of their home. ESXi: its CPU
+    /// scheduler does (`llcSchedEnable`, TRUE).
+    pub move_between_caches: bool,
+    /// Least difference of load between two caches of a node for such a move, in points of the
+    /// cores under them (Linux 7.2: `llc_balancing/imb_pct`, 20).
+    pub cache_imbalance_percent: f64,
+    /// Least gain of such a move, in CPUs. No memory moves for it, so that less is worth it than
+    /// for a change of home.
+    pub cache_gain_cpus: f64,
+    /// Periods in which vCPUs that got another cache are not moved between caches again.
+    pub cache_rest_periods: u32,
+
     /// Loss on a node whose cores are all busy, from caches, memory bandwidth and clock that are
     /// shared, in percent.
     pub shared_loss_percent: f64,
@@ -190,6 +202,10 @@ impl Default for BalancePolicy {
             waiting_overrules_thrash: true,
             newest_percent: 33.0,
             idle_vcpu_percent: 25.0,
+            move_between_caches: true,
+            cache_imbalance_percent: 20.0,
+            cache_gain_cpus: 0.02,
+            cache_rest_periods: 5,
             shared_loss_percent: 20.0,
             smt_yield_percent: 30.0,
             stall_percent: 30.0,

@@ -1,8 +1,8 @@
 //! The state meets the observation: VMs that appeared or ended, the averages of demand, and the
 //! time that passed.
 
-use super::{BalancePolicy, BalanceState, ClientMemory, VmMemory};
-use crate::{ClientId, ClientObservation, Moment, Observation, VmObservation};
+use super::{BalancePolicy, BalanceState, ClientMemory, GroupMemory, VmMemory};
+use crate::{ClientId, ClientObservation, GroupObservation, Moment, Observation, VmObservation};
 
 /// What holds for this step alone.
 pub(super) struct Synced {
@@ -50,9 +50,44 @@ pub(super) fn sync(policy: &BalancePolicy, state: &mut BalanceState, observation
                 client.demand = Some(before + (now - before) * policy.newest_percent / 100.0);
             }
             client.pending = None;
+            if let Some(seen) = seen {
+                sync_groups(policy, client, seen);
+            }
+            if long_gap {
+                client.groups.iter_mut().for_each(|group| group.demand = None);
+            }
         }
     }
     Synced { order, elapsed: elapsed.min(period * LONG_GAP_PERIODS) }
+}
+
+/// The groups that are seen, but where the state knows a finer division: two groups under one cache
+/// look like one. A home without caches to divide shows none, and they are for the next one.
+fn sync_groups(policy: &BalancePolicy, known: &mut ClientMemory, seen: &ClientObservation) {
+    if seen.groups.is_empty() {
+        if known.bound.as_ref() != Some(&seen.cpus) {
+            known.groups.clear();
+        }
+        return;
+    }
+    let of = |vcpus: &[u32]| seen.groups.iter().find(|seen| vcpus.iter().all(|vcpu| seen.group.vcpus.contains(vcpu)));
+    let count = |groups: &[GroupMemory]| groups.iter().map(|group| group.vcpus.len()).sum::<usize>();
+    let all: usize = seen.groups.iter().map(|seen| seen.group.vcpus.len()).sum();
+    if count(&known.groups) != all || known.groups.iter().any(|group| of(&group.vcpus).is_none()) {
+        let new =
+            |seen: &GroupObservation| GroupMemory { vcpus: seen.group.vcpus.clone(), demand: None, moved_at: None };
+        known.groups = seen.groups.iter().map(new).collect();
+    }
+    for group in &mut known.groups {
+        let Some(seen) = of(&group.vcpus) else { continue };
+        let part = group.vcpus.len() as f64 / seen.group.vcpus.len().max(1) as f64;
+        let now = seen.cpu_used.zip(seen.cpu_waited).map(|(used, waited)| (used + waited) * part);
+        if let Some(now) = now.filter(|now| now.is_finite()) {
+            let now = now.clamp(0.0, group.vcpus.len() as f64);
+            let before = group.demand.unwrap_or(now);
+            group.demand = Some(before + (now - before) * policy.newest_percent / 100.0);
+        }
+    }
 }
 
 /// Brings the VMs of the state up to those of the observation, whose indices it gives back in the
@@ -110,6 +145,7 @@ fn forget_times(state: &mut BalanceState) {
     for client in state.vms.iter_mut().flat_map(|vm| &mut vm.clients) {
         (client.moved_at, client.swapped_at, client.rebound_at, client.trouble) = (None, None, None, None);
         client.appeared_at = None;
+        client.groups.iter_mut().for_each(|group| group.moved_at = None);
         (client.owed, client.entitled) = (0.0, 0.0);
         client.stuck.clear();
     }

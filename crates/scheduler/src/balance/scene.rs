@@ -16,6 +16,7 @@
 //! Example: nodes 0 and 2 are there, a client is bound to CPUs of node 2: its home is the index 1,
 //! `ids(&[1])` is node 2 again.
 
+use super::cache_scene::{Caches, Places};
 use super::queue::Queue;
 use super::remember::Synced;
 use super::room::Room;
@@ -80,6 +81,8 @@ pub(super) struct ClientScene<'a> {
     /// What it loses to memory away from its home, and the bytes that are to follow: its place in
     /// the queue.
     pub(super) behind: (f64, u64),
+    /// The cache of each of its groups; empty where its vCPUs are not divided.
+    pub(super) places: Places,
     /// Moved in this step, and why.
     pub(super) moved: Option<MoveKind>,
 }
@@ -101,6 +104,8 @@ pub(super) struct Scene<'a> {
     pub(super) steps: u64,
     pub(super) nodes: Vec<NodeScene<'a>>,
     pub(super) clients: Vec<ClientScene<'a>>,
+    /// Last-level caches, where clients are divided by them.
+    pub(super) caches: Caches,
     pub(super) room: Room,
     /// Memory that is still to follow its clients.
     pub(super) queue: Queue,
@@ -144,6 +149,7 @@ impl<'a> Scene<'a> {
             elapsed: synced.elapsed,
             steps: state.steps,
             extra: extra_distances(machine, policy, &nodes),
+            caches: Caches::default(),
             room: Room::default(),
             queue: Queue::default(),
             told: Vec::new(),
@@ -155,6 +161,7 @@ impl<'a> Scene<'a> {
         scene.clients = scene.find_clients(machine, state, synced);
         scene.told = vec![OnceCell::new(); state.vms.len()];
         super::loads::set(&mut scene);
+        super::cache_scene::set(&mut scene, machine);
         scene.room = Room::new(&scene);
         for client in 0..scene.clients.len() {
             if super::queue::follows(&scene, client) {
@@ -192,6 +199,7 @@ impl<'a> Scene<'a> {
                     resident,
                     behind: (0.0, 0),
                     home: self.indices(&known.home),
+                    places: Places::new(),
                     moved: None,
                 });
             }
@@ -318,8 +326,10 @@ impl<'a> Scene<'a> {
     /// Gives a client another home and keeps loads and room up to date.
     pub(super) fn rehome(&mut self, client: usize, home: Vec<usize>, kind: Option<MoveKind>) {
         super::loads::add(self, client, -1.0);
+        super::cache_scene::leave(self, client);
         self.room.claim(&self.clients[client], -1);
         self.clients[client].home = home.into();
+        super::cache_scene::settle(self, client);
         self.clients[client].behind = super::queue::place(self, client, &self.clients[client].home);
         if kind.is_some() {
             self.clients[client].moved = kind;

@@ -67,6 +67,20 @@ pub struct ClientMemory {
     pub pending_left: Option<NodeSet>,
     /// Moves between homes so far, adoptions not counted.
     pub moves: u64,
+    /// Its vCPUs by the last-level cache that they keep to; empty where they are not divided.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupMemory>,
+}
+
+/// What is remembered of vCPUs that keep to one last-level cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupMemory {
+    /// By rising number.
+    pub vcpus: Vec<u32>,
+    /// Mean CPU time that they used and waited for, in CPUs; `None` while it was never known.
+    pub demand: Option<f64>,
+    /// When they last got another cache.
+    pub moved_at: Option<Moment>,
 }
 
 /// Failures in a row.
@@ -114,6 +128,7 @@ impl ClientMemory {
             pending: None,
             pending_left: None,
             moves: 0,
+            groups: Vec::new(),
         }
     }
 }

@@ -5,8 +5,8 @@ use super::explanation::{Candidate, ClientExplanation, Explanation, Refusal};
 use super::judge::{Full, Verdict};
 use super::scene::Scene;
 use super::{
-    BalancePolicy, BalanceState, Due, Home, MoveKind, fairness, home, judge, load, locality, loss, record, remember,
-    siblings,
+    BalancePolicy, BalanceState, Due, Home, MoveKind, caches, fairness, home, judge, load, locality, loss, record,
+    remember, siblings,
 };
 use crate::{ClientId, Observation, VmKey};
 use topology::{Bytes, Machine, NodeSet};
@@ -64,6 +64,7 @@ fn explain(scene: &Scene<'_>, client: usize, home: &Home) -> ClientExplanation {
         misled: siblings::misleading(scene, client),
         away: this.resident.as_ref().map(|_| Bytes(this.resident_bytes() - this.bytes_on(&this.home))),
         rested_seconds: this.known.moved_at.map(|moment| scene.at.0.saturating_sub(moment.0) as f64 / 1000.0),
+        groups: caches::explain(scene, client),
         candidates: nodes.map(|node| candidate(scene, client, node)).collect(),
         refused,
         troubles: bound.chain(stuck).collect(),

@@ -25,8 +25,11 @@
 
 mod assign;
 mod divide;
+mod running;
 
 pub(crate) use divide::{Caches, per_socket};
+pub(crate) use running::{Member, Place, settle};
+pub use running::{vcpu_groups, with_groups};
 
 use crate::{Occupancy, divide as parts};
 use assign::{Room, assign};

@@ -151,7 +151,7 @@ impl Moving<'_> {
         };
         client.chosen_nodes.as_ref().map_or(Ok(()), |nodes| tied(nodes, "its memory was bound there"))?;
         vm.allowed(machine).map_or(Ok(()), |nodes| tied(&nodes, "its cpuset or its node affinity says so"))?;
-        if self.has_part_of_a_node() {
+        if self.client.groups.is_empty() && self.has_part_of_a_node() {
             return Err(MoveError::BoundCpus { cpus: client.cpus.clone() });
         }
         let held = self.held();

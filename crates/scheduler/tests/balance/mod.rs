@@ -2,6 +2,7 @@
 //! host.
 
 mod answers;
+mod caches;
 mod choices;
 mod fairness;
 mod homes;

@@ -2,11 +2,11 @@
 //! that moves when told to.
 use scheduler::balance::{BalancePolicy, BalanceState, Decision, Explanation, record, step, why};
 use scheduler::{
-    Action, ActionError, ClientId, ClientObservation, Done, GuestMachine, Mobility, Moment, NodeObservation,
-    Observation, Traffic, VmKey, VmObservation,
+    Action, ActionError, ClientId, ClientObservation, Done, GroupObservation, GuestMachine, Mobility, Moment,
+    NodeObservation, Observation, Traffic, VcpuGroup, VmKey, VmObservation,
 };
-use std::collections::BTreeMap;
-use topology::{Bytes, CpuSet, Distances, Machine, NodeId, NodeSet, read};
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{Bytes, CoreId, CpuSet, Distances, LlcId, Machine, NodeId, NodeSet, read};
 
 #[derive(Clone, Debug)]
 pub(crate) struct ToyClient {
@@ -18,6 +18,8 @@ pub(crate) struct ToyClient {
     pub(crate) size: Bytes,
     pub(crate) huge_page_size: Option<Bytes>,
     pub(crate) traffic: Option<Traffic>,
+    /// vCPUs that keep to a cache, and the CPUs that they always want.
+    pub(crate) groups: Vec<(VcpuGroup, f64)>,
     /// Nodes that somebody bound its memory to.
     pub(crate) chosen: Option<NodeSet>,
     /// Why nobody can say where its memory is.
@@ -100,6 +102,7 @@ impl Toy {
             size,
             huge_page_size: None,
             traffic: None,
+            groups: Vec::new(),
             chosen: None,
             unknown: None,
         };
@@ -108,6 +111,39 @@ impl Toy {
         let vm = ToyVm { key, clients: vec![client], mobility, shares: 1024, node_affinity: None, told: None };
         self.vms.push(vm);
         self.vms.last_mut().expect("just added")
+    }
+
+    /// A VM of one client whose vCPUs keep to caches: the CPUs of each group, how many vCPUs it has,
+    /// and what it wants. Its memory is on the node of the first.
+    pub(crate) fn divided(&mut self, name: &str, groups: &[(&str, u32, f64)], mib: u64) -> &mut ToyVm {
+        let sets: Vec<CpuSet> = groups.iter().map(|(cpus, ..)| cpus.parse().expect("CPUs")).collect();
+        let node = self.machine.thread(sets[0].first().expect("a CPU")).expect("a CPU of the machine").node;
+        let vcpus = groups.iter().map(|(_, vcpus, _)| vcpus).sum();
+        let wants = groups.iter().map(|(.., wants)| wants).sum();
+        let vm = self.vm(name, vcpus, wants, Some(node.0), &[(node.0, mib)]);
+        let client = &mut vm.clients[0];
+        client.cpus = sets.iter().fold(CpuSet::new(), |all, set| all.union(set));
+        let mut first = 0;
+        for (cpus, &(_, vcpus, wants)) in sets.into_iter().zip(groups) {
+            client.groups.push((VcpuGroup { vcpus: (first..first + vcpus).collect(), cpus }, wants));
+            first += vcpus;
+        }
+        vm
+    }
+
+    /// CPUs that groups want under each cache of a node, in percent of its cores.
+    pub(crate) fn cache_loads(&self, node: u32) -> Vec<f64> {
+        let mut caches: BTreeMap<LlcId, (BTreeSet<CoreId>, f64)> = BTreeMap::new();
+        for thread in self.machine.usable_threads().filter(|thread| thread.node == NodeId(node)) {
+            caches.entry(thread.llc.expect("a cache")).or_default().0.insert(thread.core);
+        }
+        for (group, wants) in self.vms.iter().flat_map(|vm| &vm.clients).flat_map(|client| &client.groups) {
+            let thread = self.machine.thread(group.cpus.first().expect("a CPU")).expect("a CPU of the machine");
+            if thread.node == NodeId(node) {
+                caches.get_mut(&thread.llc.expect("a cache")).expect("of the node").1 += wants;
+            }
+        }
+        caches.into_values().map(|(cores, wants)| 100.0 * wants / cores.len() as f64).collect()
     }
 
     pub(crate) fn nodes_of(&self, cpus: &CpuSet) -> Vec<(NodeId, usize)> {
@@ -179,6 +215,7 @@ impl Toy {
                     memory_size: client.size,
                     huge_page_size: client.huge_page_size,
                     traffic: client.traffic,
+                    groups: client.groups.iter().map(|group| self.group(group, used[v][c] / client.wants)).collect(),
                     ..ClientObservation::default()
                 })
                 .collect(),
@@ -204,6 +241,16 @@ impl Toy {
             vms: self.vms.iter().enumerate().map(vm).collect(),
             memory_pressure: self.pressure,
             ..Observation::default()
+        }
+    }
+
+    /// A group that gets this part of what it wants.
+    fn group(&self, (group, wants): &(VcpuGroup, f64), part: f64) -> GroupObservation {
+        let part = if part.is_finite() { part } else { 1.0 };
+        GroupObservation {
+            group: group.clone(),
+            cpu_used: self.figures.then_some(wants * part),
+            cpu_waited: self.figures.then_some(wants * (1.0 - part)),
         }
     }
 
@@ -264,8 +311,16 @@ impl Toy {
         let vm = self.vms.iter_mut().find(|vm| vm.key == *action.vm()).ok_or_else(gone)?;
         let client = &mut vm.clients[index];
         match action {
-            Action::Bind { cpus, .. } => {
-                client.cpus = cpus.clone();
+            Action::Bind { cpus, groups, .. } => {
+                client.cpus = match &groups[..] {
+                    [] => cpus.clone(),
+                    groups => groups.iter().fold(CpuSet::new(), |all, group| all.union(&group.cpus)),
+                };
+                let wants = |group: &VcpuGroup| {
+                    let known = client.groups.iter().find(|(known, _)| known.vcpus == group.vcpus);
+                    known.map_or(0.0, |(_, wants)| *wants)
+                };
+                client.groups = groups.iter().map(|group| (group.clone(), wants(group))).collect();
                 Ok(Done::default())
             }
             Action::MoveMemory { from, to, at_most, .. } => {

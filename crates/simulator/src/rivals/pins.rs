@@ -10,7 +10,7 @@ use topology::{CpuSet, NodeId, NodeSet};
 pub(crate) fn bind(host: &mut SimulatedHost, vm: &VmKey, client: ClientId, nodes: &[NodeId]) {
     let cpus: CpuSet = nodes.iter().flat_map(|&node| host.online(node).iter().collect::<Vec<_>>()).collect();
     let home: NodeSet = nodes.iter().copied().collect();
-    let action = Action::Bind { vm: vm.clone(), client, home, cpus };
+    let action = Action::Bind { vm: vm.clone(), client, home, cpus, groups: Vec::new() };
     // Nodes without a CPU that is online hold no VM: it stays where it is.
     if host.carry_out(&action).is_ok() {
         host.prefer_memory(vm, client, nodes);

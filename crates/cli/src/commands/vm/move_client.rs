@@ -16,7 +16,7 @@ use qemu::{Reserved, RuntimeDir};
 use scheduler::growth::Moving;
 use scheduler::{
     Act, Action, ClientId, ClientObservation, Done, Observation, Observe, Occupancy, VmKey, VmObservation,
-    present_homes,
+    present_homes, with_groups,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &MoveArguments) -> anyhow::
         .check(to, (0, Bytes(0)))
         .map_err(|why| bad_input(format!("VM {}: client {}: {why}", key.name, client.id.0)))?;
     let reservation = lock.reserve_growth(reserved(&observation, &moving, to))?;
-    let done = carry_out(&mut host, &key, client, to)?;
+    let done = carry_out(&mut host, &observation, &key, client, to)?;
     drop(reservation);
     if let Some(held) = held {
         write_down(held, &mut host, &key)?;
@@ -107,10 +107,18 @@ fn reserved(observation: &Observation, moving: &Moving<'_>, to: NodeId) -> Reser
     }
 }
 
-fn carry_out(host: &mut LinuxHost, key: &VmKey, client: &ClientObservation, to: NodeId) -> anyhow::Result<Done> {
+fn carry_out(
+    host: &mut LinuxHost,
+    observation: &Observation,
+    key: &VmKey,
+    client: &ClientObservation,
+    to: NodeId,
+) -> anyhow::Result<Done> {
     let (vm, id) = (key.clone(), client.id);
     let (home, cpus) = ([to].into_iter().collect(), host.machine().usable_cpus(to));
-    let bound = host.carry_out(&Action::Bind { vm: vm.clone(), client: id, home, cpus })?;
+    let bind = Action::Bind { vm: vm.clone(), client: id, home, cpus, groups: Vec::new() };
+    let bind = with_groups(host.machine(), observation, &bind);
+    let bound = host.carry_out(&bind)?;
     let mut all = Done { because: bound.because, ..Done::default() };
     for (&from, &at_most) in client.memory.iter().flatten().filter(|(from, bytes)| **from != to && bytes.0 > 0) {
         let done = host.carry_out(&Action::MoveMemory { vm: vm.clone(), client: id, from, to, at_most })?;

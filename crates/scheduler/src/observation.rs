@@ -75,7 +75,8 @@ pub struct ClientObservation {
     #[serde(default)]
     pub vcpu_cpus: BTreeMap<u32, CpuSet>,
     /// Its vCPUs by the last-level cache whose CPUs are all that they may use, where homenode
-    /// divided them so (`policy.cache`); each vCPU is in one group then. Empty: they are not divided.
+    /// divided them so (`policy.cache`); each vCPU is in one group then. Empty: they are not
+    /// divided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupObservation>,
     /// CPU time that its vCPUs used since the last observation, in CPUs (2.5 = two and a half CPUs

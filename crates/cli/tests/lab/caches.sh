@@ -68,9 +68,9 @@ run both
 check "one CPU each and a cache each are refused together" 'policy.cache = "own": it does not go with vcpu_binding'
 check "as bad input" '^exit code: 2$'
 
-# --- Two VMs with a busy vCPU each under one cache: a balancer brings one of them under the other, and
-# gives back what it had. Their firmware is one jump to itself, where a processor begins; by its memory
-# and its monitor each looks like a VM of homenode's.
+# --- Two VMs with a busy vCPU each under one cache: a balancer brings one of them under the other,
+# and gives back what it had. Their firmware is one jump to itself, where a processor begins; by its
+# memory and its monitor each looks like a VM of homenode's.
 { head -c 65520 /dev/zero; printf '\353\376'; head -c 14 /dev/zero; } >/tmp/spin
 busy() {
     qemu-system-x86_64 -accel kvm -cpu host -bios /tmp/spin -display none -nodefaults -no-user-config -daemonize \

@@ -9,8 +9,8 @@
 //! **Properties.** Where no client is divided nothing is looked up. A home without caches to
 //! divide takes a client as a whole, and the state keeps the groups for its next home.
 //!
-//! **Example.** A client with a load of 3 CPUs in two groups, of which one used twice as much as the
-//! other: one cache gets 2 CPUs, the other 1.
+//! **Example.** A client with a load of 3 CPUs in two groups, of which one used twice as much as
+//! the other: one cache gets 2 CPUs, the other 1.
 
 use super::scene::Scene;
 use crate::VcpuGroup;
@@ -220,8 +220,8 @@ pub(super) fn groups(scene: &Scene<'_>, client: usize) -> Vec<VcpuGroup> {
     this.known.groups.iter().zip(&this.places).map(group).collect()
 }
 
-/// Hardware threads of the smallest cache that a group keeps to now and does not crowd, if a node has
-/// none as large: what it would have to leave.
+/// vCPUs of the largest group that has a hardware thread for each under its cache now, if no cache
+/// of a node has as many.
 pub(super) fn too_small(scene: &Scene<'_>, client: usize, node: usize) -> Option<usize> {
     let this = &scene.clients[client];
     let largest = scene.caches.all.iter().filter(|cache| cache.node == node).map(CacheScene::threads);

@@ -1,8 +1,8 @@
 //! Moves inside a home: a group of vCPUs from one last-level cache to another.
 //!
-//! **Problem.** vCPUs that keep to one cache cannot go where a core of their node is free, and share
-//! capacity and bandwidth of that cache with whoever keeps to it too. Where demand changes, what was
-//! even when the VM started is so no more.
+//! **Problem.** vCPUs that keep to one cache cannot go where a core of their node is free, and
+//! share capacity and bandwidth of that cache with whoever keeps to it too. Where demand changes,
+//! what was even when the VM started is so no more.
 //!
 //! **Rule.** As load moves, with thresholds of its own: the loads of two caches of one node differ
 //! enough; the move shrinks the difference enough, and neither cache is then beyond what the other

@@ -113,8 +113,8 @@ impl Toy {
         self.vms.last_mut().expect("just added")
     }
 
-    /// A VM of one client whose vCPUs keep to caches: the CPUs of each group, how many vCPUs it has,
-    /// and what it wants. Its memory is on the node of the first.
+    /// A VM of one client whose vCPUs keep to caches: the CPUs of each group, how many vCPUs it
+    /// has, and what it wants. Its memory is on the node of the first.
     pub(crate) fn divided(&mut self, name: &str, groups: &[(&str, u32, f64)], mib: u64) -> &mut ToyVm {
         let sets: Vec<CpuSet> = groups.iter().map(|(cpus, ..)| cpus.parse().expect("CPUs")).collect();
         let node = self.machine.thread(sets[0].first().expect("a CPU")).expect("a CPU of the machine").node;

@@ -185,6 +185,7 @@ mod tests {
             round,
             seconds: 1.5,
             carried: Vec::new(),
+            uncounted: None,
         }
     }
 

@@ -55,6 +55,9 @@ pub enum Record {
         /// What the configuration's switches carried meanwhile.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         carried: Vec<Carried>,
+        /// Why nobody knows what they carried, where that is so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uncounted: Option<String>,
     },
     /// The session ended.
     End {

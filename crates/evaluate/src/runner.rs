@@ -3,7 +3,7 @@
 
 use crate::carried::{self, Carried};
 use crate::disturbance::Disturbance;
-use crate::errors::RunError;
+use crate::errors::{RunError, WorldError};
 use crate::estimate;
 use crate::job;
 use crate::join;
@@ -98,7 +98,15 @@ impl<'a> Runner<'a> {
             // The first of a job is never counted.
             repetitions = rejected + 1;
         }
-        let carried = carried::since(&before, self.carried(visit.configuration));
+        let counted = before.and_then(|before| Ok(carried::since(&before, self.carried(visit.configuration)?)));
+        let (carried, uncounted) = match counted {
+            Ok(carried) => (carried, None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        if let Some(why) = &uncounted {
+            let note = format!("{configuration}: nobody knows what its switches carried: {why}");
+            self.progress.tell(Event::Note(&note));
+        }
         let seconds = begun.elapsed().as_secs_f64();
         self.journal.append(Record::Visit {
             configuration,
@@ -106,6 +114,7 @@ impl<'a> Runner<'a> {
             round: visit.round,
             seconds,
             carried,
+            uncounted,
         })?;
         let advanced = match self.resolved.experiment.until {
             Some(_) => seconds,
@@ -132,11 +141,10 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// What the switches of a configuration have carried; nothing where there are none, or where
-    /// nobody counts any more.
-    fn carried(&mut self, configuration: usize) -> Vec<Carried> {
+    /// What the switches of a configuration have carried; nothing where there are none.
+    fn carried(&mut self, configuration: usize) -> Result<Vec<Carried>, WorldError> {
         let configuration = &self.resolved.configurations[configuration];
-        carried::counted(&self.world.switches(configuration).unwrap_or_default())
+        Ok(carried::counted(&self.world.switches(configuration)?))
     }
 
     /// Processes of all participants, also of configurations that wait for their turn.

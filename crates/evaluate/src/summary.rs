@@ -104,6 +104,9 @@ pub struct Cell {
     /// What the configuration's switches carried in all visits of the point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub carried: Vec<Carried>,
+    /// Of each visit of which nobody knows what they carried, why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncounted: Vec<String>,
 }
 
 /// Figures of one quantity, in its unit.
@@ -221,17 +224,20 @@ struct Raw<'a> {
     repetitions: Vec<&'a Repetition>,
     done: BTreeMap<u64, Vec<&'a Done>>,
     carried: BTreeMap<(&'a str, &'a Point), Vec<&'a Carried>>,
+    uncounted: BTreeMap<(&'a str, &'a Point), Vec<&'a String>>,
 }
 
 impl<'a> Raw<'a> {
     fn of(records: &'a [Record]) -> Self {
-        let mut raw = Self { repetitions: Vec::new(), done: BTreeMap::new(), carried: BTreeMap::new() };
+        let (done, carried, uncounted) = Default::default();
+        let mut raw = Self { repetitions: Vec::new(), done, carried, uncounted };
         for record in records {
             match record {
                 Record::Repetition(repetition) => raw.repetitions.push(repetition),
                 Record::Done(done) => raw.done.entry(done.job).or_default().push(done),
-                Record::Visit { configuration, point, carried, .. } => {
+                Record::Visit { configuration, point, carried, uncounted, .. } => {
                     raw.carried.entry((configuration.as_str(), point)).or_default().extend(carried);
+                    raw.uncounted.entry((configuration.as_str(), point)).or_default().extend(uncounted);
                 }
                 _ => {}
             }
@@ -289,6 +295,7 @@ impl<'a> Raw<'a> {
             local_share: done.iter().filter_map(|done| done.local_share).min_by(f64::total_cmp),
             guest_clock: used.iter().filter_map(|repetition| guest_clock(repetition)).max_by(f64::total_cmp),
             carried: carried::sum(self.carried.get(&(configuration, point)).into_iter().flatten().copied()),
+            uncounted: self.uncounted.get(&(configuration, point)).into_iter().flatten().copied().cloned().collect(),
         }
     }
 }

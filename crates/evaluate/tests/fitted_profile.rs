@@ -128,6 +128,7 @@ fn measured(on: &Described, text: &str, truth: &WorkloadProfile, mut noise: impl
                     large_page_share: None,
                     guest_clock: None,
                     carried: Vec::new(),
+                    uncounted: Vec::new(),
                 }),
             }
         }

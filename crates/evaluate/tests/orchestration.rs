@@ -135,6 +135,26 @@ fn a_cell_whose_every_repetition_is_disturbed_is_marked() {
 }
 
 #[test]
+fn a_switch_that_nobody_counted_is_not_one_that_carried_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let resolved = resolved(EXPERIMENT);
+    let mut world = ScriptedWorld::new(Script { uncounted: true, ..Script::default() });
+    let (outcome, records) = session(&resolved, &mut world, &directory.path().join("records.jsonl"));
+    outcome.expect("it runs: figures are figures");
+    let why = |record: &Record| match record {
+        Record::Visit { uncounted, .. } => uncounted.clone(),
+        _ => None,
+    };
+    let reasons: Vec<String> = records.iter().filter_map(why).collect();
+    assert_eq!(reasons.len(), visits_in(&records).len(), "each visit says it");
+    let summary = summarise(&resolved, &records);
+    let text = text::render(&summary, &tables::all(&resolved, &summary), None);
+    let row = text.lines().find(|line| line.contains("not counted ")).expect("a row").to_owned();
+    assert!(row.contains("native"), "{row}");
+    assert!(text.contains("not counted in each visit: lan: the keeper is gone"), "{text}");
+}
+
+#[test]
 fn a_wrong_result_has_no_figure() {
     let directory = tempfile::tempdir().expect("a directory");
     let resolved = resolved(EXPERIMENT);

@@ -6,6 +6,7 @@
 //! change: what its owner added stays. What the kernel says of its QEMU is read as for any VM of
 //! libvirt's.
 
+use crate::cards::in_the_hosts_network;
 use crate::domains::START;
 use crate::residence::{read_back, unreachable_process};
 use crate::resize::{Of, plugged};
@@ -78,12 +79,12 @@ impl Domains {
 
     fn xml_for(&self, launch: &Launch, accelerator: &Accelerator) -> Result<String, BackendError> {
         qemu::check(launch)?;
+        in_the_hosts_network(&launch.spec)?;
         let boot = qemu::boot_files(launch, accelerator)?;
         let machine = topology::read::live().map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
         let (spec, plan) = (&launch.spec, &launch.plan);
         let emission = Emission { machine: &machine, spec, plan, boot: &boot, accelerator };
-        let cannot = |problem| BackendError::new(ErrorKind::BadInput, problem);
-        let xml = emit(Kind::Libvirt, &emission).map_err(cannot)?;
+        let xml = emit(Kind::Libvirt, &emission).map_err(|problem| BackendError::new(ErrorKind::BadInput, problem))?;
         if launch.agent { with_port(&xml, PORT_NAME).map_err(strange_xml) } else { Ok(xml) }
     }
 

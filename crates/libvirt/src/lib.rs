@@ -7,6 +7,7 @@ mod adopt;
 mod affinity;
 mod backend;
 mod capabilities;
+mod cards;
 mod connection;
 mod domains;
 mod error;

@@ -266,6 +266,21 @@ fn groups_of_vcpus_keep_to_one_last_level_cache_each() {
 
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
+fn two_guests_talk_over_a_switch_and_the_kernels_threads_that_move_it_follow_them() {
+    let test = "two_guests_talk_over_a_switch_and_the_kernels_threads_that_move_it_follow_them";
+    let found = |name: &str| {
+        let places = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|directory| Path::new(directory).join(name));
+        places.into_iter().find(|at| at.exists())
+    };
+    let (Some(ip), Some(tc)) = (found("ip"), found("tc")) else {
+        return eprintln!("SKIPPED {test}: no ip or no tc (package iproute2)");
+    };
+    let script = Some("crates/cli/tests/lab/vhost.sh");
+    Lab { script, programs: &[&ip, &tc], least_checks: 28, ..Lab::default() }.passes(test);
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn pages_of_1_gib_are_those_of_the_nodes_pools() {
     let script = Some("crates/cli/tests/lab/memory_1g.sh");
     let lab = Lab { script, shape: &["--nodes", "3", "--node-gib", "3"], least_checks: 9, ..Lab::default() };

@@ -32,8 +32,20 @@ fn wanted(plan: &Plan, threads: &[VcpuThread]) -> BTreeMap<u32, CpuSet> {
 }
 
 /// Lets each vCPU thread run on the CPUs of its client's home only, or on the one that it is bound
-/// to.
-pub(crate) fn bind_vcpus(plan: &Plan, threads: &[VcpuThread]) -> Result<(), QemuError> {
+/// to. The kernel's threads that move the VM's packets (vhost) go to the home of its only client:
+/// those of a VM with several serve all of them.
+pub(crate) fn bind_threads(plan: &Plan, pid: u32, threads: &[VcpuThread]) -> Result<(), QemuError> {
+    bind_vcpus(plan, threads)?;
+    let [client] = &plan.placement.clients[..] else { return Ok(()) };
+    for thread in linux::vm::vhost::of_process(pid) {
+        // Without the right to move a thread of the kernel the VM is slower, not wrong: `doctor`
+        // finds it.
+        let _ = linux::binding::bind_any(thread, &client.cpus);
+    }
+    Ok(())
+}
+
+fn bind_vcpus(plan: &Plan, threads: &[VcpuThread]) -> Result<(), QemuError> {
     for (thread, cpus) in wanted(plan, threads) {
         linux::sys::set_affinity(thread, &cpus).map_err(|source| {
             let action = format!("let vCPU thread {thread} run on CPUs {cpus} only");

@@ -1,6 +1,6 @@
 //! A VM that runs as long as this process does.
 
-use crate::at_home::{bind_vcpus, read_back};
+use crate::at_home::{bind_threads, read_back};
 use crate::backend::reset;
 use crate::boot;
 use crate::command_line::{self, BootFiles, Channel, HostTraits, Wiring};
@@ -384,7 +384,7 @@ pub(crate) fn greeted(vm: &str, monitor: UnixStream, pid: u32) -> Result<Qmp, Qe
 /// Binds the paused vCPUs, then lets them go.
 pub(crate) fn bring_home(plan: &Plan, pid: u32, qmp: &mut Qmp) -> Result<(), QemuError> {
     let threads = qmp.vcpu_threads(pid)?;
-    bind_vcpus(plan, &threads)?;
+    bind_threads(plan, pid, &threads)?;
     qmp.execute("cont", &json!({})).map(drop)
 }
 

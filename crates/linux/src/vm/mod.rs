@@ -12,7 +12,7 @@ pub(crate) mod owner;
 mod plugged;
 mod regions;
 mod threads;
-pub(crate) mod vhost;
+pub mod vhost;
 
 pub(crate) use examine::{FirstWords, arguments, started_ticks};
 pub use plugged::PluggedMemory;

@@ -1,7 +1,7 @@
 //! The destination: a QEMU that waits for a guest.
 
 use super::{Arriving, CONNECTION, End, Status, look, next, run_state, tune};
-use crate::at_home::bind_vcpus;
+use crate::at_home::bind_threads;
 use crate::attached::{Prepared, explain, with_or_without_sandbox};
 use crate::background::{Awaits, Built, build, claim, connect, remove, wait_released};
 use crate::qmp::Qmp;
@@ -56,8 +56,8 @@ impl Incoming {
         let place = claim(directory, vm, &directory.of_arriving(vm))?;
         let built = with_or_without_sandbox(|sandbox| {
             let mut built = build(&place, launch, &prepared, sandbox, Awaits::GuestOf(manifest), call_off)?;
-            let bound =
-                built.qmp.vcpu_threads(built.process.pid()).and_then(|threads| bind_vcpus(&launch.plan, &threads));
+            let pid = built.process.pid();
+            let bound = built.qmp.vcpu_threads(pid).and_then(|threads| bind_threads(&launch.plan, pid, &threads));
             bound.map_err(|error| explain(error, &mut built.process, call_off))?;
             built.state.receipt = Some(receipt.to_owned());
             built.state.write(&place.path)?;

@@ -2,7 +2,7 @@
 
 use super::begin;
 use crate::QemuError;
-use crate::at_home::bind_vcpus;
+use crate::at_home::bind_threads;
 use crate::attached::{Prepared, explain, with_or_without_sandbox};
 use crate::background::{Awaits, Built, build, claim, remove};
 use crate::migration::{Status, next, run_state};
@@ -95,7 +95,7 @@ fn agrees(built: &mut Built, launch: &Launch, manifest: &Manifest) -> Result<Vec
 fn take(built: &mut Built, launch: &Launch, from: OwnedFd, told: &mut dyn FnMut(Bytes)) -> Result<(), QemuError> {
     let (pid, qmp) = (built.process.pid(), &mut built.qmp);
     let threads = qmp.vcpu_threads(pid)?;
-    bind_vcpus(&launch.plan, &threads)?;
+    bind_threads(&launch.plan, pid, &threads)?;
     begin(qmp, "migrate-incoming", from)?;
     loop {
         let look = next(qmp, TELL)?;

@@ -244,6 +244,7 @@ fn spec(
         max_memory: None,
         policy,
         backing: backing(domain, facts)?,
+        ..Shape::default()
     };
     let spec = VmSpec { shape, boot, disks: facts.disks.clone(), ..VmSpec::default() };
     spec.check().map_err(|problem| Unsayable("its spec", problem.to_string()))?;

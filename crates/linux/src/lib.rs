@@ -6,6 +6,7 @@ pub mod binding;
 pub mod capabilities;
 pub mod cgroup;
 pub mod counters;
+mod devices;
 mod error;
 mod guest_environment;
 pub mod host;

@@ -28,6 +28,9 @@ pub(crate) struct HostNode {
     pub(crate) available: u64,
     /// vCPUs whose home it is already.
     pub(crate) vcpus_held: u32,
+    /// Extra distance to the network cards that the VM is drawn to, in thousandths: the mean over
+    /// their nodes. 0 where it is drawn to none.
+    pub(crate) to_cards: u64,
 }
 
 impl HostNode {
@@ -52,6 +55,8 @@ pub(crate) struct Host {
     /// Size of the huge pages that memory is counted in: the nodes' memory is that of their pools.
     /// `None`: ordinary memory.
     pub(crate) page: Option<u64>,
+    /// The nodes of the network cards that the VM is drawn to.
+    pub(crate) cards: NodeSet,
 }
 
 impl Host {
@@ -69,6 +74,7 @@ impl Host {
             threads.insert(thread.id);
             cores.insert(thread.core.0);
         }
+        let cards = cards(machine, shape);
         let mut nodes = Vec::new();
         for node in machine.nodes.iter().filter(|node| allowed.contains(node.id)) {
             let (cpus, cores) = cpus.remove(&node.id).unwrap_or_default();
@@ -80,7 +86,10 @@ impl Host {
             let of_node = || machine.usable_threads().filter(|thread| thread.node == node.id);
             let caches = if divides { caches::sizes(of_node(), shape.policy.prefer_ht) } else { Vec::new() };
             let id = node.id;
-            nodes.push(HostNode { id, cpus, cores, threads, caches, memory, free, available: free, vcpus_held });
+            let extra = cards.iter().map(|card| extra_between(machine, id, card)).sum::<u64>();
+            let to_cards = extra / cards.len().max(1) as u64;
+            let available = free;
+            nodes.push(HostNode { id, cpus, cores, threads, caches, memory, free, available, vcpus_held, to_cards });
         }
         nodes.sort_by_key(|node| node.id);
         if nodes.iter().all(|node| node.threads == 0) {
@@ -91,13 +100,13 @@ impl Host {
         }
         let distances = distances(machine, &nodes);
         let host = Self::of(machine.name.clone(), nodes, distances, shape.policy.prefer_ht);
-        Ok(Self { page: page.map(|page| page.0), ..host })
+        Ok(Self { page: page.map(|page| page.0), cards, ..host })
     }
 
     /// A host of these nodes; `distances[i][j]` by their index.
     pub(crate) fn of(name: String, nodes: Vec<HostNode>, distances: Vec<Vec<u32>>, prefer_ht: bool) -> Self {
         let extra = extra(&distances);
-        Self { name, nodes, distances, extra, prefer_ht, page: None }
+        Self { name, nodes, distances, extra, prefer_ht, page: None, cards: NodeSet::new() }
     }
 
     /// Bytes that stay free on a node that lends memory or runs over: the kernel and QEMU itself
@@ -178,6 +187,18 @@ pub(crate) const RESERVED_PART: u64 = 32;
 fn pool(node: &Node, page: Bytes) -> Bytes {
     let total = node.huge_pages.iter().find(|pool| pool.page_size == page).map_or(0, |pool| pool.total);
     Bytes(total.saturating_mul(page.0))
+}
+
+/// The nodes of the cards that a VM is drawn to; none where nobody knows any.
+fn cards(machine: &Machine, shape: &Shape) -> NodeSet {
+    let on = shape.near.iter().filter_map(|device| machine.cards.get(device.as_ref()));
+    on.fold(NodeSet::new(), |all, nodes| all.union(nodes))
+}
+
+/// How much farther than its own memory a node's CPUs have it to another node, in thousandths.
+fn extra_between(machine: &Machine, from: NodeId, to: NodeId) -> u64 {
+    let own = u64::from(machine.distance(from, from).max(1));
+    (u64::from(machine.distance(from, to)) * 1000 / own).saturating_sub(1000)
 }
 
 fn extra(distances: &[Vec<u32>]) -> Vec<Vec<u64>> {

@@ -243,6 +243,10 @@ pub struct VmObservation {
     /// them.
     #[serde(default)]
     pub other_threads: Vec<OtherThread>,
+    /// Nodes of its devices: those that are passed through, and the network cards of the host that
+    /// its own are plugged into. Empty: none is known.
+    #[serde(default, skip_serializing_if = "NodeSet::is_empty")]
+    pub device_nodes: NodeSet,
     /// What limits it. Only [`Observe::examine`](crate::Observe::examine) asks.
     #[serde(default)]
     pub limits: Option<VmLimits>,
@@ -287,6 +291,7 @@ impl VmObservation {
             state: None,
             guest: None,
             other_threads: Vec::new(),
+            device_nodes: NodeSet::new(),
             limits: None,
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::{Bytes, CoreId, CpuId, CpuSet, Id, IdSet, LlcId, NodeId, NodeSet, SocketId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// One hardware thread (what Linux calls a CPU).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +158,10 @@ pub struct Machine {
     pub threads: Vec<HardwareThread>,
     /// Distances between all `nodes`.
     pub distances: Distances,
+    /// Network cards, and what stands above cards (bridges, bonds): the nodes that the cards are
+    /// on. Only of machines with several nodes, and only where the source says so.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cards: BTreeMap<String, NodeSet>,
     /// What a reader had to assume or found contradictory, as sentences for people.
     pub notes: Vec<String>,
 }

@@ -18,6 +18,7 @@ pub use names::{InterfaceName, LibvirtNetworkName, NoInterfaceName, NoLibvirtNet
 pub use network::{Card, CardModel, MacAddress, Network, NoCard, NoMacAddress, Outlet, PortForward, Vhost};
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::path::PathBuf;
 use topology::{Bytes, NodeSet};
@@ -40,6 +41,9 @@ pub struct Shape {
     pub policy: Policy,
     /// What its memory is made of, and when it is taken.
     pub backing: Backing,
+    /// Where `policy.near_device` is said: the bridges and cards of the host that its network cards
+    /// are plugged into.
+    pub near: BTreeSet<InterfaceName>,
 }
 
 impl Shape {
@@ -164,6 +168,10 @@ pub struct Policy {
     /// How its vCPUs share last-level caches where a home has several.
     #[serde(skip_serializing_if = "CachePolicy::is_default")]
     pub cache: CachePolicy,
+    /// Whether it is drawn to the machine nodes of the host's network cards that it is plugged into
+    /// (ESXi, host-wide: `Numa.DeviceAffinity`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub near_device: bool,
 }
 
 /// How far a VM is spread over a machine's nodes.

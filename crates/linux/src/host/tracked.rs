@@ -5,6 +5,7 @@ use super::estimate::{MEMORY_EVERY, Residence};
 use super::{Depth, Questions, Said, mobility};
 use crate::capabilities::Rights;
 use crate::cgroup::{self, VmCgroup};
+use crate::devices;
 use crate::error::{LinuxError, read_text};
 use crate::proc_text::status_field;
 use crate::root::Root;
@@ -41,6 +42,7 @@ pub(super) struct Tracked {
     pub(super) allowed_cpus: Option<CpuSet>,
     /// Nodes that these leave it to live on, where they are not all.
     node_affinity: Option<NodeSet>,
+    device_nodes: NodeSet,
     pub(super) mobility: Mobility,
     accounts: Accounts,
     affinities: BTreeMap<ClientId, AffinityOfThreads>,
@@ -80,6 +82,7 @@ impl Tracked {
             allowed: None,
             allowed_cpus: None,
             node_affinity: None,
+            device_nodes: NodeSet::new(),
             mobility: Mobility::Movable,
             accounts: Accounts::default(),
             affinities: BTreeMap::new(),
@@ -135,6 +138,7 @@ impl Tracked {
         self.allowed = status_field(&status, "Mems_allowed_list:");
         self.allowed_cpus = self.cgroup.path().and_then(|path| cgroup::cpus(root, path));
         self.node_affinity = self.narrower_than(around.machine);
+        self.device_nodes = devices::nodes(root, &self.vm, around.machine);
         self.summary = summary(&status);
         self.bound_anew = false;
         self.mobility = mobility::of(root, self, around);
@@ -310,6 +314,7 @@ impl Tracked {
             state,
             mobility: self.mobility.clone(),
             node_affinity: self.node_affinity.clone(),
+            device_nodes: self.device_nodes.clone(),
             uuid: self.vm.uuid.clone(),
             manager: self.vm.origin.manager,
             owner_uid: self.vm.owner_uid,

@@ -38,6 +38,7 @@ impl BalancePolicy {
             ("smt_yield_percent", self.smt_yield_percent),
             ("stall_percent", self.stall_percent),
             ("sibling_percent", self.sibling_percent),
+            ("device_percent", self.device_percent),
             ("follow_least_percent", self.follow_least_percent),
             ("headroom_percent", self.headroom_percent),
         ];

@@ -305,7 +305,10 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
         loss::crowding(scene, node, before + own * part) - loss::crowding(scene, node, before)
     };
     let steady = match all_local(scene, client) {
-        Some(_) => loss::stall(scene, this) * loss::of_memory(scene, client, home),
+        Some(_) => {
+            let extra = loss::of_memory(scene, client, home) + loss::of_devices(scene, client, home);
+            loss::stall(scene, this) * extra
+        }
         None => loss::steady(scene, client, home),
     };
     home.iter().map(crowding).sum::<f64>() + steady + loss::transition(scene, client, home) / seconds
@@ -334,6 +337,7 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
             free: available,
             available,
             vcpus_held: scene.nodes[node].expected(this).ceil() as u32,
+            to_cards: (loss::device_extra(scene, client, &[node]) * 1000.0).round() as u64,
         }
     };
     let distance = |from: usize, to: usize| ((1.0 + scene.extra(from, to)) * 10.0).round() as u32;
@@ -355,9 +359,10 @@ fn describe(scene: &Scene<'_>, client: usize, home: &[usize]) -> String {
         |&node: &usize| format!("node {}: {} % loaded", scene.nodes[node].id, decimal(scene.percent(node, 0.0), 0));
     let loads = home.iter().map(load).collect::<Vec<_>>().join(", ");
     let whole = if home.len() > 1 { "; no single node holds it" } else { "" };
+    let devices = loss::devices_words(scene, client);
     match this.resident {
-        Some(_) if all.0 == 0 => format!("{loads}, and it has no memory yet{whole}"),
-        Some(_) => format!("{loads}, {here} of its {all} are there{whole}"),
-        None => format!("{loads}; where its memory is, nobody knows{whole}"),
+        Some(_) if all.0 == 0 => format!("{loads}, and it has no memory yet{whole}{devices}"),
+        Some(_) => format!("{loads}, {here} of its {all} are there{whole}{devices}"),
+        None => format!("{loads}; where its memory is, nobody knows{whole}{devices}"),
     }
 }

@@ -1,11 +1,11 @@
-//! Locality moves: threads go to where their memory is, or nearer to the rest of their VM, where
-//! that is better than memory coming to them.
+//! Locality moves: threads go to where their memory is, or nearer to the rest of their VM or to its
+//! devices, where that is better than memory coming to them.
 //!
 //! **Problem.** A client whose memory is elsewhere pays for each access until one has followed the
 //! other. Which of the two should go depends on how much memory there is, whether it can move at
 //! all, and who else is there.
 //!
-//! **Rule.** Worth = what nearer memory and siblings win for good - the difference of the one-time
+//! **Rule.** Worth = what nearer memory, siblings and devices win for good - the difference of the one-time
 //! costs over the payback time - what crowded CPUs take away. It must be `gain_percent` of the
 //! client's CPU time, and, where more memory moves than if the client stayed, `least_gain_cpus`;
 //! the target stays under the core cap. A client that got several nodes because none has a core for
@@ -80,8 +80,8 @@ fn memory_node(scene: &Scene<'_>, client: usize) -> Option<usize> {
     (scene.has_cpus(node) && ((this.home.len() > 1) || (!inside && bytes > this.bytes_on(&this.home)))).then_some(node)
 }
 
-/// Moves of wide VMs' clients nearer to their siblings, and of clients with several home nodes to a
-/// single one.
+/// Moves of wide VMs' clients nearer to their siblings, of clients nearer to their devices, and of
+/// clients with several home nodes to a single one.
 fn wide(scene: &Scene<'_>) -> Vec<(Verdict, usize, usize)> {
     if !scene.policy.distance_aware {
         return Vec::new();
@@ -91,7 +91,8 @@ fn wide(scene: &Scene<'_>) -> Vec<(Verdict, usize, usize)> {
             let this = &scene.clients[client];
             let far = this.family.1 - this.family.0 > 1
                 && loss::sibling_extra(scene, client, &this.home).is_some_and(|extra| extra > 0.0);
-            !this.home.is_empty() && (this.home.len() > 1 || far)
+            let drawn = || loss::device_extra(scene, client, &this.home) > 0.0;
+            !this.home.is_empty() && (this.home.len() > 1 || far || drawn())
         })
         .collect();
     let start = candidates.len().clamp(1, WIDE_LOOKS);
@@ -198,13 +199,14 @@ fn sentence(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict) -> S
     let all = this.resident_bytes().max(1) as f64;
     let part = |nodes: &[usize]| 100.0 * this.bytes_on(nodes) as f64 / all;
     format!(
-        "{:.0} % of its memory is on node {}, {:.0} % at its home, node {}{}; {}{}",
+        "{:.0} % of its memory is on node {}, {:.0} % at its home, node {}{}; {}{}{}",
         part(&[to]),
         scene.nodes[to].id,
         part(&this.home),
         scene.ids(&this.home),
         super::follow::measured(this),
         load::price(verdict),
-        siblings::difference(scene, client, to)
+        siblings::difference(scene, client, to),
+        loss::devices_words(scene, client)
     )
 }

@@ -130,7 +130,32 @@ pub(super) fn steady(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
 /// The same with a sibling elsewhere than it lives.
 pub(super) fn steady_beside(scene: &Scene<'_>, client: usize, home: &[usize], partner: Partner) -> f64 {
     let siblings = of_siblings(scene, client, home, partner);
-    stall(scene, &scene.clients[client]) * (of_memory(scene, client, home) + siblings)
+    stall(scene, &scene.clients[client]) * (of_memory(scene, client, home) + siblings + of_devices(scene, client, home))
+}
+
+/// Extra distance to its VM's devices, by their part of the waits.
+pub(super) fn of_devices(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
+    device_extra(scene, client, home) * scene.policy.device_percent / 100.0
+}
+
+/// Mean extra distance from `home` to the nodes of its VM's devices; 0 where VMs are not drawn to
+/// them.
+pub(super) fn device_extra(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
+    let devices = &scene.clients[client].vm.device_nodes;
+    if !scene.policy.near_device || devices.is_empty() {
+        return 0.0;
+    }
+    let on: Vec<usize> = devices.iter().filter_map(|node| scene.index(node)).collect();
+    on.iter().map(|&node| extra_to(scene, home, node)).sum::<f64>() / on.len().max(1) as f64
+}
+
+/// Where its VM's devices are, as the end of a sentence; nothing where they draw it nowhere.
+pub(super) fn devices_words(scene: &Scene<'_>, client: usize) -> String {
+    let devices = &scene.clients[client].vm.device_nodes;
+    match scene.policy.near_device && !devices.is_empty() {
+        true => format!("; its devices are on {}", topology::words::named("node", devices)),
+        false => String::new(),
+    }
 }
 
 /// Extra distance to its memory that stays.

@@ -68,6 +68,10 @@ pub struct BalancePolicy {
     /// Whether distances between nodes count: to a client's memory, and to the other clients of its
     /// VM. ESXi: only at power-on.
     pub distance_aware: bool,
+    /// Whether VMs are drawn to the nodes of their devices: of those that are passed through, and
+    /// of the network cards that they are plugged into (`Numa.DeviceAffinity`, 0; ESXi counts
+    /// passed-through devices alone).
+    pub near_device: bool,
     /// Whether a node must have room for all memory of a client that moves there. ESXi: no such
     /// rule is published.
     pub memory_aware: bool,
@@ -116,6 +120,9 @@ pub struct BalancePolicy {
     pub stall_percent: f64,
     /// Part of those waits that are for memory of the VM's other clients, in percent.
     pub sibling_percent: f64,
+    /// Part of those waits that are for what its devices bring and take, in percent; counted only
+    /// for a VM that is drawn to its devices.
+    pub device_percent: f64,
     /// Latency of local memory, in nanoseconds: turns measured traffic into waiting.
     pub local_latency_ns: f64,
     /// Loads of a vCPU that wait at the same time: waiting is divided by it.
@@ -192,6 +199,7 @@ impl Default for BalancePolicy {
             move_memory: true,
             move_bytes_per_second: Bytes::from_mib(256),
             distance_aware: true,
+            near_device: false,
             memory_aware: true,
             rest_periods: 15,
             return_periods: 30,
@@ -210,6 +218,7 @@ impl Default for BalancePolicy {
             smt_yield_percent: 30.0,
             stall_percent: 30.0,
             sibling_percent: 20.0,
+            device_percent: 20.0,
             local_latency_ns: 90.0,
             loads_at_once: 4.0,
             copy_bytes_per_cpu_second: Bytes::GIB,

@@ -28,8 +28,27 @@ pub(crate) fn reasons(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Reason
             shape.most_memory()
         ),
     }));
+    reasons.extend(near_device(host, shape, &placed.best));
     reasons.extend(method(placed.method));
     reasons
+}
+
+/// What `near_device` did.
+fn near_device(host: &Host, shape: &Shape, best: &Candidate) -> Option<Reason> {
+    if !shape.policy.near_device {
+        return None;
+    }
+    let names: Vec<String> = shape.near.iter().map(ToString::to_string).collect();
+    let because = match (&names[..], host.cards.is_empty()) {
+        ([], _) => "none of its network cards is plugged into a bridge or a card that the spec names".to_owned(),
+        (_, true) => format!("nobody says which node {} is on", names.join(", ")),
+        _ => {
+            let at = topology::words::named("node", &host.cards);
+            let milli = best.lost.cards / 1000;
+            format!("{} is on {at}; its home loses {}.{milli:03} CPUs to that distance", names.join(", "), milli / 1000)
+        }
+    };
+    Some(Reason { choice: "near_device".to_owned(), because })
 }
 
 fn nodes_text(host: &Host, candidate: &Candidate) -> String {
@@ -105,6 +124,7 @@ fn lost(lost: &Lost, apart: bool) -> String {
         (lost.cpu, "waiting and shared cores"),
         (lost.memory, "remote memory"),
         (siblings, "distance between its clients"),
+        (lost.cards, "distance to its network cards"),
         (misled, "distances that the guest was not told"),
     ];
     let told: Vec<String> = causes
@@ -112,7 +132,7 @@ fn lost(lost: &Lost, apart: bool) -> String {
         .filter(|(micro, _)| *micro >= LOST_STEP)
         .map(|(micro, to)| format!("{} to {to}", cpus(*micro)))
         .collect();
-    let all = cpus(lost.cpu + lost.memory + siblings + misled);
+    let all = cpus(lost.cpu + lost.memory + siblings + lost.cards + misled);
     if told.is_empty() { format!("{all} CPUs") } else { format!("{all} CPUs ({})", told.join(", ")) }
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct Rates {
     stall: u64,
     /// Of those waits, for memory of the VM's other clients.
     sibling: u64,
+    /// Of those waits, for what its network cards bring and take.
+    device: u64,
 }
 
 impl Default for Rates {
@@ -25,6 +27,7 @@ impl Default for Rates {
             shared_core: 100 - policy.smt_yield_percent as u64,
             stall: policy.stall_percent as u64,
             sibling: policy.sibling_percent as u64,
+            device: policy.device_percent as u64,
         }
     }
 }
@@ -41,6 +44,11 @@ impl Rates {
         let others = (clients as u64).saturating_sub(1).max(1);
         let mean = u64::try_from(micro_by_extra / u128::from(whole * others)).unwrap_or(u64::MAX);
         mean.saturating_mul(self.stall * self.sibling) / 10_000_000
+    }
+
+    /// The same for cards that are so far, in thousandths of extra distance.
+    fn cards(&self, micro: u64, extra: u64) -> u64 {
+        micro.saturating_mul(extra).saturating_mul(self.stall * self.device) / 10_000_000
     }
 
     /// Millionths of CPUs that as many (`micro`) of vCPUs lose on a node beside `held` of others:
@@ -62,6 +70,8 @@ pub(crate) struct Lost {
     pub(crate) memory: u64,
     /// Distance to the memory of the VM's other clients.
     pub(crate) siblings: u64,
+    /// Distance to the network cards that the VM is drawn to.
+    pub(crate) cards: u64,
     /// Charged, not lost: the difference from the distances that the guest was told.
     pub(crate) misled: u64,
 }
@@ -69,7 +79,7 @@ pub(crate) struct Lost {
 impl Lost {
     /// Without what is charged only.
     pub(crate) fn all(&self) -> u64 {
-        self.cpu.saturating_add(self.memory).saturating_add(self.siblings)
+        self.cpu.saturating_add(self.memory).saturating_add(self.siblings).saturating_add(self.cards)
     }
 }
 
@@ -132,6 +142,8 @@ pub(crate) struct NodeCost {
     pub(crate) stacked: u64,
     /// Twice the CPU time that is lost.
     pub(crate) cpu_twice: u64,
+    /// CPU time that is lost to the distance of cards.
+    pub(crate) cards: u64,
     pub(crate) crowding: u64,
 }
 
@@ -147,6 +159,7 @@ impl NodeCost {
         Self {
             stacked: micro.saturating_sub(u64::from(node.threads) * VCPU),
             cpu_twice: cpu(held) + cpu(0),
+            cards: rates.cards(micro, node.to_cards),
             // Of thousandths squared.
             crowding: growth(held, held + micro, node.units(prefer_ht).into()) / (VCPU / 1000).pow(2),
         }

@@ -12,7 +12,8 @@
 //!    that nothing pays for them.
 //! 2. CPU time that is lost, in CPUs, as the balancer counts it: a vCPU that waits for a thread 1,
 //!    one that shares a core 0.7, a vCPU with memory at twice the local distance 0.3, with the
-//!    other clients of its VM that far 0.06. What other VMs do is not known: half is counted as if
+//!    other clients of its VM that far 0.06, and as much with the network cards that far that the
+//!    VM is drawn to. What other VMs do is not known: half is counted as if
 //!    their vCPUs were busy, half as if they idled.
 //!    Where the guest knows distances already, the difference from these is charged too ([`told`]).
 //! 3. With `placement = "clients_apart"` or `"most_virtual_nodes"`: nodes left unused, then the

@@ -29,6 +29,7 @@ pub(crate) struct State<'a> {
 struct Sums {
     stacked: u64,
     cpu_twice: u64,
+    cards: u64,
     crowding: u64,
     /// Bytes that nodes lack, each times the extra distance to the nearest other memory.
     short: u128,
@@ -146,7 +147,7 @@ impl<'a> State<'a> {
         let cost = Cost { stacked: sums.stacked, misled: lost.misled, crowding: sums.crowding, ..Cost::default() };
         let cost = if self.problem.apart {
             let unused = self.problem.cpu_nodes - sums.used;
-            Cost { lost: lost.cpu + lost.memory, unused, apart: lost.siblings + lost.misled, ..cost }
+            Cost { lost: lost.cpu + lost.memory + lost.cards, unused, apart: lost.siblings + lost.misled, ..cost }
         } else {
             Cost { lost: lost.all() + lost.misled, ..cost }
         };
@@ -162,7 +163,7 @@ impl<'a> State<'a> {
         let siblings = by_distance(sums.siblings);
         // Rounded as one sum: what is saved by nearness and charged as difference is the same.
         let misled = by_distance(sums.siblings + sums.misled) - siblings;
-        Lost { cpu: sums.cpu_twice / 2, memory, siblings, misled }
+        Lost { cpu: sums.cpu_twice / 2, memory, siblings, cards: sums.cards, misled }
     }
 
     fn load(&mut self, node: usize, micro: u64, bytes: u64, clients: u32) {
@@ -181,6 +182,7 @@ impl<'a> State<'a> {
         let after = NodeCost::of(own, problem.host.prefer_ht, &problem.rates, micro);
         sums.stacked = sums.stacked + after.stacked - before.stacked;
         sums.cpu_twice = sums.cpu_twice + after.cpu_twice - before.cpu_twice;
+        sums.cards = sums.cards + after.cards - before.cards;
         sums.crowding = sums.crowding + after.crowding - before.crowding;
         let short = |bytes: u64| u128::from(bytes.saturating_sub(own.available)) * u128::from(problem.nearest[node]);
         sums.short = sums.short + short(bytes) - short(self.bytes[node]);

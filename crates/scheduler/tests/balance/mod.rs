@@ -4,6 +4,7 @@
 mod answers;
 mod caches;
 mod choices;
+mod devices;
 mod fairness;
 mod homes;
 mod memory;

@@ -33,6 +33,8 @@ pub(crate) struct ToyVm {
     pub(crate) mobility: Mobility,
     pub(crate) shares: u32,
     pub(crate) node_affinity: Option<NodeSet>,
+    /// Nodes of its devices.
+    pub(crate) devices: NodeSet,
     /// Distances that the guest was told.
     pub(crate) told: Option<Vec<Vec<u32>>>,
 }
@@ -108,7 +110,8 @@ impl Toy {
         };
         let key = VmKey { name: name.to_owned(), pid: 100 + self.vms.len() as u32, started: 1 };
         let mobility = Mobility::Movable;
-        let vm = ToyVm { key, clients: vec![client], mobility, shares: 1024, node_affinity: None, told: None };
+        let devices = NodeSet::new();
+        let vm = ToyVm { key, clients: vec![client], mobility, shares: 1024, node_affinity: None, devices, told: None };
         self.vms.push(vm);
         self.vms.last_mut().expect("just added")
     }
@@ -222,6 +225,7 @@ impl Toy {
             mobility: vm.mobility.clone(),
             shares: vm.shares,
             node_affinity: vm.node_affinity.clone(),
+            device_nodes: vm.devices.clone(),
             guest: vm.told.as_deref().map(guest),
             ..VmObservation::of_clients(vm.key.clone(), Vec::new())
         };

@@ -97,6 +97,7 @@ fn build(nodes: &[RandomNode], distances: &[u32], flat: bool) -> (Machine, Occup
         llcs: Vec::new(),
         threads,
         distances: if flat { Distances::flat(ids) } else { Distances::new(ids, rows).expect("square") },
+        cards: Default::default(),
         notes: Vec::new(),
     };
     let nodes = nodes.iter().map(|node| (NodeId(node.id), node.held)).collect();

@@ -13,6 +13,7 @@
 
 mod archive;
 mod capacity;
+mod cards;
 mod cpu_model;
 mod cpus;
 mod error;
@@ -38,6 +39,7 @@ mod tree;
 mod xml;
 
 pub use archive::{capture, from_archive};
+pub use cards::nodes_of_card;
 pub use error::ReadError;
 pub use hwloc_xml::from_hwloc_xml;
 pub use libvirt_capabilities::from_libvirt_capabilities;

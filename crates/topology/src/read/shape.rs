@@ -6,7 +6,7 @@ use crate::{
     Bytes, CoreId, CpuId, CpuSet, Distances, HardwareThread, HugePages, Llc, LlcId, Machine, MemoryKind, Node, NodeId,
     SocketId,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a hardware thread is, as far as the levels above it have said.
 #[derive(Clone, Copy, Default)]
@@ -96,6 +96,7 @@ impl Shape {
             llcs: self.llcs,
             threads,
             distances,
+            cards: BTreeMap::new(),
             notes: self.notes,
         })
     }

@@ -77,7 +77,8 @@ impl Tree {
         }
     }
 
-    fn remember(&self, path: &str, text: Option<&str>) {
+    /// Notes a file that was looked at; `None`: that its name is there.
+    pub(super) fn remember(&self, path: &str, text: Option<&str>) {
         if let Some(record) = &self.record {
             let entry = record.borrow_mut().entry(path.to_owned()).or_default().take();
             record.borrow_mut().insert(path.to_owned(), text.map(str::to_owned).or(entry));

@@ -95,6 +95,14 @@ impl Network {
         }
     }
 
+    /// The bridge or card of the host that it is plugged into, where the spec names one.
+    pub fn device(&self) -> Option<&InterfaceName> {
+        match self {
+            Self::Plugged { into: Outlet::Bridge(device) | Outlet::Macvtap(device), .. } => Some(device),
+            _ => None,
+        }
+    }
+
     /// The switch that it is plugged into.
     pub fn switch(&self) -> Option<&SwitchName> {
         match self {

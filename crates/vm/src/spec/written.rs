@@ -2,6 +2,7 @@
 
 use super::{Backing, Boot, Console, Disk, Guest, Network, Policy, Shape, VmSpec};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use topology::Bytes;
 
 #[derive(Serialize, Deserialize)]
@@ -36,7 +37,12 @@ impl From<Written> for VmSpec {
     fn from(written: Written) -> Self {
         let Written { name, vcpus, memory, max_vcpus, max_memory, policy, backing, .. } = written;
         let Written { boot, guest, disks, networks, console, run_as, .. } = written;
-        let shape = Shape { name, vcpus, memory, max_vcpus, max_memory, policy, backing };
+        let near = if policy.near_device {
+            networks.iter().filter_map(Network::device).cloned().collect()
+        } else {
+            BTreeSet::new()
+        };
+        let shape = Shape { name, vcpus, memory, max_vcpus, max_memory, policy, backing, near };
         Self { shape, boot, guest, disks, networks, console, run_as }
     }
 }
@@ -44,7 +50,7 @@ impl From<Written> for VmSpec {
 impl From<VmSpec> for Written {
     fn from(spec: VmSpec) -> Self {
         let VmSpec { shape, boot, guest, disks, networks, console, run_as } = spec;
-        let Shape { name, vcpus, memory, max_vcpus, max_memory, policy, backing } = shape;
+        let Shape { name, vcpus, memory, max_vcpus, max_memory, policy, backing, .. } = shape;
         Self {
             name,
             vcpus,

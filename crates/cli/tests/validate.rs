@@ -210,10 +210,10 @@ fn a_machine_that_cannot_be_modelled_is_named() {
 
 #[test]
 fn a_bad_field_of_the_model_is_named() {
-    let published = "[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nmb_per_s = { copy = [1000] }\n";
+    let published = "[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nfigure = [{ quantity = \"Copy\", unit = \"MB/s\", values = [1000]";
     let cases: [(String, &[&str]); 5] = [
-        (format!("{SMALL}{published}calibrated = {{ copy = [2] }}\n"), &["published[0].calibrated.copy", "2"]),
-        (format!("{SMALL}{published}only_pictures = {{ copy = [1] }}\n"), &["published[0].only_pictures.copy", "1"]),
+        (format!("{SMALL}{published}, calibrated = [2] }}]\n"), &["published[0].figure[0].calibrated", "2"]),
+        (format!("{SMALL}{published}, only_pictures = [1] }}]\n"), &["published[0].figure[0].only_pictures", "1"]),
         (
             format!("{SMALL}[native_os.random_thread_share]\nvalue = 1.5\nsource = \"assumed\"\nfrom = \"f\"\n"),
             &["native_os.random_thread_share.value", "1.5", "0 to 1"],

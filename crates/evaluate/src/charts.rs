@@ -15,9 +15,9 @@ pub use chart::{Chart, Mark, Over, Series};
 
 use crate::answer;
 use crate::applications::Section;
-use crate::evaluation::{Evaluation, Shown, widths};
+use crate::evaluation::{Evaluation, Shown, unique, widths};
 use crate::experiment::Experiment;
-use crate::figure::{Figure, Origin};
+use crate::figure::{Figure, Origin, Provenance};
 use crate::modelled::Prediction;
 use crate::resolve::Resolved;
 use crate::summary::Summary;
@@ -74,14 +74,7 @@ pub(crate) fn quantities(evaluation: &Evaluation) -> Vec<Quantity> {
 fn scan(evaluation: &Evaluation, quantity: &Quantity) -> Option<Chart> {
     let is_shown = |figure: &&Figure| figure.is_of(&quantity.name) && figure.threads().is_some();
     let figures: Vec<&Figure> = evaluation.figures.iter().filter(is_shown).collect();
-    let published: Vec<(String, Vec<Figure>)> = evaluation
-        .published
-        .iter()
-        .map(|one| (format!("PUBLISHED: {}", one.title), one.figures("")))
-        .map(|(title, all)| (title, all.into_iter().filter(|figure| is_shown(&figure)).collect()))
-        .collect();
-    let all = figures.iter().copied().chain(published.iter().flat_map(|(_, all)| all));
-    let counts = widths(all.map(|figure| &figure.point));
+    let counts = widths(figures.iter().map(|figure| &figure.point));
     let mut series = Vec::new();
     for (colour, shown) in evaluation.configurations.iter().enumerate() {
         for origin in [Origin::Measured, Origin::Modelled] {
@@ -90,8 +83,13 @@ fn scan(evaluation: &Evaluation, quantity: &Quantity) -> Option<Chart> {
             series.extend(curve(&name(evaluation, shown, &own), origin, colour, &own, &counts));
         }
     }
-    for (title, own) in &published {
-        series.extend(curve(title, Origin::Published, 0, &own.iter().collect::<Vec<_>>(), &counts));
+    for (configuration, title) in unique(evaluation.published.iter().map(|one| (&one.configuration, &one.title))) {
+        let is_in = |figure: &&Figure| {
+            figure.configuration == *configuration
+                && matches!(&figure.provenance, Provenance::Published { title: of, .. } if of == title)
+        };
+        let own: Vec<&Figure> = figures.iter().copied().filter(is_in).collect();
+        series.extend(curve(&format!("PUBLISHED: {title}"), Origin::Published, 0, &own, &counts));
     }
     let is_application = figures.iter().any(|figure| figure.point.workload == crate::experiment::APPLICATION);
     let title = match (evaluation.origin, figures.iter().any(|figure| figure.origin() == Origin::Measured)) {

@@ -5,10 +5,11 @@
 //! stand in the first row of each subject: the measured or the modelled ones. Those of another
 //! provenance stand below them.
 
-use crate::experiment::{Experiment, Published};
+use crate::experiment::Experiment;
 use crate::figure::{Figure, Origin, SHARE};
 use crate::modelled::Prediction;
 use crate::point::Point;
+use crate::published::{self, Published};
 use crate::resolve::Resolved;
 use crate::summary::{State, Summary};
 use workloads::workload::Quantity;
@@ -104,7 +105,7 @@ impl Evaluation {
             }
         });
         let configurations = configurations.collect();
-        let others = published(&resolved.experiment);
+        let others = published::figures(&resolved.experiment);
         let mut ratios = summary.ratios.clone();
         ratios.extend(summary.native().map(|native| ratios_to(&native.name, &others)).unwrap_or_default());
         let figures = summary.figures().into_iter().chain(others).collect();
@@ -142,7 +143,7 @@ impl Evaluation {
         let configurations: Vec<Shown> = configurations.collect();
         let (others, published) = match foreign {
             true => (Vec::new(), Vec::new()),
-            false => (published(experiment), experiment.published.clone()),
+            false => (published::figures(experiment), experiment.published.clone()),
         };
         let figures: Vec<Figure> = own.into_iter().chain(others).collect();
         let native = configurations.iter().find(|shown| shown.native);
@@ -204,7 +205,7 @@ impl Evaluation {
     /// What a source shows only as a picture.
     pub(crate) fn is_only_picture(&self, configuration: &str, quantity: &str, threads: u32) -> bool {
         let mut all = self.published.iter().filter(|published| published.configuration == configuration);
-        all.any(|published| Published::counts(&published.only_pictures, quantity).contains(&threads))
+        all.any(|published| published.is_only_picture(quantity, threads))
     }
 
     /// The configuration that the others are compared with.
@@ -224,10 +225,6 @@ pub(crate) fn ratios_to(base: &str, figures: &[Figure]) -> Vec<Figure> {
         Some(own.ratio(bases.iter().find(is_base)?))
     };
     figures.iter().filter(|figure| figure.configuration != base).filter_map(ratio).collect()
-}
-
-fn published(experiment: &Experiment) -> Vec<Figure> {
-    experiment.published.iter().flat_map(|published| published.figures(&experiment.workload)).collect()
 }
 
 /// Numbers of threads of some points, each once, rising.

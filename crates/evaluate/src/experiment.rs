@@ -2,22 +2,19 @@
 //! machine or opens a file.
 
 use crate::applications;
-use crate::figure::{Figure, Provenance, bandwidth, seconds};
 use crate::modelled::settings::{Modelled, NativeOs};
-use crate::point::Point;
+use crate::published::Published;
 use crate::switching::{Card, SwitchSection, Switches};
-use crate::validation::cell::Role;
 use crate::validation::statement::Statement;
 use crate::vcpus::Vcpus;
 use serde::{Deserialize, Serialize};
 use simulator::workload::WorkloadProfile;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use topology::Bytes;
 use vm::spec::{DiskFormat, Guest, Policy};
 use workloads::choice::Choice;
 use workloads::kernel::Programs;
-use workloads::workload::{Over, Pinning, Quantity, Workload};
+use workloads::workload::{Over, Pinning, Workload};
 use workloads::{Kind, Section, WORKLOADS};
 
 /// A workload, the configurations that it runs in, and the published figures to stand beside it.
@@ -339,115 +336,5 @@ impl<'de> Deserialize<'de> for Vms {
             toml::Value::Integer(count) => u32::try_from(*count).map(Self::Count).map_err(|_| bad()),
             _ => Err(bad()),
         }
-    }
-}
-
-/// Figures of others, for one configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Published {
-    /// The configuration that they stand beside.
-    pub configuration: String,
-    /// What the figures are, in one line.
-    pub title: String,
-    /// Where they were published.
-    pub source: String,
-    /// Cells whose errors are averaged together. Default: the name of the experiment.
-    #[serde(default)]
-    pub group: Option<String>,
-    /// Total threads of each column.
-    pub threads: Vec<u32>,
-    /// MB/s (10^6 bytes) at each thread count.
-    #[serde(default)]
-    pub mb_per_s: PublishedKernels,
-    /// Seconds of each application at each thread count.
-    #[serde(default)]
-    pub seconds: BTreeMap<String, Vec<f64>>,
-    /// Thread counts of each kernel or application whose figures a value of the model was fitted
-    /// to.
-    #[serde(default)]
-    pub calibrated: BTreeMap<String, Vec<u32>>,
-    /// Thread counts of each kernel or application whose figures the source shows only as a
-    /// picture.
-    #[serde(default)]
-    pub only_pictures: BTreeMap<String, Vec<u32>>,
-    /// Thread counts near the knee, where memory begins to saturate: their errors are averaged once
-    /// more on their own.
-    #[serde(default)]
-    pub knee: Vec<u32>,
-    /// Whether these figures are shown and never gated: the model is known not to cover them.
-    #[serde(default)]
-    pub reported: bool,
-}
-
-/// Published MB/s of each kernel; a kernel that was not published is left out.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PublishedKernels {
-    /// Copy.
-    pub copy: Option<Vec<f64>>,
-    /// Scale (`Scalar` in the ESX 4.1 article).
-    pub scale: Option<Vec<f64>>,
-    /// Add.
-    pub add: Option<Vec<f64>>,
-    /// Triad.
-    pub triad: Option<Vec<f64>>,
-}
-
-impl PublishedKernels {
-    /// In the order Copy, Scale, Add, Triad.
-    pub fn in_order(&self) -> [Option<&Vec<f64>>; 4] {
-        [self.copy.as_ref(), self.scale.as_ref(), self.add.as_ref(), self.triad.as_ref()]
-    }
-}
-
-impl Published {
-    /// The figure of a kernel (0 = Copy ... 3 = Triad) at a thread count.
-    pub fn figure(&self, kernel: usize, threads: u32) -> Option<f64> {
-        let column = self.threads.iter().position(|&count| count == threads)?;
-        self.mb_per_s.in_order()[kernel]?.get(column).copied()
-    }
-
-    /// All of them; `workload` is the experiment's.
-    pub(crate) fn figures(&self, workload: &str) -> Vec<Figure> {
-        let figure = |quantity: Quantity, threads: u32, value: f64| Figure {
-            configuration: self.configuration.clone(),
-            point: Point::over_threads(workload, threads),
-            provenance: Provenance::Published { title: self.title.clone(), role: self.role(&quantity.name, threads) },
-            quantity,
-            value,
-            spread: None,
-        };
-        let of = |quantity: Quantity, values: &[f64]| -> Vec<Figure> {
-            self.threads.iter().zip(values).map(|(&threads, &value)| figure(quantity.clone(), threads, value)).collect()
-        };
-        let kernels = crate::kernels::NAMES.iter().zip(self.mb_per_s.in_order());
-        let kernels = kernels.filter_map(|(name, values)| Some(of(bandwidth(name), values?)));
-        let times = self.seconds.iter().map(|(name, values)| of(seconds(name), values));
-        kernels.chain(times).flatten().collect()
-    }
-
-    /// What the model used a figure for.
-    pub(crate) fn role(&self, name: &str, threads: u32) -> Role {
-        match (Self::counts(&self.calibrated, name).contains(&threads), self.reported) {
-            (true, _) => Role::Calibrated,
-            (false, true) => Role::Reported,
-            (false, false) => Role::HeldOut,
-        }
-    }
-
-    /// Thread counts that a list such as `calibrated` holds for a kernel or an application.
-    pub fn counts<'a>(list: &'a BTreeMap<String, Vec<u32>>, name: &str) -> &'a [u32] {
-        list.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or(&[], |(_, counts)| counts)
-    }
-
-    /// The figure of a kernel or an application, by its name, at a thread count.
-    pub fn by_name(&self, name: &str, threads: u32) -> Option<f64> {
-        let kernel = crate::kernels::NAMES.iter().position(|kernel| kernel.eq_ignore_ascii_case(name));
-        let seconds = || {
-            let column = self.threads.iter().position(|&count| count == threads)?;
-            self.seconds.get(name)?.get(column).copied()
-        };
-        kernel.and_then(|kernel| self.figure(kernel, threads)).or_else(seconds)
     }
 }

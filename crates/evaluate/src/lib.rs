@@ -36,6 +36,7 @@ pub mod parse;
 pub mod point;
 pub mod profiles;
 pub mod progress;
+pub mod published;
 pub mod real;
 pub mod records;
 pub mod report;

@@ -1,9 +1,9 @@
 //! Reading an experiment file. Every error names the file, the field, the value, and what would be
 //! valid.
 
-use crate::experiment::{Configuration, Experiment, NativeFiles, Published, Runs, Vms, workload_names};
-use crate::kernels;
+use crate::experiment::{Configuration, Experiment, NativeFiles, Runs, Vms, workload_names};
 use crate::modelled::check;
+use crate::published;
 use crate::switching;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,8 @@ pub fn parse_with(text: &str, path: &Path, kinds: &[Kind]) -> Result<Experiment,
         text.read_apart(&names, |name, section| kind(name).from_toml(section)).map_err(|error| {
             // Sections have the names of workloads in a file.
             let sections = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-            TomlError { problem: error.problem.replace("`sections`", &sections), ..error }
+            let problem = published::instead_of(&error.field);
+            TomlError { problem: problem.unwrap_or_else(|| error.problem.replace("`sections`", &sections)), ..error }
         })?;
     experiment.sections = kinds.iter().map(|kind| kind.section()).collect();
     given.into_iter().for_each(|section| experiment.replace_section(section));
@@ -117,12 +118,8 @@ fn first_fault(experiment: &Experiment, kinds: &[Kind]) -> Option<Fault> {
         .or_else(|| limits(experiment))
         .or_else(|| configurations(experiment))
         .or_else(|| {
-            experiment
-                .published
-                .iter()
-                .enumerate()
-                .find_map(|(index, published)| published_fault(experiment, index, published))
-                .or_else(|| check::first_fault(experiment).map(|(field, value, valid)| Fault { field, value, valid }))
+            let found = published::first_fault(experiment).or_else(|| check::first_fault(experiment));
+            found.map(|(field, value, valid)| Fault { field, value, valid })
         })
 }
 
@@ -297,29 +294,6 @@ fn span(experiment: &Experiment, configuration: &Configuration) -> Option<Fault>
     None
 }
 
-fn published_fault(experiment: &Experiment, index: usize, published: &Published) -> Option<Fault> {
-    let names: Vec<&str> = experiment.configurations.iter().map(|configuration| configuration.name.as_str()).collect();
-    if !names.contains(&published.configuration.as_str()) {
-        return fault(
-            format!("published[{index}].configuration"),
-            format!("{:?}", published.configuration),
-            format!("one of the configurations: {}", names.join(", ")),
-        );
-    }
-    for (kernel, figures) in kernels::NAMES.iter().zip(published.mb_per_s.in_order()) {
-        let Some(figures) = figures else { continue };
-        let field = format!("published[{index}].mb_per_s.{}", kernel.to_lowercase());
-        if figures.len() != published.threads.len() {
-            let valid = format!("one figure for each of threads = {:?}", published.threads);
-            return fault(field, format!("{} figures", figures.len()), valid);
-        }
-        if let Some(figure) = figures.iter().find(|figure| !(figure.is_finite() && **figure > 0.0)) {
-            return fault(field, figure, "MB/s, more than 0");
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,6 +303,16 @@ mod tests {
     const NATIVE: &str = "[[configuration]]\nname = \"native\"\nruns = \"native\"\n";
 
     const VMS: &str = "[[configuration]]\nname = \"vms\"\nruns = \"vms\"\nvms = 2\n";
+
+    /// A small experiment with a published table of one thread, and more lines of it.
+    fn published(lines: &str) -> String {
+        let table = "[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\n";
+        format!("{SMALL}{NATIVE}{table}{lines}\n")
+    }
+
+    fn figure(quantity: &str, unit: &str, values: &str) -> String {
+        format!("figure = [{{ quantity = \"{quantity}\", unit = \"{unit}\", values = {values} }}]")
+    }
 
     fn error(text: &str) -> String {
         parse(text, Path::new("small.toml")).expect_err(text).to_string()
@@ -442,24 +426,28 @@ mod tests {
                 format!("{SMALL}[[configuration]]\nname = \"vm\"\nruns = \"vms\"\nmemory = \"4 GIB\"\n"),
                 ["memory", "4 GIB", "4 GiB"],
             ),
+            (published("[published.figures]"), ["small.toml:12", "figures", "`figure`"]),
+            (published("").replace("\"native\"\ntitle", "\"vm\"\ntitle"), ["configuration = \"vm\"", "vm", "native"]),
+            (published(&figure("coppy", "MB/s", "[1]")), ["published[0].figure[0].quantity", "coppy", "Triad"]),
+            (published(&figure("Copy", "GB/s", "[1]")), ["published[0].figure[0].unit", "GB/s", "MB/s"]),
+            (published(&figure("copy", "MB/s", "[1, 2]")), ["published[0].figure[0].values", "2 values", "[1]"]),
+            (published(&figure("copy", "MB/s", "[-1]")), ["published[0].figure[0].values", "-1", "more than 0"]),
+            (published(&figure("copy", "MB/s", "[]")), ["published[0].figure[0].values", "[]", "only_pictures"]),
             (
-                format!(
-                    "{SMALL}{NATIVE}[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\n[published.mb_per_s]\ncoppy = [1]\n"
-                ),
-                ["small.toml", "coppy", "triad"],
+                published(&figure("copy", "MB/s", "[1], calibrated = [2]")),
+                ["published[0].figure[0].calibrated", "2", "have a value"],
             ),
             (
-                format!(
-                    "{SMALL}{NATIVE}[[published]]\nconfiguration = \"vm\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nmb_per_s = {{}}\n"
-                ),
-                ["published[0].configuration", "vm", "native"],
+                published(&figure("copy", "MB/s", "[1], only_pictures = [1]")),
+                ["published[0].figure[0].only_pictures", "1", "without a value"],
             ),
             (
-                format!(
-                    "{SMALL}{NATIVE}[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nmb_per_s = {{ copy = [1, 2] }}\n"
-                ),
-                ["published[0].mb_per_s.copy", "2 figures", "[1]"],
+                published(&figure("copy", "MB/s", "[1] }, { quantity = \"Copy\", unit = \"MB/s\", values = [2]")),
+                ["published[0].figure[1].quantity", "Copy", "no other"],
             ),
+            (published("mb_per_s = { copy = [1] }"), ["published[0].mb_per_s", "figure = [{ quantity", "MB/s"]),
+            (published("[published.seconds]\nnamd = [1]"), ["published[0].seconds", "figure = [{ quantity", "\"s\""]),
+            (published("calibrated = { copy = [1] }"), ["published[0].calibrated", "belongs to a figure", "= [...]"]),
         ];
         for (text, parts) in cases {
             let message = error(&text);

@@ -41,7 +41,7 @@ configuration = "native"
 title = "HP DL380"
 source = "A paper"
 threads = [1, 2]
-mb_per_s = { copy = [6388, 12163] }
+figure = [{ quantity = "Copy", unit = "MB/s", values = [6388, 12163] }]
 "#;
 
 fn experiment() -> Experiment {

@@ -60,13 +60,13 @@ fn the_article_on_its_own_machine() {
 fn the_published_tables_are_those_of_the_article() {
     let experiment = shipped("stream-esx41.toml");
     let native = &experiment.published[0];
-    assert_eq!(native.figure(0, 1), Some(6388.0));
-    assert_eq!(native.figure(3, 16), Some(29889.0));
+    assert_eq!(native.value("Copy", 1), Some(6388.0));
+    assert_eq!(native.value("Triad", 16), Some(29889.0));
     let virtualized = &experiment.published[1];
-    assert_eq!(virtualized.figure(0, 4), Some(22526.0));
-    assert_eq!(virtualized.figure(3, 1), None);
+    assert_eq!(virtualized.value("Copy", 4), Some(22526.0));
+    assert_eq!(virtualized.value("Triad", 1), None);
     // Statement of the article: two VMs have slightly greater bandwidth than native.
-    let ratio = virtualized.figure(2, 8).zip(native.figure(2, 8)).map(|(vm, host)| vm / host).expect("both");
+    let ratio = virtualized.value("Add", 8).zip(native.value("Add", 8)).map(|(vm, host)| vm / host).expect("both");
     assert!((ratio - 30676.0 / 29081.0).abs() < 1e-9);
 }
 

@@ -38,13 +38,16 @@ configuration = "native"
 title = "A machine"
 source = "A paper"
 threads = [1, 4]
-mb_per_s = { copy = [6388, 20473], triad = [6617, 21058] }
+figure = [
+    { quantity = "Copy", unit = "MB/s", values = [6388, 20473] },
+    { quantity = "Triad", unit = "MB/s", values = [6617, 21058] },
+]
 [[published]]
 configuration = "one VM per node"
 title = "A machine, 2 VMs"
 source = "A paper"
 threads = [4]
-mb_per_s = { copy = [22526] }
+figure = [{ quantity = "Copy", unit = "MB/s", values = [22526] }]
 "#;
 
 fn session(resolved: &Resolved, world: &mut ScriptedWorld, path: &Path) -> (Result<(), RunError>, Vec<Record>) {

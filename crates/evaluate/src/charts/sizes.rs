@@ -23,7 +23,7 @@ fn chart(evaluation: &Evaluation, set: &Set) -> Option<Chart> {
     let mut series = Vec::new();
     for (index, shown) in evaluation.configurations.iter().enumerate() {
         for (number, &width) in all_widths.iter().enumerate() {
-            for origin in [Origin::Measured, Origin::Modelled] {
+            for origin in [Origin::Measured, Origin::Modelled, Origin::Published] {
                 let is_here = |figure: &&Figure| {
                     figure.configuration == shown.name && figure.threads() == Some(width) && figure.origin() == origin
                 };

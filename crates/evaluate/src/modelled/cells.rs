@@ -1,8 +1,9 @@
 //! Published figures beside the modelled ones.
 
 use super::Prediction;
-use crate::experiment::{Experiment, Published};
+use crate::experiment::Experiment;
 use crate::figure::Figure;
+use crate::published::Published;
 use crate::validation::cell::ValidationCell;
 
 /// A cell for each published figure that has a modelled one, and for each modelled one that the
@@ -22,8 +23,8 @@ pub(crate) fn cells(experiment: &Experiment, prediction: &Prediction) -> Vec<Val
 
 fn cell(experiment: &Experiment, published: &Published, figure: &Figure) -> Option<ValidationCell> {
     let (name, threads) = (&figure.quantity.name, figure.threads()?);
-    let value = published.by_name(name, threads);
-    if value.is_none() && !Published::counts(&published.only_pictures, name).contains(&threads) {
+    let value = published.value(name, threads);
+    if value.is_none() && !published.is_only_picture(name, threads) {
         return None;
     }
     Some(ValidationCell {

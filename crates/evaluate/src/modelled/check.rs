@@ -2,9 +2,9 @@
 //! and what would be valid.
 
 use crate::applications;
-use crate::experiment::{Experiment, Published};
+use crate::experiment::Experiment;
 use crate::validation::statement::{Kind, Selection, Statement};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 pub(crate) type Fault = Option<(String, String, String)>;
 
@@ -16,9 +16,6 @@ pub(crate) fn first_fault(experiment: &Experiment) -> Fault {
     machines(experiment)
         .or_else(|| workload(experiment))
         .or_else(|| settings(experiment))
-        .or_else(|| {
-            experiment.published.iter().enumerate().find_map(|(index, published)| of_published(index, published))
-        })
         .or_else(|| statements(experiment))
 }
 
@@ -63,36 +60,6 @@ fn settings(experiment: &Experiment) -> Fault {
         }
         None
     })
-}
-
-fn of_published(index: usize, published: &Published) -> Fault {
-    for (name, figures) in &published.seconds {
-        let field = format!("published[{index}].seconds.{name}");
-        if figures.len() != published.threads.len() {
-            let valid = format!("one figure for each of threads = {:?}", published.threads);
-            return fault(field, format!("{} figures", figures.len()), valid);
-        }
-        if let Some(figure) = figures.iter().find(|figure| !(figure.is_finite() && **figure > 0.0)) {
-            return fault(field, figure, "seconds, more than 0");
-        }
-    }
-    let has_figure = |name: &str, count: u32| published.by_name(name, count).is_some();
-    let wrong = |list: &BTreeMap<String, Vec<u32>>, wanted: bool| {
-        let all = list.iter().flat_map(|(name, counts)| counts.iter().map(move |&count| (name.clone(), count)));
-        all.into_iter().find(|(name, count)| has_figure(name, *count) != wanted)
-    };
-    if let Some((name, count)) = wrong(&published.calibrated, true) {
-        return fault(
-            format!("published[{index}].calibrated.{name}"),
-            count,
-            "thread counts that have a published figure",
-        );
-    }
-    if let Some((name, count)) = wrong(&published.only_pictures, false) {
-        let valid = "thread counts without a published figure: this one has one";
-        return fault(format!("published[{index}].only_pictures.{name}"), count, valid);
-    }
-    None
 }
 
 fn statements(experiment: &Experiment) -> Fault {

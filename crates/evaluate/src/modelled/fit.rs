@@ -8,7 +8,8 @@
 use super::predict::Ground;
 use super::settings::NativeOs;
 use super::{ModelledError, Setting, stream};
-use crate::experiment::{Experiment, Published};
+use crate::experiment::Experiment;
+use crate::published::Published;
 use simulator::{MachineModel, RateSolver};
 use topology::rates::Rates;
 
@@ -51,7 +52,7 @@ impl Fitted {
 /// the first kernel at one thread and at more.
 pub(crate) fn calibration<'a>(experiment: &'a Experiment, first_kernel: &str) -> Option<&'a Published> {
     experiment.published.iter().find(|published| {
-        let counts = Published::counts(&published.calibrated, first_kernel);
+        let counts = published.calibrated(first_kernel);
         counts.contains(&1) && counts.iter().any(|&count| count > 1)
     })
 }
@@ -67,7 +68,7 @@ pub(crate) fn fit(
 ) -> Result<Option<Fitted>, ModelledError> {
     let Some(first) = ground.profiles.first().and_then(|profile| profile.kernels.first()) else { return Ok(None) };
     let Some(published) = calibration(experiment, &first.name) else { return Ok(None) };
-    let most = Published::counts(&published.calibrated, &first.name).iter().copied().max().unwrap_or(1);
+    let most = published.calibrated(&first.name).iter().copied().max().unwrap_or(1);
     let ideal = Experiment { native_os: NativeOs::default(), ..experiment.clone() };
     let mut bench = Bench { ground, experiment: &ideal, published, solver };
     let kernels = &ground.profiles[0].kernels;
@@ -88,7 +89,7 @@ pub(crate) fn fit(
         })?;
     }
     for (index, kernel) in kernels.iter().enumerate().skip(1) {
-        if !Published::counts(&published.calibrated, &kernel.name).contains(&1) {
+        if !published.calibrated(&kernel.name).contains(&1) {
             continue;
         }
         let target = bench.target(&kernel.name, 1)?;
@@ -113,9 +114,9 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn target(&self, kernel: &str, threads: u32) -> Result<f64, ModelledError> {
-        self.published.by_name(kernel, threads).ok_or_else(|| ModelledError::Field {
-            field: format!("published.calibrated.{kernel}"),
-            problem: format!("{threads} threads have no published figure to calibrate on"),
+        self.published.value(kernel, threads).ok_or_else(|| ModelledError::Field {
+            field: "published.figure.calibrated".to_owned(),
+            problem: format!("{kernel} with {threads} threads has no published figure to calibrate on"),
         })
     }
 

@@ -21,6 +21,7 @@ pub mod experiment;
 pub mod export;
 pub mod figure;
 pub mod fitted_profile;
+mod guest_clock;
 pub mod guest_files;
 mod image_boot;
 pub mod interval;

@@ -122,8 +122,23 @@ pub struct Repetition {
     /// in older records.
     #[serde(default)]
     pub host_seconds: Option<f64>,
+    /// What the participants' clocks said, and the host's; of each, or of none: in older records,
+    /// and of older agents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clocks: Vec<Clock>,
     /// Whether other processes took too much: not counted, and made again.
     pub rejected: bool,
+}
+
+/// What a participant's clock said when it answered, and the host's monotonic one before and after.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Clock {
+    /// The participant's own, in seconds since the boot of its kernel.
+    pub own_seconds: f64,
+    /// The host's when the repetition was asked for, in seconds since the session began.
+    pub asked_seconds: f64,
+    /// The host's when the answer was heard, since the same moment.
+    pub heard_seconds: f64,
 }
 
 /// A participant finished a job.

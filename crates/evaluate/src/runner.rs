@@ -10,7 +10,7 @@ use crate::join;
 use crate::journal::Journal;
 use crate::overlap::{self, Interval};
 use crate::progress::{Event, Progress};
-use crate::records::{Done, Record, Repetition, Start};
+use crate::records::{Clock, Done, Record, Repetition, Start};
 use crate::resolve::{Resolved, ResolvedGuest};
 use crate::schedule::Visit;
 use crate::team::Team;
@@ -258,8 +258,10 @@ impl<'a> Runner<'a> {
             let begun = Instant::now();
             workers.clone().try_for_each(|member| team.send(member, &ToAgent::Go { job }, "a repetition"))?;
             let over = move |message| match message {
-                FromAgent::Repetition { job: of, repetition: this, measured } if of == job && this == repetition => {
-                    Some(measured)
+                FromAgent::Repetition { job: of, repetition: this, clock_seconds, measured }
+                    if of == job && this == repetition =>
+                {
+                    Some((clock_seconds, measured))
                 }
                 _ => None,
             };
@@ -271,19 +273,26 @@ impl<'a> Runner<'a> {
             let is_rejected = disturbance.rejects(limits.other_cpu_percent);
             rejected += u32::from(is_rejected && repetition > 0);
             let intervals: Vec<Interval> =
-                heard.iter().map(|(at, measured)| interval(self.epoch, *at, measured)).collect();
+                heard.iter().map(|(at, (_, measured))| interval(self.epoch, *at, measured)).collect();
+            let since_epoch = |at: Instant| at.saturating_duration_since(self.epoch).as_secs_f64();
+            let clock = |(at, (own, _)): &(Instant, (Option<f64>, Measured))| {
+                let (asked_seconds, heard_seconds) = (since_epoch(begun), since_epoch(*at));
+                own.map(|own_seconds| Clock { own_seconds, asked_seconds, heard_seconds })
+            };
+            let clocks = heard.iter().map(clock).collect::<Option<Vec<Clock>>>().unwrap_or_default();
             self.journal.append(Record::Repetition(Repetition {
                 configuration: configuration.name.clone(),
                 point: visit.point.clone(),
                 round: visit.round,
                 job,
                 repetition,
-                participants: heard.into_iter().map(|(_, measured)| measured).collect(),
+                participants: heard.into_iter().map(|(_, (_, measured))| measured).collect(),
                 overlap: overlap::overlap(&intervals).unwrap_or(1.0),
                 other_cpu_percent: disturbance.other_cpu_percent,
                 steal_percent: disturbance.steal_percent,
                 own_cpu_percent: Some(disturbance.own_cpu_percent),
                 host_seconds,
+                clocks,
                 rejected: is_rejected,
             }))?;
             self.progress.tell(Event::Repetition { rejected: is_rejected });

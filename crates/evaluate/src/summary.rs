@@ -3,6 +3,7 @@
 use crate::carried::{self, Carried};
 use crate::evaluation;
 use crate::figure::{Figure, OfRound, Provenance, Spread};
+use crate::guest_clock;
 use crate::kernels::median;
 use crate::point::Point;
 use crate::records::{Done, Record, Repetition};
@@ -101,6 +102,9 @@ pub struct Cell {
     /// the worst repetition that counts. `None` elsewhere, where clocks are the host's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_clock: Option<f64>,
+    /// The same of one that ran slow: at most that, in the worst job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_guest_clock: Option<f64>,
     /// What the configuration's switches carried in all visits of the point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub carried: Vec<Carried>,
@@ -193,7 +197,9 @@ pub(crate) fn reduce(resolved: &Resolved, records: &[Record]) -> Summary {
                 .map(|point| {
                     let cell = raw.cell(&configuration.name, point, &quantities(resolved, point));
                     let emulated = resolved.emulated && !configuration.vms.is_empty();
-                    Cell { guest_clock: cell.guest_clock.filter(|_| emulated), ..cell }
+                    let [fast, slow] =
+                        [cell.guest_clock, cell.slow_guest_clock].map(|clock| clock.filter(|_| emulated));
+                    Cell { guest_clock: fast, slow_guest_clock: slow, ..cell }
                 })
                 .collect(),
         })
@@ -251,12 +257,12 @@ impl<'a> Raw<'a> {
     }
 
     fn cell(&self, configuration: &str, point: &Point, quantities: &[Quantity]) -> Cell {
-        let all: Vec<&Repetition> = self
-            .repetitions
+        let own: Vec<&Repetition> =
+            self.repetitions.iter().copied().filter(|repetition| repetition.configuration == configuration).collect();
+        let all: Vec<&Repetition> = own
             .iter()
             .copied()
-            .filter(|repetition| repetition.configuration == configuration && repetition.point == *point)
-            .filter(|repetition| self.is_finished(repetition))
+            .filter(|repetition| repetition.point == *point && self.is_finished(repetition))
             .collect();
         let jobs: BTreeSet<u64> = all.iter().map(|repetition| repetition.job).collect();
         let done: Vec<&Done> = jobs.iter().filter_map(|job| self.done.get(job)).flatten().copied().collect();
@@ -293,21 +299,12 @@ impl<'a> Raw<'a> {
             own_cpu_percent: median(&own_cpu),
             large_page_share: done.iter().filter_map(|done| done.large_page_share).min_by(f64::total_cmp),
             local_share: done.iter().filter_map(|done| done.local_share).min_by(f64::total_cmp),
-            guest_clock: used.iter().filter_map(|repetition| guest_clock(repetition)).max_by(f64::total_cmp),
+            guest_clock: used.iter().filter_map(|repetition| guest_clock::fast(repetition)).max_by(f64::total_cmp),
+            slow_guest_clock: jobs.iter().filter_map(|job| guest_clock::slow(&own, *job)).min_by(f64::total_cmp),
             carried: carried::sum(self.carried.get(&(configuration, point)).into_iter().flatten().copied()),
             uncounted: self.uncounted.get(&(configuration, point)).into_iter().flatten().copied().cloned().collect(),
         }
     }
-}
-
-/// How long a repetition took by the participants' clocks, the longest, as a multiple of the time
-/// in which the host waited for it. That is never shorter: it has the way of the words in it, and
-/// what a participant prepares. So a result above 1 is a clock that runs fast, and one below says
-/// nothing.
-fn guest_clock(repetition: &Repetition) -> Option<f64> {
-    let waited = repetition.host_seconds.filter(|seconds| *seconds > 0.0)?;
-    let own = repetition.participants.iter().map(|measured| measured.phases.iter().sum::<f64>());
-    own.max_by(f64::total_cmp).map(|own| own / waited)
 }
 
 /// The value of each participant in a repetition; `None` unless all have one.

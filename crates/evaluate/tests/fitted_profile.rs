@@ -127,6 +127,7 @@ fn measured(on: &Described, text: &str, truth: &WorkloadProfile, mut noise: impl
                     local_share: None,
                     large_page_share: None,
                     guest_clock: None,
+                    slow_guest_clock: None,
                     carried: Vec::new(),
                     uncounted: Vec::new(),
                 }),

@@ -4,7 +4,7 @@ use crate::scripted::{Script, ScriptedWorld, resolved};
 use evaluate::RunError;
 use evaluate::journal::{self, Journal};
 use evaluate::progress::Silent;
-use evaluate::records::Record;
+use evaluate::records::{Clock, Record};
 use evaluate::resolve::Resolved;
 use evaluate::runner::Runner;
 use evaluate::summary::{State, summarise};
@@ -224,6 +224,32 @@ fn a_guests_clock_that_runs_fast_is_told_under_emulation_alone() {
         let text = text::render(&summary, &tables::all(&resolved, &summary), None);
         assert_eq!(text.matches("WRONG TIMES").count(), usize::from(emulated), "{text}");
         assert!(summary.native().is_none_or(|native| native.cells.iter().all(|cell| cell.guest_clock.is_none())));
+    }
+}
+
+#[test]
+fn a_guests_clock_that_runs_slow_is_told_under_emulation_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut resolved = resolved(EXPERIMENT);
+    let mut world = ScriptedWorld::new(Script::default());
+    let (outcome, records) = session(&resolved, &mut world, &directory.path().join("records.jsonl"));
+    outcome.expect("it runs");
+    for (speed, emulated, is_told) in [(0.5, true, true), (1.0, true, false), (0.5, false, false)] {
+        resolved.emulated = emulated;
+        let mut records = records.clone();
+        let mut begun = 0.0;
+        for record in &mut records {
+            let Record::Repetition(repetition) = record else { continue };
+            // One a minute, each answered after a second.
+            begun += 60.0;
+            let clock = Clock { own_seconds: speed * begun, asked_seconds: begun, heard_seconds: begun + 1.0 };
+            repetition.clocks = vec![clock; repetition.participants.len()];
+        }
+        let summary = summarise(&resolved, &records);
+        let text = text::render(&summary, &tables::all(&resolved, &summary), None);
+        // 30 s of its own in the 59 s, and more, that passed at least.
+        assert_eq!(text.contains("ran only 0.5"), is_told, "{speed}: {text}");
+        assert_eq!(text.contains("too short, and rates too high"), is_told, "{text}");
     }
 }
 

@@ -40,7 +40,8 @@ impl Job {
         let measured = self.prepared.repetition()?;
         let repetition = self.next;
         self.next += 1;
-        Ok(FromAgent::Repetition { job: self.id, repetition, measured })
+        let clock_seconds = Some(linux::sys::since_boot_ns() as f64 / 1e9);
+        Ok(FromAgent::Repetition { job: self.id, repetition, clock_seconds, measured })
     }
 
     /// Verifies the result and reads back where threads and memory are.

@@ -101,11 +101,18 @@ fn chase(loads: u64) -> ChaseJob {
 fn stream_waits_for_go_before_every_repetition_and_is_verified() {
     let mut agent = Agent::start();
     agent.send(&run_stream(5, &stream(TWO), 3));
+    let mut clock = 0.0;
     for wanted in 0..3 {
         assert_eq!(agent.next(), FromAgent::Ready { job: 5, repetition: wanted });
         agent.send(&ToAgent::Go { job: 5 });
-        let FromAgent::Repetition { job: 5, repetition, measured } = agent.next() else { panic!("no repetition") };
+        let FromAgent::Repetition { job: 5, repetition, clock_seconds, measured } = agent.next() else {
+            panic!("no repetition")
+        };
         assert_eq!(repetition, wanted);
+        // Since boot, and on: later than the one before.
+        let now = clock_seconds.expect("this agent says it");
+        assert!(now > clock, "{clock} s, then {now} s");
+        clock = now;
         let names: Vec<&str> = measured.figures.iter().map(|figure| figure.quantity.as_str()).collect();
         assert_eq!(names, ["Copy", "Scale", "Add", "Triad"]);
         assert!(measured.figures.iter().all(|figure| figure.value > 0.0));

@@ -82,6 +82,10 @@ pub enum FromAgent {
         job: u64,
         /// From 0.
         repetition: u32,
+        /// What the agent's clock says now, in seconds since the boot of its kernel; an agent of an
+        /// older image does not say it.
+        #[serde(default)]
+        clock_seconds: Option<f64>,
         /// What was measured.
         #[serde(flatten)]
         measured: Repetition,

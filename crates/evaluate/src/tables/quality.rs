@@ -7,6 +7,8 @@ use crate::until::{EndedBy, Reached, Widest};
 
 /// A guest's clock that runs faster than this, as a multiple of the host's, is told.
 const MOST_GUEST_CLOCK: f64 = 1.1;
+/// One that runs slower than this is told too.
+const LEAST_GUEST_CLOCK: f64 = 0.9;
 
 /// A row of each configuration at each point.
 pub(super) fn tables(summary: &Summary) -> [Table; 2] {
@@ -63,22 +65,30 @@ fn repetitions(summary: &Summary) -> Table {
     if all().any(|cell| !cell.figures.is_empty() && !cell.verified) {
         notes.push("? not verified: nobody said how to check that the result is right.".to_owned());
     }
-    notes.extend(fast_clock(summary));
+    notes.extend(wrong_clocks(summary));
     let header = ["Counted", "Rejected", "Rounds", "Median/best", "Mean/best", "Deviation", "Overlap"];
     of_each(summary, "How well it was measured", &header, repetitions_of, notes)
 }
 
-/// That times of an emulated guest are wrong, where its clock was seen to run fast.
-fn fast_clock(summary: &Summary) -> Option<String> {
-    let fast = |cell: &&Cell| cell.guest_clock.is_some_and(|clock| clock > MOST_GUEST_CLOCK);
-    let of_one = |one: &ConfigurationSummary| one.cells.iter().any(|cell| fast(&cell)).then(|| one.name.clone());
-    let names: Vec<String> = summary.configurations.iter().filter_map(of_one).collect();
-    let worst = cells(summary).filter(fast).filter_map(|cell| cell.guest_clock).max_by(f64::total_cmp)?;
-    Some(format!(
-        "WRONG TIMES: the clock of an emulated guest ran up to {worst:.1} times as fast as this host's, which is too \
-         busy for it ({}). Times and rates there are wrong; check values are not.",
-        names.join(", ")
-    ))
+/// That times of an emulated guest are wrong, where its clock was seen to run fast or slow.
+fn wrong_clocks(summary: &Summary) -> Vec<String> {
+    let fast = |cell: &Cell| cell.guest_clock.filter(|clock| *clock > MOST_GUEST_CLOCK);
+    let slow = |cell: &Cell| cell.slow_guest_clock.filter(|clock| *clock < LEAST_GUEST_CLOCK);
+    let names = |of: &dyn Fn(&Cell) -> Option<f64>| {
+        let wrong = summary.configurations.iter().filter(|one| one.cells.iter().any(|cell| of(cell).is_some()));
+        wrong.map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let told = |how: String, names: String, so: &str| {
+        format!(
+            "WRONG TIMES: the clock of an emulated guest ran {how} as fast as this host's, which is too busy for it \
+             ({names}). Times there are too {so}; check values are not touched by it."
+        )
+    };
+    let most = cells(summary).filter_map(fast).max_by(f64::total_cmp);
+    let least = cells(summary).filter_map(slow).min_by(f64::total_cmp);
+    let fast = most.map(|most| told(format!("up to {most:.1} times"), names(&fast), "long, and rates too low"));
+    let slow = least.map(|least| told(format!("only {least:.2} times"), names(&slow), "short, and rates too high"));
+    fast.into_iter().chain(slow).collect()
 }
 
 fn repetitions_of(cell: &Cell) -> Vec<String> {

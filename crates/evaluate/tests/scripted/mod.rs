@@ -163,7 +163,7 @@ impl Agent {
         if let Some(speed) = self.script.borrow().speed {
             measured.figures.iter_mut().for_each(|figure| figure.value *= speed(id));
         }
-        self.inbox.push_back(FromAgent::Repetition { job: id, repetition: job.next, measured });
+        self.inbox.push_back(FromAgent::Repetition { job: id, repetition: job.next, clock_seconds: None, measured });
         if next < job.repetitions {
             self.inbox.push_back(FromAgent::Ready { job: id, repetition: next });
         } else {

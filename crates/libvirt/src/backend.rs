@@ -13,6 +13,7 @@ use crate::resize::{Of, plugged};
 use crate::run_by::run_by;
 use crate::save::{self, Restored, restore};
 use crate::send;
+use crate::stalled::{Standing, has_ended};
 use crate::start::{
     NewDomain, accelerator, accelerator_of, check_name, new_uuid, qemu_version, socket_of, with_mark, with_port,
     with_uuid,
@@ -123,6 +124,7 @@ impl Domains {
             uuid,
             new,
             notes: Vec::new(),
+            standing: Standing::default(),
         })
     }
 
@@ -315,14 +317,6 @@ fn called_off(vm: &str) -> BackendError {
     BackendError::new(ErrorKind::CalledOff, text)
 }
 
-fn has_ended(connection: &Connection, uuid: &str) -> Result<bool, LibvirtError> {
-    match connection.state(uuid) {
-        Ok(state) => Ok(!state.has_process()),
-        Err(error) if error.is_no_such_domain() => Ok(true),
-        Err(error) => Err(error),
-    }
-}
-
 /// Asks the guest to power off, if there is grace for it, and then ends it.
 fn stop(connection: &Connection, uuid: &str, grace: Patience) -> Result<Stopped, BackendError> {
     let deadline = Instant::now() + grace;
@@ -367,6 +361,7 @@ struct Domain {
     /// Ends the domain when it is dropped.
     new: Option<NewDomain>,
     notes: Vec<String>,
+    standing: Standing,
 }
 
 impl Domain {
@@ -433,11 +428,17 @@ impl Vm for Domain {
         Vec::new()
     }
 
+    fn stalled(&mut self) -> Option<String> {
+        self.standing.look(self.pid, &self.connection, &self.uuid, &self.name)
+    }
+
     fn exited(&mut self) -> Option<String> {
         let name = &self.name;
         let words = format!("VM {name}: QEMU ended; libvirt keeps its last words in /var/log/libvirt/qemu/{name}.log");
-        // Where libvirt does not answer it is not known to have ended.
-        has_ended(&self.connection, &self.uuid).unwrap_or(false).then_some(words)
+        // Most looks find a QEMU that runs, and need no answer of libvirt's. Where that does not
+        // answer it is not known to have ended.
+        let is_there = linux::load::process_cpu_seconds(self.pid).is_ok();
+        (!is_there && has_ended(&self.connection, &self.uuid).unwrap_or(false)).then_some(words)
     }
 
     fn pause(&mut self) -> Result<(), BackendError> {

@@ -19,6 +19,7 @@ mod resize;
 mod run_by;
 mod save;
 mod send;
+mod stalled;
 mod start;
 mod virsh;
 mod xml;

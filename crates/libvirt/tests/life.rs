@@ -83,6 +83,20 @@ fn save(vm: &mut dyn Vm, path: &std::path::Path) -> Result<(), BackendError> {
 }
 
 #[test]
+fn a_guest_that_runs_or_that_somebody_paused_does_not_stand_still_by_itself() {
+    let test = "a_guest_that_runs_or_that_somebody_paused_does_not_stand_still_by_itself";
+    let Some(place) = Place::new(test, "still") else { return };
+    let mut vm = place.start();
+    assert_eq!((vm.stalled(), vm.stalled(), vm.exited()), (None, None, None));
+    vm.pause().expect("it waits");
+    assert_eq!(place.state(), "paused");
+    // The second look finds that its QEMU did nothing, and asks.
+    assert_eq!((vm.stalled(), vm.stalled()), (None, None));
+    place.libvirtd.virsh(&["destroy", place.name()]);
+    assert!(vm.exited().is_some_and(|words| words.contains("QEMU ended")));
+}
+
+#[test]
 fn a_domain_goes_into_a_file_and_on_from_it_at_other_homes() {
     let test = "a_domain_goes_into_a_file_and_on_from_it_at_other_homes";
     let Some(place) = Place::new(test, "hnlv-saved") else { return };

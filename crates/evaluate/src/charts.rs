@@ -12,6 +12,7 @@ mod words;
 
 pub(crate) use chart::file_name;
 pub use chart::{Chart, Mark, Over, Series};
+pub(crate) use draw::FONT;
 
 use crate::answer;
 use crate::applications::Section;
@@ -114,6 +115,7 @@ fn scan(evaluation: &Evaluation, quantity: &Quantity) -> Option<Chart> {
 fn name(evaluation: &Evaluation, shown: &Shown, figures: &[&Figure]) -> String {
     let emulated = if figures.iter().any(|figure| figure.is_emulated()) { ", EMULATED" } else { "" };
     match (evaluation.origin, figures.first().map(|figure| figure.origin())) {
+        (_, Some(Origin::Published)) => format!("PUBLISHED: {}", shown.name),
         (_, Some(Origin::Modelled)) => format!("MODELLED: {}", shown.name),
         (Origin::Modelled, _) => format!("MEASURED: {}{emulated}", shown.name),
         _ => format!("{}{emulated}", shown.name),

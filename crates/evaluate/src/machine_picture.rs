@@ -3,6 +3,7 @@
 
 mod layout;
 
+use crate::charts::FONT;
 use crate::modelled::{Load, Prediction};
 use crate::results::ModelledMachine;
 use layout::{BOX_HEIGHT, BOX_WIDTH, Layout, Point, SWITCH_HEIGHT, SWITCH_WIDTH};
@@ -20,8 +21,12 @@ const LOADS: [(f64, &str, &str); 3] = [
     (0.9, "#E69F00", "50 to 90 %"),
     (f64::INFINITY, "#D55E00", "90 % and more: it binds"),
 ];
-/// Reads on white and on black.
-const INK: &str = "#808890";
+/// Frames.
+const FRAME: &str = "#808890";
+/// Words.
+const INK: &str = "#1d2329";
+const PAPER: &str = "#ffffff";
+const SWITCH: &str = "#f3f5f7";
 /// Distance between the two directions of a link.
 const LANE: f64 = 5.0;
 const LEGEND_HEIGHT: f64 = 34.0;
@@ -54,18 +59,21 @@ pub fn pictures(prediction: &Prediction, machines: &[ModelledMachine]) -> Vec<(S
     prediction.loads.iter().filter_map(of).collect()
 }
 
-/// The picture, as SVG that stands in an HTML page.
+/// The picture, as SVG: in a page, or a file of its own, which no style of a page reaches.
 pub fn svg(load: &MachineLoad) -> String {
     let layout = Layout::of(load.model);
     let mut document = Document::new()
         .set("viewBox", (0.0, 0.0, layout.width, layout.height + LEGEND_HEIGHT))
         .set("class", "machine")
-        .set("style", format!("width:{:.0}px;max-width:100%", layout.width))
+        .set("style", format!("width:{:.0}px", layout.width))
+        .set("font-family", FONT)
         .set("role", "img")
         .set(
             "aria-label",
             format!("{} with the modelled load of its controllers and links", load.model.machine().name),
         );
+    let paper = Rectangle::new().set("width", "100%").set("height", "100%").set("fill", PAPER);
+    document = document.add(paper);
     for (index, station) in load.model.stations().iter().enumerate() {
         if let StationKind::Link { from, to } = &station.kind
             && let (Some(begin), Some(end)) = (layout.place(from), layout.place(to))
@@ -85,7 +93,7 @@ pub fn svg(load: &MachineLoad) -> String {
 }
 
 fn colour(utilisation: f64) -> &'static str {
-    LOADS.iter().find(|(below, ..)| utilisation < *below).map_or(INK, |(_, colour, _)| colour)
+    LOADS.iter().find(|(below, ..)| utilisation < *below).map_or(FRAME, |(_, colour, _)| colour)
 }
 
 fn percent(utilisation: f64) -> String {
@@ -132,8 +140,8 @@ fn node_box(load: &MachineLoad, node: NodeId, centre: Point) -> Group {
         .set("width", BOX_WIDTH)
         .set("height", BOX_HEIGHT)
         .set("rx", 5)
-        .set("fill", "var(--paper, #ffffff)")
-        .set("stroke", INK);
+        .set("fill", PAPER)
+        .set("stroke", FRAME);
     let bar =
         |width: f64| Rectangle::new().set("x", left + 10.0).set("y", top + 58.0).set("width", width).set("height", 9.0);
     let whole = BOX_WIDTH - 20.0;
@@ -142,7 +150,7 @@ fn node_box(load: &MachineLoad, node: NodeId, centre: Point) -> Group {
         .add(text(format!("node {node}"), left + 10.0, top + 20.0, 14.0).set("font-weight", "bold"))
         .add(text(format!("{threads:.4} of {all} threads busy").replace(".0000", ""), left + 10.0, top + 37.0, 11.0))
         .add(text(format!("memory {}", percent(utilisation)), left + 10.0, top + 53.0, 11.0))
-        .add(bar(whole).set("fill", "none").set("stroke", INK))
+        .add(bar(whole).set("fill", "none").set("stroke", FRAME))
         .add(bar(whole * utilisation.min(1.0)).set("fill", colour(utilisation)))
         .add(text(format!("{:.1} of {bandwidth:.1} GB/s", bandwidth * utilisation), left + 10.0, top + 81.0, 11.0));
     for (place, square) in cache_ports(load, node, left + 10.0, top + 88.0).into_iter().enumerate() {
@@ -167,7 +175,7 @@ fn cache_ports(load: &MachineLoad, node: NodeId, left: f64, top: f64) -> Vec<Rec
             .set("width", 6.5)
             .set("height", 6.5)
             .set("fill", if utilisation > 0.0 { colour(utilisation) } else { "none" })
-            .set("stroke", INK)
+            .set("stroke", FRAME)
             .set("stroke-width", 0.6)
             .add(title(format!("port of last-level cache {llc}: {}", percent(utilisation))))
     };
@@ -181,8 +189,8 @@ fn switch_box(name: &str, centre: Point) -> Group {
         .set("width", SWITCH_WIDTH)
         .set("height", SWITCH_HEIGHT)
         .set("rx", SWITCH_HEIGHT / 2.0)
-        .set("fill", "var(--soft, #f3f5f7)")
-        .set("stroke", INK);
+        .set("fill", SWITCH)
+        .set("stroke", FRAME);
     Group::new().add(frame).add(text(name.to_owned(), centre.0, centre.1 + 4.0, 11.0).set("text-anchor", "middle"))
 }
 
@@ -199,7 +207,7 @@ fn legend(top: f64) -> Group {
 }
 
 fn text(words: String, x: f64, y: f64, size: f64) -> Text {
-    Text::new(words).set("x", x).set("y", y).set("font-size", size).set("fill", "currentColor")
+    Text::new(words).set("x", x).set("y", y).set("font-size", size).set("fill", INK)
 }
 
 fn title(words: String) -> svg::node::element::Title {

@@ -191,7 +191,7 @@ fn section_environment(page: &mut String, resolved: &Resolved, summary: &Summary
     ];
     page.push_str("<h2>Environment</h2>\n<div class=\"scroll\"><table><tbody>\n");
     for (name, value) in rows {
-        let _ = writeln!(page, "<tr><td>{name}</td><td style=\"text-align:left\">{}</td></tr>", escape(&value));
+        let _ = writeln!(page, "<tr><td>{name}</td><td class=\"words\">{}</td></tr>", escape(&value));
     }
     page.push_str("</tbody></table></div>\n<p class=\"note\">Plans, and where each VM really was, are in records.jsonl beside this file.</p>\n");
 }

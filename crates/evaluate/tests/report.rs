@@ -42,6 +42,7 @@ fn a_measured_run_is_answered_by_a_picture_and_three_sentences() {
     let outside = page.replace("http://www.w3.org/2000/svg", "");
     assert!(!outside.contains("<script src=") && !outside.contains("://"), "it needs no network");
     assert_eq!(page.matches("<ul class=\"warning\">").count(), 1, "warnings stand once");
+    assert!(page.contains("color-scheme: light;") && !page.contains("prefers-color-scheme"), "charts are on white");
     // Each chart's clipping path has a name that no other has.
     let mut clips: Vec<&str> =
         page.match_indices("clipPath id=").map(|(at, _)| page[at..].split('"').nth(1).expect("a name")).collect();

@@ -30,7 +30,7 @@ const INK: &str = "#3c454e";
 const GRID: &str = "#dfe4e8";
 const REFERENCE: &str = "#3c454e";
 const PUBLISHED: &str = "#6b737b";
-const FONT: &str = "system-ui, 'DejaVu Sans', 'Liberation Sans', Arial, sans-serif";
+pub(crate) const FONT: &str = "system-ui, 'DejaVu Sans', 'Liberation Sans', Arial, sans-serif";
 /// Told apart by people who see red and green alike (Okabe and Ito); the last four, dark, for
 /// experiments of many configurations.
 const COLOURS: [&str; 10] =

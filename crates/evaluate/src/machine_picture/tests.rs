@@ -12,6 +12,8 @@ fn every_station_of_every_shipped_machine_is_drawn() {
         let utilisation = vec![0.5; model.stations().len()];
         let picture = svg(&MachineLoad { model: &model, utilisation: &utilisation, threads: &BTreeMap::new() });
         let document = roxmltree::Document::parse(&picture).expect("well-formed XML");
+        // As a file it has no page around it that would say what these are.
+        assert!(!picture.contains("var(") && !picture.contains("currentColor"), "{name}: {picture}");
         let count = |tag: &str| document.descendants().filter(|element| element.has_tag_name(tag)).count();
         let links = model.stations().iter().filter(|station| matches!(station.kind, StationKind::Link { .. })).count();
         assert_eq!(count("line"), links, "{name}");

@@ -42,7 +42,7 @@ pub fn html(
     ];
     page.push_str("<h2>Model</h2>\n<div class=\"scroll\"><table><tbody>\n");
     for (name, value) in facts {
-        let _ = writeln!(page, "<tr><td>{name}</td><td style=\"text-align:left\">{}</td></tr>", escape(&value));
+        let _ = writeln!(page, "<tr><td>{name}</td><td class=\"words\">{}</td></tr>", escape(&value));
     }
     let _ = write!(
         page,

@@ -11,3 +11,11 @@ keep("a.csv", CSV, (link) => {
   const rows = [...link.closest("section").querySelector("table").rows];
   return rows.map((row) => [...row.cells].map(quoted).join(",")).join("\r\n") + "\r\n";
 });
+// What is folded is on paper too.
+const folded = "details:not([open])";
+addEventListener("beforeprint", () => {
+  for (const one of document.querySelectorAll(folded)) { one.open = true; one.dataset.folded = ""; }
+});
+addEventListener("afterprint", () => {
+  for (const one of document.querySelectorAll("details[data-folded]")) { one.open = false; delete one.dataset.folded; }
+});

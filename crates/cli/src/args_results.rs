@@ -34,18 +34,19 @@ pub(crate) enum ResultsCommand {
 }
 
 #[derive(Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).multiple(true)))]
 pub(crate) struct ExportArguments {
     /// Results directory of a measured run or of a prediction
     #[arg(value_name = "RESULTS")]
     pub(crate) results: PathBuf,
     /// One CSV file for each table, and figures.csv with every figure in plain numbers, into this
     /// directory
-    #[arg(long, value_name = "DIRECTORY", required_unless_present_any = ["json", "svg"])]
+    #[arg(long, value_name = "DIRECTORY", group = "what")]
     pub(crate) csv: Option<PathBuf>,
     /// The figures as `homenode evaluate --json` prints them, into this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "what")]
     pub(crate) json: Option<PathBuf>,
     /// One SVG file for each chart into this directory
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", group = "what")]
     pub(crate) svg: Option<PathBuf>,
 }

@@ -114,9 +114,17 @@ fn wrong_results_are_named_with_what_would_be_right() {
     place.refused(&["results", "show", "none"], &["none", "no such directory", "results/<time>-<name>"]);
     place.refused(&["results", "show", "empty"], &["empty", "records.jsonl"]);
     place.refused(&["results", "export", "empty", "--csv", "out"], &["empty", "records.jsonl"]);
-    place.refused(&["results", "export", "empty"], &["--csv"]);
-    place.refused(&["results", "list", "none"], &["none"]);
+    place.refused(&["results", "export", "empty"], &["--csv", "--json", "--svg"]);
+    place.refused(&["results", "list", "none"], &["none", "holds the results"]);
     place.refused(&["compare", "empty", "none"], &["empty", "measured run"]);
+    place.refused(&["compare", "empty", "./empty"], &["./empty", "given twice"]);
+    fs::write(place.path("empty/page.html"), "").expect("a file");
+    place.refused(&["results", "show", "empty/page.html"], &["page.html", "it is a file", "results/<time>-<name>"]);
+    fs::create_dir_all(place.path("several/one")).expect("a directory");
+    fs::write(place.path("several/one/resolved.json"), "{}").expect("a file");
+    place.refused(&["results", "show", "several"], &["several", "1 results directories", "homenode results list"]);
+    fs::write(place.path("several/one/records.jsonl"), "").expect("a file");
+    place.refused(&["results", "show", "several/one"], &["resolved.json", "another version of homenode"]);
     assert!(place.said(&["results", "list", "empty"]).contains("no results"));
     assert!(!place.path("out").exists());
 }
@@ -140,5 +148,7 @@ fn a_prediction_is_shown_and_exported() {
         let svg = fs::read_to_string(place.path("pictures").join(&picture)).expect("a picture");
         assert!(svg.starts_with("<svg") && svg.contains("http://www.w3.org/2000/svg"), "{picture}");
     }
-    place.refused(&["compare", &results, &results], &["modelled figures", "measured run"]);
+    place.refused(&["compare", &results, "none"], &["modelled figures", "measured run"]);
+    place.refused(&["evaluate", "--resume", &results], &["modelled figures", "measured run"]);
+    place.refused(&["results", "export", &results, "--csv", "tables/figures.csv"], &["it is a file", "a directory"]);
 }

@@ -32,7 +32,7 @@ pub enum ResultsError {
         source: io::Error,
     },
     /// It does not hold an evaluation.
-    #[error("{}: not an evaluation that can be continued: {reason}", path.display())]
+    #[error("{}: not results that this homenode can read: {reason}", path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
@@ -46,6 +46,14 @@ pub enum ResultsError {
         path: PathBuf,
         /// Why.
         reason: String,
+    },
+    /// Its results directories cannot be listed.
+    #[error("{}: {source}. Give the directory that holds the results: `homenode evaluate` writes results/", path.display())]
+    List {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
     },
     /// Its records cannot be read or written.
     #[error(transparent)]
@@ -129,6 +137,7 @@ impl Results {
     /// It does not hold an evaluation.
     pub fn open(path: &Path) -> Result<(Self, Resolved, Environment, journal::Recovered), ResultsError> {
         let results = Self { path: path.to_owned() };
+        is_measured(path)?;
         let resolved = results.read_json("resolved.json")?;
         let environment = results.read_json("environment.json")?;
         let records = results.records_path();
@@ -147,16 +156,15 @@ impl Results {
     /// It does not hold an evaluation that was measured.
     pub fn measured(path: &Path) -> Result<MeasuredRun, ResultsError> {
         let results = Self { path: path.to_owned() };
-        let unfit = |reason: &str| ResultsError::NotMeasured { path: path.to_owned(), reason: reason.to_owned() };
-        if !path.is_dir() {
-            return Err(unfit("no such directory"));
-        }
-        if path.join("predictions.json").exists() {
-            return Err(unfit("it holds modelled figures"));
-        }
+        is_measured(path)?;
         let records = results.records_path();
         if !records.exists() {
-            return Err(unfit("it has no records.jsonl, so that nothing was measured"));
+            let several = held::entries(path)?.len();
+            let reason = match several {
+                0 => "it has no records.jsonl, so that nothing was measured".to_owned(),
+                _ => format!("it holds {several} results directories: `homenode results list {}`", path.display()),
+            };
+            return Err(ResultsError::NotMeasured { path: path.to_owned(), reason });
         }
         let resolved: Resolved = results.read_json("resolved.json")?;
         // What it has in tables.json may be of an older homenode.
@@ -173,7 +181,10 @@ impl Results {
         let foreign = |reason: String| ResultsError::Foreign { path: self.path.clone(), reason };
         let text = topology::input::bytes(self.path.join(name), topology::input::LONGEST_FILE)
             .map_err(|error| foreign(format!("{name}: {error}")))?;
-        let bad = |error: serde_json::Error| foreign(format!("{name}: {}", shortened(&error.to_string())));
+        let bad = |error: serde_json::Error| {
+            let words = shortened(&error.to_string());
+            foreign(format!("{name}: {words}. It is damaged, or another version of homenode wrote it"))
+        };
         serde_json::from_slice(&text).map_err(bad)
     }
 
@@ -218,6 +229,21 @@ impl Results {
     pub fn write_json<T: serde::Serialize>(&self, name: &str, value: &T) -> Result<(), ResultsError> {
         self.write(name, &json(value)?)
     }
+}
+
+/// Whether what is there could have been measured.
+fn is_measured(path: &Path) -> Result<(), ResultsError> {
+    let unfit = |reason: &str| Err(ResultsError::NotMeasured { path: path.to_owned(), reason: reason.to_owned() });
+    if path.is_file() {
+        return unfit("it is a file");
+    }
+    if !path.is_dir() {
+        return unfit("no such directory");
+    }
+    if path.join("predictions.json").exists() {
+        return unfit("it holds modelled figures: nothing of it was measured");
+    }
+    Ok(())
 }
 
 fn io_error(path: &Path, source: io::Error) -> ResultsError {

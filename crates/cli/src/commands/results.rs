@@ -84,6 +84,9 @@ fn export_files(arguments: &ExportArguments) -> anyhow::Result<()> {
 
 fn write_all(option: &str, directory: &Path, files: &[ExportFile]) -> anyhow::Result<()> {
     let failed = |error| unwritable(format!("{option} {}", directory.display()), &error);
+    if directory.is_file() {
+        return Err(bad_input(format!("{option} {}: it is a file; give a directory", directory.display())));
+    }
     std::fs::create_dir_all(directory).map_err(failed)?;
     for file in files {
         write(option, &directory.join(&file.name), &file.content)?;

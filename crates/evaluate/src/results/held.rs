@@ -1,7 +1,7 @@
 //! What results directories hold, to be shown again: a measured run or a prediction. Nothing in
 //! them is changed.
 
-use super::{ModelledMachine, Results, ResultsError, io_error};
+use super::{ModelledMachine, Results, ResultsError};
 use crate::experiment::Experiment;
 use crate::modelled::Prediction;
 use crate::modelled::beside::MeasuredRun;
@@ -122,9 +122,10 @@ impl Held {
 /// # Errors
 /// The directory cannot be read.
 pub fn entries(parent: &Path) -> Result<Vec<Entry>, ResultsError> {
-    let listed = fs::read_dir(parent).map_err(|source| io_error(parent, source))?;
+    let unlisted = |source| ResultsError::List { path: parent.to_owned(), source };
+    let listed = fs::read_dir(parent).map_err(unlisted)?;
     let paths: Result<Vec<_>, _> = listed.map(|entry| entry.map(|entry| entry.path())).collect();
-    let mut paths = paths.map_err(|source| io_error(parent, source))?;
+    let mut paths = paths.map_err(unlisted)?;
     paths.sort();
     Ok(paths.iter().filter_map(|path| entry(path)).collect())
 }

@@ -54,14 +54,14 @@ run own
 check "each vCPU has a cache to itself" '^ +0 +0-1 +0-1 [|] 2-3 +0 '
 end own
 
-# --- With auto sockets that the policy states are groups; by default they are none.
-vm stated 4 'policy = { cores_per_socket = 2, cache = "auto", node_affinity = "0" }'
+# --- Sockets that the policy states are groups by default; who ignores caches has none.
+vm stated 4 'policy = { cores_per_socket = 2, node_affinity = "0" }'
 run stated
 check "each socket that is stated keeps to one cache" '^ +0 +0-3 +0-1 [|] 2-3 +0 '
 end stated
-vm ignored 4 'policy = { cores_per_socket = 2, node_affinity = "0" }'
+vm ignored 4 'policy = { cores_per_socket = 2, cache = "ignore", node_affinity = "0" }'
 run ignored
-check "by default all CPUs of the home are for all" '^ +0 +0-3 +0-3 +0 '
+check "where caches are ignored all CPUs of the home are for all" '^ +0 +0-3 +0-3 +0 '
 end ignored
 vm both 2 'policy = { cache = "own", vcpu_binding = "core" }'
 run both

@@ -6,11 +6,12 @@
 //!
 //! **Rule.** vCPUs that the guest is told share a cache (a virtual socket) are a *group*, which is
 //! bound to the CPUs of one cache of the home. `policy.cache` says whether, and how many caches:
-//! `own` takes one for each group as far as there are, `pack` the fewest that hold them, `auto`
-//! any. Of all choices with that number of caches the one is taken where bound vCPUs are fewest
-//! a core: the sum over the caches of (bound vCPUs)^2 / cores is least ([`assign`]). vCPUs that
-//! may use the whole node weigh the same on each of its cores, and so do not count. Cores
-//! count, hardware threads with `prefer_ht`.
+//! `own` takes one for each group as far as there are, `pack` the fewest that hold them, `auto`,
+//! the default, any: for sockets that the policy states, and for a VM of several clients. Of all
+//! choices with that number of caches the one is taken where bound vCPUs are fewest a core: the sum
+//! over the caches of (bound vCPUs)^2 / cores is least ([`assign`]). vCPUs that may use the whole
+//! node weigh the same on each of its caches, and so do not count. Cores count, hardware threads
+//! with `prefer_ht`.
 //!
 //! **Properties.** Each vCPU of a client, those that may come too, is in exactly one group, or the
 //! client has no groups. A group's CPUs are those of one cache, within the client's. Where the
@@ -86,12 +87,13 @@ pub(crate) fn smaller_than_nodes(machine: &Machine) -> BTreeMap<CpuId, LlcId> {
 /// Binds groups of vCPUs to caches, as the policy says.
 pub(crate) fn bind(machine: &Machine, occupancy: &Occupancy, shape: &Shape, mut plan: Plan) -> Plan {
     let policy = shape.policy.cache;
-    if policy == CachePolicy::Ignore || (policy == CachePolicy::Auto && shape.policy.cores_per_socket.is_none()) {
+    let told = shape.policy.cores_per_socket.is_some() || plan.placement.clients.len() > 1;
+    if policy == CachePolicy::Ignore || (policy == CachePolicy::Auto && !told) {
         return plan;
     }
     let mut load = occupancy.caches.clone();
     let (mut taken, mut untold) = (BTreeSet::new(), false);
-    let mut undivided = Vec::new();
+    let (mut undivided, mut too_wide) = (Vec::new(), None);
     for client in &mut plan.placement.clients {
         let threads = machine.usable_threads().filter(|thread| client.cpus.contains(thread.id));
         let caches = of_threads(threads, shape.policy.prefer_ht);
@@ -99,7 +101,10 @@ pub(crate) fn bind(machine: &Machine, occupancy: &Occupancy, shape: &Shape, mut 
             undivided.push(client.id);
             continue;
         }
-        let Some((groups, told)) = groups(&plan.topology, shape, client, &caches) else { continue };
+        let Some((groups, told)) = groups(&plan.topology, shape, client, &caches) else {
+            too_wide = too_wide.max(caches.iter().map(|cache| cache.units).max());
+            continue;
+        };
         untold |= !told;
         let places = places(policy, &caches, &groups, &load);
         for (vcpus, place) in groups.into_iter().zip(places) {
@@ -110,6 +115,13 @@ pub(crate) fn bind(machine: &Machine, occupancy: &Occupancy, shape: &Shape, mut 
         }
     }
     explain(shape, &mut plan, taken.len(), untold, &undivided);
+    if let (Some(asked), Some(most)) = (shape.policy.cores_per_socket, too_wide) {
+        plan.warnings.push(format!(
+            "policy.cores_per_socket = {asked}: the guest takes the vCPUs of a virtual socket to share a last-level \
+             cache; none of its home has more than {}, so that its vCPUs may run under several",
+            count(most as usize, if shape.policy.prefer_ht { "hardware thread" } else { "core" })
+        ));
+    }
     plan
 }
 
@@ -124,13 +136,14 @@ fn groups(
     let nodes = topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
     let vcpus: Vec<u32> = nodes.flat_map(|node| node.vcpus.iter().copied()).collect();
     let most = caches.iter().map(|cache| cache.units).max()?;
-    let tells = shape.policy.cores_per_socket.is_some() || (socket as usize) < vcpus.len();
+    let auto = shape.policy.cache == CachePolicy::Auto;
+    let tells = auto || shape.policy.cores_per_socket.is_some() || (socket as usize) < vcpus.len();
     if tells && socket <= most {
         let mut sockets: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         vcpus.iter().for_each(|&vcpu| sockets.entry(vcpu / socket.max(1)).or_default().push(vcpu));
         return Some((sockets.into_values().collect(), true));
     }
-    if shape.policy.cache == CachePolicy::Auto {
+    if auto {
         return None;
     }
     let all = Caches { count: caches.len() as u32, units: most };
@@ -167,6 +180,9 @@ fn explain(shape: &Shape, plan: &mut Plan, taken: usize, untold: bool, undivided
         let which = match policy {
             CachePolicy::Pack => "policy.cache = \"pack\": as few last-level caches as hold the vCPUs",
             CachePolicy::Own => "policy.cache = \"own\": a last-level cache for each as far as there are",
+            _ if shape.policy.cores_per_socket.is_none() => {
+                "each virtual node fits under one cache, as its guest is told, and the kernel takes all for one process"
+            }
             _ => "policy.cores_per_socket tells the guest of caches, and each of its sockets keeps to one",
         };
         let choice = format!("cache groups: {} of {size} vCPUs, on {}", groups.len(), count(taken, "cache"));

@@ -1,6 +1,7 @@
 use crate::{Occupancy, plan, rehome};
+use std::collections::BTreeSet;
 use topology::{Bytes, LlcId, Machine};
-use vm::spec::CachePolicy;
+use vm::spec::{CachePolicy, FixedNode};
 use vm::{Plan, Shape};
 
 fn shape(vcpus: u32, cache: CachePolicy) -> Shape {
@@ -73,11 +74,35 @@ fn sockets_that_the_policy_states_are_groups_by_default() {
     assert_eq!(groups(&bound), ["4@0-3", "4@4-7", "4@8-11", "4@12-15"]);
     // No cache has 8 cores.
     stated.policy.cores_per_socket = Some(8);
-    assert!(groups(&planned(&machine, &Occupancy::default(), &stated)).is_empty());
+    let wide = planned(&machine, &Occupancy::default(), &stated);
+    assert!(groups(&wide).is_empty());
+    assert!(wide.warnings[0].contains("none of its home has more than 4 cores"), "{:?}", wide.warnings);
     stated.policy.cores_per_socket = Some(4);
     stated.policy.cache = CachePolicy::Ignore;
     let ignored = planned(&machine, &Occupancy::default(), &stated);
     assert!(groups(&ignored).is_empty() && ignored.topology == bound.topology);
+}
+
+#[test]
+fn clients_of_one_vm_that_each_fit_under_a_cache_keep_to_one() {
+    assert_eq!(CachePolicy::default(), CachePolicy::Auto);
+    let machine = machine("pack:2 [numa(memory=4GiB)] l3:4 core:4 pu:1");
+    let in_two = |vcpus: u32| {
+        let mut shape = shape(2 * vcpus, CachePolicy::Auto);
+        shape.memory = Bytes::from_mib(1024);
+        let node = FixedNode { vcpus, memory: Bytes::from_mib(512), ..FixedNode::default() };
+        shape.policy.virtual_nodes = Some(vec![node; 2]);
+        planned(&machine, &Occupancy::default(), &shape)
+    };
+    let bound = in_two(4);
+    let clients = &bound.placement.clients;
+    assert_eq!(clients.iter().map(|client| client.groups.len()).collect::<Vec<_>>(), [1, 1]);
+    let caches: BTreeSet<LlcId> = clients.iter().map(|client| client.groups[0].llc).collect();
+    assert_eq!((caches.len(), clients[0].groups[0].cpus.len()), (2, 4), "{clients:?}");
+    assert!(bound.warnings.is_empty(), "{:?}", bound.warnings);
+    // 5 vCPUs are under two caches whatever is done, and nothing was stated of them.
+    let floats = in_two(5);
+    assert!(groups(&floats).is_empty() && floats.warnings.is_empty(), "{:?}", floats.warnings);
 }
 
 #[test]

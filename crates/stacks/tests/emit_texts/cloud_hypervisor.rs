@@ -109,7 +109,7 @@ fn check_processor(case: &Case, value: &str) {
         let vcpu: u32 = vcpu.parse().expect("a vCPU");
         let node = case.plan.topology.nodes.iter().find(|node| node.vcpus.contains(&vcpu)).expect("its node");
         let client = case.plan.placement.clients.iter().find(|client| client.virtual_nodes.contains(&node.id));
-        assert_eq!(set::<topology::CpuId>(host), client.expect("its client").cpus);
+        assert_eq!(set::<topology::CpuId>(host), client.expect("its client").cpus_of(vcpu));
         assert!(bound.insert(vcpu), "vCPU {vcpu} twice");
     }
     assert_eq!(bound.len() as u32, case.spec.vcpus);

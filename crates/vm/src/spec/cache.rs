@@ -17,17 +17,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CachePolicy {
-    /// A group for each virtual socket where the policy says `cores_per_socket`, so that its guest
-    /// is told of caches, and a cache has that many cores. Else as `ignore`.
+    /// A group for each virtual socket that a cache has the cores for, where the policy says
+    /// `cores_per_socket`, so that its guest is told of caches, or where the VM has several
+    /// clients: a kernel that gathers a process under one cache (Linux 7.2) takes them for one.
+    /// Else as `ignore`.
+    #[default]
     Auto,
     /// As few caches as hold the vCPUs: data that they share is near.
     Pack,
     /// Each virtual socket, or else each vCPU, has a cache for itself as far as there are: cache
     /// and bandwidth.
     Own,
-    /// No groups: each vCPU may use all CPUs of its home. The default, because the balancer moves
-    /// no VM that has groups.
-    #[default]
+    /// No groups: each vCPU may use all CPUs of its home.
     Ignore,
 }
 

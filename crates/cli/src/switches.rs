@@ -85,7 +85,7 @@ fn in_switch(
     }
     let none = || NetworkError::NoSuchSwitch { name: switch.to_string(), there: listed([].iter()) };
     let fabric = fabric.as_mut().ok_or_else(none)?;
-    fabric.tap(switch, &format!("{}/{}", owner.vm, owner.card), owner.queues).map(Tap::from)
+    fabric.plug(switch, &format!("{}/{}", owner.vm, owner.card), owner.queues)
 }
 
 fn on_bridge(bridge: &InterfaceName, owner: Owner<'_>) -> Result<Tap, NetworkError> {

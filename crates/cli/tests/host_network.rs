@@ -208,3 +208,79 @@ fn doctor_says_which_networks_there_are() {
     assert_eq!(bridge["lacks"], serde_json::Value::Null, "{json}");
     assert_eq!(host.interfaces(), before);
 }
+
+/// QEMU's helper as an administrator makes it ready, beside the real one: only this test sees it.
+const WITH_HELPER: &str = "mount --make-rprivate / && mount -t tmpfs none /mnt && \
+    cp /usr/lib/qemu/qemu-bridge-helper /mnt/helper && chmod 4755 /mnt/helper && \
+    mount --bind /mnt/helper /usr/lib/qemu/qemu-bridge-helper && \
+    cp -r /etc /mnt/etc && mkdir -p /mnt/etc/qemu && echo \"allow $bridge\" >/mnt/etc/qemu/bridge.conf && \
+    mount --bind /mnt/etc /etc && mkdir -m 777 /mnt/place";
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn a_user_without_rights_plugs_a_vm_into_a_bridge_by_qemus_helper() {
+    let test = "a_user_without_rights_plugs_a_vm_into_a_bridge_by_qemus_helper";
+    let helper = Path::new("/usr/lib/qemu/qemu-bridge-helper");
+    if linux::sys::effective_user_id() != 0 || !helper.exists() || lacks(test, "setpriv") {
+        return eprintln!("SKIPPED {test}: it needs root, setpriv and {}", helper.display());
+    }
+    let guest = tiny_guest(test);
+    if no_qemu(test) || guest.is_none() {
+        return;
+    }
+    let Some(mut host) = Host::new(test) else { return };
+    let vm = unique("by-helper");
+    let spec = host.spec(&vm, "kind = \"bridge\"\nbridge = \"br0\"");
+    // Files of the build that another user may read.
+    let files = "cp $H /mnt/homenode && cp -r $(dirname $H)/../guest /mnt/guest && chmod -R a+rX /mnt/guest";
+    let user = "setpriv --reuid 4321 --regid 4321 --clear-groups env HOMENODE_RUNTIME_DIR=/mnt/place/runtime \
+        HOMENODE_GUEST_DIR=/mnt/guest HOME=/mnt/place /mnt/homenode";
+    let script = |bridge: &str, commands: &str| {
+        format!(
+            "bridge={bridge} unshare -m bash -c '{WITH_HELPER} && {files} && cp {} /mnt/vm.toml && {commands}'",
+            spec.display()
+        )
+    };
+    let said = host.ok(&script(
+        "br0",
+        &format!("{user} run /mnt/vm.toml --daemonize && ip -o link show master br0 && {user} vm delete {vm} --force"),
+    ));
+    assert!(said.contains("plugged into br0 by /usr/lib/qemu/qemu-bridge-helper"), "{said}");
+    assert!(said.contains("tap0"), "{said}");
+    let gone = |host: &mut Host| host.ok("ip -o link show master br0").is_empty();
+    assert!(within_seconds(60, || gone(&mut host)), "the tap stays");
+    let (code, said) = host.says(&script("br9", &format!("{user} run /mnt/vm.toml")));
+    assert!(code != 0 && said.contains("access denied by acl file"), "{code}: {said}");
+    assert!(said.contains("allow br0"), "{said}");
+}
+
+#[test]
+fn a_bridge_of_open_vswitch_is_refused_with_what_joins_it() {
+    let test = "a_bridge_of_open_vswitch_is_refused_with_what_joins_it";
+    if ["ovsdb-server", "ovsdb-tool", "ovs-vsctl"].iter().any(|program| lacks(test, program)) {
+        return;
+    }
+    let Some(mut host) = Host::new(test) else { return };
+    let place = host.place.path("ovs").display().to_string();
+    host.ok(&format!(
+        "mkdir {place} && export OVS_RUNDIR={place} && \
+         ovsdb-tool create {place}/conf.db /usr/share/openvswitch/vswitch.ovsschema"
+    ));
+    host.ok(&format!(
+        "ovsdb-server {place}/conf.db --remote=punix:{place}/db.sock --unixctl={place}/control --pidfile={place}/pid \
+         --detach --no-chdir"
+    ));
+    let end = |host: &mut Host| host.says(&format!("kill $(cat {place}/pid)"));
+    let (code, said) = host.says("ovs-vsctl --no-wait init && ovs-vsctl --no-wait add-br ovs0");
+    let before = host.interfaces();
+    let refused = host.says("$H switch create lan --bridge ovs0");
+    let other = host.says("$H switch create lan --bridge ovs1");
+    let after = host.interfaces();
+    end(&mut host);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(refused.0, 2, "{}", refused.1);
+    assert!(refused.1.contains("bridge ovs0 is one of Open vSwitch"), "{}", refused.1);
+    assert!(refused.1.contains("ovs-vsctl add-port ovs0 br-vms1"), "{}", refused.1);
+    assert!(other.1.contains("bridge ovs1: this host has no such bridge; it has br0"), "{}", other.1);
+    assert_eq!(after, before);
+}

@@ -1,10 +1,12 @@
 //! `homenode switch`, and cards of VMs in switches: in namespaces of our own.
 
-use crate::common::{Place, said_in};
+use crate::common::{Place, lacks, said_in, within_seconds};
 use network::{Fabric, Switch, SwitchSeen};
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// What virtio-net puts before each frame: nothing to say.
@@ -140,7 +142,7 @@ fn kept_switches_are_made_listed_used_and_deleted() {
     let said = says(&place, &["switch", "create", "ring", "--uplink", "core", "--uplink", "lan"], 2);
     assert!(said.contains("would make a ring"), "{said}");
     let listed = says(&place, &["switch", "list"], 0);
-    assert!(listed.contains("core    0  lan 1 Gbit/s"), "{listed}");
+    assert!(listed.contains("core  kernel    0  lan 1 Gbit/s"), "{listed}");
     let said = says(&place, &["switch", "delete", "core"], 2);
     assert!(said.contains("in use by switch lan"), "{said}");
     let said = says(&place, &["switch", "show", "wan"], 2);
@@ -149,4 +151,57 @@ fn kept_switches_are_made_listed_used_and_deleted() {
     says(&place, &["switch", "delete", "core"], 0);
     says(&place, &["switch", "delete", "core"], 2);
     assert!(says(&place, &["switch", "list"], 0).starts_with("There is no switch."));
+}
+
+/// Directories of switches that are programs.
+fn programs(place: &Path) -> usize {
+    fs::read_dir(place).expect("a directory").count()
+}
+
+#[test]
+fn a_switch_that_is_a_program_needs_no_namespace_and_leaves_nothing_when_its_keeper_is_killed() {
+    let test = "a_switch_that_is_a_program_needs_no_namespace_and_leaves_nothing_when_its_keeper_is_killed";
+    if lacks(test, "vde_switch") {
+        return;
+    }
+    let (place, sockets) = (Place::new(), tempfile::tempdir().expect("a directory"));
+    let says = |arguments: &[&str], code: i32| {
+        let output = Command::new(env!("CARGO_BIN_EXE_homenode"))
+            .args(arguments)
+            .env("HOMENODE_RUNTIME_DIR", place.runtime())
+            .env("TMPDIR", sockets.path())
+            .output()
+            .expect("homenode runs");
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        said.into_owned()
+    };
+    says(&["switch", "create", "lan", "--kind", "vde"], 0);
+    let said = says(&["switch", "create", "up", "--uplink", "lan"], 2);
+    assert!(said.contains("lan is of kind \"vde\", which is joined to nothing but VMs"), "{said}");
+    let said = says(&["switch", "create", "up", "--kind", "other"], 2);
+    assert!(said.contains("`other` is no kind of switch: expected `kernel` or `vde`"), "{said}");
+    let directory = place.runtime().join(".switches");
+    let mut fabric = Fabric::kept(&directory).expect("a keeper").expect("switches");
+    let mut card = |port: &str| fabric.plug(&"lan".parse().expect("a name"), port, 1).expect("a card");
+    let (here, there) = (card("a/0"), card("b/0"));
+    let socket = |tap: &vm::Tap| UnixDatagram::from(tap.queues[0].try_clone().expect("a descriptor"));
+    let frame = &frame()[HEADER.len()..];
+    socket(&here).send(frame).expect("sent");
+    let (to, mut arrived) = (socket(&there), [0u8; 4096]);
+    to.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    assert_eq!(to.recv(&mut arrived).expect("a frame"), FRAME_BYTES);
+    let seen = fabric.seen().expect("what there is");
+    assert_eq!((seen[0].ports[0].port.as_str(), seen[0].ports[0].from_vm.bytes), ("a/0", FRAME_BYTES as u64));
+    // The keeper serves one at a time.
+    drop(fabric);
+    assert!(says(&["switch", "delete", "lan"], 2).contains("in use by VM a/0, VM b/0"));
+    assert!(says(&["switch", "list"], 0).contains("lan   vde     2  -"), "{}", says(&["switch", "list"], 0));
+    assert_eq!(programs(sockets.path()), 1);
+    let keeper = format!("switch keep {}", directory.display());
+    let killed = Command::new("pkill").args(["-KILL", "-f", &keeper]).status().expect("pkill");
+    assert!(killed.success());
+    // Whoever looks next takes away what is left.
+    let gone = || says(&["switch", "list"], 0).starts_with("There is no switch.") && programs(sockets.path()) == 0;
+    assert!(within_seconds(60, gone), "{} directories", programs(sockets.path()));
 }

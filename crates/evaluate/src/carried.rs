@@ -90,7 +90,7 @@ pub(crate) fn sum<'a>(visits: impl Iterator<Item = &'a Carried>) -> Vec<Carried>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use network::{LinkSeen, PortSeen};
+    use network::{LinkSeen, PortSeen, SwitchKind};
 
     fn traffic(bytes: u64, frames: u64, dropped: u64) -> Traffic {
         Traffic { bytes, frames, dropped }
@@ -104,7 +104,12 @@ mod tests {
         };
         let sent = traffic(120 * frames, 2 * frames, 3);
         let link = LinkSeen { to: "core".to_owned(), rate: None, delay: None, sent, waits };
-        SwitchSeen { name: "lan".to_owned(), ports: vec![port("a/0"), port("b/0")], links: vec![link] }
+        SwitchSeen {
+            name: "lan".to_owned(),
+            kind: SwitchKind::Kernel,
+            ports: vec![port("a/0"), port("b/0")],
+            links: vec![link],
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! **Example.** Four VMs with `switches = 4`: `vm3` has the address 10.77.0.3 on `switch-3`, which
 //! has a link of 1 Gbit/s to `physical`, as the other three have.
 
-use network::{Delay, Rate, Switch, SwitchName, Uplink};
+use network::{Delay, Rate, Switch, SwitchKind, SwitchName, Uplink};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -38,6 +38,9 @@ const GIGABIT: &str = "1 Gbit/s";
 pub struct SwitchSection {
     /// Its name.
     pub name: SwitchName,
+    /// What moves its frames.
+    #[serde(default, skip_serializing_if = "SwitchKind::is_kernel")]
+    pub kind: SwitchKind,
     /// A switch above it in the file that it is joined to, as by a physical link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<SwitchName>,
@@ -52,7 +55,8 @@ pub struct SwitchSection {
 impl SwitchSection {
     fn switch(&self) -> Switch {
         let uplink = |to: &SwitchName| Uplink { to: to.clone(), rate: self.rate, delay: self.delay };
-        Switch { name: self.name.clone(), uplinks: self.uplink.iter().map(uplink).collect(), outside: Vec::new() }
+        let uplinks = self.uplink.iter().map(uplink).collect();
+        Switch { name: self.name.clone(), kind: self.kind, uplinks, outside: Vec::new() }
     }
 }
 
@@ -117,7 +121,7 @@ impl Switches {
 }
 
 fn joined(name: SwitchName, uplinks: Vec<Uplink>) -> Switch {
-    Switch { name, uplinks, outside: Vec::new() }
+    Switch { name, kind: SwitchKind::Kernel, uplinks, outside: Vec::new() }
 }
 
 /// The name of a counted switch.

@@ -14,7 +14,8 @@ impl Wiring {
     /// # Errors
     /// This user may not have a network namespace, or this kernel has no such switch.
     pub(crate) fn of(homenode: &Path, switches: &[Switch]) -> Result<Self, NetworkError> {
-        let mut fabric = Fabric::of_our_own(homenode)?;
+        // The keeper enters a namespace when a switch needs one.
+        let mut fabric = Fabric::without_namespace(homenode)?;
         switches.iter().try_for_each(|switch| fabric.add(switch))?;
         Ok(Self(fabric))
     }
@@ -26,8 +27,8 @@ impl Wiring {
     pub(crate) fn plug(&mut self, launch: &mut Launch) -> Result<(), NetworkError> {
         for (index, network) in launch.spec.networks.iter().enumerate() {
             let Network::Plugged { into: Outlet::Switch(switch), card } = network else { continue };
-            let taps = self.0.tap(switch, &format!("{}/{index}", launch.spec.name), card.queues)?;
-            launch.taps.insert(index, taps.into());
+            let tap = self.0.plug(switch, &format!("{}/{index}", launch.spec.name), card.queues)?;
+            launch.taps.insert(index, tap);
         }
         Ok(())
     }

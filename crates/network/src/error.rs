@@ -29,7 +29,8 @@ pub enum NetworkError {
     /// This process may not have a network namespace.
     #[error(
         "cannot make a network namespace: {source}. Root needs CAP_SYS_ADMIN and CAP_NET_ADMIN; other users need \
-        user namespaces (sysctl kernel.unprivileged_userns_clone=1, and no AppArmor rule against them)"
+        user namespaces (sysctl kernel.unprivileged_userns_clone=1, and no AppArmor rule against them). A switch of \
+        kind \"vde\" needs neither"
     )]
     NoNamespace {
         /// The kernel's answer.
@@ -54,6 +55,18 @@ pub enum NetworkError {
         name: String,
         /// Those that there are, as text.
         there: String,
+    },
+    /// A bridge of Open vSwitch, whose database keeps a port after its VM has ended.
+    #[error(
+        "bridge {bridge} is one of Open vSwitch, whose database keeps each port after its VM has ended, so homenode \
+        plugs nothing into it. Join a Linux bridge to it and name that one: ip link add {name} type bridge; ip link add \
+        {name}0 type veth peer name {name}1; ip link set {name}0 master {name} up; ip link set {name}1 up; ip link set \
+        {name} up; ovs-vsctl add-port {bridge} {name}1",
+        name = "br-vms"
+    )]
+    OpenVswitch {
+        /// Its name.
+        bridge: String,
     },
     /// This user may plug nothing into a bridge of the host's.
     #[error(
@@ -126,6 +139,20 @@ pub enum NetworkError {
         /// What it does or does not.
         problem: String,
     },
+    /// No `vde_switch`.
+    #[error("cannot run `vde_switch`: {source}. It is of Debian's package vde2")]
+    NoVde {
+        /// Why.
+        source: io::Error,
+    },
+    /// A `vde_switch` does not do what it should.
+    #[error("switch {switch}: `vde_switch` {problem}")]
+    Vde {
+        /// The switch.
+        switch: String,
+        /// What it does or does not.
+        problem: String,
+    },
     /// What the keeper says of what it was asked for.
     #[error("{0}")]
     Input(String),
@@ -143,6 +170,7 @@ impl NetworkError {
                 | Self::Switch(_)
                 | Self::NoSuchSwitch { .. }
                 | Self::NoSuchInterface { .. }
+                | Self::OpenVswitch { .. }
                 | Self::CardInUse { .. }
                 | Self::InUse { .. }
         )

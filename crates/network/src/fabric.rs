@@ -3,23 +3,27 @@
 use crate::NetworkError;
 use crate::seen::SwitchSeen;
 use crate::switch::Switch;
+use crate::vde;
 use crate::words::{Answer, Request};
 use linux::sys::{ChildSetup, Tie, receive_descriptor};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vm::spec::SwitchName;
+use vm::{Carries, Tap};
 
 /// How long a keeper may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long somebody who makes or removes a switch may take.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Most bytes of an answer.
 const LONGEST_ANSWER: usize = 16 << 20;
 
@@ -41,6 +45,16 @@ impl Fabric {
     /// # Errors
     /// This user may not have a namespace.
     pub fn of_our_own(homenode: &Path) -> Result<Self, NetworkError> {
+        let mut fabric = Self::without_namespace(homenode)?;
+        fabric.done(&Request::Enter)?;
+        Ok(fabric)
+    }
+
+    /// The same, until a switch needs a namespace: those of kind `vde` do not.
+    ///
+    /// # Errors
+    /// The keeper does not start.
+    pub fn without_namespace(homenode: &Path) -> Result<Self, NetworkError> {
         let broken = |error: io::Error| NetworkError::keeper(format!("cannot be started: {error}"));
         let (stream, theirs) = UnixStream::pair().map_err(broken)?;
         let keeper = start(homenode, None, theirs.into(), Tie::DiesWithUs).map_err(broken)?;
@@ -68,11 +82,12 @@ impl Fabric {
         }
     }
 
-    /// Removes the socket in `directory` of a keeper that was killed.
+    /// Removes the socket in `directory` of a keeper that was killed, and what others left.
     ///
     /// # Errors
     /// It cannot be removed.
     pub fn forget_dead(directory: &Path) -> Result<(), NetworkError> {
+        vde::sweep();
         let socket = socket(directory);
         let dead = || {
             let connected = UnixStream::connect(&socket);
@@ -160,16 +175,35 @@ impl Fabric {
         self.done(&Request::Remove(name.to_owned()))
     }
 
-    /// Plugs a card in: one descriptor of a tap device for each queue. `port` says whose it is.
+    /// Plugs a card in. `port` says whose it is.
+    ///
+    /// # Errors
+    /// There is no such switch, or this user may have no tap device.
+    pub fn plug(&mut self, switch: &SwitchName, port: &str, queues: u32) -> Result<Tap, NetworkError> {
+        let request = Request::Tap { switch: switch.clone(), port: port.to_owned(), queues };
+        match self.ask(&request)? {
+            Answer::Tap { queues } => {
+                (0..queues).map(|_| self.descriptor()).collect::<Result<Vec<_>, _>>().map(Tap::from)
+            }
+            Answer::Socket => {
+                let frames = self.descriptor()?;
+                let control = Some(Arc::new(self.descriptor()?));
+                Ok(Tap { lock: control, carries: Carries::Datagrams, ..vec![frames].into() })
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Plugs a card into a switch of the kernel's: one descriptor of a tap device for each queue.
     ///
     /// # Errors
     /// There is no such switch, or this user may have no tap device.
     pub fn tap(&mut self, switch: &SwitchName, port: &str, queues: u32) -> Result<Vec<OwnedFd>, NetworkError> {
-        let request = Request::Tap { switch: switch.clone(), port: port.to_owned(), queues };
-        match self.ask(&request)? {
-            Answer::Tap { queues } => (0..queues).map(|_| self.descriptor()).collect(),
-            other => Err(unexpected(&other)),
-        }
+        let Tap { queues, carries: Carries::TapFrames, .. } = self.plug(switch, port, queues)? else {
+            return Err(NetworkError::keeper("sent no tap device"));
+        };
+        // Nobody else has them yet.
+        Ok(queues.into_iter().filter_map(Arc::into_inner).collect())
     }
 
     /// What there is, and how much went through.
@@ -240,7 +274,13 @@ impl Fabric {
 impl Drop for Fabric {
     fn drop(&mut self) {
         if let Some(mut keeper) = self.keeper.take() {
-            // It would end by itself, once it sees the socket closed; so it has ended for sure.
+            // It takes away what it made, once it sees the socket closed.
+            let _ = self.stream.shutdown(Shutdown::Both);
+            let end = Instant::now() + PATIENCE;
+            while matches!(keeper.try_wait(), Ok(None)) && Instant::now() < end {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            // So it has ended for sure.
             let _ = keeper.kill();
             let _ = keeper.wait();
         }

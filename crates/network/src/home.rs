@@ -1,7 +1,7 @@
 //! The host's own network, from within a namespace that switches are in.
 
 use crate::NetworkError;
-use crate::host::above_all;
+use crate::host::{above_all, bridge_of_host};
 use crate::kernel::{self, Interface};
 use crate::switch::Outside;
 use std::fs::File;
@@ -32,7 +32,7 @@ impl Home {
         let ours = format!("netns /proc/{us}/fd/{own}");
         self.visit(|| match outside {
             Outside::Bridge(bridge) => {
-                let mtu = known(bridge, "bridge", kernel::of_kind("bridge")?)?.mtu;
+                let mtu = bridge_of_host(bridge)?.mtu;
                 // Of the host's names, with one that is a number of ours: 15 letters at most.
                 let there = format!("hn{us}-{}", &here[1..]);
                 // A bridge takes the lowest address of its ports: never this one.
@@ -49,7 +49,7 @@ impl Home {
                 made
             }
             Outside::Card(card) => {
-                let known = known(card, "card", kernel::addresses()?)?;
+                let known = known(card)?;
                 if let Some(problem) = in_use(&known) {
                     return Err(NetworkError::CardInUse { card: card.to_string(), problem });
                 }
@@ -78,11 +78,12 @@ impl Home {
     }
 }
 
-fn known(name: &InterfaceName, what: &'static str, there: Vec<Interface>) -> Result<Interface, NetworkError> {
+fn known(name: &InterfaceName) -> Result<Interface, NetworkError> {
+    let there = kernel::addresses()?;
     let names: Vec<&str> = there.iter().map(|known| known.ifname.as_str()).filter(|name| *name != "lo").collect();
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let found = there.into_iter().find(|known| known.ifname == name.as_ref());
-    found.ok_or_else(|| NetworkError::NoSuchInterface { what, name: name.to_string(), there: names })
+    found.ok_or_else(|| NetworkError::NoSuchInterface { what: "card", name: name.to_string(), there: names })
 }
 
 /// Why a card is not to be given to a switch: the host would lose what it uses it for.

@@ -64,15 +64,7 @@ pub enum MadeBy {
 /// # Errors
 /// There is no such bridge, or this user may not: neither itself nor by QEMU's helper.
 pub fn on_bridge(bridge: &InterfaceName, owner: Owner<'_>) -> Result<(Tap, MadeBy), NetworkError> {
-    let bridges = kernel::of_kind("bridge")?;
-    let there = || bridges.iter().map(|bridge| bridge.ifname.as_str()).collect::<Vec<_>>();
-    let Some(found) = bridges.iter().find(|known| known.ifname == bridge.as_ref()) else {
-        return Err(NetworkError::NoSuchInterface {
-            what: "bridge",
-            name: bridge.to_string(),
-            there: or_none(&there()),
-        });
-    };
+    let found = bridge_of_host(bridge)?;
     match linux::sys::tap("hntap%d", owner.queues) {
         Ok(tap) => {
             let (name, mtu) = (&tap.name, found.mtu);
@@ -87,6 +79,22 @@ pub fn on_bridge(bridge: &InterfaceName, owner: Owner<'_>) -> Result<(Tap, MadeB
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => by_helper(bridge, owner),
         Err(source) => Err(NetworkError::no_tap(owner.port(), source)),
+    }
+}
+
+/// A bridge of the kernel in this network namespace.
+pub(crate) fn bridge_of_host(name: &InterfaceName) -> Result<Interface, NetworkError> {
+    let mut bridges = kernel::of_kind("bridge")?;
+    match bridges.iter().position(|known| known.ifname == name.as_ref()) {
+        Some(index) => Ok(bridges.swap_remove(index)),
+        None if kernel::is_of_open_vswitch(name.as_ref()) => {
+            Err(NetworkError::OpenVswitch { bridge: name.to_string() })
+        }
+        None => {
+            let there: Vec<&str> = bridges.iter().map(|bridge| bridge.ifname.as_str()).collect();
+            let name = name.to_string();
+            Err(NetworkError::NoSuchInterface { what: "bridge", name, there: or_none(&there) })
+        }
     }
 }
 

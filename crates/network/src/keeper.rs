@@ -7,7 +7,8 @@
 use crate::home::Home;
 use crate::kernel::{self, Interface};
 use crate::seen::{LinkSeen, PortSeen, SwitchSeen};
-use crate::switch::{Switch, Uplink, check, listed};
+use crate::switch::{Switch, SwitchKind, Uplink, check, listed};
+use crate::vde::{Port, Vde};
 use crate::words::{Answer, Request};
 use crate::{NetworkError, Traffic};
 use std::io::{self, BufRead, BufReader, Write};
@@ -28,27 +29,19 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// What an interface's alias may have: the kernel takes 255 bytes.
 const LONGEST_PORT: usize = 120;
 
-/// Keeps switches in a new namespace, for whoever holds the other end of `control`, or connects to
-/// it where it listens. Returns when nobody needs them any more. For a process that has done
-/// nothing else: it becomes that namespace's.
+/// Keeps switches for whoever holds the other end of `control`, or connects to it where it listens.
+/// Returns when nobody needs them any more. For a process that has done nothing else: it enters a
+/// new network namespace when it is first asked for a switch of the kernel's.
 ///
 /// # Errors
-/// There can be no namespace, which the asker is told too, or `control` is no socket of ours.
+/// `control` is no socket of ours.
 pub fn keep(control: OwnedFd, listens_at: Option<&Path>) -> Result<(), NetworkError> {
-    let home = linux::sys::own_network().map_err(broken)?;
-    let entered = enter();
-    let keeper = Keeper::new(Home::new(home).map_err(broken)?);
+    let mut keeper = Keeper::default();
     let Some(path) = listens_at else {
         let stream = UnixStream::from(control);
-        let greeting = entered.as_ref().map_or_else(refusal, |()| Answer::Done);
-        say(&stream, &greeting).map_err(broken)?;
-        entered?;
-        let mut keeper = keeper;
-        return keeper.serve(&stream).map_err(broken);
+        return say(&stream, &Answer::Done).and_then(|()| keeper.serve(&stream)).map_err(broken);
     };
-    entered?;
     let listener = UnixListener::from(control);
-    let mut keeper = keeper;
     let mut had_some = false;
     while !(had_some && keeper.switches.is_empty()) {
         if !linux::sys::wait_readable(&listener, LOOK_AGAIN).map_err(broken)? {
@@ -72,7 +65,7 @@ pub fn keep(control: OwnedFd, listens_at: Option<&Path>) -> Result<(), NetworkEr
 }
 
 /// Root needs no user namespace, but one who is root in a container may have nothing else.
-fn enter() -> Result<(), NetworkError> {
+fn leave() -> Result<(), NetworkError> {
     let as_root = linux::sys::effective_user_id() == 0;
     let entered = if as_root { linux::sys::leave_network(false) } else { linux::sys::leave_network(true) };
     let entered = entered.or_else(|error| if as_root { linux::sys::leave_network(true) } else { Err(error) });
@@ -95,9 +88,10 @@ fn refusal(error: &NetworkError) -> Answer {
 }
 
 /// What is made, other than by QEMUs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Keeper {
-    home: Home,
+    /// Where it came from, once it is in a namespace of its own.
+    home: Option<Home>,
     switches: Vec<Linked>,
     /// Numbers of interfaces, each used once.
     next: u32,
@@ -110,11 +104,18 @@ struct Linked {
     ends: Vec<[String; 2]>,
     /// Ends of what leads outside.
     outside: Vec<String>,
+    /// The program that it is, where it is no bridge of the kernel's.
+    vde: Option<Vde>,
 }
 
 impl Keeper {
-    fn new(home: Home) -> Self {
-        Self { home, switches: Vec::new(), next: 0 }
+    fn enter(&mut self) -> Result<(), NetworkError> {
+        if self.home.is_none() {
+            let home = linux::sys::own_network().map_err(broken)?;
+            leave()?;
+            self.home = Some(Home::new(home).map_err(broken)?);
+        }
+        Ok(())
     }
 
     fn serve(&mut self, stream: &UnixStream) -> io::Result<()> {
@@ -142,12 +143,13 @@ impl Keeper {
         match request {
             Request::Add(switch) => self.add(switch).map(|()| (Answer::Done, Vec::new())),
             Request::Remove(name) => self.remove(&name).map(|()| (Answer::Done, Vec::new())),
-            Request::TryMacvtap => kernel::try_macvtap().map(|()| (Answer::Done, Vec::new())),
-            Request::Show => Ok((Answer::Switches(self.seen()?), Vec::new())),
-            Request::Tap { switch, port, queues } => {
-                let taps = self.tap(&switch, &port, queues)?;
-                Ok((Answer::Tap { queues: taps.len() as u32 }, taps))
+            Request::Enter => self.enter().map(|()| (Answer::Done, Vec::new())),
+            // Never in the network that it came from.
+            Request::TryMacvtap => {
+                self.enter().and_then(|()| kernel::try_macvtap()).map(|()| (Answer::Done, Vec::new()))
             }
+            Request::Show => Ok((Answer::Switches(self.seen()?), Vec::new())),
+            Request::Tap { switch, port, queues } => self.plug(&switch, &port, queues),
         }
     }
 
@@ -163,6 +165,12 @@ impl Keeper {
     fn add(&mut self, switch: Switch) -> Result<(), NetworkError> {
         let there: Vec<Switch> = self.switches.iter().map(|linked| linked.switch.clone()).collect();
         check(&switch, &there)?;
+        if switch.kind == SwitchKind::Vde {
+            let vde = Some(Vde::start(&switch.name)?);
+            self.switches.push(Linked { switch, ends: Vec::new(), outside: Vec::new(), vde });
+            return Ok(());
+        }
+        self.enter()?;
         let ends: Vec<[String; 2]> = switch.uplinks.iter().map(|_| [self.number('u'), self.number('u')]).collect();
         let name = switch.name.as_ref();
         let (mut links, mut outlets) = (kernel::bridge_lines(name), String::new());
@@ -173,7 +181,7 @@ impl Keeper {
             }
         }
         let outside = switch.outside.iter().map(|_| self.number('u')).collect();
-        let linked = Linked { switch, ends, outside };
+        let linked = Linked { switch, ends, outside, vde: None };
         let made = kernel::batch("ip", &links).and_then(|()| kernel::batch("tc", &outlets));
         if let Err(error) = made.and_then(|()| self.join(&linked)) {
             linked.unmake();
@@ -186,8 +194,9 @@ impl Keeper {
     /// Joins a switch to what is outside.
     fn join(&self, linked: &Linked) -> Result<(), NetworkError> {
         let name = linked.switch.name.as_ref();
+        let Some(home) = &self.home else { return Err(NetworkError::keeper("is in no namespace of its own")) };
         for (outside, here) in linked.switch.outside.iter().zip(&linked.outside) {
-            self.home.join(outside, here, name)?;
+            home.join(outside, here, name)?;
             kernel::batch("ip", &format!("link set dev {here} addrgenmode none master {name} up\n"))?;
         }
         Ok(())
@@ -195,10 +204,13 @@ impl Keeper {
 
     fn remove(&mut self, name: &str) -> Result<(), NetworkError> {
         let index = self.index(name)?;
-        let interfaces = kernel::interfaces()?;
         let others = self.switches.iter().filter(|linked| leads_to(linked, name).is_some());
-        let users = ports(&interfaces, name).map(|(port, _)| format!("VM {port}"));
-        let users: Vec<String> = users.chain(others.map(|linked| format!("switch {}", linked.switch.name))).collect();
+        let others: Vec<String> = others.map(|linked| format!("switch {}", linked.switch.name)).collect();
+        let cards = match &mut self.switches[index].vde {
+            Some(vde) => vde.ports_now()?.into_iter().map(|seen| seen.port).collect::<Vec<_>>(),
+            None => ports(&kernel::interfaces()?, name).map(|(port, _)| port.to_owned()).collect(),
+        };
+        let users: Vec<String> = cards.iter().map(|port| format!("VM {port}")).chain(others).collect();
         if !users.is_empty() {
             return Err(NetworkError::InUse { name: name.to_owned(), by: users.join(", ") });
         }
@@ -211,11 +223,15 @@ impl Keeper {
         self.names().position(|known| known.as_ref() == name).ok_or_else(there)
     }
 
-    fn tap(&mut self, switch: &SwitchName, port: &str, queues: u32) -> Result<Vec<OwnedFd>, NetworkError> {
-        self.index(switch.as_ref())?;
+    fn plug(&mut self, switch: &SwitchName, port: &str, queues: u32) -> Result<(Answer, Vec<OwnedFd>), NetworkError> {
+        let index = self.index(switch.as_ref())?;
         let whole = port.len() <= LONGEST_PORT && port.bytes().all(|byte| byte.is_ascii_graphic());
         if !whole || queues > MOST_QUEUES {
             return Err(NetworkError::keeper(format!("was asked for a port that there cannot be: {port:?}")));
+        }
+        if let Some(vde) = &self.switches[index].vde {
+            let Port { frames, control } = vde.plug(port)?;
+            return Ok((Answer::Socket, vec![frames, control]));
         }
         let name = self.number('p');
         let failed = |source| NetworkError::no_tap(port.to_owned(), source);
@@ -223,11 +239,14 @@ impl Keeper {
         // Where this fails the tap goes with its descriptors.
         let plugged = format!("link set dev {name} alias {port} addrgenmode none master {switch} up\n");
         kernel::batch("ip", &plugged)?;
-        Ok(taps)
+        Ok((Answer::Tap { queues: taps.len() as u32 }, taps))
     }
 
     fn seen(&self) -> Result<Vec<SwitchSeen>, NetworkError> {
-        let (interfaces, queues) = (kernel::interfaces()?, kernel::queues()?);
+        let (interfaces, queues) = match self.home {
+            Some(_) => (kernel::interfaces()?, kernel::queues()?),
+            None => Default::default(),
+        };
         let sent = |end: &str| {
             let found = interfaces.iter().find(|interface| interface.ifname == end);
             found.map_or_else(Traffic::default, Interface::sent)
@@ -240,7 +259,10 @@ impl Keeper {
             LinkSeen { to: to.to_string(), rate: uplink.rate, delay: uplink.delay, sent, waits: queue.overlimits }
         };
         let seen = |linked: &Linked| {
-            let name = &linked.switch.name;
+            let (name, kind) = (&linked.switch.name, linked.switch.kind);
+            if let Some(vde) = &linked.vde {
+                return Ok(SwitchSeen { name: name.to_string(), kind, ports: vde.ports()?, links: Vec::new() });
+            }
             let ports = ports(&interfaces, name.as_ref()).map(|(port, interface)| PortSeen {
                 port: port.to_owned(),
                 from_vm: interface.received(),
@@ -258,19 +280,20 @@ impl Keeper {
             });
             let theirs = self.switches.iter().filter_map(|other| Some((other, leads_to(other, name.as_ref())?)));
             let theirs = theirs.map(|(other, (uplink, end))| link(&other.switch.name, uplink, end));
-            SwitchSeen {
-                name: name.to_string(),
-                ports: ports.collect(),
-                links: own.chain(theirs).chain(outside).collect(),
-            }
+            let links = own.chain(theirs).chain(outside).collect();
+            Ok(SwitchSeen { name: name.to_string(), kind, ports: ports.collect(), links })
         };
-        Ok(self.switches.iter().map(seen).collect())
+        self.switches.iter().map(seen).collect()
     }
 }
 
 impl Linked {
-    /// Takes away what was made of it: a bridge frees its ports, a cable goes with one end.
+    /// Takes away what was made of it: a bridge frees its ports, a cable goes with one end, and a
+    /// program with this value.
     fn unmake(&self) {
+        if self.vde.is_some() {
+            return;
+        }
         for interface in self
             .ends
             .iter()

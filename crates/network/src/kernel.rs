@@ -119,6 +119,14 @@ pub(crate) fn of_kind(kind: &str) -> Result<Vec<Interface>, NetworkError> {
     read("ip", &["-json", "link", "show", "type", kind])
 }
 
+/// Whether Open vSwitch has a bridge of that name; it is none of the kernel's bridges.
+pub(crate) fn is_of_open_vswitch(name: &str) -> bool {
+    let mut asks = Command::new("ovs-vsctl");
+    asks.args(["--timeout=5", "br-exists", name]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Without the program, or its database, there is none.
+    asks.status().is_ok_and(|status| status.success())
+}
+
 /// The outermost queue of each interface that has one.
 pub(crate) fn queues() -> Result<BTreeMap<String, Queue>, NetworkError> {
     let queues: Vec<NamedQueue> = read("tc", &["-json", "-statistics", "qdisc", "show"])?;

@@ -10,6 +10,9 @@
 //! nothing is left behind, however any of them ends. The keeper remembers what links switches;
 //! what is plugged in, and how much went through, is the kernel's answer each time.
 //!
+//! A switch of kind `vde` is a program of the user's in its place (`vde_switch`), for hosts without
+//! such namespaces: its cards are sockets, and it is joined to nothing else.
+//!
 //! **Properties.** Switches form trees ([`check`]): bridges here know no spanning tree. A rate and
 //! a delay hold for each direction alone. Root needs CAP_NET_ADMIN and CAP_SYS_ADMIN; other users
 //! need a host that allows user namespaces and lets them open `/dev/net/tun`.
@@ -34,6 +37,7 @@ mod rate;
 mod seen;
 mod survey;
 mod switch;
+mod vde;
 mod words;
 
 pub use error::NetworkError;
@@ -42,5 +46,5 @@ pub use keeper::keep;
 pub use rate::{Delay, NoMeasure, Rate};
 pub use seen::{LinkSeen, PortSeen, SwitchSeen, Traffic};
 pub use survey::{Kind, survey};
-pub use switch::{Outside, Switch, SwitchFault, Uplink, check, listed};
+pub use switch::{NoSwitchKind, Outside, Switch, SwitchFault, SwitchKind, Uplink, check, listed};
 pub use vm::spec::{InterfaceName, NoSwitchName, SwitchName};

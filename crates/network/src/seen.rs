@@ -1,5 +1,6 @@
 //! What is plugged into a switch and how much went through, as the kernel counts it.
 
+use crate::SwitchKind;
 use crate::rate::{Delay, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,9 @@ pub struct Traffic {
 pub struct SwitchSeen {
     /// Its name.
     pub name: String,
+    /// What moves its frames, and counts them.
+    #[serde(default)]
+    pub kind: SwitchKind,
     /// Cards of VMs.
     pub ports: Vec<PortSeen>,
     /// Links to other switches, its own and theirs.

@@ -1,13 +1,17 @@
 //! What each kind of network needs, and whether it is here: tried where that leaves nothing.
 
 use crate::host::helper;
-use crate::{Fabric, NetworkError, Switch, Uplink, kernel};
+use crate::{Fabric, NetworkError, Switch, SwitchKind, Uplink, kernel};
 use serde::Serialize;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use vm::spec::SwitchName;
 
 /// Root's right over networks, a bit of `CapEff` (capabilities(7)).
 const CAP_NET_ADMIN: u32 = 12;
+/// Runs as its owner (inode(7)).
+const SETUID: u32 = 0o4000;
 
 /// A kind of network, or what one may have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -44,6 +48,12 @@ pub fn survey(homenode: &Path) -> std::io::Result<Vec<Kind>> {
             lacks: tried.switch,
             needs: "ip, /dev/net/tun, and a network namespace (root, or user namespaces)",
             costs: "the kernel's bridge; a process of 2 MiB for all switches of a user",
+        },
+        Kind {
+            name: "switch --kind vde",
+            lacks: without_namespace(homenode).err().map(|error| error.to_string()),
+            needs: "vde_switch (Debian: vde2); no right and no namespace",
+            costs: "a process for each switch, which copies each packet; no links, one queue, no vhost",
         },
         Kind {
             name: "switch --rate",
@@ -100,6 +110,9 @@ fn on_bridge(administers: bool, bridges: usize) -> Option<String> {
     }
     match helper() {
         None => Some("root, or qemu-bridge-helper (Debian: qemu-system-common)".to_owned()),
+        Some(helper) if !std::fs::metadata(helper).is_ok_and(|it| it.mode() & SETUID != 0) => {
+            Some(format!("root, or `chmod u+s {helper}`"))
+        }
         Some(_) if !Path::new("/etc/qemu/bridge.conf").exists() => {
             Some("root, or a line `allow BRIDGE` in /etc/qemu/bridge.conf".to_owned())
         }
@@ -118,6 +131,18 @@ fn vhost() -> Option<String> {
     })
 }
 
+fn plain(name: SwitchName, kind: SwitchKind) -> Switch {
+    Switch { name, kind, uplinks: Vec::new(), outside: Vec::new() }
+}
+
+/// Makes a switch of the user's own, and plugs a card in.
+fn without_namespace(homenode: &Path) -> Result<(), NetworkError> {
+    let name = "vde".parse::<SwitchName>().map_err(|error| NetworkError::keeper(error.to_string()))?;
+    let mut fabric = Fabric::without_namespace(homenode)?;
+    fabric.add(&plain(name.clone(), SwitchKind::Vde))?;
+    fabric.plug(&name, "tried/0", 1).map(drop)
+}
+
 /// What a throw-away namespace said.
 struct Tried {
     switch: Option<String>,
@@ -129,10 +154,10 @@ struct Tried {
 impl Tried {
     fn of(homenode: &Path) -> Self {
         let why = |error: NetworkError| Some(error.to_string());
-        let name = |text: &str| text.parse::<vm::spec::SwitchName>().ok();
+        let name = |text: &str| text.parse::<SwitchName>().ok();
         let begun = Fabric::of_our_own(homenode).and_then(|mut fabric| {
             let core = name("core").ok_or_else(|| NetworkError::keeper("knows no name"))?;
-            fabric.add(&Switch { name: core.clone(), uplinks: Vec::new(), outside: Vec::new() })?;
+            fabric.add(&plain(core.clone(), SwitchKind::Kernel))?;
             fabric.tap(&core, "tried/0", 1).map(|_| (fabric, core))
         });
         let (mut fabric, core) = match begun {
@@ -145,11 +170,11 @@ impl Tried {
         };
         let mut link = |switch: &str, uplink: Uplink| {
             let name = name(switch)?;
-            fabric.add(&Switch { name, uplinks: vec![uplink], outside: Vec::new() }).err().and_then(why)
+            fabric.add(&Switch { uplinks: vec![uplink], ..plain(name, SwitchKind::Kernel) }).err().and_then(why)
         };
-        let plain = Uplink { to: core, rate: None, delay: None };
-        let rate = link("rate", Uplink { rate: "1 Gbit/s".parse().ok(), ..plain.clone() });
-        let delay = link("delay", Uplink { delay: "1 ms".parse().ok(), ..plain });
+        let unlimited = Uplink { to: core, rate: None, delay: None };
+        let rate = link("rate", Uplink { rate: "1 Gbit/s".parse().ok(), ..unlimited.clone() });
+        let delay = link("delay", Uplink { delay: "1 ms".parse().ok(), ..unlimited });
         let macvtap = fabric.try_macvtap().err().and_then(why);
         Self { switch: None, rate, delay, macvtap }
     }

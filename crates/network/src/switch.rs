@@ -4,6 +4,7 @@ use crate::rate::{Delay, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::str::FromStr;
 use vm::spec::{InterfaceName, SwitchName};
 
 /// A switch, and what joins it to others.
@@ -12,6 +13,9 @@ use vm::spec::{InterfaceName, SwitchName};
 pub struct Switch {
     /// Its name.
     pub name: SwitchName,
+    /// What moves its frames.
+    #[serde(default, skip_serializing_if = "SwitchKind::is_kernel")]
+    pub kind: SwitchKind,
     /// Links to other switches, which must be there before.
     #[serde(default, rename = "uplink", skip_serializing_if = "Vec::is_empty")]
     pub uplinks: Vec<Uplink>,
@@ -19,6 +23,50 @@ pub struct Switch {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outside: Vec<Outside>,
 }
+
+/// What moves a switch's frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SwitchKind {
+    /// A bridge of the kernel, in a network namespace of ours.
+    #[default]
+    Kernel,
+    /// `vde_switch` (vde_switch(1)), a program of the user: no right, no namespace.
+    Vde,
+}
+
+impl SwitchKind {
+    /// Whether it is a bridge of the kernel.
+    pub fn is_kernel(&self) -> bool {
+        *self == Self::Kernel
+    }
+}
+
+impl fmt::Display for SwitchKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kernel => "kernel",
+            Self::Vde => "vde",
+        })
+    }
+}
+
+impl FromStr for SwitchKind {
+    type Err = NoSwitchKind;
+
+    fn from_str(text: &str) -> Result<Self, NoSwitchKind> {
+        match text {
+            "kernel" => Ok(Self::Kernel),
+            "vde" => Ok(Self::Vde),
+            _ => Err(NoSwitchKind(text.to_owned())),
+        }
+    }
+}
+
+/// A text that is no kind of switch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no kind of switch: expected `kernel` or `vde`")]
+pub struct NoSwitchKind(String);
 
 /// Something of the host's own network.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -69,6 +117,17 @@ pub enum SwitchFault {
         /// The switches that there are, as text.
         there: String,
     },
+    /// A switch of that kind stands alone.
+    #[error(
+        "switch {name}: {vde} is of kind \"vde\", which is joined to nothing but VMs: leave its links out, or leave \
+        kind = \"vde\" out, for a switch of the kernel's (docs/network.md)"
+    )]
+    Alone {
+        /// The new switch.
+        name: SwitchName,
+        /// The one of that kind.
+        vde: SwitchName,
+    },
     /// Frames would go round for ever.
     #[error(
         "switch {name}: its uplinks to {first} and {second} would make a ring, in which frames go round for ever: \
@@ -106,6 +165,11 @@ pub fn check(switch: &Switch, there: &[Switch]) -> Result<(), SwitchFault> {
             let there = listed(there.iter().map(|other| &other.name));
             return Err(SwitchFault::NoSuchSwitch { name: name(), to: uplink.to.clone(), there });
         }
+    }
+    let leads_to = |other: &&Switch| switch.uplinks.iter().any(|uplink| uplink.to == other.name);
+    let joined = ends(switch).next().map(|_| switch).into_iter().chain(there.iter().filter(leads_to));
+    if let Some(vde) = joined.into_iter().find(|switch| !switch.kind.is_kernel()) {
+        return Err(SwitchFault::Alone { name: name(), vde: vde.name.clone() });
     }
     let ends: Vec<End<'_>> = ends(switch).collect();
     for (index, end) in ends.iter().enumerate() {
@@ -157,7 +221,8 @@ mod tests {
 
     fn switch(name: &str, to: &[&str]) -> Switch {
         let uplink = |to: &&str| Uplink { to: to.parse().unwrap(), rate: None, delay: None };
-        Switch { name: name.parse().unwrap(), uplinks: to.iter().map(uplink).collect(), outside: Vec::new() }
+        let uplinks = to.iter().map(uplink).collect();
+        Switch { name: name.parse().unwrap(), kind: SwitchKind::Kernel, uplinks, outside: Vec::new() }
     }
 
     fn joined(name: &str, to: &[&str], bridge: &str) -> Switch {
@@ -186,5 +251,22 @@ mod tests {
         let error = check(&switch("c", &["d"]), &there).unwrap_err().to_string();
         assert_eq!(error, "switch c: uplink to `d`: no such switch; there is core, a, b, alone");
         assert!(check(&switch("c", &["c"]), &there).is_err(), "to itself");
+    }
+
+    #[test]
+    fn a_switch_that_is_a_program_stands_alone() {
+        let vde = |name: &str, to: &[&str]| Switch { kind: SwitchKind::Vde, ..switch(name, to) };
+        let there = [switch("core", &[]), vde("own", &[])];
+        assert_eq!(check(&vde("other", &[]), &there), Ok(()));
+        for (wrong, alone) in [
+            (vde("other", &["core"]), "other"),
+            (switch("other", &["own"]), "own"),
+            (Switch { kind: SwitchKind::Vde, ..joined("other", &[], "br0") }, "other"),
+        ] {
+            let fault = check(&wrong, &there).unwrap_err().to_string();
+            assert!(fault.starts_with(&format!("switch other: {alone} is of kind \"vde\"")), "{fault}");
+        }
+        assert_eq!("vde".parse(), Ok(SwitchKind::Vde));
+        assert!("bridge".parse::<SwitchKind>().is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! What is said between a [`Fabric`](crate::Fabric) and the keeper: one line of JSON each way.
-//! Behind [`Answer::Tap`] come as many bytes as the tap has queues, each with a descriptor.
+//! Behind [`Answer::Tap`] come as many bytes as the tap has queues, each with a descriptor; behind
+//! [`Answer::Socket`] two.
 
 use crate::seen::SwitchSeen;
 use crate::switch::Switch;
@@ -10,6 +11,8 @@ use vm::spec::SwitchName;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
+    /// Enter a network namespace, for switches of the kernel's.
+    Enter,
     /// Make a switch.
     Add(Switch),
     /// Remove one that nothing is plugged into.
@@ -26,10 +29,12 @@ pub(crate) enum Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// It is done; the first word of a keeper that has its namespace.
+    /// It is done; the first word of a keeper too.
     Done,
     /// Descriptors follow.
     Tap { queues: u32 },
+    /// A socket for frames follows, and what keeps its port.
+    Socket,
     /// What there is.
     Switches(Vec<SwitchSeen>),
     /// Nothing was done.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use vm::Accelerator;
 use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, escape, memory_id, policy_word};
 use vm::spec::{Boot, CardModel, Disk, DiskFormat, Fill, Network, Outlet};
-use vm::{Manifest, Plan, VirtualNode, VmSpec};
+use vm::{Carries, Manifest, Plan, VirtualNode, VmSpec};
 use workloads::protocol::PORT_NAME;
 
 /// How one of QEMU's character devices is reached.
@@ -39,6 +39,8 @@ pub struct TapNumbers {
     pub queues: Vec<i32>,
     /// The kernel's server of each queue; none where QEMU itself serves them.
     pub vhost: Vec<i32>,
+    /// What they are of.
+    pub carries: Carries,
 }
 
 /// The first descriptor that a person opens for a command that is started by hand.
@@ -275,7 +277,11 @@ fn netdev(index: usize, network: &Network, tap: Option<&TapNumbers>) -> String {
         Network::Plugged { into, .. } => into,
     };
     match (tap, into) {
-        (Some(TapNumbers { queues, vhost }), _) => {
+        (Some(TapNumbers { queues, carries: Carries::Datagrams, .. }), _) => {
+            let sockets = queues.iter().map(|number| format!(",local.type=fd,local.str={number}"));
+            format!("dgram,id=net{index}{}", sockets.collect::<String>())
+        }
+        (Some(TapNumbers { queues, vhost, carries: Carries::TapFrames }), _) => {
             let listed = |word: &str, numbers: &[i32]| {
                 let several = if numbers.len() > 1 { "s" } else { "" };
                 let numbers: Vec<String> = numbers.iter().map(i32::to_string).collect();

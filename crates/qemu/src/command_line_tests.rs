@@ -119,12 +119,19 @@ fn a_card_on_a_switch_is_a_tap_that_qemu_inherits() {
         card: Card { model, queues, ..Card::default() },
     };
     spec.networks = vec![card(CardModel::Virtio, 2), card(CardModel::E1000, 1), card(CardModel::E1000e, 1)];
-    let tap = |queues: &[i32], vhost: &[i32]| TapNumbers { queues: queues.to_vec(), vhost: vhost.to_vec() };
+    let tap = |queues: &[i32], vhost: &[i32]| TapNumbers {
+        queues: queues.to_vec(),
+        vhost: vhost.to_vec(),
+        carries: Carries::TapFrames,
+    };
     let taps = BTreeMap::from([(0, tap(&[7, 8], &[10, 11])), (1, tap(&[9], &[]))]);
     let netdevs: Vec<String> = (0..3).map(|card| netdev(card, &spec.networks[card], taps.get(&card))).collect();
     // The third has no tap: a command that a person starts.
     let expected = ["tap,id=net0,fds=7:8,vhost=on,vhostfds=10:11", "tap,id=net1,fd=9", "bridge,id=net2,br=lan"];
     assert_eq!(netdevs, expected);
+    // A switch that is a program: a frame in each datagram.
+    let socket = TapNumbers { carries: Carries::Datagrams, ..tap(&[9], &[]) };
+    assert_eq!(netdev(1, &spec.networks[1], Some(&socket)), "dgram,id=net1,local.type=fd,local.str=9");
     let mac = |card| MacAddress::of_card("vm", card);
     // 2 x 2 + 2 = 6 interrupts.
     let expected = format!("virtio-net-pci,netdev=net0,mac={},romfile=,mq=on,vectors=6", mac(0));

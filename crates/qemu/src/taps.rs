@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use vm::spec::{Card, CardModel, Network, Vhost};
-use vm::{Launch, Tap};
+use vm::{Carries, Launch, Tap};
 
 const VHOST_NET: &str = "/dev/vhost-net";
 
@@ -19,6 +19,7 @@ struct Copied {
     queues: Vec<OwnedFd>,
     vhost: Vec<OwnedFd>,
     lock: Option<OwnedFd>,
+    carries: Carries,
 }
 
 impl Inherited {
@@ -32,10 +33,11 @@ impl Inherited {
             let lock = tap.lock.as_ref().map(|lock| lock.try_clone()).transpose();
             let lock = lock.map_err(QemuError::io(vm, "copy a tap device's lock"))?;
             let vhost = match launch.spec.networks.get(*index) {
+                Some(Network::Plugged { card, .. }) if tap.carries == Carries::Datagrams => alone(vm, *index, card)?,
                 Some(Network::Plugged { card, .. }) => servers(vm, *index, card)?,
                 _ => Vec::new(),
             };
-            Ok((*index, Copied { queues, vhost, lock }))
+            Ok((*index, Copied { queues, vhost, lock, carries: tap.carries }))
         };
         launch.taps.iter().map(copy).collect::<Result<_, _>>().map(Self)
     }
@@ -43,13 +45,35 @@ impl Inherited {
     /// Their numbers, which QEMU's command line says.
     pub(crate) fn numbers(&self) -> BTreeMap<usize, TapNumbers> {
         let numbers = |files: &[OwnedFd]| files.iter().map(AsRawFd::as_raw_fd).collect();
-        let of = |copied: &Copied| TapNumbers { queues: numbers(&copied.queues), vhost: numbers(&copied.vhost) };
+        let of = |copied: &Copied| TapNumbers {
+            queues: numbers(&copied.queues),
+            vhost: numbers(&copied.vhost),
+            carries: copied.carries,
+        };
         self.0.iter().map(|(card, copied)| (*card, of(copied))).collect()
     }
 
     pub(crate) fn descriptors(self) -> impl Iterator<Item = OwnedFd> {
         self.0.into_values().flat_map(|copied| copied.queues.into_iter().chain(copied.vhost).chain(copied.lock))
     }
+}
+
+/// No server: QEMU itself moves the frames of a socket, by one queue.
+fn alone(vm: &str, index: usize, card: &Card) -> Result<Vec<OwnedFd>, QemuError> {
+    let fault = |field: &str, value: String, valid: &str| {
+        let problem = format!(
+            "network[{index}].{field} = {value}: its switch is of kind \"vde\", whose frames QEMU moves by one queue; \
+             {valid}, or a switch of kind \"kernel\""
+        );
+        Err(QemuError::Spec { vm: vm.to_owned(), problem })
+    };
+    if card.vhost == Vhost::On {
+        return fault("vhost", "\"on\"".to_owned(), "\"auto\" or \"off\" there");
+    }
+    if card.queues > 1 {
+        return fault("queues", card.queues.to_string(), "1 there");
+    }
+    Ok(Vec::new())
 }
 
 /// The kernel's servers of a card, one for each queue; none where QEMU serves it.

@@ -26,18 +26,30 @@ pub struct Launch {
 /// Tap devices by the number of the card that each is. Cards of other kinds have none.
 pub type Taps = BTreeMap<usize, Tap>;
 
-/// A tap device that QEMU inherits.
+/// A tap device that QEMU inherits, or a socket in its place.
 #[derive(Clone, Debug, Default)]
 pub struct Tap {
     /// A descriptor for each queue.
     pub queues: Vec<Arc<OwnedFd>>,
     /// What is to stay open as long as the device is used: it tells others that it is.
     pub lock: Option<Arc<OwnedFd>>,
+    /// What the descriptors are of.
+    pub carries: Carries,
+}
+
+/// How frames are read from a descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carries {
+    /// From a tap device, each behind virtio-net's header.
+    #[default]
+    TapFrames,
+    /// From a socket, a frame in each datagram.
+    Datagrams,
 }
 
 impl From<Vec<OwnedFd>> for Tap {
     fn from(queues: Vec<OwnedFd>) -> Self {
-        Self { queues: queues.into_iter().map(Arc::new).collect(), lock: None }
+        Self { queues: queues.into_iter().map(Arc::new).collect(), ..Self::default() }
     }
 }
 

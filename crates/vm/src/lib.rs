@@ -27,7 +27,7 @@ pub use accelerator::{Accelerator, TcgThreads};
 pub use added::{Added, MemoryDevice, MemoryDeviceKind, NodeSize};
 pub use backend::{Backend, BackendError, Vm};
 pub use call_off::{CallOff, End};
-pub use launch::{ConsoleTo, Launch, Tap, Taps};
+pub use launch::{Carries, ConsoleTo, Launch, Tap, Taps};
 pub use manager::{Manager, Origin};
 pub use manifest::Manifest;
 pub use placement::{CacheGroup, Client, MemoryPolicy, NodeUse, Placement};

@@ -31,6 +31,7 @@ fn create(arguments: &CreateArguments) -> anyhow::Result<()> {
     let bridges = arguments.bridge.iter().cloned().map(Outside::Bridge);
     let switch = Switch {
         name: arguments.name.clone(),
+        kind: arguments.kind,
         uplinks: arguments.uplink.iter().map(uplink).collect(),
         outside: bridges.chain(arguments.card.iter().cloned().map(Outside::Card)).collect(),
     };
@@ -62,7 +63,7 @@ fn list(json: bool) -> anyhow::Result<()> {
     if switches.is_empty() {
         return output::line("There is no switch. `homenode switch create NAME` makes one.");
     }
-    let mut table = table(["Name", "VMs", "Links", "From VMs, MiB", "Dropped"], &[1, 3, 4]);
+    let mut table = table(["Name", "Kind", "VMs", "Links", "From VMs, MiB", "Dropped"], &[2, 4, 5]);
     for switch in &switches {
         let sum = |of: fn(&Traffic) -> u64| switch.ports.iter().map(|port| of(&port.from_vm)).sum::<u64>();
         let dropped = sum(|it| it.dropped)
@@ -71,7 +72,7 @@ fn list(json: bool) -> anyhow::Result<()> {
         let links: Vec<String> = switch.links.iter().map(link).collect();
         let links = if links.is_empty() { "-".to_owned() } else { links.join(", ") };
         let (vms, from_vms) = (switch.ports.len().to_string(), mib(sum(|it| it.bytes)));
-        table.add_row([switch.name.clone(), vms, links, from_vms, dropped.to_string()]);
+        table.add_row([switch.name.clone(), switch.kind.to_string(), vms, links, from_vms, dropped.to_string()]);
     }
     output::line(lines(&table))
 }

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Both ends of a measurement on this system's loopback: `netpipe ARGUMENTS...` runs NetPIPE over TCP,
-# `sockperf RATES...` sends so many messages of 64 bytes a second over TCP whether or not answers have
-# come (an open loop), and says how long a message takes one way. In guests `vm1` and `vm2`, which a
-# switch joins, `netpipe` runs between the two, one direction after the other: each says what it saw
-# as the sender.
+# Both ends of a measurement on this system's loopback. `netpipe ARGUMENTS...` runs NetPIPE over
+# TCP, `mpi ARGUMENTS...` by MPI through shared memory. `sockperf RATES...` sends so many messages of
+# 64 bytes a second over TCP whether or not answers have come (an open loop), and says how long a
+# message takes one way. In guests `vm1` and `vm2`, which a switch joins, `netpipe` runs between the two, one
+# direction after the other: each says what it saw as the sender.
 set -u
 what=$1
 shift
@@ -17,7 +17,7 @@ client() {
     tries=0
     until "$@"; do
         tries=$((tries + 1))
-        if [ $tries -ge 600 ] || { [ -n "$server" ] && ! kill -0 "$server" 2>/dev/null; }; then
+        if [ $tries -ge 3000 ] || { [ -n "$server" ] && ! kill -0 "$server" 2>/dev/null; }; then
             echo "network.sh: $1 cannot reach its other end" >&2
             exit 1
         fi
@@ -30,7 +30,10 @@ sends() {
     client NPtcp -h "$1" -P "$2" $arguments -o /dev/null 2>&1
 }
 receives() {
-    NPtcp -P "$1" $arguments -o /dev/null >/dev/null 2>&1
+    if ! NPtcp -P "$1" $arguments -o /dev/null >received 2>&1; then
+        tail -n 5 received >&2
+        exit 1
+    fi
 }
 
 # sockperf ends with status 0 too where it cannot connect.
@@ -55,6 +58,10 @@ netpipe-vm2)
 esac
 
 case $what in
+mpi)
+    # It speaks on standard error.
+    exec mpirun --oversubscribe -np 2 --mca btl vader,self NPopenmpi "$@" -o /dev/null 2>&1
+    ;;
 netpipe)
     NPtcp -P $port "$@" -o /dev/null >/dev/null 2>&1 &
     server=$!
@@ -75,7 +82,7 @@ sockperf)
     done
     ;;
 *)
-    echo "network.sh: $what: write netpipe or sockperf" >&2
+    echo "network.sh: $what: write netpipe, mpi or sockperf" >&2
     exit 2
     ;;
 esac

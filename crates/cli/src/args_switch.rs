@@ -45,8 +45,8 @@ pub(crate) enum SwitchCommand {
 pub(crate) struct CreateArguments {
     /// Name of the switch: 1 to 15 small letters, digits and hyphens
     pub(crate) name: SwitchName,
-    /// What moves its frames: the kernel, in a namespace of homenode's own, or vde_switch, a program
-    /// of yours that needs no right and is joined to nothing else
+    /// What moves its frames: the kernel, in a namespace of homenode's own, or vde_switch, a
+    /// program of yours that needs no right and is joined to nothing else
     #[arg(long, value_name = "kernel|vde", default_value = "kernel")]
     pub(crate) kind: SwitchKind,
     /// Join it to another switch, as by a physical link; several times for several

@@ -167,9 +167,12 @@ fn residuals(residuals: &[Residual]) -> String {
     text
 }
 
-/// Four decimals are more than a measurement has.
+/// Four decimals are more than a measurement has. Of what is below 0.1 as many digits stay: a slow
+/// link's GB/s would be 0 otherwise.
 fn rounded(value: f64) -> String {
-    let text = format!("{value:.4}");
+    let zeros = if value == 0.0 { 0.0 } else { (-value.abs().log10()).ceil() - 1.0 };
+    let decimals = 4 + zeros.clamp(0.0, 12.0) as usize;
+    let text = format!("{value:.decimals$}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -197,4 +200,18 @@ fn quoted(text: &str) -> String {
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_values_keep_four_digits() {
+        // 100 kbit/s are 0.0000125 GB/s.
+        let cases = [(0.0, "0"), (975.97834, "975.9783"), (0.5, "0.5"), (0.027_841, "0.02784"), (1.25e-5, "0.0000125")];
+        for (value, text) in cases {
+            assert_eq!(rounded(value), text);
+        }
+    }
 }

@@ -92,11 +92,13 @@ fn wrong_clocks(summary: &Summary) -> Vec<String> {
 }
 
 fn repetitions_of(cell: &Cell) -> Vec<String> {
-    let least = |of: fn(&Reduced) -> f64| cell.figures.iter().map(of).min_by(f64::total_cmp);
+    // A figure that is 0 has no share of its best.
+    let least =
+        |of: fn(&Reduced) -> f64| cell.figures.iter().map(of).filter(|share| share.is_finite()).min_by(f64::total_cmp);
     let median = least(|figures| figures.quantity.better.ratio(figures.spread.median, figures.best));
     let mean = least(|figures| figures.quantity.better.ratio(figures.spread.mean, figures.best));
     let deviation = |figures: &Reduced| Some(figures.spread.standard_deviation? / figures.spread.mean);
-    let deviation = cell.figures.iter().filter_map(deviation).max_by(f64::total_cmp);
+    let deviation = cell.figures.iter().filter_map(deviation).filter(|share| share.is_finite()).max_by(f64::total_cmp);
     let rounds = cell.figures.iter().map(|figures| figures.spread.rounds.len()).min();
     vec![
         match cell.state {

@@ -2,7 +2,9 @@
 
 pub(crate) use crate::args_balance::{BalanceArguments, DoctorArguments, TopArguments, WhyArguments};
 pub(crate) use crate::args_guest::GuestArguments;
-pub(crate) use crate::args_libvirt::{CheckArguments, ConnectArguments, EmitArgument, StartThrough, Via};
+pub(crate) use crate::args_libvirt::{
+    CheckArguments, ConnectArguments, EmitArgument, FirmwareArgument, StartThrough, Via,
+};
 pub(crate) use crate::args_model::{
     AdviseArguments, CalibrateArguments, CompareArguments, MachineCommandArguments, ProfileArguments, ValidateArguments,
 };
@@ -180,6 +182,9 @@ pub(crate) struct EvaluateArguments {
     #[arg(long, value_name = "FILE", requires = "command",
         conflicts_with_all = ["packages", "experiment", "resume", "on"])]
     pub(crate) image: Option<PathBuf>,
+    /// With --image: the firmware that boots it
+    #[arg(long, value_enum, default_value = "bios", requires = "image")]
+    pub(crate) firmware: FirmwareArgument,
     /// With --packages: the distribution's release by its codename. Default: this host's own
     #[arg(long, value_name = "SUITE", requires = "packages")]
     pub(crate) suite: Option<String>,

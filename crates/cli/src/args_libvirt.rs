@@ -69,3 +69,21 @@ pub(crate) struct CheckArguments {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+/// The firmware that boots an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FirmwareArgument {
+    /// BIOS
+    Bios,
+    /// UEFI, without Secure Boot
+    Uefi,
+}
+
+impl From<FirmwareArgument> for vm::spec::Firmware {
+    fn from(argument: FirmwareArgument) -> Self {
+        match argument {
+            FirmwareArgument::Bios => Self::Bios,
+            FirmwareArgument::Uefi => Self::Uefi,
+        }
+    }
+}

@@ -66,10 +66,11 @@ fn of_image(mut spec: VmSpec, image: &GuestImage, file: &Path, missing: Missing)
             seed
         }
     };
+    let firmware = image.firmware;
     let image = Disk { path: image.path.clone(), format: image.format, snapshot: true, read_only: false };
     let seed = Disk { path: seed, format: DiskFormat::Raw, snapshot: false, read_only: true };
     spec.disks.splice(0..0, [image, seed]);
-    spec.boot = Boot::Disk;
+    spec.boot = Boot::Disk { firmware };
     Ok(spec)
 }
 

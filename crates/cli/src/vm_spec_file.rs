@@ -45,7 +45,7 @@ fn resolve(spec: &mut VmSpec, directory: &Path) {
             at(kernel);
             initrd.iter_mut().for_each(at);
         }
-        Boot::Disk => {}
+        Boot::Disk { .. } => {}
     }
     spec.guest.iter_mut().filter_map(|guest| guest.image.as_mut()).for_each(at);
     spec.disks.iter_mut().for_each(|disk| at(&mut disk.path));

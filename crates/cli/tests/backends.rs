@@ -19,9 +19,9 @@ fn launch(name: &str, machine: &Machine, disk: &std::path::Path) -> Launch {
     let memory = topology::Bytes::from_mib(64);
     let shape = Shape { name: name.to_owned(), vcpus: 1, memory, ..Shape::default() };
     let disk = Disk { path: disk.to_owned(), format: DiskFormat::Raw, snapshot: false, read_only: true };
-    let spec = VmSpec { shape, boot: Boot::Disk, disks: vec![disk], ..VmSpec::default() };
+    let spec = VmSpec { shape, boot: Boot::BIOS_DISK, disks: vec![disk], ..VmSpec::default() };
     let plan = scheduler::plan(machine, &scheduler::Occupancy::default(), &spec).expect("a plan");
-    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false, taps: vm::Taps::new() }
+    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false, taps: vm::Taps::new(), variables: None }
 }
 
 fn has_ended(pid: u32) -> bool {

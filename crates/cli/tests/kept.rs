@@ -1,7 +1,7 @@
 //! VMs that are kept, from their first power-on to their end, with a real QEMU whose firmware finds
 //! nothing to boot.
 
-use crate::common::kept_vm::{Drawn, KeptVm};
+use crate::common::kept_vm::{DISK, Drawn, KeptVm};
 use crate::common::{inventory_in, left_in, said_in, tiny_guest, within_seconds};
 use serde_json::Value;
 use std::process::Stdio;
@@ -410,4 +410,35 @@ fn a_vm_that_somebody_is_at_work_on_is_not_asked() {
     drop(held);
     assert_eq!(kept.listed()["state"], "running");
     assert!(ours.accept().is_ok(), "nobody asked its monitor");
+}
+
+#[test]
+fn the_variables_of_uefi_are_kept_and_removed_with_the_vm() {
+    let test = "the_variables_of_uefi_are_kept_and_removed_with_the_vm";
+    let Some(kept) = KeptVm::new(test, "kept-uefi") else { return };
+    let boot = |firmware| format!("boot = {{ from = \"disk\"{firmware} }}\n{DISK}read_only = true\n");
+    kept.write("vcpus = 1\nmemory = \"128 MiB\"", &boot(""));
+    let (code, _, errors) = kept.said(&["run", "vm.toml", "--daemonize"]);
+    assert!(code == Some(0) && errors.contains("it has no boot sector"), "{errors}");
+    kept.vm_ok("delete", &["--force"]);
+    kept.write("vcpus = 1\nmemory = \"128 MiB\"", &boot(", firmware = \"uefi\""));
+    let (code, _, errors) = kept.said(&["run", "vm.toml", "--daemonize"]);
+    if errors.contains("package ovmf") {
+        assert_eq!(code, Some(2), "{errors}");
+        return eprintln!("SKIPPED {test}: {errors}");
+    }
+    assert!(code == Some(0) && !errors.contains("boot sector"), "{errors}");
+    let file = inventory_in(&kept.place.runtime()).variables_file(&kept.name);
+    assert!(kept.vm_ok("show", &[]).contains("by UEFI"));
+    kept.vm_ok("stop", &["--force"]);
+    let length = std::fs::metadata(&file).expect("it stays").len();
+    // Those of another firmware are no use to this one, and are not written over.
+    std::fs::File::options().write(true).open(&file).and_then(|file| file.set_len(4096)).expect("shorter");
+    let (code, _, errors) = kept.vm("start", &[]);
+    assert!(code == Some(2) && errors.contains("of another firmware"), "{errors}");
+    std::fs::remove_file(&file).expect("removed");
+    kept.vm_ok("start", &[]);
+    assert_eq!(std::fs::metadata(&file).expect("a new one").len(), length);
+    kept.vm_ok("delete", &["--force"]);
+    assert!(!file.exists() && !kept.is_kept());
 }

@@ -236,8 +236,8 @@ fn bad_specs_are_bad_input_and_name_file_and_field() {
         ("speed = 3", "speed"),
         ("policy.vnuma = \"yes\"", "vnuma"),
         ("policy.max_vcpus_per_node = -1", "max_vcpus_per_node"),
-        ("boot.kernel = \"bzImage\"", "boot.kernel"),
-        ("boot.firmware = \"OVMF.fd\"", "boot.firmware"),
+        ("boot.kernel = \"bzImage\"", "`kernel`"),
+        ("boot.firmware = \"OVMF.fd\"", "`OVMF.fd`"),
     ];
     for (line, field) in cases {
         let spec = place.spec(&vm("bad"), line);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use simulator::workload::WorkloadProfile;
 use std::path::PathBuf;
 use topology::Bytes;
-use vm::spec::{DiskFormat, Guest, Policy};
+use vm::spec::{DiskFormat, Firmware, Guest, Policy};
 use workloads::choice::Choice;
 use workloads::kernel::Programs;
 use workloads::workload::{Over, Pinning, Workload};
@@ -180,6 +180,9 @@ pub struct GuestSystem {
     /// The image's format. Default: qcow2.
     #[serde(default)]
     pub format: Option<DiskFormat>,
+    /// The firmware that the image boots by. Default: BIOS.
+    #[serde(default)]
+    pub firmware: Option<Firmware>,
     /// What runs natively. Default: the files of the packages; the host's where there is an image,
     /// whose files are out of reach.
     #[serde(default)]
@@ -189,8 +192,8 @@ pub struct GuestSystem {
 impl GuestSystem {
     /// The system itself.
     pub fn guest(&self) -> Guest {
-        let Self { packages, suite, image, format, native: _ } = self.clone();
-        Guest { packages, suite, image, format }
+        let Self { packages, suite, image, format, firmware, native: _ } = self.clone();
+        Guest { packages, suite, image, format, firmware }
     }
 
     /// Whose files run natively.

@@ -3,10 +3,16 @@
 
 /// What a console shows of a boot that has not brought the agent, the plainest first, and what
 /// mends it.
-const SIGNS: [(&[&str], &str); 4] = [
+const SIGNS: [(&[&str], &str); 5] = [
     (
         &["No bootable device", "not a bootable disk", "grub rescue>", "Missing operating system"],
-        ": the image does not boot here. It needs a boot loader for BIOS (one for UEFI alone is not enough)",
+        ": the image does not boot here. It needs a boot loader for BIOS; for one that UEFI boots write firmware = \
+         \"uefi\"",
+    ),
+    (
+        &["UEFI Interactive Shell", "No bootable option or device was found"],
+        ": UEFI finds nothing to start on the image. It needs an EFI system partition with EFI/BOOT/BOOTX64.EFI; one \
+         with a boot loader for BIOS alone needs firmware = \"bios\"",
     ),
     (
         &["Kernel panic", "end Kernel panic", "Entering emergency mode", "(initramfs)"],
@@ -24,7 +30,7 @@ const SIGNS: [(&[&str], &str); 4] = [
 ];
 /// Where the console shows none of them.
 const STILL_BOOTS: &str = ": the image may still be booting; raise limits.boot_seconds. If its console shows nothing, \
-                           it needs a boot loader for BIOS and console=ttyS0 on its kernel's command line";
+                           it needs a boot loader for its firmware and console=ttyS0 on its kernel's command line";
 
 /// What may mend a guest whose console ends so.
 pub(crate) fn advice(console: &[String]) -> &'static str {
@@ -40,6 +46,7 @@ mod tests {
     fn the_console_says_why_no_agent_answers() {
         let of = |lines: &[&str]| advice(&lines.iter().map(|&line| line.to_owned()).collect::<Vec<_>>());
         assert!(of(&["Booting from Hard Disk...", "No bootable device."]).contains("boot loader for BIOS"));
+        assert!(of(&["UEFI Interactive Shell v2.2", "EDK II"]).contains("EFI/BOOT/BOOTX64.EFI"));
         assert!(of(&["Kernel panic - not syncing: VFS"]).contains("its system does not"));
         assert!(of(&["Debian GNU/Linux 12 localhost ttyS0", "localhost login: "]).contains("cidata"));
         assert!(of(&["[FAILED] homenode-agent.service", "guest login: "]).contains("does not answer"));

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
-use vm::spec::Guest;
+use vm::spec::{Firmware, Guest};
 
 /// A command line as it runs: in a directory of its own, so that paths in it are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub fn experiment_text(command: &CommandLine, hardware_threads: u32, nodes: u32)
     }
     text +=
         "# Its figure is the wall time. docs/command.md: figures out of its output, and when they are believed.\n\n";
-    if let Some(Guest { packages, suite, image, .. }) = &command.guest {
+    if let Some(Guest { packages, suite, image, firmware, .. }) = &command.guest {
         text += "[guest]\n";
         if !packages.is_empty() {
             let _ = writeln!(text, "packages = {}", toml::Value::from(packages.clone()));
@@ -50,6 +50,9 @@ pub fn experiment_text(command: &CommandLine, hardware_threads: u32, nodes: u32)
         }
         if let Some(image) = image {
             let _ = writeln!(text, "image = {}", toml::Value::from(image.display().to_string()));
+        }
+        if *firmware == Some(Firmware::Uefi) {
+            text += "firmware = \"uefi\"\n";
         }
         text += "\n";
     }

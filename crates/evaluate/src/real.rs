@@ -101,12 +101,12 @@ impl ThisHost {
                 true
             }
             Some(System::Image(image)) => {
+                spec.boot = Boot::Disk { firmware: image.firmware };
                 let disks = [
                     never_written(image.path.clone(), image.format),
                     Disk { path: self.seed()?, format: DiskFormat::Raw, snapshot: false, read_only: true },
                 ];
                 spec.disks.splice(0..0, disks);
-                spec.boot = Boot::Disk;
                 return Ok(launch);
             }
         };
@@ -339,7 +339,7 @@ fn launch(resolved: &ResolvedVm) -> Launch {
     // Two evaluations on one host must not share a name.
     spec.shape.name = format!("{}-{}", spec.name, std::process::id());
     plan.vm.clone_from(&spec.name);
-    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true, taps: vm::Taps::new() }
+    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true, taps: vm::Taps::new(), variables: None }
 }
 
 impl Guest {
@@ -351,7 +351,7 @@ impl Guest {
         let stream = UnixStream::from(port);
         let reader = stream.try_clone().map_err(|error| no_link(format!("cannot listen to its agent: {error}")))?;
         let link = AgentLink::over(name, reader, stream);
-        let grace = if launch.spec.boot == Boot::Disk { GRACE_OF_INIT } else { GRACE };
+        let grace = if launch.spec.boot.is_disk() { GRACE_OF_INIT } else { GRACE };
         Ok(Self { vm, name: name.to_owned(), link, plan: launch.plan.clone(), started, grace })
     }
 }

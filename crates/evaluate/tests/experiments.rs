@@ -6,7 +6,7 @@ use evaluate::point::Point;
 use evaluate::resolve::{Host, Resolved, ResolvedConfiguration, ResolvedGuest, resolve};
 use std::path::{Path, PathBuf};
 use topology::Bytes;
-use vm::spec::{DiskFormat, GuestImage};
+use vm::spec::{DiskFormat, Firmware, GuestImage};
 use workloads::stream::Stream;
 
 /// Two Xeon X5570: four cores with two hardware threads on each of two nodes.
@@ -174,7 +174,7 @@ fn in_an_image_natively_the_hosts_programs_run_and_a_boot_may_take_longer() {
     (guest.packages, guest.image) = (Vec::new(), Some("cloud.qcow2".into()));
     experiment.limits.boot_seconds = None;
     let disk = images::OwnDisk {
-        disk: GuestImage { path: "/cloud.qcow2".into(), format: DiskFormat::Qcow2 },
+        disk: GuestImage { path: "/cloud.qcow2".into(), format: DiskFormat::Qcow2, firmware: Firmware::Bios },
         length: Bytes(1),
         modified: 0,
     };

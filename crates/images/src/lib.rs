@@ -27,6 +27,7 @@
 //! and 530 MB the first time, nothing the second.
 
 mod apt;
+mod boot_sector;
 mod build;
 mod error;
 mod native;
@@ -38,6 +39,7 @@ mod store;
 mod tools;
 
 pub use apt::recipe_of;
+pub use boot_sector::bios_problem;
 pub use build::Progress;
 pub use error::ImagesError;
 pub use own_disk::OwnDisk;

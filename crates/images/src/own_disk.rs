@@ -1,6 +1,7 @@
 //! A disk image of the user's own: what can be said of it before a guest boots it.
 
 use crate::ImagesError;
+use crate::boot_sector::bios_problem;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -52,6 +53,11 @@ impl OwnDisk {
         if let Some((field, problem)) = problem(&beginning, image.format) {
             return Err(refused(field, format!("{}: {problem}", image.path.display())));
         }
+        if let Some(problem) = bios_problem(&image.path, image.format).filter(|_| image.firmware.is_bios()) {
+            return Err(of_file(format!(
+                "BIOS starts nothing of it: {problem}; for an image that UEFI boots write firmware = \"uefi\""
+            )));
+        }
         let modified = file.metadata().and_then(|seen| seen.modified()).ok();
         let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(0, |past| past.as_secs());
         Ok(Self { disk: image.clone(), length: Bytes(length), modified })
@@ -68,7 +74,7 @@ impl OwnDisk {
 }
 
 /// The file and its length. To open a named pipe would wait for whoever writes into it.
-fn open(path: &Path) -> std::io::Result<(File, u64)> {
+pub(crate) fn open(path: &Path) -> std::io::Result<(File, u64)> {
     let kind = path.metadata()?.file_type();
     if kind.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
@@ -111,12 +117,18 @@ fn problem(beginning: &[u8], format: DiskFormat) -> Option<(&'static str, String
 mod tests {
     use super::*;
     use std::path::PathBuf;
+    use vm::spec::Firmware;
+
+    /// Looked at for what it is, not for what BIOS makes of it.
+    fn image(path: PathBuf, format: DiskFormat) -> GuestImage {
+        GuestImage { path, format, firmware: Firmware::Uefi }
+    }
 
     fn looked(content: &[u8], format: DiskFormat) -> Result<OwnDisk, String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         std::fs::write(&path, content).unwrap();
-        OwnDisk::look(&GuestImage { path, format }).map_err(|error| error.to_string())
+        OwnDisk::look(&image(path, format)).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -133,9 +145,22 @@ mod tests {
         assert!(looked(b"KDMV....", DiskFormat::Qcow2).unwrap_err().contains("qemu-img convert"));
         assert!(looked(b"\xfd7zXZ\0", DiskFormat::Qcow2).unwrap_err().contains("unxz"));
         assert!(looked(b"", DiskFormat::Qcow2).unwrap_err().contains("no disk image"));
-        let absent = GuestImage { path: PathBuf::from("/no/disk.qcow2"), format: DiskFormat::Qcow2 };
+        let absent = image(PathBuf::from("/no/disk.qcow2"), DiskFormat::Qcow2);
         let error = OwnDisk::look(&absent).unwrap_err();
         assert!(error.is_bad_input() && error.to_string().starts_with("guest.image: /no/disk.qcow2: No such"));
+    }
+
+    #[test]
+    fn a_disk_for_uefi_alone_is_refused_where_bios_is_to_boot_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let mut content = [0; 2048];
+        content[510..512].copy_from_slice(&[0x55, 0xaa]);
+        std::fs::write(&path, content).unwrap();
+        let look = |firmware| OwnDisk::look(&GuestImage { path: path.clone(), format: DiskFormat::Raw, firmware });
+        let refused = look(Firmware::Bios).unwrap_err();
+        assert!(refused.is_bad_input() && refused.to_string().contains("write firmware = \"uefi\""), "{refused}");
+        assert!(look(Firmware::Uefi).is_ok());
     }
 
     #[test]
@@ -143,7 +168,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         std::fs::write(&path, [QCOW2, &[0; 512]].concat()).unwrap();
-        let disk = OwnDisk::look(&GuestImage { path: path.clone(), format: DiskFormat::Qcow2 }).unwrap();
+        let disk = OwnDisk::look(&image(path.clone(), DiskFormat::Qcow2)).unwrap();
         assert_eq!(disk.changed(), None);
         std::fs::write(&path, [QCOW2, &[0; 600]].concat()).unwrap();
         assert!(disk.changed().unwrap().ends_with("was changed since"));

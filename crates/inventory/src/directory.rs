@@ -1,6 +1,6 @@
 //! The directory of the VMs that are kept.
 
-use crate::files::{Files, MEMORY, SavedLife, cannot_write};
+use crate::files::{Files, MEMORY, SavedLife, VARIABLES, cannot_write};
 use crate::{Held, InventoryError, Record};
 use linux::named_file;
 use linux::sys::{OPEN_NO_LINK, effective_user_id, try_lock};
@@ -133,6 +133,11 @@ impl Inventory {
         self.0.join(name).join(MEMORY)
     }
 
+    /// Where the variables of its UEFI firmware are.
+    pub fn variables_file(&self, name: &str) -> PathBuf {
+        self.0.join(name).join(VARIABLES)
+    }
+
     /// What is kept of a VM.
     ///
     /// # Errors
@@ -161,7 +166,14 @@ impl Inventory {
     /// # Errors
     /// The name is taken or no name, or the files cannot be written.
     pub fn create(&self, record: &Record) -> Result<Held, InventoryError> {
-        let name = &record.spec.name;
+        self.room_for(&record.spec.name)?.create(record)
+    }
+
+    /// Makes room for a VM that is not known yet: its firmware may write there before it is.
+    ///
+    /// # Errors
+    /// The name is taken or no name, or the directory cannot be made.
+    pub fn room_for(&self, name: &str) -> Result<Room, InventoryError> {
         self.check()?;
         let path = self.0.join(name);
         let (files, lock) = loop {
@@ -175,15 +187,9 @@ impl Inventory {
         if self.has(name) {
             // What is wrong with those files says more than that the name is taken.
             self.read(name)?;
-            return Err(InventoryError::NameTaken { vm: name.clone() });
+            return Err(InventoryError::NameTaken { vm: name.to_owned() });
         }
-        let new = Held { record: record.clone(), files, _lock: lock };
-        let written = new.write_all();
-        if written.is_err() {
-            // What cannot be removed either is no VM, and in nobody's way.
-            let _ = new.files.remove();
-        }
-        written.map(|()| new)
+        Ok(Room(Some((files, lock))))
     }
 
     /// Holds a VM: nobody else changes it until the value is dropped. What a killed homenode left
@@ -261,6 +267,38 @@ impl Inventory {
             Ok((false, _)) => Err(InventoryError::Busy { vm: name.to_owned() }),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(InventoryError::NoSuchVm { vm: name.to_owned() }),
             Err(error) => Err(InventoryError::io(format!("lock {}", path.display()))(error)),
+        }
+    }
+}
+
+/// The place of a VM that is not known yet, which nobody else takes or cleans up. Dropped before
+/// there is one, it is removed.
+#[derive(Debug)]
+pub struct Room(Option<(Files, File)>);
+
+impl Room {
+    /// Makes the VM known, and holds it.
+    ///
+    /// # Errors
+    /// The files cannot be written; nothing of it is left.
+    pub fn create(mut self, record: &Record) -> Result<Held, InventoryError> {
+        let none = || InventoryError::NoSuchVm { vm: record.spec.name.clone() };
+        let (files, lock) = self.0.take().ok_or_else(none)?;
+        let new = Held { record: record.clone(), files, _lock: lock };
+        let written = new.write_all();
+        if written.is_err() {
+            // What cannot be removed either is no VM, and in nobody's way.
+            let _ = new.files.remove();
+        }
+        written.map(|()| new)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some((files, _lock)) = &self.0 {
+            // As above.
+            let _ = files.remove();
         }
     }
 }

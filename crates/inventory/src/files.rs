@@ -26,6 +26,8 @@ const PLACEMENT: &str = "placement.json";
 pub(crate) const MEMORY: &str = "memory.homenode";
 /// Its guest, where what runs it writes a file of its own.
 const MEMORY_BESIDE: &str = "memory.homenode.guest";
+/// The variables of its UEFI firmware, from its first power-on.
+pub(crate) const VARIABLES: &str = "uefi-variables.fd";
 /// While it is written.
 const UNFINISHED_MEMORY: &str = "memory.homenode.unfinished";
 
@@ -34,7 +36,8 @@ const PROPOSED: [(&str, &str); 3] =
     [("next-spec.toml", SPEC), ("next-topology.json", TOPOLOGY), ("next-placement.json", PLACEMENT)];
 
 /// In the order in which they are removed, once there is no life.
-const ALL: [&str; 10] = [
+const ALL: [&str; 11] = [
+    VARIABLES,
     PLACEMENT,
     TOPOLOGY,
     SPEC,

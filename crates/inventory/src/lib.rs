@@ -12,6 +12,7 @@
 //! NAME/placement.json   where its clients live, and what was plugged in since power-on
 //! NAME/life.json        its state, and how it came there
 //! NAME/memory.homenode  its guest, while it is suspended and nobody named another file
+//! NAME/uefi-variables.fd what its UEFI firmware keeps, written by QEMU; from the first power-on
 //! ```
 //!
 //! Each file is replaced whole ([`linux::named_file::replace`]). What a start changes of the first
@@ -34,7 +35,7 @@ mod files;
 mod held;
 mod record;
 
-pub use directory::{Inventory, STATE_VARIABLE};
+pub use directory::{Inventory, Room, STATE_VARIABLE};
 pub use error::InventoryError;
 pub use held::{Held, Proposal};
 pub use record::{Kept, Record};

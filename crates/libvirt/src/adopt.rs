@@ -15,7 +15,7 @@ use crate::xml_facts::Facts;
 use stacks::domain::{Domain, DomainError, MemoryTune, parse};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
-use vm::spec::{Backing, Boot, Fill, Policy, VcpuBinding, name_problem};
+use vm::spec::{Backing, Boot, Fill, Firmware, Policy, VcpuBinding, name_problem};
 use vm::{Client, MemoryPolicy, Placement, Shape, VirtualNode, VirtualTopology, VmSpec};
 
 /// What libvirt takes a distance for that nobody wrote: local, and remote.
@@ -225,7 +225,7 @@ fn spec(
             initrd: facts.initrd.clone(),
             command_line: facts.command_line.clone(),
         },
-        (None, false) => Boot::Disk,
+        (None, false) => Boot::Disk { firmware: if facts.uefi { Firmware::Uefi } else { Firmware::Bios } },
         (None, true) => return refuse("<os>", "it boots neither a kernel nor a disk that is a file or a device"),
     };
     let policies: BTreeSet<Option<&'static str>> = placement.clients.iter().map(stacks::domain::memory_mode).collect();
@@ -318,7 +318,7 @@ mod tests {
             adopted(&xml(&format!("{CELLS}{tune}{by_node}")), &machine()).expect("a VM");
         assert_eq!((spec.name.as_str(), spec.vcpus, spec.memory), ("web", 8, Bytes::from_mib(4096)));
         assert_eq!((spec.policy.memory, spec.policy.vcpu_binding), (Some(MemoryPolicy::Bind), VcpuBinding::Node));
-        assert_eq!((spec.backing.fill, &spec.boot, spec.disks.len()), (Fill::OnTouch, &Boot::Disk, 1));
+        assert_eq!((spec.backing.fill, &spec.boot, spec.disks.len()), (Fill::OnTouch, &Boot::BIOS_DISK, 1));
         assert!(topology.exposed && topology.misfit(&spec).is_none() && notes.is_empty(), "{notes:?}");
         assert_eq!(topology.distances, [[10, 21], [20, 10]]);
         let homes: Vec<String> =

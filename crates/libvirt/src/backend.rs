@@ -301,7 +301,7 @@ impl Backend for Domains {
     /// The definition of one that homenode had libvirt keep. What its owner wrote stays.
     fn forget(&self, _name: &str) -> Result<(), BackendError> {
         let Some(uuid) = self.uuid.as_deref().filter(|_| !self.adopted) else { return Ok(()) };
-        match self.connection.ask(&["undefine", "--domain", uuid]) {
+        match self.connection.undefine(uuid) {
             Err(error) if error.is_no_such_domain() => Ok(()),
             undefined => Ok(undefined.map(drop)?),
         }

@@ -91,6 +91,20 @@ impl Connection {
         self.ask_with(command, None)
     }
 
+    /// Has libvirt forget a domain, with the variables of its UEFI firmware, which libvirt keeps
+    /// otherwise and then does not forget the domain. Not every driver of libvirt knows of those.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub fn undefine(&self, uuid: &str) -> Result<String, LibvirtError> {
+        match self.ask(&["undefine", "--domain", uuid]) {
+            Err(error) if error.to_string().contains("with nvram") => {
+                self.ask(&["undefine", "--domain", uuid, "--nvram"])
+            }
+            undefined => undefined,
+        }
+    }
+
     /// As [`ask`](Self::ask), with a text that the command reads as the file `/proc/self/fd/0`.
     ///
     /// # Errors

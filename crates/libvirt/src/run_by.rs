@@ -42,6 +42,8 @@ pub(crate) fn run_by(xml: &str, spec: &VmSpec, qemu: String) -> Result<RunBy, Ba
         // Its domain says where each is.
         places: Vec::new(),
         disk_sizes: sizes.collect::<Result<_, _>>().map_err(unreadable)?,
+        // libvirt's own to compare.
+        flash_sizes: Vec::new(),
         agent: root.descendants().any(|node| node.has_tag_name("target") && node.attribute("name") == Some(PORT_NAME)),
     })
 }

@@ -195,7 +195,7 @@ fn settled(
             if here == Seen::Waits {
                 // It may have ended meanwhile. A definition that stays is the same VM's.
                 let _ = connection.destroy(uuid);
-                let _ = connection.ask(&["undefine", "--domain", uuid]);
+                let _ = connection.undefine(uuid);
             }
             Sent::Went { still_ms: said.ok().flatten() }
         }
@@ -274,13 +274,13 @@ pub(crate) fn stay(connection: &Connection, uuid: &str, ran: bool) -> Result<(),
 /// # Errors
 /// libvirt refuses.
 pub fn leave(connection: &Connection, uuid: &str) -> Result<Sent, BackendError> {
-    for command in ["destroy", "undefine"] {
-        match connection.ask(&[command, "--domain", uuid]) {
-            // It has ended, or was not kept: what is asked next says so, where it matters.
-            Ok(_) | Err(LibvirtError::Refused { .. } | LibvirtError::NoSuchDomain { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    // It has ended, or was not kept: what is asked next says so, where it matters.
+    let gone = |asked: Result<String, LibvirtError>| match asked {
+        Ok(_) | Err(LibvirtError::Refused { .. } | LibvirtError::NoSuchDomain { .. }) => Ok(()),
+        Err(error) => Err(error),
+    };
+    gone(connection.ask(&["destroy", "--domain", uuid]))?;
+    gone(connection.undefine(uuid))?;
     match seen(connection, uuid) {
         Seen::HasEnded => Ok(Sent::Went { still_ms: None }),
         _ => Err(BackendError::new(ErrorKind::Failed, format!("{} does not end it", connection.which()))),

@@ -10,6 +10,8 @@ pub(crate) struct Facts {
     pub(crate) kernel: Option<PathBuf>,
     pub(crate) initrd: Option<PathBuf>,
     pub(crate) command_line: String,
+    /// Whether UEFI boots its disk: libvirt was told to choose such firmware, or was given flash.
+    pub(crate) uefi: bool,
     /// Those that are files or devices of this host, in formats that a spec has.
     pub(crate) disks: Vec<Disk>,
     /// `<memoryBacking><allocation mode='immediate'>`.
@@ -39,11 +41,15 @@ impl Facts {
                 .flat_map(move |devices| devices.children().filter(move |child| child.has_tag_name(kind)))
         };
         let allocation = first(root, &["memoryBacking", "allocation"]);
+        let attribute = |path: &[&str], name: &str| first(root, path).and_then(|node| node.attribute(name));
+        let uefi =
+            attribute(&["os"], "firmware") == Some("efi") || attribute(&["os", "loader"], "type") == Some("pflash");
         let clusters = first(root, &["cpu", "topology"]).and_then(|node| node.attribute("clusters"));
         Self {
             kernel: text(&["os", "kernel"]).map(PathBuf::from),
             initrd: text(&["os", "initrd"]).map(PathBuf::from),
             command_line: text(&["os", "cmdline"]).unwrap_or_default(),
+            uefi,
             disks: of_kind("disk").filter_map(disk).collect(),
             filled_at_start: allocation.is_some_and(|node| node.attribute("mode") == Some("immediate")),
             may_grow_in_memory: first(root, &["maxMemory"]).is_some(),

@@ -26,7 +26,15 @@ impl Place {
         let spec = VmSpec::from_toml(&text, "vm.toml").expect("a spec");
         let machine = topology::read::live().expect("this host");
         let plan = scheduler::plan(&machine, &Occupancy::default(), &spec).expect("a plan");
-        let launch = Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false, taps: vm::Taps::new() };
+        let launch = Launch {
+            spec,
+            plan,
+            kernel: None,
+            console: ConsoleTo::Kept,
+            agent: false,
+            taps: vm::Taps::new(),
+            variables: None,
+        };
         Some(Self { libvirtd, machine, launch })
     }
 

@@ -13,7 +13,7 @@ use crate::protocol::{self, Built, FromDestination, FromSource, Hello, Offer};
 use crate::receipts::{Decision, Receipts};
 use crate::several::wait_for_all;
 use crate::{MigrationError, disks, host_name, now};
-use inventory::{Held, Inventory, Kept, Record};
+use inventory::{Held, Inventory, Kept, Record, Room};
 use qemu::migration::{Incoming, connections_of};
 use qemu::{QemuError, RuntimeDir};
 use std::any::Any;
@@ -27,6 +27,7 @@ use vm::backend::ReachedBy;
 use vm::history::{Life, LifeEvent};
 use vm::life::State;
 use vm::sending::{MOST_CONNECTIONS, Tuning};
+use vm::spec::Firmware;
 use vm::{CallOff, Launch, Plan, VmSpec};
 
 /// How long the other side may take to say what comes next, where that takes no work.
@@ -125,7 +126,11 @@ fn serve(
         return link.say(&FromDestination::Planned { plan });
     }
     let leaves = (ours.boot == theirs.boot).then_some(offer.pid);
-    let accepted = host.accept(&offer, leaves)?;
+    let mut accepted = host.accept(&offer, leaves)?;
+    let is_uefi = offer.manifest.spec.boot.firmware() == Firmware::Uefi;
+    // QEMU writes the variables there once the guest runs. On the same host the room is the source's.
+    let room = (is_uefi && !same_place).then(|| inventory.room_for(name)).transpose()?;
+    accepted.launch.variables = is_uefi.then(|| inventory.variables_file(name));
     link.say(&FromDestination::Planned { plan: Box::new(accepted.launch.plan.clone()) })?;
     let receipts = Receipts::of(inventory);
     let from = one_line(&theirs.host, 64);
@@ -133,7 +138,7 @@ fn serve(
         Receiving { directory, inventory, receipts, offer: &offer, same_place, from, launch: &accepted.launch };
     let (incoming, tuning) = receiving.build(link)?;
     drop(accepted.reservation);
-    receiving.guest(link, incoming, tuning)
+    receiving.guest(link, incoming, tuning, room)
 }
 
 fn has_forwards(spec: &VmSpec) -> bool {
@@ -215,7 +220,13 @@ impl Receiving<'_> {
     }
 
     /// The guest: it comes, waits, and is let run.
-    fn guest(&self, link: &mut ToSource, mut incoming: Incoming, tuning: Tuning) -> Result<(), MigrationError> {
+    fn guest(
+        &self,
+        link: &mut ToSource,
+        mut incoming: Incoming,
+        tuning: Tuning,
+        room: Option<Room>,
+    ) -> Result<(), MigrationError> {
         let door = Door::open(self.directory.door(&self.offer.manifest.spec.name))?;
         link.say(&FromDestination::Listens)?;
         let carrier = if tuning.connections > 1 {
@@ -231,7 +242,7 @@ impl Receiving<'_> {
         };
         self.until_told(link, &mut incoming)?;
         self.all_here(&mut incoming)?;
-        let record = self.record()?;
+        let record = self.record(room)?;
         incoming.takes_over()?;
         if self.receipts.decide(&self.offer.receipt, Decision::Here)? == Decision::Never {
             forget(record);
@@ -303,7 +314,7 @@ impl Receiving<'_> {
     }
 
     /// Its record here; on the same host that is the source's to write.
-    fn record(&self) -> Result<Option<Held>, MigrationError> {
+    fn record(&self, room: Option<Room>) -> Result<Option<Held>, MigrationError> {
         if self.same_place {
             return Ok(None);
         }
@@ -314,7 +325,8 @@ impl Receiving<'_> {
         let kept = Kept { host: host_name(), placement, added: self.offer.manifest.added.clone() };
         let (spec, topology) = (self.offer.manifest.spec.clone(), Some(self.offer.manifest.topology.clone()));
         let record = Record { spec, topology, placement: Some(kept), life };
-        Ok(Some(self.inventory.create(&record)?))
+        let held = room.map_or_else(|| self.inventory.create(&record), |room| room.create(&record))?;
+        Ok(Some(held))
     }
 
     /// It was to run and does not: that is taken back, but where the source asked meanwhile and

@@ -322,6 +322,7 @@ mod tests {
             memory: Vec::new(),
             places: Vec::new(),
             disk_sizes: Vec::new(),
+            flash_sizes: Vec::new(),
             agent: false,
         };
         Offer {

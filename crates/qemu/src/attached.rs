@@ -5,6 +5,7 @@ use crate::backend::reset;
 use crate::boot;
 use crate::command_line::{self, BootFiles, Channel, HostTraits, Wiring};
 use crate::console::{Sink, Tail, pump};
+use crate::firmware::{self, Uefi};
 use crate::hot_add;
 use crate::process::{ErrorsTo, ExitWatch, Process};
 use crate::qmp::Qmp;
@@ -18,7 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vm::backend::{GuestBytes, Patience, Stopped, Transfer};
-use vm::spec::name_problem;
+use vm::spec::{Firmware, name_problem};
 use vm::{
     Accelerator, Added, BackendError, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized, VirtualTopology, Vm,
     VmSpec,
@@ -262,6 +263,7 @@ pub(crate) struct Prepared {
     pub(crate) binary: PathBuf,
     pub(crate) user: QemuUser,
     pub(crate) host: HostTraits,
+    pub(crate) firmware: Option<Uefi>,
 }
 
 impl Prepared {
@@ -276,7 +278,7 @@ impl Prepared {
             user.uses_kvm(vm)?;
         }
         boot::check_console(launch)?;
-        Ok(Self { binary, user, host })
+        Ok(Self { binary, user, host, firmware: firmware::of(launch)? })
     }
 }
 
@@ -287,6 +289,12 @@ impl Prepared {
 pub fn check(launch: &Launch) -> Result<(), QemuError> {
     check_name(&launch.spec.name)?;
     check_plan(launch)
+}
+
+/// [`check`], and whether this host has the firmware that a QEMU of ours boots it by.
+pub(crate) fn check_here(launch: &Launch) -> Result<(), QemuError> {
+    check(launch)?;
+    firmware::of(launch).map(drop)
 }
 
 /// Starts something with QEMU's sandbox, and without where this QEMU has none. Says so then.
@@ -316,12 +324,14 @@ fn host_traits(vcpus: u32) -> HostTraits {
 }
 
 /// What a VM that somebody else starts boots, as files that stay: those of the spec, or those of
-/// the tiny guest.
+/// the tiny guest, and the UEFI firmware that this host has.
 ///
 /// # Errors
 /// A file is not there.
 pub fn boot_files(launch: &Launch, accelerator: &Accelerator) -> Result<BootFiles, QemuError> {
-    boot::resolve(launch, accelerator, &QemuUser::Ourselves(None))
+    let files = boot::resolve(launch, accelerator, &QemuUser::Ourselves(None))?;
+    let is_uefi = launch.spec.boot.firmware() == Firmware::Uefi;
+    Ok(BootFiles { flash: is_uefi.then(firmware::of_this_host).flatten().map(|found| found.by_hand()), ..files })
 }
 
 /// [`boot_files`] of a VM on another machine: only the tiny guest's files are looked for here.
@@ -339,7 +349,8 @@ pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {
     check_plan(launch)?;
     let binary = binary::locate(&launch.spec.name)?;
     let host = host_traits(launch.spec.most_vcpus());
-    let boot = boot::resolve(launch, &host.accelerator, &QemuUser::Ourselves(None))?;
+    let files = boot::resolve(launch, &host.accelerator, &QemuUser::Ourselves(None))?;
+    let boot = BootFiles { flash: firmware::of(launch)?.map(|found| found.by_hand()), ..files };
     let taps = std::collections::BTreeMap::new();
     let wiring = Wiring { monitor: None, console: Channel::Stdio, console_log: None, agent: None, taps, paused: false };
     let arguments = command_line::arguments(&launch.spec, &launch.plan, &boot, &wiring, &host);
@@ -409,7 +420,15 @@ mod tests {
 
     fn launch(vcpus: u32, memory_mib: u64) -> Launch {
         let (spec, plan) = (samples::spec("a", vcpus, memory_mib), samples::plan("a", 1, vcpus, memory_mib));
-        Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false, taps: vm::Taps::new() }
+        Launch {
+            spec,
+            plan,
+            kernel: None,
+            console: ConsoleTo::Kept,
+            agent: false,
+            taps: vm::Taps::new(),
+            variables: None,
+        }
     }
 
     #[test]

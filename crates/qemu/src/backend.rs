@@ -66,7 +66,7 @@ impl Backend for InBackground {
     }
 
     fn check(&self, launch: &Launch) -> Result<Accelerator, BackendError> {
-        crate::check(launch)?;
+        crate::attached::check_here(launch)?;
         Ok(crate::accelerator(launch.spec.most_vcpus()))
     }
 
@@ -109,7 +109,7 @@ impl Backend for Attached {
     }
 
     fn check(&self, launch: &Launch) -> Result<Accelerator, BackendError> {
-        crate::check(launch)?;
+        crate::attached::check_here(launch)?;
         Ok(crate::accelerator(launch.spec.most_vcpus()))
     }
 

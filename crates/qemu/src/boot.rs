@@ -46,6 +46,11 @@ pub(crate) fn for_qemu(launch: &Launch, prepared: &Prepared) -> Result<Handed, Q
         disk.path = of_descriptor(&handed);
         open.push(handed);
     }
+    if let Some(firmware) = &prepared.firmware {
+        let (flash, variables) = firmware.flash(launch)?;
+        files.flash = Some(flash);
+        open.push(variables);
+    }
     Ok(Handed { spec, files, open })
 }
 
@@ -80,7 +85,7 @@ pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator, user: &QemuUse
             initrd.as_ref().map_or(Ok(()), |initrd| readable(launch, "boot.initrd", initrd))?;
             Ok(of_kernel(kernel, initrd.as_deref(), command_line))
         }
-        Boot::Disk => disk(launch),
+        Boot::Disk { .. } => disk(launch),
     }
 }
 
@@ -90,13 +95,13 @@ pub(crate) fn elsewhere(launch: &Launch, accelerator: &Accelerator) -> Result<Bo
     match &launch.spec.boot {
         Boot::TinyGuest { kernel, .. } => tiny_guest(launch, accelerator, kernel.as_deref()),
         Boot::Kernel { kernel, initrd, command_line } => Ok(of_kernel(kernel, initrd.as_deref(), command_line)),
-        Boot::Disk => Ok(BootFiles::default()),
+        Boot::Disk { .. } => Ok(BootFiles::default()),
     }
 }
 
 fn of_kernel(kernel: &Path, initrd: Option<&Path>, command_line: &str) -> BootFiles {
     let command_line = format!("console=ttyS0 {command_line}").trim_end().to_owned();
-    BootFiles { kernel: Some(kernel.to_owned()), initrd: initrd.map(Path::to_owned), command_line }
+    BootFiles { kernel: Some(kernel.to_owned()), initrd: initrd.map(Path::to_owned), command_line, flash: None }
 }
 
 fn disk(launch: &Launch) -> Result<BootFiles, QemuError> {
@@ -124,6 +129,7 @@ fn tiny_guest(launch: &Launch, accelerator: &Accelerator, kernel: Option<&Path>)
         kernel: Some(guest.kernel().to_owned()),
         initrd: Some(guest.initramfs().to_owned()),
         command_line: guest.command_line(accelerator) + &root_words(launch),
+        flash: None,
     })
 }
 
@@ -183,7 +189,15 @@ mod tests {
         let mut spec = samples::spec("a", 1, 64);
         spec.boot = boot;
         let plan = samples::plan("a", 1, 1, 64);
-        Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false, taps: vm::Taps::new() }
+        Launch {
+            spec,
+            plan,
+            kernel: None,
+            console: ConsoleTo::Kept,
+            agent: false,
+            taps: vm::Taps::new(),
+            variables: None,
+        }
     }
 
     fn resolved(launch: &Launch) -> Result<BootFiles, QemuError> {
@@ -254,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_disk_boot_needs_a_disk_and_no_kernel() {
-        let mut launch = launch(Boot::Disk);
+        let mut launch = launch(Boot::BIOS_DISK);
         assert!(resolved(&launch).unwrap_err().to_string().contains("no [[disk]]"));
         launch.spec.disks = vec![vm::spec::Disk {
             path: "/dev/null".into(),

@@ -73,6 +73,32 @@ pub struct BootFiles {
     pub initrd: Option<PathBuf>,
     /// Kernel command line.
     pub command_line: String,
+    /// UEFI firmware; none: QEMU's own BIOS.
+    pub flash: Option<Flash>,
+}
+
+/// The flash memory of UEFI firmware.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flash {
+    /// Its code, which nobody writes.
+    pub code: PathBuf,
+    /// The format of that file.
+    pub code_format: DiskFormat,
+    /// Its variables.
+    pub variables: Variables,
+    /// The format of their file.
+    pub variables_format: DiskFormat,
+}
+
+/// Where the variables of a UEFI firmware are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variables {
+    /// In a file that QEMU inherits, open for reading and writing: it may not open it itself.
+    Descriptor(i32),
+    /// In a file that QEMU opens.
+    File(PathBuf),
+    /// In a file that is not written: what the firmware writes goes with QEMU.
+    ThrownAway(PathBuf),
 }
 
 /// What the host can do.
@@ -90,6 +116,8 @@ pub struct HostTraits {
 
 /// QEMU's number for the set of descriptors that has the console's file alone.
 const LOG_SET: u32 = 1;
+/// QEMU's number for the set of descriptors that has the file of the firmware's variables alone.
+const VARIABLES_SET: u32 = 2;
 /// Most host threads that fill one node's memory at start.
 const PREALLOC_THREADS: usize = 16;
 
@@ -113,6 +141,7 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
     memory(&mut line, plan, host);
     growth::ports(&plan.topology).for_each(|port| line.add("-device", port));
     wires(&mut line, wiring);
+    boot.flash.iter().for_each(|flash| firmware(&mut line, flash));
     devices(&mut line, spec, wiring);
     kernel(&mut line, boot);
     if wiring.paused {
@@ -156,7 +185,7 @@ fn path_value(path: &Path) -> String {
 fn processor(line: &mut Line, boot: &Boot, plan: &Plan, host: &HostTraits) {
     let topology = &plan.topology;
     let mut machine = "q35".to_owned();
-    if *boot == Boot::Disk {
+    if boot.is_disk() {
         // There is no screen: the firmware and the boot loader then speak on the serial console,
         // which tells why a disk does not boot.
         machine += ",graphics=off";
@@ -259,7 +288,7 @@ fn channel(id: &str, channel: &Channel) -> String {
 fn devices(line: &mut Line, spec: &VmSpec, wiring: &Wiring) {
     for (index, disk) in spec.disks.iter().enumerate() {
         line.add("-drive", drive(index, disk));
-        let boots = if index == 0 && spec.boot == Boot::Disk { ",bootindex=0" } else { "" };
+        let boots = if index == 0 && spec.boot.is_disk() { ",bootindex=0" } else { "" };
         line.add("-device", format!("virtio-blk-pci,drive=disk{index}{boots}"));
     }
     for (index, network) in spec.networks.iter().enumerate() {
@@ -317,11 +346,34 @@ fn card(spec: &VmSpec, index: usize, network: &Network) -> String {
     format!("{device},netdev=net{index},mac={mac},romfile={several}")
 }
 
-fn drive(index: usize, disk: &Disk) -> String {
-    let format = match disk.format {
+/// A descriptor is open for writing only: QEMU must not look for another one that reads.
+fn firmware(line: &mut Line, flash: &Flash) {
+    let Flash { code, code_format, variables, variables_format } = flash;
+    let unit = |unit: u32, file: &str, format: &DiskFormat| {
+        format!("if=pflash,unit={unit},file={file},format={}", word(*format))
+    };
+    line.add("-drive", unit(0, &path_value(code), code_format) + ",readonly=on");
+    let of_path = |path: &Path| unit(1, &path_value(path), variables_format);
+    let variables = match variables {
+        Variables::Descriptor(number) => {
+            line.add("-add-fd", format!("fd={number},set={VARIABLES_SET}"));
+            unit(1, &format!("/dev/fdset/{VARIABLES_SET}"), variables_format) + ",auto-read-only=off"
+        }
+        Variables::File(path) => of_path(path),
+        Variables::ThrownAway(path) => of_path(path) + ",snapshot=on",
+    };
+    line.add("-drive", variables);
+}
+
+fn word(format: DiskFormat) -> &'static str {
+    match format {
         DiskFormat::Qcow2 => "qcow2",
         DiskFormat::Raw => "raw",
-    };
+    }
+}
+
+fn drive(index: usize, disk: &Disk) -> String {
+    let format = word(disk.format);
     let mut value = format!("if=none,id=disk{index},file={},format={format}", path_value(&disk.path));
     if disk.snapshot {
         value += ",snapshot=on";

@@ -62,7 +62,7 @@ fn a_guest_without_vnuma_has_one_memory_over_all_its_homes() {
 fn where_a_disk_boots_the_firmware_speaks_on_the_serial_console() {
     let mut spec = spec("own", 1, 64);
     assert_eq!(values(&line_of(&spec, &plan("own", 1, 1, 64)), "-machine"), ["q35"]);
-    spec.boot = Boot::Disk;
+    spec.boot = Boot::BIOS_DISK;
     assert_eq!(values(&line_of(&spec, &plan("own", 1, 1, 64)), "-machine"), ["q35,graphics=off"]);
 }
 
@@ -142,7 +142,7 @@ fn a_card_on_a_switch_is_a_tap_that_qemu_inherits() {
 #[test]
 fn disks_and_networks_follow_the_spec() {
     let mut spec = spec("a", 2, 64);
-    spec.boot = Boot::Disk;
+    spec.boot = Boot::BIOS_DISK;
     spec.disks = vec![
         Disk { path: "/images/a,b.qcow2".into(), format: DiskFormat::Qcow2, snapshot: true, read_only: false },
         Disk { path: "nbd:evil".into(), format: DiskFormat::Raw, snapshot: false, read_only: true },
@@ -165,7 +165,8 @@ fn disks_and_networks_follow_the_spec() {
 
 #[test]
 fn a_kernel_is_booted_with_its_own_line() {
-    let boot = BootFiles { kernel: Some("/k".into()), initrd: Some("/i".into()), command_line: "a b".into() };
+    let boot =
+        BootFiles { kernel: Some("/k".into()), initrd: Some("/i".into()), command_line: "a b".into(), flash: None };
     let line = arguments(&spec("a", 2, 64), &plan("a", 1, 2, 64), &boot, &wiring(), &host());
     assert_eq!((values(&line, "-kernel"), values(&line, "-initrd")), (vec!["/k"], vec!["/i"]));
     assert_eq!(values(&line, "-append"), ["a b"]);

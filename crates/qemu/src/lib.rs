@@ -13,6 +13,7 @@ pub mod command_line;
 mod console;
 mod error;
 mod features;
+mod firmware;
 mod footprint;
 pub mod guest_check;
 mod hot_add;

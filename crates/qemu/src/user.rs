@@ -198,7 +198,15 @@ mod tests {
     fn chosen(run_as: Option<&str>) -> Result<QemuUser, QemuError> {
         let (mut spec, plan) = (samples::spec("a", 1, 64), samples::plan("a", 1, 1, 64));
         spec.run_as = run_as.map(str::to_owned);
-        let launch = Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false, taps: vm::Taps::new() };
+        let launch = Launch {
+            spec,
+            plan,
+            kernel: None,
+            console: ConsoleTo::Kept,
+            agent: false,
+            taps: vm::Taps::new(),
+            variables: None,
+        };
         QemuUser::choose(&launch)
     }
 

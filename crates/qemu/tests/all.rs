@@ -10,3 +10,4 @@ mod monitor;
 mod quoting;
 mod saved;
 mod tiny_guest;
+mod uefi;

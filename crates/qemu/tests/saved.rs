@@ -13,7 +13,7 @@ use vm::manifest::DevicePlace;
 use vm::{Added, Backend, BackendError, CallOff, Manifest, Vm};
 
 impl Place {
-    fn manifest(&self, vm: &mut dyn Vm) -> Manifest {
+    pub(crate) fn manifest(&self, vm: &mut dyn Vm) -> Manifest {
         vm.manifest(&self.launch.spec, &self.launch.plan.topology, &Added::default()).expect("a manifest")
     }
 
@@ -33,7 +33,7 @@ impl Place {
     }
 
     /// The VM with these bytes as its guest.
-    fn resume(&self, manifest: &Manifest, guest: &[u8], right: bool) -> Result<Box<dyn Vm>, BackendError> {
+    pub(crate) fn resume(&self, manifest: &Manifest, guest: &[u8], right: bool) -> Result<Box<dyn Vm>, BackendError> {
         let (from, into) = linux::sys::wide_pipe().expect("a pipe");
         let guest = guest.to_vec();
         // QEMU may close its end early.
@@ -50,7 +50,7 @@ impl Place {
 }
 
 /// Saves a guest whose vCPUs wait; its bytes.
-fn save(vm: &mut dyn Vm) -> Result<Vec<u8>, BackendError> {
+pub(crate) fn save(vm: &mut dyn Vm) -> Result<Vec<u8>, BackendError> {
     let (from, into) = linux::sys::wide_pipe().expect("a pipe");
     let reader = std::thread::spawn(move || {
         let mut guest = Vec::new();

@@ -102,11 +102,16 @@ fn planned(case: &Case) -> Planned {
 }
 
 fn boot_of(spec: &VmSpec) -> BootFiles {
-    if spec.boot == vm::spec::Boot::Disk {
+    if spec.boot.is_disk() {
         return BootFiles::default();
     }
     let command_line = "console=ttyS0 odd=\"a <b> & 'c'\" --".to_owned();
-    BootFiles { kernel: Some("/boot/vmlinuz".into()), initrd: Some("/tmp/my guest.cpio".into()), command_line }
+    BootFiles {
+        kernel: Some("/boot/vmlinuz".into()),
+        initrd: Some("/tmp/my guest.cpio".into()),
+        command_line,
+        flash: None,
+    }
 }
 
 fn domain(

@@ -21,6 +21,9 @@ pub struct Launch {
     pub agent: bool,
     /// Its cards on switches.
     pub taps: Taps,
+    /// The file that keeps the variables of its UEFI firmware, made where it is not there. `None`:
+    /// they go with the VM.
+    pub variables: Option<PathBuf>,
 }
 
 /// Tap devices by the number of the card that each is. Cards of other kinds have none.

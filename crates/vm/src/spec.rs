@@ -4,6 +4,7 @@
 mod backing;
 mod cache;
 mod check;
+mod firmware;
 mod guest;
 mod names;
 mod network;
@@ -13,6 +14,7 @@ mod written;
 pub use backing::{Backing, Fill, HUGE_PAGE_SIZES, VcpuBinding};
 pub use cache::CachePolicy;
 pub use check::{LEAST_MEMORY_BLOCK, LONGEST_NAME, SpecProblem, name_problem};
+pub use firmware::Firmware;
 pub use guest::{Guest, GuestImage};
 pub use names::{InterfaceName, LibvirtNetworkName, NoInterfaceName, NoLibvirtNetworkName, NoSwitchName, SwitchName};
 pub use network::{Card, CardModel, MacAddress, Network, NoCard, NoMacAddress, Outlet, PortForward, Vhost};
@@ -242,7 +244,11 @@ pub enum Boot {
         command_line: String,
     },
     /// The first disk, by the firmware.
-    Disk,
+    Disk {
+        /// Which firmware.
+        #[serde(default, skip_serializing_if = "Firmware::is_bios")]
+        firmware: Firmware,
+    },
 }
 
 impl Default for Boot {

@@ -232,13 +232,13 @@ fn unusable_devices_are_refused() {
 
 #[test]
 fn fields_beside_a_choice_that_has_none_are_refused() {
-    for (boot, field) in [
-        ("boot = { from = \"disk\", kernel = \"bzImage\" }", "boot.kernel = \"bzImage\""),
-        ("boot = { from = \"disk\", firmware = \"OVMF.fd\" }", "boot.firmware = \"OVMF.fd\""),
+    for (field, problem) in [
+        ("kernel = \"bzImage\"", "unknown field `kernel`, expected `firmware`"),
+        ("firmware = \"OVMF.fd\"", "unknown variant `OVMF.fd`, expected `bios` or `uefi`"),
     ] {
         let disk = "[[disk]]\npath = \"a.img\"\nformat = \"raw\"";
-        let error = with_lines(&format!("{boot}\n{disk}"));
-        assert!(error.contains(field) && error.contains("boot.from = \"disk\""), "{error}");
+        let error = with_lines(&format!("boot = {{ from = \"disk\", {field} }}\n{disk}"));
+        assert!(error.contains("vm.toml:4: boot") && error.contains(problem), "{error}");
     }
     let error = with_lines("console = { to = \"terminal\", path = \"a.log\" }");
     assert!(error.contains("console.path = \"a.log\"") && error.contains("to = \"file\""), "{error}");

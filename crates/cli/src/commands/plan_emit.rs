@@ -101,7 +101,15 @@ fn for_kernel(plan: &Plan, place: Place) -> Plan {
 /// What is booted. Files of a VM elsewhere lie there, and are not looked for here.
 fn boot_files(spec: &VmSpec, plan: &Plan, accelerator: &Accelerator, place: Place) -> Result<BootFiles, QemuError> {
     let (spec, plan) = (spec.clone(), plan.clone());
-    let launch = Launch { spec, plan, kernel: None, console: ConsoleTo::Terminal, agent: false, taps: vm::Taps::new() };
+    let launch = Launch {
+        spec,
+        plan,
+        kernel: None,
+        console: ConsoleTo::Terminal,
+        agent: false,
+        taps: vm::Taps::new(),
+        variables: None,
+    };
     match place {
         Place::Here => qemu::boot_files(&launch, accelerator),
         Place::Elsewhere => qemu::boot_files_elsewhere(&launch, accelerator),

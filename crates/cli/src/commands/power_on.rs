@@ -46,7 +46,9 @@ pub(super) fn power_on(directory: &RuntimeDir, wanted: PowerOn, json: bool) -> a
     let named = run::free_name(&placed, &lock);
     let Placed { machine, plan, running, .. } = placed;
     let console = run::console(&launch_spec);
-    let mut launch = Launch { spec: launch_spec, plan, kernel, console, agent: false, taps: vm::Taps::new() };
+    let variables = Some(kept::inventory().variables_file(&launch_spec.name));
+    let taps = vm::Taps::new();
+    let mut launch = Launch { spec: launch_spec, plan, kernel, console, agent: false, taps, variables };
     // It may know better whose the name is.
     let accelerator = backend.check(&launch).map_err(|error| unfit(error, &whose))?;
     named?;
@@ -57,6 +59,7 @@ pub(super) fn power_on(directory: &RuntimeDir, wanted: PowerOn, json: bool) -> a
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;
     run::warn(&launch, &accelerator);
+    run::warn_of_disk(&launch.spec);
     let held = begin(held, spec_to_keep, &launch.plan, machine.name, by)?;
     let mut vm = match backend.start(&launch, &start.call_off) {
         Ok(started) => started,

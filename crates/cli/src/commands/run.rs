@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 use topology::Machine;
 use vm::backend::{BackendKind, ErrorKind, ReachedBy};
-use vm::spec::Console;
+use vm::spec::{Boot, Console};
 use vm::{
     Accelerator, BackendError, CallOff, ConsoleTo, Launch, NodeSize, Plan, Residence, VirtualTopology, Vm, VmSpec,
 };
@@ -58,6 +58,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;
     warn(&launch, &qemu::accelerator(launch.spec.most_vcpus()));
+    warn_of_disk(&launch.spec);
     let mut vm =
         AttachedVm::start(&launch, &start.call_off).map_err(|error| start.failure(&launch.spec.name, error))?;
     drop(reservation);
@@ -136,7 +137,15 @@ pub(super) fn launch(mut spec: VmSpec, plan: Plan, arguments: &RunArguments) -> 
         run_check::boot_tiny_guest(&mut spec);
     }
     let console = if arguments.check { ConsoleTo::Kept } else { console(&spec) };
-    Launch { spec, plan, kernel: arguments.kernel.clone(), console, agent: arguments.check, taps: vm::Taps::new() }
+    Launch {
+        spec,
+        plan,
+        kernel: arguments.kernel.clone(),
+        console,
+        agent: arguments.check,
+        taps: vm::Taps::new(),
+        variables: None,
+    }
 }
 
 /// Where the spec has the console go.
@@ -211,6 +220,19 @@ pub(super) fn warn(launch: &Launch, accelerator: &Accelerator) {
     }
     for warning in &launch.plan.warnings {
         output::note(format_args!("warning: {warning}"));
+    }
+}
+
+/// Says that a VM which is powered on will wait for ever: its firmware finds nothing to boot.
+pub(super) fn warn_of_disk(spec: &VmSpec) {
+    let first = spec.disks.first().filter(|_| spec.boot == Boot::BIOS_DISK);
+    let problem = first.and_then(|disk| Some((disk, images::bios_problem(&disk.path, disk.format)?)));
+    if let Some((disk, problem)) = problem {
+        output::note(format_args!(
+            "warning: disk[0].path = {}: BIOS starts nothing of it: {problem}. For a disk that UEFI boots write \
+             boot = {{ from = \"disk\", firmware = \"uefi\" }}",
+            disk.path.display()
+        ));
     }
 }
 

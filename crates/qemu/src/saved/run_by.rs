@@ -20,6 +20,7 @@ pub(crate) fn run_by(qmp: &mut Qmp, pid: u32, spec: &VmSpec, hardware: bool) -> 
     let words = command_line(pid).map_err(QemuError::host(qmp.vm()))?;
     let option = words.windows(2).find(|pair| pair[0] == "-cpu");
     let cpu_model = option.map(|pair| pair[1].clone()).unwrap_or_default();
+    let (disk_sizes, flash_sizes) = image_sizes(qmp, spec)?;
     Ok(RunBy {
         qemu: qmp.version().to_owned(),
         machine: machine_type(qmp)?,
@@ -28,7 +29,8 @@ pub(crate) fn run_by(qmp: &mut Qmp, pid: u32, spec: &VmSpec, hardware: bool) -> 
         hardware,
         memory: blocks(qmp)?,
         places: places(qmp)?,
-        disk_sizes: disk_sizes(qmp, spec)?,
+        disk_sizes,
+        flash_sizes,
         agent: words.iter().any(|word| word.starts_with("virtserialport,") && word.contains(PORT_NAME)),
     })
 }
@@ -48,16 +50,19 @@ fn blocks(qmp: &mut Qmp) -> Result<Vec<MemoryBlock>, QemuError> {
     Ok(blocks.iter().take(MOST_OBJECTS).filter_map(block).collect())
 }
 
-/// Sizes of the spec's disks, as the guest sees them.
-fn disk_sizes(qmp: &mut Qmp, spec: &VmSpec) -> Result<Vec<Bytes>, QemuError> {
+/// Sizes of the spec's disks, and of the firmware's flash, as the guest sees them.
+fn image_sizes(qmp: &mut Qmp, spec: &VmSpec) -> Result<(Vec<Bytes>, Vec<Bytes>), QemuError> {
     let answer = qmp.execute("query-block", &json!({}))?;
     let devices = answer.as_array().map(Vec::as_slice).unwrap_or_default();
-    let size = |index: usize| {
-        let device = devices.iter().find(|device| device["device"] == format!("disk{index}"))?;
+    let size = |name: String| {
+        let device = devices.iter().find(|device| device["device"] == name)?;
         device["inserted"]["image"]["virtual-size"].as_u64().map(Bytes)
     };
-    let sizes = (0..spec.disks.len()).map(|index| size(index).ok_or_else(|| strange(qmp, "query-block", &answer)));
-    sizes.collect()
+    let disks = (0..spec.disks.len()).map(|index| size(format!("disk{index}")));
+    let disks: Option<Vec<Bytes>> = disks.collect();
+    // QEMU's own names for the code and the variables.
+    let flash = (0..2).map_while(|unit| size(format!("pflash{unit}"))).collect();
+    Ok((disks.ok_or_else(|| strange(qmp, "query-block", &answer))?, flash))
 }
 
 fn strange(qmp: &Qmp, command: &str, answer: &Value) -> QemuError {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use topology::words::quoted;
 use topology::{Bytes, NodeId};
-use vm::spec::{Boot, Console, Disk, DiskFormat, Fill};
+use vm::spec::{Boot, Console, Disk, DiskFormat, Fill, Firmware};
 use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
 const PROGRAM: &str = "cloud-hypervisor";
@@ -241,7 +241,7 @@ fn comments(emission: &Emission<'_>, losses: &[Loss]) -> String {
     let mut usage =
         vec![format!("Run this text with sh, as a user who may open /dev/kvm. It needs {PROGRAM} {oldest}.")];
     match emission.spec.boot {
-        Boot::Disk => usage
+        Boot::Disk { .. } => usage
             .push("FIRMWARE names the firmware that boots the disk: CLOUDHV.fd (EDK II) or hypervisor-fw.".to_owned()),
         Boot::TinyGuest { .. } => {
             usage.push(
@@ -300,6 +300,16 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             "The guest has no network and no forwarded port; with a tap device on a bridge, add --net tap=NAME.",
         ));
     }
+    losses.extend(match spec.boot {
+        Boot::Disk { firmware: Firmware::Bios } => {
+            Some(Loss::new("cloud-hypervisor has no BIOS.", "A disk without an EFI system partition does not boot."))
+        }
+        Boot::Disk { firmware: Firmware::Uefi } => Some(Loss::new(
+            "cloud-hypervisor keeps no variables of its firmware.",
+            "What the guest tells its firmware is lost when the VM ends: EFI/BOOT/BOOTX64.EFI is what boots.",
+        )),
+        Boot::TinyGuest { .. } | Boot::Kernel { .. } => None,
+    });
     losses.push(Loss::new(
         "cloud-hypervisor's own threads (devices, signals) get no CPUs of their own.",
         "They run on the CPUs of the VM's homes, beside its vCPUs.",

@@ -237,7 +237,7 @@ pub(super) fn check_words(emission: &Emission<'_>) -> Result<(), EmitError> {
     if let Console::File { path: log } = &emission.spec.console {
         path("console.path", log)?;
     }
-    let BootFiles { kernel, initrd, command_line } = emission.boot;
+    let BootFiles { kernel, initrd, command_line, flash: _ } = emission.boot;
     for (field, file) in [("boot.kernel", kernel), ("boot.initrd", initrd)] {
         file.as_deref().map_or(Ok(""), |file| path(field, file))?;
     }

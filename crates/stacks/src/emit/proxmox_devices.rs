@@ -3,7 +3,7 @@
 use super::common::{disk_format, path, switch_of_ours};
 use super::{Emission, EmitError, Loss};
 use topology::words::quoted;
-use vm::spec::{Boot, Console, Disk, MacAddress, Network, Outlet};
+use vm::spec::{Console, Disk, Firmware, MacAddress, Network, Outlet};
 
 /// qemu-server's `$MAX_VIRTIO_DISKS` and `$MAX_NETS`.
 const MOST_DISKS: usize = 16;
@@ -36,8 +36,11 @@ pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, EmitError> {
         return Err(EmitError(format!("network: {count} cards, but Proxmox takes at most {MOST_NETWORKS}")));
     }
     let mut devices = Devices::default();
-    if spec.boot == Boot::Disk {
+    if spec.boot.is_disk() {
         devices.lines.push("boot: order=virtio0".to_owned());
+    }
+    if spec.boot.firmware() == Firmware::Uefi {
+        add_firmware(&mut devices);
     }
     for (index, disk) in spec.disks.iter().enumerate() {
         add_disk(&mut devices, index, disk)?;
@@ -65,6 +68,20 @@ pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, EmitError> {
         ));
     }
     Ok(devices)
+}
+
+/// The disk of the variables is a volume too, which Proxmox makes of its own template.
+fn add_firmware(devices: &mut Devices) {
+    devices.lines.push("bios: ovmf".to_owned());
+    devices.usage.push(
+        "Make the disk of UEFI's variables (STORAGE is a name of yours): qm set ID --efidisk0 \
+         STORAGE:1,efitype=4m,pre-enrolled-keys=0"
+            .to_owned(),
+    );
+    devices.losses.push(Loss::new(
+        "A Proxmox configuration names volumes of a storage, and UEFI's variables are one.",
+        "Until the `qm set` above has made it, what the guest tells its firmware is lost when the VM ends.",
+    ));
 }
 
 fn card(vm: &str, index: usize, network: &Network) -> String {

@@ -4,17 +4,18 @@ use super::common::{
     check_words, divides_clients, heading, may_grow, memory, several_cpu_sets, switch_of_ours, vcpus_of,
 };
 use super::{Emission, EmitError, Loss};
-use ::qemu::command_line::{Channel, ConsoleLog, HostTraits, Wiring, arguments, as_shell};
+use ::qemu::command_line::{BootFiles, Channel, ConsoleLog, Flash, HostTraits, Variables, Wiring, arguments, as_shell};
 use std::path::Path;
+use topology::words::quoted;
 use topology::{CpuId, CpuSet};
-use vm::spec::{Boot, Console, Network, Outlet};
+use vm::spec::{Boot, Console, DiskFormat, Firmware, Network, Outlet};
 use vm::{Accelerator, Client, Plan, TcgThreads};
 
 const PROGRAM: &str = "qemu-system-x86_64";
 
 pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;
-    let Emission { spec, plan, boot, accelerator, .. } = *emission;
+    let Emission { spec, plan, accelerator, .. } = *emission;
     let wiring = Wiring {
         monitor: None,
         console: Channel::Stdio,
@@ -27,10 +28,39 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
         paused: false,
     };
     let host = host_traits(emission);
-    let arguments = arguments(spec, plan, boot, &wiring, &host);
+    let (boot, own_variables) = firmware(emission);
+    let arguments = arguments(spec, plan, &boot, &wiring, &host);
     let binder = if binds_threads(plan, accelerator) { thread_binder(plan) } else { String::new() };
     let command = as_shell(Path::new(PROGRAM), &arguments);
-    Ok(format!("{}\n{binder}taskset -c {} {command}\n", comments(emission), plan.cpus()))
+    Ok(format!("{}\n{own_variables}{binder}taskset -c {} {command}\n", comments(emission), plan.cpus()))
+}
+
+/// What is booted, and the line that gives the VM variables of its own where UEFI boots it.
+fn firmware(emission: &Emission<'_>) -> (BootFiles, String) {
+    let mut boot = emission.boot.clone();
+    if emission.spec.boot.firmware() == Firmware::Bios {
+        return (boot, String::new());
+    }
+    let mut flash = boot.flash.take().unwrap_or_else(of_debian);
+    let (Variables::ThrownAway(template) | Variables::File(template)) = &flash.variables else {
+        return (boot, String::new());
+    };
+    let own = format!("{}-variables.fd", emission.spec.name);
+    let from = quoted(&template.to_string_lossy());
+    let line = format!("# What the guest tells its firmware stays in this file.\n[ -e {own} ] || cp {from} {own}\n");
+    flash.variables = Variables::File(own.into());
+    boot.flash = Some(flash);
+    (boot, line)
+}
+
+/// Where Debian's package ovmf has it.
+fn of_debian() -> Flash {
+    Flash {
+        code: "/usr/share/OVMF/OVMF_CODE_4M.fd".into(),
+        code_format: DiskFormat::Raw,
+        variables: Variables::ThrownAway("/usr/share/OVMF/OVMF_VARS_4M.fd".into()),
+        variables_format: DiskFormat::Raw,
+    }
 }
 
 /// Those of the machine that the plan is for.
@@ -57,6 +87,13 @@ fn comments(emission: &Emission<'_>) -> String {
     }
     if let Boot::TinyGuest { .. } = emission.spec.boot {
         usage.push("The kernel and the initramfs of the tiny guest lie on the machine that printed this.".to_owned());
+    }
+    if emission.spec.boot.firmware() == Firmware::Uefi {
+        usage.push(
+            "UEFI's files are those of Debian's package ovmf, or of the host that printed this; elsewhere \
+             /usr/share/qemu/firmware/*.json names them."
+                .to_owned(),
+        );
     }
     heading(emission, &usage, &losses(emission))
 }

@@ -37,13 +37,15 @@ fn boot(spec: &VmSpec) -> BootFiles {
             kernel: Some("/guest/vmlinuz".into()),
             initrd: Some("/tmp/guest.cpio".into()),
             command_line: "console=ttyS0 panic=-1".into(),
+            flash: None,
         },
         Boot::Kernel { kernel, initrd, command_line } => BootFiles {
             kernel: Some(kernel.clone()),
             initrd: initrd.clone(),
             command_line: format!("console=ttyS0 {command_line}"),
+            flash: None,
         },
-        Boot::Disk => BootFiles::default(),
+        Boot::Disk { .. } => BootFiles::default(),
     }
 }
 
@@ -83,9 +85,20 @@ forward = [{ host = 2222, guest = 22 }]
 kind = "user"
 "#;
 
+const UEFI: &str = r#"
+name = "uefi"
+vcpus = 4
+memory = "4 GiB"
+boot = { from = "disk", firmware = "uefi" }
+[[disk]]
+path = "/images/cloud.qcow2"
+format = "qcow2"
+"#;
+
 /// All shapes by name.
 pub(crate) fn all() -> Vec<(&'static str, Case)> {
     vec![
+        ("uefi", Case::new(shipped("hp-dl380-g6"), UEFI)),
         ("narrow", Case::new(shipped("xeon-8480-2s"), "name = \"narrow\"\nvcpus = 4\nmemory = \"8 GiB\"\n")),
         ("wide", Case::new(shipped("hp-dl380-g6"), "name = \"wide\"\nvcpus = 8\nmemory = \"16 GiB\"\n")),
         ("four-nodes", Case::new(shipped("dell-r910"), "name = \"four.nodes\"\nvcpus = 32\nmemory = \"64 GiB\"\n")),

@@ -1,7 +1,7 @@
 //! Where two manifests differ, in words, and what follows.
 
 use super::{DevicePlace, Manifest, MemoryBlock, RunBy};
-use crate::spec::{Boot, Card, Disk, GuestRoot, Network};
+use crate::spec::{Boot, Card, Disk, Firmware, GuestRoot, Network};
 use crate::{Added, MemoryDevice, VirtualNode, VirtualTopology, VmSpec};
 use serde::Serialize;
 use std::fmt;
@@ -49,6 +49,7 @@ const OTHER_VM: &str = "it is another VM";
 const DATA: &str = "the guest would find other data on it than it knows";
 const NEWER_OR_OLDER: &str =
     "a newer QEMU takes guests of the same machine type; to an older one it mostly works and nobody promises it";
+const FIRMWARE: &str = "QEMU would not take what is in it: it takes UEFI firmware of the same size there";
 const HOMENODE: &str = "all that both must agree on is compared beside this";
 const NEXT_RESET: &str = "it boots that at its next reset";
 const PORTS: &str = "connections from outside arrive elsewhere";
@@ -95,7 +96,8 @@ impl Found {
     }
 
     fn run_by(&mut self, was: &RunBy, other: &RunBy) {
-        let RunBy { qemu, machine, cpu_model, host_cpu, hardware, memory, places, disk_sizes, agent } = was;
+        let RunBy { qemu, machine, cpu_model, host_cpu, hardware, memory, places, disk_sizes, flash_sizes, agent } =
+            was;
         self.warns("QEMU", qemu, &other.qemu, NEWER_OR_OLDER);
         self.refuses("machine type", machine, &other.machine, DEVICES);
         self.refuses("what runs its instructions", runs(*hardware), runs(other.hardware), CLOCKS);
@@ -108,6 +110,7 @@ impl Found {
             self.amounts(&format!("size of disk {index}"), *was, *would_be, DATA);
         }
         self.refuses("disks that have a size", disk_sizes.len(), other.disk_sizes.len(), DEVICES);
+        self.refuses("flash of its UEFI firmware", flash(flash_sizes), flash(&other.flash_sizes), FIRMWARE);
         self.refuses("port of homenode's agent", there(*agent), there(other.agent), DEVICES);
     }
 
@@ -223,12 +226,18 @@ fn writes(thrown_away: bool) -> &'static str {
     if thrown_away { "thrown away" } else { "kept" }
 }
 
+/// In bytes: the variables of two firmwares may differ by less than a unit shows.
+fn flash(sizes: &[Bytes]) -> String {
+    names(sizes.iter().map(|size| format!("{} bytes", size.0)))
+}
+
 fn kind(boot: &Boot) -> &'static str {
     match boot {
         Boot::TinyGuest { root: GuestRoot::Initramfs, .. } => "homenode's tiny guest",
         Boot::TinyGuest { root: GuestRoot::FirstDisk, .. } => "homenode's guest on its first disk",
         Boot::Kernel { .. } => "a kernel",
-        Boot::Disk => "a disk",
+        Boot::Disk { firmware: Firmware::Bios } => "a disk, by BIOS",
+        Boot::Disk { firmware: Firmware::Uefi } => "a disk, by UEFI",
     }
 }
 
@@ -241,7 +250,7 @@ fn boots(boot: &Boot) -> String {
             let initrd = initrd.as_ref().map(|path| format!(" with {}", path.display())).unwrap_or_default();
             format!("{}{initrd} \"{command_line}\"", kernel.display())
         }
-        Boot::Disk => "its first disk".to_owned(),
+        Boot::Disk { .. } => "its first disk".to_owned(),
     }
 }
 

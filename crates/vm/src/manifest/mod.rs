@@ -70,6 +70,9 @@ pub struct RunBy {
     pub places: Vec<DevicePlace>,
     /// Sizes of the spec's disks as the guest sees them, in order.
     pub disk_sizes: Vec<Bytes>,
+    /// Sizes of the firmware's flash, code and variables; none with BIOS. QEMU sends what is in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flash_sizes: Vec<Bytes>,
     /// Whether it has the port of homenode's agent.
     pub agent: bool,
 }

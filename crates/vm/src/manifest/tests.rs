@@ -1,6 +1,6 @@
 use super::*;
 use crate::qemu::memory_id;
-use crate::spec::{Boot, Disk, DiskFormat, GuestRoot, Network, PortForward};
+use crate::spec::{Boot, Disk, DiskFormat, Firmware, GuestRoot, Network, PortForward};
 use crate::{MemoryDeviceKind, Shape, samples};
 use proptest::prelude::*;
 
@@ -25,6 +25,7 @@ fn manifest() -> Manifest {
         memory,
         places,
         disk_sizes: vec![Bytes::from_mib(2048)],
+        flash_sizes: vec![Bytes::from_mib(4), Bytes(528 << 10)],
         agent: false,
     };
     Manifest::of(&spec, &topology, &added, run_by)
@@ -45,9 +46,11 @@ const CHANGES: &[(&str, bool, Change)] = &[
     ("place of memory device mem1", true, |it, by| it.run_by.places[0].address += u64::from(by)),
     ("size of disk 0", true, |it, by| it.run_by.disk_sizes[0].0 += u64::from(by)),
     ("disks that have a size", true, |it, _| it.run_by.disk_sizes.clear()),
+    ("flash of its UEFI firmware", true, |it, by| it.run_by.flash_sizes[1].0 += u64::from(by)),
     ("port of homenode's agent", true, |it, _| it.run_by.agent = true),
     ("name", true, |it, _| it.spec.shape.name += "x"),
-    ("what it boots from", true, |it, _| it.spec.boot = Boot::Disk),
+    ("what it boots from", true, |it, _| it.spec.boot = Boot::BIOS_DISK),
+    ("what it boots from", true, |it, _| it.spec.boot = Boot::Disk { firmware: Firmware::Uefi }),
     ("what it boots", false, |it, _| {
         it.spec.boot = Boot::TinyGuest { kernel: Some("/k".into()), root: GuestRoot::Initramfs }
     }),

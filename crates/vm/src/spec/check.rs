@@ -229,7 +229,7 @@ fn check_growth_of_nodes(spec: &VmSpec, nodes: &[FixedNode]) -> Checked {
 }
 
 fn check_devices(spec: &VmSpec) -> Checked {
-    let bootable = !matches!(spec.boot, Boot::Disk) || !spec.disks.is_empty();
+    let bootable = !spec.boot.is_disk() || !spec.disks.is_empty();
     let rooted = !matches!(spec.boot, Boot::TinyGuest { root: GuestRoot::FirstDisk, .. }) || !spec.disks.is_empty();
     ensure(rooted, "boot.root", || {
         "the VM has no disk that could hold its root file system: add a [[disk]] with path and format".to_owned()

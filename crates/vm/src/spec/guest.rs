@@ -1,7 +1,7 @@
 //! The system of a guest: packages of a distribution, or a disk image that somebody has.
 
 use super::check::{Checked, ensure};
-use super::{DiskFormat, VmSpec};
+use super::{DiskFormat, Firmware, VmSpec};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -27,6 +27,9 @@ pub struct Guest {
     /// Its format. Default: [`DiskFormat::Qcow2`], as clouds publish them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<DiskFormat>,
+    /// The firmware that it boots by. Default: [`Firmware::Bios`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<Firmware>,
 }
 
 /// A disk image that a guest boots.
@@ -37,6 +40,9 @@ pub struct GuestImage {
     pub path: PathBuf,
     /// Its format.
     pub format: DiskFormat,
+    /// The firmware that it boots by.
+    #[serde(default, skip_serializing_if = "Firmware::is_bios")]
+    pub firmware: Firmware,
 }
 
 /// What the spec says of its guest.
@@ -52,7 +58,8 @@ impl Guest {
     /// The disk image that it is; `None`: packages.
     pub fn image(&self) -> Option<GuestImage> {
         let path = self.image.clone()?;
-        Some(GuestImage { path, format: self.format.unwrap_or(DiskFormat::Qcow2) })
+        let (format, firmware) = (self.format.unwrap_or(DiskFormat::Qcow2), self.firmware.unwrap_or_default());
+        Some(GuestImage { path, format, firmware })
     }
 
     /// Whether its words can be names of packages and of a suite.
@@ -69,6 +76,9 @@ impl Guest {
         }
         ensure(self.format.is_none(), "guest.format", || {
             "it is the format of `image`, which is not written: add it, or remove this".to_owned()
+        })?;
+        ensure(self.firmware.is_none(), "guest.firmware", || {
+            "it is the firmware of `image`, which is not written: add it, or remove this".to_owned()
         })?;
         ensure((1..=MOST_PACKAGES).contains(&self.packages.len()), "guest.packages", || {
             format!(

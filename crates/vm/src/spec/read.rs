@@ -1,6 +1,6 @@
 //! From the text of a `vm.toml` to a checked [`VmSpec`].
 
-use super::{Boot, Console, VmSpec, check};
+use super::{Console, VmSpec, check};
 use topology::{TomlError, TomlText};
 
 impl VmSpec {
@@ -20,17 +20,10 @@ impl VmSpec {
 
 /// Refuses fields beside a choice that has none: serde leaves them out without a word.
 fn check_tables(spec: &VmSpec, text: &TomlText) -> Result<(), TomlError> {
-    let refuse = |table: &str, choice: &str, problem: &str| {
-        let other = text.fields_of(table).find(|field| *field != choice).map(str::to_owned);
-        other.map_or(Ok(()), |field| Err(text.fault(&field, problem.to_owned())))
-    };
-    if spec.boot == Boot::Disk {
-        let problem = "it does not go with boot.from = \"disk\": the firmware starts what the first disk holds; remove it, or write from = \"kernel\"";
-        refuse("boot", "boot.from", problem)?;
+    if spec.console != Console::Terminal {
+        return Ok(());
     }
-    if spec.console == Console::Terminal {
-        let problem = "it does not go with console.to = \"terminal\"; remove it, or write to = \"file\" with a path";
-        refuse("console", "console.to", problem)?;
-    }
-    Ok(())
+    let problem = "it does not go with console.to = \"terminal\"; remove it, or write to = \"file\" with a path";
+    let other = text.fields_of("console").find(|field| *field != "console.to").map(str::to_owned);
+    other.map_or(Ok(()), |field| Err(text.fault(&field, problem.to_owned())))
 }

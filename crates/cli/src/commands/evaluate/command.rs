@@ -59,8 +59,9 @@ fn with_copies(arguments: &EvaluateArguments) -> anyhow::Result<CommandLine> {
         *argument = if is_program { format!("./{name}") } else { name.to_owned() };
     }
     let image = arguments.image.as_ref().map(std::path::absolute).transpose().context("--image")?;
-    let guest =
-        Guest { packages: arguments.packages.clone(), suite: arguments.suite.clone(), image, ..Guest::default() };
+    let firmware = image.as_ref().map(|_| arguments.firmware.into());
+    let (packages, suite) = (arguments.packages.clone(), arguments.suite.clone());
+    let guest = Guest { packages, suite, image, firmware, ..Guest::default() };
     Ok(CommandLine { argv, files, guest: Some(guest) })
 }
 

@@ -82,8 +82,15 @@ impl Destination for ThisHost<'_> {
             return Err(refused(format_args!("a VM named {name} runs there already")));
         }
         let console = console(spec);
-        let mut launch =
-            Launch { spec: spec.clone(), plan, kernel: None, console, agent: false, taps: vm::Taps::new() };
+        let mut launch = Launch {
+            spec: spec.clone(),
+            plan,
+            kernel: None,
+            console,
+            agent: false,
+            taps: vm::Taps::new(),
+            variables: None,
+        };
         qemu::check(&launch)?;
         switches::plug(self.0, &mut launch).map_err(|error| refused(format_args!("{error:#}")))?;
         // Where there is no room for it, too, another host is what helps.

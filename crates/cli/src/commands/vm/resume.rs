@@ -54,8 +54,9 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow
         return show(&placed, held.is_none().then_some(&spec), arguments.json);
     }
     let Placed { machine, plan, running, .. } = placed;
-    let mut launch =
-        Launch { console: run::console(&spec), spec, plan, kernel: None, agent: false, taps: vm::Taps::new() };
+    let variables = Some(kept::inventory().variables_file(&spec.name));
+    let (console, taps) = (run::console(&spec), vm::Taps::new());
+    let mut launch = Launch { spec, plan, kernel: None, console, agent: false, taps, variables };
     qemu::check(&launch).map_err(run::failure)?;
     switches::plug(directory, &mut launch)?;
     // From here on a signal must take back what is reserved, written and started.

@@ -11,7 +11,7 @@ use std::fmt::Write;
 use topology::words::count;
 use topology::{Bytes, CpuId, CpuSet};
 use vm::history::Life;
-use vm::spec::Fill;
+use vm::spec::{Fill, Firmware};
 use vm::{Added, NodeSize, Placement, Residence, VirtualTopology, VmSpec};
 
 /// Runs the command.
@@ -100,6 +100,9 @@ impl<'a> Shown<'a> {
         }
         if let Some(file) = suspended_in {
             let _ = writeln!(text, "Its memory is in {}", file.display());
+        }
+        if self.spec.boot.firmware() == Firmware::Uefi {
+            text.push_str("It boots its first disk by UEFI.\n");
         }
         match self.topology {
             Some(topology) => self.add_topology(&mut text, topology),

@@ -4,13 +4,14 @@ use super::super::common::path;
 use super::super::{Emission, EmitError};
 use super::binding::Binding;
 use super::object::{
-    Claim, Cpu, Devices, Disk, DiskTarget, Domain, Empty, Ephemeral, Firmware, HugePages, Instance, Interface,
-    KernelBoot, KernelContainer, Memory, Metadata, Network, Numa, Port, Spec, Template, VirtualMachine, Volume,
+    Bootloader, Claim, Cpu, Devices, Disk, DiskTarget, Domain, Efi, Empty, Ephemeral, Firmware, HugePages, Instance,
+    Interface, KernelBoot, KernelContainer, Memory, Metadata, Network, Numa, Port, Spec, Template, VirtualMachine,
+    Volume,
 };
 use super::{Claimed, names};
 use std::collections::BTreeSet;
 use topology::Bytes;
-use vm::spec::{Boot, Console, Network as Card};
+use vm::spec::{self, Boot, Console, Network as Card};
 
 /// A registry that cannot be there (RFC 6761): the user replaces it.
 const NO_REGISTRY: &str = "registry.invalid";
@@ -84,7 +85,7 @@ fn storage(emission: &Emission<'_>, name: &str, claims: &[Claimed<'_>]) -> Resul
     }
     for (index, Claimed { disk, claim }) in claims.iter().enumerate() {
         path(&format!("disk[{index}].path"), &disk.path)?;
-        let boots = (index == 0 && emission.spec.boot == Boot::Disk).then_some(1);
+        let boots = (index == 0 && emission.spec.boot.is_disk()).then_some(1);
         storage.push(attached(&format!("disk-{index}"), claim.clone(), boots, disk.read_only, disk.snapshot));
     }
     Ok(storage)
@@ -107,7 +108,14 @@ fn attached(
 }
 
 fn firmware(emission: &Emission<'_>, name: &str) -> Result<Option<Firmware>, EmitError> {
-    let Boot::Kernel { kernel, initrd, command_line } = &emission.spec.boot else { return Ok(None) };
+    let (kernel, initrd, command_line) = match &emission.spec.boot {
+        Boot::Kernel { kernel, initrd, command_line } => (kernel, initrd, command_line),
+        Boot::Disk { firmware: spec::Firmware::Uefi } => {
+            let bootloader = Some(Bootloader { efi: Efi { secure_boot: false } });
+            return Ok(Some(Firmware { kernel_boot: None, bootloader }));
+        }
+        Boot::Disk { firmware: spec::Firmware::Bios } | Boot::TinyGuest { .. } => return Ok(None),
+    };
     path("boot.kernel", kernel)?;
     super::super::common::word("boot.command_line", command_line)?;
     let container = KernelContainer {
@@ -116,7 +124,7 @@ fn firmware(emission: &Emission<'_>, name: &str) -> Result<Option<Firmware>, Emi
         initrd_path: initrd.as_ref().map(|_| INITRD.to_owned()),
     };
     let kernel_args = format!("console=ttyS0 {command_line}").trim_end().to_owned();
-    Ok(Some(Firmware { kernel_boot: KernelBoot { kernel_args, container } }))
+    Ok(Some(Firmware { kernel_boot: Some(KernelBoot { kernel_args, container }), bootloader: None }))
 }
 
 fn interface(card: &Card) -> Interface {

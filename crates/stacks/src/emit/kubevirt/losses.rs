@@ -6,7 +6,7 @@ use super::binding::Binding;
 use super::build::{boot_claim, quantity};
 use topology::Bytes;
 use vm::MemoryPolicy;
-use vm::spec::{Boot, Console, Fill, Network};
+use vm::spec::{Boot, Console, Fill, Firmware, Network};
 
 /// Of the virtual topology and the placement.
 pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Loss> {
@@ -235,7 +235,11 @@ fn boot(emission: &Emission<'_>, name: &str) -> Option<Loss> {
                 ),
             ))
         }
-        Boot::Disk => None,
+        Boot::Disk { firmware: Firmware::Bios } => None,
+        Boot::Disk { firmware: Firmware::Uefi } => Some(Loss::new(
+            "KubeVirt keeps variables of UEFI only where the cluster has storage for them (VMPersistentState).",
+            "What the guest tells its firmware is lost when the VM ends; efi.persistent: true keeps it there.",
+        )),
     }
 }
 

@@ -100,7 +100,23 @@ pub(super) struct HugePages {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Firmware {
-    pub(super) kernel_boot: KernelBoot,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kernel_boot: Option<KernelBoot>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) bootloader: Option<Bootloader>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Bootloader {
+    pub(super) efi: Efi,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Efi {
+    /// KubeVirt's default is that there is Secure Boot.
+    pub(super) secure_boot: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -81,7 +81,7 @@ prop_compose! {
         vcpus in 1u32..=16,
         mib in 16u64..=65_536,
         boot in prop_oneof![
-            Just(Boot::Disk),
+            Just(Boot::BIOS_DISK),
             Just(Boot::default()),
             ("[^\\p{Cc}]{1,40}", "[^\\p{Cc}]{0,80}").prop_map(|(kernel, command_line)| Boot::Kernel { kernel: kernel.into(), initrd: None, command_line }),
         ],

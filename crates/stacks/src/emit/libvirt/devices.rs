@@ -2,7 +2,7 @@
 
 use super::super::common::disk_format;
 use super::xml::Element;
-use vm::spec::{Boot, Card, CardModel, Console, Disk, Network, Outlet, Vhost};
+use vm::spec::{Card, CardModel, Console, Disk, Network, Outlet, Vhost};
 use vm::{Plan, VmSpec};
 
 /// `iothreads`: how many I/O threads there are for the disks to share.
@@ -41,7 +41,7 @@ fn disk(spec: &VmSpec, index: usize, disk: &Disk, iothreads: usize) -> Element {
     if is_transient(disk) {
         elements.push(Element::new("transient"));
     }
-    if index == 0 && spec.boot == Boot::Disk {
+    if index == 0 && spec.boot.is_disk() {
         elements.push(Element::new("boot").with("order", 1));
     }
     Element::holding("disk", elements).with("type", "file").with("device", "disk")

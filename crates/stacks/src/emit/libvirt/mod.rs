@@ -11,7 +11,7 @@ use super::common::{check_words, heading, memory, switch_of_ours};
 use super::{Emission, EmitError, Loss};
 use std::path::Path;
 use topology::Bytes;
-use vm::spec::{Boot, Network};
+use vm::spec::{Boot, Firmware, Network};
 use vm::{Accelerator, TcgThreads};
 use xml::Element;
 
@@ -82,7 +82,13 @@ fn os(emission: &Emission<'_>) -> Element {
         elements.extend(boot.initrd.as_ref().map(|initrd| Element::text("initrd", initrd.display())));
         elements.push(Element::text("cmdline", &boot.command_line));
     }
-    Element::holding("os", elements)
+    if emission.spec.boot.firmware() == Firmware::Bios {
+        return Element::holding("os", elements);
+    }
+    // libvirt chooses the firmware itself; its first choice may refuse kernels that nobody signed.
+    let unsigned = Element::new("feature").with("enabled", "no").with("name", "secure-boot");
+    elements.push(Element::holding("firmware", [unsigned]));
+    Element::holding("os", elements).with("firmware", "efi")
 }
 
 /// From this many vCPUs on, libvirt wants a virtual IOMMU: its interrupts have room for more CPUs.

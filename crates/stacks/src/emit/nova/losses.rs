@@ -149,7 +149,7 @@ fn threads(emission: &Emission<'_>) -> Option<Loss> {
 
 fn boot(emission: &Emission<'_>) -> Option<Loss> {
     match emission.spec.boot {
-        Boot::Disk => None,
+        Boot::Disk { .. } => None,
         Boot::TinyGuest { .. } => {
             Some(Loss::new("homenode's tiny guest boots only under homenode.", "choose an image."))
         }
@@ -161,7 +161,7 @@ fn boot(emission: &Emission<'_>) -> Option<Loss> {
 }
 
 fn disks(emission: &Emission<'_>) -> Option<Loss> {
-    let booted = usize::from(emission.spec.boot == Boot::Disk);
+    let booted = usize::from(emission.spec.boot.is_disk());
     let (more, special) = (emission.spec.disks.iter().skip(booted), emission.spec.disks.iter());
     let special = special.filter(|disk| disk.read_only || disk.snapshot).count();
     let more = more.count();

@@ -9,7 +9,7 @@ mod tests;
 use super::common::{check_words, disk_format, heading, one_cpu_each, one_line, path};
 use super::{Emission, EmitError};
 use topology::words::quoted;
-use vm::spec::{Boot, Disk};
+use vm::spec::{Disk, Firmware};
 
 pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;
@@ -28,7 +28,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     text += "set -eu\n";
     text += &flavor_command(emission, shape);
     if let Some(disk) = boot_disk(emission) {
-        text += &image_command(name, disk)?;
+        text += &image_command(name, disk, emission.spec.boot.firmware())?;
     }
     text += &alternative(emission, shape);
     Ok(text)
@@ -36,7 +36,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
 
 /// The disk that becomes the image.
 fn boot_disk<'a>(emission: &Emission<'a>) -> Option<&'a Disk> {
-    emission.spec.disks.first().filter(|_| emission.spec.boot == Boot::Disk)
+    emission.spec.disks.first().filter(|_| emission.spec.boot.is_disk())
 }
 
 fn image_name(emission: &Emission<'_>) -> String {
@@ -52,14 +52,15 @@ fn flavor_command(emission: &Emission<'_>, shape: flavor::Shape) -> String {
     text + &format!(" \\\n  {}\n", quoted(&spec.name))
 }
 
-fn image_command(name: &str, disk: &Disk) -> Result<String, EmitError> {
+fn image_command(name: &str, disk: &Disk, firmware: Firmware) -> Result<String, EmitError> {
     let format = disk_format(disk.format);
     let file = quoted(path("disk[0].path", &disk.path)?);
-    let virtio =
-        [("hw_disk_bus", "virtio"), ("hw_vif_model", "virtio")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let uefi = (firmware == Firmware::Uefi).then_some(("hw_firmware_type", "uefi"));
+    let virtio = [("hw_disk_bus", "virtio"), ("hw_vif_model", "virtio")].into_iter().chain(uefi);
+    let of_image: Vec<_> = virtio.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     Ok(format!(
         "openstack image create --disk-format {format} --container-format bare --file {file}{} \\\n  {}\n",
-        properties(&virtio),
+        properties(&of_image),
         quoted(name)
     ))
 }

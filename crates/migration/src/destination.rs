@@ -128,7 +128,7 @@ fn serve(
     let leaves = (ours.boot == theirs.boot).then_some(offer.pid);
     let mut accepted = host.accept(&offer, leaves)?;
     let is_uefi = offer.manifest.spec.boot.firmware() == Firmware::Uefi;
-    // QEMU writes the variables there once the guest runs. On the same host the room is the source's.
+    // QEMU writes the variables there once the guest runs. On one host the room is the source's.
     let room = (is_uefi && !same_place).then(|| inventory.room_for(name)).transpose()?;
     accepted.launch.variables = is_uefi.then(|| inventory.variables_file(name));
     link.say(&FromDestination::Planned { plan: Box::new(accepted.launch.plan.clone()) })?;

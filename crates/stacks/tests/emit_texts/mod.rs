@@ -7,3 +7,4 @@ mod growth;
 mod proxmox;
 mod qemu;
 mod systemd;
+mod uefi;

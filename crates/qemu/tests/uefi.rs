@@ -11,7 +11,7 @@ use topology::Bytes;
 use vm::spec::{Boot, Firmware};
 use vm::{ConsoleTo, Launch, Vm, VmSpec};
 
-/// A start takes 10 s, five of which the shell waits for a key, and many times that on a busy host.
+/// A start takes 13 s, five of which the shell waits for a key, and many times that on a busy host.
 const PATIENCE: Duration = Duration::from_secs(400);
 const SCRIPT: &str = "setvar Starts -guid 70d1f8b2-3c1c-4b52-9a6e-5f0c4f6d7a01\r\n\
                       setvar Starts -guid 70d1f8b2-3c1c-4b52-9a6e-5f0c4f6d7a01 -bs -rt -nv =0xa7\r\n\

@@ -10,7 +10,7 @@ fn each_stack_is_told_of_uefi_and_without_it_none() {
     bios.spec.boot = vm::spec::Boot::BIOS_DISK;
     for (kind, told) in [
         (Kind::Qemu, "[ -e uefi-variables.fd ] || cp /usr/share/OVMF/OVMF_VARS_4M.fd uefi-variables.fd"),
-        (Kind::Qemu, "if=pflash,unit=1,file=uefi-variables.fd,format=raw"),
+        (Kind::Qemu, "if=pflash,unit=1,file=./uefi-variables.fd,format=raw"),
         (Kind::Libvirt, "<os firmware=\"efi\">"),
         (Kind::Libvirt, "<feature enabled=\"no\" name=\"secure-boot\"/>"),
         (Kind::Proxmox, "bios: ovmf"),

@@ -435,8 +435,7 @@ impl Vm for Domain {
     fn exited(&mut self) -> Option<String> {
         let name = &self.name;
         let words = format!("VM {name}: QEMU ended; libvirt keeps its last words in /var/log/libvirt/qemu/{name}.log");
-        // Most looks find a QEMU that runs, and need no answer of libvirt's. Where that does not
-        // answer it is not known to have ended.
+        // Most looks find a QEMU that runs. Where libvirt gives no answer it is taken to be there.
         let is_there = linux::load::process_cpu_seconds(self.pid).is_ok();
         (!is_there && has_ended(&self.connection, &self.uuid).unwrap_or(false)).then_some(words)
     }

@@ -4,7 +4,8 @@ use vm::BackendError;
 use vm::backend::ErrorKind;
 use vm::spec::{Network, VmSpec};
 
-/// libvirt opens tap devices in the host's own network, and a bridge there may have a switch's name.
+/// libvirt opens tap devices in the host's own network, and a bridge there may have a switch's
+/// name.
 ///
 /// # Errors
 /// A card is plugged into a switch of homenode's: that is in a network namespace of its own.

@@ -1,13 +1,13 @@
-//! The NUMA nodes of a VM's devices: what is passed through to it, and the network cards of the host
-//! that its own are plugged into.
+//! The NUMA nodes of a VM's devices: what is passed through to it, and the network cards of the
+//! host that its own are plugged into.
 //!
 //! **Rule.** A device of PCI says its node in `/sys`. A card of the guest is a tap device that QEMU
-//! has open: the kernel says its name beside the descriptor, and `/sys` the bridge that it is a port
-//! of. One that shares a card (macvtap) is `/dev/tapN`, where N is the number of its interface.
-//! Cards in another network namespace are not seen: a switch of homenode's has no card.
+//! has open: the kernel says its name beside the descriptor, and `/sys` the bridge that it is a
+//! port of. One that shares a card (macvtap) is `/dev/tapN`, where N is the number of its
+//! interface. Cards in another network namespace are not seen: a switch of homenode's has no card.
 //!
-//! **Example.** QEMU has `tap0` open, a port of `br0`, another port of which is `eth1`, whose card is
-//! on node 1: its devices are on node 1.
+//! **Example.** QEMU has `tap0` open, a port of `br0`, another port of which is `eth1`, whose card
+//! is on node 1: its devices are on node 1.
 
 use crate::error::read_text;
 use crate::root::Root;

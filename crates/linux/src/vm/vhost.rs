@@ -7,8 +7,8 @@ use crate::root::{Root, numbered_entries};
 
 const NAME: &str = "vhost-";
 
-/// Those of a QEMU that was just started, by its process's number; none where QEMU moves its packets
-/// itself.
+/// Those of a QEMU that was just started, by its process's number; none where QEMU moves its
+/// packets itself.
 pub fn of_process(pid: u32) -> Vec<u32> {
     of_process_in(&Root::default(), pid)
 }

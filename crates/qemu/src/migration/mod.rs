@@ -130,12 +130,13 @@ fn limits(tuning: &Tuning) -> Value {
     parameters
 }
 
-/// Waits until an earlier migration is tidied up, which it is not yet when QEMU says that it failed.
+/// Waits until an earlier migration is tidied up, which it is not yet when QEMU says that it
+/// failed.
 ///
 /// Until then QEMU must be told nothing of another. 7.2 and 10.0 were seen to refuse `migrate`
-/// (`duplicate yank instance`) and to be in `setup` from there on: they refuse each further one, and
-/// 7.2 does not even call it off. 10.0 was seen to end where `multifd` was taken back. What can be cut
-/// (`query-yank`) says when the earlier one is gone. It may never be: in 10.0
+/// (`duplicate yank instance`) and to be in `setup` from there on: they refuse each further one,
+/// and 7.2 does not even call it off. 10.0 was seen to end where `multifd` was taken back. What can
+/// be cut (`query-yank`) says when the earlier one is gone. It may never be: in 10.0
 /// `multifd_send_sync_main` was seen to wait for good for a thread whose connection was cut (one of
 /// three cuts at the start).
 pub(crate) fn tidied_up(qmp: &mut Qmp) -> Result<(), QemuError> {
@@ -159,8 +160,8 @@ fn has_a_migration(qmp: &mut Qmp) -> Result<bool, QemuError> {
 }
 
 /// Has QEMU carry out a command that it refuses as long as an earlier migration is not tidied up.
-/// One that failed is not in the moment in which QEMU says so: QEMU 10 was seen to refuse to let the
-/// guest go on until then.
+/// One that failed is not in the moment in which QEMU says so: QEMU 10 was seen to refuse to let
+/// the guest go on until then.
 pub(crate) fn once_tidied_up(qmp: &mut Qmp, command: &str, arguments: &Value) -> Result<(), QemuError> {
     let deadline = Instant::now() + TIDIES_UP;
     loop {

@@ -5,12 +5,12 @@
 //! other. Which of the two should go depends on how much memory there is, whether it can move at
 //! all, and who else is there.
 //!
-//! **Rule.** Worth = what nearer memory, siblings and devices win for good - the difference of the one-time
-//! costs over the payback time - what crowded CPUs take away. It must be `gain_percent` of the
-//! client's CPU time, and, where more memory moves than if the client stayed, `least_gain_cpus`;
-//! the target stays under the core cap. A client that got several nodes because none has a core for
-//! each vCPU goes to one that has a hardware thread for each: mostly only some of its vCPUs work,
-//! and half of its memory would be remote for good.
+//! **Rule.** Worth = what nearer memory, siblings and devices win for good - the difference of the
+//! one-time costs over the payback time - what crowded CPUs take away. It must be `gain_percent` of
+//! the client's CPU time, and, where more memory moves than if the client stayed,
+//! `least_gain_cpus`; the target stays under the core cap. A client that got several nodes because
+//! none has a core for each vCPU goes to one that has a hardware thread for each: mostly only some
+//! of its vCPUs work, and half of its memory would be remote for good.
 //!
 //! **Properties.** Threads that go to memory that lies on one node move no memory. Halves of a wide
 //! VM that each sit beside their memory stay apart unless being together is worth moving it. What

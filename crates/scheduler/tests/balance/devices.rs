@@ -36,7 +36,8 @@ fn a_busy_vm_goes_to_its_device_where_that_pays_back() {
 #[test]
 fn by_default_and_where_it_costs_more_it_stays() {
     assert_eq!(moves(&host(false, 2.0, 64).periods(120)), [], "off, as in ESXi");
-    // 8 GiB: 8 CPU s to copy and 0.6 x 16 s of remote memory, over 120 s: 0.15 CPUs, more than 0.12.
+    // 8 GiB: 8 CPU s to copy and 0.6 x 16 s of remote memory, over 120 s: 0.15 CPUs, more than
+    // 0.12.
     assert_eq!(moves(&host(true, 2.0, 8192).periods(120)), [], "much memory");
     // 0.5 CPUs: 0.03 won, the floor is 0.05.
     assert_eq!(moves(&host(true, 0.5, 64).periods(120)), [], "nearly idle");

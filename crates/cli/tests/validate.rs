@@ -231,8 +231,13 @@ fn a_bad_field_of_the_model_is_named() {
 
 #[test]
 fn what_only_the_model_runs_is_not_measured() {
-    for (file, why) in [("namd.toml", "application"), ("rome-stream.toml", "only = true")] {
-        let output = homenode(&["evaluate", &experiment(file).display().to_string()]);
+    let namd = std::fs::read_to_string(experiment("namd.toml")).expect("a shipped experiment");
+    let (before, rest) = namd.split_once("[guest]").expect("packages of what runs in the place of NAMD");
+    let (_, after) = rest.split_once("[limits]").expect("limits");
+    let (_directory, on_the_model) =
+        written(&format!("{before}[limits]{after}").replace("ranks_per_vm = \"auto\"\n", ""));
+    for (file, why) in [(on_the_model, "application"), (experiment("rome-stream.toml"), "only = true")] {
+        let output = homenode(&["evaluate", &file.display().to_string()]);
         let message = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains("--on") && message.contains(why), "{message}");

@@ -108,6 +108,9 @@ impl Evaluation {
         let others = published::figures(&resolved.experiment);
         let mut ratios = summary.ratios.clone();
         ratios.extend(summary.native().map(|native| ratios_to(&native.name, &others)).unwrap_or_default());
+        // Published times of an application are not those of what runs in its place: ratios are
+        // comparable.
+        let others = if resolved.experiment.is_application() { Vec::new() } else { others };
         let figures = summary.figures().into_iter().chain(others).collect();
         let published = resolved.experiment.published.clone();
         Self { origin: Origin::Measured, configurations, figures, ratios, published }

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use topology::Bytes;
 use vm::spec::{DiskFormat, Firmware, Guest, Policy};
 use workloads::choice::Choice;
+use workloads::command;
 use workloads::kernel::Programs;
 use workloads::workload::{Over, Pinning, Workload};
 use workloads::{Kind, Section, WORKLOADS};
@@ -109,11 +110,29 @@ impl Experiment {
             return OF_MATRIX.iter().filter_map(|name| Some((self.section(name)?, Over::NodePairs))).collect();
         }
         if self.is_application() {
-            let has_kernels = !self.parameters::<Programs>().programs.is_empty();
-            let kernels = self.section(Programs::NAME).filter(|_| has_kernels);
-            return kernels.map(|section| (section, section.over())).into_iter().collect();
+            return self.stand_ins().map(|section| (section, section.over())).collect();
         }
         self.section(&self.workload).map(|section| (section, section.over())).into_iter().collect()
+    }
+
+    /// What runs on a host in place of an application's programs: kernels of `[kernels]`, or the
+    /// program of `[command]`. One of them at most, of an experiment that was read.
+    pub(crate) fn stand_ins(&self) -> impl Iterator<Item = &Section> {
+        let has_kernels = !self.parameters::<Programs>().programs.is_empty();
+        let has_command = self.parameters::<command::Section>() != command::Section::default();
+        let named = [(Programs::NAME, has_kernels), (command::Section::NAME, has_command)];
+        named.into_iter().filter(|(_, given)| *given).filter_map(|(name, _)| self.section(name))
+    }
+
+    /// The same without the program that stands on a host for an application's: the model runs the
+    /// applications themselves.
+    pub(crate) fn of_applications_themselves(&self) -> Self {
+        let mut experiment = self.clone();
+        if self.is_application() {
+            experiment.guest = None;
+            experiment.replace_section(Section::new(command::Section::default()));
+        }
+        experiment
     }
 
     /// Whether it is of programs that run to their end.
@@ -286,6 +305,10 @@ pub struct Configuration {
     /// VMs. Default: each VM runs the program for itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks_per_vm: Option<Choice<u32>>,
+    /// Whether both hardware threads of a core may work; default: true. With `false` natively and
+    /// in VMs only the first of each core does. On the model as on a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smt: Option<bool>,
     /// The machine that this configuration is modelled on, whatever `--on` says: a name that comes
     /// with homenode, or a machine file.
     #[serde(default)]
@@ -293,6 +316,13 @@ pub struct Configuration {
     /// What the model alone needs to know.
     #[serde(default)]
     pub modelled: Modelled,
+}
+
+impl Configuration {
+    /// Whether both hardware threads of a core work on the model.
+    pub(crate) fn has_smt_on_the_model(&self) -> bool {
+        self.modelled.smt.or(self.smt).unwrap_or(true)
+    }
 }
 
 /// On the host itself or in VMs.

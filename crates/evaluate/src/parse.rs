@@ -128,6 +128,10 @@ fn workload(experiment: &Experiment, kinds: &[Kind]) -> Option<Fault> {
         let valid = format!("one of {}", workload_names(kinds));
         return fault("workload", format!("{:?}", experiment.workload), valid);
     }
+    if experiment.is_application() && experiment.stand_ins().count() > 1 {
+        let valid = "one of [kernels] and [command]: what runs on a host in the place of the programs";
+        return fault("command", "beside [kernels]", valid);
+    }
     if experiment.workload == Programs::NAME && experiment.parameters::<Programs>().programs.is_empty() {
         return fault("kernels.programs", "[]", "at least one { name = \"...\", kernel = \"...\" }");
     }
@@ -142,7 +146,7 @@ fn workload(experiment: &Experiment, kinds: &[Kind]) -> Option<Fault> {
 /// What a guest of packages, or of an image, has no use for.
 fn guest(experiment: &Experiment) -> Option<Fault> {
     let guest = experiment.guest.as_ref()?;
-    if experiment.workload != command::Section::NAME {
+    if experiment.parts().iter().all(|(section, _)| section.name() != command::Section::NAME) {
         let valid = format!("workload = \"{}\": all others bring their programs themselves", command::Section::NAME);
         return fault("guest", format!("with workload = {:?}", experiment.workload), valid);
     }

@@ -143,13 +143,15 @@ impl ThisHost {
         Ok(in_memory(self.seed.insert(seed)))
     }
 
-    /// The agent on the host, among the guest's files where those are to run.
-    fn native(&self, files: Option<NativeFiles>) -> Result<Native, WorldError> {
+    /// The agent on the host, among the guest's files where those are to run, on the CPUs that the
+    /// configuration may use.
+    fn native(&self, configuration: &ResolvedConfiguration) -> Result<Native, WorldError> {
+        let (files, cpus) = (configuration.native_files, configuration.cpus.as_ref());
         let started = Instant::now();
         let own_process = OnceCell::new();
         let Some(System::Packages(image)) = self.system.as_ref().filter(|_| files == Some(NativeFiles::OfGuest)) else {
             return Ok(Native {
-                agent: NativeAgent::start(&self.agent_program)?,
+                agent: NativeAgent::start(&self.agent_program, cpus)?,
                 started,
                 own_process,
                 wrapped: false,
@@ -161,7 +163,7 @@ impl ThisHost {
         }
         let arguments: Vec<OsString> = [AGENT].into_iter().chain(NativeAgent::ARGUMENTS).map(OsString::from).collect();
         let command = image.native(&Tools::of_this_user(), &bound, &arguments)?;
-        Ok(Native { agent: NativeAgent::of(command)?, started, own_process, wrapped: true })
+        Ok(Native { agent: NativeAgent::of(command, cpus)?, started, own_process, wrapped: true })
     }
 }
 
@@ -193,7 +195,7 @@ fn bring(files: Option<&GuestFiles>) -> Result<Brought, WorldError> {
 impl World for ThisHost {
     fn start(&mut self, configuration: &ResolvedConfiguration) -> Result<Vec<Box<dyn Participant>>, WorldError> {
         if configuration.vms.is_empty() {
-            return Ok(vec![Box::new(self.native(configuration.native_files)?)]);
+            return Ok(vec![Box::new(self.native(configuration)?)]);
         }
         let mut launches: Vec<Launch> = configuration.vms.iter().map(|vm| self.launch(vm)).collect::<Result<_, _>>()?;
         // Those of an earlier visit have gone with its VMs.

@@ -11,11 +11,12 @@ use network::Switch;
 use scheduler::PlanError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::{Bytes, Machine};
+use topology::{Bytes, CpuSet, Machine};
 use vm::spec::{Network, SpecProblem};
 use vm::{Plan, Shape, VmSpec};
 use workloads::Section;
 use workloads::choice::Choice;
+use workloads::command;
 use workloads::protocol::Join;
 use workloads::workload::{ParameterFault, Settled, Site, Workload};
 
@@ -35,8 +36,9 @@ pub struct Host<'a> {
     pub emulated: bool,
 }
 
-/// Plans VMs that run at the same time; an error says why it cannot be.
-pub type Planner<'a> = dyn Fn(&[VmSpec]) -> Result<Vec<Plan>, PlanError> + 'a;
+/// Plans VMs that run at the same time on the machine, or on the part of it that a configuration
+/// uses; an error says why it cannot be.
+pub type Planner<'a> = dyn Fn(&Machine, &[VmSpec]) -> Result<Vec<Plan>, PlanError> + 'a;
 
 /// What will run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,6 +96,9 @@ pub struct ResolvedConfiguration {
     /// Whose files run on the host, where VMs boot a system of packages or an image.
     #[serde(default)]
     pub native_files: Option<NativeFiles>,
+    /// The CPUs that may be used of the host; none: all. VMs have theirs in their plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuSet>,
     /// The switches of its own that its VMs are plugged into, in the order in which they are made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub switches: Vec<Switch>,
@@ -194,6 +199,8 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
         if configuration.modelled.only {
             continue;
         }
+        let without_smt = (configuration.smt == Some(false)).then(|| host.machine.without_smt());
+        let host = &Host { machine: without_smt.as_ref().unwrap_or(host.machine), ..*host };
         let vms = vms(experiment, configuration, index, host, &workloads, planner)?;
         let points = match widths::points(experiment, configuration, &vms, &threads, host.machine) {
             // Widths that nobody chose are no reason to measure nothing at all.
@@ -207,7 +214,8 @@ pub fn resolve(experiment: &Experiment, host: &Host, planner: &Planner) -> Resul
         let name = configuration.name.clone();
         let switches = configuration.switches.as_ref().map(|switches| switches.made(&experiment.switches));
         let (switches, is_span) = (switches.unwrap_or_default(), configuration.ranks_per_vm.is_some());
-        configurations.push(ResolvedConfiguration { name, vms, points, native_files, switches, is_span });
+        let cpus = without_smt.map(|machine| machine.usable_threads().map(|thread| thread.id).collect());
+        configurations.push(ResolvedConfiguration { name, vms, points, native_files, cpus, switches, is_span });
     }
     let left_out = experiment.configurations.iter().filter(|configuration| configuration.modelled.only);
     let left_out: Vec<&str> = left_out.map(|configuration| configuration.name.as_str()).collect();
@@ -296,10 +304,23 @@ fn settle(experiment: &Experiment, host: &Host) -> Result<(Vec<ResolvedWorkload>
     for (section, _) in experiment.parts() {
         let unusable = |fault| ResolveError::Workload { workload: section.name(), fault };
         let Settled { parameters: section, about, notes } = section.settle(&site).map_err(unusable)?;
+        all_notes.extend(stands_for(experiment, &section));
         workloads.push(ResolvedWorkload { section, about });
         all_notes.extend(notes);
     }
     Ok((workloads, all_notes))
+}
+
+/// What a reader has to know of a program that runs in the place of an application's.
+fn stands_for(experiment: &Experiment, section: &Section) -> Option<String> {
+    let application = experiment.application.as_ref().filter(|_| section.name() == command::Section::NAME)?;
+    let names = section.quantities().into_iter().map(|quantity| quantity.name);
+    let names: Vec<String> = names.filter(|name| application.profiles.contains(name)).collect();
+    Some(format!(
+        "Times of {} are those of another program, which runs in its place ([command]): compare ratios with published \
+         ones, not seconds.",
+        names.join(", ")
+    ))
 }
 
 /// What programs find in their environment: where programs and libraries are. Those of a guest of
@@ -361,7 +382,7 @@ fn vms(
     let specs: Vec<VmSpec> = (0..count).map(spec).collect();
     let unusable = |problem| ResolveError::Spec { configuration: configuration.name.clone(), problem };
     specs.iter().try_for_each(VmSpec::check).map_err(unusable)?;
-    let plans = planner(&specs)
+    let plans = planner(machine, &specs)
         .map_err(|reason| ResolveError::Plan { configuration: configuration.name.clone(), reason: Box::new(reason) })?;
     Ok(specs.into_iter().zip(plans).map(|(spec, plan)| ResolvedVm { spec, plan }).collect())
 }

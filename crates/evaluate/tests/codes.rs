@@ -1,10 +1,12 @@
 //! The codes that come with homenode: which problem a host gets, and that what they print is read
 //! and judged. The texts are what Debian 12's packages printed.
 
+use evaluate::applications::narrowed;
 use evaluate::parse;
-use evaluate::resolve::{Host, Resolved, resolve};
+use evaluate::point::Point;
+use evaluate::resolve::{Host, Resolved, ResolvedConfiguration, resolve};
 use std::path::Path;
-use topology::Bytes;
+use topology::{Bytes, Id};
 use workloads::command::{Ended, Hearing, Section, Used, Verdict};
 
 const CODES: [&str; 4] = ["hpcc.toml", "gromacs.toml", "lammps-peptide.toml", "openfoam.toml"];
@@ -14,7 +16,8 @@ fn on(name: &str, machine: &str, available_gib: u64, emulated: bool) -> Resolved
     let experiment = parse::read(&path).expect("a shipped experiment is valid");
     let machine = topology::read::from_synthetic(machine).expect("a machine");
     let host = Host { machine: &machine, available: Bytes(available_gib << 30), emulated };
-    resolve(&experiment, &host, &|specs| scheduler::plan_together(&machine, &Default::default(), specs))
+    let (experiment, _) = narrowed(&experiment, &machine, host.available);
+    resolve(&experiment, &host, &|machine, specs| scheduler::plan_together(machine, &Default::default(), specs))
         .expect("resolved")
 }
 
@@ -65,8 +68,7 @@ fn nothing_is_left_to_fill_in_and_vms_have_room() {
             assert_eq!(left, None, "{name}: {line}");
         }
         let memory = section.memory.fixed().expect("it is settled").0;
-        let has_room =
-            |one: &evaluate::resolve::ResolvedConfiguration| one.vms.iter().all(|vm| vm.spec.memory.0 > memory);
+        let has_room = |one: &ResolvedConfiguration| one.vms.iter().all(|vm| vm.spec.memory.0 > memory);
         assert!(resolved.configurations.iter().all(has_room), "{name}");
         assert!(!section.verify.is_empty(), "{name}: nobody would check it");
     }
@@ -156,6 +158,76 @@ fn lammps_over_several_vms_is_believed_by_its_energy() {
     assert_eq!((figures, verdict), (vec![-4.6226965, 9.34, 7.925], Verdict::Verified));
     let (_, verdict) = judged(&section, &[], &said.replace("-4.6226965", "-4.6229"));
     assert!(matches!(verdict, Verdict::Wrong(_)));
+}
+
+/// The article's configurations, with the hardware threads that each runs with.
+fn of_namd(machine: &str, available_gib: u64, emulated: bool) -> Vec<(String, Vec<u32>)> {
+    let resolved = on("namd.toml", machine, available_gib, emulated);
+    let widths = |one: &ResolvedConfiguration| one.points.iter().filter_map(Point::width).collect();
+    resolved.configurations.iter().map(|one| (one.name.clone(), widths(one))).collect()
+}
+
+#[test]
+fn lammps_runs_in_namd_s_place_as_far_as_the_host_goes() {
+    let expected = |all: &[(&str, &[u32])]| -> Vec<(String, Vec<u32>)> {
+        all.iter().map(|(name, widths)| ((*name).to_owned(), widths.to_vec())).collect()
+    };
+    // Two CPUs, one hardware thread a core: nothing to turn off, and no room for four VMs.
+    let few = of_namd("pack:1 [numa(memory=16GB)] core:2 pu:1", 12, true);
+    let of_two: [(&str, &[u32]); 4] =
+        [("Native", &[1, 2]), ("1 VM", &[1, 2]), ("2 VMs, 1 vSwitch", &[2]), ("2 VMs, 2 vSwitches", &[2])];
+    assert_eq!(few, expected(&of_two));
+    // The article's machine, with more memory.
+    let its_own = of_namd("pack:2 [numa(memory=64GB)] core:4 pu:2", 100, false);
+    let all: [(&str, &[u32]); 8] = [
+        ("Native", &[4, 8, 16]),
+        ("Native, HT off", &[4, 8]),
+        ("1 VM, HT off", &[4, 8]),
+        ("1 VM", &[4, 8]),
+        ("2 VMs, 1 vSwitch", &[4, 8, 16]),
+        ("2 VMs, 2 vSwitches", &[4, 8, 16]),
+        ("4 VMs, 1 vSwitch", &[4, 8, 16]),
+        ("4 VMs, 4 vSwitches", &[4, 8, 16]),
+    ];
+    assert_eq!(its_own, expected(&all));
+}
+
+#[test]
+fn without_smt_only_the_first_thread_of_each_core_works() {
+    let resolved = on("namd.toml", "pack:2 [numa(memory=64GB)] core:4 pu:2", 100, false);
+    let [on, off, in_a_vm, ..] = &resolved.configurations[..] else { panic!("configurations") };
+    assert_eq!((on.name.as_str(), on.cpus.as_ref()), ("Native", None));
+    let cpus = off.cpus.as_ref().expect("some of the CPUs");
+    assert_eq!(cpus.iter().map(|cpu| cpu.number()).collect::<Vec<_>>(), [0, 2, 4, 6, 8, 10, 12, 14]);
+    let clients = &in_a_vm.vms[0].plan.placement.clients;
+    assert!(!clients.is_empty() && clients.iter().all(|client| client.cpus.is_subset(cpus)), "{clients:?}");
+}
+
+#[test]
+fn lammps_in_namd_s_place_is_believed_by_its_energy_and_gives_a_time() {
+    let section = small("namd.toml");
+    let said = "Loop time of 22.7057 on 2 procs for 50 steps with 2004 atoms\n\
+        Comm    | 2.0465     | 2.1198     | 2.1932     |   5.0 |  9.34\n\
+        Energy a copy after 50 steps: -5248.473297 kcal/mol\n";
+    let (figures, verdict) = judged(&section, &[], said);
+    assert_eq!((figures, verdict), (vec![-5248.473297, 9.34, 22.7057], Verdict::Verified));
+}
+
+/// The message that names what is wrong with the file.
+fn refusal(text: &str) -> String {
+    let inputs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/namd.toml");
+    parse::parse(text, &inputs).expect_err("it is refused").to_string()
+}
+
+#[test]
+fn what_cannot_stand_for_an_application_is_refused() {
+    let namd = include_str!("../../../experiments/namd.toml");
+    let other_name = namd.replace("name = \"namd-stmv\"\nunit", "name = \"seconds\"\nunit");
+    let message = refusal(&other_name);
+    assert!(message.contains("command.figure") && message.contains("namd-stmv"), "{message}");
+    let with_kernels = format!("{namd}[kernels]\nprograms = [{{ name = \"namd-stmv\", kernel = \"integer_sort\" }}]\n");
+    let message = refusal(&with_kernels);
+    assert!(message.contains("command") && message.contains("[kernels]"), "{message}");
 }
 
 #[test]

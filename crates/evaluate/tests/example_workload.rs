@@ -147,8 +147,9 @@ fn measured(script: Script) -> String {
     let experiment = parse_with(EXPERIMENT, path, &[SUM]).expect("an experiment");
     let machine = machine();
     let host = OnHost { machine: &machine, available: Bytes(64 << 30), emulated: false };
-    let resolved = resolve(&experiment, &host, &|specs| scheduler::plan_together(&machine, &Default::default(), specs))
-        .expect("resolved");
+    let resolved =
+        resolve(&experiment, &host, &|machine, specs| scheduler::plan_together(machine, &Default::default(), specs))
+            .expect("resolved");
     let run = |job: serde_json::Value, repetitions: u32| SUM.prepare(job, repetitions, &AnyHost).expect("a job");
     let mut world = ScriptedWorld::new(Script { run: Some(run), ..script });
     let mut journal = Journal::without_name().expect("a journal");

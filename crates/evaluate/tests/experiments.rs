@@ -20,7 +20,7 @@ fn shipped(name: &str) -> Experiment {
 fn on(experiment: &Experiment, machine: &str, available_gib: u64, emulated: bool) -> Resolved {
     let machine = topology::read::from_synthetic(machine).expect("a machine");
     let host = Host { machine: &machine, available: Bytes(available_gib << 30), emulated };
-    resolve(experiment, &host, &|specs| scheduler::plan_together(&machine, &Default::default(), specs))
+    resolve(experiment, &host, &|machine, specs| scheduler::plan_together(machine, &Default::default(), specs))
         .expect("resolved")
 }
 

@@ -41,7 +41,8 @@ fn on(text: &str, machine: &Machine, emulated: bool) -> (Resolved, String) {
     let available: Bytes = machine.nodes.iter().map(|node| node.memory).sum();
     let (narrow, notes) = narrowed(&experiment(text), machine, available);
     let host = Host { machine, available, emulated };
-    let planner = |specs: &[vm::VmSpec]| scheduler::plan_together(machine, &Default::default(), specs);
+    let planner =
+        |machine: &Machine, specs: &[vm::VmSpec]| scheduler::plan_together(machine, &Default::default(), specs);
     (resolve(&narrow, &host, &planner).expect("resolved"), notes.join("\n"))
 }
 

@@ -1,11 +1,13 @@
 //! The controller's end of the agent protocol: JSON lines to and from `homenode-guest`, in a VM or
 //! as a native process.
 
+use linux::sys;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
+use topology::CpuSet;
 pub use workloads::protocol::PORT_NAME;
 use workloads::protocol::{FromAgent, ToAgent};
 
@@ -15,6 +17,16 @@ const LONGEST_LINE_BYTES: u64 = 1 << 20;
 /// Most messages that wait to be received. An agent that says more than it is asked waits in its
 /// write; no agent is owed more than three.
 const MOST_WAITING: usize = 8;
+
+/// Does something on these CPUs: what a thread starts has those of the thread.
+fn on<T>(cpus: &CpuSet, what: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
+    let thread = sys::thread_id();
+    let own = sys::affinity(thread)?;
+    sys::set_affinity(thread, cpus)?;
+    let done = what();
+    sys::set_affinity(thread, &own)?;
+    done
+}
 
 /// What can go wrong between homenode and an agent.
 #[derive(Debug, thiserror::Error)]
@@ -158,21 +170,27 @@ pub struct NativeAgent {
 }
 
 impl NativeAgent {
-    /// Starts `program` (`homenode-guest`).
-    pub fn start(program: &Path) -> Result<NativeAgent, AgentError> {
+    /// Starts `program` (`homenode-guest`), on these CPUs; `None`: on ours.
+    pub fn start(program: &Path, cpus: Option<&CpuSet>) -> Result<NativeAgent, AgentError> {
         let mut command = Command::new(program);
         command.args(NativeAgent::ARGUMENTS);
-        NativeAgent::of(command)
+        NativeAgent::of(command, cpus)
     }
 
     /// What `homenode-guest` is told to be such an agent.
     pub const ARGUMENTS: [&str; 1] = ["--native"];
 
     /// Starts it by a command that becomes it, or starts nothing else.
-    pub fn of(mut command: Command) -> Result<NativeAgent, AgentError> {
+    pub fn of(mut command: Command, cpus: Option<&CpuSet>) -> Result<NativeAgent, AgentError> {
         let program = PathBuf::from(command.get_program());
         let failed = |source| AgentError::Start { program: program.clone(), source };
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut start = || command.spawn();
+        let mut child = match cpus {
+            Some(cpus) => on(cpus, start),
+            None => start(),
+        }
+        .map_err(failed)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(std::io::Error::other("its pipes are missing")));
         };
@@ -291,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_missing_is_named() {
-        let error = NativeAgent::start(Path::new("/no/such/agent")).err().unwrap().to_string();
+        let error = NativeAgent::start(Path::new("/no/such/agent"), None).err().unwrap().to_string();
         assert!(error.contains("/no/such/agent") && error.contains("guest-image"), "{error}");
     }
 }

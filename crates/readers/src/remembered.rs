@@ -121,7 +121,7 @@ pub(crate) fn results_of(experiment: &[u8]) -> Vec<u8> {
     let available = Bytes::from_mib(16 << 10);
     let host = Host { machine: &machine, available, emulated: false };
     let nothing = scheduler::Occupancy::default();
-    let plan = |specs: &[vm::VmSpec]| scheduler::plan_together(&machine, &nothing, specs);
+    let plan = |machine: &topology::Machine, specs: &[vm::VmSpec]| scheduler::plan_together(machine, &nothing, specs);
     let experiment = evaluate::parse::parse(&text, Path::new("seed.toml")).expect("an experiment");
     let Ok(resolved) = resolve(&experiment, &host, &plan) else { return Vec::new() };
     let environment = Environment::of_host(&machine, available, "kvm".to_owned(), Vec::new(), String::new());

@@ -193,6 +193,17 @@ impl Machine {
         self.threads.iter().filter(|thread| thread.online && thread.allowed)
     }
 
+    /// The same, with only the first usable thread of each core: as with SMT off.
+    #[must_use]
+    pub fn without_smt(&self) -> Self {
+        let mut machine = self.clone();
+        let mut cores = std::collections::BTreeSet::new();
+        for thread in machine.threads.iter_mut().filter(|thread| thread.online && thread.allowed) {
+            thread.allowed = cores.insert(thread.core.number());
+        }
+        machine
+    }
+
     /// Usable threads of a node.
     pub fn usable_cpus(&self, node: NodeId) -> CpuSet {
         self.usable_threads().filter(|thread| thread.node == node).map(|thread| thread.id).collect()

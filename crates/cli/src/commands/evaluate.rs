@@ -60,7 +60,7 @@ fn on_this_host(
     let running = linux::examine_this_host().context("cannot look for running VMs")?;
     crate::hidden_vms::say(&running);
     let occupied = crate::balancer_place::occupancy(&running, machine);
-    let planner = |specs: &[vm::VmSpec]| scheduler::plan_together(machine, &occupied, specs);
+    let planner = |machine: &Machine, specs: &[vm::VmSpec]| scheduler::plan_together(machine, &occupied, specs);
     let host = Host { machine, available, emulated };
     let (narrowed, left_out) = evaluate::applications::narrowed(experiment, machine, available);
     let mut resolved = resolve(&narrowed, &host, &planner).map_err(|error| unresolved(file, &error))?;
@@ -109,7 +109,8 @@ fn only_modelled(arguments: &EvaluateArguments) -> anyhow::Result<()> {
 /// Refuses what only the model runs.
 fn measurable(experiment: &Experiment, file: &Path) -> anyhow::Result<()> {
     let why = if experiment.parts().is_empty() {
-        "workload = \"application\": homenode does not run these programs, and [kernels] names nothing in their place"
+        "workload = \"application\": homenode does not run these programs, and neither [kernels] nor \
+         [command] names anything in their place"
     } else if experiment.configurations.iter().all(|configuration| configuration.modelled.only) {
         "configuration: each says modelled = { only = true }"
     } else {

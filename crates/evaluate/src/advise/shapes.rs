@@ -65,6 +65,7 @@ impl Shape {
             switches: None,
             card: None,
             ranks_per_vm: None,
+            smt: None,
             machine: None,
             modelled: Default::default(),
         }];

@@ -2,6 +2,8 @@
 
 use super::section::{Comparison, RatioTable, Section};
 use crate::experiment::Experiment;
+use crate::figure::SECONDS;
+use workloads::command;
 use workloads::kernel::Programs;
 
 /// Field, value, what would be valid.
@@ -13,6 +15,10 @@ pub(crate) fn first_fault(experiment: &Experiment, section: &Section) -> Fault {
         let valid = "at least one name of a workload profile, or a file that ends in .toml";
         return Some(("application.profiles".to_owned(), "[]".to_owned(), valid.to_owned()));
     }
+    let command = experiment.parameters::<command::Section>();
+    if let Some(fault) = of_command(section, &command) {
+        return Some(fault);
+    }
     let kernels = experiment.parameters::<Programs>();
     let unknown_program = figures(section, "kernels.programs".to_owned(), kernels.programs.iter().map(|one| &one.name));
     if unknown_program.is_some() {
@@ -23,6 +29,17 @@ pub(crate) fn first_fault(experiment: &Experiment, section: &Section) -> Fault {
     ratios
         .find_map(|(index, table)| of_ratio(experiment, section, index, table))
         .or_else(|| comparisons.find_map(|(index, comparison)| of_comparison(section, index, comparison)))
+}
+
+/// Of a program that runs in the place of an application's, times stand for those.
+fn of_command(section: &Section, command: &command::Section) -> Fault {
+    let is_time = |figure: &&command::Figure| figure.unit == SECONDS && section.profiles.contains(&figure.name);
+    if *command == command::Section::default() || command.figures().iter().any(|figure| is_time(&figure)) {
+        return None;
+    }
+    let names: Vec<&str> = command.figures.iter().map(|figure| figure.name.as_str()).collect();
+    let valid = format!("one with unit = \"s\" and the name of a profile: {}", section.profiles.join(", "));
+    Some(("command.figure".to_owned(), format!("{names:?}"), valid))
 }
 
 fn of_ratio(experiment: &Experiment, section: &Section, index: usize, table: &RatioTable) -> Fault {

@@ -65,7 +65,7 @@ fn native_cores(setting: &Setting, cores: &Cores, processes: u32) -> Option<Busy
 }
 
 fn smt(setting: &Setting) -> bool {
-    setting.configuration.modelled.smt.unwrap_or(true)
+    setting.configuration.has_smt_on_the_model()
 }
 
 /// Whether a native run without second hardware threads lacks cores for so many processes: it has

@@ -107,7 +107,8 @@ pub(super) fn resolved(machine: &Machine, available: Bytes, quick: bool) -> Resu
     let plan = |error: String| CalibrateError::Plan(error);
     let experiment = parse::parse(text, Path::new("calibrate")).map_err(|error| plan(error.to_string()))?;
     let host = Host { machine, available, emulated: false };
-    let planner = |specs: &[vm::VmSpec]| scheduler::plan_together(machine, &Default::default(), specs);
+    let planner =
+        |machine: &Machine, specs: &[vm::VmSpec]| scheduler::plan_together(machine, &Default::default(), specs);
     let mut resolved = resolve(&experiment, &host, &planner).map_err(|error| plan(error.to_string()))?;
     let Some(node) = machine.nodes.first() else { return Err(plan("the host has no node".to_owned())) };
     let threads = machine.usable_cpus(node.id).len() as u32;

@@ -42,6 +42,7 @@ impl<'a> Bench<'a> {
             vms: Vec::new(),
             points: Vec::new(),
             native_files: None,
+            cpus: None,
             switches: Vec::new(),
             is_span: false,
         };

@@ -275,9 +275,10 @@ fn resolved(
     }
     let mut alone = configuration.clone();
     alone.modelled.only = false;
-    let one = Experiment { configurations: vec![alone], ..experiment.clone() };
+    let one = Experiment { configurations: vec![alone], ..experiment.of_applications_themselves() };
     let host = Host { machine, available, emulated: false };
-    let planner = |specs: &[vm::VmSpec]| scheduler::plan_together(machine, &Default::default(), specs);
+    let planner =
+        |machine: &Machine, specs: &[vm::VmSpec]| scheduler::plan_together(machine, &Default::default(), specs);
     let all = resolve(&one, &host, &planner)?;
     all.configurations.into_iter().next().ok_or_else(|| ModelledError::Field {
         field: "configuration".to_owned(),

@@ -80,7 +80,7 @@ impl Setting<'_> {
     /// The cores that threads can run on.
     pub fn cores(&self) -> Cores {
         let cores = Cores::of(self.machine);
-        if self.configuration.modelled.smt == Some(false) { cores.without_smt() } else { cores }
+        if self.configuration.has_smt_on_the_model() { cores } else { cores.without_smt() }
     }
 
     fn laid(&self, cores: &Cores, weight: f64, parts: &[Part], threads: u32) -> Result<Arrangement, ModelledError> {

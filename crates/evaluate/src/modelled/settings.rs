@@ -23,7 +23,8 @@ pub struct Modelled {
     /// Overrides the machine file's: what each doubling of the threads that stream through a
     /// controller costs of its bandwidth.
     pub row_conflict_droop: Option<Sourced<f64>>,
-    /// Whether native threads may use both hardware threads of a core. Default: true.
+    /// Whether threads may use both hardware threads of a core, where that is not what the
+    /// configuration's own `smt` says.
     pub smt: Option<bool>,
 }
 

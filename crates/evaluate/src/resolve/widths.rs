@@ -43,12 +43,14 @@ pub(super) fn points(
     let mut points = Vec::new();
     for (section, over) in experiment.parts() {
         match over {
-            Over::Threads => points.extend(width_points(section.name(), configuration, vms, &suitable(section))?),
+            Over::Threads => {
+                points.extend(width_points(section.name(), configuration, vms, &suitable(section), machine)?)
+            }
             Over::NodePairs => points.extend(pair_points(section.name(), machine, vms)),
         }
     }
     if experiment.is_application() && points.is_empty() {
-        points = width_points(APPLICATION, configuration, vms, threads)?;
+        points = width_points(APPLICATION, configuration, vms, threads, machine)?;
     }
     Ok(points)
 }
@@ -58,21 +60,28 @@ fn width_points(
     configuration: &Configuration,
     vms: &[ResolvedVm],
     threads: &[u32],
+    machine: &Machine,
 ) -> Result<Vec<Point>, ResolveError> {
+    // Natively without SMT: as many as there are cores.
+    let cores = (configuration.smt == Some(false)).then(|| machine.usable_threads().count() as u32);
     let participants = vms.len().max(1) as u32;
     let vcpus: Option<u32> = vms.iter().map(|vm| vm.spec.vcpus).min();
+    let most = vcpus.or(cores);
     let fits =
-        |&&count: &&u32| count.is_multiple_of(participants) && vcpus.is_none_or(|vcpus| count / participants <= vcpus);
+        |&&count: &&u32| count.is_multiple_of(participants) && most.is_none_or(|most| count / participants <= most);
     let points: Vec<Point> =
         threads.iter().filter(fits).map(|&threads| Point::over_threads(workload, threads)).collect();
     if points.is_empty() {
         return Err(ResolveError::NoPoint {
             configuration: configuration.name.clone(),
             threads: format!("{threads:?}"),
-            reason: format!(
-                "{participants} VMs of {} vCPUs each need a multiple of {participants}",
-                vcpus.unwrap_or(0)
-            ),
+            reason: match (vcpus, cores) {
+                (None, Some(cores)) => format!("without SMT there are {cores} hardware threads"),
+                _ => {
+                    let vcpus = vcpus.unwrap_or(0);
+                    format!("{participants} VMs of {vcpus} vCPUs each need a multiple of {participants}")
+                }
+            },
         });
     }
     Ok(points)

@@ -1,8 +1,9 @@
 //! Times of applications and their ratios, laid out as the sources print them.
+//! Times of what runs on a host in an application's place stand beside nothing; their ratios do.
 
 use super::subject::Subject;
 use super::words::{NONE, NOT_IN_TEXT};
-use super::{Kind, Row, Table, header, not_published};
+use super::{Kind, Row, Table, header, not_published, scan};
 use crate::applications::{Ratio, RatioTable, Section, Shows, ratios, times as times_of};
 use crate::evaluation::{Evaluation, Shown, unique, widths};
 use crate::experiment::{APPLICATION, Experiment};
@@ -15,7 +16,10 @@ use workloads::workload::Quantity;
 /// Tables of times, where the section shows them, and of ratios. Published figures stand beside
 /// those of their own machine only.
 pub(super) fn tables(section: &Section, evaluation: &Evaluation) -> Vec<Table> {
-    let mut tables = if section.shows_seconds { times(evaluation) } else { Vec::new() };
+    let mut tables = match section.shows_seconds {
+        true => times(evaluation).into_iter().chain(scan::ratios(evaluation)).collect(),
+        false => Vec::new(),
+    };
     let all = ratios(section, &evaluation.figures);
     let counts = measured_counts(evaluation);
     let compares = evaluation.configurations.iter().all(|shown| shown.compares_published);
@@ -37,7 +41,9 @@ fn times(evaluation: &Evaluation) -> Vec<Table> {
         let points: Vec<Point> = counts.iter().map(point).collect();
         let runs = |shown: &&Shown| own.iter().any(|figure| figure.configuration == shown.name);
         let rows = |shown: &Shown| {
-            let at = |point| evaluation.at(&shown.name, point, &quantity.name).cloned().collect();
+            // What was measured is another program's time: its ratios stand beside these, below.
+            let is_its_own = |figure: &&Figure| figure.origin() != Origin::Measured;
+            let at = |point| evaluation.at(&shown.name, point, &quantity.name).filter(is_its_own).cloned().collect();
             subject(&shown.name, quantity, points.iter().map(at).collect(), shown.compares_published).rows()
         };
         let rows: Vec<Row> = evaluation.configurations.iter().filter(runs).flat_map(rows).collect();

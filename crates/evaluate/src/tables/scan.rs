@@ -3,7 +3,7 @@
 
 use super::subject::Subject;
 use super::words::{NONE, NOT_IN_TEXT};
-use super::{Row, Table, header, not_published};
+use super::{Kind, Row, Table, header, not_published};
 use crate::evaluation::{Evaluation, Shown, unique, widths};
 use crate::figure::{Figure, MB_PER_S, Origin, share};
 use crate::interval::FEWEST_PAIRS;
@@ -46,6 +46,7 @@ fn of_configuration(evaluation: &Evaluation, shown: &Shown) -> Table {
     }
     let published = evaluation.published.iter().filter(|one| one.configuration == shown.name);
     let sources = published.map(|table| format!("[ ] published: {}. {}", table.title, table.source));
+    let sources = sources.filter(|_| rows.iter().any(|row| row.kind == Kind::Published));
     Table {
         title: title(evaluation, shown, &quantities),
         header: header(&[label(evaluation.origin, shown)], &points),
@@ -127,7 +128,7 @@ fn label(origin: Origin, shown: &Shown) -> &'static str {
 
 /// Virtual compared with native, of figures of each provenance; columns where nothing can be
 /// compared are left out.
-fn ratios(evaluation: &Evaluation) -> Option<Table> {
+pub(super) fn ratios(evaluation: &Evaluation) -> Option<Table> {
     let native = evaluation.native()?;
     let quantities = own_quantities(evaluation, native);
     let virtuals: Vec<&Shown> = evaluation.configurations.iter().filter(|shown| !shown.native).collect();
@@ -166,7 +167,7 @@ fn ratios(evaluation: &Evaluation) -> Option<Table> {
     let what = if evaluation.origin == Origin::Modelled { "MODELLED virtual" } else { "Virtual" };
     let is_emulated = evaluation.origin == Origin::Measured && virtuals.iter().any(|shown| shown.emulated);
     let emulated = is_emulated.then(|| EMULATED.to_owned());
-    let notes = emulated.into_iter().chain(intervals(&evaluation.ratios)).collect();
+    let notes = emulated.into_iter().chain(intervals(&evaluation.ratios)).chain(sources(evaluation, &rows)).collect();
     let figure = if is_bandwidth(&quantities) { "Kernel" } else { "Figure" };
     Some(Table {
         title: format!("{what} / native: 1.00 = as fast as native"),
@@ -174,6 +175,16 @@ fn ratios(evaluation: &Evaluation) -> Option<Table> {
         rows,
         notes,
     })
+}
+
+/// Where the published figures of the rows stand, where no table of their own says it.
+fn sources(evaluation: &Evaluation, rows: &[Row]) -> Vec<String> {
+    let is_said = evaluation.figures.iter().any(|figure| figure.origin() == Origin::Published);
+    if is_said || rows.iter().all(|row| row.kind != Kind::Published) {
+        return Vec::new();
+    }
+    let all = evaluation.published.iter();
+    unique(all.map(|known| format!("[ ] published, of the program itself: {}. {}", known.title, known.source)))
 }
 
 /// What the rows of intervals say, and why some have none.

@@ -264,6 +264,6 @@ pub(crate) fn resolved(experiment: &str) -> Resolved {
     let experiment = evaluate::parse::parse(experiment, Path::new("test.toml")).expect("an experiment");
     let machine = machine();
     let host = Host { machine: &machine, available: Bytes(64 << 30), emulated: false };
-    resolve(&experiment, &host, &|specs| scheduler::plan_together(&machine, &Default::default(), specs))
+    resolve(&experiment, &host, &|machine, specs| scheduler::plan_together(machine, &Default::default(), specs))
         .expect("resolved")
 }

@@ -76,13 +76,15 @@ fn trust(advice: &Advice) -> String {
         "No published figure of this kind was held out: how wrong the model is here is not known.".to_owned()
     } else {
         format!(
-            "On {} {} that it was not fitted to the model was off by {:.1} % on average and {:.0} % at worst (homenode validate). Shapes marked = are closer to the best than that average: the model cannot tell them apart.",
+            "On {} {} that it was not fitted to the model was off by {:.1} % on average and {:.0} % at worst (homenode \
+            validate). Shapes marked = are closer to the best than that average: the model cannot tell them apart.",
             uncertainty.figures, uncertainty.of, uncertainty.usual_percent, uncertainty.worst_percent
         )
     };
     let seconds = advice.candidates.iter().any(|candidate| candidate.quantity.unit == SECONDS);
     // A profile's time of computing is that of the machine that it was fitted on.
-    let cores = " Compare shapes on one machine, not the seconds of two: the time of computing is that of the cores that the profile was fitted on.";
+    let cores = " Compare shapes on one machine, not the seconds of two: the time of computing is that of the cores \
+        that the profile was fitted on.";
     let text = if seconds { text + cores } else { text };
     wrapped(&text, width()).join("\n") + "\n"
 }

@@ -41,7 +41,8 @@ fn one_file_a_name(specs: &[(PathBuf, VmSpec)]) -> anyhow::Result<()> {
         let another = specs[..index].iter().find(|(other, known)| known.name == spec.name && !is_same(other, path));
         if let Some((other, _)) = another {
             return Err(bad_input(format!(
-                "{}: name = {:?}: so is the VM in {} called: give each its own name (one file several times is several VMs of its kind)",
+                "{}: name = {:?}: so is the VM in {} called: give each its own name (one file several times is several \
+                VMs of its kind)",
                 path.display(),
                 spec.name,
                 other.display()

@@ -38,7 +38,9 @@ pub(crate) fn described(choice: &str) -> anyhow::Result<(Machine, Rates)> {
             "--on {choice}: {finding}. `homenode machine check {choice}` lists all that is wrong"
         ))),
         (None, _) => Err(bad_input(format!(
-            "--on {choice}: {} cannot be modelled: it has no rates (latencies, bandwidths, links). Only a machine file can have them, in a table [rates] (docs/machine-file.md); `homenode calibrate --out FILE` measures this host and writes one. Machines with rates that come with homenode: {}",
+            "--on {choice}: {} cannot be modelled: it has no rates (latencies, bandwidths, links). Only a machine file \
+            can have them, in a table [rates] (docs/machine-file.md); `homenode calibrate --out FILE` measures this \
+            host and writes one. Machines with rates that come with homenode: {}",
             machine.name,
             names_with_rates().join(", ")
         ))),
@@ -98,7 +100,9 @@ fn with_rates(choice: &str) -> anyhow::Result<Described> {
 fn valid() -> String {
     let names: Vec<&str> = read::shipped_names().collect();
     format!(
-        "Machines that come with homenode: {}. Or give a machine file (.toml), hwloc XML, libvirt's capabilities (XML), a directory or .tar.gz with a captured /sys, or a synthetic string such as 'pack:2 [numa] l3:2 core:4 pu:2'",
+        "Machines that come with homenode: {}. Or give a machine file (.toml), hwloc XML, libvirt's capabilities \
+        (XML), a directory or .tar.gz with a captured /sys, or a synthetic string such as 'pack:2 [numa] l3:2 core:4 \
+        pu:2'",
         names.join(", ")
     )
 }

@@ -80,7 +80,8 @@ pub(crate) fn read(path: &Path, machine: &mut Machine) -> anyhow::Result<Occupan
 
 fn valid() -> String {
     format!(
-        "Give what `homenode top --json` prints there (homenode.top of version {VERSION}), or the XML of the domains that run there (virsh dumpxml)"
+        "Give what `homenode top --json` prints there (homenode.top of version {VERSION}), or the XML of the domains \
+        that run there (virsh dumpxml)"
     )
 }
 

@@ -20,7 +20,8 @@ pub(crate) fn view(fitted: &FittedProfile) -> String {
         let _ = write!(text, "\nKinds of program that were tried\n{}\n", lines(&candidates(fitted)));
     }
     let _ = write!(text, "\nThe scan\n{}\n", lines(&residuals(&fitted.residuals)));
-    text += "fitted: the profile was fitted on it. test: it had no say. Left out: the error there of a fit without it.\nSpread: median repetition against the best, which is the figure.\n";
+    text += "fitted: the profile was fitted on it. test: it had no say. Left out: the error there of a fit without \
+        it.\nSpread: median repetition against the best, which is the figure.\n";
     if !fitted.vms.is_empty() {
         let _ = write!(text, "\nVMs, which the fit never saw\n{}\n", lines(&vms(fitted)));
     }

@@ -60,7 +60,9 @@ impl Told {
 }
 
 /// What stands below the table.
-const LEGEND: &str = "Throughput: work as a part of what the VM would do alone on the machine, near its memory. Remote: part of the memory accesses to another node. Waited: for a CPU, beside the CPU time used. docs/balancer-comparison.md says what is modelled and what is not.";
+const LEGEND: &str = "Throughput: work as a part of what the VM would do alone on the machine, near its memory. \
+    Remote: part of the memory accesses to another node. Waited: for a CPU, beside the CPU time used. \
+    docs/balancer-comparison.md says what is modelled and what is not.";
 
 /// The most decisions that are shown one by one.
 const SHOWN: usize = 200;

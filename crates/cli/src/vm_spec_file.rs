@@ -63,7 +63,9 @@ mod tests {
     fn relative_paths_are_below_the_directory_of_the_spec() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("vm.toml");
-        let text = "name = \"vm\"\nvcpus = 1\nmemory = \"1 GiB\"\n[boot]\nfrom = \"kernel\"\nkernel = \"bzImage\"\ninitrd = \"/initrd\"\n[[disk]]\npath = \"d.img\"\nformat = \"raw\"\n[console]\nto = \"file\"\npath = \"console.log\"\n";
+        let text = "name = \"vm\"\nvcpus = 1\nmemory = \"1 GiB\"\n[boot]\nfrom = \"kernel\"\nkernel = \
+            \"bzImage\"\ninitrd = \"/initrd\"\n[[disk]]\npath = \"d.img\"\nformat = \"raw\"\n[console]\nto = \
+            \"file\"\npath = \"console.log\"\n";
         fs::write(&path, text).expect("a spec");
         let spec = read(&path).expect("valid");
         let below = |name: &str| directory.path().join(name);

@@ -74,7 +74,8 @@ fn another_users_vm_that_claims_all_memory_stops_no_plan_and_has_no_name() {
     let (spec, runtime) = (place.path().join("vm.toml"), place.path().join("runtime"));
     std::fs::write(place.path().join("disk.img"), vec![0u8; 1 << 20]).expect("a disk image");
     let text = format!(
-        "name = \"{name}\"\nvcpus = 1\nmemory = \"256 MiB\"\nboot.from = \"disk\"\nconsole = {{ to = \"file\", path = \"console.log\" }}\n\
+        "name = \"{name}\"\nvcpus = 1\nmemory = \"256 MiB\"\nboot.from = \"disk\"\nconsole = \
+        {{ to = \"file\", path = \"console.log\" }}\n\
          [[disk]]\npath = \"disk.img\"\nformat = \"raw\"\nread_only = true\n"
     );
     std::fs::write(&spec, text).expect("a spec");

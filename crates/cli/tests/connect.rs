@@ -33,7 +33,8 @@ fn golden(name: &str) -> String {
 /// A small domain under emulation, without a disk: its firmware looks for one for ever.
 fn domain(name: &str, vcpu: &str) -> String {
     format!(
-        "<domain type='qemu'><name>{name}</name><memory unit='MiB'>64</memory>{vcpu}<os><type arch='x86_64' machine='pc'>hvm</type></os></domain>"
+        "<domain type='qemu'><name>{name}</name><memory unit='MiB'>64</memory>{vcpu}<os><type arch='x86_64' \
+        machine='pc'>hvm</type></os></domain>"
     )
 }
 
@@ -178,7 +179,8 @@ fn domains_of_a_host_are_seen_and_counted() {
     };
     assert_eq!(held(&uri), 0);
     let pinned = format!(
-        "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='{cpu}'/><vcpupin vcpu='1' cpuset='{cpu}'/></cputune><numatune><memory mode='strict' nodeset='{node}'/></numatune>"
+        "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='{cpu}'/><vcpupin vcpu='1' \
+        cpuset='{cpu}'/></cputune><numatune><memory mode='strict' nodeset='{node}'/></numatune>"
     );
     // Names that look like something else: a number, and one with a quote.
     let (number, quoted) = (format!("7{}", std::process::id()), unique("it's"));

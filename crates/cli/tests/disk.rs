@@ -59,7 +59,8 @@ fn raw_and_qcow2_images_boot_and_a_port_is_forwarded() {
         let name = format!("disk-{format}-{}", std::process::id());
         let (spec, log, port) = (place.path().join(format!("{format}.toml")), place.path().join(format), free_port());
         let text = format!(
-            "name = \"{name}\"\nvcpus = 1\nmemory = \"64 MiB\"\nboot.from = \"disk\"\nconsole = {{ to = \"file\", path = \"{format}\" }}\n\
+            "name = \"{name}\"\nvcpus = 1\nmemory = \"64 MiB\"\nboot.from = \"disk\"\nconsole = \
+            {{ to = \"file\", path = \"{format}\" }}\n\
              [[disk]]\npath = \"disk.{format}\"\nformat = \"{format}\"\nsnapshot = true\n\
              [[network]]\nkind = \"user\"\nforward = [{{ host = {port}, guest = 22 }}]\n"
         );

@@ -22,7 +22,8 @@ impl Place {
     fn new(command: &str, rest: &str) -> Self {
         let place = Self(tempfile::tempdir().expect("a directory"));
         let text = format!(
-            "name = '{}'\ntitle = 'A command'\nworkload = 'command'\nthreads = [1]\npinning = 'none'\nrepetitions = 2\nrounds = 1\n\
+            "name = '{}'\ntitle = 'A command'\nworkload = 'command'\nthreads = [1]\npinning = 'none'\nrepetitions = \
+            2\nrounds = 1\n\
              [limits]\nother_cpu_percent = 10000\n[command]\n{command}\n{rest}",
             unique("cmd")
         );
@@ -58,7 +59,8 @@ fn best(cell: &Value, quantity: &str) -> f64 {
 fn the_same_program_runs_natively_and_in_a_guest_that_has_none() {
     let Some(()) = guest_files("the_same_program_runs_natively_and_in_a_guest", true) else { return };
     let place = Place::new(
-        "shell = 'sed s/of/rate/ in.txt; sha256sum /bin/sh > sum; uname -n >&2'\nfiles = ['in.txt']\nneeds = ['sed', 'sha256sum', 'uname']",
+        "shell = 'sed s/of/rate/ in.txt; sha256sum /bin/sh > sum; uname -n >&2'\nfiles = ['in.txt']\nneeds = ['sed', \
+        'sha256sum', 'uname']",
         &format!("{FIGURE}[command.verify]\npattern = '^rate 12.5$'\n{NATIVE}{VM}"),
     );
     fs::write(place.path("in.txt"), "of 12.5\n").expect("written");

@@ -84,7 +84,8 @@ fn ranks_in_two_vms_give_the_energy_of_the_same_ranks_natively() {
          repetitions = 2\nrounds = 1\n[limits]\nother_cpu_percent = 10000\nboot_seconds = 400\n\
          [guest]\npackages = ['lammps', 'openmpi-bin', 'openssh-server', 'openssh-client']\n\
          [command]\nargv = ['mpirun', '--oversubscribe', '-np', '{{ranks}}', 'lmp', '-in', 'lammps.in', \
-         '-log', 'none', '-var', 'cells', '10']\nenvironment = {{ OMP_NUM_THREADS = '1' }}\nfiles = ['lammps.in']\nmemory = '512 MiB'\n\
+         '-log', 'none', '-var', 'cells', '10']\nenvironment = {{ OMP_NUM_THREADS = '1' }}\nfiles = \
+         ['lammps.in']\nmemory = '512 MiB'\n\
          [[command.figure]]\nname = 'energy'\nunit = '1'\n\
          regex = '^ *100 +[-0-9.e+]+ +[-0-9.e+]+ +[-0-9.e+]+ +(-[0-9.]+) '\n\
          [command.verify]\nvalues = [{{ figure = 'energy', expected = -4.6226965, tolerance = 0.00000001 }}]\n\

@@ -46,7 +46,8 @@ impl World {
             tree.display()
         );
         let small = format!(
-            "left=$#; for word; do shift; left=$((left - 1)); [ $left -gt 0 ] || word={DISK_MIB}M; set -- \"$@\" \"$word\"; done
+            "left=$#; for word; do shift; left=$((left - 1)); [ $left -gt 0 ] || word={DISK_MIB}M; set -- \"$@\" \
+            \"$word\"; done
             exec {mke2fs} \"$@\""
         );
         for (name, text) in [
@@ -73,7 +74,8 @@ impl World {
              [[command.figure]]\nname = 'rate'\nunit = '{{step}}/s'\nbetter = 'more'\nregex = '^rate ([0-9.]+)'\n\
              [command.verify]\npattern = '^rate 7$'\n\
              [limits]\nother_cpu_percent = 10000\nrepetition_seconds = 600\nboot_seconds = 600\n\
-             [[configuration]]\nname = 'native'\nruns = 'native'\n[[configuration]]\nname = '1 VM'\nruns = 'vms'\nvcpus = 1\n",
+             [[configuration]]\nname = 'native'\nruns = 'native'\n[[configuration]]\nname = '1 VM'\nruns = \
+             'vms'\nvcpus = 1\n",
             unique("fault")
         );
         fs::write(self.at("fault.toml"), text).expect("an experiment");

@@ -107,7 +107,8 @@ fn bad_input_says_what_would_be_valid_and_exits_with_2() {
 fn a_machine_without_rates_or_with_impossible_ones_is_not_modelled() {
     let directory = tempfile::tempdir().expect("a directory");
     let experiment = directory.path().join("tiny.toml");
-    let content = "name = \"tiny\"\ntitle = \"Tiny\"\nworkload = \"stream\"\n[[configuration]]\nname = \"native\"\nruns = \"native\"\n";
+    let content = "name = \"tiny\"\ntitle = \"Tiny\"\nworkload = \"stream\"\n[[configuration]]\nname = \
+        \"native\"\nruns = \"native\"\n";
     std::fs::write(&experiment, content).expect("written");
     let evaluate = |machine: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));

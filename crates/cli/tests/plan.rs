@@ -134,7 +134,8 @@ fn what_runs_on_a_machine_that_is_not_here_comes_from_a_file() {
     let write = |name: &str, text: &str| fs::write(place.path().join(name), text).expect("a file");
     let domain = |name: &str, node: u32| {
         format!(
-            "<domain type='kvm'><name>{name}</name><memory unit='GiB'>16</memory><vcpu cpuset='{}'>4</vcpu><numatune><memory mode='strict' nodeset='{node}'/></numatune></domain>\n",
+            "<domain type='kvm'><name>{name}</name><memory unit='GiB'>16</memory><vcpu \
+            cpuset='{}'>4</vcpu><numatune><memory mode='strict' nodeset='{node}'/></numatune></domain>\n",
             ["0-3,8-11", "4-7,12-15"][node as usize]
         )
     };

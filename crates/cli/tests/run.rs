@@ -10,7 +10,9 @@ impl Place {
     fn spec(&self, vm: &str, more: &str) -> PathBuf {
         let path = self.path(&format!("{vm}.toml"));
         let text = format!(
-            "name = \"{vm}\"\nvcpus = 2\nmemory = \"64 MiB\"\nboot.from = \"disk\"\nconsole = {{ to = \"file\", path = \"{vm}.log\" }}\n{more}\n[[disk]]\npath = \"disk.img\"\nformat = \"raw\"\nread_only = true\n"
+            "name = \"{vm}\"\nvcpus = 2\nmemory = \"64 MiB\"\nboot.from = \"disk\"\nconsole = \
+            {{ to = \"file\", path = \"{vm}.log\" }}\n{more}\n[[disk]]\npath = \"disk.img\"\nformat = \
+            \"raw\"\nread_only = true\n"
         );
         std::fs::write(&path, text).expect("a spec");
         path

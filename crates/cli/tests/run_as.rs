@@ -213,7 +213,8 @@ fn who_broke_out_of_qemu_changes_nothing_that_root_reads_or_removes() {
     let before: Vec<String> = left_in(&directory);
     for way in [&directory, &of_directory] {
         let attack = format!(
-            "cd '{way}' && echo in; ls '{way}' && echo seen; rm -f '{way}/messages' && ln -s '{victim}' '{way}/messages' && echo linked; \
+            "cd '{way}' && echo in; ls '{way}' && echo seen; rm -f '{way}/messages' && ln -s '{victim}' \
+            '{way}/messages' && echo linked; \
              mkfifo '{way}/state.json.new' && echo made; : > '{way}/state.json' && echo written",
             way = way.display(),
             victim = victim.display(),

@@ -103,7 +103,8 @@ fn memory_that_is_no_ram_or_unknown_is_shown_so() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("host.xml");
     let view = |memory: &str| {
-        let cpu = "<object type='Package' os_index='0'><object type='Core'><object type='PU' os_index='0'/></object></object>";
+        let cpu = "<object type='Package' os_index='0'><object type='Core'><object type='PU' \
+            os_index='0'/></object></object>";
         let gpu = "<object type='NUMANode' os_index='1' subtype='GPUMemory' local_memory='103079215104'/>";
         let node = format!("<object type='NUMANode' os_index='0' cpuset='0x1' {memory}/>");
         let text = format!("<topology><object type='Machine'>{node}{gpu}{cpu}</object></topology>");

@@ -31,7 +31,8 @@ fn written(content: &str) -> (tempfile::TempDir, PathBuf) {
     (directory, file)
 }
 
-const SMALL: &str = "name = \"small\"\ntitle = \"Small\"\nworkload = \"stream\"\nthreads = [1, 16]\n[[configuration]]\nname = \"native\"\nruns = \"native\"\n";
+const SMALL: &str = "name = \"small\"\ntitle = \"Small\"\nworkload = \"stream\"\nthreads = [1, \
+    16]\n[[configuration]]\nname = \"native\"\nruns = \"native\"\n";
 
 #[test]
 fn the_errors_are_printed_by_group_with_calibrated_ones_apart() {
@@ -210,7 +211,8 @@ fn a_machine_that_cannot_be_modelled_is_named() {
 
 #[test]
 fn a_bad_field_of_the_model_is_named() {
-    let published = "[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nfigure = [{ quantity = \"Copy\", unit = \"MB/s\", values = [1000]";
+    let published = "[[published]]\nconfiguration = \"native\"\ntitle = \"t\"\nsource = \"s\"\nthreads = [1]\nfigure = \
+        [{ quantity = \"Copy\", unit = \"MB/s\", values = [1000]";
     let cases: [(String, &[&str]); 5] = [
         (format!("{SMALL}{published}, calibrated = [2] }}]\n"), &["published[0].figure[0].calibrated", "2"]),
         (format!("{SMALL}{published}, only_pictures = [1] }}]\n"), &["published[0].figure[0].only_pictures", "1"]),

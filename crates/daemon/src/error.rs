@@ -22,13 +22,15 @@ pub enum DaemonError {
     #[error(transparent)]
     Policy(#[from] TomlError),
     /// Another balancer works on this host.
-    #[error("another balancer runs on this host: {}. Two would move the same VMs against each other: stop it first", holder(*pid))]
+    #[error("another balancer runs on this host: {}. Two would move the same VMs against each other: stop it \
+        first", holder(*pid))]
     Running {
         /// Its process; `None` where its lock file does not say.
         pid: Option<u32>,
     },
     /// A file that was named for a balancer's state is somebody else's.
-    #[error("{}: not a balancer's state; name a file that a balancer wrote, or one that is not there yet", .0.display())]
+    #[error("{}: not a balancer's state; name a file that a balancer wrote, or one that is not there \
+        yet", .0.display())]
     NotAState(PathBuf),
     /// Nothing at all can be read of the host.
     #[error(transparent)]

@@ -224,7 +224,9 @@ mod tests {
     #[test]
     fn an_empty_file_is_the_default_and_a_full_one_is_read() {
         assert_eq!(read("").unwrap(), PolicyFile::default());
-        let text = "release_on_stop = true\n[balance]\nperiod_ms = 5000\n[[vm]]\nname = \"db-*\"\nnode_affinity = \"0-1\"\nshares = 2048\nmemory = \"stay\"\n[[vm]]\nuuid = \"3F2504E0-4f89-11d3-9a0c-0305e82c3301\"\nopt_out = true\n";
+        let text = "release_on_stop = true\n[balance]\nperiod_ms = 5000\n[[vm]]\nname = \"db-*\"\nnode_affinity = \
+            \"0-1\"\nshares = 2048\nmemory = \"stay\"\n[[vm]]\nuuid = \
+            \"3F2504E0-4f89-11d3-9a0c-0305e82c3301\"\nopt_out = true\n";
         let policy = read(text).unwrap();
         assert_eq!((policy.balance.period_ms, policy.release_on_stop, policy.vms.len()), (5000, true, 2));
         assert!(policy.vms[0].matches(&vm(None)));

@@ -42,7 +42,8 @@ pub enum GuestFilesError {
         name: String,
     },
     /// A library of a program is not there.
-    #[error("{}: its library {library} is not on this host, so that it runs neither here nor in a guest", program.display())]
+    #[error("{}: its library {library} is not on this host, so that it runs neither here nor in a \
+        guest", program.display())]
     NoLibrary {
         /// The program.
         program: PathBuf,
@@ -58,7 +59,8 @@ pub enum GuestFilesError {
         reason: String,
     },
     /// Too much for the memory of a guest.
-    #[error("{}: with it more than {} GiB would be brought into the guest; name less in `needs`", path.display(), MOST_BYTES >> 30)]
+    #[error("{}: with it more than {} GiB would be brought into the guest; name less in \
+        `needs`", path.display(), MOST_BYTES >> 30)]
     TooMuch {
         /// The file that is over the limit.
         path: PathBuf,

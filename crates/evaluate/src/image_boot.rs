@@ -20,7 +20,8 @@ const SIGNS: [(&[&str], &str); 5] = [
     ),
     (
         &["homenode-agent", "homenode-seed", "homenode.sh", "Failed to run bootcmd"],
-        ": the image boots and cloud-init was told of the agent, which does not answer; the image needs systemd and tar",
+        ": the image boots and cloud-init was told of the agent, which does not answer; the image needs systemd and \
+        tar",
     ),
     (
         &["login:"],

@@ -61,7 +61,8 @@ pub fn experiment_text(command: &CommandLine, hardware_threads: u32, nodes: u32)
     text += "[[configuration]]\nname = \"1 VM, no vNUMA\"\nruns = \"vms\"\n\
              policy = { prefer_ht = true, vnuma = false, memory = \"interleave\" }\n";
     if hardware_threads >= vms {
-        text += "\n[[configuration]]\nname = \"1 VM per node\"\nruns = \"vms\"\nvms = \"per_node\"\nmin_vms = 2\npolicy = { prefer_ht = true }\n";
+        text += "\n[[configuration]]\nname = \"1 VM per node\"\nruns = \"vms\"\nvms = \"per_node\"\nmin_vms = \
+            2\npolicy = { prefer_ht = true }\n";
     }
     text
 }

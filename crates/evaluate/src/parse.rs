@@ -388,7 +388,8 @@ mod tests {
             (format!("{SMALL}{NATIVE}[guest]\npackages = [\"a\"]\n"), ["guest", "stream", "workload = \"command\""]),
             (
                 format!(
-                    "{}{NATIVE}[guest]\npackages = [\"a\"]\nnative = \"host\"\n[command]\nargv = [\"a\"]\nneeds = [\"b\"]\n",
+                    "{}{NATIVE}[guest]\npackages = [\"a\"]\nnative = \"host\"\n[command]\nargv = [\"a\"]\nneeds = \
+                    [\"b\"]\n",
                     SMALL.replace("stream", "command")
                 ),
                 ["small.toml:12: command.needs", "b", "name packages"],

@@ -193,7 +193,10 @@ fn section_environment(page: &mut String, resolved: &Resolved, summary: &Summary
     for (name, value) in rows {
         let _ = writeln!(page, "<tr><td>{name}</td><td class=\"words\">{}</td></tr>", escape(&value));
     }
-    page.push_str("</tbody></table></div>\n<p class=\"note\">Plans, and where each VM really was, are in records.jsonl beside this file.</p>\n");
+    page.push_str(
+        "</tbody></table></div>\n<p class=\"note\">Plans, and where each VM really was, are in records.jsonl \
+        beside this file.</p>\n",
+    );
 }
 
 /// Text as HTML.

@@ -422,7 +422,8 @@ fn shape_notes(host: &Host, configurations: &[ResolvedConfiguration]) -> Vec<Str
     }
     if has_vms && nodes == 1 {
         notes.push(
-            "This host has one NUMA node: there is no remote memory, and configurations differ only in how many VMs share the node."
+            "This host has one NUMA node: there is no remote memory, and configurations differ only in how many VMs \
+            share the node."
                 .to_owned(),
         );
     }

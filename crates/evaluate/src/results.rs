@@ -48,7 +48,8 @@ pub enum ResultsError {
         reason: String,
     },
     /// Its results directories cannot be listed.
-    #[error("{}: {source}. Give the directory that holds the results: `homenode evaluate` writes results/", path.display())]
+    #[error("{}: {source}. Give the directory that holds the results: `homenode evaluate` writes \
+        results/", path.display())]
     List {
         /// The directory.
         path: PathBuf,

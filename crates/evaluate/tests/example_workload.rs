@@ -139,7 +139,8 @@ const SUM: Kind = Kind::of::<Sum>();
 
 const EXPERIMENT: &str = "name = \"s\"\ntitle = \"Sums\"\nworkload = \"sum\"\nthreads = [1, 2]\nrepetitions = 2\n\
     [sum]\nbound = 4_000_000\n\
-    [[configuration]]\nname = \"native\"\nruns = \"native\"\n[[configuration]]\nname = \"two VMs\"\nruns = \"vms\"\nvms = 2\n";
+    [[configuration]]\nname = \"native\"\nruns = \"native\"\n[[configuration]]\nname = \"two VMs\"\nruns = \
+    \"vms\"\nvms = 2\n";
 
 /// The tables of a measurement.
 fn measured(script: Script) -> String {

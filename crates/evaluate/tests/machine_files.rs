@@ -39,7 +39,8 @@ fn a_file_that_is_none_is_named() {
         said.starts_with("mine.toml: machine = \"/nowhere/my-host.toml\"") && said.contains("cannot read"),
         "{said}"
     );
-    let text = "name = \"e\"\ntitle = \"e\"\nworkload = \"stream\"\nmachine = \"my-host\"\n[[configuration]]\nname = \"n\"\nruns = \"native\"\n";
+    let text = "name = \"e\"\ntitle = \"e\"\nworkload = \"stream\"\nmachine = \"my-host\"\n[[configuration]]\nname = \
+        \"n\"\nruns = \"native\"\n";
     let said = parse::parse(text, Path::new("e.toml")).expect_err("no such machine").to_string();
     assert!(said.contains("machine = \"my-host\"") && said.contains("a machine file (.toml)"), "{said}");
 }

@@ -138,7 +138,8 @@ fn lines_of(experiment: &str) -> Vec<String> {
 }
 
 const STREAM: &str = "name = \"s\"\ntitle = \"S\"\nworkload = \"stream\"\nthreads = [1, 2]\nrepetitions = 2\n\
-    [[configuration]]\nname = \"native\"\nruns = \"native\"\n[[configuration]]\nname = \"vms\"\nruns = \"vms\"\nvms = 2\n";
+    [[configuration]]\nname = \"native\"\nruns = \"native\"\n[[configuration]]\nname = \"vms\"\nruns = \"vms\"\nvms = \
+    2\n";
 const MATRIX: &str = "name = \"m\"\ntitle = \"M\"\nworkload = \"numa_matrix\"\nrepetitions = 2\n\
     [[configuration]]\nname = \"native\"\nruns = \"native\"\n";
 

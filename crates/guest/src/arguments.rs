@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn a_stream_job_is_read() {
-        let line = "--stream --elements 1000 --threads 4 --repetitions 3 --stores streaming --pinning one_per_llc --cpu-node 1";
+        let line = "--stream --elements 1000 --threads 4 --repetitions 3 --stores streaming --pinning one_per_llc \
+            --cpu-node 1";
         let Mode::Stream(job, repetitions) = parse_line(line).unwrap() else { panic!("not a stream job") };
         assert_eq!((job.elements, job.threads.count, repetitions), (1000, 4, 3));
         assert_eq!((job.stores, job.threads.pinning), (Stores::Streaming, Pinning::OnePerLlc));

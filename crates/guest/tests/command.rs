@@ -91,7 +91,8 @@ fn figures_come_from_what_it_says_and_from_what_it_used() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("in.txt"), "rate 12.5\n").expect("a file");
     let section = format!(
-        "shell = 'cat in.txt; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo $WIDTH > width; test ! -e again; touch again'\n\
+        "shell = 'cat in.txt; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo $WIDTH > width; test ! -e again; \
+        touch again'\n\
          environment = {{ WIDTH = '{{threads}}' }}\nfiles = ['{}']\n{RATE}\
          [[figure]]\nname = 'width'\nunit = '1'\nfile = 'width'\nregex = '(.*)'\n\
          [verify]\nvalues = [{{ figure = 'rate', expected = 12.0, tolerance = 1.0 }}]\n",
@@ -185,7 +186,8 @@ fn one_whose_controller_is_gone_ends_with_its_directory() {
 #[ignore = "takes long: make test-long and .ci/run run it"]
 fn a_gigabyte_of_output_costs_no_memory() {
     let section = format!(
-        "shell = 'yes nothing to see here | head -c 500000000; echo rate 42; yes the same again | head -c 500000000'\n{RATE}"
+        "shell = 'yes nothing to see here | head -c 500000000; echo rate 42; yes the same again | head -c \
+        500000000'\n{RATE}"
     );
     let mut agent = Agent::start();
     begin(&mut agent, &job(&section), 1);

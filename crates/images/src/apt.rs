@@ -66,7 +66,8 @@ fn versions(guest: &Guest, tools: &Tools) -> Result<BTreeMap<String, Option<Stri
         let problem = match versions.get(package) {
             Some(Some(_)) => continue,
             Some(None) => format!(
-                "{package} is no package that can be installed: `apt-cache showpkg {package}` names those that provide it"
+                "{package} is no package that can be installed: `apt-cache showpkg {package}` names those that provide \
+                it"
             ),
             None => format!(
                 "apt knows no package {package}: `apt-cache search {package}` looks for others; where apt knows \

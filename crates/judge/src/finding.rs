@@ -85,7 +85,8 @@ impl fmt::Display for Cost {
         match self {
             Self::MemoryLatency { remote_share, factor } => write!(
                 f,
-                "≈ {factor:.2} times the local latency in the mean, {:.0} % of accesses remote, by the machine's distances",
+                "≈ {factor:.2} times the local latency in the mean, {:.0} % of accesses remote, by the machine's \
+                distances",
                 remote_share * 100.0
             ),
             Self::AgainstTold { longer_share, factor } => write!(

@@ -220,7 +220,8 @@ properties::properties! {
                 match balancer.get(&client) {
                     Some(other) => prop_assert_eq!(other, &home, "{:#?}", finding),
                     // What only one of the two would do is said, with its reason.
-                    None => prop_assert!(finding.cure.advice.contains("`homenode balance` leaves it"), "{:#?}", finding),
+                    None => prop_assert!(finding.cure.advice.contains("`homenode balance` leaves \
+                        it"), "{:#?}", finding),
                 }
             }
         }
@@ -294,7 +295,8 @@ properties::properties! {
                 let left = matches!(homes[&client].next, Next::Left { .. });
                 let by_load = [MoveKind::Load, MoveKind::LoadSwap, MoveKind::Fairness];
                 let load = matches!(homes[&client].next, Next::Goes { kind, .. } if by_load.contains(&kind));
-                prop_assert!(left || load || busy.contains(&client), "{:?}: {:?} to {}: {:#?}", homes[&client], client, home, finding);
+                prop_assert!(left || load || busy.contains(&client), "{:?}: {:?} to {}: \
+                    {:#?}", homes[&client], client, home, finding);
             }
         }
     }

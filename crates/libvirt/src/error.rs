@@ -23,7 +23,8 @@ pub enum LibvirtError {
     },
     /// Nobody answers there.
     #[error(
-        "{libvirt}: no libvirt answers: {words}; start it (systemctl start libvirtd.socket, or virtqemud.socket), or name another with --connect"
+        "{libvirt}: no libvirt answers: {words}; start it (systemctl start libvirtd.socket, or virtqemud.socket), or \
+        name another with --connect"
     )]
     NoDaemon {
         /// Which libvirt.
@@ -33,7 +34,8 @@ pub enum LibvirtError {
     },
     /// libvirt does not let this user in.
     #[error(
-        "{libvirt}: this user may not use it: {words}; join the group libvirt and log in again, have polkit allow org.libvirt.unix.manage, or run this as root"
+        "{libvirt}: this user may not use it: {words}; join the group libvirt and log in again, have polkit allow \
+        org.libvirt.unix.manage, or run this as root"
     )]
     NotAllowed {
         /// Which libvirt.
@@ -43,7 +45,8 @@ pub enum LibvirtError {
     },
     /// The host cannot be reached by ssh.
     #[error(
-        "{libvirt}: ssh fails: {words}; homenode answers no question of ssh: `ssh HOST true` must work without one (a key in the agent, the host in known_hosts), and the host needs libvirt and nc"
+        "{libvirt}: ssh fails: {words}; homenode answers no question of ssh: `ssh HOST true` must work without one (a \
+        key in the agent, the host in known_hosts), and the host needs libvirt and nc"
     )]
     Ssh {
         /// Which libvirt.
@@ -81,7 +84,9 @@ pub enum LibvirtError {
     },
     /// A file that the VM needs is closed to the user that QEMU runs as.
     #[error(
-        "{libvirt}: {words}; QEMU of libvirt runs as a user of its own (qemu:///system: libvirt-qemu or qemu), which must be able to read kernel, initrd and disks, and to enter every directory above them: put them where all may read, below /var/lib/libvirt/images for one"
+        "{libvirt}: {words}; QEMU of libvirt runs as a user of its own (qemu:///system: libvirt-qemu or qemu), which \
+        must be able to read kernel, initrd and disks, and to enter every directory above them: put them where all may \
+        read, below /var/lib/libvirt/images for one"
     )]
     FileClosed {
         /// Which libvirt.

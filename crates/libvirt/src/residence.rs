@@ -30,7 +30,8 @@ pub(crate) fn read_back(
 /// What is said where QEMU is out of sight.
 pub(crate) fn unreachable_process(connection: &Connection, vm: &str) -> LibvirtError {
     let problem = format!(
-        "VM {vm} runs, but its QEMU is not among the processes that this user sees on this host: where it is cannot be read back"
+        "VM {vm} runs, but its QEMU is not among the processes that this user sees on this host: where it is cannot be \
+        read back"
     );
     connection.strange("look for QEMU", problem)
 }

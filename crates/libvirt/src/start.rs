@@ -173,7 +173,8 @@ mod tests {
         let target = document.descendants().find(|node| node.has_tag_name("target")).unwrap();
         assert_eq!((target.attribute("type"), target.attribute("name")), (Some("virtio"), Some("p.0")));
         assert_eq!(socket_of(&with, "p.0"), None);
-        let live = "<domain><devices><channel type='unix'><source mode='bind' path='/s'/><target type='virtio' name='p.0'/></channel>\
+        let live = "<domain><devices><channel type='unix'><source mode='bind' path='/s'/><target type='virtio' \
+            name='p.0'/></channel>\
                     </devices></domain>";
         assert_eq!(socket_of(live, "p.0"), Some("/s".into()));
         assert_eq!(socket_of(live, "other"), None);

@@ -58,7 +58,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} VMs, {threads} vCPU threads, {looks} looks", host.vms().count());
     let each = beginnings.len() as f64 / BEGINNINGS as f64;
     println!(
-        "first looks, {each:.1} until all are examined: median {:.2} ms, slowest {:.2} ms, CPU time {:.2} ms at most; all at once {at_once:.2} ms",
+        "first looks, {each:.1} until all are examined: median {:.2} ms, slowest {:.2} ms, CPU time {:.2} ms at most; \
+        all at once {at_once:.2} ms",
         at(&beginnings, 0.5),
         at(&beginnings, 1.0),
         at(&used, 1.0)

@@ -244,7 +244,8 @@ mod tests {
 
     #[test]
     fn anonymous_and_shared_memory_are_added_by_node() {
-        let text = "anon N0=4096 N1=8192\nfile N0=100000 N1=0\nkernel_stack N0=1 N1=1\nshmem N0=0 N1=4096\nanon_thp N0=4096 N1=0\n";
+        let text = "anon N0=4096 N1=8192\nfile N0=100000 N1=0\nkernel_stack N0=1 N1=1\nshmem N0=0 N1=4096\nanon_thp \
+            N0=4096 N1=0\n";
         let sums = parse_numa_stat(text);
         assert_eq!(sums, BTreeMap::from([(NodeId(0), Bytes(4096)), (NodeId(1), Bytes(12288))])); // 8192 + 4096
     }

@@ -125,7 +125,8 @@ fn walk(path: &Path, believed: &[u32], is_open: impl Fn(&Metadata, &[u32]) -> bo
         } else if seen.is_dir() && is_open(&seen, believed) {
             let mode = seen.mode() & 0o7777;
             return refused(format!(
-                "others than root may change the directory {name} (of user {owner}, mode {mode:o}); name a place that is root's alone"
+                "others than root may change the directory {name} (of user {owner}, mode {mode:o}); name a place that \
+                is root's alone"
             ));
         }
     }

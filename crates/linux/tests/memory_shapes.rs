@@ -140,7 +140,8 @@ fn memory_in_a_file_is_moved_only_where_the_vm_may_write_the_file() {
     let Some((private, directory)) = start("off") else { return };
     let (host, observed) = private.seen(complete);
     let because = format!(
-        "backend ram (32 MiB) is a private mapping of {}/image: what it has not written there is shared with everybody who reads that file, so that none of it is moved",
+        "backend ram (32 MiB) is a private mapping of {}/image: what it has not written there is shared with everybody \
+        who reads that file, so that none of it is moved",
         directory.path().display()
     );
     assert_eq!(observed.mobility, Mobility::MemoryFixed { because: because.clone() });
@@ -215,7 +216,8 @@ fn own_nice() -> Option<i32> {
 
 #[test]
 fn a_strict_policy_of_somebody_is_a_choice_and_everything_is_examined() {
-    let bound = "-m 32 -object memory-backend-ram,id=ram,size=32M,host-nodes=0,policy=bind,prealloc=on -machine memory-backend=ram";
+    let bound = "-m 32 -object memory-backend-ram,id=ram,size=32M,host-nodes=0,policy=bind,prealloc=on -machine \
+        memory-backend=ram";
     let Some(shape) = Shape::start("chosen", bound) else { return };
     shape.seen();
     let examined = LinuxHost::new(HostOptions::default()).unwrap().examine().unwrap();

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use topology::{Bytes, CpuSet, NodeId};
 
-pub(crate) const TWO_NODES: &str = "-m 64 -smp 4 -object memory-backend-ram,id=m0,size=32M -object memory-backend-ram,id=m1,size=32M,prealloc=on \
+pub(crate) const TWO_NODES: &str = "-m 64 -smp 4 -object memory-backend-ram,id=m0,size=32M -object \
+    memory-backend-ram,id=m1,size=32M,prealloc=on \
                          -numa node,nodeid=0,cpus=0-1,memdev=m0 -numa node,nodeid=1,cpus=2-3,memdev=m1";
 
 /// A VM that never runs an instruction; it ends with the test.

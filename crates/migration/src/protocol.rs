@@ -168,7 +168,8 @@ pub struct Built {
 pub enum ProtocolError {
     /// It is none of the things that are said.
     #[error(
-        "what was said is not homenode's: {0}; where ssh leads there, it must print nothing of its own: see what `ssh HOST true` prints"
+        "what was said is not homenode's: {0}; where ssh leads there, it must print nothing of its own: see what `ssh \
+        HOST true` prints"
     )]
     NotUnderstood(String),
     /// It does not end.

@@ -59,7 +59,8 @@ pub enum NetworkError {
     /// A bridge of Open vSwitch, whose database keeps a port after its VM has ended.
     #[error(
         "bridge {bridge} is one of Open vSwitch, whose database keeps each port after its VM has ended, so homenode \
-        plugs nothing into it. Join a Linux bridge to it and name that one: ip link add {name} type bridge; ip link add \
+        plugs nothing into it. Join a Linux bridge to it and name that one: ip link add {name} type bridge; ip link \
+        add \
         {name}0 type veth peer name {name}1; ip link set {name}0 master {name} up; ip link set {name}1 up; ip link set \
         {name} up; ovs-vsctl add-port {bridge} {name}1",
         name = "br-vms"

@@ -12,7 +12,8 @@ use vm::Launch;
 pub enum QemuError {
     /// There is no QEMU.
     #[error(
-        "VM {vm}: no QEMU: `{binary}` {problem}; install the Debian package qemu-system-x86, or name another binary in HOMENODE_QEMU"
+        "VM {vm}: no QEMU: `{binary}` {problem}; install the Debian package qemu-system-x86, or name another binary in \
+        HOMENODE_QEMU"
     )]
     NoQemu {
         /// The VM.
@@ -24,7 +25,8 @@ pub enum QemuError {
     },
     /// The host lacks the memory.
     #[error(
-        "VM {vm}: it takes {needed} of memory, and {} available{}: {guest} for the guest, {own} for QEMU itself{}, and {headroom} that stay free for others; stop something or lower `memory`",
+        "VM {vm}: it takes {needed} of memory, and {} available{}: {guest} for the guest, {own} for QEMU itself{}, and \
+        {headroom} that stay free for others; stop something or lower `memory`",
         has(.room), limit(.room), others(*.unfilled)
     )]
     Memory {
@@ -119,7 +121,8 @@ pub enum QemuError {
     },
     /// QEMU still has an earlier migration, which failed, and begins no other.
     #[error(
-        "VM {vm}: its QEMU did not tidy up an earlier migration that failed, for {seconds} s, and cannot send its guest \
+        "VM {vm}: its QEMU did not tidy up an earlier migration that failed, for {seconds} s, and cannot send its \
+        guest \
         until it has. QEMU 10.0 may stay so for good where one of several connections was cut; the guest runs on all \
         the same, and `homenode vm stop {vm}` and `vm start {vm}` give it a new QEMU"
     )]

@@ -99,7 +99,8 @@ impl QemuUser {
             let rights = if write { "rw" } else { "r" };
             let (user, cure) = (credentials.user, format!("setfacl -m u:{}:{rights} FILE", credentials.user));
             let problem = format!(
-                "{error}: QEMU runs as {self}; give it the file (chown {user} FILE, or {cure}) and a way there (x on the directories above), or write run_as = \"{ROOT}\" or another user"
+                "{error}: QEMU runs as {self}; give it the file (chown {user} FILE, or {cure}) and a way there (x on \
+                the directories above), or write run_as = \"{ROOT}\" or another user"
             );
             io::Error::new(error.kind(), problem)
         })

@@ -35,7 +35,9 @@ pub(crate) fn edit(input: &[u8]) {
 
 /// The domain behind each kind of edit.
 pub(crate) fn with_edits(domain: &[u8]) -> Vec<u8> {
-    let mut input = b"set cputune/vcpupin[vcpu=0] cpuset 0-3\nunset vcpu placement\ntext memory 1048576\nremove numatune/memnode\n\n".to_vec();
+    let mut input = b"set cputune/vcpupin[vcpu=0] cpuset 0-3\nunset vcpu placement\ntext memory 1048576\nremove \
+        numatune/memnode\n\n"
+        .to_vec();
     input.extend(domain);
     input
 }

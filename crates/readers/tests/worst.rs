@@ -320,7 +320,9 @@ fn virsh(to: Length) -> Vec<String> {
 
 /// A process that says it is QEMU, on a host of one CPU.
 fn proc_tree(to: Length) -> Vec<String> {
-    const HOST: &str = "@ sys/devices/system/cpu/online\n0\n@ sys/devices/system/node/node0/cpulist\n0\n@ proc/7/stat\n7 (q) S 1 7 7 0 -1 1 9 0 0 0 12 34 0 0 20 0 4 0 500 22 3 1 0 0 0\n@ proc/7/task/7/comm\nq\n@ proc/7/task/8/comm\nCPU 0/KVM\n";
+    const HOST: &str = "@ sys/devices/system/cpu/online\n0\n@ sys/devices/system/node/node0/cpulist\n0\n@ \
+        proc/7/stat\n7 (q) S 1 7 7 0 -1 1 9 0 0 0 12 34 0 0 20 0 4 0 500 22 3 1 0 0 0\n@ proc/7/task/7/comm\nq\n@ \
+        proc/7/task/8/comm\nCPU 0/KVM\n";
     let with = |file: &str| format!("{HOST}@ proc/7/cmdline\nqemu-system-x86_64\0-m\x001G\0-smp\x004\0@ {file}\n");
     let mut texts = vec![
         to.filled(&format!("{HOST}@ proc/7/cmdline\nqemu-system-x86_64\0"), "-numa\0node,cpus=0-4095\0", ""),
@@ -353,13 +355,19 @@ fn worst(to: Length, name: &str) -> Vec<String> {
         "machine_tree" => captured(to),
         "machine_hwloc" => {
             let mut texts = xml(to, "topology", "<object type='PU' os_index='0' cpuset='?'/>");
-            texts.extend(xml(to, "topology", "<object type='Machine'><object type='NUMANode' nodeset='0x?'/><object type='PU' os_index='4294967295' cpuset='0x1'/></object>"));
+            texts.extend(xml(
+                to,
+                "topology",
+                "<object type='Machine'><object type='NUMANode' nodeset='0x?'/><object \
+                type='PU' os_index='4294967295' cpuset='0x1'/></object>",
+            ));
             texts
         }
         "machine_libvirt" => xml(
             to,
             "capabilities",
-            "<host><topology><cells num='1'><cell id='0'><cpus num='1'><cpu id='0' siblings='?'/></cpus></cell></cells></topology></host>",
+            "<host><topology><cells num='1'><cell id='0'><cpus num='1'><cpu id='0' \
+            siblings='?'/></cpus></cell></cells></topology></host>",
         ),
         "machine_file" => toml(to, "node", "cpus"),
         "machine_synthetic" => synthetic(to),

@@ -263,7 +263,8 @@ fn measure(machine: &Machine, spec: &VmSpec, policy: &str) {
     let lost = |plan: &Plan| plan.lost_milli_cpus as f64 / 1000.0;
     let ratio = if lost(&slow) > 0.0 { lost(&found) / lost(&slow) } else { 1.0 };
     println!(
-        "{vcpus:>5} vCPUs, {gib:>5} GiB, {:>3} virtual nodes: {least:8.2} ms at least, {:8.2} CPUs lost, {ratio:.4} of the slow search  {policy}",
+        "{vcpus:>5} vCPUs, {gib:>5} GiB, {:>3} virtual nodes: {least:8.2} ms at least, {:8.2} CPUs lost, {ratio:.4} of \
+        the slow search  {policy}",
         found.topology.nodes.len(),
         lost(&found),
     );

@@ -79,7 +79,8 @@ fn claims_of_strangers_stop_no_plan_and_what_they_hold_counts() {
     // 10 GiB are free on either node: 12 GiB fit beside what the stranger holds, not beside what he
     // claims.
     let plan_of = |gib| plan(&machine(), &all, &spec(gib));
-    let expected = "it does not fit beside what others claim: user 1001's VMs claim 100 TiB and hold 1 GiB: counted at what they hold";
+    let expected = "it does not fit beside what others claim: user 1001's VMs claim 100 TiB and hold 1 GiB: counted at \
+        what they hold";
     let warnings = plan_of(12).expect("a plan").warnings; // 12 GiB need both nodes: the first warning says so
     assert_eq!(warnings[1..], [expected]);
     assert_eq!(plan_of(8).expect("a plan").warnings, [""; 0], "node 1 has 10 GiB that nobody claims");

@@ -7,7 +7,8 @@ use topology::{Bytes, NodeSet};
 pub enum PlanError {
     /// The spec allows only nodes that the machine lacks, or that this process may not use.
     #[error(
-        "VM `{vm}`: policy.node_affinity = \"{affinity}\": {machine} has no usable node {missing}; usable are \"{allowed}\""
+        "VM `{vm}`: policy.node_affinity = \"{affinity}\": {machine} has no usable node {missing}; usable are \
+        \"{allowed}\""
     )]
     Affinity {
         /// The VM.
@@ -31,7 +32,8 @@ pub enum PlanError {
     },
     /// Nobody knows how much memory the machine has.
     #[error(
-        "VM `{vm}`: the memory of {machine} is unknown: no node on which the VM may live says how much it has; describe it, for example with `memory` in a machine file"
+        "VM `{vm}`: the memory of {machine} is unknown: no node on which the VM may live says how much it has; \
+        describe it, for example with `memory` in a machine file"
     )]
     UnknownMemory {
         /// The VM.

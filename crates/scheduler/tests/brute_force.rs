@@ -108,7 +108,8 @@ properties::properties! {
         if let Ok(plan) = plan(&case.machine, &case.occupancy, &case.spec) {
             for (&node, held) in &plan.holdings {
                 let threads = case.machine.usable_cpus(node).len() as u32;
-                prop_assert!(held.vcpus <= threads, "{} vCPUs on the {threads} threads of node {node}\n{plan:#?}", held.vcpus);
+                prop_assert!(held.vcpus <= threads, "{} vCPUs on the {threads} threads of node \
+                    {node}\n{plan:#?}", held.vcpus);
             }
         }
     }
@@ -137,7 +138,8 @@ fn the_heuristic_comes_close_on_four_nodes() {
         lost += cost[1] + cost[3];
     }
     println!(
-        "heuristic on 4 nodes: {worse} of {planned} plans worse than the exact search, {more_stacked} with more vCPUs than threads; \
+        "heuristic on 4 nodes: {worse} of {planned} plans worse than the exact search, {more_stacked} with more vCPUs \
+        than threads; \
          {lost:.1} CPUs lost in all, {best:.1} by the exact search: {:.4} of it",
         lost / best
     );

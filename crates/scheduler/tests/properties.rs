@@ -131,7 +131,8 @@ properties::properties! {
                 prop_assert_eq!(&one.topology.nodes, &two.topology.nodes);
                 let cost = |case: &Case, plan: &Plan| Scorer::new(case, plan).cost(&cost::homes(case, plan));
                 let (one_cost, two_cost) = (cost(&case, &one), cost(&other, &two));
-                let exhaustive = |plan: &Plan| plan.reasons.iter().all(|reason| reason.choice != "search: not exhaustive");
+                let exhaustive = |plan: &Plan| plan.reasons.iter().all(|reason| reason.choice != "search: not \
+                    exhaustive");
                 let equal = !Scorer::worse(&one_cost, &two_cost) && !Scorer::worse(&two_cost, &one_cost);
                 prop_assert!(equal || !exhaustive(&one), "{:?} {:?}", one_cost, two_cost);
             }

@@ -66,7 +66,8 @@ properties::properties! {
             false => application(Class::Latency, 1.0, core_ns),
         };
         let seconds = |processes: u32, memory: Memory| {
-            time(&application, &model, &team(&model, processes, memory), &mut Amva::default()).expect("a time").seconds()
+            time(&application, &model, &team(&model, processes, memory), &mut Amva::default()).expect("a \
+                time").seconds()
         };
         let mut before = f64::INFINITY;
         for processes in [4, 8, 16, 32, 64] {

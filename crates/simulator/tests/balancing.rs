@@ -310,7 +310,9 @@ fn a_trace_is_the_same_from_its_seed() {
 fn what_was_seen_of_a_host_is_a_trace_of_it() {
     // A host runs a trace; what is seen of it becomes a trace again: the same VMs, coming, going
     // and wanting the same.
-    let text = "seconds = 200\n[[vm]]\nname = \"web\"\nvcpus = 4\nmemory = \"1 GiB\"\nbusy = 2.5\n\n[[vm]]\nname = \"db\"\narrives = 40\nends = 160\nvcpus = 6\nvirtual_nodes = 2\nmemory = \"2 GiB\"\n[[vm.phase]]\nbusy = 1\n[[vm.phase]]\nafter = 60\nbusy = 4\n";
+    let text = "seconds = 200\n[[vm]]\nname = \"web\"\nvcpus = 4\nmemory = \"1 GiB\"\nbusy = 2.5\n\n[[vm]]\nname = \
+        \"db\"\narrives = 40\nends = 160\nvcpus = 6\nvirtual_nodes = 2\nmemory = \"2 GiB\"\n[[vm.phase]]\nbusy = \
+        1\n[[vm.phase]]\nafter = 60\nbusy = 4\n";
     let written = Trace::from_toml(text, "day.toml").expect("a trace");
     let mut host = TracedHost::new(model("hp-dl380-g6"), Box::new(MaxMin::default()), &written, 2000);
     let mut recorded = RecordedTrace::default();

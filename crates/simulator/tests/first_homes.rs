@@ -296,7 +296,8 @@ fn first_homes_are_the_best_of_their_width_and_beat_numads() {
             }
         }
         println!(
-            "{name}: {cases} hosts: at most {:.2} % behind the best homes; {:.1} % more than on numad's advice in all; better on \
+            "{name}: {cases} hosts: at most {:.2} % behind the best homes; {:.1} % more than on numad's advice in all; \
+            better on \
              {better}, worse on {}, where numad straddles (at worst {:.3} of it)",
             100.0 * worst,
             100.0 * (sums[0] / sums[1] - 1.0),

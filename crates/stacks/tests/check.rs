@@ -141,7 +141,8 @@ fn shared_memory_of_cells_stays_shared_when_cells_are_added() {
 
 #[test]
 fn cells_that_other_devices_name_are_not_cut_anew() {
-    let device = "<devices>\n    <memory model='dimm'>\n      <target>\n        <size unit='GiB'>1</size>\n        <node>0</node>\n      </target>\n    </memory>\n  </devices>\n</domain>";
+    let device = "<devices>\n    <memory model='dimm'>\n      <target>\n        <size \
+        unit='GiB'>1</size>\n        <node>0</node>\n      </target>\n    </memory>\n  </devices>\n</domain>";
     let before = text("wide-without-cells").replace("</domain>", device);
     let checked = judged(&before, &machine("hp-dl980-g7"));
     let wide = checked.findings.iter().find(|finding| finding.what == "wide_without_vnuma").expect("the finding");
@@ -179,9 +180,11 @@ fn iothreads_are_pinned_by_their_own_numbers() {
 fn a_cured_topology_has_as_many_vcpus_as_the_domain() {
     for groups in ["clusters='2'", "modules='2'"] {
         let topology = format!("<topology sockets='1' dies='2' {groups} cores='2' threads='1'/>");
-        let cells = "<numa><cell id='0' cpus='0-1,4-5' memory='1' unit='GiB'/><cell id='1' cpus='2-3,6-7' memory='1' unit='GiB'/></numa>";
+        let cells = "<numa><cell id='0' cpus='0-1,4-5' memory='1' unit='GiB'/><cell id='1' cpus='2-3,6-7' memory='1' \
+            unit='GiB'/></numa>";
         let before = format!(
-            "<domain><name>x</name><memory unit='GiB'>2</memory><vcpu>8</vcpu><cpu>{topology}<cache mode='disable'/>{cells}</cpu></domain>"
+            "<domain><name>x</name><memory unit='GiB'>2</memory><vcpu>8</vcpu><cpu>{topology}<cache \
+            mode='disable'/>{cells}</cpu></domain>"
         );
         for on in ["hp-dl380-g6", "altra-max-2s"] {
             let cured = judged(&before, &machine(on)).cured;
@@ -215,7 +218,8 @@ fn restrictive_memory_stays_restrictive_node_by_node() {
     let cells = "<cell cpus='0-3' memory='1' unit='GiB'/><cell cpus='4-7' memory='1' unit='GiB'/>";
     for nodes in ["placement='auto'", "nodeset='0-1'"] {
         let text = format!(
-            "<domain><name>x</name><vcpu>8</vcpu><numatune><memory mode='restrictive' {nodes}/></numatune><cpu><numa>{cells}</numa></cpu></domain>"
+            "<domain><name>x</name><vcpu>8</vcpu><numatune><memory mode='restrictive' \
+            {nodes}/></numatune><cpu><numa>{cells}</numa></cpu></domain>"
         );
         let cured = judged(&text, &machine("hp-dl380-g6")).cured;
         let domain = domain::parse(&cured, "cured").expect("a domain");
@@ -229,7 +233,8 @@ fn restrictive_memory_stays_restrictive_node_by_node() {
 fn memory_that_numad_placed_gets_nodes_with_the_pins() {
     let pins: String = (0..4).map(|vcpu| format!("<vcpupin vcpu='{vcpu}' cpuset='2'/>")).collect();
     let text = format!(
-        "<domain><name>x</name><memory unit='GiB'>1</memory><vcpu>4</vcpu><cputune>{pins}</cputune><numatune><memory mode='preferred' placement='auto'/></numatune></domain>"
+        "<domain><name>x</name><memory unit='GiB'>1</memory><vcpu>4</vcpu><cputune>{pins}</cputune><numatune><memory \
+        mode='preferred' placement='auto'/></numatune></domain>"
     );
     let cured = judged(&text, &machine("hp-dl380-g6")).cured;
     let tune = domain::parse(&cured, "cured").expect("a domain").memory_tune.expect("a policy");
@@ -243,7 +248,8 @@ fn memory_that_numad_placed_gets_nodes_with_the_pins() {
 
 #[test]
 fn elements_of_other_namespaces_are_not_where_something_is_written() {
-    let text = "<domain><name>x</name>\n<o:vcpu xmlns:o='other:ns'>64</o:vcpu>\n<vcpu>2</vcpu>\n<memory unit='GiB'>1</memory></domain>";
+    let text = "<domain><name>x</name>\n<o:vcpu xmlns:o='other:ns'>64</o:vcpu>\n<vcpu>2</vcpu>\n<memory \
+        unit='GiB'>1</memory></domain>";
     let findings = judged(text, &machine("hp-dl380-g6")).findings;
     let floats = findings.iter().find(|finding| finding.what == "floats").expect("the finding");
     assert_eq!(floats.spots.iter().map(ToString::to_string).collect::<Vec<_>>(), ["vcpu (line 3)"]);
@@ -297,7 +303,8 @@ fn vcpus_stay_at_home_where_a_part_of_the_memory_lies_beside() {
     let machine = read::from_synthetic("pack:2 [numa(memory=8GiB)] core:4 pu:2").expect("a machine");
     let cell = |id: u32, cpus: &str, gib: u64| format!("<cell id='{id}' cpus='{cpus}' memory='{gib}' unit='GiB'/>");
     let text = format!(
-        "<domain type='kvm'><name>beside</name><memory unit='GiB'>14</memory><vcpu>20</vcpu><cpu><numa>{}{}</numa></cpu></domain>",
+        "<domain type='kvm'><name>beside</name><memory \
+        unit='GiB'>14</memory><vcpu>20</vcpu><cpu><numa>{}{}</numa></cpu></domain>",
         cell(0, "0-5", 5),
         cell(1, "6-19", 9)
     );

@@ -55,7 +55,8 @@ fn cured(text: &str) -> String {
 }
 
 const PLAIN: &str = "cores: 4\nmemory: 4096\nname: db\nsockets: 1\n";
-const TWO_CELLS: &str = "cores: 8\nmemory: 8192\nname: web\nnuma: 1\nnuma0: cpus=0-3,memory=4096\nnuma1: cpus=4-7,memory=4096\nsockets: 1\n";
+const TWO_CELLS: &str = "cores: 8\nmemory: 8192\nname: web\nnuma: 1\nnuma0: cpus=0-3,memory=4096\nnuma1: \
+    cpus=4-7,memory=4096\nsockets: 1\n";
 
 #[test]
 fn a_default_vm_floats_and_gets_a_home_by_qm_set() {
@@ -83,7 +84,8 @@ fn what_a_cure_can_mend_is_mended_and_the_rest_is_no_longer_called_curable() {
 
 #[test]
 fn lines_have_their_numbers_and_snapshots_are_other_vms() {
-    let text = "#a comment\nname: a\ncores: 2\naffinity: 4-7\nnuma: 1\nnuma0: cpus=0-1,hostnodes=0,memory=1024,policy=bind\n[before]\nmemory: 999999\n";
+    let text = "#a comment\nname: a\ncores: 2\naffinity: 4-7\nnuma: 1\nnuma0: \
+        cpus=0-1,hostnodes=0,memory=1024,policy=bind\n[before]\nmemory: 999999\n";
     let found = findings(text);
     assert_eq!(kinds(&found)[0], "memory_away", "{found:#?}");
     let spots: Vec<String> = found[0].spots.iter().map(ToString::to_string).collect();

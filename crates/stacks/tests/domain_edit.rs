@@ -177,9 +177,11 @@ fn an_element_is_found_by_its_number_however_that_is_written() {
 
 #[test]
 fn cells_without_an_id_get_the_number_that_libvirt_gives_them_and_keep_all_else() {
-    let text = "<domain><cpu><numa><cell memory='1'/><!-- b --><cell id='1'><cache/></cell><cell cpus='3'/></numa></cpu></domain>";
+    let text = "<domain><cpu><numa><cell memory='1'/><!-- b --><cell id='1'><cache/></cell><cell \
+        cpus='3'/></numa></cpu></domain>";
     let edit = Edit::Number { at: steps(&["cpu", "numa", "cell"]), name: "id".to_owned() };
-    let expected = "<domain><cpu><numa><cell memory='1' id='0'/><!-- b --><cell id='1'><cache/></cell><cell cpus='3' id='2'/></numa></cpu></domain>";
+    let expected = "<domain><cpu><numa><cell memory='1' id='0'/><!-- b --><cell id='1'><cache/></cell><cell cpus='3' \
+        id='2'/></numa></cpu></domain>";
     assert_eq!(edited(text, &[edit]), expected);
 }
 

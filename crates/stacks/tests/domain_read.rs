@@ -187,7 +187,8 @@ fn refused(text: &str) -> String {
 
 #[test]
 fn a_text_that_attacks_its_reader_is_refused() {
-    let entities = "<!DOCTYPE domain [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;&a;&a;\">]><domain><name>&b;</name></domain>";
+    let entities = "<!DOCTYPE domain [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \
+        \"&a;&a;&a;&a;&a;&a;&a;&a;\">]><domain><name>&b;</name></domain>";
     assert!(refused(entities).contains("line 1: a document type (<!DOCTYPE>)"), "{}", refused(entities));
     let file = "<!DOCTYPE d [<!ENTITY x SYSTEM \"file:///etc/passwd\">]>\n<domain><name>&x;</name></domain>";
     assert!(refused(file).contains("document type"));

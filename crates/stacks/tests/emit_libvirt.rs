@@ -68,7 +68,8 @@ fn cases() -> Vec<Case> {
         case(
             "uneven",
             TWO_SOCKETS,
-            "vcpus = 3\nmemory = \"3 GiB\"\npolicy.virtual_nodes = [{ vcpus = 1, memory = \"2 GiB\" }, { vcpus = 2, memory = \"1 GiB\" }]\n",
+            "vcpus = 3\nmemory = \"3 GiB\"\npolicy.virtual_nodes = [{ vcpus = 1, memory = \"2 GiB\" }, \
+            { vcpus = 2, memory = \"1 GiB\" }]\n",
         ),
         case("growing", TWO_SOCKETS, "vcpus = 3\nmax_vcpus = 8\nmemory = \"4 GiB\"\nmax_memory = \"20 GiB\"\n"),
     ]

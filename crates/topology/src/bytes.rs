@@ -130,7 +130,8 @@ fn advice(text: &str) -> String {
             let likely = format!("{} {}iB", number, &name[..1].to_uppercase());
             let mebibytes = amount * 1000_f64.powi(power) / Bytes::MIB.0 as f64;
             format!(
-                "{name} may mean powers of 1024 or of 1000: write `{likely}` for the first (what memory is sold in), `{} MiB` for the second",
+                "{name} may mean powers of 1024 or of 1000: write `{likely}` for the first (what memory is sold in), \
+                `{} MiB` for the second",
                 mebibytes.floor()
             )
         }

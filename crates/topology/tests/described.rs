@@ -45,9 +45,11 @@ fn hwloc_xml_and_the_string_it_was_made_from_read_the_same() {
 fn distances_of_both_formats_of_hwloc() {
     let objects = "<object type=\"Machine\"><object type=\"Package\" os_index=\"0\">
         <object type=\"NUMANode\" os_index=\"3\" local_memory=\"1024\"/><object type=\"PU\" os_index=\"0\"/></object>
-        <object type=\"Package\" os_index=\"1\"><object type=\"NUMANode\" os_index=\"1\"/><object type=\"PU\" os_index=\"1\"/></object></object>";
+        <object type=\"Package\" os_index=\"1\"><object type=\"NUMANode\" os_index=\"1\"/><object type=\"PU\" \
+        os_index=\"1\"/></object></object>";
     let newer = format!(
-        "<topology version=\"2.0\">{objects}<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\"><indexes>3 1 </indexes><u64values>10 21 22 10 </u64values></distances2></topology>"
+        "<topology version=\"2.0\">{objects}<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\"><indexes>3 1 \
+        </indexes><u64values>10 21 22 10 </u64values></distances2></topology>"
     );
     let machine = read::from_hwloc_xml(&newer, "newer").expect("newer");
     // Nodes in rising order: from 1 to 3 is the second row's first value, 22.
@@ -56,7 +58,8 @@ fn distances_of_both_formats_of_hwloc() {
 
     let older = objects.replacen(
         "<object type=\"Machine\">",
-        "<object type=\"Machine\"><distances nbobjs=\"2\" latency_base=\"10\"><latency value=\"1.0\"/><latency value=\"2.1\"/><latency value=\"2.2\"/><latency value=\"1.0\"/></distances>",
+        "<object type=\"Machine\"><distances nbobjs=\"2\" latency_base=\"10\"><latency value=\"1.0\"/><latency \
+        value=\"2.1\"/><latency value=\"2.2\"/><latency value=\"1.0\"/></distances>",
         1,
     );
     let machine = read::from_hwloc_xml(&format!("<topology>{older}</topology>"), "older").expect("older");

@@ -66,7 +66,8 @@ fn where_no_thread_is_on_a_node_it_is_no_machine() {
 fn missing_distances_are_said() {
     let two = package(0, &(node(0, "0x3") + &cores(0..2))) + &package(1, &(node(1, "0xc") + &cores(2..4)));
     assert!(says(&machine(&two, ""), "No complete and valid table of distances"));
-    let table = "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\"><indexes length=\"3\">0 1</indexes><u64values length=\"11\">10 21 21 10</u64values></distances2>";
+    let table = "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\"><indexes length=\"3\">0 1</indexes><u64values \
+        length=\"11\">10 21 21 10</u64values></distances2>";
     let whole = machine(&two, table);
     assert_eq!((whole.distances.rows(), whole.notes.len()), ([[10, 21], [21, 10]].map(Vec::from).as_slice(), 0));
 }
@@ -117,7 +118,8 @@ fn memory_of_a_gpu_and_memory_that_is_not_given() {
 
 fn distances(values: &str) -> String {
     format!(
-        "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\" indexing=\"os\"><indexes>0 1</indexes><u64values>{values}</u64values></distances2>"
+        "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\" indexing=\"os\"><indexes>0 \
+        1</indexes><u64values>{values}</u64values></distances2>"
     )
 }
 

@@ -116,7 +116,8 @@ fn a_grace_superchip_has_one_node_of_ram() {
 fn s390_has_neither_nodes_nor_its_bogomips_as_a_name() {
     let host = Host::new(1);
     std::fs::remove_dir_all(host.0.path().join("sys/devices/system/node")).expect("removed");
-    let cpuinfo = "vendor_id       : IBM/S390\n# processors    : 2\nbogomips per cpu: 20325.00\nprocessor 0: version = 00,  identification = 0A1B2C,  machine = 2964";
+    let cpuinfo = "vendor_id       : IBM/S390\n# processors    : 2\nbogomips per cpu: 20325.00\nprocessor 0: version = \
+        00,  identification = 0A1B2C,  machine = 2964";
     host.write("proc/cpuinfo", cpuinfo);
     host.write("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB");
     let machine = host.read();
@@ -246,7 +247,8 @@ fn free_memory_is_the_same_whoever_looks() {
     // the first.
     let host = Host::new(2);
     host.remove("sys/devices/system/node/node0/meminfo");
-    let meminfo = "Node 1 MemTotal: 8388608 kB\nNode 1 MemFree: 2097152 kB\nNode 1 Active(file): 524288 kB\nNode 1 Inactive(file): 262144 kB\nNode 1 SReclaimable: 262144 kB";
+    let meminfo = "Node 1 MemTotal: 8388608 kB\nNode 1 MemFree: 2097152 kB\nNode 1 Active(file): 524288 kB\nNode 1 \
+        Inactive(file): 262144 kB\nNode 1 SReclaimable: 262144 kB";
     host.write("sys/devices/system/node/node1/meminfo", meminfo);
     let machine = host.read();
     assert_eq!(machine.nodes[1].free, Some(Bytes(3 << 30)));

@@ -196,7 +196,8 @@ fn virtual_nodes_that_do_not_add_up_are_refused() {
         "[policy]\nvirtual_nodes = [{ vcpus = 8, memory = \"4 GB\" }]",
         "[policy]\nvirtual_nodes = [{ cpus = 8, memory = \"4 GiB\" }]",
         "[policy]\nvnuma = false\nvirtual_nodes = [{ vcpus = 8, memory = \"4 GiB\" }]",
-        "[policy]\ncores_per_socket = 4\nvirtual_nodes = [{ vcpus = 6, memory = \"3 GiB\" }, { vcpus = 2, memory = \"1 GiB\" }]",
+        "[policy]\ncores_per_socket = 4\nvirtual_nodes = [{ vcpus = 6, memory = \"3 GiB\" }, \
+        { vcpus = 2, memory = \"1 GiB\" }]",
         "[policy]\nmax_vcpus_per_node = 4\nvirtual_nodes = [{ vcpus = 8, memory = \"4 GiB\" }]",
     ]
     .map(with_lines);

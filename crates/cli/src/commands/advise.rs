@@ -16,7 +16,8 @@ pub(crate) fn run(arguments: &AdviseArguments) -> anyhow::Result<()> {
     let room = machine.usable_threads().count();
     if spec.vcpus as usize > room {
         return Err(bad_input(format!(
-            "{}: vcpus = {}: {} has {room} hardware threads, and the model runs one vCPU on each: ask for {room} or fewer",
+            "{}: vcpus = {}: {} has {room} hardware threads, and the model runs one vCPU on each: ask for {room} or \
+            fewer",
             arguments.spec.display(),
             spec.vcpus,
             machine.name

@@ -97,7 +97,8 @@ fn shown(calibration: &Calibration) -> String {
         ]);
     }
     text += &lines(&rows);
-    text += "\nfitted: a rate was fitted on it; of bandwidths, on the mean of the four kernels. test: the model had no say.\n";
+    text += "\nfitted: a rate was fitted on it; of bandwidths, on the mean of the four kernels. test: the model had no \
+        say.\n";
     text
 }
 

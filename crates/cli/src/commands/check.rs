@@ -35,7 +35,8 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
         return match (&definitions[..], &running[..]) {
             ([one], []) => cured(one, &machine, &beside[0].others),
             ([], [vm]) => Err(bad_input(format!(
-                "--cured: {} is a QEMU that libvirt does not manage (process {}): it has no domain to print. `homenode check {}` prints the options and commands",
+                "--cured: {} is a QEMU that libvirt does not manage (process {}): it has no domain to print. `homenode \
+                check {}` prints the options and commands",
                 vm.name, vm.pid, vm.pid
             ))),
             _ => Err(bad_input("--cured: prints one domain: name one")),

@@ -71,7 +71,8 @@ fn list(json: bool) -> anyhow::Result<()> {
     }
     output::line(lines(&rows))?;
     output::line(
-        "Use a name as --on NAME. `homenode machine check NAME` says what is assumed; a machine file of your own works the same.",
+        "Use a name as --on NAME. `homenode machine check NAME` says what is assumed; a machine file of your own works \
+        the same.",
     )?;
     Ok(())
 }

@@ -72,7 +72,8 @@ fn existing(
     let shown = choice.display();
     if arguments.specs.len() > 1 || arguments.emit != Some(EmitArgument::Proxmox) {
         return Err(bad_input(format!(
-            "{shown}: names a VM of Proxmox VE, not a spec: give it alone, and with --emit proxmox; `homenode check {shown}` judges it"
+            "{shown}: names a VM of Proxmox VE, not a spec: give it alone, and with --emit proxmox; `homenode check \
+            {shown}` judges it"
         )));
     }
     let definition = definition?;

@@ -40,7 +40,9 @@ fn on_this_host(connection: &Connection) -> anyhow::Result<()> {
     let Some(host) = connection.other_host().map_err(unreached)? else { return Ok(()) };
     let uri = connection.uri().unwrap_or_default();
     Err(bad_input(format!(
-        "--connect {uri}: this is the libvirt of {host}, and `run --via libvirt` starts VMs on this host only; `homenode plan VM.toml --connect {uri} --emit libvirt` plans for that host and prints its XML for `virsh define`"
+        "--connect {uri}: this is the libvirt of {host}, and `run --via libvirt` starts VMs on this host only; \
+        `homenode plan VM.toml --connect {uri} --emit libvirt` plans for that host and prints its XML for `virsh \
+        define`"
     )))
 }
 

@@ -39,7 +39,8 @@ fn create(arguments: &CreateArguments) -> anyhow::Result<()> {
     Fabric::add_kept(&place(&RuntimeDir::open()?), &homenode, &switch).map_err(failure)?;
     let name = &switch.name;
     output::line(format_args!(
-        "Switch {name} is there. A VM is plugged in by its spec:\n\n  [[network]]\n  kind = \"switch\"\n  switch = \"{name}\""
+        "Switch {name} is there. A VM is plugged in by its spec:\n\n  [[network]]\n  kind = \"switch\"\n  switch = \
+        \"{name}\""
     ))
 }
 

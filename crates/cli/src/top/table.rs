@@ -6,7 +6,8 @@ use crate::cells::{bytes, figure};
 use crate::text::{Table, lines, table, table_of, wrapped};
 
 /// What stands below the tables.
-const LEGEND: &str = "Lives on: the node whose CPUs it keeps to (its home); a VM that floats keeps to none. Elsewhere: memory that lies on other nodes. N%L: memory at home, in percent. `homenode help words` explains every word.";
+const LEGEND: &str = "Lives on: the node whose CPUs it keeps to (its home); a VM that floats keeps to none. Elsewhere: \
+    memory that lies on other nodes. N%L: memory at home, in percent. `homenode help words` explains every word.";
 
 /// Two tables; `width`: that of the terminal.
 pub(crate) fn text(view: &View, width: Option<usize>) -> String {

@@ -178,7 +178,8 @@ impl Recording {
 }
 
 /// What the balancer does not look at, and a recording of it does not hold.
-const NOT_RECORDED: &str = "a recording does not hold what the kernel is set to do, policies of memory, what limits a VM, nor where threads are that run no vCPU";
+const NOT_RECORDED: &str = "a recording does not hold what the kernel is set to do, policies of memory, what limits a \
+    VM, nor where threads are that run no vCPU";
 
 impl Observe for Recording {
     fn machine(&self) -> &Machine {

@@ -24,7 +24,8 @@ pub fn narrowed(experiment: &Experiment, machine: &Machine, available: Bytes) ->
     let names: Vec<&str> = left_out.map(|configuration| configuration.name.as_str()).collect();
     if !names.is_empty() {
         notes.push(format!(
-            "Left out: {}. This host is too small: it has {has} hardware threads, and {available} of memory is available.",
+            "Left out: {}. This host is too small: it has {has} hardware threads, and {available} of memory is \
+            available.",
             names.join("; ")
         ));
     }

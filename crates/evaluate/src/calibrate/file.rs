@@ -154,7 +154,9 @@ fn latencies(table: &Latencies) -> String {
 /// How well the model fits, as comments: figures, not fields, since a reader of the file is to see
 /// them and nothing is to use them.
 fn residuals(residuals: &[Residual]) -> String {
-    let mut text = "\n# The model with these rates against what was measured. A star: a rate was fitted on it (of the scan: on the mean of\n# the four kernels); the others test the model.\n".to_owned();
+    let mut text = "\n# The model with these rates against what was measured. A star: a rate was fitted on it (of the \
+        scan: on the mean of\n# the four kernels); the others test the model.\n"
+        .to_owned();
     for residual in residuals {
         let Residual { what, measured, modelled, unit, fitted } = residual;
         let star = if *fitted { "*" } else { " " };

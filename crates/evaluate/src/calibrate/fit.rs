@@ -169,7 +169,8 @@ fn bandwidth(rates: &Rates, measured: &Measured, bound: bool, notes: &mut Vec<St
         return Sourced { value, source: Source::Calibrated, from };
     }
     notes.push(format!(
-        "With {most} a node's memory was not yet busy: its bandwidth cannot be fitted, and {value:.0} GB/s, {UNBOUND} times what moved, stands for \"does not bind\"."
+        "With {most} a node's memory was not yet busy: its bandwidth cannot be fitted, and {value:.0} GB/s, {UNBOUND} \
+        times what moved, stands for \"does not bind\"."
     ));
     let from = format!("{most} on this host did not fill the memory: so much that it never binds");
     Sourced { value, source: Source::Assumed, from }

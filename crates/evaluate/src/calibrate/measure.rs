@@ -124,7 +124,8 @@ pub(super) fn resolved(machine: &Machine, available: Bytes, quick: bool) -> Resu
     let buffer = resolved.parameters::<Chase>().map_or(Bytes(0), Chase::buffer_bytes);
     if buffer.0 < 4 * caches {
         resolved.notes.push(format!(
-            "The latency chase's buffer, {buffer}, is only {:.2} x the last-level caches of a node: caches may help its latency.",
+            "The latency chase's buffer, {buffer}, is only {:.2} x the last-level caches of a node: caches may help \
+            its latency.",
             buffer.0 as f64 / caches as f64
         ));
     }
@@ -183,7 +184,8 @@ impl Measured {
         }
         if disturbed > 0 {
             measured.notes.push(format!(
-                "{disturbed} of {} figures were disturbed by other processes in every repetition: measure again on a quieter host.",
+                "{disturbed} of {} figures were disturbed by other processes in every repetition: measure again on a \
+                quieter host.",
                 summary.configurations.iter().map(|configuration| configuration.cells.len()).sum::<usize>()
             ));
         }

@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn what_ldd_prints_is_read() {
-        let said = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        let said = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 \
+            (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
         let paths: Vec<PathBuf> =
             ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from).into();
         assert_eq!(read(said), Ok(paths));

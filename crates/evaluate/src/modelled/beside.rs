@@ -120,7 +120,8 @@ fn notes(experiment: &Experiment, prediction: &Prediction, run: &MeasuredRun, fi
         .collect();
     if !on_other.is_empty() {
         notes.push(format!(
-            "{}: not modelled on {machine}, where it was measured, so that no error against the measured figure is given.",
+            "{}: not modelled on {machine}, where it was measured, so that no error against the measured figure is \
+            given.",
             on_other.join(", ")
         ));
     }

@@ -14,7 +14,8 @@ fn on(nodes: &NodeSet) -> String {
 pub enum ModelledError {
     /// More threads than the machine, or the part of it where they have to run, has.
     #[error(
-        "configuration \"{configuration}\": threads = {threads} puts {there} threads on {} of {machine}, where {has} hardware threads are: lower it, let the VMs live elsewhere (policy.node_affinity), or take a larger machine",
+        "configuration \"{configuration}\": threads = {threads} puts {there} threads on {} of {machine}, where {has} \
+        hardware threads are: lower it, let the VMs live elsewhere (policy.node_affinity), or take a larger machine",
         on(.nodes)
     )]
     Threads {
@@ -33,7 +34,8 @@ pub enum ModelledError {
     },
     /// More memory than the machine has.
     #[error(
-        "configuration \"{configuration}\": {field} asks for {wanted} of memory, and {machine} has {has}: lower it, or take a larger machine"
+        "configuration \"{configuration}\": {field} asks for {wanted} of memory, and {machine} has {has}: lower it, or \
+        take a larger machine"
     )]
     Memory {
         /// The configuration.

@@ -51,6 +51,7 @@ fn cores_of_another(experiment: &Experiment, configurations: &[PredictedConfigur
     let mut on_another = configurations.iter().filter(|one| !one.is_published_machine).map(|one| one.machine.as_str());
     let machine = on_another.next()?;
     Some(format!(
-        "The profile was fitted to {own}, and its {what} stays that of {own}'s cores on {machine} too: compare configurations, not machines."
+        "The profile was fitted to {own}, and its {what} stays that of {own}'s cores on {machine} too: compare \
+        configurations, not machines."
     ))
 }

@@ -46,7 +46,8 @@ pub fn html(
     }
     let _ = write!(
         page,
-        "</tbody></table></div>\n<p class=\"note\">Machines with the source of each value: machines.json. Every figure, with its cross-check: predictions.json.</p>\n",
+        "</tbody></table></div>\n<p class=\"note\">Machines with the source of each value: machines.json. Every \
+        figure, with its cross-check: predictions.json.</p>\n",
     );
     report::foot(&mut page, again);
     page
@@ -61,7 +62,10 @@ fn section_pictures(page: &mut String, pictures: &[(String, String)]) {
     if pictures.is_empty() {
         return;
     }
-    page.push_str("<h2>The machine under load</h2>\n<p class=\"note\">Modelled: the share of its capacity that each controller, link and cache port uses.</p>\n");
+    page.push_str(
+        "<h2>The machine under load</h2>\n<p class=\"note\">Modelled: the share of its capacity that each \
+        controller, link and cache port uses.</p>\n",
+    );
     for (index, (heading, svg)) in pictures.iter().enumerate() {
         let open = if index == 0 { " open" } else { "" };
         let _ = writeln!(

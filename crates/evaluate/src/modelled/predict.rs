@@ -345,7 +345,8 @@ mod tests {
     fn a_solver_that_does_not_converge_gives_no_number_and_is_named() {
         for memory in ["local", "random_pages"] {
             let text = format!(
-                "name = \"small\"\ntitle = \"Small\"\nworkload = \"stream\"\nthreads = [4]\n[[configuration]]\nname = \"native\"\nruns = \"native\"\nmodelled = {{ memory = \"{memory}\" }}\n"
+                "name = \"small\"\ntitle = \"Small\"\nworkload = \"stream\"\nthreads = [4]\n[[configuration]]\nname = \
+                \"native\"\nruns = \"native\"\nmodelled = {{ memory = \"{memory}\" }}\n"
             );
             let experiment = crate::parse::parse(&text, std::path::Path::new("small.toml")).expect("valid");
             let described = topology::read::shipped_described("hp-dl380-g6").expect("shipped").expect("valid");

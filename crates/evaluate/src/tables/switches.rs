@@ -17,7 +17,8 @@ pub(super) fn table(summary: &Summary) -> Option<Table> {
     let each = summary.configurations.iter().flat_map(|one| one.cells.iter().map(|cell| of_cell(&one.name, cell)));
     let rows: Vec<Row> = each.flatten().collect();
     let header = ["Configuration", "Point", "Switch", "Sent", "Frames", "Dropped", "Waited for the rate"];
-    let note = "By the counters of the kernel, or of vde_switch, over all repetitions, warm-ups too. A switch: what its VMs sent, and the \
+    let note = "By the counters of the kernel, or of vde_switch, over all repetitions, warm-ups too. A switch: what \
+        its VMs sent, and the \
                 frames that guests did not take. A link (->): what went that way. Where frames wait, the link is as \
                 busy as its rate allows; where it drops them, more came than that.";
     let all = || summary.configurations.iter().flat_map(|one| one.cells.iter().map(move |cell| (one, cell)));

@@ -40,7 +40,8 @@ fn over_nodes(scene: &Scene<'_>) -> Option<Finding> {
         vcpus(&group),
         list(&ids)
     );
-    let because = "the guest's kernel wakes threads near the cache that they share: over the boundary that is a cache of another node. \
+    let because = "the guest's kernel wakes threads near the cache that they share: over the boundary that is a cache \
+        of another node. \
                    Linux warns (llc-sibling on another node) and may drop its scheduling domains";
     let found = Finding::new("cache_over_nodes", Harm::Misled, sentence, because).seen(told(scene));
     let found = found.at(scene.spots([Part::Topology, Part::Cache]));
@@ -87,7 +88,8 @@ fn over_caches(scene: &Scene<'_>) -> Option<Finding> {
     }
     let sentence =
         format!("its guest takes {} to share a last-level cache, and they may run under {caches}", vcpus(group));
-    let because = "threads that its kernel puts side by side for the cache do not share one; QEMU cannot tell a guest of caches that are \
+    let because = "threads that its kernel puts side by side for the cache do not share one; QEMU cannot tell a guest \
+        of caches that are \
                    smaller than its dies before QEMU 10";
     let mut found = Finding::new("cache_over_caches", Harm::Misled, sentence, because).note().seen(told(scene));
     found = found.at(scene.spots([Part::Topology, Part::Cache]));
@@ -112,7 +114,9 @@ fn one_for_each(scene: &Scene<'_>) -> Option<Finding> {
     let sockets = scene.vm.vcpus / socket;
     found.cure.advice = match sockets {
         1 => "tell it of one socket".to_owned(),
-        _ if socket == 1 => "sockets are all alike, and no larger ones fit into these virtual nodes: even virtual nodes have room for them".to_owned(),
+        _ if socket == 1 => "sockets are all alike, and no larger ones fit into these virtual nodes: even virtual \
+            nodes have room for them"
+            .to_owned(),
         _ if sockets as usize == nodes => format!("tell it of {nodes} sockets, one for each virtual node"),
         _ => format!("tell it of {sockets} sockets of {socket} cores: none then lies in two virtual nodes"),
     };

@@ -159,7 +159,8 @@ fn one_to_one(scene: &Scene<'_>) -> Option<Finding> {
         return None;
     }
     let sentence = "each vCPU is pinned to one hardware thread".to_owned();
-    let because = "the kernel cannot step aside when something else wants that thread; right where nothing else ever does (isolated CPUs, real time)";
+    let because = "the kernel cannot step aside when something else wants that thread; right where nothing else ever \
+        does (isolated CPUs, real time)";
     let found = Finding::new("one_to_one_pins", Harm::Chance, sentence, because).note();
     let found = found.at(scene.spots((0..vm.vcpus).map(Part::VcpuPin)).into_iter().take(1));
     Some(found.cure("homenode gives each vCPU all CPUs of its home", &changes(scene)))

@@ -34,7 +34,8 @@ fn ksm(settings: &HostSettings) -> Option<Finding> {
             "ksm_across_nodes",
             "the kernel merges equal pages of VMs on different nodes (KSM)",
             "a merged page lies on one node: for the VMs of the others it is remote, and no move brings it home",
-            "echo 2 > /sys/kernel/mm/ksm/run; echo 0 > /sys/kernel/mm/ksm/merge_across_nodes; echo 1 > /sys/kernel/mm/ksm/run",
+            "echo 2 > /sys/kernel/mm/ksm/run; echo 0 > /sys/kernel/mm/ksm/merge_across_nodes; echo 1 > \
+            /sys/kernel/mm/ksm/run",
         )
         .seen("/sys/kernel/mm/ksm: run 1, merge_across_nodes 1")
     })
@@ -45,7 +46,8 @@ fn zone_reclaim(settings: &HostSettings) -> Option<Finding> {
     let found = warning(
         "zone_reclaim",
         "a node without free memory gives up its file cache before it asks another node",
-        "threads that touch memory stop while the kernel searches their node for pages to give up, though other nodes have free ones",
+        "threads that touch memory stop while the kernel searches their node for pages to give up, though other nodes \
+        have free ones",
         "sysctl vm.zone_reclaim_mode=0",
     );
     Some(found.seen(format!("vm.zone_reclaim_mode {mode}")))
@@ -70,7 +72,8 @@ fn tiers(machine: &Machine, settings: &HostSettings) -> Option<Finding> {
         "memory_tiers",
         "the kernel moves cold memory to nodes without CPUs, and hot memory back",
         "it does so whatever a cpuset allows: memory of a VM may leave the nodes that were chosen for it",
-        "echo false > /sys/kernel/mm/numa/demotion_enabled; sysctl kernel.numa_balancing=0, where VMs are to stay on their nodes",
+        "echo false > /sys/kernel/mm/numa/demotion_enabled; sysctl kernel.numa_balancing=0, where VMs are to stay on \
+        their nodes",
     );
     Some(found.seen(list(&seen)))
 }
@@ -107,7 +110,8 @@ fn one_cache(machine: &Machine, host: &Observation, settings: &HostSettings) -> 
         return None;
     }
     let sentence = format!("the kernel gathers all threads of a QEMU under one last-level cache: {}", list(&names));
-    let because = "a VM of several virtual nodes, or larger than a cache, then has its vCPUs drawn to one place; affinity still holds them on \
+    let because = "a VM of several virtual nodes, or larger than a cache, then has its vCPUs drawn to one place; \
+        affinity still holds them on \
                    their nodes";
     let mut found = Finding::new("llc_balancing", Harm::Misled, sentence, because).note();
     found = found.seen("/sys/kernel/debug/sched/llc_balancing/enabled 1");

@@ -182,7 +182,8 @@ fn words(kind: Lies, who: &str, first: &NodeView<'_>, single: bool) -> (&'static
                 }
                 false => format!("the memory of {who} is bound to other nodes than those where their vCPUs run"),
             },
-            "every access goes over the links between the nodes: it takes longer, and the links carry less than a node's own memory",
+            "every access goes over the links between the nodes: it takes longer, and the links carry less than a \
+            node's own memory",
         ),
         Lies::VcpusAway => (
             "vcpus_away",
@@ -194,7 +195,8 @@ fn words(kind: Lies, who: &str, first: &NodeView<'_>, single: bool) -> (&'static
             "vcpus_leave_memory",
             Harm::Waits,
             format!("the memory of {who} is {mode}, and {their} vCPUs run on other nodes too"),
-            "bound memory stays, and the kernel moves vCPUs wherever a CPU is idle: how much is remote changes from moment to moment",
+            "bound memory stays, and the kernel moves vCPUs wherever a CPU is idle: how much is remote changes from \
+            moment to moment",
         ),
         Lies::MemoryWider => (
             "memory_wider_than_vcpus",
@@ -212,15 +214,18 @@ fn words(kind: Lies, who: &str, first: &NodeView<'_>, single: bool) -> (&'static
             "floats",
             Harm::Chance,
             format!(
-                "nothing keeps {who} at a home: {their} vCPUs may run anywhere, and memory comes from wherever they happen to"
+                "nothing keeps {who} at a home: {their} vCPUs may run anywhere, and memory comes from wherever they \
+                happen to"
             ),
-            "memory stays on the node that first touched it while the vCPUs move on; how much is remote is chance, and changes",
+            "memory stays on the node that first touched it while the vCPUs move on; how much is remote is chance, and \
+            changes",
         ),
         Lies::Unbound => (
             "memory_unbound",
             Harm::Chance,
             format!("the memory of {who} is not bound, though {their} vCPUs have a node"),
-            "memory comes from the node of the thread that touches it first, which may be QEMU's own, and from other nodes when that one is full",
+            "memory comes from the node of the thread that touches it first, which may be QEMU's own, and from other \
+            nodes when that one is full",
         ),
     }
 }

@@ -99,7 +99,8 @@ fn away(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {
     let of = |set: &CpuSet| format!("{} of {}", cpus(set), named(&scene.nodes_of(set)));
     let seen: Vec<String> =
         those.iter().filter_map(|thread| Some(format!("{}: {}", thread.name, of(thread.cpus.as_ref()?)))).collect();
-    let because = "the buffers that they fill and empty are the guest's memory: every byte of disk and network crosses between the nodes";
+    let because = "the buffers that they fill and empty are the guest's memory: every byte of disk and network crosses \
+        between the nodes";
     let found = Finding::new("other_threads_away", Harm::Waits, sentence, because).seen(seen.join("; "));
     let found = found.at(scene.spots(those.iter().filter_map(|thread| thread.part)));
     Some(found.cure("give them CPUs of the home", &[Aspect::OtherThreads]))

@@ -35,7 +35,8 @@ fn elsewhere(scene: &Scene<'_>, running: &Running, view: &NodeView<'_>, client: 
     };
     let sentence =
         format!("the memory policy of {} is {}, and {is} {}", view.called(scene.vm), stale.policy, named(&home));
-    let because = "memory that is touched from now on goes where the policy says, away from the rest; only QEMU itself can change it";
+    let because = "memory that is touched from now on goes where the policy says, away from the rest; only QEMU itself \
+        can change it";
     let found = Finding::new("policy_elsewhere", Harm::Chance, sentence, because);
     let mut found = found.seen(format!("numa_maps: {}; {absent} not touched yet", words(policies)));
     match confinement(scene, running) {

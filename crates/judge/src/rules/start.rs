@@ -38,12 +38,14 @@ fn automatic(scene: &Scene<'_>) -> Option<Finding> {
     }
     if vm.vnuma {
         let sentence = format!("numad chooses one set of nodes for all {} virtual nodes together", vm.nodes.len());
-        let because = "libvirt asks numad once for the whole VM, so that no virtual node has a home of its own: what the guest takes to be local is not";
+        let because = "libvirt asks numad once for the whole VM, so that no virtual node has a home of its own: what \
+            the guest takes to be local is not";
         let found = Finding::new("automatic_with_cells", Harm::Chance, sentence, because).seen(who.join("; "));
         return Some(found.at(spots).cure("give each cell a home of its own", &[Aspect::Home]));
     }
     let sentence = "numad chooses where the VM lives, once, when it starts".to_owned();
-    let because = "the answer depends on what runs at that moment, it is never looked at again, and without numad the VM does not start";
+    let because = "the answer depends on what runs at that moment, it is never looked at again, and without numad the \
+        VM does not start";
     let found = Finding::new("automatic", Harm::Chance, sentence, because).note().seen(who.join("; "));
     Some(found.at(spots).cure("name its home instead", &[Aspect::Home]))
 }
@@ -146,7 +148,8 @@ fn no_room(scene: &Scene<'_>) -> Vec<Finding> {
             false => "the VM".to_owned(),
         };
         let sentence = format!("{needed} of {what} are bound to {}, which has {there}", named(&nodes));
-        let because = "memory that is bound and does not fit is not taken elsewhere: the kernel kills the VM when it touches it, or \
+        let because = "memory that is bound and does not fit is not taken elsewhere: the kernel kills the VM when it \
+            touches it, or \
                        QEMU does not start where it fills its memory first";
         let spots = inside.iter().flat_map(|view| scene.memory_spots(view)).collect::<Vec<_>>();
         let one = Finding::new("no_room", Harm::Refused, sentence, because).at(spots);

@@ -8,7 +8,8 @@ use crate::shaped::Part;
 use topology::words::{self, count};
 use topology::{Bytes, Machine};
 
-const UNSEEN: &str = "a guest that is told of one node takes all memory for equally near: its kernel neither keeps a program's memory local nor its threads together";
+const UNSEEN: &str = "a guest that is told of one node takes all memory for equally near: its kernel neither keeps a \
+    program's memory local nor its threads together";
 
 pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let found = [machine_too_small(scene), too_large(scene), over_several(scene), uneven(scene)];
@@ -115,7 +116,8 @@ fn over_several(scene: &Scene<'_>) -> Option<Finding> {
     }
     let (count, ideal) = (scene.views.len(), target.ideal_nodes);
     let sentence = format!("it has {count} virtual nodes, and {ideal} of the machine would hold it");
-    let because = "more nodes give more memory bandwidth, and remote memory and shared data that travels: good for programs that know of NUMA, else not";
+    let because = "more nodes give more memory bandwidth, and remote memory and shared data that travels: good for \
+        programs that know of NUMA, else not";
     let cells = scene.spots(scene.views.iter().map(|view| Part::Cell(view.node.id)));
     let found = Finding::new("over_several", Harm::Misled, sentence, because).note().at(cells);
     let (cores, _, memory) = largest(scene.machine);

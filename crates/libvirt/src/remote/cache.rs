@@ -42,7 +42,8 @@ mod tests {
 
     #[test]
     fn buffers_and_cache_as_virsh_prints_them() {
-        let text = "total  :             24640252 KiB\nfree   :             14866716 KiB\nbuffers:                 1024 KiB\ncached :                 2048 KiB\n";
+        let text = "total  :             24640252 KiB\nfree   :             14866716 \
+            KiB\nbuffers:                 1024 KiB\ncached :                 2048 KiB\n";
         assert_eq!(cached(text), Bytes::from_mib(3)); // 1024 + 2048 KiB
         assert_eq!(cached("cached : many\nnonsense"), Bytes(0));
     }

@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn figures_of_each_domain() {
-        let text = "Domain: 'it's'\n  state.state=1\n  cpu.time=510000000\n  balloon.current=65536\n  balloon.rss=55536\n  vcpu.current=2\n  vcpu.0.state=1\n  vcpu.0.time=90000000\n  vcpu.0.delay=255567501\n  vcpu.1.time=0\nDomain: 'b'\n  state.state=3\n";
+        let text = "Domain: \
+            'it's'\n  state.state=1\n  cpu.time=510000000\n  balloon.current=65536\n  balloon.rss=55536\n  vcpu.current=2\n  vcpu.0.state=1\n  vcpu.0.time=90000000\n  vcpu.0.delay=255567501\n  vcpu.1.time=0\nDomain: 'b'\n  state.state=3\n";
         let domains = parse(text);
         let one = &domains["it's"];
         assert_eq!((one.state, one.vcpus), (Some(DomainState::Running), Some(2)));

@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn pins_and_bound_memory_count_where_they_are() {
-        let xml = "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='4-7'/><vcpupin vcpu='1' cpuset='4-7'/></cputune><numatune><memory mode='strict' nodeset='1'/></numatune>";
+        let xml = "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='4-7'/><vcpupin vcpu='1' \
+            cpuset='4-7'/></cputune><numatune><memory mode='strict' nodeset='1'/></numatune>";
         let (used, notes) = occupancy(&[seen(xml, Some(100))], &machine());
         assert_eq!((used.of(NodeId(0)), used.of(NodeId(1))), (NodeUse::default(), mib(2, 1024, 100)));
         assert!(notes.is_empty());
@@ -68,7 +69,9 @@ mod tests {
 
     #[test]
     fn cells_are_bound_each_to_their_nodes() {
-        let xml = "<vcpu cpuset='0-3'>2</vcpu><numatune><memory mode='strict' nodeset='0-1'/><memnode cellid='0' mode='strict' nodeset='1'/></numatune><cpu><numa><cell id='0' cpus='0' memory='768' unit='MiB'/><cell id='1' cpus='1' memory='256' unit='MiB'/></numa></cpu>";
+        let xml = "<vcpu cpuset='0-3'>2</vcpu><numatune><memory mode='strict' nodeset='0-1'/><memnode cellid='0' \
+            mode='strict' nodeset='1'/></numatune><cpu><numa><cell id='0' cpus='0' memory='768' unit='MiB'/><cell \
+            id='1' cpus='1' memory='256' unit='MiB'/></numa></cpu>";
         let (used, _) = occupancy(&[seen(xml, Some(0))], &machine());
         // Cell 0 on node 1: 768; cell 1 on both: 128 each. The vCPUs are pinned as a whole.
         assert_eq!((used.of(NodeId(0)), used.of(NodeId(1))), (mib(2, 128, 0), mib(0, 896, 0)));

@@ -102,7 +102,8 @@ fn unseen(vms: &[VmObservation]) -> Vec<Unseen> {
     if !unknown.is_empty() {
         let names: Vec<&str> = unknown.iter().map(|vm| vm.vm.name.as_str()).collect();
         let what = format!(
-            "libvirt does not say how much memory of {} is resident: all of it is counted as resident, so that free memory is what libvirt calls free",
+            "libvirt does not say how much memory of {} is resident: all of it is counted as resident, so that free \
+            memory is what libvirt calls free",
             names.join(", ")
         );
         unseen.push(Unseen { vms: keys(&unknown), what, ..Unseen::default() });
@@ -252,7 +253,9 @@ mod tests {
         Look { at, free: BTreeMap::from([(NodeId(0), Bytes::GIB)]), cpus: BTreeMap::new(), domains: vec![domain] }
     }
 
-    const CELLS: &str = "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='4-7'/></cputune><numatune><memnode cellid='0' mode='strict' nodeset='1'/></numatune><cpu><topology sockets='2' cores='1' threads='1'/><numa><cell id='0' cpus='0' memory='768' unit='MiB'/><cell id='1' cpus='1' memory='256' unit='MiB'/></numa></cpu>";
+    const CELLS: &str = "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='4-7'/></cputune><numatune><memnode \
+        cellid='0' mode='strict' nodeset='1'/></numatune><cpu><topology sockets='2' cores='1' threads='1'/><numa><cell \
+        id='0' cpus='0' memory='768' unit='MiB'/><cell id='1' cpus='1' memory='256' unit='MiB'/></numa></cpu>";
 
     #[test]
     fn cells_are_clients_with_their_pins_and_policies() {

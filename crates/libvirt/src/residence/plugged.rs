@@ -39,7 +39,8 @@ pub(super) enum Unclear {
     },
     /// Devices of several virtual nodes are bound alike.
     #[error(
-        "devices of {size} were plugged into several virtual nodes, all bound alike: which part of QEMU's memory is whose cannot be told"
+        "devices of {size} were plugged into several virtual nodes, all bound alike: which part of QEMU's memory is \
+        whose cannot be told"
     )]
     BoundAlike {
         /// Size of each.

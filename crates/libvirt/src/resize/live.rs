@@ -138,7 +138,8 @@ mod tests {
     /// What libvirt 9.0 prints, shortened.
     const XML: &str = "<domain type='qemu'><name>a</name><maxMemory slots='32' unit='KiB'>1048576</maxMemory>
         <vcpu placement='static' current='3'>4</vcpu><vcpus>
-        <vcpu id='0' enabled='yes' hotpluggable='no' order='1'/><vcpu id='1' enabled='yes' hotpluggable='yes' order='3'/>
+        <vcpu id='0' enabled='yes' hotpluggable='no' order='1'/><vcpu id='1' enabled='yes' hotpluggable='yes' \
+        order='3'/>
         <vcpu id='2' enabled='yes' hotpluggable='yes' order='2'/><vcpu id='3' enabled='no' hotpluggable='yes'/></vcpus>
         <devices><memory model='virtio-mem'><source><nodemask>1</nodemask></source><target>
         <size unit='KiB'>393216</size><node>1</node><block unit='KiB'>2048</block>

@@ -244,7 +244,8 @@ pub(super) fn unseen(hidden: Option<&str>, vms: &[VmObservation], tracked: &[&Ru
     for vm in tracked.iter().filter(|vm| !vm.unplaced.is_empty()) {
         let (name, size) = (&vm.key.name, vm.unplaced.iter().map(Region::size).sum::<Bytes>());
         let what = format!(
-            "{name}: {size} were plugged in later; which virtual node has them only its monitor knows, and that may not be asked"
+            "{name}: {size} were plugged in later; which virtual node has them only its monitor knows, and that may \
+            not be asked"
         );
         unseen.push(of(&[&vm.key], what));
     }

@@ -120,7 +120,8 @@ fn unseen(vms: &[&RunningVm]) -> Option<Unseen> {
     (!list.is_empty()).then(|| Unseen {
         vms: vms.iter().map(|vm| vm.key.clone()).collect(),
         what: format!(
-            "VMs whose monitors did not answer, or for which there was no time: {}; whether they are paused, and what only their monitors know, is unknown",
+            "VMs whose monitors did not answer, or for which there was no time: {}; whether they are paused, and what \
+            only their monitors know, is unknown",
             list.join(", ")
         ),
         ..Unseen::default()

@@ -278,7 +278,8 @@ mod tests {
         refused.add(0, 4096);
         refused.add(libc::EBUSY, 4096);
         refused.add(libc::EACCES, 1 << 20);
-        let said = "1 MiB stay on node 3: they are mapped by other processes too; 8 KiB stay on node 3: they are pinned or in use";
+        let said = "1 MiB stay on node 3: they are mapped by other processes too; 8 KiB stay on node 3: they are \
+            pinned or in use";
         assert_eq!(refused.because(NodeId(3)).as_deref(), Some(said));
     }
 }

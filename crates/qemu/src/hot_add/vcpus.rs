@@ -44,7 +44,8 @@ impl Work<'_> {
         }
         let left = most.saturating_sub(gone as usize).max(present);
         Err(self.bad_input(format!(
-            "emulated (TCG), it may have {left} vCPUs until its next power-on, not {}: QEMU has places for the threads of \
+            "emulated (TCG), it may have {left} vCPUs until its next power-on, not {}: QEMU has places for the threads \
+            of \
              {most}, and does not use those of the {gone} again that were taken away",
             present + new
         )))

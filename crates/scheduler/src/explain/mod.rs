@@ -185,7 +185,8 @@ fn method(method: Method) -> Option<Reason> {
     let because = match method {
         Method::Exact => return None,
         Method::Heuristic => format!(
-            "it would take too long to look at every placement (more than {EXACT_STEPS} steps on 8 nodes): greedy from several starts, then moves and swaps"
+            "it would take too long to look at every placement (more than {EXACT_STEPS} steps on 8 nodes): greedy from \
+            several starts, then moves and swaps"
         ),
     };
     Some(Reason { choice: "search: not exhaustive".to_owned(), because })

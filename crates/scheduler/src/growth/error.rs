@@ -109,7 +109,8 @@ fn most_memory(most: Bytes, block: Bytes, named: bool) -> String {
     match named {
         true => format!("with the named virtual nodes at their largest, {blocks}, the VM has {most}"),
         false => format!(
-            "the VM may have {most} at most, {blocks} (max_memory of its spec, as it was when it was first powered on){MORE}"
+            "the VM may have {most} at most, {blocks} (max_memory of its spec, as it was when it was first powered \
+            on){MORE}"
         ),
     }
 }

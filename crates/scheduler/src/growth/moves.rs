@@ -95,7 +95,8 @@ pub enum MoveError {
         vcpus: u32,
     },
     /// The node lacks memory.
-    #[error("--to {node}: {} are to come there, and {} are free", wanted.told_apart(*free).0, wanted.told_apart(*free).1)]
+    #[error("--to {node}: {} are to come there, and {} are \
+        free", wanted.told_apart(*free).0, wanted.told_apart(*free).1)]
     NoMemory {
         /// What was named.
         node: NodeId,

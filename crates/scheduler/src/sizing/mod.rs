@@ -150,7 +150,9 @@ fn share_reason(host: &Host, shares: &[Share]) -> Option<Reason> {
     let because = if even_host {
         "the vCPUs do not divide evenly; memory follows the vCPUs".to_owned()
     } else {
-        "the machine's nodes are uneven, or the vCPUs do not divide evenly; memory follows the vCPUs as far as the nodes hold it".to_owned()
+        "the machine's nodes are uneven, or the vCPUs do not divide evenly; memory follows the vCPUs as far as the \
+        nodes hold it"
+            .to_owned()
     };
     Some(Reason { choice: format!("shares: {}", list.join(", ")), because })
 }

@@ -37,7 +37,8 @@ pub(super) fn choose(host: &Host, shape: &Shape, shares: Vec<Share>) -> Sockets 
     }
     let corrected = common_divisor([largest, asked]);
     let warning = format!(
-        "policy.cores_per_socket = {asked} would put a virtual socket into two virtual nodes; {corrected} is used instead"
+        "policy.cores_per_socket = {asked} would put a virtual socket into two virtual nodes; {corrected} is used \
+        instead"
     );
     let because = format!("the largest part of {asked} vCPUs that no boundary of a virtual node cuts");
     sockets(shares, corrected, because, Some(warning))

@@ -209,7 +209,8 @@ properties::properties! {
         toy.policy.fairness_periods = 0;
         toy.periods(200);
         let binds = |toy: &Toy| -> Vec<String> {
-            let of = |decision: Decision| is_bind(&decision).then(|| format!("{:?} {:?} {}", decision.kind, toy::bind(&decision), decision.because));
+            let of = |decision: Decision| is_bind(&decision).then(|| format!("{:?} {:?} \
+                {}", decision.kind, toy::bind(&decision), decision.because));
             toy.clone().periods(30).into_iter().filter_map(of).collect()
         };
         prop_assume!(binds(&toy).is_empty());

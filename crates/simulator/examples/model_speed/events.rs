@@ -11,7 +11,8 @@ const THREADS: u32 = 8;
 
 pub(crate) fn table() {
     println!(
-        "\nPages at random, half of them remote, hp-dl380-g6, {THREADS} threads, 24000 pages, a barrier after each array."
+        "\nPages at random, half of them remote, hp-dl380-g6, {THREADS} threads, 24000 pages, a barrier after each \
+        array."
     );
     println!("The prototype (Python, max-min, states looked up, another machine) took 1.6 s: 15000 events a second.\n");
     println!("{:<45}{:>8}{:>9}{:>9}{:>8}{:>12}", "solver", "events", "changes", "solved", "ms", "events/s");

@@ -88,10 +88,12 @@ fn compare(times: &str, rates: &str) {
 
 fn tables() {
     println!(
-        "One group of cores changes what it does at each event; no state is looked up. Thousand solves a second, median of {ROUNDS}."
+        "One group of cores changes what it does at each event; no state is looked up. Thousand solves a second, \
+        median of {ROUNDS}."
     );
     println!(
-        "dense: the prototype's way (every group against every station, damped steps, from the last result), on this machine."
+        "dense: the prototype's way (every group against every station, damped steps, from the last result), on this \
+        machine."
     );
     println!("published: the prototype's own figures, from another machine.\n");
     println!(
@@ -139,7 +141,8 @@ fn line(machine: &str, system: &System, published: Option<(f64, f64)>) {
         None => format!("{:>11}{:>7}", "-", "-"),
     };
     println!(
-        "{machine:<20}{:>6}{:>9}{:>8} |{queueing:>9.1}{dense:>9.1}{:>7.1}{}{:>9.3}% |{max_min:>9.1}{plain:>9.1}{:>7.1}{}",
+        "{machine:<20}{:>6}{:>9}{:>8} |{queueing:>9.1}{dense:>9.1}{:>7.1}{}{:>9.3}% \
+        |{max_min:>9.1}{plain:>9.1}{:>7.1}{}",
         system.nodes,
         system.stations,
         system.kinds.len(),

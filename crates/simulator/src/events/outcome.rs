@@ -66,7 +66,8 @@ pub enum RunError {
     Memory(#[from] SolveError),
     /// Some actors wait at barriers that no one else will come to.
     #[error(
-        "at {at_ns} ns: actors {actors:?} wait at a barrier for others that are done: give it the number of actors that come"
+        "at {at_ns} ns: actors {actors:?} wait at a barrier for others that are done: give it the number of actors \
+        that come"
     )]
     Deadlock {
         /// When.

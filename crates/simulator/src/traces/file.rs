@@ -242,7 +242,9 @@ fn moment(seconds: f64) -> Moment {
 mod tests {
     use super::*;
 
-    const DB: &str = "seconds = 1800\n[[vm]]\nname = \"db\"\narrives = 300\nends = 1500\nvcpus = 10\nvirtual_nodes = 4\nmemory = \"20 GiB\"\n[[vm.phase]]\nbusy = 1\nresident = \"5 GiB\"\n[[vm.phase]]\nafter = 600\nbusy = 8\nkind = \"chasing\"\n";
+    const DB: &str = "seconds = 1800\n[[vm]]\nname = \"db\"\narrives = 300\nends = 1500\nvcpus = 10\nvirtual_nodes = \
+        4\nmemory = \"20 GiB\"\n[[vm.phase]]\nbusy = 1\nresident = \"5 GiB\"\n[[vm.phase]]\nafter = 600\nbusy = \
+        8\nkind = \"chasing\"\n";
 
     #[test]
     fn virtual_nodes_get_their_parts_by_vcpus() {

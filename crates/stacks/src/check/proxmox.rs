@@ -207,7 +207,10 @@ pub(super) fn check(machine: &Machine, others: &Occupancy, vm: &ShapedVm, text: 
 fn unbound(change: &Change<'_>) -> Vec<String> {
     let gaps = change.bindings().into_iter().filter(|(_, _, home)| has_gap(home));
     gaps.map(|(id, _, home)| {
-        format!("the home {home} of virtual node {id} has a gap, and Proxmox hands QEMU only one range of host nodes rightly: its memory stays unbound, and `homenode balance` on that host keeps it at home")
+        format!(
+            "the home {home} of virtual node {id} has a gap, and Proxmox hands QEMU only one range of host nodes \
+            rightly: its memory stays unbound, and `homenode balance` on that host keeps it at home"
+        )
     })
     .collect()
 }

@@ -70,7 +70,8 @@ fn check(emission: &Emission<'_>) -> Result<(), EmitError> {
     let Emission { spec, plan, .. } = *emission;
     if let Some(index) = spec.disks.iter().position(|disk| disk.snapshot) {
         return Err(EmitError(format!(
-            "disk[{index}].snapshot = true: cloud-hypervisor cannot throw writes away, it would change the image. Make an overlay (qemu-img create -f qcow2 -b IMAGE -F FORMAT OVERLAY), name that one, and remove it yourself"
+            "disk[{index}].snapshot = true: cloud-hypervisor cannot throw writes away, it would change the image. Make \
+            an overlay (qemu-img create -f qcow2 -b IMAGE -F FORMAT OVERLAY), name that one, and remove it yourself"
         )));
     }
     if plan.topology.distances.iter().flatten().any(|&distance| distance > LARGEST_DISTANCE) {
@@ -263,7 +264,8 @@ fn comments(emission: &Emission<'_>, losses: &[Loss]) -> String {
             )
         });
         usage.push(format!(
-            "It grows while it runs: `ch-remote --api-socket {socket} resize --cpus {most}` gives it all vCPUs{}. The guest must bring both online.",
+            "It grows while it runs: `ch-remote --api-socket {socket} resize --cpus {most}` gives it all vCPUs{}. The \
+            guest must bring both online.",
             zone.unwrap_or_default()
         ));
     }
@@ -277,8 +279,13 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     for client in plan.placement.clients.iter().filter(split) {
         let how = if client.memory_policy == MemoryPolicy::Interleave { "goes page by page" } else { "is bound" };
         losses.push(Loss::new(
-            format!("A memory zone is bound to one host node, and memory of client {} {how} to nodes {}.", client.id, client.home),
-            "It has a zone on each node, one after the other: an application that touches only the first part uses the first node only.",
+            format!(
+                "A memory zone is bound to one host node, and memory of client {} {how} to nodes \
+                {}.",
+                client.id, client.home
+            ),
+            "It has a zone on each node, one after the other: an application that touches only the first part uses the \
+            first node only.",
         ));
     }
     if plan.placement.clients.iter().any(|client| client.memory_policy == MemoryPolicy::Preferred) {

@@ -220,7 +220,8 @@ pub(super) fn path<'a>(field: &str, path: &'a Path) -> Result<&'a str, EmitError
 pub(super) fn word<'a>(field: &str, text: &'a str) -> Result<&'a str, EmitError> {
     if text.chars().any(char::is_control) {
         return Err(EmitError(format!(
-            "{field} = {text:?}: it has a line's end or another control character, which the text cannot hold: rename it"
+            "{field} = {text:?}: it has a line's end or another control character, which the text cannot hold: rename \
+            it"
         )));
     }
     Ok(text)

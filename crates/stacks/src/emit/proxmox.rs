@@ -53,7 +53,9 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     lines.extend(devices.lines);
     lines.extend(custom_arguments(emission));
     let mut usage = vec![
-        "Lines of /etc/pve/qemu-server/ID.conf. Create the VM first (`qm create ID`), append them as root, and start it (`qm start ID`).".to_owned(),
+        "Lines of /etc/pve/qemu-server/ID.conf. Create the VM first (`qm create ID`), append them as root, and start \
+        it (`qm start ID`)."
+            .to_owned(),
         "`hotplug` of the VM must not hold `memory`: Proxmox refuses it beside a NUMA topology of its own.".to_owned(),
     ];
     if grows {
@@ -85,7 +87,8 @@ fn check(emission: &Emission<'_>) -> Result<(), EmitError> {
     let (nodes, total) = (plan.topology.nodes.len(), memory(plan));
     if nodes > MOST_VIRTUAL_NODES {
         return Err(EmitError(format!(
-            "policy: the plan has {nodes} virtual nodes, but Proxmox takes at most {MOST_VIRTUAL_NODES} (numa0 to numa7): use fewer, larger ones (policy.virtual_nodes, policy.prefer_ht) or policy.vnuma = false"
+            "policy: the plan has {nodes} virtual nodes, but Proxmox takes at most {MOST_VIRTUAL_NODES} (numa0 to \
+            numa7): use fewer, larger ones (policy.virtual_nodes, policy.prefer_ht) or policy.vnuma = false"
         )));
     }
     if total < LEAST_MEMORY {
@@ -187,14 +190,16 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     if several_cpu_sets(plan) {
         losses.push(Loss::new(
             "Proxmox binds no single vCPU: `affinity` is one set of CPUs for the whole process.",
-            "vCPUs run on the CPUs of any home of this VM, away from their memory, until `homenode balance` on that host brings them home.",
+            "vCPUs run on the CPUs of any home of this VM, away from their memory, until `homenode balance` on that \
+            host brings them home.",
         ));
     }
     for node in &plan.topology.nodes {
         if let Some(client) = plan.client_of(node.id).filter(|client| has_gap(&client.home)) {
             losses.push(Loss::new(
                 format!(
-                    "Proxmox hands QEMU only one range of host nodes rightly, and the home {} of virtual node {} has a gap.",
+                    "Proxmox hands QEMU only one range of host nodes rightly, and the home {} of virtual node {} has a \
+                    gap.",
                     client.home, node.id
                 ),
                 "Its memory is bound to no node; policy.node_affinity with neighbouring numbers mends it.",

@@ -53,7 +53,11 @@ pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, EmitError> {
             let ports: Vec<String> = forward.iter().map(|port| port.host.to_string()).collect();
             devices.losses.push(Loss::new(
                 format!("Proxmox's network without a bridge forwards no port (network[{index}].forward)."),
-                format!("Nothing listens on port {} of the host: add `bridge=vmbr0` to net{index}, and reach the guest by its own address.", ports.join(", ")),
+                format!(
+                    "Nothing listens on port {} of the host: add `bridge=vmbr0` to net{index}, and reach the guest \
+                    by its own address.",
+                    ports.join(", ")
+                ),
             ));
         }
     }

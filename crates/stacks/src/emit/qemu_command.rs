@@ -80,7 +80,8 @@ fn shares_a_thread(accelerator: &Accelerator) -> bool {
 
 fn comments(emission: &Emission<'_>) -> String {
     let mut usage = vec![format!(
-        "Run this text with sh on an x86-64 host. It needs {PROGRAM} 7.2 or newer and taskset (util-linux); the console is the terminal. QEMU runs as whoever runs it."
+        "Run this text with sh on an x86-64 host. It needs {PROGRAM} 7.2 or newer and taskset (util-linux); the \
+        console is the terminal. QEMU runs as whoever runs it."
     )];
     if let Accelerator::Tcg { .. } = emission.accelerator {
         usage.push(format!("NO HARDWARE VIRTUALIZATION: {}.", emission.accelerator));

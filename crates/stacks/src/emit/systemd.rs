@@ -61,7 +61,8 @@ fn losses(plan: &Plan) -> Vec<Loss> {
     if several_cpu_sets(plan) {
         losses.push(Loss::new(
             "A slice has one set of CPUs and one of nodes for all that runs in it.",
-            "Unless QEMU's own options bind memory, vCPUs and memory mix over all homes, half of it remote with two: `homenode balance` brings vCPUs home.",
+            "Unless QEMU's own options bind memory, vCPUs and memory mix over all homes, half of it remote with two: \
+            `homenode balance` brings vCPUs home.",
         ));
     }
     if one_cpu_each(plan) {
@@ -80,7 +81,8 @@ fn losses(plan: &Plan) -> Vec<Loss> {
     if memory_nodes(plan).is_some() {
         losses.push(Loss::new(
             "AllowedMemoryNodes= cannot be changed safely while the VM runs.",
-            "The kernel moves pages while the change is written, and re-targets policies by position: after a widening, memory that was bound to node 1 may be bound to node 0.",
+            "The kernel moves pages while the change is written, and re-targets policies by position: after a \
+            widening, memory that was bound to node 1 may be bound to node 0.",
         ));
     }
     losses

@@ -118,7 +118,8 @@ fn custom_arguments_are_words_of_a_shell() {
     let script = format!("printf '%s\\n' {line}");
     let output = std::process::Command::new("sh").arg("-c").arg(script).output().expect("sh");
     let words = String::from_utf8(output.stdout).expect("UTF-8");
-    let expected = "-kernel\n/boot/my kernel\n-initrd\n/boot/i,1\n-append\nconsole=ttyS0 root=/dev/vda \"x y\" 'it' $HOME `id` 50%\n";
+    let expected = "-kernel\n/boot/my kernel\n-initrd\n/boot/i,1\n-append\nconsole=ttyS0 root=/dev/vda \"x y\" 'it' \
+        $HOME `id` 50%\n";
     assert_eq!(words, expected);
 }
 

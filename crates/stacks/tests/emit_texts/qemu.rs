@@ -124,7 +124,9 @@ fn the_text_brings_each_client_s_vcpus_to_its_own_cpus() {
     // this host may not have.
     let name = format!("emit.qemu-{}", std::process::id());
     let spec = format!(
-        "name = \"{name}\"\nvcpus = 3\nmemory = \"66 MiB\"\nboot.from = \"disk\"\n[policy]\nmemory = \"default\"\nvirtual_nodes = [{{ vcpus = 2, memory = \"44 MiB\" }}, {{ vcpus = 1, memory = \"22 MiB\" }}]\n[[disk]]\npath = \"/dev/null\"\nformat = \"raw\"\nread_only = true\n"
+        "name = \"{name}\"\nvcpus = 3\nmemory = \"66 MiB\"\nboot.from = \"disk\"\n[policy]\nmemory = \
+        \"default\"\nvirtual_nodes = [{{ vcpus = 2, memory = \"44 MiB\" }}, \
+        {{ vcpus = 1, memory = \"22 MiB\" }}]\n[[disk]]\npath = \"/dev/null\"\nformat = \"raw\"\nread_only = true\n"
     );
     let mut case = Case::new(synthetic("pack:2 [numa(memory=4GiB)] core:2 pu:1"), &spec);
     case.accelerator = emulation(TcgThreads::Multi);

@@ -65,7 +65,10 @@ fn by_performance(
     if weak.is_empty() {
         return Ok(BTreeMap::new());
     }
-    notes.push(format!("Cores of several kinds (CPUs {weak} are the weaker ones): their relative capacity is from ACPI CPPC's highest performance."));
+    notes.push(format!(
+        "Cores of several kinds (CPUs {weak} are the weaker ones): their relative capacity is from ACPI \
+        CPPC's highest performance."
+    ));
     let value = |cpu: CpuId| if weak.contains(cpu) { of_cpu(cpu) } else { strongest };
     Ok(online.iter().map(|cpu| (cpu, value(cpu))).collect())
 }

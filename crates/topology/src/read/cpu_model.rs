@@ -174,7 +174,8 @@ mod tests {
                 "ARM Cortex-X925 (implementer 0x41, part 0xd85) + ARM Cortex-A725 (implementer 0x41, part 0xd87)",
             ),
             (
-                "vendor_id       : IBM/S390\nbogomips per cpu: 14367.00\nprocessor 0: version = FF,  identification = 123456,  machine = 3931",
+                "vendor_id       : IBM/S390\nbogomips per cpu: 14367.00\nprocessor 0: version = FF,  identification = \
+                123456,  machine = 3931",
                 "IBM/S390 machine 3931",
             ),
             ("system type\t: generic\nModel Name\t\t: Loongson-3A5000\nISA\t: loongarch64", "Loongson-3A5000"),

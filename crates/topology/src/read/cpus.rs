@@ -146,7 +146,10 @@ pub(super) fn place_offline(threads: &mut [HardwareThread], notes: &mut Vec<Stri
     for thread in threads.iter_mut().filter(|thread| !thread.online) {
         thread.socket = of_node.get(&thread.node).copied().unwrap_or(first);
     }
-    notes.push(format!("Offline: CPUs {offline}. Linux does not say which core, cache or socket they belong to: each is kept as a core of its own."));
+    notes.push(format!(
+        "Offline: CPUs {offline}. Linux does not say which core, cache or socket they belong to: each \
+        is kept as a core of its own."
+    ));
 }
 
 /// The last-level cache of each online CPU that names one: the data or unified cache of the highest

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 pub enum ReadError {
     /// A directory or archive without the files that describe a machine.
     #[error(
-        "{place} describes no machine: {missing} is missing; give a directory or archive that holds `sys` and `proc` of a Linux host"
+        "{place} describes no machine: {missing} is missing; give a directory or archive that holds `sys` and `proc` \
+        of a Linux host"
     )]
     NotAMachine {
         /// The directory or archive.

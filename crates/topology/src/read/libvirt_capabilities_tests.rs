@@ -78,7 +78,8 @@ fn too_many_nodes_are_refused() {
 #[test]
 fn the_cache_of_the_highest_level_is_the_last() {
     let cpus = "<cell id='0'><cpus><cpu id='0'/><cpu id='1'/><cpu id='2'/></cpus></cell>";
-    let banks = "<bank level='3' size='4' unit='MiB' cpus='0-2'/><bank level='4' type='data' cpus='0-1'/><bank level='5' type='code' cpus='0'/>";
+    let banks = "<bank level='3' size='4' unit='MiB' cpus='0-2'/><bank level='4' type='data' cpus='0-1'/><bank \
+        level='5' type='code' cpus='0'/>";
     let machine = read(&with(cpus, &format!("<cache>{banks}</cache>")));
     let llcs: Vec<_> = machine.threads.iter().map(|thread| thread.llc).collect();
     assert_eq!(llcs, [Some(LlcId(0)), Some(LlcId(0)), Some(LlcId(1))]);
@@ -89,12 +90,14 @@ fn the_cache_of_the_highest_level_is_the_last() {
 #[test]
 fn of_two_caches_of_one_level_the_first_that_holds_data_counts() {
     let cpus = "<cell id='0'><cpus><cpu id='0'/><cpu id='1'/></cpus></cell>";
-    let code_and_data = "<bank level='3' type='code' size='1' unit='MiB' cpus='0-1'/><bank level='3' type='data' size='2' unit='MiB' cpus='0-1'/>";
+    let code_and_data = "<bank level='3' type='code' size='1' unit='MiB' cpus='0-1'/><bank level='3' type='data' \
+        size='2' unit='MiB' cpus='0-1'/>";
     let machine = read(&with(cpus, &format!("<cache>{code_and_data}</cache>")));
     assert_eq!(machine.llcs.iter().map(|llc| llc.size).collect::<Vec<_>>(), [Some(Bytes::from_mib(2))]);
     assert!(!machine.notes.iter().any(|note| note.contains("several caches")), "{:?}", machine.notes);
     // libvirt's own test of a host with two banks for one CPU has this.
-    let twice = "<bank id='0' level='3' type='both' size='33' unit='MiB' cpus='0-1'/><bank id='1' level='3' type='both' size='33' unit='MiB' cpus='1'/>";
+    let twice = "<bank id='0' level='3' type='both' size='33' unit='MiB' cpus='0-1'/><bank id='1' level='3' \
+        type='both' size='33' unit='MiB' cpus='1'/>";
     let machine = read(&with(cpus, &format!("<cache>{twice}</cache>")));
     assert_eq!((machine.llcs.len(), machine.threads[1].llc), (1, Some(LlcId(0))));
     assert!(
@@ -125,7 +128,8 @@ fn where_libvirt_tells_nothing_of_any_cpu_none_is_offline() {
 fn distances_count_only_as_a_whole_table() {
     let cell = |id, rows: &str| {
         format!(
-            "<cell id='{id}'><distances>{rows}</distances><cpus><cpu id='{id}' socket_id='0' core_id='{id}'/></cpus></cell>"
+            "<cell id='{id}'><distances>{rows}</distances><cpus><cpu id='{id}' socket_id='0' \
+            core_id='{id}'/></cpus></cell>"
         )
     };
     let whole = "<sibling id='0' value='10'/><sibling id='1' value='12'/>";
@@ -174,7 +178,8 @@ properties::properties! {
     }
 
     #[test]
-    fn no_text_makes_it_fail_otherwise_than_by_an_error(text in "(<(capabilities|host|topology|cells|cell id='[0-9-]{1,3}'|cpus|cpu id='[0-9]' (socket_id|siblings)='[0-9,-]{0,4}'/|memory|/cell|/cpus)>|[0-9]){0,24}") {
+    fn no_text_makes_it_fail_otherwise_than_by_an_error(text in "(<(capabilities|host|topology|cells|cell \
+        id='[0-9-]{1,3}'|cpus|cpu id='[0-9]' (socket_id|siblings)='[0-9,-]{0,4}'/|memory|/cell|/cpus)>|[0-9]){0,24}") {
         let _ = from_xml(&text, "x");
         let _ = from_xml(&with(&text, ""), "x");
     }

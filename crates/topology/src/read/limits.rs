@@ -58,7 +58,8 @@ fn of_cpuset(tree: &Tree, notes: &mut Vec<String>) -> Result<Limits, ReadError> 
     }
     if !name.is_empty() {
         notes.push(format!(
-            "The process that made this capture was in the cpuset {}, and the capture does not say what that has: every CPU and node is taken as allowed.",
+            "The process that made this capture was in the cpuset {}, and the capture does not say what that has: \
+            every CPU and node is taken as allowed.",
             crate::input::excerpt(name)
         ));
     }

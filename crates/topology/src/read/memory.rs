@@ -130,7 +130,8 @@ fn reconcile(memory: &mut [NodeMemory], whole: Option<&WholeMachine>, notes: &mu
     if memory.iter().filter(|node| has_memory(node)).count() > 1 {
         if differ {
             notes.push(format!(
-                "The nodes' memory adds up to {sum}, and /proc/meminfo says {}: memory was added or taken at run time. Free memory per node may be off by as much.",
+                "The nodes' memory adds up to {sum}, and /proc/meminfo says {}: memory was added or taken at run time. \
+                Free memory per node may be off by as much.",
                 whole.total
             ));
         }
@@ -140,7 +141,8 @@ fn reconcile(memory: &mut [NodeMemory], whole: Option<&WholeMachine>, notes: &mu
     let Some(node) = memory.get_mut(holder) else { return };
     if let Some(total) = node.total.filter(|total| differ && *total > Bytes(0)) {
         notes.push(format!(
-            "The node's own meminfo says {total}, /proc/meminfo {}: memory was added or taken at run time (a balloon, hot-add, or a limit). /proc/meminfo is used.",
+            "The node's own meminfo says {total}, /proc/meminfo {}: memory was added or taken at run time (a balloon, \
+            hot-add, or a limit). /proc/meminfo is used.",
             whole.total
         ));
     }

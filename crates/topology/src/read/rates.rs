@@ -34,7 +34,8 @@ fn lacking(toml: &TomlText<'_>, rates: &toml::Value) -> Vec<TomlError> {
 
 fn fault(toml: &TomlText<'_>, (field, meaning, example): &(&str, &str, &str)) -> TomlError {
     let problem = format!(
-        "it is missing: {meaning}. Write {field} = {{ value = {example}, source = \"measured\", from = \"how\" }}; source is document, datasheet, measured, calibrated or assumed"
+        "it is missing: {meaning}. Write {field} = {{ value = {example}, source = \"measured\", from = \"how\" }}; \
+        source is document, datasheet, measured, calibrated or assumed"
     );
     TomlError { line: toml.line_of("rates"), ..toml.fault(&format!("rates.{field}"), problem) }
 }

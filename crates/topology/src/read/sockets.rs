@@ -63,7 +63,8 @@ fn name(sockets: &mut BTreeMap<CpuId, SocketId>, unknown: &[(CpuId, CpuId)], not
     let numbers: BTreeMap<CpuId, u32> = groups.into_iter().zip(next..).collect();
     sockets.extend(unknown.iter().map(|(cpu, leader)| (*cpu, SocketId(numbers[leader]))));
     notes.push(format!(
-        "Linux gives no number of its own for the socket of CPU {first} (physical_package_id is missing, -1, or another socket's): sockets are numbered by the CPUs that they list."
+        "Linux gives no number of its own for the socket of CPU {first} (physical_package_id is missing, -1, or \
+        another socket's): sockets are numbered by the CPUs that they list."
     ));
 }
 

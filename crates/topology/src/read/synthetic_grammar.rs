@@ -76,7 +76,8 @@ const KINDS: [(&[&str], Kind); 15] = [
     (&["pu"], Kind::Thread),
     (&["thread"], Kind::Thread),
 ];
-const VALID: &str = "write `type:count` with a type of pack, die, group, numa, l1 to l5, core or pu, or `[numa]` for a memory attached to the level before it";
+const VALID: &str = "write `type:count` with a type of pack, die, group, numa, l1 to l5, core or pu, or `[numa]` for a \
+    memory attached to the level before it";
 
 /// hwloc's own bound (`HWLOC_SYNTHETIC_MAX_DEPTH`): each level is one inside the one before.
 const MOST_LEVELS: usize = 128;
@@ -231,7 +232,17 @@ fn amount(text: &str, value: &str, at: &At) -> Result<Bytes, ReadError> {
         _ => None,
     };
     let bytes = factor.and_then(|factor| number.parse::<u64>().ok()?.checked_mul(factor));
-    bytes.map(Bytes).ok_or_else(|| error(text, at, format!("`{}` is not an amount: write a whole number and kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024)", excerpt(value))))
+    bytes.map(Bytes).ok_or_else(|| {
+        error(
+            text,
+            at,
+            format!(
+                "`{}` is not an amount: write a whole number and kB, MB, \
+        GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024)",
+                excerpt(value)
+            ),
+        )
+    })
 }
 
 /// A type may be there once, and nothing is inside a hardware thread.

@@ -29,7 +29,8 @@ pub fn from_xml(text: &str, name: &str) -> Result<Machine, ReadError> {
         other => Err(fail(
             name,
             format!(
-                "the root element is <{}>: expected <topology> (`lstopo --of xml`) or <capabilities> (`virsh capabilities`)",
+                "the root element is <{}>: expected <topology> (`lstopo --of xml`) or <capabilities> (`virsh \
+                capabilities`)",
                 excerpt(other)
             ),
         )),

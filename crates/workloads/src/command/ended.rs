@@ -17,11 +17,14 @@ impl Ended {
     /// How, in words. Numbers of signals are those of Linux.
     pub fn in_words(self) -> String {
         match self {
-            Self::Status(127) => "ended with exit status 127: a shell did not find a program (`needs` brings those that it starts into a guest)".to_owned(),
+            Self::Status(127) => "ended with exit status 127: a shell did not find a program (`needs` brings those \
+                that it starts into a guest)"
+                .to_owned(),
             Self::Status(status) => format!("ended with exit status {status}"),
             Self::Signal(signal) => format!("was ended by signal {signal} ({})", signal_name(signal)),
             Self::TimeLimit(seconds) => format!(
-                "still ran after {seconds} s and was ended, with all that it had started; time_limit_seconds says how long it may run"
+                "still ran after {seconds} s and was ended, with all that it had started; time_limit_seconds says how \
+                long it may run"
             ),
         }
     }

@@ -29,7 +29,8 @@ pub enum CommandError {
     },
     /// Several matched where there must be one.
     #[error(
-        "figure \"{figure}\": {sought} is {count} times in {place} (lines {first} and {last} among them); write which = \"first\" or \"last\""
+        "figure \"{figure}\": {sought} is {count} times in {place} (lines {first} and {last} among them); write which \
+        = \"first\" or \"last\""
     )]
     Several {
         /// Name of the figure.

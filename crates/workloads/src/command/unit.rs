@@ -27,7 +27,8 @@ pub fn check_unit(unit: &str) -> Result<(), UnknownUnit> {
 /// A word that is no unit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a unit: `{word}` is not known. Known are s, ms, us, min, h, d, B, MB, GiB, bit, Hz, flop, op, J, cal, mol, W, K, % and 1 with the usual prefixes, joined by / or *; write what is counted in braces, for example {{step}}/s"
+    "a unit: `{word}` is not known. Known are s, ms, us, min, h, d, B, MB, GiB, bit, Hz, flop, op, J, cal, mol, W, K, \
+    % and 1 with the usual prefixes, joined by / or *; write what is counted in braces, for example {{step}}/s"
 )]
 pub struct UnknownUnit {
     word: String,

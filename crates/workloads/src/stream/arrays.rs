@@ -85,7 +85,8 @@ fn describe(elements: u64, llc: Bytes, bounded: Option<&str>) -> ArraySize {
     let note = (llc_multiple < LLC_MULTIPLE as f64).then(|| {
         let why = bounded.map(|why| format!(" (bounded {why})")).unwrap_or_default();
         format!(
-            "Each array is only {llc_multiple:.2} x the last-level caches ({llc}){why}; STREAM asks for {LLC_MULTIPLE} x. \
+            "Each array is only {llc_multiple:.2} x the last-level caches ({llc}){why}; STREAM asks for {LLC_MULTIPLE} \
+            x. \
              Caches may help these figures."
         )
     });

@@ -57,7 +57,8 @@ fn with_profile(experiment: &Experiment, choice: &str) -> anyhow::Result<Experim
     let profile = profiles::find(choice).map_err(|error| bad_input(format!("--profile {error}")))?;
     if profile.application.is_none() && experiment.workload != "stream" {
         return Err(bad_input(format!(
-            "--profile {choice}: it has kernels of STREAM, and the experiment's workload is \"{}\": give a profile with [application]",
+            "--profile {choice}: it has kernels of STREAM, and the experiment's workload is \"{}\": give a profile \
+            with [application]",
             experiment.workload
         )));
     }

@@ -14,7 +14,8 @@ const NOT_IN_TEXT: &str = "not published in text";
 pub(crate) fn render(validation: &Validation, cells: bool) -> String {
     let mut page = String::from(
         "Published figures on the MODEL. Nothing here was measured; \u{2248} marks what the model gives.\n\
-         Mean and largest: absolute relative errors, in %. Queueing: closed queueing network. Max-min: the cross-check.\n",
+         Mean and largest: absolute relative errors, in %. Queueing: closed queueing network. Max-min: the \
+         cross-check.\n",
     );
     for (role, title) in [
         (Role::HeldOut, "HELD OUT: figures that the model never saw"),
@@ -29,7 +30,8 @@ pub(crate) fn render(validation: &Validation, cells: bool) -> String {
     let fitted = validation.cells.iter().filter(|cell| cell.role == Role::Calibrated && cell.published.is_some());
     let _ = writeln!(
         page,
-        "\nAll {} held-out figures: {}.\nAll {} figures that were never fitted, those reported included: {}; {} more were fitted.",
+        "\nAll {} held-out figures: {}.\nAll {} figures that were never fitted, those reported included: {}; {} more \
+        were fitted.",
         validation.held_out.queueing.cells,
         sum(&validation.held_out),
         validation.never_fitted.queueing.cells,

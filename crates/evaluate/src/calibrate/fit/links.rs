@@ -57,13 +57,17 @@ pub(super) fn fit(
         let link = &mut rates.links[index];
         link.gb_per_s = gb_per_s;
         link.from = if binds {
-            "STREAM's Triad on this host, all threads of a node on the other's memory; latency: mean of all pairs, the table has each".to_owned()
+            "STREAM's Triad on this host, all threads of a node on the other's memory; latency: mean of all pairs, the \
+            table has each"
+                .to_owned()
         } else {
             link.source = Source::Assumed;
             notes.push(format!(
                 "The link between nodes {one} and {other} was not busy: its bandwidth stands for \"does not bind\"."
             ));
-            "all threads of a node did not fill it: so much that it never binds; latency: mean of all pairs, the table has each".to_owned()
+            "all threads of a node did not fill it: so much that it never binds; latency: mean of all pairs, the table \
+            has each"
+                .to_owned()
         };
     }
     Ok(())
@@ -103,7 +107,10 @@ fn latencies(measured: &Measured, notes: &mut Vec<String>) -> Latencies {
         }
         let own = rows[one][one].max(rows[other][other]);
         if rows[one][other].min(rows[other][one]) < own {
-            notes.push(format!("Nodes {one} and {other} seem nearer to each other than to their own memory: noise; the own latency is written."));
+            notes.push(format!(
+                "Nodes {one} and {other} seem nearer to each other than to their own memory: noise; the \
+                own latency is written."
+            ));
             rows[one][other] = rows[one][other].max(own);
             rows[other][one] = rows[other][one].max(own);
         }

@@ -126,7 +126,8 @@ pub enum UnknownMemory {
         size: Bytes,
     },
     /// More than one fits.
-    #[error("{found} parts of QEMU's memory have the size of {}, and which is the guest's cannot be told", block(id, *size))]
+    #[error("{found} parts of QEMU's memory have the size of {}, and which is the guest's cannot be \
+        told", block(id, *size))]
     Several {
         /// As above.
         id: String,
@@ -137,7 +138,8 @@ pub enum UnknownMemory {
     },
     /// It is a file that is mapped privately.
     #[error(
-        "{} is a private mapping of {}: what it has not written there is shared with everybody who reads that file, so that none of it is moved",
+        "{} is a private mapping of {}: what it has not written there is shared with everybody who reads that file, so \
+        that none of it is moved",
         block(id, *size), excerpt(path)
     )]
     PrivateFile {

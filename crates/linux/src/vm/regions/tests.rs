@@ -17,7 +17,8 @@ const TWO: &str = "qemu -object memory-backend-ram,id=m0,size=16M -object memory
 fn equal_backends_lie_below_each_other() {
     let maps = "7f0000000000-7f0001000000 rw-p 00000000 00:00 0 \n7f0001000000-7f0001001000 ---p 00000000 00:00 0 \n\
                 7f0001200000-7f0002200000 rw-p 00000000 00:00 0 \n7f0010000000-7f0010021000 rw-p 00000000 00:00 0 \n\
-                7ffc00000000-7ffc01000000 rw-p 00000000 00:00 0   [stack]\n7f0020000000-7f0021000000 rwxp 00000000 00:00 0 \n";
+                7ffc00000000-7ffc01000000 rw-p 00000000 00:00 0   [stack]\n7f0020000000-7f0021000000 rwxp 00000000 \
+                00:00 0 \n";
     let found = find(&command(TWO), maps);
     assert_eq!(found["m0"].addresses, 0x7f00_0120_0000..0x7f00_0220_0000);
     assert_eq!(found["m1"].addresses, 0x7f00_0000_0000..0x7f00_0100_0000);
@@ -77,8 +78,10 @@ fn blocks_that_were_plugged_in_later_are_whole_and_have_a_guard() {
 fn files_are_known_by_their_names() {
     let line = "qemu -object memory-backend-file,id=ram-node1,mem-path=/dev/hugepages/libvirt/qemu/1-vm,size=16M \
                 -object memory-backend-file,id=ram-node0,mem-path=/dev/hugepages/libvirt/qemu/1-vm,size=16M";
-    let maps = "7f0000000000-7f0001000000 rw-s 00000000 00:0f 41 /dev/hugepages/libvirt/qemu/1-vm/qemu_back_mem._objects_ram-node1.Xy12Ab (deleted)\n\
-                7f0002000000-7f0003000000 rw-s 00000000 00:0f 42 /dev/hugepages/libvirt/qemu/1-vm/qemu_back_mem._objects_ram-node0.ab12XY (deleted)\n";
+    let maps = "7f0000000000-7f0001000000 rw-s 00000000 00:0f 41 \
+        /dev/hugepages/libvirt/qemu/1-vm/qemu_back_mem._objects_ram-node1.Xy12Ab (deleted)\n\
+                7f0002000000-7f0003000000 rw-s 00000000 00:0f 42 \
+                /dev/hugepages/libvirt/qemu/1-vm/qemu_back_mem._objects_ram-node0.ab12XY (deleted)\n";
     let found = find(&command(line), maps);
     assert_eq!(found["ram-node1"].addresses.start, 0x7f00_0000_0000);
     let region = &found["ram-node0"];

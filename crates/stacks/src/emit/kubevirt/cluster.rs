@@ -11,12 +11,14 @@ pub(super) fn needs(emission: &Emission<'_>, binding: &Binding) -> String {
         return String::new();
     }
     let mut text = String::from("# To set on the cluster first:\n");
-    text += "#   KubeVirt (custom resource kubevirt, spec.configuration.developerConfiguration.featureGates): CPUManager, NUMA\n";
+    text += "#   KubeVirt (custom resource kubevirt, spec.configuration.developerConfiguration.featureGates): \
+        CPUManager, NUMA\n";
     text +=
         &format!("#   The kubelet of each cluster node that has the shape of {}:\n", one_line(&emission.machine.name));
     text += "#     cpuManagerPolicy: static\n";
     if binding.kubelet_nodes > 1 {
-        text += "#     cpuManagerPolicyOptions: {distribute-cpus-across-numa: \"true\"}   (else it fills one node and spills the rest)\n";
+        text += "#     cpuManagerPolicyOptions: {distribute-cpus-across-numa: \"true\"}   (else it fills one node and \
+            spills the rest)\n";
     }
     text += "#     memoryManagerPolicy: Static   (with reservedMemory for each node)\n";
     text += "#     topologyManagerPolicy: restricted   (the fewest nodes that have as many CPUs, or no start)\n";
@@ -28,7 +30,8 @@ pub(super) fn needs(emission: &Emission<'_>, binding: &Binding) -> String {
     );
     text += &format!("#     (/sys/devices/system/node/node*/hugepages/hugepages-{kilobytes}kB/nr_hugepages)\n");
     text += &format!(
-        "#   Cluster nodes of another shape kept away, by a label and spec.template.spec.nodeSelector: the plan is for nodes {}.\n",
+        "#   Cluster nodes of another shape kept away, by a label and spec.template.spec.nodeSelector: the plan is for \
+        nodes {}.\n",
         emission.plan.homes()
     );
     text

@@ -32,7 +32,8 @@ fn floating(emission: &Emission<'_>) -> Loss {
         emission.plan.placement.clients.iter().map(|client| policy_word(client.memory_policy)).collect();
     Loss::new(
         format!(
-            "KubeVirt binds vCPUs and memory only together with telling the guest its nodes, and has no word for memory that is {} over nodes {}.",
+            "KubeVirt binds vCPUs and memory only together with telling the guest its nodes, and has no word for \
+            memory that is {} over nodes {}.",
             policies.first().unwrap_or(&"bound"),
             emission.plan.homes()
         ),
@@ -48,7 +49,8 @@ fn homes(emission: &Emission<'_>) -> Loss {
             "KubeVirt names no NUMA node: the kubelet chooses the CPUs, and with them the nodes, at each start.{asked}"
         ),
         format!(
-            "the VM may live on other nodes than {}, farther from each other, and see other nodes after a restart elsewhere.",
+            "the VM may live on other nodes than {}, farther from each other, and see other nodes after a restart \
+            elsewhere.",
             emission.plan.homes()
         ),
     )
@@ -64,11 +66,13 @@ fn full_nodes(emission: &Emission<'_>) -> Option<Loss> {
         .find(|client| vcpus_of(emission.plan, client).len() >= client.cpus.len())?;
     Some(Loss::new(
         format!(
-            "A kubelet that gives VMs CPUs of their own keeps at least one for the host, and the plan uses all {} of node {}.",
+            "A kubelet that gives VMs CPUs of their own keeps at least one for the host, and the plan uses all {} of \
+            node {}.",
             full.cpus.len(),
             full.home
         ),
-        "with the CPU kept on that node the VM does not fit as planned; plan with fewer vCPUs, or keep a CPU of another node.",
+        "with the CPU kept on that node the VM does not fit as planned; plan with fewer vCPUs, or keep a CPU of \
+        another node.",
     ))
 }
 
@@ -80,10 +84,12 @@ fn count_of_nodes(emission: &Emission<'_>, binding: &Binding) -> Option<Loss> {
         let given = binding.kubelet_nodes;
         return Some(Loss::new(
             format!(
-                "The kubelet counts hardware threads, not cores, and takes the fewest nodes that have {vcpus}: {given}, where the plan has {nodes}."
+                "The kubelet counts hardware threads, not cores, and takes the fewest nodes that have {vcpus}: \
+                {given}, where the plan has {nodes}."
             ),
             format!(
-                "the guest sees {given} node{}, not {nodes}. Where the count of cores matters, turn SMT off on those cluster nodes; else plan with prefer_ht = true or policy.virtual_nodes.",
+                "the guest sees {given} node{}, not {nodes}. Where the count of cores matters, turn SMT off on those \
+                cluster nodes; else plan with prefer_ht = true or policy.virtual_nodes.",
                 if given == 1 { "" } else { "s" }
             ),
         ));
@@ -116,7 +122,8 @@ fn shares(emission: &Emission<'_>, binding: &Binding) -> Option<Loss> {
             planned.join(", ")
         ),
         format!(
-            "each node gets about {} and {} vCPUs: a node that has less than that free cannot take its share, and the VM does not start.",
+            "each node gets about {} and {} vCPUs: a node that has less than that free cannot take its share, and the \
+            VM does not start.",
             Bytes(equal(0)),
             emission.spec.vcpus as usize / nodes.len()
         ),
@@ -137,7 +144,8 @@ fn policy(emission: &Emission<'_>) -> Option<Loss> {
 fn distances(emission: &Emission<'_>) -> Option<Loss> {
     (emission.plan.topology.nodes.len() > 1).then(|| {
         Loss::new(
-            "KubeVirt takes no distances. Releases with its pull request 18829 (merged in August 2026) tell the guest those of the nodes that the VM got; earlier ones tell it none.",
+            "KubeVirt takes no distances. Releases with its pull request 18829 (merged in August 2026) tell the guest \
+            those of the nodes that the VM got; earlier ones tell it none.",
             "before it, all remote nodes look equally far to the guest.",
         )
     })
@@ -165,9 +173,11 @@ fn on_touch(emission: &Emission<'_>) -> Option<Loss> {
 
 fn pins(emission: &Emission<'_>, binding: &Binding) -> Loss {
     let own = if binding.emulator_apart {
-        "QEMU's own threads get one CPU more than the plan counts (isolateEmulatorThread; with full-pcpus-only also KubeVirt's AlignCPUs)"
+        "QEMU's own threads get one CPU more than the plan counts (isolateEmulatorThread; with full-pcpus-only also \
+        KubeVirt's AlignCPUs)"
     } else {
-        "QEMU's own threads run on the vCPUs' CPUs (isolateEmulatorThread would make the shares of the nodes unequal, or no CPU is left for it)"
+        "QEMU's own threads run on the vCPUs' CPUs (isolateEmulatorThread would make the shares of the nodes unequal, \
+        or no CPU is left for it)"
     };
     if one_cpu_each(emission.plan) {
         return Loss::new(
@@ -218,7 +228,8 @@ fn boot(emission: &Emission<'_>, name: &str) -> Option<Loss> {
         Boot::TinyGuest { .. } => Some(Loss::new(
             "homenode's tiny guest boots only under homenode.",
             format!(
-                "the VM boots the claim {}, which is yours to fill: virtctl image-upload pvc {} --image-path=IMAGE --size=SIZE",
+                "the VM boots the claim {}, which is yours to fill: virtctl image-upload pvc {} --image-path=IMAGE \
+                --size=SIZE",
                 boot_claim(name),
                 boot_claim(name)
             ),
@@ -230,7 +241,8 @@ fn boot(emission: &Emission<'_>, name: &str) -> Option<Loss> {
             Some(Loss::new(
                 "KubeVirt boots a kernel out of a container image, not out of a file.",
                 format!(
-                    "registry.invalid/{name}-kernel:latest is a placeholder: build an image with {} as /boot/kernel{initrd}, push it, and write its name there.",
+                    "registry.invalid/{name}-kernel:latest is a placeholder: build an image with {} as \
+                    /boot/kernel{initrd}, push it, and write its name there.",
                     file(kernel)
                 ),
             ))
@@ -261,7 +273,8 @@ fn network(emission: &Emission<'_>) -> Vec<Loss> {
     } else if forward.is_empty() {
         losses.push(Loss::new(
             "KubeVirt's pod network lets the cluster in.",
-            "other pods reach every port of the guest, where QEMU's user network lets nobody in; a NetworkPolicy keeps them out.",
+            "other pods reach every port of the guest, where QEMU's user network lets nobody in; a NetworkPolicy keeps \
+            them out.",
         ));
     } else {
         let ports: Vec<String> =

@@ -122,7 +122,8 @@ fn comment(emission: &Emission<'_>) -> String {
     }
     if emission.spec.disks.iter().any(devices::is_transient) {
         usage.push(
-            "Writes to a transient disk go to a file beside its image while the VM runs: QEMU's user must be able to make one there."
+            "Writes to a transient disk go to a file beside its image while the VM runs: QEMU's user must be able to \
+            make one there."
                 .to_owned(),
         );
     }
@@ -138,11 +139,13 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     if let Accelerator::Tcg { threads, .. } = emission.accelerator {
         losses.push(Loss::new(
             "libvirt gives no vendor to the emulated CPU (homenode run: -cpu max,vendor=GenuineIntel).",
-            "The guest sees an AMD CPU where homenode's own VM sees an Intel one. Nodes, sockets and caches are the same.",
+            "The guest sees an AMD CPU where homenode's own VM sees an Intel one. Nodes, sockets and caches are the \
+            same.",
         ));
         if *threads == TcgThreads::Single {
             losses.push(Loss::new(
-                "libvirt runs each emulated vCPU on a thread of its own (homenode run: -accel tcg,thread=single from 32 vCPUs on).",
+                "libvirt runs each emulated vCPU on a thread of its own (homenode run: -accel tcg,thread=single from \
+                32 vCPUs on).",
                 "A guest that starts all its CPUs at boot may hang there.",
             ));
         }
@@ -162,7 +165,8 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     if !ports.is_empty() {
         losses.push(Loss::new(
             format!("QEMU's user network has no forwarded ports in libvirt: {}.", ports.join(", ")),
-            "Nobody reaches the guest from outside. Where passt is installed, <backend type='passt'/> and <portForward> do it.",
+            "Nobody reaches the guest from outside. Where passt is installed, <backend type='passt'/> and \
+            <portForward> do it.",
         ));
     }
     let switches = emission.spec.networks.iter().filter_map(Network::switch);

@@ -63,7 +63,8 @@ fn floating_cpus(emission: &Emission<'_>) -> Option<Loss> {
     one_cpu_each(emission.plan).then(|| {
         Loss::new(
             "With dedicated CPUs Nova puts a guest without nodes on one node of the host: they are not asked for.",
-            "vCPUs share CPUs with others. hw:cpu_policy=dedicated gives each one of its own, where one node holds the VM.",
+            "vCPUs share CPUs with others. hw:cpu_policy=dedicated gives each one of its own, where one node holds the \
+            VM.",
         )
     })
 }
@@ -85,7 +86,8 @@ fn homes(emission: &Emission<'_>) -> Loss {
     Loss::new(
         format!("Nova names no node of the host: it takes those that fit and have least left free.{asked}"),
         format!(
-            "the VM may live on other nodes than {}, far from each other or beside busy VMs while others idle; [compute] packing_host_numa_cells_allocation_strategy = False in nova.conf takes the freest instead.",
+            "the VM may live on other nodes than {}, far from each other or beside busy VMs while others idle; \
+            [compute] packing_host_numa_cells_allocation_strategy = False in nova.conf takes the freest instead.",
             emission.plan.homes()
         ),
     )
@@ -108,11 +110,20 @@ fn together(emission: &Emission<'_>) -> Option<Loss> {
     let there = emission.machine.nodes.iter().filter(|node| !emission.machine.usable_cpus(node.id).is_empty()).count();
     (homes.len() < wanted).then(|| {
         Loss::new(
-            format!("Nova puts no two of the guest's nodes on one node of the host; the plan has {wanted} on nodes {homes}."),
+            format!(
+                "Nova puts no two of the guest's nodes on one node of the host; the plan has {wanted} on nodes \
+                {homes}."
+            ),
             if there < wanted {
-                format!("no host of this shape takes the flavor: it has {there} nodes with CPUs; plan with as many virtual nodes.")
+                format!(
+                    "no host of this shape takes the flavor: it has {there} nodes with CPUs; plan with as many \
+                    virtual nodes."
+                )
             } else {
-                format!("the VM is spread over {wanted} nodes, and memory is remote that would be local; plan with fewer virtual nodes.")
+                format!(
+                    "the VM is spread over {wanted} nodes, and memory is remote that would be local; plan with \
+                    fewer virtual nodes."
+                )
             },
         )
     })
@@ -142,7 +153,8 @@ fn threads(emission: &Emission<'_>) -> Option<Loss> {
     siblings.then(|| {
         Loss::new(
             "Nova counts hardware threads as CPUs; the plan counts a core for each vCPU.",
-            "a node takes as many vCPUs as it has hardware threads, two on a core. Nova has no word for whole cores (isolate means hosts without SMT): turn SMT off on the hosts, or plan with prefer_ht = true.",
+            "a node takes as many vCPUs as it has hardware threads, two on a core. Nova has no word for whole cores \
+            (isolate means hosts without SMT): turn SMT off on the hosts, or plan with prefer_ht = true.",
         )
     })
 }
@@ -167,7 +179,10 @@ fn disks(emission: &Emission<'_>) -> Option<Loss> {
     let more = more.count();
     (more + special > 0).then(|| {
         Loss::new(
-            format!("A flavor has no further disks ({more} in the spec), and none that is read-only or thrown away ({special} in the spec)."),
+            format!(
+                "A flavor has no further disks ({more} in the spec), and none that is read-only or thrown away \
+                ({special} in the spec)."
+            ),
             "make volumes of them: openstack volume create --image, openstack server add volume.",
         )
     })

@@ -100,7 +100,8 @@ fn alternative(emission: &Emission<'_>, shape: flavor::Shape) -> String {
         quoted(&emission.spec.name)
     );
     format!(
-        "# For a CPU of its own for each vCPU, instead of all CPUs of its home for all of them (compute hosts need [compute]\n\
+        "# For a CPU of its own for each vCPU, instead of all CPUs of its home for all of them (compute hosts need \
+        [compute]\n\
          # cpu_dedicated_set, and cpu_shared_set for QEMU's own threads):\n# {set}\n"
     )
 }

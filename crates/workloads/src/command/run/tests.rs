@@ -47,7 +47,8 @@ const RATE: &str = "[[figure]]\nname = 'rate'\nunit = '1'\nregex = 'rate ([0-9]+
 #[test]
 fn phases_run_in_order_and_figures_come_from_their_own() {
     let (mut command, scripted) = run(&format!(
-        "warm_up = 1\n[[phase]]\nname = 'mesh'\nargv = ['0', 'rate 1']\n[[phase]]\nname = 'solve'\nargv = ['0', 'rate {{threads}}', 'a = 7']\n{RATE}\
+        "warm_up = 1\n[[phase]]\nname = 'mesh'\nargv = ['0', 'rate 1']\n[[phase]]\nname = 'solve'\nargv = ['0', 'rate \
+        {{threads}}', 'a = 7']\n{RATE}\
          [[figure]]\nname = 'mesh rate'\nunit = '1'\nphase = 'mesh'\nregex = 'rate (.*)'\n\
          [[figure]]\nname = 'a'\nunit = '1'\nfile = 'log'\nregex = 'a = (.*)'\n"
     ));

@@ -314,9 +314,9 @@ fn a_deletion_or_a_stop_that_is_killed_at_any_write_leaves_the_old_or_the_new() 
             assert_eq!((record.life.state, record.spec), (State::Stopped, proposal("old").spec));
         }
     });
-    // The life's other name, 10 files and the directory: cut before the first it is whole, at the
-    // 11 others and after the last it is no VM.
-    assert_eq!(gone, 12);
+    // The life's other name, 11 files and the directory: cut before the first it is whole, at the
+    // 12 others and after the last it is no VM.
+    assert_eq!(gone, 13);
     let running = |inventory: &Inventory| {
         let mut held = stopped(inventory);
         held.begin(Step::Start, proposal("old"), UnixSeconds(11)).unwrap();

@@ -100,12 +100,13 @@ fn write(name: &str, text: &str) -> anyhow::Result<()> {
 }
 
 /// What stands in the environment of what logs in stands in that of what it starts: MPI's ranks
-/// find the command's own.
+/// find the command's own. A login has no time limit here: between emulated guests that share few
+/// CPUs the exchange of keys takes minutes, and whoever logs in has a limit of its own.
 fn server() -> String {
     format!(
         "Port {PORT}\nHostKey {PLACE}/host\nAuthorizedKeysFile {PLACE}/authorized\nPidFile none\nUsePAM no\n\
          PermitRootLogin prohibit-password\nPasswordAuthentication no\nStrictModes no\nUseDNS no\nAcceptEnv *\n\
-         MaxStartups 1000\n"
+         LoginGraceTime 0\nMaxStartups 1000\n"
     )
 }
 

@@ -109,7 +109,10 @@ properties::properties! {
             plan(&near.machine, &near.occupancy, &near.spec),
         ) else { return Ok(()) };
         let same_sizes = |one: &Plan, other: &Plan| {
-            let sizes = |plan: &Plan| plan.topology.nodes.iter().map(|node| (node.vcpus.clone(), node.memory)).collect::<Vec<_>>();
+            let sizes = |plan: &Plan| {
+                let nodes = plan.topology.nodes.iter();
+                nodes.map(|node| (node.vcpus.clone(), node.memory)).collect::<Vec<_>>()
+            };
             sizes(one) == sizes(other)
         };
         let exhaustive = |plan: &Plan| plan.reasons.iter().all(|reason| reason.choice != "search: not exhaustive");

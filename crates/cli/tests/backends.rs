@@ -12,7 +12,7 @@ use vm::backend::{BackendKind, DomainOf, ErrorKind, Stopped, Watch};
 use vm::sending::{Route, Sending, Tuning};
 use vm::spec::{Boot, Disk, DiskFormat};
 use vm::truth::Process;
-use vm::{Backend, CallOff, ConsoleTo, Launch, Plan, Shape, Vm, VmSpec};
+use vm::{Backend, CallOff, Launch, Plan, Shape, Vm, VmSpec};
 
 /// A VM that waits in its firmware for a disk that cannot be booted.
 fn launch(name: &str, machine: &Machine, disk: &std::path::Path) -> Launch {
@@ -21,7 +21,7 @@ fn launch(name: &str, machine: &Machine, disk: &std::path::Path) -> Launch {
     let disk = Disk { path: disk.to_owned(), format: DiskFormat::Raw, snapshot: false, read_only: true };
     let spec = VmSpec { shape, boot: Boot::BIOS_DISK, disks: vec![disk], ..VmSpec::default() };
     let plan = scheduler::plan(machine, &scheduler::Occupancy::default(), &spec).expect("a plan");
-    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: false, taps: vm::Taps::new(), variables: None }
+    Launch::new(spec, plan)
 }
 
 fn has_ended(pid: u32) -> bool {

@@ -18,7 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vm::spec::{Boot, Disk, DiskFormat, GuestImage};
-use vm::{Accelerator, Backend, CallOff, ConsoleTo, Launch, Plan, Residence, Vm};
+use vm::{Accelerator, Backend, CallOff, Launch, Plan, Residence, Vm};
 use workloads::protocol::{PORT_NAME, ToAgent};
 
 /// How long the tiny guest may take to power off when it is asked to.
@@ -341,7 +341,7 @@ fn launch(resolved: &ResolvedVm) -> Launch {
     // Two evaluations on one host must not share a name.
     spec.shape.name = format!("{}-{}", spec.name, std::process::id());
     plan.vm.clone_from(&spec.name);
-    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true, taps: vm::Taps::new(), variables: None }
+    Launch { agent: true, ..Launch::new(spec, plan) }
 }
 
 impl Guest {

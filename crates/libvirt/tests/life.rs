@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use topology::{Bytes, Machine};
 use vm::backend::{ErrorKind, GuestBytes, Saved, Watch};
 use vm::sending::{Route, Sending, Sent, Tuning};
-use vm::{Added, Backend, BackendError, CallOff, ConsoleTo, Launch, Manifest, Resize, Vm, VmSpec};
+use vm::{Added, Backend, BackendError, CallOff, Launch, Manifest, Resize, Vm, VmSpec};
 
 /// A VM of two virtual nodes on a libvirt of its own.
 struct Place {
@@ -26,15 +26,7 @@ impl Place {
         let spec = VmSpec::from_toml(&text, "vm.toml").expect("a spec");
         let machine = topology::read::live().expect("this host");
         let plan = scheduler::plan(&machine, &Occupancy::default(), &spec).expect("a plan");
-        let launch = Launch {
-            spec,
-            plan,
-            kernel: None,
-            console: ConsoleTo::Kept,
-            agent: false,
-            taps: vm::Taps::new(),
-            variables: None,
-        };
+        let launch = Launch::new(spec, plan);
         Some(Self { libvirtd, machine, launch })
     }
 

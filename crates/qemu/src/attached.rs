@@ -416,19 +416,10 @@ pub(crate) fn explain(error: QemuError, process: &mut Process, call_off: &CallOf
 mod tests {
     use super::*;
     use crate::samples;
-    use vm::ConsoleTo;
 
     fn launch(vcpus: u32, memory_mib: u64) -> Launch {
         let (spec, plan) = (samples::spec("a", vcpus, memory_mib), samples::plan("a", 1, vcpus, memory_mib));
-        Launch {
-            spec,
-            plan,
-            kernel: None,
-            console: ConsoleTo::Kept,
-            agent: false,
-            taps: vm::Taps::new(),
-            variables: None,
-        }
+        Launch::new(spec, plan)
     }
 
     #[test]

@@ -189,15 +189,7 @@ mod tests {
         let mut spec = samples::spec("a", 1, 64);
         spec.boot = boot;
         let plan = samples::plan("a", 1, 1, 64);
-        Launch {
-            spec,
-            plan,
-            kernel: None,
-            console: ConsoleTo::Kept,
-            agent: false,
-            taps: vm::Taps::new(),
-            variables: None,
-        }
+        Launch::new(spec, plan)
     }
 
     fn resolved(launch: &Launch) -> Result<BootFiles, QemuError> {

@@ -108,21 +108,12 @@ impl BackgroundVm {
 mod tests {
     use super::*;
     use crate::samples;
-    use vm::ConsoleTo;
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let directory = tempfile::tempdir().unwrap();
         let (spec, plan) = (samples::spec("a", 4, 256), samples::plan("a", 2, 2, 128));
-        let launch = Launch {
-            spec,
-            plan,
-            kernel: None,
-            console: ConsoleTo::Kept,
-            agent: false,
-            taps: vm::Taps::new(),
-            variables: None,
-        };
+        let launch = Launch::new(spec, plan);
         let us = Identity::of(std::process::id()).unwrap();
         let state = BackgroundVm::starting(&launch, &Accelerator::Kvm, us);
         assert_eq!((state.memory, state.virtual_nodes), (Bytes::from_mib(256), 2)); // 2 x 128

@@ -194,20 +194,11 @@ fn group_of_kvm() -> Option<u32> {
 mod tests {
     use super::*;
     use crate::samples;
-    use vm::ConsoleTo;
 
     fn chosen(run_as: Option<&str>) -> Result<QemuUser, QemuError> {
         let (mut spec, plan) = (samples::spec("a", 1, 64), samples::plan("a", 1, 1, 64));
         spec.run_as = run_as.map(str::to_owned);
-        let launch = Launch {
-            spec,
-            plan,
-            kernel: None,
-            console: ConsoleTo::Kept,
-            agent: false,
-            taps: vm::Taps::new(),
-            variables: None,
-        };
+        let launch = Launch::new(spec, plan);
         QemuUser::choose(&launch)
     }
 

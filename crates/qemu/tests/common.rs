@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use topology::{Bytes, Machine};
-use vm::{Added, Backend, CallOff, ConsoleTo, Launch, Resize, Vm, VmSpec};
+use vm::{Added, Backend, CallOff, Launch, Resize, Vm, VmSpec};
 
 /// Names the newer QEMU (`scripts/newer-qemu`).
 const NEWER: &str = "HOMENODE_NEWER_QEMU";
@@ -65,7 +65,7 @@ pub(crate) fn launch(name: &str, nodes: usize, disk: &Path) -> Launch {
     let text = format!("{head}policy.virtual_nodes = [{fixed}]\n{disk}");
     let spec = VmSpec::from_toml(&text, "test").expect("a spec");
     let plan = scheduler::plan(&machine(), &Occupancy::default(), &spec).expect("a plan");
-    Launch { spec, plan, kernel: None, console: ConsoleTo::Kept, agent: true, taps: vm::Taps::new(), variables: None }
+    Launch { agent: true, ..Launch::new(spec, plan) }
 }
 
 /// Each of its two virtual nodes has one vCPU of two, and may get 256 MiB more.

@@ -26,6 +26,14 @@ pub struct Launch {
     pub variables: Option<PathBuf>,
 }
 
+impl Launch {
+    /// As its owner wrote it: its console kept, without an agent, cards on switches, or a file.
+    pub fn new(spec: VmSpec, plan: Plan) -> Self {
+        let console = ConsoleTo::Kept;
+        Self { spec, plan, kernel: None, console, agent: false, taps: Taps::new(), variables: None }
+    }
+}
+
 /// Tap devices by the number of the card that each is. Cards of other kinds have none.
 pub type Taps = BTreeMap<usize, Tap>;
 

@@ -6,11 +6,12 @@ mod latencies;
 mod links;
 mod values;
 
-use crate::routes::{Fault, Routes};
+use crate::routes::Routes;
 use serde::Serialize;
 use std::fmt;
 use topology::Machine;
 use topology::rates::{Rates, Source, Vertex};
+use topology::ways::Fault;
 
 /// How bad a finding is; the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

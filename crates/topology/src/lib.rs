@@ -4,6 +4,7 @@
 //! `/sys` tree, hwloc XML, a machine file, and a synthetic string. Reading lives in [`read`];
 //! nothing else of homenode parses a machine.
 
+mod bandwidth;
 mod bytes;
 mod ids;
 pub mod input;
@@ -12,9 +13,11 @@ mod machine;
 pub mod rates;
 pub mod read;
 mod toml_text;
+pub mod ways;
 pub mod words;
 pub mod xml;
 
+pub use bandwidth::Bandwidths;
 pub use bytes::{Bytes, BytesError};
 pub use ids::{CoreId, CpuId, CpuSet, Id, IdSet, IdSetError, LlcId, NodeId, NodeSet, SocketId};
 pub use machine::{Distances, HardwareThread, HugePages, Llc, Machine, MemoryKind, Node};

@@ -1,6 +1,6 @@
 //! The machine as every other part of homenode sees it.
 
-use crate::{Bytes, CoreId, CpuId, CpuSet, Id, IdSet, LlcId, NodeId, NodeSet, SocketId};
+use crate::{Bandwidths, Bytes, CoreId, CpuId, CpuSet, Id, IdSet, LlcId, NodeId, NodeSet, SocketId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -162,6 +162,9 @@ pub struct Machine {
     /// on. Only of machines with several nodes, and only where the source says so.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cards: BTreeMap<String, NodeSet>,
+    /// What memory and links carry in a second, as far as it is known.
+    #[serde(default, skip_serializing_if = "Bandwidths::is_unknown")]
+    pub bandwidth: Bandwidths,
     /// What a reader had to assume or found contradictory, as sentences for people.
     pub notes: Vec<String>,
 }

@@ -98,6 +98,7 @@ fn build(nodes: &[RandomNode], distances: &[u32], flat: bool) -> (Machine, Occup
         threads,
         distances: if flat { Distances::flat(ids) } else { Distances::new(ids, rows).expect("square") },
         cards: Default::default(),
+        bandwidth: Default::default(),
         notes: Vec::new(),
     };
     let nodes = nodes.iter().map(|node| (NodeId(node.id), node.held)).collect();

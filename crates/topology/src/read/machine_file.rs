@@ -3,7 +3,7 @@
 use super::error::{ReadError, check_size};
 use super::shape::{Place, Shape, node};
 use crate::rates::Rates;
-use crate::{Bytes, CoreId, CpuId, Distances, Llc, LlcId, Machine, NodeId, SocketId, TomlText};
+use crate::{Bandwidths, Bytes, CoreId, CpuId, Distances, Llc, LlcId, Machine, NodeId, SocketId, TomlText};
 use serde::Deserialize;
 
 /// How Linux numbers the hardware threads.
@@ -84,7 +84,11 @@ pub fn described(text: &str, file: &str) -> Result<Described, ReadError> {
     let nodes: Vec<NodeId> = shape.nodes.iter().map(|node| node.id).collect();
     let distances = file_content.distances.map(|rows| table(file, nodes, rows)).transpose()?;
     let name = file_content.name.unwrap_or_else(|| super::stem(file));
-    let machine = shape.finish(&name, distances, fail)?;
+    let mut machine = shape.finish(&name, distances, fail)?;
+    if let Some(rates) = &file_content.rates {
+        let nodes: Vec<NodeId> = machine.node_ids().iter().collect();
+        machine.bandwidth = Bandwidths::of_rates(&nodes, rates);
+    }
     Ok(Described { machine, rates: file_content.rates })
 }
 

@@ -17,6 +17,7 @@ mod cards;
 mod cpu_model;
 mod cpus;
 mod error;
+mod hmat;
 mod homes;
 mod hwloc_cpukinds;
 mod hwloc_distances;

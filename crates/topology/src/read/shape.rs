@@ -3,8 +3,8 @@
 
 use super::error::{ReadError, check_size};
 use crate::{
-    Bytes, CoreId, CpuId, CpuSet, Distances, HardwareThread, HugePages, Llc, LlcId, Machine, MemoryKind, Node, NodeId,
-    SocketId,
+    Bandwidths, Bytes, CoreId, CpuId, CpuSet, Distances, HardwareThread, HugePages, Llc, LlcId, Machine, MemoryKind,
+    Node, NodeId, SocketId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,6 +97,7 @@ impl Shape {
             threads,
             distances,
             cards: BTreeMap::new(),
+            bandwidth: Bandwidths::default(),
             notes: self.notes,
         })
     }

@@ -4,7 +4,7 @@
 use super::error::{ReadError, check_size};
 use super::limits::Limits;
 use super::tree::Tree;
-use super::{cards, cpu_model, cpus, homes, memory};
+use super::{cards, cpu_model, cpus, hmat, homes, memory};
 use crate::{Bytes, Distances, Machine, MemoryKind, Node, NodeId};
 use std::path::Path;
 
@@ -86,8 +86,9 @@ pub(super) fn machine(tree: &Tree, name: &str) -> Result<Machine, ReadError> {
     };
     let distances = distances(tree, &nodes, &mut notes)?;
     let listed = nodes.iter().zip(memory).map(node).collect();
-    let (name, cpu_model, cards) = (name.to_owned(), info.model, cards::read(tree, &nodes));
-    Ok(Machine { name, cpu_model, nodes: listed, llcs, threads, distances, cards, notes })
+    let (name, cpu_model) = (name.to_owned(), info.model);
+    let (cards, bandwidth) = (cards::read(tree, &nodes), hmat::read(tree, &nodes));
+    Ok(Machine { name, cpu_model, nodes: listed, llcs, threads, distances, cards, bandwidth, notes })
 }
 
 fn distances(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -> Result<Distances, ReadError> {

@@ -17,6 +17,7 @@ pub mod growth;
 mod holding;
 pub mod home;
 mod host;
+mod meter;
 mod observation;
 mod occupancy;
 mod placement;
@@ -36,6 +37,7 @@ pub use error::PlanError;
 pub use examination::{HostSettings, OtherThread, OtherThreadKind, SchedulingClass, VmLimits, rebound};
 pub use fleet::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, plan_fleet};
 pub use holding::{Holding, Resident};
+pub use meter::{TrafficMeter, TrafficSource};
 pub use observation::{
     Backing, ClientId, ClientObservation, GroupObservation, GuestMachine, Mobility, Moment, NodeObservation,
     Observation, PolicyOfMemory, RunState, Traffic, USUAL_SHARES, Unseen, VmKey, VmObservation,

@@ -19,6 +19,7 @@
 
 use crate::VcpuGroup;
 use crate::examination::{HostSettings, OtherThread, VmLimits};
+use crate::meter::TrafficMeter;
 use crate::{home, told};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
@@ -109,6 +110,12 @@ pub struct ClientObservation {
     /// Memory traffic since the last observation to its own home and to other nodes, in bytes a
     /// second, where hardware counts it.
     pub traffic: Option<Traffic>,
+    /// All of its memory traffic, in bytes a second, where nobody can tell what part is remote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_unsplit: Option<f64>,
+    /// How much of last-level caches its data holds, where hardware counts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_occupancy: Option<Bytes>,
 }
 
 /// vCPUs of a client that keep to one last-level cache.
@@ -253,6 +260,11 @@ pub struct VmObservation {
 }
 
 impl ClientObservation {
+    /// All of its memory traffic, in bytes a second; `None` where nobody counted.
+    pub fn all_traffic(&self) -> Option<f64> {
+        self.traffic.map(|traffic| traffic.local + traffic.remote).or(self.traffic_unsplit)
+    }
+
     /// Its groups, without figures.
     pub fn vcpu_groups(&self) -> Vec<VcpuGroup> {
         self.groups.iter().map(|seen| seen.group.clone()).collect()
@@ -358,6 +370,9 @@ pub struct Observation {
     /// [`Observe::examine`](crate::Observe::examine) also what only it asks for.
     #[serde(default)]
     pub unseen: Vec<Unseen>,
+    /// What counts memory traffic there; `None` where nobody says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_meter: Option<TrafficMeter>,
 }
 
 /// Something that could not be looked at.

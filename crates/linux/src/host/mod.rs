@@ -21,8 +21,8 @@ use crate::capabilities::Rights;
 use crate::error::LinuxError;
 use crate::moving::Pace;
 use crate::process::Identity;
-use crate::resctrl::Monitors;
 use crate::root::Root;
+use crate::traffic::{self, Measured, Meters, TrafficOptions};
 use crate::vm::RunningVm;
 use crate::{counters, sys};
 use act::Actor;
@@ -40,7 +40,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
-use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
+use topology::{Bandwidths, Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 use tracked::{Around, Tracked};
 
 /// Lets vCPUs (by index) of a VM run on certain CPUs only through the program that manages the VM,
@@ -65,9 +65,8 @@ pub struct HostOptions {
     /// Whether `cpuset.mems` may be written in a cgroup that a VM has for itself, so that the
     /// policy of its memory follows a move.
     pub confine: bool,
-    /// Whether resctrl's monitoring groups may be made for VMs, where it is mounted and counts
-    /// memory traffic. Groups that are there already are read in any case.
-    pub monitor_traffic: bool,
+    /// How memory traffic is counted.
+    pub traffic: TrafficOptions,
     /// Time that one look may spend on VMs that it sees for the first time; one is examined in any
     /// case, the rest wait for the next looks. Until all are examined nobody knows what is promised
     /// of a node's memory: free memory is unknown. `None`: all at once.
@@ -84,13 +83,13 @@ pub struct HostOptions {
 
 impl fmt::Debug for HostOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { root, move_limit, confine, monitor_traffic, newcomers_within, monitor, run_states, .. } = self;
+        let Self { root, move_limit, confine, traffic, newcomers_within, monitor, run_states, .. } = self;
         formatter
             .debug_struct("HostOptions")
             .field("root", root)
             .field("move_limit", move_limit)
             .field("confine", confine)
-            .field("monitor_traffic", monitor_traffic)
+            .field("traffic", traffic)
             .field("newcomers_within", newcomers_within)
             .field("monitor", &monitor.is_some())
             .field("run_states", run_states)
@@ -104,6 +103,8 @@ impl fmt::Debug for HostOptions {
 pub struct LinuxHost {
     options: HostOptions,
     machine: Machine,
+    /// What was measured of the machine: counts more than what its firmware says.
+    measured: Bandwidths,
     /// Text of the files that change when a CPU, a node or memory goes or comes.
     online: String,
     finder: Finder,
@@ -115,7 +116,7 @@ pub struct LinuxHost {
     busy: BTreeMap<CpuId, u64>,
     busy_at_ns: u64,
     pace: Pace,
-    monitors: Monitors,
+    meters: Meters,
     /// Whose monitor was asked when.
     visits: Visits,
     /// Observations, and VMs that were found, so far.
@@ -155,6 +156,7 @@ impl LinuxHost {
         Ok(Self {
             online: online(&options.root),
             machine,
+            measured: Bandwidths::default(),
             finder: Finder::new(Owners::read(&options.root, rights.user)),
             vms: BTreeMap::new(),
             shares: Shares::default(),
@@ -163,13 +165,20 @@ impl LinuxHost {
             busy_at_ns: 0,
             pace: Pace::new(options.move_limit),
             rights,
-            monitors: Monitors::default(),
+            meters: Meters::new(options.traffic.clone()),
             visits: Visits::default(),
             turn: 0,
             found: 0,
             most_files: if options.root.is_live() { sys::raise_open_files(MOST_FILES).unwrap_or(0) } else { 0 },
             options,
         })
+    }
+
+    /// Takes over what was measured of this machine; what its firmware says counts where nothing
+    /// was.
+    pub fn know(&mut self, measured: Bandwidths) {
+        self.machine.bandwidth = measured.clone().or(&self.machine.bandwidth);
+        self.measured = measured;
     }
 
     /// The VMs that the last observation saw, with everything that was found out about them.
@@ -190,6 +199,7 @@ impl LinuxHost {
             self.observe()?;
         }
         self.busy_at_ns = 0;
+        self.meters.forget_rates();
         self.vms.values_mut().for_each(Tracked::forget_rates);
         Ok(())
     }
@@ -251,6 +261,7 @@ impl LinuxHost {
             && let Ok(machine) = read_machine(&self.options.root)
         {
             self.machine = machine;
+            self.machine.bandwidth = self.measured.clone().or(&self.machine.bandwidth);
             self.online = online;
         }
     }
@@ -375,11 +386,10 @@ impl LinuxHost {
         self.shares = Shares::default();
         self.find(now_ns, newcomers_within, depth).map_err(|error| ObserveError::new("/proc", error.to_string()))?;
         let nodes = self.observe_nodes(now_ns);
-        let open: usize = self.vms.values().map(Tracked::open_files).sum();
+        let open = self.vms.values().map(Tracked::open_files).sum::<usize>() + self.meters.open_files();
         // Each VM has the handle of its process open too.
         let spare_files = Cell::new(self.most_files.saturating_sub(OTHER_FILES + open + self.vms.len()));
-        let Self { options, machine, vms: known, finder, shares, hidden, monitors, visits, turn, found, .. } = self;
-        monitors.keep(|pid| known.contains_key(&pid));
+        let Self { options, machine, vms: known, finder, shares, hidden, meters, visits, turn, found, .. } = self;
         let (run_states, spare_files) = (options.run_states, &spare_files);
         let around = Around { machine, rights, now_ns, run_states, turn: *turn, found: *found, spare_files };
         let root = &options.root;
@@ -395,11 +405,12 @@ impl LinuxHost {
         }
         let trusts = |uid| finder.trusts(uid);
         let unheard = monitor::ask(options.monitor.as_deref_mut(), visits, known, trusts, (root, &around), depth);
-        let counted = Monitors::is_there(root);
-        let may_create = options.monitor_traffic;
+        let hurries = newcomers_within.is_some();
+        let look = traffic::Look { root, turn: *turn, now_ns, spare: spare_files, hurries };
+        let lives = |(pid, id): &(u32, ClientId)| known.get(pid).is_some_and(|known| known.vm.client(*id).is_some());
+        meters.begin(&look, lives);
         let mut traffic = |vm: &RunningVm, id| {
-            let client = vm.client(id).filter(|_| counted)?;
-            monitors.traffic(root, vm.key.pid, client, now_ns, may_create)
+            vm.client(id).map_or_else(Measured::default, |client| meters.measure(&look, vm, client))
         };
         let mut observe = |tracked: &mut Tracked| {
             let share = finder.share_of(tracked);
@@ -425,6 +436,7 @@ impl LinuxHost {
             vms,
             memory_pressure: counters::memory_pressure(root, "proc/pressure/memory"),
             unseen,
+            traffic_meter: Some(meters.meter()),
             ..Observation::default()
         })
     }

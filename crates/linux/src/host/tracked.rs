@@ -10,8 +10,9 @@ use crate::error::{LinuxError, read_text};
 use crate::proc_text::status_field;
 use crate::root::Root;
 use crate::sys::{AffinityOfThreads, ProcessHandle};
+use crate::traffic::Measured;
 use crate::vm::{Region, RunningVm, VcpuEvidence, VmClient, VmThreads};
-use scheduler::{ClientId, ClientObservation, GroupObservation, Mobility, RunState, Traffic, VcpuGroup, VmObservation};
+use scheduler::{ClientId, ClientObservation, GroupObservation, Mobility, RunState, VcpuGroup, VmObservation};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -284,6 +285,7 @@ impl Tracked {
         self.vm.clients = clients;
         let observe = |((client, (memory, memory_size)), cpus): ((&VmClient, _), _)| {
             let (cpu_used, cpu_waited) = self.accounts.used(&client.thread_ids);
+            let measured = traffic(&self.vm, client.id);
             ClientObservation {
                 id: client.id,
                 vcpus: client.vcpus.len() as u32,
@@ -301,7 +303,9 @@ impl Tracked {
                 memory_size,
                 chosen_nodes: client.chosen_nodes.clone(),
                 huge_page_size: client.regions.iter().find_map(|region| region.page_size),
-                traffic: traffic(&self.vm, client.id),
+                traffic: measured.traffic,
+                traffic_unsplit: measured.unsplit,
+                cache_occupancy: measured.occupancy,
                 virtual_node: client.virtual_node,
                 ..ClientObservation::default()
             }
@@ -441,8 +445,8 @@ pub(super) struct Around<'a> {
     pub(super) spare_files: &'a Cell<usize>,
 }
 
-/// Measured traffic of a client, where hardware counts it.
-pub(super) type TrafficOf<'a> = dyn FnMut(&RunningVm, ClientId) -> Option<Traffic> + 'a;
+/// What hardware counted of a client.
+pub(super) type TrafficOf<'a> = dyn FnMut(&RunningVm, ClientId) -> Measured + 'a;
 
 /// Nodes that the cpuset of a process allows, in every layout of cgroups.
 fn allowed_nodes(root: &Root, pid: u32) -> Option<NodeSet> {

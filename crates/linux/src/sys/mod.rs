@@ -12,6 +12,7 @@ mod mask;
 mod move_pages;
 mod network;
 mod numa;
+mod perf;
 #[cfg(test)]
 mod pinned;
 mod reap;
@@ -37,6 +38,7 @@ pub use network::{
     TapDevice, bring_up_loopback, enter_network, leave_network, own_network, set_address, tap, tap_name,
 };
 pub use numa::{MemoryBinding, PageLocation, bind_memory, locate_pages, set_thread_memory, thread_memory};
+pub use perf::{CounterEvent, CounterGroup, GroupCount, MOST_EVENTS};
 #[cfg(test)]
 pub(crate) use pinned::pin;
 pub use reap::{Reaped, adopt_orphans, wait_for_any_child};

@@ -1,5 +1,6 @@
 //! This host for the commands that look at and move VMs.
 
+use crate::this_host;
 use anyhow::Context;
 use linux::host::AskMonitor;
 use linux::{HostOptions, LinuxHost};
@@ -34,5 +35,9 @@ pub(crate) fn open_for_long(move_limit: Bytes) -> anyhow::Result<LinuxHost> {
 fn open_with(options: HostOptions) -> anyhow::Result<LinuxHost> {
     let monitor: Option<Box<dyn AskMonitor>> = Some(Box::<FreeMonitors>::default());
     let affinity_manager = Some(libvirt::affinity_manager());
-    LinuxHost::new(HostOptions { monitor, affinity_manager, ..options }).context("this host cannot be read")
+    let options = HostOptions { monitor, affinity_manager, ..options };
+    let mut host = LinuxHost::new(options).context("this host cannot be read")?;
+    let measured = this_host::measured(host.machine())?;
+    host.know(measured);
+    Ok(host)
 }

@@ -2,7 +2,7 @@
 
 use crate::args::{ConnectArguments, MachineArguments};
 use crate::failure::bad_input;
-use crate::remote_host;
+use crate::{remote_host, this_host};
 use anyhow::Context;
 use simulator::machine_check::{Finding, check};
 use std::path::Path;
@@ -14,7 +14,7 @@ use topology::{Machine, input};
 /// this host without `--on`.
 pub(crate) fn machine(arguments: &MachineArguments) -> anyhow::Result<Machine> {
     match &arguments.on {
-        None => read::live().context("this host cannot be read"),
+        None => this_host::machine(),
         Some(choice) => named(choice),
     }
 }

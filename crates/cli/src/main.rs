@@ -46,6 +46,7 @@ mod residence_view;
 mod source;
 mod switches;
 mod text;
+mod this_host;
 mod top;
 mod trace_view;
 mod transfer_view;

@@ -292,3 +292,33 @@ fn a_narrow_terminal_breaks_no_word_and_no_number() {
         }
     }
 }
+
+#[test]
+fn what_was_measured_of_this_host_is_known_and_the_file_of_another_machine_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("machine.toml");
+    let asked = |sockets: usize| {
+        let text = format!(
+            "sockets = {sockets}\ncores_per_llc = 1\nmemory_per_node = \"4 GiB\"\n[rates]\n\
+            lines_in_flight_per_core = {{ value = 10, source = \"measured\", from = \"here\" }}\n\
+            local_latency_ns = {{ value = 90, source = \"measured\", from = \"here\" }}\n\
+            node_bandwidth_gb_per_s = {{ value = 20.5, source = \"measured\", from = \"here\" }}\n"
+        );
+        fs::write(&file, text).expect("written");
+        let mut homenode = Command::new(env!("CARGO_BIN_EXE_homenode"));
+        homenode.args(["topology", "--json"]).env("HOMENODE_MACHINE_FILE", &file).output().expect("homenode starts")
+    };
+    let here = machine(&[]).node_ids();
+    if here != (0..here.len() as u32).map(topology::NodeId).collect() {
+        return eprintln!("SKIPPED what_was_measured_of_this_host_is_known: its nodes {here} are not 0 to n");
+    }
+    let known = asked(here.len());
+    let report: serde_json::Value = serde_json::from_slice(&known.stdout).expect("JSON");
+    for node in here.iter() {
+        assert_eq!(report["machine"]["bandwidth"]["memory"][node.to_string()], 20_500_000_000_u64, "{report}");
+    }
+    let other = asked(here.len() + 1);
+    let error = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert_eq!(other.status.code(), Some(2), "{error}");
+    assert!(error.contains("machine.toml") && error.contains("of another machine"), "{error}");
+}

@@ -4,7 +4,7 @@ use crate::args::BalanceArguments;
 use crate::balance_view::Log;
 use crate::commands::{balance_replay, balance_trace};
 use crate::failure::{bad_input, unwritable};
-use crate::{balance_view, balancer_host, balancer_place, remote_host};
+use crate::{balance_view, balancer_host, balancer_place, remote_host, this_host};
 use anyhow::{Context, bail};
 use daemon::{Balancer, DaemonError, Event, Instance, Mode, Outcome, PolicyFile, Recorder, Restored, Rules, Wake};
 use linux::LinuxHost;
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &BalanceArguments) -> anyhow::Result<()> {
         let balancer = Balancer::new(host, &policy, rules, Mode::DryRun, file, Restored::Nothing);
         return work(balancer, arguments, &policy, &mut log);
     }
-    let machine = topology::read::live().context("this host cannot be read")?;
+    let machine = this_host::machine()?;
     let policy = policy(arguments.policy.as_deref(), &machine)?;
     let (mut balancer, _lock) = start(arguments, &policy, &mut log)?;
     if arguments.release {

@@ -4,7 +4,7 @@ use crate::args::CalibrateArguments;
 use crate::evaluation_view::View;
 use crate::failure::bad_input;
 use crate::text::{Table, lines, table, width, wrapped};
-use crate::{measuring, named_file, output};
+use crate::{measuring, named_file, output, this_host};
 use anyhow::{Context, anyhow};
 use evaluate::calibrate::network::{self, FittedNetwork};
 use evaluate::calibrate::{CalibrateError, Calibration, Plan};
@@ -39,8 +39,10 @@ pub(crate) fn run(arguments: &CalibrateArguments) -> anyhow::Result<()> {
     } else {
         output::print(shown(&calibration))?;
         output::line(format_args!(
-            "\nWritten: {}. Use it with --on {0}; `homenode machine check {0}` says what is assumed.",
-            out.display()
+            "\nWritten: {}. Use it with --on {0}; `homenode machine check {0}` says what is assumed. As {} it tells \
+            the commands that look at this host what its memory carries.",
+            out.display(),
+            this_host::MACHINE_FILE
         ))?;
     }
     Ok(())

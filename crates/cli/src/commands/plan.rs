@@ -7,7 +7,7 @@ use crate::failure::bad_input;
 use crate::guest_images::{self, Missing};
 use crate::output;
 use crate::text::count;
-use crate::{balancer_host, balancer_place, fleet_choice, hidden_vms, occupied, plan_view, remote_host};
+use crate::{balancer_host, balancer_place, fleet_choice, hidden_vms, occupied, plan_view, remote_host, this_host};
 use anyhow::Context;
 use scheduler::{Occupancy, PlanError};
 use serde::Serialize;
@@ -97,7 +97,7 @@ fn hosts(
         return Ok(vec![remote_host::machine_and_occupancy(uri)?]);
     }
     if arguments.on.is_empty() {
-        let machine = topology::read::live().context("this host cannot be read")?;
+        let machine = this_host::machine()?;
         let occupancy = live_occupancy(&machine, specs, existing, hidden)?;
         return Ok(vec![(machine, occupancy)]);
     }

@@ -6,7 +6,7 @@ use crate::commands::{run_check, run_via_libvirt};
 use crate::failure::bad_input;
 use crate::guest_images::{self, Missing};
 use crate::output;
-use crate::{balancer_host, balancer_place, hidden_vms, kept, residence_view, switches, vm_spec_file};
+use crate::{balancer_host, balancer_place, hidden_vms, kept, residence_view, switches, this_host, vm_spec_file};
 use anyhow::{Context, bail};
 use inventory::{Held, Record};
 use linux::sys::CtrlC;
@@ -176,7 +176,7 @@ pub(super) fn plan(spec: &VmSpec, whose: &str, fixed: Option<Fixed<'_>>) -> anyh
     let running = balancer_host::examine()?;
     // The VM starts all the same: its exit code is not about others.
     hidden_vms::say(&running);
-    let machine = topology::read::live().context("this host cannot be read")?;
+    let machine = this_host::machine()?;
     let mut occupancy = balancer_place::occupancy(&running, &machine);
     qemu::set_aside(&mut occupancy, &machine, spec);
     let plan = match fixed {

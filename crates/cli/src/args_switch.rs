@@ -23,7 +23,7 @@ pub(crate) enum SwitchCommand {
     /// Show what is plugged into a switch, and how much went through
     Show {
         /// Name of the switch
-        switch: String,
+        switch: SwitchName,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -31,7 +31,7 @@ pub(crate) enum SwitchCommand {
     /// Remove a switch that nothing is plugged into
     Delete {
         /// Name of the switch
-        switch: String,
+        switch: SwitchName,
     },
     /// Keep switches, for whoever holds standard input: homenode starts this itself
     #[command(hide = true)]
@@ -59,9 +59,9 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "CARD")]
     pub(crate) card: Vec<InterfaceName>,
     /// Bits a second of the links, each way, such as '1 Gbit/s'. Default: as fast as memory
-    #[arg(long, requires = "uplink")]
+    #[arg(long, requires = "uplink", allow_hyphen_values = true)]
     pub(crate) rate: Option<Rate>,
     /// Time that a frame takes over the links, such as '50 us'. Default: none of ours
-    #[arg(long, requires = "uplink")]
+    #[arg(long, requires = "uplink", allow_hyphen_values = true)]
     pub(crate) delay: Option<Delay>,
 }

@@ -56,6 +56,7 @@ pub(crate) fn plug(directory: &RuntimeDir, launch: &mut Launch) -> anyhow::Resul
                         let why = NetworkError::Input(format!("{why}: `homenode switch create {switch}` makes it"));
                         fault("switch", why)
                     }
+                    why @ NetworkError::AddressTaken { .. } => fault("mac", why),
                     why => why.into(),
                 };
                 in_switch(directory, &mut fabric, switch, owner).map_err(fault)?
@@ -85,7 +86,7 @@ fn in_switch(
     }
     let none = || NetworkError::NoSuchSwitch { name: switch.to_string(), there: listed([].iter()) };
     let fabric = fabric.as_mut().ok_or_else(none)?;
-    fabric.plug(switch, &format!("{}/{}", owner.vm, owner.card), owner.queues)
+    fabric.plug_card(switch, owner)
 }
 
 fn on_bridge(bridge: &InterfaceName, owner: Owner<'_>) -> Result<Tap, NetworkError> {

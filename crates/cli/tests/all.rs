@@ -31,6 +31,7 @@ mod migrate_cuts;
 mod migrate_faults;
 mod migrate_several;
 mod migrate_writes;
+mod near_device;
 mod on_touch;
 mod plan;
 mod profile;

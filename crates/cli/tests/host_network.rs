@@ -3,6 +3,7 @@
 
 use crate::common::{Place, lacks, no_qemu, tiny_guest, unique, within_seconds};
 use network::Fabric;
+use network::host::Owner;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -207,6 +208,66 @@ fn doctor_says_which_networks_there_are() {
     // There is one in here, and this user is root in here.
     assert_eq!(bridge["lacks"], serde_json::Value::Null, "{json}");
     assert_eq!(host.interfaces(), before);
+}
+
+#[test]
+fn without_tap_devices_or_namespaces_it_is_said_what_works() {
+    let test = "without_tap_devices_or_namespaces_it_is_said_what_works";
+    if lacks(test, "setpriv") || lacks(test, "vde_switch") {
+        return;
+    }
+    let Some(mut host) = Host::new(test) else { return };
+    // Nobody in there makes a namespace any more.
+    let without = "setpriv --bounding-set -sys_admin --inh-caps -sys_admin $H switch";
+    let inside = |command: &str| {
+        let none = "echo 0 >/proc/sys/user/max_user_namespaces";
+        format!("unshare -Ur bash -c \"{none} && {command}\"")
+    };
+    let (code, said) = host.says(&inside(&format!("{without} create lan")));
+    assert!(code == 1 && said.contains("cannot make a network namespace: "), "{code}: {said}");
+    assert!(said.contains("user.max_user_namespaces above 0") && said.contains("kind \"vde\" needs neither"), "{said}");
+    host.ok(&inside(&format!("{without} create lan --kind vde && {without} delete lan")));
+    let guest = tiny_guest(test);
+    if no_qemu(test) || guest.is_none() {
+        return;
+    }
+    let vm = unique("no-tun");
+    let spec = host.spec(&vm, "kind = \"switch\"\nswitch = \"lan\"");
+    let commands = |create: &str, code: u32| {
+        format!(
+            "unshare -m bash -c \"mount -t tmpfs none /dev/net && {create} && $H run {} --daemonize; code=\\$?; \
+             $H vm delete {vm} --force; $H switch delete lan; test \\$code = {code}\"",
+            spec.display()
+        )
+    };
+    let said = host.ok(&commands("$H switch create lan", 1));
+    let expected = format!("cannot make a tap device for {vm}/0: /dev/net/tun: No such file or directory");
+    assert!(said.contains(&expected) && said.contains("`modprobe tun` makes it; a switch of kind \"vde\""), "{said}");
+    host.ok(&commands("$H switch create lan --kind vde", 0));
+}
+
+#[test]
+fn an_address_that_another_vm_has_is_named_before_the_vm_starts() {
+    let test = "an_address_that_another_vm_has_is_named_before_the_vm_starts";
+    if no_qemu(test) || tiny_guest(test).is_none() {
+        return;
+    }
+    let Some(mut host) = Host::new(test) else { return };
+    host.ok("$H switch create lan");
+    let directory = host.place.runtime().join(".switches");
+    let mut fabric = Fabric::kept(&directory).expect("a keeper").expect("switches");
+    let (lan, mac) = ("lan".parse().expect("a name"), "52:54:00:00:00:01");
+    let owner = Owner { vm: "other", card: 2, mac: mac.parse().expect("an address"), queues: 1 };
+    let tap = fabric.plug_card(&lan, owner).expect("a tap");
+    // The keeper serves one at a time.
+    drop(fabric);
+    let lines = format!("kind = \"switch\"\nswitch = \"lan\"\nmac = \"{mac}\"");
+    let spec = host.spec(&unique("taken"), &lines);
+    let taken = "network[0].mac: 52:54:00:00:00:01 is the address of VM other/2 on switch lan";
+    host.refused(&format!("$H run {} --daemonize", spec.display()), taken);
+    host.refused("$H switch delete lan", "in use by VM other/2");
+    drop(tap);
+    assert!(within_seconds(20, || host.says("$H switch delete lan").0 == 0), "the switch stays in use");
 }
 
 /// QEMU's helper as an administrator makes it ready, beside the real one: only this test sees it.

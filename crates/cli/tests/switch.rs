@@ -1,7 +1,8 @@
 //! `homenode switch`, and cards of VMs in switches: in namespaces of our own.
 
 use crate::common::{Place, lacks, said_in, within_seconds};
-use network::{Fabric, Switch, SwitchSeen};
+use network::host::Owner;
+use network::{Fabric, NetworkError, Switch, SwitchSeen};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixDatagram;
@@ -121,6 +122,34 @@ fn switches_go_with_who_has_them_and_nothing_of_the_hosts_network_changes() {
     assert_eq!(interfaces(), before);
 }
 
+#[test]
+fn two_vms_of_one_address_do_not_meet_on_switches_that_are_joined() {
+    let Some(mut fabric) = fabric("two_vms_of_one_address_do_not_meet_on_switches_that_are_joined") else { return };
+    for text in [r#"{"name":"core"}"#, r#"{"name":"lan","uplink":[{"to":"core"}]}"#, r#"{"name":"alone"}"#] {
+        fabric.add(&switch(text)).expect("a switch");
+    }
+    let mut plug = |switch: &str, vm: &str, card: usize, mac: &str| {
+        let owner = Owner { vm, card, mac: mac.parse().expect("an address"), queues: 1 };
+        fabric.plug_card(&switch.parse().expect("a name"), owner)
+    };
+    let (one, other) = ("52:54:00:00:00:01", "52:54:00:00:00:02");
+    let first = plug("core", "a", 0, one).expect("a tap");
+    for switch in ["core", "lan"] {
+        let error = plug(switch, "b", 1, one).expect_err("taken");
+        let NetworkError::AddressTaken { .. } = &error else { panic!("{error}") };
+        let expected = "52:54:00:00:00:01 is the address of VM a/0 on switch core, which frames to it could reach too: ";
+        assert!(error.is_input() && error.to_string().starts_with(expected), "{error}");
+    }
+    let _more = [plug("lan", "b", 1, other).expect("another address"), plug("alone", "b", 0, one).expect("it is alone")];
+    // A VM that starts again may find its own card, which goes as its QEMU ends.
+    plug("core", "a", 0, one).expect("its own");
+    drop(first);
+    let free = || plug("core", "c", 0, one).is_ok();
+    assert!(within_seconds(20, free), "the address of a card that has gone stays taken");
+    let ports = fabric.seen().expect("what there is").into_iter().find(|seen| seen.name == "lan").expect("it").ports;
+    assert_eq!(ports[0].port, "b/1", "the address is no part of it");
+}
+
 fn says(place: &Place, arguments: &[&str], code: i32) -> String {
     let (status, output, errors) = said_in(&place.runtime(), arguments);
     let said = output + &errors;
@@ -141,6 +170,11 @@ fn kept_switches_are_made_listed_used_and_deleted() {
     assert!(said.contains("switch lan is there already"), "{said}");
     let said = says(&place, &["switch", "create", "x", "--uplink", "core", "--rate", "1 GB/s"], 2);
     assert!(said.contains("`1 GB/s` is no rate: expected 64 kbit/s to 400 Gbit/s"), "{said}");
+    let said = says(&place, &["switch", "create", "x", "--uplink", "core", "--delay", "-1 ms"], 2);
+    assert!(said.contains("`-1 ms` is no delay: expected 1 us to 1000 ms"), "{said}");
+    let said = says(&place, &["switch", "create", "x", "--uplink", "enp1s0"], 2);
+    assert!(said.contains("there is core, lan. A switch must be there before its uplinks"), "{said}");
+    assert!(said.contains("`homenode switch create x --card`"), "{said}");
     let said = says(&place, &["switch", "create", "ring", "--uplink", "core", "--uplink", "lan"], 2);
     assert!(said.contains("would make a ring"), "{said}");
     let listed = says(&place, &["switch", "list"], 0);
@@ -152,6 +186,11 @@ fn kept_switches_are_made_listed_used_and_deleted() {
     says(&place, &["switch", "delete", "lan"], 0);
     says(&place, &["switch", "delete", "core"], 0);
     says(&place, &["switch", "delete", "core"], 2);
+    for name in ["", "..", "\u{fc}ber", "two\nlines", "--", &"a".repeat(300)] {
+        for command in ["create", "show", "delete"] {
+            assert!(!says(&place, &["switch", command, "--", name], 2).contains("panicked"), "{command} {name}");
+        }
+    }
     assert!(says(&place, &["switch", "list"], 0).starts_with("There is no switch."));
 }
 

@@ -5,14 +5,16 @@ use crate::common::{no_qemu, tiny_guest, unique, within_seconds};
 use crate::host_network::Host;
 use std::path::Path;
 
-/// What there is besides what counts: interfaces, queues, processes of ours, files.
+/// What there is besides what counts: namespaces with a name, interfaces, queues, processes of
+/// ours, files: also those of the directory for what is temporary.
 fn state(host: &mut Host, of_ours: &str) -> String {
+    let namespaces = host.ok("ip netns list");
     let interfaces = host.interfaces();
     let queues = host.ok("tc qdisc show | awk '{print $2, $5}' | sort");
     // The shell that asks has the pattern in its own command.
     let (_, processes) = host.says(&format!("pgrep -fa '{of_ours}' | grep -v pgrep"));
-    let files = files(&host.place.runtime());
-    format!("{interfaces}{queues}{processes}{files:?}")
+    let files = [files(&host.place.runtime()), files(&host.place.path("tmp"))];
+    format!("{namespaces}{interfaces}{queues}{processes}{files:?}")
 }
 
 /// Files and sockets; directories stay once they are made.
@@ -34,6 +36,8 @@ fn kills(test: &str, rounds: u64) {
         return;
     }
     let Some(mut host) = Host::new(test) else { return };
+    let temporary = host.place.path("tmp").display().to_string();
+    host.ok(&format!("mkdir {temporary} && chmod 1777 {temporary} && export TMPDIR={temporary}"));
     let seed = std::env::var("HOMENODE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x5EED_u64).max(1);
     let (mut drawn, vm) = (Drawn(seed), unique("switch-kills"));
     let cards = "kind = \"switch\"\nswitch = \"lan\"\n\n[[network]]\nkind = \"macvtap\"\ncard = \"c0\"";

@@ -3,6 +3,7 @@
 use crate::switch::SwitchFault;
 use std::io;
 use std::path::PathBuf;
+use vm::spec::MacAddress;
 
 /// Why something about switches was not done. Nothing changed.
 #[derive(Debug, thiserror::Error)]
@@ -26,11 +27,19 @@ pub enum NetworkError {
         /// What is plugged in, as text.
         by: String,
     },
+    /// Two cards of one address: frames find neither.
+    #[error("{mac} is the address of {by}, which frames to it could reach too: write another `mac`, or none")]
+    AddressTaken {
+        /// The address.
+        mac: MacAddress,
+        /// Who has it, as text.
+        by: String,
+    },
     /// This process may not have a network namespace.
     #[error(
         "cannot make a network namespace: {source}. Root needs CAP_SYS_ADMIN and CAP_NET_ADMIN; other users need \
-        user namespaces (sysctl kernel.unprivileged_userns_clone=1, and no AppArmor rule against them). A switch of \
-        kind \"vde\" needs neither"
+        user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and no AppArmor \
+        rule against them). A switch of kind \"vde\" needs neither"
     )]
     NoNamespace {
         /// The kernel's answer.
@@ -170,6 +179,7 @@ impl NetworkError {
             Self::Input(_)
                 | Self::Switch(_)
                 | Self::NoSuchSwitch { .. }
+                | Self::AddressTaken { .. }
                 | Self::NoSuchInterface { .. }
                 | Self::OpenVswitch { .. }
                 | Self::CardInUse { .. }
@@ -179,8 +189,13 @@ impl NetworkError {
 
     pub(crate) fn no_tap(port: String, source: io::Error) -> Self {
         let cure = match source.kind() {
-            io::ErrorKind::NotFound => ". `modprobe tun` makes it",
-            io::ErrorKind::PermissionDenied => ". Your user must be allowed to open it, or start the VM as root",
+            io::ErrorKind::NotFound => {
+                ". `modprobe tun` makes it; a switch of kind \"vde\" and `kind = \"user\"` need none"
+            }
+            io::ErrorKind::PermissionDenied => {
+                ". Your user must be allowed to open it, or start the VM as root; a switch of kind \"vde\" and \
+                 `kind = \"user\"` need none"
+            }
             _ => "",
         };
         Self::NoTap { port, source, cure }
@@ -188,5 +203,22 @@ impl NetworkError {
 
     pub(crate) fn keeper(problem: impl Into<String>) -> Self {
         Self::Keeper { problem: problem.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_no_tap_device_is_told_what_helps_and_what_works_without() {
+        for (kind, helps) in [
+            (io::ErrorKind::NotFound, "`modprobe tun` makes it"),
+            (io::ErrorKind::PermissionDenied, "Your user must be allowed to open it"),
+        ] {
+            let said = NetworkError::no_tap("vm/0".to_owned(), kind.into()).to_string();
+            assert!(said.starts_with("cannot make a tap device for vm/0: /dev/net/tun: "), "{said}");
+            assert!(said.contains(helps) && said.contains("a switch of kind \"vde\""), "{said}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Switches, as their user has them.
 
 use crate::NetworkError;
+use crate::host::Owner;
 use crate::seen::SwitchSeen;
 use crate::switch::Switch;
 use crate::vde;
@@ -175,13 +176,26 @@ impl Fabric {
         self.done(&Request::Remove(name.to_owned()))
     }
 
-    /// Plugs a card in. `port` says whose it is.
+    /// Plugs a card in that no other VM's card may have the address of, on all switches that are
+    /// joined to that one.
+    ///
+    /// # Errors
+    /// Another VM has it, there is no such switch, or this user may have no tap device.
+    pub fn plug_card(&mut self, switch: &SwitchName, owner: Owner<'_>) -> Result<Tap, NetworkError> {
+        let (switch, port) = (switch.clone(), owner.port());
+        self.plugged(&Request::Tap { switch, port, queues: owner.queues, mac: Some(owner.mac) })
+    }
+
+    /// Plugs a card in, whatever its address is. `port` says whose it is.
     ///
     /// # Errors
     /// There is no such switch, or this user may have no tap device.
     pub fn plug(&mut self, switch: &SwitchName, port: &str, queues: u32) -> Result<Tap, NetworkError> {
-        let request = Request::Tap { switch: switch.clone(), port: port.to_owned(), queues };
-        match self.ask(&request)? {
+        self.plugged(&Request::Tap { switch: switch.clone(), port: port.to_owned(), queues, mac: None })
+    }
+
+    fn plugged(&mut self, request: &Request) -> Result<Tap, NetworkError> {
+        match self.ask(request)? {
             Answer::Tap { queues } => {
                 (0..queues).map(|_| self.descriptor()).collect::<Result<Vec<_>, _>>().map(Tap::from)
             }
@@ -260,6 +274,7 @@ impl Fabric {
             }
         }
         match serde_json::from_slice(&line).map_err(|error| gone(error.into()))? {
+            Answer::AddressTaken { mac, by } => Err(NetworkError::AddressTaken { mac, by }),
             Answer::Refused { input: true, why } => Err(NetworkError::Input(why)),
             Answer::Refused { input: false, why } => Err(NetworkError::Told(why)),
             answer => Ok(answer),

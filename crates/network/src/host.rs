@@ -41,7 +41,7 @@ pub struct Owner<'a> {
 }
 
 impl Owner<'_> {
-    fn port(&self) -> String {
+    pub(crate) fn port(&self) -> String {
         format!("{}/{}", self.vm, self.card)
     }
 

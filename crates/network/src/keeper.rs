@@ -4,10 +4,11 @@
 //! that runs it, for `homenode switch create` a socket that it listens on until the last switch is
 //! removed. Nobody but its own user reaches either.
 
+use crate::card_name::CardName;
 use crate::home::Home;
 use crate::kernel::{self, Interface};
 use crate::seen::{LinkSeen, PortSeen, SwitchSeen};
-use crate::switch::{Switch, SwitchKind, Uplink, check, listed};
+use crate::switch::{Switch, SwitchKind, Uplink, check, listed, reached_from};
 use crate::vde::{Port, Vde};
 use crate::words::{Answer, Request};
 use crate::{NetworkError, Traffic};
@@ -16,7 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
-use vm::spec::SwitchName;
+use vm::spec::{MacAddress, SwitchName};
 
 /// Most bytes of a request: far more than a switch with its uplinks has.
 const LONGEST_REQUEST: u64 = 64 << 10;
@@ -83,8 +84,11 @@ fn say(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-fn refusal(error: &NetworkError) -> Answer {
-    Answer::Refused { input: error.is_input(), why: error.to_string() }
+fn refusal(error: NetworkError) -> Answer {
+    match error {
+        NetworkError::AddressTaken { mac, by } => Answer::AddressTaken { mac, by },
+        error => Answer::Refused { input: error.is_input(), why: error.to_string() },
+    }
 }
 
 /// What is made, other than by QEMUs.
@@ -134,7 +138,7 @@ impl Keeper {
                         linux::sys::send_descriptor(stream, b"t", descriptor.as_fd())?;
                     }
                 }
-                Err(error) => say(stream, &refusal(&error))?,
+                Err(error) => say(stream, &refusal(error))?,
             }
         }
     }
@@ -149,7 +153,7 @@ impl Keeper {
                 self.enter().and_then(|()| kernel::try_macvtap()).map(|()| (Answer::Done, Vec::new()))
             }
             Request::Show => Ok((Answer::Switches(self.seen()?), Vec::new())),
-            Request::Tap { switch, port, queues } => self.plug(&switch, &port, queues),
+            Request::Tap { switch, port, queues, mac } => self.plug(&switch, (&port, mac), queues),
         }
     }
 
@@ -162,8 +166,12 @@ impl Keeper {
         format!("{letter}{}", self.next)
     }
 
+    fn plain(&self) -> Vec<Switch> {
+        self.switches.iter().map(|linked| linked.switch.clone()).collect()
+    }
+
     fn add(&mut self, switch: Switch) -> Result<(), NetworkError> {
-        let there: Vec<Switch> = self.switches.iter().map(|linked| linked.switch.clone()).collect();
+        let there = self.plain();
         check(&switch, &there)?;
         if switch.kind == SwitchKind::Vde {
             let vde = Some(Vde::start(&switch.name)?);
@@ -207,10 +215,10 @@ impl Keeper {
         let others = self.switches.iter().filter(|linked| leads_to(linked, name).is_some());
         let others: Vec<String> = others.map(|linked| format!("switch {}", linked.switch.name)).collect();
         let cards = match &mut self.switches[index].vde {
-            Some(vde) => vde.ports_now()?.into_iter().map(|seen| seen.port).collect::<Vec<_>>(),
-            None => ports(&kernel::interfaces()?, name).map(|(port, _)| port.to_owned()).collect(),
+            Some(vde) => vde.ports_now()?.into_iter().map(|(card, _)| card).collect::<Vec<_>>(),
+            None => ports(&kernel::interfaces()?, name).map(|(card, _)| card).collect(),
         };
-        let users: Vec<String> = cards.iter().map(|port| format!("VM {port}")).chain(others).collect();
+        let users: Vec<String> = cards.iter().map(|card| format!("VM {}", card.port)).chain(others).collect();
         if !users.is_empty() {
             return Err(NetworkError::InUse { name: name.to_owned(), by: users.join(", ") });
         }
@@ -223,21 +231,56 @@ impl Keeper {
         self.names().position(|known| known.as_ref() == name).ok_or_else(there)
     }
 
-    fn plug(&mut self, switch: &SwitchName, port: &str, queues: u32) -> Result<(Answer, Vec<OwnedFd>), NetworkError> {
+    /// Whether a card of another VM has the address that this one is to have, where frames of both
+    /// come by.
+    fn check_address(&mut self, switch: &SwitchName, card: &CardName) -> Result<(), NetworkError> {
+        let Some(mac) = card.mac else { return Ok(()) };
+        let there = self.plain();
+        let reached = reached_from(switch, &there);
+        let mut cards = Vec::new();
+        for linked in &mut self.switches {
+            if let Some(vde) = linked.vde.as_mut().filter(|_| linked.switch.name == *switch) {
+                cards.extend(vde.ports_now()?.into_iter().map(|(card, _)| (card, switch.clone())));
+            }
+        }
+        if self.home.is_some() {
+            let interfaces = kernel::interfaces()?;
+            for name in reached {
+                cards.extend(ports(&interfaces, name.as_ref()).map(|(card, _)| (card, name.clone())));
+            }
+        }
+        // One of the same VM may be on its way out, as its QEMU ends.
+        match cards.into_iter().find(|(other, _)| other.mac == Some(mac) && other.vm() != card.vm()) {
+            Some((other, at)) => {
+                let by = format!("VM {} on switch {at}", other.port);
+                Err(NetworkError::AddressTaken { mac, by })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn plug(
+        &mut self,
+        switch: &SwitchName,
+        (port, mac): (&str, Option<MacAddress>),
+        queues: u32,
+    ) -> Result<(Answer, Vec<OwnedFd>), NetworkError> {
         let index = self.index(switch.as_ref())?;
         let whole = port.len() <= LONGEST_PORT && port.bytes().all(|byte| byte.is_ascii_graphic());
         if !whole || queues > MOST_QUEUES {
             return Err(NetworkError::keeper(format!("was asked for a port that there cannot be: {port:?}")));
         }
+        let card = CardName { port: port.to_owned(), mac };
+        self.check_address(switch, &card)?;
         if let Some(vde) = &self.switches[index].vde {
-            let Port { frames, control } = vde.plug(port)?;
+            let Port { frames, control } = vde.plug(&card)?;
             return Ok((Answer::Socket, vec![frames, control]));
         }
         let name = self.number('p');
         let failed = |source| NetworkError::no_tap(port.to_owned(), source);
         let taps = linux::sys::tap(&name, queues).map_err(failed)?.queues;
         // Where this fails the tap goes with its descriptors.
-        let plugged = format!("link set dev {name} alias {port} addrgenmode none master {switch} up\n");
+        let plugged = format!("link set dev {name} alias {card} addrgenmode none master {switch} up\n");
         kernel::batch("ip", &plugged)?;
         Ok((Answer::Tap { queues: taps.len() as u32 }, taps))
     }
@@ -263,8 +306,8 @@ impl Keeper {
             if let Some(vde) = &linked.vde {
                 return Ok(SwitchSeen { name: name.to_string(), kind, ports: vde.ports()?, links: Vec::new() });
             }
-            let ports = ports(&interfaces, name.as_ref()).map(|(port, interface)| PortSeen {
-                port: port.to_owned(),
+            let ports = ports(&interfaces, name.as_ref()).map(|(card, interface)| PortSeen {
+                port: card.port,
                 from_vm: interface.received(),
                 to_vm: interface.sent(),
             });
@@ -316,7 +359,7 @@ fn leads_to<'a>(linked: &'a Linked, name: &str) -> Option<(&'a Uplink, &'a str)>
 }
 
 /// Cards of VMs on a switch.
-fn ports<'a>(interfaces: &'a [Interface], switch: &'a str) -> impl Iterator<Item = (&'a str, &'a Interface)> {
+fn ports<'a>(interfaces: &'a [Interface], switch: &'a str) -> impl Iterator<Item = (CardName, &'a Interface)> {
     let on_it = interfaces.iter().filter(move |interface| interface.master.as_deref() == Some(switch));
-    on_it.filter_map(|interface| Some((interface.ifalias.as_deref()?, interface)))
+    on_it.filter_map(|interface| Some((CardName::of(interface.ifalias.as_deref()?), interface)))
 }

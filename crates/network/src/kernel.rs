@@ -213,7 +213,8 @@ fn read<T: for<'a> Deserialize<'a>>(program: &'static str, arguments: &[&str]) -
 fn refused(program: &'static str, stderr: &[u8]) -> NetworkError {
     let text = String::from_utf8_lossy(stderr);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Command failed"));
-    let said = lines.collect::<Vec<_>>().join("; ");
+    // What follows begins with the end of this sentence.
+    let said = lines.map(|line| line.trim_end_matches('.')).collect::<Vec<_>>().join("; ");
     let cure = if said.contains("Specified qdisc kind is unknown") || said.contains("qdisc not found") {
         ". This kernel lacks that queue: `modprobe sch_netem` for delays, `modprobe sch_tbf` for rates; without them \
         leave `delay` or `rate` out"
@@ -259,6 +260,6 @@ mod tests {
     fn a_kernel_without_delays_is_named() {
         let said = b"Error: Specified qdisc kind is unknown.\nCommand failed -:2\n";
         let error = refused("tc", said).to_string();
-        assert!(error.starts_with("`tc` says: Error: Specified qdisc kind is unknown.. This kernel lacks"), "{error}");
+        assert!(error.starts_with("`tc` says: Error: Specified qdisc kind is unknown. This kernel lacks"), "{error}");
     }
 }

@@ -27,6 +27,7 @@
 //! See docs/network.md. Sources: bridge(8), tc-tbf(8), tc-netem(8), veth(4), the kernel's
 //! Documentation/networking/tuntap.rst.
 
+mod card_name;
 mod error;
 mod fabric;
 mod home;

@@ -88,7 +88,7 @@ fn measured(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let parts = if part.is_empty() { 0 } else { part.parse::<u64>().ok()? * scale };
     let tens = 10u64.pow(part.len() as u32);
     let whole = whole.parse::<u64>().ok()?.checked_mul(*scale)?;
-    (parts % tens == 0).then(|| whole + parts / tens)
+    if parts.is_multiple_of(tens) { whole.checked_add(parts / tens) } else { None }
 }
 
 impl fmt::Display for Rate {
@@ -143,6 +143,10 @@ mod tests {
             assert_eq!(text.parse::<Rate>().unwrap().0, bits, "{text}");
         }
         for text in ["1 GB/s", "1 Gbit", "0 bit/s", "63999 bit/s", "-1 Gbit/s", "Gbit/s", "1e3 Gbit/s", "1.5 bit/s"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+        // 18446744073800000000 is 90448384 more than 2^64.
+        for text in ["18446744073.8 Gbit/s", "1000 Gbit/s", "\u{663} Gbit/s", "1 Gbit/s\0", ""] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }
         let error = "1 GB/s".parse::<Rate>().unwrap_err().to_string();

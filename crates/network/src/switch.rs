@@ -108,7 +108,10 @@ pub enum SwitchFault {
     #[error("switch {0} is there already: choose another name, or delete it first")]
     Taken(SwitchName),
     /// An uplink leads to nothing.
-    #[error("switch {name}: uplink to `{to}`: no such switch; there is {there}")]
+    #[error(
+        "switch {name}: uplink to `{to}`: no such switch; there is {there}. A switch must be there before its uplinks; \
+        what joins one to a card or a bridge of the host is `homenode switch create {name} --card` and `--bridge`"
+    )]
     NoSuchSwitch {
         /// The new switch.
         name: SwitchName,
@@ -181,6 +184,15 @@ pub fn check(switch: &Switch, there: &[Switch]) -> Result<(), SwitchFault> {
     Ok(())
 }
 
+/// The switches that frames of one reach, itself among them.
+pub(crate) fn reached_from<'a>(switch: &'a SwitchName, there: &'a [Switch]) -> BTreeSet<&'a SwitchName> {
+    let switch_at = |end| match end {
+        End::Switch(name) => Some(name),
+        End::Outside(_) => None,
+    };
+    tree_of(End::Switch(switch), there).into_iter().filter_map(switch_at).collect()
+}
+
 /// What frames may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End<'a> {
@@ -249,7 +261,7 @@ mod tests {
         assert!(matches!(check(&switch("c", &["a", "a"]), &there), Err(SwitchFault::Ring { .. })), "two cables");
         assert!(matches!(check(&switch("a", &[]), &there), Err(SwitchFault::Taken(_))));
         let error = check(&switch("c", &["d"]), &there).unwrap_err().to_string();
-        assert_eq!(error, "switch c: uplink to `d`: no such switch; there is core, a, b, alone");
+        assert!(error.starts_with("switch c: uplink to `d`: no such switch; there is core, a, b, alone. A"), "{error}");
         assert!(check(&switch("c", &["c"]), &there).is_err(), "to itself");
     }
 

@@ -10,6 +10,7 @@
 //! is said over the control socket.
 
 use crate::NetworkError;
+use crate::card_name::CardName;
 use crate::seen::{PortSeen, Traffic};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -92,28 +93,28 @@ impl Vde {
     }
 
     /// The cards that are plugged in: none where the program has ended.
-    pub(crate) fn ports_now(&mut self) -> Result<Vec<PortSeen>, NetworkError> {
-        if matches!(self.program.try_wait(), Ok(None)) { self.ports() } else { Ok(Vec::new()) }
+    pub(crate) fn ports_now(&mut self) -> Result<Vec<(CardName, [Traffic; 2])>, NetworkError> {
+        if matches!(self.program.try_wait(), Ok(None)) { self.cards() } else { Ok(Vec::new()) }
     }
 
-    /// Plugs a card in. `port`: whose it is, for [`Self::ports`].
-    pub(crate) fn plug(&self, port: &str) -> Result<Port, NetworkError> {
+    /// Plugs a card in.
+    pub(crate) fn plug(&self, card: &CardName) -> Result<Port, NetworkError> {
         // The keeper plugs in one after the other.
         let own = self.place.path.join("card");
-        let plugged = self.plugged(port, &own);
+        let plugged = self.plugged(card, &own);
         // The switch is connected to it, and needs its name no more.
         let _ = fs::remove_file(&own);
         plugged.map_err(|error| self.fault(format!("takes no card: {error}")))
     }
 
-    fn plugged(&self, port: &str, own: &Path) -> io::Result<Port> {
+    fn plugged(&self, card: &CardName, own: &Path) -> io::Result<Port> {
         let mut control = self.connected("ctl/ctl")?;
         let frames = UnixDatagram::bind(own)?;
         let mut request: Vec<u8> = REQUEST.iter().flat_map(|word| word.to_ne_bytes()).collect();
         request.extend(AF_UNIX.to_ne_bytes());
         request.extend(own.as_os_str().as_encoded_bytes());
         request.resize(4 * REQUEST.len() + ADDRESS_BYTES, 0);
-        request.extend(port.bytes());
+        request.extend(card.to_string().bytes());
         control.write_all(&request)?;
         let mut address = [0u8; ADDRESS_BYTES];
         control.read_exact(&mut address)?;
@@ -124,6 +125,12 @@ impl Vde {
 
     /// The cards that are plugged in, and what the switch counted.
     pub(crate) fn ports(&self) -> Result<Vec<PortSeen>, NetworkError> {
+        let seen = |(card, [from_vm, to_vm]): (CardName, [Traffic; 2])| PortSeen { port: card.port, from_vm, to_vm };
+        self.cards().map(|cards| cards.into_iter().map(seen).collect())
+    }
+
+    /// The same with their addresses: what each VM sent, and was sent.
+    fn cards(&self) -> Result<Vec<(CardName, [Traffic; 2])>, NetworkError> {
         let told = || {
             let mut management = self.connected("management")?;
             management.write_all(b"port/print\n")?;
@@ -152,7 +159,7 @@ impl Drop for Vde {
 }
 
 /// What `port/print` tells: of each port what came in and went out, and who is at its other end.
-fn ports_in(text: &str) -> Vec<PortSeen> {
+fn ports_in(text: &str) -> Vec<(CardName, [Traffic; 2])> {
     let (mut ports, mut from_vm, mut to_vm) = (Vec::new(), Traffic::default(), Traffic::default());
     for line in text.lines().map(str::trim) {
         if let Some(counted) = line.strip_prefix("IN:") {
@@ -160,8 +167,8 @@ fn ports_in(text: &str) -> Vec<PortSeen> {
         } else if let Some(counted) = line.strip_prefix("OUT:") {
             to_vm = traffic(counted);
         } else if let Some((_, port)) = line.split_once(" module unix prog ") {
-            let port = port.trim_start().trim_start_matches(':').trim().to_owned();
-            ports.push(PortSeen { port, from_vm, to_vm });
+            let card = CardName::of(port.trim_start().trim_start_matches(':').trim());
+            ports.push((card, [from_vm, to_vm]));
         }
     }
     ports
@@ -248,12 +255,13 @@ mod tests {
              Current User: root Access Control: (User: NONE - Group: NONE)\n \
              IN:  pkts       2001          bytes              3029514\n \
              OUT: pkts          1          bytes                 1514\n  \
-             -- endpoint ID 0003 module unix prog   : vm-a/0\n\
+             -- endpoint ID 0003 module unix prog   : vm-a/0=52:54:00:00:00:01\n\
              Port 0002 untagged_vlan=0000 INACTIVE - Unnamed Allocatable\n.\n1000 Success\n";
         let ports = ports_in(text);
         assert_eq!(ports.len(), 1, "a port without a card is none");
-        assert_eq!((ports[0].port.as_str(), ports[0].from_vm.bytes), ("vm-a/0", 3_029_514));
-        assert_eq!(ports[0].to_vm, Traffic { bytes: 1514, frames: 1, dropped: 0 });
+        let (card, [from_vm, to_vm]) = &ports[0];
+        assert_eq!((card.to_string().as_str(), from_vm.bytes), ("vm-a/0=52:54:00:00:00:01", 3_029_514));
+        assert_eq!(*to_vm, Traffic { bytes: 1514, frames: 1, dropped: 0 });
     }
 
     #[test]
@@ -265,7 +273,8 @@ mod tests {
             switch => switch.unwrap(),
         };
         let place = switch.place.path.clone();
-        let (one, two) = (switch.plug("a/0").unwrap(), switch.plug("b/0").unwrap());
+        let card = |line: &str| switch.plug(&CardName::of(line)).unwrap();
+        let (one, two) = (card("a/0"), card("b/0"));
         let (from, to) = (UnixDatagram::from(one.frames), UnixDatagram::from(two.frames));
         to.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut frame = vec![0x02, 0, 0, 0, 0, 2, 0x02, 0, 0, 0, 0, 1, 0x88, 0xB5];

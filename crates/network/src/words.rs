@@ -5,7 +5,7 @@
 use crate::seen::SwitchSeen;
 use crate::switch::Switch;
 use serde::{Deserialize, Serialize};
-use vm::spec::SwitchName;
+use vm::spec::{MacAddress, SwitchName};
 
 /// What is asked of the keeper.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,8 +17,14 @@ pub(crate) enum Request {
     Add(Switch),
     /// Remove one that nothing is plugged into.
     Remove(String),
-    /// Make a tap device on a switch.
-    Tap { switch: SwitchName, port: String, queues: u32 },
+    /// Make a tap device on a switch. `mac`: the address that no other VM may have there.
+    Tap {
+        switch: SwitchName,
+        port: String,
+        queues: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mac: Option<MacAddress>,
+    },
     /// Make a macvtap device, and remove it.
     TryMacvtap,
     /// Tell what there is.
@@ -37,6 +43,8 @@ pub(crate) enum Answer {
     Socket,
     /// What there is.
     Switches(Vec<SwitchSeen>),
+    /// Nothing was done: another card has the address.
+    AddressTaken { mac: MacAddress, by: String },
     /// Nothing was done.
     Refused { input: bool, why: String },
 }

@@ -272,6 +272,7 @@ impl Prepared {
         let vm = &launch.spec.name;
         check_name(vm)?;
         check_plan(launch)?;
+        check_places(launch)?;
         let binary = binary::locate(vm)?;
         let (user, host) = (QemuUser::choose(launch)?, host_traits(launch.spec.most_vcpus()));
         if host.accelerator.is_hardware() {
@@ -294,6 +295,7 @@ pub fn check(launch: &Launch) -> Result<(), QemuError> {
 /// [`check`], and whether this host has the firmware that a QEMU of ours boots it by.
 pub(crate) fn check_here(launch: &Launch) -> Result<(), QemuError> {
     check(launch)?;
+    check_places(launch)?;
     firmware::of(launch).map(drop)
 }
 
@@ -347,6 +349,7 @@ pub fn boot_files_elsewhere(launch: &Launch, accelerator: &Accelerator) -> Resul
 pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {
     check_name(&launch.spec.name)?;
     check_plan(launch)?;
+    check_places(launch)?;
     let binary = binary::locate(&launch.spec.name)?;
     let host = host_traits(launch.spec.most_vcpus());
     let files = boot::resolve(launch, &host.accelerator, &QemuUser::Ourselves(None))?;
@@ -361,6 +364,18 @@ pub fn command_by_hand(launch: &Launch) -> Result<String, QemuError> {
 pub(crate) fn check_name(name: &str) -> Result<(), QemuError> {
     let fail = |problem| QemuError::Spec { vm: name.to_owned(), problem: format!("name = \"{name}\": {problem}") };
     name_problem(name).map_or(Ok(()), |problem| Err(fail(problem)))
+}
+
+/// Each disk and network card has a PCI slot for itself, of which there are so many. libvirt puts
+/// more of them behind bridges.
+fn check_places(launch: &Launch) -> Result<(), QemuError> {
+    let (disks, cards) = (launch.spec.disks.len(), launch.spec.networks.len());
+    let most = command_line::growth::device_places(&launch.plan.topology);
+    if disks + cards <= most {
+        return Ok(());
+    }
+    let problem = format!("disk and network: {disks} disks and {cards} network cards; QEMU has places for {most} here");
+    Err(QemuError::Spec { vm: launch.spec.name.clone(), problem })
 }
 
 fn check_plan(launch: &Launch) -> Result<(), QemuError> {
@@ -430,6 +445,24 @@ mod tests {
         for name in ["a", "web-1.example", "VM_2"] {
             assert!(check_name(name).is_ok(), "{name}");
         }
+    }
+
+    #[test]
+    fn more_cards_than_there_are_slots_are_refused() {
+        let mut launch = launch(4, 64);
+        let switch: vm::spec::SwitchName = "lan".parse().unwrap();
+        // Slots 1 to 30, of which one is the agent's.
+        launch.spec.networks = vec![vm::spec::Network::in_switch(switch.clone()); 29];
+        assert!(check_places(&launch).is_ok());
+        launch.spec.networks.push(vm::spec::Network::in_switch(switch));
+        let error = check_places(&launch).unwrap_err();
+        let expected = "VM a: disk and network: 0 disks and 30 network cards; QEMU has places for 29 here";
+        assert!(error.is_bad_input(), "{error}");
+        assert_eq!(error.to_string(), expected);
+        // Two ports for each of 5 nodes that grow: 10, in 2 slots.
+        let grows = vm::VirtualNode { growth: topology::Bytes::GIB, ..launch.plan.topology.nodes[0].clone() };
+        launch.plan.topology.nodes = vec![grows; 5];
+        assert!(check_places(&launch).unwrap_err().to_string().ends_with("QEMU has places for 27 here"));
     }
 
     #[test]

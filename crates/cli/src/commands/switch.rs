@@ -16,9 +16,9 @@ pub(crate) fn run(arguments: &SwitchArguments) -> anyhow::Result<()> {
     match &arguments.command {
         SwitchCommand::Create(arguments) => create(arguments),
         SwitchCommand::List { json } => list(*json),
-        SwitchCommand::Show { switch, json } => show(switch, *json),
+        SwitchCommand::Show { switch, json } => show(switch.as_ref(), *json),
         SwitchCommand::Delete { switch } => {
-            Fabric::remove_kept(&place(&RuntimeDir::open()?), switch).map_err(failure)?;
+            Fabric::remove_kept(&place(&RuntimeDir::open()?), switch.as_ref()).map_err(failure)?;
             output::line(format_args!("Switch {switch} is gone."))
         }
         SwitchCommand::Keep { path } => keep(path.as_deref()),

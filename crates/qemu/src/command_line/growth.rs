@@ -126,6 +126,12 @@ pub(crate) fn port_count(topology: &VirtualTopology) -> usize {
     (2 * nodes).min(MOST_PORTS)
 }
 
+/// How many disks and network cards there is a PCI slot for: the machine has slots 1 to
+/// [`LAST_SLOT`], less those of the root ports and one for the link to the agent.
+pub(crate) fn device_places(topology: &VirtualTopology) -> usize {
+    LAST_SLOT - port_count(topology).div_ceil(FUNCTIONS) - 1
+}
+
 /// Root ports for memory devices that are plugged in later.
 pub(super) fn ports(topology: &VirtualTopology) -> impl Iterator<Item = String> {
     (0..port_count(topology)).map(|number| {

@@ -137,10 +137,12 @@ fn two_vms_of_one_address_do_not_meet_on_switches_that_are_joined() {
     for switch in ["core", "lan"] {
         let error = plug(switch, "b", 1, one).expect_err("taken");
         let NetworkError::AddressTaken { .. } = &error else { panic!("{error}") };
-        let expected = "52:54:00:00:00:01 is the address of VM a/0 on switch core, which frames to it could reach too: ";
+        let expected =
+            "52:54:00:00:00:01 is the address of VM a/0 on switch core, which frames to it could reach too: ";
         assert!(error.is_input() && error.to_string().starts_with(expected), "{error}");
     }
-    let _more = [plug("lan", "b", 1, other).expect("another address"), plug("alone", "b", 0, one).expect("it is alone")];
+    let _more =
+        [plug("lan", "b", 1, other).expect("another address"), plug("alone", "b", 0, one).expect("it is alone")];
     // A VM that starts again may find its own card, which goes as its QEMU ends.
     plug("core", "a", 0, one).expect("its own");
     drop(first);

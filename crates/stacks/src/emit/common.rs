@@ -5,7 +5,7 @@ use super::comment::{Loss, lines};
 use super::{BootFiles, Emission, EmitError};
 use std::path::Path;
 use topology::{Bytes, CpuId, CpuSet};
-use vm::spec::{Console, DiskFormat, Outlet, SwitchName};
+use vm::spec::{Card, Console, DiskFormat, Network, Outlet, SwitchName, Vhost};
 use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
 /// The comments that begin a text: what it is, where the VM lives, warnings of the plan, and what
@@ -183,6 +183,46 @@ pub(super) fn switch_of_ours(stack: &str, switch: &SwitchName) -> Loss {
         format!("{stack} knows no switch of homenode's ({switch}), which is in a network namespace of its own."),
         "make a bridge or a network for it there, and name that in this text.",
     )
+}
+
+/// What a spec says of a network card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CardWord {
+    Queues,
+    Mac,
+    Vhost,
+}
+
+impl CardWord {
+    /// As it is written, where the card is not as usual.
+    fn of(self, card: &Card) -> Option<String> {
+        match self {
+            Self::Queues => (card.queues > 1).then(|| format!("queues = {}", card.queues)),
+            Self::Mac => card.mac.map(|mac| format!("mac = \"{mac}\"")),
+            Self::Vhost => match card.vhost {
+                Vhost::Auto => None,
+                Vhost::On => Some("vhost = \"on\"".to_owned()),
+                Vhost::Off => Some("vhost = \"off\"".to_owned()),
+            },
+        }
+    }
+}
+
+/// What a stack's text does not say of these cards, the spec's first ones; `unsaid`: what it has no
+/// word for.
+pub(super) fn cards_as_usual(stack: &str, networks: &[Network], unsaid: &[CardWord]) -> Option<Loss> {
+    let of = |(index, network): (usize, &Network)| {
+        let Network::Plugged { card, .. } = network else { return Vec::new() };
+        let words = unsaid.iter().filter_map(|word| word.of(card));
+        words.map(|word| format!("network[{index}].{word}")).collect()
+    };
+    let lost: Vec<String> = networks.iter().enumerate().flat_map(of).collect();
+    (!lost.is_empty()).then(|| {
+        Loss::new(
+            format!("{stack} is not told what the spec says of network cards: {}.", lost.join(", ")),
+            "there they are as its cards usually are.",
+        )
+    })
 }
 
 /// What a stack whose networks are a cloud's own says of a card that is plugged into something of

@@ -1,6 +1,6 @@
 //! Disks, networks and the console of a Proxmox VM.
 
-use super::common::{disk_format, path, switch_of_ours};
+use super::common::{CardWord, cards_as_usual, disk_format, path, switch_of_ours};
 use super::{Emission, EmitError, Loss};
 use topology::words::quoted;
 use vm::spec::{Console, Disk, Firmware, MacAddress, Network, Outlet};
@@ -45,6 +45,7 @@ pub(super) fn devices(emission: &Emission<'_>) -> Result<Devices, EmitError> {
     for (index, disk) in spec.disks.iter().enumerate() {
         add_disk(&mut devices, index, disk)?;
     }
+    devices.losses.extend(cards_as_usual("Proxmox", &spec.networks, &[CardWord::Vhost]));
     for (index, network) in spec.networks.iter().enumerate() {
         devices.lines.push(card(&spec.name, index, network));
         devices.losses.extend(unknown_to_it(network));

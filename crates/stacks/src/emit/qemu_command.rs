@@ -1,7 +1,8 @@
 //! A shell text that starts QEMU.
 
 use super::common::{
-    check_words, divides_clients, heading, may_grow, memory, several_cpu_sets, switch_of_ours, vcpus_of,
+    CardWord, cards_as_usual, check_words, divides_clients, heading, may_grow, memory, several_cpu_sets,
+    switch_of_ours, vcpus_of,
 };
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::{BootFiles, Channel, ConsoleLog, Flash, HostTraits, Variables, Wiring, arguments, as_shell};
@@ -134,6 +135,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             .enumerate()
             .filter_map(|(index, card)| plugged_in(&emission.spec.name, index, card)),
     );
+    losses.extend(cards_as_usual("QEMU", &emission.spec.networks, &[CardWord::Queues, CardWord::Vhost]));
     losses.push(Loss::new(
         "A command line fixes homes once, and nobody reads back where the VM is.",
         "When a node fills up, the VM stays where it is. `homenode balance` moves it; `homenode doctor` reads back.",

@@ -11,7 +11,7 @@ use super::object::{
 use super::{Claimed, names};
 use std::collections::BTreeSet;
 use topology::Bytes;
-use vm::spec::{self, Boot, Console, Network as Card};
+use vm::spec::{self, Boot, CardModel, Console, Network as Card};
 
 /// A registry that cannot be there (RFC 6761): the user replaces it.
 const NO_REGISTRY: &str = "registry.invalid";
@@ -130,7 +130,11 @@ fn firmware(emission: &Emission<'_>, name: &str) -> Result<Option<Firmware>, Emi
 fn interface(card: &Card) -> Interface {
     let ports: BTreeSet<u16> = card.forwards().iter().map(|forward| forward.guest).collect();
     let ports = ports.into_iter().map(|port| Port { port, protocol: "TCP".to_owned() }).collect();
-    Interface { name: "default".to_owned(), model: "virtio".to_owned(), masquerade: Empty {}, ports }
+    let model = match card {
+        Card::User { .. } => CardModel::Virtio,
+        Card::Plugged { card, .. } => card.model,
+    };
+    Interface { name: "default".to_owned(), model: model.to_string(), masquerade: Empty {}, ports }
 }
 
 /// An amount as Kubernetes writes it. Whole MiB.

@@ -1,6 +1,8 @@
 //! What of a plan and a spec KubeVirt cannot be told.
 
-use super::super::common::{groups_lost, of_one_host, one_cpu_each, one_line, policy_word, vcpus_of};
+use super::super::common::{
+    CardWord, cards_as_usual, groups_lost, of_one_host, one_cpu_each, one_line, policy_word, vcpus_of,
+};
 use super::super::{Emission, Loss};
 use super::binding::Binding;
 use super::build::{boot_claim, quantity};
@@ -284,6 +286,11 @@ fn network(emission: &Emission<'_>) -> Vec<Loss> {
             "kubectl reaches the guest's ports with: virtctl port-forward; other pods reach them at the pod's address.",
         ));
     }
+    losses.extend(cards_as_usual(
+        "KubeVirt",
+        &emission.spec.networks[..1],
+        &[CardWord::Queues, CardWord::Mac, CardWord::Vhost],
+    ));
     if emission.spec.networks.len() > 1 {
         losses.push(Loss::new(
             format!("A pod has one pod network; the spec has {} networks.", emission.spec.networks.len()),

@@ -1,6 +1,6 @@
 //! What of a plan and a spec Nova cannot be told.
 
-use super::super::common::{groups_lost, of_one_host, one_cpu_each, policy_word};
+use super::super::common::{CardWord, cards_as_usual, groups_lost, of_one_host, one_cpu_each, policy_word};
 use super::super::{Emission, Loss};
 use super::flavor::Shape;
 use vm::MemoryPolicy;
@@ -27,6 +27,8 @@ pub(super) fn losses(emission: &Emission<'_>, shape: Shape) -> Vec<Loss> {
     losses.extend(boot(emission));
     losses.extend(disks(emission));
     losses.extend(network(emission));
+    let first = emission.spec.networks.get(..1).unwrap_or_default();
+    losses.extend(cards_as_usual("Nova", first, &[CardWord::Queues, CardWord::Mac, CardWord::Vhost]));
     if let Console::File { .. } = &emission.spec.console {
         losses.push(Loss::new(
             "Nova writes the console to a file of its own.",

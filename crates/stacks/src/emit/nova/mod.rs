@@ -9,7 +9,8 @@ mod tests;
 use super::common::{check_words, disk_format, heading, one_cpu_each, one_line, path};
 use super::{Emission, EmitError};
 use topology::words::quoted;
-use vm::spec::{Disk, Firmware};
+use vm::VmSpec;
+use vm::spec::{CardModel, Disk, Firmware, Network};
 
 pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     check_words(emission)?;
@@ -28,7 +29,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     text += "set -eu\n";
     text += &flavor_command(emission, shape);
     if let Some(disk) = boot_disk(emission) {
-        text += &image_command(name, disk, emission.spec.boot.firmware())?;
+        text += &image_command(name, disk, emission.spec)?;
     }
     text += &alternative(emission, shape);
     Ok(text)
@@ -52,12 +53,17 @@ fn flavor_command(emission: &Emission<'_>, shape: flavor::Shape) -> String {
     text + &format!(" \\\n  {}\n", quoted(&spec.name))
 }
 
-fn image_command(name: &str, disk: &Disk, firmware: Firmware) -> Result<String, EmitError> {
+fn image_command(name: &str, disk: &Disk, spec: &VmSpec) -> Result<String, EmitError> {
     let format = disk_format(disk.format);
     let file = quoted(path("disk[0].path", &disk.path)?);
-    let uefi = (firmware == Firmware::Uefi).then_some(("hw_firmware_type", "uefi"));
-    let virtio = [("hw_disk_bus", "virtio"), ("hw_vif_model", "virtio")].into_iter().chain(uefi);
-    let of_image: Vec<_> = virtio.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let uefi = (spec.boot.firmware() == Firmware::Uefi).then_some(("hw_firmware_type", "uefi"));
+    // One for all cards of what boots from the image.
+    let model = match spec.networks.first() {
+        Some(Network::Plugged { card, .. }) => card.model.to_string(),
+        _ => CardModel::Virtio.to_string(),
+    };
+    let devices = [("hw_disk_bus", "virtio"), ("hw_vif_model", &model)].into_iter().chain(uefi);
+    let of_image: Vec<_> = devices.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     Ok(format!(
         "openstack image create --disk-format {format} --container-format bare --file {file}{} \\\n  {}\n",
         properties(&of_image),

@@ -12,12 +12,13 @@ pub(crate) fn view(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> Str
     let topology = &plan.topology;
     let told = if topology.exposed { "told to the guest" } else { "not told to the guest" };
     let mut text = format!(
-        "VM {} on {}: {}, {told}; {} of {}\n\n",
+        "VM {} on {}: {}, {told}; {} of {}{}\n\n",
         plan.vm,
         machine.name,
         count(topology.nodes.len(), "virtual node"),
         count(topology.sockets as usize, "virtual socket"),
         count(topology.cores_per_socket as usize, "vCPU"),
+        if topology.dies_per_socket == 1 { String::new() } else { format!(" in {} dies", topology.dies_per_socket) },
     );
     section(&mut text, "Placement", &placement(plan));
     if plan.placement.clients.iter().any(|client| !client.groups.is_empty()) {

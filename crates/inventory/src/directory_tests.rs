@@ -20,7 +20,15 @@ fn topology() -> VirtualTopology {
     let node = VirtualNode { vcpus: vec![0, 1], memory: Bytes::from_mib(512), ..VirtualNode::default() };
     let distances = vec![vec![10]];
     let nodes = vec![node];
-    VirtualTopology { exposed: false, nodes, sockets: 1, cores_per_socket: 2, threads_per_core: 1, distances }
+    VirtualTopology {
+        exposed: false,
+        nodes,
+        sockets: 1,
+        cores_per_socket: 2,
+        dies_per_socket: 1,
+        threads_per_core: 1,
+        distances,
+    }
 }
 
 #[test]

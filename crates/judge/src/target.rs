@@ -234,8 +234,8 @@ fn reshaped(vm: &ShapedVm, plan: &Plan, memory: Vec<Bytes>) -> Target {
     });
     let guest = GuestCpus {
         sockets: topology.sockets,
-        dies: 1,
-        cores: topology.cores_per_socket,
+        dies: topology.dies_per_socket,
+        cores: topology.cores_per_socket / topology.dies_per_socket.max(1),
         threads: 1,
         caches: vm.guest.caches,
     };

@@ -88,8 +88,8 @@ fn check(domain: &Domain, facts: &Facts) -> Result<(), Unsayable> {
             "memory that was plugged in belongs to no cell: homenode keeps VMs without",
         );
     }
-    if domain.guest.dies.max(1) > 1 || facts.clusters > 1 {
-        return refuse("<cpu><topology>", "dies and clusters are not kept: only sockets, cores and threads are");
+    if facts.clusters > 1 {
+        return refuse("<cpu><topology>", "clusters are not kept: only sockets, dies, cores and threads are");
     }
     let tunes = domain.memory_tune.iter().chain(domain.memory_nodes.values());
     if let Some(tune) = tunes.into_iter().find(|tune| policy_of(tune).is_none()) {
@@ -101,8 +101,10 @@ fn check(domain: &Domain, facts: &Facts) -> Result<(), Unsayable> {
 
 fn topology(domain: &Domain) -> Result<VirtualTopology, Unsayable> {
     let guest = domain.guest;
-    if u64::from(guest.sockets) * u64::from(guest.cores) * u64::from(guest.threads) != u64::from(domain.vcpus) {
-        let problem = format!("its sockets, cores and threads are not the {} vCPUs of <vcpu>", domain.vcpus);
+    let dies = guest.dies.max(1);
+    let parts = [guest.sockets, dies, guest.cores, guest.threads].map(u64::from);
+    if parts.iter().fold(1_u64, |all, part| all.saturating_mul(*part)) != u64::from(domain.vcpus) {
+        let problem = format!("its sockets, dies, cores and threads are not the {} vCPUs of <vcpu>", domain.vcpus);
         return refuse("<cpu><topology>", problem);
     }
     let all: CpuSet = (0..domain.vcpus).map(CpuId).collect();
@@ -140,7 +142,8 @@ fn topology(domain: &Domain) -> Result<VirtualTopology, Unsayable> {
         exposed: !domain.cells.is_empty(),
         nodes: cells.iter().map(node).collect(),
         sockets: guest.sockets,
-        cores_per_socket: guest.cores,
+        cores_per_socket: dies * guest.cores,
+        dies_per_socket: dies,
         threads_per_core: guest.threads,
         distances: distances(domain, cells.len()),
     })

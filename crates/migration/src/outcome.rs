@@ -277,6 +277,7 @@ mod tests {
             nodes,
             sockets: 1,
             cores_per_socket: 1,
+            dies_per_socket: 1,
             threads_per_core: 1,
             distances: vec![vec![10]],
         };

@@ -309,6 +309,7 @@ mod tests {
             nodes: vec![node],
             sockets: 1,
             cores_per_socket: 1,
+            dies_per_socket: 1,
             threads_per_core: 1,
             distances: vec![vec![10]],
         };

@@ -388,6 +388,12 @@ fn check_plan(launch: &Launch) -> Result<(), QemuError> {
         let (sockets, cores, threads) = (topology.sockets, topology.cores_per_socket, topology.threads_per_core);
         return fail(format!("vcpus = {vcpus} do not fill {sockets} sockets of {cores} cores of {threads} threads"));
     }
+    if topology.dies_per_socket == 0 || !topology.cores_per_socket.is_multiple_of(topology.dies_per_socket) {
+        return fail(format!(
+            "{} dies do not divide sockets of {} cores",
+            topology.dies_per_socket, topology.cores_per_socket
+        ));
+    }
     if topology.nodes.iter().any(|node| node.absent.contains(&0)) {
         return fail("vCPU 0 is there at power-on: QEMU begins with it".to_owned());
     }

@@ -1,10 +1,10 @@
 //! Whether a guest sees the machine that was planned for it: a wrong SRAT or SLIT shows only there.
 //! Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use topology::input::{cut, excerpt};
 use topology::{Bytes, CpuId, CpuSet};
-use vm::{Plan, VirtualNode};
+use vm::{CacheGroup, Plan, VirtualNode};
 use workloads::protocol::{SeenMachine, SeenNode};
 
 /// What a kernel keeps of a node's memory at most, whatever its size: its own image, the initial
@@ -77,31 +77,49 @@ fn compare_caches(plan: &Plan, seen: &SeenMachine, found: &mut Vec<String>) {
     if seen.llcs.len() > vcpus {
         found.push(format!("the guest sees {} last-level caches of {vcpus} vCPUs", seen.llcs.len()));
     }
-    for llc in seen.llcs.iter().take(vcpus) {
+    let groups = told_groups(plan);
+    let llcs = &seen.llcs[..seen.llcs.len().min(vcpus)];
+    for llc in llcs {
         if let Some(nodes) = spanned(plan, llc, seen) {
             found.push(format!("the last-level cache of CPUs {} spans nodes {nodes}", excerpt(llc)));
         }
-        if let Some(groups) = groups_of(plan, llc) {
+        if let Some(groups) = groups_of(&groups, llc) {
             found.push(format!("the last-level cache of CPUs {} spans the groups of vCPUs {groups}", excerpt(llc)));
         }
     }
+    found.extend(groups.iter().filter_map(|group| unseen_group(group, llcs)));
 }
 
-/// The vCPUs of each socket that a cache of the guest lies in, if those are bound to several caches
-/// of the machine.
-fn groups_of(plan: &Plan, cpus: &str) -> Option<String> {
-    let cpus = parse(cpus)?;
+/// Groups that the guest is told of, each as the vCPUs that are there and by the numbers that the
+/// guest has for them. Groups that are no sockets or dies are none that it is told of; the plan says
+/// so.
+fn told_groups(plan: &Plan) -> Vec<(CpuSet, CpuSet)> {
     let present: BTreeSet<u32> = plan.topology.nodes.iter().flat_map(|node| node.present()).collect();
-    let vcpus: BTreeSet<u32> =
-        (0..).zip(&present).filter(|(number, _)| cpus.contains(CpuId(*number))).map(|(_, &vcpu)| vcpu).collect();
-    let size = plan.topology.cores_per_socket * plan.topology.threads_per_core;
+    let numbers: BTreeMap<u32, u32> = present.into_iter().zip(0..).collect();
+    let size = plan.topology.vcpus_per_cache() as usize;
     let groups = plan.placement.clients.iter().flat_map(|client| &client.groups);
-    // Groups that are not sockets are none that the guest is told of; the plan says so.
-    let told = groups.filter(|group| group.vcpus.len() as u32 == size);
-    let of = told.filter(|group| group.vcpus.iter().any(|vcpu| vcpus.contains(vcpu)));
-    let names: Vec<String> =
-        of.map(|group| group.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect::<CpuSet>().to_string()).collect();
+    let both = |group: &CacheGroup| {
+        let there = group.vcpus.iter().filter_map(|vcpu| Some((CpuId(*vcpu), CpuId(*numbers.get(vcpu)?))));
+        there.unzip()
+    };
+    groups.filter(|group| group.vcpus.len() == size).map(both).collect()
+}
+
+/// The vCPUs of each group that a cache of the guest holds any of, if those are several.
+fn groups_of(groups: &[(CpuSet, CpuSet)], llc: &str) -> Option<String> {
+    let cpus = parse(llc)?;
+    let of = groups.iter().filter(|(_, seen)| !seen.intersection(&cpus).is_empty());
+    let names: Vec<String> = of.map(|(vcpus, _)| vcpus.to_string()).collect();
     (names.len() > 1).then(|| names.join(" and "))
+}
+
+/// A group of which the guest does not know that it shares a cache.
+fn unseen_group(group: &(CpuSet, CpuSet), llcs: &[String]) -> Option<String> {
+    let (vcpus, numbers) = group;
+    let holds = |llc: &CpuSet| numbers.iter().all(|cpu| llc.contains(cpu));
+    let alone = numbers.len() < 2 || llcs.iter().filter_map(|llc| parse(llc)).any(|llc| holds(&llc));
+    (!alone)
+        .then(|| format!("the vCPUs {vcpus} share a last-level cache, and no cache that the guest sees has them all"))
 }
 
 /// The nodes that a list of CPUs lies in, if more than one. A guest may say of any number of nodes,
@@ -203,5 +221,12 @@ mod tests {
         other.llcs = vec!["0-3".into()];
         let found = differences(&plan, &other).join("; ");
         assert_eq!(found, "the last-level cache of CPUs 0-3 spans the groups of vCPUs 0-1 and 2-3");
+        other.llcs = vec!["0-1".into(), "2".into(), "3".into()];
+        let found = differences(&plan, &other).join("; ");
+        assert_eq!(found, "the vCPUs 2-3 share a last-level cache, and no cache that the guest sees has them all");
+        // One socket of two dies says the same.
+        (plan.topology.sockets, plan.topology.cores_per_socket, plan.topology.dies_per_socket) = (1, 4, 2);
+        (other.sockets, other.llcs) = (vec!["0-3".into()], vec!["0-1".into(), "2-3".into()]);
+        assert_eq!(differences(&plan, &other), Vec::<String>::new());
     }
 }

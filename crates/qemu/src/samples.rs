@@ -34,6 +34,7 @@ pub(crate) fn plan(name: &str, nodes: u32, vcpus_per_node: u32, mib_per_node: u6
             nodes: (0..nodes).map(node).collect(),
             sockets: nodes,
             cores_per_socket: vcpus_per_node,
+            dies_per_socket: 1,
             threads_per_core: 1,
             distances: (0..nodes).map(row).collect(),
         },

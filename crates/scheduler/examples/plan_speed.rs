@@ -178,6 +178,7 @@ fn topology(arrival: &Arrival) -> VirtualTopology {
         nodes: (0..count).map(node).collect(),
         sockets: count,
         cores_per_socket: vcpus,
+        dies_per_socket: 1,
         threads_per_core: 1,
         distances: (0..count).map(row).collect(),
     }

@@ -64,7 +64,11 @@ impl Host {
     pub(crate) fn new(machine: &Machine, occupancy: &Occupancy, shape: &Shape) -> Result<Self, PlanError> {
         let allowed = allowed_nodes(machine, shape)?;
         let mut cpus: BTreeMap<NodeId, (CpuSet, BTreeSet<u32>)> = BTreeMap::new();
-        let divides = matches!(shape.policy.cache, CachePolicy::Pack | CachePolicy::Own);
+        let divides = match shape.policy.cache {
+            CachePolicy::Pack | CachePolicy::Own => true,
+            CachePolicy::Auto => shape.policy.cores_per_socket.is_some(),
+            CachePolicy::Ignore => false,
+        } && shape.policy.vcpu_binding == VcpuBinding::Node;
         // Who binds each vCPU to one hardware thread has no use for those that others have so.
         let bound_alone = shape.policy.vcpu_binding == VcpuBinding::Core;
         let taken = if bound_alone { occupancy.bound_cpus.clone() } else { CpuSet::new() };
@@ -149,15 +153,9 @@ impl Host {
     /// The caches that a home of one node has at least; `None` where a node with CPUs has nothing
     /// to divide.
     pub(crate) fn caches_of_a_node(&self) -> Option<caches::Caches> {
-        let of = |node: &HostNode| {
-            let units = node.caches.iter().copied().max()?;
-            (node.caches.len() > 1).then_some(caches::Caches { count: node.caches.len() as u32, units })
-        };
+        let of = |node: &HostNode| (node.caches.len() > 1).then(|| caches::Caches::new(node.caches.clone()));
         let all: Option<Vec<_>> = self.nodes.iter().filter(|node| node.threads > 0).map(of).collect();
-        all?.into_iter().reduce(|one, other| caches::Caches {
-            count: one.count.min(other.count),
-            units: one.units.min(other.units),
-        })
+        all?.into_iter().reduce(|one, other| one.common(&other))
     }
 
     /// `core` or `hardware thread`: the word for what vCPUs are counted against.

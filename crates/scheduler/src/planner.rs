@@ -231,6 +231,7 @@ fn virtual_topology(host: &Host, shape: &Shape, sizing: &Sizing, homes: &[Home])
         nodes: sizing.shares.iter().zip(&sizing.at_start).enumerate().map(node).collect(),
         sockets: shape.most_vcpus() / sizing.per_socket,
         cores_per_socket: sizing.per_socket,
+        dies_per_socket: sizing.dies,
         // vCPUs move freely among the CPUs of their home, so that no two of them stay siblings: to
         // say so would be untrue.
         threads_per_core: 1,

@@ -18,7 +18,7 @@ pub fn topology_difference(old: &VirtualTopology, new: &VirtualTopology) -> Vec<
     } else {
         found.extend(old.nodes.iter().zip(&new.nodes).flat_map(|(old, new)| node(old, new)));
     }
-    let shape = |of: &VirtualTopology| (of.sockets, of.cores_per_socket, of.threads_per_core);
+    let shape = |of: &VirtualTopology| (of.sockets, of.cores_per_socket, of.dies_per_socket, of.threads_per_core);
     if shape(old) != shape(new) {
         found.push(format!("{}, now {}", sockets(new), sockets(old)));
     }
@@ -65,7 +65,9 @@ fn sockets(topology: &VirtualTopology) -> String {
     let threads = topology.threads_per_core;
     let cores = count(topology.cores_per_socket as usize, "core");
     let each = if threads == 1 { cores } else { format!("{cores} of {threads} threads") };
-    format!("{} of {each}", count(topology.sockets as usize, "virtual socket"))
+    let dies =
+        if topology.dies_per_socket == 1 { String::new() } else { format!(" in {} dies", topology.dies_per_socket) };
+    format!("{} of {each}{dies}", count(topology.sockets as usize, "virtual socket"))
 }
 
 /// One sentence for all distances.
@@ -102,6 +104,7 @@ mod tests {
             nodes: nodes.iter().enumerate().map(node).collect(),
             sockets,
             cores_per_socket,
+            dies_per_socket: 1,
             threads_per_core: 1,
             distances: (0..nodes.len()).map(row).collect(),
         }

@@ -17,6 +17,7 @@ pub(crate) fn topology() -> VirtualTopology {
         nodes: vec![node(0, [0, 1]), node(1, [2, 3])],
         sockets: 2,
         cores_per_socket: 2,
+        dies_per_socket: 1,
         threads_per_core: 1,
         distances: vec![vec![10, 20], vec![20, 10]],
     }

@@ -27,6 +27,14 @@ fn is_none(bytes: &Bytes) -> bool {
     bytes.0 == 0
 }
 
+fn one() -> u32 {
+    1
+}
+
+fn is_one(count: &u32) -> bool {
+    *count == 1
+}
+
 impl VirtualNode {
     /// Indices of the vCPUs that are there at power-on, rising.
     pub fn present(&self) -> impl Iterator<Item = u32> + '_ {
@@ -44,8 +52,12 @@ pub struct VirtualTopology {
     pub nodes: Vec<VirtualNode>,
     /// Virtual sockets. No node's vCPUs share a socket with another node's.
     pub sockets: u32,
-    /// Cores in a virtual socket.
+    /// Cores in a virtual socket, over all of its dies.
     pub cores_per_socket: u32,
+    /// Dies in a virtual socket, which divide its cores evenly. Each has a last-level cache: so a
+    /// socket that is wider than the machine's caches is told of them.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub dies_per_socket: u32,
     /// Hardware threads in a virtual core.
     pub threads_per_core: u32,
     /// `distances[i][j]`: SLIT value from node i to node j.
@@ -111,6 +123,12 @@ impl VirtualTopology {
         (0..).zip(all).filter(|(_, vcpu)| node.vcpus.contains(vcpu)).map(|(number, _)| CpuId(number)).collect()
     }
 
+    /// vCPUs of which the guest is told that they share a last-level cache: those of a die. Those of
+    /// a cache are numbered in a row.
+    pub fn vcpus_per_cache(&self) -> u32 {
+        (self.cores_per_socket * self.threads_per_core / self.dies_per_socket.max(1)).max(1)
+    }
+
     /// Sockets that a guest sees after its power-on: those with a vCPU that is there.
     pub fn guest_sockets(&self) -> usize {
         let size = (self.cores_per_socket * self.threads_per_core).max(1);
@@ -165,6 +183,7 @@ mod tests {
             nodes: vec![node(0, vec![0, 1, 2, 3], vec![2, 3]), node(1, vec![4, 5, 6, 7], vec![6, 7])],
             sockets: 4,
             cores_per_socket: 2,
+            dies_per_socket: 1,
             threads_per_core: 1,
             distances: Vec::new(),
         };

@@ -33,8 +33,8 @@ const LAST_SLOT: usize = 0x1e;
 pub(crate) fn vcpu_topology(topology: &VirtualTopology) -> VcpuTopology {
     let most = topology.nodes.iter().map(|node| node.vcpus.len()).sum::<usize>() as u32;
     let vcpus = if grows_vcpus(topology) { 1 } else { most };
-    let (sockets, cores, threads) = (topology.sockets, topology.cores_per_socket, topology.threads_per_core);
-    VcpuTopology { vcpus, most, sockets, dies: 1, cores, threads }
+    let VirtualTopology { sockets, dies_per_socket: dies, threads_per_core: threads, .. } = *topology;
+    VcpuTopology { vcpus, most, sockets, dies, cores: topology.cores_per_socket / dies.max(1), threads }
 }
 
 fn grows_vcpus(topology: &VirtualTopology) -> bool {

@@ -48,6 +48,7 @@ fn wanted() -> Resize {
         nodes: vec![node],
         sockets: 1,
         cores_per_socket: 2,
+        dies_per_socket: 1,
         threads_per_core: 1,
         distances: vec![vec![10]],
     };

@@ -4,7 +4,7 @@
 //! caches arranges its threads by them. That is true only if the vCPUs of each stay under one cache
 //! of the machine. And a program that lives of cache or bandwidth runs best with a cache to itself.
 //!
-//! **Rule.** vCPUs that the guest is told share a cache (a virtual socket) are a *group*, which is
+//! **Rule.** vCPUs that the guest is told share a cache (a virtual socket, or a die of one) are a *group*, which is
 //! bound to the CPUs of one cache of the home. `policy.cache` says whether, and how many caches:
 //! `own` takes one for each group as far as there are, `pack` the fewest that hold them, `auto`,
 //! the default, any: for sockets that the policy states, and for a VM of several clients. Of all
@@ -28,7 +28,7 @@ mod assign;
 mod divide;
 mod running;
 
-pub(crate) use divide::{Caches, per_socket};
+pub(crate) use divide::{Caches, dies, per_socket};
 pub(crate) use running::{Member, Place, settle};
 pub use running::{vcpu_groups, with_groups};
 
@@ -132,24 +132,24 @@ fn groups(
     client: &Client,
     caches: &[Cache],
 ) -> Option<(Vec<Vec<u32>>, bool)> {
-    let socket = topology.cores_per_socket * topology.threads_per_core;
+    let shared = topology.vcpus_per_cache();
     let nodes = topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
     let vcpus: Vec<u32> = nodes.flat_map(|node| node.vcpus.iter().copied()).collect();
     let most = caches.iter().map(|cache| cache.units).max()?;
     let auto = shape.policy.cache == CachePolicy::Auto;
-    let tells = auto || shape.policy.cores_per_socket.is_some() || (socket as usize) < vcpus.len();
-    if tells && socket <= most {
-        let mut sockets: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        vcpus.iter().for_each(|&vcpu| sockets.entry(vcpu / socket.max(1)).or_default().push(vcpu));
-        return Some((sockets.into_values().collect(), true));
+    let tells = auto || shape.policy.cores_per_socket.is_some() || (shared as usize) < vcpus.len();
+    if tells && shared <= most {
+        let mut told: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        vcpus.iter().for_each(|&vcpu| told.entry(vcpu / shared).or_default().push(vcpu));
+        return Some((told.into_values().collect(), true));
     }
     if auto {
         return None;
     }
-    let all = Caches { count: caches.len() as u32, units: most };
-    let count = divide::groups(shape.policy.cache, vcpus.len() as u32, all);
+    let all = Caches::new(caches.iter().map(|cache| cache.units).collect());
+    let count = divide::groups(shape.policy.cache, vcpus.len() as u32, &all);
     let sizes = parts::evenly(vcpus.len() as u64, count as usize);
-    let told = sizes.iter().all(|&size| size == u64::from(socket));
+    let told = sizes.iter().all(|&size| size == u64::from(shared));
     let mut rest = vcpus.into_iter();
     Some((sizes.iter().map(|&size| rest.by_ref().take(size as usize).collect()).collect(), told))
 }

@@ -72,11 +72,19 @@ fn sockets_that_the_policy_states_are_groups_by_default() {
     stated.policy.cores_per_socket = Some(4);
     let bound = planned(&machine, &Occupancy::default(), &stated);
     assert_eq!(groups(&bound), ["4@0-3", "4@4-7", "4@8-11", "4@12-15"]);
-    // No cache has 8 cores.
+    // No cache has 8 cores: each socket has two dies of 4, and so the guest is told of the caches.
     stated.policy.cores_per_socket = Some(8);
     let wide = planned(&machine, &Occupancy::default(), &stated);
-    assert!(groups(&wide).is_empty());
-    assert!(wide.warnings[0].contains("none of its home has more than 4 cores"), "{:?}", wide.warnings);
+    assert_eq!(groups(&wide), groups(&bound));
+    let topology = &wide.topology;
+    assert_eq!((topology.sockets, topology.cores_per_socket, topology.dies_per_socket), (2, 8, 2));
+    assert!(wide.warnings.is_empty(), "{:?}", wide.warnings);
+    // Sockets of 7 divide into dies of one vCPU only.
+    let mut odd = shape(14, CachePolicy::Auto);
+    odd.policy.cores_per_socket = Some(7);
+    let odd = planned(&machine, &Occupancy::default(), &odd);
+    assert!(groups(&odd).is_empty() && odd.topology.dies_per_socket == 1);
+    assert!(odd.warnings[0].contains("none of its home has more than 4 cores"), "{:?}", odd.warnings);
     stated.policy.cores_per_socket = Some(4);
     stated.policy.cache = CachePolicy::Ignore;
     let ignored = planned(&machine, &Occupancy::default(), &stated);
@@ -128,6 +136,9 @@ fn unlike_caches_take_what_they_have_cores_for() {
     stated.policy.cores_per_socket = Some(2);
     let plan = planned(&machine, &Occupancy::default(), &stated);
     assert_eq!(groups(&plan), ["2@0-5", "2@0-5", "2@0-5", "2@6-7"]);
+    // 6 + 2: of 4 and 4 the second would not fit, of 2 all do, and the guest is told.
+    let eight = planned(&machine, &Occupancy::default(), &shape(8, CachePolicy::Pack));
+    assert_eq!((groups(&eight), eight.topology.cores_per_socket), (groups(&plan), 2));
     // 6 vCPUs fit into one.
     assert_eq!(groups(&planned(&machine, &Occupancy::default(), &shape(6, CachePolicy::Pack))), ["6@0-5"]);
 }

@@ -59,8 +59,15 @@ mod tests {
         let placement = Placement { clients: vec![client(0, "0"), client(1, "1-2")] };
         let node = |id: u32| VirtualNode { id, vcpus: vec![id * 2, id * 2 + 1], ..VirtualNode::default() };
         let (nodes, distances) = (vec![node(0), node(1)], Vec::new());
-        let topology =
-            VirtualTopology { exposed: true, nodes, sockets: 2, cores_per_socket: 2, threads_per_core: 1, distances };
+        let topology = VirtualTopology {
+            exposed: true,
+            nodes,
+            sockets: 2,
+            cores_per_socket: 2,
+            dies_per_socket: 1,
+            threads_per_core: 1,
+            distances,
+        };
         let size = |virtual_node| NodeSize { virtual_node, vcpus: [virtual_node * 2].into(), memory: gib(2) };
         let growth = Growth { plug: vec![1, 3], memory: BTreeMap::from([(1, gib(4))]), ..Growth::default() };
         let more = more_held(&placement, &topology, &[size(0), size(1)], &growth);

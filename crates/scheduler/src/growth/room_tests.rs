@@ -44,6 +44,7 @@ fn db() -> Db {
         nodes: vec![node],
         sockets: 1,
         cores_per_socket: 8,
+        dies_per_socket: 1,
         threads_per_core: 1,
         distances: vec![vec![10]],
     };

@@ -33,7 +33,18 @@ fn of(drafts: &[Draft]) -> (VirtualTopology, Vec<NodeSize>) {
         now.push(NodeSize { virtual_node: id, vcpus, memory: Bytes(draft.blocks[2] * BLOCK) });
     }
     let (sockets, distances) = (nodes.len() as u32, vec![]);
-    (VirtualTopology { exposed: true, nodes, sockets, cores_per_socket: 1, threads_per_core: 1, distances }, now)
+    (
+        VirtualTopology {
+            exposed: true,
+            nodes,
+            sockets,
+            cores_per_socket: 1,
+            dies_per_socket: 1,
+            threads_per_core: 1,
+            distances,
+        },
+        now,
+    )
 }
 
 fn want(vcpus: Option<u32>, memory: Option<Bytes>, nodes: Option<Vec<u32>>) -> Wanted {

@@ -44,6 +44,8 @@ pub(crate) struct Sizing {
     pub(crate) least_home: usize,
     /// vCPUs in a virtual socket.
     pub(crate) per_socket: u32,
+    /// Dies in a virtual socket: more than one where a socket is wider than the machine's caches.
+    pub(crate) dies: u32,
     pub(crate) reasons: Vec<Reason>,
     pub(crate) warnings: Vec<String>,
 }
@@ -90,7 +92,16 @@ pub(crate) fn size(host: &Host, started: &Shape) -> Sizing {
     let at_start = growing::at_start(started, &sockets.shares);
     reasons.extend(started.may_grow().then(|| growing::reason(started, &at_start)));
     let warnings = sockets.warning.into_iter().collect();
-    Sizing { shares: sockets.shares, at_start, exposed, least_home, per_socket: sockets.per_socket, reasons, warnings }
+    Sizing {
+        shares: sockets.shares,
+        at_start,
+        exposed,
+        least_home,
+        per_socket: sockets.per_socket,
+        dies: sockets.dies,
+        reasons,
+        warnings,
+    }
 }
 
 /// Why there are as many virtual nodes as there are.

@@ -1,5 +1,6 @@
 //! Virtual sockets: each lies in one virtual node, because a guest kernel believes that a socket
-//! shares a cache. Where `policy.cache` divides the vCPUs, each group is a socket.
+//! shares a cache. Where `policy.cache` divides the vCPUs, each group is a socket, or a die of a
+//! socket that the policy makes wider than a cache: of each die a guest is told a cache of its own.
 
 use super::shares::{self, Share};
 use crate::caches;
@@ -11,6 +12,7 @@ use vm::{Reason, Shape};
 pub(super) struct Sockets {
     pub(super) shares: Vec<Share>,
     pub(super) per_socket: u32,
+    pub(super) dies: u32,
     pub(super) reason: Reason,
     pub(super) warning: Option<String>,
 }
@@ -18,9 +20,20 @@ pub(super) struct Sockets {
 /// Chooses the largest socket that no virtual node's boundary cuts, or the one that the shape asks
 /// for if it can be had.
 pub(super) fn choose(host: &Host, shape: &Shape, shares: Vec<Share>) -> Sockets {
+    let mut sockets = undivided(host, shape, shares);
+    let caches = host.caches_of_a_node();
+    if let Some(dies) = caches.and_then(|caches| caches::dies(shape, sockets.per_socket, &caches)) {
+        sockets.reason.choice += &format!(" in {dies} dies");
+        sockets.reason.because += "; a die for each group, since no last-level cache has the cores for a socket";
+        sockets.dies = dies;
+    }
+    sockets
+}
+
+fn undivided(host: &Host, shape: &Shape, shares: Vec<Share>) -> Sockets {
     let largest = common_divisor(shares.iter().map(|share| share.vcpus)).max(1);
     let caches = host.caches_of_a_node();
-    if let Some(group) = caches::per_socket(shape, shares.iter().map(|share| share.vcpus), caches) {
+    if let Some(group) = caches::per_socket(shape, shares.iter().map(|share| share.vcpus), caches.as_ref()) {
         let because = format!("policy.cache = \"{}\": one for each group", shape.policy.cache.word());
         return sockets(shares, group, because, None);
     }
@@ -58,7 +71,7 @@ fn by_default(shares: &[Share], largest: u32) -> String {
 fn sockets(shares: Vec<Share>, per_socket: u32, because: String, warning: Option<String>) -> Sockets {
     let vcpus: u32 = shares.iter().map(|share| share.vcpus).sum();
     let choice = format!("virtual sockets: {} of {per_socket}", vcpus / per_socket);
-    Sockets { shares, per_socket, reason: Reason { choice, because }, warning }
+    Sockets { shares, per_socket, dies: 1, reason: Reason { choice, because }, warning }
 }
 
 /// The same number of shares in whole sockets of `asked` vCPUs, if the machine's nodes hold them.

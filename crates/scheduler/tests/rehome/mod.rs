@@ -24,6 +24,7 @@ pub(crate) fn topology(nodes: &[(u32, u64)], distances: Vec<Vec<u32>>) -> Virtua
         nodes: nodes.iter().enumerate().map(node).collect(),
         sockets: nodes.len() as u32,
         cores_per_socket: nodes[0].0,
+        dies_per_socket: 1,
         threads_per_core: 1,
         distances,
     }

@@ -70,9 +70,10 @@ fn topology(domain: &Domain, plan: &Plan) -> Vec<Edit> {
     }
     edits.extend(cells(domain, plan));
     let guest = domain.guest;
-    let (sockets, cores, threads) = (topology.sockets, topology.cores_per_socket, topology.threads_per_core);
-    if (guest.sockets, guest.dies.max(1), guest.cores, guest.threads) != (sockets, 1, cores, threads) {
-        let of_cpu = [("sockets", sockets), ("dies", 1), ("cores", cores), ("threads", threads)];
+    let (sockets, dies, threads) = (topology.sockets, topology.dies_per_socket.max(1), topology.threads_per_core);
+    let cores = topology.cores_per_socket / dies;
+    if (guest.sockets, guest.dies.max(1), guest.cores, guest.threads) != (sockets, dies, cores, threads) {
+        let of_cpu = [("sockets", sockets), ("dies", dies), ("cores", cores), ("threads", threads)];
         edits.extend(of_cpu.map(|(name, value)| set(path(&["cpu", "topology"]), name, &value)));
     }
     edits

@@ -98,8 +98,9 @@ fn processor(plan: &Plan) -> String {
         let Some(client) = plan.client_of(node.id) else { continue };
         affinity.extend(node.vcpus.iter().map(|&vcpu| format!("{vcpu}@[{}]", client.cpus_of(vcpu))));
     }
-    let (threads, cores, sockets) = (topology.threads_per_core, topology.cores_per_socket, topology.sockets);
-    format!("boot={count},topology={threads}:{cores}:1:{sockets},affinity=[{}]", affinity.join(","))
+    let (threads, dies, sockets) = (topology.threads_per_core, topology.dies_per_socket.max(1), topology.sockets);
+    let cores = topology.cores_per_socket / dies;
+    format!("boot={count},topology={threads}:{cores}:{dies}:{sockets},affinity=[{}]", affinity.join(","))
 }
 
 /// Memory of a virtual node on one host node.

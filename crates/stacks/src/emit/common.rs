@@ -133,7 +133,11 @@ pub(super) fn groups_lost(plan: &Plan, stack: &str) -> Option<Loss> {
     (groups > 0).then(|| {
         Loss::new(
             format!("{stack} binds no vCPUs to a last-level cache, and the plan has {groups} groups that are."),
-            "The guest is told of caches by its sockets, and its vCPUs change places between those of their homes.",
+            match plan.topology.dies_per_socket {
+                0 | 1 => "The guest is told of caches by its sockets, and its vCPUs change places between those of their homes.",
+                _ => "The guest is told of one cache for each socket: nothing here says dies. Its vCPUs change places between \
+                     the caches of their homes.",
+            },
         )
     })
 }

@@ -46,6 +46,7 @@ pub(super) fn in_order(plan: &Plan) -> Option<Plan> {
     }
     let topology = &mut plan.topology;
     (topology.sockets, topology.cores_per_socket, topology.threads_per_core) = (topology.max_vcpus(), 1, 1);
+    topology.dies_per_socket = 1;
     Some(plan)
 }
 

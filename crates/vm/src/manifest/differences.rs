@@ -164,7 +164,8 @@ impl Found {
     }
 
     fn topology(&mut self, was: &VirtualTopology, other: &VirtualTopology) {
-        let VirtualTopology { exposed, nodes, sockets, cores_per_socket, threads_per_core, distances } = was;
+        let VirtualTopology { exposed, nodes, sockets, cores_per_socket, dies_per_socket, threads_per_core, distances } =
+            was;
         let told = |exposed: bool| if exposed { "told to the guest" } else { "not told to the guest" };
         self.refuses("virtual nodes are", told(*exposed), told(other.exposed), UNNOTICED);
         self.refuses("virtual nodes", nodes.len(), other.nodes.len(), NOT_TAKEN);
@@ -173,6 +174,7 @@ impl Found {
         }
         self.refuses("virtual sockets", sockets, other.sockets, UNNOTICED);
         self.refuses("cores in a virtual socket", cores_per_socket, other.cores_per_socket, UNNOTICED);
+        self.refuses("dies in a virtual socket", dies_per_socket, other.dies_per_socket, UNNOTICED);
         self.refuses("hardware threads in a virtual core", threads_per_core, other.threads_per_core, UNNOTICED);
         let rows = distances.iter().zip(&other.distances).enumerate();
         for (from, (was, would_be)) in rows {

@@ -126,6 +126,13 @@ fn check_topology(topology: &VirtualTopology) -> Result<(), ManifestError> {
             "topology: each of 1 to {MOST_VCPUS} vCPUs is in one virtual node, and they fill its cores"
         ));
     }
+    let dies = topology.dies_per_socket;
+    if dies == 0 || !topology.cores_per_socket.is_multiple_of(dies) {
+        return wrong(format!(
+            "topology.dies_per_socket = {dies}: a socket's {} cores are divided among its dies evenly",
+            topology.cores_per_socket
+        ));
+    }
     let is_odd = |node: &&VirtualNode| {
         node.absent.len() > node.vcpus.len() || node.absent.iter().any(|vcpu| !node.vcpus.contains(vcpu))
     };

@@ -71,8 +71,10 @@ impl VcpuTopology {
 
     /// The value of `-device` that plugs a vCPU in.
     pub fn device(&self, driver: &str, vcpu: u32) -> String {
-        let [socket, _, core, thread] = self.place_of(vcpu);
-        format!("{driver},id={},socket-id={socket},core-id={core},thread-id={thread}", vcpu_id(vcpu))
+        let [socket, die, core, thread] = self.place_of(vcpu);
+        // QEMU takes a die that is not named for the first only where there is one.
+        let die = if self.dies > 1 { format!(",die-id={die}") } else { String::new() };
+        format!("{driver},id={},socket-id={socket}{die},core-id={core},thread-id={thread}", vcpu_id(vcpu))
     }
 
     /// The virtual socket of a vCPU.

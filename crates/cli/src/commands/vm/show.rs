@@ -150,11 +150,12 @@ impl<'a> Shown<'a> {
 
     /// The nodes that the guest sees, and the home of each.
     fn add_topology(&self, text: &mut String, topology: &VirtualTopology) {
-        let VirtualTopology { sockets, cores_per_socket, threads_per_core, .. } = topology;
+        let VirtualTopology { sockets, cores_per_socket, dies_per_socket: dies, threads_per_core, .. } = topology;
+        let dies = if *dies == 1 { String::new() } else { format!(" in {dies} dies") };
         let told = if topology.exposed { "" } else { "; the guest is not told of it" };
         let _ = writeln!(
             text,
-            "Virtual topology, fixed since its first power-on: {}; {}, {} each, {} each{told}",
+            "Virtual topology, fixed since its first power-on: {}; {}, {} each{dies}, {} each{told}",
             life_words::nodes(&self.nodes),
             count(*sockets as usize, "socket"),
             count(*cores_per_socket as usize, "core"),

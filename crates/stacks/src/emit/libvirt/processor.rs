@@ -90,16 +90,15 @@ fn memory_node(plan: &Plan, node: &VirtualNode) -> Option<Element> {
 
 /// The CPU with its sockets, its last-level cache, and the virtual nodes.
 ///
-/// The cache is emulated, one for each virtual socket, and thus for each virtual node: vCPUs of a
-/// node do share one. The host's own figures (`passthrough`) would tell of hardware threads that
+/// The cache is emulated, one for each die of a virtual socket, and so never across virtual nodes. The host's own figures (`passthrough`) would tell of hardware threads that
 /// share a first-level cache, which vCPUs that float over a home do not.
 pub(super) fn cpu(plan: &Plan, accelerator: &Accelerator) -> Element {
     let topology = &plan.topology;
     let mode = if accelerator.is_hardware() { "host-passthrough" } else { "maximum" };
     let shape = Element::new("topology")
         .with("sockets", topology.sockets)
-        .with("dies", 1)
-        .with("cores", topology.cores_per_socket)
+        .with("dies", topology.dies_per_socket)
+        .with("cores", topology.cores_per_socket / topology.dies_per_socket.max(1))
         .with("threads", topology.threads_per_core);
     let mut elements = vec![shape, Element::new("cache").with("level", 3).with("mode", "emulate")];
     // A guest that is not told of nodes has one, which is all of it: it sees the same, and libvirt

@@ -3,7 +3,7 @@
 use crate::error::LinuxError;
 use crate::root::Root;
 use crate::sys::clock_ticks_per_second;
-use scheduler::HostSettings;
+use scheduler::{HostSettings, LlcBalancing};
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use topology::{Bytes, CpuId, NodeId};
@@ -105,8 +105,26 @@ pub fn settings(root: &Root) -> HostSettings {
         ksm_runs: number("sys/kernel/mm/ksm/run").map(|run| run == 1),
         ksm_merges_across_nodes: switch("sys/kernel/mm/ksm/merge_across_nodes"),
         transparent_huge_pages: root.text("sys/kernel/mm/transparent_hugepage/enabled").ok().and_then(chosen),
-        llc_balancing: switch("sys/kernel/debug/sched/llc_balancing/enabled"),
+        llc_balancing: llc_balancing(root),
     }
+}
+
+/// The first kernel with cache-aware scheduling.
+const WITH_LLC_BALANCING: (u32, u32) = (7, 2);
+
+/// Debugfs is root's, and may not be mounted: then the kernel's release says whether there might be
+/// something to read.
+fn llc_balancing(root: &Root) -> Option<LlcBalancing> {
+    match root.number("sys/kernel/debug/sched/llc_balancing/enabled") {
+        Some(0) => return Some(LlcBalancing::Off),
+        Some(_) => return Some(LlcBalancing::On),
+        None => {}
+    }
+    let readable = root.join("sys/kernel/debug/sched").is_dir();
+    let release = root.text("proc/sys/kernel/osrelease").ok()?;
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map_while(|part| part.parse().ok());
+    let release = (numbers.next()?, numbers.next()?);
+    (!readable && release >= WITH_LLC_BALANCING).then_some(LlcBalancing::Unreadable)
 }
 
 /// Whether the kernel moves memory between nodes by itself (`kernel.numa_balancing`); `None` where
@@ -119,6 +137,21 @@ pub fn auto_numa(root: &Root) -> Option<bool> {
 mod tests {
     use super::*;
     use crate::root::testing::tree;
+
+    #[test]
+    fn cache_aware_scheduling_is_unknown_where_debugfs_is_not_there() {
+        let knob = "sys/kernel/debug/sched/llc_balancing/enabled";
+        let of = |files: &[(&str, &str)]| llc_balancing(&tree(files).1);
+        let release = |release| ("proc/sys/kernel/osrelease", release);
+        assert_eq!(of(&[(knob, "1\n")]), Some(LlcBalancing::On));
+        assert_eq!(of(&[(knob, "0\n"), release("7.2.13+deb14-cloud-amd64\n")]), Some(LlcBalancing::Off));
+        assert_eq!(of(&[release("7.2.13+deb14-cloud-amd64\n")]), Some(LlcBalancing::Unreadable));
+        assert_eq!(of(&[release("10.0-rc1\n")]), Some(LlcBalancing::Unreadable));
+        // An old kernel; a new one without it; no release.
+        assert_eq!(of(&[release("6.12.95\n")]), None);
+        assert_eq!(of(&[release("7.3.1\n"), ("sys/kernel/debug/sched/features", "")]), None);
+        assert_eq!(of(&[]), None);
+    }
 
     #[test]
     fn time_on_a_cpu_comes_before_time_waiting() {

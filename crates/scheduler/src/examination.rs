@@ -24,9 +24,21 @@ pub struct HostSettings {
     /// The chosen word of `/sys/kernel/mm/transparent_hugepage/enabled`: `always`, `madvise`,
     /// `never`.
     pub transparent_huge_pages: Option<String>,
-    /// `/sys/kernel/debug/sched/llc_balancing/enabled`: cache-aware scheduling (Linux 7.2) gathers
-    /// all threads of a process under one last-level cache.
-    pub llc_balancing: Option<bool>,
+    /// Cache-aware scheduling; `None` where the kernel has none.
+    pub llc_balancing: Option<LlcBalancing>,
+}
+
+/// What `/sys/kernel/debug/sched/llc_balancing/enabled` says: whether the kernel (Linux 7.2 and
+/// later) draws the busy threads of each process under one last-level cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LlcBalancing {
+    /// It does not.
+    Off,
+    /// It does.
+    On,
+    /// The kernel is new enough to do it, and its debugfs cannot be read here.
+    Unreadable,
 }
 
 /// What limits a VM: its cgroup and its weight.

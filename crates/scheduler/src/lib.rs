@@ -34,7 +34,7 @@ pub use caches::{vcpu_groups, with_groups};
 pub use claims::Claims;
 pub use divide::common_divisor;
 pub use error::PlanError;
-pub use examination::{HostSettings, OtherThread, OtherThreadKind, SchedulingClass, VmLimits, rebound};
+pub use examination::{HostSettings, LlcBalancing, OtherThread, OtherThreadKind, SchedulingClass, VmLimits, rebound};
 pub use fleet::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, plan_fleet};
 pub use holding::{Holding, Resident};
 pub use meter::{TrafficMeter, TrafficSource};

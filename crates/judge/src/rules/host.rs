@@ -3,8 +3,9 @@
 
 use super::{list, promised};
 use crate::finding::{Finding, Harm};
-use scheduler::{ClientObservation, HostSettings, Observation, home};
-use topology::{Bytes, Machine};
+use scheduler::{ClientObservation, HostSettings, LlcBalancing, Observation, VmObservation, home};
+use std::collections::BTreeMap;
+use topology::{Bytes, LlcId, Machine, NodeId};
 
 /// Less memory than this gains nothing that anybody would measure from huge pages.
 const WORTH_HUGE_PAGES: Bytes = Bytes::GIB;
@@ -94,35 +95,59 @@ fn no_huge_pages(host: &Observation, settings: &HostSettings) -> Option<Finding>
     Some(found.seen(format!("/sys/kernel/mm/transparent_hugepage/enabled: never; {memory} of VMs in ordinary pages")))
 }
 
-/// Cache-aware scheduling (Linux 7.2) takes all threads of a QEMU for one group.
+/// Cache-aware scheduling (Linux 7.2) takes all threads of a QEMU for one group. Vcpus that are
+/// bound to caches stay there, and a narrow VM of one client gets what `policy.cache = "pack"` is.
 fn one_cache(machine: &Machine, host: &Observation, settings: &HostSettings) -> Option<Finding> {
-    if settings.llc_balancing != Some(true) || machine.llcs.len() < 2 {
-        return None;
-    }
-    let largest =
-        machine.llcs.iter().map(|llc| machine.threads.iter().filter(|thread| thread.llc == Some(llc.id)).count());
-    let largest = largest.max()?;
-    let wide = |vm: &&scheduler::VmObservation| {
-        vm.clients.len() > 1 || vm.clients.iter().map(|client| client.vcpus as usize).sum::<usize>() > largest
+    let says = settings.llc_balancing.filter(|says| *says != LlcBalancing::Off)?;
+    let largest = largest_of_several(machine)?;
+    let drawn = |vm: &&VmObservation| {
+        let vcpus: usize = vm.clients.iter().map(|client| client.vcpus as usize).sum();
+        let divided = vm.clients.iter().all(|client| !client.groups.is_empty());
+        !divided && (vm.clients.len() > 1 || vcpus > largest)
     };
-    let names: Vec<String> = host.vms.iter().filter(wide).map(|vm| vm.vm.name.clone()).collect();
+    let names: Vec<String> = host.vms.iter().filter(drawn).map(|vm| vm.vm.name.clone()).collect();
     if names.is_empty() {
         return None;
     }
-    let sentence = format!("the kernel gathers all threads of a QEMU under one last-level cache: {}", list(&names));
-    let because = "a VM of several virtual nodes, or larger than a cache, then has its vCPUs drawn to one place; \
-        affinity still holds them on \
-                   their nodes";
+    if says == LlcBalancing::Unreadable {
+        let sentence = format!(
+            "whether the kernel draws all busy vCPUs of a VM under one last-level cache cannot be read: {}",
+            list(&names)
+        );
+        let because = "kernels from 7.2 on can, by default, and what they are set to is in debugfs";
+        let mut found = Finding::new("llc_balancing_unknown", Harm::Misled, sentence, because).note();
+        found.cure.advice =
+            "look as root, where debugfs is mounted (mount -t debugfs debugfs /sys/kernel/debug)".to_owned();
+        return Some(found);
+    }
+    let sentence = format!("the kernel draws all busy vCPUs of a VM under one last-level cache: {}", list(&names));
+    let because = "all virtual nodes of a VM have one such cache, and a VM that is wider than a cache is drawn together \
+        while few of its vCPUs are busy; that its memory is larger than the cache the kernel does not see where memory \
+        is bound to nodes. Affinity still holds vCPUs on their nodes";
     let mut found = Finding::new("llc_balancing", Harm::Misled, sentence, because).note();
     found = found.seen("/sys/kernel/debug/sched/llc_balancing/enabled 1");
-    found.cure.advice = "echo 0 > /sys/kernel/debug/sched/llc_balancing/enabled, and compare".to_owned();
+    found.cure.advice =
+        "policy.cache = \"own\" or \"pack\" from its next start on: vCPUs that are bound to caches stay \
+        there; or, for all of the host, echo 0 > /sys/kernel/debug/sched/llc_balancing/enabled"
+            .to_owned();
     Some(found)
+}
+
+/// Hardware threads under the largest last-level cache of those nodes that have several: elsewhere
+/// the home decides.
+fn largest_of_several(machine: &Machine) -> Option<usize> {
+    let mut of_node: BTreeMap<NodeId, BTreeMap<LlcId, usize>> = BTreeMap::new();
+    for thread in &machine.threads {
+        let Some(llc) = thread.llc else { continue };
+        *of_node.entry(thread.node).or_default().entry(llc).or_default() += 1;
+    }
+    of_node.into_values().filter(|caches| caches.len() > 1).flat_map(BTreeMap::into_values).max()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use scheduler::{VmKey, VmObservation};
+    use scheduler::{GroupObservation, VcpuGroup, VmKey};
 
     fn found(machine: &str, settings: HostSettings, clients: &[u64]) -> Vec<&'static str> {
         let machine = topology::read::from_synthetic(machine).expect("a machine");
@@ -136,6 +161,24 @@ mod tests {
 
     const TWO: &str = "pack:2 [numa(memory=8GB)] l3:1 core:2 pu:1";
     const ONE: &str = "pack:1 [numa(memory=8GB)] l3:2 core:2 pu:1";
+
+    #[test]
+    fn vcpus_that_are_bound_to_caches_stay_there() {
+        let machine = topology::read::from_synthetic(ONE).expect("a machine");
+        let group = |vcpu: u32| GroupObservation {
+            group: VcpuGroup { vcpus: vec![vcpu], cpus: "0-1".parse().expect("a set") },
+            ..GroupObservation::default()
+        };
+        let client = |groups| ClientObservation { vcpus: 2, groups, ..ClientObservation::default() };
+        let of = |groups: [Vec<GroupObservation>; 2]| {
+            let vm = VmKey { name: "web".into(), pid: 7, started: 1 };
+            let vms = vec![VmObservation::of_clients(vm, groups.map(client).into())];
+            let settings = HostSettings { llc_balancing: Some(LlcBalancing::On), ..HostSettings::default() };
+            one_cache(&machine, &Observation { vms, ..Observation::default() }, &settings).is_some()
+        };
+        assert!(of([vec![group(0)], Vec::new()]));
+        assert!(!of([vec![group(0)], vec![group(2)]]));
+    }
 
     #[test]
     fn settings_matter_between_nodes_only() {
@@ -175,9 +218,14 @@ mod tests {
         let never = || HostSettings { transparent_huge_pages: Some("never".into()), ..HostSettings::default() };
         assert_eq!(found(ONE, never(), &[1]), ["no_transparent_huge_pages"]);
         assert_eq!(found(ONE, never(), &[0]), [""; 0]); // less than 1 GiB
-        let gathers = || HostSettings { llc_balancing: Some(true), ..HostSettings::default() };
+        let gathers = || HostSettings { llc_balancing: Some(LlcBalancing::On), ..HostSettings::default() };
         // 2 vCPUs under a cache of 2 threads; two clients of 2.
         assert_eq!(found(ONE, gathers(), &[1]), [""; 0]);
         assert_eq!(found(ONE, gathers(), &[1, 1]), ["llc_balancing"]);
+        // A cache for each node: the home decides. Set to 0; an old kernel; nobody may look.
+        assert_eq!(found(TWO, gathers(), &[1, 1]), [""; 0]);
+        let set = |says| found(ONE, HostSettings { llc_balancing: says, ..HostSettings::default() }, &[1, 1]);
+        assert_eq!((set(Some(LlcBalancing::Off)), set(None)), (vec![], vec![]));
+        assert_eq!(set(Some(LlcBalancing::Unreadable)), ["llc_balancing_unknown"]);
     }
 }

@@ -178,6 +178,7 @@ impl Reader<'_> {
                 llc: llc_of.get(&id).copied(),
                 core: cores.get(&id).map(|leader| CoreId(core_numbers[leader])),
                 node: Some(cpu.cell),
+                ..Place::default()
             };
             self.shape.threads.push((id, place));
         }

@@ -1,4 +1,5 @@
-//! Machine files: a regular machine in a few lines of TOML.
+//! Machine files: a machine in a few lines of TOML. All its nodes are alike; the caches of a node may
+//! be unlike, as hybrid parts have them.
 
 use super::error::{ReadError, check_size};
 use super::shape::{Place, Shape, node};
@@ -27,9 +28,12 @@ struct MachineFile {
     nodes_per_socket: u32,
     #[serde(default = "one")]
     llcs_per_node: u32,
-    cores_per_llc: u32,
+    cores_per_llc: Option<u32>,
     #[serde(default = "one")]
     threads_per_core: u32,
+    /// The caches of each node, in order, where they are unlike.
+    #[serde(default)]
+    llc: Vec<CacheOfNode>,
     #[serde(default)]
     cpu_numbering: CpuNumbering,
     memory_per_node: Bytes,
@@ -39,6 +43,20 @@ struct MachineFile {
     distances: Option<Vec<Vec<u32>>>,
     rates: Option<Rates>,
 }
+
+/// A last-level cache of each node, with the cores under it.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CacheOfNode {
+    cores: u32,
+    threads_per_core: Option<u32>,
+    size: Option<Bytes>,
+    /// Relative to the largest core, which has 1024.
+    core_capacity: Option<u32>,
+}
+
+/// Linux's value for the largest core of a machine (`SCHED_CAPACITY_SCALE`).
+const LARGEST_CORE: u32 = 1024;
 
 /// A machine file as a whole: the machine, and what its memory system can do where the file says
 /// so.
@@ -94,56 +112,100 @@ pub fn described(text: &str, file: &str) -> Result<Described, ReadError> {
 
 impl MachineFile {
     fn check(&self, file: &str) -> Result<(), ReadError> {
+        let field = |field: &'static str, value: String, valid: &str| {
+            Err(ReadError::Field { file: file.to_owned(), field, value, valid: valid.to_owned() })
+        };
+        let regular = self.llc.is_empty();
+        if regular && self.cores_per_llc.is_none() {
+            return field(
+                "cores_per_llc",
+                "nothing".to_owned(),
+                "it must be given, or [[llc]] for each cache of a node",
+            );
+        }
+        if !regular && (self.cores_per_llc, self.llcs_per_node, self.llc_size) != (None, 1, None) {
+            let valid = "remove cores_per_llc, llcs_per_node and llc_size: [[llc]] says all of each cache of a node";
+            return field("llc", format!("{} tables", self.llc.len()), valid);
+        }
         let counts = [
             ("sockets", self.sockets),
             ("nodes_per_socket", self.nodes_per_socket),
             ("llcs_per_node", self.llcs_per_node),
-            ("cores_per_llc", self.cores_per_llc),
+            ("cores_per_llc", self.cores_per_llc.unwrap_or(1)),
             ("threads_per_core", self.threads_per_core),
         ];
-        if let Some((field, count)) = counts.into_iter().find(|&(_, count)| count == 0) {
-            let valid = "expected a whole number from 1 up".to_owned();
-            return Err(ReadError::Field { file: file.to_owned(), field, value: count.to_string(), valid });
+        let of_caches = self.llc.iter().flat_map(|cache| {
+            [("llc.cores", cache.cores), ("llc.threads_per_core", cache.threads_per_core.unwrap_or(1))]
+        });
+        if let Some((name, count)) = counts.into_iter().chain(of_caches).find(|&(_, count)| count == 0) {
+            return field(name, count.to_string(), "expected a whole number from 1 up");
+        }
+        let capacities = || self.llc.iter().filter_map(|cache| cache.core_capacity);
+        if let Some(wrong) = capacities().find(|capacity| !(1..=LARGEST_CORE).contains(capacity)) {
+            return field("llc.core_capacity", wrong.to_string(), "expected 1 to 1024, the largest core's");
         }
         if !(1..=5).contains(&self.llc_level) {
-            let valid = "expected a cache level from 1 to 5".to_owned();
-            return Err(ReadError::Field {
-                file: file.to_owned(),
-                field: "llc_level",
-                value: self.llc_level.to_string(),
-                valid,
-            });
+            return field("llc_level", self.llc_level.to_string(), "expected a cache level from 1 to 5");
         }
-        let product =
-            |counts: &[(&str, u32)]| counts.iter().fold(1_usize, |all, &(_, count)| all.saturating_mul(count as usize));
-        check_size(file, product(&counts), product(&counts[..2]))
+        let nodes = (self.sockets as usize).saturating_mul(self.nodes_per_socket as usize);
+        let threads = self.caches_of_a_node().fold(0_usize, |all, (count, cache)| {
+            let of_cache = (cache.cores as usize).saturating_mul(self.threads_of(&cache) as usize);
+            all.saturating_add(of_cache.saturating_mul(count as usize))
+        });
+        check_size(file, nodes.saturating_mul(threads), nodes)
+    }
+
+    /// The caches of each node in order, and how many there are of each in a row.
+    fn caches_of_a_node(&self) -> impl Iterator<Item = (u32, CacheOfNode)> {
+        let cores = self.cores_per_llc.unwrap_or(0);
+        let alike = CacheOfNode { cores, threads_per_core: None, size: self.llc_size, core_capacity: None };
+        let regular = self.llc.is_empty().then_some((self.llcs_per_node, alike));
+        regular.into_iter().chain(self.llc.iter().map(|cache| (1, *cache)))
+    }
+
+    fn threads_of(&self, cache: &CacheOfNode) -> u32 {
+        cache.threads_per_core.unwrap_or(self.threads_per_core)
     }
 
     fn shape(&self) -> Shape {
         let nodes = self.sockets * self.nodes_per_socket;
-        let llcs = nodes * self.llcs_per_node;
-        let cores = llcs * self.cores_per_llc;
         let mut shape = Shape { cpu_model: self.cpu_model.clone(), ..Shape::default() };
         shape.nodes = (0..nodes).map(|id| node(NodeId(id), Some(self.memory_per_node), Vec::new())).collect();
-        shape.llcs = (0..llcs).map(|id| Llc { id: LlcId(id), level: self.llc_level, size: self.llc_size }).collect();
-        for core in 0..cores {
-            let llc = core / self.cores_per_llc;
-            let node = llc / self.llcs_per_node;
-            let place = Place {
-                socket: Some(SocketId(node / self.nodes_per_socket)),
-                llc: Some(LlcId(llc)),
-                core: Some(CoreId(core)),
-                node: Some(node as usize),
-            };
-            for thread in 0..self.threads_per_core {
-                let id = match self.cpu_numbering {
-                    CpuNumbering::CoresFirst => thread * cores + core,
-                    CpuNumbering::ThreadsFirst => core * self.threads_per_core + thread,
-                };
-                shape.threads.push((CpuId(id), place));
+        let mut cores = Vec::new();
+        for node in 0..nodes {
+            let each = self.caches_of_a_node().flat_map(|(count, cache)| (0..count).map(move |_| cache));
+            for cache in each {
+                let llc = LlcId(shape.llcs.len() as u32);
+                shape.llcs.push(Llc { id: llc, level: self.llc_level, size: cache.size });
+                for _ in 0..cache.cores {
+                    let place = Place {
+                        socket: Some(SocketId(node / self.nodes_per_socket)),
+                        llc: Some(llc),
+                        core: Some(CoreId(cores.len() as u32)),
+                        node: Some(node as usize),
+                        capacity: cache.core_capacity,
+                    };
+                    cores.push((place, self.threads_of(&cache)));
+                }
             }
         }
+        let places = numbered(&cores, self.cpu_numbering);
+        shape.threads = (0..).map(CpuId).zip(places).collect();
         shape
+    }
+}
+
+/// The place of each hardware thread, in the order of their numbers, of cores with so many threads.
+fn numbered(cores: &[(Place, u32)], numbering: CpuNumbering) -> Vec<Place> {
+    match numbering {
+        CpuNumbering::ThreadsFirst => {
+            cores.iter().flat_map(|&(place, threads)| (0..threads).map(move |_| place)).collect()
+        }
+        CpuNumbering::CoresFirst => {
+            let most = cores.iter().map(|(_, threads)| *threads).max().unwrap_or(0);
+            let nth = |nth: u32| cores.iter().filter(move |(_, threads)| *threads > nth).map(|(place, _)| *place);
+            (0..most).flat_map(nth).collect()
+        }
     }
 }
 
@@ -184,6 +246,30 @@ mod tests {
         assert_eq!(cpus("cpu_numbering = \"threads-first\""), "4-7");
     }
 
+    const HYBRID: &str = "sockets = 1\nmemory_per_node = \"32 GiB\"\n\
+        [[llc]]\ncores = 2\nthreads_per_core = 2\nsize = \"16 MiB\"\n\
+        [[llc]]\ncores = 4\nsize = \"8 MiB\"\ncore_capacity = 700\n";
+
+    #[test]
+    fn caches_of_a_node_may_be_unlike() {
+        let of = |text: &str| {
+            let machine = from_toml(text, "m.toml").expect("a machine");
+            let cpus = |llc: u32| -> crate::CpuSet {
+                machine.threads.iter().filter(|thread| thread.llc == Some(LlcId(llc))).map(|thread| thread.id).collect()
+            };
+            (cpus(0).to_string(), cpus(1).to_string(), machine)
+        };
+        // Cores 0 and 1 have two threads: CPUs 0-5 are the first ones, 6 and 7 their second.
+        let (large, small, machine) = of(HYBRID);
+        assert_eq!((large.as_str(), small.as_str()), ("0-1,6-7", "2-5"));
+        let sizes: Vec<_> = machine.llcs.iter().map(|llc| llc.size.map(|size| size.mib())).collect();
+        assert_eq!(sizes, [Some(16), Some(8)]);
+        assert_eq!((machine.threads[0].capacity, machine.threads[2].capacity), (None, Some(700)));
+        let numbered = HYBRID.replacen("sockets = 1", "sockets = 1\ncpu_numbering = \"threads-first\"", 1);
+        let (large, small, _) = of(&numbered);
+        assert_eq!((large.as_str(), small.as_str()), ("0-3", "4-7"));
+    }
+
     #[test]
     fn an_error_names_file_field_value_and_what_is_valid() {
         let cases = [
@@ -193,6 +279,11 @@ mod tests {
             (SMALL.replace("sockets", "sokets"), "sokets", "sockets"),
             (format!("{SMALL}distances = [[10, 21]]"), "distances = 1 rows", "2 rows of 2"),
             (format!("{SMALL}distances = [[10, 9], [21, 10]]"), "[10, 9]", "11 to 254"),
+            (SMALL.replace("cores_per_llc = 2", ""), "cores_per_llc = nothing", "[[llc]]"),
+            (SMALL.replace("cores_per_llc = 2", "cores_per_llc = 0"), "cores_per_llc = 0", "from 1 up"),
+            (format!("{SMALL}[[llc]]\ncores = 4"), "llc = 1 tables", "remove cores_per_llc"),
+            (HYBRID.replace("cores = 4", "cores = 0"), "llc.cores = 0", "from 1 up"),
+            (HYBRID.replace("= 700", "= 2048"), "llc.core_capacity = 2048", "1 to 1024"),
             (format!("{SMALL}llc_level = 9"), "llc_level = 9", "1 to 5"),
             (format!("{SMALL}llcs_per_node = 4000000000"), "hardware threads", "8192"),
         ];

@@ -16,6 +16,8 @@ pub(super) struct Place {
     pub(super) core: Option<CoreId>,
     /// Index in [`Shape::nodes`]: a node may get its number after its threads.
     pub(super) node: Option<usize>,
+    /// Relative to the machine's largest core, which has 1024.
+    pub(super) capacity: Option<u32>,
 }
 
 /// A machine under construction.
@@ -76,7 +78,7 @@ impl Shape {
                 socket,
                 online: true,
                 allowed: true,
-                capacity: None,
+                capacity: place.capacity,
             });
         }
         threads.sort_by_key(|thread| thread.id);

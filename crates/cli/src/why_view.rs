@@ -91,6 +91,9 @@ fn add_client(text: &mut String, client: &ClientExplanation, decisions: &[Decisi
         add_wrapped(text, &format!("Next: {}.", sentence(decision)));
     }
     add_wrapped(text, &facts(client));
+    if let Some(because) = &client.always_busy {
+        add_wrapped(text, &format!("All of its vCPUs count as busy: {because}."));
+    }
     for group in &client.groups {
         add_wrapped(text, &caches(group));
     }
@@ -301,6 +304,7 @@ mod tests {
             home: Home { lives: "0".parse().ok(), decided: true, should: "0".parse().ok(), next: Next::Stays },
             demand: Some(1.0),
             entitled: None,
+            always_busy: None,
             owed_percent: None,
             misled: None,
             away: Some(Bytes::from_mib(3)),

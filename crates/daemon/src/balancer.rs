@@ -398,13 +398,14 @@ mod tests {
     fn a_vm_that_is_being_started_counts_and_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1), vm(2)]), Mode::Act, directory.path());
-        let held = NodeUse { vcpus: 2, memory: Bytes::from_mib(512), resident: Bytes(0) };
+        let held = NodeUse { vcpus: 2, always_busy: 2, memory: Bytes::from_mib(512), resident: Bytes(0) };
         let name = vm(1).name;
         let start = Start { vm: name.clone(), holdings: BTreeMap::from([(NodeId(0), held)]) };
         let mut observation = balancer.host.observe().unwrap();
         crate::ledger::enter(vec![start.clone()], &mut observation);
         assert!(observation.vms.iter().all(|seen| seen.vm.name != name));
-        assert_eq!(observation.reserved[&NodeId(0)].vcpus, 2);
+        let reserved = observation.reserved[&NodeId(0)];
+        assert_eq!((reserved.vcpus, reserved.always_busy), (2, 2));
         balancer.heed(Box::new(move || vec![start.clone()]));
         let period = balancer.period().unwrap();
         // Two vCPUs on two cores are being started on node 0: the other VM goes to node 1, and the

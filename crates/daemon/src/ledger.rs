@@ -32,6 +32,7 @@ pub(crate) fn enter(starts: Vec<Start>, observation: &mut Observation) {
             let resident = there.sum::<Bytes>().min(held.memory);
             let reserved = observation.reserved.entry(node).or_default();
             reserved.vcpus += held.vcpus;
+            reserved.always_busy += held.always_busy;
             reserved.memory = reserved.memory.saturating_add(held.memory);
             reserved.resident = reserved.resident.saturating_add(resident);
         }

@@ -40,6 +40,9 @@ pub struct VmRule {
     pub shares: Option<u32>,
     /// Whether its memory follows its vCPUs.
     pub memory: MemoryRule,
+    /// Whether it is latency-sensitive, so that all of its vCPUs count as busy, whatever is seen of
+    /// it. Default: as it is seen.
+    pub latency_sensitive: Option<bool>,
 }
 
 /// A user.

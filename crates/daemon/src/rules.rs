@@ -46,6 +46,10 @@ impl Rules {
 }
 
 fn restrict(seen: &mut VmObservation, rule: &VmRule, index: usize) {
+    // One that is never moved counts all the same.
+    if let Some(is_it) = rule.latency_sensitive {
+        seen.latency_sensitive = is_it.then(|| format!("its administrator says so (rule {} of the policy)", index + 1));
+    }
     if rule.opt_out {
         seen.mobility =
             Mobility::Fixed { because: format!("its administrator opted out (rule {} of the policy)", index + 1) };
@@ -88,6 +92,23 @@ mod tests {
         assert_eq!((first.shares, &first.node_affinity), (1024, &None));
         assert!(matches!(&second.mobility, Mobility::MemoryFixed { because } if because.contains("rule 2")));
         assert_eq!((second.shares, second.node_affinity.as_ref().unwrap().to_string()), (2048, "1".into()));
+    }
+
+    #[test]
+    fn a_rule_says_that_a_vm_is_latency_sensitive_or_is_not() {
+        let says = |is_it: bool, name: &str| {
+            rule(|rule| (rule.name, rule.latency_sensitive) = (Some(name.into()), Some(is_it)))
+        };
+        let mut out = says(true, "vm3");
+        out.opt_out = true;
+        let mut observation = ScriptedHost::two_nodes(&[vm(1), vm(2), vm(3)]).observe().unwrap();
+        observation.vms[1].latency_sensitive = Some("it has real-time threads".to_owned());
+        Rules::new(vec![says(true, "vm1"), says(false, "vm2"), out]).apply(&mut observation);
+        let [first, second, third] = &observation.vms[..] else { panic!() };
+        assert!(first.latency_sensitive.as_ref().is_some_and(|because| because.contains("rule 1")));
+        assert_eq!(second.latency_sensitive, None);
+        // One that is never moved counts all the same.
+        assert!(third.counts_full() && matches!(third.mobility, Mobility::Fixed { .. }));
     }
 
     #[test]

@@ -72,7 +72,15 @@ fn shape(index: usize, drawn: &DrawnVm, node_memory: Bytes) -> VmShape {
     let distances = |told: u32| [(0, [(0, 10), (1, told)].into()), (1, [(0, told), (1, 10)].into())].into();
     let told = drawn.told.filter(|_| drawn.clients > 1).map(distances);
     let guest = told.map(|distances| GuestMachine { distances, ..GuestMachine::default() });
-    VmShape { name: format!("vm{index}"), shares: 1024, mobility, node_affinity: None, guest, clients }
+    VmShape {
+        name: format!("vm{index}"),
+        shares: 1024,
+        mobility,
+        node_affinity: None,
+        latency_sensitive: false,
+        guest,
+        clients,
+    }
 }
 
 /// A host on which these VMs run, and their memory was touched where they were put at first.

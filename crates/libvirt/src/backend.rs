@@ -133,7 +133,7 @@ impl Domains {
         let uuid = chosen.map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
         let accelerator = accelerator(&self.connection)?;
         let xml = with_uuid(&self.xml_for(launch, &accelerator)?, &uuid).map_err(strange_xml)?;
-        let xml = with_mark(&xml).map_err(strange_xml)?;
+        let xml = with_mark(&xml, launch.spec.policy.latency_sensitive).map_err(strange_xml)?;
         let name = &launch.spec.name;
         if call_off.is_called_off() {
             return Err(called_off(name));

@@ -49,14 +49,15 @@ pub(crate) fn with_uuid(xml: &str, uuid: &str) -> Result<String, DomainError> {
     apply(xml, "domain", &[Edit::SetText { at: vec![Step::new("uuid")], text: uuid.to_owned() }])
 }
 
-/// The domain with the mark that homenode wrote it: libvirt hands it to QEMU, and the guest does
-/// not see it.
+/// The domain with the mark that homenode wrote it, and whether it is latency-sensitive: libvirt
+/// hands it to QEMU, and the guest does not see it.
 ///
 /// # Errors
 /// The text is no domain.
-pub(crate) fn with_mark(xml: &str) -> Result<String, DomainError> {
+pub(crate) fn with_mark(xml: &str, latency_sensitive: bool) -> Result<String, DomainError> {
     let at = ["devices", "serial", "alias"].map(Step::new).to_vec();
-    let edit = Edit::SetAttribute { at, name: "name".to_owned(), value: vm::qemu::LIBVIRT_MARK.to_owned() };
+    let mark = if latency_sensitive { vm::qemu::LIBVIRT_LATENCY_MARK } else { vm::qemu::LIBVIRT_MARK };
+    let edit = Edit::SetAttribute { at, name: "name".to_owned(), value: mark.to_owned() };
     apply(xml, "domain", &[edit])
 }
 

@@ -7,7 +7,7 @@ use crate::accelerator;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vm::Accelerator;
-use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, escape, memory_id, policy_word};
+use vm::qemu::{Backend, BackendKind, LATENCY_MARK, MONITOR, NumaNode, escape, memory_id, policy_word};
 use vm::spec::{Boot, CardModel, Disk, DiskFormat, Fill, Network, Outlet};
 use vm::{Carries, Manifest, Plan, VirtualNode, VmSpec};
 use workloads::protocol::PORT_NAME;
@@ -127,6 +127,9 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
     line.add("-name", format!("{},debug-threads=on", escape(&spec.name)));
     for option in ["-nodefaults", "-no-user-config"] {
         line.0.push(option.to_owned());
+    }
+    if spec.policy.latency_sensitive {
+        line.add("-chardev", format!("null,id={LATENCY_MARK}"));
     }
     let is_ours = matches!(spec.boot, Boot::TinyGuest { .. });
     if is_ours || (wiring.agent.is_some() && matches!(spec.boot, Boot::Kernel { .. })) {

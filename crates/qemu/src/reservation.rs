@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn reserved_vm(vm: &str, mib: u64) -> Reserved {
-        let held = NodeUse { vcpus: 2, memory: Bytes::from_mib(mib), resident: Bytes(0) };
+        let held = NodeUse { vcpus: 2, memory: Bytes::from_mib(mib), resident: Bytes(0), ..NodeUse::default() };
         Reserved {
             vm: vm.to_owned(),
             holdings: BTreeMap::from([(NodeId(0), held)]),
@@ -264,14 +264,14 @@ mod tests {
         let running = Observation { vms: vec![process("a", 300), process("other", 1000)], ..Observation::default() };
         let used = occupancy(&starting, &running, &machine).of(NodeId(0));
         // Promised: 1000 and 500 of those that start, 1000 of the other. There: 300 and 1000.
-        assert_eq!(used, NodeUse { vcpus: 4, memory: mib(2500), resident: mib(1300) });
+        assert_eq!(used, NodeUse { vcpus: 4, memory: mib(2500), resident: mib(1300), ..NodeUse::default() });
         assert_eq!(unfilled(&starting, &running), mib(1200)); // 1000 - 300 + 500
     }
 
     #[test]
     fn a_pool_and_hardware_threads_are_reserved_too() {
         let machine = topology::read::from_synthetic("pack:2 [numa(memory=4GiB)] core:2 pu:1").unwrap();
-        let held = NodeUse { vcpus: 2, memory: mib(1100), resident: mib(1000) };
+        let held = NodeUse { vcpus: 2, memory: mib(1100), resident: mib(1000), ..NodeUse::default() };
         let starting = [Reserved {
             holdings: BTreeMap::from([(NodeId(0), held)]),
             taken: Some(mib(100)),
@@ -298,6 +298,6 @@ mod tests {
         // All of it is still to be filled, and what the stranger holds is held beside it.
         assert_eq!(unfilled(&starting, &running), mib(1000));
         let used = occupancy(&starting, &running, &machine).of(NodeId(0));
-        assert_eq!(used, NodeUse { vcpus: 2, memory: mib(1600), resident: mib(600) });
+        assert_eq!(used, NodeUse { vcpus: 2, memory: mib(1600), resident: mib(600), ..NodeUse::default() });
     }
 }

@@ -74,8 +74,11 @@ fn vcpus_count_as_far_as_they_have_threads_and_cpus() {
 fn claims_of_strangers_stop_no_plan_and_what_they_hold_counts() {
     let all = held(vec![stranger(4096, 100 << 10, 100 << 10, 1)]);
     // 1 GiB is resident; the machine's other 31 are claimed.
-    assert_eq!(all.of(NodeId(0)), NodeUse { vcpus: 2, memory: gib(32), resident: gib(1) });
-    assert_eq!(all.without_claims().of(NodeId(0)), NodeUse { vcpus: 2, memory: gib(1), resident: gib(1) });
+    assert_eq!(all.of(NodeId(0)), NodeUse { vcpus: 2, memory: gib(32), resident: gib(1), ..NodeUse::default() });
+    assert_eq!(
+        all.without_claims().of(NodeId(0)),
+        NodeUse { vcpus: 2, memory: gib(1), resident: gib(1), ..NodeUse::default() }
+    );
     // 10 GiB are free on either node: 12 GiB fit beside what the stranger holds, not beside what he
     // claims.
     let plan_of = |gib| plan(&machine(), &all, &spec(gib));

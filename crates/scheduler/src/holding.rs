@@ -25,6 +25,8 @@ use vm::NodeUse;
 pub struct Holding {
     /// CPUs that each vCPU may use.
     pub vcpus: Vec<CpuSet>,
+    /// Whether the vCPUs count as busy whatever they do.
+    pub always_busy: bool,
     /// Memory that it may come to have.
     pub memory: Bytes,
     /// Nodes that its memory is bound to, each with its weight; empty: memory comes to where the
@@ -104,7 +106,9 @@ impl Occupancy {
                 turn += usize::from(candidates.len() > 1);
             }
             for (&node, &vcpus) in &vcpus_on {
-                occupancy.nodes.entry(node).or_default().vcpus += vcpus as u32;
+                let held = occupancy.nodes.entry(node).or_default();
+                held.vcpus += vcpus as u32;
+                held.always_busy += if vm.always_busy { vcpus as u32 } else { 0 };
             }
             occupancy.hold_memory(&vm, if vm.memory_weights.is_empty() { &vcpus_on } else { &vm.memory_weights });
         }
@@ -148,7 +152,7 @@ impl Holding {
             Some(by_node) => Resident::ByNode(by_node.clone()),
             None => Resident::Whole(client.resident.unwrap_or(memory).min(memory)),
         };
-        Self { vcpus, memory, memory_weights: weights(client), resident }
+        Self { vcpus, always_busy: vm.counts_full(), memory, memory_weights: weights(client), resident }
     }
 }
 
@@ -208,6 +212,7 @@ mod tests {
     fn holding(vcpus: &[&str], weights: &[(u32, u64)], resident: Resident) -> Holding {
         Holding {
             vcpus: vcpus.iter().map(|cpus| cpus.parse().expect("CPUs")).collect(),
+            always_busy: false,
             memory: Bytes(1000),
             memory_weights: weights.iter().map(|&(node, weight)| (NodeId(node), weight)).collect(),
             resident,
@@ -219,8 +224,14 @@ mod tests {
         let vm = holding(&["0-1", "0-1"], &[(0, 1), (1, 3)], Resident::Whole(Bytes(400)));
         let used = Occupancy::of_running([vm], &machine());
         // 1000 and 400 in parts of 1 and 3.
-        assert_eq!(used.of(NodeId(0)), NodeUse { vcpus: 2, memory: Bytes(250), resident: Bytes(100) });
-        assert_eq!(used.of(NodeId(1)), NodeUse { vcpus: 0, memory: Bytes(750), resident: Bytes(300) });
+        assert_eq!(
+            used.of(NodeId(0)),
+            NodeUse { vcpus: 2, memory: Bytes(250), resident: Bytes(100), ..NodeUse::default() }
+        );
+        assert_eq!(
+            used.of(NodeId(1)),
+            NodeUse { vcpus: 0, memory: Bytes(750), resident: Bytes(300), ..NodeUse::default() }
+        );
     }
 
     #[test]
@@ -228,8 +239,14 @@ mod tests {
         let vm = holding(&["2-3", "0-3", "0-3"], &[], Resident::Whole(Bytes(600)));
         let used = Occupancy::of_running([vm], &machine());
         // vCPU 0 on node 1, the others in turn on 0 and 1: a third and two thirds.
-        assert_eq!(used.of(NodeId(0)), NodeUse { vcpus: 1, memory: Bytes(133 + 200), resident: Bytes(200) });
-        assert_eq!(used.of(NodeId(1)), NodeUse { vcpus: 2, memory: Bytes(266 + 400), resident: Bytes(400) });
+        assert_eq!(
+            used.of(NodeId(0)),
+            NodeUse { vcpus: 1, memory: Bytes(133 + 200), resident: Bytes(200), ..NodeUse::default() }
+        );
+        assert_eq!(
+            used.of(NodeId(1)),
+            NodeUse { vcpus: 2, memory: Bytes(266 + 400), resident: Bytes(400), ..NodeUse::default() }
+        );
     }
 
     fn client(cpus: &[&str], memory_mib: u64, resident_mib: &[(u32, u64)]) -> ClientObservation {
@@ -257,8 +274,11 @@ mod tests {
         // 4 vCPUs in turn on 2 nodes: 2 each. 1000 - 200 = 800 MiB are promised, half of it (400)
         // on each node.
         let mib = Bytes::from_mib;
-        assert_eq!(used.of(NodeId(0)), NodeUse { vcpus: 2, memory: mib(600), resident: mib(200) });
-        assert_eq!(used.of(NodeId(1)), NodeUse { vcpus: 2, memory: mib(400), resident: mib(0) });
+        assert_eq!(
+            used.of(NodeId(0)),
+            NodeUse { vcpus: 2, memory: mib(600), resident: mib(200), ..NodeUse::default() }
+        );
+        assert_eq!(used.of(NodeId(1)), NodeUse { vcpus: 2, memory: mib(400), resident: mib(0), ..NodeUse::default() });
     }
 
     #[test]
@@ -278,12 +298,12 @@ mod tests {
     #[test]
     fn starts_count_and_unknown_memory_is_not_missing_twice() {
         let unknown = ClientObservation { memory: None, ..client(&["0-1"], 64, &[]) };
-        let starting = NodeUse { vcpus: 3, memory: Bytes::from_mib(5), resident: Bytes(0) };
+        let starting = NodeUse { vcpus: 3, memory: Bytes::from_mib(5), resident: Bytes(0), ..NodeUse::default() };
         let reserved = BTreeMap::from([(NodeId(1), starting)]);
         let all = Observation { reserved, ..observation(vec![unknown]) };
         let used = Occupancy::of_observation(&all, &machine());
         let whole = Bytes::from_mib(64);
-        assert_eq!(used.of(NodeId(0)), NodeUse { vcpus: 1, memory: whole, resident: whole });
+        assert_eq!(used.of(NodeId(0)), NodeUse { vcpus: 1, memory: whole, resident: whole, ..NodeUse::default() });
         assert_eq!(used.of(NodeId(1)), starting);
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct HostNode {
     pub(crate) available: u64,
     /// vCPUs whose home it is already.
     pub(crate) vcpus_held: u32,
+    /// Of these, those that count as busy whatever they do.
+    pub(crate) always_busy: u32,
     /// Extra distance to the network cards that the VM is drawn to, in thousandths: the mean over
     /// their nodes. 0 where it is drawn to none.
     pub(crate) to_cards: u64,
@@ -86,14 +88,29 @@ impl Host {
             let free = occupancy.free_for(node, &shape.backing).0;
             let memory = page.map_or(node.memory.0, |page| pool(node, page).0);
             let bound = taken.iter().filter(|cpu| machine.thread(*cpu).is_some_and(|on| on.node == node.id)).count();
-            let vcpus_held = occupancy.of(node.id).vcpus.saturating_sub(bound as u32);
+            let held = occupancy.of(node.id);
+            let vcpus_held = held.vcpus.saturating_sub(bound as u32);
+            // Those that are bound alone are among them.
+            let always_busy = held.always_busy.saturating_sub(bound as u32).min(vcpus_held);
             let of_node = || machine.usable_threads().filter(|thread| thread.node == node.id);
             let caches = if divides { caches::sizes(of_node(), shape.policy.prefer_ht) } else { Vec::new() };
             let id = node.id;
             let extra = cards.iter().map(|card| extra_between(machine, id, card)).sum::<u64>();
             let to_cards = extra / cards.len().max(1) as u64;
             let available = free;
-            nodes.push(HostNode { id, cpus, cores, threads, caches, memory, free, available, vcpus_held, to_cards });
+            nodes.push(HostNode {
+                id,
+                cpus,
+                cores,
+                threads,
+                caches,
+                memory,
+                free,
+                available,
+                vcpus_held,
+                always_busy,
+                to_cards,
+            });
         }
         nodes.sort_by_key(|node| node.id);
         if nodes.iter().all(|node| node.threads == 0) {

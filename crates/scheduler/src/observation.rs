@@ -246,6 +246,10 @@ pub struct VmObservation {
     /// What its guest is told of its machine; `None` where nobody says.
     #[serde(default)]
     pub guest: Option<GuestMachine>,
+    /// Why it is latency-sensitive, so that all of its vCPUs count as busy, as a sentence: `its
+    /// vCPU threads have a real-time scheduling class`. `None`: it is not, as far as anybody says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_sensitive: Option<String>,
     /// Its threads that run no vCPU. Only [`Observe::examine`](crate::Observe::examine) asks for
     /// them.
     #[serde(default)]
@@ -302,10 +306,17 @@ impl VmObservation {
             mapped: None,
             state: None,
             guest: None,
+            latency_sensitive: None,
             other_threads: Vec::new(),
             device_nodes: NodeSet::new(),
             limits: None,
         }
+    }
+
+    /// Whether all of its vCPUs count as busy whatever they do. A stranger's never do: they would
+    /// fill nodes for others.
+    pub fn counts_full(&self) -> bool {
+        self.latency_sensitive.is_some() && !self.stranger
     }
 
     /// Nodes that it may live on: those that its node affinity names and where its cpuset gives it

@@ -82,6 +82,7 @@ impl Occupancy {
         for (&node, taken) in holdings {
             let held = self.nodes.entry(node).or_default();
             held.vcpus = held.vcpus.saturating_add(taken.vcpus);
+            held.always_busy = held.always_busy.saturating_add(taken.always_busy);
             held.memory = held.memory.saturating_add(taken.memory);
             held.resident = held.resident.saturating_add(taken.resident);
         }

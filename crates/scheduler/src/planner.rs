@@ -191,7 +191,7 @@ pub(crate) fn assemble(host: &Host, shape: &Shape, topology: &VirtualTopology, p
         topology: topology.clone(),
         placement: Placement { clients: homes.iter().enumerate().zip(&topology.nodes).map(client).collect() },
         backing: shape.backing,
-        holdings: holdings(host, &placed.best),
+        holdings: holdings(host, &placed.best, shape.policy.counts_full()),
         lost_milli_cpus: placed.best.lost.all() / 1000,
         expected: expected::of(host, homes),
         reasons: explain::reasons(host, shape, placed),
@@ -263,7 +263,7 @@ fn guest_distances(host: &Host, homes: &[Home]) -> Vec<Vec<u32>> {
 
 /// What the plan takes of each node, in whole vCPUs: those of homes with several nodes in
 /// proportion to what lives on each.
-fn holdings(host: &Host, best: &Candidate) -> BTreeMap<NodeId, NodeUse> {
+fn holdings(host: &Host, best: &Candidate, counts_full: bool) -> BTreeMap<NodeId, NodeUse> {
     let mut micro = vec![0u64; host.nodes.len()];
     let mut held: BTreeMap<usize, Bytes> = BTreeMap::new();
     for home in &best.homes {
@@ -279,7 +279,8 @@ fn holdings(host: &Host, best: &Candidate) -> BTreeMap<NodeId, NodeUse> {
     let of = |(node, memory): (usize, Bytes)| {
         // Pools of huge pages are missing from free memory already.
         let resident = if host.page.is_some() { memory } else { Bytes(0) };
-        (host.nodes[node].id, NodeUse { vcpus: whole[node] as u32, memory, resident })
+        let vcpus = whole[node] as u32;
+        (host.nodes[node].id, NodeUse { vcpus, always_busy: if counts_full { vcpus } else { 0 }, memory, resident })
     };
     held.into_iter().map(of).collect()
 }

@@ -7,6 +7,7 @@ mod caches;
 mod claims;
 mod fleet;
 mod growing;
+mod latency;
 mod near_device;
 mod properties;
 mod random;

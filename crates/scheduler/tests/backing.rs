@@ -102,7 +102,7 @@ fn huge_pages_come_from_the_pool_of_the_home() {
     assert_eq!(homes(&placed), ["1"]);
     assert_eq!(placed.placement.clients[0].memory_policy, MemoryPolicy::Bind);
     // The pool is missing from the node's free memory already.
-    let all = NodeUse { vcpus: 2, memory: gib(1), resident: gib(1) };
+    let all = NodeUse { vcpus: 2, memory: gib(1), resident: gib(1), ..NodeUse::default() };
     assert_eq!(placed.holdings, BTreeMap::from([(NodeId(1), all)]));
     // 600 - 512 = 88 pages do not hold a second one.
     let refused = plan_together(&machine, &Occupancy::default(), &[spec.clone(), spec]).unwrap_err();

@@ -41,7 +41,7 @@ fn a_vm_is_sized_at_its_largest_and_starts_with_an_even_part() {
     // Both would fit on one machine node now, but not when they have grown.
     let homes: Vec<String> = plan.placement.clients.iter().map(|client| client.home.to_string()).collect();
     assert_eq!(homes, ["0", "1"]);
-    let held = NodeUse { vcpus: 2, memory: Bytes(4 << 30), resident: Bytes(0) };
+    let held = NodeUse { vcpus: 2, memory: Bytes(4 << 30), resident: Bytes(0), ..NodeUse::default() };
     assert_eq!(plan.holdings, BTreeMap::from([(NodeId(0), held), (NodeId(1), held)]));
     assert!(choices(&plan).contains(&"at power-on: 2 + 4 GiB, 2 + 4 GiB"), "{:?}", plan.reasons);
     assert!(choices(&plan).contains(&"homes of the VM at its largest"), "{:?}", plan.reasons);
@@ -75,7 +75,7 @@ fn growth_comes_in_blocks_of_the_guest_where_that_stays_even() {
 
 #[test]
 fn without_room_for_all_of_it_the_vm_is_placed_as_it_starts_and_the_plan_says_so() {
-    let held = |gib: u64| NodeUse { vcpus: 0, memory: Bytes(gib << 30), resident: Bytes(0) };
+    let held = |gib: u64| NodeUse { vcpus: 0, memory: Bytes(gib << 30), resident: Bytes(0), ..NodeUse::default() };
     let occupancy = Occupancy { nodes: BTreeMap::from([(NodeId(1), held(28))]), ..Occupancy::default() };
     let spec = spec("vcpus = 4\nmemory = \"8 GiB\"\nmax_vcpus = 12\nmax_memory = \"24 GiB\"");
     let plan = plan(&machine(), &occupancy, &spec).expect("a plan");

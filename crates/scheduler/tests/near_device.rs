@@ -57,7 +57,7 @@ fn the_card_decides_between_nodes_that_are_as_good() {
 fn cores_of_its_own_are_worth_more_than_a_near_card() {
     // On node 1, where 4 vCPUs live on 4 cores, both would share a core if these are busy, which
     // half counts: 2 x 0.7 / 2 = 0.7 CPUs, against 0.12.
-    let held = NodeUse { vcpus: 4, memory: Bytes::GIB, resident: Bytes::GIB };
+    let held = NodeUse { vcpus: 4, memory: Bytes::GIB, resident: Bytes::GIB, ..NodeUse::default() };
     let busy = Occupancy { nodes: BTreeMap::from([(NodeId(1), held)]), ..Occupancy::default() };
     let plan = plan(&machine(), &busy, &spec(true, &[ON_BR0])).expect("a plan");
     assert_eq!(home(&plan), "0");

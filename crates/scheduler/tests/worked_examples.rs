@@ -199,11 +199,11 @@ fn vms_that_start_together_do_not_pile_up() {
 #[test]
 fn what_runs_already_is_avoided() {
     let mut occupancy = Occupancy::default();
-    occupancy.nodes.insert(NodeId(0), NodeUse { vcpus: 2, memory: gib(2), resident: Bytes(0) });
+    occupancy.nodes.insert(NodeId(0), NodeUse { vcpus: 2, memory: gib(2), resident: Bytes(0), ..NodeUse::default() });
     let placed = plan(&machine(DL380), &occupancy, &spec(2, 2, "")).expect("a plan");
     assert_eq!(homes(&placed), ["1"]);
     // 24 - 10 = 14 GiB do not hold 16: node 1 is full, and memory beats free cores.
-    occupancy.nodes.insert(NodeId(1), NodeUse { vcpus: 0, memory: gib(10), resident: Bytes(0) });
+    occupancy.nodes.insert(NodeId(1), NodeUse { vcpus: 0, memory: gib(10), resident: Bytes(0), ..NodeUse::default() });
     let placed = plan(&machine(DL380), &occupancy, &spec(2, 16, "")).expect("a plan");
     assert_eq!(homes(&placed), ["0"]);
 }
@@ -312,7 +312,7 @@ fn clients_of_one_vm_do_not_pile_up_beside_another_vm() {
     // Two nodes of two hardware threads; a VM of 2 vCPUs lives on node 0.
     let machine = machine("pack:2 [numa(memory=8GB)] core:2 pu:1");
     let mut occupancy = Occupancy::default();
-    occupancy.nodes.insert(NodeId(0), NodeUse { vcpus: 2, memory: gib(1), resident: gib(1) });
+    occupancy.nodes.insert(NodeId(0), NodeUse { vcpus: 2, memory: gib(1), resident: gib(1), ..NodeUse::default() });
     let plan = plan(&machine, &occupancy, &spec(4, 2, "")).expect("a plan");
     assert_eq!((shares(&plan), homes(&plan)), (vec![2, 2], vec!["0".into(), "1".into()]));
 }

@@ -11,4 +11,5 @@ mod networks;
 mod properties;
 mod reference;
 mod shipped_machines;
+mod storm;
 mod worked_examples;

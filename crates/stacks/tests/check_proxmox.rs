@@ -164,7 +164,7 @@ fn a_vm_without_room_or_of_another_stack_is_told_so() {
     // without others.
     let mut others = Occupancy::default();
     for node in [0, 1] {
-        let taken = NodeUse { vcpus: 0, memory: Bytes(23 << 30), resident: Bytes(0) };
+        let taken = NodeUse { vcpus: 0, memory: Bytes(23 << 30), resident: Bytes(0), ..NodeUse::default() };
         others.nodes.insert(NodeId(node), taken);
     }
     let crowded = planned(PLAIN, &others).expect("lines");
@@ -180,7 +180,7 @@ fn a_vm_without_room_or_of_another_stack_is_told_so() {
 #[test]
 fn a_home_with_a_gap_is_not_handed_to_proxmox() {
     let machine = read::from_synthetic("pack:3 [numa(memory=16GiB)] core:4 pu:1").expect("a machine");
-    let taken = NodeUse { vcpus: 0, memory: Bytes(16 << 30), resident: Bytes(0) };
+    let taken = NodeUse { vcpus: 0, memory: Bytes(16 << 30), resident: Bytes(0), ..NodeUse::default() };
     let others = Occupancy { nodes: BTreeMap::from([(NodeId(1), taken)]), ..Occupancy::default() };
     let of = |text: &str| Definition::read(text.to_owned(), "101.conf".to_owned()).expect("a configuration");
     let text = "cores: 1\nmemory: 20480\nname: db\nsockets: 1\n";

@@ -1,7 +1,7 @@
 //! Who started a VM, told by how its command line is written.
 
 use crate::qemu::options::{Options, value_of, values_of};
-use crate::qemu::{LIBVIRT_MARK, MONITOR, memory_id};
+use crate::qemu::{LIBVIRT_LATENCY_MARK, LIBVIRT_MARK, MONITOR, memory_id};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -75,7 +75,7 @@ impl Origin {
         let by_homenode = manager == Manager::Homenode
             || values_of(arguments, &["device"]).any(|device| {
                 let device = Options::parse(device, "driver");
-                device.get("id") == Some(LIBVIRT_MARK)
+                matches!(device.get("id"), Some(LIBVIRT_MARK | LIBVIRT_LATENCY_MARK))
             });
         Self { manager, id: id.filter(|_| proxmox), by_homenode }
     }

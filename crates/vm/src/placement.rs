@@ -107,11 +107,18 @@ impl Placement {
 pub struct NodeUse {
     /// vCPUs whose home is this node.
     pub vcpus: u32,
+    /// Of these, vCPUs of latency-sensitive VMs: they count as busy whether they run or idle.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub always_busy: u32,
     /// Memory that they may still touch here: promised, not necessarily resident.
     pub memory: Bytes,
     /// Of that, what is resident on the node now (and so already missing from the node's free
     /// memory).
     pub resident: Bytes,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A map as a list of pairs: within a flattened table numbers as keys come back as texts.

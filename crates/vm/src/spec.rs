@@ -174,6 +174,18 @@ pub struct Policy {
     /// (ESXi, host-wide: `Numa.DeviceAffinity`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub near_device: bool,
+    /// Whether it waits for latency, not for throughput: all of its vCPUs count as busy from its
+    /// start, whatever they do (ESXi: `sched.cpu.latencySensitivity = "high"`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub latency_sensitive: bool,
+}
+
+impl Policy {
+    /// Whether all vCPUs count as busy from the start: the VM is latency-sensitive by its word, or
+    /// because each of its vCPUs has a CPU for itself.
+    pub fn counts_full(&self) -> bool {
+        self.latency_sensitive || self.vcpu_binding == VcpuBinding::Core
+    }
 }
 
 /// How far a VM is spread over a machine's nodes.

@@ -58,6 +58,7 @@ impl<'a> Promised<'a> {
                 vcpus: 0,
                 memory: sum.memory.saturating_add(held.memory),
                 resident: sum.resident.saturating_add(held.resident),
+                ..NodeUse::default()
             })
         };
         let more = |vm: &'a VmObservation| {

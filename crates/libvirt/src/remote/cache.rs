@@ -56,7 +56,7 @@ mod tests {
         machine.nodes[1].free = Some(gib(1));
         // Domains have 2 GiB of node 0, so that 1 GiB there and 3 GiB of node 1 may be cache: of 2
         // GiB, a quarter and three.
-        let held = NodeUse { vcpus: 0, memory: gib(2), resident: gib(2) };
+        let held = NodeUse { vcpus: 0, memory: gib(2), resident: gib(2), ..NodeUse::default() };
         let occupancy = Occupancy { nodes: BTreeMap::from([(NodeId(0), held)]), ..Occupancy::default() };
         let free = |machine: &Machine| machine.nodes.iter().map(|node| node.free.map(Bytes::mib)).collect::<Vec<_>>();
         credit(&mut machine, gib(2), &occupancy);

@@ -55,7 +55,7 @@ mod tests {
     }
 
     fn mib(vcpus: u32, memory: u64, resident: u64) -> NodeUse {
-        NodeUse { vcpus, memory: Bytes::from_mib(memory), resident: Bytes::from_mib(resident) }
+        NodeUse { vcpus, memory: Bytes::from_mib(memory), resident: Bytes::from_mib(resident), ..NodeUse::default() }
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod confine;
 mod estimate;
 mod examination;
 mod find;
+mod latency;
 mod mobility;
 mod monitor;
 mod owners;

@@ -2,7 +2,7 @@
 
 use super::accounts::Accounts;
 use super::estimate::{MEMORY_EVERY, Residence};
-use super::{Depth, Questions, Said, mobility};
+use super::{Depth, Questions, Said, latency, mobility};
 use crate::capabilities::Rights;
 use crate::cgroup::{self, VmCgroup};
 use crate::devices;
@@ -45,6 +45,8 @@ pub(super) struct Tracked {
     node_affinity: Option<NodeSet>,
     device_nodes: NodeSet,
     pub(super) mobility: Mobility,
+    /// Why it is latency-sensitive.
+    latency_sensitive: Option<String>,
     accounts: Accounts,
     affinities: BTreeMap<ClientId, AffinityOfThreads>,
     /// Groups of vCPUs that keep to one last-level cache each, of clients that are divided so.
@@ -85,6 +87,7 @@ impl Tracked {
             node_affinity: None,
             device_nodes: NodeSet::new(),
             mobility: Mobility::Movable,
+            latency_sensitive: None,
             accounts: Accounts::default(),
             affinities: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -143,6 +146,7 @@ impl Tracked {
         self.summary = summary(&status);
         self.bound_anew = false;
         self.mobility = mobility::of(root, self, around);
+        self.latency_sensitive = latency::of(root, &self.vm, around.machine);
     }
 
     /// Looks again at what seldom changes, where it is its turn and something may have changed.
@@ -233,6 +237,7 @@ impl Tracked {
             let before: Vec<u32> = self.thread_ids().copied().collect();
             self.changed(Self::vm_as_told);
             self.mobility = mobility::of(root, self, around);
+            self.latency_sensitive = latency::of(root, &self.vm, around.machine);
             // Read twice in one look they would say no rate.
             if !self.thread_ids().eq(&before) {
                 self.read_accounts(root, around);
@@ -317,6 +322,7 @@ impl Tracked {
             clients: observed,
             state,
             mobility: self.mobility.clone(),
+            latency_sensitive: self.latency_sensitive.clone(),
             node_affinity: self.node_affinity.clone(),
             device_nodes: self.device_nodes.clone(),
             uuid: self.vm.uuid.clone(),

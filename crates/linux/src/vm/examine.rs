@@ -135,6 +135,7 @@ impl RunningVm {
             may_get_vcpus: command.may_get_vcpus(),
             passed_through: command.passed_through.clone(),
             confidential: command.confidential.clone(),
+            said_latency_sensitive: command.latency_sensitive,
             locked: command.locked,
         }))
     }

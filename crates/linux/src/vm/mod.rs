@@ -68,6 +68,8 @@ pub struct RunningVm {
     /// expects its monitor for itself.
     #[serde(skip)]
     pub monitor: Option<PathBuf>,
+    /// homenode started it as a latency-sensitive VM (`policy.latency_sensitive`).
+    pub said_latency_sensitive: bool,
     /// All of its memory is locked (`-overcommit mem-lock=on`, `-realtime mlock=on`).
     pub locked: bool,
 }

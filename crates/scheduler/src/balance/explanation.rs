@@ -111,6 +111,9 @@ pub struct ClientExplanation {
     pub demand: Option<f64>,
     /// CPU time that it is entitled to, in CPUs.
     pub entitled: Option<f64>,
+    /// Why all of its vCPUs count as busy; `None`: they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub always_busy: Option<String>,
     /// What it is owed in the running window, in percent of its entitlement.
     pub owed_percent: Option<f64>,
     /// The pairs of virtual nodes with this one that are farther apart than the guest was told, as

@@ -337,6 +337,7 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
             free: available,
             available,
             vcpus_held: scene.nodes[node].expected(this).ceil() as u32,
+            always_busy: scene.nodes[node].always_busy as u32,
             to_cards: (loss::device_extra(scene, client, &[node]) * 1000.0).round() as u64,
         }
     };

@@ -52,8 +52,8 @@ pub(super) fn set(scene: &mut Scene<'_>) {
     let others: Vec<f64> = others.into_iter().map(|used| used.unwrap_or(0.0).max(0.0)).collect();
     entitle(scene, others.iter().sum());
     for (node, others) in scene.nodes.iter_mut().zip(others) {
-        let reserved = scene.observation.reserved.get(&node.id).map_or(0, |held| held.vcpus);
-        node.begin(others, reserved);
+        let reserved = scene.observation.reserved.get(&node.id).copied().unwrap_or_default();
+        node.begin(others, &reserved);
     }
     for client in 0..scene.clients.len() {
         add(scene, client, 1.0);
@@ -63,6 +63,10 @@ pub(super) fn set(scene: &mut Scene<'_>) {
 fn figures(scene: &Scene<'_>, client: usize) -> Figures {
     let client = &scene.clients[client];
     let vcpus = client.vcpus();
+    if client.vm.counts_full() {
+        let used = client.known.demand.map(|mean| client.seen.cpu_used.filter(|used| used.is_finite()).unwrap_or(mean));
+        return Figures { load: vcpus, expected: vcpus, used: used.unwrap_or(0.0) };
+    }
     match client.known.demand {
         Some(mean) => {
             let expected = mean.max(vcpus * scene.policy.idle_vcpu_percent / 100.0);
@@ -81,19 +85,21 @@ fn figures(scene: &Scene<'_>, client: usize) -> Figures {
 
 /// Where all clients together want more than the host has, each load becomes what the client's
 /// shares entitle it to: shares divide what there is, and what a client does not want goes to the
-/// others.
+/// others. Latency-sensitive VMs come first: theirs is reserved.
 fn entitle(scene: &mut Scene<'_>, others: f64) {
     let threads: f64 = scene.nodes.iter().map(|node| node.threads).sum();
-    let supply = (threads - others).max(0.0);
-    let wanted: f64 = scene.clients.iter().map(|client| client.load).sum();
-    if wanted <= supply {
+    let (reserved, divided): (Vec<usize>, Vec<usize>) =
+        (0..scene.clients.len()).partition(|&client| scene.clients[client].vm.counts_full());
+    let load = |clients: &[usize]| clients.iter().map(|&client| scene.clients[client].load).sum::<f64>();
+    let supply = (threads - others - load(&reserved)).max(0.0);
+    if load(&divided) <= supply {
         return;
     }
     let weights: Vec<f64> = (0..scene.clients.len()).map(|client| weight(scene, client)).collect();
     let level = |client: usize| (scene.clients[client].load / weights[client], client);
-    let mut order: Vec<(f64, usize)> = (0..scene.clients.len()).map(level).collect();
+    let mut order: Vec<(f64, usize)> = divided.iter().copied().map(level).collect();
     order.sort_unstable_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-    let (mut left, mut weight): (f64, f64) = (supply, weights.iter().sum());
+    let (mut left, mut weight): (f64, f64) = (supply, divided.iter().map(|&client| weights[client]).sum());
     for (_, client) in order {
         let share = left * weights[client] / weight;
         let load = scene.clients[client].load.min(share);
@@ -119,6 +125,9 @@ pub(super) fn add(scene: &mut Scene<'_>, client: usize, sign: f64) {
         let node = &mut scene.nodes[node];
         node.load = (node.load + sign * client.load * node.threads / all).max(0.0);
         node.expect(client, sign * node.threads / all);
+        if client.vm.counts_full() {
+            node.always_busy = (node.always_busy + sign * client.vcpus() * node.threads / all).max(0.0);
+        }
         let waited = client.seen.cpu_waited.filter(|waited| waited.is_finite()).unwrap_or(0.0);
         node.waited = (node.waited + sign * waited * node.threads / all).max(0.0);
     }

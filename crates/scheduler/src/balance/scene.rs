@@ -28,6 +28,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
+use vm::NodeUse;
 
 /// A node.
 pub(super) struct NodeScene<'a> {
@@ -44,6 +45,8 @@ pub(super) struct NodeScene<'a> {
     pub(super) load: f64,
     /// CPUs that its clients waited for.
     pub(super) waited: f64,
+    /// CPUs that count as busy whatever is done there: of latency-sensitive VMs.
+    pub(super) always_busy: f64,
     /// The load with what may be expected of clients that idle or are not known yet: for the choice
     /// of a first home.
     expected: f64,
@@ -349,8 +352,10 @@ impl<'a> Scene<'a> {
 
 impl NodeScene<'_> {
     /// What is expected here beside what everything else uses: CPUs for vCPUs that are started.
-    pub(super) fn begin(&mut self, others: f64, starting: u32) {
-        (self.load, self.expected) = (others, others + f64::from(starting));
+    /// What is latency-sensitive of them loads the node already.
+    pub(super) fn begin(&mut self, others: f64, starting: &NodeUse) {
+        self.always_busy = f64::from(starting.always_busy);
+        (self.load, self.expected) = (others + self.always_busy, others + f64::from(starting.vcpus));
     }
 
     /// Adds what is expected of a client.
@@ -448,6 +453,7 @@ fn nodes<'a>(machine: &'a Machine, observation: &'a Observation) -> Vec<NodeScen
             size,
             load: 0.0,
             waited: 0.0,
+            always_busy: 0.0,
             expected: 0.0,
             expected_of_strangers: BTreeMap::new(),
         }

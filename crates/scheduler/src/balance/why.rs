@@ -60,6 +60,7 @@ fn explain(scene: &Scene<'_>, client: usize, home: &Home) -> ClientExplanation {
         home: home.clone(),
         demand: this.demand,
         entitled: this.demand.map(|_| this.load),
+        always_busy: this.vm.latency_sensitive.clone().filter(|_| this.vm.counts_full()),
         owed_percent: fairness::owed_percent(this.known),
         misled: siblings::misleading(scene, client),
         away: this.resident.as_ref().map(|_| Bytes(this.resident_bytes() - this.bytes_on(&this.home))),

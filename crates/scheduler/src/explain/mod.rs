@@ -29,8 +29,20 @@ pub(crate) fn reasons(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Reason
         ),
     }));
     reasons.extend(near_device(host, shape, &placed.best));
+    reasons.extend(counts_full(shape));
     reasons.extend(method(placed.method));
     reasons
+}
+
+/// That the VM counts in full for those that are placed beside it.
+fn counts_full(shape: &Shape) -> Option<Reason> {
+    let because = match (shape.policy.latency_sensitive, shape.policy.counts_full()) {
+        (true, _) => "policy.latency_sensitive",
+        (_, true) => "each has a CPU for itself (policy.vcpu_binding = \"core\")",
+        _ => return None,
+    };
+    let vcpus = shape.vcpus;
+    Some(Reason { choice: format!("counts with {vcpus} busy vCPUs from its start"), because: because.to_owned() })
 }
 
 /// What `near_device` did.

@@ -71,7 +71,7 @@ mod tests {
         let size = |virtual_node| NodeSize { virtual_node, vcpus: [virtual_node * 2].into(), memory: gib(2) };
         let growth = Growth { plug: vec![1, 3], memory: BTreeMap::from([(1, gib(4))]), ..Growth::default() };
         let more = more_held(&placement, &topology, &[size(0), size(1)], &growth);
-        let held = |vcpus, memory| NodeUse { vcpus, memory, resident: Bytes(0) };
+        let held = |vcpus, memory| NodeUse { vcpus, memory, resident: Bytes(0), ..NodeUse::default() };
         // vCPU 1 is client 0's, 3 client 1's, whose 4 - 2 = 2 GiB lie on two nodes.
         let expected = [(NodeId(0), held(1, gib(0))), (NodeId(1), held(1, gib(1))), (NodeId(2), held(0, gib(1)))];
         assert_eq!(more, BTreeMap::from(expected));

@@ -149,7 +149,7 @@ pub(crate) struct NodeCost {
 
 impl NodeCost {
     /// For `micro` millionths of vCPUs of this VM. What other VMs do is not known: half is counted
-    /// as if their vCPUs were all busy, half as if they idled.
+    /// as if their vCPUs were all busy, half as if all idled but those of latency-sensitive VMs.
     pub(crate) fn of(node: &HostNode, prefer_ht: bool, rates: &Rates, micro: u64) -> Self {
         if micro == 0 {
             return Self::default();
@@ -158,7 +158,7 @@ impl NodeCost {
         let cpu = |held: u64| rates.cpu(node, !prefer_ht, held, micro);
         Self {
             stacked: micro.saturating_sub(u64::from(node.threads) * VCPU),
-            cpu_twice: cpu(held) + cpu(0),
+            cpu_twice: cpu(held) + cpu(u64::from(node.always_busy) * VCPU),
             cards: rates.cards(micro, node.to_cards),
             // Of thousandths squared.
             crowding: growth(held, held + micro, node.units(prefer_ht).into()) / (VCPU / 1000).pow(2),

@@ -61,12 +61,17 @@ fn what_others_reserved_counts() {
     let mut toy = Toy::new(EIGHT);
     toy.vm("a", 4, 1.0, None, &[(0, 16), (1, 16)]);
     let mut observation = toy.observe();
-    observation.reserved.insert(NodeId(0), NodeUse { vcpus: 6, memory: Bytes(0), resident: Bytes(0) });
+    observation
+        .reserved
+        .insert(NodeId(0), NodeUse { vcpus: 6, memory: Bytes(0), resident: Bytes(0), ..NodeUse::default() });
     let decisions = toy.step_on(&observation);
     assert_eq!(binds(&decisions), names(&[("a", "1")]));
     // 15.9 GiB of node 1 are promised: no room there, whatever the load.
     toy.forget();
-    observation.reserved.insert(NodeId(1), NodeUse { vcpus: 0, memory: Bytes::from_mib(16_300), resident: Bytes(0) });
+    observation.reserved.insert(
+        NodeId(1),
+        NodeUse { vcpus: 0, memory: Bytes::from_mib(16_300), resident: Bytes(0), ..NodeUse::default() },
+    );
     assert_eq!(binds(&toy.step_on(&observation)), names(&[("a", "0")]));
 }
 

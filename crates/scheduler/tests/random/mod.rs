@@ -36,7 +36,12 @@ fn node() -> impl Strategy<Value = RandomNode> {
             smt,
             memory_mib,
             free_mib: free.map(|free| free.min(memory_mib)),
-            held: NodeUse { vcpus, memory: Bytes::from_mib(memory), resident: Bytes::from_mib(resident.min(memory)) },
+            held: NodeUse {
+                vcpus,
+                memory: Bytes::from_mib(memory),
+                resident: Bytes::from_mib(resident.min(memory)),
+                ..NodeUse::default()
+            },
         },
     )
 }

@@ -185,7 +185,7 @@ fn what_was_plugged_counts_and_what_is_absent_does_not() {
     }
     // Two vCPUs each at power-on would fit one node of 4 cores; at their largest they do not.
     assert_eq!(homes(&mapped(&machine, &grown)), ["0", "1"]);
-    let full_up = NodeUse { vcpus: 2, memory: Bytes(8 << 30), resident: Bytes(0) };
+    let full_up = NodeUse { vcpus: 2, memory: Bytes(8 << 30), resident: Bytes(0), ..NodeUse::default() };
     let occupancy = Occupancy { nodes: [(NodeId(1), full_up)].into(), ..Occupancy::default() };
     let plan = mapped_by(&machine, &occupancy, &grown, "");
     assert_eq!(homes(&plan), ["0", "0"]);

@@ -75,6 +75,7 @@ fn place(key: &VmKey, vm: &VmState, ids: &[NodeId]) -> VmObservation {
         shares: vm.shape.shares,
         node_affinity: vm.shape.node_affinity.clone(),
         guest: vm.shape.guest.clone(),
+        latency_sensitive: vm.shape.latency_sensitive.then(|| "its shape says so".to_owned()),
         ..VmObservation::of_clients(key.clone(), vm.clients.iter().enumerate().map(client).collect())
     }
 }

@@ -15,6 +15,8 @@ pub struct VmShape {
     pub mobility: Mobility,
     /// Nodes that it may live on; absent: all.
     pub node_affinity: Option<NodeSet>,
+    /// Whether all of its vCPUs count as busy from its start.
+    pub latency_sensitive: bool,
     /// What its guest is told of its machine; `None` where nobody says, as in a trace.
     pub guest: Option<GuestMachine>,
     /// Its virtual nodes; one where the guest sees no nodes. Never empty.
@@ -57,7 +59,15 @@ impl VmShape {
         let phase = Phase { after_ms: 0, busy, resident: memory, profile };
         let client = ClientShape { vcpus, memory, held_part: 0.0, sibling_part: 0.0, phases: vec![phase] };
         let mobility = Mobility::Movable;
-        Self { name: name.to_owned(), shares: 1024, mobility, node_affinity: None, guest: None, clients: vec![client] }
+        Self {
+            name: name.to_owned(),
+            shares: 1024,
+            mobility,
+            node_affinity: None,
+            latency_sensitive: false,
+            guest: None,
+            clients: vec![client],
+        }
     }
 
     /// vCPUs of all clients.

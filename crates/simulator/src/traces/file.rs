@@ -69,6 +69,8 @@ struct VmEntry {
     node_affinity: Option<NodeSet>,
     #[serde(default)]
     memory_fixed: bool,
+    #[serde(default)]
+    latency_sensitive: bool,
     busy: Option<f64>,
     #[serde(default, rename = "phase")]
     phases: Vec<PhaseEntry>,
@@ -204,6 +206,7 @@ impl VmEntry {
             shares: self.shares,
             mobility: if self.memory_fixed { Mobility::MemoryFixed { because } } else { Mobility::Movable },
             node_affinity: self.node_affinity.clone(),
+            latency_sensitive: self.latency_sensitive,
             guest: None,
             clients,
         };

@@ -190,6 +190,7 @@ impl TraceRule {
             shares: *random.weighted(&[(0.8, 1024), (0.1, 512), (0.1, 2048)]),
             mobility: if draft.has_device { Mobility::MemoryFixed { because } } else { Mobility::Movable },
             node_affinity: None,
+            latency_sensitive: false,
             guest: None,
             clients: (0..draft.clients).map(client).collect(),
         };

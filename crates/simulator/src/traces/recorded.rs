@@ -89,8 +89,10 @@ impl RecordedTrace {
                 left_out.push(format!("VM {}: its CPU time or where its memory is was never readable", key.name));
                 continue;
             };
+            let latency_sensitive = life.seen.counts_full();
             let VmObservation { mobility, shares, node_affinity, .. } = life.seen;
-            let vm = VmShape { name: key.name, shares, mobility, node_affinity, guest: None, clients };
+            let vm =
+                VmShape { name: key.name, shares, mobility, node_affinity, latency_sensitive, guest: None, clients };
             arrivals.push(Arrival { at: since(life.at), leaves: life.left.map(since), vm });
         }
         arrivals.sort_by_key(|arrival| arrival.at);

@@ -118,7 +118,7 @@ const FOUND: &[(&str, usize, [u64; 3], &str)] = &[
 fn case((_, machine, taken, inside): &(&str, usize, [u64; 3], &str)) -> Case {
     let mut others = Occupancy::default();
     for (node, gib) in taken.iter().enumerate() {
-        let held = NodeUse { vcpus: 0, memory: Bytes(gib << 30), resident: Bytes(0) };
+        let held = NodeUse { vcpus: 0, memory: Bytes(gib << 30), resident: Bytes(0), ..NodeUse::default() };
         others.nodes.insert(NodeId(node as u32), held);
     }
     let text = format!("<domain type='test'>\n<name>drawn</name>{inside}<os><type>hvm</type></os>\n</domain>\n");

@@ -1,9 +1,9 @@
 //! What a QEMU command line says about vCPUs and memory: of any version, written by hand or by a
 //! program.
 
-use super::Doubt;
 use super::options::{Options, memory_size, value_of, values_of};
 use super::vcpu_topology::VcpuTopology;
+use super::{Doubt, LATENCY_MARK, LIBVIRT_LATENCY_MARK};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::limits::{MOST_NODES, MOST_OBJECTS, MOST_VCPUS, MOST_VIRTUAL_NODES};
@@ -99,11 +99,20 @@ pub struct CommandLine {
     pub confidential: Option<String>,
     /// All memory is locked.
     pub locked: bool,
+    /// homenode started it as a latency-sensitive VM.
+    pub latency_sensitive: bool,
     /// QEMU goes to the background by itself once it is up (`-daemonize`).
     pub daemonizes: bool,
     /// The virtual nodes of its NICs whose packets a thread of the kernel moves (vhost): `None` for
     /// one that names none.
     pub vhost_nodes: BTreeSet<Option<u32>>,
+}
+
+/// As `homenode run` writes it, and as libvirt hands it on.
+fn has_latency_mark(arguments: &[String]) -> bool {
+    let id = |value: &str, first: &str, mark: &str| Options::parse(value, first).get("id") == Some(mark);
+    values_of(arguments, &["chardev"]).any(|value| id(value, "backend", LATENCY_MARK))
+        || values_of(arguments, &["device"]).any(|value| id(value, "driver", LIBVIRT_LATENCY_MARK))
 }
 
 impl CommandLine {
@@ -123,6 +132,7 @@ impl CommandLine {
             most_memory: value_of(arguments, "m")
                 .and_then(|value| memory_size(Options::parse(value, "size").get("maxmem")?, Bytes::MIB)),
             locked: is_locked(arguments),
+            latency_sensitive: has_latency_mark(arguments),
             daemonizes: arguments.iter().any(|argument| matches!(argument.as_str(), "-daemonize" | "--daemonize")),
             vhost_nodes: super::nics::vhost_nodes(arguments),
             ..Self::default()

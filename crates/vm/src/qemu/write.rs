@@ -13,6 +13,13 @@ pub const MONITOR: &str = "monitor";
 /// libvirt takes names of users that begin so.
 pub const LIBVIRT_MARK: &str = "ua-homenode";
 
+/// The same of a latency-sensitive one.
+pub const LIBVIRT_LATENCY_MARK: &str = "ua-homenode-latency";
+
+/// The id of a character device that leads nowhere: the mark of a latency-sensitive VM of
+/// homenode's own. The guest does not see it, and no stream of its state has it.
+pub const LATENCY_MARK: &str = "latency-sensitive";
+
 /// The id of the memory of a virtual node of homenode's own VMs.
 pub fn memory_id(virtual_node: u32) -> String {
     format!("vnode{virtual_node}")

@@ -95,7 +95,7 @@ fn reserved(observation: &Observation, moving: &Moving<'_>, to: NodeId) -> Reser
     let all: Bytes = held.nodes.values().map(|held| held.memory).sum();
     let memory = all.saturating_sub(held.of(to).memory);
     let vcpus = moving.client.vcpus.saturating_sub(held.of(to).vcpus);
-    holds.hold(&BTreeMap::from([(to, NodeUse { vcpus, memory, resident: Bytes(0) })]));
+    holds.hold(&BTreeMap::from([(to, NodeUse { vcpus, memory, resident: Bytes(0), ..NodeUse::default() })]));
     Reserved {
         vm: moving.vm.vm.name.clone(),
         holdings: holds.nodes,

@@ -119,6 +119,7 @@ mod tests {
             cpus,
             vcpu_cpus: Default::default(),
             groups: Vec::new(),
+            far: Vec::new(),
             memory_policy: MemoryPolicy::Bind,
         }
     }

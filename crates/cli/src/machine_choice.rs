@@ -3,7 +3,6 @@
 use crate::args::{ConnectArguments, MachineArguments};
 use crate::failure::bad_input;
 use crate::{remote_host, this_host};
-use anyhow::Context;
 use simulator::machine_check::{Finding, check};
 use std::path::Path;
 use topology::rates::Rates;

@@ -289,6 +289,26 @@ fn pages_of_1_gib_are_those_of_the_nodes_pools() {
 
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
+fn memory_lies_on_a_node_without_cpus_by_bandwidth_and_never_by_accident() {
+    let script = Some("crates/cli/tests/lab/far.sh");
+    let lab = Lab { script, shape: &["--nodes", "2", "--expander-mib", "512"], least_checks: 11, ..Lab::default() };
+    lab.passes("memory_lies_on_a_node_without_cpus_by_bandwidth_and_never_by_accident");
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn twenty_vms_that_start_at_once_end_even() {
+    let lab = Lab {
+        script: Some("crates/cli/tests/lab/storm.sh"),
+        shape: &["--nodes", "8"],
+        least_checks: 6,
+        ..Lab::default()
+    };
+    lab.passes("twenty_vms_that_start_at_once_end_even");
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn printed_plans_make_vms_that_are_at_home() {
     let lab = Lab { script: Some("crates/cli/tests/lab/emit.sh"), least_checks: 10, ..Lab::default() };
     lab.passes("printed_plans_make_vms_that_are_at_home");

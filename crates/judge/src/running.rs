@@ -93,11 +93,11 @@ fn node(seen: &VmObservation, client: &ClientObservation, vcpus: CpuSet, home: O
     ShapedNode {
         id,
         vcpus,
-        memory: client.memory_size,
+        memory: client.memory_size.saturating_sub(client.far_memory()),
         binding: binding(client),
         own_binding: true,
         distances: distances.cloned().unwrap_or_default(),
-        resident: client.memory.clone(),
+        resident: client.near_memory().map(std::borrow::Cow::into_owned),
         home,
         ..ShapedNode::default()
     }

@@ -213,6 +213,7 @@ fn client(domain: &Domain, node: &VirtualNode, machine: &Machine, bound: bool) -
         memory_policy,
         vcpu_cpus: if bound { pins.iter().filter_map(single).collect() } else { BTreeMap::new() },
         groups: Vec::new(),
+        far: Vec::new(),
     })
 }
 

@@ -129,6 +129,11 @@ impl Domains {
     }
 
     fn start_new(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
+        if launch.plan.placement.clients.iter().any(|client| !client.far.is_empty()) {
+            let problem = "policy.far_memory = \"by_bandwidth\": through libvirt no memory is divided; write \
+                 \"when_full\", or start it without --libvirt";
+            return Err(BackendError::new(ErrorKind::Failed, format!("VM `{}`: {problem}", launch.spec.name)));
+        }
         let chosen = self.uuid.clone().map_or_else(new_uuid, Ok);
         let uuid = chosen.map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
         let accelerator = accelerator(&self.connection)?;

@@ -258,6 +258,7 @@ mod tests {
             cpus,
             vcpu_cpus: BTreeMap::new(),
             groups: Vec::new(),
+            far: Vec::new(),
             memory_policy,
         };
         Placement { clients: vec![client] }

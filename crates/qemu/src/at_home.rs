@@ -33,9 +33,10 @@ fn wanted(plan: &Plan, threads: &[VcpuThread]) -> BTreeMap<u32, CpuSet> {
 
 /// Lets each vCPU thread run on the CPUs of its client's home only, or on the one that it is bound
 /// to. The kernel's threads that move the VM's packets (vhost) go to the home of its only client:
-/// those of a VM with several serve all of them.
+/// those of a VM with several serve all of them. Memory that is to lie far is brought there.
 pub(crate) fn bind_threads(plan: &Plan, pid: u32, threads: &[VcpuThread]) -> Result<(), QemuError> {
     bind_vcpus(plan, threads)?;
+    crate::far::divide_memory(plan, pid)?;
     let [client] = &plan.placement.clients[..] else { return Ok(()) };
     for thread in linux::vm::vhost::of_process(pid) {
         // Without the right to move a thread of the kernel the VM is slower, not wrong: `doctor`

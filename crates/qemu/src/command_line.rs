@@ -7,7 +7,7 @@ use crate::accelerator;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vm::Accelerator;
-use vm::qemu::{Backend, BackendKind, LATENCY_MARK, MONITOR, NumaNode, escape, memory_id, policy_word};
+use vm::qemu::{Backend, BackendKind, FAR_MARK, LATENCY_MARK, MONITOR, NumaNode, escape, memory_id, policy_word};
 use vm::spec::{Boot, CardModel, Disk, DiskFormat, Fill, Network, Outlet};
 use vm::{Carries, Manifest, Plan, VirtualNode, VmSpec};
 use workloads::protocol::PORT_NAME;
@@ -130,6 +130,9 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
     }
     if spec.policy.latency_sensitive {
         line.add("-chardev", format!("null,id={LATENCY_MARK}"));
+    }
+    if plan.placement.clients.iter().any(|client| !client.far.is_empty()) {
+        line.add("-chardev", format!("null,id={FAR_MARK}"));
     }
     let is_ours = matches!(spec.boot, Boot::TinyGuest { .. });
     if is_ours || (wiring.agent.is_some() && matches!(spec.boot, Boot::Kernel { .. })) {

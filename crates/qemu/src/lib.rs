@@ -12,6 +12,7 @@ mod boot;
 pub mod command_line;
 mod console;
 mod error;
+mod far;
 mod features;
 mod firmware;
 mod footprint;

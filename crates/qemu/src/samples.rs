@@ -25,6 +25,7 @@ pub(crate) fn plan(name: &str, nodes: u32, vcpus_per_node: u32, mib_per_node: u6
         memory_policy: MemoryPolicy::Bind,
         vcpu_cpus: Default::default(),
         groups: Vec::new(),
+        far: Vec::new(),
     };
     let row = |from: u32| (0..nodes).map(|to| if from == to { 10 } else { 20 }).collect();
     Plan {

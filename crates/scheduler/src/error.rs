@@ -41,6 +41,22 @@ pub enum PlanError {
         /// The machine.
         machine: String,
     },
+    /// Memory is to be divided by bandwidth, and nobody says what some nodes give.
+    #[error(
+        "VM `{vm}`: policy.far_memory = \"by_bandwidth\": nobody says what bandwidth {} of {machine} {}: firmware would \
+         (ACPI's HMAT or CXL's CDAT, /sys/devices/system/node/nodeN/access1/initiators/read_bandwidth); write \
+         \"when_full\" or \"never\"",
+        topology::words::named("node", unknown),
+        if unknown.len() == 1 { "has" } else { "have" }
+    )]
+    UnknownBandwidth {
+        /// The VM.
+        vm: String,
+        /// The machine.
+        machine: String,
+        /// The nodes.
+        unknown: topology::NodeSet,
+    },
     /// The stored virtual topology contradicts itself, or what its nodes are said to have now.
     #[error("VM `{vm}`: virtual topology: {problem}")]
     Topology {

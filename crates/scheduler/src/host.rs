@@ -1,11 +1,12 @@
 //! The machine as sizing and placement look at it: for each candidate node what it has and what is
 //! free, computed once.
 
+use crate::placement::far;
 use crate::{Occupancy, PlanError, caches};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, Machine, Node, NodeId, NodeSet};
 use vm::Shape;
-use vm::spec::{CachePolicy, VcpuBinding};
+use vm::spec::{CachePolicy, FarMemory, VcpuBinding};
 
 /// A node on which the VM may live.
 #[derive(Clone, Debug)]
@@ -33,6 +34,10 @@ pub(crate) struct HostNode {
     /// Extra distance to the network cards that the VM is drawn to, in thousandths: the mean over
     /// their nodes. 0 where it is drawn to none.
     pub(crate) to_cards: u64,
+    /// MB/s that its memory gives near CPUs, where memory is divided by that.
+    pub(crate) bandwidth_mb_per_s: Option<u64>,
+    /// It has no CPU, online or not.
+    pub(crate) memory_only: bool,
 }
 
 impl HostNode {
@@ -59,6 +64,8 @@ pub(crate) struct Host {
     pub(crate) page: Option<u64>,
     /// The nodes of the network cards that the VM is drawn to.
     pub(crate) cards: NodeSet,
+    /// Nodes without CPUs that could give the VM memory and are not asked, and what is free of them.
+    pub(crate) left_out: (NodeSet, u64),
 }
 
 impl Host {
@@ -82,7 +89,17 @@ impl Host {
         }
         let cards = cards(machine, shape);
         let mut nodes = Vec::new();
+        let divides_memory = shape.policy.far_memory == FarMemory::ByBandwidth;
+        let mut left_out = (NodeSet::new(), 0u64);
         for node in machine.nodes.iter().filter(|node| allowed.contains(node.id)) {
+            let memory_only = machine.is_memory_only(node.id);
+            if memory_only && shape.policy.far_memory == FarMemory::Never {
+                left_out.0.insert(node.id);
+                left_out.1 = left_out.1.saturating_add(occupancy.free_for(node, &shape.backing).0);
+                continue;
+            }
+            let known = machine.bandwidth.of_memory(node.id).filter(|_| divides_memory);
+            let bandwidth_mb_per_s = known.map(|bytes| bytes.0 / 1_000_000);
             let (cpus, cores) = cpus.remove(&node.id).unwrap_or_default();
             let (cores, threads) = (cores.len() as u32, cpus.len() as u32);
             let free = occupancy.free_for(node, &shape.backing).0;
@@ -110,6 +127,8 @@ impl Host {
                 vcpus_held,
                 always_busy,
                 to_cards,
+                bandwidth_mb_per_s,
+                memory_only,
             });
         }
         nodes.sort_by_key(|node| node.id);
@@ -119,15 +138,27 @@ impl Host {
             }
             return Err(PlanError::NoCpu { machine: machine.name.clone(), nodes: allowed });
         }
+        if divides_memory && let Some(unknown) = far::unknown(&nodes) {
+            return Err(PlanError::UnknownBandwidth { vm: shape.name.clone(), machine: machine.name.clone(), unknown });
+        }
         let distances = distances(machine, &nodes);
         let host = Self::of(machine.name.clone(), nodes, distances, shape.policy.prefer_ht);
-        Ok(Self { page: page.map(|page| page.0), cards, ..host })
+        Ok(Self { page: page.map(|page| page.0), cards, left_out, ..host })
     }
 
     /// A host of these nodes; `distances[i][j]` by their index.
     pub(crate) fn of(name: String, nodes: Vec<HostNode>, distances: Vec<Vec<u32>>, prefer_ht: bool) -> Self {
         let extra = extra(&distances);
-        Self { name, nodes, distances, extra, prefer_ht, page: None, cards: NodeSet::new() }
+        Self {
+            name,
+            nodes,
+            distances,
+            extra,
+            prefer_ht,
+            page: None,
+            cards: NodeSet::new(),
+            left_out: (NodeSet::new(), 0),
+        }
     }
 
     /// Bytes that stay free on a node that lends memory or runs over: the kernel and QEMU itself
@@ -192,6 +223,20 @@ impl Host {
         }
         let of = |node: &HostNode| format!("node {}: {}", node.id, Bytes(node.free));
         self.nodes.iter().map(of).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What nodes without CPUs could give and are not asked for, as the end of a sentence; empty
+    /// where there is nothing.
+    pub(crate) fn left_out(&self) -> String {
+        match &self.left_out {
+            (_, 0) => String::new(),
+            (nodes, free) => format!(
+                "; {} without CPUs {} {} more, which policy.far_memory = \"when_full\" would take",
+                topology::words::named("node", nodes),
+                if nodes.len() == 1 { "has" } else { "have" },
+                Bytes(*free)
+            ),
+        }
     }
 }
 

@@ -97,6 +97,9 @@ pub struct ClientObservation {
     /// policy): the only nodes that may be its home. `None`: nobody did.
     #[serde(default)]
     pub chosen_nodes: Option<NodeSet>,
+    /// Nodes without CPUs over which its memory was spread on purpose: what lies there stays.
+    #[serde(default, skip_serializing_if = "NodeSet::is_empty")]
+    pub far_nodes: NodeSet,
     /// The kernel's policies of its memory, range by range; `None` where they were not asked for or
     /// cannot be read. Only [`Observe::examine`](crate::Observe::examine) asks.
     #[serde(default)]
@@ -272,6 +275,22 @@ impl ClientObservation {
     /// Its groups, without figures.
     pub fn vcpu_groups(&self) -> Vec<VcpuGroup> {
         self.groups.iter().map(|seen| seen.group.clone()).collect()
+    }
+
+    /// Its resident memory by node, without what lies far on purpose; `None` where nobody knows.
+    pub fn near_memory(&self) -> Option<Cow<'_, BTreeMap<NodeId, Bytes>>> {
+        let memory = self.memory.as_ref()?;
+        if self.far_nodes.is_empty() {
+            return Some(Cow::Borrowed(memory));
+        }
+        let near = memory.iter().filter(|(node, _)| !self.far_nodes.contains(**node));
+        Some(Cow::Owned(near.map(|(&node, &bytes)| (node, bytes)).collect()))
+    }
+
+    /// Its resident memory that lies far on purpose.
+    pub fn far_memory(&self) -> Bytes {
+        let far = self.memory.iter().flatten().filter(|(node, _)| self.far_nodes.contains(**node));
+        far.map(|(_, &bytes)| bytes).sum()
     }
 
     /// Resident memory, as a whole; `None` where nobody says.

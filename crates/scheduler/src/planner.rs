@@ -1,7 +1,7 @@
 //! From machine, occupancy and shape to a plan.
 
 use crate::host::Host;
-use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed, Told, VCPU};
+use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed, Told, VCPU, far};
 use crate::sizing::{self, Sizing};
 use crate::{Occupancy, PlanError, backing, caches, claims, cores, expected, explain};
 use std::collections::BTreeMap;
@@ -158,7 +158,7 @@ fn lacks_memory(host: &Host, shape: &Shape) -> PlanError {
         needed: shape.memory,
         machine: host.name.clone(),
         available: host.nodes.iter().map(|node| Bytes(node.free)).sum(),
-        by_node: host.free_memory(),
+        by_node: host.free_memory() + &host.left_out(),
     }
 }
 
@@ -184,6 +184,7 @@ pub(crate) fn assemble(host: &Host, shape: &Shape, topology: &VirtualTopology, p
             memory_policy,
             vcpu_cpus: BTreeMap::new(),
             groups: Vec::new(),
+            far: far::of(host, home).into_iter().map(|(node, bytes)| (host.nodes[node].id, Bytes(bytes))).collect(),
         }
     };
     Plan {
@@ -246,10 +247,16 @@ const FARTHEST: u32 = 254;
 /// that virtual nodes on the same machine nodes get the smallest remote distance among the homes,
 /// and [`Distances::REMOTE`] at most.
 fn guest_distances(host: &Host, homes: &[Home]) -> Vec<Vec<u32>> {
+    // What lies far by bandwidth is nothing that the guest is told of.
+    let near = |home: &Home| -> Vec<usize> {
+        let far = far::of(host, home);
+        home.nodes.iter().copied().filter(|node| far.iter().all(|(other, _)| other != node)).collect()
+    };
     let mean = |one: &Home, other: &Home| -> Option<u32> {
-        let pairs = one.nodes.iter().flat_map(|&a| other.nodes.iter().map(move |&b| host.distances[a][b]));
+        let (from, to) = (near(one), near(other));
+        let pairs = from.iter().flat_map(|&a| to.iter().map(move |&b| host.distances[a][b]));
         let sum: u32 = pairs.sum();
-        let rounded = (f64::from(sum) / (one.nodes.len() * other.nodes.len()) as f64).round() as u32;
+        let rounded = (f64::from(sum) / (from.len() * to.len()) as f64).round() as u32;
         (one.nodes != other.nodes).then_some(rounded.clamp(Distances::LOCAL + 1, FARTHEST))
     };
     let remote = homes.iter().flat_map(|one| homes.iter().filter_map(move |other| mean(one, other)));

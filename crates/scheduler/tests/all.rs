@@ -5,6 +5,7 @@ mod balance;
 mod brute_force;
 mod caches;
 mod claims;
+mod far;
 mod fleet;
 mod growing;
 mod latency;

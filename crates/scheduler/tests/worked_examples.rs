@@ -212,7 +212,7 @@ fn what_runs_already_is_avoided() {
 fn memory_only_nodes_extend_memory_and_are_no_home_for_cpus() {
     let mut machine = machine("pack:2 [numa(memory=32GB)] core:4 pu:1");
     machine.threads.retain(|thread| thread.node == NodeId(0)); // node 1 keeps its memory
-    let plan = planned(&machine, &spec(4, 48, ""));
+    let plan = planned(&machine, &spec(4, 48, "far_memory = \"when_full\""));
     assert_eq!(homes(&plan), ["0-1"]);
     assert_eq!(plan.placement.clients[0].cpus.to_string(), "0-3");
     assert_eq!(plan.holdings[&NodeId(1)].vcpus, 0);
@@ -327,7 +327,7 @@ fn memory_beyond_a_node_lies_on_its_nearest_memory_only_node() {
     let rows = vec![vec![10, 21, 17, 28], vec![21, 10, 28, 17], vec![17, 28, 10, 28], vec![28, 17, 28, 10]];
     machine.distances = Distances::new((0..4).map(NodeId).collect(), rows).expect("square");
     // 400 GiB: 200 for each of two virtual nodes, 62 of them local (64 less the reserve of 2).
-    let plan = planned(&machine, &spec(8, 400, ""));
+    let plan = planned(&machine, &spec(8, 400, "far_memory = \"when_full\""));
     assert_eq!((shares(&plan), homes(&plan)), (vec![4, 4], vec!["0,2".into(), "1,3".into()]));
     assert_eq!(plan.holdings[&NodeId(0)].memory, gib(62));
     assert_eq!(plan.holdings[&NodeId(3)].memory, gib(138));

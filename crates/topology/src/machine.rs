@@ -186,6 +186,17 @@ impl Machine {
         self.nodes.iter().any(|node| node.memory_kind == MemoryKind::Ram)
     }
 
+    /// Whether a node has memory and no hardware thread, online or not: a memory expander (CXL), or
+    /// fast memory beside a socket (HBM). No VM can live there.
+    pub fn is_memory_only(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| node.memory > Bytes(0)) && self.threads.iter().all(|thread| thread.node != id)
+    }
+
+    /// All nodes with memory and no hardware thread.
+    pub fn memory_only(&self) -> NodeSet {
+        self.nodes.iter().map(|node| node.id).filter(|&id| self.is_memory_only(id)).collect()
+    }
+
     /// Ids of all nodes.
     pub fn node_ids(&self) -> NodeSet {
         self.nodes.iter().map(|node| node.id).collect()

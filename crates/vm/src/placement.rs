@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::{Bytes, CpuId, CpuSet, LlcId, NodeSet};
+use topology::{Bytes, CpuId, CpuSet, LlcId, NodeId, NodeSet};
 
 /// How a client's memory is bound to its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,9 +54,19 @@ pub struct Client {
     /// else each vCPU is in exactly one group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<CacheGroup>,
+    /// What of its memory lies on nodes without CPUs by their bandwidth (`policy.far_memory =
+    /// "by_bandwidth"`), node by node: spread over all of its memory. These nodes are part of
+    /// [`home`](Self::home).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub far: Vec<(NodeId, Bytes)>,
 }
 
 impl Client {
+    /// The nodes of [`far`](Self::far).
+    pub fn far_nodes(&self) -> NodeSet {
+        self.far.iter().map(|&(node, _)| node).collect()
+    }
+
     /// The nodes that its memory's policy names: of [`MemoryPolicy::Preferred`] the first.
     pub fn bound_to(&self) -> NodeSet {
         match self.memory_policy {
@@ -155,6 +165,7 @@ mod tests {
             memory_policy: MemoryPolicy::Bind,
             vcpu_cpus: BTreeMap::from([(0, CpuId(6)), (1, CpuId(7))]),
             groups: Vec::new(),
+            far: Vec::new(),
         };
         let text =
             serde_json::to_string(&File { placement: Placement { clients: vec![client.clone()] } }).expect("JSON");
@@ -180,6 +191,7 @@ mod tests {
             memory_policy: MemoryPolicy::Bind,
             vcpu_cpus: BTreeMap::new(),
             groups: vec![group(&[0, 1], 0, "0-3"), group(&[2, 3], 4, "4-7")],
+            far: Vec::new(),
         };
         assert_eq!([1, 2, 9].map(|vcpu| client.cpus_of(vcpu).to_string()), ["0-3", "4-7", "0-7"]);
         let apart = Placement { clients: vec![client.clone()] }.cpus_apart();

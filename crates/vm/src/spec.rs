@@ -4,6 +4,7 @@
 mod backing;
 mod cache;
 mod check;
+mod far;
 mod firmware;
 mod guest;
 mod names;
@@ -14,6 +15,7 @@ mod written;
 pub use backing::{Backing, Fill, HUGE_PAGE_SIZES, VcpuBinding};
 pub use cache::CachePolicy;
 pub use check::{LEAST_MEMORY_BLOCK, LONGEST_NAME, SpecProblem, name_problem};
+pub use far::FarMemory;
 pub use firmware::Firmware;
 pub use guest::{Guest, GuestImage};
 pub use names::{InterfaceName, LibvirtNetworkName, NoInterfaceName, NoLibvirtNetworkName, NoSwitchName, SwitchName};
@@ -165,6 +167,9 @@ pub struct Policy {
     pub vnuma: Option<bool>,
     /// How memory is bound. Default: by rule.
     pub memory: Option<crate::MemoryPolicy>,
+    /// What of its memory may lie on nodes without CPUs. Default: none.
+    #[serde(skip_serializing_if = "FarMemory::is_never")]
+    pub far_memory: FarMemory,
     /// Which CPUs of its home a vCPU may use. Default: all.
     pub vcpu_binding: VcpuBinding,
     /// How its vCPUs share last-level caches where a home has several.

@@ -255,3 +255,22 @@ fn more_disks_than_a_machine_has_room_for_are_refused_before_they_are_compared()
     let error = VmSpec::from_toml(&text, "vm.toml").expect_err("too many").to_string();
     assert!(error.contains("disk: a VM has at most 256 disks; 20000 are written"), "{error}");
 }
+
+#[test]
+fn what_does_not_go_with_memory_by_bandwidth_is_refused() {
+    for (lines, field) in [
+        ("[policy]\nmemory = \"interleave\"", "policy.memory"),
+        ("[policy]\n[backing]\nhuge_pages = \"2 MiB\"", "backing.huge_pages"),
+        ("[policy]\n[backing]\nfill = \"on_touch\"", "backing.fill"),
+        ("max_memory = \"8 GiB\"\n[policy]", "max_memory"),
+    ] {
+        let asked = lines.replace("[policy]", "[policy]\nfar_memory = \"by_bandwidth\"");
+        let error = with_lines(&asked);
+        assert!(error.contains(field) && error.contains("by_bandwidth"), "{error}");
+        // Alone it is valid.
+        let text = format!("name = \"vm\"\nvcpus = 8\nmemory = \"4 GiB\"\n{lines}\n");
+        VmSpec::from_toml(&text, "vm.toml").expect(&text);
+    }
+    let error = with_lines("[policy]\nfar_memory = \"always\"");
+    assert!(error.contains("never") && error.contains("by_bandwidth"), "{error}");
+}

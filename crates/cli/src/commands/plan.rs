@@ -8,7 +8,6 @@ use crate::guest_images::{self, Missing};
 use crate::output;
 use crate::text::count;
 use crate::{balancer_host, balancer_place, fleet_choice, hidden_vms, occupied, plan_view, remote_host, this_host};
-use anyhow::Context;
 use scheduler::{Occupancy, PlanError};
 use serde::Serialize;
 use stacks::check::Definition;

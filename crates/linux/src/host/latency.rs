@@ -92,7 +92,7 @@ mod tests {
         let client = VmClient { vcpus: vec![0, 1], thread_ids: vec![8, 9], ..VmClient::default() };
         let mut vm = RunningVm { clients: vec![client], ..RunningVm::default() };
         vm.key.pid = 7;
-        let mut written = |thread: u32, policy: u32, cpus: &str| {
+        let written = |thread: u32, policy: u32, cpus: &str| {
             let task = root.thread(7, thread, "");
             fs::create_dir_all(&task).expect("a directory");
             // Fields 3 to 40, then the policy.

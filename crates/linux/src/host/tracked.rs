@@ -307,6 +307,7 @@ impl Tracked {
                 memory,
                 memory_size,
                 chosen_nodes: client.chosen_nodes.clone(),
+                far_nodes: client.spread_over.iter().filter(|&node| around.machine.is_memory_only(node)).collect(),
                 huge_page_size: client.regions.iter().find_map(|region| region.page_size),
                 traffic: measured.traffic,
                 traffic_unsplit: measured.unsplit,

@@ -18,10 +18,12 @@
 
 mod chunk;
 mod pace;
+mod pieces;
 #[cfg(test)]
 mod tests;
 
 pub use pace::Pace;
+pub use pieces::divide;
 
 use crate::residence::PAGE;
 use crate::vm::{Region, RegionKind};

@@ -9,7 +9,9 @@ use super::{RunningVm, VmClient};
 use crate::error::{LinuxError, is_short_of_resources, read_text};
 use crate::proc_text::{stat_field, status_amount};
 use crate::root::Root;
-use ::vm::qemu::{CommandLine, GuestCaches, GuestCpus, NumaNode, VcpuTopology, has_qemus_options, is_qemu, qmp_socket};
+use ::vm::qemu::{
+    Backend, CommandLine, GuestCaches, GuestCpus, NumaNode, VcpuTopology, has_qemus_options, is_qemu, qmp_socket,
+};
 use ::vm::{Manager, Origin};
 use scheduler::{ClientId, GuestMachine, VmKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,6 +115,7 @@ impl RunningVm {
         let key = VmKey { name, pid, started: started_ticks(root, pid)? };
         let origin = Origin::parse(&arguments);
         let Blocks { mut clients, unplaced, left_over } = blocks(root, &command, &threads, &maps);
+        clients.iter_mut().for_each(|client| client.spread_over = spread_over(&command, client));
         if !origin.by_homenode {
             clients.iter_mut().for_each(|client| client.chosen_nodes = chosen_nodes(&command, client));
         }
@@ -198,13 +201,24 @@ fn vhost_client(command: &CommandLine, clients: &[VmClient]) -> Option<ClientId>
 
 /// Nodes that a strict policy of its backends names.
 fn chosen_nodes(command: &CommandLine, client: &VmClient) -> Option<NodeSet> {
+    let strict = backends(command, client)
+        .filter(|backend| backend.policy.as_deref() == Some("bind") && !backend.host_nodes.is_empty());
+    strict.map(|backend| backend.host_nodes.clone()).reduce(|one, other| one.union(&other))
+}
+
+/// The nodes over which a client's memory was spread on purpose.
+fn spread_over(command: &CommandLine, client: &VmClient) -> NodeSet {
+    let spread = |backend: &&Backend| command.far_by_bandwidth || backend.policy.as_deref() == Some("interleave");
+    backends(command, client).filter(spread).fold(NodeSet::new(), |all, backend| all.union(&backend.host_nodes))
+}
+
+/// The objects that a client's memory is made of.
+fn backends<'a>(command: &'a CommandLine, client: &VmClient) -> impl Iterator<Item = &'a Backend> {
     let ids: Vec<&str> = match client.virtual_node.and_then(|id| command.nodes.get(&id)) {
         Some(node) => node.backends.iter().map(String::as_str).collect(),
         None => command.guest_backends().collect(),
     };
-    let backends = ids.into_iter().filter_map(|id| command.backend(id));
-    let strict = backends.filter(|backend| backend.policy.as_deref() == Some("bind") && !backend.host_nodes.is_empty());
-    strict.map(|backend| backend.host_nodes.clone()).reduce(|one, other| one.union(&other))
+    ids.into_iter().filter_map(|id| command.backend(id))
 }
 
 /// Whose memory is where.
@@ -300,6 +314,7 @@ fn client(
         thread_ids,
         fixed_memory,
         chosen_nodes: None,
+        spread_over: NodeSet::new(),
         regions,
         memory_unknown_because,
     }

@@ -97,6 +97,9 @@ pub struct VmClient {
     pub fixed_memory: Bytes,
     /// Nodes that somebody other than homenode bound its memory to.
     pub chosen_nodes: Option<NodeSet>,
+    /// Nodes over which somebody spread its memory: homenode by their bandwidth, others by
+    /// `policy=interleave`.
+    pub spread_over: NodeSet,
     /// Where its memory is in QEMU's address space; why not, as a sentence, where that cannot be
     /// told.
     pub regions: Vec<Region>,

@@ -338,6 +338,8 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
             available,
             vcpus_held: scene.nodes[node].expected(this).ceil() as u32,
             always_busy: scene.nodes[node].always_busy as u32,
+            bandwidth_mb_per_s: None,
+            memory_only: false,
             to_cards: (loss::device_extra(scene, client, &[node]) * 1000.0).round() as u64,
         }
     };

@@ -49,7 +49,9 @@ impl Room {
             };
             *sum += u128::from(client.untouched());
         }
-        let free: i128 = pools[0].left.iter().flatten().map(|free| (*free).max(0)).sum();
+        // What nobody may live on keeps no promise.
+        let free = pools[0].left.iter().enumerate().filter(|(node, _)| scene.has_cpus(*node));
+        let free: i128 = free.filter_map(|(_, free)| *free).map(|free| free.max(0)).sum();
         let milli = |sum: u128| (free.unsigned_abs() * 1000).checked_div(sum).unwrap_or(1000).min(1000) as u64;
         let milli_of_strangers = of_strangers.into_iter().map(|(user, sum)| (user, milli(sum + untouched))).collect();
         let mut room = Self { pools, untouched_milli: milli(untouched), milli_of_strangers };

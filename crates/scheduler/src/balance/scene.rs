@@ -189,7 +189,7 @@ impl<'a> Scene<'a> {
                 clients.push(ClientScene {
                     vm,
                     vcpus: claims::vcpus(vm, seen, machine.threads.len()),
-                    memory_size: claims::memory(vm, seen, machine),
+                    memory_size: claims::memory(vm, seen, machine).saturating_sub(seen.far_memory()),
                     allowed: vm.allowed(machine),
                     seen,
                     known,
@@ -224,7 +224,7 @@ impl<'a> Scene<'a> {
     }
 
     fn resident(&self, seen: &ClientObservation) -> Option<SmallVec<[(usize, u64); 2]>> {
-        let memory = seen.memory.as_ref()?;
+        let memory = seen.near_memory()?;
         let on = |(node, bytes): (&NodeId, &topology::Bytes)| Some((self.index(*node)?, bytes.0));
         Some(memory.iter().filter_map(on).filter(|(_, bytes)| *bytes > 0).collect())
     }

@@ -4,10 +4,10 @@ pub(crate) mod mapping;
 
 use crate::host::Host;
 use crate::host::RESERVED_PART;
-use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS, VCPU};
+use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS, VCPU, far};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::Bytes;
-use vm::spec::{Fill, Spread};
+use vm::spec::{FarMemory, Fill, Spread};
 use vm::{MemoryPolicy, Reason, Shape};
 
 /// Reasons for the homes.
@@ -18,7 +18,12 @@ pub(crate) fn reasons(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Reason
         because: format!("{}; {}", facts(host, &best.nodes), comparison(host, shape, placed)),
     }];
     for (client, home) in best.homes.iter().enumerate().filter(|(_, home)| home.nodes.len() > 1) {
-        reasons.push(straddle(host, shape, client, home));
+        let far = far::of(host, home);
+        reasons.push(if far.is_empty() {
+            straddle(host, shape, client, home)
+        } else {
+            by_bandwidth(host, client, home, &far)
+        });
     }
     reasons.extend(placed.grown.as_ref().map(|_| Reason {
         choice: "homes of the VM at its largest".to_owned(),
@@ -193,6 +198,21 @@ fn straddle(host: &Host, shape: &Shape, client: usize, home: &Home) -> Reason {
     Reason { choice: format!("client {client} on {} nodes: {}", home.nodes.len(), host.ids(&home.nodes)), because }
 }
 
+/// What lies on nodes without CPUs on purpose.
+fn by_bandwidth(host: &Host, client: usize, home: &Home, far: &[(usize, u64)]) -> Reason {
+    let parts: Vec<String> =
+        far.iter().map(|&(node, bytes)| format!("{} on node {}", Bytes(bytes), host.nodes[node].id)).collect();
+    let gives = |&node: &usize| {
+        let node = &host.nodes[node];
+        format!("node {} gives {} MB/s", node.id, node.bandwidth_mb_per_s.unwrap_or(0))
+    };
+    let all: Vec<String> = home.nodes.iter().map(gives).collect();
+    Reason {
+        choice: format!("client {client}: {} by bandwidth", parts.join(", ")),
+        because: format!("policy.far_memory = \"by_bandwidth\"; {}", all.join(", ")),
+    }
+}
+
 fn method(method: Method) -> Option<Reason> {
     let because = match method {
         Method::Exact => return None,
@@ -204,9 +224,25 @@ fn method(method: Method) -> Option<Reason> {
     Some(Reason { choice: "search: not exhaustive".to_owned(), because })
 }
 
+/// Where nodes without CPUs are named, or asked for, and nothing comes of it.
+fn far_warnings(host: &Host, shape: &Shape, best: &Candidate) -> Vec<String> {
+    let named = shape.policy.node_affinity.as_ref().map(|nodes| nodes.intersection(&host.left_out.0));
+    let affinity = named.filter(|nodes| !nodes.is_empty()).map(|nodes| {
+        let nodes = topology::words::named("node", &nodes);
+        format!("policy.node_affinity names {nodes} without CPUs, which policy.far_memory = \"never\" leaves out")
+    });
+    let none = shape.policy.far_memory == FarMemory::ByBandwidth
+        && best.homes.iter().all(|home| far::of(host, home).is_empty());
+    let near = none.then(|| {
+        "policy.far_memory = \"by_bandwidth\": no node without CPUs has room for a part of it, all of it lies near"
+            .to_owned()
+    });
+    affinity.into_iter().chain(near).collect()
+}
+
 /// What the user should know about where the VM will live.
 pub(crate) fn warnings(host: &Host, shape: &Shape, placed: &Placed) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings = far_warnings(host, shape, &placed.best);
     let threads: u32 = host.nodes.iter().map(|node| node.threads).sum();
     if shape.vcpus > threads {
         warnings.push(format!("overcommitted: {} vCPUs on {threads} usable hardware threads", shape.vcpus));

@@ -51,6 +51,7 @@ mod tests {
             memory_policy: MemoryPolicy::Bind,
             vcpu_cpus: BTreeMap::new(),
             groups: Vec::new(),
+            far: Vec::new(),
         }
     }
 

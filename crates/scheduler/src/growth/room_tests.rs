@@ -56,6 +56,7 @@ fn db() -> Db {
         memory_policy: MemoryPolicy::Bind,
         vcpu_cpus: BTreeMap::new(),
         groups: Vec::new(),
+        far: Vec::new(),
     };
     let now = vm::Added::default().sizes(&topology);
     Db { topology, placement: Placement { clients: vec![client] }, now }

@@ -16,17 +16,20 @@
 //! far: 8 vCPUs x 30 % x 1/4 x 1 = 0.6 CPUs are lost.
 
 use super::Problem;
-use super::homes::{CpuHome, Home};
-use super::transport;
+use super::homes::{CpuHome, Demand, Home};
+use super::{far, transport};
 use topology::Bytes;
 
 /// The homes with their memory, and what is lost by its distance, in millionths of CPUs. The nodes
 /// together must have room.
 pub(super) fn divide(problem: &Problem<'_>, homes: &[&CpuHome]) -> (Vec<Home>, u64) {
     let mut room: Vec<u64> = problem.host.nodes.iter().map(|node| node.available).collect();
+    let far = far::parts(problem.host, problem.demands, homes, &mut room);
+    let of_client = |(demand, far): (&Demand, &Vec<u64>)| demand.memory - far.iter().sum::<u64>();
+    let near: Vec<u64> = problem.demands.iter().zip(&far).map(of_client).collect();
     let mut parts: Vec<Option<Vec<u64>>> = vec![None; homes.len()];
     let at_home: Vec<Vec<u64>> =
-        homes.iter().zip(problem.demands).map(|(home, demand)| page_by_page(problem, demand.memory, home)).collect();
+        homes.iter().zip(&near).map(|(home, &bytes)| page_by_page(problem, bytes, home)).collect();
     let mut wanted = vec![0u64; room.len()];
     for (home, bytes) in homes.iter().zip(&at_home) {
         home.nodes.iter().zip(bytes).for_each(|(&node, &bytes)| wanted[node] += bytes);
@@ -40,12 +43,12 @@ pub(super) fn divide(problem: &Problem<'_>, homes: &[&CpuHome]) -> (Vec<Home>, u
         }
     }
     let rest: Vec<usize> = (0..homes.len()).filter(|&client| parts[client].is_none()).collect();
-    let elsewhere = by_distance(problem, homes, &rest, &room);
+    let elsewhere = by_distance(problem, homes, &near, &rest, &room);
     let built = homes.iter().enumerate().map(|(client, home)| match &parts[client] {
         Some(bytes) => Home { nodes: home.nodes.clone(), micro: home.micro.clone(), bytes: bytes.clone(), equal: true },
         None => spread_out(home, &elsewhere[client]),
     });
-    let built: Vec<Home> = built.collect();
+    let built: Vec<Home> = built.zip(&far).map(|(home, far)| far::with(home, far)).collect();
     let lost = built.iter().zip(homes).map(|(home, cpus)| remote(problem, cpus, home)).sum();
     (built, problem.rates.memory(lost))
 }
@@ -73,14 +76,14 @@ fn remote(problem: &Problem<'_>, cpus: &CpuHome, home: &Home) -> u64 {
 }
 
 /// Bytes of each client in `rest` on each node, so that the least is lost.
-fn by_distance(problem: &Problem<'_>, homes: &[&CpuHome], rest: &[usize], room: &[u64]) -> Vec<Vec<u64>> {
+fn by_distance(problem: &Problem<'_>, homes: &[&CpuHome], near: &[u64], rest: &[usize], room: &[u64]) -> Vec<Vec<u64>> {
     let mut divided = vec![Vec::new(); homes.len()];
     if rest.is_empty() {
         return divided;
     }
-    let demand = |client: usize| problem.demands[client].memory;
+    let demand = |client: usize| near[client];
     let needed: u64 = rest.iter().map(|&client| demand(client)).sum();
-    let (unit, capacity) = capacities(problem, homes, rest, room, needed);
+    let (unit, capacity) = capacities(problem, homes, (near, rest), room, needed);
     let supply: Vec<u64> = rest.iter().map(|&client| demand(client) / unit).collect();
     // Scaled up, so that the cost of one unit keeps its digits.
     let of_unit = |&client: &usize, node: usize| {
@@ -97,11 +100,17 @@ fn by_distance(problem: &Problem<'_>, homes: &[&CpuHome], rest: &[usize], room: 
 
 /// The unit in which memory is divided, and the units that each node gives: with a reserve and in
 /// huge pages where that is enough.
-fn capacities(problem: &Problem<'_>, homes: &[&CpuHome], rest: &[usize], room: &[u64], needed: u64) -> (u64, Vec<u64>) {
+fn capacities(
+    problem: &Problem<'_>,
+    homes: &[&CpuHome],
+    (near, rest): (&[u64], &[usize]),
+    room: &[u64],
+    needed: u64,
+) -> (u64, Vec<u64>) {
     let mut own = vec![0u64; room.len()];
     for &client in rest {
         let home = homes[client];
-        home.nodes.iter().for_each(|&node| own[node] += problem.demands[client].memory / home.nodes.len() as u64);
+        home.nodes.iter().for_each(|&node| own[node] += near[client] / home.nodes.len() as u64);
     }
     let reserved = |node: usize| {
         let kept = room[node].saturating_sub(problem.host.reserve(node));
@@ -109,7 +118,7 @@ fn capacities(problem: &Problem<'_>, homes: &[&CpuHome], rest: &[usize], room: &
         if own[node] <= room[node] { kept.max(own[node]) } else { kept }
     };
     let mib = Bytes::MIB.0;
-    let whole = |unit: &u64| rest.iter().all(|&client| problem.demands[client].memory.is_multiple_of(*unit));
+    let whole = |unit: &u64| rest.iter().all(|&client| near[client].is_multiple_of(*unit));
     let units = problem.host.page.map_or_else(|| vec![2 * mib, mib], |page| vec![page]);
     let units: Vec<u64> = units.into_iter().filter(whole).take(1).collect();
     let with_reserve = units.iter().map(|&unit| (unit, (0..room.len()).map(|node| reserved(node) / unit).collect()));

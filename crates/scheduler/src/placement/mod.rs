@@ -31,6 +31,7 @@
 
 mod cost;
 mod exact;
+pub(crate) mod far;
 mod heuristic;
 mod homes;
 mod memory;
@@ -131,6 +132,8 @@ pub(crate) struct Problem<'a> {
     host: &'a Host,
     demands: &'a [Demand],
     told: Option<&'a Told>,
+    /// Bytes of each client that lie with its vCPUs, as far as its home has room.
+    near: Vec<u64>,
     /// For each client the first one that may change places with it unseen.
     kinds: Vec<usize>,
     /// Whether clients are to live on as many nodes as there are.
@@ -168,6 +171,7 @@ impl<'a> Problem<'a> {
             host,
             demands,
             told,
+            near: demands.iter().map(|demand| far::near(host, demand.memory)).collect(),
             kinds: told::kinds(demands, told),
             apart: spread != Spread::Consolidate,
             rates: Rates::default(),

@@ -90,7 +90,7 @@ impl<'a> State<'a> {
     /// The estimate if `client` had this home; it must have none.
     pub(crate) fn estimate_with(&self, client: usize, home: &CpuHome) -> Cost {
         let mut sums = self.sums;
-        let share = self.problem.demands[client].memory / home.nodes.len() as u64;
+        let share = self.problem.near[client] / home.nodes.len() as u64;
         for (&node, &micro) in home.nodes.iter().zip(&home.micro) {
             self.change(&mut sums, node, (self.micro[node] + micro, self.bytes[node] + share, self.clients[node] + 1));
         }
@@ -107,7 +107,7 @@ impl<'a> State<'a> {
 
     /// Gives `client` a home; it must have none.
     pub(crate) fn give(&mut self, client: usize, home: &'a CpuHome) {
-        let share = self.problem.demands[client].memory / home.nodes.len() as u64;
+        let share = self.problem.near[client] / home.nodes.len() as u64;
         for (&node, &micro) in home.nodes.iter().zip(&home.micro) {
             self.load(node, self.micro[node] + micro, self.bytes[node] + share, self.clients[node] + 1);
         }
@@ -122,7 +122,7 @@ impl<'a> State<'a> {
     /// Takes the home of `client` away.
     pub(crate) fn take(&mut self, client: usize) -> Option<&'a CpuHome> {
         let home = self.homes[client].take()?;
-        let share = self.problem.demands[client].memory / home.nodes.len() as u64;
+        let share = self.problem.near[client] / home.nodes.len() as u64;
         for (&node, &micro) in home.nodes.iter().zip(&home.micro) {
             self.load(node, self.micro[node] - micro, self.bytes[node] - share, self.clients[node] - 1);
         }

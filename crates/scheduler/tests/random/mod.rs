@@ -123,7 +123,7 @@ pub(crate) fn spec(most_vcpus: u32) -> impl Strategy<Value = VmSpec> {
         |(vcpus, memory_mib, prefer_ht, placement, cap, vnuma, socket)| {
             let divisors: Vec<u32> = (1..=vcpus).filter(|d| vcpus.is_multiple_of(*d)).collect();
             let per_socket = socket.index(divisors.len() * 2);
-            let mut policy = format!("prefer_ht = {prefer_ht}\n");
+            let mut policy = format!("prefer_ht = {prefer_ht}\nfar_memory = \"when_full\"\n");
             policy += &format!("placement = \"{placement}\"\n");
             if let Some(cap) = cap.filter(|cap| u64::from(vcpus.div_ceil(*cap)) <= memory_mib) {
                 policy += &format!("max_vcpus_per_node = {cap}\n");

@@ -169,7 +169,8 @@ fn memory_that_a_node_lacks_lies_on_the_nearest_with_room() {
 fn memory_only_nodes_extend_a_home_and_are_none_of_their_own() {
     let mut machine = machine("pack:2 [numa(memory=8GiB)] core:4 pu:1", vec![vec![10, 17], vec![28, 10]]);
     machine.threads.retain(|thread| thread.node == NodeId(0));
-    let plan = mapped(&machine, &topology(&[(2, 6144), (2, 6144)], vec![vec![10, 20], vec![20, 10]]));
+    let told = topology(&[(2, 6144), (2, 6144)], vec![vec![10, 20], vec![20, 10]]);
+    let plan = mapped_by(&machine, &Occupancy::default(), &told, "far_memory = \"when_full\"");
     // 12 GiB on node 0, which gives 7.75.
     assert_eq!(plan.holdings[&NodeId(0)].memory, Bytes((8 << 30) - (8 << 30) / 32));
     assert_eq!((plan.holdings[&NodeId(1)].vcpus, plan.holdings[&NodeId(0)].vcpus), (0, 4));

@@ -4,7 +4,7 @@
 use super::comment::{Loss, lines};
 use super::{BootFiles, Emission, EmitError};
 use std::path::Path;
-use topology::{Bytes, CpuId, CpuSet};
+use topology::{Bytes, CpuId, CpuSet, NodeSet};
 use vm::spec::{Card, Console, DiskFormat, Network, Outlet, SwitchName, VcpuBinding, Vhost};
 use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
@@ -152,6 +152,18 @@ pub(super) fn latency_lost(emission: &Emission<'_>, stack: &str, binds: bool) ->
             format!("{stack} has no word for a latency-sensitive VM whose vCPUs all count as busy from its start."),
             "homenode's balancer counts what the VM uses, unless its policy has a rule: [[vm]] name = \"...\", \
              latency_sensitive = true.",
+        )
+    })
+}
+
+/// What is lost of memory on nodes without CPUs by bandwidth: no stack divides memory by weight.
+pub(super) fn far_lost(emission: &Emission<'_>, stack: &str) -> Option<Loss> {
+    let far = emission.plan.placement.clients.iter().flat_map(|client| &client.far);
+    let nodes: NodeSet = far.map(|&(node, _)| node).collect();
+    (!nodes.is_empty()).then(|| {
+        Loss::new(
+            format!("{stack} divides no memory by bandwidth, and the plan has parts on node {nodes}."),
+            "Memory that is bound to these nodes fills the nearest first: `homenode run` divides it.",
         )
     })
 }

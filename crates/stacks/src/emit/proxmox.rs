@@ -2,7 +2,8 @@
 //! them.
 
 use super::common::{
-    check_words, groups_lost, heading, latency_lost, memory, one_cpu_each, one_set_of_cpus, several_cpu_sets, vcpus,
+    check_words, far_lost, groups_lost, heading, latency_lost, memory, one_cpu_each, one_set_of_cpus, several_cpu_sets,
+    vcpus,
 };
 use super::in_order::{self, in_order};
 use super::{Emission, EmitError, Loss};
@@ -214,6 +215,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     }
     losses.extend(groups_lost(plan, "Proxmox"));
     losses.extend(latency_lost(emission, "Proxmox", false));
+    losses.extend(far_lost(emission, "Proxmox"));
     losses.extend(filling(plan));
     let distances = (!told_distances(plan).is_empty()).then_some("the distances between virtual nodes");
     let kernel = emission.boot.kernel.as_ref().map(|_| "the kernel to boot");

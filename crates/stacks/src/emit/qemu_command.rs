@@ -1,7 +1,7 @@
 //! A shell text that starts QEMU.
 
 use super::common::{
-    CardWord, cards_as_usual, check_words, divides_clients, heading, may_grow, memory, several_cpu_sets,
+    CardWord, cards_as_usual, check_words, divides_clients, far_lost, heading, may_grow, memory, several_cpu_sets,
     switch_of_ours, vcpus_of,
 };
 use super::{Emission, EmitError, Loss};
@@ -116,6 +116,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             )
         });
     }
+    losses.extend(far_lost(emission, "QEMU's command line"));
     losses.push(Loss::new(
         "QEMU's own threads (I/O, display) get no CPUs of their own.",
         "They run on the CPUs of the VM's homes, beside its vCPUs, as under `homenode run`.",

@@ -3,7 +3,7 @@
 
 use super::options::{Options, memory_size, value_of, values_of};
 use super::vcpu_topology::VcpuTopology;
-use super::{Doubt, LATENCY_MARK, LIBVIRT_LATENCY_MARK};
+use super::{Doubt, FAR_MARK, LATENCY_MARK, LIBVIRT_LATENCY_MARK};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::limits::{MOST_NODES, MOST_OBJECTS, MOST_VCPUS, MOST_VIRTUAL_NODES};
@@ -101,6 +101,8 @@ pub struct CommandLine {
     pub locked: bool,
     /// homenode started it as a latency-sensitive VM.
     pub latency_sensitive: bool,
+    /// homenode divided its memory among the nodes that it is bound to.
+    pub far_by_bandwidth: bool,
     /// QEMU goes to the background by itself once it is up (`-daemonize`).
     pub daemonizes: bool,
     /// The virtual nodes of its NICs whose packets a thread of the kernel moves (vhost): `None` for
@@ -110,9 +112,13 @@ pub struct CommandLine {
 
 /// As `homenode run` writes it, and as libvirt hands it on.
 fn has_latency_mark(arguments: &[String]) -> bool {
-    let id = |value: &str, first: &str, mark: &str| Options::parse(value, first).get("id") == Some(mark);
-    values_of(arguments, &["chardev"]).any(|value| id(value, "backend", LATENCY_MARK))
-        || values_of(arguments, &["device"]).any(|value| id(value, "driver", LIBVIRT_LATENCY_MARK))
+    let of_libvirt = |value: &str| Options::parse(value, "driver").get("id") == Some(LIBVIRT_LATENCY_MARK);
+    has_device(arguments, LATENCY_MARK) || values_of(arguments, &["device"]).any(of_libvirt)
+}
+
+/// Whether there is a character device with this id.
+fn has_device(arguments: &[String], id: &str) -> bool {
+    values_of(arguments, &["chardev"]).any(|value| Options::parse(value, "backend").get("id") == Some(id))
 }
 
 impl CommandLine {
@@ -133,6 +139,7 @@ impl CommandLine {
                 .and_then(|value| memory_size(Options::parse(value, "size").get("maxmem")?, Bytes::MIB)),
             locked: is_locked(arguments),
             latency_sensitive: has_latency_mark(arguments),
+            far_by_bandwidth: has_device(arguments, FAR_MARK),
             daemonizes: arguments.iter().any(|argument| matches!(argument.as_str(), "-daemonize" | "--daemonize")),
             vhost_nodes: super::nics::vhost_nodes(arguments),
             ..Self::default()

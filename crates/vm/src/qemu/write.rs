@@ -20,6 +20,9 @@ pub const LIBVIRT_LATENCY_MARK: &str = "ua-homenode-latency";
 /// homenode's own. The guest does not see it, and no stream of its state has it.
 pub const LATENCY_MARK: &str = "latency-sensitive";
 
+/// The same of a VM whose memory lies on nodes without CPUs too, by their bandwidth.
+pub const FAR_MARK: &str = "far-by-bandwidth";
+
 /// The id of the memory of a virtual node of homenode's own VMs.
 pub fn memory_id(virtual_node: u32) -> String {
     format!("vnode{virtual_node}")

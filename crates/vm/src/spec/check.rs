@@ -71,6 +71,7 @@ fn check(spec: &VmSpec) -> Checked {
     check_growth(spec)?;
     check_policy(spec)?;
     super::backing::check(spec)?;
+    super::far::check(spec)?;
     super::guest::check(spec)?;
     check_run_as(spec)?;
     check_devices(spec)

@@ -1,7 +1,8 @@
 //! What of a plan and a spec KubeVirt cannot be told.
 
 use super::super::common::{
-    CardWord, cards_as_usual, groups_lost, latency_lost, of_one_host, one_cpu_each, one_line, policy_word, vcpus_of,
+    CardWord, cards_as_usual, far_lost, groups_lost, latency_lost, of_one_host, one_cpu_each, one_line, policy_word,
+    vcpus_of,
 };
 use super::super::{Emission, Loss};
 use super::binding::Binding;
@@ -23,6 +24,7 @@ pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Los
     losses.extend(shares(emission, binding));
     losses.extend(groups_lost(emission.plan, "KubeVirt"));
     losses.extend(latency_lost(emission, "KubeVirt", true));
+    losses.extend(far_lost(emission, "KubeVirt"));
     losses.extend(policy(emission));
     losses.extend(distances(emission));
     losses.push(pins(emission, binding));

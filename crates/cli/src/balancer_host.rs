@@ -3,7 +3,7 @@
 use crate::this_host;
 use anyhow::Context;
 use linux::host::AskMonitor;
-use linux::{HostOptions, LinuxHost};
+use linux::{HostOptions, LinuxHost, TrafficOptions};
 use qemu::monitor::FreeMonitors;
 use scheduler::{Observation, Observe};
 use std::time::Duration;
@@ -25,9 +25,10 @@ pub(crate) fn examine() -> anyhow::Result<Observation> {
 
 /// This host, for a balancer: no look takes long, and when it begins every VM was seen, so that
 /// what it remembers of one is not forgotten.
-pub(crate) fn open_for_long(move_limit: Bytes) -> anyhow::Result<LinuxHost> {
+pub(crate) fn open_for_long(move_limit: Bytes, traffic: TrafficOptions) -> anyhow::Result<LinuxHost> {
     let newcomers_within = Some(linux::NEWCOMERS_WITHIN);
-    let mut host = open_with(HostOptions { move_limit: Some(move_limit), newcomers_within, ..HostOptions::default() })?;
+    let options = HostOptions { move_limit: Some(move_limit), newcomers_within, traffic, ..HostOptions::default() };
+    let mut host = open_with(options)?;
     host.examine_all(FIRST_LOOKS_APART).map_err(|why| anyhow::anyhow!("this host cannot be read: {why}"))?;
     Ok(host)
 }

@@ -3,7 +3,7 @@
 use crate::findings_view::{Reach, add, done, paragraphs, tally, whose};
 use crate::text::count;
 use judge::{Finding, Mending, Severity, Tried};
-use scheduler::{Observation, VmKey};
+use scheduler::{Observation, TrafficMeter, VmKey};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -18,6 +18,9 @@ pub(crate) struct View {
     pub(crate) worse: Option<String>,
     /// What could not be looked at, each as a sentence.
     pub(crate) unseen: Vec<String>,
+    /// What counts memory traffic; absent where nobody says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) traffic_meter: Option<TrafficMeter>,
     /// Findings that need doing: all but notes.
     pub(crate) wrong: usize,
     /// What is wrong, after the repairs; worst first.
@@ -32,6 +35,7 @@ impl View {
             repairs: mending.tried,
             worse: mending.worse,
             unseen: seen.unseen_of(only),
+            traffic_meter: seen.traffic_meter.clone(),
             wrong: judge::wrong(&findings),
             findings,
         }
@@ -52,6 +56,10 @@ pub(crate) fn text(view: &View, with_notes: bool, reach: Reach) -> String {
     text += paragraphs(&findings, reach).trim_start_matches('\n');
     for sentence in &view.unseen {
         add(&mut text, "NOT SEEN  ", sentence);
+    }
+    if with_notes {
+        let meter = view.traffic_meter.iter().flat_map(TrafficMeter::sentences);
+        meter.for_each(|sentence| add(&mut text, "NOTE     ", &sentence));
     }
     let vms = count(view.vms, "VM");
     let notes = view.findings.len() - view.wrong;

@@ -4,14 +4,14 @@ use crate::cells::dash;
 use crate::life_words::{event, moment};
 use crate::text::{Table, lines, table, width, wrapped};
 use daemon::sentence;
-use scheduler::Action;
 use scheduler::balance::{
     Candidate, ClientExplanation, Decision, Explanation, GroupExplanation, Home, Next, Refusal, decimal,
 };
+use scheduler::{Action, ClientObservation, VmObservation};
 use serde::Serialize;
 use std::fmt::Write;
 use topology::words::named;
-use topology::{CpuId, CpuSet, NodeSet};
+use topology::{Bytes, CpuId, CpuSet, NodeSet};
 use vm::Manager;
 use vm::history::Life;
 
@@ -26,12 +26,49 @@ pub(crate) struct View {
     pub(crate) nodes: usize,
     /// What of it could not be looked at.
     pub(crate) unseen: Vec<String>,
+    /// What hardware counted of its clients, where it did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) counted: Vec<Counted>,
     /// Its life so far, where homenode keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) life: Option<Life>,
     /// The scheduler's words.
     #[serde(flatten)]
     pub(crate) explanation: Explanation,
+}
+
+/// What hardware counted of a client.
+#[derive(Debug, Serialize)]
+pub(crate) struct Counted {
+    client: u32,
+    traffic_bytes_per_second: Option<f64>,
+    remote_traffic_bytes_per_second: Option<f64>,
+    cache_bytes: Option<Bytes>,
+}
+
+impl Counted {
+    /// Of those clients of which anything was counted.
+    pub(crate) fn of(seen: &VmObservation) -> Vec<Self> {
+        let of = |client: &ClientObservation| Self {
+            client: client.id.0,
+            traffic_bytes_per_second: client.all_traffic(),
+            remote_traffic_bytes_per_second: client.traffic.map(|traffic| traffic.remote),
+            cache_bytes: client.cache_occupancy,
+        };
+        let all = seen.clients.iter().map(of);
+        all.filter(|one| one.traffic_bytes_per_second.is_some() || one.cache_bytes.is_some()).collect()
+    }
+
+    /// `Client 0: 1200 MB/s of memory traffic, 300 of it remote; 4 MiB of last-level caches.`
+    fn sentence(&self) -> String {
+        let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);
+        let remote = self.remote_traffic_bytes_per_second.map(|remote| format!(", {} of it remote", mb(remote)));
+        let traffic = self.traffic_bytes_per_second;
+        let traffic = traffic.map(|all| format!("{} MB/s of memory traffic{}", mb(all), remote.unwrap_or_default()));
+        let cache = self.cache_bytes.map(|bytes| format!("{bytes} of last-level caches"));
+        let parts: Vec<String> = traffic.into_iter().chain(cache).collect();
+        format!("Client {}: {}.", self.client, parts.join("; "))
+    }
 }
 
 /// The decision in a sentence, a table of candidates for each client, and a table of what refuses
@@ -49,6 +86,9 @@ pub(crate) fn text(view: &View) -> String {
     let _ = writeln!(text, "VM {}{process}{managed}; {by}", vm.name);
     for what in &view.unseen {
         add_wrapped(&mut text, &format!("Not seen: {what}."));
+    }
+    for counted in &view.counted {
+        add_wrapped(&mut text, &counted.sentence());
     }
     if view.nodes < 2 {
         let _ = writeln!(text, "It is at home: this host has one NUMA node.");
@@ -330,12 +370,19 @@ mod tests {
             manager: Some(Manager::Libvirt),
             nodes: 2,
             unseen,
+            counted: vec![Counted {
+                client: 0,
+                traffic_bytes_per_second: Some(1.2e9),
+                remote_traffic_bytes_per_second: Some(3e8),
+                cache_bytes: Some(Bytes::from_mib(4)),
+            }],
             life: None,
             explanation,
         });
         let expected = "\
 VM web, process 7, started by libvirt; no balancer runs: judged as one would
 Not seen: where its memory is.
+Client 0: 1200 MB/s of memory traffic, 300 of it remote; 4 MiB of last-level caches.
 It stays at home on node 0: going anywhere else is refused.
 It wants 1.00 CPUs, has 3 MiB of its memory elsewhere and was moved 12 s ago.
 vCPUs 0-1 keep to the cache of CPUs 0-3, loaded 62 %.

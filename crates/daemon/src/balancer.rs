@@ -137,7 +137,8 @@ impl<H: Host> Balancer<H> {
         events.extend(acted);
         self.saved.forget_ended(|vm| runs(&self.host, &observation, vm));
         self.save_if_due(&observation, &mut events);
-        Ok(Period { at: observation.at, nodes: observation.nodes.len(), vms: observation.vms.len(), events })
+        let (nodes, vms) = (observation.nodes.len(), observation.vms.len());
+        Ok(Period { at: observation.at, nodes, vms, traffic_meter: observation.traffic_meter, events })
     }
 
     /// VMs that came and went since the last period.

@@ -1,7 +1,7 @@
 //! What happened in a period, for whoever tells of it.
 
 use scheduler::balance::Decision;
-use scheduler::{Action, ActionError, Done, Moment, VmKey};
+use scheduler::{Action, ActionError, Done, Moment, TrafficMeter, VmKey};
 use serde::{Deserialize, Serialize};
 use topology::NodeSet;
 
@@ -78,6 +78,8 @@ pub struct Period {
     pub nodes: usize,
     /// VMs that it had then.
     pub vms: usize,
+    /// What counts memory traffic there; `None` where nobody says.
+    pub traffic_meter: Option<TrafficMeter>,
     /// What happened, in order.
     pub events: Vec<Event>,
 }

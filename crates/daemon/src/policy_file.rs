@@ -1,7 +1,7 @@
 //! The policy file: thresholds of balancing by their names, and rules for single VMs.
 
 use crate::DaemonError;
-use linux::{Root, Users};
+use linux::{Root, TrafficFrom, Users};
 use scheduler::VmObservation;
 use scheduler::balance::BalancePolicy;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,8 @@ pub struct PolicyFile {
     pub balance: BalancePolicy,
     /// Whether a balancer that is told to stop undoes the affinities that it set.
     pub release_on_stop: bool,
+    /// What counts the memory traffic of VMs.
+    pub traffic: TrafficFrom,
     /// Rules for single VMs; the first that matches a VM counts.
     #[serde(rename = "vm")]
     pub vms: Vec<VmRule>,
@@ -227,7 +229,7 @@ mod tests {
     #[test]
     fn an_empty_file_is_the_default_and_a_full_one_is_read() {
         assert_eq!(read("").unwrap(), PolicyFile::default());
-        let text = "release_on_stop = true\n[balance]\nperiod_ms = 5000\n[[vm]]\nname = \"db-*\"\nnode_affinity = \
+        let text = "release_on_stop = true\ntraffic = \"resctrl\"\n[balance]\nperiod_ms = 5000\n[[vm]]\nname = \"db-*\"\nnode_affinity = \
             \"0-1\"\nshares = 2048\nmemory = \"stay\"\n[[vm]]\nuuid = \
             \"3F2504E0-4f89-11d3-9a0c-0305e82c3301\"\nopt_out = true\n";
         let policy = read(text).unwrap();

@@ -4,7 +4,7 @@
 use crate::{Event, Outcome, Period, PutRight};
 use scheduler::balance::{Decision, MoveKind};
 use scheduler::{Action, ActionError, ClientId, Done, Moment, VmKey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use topology::input::one_line;
 use topology::words::{count, named};
 use topology::{Bytes, NodeId, NodeSet};
@@ -13,6 +13,8 @@ use topology::{Bytes, NodeId, NodeSet};
 const MEMORY_EVERY_MS: u64 = 30_000;
 /// Causes that are remembered at most, so that a strange host cannot fill memory.
 const MOST_CAUSES: usize = 1000;
+/// Sentences about what counts memory traffic that are remembered: then they are said again.
+const MOST_METERED: usize = 1000;
 /// The most characters of a line.
 const LONGEST_LINE: usize = 1000;
 
@@ -65,6 +67,8 @@ pub struct Telling {
     nodes: usize,
     causes: BTreeMap<String, Cause>,
     planned: BTreeMap<(VmKey, ClientId), String>,
+    /// What was said of what counts memory traffic.
+    meter: BTreeSet<String>,
     // By target: what went to one node and then on to another was moved twice, and is no larger for
     // it.
     moving: BTreeMap<(VmKey, ClientId, NodeId), Moving>,
@@ -94,6 +98,7 @@ impl Telling {
             }
         }
         self.finished(period.at, &mut lines);
+        lines.extend(self.metered(period));
         self.started = true;
         lines
     }
@@ -122,6 +127,20 @@ impl Telling {
         };
         self.nodes = nodes;
         vec![Line::news(&text)]
+    }
+
+    /// What counts memory traffic and what it misses, each once. Where there is one node, nothing
+    /// depends on it.
+    fn metered(&mut self, period: &Period) -> Vec<Line> {
+        let sentences: Vec<String> = match &period.traffic_meter {
+            Some(meter) if period.nodes > 1 => meter.sentences().collect(),
+            _ => Vec::new(),
+        };
+        if self.meter.len() > MOST_METERED {
+            self.meter.clear();
+        }
+        let new = sentences.into_iter().filter(|sentence| self.meter.insert(sentence.clone()));
+        new.map(|sentence| Line::news(&sentence)).collect()
     }
 
     fn ended(&mut self, vm: &VmKey) -> Line {
@@ -288,9 +307,10 @@ fn planned(decision: &Decision, from: &NodeSet) -> String {
 mod tests {
     use super::*;
     use crate::testing::{bind, vm};
+    use scheduler::TrafficMeter;
 
     fn period(at_seconds: u64, events: Vec<Event>) -> Period {
-        Period { at: Moment(at_seconds * 1000), nodes: 2, vms: 1, events }
+        Period { at: Moment(at_seconds * 1000), nodes: 2, vms: 1, traffic_meter: None, events }
     }
 
     fn acted(decision: Decision, outcome: Outcome) -> Event {
@@ -333,6 +353,24 @@ mod tests {
         let one = Period { nodes: 1, ..period(4, Vec::new()) };
         assert!(telling.period(&one)[0].text.contains("one NUMA node"));
         assert_eq!(telling.period(&one), []);
+    }
+
+    #[test]
+    fn what_counts_traffic_is_said_once_and_what_it_misses_when_it_is_new() {
+        let mut telling = Telling::default();
+        let mut said = |nodes, source, notes: &[&str]| {
+            let notes = notes.iter().map(|note| (*note).to_owned()).collect();
+            let period = Period { nodes, traffic_meter: Some(TrafficMeter { source, notes }), ..period(0, Vec::new()) };
+            telling.period(&period).into_iter().map(|line| line.text).filter(|text| !text.contains("NUMA")).collect()
+        };
+        let none: Vec<String> = said(1, None, &["resctrl is not mounted"]);
+        assert_eq!(none, Vec::<String>::new());
+        let first: Vec<String> = said(2, None, &["resctrl is not mounted"]);
+        assert_eq!(first, ["memory traffic is not counted", "resctrl is not mounted"]);
+        let resctrl = Some(scheduler::TrafficSource::Resctrl);
+        assert_eq!(said(2, resctrl, &[]), ["memory traffic is counted by resctrl"]);
+        assert_eq!(said(2, resctrl, &["of vm9 is unknown"]), ["of vm9 is unknown"]);
+        assert_eq!(said(2, resctrl, &["of vm9 is unknown"]), Vec::<String>::new());
     }
 
     #[test]

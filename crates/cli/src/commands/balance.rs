@@ -7,7 +7,7 @@ use crate::failure::{bad_input, unwritable};
 use crate::{balance_view, balancer_host, balancer_place, remote_host, this_host};
 use anyhow::{Context, bail};
 use daemon::{Balancer, DaemonError, Event, Instance, Mode, Outcome, PolicyFile, Recorder, Restored, Rules, Wake};
-use linux::LinuxHost;
+use linux::{LinuxHost, TrafficOptions};
 use scheduler::{Act, Action, ActionError, Done, Host, Moment, Observation, Observe, ObserveError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -96,7 +96,9 @@ fn start(
             "{file}: the balancer's state cannot be understood ({because}): kept as {to}, starting anew"
         ));
     }
-    let host = balancer_host::open_for_long(policy.balance.move_bytes_per_second)?;
+    let may_create = mode == Mode::Act;
+    let traffic = TrafficOptions { from: policy.traffic, may_create, ..TrafficOptions::default() };
+    let host = balancer_host::open_for_long(policy.balance.move_bytes_per_second, traffic)?;
     if let Some(what) = host.hidden_vms() {
         log.trouble(&format!("not seen: {what}"));
     }

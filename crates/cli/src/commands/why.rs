@@ -30,12 +30,13 @@ pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
     let explanation = why(source.machine(), &remembered.policy.balance, &remembered.balance, &observation, &vm)
         .with_context(|| format!("VM {}: it ended meanwhile", vm.name))?;
     let balancer_pid = remembered.balancer.and_then(|balancer| balancer.pid);
-    let manager = observation.vms.iter().find(|seen| seen.vm == vm).map(|seen| seen.manager);
+    let seen = observation.vms.iter().find(|seen| seen.vm == vm);
+    let (manager, counted) = (seen.map(|seen| seen.manager), seen.map(why_view::Counted::of).unwrap_or_default());
     let manager = manager.filter(|manager| *manager != Manager::Unknown);
     let (nodes, mut unseen) = (observation.nodes.len(), observation.unseen_of(Some(&vm)));
     let hidden = hidden_vms::sentences(&observation);
     unseen.extend(hidden.clone());
-    let view = why_view::View { balancer_pid, manager, nodes, unseen, life, explanation };
+    let view = why_view::View { balancer_pid, manager, nodes, unseen, counted, life, explanation };
     match arguments.json {
         true => output::json("why", &view)?,
         false => output::print(why_view::text(&view))?,

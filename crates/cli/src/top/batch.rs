@@ -14,6 +14,9 @@ use std::io::{self, Write};
 /// Columns of nodes that VMs do not have.
 const OF_NODES: [&str; 5] = ["node", "cpus", "cpu_used_percent", "free_bytes", "promised_bytes"];
 
+/// Columns of VMs that the screen does not show: hardware seldom counts them.
+const OF_VMS: [&str; 3] = ["traffic_bytes_per_second", "remote_traffic_bytes_per_second", "cache_bytes"];
+
 /// Writes looks.
 pub(crate) struct Batch<W: Write> {
     csv: csv::Writer<W>,
@@ -27,7 +30,7 @@ impl<W: Write> Batch<W> {
     pub(crate) fn start(out: W) -> io::Result<Self> {
         let mut csv = csv::Writer::from_writer(out);
         let keys = COLUMNS.iter().map(|column| column.key);
-        csv.write_record(["time", "at_seconds", "row"].into_iter().chain(OF_NODES).chain(keys))?;
+        csv.write_record(["time", "at_seconds", "row"].into_iter().chain(OF_NODES).chain(keys).chain(OF_VMS))?;
         csv.flush()?;
         Ok(Self { csv })
     }
@@ -62,7 +65,8 @@ fn of_node(row: &NodeRow) -> Vec<String> {
         "cpu_used" => row.cpu_used.map(plain).unwrap_or_default(),
         _ => String::new(),
     };
-    own.into_iter().chain(COLUMNS.iter().map(|column| shared(column.key))).collect()
+    let none = OF_VMS.iter().map(|_| String::new());
+    own.into_iter().chain(COLUMNS.iter().map(|column| shared(column.key))).chain(none).collect()
 }
 
 fn of_vm(row: &VmRow) -> Vec<String> {
@@ -72,7 +76,13 @@ fn of_vm(row: &VmRow) -> Vec<String> {
         Value::Unknown => String::new(),
     };
     let none = OF_NODES.iter().map(|_| String::new());
-    none.chain(COLUMNS.iter().map(|column| written((column.value)(row)))).collect()
+    let figures = [
+        row.traffic_bytes_per_second,
+        row.remote_traffic_bytes_per_second,
+        row.cache_bytes.map(|bytes| bytes.0 as f64),
+    ];
+    let figures = figures.into_iter().map(|figure| figure.map(plain).unwrap_or_default());
+    none.chain(COLUMNS.iter().map(|column| written((column.value)(row)))).chain(figures).collect()
 }
 
 /// A number as programs read it, at most six digits after the point.
@@ -87,11 +97,14 @@ mod tests {
     use super::super::view;
     use super::*;
     use crate::source::Remembered;
+    use topology::Bytes;
 
     #[test]
     fn every_row_has_every_column_and_the_unknown_is_empty() {
         let (machine, mut observation) = seen("0-1");
         observation.vms[0].vm.name = "a, \"b\"".into();
+        observation.vms[0].clients[0].traffic_unsplit = Some(1.5e9);
+        observation.vms[0].clients[0].cache_occupancy = Some(Bytes::from_mib(1));
         observation.nodes.values_mut().for_each(|node| node.memory_free = None);
         let mut out = Vec::new();
         let mut batch = Batch::start(&mut out).unwrap();
@@ -108,5 +121,8 @@ mod tests {
         );
         assert_eq!((cell(2, "row"), cell(2, "vm"), cell(2, "lives_on"), cell(2, "node")), ("vm", "a, \"b\"", "0", ""));
         assert_eq!((cell(2, "remote_bytes"), cell(2, "ready_percent"), cell(2, "moves")), ("104857600", "5", ""));
+        let counted = ["traffic_bytes_per_second", "remote_traffic_bytes_per_second", "cache_bytes"];
+        assert_eq!(counted.map(|key| cell(2, key)), ["1500000000", "", "1048576"]);
+        assert_eq!(counted.map(|key| cell(0, key)), ["", "", ""]);
     }
 }

@@ -86,6 +86,12 @@ pub(crate) struct VmRow {
     memory_moved: Option<Bytes>,
     cpu_used: Option<f64>,
     ready_percent: Option<f64>,
+    /// Measured memory traffic, and that to nodes other than the one that a thread ran on, in bytes
+    /// a second.
+    traffic_bytes_per_second: Option<f64>,
+    remote_traffic_bytes_per_second: Option<f64>,
+    /// How much of last-level caches its data holds.
+    cache_bytes: Option<Bytes>,
     mobility: Mobility,
     /// Of a VM that homenode keeps.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,6 +127,8 @@ struct ClientRow {
     cpu_waited: Option<f64>,
     /// Measured memory traffic to other nodes, in percent of all of it.
     remote_traffic_percent: Option<f64>,
+    traffic_bytes_per_second: Option<f64>,
+    cache_bytes: Option<Bytes>,
 }
 
 /// Puts an observation together with what a balancer remembers.
@@ -206,10 +214,19 @@ fn vm_row(seen: &VmObservation, remembered: &Remembered, homes: &Homes) -> VmRow
         memory_moved: record.map(|record| record.memory_moved),
         cpu_used: clients.iter().map(|client| client.cpu_used).sum::<Option<f64>>().map(|used| used + 0.0),
         ready_percent: waited.map(|waited| 100.0 * (waited + 0.0) / f64::from(vcpus.max(1))),
+        traffic_bytes_per_second: figure(seen, ClientObservation::all_traffic),
+        remote_traffic_bytes_per_second: figure(seen, |client| Some(client.traffic?.remote)),
+        cache_bytes: sum(seen.clients.iter().map(|client| client.cache_occupancy)),
         mobility: seen.mobility.clone(),
         kept: None,
         clients,
     }
+}
+
+/// The sum over a VM's clients; unknown where it is of one of them.
+fn figure(seen: &VmObservation, of: impl Fn(&ClientObservation) -> Option<f64>) -> Option<f64> {
+    // The sum of none is a negative zero.
+    seen.clients.iter().map(of).sum::<Option<f64>>().map(|sum| sum + 0.0)
 }
 
 /// Unknown where one of them is.
@@ -238,6 +255,8 @@ fn client_row(client: &ClientObservation, lives: Option<&Home>) -> ClientRow {
         cpu_used: client.cpu_used,
         cpu_waited: client.cpu_waited,
         remote_traffic_percent: client.traffic.and_then(|traffic| remote_part(traffic.local, traffic.remote)),
+        traffic_bytes_per_second: client.all_traffic(),
+        cache_bytes: client.cache_occupancy,
     }
 }
 

@@ -67,8 +67,8 @@ pub struct TrafficOptions {
     pub may_create: bool,
     /// Where resctrl is mounted; `None`: where it usually is.
     pub mount: Option<PathBuf>,
-    /// Reads software events in place of cache misses, and says no rate: to see what reading costs
-    /// where the CPU counts nothing.
+    /// To see what counting costs where the CPU counts nothing: software events are read in place
+    /// of cache misses, and say no rate; threads are taken to be in no group of resctrl.
     pub stand_in: bool,
 }
 
@@ -252,7 +252,7 @@ impl Meters {
         let seconds = then_ns.map(|then| look.now_ns.saturating_sub(then) as f64 / 1e9).filter(|&time| time > 0.0);
         let (mut last, mut why, mut readings) = (Measured::default(), None, None);
         if let Some(resctrl) = resctrl {
-            let at = At { root: look.root, turn: look.turn, may_create: options.may_create, spare: look.spare };
+            let at = At { root: look.root, turn: look.turn, options, spare: look.spare };
             match resctrl.read(&at, vm, client) {
                 Ok(now) => {
                     last.occupancy = readings::occupancy(&now);

@@ -11,7 +11,7 @@
 
 use super::group::{Counters, Group, add, tasks};
 use super::readings::{DomainReading, groups_of, is_unassigned};
-use super::{Key, Why};
+use super::{Key, TrafficOptions, Why};
 use crate::root::Root;
 use crate::vm::{RunningVm, VmClient, started_ticks};
 use scheduler::ClientId;
@@ -36,8 +36,7 @@ pub(super) struct At<'a> {
     pub(super) root: &'a Root,
     /// Looks so far.
     pub(super) turn: u64,
-    /// Whether groups may be made.
-    pub(super) may_create: bool,
+    pub(super) options: &'a TrafficOptions,
     /// Files that may still be kept open.
     pub(super) spare: &'a Cell<usize>,
 }
@@ -152,7 +151,7 @@ impl Resctrl {
     /// Finds the group of a client, or makes it, and puts its threads there.
     fn settle(&mut self, at: &At<'_>, vm: &RunningVm, client: &VmClient) -> Result<(), Why> {
         let key = (vm.key.pid, client.id);
-        let places = places(at.root, vm.key.pid, &client.thread_ids)?;
+        let places = places(at, vm.key.pid, &client.thread_ids)?;
         let own_name = name(vm.key.pid, vm.key.started, client.id);
         let all_own = places.iter().all(|(control, monitor)| control.is_empty() && *monitor == own_name);
         let of_nobody = |(control, monitor): &(String, String)| {
@@ -160,7 +159,7 @@ impl Resctrl {
         };
         let (directory, ours) = if all_own {
             // Who only looks leaves it to the balancer that made it.
-            (self.own_directory(&own_name), at.may_create)
+            (self.own_directory(&own_name), at.options.may_create)
         } else if places.iter().all(of_nobody) {
             (self.make(at, key, &own_name, client)?, true)
         } else {
@@ -189,7 +188,7 @@ impl Resctrl {
 
     /// A group of ours with a client's threads in it.
     fn make(&mut self, at: &At<'_>, key: Key, own_name: &str, client: &VmClient) -> Result<PathBuf, Why> {
-        if !at.may_create {
+        if !at.options.may_create {
             return Err(Why::NoGroup);
         }
         if self.removals.get(&key).is_some_and(|&times| times > MOST_REMOVALS) {
@@ -310,8 +309,11 @@ fn parse(text: &str) -> Option<(u32, u64)> {
 }
 
 /// Where threads are now; those that ended are left out.
-fn places(root: &Root, pid: u32, threads: &[u32]) -> Result<BTreeSet<(String, String)>, Why> {
-    let mut places = BTreeSet::new();
+fn places(at: &At<'_>, pid: u32, threads: &[u32]) -> Result<BTreeSet<(String, String)>, Why> {
+    if at.options.stand_in {
+        return Ok(BTreeSet::from([Default::default()]));
+    }
+    let (root, mut places) = (at.root, BTreeSet::new());
     for &thread in threads {
         match fs::read_to_string(root.thread(pid, thread, "cpu_resctrl_groups")) {
             Ok(text) => drop(places.insert(groups_of(&text).ok_or(Why::Unsaid)?)),

@@ -1,6 +1,6 @@
 //! `homenode switch`, and cards of VMs in switches: in namespaces of our own.
 
-use crate::common::{Place, lacks, said_in, within_seconds};
+use crate::common::{Place, homenode_in, lacks, said, said_in, within_seconds};
 use network::host::Owner;
 use network::{Fabric, NetworkError, Switch, SwitchSeen};
 use std::fs::{self, File};
@@ -152,6 +152,29 @@ fn two_vms_of_one_address_do_not_meet_on_switches_that_are_joined() {
     assert_eq!(ports[0].port, "b/1", "the address is no part of it");
 }
 
+#[test]
+fn a_keeper_that_is_killed_frees_the_name_and_cards_stay_on_the_switch_that_they_have() {
+    let test = "a_keeper_that_is_killed_frees_the_name_and_cards_stay_on_the_switch_that_they_have";
+    if fabric(test).is_none() || lacks(test, "pkill") {
+        return;
+    }
+    let place = Place::new();
+    says(&place, &["switch", "create", "lan"], 0);
+    let directory = place.runtime().join(".switches");
+    let mut kept = Fabric::kept(&directory).expect("a keeper").expect("switches");
+    let (mut here, mut there) = (tap(&mut kept, "lan", "a/0"), tap(&mut kept, "lan", "b/0"));
+    drop(kept);
+    let keeper = format!("switch keep {}", directory.display());
+    assert!(Command::new("pkill").args(["-KILL", "-f", &keeper]).status().expect("pkill").success());
+    let gone = || says(&place, &["switch", "list"], 0).starts_with("There is no switch.");
+    assert!(within_seconds(20, gone), "the keeper stays");
+    says(&place, &["switch", "create", "lan"], 0);
+    let listed = says(&place, &["switch", "list"], 0);
+    assert!(listed.contains("lan   kernel    0  -"), "{listed}");
+    assert!(rate(&mut here, &mut there, Duration::from_millis(200)) > 0.0);
+    says(&place, &["switch", "delete", "lan"], 0);
+}
+
 fn says(place: &Place, arguments: &[&str], code: i32) -> String {
     let (status, output, errors) = said_in(&place.runtime(), arguments);
     let said = output + &errors;
@@ -196,6 +219,8 @@ fn kept_switches_are_made_listed_used_and_deleted() {
     assert!(says(&place, &["switch", "list"], 0).starts_with("There is no switch."));
 }
 
+const VDE: [&str; 5] = ["switch", "create", "lan", "--kind", "vde"];
+
 /// Directories of switches that are programs.
 fn programs(place: &Path) -> usize {
     fs::read_dir(place).expect("a directory").count()
@@ -219,7 +244,12 @@ fn a_switch_that_is_a_program_needs_no_namespace_and_leaves_nothing_when_its_kee
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         said.into_owned()
     };
-    says(&["switch", "create", "lan", "--kind", "vde"], 0);
+    let without = |place: &str| said(homenode_in(&Place::new().runtime(), &VDE).env("TMPDIR", place));
+    let (code, _, error) = without("/no/such/place");
+    let expected =
+        "cannot use /no/such/place for sockets and locks: No such file or directory (os error 2); TMPDIR may";
+    assert!(code == Some(1) && error.contains(expected), "{error}");
+    says(&VDE, 0);
     let said = says(&["switch", "create", "up", "--uplink", "lan"], 2);
     assert!(said.contains("lan is of kind \"vde\", which is joined to nothing but VMs"), "{said}");
     let said = says(&["switch", "create", "up", "--kind", "other"], 2);

@@ -118,7 +118,7 @@ pub enum NetworkError {
         problem: String,
     },
     /// No place for locks.
-    #[error("{place}: {source}", place = place.display())]
+    #[error("cannot use {place} for sockets and locks: {source}", place = place.display())]
     NoPlace {
         /// A directory or a file.
         place: PathBuf,

@@ -196,11 +196,14 @@ impl Place {
     fn new() -> Result<Self, NetworkError> {
         sweep();
         let all = std::env::temp_dir();
-        let failed = |source: io::Error| NetworkError::NoPlace { place: all.clone(), source };
+        let failed = |error: io::Error| {
+            let source = io::Error::new(error.kind(), format!("{error}; TMPDIR may name another directory"));
+            NetworkError::NoPlace { place: all.clone(), source }
+        };
         for number in 0..10_000 {
             let path = all.join(format!("{PLACES}{}-{number}", std::process::id()));
             if path.as_os_str().len() + LONGEST_SOCKET > PATH_BYTES {
-                return Err(failed(io::Error::other("too long a path for sockets; TMPDIR may name a shorter one")));
+                return Err(failed(io::Error::other("too long a path for sockets")));
             }
             match DirBuilder::new().mode(0o700).create(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,

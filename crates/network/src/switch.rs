@@ -109,8 +109,8 @@ pub enum SwitchFault {
     Taken(SwitchName),
     /// An uplink leads to nothing.
     #[error(
-        "switch {name}: uplink to `{to}`: no such switch; there is {there}. A switch must be there before its uplinks; \
-        what joins one to a card or a bridge of the host is `homenode switch create {name} --card` and `--bridge`"
+        "switch {name}: uplink to `{to}`: no such switch; there is {there}. An uplink leads to a switch that was made \
+        before; `homenode switch create` joins a card or a bridge of the host by --card or --bridge"
     )]
     NoSuchSwitch {
         /// The new switch.

@@ -11,7 +11,7 @@ pub(crate) use crate::args_model::{
 pub(crate) use crate::args_results::ResultsArguments;
 pub(crate) use crate::args_switch::SwitchArguments;
 pub(crate) use crate::args_vm::{VmArguments, VmCommand};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, value_parser};
 use std::path::PathBuf;
 
 /// Gives every virtual machine on a Linux/KVM host its NUMA home, and proves what that was worth.
@@ -188,6 +188,19 @@ pub(crate) struct EvaluateArguments {
     /// With --packages: the distribution's release by its codename. Default: this host's own
     #[arg(long, value_name = "SUITE", requires = "packages")]
     pub(crate) suite: Option<String>,
+    /// In place of the file's threads: these numbers, with commas between; also more than this host
+    /// has hardware threads
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=8192),
+        conflicts_with_all = ["resume", "on"])]
+    pub(crate) threads: Vec<u32>,
+    /// In place of the file's rounds
+    #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u32).range(1..=100),
+        conflicts_with_all = ["resume", "on"])]
+    pub(crate) rounds: Option<u32>,
+    /// In place of the file's repetitions; the first of each visit never counts
+    #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u32).range(2..=i64::from(workloads::MAX_REPETITIONS)),
+        conflicts_with_all = ["resume", "on"])]
+    pub(crate) repetitions: Option<u32>,
     /// Measure nothing: compute the figures on the model of this machine, a name from machines/ or
     /// a machine file (.toml) with rates. Configurations that name a machine of their own keep it
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["resume", "dry_run"])]

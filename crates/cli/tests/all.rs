@@ -16,6 +16,7 @@ mod emit_libvirt;
 mod emit_qemu;
 mod evaluate;
 mod evaluate_command;
+mod evaluate_spans;
 mod evaluate_switches;
 mod guest;
 mod guest_faults;

@@ -226,6 +226,28 @@ fn a_dry_run_measures_nothing() {
 }
 
 #[test]
+fn numbers_of_the_command_line_stand_in_place_of_the_files() {
+    let place = Place::new(NATIVE);
+    let asked = ["--threads", "64,1,2,1", "--rounds", "3", "--repetitions", "5"];
+    let output = place.command().args(asked).args(["--dry-run", "--json"]).output().expect("homenode");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let experiment = &said["resolved"]["experiment"];
+    assert_eq!(experiment["threads"], serde_json::json!([1, 2, 64]));
+    // Three numbers of threads in each of three rounds.
+    assert_eq!((said["visits"].as_array().map(Vec::len), &experiment["repetitions"]), (Some(9), &5.into()));
+    for wrong in [["--threads", "1,0"], ["--threads", "8193"], ["--rounds", "0"], ["--repetitions", "1"]] {
+        let output = place.command().args(wrong).output().expect("homenode");
+        let (said, value) = (text(&output.stderr), wrong[1].trim_start_matches("1,"));
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {said}");
+        assert!(said.contains(wrong[0]) && said.contains(value) && said.contains(".."), "{wrong:?}: {said}");
+    }
+    let output = place.command().args(["--rounds", "3", "--on", "hp-dl380-g6"]).output().expect("homenode");
+    assert_eq!(output.status.code(), Some(2), "the model has no rounds");
+    assert!(!place.path("results").exists());
+}
+
+#[test]
 fn a_native_experiment_keeps_raw_figures_and_writes_a_report() {
     let Some(()) = guest_files("a_native_experiment", false) else { return };
     let place = Place::new(NATIVE);

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const DISK_MIB: u32 = 24;
 
 /// A cache with a guest of one static program, and an experiment in it.
-struct World {
+pub(crate) struct World {
     directory: TempDir,
 }
 
@@ -20,6 +20,12 @@ impl World {
     /// `None` where a program is missing. The guest is built by the programs that build every
     /// guest; only what would be fetched is made here.
     fn new(test: &str) -> Option<Self> {
+        Self::with(test, |_| true)
+    }
+
+    /// The same, with more in its guest: `add` is told where that system's files are, and says
+    /// whether it had all that it adds.
+    pub(crate) fn with(test: &str, add: impl FnOnce(&Path) -> bool) -> Option<Self> {
         let tools = ["busybox", "fakeroot", "qemu-system-x86_64"];
         if tools.iter().any(|tool| lacks(test, tool)) || tiny_guest(test).is_none() {
             return None;
@@ -41,6 +47,9 @@ impl World {
         for name in ["sh", "dd", "kill", "cat", "sleep"] {
             std::os::unix::fs::symlink("busybox", tree.join("bin").join(name)).expect("a link");
         }
+        if !add(&tree) {
+            return None;
+        }
         let tar = format!(
             "for word; do case $word in */archive.tar) tar -C '{}' -cf \"$word\" . ;; esac; done",
             tree.display()
@@ -61,40 +70,44 @@ impl World {
         Some(world)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// An experiment whose command is harmless natively, and in a guest does `fault`.
     fn experiment(&self, fault: &str) {
+        self.experiment_in(1, fault, "[[configuration]]\nname = '1 VM'\nruns = 'vms'\nvcpus = 1\n");
+    }
+
+    /// The same at another width and in VMs of other shapes.
+    pub(crate) fn experiment_in(&self, threads: u32, fault: &str, vms: &str) {
         let text = format!(
-            "name = '{}'\ntitle = 'A fault'\nworkload = 'command'\nthreads = [1]\npinning = 'none'\nrepetitions = 2\n\
+            "name = '{}'\ntitle = 'A fault'\nworkload = 'command'\nthreads = [{threads}]\npinning = 'none'\nrepetitions = 2\n\
              rounds = 1\n[guest]\npackages = ['busybox']\nnative = 'host'\n[command]\nmemory = '256 MiB'\n\
              shell = '''if grep -q homenode.root /proc/cmdline; then {fault}; fi; echo rate 7'''\n\
              [[command.figure]]\nname = 'rate'\nunit = '{{step}}/s'\nbetter = 'more'\nregex = '^rate ([0-9.]+)'\n\
              [command.verify]\npattern = '^rate 7$'\n\
              [limits]\nother_cpu_percent = 10000\nrepetition_seconds = 600\nboot_seconds = 600\n\
-             [[configuration]]\nname = 'native'\nruns = 'native'\n[[configuration]]\nname = '1 VM'\nruns = \
-             'vms'\nvcpus = 1\n",
+             [[configuration]]\nname = 'native'\nruns = 'native'\n{vms}",
             unique("fault")
         );
         fs::write(self.at("fault.toml"), text).expect("an experiment");
     }
 
-    fn command(&self, program: &str) -> Command {
+    pub(crate) fn command(&self, program: &str) -> Command {
         let path = format!("{}:{}", self.at("programs").display(), std::env::var("PATH").unwrap_or_default());
         let mut command = Command::new(program);
         command.env("PATH", path).env("HOMENODE_CACHE_DIR", self.at("cache")).current_dir(self.directory.path());
         command
     }
 
-    fn evaluate(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn evaluate(&self, arguments: &[&str]) -> Output {
         let mut command = self.command(env!("CARGO_BIN_EXE_homenode"));
         command.arg("evaluate").args(arguments).output().expect("homenode")
     }
 
     /// Where the results of the only run are.
-    fn results(&self) -> PathBuf {
+    pub(crate) fn results(&self) -> PathBuf {
         let mut all = fs::read_dir(self.at("results")).expect("results").flatten().map(|entry| entry.path());
         all.next().expect("one run")
     }
@@ -103,6 +116,11 @@ impl World {
     /// how it goes on, and going on comes to the same end without measuring it again.
     fn fails_and_keeps_the_rest(&self, fault: &str, parts: &[&str]) {
         self.experiment(fault);
+        self.fails_after_native(parts);
+    }
+
+    /// The same of the experiment that is there.
+    pub(crate) fn fails_after_native(&self, parts: &[&str]) {
         let first = self.evaluate(&["fault.toml"]);
         let results = self.results();
         let again = self.evaluate(&["--resume", &results.display().to_string()]);
@@ -115,12 +133,15 @@ impl World {
             assert!(String::from_utf8_lossy(&output.stdout).contains("7.000"), "the native figure is shown");
         }
         let records = fs::read_to_string(results.join("records.jsonl")).expect("records");
-        let repetitions = |of: &str| {
-            let is = |line: &&str| line.contains("\"record\":\"repetition\"") && line.contains(of);
-            records.lines().filter(is).count()
-        };
-        assert_eq!((repetitions("\"native\""), repetitions("\"1 VM\"")), (2, 0), "{records}");
+        let all = repetitions(&records, "\"configuration\"");
+        assert_eq!((all, repetitions(&records, "\"native\"")), (2, 2), "{records}");
     }
+}
+
+/// Repetitions among the lines of records whose line has these words.
+pub(crate) fn repetitions(records: &str, words: &str) -> usize {
+    let is = |line: &&str| line.contains("\"record\":\"repetition\"") && line.contains(words);
+    records.lines().filter(is).count()
 }
 
 #[test]

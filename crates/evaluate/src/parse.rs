@@ -40,7 +40,15 @@ pub enum ExperimentError {
 pub fn read(path: &Path) -> Result<Experiment, ExperimentError> {
     let text = topology::input::text(path, topology::input::LONGEST_TEXT)
         .map_err(|source| ExperimentError::Read { path: path.to_owned(), source })?;
-    let mut experiment = parse(&text, path)?;
+    read_as(&text, path)
+}
+
+/// [`read`], as if the file at `path` had this text.
+///
+/// # Errors
+/// It is not a valid experiment.
+pub fn read_as(text: &str, path: &Path) -> Result<Experiment, ExperimentError> {
+    let mut experiment = parse(text, path)?;
     find_files_beside(&mut experiment, path);
     Ok(experiment)
 }

@@ -1,22 +1,31 @@
 //! The codes that come with homenode: which problem a host gets, and that what they print is read
 //! and judged. The texts are what Debian 12's packages printed.
 
-use evaluate::applications::narrowed;
+use evaluate::applications::{Widths, narrowed};
+use evaluate::experiment::Experiment;
 use evaluate::parse;
 use evaluate::point::Point;
 use evaluate::resolve::{Host, Resolved, ResolvedConfiguration, resolve};
 use std::path::Path;
 use topology::{Bytes, Id};
+use workloads::choice::Choice;
 use workloads::command::{Ended, Hearing, Section, Used, Verdict};
 
 const CODES: [&str; 4] = ["hpcc.toml", "gromacs.toml", "lammps-peptide.toml", "openfoam.toml"];
 
-fn on(name: &str, machine: &str, available_gib: u64, emulated: bool) -> Resolved {
+fn shipped(name: &str) -> Experiment {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name);
-    let experiment = parse::read(&path).expect("a shipped experiment is valid");
+    parse::read(&path).expect("a shipped experiment is valid")
+}
+
+fn on(name: &str, machine: &str, available_gib: u64, emulated: bool) -> Resolved {
+    resolved(&shipped(name), Widths::OfTheFile, machine, available_gib, emulated)
+}
+
+fn resolved(experiment: &Experiment, widths: Widths, machine: &str, available_gib: u64, emulated: bool) -> Resolved {
     let machine = topology::read::from_synthetic(machine).expect("a machine");
     let host = Host { machine: &machine, available: Bytes(available_gib << 30), emulated };
-    let (experiment, _) = narrowed(&experiment, &machine, host.available);
+    let (experiment, _) = narrowed(experiment, &machine, host.available, widths);
     resolve(&experiment, &host, &|machine, specs| scheduler::plan_together(machine, &Default::default(), specs))
         .expect("resolved")
 }
@@ -162,7 +171,10 @@ fn lammps_over_several_vms_is_believed_by_its_energy() {
 
 /// The article's configurations, with the hardware threads that each runs with.
 fn of_namd(machine: &str, available_gib: u64, emulated: bool) -> Vec<(String, Vec<u32>)> {
-    let resolved = on("namd.toml", machine, available_gib, emulated);
+    widths(&on("namd.toml", machine, available_gib, emulated))
+}
+
+fn widths(resolved: &Resolved) -> Vec<(String, Vec<u32>)> {
     let widths = |one: &ResolvedConfiguration| one.points.iter().filter_map(Point::width).collect();
     resolved.configurations.iter().map(|one| (one.name.clone(), widths(one))).collect()
 }
@@ -190,6 +202,16 @@ fn lammps_runs_in_namd_s_place_as_far_as_the_host_goes() {
         ("4 VMs, 4 vSwitches", &[4, 8, 16]),
     ];
     assert_eq!(its_own, expected(&all));
+}
+
+#[test]
+fn who_asks_for_four_ranks_on_two_cpus_gets_four_vms() {
+    let mut namd = shipped("namd.toml");
+    namd.threads = Choice::Fixed(vec![2, 4]);
+    let asked = resolved(&namd, Widths::Asked, "pack:1 [numa(memory=16GB)] core:2 pu:1", 12, true);
+    let all = widths(&asked);
+    assert_eq!((all.len(), all[0].1.as_slice(), all[1].1.as_slice()), (6, [2, 4].as_slice(), [2].as_slice()));
+    assert_eq!(all[5], ("4 VMs, 4 vSwitches".to_owned(), vec![4]));
 }
 
 #[test]
@@ -245,4 +267,24 @@ fn netpipe_gives_a_time_and_a_rate_at_each_size() {
     };
     assert_eq!((figure("TCP latency at 1 B"), figure("TCP latency at 65536 B")), (7.89, 65542.89));
     assert_eq!(figure("TCP bandwidth at 1048576 B"), 2_097_152.5);
+}
+
+#[test]
+fn intel_mpi_benchmarks_give_a_time_or_a_rate_at_each_size() {
+    // Without a host, which would have to have fetched them.
+    let section = shipped("network-mpi.toml").parameters::<Section>().clone();
+    // IMB 2021.11, each line with its benchmark before it; a sum has four bytes at least.
+    let sizes = || std::iter::once(0).chain((0..=22).map(|power| 1u64 << power));
+    let of = |name: &str, rest: &str| sizes().map(|size| format!("{name} {size:>12} 200 {rest}\n")).collect::<String>();
+    let said = of("PingPong", "  0.43  147.14")
+        + &of("Sendrecv", "  3.18  3.23  3.20  40603.03")
+        + &of("Allreduce", "  0.50  0.54  0.52");
+    let (figures, _) = judged(&section, &[], &said);
+    let figure = |name: &str| {
+        let index = section.figures().iter().position(|figure| figure.name == name).expect(name);
+        figures[index]
+    };
+    assert_eq!((figure("PingPong latency at 1 B"), figure("PingPong bandwidth at 4194304 B")), (0.43, 147.14));
+    assert_eq!(figure("Sendrecv bandwidth, both ways at 65536 B"), 40603.03);
+    assert_eq!(figure("Allreduce time, slowest rank at 8 B"), 0.54);
 }

@@ -2,7 +2,7 @@
 //! is published and what is modelled.
 
 use crate::scripted::{Script, ScriptedWorld};
-use evaluate::applications::narrowed;
+use evaluate::applications::{Widths, narrowed};
 use evaluate::environment::Environment;
 use evaluate::experiment::Experiment;
 use evaluate::journal::Journal;
@@ -39,7 +39,7 @@ fn synthetic(machine: &str) -> Machine {
 
 fn on(text: &str, machine: &Machine, emulated: bool) -> (Resolved, String) {
     let available: Bytes = machine.nodes.iter().map(|node| node.memory).sum();
-    let (narrow, notes) = narrowed(&experiment(text), machine, available);
+    let (narrow, notes) = narrowed(&experiment(text), machine, available, Widths::OfTheFile);
     let host = Host { machine, available, emulated };
     let planner =
         |machine: &Machine, specs: &[vm::VmSpec]| scheduler::plan_together(machine, &Default::default(), specs);

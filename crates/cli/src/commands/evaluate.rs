@@ -1,5 +1,6 @@
 //! `homenode evaluate`.
 
+mod asked;
 mod command;
 mod modelled;
 
@@ -9,6 +10,7 @@ use crate::failure::{bad_input, unwritable};
 use crate::text::terminal_width;
 use crate::{guest_images, measuring, output};
 use anyhow::{Context, anyhow};
+use evaluate::applications::{Widths, narrowed};
 use evaluate::environment::Environment;
 use evaluate::experiment::{Experiment, GuestSystem, Runs};
 use evaluate::progress::{Event, Expectation, Progress};
@@ -29,8 +31,8 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     }
     if !arguments.command.is_empty() {
         let machine = topology::read::live().context("cannot read this host")?;
-        let text = command::experiment(arguments, &machine)?;
         let file = Path::new("the command");
+        let text = asked::in_place(arguments, command::experiment(arguments, &machine)?);
         let experiment = parse::parse(&text, file).map_err(bad_input)?;
         return on_this_host(arguments, file, &text, &experiment, &machine);
     }
@@ -41,8 +43,10 @@ pub(crate) fn run(arguments: &EvaluateArguments) -> anyhow::Result<()> {
     }
     measurable(&experiment, file)?;
     let machine = topology::read::live().context("cannot read this host")?;
-    let copy =
+    let written =
         topology::input::text(file, topology::input::LONGEST_TEXT).with_context(|| file.display().to_string())?;
+    let copy = asked::in_place(arguments, written);
+    let experiment = parse::read_as(&copy, file).map_err(bad_input)?;
     on_this_host(arguments, file, &copy, &experiment, &machine)
 }
 
@@ -62,7 +66,8 @@ fn on_this_host(
     let occupied = crate::balancer_place::occupancy(&running, machine);
     let planner = |machine: &Machine, specs: &[vm::VmSpec]| scheduler::plan_together(machine, &occupied, specs);
     let host = Host { machine, available, emulated };
-    let (narrowed, left_out) = evaluate::applications::narrowed(experiment, machine, available);
+    let widths = if arguments.threads.is_empty() { Widths::OfTheFile } else { Widths::Asked };
+    let (narrowed, left_out) = narrowed(experiment, machine, available, widths);
     let mut resolved = resolve(&narrowed, &host, &planner).map_err(|error| unresolved(file, &error))?;
     resolved.notes.extend(left_out);
     let whose = file.display().to_string();

@@ -7,7 +7,7 @@ mod ratios;
 mod section;
 mod team;
 
-pub use narrow::narrowed;
+pub use narrow::{Widths, narrowed};
 pub(crate) use ratios::times;
 pub use ratios::{Outcome, Ratio, cells, outcomes, ratios};
 pub use section::{Comparison, PublishedRatio, RatioTable, Section, Shows};

@@ -7,8 +7,22 @@ use crate::vcpus::Vcpus;
 use topology::{Bytes, Machine};
 use workloads::choice::Choice;
 
+/// Who chose the numbers of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Widths {
+    /// The experiment's file: they are those of its published figures.
+    OfTheFile,
+    /// Whoever runs it, for this host: more threads than it has are measured too.
+    Asked,
+}
+
 /// The experiment without what the host is too small for, and what was left out, for people.
-pub fn narrowed(experiment: &Experiment, machine: &Machine, available: Bytes) -> (Experiment, Vec<String>) {
+pub fn narrowed(
+    experiment: &Experiment,
+    machine: &Machine,
+    available: Bytes,
+    widths: Widths,
+) -> (Experiment, Vec<String>) {
     let mut narrow = experiment.clone();
     let mut notes = Vec::from_iter(leave_out_without_smt(&mut narrow, machine));
     if !experiment.is_application() {
@@ -30,7 +44,9 @@ pub fn narrowed(experiment: &Experiment, machine: &Machine, available: Bytes) ->
         ));
     }
     narrow.configurations.retain(fits);
-    if let Choice::Fixed(counts) = &experiment.threads {
+    if widths == Widths::OfTheFile
+        && let Choice::Fixed(counts) = &experiment.threads
+    {
         let few: Vec<u32> = counts.iter().copied().filter(|&count| count <= has).collect();
         if few.len() < counts.len() {
             let runs =

@@ -2,7 +2,7 @@
 //! middle. Real sshd and ssh, in guests with a system of our own.
 
 use crate::common::{lacks, within_seconds};
-use crate::evaluate_switches::{has_switches_and_busybox, kill, started};
+use crate::evaluate_switches::{has_switches_and_busybox, kill, spawned, started};
 use crate::guest_faults::{World, repetitions};
 use std::fs;
 use std::path::Path;
@@ -76,7 +76,7 @@ fn a_vm_that_dies_in_the_middle_of_a_run_ends_it_at_once_and_resuming_measures_t
     world.experiment_in(2, RUNS_THERE, TWO_VMS);
     let mut command = world.command(env!("CARGO_BIN_EXE_homenode"));
     command.args(["evaluate", "fault.toml"]).stdout(Stdio::null()).stderr(Stdio::piped());
-    let running = command.spawn().expect("homenode");
+    let running = spawned(command);
     let records = || {
         let results = fs::read_dir(world.at("results")).ok()?.flatten().next()?.path();
         fs::read_to_string(results.join("records.jsonl")).ok()

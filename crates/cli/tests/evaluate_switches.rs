@@ -3,11 +3,12 @@
 use crate::common::unique;
 use crate::evaluate::guest_files;
 use crate::guest_faults::repetitions;
+use linux::sys::{ChildSetup, Tie};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Each VM asks the other one, by the address that the experiment gives it.
@@ -45,6 +46,12 @@ fn evaluate(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
     command.arg("evaluate").args(arguments).current_dir(directory).stdin(Stdio::null());
     command
+}
+
+/// Started so that it goes with the test, however that ends.
+pub(crate) fn spawned(command: Command) -> Child {
+    let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None, user: None };
+    linux::sys::spawn(command, setup).expect("it starts")
 }
 
 /// A participant, as a results' records say that it started.
@@ -192,14 +199,16 @@ fn counted_by_the_kernel(process: u32) -> Option<Counted> {
 fn watched(directory: &Path, arguments: &[&str], mut look: impl FnMut()) -> (Option<i32>, Value, String, Vec<Counted>) {
     let into = |name: &str| fs::File::create(directory.join(name)).expect("a file");
     let mut command = evaluate(directory, arguments);
-    let mut homenode = command.stdout(into("said")).stderr(into("errors")).spawn().expect("homenode runs");
+    command.stdout(into("said")).stderr(into("errors"));
+    let mut homenode = spawned(command);
     let mut last = BTreeMap::new();
     let status = loop {
         if let Some(status) = homenode.try_wait().expect("its status") {
             break status;
         }
         for process in linux::process::descendants(homenode.id()).unwrap_or_default() {
-            let is_keeper = linux::process::command_line(process).is_ok_and(|words| words[1..] == ["switch", "keep"]);
+            let is_keeper = linux::process::command_line(process)
+                .is_ok_and(|words| words.ends_with(&["switch", "keep"].map(str::to_owned)));
             if let Some(counted) = is_keeper.then(|| counted_by_the_kernel(process)).flatten() {
                 last.insert(process, counted);
             }

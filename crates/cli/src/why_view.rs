@@ -137,6 +137,9 @@ fn add_client(text: &mut String, client: &ClientExplanation, decisions: &[Decisi
     for group in &client.groups {
         add_wrapped(text, &caches(group));
     }
+    for sentence in [&client.shape, &client.bandwidth].into_iter().flatten() {
+        add_wrapped(text, &format!("{}.", capitalized(sentence)));
+    }
     if let Some(pairs) = &client.misled {
         add_wrapped(text, &format!("Its guest was told other distances than those between its homes: {pairs}."));
     }
@@ -148,6 +151,12 @@ fn add_client(text: &mut String, client: &ClientExplanation, decisions: &[Decisi
     for trouble in &client.troubles {
         add_wrapped(text, &format!("Trouble: {trouble}"));
     }
+}
+
+/// A sentence from its first letter on.
+fn capitalized(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// How loaded the cache of a group is, and why it does not go to another.
@@ -308,6 +317,7 @@ mod tests {
             sibling_distance: None,
             told_difference: None,
             crowding_loss: Some(0.5),
+            controller_loss: None,
             remote_loss: Some(0.25),
             cost: Some(1.5),
             gain: Some(-0.25),
@@ -347,6 +357,8 @@ mod tests {
             always_busy: None,
             owed_percent: None,
             misled: None,
+            bandwidth: Some("it draws 9 GB/s".into()),
+            shape: None,
             away: Some(Bytes::from_mib(3)),
             rested_seconds: Some(12.0),
             candidates: vec![candidate(0, Vec::new()), candidate(1, vec![refusal, never, affinity])],

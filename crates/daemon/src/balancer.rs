@@ -399,7 +399,13 @@ mod tests {
     fn a_vm_that_is_being_started_counts_and_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1), vm(2)]), Mode::Act, directory.path());
-        let held = NodeUse { vcpus: 2, always_busy: 2, memory: Bytes::from_mib(512), resident: Bytes(0) };
+        let held = NodeUse {
+            vcpus: 2,
+            always_busy: 2,
+            memory: Bytes::from_mib(512),
+            resident: Bytes(0),
+            ..NodeUse::default()
+        };
         let name = vm(1).name;
         let start = Start { vm: name.clone(), holdings: BTreeMap::from([(NodeId(0), held)]) };
         let mut observation = balancer.host.observe().unwrap();

@@ -7,6 +7,7 @@ use scheduler::balance::BalancePolicy;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use topology::{NodeSet, TomlError, TomlText};
+use vm::spec::{BandwidthNeed, Spread};
 
 /// What an administrator decided. All of it has a default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -45,6 +46,11 @@ pub struct VmRule {
     /// Whether it is latency-sensitive, so that all of its vCPUs count as busy, whatever is seen of
     /// it. Default: as it is seen.
     pub latency_sensitive: Option<bool>,
+    /// Whether its clients are to live `together` or `apart`; the default is what is worth most.
+    pub placement: Spread,
+    /// Its memory traffic: `low`, `high`, or an amount such as `12 GB/s`; the default is what is
+    /// measured.
+    pub bandwidth: BandwidthNeed,
 }
 
 /// A user.
@@ -158,7 +164,15 @@ impl VmRule {
                 return Some(("node_affinity", format!("expected some of this host's nodes, {nodes}")));
             }
         }
-        let says_more = self.node_affinity.is_some() || self.shares.is_some() || self.memory != MemoryRule::Follow;
+        if self.placement == Spread::MostVirtualNodes {
+            let valid = "expected `auto`, `together` or `apart`: a VM that runs keeps its virtual nodes";
+            return Some(("placement", valid.into()));
+        }
+        let says_more = self.node_affinity.is_some()
+            || self.shares.is_some()
+            || self.memory != MemoryRule::Follow
+            || self.placement != Spread::Auto
+            || !self.bandwidth.is_default();
         (self.opt_out && says_more)
             .then(|| ("opt_out", "a VM that is never moved has no other rule: keep one of the two".into()))
     }
@@ -230,10 +244,12 @@ mod tests {
     fn an_empty_file_is_the_default_and_a_full_one_is_read() {
         assert_eq!(read("").unwrap(), PolicyFile::default());
         let text = "release_on_stop = true\ntraffic = \"resctrl\"\n[balance]\nperiod_ms = 5000\n[[vm]]\nname = \"db-*\"\nnode_affinity = \
-            \"0-1\"\nshares = 2048\nmemory = \"stay\"\n[[vm]]\nuuid = \
+            \"0-1\"\nshares = 2048\nmemory = \"stay\"\nplacement = \"apart\"\nbandwidth = \"12 GB/s\"\n[[vm]]\nuuid = \
             \"3F2504E0-4f89-11d3-9a0c-0305e82c3301\"\nopt_out = true\n";
         let policy = read(text).unwrap();
         assert_eq!((policy.balance.period_ms, policy.release_on_stop, policy.vms.len()), (5000, true, 2));
+        let twelve = BandwidthNeed::Stated(topology::BytesPerSecond(12_000_000_000));
+        assert_eq!((policy.vms[0].placement, policy.vms[0].bandwidth), (Spread::Apart, twelve));
         assert!(policy.vms[0].matches(&vm(None)));
         assert!(policy.vms[1].matches(&vm(Some("3f2504e0-4f89-11d3-9a0c-0305e82c3301"))));
         assert!(!policy.vms[1].matches(&vm(None)));
@@ -274,6 +290,17 @@ mod tests {
             ("[[vm]]\nname = \"a\"\nopt_out = true\nshares = 9\n", ["balance.toml:3", "opt_out", "never moved"]),
             ("[[vm]]\nname = \"a\"\nowner = \"bob\"\n", ["balance.toml:3", "vm[0].owner = \"bob\"", "a user's number"]),
             ("[[vm]]\nname = \"a\"\nowner = -1\n", ["balance.toml:3", "vm[0].owner", "a name in quotes, or a number"]),
+            (
+                "[[vm]]\nname = \"a\"\nbandwidth = \"much\"\n",
+                ["balance.toml:3", "vm[0].bandwidth", "`low`, `high`, or an amount such as `12 GB/s`"],
+            ),
+            ("[[vm]]\nname = \"a\"\nplacement = \"near\"\n", ["balance.toml:3", "vm[0].placement", "`together`"]),
+            (
+                "[[vm]]\nname = \"a\"\nplacement = \"most_virtual_nodes\"\n",
+                ["balance.toml:3", "vm[0].placement", "keeps its virtual nodes"],
+            ),
+            ("[balance]\ncontroller_full_percent = 101\n", ["balance.toml:2", "= 101", "0 to 100 percent"]),
+            ("[balance]\ncommunication_percent = -1\n", ["balance.toml:2", "= -1", "0 to 100 percent"]),
             ("[[vms]]\nname = \"a\"\n", ["balance.toml:1", "vms", "unknown field"]),
             ("release_on_stop = 1\n", ["balance.toml:1", "release_on_stop = 1", "boolean"]),
             ("[balance\n", ["balance.toml:1", "[balance", ":"]),

@@ -3,6 +3,7 @@
 use crate::policy_file::{MemoryRule, VmRule};
 use scheduler::{Mobility, Observation, VmKey, VmObservation};
 use std::collections::BTreeMap;
+use vm::spec::Spread;
 
 /// The rules, and which of them each VM that runs falls under.
 pub struct Rules {
@@ -60,6 +61,12 @@ fn restrict(seen: &mut VmObservation, rule: &VmRule, index: usize) {
         seen.node_affinity = Some(both.unwrap_or_else(|| nodes.clone()));
     }
     seen.shares = rule.shares.unwrap_or(seen.shares);
+    if rule.placement != Spread::default() {
+        seen.placement = rule.placement;
+    }
+    if !rule.bandwidth.is_default() {
+        seen.bandwidth = rule.bandwidth;
+    }
     if rule.memory == MemoryRule::Stay && seen.mobility == Mobility::Movable {
         let because = format!("its administrator wants its memory to stay (rule {} of the policy)", index + 1);
         seen.mobility = Mobility::MemoryFixed { because };
@@ -84,12 +91,15 @@ mod tests {
         let stay = rule(|rule| {
             (rule.name, rule.memory, rule.shares) = (Some("vm*".into()), MemoryRule::Stay, Some(2048));
             rule.node_affinity = Some("1".parse().unwrap());
+            (rule.placement, rule.bandwidth) = (Spread::Apart, vm::spec::BandwidthNeed::High);
         });
         let mut observation = ScriptedHost::two_nodes(&[vm(1), vm(2)]).observe().unwrap();
         Rules::new(vec![out, stay]).apply(&mut observation);
         let [first, second] = &observation.vms[..] else { panic!() };
         assert!(matches!(&first.mobility, Mobility::Fixed { because } if because.contains("rule 1")));
         assert_eq!((first.shares, &first.node_affinity), (1024, &None));
+        assert_eq!((first.placement, second.placement), (Spread::Auto, Spread::Apart));
+        assert_eq!(second.bandwidth, vm::spec::BandwidthNeed::High);
         assert!(matches!(&second.mobility, Mobility::MemoryFixed { because } if because.contains("rule 2")));
         assert_eq!((second.shares, second.node_affinity.as_ref().unwrap().to_string()), (2048, "1".into()));
     }

@@ -268,6 +268,7 @@ fn words(kind: MoveKind) -> &'static str {
         MoveKind::LoadSwap => "load swap",
         MoveKind::Locality => "locality move",
         MoveKind::LocalitySwap => "locality swap",
+        MoveKind::Bandwidth => "bandwidth move",
         MoveKind::Fairness => "fairness move",
         MoveKind::Evacuate => "evacuation",
         MoveKind::Cache => "cache move",

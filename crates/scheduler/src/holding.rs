@@ -14,10 +14,11 @@
 //! **Example.** A client of two vCPUs on node 1 that may have 4 GiB and has 1 GiB on node 0,
 //! unbound: 2 vCPUs and 3 GiB of node 1, 1 GiB of node 0.
 
+use crate::balance::BalancePolicy;
 use crate::{ClientObservation, Observation, Occupancy, VmObservation, caches, claims};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::{Bytes, CpuId, CpuSet, LlcId, Machine, NodeId};
+use topology::{Bytes, BytesPerSecond, CpuId, CpuSet, LlcId, Machine, NodeId};
 use vm::NodeUse;
 
 /// A client that runs, as far as it takes something away from others.
@@ -63,7 +64,27 @@ impl Occupancy {
         let narrow = clients.filter(|client| client.cpus.len() <= client.vcpus as usize);
         occupancy.bound_cpus = narrow.fold(CpuSet::new(), |bound, client| bound.union(&client.cpus));
         occupancy.hold_strangers(&strangers, machine);
+        known.iter().for_each(|vm| occupancy.hold_traffic(vm));
         occupancy
+    }
+
+    /// Adds what a VM draws from memory, as stated or else measured, where its memory lies.
+    fn hold_traffic(&mut self, vm: &VmObservation) {
+        let each = BalancePolicy::default().waiting_cpu_draws();
+        let all: f64 = vm.clients.iter().map(|client| f64::from(client.vcpus)).sum::<f64>().max(1.0);
+        let stated = vm.bandwidth.of(all, each);
+        for client in &vm.clients {
+            let measured =
+                || client.traffic.map(|traffic| traffic.local + traffic.remote).filter(|sum| sum.is_finite());
+            let drawn = stated.map(|sum| sum * f64::from(client.vcpus) / all).or_else(measured);
+            let resident: u64 = client.memory.iter().flatten().map(|(_, bytes)| bytes.0).sum();
+            let Some(drawn) = drawn.filter(|drawn| *drawn > 0.0 && resident > 0) else { continue };
+            for (&node, bytes) in client.memory.iter().flatten() {
+                let held = self.nodes.entry(node).or_default();
+                let part = drawn * bytes.0 as f64 / resident as f64;
+                held.traffic = held.traffic.saturating_add(BytesPerSecond(part as u64));
+            }
+        }
     }
 
     /// Adds the memory that a balancer is going to bring home: a client whose vCPUs may use one

@@ -31,11 +31,13 @@ pub(crate) struct HostNode {
     pub(crate) vcpus_held: u32,
     /// Of these, those that count as busy whatever they do.
     pub(crate) always_busy: u32,
+    /// Bytes a second that its memory gives; `None` where nobody says.
+    pub(crate) bandwidth: Option<u64>,
+    /// Bytes a second that those draw who are there already.
+    pub(crate) traffic_held: u64,
     /// Extra distance to the network cards that the VM is drawn to, in thousandths: the mean over
     /// their nodes. 0 where it is drawn to none.
     pub(crate) to_cards: u64,
-    /// MB/s that its memory gives near CPUs, where memory is divided by that.
-    pub(crate) bandwidth_mb_per_s: Option<u64>,
     /// It has no CPU, online or not.
     pub(crate) memory_only: bool,
 }
@@ -64,6 +66,8 @@ pub(crate) struct Host {
     pub(crate) page: Option<u64>,
     /// The nodes of the network cards that the VM is drawn to.
     pub(crate) cards: NodeSet,
+    /// Whether memory is divided among nodes with and without CPUs by what they give.
+    pub(crate) divides_memory: bool,
     /// Nodes without CPUs that could give the VM memory and are not asked, and what is free of them.
     pub(crate) left_out: (NodeSet, u64),
 }
@@ -98,8 +102,6 @@ impl Host {
                 left_out.1 = left_out.1.saturating_add(occupancy.free_for(node, &shape.backing).0);
                 continue;
             }
-            let known = machine.bandwidth.of_memory(node.id).filter(|_| divides_memory);
-            let bandwidth_mb_per_s = known.map(|bytes| bytes.0 / 1_000_000);
             let (cpus, cores) = cpus.remove(&node.id).unwrap_or_default();
             let (cores, threads) = (cores.len() as u32, cpus.len() as u32);
             let free = occupancy.free_for(node, &shape.backing).0;
@@ -126,8 +128,9 @@ impl Host {
                 available,
                 vcpus_held,
                 always_busy,
+                bandwidth: machine.bandwidth.of_memory(id).map(|given| given.0),
+                traffic_held: held.traffic.0,
                 to_cards,
-                bandwidth_mb_per_s,
                 memory_only,
             });
         }
@@ -143,7 +146,7 @@ impl Host {
         }
         let distances = distances(machine, &nodes);
         let host = Self::of(machine.name.clone(), nodes, distances, shape.policy.prefer_ht);
-        Ok(Self { page: page.map(|page| page.0), cards, left_out, ..host })
+        Ok(Self { page: page.map(|page| page.0), cards, divides_memory, left_out, ..host })
     }
 
     /// A host of these nodes; `distances[i][j]` by their index.
@@ -157,6 +160,7 @@ impl Host {
             prefer_ht,
             page: None,
             cards: NodeSet::new(),
+            divides_memory: false,
             left_out: (NodeSet::new(), 0),
         }
     }

@@ -17,15 +17,16 @@
 //! | `simulator::host::VmShape` | it runs on a modelled host |
 //! | `daemon::VmRecord`, [`VmMemory`](crate::balance::VmMemory) | what a balancer did to it, and remembers of it |
 
-use crate::VcpuGroup;
 use crate::examination::{HostSettings, OtherThread, VmLimits};
 use crate::meter::TrafficMeter;
+use crate::{Exchange, VcpuGroup};
 use crate::{home, told};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 use vm::qemu::GuestCpus;
+use vm::spec::{BandwidthNeed, Spread};
 use vm::{Manager, NodeUse};
 
 /// A moment on the host's own clock, in milliseconds since an epoch that the host chose; it never
@@ -210,6 +211,10 @@ pub enum Mobility {
     },
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// One VM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VmObservation {
@@ -223,6 +228,12 @@ pub struct VmObservation {
     pub shares: u32,
     /// Nodes that it may live on; `None`: all.
     pub node_affinity: Option<NodeSet>,
+    /// How far its clients are to be spread.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub placement: Spread,
+    /// Memory traffic that somebody stated of it, in place of what is measured.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub bandwidth: BandwidthNeed,
     /// Its UUID, where it has one.
     #[serde(default)]
     pub uuid: Option<String>,
@@ -317,6 +328,8 @@ impl VmObservation {
             mobility: Mobility::Movable,
             shares: USUAL_SHARES,
             node_affinity: None,
+            placement: Spread::default(),
+            bandwidth: BandwidthNeed::default(),
             uuid: None,
             manager: Manager::default(),
             owner_uid: None,
@@ -392,6 +405,9 @@ pub struct Observation {
     pub memory_pressure: Option<f64>,
     /// What VMs that are being started will hold and do not yet: the ledger of reservations.
     pub reserved: BTreeMap<NodeId, NodeUse>,
+    /// What VMs exchange with each other, as far as somebody counts it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exchanges: Vec<Exchange>,
     /// What the kernel is set to do with memory and threads. Only
     /// [`Observe::examine`](crate::Observe::examine) asks.
     #[serde(default)]

@@ -85,6 +85,7 @@ impl Occupancy {
             held.always_busy = held.always_busy.saturating_add(taken.always_busy);
             held.memory = held.memory.saturating_add(taken.memory);
             held.resident = held.resident.saturating_add(taken.resident);
+            held.traffic = held.traffic.saturating_add(taken.traffic);
         }
     }
 }

@@ -5,8 +5,8 @@ use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed, Told,
 use crate::sizing::{self, Sizing};
 use crate::{Occupancy, PlanError, backing, caches, claims, cores, expected, explain};
 use std::collections::BTreeMap;
-use topology::{Bytes, CpuSet, Distances, Machine, NodeId};
-use vm::spec::{Fill, VcpuBinding};
+use topology::{Bytes, BytesPerSecond, CpuSet, Distances, Machine, NodeId};
+use vm::spec::{BandwidthNeed, Fill, VcpuBinding};
 use vm::{Client, MemoryPolicy, NodeSize, NodeUse, Placement, Plan, Shape, VirtualNode, VirtualTopology};
 
 /// Sizes the VM's virtual nodes for this machine and gives each client its home, beside what runs
@@ -91,7 +91,7 @@ pub(crate) fn beside(
 fn sized_and_placed(host: &Host, shape: &Shape, exact_steps: usize) -> Option<(Sizing, Placed)> {
     let place = |sizing: &Sizing| {
         let demands = |shares: &[sizing::Share]| -> Vec<Demand> {
-            shares.iter().map(|share| Demand::of(share, sizing.least_home)).collect()
+            shares.iter().map(|share| Demand::of(share, sizing.least_home, shape)).collect()
         };
         placed(host, shape, &demands(&sizing.at_start), &demands(&sizing.shares), None, exact_steps)
     };
@@ -205,7 +205,10 @@ fn cpus(host: &Host, home: &Home) -> CpuSet {
 }
 
 fn memory_policy(shape: &Shape, home: &Home) -> MemoryPolicy {
+    let waits_for_latency = shape.policy.bandwidth == BandwidthNeed::Low && shape.backing.fill == Fill::OnTouch;
     let by_rule = match shape.backing.fill {
+        // Where a thread touches it first it is near, as long as nobody needs the bandwidth of all.
+        _ if !home.is_one_node() && home.equal && waits_for_latency => MemoryPolicy::Bind,
         _ if !home.is_one_node() && home.equal => MemoryPolicy::Interleave,
         Fill::AtStart => MemoryPolicy::Bind,
         // Bound strictly, a guest that finds its node full is killed while others have room.
@@ -286,8 +289,9 @@ fn holdings(host: &Host, best: &Candidate, counts_full: bool) -> BTreeMap<NodeId
     let of = |(node, memory): (usize, Bytes)| {
         // Pools of huge pages are missing from free memory already.
         let resident = if host.page.is_some() { memory } else { Bytes(0) };
-        let vcpus = whole[node] as u32;
-        (host.nodes[node].id, NodeUse { vcpus, always_busy: if counts_full { vcpus } else { 0 }, memory, resident })
+        let (vcpus, traffic) = (whole[node] as u32, BytesPerSecond(best.traffic[node]));
+        let always_busy = if counts_full { vcpus } else { 0 };
+        (host.nodes[node].id, NodeUse { vcpus, always_busy, memory, resident, traffic })
     };
     held.into_iter().map(of).collect()
 }

@@ -90,7 +90,8 @@ pub fn rehome_within(
     let told = Told::of(&topology.distances);
     beside(machine, occupancy, &shape, sizes, |host| {
         let least_home = least_home(host, &shape, topology);
-        let demands = |of: &[Share]| -> Vec<Demand> { of.iter().map(|share| Demand::of(share, least_home)).collect() };
+        let demands =
+            |of: &[Share]| -> Vec<Demand> { of.iter().map(|share| Demand::of(share, least_home, &shape)).collect() };
         let placed = placed(host, &shape, &demands(&now), &demands(&most), Some(&told), exact_steps)?;
         let mut plan = explained(assemble(host, &shape, topology, &placed));
         plan.warnings.extend(explain::cramped(host, &shape, &most, &placed));

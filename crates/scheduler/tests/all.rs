@@ -2,6 +2,7 @@
 
 mod backing;
 mod balance;
+mod bandwidth;
 mod brute_force;
 mod caches;
 mod claims;

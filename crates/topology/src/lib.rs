@@ -6,6 +6,7 @@
 
 mod bandwidth;
 mod bytes;
+mod bytes_per_second;
 mod ids;
 pub mod input;
 pub mod limits;
@@ -19,6 +20,7 @@ pub mod xml;
 
 pub use bandwidth::Bandwidths;
 pub use bytes::{Bytes, BytesError};
+pub use bytes_per_second::{BytesPerSecond, BytesPerSecondError};
 pub use ids::{CoreId, CpuId, CpuSet, Id, IdSet, IdSetError, LlcId, NodeId, NodeSet, SocketId};
 pub use machine::{Distances, HardwareThread, HugePages, Llc, Machine, MemoryKind, Node};
 pub use toml_text::{TomlError, TomlText};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::{Bytes, CpuId, CpuSet, LlcId, NodeId, NodeSet};
+use topology::{Bytes, BytesPerSecond, CpuId, CpuSet, LlcId, NodeId, NodeSet};
 
 /// How a client's memory is bound to its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,6 +125,14 @@ pub struct NodeUse {
     /// Of that, what is resident on the node now (and so already missing from the node's free
     /// memory).
     pub resident: Bytes,
+    /// Memory traffic that they have to this node's memory when they work, as far as somebody
+    /// stated or measured it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub traffic: BytesPerSecond,
+}
+
+fn is_none(traffic: &BytesPerSecond) -> bool {
+    traffic.0 == 0
 }
 
 fn is_zero(count: &u32) -> bool {

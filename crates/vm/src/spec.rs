@@ -2,6 +2,7 @@
 //! opens a file.
 
 mod backing;
+mod bandwidth;
 mod cache;
 mod check;
 mod far;
@@ -13,6 +14,7 @@ mod read;
 mod written;
 
 pub use backing::{Backing, Fill, HUGE_PAGE_SIZES, VcpuBinding};
+pub use bandwidth::{BandwidthNeed, NoBandwidthNeed};
 pub use cache::CachePolicy;
 pub use check::{LEAST_MEMORY_BLOCK, LONGEST_NAME, SpecProblem, name_problem};
 pub use far::FarMemory;
@@ -161,6 +163,9 @@ pub struct Policy {
     pub node_affinity: Option<NodeSet>,
     /// How far the VM is spread: its clients, or its virtual topology too.
     pub placement: Spread,
+    /// How much memory traffic it has. Default: what is measured.
+    #[serde(skip_serializing_if = "BandwidthNeed::is_default")]
+    pub bandwidth: BandwidthNeed,
     /// Fixes the virtual nodes: vCPUs and memory of each. Default: sized by rule.
     pub virtual_nodes: Option<Vec<FixedNode>>,
     /// Whether the guest is told of its nodes. Default: if there is more than one.
@@ -197,15 +202,29 @@ impl Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spread {
-    /// The fewest virtual nodes that hold the VM, near to each other: shared caches, local memory.
+    /// The fewest virtual nodes that hold the VM, each where least is lost: to distance, to crowded
+    /// CPUs, to full memory controllers. Clients that use each other's data come to be near, those
+    /// that want bandwidth apart.
     #[default]
-    Consolidate,
+    Auto,
+    /// The same virtual nodes, near to each other: bandwidth counts only between homes that cost
+    /// the same.
+    #[serde(alias = "consolidate")]
+    Together,
     /// The same virtual nodes, each on a machine node of its own as far as there are such: memory
     /// bandwidth. The guest sees no other topology (ESXi: `numa.consolidate = FALSE`).
-    ClientsApart,
+    #[serde(alias = "clients_apart")]
+    Apart,
     /// As many virtual nodes as there are machine nodes, each on one of its own: memory bandwidth
     /// of the whole machine. The guest sees another topology; ESXi has no such rule.
     MostVirtualNodes,
+}
+
+impl Spread {
+    /// Whether each client is to have a machine node of its own.
+    pub fn keeps_apart(self) -> bool {
+        matches!(self, Self::Apart | Self::MostVirtualNodes)
+    }
 }
 
 /// A virtual node that the user fixed.

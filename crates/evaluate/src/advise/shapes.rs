@@ -97,6 +97,12 @@ pub(super) fn shapes(spec: &VmSpec, machine: &Machine, threads: Option<u32>) -> 
             Policy { placement: Spread::MostVirtualNodes, ..kept.clone() },
         ),
         wide(
+            "one VM, together",
+            "policy.placement = \"together\"",
+            Policy { placement: Spread::Together, ..kept.clone() },
+        ),
+        wide("one VM, apart", "policy.placement = \"apart\"", Policy { placement: Spread::Apart, ..kept.clone() }),
+        wide(
             "one VM, no vNUMA",
             "policy.vnuma = false, policy.memory = \"interleave\"",
             Policy { vnuma: Some(false), memory: Some(MemoryPolicy::Interleave), ..kept.clone() },

@@ -51,6 +51,10 @@ pub struct Candidate {
     /// CPU time that the client and its neighbours would lose with the client there, in CPUs:
     /// crowded CPUs.
     pub crowding_loss: Option<f64>,
+    /// CPU time that all who draw from the node's memory lose to its controllers now, in CPUs; `None`
+    /// where nobody says what they give.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_loss: Option<f64>,
     /// CPU time that the client would lose there, in CPUs: memory and siblings far away, once
     /// memory has followed.
     pub remote_loss: Option<f64>,
@@ -120,6 +124,14 @@ pub struct ClientExplanation {
     /// a sentence about the worst; `None` where none misleads it.
     #[serde(default)]
     pub misled: Option<String>,
+    /// What it draws from memory, and what its home gives, as a sentence; `None` where nobody knows
+    /// what it draws.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<String>,
+    /// Whether it lives together with others of its VM, why, and what the contrary would be worth,
+    /// as a sentence; `None` for a VM of one client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<String>,
     /// Resident memory away from its home.
     pub away: Option<Bytes>,
     /// Seconds since it was last moved.

@@ -22,7 +22,7 @@
 
 use super::plan::Planned;
 use super::scene::{Affinity, Scene};
-use super::{MoveKind, decimal, judge, loss};
+use super::{MoveKind, bandwidth, decimal, judge, loss};
 use crate::host::{Host, HostNode};
 use crate::placement::{self, Demand};
 use crate::{Mobility, balance::record};
@@ -311,7 +311,8 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
         }
         None => loss::steady(scene, client, home),
     };
-    home.iter().map(crowding).sum::<f64>() + steady + loss::transition(scene, client, home) / seconds
+    let waits = -bandwidth::won(scene, &[(client, home)]);
+    home.iter().map(crowding).sum::<f64>() + waits + steady + loss::transition(scene, client, home) / seconds
 }
 
 /// The fewest, nearest nodes that hold the client together: the search that places new VMs, beside
@@ -338,7 +339,8 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
             available,
             vcpus_held: scene.nodes[node].expected(this).ceil() as u32,
             always_busy: scene.nodes[node].always_busy as u32,
-            bandwidth_mb_per_s: None,
+            bandwidth: bandwidth::of_node(scene, node).map(|(_, given)| given as u64),
+            traffic_held: bandwidth::of_node(scene, node).map_or(0, |(drawn, _)| drawn as u64),
             memory_only: false,
             to_cards: (loss::device_extra(scene, client, &[node]) * 1000.0).round() as u64,
         }
@@ -347,8 +349,9 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let distances = allowed.iter().map(|&from| allowed.iter().map(|&to| distance(from, to)).collect()).collect();
     let host = Host::of(String::new(), allowed.iter().map(host_node).collect(), distances, false);
     let memory = if scene.policy.memory_aware { this.memory_size.0 } else { 0 };
-    let demand = Demand { vcpus: this.vcpus() as u32, memory, least_home: 1 };
-    let placed = placement::place(&host, &[demand], None, Spread::Consolidate, STRADDLE_STEPS);
+    let traffic = this.traffic.unwrap_or(0.0) as u64;
+    let demand = Demand { vcpus: this.vcpus() as u32, memory, least_home: 1, traffic };
+    let placed = placement::place(&host, &[demand], None, Spread::Auto, STRADDLE_STEPS);
     let home = placed.and_then(|placed| placed.best.homes.first().map(|home| home.nodes.clone()));
     Some(home.map_or_else(|| allowed.clone(), |home| home.into_iter().map(|index| allowed[index]).collect()))
 }

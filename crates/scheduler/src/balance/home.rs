@@ -73,7 +73,7 @@ pub type Homes = BTreeMap<(VmKey, ClientId), Home>;
 /// none runs. Changes nothing.
 pub fn homes(machine: &Machine, policy: &BalancePolicy, state: &BalanceState, observation: &Observation) -> Homes {
     let (policy, mut state) = (unhurried(policy), state.clone());
-    let synced = remember::sync(&policy, &mut state, observation);
+    let synced = remember::sync(machine, &policy, &mut state, observation);
     let mut scene = Scene::new(machine, &policy, &state, observation, &synced);
     let mut planned = Vec::new();
     first_homes::settle(&mut scene, &mut planned);

@@ -1,8 +1,8 @@
 //! Whether a client may go to a node, threshold by threshold. The same code decides and explains.
 
-use super::loss;
 use super::scene::Scene;
 use super::{MoveKind, Refusal};
+use super::{bandwidth, communication, loss};
 use std::cmp::Ordering;
 use topology::Bytes;
 
@@ -50,6 +50,8 @@ pub(super) struct Verdict {
     pub(super) after: (f64, f64),
     /// CPUs won by emptier CPUs.
     pub(super) crowding_gain: f64,
+    /// CPUs won, by the client and by others, where less waits for memory bandwidth.
+    pub(super) bandwidth_gain: f64,
     /// CPUs won by nearer memory and siblings, once memory has followed.
     pub(super) remote_gain: f64,
     /// CPU seconds that it costs once, beyond what staying costs; negative: going is cheaper.
@@ -67,7 +69,7 @@ pub(super) struct Verdict {
 
 impl Verdict {
     pub(super) fn gain(&self) -> f64 {
-        self.crowding_gain + self.remote_gain
+        self.crowding_gain + self.bandwidth_gain + self.remote_gain
     }
 
     /// The worse move first: by worth, and where that is the same by likeness to what was told.
@@ -138,7 +140,7 @@ pub(super) fn may_move(scene: &Scene<'_>, client: usize, kind: MoveKind, witness
     };
     // The load of a start says little about what comes after it. Memory that lies elsewhere says
     // enough.
-    let by_load = matches!(kind, MoveKind::Load | MoveKind::LoadSwap | MoveKind::Fairness);
+    let by_load = matches!(kind, MoveKind::Load | MoveKind::LoadSwap | MoveKind::Bandwidth | MoveKind::Fairness);
     let there = periods_since(scene, this.known.appeared_at);
     let start = || {
         let text = format!("it appeared {there:.0} periods ago, and rests for {}", policy.rest_periods);
@@ -222,15 +224,35 @@ pub(super) fn may_go(
         let text = format!("{vcpus} of its vCPUs keep to one last-level cache, and node {} has none as large", node.id);
         rule("caches", text)
     };
+    let apart = || {
+        let text = format!("another client of its VM lives on node {}, and they are to live apart", node.id);
+        rule("placement", text)
+    };
+    let together = lives_apart(scene, client, to);
     let full = policy.memory_aware && !scene.room.holds_with(this, to, freed);
     let _all_heard = refuse(!scene.has_cpus(to), &no_cpus)
         && refuse(scene.has_cpus(to) && !scene.may_live(client, to), &affinity)
         && refuse(scene.may_live(client, to) && !scene.may_choose(client, to), &chosen)
         && refuse(node.cores < f64::from(policy.least_cores_node), &small)
+        && refuse(together, &apart)
         && refuse(small_cache.is_some(), &caches)
         && refuse(returns, &back)
         && refuse(full, &short);
     may
+}
+
+/// Whether a client that is to live apart from the other clients of its VM, and does, would share a
+/// node there.
+fn lives_apart(scene: &Scene<'_>, client: usize, to: usize) -> bool {
+    let this = &scene.clients[client];
+    if !this.vm.placement.keeps_apart() {
+        return false;
+    }
+    let shared = |node: usize| {
+        let (first, end) = this.family;
+        (first..end).any(|other| other != client && scene.clients[other].home.contains(&node))
+    };
+    shared(to) && !this.home.iter().any(|&node| shared(node))
 }
 
 /// Whether what is won is worth moving memory for.
@@ -265,13 +287,15 @@ pub(super) fn weigh_beside(scene: &Scene<'_>, client: usize, to: usize, partner:
     crowding_gain += loss(to, 0.0) - loss(to, more);
     let target = [to];
     let remote_gain = loss::steady(scene, client, &this.home) - loss::steady_beside(scene, client, &target, partner)
-        + loss::won_by_siblings(scene, client, to, partner);
+        + loss::won_by_siblings(scene, client, to, partner)
+        + communication::won_by_partners(scene, client, to);
     let cost = loss::transition(scene, client, &target) - loss::transition(scene, client, &this.home);
     Verdict {
         accepted: true,
         before: (scene.percent(from, 0.0), scene.percent(to, 0.0)),
         after: (scene.percent(from, -part(from)), scene.percent(to, more)),
         crowding_gain,
+        bandwidth_gain: bandwidth::won(scene, &[(client, &target)]),
         remote_gain: remote_gain * scene.policy.locality_weight,
         cost,
         queue_seconds: loss::queue_seconds(scene, client, &target),

@@ -23,7 +23,7 @@ use super::judge::{self, Quick, Verdict, Witness, refusal};
 use super::load::{self, local_points};
 use super::plan::Planned;
 use super::scene::Scene;
-use super::{MoveKind, decimal, loss, siblings};
+use super::{MoveKind, communication, decimal, loss, siblings};
 
 /// Clients of wide VMs that are compared with every node in one step; the next ones follow in the
 /// next step.
@@ -92,7 +92,8 @@ fn wide(scene: &Scene<'_>) -> Vec<(Verdict, usize, usize)> {
             let far = this.family.1 - this.family.0 > 1
                 && loss::sibling_extra(scene, client, &this.home).is_some_and(|extra| extra > 0.0);
             let drawn = || loss::device_extra(scene, client, &this.home) > 0.0;
-            !this.home.is_empty() && (this.home.len() > 1 || far || drawn())
+            let exchanges = || communication::lost(scene, client, &this.home) > 0.0;
+            !this.home.is_empty() && (this.home.len() > 1 || far || drawn() || exchanges())
         })
         .collect();
     let start = candidates.len().clamp(1, WIDE_LOOKS);
@@ -174,7 +175,7 @@ fn worth(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict, witness
     // Emptier CPUs alone are the business of load moves and their thresholds; crowded ones speak
     // against it here too.
     let locality = verdict.remote_gain - verdict.cost / policy.payback_seconds;
-    let worth = locality + verdict.crowding_gain.min(0.0);
+    let worth = locality + verdict.crowding_gain.min(0.0) + verdict.bandwidth_gain.min(0.0);
     let percent = 100.0 * worth / busy;
     if percent >= policy.gain_percent {
         // Threads that go to their memory spare it the way: that is worth it however little is won.
@@ -199,7 +200,7 @@ fn sentence(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict) -> S
     let all = this.resident_bytes().max(1) as f64;
     let part = |nodes: &[usize]| 100.0 * this.bytes_on(nodes) as f64 / all;
     format!(
-        "{:.0} % of its memory is on node {}, {:.0} % at its home, node {}{}; {}{}{}",
+        "{:.0} % of its memory is on node {}, {:.0} % at its home, node {}{}; {}{}{}{}",
         part(&[to]),
         scene.nodes[to].id,
         part(&this.home),
@@ -207,6 +208,7 @@ fn sentence(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict) -> S
         super::follow::measured(this),
         load::price(verdict),
         siblings::difference(scene, client, to),
-        loss::devices_words(scene, client)
+        loss::devices_words(scene, client),
+        communication::words(scene, client)
     )
 }

@@ -2,10 +2,8 @@
 //! once. All in CPUs and CPU seconds.
 
 use super::scene::{ClientScene, Scene};
-use super::{BalancePolicy, queue};
+use super::{BalancePolicy, communication, queue};
 
-/// Bytes that one load of a cache line brings.
-const CACHE_LINE: f64 = 64.0;
 /// Distance assumed to memory of which nobody knows where it lies: a usual remote node.
 const UNKNOWN_EXTRA: f64 = 1.0;
 
@@ -37,10 +35,7 @@ pub(super) fn stall(scene: &Scene<'_>, client: &ClientScene<'_>) -> f64 {
     let busy = client.demand.unwrap_or(client.expected).max(floor);
     let measured = client.seen.traffic.map(|traffic| traffic.local + traffic.remote).filter(|bytes| bytes.is_finite());
     match measured {
-        Some(bytes) => {
-            let waits = bytes.max(0.0) / CACHE_LINE * scene.policy.local_latency_ns * 1e-9;
-            (waits / scene.policy.loads_at_once).min(busy)
-        }
+        Some(bytes) => (bytes.max(0.0) / scene.policy.waiting_cpu_draws()).min(busy),
         None => busy * scene.policy.stall_percent / 100.0,
     }
 }
@@ -130,7 +125,8 @@ pub(super) fn steady(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
 /// The same with a sibling elsewhere than it lives.
 pub(super) fn steady_beside(scene: &Scene<'_>, client: usize, home: &[usize], partner: Partner) -> f64 {
     let siblings = of_siblings(scene, client, home, partner);
-    stall(scene, &scene.clients[client]) * (of_memory(scene, client, home) + siblings + of_devices(scene, client, home))
+    let extra = of_memory(scene, client, home) + siblings + of_devices(scene, client, home);
+    stall(scene, &scene.clients[client]) * extra + communication::lost(scene, client, home)
 }
 
 /// Extra distance to its VM's devices, by their part of the waits.
@@ -173,7 +169,13 @@ fn of_siblings(scene: &Scene<'_>, client: usize, home: &[usize], partner: Partne
         return 0.0;
     }
     let mean = mean_of_siblings(scene, client, partner, |other, there| pair(scene, (client, home), (other, there)));
-    mean.unwrap_or(0.0) * scene.policy.sibling_percent / 100.0
+    mean.unwrap_or(0.0) * part_to_siblings(scene, client)
+}
+
+/// Part of a client's waits that is for its siblings' memory: measured, else assumed.
+fn part_to_siblings(scene: &Scene<'_>, client: usize) -> f64 {
+    let measured = scene.clients[client].known.traffic.and_then(|traffic| traffic.to_siblings);
+    measured.unwrap_or(scene.policy.sibling_percent / 100.0)
 }
 
 fn counts_siblings(scene: &Scene<'_>, client: usize) -> bool {
@@ -196,11 +198,11 @@ pub(super) fn won_by_siblings(scene: &Scene<'_>, client: usize, to: usize, partn
         if partner.is_none_or(|(partner, _)| partner != other) {
             let this = (other, &scene.clients[other].home[..]);
             let won = pair(scene, this, (client, home)) - pair(scene, this, (client, &[to]));
-            sum += stall(scene, &scene.clients[other]) * won;
+            sum += stall(scene, &scene.clients[other]) * won * part_to_siblings(scene, other);
         }
     }
     // As many siblings with a home as the client has each of the others has, itself among them.
-    sum / f64::from(count.max(1)) * scene.policy.sibling_percent / 100.0
+    sum / f64::from(count.max(1))
 }
 
 /// Extra distance to the memory that is known not to move, by its part of the whole.

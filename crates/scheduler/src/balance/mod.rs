@@ -6,7 +6,7 @@
 //! its memory a copy.
 //!
 //! **Rule.** Each period: clients without a home get one (`homes`); at their own pace moves and
-//! swaps for load (`load`, `swaps`), then for locality (`locality`, `siblings`), at the end of its
+//! swaps for load (`load`, `swaps`), for memory bandwidth (`bandwidth_moves`), then for locality (`locality`, `siblings`), at the end of its
 //! window one for fairness (`fairness`); inside homes groups of vCPUs go from one last-level cache
 //! to another (`caches`); memory follows what was decided (`follow`). All are judged by the same
 //! thresholds (`judge`), and worth is counted in CPUs (`loss`).
@@ -19,9 +19,12 @@
 //! gets node 1 as its home: one decision binds its vCPUs now, and its memory follows in chunks,
 //! period by period.
 
+mod bandwidth;
+mod bandwidth_moves;
 mod cache_scene;
 mod caches;
 mod check;
+mod communication;
 mod decimal;
 mod explanation;
 mod fairness;
@@ -40,9 +43,11 @@ mod record;
 mod remember;
 mod room;
 mod scene;
+mod shape;
 mod siblings;
 mod state;
 mod swaps;
+mod traffic;
 mod why;
 
 pub use check::PolicyError;
@@ -51,7 +56,7 @@ pub use explanation::{CacheCandidate, Candidate, ClientExplanation, Explanation,
 pub use home::{Home, Homes, Next, homes};
 pub use policy::BalancePolicy;
 pub use record::record;
-pub use state::{BalanceState, ClientMemory, GroupMemory, Stuck, Trouble, VmMemory};
+pub use state::{BalanceState, ClientMemory, GroupMemory, Stuck, TrafficMemory, Trouble, VmMemory};
 pub use why::why;
 
 use crate::{Action, Observation};
@@ -74,6 +79,9 @@ pub enum MoveKind {
     Locality,
     /// Two clients change places, for locality.
     LocalitySwap,
+    /// Away from memory controllers that are asked for more than they give, alone or by changing
+    /// places.
+    Bandwidth,
     /// A VM that got less than its share for long.
     Fairness,
     /// Its node has no CPU or memory left: offline, or taken away.
@@ -104,7 +112,7 @@ pub fn step(
     state: &mut BalanceState,
     observation: &Observation,
 ) -> Vec<Decision> {
-    let synced = remember::sync(policy, state, observation);
+    let synced = remember::sync(machine, policy, state, observation);
     let mut scene = Scene::new(machine, policy, state, observation, &synced);
     let due = Due::now(&scene);
     let (decisions, changes) = decide(&mut scene, due);
@@ -161,6 +169,7 @@ fn rebalance(scene: &mut Scene<'_>, due: Due, planned: &mut Vec<Planned>) {
         if due.swaps {
             swaps::load_pass(scene, &mut budget, planned);
         }
+        bandwidth_moves::pass(scene, due.swaps, &mut budget, planned);
         let wanted = locality::pass(scene, &mut budget, planned);
         if due.swaps {
             swaps::locality_pass(scene, &wanted, &mut budget, planned);

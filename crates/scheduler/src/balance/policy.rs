@@ -72,6 +72,13 @@ pub struct BalancePolicy {
     /// of the network cards that they are plugged into (`Numa.DeviceAffinity`, 0; ESXi counts
     /// passed-through devices alone).
     pub near_device: bool,
+    /// Whether memory controllers and links that are asked for more than they give count as lost CPU
+    /// time, where traffic is measured or stated and somebody says what they give. ESXi: no such
+    /// rule is published.
+    pub bandwidth_aware: bool,
+    /// From this part of what it gives, in percent, a memory controller counts as full: what its
+    /// clients draw is then less than they want.
+    pub controller_full_percent: f64,
     /// Whether a node must have room for all memory of a client that moves there. ESXi: no such
     /// rule is published.
     pub memory_aware: bool,
@@ -120,6 +127,9 @@ pub struct BalancePolicy {
     pub stall_percent: f64,
     /// Part of those waits that are for memory of the VM's other clients, in percent.
     pub sibling_percent: f64,
+    /// Part that counts of what two VMs wait longer for bytes that they exchange, in percent; 0: VMs
+    /// are not drawn together for it (`Numa.LocalityWeightActionAffinity`, 130 and 0 from 9.1 on).
+    pub communication_percent: f64,
     /// Part of those waits that are for what its devices bring and take, in percent; counted only
     /// for a VM that is drawn to its devices.
     pub device_percent: f64,
@@ -148,10 +158,19 @@ pub struct BalancePolicy {
     pub give_up_after: u32,
 }
 
+/// Bytes that one load of a cache line brings.
+const CACHE_LINE: f64 = 64.0;
+
 /// 4 KiB pages a second in ESXi 8 (the unit is inferred, nobody published it).
 const ESXI_PAGES_PER_SECOND: u64 = 8000;
 
 impl BalancePolicy {
+    /// Bytes a second that a CPU draws which does nothing but wait for local memory: 4 x 64 bytes
+    /// in 90 ns are 2.84 GB/s.
+    pub fn waiting_cpu_draws(&self) -> f64 {
+        self.loads_at_once * CACHE_LINE / (self.local_latency_ns.max(1.0) * 1e-9)
+    }
+
     /// ESXi's published thresholds and rules: blind to distance and to memory, without cost,
     /// payback or averages.
     pub fn esxi_defaults() -> Self {
@@ -160,6 +179,7 @@ impl BalancePolicy {
             least_cores_node: 2,
             move_bytes_per_second: Bytes(ESXI_PAGES_PER_SECOND * 4096),
             distance_aware: false,
+            bandwidth_aware: false,
             memory_aware: false,
             rest_periods: 0,
             return_periods: 0,
@@ -200,6 +220,8 @@ impl Default for BalancePolicy {
             move_bytes_per_second: Bytes::from_mib(256),
             distance_aware: true,
             near_device: false,
+            bandwidth_aware: true,
+            controller_full_percent: 90.0,
             memory_aware: true,
             rest_periods: 15,
             return_periods: 30,
@@ -218,6 +240,7 @@ impl Default for BalancePolicy {
             smt_yield_percent: 30.0,
             stall_percent: 30.0,
             sibling_percent: 20.0,
+            communication_percent: 0.0,
             device_percent: 20.0,
             local_latency_ns: 90.0,
             loads_at_once: 4.0,

@@ -3,6 +3,7 @@
 
 use super::{BalancePolicy, BalanceState, ClientMemory, GroupMemory, VmMemory};
 use crate::{ClientId, ClientObservation, GroupObservation, Moment, Observation, VmObservation};
+use topology::Machine;
 
 /// What holds for this step alone.
 pub(super) struct Synced {
@@ -22,7 +23,12 @@ pub(super) fn demand_now(seen: &ClientObservation) -> Option<f64> {
 }
 
 /// Brings the state up to the observation: afterwards it has the same VMs and clients, in order.
-pub(super) fn sync(policy: &BalancePolicy, state: &mut BalanceState, observation: &Observation) -> Synced {
+pub(super) fn sync(
+    machine: &Machine,
+    policy: &BalancePolicy,
+    state: &mut BalanceState,
+    observation: &Observation,
+) -> Synced {
     let period = policy.period_ms.max(1) as f64 / 1000.0;
     if observation.at < state.at {
         forget_times(state);
@@ -58,6 +64,7 @@ pub(super) fn sync(policy: &BalancePolicy, state: &mut BalanceState, observation
             }
         }
     }
+    super::traffic::remember(machine, policy, state, observation, &order);
     Synced { order, elapsed: elapsed.min(period * LONG_GAP_PERIODS) }
 }
 

@@ -16,7 +16,9 @@
 //! Example: nodes 0 and 2 are there, a client is bound to CPUs of node 2: its home is the index 1,
 //! `ids(&[1])` is node 2 again.
 
+use super::bandwidth::Passages;
 use super::cache_scene::{Caches, Places};
+use super::communication::Partners;
 use super::queue::Queue;
 use super::remember::Synced;
 use super::room::Room;
@@ -81,6 +83,8 @@ pub(super) struct ClientScene<'a> {
     pub(super) resident_bytes: u64,
     /// Indices of the nodes of its home, rising; empty while it has none.
     pub(super) home: SmallVec<[usize; 2]>,
+    /// Bytes a second that it would draw from memory alone; `None` where nobody knows.
+    pub(super) traffic: Option<f64>,
     /// What it loses to memory away from its home, and the bytes that are to follow: its place in
     /// the queue.
     pub(super) behind: (f64, u64),
@@ -110,6 +114,10 @@ pub(super) struct Scene<'a> {
     /// Last-level caches, where clients are divided by them.
     pub(super) caches: Caches,
     pub(super) room: Room,
+    /// What is asked of memory controllers and of the ways between nodes.
+    pub(super) passages: Passages,
+    /// Who exchanges bytes with whom.
+    pub(super) partners: Partners,
     /// Memory that is still to follow its clients.
     pub(super) queue: Queue,
     /// What each VM's guest was told of distances, by the VM's index in the state; most are never
@@ -154,6 +162,8 @@ impl<'a> Scene<'a> {
             extra: extra_distances(machine, policy, &nodes),
             caches: Caches::default(),
             room: Room::default(),
+            passages: Passages::default(),
+            partners: Partners::default(),
             queue: Queue::default(),
             told: Vec::new(),
             clients: Vec::new(),
@@ -165,6 +175,8 @@ impl<'a> Scene<'a> {
         scene.told = vec![OnceCell::new(); state.vms.len()];
         super::loads::set(&mut scene);
         super::cache_scene::set(&mut scene, machine);
+        super::bandwidth::set(&mut scene, machine);
+        super::communication::set(&mut scene);
         scene.room = Room::new(&scene);
         for client in 0..scene.clients.len() {
             if super::queue::follows(&scene, client) {
@@ -200,6 +212,7 @@ impl<'a> Scene<'a> {
                     expected: 0.0,
                     resident_bytes: resident.iter().flatten().map(|(_, bytes)| bytes).sum(),
                     resident,
+                    traffic: None,
                     behind: (0.0, 0),
                     home: self.indices(&known.home),
                     places: Places::new(),
@@ -329,6 +342,7 @@ impl<'a> Scene<'a> {
     /// Gives a client another home and keeps loads and room up to date.
     pub(super) fn rehome(&mut self, client: usize, home: Vec<usize>, kind: Option<MoveKind>) {
         super::loads::add(self, client, -1.0);
+        super::bandwidth::add(self, client, -1.0);
         super::cache_scene::leave(self, client);
         self.room.claim(&self.clients[client], -1);
         self.clients[client].home = home.into();
@@ -338,6 +352,7 @@ impl<'a> Scene<'a> {
             self.clients[client].moved = kind;
         }
         super::loads::add(self, client, 1.0);
+        super::bandwidth::add(self, client, 1.0);
         self.room.claim(&self.clients[client], 1);
         if kind.is_some() && super::queue::follows(self, client) {
             self.queue.join(self.clients[client].behind);

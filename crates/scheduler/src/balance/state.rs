@@ -70,6 +70,23 @@ pub struct ClientMemory {
     /// Its vCPUs by the last-level cache that they keep to; empty where they are not divided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupMemory>,
+    /// What it draws from memory; `None` where nobody ever counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<TrafficMemory>,
+}
+
+/// What is remembered of a client's memory traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrafficMemory {
+    /// Bytes for each CPU second that it used, while nobody was in its way.
+    pub per_cpu_second: f64,
+    /// Whether it was ever seen so; else that is what a full controller gave it.
+    pub alone: bool,
+    /// Part of its traffic that goes to the memory of the VM's other clients: what went to other
+    /// nodes while all of its own memory was at home, and they lived elsewhere. `None` while that
+    /// never was so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_siblings: Option<f64>,
 }
 
 /// What is remembered of vCPUs that keep to one last-level cache.
@@ -129,6 +146,7 @@ impl ClientMemory {
             pending_left: None,
             moves: 0,
             groups: Vec::new(),
+            traffic: None,
         }
     }
 }

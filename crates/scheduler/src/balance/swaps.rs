@@ -18,7 +18,7 @@ use super::judge::{self, Quick, Verdict};
 use super::load::{self, Buckets};
 use super::plan::Planned;
 use super::scene::Scene;
-use super::{MoveKind, decimal, loss};
+use super::{MoveKind, bandwidth, decimal, loss};
 use topology::Bytes;
 
 /// Pairs of nodes, and pairs of clients in each, that are judged.
@@ -169,6 +169,7 @@ pub(super) fn weigh(scene: &Scene<'_>, one: usize, other: usize) -> Verdict {
     let second = judge::weigh_beside(scene, other, from, there(one, to));
     Verdict {
         crowding_gain,
+        bandwidth_gain: bandwidth::won(scene, &[(one, &[to]), (other, &[from])]),
         remote_gain: first.remote_gain + second.remote_gain,
         cost: first.cost + second.cost,
         queue_seconds: first.queue_seconds.max(second.queue_seconds),

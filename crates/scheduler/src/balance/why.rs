@@ -2,11 +2,11 @@
 //! everything.
 
 use super::explanation::{Candidate, ClientExplanation, Explanation, Refusal};
-use super::judge::{Full, Verdict};
+use super::judge::{Full, Quick, Verdict};
 use super::scene::Scene;
 use super::{
-    BalancePolicy, BalanceState, Due, Home, MoveKind, caches, fairness, home, judge, load, locality, loss, record,
-    remember, siblings,
+    BalancePolicy, BalanceState, Due, Home, MoveKind, bandwidth, bandwidth_moves, caches, fairness, home, judge, load,
+    locality, loss, record, remember, shape, siblings,
 };
 use crate::{ClientId, Observation, VmKey};
 use topology::{Bytes, Machine, NodeSet};
@@ -23,7 +23,7 @@ pub fn why(
 ) -> Option<Explanation> {
     let (unhurried, mut state) = (home::unhurried(policy), state.clone());
     let homes = super::homes(machine, policy, &state, observation);
-    let synced = remember::sync(&unhurried, &mut state, observation);
+    let synced = remember::sync(machine, &unhurried, &mut state, observation);
     let scene = || Scene::new(machine, &unhurried, &state, observation, &synced);
     let (mut decisions, _) = super::decide(&mut scene(), Due::ALL);
     decisions.retain(|decision| decision.action.vm() == vm);
@@ -63,6 +63,8 @@ fn explain(scene: &Scene<'_>, client: usize, home: &Home) -> ClientExplanation {
         always_busy: this.vm.latency_sensitive.clone().filter(|_| this.vm.counts_full()),
         owed_percent: fairness::owed_percent(this.known),
         misled: siblings::misleading(scene, client),
+        bandwidth: shape::bandwidth_words(scene, client),
+        shape: shape::words_of_shape(scene, client),
         away: this.resident.as_ref().map(|_| Bytes(this.resident_bytes() - this.bytes_on(&this.home))),
         rested_seconds: this.known.moved_at.map(|moment| scene.at.0.saturating_sub(moment.0) as f64 / 1000.0),
         groups: caches::explain(scene, client),
@@ -122,6 +124,7 @@ fn candidate(scene: &Scene<'_>, client: usize, node: usize) -> Candidate {
         sibling_distance: loss::sibling_extra(scene, client, &[node]).map(distance),
         crowding_loss: this.demand.map(|_| crowding),
         told_difference: loss::told_difference(scene, client, &[node], None).map(|extra| extra * 10.0),
+        controller_loss: bandwidth::of_node(scene, node).map(|_| bandwidth::lost_on(scene, node)),
         remote_loss: this.demand.map(|_| loss::steady(scene, client, &[node])),
         cost: known.map(|verdict| unsigned_zero(verdict.cost)),
         gain: known.map(|verdict| unsigned_zero(verdict.gain())),
@@ -137,6 +140,12 @@ fn unsigned_zero(value: f64) -> f64 {
 
 /// Judged for load, and for locality where that refuses; what both say if both refuse.
 fn judged(scene: &Scene<'_>, client: usize, node: usize, hears: &mut Full) -> Verdict {
+    // Where controllers lose nothing, nobody would go for them.
+    let loses = scene.clients[client].home.iter().any(|&home| bandwidth::lost_on(scene, home) > 0.0);
+    let for_bandwidth = bandwidth_moves::judge(scene, client, node, &mut Quick);
+    if loses && for_bandwidth.accepted {
+        return for_bandwidth;
+    }
     let (mut for_load, mut for_locality) = (Full::default(), Full::default());
     let by_load = load::judge(scene, client, node, &mut for_load);
     let by_locality = locality::judge(scene, client, node, &mut for_locality);
@@ -144,6 +153,9 @@ fn judged(scene: &Scene<'_>, client: usize, node: usize, hears: &mut Full) -> Ve
         return if by_load.accepted { by_load } else { by_locality };
     }
     hears.0 = for_load.0;
+    if loses {
+        bandwidth_moves::judge(scene, client, node, hears);
+    }
     for refusal in for_locality.0 {
         if !hears.0.iter().any(|known| known.because == refusal.because) {
             hears.0.push(refusal);

@@ -6,7 +6,7 @@ use crate::host::Host;
 use crate::host::RESERVED_PART;
 use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS, VCPU, far};
 use std::collections::{BTreeMap, BTreeSet};
-use topology::Bytes;
+use topology::{Bytes, BytesPerSecond};
 use vm::spec::{FarMemory, Fill, Spread};
 use vm::{MemoryPolicy, Reason, Shape};
 
@@ -35,6 +35,7 @@ pub(crate) fn reasons(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Reason
     }));
     reasons.extend(near_device(host, shape, &placed.best));
     reasons.extend(counts_full(shape));
+    reasons.extend(bandwidth(host, shape, &placed.best));
     reasons.extend(method(placed.method));
     reasons
 }
@@ -66,6 +67,32 @@ fn near_device(host: &Host, shape: &Shape, best: &Candidate) -> Option<Reason> {
         }
     };
     Some(Reason { choice: "near_device".to_owned(), because })
+}
+
+/// What its stated traffic did.
+fn bandwidth(host: &Host, shape: &Shape, best: &Candidate) -> Option<Reason> {
+    let need = shape.policy.bandwidth;
+    if need.is_default() {
+        return None;
+    }
+    let drawn: u64 = best.traffic.iter().sum();
+    let on = |&index: &usize| {
+        let node = &host.nodes[index];
+        let given = node.bandwidth.map(BytesPerSecond)?;
+        let others = BytesPerSecond(node.traffic_held);
+        Some(format!("node {} gives {given}, of which others draw {others}", node.id))
+    };
+    let used: Vec<usize> = (0..host.nodes.len()).filter(|&index| best.traffic[index] > 0).collect();
+    let given: Option<Vec<String>> = used.iter().map(on).collect();
+    let because = match given {
+        _ if drawn == 0 => "stated: its traffic does not count".to_owned(),
+        None => "stated, but nobody says what the memory of this machine gives: it does not count".to_owned(),
+        Some(given) => {
+            let lost = (best.lost.bandwidth as f64 / 1e4).round() / 100.0;
+            format!("stated: it draws {}; {}; {lost} CPUs wait for more", BytesPerSecond(drawn), given.join(", "))
+        }
+    };
+    Some(Reason { choice: format!("bandwidth: {need}"), because })
 }
 
 fn nodes_text(host: &Host, candidate: &Candidate) -> String {
@@ -101,26 +128,28 @@ fn comparison(host: &Host, shape: &Shape, placed: &Placed) -> String {
     // The facts of nodes that both have stand there already.
     let news: BTreeSet<usize> = other.nodes.difference(&placed.best.nodes).copied().collect();
     let news = if news.is_empty() { String::new() } else { format!(" ({})", facts(host, &news)) };
-    let apart = shape.policy.placement != Spread::Consolidate;
-    match advantage(placed.grown.as_ref().unwrap_or(&placed.best), other, apart) {
+    let spread = shape.policy.placement;
+    match advantage(placed.grown.as_ref().unwrap_or(&placed.best), other, spread) {
         Some(advantage) => format!("better than {}{news}: {advantage}", nodes_text(host, other)),
         None => format!("{} would be as good; the lower node numbers are taken", nodes_text(host, other)),
     }
 }
 
 /// The first cost in which `other` is worse, in words; `None` between equals.
-fn advantage(best: &Candidate, other: &Candidate, apart: bool) -> Option<String> {
+fn advantage(best: &Candidate, other: &Candidate, spread: Spread) -> Option<String> {
     let (own, others) = (&best.cost, &other.cost);
     let whole = |parts: u64| parts as f64 / STACKED_PARTS as f64;
     let advantage = if own.stacked != others.stacked {
         let (own, others) = (whole(own.stacked), whole(others.stacked));
         format!("{own} vCPUs beyond the hardware threads of their node, not {others}")
     } else if own.lost != others.lost {
-        format!("it loses {}, not {}", lost(&best.lost, apart), lost(&other.lost, apart))
+        format!("it loses {}, not {}", lost(&best.lost, spread), lost(&other.lost, spread))
     } else if own.unused != others.unused {
         "more nodes, as policy.placement asks".to_owned()
     } else if own.apart != others.apart {
         "its nodes are nearer to each other".to_owned()
+    } else if own.bandwidth != others.bandwidth {
+        "its memory controllers have more to give".to_owned()
     } else if own.misled != others.misled {
         "its distances are more like those that the guest was told".to_owned()
     } else if own.crowding != others.crowding {
@@ -134,14 +163,16 @@ fn advantage(best: &Candidate, other: &Candidate, apart: bool) -> Option<String>
 }
 
 /// `1.24 CPUs (1 to waiting and shared cores, 0.24 to distance between its clients)`.
-fn lost(lost: &Lost, apart: bool) -> String {
+fn lost(lost: &Lost, spread: Spread) -> String {
     let cpus = |micro: u64| format!("{}", (micro as f64 / 1e4).round() / 100.0);
-    let (siblings, misled) = if apart { (0, 0) } else { (lost.siblings, lost.misled) };
+    let (siblings, misled) = if spread.keeps_apart() { (0, 0) } else { (lost.siblings, lost.misled) };
+    let bandwidth = if spread == Spread::Together { 0 } else { lost.bandwidth };
     let causes = [
         (lost.cpu, "waiting and shared cores"),
         (lost.memory, "remote memory"),
         (siblings, "distance between its clients"),
         (lost.cards, "distance to its network cards"),
+        (bandwidth, "full memory controllers"),
         (misled, "distances that the guest was not told"),
     ];
     let told: Vec<String> = causes
@@ -149,7 +180,7 @@ fn lost(lost: &Lost, apart: bool) -> String {
         .filter(|(micro, _)| *micro >= LOST_STEP)
         .map(|(micro, to)| format!("{} to {to}", cpus(*micro)))
         .collect();
-    let all = cpus(lost.cpu + lost.memory + siblings + lost.cards + misled);
+    let all = cpus(lost.cpu + lost.memory + siblings + lost.cards + bandwidth + misled);
     if told.is_empty() { format!("{all} CPUs") } else { format!("{all} CPUs ({})", told.join(", ")) }
 }
 
@@ -159,8 +190,8 @@ pub(crate) fn sized_by_free(by_size: &Candidate, by_free: &Candidate) -> Reason 
         choice: "sized by what is free now".to_owned(),
         because: format!(
             "with virtual nodes by the sizes of the machine's nodes it would lose {}; so it loses {}",
-            lost(&by_size.lost, false),
-            lost(&by_free.lost, false)
+            lost(&by_size.lost, Spread::Auto),
+            lost(&by_free.lost, Spread::Auto)
         ),
     }
 }
@@ -204,7 +235,7 @@ fn by_bandwidth(host: &Host, client: usize, home: &Home, far: &[(usize, u64)]) -
         far.iter().map(|&(node, bytes)| format!("{} on node {}", Bytes(bytes), host.nodes[node].id)).collect();
     let gives = |&node: &usize| {
         let node = &host.nodes[node];
-        format!("node {} gives {} MB/s", node.id, node.bandwidth_mb_per_s.unwrap_or(0))
+        format!("node {} gives {} MB/s", node.id, node.bandwidth.unwrap_or(0) / 1_000_000)
     };
     let all: Vec<String> = home.nodes.iter().map(gives).collect();
     Reason {

@@ -18,6 +18,8 @@ pub(crate) struct Rates {
     sibling: u64,
     /// Of those waits, for what its network cards bring and take.
     device: u64,
+    /// Bytes a second that a CPU draws which only waits for memory.
+    waiting_cpu_draws: u64,
 }
 
 impl Default for Rates {
@@ -28,6 +30,7 @@ impl Default for Rates {
             stall: policy.stall_percent as u64,
             sibling: policy.sibling_percent as u64,
             device: policy.device_percent as u64,
+            waiting_cpu_draws: (policy.waiting_cpu_draws() as u64).max(1),
         }
     }
 }
@@ -51,6 +54,18 @@ impl Rates {
         micro.saturating_mul(extra).saturating_mul(self.stall * self.device) / 10_000_000
     }
 
+    /// Millionths of CPUs that all on a node lose more, once `traffic` comes to what is drawn there
+    /// already: what its memory does not give is waited for.
+    ///
+    /// Memory gives 18 GB/s, 11.4 are drawn, 11.4 come: 4.8 GB/s too many. A CPU that only waits
+    /// draws 4 x 64 bytes / 90 ns = 2.84 GB/s: 1.69 CPUs are lost.
+    fn bandwidth(&self, node: &HostNode, traffic: u64) -> u64 {
+        let Some(given) = node.bandwidth.filter(|_| traffic > 0) else { return 0 };
+        let beyond = |drawn: u64| u128::from(drawn.saturating_sub(given));
+        let more = beyond(node.traffic_held.saturating_add(traffic)) - beyond(node.traffic_held);
+        u64::try_from(more * 1_000_000 / u128::from(self.waiting_cpu_draws)).unwrap_or(u64::MAX / 4)
+    }
+
     /// Millionths of CPUs that as many (`micro`) of vCPUs lose on a node beside `held` of others:
     /// one that finds no hardware thread loses all, one that shares a core a part.
     fn cpu(&self, node: &HostNode, count_cores: bool, held: u64, micro: u64) -> u64 {
@@ -72,6 +87,8 @@ pub(crate) struct Lost {
     pub(crate) siblings: u64,
     /// Distance to the network cards that the VM is drawn to.
     pub(crate) cards: u64,
+    /// Memory controllers that give less than is drawn.
+    pub(crate) bandwidth: u64,
     /// Charged, not lost: the difference from the distances that the guest was told.
     pub(crate) misled: u64,
 }
@@ -79,6 +96,11 @@ pub(crate) struct Lost {
 impl Lost {
     /// Without what is charged only.
     pub(crate) fn all(&self) -> u64 {
+        self.beside_bandwidth().saturating_add(self.bandwidth)
+    }
+
+    /// Without what is lost to full memory controllers either.
+    pub(crate) fn beside_bandwidth(&self) -> u64 {
         self.cpu.saturating_add(self.memory).saturating_add(self.siblings).saturating_add(self.cards)
     }
 }
@@ -98,6 +120,9 @@ pub(crate) struct Cost {
     pub(crate) unused: u32,
     /// What the distance of clients that live apart costs; counted only where they are to.
     pub(crate) apart: u64,
+    /// What is lost to full memory controllers, where clients are to be together (else it counts as
+    /// lost).
+    pub(crate) bandwidth: u64,
     /// What is charged for distances that the guest was not told, once more: between maps that cost
     /// the same, the one that is more like them.
     pub(crate) misled: u64,
@@ -129,6 +154,7 @@ impl Cost {
             stacked: (self.stacked + 37_000) * STACKED_PARTS / VCPU,
             lost: hundredths(self.lost),
             apart: hundredths(self.apart),
+            bandwidth: hundredths(self.bandwidth),
             misled: (self.misled + 370) / 1000,
             crowding: (self.crowding + 37_000) / 100_000,
             ..self
@@ -144,13 +170,16 @@ pub(crate) struct NodeCost {
     pub(crate) cpu_twice: u64,
     /// CPU time that is lost to the distance of cards.
     pub(crate) cards: u64,
+    /// CPU time that is lost to its memory controllers.
+    pub(crate) bandwidth: u64,
     pub(crate) crowding: u64,
 }
 
 impl NodeCost {
-    /// For `micro` millionths of vCPUs of this VM. What other VMs do is not known: half is counted
-    /// as if their vCPUs were all busy, half as if all idled but those of latency-sensitive VMs.
-    pub(crate) fn of(node: &HostNode, prefer_ht: bool, rates: &Rates, micro: u64) -> Self {
+    /// For `micro` millionths of vCPUs of this VM, which draw so many bytes a second. What other VMs
+    /// do is not known: half is counted as if their vCPUs were all busy, half as if all idled but
+    /// those of latency-sensitive VMs.
+    pub(crate) fn of(node: &HostNode, prefer_ht: bool, rates: &Rates, (micro, traffic): (u64, u64)) -> Self {
         if micro == 0 {
             return Self::default();
         }
@@ -160,6 +189,7 @@ impl NodeCost {
             stacked: micro.saturating_sub(u64::from(node.threads) * VCPU),
             cpu_twice: cpu(held) + cpu(u64::from(node.always_busy) * VCPU),
             cards: rates.cards(micro, node.to_cards),
+            bandwidth: rates.bandwidth(node, traffic),
             // Of thousandths squared.
             crowding: growth(held, held + micro, node.units(prefer_ht).into()) / (VCPU / 1000).pow(2),
         }

@@ -22,6 +22,8 @@ pub(crate) struct Candidate {
     pub(crate) homes: Vec<Home>,
     /// Indices of all nodes used.
     pub(crate) nodes: BTreeSet<usize>,
+    /// Bytes a second that the VM draws from each node's memory.
+    pub(crate) traffic: Vec<u64>,
 }
 
 impl Candidate {
@@ -55,7 +57,8 @@ impl Candidate {
         }
         let fullness = problem.host.nodes.iter().zip(bytes).map(|(node, bytes)| fullness(node, bytes)).sum();
         let nodes = homes.iter().flat_map(|home| home.nodes.iter().copied()).collect();
-        Some(Self { cost: Cost { fullness, ..cost }, lost, homes, nodes })
+        let traffic = state.loads().2.to_vec();
+        Some(Self { cost: Cost { fullness, ..cost }, lost, homes, nodes, traffic })
     }
 }
 

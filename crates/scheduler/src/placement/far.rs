@@ -23,7 +23,7 @@ const STEP: u64 = 2 * Bytes::MIB.0;
 
 /// Nodes with memory of which nobody says what they give, where a node without CPUs is among all.
 pub(crate) fn unknown(nodes: &[HostNode]) -> Option<NodeSet> {
-    let counts = |node: &&HostNode| node.bandwidth_mb_per_s.is_none() && node.memory > 0;
+    let counts = |node: &&HostNode| node.bandwidth.is_none() && node.memory > 0;
     let unknown: NodeSet = nodes.iter().filter(counts).map(|node| node.id).collect();
     (nodes.iter().any(|node| node.memory_only) && !unknown.is_empty()).then_some(unknown)
 }
@@ -38,7 +38,7 @@ fn nearest(host: &Host, home: &[usize]) -> Vec<usize> {
 }
 
 fn gives(host: &Host, node: usize) -> u64 {
-    host.nodes[node].bandwidth_mb_per_s.unwrap_or(0)
+    host.nodes[node].bandwidth.filter(|_| host.divides_memory).unwrap_or(0)
 }
 
 /// Of so many bytes at this home, those on each node without CPUs: index, bytes.

@@ -1,8 +1,10 @@
 //! The nodes that may be a client's home, by their CPUs. Where its memory lies is decided later
 //! ([`super::memory`]).
 
+use crate::balance::BalancePolicy;
 use crate::host::Host;
 use crate::sizing::Share;
+use vm::Shape;
 
 /// What a client asks of its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,12 +14,17 @@ pub(crate) struct Demand {
     pub(crate) memory: u64,
     /// Nodes that its home has at least.
     pub(crate) least_home: usize,
+    /// Bytes a second that it draws when it works; 0 where nobody says.
+    pub(crate) traffic: u64,
 }
 
 impl Demand {
-    /// What a virtual node of this size asks for.
-    pub(crate) fn of(share: &Share, least_home: usize) -> Self {
-        Self { vcpus: share.vcpus, memory: share.memory, least_home }
+    /// What a virtual node of this size asks for: of what the VM's owner stated, its part by vCPUs.
+    pub(crate) fn of(share: &Share, least_home: usize, shape: &Shape) -> Self {
+        let each = BalancePolicy::default().waiting_cpu_draws();
+        let stated = shape.policy.bandwidth.of(shape.vcpus.into(), each).unwrap_or(0.0);
+        let traffic = (stated * f64::from(share.vcpus) / f64::from(shape.vcpus.max(1))).round() as u64;
+        Self { vcpus: share.vcpus, memory: share.memory, least_home, traffic }
     }
 }
 

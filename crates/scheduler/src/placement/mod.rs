@@ -16,7 +16,7 @@
 //!    VM is drawn to. What other VMs do is not known: half is counted as if
 //!    their vCPUs were busy, half as if they idled.
 //!    Where the guest knows distances already, the difference from these is charged too ([`told`]).
-//! 3. With `placement = "clients_apart"` or `"most_virtual_nodes"`: nodes left unused, then the
+//! 3. With `placement = "apart"` or `"most_virtual_nodes"`: nodes left unused, then the
 //!    distance between clients (which then does not count above).
 //! 4. Crowding of the CPUs, fullness of the memory.
 //!
@@ -136,8 +136,8 @@ pub(crate) struct Problem<'a> {
     near: Vec<u64>,
     /// For each client the first one that may change places with it unseen.
     kinds: Vec<usize>,
-    /// Whether clients are to live on as many nodes as there are.
-    apart: bool,
+    /// How far its clients are to be spread.
+    spread: Spread,
     rates: Rates,
     /// Nodes with CPUs.
     cpu_nodes: u32,
@@ -173,7 +173,7 @@ impl<'a> Problem<'a> {
             told,
             near: demands.iter().map(|demand| far::near(host, demand.memory)).collect(),
             kinds: told::kinds(demands, told),
-            apart: spread != Spread::Consolidate,
+            spread,
             rates: Rates::default(),
             cpu_nodes: host.nodes.iter().filter(|node| node.threads > 0).count() as u32,
             cpus_fit: vcpus <= host.all_units(),

@@ -3,6 +3,7 @@
 use super::Problem;
 use super::cost::{Cost, Lost, NodeCost};
 use super::homes::{CpuHome, WHOLE};
+use vm::spec::Spread;
 
 /// Clients with homes so far. Memory is taken to lie in equal parts on the nodes of its home; what
 /// a node lacks is charged at the least that it can cost to have it elsewhere. The division itself
@@ -14,6 +15,7 @@ pub(crate) struct State<'a> {
     micro: Vec<u64>,
     bytes: Vec<u64>,
     clients: Vec<u32>,
+    traffic: Vec<u64>,
     costs: Vec<NodeCost>,
     sums: Sums,
     /// What pairs that are not both placed cost at least by distance.
@@ -24,12 +26,22 @@ pub(crate) struct State<'a> {
     from: Vec<u64>,
 }
 
+/// What a node holds of the VM: millionths of vCPUs, bytes, clients, bytes a second.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    micro: u64,
+    bytes: u64,
+    clients: u32,
+    traffic: u64,
+}
+
 /// Sums over nodes and clients.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     stacked: u64,
     cpu_twice: u64,
     cards: u64,
+    bandwidth: u64,
     crowding: u64,
     /// Bytes that nodes lack, each times the extra distance to the nearest other memory.
     short: u128,
@@ -53,6 +65,7 @@ impl<'a> State<'a> {
             micro: vec![0; nodes],
             bytes: vec![0; nodes],
             clients: vec![0; nodes],
+            traffic: vec![0; nodes],
             costs: vec![NodeCost::default(); nodes],
             sums: Sums::default(),
             rest: problem.least_of_pairs.iter().flatten().sum::<u128>() / 2,
@@ -66,10 +79,10 @@ impl<'a> State<'a> {
         &self.homes
     }
 
-    /// Millionths of vCPUs and bytes by node: where they are equal, so is the placement but for
+    /// Millionths of vCPUs, bytes and traffic by node: where they are equal, so is the placement but for
     /// the names of its clients.
-    pub(crate) fn loads(&self) -> (&[u64], &[u64]) {
-        (&self.micro, &self.bytes)
+    pub(crate) fn loads(&self) -> (&[u64], &[u64], &[u64]) {
+        (&self.micro, &self.bytes, &self.traffic)
     }
 
     /// The cost of what is placed so far; the last of its fields is left to the division of memory.
@@ -84,15 +97,14 @@ impl<'a> State<'a> {
         let misled = by_distance(self.sums.misled);
         let siblings = by_distance(self.sums.siblings + self.rest + self.sums.misled) - misled;
         let cost = self.cost_from(&self.sums, &Lost { siblings, misled, ..lost });
-        if self.problem.apart { Cost { unused: 0, ..cost } } else { cost }
+        if self.problem.spread.keeps_apart() { Cost { unused: 0, ..cost } } else { cost }
     }
 
     /// The estimate if `client` had this home; it must have none.
     pub(crate) fn estimate_with(&self, client: usize, home: &CpuHome) -> Cost {
         let mut sums = self.sums;
-        let share = self.problem.near[client] / home.nodes.len() as u64;
         for (&node, &micro) in home.nodes.iter().zip(&home.micro) {
-            self.change(&mut sums, node, (self.micro[node] + micro, self.bytes[node] + share, self.clients[node] + 1));
+            self.change(&mut sums, node, self.with(client, home, node, micro));
         }
         sums.siblings += self.siblings(home);
         sums.misled += self.misled(client, home);
@@ -107,9 +119,8 @@ impl<'a> State<'a> {
 
     /// Gives `client` a home; it must have none.
     pub(crate) fn give(&mut self, client: usize, home: &'a CpuHome) {
-        let share = self.problem.near[client] / home.nodes.len() as u64;
         for (&node, &micro) in home.nodes.iter().zip(&home.micro) {
-            self.load(node, self.micro[node] + micro, self.bytes[node] + share, self.clients[node] + 1);
+            self.load(node, self.with(client, home, node, micro));
         }
         self.sums.siblings += self.siblings(home);
         self.sums.misled += self.misled(client, home);
@@ -122,9 +133,16 @@ impl<'a> State<'a> {
     /// Takes the home of `client` away.
     pub(crate) fn take(&mut self, client: usize) -> Option<&'a CpuHome> {
         let home = self.homes[client].take()?;
-        let share = self.problem.near[client] / home.nodes.len() as u64;
+        let [memory, traffic] = self.shares(client, home);
         for (&node, &micro) in home.nodes.iter().zip(&home.micro) {
-            self.load(node, self.micro[node] - micro, self.bytes[node] - share, self.clients[node] - 1);
+            let held = self.held(node);
+            let left = Held {
+                micro: held.micro - micro,
+                bytes: held.bytes - memory,
+                clients: held.clients - 1,
+                traffic: held.traffic - traffic,
+            };
+            self.load(node, left);
         }
         self.add_distances(home, false);
         self.rest += self.least_with_placed(client);
@@ -132,6 +150,29 @@ impl<'a> State<'a> {
         self.sums.misled -= self.misled(client, home);
         self.sums.inner -= self.problem.inner(home);
         Some(home)
+    }
+
+    /// Memory and traffic of a client on each node of a home: in equal parts.
+    fn shares(&self, client: usize, home: &CpuHome) -> [u64; 2] {
+        let (memory, traffic) = (self.problem.near[client], self.problem.demands[client].traffic);
+        [memory, traffic].map(|all| all / home.nodes.len() as u64)
+    }
+
+    /// What a node holds of the VM.
+    fn held(&self, node: usize) -> Held {
+        let (micro, bytes) = (self.micro[node], self.bytes[node]);
+        Held { micro, bytes, clients: self.clients[node], traffic: self.traffic[node] }
+    }
+
+    /// The same with a client more, of which so many millionths of vCPUs are there.
+    fn with(&self, client: usize, home: &CpuHome, node: usize, micro: u64) -> Held {
+        let ([memory, traffic], held) = (self.shares(client, home), self.held(node));
+        Held {
+            micro: held.micro + micro,
+            bytes: held.bytes + memory,
+            clients: held.clients + 1,
+            traffic: held.traffic + traffic,
+        }
     }
 
     /// The cost of what is placed if this is what is lost.
@@ -145,11 +186,14 @@ impl<'a> State<'a> {
 
     fn cost_from(&self, sums: &Sums, lost: &Lost) -> Cost {
         let cost = Cost { stacked: sums.stacked, misled: lost.misled, crowding: sums.crowding, ..Cost::default() };
-        let cost = if self.problem.apart {
-            let unused = self.problem.cpu_nodes - sums.used;
-            Cost { lost: lost.cpu + lost.memory + lost.cards, unused, apart: lost.siblings + lost.misled, ..cost }
-        } else {
-            Cost { lost: lost.all() + lost.misled, ..cost }
+        let cost = match self.problem.spread {
+            Spread::Apart | Spread::MostVirtualNodes => {
+                let unused = self.problem.cpu_nodes - sums.used;
+                let counted = lost.cpu + lost.memory + lost.cards + lost.bandwidth;
+                Cost { lost: counted, unused, apart: lost.siblings + lost.misled, ..cost }
+            }
+            Spread::Auto => Cost { lost: lost.all() + lost.misled, ..cost },
+            Spread::Together => Cost { lost: lost.beside_bandwidth() + lost.misled, bandwidth: lost.bandwidth, ..cost },
         };
         cost.rounded()
     }
@@ -163,26 +207,28 @@ impl<'a> State<'a> {
         let siblings = by_distance(sums.siblings);
         // Rounded as one sum: what is saved by nearness and charged as difference is the same.
         let misled = by_distance(sums.siblings + sums.misled) - siblings;
-        Lost { cpu: sums.cpu_twice / 2, memory, siblings, cards: sums.cards, misled }
+        Lost { cpu: sums.cpu_twice / 2, memory, siblings, cards: sums.cards, bandwidth: sums.bandwidth, misled }
     }
 
-    fn load(&mut self, node: usize, micro: u64, bytes: u64, clients: u32) {
+    fn load(&mut self, node: usize, held: Held) {
         let mut sums = self.sums;
-        self.costs[node] = self.change(&mut sums, node, (micro, bytes, clients));
+        self.costs[node] = self.change(&mut sums, node, held);
         self.sums = sums;
-        (self.micro[node], self.bytes[node], self.clients[node]) = (micro, bytes, clients);
+        (self.micro[node], self.bytes[node], self.clients[node]) = (held.micro, held.bytes, held.clients);
+        self.traffic[node] = held.traffic;
     }
 
-    /// What the sums are when a node has these millionths of vCPUs, bytes and clients instead of
-    /// its own; the node's new cost.
-    fn change(&self, sums: &mut Sums, node: usize, (micro, bytes, clients): (u64, u64, u32)) -> NodeCost {
+    /// What the sums are when a node holds this instead of its own; the node's new cost.
+    fn change(&self, sums: &mut Sums, node: usize, held: Held) -> NodeCost {
+        let Held { micro, bytes, clients, traffic } = held;
         let problem = self.problem;
         let own = &problem.host.nodes[node];
         let before = self.costs[node];
-        let after = NodeCost::of(own, problem.host.prefer_ht, &problem.rates, micro);
+        let after = NodeCost::of(own, problem.host.prefer_ht, &problem.rates, (micro, traffic));
         sums.stacked = sums.stacked + after.stacked - before.stacked;
         sums.cpu_twice = sums.cpu_twice + after.cpu_twice - before.cpu_twice;
         sums.cards = sums.cards + after.cards - before.cards;
+        sums.bandwidth = sums.bandwidth + after.bandwidth - before.bandwidth;
         sums.crowding = sums.crowding + after.crowding - before.crowding;
         let short = |bytes: u64| u128::from(bytes.saturating_sub(own.available)) * u128::from(problem.nearest[node]);
         sums.short = sums.short + short(bytes) - short(self.bytes[node]);

@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn clients_that_were_told_the_same_change_places_unseen() {
-        let demand = Demand { vcpus: 2, memory: 1 << 30, least_home: 1 };
+        let demand = Demand { vcpus: 2, memory: 1 << 30, least_home: 1, traffic: 0 };
         // Two pairs, near inside (12), far outside (32).
         let told = Told::of(&[vec![10, 12, 32, 32], vec![12, 10, 32, 32], vec![32, 32, 10, 12], vec![32, 32, 12, 10]]);
         assert_eq!(kinds(&[demand; 4], Some(&told)), [0, 0, 2, 2]);

@@ -2,8 +2,10 @@
 //! host.
 
 mod answers;
+mod bandwidth;
 mod caches;
 mod choices;
+mod communication;
 mod devices;
 mod fairness;
 mod homes;

@@ -2,11 +2,12 @@
 //! that moves when told to.
 use scheduler::balance::{BalancePolicy, BalanceState, Decision, Explanation, record, step, why};
 use scheduler::{
-    Action, ActionError, ClientId, ClientObservation, Done, GroupObservation, GuestMachine, Mobility, Moment,
+    Action, ActionError, ClientId, ClientObservation, Done, Exchange, GroupObservation, GuestMachine, Mobility, Moment,
     NodeObservation, Observation, Traffic, VcpuGroup, VmKey, VmObservation,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CoreId, CpuSet, Distances, LlcId, Machine, NodeId, NodeSet, read};
+use vm::spec::{BandwidthNeed, Spread};
 
 #[derive(Clone, Debug)]
 pub(crate) struct ToyClient {
@@ -33,6 +34,8 @@ pub(crate) struct ToyVm {
     pub(crate) mobility: Mobility,
     pub(crate) shares: u32,
     pub(crate) node_affinity: Option<NodeSet>,
+    pub(crate) placement: Spread,
+    pub(crate) bandwidth: BandwidthNeed,
     /// Nodes of its devices.
     pub(crate) devices: NodeSet,
     /// Distances that the guest was told.
@@ -55,6 +58,8 @@ pub(crate) struct Toy {
     pub(crate) offline: CpuSet,
     pub(crate) pressure: Option<f64>,
     pub(crate) figures: bool,
+    /// Bytes a second that VMs exchange, by name.
+    pub(crate) exchanges: Vec<(&'static str, &'static str, f64)>,
     /// What each step did, with its time.
     pub(crate) log: Vec<(u64, Decision)>,
 }
@@ -70,6 +75,7 @@ impl Toy {
             offline: CpuSet::new(),
             pressure: Some(0.0),
             figures: true,
+            exchanges: Vec::new(),
             log: Vec::new(),
         }
     }
@@ -111,7 +117,17 @@ impl Toy {
         let key = VmKey { name: name.to_owned(), pid: 100 + self.vms.len() as u32, started: 1 };
         let mobility = Mobility::Movable;
         let devices = NodeSet::new();
-        let vm = ToyVm { key, clients: vec![client], mobility, shares: 1024, node_affinity: None, devices, told: None };
+        let vm = ToyVm {
+            key,
+            clients: vec![client],
+            mobility,
+            shares: 1024,
+            node_affinity: None,
+            placement: Spread::default(),
+            bandwidth: BandwidthNeed::default(),
+            devices,
+            told: None,
+        };
         self.vms.push(vm);
         self.vms.last_mut().expect("just added")
     }
@@ -225,6 +241,8 @@ impl Toy {
             mobility: vm.mobility.clone(),
             shares: vm.shares,
             node_affinity: vm.node_affinity.clone(),
+            placement: vm.placement,
+            bandwidth: vm.bandwidth,
             device_nodes: vm.devices.clone(),
             guest: vm.told.as_deref().map(guest),
             ..VmObservation::of_clients(vm.key.clone(), Vec::new())
@@ -244,8 +262,14 @@ impl Toy {
             nodes: self.machine.node_ids().iter().map(node).collect(),
             vms: self.vms.iter().enumerate().map(vm).collect(),
             memory_pressure: self.pressure,
+            exchanges: self.exchanges.iter().map(|&(one, other, bytes)| self.exchange(one, other, bytes)).collect(),
             ..Observation::default()
         }
+    }
+
+    fn exchange(&self, one: &str, other: &str, bytes_per_second: f64) -> Exchange {
+        let key = |name: &str| self.vms.iter().find(|vm| vm.key.name == name).expect("a VM").key.clone();
+        Exchange { one: key(one), other: key(other), bytes_per_second }
     }
 
     /// A group that gets this part of what it wants.

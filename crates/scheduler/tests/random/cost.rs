@@ -173,7 +173,7 @@ impl<'a> Scorer<'a> {
         let stacked = ids.iter().map(|&node| (self.vcpus_on(homes, node) - self.threads(node)).max(0.0)).sum();
         let cpus: f64 = ids.iter().map(|&node| self.lost_to_cpus(homes, node)).sum();
         let (memory, siblings) = (self.lost_to_memory(homes), self.lost_to_siblings(homes) + self.charged(homes));
-        if self.case.spec.policy.placement != Spread::Consolidate {
+        if self.case.spec.policy.placement != Spread::Together {
             let unused = |node: &&NodeId| self.threads(**node) > 0.0 && !homes.iter().any(|home| home.contains(node));
             return [stacked, cpus + memory, ids.iter().filter(unused).count() as f64, siblings];
         }

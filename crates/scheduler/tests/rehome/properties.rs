@@ -130,7 +130,7 @@ properties::properties! {
         count in 2usize..=8,
         idle in any::<bool>(),
     ) {
-        case.spec.shape.policy.placement = Spread::ClientsApart;
+        case.spec.shape.policy.placement = Spread::Apart;
         case.spec.shape.policy.prefer_ht = false;
         if idle {
             case.occupancy = Occupancy::default();

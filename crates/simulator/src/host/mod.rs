@@ -27,7 +27,7 @@ use crate::traces::Random;
 use crate::{MachineModel, RateSolver, SolveError};
 use memory::Copying;
 use rates::{Share, Solved};
-use scheduler::{Moment, VmKey};
+use scheduler::{Exchange, Moment, VmKey};
 use state::{NodeState, VmState, Vms};
 use std::fmt;
 use topology::{CpuSet, NodeId};
@@ -50,6 +50,7 @@ pub struct SimulatedHost {
     solved: Solved,
     last_observed_ms: Option<u64>,
     started: u32,
+    exchanges: Vec<Exchange>,
 }
 
 impl fmt::Debug for SimulatedHost {
@@ -76,7 +77,14 @@ impl SimulatedHost {
             solved: Solved::default(),
             last_observed_ms: None,
             started: 0,
+            exchanges: Vec::new(),
         }
+    }
+
+    /// What its VMs are said to exchange from now on: what switches count on a real host. What it
+    /// costs them is not modelled.
+    pub fn set_exchanges(&mut self, exchanges: Vec<Exchange>) {
+        self.exchanges = exchanges;
     }
 
     /// Starts a VM. Its threads may run everywhere that its node affinity allows; its memory is
@@ -222,6 +230,8 @@ impl SimulatedHost {
             let local = done * share.mix[share.node];
             client.used_s += used;
             client.waited_s += waited;
+            client.local_lines += local;
+            client.remote_lines += done - local;
             self.nodes[share.node].used_s += used;
             vm.account.used_s += used;
             vm.account.waited_s += waited;

@@ -2,8 +2,9 @@
 
 use super::SimulatedHost;
 use super::state::{ClientState, VmState};
-use scheduler::{ClientId, ClientObservation, Moment, NodeObservation, Observation, VmKey, VmObservation};
+use scheduler::{ClientId, ClientObservation, Moment, NodeObservation, Observation, Traffic, VmKey, VmObservation};
 use std::collections::BTreeMap;
+use topology::rates::LINE_BYTES;
 use topology::{Bytes, NodeId};
 
 impl SimulatedHost {
@@ -20,6 +21,7 @@ impl SimulatedHost {
             nodes: self.nodes.iter().filter(|node| node.present).map(node).collect(),
             vms: self.vms.iter().map(|(key, vm)| place(key, vm, &ids)).collect(),
             memory_pressure: Some(0.0),
+            exchanges: self.exchanges.clone(),
             ..Observation::default()
         }
     }
@@ -53,6 +55,9 @@ fn count(client: &mut ClientState, shown: &mut ClientObservation, seconds: Optio
     client.seen = true;
     shown.cpu_used = seconds.map(|seconds| used_s / seconds);
     shown.cpu_waited = seconds.map(|seconds| waited_s / seconds);
+    let (local, remote) = (std::mem::take(&mut client.local_lines), std::mem::take(&mut client.remote_lines));
+    let rate = |lines: f64, seconds: f64| lines * LINE_BYTES / seconds;
+    shown.traffic = seconds.map(|seconds| Traffic { local: rate(local, seconds), remote: rate(remote, seconds) });
 }
 
 fn place(key: &VmKey, vm: &VmState, ids: &[NodeId]) -> VmObservation {

@@ -66,6 +66,9 @@ pub(crate) struct ClientState {
     pub(crate) used_s: f64,
     /// CPU seconds waited since then.
     pub(crate) waited_s: f64,
+    /// Cache lines from memory of the thread's own node since then, and from that of others.
+    pub(crate) local_lines: f64,
+    pub(crate) remote_lines: f64,
     /// Whether it has been observed before.
     pub(crate) seen: bool,
     /// Seconds between scans of automatic NUMA balancing.
@@ -87,6 +90,8 @@ impl ClientState {
             phase: 0,
             used_s: 0.0,
             waited_s: 0.0,
+            local_lines: 0.0,
+            remote_lines: 0.0,
             seen: false,
             scan_period_s: 1.0,
             fault_cpus: 0.0,

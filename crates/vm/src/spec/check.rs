@@ -134,6 +134,7 @@ fn check_most_memory(memory: Bytes, most: Option<Bytes>, field: &str) -> Checked
 fn check_policy(spec: &VmSpec) -> Checked {
     let policy = &spec.policy;
     super::cache::check(policy)?;
+    super::bandwidth::check(policy)?;
     let most_vcpus = spec.most_vcpus();
     if let Some(per_socket) = policy.cores_per_socket {
         ensure(per_socket > 0 && most_vcpus.is_multiple_of(per_socket), "policy.cores_per_socket", || {

@@ -97,7 +97,7 @@ pub(crate) fn text(compared: &Compared) -> String {
     if rows.iter().all(|row| row.throughput.is_none()) {
         text.push_str("The VMs were idle: they wanted no CPU, so that there is no throughput to compare.\n\n");
     }
-    let header = ["", "Throughput", "Worst VM", "Remote", "Waited", "Moved", "Binds"];
+    let header = ["", "Throughput", "Worst VM", "Remote", "Waited", "Moved GiB/h", "Binds/h"];
     let mut table = table(header, &[1, 2, 3, 4, 5, 6]);
     for row in rows {
         let percent = |part: Option<f64>| part.map_or_else(dash, |part| format!("≈{:.1} %", 100.0 * part));
@@ -107,8 +107,8 @@ pub(crate) fn text(compared: &Compared) -> String {
             percent(row.worst),
             percent(row.remote_part),
             percent(row.waited_part),
-            format!("≈{} MiB", Bytes(row.moved_bytes).mib()),
-            format!("≈{}", row.binds),
+            format!("≈{:.1}", row.moved_gib_per_hour()),
+            format!("≈{:.0}", row.binds_per_hour()),
         ]);
     }
     text.push_str(&lines(&table));
@@ -137,6 +137,7 @@ mod tests {
         };
         let row = |rival: &str, remote_part| Row {
             rival: rival.into(),
+            hours: 0.5,
             throughput: Some(0.9),
             worst: Some(0.5),
             remote_part: Some(remote_part),
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn vms_that_want_no_cpu_are_idle_and_have_no_throughput() {
-        let rows = vec![simulator::rivals::row("homenode balance".into(), &[])];
+        let rows = vec![simulator::rivals::row("homenode balance".into(), scheduler::Moment(60_000), &[])];
         let compared = Compared {
             machine: "m".into(),
             trace: "idle.toml".into(),

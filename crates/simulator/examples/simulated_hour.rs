@@ -29,5 +29,5 @@ fn main() {
         described.machine.nodes.len()
     );
     println!("{solver_name}: {solved} states solved of {asked} asked for");
-    println!("{:?}", row("homenode".to_owned(), &host.accounts()));
+    println!("{:?}", row("homenode".to_owned(), trace.ends, &host.accounts()));
 }

@@ -21,7 +21,9 @@ pub(crate) fn run(choice: &str, path: &Path, arguments: &BalanceArguments) -> an
     let model = MachineModel::new(&machine, &rates).map_err(bad_input)?;
     let policy = policy(arguments.policy.as_deref(), &machine)?;
     let (trace, left_out) = read(path)?;
-    let mut against = arguments.against.iter().map(|name| named(name)).collect::<anyhow::Result<Vec<_>>>()?;
+    // Linux alone has its row in any case.
+    let others = arguments.against.iter().filter(|name| *name != "linux");
+    let mut against = others.map(|name| named(name)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut rules = Rules::new(policy.vms.clone());
     let homenode = Homenode::new("homenode balance", policy.balance);
     let mut homenode = homenode.restricted(move |observation| rules.apply(observation));
@@ -48,13 +50,13 @@ pub(crate) fn host(choice: &str, path: &Path) -> anyhow::Result<TracedHost> {
 
 fn named(name: &str) -> anyhow::Result<Box<dyn Rival>> {
     let valid = || rivals::NAMES.join(", ");
-    rivals::named(name).ok_or_else(|| bad_input(format!("--against {name}: no such policy; valid are {}", valid())))
+    let known = rivals::NAMES.contains(&name).then(|| rivals::named(name, &BalancePolicy::default())).flatten();
+    known.ok_or_else(|| bad_input(format!("--against {name}: no such policy; valid are {}", valid())))
 }
 
 /// Each on a host of its own.
 fn row(model: &MachineModel, trace: &Trace, rival: &mut dyn Rival) -> anyhow::Result<Row> {
-    let host = rivals::run(model, Box::new(Amva::default()), trace, rival).context("the model finds no rates")?;
-    Ok(rivals::row(rival.name().to_owned(), &host.accounts()))
+    rivals::compared(model, Box::new(Amva::default()), trace, rival).context("the model finds no rates")
 }
 
 /// A trace, and what could not be taken into it: a file in TOML, or what was seen in a recording.

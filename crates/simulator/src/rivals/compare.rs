@@ -1,4 +1,4 @@
-//! The same traces under each rival: one row each.
+//! The same trace under each rival: one row each.
 
 use super::{Homenode, KernelAutoNuma, LinuxDefault, Numad, OneShot, Pins, Planned, Rival};
 use crate::host::{Account, SimulatedHost};
@@ -12,17 +12,17 @@ use serde::Serialize;
 /// start dominates.
 const LEAST_BUSY_S: f64 = 60.0;
 
-/// What a rival reached, over all traces.
+/// What a rival reached on one trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Who.
     pub rival: String,
+    /// Length of the trace, in hours.
+    pub hours: f64,
     /// Throughput of all VMs relative to ideal (see [`Account::throughput`]), each by the CPU time
     /// that it wanted; `None`: all were idle.
     pub throughput: Option<f64>,
-    /// Throughput of the VM that fared worst: of several traces the mean, since the least of all is
-    /// that of one VM in one run, which any change of any move makes another. `None`: none wanted
-    /// to run for long.
+    /// Throughput of the VM that fared worst; `None`: none wanted to run for long.
     pub worst: Option<f64>,
     /// Part of all lines that came from another node's memory; `None`: there were none.
     pub remote_part: Option<f64>,
@@ -36,28 +36,33 @@ pub struct Row {
     pub vms: usize,
 }
 
-/// All rivals, as the comparison has them.
-pub fn all() -> Vec<Box<dyn Rival>> {
-    vec![
-        Box::new(Planned::new("homenode run + balance", BalancePolicy::default())),
-        Box::new(Homenode::new("homenode balance", BalancePolicy::default())),
-        Box::new(Homenode::new("ESXi-default thresholds", BalancePolicy::esxi_defaults())),
-        Box::new(LinuxDefault),
-        Box::new(KernelAutoNuma),
-        Box::<Numad>::default(),
-        Box::<OneShot>::default(),
-        Box::<Pins>::default(),
-    ]
+impl Row {
+    /// GiB moved from node to node in an hour.
+    pub fn moved_gib_per_hour(&self) -> f64 {
+        self.moved_bytes as f64 / (1u64 << 30) as f64 / self.hours
+    }
+
+    /// Binds in an hour.
+    pub fn binds_per_hour(&self) -> f64 {
+        self.binds as f64 / self.hours
+    }
 }
 
-/// Names by which a rival is asked for.
-pub const NAMES: [&str; 5] = ["autonuma", "esxi", "numad", "numad-one-shot", "pins"];
+/// Words for homenode's own ways in the comparison: `homenode run` with `balance`, and `balance`
+/// alone.
+pub const OURS: [&str; 2] = ["run", "balance"];
 
-/// The rival with one of [`NAMES`].
-pub fn named(name: &str) -> Option<Box<dyn Rival>> {
+/// Words for those that it is compared with.
+pub const NAMES: [&str; 6] = ["autonuma", "esxi", "linux", "numad", "numad-one-shot", "pins"];
+
+/// The one with a word of [`OURS`] or [`NAMES`]. `policy`: of homenode's own.
+pub fn named(name: &str, policy: &BalancePolicy) -> Option<Box<dyn Rival>> {
     Some(match name {
-        "autonuma" => Box::new(KernelAutoNuma),
+        "run" => Box::new(Planned::new("homenode run + balance", policy.clone())),
+        "balance" => Box::new(Homenode::new("homenode balance", policy.clone())),
         "esxi" => Box::new(Homenode::new("ESXi-default thresholds", BalancePolicy::esxi_defaults())),
+        "linux" => Box::new(LinuxDefault),
+        "autonuma" => Box::new(KernelAutoNuma),
         "numad" => Box::<Numad>::default(),
         "numad-one-shot" => Box::<OneShot>::default(),
         "pins" => Box::<Pins>::default(),
@@ -86,40 +91,28 @@ pub fn run(
     Ok(host)
 }
 
-/// A table: every rival on every trace, each on a host of its own.
+/// One rival on one trace, in sum.
 ///
 /// # Errors
 /// The solver found no rates.
-pub fn compare(
+pub fn compared(
     model: &MachineModel,
-    mut solver: impl FnMut() -> Box<dyn RateSolver>,
-    traces: &[Trace],
-) -> Result<Vec<Row>, SolveError> {
-    let mut rows = Vec::new();
-    for index in 0..all().len() {
-        let (mut accounts, mut worst) = (Vec::new(), Vec::new());
-        let mut name = String::new();
-        for trace in traces {
-            // A rival remembers: a fresh one for each trace.
-            let mut rival = all().swap_remove(index);
-            let of_trace = run(model, solver(), trace, rival.as_mut())?.accounts();
-            rival.name().clone_into(&mut name);
-            worst.extend(row(name.clone(), &of_trace).worst);
-            accounts.extend(of_trace);
-        }
-        let mean = worst.iter().sum::<f64>() / worst.len() as f64;
-        rows.push(Row { worst: (!worst.is_empty()).then_some(mean), ..row(name, &accounts) });
-    }
-    Ok(rows)
+    solver: Box<dyn RateSolver>,
+    trace: &Trace,
+    rival: &mut dyn Rival,
+) -> Result<Row, SolveError> {
+    let host = run(model, solver, trace, rival)?;
+    Ok(row(rival.name().to_owned(), trace.ends, &host.accounts()))
 }
 
-/// Sums up the accounts of one rival.
-pub fn row(rival: String, accounts: &[Account]) -> Row {
+/// Sums up the accounts of one rival, from the beginning of a trace to its end.
+pub fn row(rival: String, ends: Moment, accounts: &[Account]) -> Row {
     let sum = |of: fn(&Account) -> f64| accounts.iter().map(of).sum::<f64>();
     let part = |of: f64, all: f64| (all > 0.0).then(|| of / all);
     let long = accounts.iter().filter(|account| account.busy_s >= LEAST_BUSY_S);
     Row {
         rival,
+        hours: ends.0 as f64 / 3_600_000.0,
         throughput: part(sum(|account| account.progress_s), sum(|account| account.wanted_s)),
         worst: long.filter_map(Account::throughput).reduce(f64::min).map(|least| least.min(1.0)),
         remote_part: part(sum(|account| account.remote_lines), sum(|account| account.lines)),

@@ -4,12 +4,14 @@ mod compare;
 mod homenode;
 mod numad;
 mod numad_daemon;
+mod paired;
 mod pins;
 
-pub use compare::{NAMES, Row, all, compare, named, row, run};
+pub use compare::{NAMES, OURS, Row, compared, named, row, run};
 pub use homenode::{Carried, Homenode, Planned};
 pub use numad::{Held, NodeState, Request, advice};
 pub use numad_daemon::Numad;
+pub use paired::{Difference, Figure, Series, standing};
 pub use pins::{OneShot, Pins};
 
 use crate::host::{AutoNuma, KernelRules, SimulatedHost};

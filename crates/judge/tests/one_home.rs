@@ -7,7 +7,7 @@ use scheduler::balance::{BalancePolicy, BalanceState, Decision, Homes, MoveKind,
 use scheduler::{
     Act, Action, ActionError, ClientId, Done, GuestMachine, Mobility, Moment, Observation, Observe, ObserveError, VmKey,
 };
-use simulator::host::{ClientShape, KernelRules, Phase, SimulatedHost, VmShape};
+use simulator::host::{ClientShape, KernelRules, Phase, Reuse, SimulatedHost, VmShape};
 use simulator::{MachineModel, MaxMin, Profile};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
@@ -60,7 +60,7 @@ fn vms() -> impl Strategy<Value = Vec<DrawnVm>> {
 fn shape(index: usize, drawn: &DrawnVm, node_memory: Bytes) -> VmShape {
     let memory = Bytes::from_mib(node_memory.mib() * drawn.memory_percent / 100);
     let busy = f64::from(drawn.vcpus) * f64::from(drawn.busy_percent) / 100.0;
-    let phase = Phase { after_ms: 0, busy, resident: memory, profile: Profile::mixed() };
+    let phase = Phase { after_ms: 0, busy, resident: memory, profile: Profile::mixed(), reuse: Reuse::default() };
     let (vcpus, phases) = (drawn.vcpus, vec![phase]);
     let client = ClientShape { vcpus, memory, held_part: 0.0, sibling_part: 0.2, phases };
     let because = "a test says so".to_owned();

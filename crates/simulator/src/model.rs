@@ -5,7 +5,7 @@ use crate::ModelError;
 use crate::machine_check::{self, Finding};
 use crate::routes::Routes;
 use topology::rates::{FLIT_BYTES, Flits, Rates, Vertex};
-use topology::{LlcId, Machine, NodeId};
+use topology::{Bytes, LlcId, Machine, NodeId};
 
 /// A station, by its index in [`MachineModel::stations`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,6 +117,11 @@ impl MachineModel {
     pub fn llc_port(&self, llc: Option<LlcId>) -> Option<StationId> {
         let kind = StationKind::LlcPort(llc?);
         self.stations.iter().position(|station| station.kind == kind).map(|index| StationId(index as u32))
+    }
+
+    /// Capacity of a last-level cache, where it is known.
+    pub fn llc_size(&self, llc: Option<LlcId>) -> Option<Bytes> {
+        self.machine.llcs.iter().find(|cache| Some(cache.id) == llc)?.size
     }
 
     /// Unloaded nanoseconds of a load by a CPU of `from` from memory of `to`.

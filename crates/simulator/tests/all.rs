@@ -2,6 +2,7 @@
 
 mod application_properties;
 mod balancing;
+mod caches;
 mod events;
 mod faults;
 mod first_homes;

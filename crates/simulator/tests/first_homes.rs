@@ -45,6 +45,7 @@ fn rates(machine: &Machine) -> Rates {
         channels_per_node: None,
         channel_mt_per_s: None,
         llc_bandwidth_gb_per_s: None,
+        llc_latency_ns: None,
         row_conflict_droop: None,
         flits: None,
         latencies: None,

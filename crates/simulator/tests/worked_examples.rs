@@ -19,6 +19,7 @@ fn dl380(local_latency_ns: f64, node_bandwidth: f64) -> MachineModel {
         channels_per_node: None,
         channel_mt_per_s: None,
         llc_bandwidth_gb_per_s: None,
+        llc_latency_ns: None,
         row_conflict_droop: None,
         flits: None,
         latencies: None,

@@ -108,6 +108,7 @@ fn start(regular: &Regular, measured: &Measured) -> Rates {
         channels_per_node: None,
         channel_mt_per_s: None,
         llc_bandwidth_gb_per_s: None,
+        llc_latency_ns: None,
         row_conflict_droop: None,
         flits: None,
         latencies: None,

@@ -39,6 +39,42 @@ pub(crate) fn share(capacity: f64, claims: &[Claim]) -> Vec<f64> {
     given
 }
 
+/// As [`share`], on a node whose caches have `capacity` CPUs. A claim with a place keeps to that;
+/// the others go where CPUs are left.
+pub(crate) fn share_over(capacity: &[f64], claims: &[(Claim, Option<usize>)]) -> Vec<f64> {
+    let only: Vec<Claim> = claims.iter().map(|(claim, _)| *claim).collect();
+    let mut given = share(capacity.iter().sum(), &only);
+    let mut full = vec![false; capacity.len()];
+    // A place that its own claims fill is theirs; what is left is shared again.
+    loop {
+        let mut bound = vec![0.0; capacity.len()];
+        for ((_, place), given) in claims.iter().zip(&given) {
+            place.iter().for_each(|&place| bound[place] += given);
+        }
+        let over = (0..capacity.len()).find(|&place| !full[place] && bound[place] > capacity[place] + 1e-9);
+        let Some(over) = over else { return given };
+        full[over] = true;
+        let is_in = |place: &Option<usize>| *place == Some(over);
+        give(capacity[over], claims, is_in, &mut given);
+        let left = (0..capacity.len()).filter(|&place| !full[place]).map(|place| capacity[place]).sum();
+        give(left, claims, |place| !place.is_some_and(|place| full[place]), &mut given);
+    }
+}
+
+/// Shares CPUs among those claims whose place is meant.
+fn give(
+    capacity: f64,
+    claims: &[(Claim, Option<usize>)],
+    is_meant: impl Fn(&Option<usize>) -> bool,
+    given: &mut [f64],
+) {
+    let meant: Vec<usize> = (0..claims.len()).filter(|&index| is_meant(&claims[index].1)).collect();
+    let only: Vec<Claim> = meant.iter().map(|&index| claims[index].0).collect();
+    for (index, cpus) in meant.into_iter().zip(share(capacity, &only)) {
+        given[index] = cpus;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +102,18 @@ mod tests {
     fn nothing_is_given_twice() {
         let given = share(4.0, &[claim(3.0, 1.0), claim(3.0, 3.0), claim(3.0, 1e-3)]);
         assert!((given.iter().sum::<f64>() - 4.0).abs() < 1e-9, "{given:?}");
+    }
+
+    #[test]
+    fn who_is_bound_to_a_full_cache_waits_though_another_is_idle() {
+        // Two caches of 4 CPUs. Two claims of 4 keep to the first: 2 each. One of 5 may use all: 4
+        // are left for it.
+        let bound = (claim(4.0, 1.0), Some(0));
+        assert_eq!(share_over(&[4.0, 4.0], &[bound, bound, (claim(5.0, 1.0), None)]), [2.0, 2.0, 4.0]);
+        // One of 4 keeps to each: all is given.
+        let apart = [bound, (claim(4.0, 1.0), Some(1))];
+        assert_eq!(share_over(&[4.0, 4.0], &apart), [4.0, 4.0]);
+        // Who may go anywhere leaves a cache to those who may not.
+        assert_eq!(share_over(&[4.0, 4.0], &[bound, (claim(4.0, 1.0), None)]), [4.0, 4.0]);
     }
 }

@@ -1,7 +1,8 @@
 //! Hardware that comes and goes.
 
+use super::SimulatedHost;
 use super::state::PAGE;
-use super::{SimulatedHost, threads};
+use super::threads::Ground;
 use topology::{CpuSet, NodeId};
 
 impl SimulatedHost {
@@ -14,11 +15,17 @@ impl SimulatedHost {
             return false;
         }
         self.nodes[index].online = if online { self.nodes[index].all.clone() } else { CpuSet::new() };
-        let mut load = threads::loads(self.nodes.len(), &self.vms);
-        let capacity = threads::capacity(&self.nodes);
+        for place in &mut self.places[self.nodes[index].places.clone()] {
+            place.online = if online { place.all.clone() } else { CpuSet::new() };
+        }
+        let ground = Ground { nodes: &self.nodes, places: &self.places };
+        let mut loads = ground.loads(&self.vms);
         for client in self.vms.values_mut().flat_map(|vm| &mut vm.clients) {
-            threads::refresh_room(&self.nodes, client);
-            threads::settle(client, &mut load, &capacity);
+            let one = client.load_of_thread();
+            for set in &mut client.sets {
+                ground.refresh_room(set);
+                ground.settle(set, one, &mut loads);
+            }
         }
         true
     }

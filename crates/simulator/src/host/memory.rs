@@ -41,10 +41,10 @@ impl SimulatedHost {
             // A guest that touches memory is busy with one vCPU at least.
             let rate = self.rules.touch_bytes_per_second as f64 * client.now().busy.max(1.0);
             let pages = missing.min((rate * seconds / PAGE as f64) as u64);
-            let threads: u64 = client.threads.iter().map(|&threads| u64::from(threads)).sum();
+            let threads = u64::from(client.shape.vcpus);
             let mut rest = pages;
             for node in 0..self.nodes.len() {
-                let here = client.threads[node];
+                let here = client.threads_on(&self.nodes[node].places);
                 let part = (pages * u64::from(here)).div_ceil(threads.max(1)).min(rest);
                 rest -= part;
                 let bound = &client.memory_nodes;

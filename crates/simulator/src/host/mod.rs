@@ -9,6 +9,8 @@
 mod account;
 mod act;
 mod autonuma;
+mod cache_aware;
+mod caches;
 mod cpus;
 mod hardware;
 mod memory;
@@ -20,16 +22,17 @@ mod state;
 mod threads;
 
 pub use account::Account;
-pub use rules::{AutoNuma, KernelRules};
-pub use shape::{ClientShape, Phase, VmShape};
+pub use rules::{AutoNuma, CacheAware, KernelRules};
+pub use shape::{ClientShape, Phase, Reuse, VmShape};
 
 use crate::traces::Random;
 use crate::{MachineModel, RateSolver, SolveError};
 use memory::Copying;
 use rates::{Share, Solved};
 use scheduler::{Exchange, Moment, VmKey};
-use state::{NodeState, VmState, Vms};
+use state::{NodeState, Place, VmState, Vms};
 use std::fmt;
+use threads::Ground;
 use topology::{CpuSet, NodeId};
 
 /// First process id that is given out.
@@ -43,6 +46,8 @@ pub struct SimulatedHost {
     random: Random,
     now_ms: u64,
     nodes: Vec<NodeState>,
+    /// By node, then by cache.
+    places: Vec<Place>,
     vms: Vms,
     ended: Vec<Account>,
     copying: Vec<Copying>,
@@ -63,8 +68,10 @@ impl fmt::Debug for SimulatedHost {
 impl SimulatedHost {
     /// An empty host at moment 0. The seed decides where threads drift.
     pub fn new(model: MachineModel, solver: Box<dyn RateSolver>, rules: KernelRules, seed: u64) -> Self {
+        let places = state::places(model.machine());
         Self {
-            nodes: state::nodes(model.machine(), rules.kernel_part),
+            nodes: state::nodes(model.machine(), &places, rules.kernel_part),
+            places,
             fallback: memory::fallback(model.machine()),
             model,
             solver,
@@ -92,14 +99,18 @@ impl SimulatedHost {
     pub fn start(&mut self, shape: &VmShape) -> VmKey {
         let key = VmKey { name: shape.name.clone(), pid: FIRST_PID + self.started, started: self.now_ms / 10 };
         self.started += 1;
-        let mut vm = VmState::new(shape, self.now_ms, self.nodes.len());
-        let mut load = threads::loads(self.nodes.len(), &self.vms);
-        let capacity = threads::capacity(&self.nodes);
+        let mut vm = VmState::new(shape, self.now_ms, self.nodes.len(), self.places.len());
+        let ground = Ground { nodes: &self.nodes, places: &self.places };
+        let mut loads = ground.loads(&self.vms);
         for client in &mut vm.clients {
             let allowed = |node: &&NodeState| shape.node_affinity.as_ref().is_none_or(|nodes| nodes.contains(node.id));
-            client.cpus = self.nodes.iter().filter(allowed).flat_map(|node| node.online.iter()).collect();
-            threads::refresh_room(&self.nodes, client);
-            threads::settle(client, &mut load, &capacity);
+            let cpus: CpuSet = self.nodes.iter().filter(allowed).flat_map(|node| node.online.iter()).collect();
+            let one = client.load_of_thread();
+            for set in &mut client.sets {
+                set.cpus = cpus.clone();
+                ground.refresh_room(set);
+                ground.settle(set, one, &mut loads);
+            }
         }
         self.vms.insert(key.clone(), vm);
         key
@@ -153,6 +164,7 @@ impl SimulatedHost {
             let next = self.next_phase_ms().unwrap_or(u64::MAX).min(to.0).min(self.now_ms + self.rules.tick_ms);
             let seconds = (next - self.now_ms) as f64 / 1000.0;
             self.float_threads(seconds);
+            self.draw_to_caches();
             self.auto_numa(seconds);
             self.touch_memory(seconds);
             let copying = self.copying_cpus(seconds);
@@ -228,15 +240,18 @@ impl SimulatedHost {
             let work = 1.0 - (client.fault_cpus / running.max(1e-9)).min(0.9);
             let done = share.lines_per_ns * ns * work;
             let local = done * share.mix[share.node];
-            client.used_s += used;
-            client.waited_s += waited;
-            client.local_lines += local;
-            client.remote_lines += done - local;
+            client.sets[share.set].used_s += used;
+            client.sets[share.set].waited_s += waited;
+            // Hits in a cache never reach memory.
+            let missed = 1.0 - share.hits();
+            let (near, far) = (local * missed, (done - local) * missed);
+            client.local_lines += near;
+            client.remote_lines += far;
             self.nodes[share.node].used_s += used;
             vm.account.used_s += used;
             vm.account.waited_s += waited;
             vm.account.lines += done;
-            vm.account.remote_lines += done - local;
+            vm.account.remote_lines += far;
             lines[share.vm][share.client] += done;
         }
         self.record_progress(&lines, seconds)
@@ -244,18 +259,17 @@ impl SimulatedHost {
 
     /// Work against ideal work, client by client.
     fn record_progress(&mut self, lines: &[Vec<f64>], seconds: f64) -> Result<(), SolveError> {
-        let loads = |vm: &VmState| -> Vec<(f64, crate::Profile)> {
-            vm.clients
-                .iter()
-                .map(|client| (client.now().busy.min(f64::from(client.shape.vcpus)), client.now().profile))
-                .collect()
+        let loads = |vm: &VmState| -> Vec<(f64, Phase)> {
+            let of = |client: &state::ClientState| (client.now().busy.min(f64::from(client.shape.vcpus)), client.now());
+            vm.clients.iter().map(of).collect()
         };
-        let wanted: Vec<Vec<(f64, crate::Profile)>> = self.vms.values().map(loads).collect();
+        let wanted: Vec<Vec<(f64, Phase)>> = self.vms.values().map(loads).collect();
         let mut ideal = Vec::new();
         for clients in &wanted {
             let mut of_vm = Vec::new();
-            for (busy, profile) in clients {
-                of_vm.push(if *busy > 0.0 { self.ideal(*busy, profile)? * seconds * 1e9 } else { 0.0 });
+            for (busy, now) in clients {
+                let ideal = if *busy > 0.0 { self.ideal(*busy, &now.profile, &now.reuse)? } else { 0.0 };
+                of_vm.push(ideal * seconds * 1e9);
             }
             ideal.push(of_vm);
         }

@@ -1,8 +1,11 @@
 //! What the modelled host says of itself: what a real one can read, no more.
 
 use super::SimulatedHost;
-use super::state::{ClientState, VmState};
-use scheduler::{ClientId, ClientObservation, Moment, NodeObservation, Observation, Traffic, VmKey, VmObservation};
+use super::state::{ClientState, ThreadSet, VmState};
+use scheduler::{
+    ClientId, ClientObservation, GroupObservation, Moment, NodeObservation, Observation, Traffic, VmKey, VmObservation,
+    vcpu_groups,
+};
 use std::collections::BTreeMap;
 use topology::rates::LINE_BYTES;
 use topology::{Bytes, NodeId};
@@ -19,7 +22,7 @@ impl SimulatedHost {
         Observation {
             at: Moment(self.now_ms),
             nodes: self.nodes.iter().filter(|node| node.present).map(node).collect(),
-            vms: self.vms.iter().map(|(key, vm)| place(key, vm, &ids)).collect(),
+            vms: self.vms.iter().map(|(key, vm)| self.vm(key, vm, &ids)).collect(),
             memory_pressure: Some(0.0),
             exchanges: self.exchanges.clone(),
             ..Observation::default()
@@ -47,40 +50,68 @@ impl SimulatedHost {
         self.last_observed_ms = Some(self.now_ms);
         observation
     }
+
+    fn vm(&self, key: &VmKey, vm: &VmState, ids: &[NodeId]) -> VmObservation {
+        let client = |(index, client): (usize, &ClientState)| {
+            let memory = ids.iter().zip(&client.memory).filter(|(_, bytes)| **bytes > 0);
+            ClientObservation {
+                id: ClientId(index as u32),
+                virtual_node: (vm.clients.len() > 1).then_some(index as u32),
+                vcpus: client.shape.vcpus,
+                cpus: client.cpus(),
+                groups: self.groups(vm, client),
+                cpu_used: None,
+                cpu_waited: None,
+                memory: Some(memory.map(|(&node, &bytes)| (node, Bytes(bytes))).collect()),
+                memory_size: client.shape.memory,
+                ..ClientObservation::default()
+            }
+        };
+        VmObservation {
+            mobility: vm.shape.mobility.clone(),
+            shares: vm.shape.shares,
+            node_affinity: vm.shape.node_affinity.clone(),
+            guest: vm.shape.guest.clone(),
+            latency_sensitive: vm.shape.latency_sensitive.then(|| "its shape says so".to_owned()),
+            ..VmObservation::of_clients(key.clone(), vm.clients.iter().enumerate().map(client).collect())
+        }
+    }
+
+    /// Its groups, told as a real host tells them: by what each vCPU may use.
+    fn groups(&self, vm: &VmState, client: &ClientState) -> Vec<GroupObservation> {
+        let is_bound = |set: &ThreadSet| self.nodes.iter().any(|node| set.bound_to(&node.places).is_some());
+        if !client.sets.iter().all(is_bound) {
+            return Vec::new();
+        }
+        let each = client.sets.iter().flat_map(|set| set.vcpus.iter().map(|&vcpu| (vcpu, set.cpus.clone())));
+        let told = vm.shape.guest.as_ref().map(|guest| guest.cpus.cores.saturating_mul(guest.cpus.threads));
+        let groups = vcpu_groups(self.model.machine(), &each.collect(), told.unwrap_or(client.shape.vcpus));
+        groups.into_iter().map(|group| GroupObservation { group, ..GroupObservation::default() }).collect()
+    }
 }
 
 /// Takes what was counted since the last look.
 fn count(client: &mut ClientState, shown: &mut ClientObservation, seconds: Option<f64>) {
-    let (used_s, waited_s) = (std::mem::take(&mut client.used_s), std::mem::take(&mut client.waited_s));
     client.seen = true;
+    for group in &mut shown.groups {
+        let of = |figure: fn(&ThreadSet) -> f64| -> f64 {
+            let each = |set: &ThreadSet| figure(set) / set.vcpus.len() as f64;
+            let within = |set: &&ThreadSet| set.vcpus.iter().any(|vcpu| group.group.vcpus.contains(vcpu));
+            let part =
+                |set: &ThreadSet| set.vcpus.iter().filter(|vcpu| group.group.vcpus.contains(vcpu)).count() as f64;
+            client.sets.iter().filter(within).map(|set| each(set) * part(set)).sum()
+        };
+        group.cpu_used = seconds.map(|seconds| of(|set| set.used_s) / seconds);
+        group.cpu_waited = seconds.map(|seconds| of(|set| set.waited_s) / seconds);
+    }
+    let (mut used_s, mut waited_s) = (0.0, 0.0);
+    for set in &mut client.sets {
+        used_s += std::mem::take(&mut set.used_s);
+        waited_s += std::mem::take(&mut set.waited_s);
+    }
     shown.cpu_used = seconds.map(|seconds| used_s / seconds);
     shown.cpu_waited = seconds.map(|seconds| waited_s / seconds);
     let (local, remote) = (std::mem::take(&mut client.local_lines), std::mem::take(&mut client.remote_lines));
     let rate = |lines: f64, seconds: f64| lines * LINE_BYTES / seconds;
     shown.traffic = seconds.map(|seconds| Traffic { local: rate(local, seconds), remote: rate(remote, seconds) });
-}
-
-fn place(key: &VmKey, vm: &VmState, ids: &[NodeId]) -> VmObservation {
-    let client = |(index, client): (usize, &ClientState)| {
-        let memory = ids.iter().zip(&client.memory).filter(|(_, bytes)| **bytes > 0);
-        ClientObservation {
-            id: ClientId(index as u32),
-            virtual_node: (vm.clients.len() > 1).then_some(index as u32),
-            vcpus: client.shape.vcpus,
-            cpus: client.cpus.clone(),
-            cpu_used: None,
-            cpu_waited: None,
-            memory: Some(memory.map(|(&node, &bytes)| (node, Bytes(bytes))).collect()),
-            memory_size: client.shape.memory,
-            ..ClientObservation::default()
-        }
-    };
-    VmObservation {
-        mobility: vm.shape.mobility.clone(),
-        shares: vm.shape.shares,
-        node_affinity: vm.shape.node_affinity.clone(),
-        guest: vm.shape.guest.clone(),
-        latency_sensitive: vm.shape.latency_sensitive.then(|| "its shape says so".to_owned()),
-        ..VmObservation::of_clients(key.clone(), vm.clients.iter().enumerate().map(client).collect())
-    }
 }

@@ -2,11 +2,13 @@
 //! remembered.
 
 use super::SimulatedHost;
-use super::cpus::{Claim, share};
+use super::caches::{self, Tenant};
+use super::cpus::{Claim, share_over};
+use super::shape::Reuse;
 use super::state::{ClientState, VmState};
-use crate::{CoreWork, Group, MachineModel, Profile, RateSolver, SolveError};
+use crate::{Active, ClassId, Classes, CoreWork, Group, MachineModel, Profile, RateSolver, SolveError};
 use std::collections::BTreeMap;
-use topology::NodeId;
+use topology::{LlcId, NodeId};
 
 /// Parts into which a memory mix, a core's sharing and a number of actors are rounded, so that a
 /// small change is no new state.
@@ -14,37 +16,55 @@ const PARTS: f64 = 32.0;
 /// Solved states that are remembered; then all are forgotten.
 const MOST_STATES: usize = 4096;
 
-/// A kind of actor: which profile (by index), on which node, how shared its core is (in [`PARTS`]),
-/// on whose memory (in [`PARTS`]).
+/// A kind of actor: which profile (by index), on which node, behind which cache's port where ports
+/// are modelled, how shared its core is, how much of its lines hit in a cache, and on whose memory
+/// it is (all three in [`PARTS`]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     profile: u32,
     node: u16,
+    port: Option<LlcId>,
     sharing: u8,
+    hits: u8,
     mix: Vec<u8>,
 }
 
+/// Kinds of actors that are remembered; then all are forgotten.
+const MOST_CLASSES: usize = 32_768;
+
 /// Kinds with the number of their actors, in [`PARTS`].
 type State = Vec<(Kind, u32)>;
+
+/// A client alone: its profile and how much it comes back to, on how many nodes, and its busy cores
+/// in [`PARTS`] on each.
+type Alone = (u32, u64, [u64; 2], u8, u32);
 
 /// What was solved.
 #[derive(Default)]
 pub(crate) struct Solved {
     profiles: Vec<Profile>,
-    states: BTreeMap<State, Vec<f64>>,
+    classes: Classes,
+    known: BTreeMap<Kind, ClassId>,
+    /// Rates by class and number of actors.
+    states: BTreeMap<Vec<(ClassId, u32)>, Vec<f64>>,
+    /// Lines in a nanosecond of one core.
+    alone: BTreeMap<Alone, f64>,
     /// States that had to be solved.
     pub(crate) solved: u64,
     /// States that were asked for.
     pub(crate) asked: u64,
 }
 
-/// CPUs that one client uses on one node, and the work that this is.
+/// CPUs that threads of one client use at one place, and the work that this is.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
     /// Index of the VM in the order of keys.
     pub(crate) vm: usize,
     pub(crate) client: usize,
+    /// Index of its set of threads.
+    pub(crate) set: usize,
     pub(crate) node: usize,
+    pub(crate) place: usize,
     /// CPUs wanted.
     pub(crate) wanted: f64,
     /// CPUs got.
@@ -56,6 +76,13 @@ pub(crate) struct Share {
     /// Lines in a nanosecond, all its cores together.
     pub(crate) lines_per_ns: f64,
     kind: Option<Kind>,
+}
+
+impl Share {
+    /// Part of its lines that hit in its last-level cache.
+    pub(crate) fn hits(&self) -> f64 {
+        self.kind.as_ref().map_or(0.0, |kind| f64::from(kind.hits) / PARTS)
+    }
 }
 
 /// Part of a client's traffic to each node, from where its own and its siblings' memory lies.
@@ -93,43 +120,103 @@ impl SimulatedHost {
     /// CPUs for every client on every node, by the kernel's fair sharing.
     pub(crate) fn shares(&self, copying: &[f64]) -> Vec<Share> {
         let mut shares = Vec::new();
-        let count = self.nodes.len();
         for (node, &copying) in copying.iter().enumerate() {
-            let first = shares.len();
-            let mut claims = Vec::new();
-            for (vm, state) in self.vms.values().enumerate() {
-                let total = state.demand();
-                for (client, its) in state.clients.iter().enumerate() {
-                    let demand = its.demand(node);
+            self.shares_on(node, copying, &mut shares);
+        }
+        shares
+    }
+
+    fn shares_on(&self, node: usize, copying: f64, shares: &mut Vec<Share>) {
+        let (state, first) = (&self.nodes[node], shares.len());
+        let (mut claims, mut claimants) = (Vec::new(), Vec::new());
+        for (vm, state_of_vm) in self.vms.values().enumerate() {
+            let total = state_of_vm.demand();
+            for (client, its) in state_of_vm.clients.iter().enumerate() {
+                let one = its.load_of_thread();
+                for (set, threads) in its.sets.iter().enumerate() {
+                    let demand = f64::from(threads.on(&state.places)) * one;
                     if demand > 0.0 {
-                        let weight = f64::from(state.shape.shares.max(1)) * demand / total;
-                        claims.push(Claim { demand, most: f64::from(its.room[node]), weight });
-                        let mix = mix(&state.clients, client, count);
-                        let (wanted, cpus, cores, lines_per_ns) = (demand, 0.0, 0.0, 0.0);
-                        shares.push(Share { vm, client, node, wanted, cpus, cores, mix, lines_per_ns, kind: None });
+                        let weight = f64::from(state_of_vm.shape.shares.max(1)) * demand / total;
+                        let claim = Claim { demand, most: f64::from(threads.room_on(&state.places)), weight };
+                        let bound = threads.bound_to(&state.places).map(|place| place - state.places.start);
+                        claims.push((claim, bound));
+                        claimants.push((vm, client, set, threads));
                     }
                 }
             }
-            let online = self.nodes[node].online.len() as f64;
-            let given = share((online - copying).max(0.0), &claims);
-            let busy = given.iter().sum::<f64>() + copying;
-            let cores = busy.min(self.nodes[node].cores());
-            for (share, cpus) in shares[first..].iter_mut().zip(given) {
-                share.cpus = cpus;
-                share.cores = if busy > 0.0 { cpus * cores / busy } else { 0.0 };
+        }
+        let online = state.online.len() as f64;
+        // Copying takes CPUs wherever they are.
+        let copies = |place: usize| copying * (self.places[place].online.len() as f64 / online.max(1.0));
+        let left = |place: usize| (self.places[place].online.len() as f64 - copies(place)).max(0.0);
+        let given = share_over(&state.places.clone().map(left).collect::<Vec<_>>(), &claims);
+        let vms: Vec<&VmState> = self.vms.values().collect();
+        for ((&(vm, client, set, threads), (claim, _)), given) in claimants.iter().zip(&claims).zip(given) {
+            let on_node = f64::from(threads.on(&state.places));
+            let mix = mix(&vms[vm].clients, client, self.nodes.len());
+            for place in state.places.clone().filter(|&place| threads.at[place] > 0) {
+                let part = f64::from(threads.at[place]) / on_node;
+                let (wanted, cpus) = (claim.demand * part, given * part);
+                let (mix, cores, lines_per_ns, kind) = (mix.clone(), 0.0, 0.0, None);
+                shares.push(Share { vm, client, set, node, place, wanted, cpus, cores, mix, lines_per_ns, kind });
             }
         }
-        shares
+        let mut busy: Vec<f64> = state.places.clone().map(|_| 0.0).collect();
+        for share in &shares[first..] {
+            busy[share.place - state.places.start] += share.cpus;
+        }
+        for share in &mut shares[first..] {
+            let busy = busy[share.place - state.places.start] + copies(share.place);
+            let cores = busy.min(self.places[share.place].cores());
+            share.cores = if busy > 0.0 { share.cpus * cores / busy } else { 0.0 };
+        }
+    }
+
+    /// Part of each share's lines that hit in its last-level cache.
+    fn hits(&self, shares: &[Share]) -> Vec<f64> {
+        let vms: Vec<&VmState> = self.vms.values().collect();
+        let mut under: BTreeMap<LlcId, Vec<usize>> = BTreeMap::new();
+        for (index, share) in shares.iter().enumerate() {
+            if let Some(llc) = self.places[share.place].llc.filter(|_| share.cores > 0.0) {
+                under.entry(llc).or_default().push(index);
+            }
+        }
+        let mut hits = vec![0.0; shares.len()];
+        for (llc, members) in under {
+            let Some(bytes) = caches::capacity(&self.model, Some(llc)) else { continue };
+            let tenant = |&index: &usize| {
+                let share = &shares[index];
+                let client = &vms[share.vm].clients[share.client];
+                let alone = caches::alone(&self.model, &client.now().profile, self.nodes[share.node].id);
+                Tenant {
+                    reuse: client.now().reuse,
+                    part_here: f64::from(client.sets[share.set].at[share.place]) / f64::from(client.shape.vcpus),
+                    traffic: alone * share.cores,
+                }
+            };
+            let found = caches::hits(bytes, &members.iter().map(tenant).collect::<Vec<_>>());
+            members.into_iter().zip(found).for_each(|(index, part)| hits[index] = part);
+        }
+        hits
+    }
+
+    /// The cache whose port a place is behind, where ports are modelled.
+    fn port(&self, place: usize) -> Option<LlcId> {
+        self.places[place].llc.filter(|_| self.model.rates().llc_bandwidth_gb_per_s.is_some())
     }
 
     /// Fills in the rates. `copying`: CPUs that copy pages towards each node.
     pub(crate) fn solve(&mut self, shares: &mut [Share], copying: &[f64]) -> Result<(), SolveError> {
         let mut actors: BTreeMap<Kind, f64> = BTreeMap::new();
+        let hits = self.hits(shares);
         let vms: Vec<&VmState> = self.vms.values().collect();
-        for share in shares.iter_mut().filter(|share| share.cores > 0.0 && share.mix.iter().sum::<f64>() > 0.0) {
+        let able = |share: &Share| share.cores > 0.0 && share.mix.iter().sum::<f64>() > 0.0;
+        for (share, hits) in shares.iter_mut().zip(hits).filter(|(share, _)| able(share)) {
             let profile = self.solved.profile(&vms[share.vm].clients[share.client].now().profile);
             let sharing = ((share.cpus / share.cores - 1.0) * PARTS).round().clamp(0.0, PARTS) as u8;
-            let kind = Kind { profile, node: share.node as u16, sharing, mix: rounded(&share.mix) };
+            let (node, port) = (share.node as u16, self.port(share.place));
+            let hits = (hits * PARTS).round() as u8;
+            let kind = Kind { profile, node, port, sharing, hits, mix: rounded(&share.mix) };
             *actors.entry(kind.clone()).or_default() += share.cores;
             share.kind = Some(kind);
         }
@@ -142,8 +229,9 @@ impl SimulatedHost {
             }
             let sum: f64 = mix.iter().sum();
             mix.iter_mut().for_each(|share| *share /= sum.max(1.0));
-            *actors.entry(Kind { profile: copier, node: node as u16, sharing: 0, mix: rounded(&mix) }).or_default() +=
-                cpus;
+            let node = node as u16;
+            let kind = Kind { profile: copier, node, port: None, sharing: 0, hits: 0, mix: rounded(&mix) };
+            *actors.entry(kind).or_default() += cpus;
         }
         // Rounded up, so that nobody has no rate.
         let state: State = actors.into_iter().map(|(kind, count)| (kind, (count * PARTS).ceil() as u32)).collect();
@@ -156,20 +244,63 @@ impl SimulatedHost {
     }
 
     /// Lines in a nanosecond of a client alone on the machine: on the fewest nodes that have its
-    /// cores, its memory beside it.
-    pub(crate) fn ideal(&mut self, busy: f64, profile: &Profile) -> Result<f64, SolveError> {
+    /// cores, its memory beside it, over all caches of these.
+    pub(crate) fn ideal(&mut self, busy: f64, profile: &Profile, reuse: &Reuse) -> Result<f64, SolveError> {
         let cores = self.nodes.iter().map(|node| node.all_cores).fold(1.0, f64::max);
         let nodes = (busy / cores).ceil().clamp(1.0, self.nodes.len() as f64);
         let on_each = (busy / nodes).min(cores);
-        let profile = self.solved.profile(profile);
-        let kind = |node: usize| {
+        let index = self.solved.profile(profile);
+        let parts = (on_each * PARTS).ceil().max(1.0);
+        let of_reuse = [reuse.part.to_bits(), reuse.shared_part.to_bits()];
+        let key: Alone = (index, reuse.working_set.0, of_reuse, nodes as u8, parts as u32);
+        let of_core = match self.solved.alone.get(&key) {
+            Some(&known) => known,
+            None => self.one_core_alone(nodes as usize, parts / PARTS, index, profile, reuse)?,
+        };
+        if self.solved.alone.len() >= MOST_STATES {
+            self.solved.alone.clear();
+        }
+        self.solved.alone.insert(key, of_core);
+        Ok(of_core * on_each * nodes)
+    }
+
+    /// Lines in a nanosecond of one core, of a client alone with so many busy cores on each of the
+    /// first nodes.
+    fn one_core_alone(
+        &mut self,
+        nodes: usize,
+        on_each: f64,
+        index: u32,
+        profile: &Profile,
+        reuse: &Reuse,
+    ) -> Result<f64, SolveError> {
+        let mut actors: BTreeMap<Kind, f64> = BTreeMap::new();
+        for node in 0..nodes {
             let mut mix = vec![0; self.nodes.len()];
             mix[node] = PARTS as u8;
-            (Kind { profile, node: node as u16, sharing: 0, mix }, (on_each * PARTS).ceil() as u32)
-        };
-        let state: State = (0..nodes as usize).map(kind).collect();
+            for place in self.nodes[node].places.clone() {
+                let part = self.places[place].all_cores / self.nodes[node].all_cores.max(1.0);
+                let hits = self.hits_alone(place, part / nodes as f64, profile, reuse);
+                let (port, mix) = (self.port(place), mix.clone());
+                let kind = Kind { profile: index, node: node as u16, port, sharing: 0, hits, mix };
+                *actors.entry(kind).or_default() += on_each * part;
+            }
+        }
+        let state: State = actors.into_iter().map(|(kind, count)| (kind, (count * PARTS).ceil() as u32)).collect();
         let rates = self.solved.rates(&self.model, self.solver.as_mut(), &state)?;
-        Ok(rates.iter().sum::<f64>() * on_each)
+        let all: f64 = state.iter().map(|(_, count)| f64::from(*count)).sum();
+        let sum: f64 = rates.iter().zip(&state).map(|(rate, (_, count))| rate * f64::from(*count)).sum();
+        Ok(sum / all.max(1.0))
+    }
+
+    /// As [`Self::hits`], in [`PARTS`], of a client alone under a cache with this part of its
+    /// threads.
+    fn hits_alone(&self, place: usize, part_here: f64, profile: &Profile, reuse: &Reuse) -> u8 {
+        let llc = self.places[place].llc;
+        let Some(bytes) = caches::capacity(&self.model, llc).filter(|_| reuse.part > 0.0) else { return 0 };
+        let traffic = caches::alone(&self.model, profile, self.nodes[self.places[place].node].id);
+        let hits = caches::hits(bytes, &[Tenant { reuse: *reuse, part_here, traffic }]);
+        (hits.iter().sum::<f64>() * PARTS).round() as u8
     }
 }
 
@@ -205,28 +336,57 @@ impl Solved {
             return Ok(Vec::new());
         }
         self.asked += 1;
-        if let Some(rates) = self.states.get(state) {
-            return Ok(rates.clone());
-        }
-        self.solved += 1;
-        let groups: Vec<Group> = state.iter().map(|(kind, actors)| self.group(model, kind, *actors)).collect();
-        let rates = solver.solve(model.stations().len(), &groups)?.lines_per_ns;
-        if self.states.len() >= MOST_STATES {
+        if self.classes.is_empty() || self.classes.len() >= MOST_CLASSES {
+            self.classes = Classes::new(model.stations().len());
+            self.known.clear();
             self.states.clear();
         }
-        self.states.insert(state.clone(), rates.clone());
-        Ok(rates)
+        let ids: Vec<ClassId> = state.iter().map(|(kind, _)| self.class(model, kind)).collect::<Result<_, _>>()?;
+        let mut counts: BTreeMap<ClassId, u32> = BTreeMap::new();
+        ids.iter().zip(state).for_each(|(&id, (_, count))| *counts.entry(id).or_default() += count);
+        let counts: Vec<(ClassId, u32)> = counts.into_iter().collect();
+        if !self.states.contains_key(&counts) {
+            self.solved += 1;
+            let active = counts.iter().map(|&(class, count)| Active { class, actors: f64::from(count) / PARTS });
+            let mut rates = Vec::new();
+            // The result shall follow from the state alone, not from the one before.
+            solver.forget();
+            solver.rates(&self.classes, &active.collect::<Vec<_>>(), &mut rates)?;
+            if self.states.len() >= MOST_STATES {
+                self.states.clear();
+            }
+            self.states.insert(counts.clone(), rates);
+        }
+        let rates = self.states.get(&counts).map_or(&[][..], Vec::as_slice);
+        let of = |id: &ClassId| counts.binary_search_by_key(id, |(class, _)| *class).ok();
+        Ok(ids.iter().map(|id| of(id).and_then(|index| rates.get(index)).copied().unwrap_or(0.0)).collect())
     }
 
-    fn group(&self, model: &MachineModel, kind: &Kind, actors: u32) -> Group {
+    fn class(&mut self, model: &MachineModel, kind: &Kind) -> Result<ClassId, SolveError> {
+        if let Some(&known) = self.known.get(kind) {
+            return Ok(known);
+        }
+        let id = self.classes.add(&self.group(model, kind))?;
+        self.known.insert(kind.clone(), id);
+        Ok(id)
+    }
+
+    fn group(&self, model: &MachineModel, kind: &Kind) -> Group {
         let id = |index: usize| model.machine().nodes[index].id;
         let shares = kind.mix.iter().enumerate().filter(|(_, parts)| **parts > 0);
         let memory: Vec<(NodeId, f64)> = shares.map(|(node, &parts)| (id(node), f64::from(parts) / PARTS)).collect();
-        let work = CoreWork { node: id(usize::from(kind.node)), llc: None, threads: 1, memory };
-        let mut group = model.group(&self.profiles[kind.profile as usize], &work, f64::from(actors) / PARTS);
+        let work = CoreWork { node: id(usize::from(kind.node)), llc: kind.port, threads: 1, memory };
+        let mut group = model.group(&self.profiles[kind.profile as usize], &work, 1.0);
         // Some of a node's cores run two threads: between the core's speed with one and with two.
         let smt_yield = model.rates().smt_yield.as_ref().map_or(1.0, |smt| smt.value);
         group.core_ns /= 1.0 + (smt_yield - 1.0) * f64::from(kind.sharing) / PARTS;
+        // A hit takes the cache's latency and goes no farther.
+        let hits = f64::from(kind.hits) / PARTS;
+        let hit_ns = model.rates().llc_latency_ns.as_ref().map_or(0.0, |latency| latency.value);
+        if kind.hits > 0 {
+            group.demands.iter_mut().for_each(|(_, ns)| *ns *= 1.0 - hits);
+            group.latency_ns = (1.0 - hits) * group.latency_ns + hits * hit_ns;
+        }
         group
     }
 }

@@ -9,7 +9,10 @@ pub struct KernelRules {
     /// The load balancer moves a thread when the busiest node's load is this multiple of the idlest
     /// one's. Linux: `imbalance_pct` of a NUMA domain is 125 (1.25).
     pub imbalance: f64,
-    /// Threads that the load balancer moves in a second, at most, on the whole host.
+    /// The same between the last-level caches of a node. Linux: 117 of such a domain (1.17).
+    pub cache_imbalance: f64,
+    /// Threads that the load balancer moves from node to node in a second, at most, on the whole
+    /// host.
     pub moves_per_second: f64,
     /// Probability in a second that a thread that floats wakes up on an idle CPU of another node.
     pub drift_per_second: f64,
@@ -24,6 +27,8 @@ pub struct KernelRules {
     pub kernel_part: u64,
     /// Automatic NUMA balancing, where it is on.
     pub auto_numa: Option<AutoNuma>,
+    /// Cache-aware scheduling, where the kernel has it (Linux 7.2).
+    pub cache_aware: Option<CacheAware>,
 }
 
 impl Default for KernelRules {
@@ -31,6 +36,7 @@ impl Default for KernelRules {
         Self {
             tick_ms: 2000,
             imbalance: 1.25,
+            cache_imbalance: 1.17,
             moves_per_second: 8.0,
             drift_per_second: 0.01,
             touch_bytes_per_second: 256 << 20,
@@ -38,7 +44,28 @@ impl Default for KernelRules {
             copy_lag_s: 2.0,
             kernel_part: 32,
             auto_numa: None,
+            cache_aware: None,
         }
+    }
+}
+
+/// Linux 7.2's cache-aware scheduling (`CONFIG_SCHED_CACHE`): the threads of a process are drawn to
+/// the last-level cache where most of them run, if they are no more than its cores and the
+/// process's memory footprint, as far as automatic NUMA balancing has learnt one, fits into it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CacheAware {
+    /// Part of its CPUs up to which a cache takes threads in. Linux: `overaggr_pct` 50.
+    pub most_busy: f64,
+    /// Beyond that, it may be so much busier than the cache that a thread leaves. Linux: `imb_pct`
+    /// 20 (1.2).
+    pub imbalance: f64,
+    /// Part of the cache that the footprint may have. Linux: `aggr_tolerance` 1.
+    pub footprint_part: f64,
+}
+
+impl Default for CacheAware {
+    fn default() -> Self {
+        Self { most_busy: 0.5, imbalance: 1.2, footprint_part: 1.0 }
     }
 }
 

@@ -51,12 +51,26 @@ pub struct Phase {
     pub resident: Bytes,
     /// How it uses memory.
     pub profile: Profile,
+    /// What it keeps in last-level caches.
+    pub reuse: Reuse,
+}
+
+/// What a client comes back to, as far as a last-level cache may hold it. The default: nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reuse {
+    /// What all of its threads together come back to.
+    pub working_set: Bytes,
+    /// Part of its lines that go there (0 to 1), and hit where the cache holds all of it.
+    pub part: f64,
+    /// Part of the working set that every thread uses (0 to 1): each cache under which it runs
+    /// holds that. The rest is each thread's own.
+    pub shared_part: f64,
 }
 
 impl VmShape {
     /// A VM of one client that does the same all its life, with all of its memory touched.
     pub fn steady(name: &str, vcpus: u32, memory: Bytes, busy: f64, profile: Profile) -> Self {
-        let phase = Phase { after_ms: 0, busy, resident: memory, profile };
+        let phase = Phase { after_ms: 0, busy, resident: memory, profile, reuse: Reuse::default() };
         let client = ClientShape { vcpus, memory, held_part: 0.0, sibling_part: 0.0, phases: vec![phase] };
         let mobility = Mobility::Movable;
         Self {
@@ -78,6 +92,26 @@ impl VmShape {
     /// Memory of all clients.
     pub fn memory(&self) -> Bytes {
         self.clients.iter().map(|client| client.memory).sum()
+    }
+}
+
+impl Reuse {
+    /// What one vCPU comes back to where nobody says: an assumption.
+    pub const USUAL_FOR_A_VCPU: Bytes = Bytes(2 << 20);
+
+    /// Of [`Profile::chasing`]: some of the pointers are followed again and again, by all threads.
+    pub fn chasing(working_set: Bytes) -> Self {
+        Self { working_set, part: 0.3, shared_part: 0.5 }
+    }
+
+    /// Of [`Profile::computing`]: mostly the same again.
+    pub fn computing(working_set: Bytes) -> Self {
+        Self { working_set, part: 0.7, shared_part: 0.2 }
+    }
+
+    /// Of [`Profile::mixed`].
+    pub fn mixed(working_set: Bytes) -> Self {
+        Self { working_set, part: 0.5, shared_part: 0.3 }
     }
 }
 

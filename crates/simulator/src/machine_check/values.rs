@@ -59,6 +59,16 @@ pub(super) fn check(machine: &Machine, rates: &Rates, findings: &mut Findings) {
             "a number above 0; leave it out where it never binds",
         );
     }
+    if let Some(latency) = &rates.llc_latency_ns {
+        let valid = |value: f64| 1.0 <= value && value < rates.local_latency_ns.value;
+        number(
+            findings,
+            "rates.llc_latency_ns",
+            latency,
+            valid,
+            "from 1 ns to less than local_latency_ns, or leave it out",
+        );
+    }
     if let Some(droop) = &rates.row_conflict_droop {
         let valid = |value: f64| (0.0..0.1).contains(&value);
         number(findings, "rates.row_conflict_droop", droop, valid, "a share from 0 to 0.1, or leave it out");

@@ -1,6 +1,8 @@
 //! The same trace under each rival: one row each.
 
-use super::{Homenode, KernelAutoNuma, LinuxDefault, Numad, OneShot, Pins, Planned, Rival};
+use super::{
+    CacheAwareAutoNuma, CacheAwareLinux, Homenode, KernelAutoNuma, LinuxDefault, Numad, OneShot, Pins, Planned, Rival,
+};
 use crate::host::{Account, SimulatedHost};
 use crate::traces::{Replay, Trace};
 use crate::{MachineModel, RateSolver, SolveError};
@@ -53,7 +55,8 @@ impl Row {
 pub const OURS: [&str; 2] = ["run", "balance"];
 
 /// Words for those that it is compared with.
-pub const NAMES: [&str; 6] = ["autonuma", "esxi", "linux", "numad", "numad-one-shot", "pins"];
+pub const NAMES: [&str; 8] =
+    ["autonuma", "autonuma-7.2", "esxi", "linux", "linux-7.2", "numad", "numad-one-shot", "pins"];
 
 /// The one with a word of [`OURS`] or [`NAMES`]. `policy`: of homenode's own.
 pub fn named(name: &str, policy: &BalancePolicy) -> Option<Box<dyn Rival>> {
@@ -63,6 +66,8 @@ pub fn named(name: &str, policy: &BalancePolicy) -> Option<Box<dyn Rival>> {
         "esxi" => Box::new(Homenode::new("ESXi-default thresholds", BalancePolicy::esxi_defaults())),
         "linux" => Box::new(LinuxDefault),
         "autonuma" => Box::new(KernelAutoNuma),
+        "autonuma-7.2" => Box::new(CacheAwareAutoNuma),
+        "linux-7.2" => Box::new(CacheAwareLinux),
         "numad" => Box::<Numad>::default(),
         "numad-one-shot" => Box::<OneShot>::default(),
         "pins" => Box::<Pins>::default(),

@@ -1,13 +1,13 @@
 //! The balancer of `scheduler`, under whatever thresholds.
 
 use super::Rival;
-use super::pins::bind;
+use super::pins::bind_groups;
 use crate::host::SimulatedHost;
 use scheduler::balance::{BalancePolicy, BalanceState, Decision, record, step};
-use scheduler::{Act, ActionError, ClientId, Done, Moment, Observation, Observe, Occupancy, VmKey, plan};
+use scheduler::{Act, ActionError, ClientId, Done, Moment, Observation, Observe, Occupancy, VcpuGroup, VmKey, plan};
 use topology::{Machine, NodeId};
 use vm::Shape;
-use vm::spec::{FixedNode, Policy};
+use vm::spec::{CachePolicy, FixedNode, Policy};
 
 /// A decision that was carried out.
 #[derive(Clone, Debug)]
@@ -72,12 +72,19 @@ impl Rival for Homenode {
 /// on what its predecessors hold.
 pub struct Planned {
     balancer: Homenode,
+    cache: CachePolicy,
 }
 
 impl Planned {
     /// The planner, and the balancer under this policy.
     pub fn new(name: &str, policy: BalancePolicy) -> Self {
-        Self { balancer: Homenode::new(name, policy) }
+        Self { balancer: Homenode::new(name, policy), cache: CachePolicy::default() }
+    }
+
+    /// With `policy.cache` of every VM.
+    pub fn with_cache(mut self, cache: CachePolicy) -> Self {
+        self.cache = cache;
+        self
     }
 }
 
@@ -92,7 +99,7 @@ impl Rival for Planned {
 
     fn started(&mut self, host: &mut SimulatedHost, vm: &VmKey) {
         let seen = host.peek();
-        let Some(spec) = spec(host, vm) else { return };
+        let Some(spec) = spec(host, vm, self.cache) else { return };
         let machine = free(host.machine(), &seen);
         let mut others = seen;
         others.vms.retain(|other| other.vm != *vm);
@@ -100,7 +107,9 @@ impl Rival for Planned {
         let Ok(plan) = plan(&machine, &Occupancy::of_observation(&others, &machine), &spec) else { return };
         for client in plan.placement.clients {
             let nodes: Vec<NodeId> = client.home.iter().collect();
-            bind(host, vm, ClientId(client.id), &nodes);
+            let group = |group: vm::CacheGroup| VcpuGroup { vcpus: group.vcpus, cpus: group.cpus };
+            let groups = client.groups.into_iter().map(group).collect();
+            bind_groups(host, vm, ClientId(client.id), &nodes, groups);
         }
     }
 
@@ -110,7 +119,7 @@ impl Rival for Planned {
 }
 
 /// What its owner would have written: the guest's nodes are those of the trace.
-fn spec(host: &SimulatedHost, vm: &VmKey) -> Option<Shape> {
+fn spec(host: &SimulatedHost, vm: &VmKey, cache: CachePolicy) -> Option<Shape> {
     let shape = host.shape(vm)?;
     let node = |client: &crate::host::ClientShape| FixedNode {
         vcpus: client.vcpus,
@@ -123,7 +132,7 @@ fn spec(host: &SimulatedHost, vm: &VmKey) -> Option<Shape> {
         name: shape.name.clone(),
         vcpus: shape.vcpus(),
         memory: shape.memory(),
-        policy: Policy { virtual_nodes, vnuma, ..Policy::default() },
+        policy: Policy { virtual_nodes, vnuma, cache, ..Policy::default() },
         ..Shape::default()
     })
 }

@@ -14,7 +14,7 @@ pub use numad_daemon::Numad;
 pub use paired::{Difference, Figure, Series, standing};
 pub use pins::{OneShot, Pins};
 
-use crate::host::{AutoNuma, KernelRules, SimulatedHost};
+use crate::host::{AutoNuma, CacheAware, KernelRules, SimulatedHost};
 use scheduler::{Observation, VmKey};
 use topology::Machine;
 
@@ -61,6 +61,36 @@ impl Rival for KernelAutoNuma {
 
     fn kernel(&self) -> KernelRules {
         KernelRules { auto_numa: Some(AutoNuma::default()), ..KernelRules::default() }
+    }
+}
+
+/// Linux 7.2: automatic NUMA balancing and cache-aware scheduling, which takes a whole QEMU for one
+/// process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CacheAwareAutoNuma;
+
+impl Rival for CacheAwareAutoNuma {
+    fn name(&self) -> &'static str {
+        "AutoNUMA, Linux 7.2"
+    }
+
+    fn kernel(&self) -> KernelRules {
+        KernelRules { cache_aware: Some(CacheAware::default()), ..KernelAutoNuma.kernel() }
+    }
+}
+
+/// Linux 7.2's cache-aware scheduling without NUMA balancing: nothing tells it how large a guest's
+/// footprint is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CacheAwareLinux;
+
+impl Rival for CacheAwareLinux {
+    fn name(&self) -> &'static str {
+        "Linux 7.2, no AutoNUMA"
+    }
+
+    fn kernel(&self) -> KernelRules {
+        KernelRules { cache_aware: Some(CacheAware::default()), ..KernelRules::default() }
     }
 }
 

@@ -3,14 +3,25 @@
 use super::numad::{NodeState, Request, advice};
 use super::{Rival, distances, node_states};
 use crate::host::SimulatedHost;
-use scheduler::{Act, Action, ClientId, Observe, VmKey};
+use scheduler::{Act, Action, ClientId, Observe, VcpuGroup, VmKey};
 use topology::{CpuSet, NodeId, NodeSet};
 
 /// Binds a client's threads and its memory to nodes.
 pub(crate) fn bind(host: &mut SimulatedHost, vm: &VmKey, client: ClientId, nodes: &[NodeId]) {
+    bind_groups(host, vm, client, nodes, Vec::new());
+}
+
+/// The same, with groups of its vCPUs under caches of these nodes.
+pub(crate) fn bind_groups(
+    host: &mut SimulatedHost,
+    vm: &VmKey,
+    client: ClientId,
+    nodes: &[NodeId],
+    groups: Vec<VcpuGroup>,
+) {
     let cpus: CpuSet = nodes.iter().flat_map(|&node| host.online(node).iter().collect::<Vec<_>>()).collect();
     let home: NodeSet = nodes.iter().copied().collect();
-    let action = Action::Bind { vm: vm.clone(), client, home, cpus, groups: Vec::new() };
+    let action = Action::Bind { vm: vm.clone(), client, home, cpus, groups };
     // Nodes without a CPU that is online hold no VM: it stays where it is.
     if host.carry_out(&action).is_ok() {
         host.prefer_memory(vm, client, nodes);

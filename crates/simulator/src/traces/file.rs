@@ -29,7 +29,7 @@
 
 use super::{Arrival, Trace};
 use crate::Profile;
-use crate::host::{ClientShape, Phase, VmShape};
+use crate::host::{ClientShape, Phase, Reuse, VmShape};
 use scheduler::{Mobility, Moment, USUAL_SHARES};
 use serde::Deserialize;
 use topology::{Bytes, NodeSet, TomlError, TomlText};
@@ -104,6 +104,17 @@ impl Kind {
             Self::Streaming => Profile::streaming(),
             Self::Chasing => Profile::chasing(),
             Self::Computing => Profile::computing(),
+        }
+    }
+
+    /// Of a virtual node with so many vCPUs.
+    fn reuse(self, vcpus: u32) -> Reuse {
+        let working_set = Bytes(Reuse::USUAL_FOR_A_VCPU.0 * u64::from(vcpus));
+        match self {
+            Self::Mixed => Reuse::mixed(working_set),
+            Self::Streaming => Reuse::default(),
+            Self::Chasing => Reuse::chasing(working_set),
+            Self::Computing => Reuse::computing(working_set),
         }
     }
 }
@@ -224,6 +235,7 @@ impl VmEntry {
             busy: busy * part,
             resident: memory(resident.unwrap_or(self.memory)),
             profile: kind.profile(),
+            reuse: kind.reuse(vcpus),
         };
         let phases = match self.busy {
             Some(busy) => vec![phase(0.0, busy, None, self.kind)],

@@ -3,7 +3,7 @@
 
 use super::{Arrival, Random, Trace};
 use crate::Profile;
-use crate::host::{ClientShape, Phase, VmShape};
+use crate::host::{ClientShape, Phase, Reuse, VmShape};
 use scheduler::{Mobility, Moment};
 use topology::{Bytes, Machine};
 
@@ -61,16 +61,28 @@ const DAY_S: f64 = 86_400.0;
 /// Part of its memory that a guest has touched soon after its start.
 const TOUCHED: (f64, f64) = (0.5, 0.95);
 
-/// How a VM uses memory, by how often it is met.
-fn profiles() -> [(f64, Profile); 4] {
-    [(0.4, Profile::mixed()), (0.3, Profile::computing()), (0.15, Profile::chasing()), (0.15, Profile::streaming())]
+/// KiB that each vCPU comes back to, before caches: no distribution is known.
+const KIB_REUSED: [(f64, u64); 3] = [(0.4, 512), (0.4, 1536), (0.2, 6144)];
+
+/// How a VM uses memory and caches.
+type Use = (Profile, fn(Bytes) -> Reuse);
+
+/// By how often it is met. Who streams comes back to nothing.
+fn uses() -> [(f64, Use); 4] {
+    [
+        (0.4, (Profile::mixed(), Reuse::mixed)),
+        (0.3, (Profile::computing(), Reuse::computing)),
+        (0.15, (Profile::chasing(), Reuse::chasing)),
+        (0.15, (Profile::streaming(), |_| Reuse::default())),
+    ]
 }
 
 struct Draft {
     vcpus: u32,
     clients: u32,
     gib: f64,
-    profile: Profile,
+    uses: Use,
+    kib_reused: u64,
     activity: f64,
     day: f64,
     storm: bool,
@@ -100,6 +112,9 @@ impl TraceRule {
                 drafts.push(self.draft(&mut random, node_cores, at_s, false));
             }
         }
+        // From a stream of their own: all else is as it was before caches were modelled.
+        let mut of_caches = Random::part(seed, 3);
+        drafts.iter_mut().for_each(|draft| draft.kib_reused = *of_caches.weighted(&KIB_REUSED));
         drafts.sort_by(|one, other| one.at_s.total_cmp(&other.at_s));
         let all_cores = f64::from(cores.iter().sum::<u32>());
         let scale = self.scale(&drafts, all_cores, machine);
@@ -131,7 +146,8 @@ impl TraceRule {
             vcpus,
             clients,
             gib: f64::from(vcpus) * *random.weighted(&GIB_PER_VCPU),
-            profile: *random.weighted(&profiles()),
+            uses: *random.weighted(&uses()),
+            kib_reused: 0,
             activity: if random.chance(0.2) { 0.05 } else { random.between(0.3, 1.0) },
             day: random.between(0.0, 0.4),
             storm,
@@ -174,7 +190,9 @@ impl TraceRule {
                 let level = if steady { 1.0 } else { level * day };
                 let busy = thousandths(f64::from(vcpus) * draft.activity * load * level).clamp(0.0, f64::from(vcpus));
                 let resident = Bytes((Bytes::from_mib(per_client).0 as f64 * touched) as u64);
-                Phase { after_ms: ms(*start_s).0, busy, resident, profile: draft.profile }
+                let (profile, reuse) = draft.uses;
+                let reuse = reuse(Bytes((draft.kib_reused << 10) * u64::from(vcpus)));
+                Phase { after_ms: ms(*start_s).0, busy, resident, profile, reuse }
             };
             ClientShape {
                 vcpus,

@@ -106,6 +106,10 @@ impl Trace {
         self.expect(ordered, || (format!("{at}.after_ms"), phase.after_ms.to_string(), "not before the phase above"))?;
         let valid = (0.0..=f64::from(vcpus)).contains(&phase.busy);
         self.expect(valid, || (format!("{at}.busy"), phase.busy.to_string(), "CPUs from 0 to the number of vCPUs"))?;
+        for (name, part) in [("part", phase.reuse.part), ("shared_part", phase.reuse.shared_part)] {
+            let valid = (0.0..=1.0).contains(&part);
+            self.expect(valid, || (format!("{at}.reuse.{name}"), part.to_string(), "a number from 0 to 1"))?;
+        }
         let profile = &phase.profile;
         let values = [
             ("lines_in_flight", profile.lines_in_flight, profile.lines_in_flight >= 1.0, "a number from 1"),

@@ -11,7 +11,7 @@
 
 use super::{Arrival, Trace};
 use crate::Profile;
-use crate::host::{ClientShape, Phase, VmShape};
+use crate::host::{ClientShape, Phase, Reuse, VmShape};
 use scheduler::{ClientObservation, Moment, Observation, VmKey, VmObservation};
 use std::collections::BTreeMap;
 use topology::Bytes;
@@ -120,6 +120,7 @@ impl Windows {
             busy: (sum / f64::from((*count).max(1)) * 1000.0).round() / 1000.0,
             resident: Bytes(*resident),
             profile: Profile::mixed(),
+            reuse: Reuse::mixed(Bytes(Reuse::USUAL_FOR_A_VCPU.0 * u64::from(seen.vcpus.max(1)))),
         };
         Some(ClientShape {
             vcpus: seen.vcpus.max(1),

@@ -1,6 +1,6 @@
 # A firmware whose vCPUs all spin: what a VM under full load is to the host's scheduler, without a
 # system in it. The first processor enters protected mode, to reach its local APIC, and starts all
-# others at the ROM's first byte; then every one jumps to itself.
+# others at the ROM's first byte; then every one spins.
 #
 #   gcc -c -m32 -nostdlib busy-vcpus.S && objcopy -O binary busy-vcpus.o ROM    (64 KiB, for -bios)
     .code16
@@ -30,11 +30,10 @@ first:
     movl    $0x000c4500, 0x300(%ebx)    # INIT to all others
     movl    $1000000, %ecx
 1:  loop    1b
-    movl    $0x000c46f0, 0x300(%ebx)    # start-up at page 0xf0
-    movl    $1000000, %ecx
-2:  loop    2b
-    movl    $0x000c46f0, 0x300(%ebx)
-3:  jmp     3b
+2:  movl    $0x000c46f0, 0x300(%ebx)    # start-up at page 0xf0, again and again: a processor whose
+    movl    $2000000, %ecx              # thread has not seen INIT yet drops it, one that runs too
+3:  loop    3b
+    jmp     2b
     .org    0xfff0
     .code16
     jmp     first

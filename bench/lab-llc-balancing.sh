@@ -11,7 +11,7 @@ echo "kernel $(uname -r)"
 for file in "$knob"/*; do echo "${file##*/} $(cat "$file")"; done
 homenode topology | sed -n 3p
 
-samples=40
+samples=30
 # hex LIST: 0-7 as a mask for taskset.
 hex() { printf "%x" $(((1 << (${1#*-} + 1)) - (1 << ${1%-*}))); }
 # spin NAME VCPUS NODES: its number is in $pid. Memory is bound, as homenode binds it.

@@ -10,7 +10,7 @@ use topology::NodeId;
 use vm::Plan;
 
 /// All sets of nodes with CPUs whose sizes are in `sizes`.
-fn all_homes(scorer: &Scorer<'_>, sizes: std::ops::RangeInclusive<usize>) -> Vec<CpuHome> {
+pub(crate) fn all_homes(scorer: &Scorer<'_>, sizes: std::ops::RangeInclusive<usize>) -> Vec<CpuHome> {
     let ids: Vec<NodeId> = scorer.ids().into_iter().filter(|&node| scorer.threads(node) > 0.0).collect();
     let set = |mask: u32| -> CpuHome {
         ids.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, id)| *id).collect()

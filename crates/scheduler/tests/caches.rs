@@ -1,7 +1,10 @@
 //! Groups of vCPUs on any machine with caches.
 
+use crate::brute_force::all_homes;
+use crate::random::cost::{self, CpuHome, Scorer};
 use crate::random::{self, Case};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{CoreId, LlcId};
 use vm::spec::CachePolicy;
@@ -119,4 +122,100 @@ properties::properties! {
             }
         }
     }
+}
+
+/// Of the caches of these nodes: their cores (hardware threads with `prefer_ht`).
+fn caches_of(case: &Case, home: &CpuHome) -> BTreeMap<LlcId, f64> {
+    let mut found: BTreeMap<LlcId, BTreeSet<u32>> = BTreeMap::new();
+    for thread in case.machine.usable_threads().filter(|thread| home.contains(&thread.node)) {
+        let unit = if case.spec.policy.prefer_ht { thread.id.0 } else { thread.core.0 };
+        found.entry(thread.llc.expect("its cache")).or_default().insert(unit);
+    }
+    found.into_iter().map(|(llc, units)| (llc, units.len() as f64)).collect()
+}
+
+/// CPUs lost under the caches, by the balancer's figures: crowding 0.2 d^2 / C, and who waits.
+fn lost_under(units: &BTreeMap<LlcId, f64>, bound: &BTreeMap<LlcId, u32>) -> f64 {
+    let lost = |(llc, units): (&LlcId, &f64)| {
+        let vcpus = f64::from(bound.get(llc).copied().unwrap_or(0));
+        0.2 * vcpus * vcpus / units + (vcpus - units).max(0.0)
+    };
+    units.iter().map(lost).sum()
+}
+
+/// The least that is lost under caches by any way to put the groups, client by client, under those
+/// of the clients' homes; `None` where there are too many ways to try.
+fn least_under(case: &Case, groups: &[(Vec<LlcId>, u32)], all: &BTreeMap<LlcId, f64>) -> Option<f64> {
+    let ways: usize = groups.iter().fold(1, |ways, (caches, _)| ways.saturating_mul(caches.len()));
+    if ways > 5000 {
+        return None;
+    }
+    let under = |way: usize| {
+        let (mut rest, mut bound) = (way, case.occupancy.caches.clone());
+        for (caches, vcpus) in groups {
+            *bound.entry(caches[rest % caches.len()]).or_default() += vcpus;
+            rest /= caches.len();
+        }
+        lost_under(all, &bound)
+    };
+    (0..ways).map(under).min_by(f64::total_cmp)
+}
+
+/// (CPUs lost by the plan, least by any homes and any caches for its groups).
+fn against_all(case: &Case, plan: &vm::Plan) -> Option<(f64, f64)> {
+    let homes = cost::homes(case, plan);
+    let single = homes.iter().all(|home| home.len() == 1);
+    let divided = plan.placement.clients.iter().all(|client| !client.groups.is_empty());
+    if !single || !divided || homes.len() > 3 {
+        return None;
+    }
+    let scorer = Scorer::new(case, plan);
+    let every: CpuHome = scorer.ids();
+    let all = caches_of(case, &every);
+    let total = |homes: &[CpuHome], under: f64| scorer.cost(homes).iter().sum::<f64>() + under;
+    let mut bound = case.occupancy.caches.clone();
+    for (llc, vcpus) in plan.vcpus_by_cache() {
+        *bound.entry(llc).or_default() += vcpus;
+    }
+    let lost = total(&homes, lost_under(&all, &bound));
+    let options = all_homes(&scorer, 1..=1);
+    let ways = options.len().pow(homes.len() as u32);
+    let mut least = lost;
+    for way in 0..ways {
+        let there: Vec<CpuHome> = (0..homes.len())
+            .map(|client| options[way / options.len().pow(client as u32) % options.len()].clone())
+            .collect();
+        let groups = plan.placement.clients.iter().zip(&there).flat_map(|(client, home)| {
+            let caches: Vec<LlcId> = caches_of(case, home).into_keys().collect();
+            client.groups.iter().map(move |group| (caches.clone(), group.vcpus.len() as u32))
+        });
+        let groups: Vec<_> = groups.collect();
+        least = least.min(total(&there, least_under(case, &groups, &all)?));
+    }
+    Some((lost, least))
+}
+
+/// Homes are chosen before caches. What that costs against choosing both at once, by all ways.
+#[test]
+fn homes_and_caches_lose_little_more_than_the_best_of_all_ways() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut lost, mut least, mut plans) = (0.0, 0.0, 0);
+    for _ in 0..1500 {
+        let mut case = with_caches().new_tree(&mut runner).expect("a case").current();
+        // vCPUs that are bound to caches are some of those that a node holds.
+        case.occupancy.caches.clear();
+        for (node, held) in &case.occupancy.nodes {
+            let caches: Vec<LlcId> = caches_of(&case, &vec![*node]).into_keys().collect();
+            for vcpu in 0..held.vcpus / 2 {
+                if let Some(llc) = caches.get(vcpu as usize % caches.len().max(1)) {
+                    *case.occupancy.caches.entry(*llc).or_default() += 1;
+                }
+            }
+        }
+        let Some((of_plan, of_best)) = planned(&case).and_then(|plan| against_all(&case, &plan)) else { continue };
+        (lost, least, plans) = (lost + of_plan, least + of_best, plans + 1);
+    }
+    println!("homes, then caches: {plans} plans lose {lost:.1} CPUs, the best of all ways {least:.1}");
+    assert!(plans > 100, "{plans}");
+    assert!(lost <= 1.01 * least, "{lost} against {least}");
 }

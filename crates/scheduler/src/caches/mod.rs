@@ -34,9 +34,10 @@ pub use running::{vcpu_groups, with_groups};
 
 use crate::{Occupancy, divide as parts};
 use assign::{Room, assign};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::words::count;
-use topology::{CoreId, CpuId, CpuSet, HardwareThread, LlcId, Machine};
+use topology::{Bytes, CoreId, CpuId, CpuSet, HardwareThread, LlcId, Machine};
 use vm::spec::CachePolicy;
 use vm::{CacheGroup, Client, Plan, Reason, Shape};
 
@@ -96,7 +97,9 @@ pub(crate) fn bind(machine: &Machine, occupancy: &Occupancy, shape: &Shape, mut 
     let (mut undivided, mut too_wide) = (Vec::new(), None);
     for client in &mut plan.placement.clients {
         let threads = machine.usable_threads().filter(|thread| client.cpus.contains(thread.id));
-        let caches = of_threads(threads, shape.policy.prefer_ht);
+        let mut caches = of_threads(threads, shape.policy.prefer_ht);
+        // Of those that crowd alike the largest comes first.
+        caches.sort_by_key(|cache| (Reverse(bytes_of(machine, cache.id)), cache.id));
         if caches.len() < 2 {
             undivided.push(client.id);
             continue;
@@ -123,6 +126,10 @@ pub(crate) fn bind(machine: &Machine, occupancy: &Occupancy, shape: &Shape, mut 
         ));
     }
     plan
+}
+
+fn bytes_of(machine: &Machine, llc: LlcId) -> Option<Bytes> {
+    machine.llcs.iter().find(|other| other.id == llc)?.size
 }
 
 /// The groups of a client, and whether its guest is told of a cache for each. `None`: it has none.
@@ -191,6 +198,13 @@ fn explain(shape: &Shape, plan: &mut Plan, taken: usize, untold: bool, undivided
     }
     if policy == CachePolicy::Auto {
         return;
+    }
+    if policy == CachePolicy::Own && taken < groups.len() {
+        plan.warnings.push(format!(
+            "policy.cache = \"own\": its {} groups of vCPUs have {} between them, so that some share one",
+            groups.len(),
+            count(taken, "last-level cache")
+        ));
     }
     if untold {
         plan.warnings.push(format!(

@@ -181,3 +181,79 @@ fn vcpus_that_may_come_have_a_group() {
     assert_eq!(plan.vcpus_by_cache().values().sum::<u32>(), 2);
     assert_eq!(plan.placement.clients[0].cpus_of(7).to_string(), "8-15");
 }
+
+fn described(toml: &str) -> Machine {
+    topology::read::from_toml(toml, "machine.toml").expect("a machine")
+}
+
+#[test]
+fn of_two_caches_that_are_as_idle_the_larger_is_taken() {
+    let v_cache = described(include_str!("../../../../examples/machines/ryzen-7950x3d.toml"));
+    let (mut occupancy, pack) = (Occupancy::default(), shape(8, CachePolicy::Pack));
+    let first = planned(&v_cache, &occupancy, &pack);
+    assert_eq!(groups(&first), ["8@8-15,24-31"]); // that of 96 MiB
+    occupancy.reserve(&first);
+    assert_eq!(groups(&planned(&v_cache, &occupancy, &pack)), ["8@0-7,16-23"]);
+    assert_eq!(groups(&planned(&v_cache, &Occupancy::default(), &shape(16, CachePolicy::Own))).len(), 2);
+}
+
+#[test]
+fn groups_fit_the_caches_of_a_hybrid_part() {
+    // 4 large cores under one cache, 8 small ones under another: CPUs 0-11, then their siblings.
+    let hybrid = described(include_str!("../../../../examples/machines/ryzen-ai-370.toml"));
+    let of = |vcpus, policy| {
+        let plan = planned(&hybrid, &Occupancy::default(), &shape(vcpus, policy));
+        assert_eq!(plan.topology.nodes.len(), 1);
+        (groups(&plan), plan.topology.sockets, plan.warnings.len())
+    };
+    let list = |all: &[&str]| all.iter().map(|group| (*group).to_owned()).collect::<Vec<_>>();
+    let (large, small) = ("0-3,12-15", "4-11,16-23");
+    // 12 on 4 and 8 cores: three of 4; two of 6 would have 6 vCPUs on 4 cores.
+    let three = list(&[&format!("4@{large}"), &format!("4@{small}"), &format!("4@{small}")]);
+    assert_eq!(of(12, CachePolicy::Pack), (three.clone(), 3, 0));
+    // Also with a cache for each as far as there are: two share one, and that is said.
+    assert_eq!(of(12, CachePolicy::Own), (three, 3, 1));
+    // 4 vCPUs under 8 cores crowd less than under 4: how strong a core is does not count.
+    assert_eq!(of(4, CachePolicy::Pack), (list(&[&format!("4@{small}")]), 1, 0));
+    assert_eq!(of(2, CachePolicy::Own), (list(&[&format!("1@{large}"), &format!("1@{small}")]), 2, 0));
+    assert_eq!(of(12, CachePolicy::Auto), (Vec::new(), 1, 0));
+}
+
+#[test]
+fn more_groups_than_caches_share_them_and_that_is_said() {
+    let machine = machine("numa:1(memory=4GiB) l3:3 core:4 pu:1");
+    let mut own = shape(8, CachePolicy::Own);
+    own.policy.cores_per_socket = Some(2);
+    let plan = planned(&machine, &Occupancy::default(), &own);
+    assert_eq!(groups(&plan), ["2@0-3", "2@0-3", "2@4-7", "2@8-11"]);
+    assert!(plan.warnings[0].contains("4 groups of vCPUs have 3 last-level caches"), "{:?}", plan.warnings);
+}
+
+#[test]
+fn a_cache_that_lies_in_two_nodes_divides_neither() {
+    // As /sys shows it of some virtual machines: one cache for all.
+    let mut machine = machine("pack:2 [numa(memory=4GiB)] l3:1 core:4 pu:1");
+    machine.threads.iter_mut().for_each(|thread| thread.llc = Some(LlcId(0)));
+    let mut own = shape(8, CachePolicy::Own);
+    own.memory = Bytes::from_mib(512);
+    let plan = planned(&machine, &Occupancy::default(), &own);
+    assert!(groups(&plan).is_empty() && plan.topology.sockets == 2, "no virtual socket over two nodes");
+    assert!(plan.warnings[0].contains("divides nothing"), "{:?}", plan.warnings);
+}
+
+#[test]
+fn no_virtual_node_cuts_a_cache_of_its_home_on_machines_of_today() {
+    // Caches of 4 (Rome), 8 (Milan, Genoa) cores; nodes of 16; 24 vCPUs are two nodes of 12.
+    for (caches, cores) in [(4, 4), (2, 8)] {
+        let machine = machine(&format!("pack:2 [numa(memory=64GiB)] l3:{caches} core:{cores} pu:2"));
+        for (policy, each, number) in [
+            (CachePolicy::Pack, 12 / 12_u32.div_ceil(cores), 12_u32.div_ceil(cores)),
+            (CachePolicy::Own, 12 / caches, caches),
+        ] {
+            let plan = planned(&machine, &Occupancy::default(), &shape(24, policy));
+            let of_client: Vec<usize> = plan.placement.clients.iter().map(|client| client.groups.len()).collect();
+            assert_eq!((plan.topology.cores_per_socket, of_client), (each, vec![number as usize; 2]));
+            assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+        }
+    }
+}

@@ -88,9 +88,8 @@ fn over_caches(scene: &Scene<'_>) -> Option<Finding> {
     }
     let sentence =
         format!("its guest takes {} to share a last-level cache, and they may run under {caches}", vcpus(group));
-    let because = "threads that its kernel puts side by side for the cache do not share one; QEMU cannot tell a guest \
-        of caches that are \
-                   smaller than its dies before QEMU 10";
+    let because = "threads that its kernel puts side by side for the cache do not share one; a guest is told of a \
+        cache for each die";
     let mut found = Finding::new("cache_over_caches", Harm::Misled, sentence, because).note().seen(told(scene));
     found = found.at(scene.spots([Part::Topology, Part::Cache]));
     found.cure.advice =

@@ -38,7 +38,7 @@ use scheduler::{
 };
 use share::{Shares, Work};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 use topology::{Bandwidths, Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
@@ -410,8 +410,12 @@ impl LinuxHost {
         let look = traffic::Look { root, turn: *turn, now_ns, spare: spare_files, hurries };
         let lives = |(pid, id): &(u32, ClientId)| known.get(pid).is_some_and(|known| known.vm.client(*id).is_some());
         meters.begin(&look, lives);
+        let is_strangers = |vm: &RunningVm| vm.owner_uid.is_none_or(|owner| !finder.trusts(owner));
+        let strangers: BTreeSet<u32> =
+            known.iter().filter(|(_, tracked)| is_strangers(&tracked.vm)).map(|(&pid, _)| pid).collect();
         let mut traffic = |vm: &RunningVm, id| {
-            vm.client(id).map_or_else(Measured::default, |client| meters.measure(&look, vm, client))
+            let count = |client| meters.measure(&look, vm, client, strangers.contains(&vm.key.pid));
+            vm.client(id).map_or_else(Measured::default, count)
         };
         let mut observe = |tracked: &mut Tracked| {
             let share = finder.share_of(tracked);
@@ -424,7 +428,7 @@ impl LinuxHost {
         };
         let mut vms: Vec<VmObservation> = known.values_mut().filter_map(&mut observe).collect();
         for vm in &mut vms {
-            vm.stranger = vm.owner_uid.is_none_or(|owner| !finder.trusts(owner));
+            vm.stranger = strangers.contains(&vm.vm.pid);
         }
         vms.sort_by(|one, other| one.vm.cmp(&other.vm));
         let known: Vec<&RunningVm> = known.values().map(|tracked| &tracked.vm).collect();

@@ -225,8 +225,9 @@ impl Meters {
         TrafficMeter { source, notes: nothing.chain(caveat).chain(missed).chain(self.refusal.clone()).collect() }
     }
 
-    /// What was counted of a client since its last turn.
-    pub(crate) fn measure(&mut self, look: &Look<'_>, vm: &RunningVm, client: &VmClient) -> Measured {
+    /// What was counted of a client since its last turn. `stranger`: its VM is of a user who is not
+    /// trusted.
+    pub(crate) fn measure(&mut self, look: &Look<'_>, vm: &RunningVm, client: &VmClient, stranger: bool) -> Measured {
         if self.resctrl.is_none() && self.perf.is_none() {
             return Measured::default();
         }
@@ -239,12 +240,12 @@ impl Meters {
             return known.filter(|known| known.at_ns.is_some_and(fresh)).map(|known| known.last).unwrap_or_default();
         }
         let start = Instant::now();
-        let last = self.count(look, vm, client);
+        let last = self.count(look, vm, client, stranger);
         self.spent += start.elapsed();
         last
     }
 
-    fn count(&mut self, look: &Look<'_>, vm: &RunningVm, client: &VmClient) -> Measured {
+    fn count(&mut self, look: &Look<'_>, vm: &RunningVm, client: &VmClient, stranger: bool) -> Measured {
         let key = (vm.key.pid, client.id);
         let Self { options, resctrl, perf, .. } = self;
         let known = self.known.remove(&key);
@@ -252,7 +253,7 @@ impl Meters {
         let seconds = then_ns.map(|then| look.now_ns.saturating_sub(then) as f64 / 1e9).filter(|&time| time > 0.0);
         let (mut last, mut why, mut readings) = (Measured::default(), None, None);
         if let Some(resctrl) = resctrl {
-            let at = At { root: look.root, turn: look.turn, options, spare: look.spare };
+            let at = At { root: look.root, turn: look.turn, options, stranger, spare: look.spare };
             match resctrl.read(&at, vm, client) {
                 Ok(now) => {
                     last.occupancy = readings::occupancy(&now);
@@ -272,7 +273,7 @@ impl Meters {
             }
         }
         if let Some(perf) = perf {
-            match perf.rate(key, &client.thread_ids, seconds, look.spare) {
+            match perf.rate(key, &client.thread_ids, seconds, look.spare, stranger) {
                 Ok(rate) => {
                     why = None;
                     rate.into_iter().for_each(|rate| last.set(rate));

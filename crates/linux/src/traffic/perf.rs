@@ -22,6 +22,8 @@ use std::io;
 
 /// Bytes of a line.
 const LINE: f64 = 64.0;
+/// Descriptors that VMs of strangers leave to others.
+const LEFT_BY_STRANGERS: usize = 8192;
 /// Least part of a thread's time that must have been counted.
 const LEAST_COUNTED: f64 = 0.01;
 const HARDWARE: u32 = 0;
@@ -162,10 +164,12 @@ impl Perf {
         threads: &[u32],
         seconds: Option<f64>,
         spare: &Cell<usize>,
+        stranger: bool,
     ) -> io::Result<Option<Rate>> {
         let known = self.known.entry(key).or_default();
         if !known.iter().map(|thread| thread.id).eq(threads.iter().copied()) {
-            follow(known, threads, &self.set, spare)?;
+            let least = if stranger { LEFT_BY_STRANGERS } else { 0 };
+            follow(known, threads, &self.set, spare, least)?;
         }
         let mut lines = (!known.is_empty()).then_some([0.0; 3]);
         for thread in known {
@@ -189,14 +193,22 @@ impl Perf {
 }
 
 /// Opens counters of threads that are new, and closes those of threads that went.
-fn follow(known: &mut Vec<Thread>, threads: &[u32], set: &EventSet, spare: &Cell<usize>) -> io::Result<()> {
+/// `least`: descriptors that must be left.
+fn follow(
+    known: &mut Vec<Thread>,
+    threads: &[u32],
+    set: &EventSet,
+    spare: &Cell<usize>,
+    least: usize,
+) -> io::Result<()> {
     let mut before = std::mem::take(known);
     for &id in threads {
         if let Some(at) = before.iter().position(|thread| thread.id == id) {
             known.push(before.swap_remove(at));
             continue;
         }
-        let left = spare.get().checked_sub(set.count).ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+        let left = spare.get().checked_sub(set.count).filter(|left| *left >= least);
+        let left = left.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
         match CounterGroup::open(id, set.events()) {
             Ok(counters) => known.push(Thread { id, counters, before: None }),
             // It ended.
@@ -304,20 +316,22 @@ mod tests {
         });
         let (own, other_id) = (thread_id(), told.recv().unwrap());
         let spare = Cell::new(7);
-        assert_eq!(perf.rate(key, &[own, other_id], None, &spare).unwrap(), None);
+        assert_eq!(perf.rate(key, &[own, other_id], None, &spare, false).unwrap(), None);
         assert_eq!((perf.open_files(), spare.get()), (6, 1));
         // A third would need three more.
-        let full = perf.rate(key, &[own, other_id, 1], Some(1.0), &spare).unwrap_err();
+        let full = perf.rate(key, &[own, other_id, 1], Some(1.0), &spare, false).unwrap_err();
         assert!(refusal(&Root::default(), &full).contains("too few files"), "{full}");
         // The others stay counted; one that ended says its last.
         spare.set(100);
-        perf.rate(key, &[own, other_id], Some(1.0), &spare).unwrap();
+        perf.rate(key, &[own, other_id], Some(1.0), &spare, false).unwrap();
         drop(stop);
         other.join().unwrap();
-        perf.rate(key, &[own, other_id], Some(1.0), &spare).unwrap();
-        perf.rate(key, &[own], Some(1.0), &spare).unwrap();
+        perf.rate(key, &[own, other_id], Some(1.0), &spare, false).unwrap();
+        perf.rate(key, &[own], Some(1.0), &spare, false).unwrap();
         assert_eq!(perf.open_files(), 3);
-        assert_eq!(perf.rate((8, key.1), &[other_id], Some(1.0), &spare).unwrap(), None);
+        assert_eq!(perf.rate((8, key.1), &[other_id], Some(1.0), &spare, false).unwrap(), None);
+        // A stranger's VM leaves many.
+        assert!(perf.rate((9, key.1), &[own], None, &spare, true).is_err());
         perf.keep(|_| false);
         assert_eq!(perf.open_files(), 0);
     }

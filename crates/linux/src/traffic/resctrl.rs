@@ -7,7 +7,7 @@
 //! threads are in none, and it was allowed, it gets a group of ours, `homenode.PID.START.CLIENT`.
 //! What somebody else put together stays so: such a client is unknown. Ours end with the VM, with
 //! the balancer, and those that a killed one left when the next begins. A quarter of all groups is
-//! left to others.
+//! left to others, and VMs of strangers get a quarter of ours.
 
 use super::group::{Counters, Group, add, tasks};
 use super::readings::{DomainReading, groups_of, is_unassigned};
@@ -37,6 +37,8 @@ pub(super) struct At<'a> {
     /// Looks so far.
     pub(super) turn: u64,
     pub(super) options: &'a TrafficOptions,
+    /// Whether the VM is of a user who is not trusted.
+    pub(super) stranger: bool,
     /// Files that may still be kept open.
     pub(super) spare: &'a Cell<usize>,
 }
@@ -60,6 +62,7 @@ struct Known {
     /// `None`: it could not be opened yet.
     group: Option<Group>,
     ours: bool,
+    stranger: bool,
     threads: Vec<u32>,
 }
 
@@ -169,7 +172,9 @@ impl Resctrl {
         let threads = client.thread_ids.clone();
         match self.known.get_mut(&key).filter(|known| known.directory == directory) {
             Some(known) => known.threads = threads,
-            None => drop(self.known.insert(key, Known { directory, group: None, ours, threads })),
+            None => {
+                drop(self.known.insert(key, Known { directory, group: None, ours, stranger: at.stranger, threads }))
+            }
         }
         Ok(())
     }
@@ -194,9 +199,7 @@ impl Resctrl {
         if self.removals.get(&key).is_some_and(|&times| times > MOST_REMOVALS) {
             return Err(Why::TakenAway);
         }
-        let ours = self.known.values().filter(|known| known.ours).count();
-        let is_new = !self.known.contains_key(&key);
-        if is_new && (at.turn < self.full_until || ours >= self.most_own) {
+        if !self.known.contains_key(&key) && (at.turn < self.full_until || !self.has_left(at.stranger)) {
             return Err(Why::OutOfGroups);
         }
         let directory = self.own_directory(own_name);
@@ -226,6 +229,14 @@ impl Resctrl {
             }
         }
         Ok(directory)
+    }
+
+    /// Whether one more group may be made. VMs of strangers together get a quarter of ours: they
+    /// could be as many as there are groups.
+    fn has_left(&self, stranger: bool) -> bool {
+        let ours = || self.known.values().filter(|known| known.ours);
+        let of_strangers = ours().filter(|known| known.stranger).count();
+        ours().count() < self.most_own && (!stranger || of_strangers < self.most_own.div_ceil(4))
     }
 
     fn own_directory(&self, name: &str) -> PathBuf {

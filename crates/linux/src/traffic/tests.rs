@@ -56,7 +56,7 @@ impl Host {
         let look =
             Look { root: &self.root, turn: self.turn, now_ns: second * SECOND, spare: &self.spare, hurries: false };
         meters.begin(&look, |key| vms.iter().any(|vm| vm.key.pid == key.0));
-        vms.iter().map(|vm| meters.measure(&look, vm, &vm.clients[0])).collect()
+        vms.iter().map(|vm| meters.measure(&look, vm, &vm.clients[0], vm.owner_uid.is_some())).collect()
     }
 }
 
@@ -239,6 +239,20 @@ fn a_quarter_of_all_groups_is_left_to_others() {
 }
 
 #[test]
+fn vms_of_strangers_leave_groups_to_others() {
+    let (mut host, mut meters) = (Host::new(16), making());
+    let vms: Vec<RunningVm> = (1..=20).map(|pid| host.vm(pid, &[(pid + 100, NOBODYS)])).collect();
+    let of_user = |vm: &RunningVm| RunningVm { owner_uid: Some(1000), ..vm.clone() };
+    let strangers: Vec<RunningVm> = vms[..15].iter().map(of_user).collect();
+    let all: Vec<&RunningVm> = strangers.iter().chain(&vms[15..]).collect();
+    host.look(&mut meters, &all, 1);
+    let made = |pid: u32| host.group(&format!("homenode.{pid}.{}.0", 100 + pid)).is_dir();
+    // Of 16 groups 12 are ours, 3 of them for strangers.
+    assert_eq!((1..=15).filter(|pid| made(*pid)).count(), 3);
+    assert!((16..=20).all(made));
+}
+
+#[test]
 fn what_is_not_there_is_said() {
     let mut host = Host::new(16);
     let vm = host.vm(7, &[(8, NOBODYS)]);
@@ -303,7 +317,7 @@ fn a_look_that_hurries_leaves_clients_for_the_next_ones() {
     meters.spent = WITHIN * 2;
     let mut hurried = |second| {
         let look = Look { root: &host.root, turn: 4, now_ns: second * SECOND, spare: &host.spare, hurries: true };
-        meters.measure(&look, &large, &large.clients[0])
+        meters.measure(&look, &large, &large.clients[0], false)
     };
     assert_eq!((hurried(4), hurried(40)), (seen, Measured::default()));
     assert!(meters.overran);

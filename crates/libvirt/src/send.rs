@@ -31,6 +31,9 @@ use vm::sending::{DirtyRate, Progress, Ram, Route, Sending, Sent, Tuning};
 
 /// How much longer libvirt may take for it than it watches.
 const MEASURED: Duration = Duration::from_secs(10);
+/// How long both libvirts may take to tidy up, once `virsh` has ended.
+const TIDIED: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Sends a domain.
 pub(crate) fn send(
@@ -83,6 +86,11 @@ fn in_words(error: LibvirtError, called_off: bool) -> BackendError {
                 so with --shared-storage"
             );
             BackendError::new(ErrorKind::BadInput, problem)
+        }
+        // Called off as QEMU was about to switch over, libvirt says what it could not do then, such
+        // as QEMU's `migrate-continue`.
+        error @ (LibvirtError::Refused { .. } | LibvirtError::NoSuchDomain { .. }) if called_off => {
+            BackendError::new(ErrorKind::CalledOff, format!("it was called off ({error})"))
         }
         error => error.into(),
     }
@@ -185,7 +193,17 @@ fn settled(
     ran: bool,
     said: Result<Option<u64>, BackendError>,
 ) -> Sent {
-    let (here, is_there) = (seen(connection, uuid), seen(there, uuid));
+    let look = || (seen(connection, uuid), seen(there, uuid));
+    let (mut here, mut is_there) = look();
+    let end = Instant::now() + TIDIED;
+    // Both wait as long as one of them has not ended its part.
+    while place(here, is_there, ran, said.is_ok()) == Place::Nobody
+        && ![here, is_there].contains(&Seen::Unknown)
+        && Instant::now() < end
+    {
+        std::thread::sleep(LOOK_AGAIN);
+        (here, is_there) = look();
+    }
     let because = |said: &Result<Option<u64>, BackendError>| match said {
         Err(error) => error.to_string(),
         Ok(_) => "libvirt says that it went".to_owned(),
@@ -359,9 +377,17 @@ mod tests {
         let canceled = "operation aborted: migration out job: canceled by client";
         let ours = said(canceled, true);
         assert_eq!((ours.kind(), ours.to_string().as_str()), (ErrorKind::CalledOff, "it was called off"));
-        // Somebody else's `virsh domjobabort`, and what failed by itself in that moment.
-        assert!(said(canceled, false).to_string().contains("canceled by client"));
-        assert!(said("Unable to read from monitor", true).to_string().contains("monitor"));
+        // Somebody else's `virsh domjobabort`.
+        let others = said(canceled, false);
+        assert!(others.kind() == ErrorKind::Failed && others.to_string().contains("canceled by client"));
+        // What failed in that moment, by that or by itself.
+        let words = "unable to execute QEMU command 'migrate-continue': Migration not in expected state: cancelled";
+        let late = said(words, true);
+        assert_eq!(late.kind(), ErrorKind::CalledOff);
+        let text = late.to_string();
+        assert!(text.starts_with("it was called off (") && text.contains(words), "{text}");
+        assert_eq!(said(words, false).kind(), ErrorKind::Failed);
+        assert_eq!(said("Unsafe migration: no shared storage", true).kind(), ErrorKind::BadInput);
     }
 
     #[test]

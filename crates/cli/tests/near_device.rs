@@ -5,8 +5,8 @@ use crate::common::said_in;
 use std::path::Path;
 use std::process::Command;
 
-/// Eight nodes. Of the cards eth0 is on node 1, and eth1 on node 6 below a bond and a VLAN, on which
-/// the bridge br0 stands beside a VM's tap.
+/// Eight nodes. The card eth0 is on node 1. On eth1, on node 6, stand a bond, a VLAN of it, and the
+/// bridge br0, which has a VM's tap as a port too.
 const CARDS: [(&str, &str); 8] = [
     ("eth0/device/numa_node", "1\n"),
     ("eth1/device/numa_node", "6\n"),

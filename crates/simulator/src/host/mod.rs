@@ -243,7 +243,7 @@ impl SimulatedHost {
             client.sets[share.set].used_s += used;
             client.sets[share.set].waited_s += waited;
             // Hits in a cache never reach memory.
-            let missed = 1.0 - share.hits();
+            let missed = 1.0 - share.hits;
             let (near, far) = (local * missed, (done - local) * missed);
             client.local_lines += near;
             client.remote_lines += far;

@@ -75,14 +75,9 @@ pub(crate) struct Share {
     pub(crate) mix: Vec<f64>,
     /// Lines in a nanosecond, all its cores together.
     pub(crate) lines_per_ns: f64,
+    /// Part of these that hit in the last-level cache.
+    pub(crate) hits: f64,
     kind: Option<Kind>,
-}
-
-impl Share {
-    /// Part of its lines that hit in its last-level cache.
-    pub(crate) fn hits(&self) -> f64 {
-        self.kind.as_ref().map_or(0.0, |kind| f64::from(kind.hits) / PARTS)
-    }
 }
 
 /// Part of a client's traffic to each node, from where its own and its siblings' memory lies.
@@ -157,8 +152,8 @@ impl SimulatedHost {
             for place in state.places.clone().filter(|&place| threads.at[place] > 0) {
                 let part = f64::from(threads.at[place]) / on_node;
                 let (wanted, cpus) = (claim.demand * part, given * part);
-                let (mix, cores, lines_per_ns, kind) = (mix.clone(), 0.0, 0.0, None);
-                shares.push(Share { vm, client, set, node, place, wanted, cpus, cores, mix, lines_per_ns, kind });
+                let (mix, cores, lines_per_ns, hits, kind) = (mix.clone(), 0.0, 0.0, 0.0, None);
+                shares.push(Share { vm, client, set, node, place, wanted, cpus, cores, mix, lines_per_ns, hits, kind });
             }
         }
         let mut busy: Vec<f64> = state.places.clone().map(|_| 0.0).collect();
@@ -215,6 +210,7 @@ impl SimulatedHost {
             let profile = self.solved.profile(&vms[share.vm].clients[share.client].now().profile);
             let sharing = ((share.cpus / share.cores - 1.0) * PARTS).round().clamp(0.0, PARTS) as u8;
             let (node, port) = (share.node as u16, self.port(share.place));
+            share.hits = hits;
             let hits = (hits * PARTS).round() as u8;
             let kind = Kind { profile, node, port, sharing, hits, mix: rounded(&share.mix) };
             *actors.entry(kind.clone()).or_default() += share.cores;

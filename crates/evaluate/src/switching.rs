@@ -8,16 +8,17 @@
 //!
 //! VM i (from 1) is called `vm<i>`, and its card c (from 0) has the address 10.(77 + c).0.i/16,
 //! carried into the third byte beyond 255. Each configuration's switches are in a network of their
-//! own, so that experiments at the same time do not meet.
+//! own, so that experiments at the same time do not meet, unless the file joins them to a bridge or
+//! a card of the host.
 //!
 //! **Example.** Four VMs with `switches = 4`: `vm3` has the address 10.77.0.3 on `switch-3`, which
 //! has a link of 1 Gbit/s to `physical`, as the other three have.
 
-use network::{Delay, Rate, Switch, SwitchKind, SwitchName, Uplink};
+use network::{Delay, Outside, Rate, Switch, SwitchKind, SwitchName, Uplink};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use vm::spec::{self, CardModel, MacAddress, Network, Outlet, Vhost};
+use vm::spec::{self, CardModel, InterfaceName, MacAddress, Network, Outlet, Vhost};
 use workloads::protocol::{Address, Join, NamedAddress};
 
 /// Most switches of a configuration that are only counted.
@@ -50,13 +51,22 @@ pub struct SwitchSection {
     /// Time that a frame takes over it. Default: none of ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
+    /// A bridge of the host that it is joined to, for as long as the configuration runs. Whoever is
+    /// on it reaches the VMs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<InterfaceName>,
+    /// A card of the host that it is joined to, which the host does not use meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<InterfaceName>,
 }
 
 impl SwitchSection {
     fn switch(&self) -> Switch {
         let uplink = |to: &SwitchName| Uplink { to: to.clone(), rate: self.rate, delay: self.delay };
         let uplinks = self.uplink.iter().map(uplink).collect();
-        Switch { name: self.name.clone(), kind: self.kind, uplinks, outside: Vec::new() }
+        let bridge = self.bridge.iter().cloned().map(Outside::Bridge);
+        let outside = bridge.chain(self.card.iter().cloned().map(Outside::Card)).collect();
+        Switch { name: self.name.clone(), kind: self.kind, uplinks, outside }
     }
 }
 
@@ -283,6 +293,19 @@ mod tests {
             switches: Switches,
         }
         toml::from_str::<Written>(&format!("switches = {text}")).expect(text).switches
+    }
+
+    #[test]
+    fn a_named_switch_may_be_joined_to_the_hosts_network() {
+        let text = "name = \"lan\"\nbridge = \"br0\"\ncard = \"enp1s0\"\n";
+        let section: SwitchSection = toml::from_str(text).expect("a section");
+        let made = switches("[\"lan\"]").made(&[section]);
+        let outside: Vec<String> = made[0].outside.iter().map(ToString::to_string).collect();
+        assert_eq!(outside, ["bridge br0", "card enp1s0"]);
+        let twice: SwitchSection =
+            toml::from_str("name = \"wan\"\nuplink = \"lan\"\ncard = \"enp1s0\"\n").expect("a section");
+        let (field, _, why) = of_sections(&[toml::from_str(text).expect("a section"), twice]).expect("one ring");
+        assert!(field == "switch[1].name" && why.contains("card enp1s0 would make a ring"), "{field}: {why}");
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl World {
     pub(crate) fn experiment_in(&self, threads: u32, fault: &str, vms: &str) {
         let text = format!(
             "name = '{}'\ntitle = 'A fault'\nworkload = 'command'\nthreads = [{threads}]\npinning = 'none'\nrepetitions = 2\n\
-             rounds = 1\n[guest]\npackages = ['busybox']\nnative = 'host'\n[command]\nmemory = '256 MiB'\n\
+             rounds = 1\n[guest]\npackages = ['busybox', 'openssh-server', 'openssh-client']\nnative = 'host'\n[command]\nmemory = '256 MiB'\n\
              shell = '''if grep -q homenode.root /proc/cmdline; then {fault}; fi; echo rate 7'''\n\
              [[command.figure]]\nname = 'rate'\nunit = '{{step}}/s'\nbetter = 'more'\nregex = '^rate ([0-9.]+)'\n\
              [command.verify]\npattern = '^rate 7$'\n\

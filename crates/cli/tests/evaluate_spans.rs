@@ -70,6 +70,7 @@ fn a_vm_that_refuses_logins_is_named_before_anything_is_measured_there() {
 
 /// The VM that ranks were started in, not the one that homenode listens to.
 #[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn a_vm_that_dies_in_the_middle_of_a_run_ends_it_at_once_and_resuming_measures_the_rest() {
     let test = "a_vm_that_dies_in_the_middle_of_a_run_ends_it_at_once_and_resuming_measures_the_rest";
     let Some(world) = world(test, SHELL) else { return };

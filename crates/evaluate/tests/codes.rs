@@ -272,7 +272,7 @@ fn netpipe_gives_a_time_and_a_rate_at_each_size() {
 #[test]
 fn intel_mpi_benchmarks_give_a_time_or_a_rate_at_each_size() {
     // Without a host, which would have to have fetched them.
-    let section = shipped("network-mpi.toml").parameters::<Section>().clone();
+    let section = shipped("network-mpi.toml").parameters::<Section>();
     // IMB 2021.11, each line with its benchmark before it; a sum has four bytes at least.
     let sizes = || std::iter::once(0).chain((0..=22).map(|power| 1u64 << power));
     let of = |name: &str, rest: &str| sizes().map(|size| format!("{name} {size:>12} 200 {rest}\n")).collect::<String>();

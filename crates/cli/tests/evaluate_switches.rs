@@ -196,8 +196,8 @@ fn counted_by_the_kernel(process: u32) -> Option<Counted> {
     (!counted.is_empty()).then_some(counted)
 }
 
-/// Runs homenode to its end, and reads the kernel's counters of its switches all the while: the last
-/// that each of their keepers had. `look` is called again and again.
+/// Runs homenode to its end, and reads the kernel's counters of its switches all the while: the
+/// last that each of their keepers had. `look` is called again and again.
 fn watched(directory: &Path, arguments: &[&str], mut look: impl FnMut()) -> (Option<i32>, Value, String, Vec<Counted>) {
     let into = |name: &str| fs::File::create(directory.join(name)).expect("a file");
     let mut command = evaluate(directory, arguments);
@@ -227,8 +227,8 @@ fn watched(directory: &Path, arguments: &[&str], mut look: impl FnMut()) -> (Opt
     )
 }
 
-/// What homenode says that the switches of a configuration carried is what the kernel counted there,
-/// but for what was before: names, logins, the first words of MPI.
+/// What homenode says that the switches of a configuration carried is what the kernel counted
+/// there, but for what was before: names and logins.
 fn agrees_with_the_kernel(configuration: &Value, kernel: &[Counted]) {
     let carried = configuration["cells"][0]["carried"].as_array().expect("what its switches carried");
     let ours: Counted = carried
@@ -248,7 +248,8 @@ fn agrees_with_the_kernel(configuration: &Value, kernel: &[Counted]) {
     }
 }
 
-/// Each VM has one rank, which four emulated ones on few CPUs make slow: 20 steps. The first time, a VM dies in the middle of the last configuration.
+/// Each VM has one rank; 20 steps, since four emulated VMs on few CPUs are slow. The first time, a VM
+/// dies in the middle of the last configuration.
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
 fn ranks_in_four_vms_give_the_native_energy_on_one_switch_and_on_four_also_when_one_vm_dies_first() {

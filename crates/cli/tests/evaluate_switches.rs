@@ -248,8 +248,8 @@ fn agrees_with_the_kernel(configuration: &Value, kernel: &[Counted]) {
     }
 }
 
-/// Each VM has one rank; 20 steps, since four emulated VMs on few CPUs are slow. The first time, a VM
-/// dies in the middle of the last configuration.
+/// Each VM has one rank; 20 steps, since four emulated VMs on few CPUs are slow. The first time, a
+/// VM dies in the middle of the last configuration.
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
 fn ranks_in_four_vms_give_the_native_energy_on_one_switch_and_on_four_also_when_one_vm_dies_first() {

@@ -5,8 +5,8 @@
 //!
 //! **Rule.** [`resctrl`] where it is mounted and counts traffic; else counters of the vCPU threads
 //! ([`perf`]); else unknown. The kernel is asked anew every so many looks: somebody may mount
-//! resctrl. A look spends a bounded time on it; where that does not suffice, clients take turns, and
-//! between two turns the last rate stands for a while.
+//! resctrl. A look spends a bounded time on it; where that does not suffice, clients take turns,
+//! and between two turns the last rate stands for a while.
 //!
 //! **Properties.** What a counter did not say is unknown, never zero. Who only looks makes no group
 //! and removes none.

@@ -153,8 +153,8 @@ impl Perf {
         Err(why)
     }
 
-    /// Traffic of a client since it was last asked, `seconds` ago; `None` at first, and where one of
-    /// its threads could not be counted.
+    /// Traffic of a client since it was last asked, `seconds` ago; `None` at first, and where one
+    /// of its threads could not be counted.
     ///
     /// # Errors
     /// Its counters cannot be opened.

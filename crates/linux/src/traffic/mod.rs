@@ -72,6 +72,11 @@ pub struct TrafficOptions {
     pub stand_in: bool,
 }
 
+/// Why something counts nothing here, as a sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct CountsNothing(String);
+
 /// Why a client is not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
@@ -189,14 +194,14 @@ impl Meters {
         self.nothing.clear();
         self.resctrl = self.resctrl.take().filter(|_| mount.join("info").is_dir());
         if matches!(from, TrafficFrom::Auto | TrafficFrom::Resctrl) && self.resctrl.is_none() {
-            self.resctrl = Resctrl::find(mount).map_err(|why| self.nothing.push(why)).ok();
+            self.resctrl = Resctrl::find(mount).map_err(|why| self.nothing.push(why.to_string())).ok();
         }
         let suffices = self.resctrl.as_ref().is_some_and(Resctrl::counts_traffic);
         let wants_perf = from == TrafficFrom::Perf || (from == TrafficFrom::Auto && !suffices);
         self.perf = self.perf.take().filter(|_| wants_perf);
         // What the CPU counts stays the same, and what this process may do.
         if wants_perf && self.perf.is_none() {
-            self.perf = Perf::find(root, self.options.stand_in).map_err(|why| self.nothing.push(why)).ok();
+            self.perf = Perf::find(root, self.options.stand_in).map_err(|why| self.nothing.push(why.to_string())).ok();
         }
         self.has_asked = true;
     }

@@ -11,8 +11,8 @@
 //!
 //! **Example.** 10 ms on a CPU, counted for 5 ms of them: 1000 misses. 2000 x 64 bytes.
 
-use super::Key;
 use super::readings::Rate;
+use super::{CountsNothing, Key};
 use crate::root::Root;
 use crate::sys::{CounterEvent, CounterGroup, GroupCount, thread_id};
 use scheduler::Traffic;
@@ -128,15 +128,15 @@ impl Perf {
     ///
     /// # Errors
     /// None does, or may not: a sentence.
-    pub(super) fn find(root: &Root, stand_in: bool) -> Result<Self, String> {
+    pub(super) fn find(root: &Root, stand_in: bool) -> Result<Self, CountsNothing> {
         if !root.is_live() {
-            return Err("perf: this is a captured tree".to_owned());
+            return Err(CountsNothing("perf: this is a captured tree".to_owned()));
         }
         if let Some(module) = ["kvm_intel", "kvm_amd"].into_iter().find(|module| gives_pmu_away(root, module)) {
-            return Err(format!(
+            return Err(CountsNothing(format!(
                 "perf: {module}.enable_mediated_pmu is on: while homenode counted, no VM with counters of its own could \
                 start"
-            ));
+            )));
         }
         let sets = if stand_in {
             vec![EventSet::new(STAND_INS, 3, Meaning::StandIn)]
@@ -150,7 +150,7 @@ impl Perf {
                 Err(error) => why = refusal(root, &error),
             }
         }
-        Err(why)
+        Err(CountsNothing(why))
     }
 
     /// Traffic of a client since it was last asked, `seconds` ago; `None` at first, and where one

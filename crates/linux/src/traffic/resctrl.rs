@@ -11,7 +11,7 @@
 
 use super::group::{Counters, Group, add, tasks};
 use super::readings::{DomainReading, groups_of, is_unassigned};
-use super::{Key, TrafficOptions, Why};
+use super::{CountsNothing, Key, TrafficOptions, Why};
 use crate::root::Root;
 use crate::vm::{RunningVm, VmClient, started_ticks};
 use scheduler::ClientId;
@@ -71,20 +71,22 @@ impl Resctrl {
     ///
     /// # Errors
     /// It is not there, not mounted, or counts nothing: a sentence.
-    pub(super) fn find(mount: PathBuf) -> Result<Self, String> {
+    pub(super) fn find(mount: PathBuf) -> Result<Self, CountsNothing> {
         let text = |file: &str| fs::read_to_string(mount.join("info").join(file)).unwrap_or_default();
         if !mount.is_dir() {
-            return Err("resctrl: neither this CPU nor its kernel has it".to_owned());
+            return Err(CountsNothing("resctrl: neither this CPU nor its kernel has it".to_owned()));
         }
         if !mount.join("info").is_dir() {
-            return Err(format!(
+            return Err(CountsNothing(format!(
                 "resctrl is not mounted: as root, `mount -t resctrl resctrl {}` lets it count",
                 mount.display()
-            ));
+            )));
         }
         let counters = Counters::parse(&text("L3_MON/mon_features"));
         if !counters.total && !counters.occupancy {
-            return Err("resctrl: this CPU counts neither memory traffic nor cache occupancy".to_owned());
+            return Err(CountsNothing(
+                "resctrl: this CPU counts neither memory traffic nor cache occupancy".to_owned(),
+            ));
         }
         let groups = text("L3_MON/num_rmids").trim().parse().unwrap_or(USUAL_GROUPS).clamp(1, MOST_ENTRIES as u64);
         Ok(Self {

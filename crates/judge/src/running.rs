@@ -116,6 +116,8 @@ fn binding(client: &ClientObservation) -> Option<Binding> {
     };
     let nodes: Vec<&NodeSet> = policies.iter().map(|policy| policy.nodes.as_ref()).collect::<Option<_>>()?;
     let nodes = nodes.into_iter().fold(NodeSet::new(), |all, nodes| all.union(nodes));
+    // Where a part lies far on purpose its home is the rest.
+    let nodes = nodes.difference(&client.far_nodes);
     (!nodes.is_empty()).then(|| Binding { mode: mode.to_owned(), nodes })
 }
 

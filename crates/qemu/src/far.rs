@@ -24,7 +24,7 @@ pub(crate) fn divide_memory(plan: &Plan, pid: u32) -> Result<(), QemuError> {
         let all: u64 = regions.iter().map(|region| region.addresses.end - region.addresses.start).sum();
         if regions.is_empty() {
             let problem = format!("nobody can tell where QEMU has the memory of client {}", client.id);
-            return Err(not_divided(plan, problem));
+            return Err(not_divided(plan, &problem));
         }
         for region in regions {
             let own = region.addresses.end - region.addresses.start;
@@ -36,14 +36,14 @@ pub(crate) fn divide_memory(plan: &Plan, pid: u32) -> Result<(), QemuError> {
                 QemuError::Host { vm: plan.vm.clone(), source: LinuxError::call(action, source) }
             })?;
             if let Some((bytes, because)) = left {
-                return Err(not_divided(plan, format!("{bytes} did not move: {because}")));
+                return Err(not_divided(plan, &format!("{bytes} did not move: {because}")));
             }
         }
     }
     Ok(())
 }
 
-fn not_divided(plan: &Plan, because: String) -> QemuError {
+fn not_divided(plan: &Plan, because: &str) -> QemuError {
     let problem = format!("policy.far_memory = \"by_bandwidth\": {because}");
     QemuError::Spec { vm: plan.vm.clone(), problem }
 }

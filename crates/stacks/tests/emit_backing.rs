@@ -79,6 +79,27 @@ fn memory_that_is_taken_on_touch_is_not_filled_at_the_start() {
 }
 
 #[test]
+fn a_latency_sensitive_vm_is_marked_or_its_loss_is_said() {
+    let lost = |name: &str| format!("{name} has no word for a latency-sensitive VM");
+    let word = "policy.latency_sensitive = true\n";
+    assert!(text(Kind::Qemu, word).contains("null,id=latency-sensitive"));
+    for (kind, name) in [
+        (Kind::Libvirt, "libvirt"),
+        (Kind::Proxmox, "Proxmox"),
+        (Kind::Nova, "Nova"),
+        (Kind::Kubevirt, "KubeVirt"),
+        (Kind::CloudHypervisor, "cloud-hypervisor"),
+    ] {
+        assert!(text(kind, word).contains(&lost(name)), "{name}");
+        assert!(!text(kind, "").contains("latency-sensitive"), "{name}");
+    }
+    // Where the stack binds each vCPU, the balancer sees what it is.
+    let core = "policy.vcpu_binding = \"core\"\n";
+    assert!(!text(Kind::Libvirt, core).contains(&lost("libvirt")));
+    assert!(text(Kind::Proxmox, core).contains(&lost("Proxmox")));
+}
+
+#[test]
 fn one_cpu_for_each_vcpu_is_said_or_lost() {
     // Cores {0, 1} to {6, 7} of node 0 and {8, 9} to {14, 15} of node 1: the first thread of each.
     says(

@@ -8,6 +8,7 @@ mod devices;
 mod distances;
 mod growth;
 pub(crate) mod host;
+mod latency;
 mod limits;
 mod locality;
 mod manager;
@@ -41,6 +42,7 @@ pub(crate) fn all(scene: &Scene<'_>) -> Vec<Finding> {
         policy::findings,
         unknown::findings,
         limits::findings,
+        latency::findings,
         manager::findings,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(scene)).collect();

@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_quarter_is_every_fourth_piece() {
-        assert_eq!(of(16, &[(2, 4)]), [(2, 1), (2, 5)]);
+        assert_eq!(of(16, &[(2, 4)]), [(2, 2), (2, 6)]);
     }
 
     #[test]

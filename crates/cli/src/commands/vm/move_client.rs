@@ -95,7 +95,8 @@ fn reserved(observation: &Observation, moving: &Moving<'_>, to: NodeId) -> Reser
     let all: Bytes = held.nodes.values().map(|held| held.memory).sum();
     let memory = all.saturating_sub(held.of(to).memory);
     let vcpus = moving.client.vcpus.saturating_sub(held.of(to).vcpus);
-    holds.hold(&BTreeMap::from([(to, NodeUse { vcpus, memory, resident: Bytes(0), ..NodeUse::default() })]));
+    let always_busy = if moving.vm.counts_full() { vcpus } else { 0 };
+    holds.hold(&BTreeMap::from([(to, NodeUse { vcpus, always_busy, memory, resident: Bytes(0) })]));
     Reserved {
         vm: moving.vm.vm.name.clone(),
         holdings: holds.nodes,

@@ -6,13 +6,9 @@
 vm() {
     printf 'name = "%s"\nvcpus = 2\nmemory = "%s MiB"\n%s\n' "$1" "$2" "$3" >"/tmp/$1.toml"
 }
-# pages PID MIB: of the largest mapping of so many MiB, its policy and pages by node.
-pages() {
-    region "$1" "$2" | sed 's/ anon=[0-9]*//; s/ dirty=[0-9]*//'
-}
 
 homenode topology >/tmp/said 2>&1
-check "the machine has three nodes, one without CPUs" '^ *2 +-? +.*512 MiB|^2 .* 5[01][0-9] MiB'
+check "the machine has three nodes" ' 3 NUMA nodes'
 cat /sys/devices/system/node/node[0-2]/access*/initiators/read_bandwidth >/tmp/said 2>&1
 echo "bandwidths: $(tr '\n' ' ' </tmp/said)" >/tmp/said
 check "the kernel says what each node gives" '^bandwidths: [0-9]+ '
@@ -26,9 +22,6 @@ check "all of it is on node 0" '^ +0 +0-1 +0-1 +0 +node 0: 256 MiB +bind:0 +yes$
 end near
 
 # --- What finds no room on nodes with CPUs.
-vm large 1600 'policy = { node_affinity = "0-1" }'
-homenode plan /tmp/large.toml >/tmp/said 2>&1
-large=$(sed -n 's/.*lies on.*//p' /tmp/said)
 vm huge 2200 ''
 homenode plan /tmp/huge.toml >/tmp/said 2>&1
 check "a VM that only the expander could hold is told of it" 'node 2 without CPUs has .* more, which policy.far_memory = "when_full" would take'
@@ -48,9 +41,9 @@ for _ in 1 2 3; do homenode balance --once >/tmp/balanced 2>&1; sleep 2; done
 grep 'bind:0,2' "/proc/$pid/numa_maps" >/tmp/said
 check "a balancer leaves it there" ' N0=49152 N2=16384 '
 homenode doctor >/tmp/said 2>&1
-if grep -q 'spread.*remote\|spread.*elsewhere' /tmp/said; then
-    echo "FAIL doctor takes it for remote"
-    cat /tmp/said
+if grep -Eq 'memory_away|memory_wider|policy_elsewhere' /tmp/said; then
+    echo "FAIL doctor takes it for remote:"
+    sed 's/^/    /' /tmp/said
 else
     echo "PASS doctor does not take it for remote"
 fi

@@ -113,7 +113,7 @@ pub(crate) fn all() -> Vec<(&'static str, Case)> {
             "memory-only-home",
             Case::new(
                 synthetic("pack:2 [numa(memory=8GiB)] [numa(memory=16GiB)] core:2 pu:1"),
-                "name = \"expander\"\nvcpus = 2\nmemory = \"24 GiB\"\n",
+                "name = \"expander\"\nvcpus = 2\nmemory = \"24 GiB\"\npolicy.far_memory = \"when_full\"\n",
             ),
         ),
         (

@@ -301,6 +301,7 @@ fn twenty_vms_that_start_at_once_end_even() {
     let lab = Lab {
         script: Some("crates/cli/tests/lab/storm.sh"),
         shape: &["--nodes", "8"],
+        long: true,
         least_checks: 6,
         ..Lab::default()
     };

@@ -1,5 +1,8 @@
 # What the kernel's cache-aware scheduling does with VMs: runs inside the lab (bench/llc-balancing).
 #
+# The VMs are emulated: a processor that is not the first was seen not to start under KVM in there,
+# and to the host's scheduler a vCPU is a thread in either case.
+#
 # VMs whose vCPUs all spin live on the nodes of a machine with two caches of 4 CPUs a node. Every
 # half second the CPU where each vCPU last ran is read from /proc/PID/task/*/stat.
 . /lab/functions
@@ -11,12 +14,12 @@ echo "kernel $(uname -r)"
 for file in "$knob"/*; do echo "${file##*/} $(cat "$file")"; done
 homenode topology | sed -n 3p
 
-samples=30
+samples=20
 # hex LIST: 0-7 as a mask for taskset.
 hex() { printf "%x" $(((1 << (${1#*-} + 1)) - (1 << ${1%-*}))); }
 # spin NAME VCPUS NODES: its number is in $pid. Memory is bound, as homenode binds it.
 spin() {
-    qemu-system-x86_64 -accel kvm -cpu host -bios /tmp/busy-vcpus.rom -display none -nodefaults -no-user-config \
+    qemu-system-x86_64 -accel tcg,thread=multi -bios /tmp/busy-vcpus.rom -display none -nodefaults -no-user-config \
         -daemonize -name "$1,debug-threads=on" -pidfile "/tmp/$1.pid" -machine q35,memory-backend=m0 -m 32 \
         -smp "$2" -object "memory-backend-ram,id=m0,size=32M,prealloc=on,host-nodes=$3,policy=bind" ||
         echo "FAIL $1 starts"
@@ -25,7 +28,7 @@ spin() {
 # bind PID VCPU CPUS
 bind() {
     for task in /proc/"$1"/task/*; do
-        [ "$(cat "$task/comm")" != "CPU $2/KVM" ] || taskset -p "$(hex "$3")" "${task##*/}" >/dev/null
+        [ "$(cat "$task/comm")" != "CPU $2/TCG" ] || taskset -p "$(hex "$3")" "${task##*/}" >/dev/null
     done
 }
 # watch WHAT PID...: per vCPU the part of its samples under each cache, and how often it changed.
@@ -37,7 +40,7 @@ watch() {
         read -r up _ </proc/uptime
         echo "end $up"
         sleep 0.5
-    done | grep -E 'CPU [0-9]+/KVM|^end' >/tmp/samples
+    done | grep -E 'CPU [0-9]+/TCG|^end' >/tmp/samples
     awk -v what="$what" -v pids="$*" '
         BEGIN { count = split(pids, order, " ") }
         /^end/ { samples++; if (began == "") began = $2; ended = $2; first = ""; same = 1

@@ -8,6 +8,7 @@ mod domain_planned;
 mod domain_read;
 mod domain_rehome;
 mod emit_backing;
+mod emit_caches;
 mod emit_cards;
 mod emit_clouds;
 mod emit_libvirt;

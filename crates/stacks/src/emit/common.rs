@@ -133,11 +133,18 @@ pub(super) fn groups_lost(plan: &Plan, stack: &str) -> Option<Loss> {
     (groups > 0).then(|| {
         Loss::new(
             format!("{stack} binds no vCPUs to a last-level cache, and the plan has {groups} groups that are."),
-            match plan.topology.dies_per_socket {
-                0 | 1 => "The guest is told of caches by its sockets, and its vCPUs change places between those of their homes.",
-                _ => "The guest is told of one cache for each socket: nothing here says dies. Its vCPUs change places between \
-                     the caches of their homes.",
-            },
+            "The guest is told of caches by its sockets, and its vCPUs change places between those of their homes.",
+        )
+    })
+}
+
+/// What is lost of dies, where a stack has no word for them.
+pub(super) fn dies_lost(plan: &Plan, stack: &str) -> Option<Loss> {
+    let dies = plan.topology.dies_per_socket;
+    (dies > 1).then(|| {
+        Loss::new(
+            format!("{stack} has no word for dies: the plan has {dies} in each socket, one for each last-level cache."),
+            "The guest takes all vCPUs of a socket to share one cache.",
         )
     })
 }

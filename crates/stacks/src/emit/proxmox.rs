@@ -2,8 +2,8 @@
 //! them.
 
 use super::common::{
-    check_words, far_lost, groups_lost, heading, latency_lost, memory, one_cpu_each, one_set_of_cpus, several_cpu_sets,
-    vcpus,
+    check_words, dies_lost, far_lost, groups_lost, heading, latency_lost, memory, one_cpu_each, one_set_of_cpus,
+    several_cpu_sets, vcpus,
 };
 use super::in_order::{self, in_order};
 use super::{Emission, EmitError, Loss};
@@ -214,6 +214,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         ));
     }
     losses.extend(groups_lost(plan, "Proxmox"));
+    losses.extend(dies_lost(plan, "Proxmox"));
     losses.extend(latency_lost(emission, "Proxmox", false));
     losses.extend(far_lost(emission, "Proxmox"));
     losses.extend(filling(plan));

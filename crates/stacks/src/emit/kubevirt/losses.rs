@@ -1,8 +1,8 @@
 //! What of a plan and a spec KubeVirt cannot be told.
 
 use super::super::common::{
-    CardWord, cards_as_usual, far_lost, groups_lost, latency_lost, of_one_host, one_cpu_each, one_line, policy_word,
-    vcpus_of,
+    CardWord, cards_as_usual, dies_lost, far_lost, groups_lost, latency_lost, of_one_host, one_cpu_each, one_line,
+    policy_word, vcpus_of,
 };
 use super::super::{Emission, Loss};
 use super::binding::Binding;
@@ -14,15 +14,17 @@ use vm::spec::{Boot, Console, Fill, Firmware, Network};
 /// Of the virtual topology and the placement.
 pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Loss> {
     if !binding.passthrough {
-        let groups = groups_lost(emission.plan, "KubeVirt");
+        let (groups, dies) = (groups_lost(emission.plan, "KubeVirt"), dies_lost(emission.plan, "KubeVirt"));
         let latency = latency_lost(emission, "KubeVirt", false);
-        return [Some(floating(emission)), no_cpu_each(emission), groups, latency].into_iter().flatten().collect();
+        let all = [Some(floating(emission)), no_cpu_each(emission), groups, dies, latency];
+        return all.into_iter().flatten().collect();
     }
     let mut losses = vec![homes(emission)];
     losses.extend(full_nodes(emission));
     losses.extend(count_of_nodes(emission, binding));
     losses.extend(shares(emission, binding));
     losses.extend(groups_lost(emission.plan, "KubeVirt"));
+    losses.extend(dies_lost(emission.plan, "KubeVirt"));
     losses.extend(latency_lost(emission, "KubeVirt", true));
     losses.extend(far_lost(emission, "KubeVirt"));
     losses.extend(policy(emission));

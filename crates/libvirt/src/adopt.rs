@@ -353,8 +353,8 @@ mod tests {
             (xml(&CELLS.replace("4-7", "4-6")), "<cell>"),
             (xml(&CELLS.replace("'4-7'", "'3-7'")), "cell"),
             (
-                xml(&CELLS.replace("<cpu><topology", "<cpu><topology dies='2'").replace("cores='4'", "cores='2'")),
-                "dies",
+                xml(&CELLS.replace("<cpu><topology", "<cpu><topology clusters='2'").replace("cores='4'", "cores='2'")),
+                "clusters",
             ),
             (xml("<numatune><memory mode='restrictive' nodeset='0'/></numatune>"), "restrictive"),
             (xml("<numatune><memory mode='strict' nodeset='7'/></numatune>"), "not here"),

@@ -103,7 +103,7 @@ fn wins(scene: &Scene<'_>, verdict: &Verdict, witness: &mut impl Witness) -> boo
     }
     judge::enough(scene, verdict.gain(), witness)
         && load::follows_soon(scene, verdict, witness)
-        && (scene.policy.payback_seconds <= 0.0 || load::pays(scene, verdict, witness))
+        && (scene.policy.payback_seconds <= 0.0 || load::pays(verdict, scene.policy.payback_seconds, witness))
 }
 
 fn worth(scene: &Scene<'_>, verdict: &Verdict) -> f64 {

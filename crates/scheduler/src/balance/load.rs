@@ -169,14 +169,15 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
     if !crowded(scene, from, witness) || !judge::enough(scene, verdict.gain(), witness) {
         verdict.accepted = false;
     }
-    if policy.payback_seconds > 0.0 && !pays(scene, &verdict, witness) {
+    let payback = scene.payback_for_load(from);
+    if payback > 0.0 && !pays(&verdict, payback, witness) {
         verdict.accepted = false;
     }
     if verdict.accepted {
         verdict.likeness = siblings::likeness(scene, client, to);
     }
-    verdict.worth = if policy.payback_seconds > 0.0 {
-        verdict.gain() - verdict.cost.max(0.0) / policy.payback_seconds
+    verdict.worth = if payback > 0.0 {
+        verdict.gain() - verdict.cost.max(0.0) / payback
     } else {
         pre - post + policy.locality_weight * local_points(scene, client, to)
     };
@@ -275,9 +276,8 @@ fn ends_waiting(scene: &Scene<'_>, from: usize, to: usize, moved: f64) -> bool {
     ended > 0.0 && ended >= scene.policy.gain_percent / 100.0 * scene.nodes[from].cores
 }
 
-/// Whether a move wins its cost back in time.
-pub(super) fn pays(scene: &Scene<'_>, verdict: &Verdict, witness: &mut impl Witness) -> bool {
-    let limit = scene.policy.payback_seconds;
+/// Whether a move wins its cost back in so many seconds.
+pub(super) fn pays(verdict: &Verdict, limit: f64, witness: &mut impl Witness) -> bool {
     let (gain, cost) = (verdict.gain(), verdict.cost);
     if gain > 0.0 && cost <= gain * limit {
         return true;

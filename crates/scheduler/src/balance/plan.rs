@@ -1,10 +1,11 @@
 //! What a step plans, by index: turned into decisions and into the new state when all of it is
 //! known.
 
-use super::scene::Scene;
+use super::scene::{NodeScene, Scene};
 use super::state::BalanceState;
 use super::{Decision, MoveKind, cache_scene, first_homes};
-use crate::Action;
+use crate::{Action, Moment};
+use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
 /// A new home.
@@ -60,6 +61,8 @@ pub(super) struct Changes {
     pub(super) owed: Vec<((usize, usize), f64, f64)>,
     /// A window of fairness ends.
     pub(super) window_ends: bool,
+    /// Since when nodes are crowded.
+    pub(super) crowded: BTreeMap<NodeId, Moment>,
 }
 
 /// The decisions, and the change of the state that they mean.
@@ -98,6 +101,8 @@ pub(super) fn write_down(scene: &Scene<'_>, planned: Vec<Planned>, chunks: Vec<C
         let action = Action::MoveMemory { vm, client: id_of_client, from, to, at_most: Bytes(chunk.bytes) };
         decisions.push(Decision { action, kind: MoveKind::Follow, because: chunk.because });
     }
+    let since = |node: &NodeScene<'_>| Some((node.id, node.crowded_since?));
+    changes.crowded = scene.nodes.iter().filter_map(since).collect();
     changes.calm = (0..scene.clients.len())
         .filter(|&client| scene.clients[client].known.rebinds > 0 && first_homes::calm(scene, client))
         .map(|client| scene.clients[client].slot)
@@ -108,6 +113,7 @@ pub(super) fn write_down(scene: &Scene<'_>, planned: Vec<Planned>, chunks: Vec<C
 /// Remembers what was decided.
 pub(super) fn apply(state: &mut BalanceState, changes: Changes) {
     let at = state.at;
+    state.crowded = changes.crowded;
     for (vm, client) in changes.calm {
         state.vms[vm].clients[client].rebinds = 0;
     }

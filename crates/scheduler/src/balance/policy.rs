@@ -96,6 +96,9 @@ pub struct BalancePolicy {
     pub backlog_seconds: f64,
     /// A move must win back its cost within so many seconds. 0: cost does not count.
     pub payback_seconds: f64,
+    /// Whether a move for load must win back its cost in the time that its node has been crowded, if
+    /// that is shorter: a crowd that has just come may go as soon.
+    pub crowding_lasts: bool,
     /// A difference in load that makes tasks wait for a CPU is acted on although `thrash_percent`
     /// is not met.
     pub waiting_overrules_thrash: bool,
@@ -187,6 +190,7 @@ impl BalancePolicy {
             adoptions_per_period: 0,
             backlog_seconds: 0.0,
             payback_seconds: 0.0,
+            crowding_lasts: false,
             waiting_overrules_thrash: false,
             newest_percent: 100.0,
             least_gain_cpus: 0.0,
@@ -229,6 +233,7 @@ impl Default for BalancePolicy {
             adoptions_per_period: 64,
             backlog_seconds: 300.0,
             payback_seconds: 120.0,
+            crowding_lasts: true,
             waiting_overrules_thrash: true,
             newest_percent: 33.0,
             idle_vcpu_percent: 25.0,

@@ -149,6 +149,7 @@ fn sync_clients(known: &mut VmMemory, vm: &VmObservation, appeared_at: Option<Mo
 
 /// The clock began anew: marks of the old one mean nothing.
 fn forget_times(state: &mut BalanceState) {
+    state.crowded.clear();
     for client in state.vms.iter_mut().flat_map(|vm| &mut vm.clients) {
         (client.moved_at, client.swapped_at, client.rebound_at, client.trouble) = (None, None, None, None);
         client.appeared_at = None;

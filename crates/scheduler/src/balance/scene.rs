@@ -49,6 +49,8 @@ pub(super) struct NodeScene<'a> {
     pub(super) waited: f64,
     /// CPUs that count as busy whatever is done there: of latency-sensitive VMs.
     pub(super) always_busy: f64,
+    /// Since when it is crowded, as it was found.
+    pub(super) crowded_since: Option<Moment>,
     /// The load with what may be expected of clients that idle or are not known yet: for the choice
     /// of a first home.
     expected: f64,
@@ -174,6 +176,10 @@ impl<'a> Scene<'a> {
         scene.clients = scene.find_clients(machine, state, synced);
         scene.told = vec![OnceCell::new(); state.vms.len()];
         super::loads::set(&mut scene);
+        for node in 0..scene.nodes.len() {
+            let since = state.crowded.get(&scene.nodes[node].id).copied();
+            scene.nodes[node].crowded_since = scene.is_crowded(node).then_some(since.unwrap_or(scene.at));
+        }
         super::cache_scene::set(&mut scene, machine);
         super::bandwidth::set(&mut scene, machine);
         super::communication::set(&mut scene);
@@ -294,6 +300,20 @@ impl<'a> Scene<'a> {
     pub(super) fn is_crowded(&self, node: usize) -> bool {
         let this = &self.nodes[node];
         this.load >= this.cores || this.waited >= self.policy.least_gain_cpus
+    }
+
+    /// Seconds in which a load move away from a node must be paid back; 0: cost does not count. What
+    /// has lasted for a while may last as long again: a node that has just become crowded is left by
+    /// clients that cost little, one that stays so by others too. The period before it was first
+    /// seen so counts.
+    pub(super) fn payback_for_load(&self, from: usize) -> f64 {
+        let most = self.policy.payback_seconds;
+        if !self.policy.crowding_lasts {
+            return most;
+        }
+        let since = self.nodes[from].crowded_since.unwrap_or(self.at);
+        let lasted = (self.at.0.saturating_sub(since.0) + self.policy.period_ms) as f64 / 1000.0;
+        most.min(lasted)
     }
 
     /// How much farther than local memory `to` is from the CPUs of `from`: 0 for local, 1 for twice
@@ -469,6 +489,7 @@ fn nodes<'a>(machine: &'a Machine, observation: &'a Observation) -> Vec<NodeScen
             load: 0.0,
             waited: 0.0,
             always_busy: 0.0,
+            crowded_since: None,
             expected: 0.0,
             expected_of_strangers: BTreeMap::new(),
         }

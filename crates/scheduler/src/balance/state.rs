@@ -2,6 +2,7 @@
 
 use crate::{ClientId, Moment, VmKey};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
 /// What the balancer remembers between steps. Serialized, it survives a restart; empty, it is the
@@ -14,6 +15,9 @@ pub struct BalanceState {
     pub at: Moment,
     /// VMs, by key.
     pub vms: Vec<VmMemory>,
+    /// Since when all cores of a node are busy or somebody there waits for a CPU.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub crowded: BTreeMap<NodeId, Moment>,
 }
 
 /// What is remembered of a VM.

@@ -108,11 +108,12 @@ fn judge_load(scene: &Scene<'_>, one: usize, other: usize) -> Option<(f64, Strin
     if !needed || !load::follows_soon(scene, &verdict, &mut Quick) {
         return None;
     }
-    let worth = if scene.policy.payback_seconds > 0.0 {
-        if !load::pays(scene, &verdict, &mut Quick) {
+    let payback = scene.payback_for_load(from);
+    let worth = if payback > 0.0 {
+        if !load::pays(&verdict, payback, &mut Quick) {
             return None;
         }
-        verdict.gain() - verdict.cost.max(0.0) / scene.policy.payback_seconds
+        verdict.gain() - verdict.cost.max(0.0) / payback
     } else {
         pre - post
     };

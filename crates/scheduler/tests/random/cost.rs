@@ -4,14 +4,15 @@
 use super::Case;
 use topology::NodeId;
 use vm::Plan;
-use vm::spec::Spread;
+use vm::spec::{BandwidthNeed, Spread};
 
 /// The nodes whose CPUs a client uses.
 pub(crate) type CpuHome = Vec<NodeId>;
 
 /// What a placement costs, the first most important: vCPUs beyond hardware threads; CPUs lost;
 /// nodes left unused and CPUs lost by distance between clients, both only where clients are to live
-/// apart. What is charged for distances that were not told counts as lost by distance.
+/// apart; where they are to live together the last is what full memory controllers lose. What is
+/// charged for distances that were not told counts as lost by distance.
 pub(crate) type Cost = [f64; 4];
 
 /// What of each cost is still rounding: the planner compares vCPUs in eighths, CPUs in hundredths.
@@ -111,6 +112,30 @@ impl<'a> Scorer<'a> {
         0.3 * 0.2 * sum / (homes.len() as f64 - 1.0).max(1.0)
     }
 
+    /// CPUs that wait for memory: what is drawn beyond what nodes give, a CPU for each 4 x 64 bytes in
+    /// 90 ns; the growth of it by this VM, whose clients draw from their homes in equal parts.
+    fn lost_to_bandwidth(&self, homes: &[CpuHome]) -> f64 {
+        let cpu = 4.0 * 64.0 / 90e-9;
+        let shape = &self.case.spec.shape;
+        let all = match shape.policy.bandwidth {
+            BandwidthNeed::Auto | BandwidthNeed::Low => 0.0,
+            BandwidthNeed::High => f64::from(shape.vcpus) * cpu,
+            BandwidthNeed::Stated(all) => all.0 as f64,
+        };
+        let lost = |node: NodeId| {
+            let Some(given) = self.case.machine.bandwidth.of_memory(node) else { return 0.0 };
+            let part = |(home, client): (&CpuHome, &(f64, f64))| {
+                let own = all * client.0 / f64::from(shape.vcpus);
+                if home.contains(&node) { own / home.len() as f64 } else { 0.0 }
+            };
+            let own: f64 = homes.iter().zip(&self.clients).map(part).sum();
+            let held = self.case.occupancy.of(node).traffic.0 as f64;
+            let beyond = |drawn: f64| (drawn - given.0 as f64).max(0.0);
+            (beyond(held + own) - beyond(held)) / cpu
+        };
+        self.ids().into_iter().map(lost).sum()
+    }
+
     /// What is charged for distances that were not told: 0.06 CPUs for each vCPU and each local
     /// distance that its client's home is nearer to, or farther from, another's than told.
     pub(crate) fn charged(&self, homes: &[CpuHome]) -> f64 {
@@ -173,7 +198,12 @@ impl<'a> Scorer<'a> {
         let stacked = ids.iter().map(|&node| (self.vcpus_on(homes, node) - self.threads(node)).max(0.0)).sum();
         let cpus: f64 = ids.iter().map(|&node| self.lost_to_cpus(homes, node)).sum();
         let (memory, siblings) = (self.lost_to_memory(homes), self.lost_to_siblings(homes) + self.charged(homes));
-        if self.case.spec.policy.placement != Spread::Together {
+        let bandwidth = self.lost_to_bandwidth(homes);
+        if self.case.spec.policy.placement == Spread::Together {
+            return [stacked, cpus + memory + siblings, 0.0, bandwidth];
+        }
+        let cpus = cpus + bandwidth;
+        if self.case.spec.policy.placement != Spread::Auto {
             let unused = |node: &&NodeId| self.threads(**node) > 0.0 && !homes.iter().any(|home| home.contains(node));
             return [stacked, cpus + memory, ids.iter().filter(unused).count() as f64, siblings];
         }

@@ -4,7 +4,7 @@ pub(crate) mod cost;
 
 use proptest::prelude::*;
 use scheduler::Occupancy;
-use topology::{Bytes, CoreId, CpuId, Distances, HardwareThread, Machine, MemoryKind, Node, NodeId, SocketId};
+use topology::{Bandwidths, Bytes, BytesPerSecond, CoreId, CpuId, Distances, HardwareThread, Machine, MemoryKind, Node, NodeId, SocketId};
 use vm::{NodeUse, VmSpec};
 
 /// A machine with what runs there, and a VM for it.
@@ -24,13 +24,16 @@ struct RandomNode {
     memory_mib: u64,
     free_mib: Option<u64>,
     held: NodeUse,
+    /// GB/s that its memory gives, where that is known.
+    gives: Option<u64>,
 }
 
 fn node() -> impl Strategy<Value = RandomNode> {
     let even = Just((4u32, 2u32, 8192u64));
     let any = (prop_oneof![4 => 1u32..=8, 1 => Just(0)], 1u32..=2, prop_oneof![9 => 512u64..=16_384, 1 => Just(0)]);
-    (prop_oneof![even, any], 0u32..4, prop::option::of(0u64..=16_384), 0u32..6, 0u64..4096, 0u64..4096).prop_map(
-        |((cores, smt, memory_mib), gap, free, vcpus, memory, resident)| RandomNode {
+    let traffic = (prop::option::of(4u64..30), 0u64..10);
+    (prop_oneof![even, any], 0u32..4, prop::option::of(0u64..=16_384), 0u32..6, 0u64..4096, 0u64..4096, traffic).prop_map(
+        |((cores, smt, memory_mib), gap, free, vcpus, memory, resident, (gives, drawn))| RandomNode {
             id: gap,
             cores,
             smt,
@@ -40,8 +43,10 @@ fn node() -> impl Strategy<Value = RandomNode> {
                 vcpus,
                 memory: Bytes::from_mib(memory),
                 resident: Bytes::from_mib(resident.min(memory)),
+                traffic: BytesPerSecond(drawn * 1_000_000_000),
                 ..NodeUse::default()
             },
+            gives,
         },
     )
 }
@@ -85,6 +90,7 @@ fn build(nodes: &[RandomNode], distances: &[u32], flat: bool) -> (Machine, Occup
     let ids: Vec<NodeId> = nodes.iter().map(|node| NodeId(node.id)).collect();
     let entry = |i: usize, j: usize| if i == j { 10 } else { distances[(i * 4 + j) % 16] };
     let rows = (0..ids.len()).map(|i| (0..ids.len()).map(|j| entry(i, j)).collect()).collect();
+    let gives = |node: &RandomNode| Some((NodeId(node.id), Bytes(node.gives? * 1_000_000_000)));
     let machine = Machine {
         name: "random".to_owned(),
         cpu_model: None,
@@ -103,7 +109,7 @@ fn build(nodes: &[RandomNode], distances: &[u32], flat: bool) -> (Machine, Occup
         threads,
         distances: if flat { Distances::flat(ids) } else { Distances::new(ids, rows).expect("square") },
         cards: Default::default(),
-        bandwidth: Default::default(),
+        bandwidth: Bandwidths { memory: nodes.iter().filter_map(gives).collect(), ..Bandwidths::default() },
         notes: Vec::new(),
     };
     let nodes = nodes.iter().map(|node| (NodeId(node.id), node.held)).collect();
@@ -115,16 +121,18 @@ pub(crate) fn spec(most_vcpus: u32) -> impl Strategy<Value = VmSpec> {
     let cap = prop::option::weighted(0.2, 1u32..=6);
     let vnuma = prop::option::weighted(0.2, any::<bool>());
     let placement = prop_oneof![
-        4 => Just("consolidate"),
-        1 => Just("clients_apart"),
+        3 => Just("auto"),
+        1 => Just("together"),
+        1 => Just("apart"),
         1 => Just("most_virtual_nodes"),
     ];
+    let placement = (placement, prop_oneof![2 => Just("auto"), 1 => Just("high"), 1 => Just("7 GB/s")]);
     (1u32..=most_vcpus, 4u64..=30_000, any::<bool>(), placement, cap, vnuma, any::<prop::sample::Index>()).prop_map(
-        |(vcpus, memory_mib, prefer_ht, placement, cap, vnuma, socket)| {
+        |(vcpus, memory_mib, prefer_ht, (placement, bandwidth), cap, vnuma, socket)| {
             let divisors: Vec<u32> = (1..=vcpus).filter(|d| vcpus.is_multiple_of(*d)).collect();
             let per_socket = socket.index(divisors.len() * 2);
             let mut policy = format!("prefer_ht = {prefer_ht}\nfar_memory = \"when_full\"\n");
-            policy += &format!("placement = \"{placement}\"\n");
+            policy += &format!("placement = \"{placement}\"\nbandwidth = \"{bandwidth}\"\n");
             if let Some(cap) = cap.filter(|cap| u64::from(vcpus.div_ceil(*cap)) <= memory_mib) {
                 policy += &format!("max_vcpus_per_node = {cap}\n");
             }
@@ -153,6 +161,7 @@ pub(crate) fn even_case(nodes: std::ops::RangeInclusive<usize>) -> impl Strategy
                 memory_mib: 16_384,
                 free_mib: Some(free_mib),
                 held: NodeUse::default(),
+                gives: None,
             };
             let nodes: Vec<RandomNode> = free.into_iter().enumerate().map(node).collect();
             let (machine, occupancy) = build(&nodes, &[21; 16], false);

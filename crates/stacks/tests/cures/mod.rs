@@ -51,10 +51,7 @@ fn case(numbers: &[u16]) -> Case {
     if choices.percent(20) {
         for node in 0..4 {
             let memory = Bytes::from_mib(u64::from(choices.below(24 << 10)));
-            others.nodes.insert(
-                NodeId(node),
-                NodeUse { vcpus: choices.below(5), memory, resident: Bytes(0), ..NodeUse::default() },
-            );
+            others.nodes.insert(NodeId(node), NodeUse { vcpus: choices.below(5), memory, ..NodeUse::default() });
         }
     }
     Case { machine, others, text: domain::domain(&mut choices) }

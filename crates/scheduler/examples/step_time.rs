@@ -56,6 +56,19 @@ fn main() {
     ] {
         measure(&machine, name, observation(&machine, load, placed, wide), load, (periods, turns));
     }
+    measured_with_traffic(machine, periods, turns);
+}
+
+/// The same where hardware counts memory traffic, every third VM streams, and controllers give less
+/// than that.
+fn measured_with_traffic(mut machine: Machine, periods: u32, turns: u32) {
+    machine.bandwidth.memory = machine.nodes.iter().map(|node| (node.id, Bytes(30_000_000_000))).collect();
+    let mut observation = observation(&machine, Load::Restless, true, 1);
+    for (number, client) in observation.vms.iter_mut().flat_map(|vm| &mut vm.clients).enumerate() {
+        let local = if number % 3 == 0 { 2e9 } else { 1e8 };
+        client.traffic = Some(scheduler::Traffic { local, remote: 0.0 });
+    }
+    measure(&machine, "measured traffic, full controllers", observation, Load::Restless, (periods, turns));
 }
 
 /// The same where each VM of 8 vCPUs has two groups, each under one of its node's 8 caches.

@@ -4,7 +4,10 @@ pub(crate) mod cost;
 
 use proptest::prelude::*;
 use scheduler::Occupancy;
-use topology::{Bandwidths, Bytes, BytesPerSecond, CoreId, CpuId, Distances, HardwareThread, Machine, MemoryKind, Node, NodeId, SocketId};
+use topology::{
+    Bandwidths, Bytes, BytesPerSecond, CoreId, CpuId, Distances, HardwareThread, Machine, MemoryKind, Node, NodeId,
+    SocketId,
+};
 use vm::{NodeUse, VmSpec};
 
 /// A machine with what runs there, and a VM for it.
@@ -32,8 +35,8 @@ fn node() -> impl Strategy<Value = RandomNode> {
     let even = Just((4u32, 2u32, 8192u64));
     let any = (prop_oneof![4 => 1u32..=8, 1 => Just(0)], 1u32..=2, prop_oneof![9 => 512u64..=16_384, 1 => Just(0)]);
     let traffic = (prop::option::of(4u64..30), 0u64..10);
-    (prop_oneof![even, any], 0u32..4, prop::option::of(0u64..=16_384), 0u32..6, 0u64..4096, 0u64..4096, traffic).prop_map(
-        |((cores, smt, memory_mib), gap, free, vcpus, memory, resident, (gives, drawn))| RandomNode {
+    (prop_oneof![even, any], 0u32..4, prop::option::of(0u64..=16_384), 0u32..6, 0u64..4096, 0u64..4096, traffic)
+        .prop_map(|((cores, smt, memory_mib), gap, free, vcpus, memory, resident, (gives, drawn))| RandomNode {
             id: gap,
             cores,
             smt,
@@ -47,8 +50,7 @@ fn node() -> impl Strategy<Value = RandomNode> {
                 ..NodeUse::default()
             },
             gives,
-        },
-    )
+        })
 }
 
 /// A machine of `nodes` nodes; node numbers are sparse, at least one node has CPUs.

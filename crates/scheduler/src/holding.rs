@@ -74,8 +74,7 @@ impl Occupancy {
         let all: f64 = vm.clients.iter().map(|client| f64::from(client.vcpus)).sum::<f64>().max(1.0);
         let stated = vm.bandwidth.of(all, each);
         for client in &vm.clients {
-            let measured =
-                || client.traffic.map(|traffic| traffic.local + traffic.remote).filter(|sum| sum.is_finite());
+            let measured = || client.all_traffic().filter(|sum| sum.is_finite());
             let drawn = stated.map(|sum| sum * f64::from(client.vcpus) / all).or_else(measured);
             let resident: u64 = client.memory.iter().flatten().map(|(_, bytes)| bytes.0).sum();
             let Some(drawn) = drawn.filter(|drawn| *drawn > 0.0 && resident > 0) else { continue };

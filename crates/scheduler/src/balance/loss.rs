@@ -33,9 +33,9 @@ pub(super) fn stall(scene: &Scene<'_>, client: &ClientScene<'_>) -> f64 {
     // A VM that idles while its first home is chosen will not idle for ever.
     let floor = if client.home.is_empty() { client.expected } else { 0.0 };
     let busy = client.demand.unwrap_or(client.expected).max(floor);
-    let measured = client.seen.traffic.map(|traffic| traffic.local + traffic.remote).filter(|bytes| bytes.is_finite());
+    let measured = super::traffic::measured(client.seen);
     match measured {
-        Some(bytes) => (bytes.max(0.0) / scene.policy.waiting_cpu_draws()).min(busy),
+        Some(bytes) => (bytes / scene.policy.waiting_cpu_draws()).min(busy),
         None => busy * scene.policy.stall_percent / 100.0,
     }
 }

@@ -34,8 +34,7 @@ const AT_HOME: f64 = 0.98;
 
 /// Bytes a second that were measured; `None` where nobody counted.
 pub(super) fn measured(seen: &ClientObservation) -> Option<f64> {
-    let traffic = seen.traffic?;
-    let sum = traffic.local + traffic.remote;
+    let sum = seen.all_traffic()?;
     (sum.is_finite() && sum >= 0.0).then_some(sum)
 }
 

@@ -106,6 +106,9 @@ pub fn described(text: &str, file: &str) -> Result<Described, ReadError> {
     if let Some(rates) = &file_content.rates {
         let nodes: Vec<NodeId> = machine.node_ids().iter().collect();
         machine.bandwidth = Bandwidths::of_rates(&nodes, rates);
+        // The one rate of all nodes is that of their sockets' controllers, not of an expander.
+        let expanders = machine.memory_only();
+        machine.bandwidth.memory.retain(|&node, _| !expanders.contains(node));
     }
     Ok(Described { machine, rates: file_content.rates })
 }

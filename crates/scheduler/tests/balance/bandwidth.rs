@@ -142,3 +142,52 @@ fn memory_that_cannot_move_loads_its_own_controller_and_the_way_there() {
     toy.machine.bandwidth.links = [links(0, 1), links(1, 0)].into();
     assert_eq!(of_kind(&toy.periods(12), MoveKind::Bandwidth), []);
 }
+
+#[test]
+fn why_says_what_is_drawn_and_what_the_contrary_would_be_worth() {
+    let mut toy = nodes(2);
+    let vm = toy.vm("vm", 4, 4.0, Some(0), &[(0, 1024)]);
+    vm.placement = Spread::Together;
+    vm.clients[0].traffic = gb(9.0);
+    let other = vm.clients[0].clone();
+    vm.clients.push(other);
+    toy.periods(4);
+    let client = &toy.why("vm").clients[0];
+    let bandwidth = client.bandwidth.as_deref().expect("a sentence");
+    assert!(bandwidth.starts_with("it draws 9 GB/s, and would draw 11.4 GB/s alone"), "{bandwidth}");
+    assert!(bandwidth.ends_with("from node 0, which gives 18 GB/s: 1.67 CPUs wait for it"), "{bandwidth}");
+    let shape = client.shape.as_deref().expect("a sentence");
+    assert!(shape.starts_with("it lives with client 1 of its VM, as was asked for (placement together)"), "{shape}");
+    assert!(shape.contains("apart, on node 1, it would win 1.67 CPUs of bandwidth, -1.27 of distance"), "{shape}");
+    assert_eq!(client.candidates[1].controller_loss, Some(0.0));
+    // Why it is not parted stands among the refusals.
+    let refused = |why: &scheduler::balance::Explanation| -> Vec<String> {
+        why.clients[0].candidates[1].refused.iter().map(|refusal| refusal.threshold.clone()).collect()
+    };
+    let refused = refused(&toy.why("vm"));
+    assert!(refused.contains(&"placement".to_owned()), "{refused:?}");
+    // Without figures there is nothing to say.
+    let mut unknown = nodes(2);
+    busy(&mut unknown, "a", 0, None);
+    unknown.period();
+    let why = unknown.why("a");
+    assert_eq!((&why.clients[0].bandwidth, &why.clients[0].shape), (&None, &None));
+}
+
+#[test]
+fn what_goes_to_siblings_is_measured_and_takes_the_place_of_the_assumption() {
+    let with = |remote: f64| {
+        let mut toy = nodes(2);
+        let vm = toy.vm("vm", 2, 2.0, Some(0), &[(0, 64)]);
+        vm.clients[0].traffic = Some(Traffic { local: 3e9 - remote * 1e9, remote: remote * 1e9 });
+        let mut other = vm.clients[0].clone();
+        other.memory = [(NodeId(1), Bytes::from_mib(64))].into();
+        vm.clients.push(other);
+        toy.vms[0].clients[1].cpus = toy.cpus(1);
+        of_kind(&toy.periods(30), MoveKind::Locality)
+    };
+    // 3 GB/s are 1.05 CPUs of waits; half of them, for both: 1.05 CPUs are won by sharing a node,
+    // which costs them 0.2 x (16 - 4 - 4) / 16 = 0.1. Of next to nothing next to nothing is.
+    assert_eq!(with(1.5).len(), 1);
+    assert_eq!(with(0.02), []);
+}

@@ -96,7 +96,7 @@ fn reserved(observation: &Observation, moving: &Moving<'_>, to: NodeId) -> Reser
     let memory = all.saturating_sub(held.of(to).memory);
     let vcpus = moving.client.vcpus.saturating_sub(held.of(to).vcpus);
     let always_busy = if moving.vm.counts_full() { vcpus } else { 0 };
-    holds.hold(&BTreeMap::from([(to, NodeUse { vcpus, always_busy, memory, resident: Bytes(0) })]));
+    holds.hold(&BTreeMap::from([(to, NodeUse { vcpus, always_busy, memory, ..NodeUse::default() })]));
     Reserved {
         vm: moving.vm.vm.name.clone(),
         holdings: holds.nodes,

@@ -18,6 +18,7 @@ mod observe;
 mod rates;
 mod rules;
 mod shape;
+mod shares;
 mod state;
 mod threads;
 
@@ -28,8 +29,9 @@ pub use shape::{ClientShape, Phase, Reuse, VmShape};
 use crate::traces::Random;
 use crate::{MachineModel, RateSolver, SolveError};
 use memory::Copying;
-use rates::{Share, Solved};
+use rates::Solved;
 use scheduler::{Exchange, Moment, VmKey};
+use shares::Share;
 use state::{NodeState, Place, VmState, Vms};
 use std::fmt;
 use threads::Ground;

@@ -3,9 +3,9 @@
 
 use super::SimulatedHost;
 use super::caches::{self, Tenant};
-use super::cpus::{Claim, share_over};
 use super::shape::Reuse;
-use super::state::{ClientState, VmState};
+use super::shares::Share;
+use super::state::VmState;
 use crate::{Active, ClassId, Classes, CoreWork, Group, MachineModel, Profile, RateSolver, SolveError};
 use std::collections::BTreeMap;
 use topology::{LlcId, NodeId};
@@ -20,7 +20,7 @@ const MOST_STATES: usize = 4096;
 /// are modelled, how shared its core is, how much of its lines hit in a cache, and on whose memory
 /// it is (all three in [`PARTS`]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
+pub(crate) struct Kind {
     profile: u32,
     node: u16,
     port: Option<LlcId>,
@@ -55,49 +55,6 @@ pub(crate) struct Solved {
     pub(crate) asked: u64,
 }
 
-/// CPUs that threads of one client use at one place, and the work that this is.
-#[derive(Clone, Debug)]
-pub(crate) struct Share {
-    /// Index of the VM in the order of keys.
-    pub(crate) vm: usize,
-    pub(crate) client: usize,
-    /// Index of its set of threads.
-    pub(crate) set: usize,
-    pub(crate) node: usize,
-    pub(crate) place: usize,
-    /// CPUs wanted.
-    pub(crate) wanted: f64,
-    /// CPUs got.
-    pub(crate) cpus: f64,
-    /// Busy cores that this is: fewer than CPUs where cores run two threads.
-    pub(crate) cores: f64,
-    /// Part of its traffic to each node's memory.
-    pub(crate) mix: Vec<f64>,
-    /// Lines in a nanosecond, all its cores together.
-    pub(crate) lines_per_ns: f64,
-    /// Part of these that hit in the last-level cache.
-    pub(crate) hits: f64,
-    kind: Option<Kind>,
-}
-
-/// Part of a client's traffic to each node, from where its own and its siblings' memory lies.
-fn mix(clients: &[ClientState], client: usize, nodes: usize) -> Vec<f64> {
-    let own = &clients[client];
-    let others = || clients.iter().enumerate().filter(|(index, _)| *index != client).map(|(_, other)| other);
-    let (near, far) = (own.resident() as f64, others().map(ClientState::resident).sum::<u64>() as f64);
-    let part = match (near > 0.0, far > 0.0) {
-        (_, false) => 0.0,
-        (false, true) => 1.0,
-        (true, true) => own.shape.sibling_part,
-    };
-    let of = |bytes: f64, all: f64| if all > 0.0 { bytes / all } else { 0.0 };
-    let on = |node: usize| {
-        let siblings: u64 = others().map(|other| other.memory[node]).sum();
-        (1.0 - part) * of(own.memory[node] as f64, near) + part * of(siblings as f64, far)
-    };
-    (0..nodes).map(on).collect()
-}
-
 /// Shares as whole [`PARTS`] that sum to it: rounded down, and the rest to those that lost most.
 fn rounded(mix: &[f64]) -> Vec<u8> {
     let mut parts: Vec<u8> = mix.iter().map(|share| (share * PARTS).floor() as u8).collect();
@@ -112,61 +69,6 @@ fn rounded(mix: &[f64]) -> Vec<u8> {
 }
 
 impl SimulatedHost {
-    /// CPUs for every client on every node, by the kernel's fair sharing.
-    pub(crate) fn shares(&self, copying: &[f64]) -> Vec<Share> {
-        let mut shares = Vec::new();
-        for (node, &copying) in copying.iter().enumerate() {
-            self.shares_on(node, copying, &mut shares);
-        }
-        shares
-    }
-
-    fn shares_on(&self, node: usize, copying: f64, shares: &mut Vec<Share>) {
-        let (state, first) = (&self.nodes[node], shares.len());
-        let (mut claims, mut claimants) = (Vec::new(), Vec::new());
-        for (vm, state_of_vm) in self.vms.values().enumerate() {
-            let total = state_of_vm.demand();
-            for (client, its) in state_of_vm.clients.iter().enumerate() {
-                let one = its.load_of_thread();
-                for (set, threads) in its.sets.iter().enumerate() {
-                    let demand = f64::from(threads.on(&state.places)) * one;
-                    if demand > 0.0 {
-                        let weight = f64::from(state_of_vm.shape.shares.max(1)) * demand / total;
-                        let claim = Claim { demand, most: f64::from(threads.room_on(&state.places)), weight };
-                        let bound = threads.bound_to(&state.places).map(|place| place - state.places.start);
-                        claims.push((claim, bound));
-                        claimants.push((vm, client, set, threads));
-                    }
-                }
-            }
-        }
-        let online = state.online.len() as f64;
-        // Copying takes CPUs wherever they are.
-        let copies = |place: usize| copying * (self.places[place].online.len() as f64 / online.max(1.0));
-        let left = |place: usize| (self.places[place].online.len() as f64 - copies(place)).max(0.0);
-        let given = share_over(&state.places.clone().map(left).collect::<Vec<_>>(), &claims);
-        let vms: Vec<&VmState> = self.vms.values().collect();
-        for ((&(vm, client, set, threads), (claim, _)), given) in claimants.iter().zip(&claims).zip(given) {
-            let on_node = f64::from(threads.on(&state.places));
-            let mix = mix(&vms[vm].clients, client, self.nodes.len());
-            for place in state.places.clone().filter(|&place| threads.at[place] > 0) {
-                let part = f64::from(threads.at[place]) / on_node;
-                let (wanted, cpus) = (claim.demand * part, given * part);
-                let (mix, cores, lines_per_ns, hits, kind) = (mix.clone(), 0.0, 0.0, 0.0, None);
-                shares.push(Share { vm, client, set, node, place, wanted, cpus, cores, mix, lines_per_ns, hits, kind });
-            }
-        }
-        let mut busy: Vec<f64> = state.places.clone().map(|_| 0.0).collect();
-        for share in &shares[first..] {
-            busy[share.place - state.places.start] += share.cpus;
-        }
-        for share in &mut shares[first..] {
-            let busy = busy[share.place - state.places.start] + copies(share.place);
-            let cores = busy.min(self.places[share.place].cores());
-            share.cores = if busy > 0.0 { share.cpus * cores / busy } else { 0.0 };
-        }
-    }
-
     /// Part of each share's lines that hit in its last-level cache.
     fn hits(&self, shares: &[Share]) -> Vec<f64> {
         let vms: Vec<&VmState> = self.vms.values().collect();

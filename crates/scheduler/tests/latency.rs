@@ -93,11 +93,11 @@ fn observation(machine: &Machine, latency_sensitive: Option<&str>, stranger: boo
 
 fn home_of_new(observation: &Observation) -> String {
     let decisions = step(&machine(), &BalancePolicy::default(), &mut BalanceState::default(), observation);
-    let binds = decisions.iter().filter_map(|decision| match &decision.action {
+    let mut binds = decisions.iter().filter_map(|decision| match &decision.action {
         Action::Bind { vm, home, .. } if vm.name == "new" => Some(home.to_string()),
         _ => None,
     });
-    binds.last().expect("it gets a home")
+    binds.next_back().expect("it gets a home")
 }
 
 /// Idle vCPUs count a quarter: node 0 has 1.5 CPUs, node 1 has 1. The VM's own memory is on node 0,

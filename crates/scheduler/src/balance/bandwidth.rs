@@ -19,7 +19,6 @@
 
 use super::scene::{ClientScene, Scene};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 use topology::BytesPerSecond;
 
 /// Something that memory traffic passes: the controllers of a node (both the same), or the way from
@@ -38,8 +37,24 @@ pub(super) struct Drawn {
 /// Controllers and ways whose limits are known, and what is asked of them.
 #[derive(Debug, Default)]
 pub(super) struct Passages {
-    given: BTreeMap<Passage, f64>,
-    drawn: BTreeMap<Passage, Drawn>,
+    /// Nodes; the passage from one to another is at `from * nodes + to`. 0: nothing is known.
+    nodes: usize,
+    given: Vec<Option<f64>>,
+    drawn: Vec<Drawn>,
+}
+
+impl Passages {
+    fn at(&self, (from, to): Passage) -> usize {
+        from * self.nodes + to
+    }
+
+    fn given(&self, passage: Passage) -> Option<f64> {
+        *self.given.get(self.at(passage))?
+    }
+
+    fn drawn(&self, passage: Passage) -> Drawn {
+        self.drawn.get(self.at(passage)).copied().unwrap_or_default()
+    }
 }
 
 /// Parts of a client's traffic by passage.
@@ -51,20 +66,22 @@ pub(super) fn set(scene: &mut Scene<'_>, machine: &topology::Machine) {
     if !scene.policy.bandwidth_aware || bandwidth.is_unknown() {
         return;
     }
-    let mut passages = Passages::default();
+    let nodes = scene.nodes.len();
+    let (given, drawn) = (vec![None; nodes * nodes], vec![Drawn::default(); nodes * nodes]);
+    let mut passages = Passages { nodes, given, drawn };
     for (from, node) in scene.nodes.iter().enumerate() {
         for (to, other) in scene.nodes.iter().enumerate() {
             let given = if from == to { bandwidth.of_memory(node.id) } else { bandwidth.of_link(node.id, other.id) };
-            if let Some(given) = given {
-                passages.given.insert((from, to), given.0 as f64);
-            }
+            let at = passages.at((from, to));
+            passages.given[at] = given.map(|given| given.0 as f64);
         }
     }
     for (index, node) in scene.nodes.iter().enumerate() {
         let starting = scene.observation.reserved.get(&node.id).map_or(0, |held| held.traffic.0) as f64;
         if starting > 0.0 {
             let waiting = starting / scene.policy.waiting_cpu_draws();
-            passages.drawn.insert((index, index), Drawn { traffic: starting, waiting });
+            let at = passages.at((index, index));
+            passages.drawn[at] = Drawn { traffic: starting, waiting };
         }
     }
     scene.passages = passages;
@@ -79,7 +96,8 @@ pub(super) fn add(scene: &mut Scene<'_>, client: usize, sign: f64) {
     let this = &scene.clients[client];
     let Some(asked) = asked(scene, this) else { return };
     for (passage, part) in parts(scene, this, &this.home) {
-        let drawn = scene.passages.drawn.entry(passage).or_default();
+        let at = scene.passages.at(passage);
+        let drawn = &mut scene.passages.drawn[at];
         drawn.traffic = (drawn.traffic + sign * asked.traffic * part).max(0.0);
         drawn.waiting = (drawn.waiting + sign * asked.waiting * part).max(0.0);
     }
@@ -87,7 +105,7 @@ pub(super) fn add(scene: &mut Scene<'_>, client: usize, sign: f64) {
 
 /// What a client asks for; `None` where nobody knows, or it is nothing.
 fn asked(scene: &Scene<'_>, client: &ClientScene<'_>) -> Option<Drawn> {
-    let traffic = client.traffic.filter(|traffic| *traffic > 0.0 && !scene.passages.given.is_empty())?;
+    let traffic = client.traffic.filter(|traffic| *traffic > 0.0 && scene.passages.nodes > 0)?;
     let busy = client.demand.unwrap_or(client.expected);
     Some(Drawn { traffic, waiting: (traffic / scene.policy.waiting_cpu_draws()).min(busy) })
 }
@@ -129,15 +147,14 @@ fn lost(drawn: Drawn, given: f64) -> f64 {
 /// CPUs that wait for the controllers of a node now.
 pub(super) fn lost_on(scene: &Scene<'_>, node: usize) -> f64 {
     let passages = &scene.passages;
-    let drawn = passages.drawn.get(&(node, node)).copied().unwrap_or_default();
-    passages.given.get(&(node, node)).map_or(0.0, |&given| lost(drawn, given))
+    passages.given((node, node)).map_or(0.0, |given| lost(passages.drawn((node, node)), given))
 }
 
 /// What is drawn from the controllers of a node, and what they give, in bytes a second; `None`
 /// where nobody says what they give.
 pub(super) fn of_node(scene: &Scene<'_>, node: usize) -> Option<(f64, f64)> {
-    let given = *scene.passages.given.get(&(node, node))?;
-    Some((scene.passages.drawn.get(&(node, node)).map_or(0.0, |drawn| drawn.traffic), given))
+    let given = scene.passages.given((node, node))?;
+    Some((scene.passages.drawn((node, node)).traffic, given))
 }
 
 /// CPUs won by all who draw if these clients lived on these nodes instead of at their homes.
@@ -160,8 +177,8 @@ pub(super) fn won(scene: &Scene<'_>, moves: &[(usize, &[usize])]) -> f64 {
         }
     }
     let of = |(passage, change): &(Passage, Drawn)| {
-        let Some(&given) = scene.passages.given.get(passage) else { return 0.0 };
-        let now = scene.passages.drawn.get(passage).copied().unwrap_or_default();
+        let Some(given) = scene.passages.given(*passage) else { return 0.0 };
+        let now = scene.passages.drawn(*passage);
         let traffic = (now.traffic + change.traffic).max(0.0);
         let then = Drawn { traffic, waiting: (now.waiting + change.waiting).max(0.0) };
         lost(now, given) - lost(then, given)

@@ -30,7 +30,7 @@ const CLIENTS: usize = 6;
 
 /// Moves clients while that is worth it and the budget lasts. `swap`: also two at a time.
 pub(super) fn pass(scene: &mut Scene<'_>, swap: bool, budget: &mut u32, planned: &mut Vec<Planned>) {
-    let floor = scene.policy.least_gain_cpus.max(f64::MIN_POSITIVE);
+    let floor = floor(scene);
     let mut losing: Vec<(f64, usize)> =
         (0..scene.nodes.len()).map(|node| (bandwidth::lost_on(scene, node), node)).collect();
     losing.retain(|(lost, _)| *lost >= floor);
@@ -51,6 +51,11 @@ pub(super) fn pass(scene: &mut Scene<'_>, swap: bool, budget: &mut u32, planned:
             swaps::exchange(scene, one, other, MoveKind::Bandwidth, &because, planned);
         }
     }
+}
+
+/// CPUs of bandwidth that a move wins at least.
+fn floor(scene: &Scene<'_>) -> f64 {
+    scene.policy.least_gain_cpus.max(f64::MIN_POSITIVE)
 }
 
 /// Clients at home on this node alone that draw from memory and may be moved, those that draw most
@@ -84,6 +89,10 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
     if scene.clients[client].home.len() != 1 || scene.clients[client].home[..] == [to] {
         return Verdict::default();
     }
+    // What costs least to find out comes first: most moves are refused here.
+    if !witness.wants_all() && bandwidth::won(scene, &[(client, &[to])]) < floor(scene) {
+        return Verdict::default();
+    }
     let mut verdict = judge::weigh(scene, client, to);
     let may = judge::may_go(scene, client, to, 0, MoveKind::Bandwidth, witness);
     verdict.accepted = wins(scene, &verdict, witness) && may && stays_together(scene, client, witness);
@@ -95,7 +104,7 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
 
 /// Whether a move wins enough bandwidth, enough in all, and its cost back.
 fn wins(scene: &Scene<'_>, verdict: &Verdict, witness: &mut impl Witness) -> bool {
-    let least = scene.policy.least_gain_cpus.max(f64::MIN_POSITIVE);
+    let least = floor(scene);
     if verdict.bandwidth_gain < least {
         let text = || format!("it wins {} CPUs of memory bandwidth", decimal(verdict.bandwidth_gain, 2));
         witness.hears(|| refusal("least_gain_cpus", verdict.bandwidth_gain, least, "CPUs", text()));
@@ -137,6 +146,11 @@ fn best_swap(scene: &Scene<'_>, from: usize) -> Option<(usize, usize, Verdict)> 
         for other in near_load(scene, &others, scene.clients[one].load) {
             if scene.clients[other].traffic.unwrap_or(0.0) >= scene.clients[one].traffic.unwrap_or(0.0)
                 || !stays_together(scene, other, &mut Quick)
+            {
+                continue;
+            }
+            let homes = [scene.clients[one].home.clone(), scene.clients[other].home.clone()];
+            if bandwidth::won(scene, &[(one, &homes[1]), (other, &homes[0])]) < floor(scene)
                 || !swaps::may_change(scene, one, other, MoveKind::Bandwidth)
             {
                 continue;
@@ -158,8 +172,12 @@ fn best_swap(scene: &Scene<'_>, from: usize) -> Option<(usize, usize, Verdict)> 
 fn near_load(scene: &Scene<'_>, clients: &[usize], load: f64) -> Vec<usize> {
     let apart = |client: usize| (scene.clients[client].load - load).abs();
     let mut near = clients.to_vec();
-    near.sort_by(|&one, &other| apart(one).total_cmp(&apart(other)).then(one.cmp(&other)));
-    near.truncate(CLIENTS);
+    let nearer = |one: &usize, other: &usize| apart(*one).total_cmp(&apart(*other)).then(one.cmp(other));
+    if near.len() > CLIENTS {
+        near.select_nth_unstable_by(CLIENTS, nearer);
+        near.truncate(CLIENTS);
+    }
+    near.sort_by(nearer);
     near
 }
 

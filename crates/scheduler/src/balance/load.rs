@@ -169,7 +169,7 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
     if !crowded(scene, from, witness) || !judge::enough(scene, verdict.gain(), witness) {
         verdict.accepted = false;
     }
-    let payback = scene.payback_for_load(from);
+    let payback = payback(scene, from);
     if payback > 0.0 && !pays(&verdict, payback, witness) {
         verdict.accepted = false;
     }
@@ -274,6 +274,19 @@ fn ends_waiting(scene: &Scene<'_>, from: usize, to: usize, moved: f64) -> bool {
     let waiting = |node: usize, more: f64| loss::waiting(scene, node, scene.nodes[node].load + more);
     let ended = waiting(from, 0.0) + waiting(to, 0.0) - waiting(from, -moved) - waiting(to, moved);
     ended > 0.0 && ended >= scene.policy.gain_percent / 100.0 * scene.nodes[from].cores
+}
+
+/// Seconds in which a load move away from a node must be paid back; 0: cost does not count. What has
+/// lasted for a while may last as long again: a node that has just become crowded is left by clients
+/// that cost little, one that stays so by others too. The period before it was first seen so counts.
+pub(super) fn payback(scene: &Scene<'_>, from: usize) -> f64 {
+    let most = scene.policy.payback_seconds;
+    if !scene.policy.crowding_lasts {
+        return most;
+    }
+    let since = scene.nodes[from].crowded_since.unwrap_or(scene.at);
+    let lasted = (scene.at.0.saturating_sub(since.0) + scene.policy.period_ms) as f64 / 1000.0;
+    most.min(lasted)
 }
 
 /// Whether a move wins its cost back in so many seconds.

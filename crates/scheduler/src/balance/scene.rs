@@ -302,20 +302,6 @@ impl<'a> Scene<'a> {
         this.load >= this.cores || this.waited >= self.policy.least_gain_cpus
     }
 
-    /// Seconds in which a load move away from a node must be paid back; 0: cost does not count. What
-    /// has lasted for a while may last as long again: a node that has just become crowded is left by
-    /// clients that cost little, one that stays so by others too. The period before it was first
-    /// seen so counts.
-    pub(super) fn payback_for_load(&self, from: usize) -> f64 {
-        let most = self.policy.payback_seconds;
-        if !self.policy.crowding_lasts {
-            return most;
-        }
-        let since = self.nodes[from].crowded_since.unwrap_or(self.at);
-        let lasted = (self.at.0.saturating_sub(since.0) + self.policy.period_ms) as f64 / 1000.0;
-        most.min(lasted)
-    }
-
     /// How much farther than local memory `to` is from the CPUs of `from`: 0 for local, 1 for twice
     /// as far.
     pub(super) fn extra(&self, from: usize, to: usize) -> f64 {

@@ -108,7 +108,7 @@ fn judge_load(scene: &Scene<'_>, one: usize, other: usize) -> Option<(f64, Strin
     if !needed || !load::follows_soon(scene, &verdict, &mut Quick) {
         return None;
     }
-    let payback = scene.payback_for_load(from);
+    let payback = load::payback(scene, from);
     let worth = if payback > 0.0 {
         if !load::pays(&verdict, payback, &mut Quick) {
             return None;

@@ -398,6 +398,7 @@ Client 0: 1200 MB/s of memory traffic, 300 of it remote; 4 MiB of last-level cac
 It stays at home on node 0: going anywhere else is refused.
 It wants 1.00 CPUs, has 3 MiB of its memory elsewhere and was moved 12 s ago.
 vCPUs 0-1 keep to the cache of CPUs 0-3, loaded 62 %.
+It draws 9 GB/s.
 
 Node  Load  with it   Free  Local  Distance   Gain   Cost
 0     80 %    120 %  1 GiB  100 %      21.0  -0.25  1.5 s  home

@@ -1,8 +1,8 @@
 //! Memory on nodes without CPUs by their bandwidth: it is put in its place when QEMU has filled it,
 //! and before the guest runs.
 //!
-//! **Rule.** QEMU fills memory that is bound to the nodes of a home, which the kernel takes from the
-//! nearest first. Then the parts that are to lie far are moved ([`linux::moving::divide`]).
+//! **Rule.** QEMU fills memory that is bound to the nodes of a home, which the kernel takes from
+//! the nearest first. Then the parts that are to lie far are moved ([`linux::moving::divide`]).
 
 use crate::QemuError;
 use linux::vm::{RunningVm, VmClient};

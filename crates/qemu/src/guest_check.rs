@@ -91,8 +91,8 @@ fn compare_caches(plan: &Plan, seen: &SeenMachine, found: &mut Vec<String>) {
 }
 
 /// Groups that the guest is told of, each as the vCPUs that are there and by the numbers that the
-/// guest has for them. Groups that are no sockets or dies are none that it is told of; the plan says
-/// so.
+/// guest has for them. Groups that are no sockets or dies are none that it is told of; the plan
+/// says so.
 fn told_groups(plan: &Plan) -> Vec<(CpuSet, CpuSet)> {
     let present: BTreeSet<u32> = plan.topology.nodes.iter().flat_map(|node| node.present()).collect();
     let numbers: BTreeMap<u32, u32> = present.into_iter().zip(0..).collect();

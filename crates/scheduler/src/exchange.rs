@@ -7,8 +7,8 @@
 //!
 //! **Properties.** On a switch of two VMs it is exact. What a VM sends is never counted twice.
 //!
-//! **Example.** `db` sent 6 GB/s and received 2, `web` and `app` received 4 and 2 and sent one each:
-//! `db` to `web` 6 x 4 / 6 = 4 GB/s, to `app` 2.
+//! **Example.** `db` sent 6 GB/s and received 2, `web` and `app` received 4 and 2 and sent one
+//! each: `db` to `web` 6 x 4 / 6 = 4 GB/s, to `app` 2.
 
 use crate::VmKey;
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn several_share_by_what_they_received() {
-        // db to web: 6 x 4 / 6 = 4. web to db: 1 x 2 / (2 + 2) = 0.5; app to db: 1 x 2 / (2 + 4) = 1/3.
+        // db to web: 6 x 4 / 6 = 4. web to db: 1 x 2 / (2 + 2) = 0.5; app to db: 1 x 2 / (2 + 4) =
+        // 1/3.
         let exchanges = of(&[port("db", 6.0, 2.0), port("web", 1.0, 4.0), port("app", 1.0, 2.0)]);
         assert_eq!(exchanges[0], ("db web".to_owned(), 4.5));
         let all: f64 = exchanges.iter().map(|(_, bytes)| bytes).sum();

@@ -68,7 +68,8 @@ pub(crate) struct Host {
     pub(crate) cards: NodeSet,
     /// Whether memory is divided among nodes with and without CPUs by what they give.
     pub(crate) divides_memory: bool,
-    /// Nodes without CPUs that could give the VM memory and are not asked, and what is free of them.
+    /// Nodes without CPUs that could give the VM memory and are not asked, and what is free of
+    /// them.
     pub(crate) left_out: (NodeSet, u64),
 }
 

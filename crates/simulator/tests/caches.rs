@@ -55,8 +55,8 @@ fn progress(caches: [usize; 2]) -> Vec<f64> {
 fn two_working_sets_of_a_cache_each_are_faster_under_two_caches() {
     // One load at a time: 20 ns of work and 94 ns of memory, or 12 of the cache. A hit wants to be
     // among the nine of ten, rounded to 1/32. Room goes to what comes back and to the rest by
-    // traffic: alone 9 : 1, so that 16 MiB x 0.9 = 14.4 of 16 are in the cache, and 0.9 x 0.9 = 0.81
-    // (26/32) hit. Two share it: 7.2 of 16 each, 0.405 (13/32).
+    // traffic: alone 9 : 1, so that 16 MiB x 0.9 = 14.4 of 16 are in the cache, and 0.9 x 0.9 =
+    // 0.81 (26/32) hit. Two share it: 7.2 of 16 each, 0.405 (13/32).
     let ns = |hits: f64| 20.0 + (1.0 - hits) * 94.0 + hits * 12.0;
     let together = ns(26.0 / 32.0) / ns(13.0 / 32.0);
     for (apart, shared) in progress([0, 1]).into_iter().zip(progress([0, 0])) {

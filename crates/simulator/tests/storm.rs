@@ -29,8 +29,8 @@ fn spread(by_node: &[u32]) -> u32 {
 /// Of two placements of a VM that lose the same otherwise, the planner takes the one that crowds
 /// less. What a VM loses on a node rises with the vCPUs there, so that each goes to a node that has
 /// the fewest (to the digits of a cost: an eighth of a vCPU). With L the fewest before a VM of w
-/// comes, its node then has L + w, and all have L at least: no two nodes are ever farther apart than
-/// the largest VM.
+/// comes, its node then has L + w, and all have L at least: no two nodes are ever farther apart
+/// than the largest VM.
 #[test]
 fn planned_one_after_the_other_they_differ_by_the_largest_vm_at_most() {
     let machine = model(MACHINE).machine().clone();
@@ -88,11 +88,11 @@ fn balanced(seed: u64, busy: f64, latency_sensitive: bool) -> Vec<u32> {
 }
 
 /// A first home is the node that loses least, or one that loses at most max(0.05 CPUs, 2 % of the
-/// vCPUs) more and has more of the memory; what moving memory costs is counted. A VM of m busy vCPUs
-/// on a node with d of them loses at least 0.2 ((d + m)^2 - d^2) / 16 CPUs, which rises by 0.025 m
-/// for each vCPU there. Memory of 16 MiB that is away costs 0.016 CPU s to copy, and while 200 x 16
-/// MiB (3.1 GiB at 256 MiB/s: 12.5 s) move, 0.3 m x 2.2 x 12.5 s = 8.25 m CPU s at the largest
-/// distance; over 120 s that is 0.0001 + 0.069 m CPUs. So a node that is chosen has at most
+/// vCPUs) more and has more of the memory; what moving memory costs is counted. A VM of m busy
+/// vCPUs on a node with d of them loses at least 0.2 ((d + m)^2 - d^2) / 16 CPUs, which rises by
+/// 0.025 m for each vCPU there. Memory of 16 MiB that is away costs 0.016 CPU s to copy, and while
+/// 200 x 16 MiB (3.1 GiB at 256 MiB/s: 12.5 s) move, 0.3 m x 2.2 x 12.5 s = 8.25 m CPU s at the
+/// largest distance; over 120 s that is 0.0001 + 0.069 m CPUs. So a node that is chosen has at most
 /// (max(0.05, 0.02 m) + 0.0001 + 0.069 m) / 0.025 m = 4.8 vCPUs (m = 1) more than the least loaded;
 /// with the VM itself 8 + 4.8: no two nodes are 13 apart or more.
 const MOST_APART: u32 = 12;

@@ -137,8 +137,8 @@ pub struct Rates {
     /// Traffic between one last-level cache and the rest of the machine, in GB/s; absent where it
     /// never binds.
     pub llc_bandwidth_gb_per_s: Option<Sourced<f64>>,
-    /// Latency of a hit in a last-level cache, in nanoseconds; absent: what fits into a cache is not
-    /// modelled.
+    /// Latency of a hit in a last-level cache, in nanoseconds; absent: what fits into a cache is
+    /// not modelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llc_latency_ns: Option<Sourced<f64>>,
     /// Share of a controller's bandwidth that each doubling of the threads that stream through it

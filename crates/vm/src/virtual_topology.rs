@@ -123,8 +123,8 @@ impl VirtualTopology {
         (0..).zip(all).filter(|(_, vcpu)| node.vcpus.contains(vcpu)).map(|(number, _)| CpuId(number)).collect()
     }
 
-    /// vCPUs of which the guest is told that they share a last-level cache: those of a die. Those of
-    /// a cache are numbered in a row.
+    /// vCPUs of which the guest is told that they share a last-level cache: those of a die. Those
+    /// of a cache are numbered in a row.
     pub fn vcpus_per_cache(&self) -> u32 {
         (self.cores_per_socket * self.threads_per_core / self.dies_per_socket.max(1)).max(1)
     }

@@ -1,8 +1,9 @@
-//! Whether a VM waits for latency, as far as the host shows it: all of its vCPUs then count as busy.
+//! Whether a VM waits for latency, as far as the host shows it: all of its vCPUs then count as
+//! busy.
 //!
-//! **Rule.** homenode started it so; or one of its vCPU threads has a real-time scheduling class; or
-//! each of them is bound to one CPU of a larger node, no two to the same. Of a VM whose vCPU threads
-//! nobody can tell, only the first can be known.
+//! **Rule.** homenode started it so; or one of its vCPU threads has a real-time scheduling class;
+//! or each of them is bound to one CPU of a larger node, no two to the same. Of a VM whose vCPU
+//! threads nobody can tell, only the first can be known.
 //!
 //! **Example.** libvirt's `<vcpusched vcpus="1-3" scheduler="fifo" priority="1"/>`: three of four
 //! threads are of class FIFO, and the VM counts with four CPUs.

@@ -51,8 +51,8 @@ pub struct Candidate {
     /// CPU time that the client and its neighbours would lose with the client there, in CPUs:
     /// crowded CPUs.
     pub crowding_loss: Option<f64>,
-    /// CPU time that all who draw from the node's memory lose to its controllers now, in CPUs; `None`
-    /// where nobody says what they give.
+    /// CPU time that all who draw from the node's memory lose to its controllers now, in CPUs;
+    /// `None` where nobody says what they give.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_loss: Option<f64>,
     /// CPU time that the client would lose there, in CPUs: memory and siblings far away, once

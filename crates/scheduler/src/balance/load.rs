@@ -276,9 +276,10 @@ fn ends_waiting(scene: &Scene<'_>, from: usize, to: usize, moved: f64) -> bool {
     ended > 0.0 && ended >= scene.policy.gain_percent / 100.0 * scene.nodes[from].cores
 }
 
-/// Seconds in which a load move away from a node must be paid back; 0: cost does not count. What has
-/// lasted for a while may last as long again: a node that has just become crowded is left by clients
-/// that cost little, one that stays so by others too. The period before it was first seen so counts.
+/// Seconds in which a load move away from a node must be paid back; 0: cost does not count. What
+/// has lasted for a while may last as long again: a node that has just become crowded is left by
+/// clients that cost little, one that stays so by others too. The period before it was first seen
+/// so counts.
 pub(super) fn payback(scene: &Scene<'_>, from: usize) -> f64 {
     let most = scene.policy.payback_seconds;
     if !scene.policy.crowding_lasts {

@@ -6,10 +6,11 @@
 //! its memory a copy.
 //!
 //! **Rule.** Each period: clients without a home get one (`homes`); at their own pace moves and
-//! swaps for load (`load`, `swaps`), for memory bandwidth (`bandwidth_moves`), then for locality (`locality`, `siblings`), at the end of its
-//! window one for fairness (`fairness`); inside homes groups of vCPUs go from one last-level cache
-//! to another (`caches`); memory follows what was decided (`follow`). All are judged by the same
-//! thresholds (`judge`), and worth is counted in CPUs (`loss`).
+//! swaps for load (`load`, `swaps`), for memory bandwidth (`bandwidth_moves`), then for locality
+//! (`locality`, `siblings`), at the end of its window one for fairness (`fairness`); inside homes
+//! groups of vCPUs go from one last-level cache to another (`caches`); memory follows what was
+//! decided (`follow`). All are judged by the same thresholds (`judge`), and worth is counted in
+//! CPUs (`loss`).
 //!
 //! **Properties.** A function of state and observation: the same in, the same out. What is unknown
 //! leads to no move. A client moves once a period, and rests then. Under constant load moves come
@@ -36,6 +37,7 @@ mod load;
 mod loads;
 mod locality;
 mod loss;
+mod node_scene;
 mod plan;
 mod policy;
 mod queue;

@@ -1,7 +1,8 @@
 //! What a step plans, by index: turned into decisions and into the new state when all of it is
 //! known.
 
-use super::scene::{NodeScene, Scene};
+use super::node_scene::NodeScene;
+use super::scene::Scene;
 use super::state::BalanceState;
 use super::{Decision, MoveKind, cache_scene, first_homes};
 use crate::{Action, Moment};

@@ -72,9 +72,9 @@ pub struct BalancePolicy {
     /// of the network cards that they are plugged into (`Numa.DeviceAffinity`, 0; ESXi counts
     /// passed-through devices alone).
     pub near_device: bool,
-    /// Whether memory controllers and links that are asked for more than they give count as lost CPU
-    /// time, where traffic is measured or stated and somebody says what they give. ESXi: no such
-    /// rule is published.
+    /// Whether memory controllers and links that are asked for more than they give count as lost
+    /// CPU time, where traffic is measured or stated and somebody says what they give. ESXi: no
+    /// such rule is published.
     pub bandwidth_aware: bool,
     /// From this part of what it gives, in percent, a memory controller counts as full: what its
     /// clients draw is then less than they want.
@@ -96,8 +96,8 @@ pub struct BalancePolicy {
     pub backlog_seconds: f64,
     /// A move must win back its cost within so many seconds. 0: cost does not count.
     pub payback_seconds: f64,
-    /// Whether a move for load must win back its cost in the time that its node has been crowded, if
-    /// that is shorter: a crowd that has just come may go as soon.
+    /// Whether a move for load must win back its cost in the time that its node has been crowded,
+    /// if that is shorter: a crowd that has just come may go as soon.
     pub crowding_lasts: bool,
     /// A difference in load that makes tasks wait for a CPU is acted on although `thrash_percent`
     /// is not met.
@@ -130,8 +130,9 @@ pub struct BalancePolicy {
     pub stall_percent: f64,
     /// Part of those waits that are for memory of the VM's other clients, in percent.
     pub sibling_percent: f64,
-    /// Part that counts of what two VMs wait longer for bytes that they exchange, in percent; 0: VMs
-    /// are not drawn together for it (`Numa.LocalityWeightActionAffinity`, 130 and 0 from 9.1 on).
+    /// Part that counts of what two VMs wait longer for bytes that they exchange, in percent; 0:
+    /// VMs are not drawn together for it (`Numa.LocalityWeightActionAffinity`, 130 and 0 from 9.1
+    /// on).
     pub communication_percent: f64,
     /// Part of those waits that are for what its devices bring and take, in percent; counted only
     /// for a VM that is drawn to its devices.

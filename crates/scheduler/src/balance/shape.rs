@@ -1,9 +1,9 @@
 //! Whether the clients of a VM live together or apart, and what the other would be worth: words for
 //! `why`.
 //!
-//! The choice itself is made by the same losses as every move: bandwidth ([`bandwidth`]) and crowded
-//! CPUs ([`loss::crowding`]) drive clients apart, distance to each other's memory brings them
-//! together ([`loss::steady`]), measured where hardware counts it.
+//! The choice itself is made by the same losses as every move: bandwidth ([`bandwidth`]) and
+//! crowded CPUs ([`loss::crowding`]) drive clients apart, distance to each other's memory brings
+//! them together ([`loss::steady`]), measured where hardware counts it.
 
 use super::scene::Scene;
 use super::{bandwidth, decimal, judge};

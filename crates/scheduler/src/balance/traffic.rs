@@ -93,8 +93,8 @@ pub(super) fn remember(
     }
 }
 
-/// Part of its traffic that goes to its siblings, in the mean; where this period says nothing of it,
-/// what is known.
+/// Part of its traffic that goes to its siblings, in the mean; where this period says nothing of
+/// it, what is known.
 fn to_siblings(known: Known<'_>, seen: &ClientObservation, apart: bool, policy: &BalancePolicy) -> Option<f64> {
     let before = known.traffic.as_ref().and_then(|traffic| traffic.to_siblings);
     let [traffic, all] = [seen.traffic?.remote, measured(seen)?];

@@ -4,14 +4,14 @@
 //! caches arranges its threads by them. That is true only if the vCPUs of each stay under one cache
 //! of the machine. And a program that lives of cache or bandwidth runs best with a cache to itself.
 //!
-//! **Rule.** vCPUs that the guest is told share a cache (a virtual socket, or a die of one) are a *group*, which is
-//! bound to the CPUs of one cache of the home. `policy.cache` says whether, and how many caches:
-//! `own` takes one for each group as far as there are, `pack` the fewest that hold them, `auto`,
-//! the default, any: for sockets that the policy states, and for a VM of several clients. Of all
-//! choices with that number of caches the one is taken where bound vCPUs are fewest a core: the sum
-//! over the caches of (bound vCPUs)^2 / cores is least ([`assign`]). vCPUs that may use the whole
-//! node weigh the same on each of its caches, and so do not count. Cores count, hardware threads
-//! with `prefer_ht`.
+//! **Rule.** vCPUs that the guest is told share a cache (a virtual socket, or a die of one) are a
+//! *group*, which is bound to the CPUs of one cache of the home. `policy.cache` says whether, and
+//! how many caches: `own` takes one for each group as far as there are, `pack` the fewest that hold
+//! them, `auto`, the default, any: for sockets that the policy states, and for a VM of several
+//! clients. Of all choices with that number of caches the one is taken where bound vCPUs are fewest
+//! a core: the sum over the caches of (bound vCPUs)^2 / cores is least ([`assign`]). vCPUs that may
+//! use the whole node weigh the same on each of its caches, and so do not count. Cores count,
+//! hardware threads with `prefer_ht`.
 //!
 //! **Properties.** Each vCPU of a client, those that may come too, is in exactly one group, or the
 //! client has no groups. A group's CPUs are those of one cache, within the client's. Where the

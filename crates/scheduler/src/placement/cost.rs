@@ -176,9 +176,9 @@ pub(crate) struct NodeCost {
 }
 
 impl NodeCost {
-    /// For `micro` millionths of vCPUs of this VM, which draw so many bytes a second. What other VMs
-    /// do is not known: half is counted as if their vCPUs were all busy, half as if all idled but
-    /// those of latency-sensitive VMs.
+    /// For `micro` millionths of vCPUs of this VM, which draw so many bytes a second. What other
+    /// VMs do is not known: half is counted as if their vCPUs were all busy, half as if all idled
+    /// but those of latency-sensitive VMs.
     pub(crate) fn of(node: &HostNode, prefer_ht: bool, rates: &Rates, (micro, traffic): (u64, u64)) -> Self {
         if micro == 0 {
             return Self::default();

@@ -79,8 +79,8 @@ impl<'a> State<'a> {
         &self.homes
     }
 
-    /// Millionths of vCPUs, bytes and traffic by node: where they are equal, so is the placement but for
-    /// the names of its clients.
+    /// Millionths of vCPUs, bytes and traffic by node: where they are equal, so is the placement
+    /// but for the names of its clients.
     pub(crate) fn loads(&self) -> (&[u64], &[u64], &[u64]) {
         (&self.micro, &self.bytes, &self.traffic)
     }

@@ -34,8 +34,8 @@ fn of_kind(decisions: &[Decision], kind: MoveKind) -> Vec<(String, String)> {
 #[test]
 fn two_vms_that_stream_do_not_share_a_controller_while_another_is_idle() {
     let mut toy = nodes(4);
-    // Full from the first look: each shows half of 18 GB/s. A CPU that only waits draws 2.84 GB/s, 4
-    // of them 11.4: 8 x (1 - 18 / 22.8) = 1.67 CPUs wait.
+    // Full from the first look: each shows half of 18 GB/s. A CPU that only waits draws 2.84 GB/s,
+    // 4 of them 11.4: 8 x (1 - 18 / 22.8) = 1.67 CPUs wait.
     busy(&mut toy, "a", 0, gb(9.0));
     busy(&mut toy, "b", 0, gb(9.0));
     let moved = of_kind(&toy.periods(4), MoveKind::Bandwidth);

@@ -132,9 +132,9 @@ fn a_move_must_pay_back_in_time() {
 
 #[test]
 fn a_crowd_that_has_just_come_may_go_as_soon() {
-    // The small one wins 2.8 CPUs on the other node (docs/balancing.md). With 7 GiB it costs 7 CPU s
-    // to copy and 0.6 x 14 = 8.4 of remote memory: paid back in 5.5 s. The first period finds homes;
-    // node 0 has been crowded for 2 s in the second and for 6 s in the fourth.
+    // The small one wins 2.8 CPUs on the other node (docs/balancing.md). With 7 GiB it costs 7 CPU
+    // s to copy and 0.6 x 14 = 8.4 of remote memory: paid back in 5.5 s. The first period finds
+    // homes; node 0 has been crowded for 2 s in the second and for 6 s in the fourth.
     let mut toy = Toy::new(EIGHT);
     fixed(&mut toy, "large", 8.0, 0);
     toy.vm("small", 2, 2.0, Some(0), &[(0, 7168)]);

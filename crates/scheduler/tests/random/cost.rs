@@ -112,8 +112,8 @@ impl<'a> Scorer<'a> {
         0.3 * 0.2 * sum / (homes.len() as f64 - 1.0).max(1.0)
     }
 
-    /// CPUs that wait for memory: what is drawn beyond what nodes give, a CPU for each 4 x 64 bytes in
-    /// 90 ns; the growth of it by this VM, whose clients draw from their homes in equal parts.
+    /// CPUs that wait for memory: what is drawn beyond what nodes give, a CPU for each 4 x 64 bytes
+    /// in 90 ns; the growth of it by this VM, whose clients draw from their homes in equal parts.
     fn lost_to_bandwidth(&self, homes: &[CpuHome]) -> f64 {
         let cpu = 4.0 * 64.0 / 90e-9;
         let shape = &self.case.spec.shape;

@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn two_working_sets_under_one_cache_get_half_each_and_apart_all() {
-        // Each 16 MiB with all lines coming back: 8 of 16 under one cache; all under one of its own.
+        // Each 16 MiB with all lines coming back: 8 of 16 under one cache; all under an own one.
         let one = tenant(16, 1.0, 0.0, 1.0, 2.0);
         assert_eq!(hits(CACHE, &[one, one]), [0.5, 0.5]);
         assert_eq!(hits(CACHE, &[one]), [1.0]);

@@ -113,8 +113,8 @@ pub(crate) struct ClientState {
     pub(crate) memory_nodes: Vec<usize>,
     /// Index of the phase that runs.
     pub(crate) phase: usize,
-    /// Cache lines from memory of the thread's own node since the last observation, and from that of
-    /// others.
+    /// Cache lines since the last observation from memory of the thread's own node, and from that
+    /// of others.
     pub(crate) local_lines: f64,
     pub(crate) remote_lines: f64,
     /// Whether it has been observed before.

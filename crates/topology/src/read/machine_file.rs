@@ -1,5 +1,5 @@
-//! Machine files: a machine in a few lines of TOML. All its nodes are alike; the caches of a node may
-//! be unlike, as hybrid parts have them.
+//! Machine files: a machine in a few lines of TOML. All its nodes are alike; the caches of a node
+//! may be unlike, as hybrid parts have them.
 
 use super::error::{ReadError, check_size};
 use super::shape::{Place, Shape, node};

@@ -7,8 +7,8 @@
 //!
 //! **Rule.** Such a node is never a home. What of a VM's memory may lie there the spec says.
 //!
-//! **Example.** A node that gives 90 GB/s, and an expander beside it that gives 30: of a VM of 8 GiB
-//! with `by_bandwidth`, 2 GiB lie on the expander, spread over its memory in pieces of 2 MiB.
+//! **Example.** A node that gives 90 GB/s, and an expander beside it that gives 30: of a VM of 8
+//! GiB with `by_bandwidth`, 2 GiB lie on the expander, spread over its memory in pieces of 2 MiB.
 
 use super::check::{Checked, ensure};
 use super::{Fill, Shape};

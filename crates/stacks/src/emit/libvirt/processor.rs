@@ -90,8 +90,9 @@ fn memory_node(plan: &Plan, node: &VirtualNode) -> Option<Element> {
 
 /// The CPU with its sockets, its last-level cache, and the virtual nodes.
 ///
-/// The cache is emulated, one for each die of a virtual socket, and so never across virtual nodes. The host's own figures (`passthrough`) would tell of hardware threads that
-/// share a first-level cache, which vCPUs that float over a home do not.
+/// The cache is emulated, one for each die of a virtual socket, and so never across virtual nodes.
+/// The host's own figures (`passthrough`) would tell of hardware threads that share a first-level
+/// cache, which vCPUs that float over a home do not.
 pub(super) fn cpu(plan: &Plan, accelerator: &Accelerator) -> Element {
     let topology = &plan.topology;
     let mode = if accelerator.is_hardware() { "host-passthrough" } else { "maximum" };

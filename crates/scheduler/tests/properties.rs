@@ -45,6 +45,7 @@ pub(crate) fn relabelled(case: &Case, labels: &BTreeMap<NodeId, NodeId>) -> Case
     machine.nodes.iter_mut().for_each(|node| node.id = label(node.id));
     machine.nodes.sort_by_key(|node| node.id);
     machine.threads.iter_mut().for_each(|thread| thread.node = label(thread.node));
+    machine.bandwidth.memory = machine.bandwidth.memory.iter().map(|(&node, &gives)| (label(node), gives)).collect();
     let nodes = case.occupancy.nodes.iter().map(|(&node, held)| (label(node), *held)).collect();
     Case { machine, occupancy: Occupancy { nodes, ..Occupancy::default() }, spec: case.spec.clone() }
 }

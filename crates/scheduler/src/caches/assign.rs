@@ -1,8 +1,9 @@
 //! Groups of one size to caches, exactly.
 //!
-//! **Rule.** Cache j with `load` vCPUs bound already and `units` cores gets k groups of `size` for
-//! a cost of ((load + k size)^2 - load^2) / units. The sum is least; with `fewest` the number of
-//! caches that get any is least first. Between equals the lower caches get more.
+//! **Rule.** A cache of C cores with d vCPUs bound to it loses 0.2 d^2 / C CPUs to crowding and one
+//! for each vCPU beyond its cores: the balancer's figures. What the groups add to that is least; with
+//! `fewest` the number of caches that get any is least first. Between equals the lower caches get
+//! more.
 //!
 //! **How.** From the last cache to the first: the least cost of p groups on the caches from j on is
 //! the least over k of what k cost on j and p - k on those after it. So many steps as caches times
@@ -25,10 +26,15 @@ type Cost = (u32, u64);
 /// Divisible by every number of cores up to 16, so that costs of those are exact.
 const SCALE: u64 = 720_720;
 
+/// A vCPU that waits, in what d^2 / C counts 0.2 of.
+const WAITS: u64 = 5;
+
 fn cost(room: &Room, size: u32, groups: u32, fewest: bool) -> Cost {
-    let (load, more) = (u64::from(room.load), u64::from(groups) * u64::from(size));
-    let sum = more * (2 * load + more) * SCALE / u64::from(room.units.max(1));
-    (u32::from(fewest && groups > 0), sum)
+    let (units, load) = (u64::from(room.units.max(1)), u64::from(room.load));
+    let more = u64::from(groups) * u64::from(size);
+    let crowds = more * (2 * load + more) * SCALE / units;
+    let wait = (load + more).saturating_sub(units) - load.saturating_sub(units);
+    (u32::from(fewest && groups > 0), crowds + WAITS * SCALE * wait)
 }
 
 /// Groups that each cache gets. The rooms must have room for `count`.
@@ -74,14 +80,14 @@ mod tests {
 
     #[test]
     fn groups_go_where_the_fewest_vcpus_are_a_core() {
-        // 4 cores each. 4 vCPUs more on a load of 4: 8^2 - 4^2 = 48; on 0: 16; on 2: 6^2 - 2^2.
+        // 4 cores each, so that all is in quarters. 4 vCPUs more on a load of 4: 8^2 - 4^2 = 48, and
+        // 4 of them wait, 20 each: 128; on 0: 16; on 2: 6^2 - 2^2 and 2 that wait, 72.
         let rooms = [room(4, 4, 9), room(4, 0, 9), room(4, 2, 9), room(4, 0, 9)];
         assert_eq!(assign(&rooms, 4, 2, false), [0, 1, 0, 1]);
         assert_eq!(assign(&rooms, 4, 3, false), [0, 1, 1, 1]);
-        // The fourth: 48 on cache 0, as on caches 1 and 3 (8^2 - 4^2); on cache 2 10^2 - 6^2 = 64.
+        // The fourth: 128 on cache 0, as on caches 1 and 3; on cache 2 10^2 - 6^2 + 80 = 144.
         assert_eq!(assign(&rooms, 4, 4, false), [1, 1, 1, 1]);
-        // Larger caches take more: 4 vCPUs cost 16/8 on 8 cores, the next 48/8, the next 80/8; 16/4
-        // on 4 cores.
+        // Larger caches take more: 4 vCPUs cost 16/8 on 8 cores, the next 48/8; 16/4 on 4 cores.
         assert_eq!(assign(&[room(4, 0, 9), room(8, 0, 9)], 4, 3, false), [1, 2]);
     }
 
@@ -105,7 +111,8 @@ mod tests {
 
     fn loss(room: &Room, size: u32, groups: u32) -> f64 {
         let (before, after) = (f64::from(room.load), f64::from(room.load + groups * size));
-        (after * after - before * before) / f64::from(room.units)
+        let waits = |vcpus: f64| 5.0 * (vcpus - f64::from(room.units)).max(0.0);
+        (after * after - before * before) / f64::from(room.units) + waits(after) - waits(before)
     }
 
     properties::properties! {

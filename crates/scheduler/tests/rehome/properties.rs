@@ -132,6 +132,8 @@ properties::properties! {
     ) {
         case.spec.shape.policy.placement = Spread::Apart;
         case.spec.shape.policy.prefer_ht = false;
+        // Full controllers can be worth more than distances.
+        case.machine.bandwidth = topology::Bandwidths::default();
         if idle {
             case.occupancy = Occupancy::default();
         }

@@ -44,6 +44,7 @@ mod profile_view;
 mod remote_host;
 mod residence_view;
 mod source;
+mod switch_exchanges;
 mod switches;
 mod text;
 mod this_host;

@@ -7,8 +7,8 @@ use crate::{
 };
 use scheduler::balance::{BalancePolicy, Decision, record, step};
 use scheduler::{
-    Action, ActionError, ClientId, GroupObservation, Host, Moment, Observation, Observe, ObserveError, VcpuGroup,
-    VmKey, VmObservation, home,
+    Action, ActionError, ClientId, Exchange, GroupObservation, Host, Moment, Observation, Observe, ObserveError,
+    VcpuGroup, VmKey, VmObservation, home,
 };
 use std::collections::BTreeMap;
 use topology::Machine;
@@ -25,6 +25,9 @@ pub enum Mode {
     DryRun,
 }
 
+/// Says what the VMs of an observation exchange with each other.
+pub type Exchanges = Box<dyn FnMut(&Observation) -> Vec<Exchange>>;
+
 /// Keeps the VMs of a host at home.
 pub struct Balancer<H> {
     pub(crate) host: H,
@@ -37,6 +40,7 @@ pub struct Balancer<H> {
     known: Vec<VmKey>,
     recorder: Option<Recorder>,
     ledger: Option<Ledger>,
+    exchanges: Option<Exchanges>,
     // What a dry run pretends to have set, beside what was really set then.
     pretended: BTreeMap<(VmKey, ClientId), Pretended>,
 }
@@ -77,6 +81,7 @@ impl<H: Host> Balancer<H> {
             known: Vec::new(),
             recorder: None,
             ledger: None,
+            exchanges: None,
             pretended: BTreeMap::new(),
         }
     }
@@ -89,6 +94,11 @@ impl<H: Host> Balancer<H> {
     /// Asks each period which VMs are being started.
     pub fn heed(&mut self, ledger: Ledger) {
         self.ledger = Some(ledger);
+    }
+
+    /// Asks each period what VMs exchange with each other.
+    pub fn ask_exchanges(&mut self, exchanges: Exchanges) {
+        self.exchanges = Some(exchanges);
     }
 
     /// The host's machine.
@@ -122,6 +132,9 @@ impl<H: Host> Balancer<H> {
         let mut observation = self.host.observe()?;
         // Asked last: a VM whose start ended meanwhile is one like all others in the next period.
         enter(self.ledger.as_ref().map(|ledger| ledger()).unwrap_or_default(), &mut observation);
+        if let Some(exchanges) = &mut self.exchanges {
+            observation.exchanges = exchanges(&observation);
+        }
         let mut events = self.changes(&observation);
         self.record_observation(&observation, &mut events);
         self.rules.apply(&mut observation);

@@ -20,7 +20,7 @@ mod telling;
 #[cfg(test)]
 mod testing;
 
-pub use balancer::{Balancer, Mode};
+pub use balancer::{Balancer, Exchanges, Mode};
 pub use error::DaemonError;
 pub use event::{Event, Outcome, Period, PutRight};
 pub use instance::{Instance, holder};

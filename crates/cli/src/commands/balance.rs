@@ -4,6 +4,7 @@ use crate::args::BalanceArguments;
 use crate::balance_view::Log;
 use crate::commands::{balance_replay, balance_trace};
 use crate::failure::{bad_input, unwritable};
+use crate::switch_exchanges::SwitchExchanges;
 use crate::{balance_view, balancer_host, balancer_place, remote_host, this_host};
 use anyhow::{Context, bail};
 use daemon::{Balancer, DaemonError, Event, Instance, Mode, Outcome, PolicyFile, Recorder, Restored, Rules, Wake};
@@ -105,6 +106,10 @@ fn start(
     let rules = Rules::new(policy.vms.clone());
     let mut balancer = Balancer::new(host, policy, rules, mode, file, restored);
     balancer.heed(Box::new(balancer_place::starts));
+    if policy.balance.communication_percent > 0.0 {
+        let mut counted = SwitchExchanges::of_this_user()?;
+        balancer.ask_exchanges(Box::new(move |observation| counted.now(observation)));
+    }
     if mode == Mode::Act {
         // From now on whoever looks finds this process.
         balancer.save()?;

@@ -197,13 +197,15 @@ fn counted_by_the_kernel(process: u32) -> Option<Counted> {
 }
 
 /// Runs homenode to its end, and reads the kernel's counters of its switches all the while: the
-/// last that each of their keepers had. `look` is called again and again.
+/// most that each of their keepers had, since counters go with their cards, which end one by one.
+/// `look` is called again and again.
 fn watched(directory: &Path, arguments: &[&str], mut look: impl FnMut()) -> (Option<i32>, Value, String, Vec<Counted>) {
     let into = |name: &str| fs::File::create(directory.join(name)).expect("a file");
     let mut command = evaluate(directory, arguments);
     command.stdout(into("said")).stderr(into("errors"));
     let mut homenode = spawned(command);
-    let mut last = BTreeMap::new();
+    let mut most: BTreeMap<u32, Counted> = BTreeMap::new();
+    let bytes = |counted: &Counted| counted.values().map(|sum| sum[0]).sum::<u64>();
     let status = loop {
         if let Some(status) = homenode.try_wait().expect("its status") {
             break status;
@@ -212,7 +214,10 @@ fn watched(directory: &Path, arguments: &[&str], mut look: impl FnMut()) -> (Opt
             let is_keeper = linux::process::command_line(process)
                 .is_ok_and(|words| words.ends_with(&["switch", "keep"].map(str::to_owned)));
             if let Some(counted) = is_keeper.then(|| counted_by_the_kernel(process)).flatten() {
-                last.insert(process, counted);
+                let before = most.entry(process).or_default();
+                if bytes(before) <= bytes(&counted) {
+                    *before = counted;
+                }
             }
         }
         look();
@@ -223,7 +228,7 @@ fn watched(directory: &Path, arguments: &[&str], mut look: impl FnMut()) -> (Opt
         status.code(),
         serde_json::from_str(&said("said")).unwrap_or_default(),
         said("errors"),
-        last.into_values().collect(),
+        most.into_values().collect(),
     )
 }
 

@@ -270,8 +270,10 @@ fn an_address_that_another_vm_has_is_named_before_the_vm_starts() {
     assert!(within_seconds(20, || host.says("$H switch delete lan").0 == 0), "the switch stays in use");
 }
 
-/// QEMU's helper as an administrator makes it ready, beside the real one: only this test sees it.
+/// QEMU's helper as an administrator makes it ready, beside the real one, and tap devices that are
+/// open to all, as udev leaves them: only this test sees it.
 const WITH_HELPER: &str = "mount --make-rprivate / && mount -t tmpfs none /mnt && \
+    mknod -m 666 /mnt/tun c 10 200 && mount --bind /mnt/tun /dev/net/tun && \
     cp /usr/lib/qemu/qemu-bridge-helper /mnt/helper && chmod 4755 /mnt/helper && \
     mount --bind /mnt/helper /usr/lib/qemu/qemu-bridge-helper && \
     cp -r /etc /mnt/etc && mkdir -p /mnt/etc/qemu && echo \"allow $bridge\" >/mnt/etc/qemu/bridge.conf && \

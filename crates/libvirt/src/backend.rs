@@ -6,7 +6,6 @@
 //! change: what its owner added stays. What the kernel says of its QEMU is read as for any VM of
 //! libvirt's.
 
-use crate::cards::in_the_hosts_network;
 use crate::domains::START;
 use crate::residence::{read_back, unreachable_process};
 use crate::resize::{Of, plugged};
@@ -80,7 +79,7 @@ impl Domains {
 
     fn xml_for(&self, launch: &Launch, accelerator: &Accelerator) -> Result<String, BackendError> {
         qemu::check(launch)?;
-        in_the_hosts_network(&launch.spec)?;
+        crate::refused::check(launch)?;
         let boot = qemu::boot_files(launch, accelerator)?;
         let machine = topology::read::live().map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
         let (spec, plan) = (&launch.spec, &launch.plan);
@@ -129,11 +128,6 @@ impl Domains {
     }
 
     fn start_new(&self, launch: &Launch, call_off: &CallOff) -> Result<Box<dyn Vm>, BackendError> {
-        if launch.plan.placement.clients.iter().any(|client| !client.far.is_empty()) {
-            let problem = "policy.far_memory = \"by_bandwidth\": through libvirt no memory is divided; write \
-                 \"when_full\", or start it without --libvirt";
-            return Err(BackendError::new(ErrorKind::Failed, format!("VM `{}`: {problem}", launch.spec.name)));
-        }
         let chosen = self.uuid.clone().map_or_else(new_uuid, Ok);
         let uuid = chosen.map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
         let accelerator = accelerator(&self.connection)?;

@@ -1,9 +1,9 @@
 //! Groups of one size to caches, exactly.
 //!
 //! **Rule.** A cache of C cores with d vCPUs bound to it loses 0.2 d^2 / C CPUs to crowding and one
-//! for each vCPU beyond its cores: the balancer's figures. What the groups add to that is least; with
-//! `fewest` the number of caches that get any is least first. Between equals the lower caches get
-//! more.
+//! for each vCPU beyond its cores: the balancer's figures. What the groups add to that is least;
+//! with `fewest` the number of caches that get any is least first. Between equals the lower caches
+//! get more.
 //!
 //! **How.** From the last cache to the first: the least cost of p groups on the caches from j on is
 //! the least over k of what k cost on j and p - k on those after it. So many steps as caches times
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn groups_go_where_the_fewest_vcpus_are_a_core() {
-        // 4 cores each, so that all is in quarters. 4 vCPUs more on a load of 4: 8^2 - 4^2 = 48, and
-        // 4 of them wait, 20 each: 128; on 0: 16; on 2: 6^2 - 2^2 and 2 that wait, 72.
+        // 4 cores each, so that all is in quarters. 4 vCPUs more on a load of 4: 8^2 - 4^2 = 48,
+        // and 4 of them wait, 20 each: 128; on 0: 16; on 2: 6^2 - 2^2 and 2 that wait, 72.
         let rooms = [room(4, 4, 9), room(4, 0, 9), room(4, 2, 9), room(4, 0, 9)];
         assert_eq!(assign(&rooms, 4, 2, false), [0, 1, 0, 1]);
         assert_eq!(assign(&rooms, 4, 3, false), [0, 1, 1, 1]);

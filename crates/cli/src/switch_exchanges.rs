@@ -10,7 +10,7 @@
 //! is left alone for a minute.
 
 use crate::switches;
-use network::{Fabric, SwitchSeen};
+use network::{Fabric, PortSeen, SwitchSeen};
 use qemu::RuntimeDir;
 use scheduler::{Exchange, Moment, Observation, PortRates, VmKey};
 use std::collections::BTreeMap;
@@ -54,40 +54,29 @@ impl SwitchExchanges {
     }
 
     fn since_last(&mut self, observation: &Observation, switches: &[SwitchSeen]) -> Vec<Exchange> {
-        let (before, counted) = (self.before.take(), counted(switches));
-        let mut exchanges = Vec::new();
-        if let Some((at, before)) = before.filter(|(at, _)| *at < observation.at) {
-            let seconds = (observation.at.0 - at.0) as f64 / 1000.0;
-            for switch in switches {
-                let ports: Vec<PortRates> = switch
-                    .ports
-                    .iter()
-                    .filter_map(|port| {
-                        let place = (switch.name.clone(), port.port.clone());
-                        let ((sent, received), (sent_before, received_before)) =
-                            (counted.get(&place)?, before.get(&place)?);
-                        let rate = |now: &u64, then: &u64| Some(now.checked_sub(*then)? as f64 / seconds);
-                        let vm = vm_of(observation, &port.port)?;
-                        Some(PortRates {
-                            vm,
-                            sent: rate(sent, sent_before)?,
-                            received: rate(received, received_before)?,
-                        })
-                    })
-                    .collect();
-                exchanges.extend(Exchange::of_switch(&ports));
-            }
-        }
-        self.before = Some((observation.at, counted));
-        exchanges
+        let counted = counted(switches);
+        let before = self.before.replace((observation.at, counted.clone()));
+        let Some((at, before)) = before.filter(|(at, _)| *at < observation.at) else { return Vec::new() };
+        let seconds = (observation.at.0 - at.0) as f64 / 1000.0;
+        let rates = |switch: &SwitchSeen, port: &PortSeen| {
+            let place = (switch.name.clone(), port.port.clone());
+            let (now, then) = (counted.get(&place)?, before.get(&place)?);
+            let rate = |now: u64, then: u64| Some(now.checked_sub(then)? as f64 / seconds);
+            let (sent, received) = (rate(now.0, then.0)?, rate(now.1, then.1)?);
+            Some(PortRates { vm: vm_of(observation, &port.port)?, sent, received })
+        };
+        let of_switch = |switch: &SwitchSeen| {
+            let ports: Vec<PortRates> = switch.ports.iter().filter_map(|port| rates(switch, port)).collect();
+            Exchange::of_switch(&ports)
+        };
+        switches.iter().flat_map(of_switch).collect()
     }
 }
 
 fn counted(switches: &[SwitchSeen]) -> Counted {
     let of = |switch: &SwitchSeen| {
         let name = switch.name.clone();
-        let port =
-            |port: &network::PortSeen| ((name.clone(), port.port.clone()), (port.from_vm.bytes, port.to_vm.bytes));
+        let port = |port: &PortSeen| ((name.clone(), port.port.clone()), (port.from_vm.bytes, port.to_vm.bytes));
         switch.ports.iter().map(port).collect::<Vec<_>>()
     };
     switches.iter().flat_map(of).collect()
@@ -103,7 +92,7 @@ fn vm_of(observation: &Observation, port: &str) -> Option<VmKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use network::{PortSeen, Traffic};
+    use network::Traffic;
     use scheduler::{ClientObservation, VmObservation};
 
     fn switch(ports: &[(&str, u64, u64)]) -> SwitchSeen {

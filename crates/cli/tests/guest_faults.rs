@@ -82,8 +82,9 @@ impl World {
     /// The same at another width and in VMs of other shapes.
     pub(crate) fn experiment_in(&self, threads: u32, fault: &str, vms: &str) {
         let text = format!(
-            "name = '{}'\ntitle = 'A fault'\nworkload = 'command'\nthreads = [{threads}]\npinning = 'none'\nrepetitions = 2\n\
-             rounds = 1\n[guest]\npackages = ['busybox', 'openssh-server', 'openssh-client']\nnative = 'host'\n[command]\nmemory = '256 MiB'\n\
+            "name = '{}'\ntitle = 'A fault'\nworkload = 'command'\nthreads = [{threads}]\npinning = 'none'\n\
+             repetitions = 2\nrounds = 1\n[guest]\npackages = ['busybox', 'openssh-server', 'openssh-client']\n\
+             native = 'host'\n[command]\nmemory = '256 MiB'\n\
              shell = '''if grep -q homenode.root /proc/cmdline; then {fault}; fi; echo rate 7'''\n\
              [[command.figure]]\nname = 'rate'\nunit = '{{step}}/s'\nbetter = 'more'\nregex = '^rate ([0-9.]+)'\n\
              [command.verify]\npattern = '^rate 7$'\n\

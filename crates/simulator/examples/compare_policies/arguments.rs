@@ -17,8 +17,8 @@ compare_policies [--machines a,b] [--loads half,well,over] [--rivals a,b] [--see
                  [--hours 2] [--threads 2] [--policy FILE]
 Defaults: dell-r910,epyc-7742-2s-nps4,xeon-8480-2s, all loads, everybody, seeds 1 to 20, 2 hours.
 Rivals: run, balance (homenode's own; the first one named is what the others are compared with),
-autonuma, autonuma-7.2, esxi, linux, linux-7.2, numad, numad-one-shot, pins. FILE: thresholds of homenode's balancer, as in
-[balance] of its policy file, without that line.";
+autonuma, autonuma-7.2, esxi, linux, linux-7.2, numad, numad-one-shot, pins.
+FILE: thresholds of homenode's balancer, as in [balance] of its policy file, without that line.";
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
-use vm::{Accelerator, TcgThreads};
+use vm::{Accelerator, TcgThreads, VirtualTopology};
 
 /// From this many vCPUs on, TCG runs a guest on one thread: with a thread for each vCPU, the Linux
 /// guest's patching of its own code at boot hangs now and then (2 boots in 10 at 32 vCPUs on two
@@ -38,11 +38,18 @@ pub(crate) fn argument(accelerator: &Accelerator) -> &'static str {
     }
 }
 
+/// Whether a guest on an AMD host sees this topology only with the CPU feature `topoext`, which
+/// `-cpu host` leaves out (`no_autoenable_flags` in QEMU's target/i386/cpu.c): hardware threads, and
+/// last-level caches that are smaller than a socket.
+pub fn needs_topoext(topology: &VirtualTopology) -> bool {
+    topology.threads_per_core > 1 || topology.dies_per_socket > 1
+}
+
 /// For QEMU's `-cpu`. The emulated CPU is an Intel one: TCG drops AMD's topology leaf, and a guest
 /// would see no hardware threads.
-pub(crate) fn cpu_model(accelerator: &Accelerator, amd_with_threads: bool) -> &'static str {
+pub(crate) fn cpu_model(accelerator: &Accelerator, amd: bool, topology: &VirtualTopology) -> &'static str {
     match accelerator {
-        Accelerator::Kvm if amd_with_threads => "host,topoext=on",
+        Accelerator::Kvm if amd && needs_topoext(topology) => "host,topoext=on",
         Accelerator::Kvm => "host",
         Accelerator::Tcg { .. } => "max,vendor=GenuineIntel",
     }

@@ -163,7 +163,7 @@ pub(crate) fn waiting_for_a_guest(manifest: &Manifest, plan: &Plan, host: &HostT
     line.add("-incoming", "defer");
     // The last word on the type counts.
     line.add("-machine", escape(&manifest.run_by.machine));
-    let model = accelerator::cpu_model(&host.accelerator, host.amd && plan.topology.threads_per_core > 1);
+    let model = accelerator::cpu_model(&host.accelerator, host.amd, &plan.topology);
     growth::plugged_vcpus(&manifest.added, &plan.topology, model).for_each(|vcpu| line.add("-device", vcpu));
     for (object, device) in growth::plugged_memory(&manifest.added, &manifest.run_by.places, plan, host.numa) {
         line.add("-object", object);
@@ -201,7 +201,7 @@ fn processor(line: &mut Line, boot: &Boot, plan: &Plan, host: &HostTraits) {
     }
     line.add("-machine", machine);
     line.add("-accel", accelerator::argument(&host.accelerator));
-    let model = accelerator::cpu_model(&host.accelerator, host.amd && topology.threads_per_core > 1);
+    let model = accelerator::cpu_model(&host.accelerator, host.amd, topology);
     line.add("-cpu", model);
     let smp = growth::vcpu_topology(topology);
     line.add("-smp", smp.option());

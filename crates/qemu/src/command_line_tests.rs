@@ -192,13 +192,22 @@ fn a_kernel_is_booted_with_its_own_line() {
 }
 
 #[test]
-fn hardware_threads_on_amd_need_their_cpuid_leaf() {
-    let mut plan = plan("a", 1, 4, 64);
-    (plan.topology.cores_per_socket, plan.topology.threads_per_core) = (2, 2);
-    let host = HostTraits { accelerator: Accelerator::Kvm, amd: true, ..host() };
-    let line = arguments(&spec("a", 4, 64), &plan, &BootFiles::default(), &wiring(), &host);
-    assert_eq!(values(&line, "-cpu"), ["host,topoext=on"]);
-    assert_eq!(values(&line, "-smp"), ["4,sockets=1,dies=1,cores=2,threads=2"]);
+fn hardware_threads_and_dies_on_amd_need_their_cpuid_leaf() {
+    let host = |amd| HostTraits { accelerator: Accelerator::Kvm, amd, ..host() };
+    let cases = [
+        (true, (2, 1, 2), "host,topoext=on", "4,sockets=1,dies=1,cores=2,threads=2"),
+        (true, (4, 2, 1), "host,topoext=on", "4,sockets=1,dies=2,cores=2,threads=1"),
+        (true, (4, 1, 1), "host", "4,sockets=1,dies=1,cores=4,threads=1"),
+        (false, (4, 2, 1), "host", "4,sockets=1,dies=2,cores=2,threads=1"),
+    ];
+    for (amd, (cores, dies, threads), cpu, smp) in cases {
+        let mut plan = plan("a", 1, 4, 64);
+        plan.topology.cores_per_socket = cores;
+        (plan.topology.dies_per_socket, plan.topology.threads_per_core) = (dies, threads);
+        let line = arguments(&spec("a", 4, 64), &plan, &BootFiles::default(), &wiring(), &host(amd));
+        assert_eq!(values(&line, "-cpu"), [cpu], "{smp}");
+        assert_eq!(values(&line, "-smp"), [smp]);
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ mod terminal;
 pub mod tiny_guest;
 mod user;
 
-pub use accelerator::{accelerator, cpu_can_virtualize};
+pub use accelerator::{accelerator, cpu_can_virtualize, needs_topoext};
 pub use agent::{AgentError, AgentLink, Arrived, NativeAgent};
 pub use attached::{AttachedVm, Ending, boot_files, boot_files_elsewhere, check, command_by_hand};
 pub use backend::{Attached, InBackground};

@@ -68,6 +68,24 @@ run both
 check "one CPU each and a cache each are refused together" 'policy.cache = "own": it does not go with vcpu_binding'
 check "as bad input" '^exit code: 2$'
 
+# --- What a guest sees of them, under the plan's own sockets and as dies of one. A guest in here
+# resets itself or hangs in one of some ten boots.
+sees() {
+    for _ in 1 2 3; do
+        timeout 100 homenode run "/tmp/$1.toml" --check >/tmp/said 2>&1
+        code=$?
+        echo "exit code: $code" >>/tmp/said
+        [ $code -eq 0 ] || grep -q 'does not see' /tmp/said || continue
+        break
+    done
+}
+vm dies 4 'policy = { cache = "pack", cores_per_socket = 4, node_affinity = "1" }'
+for name in packed dies; do
+    sees $name
+    check "a guest sees the two caches of $name" 'last-level caches of CPUs 0-1 [|] 2-3$'
+    check "and all else that was planned" '^VM [a-z]+: the guest sees the planned machine'
+done
+
 # --- Two VMs with a busy vCPU each under one cache: a balancer brings one of them under the other,
 # and gives back what it had. Their firmware is one jump to itself, where a processor begins; by its
 # memory and its monitor each looks like a VM of homenode's.

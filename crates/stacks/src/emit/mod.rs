@@ -56,6 +56,19 @@ pub struct Emission<'a> {
     pub accelerator: &'a Accelerator,
 }
 
+impl Emission<'_> {
+    /// Whether the machine's CPU is AMD's, by its name.
+    fn is_for_amd(&self) -> bool {
+        self.machine.cpu_model.as_deref().is_some_and(|model| model.contains("AMD"))
+    }
+
+    /// Whether the CPU needs AMD's feature `topoext`, so that the guest sees the plan's threads and
+    /// dies.
+    fn needs_topoext(&self) -> bool {
+        self.accelerator.is_hardware() && self.is_for_amd() && qemu::needs_topoext(&self.plan.topology)
+    }
+}
+
 /// What of a spec or a plan a stack cannot be told at all: the field, its value, and what would be
 /// valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -66,8 +66,8 @@ fn of_debian() -> Flash {
 
 /// Those of the machine that the plan is for.
 fn host_traits(emission: &Emission<'_>) -> HostTraits {
-    let model = emission.machine.cpu_model.as_deref().unwrap_or_default();
-    HostTraits { accelerator: emission.accelerator.clone(), numa: true, amd: model.contains("AMD"), sandbox: true }
+    let amd = emission.is_for_amd();
+    HostTraits { accelerator: emission.accelerator.clone(), numa: true, amd, sandbox: true }
 }
 
 /// Whether vCPUs have homes of their own and threads of their own.

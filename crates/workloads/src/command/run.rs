@@ -82,6 +82,10 @@ impl CommandRun {
             if is_last {
                 let values: Vec<f64> = values.iter().map(|value| value.unwrap_or(f64::NAN)).collect();
                 verdict = self.job.verify.judge(run.ended, hearing.has_verified(), &self.job.figures, &values);
+                // Nothing else tells why a pattern is not there.
+                if let (Verdict::Wrong(reason), Some(false)) = (&mut verdict, hearing.has_verified()) {
+                    *reason += &format!("; it said last: {}", hearing.stdout.kept().last_lines(2).join(" | "));
+                }
             }
         }
         if !matches!(self.verdict, Some(Verdict::Wrong(_))) {

@@ -4,9 +4,9 @@ use super::super::common::path;
 use super::super::{Emission, EmitError};
 use super::binding::Binding;
 use super::object::{
-    Bootloader, Claim, Cpu, Devices, Disk, DiskTarget, Domain, Efi, Empty, Ephemeral, Firmware, HugePages, Instance,
-    Interface, KernelBoot, KernelContainer, Memory, Metadata, Network, Numa, Port, Spec, Template, VirtualMachine,
-    Volume,
+    Bootloader, Claim, Cpu, CpuFeature, Devices, Disk, DiskTarget, Domain, Efi, Empty, Ephemeral, Firmware, HugePages,
+    Instance, Interface, KernelBoot, KernelContainer, Memory, Metadata, Network, Numa, Port, Spec, Template,
+    VirtualMachine, Volume,
 };
 use super::{Claimed, names};
 use std::collections::BTreeSet;
@@ -66,6 +66,7 @@ fn cpu(emission: &Emission<'_>, binding: &Binding) -> Cpu {
         max_sockets: topology.sockets,
         cores: topology.cores_per_socket,
         threads: topology.threads_per_core,
+        features: emission.needs_topoext().then(CpuFeature::topoext).into_iter().collect(),
         dedicated_cpu_placement: binding.passthrough,
         isolate_emulator_thread: binding.emulator_apart,
         numa: binding.passthrough.then(Numa::default),

@@ -63,12 +63,28 @@ pub(super) struct Cpu {
     pub(super) max_sockets: u32,
     pub(super) cores: u32,
     pub(super) threads: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) features: Vec<CpuFeature>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) dedicated_cpu_placement: bool,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) isolate_emulator_thread: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) numa: Option<Numa>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct CpuFeature {
+    pub(super) name: String,
+    pub(super) policy: String,
+}
+
+impl CpuFeature {
+    /// AMD's topology leaf, without which a guest sees no hardware threads.
+    pub(super) fn topoext() -> Self {
+        Self { name: "topoext".to_owned(), policy: "require".to_owned() }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -28,7 +28,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     elements.extend(processor::numatune(plan));
     elements.push(os(emission));
     elements.push(features(spec.most_vcpus()));
-    elements.push(processor::cpu(plan, accelerator));
+    elements.push(processor::cpu(emission));
     elements.extend(endings(&spec.boot));
     elements.push(devices::devices(spec, plan, processor::iothreads(spec, plan).len()));
     let kind = if accelerator.is_hardware() { "kvm" } else { "qemu" };

@@ -1,10 +1,10 @@
 //! vCPUs, memory, and where both live.
 
+use super::super::Emission;
 use super::super::common::{may_grow, vcpus as vcpus_of};
 use super::xml::Element;
 use crate::domain::memory_mode as mode;
 use topology::{CpuSet, Machine, NodeSet};
-use vm::Accelerator;
 use vm::spec::Fill;
 use vm::{Client, Plan, VirtualNode, VmSpec};
 
@@ -93,7 +93,8 @@ fn memory_node(plan: &Plan, node: &VirtualNode) -> Option<Element> {
 /// The cache is emulated, one for each die of a virtual socket, and so never across virtual nodes.
 /// The host's own figures (`passthrough`) would tell of hardware threads that share a first-level
 /// cache, which vCPUs that float over a home do not.
-pub(super) fn cpu(plan: &Plan, accelerator: &Accelerator) -> Element {
+pub(super) fn cpu(emission: &Emission<'_>) -> Element {
+    let Emission { plan, accelerator, .. } = *emission;
     let topology = &plan.topology;
     let mode = if accelerator.is_hardware() { "host-passthrough" } else { "maximum" };
     let shape = Element::new("topology")
@@ -102,6 +103,9 @@ pub(super) fn cpu(plan: &Plan, accelerator: &Accelerator) -> Element {
         .with("cores", topology.cores_per_socket / topology.dies_per_socket.max(1))
         .with("threads", topology.threads_per_core);
     let mut elements = vec![shape, Element::new("cache").with("level", 3).with("mode", "emulate")];
+    if emission.needs_topoext() {
+        elements.push(Element::new("feature").with("policy", "require").with("name", "topoext"));
+    }
     // A guest that is not told of nodes has one, which is all of it: it sees the same, and libvirt
     // has something to bind.
     // It also plugs no memory into a VM without cells.

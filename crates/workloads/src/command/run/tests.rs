@@ -87,6 +87,14 @@ fn one_wrong_repetition_makes_the_job_wrong() {
 }
 
 #[test]
+fn a_pattern_that_is_not_there_comes_with_what_was_said() {
+    let (mut command, _) = run(&format!("argv = ['0', \"one\\ntwo\\nrate 5\"]\n{RATE}[verify]\npattern = '^done$'\n"));
+    command.repeat().unwrap();
+    let wrong = "no line of standard output matches verify.pattern = `^done$`; it said last: two | rate 5";
+    assert_eq!(command.verdict(), Verdict::Wrong(wrong.to_owned()));
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named() {
     let (mut command, _) = run("argv = ['0', '']\n[[figure]]\nname = 'a'\nunit = '1'\nfile = 'log'\nregex = 'a'\n");
     let error = command.repeat().unwrap_err().to_string();

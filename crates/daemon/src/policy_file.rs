@@ -46,11 +46,15 @@ pub struct VmRule {
     /// Whether it is latency-sensitive, so that all of its vCPUs count as busy, whatever is seen of
     /// it. Default: as it is seen.
     pub latency_sensitive: Option<bool>,
-    /// Whether its clients are to live `together` or `apart`; the default is what is worth most.
-    pub placement: Spread,
-    /// Its memory traffic: `low`, `high`, or an amount such as `12 GB/s`; the default is what is
-    /// measured.
-    pub bandwidth: BandwidthNeed,
+    /// Whether its clients are to live `together` or `apart`, or `auto`, as it is worth most.
+    /// Default: as its spec says, else `auto`.
+    pub placement: Option<Spread>,
+    /// Its memory traffic: `low`, `high`, an amount such as `12 GB/s`, or `auto`, as it is measured.
+    /// Default: as its spec says, else `auto`.
+    pub bandwidth: Option<BandwidthNeed>,
+    /// Whether it is drawn to the nodes of its devices. Default: as its spec says, else as
+    /// `balance.near_device` does.
+    pub near_device: Option<bool>,
 }
 
 /// A user.
@@ -164,15 +168,16 @@ impl VmRule {
                 return Some(("node_affinity", format!("expected some of this host's nodes, {nodes}")));
             }
         }
-        if self.placement == Spread::MostVirtualNodes {
+        if self.placement == Some(Spread::MostVirtualNodes) {
             let valid = "expected `auto`, `together` or `apart`: a VM that runs keeps its virtual nodes";
             return Some(("placement", valid.into()));
         }
         let says_more = self.node_affinity.is_some()
             || self.shares.is_some()
             || self.memory != MemoryRule::Follow
-            || self.placement != Spread::Auto
-            || !self.bandwidth.is_default();
+            || self.placement.is_some()
+            || self.bandwidth.is_some()
+            || self.near_device.is_some();
         (self.opt_out && says_more)
             .then(|| ("opt_out", "a VM that is never moved has no other rule: keep one of the two".into()))
     }
@@ -249,7 +254,7 @@ mod tests {
         let policy = read(text).unwrap();
         assert_eq!((policy.balance.period_ms, policy.release_on_stop, policy.vms.len()), (5000, true, 2));
         let twelve = BandwidthNeed::Stated(topology::BytesPerSecond(12_000_000_000));
-        assert_eq!((policy.vms[0].placement, policy.vms[0].bandwidth), (Spread::Apart, twelve));
+        assert_eq!((policy.vms[0].placement, policy.vms[0].bandwidth), (Some(Spread::Apart), Some(twelve)));
         assert!(policy.vms[0].matches(&vm(None)));
         assert!(policy.vms[1].matches(&vm(Some("3f2504e0-4f89-11d3-9a0c-0305e82c3301"))));
         assert!(!policy.vms[1].matches(&vm(None)));

@@ -1,9 +1,8 @@
 //! The administrator's rules, applied to what was observed before anything is decided.
 
 use crate::policy_file::{MemoryRule, VmRule};
-use scheduler::{Mobility, Observation, VmKey, VmObservation};
+use scheduler::{Mobility, Observation, SaidBy, VmKey, VmObservation};
 use std::collections::BTreeMap;
-use vm::spec::Spread;
 
 /// The rules, and which of them each VM that runs falls under.
 pub struct Rules {
@@ -56,16 +55,21 @@ fn restrict(seen: &mut VmObservation, rule: &VmRule, index: usize) {
             Mobility::Fixed { because: format!("its administrator opted out (rule {} of the policy)", index + 1) };
         return;
     }
+    let by = SaidBy::Rule(index);
     if let Some(nodes) = &rule.node_affinity {
+        seen.stated_nodes = None;
         let both = seen.node_affinity.as_ref().map(|own| own.intersection(nodes)).filter(|both| !both.is_empty());
         seen.node_affinity = Some(both.unwrap_or_else(|| nodes.clone()));
     }
     seen.shares = rule.shares.unwrap_or(seen.shares);
-    if rule.placement != Spread::default() {
-        seen.placement = rule.placement;
+    if let Some(placement) = rule.placement {
+        (seen.placement, seen.said.placement) = (placement, by);
     }
-    if !rule.bandwidth.is_default() {
-        seen.bandwidth = rule.bandwidth;
+    if let Some(bandwidth) = rule.bandwidth {
+        (seen.bandwidth, seen.said.bandwidth) = (bandwidth, by);
+    }
+    if let Some(near) = rule.near_device {
+        (seen.near_device, seen.said.near_device) = (Some(near), by);
     }
     if rule.memory == MemoryRule::Stay && seen.mobility == Mobility::Movable {
         let because = format!("its administrator wants its memory to stay (rule {} of the policy)", index + 1);
@@ -78,6 +82,8 @@ mod tests {
     use super::*;
     use crate::testing::{ScriptedHost, vm};
     use scheduler::Observe;
+    use vm::Stated;
+    use vm::spec::{BandwidthNeed, Spread};
 
     fn rule(change: impl FnOnce(&mut VmRule)) -> VmRule {
         let mut rule = VmRule::default();
@@ -91,7 +97,7 @@ mod tests {
         let stay = rule(|rule| {
             (rule.name, rule.memory, rule.shares) = (Some("vm*".into()), MemoryRule::Stay, Some(2048));
             rule.node_affinity = Some("1".parse().unwrap());
-            (rule.placement, rule.bandwidth) = (Spread::Apart, vm::spec::BandwidthNeed::High);
+            (rule.placement, rule.bandwidth) = (Some(Spread::Apart), Some(BandwidthNeed::High));
         });
         let mut observation = ScriptedHost::two_nodes(&[vm(1), vm(2)]).observe().unwrap();
         Rules::new(vec![out, stay]).apply(&mut observation);
@@ -99,7 +105,8 @@ mod tests {
         assert!(matches!(&first.mobility, Mobility::Fixed { because } if because.contains("rule 1")));
         assert_eq!((first.shares, &first.node_affinity), (1024, &None));
         assert_eq!((first.placement, second.placement), (Spread::Auto, Spread::Apart));
-        assert_eq!(second.bandwidth, vm::spec::BandwidthNeed::High);
+        assert_eq!(second.bandwidth, BandwidthNeed::High);
+        assert_eq!((second.said.placement, second.said.near_device), (SaidBy::Rule(1), SaidBy::Nobody));
         assert!(matches!(&second.mobility, Mobility::MemoryFixed { because } if because.contains("rule 2")));
         assert_eq!((second.shares, second.node_affinity.as_ref().unwrap().to_string()), (2048, "1".into()));
     }
@@ -119,6 +126,34 @@ mod tests {
         assert_eq!(second.latency_sensitive, None);
         // One that is never moved counts all the same.
         assert!(third.counts_full() && matches!(third.mobility, Mobility::Fixed { .. }));
+    }
+
+    #[test]
+    fn a_rule_overrules_what_the_spec_says_field_by_field() {
+        let says = rule(|rule| {
+            (rule.name, rule.placement, rule.near_device) = (Some("vm1".into()), Some(Spread::Auto), Some(false));
+            rule.node_affinity = Some("1".parse().unwrap());
+        });
+        let mut observation = ScriptedHost::two_nodes(&[vm(1), vm(2)]).observe().unwrap();
+        let machine = ScriptedHost::two_nodes(&[]).machine().clone();
+        let spec = Stated {
+            placement: Spread::Apart,
+            bandwidth: BandwidthNeed::Low,
+            node_affinity: Some("0".parse().unwrap()),
+            near_device: true,
+            ..Stated::default()
+        };
+        observation.vms.iter_mut().for_each(|vm| vm.takes_over(&spec));
+        Rules::new(vec![says]).apply(&mut observation);
+        let [first, second] = &observation.vms[..] else { panic!() };
+        assert_eq!((first.placement, first.said.placement), (Spread::Auto, SaidBy::Rule(0)));
+        assert_eq!((first.near_device, first.said.near_device), (Some(false), SaidBy::Rule(0)));
+        // Of its traffic the rule says nothing.
+        assert_eq!((first.bandwidth, first.said.bandwidth), (BandwidthNeed::Low, SaidBy::Spec));
+        // Both name one node, and it is another: the administrator's counts.
+        assert_eq!(first.allowed(&machine).unwrap().to_string(), "1");
+        assert_eq!((second.placement, second.said.placement), (Spread::Apart, SaidBy::Spec));
+        assert_eq!(second.allowed(&machine).unwrap().to_string(), "0");
     }
 
     #[test]

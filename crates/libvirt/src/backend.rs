@@ -27,7 +27,7 @@ use vm::backend::{BackendKind, DomainOf, ErrorKind, GuestBytes, Patience, Saved,
 use vm::sending::{DirtyRate, Sending, Sent};
 use vm::truth::Process;
 use vm::{
-    Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized,
+    Accelerator, Added, Backend, BackendError, CallOff, Launch, Manifest, Plan, Residence, Resize, Resized, Stated,
     VirtualTopology, Vm, VmSpec,
 };
 
@@ -132,7 +132,7 @@ impl Domains {
         let uuid = chosen.map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
         let accelerator = accelerator(&self.connection)?;
         let xml = with_uuid(&self.xml_for(launch, &accelerator)?, &uuid).map_err(strange_xml)?;
-        let xml = with_mark(&xml, launch.spec.policy.latency_sensitive).map_err(strange_xml)?;
+        let xml = with_mark(&xml, &Stated::of(&launch.spec.policy)).map_err(strange_xml)?;
         let name = &launch.spec.name;
         if call_off.is_called_off() {
             return Err(called_off(name));

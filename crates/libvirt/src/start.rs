@@ -7,7 +7,7 @@ use crate::{Connection, LibvirtError, ListedDomain};
 use roxmltree::Document;
 use stacks::domain::{DomainError, Edit, Step, apply};
 use std::path::PathBuf;
-use vm::{Accelerator, TcgThreads};
+use vm::{Accelerator, Stated, TcgThreads};
 
 /// What runs the guests of this libvirt: the CPU itself only if its QEMU may use `/dev/kvm` and, on
 /// this host, the CPU can.
@@ -49,15 +49,15 @@ pub(crate) fn with_uuid(xml: &str, uuid: &str) -> Result<String, DomainError> {
     apply(xml, "domain", &[Edit::SetText { at: vec![Step::new("uuid")], text: uuid.to_owned() }])
 }
 
-/// The domain with the mark that homenode wrote it, and whether it is latency-sensitive: libvirt
-/// hands it to QEMU, and the guest does not see it.
+/// The domain with the mark that homenode wrote it, and what its spec states to its balancer:
+/// libvirt hands it to QEMU, and the guest does not see it.
 ///
 /// # Errors
 /// The text is no domain.
-pub(crate) fn with_mark(xml: &str, latency_sensitive: bool) -> Result<String, DomainError> {
+pub(crate) fn with_mark(xml: &str, stated: &Stated) -> Result<String, DomainError> {
     let at = ["devices", "serial", "alias"].map(Step::new).to_vec();
-    let mark = if latency_sensitive { vm::qemu::LIBVIRT_LATENCY_MARK } else { vm::qemu::LIBVIRT_MARK };
-    let edit = Edit::SetAttribute { at, name: "name".to_owned(), value: mark.to_owned() };
+    let value = stated.id(vm::stated::HOMENODE_LIBVIRT_MARK);
+    let edit = Edit::SetAttribute { at, name: "name".to_owned(), value };
     apply(xml, "domain", &[edit])
 }
 

@@ -7,9 +7,9 @@ use crate::accelerator;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vm::Accelerator;
-use vm::qemu::{Backend, BackendKind, FAR_MARK, LATENCY_MARK, MONITOR, NumaNode, escape, memory_id, policy_word};
-use vm::spec::{Boot, CardModel, Disk, DiskFormat, Fill, Network, Outlet};
-use vm::{Carries, Manifest, Plan, VirtualNode, VmSpec};
+use vm::qemu::{Backend, BackendKind, MONITOR, NumaNode, escape, memory_id, policy_word};
+use vm::spec::{Boot, CardModel, Disk, DiskFormat, FarMemory, Fill, Network, Outlet};
+use vm::{Carries, Manifest, Plan, Stated, VirtualNode, VmSpec};
 use workloads::protocol::PORT_NAME;
 
 /// How one of QEMU's character devices is reached.
@@ -128,11 +128,9 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
     for option in ["-nodefaults", "-no-user-config"] {
         line.0.push(option.to_owned());
     }
-    if spec.policy.latency_sensitive {
-        line.add("-chardev", format!("null,id={LATENCY_MARK}"));
-    }
-    if plan.placement.clients.iter().any(|client| !client.far.is_empty()) {
-        line.add("-chardev", format!("null,id={FAR_MARK}"));
+    let stated = stated(spec, plan);
+    if stated.says_something() {
+        line.add("-chardev", format!("null,id={}", stated.id(vm::stated::MARK)));
     }
     let is_ours = matches!(spec.boot, Boot::TinyGuest { .. });
     if is_ours || (wiring.agent.is_some() && matches!(spec.boot, Boot::Kernel { .. })) {
@@ -154,6 +152,14 @@ pub fn arguments(spec: &VmSpec, plan: &Plan, boot: &BootFiles, wiring: &Wiring, 
         line.0.push("-S".to_owned());
     }
     line.0
+}
+
+/// What is stated to its balancer. Its memory is divided where the plan has parts of it on nodes
+/// without CPUs.
+fn stated(spec: &VmSpec, plan: &Plan) -> Stated {
+    let divided = plan.placement.clients.iter().any(|client| !client.far.is_empty());
+    let far_memory = if divided { FarMemory::ByBandwidth } else { FarMemory::Never };
+    Stated { far_memory, ..Stated::of(&spec.policy) }
 }
 
 /// What a QEMU has more that waits for a guest from elsewhere: the machine type that the guest

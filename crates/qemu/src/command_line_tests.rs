@@ -1,6 +1,6 @@
 use super::*;
 use crate::samples::{plan, spec};
-use vm::spec::{Card, MacAddress};
+use vm::spec::{Card, MacAddress, Spread};
 use vm::{MemoryPolicy, TcgThreads};
 
 fn host() -> HostTraits {
@@ -45,17 +45,17 @@ fn eight_nodes_of_eight_vcpus_are_told_to_the_guest() {
 
 /// What homenode writes is what its balancer reads back.
 #[test]
-fn a_latency_sensitive_vm_bears_a_mark_and_nothing_else_changes() {
+fn what_a_spec_states_is_a_mark_and_nothing_else_changes() {
     let (ordinary, plan) = (spec("a", 2, 64), plan("a", 1, 2, 64));
-    let mut sensitive = ordinary.clone();
-    sensitive.shape.policy.latency_sensitive = true;
-    let (without, with) = (line_of(&ordinary, &plan), line_of(&sensitive, &plan));
+    let mut other = ordinary.clone();
+    (other.shape.policy.latency_sensitive, other.shape.policy.placement) = (true, Spread::Apart);
+    let (without, with) = (line_of(&ordinary, &plan), line_of(&other, &plan));
     let reads = |line: &[String]| {
         let line: Vec<String> = std::iter::once("qemu-system-x86_64".to_owned()).chain(line.iter().cloned()).collect();
-        vm::qemu::CommandLine::parse(&line).expect("a command line").latency_sensitive
+        vm::qemu::CommandLine::parse(&line).expect("a command line").stated
     };
-    assert!(reads(&with) && !reads(&without));
-    let mark = ["-chardev", "null,id=latency-sensitive"];
+    assert_eq!((reads(&with), reads(&without)), (Stated::of(&other.policy), Stated::default()));
+    let mark = ["-chardev", "null,id=policy--placement-apart--latency_sensitive"];
     let rest: Vec<String> = with.iter().filter(|word| !mark.contains(&word.as_str())).cloned().collect();
     let plain: Vec<String> = without.iter().filter(|word| *word != "-chardev").cloned().collect();
     assert_eq!(rest, plain);

@@ -19,7 +19,7 @@
 
 use crate::examination::{HostSettings, OtherThread, VmLimits};
 use crate::meter::TrafficMeter;
-use crate::{Exchange, VcpuGroup};
+use crate::{Exchange, Said, VcpuGroup};
 use crate::{home, told};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
@@ -234,6 +234,15 @@ pub struct VmObservation {
     /// Memory traffic that somebody stated of it, in place of what is measured.
     #[serde(default, skip_serializing_if = "is_default")]
     pub bandwidth: BandwidthNeed,
+    /// Whether it is drawn to the nodes of its devices; `None`: as all VMs are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near_device: Option<bool>,
+    /// Nodes that its spec names as its home, as far as the host has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stated_nodes: Option<NodeSet>,
+    /// Who said so.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub said: Said,
     /// Its UUID, where it has one.
     #[serde(default)]
     pub uuid: Option<String>,
@@ -330,6 +339,9 @@ impl VmObservation {
             node_affinity: None,
             placement: Spread::default(),
             bandwidth: BandwidthNeed::default(),
+            near_device: None,
+            stated_nodes: None,
+            said: Said::default(),
             uuid: None,
             manager: Manager::default(),
             owner_uid: None,
@@ -352,8 +364,19 @@ impl VmObservation {
     }
 
     /// Nodes that it may live on: those that its node affinity names and where its cpuset gives it
-    /// CPUs and memory; `None`: all. A node without CPUs counts by its memory.
+    /// CPUs and memory, of these the ones that its spec names, if there are such; `None`: all. A
+    /// node without CPUs counts by its memory.
     pub fn allowed(&self, machine: &Machine) -> Option<Cow<'_, NodeSet>> {
+        let allowed = self.allowed_by_host(machine);
+        let Some(stated) = &self.stated_nodes else { return allowed };
+        let both = match &allowed {
+            Some(allowed) => stated.intersection(allowed),
+            None => stated.intersection(&machine.node_ids()),
+        };
+        if both.is_empty() { allowed } else { Some(Cow::Owned(both)) }
+    }
+
+    fn allowed_by_host(&self, machine: &Machine) -> Option<Cow<'_, NodeSet>> {
         let affinity = self.node_affinity.as_ref();
         let Some(limits) = &self.limits else { return affinity.map(Cow::Borrowed) };
         let with_cpus = |cpus: &CpuSet| {

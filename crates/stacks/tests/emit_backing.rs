@@ -79,24 +79,29 @@ fn memory_that_is_taken_on_touch_is_not_filled_at_the_start() {
 }
 
 #[test]
-fn a_latency_sensitive_vm_is_marked_or_its_loss_is_said() {
-    let lost = |name: &str| format!("{name} has no word for a latency-sensitive VM");
-    let word = "policy.latency_sensitive = true\n";
-    assert!(text(Kind::Qemu, word).contains("null,id=latency-sensitive"));
-    for (kind, name) in [
-        (Kind::Libvirt, "libvirt"),
-        (Kind::Proxmox, "Proxmox"),
-        (Kind::Nova, "Nova"),
-        (Kind::Kubevirt, "KubeVirt"),
-        (Kind::CloudHypervisor, "cloud-hypervisor"),
+fn what_a_balancer_is_told_is_a_mark_or_its_loss_is_said() {
+    let lines = "policy.placement = \"apart\"\npolicy.bandwidth = \"12 GB/s\"\npolicy.latency_sensitive = true\n";
+    let words = "policy--placement-apart--bandwidth-12000000000--latency_sensitive";
+    for (kind, mark) in [
+        (Kind::Qemu, format!("null,id={words}")),
+        (Kind::Proxmox, format!("-chardev null,id={words}")),
+        (Kind::Libvirt, format!("<alias name=\"ua-{words}\"/>")),
     ] {
-        assert!(text(kind, word).contains(&lost(name)), "{name}");
-        assert!(!text(kind, "").contains("latency-sensitive"), "{name}");
+        assert!(text(kind, lines).contains(&mark), "{mark}");
+        assert!(!text(kind, "").contains("policy--"), "{mark}");
+    }
+    let rule = "placement = \"apart\", bandwidth = \"12000 MB/s\", latency_sensitive = true";
+    for (kind, name) in
+        [(Kind::Nova, "Nova"), (Kind::Kubevirt, "KubeVirt"), (Kind::CloudHypervisor, "cloud-hypervisor")]
+    {
+        let lost = format!("{name} has no word for what homenode's balancer is told of a VM");
+        assert!(text(kind, lines).contains(&format!("{lost}: {rule}.")), "{name}");
+        assert!(!text(kind, "").contains(&lost), "{name}");
     }
     // Where the stack binds each vCPU, the balancer sees what it is.
     let core = "policy.vcpu_binding = \"core\"\n";
-    assert!(!text(Kind::Libvirt, core).contains(&lost("libvirt")));
-    assert!(text(Kind::Proxmox, core).contains(&lost("Proxmox")));
+    assert!(!text(Kind::Libvirt, core).contains("count as busy"));
+    assert!(text(Kind::Proxmox, core).contains("Proxmox binds no vCPU, so that homenode's balancer does not see"));
 }
 
 #[test]

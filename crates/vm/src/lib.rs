@@ -20,6 +20,7 @@ mod resize;
 mod samples;
 pub mod sending;
 pub mod spec;
+pub mod stated;
 pub mod truth;
 mod virtual_topology;
 
@@ -35,4 +36,5 @@ pub use plan::{Expected, Plan, Reason};
 pub use residence::{MemoryResidence, Residence, VcpuResidence};
 pub use resize::{NoSuchMemory, Resize, Resized};
 pub use spec::{Shape, VmSpec};
+pub use stated::Stated;
 pub use virtual_topology::{Misfit, VirtualNode, VirtualTopology};

@@ -1,7 +1,8 @@
 //! Who started a VM, told by how its command line is written.
 
 use crate::qemu::options::{Options, value_of, values_of};
-use crate::qemu::{LIBVIRT_LATENCY_MARK, LIBVIRT_MARK, MONITOR, memory_id};
+use crate::qemu::{MONITOR, memory_id};
+use crate::stated::{HOMENODE_LIBVIRT_MARK, mark_of};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -75,7 +76,7 @@ impl Origin {
         let by_homenode = manager == Manager::Homenode
             || values_of(arguments, &["device"]).any(|device| {
                 let device = Options::parse(device, "driver");
-                matches!(device.get("id"), Some(LIBVIRT_MARK | LIBVIRT_LATENCY_MARK))
+                device.get("id").and_then(mark_of) == Some(HOMENODE_LIBVIRT_MARK)
             });
         Self { manager, id: id.filter(|_| proxmox), by_homenode }
     }

@@ -24,7 +24,7 @@ const POLICY_FIELD: usize = 41;
 
 /// Why it is, as a sentence; `None`: nothing says so.
 pub(super) fn of(root: &Root, vm: &RunningVm, machine: &Machine) -> Option<String> {
-    if vm.said_latency_sensitive {
+    if vm.stated.latency_sensitive {
         return Some("it was started so (policy.latency_sensitive)".to_owned());
     }
     let threads = || vm.clients.iter().flat_map(|client| &client.thread_ids);
@@ -111,7 +111,7 @@ mod tests {
         assert!(of(&root, &vm, &machine).is_some_and(|why| why.contains("one CPU of its own")));
         written(9, 0, "0");
         assert_eq!(of(&root, &vm, &machine), None);
-        vm.said_latency_sensitive = true;
+        vm.stated.latency_sensitive = true;
         assert!(of(&root, &vm, &machine).is_some_and(|why| why.contains("policy.latency_sensitive")));
     }
 }

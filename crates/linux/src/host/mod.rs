@@ -429,6 +429,9 @@ impl LinuxHost {
         let mut vms: Vec<VmObservation> = known.values_mut().filter_map(&mut observe).collect();
         for vm in &mut vms {
             vm.stranger = strangers.contains(&vm.vm.pid);
+            if let Some(tracked) = known.get(&vm.vm.pid) {
+                vm.takes_over(&tracked.vm.stated);
+            }
         }
         vms.sort_by(|one, other| one.vm.cmp(&other.vm));
         let known: Vec<&RunningVm> = known.values().map(|tracked| &tracked.vm).collect();

@@ -12,6 +12,7 @@ use crate::root::Root;
 use ::vm::qemu::{
     Backend, CommandLine, GuestCaches, GuestCpus, NumaNode, VcpuTopology, has_qemus_options, is_qemu, qmp_socket,
 };
+use ::vm::spec::FarMemory;
 use ::vm::{Manager, Origin};
 use scheduler::{ClientId, GuestMachine, VmKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,7 +139,7 @@ impl RunningVm {
             may_get_vcpus: command.may_get_vcpus(),
             passed_through: command.passed_through.clone(),
             confidential: command.confidential.clone(),
-            said_latency_sensitive: command.latency_sensitive,
+            stated: command.stated.clone(),
             locked: command.locked,
         }))
     }
@@ -208,7 +209,8 @@ fn chosen_nodes(command: &CommandLine, client: &VmClient) -> Option<NodeSet> {
 
 /// The nodes over which a client's memory was spread on purpose.
 fn spread_over(command: &CommandLine, client: &VmClient) -> NodeSet {
-    let spread = |backend: &&Backend| command.far_by_bandwidth || backend.policy.as_deref() == Some("interleave");
+    let divided = command.stated.far_memory == FarMemory::ByBandwidth;
+    let spread = |backend: &&Backend| divided || backend.policy.as_deref() == Some("interleave");
     backends(command, client).filter(spread).fold(NodeSet::new(), |all, backend| all.union(&backend.host_nodes))
 }
 

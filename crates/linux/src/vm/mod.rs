@@ -19,7 +19,7 @@ pub use plugged::PluggedMemory;
 pub use regions::{Given, Region, RegionEvidence, RegionKind, UnknownMemory};
 pub use threads::{ThreadKind, VcpuEvidence, VcpuThread, VmThreads};
 
-use ::vm::{Manager, Origin};
+use ::vm::{Manager, Origin, Stated};
 use scheduler::{ClientId, GuestMachine, VmKey};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -68,8 +68,8 @@ pub struct RunningVm {
     /// expects its monitor for itself.
     #[serde(skip)]
     pub monitor: Option<PathBuf>,
-    /// homenode started it as a latency-sensitive VM (`policy.latency_sensitive`).
-    pub said_latency_sensitive: bool,
+    /// What its spec states to whoever balances it.
+    pub stated: Stated,
     /// All of its memory is locked (`-overcommit mem-lock=on`, `-realtime mlock=on`).
     pub locked: bool,
 }

@@ -187,7 +187,14 @@ pub(super) fn may_go(
         !refuses || witness.hears(refusal)
     };
     let no_cpus = || rule("cpus", format!("node {} has no CPU that may be used", node.id));
-    let affinity = || rule("node_affinity", format!("it may not live on node {}", node.id));
+    let affinity = || {
+        let elsewhere = this.vm.stated_nodes.as_ref().filter(|stated| !stated.contains(node.id));
+        let by = elsewhere.map_or_else(String::new, |stated| {
+            let stated = topology::words::named("node", stated);
+            format!(": its spec says {stated} (policy.node_affinity)")
+        });
+        rule("node_affinity", format!("it may not live on node {}{by}", node.id))
+    };
     let chosen = || {
         let chosen = scene.chosen(client).map_or_else(String::new, ToString::to_string);
         rule("chosen_nodes", format!("somebody bound its memory to node {chosen}: that is where its home may be"))
@@ -225,7 +232,8 @@ pub(super) fn may_go(
         rule("caches", text)
     };
     let apart = || {
-        let text = format!("another client of its VM lives on node {}, and they are to live apart", node.id);
+        let said = this.vm.said.placement.words("placement");
+        let text = format!("another client of its VM lives on node {}, and they are to live apart{said}", node.id);
         rule("placement", text)
     };
     let together = lives_apart(scene, client, to);

@@ -3,6 +3,7 @@
 
 use super::scene::{ClientScene, Scene};
 use super::{BalancePolicy, communication, queue};
+use topology::NodeSet;
 
 /// Distance assumed to memory of which nobody knows where it lies: a usual remote node.
 const UNKNOWN_EXTRA: f64 = 1.0;
@@ -137,21 +138,26 @@ pub(super) fn of_devices(scene: &Scene<'_>, client: usize, home: &[usize]) -> f6
 /// Mean extra distance from `home` to the nodes of its VM's devices; 0 where VMs are not drawn to
 /// them.
 pub(super) fn device_extra(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
-    let devices = &scene.clients[client].vm.device_nodes;
-    if !scene.policy.near_device || devices.is_empty() {
-        return 0.0;
-    }
+    let Some(devices) = drawn_to(scene, client) else { return 0.0 };
     let on: Vec<usize> = devices.iter().filter_map(|node| scene.index(node)).collect();
     on.iter().map(|&node| extra_to(scene, home, node)).sum::<f64>() / on.len().max(1) as f64
 }
 
 /// Where its VM's devices are, as the end of a sentence; nothing where they draw it nowhere.
 pub(super) fn devices_words(scene: &Scene<'_>, client: usize) -> String {
-    let devices = &scene.clients[client].vm.device_nodes;
-    match scene.policy.near_device && !devices.is_empty() {
-        true => format!("; its devices are on {}", topology::words::named("node", devices)),
-        false => String::new(),
-    }
+    let vm = scene.clients[client].vm;
+    drawn_to(scene, client).map_or_else(String::new, |devices| {
+        let on = topology::words::named("node", devices);
+        format!("; its devices are on {on}{}", vm.said.near_device.words("near_device"))
+    })
+}
+
+/// The nodes of its VM's devices; `None` where they draw it nowhere. What is said of the VM counts
+/// before what holds for all.
+fn drawn_to<'a>(scene: &Scene<'a>, client: usize) -> Option<&'a NodeSet> {
+    let vm = scene.clients[client].vm;
+    let near = vm.near_device.unwrap_or(scene.policy.near_device);
+    Some(&vm.device_nodes).filter(|devices| near && !devices.is_empty())
 }
 
 /// Extra distance to its memory that stays.

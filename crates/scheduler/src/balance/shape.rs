@@ -15,7 +15,9 @@ pub(super) fn bandwidth_words(scene: &Scene<'_>, client: usize) -> Option<String
     let this = &scene.clients[client];
     let alone = this.traffic?;
     let drawn = match (super::traffic::measured(this.seen), this.vm.bandwidth.is_default()) {
-        (_, false) => format!("it is said to draw {}", words(alone)),
+        (_, false) => {
+            format!("it is said to draw {}{}", words(alone), this.vm.said.bandwidth.words("bandwidth"))
+        }
         (Some(now), true) => format!("it draws {}, and would draw {} alone", words(now), words(alone)),
         (None, true) => format!("it drew {} when it was last measured", words(alone)),
     };
@@ -60,12 +62,13 @@ pub(super) fn words_of_shape(scene: &Scene<'_>, client: usize) -> Option<String>
         Spread::Together => "as was asked for (placement together)",
         Spread::Apart | Spread::MostVirtualNodes => "as far as there are nodes, as was asked for (placement apart)",
     };
+    let said = this.vm.said.placement.words("placement");
     let [lives, contrary] = match together {
         true => [format!("with client {} of its VM", with.join(", ")), "apart".to_owned()],
         false => ["apart from the others of its VM".to_owned(), "with another".to_owned()],
     };
     Some(format!(
-        "it lives {lives}, {rule}; {contrary}, on node {}, it would win {} CPUs of bandwidth, {} of distance and {} of \
+        "it lives {lives}, {rule}{said}; {contrary}, on node {}, it would win {} CPUs of bandwidth, {} of distance and {} of \
          CPUs to itself",
         scene.nodes[node].id,
         decimal(verdict.bandwidth_gain, 2),

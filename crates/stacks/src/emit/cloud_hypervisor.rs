@@ -1,8 +1,9 @@
 //! A cloud-hypervisor command, as its documentation and its option parser have it (docs/cpu.md,
 //! docs/memory.md of v53).
 
-use super::common::{check_words, far_lost, heading, latency_lost, may_grow, path, vcpus};
+use super::common::{check_words, far_lost, heading, may_grow, path, vcpus};
 use super::in_order::{self, in_order};
+use super::stated::stated_lost;
 use super::{Emission, EmitError, Loss};
 use ::qemu::command_line::as_shell;
 use std::collections::BTreeMap;
@@ -296,7 +297,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         ));
     }
     losses.extend(growing(plan));
-    losses.extend(latency_lost(emission, "cloud-hypervisor", true));
+    losses.extend(stated_lost(emission, "cloud-hypervisor", true));
     losses.extend(far_lost(emission, "cloud-hypervisor"));
     if plan.topology.exposed && is_asymmetric(plan) {
         losses.push(Loss::new(

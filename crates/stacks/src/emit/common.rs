@@ -5,7 +5,7 @@ use super::comment::{Loss, lines};
 use super::{BootFiles, Emission, EmitError};
 use std::path::Path;
 use topology::{Bytes, CpuId, CpuSet, NodeSet};
-use vm::spec::{Card, Console, DiskFormat, Network, Outlet, SwitchName, VcpuBinding, Vhost};
+use vm::spec::{Card, Console, DiskFormat, Network, Outlet, SwitchName, Vhost};
 use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
 /// The comments that begin a text: what it is, where the VM lives, warnings of the plan, and what
@@ -145,20 +145,6 @@ pub(super) fn dies_lost(plan: &Plan, stack: &str) -> Option<Loss> {
         Loss::new(
             format!("{stack} has no word for dies: the plan has {dies} in each socket, one for each last-level cache."),
             "The guest takes all vCPUs of a socket to share one cache.",
-        )
-    })
-}
-
-/// What is lost of a latency-sensitive VM: no stack has a word that homenode's balancer would see.
-/// One whose vCPUs are bound 1:1 is seen to be one, if `binds` says that the stack binds them.
-pub(super) fn latency_lost(emission: &Emission<'_>, stack: &str, binds: bool) -> Option<Loss> {
-    let policy = &emission.spec.policy;
-    let seen = binds && policy.vcpu_binding == VcpuBinding::Core;
-    (policy.counts_full() && !seen).then(|| {
-        Loss::new(
-            format!("{stack} has no word for a latency-sensitive VM whose vCPUs all count as busy from its start."),
-            "homenode's balancer counts what the VM uses, unless its policy has a rule: [[vm]] name = \"...\", \
-             latency_sensitive = true.",
         )
     })
 }

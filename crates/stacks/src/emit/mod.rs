@@ -11,6 +11,7 @@ mod nova;
 pub(crate) mod proxmox;
 mod proxmox_devices;
 mod qemu_command;
+mod stated;
 mod systemd;
 
 pub use comment::Loss;

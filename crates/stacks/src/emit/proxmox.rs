@@ -2,10 +2,11 @@
 //! them.
 
 use super::common::{
-    check_words, dies_lost, far_lost, groups_lost, heading, latency_lost, memory, one_cpu_each, one_set_of_cpus,
-    several_cpu_sets, vcpus,
+    check_words, dies_lost, far_lost, groups_lost, heading, memory, one_cpu_each, one_set_of_cpus, several_cpu_sets,
+    vcpus,
 };
 use super::in_order::{self, in_order};
+use super::stated::{binding_lost, stated};
 use super::{Emission, EmitError, Loss};
 use crate::emit::proxmox_devices;
 use topology::words::quoted;
@@ -158,6 +159,9 @@ fn custom_arguments(emission: &Emission<'_>) -> Option<String> {
     for (from, to, distance) in told_distances(emission.plan) {
         words.extend(["-numa".to_owned(), format!("dist,src={from},dst={to},val={distance}")]);
     }
+    if let Some(stated) = stated(emission.spec) {
+        words.extend(["-chardev".to_owned(), format!("null,id={}", stated.id(vm::stated::MARK))]);
+    }
     let boot = emission.boot;
     if let Some(kernel) = &boot.kernel {
         words.extend(["-kernel".to_owned(), kernel.to_string_lossy().into_owned()]);
@@ -215,12 +219,13 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
     }
     losses.extend(groups_lost(plan, "Proxmox"));
     losses.extend(dies_lost(plan, "Proxmox"));
-    losses.extend(latency_lost(emission, "Proxmox", false));
+    losses.extend(binding_lost(emission, "Proxmox"));
     losses.extend(far_lost(emission, "Proxmox"));
     losses.extend(filling(plan));
     let distances = (!told_distances(plan).is_empty()).then_some("the distances between virtual nodes");
     let kernel = emission.boot.kernel.as_ref().map(|_| "the kernel to boot");
-    let custom: Vec<&str> = distances.into_iter().chain(kernel).collect();
+    let stated = stated(emission.spec).map(|_| "what homenode's balancer is told");
+    let custom: Vec<&str> = distances.into_iter().chain(stated).chain(kernel).collect();
     if !custom.is_empty() {
         losses.push(Loss::new(
             format!("Proxmox has no option for {}: `args` hands QEMU its own.", custom.join(" and ")),

@@ -1,9 +1,10 @@
 //! What a QEMU command line says about vCPUs and memory: of any version, written by hand or by a
 //! program.
 
+use super::Doubt;
 use super::options::{Options, memory_size, value_of, values_of};
 use super::vcpu_topology::VcpuTopology;
-use super::{Doubt, FAR_MARK, LATENCY_MARK, LIBVIRT_LATENCY_MARK};
+use crate::Stated;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::limits::{MOST_NODES, MOST_OBJECTS, MOST_VCPUS, MOST_VIRTUAL_NODES};
@@ -99,10 +100,8 @@ pub struct CommandLine {
     pub confidential: Option<String>,
     /// All memory is locked.
     pub locked: bool,
-    /// homenode started it as a latency-sensitive VM.
-    pub latency_sensitive: bool,
-    /// homenode divided its memory among the nodes that it is bound to.
-    pub far_by_bandwidth: bool,
+    /// What its spec states to whoever balances it.
+    pub stated: Stated,
     /// QEMU goes to the background by itself once it is up (`-daemonize`).
     pub daemonizes: bool,
     /// The virtual nodes of its NICs whose packets a thread of the kernel moves (vhost): `None` for
@@ -110,15 +109,11 @@ pub struct CommandLine {
     pub vhost_nodes: BTreeSet<Option<u32>>,
 }
 
-/// As `homenode run` writes it, and as libvirt hands it on.
-fn has_latency_mark(arguments: &[String]) -> bool {
-    let of_libvirt = |value: &str| Options::parse(value, "driver").get("id") == Some(LIBVIRT_LATENCY_MARK);
-    has_device(arguments, LATENCY_MARK) || values_of(arguments, &["device"]).any(of_libvirt)
-}
-
-/// Whether there is a character device with this id.
-fn has_device(arguments: &[String], id: &str) -> bool {
-    values_of(arguments, &["chardev"]).any(|value| Options::parse(value, "backend").get("id") == Some(id))
+/// The words of the first device whose id has a mark: as `homenode run` writes it, or as libvirt hands it
+/// on.
+fn stated(arguments: &[String]) -> Stated {
+    let of_device = |value: &str| Stated::from_id(Options::parse(value, "backend").get("id")?);
+    values_of(arguments, &["chardev", "device"]).find_map(of_device).unwrap_or_default()
 }
 
 impl CommandLine {
@@ -138,8 +133,7 @@ impl CommandLine {
             most_memory: value_of(arguments, "m")
                 .and_then(|value| memory_size(Options::parse(value, "size").get("maxmem")?, Bytes::MIB)),
             locked: is_locked(arguments),
-            latency_sensitive: has_latency_mark(arguments),
-            far_by_bandwidth: has_device(arguments, FAR_MARK),
+            stated: stated(arguments),
             daemonizes: arguments.iter().any(|argument| matches!(argument.as_str(), "-daemonize" | "--daemonize")),
             vhost_nodes: super::nics::vhost_nodes(arguments),
             ..Self::default()

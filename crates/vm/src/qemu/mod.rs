@@ -15,7 +15,7 @@ pub use guest_cpus::{GuestCaches, GuestCpus};
 pub use options::memory_size;
 pub use qmp_socket::qmp_socket;
 pub use vcpu_topology::{VcpuTopology, vcpu_id};
-pub use write::{FAR_MARK, LATENCY_MARK, LIBVIRT_LATENCY_MARK, LIBVIRT_MARK, MONITOR, escape, memory_id, policy_word};
+pub use write::{MONITOR, escape, memory_id, policy_word};
 
 /// Whether a program of this path is QEMU as a VM: `qemu-system-x86_64`, `qemu-kvm` (Red Hat),
 /// `kvm` (Proxmox, Debian).

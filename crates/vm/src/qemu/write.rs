@@ -9,20 +9,6 @@ use topology::{Bytes, CpuId, CpuSet};
 /// own VMs.
 pub const MONITOR: &str = "monitor";
 
-/// What libvirt calls the serial port of a VM that homenode started through it: its mark there.
-/// libvirt takes names of users that begin so.
-pub const LIBVIRT_MARK: &str = "ua-homenode";
-
-/// The same of a latency-sensitive one.
-pub const LIBVIRT_LATENCY_MARK: &str = "ua-homenode-latency";
-
-/// The id of a character device that leads nowhere: the mark of a latency-sensitive VM of
-/// homenode's own. The guest does not see it, and no stream of its state has it.
-pub const LATENCY_MARK: &str = "latency-sensitive";
-
-/// The same of a VM whose memory lies on nodes without CPUs too, by their bandwidth.
-pub const FAR_MARK: &str = "far-by-bandwidth";
-
 /// The id of the memory of a virtual node of homenode's own VMs.
 pub fn memory_id(virtual_node: u32) -> String {
     format!("vnode{virtual_node}")

@@ -40,6 +40,11 @@ impl BandwidthNeed {
         *self == Self::default()
     }
 
+    /// Whether a machine could give as much.
+    pub(crate) fn is_possible(all: BytesPerSecond) -> bool {
+        all <= MOST
+    }
+
     /// Bytes a second of so many vCPUs, each of which draws `each` if it streams; `None` where
     /// nobody says.
     pub fn of(self, vcpus: f64, each: f64) -> Option<f64> {
@@ -87,7 +92,7 @@ impl From<BandwidthNeed> for String {
 const MOST: BytesPerSecond = BytesPerSecond(100_000_000_000_000);
 
 pub(super) fn check(policy: &Policy) -> Checked {
-    let too_much = matches!(policy.bandwidth, BandwidthNeed::Stated(all) if all > MOST);
+    let too_much = matches!(policy.bandwidth, BandwidthNeed::Stated(all) if !BandwidthNeed::is_possible(all));
     ensure(!too_much, "policy.bandwidth", || format!("no machine gives as much: at most {MOST} is valid"))
 }
 

@@ -1,9 +1,10 @@
 //! What of a plan and a spec KubeVirt cannot be told.
 
 use super::super::common::{
-    CardWord, cards_as_usual, dies_lost, far_lost, groups_lost, latency_lost, of_one_host, one_cpu_each, one_line,
-    policy_word, vcpus_of,
+    CardWord, cards_as_usual, dies_lost, far_lost, groups_lost, of_one_host, one_cpu_each, one_line, policy_word,
+    vcpus_of,
 };
+use super::super::stated::stated_lost;
 use super::super::{Emission, Loss};
 use super::binding::Binding;
 use super::build::{boot_claim, quantity};
@@ -15,8 +16,8 @@ use vm::spec::{Boot, Console, Fill, Firmware, Network};
 pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Loss> {
     if !binding.passthrough {
         let (groups, dies) = (groups_lost(emission.plan, "KubeVirt"), dies_lost(emission.plan, "KubeVirt"));
-        let latency = latency_lost(emission, "KubeVirt", false);
-        let all = [Some(floating(emission)), no_cpu_each(emission), groups, dies, latency];
+        let stated = stated_lost(emission, "KubeVirt", false);
+        let all = [Some(floating(emission)), no_cpu_each(emission), groups, dies, stated];
         return all.into_iter().flatten().collect();
     }
     let mut losses = vec![homes(emission)];
@@ -25,7 +26,7 @@ pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Los
     losses.extend(shares(emission, binding));
     losses.extend(groups_lost(emission.plan, "KubeVirt"));
     losses.extend(dies_lost(emission.plan, "KubeVirt"));
-    losses.extend(latency_lost(emission, "KubeVirt", true));
+    losses.extend(stated_lost(emission, "KubeVirt", true));
     losses.extend(far_lost(emission, "KubeVirt"));
     losses.extend(policy(emission));
     losses.extend(distances(emission));

@@ -1,9 +1,10 @@
 //! Devices: those of `homenode run`, and nothing that libvirt adds unasked.
 
 use super::super::common::disk_format;
+use super::super::stated::stated;
 use super::xml::Element;
 use vm::spec::{Card, CardModel, Console, Disk, Network, Outlet, Vhost};
-use vm::{Plan, VmSpec};
+use vm::{Plan, Stated, VmSpec};
 
 /// `iothreads`: how many I/O threads there are for the disks to share.
 pub(super) fn devices(spec: &VmSpec, plan: &Plan, iothreads: usize) -> Element {
@@ -12,7 +13,7 @@ pub(super) fn devices(spec: &VmSpec, plan: &Plan, iothreads: usize) -> Element {
     elements.push(Element::new("controller").with("type", "usb").with("model", "none"));
     elements.extend(super::growth::ports(spec, plan));
     elements.extend(spec.networks.iter().enumerate().map(|(index, card)| network(&spec.name, index, card)));
-    elements.extend(console(&spec.console));
+    elements.extend(console(&spec.console, stated(spec)));
     elements.push(Element::new("memballoon").with("model", "none"));
     if spec.most_vcpus() >= super::IOMMU_FROM_VCPUS {
         let driver = Element::new("driver").with("intremap", "on").with("eim", "on");
@@ -99,13 +100,15 @@ fn driver(card: &Card) -> Option<Element> {
 }
 
 /// The serial console: `virsh console` reaches it, and a file gets a copy where the spec says so.
-fn console(console: &Console) -> [Element; 2] {
+/// Its name has the words for homenode's balancer.
+fn console(console: &Console, stated: Option<Stated>) -> [Element; 2] {
     let log = match console {
         Console::Terminal => None,
         Console::File { path } => Some(Element::new("log").with("file", path.display()).with("append", "on")),
     };
     let port = |kind| Element::new("target").with("type", kind).with("port", 0);
-    let serial = log.into_iter().chain([port("isa-serial")]);
+    let alias = stated.map(|stated| Element::new("alias").with("name", stated.id(vm::stated::LIBVIRT_MARK)));
+    let serial = log.into_iter().chain([port("isa-serial")]).chain(alias);
     [
         Element::holding("serial", serial).with("type", "pty"),
         Element::holding("console", [port("serial")]).with("type", "pty"),

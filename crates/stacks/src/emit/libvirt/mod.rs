@@ -7,7 +7,7 @@ mod xml;
 
 pub(crate) use growth::MEMORY_SLOTS;
 
-use super::common::{check_words, far_lost, heading, latency_lost, memory, switch_of_ours};
+use super::common::{check_words, far_lost, heading, memory, switch_of_ours};
 use super::{Emission, EmitError, Loss};
 use std::path::Path;
 use topology::Bytes;
@@ -160,7 +160,6 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
         ));
     }
     losses.extend(growth::loss(emission));
-    losses.extend(latency_lost(emission, "libvirt", true));
     losses.extend(far_lost(emission, "libvirt"));
     let forwards = emission.spec.networks.iter().flat_map(Network::forwards);
     let ports: Vec<String> = forwards.map(|port| format!("127.0.0.1:{} to {}", port.host, port.guest)).collect();

@@ -1,8 +1,9 @@
 //! What of a plan and a spec Nova cannot be told.
 
 use super::super::common::{
-    CardWord, cards_as_usual, dies_lost, far_lost, groups_lost, latency_lost, of_one_host, one_cpu_each, policy_word,
+    CardWord, cards_as_usual, dies_lost, far_lost, groups_lost, of_one_host, one_cpu_each, policy_word,
 };
+use super::super::stated::stated_lost;
 use super::super::{Emission, Loss};
 use super::flavor::Shape;
 use vm::MemoryPolicy;
@@ -11,7 +12,7 @@ use vm::spec::{Boot, Console, Fill, Network};
 pub(super) fn losses(emission: &Emission<'_>, shape: Shape) -> Vec<Loss> {
     let mut losses: Vec<Loss> = groups_lost(emission.plan, "Nova").into_iter().collect();
     losses.extend(dies_lost(emission.plan, "Nova"));
-    losses.extend(latency_lost(emission, "Nova", shape == Shape::Nodes));
+    losses.extend(stated_lost(emission, "Nova", shape == Shape::Nodes));
     losses.extend(far_lost(emission, "Nova"));
     match shape {
         Shape::Floating => {

@@ -1,0 +1,112 @@
+//! Who said how a VM is to live: its spec, which QEMU's command line has ([`vm::stated`]), or a rule
+//! of the administrator's.
+//!
+//! **Rule.** A rule overrules the spec, field by field: the host is its administrator's. What a
+//! spec says of a stranger's VM counts as far as it binds that VM alone; its word on memory traffic
+//! does not, since it would keep others from a node.
+
+use crate::VmObservation;
+use serde::{Deserialize, Serialize};
+use vm::Stated;
+use vm::spec::{BandwidthNeed, Spread};
+
+/// Who said it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SaidBy {
+    /// Nobody, as far as it is known.
+    #[default]
+    Nobody,
+    /// Its spec.
+    Spec,
+    /// The rule of this index, from 0, in the policy file.
+    Rule(usize),
+}
+
+/// Who said what of a VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Said {
+    /// How far its clients are to be spread.
+    pub placement: SaidBy,
+    /// Its memory traffic.
+    pub bandwidth: SaidBy,
+    /// Whether it is drawn to its devices.
+    pub near_device: SaidBy,
+}
+
+impl SaidBy {
+    /// As the end of a sentence, with a comma before it: `, as its spec says (policy.bandwidth)`.
+    /// Empty where nobody said it.
+    pub fn words(self, field: &str) -> String {
+        match self {
+            Self::Nobody => String::new(),
+            Self::Spec => format!(", as its spec says (policy.{field})"),
+            Self::Rule(index) => format!(", as its administrator says (rule {} of the policy)", index + 1),
+        }
+    }
+}
+
+impl VmObservation {
+    /// Takes over what its spec says. Whether it is a stranger's must be known.
+    pub fn takes_over(&mut self, stated: &Stated) {
+        let by = |says: bool| if says { SaidBy::Spec } else { SaidBy::Nobody };
+        self.placement = stated.placement;
+        self.said.placement = by(stated.placement != Spread::Auto);
+        self.bandwidth = if self.stranger { BandwidthNeed::Auto } else { stated.bandwidth };
+        self.said.bandwidth = by(!self.bandwidth.is_default());
+        self.near_device = stated.near_device.then_some(true);
+        self.said.near_device = by(stated.near_device);
+        self.stated_nodes = stated.node_affinity.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VmKey;
+
+    fn stated() -> Stated {
+        Stated {
+            placement: Spread::Apart,
+            bandwidth: BandwidthNeed::High,
+            node_affinity: Some("0-1".parse().unwrap()),
+            near_device: true,
+            ..Stated::default()
+        }
+    }
+
+    fn seen(stranger: bool, stated: &Stated) -> VmObservation {
+        let mut seen = VmObservation { stranger, ..VmObservation::of_clients(VmKey::default(), Vec::new()) };
+        seen.takes_over(stated);
+        seen
+    }
+
+    #[test]
+    fn a_spec_says_and_a_default_says_nothing() {
+        let says = seen(false, &stated());
+        assert_eq!(
+            (says.placement, says.bandwidth, says.near_device),
+            (Spread::Apart, BandwidthNeed::High, Some(true))
+        );
+        assert_eq!(says.said, Said { placement: SaidBy::Spec, bandwidth: SaidBy::Spec, near_device: SaidBy::Spec });
+        assert_eq!(says.stated_nodes, Some("0-1".parse().unwrap()));
+        let silent = seen(false, &Stated::default());
+        assert_eq!((silent.said, silent.near_device, silent.stated_nodes), (Said::default(), None, None));
+    }
+
+    #[test]
+    fn a_strangers_word_fills_no_node_for_others() {
+        let stranger = seen(true, &stated());
+        assert_eq!((stranger.bandwidth, stranger.said.bandwidth), (BandwidthNeed::Auto, SaidBy::Nobody));
+        // What binds it alone counts.
+        assert_eq!((stranger.placement, stranger.stated_nodes.is_some()), (Spread::Apart, true));
+    }
+
+    #[test]
+    fn a_sentence_names_the_field_or_the_rule() {
+        assert_eq!(SaidBy::Spec.words("placement"), ", as its spec says (policy.placement)");
+        assert_eq!(SaidBy::Rule(1).words("placement"), ", as its administrator says (rule 2 of the policy)");
+        assert_eq!(SaidBy::Nobody.words("placement"), "");
+    }
+}

@@ -26,6 +26,9 @@ pub(crate) struct View {
     pub(crate) nodes: usize,
     /// What of it could not be looked at.
     pub(crate) unseen: Vec<String>,
+    /// What somebody said of how it is to live, and who.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) said: Vec<String>,
     /// What hardware counted of its clients, where it did.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) counted: Vec<Counted>,
@@ -86,6 +89,9 @@ pub(crate) fn text(view: &View) -> String {
     let _ = writeln!(text, "VM {}{process}{managed}; {by}", vm.name);
     for what in &view.unseen {
         add_wrapped(&mut text, &format!("Not seen: {what}."));
+    }
+    for said in &view.said {
+        add_wrapped(&mut text, &format!("It has {said}."));
     }
     for counted in &view.counted {
         add_wrapped(&mut text, &counted.sentence());
@@ -382,6 +388,7 @@ mod tests {
             manager: Some(Manager::Libvirt),
             nodes: 2,
             unseen,
+            said: vec!["placement = \"apart\", as its spec says (policy.placement)".to_owned()],
             counted: vec![Counted {
                 client: 0,
                 traffic_bytes_per_second: Some(1.2e9),
@@ -394,6 +401,7 @@ mod tests {
         let expected = "\
 VM web, process 7, started by libvirt; no balancer runs: judged as one would
 Not seen: where its memory is.
+It has placement = \"apart\", as its spec says (policy.placement).
 Client 0: 1200 MB/s of memory traffic, 300 of it remote; 4 MiB of last-level caches.
 It stays at home on node 0: going anywhere else is refused.
 It wants 1.00 CPUs, has 3 MiB of its memory elsewhere and was moved 12 s ago.

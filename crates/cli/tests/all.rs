@@ -42,6 +42,7 @@ mod run_as;
 mod run_starts;
 mod service_unit;
 mod shown;
+mod stated;
 mod suspend;
 mod suspend_faults;
 mod switch;

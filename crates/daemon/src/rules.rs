@@ -57,9 +57,7 @@ fn restrict(seen: &mut VmObservation, rule: &VmRule, index: usize) {
     }
     let by = SaidBy::Rule(index);
     if let Some(nodes) = &rule.node_affinity {
-        seen.stated_nodes = None;
-        let both = seen.node_affinity.as_ref().map(|own| own.intersection(nodes)).filter(|both| !both.is_empty());
-        seen.node_affinity = Some(both.unwrap_or_else(|| nodes.clone()));
+        (seen.stated_nodes, seen.said.node_affinity) = (Some(nodes.clone()), by);
     }
     seen.shares = rule.shares.unwrap_or(seen.shares);
     if let Some(placement) = rule.placement {
@@ -103,12 +101,12 @@ mod tests {
         Rules::new(vec![out, stay]).apply(&mut observation);
         let [first, second] = &observation.vms[..] else { panic!() };
         assert!(matches!(&first.mobility, Mobility::Fixed { because } if because.contains("rule 1")));
-        assert_eq!((first.shares, &first.node_affinity), (1024, &None));
+        assert_eq!((first.shares, &first.stated_nodes), (1024, &None));
         assert_eq!((first.placement, second.placement), (Spread::Auto, Spread::Apart));
         assert_eq!(second.bandwidth, BandwidthNeed::High);
         assert_eq!((second.said.placement, second.said.near_device), (SaidBy::Rule(1), SaidBy::Nobody));
         assert!(matches!(&second.mobility, Mobility::MemoryFixed { because } if because.contains("rule 2")));
-        assert_eq!((second.shares, second.node_affinity.as_ref().unwrap().to_string()), (2048, "1".into()));
+        assert_eq!((second.shares, second.stated_nodes.as_ref().unwrap().to_string()), (2048, "1".into()));
     }
 
     #[test]

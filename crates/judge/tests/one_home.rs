@@ -78,6 +78,7 @@ fn shape(index: usize, drawn: &DrawnVm, node_memory: Bytes) -> VmShape {
         mobility,
         node_affinity: None,
         latency_sensitive: false,
+        stated: vm::Stated::default(),
         guest,
         clients,
     }

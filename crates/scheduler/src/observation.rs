@@ -226,7 +226,7 @@ pub struct VmObservation {
     pub mobility: Mobility,
     /// Its weight where CPUs are short; 1024 is usual.
     pub shares: u32,
-    /// Nodes that it may live on; `None`: all.
+    /// Nodes that its host lets it live on; `None`: all.
     pub node_affinity: Option<NodeSet>,
     /// How far its clients are to be spread.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -237,7 +237,8 @@ pub struct VmObservation {
     /// Whether it is drawn to the nodes of its devices; `None`: as all VMs are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near_device: Option<bool>,
-    /// Nodes that its spec names as its home, as far as the host has them.
+    /// Nodes that somebody said it may live on: of those that [`Self::node_affinity`] and cpusets
+    /// leave, if they leave any of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stated_nodes: Option<NodeSet>,
     /// Who said so.
@@ -364,7 +365,7 @@ impl VmObservation {
     }
 
     /// Nodes that it may live on: those that its node affinity names and where its cpuset gives it
-    /// CPUs and memory, of these the ones that its spec names, if there are such; `None`: all. A
+    /// CPUs and memory, of these the ones that somebody said, if there are such; `None`: all. A
     /// node without CPUs counts by its memory.
     pub fn allowed(&self, machine: &Machine) -> Option<Cow<'_, NodeSet>> {
         let allowed = self.allowed_by_host(machine);

@@ -7,6 +7,7 @@
 
 use crate::VmObservation;
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use vm::Stated;
 use vm::spec::{BandwidthNeed, Spread};
 
@@ -31,6 +32,8 @@ pub struct Said {
     pub placement: SaidBy,
     /// Its memory traffic.
     pub bandwidth: SaidBy,
+    /// Nodes that it may live on.
+    pub node_affinity: SaidBy,
     /// Whether it is drawn to its devices.
     pub near_device: SaidBy,
 }
@@ -58,6 +61,40 @@ impl VmObservation {
         self.near_device = stated.near_device.then_some(true);
         self.said.near_device = by(stated.near_device);
         self.stated_nodes = stated.node_affinity.clone();
+        self.said.node_affinity = by(stated.node_affinity.is_some());
+    }
+
+    /// What its spec says, as it was taken over; of its latency and its memory elsewhere nothing.
+    pub fn stated(&self) -> Stated {
+        Stated {
+            placement: self.placement,
+            bandwidth: self.bandwidth,
+            node_affinity: self.stated_nodes.clone(),
+            near_device: self.near_device == Some(true),
+            ..Stated::default()
+        }
+    }
+
+    /// Each word that somebody said, and who: `placement = "apart", as its spec says
+    /// (policy.placement)`. That it is latency-sensitive stands elsewhere.
+    pub fn words_said(&self) -> Vec<String> {
+        let placement = match self.placement {
+            Spread::Auto => "auto",
+            Spread::Together => "together",
+            Spread::Apart => "apart",
+            Spread::MostVirtualNodes => "most_virtual_nodes",
+        };
+        let nodes = self.stated_nodes.as_ref().map(|nodes| format!("\"{nodes}\""));
+        let said = |by: SaidBy, field: &str, value: &dyn Display| {
+            (by != SaidBy::Nobody).then(|| format!("{field} = {value}{}", by.words(field)))
+        };
+        let words = [
+            said(self.said.placement, "placement", &format!("\"{placement}\"")),
+            said(self.said.bandwidth, "bandwidth", &format!("\"{}\"", self.bandwidth)),
+            nodes.and_then(|nodes| said(self.said.node_affinity, "node_affinity", &nodes)),
+            self.near_device.and_then(|near| said(self.said.near_device, "near_device", &near)),
+        ];
+        words.into_iter().flatten().collect()
     }
 }
 
@@ -89,9 +126,19 @@ mod tests {
             (says.placement, says.bandwidth, says.near_device),
             (Spread::Apart, BandwidthNeed::High, Some(true))
         );
-        assert_eq!(says.said, Said { placement: SaidBy::Spec, bandwidth: SaidBy::Spec, near_device: SaidBy::Spec });
+        let all = Said {
+            placement: SaidBy::Spec,
+            bandwidth: SaidBy::Spec,
+            node_affinity: SaidBy::Spec,
+            near_device: SaidBy::Spec,
+        };
+        assert_eq!(says.said, all);
+        assert_eq!(says.words_said()[0], "placement = \"apart\", as its spec says (policy.placement)");
+        assert_eq!(says.words_said().len(), 4);
+        assert_eq!(says.stated(), stated());
         assert_eq!(says.stated_nodes, Some("0-1".parse().unwrap()));
         let silent = seen(false, &Stated::default());
+        assert!(silent.words_said().is_empty());
         assert_eq!((silent.said, silent.near_device, silent.stated_nodes), (Said::default(), None, None));
     }
 

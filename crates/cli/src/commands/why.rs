@@ -6,8 +6,8 @@ use crate::output;
 use crate::{backend, hidden_vms, kept, source, vm_choice, why_view};
 use anyhow::Context;
 use inventory::Record;
-use scheduler::VmKey;
 use scheduler::balance::why;
+use scheduler::{VmKey, VmObservation};
 use std::time::Duration;
 use vm::Manager;
 use vm::history::Life;
@@ -32,11 +32,12 @@ pub(crate) fn run(arguments: &WhyArguments) -> anyhow::Result<()> {
     let balancer_pid = remembered.balancer.and_then(|balancer| balancer.pid);
     let seen = observation.vms.iter().find(|seen| seen.vm == vm);
     let (manager, counted) = (seen.map(|seen| seen.manager), seen.map(why_view::Counted::of).unwrap_or_default());
+    let said = seen.map(VmObservation::words_said).unwrap_or_default();
     let manager = manager.filter(|manager| *manager != Manager::Unknown);
     let (nodes, mut unseen) = (observation.nodes.len(), observation.unseen_of(Some(&vm)));
     let hidden = hidden_vms::sentences(&observation);
     unseen.extend(hidden.clone());
-    let view = why_view::View { balancer_pid, manager, nodes, unseen, counted, life, explanation };
+    let view = why_view::View { balancer_pid, manager, nodes, unseen, said, counted, life, explanation };
     match arguments.json {
         true => output::json("why", &view)?,
         false => output::print(why_view::text(&view))?,

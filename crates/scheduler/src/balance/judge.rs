@@ -190,8 +190,8 @@ pub(super) fn may_go(
     let affinity = || {
         let elsewhere = this.vm.stated_nodes.as_ref().filter(|stated| !stated.contains(node.id));
         let by = elsewhere.map_or_else(String::new, |stated| {
-            let stated = topology::words::named("node", stated);
-            format!(": its spec says {stated} (policy.node_affinity)")
+            let nodes = topology::words::named("node", stated);
+            format!(", but on {nodes}{}", this.vm.said.node_affinity.words("node_affinity"))
         });
         rule("node_affinity", format!("it may not live on node {}{by}", node.id))
     };

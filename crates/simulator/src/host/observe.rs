@@ -67,14 +67,16 @@ impl SimulatedHost {
                 ..ClientObservation::default()
             }
         };
-        VmObservation {
+        let mut seen = VmObservation {
             mobility: vm.shape.mobility.clone(),
             shares: vm.shape.shares,
             node_affinity: vm.shape.node_affinity.clone(),
             guest: vm.shape.guest.clone(),
             latency_sensitive: vm.shape.latency_sensitive.then(|| "its shape says so".to_owned()),
             ..VmObservation::of_clients(key.clone(), vm.clients.iter().enumerate().map(client).collect())
-        }
+        };
+        seen.takes_over(&vm.shape.stated);
+        seen
     }
 
     /// Its groups, told as a real host tells them: by what each vCPU may use.

@@ -3,6 +3,7 @@
 use crate::Profile;
 use scheduler::{GuestMachine, Mobility};
 use topology::{Bytes, NodeSet};
+use vm::Stated;
 
 /// A VM: its guest's topology and what runs in it. Nothing here says where it lives.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +18,8 @@ pub struct VmShape {
     pub node_affinity: Option<NodeSet>,
     /// Whether all of its vCPUs count as busy from its start.
     pub latency_sensitive: bool,
+    /// What its spec states to a balancer besides.
+    pub stated: Stated,
     /// What its guest is told of its machine; `None` where nobody says, as in a trace.
     pub guest: Option<GuestMachine>,
     /// Its virtual nodes; one where the guest sees no nodes. Never empty.
@@ -79,6 +82,7 @@ impl VmShape {
             mobility,
             node_affinity: None,
             latency_sensitive: false,
+            stated: Stated::default(),
             guest: None,
             clients: vec![client],
         }

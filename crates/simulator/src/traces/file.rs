@@ -33,6 +33,7 @@ use crate::host::{ClientShape, Phase, Reuse, VmShape};
 use scheduler::{Mobility, Moment, USUAL_SHARES};
 use serde::Deserialize;
 use topology::{Bytes, NodeSet, TomlError, TomlText};
+use vm::Stated;
 
 /// The longest trace: 31 days.
 const LONGEST_S: f64 = 31.0 * 86_400.0;
@@ -218,6 +219,7 @@ impl VmEntry {
             mobility: if self.memory_fixed { Mobility::MemoryFixed { because } } else { Mobility::Movable },
             node_affinity: self.node_affinity.clone(),
             latency_sensitive: self.latency_sensitive,
+            stated: Stated::default(),
             guest: None,
             clients,
         };

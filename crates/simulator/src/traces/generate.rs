@@ -6,6 +6,7 @@ use crate::Profile;
 use crate::host::{ClientShape, Phase, Reuse, VmShape};
 use scheduler::{Mobility, Moment};
 use topology::{Bytes, Machine};
+use vm::Stated;
 
 /// What kind of trace. Sizes and lengths are assumptions: no trace of a real cloud is behind them.
 #[derive(Clone, Debug, PartialEq)]
@@ -209,6 +210,7 @@ impl TraceRule {
             mobility: if draft.has_device { Mobility::MemoryFixed { because } } else { Mobility::Movable },
             node_affinity: None,
             latency_sensitive: false,
+            stated: Stated::default(),
             guest: None,
             clients: (0..draft.clients).map(client).collect(),
         };

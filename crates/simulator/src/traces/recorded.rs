@@ -89,10 +89,10 @@ impl RecordedTrace {
                 left_out.push(format!("VM {}: its CPU time or where its memory is was never readable", key.name));
                 continue;
             };
-            let latency_sensitive = life.seen.counts_full();
+            let (latency_sensitive, stated) = (life.seen.counts_full(), life.seen.stated());
             let VmObservation { mobility, shares, node_affinity, .. } = life.seen;
-            let vm =
-                VmShape { name: key.name, shares, mobility, node_affinity, latency_sensitive, guest: None, clients };
+            let name = key.name;
+            let vm = VmShape { name, shares, mobility, node_affinity, latency_sensitive, stated, guest: None, clients };
             arrivals.push(Arrival { at: since(life.at), leaves: life.left.map(since), vm });
         }
         arrivals.sort_by_key(|arrival| arrival.at);

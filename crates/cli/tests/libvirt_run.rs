@@ -30,7 +30,7 @@ impl Place {
         let path = self.libvirtd.path().join(format!("{name}.toml"));
         let nodes = "{ vcpus = 1, memory = \"192 MiB\" }, { vcpus = 1, memory = \"192 MiB\" }";
         let text = format!(
-            "name = \"{name}\"\nvcpus = 2\nmemory = \"384 MiB\"\npolicy.virtual_nodes = [{nodes}]\nboot.from = \"tiny_guest\"\n"
+            "name = \"{name}\"\nvcpus = 2\nmemory = \"384 MiB\"\npolicy.virtual_nodes = [{nodes}]\npolicy.placement = \"together\"\nboot.from = \"tiny_guest\"\n"
         );
         std::fs::write(&path, text).expect("a spec");
         path
@@ -103,7 +103,6 @@ fn a_vm_runs_at_home_and_libvirt_keeps_it() {
     assert!(output.status.success(), "{}", stderr(&output));
     let residence: vm::Residence = serde_json::from_str(&stdout(&output)).expect("a residence");
     let libvirtd = &place.libvirtd;
-
     // What the kernel says of a process of libvirt's.
     assert_eq!(libvirtd.qemus(), [residence.pid]);
     assert!(residence.at_home, "{residence:?}");
@@ -131,7 +130,8 @@ fn a_vm_runs_at_home_and_libvirt_keeps_it() {
     let running = linux::examine_this_host().expect("/proc");
     let seen = running.vms.iter().find(|vm| vm.vm.name == name).expect("it runs");
     // homenode bound it, and may bind it anew: it is nobody else's choice.
-    assert!(seen.clients.iter().all(|client| client.chosen_nodes.is_none()), "{seen:?}");
+    let is_chosen = seen.clients.iter().any(|client| client.chosen_nodes.is_some());
+    assert_eq!((is_chosen, seen.placement), (false, vm::spec::Spread::Together), "{seen:?}");
     let again = place.run(&spec, &[]);
     assert_eq!(again.status.code(), Some(2));
     let taken = format!("{name} runs already");

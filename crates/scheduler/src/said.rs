@@ -60,6 +60,9 @@ impl VmObservation {
         self.said.bandwidth = by(!self.bandwidth.is_default());
         self.near_device = stated.near_device.then_some(true);
         self.said.near_device = by(stated.near_device);
+        if stated.latency_sensitive {
+            self.latency_sensitive = Some("it was started so (policy.latency_sensitive)".to_owned());
+        }
         self.stated_nodes = stated.node_affinity.clone();
         self.said.node_affinity = by(stated.node_affinity.is_some());
     }
@@ -146,6 +149,8 @@ mod tests {
     fn a_strangers_word_fills_no_node_for_others() {
         let stranger = seen(true, &stated());
         assert_eq!((stranger.bandwidth, stranger.said.bandwidth), (BandwidthNeed::Auto, SaidBy::Nobody));
+        let waits = Stated { latency_sensitive: true, ..stated() };
+        assert_eq!([false, true].map(|stranger| seen(stranger, &waits).counts_full()), [true, false]);
         // What binds it alone counts.
         assert_eq!((stranger.placement, stranger.stated_nodes.is_some()), (Spread::Apart, true));
     }

@@ -154,7 +154,7 @@ fn vm(machine: &Machine, seen: &RemoteDomain, before: Option<(&DomainStats, f64)
         (None, None) => Mobility::Movable,
     };
     let distances = domain.cells.iter().map(|cell| (cell.id, cell.distances.clone())).collect();
-    VmObservation {
+    let mut seen = VmObservation {
         mobility,
         node_affinity: domain.memory_tune.as_ref().and_then(strict),
         uuid: Some(uuid.clone()),
@@ -165,7 +165,9 @@ fn vm(machine: &Machine, seen: &RemoteDomain, before: Option<(&DomainStats, f64)
         }),
         guest: Some(GuestMachine { cpus: domain.guest, distances }),
         ..VmObservation::of_clients(key, clients(seen, &vcpus, before))
-    }
+    };
+    seen.takes_over(&domain.stated);
+    seen
 }
 
 /// Nodes that a domain's memory may not leave.
@@ -300,6 +302,9 @@ mod tests {
             (strict.node_affinity, strict.clients[0].chosen_nodes.clone()),
             ("0".parse().ok(), "0".parse().ok())
         );
+        let stated = of("<vcpu>1</vcpu><devices><serial type='pty'><alias \
+             name='ua-homenode--placement-apart--latency_sensitive'/></serial></devices>");
+        assert!(stated.placement == vm::spec::Spread::Apart && stated.counts_full());
         let preferred = of("<vcpu>1</vcpu><numatune><memory mode='preferred' nodeset='0'/></numatune>");
         assert_eq!((preferred.node_affinity, preferred.clients[0].chosen_nodes.clone()), (None, None));
         assert_eq!(preferred.clients[0].policies.as_ref().expect("a policy")[0].policy, "prefer:0");

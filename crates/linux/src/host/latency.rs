@@ -1,9 +1,9 @@
 //! Whether a VM waits for latency, as far as the host shows it: all of its vCPUs then count as
-//! busy.
+//! busy. What its spec says of it counts before this.
 //!
-//! **Rule.** homenode started it so; or one of its vCPU threads has a real-time scheduling class;
-//! or each of them is bound to one CPU of a larger node, no two to the same. Of a VM whose vCPU
-//! threads nobody can tell, only the first can be known.
+//! **Rule.** One of its vCPU threads has a real-time scheduling class; or each of them is bound to
+//! one CPU of a larger node, no two to the same. Of a VM whose vCPU threads nobody can tell nothing
+//! is known.
 //!
 //! **Example.** libvirt's `<vcpusched vcpus="1-3" scheduler="fifo" priority="1"/>`: three of four
 //! threads are of class FIFO, and the VM counts with four CPUs.
@@ -24,9 +24,6 @@ const POLICY_FIELD: usize = 41;
 
 /// Why it is, as a sentence; `None`: nothing says so.
 pub(super) fn of(root: &Root, vm: &RunningVm, machine: &Machine) -> Option<String> {
-    if vm.stated.latency_sensitive {
-        return Some("it was started so (policy.latency_sensitive)".to_owned());
-    }
     let threads = || vm.clients.iter().flat_map(|client| &client.thread_ids);
     if threads().any(|&thread| is_real_time(root, vm.key.pid, thread)) {
         return Some("its vCPU threads have a real-time scheduling class".to_owned());
@@ -111,7 +108,5 @@ mod tests {
         assert!(of(&root, &vm, &machine).is_some_and(|why| why.contains("one CPU of its own")));
         written(9, 0, "0");
         assert_eq!(of(&root, &vm, &machine), None);
-        vm.stated.latency_sensitive = true;
-        assert!(of(&root, &vm, &machine).is_some_and(|why| why.contains("policy.latency_sensitive")));
     }
 }

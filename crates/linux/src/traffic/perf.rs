@@ -132,11 +132,8 @@ impl Perf {
         if !root.is_live() {
             return Err(CountsNothing("perf: this is a captured tree".to_owned()));
         }
-        if let Some(module) = ["kvm_intel", "kvm_amd"].into_iter().find(|module| gives_pmu_away(root, module)) {
-            return Err(CountsNothing(format!(
-                "perf: {module}.enable_mediated_pmu is on: while homenode counted, no VM with counters of its own could \
-                start"
-            )));
+        if let Some(why) = may_not(root) {
+            return Err(CountsNothing(why));
         }
         let sets = if stand_in {
             vec![EventSet::new(STAND_INS, 3, Meaning::StandIn)]
@@ -201,25 +198,28 @@ fn follow(
     spare: &Cell<usize>,
     least: usize,
 ) -> io::Result<()> {
+    let new = threads.iter().filter(|&&id| known.iter().all(|thread| thread.id != id)).count();
+    // All of them or none: a part of a client means nothing, and would keep others from being
+    // counted.
+    if new > 0 && spare.get().checked_sub(new * set.count).is_none_or(|left| left < least) {
+        return Err(io::Error::from_raw_os_error(libc::EMFILE));
+    }
     let mut before = std::mem::take(known);
     for &id in threads {
         if let Some(at) = before.iter().position(|thread| thread.id == id) {
             known.push(before.swap_remove(at));
             continue;
         }
-        let left = spare.get().checked_sub(set.count).filter(|left| *left >= least);
-        let left = left.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
         match CounterGroup::open(id, set.events()) {
             Ok(counters) => known.push(Thread { id, counters, before: None }),
             // It ended.
             Err(why) if why.raw_os_error() == Some(libc::ESRCH) => continue,
             Err(why) => {
-                // A part of a client means nothing, and would keep descriptors.
                 known.clear();
                 return Err(why);
             }
         }
-        spare.set(left);
+        spare.set(spare.get().saturating_sub(set.count));
     }
     Ok(())
 }
@@ -241,6 +241,21 @@ fn scaled(before: &GroupCount, now: &GroupCount) -> Option<[f64; 3]> {
         *line = now.checked_sub(*before)? as f64 * (enabled / running).max(1.0);
     }
     Some(lines)
+}
+
+/// Why this host's counters are left alone, as a sentence.
+fn may_not(root: &Root) -> Option<String> {
+    if let Some(module) = ["kvm_intel", "kvm_amd"].into_iter().find(|module| gives_pmu_away(root, module)) {
+        return Some(format!(
+            "perf: {module}.enable_mediated_pmu is on: while homenode counted, no VM with counters of its own could \
+             start"
+        ));
+    }
+    // A generic event is that of one kind of core: what a thread did on the other would be guessed.
+    let kinds = ["cpu_core", "cpu_atom"].map(|kind| root.join("sys/bus/event_source/devices").join(kind).exists());
+    (kinds == [true, true]).then(|| {
+        "perf: this CPU has two kinds of cores, which count apart: what a thread draws on both is not known".to_owned()
+    })
 }
 
 /// Whether VMs get the hardware's counters for themselves: KVM then starts none that asks for them
@@ -283,6 +298,72 @@ mod tests {
         assert_eq!(scaled(&before, &count(10_000_100, 100, 7)), None); // it ran, and was not counted
         assert_eq!(scaled(&before, &count(10_000_100, 10_000_100, 6)), None); // backwards
         assert_eq!(scaled(&count(9, 9, 9), &count(1, 1, 9)), None);
+    }
+
+    #[test]
+    fn counters_of_two_kinds_of_cores_and_of_a_pmu_that_guests_have_are_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let there = |file: &str, text: &str| {
+            let path = root.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        assert_eq!(may_not(&root), None);
+        // One kind of core has one device, whatever it is called.
+        there("sys/bus/event_source/devices/cpu/type", "4\n");
+        there("sys/bus/event_source/devices/cpu_core/type", "4\n");
+        assert_eq!(may_not(&root), None);
+        there("sys/bus/event_source/devices/cpu_atom/type", "10\n");
+        assert!(may_not(&root).is_some_and(|why| why.contains("two kinds of cores")));
+        there("sys/module/kvm_intel/parameters/enable_mediated_pmu", "N\n");
+        assert!(may_not(&root).is_some_and(|why| why.contains("two kinds of cores")));
+        there("sys/module/kvm_intel/parameters/enable_mediated_pmu", "Y\n");
+        assert!(may_not(&root).is_some_and(|why| why.contains("kvm_intel.enable_mediated_pmu")));
+    }
+
+    #[test]
+    fn each_refusal_of_the_kernel_says_what_would_help() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        std::fs::create_dir_all(root.join("proc/sys/kernel")).unwrap();
+        std::fs::write(root.join("proc/sys/kernel/perf_event_paranoid"), "4\n").unwrap();
+        for (error, words) in [
+            (libc::EACCES, "needs CAP_PERFMON, to count what threads of others do (kernel.perf_event_paranoid is 4)"),
+            (libc::EPERM, "CAP_PERFMON"),
+            (libc::ENOENT, "shows no counters of cache misses"),
+            (libc::EOPNOTSUPP, "shows no counters of cache misses"),
+            (libc::ENOSYS, "perf_event_open"),
+            (libc::EMFILE, "too few files may be open"),
+            (libc::ENFILE, "too few files may be open"),
+            (libc::EBUSY, "os error 16"),
+        ] {
+            let said = refusal(&root, &io::Error::from_raw_os_error(error));
+            assert!(said.starts_with("perf: ") && said.contains(words), "{error}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_client_whose_threads_cannot_all_be_counted_has_no_counters() {
+        let mut perf = match Perf::find(&Root::default(), true) {
+            Ok(perf) => perf,
+            Err(why) => {
+                return eprintln!("SKIPPED a_client_whose_threads_cannot_all_be_counted_has_no_counters: {why}");
+            }
+        };
+        let (key, spare) = ((7, scheduler::ClientId(0)), Cell::new(5));
+        let own = thread_id();
+        // Two threads need six descriptors: the five are left to clients that fit.
+        let full = perf.rate(key, &[own, own + 1], None, &spare, false).unwrap_err();
+        assert_eq!((full.raw_os_error(), perf.open_files(), spare.get()), (Some(libc::EMFILE), 0, 5));
+        // The second event is one that no kernel has: the first, which opened, is closed again.
+        spare.set(100);
+        perf.set.events[1] = event(1, 1 << 40);
+        assert!(perf.rate(key, &[own], None, &spare, false).is_err());
+        assert_eq!((perf.open_files(), spare.get()), (0, 100));
+        perf.set.events = STAND_INS;
+        assert_eq!(perf.rate(key, &[own], None, &spare, false).unwrap(), None);
+        assert_eq!((perf.open_files(), spare.get()), (3, 97));
     }
 
     #[test]

@@ -338,7 +338,7 @@ fn places(at: &At<'_>, pid: u32, threads: &[u32]) -> Result<BTreeSet<(String, St
 }
 
 /// Why no group could be made or filled.
-fn refusal(why: &io::Error) -> Why {
+pub(super) fn refusal(why: &io::Error) -> Why {
     match why.raw_os_error() {
         // EBUSY: the last ones are given back once what they left in caches has gone.
         Some(libc::ENOSPC | libc::EBUSY) => Why::OutOfGroups,

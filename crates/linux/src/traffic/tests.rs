@@ -1,5 +1,7 @@
 //! Counting on a made-up resctrl tree: directories and files as the kernel shows them.
 
+mod faults;
+
 use super::*;
 use scheduler::VmKey;
 use std::fs;
@@ -17,7 +19,10 @@ struct Host {
 
 impl Host {
     fn new(groups: u32) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::in_directory(tempfile::tempdir().unwrap(), groups)
+    }
+
+    fn in_directory(directory: tempfile::TempDir, groups: u32) -> Self {
         let root = Root::at(directory.path());
         let host = Self { directory, root, spare: Cell::new(100), turn: 0 };
         host.write("info/L3_MON/mon_features", "llc_occupancy\nmbm_total_bytes\nmbm_local_bytes\n");

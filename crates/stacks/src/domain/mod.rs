@@ -26,6 +26,7 @@ use judge::HugePages;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, NodeSet};
+use vm::Stated;
 use vm::qemu::GuestCpus;
 
 /// A domain as its XML says; `None` and empty: the XML does not say.
@@ -76,6 +77,8 @@ pub struct Domain {
     pub locked: bool,
     /// PCI devices of the host that are passed through: their addresses, `0000:3b:00.0`.
     pub host_devices: Vec<String>,
+    /// What its spec states to whoever balances it: the `<alias>` of its serial port.
+    pub stated: Stated,
 }
 
 /// `<memory model='dimm'>` or `<memory model='virtio-mem'>`.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use topology::input::excerpt;
 use topology::limits::{MOST_IOTHREADS, MOST_VCPUS};
 use topology::{Bytes, CpuId, CpuSet, Id, IdSet, NodeSet};
+use vm::Stated;
 use vm::qemu::{GuestCaches, GuestCpus};
 
 /// Most virtual nodes: QEMU's `MAX_NODES`.
@@ -37,6 +38,7 @@ fn read(root: Node<'_, '_>) -> Read<Domain> {
         uuid: text_of(root, "uuid"),
         kind: root.attribute("type").unwrap_or_default().to_owned(),
         locked: !at(root, &["memoryBacking", "locked"]).is_empty(),
+        stated: stated(root),
         cpu_mode: first(root, &["cpu"]).and_then(|cpu| cpu.attribute("mode")).map(str::to_owned),
         ..Domain::default()
     };
@@ -310,6 +312,12 @@ fn huge_pages(root: Node<'_, '_>) -> Read<Vec<HugePages>> {
         }
     }
     Ok(found)
+}
+
+/// The words of the first serial port whose alias has a mark of homenode's.
+fn stated(root: Node<'_, '_>) -> Stated {
+    let aliases = at(root, &["devices", "serial", "alias"]);
+    aliases.into_iter().find_map(|alias| Stated::from_id(alias.attribute("name")?)).unwrap_or_default()
 }
 
 /// PCI devices of the host, as `<hostdev>` or as a network card that is one.

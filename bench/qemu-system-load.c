@@ -22,7 +22,7 @@ static const int64_t SECOND = 1000000000, PERIOD = 50000000, MOST_LATE = 2000000
 
 static char *memory;
 static size_t size;
-static int percent;
+static double percent;
 static atomic_int filled, over;
 static struct {
     _Atomic int64_t ran[NODES], wanted;
@@ -63,7 +63,7 @@ static void *vcpu(void *argument) {
     int at_node = -1;
     while (!over) {
         // What it wants by now; what it could not have for a while is lost, as in a guest whose users went away.
-        wanted = (now(CLOCK_MONOTONIC) - start + PERIOD) * percent / 100;
+        wanted = (int64_t)((now(CLOCK_MONOTONIC) - start + PERIOD) * percent / 100);
         int64_t aim = wanted - got > MOST_LATE ? got + MOST_LATE : wanted;
         while (got < aim && !over) {
             touch(&random);
@@ -126,10 +126,10 @@ int main(int count, char **arguments) {
         if (!strcmp(arguments[index], "-smp")) vcpus = atoi(arguments[index + 1]);
         if (!strcmp(arguments[index], "-m")) mebibytes = atol(arguments[index + 1]);
     }
-    percent = atoi(given("LOAD_PERCENT", "60"));
+    percent = atof(given("LOAD_PERCENT", "60"));
     int seconds = atoi(given("LOAD_SECONDS", "10"));
     FILE *out = fopen(given("LOAD_FILE", "/dev/stdout"), "w");
-    if (!out || vcpus < 1 || vcpus > VCPUS || mebibytes < 2 || percent < 1 || percent > 100) return 2;
+    if (!out || vcpus < 1 || vcpus > VCPUS || mebibytes < 2 || !(percent > 0 && percent <= 100)) return 2;
     // As QEMU does: a hole around it keeps the kernel from merging it with another mapping, and huge pages are welcome.
     size = (size_t)mebibytes << 20;
     char *hole = mmap(NULL, size + 2 * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -36,7 +36,7 @@ grep 'bind:0,2' "/proc/$pid/numa_maps" >/tmp/said
 # 64 MiB are 16384 pages of 4 KiB, or 32 huge ones of 2 MiB that numa_maps counts in small ones.
 check "the kernel has a quarter of the pages on node 2" ' N0=49152 N2=16384 '
 tr ' ' '\n' </proc/$pid/cmdline | tr '\0' '\n' >/tmp/said
-check "QEMU bears the mark" '^null,id=policy--far_memory-by_bandwidth$'
+check "QEMU bears the mark" '^null,id=policy--node_affinity-0_2--far_memory-by_bandwidth$'
 for _ in 1 2 3; do homenode balance --once >/tmp/balanced 2>&1; sleep 2; done
 grep 'bind:0,2' "/proc/$pid/numa_maps" >/tmp/said
 check "a balancer leaves it there" ' N0=49152 N2=16384 '

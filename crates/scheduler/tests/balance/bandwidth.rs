@@ -71,13 +71,13 @@ fn a_first_home_is_where_the_controller_has_something_left() {
     busy(&mut toy, "streams", 0, gb(16.0));
     busy(&mut toy, "computes", 1, gb(0.1));
     // By CPUs both nodes are the same, and node 0 comes first. 16 + 11.4 of 18 GB/s.
-    toy.vm("new", 4, 4.0, None, &[]).bandwidth = BandwidthNeed::High;
+    toy.vm("new", 4, 4.0, None, &[]).stated.bandwidth = BandwidthNeed::High;
     let homes = of_kind(&toy.periods(2), MoveKind::Adopt);
     assert_eq!(homes, [("new".to_owned(), "1".to_owned())]);
     let mut same = nodes(2);
     busy(&mut same, "streams", 0, gb(16.0));
     busy(&mut same, "computes", 1, gb(0.1));
-    same.vm("new", 4, 4.0, None, &[]).bandwidth = BandwidthNeed::Low;
+    same.vm("new", 4, 4.0, None, &[]).stated.bandwidth = BandwidthNeed::Low;
     assert_eq!(of_kind(&same.periods(2), MoveKind::Adopt), [("new".to_owned(), "0".to_owned())]);
 }
 
@@ -115,7 +115,7 @@ fn clients_of_one_vm_part_for_bandwidth_unless_they_are_to_be_together() {
     let with = |placement: Spread, traffic: f64| {
         let mut toy = nodes(2);
         let vm = toy.vm("vm", 4, 4.0, Some(0), &[(0, 1024)]);
-        vm.placement = placement;
+        vm.stated.placement = placement;
         vm.clients[0].traffic = gb(traffic);
         let other = vm.clients[0].clone();
         vm.clients.push(other);
@@ -147,7 +147,7 @@ fn memory_that_cannot_move_loads_its_own_controller_and_the_way_there() {
 fn why_says_what_is_drawn_and_what_the_contrary_would_be_worth() {
     let mut toy = nodes(2);
     let vm = toy.vm("vm", 4, 4.0, Some(0), &[(0, 1024)]);
-    vm.placement = Spread::Together;
+    vm.stated.placement = Spread::Together;
     vm.clients[0].traffic = gb(9.0);
     let other = vm.clients[0].clone();
     vm.clients.push(other);
@@ -157,7 +157,10 @@ fn why_says_what_is_drawn_and_what_the_contrary_would_be_worth() {
     assert!(bandwidth.starts_with("it draws 9 GB/s, and would draw 11.4 GB/s alone"), "{bandwidth}");
     assert!(bandwidth.ends_with("from node 0, which gives 18 GB/s: 1.67 CPUs wait for it"), "{bandwidth}");
     let shape = client.shape.as_deref().expect("a sentence");
-    assert!(shape.starts_with("it lives with client 1 of its VM, as was asked for (placement together)"), "{shape}");
+    assert!(
+        shape.starts_with("it lives with client 1 of its VM, as was asked for (placement together), as its spec says"),
+        "{shape}"
+    );
     assert!(shape.contains("apart, on node 1, it would win 1.67 CPUs of bandwidth, -1.27 of distance"), "{shape}");
     assert_eq!(client.candidates[1].controller_loss, Some(0.0));
     // Why it is not parted stands among the refusals.

@@ -127,6 +127,28 @@ fn one_node_that_may_be_its_home_needs_no_knowledge() {
     assert_eq!(home(&toy, 0).as_deref(), Some("1"));
 }
 
+/// Eight busy VMs of 2 vCPUs on node 0 of 8 cores: 16 CPUs of work, and node 1 idles. Each that may
+/// go goes.
+#[test]
+fn a_vm_stays_on_the_nodes_that_its_spec_says() {
+    let moved = |stated: Option<&str>| {
+        let mut toy = Toy::new(EIGHT);
+        for number in 0..8 {
+            let vm = toy.vm(&format!("vm{number}"), 2, 2.0, Some(0), &[(0, 64)]);
+            vm.stated.node_affinity = stated.and_then(nodes);
+        }
+        (binds(&toy.periods(120)).len(), toy.why("vm0"))
+    };
+    assert!(moved(None).0 > 0);
+    // Nodes that the host does not have say nothing.
+    assert!(moved(Some("0-1,7")).0 > 0 && moved(Some("5")).0 > 0);
+    let (count, why) = moved(Some("0,5"));
+    assert_eq!(count, 0);
+    let refused = &why.clients[0].candidates[1].refused;
+    let because = &refused.iter().find(|refusal| refusal.threshold == "node_affinity").expect("a reason").because;
+    assert_eq!(because, "it may not live on node 1, but on nodes 0,5, as its spec says (policy.node_affinity)");
+}
+
 #[test]
 fn memory_that_is_all_on_one_node_is_never_halved() {
     // Eight cores with two threads each. Twelve vCPUs have no core each on one node, and a thread

@@ -34,6 +34,17 @@ fn a_busy_vm_goes_to_its_device_where_that_pays_back() {
 }
 
 #[test]
+fn what_is_said_of_a_vm_counts_before_what_holds_for_all() {
+    // The same, of one VM by its spec while it is off for all.
+    let mut toy = host(false, 2.0, 64);
+    toy.vms[0].stated.near_device = true;
+    let decisions = toy.periods(4);
+    assert_eq!(moves(&decisions), [(MoveKind::Locality, "1".to_owned())]);
+    let said = &decisions.iter().find(|decision| bind(decision).is_some()).expect("a move").because;
+    assert!(said.ends_with("; its devices are on node 1, as its spec says (policy.near_device)"), "{said}");
+}
+
+#[test]
 fn by_default_and_where_it_costs_more_it_stays() {
     assert_eq!(moves(&host(false, 2.0, 64).periods(120)), [], "off, as in ESXi");
     // 8 GiB: 8 CPU s to copy and 0.6 x 16 s of remote memory, over 120 s: 0.15 CPUs, more than

@@ -7,7 +7,7 @@ use scheduler::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CoreId, CpuSet, Distances, LlcId, Machine, NodeId, NodeSet, read};
-use vm::spec::{BandwidthNeed, Spread};
+use vm::Stated;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ToyClient {
@@ -34,8 +34,8 @@ pub(crate) struct ToyVm {
     pub(crate) mobility: Mobility,
     pub(crate) shares: u32,
     pub(crate) node_affinity: Option<NodeSet>,
-    pub(crate) placement: Spread,
-    pub(crate) bandwidth: BandwidthNeed,
+    /// What its spec says.
+    pub(crate) stated: Stated,
     /// Nodes of its devices.
     pub(crate) devices: NodeSet,
     /// Distances that the guest was told.
@@ -123,8 +123,7 @@ impl Toy {
             mobility,
             shares: 1024,
             node_affinity: None,
-            placement: Spread::default(),
-            bandwidth: BandwidthNeed::default(),
+            stated: Stated::default(),
             devices,
             told: None,
         };
@@ -215,7 +214,7 @@ impl Toy {
 
     pub(crate) fn observe(&self) -> Observation {
         let used = self.used();
-        let vm = |(v, vm): (usize, &ToyVm)| VmObservation {
+        let seen = |(v, vm): (usize, &ToyVm)| VmObservation {
             vm: vm.key.clone(),
             clients: vm
                 .clients
@@ -241,11 +240,14 @@ impl Toy {
             mobility: vm.mobility.clone(),
             shares: vm.shares,
             node_affinity: vm.node_affinity.clone(),
-            placement: vm.placement,
-            bandwidth: vm.bandwidth,
             device_nodes: vm.devices.clone(),
             guest: vm.told.as_deref().map(guest),
             ..VmObservation::of_clients(vm.key.clone(), Vec::new())
+        };
+        let vm = |(v, vm): (usize, &ToyVm)| {
+            let mut seen = seen((v, vm));
+            seen.takes_over(&vm.stated);
+            seen
         };
         let node = |id: NodeId| {
             let huge = BTreeMap::from([(2 << 20, Bytes(0))]);
